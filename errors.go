@@ -1,0 +1,98 @@
+package llmhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// An Error is a failure the client is told about.
+//
+// Other errors are logged, and clients learn only the status: 404 for one that
+// wraps [errors.ErrUnsupported], 504 for [context.DeadlineExceeded], else 500.
+type Error struct {
+	Status     int           // HTTP status, 400 to 599; anything else becomes 500
+	Type       string        // as in the API's error object; derives from Status if empty
+	Code       string        // likewise; null on the wire if empty
+	Param      string        // the parameter at fault, by its path; null on the wire if empty
+	Message    string        // for the client; the status's own text if empty
+	RetryAfter time.Duration // when to try again, if that helps; zero or negative says nothing
+	NoRetry    bool          // tells clients that retry by themselves that it will not help
+	Err        error         // the cause: logged, never sent
+}
+
+// Errorf returns an Error with a formatted message. The result of %w in format
+// is part of the message, and so of what the client is told: put causes in Err.
+func Errorf(status int, code, format string, args ...any) *Error {
+	return &Error{Status: status, Code: code, Message: sprintf(format, args)}
+}
+
+// ModelNotFound returns the error for a model that does not exist, or that the
+// key may not use.
+func ModelNotFound(model string) *Error {
+	return Errorf(http.StatusNotFound, "model_not_found", "The model `%s` does not exist or you do not have access to it.", echo(model))
+}
+
+// Error returns e's message and cause, for logs.
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%d", e.Status)
+	if e.Code != "" {
+		s += " " + e.Code
+	}
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns e.Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// errorType is the type of an error that does not say.
+func errorType(status int, code string) string {
+	switch {
+	case code == codeQuota:
+		return codeQuota
+	case status == http.StatusTooManyRequests:
+		return "requests"
+	case status >= 500:
+		return "server_error"
+	}
+	return "invalid_request_error"
+}
+
+const codeQuota = "insufficient_quota"
+
+const messageInternal = "The server had an error while processing your request. Sorry about that!"
+
+// asError returns what a client is told of err: a complete Error, with the
+// cause in it where err is not one already.
+func asError(err error) *Error {
+	var e *Error
+	switch {
+	case errors.As(err, &e) && e != nil:
+		told := *e
+		if told.Status < 400 || told.Status > 599 {
+			told.Status = http.StatusInternalServerError
+		}
+		if told.Message == "" {
+			told.Message = http.StatusText(told.Status)
+		}
+		e = &told
+	case errors.Is(err, errors.ErrUnsupported):
+		e = &Error{Status: http.StatusNotFound, Message: "The backend does not support this.", Err: err}
+	case errors.Is(err, context.DeadlineExceeded):
+		e = &Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: err}
+	default:
+		e = &Error{Status: http.StatusInternalServerError, Message: messageInternal, Err: err}
+	}
+	if e.Type == "" {
+		e.Type = errorType(e.Status, e.Code)
+	}
+	return e
+}

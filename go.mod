@@ -1,0 +1,3 @@
+module github.com/llmhttp/llmhttp
+
+go 1.26.0

@@ -1,0 +1,478 @@
+package llmhttp
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
+
+// A Role tells whose turn a [Message] is.
+type Role string
+
+// The roles of the format. RoleFunction is the deprecated forerunner of RoleTool.
+const (
+	RoleSystem    Role = "system"
+	RoleDeveloper Role = "developer"
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+	RoleTool      Role = "tool"
+	RoleFunction  Role = "function"
+)
+
+// A Message is one turn of a conversation.
+type Message struct {
+	Role       Role
+	Content    Content
+	Reasoning  string     // reasoning_content on the wire
+	Name       string     // of the participant, if it has one
+	ToolCalls  []ToolCall // with RoleAssistant
+	ToolCallID string     // with RoleTool: the call whose result this is
+	Extra      Extra
+}
+
+// MarshalJSON encodes m. Content is always present, as null if it is nil.
+func (m Message) MarshalJSON() ([]byte, error) { return marshal(&m) }
+
+// UnmarshalJSON decodes a message.
+func (m *Message) UnmarshalJSON(data []byte) error { return unmarshal(data, m) }
+
+var messageMembers = []string{"role", "content", "reasoning_content", "name", "tool_calls", "tool_call_id"}
+
+func (m *Message) encode(e *jsonwire.Encoder) {
+	e.Token('{')
+	m.encodeMembers(e)
+	e.Token('}')
+}
+
+func (m *Message) encodeMembers(e *jsonwire.Encoder) {
+	e.Name("role")
+	e.String(string(m.Role))
+	e.Name("content")
+	m.Content.encode(e)
+	e.StringMember("reasoning_content", m.Reasoning)
+	e.StringMember("name", m.Name)
+	if len(m.ToolCalls) > 0 {
+		e.Name("tool_calls")
+		e.Token('[')
+		for i := range m.ToolCalls {
+			e.Element()
+			m.ToolCalls[i].encode(e)
+		}
+		e.Token(']')
+	}
+	e.StringMember("tool_call_id", m.ToolCallID)
+	e.Extra(m.Extra, messageMembers...)
+}
+
+func (m *Message) decode(d *jsonwire.Decoder) {
+	for o := d.Object(); o.Next(); {
+		switch string(o.Name) {
+		case "role":
+			m.Role = decodeRole(d)
+		case "content":
+			m.Content.decode(d)
+		case "reasoning_content":
+			m.Reasoning = d.OptString()
+		case "name":
+			m.Name = d.OptString()
+		case "tool_calls":
+			if d.Null() {
+				continue
+			}
+			for a := d.Array(); a.Next() && a.Max(maxToolCalls); {
+				m.ToolCalls = append(m.ToolCalls, ToolCall{})
+				m.ToolCalls[len(m.ToolCalls)-1].decode(d)
+			}
+		case "tool_call_id":
+			m.ToolCallID = d.OptString()
+		default:
+			m.Extra.keep(d, o.Name)
+		}
+	}
+}
+
+// decodeRole allocates nothing for the roles of the format.
+func decodeRole(d *jsonwire.Decoder) Role {
+	if d.Null() {
+		return ""
+	}
+	b := d.StringView()
+	switch string(b) {
+	case string(RoleUser):
+		return RoleUser
+	case string(RoleAssistant):
+		return RoleAssistant
+	case string(RoleSystem):
+		return RoleSystem
+	case string(RoleTool):
+		return RoleTool
+	case string(RoleDeveloper):
+		return RoleDeveloper
+	}
+	return Role(b)
+}
+
+// Content is what a message says. In JSON it is null when nil, a string when
+// it is a single part of text without Extra, and otherwise an array of parts.
+type Content []Part
+
+// Text returns Content that is the text s.
+func Text(s string) Content { return Content{{Type: PartText, Text: s}} }
+
+// Text returns the text parts of c, joined without anything between them.
+func (c Content) Text() string {
+	if len(c) == 1 && c[0].Type == PartText {
+		return c[0].Text
+	}
+	var b strings.Builder
+	for i := range c {
+		if c[i].Type == PartText {
+			b.WriteString(c[i].Text)
+		}
+	}
+	return b.String()
+}
+
+// MarshalJSON encodes c.
+func (c Content) MarshalJSON() ([]byte, error) { return marshal(&c) }
+
+// UnmarshalJSON decodes a string, an array of parts, or null, which makes c nil.
+func (c *Content) UnmarshalJSON(data []byte) error {
+	*c = nil
+	return unmarshal(data, c)
+}
+
+func (c *Content) encode(e *jsonwire.Encoder) {
+	parts := *c
+	switch {
+	case parts == nil:
+		e.Literal("null")
+	case len(parts) == 1 && parts[0].Type == PartText && len(parts[0].Extra) == 0 && parts[0].ImageURL == nil:
+		e.String(parts[0].Text)
+	default:
+		e.Token('[')
+		for i := range parts {
+			e.Element()
+			parts[i].encode(e)
+		}
+		e.Token(']')
+	}
+}
+
+func (c *Content) decode(d *jsonwire.Decoder) {
+	switch d.Kind() {
+	case '"':
+		*c = Text(d.String())
+	case 'n':
+		d.Null()
+	case '[':
+		*c = Content{}
+		for a := d.Array(); a.Next() && a.Max(maxParts); {
+			*c = append(*c, Part{})
+			(*c)[len(*c)-1].decode(d)
+		}
+	default:
+		d.Mismatch("one of a string or array of objects")
+	}
+}
+
+// The types of a [Part] that this package knows. Only text and images have
+// fields of their own; the rest of a part of audio or of a file is in its
+// Extra, under its type's name.
+const (
+	PartText  = "text"
+	PartImage = "image_url"
+	PartAudio = "input_audio"
+	PartFile  = "file"
+)
+
+// A Part is a piece of [Content]. Type says which of the other fields is set;
+// parts of a type this package does not know are whole in Extra.
+type Part struct {
+	Type     string
+	Text     string    // with PartText
+	ImageURL *ImageURL // with PartImage
+	Extra    Extra
+}
+
+// MarshalJSON encodes p.
+func (p Part) MarshalJSON() ([]byte, error) { return marshal(&p) }
+
+// UnmarshalJSON decodes a part.
+func (p *Part) UnmarshalJSON(data []byte) error { return unmarshal(data, p) }
+
+func (p *Part) encode(e *jsonwire.Encoder) {
+	e.Token('{')
+	e.StringMember("type", p.Type)
+	if p.Type == PartText || p.Text != "" {
+		e.Name("text")
+		e.String(p.Text)
+	}
+	if p.ImageURL != nil {
+		e.Name("image_url")
+		p.ImageURL.encode(e)
+	}
+	e.Extra(p.Extra, "type", "text", "image_url")
+	e.Token('}')
+}
+
+func (p *Part) decode(d *jsonwire.Decoder) {
+	hasText := false
+	for o := d.Object(); o.Next(); {
+		switch string(o.Name) {
+		case "type":
+			p.Type = decodePartType(d)
+		case "text":
+			p.Text, hasText = d.String(), true
+		case "image_url":
+			if !d.Null() {
+				p.ImageURL = new(ImageURL)
+				p.ImageURL.decode(d)
+			}
+		default:
+			p.Extra.keep(d, o.Name)
+		}
+	}
+	if p.Type == PartText && !hasText {
+		d.Missing("text")
+	}
+}
+
+// decodePartType allocates nothing for the common types.
+func decodePartType(d *jsonwire.Decoder) string {
+	if d.Null() {
+		return ""
+	}
+	b := d.StringView()
+	switch string(b) {
+	case PartText:
+		return PartText
+	case PartImage:
+		return PartImage
+	}
+	return string(b)
+}
+
+// An ImageURL is where an image is: an address, or a data: URL that holds it.
+type ImageURL struct {
+	URL    string
+	Detail string // auto, low, high or empty
+	Extra  Extra
+}
+
+// MarshalJSON encodes u.
+func (u ImageURL) MarshalJSON() ([]byte, error) { return marshal(&u) }
+
+// UnmarshalJSON decodes an image's address.
+func (u *ImageURL) UnmarshalJSON(data []byte) error { return unmarshal(data, u) }
+
+func (u *ImageURL) encode(e *jsonwire.Encoder) {
+	e.Token('{')
+	e.Name("url")
+	e.String(u.URL)
+	e.StringMember("detail", u.Detail)
+	e.Extra(u.Extra, "url", "detail")
+	e.Token('}')
+}
+
+func (u *ImageURL) decode(d *jsonwire.Decoder) {
+	for o := d.Object(); o.Next(); {
+		switch string(o.Name) {
+		case "url":
+			u.URL = d.OptString()
+		case "detail":
+			u.Detail = d.OptString()
+		default:
+			u.Extra.keep(d, o.Name)
+		}
+	}
+}
+
+// A Tool is something the model may call. Tools of another Type than
+// "function" are whole in Extra.
+type Tool struct {
+	Type     string
+	Function *Function
+	Extra    Extra
+}
+
+// MarshalJSON encodes t.
+func (t Tool) MarshalJSON() ([]byte, error) { return marshal(&t) }
+
+// UnmarshalJSON decodes a tool.
+func (t *Tool) UnmarshalJSON(data []byte) error { return unmarshal(data, t) }
+
+func (t *Tool) encode(e *jsonwire.Encoder) {
+	e.Token('{')
+	e.Name("type")
+	e.String(t.Type)
+	if t.Function != nil {
+		e.Name("function")
+		t.Function.encode(e)
+	}
+	e.Extra(t.Extra, "type", "function")
+	e.Token('}')
+}
+
+func (t *Tool) decode(d *jsonwire.Decoder) {
+	for o := d.Object(); o.Next(); {
+		switch string(o.Name) {
+		case "type":
+			t.Type = decodeToolType(d)
+		case "function":
+			if !d.Null() {
+				t.Function = new(Function)
+				t.Function.decode(d)
+			}
+		default:
+			t.Extra.keep(d, o.Name)
+		}
+	}
+}
+
+const toolFunction = "function"
+
+func decodeToolType(d *jsonwire.Decoder) string {
+	if d.Null() {
+		return ""
+	}
+	b := d.StringView()
+	if string(b) == toolFunction {
+		return toolFunction
+	}
+	return string(b)
+}
+
+// A Function describes a function that the model may call.
+type Function struct {
+	Name, Description string
+	Parameters        json.RawMessage // a JSON schema; nil for none
+	Extra             Extra
+}
+
+// MarshalJSON encodes f.
+func (f Function) MarshalJSON() ([]byte, error) { return marshal(&f) }
+
+// UnmarshalJSON decodes a function.
+func (f *Function) UnmarshalJSON(data []byte) error { return unmarshal(data, f) }
+
+func (f *Function) encode(e *jsonwire.Encoder) {
+	e.Token('{')
+	e.Name("name")
+	e.String(f.Name)
+	e.StringMember("description", f.Description)
+	e.RawMember("parameters", f.Parameters)
+	e.Extra(f.Extra, "name", "description", "parameters")
+	e.Token('}')
+}
+
+func (f *Function) decode(d *jsonwire.Decoder) {
+	for o := d.Object(); o.Next(); {
+		switch string(o.Name) {
+		case "name":
+			f.Name = d.OptString()
+		case "description":
+			f.Description = d.OptString()
+		case "parameters":
+			f.Parameters = decodeRaw(d)
+		default:
+			f.Extra.keep(d, o.Name)
+		}
+	}
+}
+
+// decodeRaw reads a value as it is, or null, which is nil.
+func decodeRaw(d *jsonwire.Decoder) json.RawMessage {
+	if d.Null() {
+		return nil
+	}
+	return d.Raw()
+}
+
+// A ToolCall is a call the model asks for. Calls of another Type than
+// "function" are whole in Extra.
+type ToolCall struct {
+	ID       string
+	Type     string // "function"; if empty, that is meant
+	Function FunctionCall
+	Extra    Extra
+}
+
+// A FunctionCall is the function a [ToolCall] calls. Arguments is JSON as the
+// model wrote it: nothing ensures that it is valid.
+type FunctionCall struct {
+	Name, Arguments string
+	Extra           Extra
+}
+
+// MarshalJSON encodes c.
+func (c ToolCall) MarshalJSON() ([]byte, error) { return marshal(&c) }
+
+// UnmarshalJSON decodes a tool call.
+func (c *ToolCall) UnmarshalJSON(data []byte) error { return unmarshal(data, c) }
+
+// isFunction reports whether a call of type typ is one of a function.
+func isFunction(typ string) bool { return typ == "" || typ == toolFunction }
+
+func (c *ToolCall) encode(e *jsonwire.Encoder) {
+	e.Token('{')
+	e.StringMember("id", c.ID)
+	e.Name("type")
+	if isFunction(c.Type) {
+		e.String(toolFunction)
+		e.Name("function")
+		c.Function.encode(e)
+	} else {
+		e.String(c.Type)
+	}
+	e.Extra(c.Extra, "id", "type", "function")
+	e.Token('}')
+}
+
+func (c *ToolCall) decode(d *jsonwire.Decoder) {
+	for o := d.Object(); o.Next(); {
+		switch string(o.Name) {
+		case "id":
+			c.ID = d.OptString()
+		case "type":
+			c.Type = decodeToolType(d)
+		case "function":
+			c.Function.decode(d)
+		default:
+			c.Extra.keep(d, o.Name)
+		}
+	}
+}
+
+func (f *FunctionCall) encode(e *jsonwire.Encoder) {
+	e.Token('{')
+	e.Name("name")
+	e.String(f.Name)
+	e.Name("arguments")
+	e.String(f.Arguments)
+	e.Extra(f.Extra, "name", "arguments")
+	e.Token('}')
+}
+
+func (f *FunctionCall) decode(d *jsonwire.Decoder) {
+	if d.Null() {
+		return
+	}
+	for o := d.Object(); o.Next(); {
+		switch string(o.Name) {
+		case "name":
+			f.Name = d.OptString()
+		case "arguments":
+			f.Arguments = d.OptString()
+		default:
+			f.Extra.keep(d, o.Name)
+		}
+	}
+}
+
+// MarshalJSON encodes f.
+func (f FunctionCall) MarshalJSON() ([]byte, error) { return marshal(&f) }
+
+// UnmarshalJSON decodes a function call.
+func (f *FunctionCall) UnmarshalJSON(data []byte) error { return unmarshal(data, f) }

@@ -1,0 +1,48 @@
+package llmhttp
+
+import "github.com/llmhttp/llmhttp/internal/jsonwire"
+
+// A Model is an entry of the model list.
+type Model struct {
+	ID      string // what requests name it by; may contain slashes
+	Created int64  // Unix time in seconds
+	OwnedBy string
+	Extra   Extra
+}
+
+// MarshalJSON encodes m.
+func (m Model) MarshalJSON() ([]byte, error) { return marshal(&m) }
+
+// UnmarshalJSON decodes a model.
+func (m *Model) UnmarshalJSON(data []byte) error { return unmarshal(data, m) }
+
+func (m *Model) encode(e *jsonwire.Encoder) {
+	e.Token('{')
+	e.Name("id")
+	e.String(m.ID)
+	e.Name("object")
+	e.String("model")
+	e.Name("created")
+	e.Int(m.Created)
+	e.Name("owned_by")
+	e.String(m.OwnedBy)
+	e.Extra(m.Extra, "id", "object", "created", "owned_by")
+	e.Token('}')
+}
+
+func (m *Model) decode(d *jsonwire.Decoder) {
+	for o := d.Object(); o.Next(); {
+		switch string(o.Name) {
+		case "id":
+			m.ID = d.OptString()
+		case "object":
+			d.Skip()
+		case "created":
+			m.Created = decodeTime(d)
+		case "owned_by":
+			m.OwnedBy = d.OptString()
+		default:
+			m.Extra.keep(d, o.Name)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package llmhttp
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// An Observer is called as a request begins. It returns the context in which
+// to serve it and, if not nil, a function that is called once when it ended,
+// whether it succeeded, failed, panicked or was abandoned. The Exchange is
+// that function's to keep.
+//
+// The returned context must derive from ctx, of which [RequestIDFrom] tells
+// the request's ID. An Observer must be safe for concurrent use and must not
+// read the request's body.
+type Observer func(ctx context.Context, r *http.Request) (context.Context, func(*Exchange))
+
+// Observers returns an Observer that calls each of obs. They end in the
+// reverse of the order they began in.
+func Observers(obs ...Observer) Observer {
+	return func(ctx context.Context, r *http.Request) (context.Context, func(*Exchange)) {
+		var ends []func(*Exchange)
+		for _, o := range obs {
+			if o == nil {
+				continue
+			}
+			var end func(*Exchange)
+			if ctx, end = o(ctx, r); end != nil {
+				ends = append(ends, end)
+			}
+		}
+		return ctx, func(e *Exchange) {
+			for i := len(ends) - 1; i >= 0; i-- {
+				ends[i](e)
+			}
+		}
+	}
+}
+
+// An Exchange is what became of a request. It holds neither secrets nor what
+// was said.
+type Exchange struct {
+	UsageRecord               // zero as far as the request did not get
+	Status      int           // HTTP status; 499 if the client left before it was told one
+	Err         error         // why it failed, or nil; in mid-stream the Status is 200 nevertheless
+	Streamed    bool          // whether the reply was a stream
+	Chunks      int           // that the Backend yielded
+	FirstChunk  time.Duration // since arrival; zero if there was none
+	Duration    time.Duration // since arrival
+}
