@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -182,4 +183,67 @@ func bearer(headers []string) (string, *Error) {
 		}
 	}
 	return secret, nil
+}
+
+const codeBadKey = "invalid_api_key"
+
+var (
+	errNoKey = &Error{Status: http.StatusUnauthorized, Message: "You didn't provide an API key. You need to provide your API key in an " +
+		"Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."}
+	errBadKey = &Error{Status: http.StatusUnauthorized, Code: codeBadKey, Message: "Incorrect API key provided."}
+)
+
+// authenticate finds the Key of the request. Keys that are unknown, malformed
+// or expired all get the same answer.
+func (x *exchange) authenticate() error {
+	secret, refused := bearer(x.r.Header["Authorization"])
+	if refused != nil && !x.h.keyless {
+		return refused
+	}
+	x.secret = secret
+	key, err := x.h.keys.Lookup(x.ctx, secret)
+	switch {
+	case errors.Is(err, ErrKeyNotFound):
+		return errBadKey
+	case err != nil:
+		if cause := x.cause(); cause != nil {
+			return cause
+		}
+		if e, ok := errors.AsType[*Error](err); ok && e != nil {
+			return err
+		}
+		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: messageKeys, Err: err}
+	case key == nil:
+		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: messageKeys,
+			Err: errors.New("the KeyStore returned neither a Key nor an error")}
+	case !key.Expires.IsZero() && !x.h.opts.Now().Before(key.Expires):
+		return errBadKey
+	}
+	if key.ID == "" || key.Account == "" {
+		named := *key
+		if named.ID == "" {
+			named.ID = "key_" + HashSecret(secret)[:12]
+		}
+		if named.Account == "" {
+			named.Account = named.ID
+		}
+		key = &named
+	}
+	x.key = key
+	x.record.KeyID, x.record.Account = key.ID, key.Account
+	return nil
+}
+
+const messageKeys = "We could not check your API key. Please try again."
+
+// maxModelID is how long a model's ID may be, in bytes.
+const maxModelID = 512
+
+// useModel refuses a model that the key may not use as if it did not exist.
+func (x *exchange) useModel(id string) error {
+	if len(id) > maxModelID || !x.key.AllowsModel(id) {
+		return ModelNotFound(id)
+	}
+	x.record.Model = id
+	return nil
 }

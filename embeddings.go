@@ -314,3 +314,59 @@ func (r *EmbeddingResponse) decodeVector(d *jsonwire.Decoder, index int) {
 	}
 	r.Vectors[index] = v
 }
+
+// embeddings serves POST /v1/embeddings.
+func (x *exchange) embeddings() error {
+	req := new(EmbeddingRequest)
+	if err := x.readJSON(req); err != nil {
+		return err
+	}
+	stats, err := req.check()
+	if err != nil {
+		return err
+	}
+	if err := x.useModel(req.Model); err != nil {
+		return err
+	}
+	if x.prompt, err = x.countInput(req, stats); err != nil {
+		return err
+	}
+	if err := x.admit(max(x.prompt, 1)); err != nil {
+		return err
+	}
+	if err := x.work(); err != nil {
+		return err
+	}
+	format := req.EncodingFormat
+	resp, err := Embed(x.ctx, x.h.backend, req)
+	if err != nil {
+		return x.backendError(err)
+	}
+	if err := x.cause(); err != nil {
+		return err
+	}
+	if resp == nil || len(resp.Vectors) != stats.count {
+		return errors.New("llmhttp: the Backend returned another number of vectors than there were inputs")
+	}
+	x.reported = resp.Usage
+	x.settle()
+	answer := *resp
+	answer.Usage = &x.record.Usage
+	if answer.Model == "" {
+		answer.Model = x.record.Model
+	}
+	return x.replyWith(func(e *jsonwire.Encoder) { answer.encodeAs(e, format) })
+}
+
+// countInput estimates the tokens of the inputs.
+func (x *exchange) countInput(req *EmbeddingRequest, stats inputStats) (int, error) {
+	if x.h.opts.CountTokens == nil || stats.tokens > 0 {
+		return stats.tokens + estimate(stats.bytes), nil
+	}
+	texts, err := req.Texts()
+	n := 0
+	for _, text := range texts {
+		n += x.count(text)
+	}
+	return n, err
+}

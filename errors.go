@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // An Error is a failure the client is told about.
@@ -70,9 +73,9 @@ const codeQuota = "insufficient_quota"
 
 const messageInternal = "The server had an error while processing your request. Sorry about that!"
 
-// asError returns what a client is told of err: a complete Error, with the
+// tell returns what the client of r is told of err: a complete Error, with the
 // cause in it where err is not one already.
-func asError(err error) *Error {
+func tell(r *http.Request, err error) *Error {
 	var e *Error
 	switch {
 	case errors.As(err, &e) && e != nil:
@@ -85,7 +88,8 @@ func asError(err error) *Error {
 		}
 		e = &told
 	case errors.Is(err, errors.ErrUnsupported):
-		e = &Error{Status: http.StatusNotFound, Message: "The backend does not support this.", Err: err}
+		e = errUnknownURL(r)
+		e.Err = err
 	case errors.Is(err, context.DeadlineExceeded):
 		e = &Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: err}
 	default:
@@ -95,4 +99,82 @@ func asError(err error) *Error {
 		e.Type = errorType(e.Status, e.Code)
 	}
 	return e
+}
+
+// WriteError replies to r as the Handler would have if it failed with err,
+// which must not be nil. It lets middleware in front of a Handler speak the
+// API's language. Nothing may have been written to w.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	h := w.Header()
+	if h.Get(headerRequestID) == "" {
+		id := RequestIDFrom(r.Context())
+		if id == "" {
+			id = newID("req_")
+		}
+		h.Set(headerRequestID, id)
+	}
+	if h.Get(headerProcessing) == "" {
+		h.Set(headerProcessing, "0")
+	}
+	writeError(w, r, tell(r, err))
+}
+
+// writeError writes a complete Error as the reply.
+func writeError(w http.ResponseWriter, r *http.Request, e *Error) {
+	h := w.Header()
+	if m, ok := errors.AsType[*wrongMethod](e.Err); ok {
+		h.Set("Allow", m.allows())
+	}
+	if e.Status == http.StatusUnauthorized && h.Get("Www-Authenticate") == "" {
+		challenge := "Bearer"
+		if e.Code == codeBadKey {
+			challenge = `Bearer error="invalid_token"`
+		}
+		h.Set("Www-Authenticate", challenge)
+	}
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))
+		h.Set("Retry-After-Ms", strconv.FormatInt(int64((e.RetryAfter+time.Millisecond-1)/time.Millisecond), 10))
+	}
+	if retry := shouldRetry(e); retry != "" {
+		h.Set("X-Should-Retry", retry)
+	}
+	var enc jsonwire.Encoder
+	e.encode(&enc)
+	writeJSON(w, e.Status, enc.Buf)
+}
+
+// patience is how long a RetryAfter is that the official clients do not wait
+// for: they would come again much too soon.
+const patience = time.Minute
+
+// shouldRetry tells clients what their own rules for the status get wrong.
+func shouldRetry(e *Error) string {
+	switch {
+	case e.NoRetry, e.Code == codeQuota, e.Status == http.StatusNotImplemented, e.RetryAfter > patience:
+		return "false"
+	case e.Status == http.StatusTooManyRequests && e.RetryAfter > 0:
+		return "true"
+	}
+	return ""
+}
+
+// encode writes the error object of the format, all of whose members are
+// required. It begins with "error", by which go-openai knows one in a stream.
+func (e *Error) encode(enc *jsonwire.Encoder) {
+	nullable := func(name, s string) {
+		enc.Name(name)
+		if s == "" {
+			enc.Literal("null")
+		} else {
+			enc.String(s)
+		}
+	}
+	enc.Literal(`{"error":{"message":`)
+	enc.String(e.Message)
+	enc.Name("type")
+	enc.String(e.Type)
+	nullable("param", e.Param)
+	nullable("code", e.Code)
+	enc.Literal("}}")
 }

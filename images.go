@@ -2,6 +2,12 @@ package llmhttp
 
 import (
 	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -208,4 +214,159 @@ func decodeImageUsage(d *jsonwire.Decoder) *Usage {
 		}
 	}
 	return u
+}
+
+func (r *ImageRequest) check() error {
+	switch n := utf8.RuneCountInString(r.Prompt); {
+	case r.Model == "":
+		return missing("model")
+	case n == 0:
+		return missing("prompt")
+	case n > maxPromptChars:
+		return longString("prompt", maxPromptChars, n)
+	}
+	if err := checkInt("n", r.N, 1, maxImages); err != nil {
+		return err
+	}
+	switch r.Size {
+	case "":
+		r.Size = "1024x1024"
+	default:
+		if !isSize(r.Size) {
+			return invalidText("size", r.Size, "a width and a height in pixels, such as '1024x1024'")
+		}
+	}
+	switch r.Quality {
+	case "", "standard", "hd":
+	default:
+		return invalidValue("quality", r.Quality, "standard", "hd")
+	}
+	switch r.ResponseFormat {
+	case "":
+		r.ResponseFormat = ImageFormatURL
+	case ImageFormatURL, ImageFormatBase64:
+	default:
+		return invalidValue("response_format", r.ResponseFormat, ImageFormatURL, ImageFormatBase64)
+	}
+	return nil
+}
+
+// isSize reports whether s is of the form <width>x<height>.
+func isSize(s string) bool {
+	width, height, ok := strings.Cut(s, "x")
+	return ok && isPixels(width) && isPixels(height)
+}
+
+func isPixels(s string) bool {
+	if s == "" || len(s) > 5 || s[0] == '0' {
+		return false
+	}
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// images serves POST /v1/images/generations.
+func (x *exchange) images() error {
+	req := new(ImageRequest)
+	if err := x.readJSON(req); err != nil {
+		return err
+	}
+	if err := req.check(); err != nil {
+		return err
+	}
+	if err := x.useModel(req.Model); err != nil {
+		return err
+	}
+	if err := x.wait(); err != nil {
+		return err
+	}
+	sizes, err := ImageSizes(x.ctx, x.h.backend, req.Model)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+	case err != nil:
+		return x.backendError(err)
+	case len(sizes) > 0 && !slices.Contains(sizes, req.Size):
+		return invalidValue("size", req.Size, sizes...)
+	}
+	if x.limitsTokens() {
+		x.prompt = x.count(req.Prompt)
+	}
+	if err := x.admit(max(x.prompt, 1)); err != nil {
+		return err
+	}
+	if err := x.work(); err != nil {
+		return err
+	}
+	format := req.ResponseFormat
+	resp, err := GenerateImages(x.ctx, x.h.backend, req)
+	if err != nil {
+		return x.backendError(err)
+	}
+	if err := x.cause(); err != nil {
+		return err
+	}
+	if resp == nil || len(resp.Data) == 0 {
+		return errors.New("llmhttp: the Backend returned no image")
+	}
+	x.reported, x.record.Images = resp.Usage, len(resp.Data)
+	answer := *resp
+	answer.Data = slices.Clone(resp.Data)
+	if answer.Created == 0 {
+		answer.Created = x.record.Time.Unix()
+	}
+	for i := range answer.Data {
+		if err := x.convertImage(&answer.Data[i], format); err != nil {
+			return x.backendError(err)
+		}
+	}
+	x.settle()
+	return x.reply(&answer)
+}
+
+// convertImage gives m the form the client asked for.
+func (x *exchange) convertImage(m *Image, format string) error {
+	if format == ImageFormatBase64 {
+		m.RevisedPrompt = "" // shown beside an address only
+		if m.Data == nil {
+			data, err := fromDataURL(m.URL)
+			if err != nil {
+				return err
+			}
+			m.Data = data
+		}
+		m.URL = ""
+		return nil
+	}
+	if m.URL == "" {
+		if len(m.Data) == 0 {
+			return errors.New("llmhttp: the Backend returned an image without URL or Data")
+		}
+		mediaType := http.DetectContentType(m.Data)
+		if x.h.opts.ImageURL == nil {
+			m.URL = "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(m.Data)
+		} else {
+			address, err := x.h.opts.ImageURL(x.ctx, m.Data, mediaType)
+			if err != nil {
+				return fmt.Errorf("llmhttp: ImageURL: %w", err)
+			}
+			m.URL = address
+		}
+	}
+	m.Data = nil
+	return nil
+}
+
+// fromDataURL returns what a data: URL holds. A Backend that knows an image
+// only by an address elsewhere has to fetch it itself.
+func fromDataURL(u string) ([]byte, error) {
+	rest, ok := strings.CutPrefix(u, "data:")
+	_, text, comma := strings.Cut(rest, ";base64,")
+	if !ok || !comma {
+		return nil, errors.New("llmhttp: the client asked for b64_json, but the Backend returned an image by its address")
+	}
+	return base64.StdEncoding.DecodeString(text)
 }

@@ -46,3 +46,50 @@ func (m *Model) decode(d *jsonwire.Decoder) {
 		}
 	}
 }
+
+// models serves GET /v1/models: those the key may use.
+func (x *exchange) models() error {
+	list, err := x.listModels()
+	if err != nil {
+		return err
+	}
+	return x.replyWith(func(e *jsonwire.Encoder) {
+		e.Literal(`{"object":"list","data":[`)
+		for i := range list {
+			if x.key.AllowsModel(list[i].ID) {
+				e.Element()
+				list[i].encode(e)
+			}
+		}
+		e.Literal("]}")
+	})
+}
+
+// model serves GET /v1/models/{id}.
+func (x *exchange) model() error {
+	id, _ := modelID(x.r.URL)
+	list, err := x.listModels()
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if list[i].ID == id && x.key.AllowsModel(id) {
+			return x.reply(&list[i])
+		}
+	}
+	return ModelNotFound(id)
+}
+
+func (x *exchange) listModels() ([]Model, error) {
+	if err := x.admit(0); err != nil {
+		return nil, err
+	}
+	if err := x.work(); err != nil {
+		return nil, err
+	}
+	list, err := ListModels(x.ctx, x.h.backend)
+	if err != nil {
+		return nil, x.backendError(err)
+	}
+	return list, x.cause()
+}

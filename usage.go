@@ -2,7 +2,14 @@ package llmhttp
 
 import (
 	"context"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/url"
+	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A UsageStore remembers what accounts used. It must be safe for concurrent
@@ -48,4 +55,221 @@ type UsageSum struct {
 	Requests                       int64
 	PromptTokens, CompletionTokens int64
 	Images                         int64
+}
+
+// recordGrace is how long a store has for a record after the request is over.
+const recordGrace = 10 * time.Second
+
+// settle gives back what was reserved and not used, and records what was used.
+// It does so once, whether the client is still there or not.
+func (x *exchange) settle() {
+	if x.settled || (!x.reached && !x.grant.taken) {
+		return
+	}
+	x.settled = true
+	defer func() {
+		if p := recover(); p != nil {
+			x.log(slog.LevelError, "usage not recorded", newPanicError(p))
+		}
+	}()
+	ctx := &lateContext{Context: context.WithoutCancel(x.ctx)}
+	defer ctx.stop()
+	x.measure()
+	x.refund(ctx, x.record.Usage.total())
+	store := x.h.opts.Usage
+	if store == nil || !x.reached || !isBilled(x.record.Endpoint) {
+		return
+	}
+	if err := store.Record(ctx, x.record); err != nil {
+		x.log(slog.LevelError, "usage not recorded", err)
+	}
+}
+
+func isBilled(e Endpoint) bool {
+	return e == EndpointChat || e == EndpointImages || e == EndpointEmbeddings
+}
+
+// measure sets what the request used: what the Backend reported, or else an
+// estimate. A request that failed before it brought anything used nothing,
+// unless it was the client that ended it.
+func (x *exchange) measure() {
+	x.mu.Lock()
+	err := x.err
+	x.mu.Unlock()
+	u := &x.record.Usage
+	reported := x.reported
+	if x.shape.usage != nil {
+		reported = x.shape.usage
+	}
+	switch {
+	case reported != nil:
+		*u = *reported
+		u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
+		u.TotalTokens = max(u.TotalTokens, 0)
+	case !x.reached, x.record.Endpoint == EndpointImages:
+	case err != nil && x.chunks == 0 && x.cause() != errGone:
+	default:
+		if x.uncounted != nil {
+			x.prompt = x.countPrompt(x.uncounted)
+		}
+		u.PromptTokens = x.prompt
+		if x.shape.counting {
+			u.CompletionTokens = x.count(string(x.shape.text))
+		} else {
+			u.CompletionTokens = estimate(x.shape.bytes)
+		}
+		x.record.Estimated = true
+	}
+	u.TotalTokens = u.total()
+}
+
+// A lateContext is for what is to be done after a request. It ends recordGrace
+// after somebody has first asked for its end, so that a store in memory, which
+// does not, costs no timer.
+type lateContext struct {
+	context.Context // of values only
+
+	once   sync.Once
+	inner  context.Context
+	cancel context.CancelFunc
+}
+
+func (c *lateContext) start() {
+	c.once.Do(func() { c.inner, c.cancel = context.WithTimeout(c.Context, recordGrace) })
+}
+
+func (c *lateContext) stop() {
+	c.once.Do(func() { c.inner, c.cancel = context.WithCancel(c.Context) })
+	c.cancel()
+}
+
+func (c *lateContext) Deadline() (time.Time, bool) { c.start(); return c.inner.Deadline() }
+func (c *lateContext) Done() <-chan struct{}       { c.start(); return c.inner.Done() }
+func (c *lateContext) Err() error                  { c.start(); return c.inner.Err() }
+
+const (
+	day = 24 * time.Hour
+
+	// defaultDays and maxDays bound what the usage endpoint reports.
+	defaultDays = 100
+	maxDays     = 366
+)
+
+// usage serves GET /v1/dashboard/billing/usage: the legacy answer of the
+// format, in US cents, and beside it the tokens, requests and images.
+func (x *exchange) usage() error {
+	store := x.h.opts.Usage
+	if store == nil {
+		return errUnknownURL(x.r)
+	}
+	from, to, err := usageRange(x.r.URL.Query(), x.h.opts.Now().UTC())
+	if err != nil {
+		return err
+	}
+	if err := x.admit(0); err != nil {
+		return err
+	}
+	if err := x.work(); err != nil {
+		return err
+	}
+	sums, err := store.Query(x.ctx, UsageQuery{Account: x.key.Account, From: from, To: to, Step: day})
+	if err != nil {
+		if cause := x.cause(); cause != nil {
+			return cause
+		}
+		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err}
+	}
+	return x.replyWith(func(e *jsonwire.Encoder) { x.encodeUsage(e, sums) })
+}
+
+// usageRange reads the dates of a query. Days begin in UTC, and end_date is
+// not part of the range: clients of the original ask for tomorrow to see today.
+func usageRange(query url.Values, now time.Time) (from, to time.Time, err error) {
+	today := now.Truncate(day)
+	date := func(param string, otherwise time.Time) time.Time {
+		if err != nil || !query.Has(param) {
+			return otherwise
+		}
+		s := query.Get(param)
+		t, e := time.Parse(time.DateOnly, s)
+		if e != nil {
+			err = invalidText(param, s, "a date of the form YYYY-MM-DD")
+		}
+		return t
+	}
+	to = date("end_date", today.Add(day))
+	from = date("start_date", to.Add(-defaultDays*day))
+	switch {
+	case err != nil:
+	case !from.Before(to):
+		param := "end_date"
+		if !query.Has(param) {
+			param = "start_date"
+		}
+		err = badRequest("invalid_value", param, "Invalid '%s': the range has no day. 'end_date', which is not part of the range, must be after 'start_date'.", param)
+	case to.Sub(from) > maxDays*day:
+		err = badRequest("invalid_value", "start_date", "Invalid 'start_date': the range is too long. Expected at most %d days.", maxDays)
+	}
+	return from, to, err
+}
+
+func (x *exchange) encodeUsage(e *jsonwire.Encoder, sums []UsageSum) {
+	var all UsageSum
+	var dollars float64
+	e.Literal(`{"object":"list","daily_costs":[`)
+	for len(sums) > 0 {
+		start := sums[0].Start
+		n := 1
+		for n < len(sums) && sums[n].Start.Equal(start) {
+			n++
+		}
+		e.Element()
+		e.Literal(`{"timestamp":`)
+		e.Int(start.Unix())
+		e.Literal(`.0,"line_items":[`)
+		for _, s := range sums[:n] {
+			cost := 0.0
+			if x.h.opts.Cost != nil {
+				cost = x.h.opts.Cost(s)
+			}
+			dollars += cost
+			all.add(s)
+			e.Element()
+			e.Literal(`{"name":`)
+			e.String(s.Model)
+			e.Literal(`,"cost":`)
+			e.Float(cents(cost), 64)
+			s.encodeMembers(e)
+			e.Token('}')
+		}
+		e.Literal("]}")
+		sums = sums[n:]
+	}
+	e.Literal(`],"total_usage":`)
+	e.Float(cents(dollars), 64)
+	all.encodeMembers(e)
+	e.Token('}')
+}
+
+// cents rounds away what floating point adds to sums of dollars.
+func cents(dollars float64) float64 { return math.Round(dollars*100*1e6) / 1e6 }
+
+func (s *UsageSum) add(t UsageSum) {
+	s.Requests += t.Requests
+	s.PromptTokens += t.PromptTokens
+	s.CompletionTokens += t.CompletionTokens
+	s.Images += t.Images
+}
+
+func (s *UsageSum) encodeMembers(e *jsonwire.Encoder) {
+	e.Name("prompt_tokens")
+	e.Int(s.PromptTokens)
+	e.Name("completion_tokens")
+	e.Int(s.CompletionTokens)
+	e.Name("total_tokens")
+	e.Int(s.PromptTokens + s.CompletionTokens)
+	e.Name("requests")
+	e.Int(s.Requests)
+	e.Name("images")
+	e.Int(s.Images)
 }

@@ -1,0 +1,319 @@
+package llmhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A grant is what a request has been given of its key's limits.
+type grant struct {
+	n          int // how many of draws and levels count
+	draws      [3]Draw
+	levels     [3]Level
+	requests   int // the place in draws of each, or -1
+	tokens     int
+	quota      int
+	reserved   int  // tokens
+	taken      bool // from the buckets
+	concurrent bool // one of those in progress
+	known      bool // levels are of this request
+}
+
+// draw lists the draws of a request that is expected to use cost tokens.
+func (g *grant) draw(k *Key, cost int) {
+	g.n, g.requests, g.tokens, g.quota = 0, -1, -1, -1
+	add := func(suffix string, r Rate, cost int) int {
+		if r.N == 0 {
+			return -1
+		}
+		g.draws[g.n] = Draw{Bucket: k.ID + suffix, Rate: r, Cost: cost}
+		g.n++
+		return g.n - 1
+	}
+	g.requests = add(":requests", k.Limits.Requests, 1)
+	g.tokens = add(":tokens", k.Limits.Tokens, cost)
+	if cost > 0 {
+		g.quota = add(":quota", k.Limits.Quota, cost)
+	}
+	g.reserved = cost
+}
+
+// admit decides over all limits of the request's key at once: it either gets
+// what it needs of each, or takes nothing from any. cost is the number of
+// tokens that it is expected to use.
+func (x *exchange) admit(cost int) error {
+	l := &x.key.Limits
+	g := &x.grant
+	if l.Concurrent != 0 {
+		if !x.h.inUse.acquire(x.key.ID, l.Concurrent) {
+			e := Errorf(http.StatusTooManyRequests, codeRate, "Too many requests in progress: Limit %d. Please try again when one has ended.", max(l.Concurrent, 0))
+			e.RetryAfter = time.Second
+			return e
+		}
+		g.concurrent = true
+	}
+	g.draw(x.key, cost)
+	if g.n == 0 {
+		return nil
+	}
+	if b := l.Tokens.Normal().Burst; g.tokens >= 0 && cost > b {
+		e := Errorf(http.StatusTooManyRequests, codeRate, "Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", b, cost)
+		e.Type, e.NoRetry = "tokens", true
+		return e
+	}
+	if err := x.take(); err != nil {
+		return err
+	}
+	var refused error
+	var longest time.Duration
+	for i := range g.n {
+		wait := g.levels[i].RetryAfter
+		if wait > longest && i != g.quota {
+			longest = wait
+			refused = errRate(i == g.tokens, g.draws[i], g.levels[i])
+		}
+	}
+	if g.quota >= 0 && g.levels[g.quota].RetryAfter > 0 {
+		refused = Errorf(http.StatusTooManyRequests, codeQuota, "You exceeded your current quota, please check your plan and billing details.")
+	}
+	if refused != nil {
+		return refused
+	}
+	g.taken = true
+	return nil
+}
+
+const codeRate = "rate_limit_exceeded"
+
+// maxWait is how long a client may be told to wait. What takes longer, such as
+// more than a bucket can hold, will not come.
+const maxWait = 366 * 24 * time.Hour
+
+// errRate says which limit was reached, in the format's words.
+func errRate(tokens bool, d Draw, l Level) *Error {
+	burst := d.Rate.Normal().Burst
+	noun, short, typ := "requests", "RPM", "requests"
+	if tokens {
+		noun, short, typ = "tokens", "TPM", "tokens"
+	}
+	period := "min (" + short + ")"
+	if per := d.Rate.Normal().Per; per != time.Minute {
+		period = per.String()
+	}
+	e := Errorf(http.StatusTooManyRequests, codeRate, "Rate limit reached on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
+		noun, period, burst, max(burst-l.Remaining, 0), d.Cost, resetText(l.RetryAfter))
+	e.Type, e.RetryAfter = typ, l.RetryAfter
+	if l.RetryAfter > maxWait {
+		e.RetryAfter, e.NoRetry = 0, true
+		e.Message = fmt.Sprintf("Rate limit reached on %s per %s: Limit %d.", noun, period, burst)
+	}
+	return e
+}
+
+// take asks the Limiter for the draws of the grant.
+func (x *exchange) take() error {
+	g := &x.grant
+	levels, err := x.h.opts.Limiter.Take(x.ctx, g.draws[:g.n]...)
+	if err == nil && len(levels) != g.n {
+		err = fmt.Errorf("the Limiter returned %d levels for %d draws", len(levels), g.n)
+	}
+	if err != nil {
+		if cause := x.cause(); cause != nil {
+			return cause
+		}
+		if e, ok := errors.AsType[*Error](err); ok && e != nil {
+			return err
+		}
+		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not check your rate limits. Please try again.", Err: err}
+	}
+	copy(g.levels[:], levels)
+	g.known = true
+	return nil
+}
+
+// peek finds out how the limits of a request stand that failed before it was
+// admitted, as every reply to a limited key tells.
+func (x *exchange) peek() {
+	if x.key == nil || x.grant.known {
+		return
+	}
+	g := &x.grant
+	g.draw(x.key, 0)
+	for i := range g.n {
+		g.draws[i].Cost = 0
+	}
+	if g.n == 0 {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			x.log(slog.LevelError, "limiter panicked", newPanicError(p))
+		}
+	}()
+	if err := x.take(); err != nil {
+		x.log(slog.LevelWarn, "limits are not known", err)
+	}
+}
+
+// writeHeaders tells how the limits of requests and tokens stand.
+func (g *grant) writeHeaders(h http.Header) {
+	if !g.known {
+		return
+	}
+	if i := g.requests; i >= 0 {
+		writeLevel(h, g.draws[i].Rate, g.levels[i], headerLimitRequests, headerRemainingRequests, headerResetRequests)
+	}
+	if i := g.tokens; i >= 0 {
+		writeLevel(h, g.draws[i].Rate, g.levels[i], headerLimitTokens, headerRemainingTokens, headerResetTokens)
+	}
+}
+
+func writeLevel(h http.Header, r Rate, l Level, limit, remaining, reset string) {
+	values := [3]string{strconv.Itoa(r.Normal().Burst), strconv.Itoa(l.Remaining), resetText(l.ResetAfter)}
+	kept := values[:]
+	h[limit], h[remaining], h[reset] = kept[0:1:1], kept[1:2:2], kept[2:3:3]
+}
+
+// resetText writes a duration as the format does: as Go does, such as 6m0s or
+// 120ms.
+func resetText(d time.Duration) string {
+	return ((d + time.Millisecond - 1) / time.Millisecond * time.Millisecond).String()
+}
+
+// refund corrects what was reserved of tokens to what was used.
+func (x *exchange) refund(ctx context.Context, used int) {
+	g := &x.grant
+	if !g.taken || used == g.reserved {
+		return
+	}
+	var draws []Draw
+	for _, i := range []int{g.tokens, g.quota} {
+		if i >= 0 {
+			d := g.draws[i]
+			d.Cost = used - g.reserved
+			draws = append(draws, d)
+		}
+	}
+	g.taken = false
+	if len(draws) == 0 {
+		return
+	}
+	if err := x.h.opts.Limiter.Adjust(ctx, draws...); err != nil {
+		x.log(slog.LevelError, "limits not settled", err)
+	}
+}
+
+// release ends the request's part in those in progress.
+func (x *exchange) release() {
+	if x.grant.concurrent {
+		x.h.inUse.release(x.key.ID)
+		x.grant.concurrent = false
+	}
+}
+
+// A gauge counts requests in progress by key.
+type gauge struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (g *gauge) acquire(key string, limit int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n[key] >= limit {
+		return false
+	}
+	if g.n == nil {
+		g.n = make(map[string]int)
+	}
+	g.n[key]++
+	return true
+}
+
+func (g *gauge) release(key string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n[key]--; g.n[key] <= 0 {
+		delete(g.n, key)
+	}
+}
+
+// count counts the tokens of a text, or estimates them.
+func (x *exchange) count(text string) int {
+	if c := x.h.opts.CountTokens; c != nil {
+		return max(c(x.record.Model, text), 0)
+	}
+	return estimate(len(text))
+}
+
+// estimate is how many tokens so many bytes of text may be.
+func estimate(bytes int) int { return (bytes + 3) / 4 }
+
+// What a chat costs beside its texts. The format counts an image seen in low
+// detail as 85 tokens, and a few for each message.
+const (
+	tokensPerMessage = 4
+	tokensPerMedia   = 85
+)
+
+// countPrompt estimates the tokens of a chat's prompt.
+func (x *exchange) countPrompt(r *ChatRequest) int {
+	n := 0
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		n += tokensPerMessage + x.count(m.Name) + x.count(m.Reasoning)
+		for j := range m.Content {
+			if p := &m.Content[j]; p.Type == PartText {
+				n += x.count(p.Text)
+			} else {
+				n += tokensPerMedia
+			}
+		}
+		for j := range m.ToolCalls {
+			f := &m.ToolCalls[j].Function
+			n += x.count(f.Name) + x.count(f.Arguments)
+		}
+	}
+	for i := range r.Tools {
+		if f := r.Tools[i].Function; f != nil {
+			n += x.count(f.Name) + x.count(f.Description) + x.count(string(f.Parameters))
+		}
+	}
+	return n
+}
+
+// chatCost is what a chat is expected to use: its prompt, and as much as the
+// client allows for each choice. Without such a limit only the prompt is
+// known; the rest becomes a debt when the reply is settled.
+func chatCost(prompt int, r *ChatRequest) int {
+	limit, ok := r.TokenLimit()
+	if !ok {
+		return prompt
+	}
+	n := r.Choices()
+	if limit > (math.MaxInt32-prompt)/n {
+		return math.MaxInt32
+	}
+	return prompt + limit*n
+}
+
+// limitsTokens reports whether x's key has a limit that counts tokens.
+func (x *exchange) limitsTokens() bool {
+	return x.key.Limits.Tokens.N != 0 || x.key.Limits.Quota.N != 0
+}
+
+// bucketKey returns what buckets that are drawn on together have in common.
+func bucketKey(bucket string) string {
+	if i := strings.LastIndexByte(bucket, ':'); i >= 0 {
+		return bucket[:i]
+	}
+	return bucket
+}

@@ -1,0 +1,102 @@
+// Inmemory serves the whole API from memory: a Backend that echoes, one key,
+// usage and images that last as long as the process. It is a stand-in for a
+// model, and the shortest complete host.
+//
+//	go run ./examples/inmemory
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	key := flag.String("key", "sk-demo", "API `key` to admit")
+	rpm := flag.Int("rpm", 0, "`requests` a minute for the key; 0 is unlimited")
+	tpm := flag.Int("tpm", 0, "`tokens` a minute for the key; 0 is unlimited")
+	delay := flag.Duration("delay", 0, "`pause` before each streamed chunk")
+	flag.Parse()
+	if err := run(*addr, *key, *rpm, *tpm, *delay); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(addr, key string, rpm, tpm int, delay time.Duration) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	base := "http://" + l.Addr().String()
+
+	keys := memory.Keys()
+	keys.Add(key, &llmhttp.Key{
+		ID:     "demo",
+		Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(rpm), Tokens: llmhttp.PerMinute(tpm)},
+	})
+	images := memory.NewImages(base + "/images/")
+	backend := memory.Echo()
+	backend.Delay = delay
+	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
+		Usage:       memory.NewUsage(),
+		ImageURL:    images.Put,
+		CountTokens: memory.CountModelTokens,
+	})
+
+	mux := http.NewServeMux()
+	mux.Handle("/", h) // the API answers for unknown addresses as well
+	mux.Handle("/images/", images)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	fmt.Printf(welcome, base, key)
+
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	stop() // a second signal ends the process at once
+	fmt.Println("draining ...")
+	drain, cancel := context.WithTimeout(context.Background(), 7*time.Second)
+	defer cancel()
+	if err := h.Shutdown(drain); err != nil {
+		fmt.Println("streams were cut:", err)
+	}
+	closing, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := server.Shutdown(closing); err != nil {
+		server.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+const welcome = `listening on %[1]s
+API key: %[2]s
+
+Try:
+  curl %[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello there, world!"}]}'
+  curl -N %[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "stream": true, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
+  curl %[1]s/v1/images/generations -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-image-small", "prompt": "a lighthouse at dawn", "size": "256x256"}'
+  curl %[1]s/v1/embeddings -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-embed", "input": "hello", "dimensions": 8}'
+  curl %[1]s/v1/models -H 'Authorization: Bearer %[2]s'
+  curl %[1]s/v1/dashboard/billing/usage -H 'Authorization: Bearer %[2]s'
+`

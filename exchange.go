@@ -1,0 +1,400 @@
+package llmhttp
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
+
+type exchangeKey struct{}
+
+// An exchange is a request being served.
+//
+// It is served on one goroutine. Two others may end it, or write to it, while
+// the Backend works: the watch over its silence, and Shutdown. So once the
+// Backend was called, mu is held for each write.
+type exchange struct {
+	h       *Handler
+	w       http.ResponseWriter
+	rc      http.ResponseController
+	r       *http.Request
+	arrived time.Time // by the real clock, for durations
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	end     func(*Exchange) // the Observer's, or nil
+
+	key    *Key
+	secret string
+	record UsageRecord
+	grant  grant
+
+	reached   bool // the Backend was called, so usage is recorded
+	settled   bool // it was
+	chunks    int
+	first     time.Duration
+	shape     shaper       // of a chat
+	reported  *Usage       // of anything else, as the Backend has it
+	prompt    int          // tokens, estimated
+	uncounted *ChatRequest // whose prompt is still to be estimated, or nil
+	streamed  bool
+
+	mu     sync.Mutex
+	phase  phase
+	dead   bool // it has failed: nothing more is written
+	abort  bool // cut the connection
+	err    error
+	status int
+	watch  watch
+	sse    *sseWriter
+	values [4]string // of headers
+}
+
+// A phase is how far the reply got.
+type phase int
+
+const (
+	reading   phase = iota // the request; nobody but the exchange's goroutine may reply
+	working                // the Backend is; nothing is written
+	streaming              // the head of a stream is written
+	replied                // the whole reply is
+)
+
+func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{h: h, w: w, rc: *http.NewResponseController(w), r: r, arrived: time.Now()}
+	x.record.Time = h.opts.Now()
+	if h.opts.RequestID != nil {
+		x.record.ID = h.opts.RequestID(r)
+	}
+	if x.record.ID == "" {
+		x.record.ID = newID("req_")
+	}
+	x.ctx = context.WithValue(r.Context(), exchangeKey{}, x)
+	return x
+}
+
+// observe tells the Observer of the request.
+func (x *exchange) observe() {
+	if x.h.opts.Observe == nil {
+		return
+	}
+	ctx, end := x.h.opts.Observe(x.ctx, x.r)
+	if ctx != nil {
+		x.ctx = ctx
+	}
+	x.end = end
+}
+
+// finish does what is due however the request ended.
+func (x *exchange) finish() {
+	x.stopWatch()
+	x.settle()
+	x.release()
+	if x.cancel != nil {
+		x.cancel(nil)
+	}
+	x.h.leave(x)
+	x.tellObserver()
+	if x.abort {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func (x *exchange) tellObserver() {
+	if x.end == nil {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			x.log(slog.LevelError, "observer panicked", newPanicError(p))
+		}
+	}()
+	x.mu.Lock()
+	e := &Exchange{
+		UsageRecord: x.record, Status: x.status, Err: x.err, Streamed: x.streamed,
+		Chunks: x.chunks, FirstChunk: x.first, Duration: time.Since(x.arrived),
+	}
+	x.mu.Unlock()
+	if e.Err != nil {
+		e.Err = x.scrubError(e.Err)
+	}
+	x.end(e)
+}
+
+// scrubError returns err, or an error that wraps it where its text has the
+// request's secret.
+func (x *exchange) scrubError(err error) error {
+	text := err.Error()
+	if clean := x.scrub(text); clean != text {
+		return &scrubbedError{clean, err}
+	}
+	return err
+}
+
+type scrubbedError struct {
+	text string
+	err  error
+}
+
+func (e *scrubbedError) Error() string        { return e.text }
+func (e *scrubbedError) Is(target error) bool { return errors.Is(e.err, target) }
+
+// fail ends the request with err, in the way that is left: a status, an error
+// event, or nothing where nobody listens any more.
+func (x *exchange) fail(err error) {
+	x.peek()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.dead {
+		return
+	}
+	x.failLocked(err)
+}
+
+func (x *exchange) failLocked(err error) {
+	x.dead = true
+	x.err = err
+	defer func() { x.abort = x.phase == streaming }()
+	if x.cancel != nil {
+		x.cancel(err)
+	}
+	if err == errGone || x.r.Context().Err() != nil {
+		// The client left, so err is only what came of it.
+		if x.phase == reading || x.phase == working {
+			x.status = statusGone
+			x.w.WriteHeader(statusGone) // for logs of a host
+		}
+		x.log(slog.LevelDebug, "client left", err)
+		return
+	}
+	if x.phase == replied {
+		x.log(slog.LevelError, "failed after the reply", err)
+		return
+	}
+	told := tell(x.r, err)
+	if told.Status >= 500 {
+		x.log(slog.LevelError, "request failed", err)
+	}
+	told.Message = x.scrub(told.Message)
+	if x.phase == streaming {
+		x.sse.fail(told)
+		return
+	}
+	x.status = told.Status
+	x.writeHeaders()
+	x.extendDeadline(0)
+	writeError(x.w, x.r, told)
+	x.phase = replied
+}
+
+// interrupt ends the request from another goroutine than its own.
+func (x *exchange) interrupt(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.interruptLocked(err)
+}
+
+func (x *exchange) interruptLocked(err error) {
+	if x.dead || x.phase == replied {
+		return
+	}
+	if x.phase == reading {
+		// Its own goroutine will notice, if need be because it cannot read on.
+		x.cancel(err)
+		x.rc.SetReadDeadline(time.Now())
+		return
+	}
+	x.failLocked(err)
+	x.rc.Flush()
+}
+
+// cause returns why the request was ended, or nil if it was not.
+func (x *exchange) cause() error {
+	if x.r.Context().Err() != nil {
+		return errGone
+	}
+	return context.Cause(x.ctx)
+}
+
+// work marks that the Backend is to answer the request now, and will be billed
+// for. It returns an error if the request was ended in the meantime.
+func (x *exchange) work() error {
+	x.reached = true
+	return x.wait()
+}
+
+// wait marks that the Backend is called now, and watches how long it takes.
+func (x *exchange) wait() error {
+	if err := x.cause(); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.dead {
+		return x.err
+	}
+	if x.phase == reading {
+		x.phase = working
+		x.startWatch()
+	}
+	return nil
+}
+
+// backendError returns why a Backend failed: a request that was ended has
+// failed for that reason, whatever its Backend says.
+func (x *exchange) backendError(err error) error {
+	if cause := x.cause(); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// readJSON reads the body, decodes it into v and lets go of it.
+func (x *exchange) readJSON(v decoder) error {
+	if err := checkMediaType(x.r); err != nil {
+		return err
+	}
+	buf, err := x.readBody()
+	if err != nil {
+		return err
+	}
+	defer putBuffer(buf)
+	if err := decodeBody(buf.b, v); err != nil {
+		return err
+	}
+	return nil
+}
+
+func checkMediaType(r *http.Request) error {
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return Errorf(http.StatusUnsupportedMediaType, "unsupported_content_encoding", "The request body must not be compressed.")
+	}
+	t := r.Header.Get("Content-Type")
+	if t == "" || t == "application/json" {
+		return nil
+	}
+	if media, _, err := mime.ParseMediaType(t); err != nil || media != "application/json" {
+		return Errorf(http.StatusUnsupportedMediaType, "unsupported_media_type",
+			"Unsupported content type: '%s'. This API only accepts 'application/json'.", echo(t))
+	}
+	return nil
+}
+
+func (x *exchange) errTooLarge() error {
+	x.w.Header().Set("Connection", "close") // rather than read what is left
+	return Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
+		"The request body is too large. The limit is %d bytes.", x.h.opts.MaxBody)
+}
+
+// trustedLength is up to which size a body's declared length is believed
+// before its bytes have come.
+const trustedLength = 2 << 20
+
+// readBody reads the body to its end: net/http notices that a client has left
+// only after that.
+func (x *exchange) readBody() (*buffer, error) {
+	limit := x.h.opts.MaxBody
+	length := x.r.ContentLength
+	if length > limit {
+		return nil, x.errTooLarge()
+	}
+	size := 1 << 10
+	if length >= 0 {
+		size = int(min(length, trustedLength)) + 1 // a byte more, to see the end
+	}
+	buf := getBuffer(size)
+	for {
+		n, err := x.r.Body.Read(buf.b[len(buf.b):cap(buf.b)])
+		buf.b = buf.b[:len(buf.b)+n]
+		switch {
+		case int64(len(buf.b)) > limit:
+			putBuffer(buf)
+			return nil, x.errTooLarge()
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			putBuffer(buf)
+			if cause := x.cause(); cause != nil {
+				return nil, cause
+			}
+			return nil, &Error{Status: http.StatusBadRequest, Message: "We could not read the body of your request.", Err: err}
+		case len(buf.b) == cap(buf.b):
+			grown := min(2*cap(buf.b), int(limit)+1)
+			if length >= 0 {
+				grown = min(grown, int(length)+1)
+			}
+			if grown <= cap(buf.b) {
+				grown = cap(buf.b) + 1
+			}
+			b := make([]byte, len(buf.b), grown)
+			copy(b, buf.b)
+			buf.b = b
+		}
+	}
+}
+
+// reply writes a whole reply.
+func (x *exchange) reply(v encoder) error {
+	return x.replyWith(func(e *jsonwire.Encoder) { v.encode(e) })
+}
+
+func (x *exchange) replyWith(encode func(*jsonwire.Encoder)) error {
+	buf := getBuffer(1 << 10)
+	defer putBuffer(buf)
+	e := jsonwire.Encoder{Buf: buf.b}
+	encode(&e)
+	buf.b = e.Buf
+	if e.Err != nil {
+		return e.Err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.dead {
+		return nil
+	}
+	if x.r.Context().Err() != nil {
+		return errGone
+	}
+	x.phase, x.status = replied, http.StatusOK
+	x.writeHeaders()
+	x.extendDeadline(len(buf.b))
+	writeJSON(x.w, http.StatusOK, buf.b)
+	return nil
+}
+
+// largeReply is how long a reply is that may have to wait for its client.
+const largeReply = 32 << 10
+
+// earlyReply is how soon a reply is that no server's WriteTimeout has cut.
+const earlyReply = 100 * time.Millisecond
+
+// extendDeadline gives a write its time, unless a short reply is early enough
+// for the deadline that a server may have set. Without a deadline of the
+// server's a new one is lifted by finish.
+func (x *exchange) extendDeadline(size int) {
+	if size < largeReply && time.Since(x.arrived) < earlyReply {
+		return
+	}
+	x.rc.SetWriteDeadline(time.Now().Add(x.h.opts.WriteTimeout))
+	x.watch.deadline = true
+}
+
+// newID returns prefix and 128 random bits in hexadecimal.
+func newID(prefix string) string {
+	var raw [16]byte
+	binary.LittleEndian.PutUint64(raw[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(raw[8:], rand.Uint64())
+	var text [48]byte
+	n := copy(text[:], prefix)
+	n += hex.Encode(text[n:], raw[:])
+	return string(text[:n])
+}

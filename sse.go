@@ -1,0 +1,285 @@
+package llmhttp
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
+
+// Proxies must neither keep a stream back nor change it: nginx heeds
+// X-Accel-Buffering, others Cache-Control.
+var (
+	mediaEvents  = []string{"text/event-stream; charset=utf-8"}
+	cacheNever   = []string{"no-cache, no-transform"}
+	bufferingOff = []string{"no"}
+)
+
+const (
+	// eventDone ends a stream that is complete.
+	eventDone = "data: [DONE]\n\n"
+
+	// keepAlive is a comment without the empty line that would end an event:
+	// that is the one form which every official client, old ones included,
+	// takes for nothing.
+	keepAlive = ": keep-alive\n"
+)
+
+const (
+	// burst is how soon after the last a chunk comes that is taken for one of
+	// many that are ready: those share writes.
+	burst = 50 * time.Microsecond
+
+	// maxBatch is how many bytes may wait for a common write.
+	maxBatch = 8 << 10
+)
+
+// An sseWriter is the sink that writes a stream. All its methods are called
+// with the exchange's mu held.
+//
+// A chunk that the Backend took its time for is written at once. If chunks
+// come one upon the other, the first of them wakes a goroutine that writes what
+// has gathered as soon as it gets to run, which is at the latest when the
+// Backend pauses.
+type sseWriter struct {
+	x      *exchange
+	head   []byte        // of each event's JSON: id, object, created and model
+	buf    *buffer       // what waits; nil if nothing does
+	awake  bool          // the goroutine is about to run
+	began  bool          // the headers are written
+	until  time.Duration // since arrival: the write deadline
+	err    error         // a write failed
+	faulty error         // the Backend's JSON cannot be encoded
+}
+
+func (s *sseWriter) open(index int) {
+	e := s.event()
+	e.Literal(`,"choices":[{"index":`)
+	e.Int(int64(index))
+	e.Literal(`,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`)
+	s.endEvent(&e)
+}
+
+func (s *sseWriter) delta(c *ChunkChoice, extra Extra) {
+	e := s.event()
+	e.Literal(`,"choices":[{"index":`)
+	e.Int(int64(c.Index))
+	e.Literal(`,"delta":`)
+	c.Delta.Role = ""
+	c.Delta.encode(&e)
+	e.Literal(`,"finish_reason":null`)
+	e.Extra(c.Extra, chunkChoiceMembers...)
+	e.Literal("}]")
+	e.Extra(extra, replyMembers...)
+	e.Token('}')
+	s.endEvent(&e)
+}
+
+func (s *sseWriter) end(index int, reason FinishReason, choiceExtra, extra Extra) {
+	e := s.event()
+	e.Literal(`,"choices":[{"index":`)
+	e.Int(int64(index))
+	e.Literal(`,"delta":{"content":null},"finish_reason":`)
+	e.String(string(reason))
+	e.Extra(choiceExtra, chunkChoiceMembers...)
+	e.Literal("}]")
+	e.Extra(extra, replyMembers...)
+	e.Token('}')
+	s.endEvent(&e)
+}
+
+// usage writes the chunk that a client gets if it asked for it.
+func (s *sseWriter) usage(u *Usage) {
+	e := s.event()
+	e.Literal(`,"choices":[],"usage":`)
+	u.encode(&e)
+	e.Token('}')
+	s.endEvent(&e)
+}
+
+// event begins an event whose JSON has its head.
+func (s *sseWriter) event() jsonwire.Encoder {
+	if s.head == nil {
+		s.head = s.x.replyHead()
+	}
+	return jsonwire.Encoder{Buf: append(s.waiting().b, s.head...)}
+}
+
+func (s *sseWriter) endEvent(e *jsonwire.Encoder) {
+	s.buf.b = append(e.Buf, "\n\n"...)
+	if e.Err != nil && s.faulty == nil {
+		s.faulty = e.Err
+	}
+}
+
+// waiting returns the buffer of what waits.
+func (s *sseWriter) waiting() *buffer {
+	if s.buf == nil {
+		s.buf = getBuffer(1 << 10)
+	}
+	return s.buf
+}
+
+// replyHead returns what each event of a stream begins with.
+func (x *exchange) replyHead() []byte {
+	id, created, model := x.replyIdentity()
+	var e jsonwire.Encoder
+	e.Buf = make([]byte, 0, 128)
+	e.Literal("data: {")
+	encodeReplyHead(&e, id, objectChunk, created, model)
+	return e.Buf
+}
+
+// push writes what a chunk has brought, or sees to it that somebody will. The
+// chunk came at the time now since arrival, and the one before it was dealt
+// with at last.
+func (s *sseWriter) push(now, last time.Duration) (wrote bool, err error) {
+	switch {
+	case s.faulty != nil:
+		return false, s.faulty
+	case s.err != nil:
+		return false, errGone
+	case s.buf == nil:
+		return false, nil
+	case s.began && now-last < burst && len(s.buf.b) < maxBatch:
+		if !s.awake {
+			s.awake = true
+			go s.wake()
+		}
+		return false, nil
+	}
+	return true, s.flush(now)
+}
+
+// wake writes what has gathered.
+func (s *sseWriter) wake() {
+	x := s.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s.awake = false
+	if !x.dead && !x.watch.over && s.buf != nil {
+		s.flush(time.Since(x.arrived))
+	}
+}
+
+// flush writes what waits. A write that fails ends the request.
+func (s *sseWriter) flush(now time.Duration) error {
+	if s.err != nil {
+		return errGone
+	}
+	x := s.x
+	if !s.began {
+		s.began = true
+		x.phase, x.status = streaming, http.StatusOK
+		x.writeHeaders()
+		h := x.w.Header()
+		h["Content-Type"] = mediaEvents
+		h["Cache-Control"] = cacheNever
+		h["X-Accel-Buffering"] = bufferingOff
+	}
+	if d := x.h.opts.WriteTimeout; s.until < now+d {
+		// Setting it costs as much as a tenth of a write, so it is set for
+		// several writes.
+		s.until = now + d + d/2
+		x.rc.SetWriteDeadline(x.arrived.Add(s.until)) // not every wrapper can
+		x.watch.deadline = true
+	}
+	_, err := x.w.Write(s.buf.b)
+	putBuffer(s.buf)
+	s.buf = nil
+	if err == nil {
+		// Only the flush tells of a write that came too late.
+		if err = x.rc.Flush(); errors.Is(err, http.ErrNotSupported) {
+			err = nil
+		}
+	}
+	if err != nil {
+		s.err = err
+		x.cancel(errGone)
+		return errGone
+	}
+	return nil
+}
+
+// fail ends the stream with an error event and without [DONE].
+func (s *sseWriter) fail(told *Error) {
+	b := s.waiting()
+	e := jsonwire.Encoder{Buf: append(b.b, "data: "...)}
+	told.encode(&e)
+	b.b = append(e.Buf, "\n\n"...)
+	s.flush(time.Since(s.x.arrived))
+}
+
+// comment keeps the connection busy.
+func (s *sseWriter) comment(now time.Duration) {
+	b := s.waiting()
+	b.b = append(b.b, keepAlive...)
+	s.flush(now)
+}
+
+// A watch is over a Backend's silence, and over that of a stream. Its fields
+// are guarded by the exchange's mu, which is held where it is started.
+type watch struct {
+	timer    *time.Timer
+	spoke    time.Duration // since arrival: when the Backend was last heard, and allowed to go on
+	wrote    time.Duration // since arrival: when a comment was last written
+	waived   bool          // the Backend has done its work
+	over     bool
+	deadline bool // a write deadline is set, to be lifted
+}
+
+func (x *exchange) startWatch() {
+	x.watch.spoke = time.Since(x.arrived)
+	x.watch.timer = time.AfterFunc(x.patience(x.watch.spoke), x.look)
+}
+
+// patience returns for how long nothing needs to be done.
+func (x *exchange) patience(now time.Duration) time.Duration {
+	left := x.watch.spoke + x.h.opts.Timeout - now
+	if x.sse != nil && x.h.opts.KeepAlive > 0 {
+		if d := max(x.watch.spoke, x.watch.wrote) + x.h.opts.KeepAlive - now; d < left || x.watch.waived {
+			left = d
+		}
+	}
+	return left
+}
+
+// look is called when the watch's timer fires.
+func (x *exchange) look() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.watch.over || x.dead {
+		return
+	}
+	now := time.Since(x.arrived)
+	if !x.watch.waived && now-x.watch.spoke >= x.h.opts.Timeout {
+		x.interruptLocked(errSilent)
+		return
+	}
+	if x.sse != nil && x.h.opts.KeepAlive > 0 && now-max(x.watch.spoke, x.watch.wrote) >= x.h.opts.KeepAlive {
+		x.sse.comment(now)
+		if x.sse.err != nil {
+			return
+		}
+		now = time.Since(x.arrived)
+		x.watch.wrote = now
+	}
+	if left := x.patience(now); left > 0 || !x.watch.waived {
+		x.watch.timer.Reset(max(left, time.Millisecond))
+	}
+}
+
+// stopWatch ends the watch. Nothing but the exchange's own goroutine touches
+// the ResponseWriter after it.
+func (x *exchange) stopWatch() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.watch.over = true
+	if x.watch.timer != nil {
+		x.watch.timer.Stop()
+	}
+	if x.watch.deadline && !x.abort {
+		x.rc.SetWriteDeadline(time.Time{})
+	}
+}
