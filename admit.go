@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,20 +31,30 @@ type grant struct {
 // draw lists the draws of a request that is expected to use cost tokens.
 func (g *grant) draw(k *Key, cost int) {
 	g.n, g.requests, g.tokens, g.quota = 0, -1, -1, -1
-	add := func(suffix string, r Rate, cost int) int {
-		if r.N == 0 {
-			return -1
-		}
-		g.draws[g.n] = Draw{Bucket: k.ID + suffix, Rate: r, Cost: cost}
-		g.n++
-		return g.n - 1
-	}
-	g.requests = add(":requests", k.Limits.Requests, 1)
-	g.tokens = add(":tokens", k.Limits.Tokens, cost)
-	if cost > 0 {
-		g.quota = add(":quota", k.Limits.Quota, cost)
-	}
 	g.reserved = cost
+	l := &k.Limits
+	if l.Requests.N == 0 && l.Tokens.N == 0 && l.Quota.N == 0 {
+		return
+	}
+	// The names share one string.
+	const requests, tokens, quota = ":requests", ":tokens", ":quota"
+	names := k.ID + requests + k.ID + tokens + k.ID + quota
+	first := len(k.ID) + len(requests)
+	second := first + len(k.ID) + len(tokens)
+	g.requests = g.add(names[:first], l.Requests, 1)
+	g.tokens = g.add(names[first:second], l.Tokens, cost)
+	if cost > 0 {
+		g.quota = g.add(names[second:], l.Quota, cost)
+	}
+}
+
+func (g *grant) add(bucket string, r Rate, cost int) int {
+	if r.N == 0 {
+		return -1
+	}
+	g.draws[g.n] = Draw{Bucket: bucket, Rate: r, Cost: cost}
+	g.n++
+	return g.n - 1
 }
 
 // admit decides over all limits of the request's key at once: it either gets
@@ -69,7 +80,7 @@ func (x *exchange) admit(cost int) error {
 		e.Type, e.NoRetry = "tokens", true
 		return e
 	}
-	if err := x.take(); err != nil {
+	if err := x.draw(); err != nil {
 		return err
 	}
 	var refused error
@@ -109,7 +120,7 @@ func errRate(tokens bool, d Draw, l Level) *Error {
 		period = per.String()
 	}
 	e := Errorf(http.StatusTooManyRequests, codeRate, "Rate limit reached on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
-		noun, period, burst, max(burst-l.Remaining, 0), d.Cost, resetText(l.RetryAfter))
+		noun, period, burst, max(burst-l.Remaining, 0), d.Cost, appendReset(nil, l.RetryAfter))
 	e.Type, e.RetryAfter = typ, l.RetryAfter
 	if l.RetryAfter > maxWait {
 		e.RetryAfter, e.NoRetry = 0, true
@@ -118,8 +129,8 @@ func errRate(tokens bool, d Draw, l Level) *Error {
 	return e
 }
 
-// take asks the Limiter for the draws of the grant.
-func (x *exchange) take() error {
+// draw asks the Limiter for the draws of the grant.
+func (x *exchange) draw() error {
 	g := &x.grant
 	levels, err := x.h.opts.Limiter.Take(x.ctx, g.draws[:g.n]...)
 	if err == nil && len(levels) != g.n {
@@ -158,34 +169,64 @@ func (x *exchange) peek() {
 			x.log(slog.LevelError, "limiter panicked", newPanicError(p))
 		}
 	}()
-	if err := x.take(); err != nil {
+	if err := x.draw(); err != nil {
 		x.log(slog.LevelWarn, "limits are not known", err)
 	}
 }
 
 // writeHeaders tells how the limits of requests and tokens stand.
-func (g *grant) writeHeaders(h http.Header) {
+func (g *grant) writeHeaders(h http.Header, values *headerValues) {
 	if !g.known {
 		return
 	}
-	if i := g.requests; i >= 0 {
-		writeLevel(h, g.draws[i].Rate, g.levels[i], headerLimitRequests, headerRemainingRequests, headerResetRequests)
+	// The values share one string.
+	var space [128]byte
+	var ends [len(limitHeaders)]int
+	b := space[:0]
+	n := 0
+	for _, i := range [...]int{g.requests, g.tokens} {
+		if i >= 0 {
+			b = strconv.AppendInt(b, int64(g.draws[i].Rate.Normal().Burst), 10)
+			ends[n] = len(b)
+			b = strconv.AppendInt(b, int64(g.levels[i].Remaining), 10)
+			ends[n+1] = len(b)
+			b = appendReset(b, g.levels[i].ResetAfter)
+			ends[n+2] = len(b)
+		}
+		n += 3
 	}
-	if i := g.tokens; i >= 0 {
-		writeLevel(h, g.draws[i].Rate, g.levels[i], headerLimitTokens, headerRemainingTokens, headerResetTokens)
+	text, start := string(b), 0
+	for i, end := range ends {
+		if end > 0 {
+			values.set(h, limitHeaders[i], text[start:end])
+			start = end
+		}
 	}
 }
 
-func writeLevel(h http.Header, r Rate, l Level, limit, remaining, reset string) {
-	values := [3]string{strconv.Itoa(r.Normal().Burst), strconv.Itoa(l.Remaining), resetText(l.ResetAfter)}
-	kept := values[:]
-	h[limit], h[remaining], h[reset] = kept[0:1:1], kept[1:2:2], kept[2:3:3]
-}
-
-// resetText writes a duration as the format does: as Go does, such as 6m0s or
-// 120ms.
-func resetText(d time.Duration) string {
-	return ((d + time.Millisecond - 1) / time.Millisecond * time.Millisecond).String()
+// appendReset appends a duration, rounded up to milliseconds, as the format
+// has it, which is as [time.Duration] has it: 0s, 120ms, 1.5s, 6m0s.
+func appendReset(b []byte, d time.Duration) []byte {
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	if ms > 0 && ms < 1000 {
+		return append(strconv.AppendInt(b, ms, 10), "ms"...)
+	}
+	seconds, ms := ms/1000, ms%1000
+	if hours := seconds / 3600; hours > 0 {
+		b = append(strconv.AppendInt(b, hours, 10), 'h')
+	}
+	if seconds >= 60 {
+		b = append(strconv.AppendInt(b, seconds/60%60, 10), 'm')
+	}
+	b = strconv.AppendInt(b, seconds%60, 10)
+	if ms > 0 {
+		b = append(b, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10))
+		b = bytes.TrimRight(b, "0")
+	}
+	return append(b, 's')
 }
 
 // refund corrects what was reserved of tokens to what was used.
@@ -194,17 +235,14 @@ func (x *exchange) refund(ctx context.Context, used int) {
 	if !g.taken || used == g.reserved {
 		return
 	}
-	var draws []Draw
-	for _, i := range []int{g.tokens, g.quota} {
-		if i >= 0 {
-			d := g.draws[i]
-			d.Cost = used - g.reserved
-			draws = append(draws, d)
-		}
-	}
 	g.taken = false
+	// The draws of tokens and of the quota are behind that of requests.
+	draws := g.draws[g.requests+1 : g.n]
 	if len(draws) == 0 {
 		return
+	}
+	for i := range draws {
+		draws[i].Cost = used - g.reserved
 	}
 	if err := x.h.opts.Limiter.Adjust(ctx, draws...); err != nil {
 		x.log(slog.LevelError, "limits not settled", err)

@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"time"
 
@@ -125,6 +126,7 @@ func (r *ChatRequest) encode(e *jsonwire.Encoder) {
 }
 
 func (r *ChatRequest) decode(d *jsonwire.Decoder) {
+	var numbers *jsonwire.Numbers
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
 		case "model":
@@ -133,10 +135,16 @@ func (r *ChatRequest) decode(d *jsonwire.Decoder) {
 			if d.Null() {
 				continue
 			}
-			r.Messages = []Message{}
+			space := new(messageSpace)
+			r.Messages = space.messages[:0]
 			for a := d.Array(); a.Next() && a.Max(maxMessages); {
+				n := len(r.Messages)
 				r.Messages = append(r.Messages, Message{})
-				r.Messages[len(r.Messages)-1].decode(d)
+				var text []Part
+				if n < len(space.texts) {
+					text = space.texts[n : n+1 : n+1]
+				}
+				r.Messages[n].decodeWith(d, text)
 			}
 		case "stream":
 			r.Stream = d.Bool()
@@ -146,19 +154,19 @@ func (r *ChatRequest) decode(d *jsonwire.Decoder) {
 				r.StreamOptions.decode(d)
 			}
 		case "temperature":
-			r.Temperature = d.FloatPtr()
+			r.Temperature = d.FloatPtr(&numbers)
 		case "top_p":
-			r.TopP = d.FloatPtr()
+			r.TopP = d.FloatPtr(&numbers)
 		case "presence_penalty":
-			r.PresencePenalty = d.FloatPtr()
+			r.PresencePenalty = d.FloatPtr(&numbers)
 		case "frequency_penalty":
-			r.FrequencyPenalty = d.FloatPtr()
+			r.FrequencyPenalty = d.FloatPtr(&numbers)
 		case "max_tokens":
-			r.MaxTokens = d.IntPtr()
+			r.MaxTokens = d.IntPtr(&numbers)
 		case "max_completion_tokens":
-			r.MaxCompletionTokens = d.IntPtr()
+			r.MaxCompletionTokens = d.IntPtr(&numbers)
 		case "n":
-			r.N = d.IntPtr()
+			r.N = d.IntPtr(&numbers)
 		case "stop":
 			r.Stop.decode(d)
 		case "response_format":
@@ -180,6 +188,13 @@ func (r *ChatRequest) decode(d *jsonwire.Decoder) {
 			r.Extra.keep(d, o.Name)
 		}
 	}
+}
+
+// A messageSpace is memory for the first messages of a request, whose content
+// most often is one text.
+type messageSpace struct {
+	messages [4]Message
+	texts    [4]Part
 }
 
 // check returns an *Error that names the first parameter that is not as the
@@ -617,23 +632,40 @@ func (x *exchange) converse(req *ChatRequest) error {
 	if err := x.work(); err != nil {
 		return err
 	}
-	for chunk, err := range x.h.backend.Chat(x.ctx, req) {
-		if err != nil {
-			return x.backendError(err)
-		}
-		if err := x.accept(chunk); err != nil {
-			return err
-		}
+	x.h.backend.Chat(x.ctx, req)(x.accept)
+	x.mu.Lock()
+	err := x.stopped
+	if err == nil {
+		x.stopped = errOver
+	}
+	x.mu.Unlock()
+	if err != nil {
+		return x.backendError(err)
 	}
 	// A Backend may just stop when its context is done: that is no end.
 	return x.cause()
 }
 
-// accept takes a chunk from the Backend. In a stream it is on its way to the
-// client when accept returns.
-func (x *exchange) accept(chunk *ChatChunk) error {
+// errOver is what stops a Backend that yields when its Chat has returned.
+var errOver = errors.New("llmhttp: the stream is over")
+
+// accept is the yield of the Backend's stream. In a stream a chunk is on its
+// way to the client when accept returns. It is the body of a range loop made by
+// hand, which costs less; a Backend that goes on when it was told to stop is
+// told again.
+func (x *exchange) accept(chunk *ChatChunk, err error) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.stopped == nil && err == nil {
+		err = x.take(chunk)
+	}
+	if x.stopped == nil {
+		x.stopped = err
+	}
+	return x.stopped == nil
+}
+
+func (x *exchange) take(chunk *ChatChunk) error {
 	if x.dead {
 		return x.err
 	}

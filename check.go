@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -162,9 +163,16 @@ func decodeError(err *jsonwire.Error) *Error {
 	return badRequest("", "", "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)")
 }
 
+var decoders = sync.Pool{New: func() any { return new(jsonwire.Decoder) }}
+
 // decodeBody decodes a request's body, which nothing in v will refer to.
-func decodeBody(body []byte, v decoder) *Error {
-	d := jsonwire.NewDecoder(body)
+func decodeBody(body []byte, v decoder) error {
+	d := decoders.Get().(*jsonwire.Decoder)
+	d.Reset(body)
+	defer func() {
+		d.Reset(nil)
+		decoders.Put(d)
+	}()
 	v.decode(d)
 	if err := d.Finish(); err != nil {
 		return decodeError(err)

@@ -68,6 +68,7 @@ func (r *EmbeddingRequest) encode(e *jsonwire.Encoder) {
 }
 
 func (r *EmbeddingRequest) decode(d *jsonwire.Decoder) {
+	var numbers *jsonwire.Numbers
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
 		case "model":
@@ -75,7 +76,7 @@ func (r *EmbeddingRequest) decode(d *jsonwire.Decoder) {
 		case "input":
 			r.Input = decodeRaw(d)
 		case "dimensions":
-			r.Dimensions = d.IntPtr()
+			r.Dimensions = d.IntPtr(&numbers)
 		case "encoding_format":
 			r.EncodingFormat = d.OptString()
 		default:
@@ -355,7 +356,7 @@ func (x *exchange) embeddings() error {
 	if answer.Model == "" {
 		answer.Model = x.record.Model
 	}
-	return x.replyWith(func(e *jsonwire.Encoder) { answer.encodeAs(e, format) })
+	return x.reply(encoderFunc(func(e *jsonwire.Encoder) { answer.encodeAs(e, format) }))
 }
 
 // countInput estimates the tokens of the inputs.

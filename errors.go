@@ -116,11 +116,11 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	if h.Get(headerProcessing) == "" {
 		h.Set(headerProcessing, "0")
 	}
-	writeError(w, r, tell(r, err))
+	writeError(w, r, tell(r, err), new(headerValues))
 }
 
 // writeError writes a complete Error as the reply.
-func writeError(w http.ResponseWriter, r *http.Request, e *Error) {
+func writeError(w http.ResponseWriter, r *http.Request, e *Error, values *headerValues) {
 	h := w.Header()
 	if m, ok := errors.AsType[*wrongMethod](e.Err); ok {
 		h.Set("Allow", m.allows())
@@ -141,7 +141,7 @@ func writeError(w http.ResponseWriter, r *http.Request, e *Error) {
 	}
 	var enc jsonwire.Encoder
 	e.encode(&enc)
-	writeJSON(w, e.Status, enc.Buf)
+	writeJSON(w, e.Status, enc.Buf, values)
 }
 
 // patience is how long a RetryAfter is that the official clients do not wait

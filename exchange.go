@@ -18,6 +18,20 @@ import (
 
 type exchangeKey struct{}
 
+// A valueContext is as context.WithValue would make it, but part of its
+// exchange.
+type valueContext struct {
+	context.Context
+	x *exchange
+}
+
+func (c *valueContext) Value(key any) any {
+	if key == (exchangeKey{}) {
+		return c.x
+	}
+	return c.Context.Value(key)
+}
+
 // An exchange is a request being served.
 //
 // It is served on one goroutine. Two others may end it, or write to it, while
@@ -26,17 +40,19 @@ type exchangeKey struct{}
 type exchange struct {
 	h       *Handler
 	w       http.ResponseWriter
-	rc      http.ResponseController
+	rc      *http.ResponseController // made when it is first needed
 	r       *http.Request
 	arrived time.Time // by the real clock, for durations
+	values  valueContext
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	end     func(*Exchange) // the Observer's, or nil
 
-	key    *Key
-	secret string
-	record UsageRecord
-	grant  grant
+	key     *Key
+	secret  string
+	record  *UsageRecord // of records, as stores take a list
+	records [1]UsageRecord
+	grant   grant
 
 	reached   bool // the Backend was called, so usage is recorded
 	settled   bool // it was
@@ -47,16 +63,18 @@ type exchange struct {
 	prompt    int          // tokens, estimated
 	uncounted *ChatRequest // whose prompt is still to be estimated, or nil
 	streamed  bool
+	late      lateContext // for what is due after the request
 
-	mu     sync.Mutex
-	phase  phase
-	dead   bool // it has failed: nothing more is written
-	abort  bool // cut the connection
-	err    error
-	status int
-	watch  watch
-	sse    *sseWriter
-	values [4]string // of headers
+	mu      sync.Mutex
+	phase   phase
+	dead    bool  // it has failed: nothing more is written
+	stopped error // why the Backend's stream was to stop, once it was
+	abort   bool  // cut the connection
+	err     error
+	status  int
+	watch   watch
+	sse     *sseWriter
+	headers headerValues
 }
 
 // A phase is how far the reply got.
@@ -70,7 +88,8 @@ const (
 )
 
 func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{h: h, w: w, rc: *http.NewResponseController(w), r: r, arrived: time.Now()}
+	x := &exchange{h: h, w: w, r: r, arrived: time.Now()}
+	x.record = &x.records[0]
 	x.record.Time = h.opts.Now()
 	if h.opts.RequestID != nil {
 		x.record.ID = h.opts.RequestID(r)
@@ -78,8 +97,17 @@ func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
 	if x.record.ID == "" {
 		x.record.ID = newID("req_")
 	}
-	x.ctx = context.WithValue(r.Context(), exchangeKey{}, x)
+	x.values = valueContext{r.Context(), x}
+	x.ctx = &x.values
 	return x
+}
+
+// control returns what flushes and sets deadlines. It is called with mu held.
+func (x *exchange) control() *http.ResponseController {
+	if x.rc == nil {
+		x.rc = http.NewResponseController(x.w)
+	}
+	return x.rc
 }
 
 // observe tells the Observer of the request.
@@ -120,7 +148,7 @@ func (x *exchange) tellObserver() {
 	}()
 	x.mu.Lock()
 	e := &Exchange{
-		UsageRecord: x.record, Status: x.status, Err: x.err, Streamed: x.streamed,
+		UsageRecord: *x.record, Status: x.status, Err: x.err, Streamed: x.streamed,
 		Chunks: x.chunks, FirstChunk: x.first, Duration: time.Since(x.arrived),
 	}
 	x.mu.Unlock()
@@ -192,7 +220,7 @@ func (x *exchange) failLocked(err error) {
 	x.status = told.Status
 	x.writeHeaders()
 	x.extendDeadline(0)
-	writeError(x.w, x.r, told)
+	writeError(x.w, x.r, told, &x.headers)
 	x.phase = replied
 }
 
@@ -210,11 +238,11 @@ func (x *exchange) interruptLocked(err error) {
 	if x.phase == reading {
 		// Its own goroutine will notice, if need be because it cannot read on.
 		x.cancel(err)
-		x.rc.SetReadDeadline(time.Now())
+		x.control().SetReadDeadline(time.Now())
 		return
 	}
 	x.failLocked(err)
-	x.rc.Flush()
+	x.control().Flush()
 }
 
 // cause returns why the request was ended, or nil if it was not.
@@ -268,10 +296,7 @@ func (x *exchange) readJSON(v decoder) error {
 		return err
 	}
 	defer putBuffer(buf)
-	if err := decodeBody(buf.b, v); err != nil {
-		return err
-	}
-	return nil
+	return decodeBody(buf.b, v)
 }
 
 func checkMediaType(r *http.Request) error {
@@ -342,17 +367,19 @@ func (x *exchange) readBody() (*buffer, error) {
 	}
 }
 
+// An encoderFunc is an encoder that calls itself.
+type encoderFunc func(*jsonwire.Encoder)
+
+func (f encoderFunc) encode(e *jsonwire.Encoder) { f(e) }
+
 // reply writes a whole reply.
 func (x *exchange) reply(v encoder) error {
-	return x.replyWith(func(e *jsonwire.Encoder) { v.encode(e) })
-}
-
-func (x *exchange) replyWith(encode func(*jsonwire.Encoder)) error {
 	buf := getBuffer(1 << 10)
 	defer putBuffer(buf)
-	e := jsonwire.Encoder{Buf: buf.b}
-	encode(&e)
-	buf.b = e.Buf
+	e := &buf.encoder
+	*e = jsonwire.Encoder{Buf: buf.b}
+	v.encode(e)
+	buf.b, e.Buf = e.Buf, nil
 	if e.Err != nil {
 		return e.Err
 	}
@@ -367,7 +394,7 @@ func (x *exchange) replyWith(encode func(*jsonwire.Encoder)) error {
 	x.phase, x.status = replied, http.StatusOK
 	x.writeHeaders()
 	x.extendDeadline(len(buf.b))
-	writeJSON(x.w, http.StatusOK, buf.b)
+	writeJSON(x.w, http.StatusOK, buf.b, &x.headers)
 	return nil
 }
 
@@ -384,7 +411,7 @@ func (x *exchange) extendDeadline(size int) {
 	if size < largeReply && time.Since(x.arrived) < earlyReply {
 		return
 	}
-	x.rc.SetWriteDeadline(time.Now().Add(x.h.opts.WriteTimeout))
+	x.control().SetWriteDeadline(time.Now().Add(x.h.opts.WriteTimeout))
 	x.watch.deadline = true
 }
 

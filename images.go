@@ -63,6 +63,7 @@ func (r *ImageRequest) encode(e *jsonwire.Encoder) {
 }
 
 func (r *ImageRequest) decode(d *jsonwire.Decoder) {
+	var numbers *jsonwire.Numbers
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
 		case "model":
@@ -70,7 +71,7 @@ func (r *ImageRequest) decode(d *jsonwire.Decoder) {
 		case "prompt":
 			r.Prompt = d.OptString()
 		case "n":
-			r.N = d.IntPtr()
+			r.N = d.IntPtr(&numbers)
 		case "size":
 			r.Size = d.OptString()
 		case "quality":

@@ -11,7 +11,13 @@ import (
 type joiner struct {
 	choices []joinedChoice // in the order in which they opened
 	extra   Extra
-	one     [1]joinedChoice
+
+	// Where the reply is made, and what it is made of if it is one choice that
+	// is one text, as most are.
+	reply  ChatResponse
+	one    [1]joinedChoice
+	choice [1]Choice
+	part   [1]Part
 }
 
 type joinedChoice struct {
@@ -83,11 +89,14 @@ func (j *joiner) merge(extra Extra) {
 	}
 }
 
-// response returns the reply as far as it came.
+// response returns the reply as far as it came. It is part of j.
 func (j *joiner) response(s *shaper) *ChatResponse {
 	j.merge(s.extra)
-	r := &ChatResponse{ID: s.id, Created: s.created, Model: s.model, Usage: s.usage, Extra: j.extra}
-	r.Choices = make([]Choice, len(j.choices))
+	r := &j.reply
+	*r = ChatResponse{ID: s.id, Created: s.created, Model: s.model, Usage: s.usage, Extra: j.extra}
+	if r.Choices = j.choice[:]; len(j.choices) != 1 {
+		r.Choices = make([]Choice, len(j.choices))
+	}
 	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	for i := range j.choices {
 		from, to := &j.choices[i], &r.Choices[i]
@@ -107,7 +116,11 @@ func (j *joiner) response(s *shaper) *ChatResponse {
 		}
 		// A message that says nothing but calls tools, or refuses, has no content.
 		if text := from.content.String(); text != "" || (len(m.ToolCalls) == 0 && !isSignificant(m.Extra)) {
-			m.Content = Text(text)
+			m.Content = j.part[:]
+			if i > 0 {
+				m.Content = make(Content, 1)
+			}
+			m.Content[0] = Part{Type: PartText, Text: text}
 		}
 	}
 	return r

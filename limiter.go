@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 func NewLimiter() Limiter { return &limiter{seed: maphash.MakeSeed()} }
 
 const (
-	limiterShards = 64
+	limiterShards = 64 // as many as a shardSet has bits
 
 	// sweepEvery is how often full buckets are looked for.
 	sweepEvery = time.Minute
@@ -42,42 +43,42 @@ type bucket struct {
 	rate    Rate
 }
 
-func (l *limiter) shard(bucket string) *shard {
-	return &l.shards[maphash.String(l.seed, bucketKey(bucket))%limiterShards]
+// shard returns the number of the shard that bucket is in.
+func (l *limiter) shard(bucket string) uint {
+	return uint(maphash.String(l.seed, bucketKey(bucket)) % limiterShards)
 }
 
-// lock locks the shards of draws, in the order of their addresses in the array.
-func (l *limiter) lock(draws []Draw) (unlock func()) {
-	first := l.shard(draws[0].Bucket)
-	same := true
-	for _, d := range draws[1:] {
-		same = same && l.shard(d.Bucket) == first
-	}
-	if same {
-		first.mu.Lock()
-		return first.mu.Unlock
-	}
-	var used [limiterShards]bool
-	for _, d := range draws {
-		used[maphash.String(l.seed, bucketKey(d.Bucket))%limiterShards] = true
-	}
-	for i := range used {
-		if used[i] {
-			l.shards[i].mu.Lock()
+// shardSet is a set of shards by their number.
+type shardSet uint64
+
+// lock locks the shards of draws, always in the same order, and returns them.
+func (l *limiter) lock(draws []Draw) shardSet {
+	var set shardSet
+	for i := range draws {
+		if i == 0 || bucketKey(draws[i].Bucket) != bucketKey(draws[i-1].Bucket) {
+			set |= 1 << l.shard(draws[i].Bucket)
 		}
 	}
-	return func() {
-		for i := range used {
-			if used[i] {
-				l.shards[i].mu.Unlock()
-			}
-		}
+	for rest := set; rest != 0; rest &= rest - 1 {
+		l.shards[bits.TrailingZeros64(uint64(rest))].mu.Lock()
+	}
+	return set
+}
+
+func (l *limiter) unlock(set shardSet) {
+	for ; set != 0; set &= set - 1 {
+		l.shards[bits.TrailingZeros64(uint64(set))].mu.Unlock()
 	}
 }
 
-// bucket returns the bucket that d draws on, whose shard is locked.
-func (l *limiter) bucket(d Draw, now time.Time) *bucket {
-	s := l.shard(d.Bucket)
+// bucket returns the bucket that d draws on. Its shard is locked: it is the
+// one in set, if there is only one.
+func (l *limiter) bucket(d *Draw, set shardSet, now time.Time) *bucket {
+	number := bits.TrailingZeros64(uint64(set))
+	if set&(set-1) != 0 {
+		number = int(l.shard(d.Bucket))
+	}
+	s := &l.shards[number]
 	b := s.buckets[d.Bucket]
 	if b == nil {
 		r := d.Rate.Normal()
@@ -107,19 +108,22 @@ func (l *limiter) Take(ctx context.Context, draws ...Draw) ([]Level, error) {
 	}
 	now := time.Now()
 	levels := make([]Level, len(draws))
-	defer l.lock(draws)()
+	var few [4]*bucket
+	buckets := few[:0]
+	set := l.lock(draws)
+	defer l.unlock(set)
 	granted := true
-	for i, d := range draws {
-		b := l.bucket(d, now)
-		if wait := b.wait(now, d.Cost); wait > 0 {
+	for i := range draws {
+		b := l.bucket(&draws[i], set, now)
+		buckets = append(buckets, b)
+		if wait := b.wait(now, draws[i].Cost); wait > 0 {
 			granted = false
 			levels[i].RetryAfter = wait
 		}
 	}
-	for i, d := range draws {
-		b := l.bucket(d, now)
+	for i, b := range buckets {
 		if granted {
-			b.spend(now, d.Cost)
+			b.spend(now, draws[i].Cost)
 		}
 		b.level(now, &levels[i])
 	}
@@ -131,9 +135,10 @@ func (l *limiter) Adjust(ctx context.Context, draws ...Draw) error {
 		return nil
 	}
 	now := time.Now()
-	defer l.lock(draws)()
-	for _, d := range draws {
-		l.bucket(d, now).spend(now, d.Cost)
+	set := l.lock(draws)
+	defer l.unlock(set)
+	for i := range draws {
+		l.bucket(&draws[i], set, now).spend(now, draws[i].Cost)
 	}
 	return nil
 }

@@ -65,12 +65,21 @@ func (m *Message) encodeMembers(e *jsonwire.Encoder) {
 	e.Extra(m.Extra, messageMembers...)
 }
 
-func (m *Message) decode(d *jsonwire.Decoder) {
+func (m *Message) decode(d *jsonwire.Decoder) { m.decodeWith(d, nil) }
+
+// decodeWith decodes a message and may use text, if it is not nil, as its
+// Content.
+func (m *Message) decodeWith(d *jsonwire.Decoder, text []Part) {
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
 		case "role":
 			m.Role = decodeRole(d)
 		case "content":
+			if text != nil && d.Kind() == '"' {
+				text[0] = Part{Type: PartText, Text: d.String()}
+				m.Content = text
+				continue
+			}
 			m.Content.decode(d)
 		case "reasoning_content":
 			m.Reasoning = d.OptString()

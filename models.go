@@ -53,7 +53,7 @@ func (x *exchange) models() error {
 	if err != nil {
 		return err
 	}
-	return x.replyWith(func(e *jsonwire.Encoder) {
+	return x.reply(encoderFunc(func(e *jsonwire.Encoder) {
 		e.Literal(`{"object":"list","data":[`)
 		for i := range list {
 			if x.key.AllowsModel(list[i].ID) {
@@ -62,7 +62,7 @@ func (x *exchange) models() error {
 			}
 		}
 		e.Literal("]}")
-	})
+	}))
 }
 
 // model serves GET /v1/models/{id}.

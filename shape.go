@@ -169,11 +169,11 @@ func (s *shaper) flush() {
 		if !st.opened || st.ended {
 			continue
 		}
-		c := ChunkChoice{Index: i}
-		s.finish(st, &c.Delta)
-		if !isEmptyDelta(&c.Delta) {
-			s.count(&c.Delta)
-			s.sink.delta(&c, nil)
+		var d Delta
+		s.finish(st, &d)
+		if !isEmptyDelta(&d) {
+			s.count(&d)
+			s.sink.delta(&ChunkChoice{Index: i, Delta: d}, nil)
 		}
 	}
 }

@@ -182,7 +182,7 @@ func (s *sseWriter) flush(now time.Duration) error {
 		// Setting it costs as much as a tenth of a write, so it is set for
 		// several writes.
 		s.until = now + d + d/2
-		x.rc.SetWriteDeadline(x.arrived.Add(s.until)) // not every wrapper can
+		x.control().SetWriteDeadline(x.arrived.Add(s.until)) // not every wrapper can
 		x.watch.deadline = true
 	}
 	_, err := x.w.Write(s.buf.b)
@@ -190,7 +190,7 @@ func (s *sseWriter) flush(now time.Duration) error {
 	s.buf = nil
 	if err == nil {
 		// Only the flush tells of a write that came too late.
-		if err = x.rc.Flush(); errors.Is(err, http.ErrNotSupported) {
+		if err = x.control().Flush(); errors.Is(err, http.ErrNotSupported) {
 			err = nil
 		}
 	}
@@ -280,6 +280,6 @@ func (x *exchange) stopWatch() {
 		x.watch.timer.Stop()
 	}
 	if x.watch.deadline && !x.abort {
-		x.rc.SetWriteDeadline(time.Time{})
+		x.control().SetWriteDeadline(time.Time{})
 	}
 }

@@ -72,7 +72,8 @@ func (x *exchange) settle() {
 			x.log(slog.LevelError, "usage not recorded", newPanicError(p))
 		}
 	}()
-	ctx := &lateContext{Context: context.WithoutCancel(x.ctx)}
+	x.late.Context = x.ctx
+	ctx := &x.late
 	defer ctx.stop()
 	x.measure()
 	x.refund(ctx, x.record.Usage.total())
@@ -80,7 +81,7 @@ func (x *exchange) settle() {
 	if store == nil || !x.reached || !isBilled(x.record.Endpoint) {
 		return
 	}
-	if err := store.Record(ctx, x.record); err != nil {
+	if err := store.Record(ctx, x.records[:]...); err != nil {
 		x.log(slog.LevelError, "usage not recorded", err)
 	}
 }
@@ -123,25 +124,36 @@ func (x *exchange) measure() {
 	u.TotalTokens = u.total()
 }
 
-// A lateContext is for what is to be done after a request. It ends recordGrace
-// after somebody has first asked for its end, so that a store in memory, which
-// does not, costs no timer.
+// A lateContext is for what is to be done after a request, of which it has the
+// values. It ends recordGrace after somebody has first asked for its end, so
+// that a store in memory, which does not, costs no timer.
 type lateContext struct {
 	context.Context // of values only
 
 	once   sync.Once
 	inner  context.Context
-	cancel context.CancelFunc
+	cancel context.CancelFunc // nil if nobody asked
 }
 
 func (c *lateContext) start() {
-	c.once.Do(func() { c.inner, c.cancel = context.WithTimeout(c.Context, recordGrace) })
+	c.once.Do(func() {
+		c.inner, c.cancel = context.WithTimeout(context.WithoutCancel(c.Context), recordGrace)
+	})
 }
 
 func (c *lateContext) stop() {
-	c.once.Do(func() { c.inner, c.cancel = context.WithCancel(c.Context) })
-	c.cancel()
+	c.once.Do(func() { c.inner = ended })
+	if c.cancel != nil {
+		c.cancel()
+	}
 }
+
+// ended is a context that is done.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 func (c *lateContext) Deadline() (time.Time, bool) { c.start(); return c.inner.Deadline() }
 func (c *lateContext) Done() <-chan struct{}       { c.start(); return c.inner.Done() }
@@ -179,7 +191,7 @@ func (x *exchange) usage() error {
 		}
 		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err}
 	}
-	return x.replyWith(func(e *jsonwire.Encoder) { x.encodeUsage(e, sums) })
+	return x.reply(encoderFunc(func(e *jsonwire.Encoder) { x.encodeUsage(e, sums) }))
 }
 
 // usageRange reads the dates of a query. Days begin in UTC, and end_date is

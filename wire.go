@@ -5,45 +5,64 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// The headers of every reply, and those of limits, in the form in which
-// net/http keeps them.
+// The headers of every reply, in the form in which net/http keeps them.
 const (
 	headerRequestID  = "X-Request-Id"
 	headerProcessing = "Openai-Processing-Ms"
-
-	headerLimitRequests     = "X-Ratelimit-Limit-Requests"
-	headerRemainingRequests = "X-Ratelimit-Remaining-Requests"
-	headerResetRequests     = "X-Ratelimit-Reset-Requests"
-	headerLimitTokens       = "X-Ratelimit-Limit-Tokens"
-	headerRemainingTokens   = "X-Ratelimit-Remaining-Tokens"
-	headerResetTokens       = "X-Ratelimit-Reset-Tokens"
 )
 
+// limitHeaders are those of a limit of requests, and of one of tokens.
+var limitHeaders = [...]string{
+	"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
+	"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens",
+}
+
 var mediaJSON = []string{"application/json"}
+
+// headerValues is memory for the values of headers, which http.Header wants
+// one by one.
+type headerValues struct {
+	n    int
+	list [9]string
+}
+
+// set sets a header that has one value.
+func (v *headerValues) set(h http.Header, name, value string) {
+	if v.n == len(v.list) {
+		h[name] = []string{value}
+		return
+	}
+	v.list[v.n] = value
+	h[name] = v.list[v.n : v.n+1 : v.n+1]
+	v.n++
+}
 
 // writeHeaders sets the headers of a reply that do not depend on what it is.
 func (x *exchange) writeHeaders() {
 	h := x.w.Header()
-	x.values[0] = x.record.ID
-	h[headerRequestID] = x.values[0:1:1]
-	x.values[1] = strconv.FormatInt(time.Since(x.arrived).Milliseconds(), 10)
-	h[headerProcessing] = x.values[1:2:2]
-	x.grant.writeHeaders(h)
+	x.headers.set(h, headerRequestID, x.record.ID)
+	x.headers.set(h, headerProcessing, strconv.FormatInt(time.Since(x.arrived).Milliseconds(), 10))
+	x.grant.writeHeaders(h, &x.headers)
 }
 
 // writeJSON writes a reply whose other headers are set.
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
+func writeJSON(w http.ResponseWriter, status int, body []byte, values *headerValues) {
 	h := w.Header()
 	h["Content-Type"] = mediaJSON
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	values.set(h, "Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	w.Write(body) // a client that has left needs no reply
 }
 
 // A buffer is memory for a body or a frame, to be used again.
-type buffer struct{ b []byte }
+type buffer struct {
+	b       []byte
+	encoder jsonwire.Encoder // for who needs one beside it
+}
 
 // The pools keep buffers of up to these sizes. Larger ones go back to the
 // garbage collector at once, and idle ones do before long.

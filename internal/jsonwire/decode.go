@@ -48,6 +48,10 @@ type Decoder struct {
 	path  []step
 	names [][]byte            // of the objects being read, innermost last
 	spare map[string]struct{} // an empty map for the next large object
+
+	// Where path and names begin: enough for most documents.
+	pathSpace [12]step
+	nameSpace [32][]byte
 }
 
 // A step of the path to a value: a member if name is not nil, else an element.
@@ -60,7 +64,15 @@ type step struct {
 // [Decoder.Finish] has returned. What the Decoder returns is copied from data,
 // unless it says otherwise.
 func NewDecoder(data []byte) *Decoder {
-	return &Decoder{Budget: DefaultBudget, buf: data}
+	d := new(Decoder)
+	d.Reset(data)
+	return d
+}
+
+// Reset makes d as [NewDecoder] would return it.
+func (d *Decoder) Reset(data []byte) {
+	*d = Decoder{Budget: DefaultBudget, buf: data}
+	d.path, d.names = d.pathSpace[:0], d.nameSpace[:0]
 }
 
 // Finish checks that nothing but space follows and returns the first error.
@@ -305,19 +317,43 @@ func (d *Decoder) outOfRange(text []byte, noun string, limit float64) {
 	d.fail(e)
 }
 
-// IntPtr reads an integer or null, which is nil.
-func (d *Decoder) IntPtr() *int {
+// Numbers is memory for the numbers of one object that may be left out.
+type Numbers struct {
+	ints   [3]int
+	floats [4]float64
+	i, f   int
+}
+
+// IntPtr reads an integer or null, which is nil. It may use *n, which it makes
+// if it is nil.
+func (d *Decoder) IntPtr(n **Numbers) *int {
 	if d.Null() {
 		return nil
 	}
-	n := d.Int()
-	return &n
+	if *n == nil {
+		*n = new(Numbers)
+	}
+	if k := (*n).i; k < len((*n).ints) {
+		(*n).i++
+		(*n).ints[k] = d.Int()
+		return &(*n).ints[k]
+	}
+	i := d.Int()
+	return &i
 }
 
-// FloatPtr reads a number or null, which is nil.
-func (d *Decoder) FloatPtr() *float64 {
+// FloatPtr is to numbers what [Decoder.IntPtr] is to integers.
+func (d *Decoder) FloatPtr(n **Numbers) *float64 {
 	if d.Null() {
 		return nil
+	}
+	if *n == nil {
+		*n = new(Numbers)
+	}
+	if k := (*n).f; k < len((*n).floats) {
+		(*n).f++
+		(*n).floats[k] = d.Float()
+		return &(*n).floats[k]
 	}
 	f := d.Float()
 	return &f
