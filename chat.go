@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math"
 	"time"
 
@@ -137,14 +138,15 @@ func (r *ChatRequest) decode(d *jsonwire.Decoder) {
 			}
 			space := new(messageSpace)
 			r.Messages = space.messages[:0]
+			texts := space.texts[:]
 			for a := d.Array(); a.Next() && a.Max(maxMessages); {
 				n := len(r.Messages)
-				r.Messages = append(r.Messages, Message{})
-				var text []Part
-				if n < len(space.texts) {
-					text = space.texts[n : n+1 : n+1]
+				if len(texts) == 0 {
+					texts = make([]Part, min(n, 64))
 				}
-				r.Messages[n].decodeWith(d, text)
+				r.Messages = append(r.Messages, Message{})
+				r.Messages[n].decodeWith(d, texts[:1:1])
+				texts = texts[1:]
 			}
 		case "stream":
 			r.Stream = d.Bool()
@@ -639,12 +641,17 @@ func (x *exchange) converse(req *ChatRequest) error {
 		x.stopped = errOver
 	}
 	x.mu.Unlock()
+	if x.shape.dropped {
+		x.log(slog.LevelWarn, "backend misbehaved", errDropped)
+	}
 	if err != nil {
 		return x.backendError(err)
 	}
 	// A Backend may just stop when its context is done: that is no end.
 	return x.cause()
 }
+
+var errDropped = errors.New("llmhttp: choices that were not asked for are dropped")
 
 // errOver is what stops a Backend that yields when its Chat has returned.
 var errOver = errors.New("llmhttp: the stream is over")

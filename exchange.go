@@ -315,7 +315,9 @@ func checkMediaType(r *http.Request) error {
 }
 
 func (x *exchange) errTooLarge() error {
-	x.w.Header().Set("Connection", "close") // rather than read what is left
+	if x.r.ProtoMajor == 1 {
+		x.w.Header().Set("Connection", "close") // rather than read what is left
+	}
 	return Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
 		"The request body is too large. The limit is %d bytes.", x.h.opts.MaxBody)
 }

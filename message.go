@@ -119,7 +119,7 @@ func decodeRole(d *jsonwire.Decoder) Role {
 	case string(RoleDeveloper):
 		return RoleDeveloper
 	}
-	return Role(b)
+	return Role(d.Own(b))
 }
 
 // Content is what a message says. In JSON it is null when nil, a string when
@@ -260,7 +260,7 @@ func decodePartType(d *jsonwire.Decoder) string {
 	case PartImage:
 		return PartImage
 	}
-	return string(b)
+	return d.Own(b)
 }
 
 // An ImageURL is where an image is: an address, or a data: URL that holds it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -31,6 +32,10 @@ const storeTimeout = 30 * time.Second
 // 10,000 records if that is more. What comes on top is dropped, and Record says
 // so. A process that ends without Close loses what was gathered.
 type UsageBuffer struct {
+	// Logger is told of batches that the store refused; if nil, slog.Default()
+	// is. It must be set before the first Record.
+	Logger *slog.Logger
+
 	store UsageStore
 	size  int
 	delay time.Duration
@@ -108,9 +113,16 @@ func (b *UsageBuffer) due() {
 
 // run stores what was gathered, on a goroutine of its own.
 func (b *UsageBuffer) run() {
-	b.flush(context.Background())
+	err := b.flush(context.Background())
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err != nil {
+		l := b.Logger
+		if l == nil {
+			l = slog.Default()
+		}
+		l.Error("usage not stored yet", "error", err, "waiting", len(b.records), "retry_after", b.failed)
+	}
 	b.busy = false
 	b.schedule()
 }

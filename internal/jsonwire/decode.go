@@ -48,6 +48,7 @@ type Decoder struct {
 	path  []step
 	names [][]byte            // of the objects being read, innermost last
 	spare map[string]struct{} // an empty map for the next large object
+	block []byte              // what short strings are copied to
 
 	// Where path and names begin: enough for most documents.
 	pathSpace [12]step
@@ -360,14 +361,35 @@ func (d *Decoder) FloatPtr(n **Numbers) *float64 {
 }
 
 // String reads a string.
-func (d *Decoder) String() string { return string(d.StringView()) }
+func (d *Decoder) String() string { return d.Own(d.StringView()) }
+
+const (
+	// Strings of up to shortString bytes share blocks of blockSize: one
+	// that is kept keeps no more than that alive.
+	shortString = 256
+	blockSize   = 1024
+)
+
+// Own returns text as a string that does not share the document's memory.
+func (d *Decoder) Own(text []byte) string {
+	if len(text) == 0 || len(text) > shortString {
+		return string(text)
+	}
+	start := len(d.block)
+	if cap(d.block)-start < len(text) {
+		start = 0
+		d.block = make([]byte, 0, min(blockSize, len(text)+len(d.buf)-d.pos))
+	}
+	d.block = append(d.block, text...)
+	return view(d.block[start:])
+}
 
 // OptString reads a string or null, which is "".
 func (d *Decoder) OptString() string {
 	if d.Null() {
 		return ""
 	}
-	return string(d.StringView())
+	return d.Own(d.StringView())
 }
 
 // StringView reads a string and returns its text, which is only valid as long
@@ -409,6 +431,17 @@ func (d *Decoder) scanString() (raw []byte, escaped bool) {
 	i := start
 	var wide uint64 // has a high bit if any byte was not ASCII
 	for {
+		// Images come as strings of a megabyte: those go four words at a time.
+		for len(b)-i >= 32 {
+			p := b[i : i+32 : i+32]
+			x0, x1 := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
+			x2, x3 := binary.LittleEndian.Uint64(p[16:]), binary.LittleEndian.Uint64(p[24:])
+			if special(x0)|special(x1)|special(x2)|special(x3) != 0 {
+				break
+			}
+			wide |= x0 | x1 | x2 | x3
+			i += 32
+		}
 		for len(b)-i >= 8 {
 			x := binary.LittleEndian.Uint64(b[i:])
 			wide |= x
@@ -796,7 +829,7 @@ func (d *Decoder) Keep(extra *map[string]json.RawMessage, name []byte) {
 	if !d.spend() {
 		return
 	}
-	key := string(name)
+	key := d.Own(name)
 	raw := d.Raw()
 	if d.err != nil {
 		return
