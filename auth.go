@@ -216,7 +216,7 @@ func (x *exchange) authenticate() error {
 	case key == nil:
 		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: messageKeys,
 			Err: errors.New("the KeyStore returned neither a Key nor an error")}
-	case !key.Expires.IsZero() && !x.h.opts.Now().Before(key.Expires):
+	case !key.Expires.IsZero() && !x.record.Time.Before(key.Expires):
 		return errBadKey
 	}
 	if key.ID == "" || key.Account == "" {

@@ -38,15 +38,17 @@ func (c *valueContext) Value(key any) any {
 // the Backend works: the watch over its silence, and Shutdown. So once the
 // Backend was called, mu is held for each write.
 type exchange struct {
-	h       *Handler
-	w       http.ResponseWriter
-	rc      *http.ResponseController // made when it is first needed
-	r       *http.Request
-	arrived time.Time // by the real clock, for durations
-	values  valueContext
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	end     func(*Exchange) // the Observer's, or nil
+	h          *Handler
+	next, prev *exchange // in the list of those active; guarded by h.mu
+	entered    bool      // that list
+	w          http.ResponseWriter
+	rc         *http.ResponseController // made when it is first needed
+	r          *http.Request
+	arrived    time.Time // by the real clock, for durations
+	values     valueContext
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	end        func(*Exchange) // the Observer's, or nil
 
 	key     *Key
 	secret  string
@@ -90,7 +92,11 @@ const (
 func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{h: h, w: w, r: r, arrived: time.Now()}
 	x.record = &x.records[0]
-	x.record.Time = h.opts.Now()
+	if h.opts.Now != nil {
+		x.record.Time = h.opts.Now()
+	} else {
+		x.record.Time = x.arrived.Round(0) // without the monotonic clock
+	}
 	if h.opts.RequestID != nil {
 		x.record.ID = h.opts.RequestID(r)
 	}

@@ -26,7 +26,7 @@ type Handler struct {
 	inUse   gauge
 
 	mu      sync.Mutex
-	active  map[*exchange]struct{}
+	active  *exchange // the first of a list
 	closing bool
 	drained chan struct{} // closed when closing and nothing is active
 }
@@ -101,7 +101,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if keys == nil {
 		panic("llmhttp: nil KeyStore")
 	}
-	h := &Handler{backend: b, keys: keys, active: make(map[*exchange]struct{})}
+	h := &Handler{backend: b, keys: keys}
 	_, h.keyless = keys.(*allowAll)
 	if opts != nil {
 		h.opts = *opts
@@ -124,9 +124,6 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	}
 	if o.WriteTimeout <= 0 {
 		o.WriteTimeout = 30 * time.Second
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 	return h
 }
@@ -243,18 +240,30 @@ func (h *Handler) enter(x *exchange) bool {
 	if h.closing {
 		return false
 	}
-	h.active[x] = struct{}{}
+	x.entered = true
+	if x.next = h.active; x.next != nil {
+		x.next.prev = x
+	}
+	h.active = x
 	return true
 }
 
 func (h *Handler) leave(x *exchange) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.active[x]; !ok {
+	if !x.entered {
 		return
 	}
-	delete(h.active, x)
-	if h.closing && len(h.active) == 0 {
+	if x.next != nil {
+		x.next.prev = x.prev
+	}
+	if x.prev != nil {
+		x.prev.next = x.next
+	} else {
+		h.active = x.next
+	}
+	x.next, x.prev = nil, nil
+	if h.closing && h.active == nil {
 		close(h.drained)
 	}
 }
@@ -273,7 +282,7 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	if !h.closing {
 		h.closing = true
 		h.drained = make(chan struct{})
-		if len(h.active) == 0 {
+		if h.active == nil {
 			close(h.drained)
 		}
 	}
@@ -289,7 +298,7 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	h.mu.Lock()
-	for x := range h.active {
+	for x := h.active; x != nil; x = x.next {
 		// Each on its own: one may be stuck in a write to a slow client.
 		go x.interrupt(errShutdown)
 	}

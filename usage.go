@@ -174,7 +174,7 @@ func (x *exchange) usage() error {
 	if store == nil {
 		return errUnknownURL(x.r)
 	}
-	from, to, err := usageRange(x.r.URL.Query(), x.h.opts.Now().UTC())
+	from, to, err := usageRange(x.r.URL.Query(), x.record.Time.UTC())
 	if err != nil {
 		return err
 	}
