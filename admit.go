@@ -2,10 +2,8 @@ package llmhttp
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"net/http"
 	"strconv"
@@ -145,8 +143,10 @@ func (x *exchange) draw() error {
 		}
 		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not check your rate limits. Please try again.", Err: err}
 	}
+	x.mu.Lock() // the watch may have to answer in the meantime
 	copy(g.levels[:], levels)
 	g.known = true
+	x.mu.Unlock()
 	return nil
 }
 
@@ -164,14 +164,7 @@ func (x *exchange) peek() {
 	if g.n == 0 {
 		return
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			x.log(slog.LevelError, "limiter panicked", newPanicError(p))
-		}
-	}()
-	if err := x.draw(); err != nil {
-		x.log(slog.LevelWarn, "limits are not known", err)
-	}
+	x.try("limits are not known", x.draw)
 }
 
 // writeHeaders tells how the limits of requests and tokens stand.
@@ -230,23 +223,22 @@ func appendReset(b []byte, d time.Duration) []byte {
 }
 
 // refund corrects what was reserved of tokens to what was used.
-func (x *exchange) refund(ctx context.Context, used int) {
+func (x *exchange) refund() error {
 	g := &x.grant
+	used := x.record.Usage.TotalTokens
 	if !g.taken || used == g.reserved {
-		return
+		return nil
 	}
 	g.taken = false
 	// The draws of tokens and of the quota are behind that of requests.
 	draws := g.draws[g.requests+1 : g.n]
 	if len(draws) == 0 {
-		return
+		return nil
 	}
 	for i := range draws {
 		draws[i].Cost = used - g.reserved
 	}
-	if err := x.h.opts.Limiter.Adjust(ctx, draws...); err != nil {
-		x.log(slog.LevelError, "limits not settled", err)
-	}
+	return x.h.opts.Limiter.Adjust(&x.late, draws...)
 }
 
 // release ends the request's part in those in progress.

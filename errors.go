@@ -40,6 +40,9 @@ func ModelNotFound(model string) *Error {
 
 // Error returns e's message and cause, for logs.
 func (e *Error) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	s := fmt.Sprintf("%d", e.Status)
 	if e.Code != "" {
 		s += " " + e.Code

@@ -67,16 +67,17 @@ type exchange struct {
 	streamed  bool
 	late      lateContext // for what is due after the request
 
-	mu      sync.Mutex
-	phase   phase
-	dead    bool  // it has failed: nothing more is written
-	stopped error // why the Backend's stream was to stop, once it was
-	abort   bool  // cut the connection
-	err     error
-	status  int
-	watch   watch
-	sse     *sseWriter
-	headers headerValues
+	mu        sync.Mutex
+	phase     phase
+	receiving bool  // the body
+	dead      bool  // it has failed: nothing more is written
+	stopped   error // why the Backend's stream was to stop, once it was
+	abort     bool  // cut the connection
+	err       error
+	status    int
+	watch     watch
+	sse       *sseWriter
+	headers   headerValues
 }
 
 // A phase is how far the reply got.
@@ -136,8 +137,8 @@ func (x *exchange) finish() {
 	if x.cancel != nil {
 		x.cancel(nil)
 	}
-	x.h.leave(x)
 	x.tellObserver()
+	x.h.leave(x)
 	if x.abort {
 		panic(http.ErrAbortHandler)
 	}
@@ -167,7 +168,7 @@ func (x *exchange) tellObserver() {
 // scrubError returns err, or an error that wraps it where its text has the
 // request's secret.
 func (x *exchange) scrubError(err error) error {
-	text := err.Error()
+	text := errorText(err)
 	if clean := x.scrub(text); clean != text {
 		return &scrubbedError{clean, err}
 	}
@@ -195,14 +196,15 @@ func (x *exchange) fail(err error) {
 }
 
 func (x *exchange) failLocked(err error) {
+	gone := err == errGone || x.cause() == errGone
 	x.dead = true
 	x.err = err
 	defer func() { x.abort = x.phase == streaming }()
 	if x.cancel != nil {
 		x.cancel(err)
 	}
-	if err == errGone || x.r.Context().Err() != nil {
-		// The client left, so err is only what came of it.
+	if gone {
+		// err is only what came of it.
 		if x.phase == reading || x.phase == working {
 			x.status = statusGone
 			x.w.WriteHeader(statusGone) // for logs of a host
@@ -244,7 +246,9 @@ func (x *exchange) interruptLocked(err error) {
 	if x.phase == reading {
 		// Its own goroutine will notice, if need be because it cannot read on.
 		x.cancel(err)
-		x.control().SetReadDeadline(time.Now())
+		if x.receiving {
+			x.control().SetReadDeadline(time.Now())
+		}
 		return
 	}
 	x.failLocked(err)
@@ -253,10 +257,14 @@ func (x *exchange) interruptLocked(err error) {
 
 // cause returns why the request was ended, or nil if it was not.
 func (x *exchange) cause() error {
-	if x.r.Context().Err() != nil {
+	cause := context.Cause(x.ctx)
+	switch {
+	case cause == nil, cause == errGone, cause == errShutdown, cause == errSilent:
+		return cause
+	case errors.Is(x.r.Context().Err(), context.Canceled):
 		return errGone
 	}
-	return context.Cause(x.ctx)
+	return cause // such as a deadline that a host has set
 }
 
 // work marks that the Backend is to answer the request now, and will be billed
@@ -279,6 +287,11 @@ func (x *exchange) wait() error {
 	if x.phase == reading {
 		x.phase = working
 		x.startWatch()
+		if x.r.ProtoMajor >= 2 {
+			// There a deadline that passes ends the stream, even if nothing is
+			// being written.
+			x.control().SetWriteDeadline(time.Time{})
+		}
 	}
 	return nil
 }
@@ -328,6 +341,13 @@ func (x *exchange) errTooLarge() error {
 		"The request body is too large. The limit is %d bytes.", x.h.opts.MaxBody)
 }
 
+// receive marks that the body is being read.
+func (x *exchange) receive(on bool) {
+	x.mu.Lock()
+	x.receiving = on
+	x.mu.Unlock()
+}
+
 // trustedLength is up to which size a body's declared length is believed
 // before its bytes have come.
 const trustedLength = 2 << 20
@@ -345,6 +365,8 @@ func (x *exchange) readBody() (*buffer, error) {
 		size = int(min(length, trustedLength)) + 1 // a byte more, to see the end
 	}
 	buf := getBuffer(size)
+	x.receive(true)
+	defer x.receive(false)
 	for {
 		n, err := x.r.Body.Read(buf.b[len(buf.b):cap(buf.b)])
 		buf.b = buf.b[:len(buf.b)+n]
@@ -396,7 +418,7 @@ func (x *exchange) reply(v encoder) error {
 	if x.dead {
 		return nil
 	}
-	if x.r.Context().Err() != nil {
+	if x.cause() == errGone {
 		return errGone
 	}
 	x.phase, x.status = replied, http.StatusOK

@@ -45,14 +45,12 @@ type choiceState struct {
 // A callState is what is known of a tool call.
 type callState struct {
 	id    string // as the Backend has it
-	typ   string
-	name  string
-	from  int    // its index as the Backend counts
-	to    int    // its index as the client sees it; -1 until it was passed on
-	held  string // arguments that came before the name
-	args  bool   // there were arguments
-	cut   cutter
-	extra Extra // that came before the name
+	named bool
+	from  int           // its index as the Backend counts
+	to    int           // its index as the client sees it; -1 until it was passed on
+	args  bool          // there were arguments
+	cut   cutter        // of its arguments
+	first ToolCallDelta // what has come of it until it is passed on
 }
 
 func (s *shaper) init(to sink, limit int) {
@@ -154,10 +152,10 @@ func (s *shaper) finish(st *choiceState, d *Delta) {
 		c := &st.calls[i]
 		switch rest := c.cut.rest(); {
 		case c.to < 0:
-			c.held += rest
+			c.first.Function.Arguments += rest
 			d.ToolCalls = append(d.ToolCalls, st.emit(c))
 		case rest != "":
-			d.ToolCalls = append(d.ToolCalls, ToolCallDelta{Index: c.to, Type: continued(c.typ), Function: FunctionCall{Arguments: rest}})
+			d.ToolCalls = append(d.ToolCalls, ToolCallDelta{Index: c.to, Function: FunctionCall{Arguments: rest}})
 		}
 	}
 }
@@ -238,68 +236,73 @@ func (st *choiceState) feedCalls(deltas []ToolCallDelta) []ToolCallDelta {
 	for i := range deltas {
 		t := deltas[i]
 		c := st.call(&t)
-		if t.Function.Name != "" && c.name == "" {
-			c.name = t.Function.Name
-		}
-		if t.Type != "" && c.typ == "" {
-			c.typ = t.Type
-		}
-		args := c.cut.feed(t.Function.Arguments)
 		c.args = c.args || t.Function.Arguments != ""
-		switch {
-		case c.to >= 0:
-			if args != "" || isSignificant(t.Extra) || isSignificant(t.Function.Extra) {
-				out = append(out, ToolCallDelta{Index: c.to, Type: continued(c.typ), Extra: t.Extra,
-					Function: FunctionCall{Arguments: args, Extra: t.Function.Extra}})
+		t.Function.Arguments = c.cut.feed(t.Function.Arguments)
+		c.named = c.named || t.Function.Name != ""
+		if c.to >= 0 {
+			if t.Function.Arguments != "" || isSignificant(t.Extra) || isSignificant(t.Function.Extra) {
+				out = append(out, ToolCallDelta{Index: c.to, Extra: t.Extra,
+					Function: FunctionCall{Arguments: t.Function.Arguments, Extra: t.Function.Extra}})
 			}
-		case c.name == "" && isFunction(c.typ):
-			c.held += args
-			c.extra = mergeExtra(c.extra, t.Extra)
-		default:
-			c.held += args
-			if len(c.extra) > 0 {
-				t.Extra = mergeExtra(c.extra, t.Extra)
-			}
-			first := st.emit(c)
-			first.Extra, first.Function.Extra = t.Extra, t.Function.Extra
-			out = append(out, first)
+			continue
+		}
+		c.first.add(&t)
+		if c.named || !isFunction(c.first.Type) {
+			out = append(out, st.emit(c))
 		}
 	}
 	return out
 }
 
-// continued is the type of a delta that continues a call of type typ: it is
-// only said where it tells that there is no function.
-func continued(typ string) string {
-	if isFunction(typ) {
-		return ""
+// add adds to t what more has come of the same call.
+func (t *ToolCallDelta) add(more *ToolCallDelta) {
+	if t.Type == "" {
+		t.Type = more.Type
 	}
-	return typ
+	if t.Function.Name == "" {
+		t.Function.Name = more.Function.Name
+	}
+	t.Function.Arguments += more.Function.Arguments
+	t.Extra = addExtra(t.Extra, more.Extra)
+	t.Function.Extra = addExtra(t.Function.Extra, more.Function.Extra)
+}
+
+func addExtra(a, b Extra) Extra {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	return mergeExtra(a, b)
 }
 
 // call returns the call that t adds to, which may be a new one. Backends say
 // so in several ways: the format's own is by index, with the ID in the first
 // delta; some repeat the ID; some leave all indices 0, or have no IDs.
 func (st *choiceState) call(t *ToolCallDelta) *callState {
-	for i := len(st.calls) - 1; i >= 0; i-- {
-		c := &st.calls[i]
-		if t.ID != "" {
-			if c.id == t.ID {
-				return c
+	if t.ID != "" {
+		for i := range st.calls {
+			if st.calls[i].id == t.ID {
+				return &st.calls[i]
 			}
-			if c.from == t.Index && c.id == "" && c.to < 0 {
-				c.id = t.ID
-				return c
-			}
-			continue
 		}
-		if c.from != t.Index {
-			continue
+	}
+	last := len(st.calls) - 1
+	for last >= 0 && st.calls[last].from != t.Index {
+		last--
+	}
+	if last >= 0 {
+		c := &st.calls[last]
+		switch {
+		case t.ID == "" && t.Function.Name != "" && c.named && c.id == "" && c.args:
+			// A whole call follows a whole call.
+		case t.ID == "":
+			return c
+		case c.id == "" && c.to < 0:
+			c.id = t.ID
+			return c
 		}
-		if t.Function.Name != "" && c.name != "" && c.id == "" && c.args {
-			break // a whole call follows a whole call
-		}
-		return c
 	}
 	st.calls = append(st.calls, callState{id: t.ID, from: t.Index, to: -1})
 	return &st.calls[len(st.calls)-1]
@@ -309,14 +312,16 @@ func (st *choiceState) call(t *ToolCallDelta) *callState {
 func (st *choiceState) emit(c *callState) ToolCallDelta {
 	c.to = st.emitted
 	st.emitted++
-	id, typ := c.id, c.typ
-	if id == "" {
-		id = newID("call_")
+	t := c.first
+	c.first = ToolCallDelta{}
+	t.Index, t.ID = c.to, c.id
+	if t.ID == "" {
+		t.ID = newID("call_")
 	}
-	if typ == "" {
-		typ = toolFunction
+	if t.Type == "" {
+		t.Type = toolFunction
 	}
-	return ToolCallDelta{Index: c.to, ID: id, Type: typ, Function: FunctionCall{Name: c.name, Arguments: c.held}}
+	return t
 }
 
 // A cutter holds back a character that has not come whole.

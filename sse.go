@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -62,6 +63,56 @@ func (s *sseWriter) open(index int) {
 }
 
 func (s *sseWriter) delta(c *ChunkChoice, extra Extra) {
+	for c.Delta.isLong() {
+		rest := c.Delta.cut()
+		s.deltaEvent(c, extra)
+		c.Delta, c.Extra, extra = rest, nil, nil
+	}
+	s.deltaEvent(c, extra)
+}
+
+// longText is how many bytes a piece of text may have: escaped it is at most
+// six times as long, and old clients read lines of up to 64 KiB.
+const longText = 8 << 10
+
+func (d *Delta) isLong() bool {
+	n := len(d.Reasoning) + len(d.Content)
+	for i := range d.ToolCalls {
+		n += len(d.ToolCalls[i].Function.Arguments)
+	}
+	return n > longText
+}
+
+// cut shortens d, which is long, and returns the rest.
+func (d *Delta) cut() (rest Delta) {
+	room := longText
+	d.Reasoning, rest.Reasoning = cutText(d.Reasoning, &room)
+	d.Content, rest.Content = cutText(d.Content, &room)
+	for i := range d.ToolCalls {
+		f := &d.ToolCalls[i].Function
+		more := ToolCallDelta{Index: d.ToolCalls[i].Index}
+		if f.Arguments, more.Function.Arguments = cutText(f.Arguments, &room); more.Function.Arguments != "" {
+			rest.ToolCalls = append(rest.ToolCalls, more)
+		}
+	}
+	return rest
+}
+
+// cutText cuts s behind the last character for which there is room.
+func cutText(s string, room *int) (head, rest string) {
+	if len(s) <= *room {
+		*room -= len(s)
+		return s, ""
+	}
+	n := *room
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	*room = 0
+	return s[:n], s[n:]
+}
+
+func (s *sseWriter) deltaEvent(c *ChunkChoice, extra Extra) {
 	e := s.event()
 	e.Literal(`,"choices":[{"index":`)
 	e.Int(int64(c.Index))
@@ -178,7 +229,8 @@ func (s *sseWriter) flush(now time.Duration) error {
 		h["Cache-Control"] = cacheNever
 		h["X-Accel-Buffering"] = bufferingOff
 	}
-	if d := x.h.opts.WriteTimeout; s.until < now+d {
+	http2 := x.r.ProtoMajor >= 2
+	if d := x.h.opts.WriteTimeout; http2 || s.until < now+d {
 		// Setting it costs as much as a tenth of a write, so it is set for
 		// several writes.
 		s.until = now + d + d/2
@@ -193,6 +245,9 @@ func (s *sseWriter) flush(now time.Duration) error {
 		if err = x.control().Flush(); errors.Is(err, http.ErrNotSupported) {
 			err = nil
 		}
+	}
+	if http2 {
+		x.control().SetWriteDeadline(time.Time{}) // or it would end the stream
 	}
 	if err != nil {
 		s.err = err

@@ -67,22 +67,28 @@ func (x *exchange) settle() {
 		return
 	}
 	x.settled = true
+	x.mu.Lock()
+	x.watch.waived = true // a slow store is no silent Backend
+	x.mu.Unlock()
+	x.late.Context = x.ctx
+	defer x.late.stop()
+	x.try("usage not counted", x.measure)
+	x.record.Usage.TotalTokens = x.record.Usage.total()
+	x.try("limits not settled", x.refund)
+	if x.h.opts.Usage != nil && x.reached && isBilled(x.record.Endpoint) {
+		x.try("usage not recorded", func() error { return x.h.opts.Usage.Record(&x.late, x.records[:]...) })
+	}
+}
+
+// try calls what belongs to the host, and logs what goes wrong.
+func (x *exchange) try(failure string, call func() error) {
 	defer func() {
 		if p := recover(); p != nil {
-			x.log(slog.LevelError, "usage not recorded", newPanicError(p))
+			x.log(slog.LevelError, failure, newPanicError(p))
 		}
 	}()
-	x.late.Context = x.ctx
-	ctx := &x.late
-	defer ctx.stop()
-	x.measure()
-	x.refund(ctx, x.record.Usage.total())
-	store := x.h.opts.Usage
-	if store == nil || !x.reached || !isBilled(x.record.Endpoint) {
-		return
-	}
-	if err := store.Record(ctx, x.records[:]...); err != nil {
-		x.log(slog.LevelError, "usage not recorded", err)
+	if err := call(); err != nil {
+		x.log(slog.LevelError, failure, err)
 	}
 }
 
@@ -93,7 +99,7 @@ func isBilled(e Endpoint) bool {
 // measure sets what the request used: what the Backend reported, or else an
 // estimate. A request that failed before it brought anything used nothing,
 // unless it was the client that ended it.
-func (x *exchange) measure() {
+func (x *exchange) measure() error {
 	x.mu.Lock()
 	err := x.err
 	x.mu.Unlock()
@@ -107,21 +113,19 @@ func (x *exchange) measure() {
 		*u = *reported
 		u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
 		u.TotalTokens = max(u.TotalTokens, 0)
-	case !x.reached, x.record.Endpoint == EndpointImages:
+	case !x.reached, !isBilled(x.record.Endpoint), x.record.Endpoint == EndpointImages:
 	case err != nil && x.chunks == 0 && x.cause() != errGone:
 	default:
+		x.record.Estimated = true
+		u.PromptTokens, u.CompletionTokens = x.prompt, estimate(x.shape.bytes)
 		if x.uncounted != nil {
-			x.prompt = x.countPrompt(x.uncounted)
+			u.PromptTokens = x.countPrompt(x.uncounted)
 		}
-		u.PromptTokens = x.prompt
 		if x.shape.counting {
 			u.CompletionTokens = x.count(string(x.shape.text))
-		} else {
-			u.CompletionTokens = estimate(x.shape.bytes)
 		}
-		x.record.Estimated = true
 	}
-	u.TotalTokens = u.total()
+	return nil
 }
 
 // A lateContext is for what is to be done after a request, of which it has the
