@@ -279,7 +279,7 @@ func (t *ToolCallDelta) encode(e *jsonwire.Encoder) {
 	e.Int(int64(t.Index))
 	e.StringMember("id", t.ID)
 	e.StringMember("type", t.Type)
-	if f := &t.Function; t.Type == toolFunction || f.Name != "" || f.Arguments != "" || len(f.Extra) > 0 {
+	if t.Type == toolFunction || !t.Function.isZero() {
 		e.Name("function")
 		e.Token('{')
 		e.StringMember("name", t.Function.Name)

@@ -57,7 +57,15 @@ func (e *Error) Error() string {
 }
 
 // Unwrap returns e.Err.
-func (e *Error) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
+
+// errNil stands for a nil *Error that was returned as an error.
+var errNil = errors.New("llmhttp: an error that is a nil *Error")
 
 // errorType is the type of an error that does not say.
 func errorType(status int, code string) string {

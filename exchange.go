@@ -196,6 +196,9 @@ func (x *exchange) fail(err error) {
 }
 
 func (x *exchange) failLocked(err error) {
+	if e, ok := err.(*Error); ok && e == nil {
+		err = errNil
+	}
 	gone := err == errGone || x.cause() == errGone
 	x.dead = true
 	x.err = err
@@ -333,12 +336,12 @@ func checkMediaType(r *http.Request) error {
 	return nil
 }
 
-func (x *exchange) errTooLarge() error {
+func (x *exchange) errTooLarge(limit int64) error {
 	if x.r.ProtoMajor == 1 {
 		x.w.Header().Set("Connection", "close") // rather than read what is left
 	}
 	return Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
-		"The request body is too large. The limit is %d bytes.", x.h.opts.MaxBody)
+		"The request body is too large. The limit is %d bytes.", limit)
 }
 
 // receive marks that the body is being read.
@@ -358,13 +361,16 @@ func (x *exchange) readBody() (*buffer, error) {
 	limit := x.h.opts.MaxBody
 	length := x.r.ContentLength
 	if length > limit {
-		return nil, x.errTooLarge()
+		return nil, x.errTooLarge(limit)
 	}
 	size := 1 << 10
 	if length >= 0 {
 		size = int(min(length, trustedLength)) + 1 // a byte more, to see the end
 	}
 	buf := getBuffer(size)
+	if x.r.Body == nil {
+		return buf, nil
+	}
 	x.receive(true)
 	defer x.receive(false)
 	for {
@@ -373,13 +379,16 @@ func (x *exchange) readBody() (*buffer, error) {
 		switch {
 		case int64(len(buf.b)) > limit:
 			putBuffer(buf)
-			return nil, x.errTooLarge()
+			return nil, x.errTooLarge(limit)
 		case err == io.EOF:
 			return buf, nil
 		case err != nil:
 			putBuffer(buf)
 			if cause := x.cause(); cause != nil {
 				return nil, cause
+			}
+			if bound, ok := errors.AsType[*http.MaxBytesError](err); ok {
+				return nil, x.errTooLarge(bound.Limit)
 			}
 			return nil, &Error{Status: http.StatusBadRequest, Message: "We could not read the body of your request.", Err: err}
 		case len(buf.b) == cap(buf.b):

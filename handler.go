@@ -181,7 +181,11 @@ func route(r *http.Request) (Endpoint, func(*exchange) error, error) {
 	var endpoint Endpoint
 	var serve func(*exchange) error
 	method := http.MethodGet
-	switch p := r.URL.Path; p {
+	p := r.URL.Path
+	if raw := r.URL.RawPath; strings.Contains(raw, "%2F") || strings.Contains(raw, "%2f") {
+		p = raw // an escaped slash is none
+	}
+	switch p {
 	case "/v1/chat/completions":
 		endpoint, serve, method = EndpointChat, (*exchange).chat, http.MethodPost
 	case "/v1/images/generations":

@@ -428,12 +428,14 @@ func (c *ToolCall) encode(e *jsonwire.Encoder) {
 	e.Token('{')
 	e.StringMember("id", c.ID)
 	e.Name("type")
-	if isFunction(c.Type) {
-		e.String(toolFunction)
+	typ := c.Type
+	if typ == "" {
+		typ = toolFunction
+	}
+	e.String(typ)
+	if typ == toolFunction || !c.Function.isZero() {
 		e.Name("function")
 		c.Function.encode(e)
-	} else {
-		e.String(c.Type)
 	}
 	e.Extra(c.Extra, "id", "type", "function")
 	e.Token('}')
@@ -452,6 +454,10 @@ func (c *ToolCall) decode(d *jsonwire.Decoder) {
 			c.Extra.keep(d, o.Name)
 		}
 	}
+}
+
+func (f *FunctionCall) isZero() bool {
+	return f.Name == "" && f.Arguments == "" && len(f.Extra) == 0
 }
 
 func (f *FunctionCall) encode(e *jsonwire.Encoder) {

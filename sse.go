@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"time"
-	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -105,10 +104,8 @@ func cutText(s string, room *int) (head, rest string) {
 		return s, ""
 	}
 	n := *room
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
 	*room = 0
+	n -= partial(s[:n])
 	return s[:n], s[n:]
 }
 
