@@ -2,17 +2,6 @@ package llmhttp
 
 import "github.com/llmhttp/llmhttp/internal/jsonwire"
 
-// A FinishReason tells why a reply ended. It is empty until it did.
-type FinishReason string
-
-// The finish reasons of the format.
-const (
-	FinishStop          FinishReason = "stop"           // a normal end
-	FinishLength        FinishReason = "length"         // max_tokens was reached
-	FinishContentFilter FinishReason = "content_filter" // a safety filter blocked it
-	FinishToolCalls     FinishReason = "tool_calls"     // the model calls tools
-)
-
 // A ChatChunk is a piece of a reply. A Backend sets Choices and, once, Usage.
 // The Handler completes the rest: ID, Created and Model when empty, the chunk
 // that announces the role, the one that ends the stream, and [DONE].
@@ -59,28 +48,6 @@ type ToolCallDelta struct {
 	Extra    Extra
 }
 
-// Usage is how many tokens a request used. TotalTokens is their sum, which the
-// Handler fills in if it is zero.
-type Usage struct {
-	PromptTokens, CompletionTokens, TotalTokens int
-	Extra                                       Extra
-}
-
-// total returns TotalTokens, or the sum if that is not set.
-func (u *Usage) total() int {
-	if u.TotalTokens != 0 {
-		return u.TotalTokens
-	}
-	return u.PromptTokens + u.CompletionTokens
-}
-
-const (
-	objectChunk      = "chat.completion.chunk"
-	objectCompletion = "chat.completion"
-)
-
-var replyMembers = []string{"id", "object", "created", "model", "choices", "usage", "error"}
-
 // MarshalJSON encodes c as it is, without what a Handler would complete.
 func (c ChatChunk) MarshalJSON() ([]byte, error) { return marshal(&c) }
 
@@ -103,18 +70,6 @@ func (c *ChatChunk) encode(e *jsonwire.Encoder) {
 	}
 	e.Extra(c.Extra, replyMembers...)
 	e.Token('}')
-}
-
-// encodeReplyHead writes the members that replies and their chunks begin with.
-func encodeReplyHead(e *jsonwire.Encoder, id, object string, created int64, model string) {
-	e.Name("id")
-	e.String(id)
-	e.Name("object")
-	e.String(object)
-	e.Name("created")
-	e.Int(created)
-	e.Name("model")
-	e.String(model)
 }
 
 func (c *ChatChunk) decode(d *jsonwire.Decoder) {
@@ -144,22 +99,6 @@ func (c *ChatChunk) decode(d *jsonwire.Decoder) {
 	}
 }
 
-// decodeTime reads a Unix time, which some servers send with a fraction.
-func decodeTime(d *jsonwire.Decoder) int64 {
-	if d.Null() {
-		return 0
-	}
-	return int64(d.Float())
-}
-
-// optInt reads an integer or null, which is 0.
-func optInt(d *jsonwire.Decoder) int {
-	if d.Null() {
-		return 0
-	}
-	return d.Int()
-}
-
 // MarshalJSON encodes c.
 func (c ChunkChoice) MarshalJSON() ([]byte, error) { return marshal(&c) }
 
@@ -179,15 +118,6 @@ func (c *ChunkChoice) encode(e *jsonwire.Encoder) {
 	e.Token('}')
 }
 
-func encodeFinishReason(e *jsonwire.Encoder, r FinishReason) {
-	e.Name("finish_reason")
-	if r == "" {
-		e.Literal("null")
-	} else {
-		e.String(string(r))
-	}
-}
-
 func (c *ChunkChoice) decode(d *jsonwire.Decoder) {
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
@@ -203,17 +133,6 @@ func (c *ChunkChoice) decode(d *jsonwire.Decoder) {
 			c.Extra.keep(d, o.Name)
 		}
 	}
-}
-
-func decodeFinishReason(d *jsonwire.Decoder) FinishReason {
-	if d.Null() {
-		return ""
-	}
-	b := d.StringView()
-	if string(b) == string(FinishStop) {
-		return FinishStop
-	}
-	return FinishReason(b)
 }
 
 // MarshalJSON encodes d.
@@ -307,48 +226,4 @@ func (t *ToolCallDelta) decode(d *jsonwire.Decoder) {
 			t.Extra.keep(d, o.Name)
 		}
 	}
-}
-
-// MarshalJSON encodes u.
-func (u Usage) MarshalJSON() ([]byte, error) { return marshal(&u) }
-
-// UnmarshalJSON decodes a usage.
-func (u *Usage) UnmarshalJSON(data []byte) error { return unmarshal(data, u) }
-
-var usageMembers = []string{"prompt_tokens", "completion_tokens", "total_tokens"}
-
-func (u *Usage) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("prompt_tokens")
-	e.Int(int64(u.PromptTokens))
-	e.Name("completion_tokens")
-	e.Int(int64(u.CompletionTokens))
-	e.Name("total_tokens")
-	e.Int(int64(u.total()))
-	e.Extra(u.Extra, usageMembers...)
-	e.Token('}')
-}
-
-func (u *Usage) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "prompt_tokens":
-			u.PromptTokens = optInt(d)
-		case "completion_tokens":
-			u.CompletionTokens = optInt(d)
-		case "total_tokens":
-			u.TotalTokens = optInt(d)
-		default:
-			u.Extra.keep(d, o.Name)
-		}
-	}
-}
-
-func decodeUsage(d *jsonwire.Decoder) *Usage {
-	if d.Null() {
-		return nil
-	}
-	u := new(Usage)
-	u.decode(d)
-	return u
 }

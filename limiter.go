@@ -106,12 +106,12 @@ func (l *limiter) Take(ctx context.Context, draws ...Draw) ([]Level, error) {
 	if len(draws) == 0 {
 		return nil, nil
 	}
-	now := time.Now()
 	levels := make([]Level, len(draws))
 	var few [4]*bucket
 	buckets := few[:0]
 	set := l.lock(draws)
 	defer l.unlock(set)
+	now := time.Now() // a bucket that saw time go back would gain it twice
 	granted := true
 	for i := range draws {
 		b := l.bucket(&draws[i], set, now)
@@ -134,9 +134,9 @@ func (l *limiter) Adjust(ctx context.Context, draws ...Draw) error {
 	if len(draws) == 0 {
 		return nil
 	}
-	now := time.Now()
 	set := l.lock(draws)
 	defer l.unlock(set)
+	now := time.Now()
 	for i := range draws {
 		l.bucket(&draws[i], set, now).spend(now, draws[i].Cost)
 	}
