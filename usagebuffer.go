@@ -41,7 +41,7 @@ type UsageBuffer struct {
 	delay time.Duration
 	limit int
 
-	storing sync.Mutex // held while records are on their way to the store
+	storing chan struct{} // has room for who takes records to the store
 
 	mu      sync.Mutex
 	records []UsageRecord
@@ -64,7 +64,11 @@ func NewUsageBuffer(s UsageStore, size int, delay time.Duration) *UsageBuffer {
 	if delay <= 0 {
 		delay = time.Second
 	}
-	return &UsageBuffer{store: s, size: size, delay: delay, limit: max(bufferedBatches*size, minBuffered)}
+	return &UsageBuffer{
+		store: s, size: size, delay: delay,
+		limit:   max(bufferedBatches*size, minBuffered),
+		storing: make(chan struct{}, 1),
+	}
 }
 
 // Record gathers records and returns at once. If the buffer is full it returns
@@ -133,8 +137,12 @@ const maxBackoff = time.Minute
 // flush stores what has been gathered so far, in batches, up to the first
 // failure.
 func (b *UsageBuffer) flush(ctx context.Context) error {
-	b.storing.Lock()
-	defer b.storing.Unlock()
+	select {
+	case b.storing <- struct{}{}:
+		defer func() { <-b.storing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	b.mu.Lock()
 	left := len(b.records)
 	b.mu.Unlock()

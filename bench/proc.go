@@ -38,7 +38,7 @@ func child(args []string, out io.Writer) error {
 // A process is a child, seen from its parent.
 type process struct {
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
 	out   *bufio.Reader
 }
 
@@ -227,6 +227,11 @@ func (p *process) resident() (now, most int64, err error) {
 	}
 	most, err = procField(fmt.Sprintf("/proc/%d/status", p.pid()), "VmHWM:")
 	return now << 10, most << 10, err
+}
+
+// resetPeak makes the most that a process ever had what it has now.
+func (p *process) resetPeak() error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.pid()), []byte("5"), 0)
 }
 
 // procField returns the number that follows a name in one of the kernel's files.

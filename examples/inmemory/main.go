@@ -55,7 +55,7 @@ func run(addr, key string, rpm, tpm int, delay time.Duration) error {
 	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
 		Usage:       memory.NewUsage(),
 		ImageURL:    images.Put,
-		CountTokens: memory.CountModelTokens,
+		CountTokens: memory.CountTokens,
 	})
 
 	mux := http.NewServeMux()

@@ -1,0 +1,77 @@
+# Needs Go; scripts/setup.sh sees to the rest. CONTRIBUTING.md says more.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help test setup lint fmt tidy cover fuzz soak bench
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 5m
+COUNT ?= 20
+BENCHFLAGS ?=
+MIN_COVER ?= 90
+
+# No build needs to know its commit, and a checkout of somebody else's does not
+# tell it.
+GOFLAGS += -buildvcs=false
+export GOFLAGS
+
+# The directories of all modules, as go.work has them.
+MODULES = $(shell go list -m -f '{{.Dir}}')
+GOFILES = $(shell find . -name node_modules -prune -o -name .git -prune -o -name '*.go' -print)
+
+## help: says what there is
+help:
+	@sed -n 's/^## //p' Makefile
+
+## test: runs every test of every module, the examples and the clients
+test: setup
+	go build -race -o bin/inmemory ./examples/inmemory
+	LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory go test -race -count=1 work
+	scripts/examples.sh
+	cd clients/node && LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory npm test
+
+## setup: installs what the tests need besides Go
+setup:
+	scripts/setup.sh
+
+## lint: checks formats, vets, and builds each module on its own
+lint:
+	@test -z "$$(gofmt -l $(GOFILES) | tee /dev/stderr)" || { echo "lint: these files are not formatted; run make fmt" >&2; exit 1; }
+	go vet work
+	go run $(STATICCHECK) work
+	@for dir in $(MODULES); do \
+		echo "lint: $$dir, alone"; \
+		cd "$$dir"; \
+		GOWORK=off go mod tidy -diff; \
+		GOWORK=off go build ./...; \
+		GOWORK=off go vet ./...; \
+		GOWORK=off go test -count=1 -run='^$$' ./...; \
+	done
+	@for script in scripts/*.sh .ci/run; do bash -n "$$script"; done
+
+## fmt: formats every Go file
+fmt:
+	gofmt -w $(GOFILES)
+
+## tidy: tidies every module
+tidy:
+	@for dir in $(MODULES); do (cd "$$dir" && GOWORK=off go mod tidy); done
+
+## cover: measures what the root package's tests cover, at least MIN_COVER (90) percent
+cover:
+	go test -count=1 -coverprofile=coverage.out .
+	@go tool cover -func=coverage.out | awk '/^total:/ { print "total: " $$3; ok = $$3 + 0 >= $(MIN_COVER) } END { exit !ok }' \
+		|| { echo "cover: below $(MIN_COVER) %" >&2; exit 1; }
+
+## fuzz: runs each fuzz target for FUZZTIME (5m)
+fuzz:
+	scripts/fuzz.sh $(FUZZTIME)
+
+## soak: runs the Go tests COUNT (20) times in random order
+soak:
+	go test -race -count=$(COUNT) -shuffle=on -timeout=2h work
+
+## bench: measures, side by side with others; BENCHFLAGS=-short only sees that it works
+bench:
+	go run ./bench $(BENCHFLAGS)

@@ -1,0 +1,6 @@
+//go:build race
+
+package llmhttp_test
+
+// raceEnabled tells that allocations are not as usual.
+const raceEnabled = true

@@ -1,0 +1,116 @@
+// Cors puts middleware in front of the API: rs/cors, for pages of other
+// origins, and a guard that refuses requests in the language of the API.
+//
+//	go run ./examples/cors
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rs/cors"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// allow lets pages of origins use the API. It answers preflight requests
+// itself: they come without a key.
+func allow(origins []string) *cors.Cors {
+	return cors.New(cors.Options{
+		AllowedOrigins: origins,
+		AllowedMethods: []string{http.MethodGet, http.MethodPost},
+		AllowedHeaders: []string{"*"}, // the clients have headers of their own
+		ExposedHeaders: []string{
+			"X-Request-Id", "Openai-Processing-Ms",
+			"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
+			"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens",
+			"Retry-After", "Retry-After-Ms", "X-Should-Retry",
+		},
+		MaxAge: int(time.Hour / time.Second),
+	})
+}
+
+// guard refuses requests from networks that are not welcome.
+func guard(denied []netip.Prefix, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Behind a proxy this is the proxy's address.
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil {
+			llmhttp.WriteError(w, r, err) // 500, and no word of the cause
+			return
+		}
+		for _, p := range denied {
+			if p.Contains(from.Addr().Unmap()) {
+				llmhttp.WriteError(w, r, llmhttp.Errorf(http.StatusForbidden, "address_denied", "Requests from %s are not welcome.", from.Addr()))
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	origins := flag.String("origins", "https://app.example.com", "`origins` of pages that may use the API, with commas between them")
+	var denied []netip.Prefix
+	flag.Func("deny", "a `network` to refuse, such as 192.0.2.0/24; may be given several times", func(s string) error {
+		p, err := netip.ParsePrefix(s)
+		denied = append(denied, p)
+		return err
+	})
+	flag.Parse()
+	if err := run(ctx, *addr, strings.Split(*origins, ","), denied, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run serves until ctx is done.
+func run(ctx context.Context, addr string, origins []string, denied []netip.Prefix, out io.Writer) error {
+	keys := memory.Keys()
+	keys.Add("sk-demo", &llmhttp.Key{ID: "demo", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(60)}})
+	h := llmhttp.NewHandler(memory.Echo(), keys, &llmhttp.Options{Usage: memory.NewUsage()})
+
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	// CORS comes first: without its headers a page cannot read a refusal.
+	server := &http.Server{
+		Handler:           allow(origins).Handler(guard(denied, h)),
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	fmt.Fprintf(out, welcome, l.Addr(), origins[0])
+
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(h.Shutdown(drain), server.Shutdown(drain))
+}
+
+const welcome = `listening on http://%[1]s
+
+Try:
+  curl -i -X OPTIONS http://%[1]s/v1/chat/completions -H 'Origin: %[2]s' -H 'Access-Control-Request-Method: POST' -H 'Access-Control-Request-Headers: authorization,content-type'
+  curl -i http://%[1]s/v1/models -H 'Origin: %[2]s' -H 'Authorization: Bearer sk-demo'
+`

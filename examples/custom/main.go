@@ -1,0 +1,138 @@
+// Custom serves a Backend of its own making, a calculator that streams a line
+// for each line it is asked, with its own store of keys and with usage that is
+// stored off the path of requests.
+//
+//	go run ./examples/custom
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"go/token"
+	"go/types"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// A calculator is a Backend. It answers with the value of each line of the
+// last message, and takes its time for each.
+type calculator struct{ pace time.Duration }
+
+const model = "calculator"
+
+// Chat implements [llmhttp.Backend].
+func (c calculator) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	if req.Model != model {
+		return llmhttp.Fail(llmhttp.ModelNotFound(req.Model))
+	}
+	if req.Choices() > 1 {
+		return llmhttp.Fail(&llmhttp.Error{Status: http.StatusBadRequest, Code: "unsupported_value", Param: "n",
+			Message: "There is one answer to each sum."})
+	}
+	question := req.Messages[len(req.Messages)-1].Content.Text()
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		usage := &llmhttp.Usage{PromptTokens: strings.Count(question, "\n") + 1}
+		for line := range strings.Lines(question) {
+			select {
+			case <-time.After(c.pace):
+			case <-ctx.Done(): // the client left, or the server ends
+				return
+			}
+			line = strings.TrimSpace(line)
+			v, err := types.Eval(token.NewFileSet(), nil, token.NoPos, line)
+			if err != nil || v.Value == nil {
+				// Before the first chunk the client gets the status, after it an
+				// error event. The cause is for the log.
+				e := llmhttp.Errorf(http.StatusBadRequest, "not_a_sum", "This is not a sum: %.40q", line)
+				e.Err = err
+				yield(nil, e)
+				return
+			}
+			usage.CompletionTokens++
+			if !yield(llmhttp.TextChunk(fmt.Sprintf("%s = %s\n", line, v.Value)), nil) {
+				return
+			}
+		}
+		yield(&llmhttp.ChatChunk{Usage: usage}, nil)
+	}
+}
+
+// ListModels implements [llmhttp.ModelLister], an optional interface.
+func (c calculator) ListModels(context.Context) ([]llmhttp.Model, error) {
+	return []llmhttp.Model{{ID: model, Created: 1767225600, OwnedBy: "examples"}}, nil
+}
+
+// A keyring is a KeyStore: keys by the hashes of their secrets.
+type keyring map[string]*llmhttp.Key
+
+// Lookup implements [llmhttp.KeyStore].
+func (k keyring) Lookup(_ context.Context, secret string) (*llmhttp.Key, error) {
+	if key := k[llmhttp.HashSecret(secret)]; key != nil {
+		return key, nil
+	}
+	return nil, llmhttp.ErrKeyNotFound
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	pace := flag.Duration("pace", 300*time.Millisecond, "`time` to take for each line")
+	flag.Parse()
+	if err := run(ctx, *addr, *pace, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run serves until ctx is done.
+func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) error {
+	alice, bob := llmhttp.NewSecret("sk-"), llmhttp.NewSecret("sk-")
+	keys := keyring{
+		llmhttp.HashSecret(alice): {ID: "alice", Account: "school"},
+		llmhttp.HashSecret(bob):   {ID: "bob", Account: "school", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(3)}},
+	}
+	// Another store would take memory's place, such as a database's.
+	usage := llmhttp.NewUsageBuffer(memory.NewUsage(), 100, time.Second)
+	h := llmhttp.NewHandler(calculator{pace}, keys, &llmhttp.Options{Usage: usage})
+
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	fmt.Fprintf(out, welcome, l.Addr(), alice, bob)
+
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	// In this order: no more requests, no more connections, no more records.
+	return errors.Join(h.Shutdown(drain), server.Shutdown(drain), usage.Close(drain))
+}
+
+const welcome = `listening on http://%[1]s
+alice's key: %[2]s
+bob's key, for 3 requests a minute: %[3]s
+
+Try:
+  curl -N http://%[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "calculator", "stream": true, "messages": [{"role": "user", "content": "6 * 7\n1 << 10\n22 / 7.0"}]}'
+  curl http://%[1]s/v1/chat/completions -H 'Authorization: Bearer %[3]s' -H 'Content-Type: application/json' -d '{"model": "calculator", "messages": [{"role": "user", "content": "2 + 2"}]}'
+  curl http://%[1]s/v1/dashboard/billing/usage -H 'Authorization: Bearer %[2]s'
+`

@@ -1,0 +1,87 @@
+// Hosts serves one API at several addresses: at an API host, at a production
+// host that has a website too, and under a prefix. They share the Handler, and
+// so keys, limits and usage.
+//
+//	go run ./examples/hosts
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// mount returns what serves h, and a website, at their addresses.
+func mount(h http.Handler) http.Handler {
+	mux := http.NewServeMux()
+
+	// A host of its own: h answers for all of its paths, those outside of the
+	// API included.
+	mux.Handle("api.example.com/", h)
+
+	// A host with other pages.
+	mux.Handle("www.example.com/v1/", h)
+	mux.HandleFunc("www.example.com/{$}", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "Welcome to example.com.")
+	})
+
+	// Any other host, under a prefix: the base URL ends in /llm/v1.
+	mux.Handle("/llm/v1/", http.StripPrefix("/llm", h))
+
+	// Old clients ask for their usage without the /v1.
+	mux.Handle("GET www.example.com/dashboard/billing/usage", h)
+	return mux
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	flag.Parse()
+	if err := run(ctx, *addr, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run serves until ctx is done.
+func run(ctx context.Context, addr string, out io.Writer) error {
+	h := llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), &llmhttp.Options{Usage: memory.NewUsage()})
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: mount(h), ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	fmt.Fprintf(out, welcome, l.Addr())
+
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(h.Shutdown(drain), server.Shutdown(drain))
+}
+
+const welcome = `listening on http://%[1]s
+
+Try:
+  curl http://%[1]s/v1/models -H 'Host: api.example.com' -H 'Authorization: Bearer sk-demo'
+  curl http://%[1]s/v1/models -H 'Host: www.example.com' -H 'Authorization: Bearer sk-demo'
+  curl http://%[1]s/llm/v1/models -H 'Authorization: Bearer sk-demo'
+  curl http://%[1]s/ -H 'Host: www.example.com'
+`

@@ -1,0 +1,18 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v5"
+	"github.com/labstack/echo/v5/middleware"
+)
+
+// withEcho mounts the API behind echo's usual middleware: its Recover lets
+// pass what cuts a failed stream.
+func withEcho(api http.Handler) http.Handler {
+	e := echo.New()
+	e.Use(middleware.RequestLogger(), middleware.Recover())
+	e.GET("/", func(c *echo.Context) error { return c.String(http.StatusOK, home) })
+	e.Any("/v1/*", echo.WrapHandler(api))
+	return e
+}

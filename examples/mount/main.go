@@ -1,0 +1,83 @@
+// Mount serves the API beside the other routes of a host, on net/http, chi,
+// gin or echo. Each has a file of its own.
+//
+//	go run ./examples/mount -router chi
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// routers return a host's routes with the API among them.
+var routers = map[string]func(api http.Handler) http.Handler{
+	"nethttp": withNetHTTP,
+	"chi":     withChi,
+	"gin":     withGin,
+	"echo":    withEcho,
+}
+
+// home is what the host serves at / besides.
+const home = "The API is at /v1.\n"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	names := strings.Join(slices.Sorted(maps.Keys(routers)), ", ")
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	router := flag.String("router", "nethttp", "what to mount the API `on`: "+names)
+	flag.Parse()
+	if err := run(ctx, *addr, *router, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run serves until ctx is done.
+func run(ctx context.Context, addr, router string, out io.Writer) error {
+	routes := routers[router]
+	if routes == nil {
+		return fmt.Errorf("there is no router %q", router)
+	}
+	h := llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), &llmhttp.Options{Usage: memory.NewUsage()})
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: routes(h), ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	fmt.Fprintf(out, welcome, l.Addr())
+
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(h.Shutdown(drain), server.Shutdown(drain))
+}
+
+const welcome = `listening on http://%[1]s
+
+Try:
+  curl -N http://%[1]s/v1/chat/completions -H 'Authorization: Bearer sk-demo' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "stream": true, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
+  curl http://%[1]s/v1/models -H 'Authorization: Bearer sk-demo'
+  curl http://%[1]s/
+`

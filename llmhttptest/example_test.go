@@ -1,0 +1,80 @@
+package llmhttptest_test
+
+import (
+	"testing"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// A store that lets its host choose secrets has an AddSecret; one that makes
+// them up has an Add instead.
+func ExampleTestKeyStore() {
+	newKeys := func(t testing.TB) llmhttptest.KeyStoreFixture {
+		store := memory.Keys()
+		return llmhttptest.KeyStoreFixture{
+			Store: store,
+			AddSecret: func(secret string, key *llmhttp.Key) error {
+				store.Add(secret, key)
+				return nil
+			},
+			Remove: func(secret string, key *llmhttp.Key) error {
+				store.Remove(secret)
+				return nil
+			},
+		}
+	}
+
+	// func TestKeys(t *testing.T)
+	_ = func(t *testing.T) { llmhttptest.TestKeyStore(t, newKeys) }
+
+	// func BenchmarkKeys(b *testing.B)
+	_ = func(b *testing.B) { llmhttptest.BenchmarkKeyStore(b, newKeys) }
+}
+
+func ExampleTestUsageStore() {
+	newUsage := func(t testing.TB) llmhttp.UsageStore {
+		return memory.NewUsage() // or open a database, and t.Cleanup what is left
+	}
+
+	// func TestUsage(t *testing.T)
+	_ = func(t *testing.T) { llmhttptest.TestUsageStore(t, newUsage) }
+
+	// func BenchmarkUsage(b *testing.B)
+	_ = func(b *testing.B) { llmhttptest.BenchmarkUsageStore(b, newUsage) }
+}
+
+func ExampleTestLimiter() {
+	newLimiter := func(t testing.TB) llmhttp.Limiter {
+		return llmhttp.NewLimiter()
+	}
+
+	// func TestLimiter(t *testing.T)
+	_ = func(t *testing.T) { llmhttptest.TestLimiter(t, newLimiter) }
+
+	// func BenchmarkLimiter(b *testing.B)
+	_ = func(b *testing.B) { llmhttptest.BenchmarkLimiter(b, newLimiter) }
+}
+
+// A Limiter that needs nothing outside of its process can be tested exactly as
+// well.
+func ExampleTestLimiterInBubble() {
+	newLimiter := func(t testing.TB) llmhttp.Limiter {
+		return llmhttp.NewLimiter()
+	}
+
+	// func TestLimiterExactly(t *testing.T)
+	_ = func(t *testing.T) { llmhttptest.TestLimiterInBubble(t, newLimiter) }
+}
+
+func ExampleTestBackend() {
+	// func TestEcho(t *testing.T)
+	_ = func(t *testing.T) {
+		llmhttptest.TestBackend(t, memory.Echo(), llmhttptest.BackendOptions{
+			ChatModel:      memory.ModelChat,
+			ImageModel:     memory.ModelImageSmall,
+			EmbeddingModel: memory.ModelEmbed,
+		})
+	}
+}

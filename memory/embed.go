@@ -1,0 +1,159 @@
+package memory
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+const (
+	defaultDimensions = 256
+	maxDimensions     = 3072
+)
+
+// Embed implements [llmhttp.Embedder].
+func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+	if req.Model != ModelEmbed {
+		return nil, llmhttp.ModelNotFound(req.Model)
+	}
+	dimensions := defaultDimensions
+	if req.Dimensions != nil {
+		dimensions = *req.Dimensions
+	}
+	if dimensions < 1 || dimensions > maxDimensions {
+		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%d'. This model has vectors of 1 to %d dimensions.", dimensions, maxDimensions)
+		e.Param = "dimensions"
+		return nil, e
+	}
+	inputs, tokens, err := readInputs(req)
+	if err != nil {
+		return nil, err
+	}
+	vectors := make([][]float32, len(inputs))
+	for i, words := range inputs {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		vectors[i] = vector(words, dimensions)
+	}
+	usage := &llmhttp.Usage{PromptTokens: tokens, TotalTokens: tokens}
+	return &llmhttp.EmbeddingResponse{Model: req.Model, Vectors: vectors, Usage: usage}, nil
+}
+
+// readInputs returns the words of each input, and how many tokens all have.
+func readInputs(req *llmhttp.EmbeddingRequest) (inputs [][]string, tokens int, err error) {
+	if numbers, err := req.Tokens(); err == nil {
+		for _, input := range numbers {
+			words := make([]string, len(input))
+			for i, n := range input {
+				words[i] = strconv.Itoa(n)
+			}
+			inputs = append(inputs, words)
+			tokens += len(input)
+		}
+		return inputs, tokens, nil
+	}
+	texts, err := req.Texts()
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, text := range texts {
+		inputs = append(inputs, wordsOf(text))
+		tokens += CountTokens(req.Model, text)
+	}
+	return inputs, tokens, nil
+}
+
+// wordsOf returns the words of text in lower case. A character of a script that
+// is written without spaces between words is a word, and so is all of a text
+// that has neither letters nor digits.
+func wordsOf(text string) []string {
+	var words []string
+	for _, run := range strings.FieldsFunc(strings.ToLower(text), isSign) {
+		start := 0
+		for i, r := range run {
+			if standsAlone(r) {
+				if start < i {
+					words = append(words, run[start:i])
+				}
+				start = i + utf8.RuneLen(r)
+				words = append(words, run[i:start])
+			}
+		}
+		if start < len(run) {
+			words = append(words, run[start:])
+		}
+	}
+	if len(words) == 0 {
+		return []string{text}
+	}
+	return words
+}
+
+func isSign(r rune) bool { return !unicode.In(r, unicode.L, unicode.M, unicode.N) }
+
+// vector returns the unit vector of words. Each word adds to one dimension, its
+// parts of three characters to others and each pair of words to another one;
+// which, and in what direction, tells a hash. The sums are of integers, so the
+// result is the same on every machine.
+func vector(words []string, dimensions int) []float32 {
+	sums := make([]int64, dimensions)
+	add := func(hash uint64, weight int64) {
+		if hash>>63 != 0 {
+			weight = -weight
+		}
+		sums[hash%uint64(dimensions)] += weight
+	}
+	previous := uint64(0)
+	for _, word := range words {
+		hash := hashOf(word)
+		add(hash, 4)
+		if previous != 0 {
+			add(mix(previous*31+hash), 1)
+		}
+		previous = hash
+		part := uint64('^') // the last three runes, of 21 bits each
+		for _, r := range word {
+			part = part<<21 | uint64(r)
+			if part>>42 != 0 {
+				add(mix(part&(1<<63-1)), 1)
+			}
+		}
+		add(mix((part<<21|'$')&(1<<63-1)), 1)
+	}
+	var square float64
+	for _, n := range sums {
+		square += float64(n * n)
+	}
+	if square == 0 { // what there was cancelled out
+		sums[0], square = 1, 1
+	}
+	norm := math.Sqrt(square)
+	v := make([]float32, dimensions)
+	for i, n := range sums {
+		v[i] = float32(float64(n) / norm)
+	}
+	return v
+}
+
+// hashOf returns the 64-bit FNV-1a hash of s, mixed.
+func hashOf(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return mix(h)
+}
+
+// mix spreads what tells numbers apart over all bits.
+func mix(h uint64) uint64 {
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}

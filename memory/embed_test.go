@@ -1,0 +1,103 @@
+package memory_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+func embed(t testing.TB, input string, dimensions *int) *llmhttp.EmbeddingResponse {
+	t.Helper()
+	resp, err := memory.Echo().Embed(t.Context(),
+		&llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: json.RawMessage(input), Dimensions: dimensions})
+	require.NoError(t, err)
+	return resp
+}
+
+func dot(a, b []float32) float64 {
+	var sum float64
+	for i := range a {
+		sum += float64(a[i]) * float64(b[i])
+	}
+	return sum
+}
+
+func TestEmbed(t *testing.T) {
+	for name, test := range map[string]struct {
+		input  string
+		count  int
+		tokens int
+	}{
+		"a text":        {`"Hello, world!"`, 1, 2},
+		"texts":         {`["Hello, world!","日本語","a"]`, 3, 6},
+		"signs":         {`["!", " ", "\n", "\u0000", "👋🏽"]`, 5, 5},
+		"tokens":        {`[1,2,3]`, 1, 3},
+		"token arrays":  {`[[1,2,3],[4]]`, 2, 4},
+		"a single one":  {`[0]`, 1, 1},
+		"what is empty": {`[""]`, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, dimensions := range []int{0, 1, 2, 7, 1536, 3072} {
+				d := &dimensions
+				if dimensions == 0 {
+					d, dimensions = nil, 256
+				}
+				resp := embed(t, test.input, d)
+				assert.Equal(t, memory.ModelEmbed, resp.Model)
+				assert.Equal(t, &llmhttp.Usage{PromptTokens: test.tokens, TotalTokens: test.tokens}, resp.Usage)
+				require.Len(t, resp.Vectors, test.count)
+				for _, v := range resp.Vectors {
+					assert.Len(t, v, dimensions)
+					assert.InDelta(t, 1, math.Sqrt(dot(v, v)), 1e-6)
+				}
+				assert.Equal(t, resp, embed(t, test.input, d), "it is deterministic")
+			}
+		})
+	}
+}
+
+func TestEmbedSimilarity(t *testing.T) {
+	v := embed(t, `["The cat sat on the mat.","A cat is sitting on a mat!","Stock markets fell sharply in Tokyo today.",
+		"the cat sat on the mat","猫は庭で寝ています","猫は庭で遊んでいます","株価が下がった"]`, nil).Vectors
+	assert.Greater(t, dot(v[0], v[1]), dot(v[0], v[2])+0.2)
+	assert.InDelta(t, 1, dot(v[0], v[3]), 1e-6, "case and punctuation make no difference")
+	assert.Greater(t, dot(v[4], v[5]), dot(v[4], v[6])+0.2)
+
+	n := embed(t, `[[1,2,3,4],[1,2,3,5],[9,8,7,6]]`, nil).Vectors
+	assert.Greater(t, dot(n[0], n[1]), dot(n[0], n[2])+0.2)
+}
+
+func TestEmbedErrors(t *testing.T) {
+	b := memory.Echo()
+	for _, dimensions := range []int{-1, 0, 3073, math.MaxInt32} {
+		_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: json.RawMessage(`"x"`), Dimensions: &dimensions})
+		var e *llmhttp.Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, 400, e.Status)
+		assert.Equal(t, "dimensions", e.Param)
+	}
+	_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelChat, Input: json.RawMessage(`"x"`)})
+	assert.Equal(t, llmhttp.ModelNotFound(memory.ModelChat), err)
+	_, err = b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: json.RawMessage(`{}`)})
+	var e *llmhttp.Error
+	assert.ErrorAs(t, err, &e)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = b.Embed(ctx, &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: json.RawMessage(`"x"`)})
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func BenchmarkEmbed(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		embed(b, `"The quick brown fox jumps over the lazy dog."`, nil)
+	}
+}

@@ -1,0 +1,76 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+func TestKeys(t *testing.T) {
+	s := memory.Keys("sk-a", "sk-b")
+	a, err := s.Lookup(t.Context(), "sk-a")
+	require.NoError(t, err)
+	id := "key_" + llmhttp.HashSecret("sk-a")[:12]
+	assert.Equal(t, &llmhttp.Key{ID: id, Account: id}, a)
+	b, err := s.Lookup(t.Context(), "sk-b")
+	require.NoError(t, err)
+	assert.NotEqual(t, a.Account, b.Account)
+	_, err = s.Lookup(t.Context(), "sk-c")
+	assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+	assert.NotContains(t, err.Error(), "sk-c")
+
+	s.Add("sk-a", &llmhttp.Key{ID: "alice"})
+	again, err := s.Lookup(t.Context(), "sk-a")
+	require.NoError(t, err)
+	assert.Equal(t, &llmhttp.Key{ID: "alice", Account: "alice"}, again)
+	assert.Equal(t, id, a.ID, "who has looked it up keeps what it was")
+
+	s.Remove("sk-a")
+	s.Remove("sk-a")
+	_, err = s.Lookup(t.Context(), "sk-a")
+	assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+}
+
+func TestKeysWithoutSecret(t *testing.T) {
+	assert.PanicsWithValue(t, "memory: empty secret", func() { memory.Keys("sk-a", "") })
+	var zero memory.KeyStore
+	assert.PanicsWithValue(t, "memory: empty secret", func() { zero.Add("", nil) })
+	zero.Remove("")
+	_, err := zero.Lookup(t.Context(), "")
+	assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+	zero.Add("sk-a", nil)
+	_, err = zero.Lookup(t.Context(), "sk-a")
+	assert.NoError(t, err)
+}
+
+func TestLookupAllocates(t *testing.T) {
+	s := memory.Keys("sk-" + "0123456789abcdef0123456789abcdef0123456789abcdef")
+	for secret, found := range map[string]bool{
+		"sk-" + "0123456789abcdef0123456789abcdef0123456789abcdef": true,
+		"sk-unknown": false,
+	} {
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			if key, _ := s.Lookup(t.Context(), secret); (key != nil) != found {
+				t.Fatal(secret)
+			}
+		}))
+	}
+}
+
+func BenchmarkLookup(b *testing.B) {
+	secret := llmhttp.NewSecret("sk-")
+	s := memory.Keys(secret)
+	ctx := b.Context()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := s.Lookup(ctx, secret); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

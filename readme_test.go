@@ -1,0 +1,151 @@
+package llmhttp_test
+
+import (
+	"go/doc/comment"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// readmeBlocks returns the blocks of code in a file of Markdown that are
+// marked as of the given language.
+func readmeBlocks(t *testing.T, file, language string) (blocks []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		blocks = append(blocks, m[1])
+	}
+	require.NotEmpty(t, blocks)
+	return blocks
+}
+
+// readmeImports are the packages that code in documentation may use without
+// saying so.
+var readmeImports = []string{
+	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "strings", "time",
+	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/memory",
+}
+
+// readmeVet checks that fragments compile together: declarations, or
+// statements that are as good as a function's.
+func readmeVet(t *testing.T, prelude string, fragments []string) {
+	t.Helper()
+	dir := t.TempDir()
+	args := []string{"vet"}
+	add := func(code string) {
+		body := code
+		if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, 0); err != nil {
+			body = "func _() {\n" + code + "}\n"
+		}
+		src := "package fragments\n\nimport (\n"
+		for _, path := range readmeImports {
+			name := path[strings.LastIndex(path, "/")+1:]
+			if regexp.MustCompile(`\b` + name + `\.`).MatchString(body) {
+				src += "\t\"" + path + "\"\n"
+			}
+		}
+		src += ")\n\n" + body
+		file := filepath.Join(dir, "fragment"+string(rune('a'+len(args)))+".go")
+		require.NoError(t, os.WriteFile(file, []byte(src), 0o600))
+		args = append(args, file)
+	}
+	if prelude != "" {
+		add(prelude)
+	}
+	for _, f := range fragments {
+		formatted, err := format.Source([]byte(f))
+		require.NoError(t, err, f)
+		assert.Equal(t, string(formatted), f, "gofmt")
+		add(f)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
+	assert.NoError(t, err, "%s", out)
+}
+
+func TestReadmeCompiles(t *testing.T) {
+	t.Parallel()
+	blocks := readmeBlocks(t, "README.md", "go")
+	readmeVet(t, "", slices.DeleteFunc(blocks, func(b string) bool { return strings.HasPrefix(b, "package ") }))
+}
+
+// The code in the package's documentation compiles too.
+func TestDocCompiles(t *testing.T) {
+	t.Parallel()
+	f, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments)
+	require.NoError(t, err)
+	var blocks []string
+	for _, b := range new(comment.Parser).Parse(f.Doc.Text()).Content {
+		if code, ok := b.(*comment.Code); ok {
+			blocks = append(blocks, code.Text)
+		}
+	}
+	require.Len(t, blocks, 2)
+	readmeVet(t, `type Bot struct {
+	model interface {
+		Generate(ctx context.Context, conversation []llmhttp.Message) iter.Seq2[string, error]
+	}
+}
+`, blocks)
+}
+
+// The quickstart runs, and answers the commands that follow it.
+func TestReadmeQuickstart(t *testing.T) {
+	t.Parallel()
+	const address = "localhost:8080"
+	code := readmeBlocks(t, "README.md", "go")[0]
+	require.Equal(t, 1, strings.Count(code, address))
+	assert.LessOrEqual(t, strings.Count(code, "\n"), 15, "lines")
+
+	l, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	require.NoError(t, l.Close())
+
+	dir := t.TempDir()
+	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "main")
+	require.NoError(t, os.WriteFile(source, []byte(strings.Replace(code, address, addr, 1)), 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	server := exec.Command(binary)
+	require.NoError(t, server.Start())
+	defer func() {
+		assert.NoError(t, server.Process.Kill())
+		server.Wait() // reports the kill
+	}()
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}, 20*time.Second, 10*time.Millisecond)
+
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("there is no curl")
+	}
+	var replies []string
+	for _, command := range readmeBlocks(t, "README.md", "sh") {
+		require.Contains(t, command, address)
+		command = strings.ReplaceAll(strings.ReplaceAll(command, address, addr), "curl ", "curl -sS --fail-with-body --max-time 20 ")
+		out, err := exec.CommandContext(t.Context(), "bash", "-c", command).CombinedOutput()
+		assert.NoError(t, err, "%s\n%s", command, out)
+		replies = append(replies, string(out))
+	}
+	require.Len(t, replies, 2)
+	assert.Contains(t, replies[0], `"content":"Hello there!"`)
+	assert.True(t, strings.HasSuffix(replies[1], "data: [DONE]\n\n"), replies[1])
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Runs each example as its reader would: starts it, runs the curl commands that
+# it prints, and ends it with SIGTERM.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dir=$(mktemp -d)
+pid=
+finish() {
+	[[ -z $pid ]] || kill -KILL "$pid" 2>/dev/null || true
+	rm -rf "$dir"
+}
+trap finish EXIT
+
+fail() {
+	echo "FAIL	$1" >&2
+	cat "$dir/out" >&2
+	exit 1
+}
+
+# run name args... runs the example of that name.
+run() {
+	go build -race -o "$dir/example" "./examples/$1"
+	: >"$dir/out" # before the example has, so that nothing of the last one is read
+	"$dir/example" -addr 127.0.0.1:0 "${@:2}" >"$dir/out" 2>&1 </dev/null &
+	pid=$!
+	local i
+	for ((i = 0; ; i++)); do
+		# The last line is written in the same piece as those before it.
+		grep -q '^  curl' "$dir/out" && break
+		kill -0 "$pid" 2>/dev/null && ((i < 100)) || fail "examples/$*: it does not start"
+		sleep 0.1
+	done
+	local commands=0 command
+	while read -r command; do
+		echo "$command" | cut -c1-150
+		# The whole of the command is what a shell would run, with options that
+		# make curl tell failures.
+		eval "${command/#curl/curl -sS --fail-with-body --max-time 20}" >"$dir/reply" 2>&1 </dev/null || {
+			cat "$dir/reply" >&2
+			fail "examples/$*: $command"
+		}
+		((++commands))
+	done < <(sed -n 's/^  \(curl .*\)/\1/p' "$dir/out")
+	((commands > 0)) || fail "examples/$*: no commands"
+	kill -TERM "$pid"
+	for ((i = 0; ; i++)); do
+		kill -0 "$pid" 2>/dev/null || break
+		((i < 100)) || fail "examples/$*: still running 10 s after SIGTERM"
+		sleep 0.1
+	done
+	local status=0
+	wait "$pid" || status=$?
+	pid=
+	((status == 0)) || fail "examples/$*: exit status $status"
+	echo "ok	examples/$*: $commands commands"
+}
+
+run inmemory
+run custom -pace 10ms
+run hosts
+run cors
+for router in nethttp chi gin echo; do
+	run mount -router "$router"
+done

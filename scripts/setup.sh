@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Installs what the tests need besides Go, unless it is there: a C compiler for
+# the race detector, curl, Node.js with npm, and the npm packages of
+# clients/node, of which one brings the Node.js that its tests run on.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()
+command -v gcc >/dev/null || missing+=(gcc libc6-dev)
+command -v curl >/dev/null || missing+=(curl ca-certificates)
+command -v node >/dev/null || missing+=(nodejs)
+command -v npm >/dev/null || missing+=(npm)
+
+if ((${#missing[@]})); then
+	if ! command -v apt-get >/dev/null; then
+		echo "setup: install these, and try again: ${missing[*]}" >&2
+		exit 1
+	fi
+	as_root=()
+	if ((EUID != 0)); then
+		if ! sudo -n true 2>/dev/null; then
+			echo "setup: as root, run: apt-get install ${missing[*]}" >&2
+			exit 1
+		fi
+		as_root=(sudo -n)
+	fi
+	"${as_root[@]}" apt-get update -qq
+	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -qq -y --no-install-recommends "${missing[@]}" </dev/null
+fi
+
+cd clients/node
+node=node_modules/.bin/node
+if ! [[ node_modules/.package-lock.json -nt package-lock.json ]] || ! [[ -x $node ]]; then
+	npm ci --loglevel=error </dev/null # which warns of the engine that runs npm
+fi
+version=$("$node" --version)
+major=${version#v}
+if ((${major%%.*} < 22)); then
+	echo "setup: the npm package node is $version, but the clients need 22; remove clients/node/node_modules, and try again" >&2
+	exit 1
+fi
