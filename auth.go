@@ -241,7 +241,7 @@ const maxModelID = 512
 
 // useModel refuses a model that the key may not use as if it did not exist.
 func (x *exchange) useModel(id string) error {
-	if len(id) > maxModelID || !x.key.AllowsModel(id) {
+	if len(id) > maxModelID || !x.key.AllowsModel(id) || (len(x.secret) >= shortSecret && strings.Contains(id, x.secret)) {
 		return ModelNotFound(id)
 	}
 	x.record.Model = id

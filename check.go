@@ -107,6 +107,9 @@ func list(values []string) string {
 	return b.String()
 }
 
+// clipped is what an echo ends with that does not have it all.
+const clipped = "..."
+
 // echo makes a client's own text fit for a message: short, printable, and
 // without what looks like an API key.
 func echo(s string) string {
@@ -114,7 +117,7 @@ func echo(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		if b.Len() >= limit {
-			b.WriteString("...")
+			b.WriteString(clipped)
 			break
 		}
 		if strconv.IsPrint(r) {

@@ -109,7 +109,7 @@ func tell(r *http.Request, err error) *Error {
 	if e.Type == "" {
 		e.Type = errorType(e.Status, e.Code)
 	}
-	return e
+	return e.scrubbed(r)
 }
 
 // WriteError replies to r as the Handler would have if it failed with err,

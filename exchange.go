@@ -160,28 +160,10 @@ func (x *exchange) tellObserver() {
 	}
 	x.mu.Unlock()
 	if e.Err != nil {
-		e.Err = x.scrubError(e.Err)
+		e.Err = scrubError(x.r, e.Err)
 	}
 	x.end(e)
 }
-
-// scrubError returns err, or an error that wraps it where its text has the
-// request's secret.
-func (x *exchange) scrubError(err error) error {
-	text := errorText(err)
-	if clean := x.scrub(text); clean != text {
-		return &scrubbedError{clean, err}
-	}
-	return err
-}
-
-type scrubbedError struct {
-	text string
-	err  error
-}
-
-func (e *scrubbedError) Error() string        { return e.text }
-func (e *scrubbedError) Is(target error) bool { return errors.Is(e.err, target) }
 
 // fail ends the request with err, in the way that is left: a status, an error
 // event, or nothing where nobody listens any more.
@@ -223,7 +205,6 @@ func (x *exchange) failLocked(err error) {
 	if told.Status >= 500 {
 		x.log(slog.LevelError, "request failed", err)
 	}
-	told.Message = x.scrub(told.Message)
 	if x.phase == streaming {
 		x.sse.fail(told)
 		return

@@ -353,30 +353,10 @@ func (x *exchange) log(level slog.Level, msg string, err error) {
 		slog.String("request_id", x.record.ID),
 		slog.String("endpoint", string(x.record.Endpoint)),
 		slog.String("key_id", x.record.KeyID),
-		slog.String("error", x.scrub(errorText(err))),
+		slog.String("error", scrub(x.r, errorText(err))),
 	}
 	if p, ok := errors.AsType[*panicError](err); ok {
-		attrs = append(attrs, slog.String("stack", x.scrub(string(p.stack))))
+		attrs = append(attrs, slog.String("stack", scrub(x.r, string(p.stack))))
 	}
 	l.LogAttrs(x.ctx, level, msg, attrs...)
-}
-
-// errorText returns err's text, which may be the work of somebody who did not
-// think of everything.
-func errorText(err error) (text string) {
-	defer func() {
-		if p := recover(); p != nil {
-			text = fmt.Sprintf("%T whose text panics: %v", err, p)
-		}
-	}()
-	return err.Error()
-}
-
-// scrub takes the request's secret out of a text, should somebody else's error
-// have put it there.
-func (x *exchange) scrub(s string) string {
-	if x.secret == "" {
-		return s
-	}
-	return strings.ReplaceAll(s, x.secret, "[redacted]")
 }

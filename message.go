@@ -42,9 +42,11 @@ var messageMembers = []string{"role", "content", "reasoning_content", "name", "t
 func (m *Message) encode(e *jsonwire.Encoder) {
 	e.Token('{')
 	m.encodeMembers(e)
+	e.Extra(m.Extra, messageMembers...)
 	e.Token('}')
 }
 
+// encodeMembers writes the members but those in Extra.
 func (m *Message) encodeMembers(e *jsonwire.Encoder) {
 	e.Name("role")
 	e.String(string(m.Role))
@@ -62,7 +64,6 @@ func (m *Message) encodeMembers(e *jsonwire.Encoder) {
 		e.Token(']')
 	}
 	e.StringMember("tool_call_id", m.ToolCallID)
-	e.Extra(m.Extra, messageMembers...)
 }
 
 func (m *Message) decode(d *jsonwire.Decoder) { m.decodeWith(d, nil) }
@@ -196,8 +197,8 @@ const (
 	PartFile  = "file"
 )
 
-// A Part is a piece of [Content]. Type says which of the other fields is set;
-// parts of a type this package does not know are whole in Extra.
+// A Part is a piece of [Content]. Type says which of the other fields is set
+// and encoded; what there is of other parts, whatever its name, is in Extra.
 type Part struct {
 	Type     string
 	Text     string    // with PartText
@@ -214,27 +215,44 @@ func (p *Part) UnmarshalJSON(data []byte) error { return unmarshal(data, p) }
 func (p *Part) encode(e *jsonwire.Encoder) {
 	e.Token('{')
 	e.StringMember("type", p.Type)
-	if p.Type == PartText || p.Text != "" {
+	if p.Type == PartText {
 		e.Name("text")
 		e.String(p.Text)
 	}
-	if p.ImageURL != nil {
+	if p.Type == PartImage && p.ImageURL != nil {
 		e.Name("image_url")
 		p.ImageURL.encode(e)
 	}
-	e.Extra(p.Extra, "type", "text", "image_url")
+	switch p.Type {
+	case PartText:
+		e.Extra(p.Extra, "type", "text")
+	case PartImage:
+		e.Extra(p.Extra, "type", "image_url")
+	default:
+		e.Extra(p.Extra, "type")
+	}
 	e.Token('}')
 }
 
 func (p *Part) decode(d *jsonwire.Decoder) {
-	hasText := false
+	start := d.Mark()
+	typed, hasText := false, false
 	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "type":
+		name := string(o.Name)
+		if !typed && (name == PartText || name == PartImage) {
+			// Only the type tells what these are.
+			if raw := d.Find(start, "type"); raw != nil {
+				p.Type = decodePartType(jsonwire.NewDecoder(raw))
+			}
+			typed = true
+		}
+		switch {
+		case name == "type":
 			p.Type = decodePartType(d)
-		case "text":
+			typed = true
+		case name == "text" && p.Type == PartText:
 			p.Text, hasText = d.String(), true
-		case "image_url":
+		case name == "image_url" && p.Type == PartImage:
 			if !d.Null() {
 				p.ImageURL = new(ImageURL)
 				p.ImageURL.decode(d)

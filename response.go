@@ -89,6 +89,7 @@ func (c *Choice) encode(e *jsonwire.Encoder) {
 	if _, ok := c.Message.Extra["refusal"]; !ok {
 		e.Literal(`,"refusal":null`)
 	}
+	e.Extra(c.Message.Extra, messageMembers...)
 	e.Token('}')
 	if _, ok := c.Extra["logprobs"]; !ok {
 		e.Literal(`,"logprobs":null`)
@@ -96,6 +97,15 @@ func (c *Choice) encode(e *jsonwire.Encoder) {
 	encodeFinishReason(e, c.FinishReason)
 	e.Extra(c.Extra, "index", "message", "finish_reason")
 	e.Token('}')
+}
+
+// dropNoRefusal forgets what encode writes where there is no refusal.
+func (m *Message) dropNoRefusal() {
+	if string(m.Extra["refusal"]) == "null" {
+		if delete(m.Extra, "refusal"); len(m.Extra) == 0 {
+			m.Extra = nil
+		}
+	}
 }
 
 func (c *Choice) decode(d *jsonwire.Decoder) {
@@ -106,10 +116,11 @@ func (c *Choice) decode(d *jsonwire.Decoder) {
 		case "message":
 			if !d.Null() {
 				c.Message.decode(d)
+				c.Message.dropNoRefusal()
 			}
 		case "finish_reason":
 			c.FinishReason = decodeFinishReason(d)
-		case "logprobs", "refusal":
+		case "logprobs":
 			if d.Null() {
 				continue // what encode writes where there is none
 			}

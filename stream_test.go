@@ -763,7 +763,7 @@ func TestStreamEachChunkArrivesInBurst(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				acks := make(chan int)
+				acks := make(chan int, 100)
 				s := newPipeServer(t, llmhttp.NewHandler(ackBackend(100, acks), anyKey, nil))
 				start := time.Now()
 				readAcked(t, s.client(t, http2), "http://pipe", 100, acks)
@@ -779,7 +779,7 @@ func TestStreamEachChunkArrivesInBurst(t *testing.T) {
 func TestStreamEachChunkArrives(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
-			acks := make(chan int)
+			acks := make(chan int, 100)
 			s := httptest.NewUnstartedServer(llmhttp.NewHandler(ackBackend(100, acks), anyKey, &llmhttp.Options{KeepAlive: -1, Timeout: 20 * time.Second}))
 			if http2 {
 				s.EnableHTTP2 = true

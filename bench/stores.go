@@ -81,7 +81,7 @@ func (b *bench) printStores() {
 	if back := b.report.series(f); len(back) > 0 {
 		share := percent(back)
 		f.Metric = afterwards
-		t.note += fmt.Sprintf(" Of the memory of %s buckets, %s was free again %s s after they were full.", count(limiterSizes(b.short)[2]), share, b.report.series(f))
+		t.note += fmt.Sprintf(" Of the memory of %s buckets, %s was free again %s s after the last was made.", count(limiterSizes(b.short)[2]), share, b.report.series(f))
 	}
 	b.report.print(t)
 }
@@ -198,7 +198,6 @@ func limiterChild(args []string, out io.Writer) error {
 	limiters := make([]llmhttp.Limiter, len(sizes))
 	ctx := context.Background()
 	empty := heap()
-	began := time.Now()
 	for i, n := range sizes {
 		before := heap()
 		limiters[i] = llmhttp.NewLimiter()
@@ -208,6 +207,7 @@ func limiterChild(args []string, out io.Writer) error {
 		tell(limiterFigure(n), heapBytes, (heap()-before)/float64(n/2))
 	}
 	full := heap()
+	filled := time.Now()
 	questions := make([][]llmhttp.Draw, batchSize)
 	for range rounds {
 		for i, n := range sizes {
@@ -233,7 +233,7 @@ func limiterChild(args []string, out io.Writer) error {
 		os.Exit(1)
 	}()
 	const patience = 3 * time.Minute
-	for !short && time.Since(began) < patience {
+	for !short && time.Since(filled) < patience {
 		time.Sleep(time.Second)
 		if heap()-empty < (full-empty)/20 {
 			break
@@ -242,7 +242,7 @@ func limiterChild(args []string, out io.Writer) error {
 	last := limiterFigure(sizes[len(sizes)-1])
 	if !short {
 		tell(last, givenBack, 1-(heap()-empty)/(full-empty))
-		tell(last, afterwards, time.Since(began).Seconds())
+		tell(last, afterwards, time.Since(filled).Seconds())
 	}
 	runtime.KeepAlive(limiters)
 	return send()

@@ -23,9 +23,9 @@ const (
 // # Chat
 //
 // The reply to a user is the text of the last message that is a user's, word
-// for word, a token a chunk. See [CountTokens] for what a token is. All
-// choices say the same, in turns. Then there are these, which apply in this
-// order:
+// for word, a token a chunk; if no user said anything it is a greeting. See
+// [CountTokens] for what a token is. All choices say the same, in turns. Then
+// there are these, which apply in this order:
 //
 //   - Tools. If a function must be called, or may be and the last message is
 //     the user's, the reply is a call of the one that tool_choice names or

@@ -109,6 +109,8 @@ func TestChat(t *testing.T) {
 			`{"b":"hi","a":3}`, llmhttp.FinishStop, 1, 2},
 		"json_schema without one": {
 			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"s"}}`, `{"reply":"hi"}`, llmhttp.FinishStop, 1, 2},
+		"json_schema that is null": {
+			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"schema":null}}`, `{"reply":"hi"}`, llmhttp.FinishStop, 1, 2},
 		"JSON is cut": {
 			`"messages":[{"role":"user","content":"hi there"}],"response_format":{"type":"json_object"},"max_tokens":1`, `{"reply":"hi`, llmhttp.FinishLength, 2, 1},
 		"a text format": {

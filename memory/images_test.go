@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,4 +157,21 @@ func TestImagesBounded(t *testing.T) {
 
 	_, err = memory.NewImages("http://localhost/").Put(t.Context(), make([]byte, 128<<20+1), "image/png")
 	assert.Error(t, err)
+}
+
+func TestImagesConcurrent(t *testing.T) {
+	s := memory.NewImages("http://localhost/")
+	s.MaxBytes = 4000
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 100 {
+				address, err := s.Put(t.Context(), []byte("pixels"), "image/png")
+				if assert.NoError(t, err) {
+					assert.Contains(t, []int{200, 404}, get(s, address).StatusCode)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -246,7 +246,7 @@ func formatted(f *llmhttp.ResponseFormat, text string) (string, error) {
 			return "", badSchema("invalid_json_schema", "response_format.json_schema", "response_format", errors.New("it is not an object with a name and a schema"))
 		}
 	}
-	if wanted.Schema == nil {
+	if wanted.Schema == nil || string(wanted.Schema) == "null" {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false)

@@ -317,17 +317,16 @@ func (l *ledger) byHour(cutoff int64) []entry {
 // one after it. It keeps 128-bit hashes, which differ if the IDs do, as far as
 // anybody can tell who does not know the seeds.
 type idSet struct {
+	limit        int // of a generation; 0 means maxGeneration
 	seeds        [2]maphash.Seed
 	newer, older map[[2]uint64]struct{}
-	seeded       bool
 }
 
-const generation = 1 << 17
+const maxGeneration = 1 << 17
 
 // add adds id. It reports false if it was there.
 func (s *idSet) add(id string) bool {
-	if !s.seeded {
-		s.seeded = true
+	if s.newer == nil {
 		s.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 		s.newer, s.older = make(map[[2]uint64]struct{}), make(map[[2]uint64]struct{})
 	}
@@ -338,7 +337,7 @@ func (s *idSet) add(id string) bool {
 	if _, ok := s.older[key]; ok {
 		return false
 	}
-	if len(s.newer) == generation {
+	if len(s.newer) == cmp.Or(s.limit, maxGeneration) {
 		s.newer, s.older = s.older, s.newer
 		clear(s.newer)
 	}

@@ -393,6 +393,24 @@ func TestGoOpenAIAbort(t *testing.T) {
 	assert.Less(t, s.stop(t), 5*time.Second, "nobody is being talked to")
 }
 
+func TestGoOpenAIShutdown(t *testing.T) {
+	t.Parallel()
+	s := start(t, "-delay", "50ms")
+	stream, err := community(s, key).CreateChatCompletionStream(hurried(t), ask(lecture))
+	require.NoError(t, err)
+	defer stream.Close()
+	_, err = stream.Recv()
+	require.NoError(t, err)
+
+	go s.stop(t)
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	var cut *openai.APIError
+	require.True(t, errors.As(err, &cut), "%v", err)
+	assert.Equal(t, "server_error", cut.Type)
+}
+
 func TestGoOpenAIUsage(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -611,7 +611,7 @@ func TestOpenAIRetry(t *testing.T) {
 	}
 	_, err := client.Models.List(hurried(t), option.WithMaxRetries(2), option.WithMiddleware(count))
 	require.NoError(t, err)
-	assert.EqualValues(t, 2, attempts.Load())
+	assert.EqualValues(t, 2, attempts.Load(), "attempts")
 }
 
 func TestOpenAIAbort(t *testing.T) {
@@ -640,6 +640,37 @@ func TestOpenAIAbort(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "Still there?", res.Choices[0].Message.Content)
 	assert.Less(t, s.stop(t), 5*time.Second, "nobody is being talked to")
+}
+
+// A server that is told to end refuses newcomers at once, and who is being
+// talked to for too long learns that the reply is not whole.
+func TestOpenAIShutdown(t *testing.T) {
+	t.Parallel()
+	s := start(t, "-delay", "50ms")
+	client := official(s)
+
+	stream := client.Chat.Completions.NewStreaming(hurried(t), say(lecture))
+	require.True(t, stream.Next())
+	go s.stop(t)
+	require.Eventually(t, func() bool {
+		_, err := client.Models.List(hurried(t))
+		if err == nil {
+			return false
+		}
+		refused := apiError(t, err)
+		assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
+		assert.NotEmpty(t, refused.Response.Header.Get("Retry-After"))
+		return true
+	}, 5*time.Second, time.Millisecond)
+
+	var finish string
+	for stream.Next() {
+		finish += stream.Current().Choices[0].FinishReason
+	}
+	var cut *ssestream.StreamError
+	require.True(t, errors.As(stream.Err(), &cut), "%v", stream.Err())
+	assert.Regexp(t, `^{"error":{"message":".+","type":"server_error"`, string(cut.Event.Data))
+	assert.Empty(t, finish)
 }
 
 func TestOpenAIUsage(t *testing.T) {

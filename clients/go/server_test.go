@@ -138,7 +138,7 @@ func (s *server) usage(t *testing.T, requests int64) (u usage) {
 		u = usage{}
 		require.NoError(t, json.Unmarshal(body, &u), "%s", body)
 		return u.Requests >= requests
-	}, 5*time.Second, 10*time.Millisecond, "requests recorded")
+	}, 10*time.Second, 10*time.Millisecond, "requests recorded")
 	return u
 }
 

@@ -24,7 +24,8 @@ const (
 	// MaxDepth is how deep arrays and objects may nest.
 	MaxDepth = 512
 
-	// MaxMembers is how many members one object may have.
+	// MaxMembers is how many members one object may have. Objects that are in
+	// one another may have four times as many together.
 	MaxMembers = 16384
 
 	// DefaultBudget is how many array elements and kept members a document
@@ -47,7 +48,7 @@ type Decoder struct {
 	err   *Error
 	path  []step
 	names [][]byte            // of the objects being read, innermost last
-	spare map[string]struct{} // an empty map for the next large object
+	spare []map[string]struct{} // empty maps for large objects
 	block []byte              // what short strings are copied to
 
 	// Where path and names begin: enough for most documents.
@@ -684,7 +685,7 @@ func (m *Members) Next() bool {
 		d.fail(&Error{Kind: Duplicate, Path: d.Path()})
 		return false
 	}
-	if count == MaxMembers {
+	if count == MaxMembers || len(d.names) == 4*MaxMembers {
 		d.path[len(d.path)-1].name = nil
 		d.fail(&Error{Kind: TooMany, Path: d.parentPath()})
 		return false
@@ -704,7 +705,9 @@ func (m *Members) duplicate(name []byte, count int) bool {
 		if count < smallObject {
 			return false
 		}
-		if m.seen, d.spare = d.spare, nil; m.seen == nil {
+		if n := len(d.spare); n > 0 {
+			m.seen, d.spare = d.spare[n-1], d.spare[:n-1]
+		} else {
 			m.seen = make(map[string]struct{}, 2*smallObject)
 		}
 		for _, n := range d.names[m.first:] {
@@ -724,8 +727,33 @@ func (m *Members) end() {
 	d.path = d.path[:len(d.path)-1]
 	if m.seen != nil && len(m.seen) <= 16*smallObject {
 		clear(m.seen)
-		d.spare = m.seen
+		d.spare = append(d.spare, m.seen)
 	}
+}
+
+// A Mark is a place in a document.
+type Mark struct{ pos int }
+
+// Mark returns where the next value is.
+func (d *Decoder) Mark() Mark { return Mark{d.pos} }
+
+// Find returns the value of the named member of the object at a Mark, as part
+// of the document, or nil if there is no such member. Reading goes on where it
+// was.
+func (d *Decoder) Find(at Mark, name string) (raw []byte) {
+	pos := d.pos
+	d.pos = at.pos
+	for o := d.Object(); o.Next(); {
+		if string(o.Name) == name {
+			raw = d.RawView()
+		} else {
+			d.skip()
+		}
+	}
+	if d.err == nil {
+		d.pos = pos
+	}
+	return raw
 }
 
 // Elements are those of an array.

@@ -121,6 +121,9 @@ func (e *Encoder) Extra(extra map[string]json.RawMessage, known ...string) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
+		if !utf8.ValidString(name) {
+			e.fail(errors.New("a member's name is not UTF-8")) // two might become the same
+		}
 		if n := len(e.Buf); n > 0 && e.Buf[n-1] != '{' {
 			e.Buf = append(e.Buf, ',')
 		}

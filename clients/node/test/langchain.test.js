@@ -223,6 +223,21 @@ test("abort in mid-stream", async (t) => {
   assert((await server.stop()) < 5_000, "nobody is being talked to");
 });
 
+test("a server that ends", async (t) => {
+  const server = await start(t, "-delay", "50ms");
+  let stopped;
+  await assert.rejects(
+    async () => {
+      for await (const _ of await chat(server).stream(lecture)) stopped ??= server.stop();
+    },
+    (error) => {
+      assert.equal(error.error?.type, "server_error", `${error}`);
+      return true;
+    },
+  );
+  await stopped;
+});
+
 test("usage is what was reported", async (t) => {
   const server = await start(t);
   const llm = chat(server);

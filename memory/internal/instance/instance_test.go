@@ -249,7 +249,7 @@ func TestBombs(t *testing.T) {
 			begin := time.Now()
 			got, err := instance.Of([]byte(schema), strings.Repeat("text ", 1000))
 			t.Log(time.Since(begin), len(got), err)
-			assert.Less(t, time.Since(begin), 5*time.Second)
+			assert.Less(t, time.Since(begin), time.Minute)
 			assert.Less(t, len(got), 8<<20)
 			if err == nil && !strings.HasSuffix(name, "*") {
 				validate(t, schema, string(got))
@@ -309,7 +309,7 @@ func FuzzOf(f *testing.F) {
 		}
 		begin := time.Now()
 		v, err := instance.Of(schema, text)
-		if d := time.Since(begin); d > 10*time.Second {
+		if d := time.Since(begin); d > time.Minute {
 			t.Fatalf("took %v", d)
 		}
 		if err == nil && !json.Valid(v) {

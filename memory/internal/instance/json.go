@@ -161,11 +161,17 @@ func equal(a, b any) bool {
 		if !ok {
 			return false
 		}
+		if a == b || isPlain(a) && isPlain(b) {
+			return a == b
+		}
 		x, y := rational(a), rational(b)
-		return a == b || x != nil && y != nil && x.Cmp(y) == 0
+		return x != nil && y != nil && x.Cmp(y) == 0
 	}
 	return a == b
 }
+
+// isPlain reports whether n is an integer as it is usually written.
+func isPlain(n json.Number) bool { return n != "-0" && !strings.ContainsAny(string(n), ".eE") }
 
 // maxDepth is how deep schemas and instances may nest.
 const maxDepth = 512

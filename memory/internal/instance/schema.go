@@ -15,6 +15,7 @@ type document struct {
 	root      any
 	resources map[string]*resource  // by their absolute $id
 	homes     map[*object]*resource // what resource each object is in
+	targets   map[*object]any       // what objects refer to, as far as resolve has been asked
 	heights   map[*object]int       // what height has found out
 	within    map[steps]bool        // what fits has found out
 }
@@ -38,6 +39,7 @@ func newDocument(root any) *document {
 		root:      root,
 		resources: make(map[string]*resource),
 		homes:     make(map[*object]*resource),
+		targets:   make(map[*object]any),
 		heights:   make(map[*object]int),
 		within:    make(map[steps]bool),
 	}
@@ -88,6 +90,9 @@ func (d *document) spend(n int) bool {
 // resolve returns the schema that o refers to by ref. It looks nowhere but in
 // the document.
 func (d *document) resolve(o *object, ref string) (any, error) {
+	if v, ok := d.targets[o]; ok {
+		return v, nil
+	}
 	r := d.homes[o]
 	id, fragment, _ := strings.Cut(ref, "#")
 	if u, ok := r.absolute(id); ok {
@@ -106,6 +111,7 @@ func (d *document) resolve(o *object, ref string) (any, error) {
 	if !isSchema(v) {
 		return nil, fmt.Errorf("cannot resolve the reference %q", ref)
 	}
+	d.targets[o] = v
 	return v, nil
 }
 
@@ -120,7 +126,7 @@ func pointer(v any, path string) any {
 		}
 		switch at := v.(type) {
 		case *object:
-			v = at.members[strings.NewReplacer("~1", "/", "~0", "~").Replace(step)]
+			v = at.members[unescape.Replace(step)]
 		case []any:
 			i, err := strconv.Atoi(step)
 			if err != nil || i < 0 || i >= len(at) {
@@ -133,6 +139,9 @@ func pointer(v any, path string) any {
 	}
 	return v
 }
+
+// unescape undoes what pointers do to slashes.
+var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
 // reference returns what o refers to, or "".
 func (o *object) reference() string {
