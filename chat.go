@@ -307,39 +307,46 @@ func (r *ChatRequest) checkToolChoice() error {
 	if r.ToolChoice == nil {
 		return nil
 	}
-	switch r.ToolChoice[0] {
-	case '"':
-		var s string
-		if json.Unmarshal(r.ToolChoice, &s) != nil || (s != "none" && s != "auto" && s != "required") {
-			return invalidValue("tool_choice", s, "none", "auto", "required")
-		}
-		if s == "required" && len(r.Tools) == 0 {
-			return badRequest("invalid_value", "tool_choice", "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.")
-		}
-	case '{':
-		var choice struct {
-			Type     string
-			Function struct{ Name string }
-		}
-		if json.Unmarshal(r.ToolChoice, &choice) != nil || choice.Type == "" {
-			return missing("tool_choice.type")
-		}
-		if choice.Type != toolFunction {
+	var choice toolChoice
+	if err := decodePart(r.ToolChoice, "tool_choice", &choice); err != nil {
+		return err
+	}
+	switch {
+	case !choice.object && choice.Type == "required" && len(r.Tools) == 0:
+		return badRequest("invalid_value", "tool_choice", "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.")
+	case !choice.object && choice.Type != "none" && choice.Type != "auto" && choice.Type != "required":
+		return invalidValue("tool_choice", choice.Type, "none", "auto", "required")
+	case choice.Type == "":
+		return missing("tool_choice.type")
+	case !choice.object || choice.Type != toolFunction:
+		return nil
+	case choice.Function == nil || choice.Function.Name == "":
+		return missing("tool_choice.function.name")
+	}
+	for i := range r.Tools {
+		if f := r.Tools[i].Function; f != nil && f.Name == choice.Function.Name {
 			return nil
 		}
-		if choice.Function.Name == "" {
-			return missing("tool_choice.function.name")
-		}
-		for i := range r.Tools {
-			if f := r.Tools[i].Function; f != nil && f.Name == choice.Function.Name {
-				return nil
-			}
-		}
-		return badRequest("invalid_value", "tool_choice", "Tool choice 'function' not found in 'tools' parameter: '%s'.", echo(choice.Function.Name))
-	default:
-		return badRequest("invalid_type", "tool_choice", "Invalid type for 'tool_choice': expected one of a string or object.")
 	}
-	return nil
+	return badRequest("invalid_value", "tool_choice", "Tool choice 'function' not found in 'tools' parameter: '%s'.", echo(choice.Function.Name))
+}
+
+// A toolChoice is a word, or an object that is much like a Tool.
+type toolChoice struct {
+	Tool
+	object bool
+}
+
+func (c *toolChoice) decode(d *jsonwire.Decoder) {
+	switch d.Kind() {
+	case '"':
+		c.Type = d.String()
+	case '{':
+		c.object = true
+		c.Tool.decode(d)
+	default:
+		d.Mismatch("one of a string or object")
+	}
 }
 
 // StreamOptions are how a client wants its stream.

@@ -1,7 +1,9 @@
 package llmhttp
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -88,7 +90,12 @@ func checkFloat(param string, f *float64, least, most float64) *Error {
 	return nil
 }
 
-func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+func number(f float64) string {
+	if math.Abs(f) >= 1e21 {
+		return strconv.FormatFloat(f, 'e', 2, 64)
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
 
 func list(values []string) string {
 	var b strings.Builder
@@ -181,6 +188,21 @@ func decodeBody(body []byte, v decoder) error {
 		return decodeError(err)
 	}
 	return nil
+}
+
+// decodePart decodes raw, a part of a request by the given name, into v.
+func decodePart(raw json.RawMessage, name string, v decoder) error {
+	d := jsonwire.NewDecoder(raw)
+	v.decode(d)
+	err := d.Finish()
+	if err == nil {
+		return nil
+	}
+	if err.Path != "" && err.Path[0] != '[' {
+		name += "."
+	}
+	err.Path = name + err.Path
+	return decodeError(err)
 }
 
 // firstError returns the first that is not nil. Its type is error so that no

@@ -119,7 +119,7 @@ func readInput(raw json.RawMessage) (inputStats, error) {
 				for t := d.Sequence(); t.Next(); s.tokens++ {
 					checkToken(d)
 				}
-				if s.tokens == before {
+				if s.tokens == before && !d.Failed() {
 					err = emptyArray(path("input", a.Index(), ""))
 				}
 				s.count++
@@ -137,7 +137,7 @@ func readInput(raw json.RawMessage) (inputStats, error) {
 			return s, emptyArray("input")
 		case s.count == 0:
 			s.count = 1 // one input of token numbers
-		case s.count <= a.Index():
+		case s.count <= a.Index(), s.bytes > 0 && s.tokens > 0:
 			return s, badRequest("invalid_type", "input", "Invalid type for 'input': expected strings, token numbers or arrays of token numbers, but got a mixture.")
 		case s.count > maxInputs:
 			return s, longArray("input", maxInputs, s.count)
@@ -155,7 +155,7 @@ func readInput(raw json.RawMessage) (inputStats, error) {
 // checkToken reads a token number.
 func checkToken(d *jsonwire.Decoder) {
 	if d.Int() < 0 {
-		d.Mismatch("a token number")
+		d.Invalid("a token number", "a negative number")
 	}
 }
 
@@ -295,7 +295,7 @@ func (r *EmbeddingResponse) decodeVector(d *jsonwire.Decoder, index int) {
 			}
 			raw, err := base64.StdEncoding.AppendDecode(nil, d.StringView())
 			if err != nil || len(raw)%4 != 0 {
-				d.Invalid("base64 of 32-bit numbers")
+				d.Invalid("base64 of 32-bit numbers", "another string")
 				continue
 			}
 			v = make([]float32, len(raw)/4)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -178,7 +180,7 @@ func TestClientLeavesDeafBackend(t *testing.T) {
 	s.usage.only(t)
 }
 
-type panicky struct{ error }
+type panicky struct{}
 
 func (panicky) Error() string { panic("Error panics") }
 
@@ -739,14 +741,47 @@ func TestSlowReader(t *testing.T) {
 			require.NoError(t, err)
 			n := fxReceive(t, "the Backend to be stopped", stopped)
 			e := s.watch.only(t)
+			assert.Error(t, e.Err)
+			assert.Equal(t, 200, e.Status)
 			if kind != "whole" {
-				assert.Error(t, e.Err)
-				assert.Equal(t, 200, e.Status)
 				assert.Less(t, n, 2048, "much was made that nobody reads")
 			}
 			s.usage.only(t)
 			require.NoError(t, s.h.Shutdown(t.Context()))
 		})
+	}
+}
+
+// A client that reads slowly, but does, gets all of a large reply:
+// WriteTimeout is for each write.
+func TestSteadyReader(t *testing.T) {
+	fxNoLeaks(t)
+	const size = 6 << 20
+	s := fxStart(t, fxConfig{opts: llmhttp.Options{WriteTimeout: 400 * time.Millisecond},
+		server: func(srv *http.Server) {
+			srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+				_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10)
+				return ctx
+			}
+		},
+		backend: llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+			return llmhttp.Reply(strings.Repeat("x", size))
+		})})
+	for name, body := range map[string]string{"whole": fxWhole, "stream": fxStream} {
+		c := s.dial()
+		require.NoError(t, c.(*net.TCPConn).SetReadBuffer(64<<10))
+		_, err := io.WriteString(c, fxPost("HTTP/1.1", "/v1/chat/completions", body, "Connection: close"))
+		require.NoError(t, err)
+		n := 0
+		for buf := make([]byte, 64<<10); ; {
+			k, err := c.Read(buf)
+			n += k
+			if err != nil {
+				break
+			}
+			time.Sleep(time.Second * time.Duration(k) / size) // a second in all
+		}
+		assert.Greater(t, n, size, "%s was cut", name)
 	}
 }
 
@@ -1094,6 +1129,20 @@ func TestObserverPanics(t *testing.T) {
 		h.ServeHTTP(w, fxLocal(fxWhole))
 		assert.Equal(t, 200, w.Code)
 	})
+}
+
+// A host's own func that panics costs its request a 500, and nothing else.
+func TestHostFuncsPanic(t *testing.T) {
+	for name, o := range map[string]llmhttp.Options{
+		"RequestID": {RequestID: func(*http.Request) string { panic("marker-of-the-cause") }},
+		"Now":       {Now: func() time.Time { panic("marker-of-the-cause") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fxStart(t, fxConfig{opts: o})
+			s.chat(fxWhole).checkError(t, 500)
+			require.NoError(t, s.h.Shutdown(t.Context()))
+		})
+	}
 }
 
 // What an Observer puts into the context reaches every part.
@@ -1444,6 +1493,51 @@ func TestManyStreamsLeaveNothing(t *testing.T) {
 	}
 	assert.Len(t, ids, requests)
 	assert.Len(t, s.usage.all(), requests, "one record each: BerriAI/litellm#15740")
+}
+
+// Nothing gathers from request to request, whatever becomes of them:
+// BerriAI/litellm#12685, #27954, #38193, router-for-me/CLIProxyAPI#3048.
+func TestHeapIsFlat(t *testing.T) {
+	var turn atomic.Int64
+	backend := fxChat(func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+		n := turn.Add(1)
+		if !yield(llmhttp.TextChunk(strings.Repeat("x", 4<<10)), nil) {
+			return
+		}
+		switch n % 4 {
+		case 0:
+			panic("boom")
+		case 1:
+			yield(nil, errors.New("boom"))
+		}
+	})
+	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		return &llmhttp.Key{ID: secret, Limits: llmhttp.Limits{Concurrent: 5}}, nil
+	})
+	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)})
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("y", 32<<10) + `"}],"stream":`
+	serve := func(from, to int) {
+		for i := from; i < to; i++ {
+			r := fxLocal(body + []string{"true}", "false}", "5}"}[i%3])
+			r.Header.Set("Authorization", "Bearer key-"+itoa(i))
+			func() {
+				defer func() { _ = recover() }() // of http.ErrAbortHandler
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}()
+		}
+	}
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	serve(0, 300)
+	before := heap()
+	serve(300, 3000)
+	assert.Less(t, heap()-before, int64(2<<20))
+	require.NoError(t, h.Shutdown(t.Context()))
 }
 
 // A panic for one leaves the others alone.

@@ -552,13 +552,18 @@ type archiveFile struct{ name, data string }
 type keptUsage struct {
 	mu      sync.Mutex
 	records []llmhttp.UsageRecord
+	ids     map[string]bool
 }
 
 func (u *keptUsage) Record(_ context.Context, records ...llmhttp.UsageRecord) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, r := range records {
-		if !slices.ContainsFunc(u.records, func(have llmhttp.UsageRecord) bool { return have.ID == r.ID }) {
+		if u.ids == nil {
+			u.ids = map[string]bool{}
+		}
+		if !u.ids[r.ID] {
+			u.ids[r.ID] = true
 			u.records = append(u.records, r)
 		}
 	}

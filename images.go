@@ -132,7 +132,7 @@ func (m *Image) decode(d *jsonwire.Decoder) {
 			text := d.StringView()
 			data, err := base64.StdEncoding.AppendDecode([]byte{}, text)
 			if err != nil {
-				d.Invalid("a string of base64")
+				d.Invalid("a string of base64", "another string")
 			}
 			m.Data = data
 		case "revised_prompt":

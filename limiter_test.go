@@ -73,6 +73,22 @@ func TestLimiterNeverAboveBurst(t *testing.T) {
 	assert.Zero(t, take1(t, l, Rate{N: -1}, 0).RetryAfter, "to ask is free")
 }
 
+// A rate that is meant as no limit does not overflow.
+func TestLimiterHuge(t *testing.T) {
+	for _, n := range []int{math.MaxInt, math.MaxInt - 1, 1 << 60, 1 << 53} {
+		l, r := NewLimiter(), PerMinute(n)
+		for range 3 {
+			lv := take1(t, l, r, 1000)
+			assert.Zero(t, lv.RetryAfter)
+			assert.Greater(t, lv.Remaining, n/2)
+			assert.Less(t, lv.ResetAfter, time.Minute)
+		}
+		adjust1(t, l, r, math.MaxInt32)
+		adjust1(t, l, r, -math.MaxInt32)
+		assert.Greater(t, take1(t, l, r, 0).Remaining, n/2)
+	}
+}
+
 func TestLimiterDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, r := NewLimiter(), Rate{N: 60, Per: time.Minute, Burst: 10}

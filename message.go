@@ -250,6 +250,7 @@ func (p *Part) decode(d *jsonwire.Decoder) {
 		case name == "type":
 			p.Type = decodePartType(d)
 			typed = true
+		case p.Type == "" && d.Null():
 		case name == "text" && p.Type == PartText:
 			p.Text, hasText = d.String(), true
 		case name == "image_url" && p.Type == PartImage:

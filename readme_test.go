@@ -39,12 +39,21 @@ var readmeImports = []string{
 	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/memory",
 }
 
+// readmeGo returns the arguments for a command of Go's. With those that this
+// test was built with, it finds most of what it needs built already.
+func readmeGo(command string) []string {
+	if raceEnabled {
+		return []string{command, "-race"}
+	}
+	return []string{command}
+}
+
 // readmeVet checks that fragments compile together: declarations, or
 // statements that are as good as a function's.
 func readmeVet(t *testing.T, prelude string, fragments []string) {
 	t.Helper()
 	dir := t.TempDir()
-	args := []string{"vet"}
+	args := readmeGo("vet")
 	add := func(code string) {
 		body := code
 		if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, 0); err != nil {
@@ -117,7 +126,8 @@ func TestReadmeQuickstart(t *testing.T) {
 	dir := t.TempDir()
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "main")
 	require.NoError(t, os.WriteFile(source, []byte(strings.Replace(code, address, addr, 1)), 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source).CombinedOutput()
+	args := append(readmeGo("build"), "-o", binary, source)
+	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
 	server := exec.Command(binary)

@@ -1096,8 +1096,8 @@ func describe(j *joinedReply) string {
 // Whatever a Backend yields, the stream is legal.
 func TestStreamOfHostileChunks(t *testing.T) {
 	rounds := 600
-	if testing.Short() {
-		rounds = 200
+	if testing.Short() || raceEnabled {
+		rounds = 150
 	}
 	for seed := range rounds {
 		rnd := rand.New(rand.NewPCG(uint64(seed), 7))

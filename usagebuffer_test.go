@@ -150,6 +150,7 @@ func TestUsageBufferBacksOff(t *testing.T) {
 		b := newBuffer(s, 2, time.Second)
 		mustRecord(t, b, usageRecords(0, 5))
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		var at, before, gap time.Duration
 		n := 0
 		for _, x := range s.batches {
@@ -198,6 +199,7 @@ func TestUsageBufferSurvivesPanic(t *testing.T) {
 		b := newBuffer(s, 1, time.Second)
 		mustRecord(t, b, usageRecords(0, 1))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(s.all()) != 1 {
 			t.Error("lost")
 		}
@@ -317,6 +319,7 @@ func TestUsageBufferCloseFails(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(time.Hour) // nothing runs any more
+		synctest.Wait()
 		if s.calls != 2 {
 			t.Errorf("%d calls", s.calls)
 		}

@@ -35,7 +35,7 @@ func large(b *bench) error {
 func largeOverLoopback(b *bench) error {
 	for _, size := range largeSizes {
 		c := comparison{
-			story: "large", name: size.name, mode: modeWhole, peers: everyone,
+			story: "large", name: size.name, mode: modeWhole, peers: mainPeers,
 			body: imageBody(size.bytes, false), conns: 8, window: 400 * time.Millisecond,
 		}
 		if err := b.compare(&c); err != nil {
@@ -46,7 +46,7 @@ func largeOverLoopback(b *bench) error {
 			head:  []string{"", "CPU µs a request", "of bare", "of std", "requests/s"},
 			note:  "One image as a data: URL; 8 connections. bare reads and forgets.",
 		}
-		for _, peer := range everyone {
+		for _, peer := range mainPeers {
 			of := func(peer, metric string) series { return b.report.series(c.figure(peer, metric)) }
 			t.row(peer, of(peer, cpu).String(), of(peer, cpu).over(of(bare, cpu)).spread(), of(peer, cpu).over(of(std, cpu)).spread(), of(peer, perSecond).String())
 		}

@@ -30,12 +30,16 @@ import (
 const (
 	ours   = "llmhttp" // with keys, two limits and usage in memory
 	bare   = "bare"    // net/http: reads the body and writes the same bytes
+	headed = "headed"  // bare, with the other headers that the Handler sends
 	std    = "std"     // net/http, encoding/json and go-openai's types
 	ginned = "gin"     // the same on gin
 	ollama = "ollama"  // Ollama's middleware in front of a stub
 )
 
-var everyone = []string{ours, bare, std, ginned, ollama}
+var everyone = []string{ours, bare, headed, std, ginned, ollama}
+
+// mainPeers are those for whom it matters little what headers cost.
+var mainPeers = []string{ours, bare, std, ginned, ollama}
 
 // newPeer returns a contender whose model answers as m has it, or nil if there
 // is no such contender.
@@ -45,6 +49,8 @@ func newPeer(name string, m mode) http.Handler {
 		return newOurs(m)
 	case bare:
 		return newBare(m)
+	case headed:
+		return newHeaded(m)
 	case std:
 		return newStd(m)
 	case ginned:
@@ -78,6 +84,14 @@ const (
 var answerText = strings.Repeat("Paris is the capital of France, as it has been with few breaks since the year 987. ", 3)
 
 func (m mode) streams() bool { return m != modeWhole }
+
+// afterAll returns the mode that has the same answer at once.
+func (m mode) afterAll() mode {
+	if m.streams() {
+		return modeReady
+	}
+	return m
+}
 
 // say returns what the model says until ctx is done.
 func (m mode) say(ctx context.Context) iter.Seq[string] {
@@ -182,7 +196,7 @@ func newBare(m mode) http.Handler {
 			}
 		})
 	}
-	frames := framesOf(oursReply(modeReady))
+	frames := framesOf(oursReply(m.afterAll()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -197,13 +211,29 @@ func newBare(m mode) http.Handler {
 	})
 }
 
+// newHeaded returns a bare handler that sends all headers the Handler does.
+func newHeaded(m mode) http.Handler {
+	next := newBare(m)
+	headers := oursResponse(m.afterAll()).Header()
+	headers.Del("Content-Length")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		for name, values := range headers {
+			h[name] = values
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // oursReply returns the body with which the Handler answers.
-func oursReply(m mode) []byte {
+func oursReply(m mode) []byte { return oursResponse(m).Body.Bytes() }
+
+func oursResponse(m mode) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", bytes.NewReader(chatBody(512, m.streams())))
 	r.Header.Set("Authorization", "Bearer "+secret)
 	newOurs(m).ServeHTTP(w, r)
-	return w.Body.Bytes()
+	return w
 }
 
 // framesOf cuts a stream into what is flushed together: a chunk's event, the

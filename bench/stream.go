@@ -30,7 +30,7 @@ func stream(b *bench) error {
 
 func streamComparison(m mode) *comparison {
 	return &comparison{
-		story: "stream", name: string(m), mode: m, peers: everyone,
+		story: "stream", name: string(m), mode: m, peers: mainPeers,
 		body: chatBody(512, true), conns: 64, window: 500 * time.Millisecond,
 	}
 }
@@ -45,7 +45,7 @@ func (b *bench) compareStreams(m mode, note string) error {
 		head:  []string{"", "CPU µs a stream", "of bare", "CPU µs a chunk", "streams/s", "chunks/s", "of bare", "of std", "writes", "server busy"},
 		note:  "64 connections. " + note,
 	}
-	for _, peer := range everyone {
+	for _, peer := range mainPeers {
 		of := func(peer, metric string) series { return b.report.series(c.figure(peer, metric)) }
 		f := func(metric string) series { return of(peer, metric) }
 		t.row(peer, f(cpu).String(), f(cpu).over(of(bare, cpu)).spread(), f(cpu).times(1.0/chunkCount).String(),

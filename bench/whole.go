@@ -27,7 +27,7 @@ func whole(b *bench) error {
 			title: "whole, " + size.name,
 			head:  []string{"", "CPU µs a request", "of bare", "requests/s", "of bare", "of std", "server busy"},
 			note: "64 connections, each with one request at a time; bearer key, a limit of requests and one of tokens, usage recorded. " +
-				"bare reads the body and writes the same bytes; ollama knows no keys, limits or usage.",
+				"bare reads the body and writes the same bytes, headed sends the same headers too; ollama knows no keys, limits or usage.",
 		}
 		for _, peer := range everyone {
 			f := func(metric string) series { return b.report.series(c.figure(peer, metric)) }

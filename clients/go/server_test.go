@@ -133,12 +133,12 @@ func (u *usage) add(prompt, completion, total int64) {
 // is recorded after its reply.
 func (s *server) usage(t *testing.T, requests int64) (u usage) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await(t, "requests recorded", func() bool {
 		body := s.get(t, s.api()+"/dashboard/billing/usage", key)
 		u = usage{}
 		require.NoError(t, json.Unmarshal(body, &u), "%s", body)
 		return u.Requests >= requests
-	}, 10*time.Second, 10*time.Millisecond, "requests recorded")
+	})
 	return u
 }
 
@@ -200,6 +200,14 @@ func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
+}
+
+// await waits until done says so.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "waiting for %s", what)
+	}
 }
 
 // hurried returns a context for calls that must not take long.

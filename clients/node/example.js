@@ -33,6 +33,21 @@ function example() {
 export async function start(t, ...args) {
   const child = spawn(example(), ["-addr", "127.0.0.1:0", ...args], { stdio: ["ignore", "pipe", "pipe"] });
   const ended = once(child, "exit"); // also rejects if it cannot be started
+  let stopped;
+  const stop = () => (stopped ??= end());
+  const end = async () => {
+    const began = performance.now();
+    child.kill("SIGTERM");
+    try {
+      const [code, signal] = await first(10_000, ended);
+      assert.deepEqual({ code, signal }, { code: 0, signal: null }, said);
+    } finally {
+      child.kill("SIGKILL");
+    }
+    return performance.now() - began;
+  };
+  t.after(stop);
+
   let said = "";
   const address = new Promise((resolve) => {
     const listen = (text) => {
@@ -45,24 +60,11 @@ export async function start(t, ...args) {
   });
   const url = `http://${await first(10_000, address, ended.then(() => assert.fail(`the example ended:\n${said}`)))}`;
 
-  let stopped;
-  const stop = async () => {
-    const began = performance.now();
-    child.kill("SIGTERM");
-    try {
-      const [code, signal] = await first(10_000, ended);
-      assert.deepEqual({ code, signal }, { code: 0, signal: null }, said);
-    } finally {
-      child.kill("SIGKILL");
-    }
-    return performance.now() - began;
-  };
-
   const server = {
     api: `${url}/v1`,
 
     /** Ends the server as an operator would, and resolves to how many milliseconds it took. */
-    stop: () => (stopped ??= stop()),
+    stop,
 
     /** What the account used, once so many requests are recorded: a request is recorded after its reply. */
     async usage(requests) {
@@ -86,7 +88,6 @@ export async function start(t, ...args) {
       return pngSize(await response.bytes());
     },
   };
-  t.after(() => server.stop());
   return server;
 }
 

@@ -154,9 +154,10 @@ func (d *Decoder) want(what string) {
 // given with its article: "a string".
 func (d *Decoder) Mismatch(want string) { d.want(want) }
 
-// Invalid reports that the string last read is not what was wanted.
-func (d *Decoder) Invalid(want string) {
-	d.fail(&Error{Kind: Type, Path: d.Path(), Want: want, Got: "another string"})
+// Invalid reports that the value last read is not what was wanted, both given
+// with their articles.
+func (d *Decoder) Invalid(want, got string) {
+	d.fail(&Error{Kind: Type, Path: d.Path(), Want: want, Got: got})
 }
 
 // Missing reports that the object last read lacks the named member.

@@ -429,7 +429,7 @@ func TestErrorSticks(t *testing.T) {
 		d.Bool()
 		d.Mismatch("nothing")
 		d.Missing("x")
-		d.Invalid("y")
+		d.Invalid("y", "z")
 		if o := d.Object(); o.Next() {
 			t.Error("a member after an error")
 		}
@@ -456,7 +456,7 @@ func TestMissingAndInvalid(t *testing.T) {
 	d = NewDecoder([]byte(`{"a":"x"}`))
 	for o := d.Object(); o.Next(); {
 		_ = d.String()
-		d.Invalid("base64")
+		d.Invalid("base64", "another string")
 	}
 	if err := d.Finish(); err == nil || *err != (Error{Kind: Type, Path: "a", Want: "base64", Got: "another string"}) {
 		t.Errorf("%+v", err)
