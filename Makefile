@@ -27,7 +27,7 @@ help:
 ## test: runs every test of every module, the examples and the clients
 test: setup
 	go build -race -o bin/inmemory ./examples/inmemory
-	LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory go test -race -count=1 work
+	LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory go test -race -count=1 -timeout=20m work
 	scripts/examples.sh
 	cd clients/node && LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory npm test
 

@@ -152,7 +152,8 @@ func writeError(w http.ResponseWriter, r *http.Request, e *Error, values *header
 	}
 	var enc jsonwire.Encoder
 	e.encode(&enc)
-	writeJSON(w, e.Status, enc.Buf, values)
+	writeHead(w, e.Status, len(enc.Buf), values)
+	w.Write(enc.Buf) // a client that has left needs no reply
 }
 
 // patience is how long a RetryAfter is that the official clients do not wait

@@ -176,9 +176,8 @@ func TestErrorRows(t *testing.T) {
 				r.checkError(t, tt.status)
 				assert.Equal(t, tt.body, r.body)
 			}
-			e := s.watch.exchanges()
-			require.NotEmpty(t, e)
-			assert.Equal(t, tt.status, e[0].Status)
+			fxAwait(t, "the Exchange", func() bool { return len(s.watch.exchanges()) > 0 })
+			assert.Equal(t, tt.status, s.watch.exchanges()[0].Status)
 		})
 	}
 }
@@ -433,7 +432,12 @@ func TestRequestID(t *testing.T) {
 		assert.Equal(t, "host-POST-2", s.chat(fxStream).Header.Get("X-Request-Id"))
 		assert.Equal(t, "host-GET-3", s.do("GET", "/", "").Header.Get("X-Request-Id"))
 		assert.Equal(t, "host-POST-1", s.usage.all()[0].ID)
-		assert.Equal(t, "host-POST-2", s.watch.exchanges()[1].ID)
+		fxAwait(t, "the Exchanges", func() bool { return len(s.watch.exchanges()) == 3 })
+		var ids []string
+		for _, e := range s.watch.exchanges() {
+			ids = append(ids, e.ID)
+		}
+		assert.ElementsMatch(t, []string{"host-POST-1", "host-POST-2", "host-GET-3"}, ids)
 	})
 	t.Run("empty", func(t *testing.T) {
 		s := fxStart(t, fxConfig{opts: llmhttp.Options{RequestID: func(*http.Request) string { return "" }}})

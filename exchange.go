@@ -93,20 +93,26 @@ const (
 func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{h: h, w: w, r: r, arrived: time.Now()}
 	x.record = &x.records[0]
-	if h.opts.Now != nil {
-		x.record.Time = h.opts.Now()
-	} else {
-		x.record.Time = x.arrived.Round(0) // without the monotonic clock
-	}
-	if h.opts.RequestID != nil {
-		x.record.ID = h.opts.RequestID(r)
-	}
-	if x.record.ID == "" {
-		x.record.ID = newID("req_")
-	}
+	x.record.Time = x.arrived.Round(0) // without the monotonic clock
 	x.values = valueContext{r.Context(), x}
 	x.ctx = &x.values
 	return x
+}
+
+// identify gives the request its ID and time.
+func (x *exchange) identify() {
+	// Should a host's func panic, there is an ID and a time all the same.
+	defer func() {
+		if x.record.ID == "" {
+			x.record.ID = newID("req_")
+		}
+	}()
+	if x.h.opts.RequestID != nil {
+		x.record.ID = x.h.opts.RequestID(x.r)
+	}
+	if x.h.opts.Now != nil {
+		x.record.Time = x.h.opts.Now()
+	}
 }
 
 // control returns what flushes and sets deadlines. It is called with mu held.
@@ -211,7 +217,7 @@ func (x *exchange) failLocked(err error) {
 	}
 	x.status = told.Status
 	x.writeHeaders()
-	x.extendDeadline(0)
+	x.allowWrite(time.Since(x.arrived), false)
 	writeError(x.w, x.r, told, &x.headers)
 	x.phase = replied
 }
@@ -413,26 +419,49 @@ func (x *exchange) reply(v encoder) error {
 	}
 	x.phase, x.status = replied, http.StatusOK
 	x.writeHeaders()
-	x.extendDeadline(len(buf.b))
-	writeJSON(x.w, http.StatusOK, buf.b, &x.headers)
+	writeHead(x.w, http.StatusOK, len(buf.b), &x.headers)
+	if err := x.write(buf.b, time.Since(x.arrived), len(buf.b) > pieceSize); err != nil {
+		return errGone
+	}
 	return nil
 }
 
-// largeReply is how long a reply is that may have to wait for its client.
-const largeReply = 32 << 10
+// pieceSize is how much is written at once: a large reply is given its time
+// piece by piece, so that a client may be slow, but not stand still.
+const pieceSize = 32 << 10
+
+// write writes p. always is as in allowWrite. It is called with mu held.
+func (x *exchange) write(p []byte, now time.Duration, always bool) error {
+	for {
+		x.allowWrite(now, always)
+		piece := p[:min(len(p), pieceSize)]
+		if _, err := x.w.Write(piece); err != nil {
+			return err
+		}
+		if p = p[len(piece):]; len(p) == 0 {
+			return nil
+		}
+		now = time.Since(x.arrived)
+	}
+}
 
 // earlyReply is how soon a reply is that no server's WriteTimeout has cut.
 const earlyReply = 100 * time.Millisecond
 
-// extendDeadline gives a write its time, unless a short reply is early enough
-// for the deadline that a server may have set. Without a deadline of the
-// server's a new one is lifted by finish.
-func (x *exchange) extendDeadline(size int) {
-	if size < largeReply && time.Since(x.arrived) < earlyReply {
+// allowWrite gives a write its time: at least WriteTimeout, and at most half as
+// much again, since setting a deadline costs as much as a tenth of a write.
+// Unless always is true, a reply that is soon does without: it has the time
+// that the server gives it, and is short enough for the kernel to take it.
+func (x *exchange) allowWrite(now time.Duration, always bool) {
+	if !always && now < earlyReply {
 		return
 	}
-	x.control().SetWriteDeadline(time.Now().Add(x.h.opts.WriteTimeout))
-	x.watch.deadline = true
+	d := x.h.opts.WriteTimeout
+	if x.r.ProtoMajor < 2 && x.watch.until >= now+d {
+		return
+	}
+	x.watch.until = now + d + d/2
+	x.control().SetWriteDeadline(x.arrived.Add(x.watch.until)) // not every wrapper can
 }
 
 // newID returns prefix and 128 random bits in hexadecimal.

@@ -150,6 +150,7 @@ func (x *exchange) serve() (err error) {
 			err = newPanicError(p)
 		}
 	}()
+	x.identify()
 	x.observe()
 	x.ctx, x.cancel = context.WithCancelCause(x.ctx)
 	if !x.h.enter(x) {

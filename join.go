@@ -79,6 +79,8 @@ func (j *joiner) end(index int, reason FinishReason, choiceExtra, extra Extra) {
 	c.choice.add(choiceExtra)
 }
 
+func (j *joiner) nulls(index int, e Extra) { j.find(index).message.add(e) }
+
 func (j *joiner) merge(extra Extra) {
 	switch {
 	case len(extra) == 0:

@@ -188,7 +188,9 @@ func (b *bucket) spend(now time.Time, cost int) {
 
 func (b *bucket) level(now time.Time, l *Level) {
 	tokens := b.limiter.TokensAt(now)
-	l.Remaining = max(int(tokens), 0)
+	if l.Remaining = math.MaxInt; tokens < math.MaxInt {
+		l.Remaining = max(int(tokens), 0)
+	}
 	if b.limiter.Burst() > 0 {
 		l.ResetAfter = b.until(tokens - float64(b.limiter.Burst()))
 	}

@@ -33,6 +33,9 @@ type sink interface {
 	open(index int)
 	delta(c *ChunkChoice, extra Extra) // c has no FinishReason
 	end(index int, reason FinishReason, choiceExtra, extra Extra)
+
+	// nulls is told of members that say nothing, where there is nothing else.
+	nulls(index int, e Extra)
 }
 
 type choiceState struct {
@@ -128,6 +131,8 @@ func (s *shaper) choice(c *ChunkChoice, extra Extra) (passed bool) {
 		s.sink.delta(c, extra)
 		passed = true
 		c.Extra, extra = nil, nil
+	} else if len(c.Delta.Extra) > 0 {
+		s.sink.nulls(c.Index, c.Delta.Extra)
 	}
 	if reason != "" {
 		st.ended = true

@@ -44,13 +44,12 @@ const (
 // Backend pauses.
 type sseWriter struct {
 	x      *exchange
-	head   []byte        // of each event's JSON: id, object, created and model
-	buf    *buffer       // what waits; nil if nothing does
-	awake  bool          // the goroutine is about to run
-	began  bool          // the headers are written
-	until  time.Duration // since arrival: the write deadline
-	err    error         // a write failed
-	faulty error         // the Backend's JSON cannot be encoded
+	head   []byte  // of each event's JSON: id, object, created and model
+	buf    *buffer // what waits; nil if nothing does
+	awake  bool    // the goroutine is about to run
+	began  bool    // the headers are written
+	err    error   // a write failed
+	faulty error   // the Backend's JSON cannot be encoded
 }
 
 func (s *sseWriter) open(index int) {
@@ -136,6 +135,9 @@ func (s *sseWriter) end(index int, reason FinishReason, choiceExtra, extra Extra
 	e.Token('}')
 	s.endEvent(&e)
 }
+
+// nulls writes nothing: openai-go's accumulator takes an empty delta for news.
+func (s *sseWriter) nulls(int, Extra) {}
 
 // usage writes the chunk that a client gets if it asked for it.
 func (s *sseWriter) usage(u *Usage) {
@@ -226,15 +228,7 @@ func (s *sseWriter) flush(now time.Duration) error {
 		h["Cache-Control"] = cacheNever
 		h["X-Accel-Buffering"] = bufferingOff
 	}
-	http2 := x.r.ProtoMajor >= 2
-	if d := x.h.opts.WriteTimeout; http2 || s.until < now+d {
-		// Setting it costs as much as a tenth of a write, so it is set for
-		// several writes.
-		s.until = now + d + d/2
-		x.control().SetWriteDeadline(x.arrived.Add(s.until)) // not every wrapper can
-		x.watch.deadline = true
-	}
-	_, err := x.w.Write(s.buf.b)
+	err := x.write(s.buf.b, now, true)
 	putBuffer(s.buf)
 	s.buf = nil
 	if err == nil {
@@ -243,7 +237,7 @@ func (s *sseWriter) flush(now time.Duration) error {
 			err = nil
 		}
 	}
-	if http2 {
+	if x.r.ProtoMajor >= 2 {
 		x.control().SetWriteDeadline(time.Time{}) // or it would end the stream
 	}
 	if err != nil {

@@ -5,12 +5,12 @@ import "time"
 // A watch is over a Backend's silence, and over that of a stream. Its fields
 // are guarded by the exchange's mu, which is held where it is started.
 type watch struct {
-	timer    *time.Timer
-	spoke    time.Duration // since arrival: when the Backend was last heard, and allowed to go on
-	wrote    time.Duration // since arrival: when a comment was last written
-	waived   bool          // the Backend has done its work
-	over     bool
-	deadline bool // a write deadline is set, to be lifted
+	timer  *time.Timer
+	spoke  time.Duration // since arrival: when the Backend was last heard, and allowed to go on
+	wrote  time.Duration // since arrival: when a comment was last written
+	waived bool          // the Backend has done its work
+	over   bool
+	until  time.Duration // since arrival: the write deadline, to be lifted; zero for none
 }
 
 func (x *exchange) startWatch() {
@@ -63,7 +63,7 @@ func (x *exchange) stopWatch() {
 	if x.watch.timer != nil {
 		x.watch.timer.Stop()
 	}
-	if x.watch.deadline && !x.abort {
+	if x.watch.until > 0 && !x.abort {
 		x.control().SetWriteDeadline(time.Time{})
 	}
 }

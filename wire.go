@@ -49,13 +49,12 @@ func (x *exchange) writeHeaders() {
 	x.grant.writeHeaders(h, &x.headers)
 }
 
-// writeJSON writes a reply whose other headers are set.
-func writeJSON(w http.ResponseWriter, status int, body []byte, values *headerValues) {
+// writeHead writes the head of a reply of JSON whose other headers are set.
+func writeHead(w http.ResponseWriter, status, length int, values *headerValues) {
 	h := w.Header()
 	h["Content-Type"] = mediaJSON
-	values.set(h, "Content-Length", strconv.Itoa(len(body)))
+	values.set(h, "Content-Length", strconv.Itoa(length))
 	w.WriteHeader(status)
-	w.Write(body) // a client that has left needs no reply
 }
 
 // A buffer is memory for a body or a frame, to be used again.

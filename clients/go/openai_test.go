@@ -634,9 +634,7 @@ func TestOpenAIAbort(t *testing.T) {
 		abort(stream, cancel)
 	}
 
-	// Those that left are on the record with what was said to them.
-	used := s.usage(t, 2)
-	assert.Positive(t, used.CompletionTokens)
+	s.abandoned(t, 2)
 	res, err := client.Chat.Completions.New(hurried(t), say("Still there?"))
 	require.NoError(t, err)
 	assert.Equal(t, "Still there?", res.Choices[0].Message.Content)
@@ -699,7 +697,7 @@ func TestOpenAIUsage(t *testing.T) {
 	want.Requests++
 	want.Images = 2
 
-	assert.Equal(t, want, s.usage(t, want.Requests))
+	assert.Equal(t, want, s.usage(t))
 
 	var report struct {
 		Object     string  `json:"object"`

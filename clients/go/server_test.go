@@ -129,17 +129,21 @@ func (u *usage) add(prompt, completion, total int64) {
 	u.TotalTokens += total
 }
 
-// usage asks for what was used, once so many requests are recorded: a request
-// is recorded after its reply.
-func (s *server) usage(t *testing.T, requests int64) (u usage) {
+// usage asks for what was used until now. Whoever has a whole reply finds it
+// reported.
+func (s *server) usage(t *testing.T) (u usage) {
 	t.Helper()
-	await(t, "requests recorded", func() bool {
-		body := s.get(t, s.api()+"/dashboard/billing/usage", key)
-		u = usage{}
-		require.NoError(t, json.Unmarshal(body, &u), "%s", body)
-		return u.Requests >= requests
-	})
+	body := s.get(t, s.api()+"/dashboard/billing/usage", key)
+	require.NoError(t, json.Unmarshal(body, &u), "%s", body)
 	return u
+}
+
+// abandoned waits until so many requests are on the record, of clients that
+// left, with what was said to them.
+func (s *server) abandoned(t *testing.T, requests int64) {
+	t.Helper()
+	await(t, "the record", func() bool { return s.usage(t).Requests == requests })
+	assert.Positive(t, s.usage(t).CompletionTokens)
 }
 
 // image fetches a picture the way a browser would, without a key, and returns

@@ -66,16 +66,22 @@ export async function start(t, ...args) {
     /** Ends the server as an operator would, and resolves to how many milliseconds it took. */
     stop,
 
-    /** What the account used, once so many requests are recorded: a request is recorded after its reply. */
-    async usage(requests) {
+    /** What the account used until now. Whoever has a whole reply finds it reported. */
+    async usage() {
+      const response = await fetch(`${server.api}/dashboard/billing/usage`, {
+        headers: { Authorization: `Bearer ${key}` },
+      });
+      assert.equal(response.status, 200);
+      const { prompt_tokens, completion_tokens, total_tokens, requests, images } = await response.json();
+      return { prompt_tokens, completion_tokens, total_tokens, requests, images };
+    },
+
+    /** Waits until so many requests are on the record, of clients that left, with what was said to them. */
+    async abandoned(requests) {
       for (const deadline = performance.now() + 10_000; ; await sleep(10)) {
-        const response = await fetch(`${server.api}/dashboard/billing/usage`, {
-          headers: { Authorization: `Bearer ${key}` },
-        });
-        assert.equal(response.status, 200);
-        const { prompt_tokens, completion_tokens, total_tokens, requests: recorded, images } = await response.json();
-        if (recorded >= requests) return { prompt_tokens, completion_tokens, total_tokens, requests: recorded, images };
-        assert(performance.now() < deadline, `${recorded} of ${requests} requests recorded`);
+        const used = await server.usage();
+        if (used.requests === requests) return assert(used.completion_tokens > 0);
+        assert(performance.now() < deadline, `${used.requests} of ${requests} requests recorded`);
       }
     },
 

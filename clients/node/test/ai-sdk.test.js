@@ -302,9 +302,7 @@ test("abort in mid-stream", async (t) => {
   assert.equal(last, "abort");
   assert.equal(pieces, 5);
 
-  // One that left is on the record with what was said to it.
-  const used = await server.usage(1);
-  assert(used.completion_tokens > 0);
+  await server.abandoned(1);
   const { text } = await generateText(ask(demo, "Still there?"));
   assert.equal(text, "Still there?");
   assert((await server.stop()) < 5_000, "nobody is being talked to");
@@ -352,5 +350,5 @@ test("usage is what was reported", async (t) => {
   });
   add(usage.inputTokens ?? 0, usage.outputTokens ?? 0);
   want.images = 2;
-  assert.deepEqual(await server.usage(want.requests), want);
+  assert.deepEqual(await server.usage(), want);
 });

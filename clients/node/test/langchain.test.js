@@ -216,9 +216,7 @@ test("abort in mid-stream", async (t) => {
     if (++pieces === 5) break;
   }
 
-  // Those that left are on the record with what was said to them.
-  const used = await server.usage(2);
-  assert(used.completion_tokens > 0);
+  await server.abandoned(2);
   assert.equal((await llm.invoke("Still there?")).content, "Still there?");
   assert((await server.stop()) < 5_000, "nobody is being talked to");
 });
@@ -252,5 +250,5 @@ test("usage is what was reported", async (t) => {
       want.requests++;
     }
   }
-  assert.deepEqual(await server.usage(want.requests), want);
+  assert.deepEqual(await server.usage(), want);
 });

@@ -385,9 +385,7 @@ test("abort in mid-stream", async (t) => {
     if (++pieces === 5) break;
   }
 
-  // Those that left are on the record with what was said to them.
-  const used = await server.usage(2);
-  assert(used.completion_tokens > 0);
+  await server.abandoned(2);
   const { choices } = await client.chat.completions.create(say("Still there?"));
   assert.equal(choices[0].message.content, "Still there?");
   assert((await server.stop()) < 5_000, "nobody is being talked to");
@@ -439,5 +437,5 @@ test("usage is what was reported", async (t) => {
     total_tokens: usage?.total_tokens ?? 0,
   });
   want.images = 2;
-  assert.deepEqual(await server.usage(want.requests), want);
+  assert.deepEqual(await server.usage(), want);
 });
