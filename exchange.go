@@ -208,7 +208,10 @@ func (x *exchange) failLocked(err error) {
 		return
 	}
 	told := tell(x.r, err)
-	if told.Status >= 500 {
+	switch {
+	case err == errShutdown:
+		x.log(slog.LevelInfo, "shutting down", err)
+	case told.Status >= 500:
 		x.log(slog.LevelError, "request failed", err)
 	}
 	if x.phase == streaming {

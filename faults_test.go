@@ -3,6 +3,7 @@ package llmhttp_test
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -682,6 +683,58 @@ func TestHTTP2SilenceIsNoSlowWrite(t *testing.T) {
 	said, reason := fxText(t, fxFrames(t, r.body))
 	assert.Equal(t, "one two", said)
 	assert.Equal(t, "stop", reason)
+}
+
+// fxFrame is a frame of HTTP/2.
+func fxFrame(kind, flags byte, stream uint32, payload string) string {
+	head := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}
+	return string(binary.BigEndian.AppendUint32(head, stream)) + payload
+}
+
+// A client of HTTP/2 that takes nothing is given up as one of HTTP/1 is, even
+// if the reply is short: on HTTP/2 nothing is taken that has no window.
+func TestHTTP2ClientTakesNothing(t *testing.T) {
+	for _, size := range []int{10, 1 << 10, 20 << 10, 200 << 10} {
+		for _, body := range []string{fxWhole, fxStream, "{"} {
+			t.Run(fmt.Sprintf("%d/%.5s", size, body[len(body)-5*min(1, len(body)/5):]), func(t *testing.T) {
+				fxNoLeaks(t)
+				s := fxStart(t, fxConfig{opts: llmhttp.Options{WriteTimeout: 200 * time.Millisecond},
+					backend: llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+						return llmhttp.Reply(strings.Repeat("x", size))
+					}),
+					server: func(srv *http.Server) {
+						srv.WriteTimeout = 5 * time.Second
+						srv.Protocols = new(http.Protocols)
+						srv.Protocols.SetUnencryptedHTTP2(true)
+					}})
+				var block strings.Builder
+				for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "x"}, {":path", "/v1/chat/completions"}, {"authorization", "Bearer " + fxSecret}} {
+					block.WriteString("\x00" + string(rune(len(h[0]))) + h[0] + string(rune(len(h[1]))) + h[1])
+				}
+				c := s.dial()
+				_, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+
+					fxFrame(4, 0, 0, "\x00\x04\x00\x00\x00\x00")+ // SETTINGS: no initial window
+					fxFrame(1, 4, 1, block.String())+
+					fxFrame(0, 1, 1, body))
+				require.NoError(t, err)
+				require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+				in := bufio.NewReader(c)
+				for {
+					var head [9]byte
+					_, err := io.ReadFull(in, head[:])
+					require.NoError(t, err, "the stream was not reset")
+					n := int(head[0])<<16 | int(head[1])<<8 | int(head[2])
+					_, err = io.CopyN(io.Discard, in, int64(n))
+					require.NoError(t, err)
+					if head[3] == 3 { // RST_STREAM
+						break
+					}
+				}
+				s.watch.only(t)
+				require.NoError(t, s.h.Shutdown(t.Context()))
+			})
+		}
+	}
 }
 
 // The server's ReadTimeout is for the request; a Backend may take longer.

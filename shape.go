@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"encoding/json"
 	"unicode/utf8"
 )
 
@@ -48,10 +49,10 @@ type choiceState struct {
 // A callState is what is known of a tool call.
 type callState struct {
 	id    string // as the Backend has it
-	named bool
+	name  string
+	whole string        // the arguments so far, where there is no id to tell calls apart by
 	from  int           // its index as the Backend counts
 	to    int           // its index as the client sees it; -1 until it was passed on
-	args  bool          // there were arguments
 	cut   cutter        // of its arguments
 	first ToolCallDelta // what has come of it until it is passed on
 }
@@ -241,9 +242,13 @@ func (st *choiceState) feedCalls(deltas []ToolCallDelta) []ToolCallDelta {
 	for i := range deltas {
 		t := deltas[i]
 		c := st.call(&t)
-		c.args = c.args || t.Function.Arguments != ""
+		if c.id == "" {
+			c.whole += t.Function.Arguments
+		}
+		if c.name == "" {
+			c.name = t.Function.Name
+		}
 		t.Function.Arguments = c.cut.feed(t.Function.Arguments)
-		c.named = c.named || t.Function.Name != ""
 		if c.to >= 0 {
 			if t.Function.Arguments != "" || isSignificant(t.Extra) || isSignificant(t.Function.Extra) {
 				out = append(out, ToolCallDelta{Index: c.to, Extra: t.Extra,
@@ -252,7 +257,7 @@ func (st *choiceState) feedCalls(deltas []ToolCallDelta) []ToolCallDelta {
 			continue
 		}
 		c.first.add(&t)
-		if c.named || !isFunction(c.first.Type) {
+		if c.name != "" || !isFunction(c.first.Type) {
 			out = append(out, st.emit(c))
 		}
 	}
@@ -300,17 +305,28 @@ func (st *choiceState) call(t *ToolCallDelta) *callState {
 	if last >= 0 {
 		c := &st.calls[last]
 		switch {
-		case t.ID == "" && t.Function.Name != "" && c.named && c.id == "" && c.args:
-			// A whole call follows a whole call.
+		case t.ID == "" && c.followedBy(t.Function.Name):
 		case t.ID == "":
 			return c
-		case c.id == "" && c.to < 0:
-			c.id = t.ID
+		case c.id == "" && (c.to < 0 || t.Function.Name == ""):
+			c.id = t.ID // which comes late
 			return c
 		}
 	}
 	st.calls = append(st.calls, callState{id: t.ID, from: t.Index, to: -1})
 	return &st.calls[len(st.calls)-1]
+}
+
+// followedBy reports whether a delta without an ID that has a name begins
+// another call, rather than repeat c's name: it does where c is whole.
+func (c *callState) followedBy(name string) bool {
+	switch {
+	case name == "" || c.name == "" || c.id != "" || c.whole == "":
+		return false
+	case name != c.name:
+		return true
+	}
+	return json.Valid([]byte(c.whole))
 }
 
 // emit returns the first delta of c.

@@ -21,7 +21,8 @@ import (
 )
 
 // childFlag is the first argument of the processes that this program starts of
-// itself. They end when their standard input does.
+// itself. Should it die without stopping them, they end when their standard
+// input does.
 const childFlag = "-child"
 
 // child is the main function of a child.
@@ -68,20 +69,10 @@ func spawn(cpus []int, args ...string) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// stop ends the process.
+// stop ends the process, which has nothing to put in order.
 func (p *process) stop() {
-	p.stdin.Close()
-	ended := make(chan struct{})
-	go func() {
-		p.cmd.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		p.cmd.Process.Kill()
-		<-ended
-	}
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
 }
 
 // A server is a contender in a process of its own.

@@ -47,9 +47,9 @@ type Decoder struct {
 	depth int
 	err   *Error
 	path  []step
-	names [][]byte            // of the objects being read, innermost last
+	names [][]byte              // of the objects being read, innermost last
 	spare []map[string]struct{} // empty maps for large objects
-	block []byte              // what short strings are copied to
+	block []byte                // what short strings are copied to
 
 	// Where path and names begin: enough for most documents.
 	pathSpace [12]step
