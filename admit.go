@@ -150,8 +150,8 @@ func (x *exchange) draw() error {
 	return nil
 }
 
-// peek finds out how the limits of a request stand that failed before it was
-// admitted, as every reply to a limited key tells.
+// peek finds out how the limits of a request stand that was not admitted, as
+// every reply to a limited key tells.
 func (x *exchange) peek() {
 	if x.key == nil || x.grant.known {
 		return

@@ -104,11 +104,7 @@ func (x *exchange) take(chunk *ChatChunk) error {
 	if x.sse == nil {
 		return nil
 	}
-	wrote, err := x.sse.push(now, last)
-	if wrote {
-		x.watch.spoke = time.Since(x.arrived) // a slow client is no silent Backend
-	}
-	return err
+	return x.sse.push(now, last)
 }
 
 // replyIdentity returns the id, created and model of a chat's reply.

@@ -220,7 +220,7 @@ func (x *exchange) failLocked(err error) {
 	}
 	x.status = told.Status
 	x.writeHeaders()
-	x.allowWrite(time.Since(x.arrived), false)
+	x.allowWrite(time.Since(x.arrived))
 	writeError(x.w, x.r, told, &x.headers)
 	x.phase = replied
 }
@@ -423,7 +423,7 @@ func (x *exchange) reply(v encoder) error {
 	x.phase, x.status = replied, http.StatusOK
 	x.writeHeaders()
 	writeHead(x.w, http.StatusOK, len(buf.b), &x.headers)
-	if err := x.write(buf.b, time.Since(x.arrived), len(buf.b) > pieceSize); err != nil {
+	if err := x.write(buf.b, time.Since(x.arrived)); err != nil {
 		return errGone
 	}
 	return nil
@@ -433,10 +433,10 @@ func (x *exchange) reply(v encoder) error {
 // piece by piece, so that a client may be slow, but not stand still.
 const pieceSize = 32 << 10
 
-// write writes p. always is as in allowWrite. It is called with mu held.
-func (x *exchange) write(p []byte, now time.Duration, always bool) error {
+// write writes p. It is called with mu held.
+func (x *exchange) write(p []byte, now time.Duration) error {
 	for {
-		x.allowWrite(now, always)
+		x.allowWrite(now)
 		piece := p[:min(len(p), pieceSize)]
 		if _, err := x.w.Write(piece); err != nil {
 			return err
@@ -448,17 +448,9 @@ func (x *exchange) write(p []byte, now time.Duration, always bool) error {
 	}
 }
 
-// earlyReply is how soon a reply is that no server's WriteTimeout has cut.
-const earlyReply = 100 * time.Millisecond
-
 // allowWrite gives a write its time: at least WriteTimeout, and at most half as
 // much again, since setting a deadline costs as much as a tenth of a write.
-// Unless always is true, a reply that is soon does without: it has the time
-// that the server gives it, and is short enough for the kernel to take it.
-func (x *exchange) allowWrite(now time.Duration, always bool) {
-	if !always && now < earlyReply {
-		return
-	}
+func (x *exchange) allowWrite(now time.Duration) {
 	d := x.h.opts.WriteTimeout
 	if x.r.ProtoMajor < 2 && x.watch.until >= now+d {
 		return

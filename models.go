@@ -81,9 +81,7 @@ func (x *exchange) model() error {
 }
 
 func (x *exchange) listModels() ([]Model, error) {
-	if err := x.admit(0); err != nil {
-		return nil, err
-	}
+	x.peek()
 	if err := x.work(); err != nil {
 		return nil, err
 	}

@@ -184,22 +184,30 @@ func (x *exchange) replyHead() []byte {
 // push writes what a chunk has brought, or sees to it that somebody will. The
 // chunk came at the time now since arrival, and the one before it was dealt
 // with at last.
-func (s *sseWriter) push(now, last time.Duration) (wrote bool, err error) {
+func (s *sseWriter) push(now, last time.Duration) error {
 	switch {
 	case s.faulty != nil:
-		return false, s.faulty
+		return s.faulty
 	case s.err != nil:
-		return false, errGone
+		return errGone
 	case s.buf == nil:
-		return false, nil
+		return nil
 	case s.began && now-last < burst && len(s.buf.b) < maxBatch:
 		if !s.awake {
 			s.awake = true
 			go s.wake()
 		}
-		return false, nil
+		return nil
 	}
-	return true, s.flush(now)
+	return s.pass(now)
+}
+
+// pass writes what waits. While it does, the Backend could not speak: a slow
+// client makes no silent Backend.
+func (s *sseWriter) pass(now time.Duration) error {
+	err := s.flush(now)
+	s.x.watch.spoke = time.Since(s.x.arrived)
+	return err
 }
 
 // wake writes what has gathered.
@@ -209,7 +217,7 @@ func (s *sseWriter) wake() {
 	defer x.mu.Unlock()
 	s.awake = false
 	if !x.dead && !x.watch.over && s.buf != nil {
-		s.flush(time.Since(x.arrived))
+		s.pass(time.Since(x.arrived))
 	}
 }
 
@@ -228,7 +236,7 @@ func (s *sseWriter) flush(now time.Duration) error {
 		h["Cache-Control"] = cacheNever
 		h["X-Accel-Buffering"] = bufferingOff
 	}
-	err := x.write(s.buf.b, now, true)
+	err := x.write(s.buf.b, now)
 	putBuffer(s.buf)
 	s.buf = nil
 	if err == nil {

@@ -26,7 +26,8 @@ type UsageStore interface {
 }
 
 // A UsageRecord is what one request used. There is one for each request that
-// reached the Backend, whether it succeeded, failed or was abandoned.
+// reached the Backend, whether it succeeded, failed or was abandoned, unless
+// the Backend did not know the model or does nothing of the kind.
 type UsageRecord struct {
 	ID        string    // the request's ID, unique for all time
 	Time      time.Time // of its arrival
@@ -75,9 +76,17 @@ func (x *exchange) settle() {
 	x.try("usage not counted", x.measure)
 	x.record.Usage.TotalTokens = x.record.Usage.total()
 	x.try("limits not settled", x.refund)
-	if x.h.opts.Usage != nil && x.reached && isBilled(x.record.Endpoint) {
+	if x.h.opts.Usage != nil && x.reached && isBilled(x.record.Endpoint) && !x.notFound() {
 		x.try("usage not recorded", func() error { return x.h.opts.Usage.Record(&x.late, x.records[:]...) })
 	}
+}
+
+// notFound reports whether the Backend knows no such model, or nothing of the
+// kind: then there was nothing to use.
+func (x *exchange) notFound() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.err != nil && x.chunks == 0 && tell(x.r, x.err).Status == http.StatusNotFound
 }
 
 // try calls what belongs to the host, and logs what goes wrong.
@@ -182,9 +191,7 @@ func (x *exchange) usage() error {
 	if err != nil {
 		return err
 	}
-	if err := x.admit(0); err != nil {
-		return err
-	}
+	x.peek()
 	if err := x.work(); err != nil {
 		return err
 	}

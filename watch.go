@@ -63,7 +63,9 @@ func (x *exchange) stopWatch() {
 	if x.watch.timer != nil {
 		x.watch.timer.Stop()
 	}
-	if x.watch.until > 0 && !x.abort {
+	// On HTTP/2 the deadline is the stream's own, and what was written may still
+	// be on its way.
+	if x.watch.until > 0 && !x.abort && x.r.ProtoMajor < 2 {
 		x.control().SetWriteDeadline(time.Time{})
 	}
 }

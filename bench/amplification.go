@@ -61,7 +61,7 @@ func (a *attack) body(size int) []byte {
 
 // amplification sends bodies that are full of the smallest things there are.
 func amplification(b *bench) error {
-	size := b.size(16<<20, 1<<20)
+	size := b.size(16<<20, 128<<10)
 	names := make([]string, len(attacks))
 	bodies := make(map[string][]byte)
 	for i := range attacks {
@@ -71,7 +71,7 @@ func amplification(b *bench) error {
 	}
 	rounds := min(b.rounds, 3)
 	t := &table{
-		title: fmt.Sprintf("amplification, %d MiB of tiny things", size>>20),
+		title: fmt.Sprintf("amplification, %d KiB of tiny things", size>>10),
 		head:  []string{"", "llmhttp", "process grows by MB", "ms", "std", "process grows by MB", "ms"},
 		note:  fmt.Sprintf("The status, by how much the resident memory of the process rose at most, body included, and the time to the answer; each in a new process, llmhttp in %d rounds and std, which takes seconds, in one.", rounds),
 	}

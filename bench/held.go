@@ -26,7 +26,7 @@ func held(b *bench) error {
 	peers := []string{bare, headed, ours}
 	rounds := min(b.rounds, 3)
 	t := &table{
-		title: fmt.Sprintf("held: %d idle streams", n),
+		title: fmt.Sprintf("held: %s idle streams", count(n)),
 		head:  []string{"request", "", "resident KB a stream", "of bare", "before a collection", "of bare", "goroutines a stream"},
 		note: fmt.Sprintf("What the server's resident memory grew by for each stream that had its first chunk and no other, over %d rounds, each in a new process. "+
 			"The kernel's own memory for the sockets is not in it. headed is bare with the headers of llmhttp.", rounds),

@@ -58,7 +58,7 @@ func (b *bench) printStores() {
 	t := &table{
 		title: "limiter and stores",
 		head:  []string{"", "ns", "allocations", "bytes kept"},
-		note: "Each is asked for one of what it holds at random; making up the question is not counted. " +
+		note: "Each is asked for one of what it holds at random; making up the question is not counted. Times are of the median batch of 1,024. " +
 			"The limiter takes from two buckets at a time, and the bytes are of both. Those of a lookup are a key's, and those of a record include what it is remembered by.",
 	}
 	row := func(what string, f figure, kept string) {
@@ -71,8 +71,9 @@ func (b *bench) printStores() {
 	}
 	for _, n := range limiterSizes(b.short) {
 		f := limiterFigure(n)
-		row("Take of "+count(n)+" buckets", f, kept(f))
+		row(f.Case, f, kept(f))
 	}
+	row(busyFigure(b.short).Case, busyFigure(b.short), "")
 	row("Lookup in "+count(b.keyCount())+" keys", keysFigure, kept(keysFigure))
 	row("Record", recordFigure, kept(recordFigure))
 	row("Query of 100 days", queryFigure, "")
@@ -98,14 +99,14 @@ func count(n int) string {
 // batchSize is how many questions are made up before the clock runs.
 const batchSize = 1024
 
-// measureBatches calls op for about d. prepare makes up the questions of a
-// batch and is not counted, nor is what it allocates.
+// measureBatches calls op for about d and returns what it takes in the median
+// batch, which is not the one in which the garbage collector was at work.
+// prepare makes up the questions of a batch and is not counted, nor is what it
+// allocates.
 func measureBatches(d time.Duration, prepare func(i int), op func(i int)) cost {
-	var c cost
+	var ns, allocs, bytes series
 	var before, after runtime.MemStats
-	n := 0
-	var spent time.Duration
-	for spent < d {
+	for spent := time.Duration(0); spent < d; {
 		for i := range batchSize {
 			prepare(i)
 		}
@@ -114,13 +115,14 @@ func measureBatches(d time.Duration, prepare func(i int), op func(i int)) cost {
 		for i := range batchSize {
 			op(i)
 		}
-		spent += time.Since(began)
+		took := time.Since(began)
 		runtime.ReadMemStats(&after)
-		c.allocs += float64(after.Mallocs - before.Mallocs)
-		c.bytes += float64(after.TotalAlloc - before.TotalAlloc)
-		n += batchSize
+		spent += took
+		ns = append(ns, float64(took.Nanoseconds()))
+		allocs = append(allocs, float64(after.Mallocs-before.Mallocs))
+		bytes = append(bytes, float64(after.TotalAlloc-before.TotalAlloc))
 	}
-	return cost{ns: float64(spent.Nanoseconds()) / float64(n), allocs: c.allocs / float64(n), bytes: c.bytes / float64(n)}
+	return cost{ns.median() / batchSize, allocs.median() / batchSize, bytes.median() / batchSize}
 }
 
 // heap returns how many bytes are in use.
@@ -140,7 +142,16 @@ func limiterSizes(short bool) []int {
 	return []int{2, 1000, 1_000_000}
 }
 
-func limiterFigure(n int) figure { return figure{"stores", "Take of " + count(n), ours, ""} }
+func limiterFigure(n int) figure {
+	return figure{"stores", "Take of " + count(n) + " buckets", ours, ""}
+}
+
+// busyFigure is of a limiter with as many buckets as the largest, few of which
+// are asked for, so that they stay in the caches of the CPU.
+func busyFigure(short bool) figure {
+	sizes := limiterSizes(short)
+	return figure{"stores", "Take of " + count(sizes[2]) + " buckets, " + count(sizes[1]) + " of them busy", ours, ""}
+}
 
 // A limiterProcess measures the limiter.
 type limiterProcess struct{ *process }
@@ -209,14 +220,18 @@ func limiterChild(args []string, out io.Writer) error {
 	full := heap()
 	filled := time.Now()
 	questions := make([][]llmhttp.Draw, batchSize)
+	takes := func(f figure, l llmhttp.Limiter, keys int) {
+		c := measureBatches(d,
+			func(q int) { questions[q] = drawsOf(rand.IntN(keys)) },
+			func(q int) { l.Take(ctx, questions[q]...) })
+		tell(f, nanos, c.ns)
+		tell(f, allocs, c.allocs)
+	}
 	for range rounds {
 		for i, n := range sizes {
-			c := measureBatches(d,
-				func(q int) { questions[q] = drawsOf(rand.IntN(n / 2)) },
-				func(q int) { limiters[i].Take(ctx, questions[q]...) })
-			tell(limiterFigure(n), nanos, c.ns)
-			tell(limiterFigure(n), allocs, c.allocs)
+			takes(limiterFigure(n), limiters[i], n/2)
 		}
+		takes(busyFigure(short), limiters[2], sizes[1]/2)
 	}
 	clear(questions)
 	if err := send(); err != nil {

@@ -77,7 +77,7 @@ func (b *bench) compare(c *comparison) error {
 		if err := verify(s.addr, c.mode, c.body); err != nil {
 			return fmt.Errorf("%s: %w", peer, err)
 		}
-		l, err := newLoad(s.addr, request, c.conns, b.cores.load)
+		l, err := newLoad(s.addr, request, b.size(c.conns, 2), b.cores.load)
 		if err != nil {
 			return fmt.Errorf("%s: %w", peer, err)
 		}

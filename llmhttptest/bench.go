@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,10 +69,12 @@ func BenchmarkUsageStore(b *testing.B, newStore func(b testing.TB) llmhttp.Usage
 	models := []string{"demo-chat", "demo-embed", "demo-image-small"}
 	fresh := func(b *testing.B) (s usageTest, record func(i int) llmhttp.UsageRecord) {
 		s = usageTest{newStore(b), unique("account")}
-		prefix := unique("request")
+		template := s.record(noon, "", 100, 50)
 		return s, func(i int) llmhttp.UsageRecord {
-			r := s.record(noon.Add(time.Duration(i)*257*time.Second), models[i%len(models)], 100, 50)
-			r.ID = fmt.Sprintf("%s-%d", prefix, i)
+			r := template
+			r.ID += strconv.Itoa(i)
+			r.Time = noon.Add(time.Duration(i) * 257 * time.Second)
+			r.Model = models[i%len(models)]
 			return r
 		}
 	}

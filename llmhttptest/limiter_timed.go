@@ -197,7 +197,7 @@ func checkLimiterRandom(t testing.TB, s limiterTest) {
 	}
 	pause := func() time.Duration { return time.Duration(rng.IntN(3000)) * time.Microsecond }
 	if s.exact {
-		rounds, calls = 10, 250
+		rounds, calls = 6, 250
 		rates = append(rates, longRates...)
 		pause = func() time.Duration { return time.Duration(math.Exp(rng.Float64() * math.Log(float64(day)))) }
 	}

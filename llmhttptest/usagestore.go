@@ -2,7 +2,6 @@ package llmhttptest
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -149,50 +148,4 @@ func describeSums(sums []llmhttp.UsageSum) string {
 			s.Start.Format(time.RFC3339Nano), s.Model, s.Requests, s.PromptTokens, s.CompletionTokens, s.Images)
 	}
 	return b.String()
-}
-
-// randomRecords returns n records within some days from noon on. Their times
-// are often equal, and often whole hours.
-func (s *usageTest) randomRecords(rng *rand.Rand, n int) []llmhttp.UsageRecord {
-	models := []string{"a", "B", "a-b", "ab", "demo-chat", "\u00e9"}
-	zones := []*time.Location{time.UTC, time.FixedZone("east", 5*3600+1800), time.FixedZone("west", -9*3600)}
-	records := make([]llmhttp.UsageRecord, n)
-	for i := range records {
-		at := noon.Add(time.Duration(rng.Int64N(int64(3 * day)))).Truncate(randomUnit(rng))
-		r := s.record(at.In(zones[rng.IntN(len(zones))]), models[rng.IntN(len(models))], rng.IntN(1000), rng.IntN(1000))
-		if rng.IntN(4) == 0 {
-			r.Endpoint, r.Images, r.Estimated = llmhttp.EndpointImages, rng.IntN(10), true
-		}
-		records[i] = r
-	}
-	return records
-}
-
-// randomQuery returns a query about records, whose bounds are often times of
-// some of them.
-func (s *usageTest) randomQuery(rng *rand.Rand, records []llmhttp.UsageRecord) llmhttp.UsageQuery {
-	bound := func() time.Time {
-		if rng.IntN(2) == 0 {
-			return records[rng.IntN(len(records))].Time
-		}
-		return noon.Add(time.Duration(rng.Int64N(int64(5*day))) - day).Truncate(randomUnit(rng))
-	}
-	q := llmhttp.UsageQuery{Account: s.account, From: bound(), To: bound()}
-	if q.To.Before(q.From) {
-		q.From, q.To = q.To, q.From
-	}
-	switch rng.IntN(4) {
-	case 0:
-		q.Step = day
-	case 1:
-		q.Step = max(1, time.Duration(rng.IntN(1000))) * time.Minute
-	case 2:
-		q.Step = max(1, q.To.Sub(q.From).Truncate(time.Microsecond)/time.Duration(1+rng.IntN(10)))
-		q.Step = max(time.Microsecond, q.Step.Truncate(time.Microsecond))
-	}
-	return q
-}
-
-func randomUnit(rng *rand.Rand) time.Duration {
-	return []time.Duration{time.Microsecond, time.Millisecond, time.Hour, time.Hour}[rng.IntN(4)]
 }

@@ -15,6 +15,7 @@ var usageChecks = []check[usageTest]{
 	{"Empty", checkUsageEmpty},
 	{"Sums", checkUsageSums},
 	{"Order", checkUsageOrder},
+	{"Arrival", checkUsageArrival},
 	{"Bounds", checkUsageBounds},
 	{"Periods", checkUsagePeriods},
 	{"OnePeriod", checkUsageOnePeriod},
@@ -88,6 +89,32 @@ func checkUsageOrder(t testing.TB, s usageTest) {
 	}
 	s.expectOf(t, llmhttp.UsageQuery{From: noon, To: noon.Add(10 * day), Step: day}, records)
 	s.expectOf(t, llmhttp.UsageQuery{From: noon, To: noon.Add(10 * day)}, records)
+}
+
+// checkUsageArrival records few records in each order they may come in, as
+// requests that take long are recorded after others that came later.
+func checkUsageArrival(t testing.TB, s usageTest) {
+	for _, order := range [][]int{{1, 0}, {0, 1}, {0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		for _, together := range []bool{false, true} {
+			s.account = unique("account")
+			var records []llmhttp.UsageRecord
+			for _, i := range order {
+				records = append(records, s.record(noon.Add(time.Duration(i)*time.Hour), "m", i, 1))
+			}
+			if together {
+				s.mustRecord(t, records...)
+			} else {
+				for _, r := range records {
+					s.mustRecord(t, r)
+				}
+			}
+			for i := range order {
+				from := noon.Add(time.Duration(i) * time.Hour)
+				s.expectOf(t, llmhttp.UsageQuery{From: from, To: from.Add(time.Hour)}, records)
+			}
+			s.expectOf(t, llmhttp.UsageQuery{From: noon, To: noon.Add(day), Step: time.Hour}, records)
+		}
+	}
 }
 
 func checkUsageBounds(t testing.TB, s usageTest) {
@@ -321,77 +348,4 @@ func checkUsageCancelled(t testing.TB, s usageTest) {
 	if got, err := s.Query(ctx, q); err == nil && !slices.EqualFunc(got, addUp(q, records), sameSum) {
 		t.Errorf("Query with a cancelled context:\n got %v\nwant %v or an error", describeSums(got), describeSums(addUp(q, records)))
 	}
-}
-
-func checkUsageRandomQueries(t testing.TB, s usageTest) {
-	rng := newRand(t)
-	var records []llmhttp.UsageRecord
-	for range 4 {
-		more := s.randomRecords(rng, 1+rng.IntN(40))
-		s.mustRecord(t, more...)
-		records = append(records, more...)
-		for range 25 {
-			s.expectOf(t, s.randomQuery(rng, records), records)
-			if t.Failed() {
-				return
-			}
-		}
-	}
-}
-
-// checkUsageSplit checks that however records are split into calls, and
-// however often calls are repeated, each record counts once.
-func checkUsageSplit(t testing.TB, s usageTest) {
-	rng := newRand(t)
-	for range 5 {
-		s.account = unique("account")
-		records := s.randomRecords(rng, 1+rng.IntN(60))
-		for rest := records; len(rest) > 0; {
-			n := 1 + rng.IntN(len(rest))
-			batch := slices.Clone(rest[:n])
-			for range rng.IntN(10) { // some that were stored, and some in advance
-				batch = append(batch, records[rng.IntN(len(records))])
-			}
-			rng.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
-			for range 1 + rng.IntN(2) {
-				s.mustRecord(t, batch...)
-			}
-			rest = rest[n:]
-		}
-		s.expectOf(t, everything(), records)
-		s.expectOf(t, s.randomQuery(rng, records), records)
-	}
-}
-
-func checkUsageConcurrent(t testing.TB, s usageTest) {
-	const workers, size = 8, 60
-	records := s.randomRecords(rand.New(rand.NewPCG(2, 2)), size)
-	q := everything()
-	q.Account = s.account
-	together(t, workers, func(i int) {
-		rng := rand.New(rand.NewPCG(3, uint64(i)))
-		rest := slices.Clone(records)
-		rng.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
-		for len(rest) > 0 {
-			n := min(1+rng.IntN(15), len(rest))
-			if err := s.Record(t.Context(), rest[:n]...); err != nil {
-				t.Errorf("Record: error %v", err)
-				return
-			}
-			sums, err := s.Query(t.Context(), q)
-			if err != nil {
-				t.Errorf("Query: error %v", err)
-				return
-			}
-			var requests int64
-			for _, sum := range sums {
-				requests += sum.Requests
-			}
-			if recorded := size - len(rest) + n; requests < int64(recorded) || requests > size {
-				t.Errorf("Query tells of %d requests when %d to %d were recorded", requests, recorded, size)
-			}
-			rest = rest[n:]
-		}
-	})
-	s.expectOf(t, q, records)
 }

@@ -98,6 +98,29 @@ func TestUsageStoreMutants(t *testing.T) {
 			return sums
 		})},
 
+		{"what comes late is lost", "Arrival", records(func(l *usageList, _ context.Context, rs []llmhttp.UsageRecord) error {
+			for _, r := range rs {
+				if n := len(l.records); n == 0 || l.records[n-1].Account != r.Account || !r.Time.Before(l.records[n-1].Time) {
+					_ = l.store([]llmhttp.UsageRecord{r})
+				}
+			}
+			return nil
+		})},
+		{"a search in what is not sorted", "Arrival", usageFixture(func(l *usageList) {
+			l.query = func(l *usageList, _ context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+				own := slices.DeleteFunc(slices.Clone(l.records), func(r llmhttp.UsageRecord) bool { return r.Account != q.Account })
+				if len(own) > 2 {
+					slices.SortStableFunc(own, func(a, b llmhttp.UsageRecord) int { return a.Time.Compare(b.Time) })
+				}
+				find := func(t time.Time) int {
+					i, _ := slices.BinarySearchFunc(own, t, func(r llmhttp.UsageRecord, t time.Time) int { return r.Time.Compare(t) })
+					return i
+				}
+				from := find(q.From)
+				return addUp(q, own[from:max(from, find(q.To))]), nil
+			}
+		})},
+
 		{"To is inclusive", "Bounds", asks(func(q *llmhttp.UsageQuery) { q.To = q.To.Add(1) })},
 		{"From is exclusive", "Bounds", usageFixture(func(l *usageList) {
 			l.query = func(l *usageList, _ context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
