@@ -455,7 +455,7 @@ func (x *exchange) allowWrite(now time.Duration) {
 	if x.r.ProtoMajor < 2 && x.watch.until >= now+d {
 		return
 	}
-	x.watch.until = now + d + d/2
+	x.watch.until = time.Since(x.arrived) + d + d/2
 	x.control().SetWriteDeadline(x.arrived.Add(x.watch.until)) // not every wrapper can
 }
 

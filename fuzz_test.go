@@ -82,7 +82,7 @@ func keepsMembers(t testing.TB, in, out []byte) {
 				walk(a[i], list[i], path+"[]")
 			}
 		case string:
-			if s, ok := b.(string); ok && s != a {
+			if s, ok := b.(string); ok && s != a && a != "" { // an empty type stands for another
 				t.Fatalf("%s has changed:\n%q\n%q", path, in, out)
 			}
 		case float64:

@@ -58,7 +58,7 @@ func (b *bench) printStores() {
 	t := &table{
 		title: "limiter and stores",
 		head:  []string{"", "ns", "allocations", "bytes kept"},
-		note: "Each is asked for one of what it holds at random; making up the question is not counted. Times are of the median batch of 1,024. " +
+		note: "Each is asked for one of what it holds at random; making up the question is not counted. Times are of the median batch of 128. " +
 			"The limiter takes from two buckets at a time, and the bytes are of both. Those of a lookup are a key's, and those of a record include what it is remembered by.",
 	}
 	row := func(what string, f figure, kept string) {
@@ -97,7 +97,7 @@ func count(n int) string {
 }
 
 // batchSize is how many questions are made up before the clock runs.
-const batchSize = 1024
+const batchSize = 128
 
 // measureBatches calls op for about d and returns what it takes in the median
 // batch, which is not the one in which the garbage collector was at work.
