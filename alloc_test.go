@@ -1,3 +1,7 @@
+//go:build !race
+
+// The race detector allocates, so these are tests without it.
+
 package llmhttp_test
 
 import (
@@ -6,30 +10,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
-
-// A voidWriter is a ResponseWriter whose methods allocate nothing.
-type voidWriter struct{ header http.Header }
-
-func (w *voidWriter) Header() http.Header               { return w.header }
-func (w *voidWriter) WriteHeader(int)                   {}
-func (w *voidWriter) Write(p []byte) (int, error)       { return len(p), nil }
-func (w *voidWriter) FlushError() error                 { return nil }
-func (w *voidWriter) SetWriteDeadline(time.Time) error  { return nil }
-func (w *voidWriter) SetReadDeadline(t time.Time) error { return nil }
-
-// A voidStore is a UsageStore that forgets.
-type voidStore struct{}
-
-func (voidStore) Record(context.Context, ...llmhttp.UsageRecord) error { return nil }
-func (voidStore) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return nil, nil
-}
 
 // A bodyAgain is a body that can be read again.
 type bodyAgain struct{ bytes.Reader }
@@ -75,9 +63,6 @@ func repeatChunk(n int, pause time.Duration) llmhttp.Backend {
 // The path of a text chunk allocates nothing, whether it comes alone or in a
 // burst. What a burst allocates is by the write, not by the chunk.
 func TestAllocsPerChunk(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
 	for name, test := range map[string]struct {
 		pause time.Duration
 		runs  int
@@ -101,9 +86,6 @@ func TestAllocsPerChunk(t *testing.T) {
 
 // A whole request of 0.5 KB takes few allocations inside the Handler.
 func TestAllocsPerRequest(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
 	body := fmt.Sprintf(`{"model":"demo-chat","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"%s"}],"temperature":0.7,"top_p":1,"max_tokens":100}`,
 		strings.Repeat("word ", 68))
 	if len(body) < 480 || len(body) > 540 {
@@ -123,5 +105,82 @@ func TestAllocsPerRequest(t *testing.T) {
 	t.Logf("%v allocations", got)
 	if got > 20 {
 		t.Errorf("%v allocations", got)
+	}
+}
+
+// Small elements in great number cost no more memory than large ones.
+func TestAmplification(t *testing.T) {
+	const size = 16 << 20
+	fill := func(head, element, tail string) []byte {
+		b := make([]byte, 0, size)
+		b = append(b, head...)
+		for len(b) < size-len(element)-len(tail)-1 {
+			b = append(append(b, element...), ',')
+		}
+		return append(b[:len(b)-1], tail...)
+	}
+	numbered := func(head, format, tail string, most int) []byte {
+		b := append(make([]byte, 0, size), head...)
+		for i := 0; len(b) < size-len(format)-100-len(tail) && i < most; i++ {
+			b = append(fmt.Appendf(b, format, i), ',')
+		}
+		return append(b[:len(b)-1], tail...)
+	}
+	deep := func() []byte {
+		b := append(make([]byte, 0, size), `{"model":"m","x":`...)
+		depth := 0
+		for ; len(b) < size-200_000 && depth < 500; depth++ {
+			b = append(b, '{')
+			for i := range 16_000 {
+				b = append(fmt.Appendf(b, `"%x":0`, i), ',')
+			}
+			b = append(b, `"next":`...)
+		}
+		b = append(b, '0')
+		return append(b, strings.Repeat("}", depth+1)...)
+	}
+	const msg = `{"model":"m","messages":[{"role":"user","content":`
+	bodies := map[string][]byte{
+		"messages":               fill(`{"model":"m","messages":[`, `{}`, `]}`),
+		"parts":                  fill(msg+`[`, `{}`, `]}]}`),
+		"parts of messages":      numbered(`{"model":"m","messages":[`, `{"role":"user","content":[`+strings.TrimSuffix(strings.Repeat(`{},`, 1000), ",")+`],"x%d":0}`, `]}`, 1e9),
+		"tools":                  fill(`{"model":"m","messages":[],"tools":[`, `{}`, `]}`),
+		"tool calls":             fill(`{"model":"m","messages":[{"role":"assistant","tool_calls":[`, `{}`, `]}]}`),
+		"stops":                  fill(`{"model":"m","messages":[],"stop":[`, `""`, `]}`),
+		"members":                numbered(`{"model":"m",`, `"k%d":0`, `}`, 1e9),
+		"members of messages":    numbered(`{"model":"m","messages":[`, `{"k%d":0}`, `]}`, 1e9),
+		"members of few":         numbered(`{"model":"m","messages":[`, `{"role":"user","content":"","k%d":0,"b":0,"c":0}`, `]}`, 16_000),
+		"a member of an array":   fill(`{"model":"m","x":[`, `{}`, `]}`),
+		"members within members": deep(),
+		"one text":               fill(msg+`"`, `aaaaaaa\n`, `"}]}`),
+		"inputs":                 fill(`{"model":"m","input":[`, `""`, `]}`),
+		"token inputs":           fill(`{"model":"m","input":[`, `[1]`, `]}`),
+		"tokens":                 fill(`{"model":"m","input":[`, `1`, `]}`),
+		"nothing":                []byte(strings.Repeat("[", size)),
+		"duplicates":             numbered(`{"model":"m","x":{`, `"k%d":0`, `,"k0":0}}`, 16_000),
+	}
+	h := llmhttp.NewHandler(chunksOf(textChunks("x")), anyKey, &llmhttp.Options{Logger: noLog})
+	for name, body := range bodies {
+		path := "/v1/chat/completions"
+		if strings.Contains(name, "input") || name == "tokens" {
+			path = "/v1/embeddings"
+		}
+		r := httptest.NewRequest("POST", path, bytes.NewReader(body))
+		r.Header.Set("Authorization", "Bearer sk-test")
+		w := httptest.NewRecorder()
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		h.ServeHTTP(w, r)
+		runtime.ReadMemStats(&after)
+		got := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%-22s %8d bytes: status %d, %d MB allocated, %v", name, len(body), w.Code, got>>20, time.Since(start))
+		if w.Code == 413 {
+			t.Errorf("%s: the body has %d bytes", name, len(body))
+		}
+		if got > 100<<20 {
+			t.Errorf("%s: %d MB allocated", name, got>>20)
+		}
 	}
 }

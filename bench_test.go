@@ -8,22 +8,26 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-// nullWriter is a ResponseWriter whose cost is that of its header alone.
-type nullWriter struct{ header http.Header }
+// A voidWriter is a ResponseWriter whose methods allocate nothing.
+type voidWriter struct{ header http.Header }
 
-func (w *nullWriter) Header() http.Header         { return w.header }
-func (w *nullWriter) WriteHeader(int)             {}
-func (w *nullWriter) Write(p []byte) (int, error) { return len(p), nil }
-func (w *nullWriter) FlushError() error           { return nil }
+func (w *voidWriter) Header() http.Header               { return w.header }
+func (w *voidWriter) WriteHeader(int)                   {}
+func (w *voidWriter) Write(p []byte) (int, error)       { return len(p), nil }
+func (w *voidWriter) FlushError() error                 { return nil }
+func (w *voidWriter) SetWriteDeadline(time.Time) error  { return nil }
+func (w *voidWriter) SetReadDeadline(t time.Time) error { return nil }
 
-type nullUsage struct{}
+// A voidStore is a UsageStore that forgets.
+type voidStore struct{}
 
-func (nullUsage) Record(context.Context, ...llmhttp.UsageRecord) error { return nil }
-func (nullUsage) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+func (voidStore) Record(context.Context, ...llmhttp.UsageRecord) error { return nil }
+func (voidStore) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	return nil, nil
 }
 
@@ -57,7 +61,7 @@ func benchHandler(chunks int) http.Handler {
 			yield(&llmhttp.ChatChunk{Usage: usage}, nil)
 		}
 	})
-	return llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: nullUsage{}})
+	return llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: voidStore{}})
 }
 
 func BenchmarkHandler(b *testing.B) {
@@ -79,7 +83,7 @@ func BenchmarkHandler(b *testing.B) {
 			r.Header.Set("Content-Type", "application/json")
 			r.Body = io.NopCloser(reader)
 			r.ContentLength = int64(len(body))
-			w := &nullWriter{header: http.Header{}}
+			w := &voidWriter{header: http.Header{}}
 			b.ReportAllocs()
 			for b.Loop() {
 				reader.Reset(body)

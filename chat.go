@@ -128,7 +128,9 @@ func (r *ChatRequest) decode(d *jsonwire.Decoder) {
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
 		case "model":
-			r.Model = d.OptString()
+			if !d.Null() {
+				r.Model = string(d.StringView()) // on its own, as it outlives the rest
+			}
 		case "messages":
 			if d.Null() {
 				continue

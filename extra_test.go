@@ -5,13 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http/httptest"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -297,85 +294,5 @@ func TestChatResponseRoundTrip(t *testing.T) {
 	again := new(llmhttp.ChatResponse)
 	if err := json.Unmarshal(b, again); err != nil || !reflect.DeepEqual(r, again) {
 		t.Errorf("%+v became %+v, %v", r, again, err)
-	}
-}
-
-// Small elements in great number cost no more memory than large ones.
-func TestAmplification(t *testing.T) {
-	if testing.Short() || raceEnabled {
-		t.Skip("large bodies")
-	}
-	const size = 16 << 20
-	fill := func(head, element, tail string) []byte {
-		b := make([]byte, 0, size)
-		b = append(b, head...)
-		for len(b) < size-len(element)-len(tail)-1 {
-			b = append(append(b, element...), ',')
-		}
-		return append(b[:len(b)-1], tail...)
-	}
-	numbered := func(head, format, tail string, most int) []byte {
-		b := append(make([]byte, 0, size), head...)
-		for i := 0; len(b) < size-len(format)-100-len(tail) && i < most; i++ {
-			b = append(fmt.Appendf(b, format, i), ',')
-		}
-		return append(b[:len(b)-1], tail...)
-	}
-	deep := func() []byte {
-		b := append(make([]byte, 0, size), `{"model":"m","x":`...)
-		depth := 0
-		for ; len(b) < size-200_000 && depth < 500; depth++ {
-			b = append(b, '{')
-			for i := range 16_000 {
-				b = append(fmt.Appendf(b, `"%x":0`, i), ',')
-			}
-			b = append(b, `"next":`...)
-		}
-		b = append(b, '0')
-		return append(b, strings.Repeat("}", depth+1)...)
-	}
-	const msg = `{"model":"m","messages":[{"role":"user","content":`
-	bodies := map[string][]byte{
-		"messages":               fill(`{"model":"m","messages":[`, `{}`, `]}`),
-		"parts":                  fill(msg+`[`, `{}`, `]}]}`),
-		"parts of messages":      numbered(`{"model":"m","messages":[`, `{"role":"user","content":[`+strings.TrimSuffix(strings.Repeat(`{},`, 1000), ",")+`],"x%d":0}`, `]}`, 1e9),
-		"tools":                  fill(`{"model":"m","messages":[],"tools":[`, `{}`, `]}`),
-		"tool calls":             fill(`{"model":"m","messages":[{"role":"assistant","tool_calls":[`, `{}`, `]}]}`),
-		"stops":                  fill(`{"model":"m","messages":[],"stop":[`, `""`, `]}`),
-		"members":                numbered(`{"model":"m",`, `"k%d":0`, `}`, 1e9),
-		"members of messages":    numbered(`{"model":"m","messages":[`, `{"k%d":0}`, `]}`, 1e9),
-		"members of few":         numbered(`{"model":"m","messages":[`, `{"role":"user","content":"","k%d":0,"b":0,"c":0}`, `]}`, 16_000),
-		"a member of an array":   fill(`{"model":"m","x":[`, `{}`, `]}`),
-		"members within members": deep(),
-		"one text":               fill(msg+`"`, `aaaaaaa\n`, `"}]}`),
-		"inputs":                 fill(`{"model":"m","input":[`, `""`, `]}`),
-		"token inputs":           fill(`{"model":"m","input":[`, `[1]`, `]}`),
-		"tokens":                 fill(`{"model":"m","input":[`, `1`, `]}`),
-		"nothing":                []byte(strings.Repeat("[", size)),
-		"duplicates":             numbered(`{"model":"m","x":{`, `"k%d":0`, `,"k0":0}}`, 16_000),
-	}
-	h := llmhttp.NewHandler(chunksOf(textChunks("x")), anyKey, &llmhttp.Options{Logger: noLog})
-	for name, body := range bodies {
-		path := "/v1/chat/completions"
-		if strings.Contains(name, "input") || name == "tokens" {
-			path = "/v1/embeddings"
-		}
-		r := httptest.NewRequest("POST", path, bytes.NewReader(body))
-		r.Header.Set("Authorization", "Bearer sk-test")
-		w := httptest.NewRecorder()
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		start := time.Now()
-		h.ServeHTTP(w, r)
-		runtime.ReadMemStats(&after)
-		got := after.TotalAlloc - before.TotalAlloc
-		t.Logf("%-22s %8d bytes: status %d, %d MB allocated, %v", name, len(body), w.Code, got>>20, time.Since(start))
-		if w.Code == 413 {
-			t.Errorf("%s: the body has %d bytes", name, len(body))
-		}
-		if got > 100<<20 {
-			t.Errorf("%s: %d MB allocated", name, got>>20)
-		}
 	}
 }

@@ -3,8 +3,10 @@ package llmhttp
 import (
 	"context"
 	"hash/maphash"
+	"maps"
 	"math"
 	"math/bits"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +25,7 @@ const (
 )
 
 // A limiter keeps the buckets of a key, which are drawn on together, in one
-// shard, so that a decision over all of them takes one lock.
+// place: a decision over all of them takes one lock and one look-up.
 type limiter struct {
 	seed   maphash.Seed
 	shards [limiterShards]shard
@@ -34,29 +36,37 @@ type limiter struct {
 }
 
 type shard struct {
-	mu      sync.Mutex
-	buckets map[string]*bucket
+	mu     sync.Mutex
+	groups map[string]*group // by what the names of their buckets have in common
 }
 
+// A group is the buckets whose names are alike up to their last colon.
+type group struct{ buckets []bucket }
+
+// A bucket lies in its group, and so does its rate.Limiter: with a million of
+// them each pointer to follow is a wait for memory.
 type bucket struct {
-	limiter *rate.Limiter
+	tag     uint64 // the hash of the rest of its name
 	rate    Rate
-}
-
-// shard returns the number of the shard that bucket is in.
-func (l *limiter) shard(bucket string) uint {
-	return uint(maphash.String(l.seed, bucketKey(bucket)) % limiterShards)
+	limiter rate.Limiter
 }
 
 // shardSet is a set of shards by their number.
 type shardSet uint64
 
+// shard returns the number of the shard that a group is in.
+func (l *limiter) shard(group string) int {
+	return int(maphash.String(l.seed, group) % limiterShards)
+}
+
 // lock locks the shards of draws, always in the same order, and returns them.
 func (l *limiter) lock(draws []Draw) shardSet {
 	var set shardSet
+	last := ""
 	for i := range draws {
-		if i == 0 || bucketKey(draws[i].Bucket) != bucketKey(draws[i-1].Bucket) {
-			set |= 1 << l.shard(draws[i].Bucket)
+		if group := bucketKey(draws[i].Bucket); i == 0 || group != last {
+			set |= 1 << l.shard(group)
+			last = group
 		}
 	}
 	for rest := set; rest != 0; rest &= rest - 1 {
@@ -71,31 +81,65 @@ func (l *limiter) unlock(set shardSet) {
 	}
 }
 
-// bucket returns the bucket that d draws on. Its shard is locked: it is the
-// one in set, if there is only one.
-func (l *limiter) bucket(d *Draw, set shardSet, now time.Time) *bucket {
-	number := bits.TrailingZeros64(uint64(set))
-	if set&(set-1) != 0 {
-		number = int(l.shard(d.Bucket))
-	}
-	s := &l.shards[number]
-	b := s.buckets[d.Bucket]
-	if b == nil {
-		r := d.Rate.Normal()
-		b = &bucket{rate.NewLimiter(limitOf(r), r.Burst), d.Rate}
-		if s.buckets == nil {
-			s.buckets = make(map[string]*bucket)
+// A finder finds the buckets of draws, most of which are in one group.
+type finder struct {
+	l     *limiter
+	set   shardSet // which are locked
+	now   time.Time
+	name  string // of the group found last
+	group *group
+}
+
+// bucket returns the bucket that d draws on. It is valid until the next is
+// asked for that is new.
+func (f *finder) bucket(d *Draw) *bucket {
+	if name := bucketKey(d.Bucket); f.group == nil || name != f.name {
+		number := bits.TrailingZeros64(uint64(f.set))
+		if f.set&(f.set-1) != 0 {
+			number = f.l.shard(name)
 		}
-		s.buckets[d.Bucket] = b
+		f.name, f.group = name, f.l.shards[number].group(f.l, name)
+	}
+	g := f.group
+	tag := maphash.String(f.l.seed, d.Bucket[len(f.name):])
+	for i := range g.buckets {
+		if b := &g.buckets[i]; b.tag == tag {
+			b.limit(f.now, d.Rate)
+			return b
+		}
+	}
+	if g.buckets == nil {
+		g.buckets = make([]bucket, 0, 2)
+	}
+	g.buckets = append(g.buckets, bucket{tag: tag})
+	b := &g.buckets[len(g.buckets)-1]
+	b.limit(f.now, d.Rate)
+	b.limiter.ReserveN(f.now, -b.limiter.Burst()) // it is full at first
+	return b
+}
+
+func (s *shard) group(l *limiter, name string) *group {
+	g := s.groups[name]
+	if g == nil {
+		g = new(group)
+		if s.groups == nil {
+			s.groups = make(map[string]*group)
+		}
+		s.groups[strings.Clone(name)] = g
 		l.arm()
 	}
-	if b.rate != d.Rate {
-		r := d.Rate.Normal()
-		b.limiter.SetLimitAt(now, limitOf(r))
-		b.limiter.SetBurstAt(now, r.Burst)
-		b.rate = d.Rate
+	return g
+}
+
+// limit gives b its rate, if it has another.
+func (b *bucket) limit(now time.Time, r Rate) {
+	if b.rate == r {
+		return
 	}
-	return b
+	b.rate = r
+	r = r.Normal()
+	b.limiter.SetLimitAt(now, limitOf(r))
+	b.limiter.SetBurstAt(now, r.Burst)
 }
 
 func limitOf(r Rate) rate.Limit {
@@ -107,25 +151,22 @@ func (l *limiter) Take(ctx context.Context, draws ...Draw) ([]Level, error) {
 		return nil, nil
 	}
 	levels := make([]Level, len(draws))
-	var few [4]*bucket
-	buckets := few[:0]
 	set := l.lock(draws)
 	defer l.unlock(set)
-	now := time.Now() // a bucket that saw time go back would gain it twice
+	f := finder{l: l, set: set, now: time.Now()} // a bucket that saw time go back would gain it twice
 	granted := true
 	for i := range draws {
-		b := l.bucket(&draws[i], set, now)
-		buckets = append(buckets, b)
-		if wait := b.wait(now, draws[i].Cost); wait > 0 {
+		if wait := f.bucket(&draws[i]).wait(f.now, draws[i].Cost); wait > 0 {
 			granted = false
 			levels[i].RetryAfter = wait
 		}
 	}
-	for i, b := range buckets {
+	for i := range draws {
+		b := f.bucket(&draws[i])
 		if granted {
-			b.spend(now, draws[i].Cost)
+			b.spend(f.now, draws[i].Cost)
 		}
-		b.level(now, &levels[i])
+		b.level(f.now, &levels[i])
 	}
 	return levels, nil
 }
@@ -136,9 +177,9 @@ func (l *limiter) Adjust(ctx context.Context, draws ...Draw) error {
 	}
 	set := l.lock(draws)
 	defer l.unlock(set)
-	now := time.Now()
+	f := finder{l: l, set: set, now: time.Now()}
 	for i := range draws {
-		l.bucket(&draws[i], set, now).spend(now, draws[i].Cost)
+		f.bucket(&draws[i]).spend(f.now, draws[i].Cost)
 	}
 	return nil
 }
@@ -228,20 +269,27 @@ func (l *limiter) sweep() {
 func (s *shard) sweep(now time.Time) (left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := len(s.buckets)
-	for name, b := range s.buckets {
-		if b.limiter.TokensAt(now) >= float64(b.limiter.Burst()) {
-			delete(s.buckets, name)
+	before := len(s.groups)
+	for name, g := range s.groups {
+		if g.full(now) {
+			delete(s.groups, name)
 		}
 	}
-	left = len(s.buckets)
+	left = len(s.groups)
 	if left < before/2 {
 		// A map keeps the memory of what was deleted from it.
-		smaller := make(map[string]*bucket, left)
-		for name, b := range s.buckets {
-			smaller[name] = b
-		}
-		s.buckets = smaller
+		smaller := make(map[string]*group, left)
+		maps.Copy(smaller, s.groups)
+		s.groups = smaller
 	}
 	return left
+}
+
+func (g *group) full(now time.Time) bool {
+	for i := range g.buckets {
+		if l := &g.buckets[i].limiter; l.TokensAt(now) < float64(l.Burst()) {
+			return false
+		}
+	}
+	return true
 }

@@ -32,7 +32,7 @@ const (
 	burst = 50 * time.Microsecond
 
 	// maxBatch is how many bytes may wait for a common write.
-	maxBatch = 8 << 10
+	maxBatch = 15 << 10
 )
 
 // An sseWriter is the sink that writes a stream. All its methods are called
