@@ -21,6 +21,8 @@ type KeyStore interface {
 	//
 	// The Handler checks expiry, scopes and limits; Lookup need not.
 	// A returned Key is never changed, so a store may share and cache it.
+	// Stores that keep Keys elsewhere must tell nil Scopes and Models, which
+	// allow everything, from empty ones, which allow nothing.
 	//
 	// Stores should keep [HashSecret] of the secret instead of the secret,
 	// and look up by it: then neither a leak of the store nor the time a

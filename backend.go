@@ -15,7 +15,8 @@ type Backend interface {
 	//
 	// A Chat that returns because ctx is done need not yield ctx's error. Any
 	// other end without an error means that the reply is complete. Where req
-	// asks for several choices, Chat is to yield them all.
+	// asks for several choices, Chat is to yield them all. A model that does
+	// not exist is [ModelNotFound].
 	//
 	// req and what it points to belong to the Backend.
 	Chat(ctx context.Context, req *ChatRequest) ChatStream

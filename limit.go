@@ -48,7 +48,8 @@ func (r Rate) Normal() Rate {
 type Limiter interface {
 	// Take takes Cost from every bucket drawn on, or nothing from any.
 	// It returns a Level for each draw; all succeeded if none has a
-	// RetryAfter. No two draws are on the same bucket.
+	// RetryAfter, and if not, those have one whose buckets hold too little.
+	// No two draws are on the same bucket, and no Cost is negative.
 	//
 	// A Cost of zero always succeeds: it asks for the Level. A Cost above
 	// what the bucket can hold never does.
@@ -62,7 +63,8 @@ type Limiter interface {
 }
 
 // A Draw is what is to be taken from a bucket, which has the given Rate from
-// then on. Buckets that are drawn on together have names that are alike up to
+// then on. A bucket whose Rate changes keeps what it holds, debts included, up
+// to what it can hold now; one that is full may be forgotten. Buckets that are drawn on together have names that are alike up to
 // their last colon, so that a sharded store can keep them in one place.
 type Draw struct {
 	Bucket string

@@ -207,7 +207,7 @@ func (b *bucket) until(short float64) time.Duration {
 	if seconds >= never.Seconds() {
 		return never
 	}
-	return max(time.Duration(seconds*float64(time.Second)), 1)
+	return time.Duration(math.Ceil(seconds * float64(time.Second)))
 }
 
 // spend takes cost from b, whatever it holds.

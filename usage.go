@@ -17,11 +17,13 @@ import (
 type UsageStore interface {
 	// Record stores records. Those whose ID is already stored are skipped,
 	// so a call that failed may be repeated. It keeps no reference to records.
+	// A store may round times down to microseconds.
 	Record(ctx context.Context, records ...UsageRecord) error
 
 	// Query returns the sums q asks for, oldest first, and those of one
-	// period by model. An account without usage has none: that is not an
-	// error.
+	// period by model, in the order of its bytes. It sees what Record has
+	// accepted. A period without usage has no sum, and neither has an empty
+	// range nor an account that is not known: that is not an error.
 	Query(ctx context.Context, q UsageQuery) ([]UsageSum, error)
 }
 
@@ -33,7 +35,7 @@ type UsageRecord struct {
 	Time      time.Time // of its arrival
 	Account   string
 	KeyID     string
-	Model     string // as the client named it
+	Model     string // as the client named it, of at most 512 bytes
 	Endpoint  Endpoint
 	Usage     Usage
 	Images    int
