@@ -7,10 +7,10 @@ import (
 
 // Limits bound what a [Key] may use. Zero fields are unlimited.
 type Limits struct {
-	Requests   Rate // requests begun, of those that ask a model for something: lists of models and usage are free
+	Requests   Rate // requests begun, of every endpoint
 	Tokens     Rate // tokens, prompt and completion together
 	Quota      Rate // tokens too, over a long period: beyond it the error is insufficient_quota, which clients do not retry
-	Concurrent int  // such requests in progress, counted by each Handler for itself; negative admits none
+	Concurrent int  // requests in progress, counted by each Handler for itself; negative admits none
 }
 
 // A Rate permits N events Per a period, in bursts of at most Burst. The zero

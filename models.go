@@ -81,7 +81,9 @@ func (x *exchange) model() error {
 }
 
 func (x *exchange) listModels() ([]Model, error) {
-	x.peek()
+	if err := x.admit(0); err != nil {
+		return nil, err
+	}
 	if err := x.work(); err != nil {
 		return nil, err
 	}

@@ -193,7 +193,9 @@ func (x *exchange) usage() error {
 	if err != nil {
 		return err
 	}
-	x.peek()
+	if err := x.admit(0); err != nil {
+		return err
+	}
 	if err := x.work(); err != nil {
 		return err
 	}
