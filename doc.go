@@ -56,5 +56,6 @@
 // Requests present a secret as "Authorization: Bearer <secret>". The KeyStore
 // tells which [Key] it stands for: who pays, what it may call, until when, and
 // within which [Limits]. What is recorded is one [UsageRecord] for each request
-// that reached the Backend, under the ID that the client got as x-request-id.
+// that the Backend had to do with, under the ID that the client got as
+// x-request-id.
 package llmhttp
