@@ -38,7 +38,8 @@ setup:
 
 ## lint: checks formats, vets, and builds each module on its own
 lint:
-	@test -z "$$(gofmt -l $(GOFILES) | tee /dev/stderr)" || { echo "lint: these files are not formatted; run make fmt" >&2; exit 1; }
+	@files=$$(gofmt -l $(GOFILES)); \
+	if [ -n "$$files" ]; then echo "lint: these files are not formatted; run make fmt" $$files >&2; exit 1; fi
 	go vet work
 	go run $(STATICCHECK) work
 	@for dir in $(MODULES); do \
