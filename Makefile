@@ -48,7 +48,7 @@ lint:
 		GOWORK=off go mod tidy -diff; \
 		GOWORK=off go build ./...; \
 		GOWORK=off go vet ./...; \
-		GOWORK=off go test -count=1 -run='^$$' ./...; \
+		GOWORK=off go test -count=1 -run='^$$' ./... >/dev/null; \
 	done
 	@for script in scripts/*.sh .ci/run; do bash -n "$$script"; done
 
