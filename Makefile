@@ -46,7 +46,7 @@ lint:
 		echo "lint: $$dir, alone"; \
 		cd "$$dir"; \
 		GOWORK=off go mod tidy -diff; \
-		GOWORK=off go build ./...; \
+		GOWORK=off go build -o /dev/null ./...; \
 		GOWORK=off go vet ./...; \
 		GOWORK=off go test -count=1 -run='^$$' ./... >/dev/null; \
 	done
