@@ -99,6 +99,16 @@ func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
+// setWriteDeadline sets the deadline of writes, best effort: not every wrapper
+// of a ResponseWriter can. It is called with mu held.
+func (x *exchange) setWriteDeadline(t time.Time) {
+	if w, ok := x.w.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		w.SetWriteDeadline(t) // net/http's own needs no controller
+		return
+	}
+	x.control().SetWriteDeadline(t)
+}
+
 // identify gives the request its ID and time.
 func (x *exchange) identify() {
 	// Should a host's func panic, there is an ID and a time all the same.
@@ -283,7 +293,7 @@ func (x *exchange) wait() error {
 		if x.r.ProtoMajor >= 2 {
 			// There a deadline that passes ends the stream, even if nothing is
 			// being written.
-			x.control().SetWriteDeadline(time.Time{})
+			x.setWriteDeadline(time.Time{})
 		}
 	}
 	return nil
@@ -456,7 +466,7 @@ func (x *exchange) allowWrite(now time.Duration) {
 		return
 	}
 	x.watch.until = time.Since(x.arrived) + d + d/2
-	x.control().SetWriteDeadline(x.arrived.Add(x.watch.until)) // not every wrapper can
+	x.setWriteDeadline(x.arrived.Add(x.watch.until))
 }
 
 // newID returns prefix and 128 random bits in hexadecimal.

@@ -246,7 +246,7 @@ func (s *sseWriter) flush(now time.Duration) error {
 		}
 	}
 	if x.r.ProtoMajor >= 2 {
-		x.control().SetWriteDeadline(time.Time{}) // or it would end the stream
+		x.setWriteDeadline(time.Time{}) // or it would end the stream
 	}
 	if err != nil {
 		s.err = err

@@ -66,6 +66,6 @@ func (x *exchange) stopWatch() {
 	// On HTTP/2 the deadline is the stream's own, and what was written may still
 	// be on its way.
 	if x.watch.until > 0 && !x.abort && x.r.ProtoMajor < 2 {
-		x.control().SetWriteDeadline(time.Time{})
+		x.setWriteDeadline(time.Time{})
 	}
 }

@@ -70,6 +70,10 @@ func (w *nullWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *nullWriter) Flush()                      { w.flushes++ }
 func (w *nullWriter) FlushError() error           { w.flushes++; return nil }
 
+// net/http's has deadlines, too.
+func (w *nullWriter) SetWriteDeadline(time.Time) error { return nil }
+func (w *nullWriter) SetReadDeadline(time.Time) error  { return nil }
+
 // A call is a request that is served again and again.
 type call struct {
 	handler http.Handler
