@@ -34,13 +34,14 @@ func (c *valueContext) Value(key any) any {
 
 // An exchange is a request being served.
 //
-// It is served on one goroutine. Two others may end it, or write to it, while
-// the Backend works: the watch over its silence, and Shutdown. So once the
-// Backend was called, mu is held for each write.
+// It is served on one goroutine. Others may write to it, or end it, while the
+// Backend works: the watch over its silence, the one that writes what a burst
+// has brought, and Shutdown. So once the Backend was called, mu is held for
+// each write.
 type exchange struct {
 	h          *Handler
 	next, prev *exchange // in the list of those active; guarded by h.mu
-	entered    bool      // that list
+	entered    bool      // is in that list
 	w          http.ResponseWriter
 	rc         *http.ResponseController // made when it is first needed
 	r          *http.Request

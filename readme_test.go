@@ -145,7 +145,7 @@ func TestReadmeQuickstart(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("there is no curl")
+		t.Fatal("there is no curl: make setup installs it")
 	}
 	var replies []string
 	for _, command := range readmeBlocks(t, "README.md", "sh") {
