@@ -165,7 +165,7 @@ func TestLimiterAllOrNothing(t *testing.T) {
 func (l *limiter) len() (n int) {
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
-		n += len(l.shards[i].groups)
+		n += l.shards[i].used
 		l.shards[i].mu.Unlock()
 	}
 	return n
