@@ -360,7 +360,24 @@ func (d *Decoder) FloatPtr(n **Numbers) *float64 {
 }
 
 // String reads a string.
-func (d *Decoder) String() string { return d.Own(d.StringView()) }
+func (d *Decoder) String() string {
+	if d.peek() != '"' {
+		d.want("a string")
+		return ""
+	}
+	raw, escaped := d.scanString()
+	if !escaped {
+		return d.Own(raw)
+	}
+	if len(raw) > shortString {
+		text := make([]byte, len(raw))
+		return view(text[:unescape(text, raw)])
+	}
+	text := d.room(len(raw))
+	n := unescape(text, raw)
+	d.block = d.block[:len(d.block)+n]
+	return view(text[:n])
+}
 
 const (
 	// Strings of up to shortString bytes share blocks of blockSize: one
@@ -374,13 +391,20 @@ func (d *Decoder) Own(text []byte) string {
 	if len(text) == 0 || len(text) > shortString {
 		return string(text)
 	}
+	own := d.room(len(text))
+	d.block = d.block[:len(d.block)+copy(own, text)]
+	return view(own)
+}
+
+// room returns what is next in the block of short strings, which has room for
+// n bytes.
+func (d *Decoder) room(n int) []byte {
 	start := len(d.block)
-	if cap(d.block)-start < len(text) {
+	if cap(d.block)-start < n {
 		start = 0
-		d.block = make([]byte, 0, min(blockSize, len(text)+len(d.buf)-d.pos))
+		d.block = make([]byte, 0, min(blockSize, n+len(d.buf)-d.pos))
 	}
-	d.block = append(d.block, text...)
-	return view(d.block[start:])
+	return d.block[start : start+n]
 }
 
 // OptString reads a string or null, which is "".
@@ -388,7 +412,7 @@ func (d *Decoder) OptString() string {
 	if d.Null() {
 		return ""
 	}
-	return d.Own(d.StringView())
+	return d.String()
 }
 
 // StringView reads a string and returns its text, which is only valid as long
@@ -408,7 +432,8 @@ func (d *Decoder) text() []byte {
 	if !escaped {
 		return raw
 	}
-	return unescape(raw)
+	text := make([]byte, len(raw))
+	return text[:unescape(text, raw)]
 }
 
 // Raw reads any value and returns a copy of its text.

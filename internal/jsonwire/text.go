@@ -1,7 +1,6 @@
 package jsonwire
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"unicode/utf16"
@@ -69,6 +68,10 @@ func (d *Decoder) scanString() (raw []byte, escaped bool) {
 			return raw, escaped
 		case '\\':
 			escaped = true
+			if i+1 < len(b) && escapes[b[i+1]] != 0 {
+				i += 2
+				continue
+			}
 			n := escapeLen(b[i:])
 			if n == 0 {
 				d.syntax()
@@ -82,26 +85,20 @@ func (d *Decoder) scanString() (raw []byte, escaped bool) {
 	}
 }
 
-// escapeLen returns the length of the escape sequence, a pair of surrogates
-// being one, that b begins with, or 0 if it is broken.
+// escapes has what a backslash and one other byte stand for.
+var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// escapeLen returns the length of the escape sequence of \u, a pair of
+// surrogates being one, that b begins with, or 0 if it is none or broken.
 func escapeLen(b []byte) int {
-	if len(b) < 2 {
+	r := hex4(b)
+	switch {
+	case r < 0:
 		return 0
-	}
-	switch b[1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return 2
-	case 'u':
-		r := hex4(b)
-		if r < 0 {
-			return 0
-		}
-		if !utf16.IsSurrogate(r) {
-			return 6
-		}
-		if len(b) >= 12 && utf16.DecodeRune(r, hex4(b[6:])) != utf8.RuneError {
-			return 12
-		}
+	case !utf16.IsSurrogate(r):
+		return 6
+	case len(b) >= 12 && utf16.DecodeRune(r, hex4(b[6:])) != utf8.RuneError:
+		return 12
 	}
 	return 0
 }
@@ -128,39 +125,40 @@ func hex4(b []byte) rune {
 	return r
 }
 
-// unescape resolves the escapes of raw, which scanString has checked.
-func unescape(raw []byte) []byte {
-	out := make([]byte, 0, len(raw))
-	for {
-		i := bytes.IndexByte(raw, '\\')
-		if i < 0 {
-			return append(out, raw...)
-		}
-		out = append(out, raw[:i]...)
-		raw = raw[i:]
-		n := 2
-		switch c := raw[1]; c {
-		case 'b':
-			out = append(out, '\b')
-		case 'f':
-			out = append(out, '\f')
-		case 'n':
-			out = append(out, '\n')
-		case 'r':
-			out = append(out, '\r')
-		case 't':
-			out = append(out, '\t')
-		case 'u':
-			r := hex4(raw)
-			n = 6
-			if utf16.IsSurrogate(r) {
-				r = utf16.DecodeRune(r, hex4(raw[6:]))
-				n = 12
+// unescape resolves the escapes of raw, which scanString has checked, into out,
+// which is at least as long, and returns how much of it is used.
+func unescape(out, raw []byte) int {
+	n := 0
+	for i := 0; i < len(raw); {
+		if len(raw)-i >= 8 {
+			// What is written behind a backslash is written again.
+			x := binary.LittleEndian.Uint64(raw[i:])
+			binary.LittleEndian.PutUint64(out[n:], x)
+			y := x ^ lows*'\\'
+			found := (y - lows) &^ y & highs
+			if found == 0 {
+				i, n = i+8, n+8
+				continue
 			}
-			out = utf8.AppendRune(out, r)
-		default:
-			out = append(out, c)
+			k := bits.TrailingZeros64(found) >> 3
+			i, n = i+k, n+k
+		} else if raw[i] != '\\' {
+			out[n] = raw[i]
+			i, n = i+1, n+1
+			continue
 		}
-		raw = raw[n:]
+		if c := escapes[raw[i+1]]; c != 0 {
+			out[n] = c
+			i, n = i+2, n+1
+			continue
+		}
+		r := hex4(raw[i:])
+		i += 6
+		if utf16.IsSurrogate(r) {
+			r = utf16.DecodeRune(r, hex4(raw[i:]))
+			i += 6
+		}
+		n += utf8.EncodeRune(out[n:], r)
 	}
+	return n
 }
