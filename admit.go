@@ -147,7 +147,7 @@ func (x *exchange) draw() error {
 // ask asks a Limiter of the host's.
 func (x *exchange) ask(levels *[]Level) (err error) {
 	g := &x.grant
-	*levels, err = x.h.opts.Limiter.Take(x.ctx, g.draws[:g.n]...)
+	*levels, err = x.h.opts.Limiter.Take(&x.ctx, g.draws[:g.n]...)
 	if err == nil && len(*levels) != g.n {
 		err = fmt.Errorf("the Limiter returned %d levels for %d draws", len(*levels), g.n)
 	}

@@ -203,7 +203,7 @@ func (x *exchange) authenticate() error {
 		return refused
 	}
 	x.secret = secret
-	key, err := x.h.keys.Lookup(x.ctx, secret)
+	key, err := x.h.keys.Lookup(&x.ctx, secret)
 	switch {
 	case errors.Is(err, ErrKeyNotFound):
 		return errBadKey

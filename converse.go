@@ -52,7 +52,7 @@ func (x *exchange) converse(req *ChatRequest) error {
 	if err := x.work(); err != nil {
 		return err
 	}
-	x.h.backend.Chat(x.ctx, req)(x.accept)
+	x.h.backend.Chat(&x.ctx, req)(x.accept)
 	x.mu.Lock()
 	err := x.stopped
 	if err == nil {

@@ -16,22 +16,6 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-type exchangeKey struct{}
-
-// A valueContext is as context.WithValue would make it, but part of its
-// exchange.
-type valueContext struct {
-	context.Context
-	x *exchange
-}
-
-func (c *valueContext) Value(key any) any {
-	if key == (exchangeKey{}) {
-		return c.x
-	}
-	return c.Context.Value(key)
-}
-
 // An exchange is a request being served.
 //
 // It is served on one goroutine. Others may write to it, or end it, while the
@@ -46,9 +30,7 @@ type exchange struct {
 	rc         *http.ResponseController // made when it is first needed
 	r          *http.Request
 	arrived    time.Time // by the real clock, for durations
-	values     valueContext
-	ctx        context.Context
-	cancel     context.CancelCauseFunc
+	ctx        requestContext
 	end        func(*Exchange) // the Observer's, or nil
 
 	key     *Key
@@ -95,8 +77,8 @@ func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{h: h, w: w, r: r, arrived: time.Now()}
 	x.record = &x.records[0]
 	x.record.Time = x.arrived.Round(0) // without the monotonic clock
-	x.values = valueContext{r.Context(), x}
-	x.ctx = &x.values
+	x.ctx.parent, x.ctx.x = r.Context(), x
+	x.watch.due.Store(notDue)
 	return x
 }
 
@@ -139,9 +121,9 @@ func (x *exchange) observe() {
 	if x.h.opts.Observe == nil {
 		return
 	}
-	ctx, end := x.h.opts.Observe(x.ctx, x.r)
+	ctx, end := x.h.opts.Observe(&valueContext{x.ctx.parent, x}, x.r)
 	if ctx != nil {
-		x.ctx = ctx
+		x.ctx.parent = ctx
 	}
 	x.end = end
 }
@@ -151,9 +133,7 @@ func (x *exchange) finish() {
 	x.stopWatch()
 	x.settle()
 	x.release()
-	if x.cancel != nil {
-		x.cancel(nil)
-	}
+	x.ctx.end(nil)
 	x.tellObserver()
 	x.h.leave(x)
 	if x.abort {
@@ -202,9 +182,7 @@ func (x *exchange) failLocked(err error) {
 	x.dead = true
 	x.err = err
 	defer func() { x.abort = x.phase == streaming }()
-	if x.cancel != nil {
-		x.cancel(err)
-	}
+	x.ctx.end(err)
 	if gone {
 		// err is only what came of it.
 		if x.phase == reading || x.phase == working {
@@ -249,7 +227,7 @@ func (x *exchange) interruptLocked(err error) {
 	}
 	if x.phase == reading {
 		// Its own goroutine will notice, if need be because it cannot read on.
-		x.cancel(err)
+		x.ctx.end(err)
 		if x.receiving {
 			x.control().SetReadDeadline(time.Now())
 		}
@@ -261,7 +239,7 @@ func (x *exchange) interruptLocked(err error) {
 
 // cause returns why the request was ended, or nil if it was not.
 func (x *exchange) cause() error {
-	cause := context.Cause(x.ctx)
+	cause := x.ctx.why()
 	switch {
 	case cause == nil, cause == errGone, cause == errShutdown, cause == errSilent:
 		return cause

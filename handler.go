@@ -24,6 +24,7 @@ type Handler struct {
 	keyless bool
 	opts    Options
 	inUse   gauge
+	clock   clock
 
 	mu      sync.Mutex
 	active  *exchange // the first of a list
@@ -125,6 +126,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if o.WriteTimeout <= 0 {
 		o.WriteTimeout = 30 * time.Second
 	}
+	h.clock.start(o)
 	return h
 }
 
@@ -152,7 +154,6 @@ func (x *exchange) serve() (err error) {
 	}()
 	x.identify()
 	x.observe()
-	x.ctx, x.cancel = context.WithCancelCause(x.ctx)
 	if !x.h.enter(x) {
 		return errShutdown
 	}
@@ -347,7 +348,7 @@ func (e *panicError) Unwrap() error {
 // log tells the Logger of what a client is not told.
 func (x *exchange) log(level slog.Level, msg string, err error) {
 	l := x.h.opts.Logger
-	if !l.Enabled(x.ctx, level) {
+	if !l.Enabled(&x.ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{
@@ -359,5 +360,5 @@ func (x *exchange) log(level slog.Level, msg string, err error) {
 	if p, ok := errors.AsType[*panicError](err); ok {
 		attrs = append(attrs, slog.String("stack", scrub(x.r, string(p.stack))))
 	}
-	l.LogAttrs(x.ctx, level, msg, attrs...)
+	l.LogAttrs(&x.ctx, level, msg, attrs...)
 }

@@ -285,7 +285,7 @@ func (x *exchange) images() error {
 	if err := x.wait(); err != nil {
 		return err
 	}
-	sizes, err := ImageSizes(x.ctx, x.h.backend, req.Model)
+	sizes, err := ImageSizes(&x.ctx, x.h.backend, req.Model)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil:
@@ -303,7 +303,7 @@ func (x *exchange) images() error {
 		return err
 	}
 	format := req.ResponseFormat
-	resp, err := GenerateImages(x.ctx, x.h.backend, req)
+	resp, err := GenerateImages(&x.ctx, x.h.backend, req)
 	if err != nil {
 		return x.backendError(err)
 	}
@@ -350,7 +350,7 @@ func (x *exchange) convertImage(m *Image, format string) error {
 		if x.h.opts.ImageURL == nil {
 			m.URL = "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(m.Data)
 		} else {
-			address, err := x.h.opts.ImageURL(x.ctx, m.Data, mediaType)
+			address, err := x.h.opts.ImageURL(&x.ctx, m.Data, mediaType)
 			if err != nil {
 				return fmt.Errorf("llmhttp: ImageURL: %w", err)
 			}

@@ -319,13 +319,18 @@ func TestLongWait(t *testing.T) {
 func TestConcurrencyIsReleased(t *testing.T) {
 	type yield = func(*llmhttp.ChatChunk, error) bool
 	fail := errors.New("boom")
+	called := make(chan struct{}, 1)
 	backends := map[string]func(context.Context, yield){
 		"reply":       func(_ context.Context, y yield) { y(llmhttp.TextChunk("x"), nil) },
 		"error":       func(_ context.Context, y yield) { y(nil, fail) },
 		"mid error":   func(_ context.Context, y yield) { _ = y(llmhttp.TextChunk("x"), nil) && y(nil, fail) },
 		"panic":       func(context.Context, yield) { panic("boom") },
 		"mid panic":   func(_ context.Context, y yield) { y(llmhttp.TextChunk("x"), nil); panic("boom") },
-		"client left": func(ctx context.Context, y yield) { y(llmhttp.TextChunk("x"), nil); <-ctx.Done() },
+		"client left": func(ctx context.Context, y yield) {
+			y(llmhttp.TextChunk("x"), nil)
+			called <- struct{}{}
+			<-ctx.Done()
+		},
 	}
 	for name, b := range backends {
 		for _, body := range []string{fxWhole, fxStream} {
@@ -335,7 +340,7 @@ func TestConcurrencyIsReleased(t *testing.T) {
 				for i := range 5 {
 					ctx, cancel := context.WithTimeout(t.Context(), fxPatience)
 					if name == "client left" {
-						time.AfterFunc(20*time.Millisecond, cancel)
+						go func() { <-called; cancel() }()
 					}
 					resp, err := s.open(ctx, "POST", "/v1/chat/completions", body)
 					if err == nil {

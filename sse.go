@@ -250,7 +250,7 @@ func (s *sseWriter) flush(now time.Duration) error {
 	}
 	if err != nil {
 		s.err = err
-		x.cancel(errGone)
+		x.ctx.end(errGone)
 		return errGone
 	}
 	return nil

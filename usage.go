@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -73,7 +72,7 @@ func (x *exchange) settle() {
 	x.mu.Lock()
 	x.watch.waived = true // a slow store is no silent Backend
 	x.mu.Unlock()
-	x.late.Context = x.ctx
+	x.late.Context = &x.ctx
 	defer x.late.stop()
 	x.try("usage not counted", x.measure)
 	x.record.Usage.TotalTokens = x.record.Usage.total()
@@ -139,41 +138,6 @@ func (x *exchange) measure() error {
 	return nil
 }
 
-// A lateContext is for what is to be done after a request, of which it has the
-// values. It ends recordGrace after somebody has first asked for its end, so
-// that a store in memory, which does not, costs no timer.
-type lateContext struct {
-	context.Context // of values only
-
-	once   sync.Once
-	inner  context.Context
-	cancel context.CancelFunc // nil if nobody asked
-}
-
-func (c *lateContext) start() {
-	c.once.Do(func() {
-		c.inner, c.cancel = context.WithTimeout(context.WithoutCancel(c.Context), recordGrace)
-	})
-}
-
-func (c *lateContext) stop() {
-	c.once.Do(func() { c.inner = ended })
-	if c.cancel != nil {
-		c.cancel()
-	}
-}
-
-// ended is a context that is done.
-var ended = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
-func (c *lateContext) Deadline() (time.Time, bool) { c.start(); return c.inner.Deadline() }
-func (c *lateContext) Done() <-chan struct{}       { c.start(); return c.inner.Done() }
-func (c *lateContext) Err() error                  { c.start(); return c.inner.Err() }
-
 const (
 	day = 24 * time.Hour
 
@@ -199,7 +163,7 @@ func (x *exchange) usage() error {
 	if err := x.work(); err != nil {
 		return err
 	}
-	sums, err := store.Query(x.ctx, UsageQuery{Account: x.key.Account, From: from, To: to, Step: day})
+	sums, err := store.Query(&x.ctx, UsageQuery{Account: x.key.Account, From: from, To: to, Step: day})
 	if err != nil {
 		if cause := x.cause(); cause != nil {
 			return cause
