@@ -23,13 +23,27 @@ import (
 // has brought, and Shutdown. So once the Backend was called, mu is held for
 // each write.
 type exchange struct {
-	h          *Handler
-	next, prev *exchange // in the list of those active; guarded by h.mu
-	entered    bool      // is in that list
-	w          http.ResponseWriter
+	// What each chunk needs is together, so that it is soon found in memory.
+	mu        sync.Mutex
+	arrived   time.Time // by the real clock, for durations
+	w         http.ResponseWriter
+	h         *Handler
+	r         *http.Request
+	phase     phase
+	receiving bool // the body
+	dead      bool // it has failed: nothing more is written
+	abort     bool // cut the connection
+	streamed  bool
+	stopped   error // why the Backend's stream was to stop, once it was
+	watch     watch
+	chunks    int
+	first     time.Duration
+	sse       *sseWriter
+	shape     shaper // of a chat
+
+	next, prev *exchange                // in the list of those active; guarded by h.mu
+	entered    bool                     // is in that list
 	rc         *http.ResponseController // made when it is first needed
-	r          *http.Request
-	arrived    time.Time // by the real clock, for durations
 	ctx        requestContext
 	end        func(*Exchange) // the Observer's, or nil
 
@@ -39,28 +53,16 @@ type exchange struct {
 	records [1]UsageRecord
 	grant   grant
 
-	reached   bool // the Backend was called, so usage is recorded
-	settled   bool // it was
-	chunks    int
-	first     time.Duration
-	shape     shaper       // of a chat
-	reported  *Usage       // of anything else, as the Backend has it
+	reached   bool         // the Backend was called, so usage is recorded
+	settled   bool         // it was
+	reported  *Usage       // of anything but a chat, as the Backend has it
 	prompt    int          // tokens, estimated
 	uncounted *ChatRequest // whose prompt is still to be estimated, or nil
-	streamed  bool
-	late      lateContext // for what is due after the request
+	late      lateContext  // for what is due after the request
 
-	mu        sync.Mutex
-	phase     phase
-	receiving bool  // the body
-	dead      bool  // it has failed: nothing more is written
-	stopped   error // why the Backend's stream was to stop, once it was
-	abort     bool  // cut the connection
-	err       error
-	status    int
-	watch     watch
-	sse       *sseWriter
-	headers   headerValues
+	err     error
+	status  int
+	headers headerValues
 }
 
 // A phase is how far the reply got.
@@ -106,6 +108,14 @@ func (x *exchange) identify() {
 	if x.h.opts.Now != nil {
 		x.record.Time = x.h.opts.Now()
 	}
+}
+
+// flush sends what was written. It is called with mu held.
+func (x *exchange) flush() error {
+	if w, ok := x.w.(interface{ FlushError() error }); ok {
+		return w.FlushError() // net/http's own needs no controller
+	}
+	return x.control().Flush()
 }
 
 // control returns what flushes and sets deadlines. It is called with mu held.
@@ -234,7 +244,7 @@ func (x *exchange) interruptLocked(err error) {
 		return
 	}
 	x.failLocked(err)
-	x.control().Flush()
+	x.flush()
 }
 
 // cause returns why the request was ended, or nil if it was not.
@@ -411,11 +421,31 @@ func (x *exchange) reply(v encoder) error {
 	}
 	x.phase, x.status = replied, http.StatusOK
 	x.writeHeaders()
-	writeHead(x.w, http.StatusOK, len(buf.b), &x.headers)
+	if len(buf.b) < netBuffer {
+		writeHead(x.w, http.StatusOK, -1, &x.headers)
+		if !x.hasDeadline() {
+			x.w.Write(buf.b)
+			return nil
+		}
+	} else {
+		writeHead(x.w, http.StatusOK, len(buf.b), &x.headers)
+	}
 	if err := x.write(buf.b, time.Since(x.arrived)); err != nil {
 		return errGone
 	}
 	return nil
+}
+
+// netBuffer is how much of a reply net/http keeps until the handler has
+// returned. Of a shorter one it tells the length itself, and no deadline of ours
+// would be about its way to the client.
+const netBuffer = 2 << 10
+
+// hasDeadline reports whether the server may have set a deadline of writes when
+// the request came.
+func (x *exchange) hasDeadline() bool {
+	server, ok := x.r.Context().Value(http.ServerContextKey).(*http.Server)
+	return !ok || server.WriteTimeout > 0
 }
 
 // pieceSize is how much is written at once: a large reply is given its time

@@ -241,7 +241,7 @@ func (s *sseWriter) flush(now time.Duration) error {
 	s.buf = nil
 	if err == nil {
 		// Only the flush tells of a write that came too late.
-		if err = x.control().Flush(); errors.Is(err, http.ErrNotSupported) {
+		if err = x.flush(); errors.Is(err, http.ErrNotSupported) {
 			err = nil
 		}
 	}

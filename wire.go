@@ -49,11 +49,14 @@ func (x *exchange) writeHeaders() {
 	x.grant.writeHeaders(h, &x.headers)
 }
 
-// writeHead writes the head of a reply of JSON whose other headers are set.
+// writeHead writes the head of a reply of JSON whose other headers are set. A
+// negative length is not told.
 func writeHead(w http.ResponseWriter, status, length int, values *headerValues) {
 	h := w.Header()
 	h["Content-Type"] = mediaJSON
-	values.set(h, "Content-Length", strconv.Itoa(length))
+	if length >= 0 {
+		values.set(h, "Content-Length", strconv.Itoa(length))
+	}
 	w.WriteHeader(status)
 }
 
