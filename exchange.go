@@ -55,6 +55,8 @@ type exchange struct {
 
 	reached   bool         // the Backend was called, so usage is recorded
 	settled   bool         // it was
+	target    string       // of a Backend that picks, with which try it is; guarded by mu
+	tries     int
 	reported  *Usage       // of anything but a chat, as the Backend has it
 	prompt    int          // tokens, estimated
 	uncounted *ChatRequest // whose prompt is still to be estimated, or nil
@@ -164,6 +166,7 @@ func (x *exchange) tellObserver() {
 	e := &Exchange{
 		UsageRecord: *x.record, Status: x.status, Err: x.err, Streamed: x.streamed,
 		Chunks: x.chunks, FirstChunk: x.first, Duration: time.Since(x.arrived),
+		Target: x.target, Tries: x.tries,
 	}
 	x.mu.Unlock()
 	if e.Err != nil {
