@@ -53,9 +53,9 @@ type exchange struct {
 	records [1]UsageRecord
 	grant   grant
 
-	reached   bool         // the Backend was called, so usage is recorded
-	settled   bool         // it was
-	target    string       // of a Backend that picks, with which try it is; guarded by mu
+	reached   bool   // the Backend was called, so usage is recorded
+	settled   bool   // it was
+	target    string // of a Backend that picks, with which try it is; guarded by mu
 	tries     int
 	reported  *Usage       // of anything but a chat, as the Backend has it
 	prompt    int          // tokens, estimated
