@@ -123,7 +123,7 @@ func (c *call) once(t *target, tk ticket, try attempt) (v verdict, err error) {
 	switch {
 	case err == nil:
 		v = verdict{outcome: worked, final: true}
-		if c.ctx.Err() != nil || c.left {
+		if c.left {
 			v.outcome = neutral
 		}
 		return v, nil

@@ -62,7 +62,7 @@ func (c *chat) try(ctx context.Context, t *target, tk *ticket) (final bool, err 
 		return c.begun, c.err
 	case c.ctx.Err() != nil:
 		return c.begun, context.Cause(c.ctx)
-	case !c.heard && context.Cause(ctx) == errSlow:
+	case context.Cause(ctx) == errSlow:
 		return false, errSlow
 	case !c.begun:
 		c.commit() // the reply is empty

@@ -316,6 +316,8 @@ func TestRetryAfter(t *testing.T) {
 			"", 0, 0, [2]int64{1, 1}},
 		"before the deadline": {route.Options{}, 4 * time.Second, []step{limited(3 * time.Second), says("a")}, []step{limited(9 * time.Second)},
 			"a", 3 * time.Second, 0, [2]int64{2, 1}},
+		"not before its time": {route.Options{}, 0, []step{limited(4 * time.Second), says("a")}, []step{limited(3 * time.Second), status(500), says("b")},
+			"", 3 * time.Second, 0, [2]int64{1, 2}},
 		"503 too": {route.Options{}, 0, []step{fails(&llmhttp.Error{Status: 503, RetryAfter: 3 * time.Second}), says("a")}, []step{limited(time.Hour)},
 			"a", 3 * time.Second, 0, [2]int64{2, 1}},
 	} {
@@ -416,6 +418,37 @@ func TestTryTimeout(t *testing.T) {
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, 504, e.Status)
 	})
+}
+
+// That a target was heard is not remembered of the next.
+func TestTryTimeoutOfTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pause := func(context.Context, func(*llmhttp.ChatChunk, error) bool) { time.Sleep(time.Minute) }
+		r := inOrder(t, &route.Options{TryTimeout: time.Second},
+			steps(then(says(""), fails(errBoom))), steps(hangs), steps(then(says("c"), pause, says("c"))))
+		text, err := say(t.Context(), r)
+		require.NoError(t, err)
+		assert.Equal(t, "cc", text)
+	})
+}
+
+// The context of a try is done when the try is over.
+func TestContextOfATry(t *testing.T) {
+	var ctxs []context.Context
+	keep := func(ctx context.Context, _ func(*llmhttp.ChatChunk, error) bool) {
+		ctxs = append(ctxs, ctx)
+		assert.NoError(t, ctx.Err())
+	}
+	type key struct{}
+	ctx := context.WithValue(t.Context(), key{}, "value")
+	_, err := say(ctx, inOrder(t, nil, steps(then(keep, fails(errBoom))), steps(then(keep, says("b"), keep))))
+	require.NoError(t, err)
+	require.Len(t, ctxs, 3)
+	for _, c := range ctxs {
+		assert.Error(t, c.Err())
+		assert.Equal(t, "value", c.Value(key{}))
+	}
+	assert.NoError(t, ctx.Err())
 }
 
 // A client that leaves counts as nothing, whenever it does and whatever the

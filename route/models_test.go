@@ -216,7 +216,8 @@ func TestListModelsDown(t *testing.T) {
 					assert.Zero(t, time.Since(start), "nobody waits again")
 					time.Sleep(4 * time.Second)
 				}
-				time.Sleep(2 * time.Hour) // until it has returned
+				assert.Equal(t, name == "is deaf" || name == "is slow", b.calls.Load() == 1, "asked again, unless it still has not returned")
+				time.Sleep(2 * time.Hour) // until it has
 			})
 		})
 	}

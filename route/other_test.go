@@ -107,16 +107,17 @@ func TestOtherFallback(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := 3
+				n, three := 3, 3
 				extra := llmhttp.Extra{"x": json.RawMessage(`1`)}
+				whole := llmhttp.Extra{"x": json.RawMessage(`1`)}
 				second := painterOf("b", nil)
 				draw, embed := second.draw, second.embed
 				second.draw = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-					assert.Equal(t, &llmhttp.ImageRequest{Model: "m", N: &n, Extra: extra}, r)
+					assert.Equal(t, &llmhttp.ImageRequest{Model: "m", N: &three, Extra: whole}, r)
 					return draw(ctx, r)
 				}
 				second.embed = func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-					assert.Equal(t, &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &n, Extra: extra}, r)
+					assert.Equal(t, &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &three, Extra: whole}, r)
 					return embed(ctx, r)
 				}
 				r := inOrder(t, nil, test.first, second)

@@ -74,6 +74,16 @@ func TestBreakerStaysClosed(t *testing.T) {
 			assert.Equal(t, int64(3), st.Failures)
 		})
 	}
+	t.Run("but not a break", func(t *testing.T) {
+		r := inOrder(t, &route.Options{Failures: 2, Rounds: 1}, steps(status(500), says("a", "b"), status(500)))
+		say(t.Context(), r)
+		for range r.Chat(t.Context(), request()) {
+			break
+		}
+		assert.Equal(t, route.StateClosed, r.Status()[0].State)
+		say(t.Context(), r)
+		assert.Equal(t, route.StateOpen, r.Status()[0].State)
+	})
 	t.Run("but not a departure", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		leave := then(func(context.Context, func(*llmhttp.ChatChunk, error) bool) { cancel() }, status(500))
