@@ -73,7 +73,6 @@ func (c *call) run(try attempt) error {
 			}
 			c.tries++
 			t := c.route.targets[i]
-			llmhttp.SetTarget(c.ctx, t.name, c.tries)
 			v, err := c.once(t, tk, try)
 			if v.final {
 				return err
@@ -112,6 +111,7 @@ func (c *call) once(t *target, tk ticket, try attempt) (v verdict, err error) {
 		}
 		c.settle(t, tk, v)
 	}()
+	llmhttp.SetTarget(c.ctx, t.name, c.tries)
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	c.timer = nil

@@ -18,8 +18,9 @@
 // 429 or does not know the model, the next target is tried at once. When each
 // has been, those that failed are tried again after a while, which doubles from
 // round to round and is drawn at random; a target that says when to come back
-// is not asked before. All of it is bounded by [Options] and by the deadline of
-// the request's context. Every other error is the client's to know, at once.
+// is not tried again before. All of it is bounded by [Options] and by the
+// deadline of the request's context. Every other error is the client's to know,
+// at once.
 //
 // A reply that has begun is never replaced: if it breaks off, the client is
 // told. It has begun with the first chunk that says something: text, reasoning,

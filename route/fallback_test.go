@@ -251,14 +251,6 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-// times returns a step that notes when it was performed.
-func times(to *[]time.Duration, start time.Time, s step) step {
-	return func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-		*to = append(*to, time.Since(start))
-		s(ctx, yield)
-	}
-}
-
 func TestRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {
