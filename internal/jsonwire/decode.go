@@ -74,6 +74,13 @@ func (d *Decoder) Reset(data []byte) {
 	d.path, d.names = d.pathSpace[:0], d.nameSpace[:0]
 }
 
+// Restart is like [Decoder.Reset], but cheaper: it does not clear what it can
+// leave, so that some of what d read before may be kept alive until a Reset.
+func (d *Decoder) Restart(data []byte) {
+	d.Budget, d.buf, d.pos, d.depth, d.err, d.block = DefaultBudget, data, 0, 0, nil, nil
+	d.path, d.names = d.pathSpace[:0], d.nameSpace[:0]
+}
+
 // Finish checks that nothing but space follows and returns the first error.
 func (d *Decoder) Finish() *Error {
 	if d.err == nil {

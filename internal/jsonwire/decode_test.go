@@ -607,3 +607,24 @@ func TestOwnedStringsDoNotMix(t *testing.T) {
 		t.Error("strings have changed")
 	}
 }
+
+func TestRestart(t *testing.T) {
+	texts := append(append([]string{}, valid...), invalid...)
+	d := NewDecoder(nil)
+	for round := range 2 {
+		for i, text := range texts {
+			d.Restart([]byte(text))
+			// Documents that are read in part leave d in the midst of them.
+			if i%3 == round {
+				for o := d.Object(); o.Next(); {
+					break
+				}
+				continue
+			}
+			d.Skip()
+			if got, want := d.Finish(), accepts([]byte(text)); !reflect.DeepEqual(got, want) {
+				t.Errorf("%q after others: %v, want %v", text, got, want)
+			}
+		}
+	}
+}
