@@ -56,7 +56,7 @@ func (d *decoder) decode(data []byte) (*llmhttp.ChatChunk, *jsonwire.Error) {
 		choice [1]llmhttp.ChunkChoice
 	}{}
 	c := &v.chunk
-	d.Reset(data)
+	d.Restart(data)
 	d.problem = nil
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
