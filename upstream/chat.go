@@ -116,10 +116,14 @@ func (r *reply) read(stream bool) error {
 	default:
 		return r.stream()
 	}
+	limit := r.c.b.opts.MaxReply
 	if r.events.err == nil {
-		if err := r.c.readAll(r.buf, r.c.b.opts.MaxReply); err != nil {
+		if err := r.c.readAll(r.buf, limit); err != nil {
 			return r.c.broken(err)
 		}
+	}
+	if int64(len(r.buf.b)) > limit {
+		return r.c.broken(errTooLarge)
 	}
 	return r.whole()
 }
