@@ -186,7 +186,7 @@ func (c *call) refusal(status int, told toldError, text string) error {
 	out := &llmhttp.Error{Status: c.verdict(status, told), Err: e}
 	switch out.Status {
 	case http.StatusNotFound:
-		if !told.isModel() {
+		if c.model.ours == "" || !told.isModel() {
 			e.cause = errors.ErrUnsupported
 			return e // for which the Handler has words of its own
 		}
@@ -218,6 +218,8 @@ func (c *call) verdict(status int, told toldError) int {
 			return http.StatusNotFound
 		case told.isCredentials():
 			return http.StatusBadGateway
+		case told == toldError{} && status != http.StatusRequestEntityTooLarge:
+			return http.StatusBadGateway // a page, of something in front of the server
 		}
 		return status
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:

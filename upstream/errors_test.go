@@ -46,13 +46,16 @@ func TestErrors(t *testing.T) {
 		{"FastAPI's", 422, `{"detail":[{"loc":["body","messages",0,"role"],"msg":"field required","type":"value_error"}]}`, nil,
 			422, apiError{"field required", "invalid_request_error", "messages[0].role", ""}, ""},
 		{"FastAPI's text", 422, `{"detail":"No."}`, nil, 422, apiError{"No.", "invalid_request_error", "", ""}, ""},
-		{"no JSON", 400, `nope`, nil, 400, apiError{"Bad Request", "invalid_request_error", "", ""}, ""},
+		{"no JSON", 400, `nope`, nil, 502, server(failed), "status 400: Bad Request, with 4 bytes of application/json"},
+		{"a page", 422, `<html>`, nil, 502, server(failed), "status 422: Unprocessable Entity, with 6 bytes of text/html"},
 		{"too large", 413, `<html>`, nil, 413, apiError{"Request Entity Too Large", "invalid_request_error", "", ""}, ""},
 		{"no such model", 404, `{"error":{"message":"The model gpt-x does not exist","code":"model_not_found"}}`, nil, 404, apiError{noModel, "invalid_request_error", "", "model_not_found"}, ""},
 		{"no such model, vLLM", 404, `{"object":"error","message":"The model gpt-x does not exist.","type":"NotFoundError","param":null,"code":404}`, nil, 404, apiError{noModel, "invalid_request_error", "", "model_not_found"}, ""},
 		{"no such model, Ollama", 404, `{"error":{"message":"model \"m\" not found, try pulling it first","type":"api_error","param":null,"code":null}}`, nil, 404, apiError{noModel, "invalid_request_error", "", "model_not_found"}, ""},
 		{"no such model, as a bad request", 400, `{"error":{"message":"?","code":"model_not_found"}}`, nil, 404, apiError{noModel, "invalid_request_error", "", "model_not_found"}, ""},
 		{"no such URL", 404, `{"error":{"message":"Invalid URL (POST /v2/chat/completions)","type":"invalid_request_error","param":null,"code":null}}`, nil, 502, server(failed), "is the base URL right?"},
+		{"no such URL, with models in it", 404, `{"error":{"message":"Nothing at /models/v1/chat/completions"}}`, nil, 502, server(failed), "is the base URL right?"},
+		{"a key in a message", 400, `{"error":{"message":"Invalid value: 'my api key'."}}`, nil, 400, apiError{"Invalid value: 'my api key'.", "invalid_request_error", "", ""}, ""},
 		{"no such page", 404, `404 page not found`, nil, 502, server(failed), "is the base URL right?"},
 		{"wrong method", 405, ``, nil, 502, server(failed), "status 405: Method Not Allowed"},
 		{"wrong key", 401, `{"error":{"message":"Incorrect API key provided: sk-serv***fghij9. Find yours at ` + "http://HOST" + `/keys.","code":"invalid_api_key"}}`, nil, 502, server(failed),
@@ -118,7 +121,7 @@ func TestUnsupported(t *testing.T) {
 	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
 		switch r.URL.Path {
 		case "/v1/models":
-			whole(c, 405, "text/plain", "")
+			whole(c, 404, "application/json", `{"error":{"message":"no model here"}}`)
 		case "/v1/embeddings":
 			whole(c, 501, "application/json", `{"error":{"message":"This server does not support embeddings. Start it with --embeddings"}}`)
 		default:

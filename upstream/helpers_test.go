@@ -390,6 +390,9 @@ const (
 
 func (g *gateway) chat(body string) answer { g.t.Helper(); return g.do("POST", chatPath, body) }
 
+// quiet is a logger that nobody reads.
+var quiet = slog.New(slog.DiscardHandler)
+
 // frames returns the data of the events of a stream.
 func frames(t testing.TB, body string) (list []string) {
 	t.Helper()

@@ -21,23 +21,33 @@ const redacted = "[redacted]"
 // A scrubber takes out of texts what neither clients nor logs may learn.
 type scrubber struct{ words []string } // the longest first
 
-// shortWord is how short a word is that is left alone: it would be found
-// everywhere.
-const shortWord = 4
+// Words that are shorter are left alone: they would be found everywhere. Those
+// of headers and queries need not be secrets.
+const (
+	shortWord  = 4
+	shortValue = 8
+)
 
 func newScrubber(base *url.URL, key string, header http.Header) scrubber {
-	words := []string{base.String(), base.Host, base.Hostname(), key}
+	var s scrubber
+	add := func(short int, words ...string) {
+		for _, w := range words {
+			if len(w) >= short {
+				s.words = append(s.words, w)
+			}
+		}
+	}
+	add(shortWord, base.String(), base.Host, base.Hostname(), key)
 	for name, values := range header {
 		if name != "User-Agent" {
-			words = append(words, values...)
+			add(shortValue, values...)
 		}
 	}
 	for _, values := range base.Query() {
-		words = append(words, values...)
+		add(shortValue, values...)
 	}
-	words = slices.DeleteFunc(words, func(w string) bool { return len(w) < shortWord })
-	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
-	return scrubber{words}
+	slices.SortFunc(s.words, func(a, b string) int { return len(b) - len(a) })
+	return s
 }
 
 // These are what keys and addresses look like, of whomever they are.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -113,13 +114,20 @@ func (t *toldError) status() int {
 	return http.StatusInternalServerError
 }
 
-// isModel reports whether t says that there is no such model.
+// These tell what a message is about that has no code to tell it.
+var (
+	modelPattern = regexp.MustCompile("(?i)(^|[\\s\"'`(])model\\b")
+	keyIsPattern = regexp.MustCompile(`(?i)\bAPI key (is )?(not valid|invalid|expired|missing|required)|\b(invalid|incorrect|missing) API key`)
+)
+
+// isModel reports whether t, which says that something was not found, says so
+// of a model.
 func (t *toldError) isModel() bool {
-	return t.code == codeModel || t.param == "model" || strings.Contains(strings.ToLower(t.message), "model")
+	return t.code == codeModel || t.param == "model" || modelPattern.MatchString(t.message)
 }
 
 // isCredentials reports whether t says that the key is not right, which some
 // servers do with the status of a bad request.
 func (t *toldError) isCredentials() bool {
-	return t.code == codeKey || t.typ == "authentication_error" || strings.Contains(strings.ToLower(t.message), "api key")
+	return t.code == codeKey || t.typ == "authentication_error" || keyIsPattern.MatchString(t.message)
 }

@@ -85,7 +85,7 @@ type Options struct {
 	KeyFunc func(ctx context.Context) (string, error)
 
 	// Header is sent with every request, such as a version or a key that is
-	// not a Bearer's. Its values count as secrets.
+	// not a Bearer's. Values of 8 bytes or more count as secrets.
 	Header http.Header
 
 	// RequestIDHeader is the header that carries the ID of the client's
@@ -174,7 +174,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.header = make(http.Header, len(b.opts.Header)+2)
 	b.header["User-Agent"] = []string{"llmhttp"}
 	for name, values := range b.opts.Header {
-		b.header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+		b.header[http.CanonicalHeaderKey(name)] = slices.Clip(slices.Clone(values)) // for who appends to them
 	}
 	b.opts.Header = nil
 	if b.opts.Key != "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -565,4 +566,62 @@ func TestSlowIsNotSilent(t *testing.T) {
 	a := g.chat(askStream)
 	require.NoError(t, a.err)
 	assert.True(t, strings.HasSuffix(a.body, "data: [DONE]\n\n"))
+}
+
+// Servers that speak HTTP/2.
+func TestHTTP2(t *testing.T) {
+	noLeaks(t)
+	var hanging atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, 2, r.ProtoMajor)
+		body, _ := io.ReadAll(r.Body)
+		if !strings.Contains(string(body), `"stream":true`) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, wholeReply)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "data: "+chunk("Hello")+"\n\n")
+		if strings.Contains(string(body), "hang") {
+			w.(http.Flusher).Flush()
+			hanging.Add(1)
+			<-r.Context().Done()
+			hanging.Add(-1)
+			return
+		}
+		io.WriteString(w, "data: "+chunkEnd+"\n\ndata: [DONE]\n\n")
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	transport := srv.Client().Transport.(*http.Transport)
+	defer transport.CloseIdleConnections()
+	g := newGateway(t, srv.URL+"/v1", &upstream.Options{Transport: transport})
+	for range 5 {
+		assert.Equal(t, 200, g.chat(askWhole).StatusCode)
+		a := g.chat(askStream)
+		require.NoError(t, a.err)
+		assert.True(t, strings.HasSuffix(a.body, "data: [DONE]\n\n"))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	resp, err := g.Client().Do(g.request(ctx, "POST", chatPath, strings.Replace(askStream, "Hello?", "hang", 1)))
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, hanging.Load())
+	cancel()
+	resp.Body.Close()
+	await(t, "the stream to be closed", func() bool { return hanging.Load() == 0 })
+}
+
+// A server whose certificate nobody knows.
+func TestCertificate(t *testing.T) {
+	noLeaks(t)
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	defer srv.Close()
+	g := newGateway(t, srv.URL+"/v1", nil)
+	assert.Equal(t, bodyUnavailable, g.chat(askWhole).body)
+	assert.Contains(t, g.log.String(), "the certificate is signed by an unknown authority")
+	g = newGateway(t, strings.Replace(srv.URL, "https:", "http:", 1)+"/v1", nil)
+	assert.Equal(t, bodyFailed, g.chat(askWhole).body) // 400: an HTTP request to an HTTPS server
 }
