@@ -568,6 +568,37 @@ func TestSlowIsNotSilent(t *testing.T) {
 	assert.True(t, strings.HasSuffix(a.body, "data: [DONE]\n\n"))
 }
 
+// A client that takes its time makes no silent server.
+func TestSlowClient(t *testing.T) {
+	noLeaks(t)
+	proceed := make(chan struct{})
+	s := newRawServer(t, func(c net.Conn, _ *rawRequest) {
+		begin(c, "text/event-stream")
+		piece(c, "data: "+chunk("Hello")+"\n\n")
+		<-proceed
+		piece(c, "data: "+chunk(" there")+"\n\n")
+		<-proceed
+		piece(c, "data: "+chunkEnd+"\n\ndata: [DONE]\n\n")
+		end(c)
+	})
+	const silence = 250 * time.Millisecond
+	b, err := upstream.New(s.url(), &upstream.Options{SilenceTimeout: silence})
+	require.NoError(t, err)
+	defer b.CloseIdleConnections()
+	chunks := 0
+	for _, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true}) {
+		require.NoError(t, err)
+		switch chunks++; chunks {
+		case 1:
+			proceed <- struct{}{}
+		case 2:
+			time.Sleep(2 * silence)
+			proceed <- struct{}{}
+		}
+	}
+	assert.Equal(t, 3, chunks)
+}
+
 // Servers that speak HTTP/2.
 func TestHTTP2(t *testing.T) {
 	noLeaks(t)
