@@ -123,6 +123,7 @@ func TestHalvesOfCharacters(t *testing.T) {
 		{"cut", []string{`a\ud83d`, `\ude42b`}, "a\U0001f642b"},
 		{"cut, in capitals", []string{`a\uD83D`, `\uDE42b`}, "a\U0001f642b"},
 		{"cut twice", []string{`\ud83d`, `\ude42\ud83d`, `\ude43`}, "\U0001f642\U0001f643"},
+		{"cut, and more", []string{`\ud83d`, `\ude42`, `b`, `c\ud83d`, `\ude43`, ``}, "\U0001f642bc\U0001f643"},
 		{"empty between", []string{`\ud83d`, ``, `\ude42`}, "\U0001f642"},
 		{"no second", []string{`\ud83d`, `b`}, "\ufffdb"},
 		{"no second at the end", []string{`a\ud83d`, ``}, "a\ufffd"},

@@ -24,7 +24,7 @@ func TestListModels(t *testing.T) {
 		{"null", `{"data":null}`, nil, `[]`},
 		{"empty", `{"object":"list","data":[]}`, nil, `[]`},
 		{"twice, and without a name", `{"data":[{"id":"a"},{"id":""},{"id":"a","owned_by":"x"}]}`, nil, `[{"id":"a","object":"model","created":0,"owned_by":""}]`},
-		{"other names", `{"data":[{"id":"vendor/a","created":5},{"id":"b"},{"id":"c","created":6}]}`,
+		{"other names", `{"data":[{"id":"vendor/a","created":5},{"id":"c","created":6},{"id":"b"}]}`,
 			map[string]string{"a": "vendor/a", "small": "vendor/a", "c": "b", "unlisted": "vendor/x"},
 			`[{"id":"a","object":"model","created":5,"owned_by":""},{"id":"small","object":"model","created":5,"owned_by":""},{"id":"c","object":"model","created":0,"owned_by":""},{"id":"unlisted","object":"model","created":0,"owned_by":""}]`},
 	} {

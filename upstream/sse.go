@@ -216,7 +216,8 @@ func (e *eventReader) fill() {
 func (e *eventReader) peek() byte {
 	for {
 		b := bytes.TrimLeft(bytes.TrimPrefix(e.buf.b, byteOrderMark), " \t\r\n")
-		if len(b) > 0 {
+		half := len(b) < len(byteOrderMark) && bytes.HasPrefix(byteOrderMark, b) // of a mark, or nothing
+		if len(b) > 0 && !half {
 			return b[0]
 		}
 		if e.err != nil || len(e.buf.b) > e.max {

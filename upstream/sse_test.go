@@ -162,7 +162,7 @@ func TestPeek(t *testing.T) {
 		"": 0, " \n": 0, "{}": '{', "\n\t {": '{', "\ufeff[1]": '[', "data: a": 'd', ": a": ':', "<html>": '<',
 	} {
 		var e eventReader
-		e.reset(iotest.HalfReader(strings.NewReader(stream)), getBuffer(), 1000)
+		e.reset(iotest.OneByteReader(strings.NewReader(stream)), getBuffer(), 1000)
 		assert.Equal(t, want, e.peek(), "%q", stream)
 	}
 }
