@@ -90,6 +90,7 @@ func (r *reply) free() {
 	putBuffer(r.buf)
 	r.c, r.yield, r.buf = nil, nil, nil
 	r.events.reset(nil, nil, 0)
+	r.decoder.reset()
 	r.decoder.Reset(nil)
 	replies.Put(r)
 }
