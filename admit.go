@@ -20,10 +20,11 @@ type grant struct {
 	requests   int // the place in draws of each, or -1
 	tokens     int
 	quota      int
-	reserved   int  // tokens
-	taken      bool // from the buckets
-	concurrent bool // one of those in progress
-	known      bool // levels are of this request
+	reserved   int    // tokens
+	taken      bool   // from the buckets
+	concurrent bool   // one of those that inUse counts
+	end        func() // its part in those in progress, unless nil
+	known      bool   // levels are of this request
 }
 
 // draw lists the draws of a request that is expected to use cost tokens.
@@ -62,12 +63,15 @@ func (x *exchange) admit(cost int) error {
 	l := &x.key.Limits
 	g := &x.grant
 	if l.Concurrent != 0 {
-		if !x.h.inUse.acquire(x.key.ID, l.Concurrent) {
+		ok, err := x.acquire(l.Concurrent)
+		if err != nil {
+			return err
+		}
+		if !ok {
 			e := Errorf(http.StatusTooManyRequests, codeRate, "Too many requests in progress: Limit %d. Please try again when one has ended.", max(l.Concurrent, 0))
 			e.RetryAfter = time.Second
 			return e
 		}
-		g.concurrent = true
 	}
 	g.draw(x.key, cost)
 	if g.n == 0 {
@@ -135,19 +139,24 @@ func (x *exchange) draw() error {
 		err = fmt.Errorf("the Limiter returned %d levels for %d draws", len(levels), g.n)
 	}
 	if err != nil {
-		if cause := x.cause(); cause != nil {
-			return cause
-		}
-		if e, ok := errors.AsType[*Error](err); ok && e != nil {
-			return err
-		}
-		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not check your rate limits. Please try again.", Err: err}
+		return x.limitsFailed(err)
 	}
 	x.mu.Lock() // the watch may have to answer in the meantime
 	copy(g.levels[:], levels)
 	g.known = true
 	x.mu.Unlock()
 	return nil
+}
+
+// limitsFailed returns what the client is told when the Limiter fails with err.
+func (x *exchange) limitsFailed(err error) error {
+	if cause := x.cause(); cause != nil {
+		return cause
+	}
+	if e, ok := errors.AsType[*Error](err); ok && e != nil {
+		return err
+	}
+	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not check your rate limits. Please try again.", Err: err}
 }
 
 // peek finds out how the limits of a request stand that was not admitted, as
@@ -241,11 +250,32 @@ func (x *exchange) refund() error {
 	return x.h.opts.Limiter.Adjust(&x.late, draws...)
 }
 
+// acquire makes the request one of those in progress, of whom there may be
+// limit, and reports whether it is.
+func (x *exchange) acquire(limit int) (bool, error) {
+	c, ok := x.h.opts.Limiter.(ConcurrencyLimiter)
+	if !ok {
+		x.grant.concurrent = x.h.inUse.acquire(x.key.ID, limit)
+		return x.grant.concurrent, nil
+	}
+	end, err := c.Acquire(x.ctx, x.key.ID+":concurrent", limit)
+	if err != nil {
+		return false, x.limitsFailed(err)
+	}
+	x.grant.end = end
+	return end != nil, nil
+}
+
 // release ends the request's part in those in progress.
 func (x *exchange) release() {
-	if x.grant.concurrent {
+	g := &x.grant
+	if g.concurrent {
 		x.h.inUse.release(x.key.ID)
-		x.grant.concurrent = false
+		g.concurrent = false
+	}
+	if end := g.end; end != nil {
+		g.end = nil
+		x.try("request in progress not released", func() error { end(); return nil })
 	}
 }
 

@@ -10,7 +10,7 @@ type Limits struct {
 	Requests   Rate // requests begun, of every endpoint
 	Tokens     Rate // tokens, prompt and completion together
 	Quota      Rate // tokens too, over a long period: beyond it the error is insufficient_quota, which clients do not retry
-	Concurrent int  // requests in progress, counted by each Handler for itself; negative admits none
+	Concurrent int  // requests in progress, counted by each Handler for itself unless its Limiter is a ConcurrencyLimiter; negative admits none
 }
 
 // A Rate permits N events Per a period, in bursts of at most Burst. The zero
@@ -60,6 +60,23 @@ type Limiter interface {
 	// the bucket can hold. It settles the difference between what a request
 	// was expected to use and did use.
 	Adjust(ctx context.Context, draws ...Draw) error
+}
+
+// A ConcurrencyLimiter is a [Limiter] that counts requests in progress, too.
+// One that is shared by a fleet counts them for all of it. A [Handler] leaves
+// Limits.Concurrent to a Limiter that is one.
+type ConcurrencyLimiter interface {
+	Limiter
+
+	// Acquire counts one more in progress in bucket, unless there are limit
+	// already, and returns what ends it. Where there are, or if limit is not
+	// positive, release is nil, and so is err. Buckets of requests in progress
+	// are none of tokens, whatever their names.
+	//
+	// A release may be called more than once, which is as once, and does not
+	// wait for ctx. What is never released, because its process died, is to
+	// come free after a while.
+	Acquire(ctx context.Context, bucket string, limit int) (release func(), err error)
 }
 
 // A Draw is what is to be taken from a bucket, which has the given Rate from

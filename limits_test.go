@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -393,6 +394,95 @@ func TestConcurrencyLimit(t *testing.T) {
 	wg.Wait()
 	assert.Equal(t, int64(6), statuses[200].Load())
 	assert.Equal(t, int64(6), most.Load())
+}
+
+// An acquirer is a Limiter that counts requests in progress.
+type acquirer struct {
+	scriptedLimiter
+	acquire func(ctx context.Context, bucket string, limit int) (func(), error)
+}
+
+func (l *acquirer) Acquire(ctx context.Context, bucket string, limit int) (func(), error) {
+	return l.acquire(ctx, bucket, limit)
+}
+
+// A Limiter that counts requests in progress does so for all its Handlers, and
+// is told of the end of each, whatever it was.
+func TestConcurrencyLimiter(t *testing.T) {
+	var mu sync.Mutex
+	var inside []string
+	l := &acquirer{acquire: func(_ context.Context, bucket string, limit int) (func(), error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(inside) >= limit {
+			return nil, nil
+		}
+		inside = append(inside, bucket)
+		return func() {
+			mu.Lock()
+			defer mu.Unlock()
+			inside = inside[1:]
+		}, nil
+	}}
+	buckets := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(inside)
+	}
+	finish := make(chan struct{})
+	serve := func(limits llmhttp.Limits) *fxServer {
+		return fxStart(t, fxConfig{keys: fxLimited(limits), opts: llmhttp.Options{Limiter: l},
+			backend: fxChat(func(context.Context, func(*llmhttp.ChatChunk, error) bool) {
+				<-finish
+				panic("boom")
+			})})
+	}
+	a, b := serve(llmhttp.Limits{Concurrent: 2}), serve(llmhttp.Limits{Concurrent: 2})
+	var wg sync.WaitGroup
+	for _, s := range []*fxServer{a, b} {
+		wg.Go(func() { s.chat(fxWhole).checkError(t, 500) })
+	}
+	fxAwait(t, "two in progress", func() bool { return len(buckets()) == 2 })
+	assert.Equal(t, []string{"key_1:concurrent", "key_1:concurrent"}, buckets())
+	for _, s := range []*fxServer{a, b} {
+		e := s.chat(fxWhole).checkError(t, 429)
+		assert.Contains(t, e.Message, "in progress: Limit 2")
+	}
+	close(finish)
+	wg.Wait()
+	fxAwait(t, "their ends", func() bool { return len(buckets()) == 0 })
+
+	serve(llmhttp.Limits{Concurrent: -1}).chat(fxWhole).checkError(t, 429)
+	serve(llmhttp.Limits{Concurrent: 1, Requests: llmhttp.PerMinute(1)}).chat("{").checkError(t, 400)
+	serve(llmhttp.Limits{}).chat(fxWhole).checkError(t, 500)
+	assert.Empty(t, buckets())
+}
+
+// A Limiter that cannot tell how many are in progress refuses, and one that
+// panics at the end of a request fails no other.
+func TestConcurrencyLimiterFails(t *testing.T) {
+	fail := errors.New("marker-of-the-cause")
+	for name, tt := range map[string]struct {
+		acquire func(context.Context, string, int) (func(), error)
+		status  int
+	}{
+		"error":        {func(context.Context, string, int) (func(), error) { return nil, fail }, 503},
+		"told":         {func(context.Context, string, int) (func(), error) { return nil, llmhttp.Errorf(418, "", "Tea.") }, 418},
+		"panic":        {func(context.Context, string, int) (func(), error) { panic(fail) }, 500},
+		"panic at end": {func(context.Context, string, int) (func(), error) { return func() { panic(fail) }, nil }, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fxStart(t, fxConfig{keys: fxLimited(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{Limiter: &acquirer{acquire: tt.acquire}}})
+			for range 2 {
+				r := s.chat(fxWhole)
+				if tt.status != 200 {
+					r.checkError(t, tt.status)
+				}
+				assert.Equal(t, tt.status, r.StatusCode)
+				assert.NotContains(t, r.body, "marker")
+			}
+		})
+	}
 }
 
 // N requests at once are admitted exactly as far as the bucket goes:

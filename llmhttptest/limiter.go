@@ -22,10 +22,21 @@ import (
 //
 // When the Rate of a bucket changes, the bucket is to keep what it holds, as
 // far as there is room. If it may have been full, it may be full again.
+//
+// The subtest Acquire is for a [llmhttp.ConcurrencyLimiter], and skipped for
+// others.
 func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 	t.Helper()
 	runChecks(t, limiterChecks, func(t testing.TB) limiterTest {
 		return limiterTest{Limiter: newLimiter(t)}
+	})
+	t.Run("Acquire", func(t *testing.T) {
+		if _, ok := newLimiter(t).(llmhttp.ConcurrencyLimiter); !ok {
+			t.Skip("it is no ConcurrencyLimiter")
+		}
+		runChecks(t, acquireChecks, func(t testing.TB) llmhttp.ConcurrencyLimiter {
+			return newLimiter(t).(llmhttp.ConcurrencyLimiter)
+		})
 	})
 }
 
