@@ -55,12 +55,16 @@ for i, key in ipairs(KEYS) do
 	if not b then
 		b = {level = burst, at = now, n = n, per = per, burst = burst, cost = 0}
 		if stored[i] then
-			b.level, b.at, b.n, b.per, b.burst = struct.unpack('<ddddd', stored[i])
+			local old = {}
+			old.level, old.at, old.n, old.per, old.burst = struct.unpack('<ddddd', stored[i])
 			-- A clock that was set back must not keep a bucket from filling.
-			local elapsed = math.max(now - b.at, 0)
-			if now < b.at or b.n ~= n or b.per ~= per or b.burst ~= burst then
-				b.level = math.min(held(b, elapsed), burst)
-				b.at, b.n, b.per, b.burst = now, n, per, burst
+			local holds = held(old, math.max(now - old.at, 0))
+			if holds >= old.burst then
+				-- It is about to expire, and is like a new one.
+			elseif old.at <= now and old.n == n and old.per == per and old.burst == burst then
+				b.level, b.at = old.level, old.at
+			else
+				b.level = math.min(holds, burst)
 				b.changed = true
 			end
 		end
