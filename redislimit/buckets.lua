@@ -59,13 +59,13 @@ for i, key in ipairs(KEYS) do
 			old.level, old.at, old.n, old.per, old.burst = struct.unpack('<ddddd', stored[i])
 			-- A clock that was set back must not keep a bucket from filling.
 			local holds = held(old, math.max(now - old.at, 0))
-			if holds >= old.burst then
-				-- It is about to expire, and is like a new one.
-			elseif old.at <= now and old.n == n and old.per == per and old.burst == burst then
-				b.level, b.at = old.level, old.at
-			else
-				b.level = math.min(holds, burst)
-				b.changed = true
+			if holds < old.burst then -- else it is like a new one, and about to expire
+				if old.at <= now and old.n == n and old.per == per and old.burst == burst then
+					b.level, b.at = old.level, old.at
+				else
+					b.level = math.min(holds, burst)
+					b.changed = true
+				end
 			end
 		end
 		b.holds = held(b, now - b.at)
@@ -98,7 +98,7 @@ for i, key in ipairs(KEYS) do
 			if b.reset ~= never then
 				expires = math.min(math.ceil(b.reset / 1000) + 1, keep)
 			end
-			redis.call('SET', key, struct.pack('<ddddd', b.level, b.at, b.n, b.per, b.burst), 'PX', string.format('%d', expires))
+			redis.call('SET', key, struct.pack('<ddddd', b.level, b.at, b.n, b.per, b.burst), 'PX', expires)
 		else
 			redis.call('DEL', key)
 		end

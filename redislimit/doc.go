@@ -12,7 +12,7 @@
 // are full. Requests in progress are counted by leases, which their process
 // renews: those of one that died come free by themselves.
 //
-// The buckets of one key have a slot of a Redis cluster in common. It takes
-// Redis 6.2 or later, or what is compatible with it, and for buckets to
-// survive a restart one that persists what it has.
+// The buckets of one key have a slot of a Redis cluster in common. They survive
+// a restart of a Redis that persists what it has. The scripts read the clock
+// before they write, which they may since Redis 5; they are tested with 7.
 package redislimit

@@ -11,13 +11,13 @@ local limit, lasts = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if limit > 0 then
-	redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%d', now))
+	redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 	if redis.call('ZCARD', KEYS[1]) >= limit then
 		return 0
 	end
 end
 for i = 3, #ARGV do
-	redis.call('ZADD', KEYS[1], string.format('%d', now + lasts), ARGV[i])
+	redis.call('ZADD', KEYS[1], now + lasts, ARGV[i])
 end
 if redis.call('PTTL', KEYS[1]) < lasts then
 	redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -149,6 +149,15 @@ func call[T any](ctx context.Context, s *server, f func(context.Context) (T, err
 	return r.value, s.leave(ctx, r.err)
 }
 
+// ended is ctx.Err(), which may come a moment after the deadline of ctx, when
+// a connection has met it already.
+func ended(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
 // enter returns an error if the server is away and was tried a moment ago.
 func (s *server) enter() error {
 	s.mu.Lock()
@@ -168,7 +177,7 @@ func (s *server) enter() error {
 func (s *server) leave(ctx context.Context, err error) error {
 	var reply redis.Error
 	if err != nil && !errors.As(err, &reply) {
-		if cause := ctx.Err(); cause != nil {
+		if cause := ended(ctx); cause != nil {
 			return cause // it is the caller that did not wait
 		}
 		s.mu.Lock()
