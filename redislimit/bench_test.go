@@ -1,0 +1,91 @@
+package redislimit
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/llmhttptest"
+)
+
+// A client that heeds contexts, as doc.go has it, and one as it is by default.
+func BenchmarkLimiter(b *testing.B) {
+	for _, heeds := range []bool{true, false} {
+		b.Run(fmt.Sprintf("ContextTimeoutEnabled=%t", heeds), func(b *testing.B) {
+			llmhttptest.BenchmarkLimiter(b, func(b testing.TB) llmhttp.Limiter {
+				c := redis.NewClient(&redis.Options{Addr: servertest.SharedRedis(b).Addr(), ContextTimeoutEnabled: heeds})
+				b.Cleanup(func() { _ = c.Close() })
+				return newLimiter(b, c, nil)
+			})
+		})
+	}
+}
+
+// info returns a number that Redis tells of itself.
+func info(b *testing.B, c *redis.Client, section, pattern string) float64 {
+	b.Helper()
+	text, err := c.Info(b.Context(), section).Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	f, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return f
+}
+
+// BenchmarkRedis tells what a Take from the three buckets of a key, which is
+// another each time, costs Redis: time in its only thread, and memory.
+func BenchmarkRedis(b *testing.B) {
+	for _, tt := range []struct {
+		name string
+		cost int
+	}{{"admitted", 1}, {"refused", 100}} {
+		b.Run(tt.name, func(b *testing.B) {
+			c := newClient(b, servertest.Redis(b))
+			l := newLimiter(b, c, nil)
+			draws := func(i int, cost int) []llmhttp.Draw {
+				key := "key_" + strconv.Itoa(1_000_000_000_000+i)
+				return []llmhttp.Draw{
+					{Bucket: key + ":requests", Rate: llmhttp.Rate{N: 50, Per: time.Hour}, Cost: cost},
+					{Bucket: key + ":tokens", Rate: llmhttp.Rate{N: 60_000, Per: time.Hour}, Cost: 1000},
+					{Bucket: key + ":quota", Rate: llmhttp.Rate{N: 10_000_000, Per: 30 * 24 * time.Hour}, Cost: 1000},
+				}
+			}
+			take(b, l, draws(-1, 1)...) // has Redis learn the script
+			if err := c.ConfigResetStat(b.Context()).Err(); err != nil {
+				b.Fatal(err)
+			}
+			memory := info(b, c, "memory", `used_memory:(\d+)`)
+			n := 0
+			for b.Loop() {
+				if levels := take(b, l, draws(n, tt.cost)...); granted(levels) != (tt.cost == 1) {
+					b.Fatalf("%+v", levels)
+				}
+				n++
+			}
+			b.ReportMetric(info(b, c, "commandstats", `cmdstat_evalsha:.*usec_per_call=([\d.]+)`), "redis-µs/op")
+			b.ReportMetric((info(b, c, "memory", `used_memory:(\d+)`)-memory)/float64(3*n), "redis-B/bucket")
+		})
+	}
+}
+
+func BenchmarkAcquire(b *testing.B) {
+	l := newLimiter(b, nil, nil)
+	bucket := unique()
+	b.ReportAllocs()
+	for b.Loop() {
+		mustAcquire(b, l, bucket, 10)()
+	}
+}
