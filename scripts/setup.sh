@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides Go, unless it is there: a C compiler for
-# the race detector, curl, Node.js with npm, and the npm packages of
-# clients/node, of which one brings the Node.js that its tests run on.
+# the race detector, curl, PostgreSQL, Redis, Node.js with npm, and the npm
+# packages of clients/node, of which one brings the Node.js that its tests run
+# on. The tests start servers of their own: it does not matter whether those
+# that the packages bring run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +12,8 @@ command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 command -v curl >/dev/null || missing+=(curl ca-certificates)
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
+command -v redis-server >/dev/null || command -v valkey-server >/dev/null || missing+=(redis-server)
+command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 
 if ((${#missing[@]})); then
 	if ! command -v apt-get >/dev/null; then
