@@ -24,16 +24,25 @@ type postgresDialect struct{}
 // connectTimeout bounds an attempt to connect, unless the DSN does.
 const connectTimeout = 5 * time.Second
 
-func (s *Store) connectPostgres(ctx context.Context, dsn string) error {
+// parsePostgres parses a DSN of PostgreSQL. Its errors hold no password.
+func parsePostgres(dsn string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return explainDSN(dsn, err)
+		return nil, explainDSN(dsn, err)
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "llmhttp"
+	}
+	return config, nil
+}
+
+func (s *Store) connectPostgres(ctx context.Context, dsn string) error {
+	config, err := parsePostgres(dsn)
+	if err != nil {
+		return err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -56,14 +65,15 @@ func (s *Store) connectPostgres(ctx context.Context, dsn string) error {
 	return err
 }
 
+const unclearDSN = "DSN: it cannot be parsed as postgres://user:password@host:port/database?sslmode=... or host=... user=... password=...; mind what is to be escaped"
+
 // explainDSN says why a DSN of PostgreSQL cannot be parsed, as far as it can
 // be said without what may be part of a password.
 func explainDSN(dsn string, err error) error {
-	const unclear = "DSN: it cannot be parsed as postgres://user:password@host:port/database?sslmode=... or host=... user=... password=...; mind what is to be escaped"
 	u, urlErr := url.Parse(dsn)
 	cause := errors.Unwrap(err)
-	if urlErr != nil || u.Host == "" || cause == nil || strings.Contains(u.Host+u.Path+u.RawQuery, "@") {
-		return errors.New(unclear)
+	if urlErr != nil || u.Host == "" || u.Fragment != "" || cause == nil || strings.Contains(u.Host+u.Path+u.RawQuery, "@") {
+		return errors.New(unclearDSN)
 	}
 	secrets := u.Query()["password"]
 	secrets = append(secrets, u.Query()["sslpassword"]...)
@@ -71,7 +81,7 @@ func explainDSN(dsn string, err error) error {
 		secrets = append(secrets, password)
 	}
 	if slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(cause.Error(), s) }) {
-		return errors.New(unclear)
+		return errors.New(unclearDSN)
 	}
 	return fmt.Errorf("DSN: %w", cause)
 }

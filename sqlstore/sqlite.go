@@ -18,13 +18,7 @@ type sqliteDialect struct{}
 
 // connectSQLite sets up connections, which are made when they are used first.
 func (s *Store) connectSQLite(d source) error {
-	params := func(own ...string) string {
-		if d.params != "" {
-			own = append(own, d.params) // which have the last word
-		}
-		return d.name + "?" + strings.Join(own, "&")
-	}
-	db, err := openSQLite(params("_pragma=busy_timeout(10000)", "_pragma=foreign_keys(1)", "_pragma=journal_mode(wal)", "_pragma=synchronous(full)", "_txlock=immediate"), 1)
+	db, err := openSQLite(d, 1, "busy_timeout(10000)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(full)")
 	if err != nil {
 		return err
 	}
@@ -32,15 +26,27 @@ func (s *Store) connectSQLite(d source) error {
 	if d.memory {
 		return nil
 	}
-	s.read, err = openSQLite(params("_pragma=busy_timeout(10000)"), sqliteReaders)
+	s.read, err = openSQLite(d, sqliteReaders, "busy_timeout(10000)")
 	s.close = func() error { return errors.Join(s.read.Close(), s.write.Close()) }
 	return err
 }
 
 const sqliteReaders = 4
 
-func openSQLite(dsn string, conns int) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", dsn)
+// openSQLite returns a pool of connections with the given pragmas, unless d has
+// others of the same name.
+func openSQLite(d source, conns int, pragmas ...string) (*sql.DB, error) {
+	params := []string{"_txlock=immediate"} // of several, the first counts
+	for _, pragma := range pragmas {
+		name, _, _ := strings.Cut(pragma, "(")
+		if !strings.Contains(strings.ToLower(d.params), name) {
+			params = append(params, "_pragma="+pragma)
+		}
+	}
+	if d.params != "" {
+		params = append(params, d.params)
+	}
+	db, err := sql.Open("sqlite", d.name+"?"+strings.Join(params, "&"))
 	if err != nil {
 		return nil, err
 	}
