@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-const pruneBatch = 10_000
+const pruneBatch = 5000
 
 // Prune removes the records of the days of UTC that ended before the given
 // time, and returns how many those were. The sums of these days stay. From

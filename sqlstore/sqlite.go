@@ -17,8 +17,11 @@ import (
 type sqliteDialect struct{}
 
 // connectSQLite sets up connections, which are made when they are used first.
+// Who writes waits for other processes mostly in Store.retry, which ends with
+// its context; SQLite's own wait does not. Who reads waits for nobody, but for
+// one that recovers the file.
 func (s *Store) connectSQLite(d source) error {
-	db, err := openSQLite(d, 1, "busy_timeout(10000)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(full)")
+	db, err := openSQLite(d, 1, "busy_timeout(500)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(full)")
 	if err != nil {
 		return err
 	}
@@ -26,11 +29,12 @@ func (s *Store) connectSQLite(d source) error {
 	if d.memory {
 		return nil
 	}
-	s.read, err = openSQLite(d, sqliteReaders, "busy_timeout(10000)")
+	s.read, err = openSQLite(d, sqliteReaders, "busy_timeout(5000)")
 	s.close = func() error { return errors.Join(s.read.Close(), s.write.Close()) }
 	return err
 }
 
+// sqliteReaders is how many connections there are for reading.
 const sqliteReaders = 4
 
 // openSQLite returns a pool of connections with the given pragmas, unless d has

@@ -253,8 +253,13 @@ func (p periods) micros() (from, step int64) {
 	return from, 1
 }
 
-// ceilMicros is micros, rounded up: from there on, times are not before t.
-func ceilMicros(t time.Time) int64 { return micros(t.Add(time.Microsecond - 1)) }
+// ceilMicros is micros, rounded up: times from there on are not before t.
+func ceilMicros(t time.Time) int64 {
+	if t.After(maxTime) {
+		return maxMicros + 1
+	}
+	return micros(t.Add(time.Microsecond - 1))
+}
 
 // sums are what was used in periods, which begin at instants.
 type sums map[sumKey]tally
