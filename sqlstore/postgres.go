@@ -86,7 +86,11 @@ func explainDSN(dsn string, err error) error {
 	return fmt.Errorf("DSN: %w", cause)
 }
 
-func (postgresDialect) hasSchema() string { return "SELECT to_regclass('llmhttp_schema') IS NOT NULL" }
+// hasSchema reads the catalog: to_regclass may tell what was so before another
+// process had the lock.
+func (postgresDialect) hasSchema() string {
+	return "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'llmhttp_schema' AND pg_catalog.pg_table_is_visible(oid))"
+}
 
 func (postgresDialect) lockSchema(ctx context.Context, tx *sql.Tx) error {
 	const lock = 0x6c6c6d68747470 // any number that others do not use
