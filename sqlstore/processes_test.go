@@ -102,7 +102,7 @@ type child struct {
 func startChild(t *testing.T, role, dsn string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childRole+"="+role, childDSN+"="+dsn)
+	cmd.Env = append(os.Environ(), childRole+"="+role, childDSN+"="+dsn, "GORACE=atexit_sleep_ms=0") // which is a second otherwise
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
