@@ -29,4 +29,5 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 )
 
-replace github.com/llmhttp/llmhttp => ../
+// Until the root has a release.
+replace github.com/llmhttp/llmhttp => ..
