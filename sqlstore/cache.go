@@ -18,7 +18,7 @@ type keyCache struct {
 	ttl, grace time.Duration
 	limit      int // of found and of unknown
 	read       func(ctx context.Context, hash secretHash) (*llmhttp.Key, error)
-	failed     func(err error)
+	failed     func(err error) // is called now and then while keys are served though read fails
 
 	ctx     context.Context // of reading
 	running *sync.WaitGroup
@@ -30,6 +30,7 @@ type keyCache struct {
 	calls          map[secretHash]*call
 	used           map[string]time.Time // when keys were used that are not in found any more
 	epoch          int                  // how often something was forgotten
+	warned         time.Time            // when failed was called last
 }
 
 // An entry is what is known of a secret.
@@ -57,6 +58,8 @@ const (
 	// readPause is for how long a database that did not answer is not asked
 	// for a key that may be served nevertheless.
 	readPause = time.Second
+	// warnPause lies between warnings.
+	warnPause = 10 * time.Second
 )
 
 func newKeyCache(s *Store) *keyCache {
@@ -120,23 +123,28 @@ func (c *keyCache) run(hash secretHash, x *call) {
 	defer cancel()
 	key, err := c.read(ctx, hash)
 	c.mu.Lock()
-	stale := false
+	stale, warn := false, false
 	if c.calls[hash] == x {
 		delete(c.calls, hash)
 	}
 	// What was read before something was forgotten may be that.
 	if current := x.epoch == c.epoch; current && err == nil {
 		c.put(&entry{hash: hash, key: key, at: x.at, used: x.at})
-	} else if element := c.entries[hash]; current && element != nil {
+	} else if element := c.entries[hash]; current && element != nil && c.ctx.Err() == nil {
 		e, now := element.Value.(*entry), time.Now()
 		if end := e.at.Add(c.ttl + c.grace); e.key != nil && now.Before(end) {
 			e.again, e.used = now.Add(min(readPause, end.Sub(now))), now
 			key, stale = e.key, true
+			if warn = now.Sub(c.warned) >= warnPause; warn {
+				c.warned = now
+			}
 		}
 	}
 	c.mu.Unlock()
-	if stale {
+	if warn {
 		c.failed(err)
+	}
+	if stale {
 		err = nil
 	}
 	x.key, x.err = key, err

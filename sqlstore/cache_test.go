@@ -92,7 +92,7 @@ func TestCacheTTL(t *testing.T) {
 		time.Sleep(10*time.Second - 1)
 		assert.Equal(t, []string{"A", "none"}, []string{f.get("a"), f.get("b")})
 		assert.Equal(t, 2, f.reads)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		assert.Equal(t, []string{"none", "B"}, []string{f.get("a"), f.get("b")})
 		assert.Equal(t, 4, f.reads)
 
@@ -169,6 +169,9 @@ func TestCacheGrace(t *testing.T) {
 		time.Sleep(readPause)
 		assert.Equal(t, []string{"A", "away"}, []string{f.get("a"), f.get("b")}, "what was unknown need not be so any more")
 		assert.Equal(t, 5, f.reads)
+		assert.Equal(t, 1, f.warns)
+		time.Sleep(warnPause)
+		assert.Equal(t, "A", f.get("a"))
 		assert.Equal(t, 2, f.warns)
 
 		f.fail(nil, 0) // it is back
@@ -182,7 +185,7 @@ func TestCacheGrace(t *testing.T) {
 		f.fail(errors.New("away"), 0)
 		time.Sleep(70*time.Second - 1)
 		assert.Equal(t, "A", f.get("a"))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		assert.Equal(t, "away", f.get("a"))
 	})
 }

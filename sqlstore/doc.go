@@ -34,10 +34,10 @@
 // # What is lost when
 //
 // Who passes the Store itself as Usage of [llmhttp.Options] has each record
-// committed before the client gets the end of its reply. When the process is
-// killed, or the database is, nothing is lost whose end a client has got. If the
-// database does not answer, Record tries again for ten seconds; then the
-// Handler logs an error, and the record is lost.
+// committed before the client gets the end of its reply: then it stays, whether
+// the process or the database is killed. If the database does not answer, Record
+// tries again for ten seconds, for which the client waits; after that, the
+// Handler logs that the record is lost.
 //
 // Behind a [llmhttp.UsageBuffer] requests never wait for the database. A process
 // that is killed loses what the buffer has gathered since it last stored: what

@@ -32,7 +32,7 @@ func parseDSN(dsn string) (source, error) {
 	switch strings.ToLower(scheme) {
 	case "postgres", "postgresql":
 		if !strings.HasPrefix(rest, "//") {
-			return source{}, fmt.Errorf("DSN: // is missing after %s:", scheme)
+			return source{}, fmt.Errorf("DSN: %s: is not followed by //", scheme)
 		}
 		return source{postgres: true, name: strings.ToLower(scheme) + ":" + rest}, nil
 	case "file":

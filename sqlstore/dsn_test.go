@@ -45,7 +45,7 @@ func TestBadDSN(t *testing.T) {
 		"sqlite://llm.db":                "no //",
 		"mysql://u:hunter2@h/db":         "mysql",
 		"localhost:5432/hunter2":         "localhost",
-		"postgres:u:hunter2@h":           "// is missing",
+		"postgres:u:hunter2@h":           "not followed by //",
 		"a\x00hunter2":                   "NUL",
 		"file:x?%zz=hunter2":             "parameters",
 		"postgres://u:hunter2@h:port/db": "cannot be parsed",

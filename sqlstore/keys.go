@@ -330,12 +330,12 @@ func (s *Store) changeKey(ctx context.Context, id string, change func(tx *sql.Tx
 			defer rows.Close()
 			for rows.Next() {
 				var text string
-				var hash secretHash
 				if err := rows.Scan(&text); err != nil {
 					return err
 				}
-				hex.Decode(hash[:], []byte(text))
-				hashes = append(hashes, hash)
+				if hash, err := hex.DecodeString(text); err == nil && len(hash) == sha256.Size {
+					hashes = append(hashes, secretHash(hash))
+				}
 			}
 			if err := rows.Err(); err != nil {
 				return err

@@ -56,10 +56,9 @@ const (
 // A Store keeps keys and usage in a database. Its methods are safe for
 // concurrent use, and after Close they fail.
 //
-// What changes the database is done once more when another transaction was in
-// its way; and Record, which may be repeated, for some seconds also when the
-// database does not answer. Errors never hold the password of a DSN, nor a
-// secret.
+// A change that was in the way of another transaction is repeated. What may be
+// done twice, such as Record, is repeated for ten seconds also when the database
+// does not answer. Errors never hold the password of a DSN, nor a secret.
 type Store struct {
 	dialect
 	write, read *sql.DB // the same one for PostgreSQL, and in memory
@@ -203,10 +202,7 @@ func (s *Store) connect(ctx context.Context, dsn string) (string, error) {
 
 // Ping reports whether the database answers.
 func (s *Store) Ping(ctx context.Context) error {
-	if err := s.read.PingContext(ctx); err != nil {
-		return s.fail("pinging the database", err)
-	}
-	return nil
+	return s.fail("pinging the database", s.read.PingContext(ctx))
 }
 
 // Close ends what goes on in the background, stores when keys were used last,
