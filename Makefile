@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test setup lint fmt tidy cover fuzz soak bench
+.PHONY: help test setup lint fmt tidy cover fuzz soak bench bench-stores
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m
@@ -77,3 +77,7 @@ soak:
 ## bench: measures, side by side with others; BENCHFLAGS=-short only sees that it works
 bench:
 	go run ./bench $(BENCHFLAGS)
+
+## bench-stores: measures sqlstore with a million records and 100,000 keys, on SQLite and on PostgreSQL
+bench-stores: setup
+	go test -count=1 -timeout=30m -run='^TestScale$$' ./sqlstore -scale

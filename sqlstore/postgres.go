@@ -1,0 +1,181 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// postgresDialect is that of PostgreSQL.
+type postgresDialect struct{}
+
+// connectTimeout bounds an attempt to connect, unless the DSN does.
+const connectTimeout = 5 * time.Second
+
+// parsePostgres parses a DSN of PostgreSQL. Its errors hold no password.
+func parsePostgres(dsn string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, explainDSN(dsn, err)
+	}
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "llmhttp"
+	}
+	return config, nil
+}
+
+func (s *Store) connectPostgres(ctx context.Context, dsn string) error {
+	config, err := parsePostgres(dsn)
+	if err != nil {
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	s.dialect, s.write, s.read = postgresDialect{}, db, db
+	s.close = func() error {
+		err := db.Close()
+		pool.Close()
+		return err
+	}
+	var encoding string
+	if err = db.QueryRowContext(ctx, "SHOW server_encoding").Scan(&encoding); err == nil && encoding != "UTF8" {
+		err = fmt.Errorf("the database's encoding is %s, and must be UTF8", encoding)
+	}
+	if err != nil {
+		_ = s.close()
+	}
+	return err
+}
+
+const unclearDSN = "DSN: it cannot be parsed as postgres://user:password@host:port/database?sslmode=... or host=... user=... password=...; mind what is to be escaped"
+
+// explainDSN says why a DSN of PostgreSQL cannot be parsed, as far as it can
+// be said without what may be part of a password.
+func explainDSN(dsn string, err error) error {
+	u, urlErr := url.Parse(dsn)
+	cause := errors.Unwrap(err)
+	if urlErr != nil || u.Host == "" || u.Fragment != "" || cause == nil || strings.Contains(u.Host+u.Path+u.RawQuery, "@") {
+		return errors.New(unclearDSN)
+	}
+	secrets := u.Query()["password"]
+	secrets = append(secrets, u.Query()["sslpassword"]...)
+	if password, ok := u.User.Password(); ok {
+		secrets = append(secrets, password)
+	}
+	if slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(cause.Error(), s) }) {
+		return errors.New(unclearDSN)
+	}
+	return fmt.Errorf("DSN: %w", cause)
+}
+
+// hasSchema reads the catalog: to_regclass may tell what was so before another
+// process had the lock.
+func (postgresDialect) hasSchema() string {
+	return "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'llmhttp_schema' AND pg_catalog.pg_table_is_visible(oid))"
+}
+
+func (postgresDialect) lockSchema(ctx context.Context, tx *sql.Tx) error {
+	const lock = 0x6c6c6d68747470 // any number that others do not use
+	_, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lock))
+	return err
+}
+
+func (postgresDialect) forUpdate() string  { return " FOR UPDATE" }
+func (postgresDialect) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
+
+// addUsage takes one statement, which is one transaction: the sums are locked
+// no longer than it takes to commit. Rows are locked in the same order by all,
+// first records and then sums, so that nobody waits in a circle.
+func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []record) error {
+	n := len(records)
+	var (
+		ids, accounts, keys = make([]string, n), make([]string, n), make([]string, n)
+		models, endpoints   = make([]string, n), make([]string, n)
+		times, prompts      = make([]int64, n), make([]int64, n)
+		completions, images = make([]int64, n), make([]int64, n)
+		estimated           = make([]bool, n)
+	)
+	for i, r := range records {
+		ids[i], accounts[i], keys[i], models[i], endpoints[i] = r.id, r.account, r.keyID, r.model, r.endpoint
+		times[i], prompts[i], completions[i], images[i], estimated[i] = r.time, r.prompt, r.completion, r.images, r.estimated
+	}
+	_, err := db.ExecContext(ctx, `
+		WITH added AS (
+			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, images, estimated)
+			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::boolean[])
+			ON CONFLICT DO NOTHING
+			RETURNING account, time, model, prompt_tokens, completion_tokens, images
+		)
+		INSERT INTO llmhttp_usage_days AS d (account, day, model, requests, prompt_tokens, completion_tokens, images)
+		SELECT account, `+dayOfTime+` AS day, model, count(*),
+			llmhttp_bigint(sum(prompt_tokens)), llmhttp_bigint(sum(completion_tokens)), llmhttp_bigint(sum(images))
+		FROM added GROUP BY account, day, model ORDER BY account, day, model
+		ON CONFLICT (account, day, model) DO UPDATE SET
+			requests          = llmhttp_bigint(d.requests::numeric          + excluded.requests),
+			prompt_tokens     = llmhttp_bigint(d.prompt_tokens::numeric     + excluded.prompt_tokens),
+			completion_tokens = llmhttp_bigint(d.completion_tokens::numeric + excluded.completion_tokens),
+			images            = llmhttp_bigint(d.images::numeric            + excluded.images)`,
+		ids, times, accounts, keys, models, endpoints, prompts, completions, images, estimated)
+	return err
+}
+
+// dayOfTime is when the day of a time began, also before 1970.
+const dayOfTime = "time - ((time % 86400000000) + 86400000000) % 86400000000"
+
+func (postgresDialect) touchKeys(ctx context.Context, db *sql.DB, uses []keyUse) error {
+	ids, times := make([]string, len(uses)), make([]int64, len(uses))
+	for i, use := range uses {
+		ids[i], times[i] = use.id, use.at
+	}
+	_, err := db.ExecContext(ctx, `
+		UPDATE llmhttp_keys k SET last_used = used.at
+		FROM (
+			SELECT id, at FROM llmhttp_keys JOIN unnest($1::text[], $2::bigint[]) AS u (id, at) USING (id)
+			WHERE last_used IS NULL OR last_used <= at - $3
+			ORDER BY id FOR UPDATE OF llmhttp_keys
+		) used
+		WHERE k.id = used.id`, ids, times, touchInterval.Microseconds())
+	return err
+}
+
+func (postgresDialect) isConflict(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (e.Code == "40001" || e.Code == "40P01")
+}
+
+func (postgresDialect) isAway(err error) bool {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch e.Code {
+		case "57P01", "57P02", "57P03", // it shuts down, or starts
+			"53300", // too many connections
+			"25006": // it is read-only, until its replica takes over
+			return true
+		}
+		return strings.HasPrefix(e.Code, "08")
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn)
+}
