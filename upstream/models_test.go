@@ -1,0 +1,61 @@
+package upstream_test
+
+import (
+	"encoding/json"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/upstream"
+)
+
+func TestListModels(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		models     map[string]string
+		want       string
+	}{
+		{"plain", `{"object":"list","data":[{"id":"b","object":"model","created":5,"owned_by":"x","meta":{"n":1}},{"id":"org/a"}]}`, nil,
+			`[{"id":"b","object":"model","created":5,"owned_by":"x","meta":{"n":1}},{"id":"org/a","object":"model","created":0,"owned_by":""}]`},
+		{"a bare list", `[{"id":"a","created":1.5}]`, nil, `[{"id":"a","object":"model","created":1,"owned_by":""}]`},
+		{"null", `{"data":null}`, nil, `[]`},
+		{"empty", `{"object":"list","data":[]}`, nil, `[]`},
+		{"twice, and without a name", `{"data":[{"id":"a"},{"id":""},{"id":"a","owned_by":"x"}]}`, nil, `[{"id":"a","object":"model","created":0,"owned_by":""}]`},
+		{"other names", `{"data":[{"id":"vendor/a","created":5},{"id":"b"},{"id":"c","created":6}]}`,
+			map[string]string{"a": "vendor/a", "small": "vendor/a", "c": "b", "unlisted": "vendor/x"},
+			`[{"id":"a","object":"model","created":5,"owned_by":""},{"id":"small","object":"model","created":5,"owned_by":""},{"id":"c","object":"model","created":0,"owned_by":""},{"id":"unlisted","object":"model","created":0,"owned_by":""}]`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			noLeaks(t)
+			s := newRawServer(t, func(conn net.Conn, r *rawRequest) { whole(conn, 200, "application/json", c.body) })
+			b, err := upstream.New(s.url(), &upstream.Options{Models: c.models})
+			require.NoError(t, err)
+			defer b.CloseIdleConnections()
+			list, err := b.ListModels(t.Context())
+			require.NoError(t, err)
+			got, err := json.Marshal(list)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, string(got))
+			r := s.all()[0]
+			assert.Equal(t, "GET", r.Method)
+			assert.Empty(t, r.body)
+			assert.Empty(t, r.Header["Content-Type"])
+		})
+	}
+	for _, body := range []string{``, `{}x`, `"a"`, `{"data":5}`, `{"error":"no"}`, `<html>`} {
+		t.Run(body, func(t *testing.T) {
+			noLeaks(t)
+			s := newRawServer(t, func(conn net.Conn, r *rawRequest) { whole(conn, 200, "application/json", body) })
+			b, err := upstream.New(s.url(), nil)
+			require.NoError(t, err)
+			defer b.CloseIdleConnections()
+			_, err = b.ListModels(t.Context())
+			var e *llmhttp.Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, 502, e.Status)
+		})
+	}
+}

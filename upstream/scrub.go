@@ -1,0 +1,147 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode"
+)
+
+const redacted = "[redacted]"
+
+// A scrubber takes out of texts what neither clients nor logs may learn.
+type scrubber struct{ words []string } // the longest first
+
+// Words that are shorter are left alone: they would be found everywhere. Those
+// of headers and queries need not be secrets.
+const (
+	shortWord  = 4
+	shortValue = 8
+)
+
+func newScrubber(base *url.URL, key string, header http.Header) scrubber {
+	var s scrubber
+	add := func(short int, words ...string) {
+		for _, w := range words {
+			if len(w) >= short {
+				s.words = append(s.words, w)
+			}
+		}
+	}
+	add(shortWord, base.String(), base.Host, base.Hostname(), key)
+	for name, values := range header {
+		if name != "User-Agent" {
+			add(shortValue, values...)
+		}
+	}
+	for _, values := range base.Query() {
+		add(shortValue, values...)
+	}
+	slices.SortFunc(s.words, func(a, b string) int { return len(b) - len(a) })
+	return s
+}
+
+// These are what keys and addresses look like, of whomever they are.
+var (
+	addressPattern = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}\b(:\d+)?|\blocalhost(:\d+)?\b`)
+	keyPattern     = regexp.MustCompile(`\b(sk|pk|rk|gsk|xai|org|proj)[-_][\w*.-]{6,}|(Bearer |Basic )[^\s"',]+|[^\s"',;:()]*\*{3,}[^\s"',;:()]*`)
+)
+
+// text returns s without keys and addresses. The key is one that the scrubber
+// does not know, or empty.
+func (s *scrubber) text(text, key string) string {
+	if len(key) >= shortWord {
+		text = strings.ReplaceAll(text, key, redacted)
+	}
+	for _, w := range s.words {
+		text = strings.ReplaceAll(text, w, redacted)
+	}
+	text = keyPattern.ReplaceAllStringFunc(text, func(match string) string {
+		if !strings.ContainsAny(match, "0123456789*") {
+			return match // a word
+		}
+		return redacted
+	})
+	return addressPattern.ReplaceAllString(text, redacted)
+}
+
+// oneLine returns s with its space and control characters as single spaces,
+// cut to about n bytes.
+func oneLine(s string, n int) string {
+	var b strings.Builder
+	for i, word := range strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		if b.Len()+len(word) >= n {
+			b.WriteString("...")
+			break
+		}
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(word)
+	}
+	return strings.ToValidUTF8(b.String(), "\ufffd")
+}
+
+// transportText says what went wrong with a connection. The errors of package
+// net name addresses, so only what they wrap is told.
+func transportText(err error) string {
+	var (
+		dns       *net.DNSError
+		op        *net.OpError
+		errno     syscall.Errno
+		alert     tls.AlertError
+		record    tls.RecordHeaderError
+		authority x509.UnknownAuthorityError
+		hostname  x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		netErr    net.Error
+	)
+	switch {
+	case errors.As(err, &dns):
+		if dns.IsNotFound {
+			return "no such host"
+		}
+		return "the host's name could not be looked up"
+	case errors.As(err, &hostname):
+		return "the certificate is for another host"
+	case errors.As(err, &authority):
+		return "the certificate is signed by an unknown authority"
+	case errors.As(err, &invalid):
+		return "the certificate is not valid"
+	case errors.As(err, &record):
+		return "the server does not speak TLS"
+	case errors.As(err, &alert):
+		return alert.Error()
+	case errors.As(err, &errno):
+		text := errno.Error()
+		if errors.As(err, &op) {
+			text = op.Op + ": " + text
+		}
+		return text
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return "the connection was closed before the reply was complete"
+	case errors.Is(err, context.Canceled):
+		return "the request was cancelled"
+	case errors.As(err, &netErr) && netErr.Timeout():
+		return "it took too long"
+	}
+	text := err.Error()
+	for _, marker := range []string{"malformed HTTP", "malformed chunked", "malformed MIME", "invalid byte in chunk", "chunked encoding", "chunk length", "bad status line", "http2: "} {
+		if strings.Contains(text, marker) {
+			return "the reply is not HTTP as it should be" // the rest may be anything
+		}
+	}
+	if strings.Contains(text, "server gave HTTP response to HTTPS client") {
+		return "the server does not speak TLS"
+	}
+	return oneLine(text, 200)
+}
