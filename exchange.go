@@ -60,6 +60,8 @@ type exchange struct {
 	reached   bool // the Backend was called, so usage is recorded
 	settled   bool // it was
 	chunks    int
+	target    string // of a Backend that picks, with which try it is; guarded by mu
+	tries     int
 	first     time.Duration
 	shape     shaper       // of a chat
 	reported  *Usage       // of anything else, as the Backend has it
@@ -174,6 +176,7 @@ func (x *exchange) tellObserver() {
 	e := &Exchange{
 		UsageRecord: *x.record, Status: x.status, Err: x.err, Streamed: x.streamed,
 		Chunks: x.chunks, FirstChunk: x.first, Duration: time.Since(x.arrived),
+		Target: x.target, Tries: x.tries,
 	}
 	x.mu.Unlock()
 	if e.Err != nil {

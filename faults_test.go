@@ -1223,6 +1223,52 @@ func TestHostFuncsPanic(t *testing.T) {
 	}
 }
 
+// A Backend tells the Exchange to whom it turned, whatever came of it.
+func TestSetTarget(t *testing.T) {
+	tests := []struct {
+		name    string
+		backend func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool)
+		target  string
+		tries   int
+	}{
+		{"never", func(context.Context, func(*llmhttp.ChatChunk, error) bool) {}, "", 0},
+		{"once", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+			llmhttp.SetTarget(ctx, "first", 1)
+		}, "first", 1},
+		{"the last counts", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+			llmhttp.SetTarget(ctx, "first", 1)
+			llmhttp.SetTarget(context.WithoutCancel(ctx), "second", 2)
+			yield(llmhttp.TextChunk("a"), nil)
+		}, "second", 2},
+		{"failed", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+			llmhttp.SetTarget(ctx, "third", 3)
+			yield(nil, errors.New("boom"))
+		}, "third", 3},
+		{"panicked", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+			llmhttp.SetTarget(ctx, "fourth", 4)
+			panic("boom")
+		}, "fourth", 4},
+		{"on another goroutine", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+			var wg sync.WaitGroup
+			wg.Go(func() { llmhttp.SetTarget(ctx, "fifth", 5) })
+			yield(llmhttp.TextChunk("a"), nil)
+			wg.Wait()
+		}, "fifth", 5},
+	}
+	for _, tt := range tests {
+		for mode, body := range map[string]string{"whole": fxWhole, "stream": fxStream} {
+			t.Run(tt.name+", "+mode, func(t *testing.T) {
+				s := fxStart(t, fxConfig{backend: fxChat(tt.backend)})
+				s.chat(body)
+				e := s.watch.only(t)
+				assert.Equal(t, tt.target, e.Target)
+				assert.Equal(t, tt.tries, e.Tries)
+			})
+		}
+	}
+	llmhttp.SetTarget(t.Context(), "nobody's", 1)
+}
+
 // What an Observer puts into the context reaches every part.
 func TestObserverContext(t *testing.T) {
 	type ctxKey struct{}

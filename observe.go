@@ -48,4 +48,19 @@ type Exchange struct {
 	Chunks      int           // that the Backend yielded
 	FirstChunk  time.Duration // since arrival; zero if there was none
 	Duration    time.Duration // since arrival
+	Target      string        // whom the Backend turned to last, if it told; see [SetTarget]
+	Tries       int           // how many tries that took; zero if it did not tell
+}
+
+// SetTarget tells the [Exchange] of the request that ctx is of to whom its
+// Backend turns, and which try that is, counted from 1. Backends that pick
+// among others call it before each try; the last call counts. The name should
+// be one that the host has given, and no address. Outside of a Handler
+// SetTarget does nothing.
+func SetTarget(ctx context.Context, name string, try int) {
+	if x, _ := ctx.Value(exchangeKey{}).(*exchange); x != nil {
+		x.mu.Lock()
+		x.target, x.tries = name, try
+		x.mu.Unlock()
+	}
 }
