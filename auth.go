@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/pattern"
 )
 
 // A KeyStore tells who presents an API key. It must be safe for concurrent use.
@@ -66,8 +68,8 @@ func (k *Key) AllowsModel(id string) bool {
 	if k.Models == nil {
 		return true
 	}
-	for _, pattern := range k.Models {
-		if matchPattern(pattern, id) {
+	for _, p := range k.Models {
+		if pattern.Match(p, id) {
 			return true
 		}
 	}
@@ -85,29 +87,6 @@ func (k *Key) AllowsEndpoint(e Endpoint) bool {
 		}
 	}
 	return false
-}
-
-// matchPattern reports whether s is pattern, in which each * stands for any text.
-func matchPattern(pattern, s string) bool {
-	prefix, rest, star := strings.Cut(pattern, "*")
-	if !star {
-		return pattern == s
-	}
-	s, ok := strings.CutPrefix(s, prefix)
-	if !ok {
-		return false
-	}
-	for {
-		part, after, more := strings.Cut(rest, "*")
-		if !more {
-			return strings.HasSuffix(s, part)
-		}
-		i := strings.Index(s, part)
-		if i < 0 {
-			return false
-		}
-		s, rest = s[i+len(part):], after
-	}
 }
 
 // HashSecret returns the SHA-256 hash of secret in hexadecimal. Secrets made
