@@ -24,8 +24,10 @@ type call struct {
 
 	tries int
 	marks []mark // of the targets; nil until one has failed
-	rank  rank   // of err
-	err   error  // what the client is told if nothing else comes of it
+
+	rank    rank  // of err
+	err     error // what the client is told if nothing else comes of it
+	blocked bool  // breakers kept it from targets
 
 	timer    *time.Timer // of the try, if it has one
 	yielding bool        // what runs is the client's and not the target's
@@ -64,8 +66,9 @@ func (c *call) run(try attempt) error {
 			if c.ctx.Err() != nil {
 				return context.Cause(c.ctx)
 			}
-			i, tk := c.route.pick(time.Now(), round, c.marks, c.kind)
+			i, tk, blocked := c.route.pick(time.Now(), round, c.marks, c.kind)
 			if i < 0 {
+				c.blocked = blocked
 				break
 			}
 			c.tries++
@@ -258,21 +261,21 @@ func retryAfter(err error) time.Duration {
 
 // failure returns what the client is told when nobody has answered.
 func (c *call) failure() error {
-	switch c.rank {
-	case rankFailure, rankLimit, rankUnsupported:
+	switch {
+	case c.rank >= rankFailure:
 		return c.err
-	case rankNotFound:
-		return c.notFound(c.err)
-	}
-	for _, t := range c.route.targets {
-		if t.kinds&c.kind != 0 {
-			return &llmhttp.Error{
-				Status:     http.StatusServiceUnavailable,
-				Message:    "The model is not available at the moment. Please try again.",
-				RetryAfter: c.route.reopening(time.Now(), c.kind),
-				Err:        errors.New("route: the breakers of all targets are open"),
-			}
+	case c.blocked:
+		// One that was not asked might have known the model.
+		return &llmhttp.Error{
+			Status:     http.StatusServiceUnavailable,
+			Message:    "The model is not available at the moment. Please try again.",
+			RetryAfter: c.route.reopening(time.Now(), c.kind),
+			Err:        errors.New("route: left alone are all targets that might answer"),
 		}
+	case c.rank == rankNotFound:
+		return c.notFound(c.err)
+	case c.rank == rankUnsupported:
+		return c.err
 	}
 	return c.notFound(errUnsupported(c.kind))
 }

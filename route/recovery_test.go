@@ -112,6 +112,24 @@ func TestBreakerRecovers(t *testing.T) {
 	})
 }
 
+// Where a target is left alone that might know the model, nobody can say that
+// it does not exist.
+func TestBreakerOfOneThatMightKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unknown := steps(fails(llmhttp.ModelNotFound("m")))
+		down := steps(status(500), says("b"))
+		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, unknown, down)
+		_, err := say(t.Context(), r)
+		require.Error(t, err)
+		e := refused(t, r, down)
+		assert.Equal(t, time.Until(r.Status()[1].Retry), e.RetryAfter)
+		time.Sleep(15 * time.Second)
+		text, err := say(t.Context(), r)
+		require.NoError(t, err)
+		assert.Equal(t, "b", text)
+	})
+}
+
 // A target that stays down is asked ever more rarely.
 func TestBreakerDoubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -53,39 +53,39 @@ const maxRest = 5 * time.Minute
 
 func (t *target) resting(now time.Time) bool { return now.Before(t.rested) }
 
-// may reports whether a request with the given marks may still try the target
-// in a round. It is called with the route's mu held.
-func (t *target) may(now time.Time, i, round int, marks []mark, k kind) bool {
-	if t.kinds&k == 0 || (marks != nil && (marks[i].out || marks[i].round >= round)) {
-		return false
-	}
-	return t.breaker.ready(now)
+// may reports whether a request with the given marks may try a target in a
+// round if its breaker lets it.
+func (t *target) may(i, round int, marks []mark, k kind) bool {
+	return t.kinds&k != 0 && (marks == nil || !marks[i].out && marks[i].round < round)
 }
 
-// pick picks a target and lets the request through to it. It returns -1 if
-// there is none left in this round.
-func (rt *route) pick(now time.Time, round int, marks []mark, k kind) (int, ticket) {
+// pick picks a target and lets the request through to it. If there is none
+// left in this round it returns -1, and whether breakers are the reason.
+func (rt *route) pick(now time.Time, round int, marks []mark, k kind) (i int, tk ticket, blocked bool) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	awake, any := false, false
+	found, awake := false, false
 	for i, t := range rt.targets {
-		t.eligible = t.may(now, i, round, marks, k)
-		any = any || t.eligible
+		t.eligible = t.may(i, round, marks, k)
+		if t.eligible && !t.breaker.ready(now) {
+			t.eligible, blocked = false, true
+		}
+		found = found || t.eligible
 		awake = awake || (t.eligible && !t.resting(now))
 	}
-	if !any || (!awake && round > 1) {
-		return -1, ticket{}
+	if !found || (!awake && round > 1) {
+		return -1, ticket{}, blocked
 	}
 	if awake {
 		for _, t := range rt.targets {
 			t.eligible = t.eligible && !t.resting(now)
 		}
 	}
-	i := rt.choose()
+	i = rt.choose()
 	t := rt.targets[i]
 	t.inFlight++
 	t.tries++
-	return i, t.breaker.admit(now)
+	return i, t.breaker.admit(now), false
 }
 
 // choose returns one of the eligible targets, of which there is at least one.
@@ -135,7 +135,7 @@ func (rt *route) recovery(now time.Time, round int, marks []mark, k kind) (time.
 	var soonest time.Duration
 	found := false
 	for i, t := range rt.targets {
-		if !t.may(now, i, round+1, marks, k) {
+		if !t.may(i, round+1, marks, k) || !t.breaker.ready(now) {
 			continue
 		}
 		if d := max(t.rested.Sub(now), 0); !found || d < soonest {
@@ -145,22 +145,19 @@ func (rt *route) recovery(now time.Time, round int, marks []mark, k kind) (time.
 	return soonest, found
 }
 
-// reopening returns how long it takes until a breaker of those that can do k
-// lets a request through.
+// reopening returns how long it takes until a breaker lets a request through:
+// at least a second, within which a probe that is under way may tell.
 func (rt *route) reopening(now time.Time, k kind) time.Duration {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	soonest := time.Duration(-1)
+	soonest := maxOpen
 	for _, t := range rt.targets {
-		if t.kinds&k == 0 {
-			continue
-		}
-		d := time.Duration(0) // who probes it will soon know
-		if t.breaker.state == StateOpen {
-			d = t.breaker.until.Sub(now)
-		}
-		if soonest < 0 || d < soonest {
-			soonest = d
+		switch {
+		case t.kinds&k == 0:
+		case t.breaker.state == StateOpen:
+			soonest = min(soonest, t.breaker.until.Sub(now))
+		case t.breaker.state == StateHalfOpen:
+			soonest = 0
 		}
 	}
 	return max(soonest, time.Second)
