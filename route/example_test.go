@@ -1,0 +1,84 @@
+package route_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/route"
+)
+
+// A model of one's own, and another that stands in for it.
+func Example() {
+	ours := memory.Scripted(memory.Fail(llmhttp.Errorf(http.StatusServiceUnavailable, "overloaded", "Too much to do.")))
+	hosted := memory.Echo()
+
+	router, err := route.New([]route.Route{
+		{Model: "large", Strategy: route.InOrder, Targets: []route.Target{
+			{Name: "ours", Backend: ours, Model: "llama-70b"},
+			{Name: "hosted", Backend: hosted, Model: memory.ModelChat},
+		}},
+		{Model: "hosted/*", Targets: []route.Target{{Name: "hosted", Backend: hosted, Model: "*"}}},
+	}, &route.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		panic(err)
+	}
+
+	reply, err := llmhttp.Collect(router.Chat(context.Background(), &llmhttp.ChatRequest{
+		Model:    "large",
+		Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!")}},
+	}))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(reply.Model, "says", reply.Choices[0].Message.Content.Text())
+
+	for _, s := range router.Status() {
+		fmt.Printf("%s %s %s %d %d %q\n", s.Route, s.Target, s.State, s.Tries, s.Failures, s.LastError)
+	}
+
+	models, err := router.ListModels(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	for _, m := range models {
+		fmt.Println(m.ID)
+	}
+	// Output:
+	// large says Hello!
+	// large ours closed 1 1 "503 overloaded"
+	// large hosted closed 1 0 ""
+	// hosted/* hosted closed 0 0 ""
+	// large
+	// hosted/demo-chat
+	// hosted/demo-embed
+	// hosted/demo-image-large
+	// hosted/demo-image-small
+}
+
+// Every request of a Handler tells who answered.
+func ExampleRouter() {
+	router, err := route.New([]route.Route{{Model: "*", Targets: []route.Target{
+		{Name: "a", Backend: memory.Echo(), Weight: 2},
+		{Name: "b", Backend: memory.Echo()},
+	}}}, nil)
+	if err != nil {
+		panic(err)
+	}
+	h := llmhttp.NewHandler(router, llmhttp.AllowAll("acme"), &llmhttp.Options{
+		Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
+			return ctx, func(e *llmhttp.Exchange) { fmt.Println(e.Model, e.Status, "by", e.Target, "at try", e.Tries) }
+		},
+	})
+	for range 3 {
+		chat(h, memory.ModelChat)
+	}
+	// Output:
+	// demo-chat 200 by a at try 1
+	// demo-chat 200 by b at try 1
+	// demo-chat 200 by a at try 1
+}
