@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"encoding/json"
 	"math"
+	"net"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -43,6 +44,8 @@ type ChatRequest struct {
 	Tools          []Tool
 	ToolChoice     json.RawMessage // "none", "auto", "required" or an object, as JSON; nil for none
 	Extra          Extra
+
+	plain string // what is the most of a large request, and needs no escapes
 }
 
 // Choices returns how many choices the client asked for.
@@ -68,6 +71,15 @@ func (r *ChatRequest) TokenLimit() (n int, ok bool) {
 // MarshalJSON encodes r. What is nil or empty is left out.
 func (r ChatRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
+// Buffers returns what MarshalJSON does, in pieces: an image or another text
+// that is the most of a large request from a client stays where it is, so that
+// passing it on neither reads nor copies it. The pieces must not be changed.
+func (r *ChatRequest) Buffers() (net.Buffers, error) {
+	e := jsonwire.Encoder{Cut: true}
+	r.encode(&e)
+	return append(e.Pieces, e.Buf), e.Err
+}
+
 // UnmarshalJSON decodes a request without checking it.
 func (r *ChatRequest) UnmarshalJSON(data []byte) error { return unmarshal(data, r) }
 
@@ -76,6 +88,7 @@ var chatRequestMembers = []string{"model", "messages", "stream", "stream_options
 	"response_format", "tools", "tool_choice"}
 
 func (r *ChatRequest) encode(e *jsonwire.Encoder) {
+	e.Plain = r.plain
 	e.Token('{')
 	e.Name("model")
 	e.String(r.Model)
@@ -189,6 +202,7 @@ func (r *ChatRequest) decode(d *jsonwire.Decoder) {
 			r.Extra.keep(d, o.Name)
 		}
 	}
+	r.plain = d.Shared
 }
 
 // A messageSpace is memory for the first messages of a request, whose content

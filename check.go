@@ -175,19 +175,21 @@ func decodeError(err *jsonwire.Error) *Error {
 
 var decoders = sync.Pool{New: func() any { return new(jsonwire.Decoder) }}
 
-// decodeBody decodes a request's body, which nothing in v will refer to.
-func decodeBody(body []byte, v decoder) error {
+// decodeBody decodes a request's body, and reports whether v refers to its
+// memory from now on.
+func decodeBody(body []byte, v decoder) (shared bool, err error) {
 	d := decoders.Get().(*jsonwire.Decoder)
 	d.Reset(body)
+	d.Share = true
 	defer func() {
 		d.Reset(nil)
 		decoders.Put(d)
 	}()
 	v.decode(d)
 	if err := d.Finish(); err != nil {
-		return decodeError(err)
+		return d.Shared != "", decodeError(err)
 	}
-	return nil
+	return d.Shared != "", nil
 }
 
 // decodePart decodes raw, a part of a request by the given name, into v.

@@ -3,7 +3,6 @@ package llmhttp
 import (
 	"errors"
 	"log/slog"
-	"strings"
 	"time"
 )
 
@@ -39,7 +38,6 @@ func (x *exchange) chat() error {
 		return x.replyWhole(&j)
 	}
 	x.streamed = true
-	x.record.Model = strings.Clone(req.Model) // which shares memory with the rest of the request
 	x.sse = &sseWriter{x: x}
 	x.shape.init(x.sse, req.Choices())
 	showUsage := req.StreamOptions != nil && req.StreamOptions.IncludeUsage

@@ -300,7 +300,8 @@ func (x *exchange) backendError(err error) error {
 	return err
 }
 
-// readJSON reads the body, decodes it into v and lets go of it.
+// readJSON reads the body, decodes it into v and lets go of it, unless v is
+// mostly one text of it.
 func (x *exchange) readJSON(v decoder) error {
 	if err := checkMediaType(x.r); err != nil {
 		return err
@@ -309,8 +310,11 @@ func (x *exchange) readJSON(v decoder) error {
 	if err != nil {
 		return err
 	}
-	defer putBuffer(buf)
-	return decodeBody(buf.b, v)
+	shared, err := decodeBody(buf.b, v)
+	if !shared {
+		putBuffer(buf)
+	}
+	return err
 }
 
 func checkMediaType(r *http.Request) error {

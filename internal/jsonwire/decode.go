@@ -39,6 +39,12 @@ const (
 type Decoder struct {
 	Budget int // what is left to spend on elements and kept members
 
+	// Share lets a string share the document's memory if it is long and makes
+	// up at least half of that. Shared is that string, if there is one: it has
+	// no escapes. The document must then never change.
+	Share  bool
+	Shared string
+
 	buf   []byte
 	pos   int
 	depth int
@@ -374,6 +380,10 @@ func (d *Decoder) String() string {
 	}
 	raw, escaped := d.scanString()
 	if !escaped {
+		if d.Share && len(raw) >= longString && 2*len(raw) >= cap(d.buf) {
+			d.Shared = view(raw)
+			return d.Shared
+		}
 		return d.Own(raw)
 	}
 	if len(raw) > shortString {
@@ -391,6 +401,9 @@ const (
 	// that is kept keeps no more than that alive.
 	shortString = 256
 	blockSize   = 1024
+
+	// longString is from where on a string may stay where it is.
+	longString = 16 << 10
 )
 
 // Own returns text as a string that does not share the document's memory.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // An Encoder appends JSON to Buf. It writes no needless space, and escapes
@@ -17,6 +18,13 @@ import (
 type Encoder struct {
 	Buf []byte
 	Err error // the first error; what was written then is of no use
+
+	// Plain is a string that is known to need no escapes: the very one, not
+	// another of the same text. If Cut is set, it is not copied: what comes
+	// before it is moved from Buf to Pieces, and so is the string itself.
+	Plain  string
+	Cut    bool
+	Pieces [][]byte
 }
 
 // Token appends punctuation as it is.
@@ -44,7 +52,24 @@ func (e *Encoder) Name(name string) {
 }
 
 // String writes s. Bytes that are not UTF-8 become U+FFFD.
-func (e *Encoder) String(s string) { e.Buf = AppendString(e.Buf, s) }
+func (e *Encoder) String(s string) {
+	if len(s) >= longString && len(s) == len(e.Plain) && unsafe.StringData(s) == unsafe.StringData(e.Plain) {
+		e.plain(s)
+		return
+	}
+	e.Buf = AppendString(e.Buf, s)
+}
+
+func (e *Encoder) plain(s string) {
+	e.Buf = append(e.Buf, '"')
+	if e.Cut {
+		e.Pieces = append(e.Pieces, e.Buf, unsafe.Slice(unsafe.StringData(s), len(s)))
+		e.Buf = nil
+	} else {
+		e.Buf = append(e.Buf, s...)
+	}
+	e.Buf = append(e.Buf, '"')
+}
 
 // Int writes n.
 func (e *Encoder) Int(n int64) { e.Buf = strconv.AppendInt(e.Buf, n, 10) }
