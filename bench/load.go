@@ -22,7 +22,8 @@ const answerTimeout = 30 * time.Second
 // where an answer ends, and waits with epoll, so that little of the machine is
 // spent on it.
 type load struct {
-	loops []*loop
+	loops  []*loop
+	sleepy bool // wait in the kernel, where others need the CPU
 }
 
 // newLoad connects to addr. The connections are shared among as many threads as
@@ -58,7 +59,7 @@ func (l *load) run(d time.Duration) (answers int, elapsed time.Duration, err err
 	counts := make([]int, len(l.loops))
 	errs := make([]error, len(l.loops))
 	for i, lp := range l.loops {
-		all.Go(func() { counts[i], errs[i] = lp.run(began.Add(d)) })
+		all.Go(func() { counts[i], errs[i] = lp.run(began.Add(d), l.sleepy) })
 	}
 	all.Wait()
 	for _, n := range counts {
@@ -145,7 +146,7 @@ func (l *loop) watch(op int, c *conn) error {
 }
 
 // run is what a load's run is, for one thread. The thread ends with it.
-func (l *loop) run(until time.Time) (answers int, err error) {
+func (l *loop) run(until time.Time, sleepy bool) (answers int, err error) {
 	if len(l.cpus) > 0 {
 		runtime.LockOSThread() // and never unlock, so that the thread is not used again
 		if err := confine(l.cpus); err != nil {
@@ -161,7 +162,7 @@ func (l *loop) run(until time.Time) (answers int, err error) {
 	}
 	var events [64]unix.EpollEvent
 	for waiting > 0 {
-		n, err := l.wait(events[:])
+		n, err := l.wait(events[:], sleepy || len(l.cpus) == 0)
 		if err != nil {
 			return answers, err
 		}
@@ -197,9 +198,9 @@ func (l *loop) run(until time.Time) (answers int, err error) {
 // wait waits for events. A thread that has CPUs of its own does not sleep: a
 // server would have to wake it, and a slower one more often, as that one's
 // answers come further apart.
-func (l *loop) wait(events []unix.EpollEvent) (int, error) {
+func (l *loop) wait(events []unix.EpollEvent, sleepy bool) (int, error) {
 	timeout := 0
-	if len(l.cpus) == 0 {
+	if sleepy {
 		timeout = int(answerTimeout.Milliseconds())
 	}
 	began := time.Now()

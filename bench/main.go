@@ -39,6 +39,7 @@ var stories = []story{
 	{"inprocess", "the Handler alone, and its layers", inProcess},
 	{"large", "bodies of 128 KB and 1 MB", large},
 	{"amplification", "16 MiB of tiny things", amplification},
+	{"gateway", "in front of another server of the format", gateway},
 	{"held", "10,000 idle streams", held},
 	{"stores", "the limiter, a million keys, and usage", stores},
 }

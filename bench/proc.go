@@ -29,7 +29,9 @@ const childFlag = "-child"
 func child(args []string, out io.Writer) error {
 	switch {
 	case len(args) == 3 && args[0] == "serve":
-		return serve(args[1], mode(args[2]), out)
+		return serve(newPeer(args[1], mode(args[2])), out)
+	case len(args) == 3 && args[0] == "gateway":
+		return serve(newGateway(args[1], args[2]), out)
 	case len(args) == 3 && args[0] == "limiter":
 		return limiterChild(args[1:], out)
 	}
@@ -84,14 +86,19 @@ type server struct {
 
 // startServer starts a contender whose model answers as m has it.
 func (b *bench) startServer(peer string, m mode) (*server, error) {
-	p, err := spawn(b.cores.server, "serve", peer, string(m))
+	return startServer(b.cores.server, "serve", peer, string(m))
+}
+
+// startServer starts a child that serves, on the given CPUs.
+func startServer(cpus []int, args ...string) (*server, error) {
+	p, err := spawn(cpus, args...)
 	if err != nil {
 		return nil, err
 	}
 	line, err := p.out.ReadString('\n')
 	if err != nil {
 		p.stop()
-		return nil, fmt.Errorf("%s does not say where it listens: %w", peer, err)
+		return nil, fmt.Errorf("%q does not say where it listens: %w", args, err)
 	}
 	s := &server{process: p}
 	s.addr, s.control, _ = strings.Cut(strings.TrimSpace(line), " ")
@@ -100,10 +107,9 @@ func (b *bench) startServer(peer string, m mode) (*server, error) {
 
 // serve is the main function of a server. It listens at two addresses, of which
 // the second is for questions about the process itself.
-func serve(peer string, m mode, out io.Writer) error {
-	handler := newPeer(peer, m)
+func serve(handler http.Handler, out io.Writer) error {
 	if handler == nil {
-		return fmt.Errorf("no such peer: %q", peer)
+		return errors.New("no such peer")
 	}
 	raiseFileLimit(1 << 16)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

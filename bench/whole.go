@@ -56,6 +56,9 @@ type comparison struct {
 	body        []byte
 	conns       int
 	window      time.Duration
+
+	start  func(peer string) (*server, error) // if nil, the contenders themselves
+	sleepy bool                               // of the load
 }
 
 func (c *comparison) figure(peer, metric string) figure {
@@ -69,7 +72,11 @@ func (b *bench) compare(c *comparison) error {
 	servers := make(map[string]*server)
 	loads := make(map[string]*load)
 	for _, peer := range c.peers {
-		s, err := b.startServer(peer, c.mode)
+		start := c.start
+		if start == nil {
+			start = func(peer string) (*server, error) { return b.startServer(peer, c.mode) }
+		}
+		s, err := start(peer)
 		if err != nil {
 			return err
 		}
@@ -82,6 +89,7 @@ func (b *bench) compare(c *comparison) error {
 			return fmt.Errorf("%s: %w", peer, err)
 		}
 		defer l.close()
+		l.sleepy = c.sleepy
 		servers[peer], loads[peer] = s, l
 		if _, _, err := l.run(b.window(c.window) / 2); err != nil {
 			return fmt.Errorf("%s: %w", peer, err)

@@ -1,12 +1,13 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,7 +58,7 @@ var (
 
 // send sends a request with the given body, nil for none, and waits for the
 // reply to begin. The reply's status is 2xx; it must be closed.
-func (b *Backend) send(ctx context.Context, template *http.Request, body []byte, accept []string, model modelName) (*call, error) {
+func (b *Backend) send(ctx context.Context, template *http.Request, body net.Buffers, accept []string, model modelName) (*call, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -90,9 +91,11 @@ func (b *Backend) send(ctx context.Context, template *http.Request, body []byte,
 	r.Header = header
 	if body != nil {
 		header["Content-Type"] = acceptJSON
-		r.ContentLength = int64(len(body))
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		for _, piece := range body {
+			r.ContentLength += int64(len(piece))
+		}
+		r.Body = readerOf(body)
+		r.GetBody = func() (io.ReadCloser, error) { return readerOf(body), nil }
 	}
 	c.listen(b.opts.FirstByteTimeout)
 	resp, err := b.transport.RoundTrip(r)
@@ -115,6 +118,12 @@ func (b *Backend) send(ctx context.Context, template *http.Request, body []byte,
 		return nil, c.failure(http.StatusBadGateway, messageFailed, "the reply is compressed, which was not asked for", nil)
 	}
 	return c, nil
+}
+
+// readerOf returns what reads body, and leaves it as it is.
+func readerOf(body net.Buffers) io.ReadCloser {
+	rest := slices.Clone(body)
+	return io.NopCloser(&rest)
 }
 
 // listen gives the server d, if it is not negative, to be heard.
@@ -282,7 +291,11 @@ func (c *call) readAll(b *buffer, limit int64) error {
 // fetch sends a request, and calls decode with the whole of its reply, which
 // is only valid until decode returns.
 func (b *Backend) fetch(ctx context.Context, template *http.Request, body []byte, model modelName, decode func(*call, []byte) error) error {
-	c, err := b.send(ctx, template, body, acceptJSON, model)
+	var pieces net.Buffers
+	if body != nil {
+		pieces = net.Buffers{body}
+	}
+	c, err := b.send(ctx, template, pieces, acceptJSON, model)
 	if err != nil {
 		return err
 	}

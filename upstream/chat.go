@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 
@@ -43,7 +44,7 @@ func (b *Backend) converse(ctx context.Context, req *llmhttp.ChatRequest, yield 
 }
 
 // encodeChat returns what the server is asked. The request stays as it is.
-func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) ([]byte, error) {
+func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) (net.Buffers, error) {
 	r := *req
 	r.Model = model
 	r.StreamOptions = nil
@@ -53,7 +54,7 @@ func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) ([]byte, er
 			r.StreamOptions.Extra = req.StreamOptions.Extra
 		}
 	}
-	return r.MarshalJSON()
+	return r.Buffers()
 }
 
 // A reply is that to a chat while it is read.

@@ -16,6 +16,9 @@ type decoder struct {
 	id, model string          // of the chunk before, to be used again
 	problem   json.RawMessage // what is told instead of a reply, or nil
 	mender    mender
+
+	likeness likeness
+	from, to int // where the content of the chunk being decoded is; to is 0 if it is no string
 }
 
 const objectChunk = "chat.completion.chunk"
@@ -24,15 +27,21 @@ const objectChunk = "chat.completion.chunk"
 func (d *decoder) reset() {
 	d.id, d.model, d.problem = "", "", nil
 	d.mender.held = d.mender.held[:0]
+	d.likeness.forget()
 }
 
 // chunk decodes a chunk, or a whole reply as one. What it returns shares no
 // memory with data.
 func (d *decoder) chunk(data []byte) (*llmhttp.ChatChunk, error) {
+	if c := d.alike(data); c != nil {
+		return c, nil
+	}
 	c, err := d.decode(data)
 	if err == nil {
 		if len(d.mender.held) > 0 {
 			d.mender.join(c, false)
+		} else {
+			d.learn(data, c)
 		}
 		return c, nil
 	}
@@ -50,14 +59,17 @@ func (d *decoder) chunk(data []byte) (*llmhttp.ChatChunk, error) {
 	return c, nil
 }
 
+// A oneChoice is a chunk of one choice, as most are.
+type oneChoice struct {
+	chunk  llmhttp.ChatChunk
+	choice [1]llmhttp.ChunkChoice
+}
+
 func (d *decoder) decode(data []byte) (*llmhttp.ChatChunk, *jsonwire.Error) {
-	v := &struct {
-		chunk  llmhttp.ChatChunk
-		choice [1]llmhttp.ChunkChoice
-	}{}
+	v := new(oneChoice)
 	c := &v.chunk
 	d.Restart(data)
-	d.problem = nil
+	d.problem, d.to = nil, 0
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
 		case "id":
@@ -129,6 +141,12 @@ func (d *decoder) delta(to *llmhttp.Delta, whole bool) {
 		case name == "content":
 			if d.Kind() == '[' {
 				d.parts(to)
+				continue
+			}
+			if d.Kind() == '"' {
+				d.from = d.Offset() + 1
+				to.Content = d.String()
+				d.to = d.Offset() - 1
 				continue
 			}
 			to.Content = d.text()

@@ -123,6 +123,9 @@ type Mark struct{ pos int }
 // Mark returns where the next value is.
 func (d *Decoder) Mark() Mark { return Mark{d.pos} }
 
+// Offset returns how many bytes of the document were read.
+func (d *Decoder) Offset() int { return d.pos }
+
 // Find returns the value of the named member of the object at a Mark, as part
 // of the document, or nil if there is no such member. Reading goes on where it
 // was.
