@@ -175,7 +175,7 @@ func (s *sseWriter) waiting() *buffer {
 func (x *exchange) replyHead() []byte {
 	id, created, model := x.replyIdentity()
 	var e jsonwire.Encoder
-	e.Buf = make([]byte, 0, 128)
+	e.Buf = make([]byte, 0, 80+len(id)+len(model))
 	e.Literal("data: {")
 	encodeReplyHead(&e, id, objectChunk, created, model)
 	return e.Buf
