@@ -127,9 +127,8 @@ func start(ctx context.Context, out io.Writer, name string, args ...string) (*se
 		return nil, err
 	}
 	cmd := exec.Command(filepath.Join(filepath.Dir(self), name), args...)
-	cmd.Env = append(os.Environ(), "LLMHTTP_KEY="+key, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "LLMHTTP_KEY="+key)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C is for us to pass on
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ type process struct {
 func start(t *testing.T, binary string, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(binary, append([]string{"-addr", "127.0.0.1:0"}, args...)...), done: make(chan struct{})}
-	p.cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), env...)
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	require.NoError(t, p.cmd.Start())
 	go func() {
