@@ -205,10 +205,14 @@ func (u *upstreamConfig) backend(at string) (*upstream.Backend, error) {
 	}
 	b, err := upstream.New(u.URL, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", at, strings.TrimPrefix(err.Error(), "upstream: "))
+		return nil, fmt.Errorf("%s: %s", at, fieldNames.Replace(err.Error()))
 	}
 	return b, nil
 }
+
+// fieldNames puts our names in the place of those of [upstream.New].
+var fieldNames = strings.NewReplacer("upstream: ", "", "the base URL", "url", "; use Options.Key or Options.Header", "",
+	"Options.Key", "key_env", "Options.ImageHosts", "image_hosts")
 
 // A keyStore has the keys by the hashes of their secrets.
 type keyStore map[string]*llmhttp.Key

@@ -83,11 +83,11 @@ func TestConfigErrors(t *testing.T) {
 		// Of upstreams.
 		{`"name": "second"`, `"name": ""`, `: upstreams[1].name: must not be empty`},
 		{`"name": "second"`, `"name": "first"`, `: upstreams[1].name: there is another upstream "first"`},
-		{`"url": "http://127.0.0.1:8082/v1",`, ``, `: upstreams[1]: the base URL must begin with "http://" or "https://"`},
-		{`http://127.0.0.1:8082/v1`, `http://me:sk-password@127.0.0.1:8082/v1`, `: upstreams[1]: the base URL must not have a user or password`},
+		{`"url": "http://127.0.0.1:8082/v1",`, ``, `: upstreams[1]: url must begin with "http://" or "https://"`},
+		{`http://127.0.0.1:8082/v1`, `http://me:sk-password@127.0.0.1:8082/v1`, `: upstreams[1]: url must not have a user or password`},
 		{`FIRST_KEY`, `NO_KEY`, `: upstreams[0].key_env: NO_KEY is not set in the environment`},
-		{`FIRST_KEY`, `SPACED_KEY`, `: upstreams[0]: Options.Key has a character that no header may have`},
-		{`["127.0.0.1:8081"]`, `["*"]`, `: upstreams[0]: Options.ImageHosts has "*", which is not a host`},
+		{`FIRST_KEY`, `SPACED_KEY`, `: upstreams[0]: key_env has a character that no header may have`},
+		{`["127.0.0.1:8081"]`, `["*"]`, `: upstreams[0]: image_hosts has "*", which is not a host`},
 		{`"1m"`, `"1"`, `: upstreams[1].first_byte_timeout: "1" is not a positive duration such as "1m30s"`},
 		{`"first_byte_timeout": "1m"`, `"silence_timeout": "-1s"`, `: upstreams[1].silence_timeout: "-1s" is not a positive duration`},
 

@@ -92,7 +92,8 @@ func run(file, addr string, drain time.Duration) error {
 	return nil
 }
 
-// observe logs a line for each request, with neither secrets nor what was said.
+// observe logs a line for each request, with neither secrets nor what was said:
+// errors that are the client's fault may quote it, so their texts are not in it.
 func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.Exchange)) {
 	return ctx, func(x *llmhttp.Exchange) {
 		attrs := []slog.Attr{
@@ -102,7 +103,7 @@ func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmht
 			slog.Bool("streamed", x.Streamed), slog.Int("tokens", x.Usage.TotalTokens),
 			slog.Duration("first", x.FirstChunk), slog.Duration("took", x.Duration),
 		}
-		if x.Err != nil {
+		if x.Err != nil && (x.Status < 400 || x.Status >= 499) {
 			attrs = append(attrs, slog.Any("err", x.Err))
 		}
 		slog.LogAttrs(ctx, slog.LevelInfo, "served", attrs...)

@@ -282,6 +282,8 @@ func TestGateway(t *testing.T) {
 	}
 	assert.Regexp(t, `^req_\w+$`, stream["request_id"])
 	assert.Regexp(t, `^[1-9]\d*$`, stream["tokens"])
+	assert.Equal(t, "400", lines[8]["status"])
+	assert.NotContains(t, s.gateway.out.String(), "robot")
 	assert.Equal(t, `""`, lines[9]["key"])
 	assert.Equal(t, "401", lines[9]["status"])
 }

@@ -24,8 +24,10 @@ async function setUp(t, prepare, models = ["gpt-4o"]) {
   t.after(async () => {
     const heard = JSON.stringify(mock.getRequests());
     const { host } = new URL(mock.url);
+    await server?.stop();
     await mock.stop();
-    for (const secret of [gatewayKey, mockKey, host]) assert(!server.said().includes(secret), server.said());
+    const said = server?.said() ?? "";
+    for (const secret of [gatewayKey, mockKey, host]) assert(!said.includes(secret), said);
     assert(!heard.includes(gatewayKey), "the client's key went upstream");
   });
   server = await startGateway(
