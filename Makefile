@@ -16,6 +16,9 @@ MIN_COVER ?= 90
 GOFLAGS += -buildvcs=false
 export GOFLAGS
 
+# A program with the race detector would otherwise wait for a second at its end.
+export GORACE := atexit_sleep_ms=0
+
 # The directories of all modules, as go.work has them.
 MODULES = $(shell go list -m -f '{{.Dir}}')
 GOFILES = $(shell find . -name node_modules -prune -o -name .git -prune -o -name '*.go' -print)
@@ -26,11 +29,13 @@ help:
 
 ## test: runs every test of every module, the examples and the clients
 test: setup
-	go build -race -o bin/inmemory ./examples/inmemory
+	go build -race -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind
 	LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory go test -race -count=1 -timeout=20m work
 	go test -count=1 -run='^(TestAllocs|TestAmplification)' . # which the race detector would change
 	scripts/examples.sh
-	cd clients/node && LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory npm test
+	cd clients/node && LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory LLMHTTP_GATEWAY=$(CURDIR)/bin/gateway npm test
+	cd clients/node && LLMHTTP_EXAMPLE=$(CURDIR)/bin/behind npm run test:clients
+	cd clients/go && LLMHTTP_EXAMPLE=$(CURDIR)/bin/behind LLMHTTP_GATEWAYS=2 go test -race -count=1 .
 
 ## setup: installs what the tests need besides Go
 setup:

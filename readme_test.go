@@ -37,6 +37,7 @@ func readmeBlocks(t *testing.T, file, language string) (blocks []string) {
 var readmeImports = []string{
 	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "strings", "time",
 	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/memory",
+	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream",
 }
 
 // readmeGo returns the arguments for a command of Go's. With those that this
@@ -118,11 +119,7 @@ func TestReadmeQuickstart(t *testing.T) {
 	require.Equal(t, 1, strings.Count(code, address))
 	assert.LessOrEqual(t, strings.Count(code, "\n"), 15, "lines")
 
-	l, err := net.Listen("tcp", "localhost:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
-
+	addr := readmeAddr(t)
 	dir := t.TempDir()
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "main")
 	require.NoError(t, os.WriteFile(source, []byte(strings.Replace(code, address, addr, 1)), 0o600))
@@ -130,12 +127,75 @@ func TestReadmeQuickstart(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	server := exec.Command(binary)
+	readmeStart(t, exec.Command(binary), addr)
+
+	var replies []string
+	for _, command := range readmeBlocks(t, "README.md", "sh") {
+		require.Contains(t, command, address)
+		replies = append(replies, readmeCurl(t, strings.ReplaceAll(command, address, addr)))
+	}
+	require.Len(t, replies, 2)
+	assert.Contains(t, replies[0], `"content":"Hello there!"`)
+	assert.True(t, strings.HasSuffix(replies[1], "data: [DONE]\n\n"), replies[1])
+}
+
+// The gateway of the readme answers through one of its servers, and through the
+// other when that is dead.
+func TestReadmeGateway(t *testing.T) {
+	t.Parallel()
+	blocks := readmeBlocks(t, "README.md", "bash")
+	require.Len(t, blocks, 2)
+	dir := t.TempDir()
+	args := append(readmeGo("build"), "-o", dir, "./examples/inmemory", "./examples/gateway")
+	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	addrs := map[string]string{"127.0.0.1:8080": "", "127.0.0.1:8081": "", "127.0.0.1:8082": ""}
+	var pairs []string
+	for address := range addrs {
+		addrs[address] = readmeAddr(t)
+		pairs = append(pairs, address, addrs[address])
+	}
+	config, copied := "examples/gateway/gateway.json", filepath.Join(dir, "gateway.json")
+	replacer := strings.NewReplacer(append(pairs, config, copied, "go run ./examples/", "exec "+dir+"/")...)
+	text, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(copied, []byte(replacer.Replace(string(text))), 0o600))
+
+	servers := make(map[string]*exec.Cmd)
+	for command := range strings.Lines(blocks[0]) {
+		address := regexp.MustCompile(`-addr (\S+)`).FindStringSubmatch(command)
+		require.NotNil(t, address, command)
+		command = strings.TrimSuffix(strings.TrimSpace(command), " &")
+		servers[address[1]] = exec.Command("bash", "-c", replacer.Replace(command))
+		readmeStart(t, servers[address[1]], addrs[address[1]])
+	}
+	require.Len(t, servers, 3)
+	ask := func() { assert.Contains(t, readmeCurl(t, replacer.Replace(blocks[1])), `"content":"Hello there!"`) }
+	ask()
+	require.NoError(t, servers["127.0.0.1:8082"].Process.Kill())
+	servers["127.0.0.1:8082"].Wait()
+	ask()
+}
+
+// readmeAddr returns an address that is free.
+func readmeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// readmeStart runs a server until the end of the test, and waits until it
+// listens.
+func readmeStart(t *testing.T, server *exec.Cmd, addr string) {
+	t.Helper()
 	require.NoError(t, server.Start())
-	defer func() {
-		assert.NoError(t, server.Process.Kill())
-		server.Wait() // reports the kill
-	}()
+	t.Cleanup(func() {
+		server.Process.Kill() // fails if the test has
+		server.Wait()         // reports the kill
+	})
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
@@ -143,19 +203,16 @@ func TestReadmeQuickstart(t *testing.T) {
 		}
 		return err == nil
 	}, 20*time.Second, 10*time.Millisecond)
+}
 
+// readmeCurl returns what a curl command prints.
+func readmeCurl(t *testing.T, command string) string {
+	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Fatal("there is no curl: make setup installs it")
 	}
-	var replies []string
-	for _, command := range readmeBlocks(t, "README.md", "sh") {
-		require.Contains(t, command, address)
-		command = strings.ReplaceAll(strings.ReplaceAll(command, address, addr), "curl ", "curl -sS --fail-with-body --max-time 20 ")
-		out, err := exec.CommandContext(t.Context(), "bash", "-c", command).CombinedOutput()
-		assert.NoError(t, err, "%s\n%s", command, out)
-		replies = append(replies, string(out))
-	}
-	require.Len(t, replies, 2)
-	assert.Contains(t, replies[0], `"content":"Hello there!"`)
-	assert.True(t, strings.HasSuffix(replies[1], "data: [DONE]\n\n"), replies[1])
+	command = strings.ReplaceAll(command, "curl ", "curl -sS --fail-with-body --max-time 20 ")
+	out, err := exec.CommandContext(t.Context(), "bash", "-c", command).CombinedOutput()
+	assert.NoError(t, err, "%s\n%s", command, out)
+	return string(out)
 }

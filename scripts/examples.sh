@@ -60,6 +60,8 @@ run inmemory
 run custom -pace 10ms
 run hosts
 run cors
+export FIRST_KEY=sk-first SECOND_KEY=sk-second GATEWAY_KEY=sk-gateway
+run gateway -config examples/gateway/gateway.json # which says what it routes though nobody is behind it
 for router in nethttp chi gin echo; do
 	run mount -router "$router"
 done

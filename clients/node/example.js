@@ -1,9 +1,9 @@
-// Runs examples/inmemory for the tests, as the tests of ../go do.
+// Runs examples for the tests: examples/inmemory, as the tests of ../go do, and examples/gateway.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -11,27 +11,45 @@ import { setTimeout as sleep } from "node:timers/promises";
 /** The key the example admits unless told otherwise. */
 export const key = "sk-demo";
 
-let built;
+const built = {};
 
-/** The built example: LLMHTTP_EXAMPLE, or else what `go build` makes of the sources. */
-function example() {
-  if (process.env.LLMHTTP_EXAMPLE) return process.env.LLMHTTP_EXAMPLE;
-  if (!built) {
-    const dir = mkdtempSync(join(tmpdir(), "llmhttp-clients"));
-    process.on("exit", () => rmSync(dir, { recursive: true }));
-    const binary = join(dir, "inmemory");
+/** The built example of that name: what the variable says, or else what `go build` makes of the sources. */
+function example(name, variable) {
+  if (process.env[variable]) return process.env[variable];
+  if (!built[name]) {
+    const binary = join(temporary(), name);
     execFileSync("go", ["build", "-o", binary, "."], {
-      cwd: join(import.meta.dirname, "../../examples/inmemory"),
+      cwd: join(import.meta.dirname, "../../examples", name),
       stdio: "inherit",
     });
-    built = binary;
+    built[name] = binary;
   }
-  return built;
+  return built[name];
 }
 
-/** Runs the example until the end of test t, and then sees to it that it ends as it should. */
-export async function start(t, ...args) {
-  const child = spawn(example(), ["-addr", "127.0.0.1:0", ...args], { stdio: ["ignore", "pipe", "pipe"] });
+/** A directory that lasts as long as the process. */
+function temporary() {
+  const dir = mkdtempSync(join(tmpdir(), "llmhttp-clients"));
+  process.on("exit", () => rmSync(dir, { recursive: true }));
+  return dir;
+}
+
+/** Runs examples/inmemory until the end of test t. */
+export const start = (t, ...args) => serve(t, example("inmemory", "LLMHTTP_EXAMPLE"), args);
+
+/** Runs examples/gateway until the end of test t. */
+export function startGateway(t, config, env) {
+  const file = join(temporary(), "gateway.json");
+  writeFileSync(file, JSON.stringify(config));
+  return serve(t, example("gateway", "LLMHTTP_GATEWAY"), ["-config", file], env);
+}
+
+/** Runs a server until the end of test t, and then sees to it that it ends as it should. */
+async function serve(t, binary, args, env) {
+  const child = spawn(binary, ["-addr", "127.0.0.1:0", ...args], {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...process.env, ...env },
+  });
   const ended = once(child, "exit"); // also rejects if it cannot be started
   let stopped;
   const stop = () => (stopped ??= end());
@@ -62,6 +80,9 @@ export async function start(t, ...args) {
 
   const server = {
     api: `${url}/v1`,
+
+    /** What it has printed until now. */
+    said: () => said,
 
     /** Ends the server as an operator would, and resolves to how many milliseconds it took. */
     stop,
