@@ -38,8 +38,8 @@ func Observers(obs ...Observer) Observer {
 	}
 }
 
-// An Exchange is what became of a request. It holds neither secrets nor what
-// was said.
+// An Exchange is what became of a request. It holds no secrets, and nothing of
+// what was said but what Err quotes: the errors of bad requests do.
 type Exchange struct {
 	UsageRecord               // zero as far as the request did not get
 	Status      int           // HTTP status; 499 if the client left before it was told one
