@@ -84,5 +84,5 @@ bench:
 	go run ./bench $(BENCHFLAGS)
 
 ## bench-stores: measures sqlstore with a million records and 100,000 keys, on SQLite and on PostgreSQL
-bench-stores: setup
-	go test -count=1 -timeout=30m -run='^TestScale$$' ./sqlstore -scale
+bench-stores:
+	cd sqlstore && go test -count=1 -timeout=30m -run='^TestScale$$' -scale

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -184,9 +185,10 @@ func TestWrongPassword(t *testing.T) {
 func TestEncoding(t *testing.T) {
 	dsn := postgresDSN(t)
 	s := openStore(t, dsn, nil)
-	_, err := s.write.Exec("CREATE DATABASE latin1 ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+	name := "latin1_" + strings.ToLower(rand.Text())
+	_, err := s.write.Exec("CREATE DATABASE " + name + " ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
 	require.NoError(t, err)
-	_, err = Open(t.Context(), strings.Replace(dsn, "/postgres?", "/latin1?", 1), nil)
+	_, err = Open(t.Context(), strings.Replace(dsn, "/postgres?", "/"+name+"?", 1), nil)
 	assert.EqualError(t, err, "sqlstore: the database's encoding is LATIN1, and must be UTF8")
 }
 

@@ -91,7 +91,7 @@ func TestOpenWithoutRights(t *testing.T) {
 	s := openStore(t, dsn, nil)
 	_, secret, err := s.CreateKey(t.Context(), KeyParams{Account: "acme"})
 	require.NoError(t, err)
-	restricted := openStore(t, dsn+"&default_transaction_read_only=on", nil)
+	restricted := openStore(t, dsn+"&default_transaction_read_only=on", &Options{Logger: quiet})
 	key, err := restricted.Lookup(t.Context(), secret)
 	require.NoError(t, err)
 	assert.Equal(t, "acme", key.Account)

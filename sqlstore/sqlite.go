@@ -21,8 +21,7 @@ type sqliteDialect struct{}
 // its context; SQLite's own wait does not. Who reads waits for nobody, but for
 // one that recovers the file.
 func (s *Store) connectSQLite(d source) error {
-	db, err := openSQLite(d, 1, "busy_timeout(500)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(full)",
-		"cache_size(-32000)") // 32 MB, as IDs are all over their index
+	db, err := openSQLite(d, 1, "busy_timeout(500)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(full)")
 	if err != nil {
 		return err
 	}

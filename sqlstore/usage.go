@@ -282,7 +282,7 @@ func (s sums) add(start time.Time, stored string, t tally) {
 }
 
 func (s sums) list(loc *time.Location) []llmhttp.UsageSum {
-	list := make([]llmhttp.UsageSum, 0, len(s))
+	var list []llmhttp.UsageSum
 	for _, key := range slices.SortedFunc(maps.Keys(s), sumKey.compare) {
 		t := s[key]
 		list = append(list, llmhttp.UsageSum{
