@@ -204,7 +204,12 @@ func TestHostDies(t *testing.T) {
 	}
 	l := newLimiter(t, nil, &Options{Lease: cfg.Lease})
 	release := make(chan struct{})
-	h := newHandler(l, cfg.KeyID, cfg.Limits, func() { <-release })
+	h := newHandler(l, cfg.KeyID, cfg.Limits, func() {
+		select {
+		case <-release:
+		case <-time.After(patient): // it should not have been admitted
+		}
+	})
 	var wg sync.WaitGroup
 	hold := func() { wg.Go(func() { assert.Equal(t, 200, chat(h).Code) }) }
 	count := newClient(t, s)

@@ -1,9 +1,11 @@
 package redislimit
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -66,6 +68,33 @@ func TestLeasesAreRenewed(t *testing.T) {
 	eventually(t, "rest", l.leases.idle)
 }
 
+// One that is released while it is renewed does not outlive it.
+func TestReleaseWhileRenewing(t *testing.T) {
+	s := servertest.SharedRedis(t)
+	c := newClient(t, s)
+	l := newLimiter(t, c, &Options{Lease: time.Hour})
+	bucket := unique()
+	release := mustAcquire(t, l, bucket, 1)
+	c.AddHook(pipelineHook(release))  // after the list of what is to be renewed was made
+	l.opts.Timeout = time.Millisecond // until what is left is given back
+	l.renew()
+	eventually(t, "its end", func() bool { return leasesIn(t, s, bucket) == 0 && l.leases.idle() })
+}
+
+// A pipelineHook is called before commands are sent together.
+type pipelineHook func()
+
+func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h()
+		return next(ctx, cmds)
+	}
+}
+
 // Those that a Redis has forgotten are there again when they are renewed.
 func TestLeasesOutlastRedis(t *testing.T) {
 	t.Parallel()
@@ -108,7 +137,7 @@ func TestReleaseWhileAway(t *testing.T) {
 func TestAcquireTooLate(t *testing.T) {
 	t.Parallel()
 	s := servertest.Redis(t)
-	l := newLimiter(t, newClient(t, s), &Options{Timeout: 2 * time.Second, Logger: new(logBuffer).logger()})
+	l := newLimiter(t, newClient(t, s), &Options{Timeout: 2 * time.Second, Lease: time.Hour, Logger: new(logBuffer).logger()})
 	bucket := unique()
 	mustAcquire(t, l, bucket, 1)()
 	s.Pause(t)
