@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -691,4 +692,58 @@ func TestBadConfig(t *testing.T) {
 		assert.NotContains(t, string(out), "pass@")
 		assert.NotContains(t, string(out), "pa/ss")
 	}
+}
+
+// The commands in the README do what it says of them.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(text), "\n## In production\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var blocks []string
+	for _, m := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
+		blocks = append(blocks, m[1])
+	}
+	require.Len(t, blocks, 3)
+
+	// The script ends the copies however it ends itself, and waits where its
+	// reader would.
+	script := `set -euo pipefail
+trap 'kill $(jobs -p) && wait' EXIT
+cd ../..
+` + blocks[0] + `
+for port in 8080 8081; do
+  until [[ $(curl -sS http://127.0.0.1:$port/readyz) = ok ]]; do sleep 0.1; done
+done
+` + blocks[1] + `
+until [[ $(bin/llmhttpctl usage --account acme) = *" 2 "* ]]; do sleep 0.1; done
+` + blocks[2]
+	script = strings.NewReplacer(
+		"8080", freePort(t), "8081", freePort(t), "bin/", t.TempDir()+"/", "curl http", "curl -sS --max-time 20 http",
+		"postgres://postgres@127.0.0.1:5432/postgres", database(servertest.SharedPostgres(t)),
+		"redis://127.0.0.1:6379", servertest.SharedRedis(t).DSN(),
+	).Replace(script)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it builds
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", script)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = patience
+	cmd.Env = append(os.Environ(), "LLMHTTP_DRAIN_DELAY=0s")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, 2, strings.Count(string(out), `"content":"Hello there!"`), "%s", out)
+	assert.Equal(t, 1, strings.Count(string(out), `"code":"rate_limit_exceeded"`), "%s", out)
+	assert.Regexp(t, `demo-chat +2 `, string(out))
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
 }
