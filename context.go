@@ -32,7 +32,7 @@ type requestContext struct {
 	inner  context.Context // nil if nobody waits
 	cancel context.CancelCauseFunc
 	ended  bool
-	cause  error // of the end, if there was no inner
+	cause  error // of the end, if there is no inner
 }
 
 func (c *requestContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
@@ -100,7 +100,7 @@ func (c *requestContext) end(cause error) {
 	case c.cancel != nil:
 		c.cancel(cause)
 	case c.parent.Err() != nil:
-		c.cause = context.Cause(c.parent) // it was first
+		c.inner = c.parent // which was first
 	default:
 		c.cause = cause
 	}

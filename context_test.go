@@ -34,6 +34,12 @@ func TestRequestContext(t *testing.T) {
 			"itself and parent": func(c *requestContext, parent context.CancelCauseFunc) { c.end(cause); parent(parentCause) },
 			"parent and itself": func(c *requestContext, parent context.CancelCauseFunc) { parent(parentCause); c.end(cause) },
 			"itself twice":      func(c *requestContext, _ context.CancelCauseFunc) { c.end(cause); c.end(errGone) },
+			"a deadline": func(c *requestContext, _ context.CancelCauseFunc) {
+				ctx, cancel := context.WithDeadlineCause(c.parent, time.Time{}, parentCause)
+				cancel()
+				c.parent = ctx
+				c.end(cause)
+			},
 		} {
 			t.Run(name, func(t *testing.T) {
 				parent := context.WithValue(t.Context(), ctxKey{}, "value")
@@ -44,7 +50,7 @@ func TestRequestContext(t *testing.T) {
 					defer cancel(nil)
 				}
 				c := &requestContext{parent: ours, x: new(exchange)}
-				if waits {
+				if waits && name != "a deadline" {
 					look(c)
 				}
 				end(c, cancelOurs)
@@ -55,6 +61,10 @@ func TestRequestContext(t *testing.T) {
 					cancelWant(nil)
 				case "the parent", "parent and itself":
 					cancelTheirs(parentCause)
+				case "a deadline":
+					var cancel context.CancelFunc
+					want, cancel = context.WithDeadlineCause(want, time.Time{}, parentCause)
+					defer cancel()
 				}
 				assert.Equal(t, context.Cause(want), c.why())
 				assert.Equal(t, want.Err(), c.Err())

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -666,6 +667,32 @@ func TestHostWriteTimeout(t *testing.T) {
 			})})
 		s.chat(fxWhole).checkError(t, 500)
 	})
+}
+
+// Options that are meant as forever are, and do not overflow.
+func TestTimeoutsForever(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
+			fxNoLeaks(t)
+			s := fxStart(t, fxConfig{http2: http2, opts: llmhttp.Options{Timeout: math.MaxInt64, KeepAlive: math.MaxInt64, WriteTimeout: math.MaxInt64},
+				server: func(srv *http.Server) { srv.WriteTimeout = time.Minute },
+				backend: fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+					if yield(llmhttp.TextChunk("one "), nil) {
+						time.Sleep(20 * time.Millisecond)
+						yield(llmhttp.TextChunk("two"), nil)
+					}
+				})})
+			r := s.chat(fxStream)
+			require.NoError(t, r.err)
+			said, reason := fxText(t, fxFrames(t, r.body))
+			assert.Equal(t, "one two", said)
+			assert.Equal(t, "stop", reason)
+			assert.NotContains(t, r.body, "keep-alive")
+			r = s.chat(fxWhole)
+			require.NoError(t, r.err)
+			assert.Contains(t, r.body, "one two")
+		})
+	}
 }
 
 // On HTTP/2 a write deadline that passes ends the stream even where nothing is

@@ -126,9 +126,15 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if o.WriteTimeout <= 0 {
 		o.WriteTimeout = 30 * time.Second
 	}
+	for _, d := range []*time.Duration{&o.Timeout, &o.KeepAlive, &o.WriteTimeout} {
+		*d = min(*d, forever)
+	}
 	h.clock.start(o)
 	return h
 }
+
+// forever is longer than any process runs, and can be added to any time.
+const forever = 100 * 365 * 24 * time.Hour
 
 // ServeHTTP serves a request of the API.
 //

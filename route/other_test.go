@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
+	"github.com/llmhttp/llmhttp/upstream"
 )
 
 // A painter is a Backend that draws and embeds as it is told to.
@@ -275,4 +277,17 @@ func painterWithChat(err error) llmhttp.Backend {
 	p := painterOf("", err)
 	p.BackendFunc = func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Fail(err) }
 	return p
+}
+
+// What the system says of a target behind an upstream's Backend is told.
+func TestLastError(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l.Close()
+	b, err := upstream.New("http://"+l.Addr().String()+"/v1", nil)
+	require.NoError(t, err)
+	r := inOrder(t, nil, b)
+	_, err = say(t.Context(), r)
+	require.Error(t, err)
+	assert.Equal(t, "502 connection refused", r.Status()[0].LastError)
 }

@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"context"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,6 +58,21 @@ func TestBreakerOpens(t *testing.T) {
 			}
 			assert.Equal(t, test.tries, b.calls.Load())
 		}
+	})
+}
+
+// An OpenFor that is meant as forever is.
+func TestBreakerForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := steps(status(500))
+		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1, OpenFor: math.MaxInt64}, b)
+		for range 3 {
+			_, err := say(t.Context(), r)
+			require.Error(t, err)
+			time.Sleep(365 * 24 * time.Hour)
+		}
+		assert.Equal(t, int64(1), b.calls.Load())
+		assert.Equal(t, route.StateOpen, r.Status()[0].State)
 	})
 }
 

@@ -194,6 +194,7 @@ func (o *Options) setDefaults() {
 	if o.OpenFor <= 0 {
 		o.OpenFor = 10 * time.Second
 	}
+	o.OpenFor = min(o.OpenFor, forever)
 	if o.ModelsTTL <= 0 {
 		o.ModelsTTL = time.Minute
 	}
@@ -201,6 +202,9 @@ func (o *Options) setDefaults() {
 		o.Logger = slog.Default()
 	}
 }
+
+// forever is longer than any process runs, and can be added to any time.
+const forever = 100 * 365 * 24 * time.Hour
 
 // maxWeight keeps the sums of weights far from where integers end.
 const maxWeight = 1_000_000

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -124,7 +125,7 @@ func (rt *route) choose() int {
 // compareLoad compares the requests in flight that t and o would have for
 // their weight with one more.
 func (t *target) compareLoad(o *target) int {
-	return (t.inFlight+1)*o.weight - (o.inFlight+1)*t.weight
+	return cmp.Compare(int64(t.inFlight+1)*int64(o.weight), int64(o.inFlight+1)*int64(t.weight))
 }
 
 // recovery returns how long it takes until a target may be tried, in the round

@@ -213,7 +213,8 @@ func (c *call) end() {
 
 const (
 	// drainTimeout and drainSize bound what is read after a reply, so that its
-	// connection can be used again: most often it is an empty chunk.
+	// connection can be used again, or with HTTP/2 is not told of a client that
+	// left: most often it is an empty chunk, or frame.
 	drainTimeout = time.Second
 	drainSize    = 16 << 10
 )
@@ -221,7 +222,7 @@ const (
 // complete ends the call when all that matters of its reply was read. What is
 // left is read without the client having to wait for it.
 func (c *call) complete() {
-	if c.eof || c.resp.ProtoMajor >= 2 || !c.detach() {
+	if c.eof || !c.detach() {
 		c.close()
 		return
 	}

@@ -116,7 +116,7 @@ func (d *decoder) choice(c *llmhttp.ChunkChoice) {
 	for o := d.Object(); o.Next(); {
 		switch name := string(o.Name); {
 		case name == "index":
-			c.Index = int(d.integer())
+			c.Index = d.int()
 		case name == "delta", name == "message":
 			if d.Kind() != '{' {
 				d.Skip()
@@ -140,6 +140,7 @@ func (d *decoder) delta(to *llmhttp.Delta, whole bool) {
 			d.Skip() // it can only be the assistant's
 		case name == "content":
 			if d.Kind() == '[' {
+				d.to = 0
 				d.parts(to)
 				continue
 			}
@@ -149,6 +150,7 @@ func (d *decoder) delta(to *llmhttp.Delta, whole bool) {
 				d.to = d.Offset() - 1
 				continue
 			}
+			d.to = 0
 			to.Content = d.text()
 		case name == "reasoning_content":
 			to.Reasoning += d.text()
@@ -209,7 +211,7 @@ func (d *decoder) toolCall(t *llmhttp.ToolCallDelta, whole bool) {
 				d.Skip()
 				continue
 			}
-			t.Index = int(d.integer())
+			t.Index = d.int()
 		case "id":
 			t.ID = d.text()
 		case "type":
@@ -246,11 +248,11 @@ func (d *decoder) usage() *llmhttp.Usage {
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
 		case "prompt_tokens":
-			u.PromptTokens = int(d.integer())
+			u.PromptTokens = d.int()
 		case "completion_tokens":
-			u.CompletionTokens = int(d.integer())
+			u.CompletionTokens = d.int()
 		case "total_tokens":
-			u.TotalTokens = int(d.integer())
+			u.TotalTokens = d.int()
 		default:
 			d.keep(&u.Extra, o.Name)
 		}
@@ -258,10 +260,10 @@ func (d *decoder) usage() *llmhttp.Usage {
 	return reported(u)
 }
 
-// reported returns u, or nil if it is all zero, which is how some servers say
-// that they do not know.
+// reported returns u, or nil if there is nothing above zero in it, which is how
+// some servers say that they do not know.
 func reported(u *llmhttp.Usage) *llmhttp.Usage {
-	if u == nil || u.PromptTokens == 0 && u.CompletionTokens == 0 && u.TotalTokens == 0 {
+	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
 		return nil
 	}
 	return u
@@ -295,6 +297,14 @@ func (d *decoder) same(s string) string {
 		return s
 	}
 	return string(b)
+}
+
+// int is like integer, for what is to fit an int.
+func (d *decoder) int() int {
+	if n := d.integer(); n == int64(int(n)) {
+		return int(n)
+	}
+	return 0
 }
 
 // maxInteger is up to which size a float64 holds every integer.

@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -42,6 +44,7 @@ func TestDecodeChunk(t *testing.T) {
 		{"usage", `{"choices":[],"usage":{"prompt_tokens":12.0,"completion_tokens":"3","total_tokens":null,"prompt_tokens_details":{"cached_tokens":4}}}`,
 			head + `"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":3,"total_tokens":15,"prompt_tokens_details":{"cached_tokens":4}}}`},
 		{"usage of zeros", `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`, head + `"choices":[]}`},
+		{"usage below zero", `{"choices":[],"usage":{"prompt_tokens":-1,"completion_tokens":-1,"total_tokens":-1}}`, head + `"choices":[]}`},
 		{"tool calls", `{"choices":[{"delta":{"tool_calls":[{"index":2,"id":"call_1","type":"function","function":{"name":"f","arguments":"{","z":1},"w":true},{"function":{"arguments":null}},null]}}]}`,
 			head + choice + `{"tool_calls":[{"index":2,"id":"call_1","type":"function","function":{"name":"f","arguments":"{","z":1},"w":true},{"index":1}]},"finish_reason":null}]}`},
 		{"arguments that are no text", `{"choices":[{"delta":{"tool_calls":[{"id":"a","type":null,"function":{"name":"f","arguments":{"a": 1}}}]}}]}`,
@@ -53,6 +56,21 @@ func TestDecodeChunk(t *testing.T) {
 		{"bytes that are not UTF-8", "{\"choices\":[{\"delta\":{\"content\":\"a\xffb\"}}]}", head + choice + "{\"content\":\"a\ufffdb\"},\"finish_reason\":null}]}"},
 	} {
 		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, decodeOne(t, c.in)) })
+	}
+}
+
+// What is no int counts as none, rather than as another.
+func TestDecodeInt(t *testing.T) {
+	n := int64(maxInteger - 1)
+	large := int(n)
+	if int64(large) != n {
+		large = 0
+	}
+	for in, want := range map[string]int{"2147483647": math.MaxInt32, "-2147483648": math.MinInt32, "9007199254740991": large, "9007199254740993": 0, "1e300": 0} {
+		var d decoder
+		c, err := d.chunk([]byte(`{"usage":{"prompt_tokens":` + in + `,"total_tokens":1}}`))
+		require.NoError(t, err)
+		assert.Equal(t, want, c.Usage.PromptTokens, in)
 	}
 }
 
@@ -159,6 +177,16 @@ func TestHalvesOfCharacters(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A server that never sends the second halves does not make the mender grow.
+func TestHalvesAreBounded(t *testing.T) {
+	var d decoder
+	for i := range 3 * maxHeld {
+		_, err := d.chunk(fmt.Appendf(nil, `{"choices":[{"delta":{"x%d":"\ud83d"}}]}`, i))
+		require.NoError(t, err)
+	}
+	assert.Len(t, d.mender.held, maxHeld)
 }
 
 // Halves elsewhere than in texts become U+FFFD.

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -53,6 +55,13 @@ func (e *Error) Error() string {
 // Is reports whether e comes from target. There is no Unwrap: the texts of what
 // it comes from may tell addresses.
 func (e *Error) Is(target error) bool { return e.cause != nil && errors.Is(e.cause, target) }
+
+// As finds the error number of the system that e comes from, for a
+// [syscall.Errno]: its text tells no address.
+func (e *Error) As(target any) bool {
+	errno, ok := target.(*syscall.Errno)
+	return ok && e.cause != nil && errors.As(e.cause, errno)
+}
 
 // What clients are told of what is the operator's.
 const (
@@ -122,25 +131,45 @@ func (c *call) malformed(err error) error {
 	return c.failure(http.StatusBadGateway, messageFailed, "the reply is not as it should be: "+err.Error(), nil)
 }
 
-// errorSize is how much of the body of an error is read.
-const errorSize = 64 << 10
+const (
+	// errorSize is how large the body of an error may be. Some repeat what is
+	// wrong with a request, which may be most of it.
+	errorSize = 1 << 20
+
+	// errorTimeout is how long that body may take, if SilenceTimeout is not
+	// shorter: the status says most of it.
+	errorTimeout = 5 * time.Second
+)
 
 const hintBaseURL = "is the base URL right?"
 
 // refused returns the error that a reply with another status than 2xx is.
 func (c *call) refused() error {
 	status := c.resp.StatusCode
-	if status < 400 {
+	switch {
+	case status >= 300 && status < 400:
 		return c.failure(http.StatusBadGateway, messageFailed, "a redirect, which is not followed: "+hintBaseURL, nil)
+	case status < 400:
+		return c.failure(http.StatusBadGateway, messageFailed, "a status that was not asked for", nil)
 	}
 	buf := getBuffer()
 	defer putBuffer(buf)
-	if err := c.readAll(buf, errorSize); err != nil && (c.client.Err() != nil || context.Cause(c.ctx) == errSilent) {
+	patience := errorTimeout
+	if d := c.b.opts.SilenceTimeout; d > 0 {
+		patience = min(patience, d)
+	}
+	timer := time.AfterFunc(patience, func() { c.cancel(errSilent) })
+	defer timer.Stop()
+	if err := c.readAll(buf, errorSize); err != nil && c.client.Err() != nil {
 		return c.broken(err)
 	}
 	told, ok := readTold(buf.b)
 	if !ok {
 		media, _, _ := mime.ParseMediaType(c.resp.Header.Get("Content-Type"))
+		if status == http.StatusUnprocessableEntity && media == "text/plain" && len(buf.b) > 0 {
+			// What is in front of a server does not know of this status.
+			return c.refusal(status, toldError{message: string(buf.b)}, "")
+		}
 		return c.refusal(status, toldError{}, fmt.Sprintf("%s, with %d bytes of %s", http.StatusText(status), len(buf.b), cmp.Or(media, "no type")))
 	}
 	return c.refusal(status, told, "")
@@ -255,7 +284,7 @@ const longestWait = 366 * 24 * time.Hour
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	number := func(name string, unit time.Duration) time.Duration {
 		f, err := strconv.ParseFloat(strings.TrimSpace(h.Get(name)), 64)
-		if err != nil || !(f > 0) {
+		if err != nil || !(f > 0) || math.IsInf(f, 1) {
 			return 0
 		}
 		return time.Duration(min(f*float64(unit), float64(longestWait)))

@@ -3,8 +3,10 @@ package upstream_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,6 +48,10 @@ func TestErrors(t *testing.T) {
 		{"FastAPI's", 422, `{"detail":[{"loc":["body","messages",0,"role"],"msg":"field required","type":"value_error"}]}`, nil,
 			422, apiError{"field required", "invalid_request_error", "messages[0].role", ""}, ""},
 		{"FastAPI's text", 422, `{"detail":"No."}`, nil, 422, apiError{"No.", "invalid_request_error", "", ""}, ""},
+		{"as long as its request", 422, `{"detail":[{"loc":["body","messages",0,"role"],"msg":"Input should be 'user'","input":"` + strings.Repeat("x", 200_000) + `"}]}`, nil,
+			422, apiError{"Input should be 'user'", "invalid_request_error", "messages[0].role", ""}, ""},
+		{"axum's text", 422, "Failed to deserialize the JSON body into the target type: messages[0].role: unknown variant `x`", []string{"Content-Type: text/plain; charset=utf-8"},
+			422, apiError{"Failed to deserialize the JSON body into the target type: messages[0].role: unknown variant `x`", "invalid_request_error", "", ""}, ""},
 		{"no JSON", 400, `nope`, nil, 502, server(failed), "status 400: Bad Request, with 4 bytes of application/json"},
 		{"a page", 422, `<html>`, nil, 502, server(failed), "status 422: Unprocessable Entity, with 6 bytes of text/html"},
 		{"too large", 413, `<html>`, nil, 413, apiError{"Request Entity Too Large", "invalid_request_error", "", ""}, ""},
@@ -89,13 +95,16 @@ func TestErrors(t *testing.T) {
 				if strings.HasPrefix(c.body, "<") {
 					contentType = "text/html"
 				}
+				if len(c.headers) > 0 && strings.HasPrefix(c.headers[0], "Content-Type: ") {
+					contentType = strings.TrimPrefix(c.headers[0], "Content-Type: ")
+				}
 				whole(conn, c.status, contentType, strings.ReplaceAll(c.body, "HOST", s.l.Addr().String()), append(c.headers, "X-Request-Id: req_theirs")...)
 			})
 			g := newGateway(t, s.url(), nil)
 			for i, ask := range []string{askWhole, askStream} {
 				a := g.chat(ask)
 				assert.Equal(t, c.err, a.wantError(t, c.want))
-				if len(c.headers) > 0 {
+				if slices.Contains(c.headers, "Retry-After: 7") {
 					assert.Equal(t, "7", a.Header.Get("Retry-After"))
 				} else {
 					assert.Empty(t, a.Header.Get("Retry-After"))
@@ -111,6 +120,46 @@ func TestErrors(t *testing.T) {
 				}
 			}
 			assert.Contains(t, g.log.String(), c.log)
+		})
+	}
+}
+
+// The status of an error counts, whether its body comes or not.
+func TestErrorWithoutEnd(t *testing.T) {
+	for name, write := range map[string]func(s *rawServer, c net.Conn){
+		"nothing": func(s *rawServer, c net.Conn) { s.hang(c) },
+		"a part":  func(s *rawServer, c net.Conn) { piece(c, `{"error":{"mess`); s.hang(c) },
+		"spaces": func(s *rawServer, c net.Conn) {
+			for piece(c, " ") == nil {
+				time.Sleep(5 * time.Millisecond)
+			}
+			c.Close()
+		},
+		"too much": func(_ *rawServer, c net.Conn) {
+			for piece(c, strings.Repeat("x", 10_000)) == nil {
+			}
+			c.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			var s *rawServer
+			s = newRawServer(t, func(c net.Conn, r *rawRequest) {
+				status := 429
+				if r.n == 1 {
+					status = 500
+				}
+				fmt.Fprintf(c, "HTTP/1.1 %d X\r\nContent-Type: application/json\r\nRetry-After: 7\r\nTransfer-Encoding: chunked\r\n\r\n", status)
+				write(s, c)
+			})
+			g := newGateway(t, s.url(), &upstream.Options{SilenceTimeout: 50 * time.Millisecond})
+			a := g.chat(askStream)
+			assert.Equal(t, "Rate limit reached. Please try again later.", a.wantError(t, 429).Message)
+			assert.Equal(t, "7", a.Header.Get("Retry-After"))
+			a = g.chat(askStream)
+			assert.Equal(t, bodyFailed, a.body)
+			assert.Contains(t, g.log.String(), "status 500: Internal Server Error, with")
+			await(t, "the connections to be closed", func() bool { return s.open.Load() == 0 })
 		})
 	}
 }
@@ -156,6 +205,8 @@ func TestRetryAfter(t *testing.T) {
 		{[]string{"Retry-After: -7"}, ""},
 		{[]string{"Retry-After: soon"}, ""},
 		{[]string{"Retry-After: NaN"}, ""},
+		{[]string{"Retry-After: Infinity"}, ""},
+		{[]string{"Retry-After: 1e999"}, ""},
 		{[]string{"Retry-After: 1e300"}, "31622400000"},
 		{[]string{"Date: Mon, 02 Jan 2006 15:04:05 GMT", "Retry-After: Mon, 02 Jan 2006 15:04:35 GMT"}, "30000"},
 		{[]string{"Retry-After: " + now.Add(-time.Hour).Format(http.TimeFormat)}, ""},
@@ -190,6 +241,11 @@ func TestErrorIs(t *testing.T) {
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, "primary: no reply: dial: connection refused", e.Error())
 	assert.Nil(t, errors.Unwrap(e))
+	errno, ok := errors.AsType[syscall.Errno](err)
+	assert.True(t, ok)
+	assert.Equal(t, syscall.ECONNREFUSED, errno)
+	_, ok = errors.AsType[*net.OpError](err)
+	assert.False(t, ok, "it has the address")
 
 	var s *rawServer
 	s = newRawServer(t, func(c net.Conn, _ *rawRequest) { s.hang(c) })

@@ -50,6 +50,10 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 	return resp, nil
 }
 
+// maxFetches is how many images are fetched for a request: as many as it can ask
+// for. A server may send more, but not make the Backend fetch them.
+const maxFetches = 10
+
 // settleImages makes the images such that the client can have them in the
 // format it wants. Those to be fetched are fetched at the same time.
 func (b *Backend) settleImages(ctx context.Context, c *call, images []llmhttp.Image, format string) error {
@@ -57,11 +61,21 @@ func (b *Backend) settleImages(ctx context.Context, c *call, images []llmhttp.Im
 	defer cancel()
 	faults := make([]error, len(images))
 	var wg sync.WaitGroup
+	fetches := 0
 	for i := range images {
 		m := &images[i]
 		address, err := b.addressToFetch(m, format)
-		if err != nil || address == nil {
+		if err == nil && address != nil {
+			if fetches++; fetches > maxFetches {
+				err = errors.New("there are too many to be fetched")
+			}
+		}
+		if err != nil {
 			faults[i] = err
+			cancel()
+			break
+		}
+		if address == nil {
 			continue
 		}
 		wg.Go(func() {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,6 +143,32 @@ func TestImagesFailTogether(t *testing.T) {
 	a := g.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","n":3,"response_format":"b64_json"}`)
 	assert.Equal(t, bodyFailed, a.body)
 	assert.Contains(t, g.log.String(), "status 404")
+}
+
+// A server cannot make the Backend fetch more images than a client can ask for.
+func TestTooManyImages(t *testing.T) {
+	noLeaks(t)
+	var fetched atomic.Int64
+	pictures := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fetched.Add(1)
+		w.Write([]byte(picture))
+	}))
+	defer pictures.Close()
+	local := strings.Replace(pictures.URL, "127.0.0.1", "localhost", 1)
+	n := 10
+	s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
+		whole(conn, 200, "application/json", `{"data":[`+strings.Repeat(`{"url":"`+local+`/a.png"},`, n-1)+`{"url":"`+local+`/a.png"}]}`)
+	})
+	g := newGateway(t, s.url(), &upstream.Options{ImageHosts: []string{hostOf(local)}})
+	const ask = `{"model":"m","prompt":"a cat","n":10,"response_format":"b64_json"}`
+	a := g.do("POST", "/v1/images/generations", ask)
+	assert.Equal(t, 200, a.StatusCode)
+	assert.Equal(t, 10, strings.Count(a.body, pictureBase64))
+	assert.EqualValues(t, 10, fetched.Load())
+	n = 1000
+	assert.Equal(t, 502, g.do("POST", "/v1/images/generations", ask).StatusCode)
+	assert.LessOrEqual(t, fetched.Load(), int64(20))
+	assert.Contains(t, g.log.String(), "too many to be fetched")
 }
 
 // A client that leaves ends the fetching of images.

@@ -30,6 +30,8 @@ var alikes = []struct {
 	{"after a call", `{"choices":[{"delta":{"content":"a","tool_calls":[{"index":0}]}}]}`, `{"choices":[{"delta":{"content":"b","tool_calls":[{"index":0}]}}]}`, false},
 	{"after two choices", `{"choices":[{"delta":{"content":"a"}},{"index":1,"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{"content":"b"}},{"index":1,"delta":{"content":"a"}}]}`, false},
 	{"without names", `{"choices":[{"index":3,"delta":{"content":"a"}}]}`, `{"choices":[{"index":3,"delta":{"content":"b"}}]}`, true},
+	{"after one in two places", `{"choices":[{"delta":{"content":"a"},"message":{"content":[{"type":"text","text":"c"}]}}]}`, `{"choices":[{"delta":{"content":"b"},"message":{"content":[{"type":"text","text":"c"}]}}]}`, false},
+	{"after one that was taken back", `{"choices":[{"delta":{"content":"a"},"message":{"content":null}}]}`, `{"choices":[{"delta":{"content":"b"},"message":{"content":null}}]}`, false},
 	{"content that is no string", `{"choices":[{"delta":{"content":12}}]}`, `{"choices":[{"delta":{"content":13}}]}`, false},
 }
 

@@ -102,6 +102,10 @@ func halfOf(r rune) rune {
 // A mender holds the first halves of characters until the second ones come.
 type mender struct{ held []heldHalf }
 
+// maxHeld bounds the texts that a mender holds halves of: more than there are
+// choices in a request.
+const maxHeld = 256
+
 // A heldHalf is the first half of a character that a text ended with.
 type heldHalf struct {
 	textID
@@ -199,7 +203,7 @@ func (m *mender) feed(s string, id textID, mended, last bool) string {
 		}
 	}
 	if high != 0 {
-		if last {
+		if last || len(m.held) >= maxHeld {
 			out = utf8.AppendRune(out, utf8.RuneError)
 		} else {
 			m.held = append(m.held, heldHalf{id, high})

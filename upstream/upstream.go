@@ -113,7 +113,9 @@ type Options struct {
 	FirstByteTimeout time.Duration
 
 	// SilenceTimeout is how long the server may send nothing, not even a
-	// comment, once it has begun. Zero means a minute, negative no bound.
+	// comment, once it has begun. A connection of HTTP/2 on which nothing comes
+	// for that long, not even the answer to a ping, is closed, unless there is a
+	// Transport. Zero means a minute, negative no bound.
 	SilenceTimeout time.Duration
 
 	// MaxReply bounds a reply that is no stream, in bytes; zero or negative
@@ -274,14 +276,17 @@ func (b *Backend) complete() error {
 		}
 	}
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 10*time.Second)
-	o.FirstByteTimeout = cmp.Or(o.FirstByteTimeout, 5*time.Minute)
-	o.SilenceTimeout = cmp.Or(o.SilenceTimeout, time.Minute)
+	o.FirstByteTimeout = min(cmp.Or(o.FirstByteTimeout, 5*time.Minute), forever)
+	o.SilenceTimeout = min(cmp.Or(o.SilenceTimeout, time.Minute), forever)
 	o.MaxReply = orDefault(o.MaxReply, 64<<20)
 	o.MaxEvent = orDefault(o.MaxEvent, 16<<20)
 	o.MaxImage = orDefault(o.MaxImage, 32<<20)
 	o.ImageTimeout = orDefault(o.ImageTimeout, 30*time.Second)
 	return nil
 }
+
+// forever is longer than any process runs, and can be added to any time.
+const forever = 100 * 365 * 24 * time.Hour
 
 func orDefault[T ~int64](v, otherwise T) T {
 	if v <= 0 {
@@ -320,6 +325,10 @@ func (b *Backend) newTransport() *http.Transport {
 		MaxIdleConnsPerHost:    idleConns,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
+	}
+	if d := b.opts.SilenceTimeout; d > 0 {
+		// A server whose model thinks answers pings all the same.
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: d / 2, PingTimeout: d / 2}
 	}
 	b.owned = append(b.owned, t)
 	return t

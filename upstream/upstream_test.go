@@ -621,6 +621,12 @@ func TestHTTP2(t *testing.T) {
 			return
 		}
 		io.WriteString(w, "data: "+chunkEnd+"\n\ndata: [DONE]\n\n")
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+			assert.Fail(t, "the stream was reset before its end")
+		case <-time.After(20 * time.Millisecond):
+		}
 	}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()

@@ -30,8 +30,8 @@ const (
 	DefaultBudget = 1 << 16
 
 	// maxInt bounds integers to those that survive a float64, as JSON
-	// numbers must in JavaScript.
-	maxInt = 1<<53 - 1
+	// numbers must in JavaScript, and an int.
+	maxInt = (1<<53 - 1) & math.MaxInt
 )
 
 // A Decoder reads one JSON document. Its first error sticks: after it every
