@@ -78,7 +78,7 @@ func main() {
 	}
 }
 
-// environment sets the flags that were not given.
+// environment sets flags that were not given, as far as it has them.
 func environment(flags *flag.FlagSet) (err error) {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -100,6 +100,7 @@ func environment(flags *flag.FlagSet) (err error) {
 func run(c *config) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	backend, err := c.backend()
 	if err != nil {
 		return err
@@ -146,7 +147,7 @@ func run(c *config) (err error) {
 	defer func() { stop(); watching.Wait() }()
 
 	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage, Limiter: limiter, Observe: observe})
-	return c.serve(ctx, stop, h, ready)
+	return c.serve(ctx, h, ready)
 }
 
 var upstreamName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
@@ -182,7 +183,7 @@ func (c *config) backend() (llmhttp.Backend, error) {
 }
 
 // serve serves until ctx is done, and then brings all requests to an end.
-func (c *config) serve(ctx context.Context, stop func(), h *llmhttp.Handler, ready *readiness) error {
+func (c *config) serve(ctx context.Context, h *llmhttp.Handler, ready *readiness) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // the API answers for unknown addresses as well
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
@@ -214,7 +215,6 @@ func (c *config) serve(ctx context.Context, stop func(), h *llmhttp.Handler, rea
 		return err
 	case <-ctx.Done(): // and /readyz says so
 	}
-	stop() // a second signal ends the process at once
 	slog.Info("draining")
 	time.Sleep(c.drainDelay)
 	draining, cancel := context.WithTimeout(context.Background(), c.drain)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -150,10 +152,17 @@ func startModels(t *testing.T, pause time.Duration) *process {
 	return start(t, exec.Command(inmemory, "-addr", "127.0.0.1:0", "-key", upstreamKey, "-delay", pause.String()))
 }
 
-// database returns the DSN of a PostgreSQL, with a password for which that
-// does not ask.
-func database(s *servertest.Server) (dsn string) {
-	return strings.Replace(s.DSN(), "postgres@", "postgres:pg-secret@", 1)
+// database returns the DSN of a schema of the test's own, with a password for
+// which the server does not ask.
+func database(t *testing.T, s *servertest.Server) (dsn string) {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), s.DSN())
+	require.NoError(t, err)
+	defer c.Close(t.Context())
+	schema := "test_" + strings.ToLower(rand.Text())
+	_, err = c.Exec(t.Context(), "CREATE SCHEMA "+schema)
+	require.NoError(t, err)
+	return strings.Replace(s.DSN(), "postgres@", "postgres:pg-secret@", 1) + "&search_path=" + schema
 }
 
 // command is the server's, on a free port, with no time lost to a balancer
@@ -190,7 +199,7 @@ type fleet struct {
 
 func newFleet(t *testing.T, pause time.Duration, args ...string) *fleet {
 	t.Helper()
-	f := &fleet{dsn: database(servertest.SharedPostgres(t)), models: startModels(t, pause)}
+	f := &fleet{dsn: database(t, servertest.SharedPostgres(t)), models: startModels(t, pause)}
 	redis := servertest.SharedRedis(t).DSN()
 	args = append(args, "-redis-timeout", "10s")
 	f.first = startCopy(t, f.dsn, redis, f.models, args...)
@@ -485,7 +494,7 @@ func TestUsage(t *testing.T) {
 // Clients of the address notice nothing.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 20*time.Millisecond, "-usage-delay", "1h", "-drain-delay", "2s", "-drain", "60s")
+	f := newFleet(t, 20*time.Millisecond, "-usage-delay", "1h", "-drain-delay", "5s", "-drain", "60s")
 	k := newKey(t, f.dsn)
 	other := newKey(t, f.dsn, "--account", t.Name()+"/other")
 	const words = 80
@@ -495,7 +504,8 @@ func TestRestart(t *testing.T) {
 	}
 	f.first.signal(t, syscall.SIGTERM)
 	eventually(t, f.first, "/readyz", "draining")
-	asked := 0
+	ask(t, f.first.url, other.Secret, 1) // for a balancer that has not seen it yet
+	asked := 1
 	for ; asked < 50; asked++ { // a hundred would be stored at once
 		ask(t, f.url, other.Secret, 1)
 		time.Sleep(20 * time.Millisecond)
@@ -565,7 +575,7 @@ func TestKill(t *testing.T) {
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	postgres := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
-	dsn := database(postgres)
+	dsn := database(t, postgres)
 	p := startCopy(t, dsn, "", startModels(t, 0), "-key-ttl", "1h", "-usage-delay", "50ms")
 	k := newKey(t, dsn)
 	eventually(t, p, "/readyz", "ok")
@@ -603,7 +613,7 @@ func TestDatabaseAway(t *testing.T) {
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	redis := servertest.Redis(t)
-	dsn, models := database(servertest.SharedPostgres(t)), startModels(t, 0)
+	dsn, models := database(t, servertest.SharedPostgres(t)), startModels(t, 0)
 	refuses := startCopy(t, dsn, redis.DSN(), models, "-redis-timeout", "1s")
 	limits := startCopy(t, dsn, redis.DSN(), models, "-redis-timeout", "1s", "-redis-fallback")
 	k := newKey(t, dsn, "--requests", "5/d")
@@ -722,7 +732,7 @@ until [[ $(bin/llmhttpctl usage --account acme) = *" 2 "* ]]; do sleep 0.1; done
 ` + blocks[2]
 	script = strings.NewReplacer(
 		"8080", freePort(t), "8081", freePort(t), "bin/", t.TempDir()+"/", "curl http", "curl -sS --max-time 20 http",
-		"postgres://postgres@127.0.0.1:5432/postgres", database(servertest.SharedPostgres(t)),
+		"postgres://postgres@127.0.0.1:5432/postgres", "'"+database(t, servertest.SharedPostgres(t))+"'",
 		"redis://127.0.0.1:6379", servertest.SharedRedis(t).DSN(),
 	).Replace(script)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it builds
