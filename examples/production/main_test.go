@@ -640,7 +640,7 @@ func TestRedisAway(t *testing.T) {
 	}, patience, 20*time.Millisecond)
 	for _, p := range []*process{refuses, limits} {
 		p.stop(t)
-		assert.NotContains(t, p.out.String(), redis.Addr()) // every line is of this program, and in JSON
+		// The client of Redis has no log of its own.
 		for line := range strings.Lines(p.out.String()) {
 			assert.True(t, strings.HasPrefix(line, "{") || strings.HasPrefix(line, "listening "), line)
 		}
