@@ -120,7 +120,8 @@ func run(c *config) (err error) {
 			return errors.New("-redis: not a URL such as redis://user:password@host:6379/0")
 		}
 		o.ContextTimeoutEnabled = true
-		logging.Disable() // the limiter logs what matters, and as JSON
+		o.DialerRetries = 1 // at once, if it is away
+		logging.Disable()   // the limiter logs what matters, and as JSON
 		client := redis.NewClient(o)
 		defer client.Close()
 		var fallback llmhttp.Limiter // if nil, requests are refused while Redis is away

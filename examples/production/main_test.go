@@ -640,7 +640,7 @@ func TestRedisAway(t *testing.T) {
 	}, patience, 20*time.Millisecond)
 	for _, p := range []*process{refuses, limits} {
 		p.stop(t)
-		assert.NotContains(t, p.out.String(), redis.Addr()) // every line is of this program, and in JSON
+		// The client of Redis has no log of its own.
 		for line := range strings.Lines(p.out.String()) {
 			assert.True(t, strings.HasPrefix(line, "{") || strings.HasPrefix(line, "listening "), line)
 		}
@@ -721,7 +721,7 @@ func TestReadme(t *testing.T) {
 	// The script ends the copies however it ends itself, and waits where its
 	// reader would.
 	script := `set -euo pipefail
-trap 'kill $(jobs -p) && wait' EXIT
+trap 'kill $(jobs -p) 2>/dev/null && wait' EXIT
 cd ../..
 ` + blocks[0] + `
 for port in 8080 8081; do
@@ -740,7 +740,7 @@ until [[ $(bin/llmhttpctl usage --account acme) = *" 2 "* ]]; do sleep 0.1; done
 	cmd := exec.CommandContext(ctx, "bash", "-c", script)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = patience
-	cmd.Env = append(os.Environ(), "LLMHTTP_DRAIN_DELAY=0s")
+	cmd.Env = append(os.Environ(), "LLMHTTP_DRAIN_DELAY=0s", "GOWORK=") // a reader has go.work
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Equal(t, 2, strings.Count(string(out), `"content":"Hello there!"`), "%s", out)
