@@ -81,8 +81,9 @@ type ConcurrencyLimiter interface {
 
 // A Draw is what is to be taken from a bucket, which has the given Rate from
 // then on. A bucket whose Rate changes keeps what it holds, debts included, up
-// to what it can hold now; one that is full may be forgotten. Buckets that are drawn on together have names that are alike up to
-// their last colon, so that a sharded store can keep them in one place.
+// to what it can hold now; one that is full may be forgotten. Buckets that are
+// drawn on together have names that are alike up to their last colon, so that a
+// sharded store can keep them in one place.
 type Draw struct {
 	Bucket string
 	Rate   Rate // its N is not zero

@@ -53,7 +53,7 @@ var errSilent = errors.New("the server sent nothing for too long")
 
 var (
 	acceptJSON   = []string{"application/json"}
-	acceptEvents = []string{"text/event-stream"}
+	acceptEvents = []string{"text/event-stream, application/json"} // the latter is what errors are
 )
 
 // send sends a request with the given body, nil for none, and waits for the

@@ -22,8 +22,8 @@ import (
 // of the [llmhttp.Error] that tells the client less, and is meant for logs.
 // Keys and addresses are taken out of all of it.
 //
-// [errors.Is] finds what it comes from, such as [context.DeadlineExceeded] or
-// an error number of the system.
+// [errors.Is] finds what it comes from, such as [context.DeadlineExceeded], and
+// [errors.As] an error number of the system.
 type Error struct {
 	Upstream  string // Options.Name
 	Status    int    // of the server's reply; 0 if there was none

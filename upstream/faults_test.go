@@ -479,6 +479,33 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
+// A client that leaves while the server is being connected to is not waited
+// with.
+func TestClientLeavesConnecting(t *testing.T) {
+	noLeaks(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	g := newGateway(t, "https://"+l.Addr().String()+"/v1", &upstream.Options{ConnectTimeout: -1, FirstByteTimeout: -1})
+	ended := make(chan error, 1)
+	go func() {
+		resp, err := g.Client().Do(g.request(ctx, "POST", chatPath, askStream))
+		if err == nil {
+			resp.Body.Close()
+		}
+		ended <- err
+	}()
+	c, err := l.Accept() // it is to be greeted in TLS
+	require.NoError(t, err)
+	defer c.Close()
+	cancel()
+	assert.ErrorIs(t, <-ended, context.Canceled)
+	assert.ErrorIs(t, g.only().Err, context.Canceled)
+	assert.EqualValues(t, 1, g.used(1).Requests)
+}
+
 // A client that does not read keeps the server from sending, and nothing grows.
 func TestBackpressure(t *testing.T) {
 	noLeaks(t)

@@ -94,7 +94,7 @@ func TestRequest(t *testing.T) {
 		{"whole", chatPath, askWhole, upstream.Options{}, `{"model":"m","messages":[{"role":"user","content":"Hello?"}]}`,
 			http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer " + serverKey}, "Content-Type": {"application/json"}, "User-Agent": {"llmhttp"}}},
 		{"stream", chatPath, askStream, upstream.Options{}, `{"model":"m","messages":[{"role":"user","content":"Hello?"}],"stream":true,"stream_options":{"include_usage":true}}`,
-			http.Header{"Accept": {"text/event-stream"}}},
+			http.Header{"Accept": {"text/event-stream, application/json"}}},
 		{"stream options", chatPath, strings.TrimSuffix(askStream, "}") + `,"stream_options":{"include_usage":false,"include_obfuscation":false}}`, upstream.Options{},
 			`{"model":"m","messages":[{"role":"user","content":"Hello?"}],"stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false}}`, nil},
 		{"no stream options", chatPath, askUsage, upstream.Options{OmitStreamOptions: true}, `{"model":"m","messages":[{"role":"user","content":"Hello?"}],"stream":true}`, nil},
