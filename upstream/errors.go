@@ -252,9 +252,11 @@ func (c *call) verdict(status int, told toldError) int {
 		}
 		return status
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
-		// Other endpoints than that of chats need not be there.
-		if c.optional || status == http.StatusNotFound && told.isModel() {
-			return http.StatusNotFound
+		switch {
+		case c.optional || status == http.StatusNotFound && told.isModel():
+			return http.StatusNotFound // other endpoints than that of chats need not be there
+		case status == http.StatusNotFound && told.isOfRequest():
+			return http.StatusBadRequest
 		}
 	case http.StatusTooManyRequests:
 		if told.code == codeQuota || told.typ == codeQuota {

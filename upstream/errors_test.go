@@ -59,6 +59,7 @@ func TestErrors(t *testing.T) {
 		{"no such model, vLLM", 404, `{"object":"error","message":"The model gpt-x does not exist.","type":"NotFoundError","param":null,"code":404}`, nil, 404, apiError{noModel, "invalid_request_error", "", "model_not_found"}, ""},
 		{"no such model, Ollama", 404, `{"error":{"message":"model \"m\" not found, try pulling it first","type":"api_error","param":null,"code":null}}`, nil, 404, apiError{noModel, "invalid_request_error", "", "model_not_found"}, ""},
 		{"no such model, as a bad request", 400, `{"error":{"message":"?","code":"model_not_found"}}`, nil, 404, apiError{noModel, "invalid_request_error", "", "model_not_found"}, ""},
+		{"no such file", 404, `{"error":{"message":"No such File object: file-1","type":"invalid_request_error","param":"file_id","code":null}}`, nil, 400, apiError{"No such File object: file-1", "invalid_request_error", "file_id", ""}, ""},
 		{"no such URL", 404, `{"error":{"message":"Invalid URL (POST /v2/chat/completions)","type":"invalid_request_error","param":null,"code":null}}`, nil, 502, server(failed), "is the base URL right?"},
 		{"no such URL, with models in it", 404, `{"error":{"message":"Nothing at /models/v1/chat/completions"}}`, nil, 502, server(failed), "is the base URL right?"},
 		{"a key in a message", 400, `{"error":{"message":"Invalid value: 'my api key'."}}`, nil, 400, apiError{"Invalid value: 'my api key'.", "invalid_request_error", "", ""}, ""},

@@ -89,6 +89,12 @@ func textOf(v any) string {
 	return ""
 }
 
+// isOfRequest reports whether a 404 is about what a request asks for, such as a
+// file, and not about its URL.
+func (t *toldError) isOfRequest() bool {
+	return t.typ == "invalid_request_error" && !strings.Contains(t.message, "URL")
+}
+
 // status returns the HTTP status that t is one of, where it came with another.
 func (t *toldError) status() int {
 	if n, err := strconv.Atoi(t.code); err == nil && n >= 400 && n <= 599 {

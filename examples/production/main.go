@@ -290,7 +290,7 @@ func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmht
 			slog.Bool("streamed", x.Streamed), slog.Int("tokens", x.Usage.TotalTokens),
 			slog.Int64("first_ms", x.FirstChunk.Milliseconds()), slog.Int64("took_ms", x.Duration.Milliseconds()),
 		}
-		if x.Err != nil {
+		if x.Err != nil && (x.Status < 400 || x.Status >= 499) { // errors of clients may quote what they sent
 			attrs = append(attrs, slog.String("err", x.Err.Error()))
 		}
 		slog.LogAttrs(ctx, slog.LevelInfo, "served", attrs...)
