@@ -85,10 +85,10 @@ func (l *tunnel) close() {
 // A connection of HTTP/2 that leads nowhere any more is noticed, and replaced,
 // long before FirstByteTimeout. One on which a model thinks stays.
 func TestDeadConnection(t *testing.T) {
-	const silence = 400 * time.Millisecond
+	const silence = 800 * time.Millisecond
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, 2, r.ProtoMajor)
-		time.Sleep(3 * silence)
+		time.Sleep(2 * silence)
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, benchReply)
 	}))
