@@ -73,7 +73,7 @@ func (s *Store) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error)
 func (s *Store) readKey(ctx context.Context, hash secretHash) (*llmhttp.Key, error) {
 	var k keyRow
 	var secretExpires sql.NullInt64
-	err := s.retryRead(func() error {
+	err := s.retryRead(ctx, func() error {
 		return s.read.QueryRowContext(ctx, `
 			SELECT k.id, k.account, k.scopes, k.models, k.limits, k.expires, s.expires
 			FROM llmhttp_secrets s JOIN llmhttp_keys k ON k.id = s.key_id
@@ -170,7 +170,7 @@ func addSecret(ctx context.Context, tx *sql.Tx, secret, id string) error {
 // error wraps [llmhttp.ErrKeyNotFound].
 func (s *Store) Key(ctx context.Context, id string) (KeyInfo, error) {
 	var info KeyInfo
-	err := s.retryRead(func() (err error) {
+	err := s.retryRead(ctx, func() (err error) {
 		info, err = s.keyByID(ctx, s.read, id, "")
 		return err
 	})
@@ -182,7 +182,7 @@ func (s *Store) Key(ctx context.Context, id string) (KeyInfo, error) {
 // error wraps [llmhttp.ErrKeyNotFound].
 func (s *Store) ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error) {
 	var page []KeyInfo
-	err := s.retryRead(func() (err error) {
+	err := s.retryRead(ctx, func() (err error) {
 		page, err = s.listKeys(ctx, q)
 		return err
 	})
