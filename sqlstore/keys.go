@@ -283,8 +283,9 @@ func (s *Store) RevokeKey(ctx context.Context, id string) error {
 }
 
 // RotateKey gives the key with the given ID a new secret, which it returns. The
-// secrets that it had work for overlap longer, which may be zero. The key is the
-// same with all of them, and so are its limits and its usage.
+// secrets that it had work for overlap longer, and no longer than they did before.
+// The overlap may be zero, but not negative. The key is the same with all of
+// them, and so are its limits and its usage.
 //
 // If there is no such key the error wraps [llmhttp.ErrKeyNotFound], and if it
 // is revoked [ErrKeyRevoked].

@@ -64,7 +64,7 @@ type transcript struct {
 var (
 	idPattern     = regexp.MustCompile(`key_[a-z2-7]{20}`)
 	secretPattern = regexp.MustCompile(`sk-[\w-]{43}`)
-	prefixPattern = regexp.MustCompile(`sk-[\w-]{8}\b`)
+	prefixPattern = regexp.MustCompile(`sk-[\w-]{8}`) // of secrets that are masked already, nothing matches
 	timePattern   = regexp.MustCompile(`2\d\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 )
 
