@@ -13,8 +13,11 @@
 // renews: those of one that died come free by themselves.
 //
 // The buckets of one key have a slot of a Redis cluster in common. They survive
-// a restart of a Redis that persists what it has: all that it has answered, if
-// it appends to its file always, and with appendfsync everysec what it answered
-// up to two seconds before it died. The scripts read the clock before they
-// write, which they may since Redis 5; they are tested with 7.
+// a restart of a Redis that persists what it has, with appendfsync always in
+// full, and otherwise perhaps without what was taken in the last seconds. One
+// that was lost, or evicted by a Redis whose maxmemory-policy is not noeviction,
+// is full again. Tokens are exact up to 2^53 of them, and rounded beyond.
+//
+// The scripts read the clock before they write, which they may since Redis 5;
+// they are tested with 7.
 package redislimit

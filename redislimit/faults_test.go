@@ -34,13 +34,16 @@ func clients(t *testing.T, test func(t *testing.T, newClient func(s *servertest.
 	}
 }
 
+// durable has a Redis keep all that it has answered, whenever it is killed.
+var durable = servertest.Args("--appendonly", "yes", "--appendfsync", "always")
+
 // Redis is killed and started again under load. One that keeps what it has
 // admits no more for it, and all are served again.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	clients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
 		const holds = 3000
-		s := servertest.Redis(t, servertest.Args("--appendonly", "yes", "--appendfsync", "always"))
+		s := servertest.Redis(t, durable)
 		l := newLimiter(t, newClient(s), &Options{Timeout: 5 * time.Second, Logger: new(logBuffer).logger()})
 		id := unique()
 		limits := llmhttp.Limits{Requests: slow(holds), Tokens: slow(1 << 20), Concurrent: 1000}
@@ -96,7 +99,7 @@ func total(statuses *[600]atomic.Int64) (n int64) {
 func TestHang(t *testing.T) {
 	t.Parallel()
 	clients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
-		const timeout, calls = 2 * time.Second, 200
+		const timeout, calls = time.Second, 200
 		s := servertest.Redis(t)
 		l := newLimiter(t, newClient(s), &Options{Timeout: timeout})
 		h := newHandler(l, unique(), llmhttp.Limits{Requests: slow(1 << 20)}, nil)
@@ -301,7 +304,7 @@ func TestFallback(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log logBuffer
-			s := servertest.Redis(t, servertest.Args("--appendonly", "yes", "--appendfsync", "always"))
+			s := servertest.Redis(t, durable)
 			l := newLimiter(t, newClient(t, s), &Options{Timeout: 2 * time.Second, Fallback: tt.fallback, Logger: log.logger()})
 			id := unique()
 			limits := llmhttp.Limits{Requests: slow(4), Tokens: slow(1 << 20), Concurrent: 1}

@@ -40,7 +40,10 @@ func leaseKey(bucket string) string {
 	return "llmhttp:" + tag(group) + "/" + rest
 }
 
+// idle reports whether nothing is held or due, nor about to be sent.
 func (s *leases) idle() bool {
+	s.renewing.Lock() // while it goes on, what was due is not there any more
+	defer s.renewing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.next.IsZero() && len(s.held) == 0 && len(s.due) == 0
@@ -113,7 +116,7 @@ func TestLeasesOutlastRedis(t *testing.T) {
 // One that cannot be given back at once is as soon as Redis is back.
 func TestReleaseWhileAway(t *testing.T) {
 	t.Parallel()
-	s := servertest.Redis(t, servertest.Args("--appendonly", "yes"))
+	s := servertest.Redis(t, durable)
 	var log logBuffer
 	l := newLimiter(t, newClient(t, s), &Options{Timeout: 2 * time.Second, Logger: log.logger()})
 	bucket := unique()

@@ -70,7 +70,8 @@ var _ llmhttp.ConcurrencyLimiter = (*Limiter)(nil)
 // as if it were zero. The client remains the caller's, to be closed after the
 // Limiter. It is best made with ContextTimeoutEnabled. Without it a call takes
 // longer, as it needs a goroutine of its own to be left behind by, and one that
-// timed out occupies a connection for as long as the client's ReadTimeout.
+// timed out occupies a connection for as long as the client's ReadTimeout. What
+// the client's own package logs, addresses included, is for [redis.SetLogger].
 //
 // New sends nothing: it does not fail if Redis is away. It panics if client is
 // nil, and if the Prefix has the empty hash tag {} in it.

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,6 +294,93 @@ func TestRefusal(t *testing.T) {
 	assert.EqualValues(t, 10, n.n.Load())
 	require.NoError(t, c.Del(t.Context(), key).Err())
 	assert.True(t, granted(take(t, l, d)))
+}
+
+// A Redis that must not write, as it is a replica or has no memory left, refuses
+// at once what would be written, and does so no longer than that lasts.
+func TestNoWrites(t *testing.T) {
+	s := servertest.Redis(t)
+	c := newClient(t, s)
+	l := newLimiter(t, c, nil)
+	d := llmhttp.Draw{Bucket: unique(), Rate: slow(10), Cost: 1}
+	group, _ := split(d.Bucket)
+	other := llmhttp.Draw{Bucket: group + ":other", Rate: slow(10), Cost: 1}
+	take(t, l, d)
+	require.NoError(t, c.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	left := 9
+	for want, change := range map[string][2]func() error{
+		"READONLY": {
+			func() error { return c.SlaveOf(t.Context(), "127.0.0.1", "1").Err() },
+			func() error { return c.SlaveOf(t.Context(), "NO", "ONE").Err() },
+		},
+		"OOM": {
+			func() error { return c.ConfigSet(t.Context(), "maxmemory", "1").Err() },
+			func() error { return c.ConfigSet(t.Context(), "maxmemory", "0").Err() },
+		},
+	} {
+		require.NoError(t, change[0]())
+		for range 2 * patience {
+			_, err := l.Take(t.Context(), d, other)
+			require.ErrorContains(t, err, "redislimit: Redis refuses: "+want)
+			require.ErrorContains(t, l.Adjust(t.Context(), d), "redislimit: Redis refuses: "+want)
+		}
+		require.NoError(t, change[1]())
+		take(t, l, d, other)
+		left--
+		assert.Equal(t, left, remaining(t, l, d))
+		assert.Equal(t, left+1, remaining(t, l, other), "nothing was taken of one alone")
+	}
+}
+
+// Scripts that are lost under load cost no more than another round trip.
+func TestScriptsLost(t *testing.T) {
+	s := servertest.Redis(t)
+	l, admin := newLimiter(t, newClient(t, s), nil), newClient(t, s)
+	const holds = 500
+	d := llmhttp.Draw{Bucket: unique(), Rate: slow(holds), Cost: 1}
+	var admitted atomic.Int64
+	var flushing, taking sync.WaitGroup
+	done := make(chan struct{})
+	flushing.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				assert.NoError(t, admin.ScriptFlush(context.WithoutCancel(t.Context())).Err())
+			}
+		}
+	})
+	for range 8 {
+		taking.Go(func() {
+			for range holds / 4 {
+				levels, err := l.Take(t.Context(), d)
+				if assert.NoError(t, err) && granted(levels) {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	taking.Wait()
+	close(done)
+	flushing.Wait()
+	assert.EqualValues(t, holds, admitted.Load())
+}
+
+// Names are bytes.
+func TestHostileNames(t *testing.T) {
+	l := newLimiter(t, nil, nil)
+	names := []string{"\x00", "a\x00b", "\xff\xfe", "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "'", "\"", "]]", strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "y"}
+	id := unique()
+	for _, name := range names {
+		d := llmhttp.Draw{Bucket: id + name + ":b" + name, Rate: slow(10), Cost: 4}
+		assert.Equal(t, 6, take(t, l, d)[0].Remaining, "%.20q", name)
+		assert.Equal(t, 6, remaining(t, l, d))
+		release := mustAcquire(t, l, d.Bucket, 1)
+		_, ok := acquire(t, l, d.Bucket, 1)
+		assert.False(t, ok)
+		release()
+	}
 }
 
 // Errors name neither hosts nor addresses.

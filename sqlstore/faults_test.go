@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -156,6 +158,55 @@ func TestKeysWhileAway(t *testing.T) {
 		_, err = graceful.Lookup(t.Context(), secret)
 		require.NoError(t, err)
 	}
+}
+
+// Connections that were lost while they were idle cost no reader anything,
+// however many there were.
+func TestLostConnections(t *testing.T) {
+	t.Parallel()
+	server := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
+	s := openStore(t, server.DSN()+"&pool_max_conns=8", nil)
+	admin := openStore(t, server.DSN()+"&application_name=admin", nil)
+	for i, read := range []func() error{
+		func() error {
+			_, err := s.Lookup(t.Context(), "sk-unknown")
+			return ignore(err, llmhttp.ErrKeyNotFound)
+		},
+		func() error { _, err := s.ListKeys(t.Context(), KeyQuery{}); return err },
+		func() error { _, err := s.Key(t.Context(), "key_x"); return ignore(err, llmhttp.ErrKeyNotFound) },
+		func() error { _, err := s.Query(t.Context(), always("acme")); return err },
+		func() error {
+			_, err := s.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", From: noon, To: noon.Add(time.Hour)})
+			return err
+		},
+		func() error { return s.Record(t.Context(), newRecord("1", "acme", "m", noon, 1)) },
+	} {
+		var all sync.WaitGroup
+		var used [8]*sql.Conn
+		for c := range used {
+			all.Go(func() {
+				var err error
+				used[c], err = s.read.Conn(t.Context())
+				assert.NoError(t, err)
+			})
+		}
+		all.Wait()
+		for _, c := range used {
+			require.NoError(t, c.Close())
+		}
+		const sessions = " FROM pg_stat_activity WHERE application_name = 'llmhttp'"
+		assert.EqualValues(t, len(used), count(t, admin, "SELECT count(pg_terminate_backend(pid))"+sessions))
+		eventually(t, "the end of all", func() bool { return count(t, admin, "SELECT count(*)"+sessions) == 0 })
+		assert.NoError(t, read(), i)
+	}
+}
+
+// ignore returns err, unless it is what.
+func ignore(err, what error) error {
+	if errors.Is(err, what) {
+		return nil
+	}
+	return err
 }
 
 func TestWrongPassword(t *testing.T) {

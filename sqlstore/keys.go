@@ -73,7 +73,7 @@ func (s *Store) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error)
 func (s *Store) readKey(ctx context.Context, hash secretHash) (*llmhttp.Key, error) {
 	var k keyRow
 	var secretExpires sql.NullInt64
-	err := s.retryRead(func() error {
+	err := s.retryRead(ctx, func() error {
 		return s.read.QueryRowContext(ctx, `
 			SELECT k.id, k.account, k.scopes, k.models, k.limits, k.expires, s.expires
 			FROM llmhttp_secrets s JOIN llmhttp_keys k ON k.id = s.key_id
@@ -101,8 +101,8 @@ func (s *Store) readKey(ctx context.Context, hash secretHash) (*llmhttp.Key, err
 // CreateKey creates a key. It returns its secret, which is not kept and cannot
 // be told again.
 func (s *Store) CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, secret string, err error) {
-	secret = llmhttp.NewSecret(s.opts.SecretPrefix)
-	info, err = s.addKey(ctx, "creating a key", secret, params)
+	secret, prefix := s.newSecret()
+	info, err = s.addKey(ctx, "creating a key", secret, prefix, params)
 	if err != nil {
 		return KeyInfo{}, "", err
 	}
@@ -119,13 +119,14 @@ func (s *Store) ImportKey(ctx context.Context, secret string, params KeyParams) 
 	if len(secret) < minImported || len(secret) > 4096 || !isToken(secret) {
 		return KeyInfo{}, fmt.Errorf("sqlstore: a secret must have %d to 4096 printable characters of ASCII", minImported)
 	}
-	return s.addKey(ctx, "importing a key", secret, params)
+	return s.addKey(ctx, "importing a key", secret, secret[:min(len(secret)/4, 12)], params)
 }
 
-func (s *Store) addKey(ctx context.Context, what, secret string, params KeyParams) (KeyInfo, error) {
+// addKey adds a key of which prefix may be shown.
+func (s *Store) addKey(ctx context.Context, what, secret, prefix string, params KeyParams) (KeyInfo, error) {
 	info := KeyInfo{
 		Key:    llmhttp.Key{ID: "key_" + strings.ToLower(rand.Text()[:20])},
-		Prefix: secretPrefix(secret), Created: s.now(),
+		Prefix: prefix, Created: s.now(),
 	}
 	row, err := info.row(params)
 	if err != nil {
@@ -150,8 +151,15 @@ func (s *Store) addKey(ctx context.Context, what, secret string, params KeyParam
 	return row.info()
 }
 
-// secretPrefix is what of a secret may be shown: too little to guess the rest.
-func secretPrefix(secret string) string { return secret[:min(len(secret)/4, 12)] }
+// newSecret returns a secret, and what of it may be shown: enough to tell keys
+// apart, and too little to guess the rest.
+func (s *Store) newSecret() (secret, prefix string) {
+	secret = llmhttp.NewSecret(s.opts.SecretPrefix)
+	return secret, secret[:len(s.opts.SecretPrefix)+shownRandom]
+}
+
+// shownRandom is how many of the characters of a secret that are random are shown.
+const shownRandom = 8
 
 var errSecretExists = errors.New("there is a key with this secret")
 
@@ -170,7 +178,7 @@ func addSecret(ctx context.Context, tx *sql.Tx, secret, id string) error {
 // error wraps [llmhttp.ErrKeyNotFound].
 func (s *Store) Key(ctx context.Context, id string) (KeyInfo, error) {
 	var info KeyInfo
-	err := s.retryRead(func() (err error) {
+	err := s.retryRead(ctx, func() (err error) {
 		info, err = s.keyByID(ctx, s.read, id, "")
 		return err
 	})
@@ -182,7 +190,7 @@ func (s *Store) Key(ctx context.Context, id string) (KeyInfo, error) {
 // error wraps [llmhttp.ErrKeyNotFound].
 func (s *Store) ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error) {
 	var page []KeyInfo
-	err := s.retryRead(func() (err error) {
+	err := s.retryRead(ctx, func() (err error) {
 		page, err = s.listKeys(ctx, q)
 		return err
 	})
@@ -275,8 +283,9 @@ func (s *Store) RevokeKey(ctx context.Context, id string) error {
 }
 
 // RotateKey gives the key with the given ID a new secret, which it returns. The
-// secrets that it had work for overlap longer, which may be zero. The key is the
-// same with all of them, and so are its limits and its usage.
+// secrets that it had work for overlap longer, and no longer than they did before.
+// The overlap may be zero, but not negative. The key is the same with all of
+// them, and so are its limits and its usage.
 //
 // If there is no such key the error wraps [llmhttp.ErrKeyNotFound], and if it
 // is revoked [ErrKeyRevoked].
@@ -284,13 +293,13 @@ func (s *Store) RotateKey(ctx context.Context, id string, overlap time.Duration)
 	if overlap < 0 {
 		return KeyInfo{}, "", errors.New("sqlstore: the overlap is negative")
 	}
-	secret = llmhttp.NewSecret(s.opts.SecretPrefix)
+	secret, prefix := s.newSecret()
 	err = s.changeKey(ctx, id, func(tx *sql.Tx, before KeyInfo) error {
 		if !before.Revoked.IsZero() {
 			return ErrKeyRevoked
 		}
 		info = before
-		info.Prefix = secretPrefix(secret)
+		info.Prefix = prefix
 		now := s.now()
 		for _, change := range []struct {
 			query string

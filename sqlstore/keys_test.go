@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestCreateKey(t *testing.T) {
 		require.NoError(t, err)
 		assert.Regexp(t, `^key_[a-z2-7]{20}$`, info.ID)
 		assert.Regexp(t, `^acme-[\w-]{43}$`, secret)
-		assert.Equal(t, secret[:12], info.Prefix)
+		assert.Equal(t, secret[:len("acme-")+8], info.Prefix)
 		assert.Equal(t, fullParams, info.Params())
 		assert.WithinRange(t, info.Created, start, time.Now())
 		assert.Zero(t, info.LastUsed)
@@ -62,6 +63,17 @@ func TestCreateKey(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, &llmhttp.Key{ID: info.ID, Account: info.ID}, key)
 	})
+}
+
+// However secrets begin, people can tell them apart by what is shown.
+func TestPrefix(t *testing.T) {
+	s := openStore(t, ":memory:", &Options{SecretPrefix: strings.Repeat("p", maxSecretPrefix)})
+	one, secret, err := s.CreateKey(t.Context(), KeyParams{})
+	require.NoError(t, err)
+	assert.Equal(t, secret[:maxSecretPrefix+8], one.Prefix)
+	other, _, err := s.RotateKey(t.Context(), one.ID, 0)
+	require.NoError(t, err)
+	assert.NotEqual(t, one.Prefix, other.Prefix)
 }
 
 func TestImportKey(t *testing.T) {
@@ -261,6 +273,100 @@ func TestRevokeKey(t *testing.T) {
 	})
 }
 
+// Who asks after a key was revoked, or its secret replaced, is not told of what
+// was before, however many ask at the time.
+func TestChangesWhileLookedUp(t *testing.T) {
+	forEngines(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, &Options{KeyTTL: time.Hour})
+		for round := range 20 {
+			info, secret, err := s.CreateKey(t.Context(), KeyParams{})
+			require.NoError(t, err)
+			var changed atomic.Bool
+			var before, after atomic.Int64
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					for after.Load() < 100 {
+						late := changed.Load()
+						_, err := s.Lookup(t.Context(), secret)
+						switch {
+						case late:
+							after.Add(1)
+							assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+						case err == nil:
+							before.Add(1)
+						default:
+							assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+						}
+						if before.Load()%10 == 0 {
+							s.keys.forget(hashOf(secret)) // so that it is read again
+						}
+					}
+				})
+			}
+			eventually(t, "a look at the key", func() bool { return before.Load() > 10 })
+			if round%2 == 0 {
+				err = s.RevokeKey(t.Context(), info.ID)
+			} else {
+				_, _, err = s.RotateKey(t.Context(), info.ID, 0)
+			}
+			changed.Store(err == nil)
+			if err != nil {
+				after.Store(100) // ends the loops
+			}
+			all.Wait()
+			require.NoError(t, err)
+		}
+	})
+}
+
+// Keys that are rotated and updated by many at once, in two processes as it
+// were, keep all of it.
+func TestRotateWhileUpdating(t *testing.T) {
+	forEngines(t, func(t *testing.T, dsn string) {
+		stores := []*Store{openStore(t, dsn, nil), openStore(t, dsn, nil)}
+		info, first, err := stores[0].CreateKey(t.Context(), KeyParams{})
+		require.NoError(t, err)
+		var mu sync.Mutex
+		secrets := map[string]bool{first: true}
+		const times = 8
+		var all sync.WaitGroup
+		for w := range 4 {
+			all.Go(func() {
+				for range times {
+					_, err := stores[w%2].UpdateKey(t.Context(), info.ID, func(p *KeyParams) error { p.Limits.Concurrent++; return nil })
+					assert.NoError(t, err)
+				}
+			})
+			all.Go(func() {
+				for range times {
+					_, secret, err := stores[w%2].RotateKey(t.Context(), info.ID, time.Hour)
+					assert.NoError(t, err)
+					mu.Lock()
+					secrets[secret] = true
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		after, err := stores[0].Key(t.Context(), info.ID)
+		require.NoError(t, err)
+		assert.Equal(t, 4*times, after.Limits.Concurrent)
+		assert.Len(t, secrets, 4*times+1)
+		lasting := 0
+		for secret := range secrets {
+			key, err := stores[1].Lookup(t.Context(), secret)
+			require.NoError(t, err)
+			assert.Equal(t, after.Limits, key.Limits)
+			if key.Expires.IsZero() {
+				lasting++
+				assert.Equal(t, secret[:len(after.Prefix)], after.Prefix)
+			}
+		}
+		assert.Equal(t, 1, lasting)
+	})
+}
+
 func TestRotateKey(t *testing.T) {
 	forEach(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
@@ -282,7 +388,7 @@ func TestRotateKey(t *testing.T) {
 
 		rotated, second, err := s.RotateKey(t.Context(), info.ID, time.Hour)
 		require.NoError(t, err)
-		assert.Equal(t, secretPrefix(second), rotated.Prefix)
+		assert.Equal(t, second[:len("sk-")+8], rotated.Prefix)
 		rotated.Prefix = info.Prefix
 		assert.Equal(t, info, rotated)
 		assert.Equal(t, now.Add(time.Hour), expires(first))

@@ -50,6 +50,7 @@ func (s *Store) connectPostgres(ctx context.Context, dsn string) error {
 	}
 	db := stdlib.OpenDBFromPool(pool)
 	s.dialect, s.write, s.read = postgresDialect{}, db, db
+	s.reset = pool.Reset
 	s.close = func() error {
 		err := db.Close()
 		pool.Close()

@@ -25,7 +25,7 @@ func (s *Store) connectSQLite(d source) error {
 	if err != nil {
 		return err
 	}
-	s.dialect, s.write, s.read, s.close = sqliteDialect{}, db, db, db.Close
+	s.dialect, s.write, s.read, s.reset, s.close = sqliteDialect{}, db, db, func() {}, db.Close
 	if d.memory {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -70,6 +71,7 @@ type Store struct {
 	ctx     context.Context // of what goes on in the background
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	reset   func() // has no idle connection used again
 	close   func() error
 }
 
@@ -287,20 +289,31 @@ func (s *Store) retry(ctx context.Context, again func(error) bool, f func() erro
 	}
 }
 
-// retryRead calls f, and once more if a connection was lost meanwhile.
-func (s *Store) retryRead(f func() error) error {
+// retryRead calls f, and once more if its connection was lost, or others were
+// in the way. Where one connection was lost, those that are idle may be, too.
+func (s *Store) retryRead(ctx context.Context, f func() error) error {
 	err := f()
-	if err != nil && s.isTransient(err) {
-		err = f()
+	if err == nil || ctx.Err() != nil || !s.isTransient(err) {
+		return err
 	}
-	return err
+	if s.isAway(err) {
+		s.reset()
+	}
+	return f()
 }
 
 // isTransient is for retry, of what may be done twice.
 func (s *Store) isTransient(err error) bool { return s.isConflict(err) || s.isAway(err) }
 
-// inTx calls f in a transaction, which is committed if f returns nil.
-func inTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f func(tx *sql.Tx) error) error {
+// inTx calls f in a transaction, which is committed if f returns nil. If it
+// fails and ctx is done, it returns the error of ctx, and not what that came to
+// at the driver's.
+func inTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f func(tx *sql.Tx) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = cmp.Or(ctx.Err(), err)
+		}
+	}()
 	tx, err := db.BeginTx(ctx, opts)
 	if err != nil {
 		return err

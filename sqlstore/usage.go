@@ -126,7 +126,7 @@ func (s *Store) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.Usag
 			return nil
 		})
 	}
-	if err := s.retryRead(read); err != nil {
+	if err := s.retryRead(ctx, read); err != nil {
 		return nil, s.fail("querying usage", err)
 	}
 	return sums.list(q.From.Location()), nil

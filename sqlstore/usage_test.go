@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -188,6 +189,52 @@ func TestPrune(t *testing.T) {
 		n, err = s.Prune(t.Context(), time.Time{})
 		require.NoError(t, err)
 		assert.Zero(t, n)
+	})
+}
+
+// What is pruned counts all the while: as it was, or as of when its day began.
+func TestQueryWhilePruning(t *testing.T) {
+	forEach(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, nil)
+		const days, perDay = 20, 24
+		midnight := noon.Truncate(day).Add(-days * day)
+		var records []llmhttp.UsageRecord
+		for i := range days * perDay {
+			records = append(records, newRecord(fmt.Sprint(i), "acme", "m", midnight.Add(time.Duration(i)*time.Hour), 1))
+		}
+		mustRecord(t, s, records...)
+		done := make(chan struct{})
+		var all sync.WaitGroup
+		var late atomic.Int64
+		all.Go(func() {
+			defer close(done)
+			for i := range days {
+				n, err := s.Prune(t.Context(), midnight.Add(time.Duration(i+1)*day))
+				assert.NoError(t, err)
+				assert.EqualValues(t, perDay, n-late.Swap(0))
+				// One that comes late is pruned the next time.
+				assert.NoError(t, s.Record(t.Context(), newRecord(fmt.Sprint("late", i), "late", "m", midnight, 1)))
+				late.Add(1)
+			}
+		})
+		pruning := func() bool {
+			select {
+			case <-done:
+				return false
+			default:
+				return true
+			}
+		}
+		for ok := true; ok; {
+			ok = pruning()
+			sums := mustQuery(t, s, llmhttp.UsageQuery{Account: "acme", From: midnight, To: midnight.Add(days * day), Step: 12 * time.Hour})
+			require.EqualValues(t, days*perDay, requests(sums))
+			for _, sum := range sums {
+				require.Contains(t, []int64{perDay / 2, perDay}, sum.Requests)
+			}
+		}
+		all.Wait()
+		assert.EqualValues(t, days, requests(mustQuery(t, s, always("late"))))
 	})
 }
 
@@ -417,6 +464,102 @@ func TestDeadlock(t *testing.T) {
 		return d.conflicts.Load() > 0
 	})
 	assert.Equal(t, n, requests(mustQuery(t, s, always("acme"))))
+}
+
+// A disk that is full loses nothing that was recorded, and no more than what it
+// has no room for.
+func TestSQLiteFull(t *testing.T) {
+	for _, journal := range []string{"wal", "delete"} {
+		t.Run(journal, func(t *testing.T) {
+			s := openStore(t, "file:"+sqliteDSN(t)+"?_pragma=max_page_count(60)&_pragma=synchronous(0)&_pragma=journal_mode("+journal+")", nil)
+			var recorded int64
+			fill := func() (err error) {
+				for recorded < 100_000 {
+					var batch []llmhttp.UsageRecord
+					for range 20 {
+						batch = append(batch, newRecord(fmt.Sprint(recorded+int64(len(batch))), "acme", "m", noon, 1))
+					}
+					if err = s.Record(t.Context(), batch...); err != nil {
+						return err
+					}
+					recorded += int64(len(batch))
+				}
+				return nil
+			}
+			for range 2 {
+				before := recorded
+				for range 3 {
+					require.ErrorContains(t, fill(), "full")
+				}
+				assert.Greater(t, recorded, before)
+				assert.Equal(t, recorded, requests(mustQuery(t, s, always("acme"))))
+				_, err := s.Prune(t.Context(), noon.Add(day))
+				require.NoError(t, err)
+			}
+			assert.Equal(t, recorded, requests(mustQuery(t, s, always("acme"))))
+		})
+	}
+}
+
+// Calls that end in the middle say that they did, change all or nothing, and
+// leave the connections fit for those that follow.
+func TestCancelled(t *testing.T) {
+	forEach(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, &Options{KeyTTL: -1, KeepRecords: -1})
+		info, secret, err := s.CreateKey(t.Context(), KeyParams{Account: "acme"})
+		require.NoError(t, err)
+		calls := []func(ctx context.Context, id string) error{
+			func(ctx context.Context, id string) error {
+				var batch []llmhttp.UsageRecord
+				for i := range 20 {
+					batch = append(batch, newRecord(fmt.Sprint(id, "-", i), "acme", "m", noon, 1))
+				}
+				return s.Record(ctx, batch...)
+			},
+			func(ctx context.Context, _ string) error {
+				_, err := s.Query(ctx, llmhttp.UsageQuery{Account: "acme", From: noon.Add(-time.Hour), To: noon.Add(time.Hour)})
+				return err
+			},
+			func(ctx context.Context, _ string) error {
+				_, err := s.UpdateKey(ctx, info.ID, func(p *KeyParams) error { p.Limits.Concurrent++; return nil })
+				return err
+			},
+			func(ctx context.Context, _ string) error {
+				_, _, err := s.RotateKey(ctx, info.ID, time.Hour)
+				return err
+			},
+			func(ctx context.Context, _ string) error { _, err := s.Lookup(ctx, secret); return err },
+			func(ctx context.Context, _ string) error { _, err := s.ListKeys(ctx, KeyQuery{}); return err },
+			func(ctx context.Context, _ string) error {
+				_, err := s.Prune(ctx, noon.Add(-100*day))
+				return err
+			},
+		}
+		var ended, succeeded atomic.Int64
+		var all sync.WaitGroup
+		for w := range 4 {
+			all.Go(func() {
+				for i := range 40 * len(calls) {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(3*time.Millisecond))
+					err := calls[i%len(calls)](ctx, fmt.Sprint(w, "-", i))
+					cancel()
+					if err == nil {
+						succeeded.Add(1)
+					} else if ended.Add(1); !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("%v", err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		t.Logf("%d calls succeeded, %d ended before", succeeded.Load(), ended.Load())
+		assert.Positive(t, ended.Load())
+		for i, call := range calls {
+			assert.NoError(t, call(t.Context(), fmt.Sprint("after", i)))
+		}
+		stored(t, s)
+		assert.Zero(t, count(t, s, "SELECT count(*) FROM llmhttp_usage_records")%20, "of each batch there is all or nothing")
+	})
 }
 
 // Who writes waits for others who do, and no longer than its context lasts.

@@ -16,7 +16,9 @@ import (
 )
 
 // Redis starts a Redis that ends with tb. It keeps nothing when it is killed
-// or stopped, unless it has Args("--appendonly", "yes").
+// or stopped, unless it has Args("--appendonly", "yes"); and then, if killed, it
+// may lose what it was told in the last seconds, unless it has "--appendfsync",
+// "always" as well.
 func Redis(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	return begin(tb, redis, opts)

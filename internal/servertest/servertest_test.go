@@ -104,7 +104,7 @@ func TestCluster(t *testing.T) {
 
 // What a Redis with a log was given is there after it was killed.
 func TestArgs(t *testing.T) {
-	s := Redis(t, Args("--appendonly", "yes"))
+	s := Redis(t, Args("--appendonly", "yes", "--appendfsync", "always"))
 	do := func(command ...string) string {
 		c, err := dial(s)
 		require.NoError(t, err)

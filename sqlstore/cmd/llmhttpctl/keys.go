@@ -4,6 +4,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os/signal"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -56,6 +59,19 @@ func status(k sqlstore.KeyInfo) string {
 	return "active"
 }
 
+// showSecret writes all of a key that has a new secret.
+func (c *command) showSecret(k sqlstore.KeyInfo, secret string) error {
+	// Who reads what is written may be gone, and is to be told.
+	signal.Ignore(syscall.SIGPIPE)
+	if err := c.showKey(k, secret); err != nil {
+		return fmt.Errorf("%s has a new secret, which cannot be shown, so rotate or revoke it: %w", k.ID, err)
+	}
+	if !c.json {
+		fmt.Fprintln(c.err, "Keep the secret now: it cannot be shown again.")
+	}
+	return nil
+}
+
 // showKey writes all of a key. secret is empty if it has no new one.
 func (c *command) showKey(k sqlstore.KeyInfo, secret string) error {
 	v := viewOf(k, secret)
@@ -78,11 +94,7 @@ func (c *command) showKey(k sqlstore.KeyInfo, secret string) error {
 			rows = append(rows, row)
 		}
 	}
-	err := c.table(rows)
-	if secret != "" {
-		fmt.Fprintln(c.err, "Keep the secret now: it cannot be shown again.")
-	}
-	return err
+	return c.table(rows)
 }
 
 // keyFlags adds the flags that say what a key is, and returns what applies
@@ -110,7 +122,7 @@ func keyFlags(f *flag.FlagSet) (apply func(*sqlstore.KeyParams) error) {
 		list, err := parseList[string](s)
 		return func(p *sqlstore.KeyParams) { p.Models = list }, err
 	})
-	set("expires", "when it expires: a `time` such as 2030-01-31, 2030-01-31T12:00:00Z or 30d from now on, or never", func(s string) (func(*sqlstore.KeyParams), error) {
+	set("expires", "when it expires: a `time` such as 2030-01-31, which is when that day begins in UTC, 2030-01-31T12:00:00Z or 30d from now on, or never", func(s string) (func(*sqlstore.KeyParams), error) {
 		t, err := parseExpiry(s, time.Now())
 		return func(p *sqlstore.KeyParams) { p.Expires = t }, err
 	})
@@ -128,7 +140,7 @@ func keyFlags(f *flag.FlagSet) (apply func(*sqlstore.KeyParams) error) {
 		})
 	}
 	var concurrent int
-	f.IntVar(&concurrent, "concurrent", 0, "the `number` of requests at a time; 0 is no limit")
+	f.IntVar(&concurrent, "concurrent", 0, "the `number` of requests at a time; 0 is no limit, and a negative one admits none")
 	return func(p *sqlstore.KeyParams) error {
 		for _, change := range changes {
 			change(p)
@@ -150,7 +162,7 @@ func (c *command) createKey(args []string) error {
 		return err
 	}
 	if len(operands) > 0 {
-		return usageErrorf("unexpected argument %q", operands[0])
+		return unexpected(operands)
 	}
 	var params sqlstore.KeyParams
 	if err := apply(&params); err != nil {
@@ -161,16 +173,25 @@ func (c *command) createKey(args []string) error {
 		if err != nil {
 			return err
 		}
-		return c.showKey(info, secret)
+		return c.showSecret(info, secret)
 	})
 }
 
 // oneID returns the only operand.
 func oneID(operands []string) (string, error) {
-	if len(operands) != 1 || operands[0] == "" {
+	if len(operands) != 1 {
 		return "", usageErrorf("the ID of one key is expected")
 	}
-	return operands[0], nil
+	return operands[0], checkID(operands[0])
+}
+
+// checkID returns an error unless id may be that of a key. What is given in its
+// place is often the secret, which an error must not tell.
+func checkID(id string) error {
+	if !strings.HasPrefix(id, "key_") {
+		return usageErrorf("the ID of a key begins with key_: \"llmhttpctl keys list\" shows it beside what the secret begins with")
+	}
+	return nil
 }
 
 func (c *command) updateKey(args []string) error {
@@ -222,7 +243,7 @@ func (c *command) rotateKey(args []string) error {
 		if err != nil {
 			return err
 		}
-		return c.showKey(info, secret)
+		return c.showSecret(info, secret)
 	})
 }
 
@@ -233,6 +254,11 @@ func (c *command) revokeKeys(args []string) error {
 	}
 	if len(ids) == 0 {
 		return usageErrorf("the ID of a key is expected")
+	}
+	for _, id := range ids {
+		if err := checkID(id); err != nil {
+			return err
+		}
 	}
 	return c.open(func(s *sqlstore.Store) error {
 		var errs []error
@@ -248,8 +274,8 @@ func (c *command) revokeKey(s *sqlstore.Store, id string) error {
 		return fmt.Errorf("%s: %w", cell(id), err)
 	}
 	if !c.json {
-		fmt.Fprintf(c.out, "%s is revoked\n", id)
-		return nil
+		_, err := fmt.Fprintf(c.out, "%s is revoked\n", id)
+		return err
 	}
 	info, err := s.Key(c.ctx, id)
 	if err != nil {
@@ -272,7 +298,7 @@ func (c *command) listKeys(args []string) error {
 	case err != nil:
 		return err
 	case len(operands) > 0:
-		return usageErrorf("unexpected argument %q", operands[0])
+		return unexpected(operands)
 	case *limit < 0:
 		return usageErrorf("the limit is negative")
 	}

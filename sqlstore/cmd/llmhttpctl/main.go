@@ -90,16 +90,21 @@ func (c *command) dispatch(args []string) error {
 		fmt.Fprint(c.err, help)
 		return usageErrorf("a command is missing")
 	}
-	if args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" {
-		fmt.Fprint(c.out, help)
-		return nil
-	}
 	name, rest := args[0], args[1:]
+	word := name
 	if name == "keys" {
 		if len(rest) == 0 {
 			return usageErrorf("a command is missing after keys")
 		}
-		name, rest = "keys "+rest[0], rest[1:]
+		word, rest = rest[0], rest[1:]
+		name += " " + word
+	}
+	switch {
+	case word == "help" || word == "-h" || word == "-help" || word == "--help":
+		_, err := fmt.Fprint(c.out, help)
+		return err
+	case strings.HasPrefix(word, "-"):
+		return usageErrorf("flags come after the command")
 	}
 	run, ok := map[string]func([]string) error{
 		"keys create": c.createKey,
@@ -110,7 +115,7 @@ func (c *command) dispatch(args []string) error {
 		"usage":       c.usage,
 	}[name]
 	if !ok {
-		return usageErrorf("there is no command %q", name)
+		return usageErrorf("there is no command %s", quote(name))
 	}
 	c.name = name
 	return run(rest)
@@ -159,6 +164,20 @@ func (c *command) parse(f *flag.FlagSet, args []string) ([]string, error) {
 		return nil, usageErrorf("no database: set LLMHTTP_DSN or --dsn")
 	}
 	return operands, nil
+}
+
+// unexpected is the error of a command that takes no operands.
+func unexpected(operands []string) error {
+	return usageErrorf("unexpected argument %s", quote(operands[0]))
+}
+
+// quote quotes an argument for an error, and only the beginning of what may be
+// a secret, or a DSN with a password, in the wrong place.
+func quote(arg string) string {
+	if len(arg) > 24 || strings.ContainsAny(arg, ":@") {
+		return strconv.Quote(arg[:min(len(arg), 6)]) + "..."
+	}
+	return strconv.Quote(arg)
 }
 
 // open opens the database, calls f and closes it.

@@ -34,11 +34,17 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
+// process returns a process of the command.
+func process(dsn string, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1", "LLMHTTP_DSN="+dsn, "GORACE=atexit_sleep_ms=0") // a second each
+	return cmd
+}
+
 // ctl runs the command and returns what it wrote and its exit status.
 func ctl(t *testing.T, dsn string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1", "LLMHTTP_DSN="+dsn, "GORACE=atexit_sleep_ms=0") // a second each
+	cmd := process(dsn, args...)
 	var out, err bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &err
 	if e := cmd.Run(); e != nil {
@@ -58,7 +64,7 @@ type transcript struct {
 var (
 	idPattern     = regexp.MustCompile(`key_[a-z2-7]{20}`)
 	secretPattern = regexp.MustCompile(`sk-[\w-]{43}`)
-	prefixPattern = regexp.MustCompile(`sk-[\w-]{8}\b`)
+	prefixPattern = regexp.MustCompile(`sk-[\w-]{8}`) // of secrets that are masked already, nothing matches
 	timePattern   = regexp.MustCompile(`2\d\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 )
 
@@ -166,6 +172,8 @@ func TestMistakes(t *testing.T) {
 		`unexpected argument "--json"`:                        {"usage", "--account", "a", "--", "--json"},
 		`the limit is negative`:                               {"keys", "list", "--limit", "-1"},
 		`the ID of one key is expected`:                       {"keys", "rotate"},
+		`the ID of a key begins with key_: "llmhttpctl keys`:  {"keys", "revoke", "key_x", ""},
+		`flags come after the command`:                        {"--json", "keys", "list"},
 		`the ID of a key is expected`:                         {"keys", "revoke"},
 		`no flag says what to change`:                         {"keys", "update", "key_x"},
 		`"chats" is none of [chat`:                            {"keys", "create", "--scopes", "chat,chats"},
@@ -194,13 +202,61 @@ func TestMistakes(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	stdout, stderr, status := ctl(t, "", "--help")
-	assert.Equal(t, []any{help, "", 0}, []any{stdout, stderr, status})
+	for _, args := range [][]string{{"help"}, {"--help"}, {"keys", "-h"}, {"keys", "help"}} {
+		stdout, stderr, status := ctl(t, "", args...)
+		assert.Equal(t, []any{help, "", 0}, []any{stdout, stderr, status})
+	}
 	for _, line := range regexp.MustCompile(`(?m)^  llmhttpctl ((?:keys )?\w+)`).FindAllStringSubmatch(help, -1) {
 		stdout, stderr, status := ctl(t, "", append(strings.Fields(line[1]), "--help")...)
 		assert.Contains(t, stdout, "Usage: llmhttpctl "+line[1]+" [flags]")
 		assert.Contains(t, stdout, "  --json\n")
 		assert.Equal(t, []any{"", 0}, []any{stderr, status})
+	}
+}
+
+// A secret or a DSN in the wrong place is not told.
+func TestMisplacedSecret(t *testing.T) {
+	secret := llmhttp.NewSecret("sk-")
+	const dsn = "postgres://u:hunter2@h/db"
+	for _, args := range [][]string{
+		{"keys", "revoke", secret}, {"keys", "revoke", "key_x", secret}, {"keys", "rotate", secret}, {"keys", "update", secret, "--name", "x"},
+		{"keys", "list", secret}, {"keys", secret}, {secret}, {dsn}, {"keys", dsn}, {"keys", "list", dsn}, {"usage", "--account", "a", dsn}, {"keys", "create", dsn},
+	} {
+		stdout, stderr, status := ctl(t, "/nonexistent/db", args...)
+		assert.Equal(t, exitUsage, status, args)
+		assert.Empty(t, stdout)
+		assert.NotContains(t, stderr, secret[len("sk-"):len("sk-")+8])
+		assert.NotContains(t, stderr, "hunter2")
+	}
+}
+
+// Where what was done cannot be written, the status says so, and the error what
+// that was.
+func TestNoOutput(t *testing.T) {
+	dsn := filepath.Join(t.TempDir(), "llm.db")
+	s, err := sqlstore.Open(t.Context(), dsn, nil)
+	require.NoError(t, err)
+	info, _, err := s.CreateKey(t.Context(), sqlstore.KeyParams{})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"keys", "create"}, `^llmhttpctl: key_\w{20} has a new secret, which cannot be shown, so rotate or revoke it: .*pipe\n$`},
+		{[]string{"keys", "create", "--json"}, `^llmhttpctl: key_\w{20} has a new secret, which cannot be shown, so rotate or revoke it: .*pipe\n$`},
+		{[]string{"keys", "rotate", info.ID}, `^llmhttpctl: ` + info.ID + ` has a new secret, which cannot be shown, so rotate or revoke it: .*pipe\n$`},
+	} {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		require.NoError(t, r.Close()) // as if who was to read it had ended
+		cmd := process(dsn, test.args...)
+		var stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = w, &stderr
+		assert.Error(t, cmd.Run())
+		require.NoError(t, w.Close())
+		assert.Equal(t, exitFailed, cmd.ProcessState.ExitCode(), test.args)
+		assert.Regexp(t, test.want, stderr.String())
 	}
 }
 

@@ -41,7 +41,7 @@ func (c *command) usage(args []string) error {
 	case err != nil:
 		return err
 	case len(operands) > 0:
-		return usageErrorf("unexpected argument %q", operands[0])
+		return unexpected(operands)
 	case q.Account == "":
 		return usageErrorf("--account is missing")
 	}
