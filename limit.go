@@ -73,9 +73,9 @@ type ConcurrencyLimiter interface {
 	// positive, release is nil, and so is err. Buckets of requests in progress
 	// are none of tokens, whatever their names.
 	//
-	// A release may be called more than once, which is as once, and does not
-	// wait for ctx. What is never released, because its process died, is to
-	// come free after a while.
+	// To release works after ctx is done, too, and more than once is as once.
+	// What is never released, because its process died, is to come free after
+	// a while.
 	Acquire(ctx context.Context, bucket string, limit int) (release func(), err error)
 }
 

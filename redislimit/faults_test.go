@@ -99,7 +99,7 @@ func total(statuses *[600]atomic.Int64) (n int64) {
 func TestHang(t *testing.T) {
 	t.Parallel()
 	clients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
-		const timeout, calls = time.Second, 200
+		const timeout, calls = 2 * time.Second, 200
 		s := servertest.Redis(t)
 		l := newLimiter(t, newClient(s), &Options{Timeout: timeout})
 		h := newHandler(l, unique(), llmhttp.Limits{Requests: slow(1 << 20)}, nil)

@@ -47,8 +47,8 @@ var errClosed = errors.New("redislimit: the Limiter is closed")
 //
 // To release is a call to Redis as well. If that fails, it is tried again.
 func (l *Limiter) Acquire(ctx context.Context, bucket string, limit int) (release func(), err error) {
-	if limit <= 0 {
-		return nil, ctx.Err()
+	if err := ctx.Err(); err != nil || limit <= 0 {
+		return nil, err
 	}
 	group, rest := split(bucket)
 	// The slash tells it from a bucket of tokens, in the same slot.
@@ -58,23 +58,22 @@ func (l *Limiter) Acquire(ctx context.Context, bucket string, limit int) (releas
 	}
 	reply, err := l.redis.run(ctx, leasesScript, []string{e.key}, limit, l.opts.Lease.Milliseconds(), e.name)
 	if err == nil {
-		made, err := reply.Bool()
-		if err != nil || !made {
+		l.trouble.ended(ctx, l.opts.Logger)
+		if made, err := reply.Bool(); err != nil || !made {
 			return nil, err
 		}
-		l.trouble.ended(ctx, l.opts.Logger)
 		l.hold(e, 0)
 	} else {
-		fallsBack := l.fallsBack(ctx, err)
-		if f, ok := errors.AsType[*failure](err); !fallsBack && !(ok && f.skipped) {
-			l.giveBackLater(e) // it may have been made
-		}
-		if !fallsBack {
-			return nil, err
-		}
 		// As long as Redis is away, those of this process count.
-		if !l.hold(e, limit) {
-			return nil, nil
+		fallsBack := l.fallsBack(ctx, err)
+		if !fallsBack || !l.hold(e, limit) {
+			if f, ok := errors.AsType[*failure](err); !ok || !f.skipped {
+				l.giveBackLater(e) // Redis may have made it
+			}
+			if fallsBack {
+				err = nil
+			}
+			return nil, err
 		}
 	}
 	return sync.OnceFunc(func() { l.release(e) }), nil

@@ -39,7 +39,8 @@ type Options struct {
 
 	// Lease is for how long a request in progress counts whose process is
 	// silent, because it died or does not reach Redis. Zero or negative means
-	// 30 s. Leases are renewed three times in that time.
+	// 30 s, and less than a second a second. Leases are renewed three times in
+	// that time.
 	Lease time.Duration
 
 	// Logger is told, now and then, what the caller of a Limiter is not: that
@@ -95,6 +96,7 @@ func New(client redis.UniversalClient, opts *Options) *Limiter {
 	if o.Lease <= 0 {
 		o.Lease = 30 * time.Second
 	}
+	o.Lease = max(o.Lease, time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -150,13 +152,15 @@ func (l *Limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
 func (l *Limiter) run(ctx context.Context, what string, draws []llmhttp.Draw) ([]int64, error) {
 	keys := make([]string, len(draws))
 	numbers := make([]byte, 0, 4*8*len(draws))
+	group, _ := split(draws[0].Bucket)
+	prefix := l.opts.Prefix + tag(group)
 	for i := range draws {
 		d := &draws[i]
-		group, rest := split(d.Bucket)
-		if first, _ := split(draws[0].Bucket); group != first {
+		g, rest := split(d.Bucket)
+		if g != group {
 			return nil, fmt.Errorf("redislimit: draws on %q and %q: names of buckets must be alike up to the last colon", draws[0].Bucket, d.Bucket)
 		}
-		keys[i] = l.opts.Prefix + tag(group) + rest
+		keys[i] = prefix + rest
 		rate := d.Rate.Normal()
 		for _, f := range [...]float64{float64(d.Cost), float64(rate.N), float64(rate.Per) / float64(time.Microsecond), float64(rate.Burst)} {
 			numbers = binary.LittleEndian.AppendUint64(numbers, math.Float64bits(f))

@@ -71,8 +71,7 @@ func TestNewPanics(t *testing.T) {
 	assert.NotPanics(t, func() { New(c, &Options{Prefix: "{a}b:"}) })
 }
 
-// Buckets of one key share a slot, whatever it is called, and no two names are
-// the same key.
+// Buckets of one key share a slot, whatever it is called.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	s := servertest.Redis(t, servertest.Cluster())
@@ -80,7 +79,6 @@ func TestKeys(t *testing.T) {
 	groups := []string{"plain", "", "}", "{", "{}", "}{", "a}b", "{a}", "a{b}c", `\`, `\}`, `\\`, "a:b", ":", "{a", "{a}:", "/"}
 	for _, prefix := range []string{"", "{app}:", "a{b:", "}x:"} {
 		l := newLimiter(t, c, &Options{Prefix: prefix})
-		seen := map[string]bool{}
 		for _, group := range groups {
 			var draws []llmhttp.Draw
 			for i, rest := range []string{":", ":requests", ":to}kens", ":{quota}"} {
@@ -95,22 +93,44 @@ func TestKeys(t *testing.T) {
 			require.NotNil(t, release, "%q", group)
 			defer release()
 		}
-		for _, group := range groups {
-			for _, bucket := range []string{group, group + ":", group + ":a", group + "/:a"} {
-				g, rest := split(bucket)
-				for _, key := range []string{tag(g) + rest, tag(g) + "/" + rest} {
-					seen[key] = true
-				}
-			}
-		}
-		names := map[string]bool{}
-		for _, group := range groups {
-			for _, rest := range []string{"", ":", ":a", "/:a"} {
-				names[group+rest] = true
-			}
-		}
-		assert.Len(t, seen, 2*len(names))
 	}
+}
+
+// hashTag returns what a cluster looks at to find the slot of a key.
+func hashTag(key string) string {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
+}
+
+// No two buckets have the same key, and those of one group have a hash tag in
+// common.
+func FuzzKeys(f *testing.F) {
+	names := []string{"k:requests", "k:tokens", "k", "", ":", ":a", "}:a", "}", "{}:a", "{", `\:a`, `\}:a`, "a}b:c", "a}:b:c", "a}/:b", "a/:b", "{a}:b", "{a}/:b"}
+	for _, a := range names {
+		for _, b := range names {
+			f.Add(a, b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		groupA, restA := split(a)
+		groupB, restB := split(b)
+		keys := []string{tag(groupA) + restA, tag(groupA) + "/" + restA, tag(groupB) + restB, tag(groupB) + "/" + restB}
+		assert.Equal(t, a == b, keys[0] == keys[2])
+		assert.Equal(t, a == b, keys[1] == keys[3])
+		assert.NotEqual(t, keys[0], keys[3])
+		assert.NotEqual(t, keys[1], keys[2])
+		assert.NotEqual(t, keys[0], keys[1])
+		for i, key := range keys {
+			assert.NotEqual(t, key, hashTag(key), "it has a tag")
+			if groupA == groupB {
+				assert.Equal(t, hashTag(keys[0]), hashTag(keys[i]))
+			}
+		}
+	})
 }
 
 func TestDifferentGroups(t *testing.T) {

@@ -82,7 +82,7 @@ func TestModel(t *testing.T) {
 			// Buckets expire by the clock of Redis, which the clock here has to
 			// outrun for them to be full by then.
 			pass := func(d int64) {
-				now += max(d, time.Since(looked).Microseconds()+50_000)
+				now += max(d, time.Since(looked).Microseconds()+200_000)
 				looked = time.Now()
 			}
 			model := map[string]*modelBucket{}
