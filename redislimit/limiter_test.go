@@ -310,8 +310,8 @@ func TestNoWrites(t *testing.T) {
 	left := 9
 	for want, change := range map[string][2]func() error{
 		"READONLY": {
-			func() error { return c.SlaveOf(t.Context(), "127.0.0.1", "1").Err() },
-			func() error { return c.SlaveOf(t.Context(), "NO", "ONE").Err() },
+			func() error { return c.ReplicaOf(t.Context(), "127.0.0.1", "1").Err() },
+			func() error { return c.ReplicaOf(t.Context(), "NO", "ONE").Err() },
 		},
 		"OOM": {
 			func() error { return c.ConfigSet(t.Context(), "maxmemory", "1").Err() },

@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -274,14 +273,14 @@ func (s *Store) retry(ctx context.Context, again func(error) bool, f func() erro
 	for delay := 5 * time.Millisecond; ; delay = min(2*delay, 500*time.Millisecond) {
 		err := f()
 		if err == nil || !again(err) || time.Until(end) < delay {
-			return err
+			return cause(ctx, err)
 		}
 		wait := time.NewTimer(delay/2 + rand.N(delay))
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
 			wait.Stop()
-			return err
+			return cause(ctx, err)
 		case <-s.ctx.Done():
 			wait.Stop()
 			return err
@@ -293,27 +292,29 @@ func (s *Store) retry(ctx context.Context, again func(error) bool, f func() erro
 // in the way. Where one connection was lost, those that are idle may be, too.
 func (s *Store) retryRead(ctx context.Context, f func() error) error {
 	err := f()
-	if err == nil || ctx.Err() != nil || !s.isTransient(err) {
-		return err
+	if err != nil && ctx.Err() == nil && s.isTransient(err) {
+		if s.isAway(err) {
+			s.reset()
+		}
+		err = f()
 	}
-	if s.isAway(err) {
-		s.reset()
+	return cause(ctx, err)
+}
+
+// cause returns err and, if a call failed and its ctx is done, the error of ctx
+// before it: drivers may have another for that.
+func cause(ctx context.Context, err error) error {
+	if end := ctx.Err(); err != nil && end != nil && !errors.Is(err, end) {
+		return fmt.Errorf("%w: %w", end, err)
 	}
-	return f()
+	return err
 }
 
 // isTransient is for retry, of what may be done twice.
 func (s *Store) isTransient(err error) bool { return s.isConflict(err) || s.isAway(err) }
 
-// inTx calls f in a transaction, which is committed if f returns nil. If it
-// fails and ctx is done, it returns the error of ctx, and not what that came to
-// at the driver's.
-func inTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f func(tx *sql.Tx) error) (err error) {
-	defer func() {
-		if err != nil {
-			err = cmp.Or(ctx.Err(), err)
-		}
-	}()
+// inTx calls f in a transaction, which is committed if f returns nil.
+func inTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, opts)
 	if err != nil {
 		return err

@@ -196,7 +196,7 @@ func TestPrune(t *testing.T) {
 func TestQueryWhilePruning(t *testing.T) {
 	forEach(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
-		const days, perDay = 20, 24
+		const days, perDay = 10, 24
 		midnight := noon.Truncate(day).Add(-days * day)
 		var records []llmhttp.UsageRecord
 		for i := range days * perDay {
@@ -471,7 +471,7 @@ func TestDeadlock(t *testing.T) {
 func TestSQLiteFull(t *testing.T) {
 	for _, journal := range []string{"wal", "delete"} {
 		t.Run(journal, func(t *testing.T) {
-			s := openStore(t, "file:"+sqliteDSN(t)+"?_pragma=max_page_count(60)&_pragma=synchronous(0)&_pragma=journal_mode("+journal+")", nil)
+			s := openStore(t, "file:"+sqliteDSN(t)+"?_pragma=max_page_count(40)&_pragma=synchronous(0)&_pragma=journal_mode("+journal+")", nil)
 			var recorded int64
 			fill := func() (err error) {
 				for recorded < 100_000 {
@@ -539,7 +539,7 @@ func TestCancelled(t *testing.T) {
 		var all sync.WaitGroup
 		for w := range 4 {
 			all.Go(func() {
-				for i := range 40 * len(calls) {
+				for i := range 20 * len(calls) {
 					ctx, cancel := context.WithTimeout(t.Context(), rand.N(3*time.Millisecond))
 					err := calls[i%len(calls)](ctx, fmt.Sprint(w, "-", i))
 					cancel()
