@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -122,6 +123,11 @@ func (b *Backend) send(ctx context.Context, template *http.Request, body net.Buf
 
 // readerOf returns what reads body, and leaves it as it is.
 func readerOf(body net.Buffers) io.ReadCloser {
+	if len(body) == 1 {
+		// Of a reader that it knows, net/http sends the head together with the
+		// body.
+		return io.NopCloser(bytes.NewReader(body[0]))
+	}
 	rest := slices.Clone(body)
 	return io.NopCloser(&rest)
 }
