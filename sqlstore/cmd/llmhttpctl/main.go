@@ -174,7 +174,7 @@ func unexpected(operands []string) error {
 // quote quotes an argument for an error, and only the beginning of what may be
 // a secret, or a DSN with a password, in the wrong place.
 func quote(arg string) string {
-	if len(arg) > 24 || strings.ContainsAny(arg, ":@") {
+	if len(arg) > 24 || strings.ContainsAny(arg, ":@=") {
 		return strconv.Quote(arg[:min(len(arg), 6)]) + "..."
 	}
 	return strconv.Quote(arg)

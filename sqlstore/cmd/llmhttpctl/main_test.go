@@ -220,7 +220,7 @@ func TestMisplacedSecret(t *testing.T) {
 	const dsn = "postgres://u:hunter2@h/db"
 	for _, args := range [][]string{
 		{"keys", "revoke", secret}, {"keys", "revoke", "key_x", secret}, {"keys", "rotate", secret}, {"keys", "update", secret, "--name", "x"},
-		{"keys", "list", secret}, {"keys", secret}, {secret}, {dsn}, {"keys", dsn}, {"keys", "list", dsn}, {"usage", "--account", "a", dsn}, {"keys", "create", dsn},
+		{"keys", "list", secret}, {"keys", secret}, {secret}, {dsn}, {"keys", dsn}, {"keys", "list", dsn}, {"usage", "--account", "a", dsn}, {"keys", "create", dsn}, {"keys", "list", "password=hunter2"},
 	} {
 		stdout, stderr, status := ctl(t, "/nonexistent/db", args...)
 		assert.Equal(t, exitUsage, status, args)
