@@ -21,7 +21,8 @@ import (
 // It is served on one goroutine. Others may write to it, or end it, while the
 // Backend works: the watch over its silence, the one that writes what a burst
 // has brought, and Shutdown. So once the Backend was called, mu is held for
-// each write.
+// each write, and guards what they share: from phase to sse, but for streamed,
+// and target, tries, err, status and headers.
 type exchange struct {
 	// What each chunk needs is together, so that it is soon found in memory.
 	mu        sync.Mutex
@@ -431,7 +432,9 @@ func (x *exchange) reply(v encoder) error {
 	if len(buf.b) < netBuffer {
 		writeHead(x.w, http.StatusOK, -1, &x.headers)
 		if !x.hasDeadline() {
-			x.w.Write(buf.b)
+			if _, err := x.w.Write(buf.b); err != nil {
+				return errGone
+			}
 			return nil
 		}
 	} else {
