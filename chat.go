@@ -45,7 +45,7 @@ type ChatRequest struct {
 	ToolChoice     json.RawMessage // "none", "auto", "required" or an object, as JSON; nil for none
 	Extra          Extra
 
-	plain string // what is the most of a large request, and needs no escapes
+	plain []string // long texts that need no escapes
 }
 
 // Choices returns how many choices the client asked for.
@@ -73,7 +73,8 @@ func (r ChatRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
 // Buffers returns what MarshalJSON does, in pieces: an image or another text
 // that is the most of a large request from a client stays where it is, so that
-// passing it on neither reads nor copies it. The pieces must not be changed.
+// passing it on neither reads nor copies it. The pieces share that memory, and
+// must not be changed.
 func (r *ChatRequest) Buffers() (net.Buffers, error) {
 	e := jsonwire.Encoder{Cut: true}
 	r.encode(&e)

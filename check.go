@@ -176,20 +176,20 @@ func decodeError(err *jsonwire.Error) *Error {
 var decoders = sync.Pool{New: func() any { return new(jsonwire.Decoder) }}
 
 // decodeBody decodes a request's body, and reports whether v refers to its
-// memory from now on.
-func decodeBody(body []byte, v decoder) (shared bool, err error) {
+// memory from now on: texts of at least share bytes may.
+func decodeBody(body []byte, v decoder, share int) (shared bool, err error) {
 	d := decoders.Get().(*jsonwire.Decoder)
 	d.Reset(body)
-	d.Share = true
+	d.Share = share
 	defer func() {
 		d.Reset(nil)
 		decoders.Put(d)
 	}()
 	v.decode(d)
 	if err := d.Finish(); err != nil {
-		return d.Shared != "", decodeError(err)
+		return d.Shared != nil, decodeError(err)
 	}
-	return d.Shared != "", nil
+	return d.Shared != nil, nil
 }
 
 // decodePart decodes raw, a part of a request by the given name, into v.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
 type exchangeKey struct{}
@@ -76,8 +78,11 @@ func (c *requestContext) Err() error {
 }
 
 func (c *requestContext) Value(key any) any {
-	if key == (exchangeKey{}) {
+	switch key {
+	case exchangeKey{}:
 		return c.x
+	case lend.Key{}:
+		return c.x.lent.Load()
 	}
 	inner, ended := c.look()
 	if ended {

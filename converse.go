@@ -53,6 +53,7 @@ func (x *exchange) converse(req *ChatRequest) error {
 		return err
 	}
 	x.h.backend.Chat(&x.ctx, req)(x.accept)
+	x.takeBack()
 	x.mu.Lock()
 	err := x.stopped
 	if err == nil {
@@ -90,6 +91,15 @@ func (x *exchange) accept(chunk *ChatChunk, err error) bool {
 	return x.stopped == nil
 }
 
+// takeBack ends the loan of the request's memory: a Backend that borrows it is
+// done with it when it has yielded, or else when its Chat has returned.
+func (x *exchange) takeBack() {
+	if m := x.lent.Load(); m != nil {
+		x.lent.Store(nil)
+		m.Release()
+	}
+}
+
 func (x *exchange) take(chunk *ChatChunk) error {
 	if x.dead {
 		return x.err
@@ -99,6 +109,7 @@ func (x *exchange) take(chunk *ChatChunk) error {
 	x.watch.spoke = now
 	if x.chunks++; x.chunks == 1 {
 		x.first = now
+		x.takeBack()
 	}
 	x.shape.add(chunk)
 	if x.sse == nil {

@@ -11,9 +11,11 @@ import (
 	"mime"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
 // An exchange is a request being served.
@@ -40,7 +42,8 @@ type exchange struct {
 	chunks    int
 	first     time.Duration
 	sse       *sseWriter
-	shape     shaper // of a chat
+	shape     shaper                      // of a chat
+	lent      atomic.Pointer[lend.Memory] // the request's, if it is to come back
 
 	next, prev *exchange                // in the list of those active; guarded by h.mu
 	entered    bool                     // is in that list
@@ -301,8 +304,13 @@ func (x *exchange) backendError(err error) error {
 	return err
 }
 
-// readJSON reads the body, decodes it into v and lets go of it, unless v is
-// mostly one text of it.
+// stayingText is from where on a text is not copied from the body if it can stay
+// there.
+const stayingText = 16 << 10
+
+// readJSON reads the body, decodes it into v and lets go of it, unless v has
+// texts that stay there: with a Backend that gives the memory back, all that
+// are long; with others, which may keep it, only one that is most of it.
 func (x *exchange) readJSON(v decoder) error {
 	if err := checkMediaType(x.r); err != nil {
 		return err
@@ -311,9 +319,16 @@ func (x *exchange) readJSON(v decoder) error {
 	if err != nil {
 		return err
 	}
-	shared, err := decodeBody(buf.b, v)
-	if !shared {
+	share := stayingText
+	if !x.h.borrows {
+		share = max(stayingText, (cap(buf.b)+1)/2)
+	}
+	shared, err := decodeBody(buf.b, v, share)
+	switch {
+	case !shared:
 		putBuffer(buf)
+	case err == nil && x.h.borrows:
+		x.lent.Store(lend.New(func() { putBuffer(buf) }))
 	}
 	return err
 }

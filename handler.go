@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
 // A Handler serves the API under /v1. To serve it elsewhere, use
@@ -22,6 +24,7 @@ type Handler struct {
 	backend Backend
 	keys    KeyStore
 	keyless bool
+	borrows bool // backend keeps no text of a request, and nobody else does
 	opts    Options
 	inUse   gauge
 	clock   clock
@@ -129,6 +132,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	for _, d := range []*time.Duration{&o.Timeout, &o.KeepAlive, &o.WriteTimeout} {
 		*d = min(*d, forever)
 	}
+	h.borrows = lend.Borrows(b) && o.CountTokens == nil
 	h.clock.start(o)
 	return h
 }

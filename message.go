@@ -76,7 +76,7 @@ func (m *Message) decodeWith(d *jsonwire.Decoder, text []Part) {
 			m.Role = decodeRole(d)
 		case "content":
 			if text != nil && d.Kind() == '"' {
-				text[0] = Part{Type: PartText, Text: d.String()}
+				text[0] = Part{Type: PartText, Text: d.Text()}
 				m.Content = text
 				continue
 			}
@@ -172,7 +172,7 @@ func (c *Content) encode(e *jsonwire.Encoder) {
 func (c *Content) decode(d *jsonwire.Decoder) {
 	switch d.Kind() {
 	case '"':
-		*c = Text(d.String())
+		*c = Text(d.Text())
 	case 'n':
 		d.Null()
 	case '[':
@@ -251,7 +251,7 @@ func (p *Part) decode(d *jsonwire.Decoder) {
 			typed = true
 		case p.Type == "" && d.Null():
 		case name == "text" && p.Type == PartText:
-			p.Text, hasText = d.String(), true
+			p.Text, hasText = d.Text(), true
 		case name == "image_url" && p.Type == PartImage:
 			if !d.Null() {
 				p.ImageURL = new(ImageURL)
@@ -307,7 +307,9 @@ func (u *ImageURL) decode(d *jsonwire.Decoder) {
 	for o := d.Object(); o.Next(); {
 		switch string(o.Name) {
 		case "url":
-			u.URL = d.OptString()
+			if !d.Null() {
+				u.URL = d.Text()
+			}
 		case "detail":
 			u.Detail = d.OptString()
 		default:

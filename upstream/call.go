@@ -1,18 +1,17 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
 // A call is a request to the server and its reply. All but the watch over the
@@ -92,11 +91,16 @@ func (b *Backend) send(ctx context.Context, template *http.Request, body net.Buf
 	r.Header = header
 	if body != nil {
 		header["Content-Type"] = acceptJSON
+		lent := lend.From(ctx)
 		for _, piece := range body {
 			r.ContentLength += int64(len(piece))
 		}
-		r.Body = readerOf(body)
-		r.GetBody = func() (io.ReadCloser, error) { return readerOf(body), nil }
+		r.GetBody = func() (io.ReadCloser, error) { return openBody(body, lent) }
+		var err error
+		if r.Body, err = r.GetBody(); err != nil {
+			c.close()
+			return nil, err
+		}
 	}
 	c.listen(b.opts.FirstByteTimeout)
 	resp, err := b.transport.RoundTrip(r)
@@ -119,17 +123,6 @@ func (b *Backend) send(ctx context.Context, template *http.Request, body net.Buf
 		return nil, c.failure(http.StatusBadGateway, messageFailed, "the reply is compressed, which was not asked for", nil)
 	}
 	return c, nil
-}
-
-// readerOf returns what reads body, and leaves it as it is.
-func readerOf(body net.Buffers) io.ReadCloser {
-	if len(body) == 1 {
-		// Of a reader that it knows, net/http sends the head together with the
-		// body.
-		return io.NopCloser(bytes.NewReader(body[0]))
-	}
-	rest := slices.Clone(body)
-	return io.NopCloser(&rest)
 }
 
 // listen gives the server d, if it is not negative, to be heard.

@@ -46,10 +46,12 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
 // A Backend has a server answer. Its methods are safe for concurrent use.
 type Backend struct {
+	borrower
 	opts      Options
 	base      *url.URL
 	header    http.Header // of every request
@@ -67,6 +69,9 @@ var (
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 )
+
+// borrower says that a Backend keeps nothing of a request but what a body holds.
+type borrower = lend.Borrower
 
 // Options configure a [Backend], which keeps a copy. The zero value is ready to
 // use.
@@ -163,6 +168,7 @@ type Options struct {
 // is of no use; it does not call the server.
 func New(baseURL string, opts *Options) (*Backend, error) {
 	b := new(Backend)
+	b.borrower = lend.NewBorrower(b)
 	if opts != nil {
 		b.opts = *opts
 	}

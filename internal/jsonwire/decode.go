@@ -39,11 +39,11 @@ const (
 type Decoder struct {
 	Budget int // what is left to spend on elements and kept members
 
-	// Share lets a string share the document's memory if it is long and makes
-	// up at least half of that. Shared is that string, if there is one: it has
-	// no escapes. The document must then never change.
-	Share  bool
-	Shared string
+	// Share lets each [Decoder.Text] of at least so many bytes, if it is not
+	// zero, share the document's memory. Shared are those that do: they have no
+	// escapes. As long as they are used, the document must not change.
+	Share  int
+	Shared []string
 
 	buf   []byte
 	pos   int
@@ -373,16 +373,21 @@ func (d *Decoder) FloatPtr(n **Numbers) *float64 {
 }
 
 // String reads a string.
-func (d *Decoder) String() string {
+func (d *Decoder) String() string { return d.string(false) }
+
+// Text reads a string that heeds [Decoder.Share].
+func (d *Decoder) Text() string { return d.string(d.Share > 0) }
+
+func (d *Decoder) string(share bool) string {
 	if d.peek() != '"' {
 		d.want("a string")
 		return ""
 	}
 	raw, escaped := d.scanString()
 	if !escaped {
-		if d.Share && len(raw) >= longString && 2*len(raw) >= cap(d.buf) {
-			d.Shared = view(raw)
-			return d.Shared
+		if share && len(raw) >= d.Share && len(d.Shared) < maxShared {
+			d.Shared = append(d.Shared, view(raw))
+			return view(raw)
 		}
 		return d.Own(raw)
 	}
@@ -402,8 +407,9 @@ const (
 	shortString = 256
 	blockSize   = 1024
 
-	// longString is from where on a string may stay where it is.
-	longString = 16 << 10
+	// maxShared is how many strings may share the document's memory: they are
+	// looked for one by one.
+	maxShared = 16
 )
 
 // Own returns text as a string that does not share the document's memory.

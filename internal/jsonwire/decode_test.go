@@ -7,9 +7,11 @@ import (
 	"math"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -506,32 +508,116 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// Strings of every length, with what is special at every place.
+// Strings of every length, with what is special at every place, and long ones
+// that have it near where blocks begin and end.
 func TestStringScan(t *testing.T) {
-	specials := []string{`\n`, `\"`, `\\`, `\u0041`, `\ud83d\ude00`, "é", "😀", "\x7f", " ", "!", "\u0080"}
 	for n := range 40 {
-		for _, s := range specials {
-			for at := range n + 1 {
-				in := `"` + strings.Repeat("x", at) + s + strings.Repeat("y", n-at) + `"`
-				var want string
-				if err := json.Unmarshal([]byte(in), &want); err != nil {
-					t.Fatal(err)
-				}
-				d := NewDecoder([]byte(in))
-				if got := d.String(); got != want || d.Finish() != nil {
-					t.Fatalf("%s: %q, %v", in, got, d.err)
-				}
+		for at := range n + 1 {
+			checkScan(t, at, n)
+		}
+	}
+	for _, n := range []int{plainBlock - 1, plainBlock, plainBlock + 1, 2*plainBlock + 40} {
+		for _, edge := range []int{0, plainBlock / 2, plainBlock, 2 * plainBlock, n} {
+			for at := max(edge-9, 0); at <= min(edge+9, n); at++ {
+				checkScan(t, at, n)
 			}
 		}
-		for _, bad := range []string{"\x00", "\x1f", "\n", "\xff", "\x80", `\`, `\x`, `\u12`, `\ud800`} {
-			for at := range n + 1 {
-				in := `"` + strings.Repeat("x", at) + bad + strings.Repeat("y", n-at) + `"`
-				if err := accepts([]byte(in)); err == nil && bad != `\` {
-					t.Fatalf("%q is accepted", in)
-				}
-				compare(t, []byte(in))
-			}
+	}
+}
+
+// checkScan reads strings of n plain characters and a special one at a place.
+func checkScan(t *testing.T, at, n int) {
+	t.Helper()
+	before, after := strings.Repeat("x", at), strings.Repeat("y", n-at)
+	for _, special := range []string{"", `\n`, `\"`, `\\`, `\u0041`, `\ud83d\ude00`, "é", "😀", "\x7f", " ", "!", "\u0080"} {
+		in := `"` + before + special + after + `"`
+		var want string
+		if err := json.Unmarshal([]byte(in), &want); err != nil {
+			t.Fatal(err)
 		}
+		d := NewDecoder([]byte(in))
+		if got := d.String(); got != want || d.Finish() != nil {
+			t.Fatalf("%s: %q, %v", in, got, d.err)
+		}
+	}
+	for _, bad := range []string{"\x00", "\x1f", "\n", "\xff", "\x80", `\`, `\x`, `\u12`, `\ud800`} {
+		in := `"` + before + bad + after + `"`
+		if err := accepts([]byte(in)); err == nil && bad != `\` {
+			t.Fatalf("%q is accepted", in)
+		}
+		compare(t, []byte(in))
+	}
+}
+
+// Texts that are long enough stay where they are, and are written as they are.
+func TestShare(t *testing.T) {
+	const share = 100
+	long := func(c string) string { return strings.Repeat(c, share) }
+	in := []byte(`["` + long("a") + `","` + long("b")[1:] + `","` + long("c") + `\n","` + long("d") + `","` + long("é") + `"]`)
+	d := NewDecoder(in)
+	d.Share = share
+	var texts []string
+	for a := d.Array(); a.Next(); {
+		texts = append(texts, d.Text())
+	}
+	if err := d.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	within := func(s string) bool {
+		p := uintptr(unsafe.Pointer(unsafe.StringData(s)))
+		return p >= uintptr(unsafe.Pointer(&in[0])) && p <= uintptr(unsafe.Pointer(&in[len(in)-1]))
+	}
+	for i, want := range []bool{true, false, false, true, true} {
+		if within(texts[i]) != want {
+			t.Errorf("text %d is in the document: %t", i, !want)
+		}
+	}
+	if want := []string{texts[0], texts[3], texts[4]}; !slices.Equal(d.Shared, want) {
+		t.Errorf("%q", d.Shared)
+	}
+	e := Encoder{Plain: d.Shared, Cut: true}
+	e.Token('[')
+	for _, s := range texts {
+		e.Element()
+		e.String(s)
+	}
+	e.Token(']')
+	if n := len(e.Pieces); n != 6 {
+		t.Errorf("%d pieces", n)
+	}
+	for i := 1; i < len(e.Pieces); i += 2 {
+		if unsafe.SliceData(e.Pieces[i]) != unsafe.StringData(d.Shared[i/2]) {
+			t.Errorf("piece %d is a copy", i)
+		}
+	}
+	if got := append(bytes.Join(e.Pieces, nil), e.Buf...); !bytes.Equal(got, in) {
+		t.Errorf("%s", got)
+	}
+	e = Encoder{Plain: d.Shared}
+	e.String(texts[3])
+	e.String(strings.Clone(texts[3]))
+	if len(e.Pieces) != 0 || string(e.Buf) != `"`+long("d")+`""`+long("d")+`"` {
+		t.Errorf("%s", e.Buf)
+	}
+}
+
+// No more than a few strings are shared, and only those that are Texts.
+func TestShareIsBounded(t *testing.T) {
+	in := []byte("[" + strings.Repeat(`"aaaa",`, 3*maxShared) + `"bbbb"]`)
+	d := NewDecoder(in)
+	d.Share = 1
+	for a := d.Array(); a.Next(); {
+		if _ = d.String(); len(d.Shared) > 0 {
+			t.Fatal("a String is shared")
+		}
+	}
+	d.Reset(in)
+	d.Share = 1
+	for a := d.Array(); a.Next(); {
+		d.Text()
+	}
+	if err := d.Finish(); err != nil || len(d.Shared) != maxShared {
+		t.Errorf("%d are shared, %v", len(d.Shared), err)
 	}
 }
 

@@ -19,10 +19,10 @@ type Encoder struct {
 	Buf []byte
 	Err error // the first error; what was written then is of no use
 
-	// Plain is a string that is known to need no escapes: the very one, not
-	// another of the same text. If Cut is set, it is not copied: what comes
-	// before it is moved from Buf to Pieces, and so is the string itself.
-	Plain  string
+	// Plain are strings that are known to need no escapes: the very ones, not
+	// others of the same text. If Cut is set, they are not copied: what comes
+	// before one is moved from Buf to Pieces, and so is the string itself.
+	Plain  []string
 	Cut    bool
 	Pieces [][]byte
 }
@@ -53,9 +53,11 @@ func (e *Encoder) Name(name string) {
 
 // String writes s. Bytes that are not UTF-8 become U+FFFD.
 func (e *Encoder) String(s string) {
-	if len(s) >= longString && len(s) == len(e.Plain) && unsafe.StringData(s) == unsafe.StringData(e.Plain) {
-		e.plain(s)
-		return
+	for _, p := range e.Plain {
+		if len(s) == len(p) && unsafe.StringData(s) == unsafe.StringData(p) {
+			e.plain(s)
+			return
+		}
 	}
 	e.Buf = AppendString(e.Buf, s)
 }

@@ -1,0 +1,6 @@
+//go:build race
+
+package upstream_test
+
+// raceEnabled tells that pools forget at random.
+const raceEnabled = true
