@@ -76,9 +76,21 @@ func (r ChatRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 // passing it on neither reads nor copies it. The pieces share that memory, and
 // must not be changed.
 func (r *ChatRequest) Buffers() (net.Buffers, error) {
-	e := jsonwire.Encoder{Cut: true}
+	e := jsonwire.Encoder{Cut: true, Buf: make([]byte, 0, r.roughSize())}
 	r.encode(&e)
 	return append(e.Pieces, e.Buf), e.Err
+}
+
+// roughSize returns how large the JSON of r may be, but for long texts.
+func (r *ChatRequest) roughSize() int {
+	n := 256
+	for i := range r.Messages {
+		n += 64
+		for j := range r.Messages[i].Content {
+			n += 32 + min(len(r.Messages[i].Content[j].Text), stayingText)
+		}
+	}
+	return n
 }
 
 // UnmarshalJSON decodes a request without checking it.

@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
 )
 
 const (
@@ -112,6 +115,37 @@ func BenchmarkChat(b *testing.B) {
 				b.Fatal(err)
 			}
 			benchChat(b, backend, benchRequest(c.size, c.want > 1), c.want)
+		})
+	}
+}
+
+// BenchmarkHandler is of chats that a Handler passes on, without a network.
+func BenchmarkHandler(b *testing.B) {
+	const secret = "sk-bench-0123456789"
+	backend, err := New("http://bench.invalid/v1", &Options{Key: "sk-server", Transport: canned{"application/json", benchReply}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	keys := memory.Keys()
+	plenty := llmhttp.PerMinute(1 << 40)
+	keys.Add(secret, &llmhttp.Key{ID: "key_1", Limits: llmhttp.Limits{Requests: plenty, Tokens: plenty}})
+	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: memory.NewUsage()})
+	for _, size := range []int{512, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			body, err := json.Marshal(benchRequest(size, false))
+			if err != nil {
+				b.Fatal(err)
+			}
+			r := httptest.NewRequest("POST", "/v1/chat/completions", nil)
+			r.Header.Set("Authorization", "Bearer "+secret)
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+					b.Fatal(w.Body)
+				}
+			}
 		})
 	}
 }

@@ -17,9 +17,9 @@ import (
 // A call is a request to the server and its reply. All but the watch over the
 // server's silence is done on the goroutine of whoever makes it.
 //
-// Its context has the values of the client's, and ends with it until the reply
-// is complete: after that the connection may still be made ready for the next
-// request, when the client's is long over.
+// Its context has the values of the client's, and ends with it. That of a stream
+// does so until the reply is complete: after that the connection may still be
+// made ready for the next request, when the client's is long over.
 type call struct {
 	b     *Backend
 	key   string // that was sent
@@ -30,7 +30,7 @@ type call struct {
 	client context.Context
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	detach func() bool // takes ctx out of the client's hands
+	detach func() bool // takes ctx out of the client's hands; nil if that cannot be
 
 	resp   *http.Response
 	heard  bool // a byte of the body came
@@ -57,14 +57,18 @@ var (
 )
 
 // send sends a request with the given body, nil for none, and waits for the
-// reply to begin. The reply's status is 2xx; it must be closed.
-func (b *Backend) send(ctx context.Context, template *http.Request, body net.Buffers, accept []string, model modelName) (*call, error) {
+// reply to begin, which may be a stream if that is said. The reply's status is
+// 2xx; it must be closed.
+func (b *Backend) send(ctx context.Context, template *http.Request, body net.Buffers, stream bool, model modelName) (*call, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	c := &call{b: b, key: b.opts.Key, model: model, client: ctx, began: time.Now(), optional: template != b.chat}
 	header := maps.Clone(b.header)
-	header["Accept"] = accept
+	header["Accept"] = acceptJSON
+	if stream {
+		header["Accept"] = acceptEvents
+	}
 	if f := b.opts.KeyFunc; f != nil {
 		key, err := f(ctx)
 		if err == nil && !isToken(key) {
@@ -85,8 +89,12 @@ func (b *Backend) send(ctx context.Context, template *http.Request, body net.Buf
 			header[name] = []string{id}
 		}
 	}
-	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
+	if stream {
+		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+		c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
+	} else {
+		c.ctx, c.cancel = context.WithCancelCause(ctx)
+	}
 	r := template.WithContext(c.ctx)
 	r.Header = header
 	if body != nil {
@@ -197,7 +205,9 @@ func (c *call) close() {
 }
 
 func (c *call) end() {
-	c.detach()
+	if c.detach != nil {
+		c.detach()
+	}
 	c.mu.Lock()
 	c.over = true
 	if c.timer != nil {
@@ -221,7 +231,7 @@ const (
 // complete ends the call when all that matters of its reply was read. What is
 // left is read without the client having to wait for it.
 func (c *call) complete() {
-	if c.eof || !c.detach() {
+	if c.eof || c.detach == nil || !c.detach() {
 		c.close()
 		return
 	}
@@ -295,7 +305,7 @@ func (b *Backend) fetch(ctx context.Context, template *http.Request, body []byte
 	if body != nil {
 		pieces = net.Buffers{body}
 	}
-	c, err := b.send(ctx, template, pieces, acceptJSON, model)
+	c, err := b.send(ctx, template, pieces, false, model)
 	if err != nil {
 		return err
 	}

@@ -28,11 +28,7 @@ func (b *Backend) converse(ctx context.Context, req *llmhttp.ChatRequest, yield 
 	if err != nil {
 		return err
 	}
-	accept := acceptJSON
-	if req.Stream {
-		accept = acceptEvents
-	}
-	c, err := b.send(ctx, b.chat, body, accept, model)
+	c, err := b.send(ctx, b.chat, body, req.Stream, model)
 	if err != nil {
 		return err
 	}

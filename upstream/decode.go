@@ -21,8 +21,6 @@ type decoder struct {
 	from, to int // where the content of the chunk being decoded is; to is 0 if it is no string
 }
 
-const objectChunk = "chat.completion.chunk"
-
 // reset forgets the reply before.
 func (d *decoder) reset() {
 	d.id, d.model, d.problem = "", "", nil
@@ -76,7 +74,9 @@ func (d *decoder) decode(data []byte) (*llmhttp.ChatChunk, *jsonwire.Error) {
 			d.id = d.same(d.id)
 			c.ID = d.id
 		case "object":
-			if d.same(objectChunk) == "error" {
+			if d.Kind() != '"' {
+				d.Skip()
+			} else if string(d.StringView()) == "error" {
 				d.problem = bytes.Clone(data) // whose members are those of the error
 			}
 		case "created":
@@ -296,7 +296,7 @@ func (d *decoder) same(s string) string {
 	if string(b) == s {
 		return s
 	}
-	return string(b)
+	return d.Own(b)
 }
 
 // int is like integer, for what is to fit an int.

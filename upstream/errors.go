@@ -185,7 +185,13 @@ func (c *call) errorIn(body []byte) error {
 	case body[0] == '<':
 		return c.failure(http.StatusBadGateway, messageFailed, "the reply is a page of HTML: "+hintBaseURL, nil)
 	}
-	head := bytes.Join(bytes.Fields(body[:min(len(body), 64)]), nil)
+	var space [64]byte
+	head := space[:0]
+	for _, c := range body[:min(len(body), len(space))] {
+		if c > ' ' {
+			head = append(head, c)
+		}
+	}
 	if bytes.HasPrefix(head, []byte(`{"error":`)) || bytes.HasPrefix(head, []byte(`{"object":"error"`)) {
 		if told, ok := readTold(body); ok {
 			return c.refusal(told.status(), told, "")
