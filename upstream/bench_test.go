@@ -68,6 +68,7 @@ type canned struct {
 
 func (t canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	io.Copy(io.Discard, r.Body)
+	r.Body.Close()
 	return &http.Response{
 		StatusCode: 200, Header: http.Header{"Content-Type": {t.contentType}}, ProtoMajor: 1, Request: r,
 		ContentLength: int64(len(t.body)), Body: io.NopCloser(strings.NewReader(t.body)),
