@@ -32,6 +32,8 @@ func child(args []string, out io.Writer) error {
 		return serve(newPeer(args[1], mode(args[2])), out)
 	case len(args) == 3 && args[0] == "gateway":
 		return serve(newGateway(args[1], args[2]), out)
+	case len(args) == 1 && args[0] == "awake":
+		return stayAwake(out)
 	case len(args) == 3 && args[0] == "limiter":
 		return limiterChild(args[1:], out)
 	}
