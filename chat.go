@@ -71,8 +71,8 @@ func (r *ChatRequest) TokenLimit() (n int, ok bool) {
 // MarshalJSON encodes r. What is nil or empty is left out.
 func (r ChatRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
-// Buffers returns what MarshalJSON does, in pieces: an image or another text
-// that is the most of a large request from a client stays where it is, so that
+// Buffers returns what MarshalJSON does, in pieces: an image, or another text
+// that is much of a large request from a client, stays where it is, so that
 // passing it on neither reads nor copies it. The pieces share that memory, and
 // must not be changed.
 func (r *ChatRequest) Buffers() (net.Buffers, error) {
@@ -87,7 +87,10 @@ func (r *ChatRequest) roughSize() int {
 	for i := range r.Messages {
 		n += 64
 		for j := range r.Messages[i].Content {
-			n += 32 + min(len(r.Messages[i].Content[j].Text), stayingText)
+			n += 32
+			if text := r.Messages[i].Content[j].Text; len(text) < stayingText {
+				n += len(text)
+			}
 		}
 	}
 	return n

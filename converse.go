@@ -53,8 +53,8 @@ func (x *exchange) converse(req *ChatRequest) error {
 		return err
 	}
 	x.h.backend.Chat(&x.ctx, req)(x.accept)
-	x.takeBack()
 	x.mu.Lock()
+	x.takeBack()
 	err := x.stopped
 	if err == nil {
 		x.stopped = errOver
@@ -92,10 +92,11 @@ func (x *exchange) accept(chunk *ChatChunk, err error) bool {
 }
 
 // takeBack ends the loan of the request's memory: a Backend that borrows it is
-// done with it when it has yielded, or else when its Chat has returned.
+// done with it when it has yielded, or else when its Chat has returned. It is
+// called with mu held, or when nobody else has to do with x.
 func (x *exchange) takeBack() {
-	if m := x.lent.Load(); m != nil {
-		x.lent.Store(nil)
+	if m := x.lent.Load(); m != nil && !x.tookBack {
+		x.tookBack = true
 		m.Release()
 	}
 }

@@ -44,6 +44,7 @@ type exchange struct {
 	sse       *sseWriter
 	shape     shaper                      // of a chat
 	lent      atomic.Pointer[lend.Memory] // the request's, if it is to come back
+	tookBack  bool                        // our hold on it has ended
 
 	next, prev *exchange                // in the list of those active; guarded by h.mu
 	entered    bool                     // is in that list
@@ -151,6 +152,9 @@ func (x *exchange) finish() {
 	x.release()
 	x.ctx.end(nil)
 	x.tellObserver()
+	if !x.reached {
+		x.takeBack()
+	}
 	x.h.leave(x)
 	if x.abort {
 		panic(http.ErrAbortHandler)
@@ -319,9 +323,9 @@ func (x *exchange) readJSON(v decoder) error {
 	if err != nil {
 		return err
 	}
-	share := stayingText
-	if !x.h.borrows {
-		share = max(stayingText, (cap(buf.b)+1)/2)
+	share := max(stayingText, (cap(buf.b)+1)/2)
+	if x.h.borrows && cap(buf.b) <= 2*len(buf.b) {
+		share = stayingText
 	}
 	shared, err := decodeBody(buf.b, v, share)
 	switch {
@@ -411,9 +415,10 @@ func (x *exchange) readBody() (*buffer, error) {
 			if grown <= cap(buf.b) {
 				grown = cap(buf.b) + 1
 			}
-			b := make([]byte, len(buf.b), grown)
-			copy(b, buf.b)
-			buf.b = b
+			larger := getBuffer(grown)
+			larger.b = append(larger.b, buf.b...)
+			putBuffer(buf)
+			buf = larger
 		}
 	}
 }

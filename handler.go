@@ -24,7 +24,7 @@ type Handler struct {
 	backend Backend
 	keys    KeyStore
 	keyless bool
-	borrows bool // backend keeps no text of a request, and nobody else does
+	borrows bool // neither backend nor an option keeps texts of requests
 	opts    Options
 	inUse   gauge
 	clock   clock

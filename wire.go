@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"math/bits"
 	"net/http"
 	"strconv"
 	"sync"
@@ -66,22 +67,33 @@ type buffer struct {
 	encoder jsonwire.Encoder // for who needs one beside it
 }
 
-// The pools keep buffers of up to these sizes. Larger ones go back to the
-// garbage collector at once, and idle ones do before long.
+// A pool keeps buffers of up to smallBuffer, the next ones those of up to twice
+// the size of the one before. So no small request holds large memory. Buffers of
+// more than largeBuffer go back to the garbage collector at once, and idle ones
+// do before long.
 const (
 	smallBuffer = 16 << 10
 	largeBuffer = 4 << 20
 )
 
-var smallBuffers, largeBuffers sync.Pool
+var pools [9]sync.Pool // 16 KB to 4 MB
 
-// getBuffer returns an empty buffer with room for size bytes.
-func getBuffer(size int) *buffer {
-	pool := &smallBuffers
-	if size > smallBuffer {
-		pool = &largeBuffers
+// poolFor returns the pool of buffers with room for size bytes, or nil if there
+// is none.
+func poolFor(size int) *sync.Pool {
+	if size > largeBuffer {
+		return nil
 	}
-	b, _ := pool.Get().(*buffer)
+	return &pools[bits.Len(uint(max(size-1, 0)/smallBuffer))]
+}
+
+// getBuffer returns an empty buffer with room for size bytes, and for less than
+// twice as many if that is more than smallBuffer.
+func getBuffer(size int) *buffer {
+	var b *buffer
+	if pool := poolFor(size); pool != nil {
+		b, _ = pool.Get().(*buffer)
+	}
 	if b == nil {
 		b = new(buffer)
 	}
@@ -94,10 +106,7 @@ func getBuffer(size int) *buffer {
 
 // putBuffer takes back a buffer that nothing refers to any more.
 func putBuffer(b *buffer) {
-	switch n := cap(b.b); {
-	case n <= smallBuffer:
-		smallBuffers.Put(b)
-	case n <= largeBuffer:
-		largeBuffers.Put(b)
+	if pool := poolFor(cap(b.b)); pool != nil {
+		pool.Put(b)
 	}
 }

@@ -11,23 +11,52 @@ import (
 	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
-// openBody returns what reads pieces, whose memory is lent to us, and leaves
-// them as they are. It must be closed.
-func openBody(pieces net.Buffers, lent *lend.Memory) (io.ReadCloser, error) {
-	if len(pieces) == 1 {
-		// Nothing of it is the request's. Of a reader that it knows, net/http sends the head together with the
-		// body.
-		return io.NopCloser(bytes.NewReader(pieces[0])), nil
+// A payload is what a request sends: pieces, some of which are in memory that
+// is lent to us.
+type payload struct {
+	lent *lend.Memory
+
+	mu     sync.Mutex
+	pieces net.Buffers // nil when it was dropped
+}
+
+func (p *payload) size() (n int64) {
+	for _, piece := range p.pieces {
+		n += int64(len(piece))
 	}
-	if !lent.Hold() {
-		return nil, errReturned
+	return n
+}
+
+// headRoom is up to which size a body fits beside the head in net/http's buffer.
+const headRoom = 4 << 10
+
+// open returns what reads the payload from its beginning. It must be closed.
+func (p *payload) open() (io.ReadCloser, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.pieces == nil:
+		return nil, errReplied
+	case len(p.pieces) == 1 && len(p.pieces[0]) < headRoom:
+		// Nothing of it is lent. Of a reader that it knows, net/http sends the
+		// head together with the body.
+		return io.NopCloser(bytes.NewReader(p.pieces[0])), nil
+	case !p.lent.Hold():
+		return nil, errReplied
 	}
-	return &body{rest: slices.Clone(pieces), lent: lent}, nil
+	return &body{rest: slices.Clone(p.pieces), lent: p.lent}, nil
+}
+
+// drop forgets the payload, but for those who read it.
+func (p *payload) drop() {
+	p.mu.Lock()
+	p.pieces = nil
+	p.mu.Unlock()
 }
 
 var (
-	errReturned = errors.New("upstream: the request's memory was given back")
-	errClosed   = errors.New("upstream: read of a closed body")
+	errReplied = errors.New("upstream: the request's body is gone when the reply has begun")
+	errClosed  = errors.New("upstream: read of a closed body")
 )
 
 // A body is the body of a request on its way to the server. A transport may

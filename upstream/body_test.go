@@ -127,10 +127,11 @@ func TestBodiesAreNotMixedUp(t *testing.T) {
 				wg.Go(func() {
 					for i := range 25 {
 						mark := client*1000 + i
-						ctx, cancel := context.WithTimeout(context.Background(), patience)
+						wait := patience
 						if mark%5 == 0 {
-							ctx, cancel = context.WithTimeout(ctx, time.Duration(mark%7)*time.Millisecond)
+							wait = time.Duration(mark%7) * time.Millisecond
 						}
+						ctx, cancel := context.WithTimeout(context.Background(), wait)
 						resp, err := g.Client().Do(g.request(ctx, "POST", chatPath, askImage(mark, 100_000+rand.IntN(600_000))))
 						if err == nil {
 							if _, err = io.Copy(io.Discard, resp.Body); err == nil && resp.StatusCode == http.StatusOK {
@@ -183,7 +184,7 @@ func TestTransportReadsOn(t *testing.T) {
 			require.NoError(t, l.body.Close())
 			require.NoError(t, l.body.Close(), "again")
 			_, err := l.body.Read(make([]byte, 1))
-			assert.Error(t, err, "what is closed cannot be read: it may be another's")
+			assert.ErrorContains(t, err, "closed", "it may be another's")
 			ask() // in the memory that came back
 			continue
 		}
@@ -217,6 +218,165 @@ func TestGetBodyTooLate(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
 	_, err = again()
 	assert.Error(t, err)
+}
+
+// Who closes a body again and again does not give back what others read.
+func TestClosedAgain(t *testing.T) {
+	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+		other, err := r.GetBody()
+		require.NoError(t, err)
+		for range 5 {
+			require.NoError(t, r.Body.Close())
+		}
+		body, err := io.ReadAll(other)
+		require.NoError(t, err)
+		require.NoError(t, checkImage(body))
+		third, err := r.GetBody()
+		require.NoError(t, err, "the memory is lent still")
+		require.NoError(t, third.Close())
+		require.NoError(t, other.Close())
+		return nice(), nil
+	})
+	b, err := upstream.New("http://upstream.test/v1", &upstream.Options{Transport: transport})
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	llmhttp.NewHandler(b, llmhttp.AllowAll("a"), nil).ServeHTTP(w, httptest.NewRequest("POST", chatPath, strings.NewReader(askImage(1, 200_000))))
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+}
+
+// A request's memory comes back when its reply begins, when it was refused, and
+// when it failed; and a small one holds no large memory.
+func TestMemoryComesBack(t *testing.T) {
+	if raceEnabled {
+		t.Skip("with the race detector pools forget at random")
+	}
+	const size = 1 << 20
+	drains := func(then func(r *http.Request) (*http.Response, error)) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			io.Copy(io.Discard, r.Body)
+			r.Body.Close()
+			return then(r)
+		})
+	}
+	ask := func(h http.Handler, size int) {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", chatPath, strings.NewReader(askImage(0, size))))
+	}
+	allocated := func(f func()) int64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		return int64(after.TotalAlloc - before.TotalAlloc)
+	}
+	handler := func(transport http.RoundTripper, keys llmhttp.KeyStore) http.Handler {
+		b, err := upstream.New("http://upstream.test/v1", &upstream.Options{Transport: transport})
+		require.NoError(t, err)
+		return llmhttp.NewHandler(b, keys, &llmhttp.Options{Logger: quiet})
+	}
+	text := askImage(0, size)
+	t.Run("failed", func(t *testing.T) {
+		h := handler(drains(func(*http.Request) (*http.Response, error) { return nil, errors.New("boom") }), llmhttp.AllowAll("a"))
+		ask(h, size)
+		assert.Less(t, allocated(func() {
+			for range 20 {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", chatPath, strings.NewReader(text)))
+			}
+		}), int64(20*size/4))
+	})
+	t.Run("refused", func(t *testing.T) {
+		h := handler(readsAll, llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+			return &llmhttp.Key{ID: "k", Models: []string{"another"}}, nil
+		}))
+		refused := func() {
+			r := httptest.NewRequest("POST", chatPath, strings.NewReader(text))
+			r.Header.Set("Authorization", "Bearer k")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			require.Equal(t, http.StatusNotFound, w.Code, w.Body)
+		}
+		refused()
+		assert.Less(t, allocated(func() {
+			for range 20 {
+				refused()
+			}
+		}), int64(20*size/4))
+	})
+	t.Run("streaming", func(t *testing.T) {
+		block := make(chan struct{})
+		var begun, done sync.WaitGroup
+		h := handler(drains(func(*http.Request) (*http.Response, error) {
+			r, w := io.Pipe()
+			go func() {
+				fmt.Fprintf(w, "data: %s\n\n", chunk("Nice."))
+				begun.Done()
+				<-block
+				io.WriteString(w, "data: [DONE]\n\n")
+				w.Close()
+			}()
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, ContentLength: -1, Body: r}, nil
+		}), llmhttp.AllowAll("a"))
+		start := func() {
+			begun.Add(1)
+			done.Go(func() {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", chatPath, strings.NewReader(text)))
+			})
+			begun.Wait()
+			time.Sleep(5 * time.Millisecond) // for the Handler to have the chunk
+		}
+		start()
+		assert.Less(t, allocated(func() {
+			for range 10 {
+				start()
+			}
+		}), int64(10*size/4))
+		close(block)
+		done.Wait()
+	})
+	t.Run("small", func(t *testing.T) {
+		block := make(chan struct{})
+		var waiting, done sync.WaitGroup
+		h := handler(drains(func(r *http.Request) (*http.Response, error) {
+			if r.ContentLength < 100_000 {
+				waiting.Done()
+				<-block
+			}
+			return nice(), nil
+		}), llmhttp.AllowAll("a"))
+		heap := func() int64 {
+			for range 3 { // which empty the pools
+				runtime.GC()
+			}
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		before := heap()
+		for range 50 {
+			ask(h, 4<<20-1000)
+			waiting.Add(1)
+			done.Go(func() { ask(h, 24_000) })
+			waiting.Wait()
+		}
+		assert.Less(t, heap()-before, int64(100<<20)) // each might hold 4 MB; pools hold some, too
+		close(block)
+		done.Wait()
+	})
+}
+
+// A server that streams though it was not asked to keeps its connection, too.
+func TestUnaskedStreamKeepsItsConnection(t *testing.T) {
+	s := newRawServer(t, func(c net.Conn, _ *rawRequest) {
+		begin(c, "text/event-stream")
+		piece(c, "data: "+chunk("Nice.")+"\n\ndata: [DONE]\n\n")
+		time.Sleep(5 * time.Millisecond)
+		end(c)
+	})
+	g := newGateway(t, s.url(), nil)
+	for range 10 {
+		require.Equal(t, http.StatusOK, g.chat(askWhole).StatusCode)
+		time.Sleep(20 * time.Millisecond)
+	}
+	assert.EqualValues(t, 1, s.conns.Load())
 }
 
 // A keeper is a Backend that has another answer, and keeps what was asked.

@@ -17,9 +17,9 @@ import (
 // A call is a request to the server and its reply. All but the watch over the
 // server's silence is done on the goroutine of whoever makes it.
 //
-// Its context has the values of the client's, and ends with it. That of a stream
-// does so until the reply is complete: after that the connection may still be
-// made ready for the next request, when the client's is long over.
+// Its context has the values of the client's, and ends with it until the reply
+// is complete: after that the connection may still be made ready for the next
+// request, when the client's is long over.
 type call struct {
 	b     *Backend
 	key   string // that was sent
@@ -30,7 +30,7 @@ type call struct {
 	client context.Context
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	detach func() bool // takes ctx out of the client's hands; nil if that cannot be
+	detach func() bool // takes ctx out of the client's hands
 
 	resp   *http.Response
 	heard  bool // a byte of the body came
@@ -89,23 +89,17 @@ func (b *Backend) send(ctx context.Context, template *http.Request, body net.Buf
 			header[name] = []string{id}
 		}
 	}
-	if stream {
-		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-		c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
-	} else {
-		c.ctx, c.cancel = context.WithCancelCause(ctx)
-	}
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
 	r := template.WithContext(c.ctx)
 	r.Header = header
 	if body != nil {
 		header["Content-Type"] = acceptJSON
-		lent := lend.From(ctx)
-		for _, piece := range body {
-			r.ContentLength += int64(len(piece))
-		}
-		r.GetBody = func() (io.ReadCloser, error) { return openBody(body, lent) }
+		p := &payload{pieces: body, lent: lend.From(ctx)}
+		defer p.drop() // the response keeps r, perhaps for long
+		r.ContentLength, r.GetBody = p.size(), p.open
 		var err error
-		if r.Body, err = r.GetBody(); err != nil {
+		if r.Body, err = p.open(); err != nil {
 			c.close()
 			return nil, err
 		}
@@ -205,9 +199,7 @@ func (c *call) close() {
 }
 
 func (c *call) end() {
-	if c.detach != nil {
-		c.detach()
-	}
+	c.detach()
 	c.mu.Lock()
 	c.over = true
 	if c.timer != nil {
@@ -231,7 +223,7 @@ const (
 // complete ends the call when all that matters of its reply was read. What is
 // left is read without the client having to wait for it.
 func (c *call) complete() {
-	if c.eof || c.detach == nil || !c.detach() {
+	if c.eof || !c.detach() {
 		c.close()
 		return
 	}

@@ -187,9 +187,9 @@ func (c *call) errorIn(body []byte) error {
 	}
 	var space [64]byte
 	head := space[:0]
-	for _, c := range body[:min(len(body), len(space))] {
-		if c > ' ' {
-			head = append(head, c)
+	for _, char := range body[:min(len(body), len(space))] {
+		if char > ' ' {
+			head = append(head, char)
 		}
 	}
 	if bytes.HasPrefix(head, []byte(`{"error":`)) || bytes.HasPrefix(head, []byte(`{"object":"error"`)) {

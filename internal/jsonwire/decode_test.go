@@ -516,8 +516,8 @@ func TestStringScan(t *testing.T) {
 			checkScan(t, at, n)
 		}
 	}
-	for _, n := range []int{plainBlock - 1, plainBlock, plainBlock + 1, 2*plainBlock + 40} {
-		for _, edge := range []int{0, plainBlock / 2, plainBlock, 2 * plainBlock, n} {
+	for _, n := range []int{2*plainBlock - 1, 2 * plainBlock, 2*plainBlock + 1, 4*plainBlock + 40} {
+		for _, edge := range []int{0, plainBlock, 3 * plainBlock / 2, 2 * plainBlock, 3 * plainBlock, n} {
 			for at := max(edge-9, 0); at <= min(edge+9, n); at++ {
 				checkScan(t, at, n)
 			}

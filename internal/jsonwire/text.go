@@ -20,31 +20,49 @@ func special(x uint64) uint64 {
 }
 
 // plain skips what is most often found in long strings, such as images: ASCII
-// above the quote, without a backslash. It stops within plainBlock bytes of
-// anything else.
+// above the quote, without a backslash. It stops within 64 bytes of anything
+// else, and does little where strings are short.
 func plain(b []byte, i int) int {
-	for len(b)-i >= plainBlock {
-		block := b[i : i+plainBlock : i+plainBlock]
-		if bytes.IndexByte(block, '\\') >= 0 { // many bytes at a time on most machines
-			break
+	begin := i
+	for blocks := true; len(b)-i >= 64; {
+		if blocks && i-begin >= plainBlock && len(b)-i >= plainBlock {
+			if blocks = plainThroughout(b[i : i+plainBlock]); blocks {
+				i += plainBlock
+				continue
+			}
 		}
+		p := b[i : i+64 : i+64]
 		var found uint64
-		for k := 0; k < plainBlock; k += 32 {
-			p := block[k : k+32 : k+32]
-			x0, x1 := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
-			x2, x3 := binary.LittleEndian.Uint64(p[16:]), binary.LittleEndian.Uint64(p[24:])
-			found |= (x0 - lows*('"'+1)) | x0 | (x1 - lows*('"'+1)) | x1
-			found |= (x2 - lows*('"'+1)) | x2 | (x3 - lows*('"'+1)) | x3
+		for k := 0; k < 64; k += 16 {
+			x, y := binary.LittleEndian.Uint64(p[k:]), binary.LittleEndian.Uint64(p[k+8:])
+			found |= (x - lows*('"'+1)) | ((x ^ lows*'\\') - lows) | x
+			found |= (y - lows*('"'+1)) | ((y ^ lows*'\\') - lows) | y
 		}
 		if found&highs != 0 {
 			break
 		}
-		i += plainBlock
+		i += 64
 	}
 	return i
 }
 
 const plainBlock = 1024
+
+// plainThroughout reports whether a block is what plain skips. It is faster, as
+// most machines look for the backslash in many bytes at a time.
+func plainThroughout(block []byte) bool {
+	if bytes.IndexByte(block, '\\') >= 0 {
+		return false
+	}
+	var found uint64
+	for ; len(block) >= 32; block = block[32:] {
+		x0, x1 := binary.LittleEndian.Uint64(block), binary.LittleEndian.Uint64(block[8:])
+		x2, x3 := binary.LittleEndian.Uint64(block[16:]), binary.LittleEndian.Uint64(block[24:])
+		found |= (x0 - lows*('"'+1)) | x0 | (x1 - lows*('"'+1)) | x1
+		found |= (x2 - lows*('"'+1)) | x2 | (x3 - lows*('"'+1)) | x3
+	}
+	return found&highs == 0
+}
 
 // scanString checks the string that begins at d.pos and returns what is
 // between its quotes.

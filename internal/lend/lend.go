@@ -17,15 +17,23 @@ import (
 // and may keep what it likes, is not.
 type Borrower struct{ self any }
 
-// NewBorrower returns the Borrower that self embeds, a pointer.
+// NewBorrower returns what self, a pointer, is to embed.
 func NewBorrower(self any) Borrower { return Borrower{self} }
 
 func (b Borrower) borrower() any { return b.self }
 
 // Borrows reports whether backend is a Borrower.
-func Borrows(backend any) bool {
+func Borrows(backend any) (is bool) {
 	b, ok := backend.(interface{ borrower() any })
-	return ok && b.borrower() == backend
+	if !ok {
+		return false
+	}
+	defer func() {
+		if recover() != nil {
+			is = false // what it embeds is a nil pointer
+		}
+	}()
+	return b.borrower() == backend
 }
 
 // A Memory is lent until all who hold it have let go. A nil Memory is nobody's.
@@ -42,7 +50,7 @@ func New(back func()) *Memory {
 	return m
 }
 
-// Hold keeps m for another [Memory.Release]. It reports false if m was given
+// Hold keeps m until one more [Memory.Release]. It reports false if m was given
 // back already.
 func (m *Memory) Hold() bool {
 	if m == nil {
@@ -50,7 +58,7 @@ func (m *Memory) Hold() bool {
 	}
 	for {
 		n := m.holders.Load()
-		if n == 0 {
+		if n <= 0 {
 			return false
 		}
 		if m.holders.CompareAndSwap(n, n+1) {
@@ -59,10 +67,16 @@ func (m *Memory) Hold() bool {
 	}
 }
 
-// Release lets go of m.
+// Release lets go of m. It panics if nobody held it.
 func (m *Memory) Release() {
-	if m != nil && m.holders.Add(-1) == 0 {
+	if m == nil {
+		return
+	}
+	switch n := m.holders.Add(-1); {
+	case n == 0:
 		m.back()
+	case n < 0:
+		panic("lend: memory is released that nobody holds")
 	}
 }
 

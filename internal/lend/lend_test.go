@@ -26,14 +26,15 @@ func TestBorrows(t *testing.T) {
 		backend any
 		want    bool
 	}{
-		"itself":           {b, true},
-		"nothing":          {nil, false},
-		"another":          {new(int), false},
-		"not declared":     {new(backend), false},
-		"a copy":           {&c, false},
-		"embedded":         {struct{ *backend }{b}, false},
-		"embedded, by":     {&struct{ *backend }{b}, false},
-		"by its interface": {struct{ lend.Borrower }{b.Borrower}, false},
+		"itself":            {b, true},
+		"nothing":           {nil, false},
+		"another":           {new(int), false},
+		"not declared":      {new(backend), false},
+		"a copy":            {&c, false},
+		"embedded":          {struct{ *backend }{b}, false},
+		"embedded, by":      {&struct{ *backend }{b}, false},
+		"by its interface":  {struct{ lend.Borrower }{b.Borrower}, false},
+		"embedded, and nil": {struct{ *backend }{}, false},
 		"not to be compared": {struct {
 			*backend
 			list []int
@@ -54,6 +55,8 @@ func TestMemory(t *testing.T) {
 	m.Release()
 	assert.Equal(t, 1, back)
 	assert.False(t, m.Hold(), "it was given back")
+	assert.Panics(t, m.Release)
+	assert.False(t, m.Hold())
 	assert.Equal(t, 1, back)
 }
 
