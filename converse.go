@@ -162,7 +162,7 @@ func (x *exchange) endStream(showUsage bool) error {
 	case x.sse.faulty != nil:
 		return x.sse.faulty
 	case showUsage:
-		x.sse.usage(&x.record.Usage)
+		x.sse.usage(&x.record.Usage, mergeExtra(x.shape.extra, x.shape.beside))
 	}
 	b := x.sse.waiting()
 	b.b = append(b.b, eventDone...)

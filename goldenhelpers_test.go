@@ -348,7 +348,10 @@ func (s *streamState) event(data string, i, n int, usage bool) error {
 		}
 		s.usage = true
 		r.Usage = string(u)
-		return c.has("id", "object", "created", "model", "choices", "usage")
+		if c["error"] != nil || c["object"] == nil {
+			return errors.New("not a chunk")
+		}
+		return nil
 	}
 	if len(choices) == 0 {
 		return errors.New("no choices")

@@ -82,18 +82,13 @@ func (j *joiner) end(index int, reason FinishReason, choiceExtra, extra Extra) {
 func (j *joiner) nulls(index int, e Extra) { j.find(index).message.add(e) }
 
 func (j *joiner) merge(extra Extra) {
-	switch {
-	case len(extra) == 0:
-	case j.extra == nil:
-		j.extra = extra
-	default:
-		j.extra = mergeExtra(j.extra, extra)
-	}
+	j.extra = mergeExtra(j.extra, extra)
 }
 
 // response returns the reply as far as it came. It is part of j.
 func (j *joiner) response(s *shaper) *ChatResponse {
 	j.merge(s.extra)
+	j.merge(s.beside)
 	r := &j.reply
 	*r = ChatResponse{ID: s.id, Created: s.created, Model: s.model, Usage: s.usage, Extra: j.extra}
 	if r.Choices = j.choice[:]; len(j.choices) != 1 {

@@ -22,6 +22,7 @@ type shaper struct {
 	begun   bool   // a chunk came
 	usage   *Usage // the last that came
 	extra   Extra  // of chunks whose choices have not been passed on
+	beside  Extra  // of chunks that have nothing else but usage
 	dropped bool   // there was a choice that nobody asked for
 
 	counting bool // whether to keep text
@@ -74,6 +75,9 @@ func (s *shaper) add(c *ChatChunk) {
 		s.usage = c.Usage
 	}
 	extra := c.Extra
+	if c.Usage != nil && len(c.Choices) == 0 {
+		s.beside, extra = mergeExtra(s.beside, extra), nil
+	}
 	if s.extra != nil {
 		extra, s.extra = mergeExtra(s.extra, extra), nil
 	}
@@ -88,6 +92,12 @@ func (s *shaper) add(c *ChatChunk) {
 
 // mergeExtra returns the members of both, those of b counting.
 func mergeExtra(a, b Extra) Extra {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
 	m := make(Extra, len(a)+len(b))
 	for k, v := range a {
 		m[k] = v

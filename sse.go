@@ -139,11 +139,14 @@ func (s *sseWriter) end(index int, reason FinishReason, choiceExtra, extra Extra
 // nulls writes nothing: openai-go's accumulator takes an empty delta for news.
 func (s *sseWriter) nulls(int, Extra) {}
 
-// usage writes the chunk that a client gets if it asked for it.
-func (s *sseWriter) usage(u *Usage) {
+// usage writes the chunk that a client gets if it asked for it, and in it what
+// the Backend has told after the last choice. Others get no chunk without
+// choices: clients that look at the first of them would fail.
+func (s *sseWriter) usage(u *Usage, extra Extra) {
 	e := s.event()
 	e.Literal(`,"choices":[],"usage":`)
 	u.encode(&e)
+	e.Extra(extra, replyMembers...)
 	e.Token('}')
 	s.endEvent(&e)
 }

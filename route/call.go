@@ -120,6 +120,7 @@ func (c *call) once(t *target, tk ticket, try attempt) (v verdict, err error) {
 		defer c.timer.Stop()
 	}
 	final, err := try(ctx, t, &tk)
+	err = t.translate(err, c.model)
 	switch {
 	case err == nil:
 		v = verdict{outcome: worked, final: true}

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -91,7 +92,9 @@ type Options struct {
 	Backoff time.Duration
 
 	// MaxWait is how long to wait between rounds at most, for a target that
-	// says when to come back, too. Zero or negative means 5 s.
+	// says when to come back, too. It must be shorter than
+	// [llmhttp.Options].Timeout, which ends the request. Zero or negative means
+	// 5 s.
 	MaxWait time.Duration
 
 	// Failures is how many in a row open a target's breaker. Zero means 5;
@@ -336,6 +339,25 @@ func (t *target) modelFor(name string) string {
 		return t.before + name[len(t.route.before):len(name)-len(t.route.after)] + t.after
 	}
 	return t.model
+}
+
+// translate puts the client's name of the model in the place of the target's
+// where err tells it to the client.
+func (t *target) translate(err error, model string) error {
+	theirs := t.modelFor(model)
+	if err == nil || theirs == model {
+		return err
+	}
+	e, _ := errors.AsType[*llmhttp.Error](err)
+	if e == nil || !strings.Contains(e.Message, theirs) {
+		return err
+	}
+	told := *e
+	told.Message = pattern.Rename(e.Message, theirs, model)
+	if err != error(e) {
+		told.Err = err
+	}
+	return &told
 }
 
 // nameFor returns what a client calls the model that the target of a pattern

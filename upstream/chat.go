@@ -169,7 +169,7 @@ func (r *reply) stream() error {
 		switch {
 		case err == io.EOF && !r.spoke:
 			return r.c.failure(http.StatusBadGateway, messageFailed, "the stream is empty", nil)
-		case err == io.EOF && r.ended(1), err != nil && err != io.EOF && r.ended(r.limit) && r.c.client.Err() == nil:
+		case err != nil && r.ended(r.limit) && (err == io.EOF || r.c.client.Err() == nil):
 			return nil // all that matters came
 		case err == io.EOF:
 			return r.c.failure(http.StatusBadGateway, messageFailed, "the stream ended with neither a finish_reason nor [DONE]", nil)

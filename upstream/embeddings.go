@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
@@ -22,6 +23,9 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		if err := resp.UnmarshalJSON(reply); err != nil {
 			return err
 		}
+		if n := inputs(req); n > 0 && len(resp.Vectors) != n {
+			return fmt.Errorf("there are %d vectors for %d inputs", len(resp.Vectors), n)
+		}
 		if len(resp.Vectors) == 0 || slices.ContainsFunc(resp.Vectors, func(v []float32) bool { return len(v) == 0 }) {
 			return errors.New("a vector is missing")
 		}
@@ -35,4 +39,13 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		resp.Model = model.ours
 	}
 	return resp, nil
+}
+
+// inputs returns how many inputs a request has, or 0 if that cannot be told.
+func inputs(req *llmhttp.EmbeddingRequest) int {
+	if texts, err := req.Texts(); err == nil {
+		return len(texts)
+	}
+	lists, _ := req.Tokens()
+	return len(lists)
 }

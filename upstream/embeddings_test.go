@@ -22,7 +22,8 @@ func TestEmbeddings(t *testing.T) {
 		{"none", `{"data":[]}`, 502, ``},
 		{"null", `{"data":[{"embedding":null},{"embedding":null}]}`, 502, ``},
 		{"an error", `{"error":{"message":"boom"}}`, 502, ``},
-		{"too few", `{"data":[{"embedding":[1]}]}`, 500, ``}, // which the Handler sees
+		{"too few", `{"data":[{"embedding":[1]}]}`, 502, ``},
+		{"too many", `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`, 502, ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			noLeaks(t)

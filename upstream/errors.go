@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/pattern"
 )
 
 // An Error is what went wrong between a [Backend] and its server. It is the Err
@@ -213,10 +214,11 @@ func (c *call) reported(raw []byte) error {
 // nothing in a form that is known, text says what there was instead.
 func (c *call) refusal(status int, told toldError, text string) error {
 	clean := func(s string, n int) string { return c.b.scrub.text(oneLine(s, n), c.key) }
+	name := func(s string, n int) string { return c.b.scrub.name(oneLine(s, n), c.key) }
 	message := clean(told.message, longMessage)
 	e := &Error{
 		Upstream: c.b.opts.Name, Status: c.resp.StatusCode, RequestID: c.requestID(),
-		Code: clean(told.code, 128), Message: cmp.Or(text, message, "no message"),
+		Code: name(told.code, 128), Message: cmp.Or(text, message, "no message"),
 	}
 	out := &llmhttp.Error{Status: c.verdict(status, told), Err: e}
 	switch out.Status {
@@ -229,7 +231,7 @@ func (c *call) refusal(status int, told toldError, text string) error {
 		out.Err = e
 		return out
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
-		out.Type, out.Code, out.Param = clean(told.typ, 128), e.Code, clean(told.param, 256)
+		out.Type, out.Code, out.Param = name(told.typ, 128), e.Code, name(told.param, 256)
 		if out.Message = c.translate(message); out.Message == "" && out.Status == http.StatusTooManyRequests {
 			out.Message = messageRateLimit
 		}
@@ -279,10 +281,7 @@ func (c *call) verdict(status int, told toldError) int {
 
 // translate puts the client's name of the model in the place of the server's.
 func (c *call) translate(message string) string {
-	if c.model.ours == c.model.theirs {
-		return message
-	}
-	return strings.ReplaceAll(message, c.model.theirs, c.model.ours)
+	return pattern.Rename(message, c.model.theirs, c.model.ours)
 }
 
 // longestWait bounds what a server says of when to try again.

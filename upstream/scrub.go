@@ -19,34 +19,56 @@ import (
 const redacted = "[redacted]"
 
 // A scrubber takes out of texts what neither clients nor logs may learn.
-type scrubber struct{ words []string } // the longest first
+type scrubber struct {
+	secrets []string // the longest first, as they contain others
+	places  []string // likewise: the names and addresses of the server
+}
 
-// Words that are shorter are left alone: they would be found everywhere. Those
-// of headers and queries need not be secrets.
-const (
-	shortWord  = 4
-	shortValue = 8
-)
+// shortValue is how long a secret is at least. Shorter ones would be found
+// everywhere, and those of headers and queries need not be secrets.
+const shortValue = 8
 
 func newScrubber(base *url.URL, key string, header http.Header) scrubber {
 	var s scrubber
-	add := func(short int, words ...string) {
-		for _, w := range words {
-			if len(w) >= short {
-				s.words = append(s.words, w)
+	secret := func(value string) {
+		// A server may repeat it as it was written in its URL.
+		for _, form := range []string{value, url.QueryEscape(value), url.PathEscape(value)} {
+			if len(value) >= shortValue && !slices.Contains(s.secrets, form) {
+				s.secrets = append(s.secrets, form)
 			}
 		}
 	}
-	add(shortWord, base.String(), base.Host, base.Hostname(), key)
+	secret(key)
 	for name, values := range header {
-		if name != "User-Agent" {
-			add(shortValue, values...)
+		for _, value := range values {
+			if name == "User-Agent" {
+				continue
+			}
+			secret(value)
+			if _, credentials, ok := strings.Cut(value, " "); ok && name == "Authorization" {
+				secret(credentials)
+			}
 		}
 	}
 	for _, values := range base.Query() {
-		add(shortValue, values...)
+		for _, value := range values {
+			secret(value)
+		}
 	}
-	slices.SortFunc(s.words, func(a, b string) int { return len(b) - len(a) })
+	for pair := range strings.SplitSeq(base.RawQuery, "&") {
+		_, value, _ := strings.Cut(pair, "=")
+		secret(value)
+	}
+	s.places = append(s.places, base.String(), base.Scheme+"://"+base.Host)
+	if base.Port() != "" {
+		s.places = append(s.places, base.Host)
+	}
+	if strings.ContainsAny(base.Hostname(), ".:") {
+		s.places = append(s.places, base.Hostname()) // another name may be any word
+	}
+	for _, list := range [][]string{s.secrets, s.places} {
+		slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
+	}
 	return s
 }
 
@@ -59,12 +81,10 @@ var (
 // text returns s without keys and addresses. The key is one that the scrubber
 // does not know, or empty.
 func (s *scrubber) text(text, key string) string {
-	if len(key) >= shortWord {
-		text = strings.ReplaceAll(text, key, redacted)
+	for _, place := range s.places {
+		text = strings.ReplaceAll(text, place, redacted)
 	}
-	for _, w := range s.words {
-		text = strings.ReplaceAll(text, w, redacted)
-	}
+	text = s.withoutSecrets(text, key)
 	text = keyPattern.ReplaceAllStringFunc(text, func(match string) string {
 		if !strings.ContainsAny(match, "0123456789*") {
 			return match // a word
@@ -73,6 +93,27 @@ func (s *scrubber) text(text, key string) string {
 	})
 	return addressPattern.ReplaceAllString(text, redacted)
 }
+
+func (s *scrubber) withoutSecrets(text, key string) string {
+	if len(key) >= shortValue {
+		text = strings.ReplaceAll(text, key, redacted)
+	}
+	for _, secret := range s.secrets {
+		text = strings.ReplaceAll(text, secret, redacted)
+	}
+	return text
+}
+
+// name is to the name of a parameter or an error what text is to texts. One
+// that is written like a name has no address in it.
+func (s *scrubber) name(name, key string) string {
+	if namePattern.MatchString(name) {
+		return s.withoutSecrets(name, key)
+	}
+	return s.text(name, key)
+}
+
+var namePattern = regexp.MustCompile(`^[a-z_]+([_.][a-z0-9_]+|\[\d+\])*$`)
 
 // oneLine returns s with its space and control characters as single spaces,
 // cut to about n bytes.

@@ -18,8 +18,8 @@
 // # What servers get wrong
 //
 // A reply is read as what it is, whatever its Content-Type says: a stream that
-// was not asked for, or a whole reply where a stream was. Members may be null,
-// missing or of an odd type where that loses nothing. But a stream that ends
+// was not asked for, or a whole reply where a stream was. Members of a chat may
+// be null, missing or of an odd type where that loses nothing. But a stream that ends
 // with neither a finish_reason nor [DONE] is an error, and so is a reply that
 // is cut, not JSON, too large, a redirect, or an error with the status 200.
 //
@@ -90,7 +90,8 @@ type Options struct {
 	KeyFunc func(ctx context.Context) (string, error)
 
 	// Header is sent with every request, such as a version or a key that is
-	// not a Bearer's. Values of 8 bytes or more count as secrets.
+	// not a Bearer's. Values of 8 bytes or more count as secrets: they are taken
+	// out of errors.
 	Header http.Header
 
 	// RequestIDHeader is the header that carries the ID of the client's
@@ -98,7 +99,9 @@ type Options struct {
 	RequestIDHeader string
 
 	// Transport makes the requests. It must follow no redirects, and may add
-	// what is to be sent along, such as a traceparent. If nil, the Backend has a
+	// what is to be sent along, such as a traceparent. The memory of a large
+	// request is used again when it has closed the request's body; GetBody fails
+	// when the reply has begun. If nil, the Backend has a
 	// [http.Transport] of its own, which keeps connections, and heeds the
 	// proxies of the environment.
 	Transport http.RoundTripper

@@ -449,6 +449,50 @@ func TestVendorMembers(t *testing.T) {
 	}
 }
 
+// What a server tells after the last choice comes with the usage, or in a whole
+// reply; other clients get no chunk without choices.
+func TestVendorMembersAtTheEnd(t *testing.T) {
+	noLeaks(t)
+	s := newRawServer(t, func(c net.Conn, _ *rawRequest) {
+		events(c, chunk("Hi"), chunkEnd, `{"id":"a","choices":[],"x_late":[1]}`,
+			`{"id":"a","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12},"timings":{"ms":2},"system_fingerprint":"fp"}`, done)
+	})
+	g := newGateway(t, s.url(), nil)
+	const late = `"system_fingerprint":"fp","timings":{"ms":2},"x_late":[1]`
+	assert.Contains(t, g.chat(askUsage).body, `"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12},`+late+"}")
+	assert.Contains(t, g.chat(askWhole).body, late)
+	assert.NotContains(t, g.chat(askStream).body, `"choices":[]`)
+}
+
+// A server's words are told as they are where they are no secret: what it calls
+// a parameter is not where it is, nor is a model's name any text.
+func TestWordsThatAreNoSecrets(t *testing.T) {
+	noLeaks(t)
+	s := newRawServer(t, func(c net.Conn, _ *rawRequest) {
+		whole(c, 400, "application/json", `{"error":{"message":"too many tokens: none or auto, at /v1?code=se%2Bcret%2Fvalue","type":"max_tokens","param":"messages[0].none","code":"localhost"}}`)
+	})
+	for _, opts := range []*upstream.Options{{Key: "token"}, {Key: "none"}, {Models: map[string]string{"m": "t"}}} {
+		g := newGateway(t, s.url()+"?code=se%2Bcret%2Fvalue", opts)
+		assert.Equal(t, apiError{"too many tokens: none or auto, at /v1?code=[redacted]", "max_tokens", "messages[0].none", "localhost"},
+			g.chat(askWhole).wantError(t, 400))
+	}
+}
+
+// A stream that is cut before all choices have begun is not complete.
+func TestChoicesThatNeverCame(t *testing.T) {
+	noLeaks(t)
+	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
+		if strings.Contains(r.body, `"n":2`) {
+			events(c, chunk("Hi"), chunkEnd)
+		} else {
+			events(c, chunk("Hi"), chunkEnd, done)
+		}
+	})
+	g := newGateway(t, s.url(), nil)
+	assert.Contains(t, g.chat(strings.TrimSuffix(askStream, "}")+`,"n":2}`).body, `{"error":`)
+	assert.NotContains(t, g.chat(askStream).body, `{"error":`)
+}
+
 // Clients see their own names of models, wherever the server tells its.
 func TestModelNames(t *testing.T) {
 	noLeaks(t)

@@ -1,4 +1,5 @@
-// Package pattern matches the names of models.
+// Package pattern knows the names of models: it matches them, and finds them in
+// texts.
 package pattern
 
 import "strings"
