@@ -117,8 +117,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Router is a [llmhttp.Backend] that has others answer. Its methods may be
-// called concurrently. It needs no closing.
+// A Router is a [llmhttp.Backend] that has others answer. [New] makes one; the
+// zero Router is none. Its methods may be called concurrently. It needs no
+// closing.
 type Router struct {
 	borrower
 	opts   Options

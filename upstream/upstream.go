@@ -49,7 +49,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
-// A Backend has a server answer. Its methods are safe for concurrent use.
+// A Backend has a server answer. [New] makes one; the zero Backend is none. Its
+// methods are safe for concurrent use.
 type Backend struct {
 	borrower
 	opts      Options

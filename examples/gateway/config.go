@@ -334,8 +334,11 @@ func duration(at, s string) (time.Duration, error) {
 // environment returns the variable that the field at names.
 func environment(at, name string) (string, error) {
 	v := os.Getenv(name)
-	if v == "" {
+	switch {
+	case v == "":
 		return "", fmt.Errorf("%s: %s is not set in the environment", at, name)
+	case strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return "", fmt.Errorf("%s: %s has a character that no key may have, such as a space or a line break", at, name)
 	}
 	return v, nil
 }

@@ -86,7 +86,7 @@ func TestConfigErrors(t *testing.T) {
 		{`"url": "http://127.0.0.1:8082/v1",`, ``, `: upstreams[1]: url must begin with "http://" or "https://"`},
 		{`http://127.0.0.1:8082/v1`, `http://me:sk-password@127.0.0.1:8082/v1`, `: upstreams[1]: url must not have a user or password`},
 		{`FIRST_KEY`, `NO_KEY`, `: upstreams[0].key_env: NO_KEY is not set in the environment`},
-		{`FIRST_KEY`, `SPACED_KEY`, `: upstreams[0]: key_env has a character that no header may have`},
+		{`FIRST_KEY`, `SPACED_KEY`, `: upstreams[0].key_env: SPACED_KEY has a character that no key may have`},
 		{`["127.0.0.1:8081"]`, `["*"]`, `: upstreams[0]: image_hosts has "*", which is not a host`},
 		{`"1m"`, `"1"`, `: upstreams[1].first_byte_timeout: "1" is not a positive duration such as "1m30s"`},
 		{`"first_byte_timeout": "1m"`, `"silence_timeout": "-1s"`, `: upstreams[1].silence_timeout: "-1s" is not a positive duration`},
@@ -101,6 +101,7 @@ func TestConfigErrors(t *testing.T) {
 		// Of keys.
 		{`"id": "trial"`, `"id": ""`, `: keys[1].id: must not be empty`},
 		{`"id": "trial"`, `"id": "demo"`, `: keys[1].id: there is another key "demo"`},
+		{`GATEWAY_KEY`, `SPACED_KEY`, `: keys[0].secret_env: SPACED_KEY has a character that no key may have`},
 		{`GATEWAY_KEY`, `NO_KEY`, `: keys[0].secret_env: NO_KEY is not set in the environment`},
 		{`"secret_env": "GATEWAY_KEY"`, `"account": "demo"`, `: keys[0]: must have either secret_env or secret_hash`},
 		{`"account": "acme"`, `"secret_env": "SAME_KEY"`, `: keys[1]: must have either secret_env or secret_hash`},

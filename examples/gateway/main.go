@@ -29,6 +29,10 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
 	drain := flag.Duration("drain", 7*time.Second, "how `long` requests may go on after SIGTERM")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "gateway: %q: there are no arguments, only flags\n", flag.Arg(0))
+		os.Exit(2)
+	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err := run(*file, *addr, *drain); err != nil {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
