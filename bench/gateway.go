@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
@@ -136,7 +139,11 @@ func (b *bench) latencies() error {
 	request := httpRequest(chatBody(512, false))
 	n := b.size(2000, 50)
 	err = b.eachRound(b.rounds, peers, func(peer string) error {
-		took, err := oneByOne(addrs[peer], request, n)
+		var took []time.Duration
+		err := onCPUs(b.cores.load, func() (err error) {
+			took, err = oneByOne(addrs[peer], request, n)
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -165,26 +172,41 @@ func (b *bench) latencies() error {
 }
 
 // oneByOne sends n requests, each when the last is answered, and returns how
-// long each took.
+// long each took. It is to be called on a thread of its own, which waits for
+// the answers itself.
 func oneByOne(addr string, request []byte, n int) ([]time.Duration, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(2 * answerTimeout))
+	file, err := conn.(*net.TCPConn).File()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	fd := int(file.Fd()) // whose calls block
+	timeout := unix.NsecToTimeval(int64(answerTimeout))
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return nil, err
+	}
 	buf := make([]byte, 64<<10)
 	took := make([]time.Duration, 0, n)
 	var a answer
 	for range n {
 		began := time.Now()
-		if _, err := conn.Write(request); err != nil {
+		if _, err := unix.Write(fd, request); err != nil {
 			return nil, err
 		}
 		for done := false; !done; {
-			read, err := conn.Read(buf)
-			if err != nil {
+			read, err := unix.Read(fd, buf)
+			switch {
+			case err == unix.EINTR:
+				continue
+			case err != nil:
 				return nil, err
+			case read == 0:
+				return nil, io.ErrUnexpectedEOF
 			}
 			if done, err = a.add(buf[:read]); err != nil {
 				return nil, err

@@ -78,6 +78,49 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.rest.Read(p)
 }
 
+// writeTo writes what is left of the body to w, but no more than limit bytes.
+// It may be closed meanwhile: what is being written is held.
+func (b *body) writeTo(w io.Writer, limit int64) (written int64, _ error) {
+	for written < limit {
+		piece, err := b.next(limit - written)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return written, err
+		}
+		n, err := w.Write(piece)
+		b.lent.Release()
+		written += int64(n)
+		if err != nil {
+			return written, err
+		}
+	}
+	return written, nil
+}
+
+// next takes a piece of at most limit bytes off the body, and holds its memory.
+func (b *body) next(limit int64) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.over:
+		return nil, errClosed
+	case len(b.rest) == 0:
+		return nil, io.EOF
+	case !b.lent.Hold():
+		return nil, errClosed
+	}
+	piece := b.rest[0]
+	if int64(len(piece)) > limit {
+		piece = piece[:limit]
+	}
+	if b.rest[0] = b.rest[0][len(piece):]; len(b.rest[0]) == 0 {
+		b.rest = b.rest[1:]
+	}
+	return piece, nil
+}
+
 func (b *body) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -103,24 +103,22 @@ func (s *eager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // No request has anything of another's, whenever the server reads it: the
 // memory of one is not used for the next as long as it is being sent.
 func TestBodiesAreNotMixedUp(t *testing.T) {
-	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		t.Run(protocol, func(t *testing.T) {
+	for name, protocol := range map[string]string{"HTTP/1.1": "HTTP/1.1", "HTTP/2.0": "HTTP/2.0", "HTTP/1.1 in clear": "HTTP/1.1"} {
+		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
 			up := &eager{protocol: protocol}
 			server := httptest.NewUnstartedServer(up)
 			server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-			server.EnableHTTP2 = protocol == "HTTP/2.0"
-			server.StartTLS()
-			defer server.Close()
-			transport := server.Client().Transport.(*http.Transport)
-			transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				c, err := new(net.Dialer).DialContext(ctx, network, addr)
-				if err == nil {
-					c.(*net.TCPConn).SetWriteBuffer(64 << 10) // when the reply comes, much is still to be sent
-				}
-				return c, err
+			var opts upstream.Options
+			if name == "HTTP/1.1 in clear" {
+				server.Start() // with the Backend's own Transport
+			} else {
+				server.EnableHTTP2 = protocol == "HTTP/2.0"
+				server.StartTLS()
+				opts.Transport = smallWrites(server)
 			}
-			g := newGateway(t, server.URL+"/v1", &upstream.Options{Transport: transport})
+			defer server.Close()
+			g := newGateway(t, server.URL+"/v1", &opts)
 			var wg sync.WaitGroup
 			var answered atomic.Int64
 			for client := range 8 {
@@ -152,6 +150,20 @@ func TestBodiesAreNotMixedUp(t *testing.T) {
 			assert.NoError(t, up.err)
 		})
 	}
+}
+
+// smallWrites returns a transport to s that has much still to send when the
+// reply comes.
+func smallWrites(s *httptest.Server) http.RoundTripper {
+	t := s.Client().Transport.(*http.Transport)
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			c.(*net.TCPConn).SetWriteBuffer(64 << 10)
+		}
+		return c, err
+	}
+	return t
 }
 
 // A Transport may go on reading a request when the reply has come, until it

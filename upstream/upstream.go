@@ -328,7 +328,7 @@ const idleConns = 1024
 func (b *Backend) newTransport() *http.Transport {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: max(b.opts.ConnectTimeout, 0)}).DialContext,
+		DialContext:            dialer(&net.Dialer{Timeout: max(b.opts.ConnectTimeout, 0)}),
 		TLSHandshakeTimeout:    max(b.opts.ConnectTimeout, 0),
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // it would keep chunks back
