@@ -348,10 +348,15 @@ func (s *streamState) event(data string, i, n int, usage bool) error {
 		}
 		s.usage = true
 		r.Usage = string(u)
-		if c["error"] != nil || c["object"] == nil {
-			return errors.New("not a chunk")
+		for _, name := range []string{"id", "object", "created", "model", "choices", "usage"} {
+			if c[name] == nil {
+				return fmt.Errorf("usage without %s", name)
+			}
 		}
-		return nil
+		if c["error"] != nil {
+			return errors.New("usage beside an error")
+		}
+		return nil // what else there is, is the Backend's
 	}
 	if len(choices) == 0 {
 		return errors.New("no choices")

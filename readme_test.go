@@ -166,7 +166,6 @@ func TestReadmeGateway(t *testing.T) {
 	for command := range strings.Lines(blocks[0]) {
 		address := regexp.MustCompile(`-addr (\S+)`).FindStringSubmatch(command)
 		require.NotNil(t, address, command)
-		command = strings.TrimSuffix(strings.TrimSpace(command), " &")
 		servers[address[1]] = exec.Command("bash", "-c", replacer.Replace(command))
 		readmeStart(t, servers[address[1]], addrs[address[1]])
 	}

@@ -350,11 +350,15 @@ func (t *target) translate(err error, model string) error {
 		return err
 	}
 	e, _ := errors.AsType[*llmhttp.Error](err)
-	if e == nil || !strings.Contains(e.Message, theirs) {
+	if e == nil {
+		return err
+	}
+	message := pattern.Rename(e.Message, theirs, model)
+	if message == e.Message {
 		return err
 	}
 	told := *e
-	told.Message = pattern.Rename(e.Message, theirs, model)
+	told.Message = message
 	if err != error(e) {
 		told.Err = err
 	}

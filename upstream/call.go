@@ -57,7 +57,7 @@ var (
 )
 
 // send sends a request with the given body, nil for none, and waits for the
-// reply to begin, which may be a stream if that is said. The reply's status is
+// reply to begin. stream tells that a stream is asked for. The reply's status is
 // 2xx; it must be closed.
 func (b *Backend) send(ctx context.Context, template *http.Request, body net.Buffers, stream bool, model modelName) (*call, error) {
 	if ctx.Err() != nil {

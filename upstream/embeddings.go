@@ -2,11 +2,13 @@ package upstream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // Embed implements [llmhttp.Embedder].
@@ -23,7 +25,7 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		if err := resp.UnmarshalJSON(reply); err != nil {
 			return err
 		}
-		if n := inputs(req); n > 0 && len(resp.Vectors) != n {
+		if n := inputs(req.Input); len(resp.Vectors) != n {
 			return fmt.Errorf("there are %d vectors for %d inputs", len(resp.Vectors), n)
 		}
 		if len(resp.Vectors) == 0 || slices.ContainsFunc(resp.Vectors, func(v []float32) bool { return len(v) == 0 }) {
@@ -41,11 +43,18 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 	return resp, nil
 }
 
-// inputs returns how many inputs a request has, or 0 if that cannot be told.
-func inputs(req *llmhttp.EmbeddingRequest) int {
-	if texts, err := req.Texts(); err == nil {
-		return len(texts)
+// inputs returns how many inputs there are in that of a request.
+func inputs(input json.RawMessage) int {
+	d := jsonwire.NewDecoder(input)
+	if d.Kind() != '[' {
+		return 1
 	}
-	lists, _ := req.Tokens()
-	return len(lists)
+	n := 0
+	for a := d.Array(); a.Next(); n++ {
+		if d.Kind() == '0' {
+			return 1 // a text as its tokens
+		}
+		d.Skip()
+	}
+	return n
 }

@@ -2,6 +2,8 @@ package upstream_test
 
 import (
 	"net"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,5 +38,22 @@ func TestEmbeddings(t *testing.T) {
 				assert.EqualValues(t, 3, g.used(1).PromptTokens)
 			}
 		})
+	}
+}
+
+// As many vectors are expected as there are inputs, in all their forms.
+func TestEmbeddingInputs(t *testing.T) {
+	noLeaks(t)
+	for input, n := range map[string]int{`"a"`: 1, `["a"]`: 1, `["a","b","c"]`: 3, `[1,2,3]`: 1, `[[1,2],[3]]`: 2} {
+		for vectors := 1; vectors <= 3; vectors++ {
+			list := strings.TrimSuffix(strings.Repeat(`{"embedding":[1]},`, vectors), ",")
+			s := newRawServer(t, func(c net.Conn, _ *rawRequest) { whole(c, 200, "application/json", `{"data":[`+list+`]}`) })
+			status := http.StatusBadGateway
+			if vectors == n {
+				status = http.StatusOK
+			}
+			a := newGateway(t, s.url(), nil).do("POST", "/v1/embeddings", `{"model":"m","input":`+input+`}`)
+			assert.Equal(t, status, a.StatusCode, "%s: %d vectors: %s", input, vectors, a.body)
+		}
 	}
 }

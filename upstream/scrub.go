@@ -81,10 +81,7 @@ var (
 // text returns s without keys and addresses. The key is one that the scrubber
 // does not know, or empty.
 func (s *scrubber) text(text, key string) string {
-	for _, place := range s.places {
-		text = strings.ReplaceAll(text, place, redacted)
-	}
-	text = s.withoutSecrets(text, key)
+	text = s.known(text, key)
 	text = keyPattern.ReplaceAllStringFunc(text, func(match string) string {
 		if !strings.ContainsAny(match, "0123456789*") {
 			return match // a word
@@ -94,7 +91,11 @@ func (s *scrubber) text(text, key string) string {
 	return addressPattern.ReplaceAllString(text, redacted)
 }
 
-func (s *scrubber) withoutSecrets(text, key string) string {
+// known takes out what is known to be a secret or a place.
+func (s *scrubber) known(text, key string) string {
+	for _, place := range s.places {
+		text = strings.ReplaceAll(text, place, redacted)
+	}
 	if len(key) >= shortValue {
 		text = strings.ReplaceAll(text, key, redacted)
 	}
@@ -104,11 +105,11 @@ func (s *scrubber) withoutSecrets(text, key string) string {
 	return text
 }
 
-// name is to the name of a parameter or an error what text is to texts. One
-// that is written like a name has no address in it.
+// name is to the name of a parameter or an error what text is to texts. What is
+// written like a name is not taken for a key or an address.
 func (s *scrubber) name(name, key string) string {
 	if namePattern.MatchString(name) {
-		return s.withoutSecrets(name, key)
+		return s.known(name, key)
 	}
 	return s.text(name, key)
 }

@@ -19,9 +19,9 @@
 //
 // A reply is read as what it is, whatever its Content-Type says: a stream that
 // was not asked for, or a whole reply where a stream was. Members of a chat may
-// be null, missing or of an odd type where that loses nothing. But a stream that ends
-// with neither a finish_reason nor [DONE] is an error, and so is a reply that
-// is cut, not JSON, too large, a redirect, or an error with the status 200.
+// be null, missing or of an odd type where that loses nothing. But a stream that
+// ends with neither a finish_reason nor [DONE] is an error, and so is a reply
+// that is cut, not JSON, too large, a redirect, or an error with the status 200.
 //
 // # Errors
 //
@@ -100,11 +100,12 @@ type Options struct {
 	RequestIDHeader string
 
 	// Transport makes the requests. It must follow no redirects, and may add
-	// what is to be sent along, such as a traceparent. The memory of a large
-	// request is used again when it has closed the request's body; GetBody fails
-	// when the reply has begun. If nil, the Backend has a
+	// what is to be sent along, such as a traceparent. If nil, the Backend has a
 	// [http.Transport] of its own, which keeps connections, and heeds the
 	// proxies of the environment.
+	//
+	// When a Transport has closed the body of a large request, that memory is
+	// used again. A request's GetBody fails when its reply has begun.
 	Transport http.RoundTripper
 
 	// Models says what the server calls a model, by the name that clients call

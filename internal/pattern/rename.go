@@ -5,7 +5,7 @@ import "strings"
 // Rename returns text with the model's name old replaced by another, wherever
 // it is not a part of a longer name.
 func Rename(text, old, name string) string {
-	if old == "" || old == name || !strings.Contains(text, old) {
+	if old == "" || !strings.Contains(text, old) {
 		return text
 	}
 	var b strings.Builder
