@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,8 +38,9 @@ func stayAwake(out io.Writer) error {
 				err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0)
 			}
 			ready <- err
-			for err == nil {
-				// until the process is stopped
+			// Until the process is stopped it only reads the clock, which asks
+			// nothing of the kernel.
+			for began := time.Now(); err == nil && time.Since(began) >= 0; {
 			}
 		}()
 	}
