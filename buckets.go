@@ -13,6 +13,7 @@ type shard struct {
 	mu    sync.Mutex
 	table []pair // of a length that is a power of two, or zero; a pair is at its hash or soon after
 	used  int
+	rates rateSet // of the buckets in it
 }
 
 // A pair is two buckets whose names are alike up to their last colon; where
@@ -28,14 +29,17 @@ type pair struct {
 type holding struct {
 	tokens float64 // at the time at; below zero is a debt
 	at     time.Duration
-
-	// Of the last draw: exact enough to tell whether the next one has others.
-	rate, burst float32
+	rateID uint32 // of the last draw's Rate; zero for none yet
 }
 
 // A bucket is a holding with the rate at which it fills from now on.
 type bucket struct {
 	*holding
+	flow
+}
+
+// A flow is a Rate as it is counted with.
+type flow struct {
 	rate  float64 // tokens a nanosecond
 	burst float64
 }
@@ -98,8 +102,10 @@ func (s *shard) sweep(now time.Duration) int {
 	for i := range s.table {
 		switch p := &s.table[i]; {
 		case p.hash == 0:
-		case p.holds[0].full(now) && p.holds[1].full(now):
+		case s.full(&p.holds[0], now) && s.full(&p.holds[1], now):
 			p.hash = 0
+			s.rates.leave(p.holds[0].rateID)
+			s.rates.leave(p.holds[1].rateID)
 		default:
 			left++
 		}
@@ -109,7 +115,7 @@ func (s *shard) sweep(now time.Duration) int {
 	}
 	s.used = left
 	if left == 0 {
-		s.table = nil
+		s.table, s.rates = nil, rateSet{}
 		return 0
 	}
 	size := 8
@@ -120,34 +126,81 @@ func (s *shard) sweep(now time.Duration) int {
 	return left
 }
 
-// full reports whether h is certain to be full, which a holding of no bucket
-// is.
-func (h *holding) full(now time.Duration) bool {
-	const doubt = 1e-6 // more than what rate and burst are off
-	gained := float64(now-h.at) * float64(h.rate) * (1 - doubt)
-	return h.tokens+gained >= float64(h.burst)*(1+doubt)
+// full reports whether h is full, which a holding of no bucket is.
+func (s *shard) full(h *holding, now time.Duration) bool {
+	return h.rateID == 0 || h.held(now, s.rates.list[h.rateID].flow) >= s.rates.list[h.rateID].burst
 }
 
-// filled returns h as a bucket with the rate r, which is from now on. A new bucket
+// bucket returns h as a bucket with the rate r, which is from now on. A new one
 // is full.
-func (h *holding) filled(now time.Duration, r Rate, fresh bool) bucket {
-	r = r.Normal()
-	b := bucket{h, float64(r.N) / float64(r.Per), float64(r.Burst)}
-	if fresh {
-		h.tokens, h.at = b.burst, now
+func (s *shard) bucket(h *holding, now time.Duration, r Rate) bucket {
+	if h.rateID == 0 {
+		h.rateID = s.rates.join(r)
+		h.tokens, h.at = s.rates.list[h.rateID].burst, now
 	}
-	rate, burst := b.rate, b.burst
-	if float32(rate) != h.rate || float32(burst) != h.burst {
-		rate, burst = float64(h.rate), float64(h.burst)
-		h.rate, h.burst = float32(b.rate), float32(b.burst)
+	of := &s.rates.list[h.rateID]
+	h.tokens, h.at = h.held(now, of.flow), max(h.at, now)
+	if of.Rate != r {
+		s.rates.leave(h.rateID)
+		h.rateID = s.rates.join(r)
+		of = &s.rates.list[h.rateID]
+		h.tokens = min(h.tokens, of.burst)
 	}
-	// Where time seems to go back, nothing was gained.
-	if now > h.at {
-		h.tokens = min(h.tokens+float64(now-h.at)*rate, max(h.tokens, burst))
-		h.at = now
+	return bucket{h, of.flow}
+}
+
+// held returns what h, which fills by f, holds now. Where time seems to go
+// back, nothing was gained.
+func (h *holding) held(now time.Duration, f flow) float64 {
+	return min(h.tokens+float64(max(0, now-h.at))*f.rate, f.burst)
+}
+
+// A rateSet is the Rates of a shard's buckets, which have a number each, so
+// that a bucket needs no room for its own: most buckets share few of them.
+type rateSet struct {
+	list []ratesEntry // by number, from 1
+	ids  map[Rate]uint32
+	free []uint32 // numbers nobody uses
+}
+
+type ratesEntry struct {
+	Rate // as draws have it
+	flow
+	buckets int // that have it
+}
+
+// join returns the number of r, for one bucket more.
+func (s *rateSet) join(r Rate) uint32 {
+	id, ok := s.ids[r]
+	if !ok {
+		if s.ids == nil {
+			s.ids = map[Rate]uint32{}
+			s.list = make([]ratesEntry, 1)
+		}
+		if last := len(s.free) - 1; last >= 0 {
+			id, s.free = s.free[last], s.free[:last]
+		} else {
+			id = uint32(len(s.list))
+			s.list = append(s.list, ratesEntry{})
+		}
+		n := r.Normal()
+		s.list[id] = ratesEntry{Rate: r, flow: flow{float64(n.N) / float64(n.Per), float64(n.Burst)}}
+		s.ids[r] = id
 	}
-	h.tokens = min(h.tokens, b.burst)
-	return b
+	s.list[id].buckets++
+	return id
+}
+
+// leave takes one bucket from the Rate with the number id, which may be zero.
+func (s *rateSet) leave(id uint32) {
+	if id == 0 {
+		return
+	}
+	e := &s.list[id]
+	if e.buckets--; e.buckets == 0 {
+		delete(s.ids, e.Rate)
+		s.free = append(s.free, id)
+	}
 }
 
 // never is the wait for what a bucket cannot hold.

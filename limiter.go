@@ -127,8 +127,9 @@ func (l *limiter) buckets(to []bucket, hashes []uint64, draws []Draw) []bucket {
 	for i := range draws {
 		d := &draws[i]
 		tag := uint32(l.hash(d.Bucket[len(bucketKey(d.Bucket)):])) | 1
-		h, fresh := l.shards[hashes[i]%limiterShards].find(hashes[i], tag)
-		to = append(to, h.filled(now, d.Rate, fresh))
+		s := &l.shards[hashes[i]%limiterShards]
+		h, fresh := s.find(hashes[i], tag)
+		to = append(to, s.bucket(h, now, d.Rate))
 		grown = grown || fresh
 	}
 	if grown {

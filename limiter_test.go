@@ -229,6 +229,73 @@ func TestLimiterRemembers(t *testing.T) {
 	})
 }
 
+// What a bucket gained before its Rate changed is exact, however long that took.
+func TestLimiterRateChangesExactly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter()
+		before := Rate{N: 2_000_000_011, Per: 7 * time.Hour}
+		take1(t, l, before, before.N)
+		time.Sleep(6 * time.Hour)
+		after := Rate{N: 2_000_000_000, Per: 2_000_000_000 * time.Second}
+		missing := float64(after.N) - float64(before.N)*6/7
+		assert.InEpsilon(t, missing, take1(t, l, after, 0).ResetAfter.Seconds(), 1e-12)
+	})
+}
+
+// rates returns how many Rates l knows, and for how many it has room.
+func (l *limiter) rates() (known, room int) {
+	for i := range l.shards {
+		l.shards[i].mu.Lock()
+		known += len(l.shards[i].rates.ids)
+		room += len(l.shards[i].rates.list)
+		l.shards[i].mu.Unlock()
+	}
+	return known, room
+}
+
+// Rates that no bucket has any more are forgotten.
+func TestLimiterForgetsRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter().(*limiter)
+		for n := range 10_000 {
+			take1(t, l, PerMinute(n+1), 1)
+		}
+		known, room := l.rates()
+		assert.Equal(t, 1, known)
+		assert.LessOrEqual(t, room, 3)
+
+		day := Rate{N: 24, Per: 24 * time.Hour}
+		for n := range 10_000 {
+			draws := []Draw{
+				{fmt.Sprintf("x%d:fast", n), PerMinute(600 + n), 1},
+				{fmt.Sprintf("x%d:slow", n), PerMinute(2), n % 2},
+				{fmt.Sprintf("y%d:slow", n%100), day, 1},
+			}
+			_, err := l.Take(t.Context(), draws...)
+			require.NoError(t, err)
+		}
+		known, _ = l.rates()
+		assert.Greater(t, known, 10_000)
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 100, l.len())
+		known, _ = l.rates()
+		assert.LessOrEqual(t, known, 64, "one Rate is left, in each shard")
+		for i := range l.shards {
+			s := &l.shards[i]
+			uses := 0
+			for _, r := range s.rates.list {
+				uses += r.buckets
+			}
+			assert.Equal(t, s.used, uses)
+		}
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		_, room = l.rates()
+		assert.Zero(t, room)
+	})
+}
+
 // The in-process Limiter does what a simple model of it does, whatever comes.
 func TestLimiterModel(t *testing.T) {
 	type modelBucket struct {
