@@ -635,13 +635,13 @@ func TestHostWriteTimeout(t *testing.T) {
 			fxNoLeaks(t)
 			slow := fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
 				for range 6 {
-					time.Sleep(50 * time.Millisecond)
+					time.Sleep(100 * time.Millisecond)
 					if !yield(llmhttp.TextChunk("."), nil) {
 						return
 					}
 				}
 			})
-			s := fxStart(t, fxConfig{backend: slow, http2: http2, server: func(srv *http.Server) { srv.WriteTimeout = 120 * time.Millisecond }})
+			s := fxStart(t, fxConfig{backend: slow, http2: http2, server: func(srv *http.Server) { srv.WriteTimeout = 250 * time.Millisecond }})
 			r := s.chat(fxStream)
 			require.NoError(t, r.err)
 			assert.Equal(t, 200, r.StatusCode)
@@ -660,9 +660,9 @@ func TestHostWriteTimeout(t *testing.T) {
 	}
 	t.Run("error", func(t *testing.T) {
 		s := fxStart(t, fxConfig{
-			server: func(srv *http.Server) { srv.WriteTimeout = 120 * time.Millisecond },
+			server: func(srv *http.Server) { srv.WriteTimeout = 250 * time.Millisecond },
 			backend: fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(600 * time.Millisecond)
 				yield(nil, errors.New("late"))
 			})})
 		s.chat(fxWhole).checkError(t, 500)
@@ -699,10 +699,10 @@ func TestTimeoutsForever(t *testing.T) {
 // being written, so that none may be left behind a write.
 func TestHTTP2SilenceIsNoSlowWrite(t *testing.T) {
 	fxNoLeaks(t)
-	s := fxStart(t, fxConfig{http2: true, opts: llmhttp.Options{WriteTimeout: 100 * time.Millisecond, KeepAlive: -1},
+	s := fxStart(t, fxConfig{http2: true, opts: llmhttp.Options{WriteTimeout: 250 * time.Millisecond, KeepAlive: -1},
 		backend: fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
 			if yield(llmhttp.TextChunk("one "), nil) {
-				time.Sleep(400 * time.Millisecond)
+				time.Sleep(time.Second)
 				yield(llmhttp.TextChunk("two"), nil)
 			}
 		})})
@@ -788,9 +788,9 @@ func TestHTTP2ClientTakesNothing(t *testing.T) {
 // The server's ReadTimeout is for the request; a Backend may take longer.
 func TestHostReadTimeout(t *testing.T) {
 	s := fxStart(t, fxConfig{
-		server: func(srv *http.Server) { srv.ReadTimeout = 100 * time.Millisecond },
+		server: func(srv *http.Server) { srv.ReadTimeout = 250 * time.Millisecond },
 		backend: fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(600 * time.Millisecond)
 			yield(llmhttp.TextChunk("patience"), nil)
 		})})
 	r := s.chat(fxStream)
@@ -893,9 +893,9 @@ func TestSteadyReader(t *testing.T) {
 // A slow client is no silent Backend.
 func TestSlowReaderIsNoSilence(t *testing.T) {
 	fxNoLeaks(t)
-	w := &stallingWriter{ResponseRecorder: httptest.NewRecorder(), at: 3, stall: 400 * time.Millisecond}
+	w := &stallingWriter{ResponseRecorder: httptest.NewRecorder(), at: 3, stall: time.Second}
 	s := fxHandler(fxConfig{
-		opts: llmhttp.Options{Timeout: 150 * time.Millisecond},
+		opts: llmhttp.Options{Timeout: 300 * time.Millisecond},
 		backend: fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
 			for range 20 {
 				time.Sleep(2 * time.Millisecond)
@@ -1578,9 +1578,9 @@ func TestHostDeadline(t *testing.T) {
 // A Limiter that ignores its context is waited for, without a race.
 func TestDeafLimiter(t *testing.T) {
 	s := fxStart(t, fxConfig{keys: fxLimited(llmhttp.Limits{Requests: llmhttp.PerMinute(9)}), opts: llmhttp.Options{
-		Timeout: 20 * time.Millisecond,
+		Timeout: 200 * time.Millisecond,
 		Limiter: &scriptedLimiter{take: func(_ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(500 * time.Millisecond)
 			return make([]llmhttp.Level, len(draws)), nil
 		}}}})
 	// ImageSizes was called before, so that the watch over the Backend runs.

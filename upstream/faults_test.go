@@ -52,6 +52,7 @@ func garbage(n int) string {
 // for each, and nothing is left.
 func TestFaults(t *testing.T) {
 	quick := &upstream.Options{FirstByteTimeout: 100 * time.Millisecond, SilenceTimeout: 100 * time.Millisecond}
+	silent := &upstream.Options{SilenceTimeout: 300 * time.Millisecond}
 	small := &upstream.Options{MaxEvent: 1 << 16, MaxReply: 1 << 16}
 	type fault struct {
 		name   string
@@ -164,7 +165,7 @@ func TestFaults(t *testing.T) {
 			piece(c, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"error\"}]}\n\ndata: [DONE]\n\n")
 			end(c)
 		}, "ended the reply for an error"),
-		{"silent", func(s *rawServer, c net.Conn) { said(c); s.hang(c) }, quick, 200, bodyTimeout, "the server sent nothing for too long"},
+		{"silent", func(s *rawServer, c net.Conn) { said(c); s.hang(c) }, silent, 200, bodyTimeout, "the server sent nothing for too long"},
 		{"100 MB in one line, later", func(_ *rawServer, c net.Conn) {
 			said(c)
 			piece(c, "data: ")
