@@ -180,6 +180,8 @@ func (l *Limiter) renew() {
 
 	ctx := context.Background()
 	err := l.sendLeases(ctx, held, due)
+	late := s.released(held, time.Now().Add(l.opts.Timeout+l.opts.Lease))
+	lateErr := l.sendLeases(ctx, nil, late)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,13 +198,8 @@ func (l *Limiter) renew() {
 	} else {
 		l.trouble.ended(ctx, l.opts.Logger)
 	}
-	// Those that were released in the meantime may have been renewed after it.
-	for key, names := range held {
-		for _, name := range names {
-			if _, ok := s.held[key][name]; !ok {
-				s.due = append(s.due, lease{key, name, time.Now().Add(l.opts.Timeout + l.opts.Lease)})
-			}
-		}
+	if err != nil || lateErr != nil { // or the renewal may come yet
+		s.due = append(s.due, late...)
 	}
 	if len(s.due) > 0 {
 		again = min(again, l.opts.Timeout)
@@ -210,6 +207,22 @@ func (l *Limiter) renew() {
 	if len(s.held) > 0 || len(s.due) > 0 {
 		l.renewAfter(again)
 	}
+}
+
+// released returns those of held that are not held any more. They may have
+// been renewed after they were given back.
+func (s *leases) released(held map[string][]string, expires time.Time) []lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var late []lease
+	for key, names := range held {
+		for _, name := range names {
+			if _, ok := s.held[key][name]; !ok {
+				late = append(late, lease{key, name, expires})
+			}
+		}
+	}
+	return late
 }
 
 // retryRenewal is when renewal is tried again after it failed.

@@ -107,6 +107,12 @@ func (p *process) signal(t *testing.T, s os.Signal) {
 	require.NoError(t, p.cmd.Process.Signal(s))
 }
 
+// says waits until the process, which may answer before it logs, has said so.
+func (p *process) says(t *testing.T, text string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(p.out.String(), text) }, patience, 5*time.Millisecond)
+}
+
 // await waits until the process has ended, and returns how.
 func (p *process) await(t *testing.T) error {
 	t.Helper()
@@ -387,7 +393,7 @@ func TestKeys(t *testing.T) {
 		ask(t, f.url, k.Secret, 1)
 	}
 	for _, p := range []*process{f.first, f.second} {
-		assert.Contains(t, p.out.String(), `"status":200`)
+		p.says(t, `"status":200`)
 	}
 	status, reply := call(t, f.url, "sk-"+strings.Repeat("x", 40), "POST", chatPath, body(false, 1))
 	assert.Equal(t, 401, status, reply)
@@ -408,14 +414,17 @@ func TestKeys(t *testing.T) {
 	status, reply = call(t, f.first.url, k.Secret, "POST", chatPath, body(false, 1))
 	assert.GreaterOrEqual(t, status, 500, reply)
 	var lines []map[string]any
-	for line := range strings.Lines(f.first.out.String()) {
-		if strings.Contains(line, `"msg":"served"`) && strings.Contains(line, k.ID) {
-			var v map[string]any
-			require.NoError(t, json.Unmarshal([]byte(line), &v))
-			lines = append(lines, v)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the client may be first
+		lines = nil
+		for line := range strings.Lines(f.first.out.String()) {
+			if strings.Contains(line, `"msg":"served"`) && strings.Contains(line, k.ID) {
+				var v map[string]any
+				require.NoError(c, json.Unmarshal([]byte(line), &v))
+				lines = append(lines, v)
+			}
 		}
-	}
-	require.Len(t, lines, 2)
+		require.Len(c, lines, 2)
+	}, patience, 5*time.Millisecond)
 	for name, want := range map[string]any{
 		"level": "INFO", "endpoint": "chat", "model": "demo-chat", "status": 200.0, "target": "models", "tries": 1.0, "streamed": false,
 	} {
@@ -451,8 +460,8 @@ func TestLimits(t *testing.T) {
 	all.Wait()
 	assert.EqualValues(t, limit, admitted.Load())
 	assert.EqualValues(t, requests-limit, refused.Load())
-	assert.Contains(t, f.first.out.String(), `"status":200`)
-	assert.Contains(t, f.second.out.String(), `"status":200`)
+	f.first.says(t, `"status":200`)
+	f.second.says(t, `"status":200`)
 
 	k = newKey(t, f.dsn, "--concurrent", "3")
 	streams := []*stream{
