@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -164,6 +165,7 @@ func (r *reply) whole() error {
 
 // stream yields the chunks of a stream.
 func (r *reply) stream() error {
+	var early llmhttp.Extra // of chunks before the reply's own
 	for {
 		name, data, err := r.events.next()
 		switch {
@@ -191,12 +193,30 @@ func (r *reply) stream() error {
 		if err != nil {
 			return err
 		}
+		if !r.spoke && chunk.ID == "" && len(chunk.Choices) == 0 && chunk.Usage == nil {
+			// Azure tells of the prompt first, in a chunk without a name. The
+			// reply has the name of the next.
+			early = merge(early, chunk.Extra)
+			continue
+		}
+		if early != nil {
+			chunk.Extra, early = merge(early, chunk.Extra), nil
+		}
 		r.spoke = r.spoke || len(chunk.Choices) > 0 || chunk.Usage != nil
 		r.note(chunk)
 		if !r.yield(chunk, nil) {
 			return nil
 		}
 	}
+}
+
+// merge returns what either has, or b where both do. It may write to a.
+func merge(a, b llmhttp.Extra) llmhttp.Extra {
+	if a == nil {
+		return b
+	}
+	maps.Copy(a, b)
+	return a
 }
 
 // eventError returns the error of an event that is one.

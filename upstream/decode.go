@@ -95,16 +95,17 @@ func (d *decoder) decode(data []byte) (*llmhttp.ChatChunk, *jsonwire.Error) {
 					d.Skip()
 					continue
 				}
-				c.Choices = append(c.Choices, llmhttp.ChunkChoice{})
+				c.Choices = append(c.Choices, llmhttp.ChunkChoice{Index: a.Index()})
 				d.choice(&c.Choices[len(c.Choices)-1])
 			}
 		case "usage":
 			c.Usage = d.usage()
 		case "error":
-			if d.Null() {
-				continue
+			switch raw := d.Raw(); string(raw) {
+			case "null", "false", `""`: // none
+			default:
+				d.problem = raw
 			}
-			d.problem = d.Raw()
 		default:
 			d.keep(&c.Extra, o.Name)
 		}

@@ -36,6 +36,8 @@ func TestDecodeChunk(t *testing.T) {
 			head + choice + `{},"finish_reason":null}]}`},
 		{"null choices", `{"choices":null}`, head + `"choices":[]}`},
 		{"null delta", `{"choices":[{"delta":null},null,5]}`, head + choice + `{},"finish_reason":null}]}`},
+		{"choices in order", `{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}`,
+			head + choice + `{"content":"a"},"finish_reason":null},{"index":1,"delta":{"content":"b"},"finish_reason":null}]}`},
 		{"nothing", `{}`, head + `"choices":[]}`},
 		{"odd types", `{"id":17,"created":"1755137933","model":3.5,"choices":[{"index":"2","delta":{"content":7},"finish_reason":""}]}`,
 			`{"id":"17","object":"chat.completion.chunk","created":1755137933,"model":"3.5","choices":[{"index":2,"delta":{"content":"7"},"finish_reason":null}]}`},
@@ -91,6 +93,9 @@ func TestDecodeProblem(t *testing.T) {
 		`{"id":"a","choices":[],"error":"text"}`:          `"text"`,
 		`{"object":"error","message":"m","code":400}`:     `{"object":"error","message":"m","code":400}`,
 		`{"error":null,"object":"chat.completion.chunk"}`: ``,
+		`{"error":"","choices":[]}`:                       ``,
+		`{"error":false,"choices":[]}`:                    ``,
+		`{"error":{}}`:                                    `{}`,
 	} {
 		var d decoder
 		_, err := d.chunk([]byte(in))
