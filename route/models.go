@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/pattern"
 )
 
 const (
@@ -48,7 +48,8 @@ func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 					continue
 				}
 				seen[name] = true
-				m.ID, m.Extra = name, maps.Clone(m.Extra)
+				m.Extra = pattern.RenameMembers(m.Extra, m.ID, name)
+				m.ID = name
 				list = append(list, m)
 			}
 		}
@@ -66,7 +67,8 @@ func (rt *route) describe() llmhttp.Model {
 		models, id := t.list.known(), t.modelFor(rt.model)
 		if i := slices.IndexFunc(models, func(m llmhttp.Model) bool { return m.ID == id }); i >= 0 {
 			m := models[i]
-			m.ID, m.Extra = rt.model, maps.Clone(m.Extra)
+			m.Extra = pattern.RenameMembers(m.Extra, m.ID, rt.model)
+			m.ID = rt.model
 			return m
 		}
 	}

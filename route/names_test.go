@@ -1,12 +1,14 @@
 package route_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/route"
@@ -31,4 +33,17 @@ func TestErrorsName(t *testing.T) {
 		})
 	}
 	assert.Equal(t, "llama-70b is not llama-70b-chat.", told.Message, "it is the target's")
+}
+
+// What tells of the target's name of a model is not listed.
+func TestListsName(t *testing.T) {
+	models := []llmhttp.Model{{ID: "llama-70b", Extra: llmhttp.Extra{"root": []byte(`"llama-70b"`), "max_model_len": []byte("8192")}}}
+	for model, theirs := range map[string]string{"chat": "llama-70b", "chat-*": "llama-*"} {
+		r := newRouter(t, nil, route.Route{Model: model, Targets: []route.Target{{Name: "a", Backend: &lister{list: func(context.Context) ([]llmhttp.Model, error) { return models, nil }}, Model: theirs}}})
+		list, err := r.ListModels(t.Context())
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		assert.Equal(t, llmhttp.Extra{"max_model_len": []byte("8192")}, list[0].Extra)
+	}
+	assert.Len(t, models[0].Extra, 2, "it is the target's")
 }

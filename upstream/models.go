@@ -1,12 +1,14 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/pattern"
 )
 
 // ListModels implements [llmhttp.ModelLister]. The models are those of the
@@ -25,15 +27,50 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 }
 
 // decodeModels decodes a list of models, which some servers send without the
-// object around it.
+// object around it. What cannot be read is left out, if anything can.
 func decodeModels(reply []byte) ([]llmhttp.Model, error) {
-	var list []llmhttp.Model
-	if err := json.Unmarshal(reply, &list); err == nil {
-		return list, nil
+	var entries []json.RawMessage
+	if json.Unmarshal(reply, &entries) != nil {
+		var object struct{ Data []json.RawMessage }
+		if err := json.Unmarshal(reply, &object); err != nil {
+			return nil, err
+		}
+		entries = object.Data
 	}
-	var object struct{ Data []llmhttp.Model }
-	err := json.Unmarshal(reply, &object)
-	return object.Data, err
+	var list []llmhttp.Model
+	var fault error
+	for _, entry := range entries {
+		m, err := decodeModel(entry)
+		if err != nil {
+			fault = cmp.Or(fault, err)
+			continue
+		}
+		list = append(list, m)
+	}
+	if list == nil {
+		return nil, fault
+	}
+	return list, nil
+}
+
+// decodeModel decodes a model, without the members that are of an odd type.
+func decodeModel(entry []byte) (m llmhttp.Model, err error) {
+	if err = json.Unmarshal(entry, &m); err == nil {
+		return m, nil
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(entry, &members) != nil {
+		return m, err
+	}
+	for name, value := range members {
+		var one llmhttp.Model
+		if member, _ := json.Marshal(map[string]json.RawMessage{name: value}); json.Unmarshal(member, &one) != nil {
+			delete(members, name)
+		}
+	}
+	entry, _ = json.Marshal(members)
+	m = llmhttp.Model{}
+	return m, json.Unmarshal(entry, &m)
 }
 
 // rename returns the models by the names that clients call them.
@@ -48,7 +85,8 @@ func (b *Backend) rename(list []llmhttp.Model) []llmhttp.Model {
 	add := func(m llmhttp.Model, name string) {
 		if name != "" && !listed[name] {
 			listed[name] = true
-			m.ID, m.Extra = name, maps.Clone(m.Extra)
+			m.Extra = pattern.RenameMembers(m.Extra, m.ID, name)
+			m.ID = name
 			out = append(out, m)
 		}
 	}

@@ -1,6 +1,10 @@
 package pattern
 
-import "strings"
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+)
 
 // Rename returns text with the model's name old replaced by another, wherever
 // it is not a part of a longer name.
@@ -24,6 +28,28 @@ func Rename(text, old, name string) string {
 			last, at = end, end
 		}
 	}
+}
+
+// RenameMembers returns a copy of the members of a model that is called name
+// instead of old, with its texts renamed. It has no root and no parent, which
+// tell what a model was made of and where it is.
+func RenameMembers(members map[string]json.RawMessage, old, name string) map[string]json.RawMessage {
+	members = maps.Clone(members)
+	if old == name {
+		return members
+	}
+	delete(members, "root")
+	delete(members, "parent")
+	for member, value := range members {
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			continue
+		}
+		if renamed := Rename(text, old, name); renamed != text {
+			members[member], _ = json.Marshal(renamed) // a string can be
+		}
+	}
+	return members
 }
 
 // joints are what may stand within a name, but not at its end.

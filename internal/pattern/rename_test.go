@@ -1,6 +1,8 @@
 package pattern_test
 
 import (
+	"encoding/json"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -23,4 +25,18 @@ func TestRename(t *testing.T) {
 	} {
 		assert.Equal(t, test.want, pattern.Rename(test.text, test.old, test.name), "%q", test.text)
 	}
+}
+
+func TestRenameMembers(t *testing.T) {
+	members := map[string]json.RawMessage{
+		"root": []byte(`"/models/a"`), "parent": []byte("null"), "about": []byte(`"\u0061 is <a>"`), "n": []byte(`["a"]`),
+	}
+	before := maps.Clone(members)
+	assert.Equal(t, map[string]json.RawMessage{"about": []byte(`"b is \u003cb\u003e"`), "n": []byte(`["a"]`)}, pattern.RenameMembers(members, "a", "b"))
+	assert.Equal(t, before, members, "they are the caller's")
+	same := pattern.RenameMembers(members, "a", "a")
+	assert.Equal(t, members, same)
+	delete(same, "root")
+	assert.Equal(t, before, members)
+	assert.Nil(t, pattern.RenameMembers(nil, "a", "b"))
 }
