@@ -127,7 +127,7 @@ func (b *Backend) addressToFetch(m *llmhttp.Image, format string) (*url.URL, err
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, errors.New("its address is not one of http or https")
 	}
-	own := strings.EqualFold(u.Hostname(), b.base.Hostname())
+	own := hostOf(u) == hostOf(b.base)
 	switch {
 	case m.Data != nil:
 		if own || format == llmhttp.ImageFormatBase64 {
@@ -144,6 +144,9 @@ func (b *Backend) addressToFetch(m *llmhttp.Image, format string) (*url.URL, err
 	}
 	return u, nil
 }
+
+// hostOf returns the name of the host of u, as it is compared.
+func hostOf(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
 
 // isHostPattern reports whether s is as Options.ImageHosts has it.
 func isHostPattern(s string) bool {
@@ -165,7 +168,7 @@ func (b *Backend) allowsImage(u *url.URL) bool {
 		if want == "" {
 			want = standard
 		}
-		name, host := strings.ToLower(allowed.Hostname()), strings.ToLower(u.Hostname())
+		name, host := hostOf(allowed), hostOf(u)
 		if port == want && (!below && host == name || below && strings.HasSuffix(host, "."+name) && net.ParseIP(host) == nil) {
 			return true
 		}

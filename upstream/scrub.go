@@ -20,8 +20,8 @@ const redacted = "[redacted]"
 
 // A scrubber takes out of texts what neither clients nor logs may learn.
 type scrubber struct {
-	secrets []string // the longest first, as they contain others
-	places  []string // likewise: the names and addresses of the server
+	secrets []string       // the longest first, as they contain others
+	places  *regexp.Regexp // likewise: the names and addresses of the server
 }
 
 // shortValue is how long a secret is at least. Shorter ones would be found
@@ -59,16 +59,20 @@ func newScrubber(base *url.URL, key string, header http.Header) scrubber {
 		_, value, _ := strings.Cut(pair, "=")
 		secret(value)
 	}
-	s.places = append(s.places, base.String(), base.Scheme+"://"+base.Host)
+	places := []string{base.String(), base.Scheme + "://" + base.Host}
 	if base.Port() != "" {
-		s.places = append(s.places, base.Host)
+		places = append(places, base.Host)
 	}
-	if strings.ContainsAny(base.Hostname(), ".:") {
-		s.places = append(s.places, base.Hostname()) // another name may be any word
+	if name := hostOf(base); strings.ContainsAny(name, ".:") { // another may be any word
+		places = append(places, name)
 	}
-	for _, list := range [][]string{s.secrets, s.places} {
+	for _, list := range [][]string{s.secrets, places} {
 		slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
 	}
+	for i, place := range places {
+		places[i] = regexp.QuoteMeta(place)
+	}
+	s.places = regexp.MustCompile("(?i)" + strings.Join(places, "|")) // whoever writes them
 	return s
 }
 
@@ -93,9 +97,7 @@ func (s *scrubber) text(text, key string) string {
 
 // known takes out what is known to be a secret or a place.
 func (s *scrubber) known(text, key string) string {
-	for _, place := range s.places {
-		text = strings.ReplaceAll(text, place, redacted)
-	}
+	text = s.places.ReplaceAllLiteralString(text, redacted)
 	if len(key) >= shortValue {
 		text = strings.ReplaceAll(text, key, redacted)
 	}

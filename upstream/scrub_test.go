@@ -28,6 +28,7 @@ func TestScrub(t *testing.T) {
 		"nothing to see, beta": "nothing to see, beta",
 		"at https://models.internal:8443/v1?code=a-query-secret&v=2!":  "at [redacted]!",
 		"models.internal:8443 and models.internal":                     "[redacted] and [redacted]",
+		"HTTPS://Models.Internal:8443/v1, MODELS.INTERNAL.":            "[redacted]/v1, [redacted].",
 		"the key plain-secret or another-secret or a-query-secret":     "the key [redacted] or [redacted] or [redacted]",
 		"the key of-this-call":                                         "the key [redacted]",
 		"dial tcp 10.1.2.3:80, [fe80::1%eth0]:443, [::1], localhost:5": "dial tcp [redacted], [redacted], [redacted], [redacted]",
