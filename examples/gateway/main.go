@@ -107,11 +107,21 @@ func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmht
 			slog.Bool("streamed", x.Streamed), slog.Int("tokens", x.Usage.TotalTokens),
 			slog.Duration("first", x.FirstChunk), slog.Duration("took", x.Duration),
 		}
-		if x.Err != nil && (x.Status < 400 || x.Status >= 499) {
+		if x.Err != nil && !isClients(x) {
 			attrs = append(attrs, slog.Any("err", x.Err))
 		}
 		slog.LogAttrs(ctx, slog.LevelInfo, "served", attrs...)
 	}
+}
+
+// isClients reports whether the error of x is its client's fault. Such a one may
+// come in the middle of a stream, whose status is 200.
+func isClients(x *llmhttp.Exchange) bool {
+	status := x.Status
+	if e, ok := errors.AsType[*llmhttp.Error](x.Err); ok && e.Status != 0 {
+		status = e.Status
+	}
+	return status >= 400 && status < 499
 }
 
 // welcome says where the gateway listens and, if the secret of a key is in the

@@ -416,3 +416,23 @@ func TestBadConfig(t *testing.T) {
 	assert.Equal(t, 1, exit.ExitCode())
 	assert.Equal(t, "gateway: main_test.go:1: invalid character 'p' looking for beginning of value\n", string(out))
 }
+
+// What may quote a client is not logged, whenever it came.
+func TestClientsErrors(t *testing.T) {
+	told := fmt.Errorf("target: %w", &llmhttp.Error{Status: 400, Message: "The prompt 'secret' was flagged."})
+	for _, test := range []struct {
+		status int
+		err    error
+		want   bool
+	}{
+		{400, told, true},
+		{200, told, true}, // in the middle of a stream
+		{200, &llmhttp.Error{Status: 502, Err: told}, false},
+		{200, io.ErrUnexpectedEOF, false},
+		{401, llmhttp.ErrKeyNotFound, true},
+		{499, context.Canceled, false},
+		{500, io.ErrUnexpectedEOF, false},
+	} {
+		assert.Equal(t, test.want, isClients(&llmhttp.Exchange{Status: test.status, Err: test.err}), "%d %v", test.status, test.err)
+	}
+}

@@ -280,7 +280,8 @@ func (r *readiness) look(ctx context.Context) {
 	}
 }
 
-// observe logs a line for each request, with neither secrets nor what was said.
+// observe logs a line for each request, with neither secrets nor what was said:
+// errors that are the client's fault may quote it, so their texts are not in it.
 func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.Exchange)) {
 	return ctx, func(x *llmhttp.Exchange) {
 		attrs := []slog.Attr{
@@ -290,9 +291,19 @@ func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmht
 			slog.Bool("streamed", x.Streamed), slog.Int("tokens", x.Usage.TotalTokens),
 			slog.Int64("first_ms", x.FirstChunk.Milliseconds()), slog.Int64("took_ms", x.Duration.Milliseconds()),
 		}
-		if x.Err != nil && (x.Status < 400 || x.Status >= 499) { // errors of clients may quote what they sent
+		if x.Err != nil && !isClients(x) {
 			attrs = append(attrs, slog.String("err", x.Err.Error()))
 		}
 		slog.LogAttrs(ctx, slog.LevelInfo, "served", attrs...)
 	}
+}
+
+// isClients reports whether the error of x is its client's fault. Such a one may
+// come in the middle of a stream, whose status is 200.
+func isClients(x *llmhttp.Exchange) bool {
+	status := x.Status
+	if e, ok := errors.AsType[*llmhttp.Error](x.Err); ok && e.Status != 0 {
+		status = e.Status
+	}
+	return status >= 400 && status < 499
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
@@ -765,4 +766,24 @@ func freePort(t *testing.T) string {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	return port
+}
+
+// What may quote a client is not logged, whenever it came.
+func TestClientsErrors(t *testing.T) {
+	told := fmt.Errorf("target: %w", &llmhttp.Error{Status: 400, Message: "The prompt 'secret' was flagged."})
+	for _, test := range []struct {
+		status int
+		err    error
+		want   bool
+	}{
+		{400, told, true},
+		{200, told, true}, // in the middle of a stream
+		{200, &llmhttp.Error{Status: 502, Err: told}, false},
+		{200, io.ErrUnexpectedEOF, false},
+		{401, llmhttp.ErrKeyNotFound, true},
+		{499, context.Canceled, false},
+		{500, io.ErrUnexpectedEOF, false},
+	} {
+		assert.Equal(t, test.want, isClients(&llmhttp.Exchange{Status: test.status, Err: test.err}), "%d %v", test.status, test.err)
+	}
 }
