@@ -52,7 +52,7 @@ func garbage(n int) string {
 // for each, and nothing is left.
 func TestFaults(t *testing.T) {
 	quick := &upstream.Options{FirstByteTimeout: 100 * time.Millisecond, SilenceTimeout: 100 * time.Millisecond}
-	silent := &upstream.Options{SilenceTimeout: 300 * time.Millisecond}
+	silent := &upstream.Options{SilenceTimeout: time.Second}
 	small := &upstream.Options{MaxEvent: 1 << 16, MaxReply: 1 << 16}
 	type fault struct {
 		name   string

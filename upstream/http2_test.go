@@ -85,7 +85,7 @@ func (l *tunnel) close() {
 // A connection of HTTP/2 that leads nowhere any more is noticed, and replaced,
 // long before FirstByteTimeout. One on which a model thinks stays.
 func TestDeadConnection(t *testing.T) {
-	const silence = 800 * time.Millisecond
+	const silence = 2 * time.Second
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, 2, r.ProtoMajor)
 		time.Sleep(2 * silence)

@@ -81,6 +81,7 @@ func TestImageFormats(t *testing.T) {
 		{"address of both, the server's own", address, `{"url":"http://127.0.0.1:1/a.png","b64_json":"` + pictureBase64 + `"}`, nil, 200, `{"url":"data:image/png;base64,` + pictureBase64 + `"}`, ""},
 		{"address of the server's own", address, `{"url":"` + pictures.URL + `/a.png"}`, allowed, 200, `{"url":"data:image/png;base64,` + pictureBase64 + `"}`, ""},
 		{"address of the server's own, not allowed", address, `{"url":"` + pictures.URL + `/a.png"}`, nil, 502, "", "its address is the server's own, which is not in Options.ImageHosts"},
+		{"address of the server's own in other words", address, `{"url":"` + strings.Replace(pictures.URL, "127.0.0.1", "127.0.0.1.", 1) + `/a.png"}`, nil, 502, "", "its address is the server's own"},
 		{"a path, not allowed", address, `{"url":"/a.png"}`, nil, 502, "", "its address is the server's own"},
 		{"no kind that is known", b64, `{"url":"` + local + `/typed"}`, allowed, 200, `{"b64_json":"` + base64.StdEncoding.EncodeToString([]byte("an image of a kind that is not known")) + `"}`, ""},
 		{"vendor's members", b64, `{"b64_json":"` + pictureBase64 + `","seed":7}`, nil, 200, `{"b64_json":"` + pictureBase64 + `","seed":7}`, ""},
@@ -104,7 +105,11 @@ func TestImageFormats(t *testing.T) {
 			s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
 				whole(conn, 200, "application/json", `{"created":5,"data":[`+c.data+`],"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7},"background":"opaque"}`)
 			})
-			g := newGateway(t, s.url(), &upstream.Options{ImageHosts: c.hosts, MaxImage: 1000, ImageTimeout: 300 * time.Millisecond})
+			opts := &upstream.Options{ImageHosts: c.hosts, MaxImage: 1000}
+			if c.status == 504 {
+				opts.ImageTimeout = 100 * time.Millisecond
+			}
+			g := newGateway(t, s.url(), opts)
 			a := g.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","response_format":"`+c.format+`"}`)
 			require.Equal(t, c.status, a.StatusCode, "%s", a.body)
 			sum := g.used(1)

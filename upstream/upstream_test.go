@@ -449,6 +449,31 @@ func TestVendorMembers(t *testing.T) {
 	}
 }
 
+// A reply has the name of its first chunk that has one, and what chunks told
+// before that: Azure's first has filters' results and no name.
+func TestNamelessBeginning(t *testing.T) {
+	noLeaks(t)
+	var first []string
+	s := newRawServer(t, func(c net.Conn, _ *rawRequest) {
+		events(c, append(first, `{"id":"chatcmpl-theirs","created":1755137933,"model":"m-0125","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}],"x_own":1}`, done)...)
+	})
+	g := newGateway(t, s.url(), nil)
+	for _, first = range [][]string{
+		{`{"id":"","created":0,"model":"","object":"","choices":[],"prompt_filter_results":[{"prompt_index":0}]}`},
+		{`{"choices":[],"x_own":0,"prompt_filter_results":[]}`, `{"prompt_filter_results":[{"prompt_index":0}]}`},
+	} {
+		for _, ask := range []string{askWhole, askStream} {
+			body := g.chat(ask).body
+			for _, want := range []string{`{"id":"chatcmpl-theirs",`, `"created":1755137933,"model":"m-0125",`, `"prompt_filter_results":[{"prompt_index":0}]`, `"x_own":1`} {
+				assert.Contains(t, body, want)
+			}
+			assert.NotContains(t, body, `"created":0`)
+		}
+	}
+	first = []string{`{"choices":[],"prompt_filter_results":[]}`, done}
+	g.chat(askStream).wantError(t, 502)
+}
+
 // What a server tells after the last choice comes with the usage, or in a whole
 // reply; other clients get no chunk without choices.
 func TestVendorMembersAtTheEnd(t *testing.T) {
@@ -625,7 +650,7 @@ func TestSlowClient(t *testing.T) {
 		piece(c, "data: "+chunkEnd+"\n\ndata: [DONE]\n\n")
 		end(c)
 	})
-	const silence = 250 * time.Millisecond
+	const silence = time.Second
 	b, err := upstream.New(s.url(), &upstream.Options{SilenceTimeout: silence})
 	require.NoError(t, err)
 	defer b.CloseIdleConnections()
@@ -658,8 +683,8 @@ func TestHTTP2(t *testing.T) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, "data: "+chunk("Hello")+"\n\n")
 		if strings.Contains(string(body), "hang") {
-			w.(http.Flusher).Flush()
 			hanging.Add(1)
+			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 			hanging.Add(-1)
 			return
