@@ -193,7 +193,7 @@ func (r *reply) stream() error {
 		if err != nil {
 			return err
 		}
-		if !r.spoke && chunk.ID == "" && len(chunk.Choices) == 0 && chunk.Usage == nil {
+		if !r.spoke && chunk.ID == "" && len(chunk.Choices) == 0 && chunk.Usage == nil && len(early) < maxEarly {
 			// Azure tells of the prompt first, in a chunk without a name. The
 			// reply has the name of the next.
 			early = merge(early, chunk.Extra)
@@ -209,6 +209,9 @@ func (r *reply) stream() error {
 		}
 	}
 }
+
+// maxEarly bounds how many members are kept until a reply has a name.
+const maxEarly = 100
 
 // merge returns what either has, or b where both do. It may write to a.
 func merge(a, b llmhttp.Extra) llmhttp.Extra {

@@ -101,10 +101,10 @@ func (d *decoder) decode(data []byte) (*llmhttp.ChatChunk, *jsonwire.Error) {
 		case "usage":
 			c.Usage = d.usage()
 		case "error":
-			switch raw := d.Raw(); string(raw) {
+			switch raw := d.RawView(); string(raw) {
 			case "null", "false", `""`: // none
 			default:
-				d.problem = raw
+				d.problem = bytes.Clone(raw)
 			}
 		default:
 			d.keep(&c.Extra, o.Name)
