@@ -55,23 +55,28 @@ func (s *shard) find(hash uint64, tag uint32) (h *holding, fresh bool) {
 		s.resize(max(2*len(s.table), 8))
 	}
 	last := uint64(len(s.table) - 1)
+	var room *pair // of this hash, for one bucket more
 	for i := hash / limiterShards; ; i++ {
 		p := &s.table[i&last]
-		if p.hash == 0 {
-			p.hash = hash
-			s.used++
-		}
-		if p.hash != hash {
-			continue
-		}
-		for k := range p.tags {
-			switch p.tags[k] {
-			case tag:
-				return &p.holds[k], false
-			case 0:
-				p.tags[k] = tag
-				return &p.holds[k], true
+		switch {
+		case p.hash == hash:
+			switch tag {
+			case p.tags[0]:
+				return &p.holds[0], false
+			case p.tags[1]:
+				return &p.holds[1], false
 			}
+			if p.tags[1] == 0 {
+				room = p // though the bucket may be in a pair behind it
+			}
+		case p.hash != 0:
+		case room != nil:
+			room.tags[1] = tag
+			return &room.holds[1], true
+		default:
+			p.hash, p.tags[0] = hash, tag
+			s.used++
+			return &p.holds[0], true
 		}
 	}
 }

@@ -229,6 +229,41 @@ func TestLimiterRemembers(t *testing.T) {
 	})
 }
 
+// A key of more buckets than fit in a pair keeps all of them when the tables
+// grow and shrink around it.
+func TestLimiterThreeBucketsOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, burst = 5000, 3
+		l := NewLimiter().(*limiter)
+		slow := func(n int) Rate { return Rate{N: n, Per: 1000 * time.Hour} }
+		granted := make([]int, keys)
+		take := func(key int) {
+			name := fmt.Sprintf("key%d", key)
+			levels, err := l.Take(t.Context(), Draw{name + ":requests", slow(burst), 1}, Draw{name + ":tokens", slow(100), 10}, Draw{name + ":quota", slow(100), 10})
+			require.NoError(t, err)
+			if levels[0].RetryAfter == 0 {
+				granted[key]++
+			}
+		}
+		for round := range 3 {
+			for key := range keys {
+				take(key)
+				take(key)
+			}
+			for n := range 10 * keys >> round {
+				_, err := l.Take(t.Context(), Draw{fmt.Sprintf("passing%d:requests", n), PerMinute(600), 1})
+				require.NoError(t, err)
+			}
+			time.Sleep(3 * sweepEvery)
+			synctest.Wait()
+			require.Equal(t, 2*keys, l.len())
+		}
+		for key, n := range granted {
+			require.Equal(t, burst, n, "key %d", key)
+		}
+	})
+}
+
 // What a bucket gained before its Rate changed is exact, however long that took.
 func TestLimiterRateChangesExactly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
