@@ -180,7 +180,9 @@ func (l *Limiter) renew() {
 
 	ctx := context.Background()
 	err := l.sendLeases(ctx, held, due)
-	late := s.released(held, time.Now().Add(l.opts.Timeout+l.opts.Lease))
+	s.mu.Lock()
+	late := s.released(held)
+	s.mu.Unlock()
 	lateErr := l.sendLeases(ctx, nil, late)
 
 	s.mu.Lock()
@@ -198,8 +200,11 @@ func (l *Limiter) renew() {
 	} else {
 		l.trouble.ended(ctx, l.opts.Logger)
 	}
-	if err != nil || lateErr != nil { // or the renewal may come yet
-		s.due = append(s.due, late...)
+	if err != nil || lateErr != nil { // the renewal may come yet
+		for _, e := range s.released(held) {
+			e.expires = time.Now().Add(l.opts.Timeout + l.opts.Lease)
+			s.due = append(s.due, e)
+		}
 	}
 	if len(s.due) > 0 {
 		again = min(again, l.opts.Timeout)
@@ -210,15 +215,13 @@ func (l *Limiter) renew() {
 }
 
 // released returns those of held that are not held any more. They may have
-// been renewed after they were given back.
-func (s *leases) released(held map[string][]string, expires time.Time) []lease {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// been renewed after they were given back. It is called with mu held.
+func (s *leases) released(held map[string][]string) []lease {
 	var late []lease
 	for key, names := range held {
 		for _, name := range names {
 			if _, ok := s.held[key][name]; !ok {
-				late = append(late, lease{key, name, expires})
+				late = append(late, lease{key: key, name: name})
 			}
 		}
 	}
