@@ -159,13 +159,33 @@ func (r *reply) whole() error {
 	if len(chunk.Choices) == 0 {
 		return r.c.failure(http.StatusBadGateway, messageFailed, "the reply has no choices", nil)
 	}
+	number(chunk.Choices)
 	r.yield(chunk, nil)
 	return nil
+}
+
+// number gives the choices of a whole reply their places as indices, if two of
+// them have the same.
+func number(choices []llmhttp.ChunkChoice) {
+	if len(choices) == 1 {
+		return // as most have
+	}
+	seen := make(map[int]bool, len(choices))
+	for i := range choices {
+		seen[choices[i].Index] = true
+	}
+	if len(seen) == len(choices) {
+		return
+	}
+	for i := range choices {
+		choices[i].Index = i
+	}
 }
 
 // stream yields the chunks of a stream.
 func (r *reply) stream() error {
 	var early llmhttp.Extra // of chunks before the reply's own
+	room := maxEarly
 	for {
 		name, data, err := r.events.next()
 		switch {
@@ -193,10 +213,11 @@ func (r *reply) stream() error {
 		if err != nil {
 			return err
 		}
-		if !r.spoke && chunk.ID == "" && len(chunk.Choices) == 0 && chunk.Usage == nil && len(early) < maxEarly {
+		if !r.spoke && chunk.ID == "" && len(chunk.Choices) == 0 && chunk.Usage == nil && len(data) <= room {
 			// Azure tells of the prompt first, in a chunk without a name. The
 			// reply has the name of the next.
 			early = merge(early, chunk.Extra)
+			room -= len(data)
 			continue
 		}
 		if early != nil {
@@ -210,8 +231,8 @@ func (r *reply) stream() error {
 	}
 }
 
-// maxEarly bounds how many members are kept until a reply has a name.
-const maxEarly = 100
+// maxEarly bounds the chunks that are kept until a reply has a name, in bytes.
+const maxEarly = 64 << 10
 
 // merge returns what either has, or b where both do. It may write to a.
 func merge(a, b llmhttp.Extra) llmhttp.Extra {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/llmhttp/llmhttp"
@@ -95,15 +96,13 @@ func (d *decoder) decode(data []byte) (*llmhttp.ChatChunk, *jsonwire.Error) {
 					d.Skip()
 					continue
 				}
-				c.Choices = append(c.Choices, llmhttp.ChunkChoice{Index: a.Index()})
+				c.Choices = append(c.Choices, llmhttp.ChunkChoice{Index: len(c.Choices)})
 				d.choice(&c.Choices[len(c.Choices)-1])
 			}
 		case "usage":
 			c.Usage = d.usage()
 		case "error":
-			switch raw := d.RawView(); string(raw) {
-			case "null", "false", `""`: // none
-			default:
+			if raw := d.RawView(); !slices.Contains(noErrors, string(raw)) {
 				d.problem = bytes.Clone(raw)
 			}
 		default:
@@ -117,7 +116,7 @@ func (d *decoder) choice(c *llmhttp.ChunkChoice) {
 	for o := d.Object(); o.Next(); {
 		switch name := string(o.Name); {
 		case name == "index":
-			c.Index = d.int()
+			d.index(&c.Index)
 		case name == "delta", name == "message":
 			if d.Kind() != '{' {
 				d.Skip()
@@ -165,7 +164,7 @@ func (d *decoder) delta(to *llmhttp.Delta, whole bool) {
 					d.Skip()
 					continue
 				}
-				to.ToolCalls = append(to.ToolCalls, llmhttp.ToolCallDelta{Index: a.Index()})
+				to.ToolCalls = append(to.ToolCalls, llmhttp.ToolCallDelta{Index: len(to.ToolCalls)})
 				d.toolCall(&to.ToolCalls[len(to.ToolCalls)-1], whole)
 			}
 		case name == "refusal" && d.Null(): // which is as good as none
@@ -306,6 +305,16 @@ func (d *decoder) int() int {
 		return int(n)
 	}
 	return 0
+}
+
+// index reads a place among others into to, which is kept if there is none.
+func (d *decoder) index(to *int) {
+	switch d.Kind() {
+	case '0', '"':
+		*to = d.int()
+	default:
+		d.Skip()
+	}
 }
 
 // maxInteger is up to which size a float64 holds every integer.

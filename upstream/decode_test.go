@@ -36,6 +36,8 @@ func TestDecodeChunk(t *testing.T) {
 			head + choice + `{},"finish_reason":null}]}`},
 		{"null choices", `{"choices":null}`, head + `"choices":[]}`},
 		{"null delta", `{"choices":[{"delta":null},null,5]}`, head + choice + `{},"finish_reason":null}]}`},
+		{"choices without an index", `{"choices":[null,{"index":null,"delta":{"content":"a"}},{"index":[],"delta":{"tool_calls":[null,{"id":"b"}]}}]}`,
+			head + choice + `{"content":"a"},"finish_reason":null},{"index":1,"delta":{"tool_calls":[{"index":0,"id":"b"}]},"finish_reason":null}]}`},
 		{"choices in order", `{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}`,
 			head + choice + `{"content":"a"},"finish_reason":null},{"index":1,"delta":{"content":"b"},"finish_reason":null}]}`},
 		{"nothing", `{}`, head + `"choices":[]}`},
@@ -95,6 +97,7 @@ func TestDecodeProblem(t *testing.T) {
 		`{"error":null,"object":"chat.completion.chunk"}`: ``,
 		`{"error":"","choices":[]}`:                       ``,
 		`{"error":false,"choices":[]}`:                    ``,
+		`{"error":0,"choices":[]}`:                        ``,
 		`{"error":{}}`:                                    `{}`,
 	} {
 		var d decoder

@@ -193,7 +193,12 @@ func (c *call) errorIn(body []byte) error {
 			head = append(head, char)
 		}
 	}
-	if bytes.HasPrefix(head, []byte(`{"error":`)) || bytes.HasPrefix(head, []byte(`{"object":"error"`)) {
+	rest, found := bytes.CutPrefix(head, []byte(`{"error":`))
+	if found {
+		value, _, _ := bytes.Cut(rest, []byte{','})
+		found = !slices.Contains(noErrors, string(value))
+	}
+	if found || bytes.HasPrefix(head, []byte(`{"object":"error"`)) {
 		if told, ok := readTold(body); ok {
 			return c.refusal(told.status(), told, "")
 		}

@@ -53,7 +53,8 @@ func decodeModels(reply []byte) ([]llmhttp.Model, error) {
 	return list, nil
 }
 
-// decodeModel decodes a model, without the members that are of an odd type.
+// decodeModel decodes a model, without the members that are of an odd type. It
+// fails if that is the ID.
 func decodeModel(entry []byte) (m llmhttp.Model, err error) {
 	if err = json.Unmarshal(entry, &m); err == nil {
 		return m, nil
@@ -68,24 +69,31 @@ func decodeModel(entry []byte) (m llmhttp.Model, err error) {
 			delete(members, name)
 		}
 	}
-	entry, _ = json.Marshal(members)
+	mended, _ := json.Marshal(members)
 	m = llmhttp.Model{}
-	return m, json.Unmarshal(entry, &m)
+	if json.Unmarshal(mended, &m) == nil && m.ID != "" {
+		return m, nil
+	}
+	return m, err
 }
 
 // rename returns the models by the names that clients call them.
 func (b *Backend) rename(list []llmhttp.Model) []llmhttp.Model {
 	ours := make(map[string][]string) // by their name
+	var hidden []string
 	for _, name := range slices.Sorted(maps.Keys(b.opts.Models)) {
 		theirs := b.opts.Models[name]
 		ours[theirs] = append(ours[theirs], name)
+		if b.opts.Models[theirs] != theirs {
+			hidden = append(hidden, theirs)
+		}
 	}
 	listed := make(map[string]bool)
 	out := make([]llmhttp.Model, 0, len(list)+len(b.opts.Models))
 	add := func(m llmhttp.Model, name string) {
 		if name != "" && !listed[name] {
 			listed[name] = true
-			m.Extra = pattern.RenameMembers(m.Extra, m.ID, name)
+			m.Extra = pattern.RenameMembers(m.Extra, m.ID, name, hidden...)
 			m.ID = name
 			out = append(out, m)
 		}

@@ -22,9 +22,10 @@ func TestListModels(t *testing.T) {
 			`[{"id":"b","object":"model","created":5,"owned_by":"x","meta":{"n":1}},{"id":"org/a","object":"model","created":0,"owned_by":""}]`},
 		{"odd entries", `{"data":["x",{"id":"a","created":"2024-01-01T00:00:00Z","owned_by":{"n":1},"meta":2},5,{"id":7},{"id":"b"}]}`, nil,
 			`[{"id":"a","object":"model","created":0,"owned_by":"","meta":2},{"id":"b","object":"model","created":0,"owned_by":""}]`},
-		{"what others are made of", `{"data":[{"id":"vendor/a","root":"/models/a","parent":"vendor/base","about":"vendor/a, large","n":["vendor/a"]},{"id":"b","root":"b"}]}`,
-			map[string]string{"a": "vendor/a"},
-			`[{"id":"a","object":"model","created":0,"owned_by":"","about":"a, large","n":["vendor/a"]},{"id":"b","object":"model","created":0,"owned_by":"","root":"b"}]`},
+		{"what others are made of", `{"data":[{"id":"vendor/a","root":"/models/a","parent":"vendor/base","about":"vendor/a, large","n":["vendor/a"],"path":"/srv/vendor/a/w"},{"id":"b","root":"b","parent":"vendor/a","like":"vendor/a-2","best":"c"}]}`,
+			map[string]string{"a": "vendor/a", "small": "vendor/a", "c": "c"},
+			`[{"id":"a","object":"model","created":0,"owned_by":"","about":"a, large"},{"id":"small","object":"model","created":0,"owned_by":"","about":"small, large"},` +
+				`{"id":"b","object":"model","created":0,"owned_by":"","best":"c","like":"vendor/a-2","root":"b"},{"id":"c","object":"model","created":0,"owned_by":""}]`},
 		{"a bare list", `[{"id":"a","created":1.5}]`, nil, `[{"id":"a","object":"model","created":1,"owned_by":""}]`},
 		{"null", `{"data":null}`, nil, `[]`},
 		{"empty", `{"object":"list","data":[]}`, nil, `[]`},
@@ -50,7 +51,7 @@ func TestListModels(t *testing.T) {
 			assert.Empty(t, r.Header["Content-Type"])
 		})
 	}
-	for _, body := range []string{``, `{}x`, `"a"`, `{"data":5}`, `{"data":["a"]}`, `[5]`, `{"error":"no"}`, `<html>`} {
+	for _, body := range []string{``, `{}x`, `"a"`, `{"data":5}`, `{"data":["a"]}`, `{"data":[{"id":1},{"id":2}]}`, `[5]`, `{"error":"no"}`, `<html>`} {
 		t.Run(body, func(t *testing.T) {
 			noLeaks(t)
 			s := newRawServer(t, func(conn net.Conn, r *rawRequest) { whole(conn, 200, "application/json", body) })

@@ -18,6 +18,9 @@ const (
 	codeKey   = "invalid_api_key"
 )
 
+// noErrors are the values of an error that is none, in a reply that is one.
+var noErrors = []string{"null", "false", `""`, "0"}
+
 // readTold reads the body of an error, in any of the forms that servers of the
 // API have: {"error":{...}}, {"error":"..."}, {"message":"..."}, each perhaps
 // in an array, and {"detail":...}. It reports whether it was one.

@@ -13,7 +13,8 @@
 // does not know come back from it, at every level. Whole replies are asked for
 // whole, and streams as streams; their usage is always asked for. The server
 // never learns the key of the client, nor the client the name, the address or
-// the key of the server, or what the server calls its models.
+// the key of the server. Clients have their own names of the models, in all
+// that llmhttp knows of a reply; what a vendor adds to it passes untouched.
 //
 // # What servers get wrong
 //
@@ -44,6 +45,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/lend"
@@ -109,8 +111,9 @@ type Options struct {
 	Transport http.RoundTripper
 
 	// Models says what the server calls a model, by the name that clients call
-	// it. Clients see only their own name, in replies and in the list of
-	// models. Models that are not in it have the same name here and there.
+	// it. Clients see their own name, in replies, in errors and in the list of
+	// models, whose entries lose the members that tell another. Models that
+	// are not in it have the same name here and there.
 	Models map[string]string
 
 	// ConnectTimeout bounds connecting, and then the TLS handshake, unless there
@@ -226,6 +229,8 @@ func parseBase(s string) (*url.URL, error) {
 	switch {
 	case err != nil:
 		return nil, errors.New("upstream: the base URL is not valid")
+	case !utf8.ValidString(u.Host) || !utf8.ValidString(s):
+		return nil, errors.New("upstream: the base URL is not valid UTF-8")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, errors.New(`upstream: the base URL must begin with "http://" or "https://"`)
 	case u.Hostname() == "":

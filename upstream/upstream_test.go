@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -178,6 +179,8 @@ func TestNewRefuses(t *testing.T) {
 		{"http:///v1", nil, "has no host"},
 		{"http://:80/v1", nil, "has no host"},
 		{"https://example.com/%zz", nil, "not valid"},
+		{"https://ex%ffample.com/v1", nil, "not valid UTF-8"},
+		{"https://example.com/v1?code=secret\xff", nil, "not valid UTF-8"},
 		{"https://u:secret@example.com/v1", nil, "must not have a user or password"},
 		{"https://example.com/v1#a", nil, "fragment"},
 		{good, &upstream.Options{Key: "secret key"}, "Options.Key has a character"},
@@ -472,6 +475,57 @@ func TestNamelessBeginning(t *testing.T) {
 	}
 	first = []string{`{"choices":[],"prompt_filter_results":[]}`, done}
 	g.chat(askStream).wantError(t, 502)
+
+	// What has no name for too long passes as it is.
+	first = nil
+	for i := range 10 {
+		first = append(first, fmt.Sprintf(`{"choices":[],"x_%d":"%s"}`, i, strings.Repeat("x", 10_000)))
+	}
+	body := g.chat(askStream).body
+	assert.NotContains(t, body, `{"id":"chatcmpl-theirs",`)
+	for i := range 10 {
+		assert.Contains(t, body, fmt.Sprintf(`"x_%d":"`, i))
+	}
+}
+
+// An error that says there is none is no error, wherever it is.
+func TestNoErrors(t *testing.T) {
+	noLeaks(t)
+	var body string
+	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
+		if strings.Contains(r.body, `"stream":true`) {
+			events(c, strings.Replace(body, `"message"`, `"delta"`, 1), done)
+		} else {
+			whole(c, 200, "application/json", body)
+		}
+	})
+	g := newGateway(t, s.url(), nil)
+	const reply = `"id":"a","choices":[{"index":0,"message":{"content":"Hi"},"finish_reason":"stop"}]`
+	for _, none := range []string{`"error": null, "code": 0`, `"error":"","code":200`, `"error":false,"type":"chat"`, `"error" : 0,"detail":"fine"`} {
+		for _, body = range []string{"{" + none + "," + reply + "}", "{" + reply + "," + none + "}"} {
+			for _, ask := range []string{askWhole, askStream} {
+				assert.Contains(t, g.chat(ask).body, `"content":"Hi"`, "%s", body)
+			}
+		}
+	}
+	body = `{"error":nullify,` + reply + `}`
+	g.chat(askWhole).wantError(t, 502)
+	body = `{"error":null,"message":"boom"}`
+	g.chat(askWhole).wantError(t, 502)
+}
+
+// Choices of a whole reply that have the same index are in their places.
+func TestChoicesOfOneIndex(t *testing.T) {
+	noLeaks(t)
+	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
+		whole(c, 200, "application/json", `{"id":"a","choices":[{"index":0,"message":{"content":"A"},"finish_reason":"stop"},{"index":0,"message":{"content":"B"},"finish_reason":"stop"}]}`)
+	})
+	g := newGateway(t, s.url(), nil)
+	for _, ask := range []string{askWhole, askStream} {
+		body := g.chat(strings.TrimSuffix(ask, "}") + `,"n":2}`).body
+		assert.Regexp(t, `"index":0,"(message|delta)":\{("role":"assistant",)?"content":"A"`, body)
+		assert.Regexp(t, `"index":1,"(message|delta)":\{("role":"assistant",)?"content":"B"`, body)
+	}
 }
 
 // What a server tells after the last choice comes with the usage, or in a whole

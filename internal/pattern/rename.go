@@ -3,6 +3,7 @@ package pattern
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -32,24 +33,53 @@ func Rename(text, old, name string) string {
 
 // RenameMembers returns a copy of the members of a model that is called name
 // instead of old, with its texts renamed. It has no root and no parent, which
-// tell what a model was made of and where it is.
-func RenameMembers(members map[string]json.RawMessage, old, name string) map[string]json.RawMessage {
+// tell what a model was made of and where it is, and nothing else that tells
+// old, or any of the hidden names of other models.
+func RenameMembers(members map[string]json.RawMessage, old, name string, hidden ...string) map[string]json.RawMessage {
 	members = maps.Clone(members)
-	if old == name {
-		return members
+	renamed := old != name && old != ""
+	if renamed {
+		delete(members, "root")
+		delete(members, "parent")
 	}
-	delete(members, "root")
-	delete(members, "parent")
+	tells := func(text string) bool {
+		return renamed && strings.Contains(text, old) ||
+			slices.ContainsFunc(hidden, func(h string) bool { return h != old && Rename(text, h, "") != text })
+	}
 	for member, value := range members {
-		var text string
-		if json.Unmarshal(value, &text) != nil {
+		var v any
+		if json.Unmarshal(value, &v) != nil {
 			continue
 		}
-		if renamed := Rename(text, old, name); renamed != text {
-			members[member], _ = json.Marshal(renamed) // a string can be
+		text, isText := v.(string)
+		if isText && renamed {
+			v = Rename(text, old, "\x00") // name may have old in it
+		}
+		if anyText(v, tells) {
+			delete(members, member)
+		} else if isText && renamed && v != text {
+			members[member], _ = json.Marshal(Rename(text, old, name)) // a string can be
 		}
 	}
 	return members
+}
+
+// anyText reports whether one of the texts in a value of JSON, or one of the
+// names of its members, is as is says.
+func anyText(v any, is func(string) bool) bool {
+	switch v := v.(type) {
+	case string:
+		return is(v)
+	case []any:
+		return slices.ContainsFunc(v, func(v any) bool { return anyText(v, is) })
+	case map[string]any:
+		for name, v := range v {
+			if is(name) || anyText(v, is) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // joints are what may stand within a name, but not at its end.

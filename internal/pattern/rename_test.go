@@ -29,14 +29,21 @@ func TestRename(t *testing.T) {
 
 func TestRenameMembers(t *testing.T) {
 	members := map[string]json.RawMessage{
-		"root": []byte(`"/models/a"`), "parent": []byte("null"), "about": []byte(`"\u0061 is <a>"`), "n": []byte(`["a"]`),
+		"root": []byte(`"/models/a-7b"`), "parent": []byte("null"), "about": []byte(`"\u0061-7b is <a>"`), "n": []byte(`["b", 1.50]`),
+		"path": []byte(`"/models/a-7b/w"`), "args": []byte(`{"-m":["\u0061-7b"]}`), "links": []byte(`{"/a-7b":null}`),
+		"base": []byte(`["c-7b"]`), "like": []byte(`"c-7b-it"`),
 	}
 	before := maps.Clone(members)
-	assert.Equal(t, map[string]json.RawMessage{"about": []byte(`"b is \u003cb\u003e"`), "n": []byte(`["a"]`)}, pattern.RenameMembers(members, "a", "b"))
+	assert.Equal(t, map[string]json.RawMessage{"about": []byte(`"my-a-7b is \u003ca\u003e"`), "n": []byte(`["b", 1.50]`), "like": []byte(`"c-7b-it"`)},
+		pattern.RenameMembers(members, "a-7b", "my-a-7b", "a-7b", "c-7b"))
 	assert.Equal(t, before, members, "they are the caller's")
-	same := pattern.RenameMembers(members, "a", "a")
+
+	same := pattern.RenameMembers(members, "a-7b", "a-7b", "c-7b")
+	delete(members, "base")
+	assert.Equal(t, members, same)
+	same = pattern.RenameMembers(members, "", "x")
 	assert.Equal(t, members, same)
 	delete(same, "root")
-	assert.Equal(t, before, members)
+	assert.Contains(t, members, "root")
 	assert.Nil(t, pattern.RenameMembers(nil, "a", "b"))
 }
