@@ -333,7 +333,7 @@ func (c *call) settle(t *target, tk ticket, v verdict) {
 		t.lastErr = v.what
 	}
 	if v.rest > 0 {
-		if until := now.Add(min(v.rest, maxRest)); until.After(t.rested) {
+		if until := now.Add(min(v.rest, max(maxRest, o.MaxWait))); until.After(t.rested) {
 			t.rested = until
 		}
 	}

@@ -570,3 +570,19 @@ func TestLog(t *testing.T) {
 		assert.NotContains(t, s.LastError, "sk-secret")
 	}
 }
+
+// A Router that may wait for long asks a target when it said, and not before.
+func TestLongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []time.Duration
+		start := time.Now()
+		b := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+			asked = append(asked, time.Since(start))
+			return llmhttp.Fail(&llmhttp.Error{Status: 429, RetryAfter: 8 * time.Minute})
+		})
+		r := newRouter(t, &route.Options{MaxWait: 10 * time.Minute}, route.Route{Model: "m", Targets: targets(b)})
+		_, err := llmhttp.Collect(r.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
+		require.Error(t, err)
+		assert.Equal(t, []time.Duration{0, 8 * time.Minute}, asked)
+	})
+}

@@ -49,7 +49,8 @@ type mark struct {
 	out   bool // it is not tried again
 }
 
-// maxRest bounds how long a target is passed over because it said so.
+// maxRest bounds how long a target is passed over because it said so, unless
+// requests wait for longer.
 const maxRest = 5 * time.Minute
 
 func (t *target) resting(now time.Time) bool { return now.Before(t.rested) }
