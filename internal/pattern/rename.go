@@ -1,6 +1,7 @@
 package pattern
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -48,7 +49,10 @@ func RenameMembers(members map[string]json.RawMessage, old, name string, hidden 
 	}
 	for member, value := range members {
 		var v any
-		if json.Unmarshal(value, &v) != nil {
+		d := json.NewDecoder(bytes.NewReader(value))
+		d.UseNumber() // of any size
+		if d.Decode(&v) != nil {
+			delete(members, member)
 			continue
 		}
 		text, isText := v.(string)

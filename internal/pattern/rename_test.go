@@ -31,7 +31,7 @@ func TestRenameMembers(t *testing.T) {
 	members := map[string]json.RawMessage{
 		"root": []byte(`"/models/a-7b"`), "parent": []byte("null"), "about": []byte(`"\u0061-7b is <a>"`), "n": []byte(`["b", 1.50]`),
 		"path": []byte(`"/models/a-7b/w"`), "args": []byte(`{"-m":["\u0061-7b"]}`), "links": []byte(`{"/a-7b":null}`),
-		"base": []byte(`["c-7b"]`), "like": []byte(`"c-7b-it"`),
+		"base": []byte(`["c-7b",1e999]`), "like": []byte(`"c-7b-it"`),
 	}
 	before := maps.Clone(members)
 	assert.Equal(t, map[string]json.RawMessage{"about": []byte(`"my-a-7b is \u003ca\u003e"`), "n": []byte(`["b", 1.50]`), "like": []byte(`"c-7b-it"`)},
