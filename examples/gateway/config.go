@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -41,7 +42,7 @@ type upstreamConfig struct {
 	URL               string   `json:"url"`     // as clients of it have it: "https://host/v1"
 	KeyEnv            string   `json:"key_env"` // if empty, it needs no key
 	ImageHosts        []string `json:"image_hosts"`
-	FirstByteTimeout  string   `json:"first_byte_timeout"`
+	FirstByteTimeout  string   `json:"first_byte_timeout"` // then another target is tried
 	SilenceTimeout    string   `json:"silence_timeout"`
 	OmitStreamOptions bool     `json:"omit_stream_options"`
 	OmitImageFormat   bool     `json:"omit_image_format"`
@@ -101,7 +102,37 @@ func readConfig(file string) (*config, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return nil, fmt.Errorf("%s:%d: there is more after the end", file, line(data, d.InputOffset()))
 	}
+	if name := repeated(json.NewDecoder(bytes.NewReader(data)), ""); name != "" {
+		return nil, fmt.Errorf("%s: %s: is there twice", file, name)
+	}
 	return c, nil
+}
+
+// repeated returns a name that an object of the next value of d has twice,
+// under the path at, or "" if there is none. The value is valid.
+func repeated(d *json.Decoder, at string) (found string) {
+	t, _ := d.Token()
+	switch t {
+	case json.Delim('{'):
+		seen := make(map[string]bool)
+		for d.More() {
+			t, _ := d.Token()
+			name, _ := t.(string)
+			path := strings.TrimPrefix(at+"."+name, ".")
+			if name = strings.ToLower(name); seen[name] { // to package json they are the same
+				found = cmp.Or(found, path)
+			}
+			seen[name] = true
+			found = cmp.Or(found, repeated(d, path))
+		}
+		d.Token()
+	case json.Delim('['):
+		for i := 0; d.More(); i++ {
+			found = cmp.Or(found, repeated(d, fmt.Sprintf("%s[%d]", at, i)))
+		}
+		d.Token()
+	}
+	return found
 }
 
 // explain says what is wrong with data, and where, without the names that Go
@@ -179,7 +210,8 @@ func (c *config) router() (*route.Router, error) {
 		}
 		routes = append(routes, route.Route{Model: r.Model, Strategy: r.Strategy, Targets: targets})
 	}
-	router, err := route.New(routes, nil)
+	// Each try is bounded by the timeouts of its upstream.
+	router, err := route.New(routes, &route.Options{TryTimeout: -1})
 	if err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "route: ")) // it has our names for the fields
 	}
@@ -331,10 +363,14 @@ func duration(at, s string) (time.Duration, error) {
 	return d, nil
 }
 
+var variable = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
+
 // environment returns the variable that the field at names.
 func environment(at, name string) (string, error) {
 	v := os.Getenv(name)
 	switch {
+	case !variable.MatchString(name): // perhaps the secret itself
+		return "", fmt.Errorf("%s: must be the name of an environment variable", at)
 	case v == "":
 		return "", fmt.Errorf("%s: %s is not set in the environment", at, name)
 	case strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
