@@ -90,15 +90,19 @@ func (b *Backend) settleImages(ctx context.Context, c *call, images []llmhttp.Im
 	if c.client.Err() != nil {
 		return context.Cause(c.client)
 	}
+	var fault error
 	for _, err := range faults {
-		if err != nil && !errors.Is(err, context.Canceled) { // which is what another's does to it
-			if errors.Is(err, context.DeadlineExceeded) {
-				return c.failure(http.StatusGatewayTimeout, messageTimeout, "fetching an image", err)
-			}
-			return c.failure(http.StatusBadGateway, messageFailed, "fetching an image", err)
+		if err != nil && (fault == nil || errors.Is(fault, context.Canceled)) { // which is what another's does to it
+			fault = err
 		}
 	}
-	return nil
+	switch {
+	case fault == nil:
+		return nil
+	case errors.Is(fault, context.DeadlineExceeded):
+		return c.failure(http.StatusGatewayTimeout, messageTimeout, "fetching an image", fault)
+	}
+	return c.failure(http.StatusBadGateway, messageFailed, "fetching an image", fault)
 }
 
 // addressToFetch returns where m is to be fetched from, or nil if it can be
@@ -115,10 +119,13 @@ func (b *Backend) addressToFetch(m *llmhttp.Image, format string) (*url.URL, err
 	}
 	if strings.HasPrefix(m.URL, "data:") {
 		if m.Data == nil {
-			if _, text, ok := strings.Cut(m.URL, ";base64,"); !ok {
+			_, text, ok := strings.Cut(m.URL, ";base64,")
+			data, err := base64.StdEncoding.DecodeString(text)
+			switch {
+			case !ok || err != nil:
 				return nil, errors.New("its data: URL is not base64")
-			} else if _, err := base64.StdEncoding.DecodeString(text); err != nil {
-				return nil, errors.New("its data: URL is not base64")
+			case len(data) == 0:
+				return nil, errors.New("its data: URL is empty")
 			}
 		}
 		return nil, nil
@@ -199,6 +206,8 @@ func (b *Backend) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
 		return nil, err
 	case int64(len(data)) > b.opts.MaxImage:
 		return nil, errors.New("it is larger than Options.MaxImage")
+	case len(data) == 0:
+		return nil, errors.New("there is nothing at its address")
 	case !strings.HasPrefix(resp.Header.Get("Content-Type"), "image/") && !strings.HasPrefix(http.DetectContentType(data), "image/"):
 		return nil, errors.New("what is at its address is not an image")
 	}

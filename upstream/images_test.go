@@ -3,6 +3,8 @@ package upstream_test
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -48,6 +50,8 @@ func TestImageFormats(t *testing.T) {
 			w.Write([]byte(picture + strings.Repeat("x", 5000)))
 		case "/page":
 			w.Write([]byte("<html>Sign in</html>"))
+		case "/nothing":
+			w.Header().Set("Content-Type", "image/png")
 		case "/away":
 			http.Redirect(w, r, "/a.png", http.StatusFound)
 		case "/slow":
@@ -89,12 +93,14 @@ func TestImageFormats(t *testing.T) {
 		{"nothing allowed", b64, `{"url":"` + local + `/a.png"}`, nil, 502, "", "its host is not in Options.ImageHosts"},
 		{"too large", b64, `{"url":"` + local + `/large"}`, allowed, 502, "", "larger than Options.MaxImage"},
 		{"a page", b64, `{"url":"` + local + `/page"}`, allowed, 502, "", "not an image"},
+		{"nothing", b64, `{"url":"` + local + `/nothing"}`, allowed, 502, "", "nothing at its address"},
 		{"not there", b64, `{"url":"` + local + `/none"}`, allowed, 502, "", "fetching an image: status 404"},
 		{"a redirect", b64, `{"url":"` + local + `/away"}`, allowed, 502, "", "fetching an image: status 302"},
 		{"slow", b64, `{"url":"` + local + `/slow"}`, allowed, 504, "", "fetching an image: it took too long"},
 		{"a file", b64, `{"url":"file:///etc/passwd"}`, allowed, 502, "", "not one of http or https"},
 		{"no data URL", b64, `{"url":"data:image/png,xyz"}`, nil, 502, "", "not base64"},
 		{"a bad data URL", address, `{"url":"data:image/png;base64,?"}`, nil, 502, "", "not base64"},
+		{"an empty data URL", address, `{"url":"data:image/png;base64,"}`, nil, 502, "", "its data: URL is empty"},
 		{"nothing in it", address, `{"revised_prompt":"r"}`, nil, 502, "", "neither data nor an address"},
 		{"empty", address, `{"url":"","b64_json":""}`, nil, 502, "", "neither data nor an address"},
 		{"bad base64", b64, `{"b64_json":"?"}`, nil, 502, "", "not as it should be"},
@@ -148,6 +154,33 @@ func TestImagesFailTogether(t *testing.T) {
 	a := g.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","n":3,"response_format":"b64_json"}`)
 	assert.Equal(t, bodyFailed, a.body)
 	assert.Contains(t, g.log.String(), "status 404")
+}
+
+// Whatever ends the fetching of an image, the client does not get an address
+// that is not for it.
+func TestImageTransportCancels(t *testing.T) {
+	noLeaks(t)
+	s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
+		whole(conn, 200, "application/json", `{"data":[{"url":"/a.png"}]}`)
+	})
+	transport := roundTripper(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("closing: %w", context.Canceled) })
+	g := newGateway(t, s.url(), &upstream.Options{ImageHosts: []string{hostOf(s.url())}, ImageTransport: transport})
+	for _, format := range []string{"url", "b64_json"} {
+		a := g.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","response_format":"`+format+`"}`)
+		assert.Equal(t, 502, a.StatusCode, "%s", a.body)
+	}
+}
+
+// An image may be as large as the largest bound.
+func TestImagesWithoutBound(t *testing.T) {
+	noLeaks(t)
+	pictures := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(picture)) }))
+	defer pictures.Close()
+	s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
+		whole(conn, 200, "application/json", `{"data":[{"url":"`+pictures.URL+`/a.png"}]}`)
+	})
+	g := newGateway(t, s.url(), &upstream.Options{ImageHosts: []string{hostOf(pictures.URL)}, MaxImage: math.MaxInt64})
+	assert.Contains(t, g.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","response_format":"b64_json"}`).body, pictureBase64)
 }
 
 // A server cannot make the Backend fetch more images than a client can ask for.

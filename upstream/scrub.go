@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,22 +20,20 @@ import (
 const redacted = "[redacted]"
 
 // A scrubber takes out of texts what neither clients nor logs may learn.
-type scrubber struct {
-	secrets []string       // the longest first, as they contain others
-	places  *regexp.Regexp // likewise: the names and addresses of the server
-}
+type scrubber struct{ known *regexp.Regexp }
 
 // shortValue is how long a secret is at least. Shorter ones would be found
 // everywhere, and those of headers and queries need not be secrets.
 const shortValue = 8
 
 func newScrubber(base *url.URL, key string, header http.Header) scrubber {
-	var s scrubber
+	var known []string // secrets, and the names and addresses of the server
 	secret := func(value string) {
-		// A server may repeat it as it was written in its URL.
-		for _, form := range []string{value, url.QueryEscape(value), url.PathEscape(value)} {
-			if len(value) >= shortValue && !slices.Contains(s.secrets, form) {
-				s.secrets = append(s.secrets, form)
+		// Texts are scrubbed in one line. A server may repeat a secret as it
+		// was written in its URL.
+		for _, form := range []string{oneLine(value, math.MaxInt), url.QueryEscape(value), url.PathEscape(value)} {
+			if len(value) >= shortValue {
+				known = append(known, regexp.QuoteMeta(form))
 			}
 		}
 	}
@@ -66,14 +65,12 @@ func newScrubber(base *url.URL, key string, header http.Header) scrubber {
 	if name := hostOf(base); strings.ContainsAny(name, ".:") { // another may be any word
 		places = append(places, name)
 	}
-	for _, list := range [][]string{s.secrets, places} {
-		slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
+	for _, place := range places {
+		known = append(known, "(?i:"+regexp.QuoteMeta(place)+")") // whoever writes them
 	}
-	for i, place := range places {
-		places[i] = regexp.QuoteMeta(place)
-	}
-	s.places = regexp.MustCompile("(?i)" + strings.Join(places, "|")) // whoever writes them
-	return s
+	// The longest first, as they contain others.
+	slices.SortFunc(known, func(a, b string) int { return len(b) - len(a) })
+	return scrubber{regexp.MustCompile(strings.Join(known, "|"))}
 }
 
 // These are what keys and addresses look like, of whomever they are.
@@ -85,7 +82,7 @@ var (
 // text returns s without keys and addresses. The key is one that the scrubber
 // does not know, or empty.
 func (s *scrubber) text(text, key string) string {
-	text = s.known(text, key)
+	text = s.drop(text, key)
 	text = keyPattern.ReplaceAllStringFunc(text, func(match string) string {
 		if !strings.ContainsAny(match, "0123456789*") {
 			return match // a word
@@ -95,23 +92,19 @@ func (s *scrubber) text(text, key string) string {
 	return addressPattern.ReplaceAllString(text, redacted)
 }
 
-// known takes out what is known to be a secret or a place.
-func (s *scrubber) known(text, key string) string {
-	text = s.places.ReplaceAllLiteralString(text, redacted)
+// drop takes out what is known to be a secret or a place.
+func (s *scrubber) drop(text, key string) string {
 	if len(key) >= shortValue {
 		text = strings.ReplaceAll(text, key, redacted)
 	}
-	for _, secret := range s.secrets {
-		text = strings.ReplaceAll(text, secret, redacted)
-	}
-	return text
+	return s.known.ReplaceAllLiteralString(text, redacted)
 }
 
 // name is to the name of a parameter or an error what text is to texts. What is
 // written like a name is not taken for a key or an address.
 func (s *scrubber) name(name, key string) string {
 	if namePattern.MatchString(name) {
-		return s.known(name, key)
+		return s.drop(name, key)
 	}
 	return s.text(name, key)
 }

@@ -22,7 +22,10 @@ import (
 func TestScrub(t *testing.T) {
 	base, err := url.Parse("https://models.internal:8443/v1?code=a-query-secret&v=2")
 	require.NoError(t, err)
-	s := newScrubber(base, "plain-secret", http.Header{"Api-Key": {"another-secret"}, "Version": {"beta"}, "User-Agent": {"something"}})
+	s := newScrubber(base, "plain-secret", http.Header{
+		"Api-Key": {"another-secret"}, "Version": {"beta"}, "User-Agent": {"something"},
+		"X-Odd": {"se\xffcret \t of two  words"}, "X-Tenant": {"acme.models.internal.0a1b2c"},
+	})
 	for in, want := range map[string]string{
 		"":                     "",
 		"nothing to see, beta": "nothing to see, beta",
@@ -30,6 +33,7 @@ func TestScrub(t *testing.T) {
 		"models.internal:8443 and models.internal":                     "[redacted] and [redacted]",
 		"HTTPS://Models.Internal:8443/v1, MODELS.INTERNAL.":            "[redacted]/v1, [redacted].",
 		"the key plain-secret or another-secret or a-query-secret":     "the key [redacted] or [redacted] or [redacted]",
+		"a se\ufffdcret of two words, acme.models.internal.0a1b2c":     "a [redacted], [redacted]",
 		"the key of-this-call":                                         "the key [redacted]",
 		"dial tcp 10.1.2.3:80, [fe80::1%eth0]:443, [::1], localhost:5": "dial tcp [redacted], [redacted], [redacted], [redacted]",
 		"keys sk-abc123def456, sk-proj-****wxyz and ab***********yz":   "keys [redacted], [redacted] and [redacted]",

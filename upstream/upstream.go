@@ -39,6 +39,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -296,7 +297,7 @@ func (b *Backend) complete() error {
 	o.SilenceTimeout = min(cmp.Or(o.SilenceTimeout, time.Minute), forever)
 	o.MaxReply = orDefault(o.MaxReply, 64<<20)
 	o.MaxEvent = orDefault(o.MaxEvent, 16<<20)
-	o.MaxImage = orDefault(o.MaxImage, 32<<20)
+	o.MaxImage = min(orDefault(o.MaxImage, 32<<20), math.MaxInt64-1) // a byte more is asked for
 	o.ImageTimeout = orDefault(o.ImageTimeout, 30*time.Second)
 	return nil
 }
