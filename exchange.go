@@ -474,8 +474,15 @@ const netBuffer = 2 << 10
 // hasDeadline reports whether the server may have set a deadline of writes when
 // the request came.
 func (x *exchange) hasDeadline() bool {
-	server, ok := x.r.Context().Value(http.ServerContextKey).(*http.Server)
-	return !ok || server.WriteTimeout > 0
+	s := x.server()
+	return s == nil || s.WriteTimeout > 0
+}
+
+// server returns the server that the request came to, or nil if it is not one
+// of net/http's.
+func (x *exchange) server() *http.Server {
+	s, _ := x.r.Context().Value(http.ServerContextKey).(*http.Server)
+	return s
 }
 
 // pieceSize is how much is written at once: a large reply is given its time

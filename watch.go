@@ -108,7 +108,7 @@ func (x *exchange) patience(now time.Duration) time.Duration {
 func (x *exchange) look() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.watch.over || x.dead {
+	if x.watch.over || x.dead || x.phase == replied {
 		return
 	}
 	now := time.Since(x.arrived)
@@ -138,6 +138,12 @@ func (x *exchange) stopWatch() {
 	// On HTTP/2 the deadline is the stream's own, and what was written may still
 	// be on its way.
 	if x.watch.until > 0 && !x.abort && x.r.ProtoMajor < 2 {
-		x.setWriteDeadline(time.Time{})
+		var last time.Time
+		if s := x.server(); s != nil && s.WriteTimeout > 0 {
+			// The next request of the connection gets another. Without, ours
+			// would be that of other handlers.
+			last = time.Now().Add(x.h.opts.WriteTimeout)
+		}
+		x.setWriteDeadline(last)
 	}
 }

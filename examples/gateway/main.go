@@ -68,7 +68,7 @@ func run(file, addr string, drain time.Duration) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // the API answers for unknown addresses as well
 	mux.Handle("/images/", images)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Print(c.welcome(base))
