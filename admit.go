@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -24,6 +25,7 @@ type grant struct {
 	taken      bool   // from the buckets
 	concurrent bool   // one of those that inUse counts
 	end        func() // its part in those in progress, unless nil
+	asked      bool   // the Limiter was
 	known      bool   // levels are of this request
 }
 
@@ -134,6 +136,7 @@ func errRate(tokens bool, d Draw, l Level) *Error {
 // draw asks the Limiter for the draws of the grant.
 func (x *exchange) draw() error {
 	g := &x.grant
+	g.asked = true
 	var space [len(g.levels)]Level
 	levels := space[:g.n]
 	if l, ok := x.h.opts.Limiter.(*limiter); ok {
@@ -172,7 +175,7 @@ func (x *exchange) limitsFailed(err error) error {
 // peek finds out how the limits of a request stand that was not admitted, as
 // every reply to a limited key tells.
 func (x *exchange) peek() {
-	if x.key == nil || x.grant.known {
+	if x.key == nil || x.grant.asked || x.cause() == errGone {
 		return
 	}
 	g := &x.grant
@@ -257,7 +260,13 @@ func (x *exchange) refund() error {
 	for i := range draws {
 		draws[i].Cost = used - g.reserved
 	}
-	return x.h.opts.Limiter.Adjust(&x.late, draws...)
+	ctx := context.Context(&x.ctx)
+	if _, ours := x.h.opts.Limiter.(*limiter); !ours {
+		late := &lateContext{Context: ctx} // a Limiter that hangs does not take the store's time
+		defer late.stop()
+		ctx = late
+	}
+	return x.h.opts.Limiter.Adjust(ctx, draws...)
 }
 
 // acquire makes the request one of those in progress, of whom there may be

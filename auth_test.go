@@ -431,7 +431,7 @@ func TestNothingLeaks(t *testing.T) {
 		stores := func(f func() (*llmhttp.Key, error)) llmhttp.KeyStore {
 			return llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return f() })
 		}
-		limiter := func(take func() ([]llmhttp.Level, error), adjust func() error) llmhttp.Options {
+		limiter := func(take func() ([]llmhttp.Level, error), adjust func(context.Context) error) llmhttp.Options {
 			l := &scriptedLimiter{adjust: adjust}
 			if take != nil {
 				l.take = func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return take() }
@@ -471,8 +471,8 @@ func TestNothingLeaks(t *testing.T) {
 			"Limiter error":         {opts: limiter(func() ([]llmhttp.Level, error) { return nil, boom }, nil)},
 			"Limiter told":          {opts: limiter(func() ([]llmhttp.Level, error) { return nil, told }, nil)},
 			"Limiter panic":         {opts: limiter(func() ([]llmhttp.Level, error) { panic(boom) }, nil)},
-			"Adjust error":          {opts: limiter(nil, func() error { return boom })},
-			"Adjust panic":          {opts: limiter(nil, func() error { panic(secret) })},
+			"Adjust error":          {opts: limiter(nil, func(context.Context) error { return boom })},
+			"Adjust panic":          {opts: limiter(nil, func(context.Context) error { panic(secret) })},
 			"Backend error":         {backend: fxFail(boom)},
 			"Backend told":          {backend: fxFail(told)},
 			"Backend wrapped":       {backend: fxFail(fmt.Errorf("call %q: %w", secret, boom))},

@@ -18,13 +18,7 @@ func (x *exchange) chat() error {
 	if err := x.useModel(req.Model); err != nil {
 		return err
 	}
-	// The default estimate is cheap, and made now so that the request need not
-	// be kept. A host's may not be, and is only made where it is needed.
-	if x.h.opts.CountTokens == nil || x.limitsTokens() {
-		x.prompt = x.countPrompt(req)
-	} else {
-		x.uncounted = req
-	}
+	x.prompt = x.countPrompt(req) // as long as it is ours
 	if err := x.admit(chatCost(x.prompt, req)); err != nil {
 		return err
 	}

@@ -343,13 +343,15 @@ func (x *exchange) embeddings() error {
 	if err != nil {
 		return x.backendError(err)
 	}
+	if resp != nil { // it is to be paid for, whoever is left to see it
+		x.reported = resp.Usage
+	}
 	if err := x.cause(); err != nil {
 		return err
 	}
 	if resp == nil || len(resp.Vectors) != stats.count {
 		return errors.New("llmhttp: the Backend returned another number of vectors than there were inputs")
 	}
-	x.reported = resp.Usage
 	x.settle()
 	answer := *resp
 	answer.Usage = &x.record.Usage

@@ -58,14 +58,13 @@ type exchange struct {
 	records [1]UsageRecord
 	grant   grant
 
-	reached   bool   // the Backend was called, so usage is recorded
-	settled   bool   // it was
-	target    string // of a Backend that picks, with which try it is; guarded by mu
-	tries     int
-	reported  *Usage       // of anything but a chat, as the Backend has it
-	prompt    int          // tokens, estimated
-	uncounted *ChatRequest // whose prompt is still to be estimated, or nil
-	late      lateContext  // for what is due after the request
+	reached  bool   // the Backend was called, so usage is recorded
+	settled  bool   // it was
+	target   string // of a Backend that picks, with which try it is; guarded by mu
+	tries    int
+	reported *Usage      // of anything but a chat, as the Backend has it
+	prompt   int         // tokens, estimated
+	late     lateContext // for the record, which is due after the request
 
 	err     error
 	status  int
@@ -186,6 +185,7 @@ func (x *exchange) tellObserver() {
 // fail ends the request with err, in the way that is left: a status, an error
 // event, or nothing where nobody listens any more.
 func (x *exchange) fail(err error) {
+	x.release() // before the client can know
 	x.peek()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -273,11 +273,15 @@ func (x *exchange) cause() error {
 // work marks that the Backend is to answer the request now, and will be billed
 // for. It returns an error if the request was ended in the meantime.
 func (x *exchange) work() error {
+	if err := x.wait(); err != nil {
+		return err
+	}
 	x.reached = true
-	return x.wait()
+	return nil
 }
 
-// wait marks that the Backend is called now, and watches how long it takes.
+// wait marks that the Backend, or what stands beside it, is called now, and
+// watches how long it takes.
 func (x *exchange) wait() error {
 	if err := x.cause(); err != nil {
 		return err
@@ -287,7 +291,10 @@ func (x *exchange) wait() error {
 	if x.dead {
 		return x.err
 	}
-	if x.phase == reading {
+	switch x.phase {
+	case working:
+		x.watch.spoke = time.Since(x.arrived)
+	case reading:
 		x.phase = working
 		x.startWatch()
 		if x.r.ProtoMajor >= 2 {

@@ -57,8 +57,8 @@ type Options struct {
 	ImageURL func(ctx context.Context, data []byte, mediaType string) (string, error)
 
 	// CountTokens counts the tokens of a text, to estimate what a request will
-	// use where its key has a limit of tokens, and what it used where the
-	// Backend reports no Usage. If nil, four bytes count as a token.
+	// use, before the Backend has it, and what it used where the Backend
+	// reports no Usage. If nil, four bytes count as a token.
 	CountTokens func(model, text string) int
 
 	// Observe is told of every request. See also [Observers].

@@ -307,13 +307,15 @@ func (x *exchange) images() error {
 	if err != nil {
 		return x.backendError(err)
 	}
+	if resp != nil { // it is to be paid for, whoever is left to see it
+		x.reported, x.record.Images = resp.Usage, len(resp.Data)
+	}
 	if err := x.cause(); err != nil {
 		return err
 	}
 	if resp == nil || len(resp.Data) == 0 {
 		return errors.New("llmhttp: the Backend returned no image")
 	}
-	x.reported, x.record.Images = resp.Usage, len(resp.Data)
 	answer := *resp
 	answer.Data = slices.Clone(resp.Data)
 	if answer.Created == 0 {
@@ -350,6 +352,9 @@ func (x *exchange) convertImage(m *Image, format string) error {
 		if x.h.opts.ImageURL == nil {
 			m.URL = "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(m.Data)
 		} else {
+			if err := x.wait(); err != nil { // it has its own time
+				return err
+			}
 			address, err := x.h.opts.ImageURL(&x.ctx, m.Data, mediaType)
 			if err != nil {
 				return fmt.Errorf("llmhttp: ImageURL: %w", err)

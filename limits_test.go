@@ -1,6 +1,7 @@
 package llmhttp_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -641,4 +642,54 @@ func TestLimitsPerKey(t *testing.T) {
 	assert.Equal(t, []int{200, 200, 429}, []int{ask("b"), ask("b"), ask("b")})
 	n.Store(0) // no limit any more
 	assert.Equal(t, 200, ask("a"))
+}
+
+// Whoever has all of a reply may ask for the next, even if only one request may
+// be in progress and its end takes a while to be known.
+func TestConcurrentInTurn(t *testing.T) {
+	var mu sync.Mutex
+	inside := 0
+	slow := &acquirer{acquire: func(context.Context, string, int) (func(), error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if inside++; inside > 1 {
+			inside--
+			return nil, nil
+		}
+		return func() {
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			inside--
+		}, nil
+	}}
+	broken := fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+		yield(llmhttp.TextChunk("a"), nil)
+		yield(nil, errors.New("boom"))
+	})
+	for name, limiter := range map[string]llmhttp.Limiter{"in process": nil, "elsewhere": slow} {
+		for reply, backend := range map[string]llmhttp.Backend{"whole": new(fxBackend), "broken": broken} {
+			for _, body := range []string{fxWhole, fxStream} {
+				t.Run(name+"/"+reply, func(t *testing.T) {
+					s := fxStart(t, fxConfig{backend: backend, keys: fxLimited(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{Limiter: limiter}})
+					for range 50 {
+						resp, err := s.open(t.Context(), "POST", "/v1/chat/completions", body)
+						require.NoError(t, err)
+						require.NotEqual(t, 429, resp.StatusCode)
+						if body == fxWhole {
+							_, err = io.Copy(io.Discard, resp.Body)
+							require.NoError(t, err)
+						}
+						// As SDKs do: they know an end when they see it.
+						for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+							if line := lines.Text(); line == "data: [DONE]" || strings.Contains(line, `"error"`) {
+								break
+							}
+						}
+						resp.Body.Close()
+					}
+				})
+			}
+		}
+	}
 }

@@ -63,7 +63,8 @@ type UsageSum struct {
 const recordGrace = 10 * time.Second
 
 // settle gives back what was reserved and not used, and records what was used.
-// It does so once, whether the client is still there or not.
+// It does so once, whether the client is still there or not, and before the
+// client can know that the request is over: it may ask for the next one then.
 func (x *exchange) settle() {
 	if x.settled || (!x.reached && !x.grant.taken) {
 		return
@@ -72,14 +73,15 @@ func (x *exchange) settle() {
 	x.mu.Lock()
 	x.watch.waived = true // a slow store is no silent Backend
 	x.mu.Unlock()
-	x.late.Context = &x.ctx
-	defer x.late.stop()
 	x.try("usage not counted", x.measure)
 	x.record.Usage.TotalTokens = x.record.Usage.total()
 	x.try("limits not settled", x.refund)
 	if x.h.opts.Usage != nil && x.reached && isBilled(x.record.Endpoint) && !x.notFound() {
+		x.late.Context = &x.ctx
+		defer x.late.stop()
 		x.try("usage not recorded", func() error { return x.h.opts.Usage.Record(&x.late, x.records[:]...) })
 	}
+	x.release()
 }
 
 // notFound reports whether the Backend knows no such model, or nothing of the
@@ -87,7 +89,7 @@ func (x *exchange) settle() {
 func (x *exchange) notFound() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.err != nil && x.chunks == 0 && tell(x.r, x.err).Status == http.StatusNotFound
+	return x.err != nil && x.chunks == 0 && x.record.Images == 0 && tell(x.r, x.err).Status == http.StatusNotFound
 }
 
 // try calls what belongs to the host, and logs what goes wrong.
@@ -121,16 +123,14 @@ func (x *exchange) measure() error {
 	switch {
 	case reported != nil:
 		*u = *reported
-		u.PromptTokens, u.CompletionTokens = max(u.PromptTokens, 0), max(u.CompletionTokens, 0)
-		u.TotalTokens = max(u.TotalTokens, 0)
+		for _, n := range []*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens} {
+			*n = min(max(*n, 0), math.MaxInt/2) // two of them can be added
+		}
 	case !x.reached, !isBilled(x.record.Endpoint), x.record.Endpoint == EndpointImages:
 	case err != nil && x.chunks == 0 && x.cause() != errGone:
 	default:
 		x.record.Estimated = true
 		u.PromptTokens, u.CompletionTokens = x.prompt, estimate(x.shape.bytes)
-		if x.uncounted != nil {
-			u.PromptTokens = x.countPrompt(x.uncounted)
-		}
 		if x.shape.counting {
 			u.CompletionTokens = x.count(string(x.shape.text))
 		}
