@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -78,14 +79,45 @@ func TestReleaseWhileRenewing(t *testing.T) {
 	l := newLimiter(t, c, &Options{Lease: time.Hour})
 	bucket := unique()
 	release := mustAcquire(t, l, bucket, 1)
-	c.AddHook(pipelineHook(release)) // after the list of what is to be renewed was made
+	c.AddHook(pipelineHook(func(send func() error) error {
+		release() // after the list of what is to be renewed was made
+		return send()
+	}))
 	l.renew()
 	assert.Zero(t, leasesIn(t, s, bucket))
 	assert.True(t, l.leases.idle())
 }
 
-// A pipelineHook is called before commands are sent together.
-type pipelineHook func()
+// Nor does one whose renewal comes when it seemed to have failed.
+func TestReleaseAfterFailedRenewal(t *testing.T) {
+	s := servertest.SharedRedis(t)
+	c := newClient(t, s)
+	l := newLimiter(t, c, &Options{Lease: time.Hour})
+	bucket := unique()
+	first, second := mustAcquire(t, l, bucket, 2), mustAcquire(t, l, bucket, 2)
+	calls := 0
+	var renew func() error
+	c.AddHook(pipelineHook(func(send func() error) error {
+		switch calls++; calls {
+		case 1:
+			renew = send
+			first()
+			return errors.New("no answer")
+		case 2: // to give back the first
+			second()
+			err := send()
+			return errors.Join(err, renew())
+		}
+		return send()
+	}))
+	l.renew()
+	eventually(t, "rest", l.leases.idle)
+	assert.Zero(t, leasesIn(t, s, bucket))
+	assert.GreaterOrEqual(t, calls, 3)
+}
+
+// A pipelineHook is called to send commands together.
+type pipelineHook func(send func() error) error
 
 func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -93,8 +125,7 @@ func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { retu
 
 func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h()
-		return next(ctx, cmds)
+		return h(func() error { return next(context.WithoutCancel(ctx), cmds) })
 	}
 }
 
