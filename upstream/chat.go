@@ -164,21 +164,23 @@ func (r *reply) whole() error {
 	return nil
 }
 
-// number gives the choices of a whole reply their places as indices, if two of
-// them have the same.
+// number gives the choices of a whole reply their places as indices, unless each
+// has one of them.
 func number(choices []llmhttp.ChunkChoice) {
-	if len(choices) == 1 {
-		return // as most have
-	}
-	seen := make(map[int]bool, len(choices))
-	for i := range choices {
-		seen[choices[i].Index] = true
-	}
-	if len(seen) == len(choices) {
+	if len(choices) == 1 { // as most have
+		choices[0].Index = 0
 		return
 	}
+	seen := make([]bool, len(choices))
 	for i := range choices {
-		choices[i].Index = i
+		if k := choices[i].Index; k >= 0 && k < len(seen) && !seen[k] {
+			seen[k] = true
+			continue
+		}
+		for i := range choices {
+			choices[i].Index = i
+		}
+		return
 	}
 }
 

@@ -196,7 +196,7 @@ func (c *call) errorIn(body []byte) error {
 	rest, found := bytes.CutPrefix(head, []byte(`{"error":`))
 	if found {
 		value, _, _ := bytes.Cut(rest, []byte{','})
-		found = !slices.Contains(noErrors, string(value))
+		found = !slices.Contains(noErrors, string(value)) || !bytes.Contains(body, []byte(`"choices"`)) && !bytes.Contains(body, []byte(`"data"`))
 	}
 	if found || bytes.HasPrefix(head, []byte(`{"object":"error"`)) {
 		if told, ok := readTold(body); ok {

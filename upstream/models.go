@@ -54,7 +54,7 @@ func decodeModels(reply []byte) ([]llmhttp.Model, error) {
 }
 
 // decodeModel decodes a model, without the members that are of an odd type. It
-// fails if that is the ID.
+// fails if there are some, and no ID.
 func decodeModel(entry []byte) (m llmhttp.Model, err error) {
 	if err = json.Unmarshal(entry, &m); err == nil {
 		return m, nil

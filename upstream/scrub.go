@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -27,13 +28,17 @@ type scrubber struct{ known *regexp.Regexp }
 const shortValue = 8
 
 func newScrubber(base *url.URL, key string, header http.Header) scrubber {
-	var known []string // secrets, and the names and addresses of the server
+	type known struct {
+		text  string
+		place bool // a name or address of the server, whoever writes it
+	}
+	var list []known
 	secret := func(value string) {
 		// Texts are scrubbed in one line. A server may repeat a secret as it
 		// was written in its URL.
 		for _, form := range []string{oneLine(value, math.MaxInt), url.QueryEscape(value), url.PathEscape(value)} {
-			if len(value) >= shortValue {
-				known = append(known, regexp.QuoteMeta(form))
+			if len(value) >= shortValue && len(form) >= shortValue {
+				list = append(list, known{form, false})
 			}
 		}
 	}
@@ -66,11 +71,19 @@ func newScrubber(base *url.URL, key string, header http.Header) scrubber {
 		places = append(places, name)
 	}
 	for _, place := range places {
-		known = append(known, "(?i:"+regexp.QuoteMeta(place)+")") // whoever writes them
+		list = append(list, known{place, true})
 	}
 	// The longest first, as they contain others.
-	slices.SortFunc(known, func(a, b string) int { return len(b) - len(a) })
-	return scrubber{regexp.MustCompile(strings.Join(known, "|"))}
+	slices.SortFunc(list, func(a, b known) int { return cmp.Or(len(b.text)-len(a.text), cmp.Compare(a.text, b.text)) })
+	var patterns []string
+	for _, k := range slices.Compact(list) {
+		pattern := regexp.QuoteMeta(k.text)
+		if k.place {
+			pattern = "(?i:" + pattern + ")"
+		}
+		patterns = append(patterns, pattern)
+	}
+	return scrubber{regexp.MustCompile(strings.Join(patterns, "|"))}
 }
 
 // These are what keys and addresses look like, of whomever they are.

@@ -24,7 +24,7 @@ func TestScrub(t *testing.T) {
 	require.NoError(t, err)
 	s := newScrubber(base, "plain-secret", http.Header{
 		"Api-Key": {"another-secret"}, "Version": {"beta"}, "User-Agent": {"something"},
-		"X-Odd": {"se\xffcret \t of two  words"}, "X-Tenant": {"acme.models.internal.0a1b2c"},
+		"X-Odd": {"se\xffcret \t of two  words"}, "X-Tenant": {"acme.models.internal.0a1b2c"}, "X-Like": {"models.internalabcd"}, "X-Pad": {"          ", "        b"},
 	})
 	for in, want := range map[string]string{
 		"":                     "",
@@ -34,6 +34,7 @@ func TestScrub(t *testing.T) {
 		"HTTPS://Models.Internal:8443/v1, MODELS.INTERNAL.":            "[redacted]/v1, [redacted].",
 		"the key plain-secret or another-secret or a-query-secret":     "the key [redacted] or [redacted] or [redacted]",
 		"a se\ufffdcret of two words, acme.models.internal.0a1b2c":     "a [redacted], [redacted]",
+		"models.internalabcd b":                                        "[redacted] b",
 		"the key of-this-call":                                         "the key [redacted]",
 		"dial tcp 10.1.2.3:80, [fe80::1%eth0]:443, [::1], localhost:5": "dial tcp [redacted], [redacted], [redacted], [redacted]",
 		"keys sk-abc123def456, sk-proj-****wxyz and ab***********yz":   "keys [redacted], [redacted] and [redacted]",

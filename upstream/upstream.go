@@ -113,7 +113,7 @@ type Options struct {
 
 	// Models says what the server calls a model, by the name that clients call
 	// it. Clients see their own name, in replies, in errors and in the list of
-	// models, whose entries lose the members that tell another. Models that
+	// models, whose entries lose most members that tell another. Models that
 	// are not in it have the same name here and there.
 	Models map[string]string
 

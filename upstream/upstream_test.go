@@ -510,21 +510,25 @@ func TestNoErrors(t *testing.T) {
 	}
 	body = `{"error":nullify,` + reply + `}`
 	g.chat(askWhole).wantError(t, 502)
-	body = `{"error":null,"message":"boom"}`
-	g.chat(askWhole).wantError(t, 502)
+	body = `{"error":null,"code":429,"message":"boom"}`
+	g.chat(askWhole).wantError(t, 429)
 }
 
-// Choices of a whole reply that have the same index are in their places.
-func TestChoicesOfOneIndex(t *testing.T) {
+// Choices of a whole reply whose indices are not those of places are in their
+// places.
+func TestChoicesInPlaces(t *testing.T) {
 	noLeaks(t)
+	var indices [2]string
 	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
-		whole(c, 200, "application/json", `{"id":"a","choices":[{"index":0,"message":{"content":"A"},"finish_reason":"stop"},{"index":0,"message":{"content":"B"},"finish_reason":"stop"}]}`)
+		whole(c, 200, "application/json", fmt.Sprintf(`{"id":"a","choices":[{"index":%s,"message":{"content":"A"},"finish_reason":"stop"},{"index":%s,"message":{"content":"B"},"finish_reason":"stop"}]}`, indices[0], indices[1]))
 	})
 	g := newGateway(t, s.url(), nil)
-	for _, ask := range []string{askWhole, askStream} {
-		body := g.chat(strings.TrimSuffix(ask, "}") + `,"n":2}`).body
-		assert.Regexp(t, `"index":0,"(message|delta)":\{("role":"assistant",)?"content":"A"`, body)
-		assert.Regexp(t, `"index":1,"(message|delta)":\{("role":"assistant",)?"content":"B"`, body)
+	for _, indices = range [][2]string{{"0", "0"}, {"1", "2"}, {"-1", "0"}, {"0", "1"}, {"null", "null"}, {"99999", "1"}} {
+		for _, ask := range []string{askWhole, askStream} {
+			body := g.chat(strings.TrimSuffix(ask, "}") + `,"n":2}`).body
+			assert.Regexp(t, `"index":0,"(message|delta)":\{("role":"assistant",)?"content":"A"`, body)
+			assert.Regexp(t, `"index":1,"(message|delta)":\{("role":"assistant",)?"content":"B"`, body)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Rename returns text with the model's name old replaced by another, wherever
@@ -35,7 +36,8 @@ func Rename(text, old, name string) string {
 // RenameMembers returns a copy of the members of a model that is called name
 // instead of old, with its texts renamed. It has no root and no parent, which
 // tell what a model was made of and where it is, and nothing else that tells
-// old, or any of the hidden names of other models.
+// old, or as a whole name one of the hidden names of other models. Names that
+// are plain words are left in texts, which may mean something else by them.
 func RenameMembers(members map[string]json.RawMessage, old, name string, hidden ...string) map[string]json.RawMessage {
 	members = maps.Clone(members)
 	renamed := old != name && old != ""
@@ -43,9 +45,10 @@ func RenameMembers(members map[string]json.RawMessage, old, name string, hidden 
 		delete(members, "root")
 		delete(members, "parent")
 	}
+	renamed = renamed && !isWord(old)
 	tells := func(text string) bool {
 		return renamed && strings.Contains(text, old) ||
-			slices.ContainsFunc(hidden, func(h string) bool { return h != old && Rename(text, h, "") != text })
+			slices.ContainsFunc(hidden, func(h string) bool { return h != old && !isWord(h) && Rename(text, h, "") != text })
 	}
 	for member, value := range members {
 		var v any
@@ -84,6 +87,10 @@ func anyText(v any, is func(string) bool) bool {
 		}
 	}
 	return false
+}
+
+func isWord(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
 // joints are what may stand within a name, but not at its end.

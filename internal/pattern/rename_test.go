@@ -38,6 +38,9 @@ func TestRenameMembers(t *testing.T) {
 		pattern.RenameMembers(members, "a-7b", "my-a-7b", "a-7b", "c-7b"))
 	assert.Equal(t, before, members, "they are the caller's")
 
+	words := map[string]json.RawMessage{"type": []byte(`"chat"`), "about": []byte(`"A large model"`), "root": []byte(`"chat"`)}
+	assert.Equal(t, map[string]json.RawMessage{"type": []byte(`"chat"`), "about": []byte(`"A large model"`)}, pattern.RenameMembers(words, "chat", "fast", "large"))
+
 	same := pattern.RenameMembers(members, "a-7b", "a-7b", "c-7b")
 	delete(members, "base")
 	assert.Equal(t, members, same)
