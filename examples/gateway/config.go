@@ -35,14 +35,14 @@ type config struct {
 	Keys      []keyConfig      `json:"keys"`
 }
 
-// An upstreamConfig is a server of the API. What it leaves out has the default
-// of [upstream.Options].
+// An upstreamConfig is a server of the API. What else it leaves out has the
+// default of [upstream.Options].
 type upstreamConfig struct {
 	Name              string   `json:"name"`
 	URL               string   `json:"url"`     // as clients of it have it: "https://host/v1"
 	KeyEnv            string   `json:"key_env"` // if empty, it needs no key
 	ImageHosts        []string `json:"image_hosts"`
-	FirstByteTimeout  string   `json:"first_byte_timeout"` // then another target is tried
+	FirstByteTimeout  string   `json:"first_byte_timeout"` // then another target is tried; if empty, 2m
 	SilenceTimeout    string   `json:"silence_timeout"`
 	OmitStreamOptions bool     `json:"omit_stream_options"`
 	OmitImageFormat   bool     `json:"omit_image_format"`
@@ -162,6 +162,7 @@ func line(data []byte, offset int64) int {
 // A gateway is what a config makes.
 type gateway struct {
 	publicURL string // with no slash at its end; may be empty
+	timeout   time.Duration
 	router    *route.Router
 	keys      keyStore
 }
@@ -173,6 +174,12 @@ func (c *config) gateway() (g gateway, err error) {
 			return g, fmt.Errorf("public_url: %q is not a URL such as %q", c.PublicURL, "https://llm.example.com")
 		}
 		g.publicURL = strings.TrimSuffix(c.PublicURL, "/")
+	}
+	g.timeout = 5 * time.Minute
+	for _, u := range c.Upstreams {
+		if d, err := time.ParseDuration(u.FirstByteTimeout); err == nil {
+			g.timeout = max(g.timeout, 2*d+time.Minute) // so that there is time for another target
+		}
 	}
 	if g.router, err = c.router(); err != nil {
 		return g, err
@@ -227,6 +234,7 @@ func (u *upstreamConfig) backend(at string) (*upstream.Backend, error) {
 	if o.FirstByteTimeout, err = duration(at+".first_byte_timeout", u.FirstByteTimeout); err != nil {
 		return nil, err
 	}
+	o.FirstByteTimeout = cmp.Or(o.FirstByteTimeout, 2*time.Minute)
 	if o.SilenceTimeout, err = duration(at+".silence_timeout", u.SilenceTimeout); err != nil {
 		return nil, err
 	}
@@ -363,7 +371,7 @@ func duration(at, s string) (time.Duration, error) {
 	return d, nil
 }
 
-var variable = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // environment returns the variable that the field at names.
 func environment(at, name string) (string, error) {

@@ -44,6 +44,11 @@ func TestConfig(t *testing.T) {
 			Concurrent: 4,
 		},
 	}, trial)
+	assert.Equal(t, 5*time.Minute, g.timeout)
+	c.Upstreams[0].FirstByteTimeout = "10m"
+	slow, err := c.gateway()
+	require.NoError(t, err)
+	assert.Equal(t, 21*time.Minute, slow.timeout)
 	_, err = g.keys.Lookup(t.Context(), "sk-first")
 	assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
 

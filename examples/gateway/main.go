@@ -60,6 +60,7 @@ func run(file, addr string, drain time.Duration) error {
 	base := "http://" + l.Addr().String()
 	images := memory.NewImages(cmp.Or(g.publicURL, base) + "/images/")
 	h := llmhttp.NewHandler(g.router, g.keys, &llmhttp.Options{
+		Timeout:  g.timeout,
 		Usage:    memory.NewUsage(),
 		ImageURL: images.Put,
 		Observe:  observe,
@@ -68,7 +69,7 @@ func run(file, addr string, drain time.Duration) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // the API answers for unknown addresses as well
 	mux.Handle("/images/", images)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 5 * time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Print(c.welcome(base))
