@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -88,6 +89,33 @@ func TestHangingAdjust(t *testing.T) {
 		assert.Contains(t, s.log.String(), "limits not settled")
 		assert.NotContains(t, s.log.String(), "usage not recorded")
 	})
+}
+
+// An error is told, however slow those are that settle the request, and
+// whatever deadline its write has.
+func TestSlowSettlingOfAnError(t *testing.T) {
+	for name, limiter := range map[string]llmhttp.Limiter{
+		"store": nil,
+		"release": &acquirer{acquire: func(context.Context, string, int) (func(), error) {
+			return func() { time.Sleep(40 * time.Second) }, nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, dial, done := fxServePipe(t, fxConfig{
+					backend: fxFail(llmhttp.Errorf(422, "", "no")), keys: fxLimited(llmhttp.Limits{Concurrent: 5}),
+					usage:  &fxUsage{before: func(context.Context) error { time.Sleep(9 * time.Second); return nil }},
+					opts:   llmhttp.Options{Limiter: limiter, WriteTimeout: 3 * time.Second, Timeout: 30 * time.Second},
+					server: func(srv *http.Server) { srv.WriteTimeout = time.Hour },
+				})
+				defer done()
+				r := fxParse(t, "POST", fxRound(t, dial(), fxPost("HTTP/1.1", "/v1/chat/completions", fxWhole, "Connection: close")))
+				require.NoError(t, r.err)
+				assert.Equal(t, 422, r.StatusCode)
+				s.usage.only(t)
+			})
+		})
+	}
 }
 
 // A client that leaves before the Backend was called owes nothing, and what was

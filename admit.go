@@ -294,6 +294,9 @@ func (x *exchange) release() {
 	}
 	if end := g.end; end != nil {
 		g.end = nil
+		x.mu.Lock()
+		x.watch.waived = true // whoever counts may be slow
+		x.mu.Unlock()
 		x.try("request in progress not released", func() error { end(); return nil })
 	}
 }

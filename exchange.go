@@ -154,6 +154,7 @@ func (x *exchange) finish() {
 	if !x.reached {
 		x.takeBack()
 	}
+	x.allowLastWrite()
 	x.h.leave(x)
 	if x.abort {
 		panic(http.ErrAbortHandler)
@@ -437,6 +438,7 @@ func (f encoderFunc) encode(e *jsonwire.Encoder) { f(e) }
 
 // reply writes a whole reply.
 func (x *exchange) reply(v encoder) error {
+	x.release() // before the client can know
 	buf := getBuffer(1 << 10)
 	defer putBuffer(buf)
 	e := &buf.encoder
@@ -474,8 +476,8 @@ func (x *exchange) reply(v encoder) error {
 }
 
 // netBuffer is how much of a reply net/http keeps until the handler has
-// returned. Of a shorter one it tells the length itself, and no deadline of ours
-// would be about its way to the client.
+// returned. Of a shorter one it tells the length itself, and a deadline would
+// have to stay when the Handler has returned.
 const netBuffer = 2 << 10
 
 // hasDeadline reports whether the server may have set a deadline of writes when
@@ -520,6 +522,24 @@ func (x *exchange) allowWrite(now time.Duration) {
 	}
 	x.watch.until = time.Since(x.arrived) + d + d/2
 	x.setWriteDeadline(x.arrived.Add(x.watch.until))
+}
+
+// allowLastWrite sets the deadline of what net/http writes when the Handler has
+// returned, if there is one of ours. On HTTP/2 it is the stream's own, and what
+// was written may still be on its way.
+func (x *exchange) allowLastWrite() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.watch.until == 0 || x.abort || x.r.ProtoMajor >= 2 {
+		return
+	}
+	var last time.Time
+	if s := x.server(); s != nil && s.WriteTimeout > 0 {
+		// The next request of the connection gets another. Without, ours would
+		// be that of other handlers.
+		last = time.Now().Add(x.h.opts.WriteTimeout)
+	}
+	x.setWriteDeadline(last)
 }
 
 // newID returns prefix and 128 random bits in hexadecimal.

@@ -80,9 +80,11 @@ type Options struct {
 	// which keeps proxies from closing it. Zero means 15 s, negative never.
 	KeepAlive time.Duration
 
-	// WriteTimeout bounds each write to a client; it replaces http.Server's,
-	// which would cut streams. A write gets at least this and at most half as
-	// much again. Zero or negative means 30 s.
+	// WriteTimeout bounds each write to a client, in the place of http.Server's,
+	// which would cut streams. That is to be set all the same: without it, short
+	// replies have no bound, as net/http writes them when the Handler has
+	// returned. A write gets at least this and at most half as much again. Zero
+	// or negative means 30 s.
 	WriteTimeout time.Duration
 
 	// RequestID names a request; the name must be unique for all time, as it is

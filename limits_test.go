@@ -644,6 +644,31 @@ func TestLimitsPerKey(t *testing.T) {
 	assert.Equal(t, 200, ask("a"))
 }
 
+// Lists are no different, on connections of their own.
+func TestConcurrentListsInTurn(t *testing.T) {
+	slow := &acquirer{}
+	var inside atomic.Int64
+	slow.acquire = func(context.Context, string, int) (func(), error) {
+		if inside.Add(1) > 1 {
+			inside.Add(-1)
+			return nil, nil
+		}
+		return func() { time.Sleep(time.Millisecond); inside.Add(-1) }, nil
+	}
+	// More than net/http keeps until the Handler has returned.
+	models := func(context.Context) ([]llmhttp.Model, error) {
+		return []llmhttp.Model{{ID: "m", OwnedBy: strings.Repeat("o", 20<<10)}}, nil
+	}
+	for _, limiter := range []llmhttp.Limiter{nil, slow} {
+		s := fxStart(t, fxConfig{backend: &fxBackend{models: models}, keys: fxLimited(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{Limiter: limiter}})
+		for range 30 {
+			r := s.do("GET", "/v1/models", "", fxHeader("Connection", "close"))
+			require.NoError(t, r.err)
+			require.Equal(t, 200, r.StatusCode, r.body)
+		}
+	}
+}
+
 // Whoever has all of a reply may ask for the next, even if only one request may
 // be in progress and its end takes a while to be known.
 func TestConcurrentInTurn(t *testing.T) {

@@ -63,8 +63,9 @@ type UsageSum struct {
 const recordGrace = 10 * time.Second
 
 // settle gives back what was reserved and not used, and records what was used.
-// It does so once, whether the client is still there or not, and before the
-// client can know that the request is over: it may ask for the next one then.
+// It does so once, whether the client is still there or not. If the request
+// succeeds, that is before the client can know: it may ask what it used, or for
+// the next thing.
 func (x *exchange) settle() {
 	if x.settled || (!x.reached && !x.grant.taken) {
 		return

@@ -12,7 +12,7 @@ type watch struct {
 	due    atomic.Int64  // when to look, as a duration since the Handler's epoch; set and read by the clock
 	spoke  time.Duration // since arrival: when the Backend was last heard, and allowed to go on
 	wrote  time.Duration // since arrival: when a comment was last written
-	until  time.Duration // since arrival: the write deadline, to be lifted; zero for none
+	until  time.Duration // since arrival: the write deadline; zero for none of ours
 	waived bool          // the Backend has done its work
 	over   bool
 }
@@ -135,15 +135,4 @@ func (x *exchange) stopWatch() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.watch.over = true
-	// On HTTP/2 the deadline is the stream's own, and what was written may still
-	// be on its way.
-	if x.watch.until > 0 && !x.abort && x.r.ProtoMajor < 2 {
-		var last time.Time
-		if s := x.server(); s != nil && s.WriteTimeout > 0 {
-			// The next request of the connection gets another. Without, ours
-			// would be that of other handlers.
-			last = time.Now().Add(x.h.opts.WriteTimeout)
-		}
-		x.setWriteDeadline(last)
-	}
 }

@@ -93,6 +93,7 @@ func run(ctx context.Context, addr string, origins []string, denied []netip.Pref
 	server := &http.Server{
 		Handler:           allow(origins).Handler(guard(denied, h)),
 		ReadHeaderTimeout: 10 * time.Second,
+		WriteTimeout:      5 * time.Minute,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

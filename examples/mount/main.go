@@ -59,7 +59,7 @@ func run(ctx context.Context, addr, router string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: routes(h), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: routes(h), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 5 * time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(out, welcome, l.Addr())

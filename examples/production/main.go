@@ -204,7 +204,7 @@ func (c *config) serve(ctx context.Context, h *llmhttp.Handler, ready *readiness
 	server := &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
-		WriteTimeout:      time.Minute,     // of short replies; streams have deadlines of the Handler's
+		WriteTimeout:      5 * time.Minute, // of short replies; streams have deadlines of the Handler's
 		IdleTimeout:       2 * time.Minute, // longer than balancers keep connections, so that they close them
 		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelWarn),
 	}
