@@ -5,16 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"mime"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
@@ -90,16 +87,6 @@ func newExchange(h *Handler, w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
-// setWriteDeadline sets the deadline of writes, best effort: not every wrapper
-// of a ResponseWriter can. It is called with mu held.
-func (x *exchange) setWriteDeadline(t time.Time) {
-	if w, ok := x.w.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		w.SetWriteDeadline(t) // net/http's own needs no controller
-		return
-	}
-	x.control().SetWriteDeadline(t)
-}
-
 // identify gives the request its ID and time.
 func (x *exchange) identify() {
 	// Should a host's func panic, there is an ID and a time all the same.
@@ -114,22 +101,6 @@ func (x *exchange) identify() {
 	if x.h.opts.Now != nil {
 		x.record.Time = x.h.opts.Now()
 	}
-}
-
-// flush sends what was written. It is called with mu held.
-func (x *exchange) flush() error {
-	if w, ok := x.w.(interface{ FlushError() error }); ok {
-		return w.FlushError() // net/http's own needs no controller
-	}
-	return x.control().Flush()
-}
-
-// control returns what flushes and sets deadlines. It is called with mu held.
-func (x *exchange) control() *http.ResponseController {
-	if x.rc == nil {
-		x.rc = http.NewResponseController(x.w)
-	}
-	return x.rc
 }
 
 // observe tells the Observer of the request.
@@ -314,232 +285,6 @@ func (x *exchange) backendError(err error) error {
 		return cause
 	}
 	return err
-}
-
-// stayingText is from where on a text is not copied from the body if it can stay
-// there.
-const stayingText = 16 << 10
-
-// readJSON reads the body, decodes it into v and lets go of it, unless v has
-// texts that stay there: with a Backend that gives the memory back, all that
-// are long; with others, which may keep it, only one that is most of it.
-func (x *exchange) readJSON(v decoder) error {
-	if err := checkMediaType(x.r); err != nil {
-		return err
-	}
-	buf, err := x.readBody()
-	if err != nil {
-		return err
-	}
-	share := max(stayingText, (cap(buf.b)+1)/2)
-	if x.h.borrows && cap(buf.b) <= 2*len(buf.b) {
-		share = stayingText
-	}
-	shared, err := decodeBody(buf.b, v, share)
-	switch {
-	case !shared:
-		putBuffer(buf)
-	case err == nil && x.h.borrows:
-		x.lent.Store(lend.New(func() { putBuffer(buf) }))
-	}
-	return err
-}
-
-func checkMediaType(r *http.Request) error {
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return Errorf(http.StatusUnsupportedMediaType, "unsupported_content_encoding", "The request body must not be compressed.")
-	}
-	t := r.Header.Get("Content-Type")
-	if t == "" || t == "application/json" {
-		return nil
-	}
-	if media, _, err := mime.ParseMediaType(t); err != nil || media != "application/json" {
-		return Errorf(http.StatusUnsupportedMediaType, "unsupported_media_type",
-			"Unsupported content type: '%s'. This API only accepts 'application/json'.", echo(t))
-	}
-	return nil
-}
-
-func (x *exchange) errTooLarge(limit int64) error {
-	if x.r.ProtoMajor == 1 {
-		x.w.Header().Set("Connection", "close") // rather than read what is left
-	}
-	return Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
-		"The request body is too large. The limit is %d bytes.", limit)
-}
-
-// receive marks that the body is being read.
-func (x *exchange) receive(on bool) {
-	x.mu.Lock()
-	x.receiving = on
-	x.mu.Unlock()
-}
-
-// trustedLength is up to which size a body's declared length is believed
-// before its bytes have come.
-const trustedLength = 2 << 20
-
-// readBody reads the body to its end: net/http notices that a client has left
-// only after that.
-func (x *exchange) readBody() (*buffer, error) {
-	limit := x.h.opts.MaxBody
-	length := x.r.ContentLength
-	if length > limit {
-		return nil, x.errTooLarge(limit)
-	}
-	size := 1 << 10
-	if length >= 0 {
-		size = int(min(length, trustedLength)) + 1 // a byte more, to see the end
-	}
-	buf := getBuffer(size)
-	if x.r.Body == nil {
-		return buf, nil
-	}
-	x.receive(true)
-	defer x.receive(false)
-	for {
-		n, err := x.r.Body.Read(buf.b[len(buf.b):cap(buf.b)])
-		buf.b = buf.b[:len(buf.b)+n]
-		switch {
-		case int64(len(buf.b)) > limit:
-			putBuffer(buf)
-			return nil, x.errTooLarge(limit)
-		case err == io.EOF:
-			return buf, nil
-		case err != nil:
-			putBuffer(buf)
-			if cause := x.cause(); cause != nil {
-				return nil, cause
-			}
-			if bound, ok := errors.AsType[*http.MaxBytesError](err); ok {
-				return nil, x.errTooLarge(bound.Limit)
-			}
-			return nil, &Error{Status: http.StatusBadRequest, Message: "We could not read the body of your request.", Err: err}
-		case len(buf.b) == cap(buf.b):
-			grown := min(2*cap(buf.b), int(limit)+1)
-			if length >= 0 {
-				grown = min(grown, int(length)+1)
-			}
-			if grown <= cap(buf.b) {
-				grown = cap(buf.b) + 1
-			}
-			larger := getBuffer(grown)
-			larger.b = append(larger.b, buf.b...)
-			putBuffer(buf)
-			buf = larger
-		}
-	}
-}
-
-// An encoderFunc is an encoder that calls itself.
-type encoderFunc func(*jsonwire.Encoder)
-
-func (f encoderFunc) encode(e *jsonwire.Encoder) { f(e) }
-
-// reply writes a whole reply.
-func (x *exchange) reply(v encoder) error {
-	x.release() // before the client can know
-	buf := getBuffer(1 << 10)
-	defer putBuffer(buf)
-	e := &buf.encoder
-	*e = jsonwire.Encoder{Buf: buf.b}
-	v.encode(e)
-	buf.b, e.Buf = e.Buf, nil
-	if e.Err != nil {
-		return e.Err
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.dead {
-		return nil
-	}
-	if x.cause() == errGone {
-		return errGone
-	}
-	x.phase, x.status = replied, http.StatusOK
-	x.writeHeaders()
-	if len(buf.b) < netBuffer {
-		writeHead(x.w, http.StatusOK, -1, &x.headers)
-		if !x.hasDeadline() {
-			if _, err := x.w.Write(buf.b); err != nil {
-				return errGone
-			}
-			return nil
-		}
-	} else {
-		writeHead(x.w, http.StatusOK, len(buf.b), &x.headers)
-	}
-	if err := x.write(buf.b, time.Since(x.arrived)); err != nil {
-		return errGone
-	}
-	return nil
-}
-
-// netBuffer is how much of a reply net/http keeps until the handler has
-// returned. Of a shorter one it tells the length itself, and a deadline would
-// have to stay when the Handler has returned.
-const netBuffer = 2 << 10
-
-// hasDeadline reports whether the server may have set a deadline of writes when
-// the request came.
-func (x *exchange) hasDeadline() bool {
-	s := x.server()
-	return s == nil || s.WriteTimeout > 0
-}
-
-// server returns the server that the request came to, or nil if it is not one
-// of net/http's.
-func (x *exchange) server() *http.Server {
-	s, _ := x.r.Context().Value(http.ServerContextKey).(*http.Server)
-	return s
-}
-
-// pieceSize is how much is written at once: a large reply is given its time
-// piece by piece, so that a client may be slow, but not stand still.
-const pieceSize = 32 << 10
-
-// write writes p. It is called with mu held.
-func (x *exchange) write(p []byte, now time.Duration) error {
-	for {
-		x.allowWrite(now)
-		piece := p[:min(len(p), pieceSize)]
-		if _, err := x.w.Write(piece); err != nil {
-			return err
-		}
-		if p = p[len(piece):]; len(p) == 0 {
-			return nil
-		}
-		now = time.Since(x.arrived)
-	}
-}
-
-// allowWrite gives a write its time: at least WriteTimeout, and at most half as
-// much again, since setting a deadline costs as much as a tenth of a write.
-func (x *exchange) allowWrite(now time.Duration) {
-	d := x.h.opts.WriteTimeout
-	if x.r.ProtoMajor < 2 && x.watch.until >= now+d {
-		return
-	}
-	x.watch.until = time.Since(x.arrived) + d + d/2
-	x.setWriteDeadline(x.arrived.Add(x.watch.until))
-}
-
-// allowLastWrite sets the deadline of what net/http writes when the Handler has
-// returned, if there is one of ours. On HTTP/2 it is the stream's own, and what
-// was written may still be on its way.
-func (x *exchange) allowLastWrite() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.watch.until == 0 || x.abort || x.r.ProtoMajor >= 2 {
-		return
-	}
-	var last time.Time
-	if s := x.server(); s != nil && s.WriteTimeout > 0 {
-		// The next request of the connection gets another. Without, ours would
-		// be that of other handlers.
-		last = time.Now().Add(x.h.opts.WriteTimeout)
-	}
-	x.setWriteDeadline(last)
 }
 
 // newID returns prefix and 128 random bits in hexadecimal.
