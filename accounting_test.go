@@ -164,29 +164,6 @@ func TestLeavesBeforeTheBackend(t *testing.T) {
 	}
 }
 
-// A client that leaves while it sends its body is no error, and nobody asks how
-// its limits stand.
-func TestLeavesWhileItSends(t *testing.T) {
-	l := &scriptedLimiter{}
-	s := fxStart(t, fxConfig{keys: fxLimited(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)}), opts: llmhttp.Options{Limiter: l}})
-	c := s.dial()
-	_, err := fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{", fxSecret)
-	require.NoError(t, err)
-	time.Sleep(20 * time.Millisecond)
-	c.Close()
-	s.watch.only(t)
-	assert.Empty(t, l.taken)
-	assert.NotContains(t, s.log.String(), `"ERROR"`)
-}
-
-// A Limiter that fails is not asked again in the same request.
-func TestLimiterFailsOnce(t *testing.T) {
-	l := &scriptedLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, errors.New("down") }}
-	s := fxStart(t, fxConfig{keys: fxLimited(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)}), opts: llmhttp.Options{Limiter: l}})
-	assert.Equal(t, 503, s.chat(fxWhole).StatusCode)
-	assert.Len(t, l.taken, 1)
-}
-
 // What a Backend has made and reports is recorded, though the client has left.
 func TestLeavesWhatIsPaidFor(t *testing.T) {
 	for path, body := range map[string]string{
@@ -225,23 +202,6 @@ func TestImageURLFails(t *testing.T) {
 	}}})
 	s.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a","n":3}`)
 	assert.Equal(t, 3, s.usage.only(t).Images)
-}
-
-// Each thing that a request for images waits for has its own time.
-func TestSilencesAreNotAdded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := func() { time.Sleep(18 * time.Second) }
-		fb := &fxBackend{sizes: func(context.Context, string) ([]string, error) { slow(); return nil, nil }}
-		fb.images = func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-			slow()
-			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("a")}, {Data: []byte("b")}}}, nil
-		}
-		_, dial, done := fxServePipe(t, fxConfig{backend: fb, opts: llmhttp.Options{Timeout: 30 * time.Second,
-			ImageURL: func(context.Context, []byte, string) (string, error) { slow(); return "http://x", nil }}})
-		defer done()
-		r := fxParse(t, "POST", fxRound(t, dial(), fxPost("HTTP/1.1", "/v1/images/generations", `{"model":"m","prompt":"a","n":2}`, "Connection: close")))
-		assert.Equal(t, 200, r.StatusCode)
-	})
 }
 
 // Once the Backend has its request, it is the Backend's.

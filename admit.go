@@ -294,9 +294,7 @@ func (x *exchange) release() {
 	}
 	if end := g.end; end != nil {
 		g.end = nil
-		x.mu.Lock()
-		x.watch.waived = true // whoever counts may be slow
-		x.mu.Unlock()
+		x.waive()
 		x.try("request in progress not released", func() error { end(); return nil })
 	}
 }

@@ -506,6 +506,23 @@ func fxRound(t testing.TB, c net.Conn, request string) string {
 	return string(b)
 }
 
+// Each thing that a request for images waits for has its own time.
+func TestSilencesAreNotAdded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func() { time.Sleep(18 * time.Second) }
+		fb := &fxBackend{sizes: func(context.Context, string) ([]string, error) { slow(); return nil, nil }}
+		fb.images = func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			slow()
+			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("a")}, {Data: []byte("b")}}}, nil
+		}
+		_, dial, done := fxServePipe(t, fxConfig{backend: fb, opts: llmhttp.Options{Timeout: 30 * time.Second,
+			ImageURL: func(context.Context, []byte, string) (string, error) { slow(); return "http://x", nil }}})
+		defer done()
+		r := fxParse(t, "POST", fxRound(t, dial(), fxPost("HTTP/1.1", "/v1/images/generations", `{"model":"m","prompt":"a","n":2}`, "Connection: close")))
+		assert.Equal(t, 200, r.StatusCode)
+	})
+}
+
 // What is written after the model's answer is not its silence.
 func TestSlowStoreIsNoSilence(t *testing.T) {
 	for name, body := range map[string]string{"whole": fxWhole, "stream": fxStream} {

@@ -644,55 +644,27 @@ func TestLimitsPerKey(t *testing.T) {
 	assert.Equal(t, 200, ask("a"))
 }
 
-// Lists are no different, on connections of their own.
-func TestConcurrentListsInTurn(t *testing.T) {
-	slow := &acquirer{}
+// oneAtATime returns a Limiter that lets one request in, and takes a while to
+// know of its end.
+func oneAtATime() llmhttp.Limiter {
 	var inside atomic.Int64
-	slow.acquire = func(context.Context, string, int) (func(), error) {
+	return &acquirer{acquire: func(context.Context, string, int) (func(), error) {
 		if inside.Add(1) > 1 {
 			inside.Add(-1)
 			return nil, nil
 		}
 		return func() { time.Sleep(time.Millisecond); inside.Add(-1) }, nil
-	}
-	// More than net/http keeps until the Handler has returned.
-	models := func(context.Context) ([]llmhttp.Model, error) {
-		return []llmhttp.Model{{ID: "m", OwnedBy: strings.Repeat("o", 20<<10)}}, nil
-	}
-	for _, limiter := range []llmhttp.Limiter{nil, slow} {
-		s := fxStart(t, fxConfig{backend: &fxBackend{models: models}, keys: fxLimited(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{Limiter: limiter}})
-		for range 30 {
-			r := s.do("GET", "/v1/models", "", fxHeader("Connection", "close"))
-			require.NoError(t, r.err)
-			require.Equal(t, 200, r.StatusCode, r.body)
-		}
-	}
+	}}
 }
 
 // Whoever has all of a reply may ask for the next, even if only one request may
 // be in progress and its end takes a while to be known.
 func TestConcurrentInTurn(t *testing.T) {
-	var mu sync.Mutex
-	inside := 0
-	slow := &acquirer{acquire: func(context.Context, string, int) (func(), error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if inside++; inside > 1 {
-			inside--
-			return nil, nil
-		}
-		return func() {
-			time.Sleep(time.Millisecond)
-			mu.Lock()
-			defer mu.Unlock()
-			inside--
-		}, nil
-	}}
 	broken := fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
 		yield(llmhttp.TextChunk("a"), nil)
 		yield(nil, errors.New("boom"))
 	})
-	for name, limiter := range map[string]llmhttp.Limiter{"in process": nil, "elsewhere": slow} {
+	for name, limiter := range map[string]llmhttp.Limiter{"in process": nil, "elsewhere": oneAtATime()} {
 		for reply, backend := range map[string]llmhttp.Backend{"whole": new(fxBackend), "broken": broken} {
 			for _, body := range []string{fxWhole, fxStream} {
 				t.Run(name+"/"+reply, func(t *testing.T) {
@@ -717,4 +689,43 @@ func TestConcurrentInTurn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Lists are no different, on connections of their own.
+func TestConcurrentListsInTurn(t *testing.T) {
+	// More than net/http keeps until the Handler has returned.
+	models := func(context.Context) ([]llmhttp.Model, error) {
+		return []llmhttp.Model{{ID: "m", OwnedBy: strings.Repeat("o", 20<<10)}}, nil
+	}
+	for _, limiter := range []llmhttp.Limiter{nil, oneAtATime()} {
+		s := fxStart(t, fxConfig{backend: &fxBackend{models: models}, keys: fxLimited(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{Limiter: limiter}})
+		for range 30 {
+			r := s.do("GET", "/v1/models", "", fxHeader("Connection", "close"))
+			require.NoError(t, r.err)
+			require.Equal(t, 200, r.StatusCode, r.body)
+		}
+	}
+}
+
+// A Limiter that fails is not asked again in the same request.
+func TestLimiterFailsOnce(t *testing.T) {
+	l := &scriptedLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, errors.New("down") }}
+	s := fxStart(t, fxConfig{keys: fxLimited(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)}), opts: llmhttp.Options{Limiter: l}})
+	assert.Equal(t, 503, s.chat(fxWhole).StatusCode)
+	assert.Len(t, l.taken, 1)
+}
+
+// A client that leaves while it sends its body is no error, and nobody asks how
+// its limits stand.
+func TestLeavesWhileItSends(t *testing.T) {
+	l := &scriptedLimiter{}
+	s := fxStart(t, fxConfig{keys: fxLimited(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)}), opts: llmhttp.Options{Limiter: l}})
+	c := s.dial()
+	_, err := fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{", fxSecret)
+	require.NoError(t, err)
+	time.Sleep(20 * time.Millisecond)
+	c.Close()
+	s.watch.only(t)
+	assert.Empty(t, l.taken)
+	assert.NotContains(t, s.log.String(), `"ERROR"`)
 }

@@ -71,9 +71,7 @@ func (x *exchange) settle() {
 		return
 	}
 	x.settled = true
-	x.mu.Lock()
-	x.watch.waived = true // a slow store is no silent Backend
-	x.mu.Unlock()
+	x.waive()
 	x.try("usage not counted", x.measure)
 	x.record.Usage.TotalTokens = x.record.Usage.total()
 	x.try("limits not settled", x.refund)

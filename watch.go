@@ -93,6 +93,14 @@ func (x *exchange) startWatch() {
 	x.h.look(x, x.patience(x.watch.spoke))
 }
 
+// waive marks that the Backend has done its work: whoever is slow from now on,
+// it is not the Backend that is silent.
+func (x *exchange) waive() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.watch.waived = true
+}
+
 // patience returns for how long nothing needs to be done.
 func (x *exchange) patience(now time.Duration) time.Duration {
 	left := x.watch.spoke + x.h.opts.Timeout - now

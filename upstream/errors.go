@@ -194,9 +194,10 @@ func (c *call) errorIn(body []byte) error {
 		}
 	}
 	rest, found := bytes.CutPrefix(head, []byte(`{"error":`))
-	if found {
-		value, _, _ := bytes.Cut(rest, []byte{','})
-		found = !slices.Contains(noErrors, string(value)) || !bytes.Contains(body, []byte(`"choices"`)) && !bytes.Contains(body, []byte(`"data"`))
+	value, _, _ := bytes.Cut(rest, []byte{','})
+	if slices.Contains(noErrors, string(value)) {
+		// What has no reply beside it is an error all the same.
+		found = !bytes.Contains(body, []byte(`"choices"`)) && !bytes.Contains(body, []byte(`"data"`))
 	}
 	if found || bytes.HasPrefix(head, []byte(`{"object":"error"`)) {
 		if told, ok := readTold(body); ok {

@@ -40,15 +40,19 @@ func Rename(text, old, name string) string {
 // are plain words are left in texts, which may mean something else by them.
 func RenameMembers(members map[string]json.RawMessage, old, name string, hidden ...string) map[string]json.RawMessage {
 	members = maps.Clone(members)
+	hidden = slices.DeleteFunc(slices.Clone(hidden), func(h string) bool { return h == old || isWord(h) })
 	renamed := old != name && old != ""
 	if renamed {
 		delete(members, "root")
 		delete(members, "parent")
+		renamed = !isWord(old)
 	}
-	renamed = renamed && !isWord(old)
+	if !renamed && len(hidden) == 0 {
+		return members
+	}
 	tells := func(text string) bool {
 		return renamed && strings.Contains(text, old) ||
-			slices.ContainsFunc(hidden, func(h string) bool { return h != old && !isWord(h) && Rename(text, h, "") != text })
+			slices.ContainsFunc(hidden, func(h string) bool { return Rename(text, h, "") != text })
 	}
 	for member, value := range members {
 		var v any
@@ -71,8 +75,8 @@ func RenameMembers(members map[string]json.RawMessage, old, name string, hidden 
 	return members
 }
 
-// anyText reports whether one of the texts in a value of JSON, or one of the
-// names of its members, is as is says.
+// anyText reports whether is holds for one of the texts in a decoded value, or
+// for the name of a member in it.
 func anyText(v any, is func(string) bool) bool {
 	switch v := v.(type) {
 	case string:
