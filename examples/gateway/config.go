@@ -161,8 +161,8 @@ func line(data []byte, offset int64) int {
 
 // A gateway is what a config makes.
 type gateway struct {
-	publicURL string // with no slash at its end; may be empty
-	timeout   time.Duration
+	publicURL string        // with no slash at its end; may be empty
+	timeout   time.Duration // of a request, until it is answered
 	router    *route.Router
 	keys      keyStore
 }
@@ -175,14 +175,13 @@ func (c *config) gateway() (g gateway, err error) {
 		}
 		g.publicURL = strings.TrimSuffix(c.PublicURL, "/")
 	}
-	g.timeout = 5 * time.Minute
-	for _, u := range c.Upstreams {
-		if d, err := time.ParseDuration(u.FirstByteTimeout); err == nil {
-			g.timeout = max(g.timeout, 2*d+time.Minute) // so that there is time for another target
-		}
-	}
 	if g.router, err = c.router(); err != nil {
 		return g, err
+	}
+	g.timeout = 5 * time.Minute
+	for i := range c.Upstreams {
+		d, _ := c.Upstreams[i].firstByte("")        // which is valid
+		g.timeout = max(g.timeout, 2*d+time.Minute) // so that there is time for another target
 	}
 	g.keys, err = c.keys()
 	return g, err
@@ -231,10 +230,9 @@ func (u *upstreamConfig) backend(at string) (*upstream.Backend, error) {
 		OmitStreamOptions: u.OmitStreamOptions, OmitImageFormat: u.OmitImageFormat,
 	}
 	var err error
-	if o.FirstByteTimeout, err = duration(at+".first_byte_timeout", u.FirstByteTimeout); err != nil {
+	if o.FirstByteTimeout, err = u.firstByte(at); err != nil {
 		return nil, err
 	}
-	o.FirstByteTimeout = cmp.Or(o.FirstByteTimeout, 2*time.Minute)
 	if o.SilenceTimeout, err = duration(at+".silence_timeout", u.SilenceTimeout); err != nil {
 		return nil, err
 	}
@@ -248,6 +246,12 @@ func (u *upstreamConfig) backend(at string) (*upstream.Backend, error) {
 		return nil, fmt.Errorf("%s: %s", at, fieldNames.Replace(err.Error()))
 	}
 	return b, nil
+}
+
+// firstByte returns how long u may take until another target is tried.
+func (u *upstreamConfig) firstByte(at string) (time.Duration, error) {
+	d, err := duration(at+".first_byte_timeout", u.FirstByteTimeout)
+	return cmp.Or(d, 2*time.Minute), err
 }
 
 // fieldNames puts our names in the place of those of [upstream.New].

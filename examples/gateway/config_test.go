@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/route"
 )
 
 // setSecrets sets the variables that gateway.json names.
@@ -156,4 +161,30 @@ func TestConfigErrors(t *testing.T) {
 		})
 	}
 	assert.ErrorContains(t, run("nowhere.json", "127.0.0.1:0", time.Second), "nowhere.json")
+}
+
+// A target that hangs has another stand in for it.
+func TestHangingUpstream(t *testing.T) {
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	defer hangs.Close()
+	works := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("a"), nil))
+	defer works.Close()
+	setSecrets(t)
+	c := &config{
+		Upstreams: []upstreamConfig{{Name: "hangs", URL: hangs.URL + "/v1", FirstByteTimeout: "100ms"}, {Name: "works", URL: works.URL + "/v1"}},
+		Routes:    []routeConfig{{Model: "demo-chat", Strategy: route.InOrder, Targets: []targetConfig{{Upstream: "hangs"}, {Upstream: "works"}}}},
+		Keys:      []keyConfig{{ID: "demo", SecretEnv: "GATEWAY_KEY"}},
+	}
+	g, err := c.gateway()
+	require.NoError(t, err)
+	h := llmhttp.NewHandler(g.router, g.keys, &llmhttp.Options{Timeout: g.timeout})
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"demo-chat","messages":[{"role":"user","content":"Hi"}]}`))
+	r.Header.Set("Authorization", "Bearer sk-gateway")
+	h.ServeHTTP(w, r)
+	assert.Equal(t, 200, w.Code, w.Body)
+	assert.EqualValues(t, 1, g.router.Status()[0].Failures)
 }
