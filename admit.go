@@ -79,7 +79,7 @@ func (x *exchange) admit(cost int) error {
 	if g.n == 0 {
 		return nil
 	}
-	if b := l.Tokens.Normal().Burst; g.tokens >= 0 && cost > b {
+	if b := l.Tokens.WithDefaults().Burst; g.tokens >= 0 && cost > b {
 		e := Errorf(http.StatusTooManyRequests, codeRate, "Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", b, cost)
 		e.Type, e.NoRetry = "tokens", true
 		return e
@@ -114,13 +114,13 @@ const maxWait = 366 * 24 * time.Hour
 
 // errRate says which limit was reached, in the format's words.
 func errRate(tokens bool, d Draw, l Level) *Error {
-	burst := d.Rate.Normal().Burst
+	burst := d.Rate.WithDefaults().Burst
 	noun, short, typ := "requests", "RPM", "requests"
 	if tokens {
 		noun, short, typ = "tokens", "TPM", "tokens"
 	}
 	period := "min (" + short + ")"
-	if per := d.Rate.Normal().Per; per != time.Minute {
+	if per := d.Rate.WithDefaults().Per; per != time.Minute {
 		period = per.String()
 	}
 	e := Errorf(http.StatusTooManyRequests, codeRate, "Rate limit reached on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
@@ -201,7 +201,7 @@ func (g *grant) writeHeaders(h http.Header, values *headerValues) {
 	n := 0
 	for _, i := range [...]int{g.requests, g.tokens} {
 		if i >= 0 {
-			b = strconv.AppendInt(b, int64(g.draws[i].Rate.Normal().Burst), 10)
+			b = strconv.AppendInt(b, int64(g.draws[i].Rate.WithDefaults().Burst), 10)
 			ends[n] = len(b)
 			b = strconv.AppendInt(b, int64(g.levels[i].Remaining), 10)
 			ends[n+1] = len(b)

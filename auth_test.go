@@ -486,8 +486,8 @@ func TestNothingLeaks(t *testing.T) {
 			"UsageStore panic":      {usage: &fxUsage{before: func(context.Context) error { panic(secret) }}},
 			"ImageURL error":        {opts: llmhttp.Options{ImageURL: func(context.Context, []byte, string) (string, error) { return "", boom }}},
 			"CountTokens panic":     {opts: llmhttp.Options{CountTokens: func(string, string) int { panic(secret) }}},
-			"Observer panic": {opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
-				return ctx, func(*llmhttp.Exchange) { panic(secret) }
+			"Observer panic": {opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+				return ctx, func(*llmhttp.RequestSummary) { panic(secret) }
 			}}},
 		}
 		for name, c := range configs {

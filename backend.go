@@ -6,98 +6,74 @@ import (
 	"fmt"
 )
 
-// A Backend answers chat requests. One that can do more says so by
-// implementing [ModelLister], [ImageGenerator], [ImageSizer] or [Embedder] as
-// well. All methods must be safe for concurrent use.
+// A Backend answers chat requests. It may also implement [ModelLister],
+// [ImageGenerator], [ImageSizer], [Embedder] and [TokenCounter]; a [Handler]
+// answers 404 on the endpoints of those that it does not implement. All
+// methods must be safe for concurrent use.
 type Backend interface {
-	// Chat answers req. The work happens as the stream is ranged over,
-	// not before, and ends when ctx is done.
+	// Chat returns the reply to req. The work is done while the returned
+	// stream is iterated over, not before, and must stop when ctx is done.
 	//
-	// A Chat that returns because ctx is done need not yield ctx's error. Any
-	// other end without an error means that the reply is complete. Where req
-	// asks for several choices, Chat is to yield them all. A model that does
-	// not exist is [ModelNotFound].
+	// A stream that ends without an error is a complete reply, unless ctx is
+	// done: then it need not yield ctx's error. If req asks for several
+	// choices, the stream contains all of them. For an unknown model the
+	// stream yields [ModelNotFound].
 	//
-	// req and what it points to belong to the Backend.
+	// The Backend owns req and everything it points to.
 	Chat(ctx context.Context, req *ChatRequest) ChatStream
 }
 
-// A BackendFunc is a [Backend] that calls itself to answer chat requests.
+// The BackendFunc type is an adapter to use an ordinary function as a
+// [Backend].
 type BackendFunc func(ctx context.Context, req *ChatRequest) ChatStream
 
 // Chat returns f(ctx, req).
 func (f BackendFunc) Chat(ctx context.Context, req *ChatRequest) ChatStream { return f(ctx, req) }
 
-// A ModelLister is a [Backend] that knows its models.
+// A ModelLister is a [Backend] that can list its models.
 type ModelLister interface {
-	// ListModels returns the models in the order they are to be listed in.
+	// ListModels returns the models in the order in which clients see them.
 	ListModels(ctx context.Context) ([]Model, error)
 }
 
-// An ImageGenerator is a [Backend] that draws.
+// An ImageGenerator is a [Backend] that generates images.
 type ImageGenerator interface {
-	// GenerateImages returns as many images as req.Count() says.
+	// GenerateImages returns req.Count() images. The ImageGenerator owns req.
 	GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error)
 }
 
-// An ImageSizer is a [Backend] that knows which sizes its image models allow.
-// The Handler refuses others before it calls GenerateImages.
+// An ImageSizer is a [Backend] whose image models allow certain sizes only.
+// The Handler refuses other sizes before it calls GenerateImages.
 type ImageSizer interface {
-	// ImageSizes returns the sizes model allows, such as "1024x1024". If
-	// there are none, it allows every size. For a model that does not exist
-	// it returns [ModelNotFound].
+	// ImageSizes returns the sizes that model allows, such as "1024x1024". An
+	// empty result allows every size. For an unknown model it returns
+	// [ModelNotFound].
 	ImageSizes(ctx context.Context, model string) ([]string, error)
 }
 
-// An Embedder is a [Backend] that turns texts into vectors.
+// An Embedder is a [Backend] that computes embedding vectors.
 type Embedder interface {
-	// Embed returns a vector for each input of req, in their order.
+	// Embed returns one vector for each input of req, in the order of the
+	// inputs. The Embedder owns req.
 	Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error)
 }
 
-// ListModels returns b.ListModels(ctx) if b is a [ModelLister]. Otherwise it
-// returns an error wrapping [errors.ErrUnsupported].
-func ListModels(ctx context.Context, b Backend) ([]Model, error) {
-	if b, ok := b.(ModelLister); ok {
-		return b.ListModels(ctx)
-	}
-	return nil, unsupported("list models")
+// A TokenCounter is a [Backend] that can count the tokens of a prompt.
+// Protocols with a token counting endpoint use it.
+type TokenCounter interface {
+	// CountTokens returns the number of prompt tokens of req: messages, tools
+	// and images. It does not change req.
+	CountTokens(ctx context.Context, req *ChatRequest) (int, error)
 }
 
-// GenerateImages returns b.GenerateImages(ctx, req) if b is an
-// [ImageGenerator]. Otherwise it returns an error wrapping
-// [errors.ErrUnsupported].
-func GenerateImages(ctx context.Context, b Backend, req *ImageRequest) (*ImageResponse, error) {
-	if b, ok := b.(ImageGenerator); ok {
-		return b.GenerateImages(ctx, req)
-	}
-	return nil, unsupported("generate images")
-}
-
-// ImageSizes returns b.ImageSizes(ctx, model) if b is an [ImageSizer].
-// Otherwise it returns an error wrapping [errors.ErrUnsupported].
-func ImageSizes(ctx context.Context, b Backend, model string) ([]string, error) {
-	if b, ok := b.(ImageSizer); ok {
-		return b.ImageSizes(ctx, model)
-	}
-	return nil, unsupported("tell image sizes")
-}
-
-// Embed returns b.Embed(ctx, req) if b is an [Embedder]. Otherwise it returns
-// an error wrapping [errors.ErrUnsupported].
-func Embed(ctx context.Context, b Backend, req *EmbeddingRequest) (*EmbeddingResponse, error) {
-	if b, ok := b.(Embedder); ok {
-		return b.Embed(ctx, req)
-	}
-	return nil, unsupported("embed")
-}
-
-func unsupported(what string) error {
-	return fmt.Errorf("llmhttp: backend does not %s: %w", what, errors.ErrUnsupported)
-}
-
-// A Forwarder is a [Backend] that forwards every call, optional ones
-// included, to another. Embed it in a wrapper that changes some of them.
+// A Forwarder is a [Backend] that forwards every call, including those of the
+// optional interfaces, to another Backend. Embed it in a wrapper that changes
+// some of the calls, or use it to call an optional method of any Backend:
+//
+//	models, err := llmhttp.Forwarder{Backend: b}.ListModels(ctx)
+//
+// If the wrapped Backend does not implement an optional interface, the methods
+// of that interface return an error wrapping [errors.ErrUnsupported].
 type Forwarder struct{ Backend }
 
 var (
@@ -105,24 +81,49 @@ var (
 	_ ImageGenerator = Forwarder{}
 	_ ImageSizer     = Forwarder{}
 	_ Embedder       = Forwarder{}
+	_ TokenCounter   = Forwarder{}
 )
 
-// ListModels returns [ListModels] of the wrapped Backend.
+// ListModels calls the method of the wrapped [ModelLister].
 func (f Forwarder) ListModels(ctx context.Context) ([]Model, error) {
-	return ListModels(ctx, f.Backend)
+	if b, ok := f.Backend.(ModelLister); ok {
+		return b.ListModels(ctx)
+	}
+	return nil, unsupported("list models")
 }
 
-// GenerateImages returns [GenerateImages] of the wrapped Backend.
+// GenerateImages calls the method of the wrapped [ImageGenerator].
 func (f Forwarder) GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
-	return GenerateImages(ctx, f.Backend, req)
+	if b, ok := f.Backend.(ImageGenerator); ok {
+		return b.GenerateImages(ctx, req)
+	}
+	return nil, unsupported("generate images")
 }
 
-// ImageSizes returns [ImageSizes] of the wrapped Backend.
+// ImageSizes calls the method of the wrapped [ImageSizer].
 func (f Forwarder) ImageSizes(ctx context.Context, model string) ([]string, error) {
-	return ImageSizes(ctx, f.Backend, model)
+	if b, ok := f.Backend.(ImageSizer); ok {
+		return b.ImageSizes(ctx, model)
+	}
+	return nil, unsupported("list image sizes")
 }
 
-// Embed returns [Embed] of the wrapped Backend.
+// Embed calls the method of the wrapped [Embedder].
 func (f Forwarder) Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error) {
-	return Embed(ctx, f.Backend, req)
+	if b, ok := f.Backend.(Embedder); ok {
+		return b.Embed(ctx, req)
+	}
+	return nil, unsupported("compute embeddings")
+}
+
+// CountTokens calls the method of the wrapped [TokenCounter].
+func (f Forwarder) CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
+	if b, ok := f.Backend.(TokenCounter); ok {
+		return b.CountTokens(ctx, req)
+	}
+	return 0, unsupported("count tokens")
+}
+
+func unsupported(what string) error {
+	return fmt.Errorf("llmhttp: backend does not %s: %w", what, errors.ErrUnsupported)
 }

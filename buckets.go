@@ -188,7 +188,7 @@ func (s *rateSet) join(r Rate) uint32 {
 			id = uint32(len(s.list))
 			s.list = append(s.list, ratesEntry{})
 		}
-		n := r.Normal()
+		n := r.WithDefaults()
 		s.list[id] = ratesEntry{Rate: r, flow: flow{float64(n.N) / float64(n.Per), float64(n.Burst)}}
 		s.ids[r] = id
 	}

@@ -339,7 +339,7 @@ func (x *exchange) embeddings() error {
 		return err
 	}
 	format := req.EncodingFormat
-	resp, err := Embed(&x.ctx, x.h.backend, req)
+	resp, err := x.h.backend.Embed(&x.ctx, req)
 	if err != nil {
 		return x.backendError(err)
 	}

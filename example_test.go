@@ -172,8 +172,8 @@ func ExampleHandler_Shutdown() {
 }
 
 func ExampleObserver() {
-	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.Exchange)) {
-		return ctx, func(e *llmhttp.Exchange) {
+	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+		return ctx, func(e *llmhttp.RequestSummary) {
 			fmt.Println(r.Method, r.URL.Path, e.Status, e.Account, e.Model, e.Usage.CompletionTokens, e.Err)
 		}
 	}

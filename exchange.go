@@ -47,7 +47,7 @@ type exchange struct {
 	entered    bool                     // is in that list
 	rc         *http.ResponseController // made when it is first needed
 	ctx        requestContext
-	end        func(*Exchange) // the Observer's, or nil
+	end        func(*RequestSummary) // the Observer's, or nil
 
 	key     *Key
 	secret  string
@@ -142,7 +142,7 @@ func (x *exchange) tellObserver() {
 		}
 	}()
 	x.mu.Lock()
-	e := &Exchange{
+	e := &RequestSummary{
 		UsageRecord: *x.record, Status: x.status, Err: x.err, Streamed: x.streamed,
 		Chunks: x.chunks, FirstChunk: x.first, Duration: time.Since(x.arrived),
 		Target: x.target, Tries: x.tries,

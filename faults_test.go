@@ -1167,8 +1167,8 @@ func TestObserver(t *testing.T) {
 // An Observer that panics spoils at most its own request.
 func TestObserverPanics(t *testing.T) {
 	t.Run("end", func(t *testing.T) {
-		s := fxStart(t, fxConfig{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
-			return ctx, func(*llmhttp.Exchange) { panic("marker-of-the-cause") }
+		s := fxStart(t, fxConfig{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+			return ctx, func(*llmhttp.RequestSummary) { panic("marker-of-the-cause") }
 		}}})
 		for _, body := range []string{fxWhole, fxStream} {
 			r := s.chat(body)
@@ -1179,7 +1179,7 @@ func TestObserverPanics(t *testing.T) {
 		require.NoError(t, s.h.Shutdown(t.Context()))
 	})
 	t.Run("begin", func(t *testing.T) {
-		s := fxStart(t, fxConfig{opts: llmhttp.Options{Observe: func(context.Context, *http.Request) (context.Context, func(*llmhttp.Exchange)) {
+		s := fxStart(t, fxConfig{opts: llmhttp.Options{Observe: func(context.Context, *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
 			panic("marker-of-the-cause")
 		}}})
 		s.chat(fxWhole).checkError(t, 500)
@@ -1188,7 +1188,7 @@ func TestObserverPanics(t *testing.T) {
 	t.Run("nil", func(t *testing.T) {
 		s := fxHandler(fxConfig{})
 		h := llmhttp.NewHandler(new(fxBackend), fxKeys(fxKey()), &llmhttp.Options{Logger: s.log.logger(),
-			Observe: func(context.Context, *http.Request) (context.Context, func(*llmhttp.Exchange)) { return nil, nil }})
+			Observe: func(context.Context, *http.Request) (context.Context, func(*llmhttp.RequestSummary)) { return nil, nil }})
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, fxLocal(fxWhole))
 		assert.Equal(t, 200, w.Code)
@@ -1219,24 +1219,24 @@ func TestSetTarget(t *testing.T) {
 	}{
 		{"never", func(context.Context, func(*llmhttp.ChatChunk, error) bool) {}, "", 0},
 		{"once", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-			llmhttp.SetTarget(ctx, "first", 1)
+			llmhttp.ReportTry(ctx, "first", 1)
 		}, "first", 1},
 		{"the last counts", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-			llmhttp.SetTarget(ctx, "first", 1)
-			llmhttp.SetTarget(context.WithoutCancel(ctx), "second", 2)
+			llmhttp.ReportTry(ctx, "first", 1)
+			llmhttp.ReportTry(context.WithoutCancel(ctx), "second", 2)
 			yield(llmhttp.TextChunk("a"), nil)
 		}, "second", 2},
 		{"failed", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-			llmhttp.SetTarget(ctx, "third", 3)
+			llmhttp.ReportTry(ctx, "third", 3)
 			yield(nil, errors.New("boom"))
 		}, "third", 3},
 		{"panicked", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-			llmhttp.SetTarget(ctx, "fourth", 4)
+			llmhttp.ReportTry(ctx, "fourth", 4)
 			panic("boom")
 		}, "fourth", 4},
 		{"on another goroutine", func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
 			var wg sync.WaitGroup
-			wg.Go(func() { llmhttp.SetTarget(ctx, "fifth", 5) })
+			wg.Go(func() { llmhttp.ReportTry(ctx, "fifth", 5) })
 			yield(llmhttp.TextChunk("a"), nil)
 			wg.Wait()
 		}, "fifth", 5},
@@ -1252,7 +1252,7 @@ func TestSetTarget(t *testing.T) {
 			})
 		}
 	}
-	llmhttp.SetTarget(t.Context(), "nobody's", 1)
+	llmhttp.ReportTry(t.Context(), "nobody's", 1)
 }
 
 // What an Observer puts into the context reaches every part.
@@ -1277,7 +1277,7 @@ func TestObserverContext(t *testing.T) {
 		}),
 		opts: llmhttp.Options{
 			Limiter: &scriptedLimiter{see: see},
-			Observe: func(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.Exchange)) {
+			Observe: func(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
 				assert.NotEmpty(t, llmhttp.RequestIDFrom(ctx))
 				return context.WithValue(ctx, ctxKey{}, "value"), nil
 			}},
@@ -1311,7 +1311,7 @@ func (l *scriptedLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]ll
 	}
 	levels := make([]llmhttp.Level, len(draws))
 	for i, d := range draws {
-		levels[i].Remaining = d.Rate.Normal().Burst - d.Cost
+		levels[i].Remaining = d.Rate.WithDefaults().Burst - d.Cost
 	}
 	return levels, nil
 }
@@ -1391,8 +1391,8 @@ func TestShutdown(t *testing.T) {
 		started, release := make(chan struct{}), make(chan struct{})
 		var told atomic.Bool
 		s := fxStart(t, fxConfig{
-			opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
-				return ctx, func(*llmhttp.Exchange) { time.Sleep(100 * time.Millisecond); told.Store(true) }
+			opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+				return ctx, func(*llmhttp.RequestSummary) { time.Sleep(100 * time.Millisecond); told.Store(true) }
 			}},
 			backend: fxChat(func(context.Context, func(*llmhttp.ChatChunk, error) bool) { close(started); <-release })})
 		go func() { _ = s.chat(fxWhole) }()

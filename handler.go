@@ -21,7 +21,7 @@ import (
 // A Handler answers every request itself, in the form of the API, and never
 // redirects: what it does not know is a 404. A mux in front of it may.
 type Handler struct {
-	backend Backend
+	backend Forwarder
 	keys    KeyStore
 	keyless bool
 	borrows bool // neither backend nor an option keeps texts of requests
@@ -107,7 +107,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if keys == nil {
 		panic("llmhttp: nil KeyStore")
 	}
-	h := &Handler{backend: b, keys: keys}
+	h := &Handler{backend: Forwarder{b}, keys: keys}
 	_, h.keyless = keys.(*allowAll)
 	if opts != nil {
 		h.opts = *opts
@@ -338,7 +338,7 @@ var (
 	errGone     = fmt.Errorf("llmhttp: client left: %w", context.Canceled)
 )
 
-// statusGone is what an Exchange has for a client that left before it was told
+// statusGone is what an RequestSummary has for a client that left before it was told
 // a status. Nobody receives it.
 const statusGone = 499
 

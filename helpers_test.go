@@ -143,28 +143,28 @@ func (l *fxLog) logger() *slog.Logger {
 type fxObserver struct {
 	mu    sync.Mutex
 	begun int
-	ended []*llmhttp.Exchange
+	ended []*llmhttp.RequestSummary
 }
 
-func (o *fxObserver) observe(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
+func (o *fxObserver) observe(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.begun++
-	return ctx, func(e *llmhttp.Exchange) {
+	return ctx, func(e *llmhttp.RequestSummary) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.ended = append(o.ended, e)
 	}
 }
 
-func (o *fxObserver) exchanges() []*llmhttp.Exchange {
+func (o *fxObserver) exchanges() []*llmhttp.RequestSummary {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return append([]*llmhttp.Exchange(nil), o.ended...)
+	return append([]*llmhttp.RequestSummary(nil), o.ended...)
 }
 
 // only waits for the one exchange there was, and returns it.
-func (o *fxObserver) only(t testing.TB) *llmhttp.Exchange {
+func (o *fxObserver) only(t testing.TB) *llmhttp.RequestSummary {
 	t.Helper()
 	fxAwait(t, "the Exchange", func() bool { return len(o.exchanges()) > 0 })
 	list := o.exchanges()

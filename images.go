@@ -285,7 +285,7 @@ func (x *exchange) images() error {
 	if err := x.wait(); err != nil {
 		return err
 	}
-	sizes, err := ImageSizes(&x.ctx, x.h.backend, req.Model)
+	sizes, err := x.h.backend.ImageSizes(&x.ctx, req.Model)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil:
@@ -303,7 +303,7 @@ func (x *exchange) images() error {
 		return err
 	}
 	format := req.ResponseFormat
-	resp, err := GenerateImages(&x.ctx, x.h.backend, req)
+	resp, err := x.h.backend.GenerateImages(&x.ctx, req)
 	if err != nil {
 		return x.backendError(err)
 	}

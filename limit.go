@@ -24,9 +24,9 @@ type Rate struct {
 // PerMinute returns a Rate of n a minute. If n is zero, it is no limit.
 func PerMinute(n int) Rate { return Rate{N: n, Per: time.Minute} }
 
-// Normal returns r with its defaults filled in, for Limiters. Where r permits
+// WithDefaults returns r with its defaults filled in, for Limiters. Where r permits
 // nothing, N and Burst are zero.
-func (r Rate) Normal() Rate {
+func (r Rate) WithDefaults() Rate {
 	if r.Per <= 0 {
 		r.Per = time.Minute
 	}

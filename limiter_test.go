@@ -348,7 +348,7 @@ func TestLimiterModel(t *testing.T) {
 			// forgotten, and then is full at its new rate.
 			names := []string{"a:requests", "a:tokens", "a:quota", "b:requests", "b:tokens", "plain"}
 			look := func(d Draw) *modelBucket {
-				r := d.Rate.Normal()
+				r := d.Rate.WithDefaults()
 				b := model[d.Bucket]
 				if b == nil {
 					b = &modelBucket{float64(r.Burst), time.Now(), r}
@@ -475,7 +475,7 @@ func TestRateNormal(t *testing.T) {
 		{N: 5, Per: time.Second}:              {5, time.Second, 5},
 		{N: -5, Per: time.Second, Burst: 100}: {0, time.Second, 0},
 	} {
-		assert.Equal(t, want, give.Normal())
+		assert.Equal(t, want, give.WithDefaults())
 	}
 	assert.Equal(t, Rate{N: 7, Per: time.Minute}, PerMinute(7))
 }

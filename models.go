@@ -87,7 +87,7 @@ func (x *exchange) listModels() ([]Model, error) {
 	if err := x.work(); err != nil {
 		return nil, err
 	}
-	list, err := ListModels(&x.ctx, x.h.backend)
+	list, err := x.h.backend.ListModels(&x.ctx)
 	if err != nil {
 		return nil, x.backendError(err)
 	}

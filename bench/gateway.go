@@ -34,7 +34,7 @@ func newGateway(name, addr string) http.Handler {
 		}
 		keys := memory.Keys()
 		keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: plenty, Tokens: plenty}})
-		return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsage()})
+		return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore()})
 	case proxied:
 		proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: addr})
 		proxy.Transport = &http.Transport{

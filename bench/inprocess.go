@@ -156,7 +156,7 @@ func (s setup) handler(b llmhttp.Backend) http.Handler {
 	}
 	opts := &llmhttp.Options{}
 	if s.usage {
-		opts.Usage = memory.NewUsage()
+		opts.Usage = memory.NewUsageStore()
 	}
 	return llmhttp.NewHandler(b, keys, opts)
 }

@@ -154,7 +154,7 @@ var plenty = llmhttp.PerMinute(1 << 40)
 func newOurs(m mode) http.Handler {
 	keys := memory.Keys()
 	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: plenty, Tokens: plenty}})
-	return llmhttp.NewHandler(model{m}, keys, &llmhttp.Options{Usage: memory.NewUsage()})
+	return llmhttp.NewHandler(model{m}, keys, &llmhttp.Options{Usage: memory.NewUsageStore()})
 }
 
 // A model is an [llmhttp.Backend] that says what its mode does.

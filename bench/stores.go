@@ -320,7 +320,7 @@ func (b *bench) usage() error {
 	const accounts, days, models = 100, 100, 5
 	n := b.size(500_000, 1000)
 	before := heap()
-	store := memory.NewUsage()
+	store := memory.NewUsageStore()
 	end := time.Now().Truncate(24 * time.Hour)
 	begin := end.Add(-days * 24 * time.Hour)
 	step := end.Sub(begin) / time.Duration(n)
@@ -359,7 +359,7 @@ func (b *bench) usage() error {
 	// A new store each round: one that grows for ever is not what a host has.
 	questions := make([][]llmhttp.UsageRecord, batchSize)
 	for range b.rounds {
-		store := memory.NewUsage()
+		store := memory.NewUsageStore()
 		c := measureBatches(b.window(100*time.Millisecond),
 			func(i int) { questions[i] = []llmhttp.UsageRecord{record()} },
 			func(i int) { store.Record(b.ctx, questions[i]...) })

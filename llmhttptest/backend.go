@@ -95,6 +95,9 @@ func need(t testing.TB, model string) {
 	}
 }
 
+// forward returns the Backend with the methods of all optional interfaces.
+func (b *backendTest) forward() llmhttp.Forwarder { return llmhttp.Forwarder{Backend: b.Backend} }
+
 // request returns a new request for a chat.
 func (b *backendTest) request() *llmhttp.ChatRequest {
 	return &llmhttp.ChatRequest{

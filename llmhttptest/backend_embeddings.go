@@ -22,7 +22,7 @@ func (b *backendTest) embed(t testing.TB, input any, n int, change func(*llmhttp
 	change(req)
 	dimensions := req.Dimensions
 	var resp *llmhttp.EmbeddingResponse
-	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = llmhttp.Embed(ctx, b.Backend, req) }); failed != nil {
+	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = b.forward().Embed(ctx, req) }); failed != nil {
 		t.Fatalf("Embed: %v", failed)
 	}
 	supported(t, err)
@@ -106,7 +106,7 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 	}
 	together(t, 8, func(int) {
 		req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel, Input: json.RawMessage(`["one","two"]`)}
-		if resp, err := llmhttp.Embed(t.Context(), b.Backend, req); err != nil || len(resp.Vectors) != 2 {
+		if resp, err := b.forward().Embed(t.Context(), req); err != nil || len(resp.Vectors) != 2 {
 			t.Errorf("one of 8 concurrent calls of Embed: error %v", err)
 		}
 	})
@@ -157,7 +157,7 @@ func checkEmbeddingCancelled(t testing.TB, b backendTest) {
 	req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel, Input: json.RawMessage(`"text"`)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.call(ctx, func(ctx context.Context) { _, _ = llmhttp.Embed(ctx, b.Backend, req) }); err != nil {
+	if err := b.call(ctx, func(ctx context.Context) { _, _ = b.forward().Embed(ctx, req) }); err != nil {
 		t.Errorf("Embed whose context was cancelled: %v", err)
 	}
 }

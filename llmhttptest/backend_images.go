@@ -23,7 +23,7 @@ import (
 func checkModels(t testing.TB, b backendTest) {
 	var lists [2][]string
 	for i := range lists {
-		models, err := llmhttp.ListModels(t.Context(), b.Backend)
+		models, err := b.forward().ListModels(t.Context())
 		if errors.Is(err, errors.ErrUnsupported) {
 			t.Skip("the Backend does not list models")
 		}
@@ -62,7 +62,7 @@ func supported(t testing.TB, err error) {
 
 // smallest returns the size with the fewest pixels that the image model allows.
 func (b *backendTest) smallest(t testing.TB) string {
-	sizes, err := llmhttp.ImageSizes(t.Context(), b.Backend, b.ImageModel)
+	sizes, err := b.forward().ImageSizes(t.Context(), b.ImageModel)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		t.Fatalf("ImageSizes: error %v", err)
 	}
@@ -92,7 +92,7 @@ func (b *backendTest) generate(t testing.TB, n *int, change func(*llmhttp.ImageR
 	want, size := req.Count(), req.Size
 	var resp *llmhttp.ImageResponse
 	var err error
-	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = llmhttp.GenerateImages(ctx, b.Backend, req) }); failed != nil {
+	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = b.forward().GenerateImages(ctx, req) }); failed != nil {
 		t.Fatalf("GenerateImages: %v", failed)
 	}
 	supported(t, err)
@@ -172,7 +172,7 @@ func checkImages(t testing.TB, b backendTest) {
 	}
 	together(t, 4, func(int) {
 		req := &llmhttp.ImageRequest{Model: b.ImageModel, Prompt: "A blue square.", Size: b.smallest(t), ResponseFormat: llmhttp.ImageFormatURL}
-		if resp, err := llmhttp.GenerateImages(t.Context(), b.Backend, req); err != nil || len(resp.Data) != 1 {
+		if resp, err := b.forward().GenerateImages(t.Context(), req); err != nil || len(resp.Data) != 1 {
 			t.Errorf("one of 4 concurrent calls of GenerateImages: %+v, error %v", resp, err)
 		}
 	})
@@ -180,7 +180,7 @@ func checkImages(t testing.TB, b backendTest) {
 
 func checkImageSizes(t testing.TB, b backendTest) {
 	need(t, b.ImageModel)
-	sizes, err := llmhttp.ImageSizes(t.Context(), b.Backend, b.ImageModel)
+	sizes, err := b.forward().ImageSizes(t.Context(), b.ImageModel)
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("the Backend does not tell image sizes")
 	}
@@ -197,7 +197,7 @@ func checkImageSizes(t testing.TB, b backendTest) {
 	}
 	for _, model := range unknownModels(b.ImageModel) {
 		var e *llmhttp.Error
-		if sizes, err := llmhttp.ImageSizes(t.Context(), b.Backend, model); !errors.As(err, &e) || e.Status != http.StatusNotFound {
+		if sizes, err := b.forward().ImageSizes(t.Context(), model); !errors.As(err, &e) || e.Status != http.StatusNotFound {
 			t.Errorf("ImageSizes of a model that does not exist: %q, error %v; want ModelNotFound", sizes, err)
 		}
 	}
@@ -223,7 +223,7 @@ func checkImageCancelled(t testing.TB, b backendTest) {
 	req := &llmhttp.ImageRequest{Model: b.ImageModel, Prompt: "A red square.", Size: b.smallest(t), ResponseFormat: llmhttp.ImageFormatURL}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.call(ctx, func(ctx context.Context) { _, _ = llmhttp.GenerateImages(ctx, b.Backend, req) }); err != nil {
+	if err := b.call(ctx, func(ctx context.Context) { _, _ = b.forward().GenerateImages(ctx, req) }); err != nil {
 		t.Errorf("GenerateImages whose context was cancelled: %v", err)
 	}
 }

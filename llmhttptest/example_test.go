@@ -35,7 +35,7 @@ func ExampleTestKeyStore() {
 
 func ExampleTestUsageStore() {
 	newUsage := func(t testing.TB) llmhttp.UsageStore {
-		return memory.NewUsage() // or open a database, and t.Cleanup what is left
+		return memory.NewUsageStore() // or open a database, and t.Cleanup what is left
 	}
 
 	// func TestUsage(t *testing.T)

@@ -117,7 +117,7 @@ func (b *bucket) lacks(cost int) (cannot, must bool) {
 // bucket returns the bucket d is of, as it was when a call had that lasted
 // from begin to end.
 func (l *ledger) bucket(d llmhttp.Draw, begin, end time.Time) *bucket {
-	rate := d.Rate.Normal()
+	rate := d.Rate.WithDefaults()
 	full := float64(rate.Burst)
 	b := l.buckets[d.Bucket]
 	if b == nil {

@@ -41,7 +41,7 @@ func checkLimiterFull(t testing.TB, s limiterTest) {
 	bursty, damped := slow(10), slow(10)
 	bursty.Burst, damped.Burst = 25, 4
 	for _, rate := range []llmhttp.Rate{slow(1), slow(10), bursty, damped} {
-		burst := rate.Normal().Burst
+		burst := rate.WithDefaults().Burst
 		asked := llmhttp.Draw{Bucket: newBucket(), Rate: rate}
 		l.expect(burst, asked)
 		if level := l.mustTake(true, asked)[0]; level.ResetAfter != 0 {
@@ -70,7 +70,7 @@ func checkLimiterDefaults(t testing.TB, s limiterTest) {
 	} {
 		at := llmhttp.Draw{Bucket: newBucket(), Rate: rate}
 		l.mustTake(true, at)
-		at.Cost = rate.Normal().Burst
+		at.Cost = rate.WithDefaults().Burst
 		l.mustTake(true, at)
 		l.take(at) // at least its levels are known
 		at.Cost++

@@ -55,7 +55,7 @@ var countMutants = []mutant[limiterTest]{
 		m.fresh = func(r llmhttp.Rate) float64 { return min(float64(r.N), float64(r.Burst)) }
 	})},
 	{"no bursts", "Full", limiterFixture(func(m *tokenMap) {
-		m.normal = func(r llmhttp.Rate) llmhttp.Rate { r.Burst = 0; return r.Normal() }
+		m.normal = func(r llmhttp.Rate) llmhttp.Rate { r.Burst = 0; return r.WithDefaults() }
 	})},
 	{"the last token stays", "Full", limiterFixture(func(m *tokenMap) {
 		m.enough = func(b *tokens, cost int) bool { return cost == 0 || b.held > float64(cost)+0.5 }
@@ -86,24 +86,24 @@ var countMutants = []mutant[limiterTest]{
 			if r.Per == 0 {
 				r.Per = time.Second
 			}
-			return r.Normal()
+			return r.WithDefaults()
 		}
 	})},
 	{"a negative Per is taken for its size", "Defaults", limiterFixture(func(m *tokenMap) {
-		m.normal = func(r llmhttp.Rate) llmhttp.Rate { r.Per = max(r.Per, -r.Per); return r.Normal() }
+		m.normal = func(r llmhttp.Rate) llmhttp.Rate { r.Per = max(r.Per, -r.Per); return r.WithDefaults() }
 	})},
 	{"no Burst is one", "Defaults", limiterFixture(func(m *tokenMap) {
 		m.normal = func(r llmhttp.Rate) llmhttp.Rate {
 			if r.Burst == 0 {
 				r.Burst = 1
 			}
-			return r.Normal()
+			return r.WithDefaults()
 		}
 	})},
 	{"a negative Burst is none", "Defaults", limiterFixture(func(m *tokenMap) {
 		m.normal = func(r llmhttp.Rate) llmhttp.Rate {
 			burst := r.Burst
-			if r = r.Normal(); burst < 0 {
+			if r = r.WithDefaults(); burst < 0 {
 				r.Burst = 0
 			}
 			return r
@@ -237,16 +237,16 @@ var countMutants = []mutant[limiterTest]{
 			if r.N < 0 {
 				r.N, r.Burst = math.MaxInt32, 0
 			}
-			return r.Normal()
+			return r.WithDefaults()
 		}
 	})},
 	{"negative has bursts", "Nothing", limiterFixture(func(m *tokenMap) {
 		m.normal = func(r llmhttp.Rate) llmhttp.Rate {
 			burst := max(0, r.Burst)
 			if r.N >= 0 {
-				return r.Normal()
+				return r.WithDefaults()
 			}
-			r = r.Normal()
+			r = r.WithDefaults()
 			r.Burst = burst
 			return r
 		}
@@ -254,7 +254,7 @@ var countMutants = []mutant[limiterTest]{
 	{"negative refills backwards", "Nothing", limiterFixture(func(m *tokenMap) {
 		m.normal = func(r llmhttp.Rate) llmhttp.Rate {
 			r.N = max(r.N, -r.N)
-			return r.Normal()
+			return r.WithDefaults()
 		}
 	})},
 	{"nothing can be given to it", "Nothing", limiterFixture(func(m *tokenMap) {

@@ -39,7 +39,7 @@ func newTokenMap() *tokenMap {
 	m := &tokenMap{
 		buckets: map[string]*tokens{},
 		name:    func(bucket string) string { return bucket },
-		normal:  llmhttp.Rate.Normal,
+		normal:  llmhttp.Rate.WithDefaults,
 		fresh:   func(r llmhttp.Rate) float64 { return float64(r.Burst) },
 		refill: func(b *tokens, now time.Time) {
 			b.held = min(float64(b.rate.Burst), b.held+now.Sub(b.at).Seconds()*b.perSecond())

@@ -19,7 +19,7 @@ func checkLimiterRefill(t testing.TB, s limiterTest) {
 		{Bucket: names[2], Rate: llmhttp.Rate{N: 360_000, Per: time.Hour, Burst: 2}},
 	}
 	for _, d := range draws {
-		d.Cost = d.Rate.Normal().Burst
+		d.Cost = d.Rate.WithDefaults().Burst
 		l.mustTake(true, d)
 	}
 	for i := range 12 {
@@ -63,7 +63,7 @@ func checkLimiterRetryAfter(t testing.TB, s limiterTest) {
 	}
 	l := s.ledger(t)
 	for _, rate := range rates {
-		burst := rate.Normal().Burst
+		burst := rate.WithDefaults().Burst
 		for _, cost := range slices.Compact([]int{1, max(1, burst/3), burst}) {
 			at := llmhttp.Draw{Bucket: newBucket(), Rate: rate, Cost: burst}
 			l.mustTake(true, at)
@@ -216,7 +216,7 @@ func checkLimiterRandom(t testing.TB, s limiterTest) {
 						current[i] = changed
 					}
 				}
-				draws = append(draws, llmhttp.Draw{Bucket: names[i], Rate: current[i], Cost: randomCost(rng, current[i].Normal().Burst)})
+				draws = append(draws, llmhttp.Draw{Bucket: names[i], Rate: current[i], Cost: randomCost(rng, current[i].WithDefaults().Burst)})
 			}
 			if rng.IntN(3) == 0 {
 				for i := range draws {

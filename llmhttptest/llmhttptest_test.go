@@ -22,14 +22,14 @@ func newKeys(testing.TB) llmhttptest.KeyStoreFixture {
 	}
 }
 
-func newUsage(testing.TB) llmhttp.UsageStore { return memory.NewUsage() }
+func newUsage(testing.TB) llmhttp.UsageStore { return memory.NewUsageStore() }
 
 func newLimiter(testing.TB) llmhttp.Limiter { return llmhttp.NewLimiter() }
 
 func TestMemoryKeys(t *testing.T) { llmhttptest.TestKeyStore(t, newKeys) }
 func TestUsageBuffer(t *testing.T) {
 	llmhttptest.TestUsageStore(t, func(t testing.TB) llmhttp.UsageStore {
-		b := llmhttp.NewUsageBuffer(memory.NewUsage(), 7, time.Millisecond)
+		b := llmhttp.NewUsageBuffer(memory.NewUsageStore(), 7, time.Millisecond)
 		t.Cleanup(func() {
 			if err := b.Close(context.Background()); err != nil {
 				t.Error(err)

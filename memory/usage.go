@@ -14,8 +14,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A Usage is a [llmhttp.UsageStore] in memory. The zero value is ready to use,
-// and so is what [NewUsage] returns; its methods are safe for concurrent use,
+// A UsageStore is a [llmhttp.UsageStore] in memory. The zero value is ready to use,
+// and so is what [NewUsageStore] returns; its methods are safe for concurrent use,
 // and never fail.
 //
 // Its memory is bounded. It keeps about 64 MiB of usage, which is a million
@@ -26,7 +26,7 @@ import (
 //
 // A record is skipped if its ID is among the last 131072 that were stored, and
 // may be if it is among the last 262144. Names of models are kept to 1 KiB.
-type Usage struct {
+type UsageStore struct {
 	mu      sync.Mutex
 	ids     idSet
 	ledgers map[string]*ledger // by account
@@ -34,10 +34,10 @@ type Usage struct {
 	limit   int                // of size; 0 means maxUsage
 }
 
-var _ llmhttp.UsageStore = (*Usage)(nil)
+var _ llmhttp.UsageStore = (*UsageStore)(nil)
 
-// NewUsage returns a new Usage.
-func NewUsage() *Usage { return &Usage{} }
+// NewUsageStore returns a new Usage.
+func NewUsageStore() *UsageStore { return &UsageStore{} }
 
 const (
 	maxUsage = 64 << 20
@@ -97,7 +97,7 @@ func sum(a, b int64) int64 {
 }
 
 // Record implements [llmhttp.UsageStore].
-func (u *Usage) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for i := range records {
@@ -124,7 +124,7 @@ func (u *Usage) Record(ctx context.Context, records ...llmhttp.UsageRecord) erro
 	return nil
 }
 
-func (u *Usage) open(account string) *ledger {
+func (u *UsageStore) open(account string) *ledger {
 	if u.ledgers == nil {
 		u.ledgers = make(map[string]*ledger)
 	}
@@ -164,7 +164,7 @@ func (l *ledger) sort() {
 }
 
 // Query implements [llmhttp.UsageStore].
-func (u *Usage) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+func (u *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	l := u.ledgers[q.Account]
@@ -243,7 +243,7 @@ func periodOf(t, from time.Time, step time.Duration) time.Time {
 }
 
 // compact makes room: at least a quarter of what there is.
-func (u *Usage) compact() {
+func (u *UsageStore) compact() {
 	limit := cmp.Or(u.limit, maxUsage)
 	cutoff := u.median()
 	u.rewrite(func(l *ledger) []entry { return l.byHour(cutoff) })
@@ -256,7 +256,7 @@ func (u *Usage) compact() {
 }
 
 // median returns the time that half of all entries are not after.
-func (u *Usage) median() int64 {
+func (u *UsageStore) median() int64 {
 	var times []int64
 	for _, l := range u.ledgers {
 		for i := range l.entries {
@@ -269,7 +269,7 @@ func (u *Usage) median() int64 {
 
 // rewrite replaces the entries of all ledgers, and forgets the names that are
 // not needed any more.
-func (u *Usage) rewrite(change func(*ledger) []entry) {
+func (u *UsageStore) rewrite(change func(*ledger) []entry) {
 	u.size = 0
 	for account, old := range u.ledgers {
 		old.sort()

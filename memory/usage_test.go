@@ -18,14 +18,14 @@ import (
 
 var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
-func record(t testing.TB, u *Usage, id, model string, at time.Time, prompt int) {
+func record(t testing.TB, u *UsageStore, id, model string, at time.Time, prompt int) {
 	t.Helper()
 	require.NoError(t, u.Record(t.Context(), llmhttp.UsageRecord{
 		ID: id, Time: at, Account: "a", Model: model, Usage: llmhttp.Usage{PromptTokens: prompt, CompletionTokens: 1}, Images: 2,
 	}))
 }
 
-func query(t testing.TB, u *Usage, from, to time.Time, step time.Duration) []llmhttp.UsageSum {
+func query(t testing.TB, u *UsageStore, from, to time.Time, step time.Duration) []llmhttp.UsageSum {
 	t.Helper()
 	sums, err := u.Query(t.Context(), llmhttp.UsageQuery{Account: "a", From: from, To: to, Step: step})
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func query(t testing.TB, u *Usage, from, to time.Time, step time.Duration) []llm
 
 func TestUsageCompacts(t *testing.T) {
 	const n = 10000
-	u := NewUsage()
+	u := NewUsageStore()
 	u.limit = n / 2 * entrySize
 	rng := rand.New(rand.NewPCG(1, 2))
 	byHour, byDay := map[string]int64{}, map[string]int64{}
@@ -76,7 +76,7 @@ func TestUsageCompacts(t *testing.T) {
 
 // A client may name as many models as it likes.
 func TestUsageForgets(t *testing.T) {
-	u := NewUsage()
+	u := NewUsageStore()
 	u.limit = 1 << 20
 	for i := range 5000 {
 		record(t, u, fmt.Sprint(i), fmt.Sprint(i, strings.Repeat("x", 5000)), noon.Add(time.Duration(i)*time.Second), 1)
@@ -99,7 +99,7 @@ func TestUsageForgets(t *testing.T) {
 }
 
 func TestUsageSameMoment(t *testing.T) {
-	u := NewUsage()
+	u := NewUsageStore()
 	u.limit = 100 * entrySize
 	for i := range 10000 {
 		record(t, u, fmt.Sprint(i), "m", noon.Add(time.Minute), 1)
@@ -111,7 +111,7 @@ func TestUsageSameMoment(t *testing.T) {
 
 func TestUsageSameID(t *testing.T) {
 	const generation = 1000
-	u := NewUsage()
+	u := NewUsageStore()
 	u.ids.limit = generation
 	for round := range 2 {
 		for i := range generation {
@@ -128,7 +128,7 @@ func TestUsageSameID(t *testing.T) {
 }
 
 func TestUsageHostile(t *testing.T) {
-	u := NewUsage()
+	u := NewUsageStore()
 	record(t, u, "", "", time.Time{}, math.MaxInt)
 	record(t, u, "1", "", time.Time{}, math.MaxInt)
 	record(t, u, "2", "n", time.Unix(1<<40, 0), math.MinInt)
@@ -190,7 +190,7 @@ func TestPeriodOf(t *testing.T) {
 }
 
 func BenchmarkRecord(b *testing.B) {
-	u := NewUsage()
+	u := NewUsageStore()
 	ids := make([]string, 1<<16)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("req_%032x", i)

@@ -23,7 +23,7 @@ func (failOpen) Take(_ context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level,
 	levels := make([]llmhttp.Level, len(draws))
 	granted := true
 	for i := range draws {
-		burst := draws[i].Rate.Normal().Burst
+		burst := draws[i].Rate.WithDefaults().Burst
 		levels[i].Remaining = burst
 		if cost := draws[i].Cost; cost > 0 && cost > burst {
 			levels[i].RetryAfter = math.MaxInt64

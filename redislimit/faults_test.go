@@ -372,7 +372,7 @@ func TestFailOpen(t *testing.T) {
 	assert.Equal(t, []llmhttp.Level{{Remaining: 7}, {Remaining: 5}}, take(t, l, at(slow(10), 3), at(slow(5), 0)))
 	for _, d := range []llmhttp.Draw{at(nothing, 1), at(slow(10), 11)} {
 		levels := take(t, l, d, at(slow(5), 1))
-		assert.Equal(t, []llmhttp.Level{{Remaining: d.Rate.Normal().Burst, RetryAfter: duration(-1)}, {Remaining: 5}}, levels)
+		assert.Equal(t, []llmhttp.Level{{Remaining: d.Rate.WithDefaults().Burst, RetryAfter: duration(-1)}, {Remaining: 5}}, levels)
 	}
 	assert.True(t, granted(take(t, l, at(nothing, 0))))
 	assert.NoError(t, l.Adjust(t.Context(), at(slow(1), 5)))

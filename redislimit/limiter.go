@@ -161,7 +161,7 @@ func (l *Limiter) run(ctx context.Context, what string, draws []llmhttp.Draw) ([
 			return nil, fmt.Errorf("redislimit: draws on %q and %q: names of buckets must be alike up to the last colon", draws[0].Bucket, d.Bucket)
 		}
 		keys[i] = prefix + rest
-		rate := d.Rate.Normal()
+		rate := d.Rate.WithDefaults()
 		for _, f := range [...]float64{float64(d.Cost), float64(rate.N), float64(rate.Per) / float64(time.Microsecond), float64(rate.Burst)} {
 			numbers = binary.LittleEndian.AppendUint64(numbers, math.Float64bits(f))
 		}

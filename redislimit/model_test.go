@@ -112,7 +112,7 @@ func TestModel(t *testing.T) {
 							current[i] = r
 						}
 					}
-					burst := current[i].Normal().Burst
+					burst := current[i].WithDefaults().Burst
 					cost := rnd.IntN(burst/3 + 2)
 					switch rnd.IntN(8) {
 					case 0:
@@ -126,7 +126,7 @@ func TestModel(t *testing.T) {
 				}
 				var buckets []*modelBucket
 				for _, d := range draws {
-					r := d.Rate.Normal()
+					r := d.Rate.WithDefaults()
 					b := model[d.Bucket]
 					if b == nil {
 						b = &modelBucket{rate: r, level: ratio(int64(r.Burst), 1), at: now}

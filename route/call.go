@@ -111,7 +111,7 @@ func (c *call) once(t *target, tk ticket, try attempt) (v verdict, err error) {
 		}
 		c.settle(t, tk, v)
 	}()
-	llmhttp.SetTarget(c.ctx, t.name, c.tries)
+	llmhttp.ReportTry(c.ctx, t.name, c.tries)
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	c.timer = nil

@@ -17,7 +17,7 @@ func (r *Router) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llm
 		ask := cloneEmbedding(req)
 		model := t.modelFor(c.model)
 		ask.Model = model
-		resp, err = llmhttp.Embed(ctx, t.backend, ask)
+		resp, err = llmhttp.Forwarder{Backend: t.backend}.Embed(ctx, ask)
 		switch {
 		case err != nil:
 			return false, err

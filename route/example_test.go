@@ -70,8 +70,8 @@ func ExampleRouter() {
 		panic(err)
 	}
 	h := llmhttp.NewHandler(router, llmhttp.AllowAll("acme"), &llmhttp.Options{
-		Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
-			return ctx, func(e *llmhttp.Exchange) { fmt.Println(e.Model, e.Status, "by", e.Target, "at try", e.Tries) }
+		Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+			return ctx, func(e *llmhttp.RequestSummary) { fmt.Println(e.Model, e.Status, "by", e.Target, "at try", e.Tries) }
 		},
 	})
 	for range 3 {

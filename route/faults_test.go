@@ -179,21 +179,21 @@ func stream(client *http.Client, base, prompt string, first func(text string)) (
 // An account is what a gateway's Observer was told.
 type account struct {
 	mu        sync.Mutex
-	exchanges []*llmhttp.Exchange
+	exchanges []*llmhttp.RequestSummary
 }
 
-func (a *account) observe(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
-	return ctx, func(e *llmhttp.Exchange) {
+func (a *account) observe(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+	return ctx, func(e *llmhttp.RequestSummary) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.exchanges = append(a.exchanges, e)
 	}
 }
 
-func (a *account) all() []*llmhttp.Exchange {
+func (a *account) all() []*llmhttp.RequestSummary {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return append([]*llmhttp.Exchange(nil), a.exchanges...)
+	return append([]*llmhttp.RequestSummary(nil), a.exchanges...)
 }
 
 // eventually waits until ok returns true. It starts no goroutine, and calls ok
@@ -267,7 +267,7 @@ func TestUpstreamDies(t *testing.T) {
 				{Name: "victim", Backend: newRemote(t, "http://"+addr)},
 				{Name: "survivor", Backend: newRemote(t, survivor.URL)},
 			}})
-			told, usage := new(account), memory.NewUsage()
+			told, usage := new(account), memory.NewUsageStore()
 			gateway := httptest.NewServer(llmhttp.NewHandler(router, llmhttp.AllowAll("acme"),
 				&llmhttp.Options{Observe: told.observe, Usage: usage, Logger: slog.New(slog.DiscardHandler)}))
 			t.Cleanup(gateway.Close)

@@ -21,7 +21,7 @@ func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) 
 	err = c.run(func(ctx context.Context, t *target, _ *ticket) (final bool, err error) {
 		ask := cloneImages(req)
 		ask.Model = t.modelFor(c.model)
-		resp, err = llmhttp.GenerateImages(ctx, t.backend, ask)
+		resp, err = llmhttp.Forwarder{Backend: t.backend}.GenerateImages(ctx, ask)
 		if resp == nil && err == nil {
 			err = errNoResponse
 		}
@@ -53,7 +53,7 @@ func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error)
 			known = true
 			continue
 		}
-		sizes, err := llmhttp.ImageSizes(ctx, t.backend, t.modelFor(model))
+		sizes, err := llmhttp.Forwarder{Backend: t.backend}.ImageSizes(ctx, t.modelFor(model))
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}

@@ -243,9 +243,9 @@ func TestImageSizes(t *testing.T) {
 
 // Every endpoint of a Handler works through a Router.
 func TestExchange(t *testing.T) {
-	var got []*llmhttp.Exchange
-	observe := func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
-		return ctx, func(e *llmhttp.Exchange) { got = append(got, e) }
+	var got []*llmhttp.RequestSummary
+	observe := func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+		return ctx, func(e *llmhttp.RequestSummary) { got = append(got, e) }
 	}
 	r := newRouter(t, &route.Options{Failures: -1}, route.Route{Model: "*", Strategy: route.InOrder,
 		Targets: []route.Target{{Name: "down", Backend: painterWithChat(errBoom)}, {Name: "up", Backend: memory.Echo()}}})

@@ -33,7 +33,7 @@ type Route struct {
 
 // A Target is a Backend that a [Route] may pick.
 type Target struct {
-	// Name is what logs, [Router.Status] and [llmhttp.Exchange] call the
+	// Name is what logs, [Router.Status] and [llmhttp.RequestSummary] call the
 	// target. It must not be empty, nor that of another target of the route.
 	Name string
 

@@ -74,7 +74,7 @@ func TestRecordAnyhow(t *testing.T) {
 				}
 				records[i] = newRecord(fmt.Sprint(round, "-", i), account(rng.IntN(3)), fmt.Sprint("m", rng.IntN(3)), at, rng.IntN(1000))
 			}
-			var want memory.Usage
+			var want memory.UsageStore
 			mustRecord(t, &want, records...)
 			var all sync.WaitGroup
 			for w := range 4 {
@@ -115,7 +115,7 @@ func TestRecordAnyhow(t *testing.T) {
 func TestQueryReadsDays(t *testing.T) {
 	forEach(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
-		var want memory.Usage
+		var want memory.UsageStore
 		for i := range 500 {
 			r := newRecord(fmt.Sprint(i), "acme", fmt.Sprint("m", i%3), noon.Add(time.Duration(i)*7*time.Hour), i)
 			mustRecord(t, s, r)

@@ -130,7 +130,7 @@ func BenchmarkHandler(b *testing.B) {
 	keys := memory.Keys()
 	plenty := llmhttp.PerMinute(1 << 40)
 	keys.Add(secret, &llmhttp.Key{ID: "key_1", Limits: llmhttp.Limits{Requests: plenty, Tokens: plenty}})
-	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: memory.NewUsage()})
+	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: memory.NewUsageStore()})
 	for _, size := range []int{512, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			body, err := json.Marshal(benchRequest(size, false))

@@ -241,11 +241,11 @@ type gateway struct {
 	*httptest.Server
 	t       testing.TB
 	backend *upstream.Backend
-	usage   *memory.Usage
+	usage   *memory.UsageStore
 	log     *logBuffer
 
 	mu    sync.Mutex
-	ended []*llmhttp.Exchange
+	ended []*llmhttp.RequestSummary
 }
 
 type logBuffer struct {
@@ -277,11 +277,11 @@ func newGateway(t testing.TB, base string, opts *upstream.Options, change ...fun
 	}
 	b, err := upstream.New(base, opts)
 	require.NoError(t, err)
-	g := &gateway{t: t, backend: b, usage: memory.NewUsage(), log: new(logBuffer)}
+	g := &gateway{t: t, backend: b, usage: memory.NewUsageStore(), log: new(logBuffer)}
 	hopts := &llmhttp.Options{
 		Usage: g.usage, Logger: slog.New(slog.NewJSONHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
-			return ctx, func(e *llmhttp.Exchange) {
+		Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+			return ctx, func(e *llmhttp.RequestSummary) {
 				g.mu.Lock()
 				defer g.mu.Unlock()
 				g.ended = append(g.ended, e)
@@ -320,14 +320,14 @@ func (g *gateway) keeps(what, text, host string) {
 	}
 }
 
-func (g *gateway) exchanges() []*llmhttp.Exchange {
+func (g *gateway) exchanges() []*llmhttp.RequestSummary {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return append([]*llmhttp.Exchange(nil), g.ended...)
+	return append([]*llmhttp.RequestSummary(nil), g.ended...)
 }
 
 // only waits for the one exchange there was, and returns it.
-func (g *gateway) only() *llmhttp.Exchange {
+func (g *gateway) only() *llmhttp.RequestSummary {
 	g.t.Helper()
 	await(g.t, "the exchange", func() bool { return len(g.exchanges()) > 0 })
 	list := g.exchanges()

@@ -293,7 +293,7 @@ func TestTransport(t *testing.T) {
 		r.Header.Set("Traceparent", r.Context().Value(traceKey{}).(string))
 		return inner.RoundTrip(r)
 	})}, func(o *llmhttp.Options) {
-		o.Observe = llmhttp.Observers(o.Observe, func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.Exchange)) {
+		o.Observe = llmhttp.Observers(o.Observe, func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
 			return context.WithValue(ctx, traceKey{}, "00-1-2-01"), nil
 		})
 	})

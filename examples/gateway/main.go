@@ -61,7 +61,7 @@ func run(file, addr string, drain time.Duration) error {
 	images := memory.NewImages(cmp.Or(g.publicURL, base) + "/images/")
 	h := llmhttp.NewHandler(g.router, g.keys, &llmhttp.Options{
 		Timeout:  g.timeout,
-		Usage:    memory.NewUsage(),
+		Usage:    memory.NewUsageStore(),
 		ImageURL: images.Put,
 		Observe:  observe,
 	})
@@ -99,8 +99,8 @@ func run(file, addr string, drain time.Duration) error {
 
 // observe logs a line for each request, with neither secrets nor what was said:
 // errors that are the client's fault may quote it, so their texts are not in it.
-func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.Exchange)) {
-	return ctx, func(x *llmhttp.Exchange) {
+func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+	return ctx, func(x *llmhttp.RequestSummary) {
 		attrs := []slog.Attr{
 			slog.String("request_id", x.ID), slog.String("key", x.KeyID), slog.String("endpoint", string(x.Endpoint)),
 			slog.String("model", x.Model), slog.Int("status", x.Status),
@@ -117,7 +117,7 @@ func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmht
 
 // isClients reports whether the error of x is its client's fault. Such a one may
 // come in the middle of a stream, whose status is 200.
-func isClients(x *llmhttp.Exchange) bool {
+func isClients(x *llmhttp.RequestSummary) bool {
 	status := x.Status
 	if e, ok := errors.AsType[*llmhttp.Error](x.Err); ok && e.Status != 0 {
 		status = e.Status

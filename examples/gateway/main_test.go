@@ -433,6 +433,6 @@ func TestClientsErrors(t *testing.T) {
 		{499, context.Canceled, false},
 		{500, io.ErrUnexpectedEOF, false},
 	} {
-		assert.Equal(t, test.want, isClients(&llmhttp.Exchange{Status: test.status, Err: test.err}), "%d %v", test.status, test.err)
+		assert.Equal(t, test.want, isClients(&llmhttp.RequestSummary{Status: test.status, Err: test.err}), "%d %v", test.status, test.err)
 	}
 }

@@ -53,7 +53,7 @@ func run(addr, key string, rpm, tpm int, delay time.Duration) error {
 	backend := memory.Echo()
 	backend.Delay = delay
 	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
-		Usage:       memory.NewUsage(),
+		Usage:       memory.NewUsageStore(),
 		ImageURL:    images.Put,
 		CountTokens: memory.CountTokens,
 	})

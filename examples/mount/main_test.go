@@ -64,7 +64,7 @@ func (s *stepper) step(t *testing.T, what error) {
 }
 
 func serve(t *testing.T, b llmhttp.Backend, routes func(http.Handler) http.Handler) (base string) {
-	h := llmhttp.NewHandler(b, memory.Keys("sk-demo"), &llmhttp.Options{Usage: memory.NewUsage()})
+	h := llmhttp.NewHandler(b, memory.Keys("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
 	s := httptest.NewServer(routes(h))
 	t.Cleanup(s.Close)
 	return s.URL
