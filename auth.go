@@ -8,53 +8,75 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/pattern"
 )
 
-// A KeyStore tells who presents an API key. It must be safe for concurrent use.
+// A KeyStore finds the [Key] that a secret stands for. It must be safe for
+// concurrent use.
 type KeyStore interface {
-	// Lookup returns the Key with the given secret, which is never empty.
-	// If there is none it returns an error wrapping [ErrKeyNotFound]. An
-	// [*Error] is told to the client; any other error refuses the request
-	// with 503.
+	// Lookup returns the Key with the given secret, or an error wrapping
+	// [ErrKeyNotFound] if there is none. The client is told of an [*Error]; any
+	// other error refuses the request with 503.
 	//
-	// The Handler checks expiry, scopes and limits; Lookup need not.
-	// A returned Key is never changed, so a store may share and cache it.
-	// Stores that keep Keys elsewhere must tell nil Scopes and Models, which
-	// allow everything, from empty ones, which allow nothing.
+	// The secret is never empty. For a request that presents no secret it is
+	// [Anonymous], which no client can present; a store that does not know it
+	// need not treat it specially.
 	//
-	// Stores should keep [HashSecret] of the secret instead of the secret,
-	// and look up by it: then neither a leak of the store nor the time a
-	// comparison takes tells a secret.
+	// The Handler checks expiry, scopes and limits; Lookup need not. It never
+	// changes the Key, so a store may return the same one many times. A store
+	// that keeps Keys in another form must preserve the difference between nil
+	// Scopes and Models, which allow everything, and empty ones, which allow
+	// nothing.
+	//
+	// Stores should keep [HashSecret] of the secret instead of the secret and
+	// look up by it, so that neither a leak of the store nor the time of a
+	// comparison reveals a secret.
 	Lookup(ctx context.Context, secret string) (*Key, error)
 }
 
-// A KeyFunc is a [KeyStore] that calls itself to look up a key.
+// The KeyFunc type is an adapter to use an ordinary function as a [KeyStore].
 type KeyFunc func(ctx context.Context, secret string) (*Key, error)
 
 // Lookup returns f(ctx, secret).
 func (f KeyFunc) Lookup(ctx context.Context, secret string) (*Key, error) { return f(ctx, secret) }
 
-// ErrKeyNotFound is what a [KeyStore] returns for a secret it does not know.
+// ErrKeyNotFound is returned by a [KeyStore] for an unknown secret.
 var ErrKeyNotFound = errors.New("llmhttp: no such key")
+
+// Anonymous is the secret that a [Handler] looks up for a request that presents
+// none. It is not a well-formed secret, so no client can present it.
+const Anonymous = "(no secret)"
 
 // A Key is what a secret entitles its bearer to.
 type Key struct {
-	ID      string     // names the key in logs and records, and its limits; not a secret; if empty, part of the secret's hash
-	Account string     // who pays: usage is recorded and reported per account; if empty, the ID
-	Scopes  []Endpoint // what it may call: nil means everything, empty nothing
-	Models  []string   // likewise the models; a * stands for any text
-	Expires time.Time  // when it stops working; zero means never
-	Limits  Limits
+	// ID identifies the key in logs, records and limits. It is not secret. If
+	// empty, a part of the secret's hash is used.
+	ID string
+
+	// Account is who pays: usage is recorded and reported by account. If empty,
+	// the ID is used.
+	Account string
+
+	// Scopes are the endpoints that the key may call. Nil means all, empty none.
+	Scopes []Endpoint
+
+	// Models are the models that the key may use; a * stands for any text. Nil
+	// means all, empty none.
+	Models []string
+
+	// Expires is when the key stops working. Zero means never.
+	Expires time.Time
+
+	// Limits bound what may be used with the key. The zero Limits are unlimited.
+	Limits Limits
 }
 
-// An Endpoint is what a [Key] may be allowed to call.
+// An Endpoint is a scope of a [Key].
 type Endpoint string
 
-// The endpoints of the format.
+// The endpoints of the API.
 const (
 	EndpointChat       Endpoint = "chat"       // POST /v1/chat/completions
 	EndpointImages     Endpoint = "images"     // POST /v1/images/generations
@@ -89,16 +111,16 @@ func (k *Key) AllowsEndpoint(e Endpoint) bool {
 	return false
 }
 
-// HashSecret returns the SHA-256 hash of secret in hexadecimal. Secrets made
-// by [NewSecret] have so many possible values that it cannot be reversed;
-// passwords that people choose do not.
+// HashSecret returns the SHA-256 hash of secret in hexadecimal. It cannot be
+// reversed for secrets made by [NewSecret], which are random; it can be for
+// passwords that people choose.
 func HashSecret(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
 // NewSecret returns a new secret: prefix and 256 random bits in base64url.
-// The format's own prefix is "sk-".
+// OpenAI's prefix is "sk-".
 func NewSecret(prefix string) string {
 	var b [32]byte
 	rand.Read(b[:]) // never fails
@@ -106,125 +128,108 @@ func NewSecret(prefix string) string {
 }
 
 // AllowAll returns a KeyStore that admits every request, with or without a
-// key, on behalf of account. Use it only where something else keeps strangers
-// out. Handlers admit requests without a key only if it is passed to
-// [NewHandler] itself, not wrapped in another KeyStore.
+// secret, on behalf of account. Use it only where something else keeps
+// strangers out. It may be wrapped.
 func AllowAll(account string) KeyStore {
-	return &allowAll{Key{ID: account, Account: account}}
+	key := &Key{ID: account, Account: account}
+	return KeyFunc(func(context.Context, string) (*Key, error) { return key, nil })
 }
 
-type allowAll struct{ key Key }
-
-func (a *allowAll) Lookup(context.Context, string) (*Key, error) { return &a.key, nil }
-
-// KeyFrom returns the Key of the request that ctx is of, or nil if there is
-// none. Backends, and what they call, may ask for it.
+// KeyFrom returns the Key of the request that ctx belongs to, or nil if there
+// is none. The Key must not be changed.
 func KeyFrom(ctx context.Context) *Key {
-	if x, _ := ctx.Value(exchangeKey{}).(*exchange); x != nil {
-		return x.key
+	if q := requestFrom(ctx); q != nil {
+		return q.key
 	}
 	return nil
 }
 
-// RequestIDFrom returns the ID of the request that ctx is of, or "" if there
-// is none.
+// RequestIDFrom returns the ID of the request that ctx belongs to, or "" if
+// there is none.
 func RequestIDFrom(ctx context.Context) string {
-	if x, _ := ctx.Value(exchangeKey{}).(*exchange); x != nil {
-		return x.record.ID
+	if q := requestFrom(ctx); q != nil {
+		return q.account.record.ID
 	}
 	return ""
 }
 
-// maxSecret is how long a secret may be, in bytes.
+// maxSecret is the maximum length of a secret in bytes.
 const maxSecret = 4096
 
-// bearer returns the secret of the Authorization headers, or an error in the
-// words of the format. A scheme other than Bearer is no key.
-func bearer(headers []string) (string, *Error) {
-	if len(headers) == 0 {
-		return "", errNoKey
-	}
-	if len(headers) > 1 {
-		return "", errBadKey
-	}
-	scheme, secret, _ := strings.Cut(headers[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return "", errNoKey
-	}
-	secret = strings.Trim(secret, " ")
-	if secret == "" {
-		return "", errNoKey
-	}
+// isWellFormed reports whether secret is printable ASCII without spaces, and
+// not too long.
+func isWellFormed(secret string) bool {
 	if len(secret) > maxSecret {
-		return "", errBadKey
+		return false
 	}
 	for i := range len(secret) {
 		if c := secret[i]; c <= ' ' || c >= 0x7f {
-			return "", errBadKey
+			return false
 		}
 	}
-	return secret, nil
+	return true
 }
 
-const codeBadKey = "invalid_api_key"
+const codeInvalidKey = "invalid_api_key"
 
 var (
 	errNoKey = &Error{Status: http.StatusUnauthorized, Message: "You didn't provide an API key. You need to provide your API key in an " +
 		"Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."}
-	errBadKey = &Error{Status: http.StatusUnauthorized, Code: codeBadKey, Message: "Incorrect API key provided."}
+	errInvalidKey = &Error{Status: http.StatusUnauthorized, Code: codeInvalidKey, Message: "Incorrect API key provided."}
 )
 
-// authenticate finds the Key of the request. Keys that are unknown, malformed
-// or expired all get the same answer.
-func (x *exchange) authenticate() error {
-	secret, refused := bearer(x.r.Header["Authorization"])
-	if refused != nil && !x.h.keyless {
-		return refused
+// authenticate finds the Key of the request. The reply is the same for keys
+// that are unknown, malformed and expired.
+func (q *request) authenticate() error {
+	refused := errInvalidKey
+	q.secret = q.protocol().Secret(q.r)
+	secret := q.secret
+	switch {
+	case secret == "":
+		secret, refused = Anonymous, errNoKey
+	case !isWellFormed(secret):
+		return errInvalidKey
 	}
-	x.secret = secret
-	key, err := x.h.keys.Lookup(&x.ctx, secret)
+	key, err := q.h.keys.Lookup(q.ctx, secret)
 	switch {
 	case errors.Is(err, ErrKeyNotFound):
-		return errBadKey
+		return refused
+	case err == nil && key == nil:
+		err = errors.New("llmhttp: the KeyStore returned neither a Key nor an error")
+		fallthrough
 	case err != nil:
-		if cause := x.cause(); cause != nil {
-			return cause
-		}
-		if e, ok := errors.AsType[*Error](err); ok && e != nil {
-			return err
-		}
-		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: messageKeys, Err: err}
-	case key == nil:
-		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: messageKeys,
-			Err: errors.New("the KeyStore returned neither a Key nor an error")}
-	case !key.Expires.IsZero() && !x.record.Time.Before(key.Expires):
-		return errBadKey
+		return q.keyStoreError(err)
+	case !key.Expires.IsZero() && !q.account.record.Time.Before(key.Expires):
+		return errInvalidKey
 	}
 	if key.ID == "" || key.Account == "" {
-		named := *key
-		if named.ID == "" {
-			named.ID = "key_" + HashSecret(secret)[:12]
-		}
-		if named.Account == "" {
-			named.Account = named.ID
-		}
-		key = &named
+		key = namedKey(key, secret)
 	}
-	x.key = key
-	x.record.KeyID, x.record.Account = key.ID, key.Account
+	q.key = key
+	q.account.record.KeyID, q.account.record.Account = key.ID, key.Account
 	return nil
 }
 
-const messageKeys = "We could not check your API key. Please try again."
-
-// maxModelID is how long a model's ID may be, in bytes.
-const maxModelID = 512
-
-// useModel refuses a model that the key may not use as if it did not exist.
-func (x *exchange) useModel(id string) error {
-	if len(id) > maxModelID || !x.key.AllowsModel(id) || (len(x.secret) >= shortSecret && strings.Contains(id, x.secret)) {
-		return ModelNotFound(id)
+// keyStoreError returns what the client is told when the KeyStore fails.
+func (q *request) keyStoreError(err error) error {
+	if cause := q.cause(nil); cause != nil {
+		return cause
 	}
-	x.record.Model = id
-	return nil
+	if e, ok := errors.AsType[*Error](err); ok && e != nil {
+		return err
+	}
+	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
+		Message: "We could not check your API key. Please try again.", Err: err}
+}
+
+// namedKey returns a copy of k whose ID and Account are set.
+func namedKey(k *Key, secret string) *Key {
+	named := *k
+	if named.ID == "" {
+		named.ID = "key_" + HashSecret(secret)[:12]
+	}
+	if named.Account == "" {
+		named.Account = named.ID
+	}
+	return &named
 }

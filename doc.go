@@ -1,9 +1,9 @@
-// Package llmhttp serves the widely used /v1 API for chat, images and
-// embeddings over net/http.
+// Package llmhttp serves LLM APIs over net/http: chat, images, embeddings, the
+// model list and usage, in the format of OpenAI's API.
 //
 // Implement [Backend], one method that returns a reply as a stream of chunks,
-// and mount the [Handler] that [NewHandler] returns. Clients made for this API
-// need only another base URL.
+// and mount the [Handler] that [NewHandler] returns. Clients of the API need
+// only another base URL.
 //
 //	shout := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 //		last := req.Messages[len(req.Messages)-1] // never empty: the Handler has checked
@@ -12,16 +12,31 @@
 //	h := llmhttp.NewHandler(shout, memory.Keys("sk-demo"), nil)
 //	log.Fatal(http.ListenAndServe("localhost:8080", h))
 //
-// The Handler reads and checks requests, admits their keys, enforces limits,
-// streams or joins the reply as the client asked, words errors and records
-// usage. It owns no listener, no files and no global state. What it needs of
-// the kind comes from its host: a [KeyStore] and, in [Options], a [UsageStore],
-// a [Limiter], an [Observer] and a logger.
+// The Handler authenticates and validates requests, enforces limits, streams or
+// joins replies, writes errors and records usage. It owns no listener, no files
+// and no global state. The host supplies a [KeyStore] and, in [Options], a
+// [UsageStore], a [Limiter], an [Observer] and a logger.
+//
+// # The order of a request
+//
+// A request is served in this order:
+//
+//  1. It gets an ID, which the client sees as x-request-id. The Observer is called.
+//  2. The route is found by method and path, and the key by the secret that the
+//     request presents. The key must have the scope of the endpoint.
+//  3. The body is read, decoded and validated. The key must allow the model.
+//  4. The request is admitted: a place among the concurrent requests, one
+//     request, and an estimate of its tokens are taken from the limits of the
+//     key, or nothing is taken and the reply is 429.
+//  5. The Backend is called. Its chunks are put in legal order, encoded and sent.
+//  6. The tokens that were reserved are corrected to those used, and the usage
+//     is recorded. A successful reply ends only after that.
+//  7. The function that the Observer returned is called.
 //
 // # Backends
 //
 // A [ChatStream] is an iterator. The Backend yields chunks as its model
-// speaks, and each is on its way to the client before yield returns:
+// generates them, and each is on its way to the client when yield returns:
 //
 //	func (b *Bot) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 //		return func(yield func(*llmhttp.ChatChunk, error) bool) {
@@ -33,29 +48,43 @@
 //		}
 //	}
 //
-// The same Backend serves whole replies: the Handler joins the chunks, as
+// The same Backend serves whole replies: the Handler joins the chunks as
 // [Collect] does. The context is done when the client leaves, when the Backend
-// was silent for longer than Options.Timeout, and when [Handler.Shutdown] has
-// waited long enough.
+// is silent for longer than Options.Timeout, and when [Handler.Shutdown] stops
+// waiting. Yield must not be called concurrently.
 //
-// A Backend that does more than chat implements [ModelLister],
-// [ImageGenerator], [ImageSizer] or [Embedder] as well. Endpoints that it does
-// not implement are not found. To wrap a Backend, embed a [Forwarder], which
-// has all of these methods.
+// A Backend that does more than chat also implements [ModelLister],
+// [ImageGenerator], [ImageSizer], [Embedder] or [TokenCounter]. To wrap a
+// Backend, embed a [Forwarder], which has all of these methods.
 //
 // # Errors
 //
 // A Backend, a KeyStore or middleware tells the client what went wrong with an
-// [*Error]. The text of any other error stays in the log. Before the first
-// chunk an error is an HTTP status. After it, it is an event of the stream, and
-// the connection is cut: ServeHTTP panics with [http.ErrAbortHandler], so
-// middleware that recovers from panics must let that value pass.
+// [*Error]. The text of any other error is only logged. Before the first chunk
+// an error is an HTTP status. After it, it is an event of the stream, and the
+// connection is cut: ServeHTTP panics with [http.ErrAbortHandler], so middleware
+// that recovers from panics must let that value pass.
 //
 // # Keys, limits and usage
 //
-// Requests present a secret as "Authorization: Bearer <secret>". The KeyStore
-// tells which [Key] it stands for: who pays, what it may call, until when, and
-// within which [Limits]. What is recorded is one [UsageRecord] for each request
-// that the Backend had to do with, under the ID that the client got as
-// x-request-id.
+// A [Key] tells who pays, what may be called, until when, and within which
+// [Limits]. The limits are token buckets. Since the tokens of a reply are not
+// known before, the Handler reserves the tokens of the prompt and the maximum
+// that the client asked for, and settles the difference when the request has
+// ended; a bucket may get below zero by that, and then has to refill first.
+//
+// There is one [UsageRecord] for each request that reached the Backend, with
+// the usage that the Backend reported or an estimate. GET
+// /v1/dashboard/billing/usage reports them to the account by day and model: the
+// query parameters start_date and end_date are dates in UTC of the form
+// 2006-01-02, end_date is not part of the range, and the default is the last 100
+// days. The reply is OpenAI's legacy format, with costs in US cents from
+// Options.Cost, and additional members for tokens, requests and images.
+//
+// # Logs
+//
+// The Handler logs causes of 5xx replies and failures of the host's functions
+// at level Error, mistakes of a Backend at Warn, requests that Shutdown
+// interrupted at Info, and departed clients at Debug. API keys and the contents
+// of requests are not logged.
 package llmhttp

@@ -7,29 +7,32 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// An Error is a failure the client is told about.
+// An Error is a failure that the client is told about.
 //
-// Other errors are logged, and clients learn only the status: 404 for one that
-// wraps [errors.ErrUnsupported], 504 for [context.DeadlineExceeded], else 500.
+// The text of other errors is logged and not sent. Clients get 404 for one that
+// wraps [errors.ErrUnsupported], 504 for [context.DeadlineExceeded], and
+// otherwise 500.
 type Error struct {
-	Status     int           // HTTP status, 400 to 599; anything else becomes 500
-	Type       string        // as in the API's error object; derives from Status if empty
-	Code       string        // likewise; null on the wire if empty
-	Param      string        // the parameter at fault, by its path; null on the wire if empty
-	Message    string        // for the client; the status's own text if empty
-	RetryAfter time.Duration // when to try again, if that helps; zero or negative says nothing
+	Status     int           // HTTP status from 400 to 599; any other value becomes 500
+	Type       string        // as in the API's error object; derived from Status and Code if empty
+	Code       string        // as in the API's error object; null if empty
+	Param      string        // the path of the parameter at fault; null if empty
+	Message    string        // for the client; http.StatusText of Status if empty
+	RetryAfter time.Duration // when to try again; zero or negative if the client is not told
 	NoRetry    bool          // tells clients that retry by themselves that it will not help
-	Err        error         // the cause: logged, never sent
+	Err        error         // the cause, which is logged and not sent; may be nil
 }
 
-// Errorf returns an Error with a formatted message. The result of %w in format
-// is part of the message, and so of what the client is told: put causes in Err.
+// Errorf returns an Error with a formatted message. An error formatted with %w
+// becomes part of the message and so is sent to the client: put causes in Err.
 func Errorf(status int, code, format string, args ...any) *Error {
-	return &Error{Status: status, Code: code, Message: sprintf(format, args)}
+	e := &Error{Status: status, Code: code, Message: format}
+	if len(args) > 0 {
+		e.Message = fmt.Sprintf(format, args...)
+	}
+	return e
 }
 
 // ModelNotFound returns the error for a model that does not exist, or that the
@@ -38,12 +41,12 @@ func ModelNotFound(model string) *Error {
 	return Errorf(http.StatusNotFound, "model_not_found", "The model `%s` does not exist or you do not have access to it.", echo(model))
 }
 
-// Error returns e's message and cause, for logs.
+// Error returns the status, code, message and cause of e, for logs.
 func (e *Error) Error() string {
 	if e == nil {
 		return "<nil>"
 	}
-	s := fmt.Sprintf("%d", e.Status)
+	s := strconv.Itoa(e.Status)
 	if e.Code != "" {
 		s += " " + e.Code
 	}
@@ -64,10 +67,51 @@ func (e *Error) Unwrap() error {
 	return e.Err
 }
 
-// errNil stands for a nil *Error that was returned as an error.
-var errNil = errors.New("llmhttp: an error that is a nil *Error")
+const (
+	messageInternal = "The server had an error while processing your request. Sorry about that!"
+	messageTimeout  = "The model did not answer in time."
+)
 
-// errorType is the type of an error that does not say.
+// clientError returns what the client is told of err: an Error whose Status,
+// Type and Message are set, and in which the request's API key is redacted.
+func (q *request) clientError(err error) *Error {
+	return q.redactor().error(completeError(q.r, err))
+}
+
+// completeError returns a copy of the Error in err, or an Error caused by err,
+// with Status, Type and Message set.
+func completeError(r *http.Request, err error) (e *Error) {
+	defer func() {
+		if p := recover(); p != nil { // a method of err, such as Unwrap, panicked
+			e = &Error{Status: http.StatusInternalServerError, Type: errorType(500, ""), Message: messageInternal, Err: newPanicError(p)}
+		}
+	}()
+	var found *Error
+	switch {
+	case errors.As(err, &found) && found != nil:
+		e = new(Error)
+		*e = *found
+		if e.Status < 400 || e.Status > 599 {
+			e.Status = http.StatusInternalServerError
+		}
+		if e.Message == "" {
+			e.Message = http.StatusText(e.Status)
+		}
+	case errors.Is(err, errors.ErrUnsupported):
+		e = errUnknownURL(r)
+		e.Err = err
+	case errors.Is(err, context.DeadlineExceeded):
+		e = &Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: err}
+	default:
+		e = &Error{Status: http.StatusInternalServerError, Message: messageInternal, Err: err}
+	}
+	if e.Type == "" {
+		e.Type = errorType(e.Status, e.Code)
+	}
+	return e
+}
+
+// errorType returns the type of an error that does not set one.
 func errorType(status int, code string) string {
 	switch {
 	case code == codeQuota:
@@ -80,46 +124,26 @@ func errorType(status int, code string) string {
 	return "invalid_request_error"
 }
 
-const codeQuota = "insufficient_quota"
-
-const messageInternal = "The server had an error while processing your request. Sorry about that!"
-
-// tell returns what the client of r is told of err: a complete Error, with the
-// cause in it where err is not one already.
-func tell(r *http.Request, err error) *Error {
-	var e *Error
-	switch {
-	case errors.As(err, &e) && e != nil:
-		told := *e
-		if told.Status < 400 || told.Status > 599 {
-			told.Status = http.StatusInternalServerError
+// errorText returns the text of err. A panic in its Error method is part of the
+// text.
+func errorText(err error) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("%T whose Error method panicked: %v", err, p)
 		}
-		if told.Message == "" {
-			told.Message = http.StatusText(told.Status)
-		}
-		e = &told
-	case errors.Is(err, errors.ErrUnsupported):
-		e = errUnknownURL(r)
-		e.Err = err
-	case errors.Is(err, context.DeadlineExceeded):
-		e = &Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: err}
-	default:
-		e = &Error{Status: http.StatusInternalServerError, Message: messageInternal, Err: err}
-	}
-	if e.Type == "" {
-		e.Type = errorType(e.Status, e.Code)
-	}
-	return e.scrubbed(r)
+	}()
+	return err.Error()
 }
 
-// WriteError replies to r as the Handler would have if it failed with err,
-// which must not be nil. It lets middleware in front of a Handler speak the
-// API's language. Nothing may have been written to w.
+// WriteError replies to r as the Handler does if it fails with err, in the
+// format of chat completions, so that middleware in front of a Handler can
+// refuse requests. The err must not be nil, and nothing may have been written
+// to w.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	h := w.Header()
-	if h.Get(headerRequestID) == "" {
-		id := RequestIDFrom(r.Context())
-		if id == "" {
+	id := h.Get(headerRequestID)
+	if id == "" {
+		if id = RequestIDFrom(r.Context()); id == "" {
 			id = newID("req_")
 		}
 		h.Set(headerRequestID, id)
@@ -127,66 +151,49 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	if h.Get(headerProcessing) == "" {
 		h.Set(headerProcessing, "0")
 	}
-	writeError(w, r, tell(r, err), new(headerValues))
+	e := newRedactor(BearerSecret(r)).error(completeError(r, err))
+	setErrorHeaders(h, e)
+	body, status := chatCompletions{}.AppendError(nil, e, id)
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", itoa(len(body)))
+	w.WriteHeader(status)
+	w.Write(body) // a client that has left needs no reply
 }
 
-// writeError writes a complete Error as the reply.
-func writeError(w http.ResponseWriter, r *http.Request, e *Error, values *headerValues) {
-	h := w.Header()
-	if m, ok := errors.AsType[*wrongMethod](e.Err); ok {
-		h.Set("Allow", m.allows())
+// setErrorHeaders sets the headers that an error reply has in every protocol.
+func setErrorHeaders(h http.Header, e *Error) {
+	if allow, ok := errors.AsType[methodError](e.Err); ok {
+		h.Set("Allow", allow.Error())
 	}
 	if e.Status == http.StatusUnauthorized && h.Get("Www-Authenticate") == "" {
 		challenge := "Bearer"
-		if e.Code == codeBadKey {
+		if e.Code == codeInvalidKey {
 			challenge = `Bearer error="invalid_token"`
 		}
 		h.Set("Www-Authenticate", challenge)
 	}
 	if e.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))
-		h.Set("Retry-After-Ms", strconv.FormatInt(int64((e.RetryAfter+time.Millisecond-1)/time.Millisecond), 10))
+		wait := min(e.RetryAfter, maxRetryAfter)
+		h.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
+		h.Set("Retry-After-Ms", strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
 	}
 	if retry := shouldRetry(e); retry != "" {
 		h.Set("X-Should-Retry", retry)
 	}
-	var enc jsonwire.Encoder
-	e.encode(&enc)
-	writeHead(w, e.Status, len(enc.Buf), values)
-	w.Write(enc.Buf) // a client that has left needs no reply
 }
 
-// patience is how long a RetryAfter is that the official clients do not wait
-// for: they would come again much too soon.
-const patience = time.Minute
+// maxSDKWait is the longest RetryAfter that the official SDKs wait for: with a
+// longer one openai-node and openai-go retry much too soon.
+const maxSDKWait = time.Minute
 
-// shouldRetry tells clients what their own rules for the status get wrong.
+// shouldRetry returns the value of X-Should-Retry, which overrides what the
+// official SDKs derive from the status, or "".
 func shouldRetry(e *Error) string {
 	switch {
-	case e.NoRetry, e.Code == codeQuota, e.Status == http.StatusNotImplemented, e.RetryAfter > patience:
+	case e.NoRetry, e.Code == codeQuota, e.Status == http.StatusNotImplemented, e.RetryAfter > maxSDKWait:
 		return "false"
 	case e.Status == http.StatusTooManyRequests && e.RetryAfter > 0:
 		return "true"
 	}
 	return ""
-}
-
-// encode writes the error object of the format, all of whose members are
-// required. It begins with "error", by which go-openai knows one in a stream.
-func (e *Error) encode(enc *jsonwire.Encoder) {
-	nullable := func(name, s string) {
-		enc.Name(name)
-		if s == "" {
-			enc.Literal("null")
-		} else {
-			enc.String(s)
-		}
-	}
-	enc.Literal(`{"error":{"message":`)
-	enc.String(e.Message)
-	enc.Name("type")
-	enc.String(e.Type)
-	nullable("param", e.Param)
-	nullable("code", e.Code)
-	enc.Literal("}}")
 }

@@ -2,104 +2,156 @@ package llmhttp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
-// A Handler serves the API under /v1. To serve it elsewhere, use
-// [http.StripPrefix]. Its methods may be called concurrently.
+// A Handler serves the API. Its paths begin with /v1; use [http.StripPrefix] to
+// serve it below another path. Its methods may be called concurrently.
 //
-// A Handler answers every request itself, in the form of the API, and never
-// redirects: what it does not know is a 404. A mux in front of it may.
+// A Handler answers every request itself, in the format of the API, and never
+// redirects: unknown paths get a 404 in JSON.
 type Handler struct {
-	backend Forwarder
-	keys    KeyStore
-	keyless bool
-	borrows bool // neither backend nor an option keeps texts of requests
-	opts    Options
-	inUse   gauge
-	clock   clock
+	backend    Forwarder
+	keys       KeyStore
+	opts       Options
+	exact      map[string][]*route // by path
+	wildcards  []*route
+	concurrent gauge
 
-	mu      sync.Mutex
-	active  *exchange // the first of a list
+	mu      sync.Mutex // guards the fields below
+	active  map[*request]struct{}
 	closing bool
-	drained chan struct{} // closed when closing and nothing is active
+	drained chan struct{} // closed when closing is set and active is empty
 }
 
-// Options configure a [Handler], which keeps a copy. The zero value is ready
-// to use.
+// Options configures a [Handler]. The zero value is ready to use.
+//
+// For durations, zero means the default and a negative value means none: no
+// timeout, or no keep-alive.
 type Options struct {
-	// Usage records what was used, and reports it; if nil, nobody does and
-	// that endpoint is not found. A client has its whole reply only when Record
-	// has returned, so a store that is not quick is best wrapped by
+	// Usage records what requests used, and answers the usage endpoint. If nil,
+	// usage is not recorded and the endpoint answers 404. A successful reply is
+	// sent only after Record has returned; wrap a slow store with
 	// [NewUsageBuffer].
 	Usage UsageStore
 
-	// Limiter enforces Key.Limits; if nil, NewLimiter() does.
+	// Limiter enforces Key.Limits; if nil, [NewLimiter] does.
 	Limiter Limiter
 
-	// Cost tells what usage costs in US dollars, for the usage endpoint; if
-	// nil, everything is free.
+	// Protocols are wire formats for chat to serve besides chat completions.
+	Protocols []Protocol
+
+	// Cost returns the cost of usage in US dollars, for the usage endpoint. If
+	// nil, all costs are zero.
 	Cost func(UsageSum) float64
 
-	// ImageURL puts an image that a client wants by address somewhere, and
-	// returns where. If nil, the client gets a data: URL. The mediaType is of
-	// the form "image/png"; data must not be changed.
+	// ImageURL stores an image for clients that ask for a URL, and returns the
+	// URL. The mediaType is one such as "image/png"; data must not be changed.
+	// If nil, clients get a data: URL.
 	ImageURL func(ctx context.Context, data []byte, mediaType string) (string, error)
 
-	// CountTokens counts the tokens of a text, to estimate what a request will
-	// use, before the Backend has it, and what it used where the Backend
-	// reports no Usage. If nil, four bytes count as a token.
+	// CountTokens counts the tokens of a text. Its results are used to reserve
+	// tokens before the Backend is called, and as the usage where the Backend
+	// reports none. If nil, four bytes count as one token.
 	CountTokens func(model, text string) int
 
-	// Observe is told of every request. See also [Observers].
+	// Observe is called for every request. Use [Observers] to set several.
 	Observe Observer
 
-	// Logger gets what clients are not told; if nil, slog.Default() does. No
-	// secret and nothing of a request's body is logged.
+	// Logger receives what clients are not told: causes of errors at level
+	// Error, mistakes of the Backend at Warn, shutdown at Info, departed
+	// clients at Debug. If nil, slog.Default() is used. API keys and the
+	// contents of requests are not logged.
 	Logger *slog.Logger
 
-	// MaxBody bounds a request's body, in bytes; zero or negative means 16 MiB.
+	// MaxBody is the maximum size of a request body in bytes. Zero or negative
+	// means 16 MiB.
 	MaxBody int64
 
-	// Timeout is how long a Backend may be silent: until the first chunk, from
-	// one to the next, or until a whole answer of images or vectors. Zero or
-	// negative means 5 minutes.
+	// Timeout is how long the Backend may be silent: until the first chunk,
+	// between two chunks, or until a whole response of images or embeddings.
+	// The default is 5 minutes.
 	Timeout time.Duration
 
-	// KeepAlive is how long a stream is silent before it gets a line of comment,
-	// which keeps proxies from closing it. Zero means 15 s, negative never.
+	// KeepAlive is how long a stream may be silent before a comment is written
+	// to it, so that proxies do not close it. The default is 15 seconds.
 	KeepAlive time.Duration
 
-	// WriteTimeout bounds each write to a client, in the place of http.Server's,
-	// which would cut streams. That is to be set all the same: without it, short
-	// replies have no bound, as net/http writes them when the Handler has
-	// returned. A write gets at least this and at most half as much again. Zero
-	// or negative means 30 s.
+	// ReadTimeout is how long a client may pause while it sends a request
+	// body. The default is 1 minute. It replaces http.Server.ReadTimeout, which
+	// also limits large but steady uploads, once the headers have been read.
+	ReadTimeout time.Duration
+
+	// WriteTimeout is how long one write to a client may take; it may last up to
+	// half as long again. The default is 30 seconds. It replaces
+	// http.Server.WriteTimeout, which would cut streams.
 	WriteTimeout time.Duration
 
-	// RequestID names a request; the name must be unique for all time, as it is
-	// the UsageRecord's ID too. If nil, or if it returns "", the name is random.
+	// RequestID returns the ID of a request, which must be unique for all time:
+	// it is also the ID of the UsageRecord. Do not take it from a header that
+	// clients control. If nil, or if it returns "", the ID is random.
 	RequestID func(*http.Request) string
 
-	// Now tells the time for records, replies and the expiry of keys; if nil,
-	// time.Now does.
+	// Now returns the time for records, replies and the expiry of keys. If nil,
+	// [time.Now] is used.
 	Now func() time.Time
 }
 
-// NewHandler returns a Handler that answers the requests keys admits with b.
-// If opts is nil, it is as if it were zero.
+// The defaults of [Options].
+const (
+	defaultMaxBody      = 16 << 20
+	defaultTimeout      = 5 * time.Minute
+	defaultKeepAlive    = 15 * time.Second
+	defaultReadTimeout  = time.Minute
+	defaultWriteTimeout = 30 * time.Second
+)
+
+// maxDuration can be added to any time without overflow.
+const maxDuration = 100 * 365 * 24 * time.Hour
+
+// withDefaults returns o with its defaults filled in.
+func (o *Options) withDefaults() Options {
+	n := Options{}
+	if o != nil {
+		n = *o
+	}
+	if n.Limiter == nil {
+		n.Limiter = NewLimiter()
+	}
+	if n.Logger == nil {
+		n.Logger = slog.Default()
+	}
+	if n.Now == nil {
+		n.Now = time.Now
+	}
+	if n.MaxBody <= 0 {
+		n.MaxBody = defaultMaxBody
+	}
+	n.MaxBody = min(n.MaxBody, 1<<40)
+	setDefault(&n.Timeout, defaultTimeout)
+	setDefault(&n.KeepAlive, defaultKeepAlive)
+	setDefault(&n.ReadTimeout, defaultReadTimeout)
+	setDefault(&n.WriteTimeout, defaultWriteTimeout)
+	return n
+}
+
+func setDefault(d *time.Duration, value time.Duration) {
+	if *d == 0 {
+		*d = value
+	}
+	*d = min(*d, maxDuration)
+}
+
+// NewHandler returns a Handler that answers requests with b, for the keys in
+// keys. The Handler keeps a copy of opts; nil means the zero Options.
 //
-// It panics if b or keys is nil: serving without keys takes [AllowAll].
+// NewHandler panics if b or keys is nil, or if two Protocols serve the same
+// path. Use [AllowAll] to serve without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if b == nil {
 		panic("llmhttp: nil Backend")
@@ -107,270 +159,196 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if keys == nil {
 		panic("llmhttp: nil KeyStore")
 	}
-	h := &Handler{backend: Forwarder{b}, keys: keys}
-	_, h.keyless = keys.(*allowAll)
-	if opts != nil {
-		h.opts = *opts
+	h := &Handler{
+		backend: Forwarder{b},
+		keys:    keys,
+		opts:    opts.withDefaults(),
+		exact:   make(map[string][]*route),
+		active:  make(map[*request]struct{}),
 	}
-	o := &h.opts
-	if o.Limiter == nil {
-		o.Limiter = NewLimiter()
+	h.addEndpoints()
+	for _, p := range h.opts.Protocols {
+		h.addProtocol(p)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.MaxBody <= 0 {
-		o.MaxBody = 16 << 20
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = 5 * time.Minute
-	}
-	if o.KeepAlive == 0 {
-		o.KeepAlive = 15 * time.Second
-	}
-	if o.WriteTimeout <= 0 {
-		o.WriteTimeout = 30 * time.Second
-	}
-	for _, d := range []*time.Duration{&o.Timeout, &o.KeepAlive, &o.WriteTimeout} {
-		*d = min(*d, forever)
-	}
-	h.borrows = lend.Borrows(b) && o.CountTokens == nil
-	h.clock.start(o)
 	return h
 }
 
-// forever is longer than any process runs, and can be added to any time.
-const forever = 100 * 365 * 24 * time.Hour
-
-// ServeHTTP serves a request of the API.
-//
-// If a stream fails after it began, ServeHTTP panics with
-// [http.ErrAbortHandler], which is how net/http cuts a connection: a clean end
-// would pass for a complete reply. It recovers from every panic of the
-// Backend, the stores and the Observer's end.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := newExchange(h, w, r)
-	defer x.finish()
-	if err := x.serve(); err != nil {
-		x.fail(err)
+func (h *Handler) addEndpoints() {
+	chat := chatCompletions{}
+	h.addProtocol(chat)
+	for _, rt := range []*route{
+		newRoute(chat, "POST /v1/images/generations", EndpointImages, (*request).serveImages),
+		newRoute(chat, "POST /v1/embeddings", EndpointEmbeddings, (*request).serveEmbeddings),
+		newRoute(chat, "GET /v1/models", EndpointModels, (*request).serveModels),
+		newRoute(chat, "GET /v1/models/{id...}", EndpointModels, (*request).serveModel),
+		newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, (*request).serveUsage),
+		newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, (*request).serveUsage),
+	} {
+		h.addRoute(rt)
 	}
 }
 
-// serve takes a request from its arrival to the reply's last byte, or to what
-// went wrong.
-func (x *exchange) serve() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = newPanicError(p)
+func (h *Handler) addProtocol(p Protocol) {
+	for _, rt := range p.Routes() {
+		serve := func(q *request) error { return q.serveChat(rt.Chat) }
+		if rt.Chat == nil {
+			serve = func(q *request) error { return q.serveOther(rt.Serve) }
 		}
-	}()
-	x.identify()
-	x.observe()
-	if !x.h.enter(x) {
-		return errShutdown
+		h.addRoute(newRoute(p, rt.Pattern, rt.Endpoint, serve))
 	}
-	endpoint, serve, err := route(x.r)
-	if err != nil {
-		return err
-	}
-	if err := x.authenticate(); err != nil {
-		return err
-	}
-	x.record.Endpoint = endpoint
-	if !x.key.AllowsEndpoint(endpoint) {
-		return Errorf(http.StatusForbidden, "missing_scope",
-			"You have insufficient permissions for this operation. Missing scope: %s.", endpoint)
-	}
-	return serve(x)
 }
 
-const (
-	pathUsage  = "/v1/dashboard/billing/usage"
-	pathModels = "/v1/models"
-)
-
-// route finds what serves r. It looks at the path as it was sent, since a
-// model's ID may have an escaped slash.
-func route(r *http.Request) (Endpoint, func(*exchange) error, error) {
-	var endpoint Endpoint
-	var serve func(*exchange) error
-	method := http.MethodGet
-	p := r.URL.Path
-	if raw := r.URL.RawPath; strings.Contains(raw, "%2F") || strings.Contains(raw, "%2f") {
-		p = raw // an escaped slash is none
+func (h *Handler) addRoute(rt *route) {
+	path := strings.Join(rt.segments, "/")
+	if strings.Contains(path, "{") {
+		h.wildcards = append(h.wildcards, rt)
+		return
 	}
-	switch p {
-	case "/v1/chat/completions":
-		endpoint, serve, method = EndpointChat, (*exchange).chat, http.MethodPost
-	case "/v1/images/generations":
-		endpoint, serve, method = EndpointImages, (*exchange).images, http.MethodPost
-	case "/v1/embeddings":
-		endpoint, serve, method = EndpointEmbeddings, (*exchange).embeddings, http.MethodPost
-	case pathModels:
-		endpoint, serve = EndpointModels, (*exchange).models
-	case pathUsage, strings.TrimPrefix(pathUsage, "/v1"):
-		endpoint, serve = EndpointUsage, (*exchange).usage
-	default:
-		if _, ok := modelID(r.URL); !ok {
-			return "", nil, errUnknownURL(r)
+	for _, other := range h.exact[path] {
+		if other.method == rt.method {
+			panic(fmt.Sprintf("llmhttp: two protocols serve %s %s", rt.method, path))
 		}
-		endpoint, serve = EndpointModels, (*exchange).model
 	}
-	if r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
-		e := Errorf(http.StatusMethodNotAllowed, "",
-			"Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", echo(r.Method), echo(r.URL.Path))
-		e.Err = &wrongMethod{allow: method}
-		return "", nil, e
-	}
-	return endpoint, serve, nil
+	h.exact[path] = append(h.exact[path], rt)
 }
 
-// modelID returns the ID in the path of a model, which may have slashes.
-func modelID(u *url.URL) (string, bool) {
-	escaped, ok := strings.CutPrefix(u.EscapedPath(), pathModels+"/")
-	if !ok || escaped == "" {
-		return "", false
+// findRoute returns the route of r.
+func (h *Handler) findRoute(r *http.Request) (*route, error) {
+	path := r.URL.Path
+	if strings.Contains(r.URL.RawPath, "%2F") || strings.Contains(r.URL.RawPath, "%2f") {
+		path = r.URL.RawPath // an escaped slash belongs to a model ID
 	}
-	id, err := url.PathUnescape(escaped)
-	return id, err == nil
+	var allow []string
+	for _, rt := range h.exact[path] {
+		if rt.allows(r.Method) {
+			return rt, nil
+		}
+		allow = append(allow, rt.method)
+	}
+	for _, rt := range h.wildcards {
+		if values, ok := rt.match(r.URL.EscapedPath()); ok {
+			if rt.allows(r.Method) {
+				rt.setPathValues(r, values)
+				return rt, nil
+			}
+			allow = append(allow, rt.method)
+		}
+	}
+	if allow == nil {
+		return nil, errUnknownURL(r)
+	}
+	e := Errorf(http.StatusMethodNotAllowed, "", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)",
+		echo(r.Method), echo(r.URL.Path))
+	e.Err = methodError(allow)
+	return nil, e
 }
 
-// A wrongMethod is the cause of a 405, whose reply says what is allowed.
-type wrongMethod struct{ allow string }
+// A methodError is the cause of a 405. It lists the methods that are allowed.
+type methodError []string
 
-func (e *wrongMethod) allows() string {
-	if e.allow == http.MethodGet {
-		return "GET, HEAD"
-	}
-	return e.allow
+func (e methodError) Error() string {
+	s := strings.Join(e, ", ")
+	return strings.Replace(s, http.MethodGet, "GET, HEAD", 1)
 }
-
-func (e *wrongMethod) Error() string { return "allowed: " + e.allows() }
 
 func errUnknownURL(r *http.Request) *Error {
 	return Errorf(http.StatusNotFound, "", "Invalid URL (%s %s)", echo(r.Method), echo(r.URL.Path))
 }
 
-// enter admits x as active, unless the Handler is shutting down.
-func (h *Handler) enter(x *exchange) bool {
+// ServeHTTP serves one request.
+//
+// If a stream fails after it began, ServeHTTP panics with
+// [http.ErrAbortHandler], so that net/http cuts the connection: clients take a
+// clean end for a complete reply. Middleware that recovers from panics must let
+// that value pass. ServeHTTP recovers from every panic of the Backend, the
+// stores and the Observer.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := newRequest(h, w, r)
+	defer q.finish()
+	q.run()
+}
+
+// enter adds q to the active requests. It reports false if the Handler is
+// shutting down.
+func (h *Handler) enter(q *request) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closing {
 		return false
 	}
-	x.entered = true
-	if x.next = h.active; x.next != nil {
-		x.next.prev = x
-	}
-	h.active = x
+	h.active[q] = struct{}{}
 	return true
 }
 
-func (h *Handler) leave(x *exchange) {
+// leave removes q from the active requests.
+func (h *Handler) leave(q *request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !x.entered {
+	if _, ok := h.active[q]; !ok {
 		return
 	}
-	if x.next != nil {
-		x.next.prev = x.prev
-	}
-	if x.prev != nil {
-		x.prev.next = x.next
-	} else {
-		h.active = x.next
-	}
-	x.next, x.prev = nil, nil
-	if h.closing && h.active == nil {
+	delete(h.active, q)
+	if h.closing && len(h.active) == 0 {
 		close(h.drained)
 	}
 }
 
-// shutdownGrace is how long Shutdown waits for requests that it has ended.
-const shutdownGrace = time.Second
+// interruptGrace is how long Shutdown waits for requests that it interrupted.
+const interruptGrace = time.Second
 
-// Shutdown refuses new requests with 503 and waits for those in progress,
-// including the recording of their usage. When ctx is done it ends the streams
-// still open with an error event, answers the rest with 503, gives their
-// Backends a second to return and returns ctx's error. Call it before
-// [http.Server.Shutdown], which never interrupts a stream. It may be called
-// again.
+// Shutdown refuses new requests with 503 and waits until the active ones have
+// ended and their usage is recorded. When ctx is done it interrupts those that
+// remain: streams end with an error event, other requests get a 503. It then
+// gives their Backends a second to return, and returns ctx's error.
+//
+// Call it before [http.Server.Shutdown], which waits for streams without
+// interrupting them. It may be called several times.
 func (h *Handler) Shutdown(ctx context.Context) error {
-	h.mu.Lock()
-	if !h.closing {
-		h.closing = true
-		h.drained = make(chan struct{})
-		if h.active == nil {
-			close(h.drained)
-		}
-	}
-	h.mu.Unlock()
+	drained := h.close()
 	select {
-	case <-h.drained:
+	case <-drained:
 		return nil
 	default:
 	}
 	select {
-	case <-h.drained:
+	case <-drained:
 		return nil
 	case <-ctx.Done():
 	}
-	h.mu.Lock()
-	for x := h.active; x != nil; x = x.next {
-		// Each on its own: one may be stuck in a write to a slow client.
-		go x.interrupt(errShutdown)
-	}
-	h.mu.Unlock()
-	grace := time.NewTimer(shutdownGrace)
+	h.interruptActive()
+	grace := time.NewTimer(interruptGrace)
 	defer grace.Stop()
 	select {
-	case <-h.drained:
+	case <-drained:
 	case <-grace.C:
 	}
 	return ctx.Err()
 }
 
-// What ends a request before its Backend does. As causes of the context they
-// tell Backends why.
-var (
-	errShutdown = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "The server is shutting down. Please try again."}
-	errSilent   = &Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: context.DeadlineExceeded}
-	errGone     = fmt.Errorf("llmhttp: client left: %w", context.Canceled)
-)
-
-// statusGone is what an RequestSummary has for a client that left before it was told
-// a status. Nobody receives it.
-const statusGone = 499
-
-// A panicError is a recovered panic.
-type panicError struct {
-	value any
-	stack []byte
+// close makes the Handler refuse requests, and returns a channel that is closed
+// when none is active.
+func (h *Handler) close() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closing {
+		h.closing = true
+		h.drained = make(chan struct{})
+		if len(h.active) == 0 {
+			close(h.drained)
+		}
+	}
+	return h.drained
 }
 
-func newPanicError(p any) *panicError { return &panicError{p, debug.Stack()} }
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
-}
-
-// log tells the Logger of what a client is not told.
-func (x *exchange) log(level slog.Level, msg string, err error) {
-	l := x.h.opts.Logger
-	if !l.Enabled(&x.ctx, level) {
-		return
+// interruptActive interrupts each active request on a goroutine of its own, as
+// one may be stuck in a write to a slow client.
+func (h *Handler) interruptActive() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for q := range h.active {
+		go func() {
+			defer q.recoverAndLog("interrupting a request failed")
+			q.interrupt(errShutdown)
+		}()
 	}
-	attrs := []slog.Attr{
-		slog.String("request_id", x.record.ID),
-		slog.String("endpoint", string(x.record.Endpoint)),
-		slog.String("key_id", x.record.KeyID),
-		slog.String("error", scrub(x.r, errorText(err))),
-	}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		attrs = append(attrs, slog.String("stack", scrub(x.r, string(p.stack))))
-	}
-	l.LogAttrs(&x.ctx, level, msg, attrs...)
 }

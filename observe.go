@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// An Observer is called as a request begins. It returns the context in which
-// to serve it and, if not nil, a function that is called once when it ended,
-// whether it succeeded, failed, panicked or was abandoned. The RequestSummary is
-// that function's to keep.
+// An Observer is called when a request begins. It returns the context in which
+// to serve the request, which must derive from ctx, and a function that is
+// called once when the request has ended, whether it succeeded, failed,
+// panicked or was abandoned by its client. Both may be nil. The function may
+// keep its argument.
 //
-// The returned context must derive from ctx, of which [RequestIDFrom] tells
-// the request's ID. An Observer must be safe for concurrent use and must not
-// read the request's body.
+// [RequestIDFrom] of ctx is the ID of the request. An Observer must be safe for
+// concurrent use and must not read the body of the request.
 type Observer func(ctx context.Context, r *http.Request) (context.Context, func(*RequestSummary))
 
-// Observers returns an Observer that calls each of obs. They end in the
-// reverse of the order they began in.
+// Observers returns an Observer that calls each of obs in order. Their
+// functions for the end of the request are called in reverse order; if one
+// panics, the others are still called.
 func Observers(obs ...Observer) Observer {
 	return func(ctx context.Context, r *http.Request) (context.Context, func(*RequestSummary)) {
 		var ends []func(*RequestSummary)
@@ -25,42 +26,46 @@ func Observers(obs ...Observer) Observer {
 			if o == nil {
 				continue
 			}
-			var end func(*RequestSummary)
-			if ctx, end = o(ctx, r); end != nil {
+			next, end := o(ctx, r)
+			if next != nil {
+				ctx = next
+			}
+			if end != nil {
 				ends = append(ends, end)
 			}
 		}
-		return ctx, func(e *RequestSummary) {
-			for i := len(ends) - 1; i >= 0; i-- {
-				ends[i](e)
+		return ctx, func(s *RequestSummary) {
+			for _, end := range ends {
+				defer end(s)
 			}
 		}
 	}
 }
 
-// An RequestSummary is what became of a request. It holds no secrets, and nothing of
-// what was said but what Err quotes: the errors of bad requests do.
+// A RequestSummary tells how a request ended. It contains no API keys, and
+// nothing of the request's body except what the text of Err quotes, as errors of
+// invalid requests do.
 type RequestSummary struct {
-	UsageRecord               // zero as far as the request did not get
-	Status      int           // HTTP status; 499 if the client left before it was told one
-	Err         error         // why it failed, or nil; in mid-stream the Status is 200 nevertheless
+	UsageRecord               // fields that the request did not get to are zero
+	Status      int           // HTTP status; 499 if the client left before one was sent
+	Err         error         // why the request failed; nil if it succeeded. If a stream fails, Status is 200 nevertheless
 	Streamed    bool          // whether the reply was a stream
 	Chunks      int           // that the Backend yielded
-	FirstChunk  time.Duration // since arrival; zero if there was none
-	Duration    time.Duration // since arrival
-	Target      string        // whom the Backend turned to last, if it told; see [ReportTry]
-	Tries       int           // how many tries that took; zero if it did not tell
+	FirstChunk  time.Duration // from the arrival to the first chunk; zero if there was none
+	Duration    time.Duration // from the arrival to the end
+	Target      string        // the target of the last try, if the Backend called [ReportTry]
+	Tries       int           // the number of that try; zero if the Backend did not call ReportTry
 }
 
-// ReportTry tells the [RequestSummary] of the request that ctx is of to whom its
-// Backend turns, and which try that is, counted from 1. Backends that pick
-// among others call it before each try; the last call counts. The name should
-// be one that the host has given, and no address. Outside of a Handler
-// ReportTry does nothing.
-func ReportTry(ctx context.Context, name string, try int) {
-	if x, _ := ctx.Value(exchangeKey{}).(*exchange); x != nil {
-		x.mu.Lock()
-		x.target, x.tries = name, try
-		x.mu.Unlock()
+// ReportTry records in the [RequestSummary] of the request that ctx belongs to
+// that its Backend is about to send the request to target, and that this is try
+// number try, counted from 1. Backends that choose among targets call it before
+// each try; the last call counts. The name of a target should be one that the
+// host has configured, not an address. Outside of a Handler it does nothing.
+func ReportTry(ctx context.Context, target string, try int) {
+	if q := requestFrom(ctx); q != nil {
+		q.res.mu.Lock()
+		q.stats.target, q.stats.tries = target, try
+		q.res.mu.Unlock()
 	}
 }

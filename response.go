@@ -1,257 +1,305 @@
 package llmhttp
 
-import "github.com/llmhttp/llmhttp/internal/jsonwire"
-
-// A ChatResponse is a whole reply.
-type ChatResponse struct {
-	ID      string
-	Created int64 // Unix time in seconds
-	Model   string
-	Choices []Choice
-	Usage   *Usage // nil if it is not known
-	Extra   Extra
-}
-
-// A Choice is one of the replies the client asked for.
-type Choice struct {
-	Index        int
-	Message      Message
-	FinishReason FinishReason
-	Extra        Extra // "logprobs" among them
-}
-
-// MarshalJSON encodes r.
-func (r ChatResponse) MarshalJSON() ([]byte, error) { return marshal(&r) }
-
-// UnmarshalJSON decodes a reply.
-func (r *ChatResponse) UnmarshalJSON(data []byte) error { return unmarshal(data, r) }
-
-func (r *ChatResponse) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	encodeReplyHead(e, r.ID, objectCompletion, r.Created, r.Model)
-	e.Name("choices")
-	e.Token('[')
-	for i := range r.Choices {
-		e.Element()
-		r.Choices[i].encode(e)
-	}
-	e.Token(']')
-	if r.Usage != nil {
-		e.Name("usage")
-		r.Usage.encode(e)
-	}
-	e.Extra(r.Extra, replyMembers...)
-	e.Token('}')
-}
-
-func (r *ChatResponse) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "id":
-			r.ID = d.OptString()
-		case "object":
-			d.Skip()
-		case "created":
-			r.Created = decodeTime(d)
-		case "model":
-			r.Model = d.OptString()
-		case "choices":
-			if d.Null() {
-				continue
-			}
-			for a := d.Array(); a.Next(); {
-				r.Choices = append(r.Choices, Choice{})
-				r.Choices[len(r.Choices)-1].decode(d)
-			}
-		case "usage":
-			r.Usage = decodeUsage(d)
-		default:
-			r.Extra.keep(d, o.Name)
-		}
-	}
-}
-
-// MarshalJSON encodes c.
-func (c Choice) MarshalJSON() ([]byte, error) { return marshal(&c) }
-
-// UnmarshalJSON decodes a choice.
-func (c *Choice) UnmarshalJSON(data []byte) error { return unmarshal(data, c) }
-
-// encode writes refusal and logprobs even where there are none: the schema of
-// the format requires them.
-func (c *Choice) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("index")
-	e.Int(int64(c.Index))
-	e.Name("message")
-	e.Token('{')
-	c.Message.encodeMembers(e)
-	if _, ok := c.Message.Extra["refusal"]; !ok {
-		e.Literal(`,"refusal":null`)
-	}
-	e.Extra(c.Message.Extra, messageMembers...)
-	e.Token('}')
-	if _, ok := c.Extra["logprobs"]; !ok {
-		e.Literal(`,"logprobs":null`)
-	}
-	encodeFinishReason(e, c.FinishReason)
-	e.Extra(c.Extra, "index", "message", "finish_reason")
-	e.Token('}')
-}
-
-// dropNoRefusal forgets what encode writes where there is no refusal.
-func (m *Message) dropNoRefusal() {
-	if string(m.Extra["refusal"]) == "null" {
-		if delete(m.Extra, "refusal"); len(m.Extra) == 0 {
-			m.Extra = nil
-		}
-	}
-}
-
-func (c *Choice) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "index":
-			c.Index = optInt(d)
-		case "message":
-			if !d.Null() {
-				c.Message.decode(d)
-				c.Message.dropNoRefusal()
-			}
-		case "finish_reason":
-			c.FinishReason = decodeFinishReason(d)
-		case "logprobs":
-			if d.Null() {
-				continue // what encode writes where there is none
-			}
-			c.Extra.keep(d, o.Name)
-		default:
-			c.Extra.keep(d, o.Name)
-		}
-	}
-}
-
-const (
-	objectChunk      = "chat.completion.chunk"
-	objectCompletion = "chat.completion"
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
 )
 
-var replyMembers = []string{"id", "object", "created", "model", "choices", "usage", "error"}
+// A responseState is how far the reply to a request has got.
+type responseState int
 
-// encodeReplyHead writes the members that replies and their chunks begin with.
-func encodeReplyHead(e *jsonwire.Encoder, id, object string, created int64, model string) {
-	e.Name("id")
-	e.String(id)
-	e.Name("object")
-	e.String(object)
-	e.Name("created")
-	e.Int(created)
-	e.Name("model")
-	e.String(model)
-}
-
-// decodeTime reads a Unix time, which some servers send with a fraction.
-func decodeTime(d *jsonwire.Decoder) int64 {
-	if d.Null() {
-		return 0
-	}
-	return int64(d.Float())
-}
-
-// optInt reads an integer or null, which is 0.
-func optInt(d *jsonwire.Decoder) int {
-	if d.Null() {
-		return 0
-	}
-	return d.Int()
-}
-
-// A FinishReason tells why a reply ended. It is empty until it did.
-type FinishReason string
-
-// The finish reasons of the format.
 const (
-	FinishStop          FinishReason = "stop"           // a normal end
-	FinishLength        FinishReason = "length"         // max_tokens was reached
-	FinishContentFilter FinishReason = "content_filter" // a safety filter blocked it
-	FinishToolCalls     FinishReason = "tool_calls"     // the model calls tools
+	// stateReading: the request is being read and admitted. Only the request's
+	// goroutine may reply.
+	stateReading responseState = iota
+
+	// stateWaiting: the Backend was called and nothing was written. The idle
+	// timer and Shutdown may reply while the Backend still runs.
+	stateWaiting
+
+	// stateStreaming: the header of an event stream was written. Other
+	// goroutines may write comments, or end the stream with a failure.
+	stateStreaming
+
+	// stateDone: the reply is complete or has failed, or ServeHTTP is about to
+	// return. Nothing more is written.
+	stateDone
 )
 
-func encodeFinishReason(e *jsonwire.Encoder, r FinishReason) {
-	e.Name("finish_reason")
-	if r == "" {
-		e.Literal("null")
-	} else {
-		e.String(string(r))
+// A response is the state machine that writes the reply to one request. It is
+// the only part of a request that several goroutines use: that of ServeHTTP,
+// the idle timer, the goroutine that flushes bursts, and Shutdown.
+type response struct {
+	w            http.ResponseWriter
+	r            *http.Request
+	ctl          *http.ResponseController
+	writeTimeout time.Duration // zero for none
+	readTimeout  time.Duration // zero for none
+
+	// mu guards the fields below, and every use of w and ctl.
+	mu            sync.Mutex
+	state         responseState
+	status        int       // that was written, or 499
+	err           error     // why the request failed
+	writeDeadline time.Time // as last set; zero if it was not
+	readDeadline  time.Time
+	bodyRead      bool // the body was read to its end
+	interrupted   bool // another goroutine wants the request to end
+	backendRuns   bool // the Backend was called and has not returned
+	aborted       bool // the connection must be cut
+}
+
+func newResponse(w http.ResponseWriter, r *http.Request, o *Options) *response {
+	return &response{
+		w: w, r: r, ctl: http.NewResponseController(w),
+		writeTimeout: max(o.WriteTimeout, 0), readTimeout: max(o.ReadTimeout, 0),
+		bodyRead: r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0,
 	}
 }
 
-func decodeFinishReason(d *jsonwire.Decoder) FinishReason {
-	if d.Null() {
-		return ""
+// isHTTP1 reports whether the connection serves one request at a time.
+func (res *response) isHTTP1() bool { return res.r.ProtoMajor < 2 }
+
+// startBackend moves from reading to waiting. It reports false if the request
+// has ended in the meantime.
+func (res *response) startBackend() bool {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	if res.state == stateDone || res.interrupted {
+		return false
 	}
-	b := d.StringView()
-	if string(b) == string(FinishStop) {
-		return FinishStop
-	}
-	return FinishReason(b)
-}
-
-// Usage is how many tokens a request used. TotalTokens is their sum, which the
-// Handler fills in if it is zero.
-type Usage struct {
-	PromptTokens, CompletionTokens, TotalTokens int
-	Extra                                       Extra
-}
-
-// total returns TotalTokens, or the sum if that is not set.
-func (u *Usage) total() int {
-	if u.TotalTokens != 0 {
-		return u.TotalTokens
-	}
-	return u.PromptTokens + u.CompletionTokens
-}
-
-// MarshalJSON encodes u.
-func (u Usage) MarshalJSON() ([]byte, error) { return marshal(&u) }
-
-// UnmarshalJSON decodes a usage.
-func (u *Usage) UnmarshalJSON(data []byte) error { return unmarshal(data, u) }
-
-var usageMembers = []string{"prompt_tokens", "completion_tokens", "total_tokens"}
-
-func (u *Usage) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("prompt_tokens")
-	e.Int(int64(u.PromptTokens))
-	e.Name("completion_tokens")
-	e.Int(int64(u.CompletionTokens))
-	e.Name("total_tokens")
-	e.Int(int64(u.total()))
-	e.Extra(u.Extra, usageMembers...)
-	e.Token('}')
-}
-
-func (u *Usage) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "prompt_tokens":
-			u.PromptTokens = optInt(d)
-		case "completion_tokens":
-			u.CompletionTokens = optInt(d)
-		case "total_tokens":
-			u.TotalTokens = optInt(d)
-		default:
-			u.Extra.keep(d, o.Name)
+	res.backendRuns = true
+	if res.state == stateReading {
+		res.state = stateWaiting
+		if !res.isHTTP1() || res.writeTimeout == 0 {
+			// On HTTP/2 a deadline that passes resets the stream, even if
+			// nothing is being written.
+			res.ctl.SetWriteDeadline(time.Time{})
 		}
 	}
+	return true
 }
 
-func decodeUsage(d *jsonwire.Decoder) *Usage {
-	if d.Null() {
+// backendReturned marks that the Backend has returned, so that the connection
+// can serve the next request at once.
+func (res *response) backendReturned() {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	res.backendRuns = false
+}
+
+// reply writes a whole reply. It returns errGone if the client has left, and
+// nil if another goroutine has replied.
+func (res *response) reply(header http.Header, body []byte) error {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	if res.state == stateDone {
 		return nil
 	}
-	u := new(Usage)
-	u.decode(d)
-	return u
+	return res.replyLocked(http.StatusOK, body)
+}
+
+// replyLocked writes a reply of JSON whose other headers are set, and sends it.
+func (res *response) replyLocked(status int, body []byte) error {
+	res.state, res.status = stateDone, status
+	h := res.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", itoa(len(body)))
+	if res.isHTTP1() && (!res.bodyRead || res.backendRuns) {
+		// Otherwise net/http would read the rest of the body before it sends
+		// the reply, or the client's next request on this connection would wait
+		// until the Backend returns.
+		h.Set("Connection", "close")
+	}
+	res.extendWriteDeadline()
+	res.w.WriteHeader(status)
+	return res.writeLocked(body)
+}
+
+// startStream writes the header of an event stream.
+func (res *response) startStream() {
+	res.state, res.status = stateStreaming, http.StatusOK
+	h := res.w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	// nginx heeds X-Accel-Buffering, other proxies Cache-Control.
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+}
+
+// maxWrite is how many bytes are written at once. Each piece of a large reply
+// has the whole WriteTimeout, so a client may be slow but must not stall.
+const maxWrite = 32 << 10
+
+// writeLocked writes and flushes p. It returns errGone if that fails.
+func (res *response) writeLocked(p []byte) error {
+	for len(p) > 0 {
+		res.extendWriteDeadline()
+		n := min(len(p), maxWrite)
+		if _, err := res.w.Write(p[:n]); err != nil {
+			return errGone
+		}
+		p = p[n:]
+	}
+	// net/http reports a write that missed its deadline only when it flushes.
+	if err := res.ctl.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return errGone
+	}
+	if !res.isHTTP1() {
+		res.setWriteDeadline(time.Time{})
+	}
+	return nil
+}
+
+// extendWriteDeadline gives the next write at least WriteTimeout, and at most
+// half as much again: setting a deadline costs a tenth of a write, so it is not
+// done for each chunk (budget: CPU of a stream with a flush per chunk).
+func (res *response) extendWriteDeadline() {
+	if res.writeTimeout == 0 {
+		return
+	}
+	now := time.Now()
+	if res.writeDeadline.Sub(now) < res.writeTimeout {
+		res.setWriteDeadline(now.Add(res.writeTimeout + res.writeTimeout/2))
+	}
+}
+
+// setWriteDeadline is best effort: some wrappers of a ResponseWriter do not
+// support deadlines.
+func (res *response) setWriteDeadline(t time.Time) {
+	res.writeDeadline = t
+	res.ctl.SetWriteDeadline(t)
+}
+
+// finish ends the use of the ResponseWriter. No goroutine writes after it.
+func (res *response) finish() {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	res.state = stateDone
+	if res.aborted || !res.isHTTP1() || res.writeDeadline.IsZero() {
+		return
+	}
+	var deadline time.Time
+	if s, ok := res.r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
+		// net/http still writes the end of a stream. It sets a new deadline for
+		// the next request of the connection.
+		deadline = time.Now().Add(res.writeTimeout)
+	}
+	// Without WriteTimeout, net/http never sets a deadline, and ours would
+	// remain for the next request, which may be another handler's.
+	res.setWriteDeadline(deadline)
+}
+
+// isDone reports whether the reply is complete or has failed.
+func (res *response) isDone() bool {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	return res.state == stateDone
+}
+
+// stopReading makes a Read of the request's body return, now or at its next
+// call.
+func (res *response) stopReading() {
+	res.interrupted = true
+	res.ctl.SetReadDeadline(time.Now())
+}
+
+// extendReadDeadline gives the client ReadTimeout to send more of the body.
+// Like extendWriteDeadline it does not set a deadline each time.
+func (res *response) extendReadDeadline() {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	if res.interrupted || res.readTimeout == 0 {
+		return
+	}
+	now := time.Now()
+	if res.readDeadline.Sub(now) < res.readTimeout {
+		res.readDeadline = now.Add(res.readTimeout + res.readTimeout/2)
+		res.ctl.SetReadDeadline(res.readDeadline)
+	}
+}
+
+// finishReading marks the body as read to its end. It lifts the read deadline:
+// when one passes later, net/http cancels the request's context.
+func (res *response) finishReading() {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	res.bodyRead = true
+	if !res.interrupted {
+		res.ctl.SetReadDeadline(time.Time{})
+	}
+}
+
+// readBody reads a request's body of at most limit bytes to its end: net/http
+// notices only after that when the client leaves. The buffer is the caller's.
+func (res *response) readBody(limit int64) (*buffer, error) {
+	length := res.r.ContentLength
+	if length > limit {
+		return nil, errTooLarge(limit)
+	}
+	buf := getBuffer(firstRead)
+	if res.r.Body == nil {
+		return buf, nil
+	}
+	for {
+		res.extendReadDeadline()
+		n, err := res.r.Body.Read(buf.b[len(buf.b):cap(buf.b)])
+		buf.b = buf.b[:len(buf.b)+n]
+		switch {
+		case int64(len(buf.b)) > limit:
+			putBuffer(buf)
+			return nil, errTooLarge(limit)
+		case err == io.EOF:
+			res.finishReading()
+			return buf, nil
+		case err != nil:
+			putBuffer(buf)
+			return nil, bodyError(err)
+		case len(buf.b) == cap(buf.b):
+			buf = growBuffer(buf, length, limit)
+		}
+	}
+}
+
+const (
+	// firstRead is how much memory a body gets before any of it has arrived.
+	firstRead = 16 << 10
+
+	// trustedLength is up to which size the declared length of a body is
+	// allocated at once when the first bytes have arrived.
+	trustedLength = 2 << 20
+)
+
+// growBuffer moves the bytes of a full buffer to a larger one. It has one byte
+// more than the declared length, for the Read that sees the end.
+func growBuffer(buf *buffer, length, limit int64) *buffer {
+	size := min(2*int64(cap(buf.b)), limit+1)
+	if length >= size && length <= trustedLength {
+		size = length + 1
+	}
+	larger := getBuffer(int(max(size, int64(cap(buf.b))+1)))
+	larger.b = append(larger.b, buf.b...)
+	putBuffer(buf)
+	return larger
+}
+
+// bodyError returns the error for a body that could not be read.
+func bodyError(err error) error {
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return errTooLarge(e.Limit)
+	}
+	e := Errorf(http.StatusBadRequest, "", "We could not read the body of your request.")
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		e = Errorf(http.StatusRequestTimeout, "request_timeout", "The body of your request did not arrive in time.")
+	}
+	e.Err = err
+	return e
+}
+
+func errTooLarge(limit int64) error {
+	return Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
+		"The request body is too large. The limit is %d bytes.", limit)
 }

@@ -1,276 +1,224 @@
 package llmhttp
 
 import (
-	"errors"
-	"net/http"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"unicode/utf8"
 )
 
-// Proxies must neither keep a stream back nor change it: nginx heeds
-// X-Accel-Buffering, others Cache-Control.
-var (
-	mediaEvents  = []string{"text/event-stream; charset=utf-8"}
-	cacheNever   = []string{"no-cache, no-transform"}
-	bufferingOff = []string{"no"}
-)
+// keepAliveComment is a comment without the empty line that would end an event.
+// Old releases of openai-go and openai-python fail on an empty event.
+const keepAliveComment = ": keep-alive\n"
 
 const (
-	// eventDone ends a stream that is complete.
-	eventDone = "data: [DONE]\n\n"
+	// burstGap is the time between two chunks below which they are taken for
+	// chunks that were ready at once, which share writes. A write is most of
+	// what a chunk costs (budget: streams of chunks that are ready at once).
+	burstGap = 50 * time.Microsecond
 
-	// keepAlive is a comment without the empty line that would end an event:
-	// that is the one form which every official client, old ones included,
-	// takes for nothing.
-	keepAlive = ": keep-alive\n"
+	// maxPending is how many bytes may wait for a shared write.
+	maxPending = 15 << 10
+
+	// maxDeltaText is how many bytes of text one event may have. Escaped, the
+	// text is at most six times as long, and old releases of openai-go read
+	// lines of at most 64 KiB.
+	maxDeltaText = 8 << 10
 )
 
-const (
-	// burst is how soon after the last a chunk comes that is taken for one of
-	// many that are ready: those share writes.
-	burst = 50 * time.Microsecond
-
-	// maxBatch is how many bytes may wait for a common write.
-	maxBatch = 15 << 10
-)
-
-// An sseWriter is the sink that writes a stream. All its methods are called
-// with the exchange's mu held.
+// An eventStream writes a reply as server-sent events. Its fields are guarded
+// by the response's mu.
 //
-// A chunk that the Backend took its time for is written at once. If chunks
-// come one upon the other, the first of them wakes a goroutine that writes what
-// has gathered as soon as it gets to run, which is at the latest when the
-// Backend pauses.
-type sseWriter struct {
-	x      *exchange
-	head   []byte  // of each event's JSON: id, object, created and model
-	buf    *buffer // what waits; nil if nothing does
-	awake  bool    // the goroutine is about to run
-	began  bool    // the headers are written
-	err    error   // a write failed
-	faulty error   // the Backend's JSON cannot be encoded
+// The events of a chunk are written before the Backend goes on, unless chunks
+// come in a burst: then the first of them starts a goroutine that writes what
+// is pending as soon as it runs, which is at the latest when the Backend pauses.
+type eventStream struct {
+	q          *request
+	encoder    ChatEncoder
+	pending    *buffer // events that are not written; nil if there are none
+	started    bool    // the encoder's start was called
+	flushing   bool    // a goroutine is about to write what is pending
+	lastChunk  time.Time
+	writeErr   error // a write failed
+	encoderErr error // the encoder failed
 }
 
-func (s *sseWriter) open(index int) {
-	e := s.event()
-	e.Literal(`,"choices":[{"index":`)
-	e.Int(int64(index))
-	e.Literal(`,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`)
-	s.endEvent(&e)
-}
-
-func (s *sseWriter) delta(c *ChunkChoice, extra Extra) {
-	for c.Delta.isLong() {
-		rest := c.Delta.cut()
-		s.deltaEvent(c, extra)
-		c.Delta, c.Extra, extra = rest, nil, nil
+// add encodes a chunk that the orderer emits.
+func (s *eventStream) add(c *ChatChunk) {
+	choice := &c.Choices[0]
+	for deltaLen(&choice.Delta) > maxDeltaText {
+		rest := splitDelta(&choice.Delta)
+		s.encode(c)
+		choice.Delta, choice.Extra, c.Extra = rest, nil, nil
 	}
-	s.deltaEvent(c, extra)
+	s.encode(c)
 }
 
-// longText is how many bytes a piece of text may have: escaped it is at most
-// six times as long, and old clients read lines of up to 64 KiB.
-const longText = 8 << 10
+func (s *eventStream) encode(c *ChatChunk) {
+	if s.encoderErr != nil {
+		return
+	}
+	buf := s.buffer()
+	if !s.started {
+		s.started = true
+		buf.b = s.encoder.AppendStart(buf.b, s.q.replyStart())
+	}
+	b, err := s.encoder.AppendChunk(buf.b, c)
+	if err != nil {
+		s.encoderErr = err
+		return
+	}
+	buf.b = b
+}
 
-func (d *Delta) isLong() bool {
-	n := len(d.Reasoning) + len(d.Content)
+// buffer returns the buffer of pending events.
+func (s *eventStream) buffer() *buffer {
+	if s.pending == nil {
+		s.pending = getBuffer(1 << 10)
+	}
+	return s.pending
+}
+
+// push writes the events of a chunk that arrived at now, or has them written
+// with those of the next chunks.
+func (s *eventStream) push(now time.Time) error {
+	gap := now.Sub(s.lastChunk)
+	s.lastChunk = now
+	switch {
+	case s.encoderErr != nil:
+		return s.encoderErr
+	case s.writeErr != nil:
+		return s.writeErr
+	case s.pending == nil || len(s.pending.b) == 0:
+		return nil
+	case s.q.res.state == stateStreaming && gap < burstGap && len(s.pending.b) < maxPending:
+		if !s.flushing {
+			s.flushing = true
+			go s.flushBurst()
+		}
+		return nil
+	}
+	err := s.flush()
+	// While it was written the Backend could not go on: a slow client is not a
+	// silent Backend.
+	s.lastChunk = time.Now()
+	s.q.idle.touch(s.lastChunk)
+	return err
+}
+
+// flushBurst writes what is pending, on a goroutine of its own.
+func (s *eventStream) flushBurst() {
+	q := s.q
+	defer q.recoverAndLog("writing a stream failed")
+	q.res.mu.Lock()
+	defer q.res.mu.Unlock()
+	s.flushing = false
+	if q.res.state == stateStreaming && s.pending != nil {
+		s.flush()
+		s.lastChunk = time.Now()
+		q.idle.touch(s.lastChunk)
+	}
+}
+
+// flush writes what is pending. If that fails, the client has left.
+func (s *eventStream) flush() error {
+	if s.writeErr != nil {
+		return s.writeErr
+	}
+	q := s.q
+	if q.res.state != stateStreaming {
+		q.setHeaders()
+		q.res.startStream()
+	}
+	buf := s.buffer()
+	s.pending = nil
+	err := q.res.writeLocked(buf.b)
+	putBuffer(buf)
+	if err != nil {
+		s.writeErr = err
+		q.cancel(err)
+	}
+	return err
+}
+
+// comment writes a comment that keeps the connection alive.
+func (s *eventStream) comment() error {
+	buf := s.buffer()
+	buf.b = append(buf.b, keepAliveComment...)
+	return s.flush()
+}
+
+// end writes the end of a complete stream.
+func (s *eventStream) end(u *Usage, extra Extra) error {
+	if s.encoderErr != nil {
+		return s.encoderErr
+	}
+	buf := s.buffer()
+	b, err := s.encoder.AppendEnd(buf.b, u, extra)
+	if err != nil {
+		s.encoderErr = err
+		return err
+	}
+	buf.b = b
+	return s.flush()
+}
+
+// fail writes the end of a stream that failed.
+func (s *eventStream) fail(e *Error) {
+	buf := s.buffer()
+	buf.b = s.encoder.AppendFailure(buf.b, e)
+	s.flush()
+}
+
+// deltaLen returns the number of bytes of text in d.
+func deltaLen(d *Delta) int {
+	n := len(d.Reasoning) + len(d.Content) + len(d.Refusal)
 	for i := range d.ToolCalls {
 		n += len(d.ToolCalls[i].Function.Arguments)
 	}
-	return n > longText
+	return n
 }
 
-// cut shortens d, which is long, and returns the rest.
-func (d *Delta) cut() (rest Delta) {
-	room := longText
-	d.Reasoning, rest.Reasoning = cutText(d.Reasoning, &room)
-	d.Content, rest.Content = cutText(d.Content, &room)
+// splitDelta shortens d to maxDeltaText bytes of text and returns the rest.
+func splitDelta(d *Delta) (rest Delta) {
+	room := maxDeltaText
+	d.Reasoning, rest.Reasoning = splitText(d.Reasoning, &room)
+	d.Content, rest.Content = splitText(d.Content, &room)
+	d.Refusal, rest.Refusal = splitText(d.Refusal, &room)
 	for i := range d.ToolCalls {
-		f := &d.ToolCalls[i].Function
-		more := ToolCallDelta{Index: d.ToolCalls[i].Index}
-		if f.Arguments, more.Function.Arguments = cutText(f.Arguments, &room); more.Function.Arguments != "" {
+		t := &d.ToolCalls[i]
+		more := ToolCallDelta{Index: t.Index}
+		t.Function.Arguments, more.Function.Arguments = splitText(t.Function.Arguments, &room)
+		if more.Function.Arguments != "" {
 			rest.ToolCalls = append(rest.ToolCalls, more)
 		}
 	}
 	return rest
 }
 
-// cutText cuts s behind the last character for which there is room.
-func cutText(s string, room *int) (head, rest string) {
+// splitText splits s after the last character that fits in room bytes, and
+// takes what it used from room.
+func splitText(s string, room *int) (head, rest string) {
 	if len(s) <= *room {
 		*room -= len(s)
 		return s, ""
 	}
 	n := *room
 	*room = 0
-	n -= partial(s[:n])
+	n -= incompleteSuffix(s[:n])
 	return s[:n], s[n:]
 }
 
-func (s *sseWriter) deltaEvent(c *ChunkChoice, extra Extra) {
-	e := s.event()
-	e.Literal(`,"choices":[{"index":`)
-	e.Int(int64(c.Index))
-	e.Literal(`,"delta":`)
-	c.Delta.Role = ""
-	c.Delta.encode(&e)
-	e.Literal(`,"finish_reason":null`)
-	e.Extra(c.Extra, chunkChoiceMembers...)
-	e.Literal("}]")
-	e.Extra(extra, replyMembers...)
-	e.Token('}')
-	s.endEvent(&e)
-}
-
-func (s *sseWriter) end(index int, reason FinishReason, choiceExtra, extra Extra) {
-	e := s.event()
-	e.Literal(`,"choices":[{"index":`)
-	e.Int(int64(index))
-	e.Literal(`,"delta":{"content":null},"finish_reason":`)
-	e.String(string(reason))
-	e.Extra(choiceExtra, chunkChoiceMembers...)
-	e.Literal("}]")
-	e.Extra(extra, replyMembers...)
-	e.Token('}')
-	s.endEvent(&e)
-}
-
-// nulls writes nothing: openai-go's accumulator takes an empty delta for news.
-func (s *sseWriter) nulls(int, Extra) {}
-
-// usage writes the chunk that a client gets if it asked for it, and in it what
-// the Backend has told after the last choice. Others get no chunk without
-// choices: clients that look at the first of them would fail.
-func (s *sseWriter) usage(u *Usage, extra Extra) {
-	e := s.event()
-	e.Literal(`,"choices":[],"usage":`)
-	u.encode(&e)
-	e.Extra(extra, replyMembers...)
-	e.Token('}')
-	s.endEvent(&e)
-}
-
-// event begins an event whose JSON has its head.
-func (s *sseWriter) event() jsonwire.Encoder {
-	if s.head == nil {
-		s.head = s.x.replyHead()
-	}
-	return jsonwire.Encoder{Buf: append(s.waiting().b, s.head...)}
-}
-
-func (s *sseWriter) endEvent(e *jsonwire.Encoder) {
-	s.buf.b = append(e.Buf, "\n\n"...)
-	if e.Err != nil && s.faulty == nil {
-		s.faulty = e.Err
-	}
-}
-
-// waiting returns the buffer of what waits.
-func (s *sseWriter) waiting() *buffer {
-	if s.buf == nil {
-		s.buf = getBuffer(1 << 10)
-	}
-	return s.buf
-}
-
-// replyHead returns what each event of a stream begins with.
-func (x *exchange) replyHead() []byte {
-	id, created, model := x.replyIdentity()
-	var e jsonwire.Encoder
-	e.Buf = make([]byte, 0, 80+len(id)+len(model))
-	e.Literal("data: {")
-	encodeReplyHead(&e, id, objectChunk, created, model)
-	return e.Buf
-}
-
-// push writes what a chunk has brought, or sees to it that somebody will. The
-// chunk came at the time now since arrival, and the one before it was dealt
-// with at last.
-func (s *sseWriter) push(now, last time.Duration) error {
-	switch {
-	case s.faulty != nil:
-		return s.faulty
-	case s.err != nil:
-		return errGone
-	case s.buf == nil:
-		return nil
-	case s.began && now-last < burst && len(s.buf.b) < maxBatch:
-		if !s.awake {
-			s.awake = true
-			go s.wake()
+// incompleteSuffix returns how many bytes at the end of s begin a character
+// that is not complete.
+func incompleteSuffix(s string) int {
+	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
+		c := s[len(s)-i]
+		if !utf8.RuneStart(c) {
+			continue
 		}
-		return nil
-	}
-	return s.pass(now)
-}
-
-// pass writes what waits. While it does, the Backend could not speak: a slow
-// client makes no silent Backend.
-func (s *sseWriter) pass(now time.Duration) error {
-	err := s.flush(now)
-	s.x.watch.spoke = time.Since(s.x.arrived)
-	return err
-}
-
-// wake writes what has gathered.
-func (s *sseWriter) wake() {
-	x := s.x
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	s.awake = false
-	if !x.dead && !x.watch.over && s.buf != nil {
-		s.pass(time.Since(x.arrived))
-	}
-}
-
-// flush writes what waits. A write that fails ends the request.
-func (s *sseWriter) flush(now time.Duration) error {
-	if s.err != nil {
-		return errGone
-	}
-	x := s.x
-	if !s.began {
-		s.began = true
-		x.phase, x.status = streaming, http.StatusOK
-		x.writeHeaders()
-		h := x.w.Header()
-		h["Content-Type"] = mediaEvents
-		h["Cache-Control"] = cacheNever
-		h["X-Accel-Buffering"] = bufferingOff
-	}
-	err := x.write(s.buf.b, now)
-	putBuffer(s.buf)
-	s.buf = nil
-	if err == nil {
-		// Only the flush tells of a write that came too late.
-		if err = x.flush(); errors.Is(err, http.ErrNotSupported) {
-			err = nil
+		if c >= utf8.RuneSelf && !utf8.FullRuneInString(s[len(s)-i:]) {
+			return i
 		}
+		return 0
 	}
-	if x.r.ProtoMajor >= 2 {
-		x.setWriteDeadline(time.Time{}) // or it would end the stream
-	}
-	if err != nil {
-		s.err = err
-		x.ctx.end(errGone)
-		return errGone
-	}
-	return nil
-}
-
-// fail ends the stream with an error event and without [DONE].
-func (s *sseWriter) fail(told *Error) {
-	b := s.waiting()
-	e := jsonwire.Encoder{Buf: append(b.b, "data: "...)}
-	told.encode(&e)
-	b.b = append(e.Buf, "\n\n"...)
-	s.flush(time.Since(s.x.arrived))
-}
-
-// comment keeps the connection busy.
-func (s *sseWriter) comment(now time.Duration) {
-	b := s.waiting()
-	b.b = append(b.b, keepAlive...)
-	s.flush(now)
+	return 0
 }

@@ -1,32 +1,29 @@
 package llmhttp
 
-import (
-	"iter"
-)
+import "iter"
 
-// A ChatStream is a reply: its chunks in order, then perhaps one error.
+// A ChatStream is the reply to a chat request: its chunks in order, and then at
+// most one error. A whole reply is a stream of one chunk: the Handler joins or
+// streams the chunks as the client asked.
 //
-// A whole reply is a stream of one chunk, so Backends need not care whether
-// the client asked for streaming: the Handler splits and joins as required.
+// A ChatStream is iterated over at most once. It runs on the goroutine of the
+// loop: yield returns when the chunk is on its way to the client, so a slow
+// client slows the stream down, and returns false when the client has left or
+// the request has ended for another reason. The Backend must then return.
+// Yield must not be called from several goroutines at the same time, nor after
+// the stream's function has returned.
 //
-// A ChatStream is ranged over at most once. It runs on the goroutine of the
-// loop, which makes a slow client slow it down and a departed one stop it.
-// An error ends the stream; before the first chunk it becomes the HTTP
-// status, after it an error event. A yielded chunk belongs to the loop.
+// An error ends the stream; a chunk that is yielded together with an error is
+// ignored. Before the first chunk an error becomes the HTTP status of the reply,
+// after it an error event. A chunk that was yielded belongs to the loop.
 type ChatStream = iter.Seq2[*ChatChunk, error]
 
 // TextChunk returns a chunk that adds s to the first choice.
 func TextChunk(s string) *ChatChunk {
-	c := &struct {
-		chunk  ChatChunk
-		choice [1]ChunkChoice
-	}{}
-	c.choice[0].Delta.Content = s
-	c.chunk.Choices = c.choice[:]
-	return &c.chunk
+	return &ChatChunk{Choices: []ChunkChoice{{Delta: Delta{Content: s}}}}
 }
 
-// Reply returns a finished reply that says s.
+// Reply returns a complete reply with the text s.
 func Reply(s string) ChatStream {
 	return func(yield func(*ChatChunk, error) bool) {
 		c := TextChunk(s)
@@ -35,54 +32,61 @@ func Reply(s string) ChatStream {
 	}
 }
 
-// Fail returns a stream that only fails.
+// Fail returns a stream that fails with err.
 func Fail(err error) ChatStream {
 	return func(yield func(*ChatChunk, error) bool) { yield(nil, err) }
 }
 
-// Stream returns r as a stream of one chunk, which shares r's memory. If r is
-// as Collect returns it, [Collect] of the stream equals r.
+// Stream returns r as a stream of one chunk, which shares the memory of r. If r
+// was returned by [Collect], Collect of the stream returns an equal response.
 func (r *ChatResponse) Stream() ChatStream {
 	return func(yield func(*ChatChunk, error) bool) {
 		c := &ChatChunk{ID: r.ID, Created: r.Created, Model: r.Model, Usage: r.Usage, Extra: r.Extra}
-		c.Choices = make([]ChunkChoice, len(r.Choices))
 		for i := range r.Choices {
-			choice := &r.Choices[i]
-			m := &choice.Message
-			c.Choices[i] = ChunkChoice{
-				Index:        choice.Index,
-				Delta:        Delta{Role: m.Role, Content: m.Content.Text(), Reasoning: m.Reasoning, Extra: m.Extra},
-				FinishReason: choice.FinishReason,
-				Extra:        choice.Extra,
-			}
-			for j, call := range m.ToolCalls {
-				c.Choices[i].Delta.ToolCalls = append(c.Choices[i].Delta.ToolCalls,
-					ToolCallDelta{Index: j, ID: call.ID, Type: call.Type, Function: call.Function, Extra: call.Extra})
-			}
+			c.Choices = append(c.Choices, r.Choices[i].chunk())
 		}
 		yield(c, nil)
 	}
 }
 
-// Collect joins the chunks of s to a reply. If s fails, it returns the error,
-// and what came before it as a reply whose unfinished choices have no
+// chunk returns the choice as a choice of a chunk.
+func (c *Choice) chunk() ChunkChoice {
+	m := &c.Message
+	out := ChunkChoice{
+		Index: c.Index,
+		Delta: Delta{
+			Role: m.Role, Content: m.Content.Text(), Reasoning: m.Reasoning, ReasoningDetails: m.ReasoningDetails,
+			Refusal: m.Refusal, Extra: m.Extra,
+		},
+		FinishReason: c.FinishReason,
+		StopSequence: c.StopSequence,
+		Extra:        c.Extra,
+	}
+	for i, call := range m.ToolCalls {
+		out.Delta.ToolCalls = append(out.Delta.ToolCalls,
+			ToolCallDelta{Index: i, ID: call.ID, Type: call.Type, Function: call.Function, Extra: call.Extra})
+	}
+	return out
+}
+
+// Collect joins the chunks of s to a reply. If s fails, Collect returns its
+// error, and what came before as a reply whose unfinished choices have no
 // FinishReason.
 //
-// Texts, and members of Extra that are strings within a Delta, are joined;
-// arrays and objects in Extra too, element by element and member by member. Of
-// other values the last counts. Choices come in the order of their indices;
-// those from 128 on are dropped.
+// The choices are in the order of their indices; those with an index of 128 or
+// more are dropped. Texts are concatenated, and so are members of a Delta's
+// Extra that are strings. Arrays in Extra are concatenated and objects merged;
+// of other values the last one is kept.
 func Collect(s ChatStream) (*ChatResponse, error) {
-	var j joiner
-	var sh shaper
-	sh.init(&j, maxChoices)
+	j := new(joiner)
+	o := orderer{sink: j, limit: maxChoices}
 	for chunk, err := range s {
 		if err != nil {
-			sh.flush()
-			return j.response(&sh), err
+			o.flush()
+			return j.response(&o), err
 		}
-		sh.add(chunk)
+		o.add(chunk)
 	}
-	sh.flush()
-	return j.response(&sh), nil
+	o.flush()
+	return j.response(&o), nil
 }

@@ -13,47 +13,51 @@ import (
 // ErrUsageDropped is wrapped by the error of a [UsageBuffer] that is full.
 var ErrUsageDropped = errors.New("llmhttp: usage dropped")
 
-// bufferedBatches is how many batches a UsageBuffer holds while its store
-// cannot take them; it holds at least minBuffered records.
 const (
-	bufferedBatches = 100
-	minBuffered     = 10_000
+	// maxBatches is how many batches a UsageBuffer holds while its store fails.
+	// It holds at least minRecords records.
+	maxBatches = 100
+	minRecords = 10_000
+
+	// batchTimeout is how long the store may take for one batch.
+	batchTimeout = 30 * time.Second
+
+	// maxBackoff bounds the delay between tries.
+	maxBackoff = time.Minute
 )
 
-// storeTimeout is how long a store has for one batch.
-const storeTimeout = 30 * time.Second
-
-// A UsageBuffer is a [UsageStore] that gathers records and stores them in
-// batches of size, or after delay, off the path of requests. It may be used
-// concurrently.
+// A UsageBuffer is a [UsageStore] that collects records and writes them to
+// another store in batches, in the background. It may be used concurrently.
 //
-// A batch that its store refuses is tried again after a delay that doubles, up
-// to a minute, and meanwhile more is gathered: up to a hundred batches, or
-// 10,000 records if that is more. What comes on top is dropped, and Record says
-// so. A process that ends without Close loses what was gathered.
+// A batch that the store refuses is retried with exponential backoff of at most
+// a minute. Meanwhile the buffer holds up to 100 batches, or 10,000 records if
+// that is more; further records are dropped, and Record returns an error. If the
+// process ends without Close, the records in the buffer are lost.
 type UsageBuffer struct {
-	// Logger is told of batches that the store refused; if nil, slog.Default()
-	// is. It must be set before the first Record.
+	// Logger receives the errors of the store. If nil, slog.Default() is used.
+	// It must be set before the first Record.
 	Logger *slog.Logger
 
-	store UsageStore
-	size  int
-	delay time.Duration
-	limit int
+	store    UsageStore
+	size     int           // of a batch
+	delay    time.Duration // after which an incomplete batch is written
+	capacity int
 
-	storing chan struct{} // has room for who takes records to the store
+	writing chan struct{} // a semaphore: holds a value while records are written
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	records []UsageRecord
-	timer   *time.Timer   // runs if there are records and nobody stores them
-	busy    bool          // a goroutine is about to store
-	failed  time.Duration // how long was waited after the last failure, or 0
+	timer   *time.Timer   // set while there are records and no goroutine writes them
+	busy    bool          // a background goroutine writes or is about to
+	backoff time.Duration // before the next try; zero if the last one succeeded
 	dropped int64
 	closed  bool
 }
 
-// NewUsageBuffer returns a UsageBuffer in front of s. A size of zero or less
-// means 100, a delay of zero or less a second.
+// NewUsageBuffer returns a UsageBuffer that writes to s as soon as size records
+// are collected, or when the oldest is as old as delay. A size of zero or less
+// means 100. A delay of zero means a second; a negative one means that each
+// record is written at once, still in the background.
 func NewUsageBuffer(s UsageStore, size int, delay time.Duration) *UsageBuffer {
 	if s == nil {
 		panic("llmhttp: nil UsageStore")
@@ -61,18 +65,19 @@ func NewUsageBuffer(s UsageStore, size int, delay time.Duration) *UsageBuffer {
 	if size <= 0 {
 		size = 100
 	}
-	if delay <= 0 {
+	if delay == 0 {
 		delay = time.Second
 	}
 	return &UsageBuffer{
-		store: s, size: size, delay: delay,
-		limit:   max(bufferedBatches*size, minBuffered),
-		storing: make(chan struct{}, 1),
+		store: s, size: size, delay: max(delay, 0),
+		capacity: max(maxBatches*size, minRecords),
+		writing:  make(chan struct{}, 1),
 	}
 }
 
-// Record gathers records and returns at once. If the buffer is full it returns
-// an error wrapping [ErrUsageDropped]. After Close it stores them itself.
+// Record adds records to the buffer and returns at once. If the buffer is full,
+// it returns an error wrapping [ErrUsageDropped]. After Close it writes to the
+// store directly.
 func (b *UsageBuffer) Record(ctx context.Context, records ...UsageRecord) error {
 	b.mu.Lock()
 	if b.closed {
@@ -80,31 +85,30 @@ func (b *UsageBuffer) Record(ctx context.Context, records ...UsageRecord) error 
 		return b.store.Record(ctx, records...)
 	}
 	defer b.mu.Unlock()
-	fit := min(len(records), b.limit-len(b.records))
-	b.records = append(b.records, records[:fit]...)
+	room := min(len(records), b.capacity-len(b.records))
+	b.records = append(b.records, records[:room]...)
 	b.schedule()
-	if lost := len(records) - fit; lost > 0 {
+	if lost := len(records) - room; lost > 0 {
 		b.dropped += int64(lost)
-		return fmt.Errorf("%w: %d records, %d in all: the store does not keep up", ErrUsageDropped, lost, b.dropped)
+		return fmt.Errorf("%w: %d records, %d in total: the store does not keep up", ErrUsageDropped, lost, b.dropped)
 	}
 	return nil
 }
 
-// schedule sees to it that what was gathered will be stored. It is called with
-// mu held.
+// schedule starts a write if one is due, or sets the timer for it. It is called
+// with mu held.
 func (b *UsageBuffer) schedule() {
 	switch {
 	case b.busy || b.closed || len(b.records) == 0:
-	case b.failed == 0 && len(b.records) >= b.size:
+	case b.backoff == 0 && len(b.records) >= b.size:
 		b.busy = true
 		go b.run()
 	case b.timer == nil:
-		b.timer = time.AfterFunc(max(b.delay, b.failed), b.due)
+		b.timer = time.AfterFunc(max(b.delay, b.backoff), b.onTimer)
 	}
 }
 
-// due is called when what was gathered has waited long enough.
-func (b *UsageBuffer) due() {
+func (b *UsageBuffer) onTimer() {
 	b.mu.Lock()
 	b.timer = nil
 	run := !b.busy && !b.closed
@@ -115,7 +119,7 @@ func (b *UsageBuffer) due() {
 	}
 }
 
-// run stores what was gathered, on a goroutine of its own.
+// run writes the collected records, in the background.
 func (b *UsageBuffer) run() {
 	err := b.flush(context.Background())
 	b.mu.Lock()
@@ -125,21 +129,18 @@ func (b *UsageBuffer) run() {
 		if l == nil {
 			l = slog.Default()
 		}
-		l.Error("usage not stored yet", "error", err, "waiting", len(b.records), "retry_after", b.failed)
+		l.Error("usage not stored yet", "error", err, "waiting", len(b.records), "retry_after", b.backoff)
 	}
 	b.busy = false
 	b.schedule()
 }
 
-// maxBackoff bounds the delay after failures.
-const maxBackoff = time.Minute
-
-// flush stores what has been gathered so far, in batches, up to the first
-// failure.
+// flush writes the records that are in the buffer when it is called, up to the
+// first failure.
 func (b *UsageBuffer) flush(ctx context.Context) error {
 	select {
-	case b.storing <- struct{}{}:
-		defer func() { <-b.storing }()
+	case b.writing <- struct{}{}:
+		defer func() { <-b.writing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -150,26 +151,19 @@ func (b *UsageBuffer) flush(ctx context.Context) error {
 		b.mu.Lock()
 		batch := slices.Clone(b.records[:min(left, b.size)])
 		b.mu.Unlock()
-		err := b.storeBatch(ctx, batch)
-		b.mu.Lock()
+		err := b.write(ctx, batch)
+		b.wrote(len(batch), err)
 		if err != nil {
-			b.failed = min(max(2*b.failed, b.delay), maxBackoff)
-			b.mu.Unlock()
 			return err
 		}
-		b.failed = 0
-		b.records = slices.Delete(b.records, 0, len(batch))
-		if len(b.records) == 0 && cap(b.records) > 4*b.size {
-			b.records = nil
-		}
-		b.mu.Unlock()
 		left -= len(batch)
 	}
 	return nil
 }
 
-func (b *UsageBuffer) storeBatch(ctx context.Context, batch []UsageRecord) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+// write writes a batch to the store.
+func (b *UsageBuffer) write(ctx context.Context, batch []UsageRecord) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
@@ -179,16 +173,31 @@ func (b *UsageBuffer) storeBatch(ctx context.Context, batch []UsageRecord) (err 
 	return b.store.Record(ctx, batch...)
 }
 
-// Query stores what was gathered and then asks the store. If it cannot be
-// stored, the sums are without it.
+// wrote removes the n oldest records if they were written without an error.
+func (b *UsageBuffer) wrote(n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.backoff = min(max(2*b.backoff, b.delay, time.Millisecond), maxBackoff)
+		return
+	}
+	b.backoff = 0
+	b.records = slices.Delete(b.records, 0, n)
+	if len(b.records) == 0 && cap(b.records) > 4*b.size {
+		b.records = nil // gives back the memory of a long outage
+	}
+}
+
+// Query writes the collected records and queries the store. If they cannot be
+// written, the sums do not include them.
 func (b *UsageBuffer) Query(ctx context.Context, q UsageQuery) ([]UsageSum, error) {
 	b.flush(ctx)
 	return b.store.Query(ctx, q)
 }
 
-// Close stores what is left. Call it after [Handler.Shutdown]. If it fails, or
-// ctx is done first, it returns an error that says how much is not stored; it
-// may be called again.
+// Close writes the records that are left. Call it after [Handler.Shutdown]. If
+// the store fails or ctx is done first, it returns an error that tells how many
+// records are not stored, and may be called again.
 func (b *UsageBuffer) Close(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true

@@ -1,0 +1,321 @@
+package llmhttp
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// chatCompletions is the [Protocol] of POST /v1/chat/completions.
+type chatCompletions struct{}
+
+func (chatCompletions) Name() string { return "chat" }
+
+func (chatCompletions) Secret(r *http.Request) string { return BearerSecret(r) }
+
+func (p chatCompletions) Routes() []Route {
+	return []Route{{Pattern: "POST /v1/chat/completions", Endpoint: EndpointChat, Chat: p.decode}}
+}
+
+func (chatCompletions) decode(_ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
+	req := new(ChatRequest)
+	if err := decodeRequest(body, req); err != nil {
+		return nil, nil, err
+	}
+	if err := req.check(); err != nil {
+		return nil, nil, err
+	}
+	showUsage := req.StreamOptions != nil && req.StreamOptions.IncludeUsage
+	return req, &completionEncoder{showUsage: showUsage}, nil
+}
+
+const (
+	headerRequestID  = "X-Request-Id"
+	headerProcessing = "Openai-Processing-Ms"
+)
+
+func (chatCompletions) SetHeaders(h http.Header, info *ReplyInfo) {
+	h.Set(headerRequestID, info.RequestID)
+	h.Set(headerProcessing, strconv.FormatInt(info.Processing.Milliseconds(), 10))
+	setLimitHeaders(h, "Requests", info.Requests)
+	setLimitHeaders(h, "Tokens", info.Tokens)
+}
+
+func setLimitHeaders(h http.Header, kind string, l *LimitInfo) {
+	if l == nil {
+		return
+	}
+	h.Set("X-Ratelimit-Limit-"+kind, itoa(l.Limit))
+	h.Set("X-Ratelimit-Remaining-"+kind, itoa(l.Remaining))
+	h.Set("X-Ratelimit-Reset-"+kind, formatReset(l.ResetAfter))
+}
+
+// AppendError appends the error object of the API, all of whose members are
+// required.
+func (chatCompletions) AppendError(b []byte, e *Error, _ string) (body []byte, status int) {
+	// go-openai recognises an error in a stream by this beginning.
+	b = append(b, `{"error":{"message":`...)
+	b = appendString(b, e.Message)
+	b = append(b, `,"type":`...)
+	b = appendString(b, e.Type)
+	b = append(b, `,"param":`...)
+	b = appendNullable(b, e.Param)
+	b = append(b, `,"code":`...)
+	b = appendNullable(b, e.Code)
+	return append(b, "}}"...), e.Status
+}
+
+// appendNullable appends s as a JSON string, or null if it is empty.
+func appendNullable(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, "null"...)
+	}
+	return appendString(b, s)
+}
+
+// A completionEncoder encodes one reply of chat completions.
+type completionEncoder struct {
+	showUsage bool   // the client asked for a chunk with the usage
+	head      []byte // "data: {" and the members with which each chunk begins
+}
+
+func (*completionEncoder) identity(s *ReplyStart) (id string) {
+	if s.ID == "" {
+		return newID("chatcmpl-")
+	}
+	return s.ID
+}
+
+func (n *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
+	h := append(make([]byte, 0, 128), `data: {"id":`...)
+	h = appendString(h, n.identity(s))
+	h = append(h, `,"object":"`+objectChunk+`","created":`...)
+	h = strconv.AppendInt(h, s.Created, 10)
+	h = append(h, `,"model":`...)
+	n.head = appendString(h, s.Model)
+	return b
+}
+
+func (n *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
+	choice := &c.Choices[0]
+	b = append(b, n.head...)
+	b = append(b, `,"choices":[{"index":`...)
+	b = strconv.AppendInt(b, int64(choice.Index), 10)
+	var err error
+	switch {
+	case choice.Delta.Role != "":
+		b = append(b, `,"delta":{"role":"assistant","content":""},"finish_reason":null`...)
+	case choice.FinishReason != "":
+		b = append(b, `,"delta":{"content":null},"finish_reason":`...)
+		b = appendString(b, string(choice.FinishReason))
+		if choice.StopSequence != "" {
+			b = append(b, `,"stop_reason":`...)
+			b = appendString(b, choice.StopSequence)
+		}
+	default:
+		b = append(b, `,"delta":`...)
+		b, err = appendDelta(b, &choice.Delta)
+		b = append(b, `,"finish_reason":null`...)
+	}
+	if err == nil {
+		b, err = appendExtra(b, choice.Extra, chunkChoiceMembers)
+	}
+	b = append(b, "}]"...)
+	if err == nil {
+		b, err = appendExtra(b, c.Extra, replyMembers)
+	}
+	return append(b, "}\n\n"...), err
+}
+
+// appendDelta appends the JSON of d. That of a delta which is one text is
+// written by hand, as most are: the library takes ten times as long (budget:
+// CPU of a stream; benchmark: BenchmarkAppendDelta).
+func appendDelta(b []byte, d *Delta) ([]byte, error) {
+	if d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || len(d.Extra) > 0 {
+		return appendJSON(b, d)
+	}
+	b = append(b, `{"content":`...)
+	b = appendString(b, d.Content)
+	return append(b, '}'), nil
+}
+
+// AppendEnd appends the usage, if the client asked for it, and [DONE]. Other
+// clients get no chunk without choices: many look at the first choice of every
+// chunk.
+func (n *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+	if n.showUsage {
+		b = append(b, n.head...)
+		b = append(b, `,"choices":[],"usage":`...)
+		var err error
+		if b, err = appendJSON(b, u); err != nil {
+			return b, err
+		}
+		if b, err = appendExtra(b, extra, replyMembers); err != nil {
+			return b, err
+		}
+		b = append(b, "}\n\n"...)
+	}
+	return append(b, "data: [DONE]\n\n"...), nil
+}
+
+func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
+	b = append(b, "data: "...)
+	b, _ = chatCompletions{}.AppendError(b, e, "")
+	return append(b, "\n\n"...)
+}
+
+func (n *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, error) {
+	r.ID = n.identity(&ReplyStart{ID: r.ID})
+	return appendJSON(b, r)
+}
+
+// serveChat serves a chat request of any protocol.
+func (q *request) serveChat(decode func(r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)) error {
+	body, err := q.readBody()
+	if err != nil {
+		return err
+	}
+	req, encoder, err := decode(q.r, body.b)
+	putBuffer(body)
+	if err != nil {
+		return err
+	}
+	if err := q.useModel(req.Model); err != nil {
+		return err
+	}
+	q.account.prompt = q.counter().prompt(req) // before the Backend owns req
+	if err := q.account.admit(chatCost(q.account.prompt, req)); err != nil {
+		return err
+	}
+	q.order.limit = req.Choices()
+	q.order.output.keepText = q.h.opts.CountTokens != nil
+	if req.Stream {
+		return q.streamChat(req, encoder)
+	}
+	return q.replyChat(req, encoder)
+}
+
+// replyChat answers with a whole reply.
+func (q *request) replyChat(req *ChatRequest, encoder ChatEncoder) error {
+	j := new(joiner)
+	q.order.sink = j
+	if err := q.callBackend(req); err != nil {
+		return err
+	}
+	q.order.complete()
+	q.account.settle()
+	r := j.response(&q.order)
+	start := q.replyStart()
+	r.Created, r.Model, r.Usage = start.Created, start.Model, &q.account.record.Usage
+	return q.reply(func(b []byte) ([]byte, error) { return encoder.AppendWhole(b, r) })
+}
+
+// streamChat answers with a stream. Its usage is recorded before its end is
+// sent, so that a client that has all of it finds its usage reported.
+func (q *request) streamChat(req *ChatRequest, encoder ChatEncoder) error {
+	q.stream = &eventStream{q: q, encoder: encoder}
+	q.order.sink = q.stream
+	if err := q.callBackend(req); err != nil {
+		return err
+	}
+	q.res.mu.Lock()
+	if q.res.state != stateDone {
+		q.order.complete()
+	}
+	q.res.mu.Unlock()
+	q.account.settle()
+	q.res.mu.Lock()
+	defer q.res.mu.Unlock()
+	if q.res.state == stateDone {
+		return q.res.err
+	}
+	if err := q.stream.end(&q.account.record.Usage, q.order.endExtra()); err != nil {
+		return err
+	}
+	q.res.state = stateDone
+	return nil
+}
+
+// callBackend calls the Backend and passes its chunks on.
+func (q *request) callBackend(req *ChatRequest) error {
+	if err := q.startBackend(); err != nil {
+		return err
+	}
+	q.bill()
+	c := &chunkReceiver{q: q}
+	q.h.backend.Chat(q.ctx, req)(c.yield)
+	err := c.close()
+	if q.order.dropped {
+		q.log(slogWarn, "backend misbehaved", errDroppedChoice)
+	}
+	// A Backend may return without an error when its context is done. That is
+	// not the end of a reply.
+	return q.cause(err)
+}
+
+// A chunkReceiver receives the chunks of one Backend stream. Its fields are
+// guarded by q.res.mu: a Backend must call yield from one goroutine at a time,
+// but may not.
+type chunkReceiver struct {
+	q   *request
+	err error // why the Backend must stop
+}
+
+// yield is the yield function of the Backend's stream. When it returns, the
+// chunk is on its way to the client.
+func (c *chunkReceiver) yield(chunk *ChatChunk, err error) bool {
+	c.q.res.mu.Lock()
+	defer c.q.res.mu.Unlock()
+	if c.err == nil && err == nil {
+		err = c.receive(chunk)
+	}
+	if c.err == nil {
+		c.err = err
+	}
+	return c.err == nil
+}
+
+func (c *chunkReceiver) receive(chunk *ChatChunk) error {
+	q := c.q
+	if q.res.state == stateDone {
+		return q.res.err
+	}
+	now := time.Now()
+	q.idle.touch(now)
+	if q.stats.chunks++; q.stats.chunks == 1 {
+		q.stats.firstChunk = now.Sub(q.arrived)
+	}
+	q.order.add(chunk)
+	if q.stream == nil {
+		return nil
+	}
+	return q.stream.push(now)
+}
+
+// close refuses further chunks, and returns the error that ended the stream.
+func (c *chunkReceiver) close() error {
+	q := c.q
+	q.res.mu.Lock()
+	defer q.res.mu.Unlock()
+	q.res.backendRuns = false
+	err := c.err
+	if c.err == nil {
+		c.err = errStreamOver
+	}
+	return err
+}
+
+// replyStart returns the identity of a chat's reply.
+func (q *request) replyStart() *ReplyStart {
+	s := ReplyStart{PromptTokens: q.account.prompt}
+	if first := q.order.start; first != nil {
+		s.ID, s.Created, s.Model = first.ID, first.Created, first.Model
+	}
+	if s.Created == 0 {
+		s.Created = q.account.record.Time.Unix()
+	}
+	if s.Model == "" {
+		s.Model = q.account.record.Model
+	}
+	return &s
+}

@@ -1,0 +1,105 @@
+package llmhttp
+
+import "time"
+
+// An idleTimer ends a request whose Backend is silent for longer than
+// Options.Timeout, and writes comments to a stream that is silent for longer
+// than Options.KeepAlive. It runs while the Backend does.
+//
+// Chunks only note the time. The timer looks at it when it fires, and is set
+// again for what is left, so that a chunk costs no timer operation.
+type idleTimer struct {
+	q         *request
+	timeout   time.Duration // zero for none
+	keepAlive time.Duration // zero for none
+	timer     *time.Timer
+
+	// The fields below are guarded by q.res.mu.
+	active    time.Time // when the Backend last made progress
+	commented time.Time // when the last comment was written
+	settling  bool      // the Backend is done: only keep-alives matter
+}
+
+// start starts the timer, or restarts the timeout if it is running: each call
+// to the Backend has the whole of it. q.res.mu must not be held.
+func (t *idleTimer) start(q *request) {
+	q.res.mu.Lock()
+	defer q.res.mu.Unlock()
+	t.active = time.Now()
+	if t.q != nil {
+		return
+	}
+	t.q = q
+	t.timeout, t.keepAlive = max(q.h.opts.Timeout, 0), 0
+	if q.stream != nil {
+		t.keepAlive = max(q.h.opts.KeepAlive, 0)
+	}
+	if d, ok := t.next(t.active); ok {
+		t.timer = time.AfterFunc(d, t.fire)
+	}
+}
+
+// touch notes that the Backend made progress. q.res.mu is held.
+func (t *idleTimer) touch(now time.Time) { t.active = now }
+
+// settle notes that the Backend is done, so that what takes time from here on
+// is not its silence.
+func (t *idleTimer) settle(q *request) {
+	q.res.mu.Lock()
+	defer q.res.mu.Unlock()
+	t.settling = true
+}
+
+func (t *idleTimer) stop() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+}
+
+// next returns how long from now the next action is due, if there is one.
+func (t *idleTimer) next(now time.Time) (d time.Duration, ok bool) {
+	if t.timeout > 0 && !t.settling {
+		d, ok = t.timeout-now.Sub(t.active), true
+	}
+	if t.keepAlive > 0 {
+		if k := t.keepAlive - now.Sub(t.lastWrite()); !ok || k < d {
+			d, ok = k, true
+		}
+	}
+	return max(d, time.Millisecond), ok
+}
+
+// lastWrite returns when the client was last sent something.
+func (t *idleTimer) lastWrite() time.Time {
+	if t.commented.After(t.active) {
+		return t.commented
+	}
+	return t.active
+}
+
+// fire does what is due. It runs on its own goroutine, where a panic of a
+// ResponseWriter or a log handler would end the process.
+func (t *idleTimer) fire() {
+	q := t.q
+	defer q.recoverAndLog("keep-alive failed")
+	q.res.mu.Lock()
+	defer q.res.mu.Unlock()
+	if q.res.state != stateWaiting && q.res.state != stateStreaming {
+		return
+	}
+	now := time.Now()
+	if t.timeout > 0 && !t.settling && now.Sub(t.active) >= t.timeout {
+		q.failLocked(errSilent)
+		return
+	}
+	if t.keepAlive > 0 && now.Sub(t.lastWrite()) >= t.keepAlive {
+		if q.stream.comment() != nil {
+			return
+		}
+		now = time.Now()
+		t.commented = now
+	}
+	if d, ok := t.next(now); ok {
+		t.timer.Reset(d)
+	}
+}

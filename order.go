@@ -1,0 +1,230 @@
+package llmhttp
+
+// A chunkSink takes chunks in legal order: see [ChatEncoder]. The chunk is only
+// valid during the call.
+type chunkSink interface {
+	add(c *ChatChunk)
+}
+
+// An orderer turns the chunks that a Backend yields into chunks of legal order:
+// each choice opens once and choice 0 first, characters are whole, tool calls
+// have contiguous indices and tell their ID, type and name once, and nothing
+// follows the end of a choice.
+type orderer struct {
+	sink    chunkSink
+	limit   int           // the number of choices that the client asked for
+	choices []choiceState // by index; as long as the largest index seen
+	out     ChatChunk     // is passed to sink, to save an allocation per chunk
+	one     [1]ChunkChoice
+
+	start      *ReplyStart // from the first chunk; nil before
+	usage      *Usage      // the last one reported
+	extra      Extra       // members of chunks that have not been emitted
+	usageExtra Extra       // members of chunks that had nothing but usage
+	output     outputCounter
+	dropped    bool // the Backend yielded a choice that was not asked for
+}
+
+// A choiceState is what has been emitted of a choice, and what is held back.
+type choiceState struct {
+	opened, ended               bool
+	content, reasoning, refusal utf8Splitter
+	calls                       callOrder
+}
+
+// add emits what c adds to the reply. It may change c.
+func (o *orderer) add(c *ChatChunk) {
+	if c == nil {
+		return
+	}
+	if o.start == nil {
+		o.start = &ReplyStart{ID: c.ID, Created: c.Created, Model: c.Model}
+	}
+	extra := c.Extra
+	if c.Usage != nil {
+		o.usage = c.Usage
+		if len(c.Choices) == 0 {
+			o.usageExtra, extra = mergeExtra(o.usageExtra, extra), nil
+		}
+	}
+	o.extra = mergeExtra(o.extra, extra)
+	for i := range c.Choices {
+		o.addChoice(&c.Choices[i])
+	}
+}
+
+func (o *orderer) addChoice(c *ChunkChoice) {
+	if c.Index < 0 || c.Index >= o.limit {
+		o.dropped = true
+		return
+	}
+	s := o.open(c.Index)
+	if s.ended {
+		return
+	}
+	reason, stop := c.FinishReason, c.StopSequence
+	c.FinishReason, c.StopSequence = "", ""
+	d := &c.Delta
+	d.Role = ""
+	d.Content = s.content.next(d.Content)
+	d.Reasoning = s.reasoning.next(d.Reasoning)
+	d.Refusal = s.refusal.next(d.Refusal)
+	if len(d.ToolCalls) > 0 {
+		d.ToolCalls = s.calls.next(d.ToolCalls)
+	}
+	if reason != "" {
+		s.flush(d)
+	}
+	if !isEmptyDelta(d) || reason == "" && hasValue(c.Extra) {
+		o.output.add(d)
+		o.emit(c)
+		c.Extra = nil
+	}
+	if reason != "" {
+		s.ended = true
+		o.emit(&ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
+	}
+}
+
+// open returns the state of a choice, and opens the choice if it is not open.
+func (o *orderer) open(index int) *choiceState {
+	for len(o.choices) <= index {
+		o.choices = append(o.choices, choiceState{})
+	}
+	s := &o.choices[index]
+	if !s.opened {
+		if index > 0 {
+			// openai-python's stream helper fails if another choice opens first.
+			o.open(0)
+		}
+		s.opened = true
+		o.emit(&ChunkChoice{Index: index, Delta: Delta{Role: RoleAssistant}})
+	}
+	return s
+}
+
+// emit passes a chunk of one choice to the sink. An opening does not take the
+// members of the chunk: they follow with what the Backend said.
+func (o *orderer) emit(c *ChunkChoice) {
+	o.one[0] = *c
+	o.out.Choices = o.one[:]
+	o.out.Extra = nil
+	if c.Delta.Role == "" {
+		o.out.Extra, o.extra = o.extra, nil
+	}
+	o.sink.add(&o.out)
+}
+
+// flush adds to d what is held back of a choice that ends.
+func (s *choiceState) flush(d *Delta) {
+	d.Content += s.content.rest()
+	d.Reasoning += s.reasoning.rest()
+	d.Refusal += s.refusal.rest()
+	d.ToolCalls = s.calls.rest(d.ToolCalls)
+}
+
+// flush emits what is held back of choices that have not ended.
+func (o *orderer) flush() {
+	for i := range o.choices {
+		s := &o.choices[i]
+		if !s.opened || s.ended {
+			continue
+		}
+		c := ChunkChoice{Index: i}
+		s.flush(&c.Delta)
+		if !isEmptyDelta(&c.Delta) {
+			o.output.add(&c.Delta)
+			o.emit(&c)
+		}
+	}
+}
+
+// complete ends a reply whose Backend is done. Choices without a FinishReason
+// get the one that is due; a reply without choices has an empty one.
+func (o *orderer) complete() {
+	o.flush()
+	if len(o.choices) == 0 {
+		o.open(0)
+	}
+	for i := range o.choices {
+		s := &o.choices[i]
+		if !s.opened || s.ended {
+			continue
+		}
+		s.ended = true
+		reason := FinishStop
+		if s.calls.count() > 0 {
+			reason = FinishToolCalls
+		}
+		o.emit(&ChunkChoice{Index: i, FinishReason: reason})
+	}
+}
+
+// endExtra returns the members that have not been emitted.
+func (o *orderer) endExtra() Extra { return mergeExtra(o.extra, o.usageExtra) }
+
+func isEmptyDelta(d *Delta) bool {
+	return d.Content == "" && d.Reasoning == "" && d.Refusal == "" && len(d.ToolCalls) == 0 &&
+		len(d.ReasoningDetails) == 0 && !hasValue(d.Extra)
+}
+
+// hasValue reports whether e has a member that is not null.
+func hasValue(e Extra) bool {
+	for _, v := range e {
+		if string(v) != "null" {
+			return true
+		}
+	}
+	return false
+}
+
+// An outputCounter counts the text of a reply, for an estimate of its tokens.
+type outputCounter struct {
+	keepText bool // whether text is kept, for Options.CountTokens
+	bytes    int
+	text     []byte
+}
+
+func (n *outputCounter) add(d *Delta) {
+	n.addText(d.Reasoning)
+	n.addText(d.Content)
+	n.addText(d.Refusal)
+	for i := range d.ToolCalls {
+		n.addText(d.ToolCalls[i].Function.Name)
+		n.addText(d.ToolCalls[i].Function.Arguments)
+	}
+}
+
+func (n *outputCounter) addText(s string) {
+	n.bytes += len(s)
+	if n.keepText {
+		n.text = append(n.text, s...)
+	}
+}
+
+// A utf8Splitter holds back a character that is not complete.
+type utf8Splitter struct {
+	n    uint8
+	held [3]byte
+}
+
+// next returns what was held back and s, up to the last complete character.
+func (u *utf8Splitter) next(s string) string {
+	if s == "" || u.n == 0 && s[len(s)-1] < 0x80 {
+		return s
+	}
+	if u.n > 0 {
+		s = string(u.held[:u.n]) + s
+	}
+	u.n = uint8(copy(u.held[:], s[len(s)-incompleteSuffix(s):]))
+	return s[:len(s)-int(u.n)]
+}
+
+// rest returns what is held back: nothing, or U+FFFD for a cut character.
+func (u *utf8Splitter) rest() string {
+	if u.n == 0 {
+		return ""
+	}
+	u.n = 0
+	return "\uFFFD"
+}

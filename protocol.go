@@ -1,0 +1,215 @@
+package llmhttp
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// A Protocol is a wire format for chat. A [Handler] always serves chat
+// completions, the format of OpenAI's API, and in addition the formats in
+// Options.Protocols, all from the same [Backend].
+//
+// The Handler does what all formats have in common: keys, limits, usage,
+// timeouts, keep-alives, ordering of chunks, Shutdown and observers. A Protocol
+// only translates. It must be safe for concurrent use, and llmhttptest.TestProtocol
+// checks it.
+type Protocol interface {
+	// Name returns the name of the protocol for logs and summaries, such as
+	// "messages".
+	Name() string
+
+	// Routes returns what the protocol serves. NewHandler calls it once.
+	Routes() []Route
+
+	// Secret returns the API key that r presents, or "" if it presents none.
+	// The Handler checks that the key is well-formed.
+	Secret(r *http.Request) string
+
+	// SetHeaders sets the headers that every reply of the protocol has, errors
+	// included. Content-Type, Content-Length, Retry-After and the headers that
+	// keep proxies from buffering are the Handler's.
+	SetHeaders(h http.Header, info *ReplyInfo)
+
+	// AppendError appends the body of an error reply to b and returns it with
+	// the HTTP status of the reply, which may differ from e.Status. All fields
+	// of e but Param, Code and Err are set.
+	AppendError(b []byte, e *Error, requestID string) (body []byte, status int)
+}
+
+// A Route is a method and a path that a [Protocol] serves. Either Chat or Serve
+// is set.
+type Route struct {
+	// Pattern is a method and a path such as "GET /v1/responses/{id}". A
+	// wildcard matches one segment, or if it ends in "..." the rest of the
+	// path; its value is in r.PathValue. A pattern for GET also matches HEAD.
+	Pattern string
+
+	// Endpoint is the scope that a Key needs.
+	Endpoint Endpoint
+
+	// Chat decodes and validates a chat request, and returns the encoder of its
+	// reply. The body is only valid during the call. The request must have a
+	// model and at least one message; errors that the client is to see are of
+	// type *Error.
+	Chat func(r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)
+
+	// Serve answers a request other than chat, such as a token count, with a
+	// value that is encoded as JSON. It counts as a request against the limits
+	// of the key, and is not recorded as usage. The body is only valid during
+	// the call, and is empty for GET, HEAD and DELETE.
+	Serve func(ctx context.Context, r *http.Request, body []byte) (any, error)
+}
+
+// A ChatEncoder encodes the reply to one chat request. The Handler never calls
+// its methods concurrently.
+//
+// A streamed reply is AppendStart, any number of AppendChunk, and AppendEnd or
+// AppendFailure; each appends complete server-sent events to b, or nothing. A
+// whole reply is one call of AppendWhole.
+//
+// Chunks arrive in legal order. Each has exactly one choice and is one of:
+//   - the opening of the choice: Delta.Role is set and nothing else. Choice 0
+//     opens first.
+//   - a delta: text is valid UTF-8 and at most 8 KiB long; tool calls have
+//     contiguous indices from 0, and the first delta of a call has its ID, Type
+//     and, for a function, its Name.
+//   - the end of the choice: FinishReason is set and Delta is empty. No chunk
+//     of the choice follows.
+//
+// Every choice that the client asked for and the Backend yielded has opened and
+// ended before AppendEnd, and there is at least one.
+type ChatEncoder interface {
+	AppendStart(b []byte, start *ReplyStart) []byte
+	AppendChunk(b []byte, c *ChatChunk) ([]byte, error)
+
+	// AppendEnd ends a stream that is complete. The usage is final. extra has
+	// members that the Backend yielded beside the usage, or nil.
+	AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error)
+
+	// AppendFailure ends a stream that failed. The Handler cuts the connection
+	// after it, so that no client takes the reply for complete.
+	AppendFailure(b []byte, e *Error) []byte
+
+	// AppendWhole appends the body of a whole reply. r.Usage is set.
+	AppendWhole(b []byte, r *ChatResponse) ([]byte, error)
+}
+
+// A ReplyStart is what is known of a reply when it begins.
+type ReplyStart struct {
+	ID           string // as the Backend set it; may be empty
+	Created      int64  // Unix time in seconds
+	Model        string // never empty
+	PromptTokens int    // an estimate
+}
+
+// ReplyInfo is what the headers of a reply tell about its request.
+type ReplyInfo struct {
+	RequestID  string
+	Processing time.Duration // since the request arrived
+	Requests   *LimitInfo    // nil if the key has no such limit, or it is not known
+	Tokens     *LimitInfo
+}
+
+// A LimitInfo is the state of one rate limit of a key.
+type LimitInfo struct {
+	Limit      int           // the most that can be used at once
+	Remaining  int           // at least zero
+	ResetAfter time.Duration // until Remaining is Limit again
+}
+
+// CountTokens returns the number of prompt tokens of req, for protocols with a
+// token counting endpoint. ctx must be that of a request to a Handler. The
+// Backend counts if it is a [TokenCounter]; if not, the result is the estimate
+// that limits use, with Options.CountTokens if that is set.
+func CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
+	q := requestFrom(ctx)
+	if q == nil {
+		return (&tokenCounter{}).prompt(req), nil
+	}
+	if b, ok := q.h.backend.Backend.(TokenCounter); ok {
+		return b.CountTokens(ctx, req)
+	}
+	return q.counter().prompt(req), nil
+}
+
+// BearerSecret returns the key in the Authorization header of r if its scheme
+// is Bearer, or "". If there are several such headers the result is not a
+// well-formed key, so that the request is refused.
+func BearerSecret(r *http.Request) string {
+	headers := r.Header["Authorization"]
+	if len(headers) != 1 {
+		return strings.Join(headers, ", ")
+	}
+	scheme, secret, _ := strings.Cut(headers[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.Trim(secret, " ")
+}
+
+// A route is a Route of a Protocol, or an endpoint of the Handler itself.
+type route struct {
+	method   string
+	segments []string // of the path; the first is empty
+	endpoint Endpoint
+	protocol Protocol
+	serve    func(q *request) error
+}
+
+// newRoute parses a pattern. It panics if the pattern is malformed.
+func newRoute(p Protocol, pattern string, e Endpoint, serve func(q *request) error) *route {
+	method, path, ok := strings.Cut(pattern, " ")
+	if !ok || !strings.HasPrefix(path, "/") {
+		panic("llmhttp: the pattern of a route must be a method and a path: " + pattern)
+	}
+	return &route{method: method, segments: strings.Split(path, "/"), endpoint: e, protocol: p, serve: serve}
+}
+
+// allows reports whether the route serves requests of the given method.
+func (rt *route) allows(method string) bool {
+	return method == rt.method || method == http.MethodHead && rt.method == http.MethodGet
+}
+
+// match reports whether the route serves an escaped path, and returns the
+// unescaped values of its wildcards in their order.
+func (rt *route) match(path string) (values []string, ok bool) {
+	last := len(rt.segments) - 1
+	for i, segment := range rt.segments {
+		var got string
+		if strings.HasSuffix(segment, "...}") {
+			got, path = path, ""
+		} else {
+			var more bool
+			if got, path, more = strings.Cut(path, "/"); more != (i < last) {
+				return nil, false
+			}
+		}
+		if !strings.HasPrefix(segment, "{") {
+			if got != segment {
+				return nil, false
+			}
+			continue
+		}
+		value, err := url.PathUnescape(got)
+		if err != nil || value == "" {
+			return nil, false
+		}
+		values = append(values, value)
+	}
+	return values, true
+}
+
+// setPathValues makes the values of the wildcards available to
+// [http.Request.PathValue].
+func (rt *route) setPathValues(r *http.Request, values []string) {
+	for _, segment := range rt.segments {
+		if name, ok := strings.CutPrefix(segment, "{"); ok {
+			name = strings.TrimSuffix(strings.TrimSuffix(name, "}"), "...")
+			r.SetPathValue(name, values[0])
+			values = values[1:]
+		}
+	}
+}
