@@ -1,129 +1,145 @@
 package llmhttp
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// A joiner is the sink that makes a whole reply.
+// A joiner is a chunkSink that joins chunks to a whole reply.
 type joiner struct {
-	choices []joinedChoice // in the order in which they opened
+	choices []*joinedChoice // in the order in which they opened
 	extra   Extra
-
-	// Where the reply is made, and what it is made of if it is one choice that
-	// is one text, as most are.
-	reply  ChatResponse
-	one    [1]joinedChoice
-	choice [1]Choice
-	part   [1]Part
 }
 
+// A joinedChoice is what has been joined of a choice. All of its texts are
+// collected first and joined once, so that the time is linear in their length.
 type joinedChoice struct {
-	index              int
-	content, reasoning joinedText
-	calls              []joinedCall
-	message, choice    pieces
-	reason             FinishReason
+	index                       int
+	content, reasoning, refusal joinedText
+	details                     []joinedDetail
+	calls                       []joinedCall
+	message, choice             joinedExtra
+	reason                      FinishReason
+	stop                        string
 }
 
+// A joinedCall is a tool call. Its first delta has everything but the texts.
 type joinedCall struct {
-	id, typ, name string
-	args          joinedText
-	function      Extra
-	extra         pieces
+	first           ToolCallDelta
+	arguments       joinedText
+	extra, function joinedExtra
 }
 
-func (j *joiner) open(index int) {
-	if j.choices == nil {
-		j.choices = j.one[:0]
+type joinedDetail struct {
+	first         ReasoningDetail
+	text, summary joinedText
+}
+
+func (j *joiner) add(c *ChatChunk) {
+	j.extra = mergeExtra(j.extra, c.Extra)
+	from := &c.Choices[0]
+	if from.Delta.Role != "" {
+		j.choices = append(j.choices, &joinedChoice{index: from.Index})
 	}
-	j.choices = append(j.choices, joinedChoice{index: index})
+	to := j.find(from.Index)
+	to.choice.add(from.Extra)
+	if from.FinishReason != "" {
+		to.reason, to.stop = from.FinishReason, from.StopSequence
+		return
+	}
+	d := &from.Delta
+	to.content.add(d.Content)
+	to.reasoning.add(d.Reasoning)
+	to.refusal.add(d.Refusal)
+	to.message.add(d.Extra)
+	to.addDetails(d.ReasoningDetails)
+	to.addCalls(d.ToolCalls)
 }
 
 func (j *joiner) find(index int) *joinedChoice {
-	for i := range j.choices {
-		if j.choices[i].index == index {
-			return &j.choices[i]
+	for _, c := range j.choices {
+		if c.index == index {
+			return c
 		}
 	}
 	panic("llmhttp: choice is not open")
 }
 
-func (j *joiner) delta(c *ChunkChoice, extra Extra) {
-	j.merge(extra)
-	to := j.find(c.Index)
-	to.content.add(c.Delta.Content)
-	to.reasoning.add(c.Delta.Reasoning)
-	to.message.add(c.Delta.Extra)
-	to.choice.add(c.Extra)
-	for i := range c.Delta.ToolCalls {
-		t := &c.Delta.ToolCalls[i]
-		if t.Index == len(to.calls) {
-			to.calls = append(to.calls, joinedCall{id: t.ID, typ: t.Type, name: t.Function.Name})
+func (c *joinedChoice) addCalls(deltas []ToolCallDelta) {
+	for i := range deltas {
+		t := &deltas[i]
+		if t.Index == len(c.calls) {
+			c.calls = append(c.calls, joinedCall{first: *t})
 		}
-		call := &to.calls[t.Index]
-		call.args.add(t.Function.Arguments)
+		call := &c.calls[t.Index]
+		call.arguments.add(t.Function.Arguments)
 		call.extra.add(t.Extra)
-		if len(t.Function.Extra) > 0 {
-			call.function = mergeExtra(call.function, t.Function.Extra)
-		}
+		call.function.add(t.Function.Extra)
 	}
 }
 
-func (j *joiner) end(index int, reason FinishReason, choiceExtra, extra Extra) {
-	j.merge(extra)
-	c := j.find(index)
-	c.reason = reason
-	c.choice.add(choiceExtra)
-}
-
-func (j *joiner) nulls(index int, e Extra) { j.find(index).message.add(e) }
-
-func (j *joiner) merge(extra Extra) {
-	j.extra = mergeExtra(j.extra, extra)
-}
-
-// response returns the reply as far as it came. It is part of j.
-func (j *joiner) response(s *shaper) *ChatResponse {
-	j.merge(s.extra)
-	j.merge(s.beside)
-	r := &j.reply
-	*r = ChatResponse{ID: s.id, Created: s.created, Model: s.model, Usage: s.usage, Extra: j.extra}
-	if r.Choices = j.choice[:]; len(j.choices) != 1 {
-		r.Choices = make([]Choice, len(j.choices))
+// addDetails adds reasoning details. Pieces of one text follow one another with
+// the same type and index, and only the last has a signature.
+func (c *joinedChoice) addDetails(details []ReasoningDetail) {
+	for i := range details {
+		d := &details[i]
+		if n := len(c.details); n > 0 && c.details[n-1].isContinuedBy(d) {
+			last := &c.details[n-1]
+			last.first.Signature = d.Signature
+			last.text.add(d.Text)
+			last.summary.add(d.Summary)
+			continue
+		}
+		added := joinedDetail{first: *d}
+		added.text.add(d.Text)
+		added.summary.add(d.Summary)
+		c.details = append(c.details, added)
 	}
-	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
-	for i := range j.choices {
-		from, to := &j.choices[i], &r.Choices[i]
-		to.Index, to.FinishReason = from.index, from.reason
-		to.Extra = from.choice.join(false)
-		m := &to.Message
-		m.Role = RoleAssistant
-		m.Reasoning = from.reasoning.String()
-		m.Extra = from.message.join(true)
-		if len(from.calls) > 0 {
-			m.ToolCalls = make([]ToolCall, len(from.calls))
-		}
-		for k := range from.calls {
-			c := &from.calls[k]
-			m.ToolCalls[k] = ToolCall{ID: c.id, Type: c.typ, Extra: c.extra.join(true),
-				Function: FunctionCall{Name: c.name, Arguments: c.args.String(), Extra: c.function}}
-		}
-		// A message that says nothing but calls tools, or refuses, has no content.
-		if text := from.content.String(); text != "" || (len(m.ToolCalls) == 0 && !isSignificant(m.Extra)) {
-			m.Content = j.part[:]
-			if i > 0 {
-				m.Content = make(Content, 1)
-			}
-			m.Content[0] = Part{Type: PartText, Text: text}
-		}
+}
+
+func (j *joinedDetail) isContinuedBy(d *ReasoningDetail) bool {
+	f := &j.first
+	return d.Type == f.Type && f.Signature == "" && f.Data == "" && d.Data == "" &&
+		bytes.Equal(d.Extra["index"], f.Extra["index"])
+}
+
+// response returns the reply as far as it was joined.
+func (j *joiner) response(o *orderer) *ChatResponse {
+	r := &ChatResponse{Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: make([]Choice, len(j.choices))}
+	if o.start != nil {
+		r.ID, r.Created, r.Model = o.start.ID, o.start.Created, o.start.Model
+	}
+	slices.SortFunc(j.choices, func(a, b *joinedChoice) int { return a.index - b.index })
+	for i, c := range j.choices {
+		r.Choices[i] = Choice{Index: c.index, Message: c.joinMessage(), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choice.join(false)}
 	}
 	return r
 }
 
-// A joinedText is a text that comes in pieces. A single piece is not copied.
+func (c *joinedChoice) joinMessage() Message {
+	m := Message{Role: RoleAssistant, Reasoning: c.reasoning.String(), Refusal: c.refusal.String(), Extra: c.message.join(true)}
+	for i := range c.details {
+		d := c.details[i].first
+		d.Text, d.Summary = c.details[i].text.String(), c.details[i].summary.String()
+		m.ReasoningDetails = append(m.ReasoningDetails, d)
+	}
+	for i := range c.calls {
+		call := &c.calls[i]
+		m.ToolCalls = append(m.ToolCalls, ToolCall{
+			ID: call.first.ID, Type: call.first.Type, Extra: call.extra.join(true),
+			Function: FunctionCall{Name: call.first.Function.Name, Arguments: call.arguments.String(), Extra: call.function.join(false)},
+		})
+	}
+	// The content of a message that only calls tools or refuses is null.
+	if text := c.content.String(); text != "" || len(m.ToolCalls) == 0 && m.Refusal == "" && !hasValue(m.Extra) {
+		m.Content = Text(text)
+	}
+	return m
+}
+
+// A joinedText is a text that arrives in pieces. A single piece is not copied.
 type joinedText struct {
 	first string
 	all   []byte
@@ -137,7 +153,7 @@ func (t *joinedText) add(s string) {
 	case t.first == "":
 		t.first = s
 	default:
-		t.all = append(append(make([]byte, 0, 2*(len(t.first)+len(s))), t.first...), s...)
+		t.all = append([]byte(t.first), s...)
 	}
 }
 
@@ -148,102 +164,106 @@ func (t *joinedText) String() string {
 	return t.first
 }
 
-// pieces are the values that chunks brought for the members of an Extra.
-type pieces map[string][]json.RawMessage
+// A joinedExtra holds the values that arrived for each member of an Extra.
+type joinedExtra map[string][]json.RawMessage
 
-func (p *pieces) add(e Extra) {
-	if len(e) == 0 {
-		return
+func (x *joinedExtra) add(e Extra) {
+	if len(e) > 0 && *x == nil {
+		*x = make(joinedExtra, len(e))
 	}
-	if *p == nil {
-		*p = make(pieces, len(e))
-	}
-	for name, raw := range e {
-		(*p)[name] = append((*p)[name], raw)
+	for name, value := range e {
+		(*x)[name] = append((*x)[name], value)
 	}
 }
 
-// join returns the members joined. Strings follow one another if texts is
-// true; if not, the last counts.
-func (p pieces) join(texts bool) Extra {
-	if len(p) == 0 {
+// join returns the members joined. Strings are concatenated if texts is true;
+// otherwise the last one is kept.
+func (x joinedExtra) join(texts bool) Extra {
+	if len(x) == 0 {
 		return nil
 	}
-	e := make(Extra, len(p))
-	for name, list := range p {
-		e[name] = joinRaw(list, texts)
+	e := make(Extra, len(x))
+	for name, values := range x {
+		e[name] = joinValues(values, texts)
 	}
 	return e
 }
 
-// joinRaw joins values that are of one kind; of others the last counts, and
-// null counts only where there is nothing else.
-func joinRaw(list []json.RawMessage, texts bool) json.RawMessage {
-	whole := list[0]
-	rest := list[:0:0]
-	for _, raw := range list {
-		if k := kindOf(raw); k != 'n' && k != 0 {
-			rest = append(rest, raw)
-			whole = raw
+// joinValues joins JSON values of one kind: strings (if texts is true) and
+// arrays are concatenated, objects are merged. Of other values the last one is
+// kept. Null is kept only if there is nothing else.
+func joinValues(values []json.RawMessage, texts bool) json.RawMessage {
+	last := values[len(values)-1]
+	if len(values) == 1 {
+		return last
+	}
+	values = slices.DeleteFunc(slices.Clone(values), func(v json.RawMessage) bool { return len(v) == 0 || string(v) == "null" })
+	if len(values) == 0 {
+		return last
+	}
+	last = values[len(values)-1]
+	for _, v := range values {
+		if v[0] != last[0] {
+			return last
 		}
 	}
-	if len(rest) < 2 {
-		return whole
-	}
-	kind := kindOf(rest[0])
-	for _, raw := range rest {
-		if kindOf(raw) != kind {
-			return whole
-		}
-	}
-	var e jsonwire.Encoder
 	switch {
-	case kind == '"' && texts:
-		var s string
-		for _, raw := range rest {
-			s += jsonwire.NewDecoder(raw).String()
-		}
-		e.String(s)
-	case kind == '[':
-		e.Token('[')
-		for _, raw := range rest {
-			d := jsonwire.NewDecoder(raw)
-			for a := d.Sequence(); a.Next(); {
-				e.Element()
-				e.Raw(d.RawView())
-			}
-		}
-		e.Token(']')
-	case kind == '{':
-		var names []string
-		members := pieces{}
-		for _, raw := range rest {
-			d := jsonwire.NewDecoder(raw)
-			for o := d.Object(); o.Next(); {
-				name := string(o.Name)
-				if members[name] == nil {
-					names = append(names, name)
-				}
-				members[name] = append(members[name], d.Raw())
-			}
-		}
-		e.Token('{')
-		for i, name := range names {
-			if i > 0 {
-				e.Token(',')
-			}
-			e.String(name)
-			e.Token(':')
-			e.Raw(joinRaw(members[name], texts))
-		}
-		e.Token('}')
-	default:
-		return whole
+	case len(values) == 1:
+		return last
+	case last[0] == '"' && texts:
+		return concatenate(values, "")
+	case last[0] == '[':
+		return concatenate(values, ",")
+	case last[0] == '{':
+		return mergeObjects(values, texts)
 	}
-	if e.Err != nil {
-		return whole
-	}
-	return e.Buf
+	return last
 }
 
-func kindOf(raw json.RawMessage) byte { return jsonwire.NewDecoder(raw).Kind() }
+// concatenate joins what is between the first and the last byte of each value.
+func concatenate(values []json.RawMessage, separator string) json.RawMessage {
+	first, end := values[0][0], values[0][len(values[0])-1]
+	joined := []byte{first}
+	for _, v := range values {
+		inner := bytes.TrimSpace(v[1 : len(v)-1])
+		if first == '"' {
+			inner = v[1 : len(v)-1]
+		}
+		if len(inner) > 0 && len(joined) > 1 {
+			joined = append(joined, separator...)
+		}
+		joined = append(joined, inner...)
+	}
+	return append(joined, end)
+}
+
+// mergeObjects merges objects member by member, in the order of their names.
+func mergeObjects(values []json.RawMessage, texts bool) json.RawMessage {
+	var members joinedExtra
+	for _, v := range values {
+		var object Extra
+		if json.Unmarshal(v, (*map[string]json.RawMessage)(&object)) != nil {
+			return values[len(values)-1]
+		}
+		members.add(object)
+	}
+	joined := []byte{'{'}
+	for i, name := range slices.Sorted(maps.Keys(members)) {
+		if i > 0 {
+			joined = append(joined, ',')
+		}
+		joined = append(appendString(joined, name), ':')
+		joined = append(joined, joinValues(members[name], texts)...)
+	}
+	return append(joined, '}')
+}
+
+// mergeExtra adds the members of b to a, which it may change, and returns the
+// result.
+func mergeExtra(a, b Extra) Extra {
+	if len(a) == 0 {
+		return b
+	}
+	maps.Copy(a, b)
+	return a
+}
