@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"net/http"
 	"sync"
@@ -25,11 +24,12 @@ type account struct {
 	reported  *Usage // by the Backend, for images and embeddings
 	settled   bool
 	draws     []Draw
-	drawSpace [3]Draw // the memory of draws
-	levels    []Level // of draws; nil if they are not known; guarded by q.res.mu
-	reserved  int     // tokens
-	taken     bool    // draws were taken from the buckets
-	asked     bool    // the Limiter was called
+	drawSpace [3]Draw      // the memory of draws
+	levels    []Level      // of draws; nil if they are not known; guarded by q.res.mu
+	limits    [3]LimitInfo // the memory of what setLimits sets
+	reserved  int          // tokens
+	taken     bool         // draws were taken from the buckets
+	asked     bool         // the Limiter was called
 
 	// releaseConcurrent gives up the request's place among the concurrent
 	// ones; nil if it has none.
@@ -175,14 +175,18 @@ func (a *account) peek() {
 	}
 }
 
-// limit returns the state of a bucket, or nil if it is not known.
-func (a *account) limit(bucket string) *LimitInfo {
+// setLimits sets the limits in info as far as their state is known.
+func (a *account) setLimits(info *ReplyInfo) {
 	for i, level := range a.levels {
-		if d := a.draws[i]; d.Bucket == bucket {
-			return &LimitInfo{Limit: d.Rate.WithDefaults().Burst, Remaining: level.Remaining, ResetAfter: level.ResetAfter}
+		l := &a.limits[i]
+		*l = LimitInfo{Limit: a.draws[i].Rate.WithDefaults().Burst, Remaining: level.Remaining, ResetAfter: level.ResetAfter}
+		switch a.draws[i].Bucket {
+		case BucketRequests:
+			info.Requests = l
+		case BucketTokens:
+			info.Tokens = l
 		}
 	}
-	return nil
 }
 
 // settleGrace is how long the Limiter, and then the usage store, may take to
@@ -221,15 +225,15 @@ func (a *account) adjust() error {
 		return nil
 	}
 	a.taken = false
-	var draws []Draw
-	for _, d := range a.draws {
-		if d.Bucket != BucketRequests {
-			d.Cost = used - a.reserved
-			draws = append(draws, d)
-		}
+	draws := a.draws
+	if draws[0].Bucket == BucketRequests { // which setDraws adds first
+		draws = draws[1:]
 	}
 	if len(draws) == 0 {
 		return nil
+	}
+	for i := range draws {
+		draws[i].Cost = used - a.reserved
 	}
 	ctx, cancel := a.settleContext()
 	defer cancel()
@@ -427,5 +431,3 @@ func (g *gauge) release(key string) {
 		delete(g.n, key)
 	}
 }
-
-var _ = slog.LevelError

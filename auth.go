@@ -20,9 +20,9 @@ type KeyStore interface {
 	// [ErrKeyNotFound] if there is none. The client is told of an [*Error]; any
 	// other error refuses the request with 503.
 	//
-	// The secret is never empty. For a request that presents no secret it is
-	// [Anonymous], which no client can present; a store that does not know it
-	// need not treat it specially.
+	// The secret is never empty. For a request that presents no well-formed
+	// secret it is [Anonymous], which no client can present; a store that does
+	// not know it need not treat it specially.
 	//
 	// The Handler checks expiry, scopes and limits; Lookup need not. It never
 	// changes the Key, so a store may return the same one many times. A store
@@ -46,7 +46,8 @@ func (f KeyFunc) Lookup(ctx context.Context, secret string) (*Key, error) { retu
 var ErrKeyNotFound = errors.New("llmhttp: no such key")
 
 // Anonymous is the secret that a [Handler] looks up for a request that presents
-// none. It is not a well-formed secret, so no client can present it.
+// none, or a malformed one. It is not well-formed itself, so no client can
+// present it.
 const Anonymous = "(no secret)"
 
 // A Key is what a secret entitles its bearer to.
@@ -184,11 +185,11 @@ func (q *request) authenticate() error {
 	refused := errInvalidKey
 	q.secret = q.protocol().Secret(q.r)
 	secret := q.secret
-	switch {
-	case secret == "":
-		secret, refused = Anonymous, errNoKey
-	case !isWellFormed(secret):
-		return errInvalidKey
+	if secret == "" {
+		refused = errNoKey
+	}
+	if secret == "" || !isWellFormed(secret) {
+		secret = Anonymous
 	}
 	key, err := q.h.keys.Lookup(q.ctx, secret)
 	switch {

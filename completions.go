@@ -1,7 +1,12 @@
 package llmhttp
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -35,19 +40,33 @@ const (
 )
 
 func (chatCompletions) SetHeaders(h http.Header, info *ReplyInfo) {
-	h.Set(headerRequestID, info.RequestID)
-	h.Set(headerProcessing, strconv.FormatInt(info.Processing.Milliseconds(), 10))
-	setLimitHeaders(h, "Requests", info.Requests)
-	setLimitHeaders(h, "Tokens", info.Tokens)
+	set := headerSetter{h: h, values: make([]string, 0, 8)}
+	set.add(headerRequestID, info.RequestID)
+	set.add(headerProcessing, strconv.FormatInt(info.Processing.Milliseconds(), 10))
+	if l := info.Requests; l != nil {
+		set.add("X-Ratelimit-Limit-Requests", strconv.Itoa(l.Limit))
+		set.add("X-Ratelimit-Remaining-Requests", strconv.Itoa(l.Remaining))
+		set.add("X-Ratelimit-Reset-Requests", formatReset(l.ResetAfter))
+	}
+	if l := info.Tokens; l != nil {
+		set.add("X-Ratelimit-Limit-Tokens", strconv.Itoa(l.Limit))
+		set.add("X-Ratelimit-Remaining-Tokens", strconv.Itoa(l.Remaining))
+		set.add("X-Ratelimit-Reset-Tokens", formatReset(l.ResetAfter))
+	}
 }
 
-func setLimitHeaders(h http.Header, kind string, l *LimitInfo) {
-	if l == nil {
-		return
-	}
-	h.Set("X-Ratelimit-Limit-"+kind, itoa(l.Limit))
-	h.Set("X-Ratelimit-Remaining-"+kind, itoa(l.Remaining))
-	h.Set("X-Ratelimit-Reset-"+kind, formatReset(l.ResetAfter))
+// A headerSetter sets several headers whose values share one slice (budget:
+// allocations of a whole request).
+type headerSetter struct {
+	h      http.Header
+	values []string
+}
+
+// add sets a header. The name is in canonical form.
+func (s *headerSetter) add(name, value string) {
+	n := len(s.values)
+	s.values = append(s.values, value)
+	s.h[name] = s.values[n : n+1 : n+1]
 }
 
 // AppendError appends the error object of the API, all of whose members are
@@ -118,11 +137,11 @@ func (n *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 		b = append(b, `,"finish_reason":null`...)
 	}
 	if err == nil {
-		b, err = appendExtra(b, choice.Extra, chunkChoiceMembers)
+		b, err = appendExtra(b, choice.Extra, "index", "delta", "finish_reason", "stop_reason")
 	}
 	b = append(b, "}]"...)
 	if err == nil {
-		b, err = appendExtra(b, c.Extra, replyMembers)
+		b, err = appendExtra(b, c.Extra, chunkMembers...)
 	}
 	return append(b, "}\n\n"...), err
 }
@@ -139,6 +158,28 @@ func appendDelta(b []byte, d *Delta) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
+// chunkMembers are the members of a chunk that have a field, and "error", by
+// which clients recognise a failure.
+var chunkMembers = []string{"id", "object", "created", "model", "choices", "usage", "error"}
+
+// appendExtra appends the members of e, except for those that are reserved.
+func appendExtra(b []byte, e Extra, reserved ...string) ([]byte, error) {
+	if len(e) == 0 {
+		return b, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(e)) {
+		if slices.Contains(reserved, name) {
+			continue
+		}
+		b = append(appendString(append(b, ','), name), ':')
+		var err error
+		if b, err = appendJSON(b, e[name]); err != nil {
+			return b, fmt.Errorf("llmhttp: encoding the member %q of Extra: %w", name, err)
+		}
+	}
+	return b, nil
+}
+
 // AppendEnd appends the usage, if the client asked for it, and [DONE]. Other
 // clients get no chunk without choices: many look at the first choice of every
 // chunk.
@@ -147,10 +188,10 @@ func (n *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, 
 		b = append(b, n.head...)
 		b = append(b, `,"choices":[],"usage":`...)
 		var err error
-		if b, err = appendJSON(b, u); err != nil {
+		if b, err = appendUsage(b, u); err != nil {
 			return b, err
 		}
-		if b, err = appendExtra(b, extra, replyMembers); err != nil {
+		if b, err = appendExtra(b, extra, chunkMembers...); err != nil {
 			return b, err
 		}
 		b = append(b, "}\n\n"...)
@@ -164,9 +205,70 @@ func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
 	return append(b, "\n\n"...)
 }
 
+// AppendWhole appends a chat.completion object. Its envelope, and choices that
+// are one text, are written by hand: the library takes four times as long
+// (budget: CPU of a whole reply; benchmark: BenchmarkAppendWhole).
 func (n *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, error) {
-	r.ID = n.identity(&ReplyStart{ID: r.ID})
-	return appendJSON(b, r)
+	b = append(b, `{"id":`...)
+	b = appendString(b, n.identity(&ReplyStart{ID: r.ID}))
+	b = append(b, `,"object":"`+objectCompletion+`","created":`...)
+	b = strconv.AppendInt(b, r.Created, 10)
+	b = append(b, `,"model":`...)
+	b = appendString(b, r.Model)
+	b = append(b, `,"choices":[`...)
+	var err error
+	for i := range r.Choices {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b, err = appendChoice(b, &r.Choices[i]); err != nil {
+			return b, err
+		}
+	}
+	b = append(b, `],"usage":`...)
+	if b, err = appendUsage(b, r.Usage); err != nil {
+		return b, err
+	}
+	b, err = appendExtra(b, r.Extra, chunkMembers...)
+	return append(b, '}'), err
+}
+
+func appendChoice(b []byte, c *Choice) ([]byte, error) {
+	text := c.Message.plainText()
+	if text == nil || c.StopSequence != "" || len(c.Extra) > 0 {
+		return appendJSON(b, c)
+	}
+	b = append(b, `{"index":`...)
+	b = strconv.AppendInt(b, int64(c.Index), 10)
+	b = append(b, `,"message":{"role":"assistant","content":`...)
+	b = appendString(b, *text)
+	b = append(b, `,"refusal":null},"logprobs":null,"finish_reason":`...)
+	b = appendNullable(b, string(c.FinishReason))
+	return append(b, '}'), nil
+}
+
+// plainText returns the content of m if m is an assistant's message of one text
+// and nothing else, and otherwise nil.
+func (m *Message) plainText() *string {
+	if m.Role != RoleAssistant || len(m.Content) != 1 || m.Content[0].Type != PartText || len(m.Content[0].Extra) > 0 ||
+		m.Reasoning != "" || len(m.ReasoningDetails) > 0 || m.Refusal != "" || m.Name != "" || m.IsError ||
+		len(m.ToolCalls) > 0 || m.ToolCallID != "" || len(m.Extra) > 0 {
+		return nil
+	}
+	return &m.Content[0].Text
+}
+
+func appendUsage(b []byte, u *Usage) ([]byte, error) {
+	if len(u.Extra) > 0 || hasDetails(u) {
+		return appendJSON(b, u)
+	}
+	b = append(b, `{"prompt_tokens":`...)
+	b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
+	b = append(b, `,"completion_tokens":`...)
+	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
+	b = append(b, `,"total_tokens":`...)
+	b = strconv.AppendInt(b, int64(u.total()), 10)
+	return append(b, '}'), nil
 }
 
 // serveChat serves a chat request of any protocol.
@@ -236,6 +338,11 @@ func (q *request) streamChat(req *ChatRequest, encoder ChatEncoder) error {
 	return nil
 }
 
+var (
+	errDroppedChoice = errors.New("llmhttp: choices that were not asked for are dropped")
+	errStreamOver    = errors.New("llmhttp: the stream's function has returned")
+)
+
 // callBackend calls the Backend and passes its chunks on.
 func (q *request) callBackend(req *ChatRequest) error {
 	if err := q.startBackend(); err != nil {
@@ -246,7 +353,7 @@ func (q *request) callBackend(req *ChatRequest) error {
 	q.h.backend.Chat(q.ctx, req)(c.yield)
 	err := c.close()
 	if q.order.dropped {
-		q.log(slogWarn, "backend misbehaved", errDroppedChoice)
+		q.log(slog.LevelWarn, "the Backend yielded choices that were not asked for", errDroppedChoice)
 	}
 	// A Backend may return without an error when its context is done. That is
 	// not the end of a reply.
@@ -307,15 +414,13 @@ func (c *chunkReceiver) close() error {
 
 // replyStart returns the identity of a chat's reply.
 func (q *request) replyStart() *ReplyStart {
-	s := ReplyStart{PromptTokens: q.account.prompt}
-	if first := q.order.start; first != nil {
-		s.ID, s.Created, s.Model = first.ID, first.Created, first.Model
-	}
+	s := &q.order.start
+	s.PromptTokens = q.account.prompt
 	if s.Created == 0 {
 		s.Created = q.account.record.Time.Unix()
 	}
 	if s.Model == "" {
 		s.Model = q.account.record.Model
 	}
-	return &s
+	return s
 }

@@ -9,7 +9,7 @@ import (
 
 // A joiner is a chunkSink that joins chunks to a whole reply.
 type joiner struct {
-	choices []*joinedChoice // in the order in which they opened
+	choices []joinedChoice // in the order in which they opened
 	extra   Extra
 }
 
@@ -41,7 +41,7 @@ func (j *joiner) add(c *ChatChunk) {
 	j.extra = mergeExtra(j.extra, c.Extra)
 	from := &c.Choices[0]
 	if from.Delta.Role != "" {
-		j.choices = append(j.choices, &joinedChoice{index: from.Index})
+		j.choices = append(j.choices, joinedChoice{index: from.Index})
 	}
 	to := j.find(from.Index)
 	to.choice.add(from.Extra)
@@ -59,9 +59,9 @@ func (j *joiner) add(c *ChatChunk) {
 }
 
 func (j *joiner) find(index int) *joinedChoice {
-	for _, c := range j.choices {
-		if c.index == index {
-			return c
+	for i := range j.choices {
+		if j.choices[i].index == index {
+			return &j.choices[i]
 		}
 	}
 	panic("llmhttp: choice is not open")
@@ -107,12 +107,13 @@ func (j *joinedDetail) isContinuedBy(d *ReasoningDetail) bool {
 
 // response returns the reply as far as it was joined.
 func (j *joiner) response(o *orderer) *ChatResponse {
-	r := &ChatResponse{Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: make([]Choice, len(j.choices))}
-	if o.start != nil {
-		r.ID, r.Created, r.Model = o.start.ID, o.start.Created, o.start.Model
+	r := &ChatResponse{
+		ID: o.start.ID, Created: o.start.Created, Model: o.start.Model,
+		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: make([]Choice, len(j.choices)),
 	}
-	slices.SortFunc(j.choices, func(a, b *joinedChoice) int { return a.index - b.index })
-	for i, c := range j.choices {
+	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
+	for i := range j.choices {
+		c := &j.choices[i]
 		r.Choices[i] = Choice{Index: c.index, Message: c.joinMessage(), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choice.join(false)}
 	}
 	return r

@@ -17,7 +17,8 @@ type orderer struct {
 	out     ChatChunk     // is passed to sink, to save an allocation per chunk
 	one     [1]ChunkChoice
 
-	start      *ReplyStart // from the first chunk; nil before
+	start      ReplyStart // from the first chunk
+	began      bool       // there was a chunk
 	usage      *Usage      // the last one reported
 	extra      Extra       // members of chunks that have not been emitted
 	usageExtra Extra       // members of chunks that had nothing but usage
@@ -37,8 +38,9 @@ func (o *orderer) add(c *ChatChunk) {
 	if c == nil {
 		return
 	}
-	if o.start == nil {
-		o.start = &ReplyStart{ID: c.ID, Created: c.Created, Model: c.Model}
+	if !o.began {
+		o.began = true
+		o.start = ReplyStart{ID: c.ID, Created: c.Created, Model: c.Model}
 	}
 	extra := c.Extra
 	if c.Usage != nil {
@@ -77,12 +79,12 @@ func (o *orderer) addChoice(c *ChunkChoice) {
 	}
 	if !isEmptyDelta(d) || reason == "" && hasValue(c.Extra) {
 		o.output.add(d)
-		o.emit(c)
+		o.emit(*c)
 		c.Extra = nil
 	}
 	if reason != "" {
 		s.ended = true
-		o.emit(&ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
+		o.emit(ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
 	}
 }
 
@@ -98,15 +100,15 @@ func (o *orderer) open(index int) *choiceState {
 			o.open(0)
 		}
 		s.opened = true
-		o.emit(&ChunkChoice{Index: index, Delta: Delta{Role: RoleAssistant}})
+		o.emit(ChunkChoice{Index: index, Delta: Delta{Role: RoleAssistant}})
 	}
 	return s
 }
 
 // emit passes a chunk of one choice to the sink. An opening does not take the
 // members of the chunk: they follow with what the Backend said.
-func (o *orderer) emit(c *ChunkChoice) {
-	o.one[0] = *c
+func (o *orderer) emit(c ChunkChoice) {
+	o.one[0] = c
 	o.out.Choices = o.one[:]
 	o.out.Extra = nil
 	if c.Delta.Role == "" {
@@ -130,11 +132,11 @@ func (o *orderer) flush() {
 		if !s.opened || s.ended {
 			continue
 		}
-		c := ChunkChoice{Index: i}
-		s.flush(&c.Delta)
-		if !isEmptyDelta(&c.Delta) {
-			o.output.add(&c.Delta)
-			o.emit(&c)
+		var d Delta
+		s.flush(&d)
+		if !isEmptyDelta(&d) {
+			o.output.add(&d)
+			o.emit(ChunkChoice{Index: i, Delta: d})
 		}
 	}
 }
@@ -156,7 +158,7 @@ func (o *orderer) complete() {
 		if s.calls.count() > 0 {
 			reason = FinishToolCalls
 		}
-		o.emit(&ChunkChoice{Index: i, FinishReason: reason})
+		o.emit(ChunkChoice{Index: i, FinishReason: reason})
 	}
 }
 

@@ -38,7 +38,7 @@ type request struct {
 	end     func(*RequestSummary)
 
 	account account
-	res     *response
+	res     response
 	idle    idleTimer
 	stream  *eventStream // nil unless the reply is a stream
 	order   orderer      // of a chat reply; guarded by res.mu
@@ -246,8 +246,7 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 // setHeaders sets the headers that do not depend on what the reply is.
 func (q *request) setHeaders() {
 	info := ReplyInfo{RequestID: q.account.record.ID, Processing: time.Since(q.arrived)}
-	info.Requests = q.account.limit(BucketRequests)
-	info.Tokens = q.account.limit(BucketTokens)
+	q.account.setLimits(&info)
 	q.protocol().SetHeaders(q.res.w.Header(), &info)
 }
 
@@ -286,7 +285,7 @@ func (q *request) interrupt(err error) {
 
 // failLocked is called with res.mu held.
 func (q *request) failLocked(err error) {
-	res := q.res
+	res := &q.res
 	if res.err != nil {
 		return
 	}
@@ -312,7 +311,7 @@ func (q *request) failLocked(err error) {
 const statusGone = 499
 
 func (q *request) failGone(err error) {
-	res := q.res
+	res := &q.res
 	switch res.state {
 	case stateReading, stateWaiting:
 		res.status = statusGone

@@ -53,8 +53,8 @@ type response struct {
 	aborted       bool // the connection must be cut
 }
 
-func newResponse(w http.ResponseWriter, r *http.Request, o *Options) *response {
-	return &response{
+func newResponse(w http.ResponseWriter, r *http.Request, o *Options) response {
+	return response{
 		w: w, r: r, ctl: http.NewResponseController(w),
 		writeTimeout: max(o.WriteTimeout, 0), readTimeout: max(o.ReadTimeout, 0),
 		bodyRead: r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0,

@@ -48,7 +48,7 @@ func (q *request) serveEmbeddings() error {
 	if answer.Model == "" {
 		answer.Model = q.account.record.Model
 	}
-	return q.reply(func(b []byte) ([]byte, error) { return answer.appendJSON(b, format) })
+	return q.replyJSON(answer.encodedAs(format))
 }
 
 // input counts the tokens of the inputs of an embedding request.
@@ -130,7 +130,7 @@ func (q *request) serveUsage() error {
 	if err != nil {
 		return q.cause(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
 	}
-	return q.reply(func(b []byte) ([]byte, error) { return q.appendUsage(b, sums) })
+	return q.replyJSON(q.billing(sums))
 }
 
 var _ context.Context
