@@ -1,14 +1,11 @@
 package llmhttp
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // chatCompletions is the [Protocol] of POST /v1/chat/completions.
@@ -259,7 +256,7 @@ func (m *Message) plainText() *string {
 }
 
 func appendUsage(b []byte, u *Usage) ([]byte, error) {
-	if len(u.Extra) > 0 || hasDetails(u) {
+	if !u.isPlain() {
 		return appendJSON(b, u)
 	}
 	b = append(b, `{"prompt_tokens":`...)
@@ -271,156 +268,9 @@ func appendUsage(b []byte, u *Usage) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// serveChat serves a chat request of any protocol.
-func (q *request) serveChat(decode func(r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)) error {
-	body, err := q.readBody()
-	if err != nil {
-		return err
-	}
-	req, encoder, err := decode(q.r, body.b)
-	putBuffer(body)
-	if err != nil {
-		return err
-	}
-	if err := q.useModel(req.Model); err != nil {
-		return err
-	}
-	q.account.prompt = q.counter().prompt(req) // before the Backend owns req
-	if err := q.account.admit(chatCost(q.account.prompt, req)); err != nil {
-		return err
-	}
-	q.order.limit = req.Choices()
-	q.order.output.keepText = q.h.opts.CountTokens != nil
-	if req.Stream {
-		return q.streamChat(req, encoder)
-	}
-	return q.replyChat(req, encoder)
-}
-
-// replyChat answers with a whole reply.
-func (q *request) replyChat(req *ChatRequest, encoder ChatEncoder) error {
-	j := new(joiner)
-	q.order.sink = j
-	if err := q.callBackend(req); err != nil {
-		return err
-	}
-	q.order.complete()
-	q.account.settle()
-	r := j.response(&q.order)
-	start := q.replyStart()
-	r.Created, r.Model, r.Usage = start.Created, start.Model, &q.account.record.Usage
-	return q.reply(func(b []byte) ([]byte, error) { return encoder.AppendWhole(b, r) })
-}
-
-// streamChat answers with a stream. Its usage is recorded before its end is
-// sent, so that a client that has all of it finds its usage reported.
-func (q *request) streamChat(req *ChatRequest, encoder ChatEncoder) error {
-	q.stream = &eventStream{q: q, encoder: encoder}
-	q.order.sink = q.stream
-	if err := q.callBackend(req); err != nil {
-		return err
-	}
-	q.res.mu.Lock()
-	if q.res.state != stateDone {
-		q.order.complete()
-	}
-	q.res.mu.Unlock()
-	q.account.settle()
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	if q.res.state == stateDone {
-		return q.res.err
-	}
-	if err := q.stream.end(&q.account.record.Usage, q.order.endExtra()); err != nil {
-		return err
-	}
-	q.res.state = stateDone
-	return nil
-}
-
-var (
-	errDroppedChoice = errors.New("llmhttp: choices that were not asked for are dropped")
-	errStreamOver    = errors.New("llmhttp: the stream's function has returned")
-)
-
-// callBackend calls the Backend and passes its chunks on.
-func (q *request) callBackend(req *ChatRequest) error {
-	if err := q.startBackend(); err != nil {
-		return err
-	}
-	q.bill()
-	c := &chunkReceiver{q: q}
-	q.h.backend.Chat(q.ctx, req)(c.yield)
-	err := c.close()
-	if q.order.dropped {
-		q.log(slog.LevelWarn, "the Backend yielded choices that were not asked for", errDroppedChoice)
-	}
-	// A Backend may return without an error when its context is done. That is
-	// not the end of a reply.
-	return q.cause(err)
-}
-
-// A chunkReceiver receives the chunks of one Backend stream. Its fields are
-// guarded by q.res.mu: a Backend must call yield from one goroutine at a time,
-// but may not.
-type chunkReceiver struct {
-	q   *request
-	err error // why the Backend must stop
-}
-
-// yield is the yield function of the Backend's stream. When it returns, the
-// chunk is on its way to the client.
-func (c *chunkReceiver) yield(chunk *ChatChunk, err error) bool {
-	c.q.res.mu.Lock()
-	defer c.q.res.mu.Unlock()
-	if c.err == nil && err == nil {
-		err = c.receive(chunk)
-	}
-	if c.err == nil {
-		c.err = err
-	}
-	return c.err == nil
-}
-
-func (c *chunkReceiver) receive(chunk *ChatChunk) error {
-	q := c.q
-	if q.res.state == stateDone {
-		return q.res.err
-	}
-	now := time.Now()
-	q.idle.touch(now)
-	if q.stats.chunks++; q.stats.chunks == 1 {
-		q.stats.firstChunk = now.Sub(q.arrived)
-	}
-	q.order.add(chunk)
-	if q.stream == nil {
-		return nil
-	}
-	return q.stream.push(now)
-}
-
-// close refuses further chunks, and returns the error that ended the stream.
-func (c *chunkReceiver) close() error {
-	q := c.q
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	q.res.backendRuns = false
-	err := c.err
-	if c.err == nil {
-		c.err = errStreamOver
-	}
-	return err
-}
-
-// replyStart returns the identity of a chat's reply.
-func (q *request) replyStart() *ReplyStart {
-	s := &q.order.start
-	s.PromptTokens = q.account.prompt
-	if s.Created == 0 {
-		s.Created = q.account.record.Time.Unix()
-	}
-	if s.Model == "" {
-		s.Model = q.account.record.Model
-	}
-	return s
+// isPlain reports whether u has nothing but the three totals.
+func (u *Usage) isPlain() bool {
+	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
+	return p.CachedTokens == 0 && p.CacheWriteTokens == 0 && p.AudioTokens == 0 && c.ReasoningTokens == 0 && c.AudioTokens == 0 &&
+		len(u.Extra) == 0 && len(p.Extra) == 0 && len(c.Extra) == 0
 }

@@ -15,12 +15,20 @@ import (
 // first value and what it is encoded as.
 func roundTrip[T any](t testing.TB, data []byte) (v *T, encoded []byte, ok bool) {
 	t.Helper()
+	v, encoded, ok = roundTripReply[T](t, data)
+	if ok && !jsontext.Value(data).IsValid() {
+		t.Fatalf("accepted, but not strictly JSON: %q", data)
+	}
+	return v, encoded, ok
+}
+
+// roundTripReply is like roundTrip for types that are decoded leniently: what is
+// accepted must be encoded as strict JSON.
+func roundTripReply[T any](t testing.TB, data []byte) (v *T, encoded []byte, ok bool) {
+	t.Helper()
 	v = new(T)
 	if err := any(v).(json.Unmarshaler).UnmarshalJSON(data); err != nil {
 		return nil, nil, false
-	}
-	if !jsontext.Value(data).IsValid() {
-		t.Fatalf("accepted, but not strictly JSON: %q", data)
 	}
 	encoded, err := any(v).(json.Marshaler).MarshalJSON()
 	if err != nil {
@@ -120,8 +128,7 @@ func FuzzDecodeRequest(f *testing.F) {
 		}
 		if v, encoded, ok := roundTrip[llmhttp.EmbeddingRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
-			_, _ = v.Texts()
-			_, _ = v.Tokens()
+			sameRequest(t, v, encoded)
 		}
 	})
 }
@@ -226,14 +233,14 @@ func FuzzExtraRoundTrip(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		roundTrip[llmhttp.ChatChunk](t, data)
-		roundTrip[llmhttp.ChatResponse](t, data)
+		roundTripReply[llmhttp.ChatChunk](t, data)
+		roundTripReply[llmhttp.ChatResponse](t, data)
 		roundTrip[llmhttp.Message](t, data)
 		roundTrip[llmhttp.ToolCall](t, data)
-		roundTrip[llmhttp.ToolCallDelta](t, data)
-		roundTrip[llmhttp.Usage](t, data)
-		roundTrip[llmhttp.ImageResponse](t, data)
-		roundTrip[llmhttp.EmbeddingResponse](t, data)
+		roundTripReply[llmhttp.ToolCallDelta](t, data)
+		roundTripReply[llmhttp.Usage](t, data)
+		roundTripReply[llmhttp.ImageResponse](t, data)
+		roundTripReply[llmhttp.EmbeddingResponse](t, data)
 		roundTrip[llmhttp.StringList](t, data)
 		if _, encoded, ok := roundTrip[llmhttp.Part](t, data); ok {
 			keepsMembers(t, data, encoded)
@@ -241,7 +248,7 @@ func FuzzExtraRoundTrip(f *testing.F) {
 		if _, encoded, ok := roundTrip[llmhttp.Tool](t, data); ok {
 			keepsMembers(t, data, encoded)
 		}
-		if _, encoded, ok := roundTrip[llmhttp.Model](t, data); ok {
+		if _, encoded, ok := roundTripReply[llmhttp.Model](t, data); ok && jsontext.Value(data).IsValid() {
 			keepsMembers(t, without(data, "object", "created"), encoded)
 		}
 	})

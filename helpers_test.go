@@ -97,14 +97,8 @@ func (b *fxBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*ll
 	if b.embed != nil {
 		return b.embed(ctx, r)
 	}
-	n := 1
-	if texts, err := r.Texts(); err == nil {
-		n = len(texts)
-	} else if tokens, err := r.Tokens(); err == nil {
-		n = len(tokens)
-	}
 	resp := &llmhttp.EmbeddingResponse{Usage: &llmhttp.Usage{PromptTokens: 8}}
-	for range n {
+	for range r.Input.Len() {
 		resp.Vectors = append(resp.Vectors, []float32{0.25, -1, 3.5e-7})
 	}
 	return resp, nil

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 const (
@@ -26,13 +27,21 @@ const (
 // An ImageRequest is the body of POST /v1/images/generations. Those a Handler
 // passes to a Backend are checked, and Size and ResponseFormat are set.
 type ImageRequest struct {
-	Model, Prompt  string
-	N              *int   // how many images, 1 to 10; nil means 1
-	Size           string // "<width>x<height>" in pixels; the format's default is 1024x1024
-	Quality        string // standard, hd, or empty for the Backend's choice
-	ResponseFormat string // ImageFormatURL or ImageFormatBase64: what the client gets; the Backend may return either
-	Extra          Extra
+	Model          string `json:"model"`
+	Prompt         string `json:"prompt"`
+	N              *int   `json:"n,omitzero"`               // how many images, 1 to 10; nil means 1
+	Size           string `json:"size,omitzero"`            // "<width>x<height>" in pixels; the format's default is 1024x1024
+	Quality        string `json:"quality,omitzero"`         // standard, hd, or empty for the Backend's choice
+	ResponseFormat string `json:"response_format,omitzero"` // ImageFormatURL or ImageFormatBase64: what the client gets; the Backend may return either
+	Extra          Extra  `json:",embed"`
 }
+
+func (r *ImageRequest) fields() any {
+	type fields ImageRequest
+	return (*fields)(r)
+}
+
+func (r *ImageRequest) extra() Extra { return r.Extra }
 
 // Count returns how many images the client asked for.
 func (r *ImageRequest) Count() int {
@@ -46,176 +55,87 @@ func (r *ImageRequest) Count() int {
 func (r ImageRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
 // UnmarshalJSON decodes a request without checking it.
-func (r *ImageRequest) UnmarshalJSON(data []byte) error { return unmarshal(data, r) }
-
-func (r *ImageRequest) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("model")
-	e.String(r.Model)
-	e.Name("prompt")
-	e.String(r.Prompt)
-	e.IntMember("n", r.N)
-	e.StringMember("size", r.Size)
-	e.StringMember("quality", r.Quality)
-	e.StringMember("response_format", r.ResponseFormat)
-	e.Extra(r.Extra, "model", "prompt", "n", "size", "quality", "response_format")
-	e.Token('}')
-}
-
-func (r *ImageRequest) decode(d *jsonwire.Decoder) {
-	var numbers *jsonwire.Numbers
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "model":
-			r.Model = d.OptString()
-		case "prompt":
-			r.Prompt = d.OptString()
-		case "n":
-			r.N = d.IntPtr(&numbers)
-		case "size":
-			r.Size = d.OptString()
-		case "quality":
-			r.Quality = d.OptString()
-		case "response_format":
-			r.ResponseFormat = d.OptString()
-		default:
-			r.Extra.keep(d, o.Name)
-		}
-	}
-}
+func (r *ImageRequest) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
 
 // An Image is one picture. A Backend sets URL or Data.
 type Image struct {
-	URL           string // where the client finds it
-	Data          []byte // an encoded image, such as a PNG; b64_json on the wire
-	RevisedPrompt string // the prompt as the model rewrote it, if it did
-	Extra         Extra
+	URL           string `json:"url,omitzero"`            // where the client finds it
+	Data          []byte `json:"b64_json,omitzero"`       // an encoded image, such as a PNG; in JSON it is base64
+	RevisedPrompt string `json:"revised_prompt,omitzero"` // the prompt as the model rewrote it, if it did
+	Extra         Extra  `json:",embed"`
 }
 
-// An ImageResponse is what an [ImageGenerator] drew.
-type ImageResponse struct {
-	Created int64 // Unix time in seconds; if zero, the Handler sets it
-	Data    []Image
-	Usage   *Usage // input_tokens and output_tokens on the wire; nil if images are not counted in tokens
-	Extra   Extra
+func (m *Image) fields() any {
+	type fields Image
+	return (*fields)(m)
 }
+
+func (m *Image) extra() Extra { return m.Extra }
 
 // MarshalJSON encodes m.
 func (m Image) MarshalJSON() ([]byte, error) { return marshal(&m) }
 
-// UnmarshalJSON decodes an image.
-func (m *Image) UnmarshalJSON(data []byte) error { return unmarshal(data, m) }
+// UnmarshalJSON decodes an image leniently.
+func (m *Image) UnmarshalJSON(data []byte) error { return unmarshalReply(data, m) }
 
-func (m *Image) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.StringMember("url", m.URL)
-	if m.Data != nil {
-		e.Name("b64_json")
-		e.Token('"')
-		e.Buf = base64.StdEncoding.AppendEncode(e.Buf, m.Data)
-		e.Token('"')
-	}
-	e.StringMember("revised_prompt", m.RevisedPrompt)
-	e.Extra(m.Extra, "url", "b64_json", "revised_prompt")
-	e.Token('}')
+// An ImageResponse is the reply of an [ImageGenerator]. It is decoded leniently:
+// see [ChatChunk].
+type ImageResponse struct {
+	Created int64   `json:"created"` // Unix time in seconds; if zero, the Handler sets it
+	Data    []Image `json:"data"`
+	Usage   *Usage  `json:"usage,omitzero"` // with input_tokens and output_tokens; nil if images are not counted in tokens
+	Extra   Extra   `json:",embed"`
 }
 
-func (m *Image) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "url":
-			m.URL = d.OptString()
-		case "b64_json":
-			if d.Null() {
-				continue
-			}
-			text := d.StringView()
-			data, err := base64.StdEncoding.AppendDecode([]byte{}, text)
-			if err != nil {
-				d.Invalid("a string of base64", "another string")
-			}
-			m.Data = data
-		case "revised_prompt":
-			m.RevisedPrompt = d.OptString()
-		default:
-			m.Extra.keep(d, o.Name)
-		}
+// An imageUsage is the Usage of images.
+type imageUsage struct {
+	PromptTokens            int                     `json:"input_tokens"`
+	CompletionTokens        int                     `json:"output_tokens"`
+	TotalTokens             int                     `json:"total_tokens"`
+	PromptTokensDetails     PromptTokensDetails     `json:"-"`
+	CompletionTokensDetails CompletionTokensDetails `json:"-"`
+	Extra                   Extra                   `json:",embed"`
+}
+
+func (u *imageUsage) fields() any {
+	type fields imageUsage
+	return (*fields)(u)
+}
+
+func (u *imageUsage) extra() Extra { return u.Extra }
+
+type imageResponseFields ImageResponse
+
+// An imageResponse is the JSON of an ImageResponse.
+type imageResponse struct {
+	Response *imageResponseFields `json:",embed"`
+	Usage    *imageUsage          `json:"usage,omitzero"`
+}
+
+func (r *ImageResponse) fields() any {
+	view := &imageResponse{Response: (*imageResponseFields)(r)}
+	if r.Usage != nil {
+		u := *r.Usage
+		u.TotalTokens = u.total()
+		view.Usage = (*imageUsage)(&u)
 	}
+	return view
+}
+
+func (r *ImageResponse) extra() Extra { return r.Extra }
+
+func (r *ImageResponse) decode(d *decoder, dec *jsontext.Decoder) error {
+	view := &imageResponse{Response: (*imageResponseFields)(r)}
+	err := json.UnmarshalDecode(dec, view)
+	r.Usage = reported((*Usage)(view.Usage))
+	return err
 }
 
 // MarshalJSON encodes r.
 func (r ImageResponse) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
-// UnmarshalJSON decodes a response.
-func (r *ImageResponse) UnmarshalJSON(data []byte) error { return unmarshal(data, r) }
-
-func (r *ImageResponse) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("created")
-	e.Int(r.Created)
-	e.Name("data")
-	e.Token('[')
-	for i := range r.Data {
-		e.Element()
-		r.Data[i].encode(e)
-	}
-	e.Token(']')
-	if u := r.Usage; u != nil {
-		e.Name("usage")
-		e.Token('{')
-		e.Name("input_tokens")
-		e.Int(int64(u.PromptTokens))
-		e.Name("output_tokens")
-		e.Int(int64(u.CompletionTokens))
-		e.Name("total_tokens")
-		e.Int(int64(u.total()))
-		e.Extra(u.Extra, "input_tokens", "output_tokens", "total_tokens")
-		e.Token('}')
-	}
-	e.Extra(r.Extra, "created", "data", "usage")
-	e.Token('}')
-}
-
-func (r *ImageResponse) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "created":
-			r.Created = decodeTime(d)
-		case "data":
-			if d.Null() {
-				continue
-			}
-			for a := d.Array(); a.Next(); {
-				r.Data = append(r.Data, Image{})
-				r.Data[len(r.Data)-1].decode(d)
-			}
-		case "usage":
-			r.Usage = decodeImageUsage(d)
-		default:
-			r.Extra.keep(d, o.Name)
-		}
-	}
-}
-
-func decodeImageUsage(d *jsonwire.Decoder) *Usage {
-	if d.Null() {
-		return nil
-	}
-	u := new(Usage)
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "input_tokens":
-			u.PromptTokens = optInt(d)
-		case "output_tokens":
-			u.CompletionTokens = optInt(d)
-		case "total_tokens":
-			u.TotalTokens = optInt(d)
-		default:
-			u.Extra.keep(d, o.Name)
-		}
-	}
-	return u
-}
+// UnmarshalJSON decodes a response leniently.
+func (r *ImageResponse) UnmarshalJSON(data []byte) error { return unmarshalReply(data, r) }
 
 func (r *ImageRequest) check() error {
 	switch n := utf8.RuneCountInString(r.Prompt); {
@@ -270,72 +190,104 @@ func isPixels(s string) bool {
 	return true
 }
 
-// images serves POST /v1/images/generations.
-func (x *exchange) images() error {
+// fromDataURL returns what a data: URL holds. A Backend that knows an image
+// only by an address elsewhere has to fetch it itself.
+func fromDataURL(u string) ([]byte, error) {
+	rest, ok := strings.CutPrefix(u, "data:")
+	_, text, comma := strings.Cut(rest, ";base64,")
+	if !ok || !comma {
+		return nil, errors.New("llmhttp: the client asked for b64_json, but the Backend returned an image by its address")
+	}
+	return base64.StdEncoding.DecodeString(text)
+}
+
+// serveImages serves POST /v1/images/generations.
+func (q *request) serveImages() error {
 	req := new(ImageRequest)
-	if err := x.readJSON(req); err != nil {
+	if err := q.readJSON(req); err != nil {
 		return err
 	}
 	if err := req.check(); err != nil {
 		return err
 	}
-	if err := x.useModel(req.Model); err != nil {
+	if err := q.useModel(req.Model); err != nil {
 		return err
 	}
-	if err := x.wait(); err != nil {
+	if err := q.checkImageSize(req); err != nil {
 		return err
 	}
-	sizes, err := x.h.backend.ImageSizes(&x.ctx, req.Model)
-	switch {
-	case errors.Is(err, errors.ErrUnsupported):
-	case err != nil:
-		return x.backendError(err)
-	case len(sizes) > 0 && !slices.Contains(sizes, req.Size):
-		return invalidValue("size", req.Size, sizes...)
+	if q.key.limitsTokens() {
+		q.account.prompt = q.counter().text(req.Prompt)
 	}
-	if x.limitsTokens() {
-		x.prompt = x.count(req.Prompt)
-	}
-	if err := x.admit(max(x.prompt, 1)); err != nil {
-		return err
-	}
-	if err := x.work(); err != nil {
+	if err := q.account.admit(max(q.account.prompt, 1)); err != nil {
 		return err
 	}
 	format := req.ResponseFormat
-	resp, err := x.h.backend.GenerateImages(&x.ctx, req)
+	resp, err := q.generateImages(req)
 	if err != nil {
-		return x.backendError(err)
-	}
-	if resp != nil { // it is to be paid for, whoever is left to see it
-		x.reported, x.record.Images = resp.Usage, len(resp.Data)
-	}
-	if err := x.cause(); err != nil {
 		return err
-	}
-	if resp == nil || len(resp.Data) == 0 {
-		return errors.New("llmhttp: the Backend returned no image")
 	}
 	answer := *resp
 	answer.Data = slices.Clone(resp.Data)
 	if answer.Created == 0 {
-		answer.Created = x.record.Time.Unix()
+		answer.Created = q.account.record.Time.Unix()
 	}
 	for i := range answer.Data {
-		if err := x.convertImage(&answer.Data[i], format); err != nil {
-			return x.backendError(err)
+		if err := q.convertImage(&answer.Data[i], format); err != nil {
+			return q.cause(err)
 		}
 	}
-	x.settle()
-	return x.reply(&answer)
+	q.account.settle()
+	return q.replyJSON(&answer)
 }
 
-// convertImage gives m the form the client asked for.
-func (x *exchange) convertImage(m *Image, format string) error {
+// checkImageSize refuses a size that the model does not allow.
+func (q *request) checkImageSize(req *ImageRequest) error {
+	if err := q.startBackend(); err != nil {
+		return err
+	}
+	sizes, err := q.h.backend.ImageSizes(q.ctx, req.Model)
+	q.res.backendReturned()
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+	case err != nil:
+		return q.cause(err)
+	case len(sizes) > 0 && !slices.Contains(sizes, req.Size):
+		return invalidValue("size", req.Size, sizes...)
+	}
+	return nil
+}
+
+// generateImages calls the Backend. What it returns is billed, even if the
+// client has left.
+func (q *request) generateImages(req *ImageRequest) (*ImageResponse, error) {
+	if err := q.startBackend(); err != nil {
+		return nil, err
+	}
+	q.bill()
+	resp, err := q.h.backend.GenerateImages(q.ctx, req)
+	q.res.backendReturned()
+	if err != nil {
+		return nil, q.cause(err)
+	}
+	if resp != nil {
+		q.account.reported, q.account.record.Images = resp.Usage, len(resp.Data)
+	}
+	if err := q.cause(nil); err != nil {
+		return nil, err
+	}
+	if resp == nil || len(resp.Data) == 0 {
+		return nil, errors.New("llmhttp: the Backend returned no image")
+	}
+	return resp, nil
+}
+
+// convertImage gives m the form that the client asked for.
+func (q *request) convertImage(m *Image, format string) error {
 	if format == ImageFormatBase64 {
-		m.RevisedPrompt = "" // shown beside an address only
+		m.RevisedPrompt = "" // OpenAI sends it beside a URL only
 		if m.Data == nil {
-			data, err := fromDataURL(m.URL)
+			data, err := decodeDataURL(m.URL)
 			if err != nil {
 				return err
 			}
@@ -348,31 +300,40 @@ func (x *exchange) convertImage(m *Image, format string) error {
 		if len(m.Data) == 0 {
 			return errors.New("llmhttp: the Backend returned an image without URL or Data")
 		}
-		mediaType := http.DetectContentType(m.Data)
-		if x.h.opts.ImageURL == nil {
-			m.URL = "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(m.Data)
-		} else {
-			if err := x.wait(); err != nil { // it has its own time
-				return err
-			}
-			address, err := x.h.opts.ImageURL(&x.ctx, m.Data, mediaType)
-			if err != nil {
-				return fmt.Errorf("llmhttp: ImageURL: %w", err)
-			}
-			m.URL = address
+		u, err := q.imageURL(m.Data)
+		if err != nil {
+			return err
 		}
+		m.URL = u
 	}
 	m.Data = nil
 	return nil
 }
 
-// fromDataURL returns what a data: URL holds. A Backend that knows an image
-// only by an address elsewhere has to fetch it itself.
-func fromDataURL(u string) ([]byte, error) {
+// imageURL returns a URL for an image.
+func (q *request) imageURL(data []byte) (string, error) {
+	mediaType := http.DetectContentType(data)
+	if q.h.opts.ImageURL == nil {
+		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
+	}
+	if err := q.startBackend(); err != nil {
+		return "", err
+	}
+	u, err := q.h.opts.ImageURL(q.ctx, data, mediaType)
+	q.res.backendReturned()
+	if err != nil {
+		return "", fmt.Errorf("llmhttp: ImageURL: %w", err)
+	}
+	return u, nil
+}
+
+// decodeDataURL returns the content of a data: URL. The Handler does not fetch
+// other URLs; a Backend that gets one has to fetch it itself.
+func decodeDataURL(u string) ([]byte, error) {
 	rest, ok := strings.CutPrefix(u, "data:")
 	_, text, comma := strings.Cut(rest, ";base64,")
 	if !ok || !comma {
-		return nil, errors.New("llmhttp: the client asked for b64_json, but the Backend returned an image by its address")
+		return nil, errors.New("llmhttp: the client asked for b64_json, but the Backend returned a URL")
 	}
 	return base64.StdEncoding.DecodeString(text)
 }

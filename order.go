@@ -19,9 +19,9 @@ type orderer struct {
 
 	start      ReplyStart // from the first chunk
 	began      bool       // there was a chunk
-	usage      *Usage      // the last one reported
-	extra      Extra       // members of chunks that have not been emitted
-	usageExtra Extra       // members of chunks that had nothing but usage
+	usage      *Usage     // the last one reported
+	extra      Extra      // members of chunks that have not been emitted
+	usageExtra Extra      // members of chunks that had nothing but usage
 	output     outputCounter
 	dropped    bool // the Backend yielded a choice that was not asked for
 }

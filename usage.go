@@ -2,13 +2,12 @@ package llmhttp
 
 import (
 	"context"
-	"log/slog"
+	"encoding/json"
 	"math"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A UsageStore remembers what accounts used. It must be safe for concurrent
@@ -59,84 +58,6 @@ type UsageSum struct {
 	Images                         int64
 }
 
-// recordGrace is how long a store has for a record after the request is over.
-const recordGrace = 10 * time.Second
-
-// settle gives back what was reserved and not used, and records what was used.
-// It does so once, whether the client is still there or not. If the request
-// succeeds, that is before the client can know: it may ask what it used, or for
-// the next thing.
-func (x *exchange) settle() {
-	if x.settled || (!x.reached && !x.grant.taken) {
-		return
-	}
-	x.settled = true
-	x.waive()
-	x.try("usage not counted", x.measure)
-	x.record.Usage.TotalTokens = x.record.Usage.total()
-	x.try("limits not settled", x.refund)
-	if x.h.opts.Usage != nil && x.reached && isBilled(x.record.Endpoint) && !x.notFound() {
-		x.late.Context = &x.ctx
-		defer x.late.stop()
-		x.try("usage not recorded", func() error { return x.h.opts.Usage.Record(&x.late, x.records[:]...) })
-	}
-	x.release()
-}
-
-// notFound reports whether the Backend knows no such model, or nothing of the
-// kind: then there was nothing to use.
-func (x *exchange) notFound() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.err != nil && x.chunks == 0 && x.record.Images == 0 && tell(x.r, x.err).Status == http.StatusNotFound
-}
-
-// try calls what belongs to the host, and logs what goes wrong.
-func (x *exchange) try(failure string, call func() error) {
-	defer func() {
-		if p := recover(); p != nil {
-			x.log(slog.LevelError, failure, newPanicError(p))
-		}
-	}()
-	if err := call(); err != nil {
-		x.log(slog.LevelError, failure, err)
-	}
-}
-
-func isBilled(e Endpoint) bool {
-	return e == EndpointChat || e == EndpointImages || e == EndpointEmbeddings
-}
-
-// measure sets what the request used: what the Backend reported, or else an
-// estimate. A request that failed before it brought anything used nothing,
-// unless it was the client that ended it.
-func (x *exchange) measure() error {
-	x.mu.Lock()
-	err := x.err
-	x.mu.Unlock()
-	u := &x.record.Usage
-	reported := x.reported
-	if x.shape.usage != nil {
-		reported = x.shape.usage
-	}
-	switch {
-	case reported != nil:
-		*u = *reported
-		for _, n := range []*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens} {
-			*n = min(max(*n, 0), math.MaxInt/2) // two of them can be added
-		}
-	case !x.reached, !isBilled(x.record.Endpoint), x.record.Endpoint == EndpointImages:
-	case err != nil && x.chunks == 0 && x.cause() != errGone:
-	default:
-		x.record.Estimated = true
-		u.PromptTokens, u.CompletionTokens = x.prompt, estimate(x.shape.bytes)
-		if x.shape.counting {
-			u.CompletionTokens = x.count(string(x.shape.text))
-		}
-	}
-	return nil
-}
-
 const (
 	day = 24 * time.Hour
 
@@ -145,31 +66,29 @@ const (
 	maxDays     = 366
 )
 
-// usage serves GET /v1/dashboard/billing/usage: the legacy answer of the
-// format, in US cents, and beside it the tokens, requests and images.
-func (x *exchange) usage() error {
-	store := x.h.opts.Usage
+// serveUsage serves GET /v1/dashboard/billing/usage: OpenAI's legacy reply, with
+// costs in US cents, and besides the tokens, requests and images.
+func (q *request) serveUsage() error {
+	store := q.h.opts.Usage
 	if store == nil {
-		return errUnknownURL(x.r)
+		return errUnknownURL(q.r)
 	}
-	from, to, err := usageRange(x.r.URL.Query(), x.record.Time.UTC())
+	from, to, err := usageRange(q.r.URL.Query(), q.account.record.Time.UTC())
 	if err != nil {
 		return err
 	}
-	if err := x.admit(0); err != nil {
+	if err := q.account.admit(0); err != nil {
 		return err
 	}
-	if err := x.work(); err != nil {
+	if err := q.startBackend(); err != nil {
 		return err
 	}
-	sums, err := store.Query(&x.ctx, UsageQuery{Account: x.key.Account, From: from, To: to, Step: day})
+	sums, err := store.Query(q.ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
+	q.res.backendReturned()
 	if err != nil {
-		if cause := x.cause(); cause != nil {
-			return cause
-		}
-		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err}
+		return q.cause(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
 	}
-	return x.reply(encoderFunc(func(e *jsonwire.Encoder) { x.encodeUsage(e, sums) }))
+	return q.replyJSON(q.billing(sums))
 }
 
 // usageRange reads the dates of a query. Days begin in UTC, and end_date is
@@ -203,42 +122,58 @@ func usageRange(query url.Values, now time.Time) (from, to time.Time, err error)
 	return from, to, err
 }
 
-func (x *exchange) encodeUsage(e *jsonwire.Encoder, sums []UsageSum) {
+// A billingReply is the reply of the usage endpoint.
+type billingReply struct {
+	Object     string      `json:"object"`
+	DailyCosts []dailyBill `json:"daily_costs"`
+	TotalUsage float64     `json:"total_usage"` // in US cents
+	*billedUsage
+}
+
+type dailyBill struct {
+	Timestamp json.RawMessage `json:"timestamp"` // Unix time in seconds, with a fraction of zero
+	LineItems []lineItem      `json:"line_items"`
+}
+
+type lineItem struct {
+	Name string  `json:"name"` // of the model
+	Cost float64 `json:"cost"` // in US cents
+	*billedUsage
+}
+
+// A billedUsage is what was used, in the members that the legacy reply lacks.
+type billedUsage struct {
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+	TotalTokens      int64 `json:"total_tokens"`
+	Requests         int64 `json:"requests"`
+	Images           int64 `json:"images"`
+}
+
+func newBilledUsage(s *UsageSum) *billedUsage {
+	return &billedUsage{s.PromptTokens, s.CompletionTokens, s.PromptTokens + s.CompletionTokens, s.Requests, s.Images}
+}
+
+// billing returns the reply for sums, which are in the order of their days.
+func (q *request) billing(sums []UsageSum) *billingReply {
+	reply := &billingReply{Object: objectList}
 	var all UsageSum
 	var dollars float64
-	e.Literal(`{"object":"list","daily_costs":[`)
-	for len(sums) > 0 {
-		start := sums[0].Start
-		n := 1
-		for n < len(sums) && sums[n].Start.Equal(start) {
-			n++
+	for i, s := range sums {
+		if i == 0 || !s.Start.Equal(sums[i-1].Start) {
+			reply.DailyCosts = append(reply.DailyCosts, dailyBill{Timestamp: json.RawMessage(strconv.FormatInt(s.Start.Unix(), 10) + ".0")})
 		}
-		e.Element()
-		e.Literal(`{"timestamp":`)
-		e.Int(start.Unix())
-		e.Literal(`.0,"line_items":[`)
-		for _, s := range sums[:n] {
-			cost := 0.0
-			if x.h.opts.Cost != nil {
-				cost = x.h.opts.Cost(s)
-			}
-			dollars += cost
-			all.add(s)
-			e.Element()
-			e.Literal(`{"name":`)
-			e.String(s.Model)
-			e.Literal(`,"cost":`)
-			e.Float(cents(cost), 64)
-			s.encodeMembers(e)
-			e.Token('}')
+		cost := 0.0
+		if q.h.opts.Cost != nil {
+			cost = q.h.opts.Cost(s)
 		}
-		e.Literal("]}")
-		sums = sums[n:]
+		dollars += cost
+		all.add(s)
+		day := &reply.DailyCosts[len(reply.DailyCosts)-1]
+		day.LineItems = append(day.LineItems, lineItem{s.Model, cents(cost), newBilledUsage(&s)})
 	}
-	e.Literal(`],"total_usage":`)
-	e.Float(cents(dollars), 64)
-	all.encodeMembers(e)
-	e.Token('}')
+	reply.TotalUsage, reply.billedUsage = cents(dollars), newBilledUsage(&all)
+	return reply
 }
 
 // cents rounds away what floating point adds to sums of dollars.
@@ -249,17 +184,4 @@ func (s *UsageSum) add(t UsageSum) {
 	s.PromptTokens += t.PromptTokens
 	s.CompletionTokens += t.CompletionTokens
 	s.Images += t.Images
-}
-
-func (s *UsageSum) encodeMembers(e *jsonwire.Encoder) {
-	e.Name("prompt_tokens")
-	e.Int(s.PromptTokens)
-	e.Name("completion_tokens")
-	e.Int(s.CompletionTokens)
-	e.Name("total_tokens")
-	e.Int(s.PromptTokens + s.CompletionTokens)
-	e.Name("requests")
-	e.Int(s.Requests)
-	e.Name("images")
-	e.Int(s.Images)
 }
