@@ -323,19 +323,6 @@ func TestBackendGoesOn(t *testing.T) {
 	require.NoError(t, s.h.Shutdown(t.Context()))
 }
 
-// A nil chunk is nothing.
-func TestBackendYieldsNil(t *testing.T) {
-	s := fxStart(t, fxConfig{backend: fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-		_ = yield(nil, nil) && yield(llmhttp.TextChunk("hi"), nil) && yield(nil, nil) && yield(&llmhttp.ChatChunk{}, nil)
-	})})
-	assert.Contains(t, s.chat(fxWhole).body, `"content":"hi"`)
-	r := s.chat(fxStream)
-	require.NoError(t, r.err)
-	said, reason := fxText(t, fxFrames(t, r.body))
-	assert.Equal(t, "hi", said)
-	assert.Equal(t, "stop", reason)
-}
-
 // Embedders and ImageGenerators that fail, or return what nobody asked for.
 func TestOtherBackendsFail(t *testing.T) {
 	embed := func(resp *llmhttp.EmbeddingResponse, err error) *fxBackend {
@@ -542,106 +529,6 @@ func TestSlowStoreIsNoSilence(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Keep-alives are single lines of comment: openai/openai-python#2722,
-// openai-go#556, coder/coder#28185, mckinsey/agents-at-scale-ark#2567.
-func TestKeepAlive(t *testing.T) {
-	tests := []struct {
-		name          string
-		keepAlive     time.Duration
-		before, after time.Duration // of silence before the first chunk, and after it
-		want          string        // with a dot for an event
-	}{
-		{"none is due", 0, 14 * time.Second, 14 * time.Second, "...."},
-		{"before the first chunk", 0, 46 * time.Second, 0, "#\n#\n#\n...."},
-		{"in mid-stream", 0, 0, 31 * time.Second, "..#\n#\n.."},
-		{"both", time.Second, 2500 * time.Millisecond, 1500 * time.Millisecond, "#\n#\n..#\n.."},
-		{"never", -1, time.Minute, time.Minute, "...."},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, dial, done := fxServePipe(t, fxConfig{
-					opts: llmhttp.Options{KeepAlive: tt.keepAlive},
-					backend: fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-						time.Sleep(tt.before)
-						if yield(llmhttp.TextChunk("hi"), nil) {
-							time.Sleep(tt.after)
-						}
-					})})
-				defer done()
-				r := fxParse(t, "POST", fxRound(t, dial(), fxPost("HTTP/1.1", "/v1/chat/completions", fxStream, "Connection: close")))
-				require.NoError(t, r.err)
-				assert.Equal(t, 200, r.StatusCode)
-				assert.Equal(t, "text/event-stream; charset=utf-8", r.Header.Get("Content-Type"))
-				fxCheckHead(t, r.Response)
-				var shape strings.Builder
-				for rest := r.body; rest != ""; {
-					if after, ok := strings.CutPrefix(rest, ": keep-alive\n"); ok {
-						shape.WriteString("#\n")
-						rest = after
-						continue
-					}
-					event, after, ok := strings.Cut(rest, "\n\n")
-					require.True(t, ok && strings.HasPrefix(event, "data: ") && !strings.Contains(event, "\n"), "%q", rest)
-					shape.WriteByte('.')
-					rest = after
-				}
-				assert.Equal(t, tt.want, shape.String())
-				require.NoError(t, s.h.Shutdown(t.Context()))
-			})
-		})
-	}
-}
-
-// A whole reply has no keep-alives.
-func TestKeepAliveWhole(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, dial, done := fxServePipe(t, fxConfig{
-			backend: fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-				time.Sleep(4 * time.Minute)
-				yield(llmhttp.TextChunk("hi"), nil)
-			})})
-		defer done()
-		r := fxParse(t, "POST", fxRound(t, dial(), fxPost("HTTP/1.1", "/v1/chat/completions", fxWhole, "Connection: close")))
-		assert.Equal(t, 200, r.StatusCode)
-		assert.True(t, strings.HasPrefix(r.body, `{"id":"`), "%q", r.body)
-	})
-}
-
-// An error after a keep-alive can only be an event.
-func TestKeepAliveThenError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, dial, done := fxServePipe(t, fxConfig{
-			opts: llmhttp.Options{KeepAlive: time.Second},
-			backend: fxChat(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-				time.Sleep(1500 * time.Millisecond)
-				yield(nil, llmhttp.ModelNotFound("demo-chat"))
-			})})
-		defer done()
-		r := fxParse(t, "POST", fxRound(t, dial(), fxPost("HTTP/1.1", "/v1/chat/completions", fxStream)))
-		require.ErrorIs(t, r.err, io.ErrUnexpectedEOF)
-		want := fxErrorBody("The model `demo-chat` does not exist or you do not have access to it.", "invalid_request_error", "", "model_not_found")
-		assert.Equal(t, ": keep-alive\ndata: "+want+"\n\n", r.body)
-	})
-}
-
-// Keep-alives stop with a Backend that does not: nothing runs for ever.
-func TestKeepAliveEndsWithTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, dial, done := fxServePipe(t, fxConfig{
-			backend: fxChat(func(ctx context.Context, _ func(*llmhttp.ChatChunk, error) bool) { <-ctx.Done() })})
-		defer done()
-		start := time.Now()
-		r := fxParse(t, "POST", fxRound(t, dial(), fxPost("HTTP/1.1", "/v1/chat/completions", fxStream)))
-		require.ErrorIs(t, r.err, io.ErrUnexpectedEOF)
-		assert.Equal(t, 5*time.Minute, time.Since(start).Round(time.Second))
-		assert.Equal(t, 19, strings.Count(r.body, ": keep-alive\n"))
-		frames := fxFrames(t, r.body)
-		require.Len(t, frames, 1)
-		assert.Equal(t, "The model did not answer in time.", fxError(t, frames[0]).Message)
-	})
 }
 
 // The server of a host that has a WriteTimeout does not cut what takes longer:
