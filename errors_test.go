@@ -451,22 +451,6 @@ func TestRequestID(t *testing.T) {
 	})
 }
 
-// The streams of a Handler have the headers of wire-format.md 2.5, and none
-// that net/http must set itself: ggml-org/llama.cpp#20872, LostRuins/koboldcpp#1168.
-func TestStreamHeaders(t *testing.T) {
-	s := fxStart(t, fxConfig{})
-	r := s.chat(fxStream)
-	assert.Equal(t, "text/event-stream; charset=utf-8", r.Header.Get("Content-Type"))
-	assert.Equal(t, "no-cache, no-transform", r.Header.Get("Cache-Control"))
-	assert.Equal(t, "no", r.Header.Get("X-Accel-Buffering"))
-	assert.Equal(t, []string{"chunked"}, r.TransferEncoding)
-	assert.Empty(t, r.Header.Get("Connection"))
-	assert.Empty(t, r.Header.Get("Content-Length"))
-	fxCheckHead(t, r.Response)
-	raw := s.raw(fxPost("HTTP/1.1", "/v1/chat/completions", fxStream, "Connection: close"))
-	assert.Equal(t, 1, strings.Count(raw, "Transfer-Encoding: chunked\r\n"))
-}
-
 // Handler mounted under a prefix, or on two hosts.
 func TestMounted(t *testing.T) {
 	s := fxStart(t, fxConfig{wrap: func(h http.Handler) http.Handler {

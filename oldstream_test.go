@@ -1,23 +1,16 @@
 package llmhttp_test
 
 import (
-	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -26,262 +19,12 @@ import (
 // The tests named TestStreamRow... are the rows of wire-format.md 2.6: what
 // a stream may hold, and what it must not whatever a Backend yields.
 
-// The error event is written and flushed before the connection is cut, and no
-// chunk before it is lost.
-func TestStreamRowErrorIsFlushedBeforeTheCut(t *testing.T) {
-	w := &countingWriter{}
-	h := llmhttp.NewHandler(failAfter(errors.New("x"), "a", "b", "c"), anyKey, &llmhttp.Options{Logger: old_noLog})
-	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(chatAsk{stream: true}.body()))
-	r.Header.Set("Authorization", "Bearer sk-test")
-	func() {
-		defer func() {
-			if p := recover(); p != http.ErrAbortHandler {
-				t.Errorf("recovered %v", p)
-			}
-		}()
-		h.ServeHTTP(w, r)
-	}()
-	if !strings.Contains(w.body.String(), `data: {"error":`) || w.unflushed != 0 {
-		t.Errorf("%d bytes are not flushed of\n%s", w.unflushed, w.body.String())
-	}
-	for _, piece := range []string{`"a"`, `"b"`, `"c"`} {
-		if !strings.Contains(w.body.String(), piece) {
-			t.Errorf("%s is lost", piece)
-		}
-	}
-}
-
-func newAsk(a chatAsk) *http.Request {
-	r, err := http.NewRequest("POST", "http://pipe/v1/chat/completions", strings.NewReader(a.body()))
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Authorization", "Bearer sk-test")
-	return r
-}
-
 var madeID = regexp.MustCompile(`(call_|chatcmpl-)[0-9a-f]{32}`)
 
 func normalCalls(m *joinedMessage) {
 	for i := range m.Calls {
 		m.Calls[i].ID = madeID.ReplaceAllString(m.Calls[i].ID, "$1?")
 	}
-}
-
-// A countingWriter is a ResponseWriter that counts. Its methods must not be
-// called concurrently, which the race detector checks.
-type countingWriter struct {
-	header          http.Header
-	body            bytes.Buffer
-	writes, flushes int
-	unflushed       int
-	onWrite         func()
-}
-
-func (w *countingWriter) Header() http.Header {
-	if w.header == nil {
-		w.header = http.Header{}
-	}
-	return w.header
-}
-
-func (w *countingWriter) WriteHeader(int) {}
-
-func (w *countingWriter) Write(p []byte) (int, error) {
-	w.writes++
-	w.unflushed += len(p)
-	if w.onWrite != nil {
-		w.onWrite()
-	}
-	return w.body.Write(p)
-}
-
-func (w *countingWriter) FlushError() error {
-	w.flushes++
-	w.unflushed = 0
-	return nil
-}
-
-// Chunks that are ready at once share writes. The bubble's clock stands still,
-// so that they are at once however slow the machine is.
-func TestStreamBurstSharesWrites(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that no write is between two chunks but by the clock
-	const chunks = 2000
-	synctest.Test(t, func(t *testing.T) {
-		w := new(countingWriter)
-		var firstWrite int // how many chunks had been yielded
-		yielded := 0
-		w.onWrite = func() {
-			if w.writes == 1 {
-				firstWrite = yielded
-			}
-		}
-		b := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
-				for range chunks {
-					yielded++
-					if !yield(llmhttp.TextChunk("word "), nil) {
-						t.Error("stopped")
-						return
-					}
-				}
-			}
-		})
-		r := newAsk(chatAsk{stream: true, usage: true})
-		llmhttp.NewHandler(b, anyKey, nil).ServeHTTP(w, r)
-		j := old_checkStream(t, w.body.Bytes(), 1, true)
-		if want := strings.Repeat("word ", chunks); j.Choices[0].Content != want {
-			t.Error("text is not whole")
-		}
-		if firstWrite != 1 {
-			t.Errorf("the first write came with chunk %d", firstWrite)
-		}
-		if w.writes > chunks/10 || w.unflushed > 0 {
-			t.Errorf("%d writes, %d flushes for %d chunks of %d bytes", w.writes, w.flushes, chunks, w.body.Len())
-		}
-		if w.flushes != w.writes {
-			t.Errorf("%d flushes of %d writes", w.flushes, w.writes)
-		}
-	})
-}
-
-// With a pause before each chunk there is a write for each.
-func TestStreamPausesWriteEachChunk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := new(countingWriter)
-		b := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
-				for i := range 50 {
-					time.Sleep(time.Millisecond)
-					if yield(llmhttp.TextChunk("x"), nil); w.writes != i+1 || w.unflushed != 0 {
-						t.Errorf("%d writes after chunk %d", w.writes, i+1)
-					}
-				}
-			}
-		})
-		llmhttp.NewHandler(b, anyKey, nil).ServeHTTP(w, newAsk(chatAsk{stream: true}))
-		if w.writes != 51 {
-			t.Errorf("%d writes for 50 chunks and the end", w.writes)
-		}
-	})
-}
-
-// ackBackend goes on after a chunk only when it is told that the client has it.
-func ackBackend(chunks int, acks <-chan int) llmhttp.BackendFunc {
-	return func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			for i := range chunks {
-				if !yield(llmhttp.TextChunk(fmt.Sprintf("<%d>", i)), nil) {
-					return
-				}
-				select {
-				case got := <-acks:
-					if got != i {
-						yield(nil, fmt.Errorf("ack %d of %d", got, i))
-						return
-					}
-				case <-ctx.Done():
-					return
-				}
-			}
-		}
-	}
-}
-
-func readAcked(t *testing.T, c *http.Client, url string, chunks int, acks chan<- int) {
-	r := newAsk(chatAsk{stream: true})
-	r.URL.Host = strings.TrimPrefix(strings.TrimPrefix(url, "http://"), "https://")
-	if strings.HasPrefix(url, "https") {
-		r.URL.Scheme = "https"
-	}
-	resp, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var got bytes.Buffer
-	for i := range chunks {
-		if err := readFor(resp.Body, &got, fmt.Sprintf("<%d>", i)); err != nil {
-			t.Fatal(err)
-		}
-		acks <- i
-	}
-	if err := readFor(resp.Body, &got, "[DONE]\n\n"); err != nil {
-		t.Fatal(err)
-	}
-	old_checkStream(t, got.Bytes(), 1, false)
-}
-
-// Each chunk is with the client before the Backend goes on, without any time
-// passing: in the bubble chunks always count as a burst, and a Handler that
-// waited for another chunk, or for time, would be found out.
-func TestStreamEachChunkArrivesInBurst(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				acks := make(chan int, 100)
-				s := newPipeServer(t, llmhttp.NewHandler(ackBackend(100, acks), anyKey, nil))
-				start := time.Now()
-				readAcked(t, s.client(t, http2), "http://pipe", 100, acks)
-				if d := time.Since(start); d != 0 {
-					t.Errorf("took %v of the bubble's time", d)
-				}
-			})
-		})
-	}
-}
-
-// The same over a network, where chunks may count as a burst or not.
-func TestStreamEachChunkArrives(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
-			acks := make(chan int, 100)
-			s := httptest.NewUnstartedServer(llmhttp.NewHandler(ackBackend(100, acks), anyKey, &llmhttp.Options{KeepAlive: -1, Timeout: 20 * time.Second}))
-			if http2 {
-				s.EnableHTTP2 = true
-				s.StartTLS()
-			} else {
-				s.Start()
-			}
-			defer s.Close()
-			readAcked(t, s.Client(), s.URL, 100, acks)
-		})
-	}
-}
-
-// A chunk is with the client at the very time that it was yielded.
-func TestStreamChunksAreNotLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
-				for i := range 40 {
-					time.Sleep(time.Duration(i) * time.Second / 2)
-					if !yield(llmhttp.TextChunk(fmt.Sprintf("<%d.0>", i)), nil) || !yield(llmhttp.TextChunk(fmt.Sprintf("<%d.1>", i)), nil) {
-						return
-					}
-				}
-			}
-		})
-		s := newPipeServer(t, llmhttp.NewHandler(b, anyKey, nil))
-		start := time.Now()
-		resp, err := s.client(t, false).Do(newAsk(chatAsk{stream: true}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		var got bytes.Buffer
-		var due time.Duration
-		for i := range 40 {
-			due += time.Duration(i) * time.Second / 2
-			if err := readFor(resp.Body, &got, fmt.Sprintf("<%d.1>", i)); err != nil {
-				t.Fatal(err)
-			}
-			if d := time.Since(start); d != due {
-				t.Fatalf("chunk %d came after %v, want %v", i, d, due)
-			}
-		}
-	})
 }
 
 // A byteSource makes choices from bytes, for tests by property and by fuzzing.
