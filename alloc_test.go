@@ -159,7 +159,7 @@ func TestAmplification(t *testing.T) {
 		"nothing":                []byte(strings.Repeat("[", size)),
 		"duplicates":             numbered(`{"model":"m","x":{`, `"k%d":0`, `,"k0":0}}`, 16_000),
 	}
-	h := llmhttp.NewHandler(chunksOf(textChunks("x")), anyKey, &llmhttp.Options{Logger: noLog})
+	h := llmhttp.NewHandler(chunksOf(textChunks("x")), anyKey, &llmhttp.Options{Logger: old_noLog})
 	for name, body := range bodies {
 		path := "/v1/chat/completions"
 		if strings.Contains(name, "input") || name == "tokens" {

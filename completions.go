@@ -150,6 +150,9 @@ func appendDelta(b []byte, d *Delta) ([]byte, error) {
 	if d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || len(d.Extra) > 0 {
 		return appendJSON(b, d)
 	}
+	if d.Content == "" {
+		return append(b, "{}"...), nil
+	}
 	b = append(b, `{"content":`...)
 	b = appendString(b, d.Content)
 	return append(b, '}'), nil

@@ -48,7 +48,7 @@ func roundTripReply[T any](t testing.TB, data []byte) (v *T, encoded []byte, ok 
 	return v, encoded, true
 }
 
-// keepsMembers fails t if an object of in has a member that out lacks, unless
+// keepsMembers fails t if an old_object of in has a member that out lacks, unless
 // its value says nothing.
 func keepsMembers(t testing.TB, in, out []byte) {
 	t.Helper()
@@ -62,7 +62,7 @@ func keepsMembers(t testing.TB, in, out []byte) {
 		case map[string]any:
 			b, ok := b.(map[string]any)
 			if !ok && len(a) > 0 {
-				t.Fatalf("%s is not an object any more:\n%q\n%q", path, in, out)
+				t.Fatalf("%s is not an old_object any more:\n%q\n%q", path, in, out)
 			}
 			for name, v := range a {
 				w, ok := b[name]

@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write what was replied to testdata/gold
 // archive of these files:
 //
 //	options     lines such as "requests 1" that set up the Handler, see goldenOptions
-//	models      a JSON array, images and embeddings a JSON object: what the Backend answers
+//	models      a JSON array, images and embeddings a JSON old_object: what the Backend answers
 //	chat        what the Backend does when asked to chat, a step a line: a chunk in
 //	            JSON, "sleep 20s", "error 400 code text", "fail text" or "panic text"
 //	request     a request, without its Content-Length
@@ -72,7 +72,7 @@ func TestGolden(t *testing.T) {
 // brings another body.
 func replay(t *testing.T, files []archiveFile) []archiveFile {
 	var b goldenBackend
-	opts := &llmhttp.Options{Logger: noLog, Usage: new(keptUsage), Now: func() time.Time { return time.Unix(1700000000, 0).UTC() }}
+	opts := &llmhttp.Options{Logger: old_noLog, Usage: new(keptUsage), Now: func() time.Time { return time.Unix(1700000000, 0).UTC() }}
 	key := &llmhttp.Key{ID: "key_1", Account: "acme"}
 	requests := 0
 	opts.RequestID = func(*http.Request) string { requests++; return fmt.Sprintf("req_%d", requests) }
@@ -272,8 +272,8 @@ func exchangeHTTP1(t *testing.T, s *pipeServer, request string) (shown string, s
 	if !ok || strings.Contains(strings.ReplaceAll(head, "\r\n", ""), "\n") {
 		t.Fatalf("head %q", head)
 	}
-	body = hideIDs(string(read))
-	shown = hideIDs(strings.ReplaceAll(head, "\r\n", "\n")) + "\n\n" + body
+	body = old_hideIDs(string(read))
+	shown = old_hideIDs(strings.ReplaceAll(head, "\r\n", "\n")) + "\n\n" + body
 	switch {
 	case resp.ContentLength >= 0:
 		if bodyErr != nil || rest != string(read) {
@@ -317,7 +317,7 @@ func exchangeHTTP2(t *testing.T, s *pipeServer, request string) (status int, bod
 		t.Fatalf("proto %s", resp.Proto)
 	}
 	read, err := io.ReadAll(resp.Body)
-	body = hideIDs(string(read))
+	body = old_hideIDs(string(read))
 	switch {
 	case err != nil:
 		body += "(cut)"
@@ -327,6 +327,6 @@ func exchangeHTTP2(t *testing.T, s *pipeServer, request string) (status int, bod
 	return resp.StatusCode, body
 }
 
-func hideIDs(s string) string {
+func old_hideIDs(s string) string {
 	return madeID.ReplaceAllString(s, "${1}00000000000000000000000000000000")
 }

@@ -101,10 +101,10 @@ var anyKey = llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error)
 
 // chunksOf returns a Backend that yields what make returns, afresh for each request.
 func chunksOf(make func() []*llmhttp.ChatChunk) llmhttp.BackendFunc {
-	return func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return streamOf(make()) }
+	return func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return old_streamOf(make()) }
 }
 
-func streamOf(chunks []*llmhttp.ChatChunk) llmhttp.ChatStream {
+func old_streamOf(chunks []*llmhttp.ChatChunk) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
 		for _, c := range chunks {
 			if !yield(c, nil) {
@@ -205,11 +205,11 @@ type joinedMessage struct {
 
 type joinedToolCall struct{ ID, Type, Name, Args string }
 
-// checkStream fails t unless stream is a legal stream with choices among the
+// old_checkStream fails t unless stream is a legal stream with choices among the
 // first n, and with usage if usage is true. It returns what a client joins.
-func checkStream(t testing.TB, stream []byte, n int, usage bool) *joinedReply {
+func old_checkStream(t testing.TB, stream []byte, n int, usage bool) *joinedReply {
 	t.Helper()
-	j, err := readStream(stream, n, usage)
+	j, err := old_readStream(stream, n, usage)
 	if err != nil {
 		t.Fatalf("illegal stream: %v\n%s", err, clipText(string(stream)))
 	}
@@ -223,9 +223,9 @@ func clipText(s string) string {
 	return s
 }
 
-// splitEvents returns the data of each event, of lines that are as the format
+// old_splitEvents returns the data of each event, of lines that are as the format
 // allows: "data: ", an empty line, and comments between events.
-func splitEvents(stream string) (events []string, comments int, err error) {
+func old_splitEvents(stream string) (events []string, comments int, err error) {
 	if strings.ContainsAny(stream, "\r\u0085\u2028\u2029") {
 		return nil, 0, errors.New("a character that ends lines for some readers")
 	}
@@ -262,10 +262,10 @@ type streamState struct {
 	usage bool
 }
 
-// readStream checks every rule of the grammar. It knows nothing of how the
+// old_readStream checks every rule of the grammar. It knows nothing of how the
 // Handler writes a stream.
-func readStream(stream []byte, n int, usage bool) (*joinedReply, error) {
-	events, comments, err := splitEvents(string(stream))
+func old_readStream(stream []byte, n int, usage bool) (*joinedReply, error) {
+	events, comments, err := old_splitEvents(string(stream))
 	if err != nil {
 		return nil, err
 	}
@@ -292,9 +292,9 @@ func readStream(stream []byte, n int, usage bool) (*joinedReply, error) {
 	return s.reply, nil
 }
 
-type object map[string]json.RawMessage
+type old_object map[string]json.RawMessage
 
-func (o object) has(names ...string) error {
+func (o old_object) has(names ...string) error {
 	if got := slices.Sorted(maps.Keys(o)); !slices.Equal(got, slices.Sorted(slices.Values(names))) {
 		return fmt.Errorf("members %q, want %q", got, names)
 	}
@@ -308,7 +308,7 @@ func (s *streamState) event(data string, i, n int, usage bool) error {
 	if !strings.HasPrefix(data, `{"id":"`) {
 		return errors.New("does not begin with id")
 	}
-	var c object
+	var c old_object
 	var head struct {
 		ID, Object, Model string
 		Created           int64
@@ -321,7 +321,7 @@ func (s *streamState) event(data string, i, n int, usage bool) error {
 	case c["error"] != nil:
 		return errors.New("an error member")
 	case head.Object != "chat.completion.chunk":
-		return fmt.Errorf("object %q", head.Object)
+		return fmt.Errorf("old_object %q", head.Object)
 	case head.ID == "" || head.Created == 0 || head.Model == "":
 		return errors.New("incomplete head")
 	case i == 0:
@@ -332,7 +332,7 @@ func (s *streamState) event(data string, i, n int, usage bool) error {
 	if s.usage {
 		return errors.New("follows the usage")
 	}
-	var choices []object
+	var choices []old_object
 	if err := json.Unmarshal(c["choices"], &choices); err != nil || choices == nil {
 		return fmt.Errorf("choices: %v", err)
 	}
@@ -370,7 +370,7 @@ func (s *streamState) event(data string, i, n int, usage bool) error {
 	return nil
 }
 
-func (s *streamState) choice(c object, event, n int) error {
+func (s *streamState) choice(c old_object, event, n int) error {
 	var index *int
 	var reason *string
 	if err := json.Unmarshal(c["index"], &index); err != nil || index == nil || *index < 0 || *index >= n {
@@ -386,7 +386,7 @@ func (s *streamState) choice(c object, event, n int) error {
 	if err := json.Unmarshal(raw, &reason); err != nil || (reason != nil && *reason == "") {
 		return fmt.Errorf("finish_reason %s: %v", raw, err)
 	}
-	var delta object
+	var delta old_object
 	if err := json.Unmarshal(c["delta"], &delta); err != nil || delta == nil {
 		return fmt.Errorf("delta %s: %v", c["delta"], err)
 	}
@@ -411,7 +411,7 @@ func (s *streamState) choice(c object, event, n int) error {
 	return s.reply.Choices[*index].add(delta)
 }
 
-func (m *joinedMessage) add(delta object) error {
+func (m *joinedMessage) add(delta old_object) error {
 	if delta["role"] != nil {
 		return errors.New("the role again")
 	}
@@ -473,7 +473,7 @@ func (m *joinedMessage) add(delta object) error {
 	return nil
 }
 
-// readWhole reads a whole reply as checkStream joins a stream.
+// readWhole reads a whole reply as old_checkStream joins a stream.
 func readWhole(t testing.TB, body []byte) *joinedReply {
 	t.Helper()
 	if !jsontext.Value(body).IsValid() {
@@ -644,5 +644,5 @@ func within(t testing.TB, d time.Duration, f func()) {
 	}
 }
 
-// noLog logs nothing.
-var noLog = slog.New(slog.DiscardHandler)
+// old_noLog logs nothing.
+var old_noLog = slog.New(slog.DiscardHandler)

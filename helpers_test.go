@@ -1,17 +1,14 @@
 package llmhttp_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,34 +20,76 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// fxPatience is how long a test waits for what must come. It is only waited
-// out by a test that fails.
-const fxPatience = 20 * time.Second
+// testTimeout bounds every wait for an event. Only a test that fails waits so long.
+const testTimeout = 20 * time.Second
 
-// fxSecret is the API key of fxKey.
-const fxSecret = "sk-fixture-5d41402abc4b2a76b9719d91"
+// testSecret is the secret of testKey.
+const testSecret = "sk-fixture-5d41402abc4b2a76b9719d91"
 
-func fxKey() llmhttp.Key { return llmhttp.Key{ID: "key_1", Account: "acme"} }
+// The paths of the API.
+const (
+	chatPath       = "/v1/chat/completions"
+	imagesPath     = "/v1/images/generations"
+	embeddingsPath = "/v1/embeddings"
+	modelsPath     = "/v1/models"
+	usagePath      = "/v1/dashboard/billing/usage"
+)
 
-// fxKeys knows fxSecret alone.
-func fxKeys(k llmhttp.Key) llmhttp.KeyStore {
+// A valid request of each kind.
+const (
+	chatBody      = `{"model":"demo-chat","messages":[{"role":"user","content":"Hello, how are you?"}]}`
+	streamBody    = `{"model":"demo-chat","messages":[{"role":"user","content":"Hello, how are you?"}],"stream":true}`
+	imageBody     = `{"model":"demo-image","prompt":"a cat"}`
+	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
+)
+
+// chatModes are the two ways to ask for a chat.
+var chatModes = map[string]string{"whole": chatBody, "stream": streamBody}
+
+// chatWith returns chatBody with more members.
+func chatWith(members string) string {
+	return strings.TrimSuffix(chatBody, "}") + "," + members + "}"
+}
+
+// The message of every error whose cause is not shown to clients, and of a timeout.
+const (
+	internalMessage = "The server had an error while processing your request. Sorry about that!"
+	timeoutMessage  = "The model did not answer in time."
+	shutdownMessage = "The server is shutting down. Please try again."
+)
+
+// secretCause stands in errors whose text must not reach a client.
+const secretCause = "marker-of-the-cause"
+
+// errCause is an error that a client must not see.
+var errCause = errors.New(secretCause)
+
+// testKey returns a key without limits.
+func testKey() llmhttp.Key { return llmhttp.Key{ID: "key_1", Account: "acme"} }
+
+// keysFor returns a KeyStore that knows only k, with the secret testSecret.
+func keysFor(k llmhttp.Key) llmhttp.KeyStore {
 	return llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
-		if secret != fxSecret {
+		if secret != testSecret {
 			return nil, llmhttp.ErrKeyNotFound
 		}
 		return &k, nil
 	})
 }
 
-// fxLimited is a KeyStore with one key that has limits.
-func fxLimited(l llmhttp.Limits) llmhttp.KeyStore {
-	k := fxKey()
+// limitedKeys returns a KeyStore that knows only testKey, with the limits l.
+func limitedKeys(l llmhttp.Limits) llmhttp.KeyStore {
+	k := testKey()
 	k.Limits = l
-	return fxKeys(k)
+	return keysFor(k)
 }
 
-// An fxBackend can do everything, as far as its funcs are set.
-type fxBackend struct {
+// yieldFunc is the function that a ChatStream calls with each chunk.
+type yieldFunc = func(*llmhttp.ChatChunk, error) bool
+
+// A stubBackend has every optional interface. A func that is nil is replaced by a
+// fixed reply.
+type stubBackend struct {
 	chat   func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream
 	models func(context.Context) ([]llmhttp.Model, error)
 	images func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
@@ -58,14 +97,14 @@ type fxBackend struct {
 	embed  func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
 }
 
-func (b *fxBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (b *stubBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
 	if b.chat == nil {
 		return llmhttp.Reply("Hello!")
 	}
 	return b.chat(ctx, r)
 }
 
-func (b *fxBackend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (b *stubBackend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	if b.models == nil {
 		return []llmhttp.Model{
 			{ID: "demo-chat", Created: 1686935002, OwnedBy: "acme"},
@@ -75,109 +114,162 @@ func (b *fxBackend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	return b.models(ctx)
 }
 
-func (b *fxBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+// pngData begins like a PNG, as far as the detection of media types looks.
+const pngData = "\x89PNG\r\n\x1a\nrest"
+
+func (b *stubBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	if b.images == nil {
-		resp := &llmhttp.ImageResponse{}
-		for range r.Count() {
-			resp.Data = append(resp.Data, llmhttp.Image{Data: []byte("\x89PNG\r\n\x1a\nrest")})
-		}
-		return resp, nil
+		images := slices.Repeat([]llmhttp.Image{{Data: []byte(pngData)}}, r.Count())
+		return &llmhttp.ImageResponse{Data: images}, nil
 	}
 	return b.images(ctx, r)
 }
 
-func (b *fxBackend) ImageSizes(ctx context.Context, model string) ([]string, error) {
+func (b *stubBackend) ImageSizes(ctx context.Context, model string) ([]string, error) {
 	if b.sizes == nil {
 		return nil, nil
 	}
 	return b.sizes(ctx, model)
 }
 
-func (b *fxBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *stubBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 	if b.embed != nil {
 		return b.embed(ctx, r)
 	}
-	resp := &llmhttp.EmbeddingResponse{Usage: &llmhttp.Usage{PromptTokens: 8}}
-	for range r.Input.Len() {
-		resp.Vectors = append(resp.Vectors, []float32{0.25, -1, 3.5e-7})
-	}
-	return resp, nil
+	vectors := slices.Repeat([][]float32{{0.25, -1, 3.5e-7}}, r.Input.Len())
+	return &llmhttp.EmbeddingResponse{Vectors: vectors, Usage: &llmhttp.Usage{PromptTokens: 8}}, nil
 }
 
-// fxChat is a Backend that only chats.
-func fxChat(f func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool)) llmhttp.Backend {
-	return llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+// streamBackend returns a Backend that calls f for each stream.
+func streamBackend(f func(ctx context.Context, yield yieldFunc)) llmhttp.BackendFunc {
+	return func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
 		return func(yield func(*llmhttp.ChatChunk, error) bool) { f(ctx, yield) }
+	}
+}
+
+// chunkBackend returns a Backend that yields the chunks that newChunks returns. It
+// calls newChunks for each request, since a Handler may change chunks.
+func chunkBackend(newChunks func() []*llmhttp.ChatChunk) llmhttp.BackendFunc {
+	return func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return streamOf(newChunks()...) }
+}
+
+// streamOf returns a stream of chunks.
+func streamOf(chunks ...*llmhttp.ChatChunk) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		for _, c := range chunks {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// textBackend returns a Backend that yields a chunk for each piece of text.
+func textBackend(pieces ...string) llmhttp.BackendFunc { return failAfter(nil, pieces...) }
+
+// failAfter returns a Backend that yields pieces of text and then err, unless err is nil.
+func failAfter(err error, pieces ...string) llmhttp.BackendFunc {
+	return streamBackend(func(_ context.Context, yield yieldFunc) {
+		for _, p := range pieces {
+			if !yield(llmhttp.TextChunk(p), nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
 	})
 }
 
-// An fxLog is a Logger's output.
-type fxLog struct {
+// jsonBackend returns a Backend that yields chunks that are given as JSON.
+func jsonBackend(t testing.TB, lines ...string) llmhttp.BackendFunc {
+	t.Helper()
+	parseChunks(t, lines...) // fails here if the JSON is wrong
+	return chunkBackend(func() []*llmhttp.ChatChunk { return parseChunks(t, lines...) })
+}
+
+// parseChunks decodes one chunk from each line.
+func parseChunks(t testing.TB, lines ...string) []*llmhttp.ChatChunk {
+	t.Helper()
+	var chunks []*llmhttp.ChatChunk
+	for _, line := range lines {
+		c := new(llmhttp.ChatChunk)
+		require.NoError(t, json.Unmarshal([]byte(line), c), "%s", line)
+		chunks = append(chunks, c)
+	}
+	return chunks
+}
+
+// usageBackend returns a Backend that says "Hello!" and reports a usage.
+func usageBackend(prompt, completion int) llmhttp.BackendFunc {
+	return chunkBackend(func() []*llmhttp.ChatChunk {
+		c := llmhttp.TextChunk("Hello!")
+		c.Usage = &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion}
+		return []*llmhttp.ChatChunk{c}
+	})
+}
+
+// failingBackend returns a Backend that answers every request with err.
+func failingBackend(err error) *stubBackend {
+	return &stubBackend{
+		chat:   func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Fail(err) },
+		models: func(context.Context) ([]llmhttp.Model, error) { return nil, err },
+		embed:  func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return nil, err },
+		images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return nil, err },
+	}
+}
+
+// A logBuffer keeps what a Logger writes.
+type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (l *fxLog) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.Write(p)
 }
 
-func (l *fxLog) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()
 }
 
-func (l *fxLog) logger() *slog.Logger {
-	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
+// noLog is a Logger that discards everything.
+var noLog = slog.New(slog.DiscardHandler)
 
-// An fxObserver keeps every Exchange.
-type fxObserver struct {
+// A summaryLog keeps what an Observer is told.
+type summaryLog struct {
 	mu    sync.Mutex
 	begun int
 	ended []*llmhttp.RequestSummary
 }
 
-func (o *fxObserver) observe(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.begun++
+func (l *summaryLog) observe(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun++
 	return ctx, func(e *llmhttp.RequestSummary) {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.ended = append(o.ended, e)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.ended = append(l.ended, e)
 	}
 }
 
-func (o *fxObserver) exchanges() []*llmhttp.RequestSummary {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return append([]*llmhttp.RequestSummary(nil), o.ended...)
-}
-
-// only waits for the one exchange there was, and returns it.
-func (o *fxObserver) only(t testing.TB) *llmhttp.RequestSummary {
-	t.Helper()
-	fxAwait(t, "the Exchange", func() bool { return len(o.exchanges()) > 0 })
-	list := o.exchanges()
-	require.Len(t, list, 1, "the Observer is told once")
-	return list[0]
-}
-
-// An fxUsage is a UsageStore that keeps what it is given.
-type fxUsage struct {
-	before func(ctx context.Context) error // called before a record is kept
+// A usageLog is a UsageStore that keeps every record, also those with the same ID.
+type usageLog struct {
+	before func(ctx context.Context) error // called by Record first; its error is Record's
+	sums   []llmhttp.UsageSum              // the result of Query
 
 	mu      sync.Mutex
-	calls   int
-	records []llmhttp.UsageRecord
+	calls   int // of Record
+	kept    []llmhttp.UsageRecord
 	queries []llmhttp.UsageQuery
-	sums    []llmhttp.UsageSum
 }
 
-func (u *fxUsage) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+func (u *usageLog) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
 	u.mu.Lock()
 	u.calls++
 	u.mu.Unlock()
@@ -191,434 +283,140 @@ func (u *fxUsage) Record(ctx context.Context, records ...llmhttp.UsageRecord) er
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.records = append(u.records, records...)
+	u.kept = append(u.kept, records...)
 	return nil
 }
 
-func (u *fxUsage) Query(_ context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+func (u *usageLog) Query(_ context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.queries = append(u.queries, q)
 	return u.sums, nil
 }
 
-func (u *fxUsage) all() []llmhttp.UsageRecord {
+// records returns what was recorded.
+func (u *usageLog) records() []llmhttp.UsageRecord {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return append([]llmhttp.UsageRecord(nil), u.records...)
+	return slices.Clone(u.kept)
 }
 
-func (u *fxUsage) count() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.calls
+// A stubLimiter is a Limiter that keeps the draws it is asked for. It admits every
+// request unless its funcs say otherwise.
+type stubLimiter struct {
+	take   func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error)
+	adjust func(context.Context) error
+
+	mu              sync.Mutex
+	taken, adjusted [][]llmhttp.Draw // the draws of each call
 }
 
-// only waits for the one record there was, and returns it.
-func (u *fxUsage) only(t testing.TB) llmhttp.UsageRecord {
+func (l *stubLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+	l.mu.Lock()
+	l.taken = append(l.taken, slices.Clone(draws))
+	l.mu.Unlock()
+	if l.take != nil {
+		return l.take(ctx, draws)
+	}
+	levels := make([]llmhttp.Level, len(draws))
+	for i, d := range draws {
+		levels[i].Remaining = d.Rate.WithDefaults().Burst - d.Cost
+	}
+	return levels, nil
+}
+
+func (l *stubLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+	l.mu.Lock()
+	l.adjusted = append(l.adjusted, slices.Clone(draws))
+	l.mu.Unlock()
+	if l.adjust != nil {
+		return l.adjust(ctx)
+	}
+	return nil
+}
+
+// calls returns the draws of all calls of Take and Adjust.
+func (l *stubLimiter) calls() (taken, adjusted [][]llmhttp.Draw) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.taken), slices.Clone(l.adjusted)
+}
+
+// fixedLevels returns a Limiter whose Take always returns levels, one for each draw.
+func fixedLevels(levels ...llmhttp.Level) *stubLimiter {
+	return &stubLimiter{take: func(_ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		return levels[:len(draws)], nil
+	}}
+}
+
+// A stubConcurrencyLimiter is a stubLimiter that also counts requests in progress.
+type stubConcurrencyLimiter struct {
+	stubLimiter
+	acquire func(ctx context.Context, bucket string, limit int) (func(), error)
+}
+
+func (l *stubConcurrencyLimiter) Acquire(ctx context.Context, bucket string, limit int) (func(), error) {
+	return l.acquire(ctx, bucket, limit)
+}
+
+// noRefill returns a rate that permits n and refills nothing while a test runs.
+func noRefill(n int) llmhttp.Rate { return llmhttp.Rate{N: n, Per: 365 * 24 * time.Hour} }
+
+// countWords counts each word as a token, but none for the prompt of chatBody, so
+// that the prompt costs 4 tokens: those that every message costs.
+func countWords(_, text string) int {
+	if strings.HasPrefix(text, "Hello, how") {
+		return 0
+	}
+	return len(strings.Fields(text))
+}
+
+// waitFor waits until condition holds.
+func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	fxAwait(t, "the UsageRecord", func() bool { return len(u.all()) > 0 })
-	list := u.all()
-	require.Len(t, list, 1, "usage is recorded once")
-	return list[0]
-}
-
-// An fxConfig says how a server is to be. Its zero value is ready to use.
-type fxConfig struct {
-	backend llmhttp.Backend
-	keys    llmhttp.KeyStore
-	opts    llmhttp.Options
-	usage   *fxUsage
-	wrap    func(http.Handler) http.Handler
-	server  func(*http.Server)
-	http2   bool
-}
-
-// An fxServer is a Handler in a server, with everything around it watched.
-type fxServer struct {
-	*httptest.Server
-	t     testing.TB
-	h     *llmhttp.Handler
-	log   *fxLog
-	watch *fxObserver
-	usage *fxUsage
-}
-
-// fxHandler makes the Handler that c describes.
-func fxHandler(c fxConfig) *fxServer {
-	s := &fxServer{log: new(fxLog), watch: new(fxObserver), usage: c.usage}
-	if s.usage == nil {
-		s.usage = new(fxUsage)
-	}
-	if c.backend == nil {
-		c.backend = new(fxBackend)
-	}
-	if c.keys == nil {
-		c.keys = fxKeys(fxKey())
-	}
-	if c.opts.Logger == nil {
-		c.opts.Logger = s.log.logger()
-	}
-	if c.opts.Usage == nil {
-		c.opts.Usage = s.usage
-	}
-	c.opts.Observe = llmhttp.Observers(s.watch.observe, c.opts.Observe)
-	s.h = llmhttp.NewHandler(c.backend, c.keys, &c.opts)
-	return s
-}
-
-// fxStart starts a server, which ends with the test.
-func fxStart(t testing.TB, c fxConfig) *fxServer {
-	t.Helper()
-	s := fxHandler(c)
-	s.t = t
-	var handler http.Handler = s.h
-	if c.wrap != nil {
-		handler = c.wrap(handler)
-	}
-	s.Server = httptest.NewUnstartedServer(handler)
-	s.Config.ErrorLog = slog.NewLogLogger(slog.NewJSONHandler(s.log, nil), slog.LevelError)
-	if c.server != nil {
-		c.server(s.Config)
-	}
-	if c.http2 {
-		s.EnableHTTP2 = true
-		s.StartTLS()
-	} else {
-		s.Start()
-	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-// An fxReply is what a client got.
-type fxReply struct {
-	*http.Response
-	body string
-	err  error // of reading the body
-}
-
-type fxMod func(*http.Request)
-
-func fxHeader(name, value string) fxMod {
-	return func(r *http.Request) { r.Header.Set(name, value) }
-}
-
-// fxChunked sends the body without a Content-Length.
-func fxChunked(r *http.Request) { r.ContentLength = -1 }
-
-// fxNoKey sends no key.
-func fxNoKey(r *http.Request) { r.Header.Del("Authorization") }
-
-func (s *fxServer) request(ctx context.Context, method, path, body string, mods ...fxMod) *http.Request {
-	s.t.Helper()
-	var rd io.Reader
-	if body != "" {
-		rd = struct{ io.Reader }{strings.NewReader(body)}
-	}
-	r, err := http.NewRequestWithContext(ctx, method, s.URL+path, rd)
-	require.NoError(s.t, err)
-	r.ContentLength = int64(len(body))
-	r.Header.Set("Authorization", "Bearer "+fxSecret)
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	for _, m := range mods {
-		m(r)
-	}
-	return r
-}
-
-// do sends a request and reads the whole reply. It follows no redirect.
-func (s *fxServer) do(method, path, body string, mods ...fxMod) fxReply {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), fxPatience)
-	defer cancel()
-	client := *s.Client()
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := client.Do(s.request(ctx, method, path, body, mods...))
-	require.NoError(s.t, err)
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return fxReply{resp, string(b), err}
-}
-
-func (s *fxServer) chat(body string, mods ...fxMod) fxReply {
-	s.t.Helper()
-	return s.do(http.MethodPost, "/v1/chat/completions", body, mods...)
-}
-
-// open sends a request and returns as soon as the header came.
-func (s *fxServer) open(ctx context.Context, method, path, body string, mods ...fxMod) (*http.Response, error) {
-	return s.Client().Do(s.request(ctx, method, path, body, mods...))
-}
-
-const (
-	fxWhole  = `{"model":"demo-chat","messages":[{"role":"user","content":"Hello, how are you?"}]}`
-	fxStream = `{"model":"demo-chat","messages":[{"role":"user","content":"Hello, how are you?"}],"stream":true}`
-)
-
-// fxMessage is a whole request with one more member.
-func fxMember(member string) string {
-	return strings.TrimSuffix(fxWhole, "}") + "," + member + "}"
-}
-
-// fxErrorBody is the error object of the format, byte for byte.
-func fxErrorBody(message, typ, param, code string) string {
-	text := func(s string) string {
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(s); err != nil {
-			panic(err)
-		}
-		return strings.TrimSuffix(b.String(), "\n")
-	}
-	nullable := func(s string) string {
-		if s == "" {
-			return "null"
-		}
-		return text(s)
-	}
-	return `{"error":{"message":` + text(message) + `,"type":` + text(typ) + `,"param":` + nullable(param) + `,"code":` + nullable(code) + `}}`
-}
-
-type fxErrorObject struct {
-	Message, Type, Param, Code string
-}
-
-// fxError reads an error object strictly: four members, in their order.
-func fxError(t testing.TB, body string) fxErrorObject {
-	t.Helper()
-	var doc struct {
-		Error struct {
-			Message, Type string
-			Param, Code   *string
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(body), &doc), "body: %s", body)
-	e := fxErrorObject{Message: doc.Error.Message, Type: doc.Error.Type}
-	if doc.Error.Param != nil {
-		e.Param = *doc.Error.Param
-	}
-	if doc.Error.Code != nil {
-		e.Code = *doc.Error.Code
-	}
-	require.Equal(t, fxErrorBody(e.Message, e.Type, e.Param, e.Code), body)
-	require.NotEmpty(t, e.Message)
-	require.NotEmpty(t, e.Type)
-	return e
-}
-
-// fxCheckHead checks what every reply has.
-func fxCheckHead(t testing.TB, r *http.Response) {
-	t.Helper()
-	assert.NotEmpty(t, r.Header.Get("X-Request-Id"), "x-request-id")
-	assert.Regexp(t, `^\d+$`, r.Header.Get("Openai-Processing-Ms"), "openai-processing-ms")
-	assert.Len(t, r.Header.Values("X-Request-Id"), 1)
-}
-
-// checkError checks that a reply is an error as the format has it.
-func (r fxReply) checkError(t testing.TB, status int) fxErrorObject {
-	t.Helper()
-	require.NoError(t, r.err)
-	require.Equal(t, status, r.StatusCode, "body: %s", r.body)
-	assert.Equal(t, "application/json", r.Header.Get("Content-Type"))
-	assert.Empty(t, r.Header.Get("Location"))
-	fxCheckHead(t, r.Response)
-	return fxError(t, r.body)
-}
-
-// fxFrames returns the data of the events of a stream, which has nothing but
-// them, and comments.
-func fxFrames(t testing.TB, body string) []string {
-	t.Helper()
-	var frames []string
-	for rest := body; rest != ""; {
-		line, after, ok := strings.Cut(rest, "\n")
-		require.True(t, ok, "a line is cut: %q", rest)
-		rest = after
-		if strings.HasPrefix(line, ":") {
-			continue
-		}
-		data, ok := strings.CutPrefix(line, "data: ")
-		require.True(t, ok, "not a data line: %q", line)
-		rest, ok = strings.CutPrefix(rest, "\n")
-		require.True(t, ok, "an event does not end: %q", rest)
-		frames = append(frames, data)
-	}
-	return frames
-}
-
-// fxText joins the content of a stream's first choice, and returns its finish
-// reason.
-func fxText(t testing.TB, frames []string) (text, reason string) {
-	t.Helper()
-	for _, f := range frames {
-		if f == "[DONE]" || strings.HasPrefix(f, `{"error":`) {
-			continue
-		}
-		var c struct {
-			Choices []struct {
-				Index int
-				Delta struct{ Content *string }
-				Fin   *string `json:"finish_reason"`
-			}
-		}
-		require.NoError(t, json.Unmarshal([]byte(f), &c), "%s", f)
-		for _, choice := range c.Choices {
-			if choice.Index != 0 {
-				continue
-			}
-			if choice.Delta.Content != nil {
-				text += *choice.Delta.Content
-			}
-			if choice.Fin != nil {
-				reason = *choice.Fin
-			}
-		}
-	}
-	return text, reason
-}
-
-// fxAwait waits until cond holds.
-func fxAwait(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(fxPatience)
-	for !cond() {
+	for deadline := time.Now().Add(testTimeout); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			require.FailNow(t, "waited too long for "+what)
 		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-// fxReceive waits for a value.
-func fxReceive[T any](t testing.TB, what string, c <-chan T) T {
+// receive waits for a value from c.
+func receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(fxPatience):
+	case <-time.After(testTimeout):
 		require.FailNow(t, "waited too long for "+what)
 		panic("unreachable")
 	}
 }
 
-// fxNoLeaks fails a test that leaves goroutines of this package, or of a
-// server, behind. It is to be called first, so that it looks last.
-func fxNoLeaks(t testing.TB) {
+// checkNoLeaks fails t if goroutines of this package or of a server are left when t
+// ends. Call it before a server is started, so that it looks after the server's end.
+// A synctest bubble needs no such check: it waits for its goroutines.
+func checkNoLeaks(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
 		var left []string
-		for deadline := time.Now().Add(fxPatience); ; {
-			left = left[:0]
-			buf := make([]byte, 1<<20)
-			buf = buf[:runtime.Stack(buf, true)]
-			for i, stack := range strings.Split(string(buf), "\n\n") {
-				if i > 0 && (strings.Contains(stack, "github.com/llmhttp/llmhttp.") || strings.Contains(stack, "net/http.(*conn).serve")) &&
-					!strings.Contains(stack, "testing.(*T).Run") {
-					left = append(left, stack)
-				}
-			}
-			if len(left) == 0 {
+		for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			if left = serverGoroutines(); len(left) == 0 {
 				return
 			}
-			if time.Now().After(deadline) {
-				assert.Fail(t, "goroutines left behind", "%s", strings.Join(left, "\n\n"))
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
 		}
+		assert.Empty(t, left, "goroutines left behind")
 	})
 }
 
-// fxDial returns a raw connection to s.
-func (s *fxServer) dial() net.Conn {
-	s.t.Helper()
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { c.Close() })
-	require.NoError(s.t, c.SetDeadline(time.Now().Add(fxPatience)))
-	return c
-}
-
-// raw sends bytes, and returns all that comes back until the server closes.
-func (s *fxServer) raw(request string) string {
-	s.t.Helper()
-	c := s.dial()
-	_, err := io.WriteString(c, request)
-	require.NoError(s.t, err)
-	b, err := io.ReadAll(c)
-	require.NoError(s.t, err)
-	return string(b)
-}
-
-// fxParse reads a raw reply.
-func fxParse(t testing.TB, method, raw string) fxReply {
-	t.Helper()
-	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(raw)), &http.Request{Method: method})
-	require.NoError(t, err, "%q", raw)
-	b, err := io.ReadAll(resp.Body)
-	return fxReply{resp, string(b), err}
-}
-
-// fxPost is a raw request.
-func fxPost(proto, path, body string, headers ...string) string {
-	h := "POST " + path + " " + proto + "\r\nHost: x\r\nAuthorization: Bearer " + fxSecret + "\r\nContent-Type: application/json\r\n"
-	for _, line := range headers {
-		h += line + "\r\n"
-	}
-	return h + "Content-Length: " + itoa(len(body)) + "\r\n\r\n" + body
-}
-
-func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
-
-// An fxPipe is a listener within a synctest bubble: its connections are pipes,
-// on which time stands still.
-type fxPipe struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (l *fxPipe) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *fxPipe) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
-func (l *fxPipe) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
-// fxServePipe serves a Handler on pipes. It must be called, and the server
-// closed, within the bubble.
-func fxServePipe(t testing.TB, c fxConfig) (s *fxServer, dial func() net.Conn, done func()) {
-	s = fxHandler(c)
-	s.t = t
-	var handler http.Handler = s.h
-	if c.wrap != nil {
-		handler = c.wrap(handler)
-	}
-	l := &fxPipe{conns: make(chan net.Conn), done: make(chan struct{})}
-	srv := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.NewJSONHandler(s.log, nil), slog.LevelError)}
-	if c.server != nil {
-		c.server(srv)
-	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("Serve: %v", err)
-		}
-	}()
-	dial = func() net.Conn {
-		a, b := net.Pipe()
-		l.conns <- b
-		return a
-	}
-	return s, dial, func() { srv.Close(); <-stopped }
+// serverGoroutines returns the stacks of the goroutines that serve requests, without
+// the calling one.
+func serverGoroutines() []string {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	stacks := strings.Split(string(buf), "\n\n")[1:]
+	return slices.DeleteFunc(stacks, func(s string) bool {
+		serves := strings.Contains(s, "github.com/llmhttp/llmhttp.") || strings.Contains(s, "net/http.(*conn).serve")
+		return !serves || strings.Contains(s, "testing.(*T).Run")
+	})
 }

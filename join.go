@@ -168,11 +168,16 @@ func (t *joinedText) String() string {
 // A joinedExtra holds the values that arrived for each member of an Extra.
 type joinedExtra map[string][]json.RawMessage
 
+// add adds the members of e, except for those that are null: they mean the same
+// as no member.
 func (x *joinedExtra) add(e Extra) {
-	if len(e) > 0 && *x == nil {
-		*x = make(joinedExtra, len(e))
-	}
 	for name, value := range e {
+		if len(value) == 0 || string(value) == "null" {
+			continue
+		}
+		if *x == nil {
+			*x = make(joinedExtra, len(e))
+		}
 		(*x)[name] = append((*x)[name], value)
 	}
 }
@@ -195,10 +200,7 @@ func (x joinedExtra) join(texts bool) Extra {
 // kept. Null is kept only if there is nothing else.
 func joinValues(values []json.RawMessage, texts bool) json.RawMessage {
 	last := values[len(values)-1]
-	if len(values) == 1 {
-		return last
-	}
-	values = slices.DeleteFunc(slices.Clone(values), func(v json.RawMessage) bool { return len(v) == 0 || string(v) == "null" })
+	values = slices.DeleteFunc(values, func(v json.RawMessage) bool { return string(v) == "null" })
 	if len(values) == 0 {
 		return last
 	}
@@ -240,13 +242,15 @@ func concatenate(values []json.RawMessage, separator string) json.RawMessage {
 
 // mergeObjects merges objects member by member, in the order of their names.
 func mergeObjects(values []json.RawMessage, texts bool) json.RawMessage {
-	var members joinedExtra
+	members := make(map[string][]json.RawMessage)
 	for _, v := range values {
-		var object Extra
-		if json.Unmarshal(v, (*map[string]json.RawMessage)(&object)) != nil {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(v, &object) != nil {
 			return values[len(values)-1]
 		}
-		members.add(object)
+		for name, value := range object {
+			members[name] = append(members[name], value)
+		}
 	}
 	joined := []byte{'{'}
 	for i, name := range slices.Sorted(maps.Keys(members)) {

@@ -63,7 +63,7 @@ func newBatchStore() *batchStore { return &batchStore{start: time.Now()} }
 
 func newBuffer(s llmhttp.UsageStore, size int, delay time.Duration) *llmhttp.UsageBuffer {
 	b := llmhttp.NewUsageBuffer(s, size, delay)
-	b.Logger = noLog
+	b.Logger = old_noLog
 	return b
 }
 
