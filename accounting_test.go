@@ -204,24 +204,6 @@ func TestImageURLFails(t *testing.T) {
 	assert.Equal(t, 3, s.usage.only(t).Images)
 }
 
-// Once the Backend has its request, it is the Backend's.
-func TestRequestIsTheBackends(t *testing.T) {
-	var counted []llmhttp.Usage
-	for _, mutate := range []bool{false, true} {
-		s := fxStart(t, fxConfig{opts: llmhttp.Options{CountTokens: func(_, text string) int { return len(text) }},
-			backend: llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-				if mutate {
-					req.Messages = nil
-				}
-				return llmhttp.Reply("hi")
-			})})
-		s.chat(fxWhole)
-		counted = append(counted, s.usage.only(t).Usage)
-	}
-	assert.Equal(t, counted[0], counted[1])
-	assert.Positive(t, counted[0].PromptTokens)
-}
-
 // Sums of what a Backend reports do not overflow.
 func TestHugeUsage(t *testing.T) {
 	l := &scriptedLimiter{}

@@ -348,6 +348,13 @@ func readReply(resp *http.Response) reply {
 	return reply{resp, string(b), err}
 }
 
+// readRest reads the rest of a reply, of which beginning was read through in.
+func readRest(resp *http.Response, beginning string, in *bufio.Reader) reply {
+	defer resp.Body.Close()
+	b, err := io.ReadAll(in)
+	return reply{resp, beginning + string(b), err}
+}
+
 // parseReply parses the raw bytes of a reply.
 func parseReply(t testing.TB, method, raw string) reply {
 	t.Helper()
