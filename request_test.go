@@ -59,9 +59,7 @@ func TestRequest_BodyIsReadAfterTheChecks(t *testing.T) {
 		assert.Equal(t, "HTTP/1.1 100 Continue\r\n", readUntil(t, in, "\n"))
 		_, err := io.WriteString(c, chatBody)
 		require.NoError(t, err)
-		rest, err := io.ReadAll(in)
-		require.NoError(t, err)
-		assert.Equal(t, 200, parseReply(t, "POST", strings.TrimPrefix(string(rest), "\r\n")).StatusCode)
+		assert.Equal(t, 200, parseReply(t, "POST", strings.TrimPrefix(readAll(t, in), "\r\n")).StatusCode)
 	})
 }
 

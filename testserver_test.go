@@ -255,8 +255,13 @@ func (s *testServer) send(request string) net.Conn {
 // the connection.
 func (s *testServer) raw(request string) string {
 	s.t.Helper()
-	b, err := io.ReadAll(s.send(request))
-	require.NoError(s.t, err)
+	return readAll(s.t, s.send(request))
+}
+
+func readAll(t testing.TB, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	require.NoError(t, err)
 	return string(b)
 }
 
