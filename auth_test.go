@@ -1,13 +1,11 @@
 package llmhttp_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -355,55 +353,6 @@ func TestKeyNames(t *testing.T) {
 	a, b := llmhttp.NewSecret("sk-"), llmhttp.NewSecret("sk-")
 	assert.NotEqual(t, a, b)
 	assert.Regexp(t, `^sk-[A-Za-z0-9_-]{43}$`, a)
-}
-
-// The body is only asked for when the key, the scope and what is declared of it
-// were found good.
-func TestBodyIsReadAfterTheKey(t *testing.T) {
-	scoped := fxKey()
-	scoped.Scopes = []llmhttp.Endpoint{}
-	head := func(lines ...string) string {
-		return "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
-	}
-	const key, length, media = "Authorization: Bearer " + fxSecret, "Content-Length: 99", "Content-Type: application/json"
-	tests := []struct {
-		name   string
-		keys   llmhttp.KeyStore
-		head   string
-		status int
-	}{
-		{"no key", nil, head(length, media), 401},
-		{"wrong key", nil, head("Authorization: Bearer sk-wrong", length, media), 401},
-		{"out of scope", fxKeys(scoped), head(key, length, media), 403},
-		{"store fails", llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, errors.New("x") }), head(key, length, media), 503},
-		{"media type", nil, head(key, length, "Content-Type: text/plain"), 415},
-		{"compressed", nil, head(key, length, media, "Content-Encoding: gzip"), 415},
-		{"too large", nil, head(key, "Content-Length: 99999999", media), 413},
-		{"unknown URL", nil, strings.Replace(head(key, length, media), "/v1/chat/completions", "/v1/x", 1), 404},
-		{"wrong method", nil, strings.Replace(head(key, length, media), "POST", "PUT", 1), 405},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := fxStart(t, fxConfig{keys: tt.keys})
-			r := fxParse(t, "POST", s.raw(tt.head))
-			r.checkError(t, tt.status)
-		})
-	}
-	t.Run("good", func(t *testing.T) {
-		s := fxStart(t, fxConfig{})
-		c := s.dial()
-		_, err := io.WriteString(c, head(key, "Content-Length: "+itoa(len(fxWhole)), media))
-		require.NoError(t, err)
-		in := bufio.NewReader(c)
-		line, err := in.ReadString('\n')
-		require.NoError(t, err)
-		assert.Equal(t, "HTTP/1.1 100 Continue\r\n", line)
-		_, err = io.WriteString(c, fxWhole)
-		require.NoError(t, err)
-		rest, err := io.ReadAll(in)
-		require.NoError(t, err)
-		assert.Equal(t, 200, fxParse(t, "POST", strings.TrimPrefix(string(rest), "\r\n")).StatusCode)
-	})
 }
 
 // No secret and nothing that was said leaves by any door, even where a host's

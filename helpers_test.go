@@ -311,7 +311,7 @@ type stubLimiter struct {
 	taken, adjusted [][]llmhttp.Draw // the draws of each call
 }
 
-func (l *stubLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *stubLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	l.mu.Lock()
 	l.taken = append(l.taken, slices.Clone(draws))
 	l.mu.Unlock()
@@ -325,7 +325,7 @@ func (l *stubLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhtt
 	return levels, nil
 }
 
-func (l *stubLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+func (l *stubLimiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
 	l.mu.Lock()
 	l.adjusted = append(l.adjusted, slices.Clone(draws))
 	l.mu.Unlock()

@@ -139,18 +139,17 @@ func TestResponse_EachChunkReachesTheClient(t *testing.T) {
 				}
 			}
 		})})
-		resp, err := s.open(t.Context(), "POST", chatPath, chatParams{stream: true}.body())
+		resp, err := s.open(t.Context(), "POST", chatPath, streamBody)
 		require.NoError(t, err)
-		defer resp.Body.Close()
 		in := bufio.NewReader(resp.Body)
 		var read strings.Builder
 		for i := range chunks {
 			read.WriteString(readUntil(t, in, fmt.Sprintf("<%d>", i)))
 			received <- i
 		}
-		rest, err := io.ReadAll(in)
-		require.NoError(t, err)
-		checkStream(t, read.String()+string(rest), chatParams{})
+		r := readRest(resp, read.String(), in)
+		require.NoError(t, r.err)
+		checkStream(t, r.body, chatParams{})
 	}
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bubble/http2=%t", http2), func(t *testing.T) {
@@ -578,9 +577,7 @@ func TestResponse_WrappedWriters(t *testing.T) {
 					read = readUntil(t, in, "one ")
 					close(seen)
 				}
-				r := readReply(&http.Response{Body: io.NopCloser(in), StatusCode: resp.StatusCode})
-				r.body = read + r.body
-				r.checkText(t, "one two")
+				readRest(resp, read, in).checkText(t, "one two")
 				s.chat("{").checkError(t, 400)
 			})
 		}

@@ -255,8 +255,13 @@ func (s *testServer) send(request string) net.Conn {
 // the connection.
 func (s *testServer) raw(request string) string {
 	s.t.Helper()
-	b, err := io.ReadAll(s.send(request))
-	require.NoError(s.t, err)
+	return readAll(s.t, s.send(request))
+}
+
+func readAll(t testing.TB, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	require.NoError(t, err)
 	return string(b)
 }
 
@@ -346,6 +351,13 @@ func readReply(resp *http.Response) reply {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	return reply{resp, string(b), err}
+}
+
+// readRest reads the rest of a reply, of which beginning was read through in.
+func readRest(resp *http.Response, beginning string, in *bufio.Reader) reply {
+	defer resp.Body.Close()
+	b, err := io.ReadAll(in)
+	return reply{resp, beginning + string(b), err}
 }
 
 // parseReply parses the raw bytes of a reply.

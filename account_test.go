@@ -1,0 +1,258 @@
+package llmhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// These tests check that tokens are settled and usage is recorded, also when something
+// goes wrong.
+
+// thousandTokens are keys with a limit of tokens, so that requests are settled.
+var thousandTokens = limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)})
+
+func TestAccount_UsageIsRecordedBeforeTheReplyEnds(t *testing.T) {
+	s := startServer(t, config{})
+	for i, body := range []string{chatBody, streamBody} {
+		require.NoError(t, s.chat(body).err)
+		require.Len(t, s.usage.records(), i+1)
+	}
+}
+
+func TestAccount_UsageStoreFailsOrIsSlow(t *testing.T) {
+	tests := []struct {
+		name   string
+		before func(context.Context) error
+		logged bool
+	}{
+		{"error", func(context.Context) error { return errCause }, true},
+		{"panic", func(context.Context) error { panic(secretCause) }, true},
+		{"slow", func(context.Context) error { time.Sleep(9 * time.Second); return nil }, false},
+	}
+	for _, tt := range tests {
+		for mode, body := range chatModes {
+			t.Run(tt.name+"/"+mode, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := startPipeServer(t, config{usage: &usageLog{before: tt.before}})
+					r := s.chat(body)
+					require.NoError(t, r.err)
+					assert.Equal(t, 200, r.StatusCode)
+					assert.Contains(t, r.body, "Hello!")
+					assert.NotContains(t, r.body, secretCause)
+					assert.Equal(t, tt.logged, strings.Contains(s.log.String(), secretCause))
+					assert.NoError(t, s.summary().Err)
+					assert.Equal(t, 1, s.usage.calls, "Record is called once")
+				})
+			})
+		}
+	}
+}
+
+// A UsageStore that never returns is given 10 seconds. Its context ends then.
+func TestAccount_UsageStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took time.Duration
+		s := startPipeServer(t, config{usage: &usageLog{before: func(ctx context.Context) error {
+			start := time.Now()
+			<-ctx.Done()
+			took = time.Since(start)
+			return ctx.Err()
+		}}})
+		assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+		assert.Equal(t, 10*time.Second, took)
+		assert.Contains(t, s.log.String(), "usage not recorded")
+	})
+}
+
+// The context of Record outlives that of the request: it is not done although the client
+// has left, and has a deadline of its own.
+func TestAccount_UsageIsRecordedAfterTheClientHasLeft(t *testing.T) {
+	checkNoLeaks(t)
+	type recordContext struct {
+		err      error
+		deadline bool
+	}
+	got := make(chan recordContext, 1)
+	s := startServer(t, config{
+		usage: &usageLog{before: func(ctx context.Context) error {
+			deadline, ok := ctx.Deadline()
+			got <- recordContext{ctx.Err(), ok && time.Until(deadline) > 0}
+			return nil
+		}},
+		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			yield(llmhttp.TextChunk("one"), nil)
+			<-ctx.Done()
+		}),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	resp, err := s.open(ctx, "POST", chatPath, streamBody)
+	require.NoError(t, err)
+	cancel()
+	resp.Body.Close()
+	assert.Equal(t, recordContext{err: nil, deadline: true}, receive(t, "Record", got))
+	s.record()
+}
+
+// A Limiter that hangs when a request is settled does not use up the time of the
+// UsageStore.
+func TestAccount_AdjustHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startPipeServer(t, config{keys: thousandTokens, opts: llmhttp.Options{
+			Limiter: &stubLimiter{adjust: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
+		}})
+		s.chat(chatBody)
+		s.record()
+		assert.Contains(t, s.log.String(), "limits not settled")
+		assert.NotContains(t, s.log.String(), "usage not recorded")
+	})
+}
+
+func TestAccount_AdjustFails(t *testing.T) {
+	for name, adjust := range map[string]func(context.Context) error{
+		"error": func(context.Context) error { return errCause },
+		"panic": func(context.Context) error { panic(secretCause) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, config{keys: thousandTokens, opts: llmhttp.Options{Limiter: &stubLimiter{adjust: adjust}}})
+			assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+			s.summary()
+			s.record()
+			assert.Contains(t, s.log.String(), "limits not settled")
+		})
+	}
+}
+
+func TestAccount_CountTokensPanics(t *testing.T) {
+	s := startServer(t, config{opts: llmhttp.Options{CountTokens: func(_, text string) int {
+		if text == "Hello!" {
+			panic("boom")
+		}
+		return 1
+	}}})
+	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+	s.shutdown()
+	s.record()
+	assert.Contains(t, s.log.String(), "usage not counted")
+}
+
+// The client gets an error however long the UsageStore and the Limiter take, although a
+// write has a deadline.
+func TestAccount_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
+	for name, limiter := range map[string]llmhttp.Limiter{
+		"slow UsageStore": nil,
+		"and slow release": &stubConcurrencyLimiter{acquire: func(context.Context, string, int) (func(), error) {
+			return func() { time.Sleep(40 * time.Second) }, nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					backend: failingBackend(llmhttp.Errorf(422, "", "no")),
+					keys:    limitedKeys(llmhttp.Limits{Concurrent: 5}),
+					usage:   &usageLog{before: func(context.Context) error { time.Sleep(9 * time.Second); return nil }},
+					opts:    llmhttp.Options{Limiter: limiter, WriteTimeout: 3 * time.Second, Timeout: 30 * time.Second},
+					server:  func(srv *http.Server) { srv.WriteTimeout = time.Hour },
+				})
+				s.chat(chatBody).checkError(t, 422)
+				s.record()
+			})
+		})
+	}
+}
+
+// A client that leaves before the Backend is called owes nothing: what was reserved is
+// given back.
+func TestAccount_ClientLeavesBeforeTheBackend(t *testing.T) {
+	for path, body := range map[string]string{chatPath: chatBody, imagesPath: imageBody, embeddingsPath: embeddingBody} {
+		t.Run(path, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			l := &stubLimiter{take: func(ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+				cancel()
+				<-ctx.Done() // the client has left when the Limiter answers
+				return make([]llmhttp.Level, len(draws)), nil
+			}}
+			called := false
+			s := startServer(t, config{keys: thousandTokens, opts: llmhttp.Options{Limiter: l}, backend: &stubBackend{
+				chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+					called = true
+					return llmhttp.Reply("x")
+				},
+				images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+					called = true
+					return nil, errCause
+				},
+				embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+					called = true
+					return nil, errCause
+				},
+			}})
+			_, err := s.open(ctx, "POST", path, body)
+			require.Error(t, err)
+			assert.Equal(t, 499, s.summary().Status)
+			assert.False(t, called)
+			assert.Empty(t, s.usage.records())
+			taken, adjusted := l.calls()
+			require.Len(t, adjusted, 1)
+			assert.Positive(t, taken[0][0].Cost)
+			assert.Equal(t, -taken[0][0].Cost, adjusted[0][0].Cost)
+		})
+	}
+}
+
+// What a Backend has made and reports is recorded although the client has left.
+func TestAccount_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
+	for path, images := range map[string]int{imagesPath: 3, embeddingsPath: 0} {
+		t.Run(path, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			want := llmhttp.Usage{PromptTokens: 50, CompletionTokens: 4000, TotalTokens: 4050}
+			s := startServer(t, config{backend: &stubBackend{
+				images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+					cancel()
+					<-ctx.Done()
+					return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 3), Usage: &want}, nil
+				},
+				embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+					cancel()
+					<-ctx.Done()
+					return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1), Usage: &want}, nil
+				},
+			}})
+			_, err := s.open(ctx, "POST", path, `{"model":"m","prompt":"a","n":3,"input":"a"}`)
+			require.Error(t, err)
+			record := s.record()
+			assert.Equal(t, want, record.Usage)
+			assert.False(t, record.Estimated)
+			assert.Equal(t, images, record.Images)
+		})
+	}
+}
+
+// Images that were made are recorded even if ImageURL has no place for them.
+func TestAccount_ImageURLFails(t *testing.T) {
+	s := startServer(t, config{opts: llmhttp.Options{ImageURL: func(context.Context, []byte, string) (string, error) {
+		return "", fmt.Errorf("link: %w", errors.ErrUnsupported)
+	}}})
+	s.do("POST", imagesPath, `{"model":"m","prompt":"a","n":3}`)
+	assert.Equal(t, 3, s.record().Images)
+}
+
+func TestAccount_HugeUsageDoesNotOverflow(t *testing.T) {
+	l := new(stubLimiter)
+	s := startServer(t, config{backend: usageBackend(math.MaxInt, math.MaxInt), keys: thousandTokens, opts: llmhttp.Options{Limiter: l}})
+	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+	assert.Positive(t, s.record().Usage.TotalTokens)
+	_, adjusted := l.calls()
+	assert.Positive(t, adjusted[0][0].Cost)
+}

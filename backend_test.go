@@ -1,0 +1,371 @@
+package llmhttp_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A panickyError is an error whose text cannot be had.
+type panickyError struct{}
+
+func (panickyError) Error() string { panic("Error panics") }
+
+// A fault of a Backend is the server's error, and only this request's.
+// QuantumNous/new-api#2473: a panic ended the process. Portkey-AI/gateway#1797: a
+// stream that was cut ended like a complete one.
+func TestBackend_Fails(t *testing.T) {
+	var nilError *llmhttp.Error
+	chat := func(f func() llmhttp.ChatStream) llmhttp.Backend {
+		return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return f() })
+	}
+	panics := func(value func() any, pieces ...string) llmhttp.Backend {
+		return streamBackend(func(_ context.Context, yield yieldFunc) {
+			for _, p := range pieces {
+				yield(llmhttp.TextChunk(p), nil)
+			}
+			panic(value())
+		})
+	}
+	value := func(v any) func() any { return func() any { return v } }
+	indexOutOfRange := func() any { var s []int; return s[len(s)] }
+
+	tests := []struct {
+		name    string
+		backend llmhttp.Backend
+		status  int    // of a failure before the first chunk
+		message string // "" means internalMessage
+		before  string // the text that comes before the failure
+		logged  string
+	}{
+		{name: "panic with a string", status: 500, logged: secretCause, backend: panics(value(secretCause))},
+		{name: "panic with an error", status: 500, logged: secretCause, backend: panics(value(errCause))},
+		{name: "panic with nil", status: 500, logged: "panic", backend: panics(value(nil))},
+		{name: "panic with ErrAbortHandler", status: 500, logged: "abort Handler", backend: panics(value(http.ErrAbortHandler))},
+		{name: "panic of the runtime", status: 500, logged: "index out of range", backend: panics(indexOutOfRange)},
+		{name: "panic with an *Error", status: 500, logged: secretCause,
+			backend: panics(value(&llmhttp.Error{Status: 500, Err: errCause, Message: internalMessage}))},
+		{name: "panic in Chat", status: 500, logged: secretCause, backend: chat(func() llmhttp.ChatStream { panic(secretCause) })},
+		{name: "nil stream", status: 500, logged: "nil pointer", backend: chat(func() llmhttp.ChatStream { return nil })},
+		{name: "error", status: 500, logged: secretCause, backend: failingBackend(errCause)},
+		{name: "error that is a nil *Error", status: 500, backend: failingBackend(nilError)},
+		{name: "error whose text panics", status: 500, backend: failingBackend(panickyError{})},
+		{name: "*Error is shown", status: 409, message: "Already there.",
+			backend: failingBackend(fmt.Errorf("wrapped: %w", &llmhttp.Error{Status: 409, Message: "Already there.", Err: errCause}))},
+		{name: "deadline exceeded", status: 504, message: timeoutMessage, logged: secretCause,
+			backend: failingBackend(fmt.Errorf("%w: %w", errCause, context.DeadlineExceeded))},
+		{name: "error after a nil chunk", status: 500, logged: secretCause,
+			backend: streamBackend(func(_ context.Context, yield yieldFunc) { _ = yield(nil, nil) && yield(nil, errCause) })},
+		{name: "panic after text", before: "one two", status: 500, logged: secretCause, backend: panics(value(secretCause), "one ", "two")},
+		{name: "error after text", before: "one two", status: 500, logged: secretCause, backend: failAfter(errCause, "one ", "two")},
+		{name: "*Error after text is shown", before: "one", status: 503, message: "Overloaded.",
+			backend: failAfter(&llmhttp.Error{Status: 503, Message: "Overloaded."}, "one")},
+		{name: "nil *Error after text", before: "one", status: 500,
+			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+				_ = yield(llmhttp.TextChunk("one"), nil) && yield(nil, nilError)
+			})},
+		{name: "error whose text panics, after text", before: "one", status: 500, backend: failAfter(panickyError{}, "one")},
+	}
+	for _, tt := range tests {
+		if tt.message == "" {
+			tt.message = internalMessage
+		}
+		for _, http2 := range []bool{false, true} {
+			for mode, body := range chatModes {
+				t.Run(fmt.Sprintf("%s/%s/http2=%t", tt.name, mode, http2), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := startPipeServer(t, config{backend: tt.backend, http2: http2, keys: limitedKeys(llmhttp.Limits{Concurrent: 1})})
+						r := s.chat(body)
+						if mode == "stream" && tt.before != "" {
+							assert.Equal(t, apiError{Message: tt.message, Type: "server_error"}, r.checkCut(t))
+							text, _ := r.text(t)
+							assert.Equal(t, tt.before, text)
+						} else {
+							assert.Equal(t, tt.message, r.checkError(t, tt.status).Message)
+						}
+						assert.NotContains(t, r.body+fmt.Sprint(r.Header), secretCause)
+						assert.Contains(t, s.log.String(), tt.logged)
+						e := s.summary()
+						assert.NotNil(t, e.Err)
+						assert.Equal(t, r.StatusCode, e.Status)
+						s.record()
+						s.shutdown()
+					})
+				})
+			}
+		}
+	}
+}
+
+// A Backend that yields again although it must stop cannot hide what failed first.
+func TestBackend_YieldsAfterItsError(t *testing.T) {
+	checkNoLeaks(t)
+	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+		yield(nil, llmhttp.Errorf(http.StatusTooManyRequests, "rate_limit_exceeded", "The model is busy."))
+		yield(llmhttp.TextChunk("x"), nil)
+	})})
+	r := s.chat(chatBody)
+	assert.GreaterOrEqual(t, r.StatusCode, 400)
+	r.checkError(t, r.StatusCode)
+	s.shutdown()
+}
+
+func TestBackend_PanicHarmsNoOtherRequest(t *testing.T) {
+	s := startServer(t, config{backend: llmhttp.BackendFunc(func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+		if r.Model == "bad" {
+			panic("boom")
+		}
+		return llmhttp.Reply("fine")
+	})})
+	s.chat(strings.Replace(chatBody, "demo-chat", "bad", 1)).checkError(t, 500)
+	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+}
+
+// Embedders, ImageGenerators and ModelListers that fail, or return what nobody asked for.
+func TestBackend_OptionalInterfacesFail(t *testing.T) {
+	embed := func(resp *llmhttp.EmbeddingResponse, err error) *stubBackend {
+		return &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return resp, err }}
+	}
+	images := func(resp *llmhttp.ImageResponse, err error) *stubBackend {
+		return &stubBackend{images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return resp, err }}
+	}
+	sizes := func(f func() error) *stubBackend {
+		return &stubBackend{sizes: func(context.Context, string) ([]string, error) { return nil, f() }}
+	}
+	models := func(f func() error) *stubBackend {
+		return &stubBackend{models: func(context.Context) ([]llmhttp.Model, error) { return nil, f() }}
+	}
+	fail := func() error { return errCause }
+	panics := func() error { panic(errCause) }
+	const twoTexts = `{"model":"m","input":["a","b"]}`
+	tests := []struct {
+		name, method, path, body string
+		backend                  llmhttp.Backend
+		status                   int
+	}{
+		{"Embed fails", "POST", embeddingsPath, twoTexts, embed(nil, errCause), 500},
+		{"Embed returns nil", "POST", embeddingsPath, twoTexts, embed(nil, nil), 500},
+		{"Embed returns too few vectors", "POST", embeddingsPath, twoTexts, embed(&llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil), 500},
+		{"Embed does not know the model", "POST", embeddingsPath, twoTexts, embed(nil, llmhttp.ModelNotFound("m")), 404},
+		{"Embed panics", "POST", embeddingsPath, twoTexts, &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { panic(errCause) }}, 500},
+		{"no Embedder", "POST", embeddingsPath, twoTexts, llmhttp.BackendFunc(nil), 404},
+		{"GenerateImages fails", "POST", imagesPath, imageBody, images(nil, errCause), 500},
+		{"GenerateImages returns nil", "POST", imagesPath, imageBody, images(nil, nil), 500},
+		{"GenerateImages returns no image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{}, nil), 500},
+		{"GenerateImages returns an empty image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{Data: []llmhttp.Image{{}}}, nil), 500},
+		{"ImageSizes panics", "POST", imagesPath, imageBody, sizes(panics), 500},
+		{"ImageSizes does not know the model", "POST", imagesPath, imageBody, sizes(func() error { return llmhttp.ModelNotFound("m") }), 404},
+		{"no ImageGenerator", "POST", imagesPath, imageBody, llmhttp.BackendFunc(nil), 404},
+		{"ListModels fails", "GET", modelsPath, "", models(fail), 500},
+		{"ListModels panics", "GET", modelsPath + "/x", "", models(panics), 500},
+		{"no ModelLister", "GET", modelsPath, "", llmhttp.BackendFunc(nil), 404},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := startServer(t, config{backend: tt.backend})
+			r := s.do(tt.method, tt.path, tt.body)
+			r.checkError(t, tt.status)
+			assert.NotContains(t, r.body, secretCause)
+			s.shutdown()
+		})
+	}
+}
+
+// A Backend that is silent for too long is given up, also one that ignores its context.
+func TestBackend_IsSilentForTooLong(t *testing.T) {
+	tests := []struct {
+		name, method, path, body string
+		http2                    bool
+	}{
+		{"whole", "POST", chatPath, chatBody, false},
+		{"stream before the first chunk", "POST", chatPath, streamBody, false},
+		{"stream between chunks", "POST", chatPath, streamBody, false},
+		{"stream between chunks", "POST", chatPath, streamBody, true},
+		{"Embed", "POST", embeddingsPath, embeddingBody, false},
+		{"GenerateImages", "POST", imagesPath, imageBody, false},
+		{"ImageSizes", "POST", imagesPath, imageBody, false},
+		{"ListModels", "GET", modelsPath, "", false},
+	}
+	for _, ignoresContext := range []bool{false, true} {
+		for _, tt := range tests {
+			t.Run(fmt.Sprintf("%s/http2=%t/ignores its context=%t", tt.name, tt.http2, ignoresContext), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					release := make(chan struct{})
+					free := sync.OnceFunc(func() { close(release) })
+					t.Cleanup(free)
+					var cause error // of the end of the Backend's context
+					silence := func(ctx context.Context) error {
+						if ignoresContext {
+							<-release
+							return nil
+						}
+						<-ctx.Done()
+						cause = context.Cause(ctx)
+						return ctx.Err()
+					}
+					s := startPipeServer(t, config{http2: tt.http2, opts: llmhttp.Options{Timeout: 10 * time.Second}, backend: &stubBackend{
+						chat: func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+							return func(yield func(*llmhttp.ChatChunk, error) bool) {
+								if tt.name == "stream between chunks" && !yield(llmhttp.TextChunk("one"), nil) {
+									return
+								}
+								if silence(ctx) == nil { // else a stream may just end
+									yield(llmhttp.TextChunk("late"), nil)
+								}
+							}
+						},
+						embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+							return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, silence(ctx)
+						},
+						images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+							return nil, silence(ctx)
+						},
+						sizes: func(ctx context.Context, _ string) ([]string, error) {
+							if tt.name != "ImageSizes" {
+								return nil, nil
+							}
+							return nil, silence(ctx)
+						},
+						models: func(ctx context.Context) ([]llmhttp.Model, error) { return nil, silence(ctx) },
+					}})
+					want := apiError{Message: timeoutMessage, Type: "server_error"}
+					resp, err := s.open(t.Context(), tt.method, tt.path, tt.body)
+					require.NoError(t, err)
+					if tt.name == "stream between chunks" {
+						// The error event comes while the Backend hangs, the cut when it returns.
+						in := bufio.NewReader(resp.Body)
+						events := readUntil(t, in, `"error"`)
+						free()
+						r := readRest(resp, events, in)
+						assert.Equal(t, want, r.checkCut(t))
+						assert.NotContains(t, r.body, "late")
+					} else {
+						assert.Equal(t, want, readReply(resp).checkError(t, 504))
+						free()
+					}
+					require.ErrorIs(t, s.summary().Err, context.DeadlineExceeded)
+					if !ignoresContext {
+						require.ErrorIs(t, cause, context.DeadlineExceeded)
+					}
+					s.shutdown()
+				})
+			})
+		}
+	}
+}
+
+// A Backend that keeps yielding is not silent, however long it takes.
+func TestBackend_MayTakeLongerThanTimeoutInAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startPipeServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+			for range 10 {
+				time.Sleep(4 * time.Minute)
+				if !yield(llmhttp.TextChunk("."), nil) {
+					return
+				}
+			}
+		})})
+		r := s.chat(chatBody)
+		assert.Equal(t, 200, r.StatusCode)
+		assert.Contains(t, r.body, `"content":".........."`)
+		s.chat(streamBody).checkText(t, "..........")
+		s.shutdown()
+	})
+}
+
+// Each call that a request for images waits for has a Timeout of its own.
+func TestBackend_TimeoutIsForEachCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wait := func() { time.Sleep(18 * time.Second) }
+		s := startPipeServer(t, config{
+			backend: &stubBackend{
+				sizes: func(context.Context, string) ([]string, error) { wait(); return nil, nil },
+				images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+					wait()
+					return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("a")}, {Data: []byte("b")}}}, nil
+				},
+			},
+			opts: llmhttp.Options{
+				Timeout:  30 * time.Second,
+				ImageURL: func(context.Context, []byte, string) (string, error) { wait(); return "http://x", nil },
+			},
+		})
+		assert.Equal(t, 200, s.do("POST", imagesPath, `{"model":"m","prompt":"a","n":2}`).StatusCode)
+	})
+}
+
+// The time that a UsageStore takes is not silence of the Backend.
+func TestBackend_SlowUsageStoreIsNotItsSilence(t *testing.T) {
+	for mode, body := range chatModes {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					usage: &usageLog{before: func(context.Context) error { time.Sleep(5 * time.Second); return nil }},
+					opts:  llmhttp.Options{Timeout: 2 * time.Second, KeepAlive: -1},
+				})
+				r := s.chat(body)
+				require.NoError(t, r.err)
+				assert.Equal(t, 200, r.StatusCode, "%s", r.body)
+				assert.Contains(t, r.body, "Hello!")
+				assert.NotContains(t, r.body, `"error"`)
+				s.record()
+			})
+		})
+	}
+}
+
+// A host's middleware may give requests a deadline. The client has not left then, and
+// gets an answer.
+func TestBackend_DeadlineOfTheHost(t *testing.T) {
+	for mode, body := range chatModes {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+						<-ctx.Done()
+						yield(nil, ctx.Err())
+					}),
+					wrap: func(h http.Handler) http.Handler {
+						return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+							defer cancel()
+							h.ServeHTTP(w, r.WithContext(ctx))
+						})
+					},
+				})
+				s.chat(body).checkError(t, 504)
+			})
+		})
+	}
+}
+
+// Once a Backend has a request, it may change it.
+func TestBackend_OwnsItsRequest(t *testing.T) {
+	var counted []llmhttp.Usage
+	for _, change := range []bool{false, true} {
+		s := startServer(t, config{
+			opts: llmhttp.Options{CountTokens: func(_, text string) int { return len(text) }},
+			backend: llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+				if change {
+					req.Messages = nil
+				}
+				return llmhttp.Reply("hi")
+			}),
+		})
+		s.chat(chatBody)
+		counted = append(counted, s.record().Usage)
+	}
+	assert.Equal(t, counted[0], counted[1])
+	assert.Positive(t, counted[0].PromptTokens)
+}

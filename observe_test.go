@@ -1,0 +1,195 @@
+package llmhttp_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+func TestObserver_IsToldOfEachRequestOnce(t *testing.T) {
+	type summary struct {
+		status   int
+		failed   bool
+		streamed bool
+		chunks   int
+		endpoint llmhttp.Endpoint
+		key      string
+		model    string
+	}
+	panics := streamBackend(func(_ context.Context, yield yieldFunc) {
+		_ = yield(llmhttp.TextChunk("a"), nil) && yield(llmhttp.TextChunk("b"), nil)
+		panic("boom")
+	})
+	tests := []struct {
+		name               string
+		method, path, body string
+		options            []requestOption
+		backend            llmhttp.Backend
+		want               summary
+	}{
+		{"whole", "POST", chatPath, chatBody, nil, textBackend("a", "b"), summary{200, false, false, 2, "chat", "key_1", "demo-chat"}},
+		{"stream", "POST", chatPath, streamBody, nil, textBackend("a", "b"), summary{200, false, true, 2, "chat", "key_1", "demo-chat"}},
+		{"panic in a stream", "POST", chatPath, streamBody, nil, panics, summary{200, true, true, 2, "chat", "key_1", "demo-chat"}},
+		{"panic", "POST", chatPath, chatBody, nil, panics, summary{500, true, false, 2, "chat", "key_1", "demo-chat"}},
+		{"error", "POST", chatPath, streamBody, nil, failingBackend(errCause), summary{500, true, true, 0, "chat", "key_1", "demo-chat"}},
+		{"bad request", "POST", chatPath, "{", nil, nil, summary{400, true, false, 0, "chat", "key_1", ""}},
+		{"no key", "POST", chatPath, chatBody, []requestOption{withoutKey}, nil, summary{401, true, false, 0, "", "", ""}},
+		{"unknown URL", "GET", "/v1/x", "", nil, nil, summary{404, true, false, 0, "", "", ""}},
+		{"models", "GET", modelsPath, "", nil, nil, summary{200, false, false, 0, "models", "key_1", ""}},
+		{"usage", "GET", usagePath, "", nil, nil, summary{200, false, false, 0, "usage", "key_1", ""}},
+		{"images", "POST", imagesPath, `{"model":"m","prompt":"p","n":2}`, nil, nil, summary{200, false, false, 0, "images", "key_1", "m"}},
+		{"embeddings", "POST", embeddingsPath, `{"model":"m","input":"p"}`, nil, nil, summary{200, false, false, 0, "embeddings", "key_1", "m"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+			s := startServer(t, config{backend: tt.backend, opts: llmhttp.Options{Now: func() time.Time { return now }}})
+			r := s.do(tt.method, tt.path, tt.body, tt.options...)
+			e := s.summary()
+			assert.Equal(t, tt.want, summary{e.Status, e.Err != nil, e.Streamed, e.Chunks, e.Endpoint, e.KeyID, e.Model})
+			assert.Equal(t, r.Header.Get("X-Request-Id"), e.ID)
+			assert.Equal(t, now, e.Time)
+			assert.Positive(t, e.Duration)
+			assert.Equal(t, e.Chunks > 0, e.FirstChunk > 0)
+			assert.LessOrEqual(t, e.FirstChunk, e.Duration)
+			switch e.Endpoint {
+			case llmhttp.EndpointImages:
+				assert.Equal(t, 2, e.Images)
+			case llmhttp.EndpointModels, llmhttp.EndpointUsage:
+				assert.False(t, e.Estimated, "nothing was used, so nothing is estimated")
+			case llmhttp.EndpointChat:
+				if e.Chunks > 0 {
+					assert.True(t, e.Estimated)
+					assert.Equal(t, s.record(), e.UsageRecord)
+				}
+			}
+			assert.Equal(t, 1, s.observer.begun)
+		})
+	}
+}
+
+func TestObserver_EndPanics(t *testing.T) {
+	s := startServer(t, config{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+		return ctx, func(*llmhttp.RequestSummary) { panic(secretCause) }
+	}}})
+	for _, body := range chatModes {
+		r := s.chat(body)
+		require.NoError(t, r.err)
+		assert.Equal(t, 200, r.StatusCode)
+	}
+	s.shutdown()
+	assert.GreaterOrEqual(t, strings.Count(s.log.String(), secretCause), 2)
+}
+
+func TestObserver_MayReturnNil(t *testing.T) {
+	h := llmhttp.NewHandler(new(stubBackend), keysFor(testKey()), &llmhttp.Options{
+		Logger:  noLog,
+		Observe: func(context.Context, *http.Request) (context.Context, func(*llmhttp.RequestSummary)) { return nil, nil },
+	})
+	w := httptest.NewRecorder()
+	serve(h, w, chatBody)
+	assert.Equal(t, 200, w.Code)
+}
+
+// A contextLimiter is a Limiter that calls see with the context of each call.
+type contextLimiter struct {
+	stubLimiter
+	see func(context.Context)
+}
+
+func (l *contextLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+	l.see(ctx)
+	return l.stubLimiter.Take(ctx, key, draws...)
+}
+
+func (l *contextLimiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
+	l.see(ctx)
+	return l.stubLimiter.Adjust(ctx, key, draws...)
+}
+
+// What an Observer puts into the context reaches the KeyStore, the Limiter, the Backend
+// and the UsageStore.
+func TestObserver_ContextReachesAllParts(t *testing.T) {
+	type contextKey struct{}
+	var got []any
+	see := func(ctx context.Context) { got = append(got, ctx.Value(contextKey{})) }
+	key := testKey()
+	key.Limits.Tokens = llmhttp.PerMinute(100)
+	s := startServer(t, config{
+		usage: &usageLog{before: func(ctx context.Context) error { see(ctx); return nil }},
+		keys: llmhttp.KeyFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
+			see(ctx)
+			assert.Nil(t, llmhttp.KeyFrom(ctx))
+			return &key, nil
+		}),
+		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			see(ctx)
+			assert.Equal(t, "key_1", llmhttp.KeyFrom(ctx).ID)
+			yield(llmhttp.TextChunk(llmhttp.RequestIDFrom(ctx)), nil)
+		}),
+		opts: llmhttp.Options{
+			Limiter: &contextLimiter{see: see},
+			Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+				assert.NotEmpty(t, llmhttp.RequestIDFrom(ctx))
+				return context.WithValue(ctx, contextKey{}, "value"), nil
+			},
+		},
+	})
+	r := s.chat(chatBody)
+	require.Equal(t, 200, r.StatusCode)
+	assert.Contains(t, r.body, r.Header.Get("X-Request-Id"))
+	assert.Equal(t, []any{"value", "value", "value", "value", "value"}, got, "Lookup, Take, Chat, Adjust, Record")
+}
+
+// A Backend that picks among targets reports its tries, whatever comes of them.
+func TestReportTry(t *testing.T) {
+	tests := []struct {
+		name    string
+		backend func(ctx context.Context, yield yieldFunc)
+		target  string
+		tries   int
+	}{
+		{"no try", func(context.Context, yieldFunc) {}, "", 0},
+		{"one try", func(ctx context.Context, _ yieldFunc) { llmhttp.ReportTry(ctx, "first", 1) }, "first", 1},
+		{"the last try counts", func(ctx context.Context, yield yieldFunc) {
+			llmhttp.ReportTry(ctx, "first", 1)
+			llmhttp.ReportTry(context.WithoutCancel(ctx), "second", 2)
+			yield(llmhttp.TextChunk("a"), nil)
+		}, "second", 2},
+		{"then an error", func(ctx context.Context, yield yieldFunc) {
+			llmhttp.ReportTry(ctx, "third", 3)
+			yield(nil, errCause)
+		}, "third", 3},
+		{"then a panic", func(ctx context.Context, _ yieldFunc) {
+			llmhttp.ReportTry(ctx, "fourth", 4)
+			panic("boom")
+		}, "fourth", 4},
+		{"on another goroutine", func(ctx context.Context, yield yieldFunc) {
+			var wg sync.WaitGroup
+			wg.Go(func() { llmhttp.ReportTry(ctx, "fifth", 5) })
+			yield(llmhttp.TextChunk("a"), nil)
+			wg.Wait()
+		}, "fifth", 5},
+	}
+	for _, tt := range tests {
+		for mode, body := range chatModes {
+			t.Run(tt.name+"/"+mode, func(t *testing.T) {
+				s := startServer(t, config{backend: streamBackend(tt.backend)})
+				s.chat(body)
+				e := s.summary()
+				assert.Equal(t, tt.target, e.Target)
+				assert.Equal(t, tt.tries, e.Tries)
+			})
+		}
+	}
+	t.Run("outside of a request", func(t *testing.T) { llmhttp.ReportTry(t.Context(), "none", 1) })
+}

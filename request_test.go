@@ -1,0 +1,363 @@
+package llmhttp_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// The body is asked for only after the path, the key, its scope and the headers of the
+// body were found good.
+func TestRequest_BodyIsReadAfterTheChecks(t *testing.T) {
+	noScope := testKey()
+	noScope.Scopes = []llmhttp.Endpoint{}
+	const key, length, media = "Authorization: Bearer " + testSecret, "Content-Length: 99", "Content-Type: application/json"
+	head := func(lines ...string) string {
+		return "POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
+	}
+	tests := []struct {
+		name   string
+		keys   llmhttp.KeyStore
+		head   string
+		status int
+	}{
+		{"no key", nil, head(length, media), 401},
+		{"wrong key", nil, head("Authorization: Bearer sk-wrong", length, media), 401},
+		{"no scope", keysFor(noScope), head(key, length, media), 403},
+		{"KeyStore fails", llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, errCause }), head(key, length, media), 503},
+		{"media type", nil, head(key, length, "Content-Type: text/plain"), 415},
+		{"compressed", nil, head(key, length, media, "Content-Encoding: gzip"), 415},
+		{"too large", nil, head(key, "Content-Length: 99999999", media), 413},
+		{"unknown URL", nil, strings.Replace(head(key, length, media), chatPath, "/v1/x", 1), 404},
+		{"wrong method", nil, strings.Replace(head(key, length, media), "POST", "PUT", 1), 405},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := startServer(t, config{keys: tt.keys})
+			parseReply(t, "POST", s.raw(tt.head)).checkError(t, tt.status)
+		})
+	}
+	t.Run("good", func(t *testing.T) {
+		s := startServer(t, config{})
+		c := s.send(head(key, fmt.Sprint("Content-Length: ", len(chatBody)), media))
+		in := bufio.NewReader(c)
+		assert.Equal(t, "HTTP/1.1 100 Continue\r\n", readUntil(t, in, "\n"))
+		_, err := io.WriteString(c, chatBody)
+		require.NoError(t, err)
+		assert.Equal(t, 200, parseReply(t, "POST", strings.TrimPrefix(readAll(t, in), "\r\n")).StatusCode)
+	})
+}
+
+// Adapters of other servers make requests whose Body is nil.
+func TestRequest_WithoutABodyIsRefused(t *testing.T) {
+	s := newHandler(t, config{})
+	r, err := http.NewRequest("POST", chatPath, nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+testSecret)
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	readReply(w.Result()).checkError(t, 400)
+}
+
+func TestRequest_MiddlewareMayBoundTheBody(t *testing.T) {
+	s := startServer(t, config{wrap: func(h http.Handler) http.Handler { return http.MaxBytesHandler(h, 20) }})
+	s.chat(chatBody, chunked).checkError(t, 413)
+}
+
+func TestRequest_BodyIsCut(t *testing.T) {
+	checkNoLeaks(t)
+	s := startServer(t, config{})
+	c := s.send(strings.TrimSuffix(rawPost("HTTP/1.1", chatPath, chatBody), "}"))
+	s.waitForRequest()
+	c.Close()
+	assert.Error(t, s.summary().Err)
+	assert.Empty(t, s.usage.records())
+}
+
+// A declared length is not believed before the bytes have come: this one would not fit
+// into memory.
+func TestRequest_DeclaredLengthIsALie(t *testing.T) {
+	s := startServer(t, config{opts: llmhttp.Options{MaxBody: 1 << 40}})
+	c := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Length: 500000000000\r\n\r\n{")
+	s.waitForRequest()
+	c.Close()
+	s.summary()
+}
+
+// A body that has no end is not read to its end.
+func TestRequest_EndlessBody(t *testing.T) {
+	checkNoLeaks(t)
+	s := startServer(t, config{opts: llmhttp.Options{MaxBody: 1 << 20}})
+	c := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nTransfer-Encoding: chunked\r\n\r\n")
+	go func() {
+		var err error
+		for err == nil {
+			_, err = io.WriteString(c, "400\r\n"+strings.Repeat(" ", 1024)+"\r\n")
+		}
+	}()
+	var raw bytes.Buffer
+	_, _ = io.Copy(&raw, c) // may end in a reset
+	r := parseReply(t, "POST", raw.String())
+	r.checkError(t, 413)
+	assert.True(t, r.Close, "the connection ends")
+}
+
+// A client that leaves stops its Backend at once, and pays for what was made.
+// QuantumNous/new-api#4184, maximhq/bifrost#3164, BerriAI/litellm#30245, #36123, #37140,
+// #30630: Backends went on, on some routes or all, and nothing was recorded.
+func TestRequest_ClientLeaves(t *testing.T) {
+	const text = "It was a dark and stormy night"
+	tests := []struct{ name, path, body string }{
+		{"whole", chatPath, chatBody},
+		{"stream", chatPath, streamBody},
+		{"embeddings", embeddingsPath, embeddingBody},
+		{"images", imagesPath, imageBody},
+	}
+	for _, http2 := range []bool{false, true} {
+		for encoding, options := range map[string][]requestOption{"length": nil, "chunked": {chunked}} {
+			for _, tt := range tests {
+				t.Run(fmt.Sprintf("%s/http2=%t/%s", tt.name, http2, encoding), func(t *testing.T) {
+					checkNoLeaks(t)
+					reached := make(chan struct{})
+					stopped := make(chan error, 1)
+					wait := func(ctx context.Context) error {
+						close(reached)
+						<-ctx.Done()
+						stopped <- context.Cause(ctx)
+						return ctx.Err()
+					}
+					s := startServer(t, config{http2: http2, backend: &stubBackend{
+						chat: func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+							return func(yield func(*llmhttp.ChatChunk, error) bool) {
+								_ = yield(llmhttp.TextChunk(text), nil) && yield(nil, wait(ctx))
+							}
+						},
+						embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+							return nil, wait(ctx)
+						},
+						images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+							return nil, wait(ctx)
+						},
+					}})
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					left := make(chan error, 1)
+					go func() {
+						resp, err := s.open(ctx, "POST", tt.path, tt.body, options...)
+						if err == nil {
+							err = readReply(resp).err
+						}
+						left <- err
+					}()
+					receive(t, "the Backend to be called", reached)
+					cancel()
+					require.ErrorIs(t, receive(t, "the client to leave", left), context.Canceled)
+					require.ErrorIs(t, receive(t, "the Backend to be stopped", stopped), context.Canceled)
+
+					e := s.summary()
+					require.Error(t, e.Err)
+					streamed := tt.name == "stream"
+					assert.Equal(t, streamed, e.Streamed)
+					if streamed {
+						assert.Equal(t, 200, e.Status)
+						assert.Equal(t, 1, e.Chunks)
+					} else {
+						assert.Equal(t, 499, e.Status)
+					}
+					r := s.record()
+					assert.Equal(t, e.ID, r.ID)
+					assert.Equal(t, "acme", r.Account)
+					if tt.path != imagesPath {
+						assert.True(t, r.Estimated)
+						assert.Positive(t, r.Usage.PromptTokens)
+					}
+					if tt.path == chatPath {
+						assert.Positive(t, r.Usage.CompletionTokens)
+					}
+					assert.NotContains(t, s.log.String(), text)
+				})
+			}
+		}
+	}
+}
+
+// A Backend that ignores its context is stopped where it yields.
+func TestRequest_ClientLeavesABackendThatIgnoresItsContext(t *testing.T) {
+	checkNoLeaks(t)
+	stopped := make(chan struct{})
+	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+		for yield(llmhttp.TextChunk("more "), nil) {
+			time.Sleep(time.Millisecond)
+		}
+		close(stopped)
+	})})
+	ctx, cancel := context.WithCancel(t.Context())
+	resp, err := s.open(ctx, "POST", chatPath, streamBody)
+	require.NoError(t, err)
+	readUntil(t, bufio.NewReader(resp.Body), "more")
+	cancel()
+	resp.Body.Close()
+	receive(t, "yield to return false", stopped)
+	s.record()
+}
+
+// A client that leaves while it sends its body is not an error to log, and its limits
+// are not asked for.
+func TestRequest_ClientLeavesWhileItSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := new(stubLimiter)
+		s := startPipeServer(t, config{keys: limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)}), opts: llmhttp.Options{Limiter: l}})
+		c := s.send(strings.TrimSuffix(rawPost("HTTP/1.1", chatPath, chatBody), "}"))
+		synctest.Wait() // the Handler waits for the rest
+		c.Close()
+		s.summary()
+		taken, _ := l.calls()
+		assert.Empty(t, taken)
+		assert.NotContains(t, s.log.String(), `"ERROR"`)
+	})
+}
+
+// A func of the host that panics costs its request a 500, and nothing else.
+func TestRequest_FuncsOfTheHostPanic(t *testing.T) {
+	for name, opts := range map[string]llmhttp.Options{
+		"RequestID": {RequestID: func(*http.Request) string { panic(secretCause) }},
+		"Now":       {Now: func() time.Time { panic(secretCause) }},
+		"Observe": {Observe: func(context.Context, *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+			panic(secretCause)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, config{opts: opts})
+			s.chat(chatBody).checkError(t, 500)
+			s.shutdown()
+		})
+	}
+}
+
+// Requests that follow each other on a connection do not mix, however the first
+// ends. A request that is refused before its body was read closes the
+// connection: the reply does not wait for the body.
+func TestRequest_ConnectionIsUsedAgain(t *testing.T) {
+	s := startServer(t, config{})
+	const second = "GET /v1/models/demo-chat HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer " + testSecret + "\r\n\r\n"
+	for name, test := range map[string]struct {
+		first   string
+		replies int
+	}{
+		"whole":       {rawPost("HTTP/1.1", chatPath, chatBody), 2},
+		"stream":      {rawPost("HTTP/1.1", chatPath, streamBody), 2},
+		"bad request": {rawPost("HTTP/1.1", chatPath, "{"), 2},
+		"no key, GET": {"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 2},
+		"unknown URL": {rawPost("HTTP/1.1", "/v1/nothing", chatBody), 1},
+		"no key":      {"POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw := s.raw(test.first + second)
+			assert.Equal(t, test.replies, strings.Count(raw, "HTTP/1.1 "), "%s", raw)
+			if test.replies == 1 {
+				assert.Contains(t, raw, "Connection: close")
+				return
+			}
+			assert.True(t, strings.HasSuffix(raw, `{"id":"demo-chat","object":"model","created":1686935002,"owned_by":"acme"}`), "%s", raw)
+		})
+	}
+}
+
+// Clients of HTTP/1.0 get whole replies with a length, and streams that end with the
+// connection.
+func TestRequest_HTTP10(t *testing.T) {
+	s := startServer(t, config{})
+	t.Run("whole", func(t *testing.T) {
+		r := parseReply(t, "POST", s.raw(rawPost("HTTP/1.0", chatPath, chatBody)))
+		require.NoError(t, r.err)
+		assert.Equal(t, 200, r.StatusCode)
+		assert.Empty(t, r.TransferEncoding)
+		assert.Contains(t, r.body, `"content":"Hello!"`)
+	})
+	t.Run("stream", func(t *testing.T) {
+		raw := s.raw(rawPost("HTTP/1.0", chatPath, streamBody))
+		assert.NotContains(t, raw, "Transfer-Encoding")
+		parseReply(t, "POST", raw).checkText(t, "Hello!")
+	})
+	t.Run("error", func(t *testing.T) {
+		parseReply(t, "POST", s.raw(rawPost("HTTP/1.0", "/v1/nothing", chatBody))).checkError(t, 404)
+		parseReply(t, "GET", s.raw("GET / HTTP/1.0\r\n\r\n")).checkError(t, 404)
+	})
+	t.Run("stream that fails", func(t *testing.T) {
+		s := startServer(t, config{backend: failAfter(errCause, "one")})
+		events := parseReply(t, "POST", s.raw(rawPost("HTTP/1.0", chatPath, streamBody))).events(t)
+		assert.Equal(t, internalMessage, parseError(t, events[len(events)-1]).Message)
+	})
+}
+
+// SDKs accept application/json also of streams, so that no Accept is refused.
+func TestRequest_AnyAcceptHeaderIsGood(t *testing.T) {
+	s := startServer(t, config{})
+	for _, accept := range []string{"application/json", "text/event-stream", "*/*", "text/html", "nonsense"} {
+		for mode, body := range chatModes {
+			assert.Equal(t, 200, s.chat(body, withHeader("Accept", accept)).StatusCode, "%s, %s", accept, mode)
+		}
+	}
+}
+
+// Nothing piles up from request to request, however they end:
+// BerriAI/litellm#12685, #27954, #38193, router-for-me/CLIProxyAPI#3048.
+func TestRequest_LeavesNoMemoryBehind(t *testing.T) {
+	backend := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			if !yield(llmhttp.TextChunk(strings.Repeat("x", 4<<10)), nil) {
+				return
+			}
+			switch req.Model {
+			case "panic":
+				panic("boom")
+			case "error":
+				yield(nil, errCause)
+			}
+		}
+	})
+	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		return &llmhttp.Key{ID: secret, Limits: llmhttp.Limits{Concurrent: 5}}, nil
+	})
+	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)})
+	text := strings.Repeat("y", 8<<10)
+	send := func(from, to int) {
+		for i := from; i < to; i++ {
+			model := []string{"reply", "reply", "error", "panic"}[i%4]
+			stream := []string{"true", "false", `"a bad request"`}[i%3]
+			r := newChatRequest(fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"stream":%s}`, model, text, stream))
+			r.Header.Set("Authorization", fmt.Sprintf("Bearer key-%d", i))
+			func() {
+				defer func() { _ = recover() }() // of http.ErrAbortHandler
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}()
+		}
+	}
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	send(0, 300)
+	before := heap()
+	send(300, 1000)
+	assert.Less(t, heap()-before, int64(2<<20))
+	require.NoError(t, h.Shutdown(t.Context()))
+}

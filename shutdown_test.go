@@ -1,0 +1,183 @@
+package llmhttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// begin sends a request and returns a channel for its reply.
+func begin(s *testServer, method, path, body string) <-chan reply {
+	c := make(chan reply, 1)
+	go func() { c <- s.do(method, path, body) }()
+	return c
+}
+
+// checkShuttingDown checks that a reply refuses a request because of Shutdown.
+func checkShuttingDown(t *testing.T, r reply) {
+	t.Helper()
+	assert.Equal(t, apiError{Message: shutdownMessage, Type: "server_error"}, r.checkError(t, 503))
+	assert.Equal(t, "1", r.Header.Get("Retry-After"))
+}
+
+// done returns a context that is done.
+func done(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+func TestShutdown_RefusesNewRequests(t *testing.T) {
+	s := startServer(t, config{})
+	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+	s.shutdown()
+	s.shutdown() // may be called again
+	require.NoError(t, s.handler.Shutdown(done(t)), "nothing is left to wait for")
+	checkShuttingDown(t, s.get(modelsPath))
+	checkShuttingDown(t, s.get("/v1/nothing"))
+}
+
+func TestShutdown_WaitsForRequestsAndTheirRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		finish, record := make(chan struct{}), make(chan struct{})
+		s := startPipeServer(t, config{
+			usage: &usageLog{before: func(context.Context) error { <-record; return nil }},
+			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+				yield(llmhttp.TextChunk("one "), nil)
+				<-finish
+				yield(llmhttp.TextChunk("two"), nil)
+			}),
+		})
+		stream := begin(s, "POST", chatPath, streamBody)
+		synctest.Wait()
+		ended := make(chan error, 2)
+		for range 2 {
+			go func() { ended <- s.handler.Shutdown(t.Context()) }()
+		}
+		synctest.Wait()
+		checkShuttingDown(t, s.get(modelsPath))
+		close(finish)
+		synctest.Wait()
+		assert.Empty(t, ended, "the usage is not recorded yet")
+		close(record)
+		require.NoError(t, <-ended)
+		require.NoError(t, <-ended)
+		(<-stream).checkText(t, "one two")
+		assert.Len(t, s.usage.records(), 1)
+	})
+}
+
+// A host may close what its Observer writes to when Shutdown has returned.
+func TestShutdown_WaitsForTheObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := false
+		s := startPipeServer(t, config{
+			opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+				return ctx, func(*llmhttp.RequestSummary) { time.Sleep(time.Second); told = true }
+			}},
+			backend: streamBackend(func(context.Context, yieldFunc) { time.Sleep(time.Second) }),
+		})
+		chat := begin(s, "POST", chatPath, chatBody)
+		synctest.Wait()
+		s.shutdown()
+		assert.True(t, told)
+		<-chat
+	})
+}
+
+// When its context is done, Shutdown ends the requests in progress.
+func TestShutdown_ContextIsDone(t *testing.T) {
+	for _, ignoresContext := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Backend ignores its context=%t", ignoresContext), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				free := sync.OnceFunc(func() { close(release) })
+				t.Cleanup(free)
+				s := startPipeServer(t, config{
+					opts: llmhttp.Options{KeepAlive: -1},
+					backend: llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+						return func(yield func(*llmhttp.ChatChunk, error) bool) {
+							if req.Model == "speaks" && !yield(llmhttp.TextChunk("one"), nil) {
+								return
+							}
+							if ignoresContext {
+								<-release
+								return
+							}
+							<-ctx.Done()
+							yield(nil, ctx.Err())
+						}
+					}),
+				})
+				whole := begin(s, "POST", chatPath, chatBody)
+				silent := begin(s, "POST", chatPath, streamBody)
+				stream := begin(s, "POST", chatPath, strings.Replace(streamBody, "demo-chat", "speaks", 1))
+				synctest.Wait()
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				start := time.Now()
+				require.ErrorIs(t, s.handler.Shutdown(ctx), context.DeadlineExceeded)
+				assert.LessOrEqual(t, time.Since(start), time.Minute+time.Second, "Backends are given a second")
+				checkShuttingDown(t, <-whole)
+				checkShuttingDown(t, <-silent)
+				free() // the stream's connection is cut when its Backend returns
+				assert.Equal(t, shutdownMessage, (<-stream).checkCut(t).Message)
+
+				s.waitForSummaries(3)
+				for _, e := range s.summaries() {
+					require.Error(t, e.Err)
+				}
+				assert.Len(t, s.usage.records(), 3)
+				s.shutdown()
+			})
+		})
+	}
+}
+
+// Requests that have not reached the Backend are answered too.
+func TestShutdown_BeforeTheBackend(t *testing.T) {
+	for name, c := range map[string]config{
+		"in the KeyStore": {keys: llmhttp.KeyFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})},
+		"in the Limiter": {keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(9)}), opts: llmhttp.Options{
+			Limiter: &stubLimiter{take: func(ctx context.Context, _ []llmhttp.Draw) ([]llmhttp.Level, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}},
+		}},
+	} {
+		for _, request := range [][3]string{{"GET", modelsPath, ""}, {"POST", chatPath, chatBody}} {
+			t.Run(name+"/"+request[0], func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := startPipeServer(t, c)
+					r := begin(s, request[0], request[1], request[2])
+					synctest.Wait()
+					require.ErrorIs(t, s.handler.Shutdown(done(t)), context.Canceled)
+					checkShuttingDown(t, <-r)
+				})
+			})
+		}
+	}
+	t.Run("while the body is read", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := startPipeServer(t, config{})
+			c := s.send(strings.TrimSuffix(rawPost("HTTP/1.1", chatPath, chatBody), "}"))
+			synctest.Wait()
+			require.ErrorIs(t, s.handler.Shutdown(done(t)), context.Canceled)
+			checkShuttingDown(t, parseReply(t, "POST", readAll(t, c)))
+		})
+	})
+}
