@@ -1,5 +1,7 @@
 package llmhttp
 
+import "unicode/utf8"
+
 // A chunkSink takes chunks in legal order: see [ChatEncoder]. The chunk is only
 // valid during the call.
 type chunkSink interface {
@@ -204,7 +206,8 @@ func (n *outputCounter) addText(s string) {
 	}
 }
 
-// A utf8Splitter holds back a character that is not complete.
+// A utf8Splitter makes text that arrives in pieces valid UTF-8. It holds back a
+// character that is not complete, and replaces each invalid byte by U+FFFD.
 type utf8Splitter struct {
 	n    uint8
 	held [3]byte
@@ -212,14 +215,18 @@ type utf8Splitter struct {
 
 // next returns what was held back and s, up to the last complete character.
 func (u *utf8Splitter) next(s string) string {
-	if s == "" || u.n == 0 && s[len(s)-1] < 0x80 {
+	if s == "" {
 		return s
 	}
 	if u.n > 0 {
 		s = string(u.held[:u.n]) + s
 	}
 	u.n = uint8(copy(u.held[:], s[len(s)-incompleteSuffix(s):]))
-	return s[:len(s)-int(u.n)]
+	s = s[:len(s)-int(u.n)]
+	if !utf8.ValidString(s) {
+		s = string([]rune(s))
+	}
+	return s
 }
 
 // rest returns what is held back: nothing, or U+FFFD for a cut character.
