@@ -124,8 +124,8 @@ func FuzzBreaker(f *testing.F) {
 			case 3:
 				now = now.Add(openFor * time.Duration(arg) / 16)
 			}
-			if b.is() != m.state || b.state == StateOpen && !b.until.Equal(m.until) {
-				t.Fatalf("the breaker is %s until %v, want %s until %v", b.is(), b.until, m.state, m.until)
+			if b.current() != m.state || b.state == StateOpen && !b.until.Equal(m.until) {
+				t.Fatalf("the breaker is %s until %v, want %s until %v", b.current(), b.until, m.state, m.until)
 			}
 			if m.state == StateHalfOpen {
 				assert.Equal(t, m.probing, b.probing)

@@ -562,7 +562,7 @@ func TestLog(t *testing.T) {
 	_, err := say(t.Context(), r)
 	require.Error(t, err)
 	assert.Contains(t, log.String(), `level=INFO msg="target failed" request_id="" route=m target=a try=1 error=502`)
-	assert.Contains(t, log.String(), `level=WARN msg="target left alone" request_id="" route=m target=a retry_after=1`)
+	assert.Contains(t, log.String(), `level=WARN msg="circuit breaker opened" request_id="" route=m target=a retry_after=1`)
 	assert.Contains(t, log.String(), `target=b try=2 error=500`)
 	assert.NotContains(t, log.String(), "sk-secret")
 	assert.NotContains(t, log.String(), "10.0.0.1")

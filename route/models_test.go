@@ -162,7 +162,7 @@ func TestListModelsCache(t *testing.T) {
 			assert.Equal(t, []string{"2"}, list(), "a target that is down is listed")
 		}
 		assert.Equal(t, int64(5), b.calls.Load())
-		assert.Contains(t, log.String(), `level=WARN msg="models not listed" target=a error=500`)
+		assert.Contains(t, log.String(), `level=WARN msg="listing models failed" target=a error=500`)
 		assert.NotContains(t, log.String(), "sk-secret")
 
 		set("3", false)

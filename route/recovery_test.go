@@ -134,7 +134,7 @@ func TestBreakerRecovers(t *testing.T) {
 		assert.Equal(t, route.StateClosed, s.State)
 		assert.Equal(t, time.Now(), s.Since)
 		assert.Zero(t, s.Retry)
-		assert.Contains(t, log.String(), `level=INFO msg="target works again" request_id="" route=m target=a`)
+		assert.Contains(t, log.String(), `level=INFO msg="circuit breaker closed" request_id="" route=m target=a`)
 	})
 }
 

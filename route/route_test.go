@@ -54,22 +54,22 @@ func TestNewErrors(t *testing.T) {
 	_, err := route.New(good(), nil)
 	require.NoError(t, err)
 	_, err = route.New(nil, nil)
-	require.EqualError(t, err, "route: routes: there must be at least one")
+	require.EqualError(t, err, "route: routes: must not be empty")
 	for _, test := range []struct {
 		change func(r []route.Route)
 		want   string
 	}{
 		{func(r []route.Route) { r[0].Model = "" }, `route: routes[0].model: must not be empty`},
-		{func(r []route.Route) { r[1].Model = "a" }, `route: routes[1].model: "a" is the model of routes[0] already`},
-		{func(r []route.Route) { r[0].Strategy = "fast" }, `route: routes[0].strategy: "fast" is none of "weighted", "least-in-flight" and "in-order"`},
-		{func(r []route.Route) { r[1].Targets = nil }, `route: routes[1].targets: there must be at least one`},
+		{func(r []route.Route) { r[1].Model = "a" }, `route: routes[1].model: routes[0] has the model "a" too`},
+		{func(r []route.Route) { r[0].Strategy = "fast" }, `route: routes[0].strategy: unknown strategy "fast", want "weighted", "least-in-flight" or "in-order"`},
+		{func(r []route.Route) { r[1].Targets = nil }, `route: routes[1].targets: must not be empty`},
 		{func(r []route.Route) { r[0].Targets[1].Name = "" }, `route: routes[0].targets[1].name: must not be empty`},
-		{func(r []route.Route) { r[0].Targets[1].Name = "a" }, `route: routes[0].targets[1].name: "a" is the name of targets[0] already`},
+		{func(r []route.Route) { r[0].Targets[1].Name = "a" }, `route: routes[0].targets[1].name: targets[0] has the name "a" too`},
 		{func(r []route.Route) { r[0].Targets[1].Backend = nil }, `route: routes[0].targets[1].backend: must not be nil`},
-		{func(r []route.Route) { r[0].Targets[0].Weight = -1 }, `route: routes[0].targets[0].weight: -1 is not from 0 to 1000000`},
-		{func(r []route.Route) { r[0].Targets[0].Weight = 1_000_001 }, `route: routes[0].targets[0].weight: 1000001 is not from 0 to 1000000`},
-		{func(r []route.Route) { r[0].Targets[0].Model = "*" }, `route: routes[0].targets[0].model: "*" has a *, but the route's model "a" has not exactly one`},
-		{func(r []route.Route) { r[1].Model, r[1].Targets[0].Model = "*b*", "*" }, `route: routes[1].targets[0].model: "*" has a *, but the route's model "*b*" has not exactly one`},
+		{func(r []route.Route) { r[0].Targets[0].Weight = -1 }, `route: routes[0].targets[0].weight: -1 is not between 0 and 1000000`},
+		{func(r []route.Route) { r[0].Targets[0].Weight = 1_000_001 }, `route: routes[0].targets[0].weight: 1000001 is not between 0 and 1000000`},
+		{func(r []route.Route) { r[0].Targets[0].Model = "*" }, `route: routes[0].targets[0].model: "*" has a *, so the route's model "a" must have exactly one`},
+		{func(r []route.Route) { r[1].Model, r[1].Targets[0].Model = "*b*", "*" }, `route: routes[1].targets[0].model: "*" has a *, so the route's model "*b*" must have exactly one`},
 		{func(r []route.Route) { r[1].Targets[0].Model = "**" }, `route: routes[1].targets[0].model: "**" has more than one *`},
 	} {
 		routes := good()

@@ -105,10 +105,10 @@ func TestConfigErrors(t *testing.T) {
 
 		// Of routes.
 		{`[{"upstream": "second", "model"`, `[{"upstream": "third", "model"`, `: routes[1].targets[0].upstream: no upstream "third"`},
-		{`"weight": 2`, `"weight": -1`, `: routes[0].targets[0].weight: -1 is not from 0 to 1000000`},
-		{`in-order`, `in-turns`, `: routes[1].strategy: "in-turns" is none of "weighted", "least-in-flight" and "in-order"`},
-		{`"model": "parrot"`, `"model": "demo-*"`, `: routes[1].model: "demo-*" is the model of routes[0] already`},
-		{`{"upstream": "first", "model"`, `{"upstream": "second", "model"`, `: routes[1].targets[1].name: "second" is the name of targets[0] already`},
+		{`"weight": 2`, `"weight": -1`, `: routes[0].targets[0].weight: -1 is not between 0 and 1000000`},
+		{`in-order`, `in-turns`, `: routes[1].strategy: unknown strategy "in-turns", want "weighted", "least-in-flight" or "in-order"`},
+		{`"model": "parrot"`, `"model": "demo-*"`, `: routes[1].model: routes[0] has the model "demo-*" too`},
+		{`{"upstream": "first", "model"`, `{"upstream": "second", "model"`, `: routes[1].targets[1].name: targets[0] has the name "second" too`},
 
 		// Of keys.
 		{`"id": "trial"`, `"id": ""`, `: keys[1].id: must not be empty`},
@@ -144,7 +144,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 
 	for name, list := range map[string]string{
-		"routes": `: routes: there must be at least one`,
+		"routes": `: routes: must not be empty`,
 		"keys":   `: keys: there must be at least one`,
 	} {
 		t.Run("no "+name, func(t *testing.T) {

@@ -351,7 +351,7 @@ func TestUpstreamDies(t *testing.T) {
 		}
 	}
 	assert.Positive(t, retried)
-	assert.Contains(t, s.gateway.out.String(), `msg="target left alone"`)
+	assert.Contains(t, s.gateway.out.String(), `msg="circuit breaker opened"`)
 }
 
 // At SIGTERM, requests in progress are finished and no others are begun.
