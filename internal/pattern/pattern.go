@@ -32,9 +32,10 @@ func Match(pattern, s string) bool {
 // false if s does not match.
 func Wildcard(pattern, s string) (string, bool) {
 	prefix, suffix, _ := strings.Cut(pattern, "*")
-	s, ok := strings.CutPrefix(s, prefix)
-	if !ok {
+	rest, hasPrefix := strings.CutPrefix(s, prefix)
+	text, hasSuffix := strings.CutSuffix(rest, suffix)
+	if !hasPrefix || !hasSuffix {
 		return "", false
 	}
-	return strings.CutSuffix(s, suffix)
+	return text, true
 }
