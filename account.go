@@ -189,8 +189,8 @@ func (a *account) setLimits(info *ReplyInfo) {
 	}
 }
 
-// settleGrace is how long the Limiter, and then the usage store, may take to
-// settle a request that is over.
+// settleGrace is how long the Limiter and the usage store may take to settle a
+// request that is over.
 const settleGrace = 10 * time.Second
 
 // settle corrects the reservation to what was used, and records it. It does so
@@ -206,10 +206,18 @@ func (a *account) settle() {
 	defer a.release()
 	q.try("usage not counted", a.measure)
 	a.record.Usage.TotalTokens = a.record.Usage.total()
-	q.try("limits not settled", a.adjust)
-	if q.h.opts.Usage != nil && a.billed && !a.isNotFound() {
-		q.try("usage not recorded", a.store)
+	ctx, cancel := a.settleContext()
+	defer cancel()
+	q.try("limits not settled", func() error { return a.adjust(ctx) })
+	if q.h.opts.Usage == nil || !a.billed || a.isNotFound() {
+		return
 	}
+	if ctx.Err() != nil { // a Limiter that hangs does not take the store's time
+		cancel()
+		ctx, cancel = a.settleContext()
+		defer cancel()
+	}
+	q.try("usage not recorded", func() error { return q.h.opts.Usage.Record(ctx, a.record) })
 }
 
 // settleContext returns a context with the values of the request that outlives
@@ -219,7 +227,7 @@ func (a *account) settleContext() (context.Context, context.CancelFunc) {
 }
 
 // adjust takes the difference between the tokens used and those reserved.
-func (a *account) adjust() error {
+func (a *account) adjust(ctx context.Context) error {
 	used := a.record.Usage.TotalTokens
 	if !a.taken || used == a.reserved {
 		return nil
@@ -235,15 +243,7 @@ func (a *account) adjust() error {
 	for i := range draws {
 		draws[i].Cost = used - a.reserved
 	}
-	ctx, cancel := a.settleContext()
-	defer cancel()
 	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, draws...)
-}
-
-func (a *account) store() error {
-	ctx, cancel := a.settleContext()
-	defer cancel()
-	return a.q.h.opts.Usage.Record(ctx, a.record)
 }
 
 // isNotFound reports whether the Backend knows no such model or has no such

@@ -53,11 +53,13 @@ func (o *orderer) add(c *ChatChunk) {
 	}
 	o.extra = mergeExtra(o.extra, extra)
 	for i := range c.Choices {
-		o.addChoice(&c.Choices[i])
+		o.addChoice(c.Choices[i : i+1])
 	}
 }
 
-func (o *orderer) addChoice(c *ChunkChoice) {
+// addChoice emits what a list of one choice adds to the reply.
+func (o *orderer) addChoice(list []ChunkChoice) {
+	c := &list[0]
 	if c.Index < 0 || c.Index >= o.limit {
 		o.dropped = true
 		return
@@ -81,12 +83,12 @@ func (o *orderer) addChoice(c *ChunkChoice) {
 	}
 	if !isEmptyDelta(d) || reason == "" && hasValue(c.Extra) {
 		o.output.add(d)
-		o.emit(*c)
+		o.emit(list)
 		c.Extra = nil
 	}
 	if reason != "" {
 		s.ended = true
-		o.emit(ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
+		o.emitOne(ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
 	}
 }
 
@@ -102,18 +104,23 @@ func (o *orderer) open(index int) *choiceState {
 			o.open(0)
 		}
 		s.opened = true
-		o.emit(ChunkChoice{Index: index, Delta: Delta{Role: RoleAssistant}})
+		o.emitOne(ChunkChoice{Index: index, Delta: Delta{Role: RoleAssistant}})
 	}
 	return s
 }
 
+// emitOne passes a chunk of a new choice to the sink.
+func (o *orderer) emitOne(c ChunkChoice) {
+	o.one[0] = c
+	o.emit(o.one[:])
+}
+
 // emit passes a chunk of one choice to the sink. An opening does not take the
 // members of the chunk: they follow with what the Backend said.
-func (o *orderer) emit(c ChunkChoice) {
-	o.one[0] = c
-	o.out.Choices = o.one[:]
+func (o *orderer) emit(list []ChunkChoice) {
+	o.out.Choices = list
 	o.out.Extra = nil
-	if c.Delta.Role == "" {
+	if list[0].Delta.Role == "" {
 		o.out.Extra, o.extra = o.extra, nil
 	}
 	o.sink.add(&o.out)
@@ -138,7 +145,7 @@ func (o *orderer) flush() {
 		s.flush(&d)
 		if !isEmptyDelta(&d) {
 			o.output.add(&d)
-			o.emit(ChunkChoice{Index: i, Delta: d})
+			o.emitOne(ChunkChoice{Index: i, Delta: d})
 		}
 	}
 }
@@ -160,7 +167,7 @@ func (o *orderer) complete() {
 		if s.calls.count() > 0 {
 			reason = FinishToolCalls
 		}
-		o.emit(ChunkChoice{Index: i, FinishReason: reason})
+		o.emitOne(ChunkChoice{Index: i, FinishReason: reason})
 	}
 }
 
