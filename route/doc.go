@@ -19,8 +19,9 @@
 // A try fails if the target does not answer in time, or answers with an error
 // that is not an [llmhttp.Error] or that has status 408 or 5xx. After a failed
 // try the Router tries the next target immediately. It does the same after a
-// 429 and when the target does not know the model. Every other error goes to
-// the client at once, because another target would answer the same.
+// 429, and when the target does not know the model or does not support the
+// request. Every other error goes to the client at once, because another target
+// would answer the same.
 //
 // When all targets have been tried, a new round begins after a backoff, which
 // has random jitter and doubles with each round. A target that sent a

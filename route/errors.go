@@ -16,11 +16,11 @@ import (
 // A result is what a try has shown.
 type result struct {
 	err     error   // nil if the target answered
-	outcome outcome // for the target's breaker
+	outcome outcome // for the target's circuit breaker
 	final   bool    // the call ends with err; otherwise another target is tried
 	retry   bool    // the same target may be tried again in the next round
 
-	rank       rank          // of err among the errors of other tries; zero if final
+	rank       rank          // of err among the errors of the call; not used if final
 	retryAfter time.Duration // for how long the target wants no requests
 	summary    string        // of a failure or a 429, for logs and Status; empty for all else
 }
@@ -78,9 +78,9 @@ func statusOf(e *llmhttp.Error) int {
 	return e.Status
 }
 
-// code matches the codes that summarize repeats. Some servers send a text in
+// codePattern matches the codes that summarize repeats. Some servers send a text in
 // place of a code.
-var code = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+var codePattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 // summarize describes an error by its status, followed by its code or by the
 // operating system's name of it. It leaves out the error's text, which may
@@ -89,7 +89,7 @@ func summarize(err error) string {
 	s := "500"
 	if e, _ := errors.AsType[*llmhttp.Error](err); e != nil {
 		s = strconv.Itoa(statusOf(e))
-		if code.MatchString(e.Code) {
+		if codePattern.MatchString(e.Code) {
 			return s + " " + e.Code
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) {

@@ -68,7 +68,7 @@ func fail(err error) step {
 	return func(_ context.Context, yield yieldFunc) { yield(nil, err) }
 }
 
-func failStatus(status int) step { return fail(llmhttp.Errorf(status, "", "told")) }
+func failStatus(status int) step { return fail(llmhttp.Errorf(status, "", "x")) }
 
 // rateLimit returns a step that replies with a 429.
 func rateLimit(retryAfter time.Duration) step {

@@ -177,11 +177,11 @@ func TestRouter_ModelNames(t *testing.T) {
 }
 
 func TestRouter_ErrorsHaveTheClientsModelName(t *testing.T) {
-	told := &llmhttp.Error{Status: 400, Param: "seed", Message: "llama-70b is not llama-70b-chat.", Err: errors.New("cause")}
+	original := &llmhttp.Error{Status: 400, Param: "seed", Message: "llama-70b is not llama-70b-chat.", Err: errors.New("cause")}
 	for name, err := range map[string]error{
-		"final error":     told,
-		"wrapped error":   fmt.Errorf("llama-70b: %w", told),
-		"retryable error": &llmhttp.Error{Status: 429, Param: "seed", Message: told.Message},
+		"final error":     original,
+		"wrapped error":   fmt.Errorf("llama-70b: %w", original),
+		"retryable error": &llmhttp.Error{Status: 429, Param: "seed", Message: original.Message},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRouter(t, &route.Options{Rounds: 1}, route.Route{Model: "chat", Targets: target(newFake(fail(err)), "llama-70b")})
@@ -191,7 +191,7 @@ func TestRouter_ErrorsHaveTheClientsModelName(t *testing.T) {
 			assert.Contains(t, w.Body.String(), `"param":"seed"`)
 		})
 	}
-	assert.Equal(t, "llama-70b is not llama-70b-chat.", told.Message, "the target's error is not changed")
+	assert.Equal(t, "llama-70b is not llama-70b-chat.", original.Message, "the target's error is not changed")
 }
 
 func TestRouter_UnknownModel(t *testing.T) {

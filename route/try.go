@@ -17,7 +17,7 @@ type try struct {
 	index  int // of the target in the route
 	target *target
 	ticket ticket
-	timer  *time.Timer // of Options.TryTimeout; nil if there is no timeout
+	timer  *time.Timer // of Options.TryTimeout; nil if there is none or it has been stopped
 
 	started  bool // the client has got a part of the reply
 	inClient bool // the client's code is running, called by the target's
@@ -26,8 +26,8 @@ type try struct {
 // errTryTimeout is the cause of a try's context after Options.TryTimeout.
 var errTryTimeout = &llmhttp.Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: context.DeadlineExceeded}
 
-// run sends the request to the target and records the result, also if the
-// target panics.
+// run sends the request to the target and records the result, even if the target
+// panics.
 func (t *try) run(send sendFunc) (res result) {
 	res = result{outcome: failed, summary: "panic"}
 	defer func() {
@@ -51,8 +51,8 @@ func (t *try) run(send sendFunc) (res result) {
 	return t.result(ctx, send(ctx, t))
 }
 
-// result returns what the try, which had the context ctx, has shown. The error
-// is what sendFunc returned.
+// result returns the result of the try. Its context is ctx, and err is what the
+// sendFunc returned.
 func (t *try) result(ctx context.Context, err error) result {
 	c := t.call
 	switch {
@@ -94,8 +94,8 @@ func (t *try) stopTimeout() bool {
 	return inTime
 }
 
-// start marks that the reply begins. It is the target's from here on, and if the
-// try is the one that a half-open breaker let through, it closes the breaker.
+// start marks that the reply has begun, so that no other target is tried. If a
+// half-open breaker let the try through, it closes.
 func (t *try) start() {
 	t.started = true
 	if !t.ticket.probe {

@@ -387,7 +387,7 @@ func TestGateway_DrainTimeout(t *testing.T) {
 	assert.NoError(t, s.gateway.wait(t))
 	assert.Contains(t, s.gateway.out.String(), "requests were cut")
 
-	// The server behind the gateway has been told that the stream has ended.
+	// The servers behind the gateway have no stream left.
 	require.NoError(t, s.first.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, s.second.cmd.Process.Signal(syscall.SIGTERM))
 	for _, p := range []*process{s.first, s.second} {
@@ -409,15 +409,15 @@ func TestGateway_BadConfig(t *testing.T) {
 }
 
 func TestIsClientError(t *testing.T) {
-	told := fmt.Errorf("target: %w", &llmhttp.Error{Status: 400, Message: "The prompt 'secret' was flagged."})
+	quoting := fmt.Errorf("target: %w", &llmhttp.Error{Status: 400, Message: "The prompt 'secret' was flagged."})
 	for _, test := range []struct {
 		status int
 		err    error
 		want   bool
 	}{
-		{400, told, true},
-		{200, told, true}, // in mid-stream
-		{200, &llmhttp.Error{Status: 502, Err: told}, false},
+		{400, quoting, true},
+		{200, quoting, true}, // in mid-stream
+		{200, &llmhttp.Error{Status: 502, Err: quoting}, false},
 		{200, io.ErrUnexpectedEOF, false},
 		{401, llmhttp.ErrKeyNotFound, true},
 		{499, context.Canceled, false},
