@@ -125,7 +125,7 @@ func hasContent(c *llmhttp.ChatChunk) bool {
 	for i := range c.Choices {
 		choice := &c.Choices[i]
 		d := &choice.Delta
-		if d.Content != "" || d.Reasoning != "" || len(d.ToolCalls) > 0 || choice.FinishReason != "" ||
+		if d.Content != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || choice.FinishReason != "" ||
 			hasValue(choice.Extra) || hasValue(d.Extra) {
 			return true
 		}
