@@ -226,14 +226,14 @@ func (c *config) router() (*route.Router, error) {
 
 func (u *upstreamConfig) backend(at string) (*upstream.Backend, error) {
 	o := &upstream.Options{
-		Name: u.Name, ImageHosts: u.ImageHosts,
-		OmitStreamOptions: u.OmitStreamOptions, OmitImageFormat: u.OmitImageFormat,
+		Name: u.Name, OmitStreamOptions: u.OmitStreamOptions,
+		Images: upstream.ImageOptions{Hosts: u.ImageHosts, OmitFormat: u.OmitImageFormat},
 	}
 	var err error
 	if o.FirstByteTimeout, err = u.firstByte(at); err != nil {
 		return nil, err
 	}
-	if o.SilenceTimeout, err = duration(at+".silence_timeout", u.SilenceTimeout); err != nil {
+	if o.IdleTimeout, err = duration(at+".silence_timeout", u.SilenceTimeout); err != nil {
 		return nil, err
 	}
 	if u.KeyEnv != "" {
@@ -256,7 +256,7 @@ func (u *upstreamConfig) firstByte(at string) (time.Duration, error) {
 
 // fieldNames puts our names in the place of those of [upstream.New].
 var fieldNames = strings.NewReplacer("upstream: ", "", "the base URL", "url", "; use Options.Key or Options.Header", "",
-	"Options.Key", "key_env", "Options.ImageHosts", "image_hosts")
+	"Options.Key", "key_env", "Options.Images.Hosts", "image_hosts")
 
 // A keyStore has the keys by the hashes of their secrets.
 type keyStore map[string]*llmhttp.Key
