@@ -312,6 +312,7 @@ const statusGone = 499
 
 func (q *request) failGone(err error) {
 	res := &q.res
+	res.clientLeft = true
 	switch res.state {
 	case stateReading, stateWaiting:
 		res.status = statusGone
