@@ -2,13 +2,11 @@ package llmhttp
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -37,15 +35,10 @@ func (g *grant) draw(k *Key, cost int) {
 	if l.Requests.N == 0 && l.Tokens.N == 0 && l.Quota.N == 0 {
 		return
 	}
-	// The names share one string.
-	const requests, tokens, quota = ":requests", ":tokens", ":quota"
-	names := k.ID + requests + k.ID + tokens + k.ID + quota
-	first := len(k.ID) + len(requests)
-	second := first + len(k.ID) + len(tokens)
-	g.requests = g.add(names[:first], l.Requests, 1)
-	g.tokens = g.add(names[first:second], l.Tokens, cost)
+	g.requests = g.add(BucketRequests, l.Requests, 1)
+	g.tokens = g.add(BucketTokens, l.Tokens, cost)
 	if cost > 0 {
-		g.quota = g.add(names[second:], l.Quota, cost)
+		g.quota = g.add(BucketQuota, l.Quota, cost)
 	}
 }
 
@@ -137,11 +130,11 @@ func errRate(tokens bool, d Draw, l Level) *Error {
 func (x *exchange) draw() error {
 	g := &x.grant
 	g.asked = true
-	var space [len(g.levels)]Level
-	levels := space[:g.n]
-	if l, ok := x.h.opts.Limiter.(*limiter); ok {
-		l.take(levels, g.draws[:g.n]) // without a list of them for each request
-	} else if err := x.ask(&levels); err != nil {
+	levels, err := x.h.opts.Limiter.Take(&x.ctx, x.key.ID, g.draws[:g.n]...)
+	if err == nil && len(levels) != g.n {
+		err = fmt.Errorf("the Limiter returned %d levels for %d draws", len(levels), g.n)
+	}
+	if err != nil {
 		return x.limitsFailed(err)
 	}
 	x.mu.Lock() // the watch may have to answer in the meantime
@@ -149,16 +142,6 @@ func (x *exchange) draw() error {
 	g.known = true
 	x.mu.Unlock()
 	return nil
-}
-
-// ask asks a Limiter of the host's.
-func (x *exchange) ask(levels *[]Level) (err error) {
-	g := &x.grant
-	*levels, err = x.h.opts.Limiter.Take(&x.ctx, g.draws[:g.n]...)
-	if err == nil && len(*levels) != g.n {
-		err = fmt.Errorf("the Limiter returned %d levels for %d draws", len(*levels), g.n)
-	}
-	return err
 }
 
 // limitsFailed returns what the client is told when the Limiter fails with err.
@@ -260,13 +243,9 @@ func (x *exchange) refund() error {
 	for i := range draws {
 		draws[i].Cost = used - g.reserved
 	}
-	ctx := context.Context(&x.ctx)
-	if _, ours := x.h.opts.Limiter.(*limiter); !ours {
-		late := &lateContext{Context: ctx} // a Limiter that hangs does not take the store's time
-		defer late.stop()
-		ctx = late
-	}
-	return x.h.opts.Limiter.Adjust(ctx, draws...)
+	late := &lateContext{Context: &x.ctx} // a Limiter that hangs does not take the store's time
+	defer late.stop()
+	return x.h.opts.Limiter.Adjust(late, x.key.ID, draws...)
 }
 
 // acquire makes the request one of those in progress, of whom there may be
@@ -277,7 +256,7 @@ func (x *exchange) acquire(limit int) (bool, error) {
 		x.grant.concurrent = x.h.inUse.acquire(x.key.ID, limit)
 		return x.grant.concurrent, nil
 	}
-	end, err := c.Acquire(&x.ctx, x.key.ID+":concurrent", limit)
+	end, err := c.Acquire(&x.ctx, x.key.ID, limit)
 	if err != nil {
 		return false, x.limitsFailed(err)
 	}
@@ -388,12 +367,4 @@ func chatCost(prompt int, r *ChatRequest) int {
 // limitsTokens reports whether x's key has a limit that counts tokens.
 func (x *exchange) limitsTokens() bool {
 	return x.key.Limits.Tokens.N != 0 || x.key.Limits.Quota.N != 0
-}
-
-// bucketKey returns what buckets that are drawn on together have in common.
-func bucketKey(bucket string) string {
-	if i := strings.LastIndexByte(bucket, ':'); i >= 0 {
-		return bucket[:i]
-	}
-	return bucket
 }

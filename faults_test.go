@@ -47,7 +47,7 @@ type scriptedLimiter struct {
 	adjusted [][]llmhttp.Draw
 }
 
-func (l *scriptedLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *scriptedLimiter) Take(ctx context.Context, _ string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	if l.see != nil {
 		l.see(ctx)
 	}
@@ -64,7 +64,7 @@ func (l *scriptedLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]ll
 	return levels, nil
 }
 
-func (l *scriptedLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+func (l *scriptedLimiter) Adjust(ctx context.Context, _ string, draws ...llmhttp.Draw) error {
 	if l.see != nil {
 		l.see(ctx)
 	}

@@ -5,27 +5,39 @@ import (
 	"time"
 )
 
-// Limits bound what a [Key] may use. Zero fields are unlimited.
+// Limits bound the use of a [Key]. A zero field sets no limit.
 type Limits struct {
-	Requests   Rate // requests begun, of every endpoint
-	Tokens     Rate // tokens, prompt and completion together
-	Quota      Rate // tokens too, over a long period: beyond it the error is insufficient_quota, which clients do not retry
-	Concurrent int  // requests in progress, counted by each Handler for itself unless its Limiter is a ConcurrencyLimiter; negative admits none
+	// Requests limits requests to all endpoints.
+	Requests Rate
+
+	// Tokens limits the tokens of prompts and completions together.
+	Tokens Rate
+
+	// Quota limits the same tokens over a long period. A request beyond it
+	// fails with the code insufficient_quota, which clients do not retry.
+	Quota Rate
+
+	// Concurrent is the largest number of requests in progress at a time.
+	// A negative number admits none. Each Handler counts its own requests
+	// unless its Limiter is a [ConcurrencyLimiter].
+	Concurrent int
 }
 
-// A Rate permits N events Per a period, in bursts of at most Burst. The zero
-// Rate is no limit.
+// A Rate describes a token bucket: it holds at most Burst tokens and gains N
+// tokens every Per, evenly spread over that time. The zero Rate means no limit.
 type Rate struct {
 	N     int           // zero means no limit; negative permits nothing
 	Per   time.Duration // zero or negative means a minute
 	Burst int           // zero or negative means N
 }
 
-// PerMinute returns a Rate of n a minute. If n is zero, it is no limit.
+// PerMinute returns a Rate of n per minute with a burst of n. If n is zero, the
+// Rate means no limit.
 func PerMinute(n int) Rate { return Rate{N: n, Per: time.Minute} }
 
-// WithDefaults returns r with its defaults filled in, for Limiters. Where r permits
-// nothing, N and Burst are zero.
+// WithDefaults returns r with its defaults filled in: Per is positive, and N
+// and Burst are not negative. A Rate that permits nothing has an N and a Burst
+// of zero. Limiters use it to read the Rate of a [Draw].
 func (r Rate) WithDefaults() Rate {
 	if r.Per <= 0 {
 		r.Per = time.Minute
@@ -39,60 +51,104 @@ func (r Rate) WithDefaults() Rate {
 	return r
 }
 
-// A Limiter keeps token buckets, each full at first and refilled at a [Rate].
-// An implementation backed by a shared store limits a fleet as one. It must be
-// safe for concurrent use.
+// A Limiter enforces rates with token buckets. Each key has its own buckets,
+// told apart by their names. A bucket is full when it is first used and refills
+// at the [Rate] of the latest Draw on it.
 //
-// A Limiter that fails refuses requests with 503. One that would rather admit
-// them should log the failure and report success.
+// A [Handler] uses it in two steps. Before it calls the Backend, it reserves
+// with Take what the request is expected to use: one request, and the tokens of
+// the prompt and of the longest permitted reply. After the reply, it settles
+// with Adjust the difference between the tokens that were reserved and those
+// that were used.
+//
+// An implementation on a shared store limits several processes together. All
+// draws of a call are on buckets of one key, so that a sharded store can keep
+// them in one place.
+//
+// When Take returns an error, the Handler refuses the request: with that error
+// if it is an [Error], and otherwise with 503. A Limiter that prefers to admit
+// requests while its store is down should log the failure and report success.
+// After an error of either method, it is unknown whether the draws took effect.
+//
+// Methods may be called concurrently. They must not modify draws or retain it.
 type Limiter interface {
-	// Take takes Cost from every bucket drawn on, or nothing from any.
-	// It returns a Level for each draw; all succeeded if none has a
-	// RetryAfter, and if not, those have one whose buckets hold too little.
-	// No two draws are on the same bucket, and no Cost is negative.
+	// Take takes the Cost of each draw from its bucket if every bucket holds
+	// enough. Otherwise it takes nothing from any of them.
 	//
-	// A Cost of zero always succeeds: it asks for the Level. A Cost above
-	// what the bucket can hold never does.
-	Take(ctx context.Context, draws ...Draw) ([]Level, error)
+	// It returns one Level for each draw, in the same order. The tokens were
+	// taken if RetryAfter is zero in all of them. If not, RetryAfter is
+	// positive for the buckets that hold too little.
+	//
+	// Costs must not be negative, and no two draws may be on the same bucket.
+	// A Cost of zero is always available, even from a bucket in debt; a Take
+	// with only such draws reads the levels. A Cost above the burst is never
+	// available. A Take without draws returns no levels.
+	Take(ctx context.Context, key string, draws ...Draw) ([]Level, error)
 
-	// Adjust takes Cost from each bucket whatever it holds: more than it holds
-	// leaves it below zero, and a negative Cost gives tokens back, up to what
-	// the bucket can hold. It settles the difference between what a request
-	// was expected to use and did use.
-	Adjust(ctx context.Context, draws ...Draw) error
+	// Adjust takes the Cost of each draw from its bucket, no matter how much
+	// the bucket holds. A bucket that held less is then in debt: it must
+	// refill to zero before it gains tokens. A negative Cost returns tokens to
+	// the bucket; those beyond its burst are lost. No two draws may be on the
+	// same bucket.
+	Adjust(ctx context.Context, key string, draws ...Draw) error
 }
 
-// A ConcurrencyLimiter is a [Limiter] that counts requests in progress, too.
-// One that is shared by a fleet counts them for all of it. A [Handler] leaves
-// Limits.Concurrent to a Limiter that is one.
+// A ConcurrencyLimiter is a [Limiter] that also counts requests in progress.
+// With one, a [Handler] does not count them itself, so that
+// Limits.Concurrent holds for all Handlers that share the Limiter or its store.
 type ConcurrencyLimiter interface {
 	Limiter
 
-	// Acquire counts one more in progress in bucket, unless there are limit
-	// already, and returns what ends it. Where there are, or if limit is not
-	// positive, release is nil, and so is err. Buckets of requests in progress
-	// are none of tokens, whatever their names.
+	// Acquire adds a request in progress to key if there are fewer than limit.
+	// It returns a function that ends the request. If there are limit requests
+	// already, or if limit is zero or negative, both release and err are nil.
 	//
-	// To release works after ctx is done, too, and more than once is as once.
-	// What is never released, because its process died, is to come free after
-	// a while.
-	Acquire(ctx context.Context, bucket string, limit int) (release func(), err error)
+	// The requests in progress of a key are independent of its token buckets.
+	//
+	// The Handler calls release once the request has ended. release also works
+	// after ctx is done, only its first call has an effect, and it may be
+	// called from any goroutine. A Limiter on a shared store must let requests
+	// expire that are never released, because the process that acquired them
+	// died. It keeps those of living processes from expiring.
+	Acquire(ctx context.Context, key string, limit int) (release func(), err error)
 }
 
-// A Draw is what is to be taken from a bucket, which has the given Rate from
-// then on. A bucket whose Rate changes keeps what it holds, debts included, up
-// to what it can hold now; one that is full may be forgotten. Buckets that are
-// drawn on together have names that are alike up to their last colon, so that a
-// sharded store can keep them in one place.
+// Names of the buckets in which a [Handler] counts the use of a key.
+const (
+	BucketRequests = "requests" // for Limits.Requests
+	BucketTokens   = "tokens"   // for Limits.Tokens
+	BucketQuota    = "quota"    // for Limits.Quota
+)
+
+// A Draw is an amount to take from one bucket of a key.
 type Draw struct {
+	// Bucket is the name of the bucket. Two names are the same only if they
+	// are equal byte for byte.
 	Bucket string
-	Rate   Rate // its N is not zero
-	Cost   int
+
+	// Rate is the Rate of the bucket from this call on. Its N must not be zero.
+	//
+	// When the Rate of a bucket changes, the bucket keeps the tokens that it
+	// has gained at the old Rate, up to its new burst, and keeps its debt. A
+	// Limiter may evict a full bucket, which is then full at its new burst.
+	Rate Rate
+
+	// Cost is the number of tokens to take.
+	Cost int
 }
 
-// A Level is the state of a bucket.
+// A Level is the state of a bucket after a Take.
 type Level struct {
-	Remaining  int           // tokens that are left, at least zero
-	RetryAfter time.Duration // how long until there are enough; zero if there were
-	ResetAfter time.Duration // how long until the bucket is full
+	// Remaining is the number of tokens in the bucket, rounded down. It is zero
+	// for a bucket in debt.
+	Remaining int
+
+	// RetryAfter is zero if the bucket held enough. Otherwise it is the time
+	// until it does, provided that nothing else is taken. A caller that waits
+	// that long gets the tokens. It is the largest Duration if the bucket can
+	// never hold enough.
+	RetryAfter time.Duration
+
+	// ResetAfter is the time until the bucket is full, and zero if it is.
+	ResetAfter time.Duration
 }

@@ -3,167 +3,195 @@ package llmhttp
 import (
 	"context"
 	"hash/maphash"
-	"math/bits"
+	"maps"
+	"math"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// NewLimiter returns a Limiter for one process. It forgets a bucket within
-// minutes of its being full again, for it is then like a new one.
-func NewLimiter() Limiter { return &limiter{seed: maphash.MakeSeed(), epoch: time.Now()} }
+// NewLimiter returns a Limiter that keeps its buckets in memory, for a single
+// process. It evicts the buckets of a key within minutes of all of them being
+// full. Its methods return no errors.
+func NewLimiter() Limiter { return &limiter{seed: maphash.MakeSeed()} }
 
 const (
-	limiterShards = 64 // as many as a shardSet has bits
+	limiterShards = 64
 
-	// sweepEvery is how often full buckets are looked for.
-	sweepEvery = time.Minute
+	// evictEvery is how often a shard evicts its full buckets.
+	evictEvery = time.Minute
+
+	// never is the RetryAfter of a cost that a bucket can never hold.
+	never = time.Duration(math.MaxInt64)
 )
 
-// A limiter keeps the buckets of a key, which are drawn on together, in one
-// place: a decision over all of them takes one lock and one look-up.
+// A limiter spreads keys over shards, so that requests of different keys seldom
+// wait for the same lock. All buckets of a key are in one shard: its lock makes
+// a Take of several buckets atomic.
 type limiter struct {
 	seed   maphash.Seed
-	epoch  time.Time // from which it counts time
-	shards [limiterShards]shard
-
-	sweeping sync.Mutex
-	timer    *time.Timer
-	armed    bool
+	shards [limiterShards]limiterShard
 }
 
-func (l *limiter) Take(ctx context.Context, draws ...Draw) ([]Level, error) {
+type limiterShard struct {
+	mu    sync.Mutex          // guards the fields below and the buckets
+	keys  map[string][]bucket // a key has few buckets, so a list is searched fastest
+	peak  int                 // the largest len(keys) since the map was allocated
+	timer *time.Timer         // calls evict; it runs while there are keys
+}
+
+// A bucket is a token bucket with its name and its Rate, defaults filled in.
+type bucket struct {
+	name    string
+	rate    Rate
+	limiter *rate.Limiter
+}
+
+func (l *limiter) Take(_ context.Context, key string, draws ...Draw) ([]Level, error) {
 	if len(draws) == 0 {
 		return nil, nil
 	}
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The time is read under the lock. A rate.Limiter that sees time run
+	// backwards counts what it gained in between twice.
+	now := time.Now()
+	buckets := make([]bucket, 0, 3) // on the stack for the draws of a Handler
 	levels := make([]Level, len(draws))
-	l.take(levels, draws)
-	return levels, nil
-}
-
-// take is Take into levels, of which there are as many as draws. It keeps
-// neither.
-func (l *limiter) take(levels []Level, draws []Draw) {
-	var space opening
-	hashes := l.hashes(space.hashes[:0], draws)
-	set := l.lock(hashes)
-	defer l.unlock(set)
-	buckets := l.buckets(space.buckets[:0], hashes, draws)
 	granted := true
-	for i := range buckets {
-		b := &buckets[i]
-		if levels[i].RetryAfter = b.wait(draws[i].Cost); levels[i].RetryAfter > 0 {
-			granted = false
-		}
+	for i := range draws {
+		b := s.bucket(key, &draws[i], now)
+		buckets = append(buckets, b)
+		levels[i].RetryAfter = b.retryAfter(b.limiter.TokensAt(now), draws[i].Cost)
+		granted = granted && levels[i].RetryAfter == 0
 	}
 	for i := range buckets {
 		b := &buckets[i]
 		if granted {
-			b.spend(draws[i].Cost)
+			b.take(draws[i].Cost, now)
 		}
-		b.level(&levels[i])
+		tokens := b.limiter.TokensAt(now)
+		levels[i].Remaining = b.remaining(tokens)
+		levels[i].ResetAfter = b.until(float64(b.rate.Burst), tokens)
 	}
+	return levels, nil
 }
 
-func (l *limiter) Adjust(ctx context.Context, draws ...Draw) error {
-	var space opening
-	hashes := l.hashes(space.hashes[:0], draws)
-	set := l.lock(hashes)
-	defer l.unlock(set)
-	buckets := l.buckets(space.buckets[:0], hashes, draws)
-	for i := range buckets {
-		buckets[i].spend(draws[i].Cost)
+func (l *limiter) Adjust(_ context.Context, key string, draws ...Draw) error {
+	if len(draws) == 0 {
+		return nil
+	}
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now() // under the lock, as in Take
+	for i := range draws {
+		b := s.bucket(key, &draws[i], now)
+		b.take(draws[i].Cost, now)
 	}
 	return nil
 }
 
-// An opening is memory for a look at the buckets of some draws.
-type opening struct {
-	hashes  [4]uint64
-	buckets [4]bucket
+func (l *limiter) shard(key string) *limiterShard {
+	return &l.shards[maphash.String(l.seed, key)%limiterShards]
 }
 
-// hash returns the hash of a part of a bucket's name, which is not zero.
-func (l *limiter) hash(s string) uint64 { return max(maphash.String(l.seed, s), 1) }
-
-// hashes appends the hashes of the draws' groups.
-func (l *limiter) hashes(to []uint64, draws []Draw) []uint64 {
-	last := ""
-	for i := range draws {
-		if group := bucketKey(draws[i].Bucket); i == 0 || group != last {
-			to = append(to, l.hash(group))
-			last = group
-		} else {
-			to = append(to, to[i-1])
+// bucket returns the bucket of a draw, with the Rate of the draw. It creates
+// the bucket if there is none. It is called with mu held.
+func (s *limiterShard) bucket(key string, d *Draw, now time.Time) bucket {
+	r := d.Rate.WithDefaults()
+	buckets := s.keys[key]
+	for i := range buckets {
+		b := &buckets[i]
+		if b.name != d.Bucket {
+			continue
 		}
+		if b.rate != r {
+			b.rate = r
+			b.limiter.SetLimitAt(now, refillRate(r))
+			b.limiter.SetBurstAt(now, r.Burst)
+		}
+		return *b
 	}
-	return to
+	if s.keys == nil {
+		s.keys = make(map[string][]bucket)
+		s.timer = time.AfterFunc(evictEvery, s.evict)
+	}
+	b := bucket{d.Bucket, r, rate.NewLimiter(refillRate(r), r.Burst)}
+	s.keys[key] = append(buckets, b)
+	s.peak = max(s.peak, len(s.keys))
+	return b
 }
 
-// shardSet is a set of shards by their number.
-type shardSet uint64
-
-// lock locks the shards of groups, always in the same order, and returns them.
-func (l *limiter) lock(hashes []uint64) (set shardSet) {
-	for _, h := range hashes {
-		set |= 1 << (h % limiterShards)
-	}
-	for rest := set; rest != 0; rest &= rest - 1 {
-		l.shards[bits.TrailingZeros64(uint64(rest))].mu.Lock()
-	}
-	return set
-}
-
-func (l *limiter) unlock(set shardSet) {
-	for ; set != 0; set &= set - 1 {
-		l.shards[bits.TrailingZeros64(uint64(set))].mu.Unlock()
-	}
-}
-
-// buckets appends the buckets of draws, as they are now. Their shards are
-// locked.
-func (l *limiter) buckets(to []bucket, hashes []uint64, draws []Draw) []bucket {
-	now := time.Since(l.epoch)
-	grown := false
-	for i := range draws {
-		d := &draws[i]
-		tag := uint32(l.hash(d.Bucket[len(bucketKey(d.Bucket)):])) | 1
-		s := &l.shards[hashes[i]%limiterShards]
-		h, fresh := s.find(hashes[i], tag)
-		to = append(to, s.bucket(h, now, d.Rate))
-		grown = grown || fresh
-	}
-	if grown {
-		l.arm()
-		return l.buckets(to[:0], hashes, draws) // those found before a new one may have moved
-	}
-	return to
-}
-
-// arm sees to it that full buckets are looked for as long as there are any.
-func (l *limiter) arm() {
-	l.sweeping.Lock()
-	defer l.sweeping.Unlock()
-	if l.armed {
+// evict removes the keys whose buckets are all full, because new buckets are
+// the same.
+func (s *limiterShard) evict() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(s.keys, func(_ string, buckets []bucket) bool {
+		return !slices.ContainsFunc(buckets, func(b bucket) bool {
+			return b.limiter.TokensAt(now) < float64(b.rate.Burst)
+		})
+	})
+	if len(s.keys) == 0 {
+		s.keys, s.peak, s.timer = nil, 0, nil
 		return
 	}
-	l.armed = true
-	if l.timer == nil {
-		l.timer = time.AfterFunc(sweepEvery, l.sweep)
-	} else {
-		l.timer.Reset(sweepEvery)
+	if len(s.keys) < s.peak/2 { // a map keeps the memory of deleted entries
+		s.keys, s.peak = maps.Collect(maps.All(s.keys)), len(s.keys)
 	}
+	s.timer.Reset(evictEvery)
 }
 
-// sweep forgets the buckets that are full.
-func (l *limiter) sweep() {
-	l.sweeping.Lock()
-	l.armed = false
-	l.sweeping.Unlock()
-	left := 0
-	for i := range l.shards {
-		left += l.shards[i].sweep(time.Since(l.epoch))
+func refillRate(r Rate) rate.Limit { return rate.Limit(float64(r.N) / r.Per.Seconds()) }
+
+// take takes cost, which may leave b in debt. A negative cost returns tokens;
+// the rate.Limiter discards those beyond its burst when it is next read.
+func (b *bucket) take(cost int, now time.Time) {
+	if cost > b.rate.Burst { // which ReserveN refuses
+		b.limiter.SetBurstAt(now, math.MaxInt)
+		defer b.limiter.SetBurstAt(now, b.rate.Burst)
 	}
-	if left > 0 {
-		l.arm()
-	}
+	b.limiter.ReserveN(now, cost)
 }
+
+// retryAfter returns the time until b, which holds tokens, holds cost.
+func (b *bucket) retryAfter(tokens float64, cost int) time.Duration {
+	switch {
+	case cost == 0:
+		return 0
+	case cost > b.rate.Burst:
+		return never
+	}
+	return b.until(float64(cost), tokens)
+}
+
+// until returns the time until b, which holds tokens, holds want.
+func (b *bucket) until(want, tokens float64) time.Duration {
+	missing := want - tokens
+	if missing <= b.epsilon() {
+		return 0
+	}
+	wait := math.Ceil(missing * float64(b.rate.Per) / float64(b.rate.N))
+	if wait >= float64(never) {
+		return never
+	}
+	return time.Duration(wait)
+}
+
+// remaining returns tokens as a whole number that is not negative.
+func (b *bucket) remaining(tokens float64) int {
+	tokens += b.epsilon()
+	if tokens >= math.MaxInt {
+		return math.MaxInt
+	}
+	return int(max(tokens, 0))
+}
+
+// epsilon returns the number of tokens that may be missing because of rounding.
+// Ignoring them makes a wait of RetryAfter always suffice.
+func (b *bucket) epsilon() float64 { return max(1e-6, 1e-12*float64(b.rate.Burst)) }

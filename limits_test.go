@@ -449,7 +449,7 @@ func TestConcurrencyLimiter(t *testing.T) {
 		wg.Go(func() { s.chat(fxWhole).checkError(t, 500) })
 	}
 	fxAwait(t, "two in progress", func() bool { return len(buckets()) == 2 })
-	assert.Equal(t, []string{"key_1:concurrent", "key_1:concurrent"}, buckets())
+	assert.Equal(t, []string{"key_1", "key_1"}, buckets())
 	for _, s := range []*fxServer{a, b} {
 		e := s.chat(fxWhole).checkError(t, 429)
 		assert.Contains(t, e.Message, "in progress: Limit 2")
@@ -552,13 +552,13 @@ func TestLimiterFails(t *testing.T) {
 func TestDraws(t *testing.T) {
 	limits := llmhttp.Limits{Requests: llmhttp.PerMinute(5), Tokens: llmhttp.Rate{N: 7000, Per: time.Second, Burst: 9000}, Quota: hourly(1 << 40)}
 	requests := func(cost int) llmhttp.Draw {
-		return llmhttp.Draw{Bucket: "key_1:requests", Rate: limits.Requests, Cost: cost}
+		return llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: limits.Requests, Cost: cost}
 	}
 	tokens := func(cost int) llmhttp.Draw {
-		return llmhttp.Draw{Bucket: "key_1:tokens", Rate: limits.Tokens, Cost: cost}
+		return llmhttp.Draw{Bucket: llmhttp.BucketTokens, Rate: limits.Tokens, Cost: cost}
 	}
 	quota := func(cost int) llmhttp.Draw {
-		return llmhttp.Draw{Bucket: "key_1:quota", Rate: limits.Quota, Cost: cost}
+		return llmhttp.Draw{Bucket: llmhttp.BucketQuota, Rate: limits.Quota, Cost: cost}
 	}
 	type draws = [][]llmhttp.Draw
 	chat := func(member string) func(*fxServer) fxReply {

@@ -213,17 +213,17 @@ func limiterChild(args []string, out io.Writer) error {
 		before := heap()
 		limiters[i] = llmhttp.NewLimiter()
 		for key := range n / 2 {
-			limiters[i].Take(ctx, drawsOf(key)...)
+			limiters[i].Take(ctx, keyOf(key), drawsOf()...)
 		}
 		tell(limiterFigure(n), heapBytes, (heap()-before)/float64(n/2))
 	}
 	full := heap()
 	filled := time.Now()
-	questions := make([][]llmhttp.Draw, batchSize)
+	questions := make([]string, batchSize)
 	takes := func(f figure, l llmhttp.Limiter, keys int) {
 		c := measureBatches(d,
-			func(q int) { questions[q] = drawsOf(rand.IntN(keys)) },
-			func(q int) { l.Take(ctx, questions[q]...) })
+			func(q int) { questions[q] = keyOf(rand.IntN(keys)) },
+			func(q int) { l.Take(ctx, questions[q], drawsOf()...) })
 		tell(f, nanos, c.ns)
 		tell(f, allocs, c.allocs)
 	}
@@ -263,14 +263,16 @@ func limiterChild(args []string, out io.Writer) error {
 	return send()
 }
 
+// keyOf returns the ID of a key.
+func keyOf(key int) string { return "key_" + strconv.Itoa(key) }
+
 // drawsOf are the draws of a request, as a Handler makes them. The buckets are
 // full again a moment later.
-func drawsOf(key int) []llmhttp.Draw {
-	name := "key_" + strconv.Itoa(key)
+func drawsOf() []llmhttp.Draw {
 	quick := llmhttp.Rate{N: 1 << 40, Per: time.Second}
 	return []llmhttp.Draw{
-		{Bucket: name + ":requests", Rate: quick, Cost: 1},
-		{Bucket: name + ":tokens", Rate: quick, Cost: 300},
+		{Bucket: llmhttp.BucketRequests, Rate: quick, Cost: 1},
+		{Bucket: llmhttp.BucketTokens, Rate: quick, Cost: 300},
 	}
 }
 

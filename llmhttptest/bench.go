@@ -140,26 +140,22 @@ func BenchmarkUsageStore(b *testing.B, newStore func(b testing.TB) llmhttp.Usage
 	})
 }
 
-// BenchmarkLimiter measures a [llmhttp.Limiter]: how long it takes to take
-// from one bucket; to take from the three of a key, as a Handler does, one
-// after the other, in parallel from those of one key and in parallel from
-// those of many; to be refused; and to adjust.
+// BenchmarkLimiter measures a [llmhttp.Limiter]: a Take of one bucket, a Take of
+// the three buckets that a Handler uses, an Adjust, a Take that is refused, and
+// Takes in parallel for one key and for many.
 func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limiter) {
 	b.Helper()
 	l := newLimiter(b)
 	plenty := llmhttp.PerMinute(math.MaxInt32)
-	key := func() []llmhttp.Draw {
-		names := buckets(3)
-		return []llmhttp.Draw{
-			{Bucket: names[0], Rate: plenty, Cost: 1},
-			{Bucket: names[1], Rate: plenty, Cost: 1},
-			{Bucket: names[2], Rate: llmhttp.Rate{N: math.MaxInt32, Per: day}, Cost: 1},
-		}
+	draws := []llmhttp.Draw{
+		{Bucket: llmhttp.BucketRequests, Rate: plenty, Cost: 1},
+		{Bucket: llmhttp.BucketTokens, Rate: plenty, Cost: 1},
+		{Bucket: llmhttp.BucketQuota, Rate: llmhttp.Rate{N: math.MaxInt32, Per: day}, Cost: 1},
 	}
-	take := func(want bool, draws ...llmhttp.Draw) error {
-		levels, err := l.Take(b.Context(), draws...)
+	take := func(want bool, key string, draws ...llmhttp.Draw) error {
+		levels, err := l.Take(b.Context(), key, draws...)
 		if err == nil && (len(levels) != len(draws) || isGranted(levels) != want) {
-			err = fmt.Errorf("the levels of Take%s are %+v", describeDraws(draws), levels)
+			err = fmt.Errorf("Take%s returned the levels %+v, want granted to be %t", describeDraws(draws), levels, want)
 		}
 		return err
 	}
@@ -173,13 +169,13 @@ func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limite
 			}
 		}
 	}
-	parallel := func(keys [][]llmhttp.Draw) func(b *testing.B) {
+	parallel := func(keys []string) func(b *testing.B) {
 		return func(b *testing.B) {
 			b.ReportAllocs()
 			var next atomic.Uint32
 			b.RunParallel(func(pb *testing.PB) {
 				for i := int(next.Add(101)); pb.Next(); i++ {
-					if err := take(true, keys[i%len(keys)]...); err != nil {
+					if err := take(true, keys[i%len(keys)], draws...); err != nil {
 						b.Error(err)
 						return
 					}
@@ -187,21 +183,19 @@ func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limite
 			})
 		}
 	}
-	draws := key()
-	b.Run("Take", loop(func() error { return take(true, draws[0]) }))
-	b.Run("TakeThree", loop(func() error { return take(true, draws...) }))
-	b.Run("Adjust", loop(func() error { return l.Adjust(b.Context(), draws...) }))
+	keys := make([]string, 1000)
+	for i := range keys {
+		keys[i] = unique("key")
+	}
+	b.Run("Take", loop(func() error { return take(true, keys[0], draws[0]) }))
+	b.Run("TakeThree", loop(func() error { return take(true, keys[0], draws...) }))
+	b.Run("Adjust", loop(func() error { return l.Adjust(b.Context(), keys[0], draws...) }))
 
-	poor := llmhttp.Draw{Bucket: newBucket(), Rate: slow(1), Cost: 1}
-	if err := take(true, poor); err != nil {
+	empty := llmhttp.Draw{Bucket: "bucket", Rate: slow(1), Cost: 1}
+	if err := take(true, keys[0], empty); err != nil {
 		b.Fatal(err)
 	}
-	b.Run("Refused", loop(func() error { return take(false, poor) }))
-
-	many := make([][]llmhttp.Draw, 1000)
-	for i := range many {
-		many[i] = key()
-	}
-	b.Run("ParallelOneKey", parallel(many[:1]))
-	b.Run("ParallelManyKeys", parallel(many))
+	b.Run("Refused", loop(func() error { return take(false, keys[0], empty) }))
+	b.Run("ParallelOneKey", parallel(keys[:1]))
+	b.Run("ParallelManyKeys", parallel(keys))
 }

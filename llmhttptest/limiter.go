@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,20 +12,18 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// TestLimiter tests a [llmhttp.Limiter]. It calls newLimiter for each of its
-// subtests, which draw on buckets that nothing else draws on.
+// TestLimiter tests a [llmhttp.Limiter]. It calls newLimiter once for each
+// subtest. The Limiters may share a store, because each subtest uses keys of
+// its own.
 //
-// Most subtests draw on buckets that refill so slowly that it does not matter
-// how long they take. Where time matters, a subtest looks at the clock before
-// and after each call, and reports what cannot be right whatever the Limiter's
-// own clock showed in between. That clock need not be this machine's, but must
-// run as fast, and may be read in milliseconds.
+// Most subtests use buckets that refill so slowly that the duration of the
+// test does not matter. The others read the clock before and after each call,
+// and accept every result that is right for some time in between. The Limiter
+// may use the clock of another machine, provided that it runs at the same
+// speed, and may round times to milliseconds.
 //
-// When the Rate of a bucket changes, the bucket is to keep what it holds, as
-// far as there is room. If it may have been full, it may be full again.
-//
-// The subtest Acquire is for a [llmhttp.ConcurrencyLimiter], and skipped for
-// others.
+// The subtest Acquire tests a [llmhttp.ConcurrencyLimiter]. It is skipped for
+// other Limiters.
 func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 	t.Helper()
 	runChecks(t, limiterChecks, func(t testing.TB) limiterTest {
@@ -32,7 +31,7 @@ func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 	})
 	t.Run("Acquire", func(t *testing.T) {
 		if _, ok := newLimiter(t).(llmhttp.ConcurrencyLimiter); !ok {
-			t.Skip("it is no ConcurrencyLimiter")
+			t.Skip("the Limiter is not a ConcurrencyLimiter")
 		}
 		runChecks(t, acquireChecks, func(t testing.TB) llmhttp.ConcurrencyLimiter {
 			return newLimiter(t).(llmhttp.ConcurrencyLimiter)
@@ -41,12 +40,12 @@ func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 }
 
 // TestLimiterInBubble is [TestLimiter] for a Limiter that runs in this process
-// and goes by this process's clock. It calls newLimiter, and the Limiter, in a
-// bubble of [testing/synctest], where time is exact, so that it sees smaller
-// faults than TestLimiter does and some that take days to show.
+// and uses its clock. It runs in a bubble of [testing/synctest], where time
+// passes only while the test sleeps. There it finds smaller errors than
+// TestLimiter, and also those that take days to show.
 //
-// The bubble waits for the goroutines of a Limiter: newLimiter must have them
-// end, by t.Cleanup.
+// The bubble waits for all goroutines that newLimiter and the Limiter start.
+// newLimiter must stop them in t.Cleanup.
 func TestLimiterInBubble(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 	t.Helper()
 	for _, c := range limiterChecks {
@@ -58,52 +57,78 @@ func TestLimiterInBubble(t *testing.T, newLimiter func(t testing.TB) llmhttp.Lim
 	}
 }
 
-// A limiterTest is what a check of a Limiter is to use.
+// A limiterTest is the Limiter that a check tests.
 type limiterTest struct {
 	llmhttp.Limiter
 	exact bool // time passes only in time.Sleep
 }
 
+// withCause returns a check that logs the usual cause of its failure once,
+// after the errors that it reports.
+func withCause[S any](name, cause string, run func(t testing.TB, s S)) check[S] {
+	return check[S]{name, func(t testing.TB, s S) {
+		t.Helper()
+		defer func() {
+			if t.Failed() {
+				t.Log("Usual cause: " + cause)
+			}
+		}()
+		run(t, s)
+	}}
+}
+
 const (
-	// clockError is how far off a Limiter may be that counts milliseconds.
+	// clockError is how far times of a Limiter may be off. It allows for a
+	// clock that counts milliseconds.
 	clockError = 2 * time.Millisecond
 
-	// driftError is by how much two machines' clocks may differ in speed.
+	// driftError is the part by which two clocks may differ in speed.
 	driftError = 0.001
 
-	// floatError allows for rounding, in proportion.
+	// floatError is the part by which numbers may differ because of rounding.
 	floatError = 1e-9
 )
 
-// A ledger draws on buckets and reports what cannot be right. It is for one
-// goroutine, and must see all that is drawn.
-type ledger struct {
+// A tracker calls a Limiter for one key and reports results that cannot be
+// right. It must see all calls for the key. It is not safe for concurrent use.
+type tracker struct {
 	limiterTest
 	t       testing.TB
-	buckets map[string]*bucket
+	key     string
+	buckets map[string]*bucketState
+	created int // names returned by newBucket
 }
 
-func (l limiterTest) ledger(t testing.TB) *ledger {
-	return &ledger{l, t, map[string]*bucket{}}
+// track returns a tracker for a new key.
+func (l limiterTest) track(t testing.TB) *tracker { return l.trackKey(t, unique("key")) }
+
+func (l limiterTest) trackKey(t testing.TB, key string) *tracker {
+	return &tracker{limiterTest: l, t: t, key: key, buckets: map[string]*bucketState{}}
 }
 
-// A bucket is what is known of one: how much it holds at least and at most.
-type bucket struct {
+// newBucket returns the name of a bucket that has not been used.
+func (l *tracker) newBucket() string {
+	l.created++
+	return fmt.Sprintf("bucket-%d", l.created)
+}
+
+// A bucketState is what is known of a bucket: bounds of its tokens.
+type bucketState struct {
 	rate        llmhttp.Rate // with its defaults
 	least, most float64
-	begin, end  time.Time // of the last call that drew on it
+	begin, end  time.Time // of the last call
 }
 
-// perSecond returns how many tokens come in a second.
-func (b *bucket) perSecond() float64 { return float64(b.rate.N) / b.rate.Per.Seconds() }
+func (b *bucketState) perSecond() float64 { return float64(b.rate.N) / b.rate.Per.Seconds() }
 
-// slack returns by how much tokens, of which there are about n, may be off.
-func (b *bucket) slack(n float64) float64 {
+// slack returns by how much a number of about n tokens may be off.
+func (b *bucketState) slack(n float64) float64 {
 	return clockError.Seconds()*b.perSecond() + floatError*(math.Abs(n)+float64(b.rate.Burst))
 }
 
-// lacks reports whether b cannot, or must, hold less than cost.
-func (b *bucket) lacks(cost int) (cannot, must bool) {
+// lacks reports whether b must have held enough for cost, and whether it must
+// have held less. Both are false if either may be true.
+func (b *bucketState) lacks(cost int) (mustHold, mustLack bool) {
 	c := float64(cost)
 	switch {
 	case cost == 0:
@@ -114,105 +139,112 @@ func (b *bucket) lacks(cost int) (cannot, must bool) {
 	return b.least >= c+b.slack(c), b.most < c-b.slack(c)
 }
 
-// bucket returns the bucket d is of, as it was when a call had that lasted
-// from begin to end.
-func (l *ledger) bucket(d llmhttp.Draw, begin, end time.Time) *bucket {
+func (b *bucketState) String() string {
+	tokens := fmt.Sprintf("%.6g to %.6g", b.least, b.most)
+	if b.least == b.most {
+		tokens = fmt.Sprintf("%.6g", b.least)
+	}
+	return fmt.Sprintf("%s tokens of %d, refilling %d per %v", tokens, b.rate.Burst, b.rate.N, b.rate.Per)
+}
+
+// refill returns the bucket of d as it was during a call that lasted from begin
+// to end.
+func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
 	rate := d.Rate.WithDefaults()
-	full := float64(rate.Burst)
+	burst := float64(rate.Burst)
 	b := l.buckets[d.Bucket]
 	if b == nil {
-		b = &bucket{rate: rate, least: full, most: full}
+		b = &bucketState{rate: rate, least: burst, most: burst}
 		l.buckets[d.Bucket] = b
 	} else {
 		drift := driftError
 		if l.exact {
 			drift = 0
 		}
-		was := float64(b.rate.Burst)
-		b.least = min(was, b.least+b.perSecond()*begin.Sub(b.end).Seconds()*(1-drift))
-		b.most = min(was, b.most+b.perSecond()*end.Sub(b.begin).Seconds()*(1+drift))
+		oldBurst := float64(b.rate.Burst)
+		b.least = min(oldBurst, b.least+b.perSecond()*begin.Sub(b.end).Seconds()*(1-drift))
+		b.most = min(oldBurst, b.most+b.perSecond()*end.Sub(b.begin).Seconds()*(1+drift))
 		if b.rate != rate {
-			if b.most >= was-b.slack(was) {
-				b.most = max(b.most, full) // it may have been full, and forgotten
+			if b.most >= oldBurst-b.slack(oldBurst) {
+				b.most = max(b.most, burst) // a full bucket may have been evicted
 			}
 			b.rate = rate
-			b.least, b.most = min(b.least, full), min(b.most, full)
+			b.least, b.most = min(b.least, burst), min(b.most, burst)
 		}
 	}
 	b.begin, b.end = begin, end
 	return b
 }
 
-// take takes, and reports whether it was granted.
-func (l *ledger) take(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
+// take calls Take, checks the result, and reports whether the tokens were
+// taken.
+func (l *tracker) take(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 	l.t.Helper()
 	passed := slices.Clone(draws)
 	begin := time.Now()
-	levels, err := l.Take(l.t.Context(), passed...)
+	levels, err := l.Take(l.t.Context(), l.key, passed...)
 	end := time.Now()
-	what := "Take" + describeDraws(draws)
+	call := "Take" + describeDraws(draws)
 	switch {
 	case err != nil:
-		l.t.Fatalf("%s: error %v", what, err)
+		l.t.Fatalf("%s returned the error %v, want nil", call, err)
 	case len(levels) != len(draws):
-		l.t.Fatalf("%s: %d levels for %d draws", what, len(levels), len(draws))
+		l.t.Fatalf("%s returned %d levels, want one for each of %d draws", call, len(levels), len(draws))
 	case !slices.Equal(passed, draws):
-		l.t.Errorf("%s changed its draws to %s", what, describeDraws(passed))
+		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describeDraws(passed))
 	}
 	granted := isGranted(levels)
 	for i, d := range draws {
-		b := l.bucket(d, begin, end)
-		cannot, must := b.lacks(d.Cost)
-		said := levels[i].RetryAfter > 0
-		if said && cannot {
-			l.t.Errorf("%s: draw %d has a RetryAfter of %v, although its bucket held %s", what, i, levels[i].RetryAfter, b.holds())
+		b := l.refill(d, begin, end)
+		mustHold, mustLack := b.lacks(d.Cost)
+		refused := levels[i].RetryAfter > 0
+		if refused && mustHold {
+			l.t.Errorf("%s: RetryAfter of draw %d is %v, want 0, because the bucket held %v", call, i, levels[i].RetryAfter, b)
 		}
-		if !said && must {
-			l.t.Errorf("%s: draw %d has no RetryAfter, although its bucket held %s", what, i, b.holds())
+		if !refused && mustLack {
+			l.t.Errorf("%s: RetryAfter of draw %d is %v, want more than 0, because the bucket held %v", call, i, levels[i].RetryAfter, b)
 		}
-		need := float64(d.Cost) // of what there was
 		if granted {
 			b.least -= float64(d.Cost)
 			b.most -= float64(d.Cost)
-			need = 0
 		}
-		l.checkLevel(fmt.Sprintf("%s: level %d", what, i), levels[i], b, need, said && d.Cost <= b.rate.Burst)
+		what := fmt.Sprintf("%s: level %d", call, i)
+		l.checkLevel(what, levels[i], b)
+		if refused && b.rate.N > 0 && d.Cost <= b.rate.Burst {
+			l.checkWait(what+": RetryAfter", levels[i].RetryAfter, b, float64(d.Cost))
+		}
 	}
 	return levels, granted
 }
 
-// checkLevel checks a level of b, which lacks up to need tokens if lacking.
-func (l *ledger) checkLevel(what string, level llmhttp.Level, b *bucket, need float64, lacking bool) {
+func (l *tracker) checkLevel(what string, level llmhttp.Level, b *bucketState) {
 	l.t.Helper()
 	if level.Remaining < 0 || level.RetryAfter < 0 || level.ResetAfter < 0 {
-		l.t.Errorf("%s has a negative field: %+v", what, level)
+		l.t.Errorf("%s is %+v, want no negative field", what, level)
 		return
 	}
 	least := math.Floor(max(0, b.least-b.slack(b.least)))
 	most := math.Floor(max(0, b.most+b.slack(b.most)))
 	if r := float64(level.Remaining); r < least || r > most {
-		l.t.Errorf("%s: %d tokens remain, although the bucket holds %s", what, level.Remaining, b.holds())
+		l.t.Errorf("%s: Remaining is %d, want %.0f to %.0f, because the bucket holds %v", what, level.Remaining, least, most, b)
 	}
-	if b.rate.N == 0 {
-		return
-	}
-	until := func(tokens float64) (least, most time.Duration) {
-		least = min(seconds((tokens-b.most)/b.perSecond()*(1-floatError))-clockError, 100*365*day)
-		most = seconds((tokens - b.least) / b.perSecond() * (1 + floatError))
-		return least, most + min(clockError, math.MaxInt64-most)
-	}
-	if least, most := until(float64(b.rate.Burst)); level.ResetAfter < least || level.ResetAfter > most {
-		l.t.Errorf("%s: ResetAfter is %v, although the bucket holds %s", what, level.ResetAfter, b.holds())
-	}
-	if !lacking {
-		return
-	}
-	if least, most := until(need); level.RetryAfter < least || level.RetryAfter > most {
-		l.t.Errorf("%s: RetryAfter is %v, although the bucket holds %s", what, level.RetryAfter, b.holds())
+	if b.rate.N > 0 {
+		l.checkWait(what+": ResetAfter", level.ResetAfter, b, float64(b.rate.Burst))
 	}
 }
 
-// seconds returns s as a Duration, or the longest there is.
+// checkWait checks a time that a Limiter gave until b holds tokens.
+func (l *tracker) checkWait(what string, wait time.Duration, b *bucketState, tokens float64) {
+	l.t.Helper()
+	least := min(seconds((tokens-b.most)/b.perSecond()*(1-floatError))-clockError, 100*365*day)
+	most := seconds((tokens - b.least) / b.perSecond() * (1 + floatError))
+	most += min(clockError, math.MaxInt64-most)
+	if wait < least || wait > most {
+		l.t.Errorf("%s is %v, want %v to %v until the bucket holds %.0f tokens, because it holds %v", what, wait, max(least, 0), most, tokens, b)
+	}
+}
+
+// seconds returns s as a Duration, or the longest Duration if s is longer.
 func seconds(s float64) time.Duration {
 	if s *= float64(time.Second); s < math.MaxInt64 {
 		return time.Duration(s)
@@ -220,44 +252,58 @@ func seconds(s float64) time.Duration {
 	return math.MaxInt64
 }
 
-func (b *bucket) holds() string {
-	return fmt.Sprintf("%.6g to %.6g tokens of %d, and gets %d in %v", b.least, b.most, b.rate.Burst, b.rate.N, b.rate.Per)
+// takeOne is take for one draw.
+func (l *tracker) takeOne(d llmhttp.Draw) llmhttp.Level {
+	l.t.Helper()
+	levels, _ := l.take(d)
+	return levels[0]
 }
 
-// mustTake is take of what has to be granted, or not.
-func (l *ledger) mustTake(want bool, draws ...llmhttp.Draw) []llmhttp.Level {
+// mustTake is take that also reports an error unless the tokens were taken.
+func (l *tracker) mustTake(draws ...llmhttp.Draw) []llmhttp.Level {
 	l.t.Helper()
 	levels, granted := l.take(draws...)
-	if granted != want {
-		l.t.Errorf("Take%s: granted is %t, want %t; the levels are %+v", describeDraws(draws), granted, want, levels)
+	if !granted {
+		l.t.Errorf("Take%s was refused, want it granted; the levels are %+v", describeDraws(draws), levels)
 	}
 	return levels
 }
 
-// expect reports an error unless so many tokens are left in the bucket of d,
-// whose Cost does not matter.
-func (l *ledger) expect(remaining int, d llmhttp.Draw) {
+// mustRefuse is take that also reports an error if the tokens were taken.
+func (l *tracker) mustRefuse(draws ...llmhttp.Draw) []llmhttp.Level {
+	l.t.Helper()
+	levels, granted := l.take(draws...)
+	if granted {
+		l.t.Errorf("Take%s was granted, want it refused; the levels are %+v", describeDraws(draws), levels)
+	}
+	return levels
+}
+
+// wantRemaining reports an error unless remaining tokens are in the bucket of
+// d, whose Cost does not matter.
+func (l *tracker) wantRemaining(remaining int, d llmhttp.Draw) {
 	l.t.Helper()
 	d.Cost = 0
-	if levels := l.mustTake(true, d); levels[0].Remaining != remaining {
+	if levels := l.mustTake(d); levels[0].Remaining != remaining {
 		l.t.Errorf("%d tokens remain in the bucket %.40q, want %d", levels[0].Remaining, d.Bucket, remaining)
 	}
 }
 
-func (l *ledger) adjust(draws ...llmhttp.Draw) {
+func (l *tracker) adjust(draws ...llmhttp.Draw) {
 	l.t.Helper()
 	passed := slices.Clone(draws)
 	begin := time.Now()
-	err := l.Adjust(l.t.Context(), passed...)
+	err := l.Adjust(l.t.Context(), l.key, passed...)
 	end := time.Now()
+	call := "Adjust" + describeDraws(draws)
 	if err != nil {
-		l.t.Fatalf("Adjust%s: error %v", describeDraws(draws), err)
+		l.t.Fatalf("%s returned the error %v, want nil", call, err)
 	}
 	if !slices.Equal(passed, draws) {
-		l.t.Errorf("Adjust%s changed its draws to %s", describeDraws(draws), describeDraws(passed))
+		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describeDraws(passed))
 	}
 	for _, d := range draws {
-		b := l.bucket(d, begin, end)
+		b := l.refill(d, begin, end)
 		b.least = min(float64(b.rate.Burst), b.least-float64(d.Cost))
 		b.most = min(float64(b.rate.Burst), b.most-float64(d.Cost))
 	}
@@ -267,34 +313,20 @@ func isGranted(levels []llmhttp.Level) bool {
 	return !slices.ContainsFunc(levels, func(l llmhttp.Level) bool { return l.RetryAfter != 0 })
 }
 
-// describeDraws writes draws as costs and rates, as in (3 of 10 in 1m0s).
+// describeDraws formats draws as in (3 from "a", 10 per 1m0s).
 func describeDraws(draws []llmhttp.Draw) string {
-	s := "("
-	for i, d := range draws {
-		if i > 0 {
-			s += ", "
-		}
-		s += fmt.Sprintf("%d at %d in %v", d.Cost, d.Rate.N, d.Rate.Per)
+	var list []string
+	for _, d := range draws {
+		s := fmt.Sprintf("%d from %.40q, %d per %v", d.Cost, d.Bucket, d.Rate.N, d.Rate.Per)
 		if d.Rate.Burst != 0 {
-			s += fmt.Sprintf(" bursting %d", d.Rate.Burst)
+			s += fmt.Sprintf(" with a burst of %d", d.Rate.Burst)
 		}
+		list = append(list, s)
 	}
-	return s + ")"
+	return "(" + strings.Join(list, "; ") + ")"
 }
 
-// slow is a Rate of which nothing comes back while a test lasts.
+// slow returns a Rate of n that gains less than a token while a test runs.
 func slow(n int) llmhttp.Rate {
 	return llmhttp.Rate{N: n, Per: time.Duration(n) * 10 * time.Hour}
 }
-
-// buckets returns the names of n buckets, which may be drawn on together.
-func buckets(n int) []string {
-	prefix := unique("bucket")
-	list := make([]string, n)
-	for i := range list {
-		list[i] = fmt.Sprintf("%s:%d", prefix, i)
-	}
-	return list
-}
-
-func newBucket() string { return buckets(1)[0] }

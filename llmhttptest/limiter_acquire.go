@@ -8,130 +8,145 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// acquireChecks are for a Limiter that counts requests in progress.
+// acquireChecks test a ConcurrencyLimiter.
 var acquireChecks = []check[llmhttp.ConcurrencyLimiter]{
-	{"Limit", checkAcquireLimit},
-	{"None", checkAcquireNone},
-	{"LimitChange", checkAcquireLimitChange},
-	{"ReleaseTwice", checkAcquireReleaseTwice},
-	{"ReleaseLate", checkAcquireReleaseLate},
-	{"Names", checkAcquireNames},
-	{"Tokens", checkAcquireTokens},
-	{"Together", checkAcquireTogether},
+	withCause("Limit", "the count is compared with the limit wrongly, or release does not reduce it.", checkAcquireLimit),
+	withCause("NoLimit", "a limit that is not positive is read as unlimited or as one.", checkAcquireNoLimit),
+	withCause("LimitChange", "the limit of an earlier call is kept.", checkAcquireLimitChange),
+	withCause("ReleaseTwice", "release reduces the count each time that it is called.", checkAcquireReleaseTwice),
+	withCause("ReleaseAfterCancel", "release depends on the context of Acquire, or its end releases.", checkAcquireReleaseAfterCancel),
+	withCause("Names", "keys are normalised, cut or parsed.", checkAcquireNames),
+	withCause("IndependentOfTokens", "requests in progress are stored under the same name as a token bucket.", checkAcquireIndependentOfTokens),
+	withCause("Concurrent", "checking the count and increasing it is not one atomic step.", checkAcquireConcurrent),
 }
 
-// mustAcquire acquires what has to be granted, or not.
-func mustAcquire(t testing.TB, l llmhttp.ConcurrencyLimiter, want bool, bucket string, limit int) (release func()) {
+// mustAcquire acquires and fails the test if that is refused.
+func mustAcquire(t testing.TB, l llmhttp.ConcurrencyLimiter, key string, limit int) (release func()) {
 	t.Helper()
-	release, err := l.Acquire(t.Context(), bucket, limit)
+	release, err := l.Acquire(t.Context(), key, limit)
 	if err != nil {
-		t.Fatalf("Acquire(%.40q, %d): error %v", bucket, limit, err)
+		t.Fatalf("Acquire(%.40q, %d) returned the error %v, want nil", key, limit, err)
 	}
-	if got := release != nil; got != want {
-		t.Fatalf("Acquire(%.40q, %d): granted is %t, want %t", bucket, limit, got, want)
+	if release == nil {
+		t.Fatalf("Acquire(%.40q, %d) was refused, want it granted", key, limit)
 	}
 	return release
 }
 
+// mustNotAcquire fails the test unless Acquire refuses.
+func mustNotAcquire(t testing.TB, l llmhttp.ConcurrencyLimiter, key string, limit int) {
+	t.Helper()
+	release, err := l.Acquire(t.Context(), key, limit)
+	if err != nil {
+		t.Fatalf("Acquire(%.40q, %d) returned the error %v, want nil", key, limit, err)
+	}
+	if release != nil {
+		t.Fatalf("Acquire(%.40q, %d) was granted, want it refused", key, limit)
+	}
+}
+
 func checkAcquireLimit(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 	for _, limit := range []int{1, 2, 7} {
-		bucket := newBucket()
+		key := unique("key")
 		releases := make([]func(), limit)
 		for i := range releases {
-			releases[i] = mustAcquire(t, l, true, bucket, limit)
+			releases[i] = mustAcquire(t, l, key, limit)
 		}
 		for i := range 3 * limit {
-			mustAcquire(t, l, false, bucket, limit)
+			mustNotAcquire(t, l, key, limit)
 			releases[i%limit]()
-			releases[i%limit] = mustAcquire(t, l, true, bucket, limit)
+			releases[i%limit] = mustAcquire(t, l, key, limit)
 		}
 		for _, release := range releases {
 			release()
 		}
 		for range limit {
-			defer mustAcquire(t, l, true, bucket, limit)()
+			defer mustAcquire(t, l, key, limit)()
 		}
-		mustAcquire(t, l, false, bucket, limit)
+		mustNotAcquire(t, l, key, limit)
 	}
 }
 
-func checkAcquireNone(t testing.TB, l llmhttp.ConcurrencyLimiter) {
-	bucket := newBucket()
+func checkAcquireNoLimit(t testing.TB, l llmhttp.ConcurrencyLimiter) {
+	key := unique("key")
 	for _, limit := range []int{0, -1, -1 << 31} {
-		mustAcquire(t, l, false, bucket, limit)
+		mustNotAcquire(t, l, key, limit)
 	}
-	defer mustAcquire(t, l, true, bucket, 1)()
+	defer mustAcquire(t, l, key, 1)()
 }
 
 func checkAcquireLimitChange(t testing.TB, l llmhttp.ConcurrencyLimiter) {
-	bucket := newBucket()
-	first := mustAcquire(t, l, true, bucket, 1)
-	mustAcquire(t, l, false, bucket, 1)
-	second := mustAcquire(t, l, true, bucket, 2)
-	mustAcquire(t, l, false, bucket, 1)
+	key := unique("key")
+	first := mustAcquire(t, l, key, 1)
+	mustNotAcquire(t, l, key, 1)
+	second := mustAcquire(t, l, key, 2)
+	mustNotAcquire(t, l, key, 1)
 	first()
-	mustAcquire(t, l, false, bucket, 1)
+	mustNotAcquire(t, l, key, 1)
 	second()
-	defer mustAcquire(t, l, true, bucket, 1)()
+	defer mustAcquire(t, l, key, 1)()
 }
 
 func checkAcquireReleaseTwice(t testing.TB, l llmhttp.ConcurrencyLimiter) {
-	bucket := newBucket()
-	first := mustAcquire(t, l, true, bucket, 2)
-	defer mustAcquire(t, l, true, bucket, 2)()
+	key := unique("key")
+	first := mustAcquire(t, l, key, 2)
+	defer mustAcquire(t, l, key, 2)()
 	for range 3 {
 		first()
 	}
-	defer mustAcquire(t, l, true, bucket, 2)()
+	defer mustAcquire(t, l, key, 2)()
 	first()
-	mustAcquire(t, l, false, bucket, 2)
+	mustNotAcquire(t, l, key, 2)
 }
 
-func checkAcquireReleaseLate(t testing.TB, l llmhttp.ConcurrencyLimiter) {
-	bucket := newBucket()
+func checkAcquireReleaseAfterCancel(t testing.TB, l llmhttp.ConcurrencyLimiter) {
+	key := unique("key")
 	ctx, cancel := context.WithCancel(t.Context())
-	release, err := l.Acquire(ctx, bucket, 1)
+	release, err := l.Acquire(ctx, key, 1)
 	if err != nil || release == nil {
-		t.Fatalf("Acquire: error %v, granted is %t", err, release != nil)
+		t.Fatalf("Acquire returned the error %v, granted is %t, want nil and true", err, release != nil)
 	}
 	cancel()
-	mustAcquire(t, l, false, bucket, 1) // the context's end is not that of the request
+	mustNotAcquire(t, l, key, 1) // cancelling does not release
 	release()
-	defer mustAcquire(t, l, true, bucket, 1)()
+	defer mustAcquire(t, l, key, 1)()
 }
 
 func checkAcquireNames(t testing.TB, l llmhttp.ConcurrencyLimiter) {
-	prefix := unique("bucket")
+	prefix := unique("key")
 	for _, name := range names() {
-		for _, bucket := range []string{prefix + name + ":", prefix + name + ":concurrent", prefix + ":" + name} {
-			defer mustAcquire(t, l, true, bucket, 1)()
-			mustAcquire(t, l, false, bucket, 1)
+		for _, key := range []string{prefix + name, prefix + name + ":", prefix + ":" + name} {
+			defer mustAcquire(t, l, key, 1)()
+			mustNotAcquire(t, l, key, 1)
 		}
 	}
 }
 
-// checkAcquireTokens checks that buckets of tokens are others.
-func checkAcquireTokens(t testing.TB, l llmhttp.ConcurrencyLimiter) {
-	ledger := limiterTest{Limiter: l}.ledger(t)
-	at := llmhttp.Draw{Bucket: newBucket(), Rate: slow(10), Cost: 4}
-	ledger.mustTake(true, at)
-	release := mustAcquire(t, l, true, at.Bucket, 1)
-	ledger.expect(6, at)
-	mustAcquire(t, l, false, at.Bucket, 1)
-	release()
-	ledger.expect(6, at)
+// checkAcquireIndependentOfTokens checks that requests in progress use no
+// bucket of the key, whatever its name.
+func checkAcquireIndependentOfTokens(t testing.TB, l llmhttp.ConcurrencyLimiter) {
+	for _, bucket := range []string{"", llmhttp.BucketRequests, "concurrent", "leases"} {
+		tracker := limiterTest{Limiter: l}.track(t)
+		d := llmhttp.Draw{Bucket: bucket, Rate: slow(10), Cost: 4}
+		tracker.mustTake(d)
+		release := mustAcquire(t, l, tracker.key, 1)
+		tracker.wantRemaining(6, d)
+		mustNotAcquire(t, l, tracker.key, 1)
+		release()
+		tracker.wantRemaining(6, d)
+	}
 }
 
-func checkAcquireTogether(t testing.TB, l llmhttp.ConcurrencyLimiter) {
+func checkAcquireConcurrent(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 	const workers, limit = 16, 5
-	bucket := newBucket()
+	key := unique("key")
 	for range 3 {
 		var mu sync.Mutex
 		var releases []func()
 		together(t, workers, func(int) {
-			release, err := l.Acquire(t.Context(), bucket, limit)
+			release, err := l.Acquire(t.Context(), key, limit)
 			if err != nil {
-				t.Errorf("Acquire: error %v", err)
+				t.Errorf("Acquire returned the error %v, want nil", err)
 			} else if release != nil {
 				mu.Lock()
 				defer mu.Unlock()

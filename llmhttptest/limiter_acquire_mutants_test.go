@@ -12,80 +12,96 @@ import (
 )
 
 func TestAcquireMutants(t *testing.T) {
-	testMutants(t, acquireChecks, tallyFixture(func(*tally) {}), acquireMutants)
+	testMutants(t, acquireChecks, counterFixture(func(*counter) {}), acquireMutants)
 }
 
-// TestAcquireSound tests a sound ConcurrencyLimiter as its authors do.
-func TestAcquireSound(t *testing.T) {
-	TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return tallyFixture(func(*tally) {})(t) })
+func TestLimiter_AcceptsCorrectConcurrencyLimiter(t *testing.T) {
+	TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return counterFixture(func(*counter) {})(t) })
 }
 
-// A tally is a ConcurrencyLimiter in its plainest form, with places for faults.
-type tally struct {
+// A counter is a simple correct ConcurrencyLimiter. Mutants replace its
+// functions. The lock of the tokenMap guards inProgress.
+type counter struct {
 	*tokenMap
 	inProgress map[string]int
 
-	name    func(bucket string) string
-	full    func(n, limit int) bool
-	look    func(m *tally) // between counting and deciding
-	release func(m *tally, ctx context.Context, bucket string) func()
+	keyName  func(key string) string
+	full     func(n, limit int) bool
+	between  func(m *counter) // runs between counting and deciding
+	releaser func(m *counter, ctx context.Context, key string) func()
 }
 
-func tallyFixture(fault func(*tally)) func(testing.TB) llmhttp.ConcurrencyLimiter {
+// counterFixture returns a constructor of a counter with a fault.
+func counterFixture(fault func(*counter)) func(testing.TB) llmhttp.ConcurrencyLimiter {
 	return func(testing.TB) llmhttp.ConcurrencyLimiter {
-		m := &tally{tokenMap: newTokenMap(), inProgress: map[string]int{}}
-		m.name = func(bucket string) string { return bucket }
+		m := &counter{tokenMap: newTokenMap(), inProgress: map[string]int{}}
+		m.keyName = func(key string) string { return key }
 		m.full = func(n, limit int) bool { return n >= limit }
-		m.look = func(*tally) {}
-		m.release = func(m *tally, _ context.Context, bucket string) func() {
-			return sync.OnceFunc(func() { m.end(bucket) })
+		m.between = func(*counter) {}
+		m.releaser = func(m *counter, _ context.Context, key string) func() {
+			return sync.OnceFunc(func() { m.end(key) })
 		}
 		fault(m)
 		return m
 	}
 }
 
-func (m *tally) end(bucket string) {
+func (m *counter) end(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.inProgress[bucket]--
+	m.inProgress[key]--
 }
 
-func (m *tally) Acquire(ctx context.Context, bucket string, limit int) (func(), error) {
+func (m *counter) Acquire(ctx context.Context, key string, limit int) (func(), error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	bucket = m.name(bucket)
-	n := m.inProgress[bucket]
-	m.look(m)
+	key = m.keyName(key)
+	n := m.inProgress[key]
+	m.between(m)
 	if m.full(n, limit) {
 		return nil, nil
 	}
-	m.inProgress[bucket]++
-	return m.release(m, ctx, bucket), nil
+	m.inProgress[key]++
+	return m.releaser(m, ctx, key), nil
 }
 
-// A tallyOfTokens keeps requests in progress in buckets of tokens.
-type tallyOfTokens struct{ *tokenMap }
+// A bucketCounter counts requests in progress in a token bucket.
+type bucketCounter struct{ *tokenMap }
 
-func (m tallyOfTokens) Acquire(ctx context.Context, bucket string, limit int) (func(), error) {
-	at := llmhttp.Draw{Bucket: bucket, Rate: llmhttp.Rate{N: max(limit, 1), Per: 1000 * time.Hour}, Cost: 1}
-	levels, err := m.Take(ctx, at)
+func (m bucketCounter) Acquire(ctx context.Context, key string, limit int) (func(), error) {
+	d := llmhttp.Draw{Bucket: "concurrent", Rate: llmhttp.Rate{N: max(limit, 1), Per: 1000 * time.Hour}, Cost: 1}
+	levels, err := m.Take(ctx, key, d)
 	if err != nil || !isGranted(levels) {
 		return nil, err
 	}
-	at.Cost = -1
-	return func() { _ = m.Adjust(ctx, at) }, nil
+	d.Cost = -1
+	return func() { _ = m.Adjust(ctx, key, d) }, nil
+}
+
+// A busyCounter fails when Acquire is called during another Acquire.
+type busyCounter struct {
+	llmhttp.ConcurrencyLimiter
+	busy sync.Mutex // held during an Acquire
+}
+
+func (l *busyCounter) Acquire(ctx context.Context, key string, limit int) (func(), error) {
+	if !l.busy.TryLock() {
+		return nil, errors.New("busy")
+	}
+	defer l.busy.Unlock()
+	time.Sleep(time.Microsecond)
+	return l.ConcurrencyLimiter.Acquire(ctx, key, limit)
 }
 
 var acquireMutants = []mutant[llmhttp.ConcurrencyLimiter]{
-	{"one too many", "Limit", tallyFixture(func(m *tally) { m.full = func(n, limit int) bool { return n > max(limit, -1) } })},
-	{"one too few", "Limit", tallyFixture(func(m *tally) { m.full = func(n, limit int) bool { return n+1 >= max(limit, 2) } })},
-	{"never released", "Limit", tallyFixture(func(m *tally) {
-		m.release = func(*tally, context.Context, string) func() { return func() {} }
+	{"one too many", "Limit", counterFixture(func(m *counter) { m.full = func(n, limit int) bool { return n > max(limit, -1) } })},
+	{"one too few", "Limit", counterFixture(func(m *counter) { m.full = func(n, limit int) bool { return n+1 >= max(limit, 2) } })},
+	{"release does nothing", "Limit", counterFixture(func(m *counter) {
+		m.releaser = func(*counter, context.Context, string) func() { return func() {} }
 	})},
-	{"no limit is none", "None", tallyFixture(func(m *tally) { m.full = func(n, limit int) bool { return limit > 0 && n >= limit } })},
-	{"at least one", "None", tallyFixture(func(m *tally) { m.full = func(n, limit int) bool { return n >= max(limit, 1) } })},
-	{"the first limit stays", "LimitChange", tallyFixture(func(m *tally) {
+	{"a limit of zero means no limit", "NoLimit", counterFixture(func(m *counter) { m.full = func(n, limit int) bool { return limit > 0 && n >= limit } })},
+	{"a limit of zero means one", "NoLimit", counterFixture(func(m *counter) { m.full = func(n, limit int) bool { return n >= max(limit, 1) } })},
+	{"the first limit is kept", "LimitChange", counterFixture(func(m *counter) {
 		first := 0
 		m.full = func(n, limit int) bool {
 			if first == 0 {
@@ -94,48 +110,41 @@ var acquireMutants = []mutant[llmhttp.ConcurrencyLimiter]{
 			return n >= first
 		}
 	})},
-	{"each release counts", "ReleaseTwice", tallyFixture(func(m *tally) {
-		m.release = func(m *tally, _ context.Context, bucket string) func() { return func() { m.end(bucket) } }
+	{"each call of release counts", "ReleaseTwice", counterFixture(func(m *counter) {
+		m.releaser = func(m *counter, _ context.Context, key string) func() { return func() { m.end(key) } }
 	})},
-	{"released by the context", "ReleaseLate", tallyFixture(func(m *tally) {
-		m.release = func(m *tally, ctx context.Context, bucket string) func() {
-			once := sync.OnceFunc(func() { m.end(bucket) })
+	{"the end of the context releases", "ReleaseAfterCancel", counterFixture(func(m *counter) {
+		m.releaser = func(m *counter, ctx context.Context, key string) func() {
+			once := sync.OnceFunc(func() { m.end(key) })
 			context.AfterFunc(ctx, once)
 			return once
 		}
-		m.name = func(bucket string) string { m.pause(); return bucket }
+		m.keyName = func(key string) string { m.pause(); return key }
 	})},
-	{"released with the context", "ReleaseLate", tallyFixture(func(m *tally) {
-		m.release = func(m *tally, ctx context.Context, bucket string) func() {
+	{"release fails after the end of the context", "ReleaseAfterCancel", counterFixture(func(m *counter) {
+		m.releaser = func(m *counter, ctx context.Context, key string) func() {
 			return sync.OnceFunc(func() {
 				if ctx.Err() == nil {
-					m.end(bucket)
+					m.end(key)
 				}
 			})
 		}
 	})},
-	{"by key alone", "Names", tallyFixture(func(m *tally) {
-		m.name = func(bucket string) string { return bucket[:strings.LastIndexByte(bucket, ':')] }
+	{"keys end at a colon", "Names", counterFixture(func(m *counter) {
+		m.keyName = func(key string) string { key, _, _ = strings.Cut(key, ":"); return key }
 	})},
-	{"names in any case", "Names", tallyFixture(func(m *tally) { m.name = strings.ToLower })},
-	{"in buckets of tokens", "Tokens", func(testing.TB) llmhttp.ConcurrencyLimiter { return tallyOfTokens{newTokenMap()} }},
-	{"looks, then counts", "Together", tallyFixture(func(m *tally) { m.look = func(m *tally) { m.pause() } })},
-	{"fails when busy", "Together", func(testing.TB) llmhttp.ConcurrencyLimiter {
-		return &busyTally{ConcurrencyLimiter: tallyFixture(func(*tally) {})(nil)}
+	{"the last colon and what follows are cut off", "Names", counterFixture(func(m *counter) {
+		m.keyName = func(key string) string {
+			if i := strings.LastIndexByte(key, ':'); i >= 0 {
+				return key[:i]
+			}
+			return key
+		}
+	})},
+	{"case is ignored", "Names", counterFixture(func(m *counter) { m.keyName = strings.ToLower })},
+	{"a token bucket counts", "IndependentOfTokens", func(testing.TB) llmhttp.ConcurrencyLimiter { return bucketCounter{newTokenMap()} }},
+	{"Acquire checks and counts in two steps", "Concurrent", counterFixture(func(m *counter) { m.between = func(m *counter) { m.pause() } })},
+	{"concurrent calls are an error", "Concurrent", func(testing.TB) llmhttp.ConcurrencyLimiter {
+		return &busyCounter{ConcurrencyLimiter: counterFixture(func(*counter) {})(nil)}
 	}},
-}
-
-// A busyTally fails when it is called while it is called.
-type busyTally struct {
-	llmhttp.ConcurrencyLimiter
-	mu sync.Mutex
-}
-
-func (l *busyTally) Acquire(ctx context.Context, bucket string, limit int) (func(), error) {
-	if !l.mu.TryLock() {
-		return nil, errors.New("busy")
-	}
-	defer l.mu.Unlock()
-	time.Sleep(time.Microsecond)
-	return l.ConcurrencyLimiter.Acquire(ctx, bucket, limit)
 }

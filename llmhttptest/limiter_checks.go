@@ -12,312 +12,330 @@ import (
 )
 
 var limiterChecks = []check[limiterTest]{
-	{"Full", checkLimiterFull},
-	{"Defaults", checkLimiterDefaults},
-	{"AllOrNothing", checkLimiterAllOrNothing},
-	{"Levels", checkLimiterLevels},
-	{"ZeroCost", checkLimiterZeroCost},
-	{"TooMuch", checkLimiterTooMuch},
-	{"Nothing", checkLimiterNothing},
-	{"NoDraws", checkLimiterNoDraws},
-	{"Adjust", checkLimiterAdjust},
-	{"Debt", checkLimiterDebt},
-	{"Refill", checkLimiterRefill},
-	{"Polled", checkLimiterPolled},
-	{"RetryAfter", checkLimiterRetryAfter},
-	{"Idle", checkLimiterIdle},
-	{"RateChange", checkLimiterRateChange},
-	{"Huge", checkLimiterHuge},
-	{"Names", checkLimiterNames},
-	{"Cancelled", checkLimiterCancelled},
-	{"Random", checkLimiterRandom},
-	{"Concurrent", checkLimiterConcurrent},
-	{"ConcurrentSeveral", checkLimiterConcurrentSeveral},
-	{"ConcurrentAdjust", checkLimiterConcurrentAdjust},
+	withCause("NewBucketIsFull", "a new bucket does not hold its burst, or a Level is not the state after the call.", checkLimiterNewBucket),
+	withCause("RateDefaults", "the Limiter does not read rates through Rate.WithDefaults.", checkLimiterDefaults),
+	withCause("AllOrNothing", "the Limiter takes from one bucket before it has checked the others, and does not return the tokens.", checkLimiterAllOrNothing),
+	withCause("LevelOfEachDraw", "levels are not in the order of the draws, or RetryAfter is not computed for each bucket alone.", checkLimiterLevels),
+	withCause("ZeroCost", "a cost of zero is treated like other costs, so that an empty bucket or one in debt refuses it.", checkLimiterZeroCost),
+	withCause("CostAboveBurst", "the cost is not compared with the burst, or is an error.", checkLimiterCostAboveBurst),
+	withCause("NegativeRate", "a negative N is not read as permitting nothing, with a burst of zero. Rate.WithDefaults does that.", checkLimiterNegativeRate),
+	withCause("NoDraws", "the Limiter uses the first draw without checking that there is one.", checkLimiterNoDraws),
+	withCause("Adjust", "Adjust refuses what the bucket does not hold, ignores negative costs, or returns tokens beyond the burst.", checkLimiterAdjust),
+	withCause("Debt", "the number of tokens has a lower bound, or a bucket in debt gains tokens before the debt is paid.", checkLimiterDebt),
+	withCause("Refill", "buckets do not refill evenly at N per Per, up to their burst.", checkLimiterRefill),
+	withCause("FrequentCalls", "each call rounds the tokens or the time down, so that frequent calls keep a bucket from refilling.", checkLimiterFrequentCalls),
+	withCause("RetryAfterSuffices", "RetryAfter or ResetAfter is rounded down, or does not count what the bucket holds.", checkLimiterRetryAfter),
+	withCause("IdleBucket", "buckets that are not used for some time are evicted before they are full.", checkLimiterIdleBucket),
+	withCause("RateChange", "a new Rate resets or scales the bucket, or is ignored.", checkLimiterRateChange),
+	withCause("LargeNumbers", "a sum, product or duration overflows.", checkLimiterLargeNumbers),
+	withCause("Names", "keys or bucket names are normalised, cut or parsed, or are joined without a safe separator.", checkLimiterNames),
+	withCause("CancelledContext", "the Limiter checks the context in the middle of its work.", checkLimiterCancelled),
+	withCause("RandomCalls", "an unusual sequence of calls; the seed repeats it.", checkLimiterRandom),
+	withCause("ConcurrentTakes", "reading and writing a bucket is not one atomic step.", checkLimiterConcurrentTakes),
+	withCause("ConcurrentTakesOfSeveral", "the buckets of a Take are not changed in one atomic step.", checkLimiterConcurrentSeveral),
+	withCause("ConcurrentAdjusts", "reading and writing a bucket is not one atomic step in Adjust.", checkLimiterConcurrentAdjusts),
 }
 
-func checkLimiterFull(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
-	bursty, damped := slow(10), slow(10)
-	bursty.Burst, damped.Burst = 25, 4
-	for _, rate := range []llmhttp.Rate{slow(1), slow(10), bursty, damped} {
+func checkLimiterNewBucket(t testing.TB, s limiterTest) {
+	l := s.track(t)
+	large, small := slow(10), slow(10)
+	large.Burst, small.Burst = 25, 4
+	for _, rate := range []llmhttp.Rate{slow(1), slow(10), large, small} {
 		burst := rate.WithDefaults().Burst
-		asked := llmhttp.Draw{Bucket: newBucket(), Rate: rate}
-		l.expect(burst, asked)
-		if level := l.mustTake(true, asked)[0]; level.ResetAfter != 0 {
-			t.Errorf("a full bucket has a ResetAfter of %v", level.ResetAfter)
+		peek := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate}
+		l.wantRemaining(burst, peek)
+		if level := l.mustTake(peek)[0]; level.ResetAfter != 0 {
+			t.Errorf("ResetAfter of a full bucket is %v, want 0", level.ResetAfter)
 		}
-		at := llmhttp.Draw{Bucket: newBucket(), Rate: rate, Cost: burst} // all at once
-		if level := l.mustTake(true, at)[0]; level.Remaining != 0 {
-			t.Errorf("%d tokens remain after all %d were taken", level.Remaining, burst)
+
+		all := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate, Cost: burst}
+		if level := l.mustTake(all)[0]; level.Remaining != 0 {
+			t.Errorf("%d tokens remain after all %d were taken, want 0", level.Remaining, burst)
 		}
-		at.Cost = 1
-		l.mustTake(false, at)
-		at.Bucket = newBucket() // one by one
+		all.Cost = 1
+		l.mustRefuse(all)
+
+		one := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate, Cost: 1}
 		for i := range burst {
-			if level := l.mustTake(true, at)[0]; level.Remaining != burst-1-i {
-				t.Errorf("%d tokens remain after %d of %d were taken", level.Remaining, i+1, burst)
+			if level := l.mustTake(one)[0]; level.Remaining != burst-1-i {
+				t.Errorf("%d tokens remain after %d of %d were taken, want %d", level.Remaining, i+1, burst, burst-1-i)
 			}
 		}
-		l.mustTake(false, at)
+		l.mustRefuse(one)
 	}
 }
 
 func checkLimiterDefaults(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
+	l := s.track(t)
 	for _, rate := range []llmhttp.Rate{
 		{N: 5}, {N: 5, Per: -1}, {N: 5, Burst: -3}, {N: 5, Per: time.Hour}, {N: 5, Burst: 50}, {N: 500, Burst: 5}, llmhttp.PerMinute(7), {N: 1},
 	} {
-		at := llmhttp.Draw{Bucket: newBucket(), Rate: rate}
-		l.mustTake(true, at)
-		at.Cost = rate.WithDefaults().Burst
-		l.mustTake(true, at)
-		l.take(at) // at least its levels are known
-		at.Cost++
-		l.mustTake(false, at)
+		d := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate}
+		l.mustTake(d)
+		d.Cost = rate.WithDefaults().Burst
+		l.mustTake(d)
+		l.take(d) // may be granted at a fast rate, but its level is known
+		d.Cost++
+		l.mustRefuse(d)
 	}
 }
 
 func checkLimiterAllOrNothing(t testing.TB, s limiterTest) {
-	for short := range 3 { // which of three buckets has too little
-		l := s.ledger(t)
+	for short := range 3 { // the bucket that holds too little
+		l := s.track(t)
 		var draws []llmhttp.Draw
-		for i, bucket := range buckets(3) {
-			draws = append(draws, llmhttp.Draw{Bucket: bucket, Rate: slow(10 + i), Cost: 4})
+		for i := range 3 {
+			draws = append(draws, llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10 + i), Cost: 4})
 		}
-		taken := draws[short]
-		taken.Cost = 7 + short // all but three
-		l.mustTake(true, taken)
+		wantOthers := func(taken int) {
+			t.Helper()
+			for i, d := range draws {
+				if i != short {
+					l.wantRemaining(10+i-taken, d)
+				}
+			}
+		}
+		first := draws[short]
+		first.Cost = 7 + short // leaves three
+		l.mustTake(first)
 		for range 3 {
-			l.mustTake(false, draws...)
+			l.mustRefuse(draws...)
 		}
-		for i, d := range draws {
-			if i != short {
-				l.expect(10+i, d)
-			}
-		}
-		l.expect(3, taken)
+		wantOthers(0)
+		l.wantRemaining(3, first)
 		draws[short].Cost = 3
-		l.mustTake(true, draws...)
-		for i, d := range draws {
-			if i != short {
-				l.expect(10+i-4, d)
-			}
-		}
-		l.expect(0, taken)
-		l.mustTake(false, draws...)
+		l.mustTake(draws...)
+		wantOthers(4)
+		l.wantRemaining(0, first)
+		l.mustRefuse(draws...)
 	}
 }
 
 func checkLimiterLevels(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
+	l := s.track(t)
 	var draws []llmhttp.Draw
-	for i, bucket := range buckets(4) {
-		draws = append(draws, llmhttp.Draw{Bucket: bucket, Rate: slow(10 * (i + 1)), Cost: i + 1})
+	for i := range 4 {
+		draws = append(draws, llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10 * (i + 1)), Cost: i + 1})
 	}
-	for i, level := range l.mustTake(true, draws...) {
-		if want := 9 * (i + 1); level.Remaining != want {
-			t.Errorf("%d tokens remain in bucket %d, want %d", level.Remaining, i, want)
+	wantLevels := func(levels []llmhttp.Level, want ...int) {
+		t.Helper()
+		for i, level := range levels {
+			if level.Remaining != want[i] {
+				t.Errorf("Remaining of draw %d is %d, want %d", i, level.Remaining, want[i])
+			}
 		}
 	}
+	wantLevels(l.mustTake(draws...), 9, 18, 27, 36)
 	slices.Reverse(draws)
-	for i, level := range l.mustTake(true, draws...) {
-		if want := 8 * (4 - i); level.Remaining != want {
-			t.Errorf("%d tokens remain in bucket %d after draws in reverse, want %d", level.Remaining, i, want)
-		}
-	}
-	draws[1].Cost, draws[2].Cost = 25, 17 // of 24 and 16
-	for i, level := range l.mustTake(false, draws...) {
-		if want := i == 1 || i == 2; (level.RetryAfter > 0) != want {
-			t.Errorf("draw %d of a Take that was refused: RetryAfter is %v; whether its bucket has too little is %t", i, level.RetryAfter, want)
-		}
-		if want := 8 * (4 - i); level.Remaining != want {
-			t.Errorf("%d tokens remain in bucket %d of a Take that was refused, want %d", level.Remaining, i, want)
+	wantLevels(l.mustTake(draws...), 32, 24, 16, 8)
+	draws[1].Cost, draws[2].Cost = 25, 17
+	levels := l.mustRefuse(draws...)
+	wantLevels(levels, 32, 24, 16, 8)
+	for i, level := range levels {
+		if lacks := i == 1 || i == 2; (level.RetryAfter > 0) != lacks {
+			t.Errorf("RetryAfter of draw %d is %v, want more than 0 only for the draws 1 and 2, whose buckets hold too little", i, level.RetryAfter)
 		}
 	}
 }
 
 func checkLimiterZeroCost(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
-	names := buckets(2)
-	empty := llmhttp.Draw{Bucket: names[0], Rate: slow(10), Cost: 10}
-	other := llmhttp.Draw{Bucket: names[1], Rate: slow(10), Cost: 3}
-	l.mustTake(true, empty)
+	l := s.track(t)
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 10}
+	peek := llmhttp.Draw{Bucket: d.Bucket, Rate: d.Rate}
+	other := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 3}
+	l.mustTake(d)
 	for range 3 {
-		l.expect(0, empty)
+		l.wantRemaining(0, peek)
 	}
-	empty.Cost = 0
-	l.mustTake(true, other, empty) // one that has nothing keeps nobody from taking nothing
-	l.expect(7, other)
-	empty.Cost = 5
-	l.adjust(empty)
+	l.mustTake(other, peek)
+	l.wantRemaining(7, other)
+	d.Cost = 5
+	l.adjust(d) // leaves a debt
 	for range 3 {
-		l.expect(0, empty)
+		l.wantRemaining(0, peek)
 	}
-	empty.Cost = 0
-	l.mustTake(true, empty, other)
-	l.expect(4, other)
+	l.mustTake(peek, other)
+	l.wantRemaining(4, other)
 }
 
-func checkLimiterTooMuch(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
+func checkLimiterCostAboveBurst(t testing.TB, s limiterTest) {
+	l := s.track(t)
 	rate := slow(100)
 	rate.Burst = 5
-	names := buckets(2)
-	other := llmhttp.Draw{Bucket: names[1], Rate: slow(10), Cost: 1}
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate}
+	other := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 1}
 	for _, cost := range []int{6, 100, 101, math.MaxInt32} {
-		at := llmhttp.Draw{Bucket: names[0], Rate: rate, Cost: cost}
-		l.mustTake(false, at)
-		l.mustTake(false, other, at)
-		l.expect(5, at)
-		l.expect(10, other)
+		d.Cost = cost
+		l.mustRefuse(d)
+		l.mustRefuse(other, d)
+		l.wantRemaining(5, d)
+		l.wantRemaining(10, other)
 		if s.exact {
 			time.Sleep(5000 * time.Hour)
-			l.mustTake(false, at)
+			l.mustRefuse(d)
 		}
 	}
-	l.mustTake(true, llmhttp.Draw{Bucket: names[0], Rate: rate, Cost: 5}, other)
+	d.Cost = 5
+	l.mustTake(d, other)
 }
 
-func checkLimiterNothing(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
+func checkLimiterNegativeRate(t testing.TB, s limiterTest) {
+	l := s.track(t)
+	wait := time.Millisecond
+	if s.exact {
+		wait = 10 * time.Hour
+	}
 	for _, rate := range []llmhttp.Rate{{N: -1}, {N: -1, Per: time.Microsecond, Burst: 100}, {N: -1000000, Per: time.Hour}} {
-		names := buckets(2)
-		never := llmhttp.Draw{Bucket: names[0], Rate: rate, Cost: 1}
-		other := llmhttp.Draw{Bucket: names[1], Rate: slow(10), Cost: 1}
-		l.mustTake(false, never)
-		l.mustTake(false, other, never)
-		l.expect(0, never)
-		l.expect(10, other)
-		never.Cost = -5
-		l.adjust(never)
-		never.Cost = 1
-		l.mustTake(false, never)
-		l.adjust(never)
-		l.mustTake(false, never)
-		if s.exact {
-			time.Sleep(10 * time.Hour)
-		} else {
-			time.Sleep(time.Millisecond)
-		}
-		l.mustTake(false, never)
-		never.Cost = 0
-		l.mustTake(true, never, other)
+		d := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate, Cost: 1}
+		other := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 1}
+		l.mustRefuse(d)
+		l.mustRefuse(other, d)
+		l.wantRemaining(0, d)
+		l.wantRemaining(10, other)
+		d.Cost = -5
+		l.adjust(d)
+		d.Cost = 1
+		l.mustRefuse(d)
+		l.adjust(d)
+		l.mustRefuse(d)
+		time.Sleep(wait)
+		l.mustRefuse(d)
+		d.Cost = 0
+		l.mustTake(d, other)
 	}
 }
 
 func checkLimiterNoDraws(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
-	l.mustTake(true)
+	l := s.track(t)
+	l.mustTake()
 	l.adjust()
 }
 
 func checkLimiterAdjust(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
-	names := buckets(3)
-	at := func(bucket, cost int) llmhttp.Draw {
+	l := s.track(t)
+	names := []string{l.newBucket(), l.newBucket(), l.newBucket()}
+	draw := func(bucket, cost int) llmhttp.Draw {
 		return llmhttp.Draw{Bucket: names[bucket], Rate: slow(10), Cost: cost}
 	}
-	l.mustTake(true, at(0, 6))
-	l.adjust(at(0, 3)) // more was used than expected
-	l.expect(1, at(0, 0))
-	l.adjust(at(0, -4)) // less was used
-	l.expect(5, at(0, 0))
-	l.adjust(at(0, 0))
-	l.expect(5, at(0, 0))
-	l.adjust(at(0, -100)) // no more than there is room for
-	l.expect(10, at(0, 0))
-	l.mustTake(true, at(0, 10))
-	l.mustTake(false, at(0, 1))
+	l.mustTake(draw(0, 6))
+	l.adjust(draw(0, 3))
+	l.wantRemaining(1, draw(0, 0))
+	l.adjust(draw(0, -4))
+	l.wantRemaining(5, draw(0, 0))
+	l.adjust(draw(0, 0))
+	l.wantRemaining(5, draw(0, 0))
+	l.adjust(draw(0, -100)) // more than there is room for
+	l.wantRemaining(10, draw(0, 0))
+	l.mustTake(draw(0, 10))
+	l.mustRefuse(draw(0, 1))
 
-	l.adjust(at(1, 4)) // on one that is new, and so full
-	l.expect(6, at(1, 0))
-	l.adjust(at(2, -4))
-	l.expect(10, at(2, 0))
-	l.adjust(at(0, -2), at(1, 3), at(2, 9)) // several, each with its own
-	l.expect(2, at(0, 0))
-	l.expect(3, at(1, 0))
-	l.expect(1, at(2, 0))
-	l.adjust(at(1, 7), at(0, 0), at(2, -1)) // one that has too little is no hindrance
-	l.expect(2, at(0, 0))
-	l.expect(0, at(1, 0))
-	l.expect(2, at(2, 0))
+	l.adjust(draw(1, 4)) // new buckets
+	l.wantRemaining(6, draw(1, 0))
+	l.adjust(draw(2, -4))
+	l.wantRemaining(10, draw(2, 0))
+
+	l.adjust(draw(0, -2), draw(1, 3), draw(2, 9)) // several
+	l.wantRemaining(2, draw(0, 0))
+	l.wantRemaining(3, draw(1, 0))
+	l.wantRemaining(1, draw(2, 0))
+	l.adjust(draw(1, 7), draw(0, 0), draw(2, -1)) // one of which holds too little
+	l.wantRemaining(2, draw(0, 0))
+	l.wantRemaining(0, draw(1, 0))
+	l.wantRemaining(2, draw(2, 0))
 }
 
 func checkLimiterDebt(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
-	bucket := newBucket()
+	l := s.track(t)
+	bucket := l.newBucket()
 	draw := func(cost int) llmhttp.Draw { return llmhttp.Draw{Bucket: bucket, Rate: slow(10), Cost: cost} }
-	l.adjust(draw(25)) // to -15
-	l.expect(0, draw(0))
-	l.mustTake(false, draw(1))
-	l.adjust(draw(-15)) // to 0
-	l.mustTake(false, draw(1))
+	l.adjust(draw(25)) // 15 in debt
+	l.wantRemaining(0, draw(0))
+	l.mustRefuse(draw(1))
+	l.adjust(draw(-15)) // empty
+	l.mustRefuse(draw(1))
 	l.adjust(draw(-2))
-	l.mustTake(true, draw(2))
+	l.mustTake(draw(2))
 	l.adjust(draw(1 << 20))
-	l.mustTake(false, draw(1))
+	l.mustRefuse(draw(1))
 	l.adjust(draw(-1 << 20))
 	l.adjust(draw(-3))
-	l.expect(3, draw(0))
+	l.wantRemaining(3, draw(0))
 
-	// What comes in while in debt pays the debt.
+	// Refilling pays a debt first. Here that takes 50 ms.
 	rate := llmhttp.Rate{N: 200, Per: time.Second, Burst: 40}
-	bucket = newBucket()
-	l.adjust(llmhttp.Draw{Bucket: bucket, Rate: rate, Cost: 50}) // to -10, which takes 50ms
+	bucket = l.newBucket()
+	l.adjust(llmhttp.Draw{Bucket: bucket, Rate: rate, Cost: 50})
 	for range 12 {
 		time.Sleep(10 * time.Millisecond)
 		l.take(llmhttp.Draw{Bucket: bucket, Rate: rate, Cost: 1})
 	}
 }
 
+// checkLimiterNames checks that keys and buckets with different names do not
+// share tokens.
 func checkLimiterNames(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
-	prefix := unique("bucket")
-	var draws []llmhttp.Draw
+	prefix := unique("key")
+	type use struct {
+		*tracker
+		draw llmhttp.Draw
+	}
+	var uses []use
+	seen := map[[2]string]bool{}
+	add := func(l *tracker, bucket string) {
+		if id := [2]string{l.key, bucket}; !seen[id] {
+			seen[id] = true
+			uses = append(uses, use{l, llmhttp.Draw{Bucket: bucket, Rate: slow(100), Cost: len(uses) % 100}})
+		}
+	}
+	one := s.trackKey(t, prefix)
+	add(one, "")
 	for _, name := range names() {
-		draws = append(draws,
-			llmhttp.Draw{Bucket: prefix + name + ":", Rate: slow(100)},
-			llmhttp.Draw{Bucket: prefix + name + ":tokens", Rate: slow(100)},
-			llmhttp.Draw{Bucket: prefix + ":" + name, Rate: slow(100)})
+		add(one, name)
+		add(one, ":"+name) // with the key below, the same when joined
+		add(one, name+":"+name)
+		l := s.trackKey(t, prefix+":"+name)
+		add(l, "")
+		add(l, name)
+		add(s.trackKey(t, prefix+name), llmhttp.BucketTokens)
 	}
-	for i, d := range draws {
-		d.Cost = i % 100
-		l.mustTake(true, d)
+	for _, u := range uses {
+		u.mustTake(u.draw)
 	}
-	for i, d := range draws {
-		l.expect(100-i%100, d)
+	for i, u := range uses {
+		u.wantRemaining(100-i%100, u.draw)
 	}
 }
 
 func checkLimiterCancelled(t testing.TB, s limiterTest) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	at := llmhttp.Draw{Bucket: newBucket(), Rate: slow(10), Cost: 3}
-	levels, err := s.Take(ctx, at)
+	key := unique("key")
+	d := llmhttp.Draw{Bucket: "bucket", Rate: slow(10), Cost: 3}
+	levels, err := s.Take(ctx, key, d)
 	if err == nil && (len(levels) != 1 || levels[0].RetryAfter != 0 || levels[0].Remaining != 7) {
-		t.Errorf("Take with a cancelled context: the levels are %+v, want 7 tokens to remain, or an error", levels)
+		t.Errorf("Take of 3 of 10 tokens with a cancelled context returned the levels %+v, want an error or 7 remaining tokens", levels)
 	}
-	at.Cost = 0
-	levels, after := s.Take(t.Context(), at)
-	if after != nil || len(levels) != 1 {
-		t.Fatalf("Take: levels %+v, error %v", levels, after)
+	d.Cost = 0
+	levels, errAfter := s.Take(t.Context(), key, d)
+	if errAfter != nil || len(levels) != 1 {
+		t.Fatalf("Take returned the levels %+v and the error %v, want one level and nil", levels, errAfter)
 	}
 	if r := levels[0].Remaining; r != 7 && (err == nil || r != 10) {
-		t.Errorf("%d tokens remain after a Take of 3 of 10 with a cancelled context, whose error was %v", r, err)
+		t.Errorf("%d tokens remain after a Take of 3 of 10 with a cancelled context, which returned the error %v; want 7, or 10 after an error", r, err)
 	}
 }
 
-func checkLimiterConcurrent(t testing.TB, s limiterTest) {
+func checkLimiterConcurrentTakes(t testing.TB, s limiterTest) {
 	const workers, holds = 16, 50
 	for _, cost := range []int{1, 3} {
-		at := llmhttp.Draw{Bucket: newBucket(), Rate: slow(holds), Cost: cost}
+		key := unique("key")
+		d := llmhttp.Draw{Bucket: "bucket", Rate: slow(holds), Cost: cost}
 		var granted atomic.Int64
 		together(t, workers, func(int) {
 			for range 2 * holds / workers {
-				levels, err := s.Take(t.Context(), at)
+				levels, err := s.Take(t.Context(), key, d)
 				if err != nil || len(levels) != 1 {
-					t.Errorf("Take: levels %+v, error %v", levels, err)
+					t.Errorf("Take returned the levels %+v and the error %v, want one level and nil", levels, err)
 					return
 				}
 				if isGranted(levels) {
@@ -326,18 +344,18 @@ func checkLimiterConcurrent(t testing.TB, s limiterTest) {
 			}
 		})
 		if want := int64(holds / cost); granted.Load() != want {
-			t.Errorf("%d of %d concurrent Takes of %d were granted from a bucket of %d, want %d", granted.Load(), workers*(2*holds/workers), cost, holds, want)
+			t.Errorf("%d of %d concurrent Takes of %d tokens were granted by a bucket of %d, want %d", granted.Load(), workers*(2*holds/workers), cost, holds, want)
 		}
 	}
 }
 
-// checkLimiterConcurrentSeveral draws on two buckets, in either order.
+// checkLimiterConcurrentSeveral takes from two buckets, in both orders.
 func checkLimiterConcurrentSeveral(t testing.TB, s limiterTest) {
 	const workers, small = 16, 30
 	for _, large := range []int{small, 50} {
-		names := buckets(2)
-		a := llmhttp.Draw{Bucket: names[0], Rate: slow(small), Cost: 1}
-		b := llmhttp.Draw{Bucket: names[1], Rate: slow(large), Cost: 1}
+		key := unique("key")
+		a := llmhttp.Draw{Bucket: "a", Rate: slow(small), Cost: 1}
+		b := llmhttp.Draw{Bucket: "b", Rate: slow(large), Cost: 1}
 		var granted atomic.Int64
 		together(t, workers, func(i int) {
 			draws := []llmhttp.Draw{a, b}
@@ -345,9 +363,9 @@ func checkLimiterConcurrentSeveral(t testing.TB, s limiterTest) {
 				slices.Reverse(draws)
 			}
 			for range 4 {
-				levels, err := s.Take(t.Context(), draws...)
+				levels, err := s.Take(t.Context(), key, draws...)
 				if err != nil || len(levels) != 2 {
-					t.Errorf("Take: levels %+v, error %v", levels, err)
+					t.Errorf("Take returned the levels %+v and the error %v, want two levels and nil", levels, err)
 					return
 				}
 				if isGranted(levels) {
@@ -356,33 +374,32 @@ func checkLimiterConcurrentSeveral(t testing.TB, s limiterTest) {
 			}
 		})
 		if granted.Load() != small {
-			t.Errorf("%d concurrent Takes were granted from buckets of %d and %d, want %d", granted.Load(), small, large, small)
+			t.Errorf("%d concurrent Takes were granted by buckets of %d and %d tokens, want %d", granted.Load(), small, large, small)
 		}
 		a.Cost, b.Cost = 0, 0
-		levels, err := s.Take(t.Context(), a, b)
+		levels, err := s.Take(t.Context(), key, a, b)
 		if err != nil || len(levels) != 2 || levels[0].Remaining != 0 || levels[1].Remaining != large-small {
-			t.Errorf("after concurrent Takes: levels %+v, error %v, want 0 and %d tokens to remain", levels, err, large-small)
+			t.Errorf("after concurrent Takes: levels %+v and error %v, want 0 and %d remaining tokens", levels, err, large-small)
 		}
 	}
 }
 
-func checkLimiterConcurrentAdjust(t testing.TB, s limiterTest) {
+func checkLimiterConcurrentAdjusts(t testing.TB, s limiterTest) {
 	const workers, rounds, holds = 8, 10, 1000
-	at := llmhttp.Draw{Bucket: newBucket(), Rate: slow(holds)}
+	key := unique("key")
 	together(t, workers, func(int) {
 		for range rounds {
-			for _, cost := range []int{20, -15} { // which never fills the bucket
-				d := at
-				d.Cost = cost
-				if err := s.Adjust(t.Context(), d); err != nil {
-					t.Errorf("Adjust: error %v", err)
+			for _, cost := range []int{20, -15} { // never fills the bucket
+				d := llmhttp.Draw{Bucket: "bucket", Rate: slow(holds), Cost: cost}
+				if err := s.Adjust(t.Context(), key, d); err != nil {
+					t.Errorf("Adjust returned the error %v, want nil", err)
 					return
 				}
 			}
 		}
 	})
-	levels, err := s.Take(t.Context(), at)
+	levels, err := s.Take(t.Context(), key, llmhttp.Draw{Bucket: "bucket", Rate: slow(holds)})
 	if want := holds - workers*rounds*5; err != nil || len(levels) != 1 || levels[0].Remaining != want {
-		t.Errorf("after concurrent Adjusts: levels %+v, error %v, want %d tokens to remain", levels, err, want)
+		t.Errorf("after concurrent Adjusts: levels %+v and error %v, want %d remaining tokens", levels, err, want)
 	}
 }

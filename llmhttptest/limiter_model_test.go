@@ -3,6 +3,7 @@ package llmhttptest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -12,48 +13,51 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A tokenMap is a Limiter in its plainest form, with places for faults.
+// A tokenMap is a simple correct Limiter. Mutants replace its functions.
 type tokenMap struct {
 	mu      sync.Mutex
-	buckets map[string]*tokens
+	buckets map[string]*tokens // guarded by mu
 
-	name   func(bucket string) string
-	normal func(r llmhttp.Rate) llmhttp.Rate
-	fresh  func(r llmhttp.Rate) float64                               // what a new bucket holds
-	refill func(b *tokens, now time.Time)                             // up to now
-	change func(b *tokens, r llmhttp.Rate)                            // the Rate
-	enough func(b *tokens, cost int) bool                             // to take cost
-	spend  func(b *tokens, cost int)                                  // whatever there is
-	level  func(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level // after the call
-	take   func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error)
-	adjust func(m *tokenMap, draws []llmhttp.Draw)
+	name     func(name string) string        // normalises a key or a bucket name
+	join     func(key, bucket string) string // makes a key of buckets
+	defaults func(r llmhttp.Rate) llmhttp.Rate
+	initial  func(r llmhttp.Rate) float64                               // the tokens of a new bucket
+	refill   func(b *tokens, now time.Time)                             // adds what was gained
+	setRate  func(b *tokens, r llmhttp.Rate)                            // changes the Rate of a bucket
+	holds    func(b *tokens, cost int) bool                             // reports whether b holds cost
+	spend    func(b *tokens, cost int)                                  // takes cost, perhaps leaving a debt
+	level    func(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level // the Level after the call
+	take     func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error)
+	adjust   func(m *tokenMap, key string, draws []llmhttp.Draw)
 }
 
+// tokens is a bucket of a tokenMap.
 type tokens struct {
 	held float64
 	rate llmhttp.Rate
-	at   time.Time
+	at   time.Time // when it held that
 }
 
 func newTokenMap() *tokenMap {
 	m := &tokenMap{
-		buckets: map[string]*tokens{},
-		name:    func(bucket string) string { return bucket },
-		normal:  llmhttp.Rate.WithDefaults,
-		fresh:   func(r llmhttp.Rate) float64 { return float64(r.Burst) },
+		buckets:  map[string]*tokens{},
+		name:     func(name string) string { return name },
+		join:     func(key, bucket string) string { return fmt.Sprintf("%q %q", key, bucket) },
+		defaults: llmhttp.Rate.WithDefaults,
+		initial:  func(r llmhttp.Rate) float64 { return float64(r.Burst) },
 		refill: func(b *tokens, now time.Time) {
 			b.held = min(float64(b.rate.Burst), b.held+now.Sub(b.at).Seconds()*b.perSecond())
 			b.at = now
 		},
-		change: func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, min(b.held, float64(r.Burst)) },
-		enough: func(b *tokens, cost int) bool {
+		setRate: func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, min(b.held, float64(r.Burst)) },
+		holds: func(b *tokens, cost int) bool {
 			return cost == 0 || cost <= b.rate.Burst && b.held+1e-6 >= float64(cost)
 		},
 		spend: func(b *tokens, cost int) { b.held = min(float64(b.rate.Burst), b.held-float64(cost)) },
-		level: soundLevel,
+		level: correctLevel,
 	}
-	m.take = func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		return m.takeAll(draws), nil
+	m.take = func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		return m.takeAll(key, draws), nil
 	}
 	m.adjust = (*tokenMap).adjustAll
 	return m
@@ -61,7 +65,7 @@ func newTokenMap() *tokenMap {
 
 func (b *tokens) perSecond() float64 { return float64(b.rate.N) / b.rate.Per.Seconds() }
 
-// until returns how long it takes until b holds n.
+// until returns the time until b holds n.
 func (b *tokens) until(n float64) time.Duration {
 	if b.rate.N == 0 {
 		return time.Hour
@@ -69,7 +73,7 @@ func (b *tokens) until(n float64) time.Duration {
 	return seconds(math.Ceil(1e9*max(0, n-b.held)/b.perSecond()) / 1e9)
 }
 
-func soundLevel(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level {
+func correctLevel(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level {
 	l := llmhttp.Level{Remaining: max(0, int(b.held+1e-6)), ResetAfter: b.until(float64(b.rate.Burst))}
 	if !enough {
 		l.RetryAfter = max(1, b.until(float64(d.Cost)))
@@ -77,46 +81,47 @@ func soundLevel(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level {
 	return l
 }
 
-func (m *tokenMap) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (m *tokenMap) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.take(m, ctx, draws)
+	return m.take(m, ctx, key, draws)
 }
 
-func (m *tokenMap) Adjust(_ context.Context, draws ...llmhttp.Draw) error {
+func (m *tokenMap) Adjust(_ context.Context, key string, draws ...llmhttp.Draw) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.adjust(m, draws)
+	m.adjust(m, key, draws)
 	return nil
 }
 
-func (m *tokenMap) bucket(d llmhttp.Draw) *tokens {
-	now, rate, name := time.Now(), m.normal(d.Rate), m.name(d.Bucket)
+// bucket returns the bucket of d, refilled and with the Rate of d.
+func (m *tokenMap) bucket(key string, d llmhttp.Draw) *tokens {
+	now, rate, name := time.Now(), m.defaults(d.Rate), m.join(m.name(key), m.name(d.Bucket))
 	b := m.buckets[name]
 	if b == nil {
-		b = &tokens{m.fresh(rate), rate, now}
+		b = &tokens{m.initial(rate), rate, now}
 		m.buckets[name] = b
 	}
 	m.refill(b, now)
 	if b.rate != rate {
-		m.change(b, rate)
+		m.setRate(b, rate)
 	}
 	return b
 }
 
-func (m *tokenMap) takeAll(draws []llmhttp.Draw) []llmhttp.Level {
+func (m *tokenMap) takeAll(key string, draws []llmhttp.Draw) []llmhttp.Level {
 	enough := make([]bool, len(draws))
 	for i, d := range draws {
-		enough[i] = m.enough(m.bucket(d), d.Cost)
+		enough[i] = m.holds(m.bucket(key, d), d.Cost)
 	}
-	return m.finish(draws, enough)
+	return m.finish(key, draws, enough)
 }
 
-// finish takes from all buckets if there is enough in each.
-func (m *tokenMap) finish(draws []llmhttp.Draw, enough []bool) []llmhttp.Level {
+// finish takes from all buckets if each holds enough, and returns the levels.
+func (m *tokenMap) finish(key string, draws []llmhttp.Draw, enough []bool) []llmhttp.Level {
 	levels := make([]llmhttp.Level, len(draws))
 	for i, d := range draws {
-		b := m.bucket(d)
+		b := m.bucket(key, d)
 		if !slices.Contains(enough, false) {
 			m.spend(b, d.Cost)
 		}
@@ -125,13 +130,13 @@ func (m *tokenMap) finish(draws []llmhttp.Draw, enough []bool) []llmhttp.Level {
 	return levels
 }
 
-func (m *tokenMap) adjustAll(draws []llmhttp.Draw) {
+func (m *tokenMap) adjustAll(key string, draws []llmhttp.Draw) {
 	for _, d := range draws {
-		m.spend(m.bucket(d), d.Cost)
+		m.spend(m.bucket(key, d), d.Cost)
 	}
 }
 
-// limiterFixture returns a tokenMap with a fault.
+// limiterFixture returns a constructor of a tokenMap with a fault.
 func limiterFixture(fault func(*tokenMap)) func(testing.TB) limiterTest {
 	return func(testing.TB) limiterTest {
 		m := newTokenMap()
@@ -140,45 +145,46 @@ func limiterFixture(fault func(*tokenMap)) func(testing.TB) limiterTest {
 	}
 }
 
-// tells is the fault of a Limiter whose Levels are wrong.
-func tells(change func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool)) func(testing.TB) limiterTest {
+// withLevel returns a constructor of a Limiter whose Levels are changed.
+func withLevel(change func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool)) func(testing.TB) limiterTest {
 	return limiterFixture(func(m *tokenMap) {
 		m.level = func(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level {
-			l := soundLevel(b, d, enough)
+			l := correctLevel(b, d, enough)
 			change(&l, b, d, enough)
 			return l
 		}
 	})
 }
 
-// takes is the fault of a Limiter that takes in its own way.
-func takes(take func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error)) func(testing.TB) limiterTest {
+// withTake returns a constructor of a Limiter with another Take.
+func withTake(take func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error)) func(testing.TB) limiterTest {
 	return limiterFixture(func(m *tokenMap) { m.take = take })
 }
 
-// changes is the fault of a Limiter that changes Rates in its own way.
-func changes(change func(b *tokens, r llmhttp.Rate)) func(testing.TB) limiterTest {
-	return limiterFixture(func(m *tokenMap) { m.change = change })
+// withSetRate returns a constructor of a Limiter that changes Rates in another
+// way.
+func withSetRate(setRate func(b *tokens, r llmhttp.Rate)) func(testing.TB) limiterTest {
+	return limiterFixture(func(m *tokenMap) { m.setRate = setRate })
 }
 
-// unlocked calls f while others may go on.
+// pause releases the lock for a moment, so that other calls interfere.
 func (m *tokenMap) pause() {
 	m.mu.Unlock()
 	time.Sleep(time.Microsecond)
 	m.mu.Lock()
 }
 
-// A busyLimiter fails when it is called while it is called.
+// A busyLimiter fails when Take is called during another Take.
 type busyLimiter struct {
 	llmhttp.Limiter
-	mu sync.Mutex
+	busy sync.Mutex // held during a Take
 }
 
-func (l *busyLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
-	if !l.mu.TryLock() {
+func (l *busyLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+	if !l.busy.TryLock() {
 		return nil, errors.New("busy")
 	}
-	defer l.mu.Unlock()
+	defer l.busy.Unlock()
 	time.Sleep(time.Microsecond)
-	return l.Limiter.Take(ctx, draws...)
+	return l.Limiter.Take(ctx, key, draws...)
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// timeMutants go wrong as time goes by, or when several are in a hurry.
+// timeMutants are wrong about time, names, contexts or concurrent calls.
 var timeMutants = []mutant[limiterTest]{
-	{"no debts", "Debt", limiterFixture(func(m *tokenMap) {
+	{"a bucket never holds less than zero", "Debt", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
 		m.spend = func(b *tokens, cost int) { spend(b, cost); b.held = max(0, b.held) }
 	})},
-	{"debts have a bound", "Debt", limiterFixture(func(m *tokenMap) {
+	{"a debt is at most the burst", "Debt", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
 		m.spend = func(b *tokens, cost int) { spend(b, cost); b.held = max(-float64(b.rate.Burst), b.held) }
 	})},
-	{"debts are of 16 bits", "Debt", limiterFixture(func(m *tokenMap) {
+	{"costs have 16 bits", "Debt", limiterFixture(func(m *tokenMap) {
 		m.spend = func(b *tokens, cost int) { b.held = min(float64(b.rate.Burst), b.held-float64(int16(cost))) }
 	})},
-	{"RetryAfter forgets the debt", "Debt", tells(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"RetryAfter ignores the debt", "Debt", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if b.held < 0 {
 			l.RetryAfter = min(l.RetryAfter, seconds(float64(d.Cost)/b.perSecond()))
 		}
 	})},
-	{"what comes in forgives the debt", "Debt", limiterFixture(func(m *tokenMap) {
+	{"refilling forgives the debt", "Debt", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) {
 			if now.After(b.at) {
@@ -39,77 +39,75 @@ var timeMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"no refill", "Refill", limiterFixture(func(m *tokenMap) { m.refill = func(*tokens, time.Time) {} })},
-	{"refills once a period", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets do not refill", "Refill", limiterFixture(func(m *tokenMap) { m.refill = func(*tokens, time.Time) {} })},
+	{"buckets refill once per Per", "Refill", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			if now.Sub(b.at) >= b.rate.Per {
 				b.held, b.at = float64(b.rate.Burst), now
 			}
 		}
 	})},
-	{"refills without end", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill beyond the burst", "Refill", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) { b.held += now.Sub(b.at).Seconds() * b.perSecond(); b.at = now }
 		m.spend = func(b *tokens, cost int) { b.held -= float64(cost) }
 	})},
-	{"refills up to N", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill up to N instead of the burst", "Refill", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			b.held = min(float64(max(b.rate.N, b.rate.Burst)), b.held+now.Sub(b.at).Seconds()*b.perSecond())
 			b.at = now
 		}
 		m.spend = func(b *tokens, cost int) { b.held -= float64(cost) }
 	})},
-	{"refills twice as fast", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill twice as fast", "Refill", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) { b.at = b.at.Add(-now.Sub(b.at)); refill(b, now) }
 	})},
-	{"refills in bursts", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill a burst per Per", "Refill", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			b.held = min(float64(b.rate.Burst), b.held+now.Sub(b.at).Seconds()*float64(b.rate.Burst)/b.rate.Per.Seconds())
 			b.at = now
 		}
 	})},
-	{"refills whole seconds", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill for whole seconds only", "Refill", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) { refill(b, b.at.Add(now.Sub(b.at).Truncate(time.Second))) }
 	})},
 
-	{"asking takes the fraction away", "Polled", limiterFixture(func(m *tokenMap) {
+	{"each call drops the fraction of a token", "FrequentCalls", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) { refill(b, now); b.held = math.Floor(b.held) }
 	})},
-	{"refusals start the clock anew", "Polled", limiterFixture(func(m *tokenMap) {
-		enough := m.enough
+	{"each call drops the time of a fraction of a token", "FrequentCalls", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			b.held = min(float64(b.rate.Burst), b.held+math.Floor(now.Sub(b.at).Seconds()*b.perSecond()))
 			b.at = now
 		}
-		m.enough = enough
 	})},
 
-	{"RetryAfter is in whole seconds", "RetryAfter", tells(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) {
+	{"RetryAfter is rounded down to seconds", "RetryAfterSuffices", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) {
 		l.RetryAfter = l.RetryAfter.Truncate(time.Second)
 	})},
-	{"RetryAfter is rounded down", "RetryAfter", tells(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) {
+	{"RetryAfter is rounded down to milliseconds", "RetryAfterSuffices", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) {
 		if l.RetryAfter > time.Millisecond {
 			l.RetryAfter = l.RetryAfter.Truncate(time.Millisecond) - 1
 		}
 	})},
-	{"RetryAfter is for one token", "RetryAfter", tells(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, enough bool) {
+	{"RetryAfter is the time until there is one token", "RetryAfterSuffices", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, enough bool) {
 		if !enough {
 			l.RetryAfter = max(1, b.until(1))
 		}
 	})},
-	{"RetryAfter is until it is full", "RetryAfter", tells(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, enough bool) {
+	{"RetryAfter is the time until the bucket is full", "RetryAfterSuffices", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, enough bool) {
 		if !enough {
 			l.RetryAfter = l.ResetAfter
 		}
 	})},
-	{"RetryAfter is for the cost alone", "RetryAfter", tells(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"RetryAfter ignores what the bucket holds", "RetryAfterSuffices", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if !enough {
 			l.RetryAfter = seconds(float64(d.Cost) / b.perSecond())
 		}
 	})},
-	{"microtokens", "RetryAfter", limiterFixture(func(m *tokenMap) { // which a slow Rate has none of
+	{"tokens are counted in millionths", "RetryAfterSuffices", limiterFixture(func(m *tokenMap) { // which a slow Rate does not reach
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) {
 			if perMilli := b.perSecond() / 1000; perMilli < 1e-6 {
@@ -119,7 +117,7 @@ var timeMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"forgotten after a minute", "Idle", limiterFixture(func(m *tokenMap) {
+	{"a bucket is evicted after a minute", "IdleBucket", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) {
 			if now.Sub(b.at) > time.Minute {
@@ -128,7 +126,7 @@ var timeMutants = []mutant[limiterTest]{
 			refill(b, now)
 		}
 	})},
-	{"forgotten after a period", "Idle", limiterFixture(func(m *tokenMap) {
+	{"a bucket is evicted after Per", "IdleBucket", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) {
 			if now.Sub(b.at) >= b.rate.Per {
@@ -138,51 +136,51 @@ var timeMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"the first Rate stays", "RateChange", changes(func(*tokens, llmhttp.Rate) {})},
-	{"a new Rate is a new bucket", "RateChange", changes(func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, float64(r.Burst) })},
-	{"a new Rate empties the bucket", "RateChange", changes(func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, 0 })},
-	{"a new Rate forgives debts", "RateChange", changes(func(b *tokens, r llmhttp.Rate) {
+	{"the first Rate is kept", "RateChange", withSetRate(func(*tokens, llmhttp.Rate) {})},
+	{"a new Rate fills the bucket", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, float64(r.Burst) })},
+	{"a new Rate empties the bucket", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, 0 })},
+	{"a new Rate forgives the debt", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) {
 		b.rate, b.held = r, max(0, min(b.held, float64(r.Burst)))
 	})},
-	{"a bucket holds more than it can", "RateChange", limiterFixture(func(m *tokenMap) {
-		m.change = func(b *tokens, r llmhttp.Rate) { b.rate = r }
+	{"a bucket holds more than its new burst", "RateChange", limiterFixture(func(m *tokenMap) {
+		m.setRate = func(b *tokens, r llmhttp.Rate) { b.rate = r }
 		m.refill = func(b *tokens, now time.Time) { b.held += now.Sub(b.at).Seconds() * b.perSecond(); b.at = now }
 		m.spend = func(b *tokens, cost int) { b.held -= float64(cost) }
 	})},
-	{"what is used stays, not what is left", "RateChange", changes(func(b *tokens, r llmhttp.Rate) {
+	{"a new Rate keeps the used tokens, not the remaining ones", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) {
 		b.held += float64(r.Burst - b.rate.Burst)
 		b.rate = r
 	})},
-	{"what is left stays in proportion", "RateChange", changes(func(b *tokens, r llmhttp.Rate) {
+	{"a new Rate scales the remaining tokens", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) {
 		b.held *= float64(r.Burst) / float64(b.rate.Burst)
 		b.rate = r
 	})},
-	{"GCRA", "RateChange", changes(func(b *tokens, r llmhttp.Rate) { // keeps when it is full
+	{"a new Rate keeps the time at which the bucket is full", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) { // as GCRA does
 		full := (float64(b.rate.Burst) - b.held) / b.perSecond()
 		b.rate = r
 		b.held = float64(r.Burst) - full*b.perSecond()
 	})},
-	{"the new Rate counts from the last draw on", "RateChange", limiterFixture(func(m *tokenMap) {
+	{"the new Rate counts from the previous call", "RateChange", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(*tokens, time.Time) {}
-		m.change = func(b *tokens, r llmhttp.Rate) { b.rate = r }
-		m.take = func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		m.setRate = func(b *tokens, r llmhttp.Rate) { b.rate = r }
+		m.take = func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 			for _, d := range draws {
-				refill(m.bucket(d), time.Now())
+				refill(m.bucket(key, d), time.Now())
 			}
-			return m.takeAll(draws), nil
+			return m.takeAll(key, draws), nil
 		}
 	})},
 
-	{"waits overflow", "Huge", tells(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"RetryAfter overflows", "LargeNumbers", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if !enough {
 			l.RetryAfter = time.Duration(int64(d.Cost)-int64(b.held)) * b.rate.Per / time.Duration(b.rate.N)
 		}
 	})},
-	{"costs of 31 bits", "Huge", limiterFixture(func(m *tokenMap) {
+	{"costs have 31 bits", "LargeNumbers", limiterFixture(func(m *tokenMap) {
 		m.spend = func(b *tokens, cost int) { b.held = min(float64(b.rate.Burst), b.held-float64(min(cost, 1<<30))) }
 	})},
-	{"no more than one in a nanosecond", "Huge", limiterFixture(func(m *tokenMap) {
+	{"a bucket gains at most a token per nanosecond", "LargeNumbers", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			every := b.rate.Per / time.Duration(max(1, b.rate.N))
 			b.held = min(float64(b.rate.Burst), b.held+float64(now.Sub(b.at)/every))
@@ -192,74 +190,81 @@ var timeMutants = []mutant[limiterTest]{
 
 	{"case is ignored", "Names", limiterFixture(func(m *tokenMap) { m.name = strings.ToLower })},
 	{"spaces are trimmed", "Names", limiterFixture(func(m *tokenMap) { m.name = strings.TrimSpace })},
-	{"only what is before the colon counts", "Names", limiterFixture(func(m *tokenMap) {
+	{"names end at a colon", "Names", limiterFixture(func(m *tokenMap) {
 		m.name = func(s string) string { s, _, _ = strings.Cut(s, ":"); return s }
 	})},
-	{"braces are cut off", "Names", limiterFixture(func(m *tokenMap) {
+	{"braces are removed", "Names", limiterFixture(func(m *tokenMap) {
 		m.name = func(s string) string { return strings.NewReplacer("{", "", "}", "").Replace(s) }
 	})},
-	{"names are cut off", "Names", limiterFixture(func(m *tokenMap) { m.name = func(s string) string { return s[:min(len(s), 255)] } })},
+	{"keys are ignored", "Names", limiterFixture(func(m *tokenMap) { m.join = func(_, bucket string) string { return bucket } })},
+	{"keys and buckets are joined by a colon", "Names", limiterFixture(func(m *tokenMap) {
+		m.join = func(key, bucket string) string { return key + ":" + bucket }
+	})},
+	{"keys and buckets are joined by nothing", "Names", limiterFixture(func(m *tokenMap) {
+		m.join = func(key, bucket string) string { return key + bucket }
+	})},
+	{"names are cut at 255 bytes", "Names", limiterFixture(func(m *tokenMap) { m.name = func(s string) string { return s[:min(len(s), 255)] } })},
 
-	{"cancelled is half done", "Cancelled", takes(func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a Take that fails takes from one bucket", "CancelledContext", withTake(func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		if ctx.Err() != nil {
-			m.spend(m.bucket(draws[0]), 1)
+			m.spend(m.bucket(key, draws[0]), 1)
 			return nil, ctx.Err()
 		}
-		return m.takeAll(draws), nil
+		return m.takeAll(key, draws), nil
 	})},
-	{"cancelled is granted for free", "Cancelled", takes(func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		levels := m.takeAll(draws)
+	{"a Take with a cancelled context is granted and takes nothing", "CancelledContext", withTake(func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeAll(key, draws)
 		if ctx.Err() != nil {
-			m.spend(m.bucket(draws[0]), -draws[0].Cost)
+			m.spend(m.bucket(key, draws[0]), -draws[0].Cost)
 		}
 		return levels, nil
 	})},
-	{"cancelled is nothing at all", "Cancelled", takes(func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a Take with a cancelled context returns nothing", "CancelledContext", withTake(func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		if ctx.Err() != nil {
 			return nil, nil
 		}
-		return m.takeAll(draws), nil
+		return m.takeAll(key, draws), nil
 	})},
 
-	{"fractions are lost", "Random", limiterFixture(func(m *tokenMap) {
+	{"taking drops the fraction of a token", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
 		m.spend = func(b *tokens, cost int) { spend(b, cost); b.held = math.Floor(b.held) }
 	})},
-	{"debts are paid by the next Take", "Random", limiterFixture(func(m *tokenMap) {
+	{"a Take forgives the debt", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		take := m.take
-		m.take = func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-			levels, err := take(m, ctx, draws)
+		m.take = func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+			levels, err := take(m, ctx, key, draws)
 			for _, d := range draws {
-				b := m.bucket(d)
+				b := m.bucket(key, d)
 				b.held = max(b.held, 0)
 			}
 			return levels, err
 		}
 	})},
-	{"the third draw is for free", "Random", takes(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"the third draw takes nothing", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		if len(draws) == 3 {
 			draws = slices.Clone(draws)
 			draws[2].Cost = 0
 		}
-		return m.takeAll(draws), nil
+		return m.takeAll(key, draws), nil
 	})},
 
-	{"looks, then takes", "Concurrent", takes(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take checks and takes in two steps", "ConcurrentTakes", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		enough := make([]bool, len(draws))
 		for i, d := range draws {
-			enough[i] = m.enough(m.bucket(d), d.Cost)
+			enough[i] = m.holds(m.bucket(key, d), d.Cost)
 		}
 		m.pause()
-		return m.finish(draws, enough), nil
+		return m.finish(key, draws, enough), nil
 	})},
-	{"busy is an error", "Concurrent", func(testing.TB) limiterTest {
+	{"concurrent calls are an error", "ConcurrentTakes", func(testing.TB) limiterTest {
 		return limiterTest{Limiter: &busyLimiter{Limiter: newTokenMap()}, exact: true}
 	}},
-	{"bucket by bucket", "ConcurrentSeveral", takes(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take takes bucket by bucket and returns the tokens", "ConcurrentTakesOfSeveral", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		enough := make([]bool, len(draws))
-		for i, d := range draws { // takes, and gives back
-			b := m.bucket(d)
-			if enough[i] = m.enough(b, d.Cost); enough[i] {
+		for i, d := range draws {
+			b := m.bucket(key, d)
+			if enough[i] = m.holds(b, d.Cost); enough[i] {
 				m.spend(b, d.Cost)
 			}
 			m.pause()
@@ -267,7 +272,7 @@ var timeMutants = []mutant[limiterTest]{
 		granted := !slices.Contains(enough, false)
 		levels := make([]llmhttp.Level, len(draws))
 		for i, d := range draws {
-			b := m.bucket(d)
+			b := m.bucket(key, d)
 			if enough[i] && !granted {
 				m.spend(b, -d.Cost)
 			}
@@ -275,10 +280,10 @@ var timeMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"adjustments are lost", "ConcurrentAdjust", limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) {
+	{"concurrent adjustments are lost", "ConcurrentAdjusts", limiterFixture(func(m *tokenMap) {
+		m.adjust = func(m *tokenMap, key string, draws []llmhttp.Draw) {
 			for _, d := range draws {
-				b := m.bucket(d)
+				b := m.bucket(key, d)
 				held := b.held
 				m.pause()
 				b.held = min(float64(b.rate.Burst), held-float64(d.Cost))

@@ -10,17 +10,19 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
+// The checks in this file depend on the passing of time. The tracker bounds
+// what may be right, however long the calls take.
+
 func checkLimiterRefill(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
-	names := buckets(3)
+	l := s.track(t)
 	draws := []llmhttp.Draw{
-		{Bucket: names[0], Rate: llmhttp.Rate{N: 200, Per: time.Second}},
-		{Bucket: names[1], Rate: llmhttp.Rate{N: 3, Per: 7 * time.Millisecond, Burst: 11}},
-		{Bucket: names[2], Rate: llmhttp.Rate{N: 360_000, Per: time.Hour, Burst: 2}},
+		{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 200, Per: time.Second}},
+		{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 3, Per: 7 * time.Millisecond, Burst: 11}},
+		{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 360_000, Per: time.Hour, Burst: 2}},
 	}
 	for _, d := range draws {
 		d.Cost = d.Rate.WithDefaults().Burst
-		l.mustTake(true, d)
+		l.mustTake(d)
 	}
 	for i := range 12 {
 		time.Sleep(time.Duration(i+1) * 2 * time.Millisecond)
@@ -34,160 +36,155 @@ func checkLimiterRefill(t testing.TB, s limiterTest) {
 	}
 }
 
-// checkLimiterPolled checks that asking often takes nothing away.
-func checkLimiterPolled(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
+// checkLimiterFrequentCalls checks that neither peeks nor refused Takes slow
+// the refill.
+func checkLimiterFrequentCalls(t testing.TB, s limiterTest) {
+	l := s.track(t)
 	unit := time.Millisecond
 	if s.exact {
 		unit = time.Second
 	}
-	at := llmhttp.Draw{Bucket: newBucket(), Rate: llmhttp.Rate{N: 10, Per: 200 * unit}, Cost: 10}
-	l.mustTake(true, at)
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 10, Per: 200 * unit}, Cost: 10}
+	l.mustTake(d)
 	began := time.Now()
 	for i := 0; time.Since(began) < 150*unit; i++ {
-		at.Cost = i % 2 * 10
-		l.take(at)
+		d.Cost = i % 2 * 10
+		l.take(d)
 		time.Sleep(unit / 10)
 	}
 }
 
-// checkLimiterRetryAfter checks that there are enough when a Limiter said so.
+// checkLimiterRetryAfter checks that a bucket holds enough after a wait of
+// RetryAfter, and its burst after a wait of ResetAfter.
 func checkLimiterRetryAfter(t testing.TB, s limiterTest) {
 	rates := []llmhttp.Rate{
 		{N: 3, Per: 20 * time.Millisecond}, {N: 7, Per: 30 * time.Millisecond, Burst: 2}, {N: 1, Per: 3 * time.Millisecond, Burst: 9},
 	}
 	inexact := clockError
 	if s.exact {
-		inexact = time.Microsecond // which tokens in a float64 may need
+		inexact = time.Microsecond // for rounding
 		rates = append(rates, longRates...)
 	}
-	l := s.ledger(t)
+	l := s.track(t)
 	for _, rate := range rates {
 		burst := rate.WithDefaults().Burst
 		for _, cost := range slices.Compact([]int{1, max(1, burst/3), burst}) {
-			at := llmhttp.Draw{Bucket: newBucket(), Rate: rate, Cost: burst}
-			l.mustTake(true, at)
-			l.adjust(llmhttp.Draw{Bucket: at.Bucket, Rate: rate, Cost: burst / 7})
-			at.Cost = cost
-			level := l.takeOne(at)
+			d := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate, Cost: burst}
+			l.mustTake(d)
+			l.adjust(llmhttp.Draw{Bucket: d.Bucket, Rate: rate, Cost: burst / 7})
+			d.Cost = cost
+			level := l.takeOne(d)
 			if s.exact && level.RetryAfter > clockError && !t.Failed() {
-				time.Sleep(level.RetryAfter - clockError) // which is too early, unless tokens come faster
-				level = l.takeOne(at)
+				time.Sleep(level.RetryAfter - clockError) // too early, except at fast rates
+				level = l.takeOne(d)
 			}
 			if wait := level.RetryAfter; wait > 0 && !t.Failed() {
 				time.Sleep(wait + inexact)
-				l.mustTake(true, at)
+				l.mustTake(d)
 			}
-			at.Cost = 0
-			if wait := l.takeOne(at).ResetAfter; !t.Failed() {
+			d.Cost = 0
+			if wait := l.takeOne(d).ResetAfter; !t.Failed() {
 				time.Sleep(wait + inexact)
-				at.Cost = burst
-				l.mustTake(true, at)
+				d.Cost = burst
+				l.mustTake(d)
 			}
 			if t.Failed() {
-				return // rather than wait for as long as a faulty Limiter says
+				return // a faulty wait may be very long
 			}
 		}
 	}
 }
 
-func (l *ledger) takeOne(d llmhttp.Draw) llmhttp.Level {
-	l.t.Helper()
-	levels, _ := l.take(d)
-	return levels[0]
-}
-
-// longRates are for when time costs nothing.
+// longRates are rates for tests in a bubble, where waiting costs nothing.
 var longRates = []llmhttp.Rate{
 	llmhttp.PerMinute(1), llmhttp.PerMinute(3), llmhttp.PerMinute(7), llmhttp.PerMinute(60), llmhttp.PerMinute(500), llmhttp.PerMinute(200_000),
 	{N: 1_000_000, Per: day}, {N: 13, Per: 10 * day, Burst: 2}, {N: 1, Per: 5 * day}, {N: math.MaxInt32, Per: day},
 	{N: math.MaxInt32}, {N: math.MaxInt32, Per: time.Second, Burst: 10}, {N: 30_000, Per: time.Millisecond}, {N: 17, Per: 17*time.Second + 1, Burst: 1},
 }
 
-// checkLimiterIdle checks that a bucket is not forgotten before it is full.
-func checkLimiterIdle(t testing.TB, s limiterTest) {
+// checkLimiterIdleBucket checks that a bucket is not evicted before it is full.
+func checkLimiterIdleBucket(t testing.TB, s limiterTest) {
 	if !s.exact {
-		t.Skip("this takes days: see TestLimiterInBubble")
+		t.Skip("only TestLimiterInBubble can run this check, which takes days")
 	}
-	l := s.ledger(t)
-	empty := llmhttp.Draw{Bucket: newBucket(), Rate: llmhttp.Rate{N: 10, Per: 100 * time.Hour}, Cost: 10}
-	l.mustTake(true, empty)
-	debt := llmhttp.Draw{Bucket: newBucket(), Rate: llmhttp.PerMinute(10), Cost: 20_000}
+	l := s.track(t)
+	empty := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 10, Per: 100 * time.Hour}, Cost: 10}
+	l.mustTake(empty)
+	debt := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.PerMinute(10), Cost: 20_000}
 	l.adjust(debt)
 	for range 20 {
 		time.Sleep(50 * time.Minute)
-		l.take(llmhttp.Draw{Bucket: newBucket(), Rate: llmhttp.PerMinute(10), Cost: 1})
+		l.take(llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.PerMinute(10), Cost: 1})
 	}
-	l.expect(1, empty)
-	l.expect(0, debt)
+	l.wantRemaining(1, empty)
+	l.wantRemaining(0, debt)
 	time.Sleep(100 * time.Hour)
-	l.expect(10, empty)
-	l.expect(10, debt)
+	l.wantRemaining(10, empty)
+	l.wantRemaining(10, debt)
 }
 
 func checkLimiterRateChange(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
-	at := llmhttp.Draw{Bucket: newBucket(), Rate: slow(10), Cost: 10}
-	l.mustTake(true, at)
+	l := s.track(t)
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 10}
+	l.mustTake(d)
 	for _, rate := range []llmhttp.Rate{slow(20), slow(5), {N: 10, Per: 300 * time.Hour}, {N: 30, Per: 100 * time.Hour, Burst: 90}, slow(1)} {
-		at.Rate = rate
-		l.expect(0, at) // it is still empty
+		d.Rate = rate
+		l.wantRemaining(0, d) // an empty bucket stays empty
 	}
-	at = llmhttp.Draw{Bucket: newBucket(), Rate: slow(10), Cost: 3}
-	l.mustTake(true, at)
-	at.Rate = slow(20)
-	l.expect(7, at)
-	at.Rate = slow(4)
-	l.expect(4, at) // no more than there is room for
-	at.Cost = 5
-	l.mustTake(false, at)
-	at.Cost = 4
-	l.mustTake(true, at)
-	at.Rate, at.Cost = slow(10), 15
-	l.adjust(at)
-	at.Rate, at.Cost = slow(40), 1
-	l.mustTake(false, at) // debts remain
-	at.Rate, at.Cost = slow(10), -16
-	l.adjust(at)
-	l.expect(1, at)
 
-	// Buckets refill at the Rate of the last draw.
-	at = llmhttp.Draw{Bucket: newBucket(), Rate: llmhttp.Rate{N: 1000, Per: time.Second}, Cost: 1000}
-	l.mustTake(true, at)
-	at.Cost = 0
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 3}
+	l.mustTake(d)
+	d.Rate = slow(20)
+	l.wantRemaining(7, d)
+	d.Rate = slow(4)
+	l.wantRemaining(4, d) // the new burst
+	d.Cost = 5
+	l.mustRefuse(d)
+	d.Cost = 4
+	l.mustTake(d)
+	d.Rate, d.Cost = slow(10), 15
+	l.adjust(d)
+	d.Rate, d.Cost = slow(40), 1
+	l.mustRefuse(d) // a debt stays
+	d.Rate, d.Cost = slow(10), -16
+	l.adjust(d)
+	l.wantRemaining(1, d)
+
+	// A bucket refills at the Rate of the latest draw.
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 1000, Per: time.Second}, Cost: 1000}
+	l.mustTake(d)
+	d.Cost = 0
 	for _, rate := range []llmhttp.Rate{slow(1000), {N: 1000, Per: time.Second}, {N: 100, Per: time.Second}, {N: 2000, Per: time.Second, Burst: 300}} {
-		at.Rate = rate
-		l.take(at)
+		d.Rate = rate
+		l.take(d)
 		time.Sleep(20 * time.Millisecond)
-		l.take(at)
+		l.take(d)
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-func checkLimiterHuge(t testing.TB, s limiterTest) {
-	l := s.ledger(t)
-	at := llmhttp.Draw{Bucket: newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: 1_000_000 * time.Hour}, Cost: math.MaxInt32}
-	l.take(at)
-	l.take(at)
+func checkLimiterLargeNumbers(t testing.TB, s limiterTest) {
+	l := s.track(t)
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: 1_000_000 * time.Hour}, Cost: math.MaxInt32}
+	l.take(d)
+	l.take(d)
 
-	// Waits that are longer than a Duration can be are long, not negative.
-	at = llmhttp.Draw{Bucket: newBucket(), Rate: slow(1), Cost: math.MaxInt32}
-	l.adjust(at)
-	at.Cost = 1
-	l.mustTake(false, at)
-	at.Cost = math.MaxInt32
-	l.adjust(at)
-	at.Cost = 1
-	l.mustTake(false, at)
+	// A wait longer than the longest Duration must not become negative.
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(1), Cost: math.MaxInt32}
+	for range 2 {
+		d.Cost = math.MaxInt32
+		l.adjust(d)
+		d.Cost = 1
+		l.mustRefuse(d)
+	}
 
-	at = llmhttp.Draw{Bucket: newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: time.Millisecond}, Cost: math.MaxInt32}
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: time.Millisecond}, Cost: math.MaxInt32}
 	for range 5 {
-		l.take(at)
+		l.take(d)
 		time.Sleep(100 * time.Microsecond)
 	}
 }
 
-// checkLimiterRandom checks that no sequence of draws leads astray.
 func checkLimiterRandom(t testing.TB, s limiterTest) {
 	rng := newRand(t)
 	rounds, calls := 1, 250
@@ -202,8 +199,8 @@ func checkLimiterRandom(t testing.TB, s limiterTest) {
 		pause = func() time.Duration { return time.Duration(math.Exp(rng.Float64() * math.Log(float64(day)))) }
 	}
 	for range rounds {
-		l := s.ledger(t)
-		names := buckets(4)
+		l := s.track(t)
+		names := []string{l.newBucket(), l.newBucket(), l.newBucket(), l.newBucket()}
 		current := make([]llmhttp.Rate, len(names))
 		for i := range current {
 			current[i] = rates[rng.IntN(len(rates))]
