@@ -98,3 +98,20 @@ func TestDeafLimiter(t *testing.T) {
 	assert.Equal(t, 200, r.StatusCode)
 	require.NoError(t, s.h.Shutdown(t.Context()))
 }
+
+// fxFail is a Backend whose every answer is err.
+func fxFail(err error) *fxBackend {
+	return &fxBackend{
+		chat:   func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Fail(err) },
+		models: func(context.Context) ([]llmhttp.Model, error) { return nil, err },
+		embed:  func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return nil, err },
+		images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return nil, err },
+	}
+}
+
+// fxLevels is a Limiter that answers each Take alike.
+func fxLevels(levels ...llmhttp.Level) llmhttp.Limiter {
+	return &scriptedLimiter{take: func(_ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		return levels[:len(draws)], nil
+	}}
+}
