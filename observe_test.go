@@ -106,14 +106,14 @@ type contextLimiter struct {
 	see func(context.Context)
 }
 
-func (l *contextLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *contextLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	l.see(ctx)
-	return l.stubLimiter.Take(ctx, draws...)
+	return l.stubLimiter.Take(ctx, key, draws...)
 }
 
-func (l *contextLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+func (l *contextLimiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
 	l.see(ctx)
-	return l.stubLimiter.Adjust(ctx, draws...)
+	return l.stubLimiter.Adjust(ctx, key, draws...)
 }
 
 // What an Observer puts into the context reaches the KeyStore, the Limiter, the Backend
