@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
 type exchangeKey struct{}
@@ -78,11 +76,8 @@ func (c *requestContext) Err() error {
 }
 
 func (c *requestContext) Value(key any) any {
-	switch key {
-	case exchangeKey{}:
+	if key == (exchangeKey{}) {
 		return c.x
-	case lend.Key{}:
-		return c.x.lent.Load()
 	}
 	inner, ended := c.look()
 	if ended {

@@ -48,7 +48,6 @@ func (x *exchange) converse(req *ChatRequest) error {
 	}
 	x.h.backend.Chat(&x.ctx, req)(x.accept)
 	x.mu.Lock()
-	x.takeBack()
 	err := x.stopped
 	if err == nil {
 		x.stopped = errOver
@@ -85,16 +84,6 @@ func (x *exchange) accept(chunk *ChatChunk, err error) bool {
 	return x.stopped == nil
 }
 
-// takeBack ends the loan of the request's memory: a Backend that borrows it is
-// done with it when it has yielded, or else when its Chat has returned. It is
-// called with mu held, or when nobody else has to do with x.
-func (x *exchange) takeBack() {
-	if m := x.lent.Load(); m != nil && !x.tookBack {
-		x.tookBack = true
-		m.Release()
-	}
-}
-
 func (x *exchange) take(chunk *ChatChunk) error {
 	if x.dead {
 		return x.err
@@ -104,7 +93,6 @@ func (x *exchange) take(chunk *ChatChunk) error {
 	x.watch.spoke = now
 	if x.chunks++; x.chunks == 1 {
 		x.first = now
-		x.takeBack()
 	}
 	x.shape.add(chunk)
 	if x.sse == nil {

@@ -9,10 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
 // An exchange is a request being served.
@@ -39,9 +36,7 @@ type exchange struct {
 	chunks    int
 	first     time.Duration
 	sse       *sseWriter
-	shape     shaper                      // of a chat
-	lent      atomic.Pointer[lend.Memory] // the request's, if it is to come back
-	tookBack  bool                        // our hold on it has ended
+	shape     shaper // of a chat
 
 	next, prev *exchange                // in the list of those active; guarded by h.mu
 	entered    bool                     // is in that list
@@ -122,9 +117,6 @@ func (x *exchange) finish() {
 	x.release()
 	x.ctx.end(nil)
 	x.tellObserver()
-	if !x.reached {
-		x.takeBack()
-	}
 	x.allowLastWrite()
 	x.h.leave(x)
 	if x.abort {

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
 // A Handler serves the API under /v1. To serve it elsewhere, use
@@ -24,7 +22,6 @@ type Handler struct {
 	backend Forwarder
 	keys    KeyStore
 	keyless bool
-	borrows bool // neither backend nor an option keeps texts of requests
 	opts    Options
 	inUse   gauge
 	clock   clock
@@ -134,7 +131,6 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	for _, d := range []*time.Duration{&o.Timeout, &o.KeepAlive, &o.WriteTimeout} {
 		*d = min(*d, forever)
 	}
-	h.borrows = lend.Borrows(b) && o.CountTokens == nil
 	h.clock.start(o)
 	return h
 }

@@ -10,35 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/lend"
-	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
 )
-
-// A Router keeps texts of requests only if a target may.
-func TestBorrows(t *testing.T) {
-	up, err := upstream.New("http://upstream.test/v1", nil)
-	require.NoError(t, err)
-	borrowing := inOrder(t, nil, up, up)
-	for name, test := range map[string]struct {
-		router *route.Router
-		want   bool
-	}{
-		"all do":         {borrowing, true},
-		"of routers":     {inOrder(t, nil, borrowing, up), true},
-		"one may not":    {inOrder(t, nil, up, memory.Echo()), false},
-		"one is wrapped": {inOrder(t, nil, up, llmhttp.Forwarder{Backend: up}), false},
-		"of another route": {newRouter(t, nil, route.Route{Model: "a", Targets: targets(up)},
-			route.Route{Model: "b", Targets: targets(memory.Echo())}), false},
-	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, lend.Borrows(test.router)) })
-	}
-}
 
 // Targets that are tried one after the other, some of which never read to the
 // end, get what the client sent, whatever became of the memory of others.
@@ -74,7 +51,6 @@ func TestTriesGetTheWholeRequest(t *testing.T) {
 	// that for a request that works.
 	slow = inOrder(t, &route.Options{TryTimeout: 100 * time.Millisecond, Tries: 1, Failures: -1}, slow)
 	router := inOrder(t, &route.Options{Failures: -1}, busy, slow, works)
-	require.True(t, lend.Borrows(router))
 	h := llmhttp.NewHandler(router, llmhttp.AllowAll("a"), nil)
 	for i := range 10 {
 		image := "data:image/png;base64," + strings.Repeat(string(rune('a'+i)), 3_000_000)

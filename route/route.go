@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/lend"
 	"github.com/llmhttp/llmhttp/internal/pattern"
 )
 
@@ -121,7 +120,6 @@ type Options struct {
 // zero Router is none. Its methods may be called concurrently. It needs no
 // closing.
 type Router struct {
-	borrower
 	opts   Options
 	exact  map[string]*route
 	routes []*route // all, in order
@@ -129,10 +127,6 @@ type Router struct {
 	lists  []*modelList
 	random func() float64 // in [0, 1)
 }
-
-// borrower says that a Router keeps nothing of a request: no target does, and
-// it has forgotten the request itself when the reply begins.
-type borrower = lend.Borrower
 
 var (
 	_ llmhttp.Backend        = (*Router)(nil)
@@ -160,7 +154,6 @@ func New(routes []Route, opts *Options) (*Router, error) {
 	}
 	lists := make(map[llmhttp.Backend]*modelList)
 	models := make(map[string]int)
-	borrows := true
 	for i := range routes {
 		at := fmt.Sprintf("routes[%d]", i)
 		if first, ok := models[routes[i].Model]; ok {
@@ -172,7 +165,6 @@ func New(routes []Route, opts *Options) (*Router, error) {
 			return nil, err
 		}
 		for _, t := range rt.targets {
-			borrows = borrows && lend.Borrows(t.backend)
 			r.kinds |= t.kinds
 			r.list(t, lists)
 		}
@@ -180,9 +172,6 @@ func New(routes []Route, opts *Options) (*Router, error) {
 			r.exact[rt.model] = rt
 		}
 		r.routes = append(r.routes, rt)
-	}
-	if borrows {
-		r.borrower = lend.NewBorrower(r)
 	}
 	return r, nil
 }
