@@ -15,9 +15,9 @@ import (
 
 // take takes from two buckets of a key, as a Handler does for a request.
 func take(l llmhttp.Limiter, key string, r llmhttp.Rate) error {
-	_, err := l.Take(context.Background(),
-		llmhttp.Draw{Bucket: key + ":requests", Rate: r, Cost: 1},
-		llmhttp.Draw{Bucket: key + ":tokens", Rate: r, Cost: 300})
+	_, err := l.Take(context.Background(), key,
+		llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: r, Cost: 1},
+		llmhttp.Draw{Bucket: llmhttp.BucketTokens, Rate: r, Cost: 300})
 	return err
 }
 
