@@ -410,9 +410,9 @@ func (q *request) callBackend(req *ChatRequest) error {
 		return err
 	}
 	q.bill()
-	c := &chunkReceiver{q: q}
-	q.h.backend.Chat(q.ctx, req)(c.yield)
-	err := c.close()
+	q.chunks.q = q
+	q.h.backend.Chat(q.ctx, req)(q.chunks.yield)
+	err := q.chunks.close()
 	if q.order.dropped {
 		q.log(slog.LevelWarn, "the Backend yielded choices that were not asked for", errDroppedChoice)
 	}

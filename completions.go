@@ -36,7 +36,7 @@ const (
 	headerProcessing = "Openai-Processing-Ms"
 )
 
-func (chatCompletions) SetHeaders(h http.Header, info *ReplyInfo) {
+func (chatCompletions) SetHeaders(h http.Header, info ReplyInfo) {
 	set := headerSetter{h: h, values: make([]string, 0, 8)}
 	set.add(headerRequestID, info.RequestID)
 	set.add(headerProcessing, strconv.FormatInt(info.Processing.Milliseconds(), 10))
