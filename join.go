@@ -14,7 +14,7 @@ import (
 // A joiner is the sink that joins chunks to a whole reply. It collects what
 // comes in pieces and joins it once, in time linear in its size.
 type joiner struct {
-	choices []*joinedChoice // in the order in which they opened
+	choices []joinedChoice // in the order in which they opened
 	extra   Extra
 }
 
@@ -42,13 +42,17 @@ type joinedDetail struct {
 }
 
 func (j *joiner) open(index int) {
-	j.choices = append(j.choices, &joinedChoice{index: index})
+	j.choices = append(j.choices, joinedChoice{index: index})
 }
 
 // find returns a choice that is open.
 func (j *joiner) find(index int) *joinedChoice {
-	i := slices.IndexFunc(j.choices, func(c *joinedChoice) bool { return c.index == index })
-	return j.choices[i]
+	for i := range j.choices {
+		if j.choices[i].index == index {
+			return &j.choices[i]
+		}
+	}
+	panic("llmhttp: choice is not open")
 }
 
 func (j *joiner) delta(c *ChunkChoice, extra Extra) {
@@ -121,9 +125,10 @@ func (j *joiner) response(s *shaper) *ChatResponse {
 	addMembers(&j.extra, s.extra)
 	addMembers(&j.extra, s.beside)
 	r := &ChatResponse{ID: s.id, Created: s.created, Model: s.model, Usage: s.usage, Extra: j.extra}
-	slices.SortFunc(j.choices, func(a, b *joinedChoice) int { return a.index - b.index })
+	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	r.Choices = make([]Choice, len(j.choices))
-	for i, c := range j.choices {
+	for i := range j.choices {
+		c := &j.choices[i]
 		r.Choices[i] = Choice{Index: c.index, Message: c.join(), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choice.join(false)}
 	}
 	return r
