@@ -10,10 +10,10 @@ import (
 	"github.com/llmhttp/llmhttp/route"
 )
 
-// repeat returns a Backend whose replies are n times the same chunk.
+// repeat returns a Backend that replies with n chunks.
 func repeat(n int) llmhttp.Backend {
 	chunk := llmhttp.TextChunk("token ")
-	return steps(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+	return newFake(func(_ context.Context, yield yieldFunc) {
 		for range n {
 			if !yield(chunk, nil) {
 				return
@@ -22,17 +22,16 @@ func repeat(n int) llmhttp.Backend {
 	})
 }
 
-// drain ranges over a reply of b.
+// drain reads b's reply to the end.
 func drain(b llmhttp.Backend, req *llmhttp.ChatRequest) {
 	b.Chat(context.Background(), req)(func(*llmhttp.ChatChunk, error) bool { return true })
 }
 
-// A Router costs some allocations a request, and none a chunk.
-func TestAllocs(t *testing.T) {
-	req := request()
-	allocs := func(n int) float64 {
+func TestChat_AllocatesPerRequestOnly(t *testing.T) {
+	req := newRequest("m")
+	allocs := func(chunks int) float64 {
 		r := newRouter(t, nil, route.Route{Model: "m", Targets: []route.Target{
-			{Name: "a", Backend: repeat(n), Model: "x"}, {Name: "b", Backend: repeat(n), Model: "x"}}})
+			{Name: "a", Backend: repeat(chunks), Model: "x"}, {Name: "b", Backend: repeat(chunks), Model: "x"}}})
 		return testing.AllocsPerRun(100, func() { drain(r, req) })
 	}
 	one := allocs(1)
@@ -40,22 +39,19 @@ func TestAllocs(t *testing.T) {
 	assert.InDelta(t, one, allocs(1000), 1)
 }
 
-// BenchmarkChat measures what a Router adds to a Backend.
+// BenchmarkChat compares a Backend with the same one behind a Router.
 func BenchmarkChat(b *testing.B) {
-	for _, size := range []struct {
-		name string
-		n    int
-	}{{"1chunk", 1}, {"100chunks", 100}} {
-		backend := repeat(size.n)
-		for name, via := range map[string]llmhttp.Backend{
+	for name, chunks := range map[string]int{"1chunk": 1, "100chunks": 100} {
+		backend := repeat(chunks)
+		for via, backend := range map[string]llmhttp.Backend{
 			"direct": backend,
 			"routed": newRouter(b, nil, route.Route{Model: "m", Targets: targets(backend, backend)}),
 		} {
-			b.Run(size.name+"/"+name, func(b *testing.B) {
+			b.Run(name+"/"+via, func(b *testing.B) {
 				b.ReportAllocs()
-				req := request()
+				req := newRequest("m")
 				for b.Loop() {
-					drain(via, req)
+					drain(backend, req)
 				}
 			})
 		}

@@ -2,16 +2,16 @@ package route
 
 import "time"
 
-// A State is that of a target's circuit breaker.
+// A State is the state of a target's circuit breaker.
 type State string
 
 const (
 	StateClosed   State = "closed"    // the target gets requests
-	StateOpen     State = "open"      // it keeps failing, and gets none for a while
-	StateHalfOpen State = "half-open" // it gets one at a time, to see whether it works again
+	StateOpen     State = "open"      // the target has failed repeatedly and gets no requests
+	StateHalfOpen State = "half-open" // the target gets one request at a time, to find out whether it works again
 )
 
-// An outcome is what a try says of its target.
+// An outcome is what a try shows about its target.
 type outcome int
 
 const (
@@ -20,30 +20,32 @@ const (
 	failed
 )
 
-// A breaker is a circuit breaker. Its zero value is closed. It neither locks
-// nor reads a clock, and is asked whether it would let a request through before
-// it does: a target is picked from those whose breakers would. What became of a
-// request may be known long after, and may be nothing that counts.
+// A breaker is a circuit breaker. The zero value is closed. It does not read a
+// clock and has no lock: the caller passes the time and serializes the calls.
+//
+// To let a request through, call ready and then admit, which returns a ticket.
+// Settle the ticket when the outcome is known. The state may have changed in
+// between, and then the outcome is ignored.
 type breaker struct {
-	state    State     // StateClosed if empty
-	since    time.Time // of the state
-	until    time.Time // while open, when it is half-open
-	failures int       // in a row, while closed
-	period   time.Duration
-	epoch    int  // how often the state has changed
-	probing  bool // while half-open, whether a request is under way
+	state    State         // empty means StateClosed
+	since    time.Time     // when the state was entered
+	until    time.Time     // while open: when it becomes half-open
+	failures int           // while closed: consecutive failures
+	period   time.Duration // for which it was last opened, without jitter
+	epoch    int           // counts state changes
+	probing  bool          // while half-open: a request is in flight
 }
 
-// maxOpen bounds the time for which a breaker is open.
+// maxOpen limits the doubling of the time for which a breaker is open.
 const maxOpen = 5 * time.Minute
 
-// A ticket is what a breaker gives to a request that it lets through.
+// A ticket identifies a request that a breaker let through.
 type ticket struct {
 	epoch int
-	probe bool
+	probe bool // the only request of a half-open breaker
 }
 
-func (b *breaker) is() State {
+func (b *breaker) current() State {
 	if b.state == "" {
 		return StateClosed
 	}
@@ -61,7 +63,7 @@ func (b *breaker) ready(now time.Time) bool {
 	return true
 }
 
-// admit lets a request through, which is to be settled once.
+// admit lets a request through. The ticket must be settled once.
 func (b *breaker) admit(now time.Time) ticket {
 	if b.state == StateOpen {
 		b.become(StateHalfOpen, now)
@@ -70,10 +72,10 @@ func (b *breaker) admit(now time.Time) ticket {
 	return ticket{b.epoch, b.probing}
 }
 
-// settle takes note of what became of a request. What was let through before
-// the state changed says nothing of it any more. The breaker opens after limit
-// failures in a row, unless that is negative, for at least openFor; jitter, in
-// [0, 1), says for how much longer.
+// settle records the outcome of a request, unless the state has changed since
+// it was admitted. The breaker opens after limit consecutive failures, or never
+// if limit is negative. It stays open for openFor or longer: jitter, in [0, 1),
+// adds up to half of it.
 func (b *breaker) settle(tk ticket, o outcome, now time.Time, limit int, openFor time.Duration, jitter float64) {
 	if tk.epoch != b.epoch {
 		return

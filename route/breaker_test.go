@@ -5,19 +5,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-// A breakerModel is a breaker as its users would describe it: a list of what
-// happened since it last changed.
+// A breakerModel is a simple implementation of a breaker without jitter. It
+// keeps the set of tickets that still count.
 type breakerModel struct {
 	limit   int
 	openFor time.Duration
 
 	state   State
 	until   time.Time
-	opened  int  // how many times in a row
-	failed  int  // in a row
-	probing bool // somebody has the only ticket
+	opened  int // consecutive times
+	failed  int // consecutive times
+	probing bool
 	valid   map[int]bool
 	next    int
 }
@@ -80,7 +81,8 @@ func (m *breakerModel) open(now time.Time) {
 	m.until = now.Add(d)
 }
 
-// FuzzBreaker does with a breaker what the bytes say, and with its model.
+// FuzzBreaker performs the operations of a script with a breaker and with its
+// model, and compares the two.
 func FuzzBreaker(f *testing.F) {
 	f.Add(2, int64(10), []byte{0, 0, 1, 1, 3, 200, 0, 2, 0, 1, 3, 255})
 	f.Add(1, int64(1), []byte("aAbBcCdDeEfF0123456789"))
@@ -95,53 +97,51 @@ func FuzzBreaker(f *testing.F) {
 		now := time.Unix(0, 0)
 		b := new(breaker)
 		m := &breakerModel{limit: limit, openFor: openFor, state: StateClosed, valid: map[int]bool{}}
-		type pass struct {
+		type request struct {
 			ticket ticket
 			id     int
 		}
-		var passes []pass // those out, the latest last
+		var requests []request // in flight
 		for _, op := range script {
 			switch arg := int(op >> 2); op & 3 {
 			case 0:
 				ready := b.ready(now)
 				assert.Equal(t, m.ready(now), ready)
 				if ready {
-					passes = append(passes, pass{b.admit(now), m.admit()})
+					requests = append(requests, request{b.admit(now), m.admit()})
 				}
 			case 1, 2:
-				if len(passes) == 0 {
+				if len(requests) == 0 {
 					continue
 				}
-				i := arg % len(passes)
-				p := passes[i]
-				passes = append(passes[:i], passes[i+1:]...)
+				i := arg % len(requests)
+				r := requests[i]
+				requests = append(requests[:i], requests[i+1:]...)
 				o := failed
 				if op&3 == 2 {
 					o = []outcome{worked, neutral}[arg&1]
 				}
-				b.settle(p.ticket, o, now, limit, openFor, 0)
-				m.settle(p.id, o, now)
+				b.settle(r.ticket, o, now, limit, openFor, 0)
+				m.settle(r.id, o, now)
 			case 3:
 				now = now.Add(openFor * time.Duration(arg) / 16)
 			}
-			if b.is() != m.state || b.state == StateOpen && !b.until.Equal(m.until) {
-				t.Fatalf("the breaker is %s until %v, want %s until %v", b.is(), b.until, m.state, m.until)
-			}
-			if m.state == StateHalfOpen {
-				assert.Equal(t, m.probing, b.probing)
+			require.Equal(t, m.state, b.current())
+			switch m.state {
+			case StateOpen:
+				require.Equal(t, m.until, b.until)
+			case StateHalfOpen:
+				require.Equal(t, m.probing, b.probing)
 			}
 		}
 	})
 }
 
-func TestBreakerJitter(t *testing.T) {
+func TestBreaker_Jitter(t *testing.T) {
 	now := time.Unix(0, 0)
-	for _, test := range []struct {
-		jitter float64
-		want   time.Duration
-	}{{0, 10 * time.Second}, {0.5, 12500 * time.Millisecond}, {0.999, 14995 * time.Millisecond}} {
+	for jitter, want := range map[float64]time.Duration{0: 10 * time.Second, 0.5: 12500 * time.Millisecond, 0.999: 14995 * time.Millisecond} {
 		var b breaker
-		b.settle(b.admit(now), failed, now, 1, 10*time.Second, test.jitter)
-		assert.Equal(t, test.want, b.until.Sub(now))
+		b.settle(b.admit(now), failed, now, 1, 10*time.Second, jitter)
+		assert.Equal(t, want, b.until.Sub(now))
 	}
 }

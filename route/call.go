@@ -4,312 +4,161 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"math"
+	"math/rand/v2"
 	"net/http"
-	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-// A call is a request on its way through the targets of its route. It runs on
-// one goroutine.
+// A call is one request of a client. It tries targets until one answers or none
+// is left. It is used by one goroutine.
 type call struct {
-	router *Router
-	route  *route
-	kind   kind
-	ctx    context.Context
-	model  string // as the client named it
+	router   *Router
+	route    *route
+	endpoint llmhttp.Endpoint
+	ctx      context.Context // of the client's request
+	model    string          // the client's name
 
-	tries int
-	marks []mark // of the targets; nil until one has failed
-
-	rank    rank  // of err
-	err     error // what the client is told if nothing else comes of it
-	blocked bool  // breakers kept it from targets
-
-	timer    *time.Timer // of the try, if it has one
-	yielding bool        // what runs is the client's and not the target's
-	left     bool        // the client wants no more
+	tries   int
+	tryFrom []int  // for each target, the first round in which it may be tried
+	best    result // of the failed tries, the one whose error the client should get
+	blocked bool   // a breaker kept the last round from trying a target
 }
 
-// An attempt is a try to answer a request with a target. It reports whether
-// err, which may be nil, is the end, whatever it is.
-type attempt func(ctx context.Context, t *target, tk *ticket) (final bool, err error)
+// never is the tryFrom of a target that is not tried again.
+const never = math.MaxInt
 
-// begin returns the call of a request, or an error if nobody answers it.
-func (r *Router) begin(ctx context.Context, model string, k kind) (call, error) {
-	rt, err := r.routeFor(model, k)
-	return call{router: r, route: rt, kind: k, ctx: ctx, model: model}, err
-}
+// A sendFunc sends the request to the target of a try and passes on the reply.
+// It returns nil after a complete reply, and errClientLeft if the client wants
+// no more of it.
+type sendFunc func(ctx context.Context, t *try) error
 
-func (r *Router) routeFor(model string, k kind) (*route, error) {
-	if r.kinds&k == 0 {
-		return nil, errUnsupported(k)
+// errClientLeft ends a call whose client stopped reading the reply. The client
+// gets no error.
+var errClientLeft = errors.New("route: the client left")
+
+// newCall returns the call for a request, or an error if no route serves it.
+func (r *Router) newCall(ctx context.Context, model string, endpoint llmhttp.Endpoint) (*call, error) {
+	rt, err := r.routeFor(model, endpoint)
+	if err != nil {
+		return nil, err
 	}
-	rt := r.find(model)
-	if rt == nil {
-		return nil, llmhttp.ModelNotFound(model)
+	c := &call{router: r, route: rt, endpoint: endpoint, ctx: ctx, model: model, tryFrom: make([]int, len(rt.targets))}
+	for i, t := range rt.targets {
+		if !t.supports(endpoint) {
+			c.tryFrom[i] = never
+		}
 	}
-	return rt, nil
+	return c, nil
 }
 
-func errUnsupported(k kind) error {
-	return fmt.Errorf("route: no target %v: %w", k, errors.ErrUnsupported)
-}
-
-// run tries targets until one has answered or there is none left to try.
-func (c *call) run(try attempt) error {
+// run tries targets until the call has an answer. It returns the error for the
+// client.
+func (c *call) run(send sendFunc) error {
 	for round := 1; ; round++ {
-		for c.tries < c.router.opts.Tries {
-			if c.ctx.Err() != nil {
-				return context.Cause(c.ctx)
-			}
-			i, tk, blocked := c.route.pick(time.Now(), round, c.marks, c.kind)
+		for c.tries < c.router.opts.Tries && c.ctx.Err() == nil {
+			i, tk, blocked := c.route.pool.pick(c.candidates(round), round == 1, time.Now())
 			if i < 0 {
 				c.blocked = blocked
 				break
 			}
 			c.tries++
-			t := c.route.targets[i]
-			v, err := c.once(t, tk, try)
-			if v.final {
-				return err
+			t := &try{call: c, index: i, target: c.route.targets[i], ticket: tk}
+			res := t.run(send)
+			if res.final {
+				return res.err
 			}
-			c.note(v, &targetError{t.name, err})
-			if c.marks == nil {
-				c.marks = make([]mark, len(c.route.targets))
+			c.remember(&res)
+			c.tryFrom[i] = never
+			if res.retry {
+				c.tryFrom[i] = round + 1
 			}
-			c.marks[i] = mark{round: round, out: !v.again}
 		}
-		if !c.pause(round) {
-			if c.ctx.Err() != nil {
-				return context.Cause(c.ctx)
-			}
-			return c.failure()
+		again := c.wait(round)
+		if c.ctx.Err() != nil {
+			return context.Cause(c.ctx)
 		}
-	}
-}
-
-// last reports whether there will be no try after the present one, as far as
-// that is known.
-func (c *call) last() bool {
-	o := &c.router.opts
-	return c.tries >= o.Tries || (o.Rounds == 1 && len(c.route.targets) == 1)
-}
-
-// errSlow is the cause of a try's context when it has taken too long.
-var errSlow = &llmhttp.Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: context.DeadlineExceeded}
-
-// once tries a target. The error is what the client is told, if that is final.
-func (c *call) once(t *target, tk ticket, try attempt) (v verdict, err error) {
-	v = verdict{outcome: failed, what: "panic"}
-	defer func() {
-		if c.yielding {
-			v = verdict{} // the panic is not the target's
-		}
-		c.settle(t, tk, v)
-	}()
-	llmhttp.ReportTry(c.ctx, t.name, c.tries)
-	ctx, cancel := context.WithCancelCause(c.ctx)
-	defer cancel(nil)
-	c.timer = nil
-	if d := c.router.opts.TryTimeout; d > 0 {
-		c.timer = time.AfterFunc(d, func() { cancel(errSlow) })
-		defer c.timer.Stop()
-	}
-	final, err := try(ctx, t, &tk)
-	err = t.translate(err, c.model)
-	switch {
-	case err == nil:
-		v = verdict{outcome: worked, final: true}
-		if c.left {
-			v.outcome = neutral
-		}
-		return v, nil
-	case c.ctx.Err() != nil:
-		v = verdict{final: true}
-		if isSilence(c.ctx) {
-			v.outcome, v.what = failed, "504"
-		}
-		return v, context.Cause(c.ctx)
-	case context.Cause(ctx) == errSlow:
-		err = errSlow
-	}
-	v = judge(err)
-	if final || v.final {
-		v.final = true
-		err = &targetError{t.name, err}
-	}
-	return v, err
-}
-
-// isSilence reports whether ctx, which is done, was ended because nothing had
-// come for too long. A deadline that was set before says nothing of a target.
-func isSilence(ctx context.Context) bool {
-	return ctx.Err() == context.Canceled && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
-}
-
-// A verdict is what the end of a try means.
-type verdict struct {
-	outcome outcome
-	final   bool          // no other try can do better
-	again   bool          // the same target might
-	rank    rank          // of the error, if it is not final
-	rest    time.Duration // for how long the target wants to be left alone
-	what    string        // the error in short; empty if the target is not to blame
-}
-
-// A rank says which of several errors the client is told: the highest.
-type rank int
-
-const (
-	rankUnsupported rank = iota + 1
-	rankNotFound
-	rankFailure
-	rankLimit
-)
-
-// judge tells what an error means with which a target has ended a try.
-func judge(err error) verdict {
-	e, _ := errors.AsType[*llmhttp.Error](err)
-	switch {
-	case e != nil:
-	case errors.Is(err, errors.ErrUnsupported):
-		return verdict{rank: rankUnsupported}
-	default:
-		return verdict{outcome: failed, again: true, rank: rankFailure, what: brief(err)}
-	}
-	switch status := statusOf(e); {
-	case status == http.StatusTooManyRequests:
-		return verdict{outcome: worked, rank: rankLimit, rest: e.RetryAfter, what: brief(err),
-			again: !e.NoRetry && e.Code != codeQuota}
-	case status == http.StatusRequestTimeout, status >= 500:
-		return verdict{outcome: failed, rank: rankFailure, rest: e.RetryAfter, what: brief(err),
-			again: !e.NoRetry && status != http.StatusNotImplemented}
-	case status == http.StatusNotFound && e.Code == codeModelNotFound:
-		return verdict{outcome: worked, rank: rankNotFound}
-	}
-	return verdict{outcome: worked, final: true}
-}
-
-// statusOf returns the status that a Handler would reply with.
-func statusOf(e *llmhttp.Error) int {
-	if e.Status < 400 || e.Status > 599 {
-		return http.StatusInternalServerError
-	}
-	return e.Status
-}
-
-// brief returns what can be told of an error without its text, which may have
-// addresses and secrets.
-func brief(err error) string {
-	e, _ := errors.AsType[*llmhttp.Error](err)
-	var s string
-	switch {
-	case e != nil:
-		s = strconv.Itoa(statusOf(e))
-	case errors.Is(err, context.DeadlineExceeded):
-		s = "504"
-	default:
-		s = "500"
-	}
-	if e != nil && isCode(e.Code) {
-		return s + " " + e.Code
-	}
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return s + " " + errno.Error() // such as "connection refused"
-	}
-	return s
-}
-
-// isCode reports whether s is a code and not a text that took its place.
-func isCode(s string) bool {
-	for _, c := range s {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
-			return false
+		if !again {
+			return c.failure(round)
 		}
 	}
-	return s != "" && len(s) <= 64
 }
 
-const (
-	codeQuota         = "insufficient_quota"
-	codeModelNotFound = "model_not_found"
-)
+// candidates returns the targets that the call may try in a round.
+func (c *call) candidates(round int) []int {
+	list := make([]int, 0, len(c.tryFrom))
+	for i, from := range c.tryFrom {
+		if from <= round {
+			list = append(list, i)
+		}
+	}
+	return list
+}
 
-// note keeps err if it is worth more to the client than what it would be told
-// so far.
-func (c *call) note(v verdict, err error) {
-	if v.rank == rankLimit && c.rank == rankLimit {
-		was, is := retryAfter(c.err), retryAfter(err)
-		if is <= 0 || (was > 0 && was <= is) {
+// remember keeps the result of a failed try if its error tells the client more
+// than the one it would get so far. Of several 429s, the shortest RetryAfter
+// counts.
+func (c *call) remember(res *result) {
+	if res.rank == rankLimit && c.best.rank == rankLimit {
+		shorter := res.retryAfter > 0 && (c.best.retryAfter <= 0 || res.retryAfter < c.best.retryAfter)
+		if !shorter {
 			return
 		}
 	}
-	if v.rank >= c.rank {
-		c.rank, c.err = v.rank, err
+	if res.rank >= c.best.rank {
+		c.best = *res
 	}
 }
 
-func retryAfter(err error) time.Duration {
-	if e, _ := errors.AsType[*llmhttp.Error](err); e != nil {
-		return e.RetryAfter
-	}
-	return 0
-}
-
-// failure returns what the client is told when nobody has answered.
-func (c *call) failure() error {
+// failure returns the error of a call that no target answered. The given round
+// was the last.
+func (c *call) failure(round int) error {
 	switch {
-	case c.rank >= rankFailure:
-		return c.err
+	case c.best.rank >= rankFailure:
+		return c.best.err
 	case c.blocked:
-		// One that was not asked might have known the model.
+		// The blocked target might know the model, so this is not a 404.
 		return &llmhttp.Error{
 			Status:     http.StatusServiceUnavailable,
 			Message:    "The model is not available at the moment. Please try again.",
-			RetryAfter: c.route.reopening(time.Now(), c.kind),
-			Err:        errors.New("route: left alone are all targets that might answer"),
+			RetryAfter: c.route.pool.nextHalfOpen(c.candidates(round), time.Now()),
+			Err:        errors.New("route: the circuit breakers of all targets that could answer are open"),
 		}
-	case c.rank == rankNotFound:
-		return c.notFound(c.err)
-	case c.rank == rankUnsupported:
-		return c.err
+	case c.best.rank == rankNotFound:
+		return c.notFound(c.best.err)
+	case c.best.rank == rankUnsupported:
+		return c.best.err
 	}
-	return c.notFound(errUnsupported(c.kind))
+	return c.notFound(errUnsupported(c.endpoint))
 }
 
-// notFound returns the error for a model that no target knows by the name that
-// the client used, and not by those it has elsewhere.
+// notFound returns the error for a model that no target knows. It has the
+// client's name of the model, which may differ from those in cause.
 func (c *call) notFound(cause error) error {
 	e := llmhttp.ModelNotFound(c.model)
 	e.Err = cause
 	return e
 }
 
-// pause waits for the next round. It reports whether there is to be one.
-func (c *call) pause(round int) bool {
+// wait waits until the round after the given one may begin. It reports false if
+// there is none, or if the client's context ends first.
+func (c *call) wait(round int) bool {
 	o := &c.router.opts
 	if c.tries == 0 || c.tries >= o.Tries || round >= o.Rounds {
 		return false
 	}
 	now := time.Now()
-	wait := min(o.Backoff, o.MaxWait)
-	for range round - 1 {
-		wait = min(2*wait, o.MaxWait)
-	}
-	wait -= time.Duration(c.router.random() * float64(wait/2))
-	recovery, ok := c.route.recovery(now, round, c.marks, c.kind)
+	recovery, ok := c.route.pool.nextRecovery(c.candidates(round+1), now)
 	if !ok || recovery > o.MaxWait {
 		return false
 	}
-	wait = max(wait, recovery)
-	if deadline, ok := c.ctx.Deadline(); ok && now.Add(wait).After(deadline) {
+	delay := max(backoff(o, round), recovery)
+	if deadline, ok := c.ctx.Deadline(); ok && now.Add(delay).After(deadline) {
 		return false
 	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -319,80 +168,37 @@ func (c *call) pause(round int) bool {
 	}
 }
 
-// settle ends a try, and tells the Logger what it has shown.
-func (c *call) settle(t *target, tk ticket, v verdict) {
-	rt, o := c.route, &c.router.opts
-	now := time.Now()
-	jitter := c.router.random()
-	rt.mu.Lock()
-	t.inFlight--
-	if v.outcome == failed {
-		t.failures++
+// backoff returns the delay after a round: Options.Backoff, doubled with each
+// round up to Options.MaxWait, less up to half of it at random.
+func backoff(o *Options, round int) time.Duration {
+	delay := min(o.Backoff, o.MaxWait)
+	for range round - 1 {
+		delay = min(2*delay, o.MaxWait)
 	}
-	if v.what != "" {
-		t.lastErr = v.what
+	return delay - time.Duration(rand.Float64()*float64(delay/2))
+}
+
+// tryTargets runs a call whose reply is a single value, which ask requests from
+// a target.
+func tryTargets[T any](ctx context.Context, r *Router, model string, endpoint llmhttp.Endpoint,
+	ask func(context.Context, *target) (*T, error)) (*T, error) {
+	c, err := r.newCall(ctx, model, endpoint)
+	if err != nil {
+		return nil, err
 	}
-	if v.rest > 0 {
-		if until := now.Add(min(v.rest, max(maxRest, o.MaxWait))); until.After(t.rested) {
-			t.rested = until
+	var reply *T
+	err = c.run(func(ctx context.Context, t *try) (err error) {
+		if reply, err = ask(ctx, t.target); err == nil && reply == nil {
+			err = errors.New("route: the target returned neither a reply nor an error")
 		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	was := t.breaker.is()
-	t.breaker.settle(tk, v.outcome, now, o.Failures, o.OpenFor, jitter)
-	is, until := t.breaker.is(), t.breaker.until
-	rt.mu.Unlock()
-	if v.what != "" {
-		c.log(slog.LevelInfo, "target failed", t, slog.Int("try", c.tries), slog.String("error", v.what))
-	}
-	c.logState(t, was, is, until.Sub(now), v.what)
+	return reply, nil
 }
 
-// alive notes that what a ticket let through has shown that its target works,
-// while it goes on.
-func (c *call) alive(t *target, tk *ticket) {
-	if !tk.probe {
-		return
-	}
-	o := &c.router.opts
-	c.route.mu.Lock()
-	was := t.breaker.is()
-	t.breaker.settle(*tk, worked, time.Now(), o.Failures, o.OpenFor, 0)
-	is := t.breaker.is()
-	*tk = ticket{epoch: t.breaker.epoch}
-	c.route.mu.Unlock()
-	c.logState(t, was, is, 0, "")
+func errUnsupported(endpoint llmhttp.Endpoint) error {
+	return fmt.Errorf("route: no target supports %s: %w", endpoint, errors.ErrUnsupported)
 }
-
-func (c *call) logState(t *target, was, is State, wait time.Duration, what string) {
-	switch {
-	case was == is:
-	case is == StateOpen:
-		c.log(slog.LevelWarn, "target left alone", t, slog.Duration("retry_after", wait), slog.String("error", what))
-	case is == StateClosed:
-		c.log(slog.LevelInfo, "target works again", t)
-	}
-}
-
-func (c *call) log(level slog.Level, msg string, t *target, attrs ...slog.Attr) {
-	l := c.router.opts.Logger
-	if !l.Enabled(c.ctx, level) {
-		return
-	}
-	attrs = append([]slog.Attr{
-		slog.String("request_id", llmhttp.RequestIDFrom(c.ctx)),
-		slog.String("route", t.route.model),
-		slog.String("target", t.name),
-	}, attrs...)
-	l.LogAttrs(c.ctx, level, msg, attrs...)
-}
-
-// A targetError is a target's error. The target's name is for logs: the client
-// is told of an [llmhttp.Error] alone.
-type targetError struct {
-	target string
-	err    error
-}
-
-func (e *targetError) Error() string { return fmt.Sprintf("route: target %q: %v", e.target, e.err) }
-
-func (e *targetError) Unwrap() error { return e.err }

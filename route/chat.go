@@ -8,125 +8,117 @@ import (
 
 // Chat implements [llmhttp.Backend].
 //
-// Each try has a copy of the request, so that a target may change it as it
-// may any other. Texts and raw JSON are shared by the copies, and must not be
-// written to.
+// Each try gets a copy of the request, which the target may change. The copies
+// share strings and raw JSON, which must not be written to.
 func (r *Router) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		base, err := r.begin(ctx, req.Model, kindChat)
+		c, err := r.newCall(ctx, req.Model, llmhttp.EndpointChat)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		c := &chat{call: base, req: req, out: yield}
-		if err := c.run(c.try); err != nil && !c.left {
+		s := &stream{req: req, yield: yield}
+		if err := c.run(s.send); err != nil && err != errClientLeft {
 			yield(nil, err)
 		}
 	}
 }
 
-// A chat is the call of a chat. What a target yields is passed on as it comes,
-// without a goroutine or a channel in between.
-type chat struct {
-	call
-	req *llmhttp.ChatRequest // nil once the reply has begun: it may take long
-	out func(*llmhttp.ChatChunk, error) bool
+// A stream is the reply to a chat. A target calls its methods on the goroutine
+// of the client: no channel or goroutine lies between the two.
+type stream struct {
+	req   *llmhttp.ChatRequest // nil when the reply has begun, so that a long stream does not retain it
+	yield func(*llmhttp.ChatChunk, error) bool
 
-	begun bool // something was passed on
+	// The state of the present try.
 
-	// Of the present try.
-
-	target  *target
-	ticket  *ticket
-	renamed bool // the target calls the model otherwise
-	heard   bool // a chunk came
-	ended   bool // nothing that the target still yields counts
-	err     error
-	held    []*llmhttp.ChatChunk // those that say nothing yet
+	try    *try
+	rename bool                 // the target has another name for the model
+	held   []*llmhttp.ChatChunk // chunks without content, before the reply begins
+	closed bool                 // no more chunks are accepted from the target
+	err    error                // why the stream was closed; nil at the end of a complete reply
 }
 
-// maxHeld is how many chunks that say nothing are kept back: more than there
-// are choices in most requests, whose roles are announced one by one.
+// maxHeld limits the chunks that are held back. It is more than the number of
+// choices of most requests, whose roles arrive in a chunk each.
 const maxHeld = 16
 
-func (c *chat) try(ctx context.Context, t *target, tk *ticket) (final bool, err error) {
-	c.target, c.ticket = t, tk
-	c.heard, c.ended, c.err, c.held = false, false, nil, nil
-	req := cloneChat(c.req, !c.last())
-	req.Model = t.modelFor(c.model)
-	c.renamed = req.Model != c.model
-	t.backend.Chat(ctx, req)(c.accept)
-	c.ended = true
-	switch {
-	case c.left, c.err != nil:
-		return c.begun, c.err
-	case c.ctx.Err() != nil:
-		return c.begun, context.Cause(c.ctx)
-	case context.Cause(ctx) == errSlow:
-		return false, errSlow
-	case !c.begun:
-		c.commit() // the reply is empty
+// send is the [sendFunc] of a chat.
+func (s *stream) send(ctx context.Context, t *try) error {
+	req := cloneChat(s.req)
+	req.Model = t.target.backendModel(t.call.model)
+	*s = stream{req: s.req, yield: s.yield, try: t, rename: req.Model != t.call.model}
+	t.target.backend.Chat(ctx, req)(s.receive)
+	s.closed = true
+	switch client := t.call.ctx; {
+	case s.err != nil:
+	case client.Err() != nil:
+		return context.Cause(client)
+	case ctx.Err() != nil:
+		return context.Cause(ctx) // the try's timeout
+	case !t.started:
+		s.start() // a reply without content is complete as well
 	}
-	return true, nil
+	return s.err
 }
 
-// accept is the yield of the target's stream.
-func (c *chat) accept(chunk *llmhttp.ChatChunk, err error) bool {
+// receive takes a chunk or an error from the target. It reports whether the
+// target should go on.
+func (s *stream) receive(chunk *llmhttp.ChatChunk, err error) bool {
 	switch {
-	case c.ended:
+	case s.closed:
 		return false
 	case err != nil:
-		c.ended, c.err = true, err
-		return false
+		return s.close(err)
 	case chunk == nil:
 		return true
+	case !s.try.stopTimeout():
+		return s.close(errTryTimeout)
 	}
-	if !c.heard {
-		if c.timer != nil && !c.timer.Stop() {
-			c.ended, c.err = true, errSlow
-			return false
+	if s.rename {
+		chunk.Model = s.try.call.model
+	}
+	if !s.try.started {
+		if len(s.held) < maxHeld && !hasContent(chunk) {
+			s.held = append(s.held, chunk)
+			return true
 		}
-		c.heard = true
+		s.start()
 	}
-	if c.renamed {
-		chunk.Model = c.model
-	}
-	if c.begun {
-		return c.pass(chunk)
-	}
-	if len(c.held) < maxHeld && !says(chunk) {
-		c.held = append(c.held, chunk)
-		return true
-	}
-	return c.commit() && c.pass(chunk)
+	return s.pass(chunk)
 }
 
-// commit passes on what was kept back: from here on the reply is the target's.
-func (c *chat) commit() bool {
-	c.begun = true
-	c.alive(c.target, c.ticket)
-	held := c.held
-	c.req, c.held = nil, nil
+// close makes the stream ignore what the target sends after this. It returns
+// false.
+func (s *stream) close(err error) bool {
+	s.closed, s.err = true, err
+	return false
+}
+
+// start begins the reply to the client with the chunks that were held back.
+func (s *stream) start() {
+	s.try.start()
+	held := s.held
+	s.req, s.held = nil, nil
 	for _, chunk := range held {
-		if !c.pass(chunk) {
-			return false
-		}
+		s.pass(chunk)
 	}
-	return true
 }
 
-func (c *chat) pass(chunk *llmhttp.ChatChunk) bool {
-	c.yielding = true
-	more := c.out(chunk, nil)
-	c.yielding = false
-	if !more {
-		c.left, c.ended = true, true
+// pass passes a chunk on to the client, unless the client has left. It reports
+// whether the client wants more.
+func (s *stream) pass(chunk *llmhttp.ChatChunk) bool {
+	if s.err != nil {
+		return false
 	}
-	return more
+	s.try.inClient = true
+	more := s.yield(chunk, nil)
+	s.try.inClient = false
+	return more || s.close(errClientLeft)
 }
 
-// says reports whether a chunk is more than the announcement of a reply.
-func says(c *llmhttp.ChatChunk) bool {
+// hasContent reports whether a chunk has more than the announcement of a role.
+func hasContent(c *llmhttp.ChatChunk) bool {
 	if c.Usage != nil {
 		return true
 	}
@@ -134,15 +126,15 @@ func says(c *llmhttp.ChatChunk) bool {
 		choice := &c.Choices[i]
 		d := &choice.Delta
 		if d.Content != "" || d.Reasoning != "" || len(d.ToolCalls) > 0 || choice.FinishReason != "" ||
-			isSignificant(choice.Extra) || isSignificant(d.Extra) {
+			hasValue(choice.Extra) || hasValue(d.Extra) {
 			return true
 		}
 	}
 	return false
 }
 
-// isSignificant reports whether e has a member that is not null.
-func isSignificant(e llmhttp.Extra) bool {
+// hasValue reports whether e has a member that is not null.
+func hasValue(e llmhttp.Extra) bool {
 	for _, v := range e {
 		if string(v) != "null" {
 			return true

@@ -7,15 +7,11 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// The copies of requests that targets get share texts and raw JSON
-// with the original. If deep is false, which is enough for the last try, they
-// share everything that is not in the request itself.
+// The functions of this file copy requests, so that every target may change its
+// own. Copies share strings and raw JSON with the original.
 
-func cloneChat(r *llmhttp.ChatRequest, deep bool) *llmhttp.ChatRequest {
+func cloneChat(r *llmhttp.ChatRequest) *llmhttp.ChatRequest {
 	n := *r
-	if !deep {
-		return &n
-	}
 	n.Messages = slices.Clone(r.Messages)
 	for i := range n.Messages {
 		cloneMessage(&n.Messages[i])
@@ -24,43 +20,36 @@ func cloneChat(r *llmhttp.ChatRequest, deep bool) *llmhttp.ChatRequest {
 	for i := range n.Tools {
 		t := &n.Tools[i]
 		t.Extra = maps.Clone(t.Extra)
-		if t.Function != nil {
-			f := *t.Function
-			f.Extra = maps.Clone(f.Extra)
-			t.Function = &f
+		if t.Function = clonePointer(t.Function); t.Function != nil {
+			t.Function.Extra = maps.Clone(t.Function.Extra)
 		}
 	}
 	n.Stop = slices.Clone(r.Stop)
-	if r.StreamOptions != nil {
-		o := *r.StreamOptions
-		o.Extra = maps.Clone(o.Extra)
-		n.StreamOptions = &o
+	if n.StreamOptions = clonePointer(r.StreamOptions); n.StreamOptions != nil {
+		n.StreamOptions.Extra = maps.Clone(r.StreamOptions.Extra)
 	}
-	if r.ResponseFormat != nil {
-		f := *r.ResponseFormat
-		f.Extra = maps.Clone(f.Extra)
-		n.ResponseFormat = &f
+	if n.ResponseFormat = clonePointer(r.ResponseFormat); n.ResponseFormat != nil {
+		n.ResponseFormat.Extra = maps.Clone(r.ResponseFormat.Extra)
 	}
 	for _, p := range []**float64{&n.Temperature, &n.TopP, &n.PresencePenalty, &n.FrequencyPenalty} {
-		clonePtr(p)
+		*p = clonePointer(*p)
 	}
 	for _, p := range []**int{&n.MaxTokens, &n.MaxCompletionTokens, &n.N} {
-		clonePtr(p)
+		*p = clonePointer(*p)
 	}
 	n.Extra = maps.Clone(r.Extra)
 	return &n
 }
 
+// cloneMessage makes m independent of the message it was copied from.
 func cloneMessage(m *llmhttp.Message) {
 	m.Extra = maps.Clone(m.Extra)
 	m.Content = slices.Clone(m.Content)
 	for i := range m.Content {
 		p := &m.Content[i]
 		p.Extra = maps.Clone(p.Extra)
-		if p.ImageURL != nil {
-			u := *p.ImageURL
-			u.Extra = maps.Clone(u.Extra)
-			p.ImageURL = &u
+		if p.ImageURL = clonePointer(p.ImageURL); p.ImageURL != nil {
+			p.ImageURL.Extra = maps.Clone(p.ImageURL.Extra)
 		}
 	}
 	m.ToolCalls = slices.Clone(m.ToolCalls)
@@ -72,22 +61,23 @@ func cloneMessage(m *llmhttp.Message) {
 
 func cloneImages(r *llmhttp.ImageRequest) *llmhttp.ImageRequest {
 	n := *r
-	clonePtr(&n.N)
+	n.N = clonePointer(r.N)
 	n.Extra = maps.Clone(r.Extra)
 	return &n
 }
 
 func cloneEmbedding(r *llmhttp.EmbeddingRequest) *llmhttp.EmbeddingRequest {
 	n := *r
-	clonePtr(&n.Dimensions)
+	n.Dimensions = clonePointer(r.Dimensions)
 	n.Extra = maps.Clone(r.Extra)
 	return &n
 }
 
-// clonePtr makes *p point to a copy of what it points to, if it does.
-func clonePtr[T any](p **T) {
-	if *p != nil {
-		v := **p
-		*p = &v
+// clonePointer returns a pointer to a copy of *p, or nil if p is nil.
+func clonePointer[T any](p *T) *T {
+	if p == nil {
+		return nil
 	}
+	v := *p
+	return &v
 }

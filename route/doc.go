@@ -1,7 +1,8 @@
-// Package route is a Backend that picks Backends.
+// Package route provides a Backend that distributes requests over other
+// Backends.
 //
-// A [Router] sends each request to one of the targets that the route of its
-// model has, and to another if that one fails:
+// A [Router] sends each request to one of the targets of the route for its
+// model. If that target fails, it tries another:
 //
 //	router, err := route.New([]route.Route{
 //		{Model: "chat-large", Strategy: route.InOrder, Targets: []route.Target{
@@ -11,43 +12,50 @@
 //		{Model: "hosted/*", Targets: []route.Target{{Name: "hosted", Backend: hosted, Model: "*"}}},
 //	}, nil)
 //
+// A try is one request to one target. A round tries each target at most once.
+//
 // # Fallback
 //
-// A target has failed if it did not answer in time, or with an error that is
-// no [llmhttp.Error] or whose status is 408 or 5xx. Then, and when it answers
-// 429 or does not know the model, the next target is tried at once. When each
-// has been, those that failed are tried again after a while, which doubles from
-// round to round and is drawn at random; a target that says when to come back
-// is not tried again before. All of it is bounded by [Options] and by the
-// deadline of the request's context. Every other error is the client's to know,
-// at once.
+// A try fails if the target does not answer in time, or answers with an error
+// that is not an [llmhttp.Error] or that has status 408 or 5xx. After a failed
+// try the Router tries the next target immediately. It does the same after a
+// 429, and when the target does not know the model or does not support the
+// request. Every other error goes to the client at once, because another target
+// would answer the same.
 //
-// A reply that has begun is never replaced: if it breaks off, the client is
-// told. It has begun with the first chunk that says something: text, reasoning,
-// a tool call, a finish reason, usage, or what a choice has in its Extra. Chunks
-// that come before it, and announce the role at most, are kept back until then,
-// up to 16 of them.
+// When all targets have been tried, a new round begins after a backoff, which
+// has random jitter and doubles with each round. A target that sent a
+// RetryAfter is not tried again earlier. [Options] and the deadline of the
+// request's context limit the tries, the rounds and the waiting.
 //
-// If all fails, the client gets the 429 that asks for the shortest wait, or
-// else the last failure, or else the 404 for a model that does not exist.
+// A reply that has begun is never replaced: if the target fails in mid-stream,
+// the client gets the error. A reply begins with the first chunk that has
+// content: text, reasoning, a tool call, a finish reason, usage or a member of
+// a choice's Extra. Up to 16 chunks before it, which at most announce the role,
+// are held back so that another target can still take over.
 //
-// Nothing is tried twice at the same time: there is no hedging, and targets do
-// not race. A host that wants that puts a Backend in front which does it.
+// If no target answers, the client gets the 429 with the shortest RetryAfter,
+// or else the last failure, or else a 404 for an unknown model.
 //
-// # Targets that keep failing
+// Tries of one request never overlap. To send a request to several targets in
+// parallel (hedging), use a Backend that does so as a target.
 //
-// Each target has a circuit breaker. It opens when the target has failed some
-// times in a row, and the target is left alone; then one request is let through
-// to see whether it works again. A 429 or any other answer is no failure, and a
-// client that leaves counts as nothing, whatever it has left. A reply that
-// breaks off is a failure when it does. A request none of whose targets is to
-// be asked gets a 503 that says when to try again: it is not sent to a target
-// that is likely to keep it waiting. [Router.Status] tells how targets are
-// doing, and Options.Logger is told when a breaker opens and closes.
+// # Circuit breakers
 //
-// A target that said when to come back, with 429 or 503, is asked until then
-// only if no other can be.
+// Each target has a circuit breaker. Consecutive failures open it, and the
+// target gets no requests. After a while the breaker is half-open: one request
+// at a time is let through to find out whether the target works again. A 429
+// and every other answer of the target is no failure, and a try that ends
+// because the client left counts neither as a failure nor as a success. A
+// stream that breaks off is a failure.
 //
-// Each route has targets of its own: the same Backend in two of them is two
-// targets, each with its own breaker and its own count of requests in flight.
+// If the breakers of all targets that could answer are open, the client gets a
+// 503 with a RetryAfter. [Router.Status] reports the state of each target;
+// Options.Logger gets a message when a breaker opens or closes.
+//
+// A target that sent a RetryAfter with a 429, 408 or 5xx is resting for that
+// time: new requests use it only if no other target can be used.
+//
+// Each target of each route has its own breaker and its own count of requests
+// in flight, even if several targets share a Backend.
 package route

@@ -6,32 +6,17 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// Embed implements [llmhttp.Embedder].
+// Embed implements [llmhttp.Embedder]. Each try gets a copy of req.
 func (r *Router) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-	c, err := r.begin(ctx, req.Model, kindEmbeddings)
-	if err != nil {
-		return nil, err
-	}
-	var resp *llmhttp.EmbeddingResponse
-	err = c.run(func(ctx context.Context, t *target, _ *ticket) (final bool, err error) {
-		ask := cloneEmbedding(req)
-		model := t.modelFor(c.model)
-		ask.Model = model
-		resp, err = llmhttp.Forwarder{Backend: t.backend}.Embed(ctx, ask)
-		switch {
-		case err != nil:
-			return false, err
-		case resp == nil:
-			return false, errNoResponse
-		case model != c.model:
-			named := *resp
-			named.Model = c.model
-			resp = &named
+	return tryTargets(ctx, r, req.Model, llmhttp.EndpointEmbeddings, func(ctx context.Context, t *target) (*llmhttp.EmbeddingResponse, error) {
+		copied, model := cloneEmbedding(req), t.backendModel(req.Model)
+		copied.Model = model
+		resp, err := llmhttp.Forwarder{Backend: t.backend}.Embed(ctx, copied)
+		if err == nil && resp != nil && model != req.Model {
+			renamed := *resp // the target may keep resp
+			renamed.Model = req.Model
+			resp = &renamed
 		}
-		return false, nil
+		return resp, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return resp, nil
 }

@@ -3,7 +3,6 @@ package route_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 
@@ -12,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp/route"
 )
 
-// A model of one's own, and another that stands in for it.
+// The hosted model answers when our own is overloaded.
 func Example() {
 	ours := memory.Scripted(memory.Fail(llmhttp.Errorf(http.StatusServiceUnavailable, "overloaded", "Too much to do.")))
 	hosted := memory.Echo()
@@ -23,7 +22,7 @@ func Example() {
 			{Name: "hosted", Backend: hosted, Model: memory.ModelChat},
 		}},
 		{Model: "hosted/*", Targets: []route.Target{{Name: "hosted", Backend: hosted, Model: "*"}}},
-	}, &route.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	}, &route.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		panic(err)
 	}
@@ -60,7 +59,7 @@ func Example() {
 	// hosted/demo-image-small
 }
 
-// Every request of a Handler tells who answered.
+// An Observer of the Handler sees which target answered each request.
 func ExampleRouter() {
 	router, err := route.New([]route.Route{{Model: "*", Targets: []route.Target{
 		{Name: "a", Backend: memory.Echo(), Weight: 2},
@@ -71,14 +70,16 @@ func ExampleRouter() {
 	}
 	h := llmhttp.NewHandler(router, llmhttp.AllowAll("acme"), &llmhttp.Options{
 		Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-			return ctx, func(e *llmhttp.RequestSummary) { fmt.Println(e.Model, e.Status, "by", e.Target, "at try", e.Tries) }
+			return ctx, func(e *llmhttp.RequestSummary) {
+				fmt.Println(e.Model, e.Status, "from", e.Target, "at try", e.Tries)
+			}
 		},
 	})
 	for range 3 {
-		chat(h, memory.ModelChat)
+		post(h, memory.ModelChat)
 	}
 	// Output:
-	// demo-chat 200 by a at try 1
-	// demo-chat 200 by b at try 1
-	// demo-chat 200 by a at try 1
+	// demo-chat 200 from a at try 1
+	// demo-chat 200 from b at try 1
+	// demo-chat 200 from a at try 1
 }

@@ -14,69 +14,65 @@ import (
 	"github.com/llmhttp/llmhttp/route"
 )
 
-// FuzzRouter has three targets behave as the bytes say, in the order in which
-// they are called, and checks what must be true of every reply.
+// FuzzRouter lets three targets behave as the bytes of a script say, and checks
+// what is true of every reply.
 func FuzzRouter(f *testing.F) {
 	f.Add(byte(0), []byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d"))
 	f.Add(byte(1), []byte("\x02\x02\x02\x02\x02\x02\x02\x02\x02\x00"))
 	f.Add(byte(2), []byte("\x06\x0a\x03\x02\x07\x00\x04\x08\x08\x08\x01"))
 	f.Add(byte(5), []byte("\x09\x09\x09\x09\x02\x02\x02\x0b\x0c\x00"))
-	f.Fuzz(func(t *testing.T, how byte, script []byte) {
+	f.Fuzz(func(t *testing.T, options byte, script []byte) {
 		if len(script) > 200 {
-			t.Skip("long enough")
+			t.Skip("the script is too long")
 		}
 		synctest.Test(t, func(t *testing.T) {
-			opts := &route.Options{Tries: 5, Rounds: 2, Failures: 2, TryTimeout: time.Second}
-			var calls []string // of targets, for the present request
-			spoke := ""        // the target that has said something
+			var called []string // the targets of the present request
+			started := ""       // the target whose content the client got
 			backend := func(name string) llmhttp.Backend {
-				return steps(func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-					if spoke != "" {
-						t.Errorf("%s was called after %s had begun", name, spoke)
+				return newFake(func(ctx context.Context, yield yieldFunc) {
+					if started != "" {
+						t.Errorf("%s was tried although %s had started its reply", name, started)
 					}
-					calls = append(calls, name)
+					called = append(called, name)
 					op := byte(0)
 					if len(script) > 0 {
 						op, script = script[0]%13, script[1:]
 					}
-					talk := func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-						spoke = name
+					start := func(_ context.Context, yield yieldFunc) {
+						started = name
 						yield(llmhttp.TextChunk(name), nil)
 					}
-					end := func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-						yield(llmhttp.TextChunk("."), nil)
-					}
-					role := says("")
+					role, end := say(""), say(".")
 					[]step{
-						then(talk, end), then(role, talk, end), // whole replies
-						status(500), fails(errBoom), limited(2 * time.Second), limited(0), status(400), fails(llmhttp.ModelNotFound("m")),
-						hangs, then(role, hangs), then(role, status(503)),
-						then(talk, fails(errBoom)), then(talk, hangs),
+						sequence(start, end), sequence(role, start, end),
+						failStatus(500), fail(errDial), rateLimit(2 * time.Second), rateLimit(0), failStatus(400), fail(llmhttp.ModelNotFound("m")),
+						hang, sequence(role, hang), sequence(role, failStatus(503)),
+						sequence(start, fail(errDial)), sequence(start, hang),
 					}[op](ctx, yield)
 				})
 			}
-			list := targets(backend("a"), backend("b"), backend("c"))
-			r := newRouter(t, opts, route.Route{Model: "m", Targets: list,
-				Strategy: []route.Strategy{route.Weighted, route.LeastInFlight, route.InOrder}[how%3]})
+			r := newRouter(t, &route.Options{Tries: 5, Rounds: 2, Failures: 2, TryTimeout: time.Second},
+				route.Route{Model: "m", Targets: targets(backend("a"), backend("b"), backend("c")),
+					Strategy: []route.Strategy{route.Weighted, route.LeastInFlight, route.InOrder}[options%3]})
 			for range 20 {
-				calls, spoke = nil, ""
+				called, started = nil, ""
 				gone := errors.New("gone")
-				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(1+how/3)*time.Second, gone)
-				text, err := say(ctx, r)
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(1+options/3)*time.Second, gone)
+				text, err := ask(ctx, r)
 				cancel()
 				switch {
 				case err == nil:
-					assert.Equal(t, spoke+".", text)
-				case spoke != "" && err == gone:
-					assert.Contains(t, []string{spoke, spoke + "."}, text)
-				case spoke != "":
-					assert.Equal(t, spoke, text)
+					assert.Equal(t, started+".", text)
+				case started != "" && err == gone:
+					assert.Contains(t, []string{started, started + "."}, text)
+				case started != "":
+					assert.Equal(t, started, text)
 				default:
 					assert.Empty(t, text)
 				}
-				assert.LessOrEqual(t, len(calls), 5)
+				assert.LessOrEqual(t, len(called), 5)
 				for _, name := range []string{"a", "b", "c"} {
-					assert.LessOrEqual(t, strings.Count(strings.Join(calls, ""), name), 2)
+					assert.LessOrEqual(t, strings.Count(strings.Join(called, ""), name), 2)
 				}
 				for _, s := range r.Status() {
 					assert.Zero(t, s.InFlight)

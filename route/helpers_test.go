@@ -1,68 +1,51 @@
 package route_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/route"
 )
 
-// chat sends h a chat.
-func chat(h http.Handler, model string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(
-		`{"model":"`+model+`","messages":[{"role":"user","content":"Hello!"}]}`))
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
+// A yieldFunc receives the chunks of a reply.
+type yieldFunc = func(*llmhttp.ChatChunk, error) bool
 
-// request returns a chat of the model m.
-func request() *llmhttp.ChatRequest {
-	return &llmhttp.ChatRequest{Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!")}}}
-}
+// A step is the reply of a fake Backend to one request.
+type step func(ctx context.Context, yield yieldFunc)
 
-// say returns what a Backend of the model m says, or why it failed.
-func say(ctx context.Context, b llmhttp.Backend) (string, error) {
-	resp, err := llmhttp.Collect(b.Chat(ctx, request()))
-	if len(resp.Choices) == 0 {
-		return "", err
-	}
-	return resp.Choices[0].Message.Content.Text(), err
-}
-
-// A step is what a fake does when it is called.
-type step func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool)
-
-// A fake is a Backend that performs steps, a call each, the last of them for
-// ever.
+// A fake is a Backend whose replies are its steps, in order. The last step is
+// repeated.
 type fake struct {
 	calls atomic.Int64
 	steps []step
 }
 
-func steps(list ...step) *fake { return &fake{steps: list} }
+func newFake(steps ...step) *fake { return &fake{steps: steps} }
 
 func (f *fake) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+	return func(yield yieldFunc) {
 		n := int(f.calls.Add(1)) - 1
 		f.steps[min(n, len(f.steps)-1)](ctx, yield)
 	}
 }
 
-// says is the step of a reply in several chunks.
-func says(texts ...string) step {
-	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+// say returns a step that replies with a chunk for each text.
+func say(texts ...string) step {
+	return func(_ context.Context, yield yieldFunc) {
 		for _, text := range texts {
 			if !yield(llmhttp.TextChunk(text), nil) {
 				return
@@ -71,26 +54,41 @@ func says(texts ...string) step {
 	}
 }
 
-func fails(err error) step {
-	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) { yield(nil, err) }
+// sayChunk returns a step that replies with a copy of c, because the receiver of
+// a chunk may change it.
+func sayChunk(c llmhttp.ChatChunk) step {
+	return func(_ context.Context, yield yieldFunc) {
+		c := c
+		c.Choices = slices.Clone(c.Choices)
+		yield(&c, nil)
+	}
 }
 
-func status(code int) step { return fails(llmhttp.Errorf(code, "", "told")) }
-
-// limited is the step of a target that is asked too often.
-func limited(retryAfter time.Duration) step {
-	return fails(&llmhttp.Error{Status: 429, Code: "rate_limit_exceeded", RetryAfter: retryAfter})
+func fail(err error) step {
+	return func(_ context.Context, yield yieldFunc) { yield(nil, err) }
 }
 
-// hangs is the step of a target that never answers, and does not say that its
-// context was done.
-func hangs(ctx context.Context, _ func(*llmhttp.ChatChunk, error) bool) { <-ctx.Done() }
+func failStatus(status int) step { return fail(llmhttp.Errorf(status, "", "x")) }
 
-// then performs one step after the other.
-func then(list ...step) step {
-	return func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+// rateLimit returns a step that replies with a 429.
+func rateLimit(retryAfter time.Duration) step {
+	return fail(&llmhttp.Error{Status: 429, Code: "rate_limit_exceeded", RetryAfter: retryAfter})
+}
+
+// hang waits until ctx is done and returns without an error.
+func hang(ctx context.Context, _ yieldFunc) { <-ctx.Done() }
+
+// pause returns a step that waits and ignores ctx.
+func pause(d time.Duration) step {
+	return func(context.Context, yieldFunc) { time.Sleep(d) }
+}
+
+// sequence returns a step that performs several steps, until the client leaves
+// or one fails.
+func sequence(steps ...step) step {
+	return func(ctx context.Context, yield yieldFunc) {
 		more := true
-		for _, s := range list {
+		for _, s := range steps {
 			if !more {
 				return
 			}
@@ -102,9 +100,10 @@ func then(list ...step) step {
 	}
 }
 
-var errBoom = errors.New("dial tcp 10.0.0.1:443: key sk-secret")
+// errDial is an error whose text must not be logged.
+var errDial = errors.New("dial tcp 10.0.0.1:443: key sk-secret")
 
-// targets returns a Target for each of backends, named a, b and so on.
+// targets returns a target for each Backend. They are named a, b and so on.
 func targets(backends ...llmhttp.Backend) []route.Target {
 	list := make([]route.Target, len(backends))
 	for i, b := range backends {
@@ -113,13 +112,12 @@ func targets(backends ...llmhttp.Backend) []route.Target {
 	return list
 }
 
-// inOrder returns a Router of one route, of the model m, whose targets are
-// tried in order.
-func inOrder(t testing.TB, opts *route.Options, backends ...llmhttp.Backend) *route.Router {
-	t.Helper()
-	return newRouter(t, opts, route.Route{Model: "m", Strategy: route.InOrder, Targets: targets(backends...)})
+// target returns a single target with its own name for the model.
+func target(b llmhttp.Backend, model string) []route.Target {
+	return []route.Target{{Name: "a", Backend: b, Model: model}}
 }
 
+// newRouter returns a Router that does not log, unless opts have a Logger.
 func newRouter(t testing.TB, opts *route.Options, routes ...route.Route) *route.Router {
 	t.Helper()
 	var o route.Options
@@ -134,25 +132,89 @@ func newRouter(t testing.TB, opts *route.Options, routes ...route.Route) *route.
 	return r
 }
 
-// A logBuffer is what a Logger wrote.
-type logBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
+// inOrder returns a Router with a route for the model m, whose targets are tried
+// in order.
+func inOrder(t testing.TB, opts *route.Options, backends ...llmhttp.Backend) *route.Router {
+	t.Helper()
+	return newRouter(t, opts, route.Route{Model: "m", Strategy: route.InOrder, Targets: targets(backends...)})
 }
 
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
+func newRequest(model string) *llmhttp.ChatRequest {
+	return &llmhttp.ChatRequest{Model: model, Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!")}}}
 }
 
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+// ask returns the text of b's reply to a request for the model m.
+func ask(ctx context.Context, b llmhttp.Backend) (string, error) {
+	resp, err := llmhttp.Collect(b.Chat(ctx, newRequest("m")))
+	if len(resp.Choices) == 0 {
+		return "", err
+	}
+	return resp.Choices[0].Message.Content.Text(), err
 }
 
-func newLogger() (*slog.Logger, *logBuffer) {
-	b := new(logBuffer)
+// askTimes makes n requests, which must succeed, and returns the texts of their
+// replies.
+func askTimes(t testing.TB, b llmhttp.Backend, n int) string {
+	t.Helper()
+	texts := ""
+	for range n {
+		text, err := ask(t.Context(), b)
+		require.NoError(t, err)
+		texts += text
+	}
+	return texts
+}
+
+// requireStatus checks that err is an [llmhttp.Error] with a status.
+func requireStatus(t testing.TB, err error, status int) *llmhttp.Error {
+	t.Helper()
+	var e *llmhttp.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, status, e.Status)
+	return e
+}
+
+// post sends a chat request to a Handler.
+func post(h http.Handler, model string) *httptest.ResponseRecorder {
+	return postJSON(h, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"Hello!"}]}`)
+}
+
+func postJSON(h http.Handler, path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader(body)))
+	return w
+}
+
+// summaries collects what a Handler tells its Observer.
+type summaries struct {
+	mu   sync.Mutex
+	list []*llmhttp.RequestSummary
+}
+
+func (s *summaries) observe(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+	return ctx, func(e *llmhttp.RequestSummary) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.list = append(s.list, e)
+	}
+}
+
+func (s *summaries) all() []*llmhttp.RequestSummary {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*llmhttp.RequestSummary(nil), s.list...)
+}
+
+// newLogger returns a Logger and the buffer that it writes to. Read the buffer
+// when nothing logs any more.
+func newLogger() (*slog.Logger, *bytes.Buffer) {
+	b := new(bytes.Buffer)
 	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug})), b
+}
+
+// assertNoSecrets checks that a text has nothing of [errDial].
+func assertNoSecrets(t testing.TB, text string) {
+	t.Helper()
+	assert.NotContains(t, text, "sk-secret")
+	assert.NotContains(t, text, "10.0.0.1")
 }

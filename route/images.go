@@ -2,62 +2,48 @@ package route
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-var errNoResponse = errors.New("route: the target returned neither a response nor an error")
-
-// GenerateImages implements [llmhttp.ImageGenerator].
+// GenerateImages implements [llmhttp.ImageGenerator]. Each try gets a copy of
+// req.
 func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	c, err := r.begin(ctx, req.Model, kindImages)
-	if err != nil {
-		return nil, err
-	}
-	var resp *llmhttp.ImageResponse
-	err = c.run(func(ctx context.Context, t *target, _ *ticket) (final bool, err error) {
-		ask := cloneImages(req)
-		ask.Model = t.modelFor(c.model)
-		resp, err = llmhttp.Forwarder{Backend: t.backend}.GenerateImages(ctx, ask)
-		if resp == nil && err == nil {
-			err = errNoResponse
-		}
-		return false, err
+	return tryTargets(ctx, r, req.Model, llmhttp.EndpointImages, func(ctx context.Context, t *target) (*llmhttp.ImageResponse, error) {
+		copied := cloneImages(req)
+		copied.Model = t.backendModel(req.Model)
+		return llmhttp.Forwarder{Backend: t.backend}.GenerateImages(ctx, copied)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return resp, nil
 }
 
-// ImageSizes implements [llmhttp.ImageSizer]. It returns the sizes that all
-// targets of the model allow which tell sizes, in the order of the first; if
-// they have none in common, those of the first. Targets that do not know the
-// model, fail to tell or are left alone are passed over. It counts neither as a
-// try nor as a failure.
+// ImageSizes implements [llmhttp.ImageSizer]. It returns the sizes that are
+// common to all targets of the model that list sizes, in the order of the first
+// of them, or all sizes of the first if there are no common ones. It ignores
+// targets that do not know the model, return an error, or have an open breaker.
+// It counts neither as a try nor as a failure.
 func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error) {
-	rt, err := r.routeFor(model, kindImages)
+	rt, err := r.routeFor(model, llmhttp.EndpointImages)
 	if err != nil {
 		return nil, err
 	}
 	var common, first []string
-	known := false // to a target, as far as can be told
-	for _, t := range rt.targets {
-		if t.kinds&kindImages == 0 {
+	known := false // a target might know the model
+	members, now := rt.pool.snapshot(), time.Now()
+	for i, t := range rt.targets {
+		if !t.supports(llmhttp.EndpointImages) {
 			continue
 		}
-		if !rt.isReady(t) {
+		if !members[i].breaker.ready(now) {
 			known = true
 			continue
 		}
-		sizes, err := llmhttp.Forwarder{Backend: t.backend}.ImageSizes(ctx, t.modelFor(model))
+		sizes, err := llmhttp.Forwarder{Backend: t.backend}.ImageSizes(ctx, t.backendModel(model))
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		known = known || err == nil || judge(err).rank != rankNotFound
+		known = known || err == nil || classify(err).rank != rankNotFound
 		switch {
 		case err != nil || len(sizes) == 0:
 		case first == nil:
@@ -73,10 +59,4 @@ func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error)
 		return nil, llmhttp.ModelNotFound(model)
 	}
 	return slices.Clone(first), nil
-}
-
-func (rt *route) isReady(t *target) bool {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	return t.breaker.ready(time.Now())
 }

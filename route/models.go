@@ -13,20 +13,21 @@ import (
 )
 
 const (
-	listTimeout = 10 * time.Second // for a Backend to list its models
-	listRetry   = 5 * time.Second  // until it is asked again if it failed to, at most
+	listTimeout = 10 * time.Second // of a Backend's ListModels
+	listRetry   = 5 * time.Second  // maximum delay after a ListModels that failed
 )
 
-// ListModels implements [llmhttp.ModelLister]. It lists the models that the
-// Router has a route for, in the order of the routes: those with a name of
-// their own always, and of a pattern those that its targets list and whose
-// names match it. If a target has a Model with a *, they have the names that
-// clients use; if it has one without, no names are known.
+// ListModels implements [llmhttp.ModelLister]. It lists the models of the
+// routes, in the order of the routes. A route with an exact name is always
+// listed. A route with a pattern contributes those models of its targets whose
+// names match it; a target with a Model without a * contributes nothing,
+// because its names are not known. All models have the clients' names.
 //
-// Targets are asked together, each at most once at a time, for at most 10 s,
-// and with a context that is not the request's: what they say must not depend
-// on who asks. Until a target's new list is there the old one counts, so that
-// only the first call waits, and one that is down is still listed.
+// The lists of the targets are cached for Options.ModelsTTL and refreshed in the
+// background, all at the same time, with a timeout of 10 seconds. Until a new
+// list arrives the old one is used. So only the first calls wait, and the models
+// of a target that is down remain listed. The contexts of the targets'
+// ListModels do not derive from ctx, because the result is used for all callers.
 func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	if err := r.awaitLists(ctx); err != nil {
 		return nil, err
@@ -34,70 +35,63 @@ func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	var list []llmhttp.Model
 	seen := make(map[string]bool)
 	for _, rt := range r.routes {
-		if rt.stars == 0 {
+		if r.byName[rt.model] == rt {
 			list = append(list, rt.describe())
 			continue
 		}
 		for _, t := range rt.targets {
-			if t.list == nil {
-				continue
-			}
-			for _, m := range t.list.known() {
-				name, ok := t.nameFor(m.ID)
+			for _, m := range t.list.cached() {
+				name, ok := t.clientModel(m.ID)
 				if !ok || seen[name] || r.find(name) != rt {
 					continue
 				}
 				seen[name] = true
-				m.Extra = pattern.RenameMembers(m.Extra, m.ID, name)
-				m.ID = name
-				list = append(list, m)
+				list = append(list, renamed(m, name))
 			}
 		}
 	}
 	return list, nil
 }
 
-// describe returns the model of a route that is no pattern, as the first
-// target has it that lists it.
+// describe returns the model of a route with an exact name. The members are
+// those of the first target that lists the model.
 func (rt *route) describe() llmhttp.Model {
 	for _, t := range rt.targets {
-		if t.list == nil {
-			continue
-		}
-		models, id := t.list.known(), t.modelFor(rt.model)
-		if i := slices.IndexFunc(models, func(m llmhttp.Model) bool { return m.ID == id }); i >= 0 {
-			m := models[i]
-			m.Extra = pattern.RenameMembers(m.Extra, m.ID, rt.model)
-			m.ID = rt.model
-			return m
+		id := t.backendModel(rt.model)
+		for _, m := range t.list.cached() {
+			if m.ID == id {
+				return renamed(m, rt.model)
+			}
 		}
 	}
 	return llmhttp.Model{ID: rt.model}
 }
 
-// awaitLists has the lists that are old made anew, and waits for those that
-// have never been there.
+// renamed returns m with the given ID, without members that would reveal the
+// old one.
+func renamed(m llmhttp.Model, id string) llmhttp.Model {
+	m.Extra = pattern.RenameMembers(m.Extra, m.ID, id)
+	m.ID = id
+	return m
+}
+
+// awaitLists refreshes the lists that have expired and waits for those that have
+// never been fetched.
 func (r *Router) awaitLists(ctx context.Context) error {
-	var first []*modelList
 	for _, l := range r.lists {
-		if l.refresh() {
-			first = append(first, l)
-		}
+		l.refresh()
 	}
-	if len(first) == 0 {
-		return nil
-	}
-	timer := time.NewTimer(listTimeout)
-	defer timer.Stop()
-	for _, l := range first {
+	timeout := time.NewTimer(listTimeout)
+	defer timeout.Stop()
+	for _, l := range r.lists {
 		select {
-		case <-l.first:
+		case <-l.ready:
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-timer.C:
-			// They are deaf to their contexts.
-			for _, l := range first {
-				l.giveUp()
+		case <-timeout.C:
+			// The remaining Backends ignore their contexts: do not wait for them again.
+			for _, l := range r.lists {
+				l.setReady()
 			}
 			return nil
 		}
@@ -105,56 +99,59 @@ func (r *Router) awaitLists(ctx context.Context) error {
 	return nil
 }
 
-// A modelList is what a Backend has said of its models.
+// A modelList caches the models of a Backend.
 type modelList struct {
-	router *Router
 	lister llmhttp.ModelLister
-	target string // the first that has it, for logs
+	target string // the first target with the Backend, for logs
+	opts   *Options
 
-	first chan struct{} // closed when nobody is to wait for it any more
+	ready    chan struct{} // closed when there is no reason to wait for the first list
+	setReady func()        // closes ready; may be called several times
 
-	mu     sync.Mutex
-	models []llmhttp.Model // never written to
-	due    time.Time       // when it is to be asked again
-	asking bool
-	over   bool // first is closed
+	mu         sync.Mutex
+	models     []llmhttp.Model // never modified
+	expires    time.Time
+	refreshing bool
 }
 
-// refresh asks the Backend if it is time to. It reports whether to wait.
-func (l *modelList) refresh() bool {
+func newModelList(lister llmhttp.ModelLister, target string, opts *Options) *modelList {
+	ready := make(chan struct{})
+	return &modelList{lister: lister, target: target, opts: opts, ready: ready, setReady: sync.OnceFunc(func() { close(ready) })}
+}
+
+// refresh starts to fetch the list if it has expired and is not being fetched.
+func (l *modelList) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.asking && !time.Now().Before(l.due) {
-		l.asking = true
-		go l.ask()
+	if !l.refreshing && !time.Now().Before(l.expires) {
+		l.refreshing = true
+		go l.fetch()
 	}
-	return !l.over
 }
 
-func (l *modelList) ask() {
+func (l *modelList) fetch() {
+	defer l.setReady()
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
-	models, err := l.call(ctx)
-	ttl := l.router.opts.ModelsTTL
+	models, err := l.listModels(ctx)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		l.opts.Logger.Warn("listing models failed", "target", l.target, "error", summarize(err))
+	}
 	l.mu.Lock()
-	l.asking = false
+	defer l.mu.Unlock()
+	l.refreshing = false
+	ttl := l.opts.ModelsTTL
 	if err == nil {
 		l.models = slices.DeleteFunc(slices.Clone(models), func(m llmhttp.Model) bool { return m.ID == "" })
 	} else {
 		ttl = min(ttl, listRetry)
 	}
-	l.due = time.Now().Add(ttl)
-	l.mu.Unlock()
-	l.giveUp()
-	if err == nil {
-		return
-	}
-	if !errors.Is(err, errors.ErrUnsupported) {
-		l.router.opts.Logger.Warn("models not listed", "target", l.target, "error", brief(err))
-	}
+	l.expires = time.Now().Add(ttl)
 }
 
-func (l *modelList) call(ctx context.Context) (models []llmhttp.Model, err error) {
+// listModels calls the Backend. It returns a panic as an error, because it does
+// not run on the goroutine of a request.
+func (l *modelList) listModels(ctx context.Context) (models []llmhttp.Model, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
@@ -163,17 +160,12 @@ func (l *modelList) call(ctx context.Context) (models []llmhttp.Model, err error
 	return l.lister.ListModels(ctx)
 }
 
-// giveUp ends the wait for the first answer.
-func (l *modelList) giveUp() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.over {
-		l.over = true
-		close(l.first)
+// cached returns the list that was fetched last. It is empty if there is none or
+// l is nil.
+func (l *modelList) cached() []llmhttp.Model {
+	if l == nil {
+		return nil
 	}
-}
-
-func (l *modelList) known() []llmhttp.Model {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.models

@@ -17,7 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp/route"
 )
 
-// A lister is a Backend that lists models as it is told to.
+// A lister is a Backend that lists models.
 type lister struct {
 	llmhttp.BackendFunc
 	calls atomic.Int64
@@ -29,8 +29,8 @@ func (l *lister) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	return l.list(ctx)
 }
 
-// lists returns a lister of models, each with its own name as its owner.
-func lists(ids ...string) *lister {
+// newLister returns a lister of models. Each is owned by "of" and its own ID.
+func newLister(ids ...string) *lister {
 	return &lister{list: func(context.Context) ([]llmhttp.Model, error) {
 		var models []llmhttp.Model
 		for _, id := range ids {
@@ -40,8 +40,8 @@ func lists(ids ...string) *lister {
 	}}
 }
 
-// idsOf returns the IDs of the models that r lists, and who owns them.
-func idsOf(t testing.TB, r *route.Router) []string {
+// list returns the ID and the owner of each model that r lists.
+func list(t testing.TB, r *route.Router) []string {
 	t.Helper()
 	models, err := r.ListModels(t.Context())
 	require.NoError(t, err)
@@ -55,94 +55,113 @@ func idsOf(t testing.TB, r *route.Router) []string {
 	return list
 }
 
-func TestListModels(t *testing.T) {
-	chats := steps(says("a"))
+func TestListModels_ByRoute(t *testing.T) {
+	noLister := newFake(say("a"))
 	for name, test := range map[string]struct {
 		routes []route.Route
 		want   []string
 	}{
-		"names": {[]route.Route{
-			{Model: "b", Targets: targets(chats, lists("a", "b"))},
-			{Model: "a", Targets: []route.Target{{Name: "x", Backend: lists("a", "b"), Model: "b"}}},
-			{Model: "c", Targets: targets(chats)},
-			{Model: "d", Targets: targets(lists("a"))},
+		"exact names": {[]route.Route{
+			{Model: "b", Targets: targets(noLister, newLister("a", "b"))},
+			{Model: "a", Targets: target(newLister("a", "b"), "b")},
+			{Model: "c", Targets: targets(noLister)},
+			{Model: "d", Targets: targets(newLister("a"))},
 		}, []string{"b of b", "a of b", "c", "d"}},
-		"a pattern": {[]route.Route{
-			{Model: "p-*", Targets: targets(lists("p-2", "q", "p-1", ""), chats, lists("p-1", "p-3"))},
+		"pattern": {[]route.Route{
+			{Model: "p-*", Targets: targets(newLister("p-2", "q", "p-1", ""), noLister, newLister("p-1", "p-3"))},
 		}, []string{"p-2 of p-2", "p-1 of p-1", "p-3 of p-3"}},
-		"a prefix": {[]route.Route{
-			{Model: "x/*", Targets: []route.Target{{Name: "a", Backend: lists("m", "new-m"), Model: "*"}, {Name: "b", Backend: lists("n", "new-o", "new-"), Model: "new-*"}}},
+		"pattern with other names": {[]route.Route{
+			{Model: "x/*", Targets: append(target(newLister("m", "new-m"), "*"), route.Target{Name: "b", Backend: newLister("n", "new-o", "new-"), Model: "new-*"})},
 		}, []string{"x/m of m", "x/new-m of new-m", "x/o of new-o", "x/ of new-"}},
-		"any name for one": {[]route.Route{
-			{Model: "*", Targets: []route.Target{{Name: "a", Backend: lists("m"), Model: "m"}}},
+		"any name for one model": {[]route.Route{
+			{Model: "*", Targets: target(newLister("m"), "m")},
 		}, []string{}},
-		"as requests go": {[]route.Route{
-			{Model: "a-*", Targets: targets(lists("a-1", "a-2"))},
-			{Model: "*", Targets: targets(lists("a-2", "a-3", "b", "c"))},
-			{Model: "b", Targets: targets(chats)},
+		"overlapping routes": {[]route.Route{
+			{Model: "a-*", Targets: targets(newLister("a-1", "a-2"))},
+			{Model: "*", Targets: targets(newLister("a-2", "a-3", "b", "c"))},
+			{Model: "b", Targets: targets(noLister)},
 		}, []string{"a-1 of a-1", "a-2 of a-2", "c of c", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRouter(t, nil, test.routes...)
-			assert.Equal(t, test.want, idsOf(t, r))
+			assert.Equal(t, test.want, list(t, r))
 			models, err := r.ListModels(t.Context())
 			require.NoError(t, err)
 			for i := range models {
 				models[i].ID = "changed"
 				delete(models[i].Extra, "x")
 			}
+			assert.Equal(t, test.want, list(t, r), "a caller may change its list")
 			again, err := r.ListModels(t.Context())
 			require.NoError(t, err)
 			for _, m := range again {
-				assert.Equal(t, m.OwnedBy != "", m.Extra != nil && string(m.Extra["x"]) == "1", "what a caller does with its list is its own affair")
+				assert.Equal(t, m.OwnedBy != "", string(m.Extra["x"]) == "1", "a caller may change its Extra")
 			}
-			assert.Equal(t, test.want, idsOf(t, r))
 		})
 	}
 }
 
-// A Backend that has several targets is asked once.
-func TestListModelsOnce(t *testing.T) {
-	b := lists("m", "n")
+func TestListModels_HidesTheTargetsName(t *testing.T) {
+	models := []llmhttp.Model{{ID: "llama-70b", Extra: llmhttp.Extra{"root": []byte(`"llama-70b"`), "max_model_len": []byte("8192")}}}
+	b := &lister{list: func(context.Context) ([]llmhttp.Model, error) { return models, nil }}
+	for model, theirs := range map[string]string{"chat": "llama-70b", "chat-*": "llama-*"} {
+		list, err := newRouter(t, nil, route.Route{Model: model, Targets: target(b, theirs)}).ListModels(t.Context())
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		assert.Equal(t, llmhttp.Extra{"max_model_len": []byte("8192")}, list[0].Extra)
+	}
+	assert.Len(t, models[0].Extra, 2, "the target's list is not changed")
+}
+
+func TestListModels_OneCallForEachBackend(t *testing.T) {
+	b := newLister("m", "n")
 	r := newRouter(t, nil,
 		route.Route{Model: "m", Targets: targets(b, b)},
 		route.Route{Model: "*", Targets: targets(b)})
-	assert.Equal(t, []string{"m of m", "n of n"}, idsOf(t, r))
+	assert.Equal(t, []string{"m of m", "n of n"}, list(t, r))
 	assert.Equal(t, int64(1), b.calls.Load())
 
-	// These cannot be told apart, nor be compared.
-	type value struct {
+	type incomparable struct {
 		llmhttp.BackendFunc
 		llmhttp.ModelLister
 	}
-	r = newRouter(t, nil, route.Route{Model: "*", Targets: targets(value{ModelLister: b}, value{ModelLister: b})})
-	assert.Equal(t, []string{"m of m", "n of n"}, idsOf(t, r))
-	assert.Equal(t, int64(3), b.calls.Load())
+	r = newRouter(t, nil, route.Route{Model: "*", Targets: targets(incomparable{ModelLister: b}, incomparable{ModelLister: b})})
+	assert.Equal(t, []string{"m of m", "n of n"}, list(t, r))
+	assert.Equal(t, int64(3), b.calls.Load(), "Backends that cannot be compared are called each")
 }
 
-func TestListModelsCache(t *testing.T) {
+// A source is the state of a Backend that a test changes.
+type source struct {
+	mu   sync.Mutex
+	id   string
+	down bool
+}
+
+func (s *source) set(id string, down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id, s.down = id, down
+}
+
+func (s *source) list(context.Context) ([]llmhttp.Model, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errDial
+	}
+	return []llmhttp.Model{{ID: s.id}}, nil
+}
+
+func TestListModels_Cache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		now, down := "1", false
-		b := &lister{list: func(context.Context) ([]llmhttp.Model, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if down {
-				return nil, errBoom
-			}
-			return []llmhttp.Model{{ID: now}}, nil
-		}}
-		set := func(v string, fails bool) {
-			mu.Lock()
-			defer mu.Unlock()
-			now, down = v, fails
-		}
+		s := &source{id: "1"}
+		b := &lister{list: s.list}
 		logger, log := newLogger()
 		r := newRouter(t, &route.Options{Logger: logger}, route.Route{Model: "*", Targets: targets(b)})
-		assert.Zero(t, b.calls.Load(), "New asks nobody")
+		assert.Zero(t, b.calls.Load(), "New does not call the Backend")
 		list := func() []string {
-			ids := idsOf(t, r)
-			synctest.Wait() // for what it has started
+			ids := list(t, r)
+			synctest.Wait() // until the refresh in the background is done
 			return ids
 		}
 		for range 3 {
@@ -150,94 +169,108 @@ func TestListModelsCache(t *testing.T) {
 		}
 		assert.Equal(t, int64(1), b.calls.Load())
 
-		set("2", false)
+		s.set("2", false)
 		time.Sleep(time.Minute)
-		assert.Equal(t, []string{"1"}, list(), "nobody waits for a list but the first")
+		assert.Equal(t, []string{"1"}, list(), "the old list is used until the new one arrives")
 		assert.Equal(t, []string{"2"}, list())
 		assert.Equal(t, int64(2), b.calls.Load())
 
-		set("3", true)
+		s.set("3", true)
 		for range 3 {
 			time.Sleep(time.Minute)
-			assert.Equal(t, []string{"2"}, list(), "a target that is down is listed")
+			assert.Equal(t, []string{"2"}, list(), "the models of a target that is down are listed")
 		}
 		assert.Equal(t, int64(5), b.calls.Load())
-		assert.Contains(t, log.String(), `level=WARN msg="models not listed" target=a error=500`)
-		assert.NotContains(t, log.String(), "sk-secret")
+		assert.Contains(t, log.String(), `level=WARN msg="listing models failed" target=a error=500`)
+		assertNoSecrets(t, log.String())
 
-		set("3", false)
+		s.set("3", false)
 		list()
-		assert.Equal(t, int64(5), b.calls.Load(), "it is given some seconds")
+		assert.Equal(t, int64(5), b.calls.Load(), "there is a delay after a failure")
 		time.Sleep(5 * time.Second)
 		list()
-		assert.Equal(t, []string{"3"}, list(), "which are fewer than otherwise")
+		assert.Equal(t, []string{"3"}, list(), "the delay is shorter than ModelsTTL")
+	})
+	t.Run("negative ModelsTTL", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &source{id: "1"}
+			r := newRouter(t, &route.Options{ModelsTTL: -1}, route.Route{Model: "*", Targets: targets(&lister{list: s.list})})
+			assert.Equal(t, []string{"1"}, list(t, r))
+			s.set("2", false)
+			list(t, r)
+			synctest.Wait()
+			assert.Equal(t, []string{"2"}, list(t, r))
+		})
 	})
 }
 
-// The first call waits for all targets, but not for ever and not for one that
-// has had its time.
-func TestListModelsDown(t *testing.T) {
-	obedient := func(ctx context.Context) ([]llmhttp.Model, error) { <-ctx.Done(); return nil, ctx.Err() }
+// The first calls wait for all targets, but at most 10 seconds. Later calls do
+// not wait for a target that did not answer in that time.
+func TestListModels_TargetDown(t *testing.T) {
+	down, slow := []string{"exact", "good of good"}, []string{"exact", "x", "good of good"}
 	for name, test := range map[string]struct {
 		list  func(ctx context.Context) ([]llmhttp.Model, error)
 		takes time.Duration
+		want  []string
+		again bool // the Backend is called again, because it has returned
 	}{
-		"refuses": {func(context.Context) ([]llmhttp.Model, error) { return nil, errBoom }, 0},
-		"panics":  {func(context.Context) ([]llmhttp.Model, error) { panic(errBoom) }, 0},
-		"cannot":  {func(context.Context) ([]llmhttp.Model, error) { return nil, errors.ErrUnsupported }, 0},
-		"hangs":   {obedient, 10 * time.Second},
-		"is deaf": {func(ctx context.Context) ([]llmhttp.Model, error) { time.Sleep(time.Hour); return nil, nil }, 10 * time.Second},
-		"is slow": {func(ctx context.Context) ([]llmhttp.Model, error) {
+		"error":       {func(context.Context) ([]llmhttp.Model, error) { return nil, errDial }, 0, down, true},
+		"panic":       {func(context.Context) ([]llmhttp.Model, error) { panic(errDial) }, 0, down, true},
+		"unsupported": {func(context.Context) ([]llmhttp.Model, error) { return nil, errors.ErrUnsupported }, 0, down, true},
+		"timeout": {func(ctx context.Context) ([]llmhttp.Model, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, 10 * time.Second, down, true},
+		"context ignored": {func(context.Context) ([]llmhttp.Model, error) {
+			time.Sleep(time.Hour)
+			return nil, nil
+		}, 10 * time.Second, down, false},
+		"slow": {func(context.Context) ([]llmhttp.Model, error) {
 			time.Sleep(9 * time.Second)
 			return []llmhttp.Model{{ID: "x"}}, nil
-		}, 9 * time.Second},
+		}, 9 * time.Second, slow, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &lister{list: test.list}
 				r := newRouter(t, nil,
 					route.Route{Model: "exact", Targets: targets(b)},
-					route.Route{Model: "*", Targets: targets(b, lists("good"))})
-				want := []string{"exact", "good of good"}
-				if name == "is slow" {
-					want = []string{"exact", "x", "good of good"}
-				}
+					route.Route{Model: "*", Targets: targets(b, newLister("good"))})
 				start := time.Now()
 				var wg sync.WaitGroup
 				for range 5 {
-					wg.Go(func() { assert.Equal(t, want, idsOf(t, r)) })
+					wg.Go(func() { assert.Equal(t, test.want, list(t, r)) })
 				}
 				wg.Wait()
 				assert.Equal(t, test.takes, time.Since(start))
-				assert.Equal(t, int64(1), b.calls.Load(), "one at a time")
+				assert.Equal(t, int64(1), b.calls.Load())
 				for range 5 {
 					start := time.Now()
-					assert.Equal(t, want, idsOf(t, r))
-					assert.Zero(t, time.Since(start), "nobody waits again")
+					assert.Equal(t, test.want, list(t, r))
+					assert.Zero(t, time.Since(start))
 					time.Sleep(4 * time.Second)
 				}
-				assert.Equal(t, name == "is deaf" || name == "is slow", b.calls.Load() == 1, "asked again, unless it still has not returned")
-				time.Sleep(2 * time.Hour) // until it has
+				assert.Equal(t, test.again, b.calls.Load() > 1)
+				time.Sleep(2 * time.Hour) // until the Backend has returned
 			})
 		})
 	}
 }
 
-// A client that leaves does not keep the others from the list.
-func TestListModelsClientLeaves(t *testing.T) {
+func TestListModels_ClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &lister{list: func(ctx context.Context) ([]llmhttp.Model, error) {
 			time.Sleep(2 * time.Second)
 			return []llmhttp.Model{{ID: "x"}}, ctx.Err()
 		}}
 		r := newRouter(t, nil, route.Route{Model: "*", Targets: targets(b)})
-		cause := errors.New("gone")
+		gone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(cause) })
+		time.AfterFunc(time.Second, func() { cancel(gone) })
 		models, err := r.ListModels(ctx)
-		assert.Equal(t, cause, err)
+		assert.Equal(t, gone, err)
 		assert.Nil(t, models)
-		assert.Equal(t, []string{"x"}, idsOf(t, r))
+		assert.Equal(t, []string{"x"}, list(t, r), "the list is fetched for others all the same")
 		assert.Equal(t, int64(1), b.calls.Load())
 	})
 }

@@ -1,10 +1,10 @@
-// Behind runs examples/inmemory behind examples/gateway, as if the two were one
-// program with the flags of examples/inmemory: the tests of the clients, given
-// it as LLMHTTP_EXAMPLE, go through the gateway and are the same otherwise.
+// Behind runs examples/inmemory behind examples/gateway, and accepts the flags of
+// examples/inmemory. If LLMHTTP_EXAMPLE names this program, the tests of the
+// clients go through the gateway without any other change.
 //
-// It runs the binaries inmemory and gateway of the directory that it is in.
-// LLMHTTP_GATEWAYS is how many gateways there are in a row; if it is not set,
-// there is one. The limits are those of the one that clients talk to.
+// The binaries inmemory and gateway must be in the directory of this program.
+// LLMHTTP_GATEWAYS is the number of gateways in a row, 1 by default. The limits
+// are set for the gateway that the clients talk to.
 package main
 
 import (
@@ -21,12 +21,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 )
 
-// key is the one that examples/inmemory admits unless told otherwise.
+// key is the default key of examples/inmemory. The gateways have the same.
 const key = "sk-demo"
 
 func main() {
@@ -46,12 +47,13 @@ func main() {
 	}
 }
 
+// run starts the servers, waits for a signal and stops them in reverse order.
 func run(addr, delay string, limits map[string]any) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	gateways, err := strconv.Atoi(cmp.Or(os.Getenv("LLMHTTP_GATEWAYS"), "1"))
 	if err != nil || gateways < 1 {
-		return errors.New("LLMHTTP_GATEWAYS: must be a positive number")
+		return errors.New("LLMHTTP_GATEWAYS must be a positive number")
 	}
 	dir, err := os.MkdirTemp("", "llmhttp-behind")
 	if err != nil {
@@ -61,41 +63,34 @@ func run(addr, delay string, limits map[string]any) (err error) {
 
 	var servers []*server
 	defer func() {
-		for len(servers) > 0 { // first those that talk to the others
-			last := len(servers) - 1
-			err = errors.Join(err, servers[last].stop())
-			servers = servers[:last]
+		for _, s := range slices.Backward(servers) {
+			err = errors.Join(err, s.stop())
 		}
 	}()
-	begin := func(out io.Writer, name string, args ...string) error {
-		s, err := start(ctx, out, name, args...)
-		if err == nil {
-			servers = append(servers, s)
-		}
+	last, err := start(ctx, io.Discard, "inmemory", "-addr", "127.0.0.1:0", "-delay", delay)
+	if err != nil {
 		return err
 	}
-	if err := begin(io.Discard, "inmemory", "-addr", "127.0.0.1:0", "-delay", delay); err != nil {
-		return err
-	}
+	servers = append(servers, last)
 	for i := range gateways {
 		out, listen, its := io.Discard, "127.0.0.1:0", map[string]any(nil)
-		if i == gateways-1 {
+		if i == gateways-1 { // the one that clients talk to
 			out, listen, its = os.Stdout, addr, limits
 		}
 		file := filepath.Join(dir, fmt.Sprintf("gateway%d.json", i))
-		if err := os.WriteFile(file, gatewayConfig(servers[i].host, its), 0o600); err != nil {
+		if err := os.WriteFile(file, gatewayConfig(last.host, its), 0o600); err != nil {
 			return err
 		}
-		if err := begin(out, "gateway", "-config", file, "-addr", listen, "-drain", "3s"); err != nil {
+		if last, err = start(ctx, out, "gateway", "-config", file, "-addr", listen, "-drain", "3s"); err != nil {
 			return err
 		}
+		servers = append(servers, last)
 	}
-
 	<-ctx.Done()
 	return nil
 }
 
-// gatewayConfig is that of a gateway in front of the server at host.
+// gatewayConfig returns the configuration of a gateway for the server at host.
 func gatewayConfig(host string, limits map[string]any) []byte {
 	type object = map[string]any
 	data, err := json.Marshal(object{
@@ -111,16 +106,16 @@ func gatewayConfig(host string, limits map[string]any) []byte {
 	return data
 }
 
-// A server is a program that runs.
+// A server is a running program.
 type server struct {
 	name string
 	host string // with the port
 	cmd  *exec.Cmd
-	done chan error // receives what became of it
+	done chan error // receives the result of cmd.Wait
 }
 
-// start runs a program until it says where it listens. What it says goes to
-// out, its errors to os.Stderr.
+// start starts a program and waits for the line with its address. It copies the
+// program's output to out and its errors to os.Stderr.
 func start(ctx context.Context, out io.Writer, name string, args ...string) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -153,14 +148,14 @@ func start(ctx context.Context, out io.Writer, name string, args ...string) (*se
 	}
 	var ok bool
 	if _, s.host, ok = strings.Cut(strings.TrimSpace(line), "listening on http://"); !ok {
-		return nil, errors.Join(fmt.Errorf("%s does not say where it listens", name), s.stop())
+		return nil, errors.Join(fmt.Errorf("%s did not print its address", name), s.stop())
 	}
 	return s, nil
 }
 
-// stop ends the program and waits until it has ended.
+// stop sends SIGTERM to the program and waits until it has ended.
 func (s *server) stop() error {
-	s.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended: so will Wait
+	s.cmd.Process.Signal(syscall.SIGTERM) // fails if the program has ended already, which is no error
 	if err := <-s.done; err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}

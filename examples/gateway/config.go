@@ -6,28 +6,28 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
-// A config is what the file says. Durations are as in "90s" or "1h30m".
-// Secrets are not in it: it names the environment variables that hold them.
+// A config is the content of the configuration file. Secrets are not in the
+// file but in environment variables, whose names are.
 type config struct {
-	// PublicURL is where clients reach the gateway, for the addresses of
-	// images: "https://llm.example.com". If empty, it is where it listens.
+	// PublicURL is the address at which clients reach the gateway, such as
+	// "https://llm.example.com", for the addresses of images. If empty, it is
+	// the address that the gateway listens on.
 	PublicURL string `json:"public_url"`
 
 	Upstreams []upstreamConfig `json:"upstreams"`
@@ -35,15 +35,15 @@ type config struct {
 	Keys      []keyConfig      `json:"keys"`
 }
 
-// An upstreamConfig is a server of the API. What else it leaves out has the
-// default of [upstream.Options].
+// An upstreamConfig is a server of models. Fields that are missing have the
+// defaults of [upstream.Options], unless the comment says otherwise.
 type upstreamConfig struct {
 	Name              string   `json:"name"`
-	URL               string   `json:"url"`     // as clients of it have it: "https://host/v1"
-	KeyEnv            string   `json:"key_env"` // if empty, it needs no key
+	URL               string   `json:"url"`     // such as "https://host/v1"
+	KeyEnv            string   `json:"key_env"` // the environment variable with the server's key; if empty, it needs none
 	ImageHosts        []string `json:"image_hosts"`
-	FirstByteTimeout  string   `json:"first_byte_timeout"` // then another target is tried; if empty, 2m
-	SilenceTimeout    string   `json:"silence_timeout"`
+	FirstByteTimeout  duration `json:"first_byte_timeout"` // until another target is tried; if missing, 2m
+	SilenceTimeout    duration `json:"silence_timeout"`
 	OmitStreamOptions bool     `json:"omit_stream_options"`
 	OmitImageFormat   bool     `json:"omit_image_format"`
 }
@@ -55,23 +55,24 @@ type routeConfig struct {
 	Targets  []targetConfig `json:"targets"`
 }
 
+// A targetConfig is a [route.Target].
 type targetConfig struct {
-	Name     string `json:"name"` // in logs; if empty, the upstream's
+	Name     string `json:"name"` // if empty, the upstream's
 	Upstream string `json:"upstream"`
-	Model    string `json:"model"` // as the upstream calls it; if empty, as clients do
+	Model    string `json:"model"`
 	Weight   int    `json:"weight"`
 }
 
-// A keyConfig is a [llmhttp.Key]. Its secret is in the environment or, as its
-// SHA-256 hash in hexadecimal, in the file.
+// A keyConfig is an [llmhttp.Key] and its secret, which is given by SecretEnv or
+// by SecretHash.
 type keyConfig struct {
 	ID         string             `json:"id"`
 	Account    string             `json:"account"`
-	SecretEnv  string             `json:"secret_env"`
-	SecretHash string             `json:"secret_hash"`
-	Scopes     []llmhttp.Endpoint `json:"scopes"` // if missing, all; if empty, none
-	Models     []string           `json:"models"` // likewise
-	Expires    string             `json:"expires"`
+	SecretEnv  string             `json:"secret_env"`  // the environment variable with the secret
+	SecretHash string             `json:"secret_hash"` // the SHA-256 hash of the secret, in hexadecimal
+	Scopes     []llmhttp.Endpoint `json:"scopes"`      // if missing, all; if empty, none
+	Models     []string           `json:"models"`      // if missing, all; if empty, none
+	Expires    time.Time          `json:"expires"`     // if missing, never
 	Limits     struct {
 		Requests   *rateConfig `json:"requests"`
 		Tokens     *rateConfig `json:"tokens"`
@@ -80,125 +81,84 @@ type keyConfig struct {
 	} `json:"limits"`
 }
 
-// A rateConfig is a [llmhttp.Rate].
+// A rateConfig is an [llmhttp.Rate].
 type rateConfig struct {
-	N     int    `json:"n"`
-	Per   string `json:"per"` // if empty, a minute
-	Burst int    `json:"burst"`
+	N     int      `json:"n"`
+	Per   duration `json:"per"`   // if missing, a minute
+	Burst int      `json:"burst"` // if missing, N
 }
 
-// readConfig reads a file. Names that it does not know are errors.
+// A duration is positive. In the file it is a string such as "90s" or "1h30m".
+type duration time.Duration
+
+func (d *duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err == nil && v <= 0 {
+		err = fmt.Errorf("duration %q is not positive", text)
+	}
+	*d = duration(v)
+	return err
+}
+
+// readConfig reads a file. Unknown and duplicate names are errors.
 func readConfig(file string) (*config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	c := new(config)
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(c); err != nil {
-		return nil, fmt.Errorf("%s%s", file, explain(data, err))
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("%s:%d: there is more after the end", file, line(data, d.InputOffset()))
-	}
-	if name := repeated(json.NewDecoder(bytes.NewReader(data)), ""); name != "" {
-		return nil, fmt.Errorf("%s: %s: is there twice", file, name)
+	if err := json.Unmarshal(data, c, json.RejectUnknownMembers(true)); err != nil {
+		var offset int64
+		if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+			offset = e.ByteOffset
+		} else if e, ok := errors.AsType[*json.SemanticError](err); ok {
+			offset = e.ByteOffset
+		}
+		return nil, fmt.Errorf("%s:%d: %w", file, 1+bytes.Count(data[:offset], []byte("\n")), err)
 	}
 	return c, nil
 }
 
-// repeated returns a name that an object of the next value of d has twice,
-// under the path at, or "" if there is none. The value is valid.
-func repeated(d *json.Decoder, at string) (found string) {
-	t, _ := d.Token()
-	switch t {
-	case json.Delim('{'):
-		seen := make(map[string]bool)
-		for d.More() {
-			t, _ := d.Token()
-			name, _ := t.(string)
-			path := strings.TrimPrefix(at+"."+name, ".")
-			if name = strings.ToLower(name); seen[name] { // to package json they are the same
-				found = cmp.Or(found, path)
-			}
-			seen[name] = true
-			found = cmp.Or(found, repeated(d, path))
-		}
-		d.Token()
-	case json.Delim('['):
-		for i := 0; d.More(); i++ {
-			found = cmp.Or(found, repeated(d, fmt.Sprintf("%s[%d]", at, i)))
-		}
-		d.Token()
-	}
-	return found
-}
-
-// explain says what is wrong with data, and where, without the names that Go
-// has for it.
-func explain(data []byte, err error) string {
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Sprintf(":%d: %s: must be %s, not %s", line(data, e.Offset), cmp.Or(e.Field, "the file"), kinds[e.Type.Kind()], e.Value)
-	}
-	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Sprintf(":%d: %v", line(data, e.Offset), e)
-	}
-	if err == io.EOF {
-		return ": it is empty"
-	}
-	return ": " + strings.TrimPrefix(err.Error(), "json: ")
-}
-
-var kinds = map[reflect.Kind]string{
-	reflect.Bool: "true or false", reflect.Int: "an integer", reflect.String: "a string",
-	reflect.Slice: "an array", reflect.Struct: "an object",
-}
-
-func line(data []byte, offset int64) int {
-	return 1 + bytes.Count(data[:min(int(offset), len(data))], []byte("\n"))
-}
-
-// A gateway is what a config makes.
+// A gateway is what a config describes.
 type gateway struct {
-	publicURL string        // with no slash at its end; may be empty
-	timeout   time.Duration // of a request, until it is answered
+	publicURL string        // without a slash at the end; may be empty
+	timeout   time.Duration // for llmhttp.Options
 	router    *route.Router
 	keys      keyStore
 }
 
-func (c *config) gateway() (g gateway, err error) {
-	if c.PublicURL != "" {
-		u, err := url.Parse(c.PublicURL)
+// newGateway validates c. Its errors name the field that is not valid.
+func newGateway(c *config) (*gateway, error) {
+	g := &gateway{publicURL: strings.TrimSuffix(c.PublicURL, "/"), timeout: 5 * time.Minute}
+	if g.publicURL != "" {
+		u, err := url.Parse(g.publicURL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return g, fmt.Errorf("public_url: %q is not a URL such as %q", c.PublicURL, "https://llm.example.com")
+			return nil, fmt.Errorf("public_url: %q is not a URL such as %q", c.PublicURL, "https://llm.example.com")
 		}
-		g.publicURL = strings.TrimSuffix(c.PublicURL, "/")
 	}
-	if g.router, err = c.router(); err != nil {
-		return g, err
-	}
-	g.timeout = 5 * time.Minute
 	for i := range c.Upstreams {
-		d, _ := c.Upstreams[i].firstByte("")        // which is valid
-		g.timeout = max(g.timeout, 2*d+time.Minute) // so that there is time for another target
+		// Leave enough time for the first byte of two targets.
+		g.timeout = max(g.timeout, 2*c.Upstreams[i].firstByteTimeout()+time.Minute)
 	}
-	g.keys, err = c.keys()
+	var err error
+	if g.router, err = newRouter(c); err != nil {
+		return nil, err
+	}
+	g.keys, err = newKeyStore(c.Keys)
 	return g, err
 }
 
-func (c *config) router() (*route.Router, error) {
-	upstreams := make(map[string]*upstream.Backend)
+func newRouter(c *config) (*route.Router, error) {
+	upstreams := make(map[string]llmhttp.Backend)
 	for i := range c.Upstreams {
-		u := &c.Upstreams[i]
-		at := fmt.Sprintf("upstreams[%d]", i)
+		u, field := &c.Upstreams[i], fmt.Sprintf("upstreams[%d]", i)
 		switch {
 		case u.Name == "":
-			return nil, fmt.Errorf("%s.name: must not be empty", at)
+			return nil, fmt.Errorf("%s.name: must not be empty", field)
 		case upstreams[u.Name] != nil:
-			return nil, fmt.Errorf("%s.name: there is another upstream %q", at, u.Name)
+			return nil, fmt.Errorf("%s.name: another upstream has the name %q", field, u.Name)
 		}
-		b, err := u.backend(at)
+		b, err := u.backend(field)
 		if err != nil {
 			return nil, err
 		}
@@ -210,55 +170,41 @@ func (c *config) router() (*route.Router, error) {
 		for j, t := range r.Targets {
 			b := upstreams[t.Upstream]
 			if b == nil {
-				return nil, fmt.Errorf("routes[%d].targets[%d].upstream: no upstream %q", i, j, t.Upstream)
+				return nil, fmt.Errorf("routes[%d].targets[%d].upstream: there is no upstream %q", i, j, t.Upstream)
 			}
 			targets = append(targets, route.Target{Name: cmp.Or(t.Name, t.Upstream), Backend: b, Model: t.Model, Weight: t.Weight})
 		}
 		routes = append(routes, route.Route{Model: r.Model, Strategy: r.Strategy, Targets: targets})
 	}
-	// Each try is bounded by the timeouts of its upstream.
-	router, err := route.New(routes, &route.Options{TryTimeout: -1})
-	if err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "route: ")) // it has our names for the fields
-	}
-	return router, nil
+	return route.New(routes, &route.Options{TryTimeout: -1}) // each upstream has its own timeouts
 }
 
-func (u *upstreamConfig) backend(at string) (*upstream.Backend, error) {
+func (u *upstreamConfig) backend(field string) (llmhttp.Backend, error) {
 	o := &upstream.Options{
-		Name: u.Name, OmitStreamOptions: u.OmitStreamOptions,
-		Images: upstream.ImageOptions{Hosts: u.ImageHosts, OmitFormat: u.OmitImageFormat},
-	}
-	var err error
-	if o.FirstByteTimeout, err = u.firstByte(at); err != nil {
-		return nil, err
-	}
-	if o.IdleTimeout, err = duration(at+".silence_timeout", u.SilenceTimeout); err != nil {
-		return nil, err
+		Name:              u.Name,
+		Images:            upstream.ImageOptions{Hosts: u.ImageHosts, OmitFormat: u.OmitImageFormat},
+		FirstByteTimeout:  u.firstByteTimeout(),
+		IdleTimeout:       time.Duration(u.SilenceTimeout),
+		OmitStreamOptions: u.OmitStreamOptions,
 	}
 	if u.KeyEnv != "" {
-		if o.Key, err = environment(at+".key_env", u.KeyEnv); err != nil {
+		var err error
+		if o.Key, err = environment(field+".key_env", u.KeyEnv); err != nil {
 			return nil, err
 		}
 	}
 	b, err := upstream.New(u.URL, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", at, fieldNames.Replace(err.Error()))
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	return b, nil
 }
 
-// firstByte returns how long u may take until another target is tried.
-func (u *upstreamConfig) firstByte(at string) (time.Duration, error) {
-	d, err := duration(at+".first_byte_timeout", u.FirstByteTimeout)
-	return cmp.Or(d, 2*time.Minute), err
+func (u *upstreamConfig) firstByteTimeout() time.Duration {
+	return cmp.Or(time.Duration(u.FirstByteTimeout), 2*time.Minute)
 }
 
-// fieldNames puts our names in the place of those of [upstream.New].
-var fieldNames = strings.NewReplacer("upstream: ", "", "the base URL", "url", "; use Options.Key or Options.Header", "",
-	"Options.Key", "key_env", "Options.Images.Hosts", "image_hosts")
-
-// A keyStore has the keys by the hashes of their secrets.
+// A keyStore holds keys by the hashes of their secrets.
 type keyStore map[string]*llmhttp.Key
 
 // Lookup implements [llmhttp.KeyStore].
@@ -269,124 +215,97 @@ func (s keyStore) Lookup(_ context.Context, secret string) (*llmhttp.Key, error)
 	return nil, llmhttp.ErrKeyNotFound
 }
 
-func (c *config) keys() (keyStore, error) {
-	if len(c.Keys) == 0 {
-		return nil, errors.New("keys: there must be at least one")
+func newKeyStore(keys []keyConfig) (keyStore, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("keys: must not be empty")
 	}
 	store := make(keyStore)
 	ids := make(map[string]bool)
-	for i := range c.Keys {
-		k := &c.Keys[i]
-		at := fmt.Sprintf("keys[%d]", i)
+	for i := range keys {
+		k, field := &keys[i], fmt.Sprintf("keys[%d]", i)
 		switch {
 		case k.ID == "":
-			return nil, fmt.Errorf("%s.id: must not be empty", at)
+			return nil, fmt.Errorf("%s.id: must not be empty", field)
 		case ids[k.ID]:
-			return nil, fmt.Errorf("%s.id: there is another key %q", at, k.ID)
+			return nil, fmt.Errorf("%s.id: another key has the ID %q", field, k.ID)
 		}
 		ids[k.ID] = true
-		hash, err := k.hash(at)
+		hash, err := k.hash(field)
 		if err != nil {
 			return nil, err
 		}
 		if other := store[hash]; other != nil {
-			return nil, fmt.Errorf("%s: has the secret of key %q", at, other.ID)
+			return nil, fmt.Errorf("%s: key %q has the same secret", field, other.ID)
 		}
-		if store[hash], err = k.key(at); err != nil {
+		if store[hash], err = k.key(field); err != nil {
 			return nil, err
 		}
 	}
 	return store, nil
 }
 
-func (k *keyConfig) hash(at string) (string, error) {
-	switch {
-	case (k.SecretEnv == "") == (k.SecretHash == ""):
-		return "", fmt.Errorf("%s: must have either secret_env or secret_hash", at)
-	case k.SecretEnv != "":
-		secret, err := environment(at+".secret_env", k.SecretEnv)
+// hash returns the hash of the secret, as [llmhttp.HashSecret] does.
+func (k *keyConfig) hash(field string) (string, error) {
+	if (k.SecretEnv == "") == (k.SecretHash == "") {
+		return "", fmt.Errorf("%s: must have either secret_env or secret_hash", field)
+	}
+	if k.SecretEnv != "" {
+		secret, err := environment(field+".secret_env", k.SecretEnv)
 		return llmhttp.HashSecret(secret), err
 	}
-	hash := strings.ToLower(k.SecretHash)
-	if b, err := hex.DecodeString(hash); err != nil || len(b) != sha256.Size {
-		return "", fmt.Errorf("%s.secret_hash: must be a SHA-256 hash: %d hexadecimal digits", at, 2*sha256.Size)
+	if b, err := hex.DecodeString(k.SecretHash); err != nil || len(b) != sha256.Size {
+		return "", fmt.Errorf("%s.secret_hash: must be a SHA-256 hash of %d hexadecimal digits", field, 2*sha256.Size)
 	}
-	return hash, nil
+	return strings.ToLower(k.SecretHash), nil
 }
 
 var endpoints = []llmhttp.Endpoint{
 	llmhttp.EndpointChat, llmhttp.EndpointImages, llmhttp.EndpointEmbeddings, llmhttp.EndpointModels, llmhttp.EndpointUsage,
 }
 
-func (k *keyConfig) key(at string) (*llmhttp.Key, error) {
-	key := &llmhttp.Key{ID: k.ID, Account: k.Account, Scopes: k.Scopes, Models: k.Models}
+func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 	for i, scope := range k.Scopes {
 		if !slices.Contains(endpoints, scope) {
-			return nil, fmt.Errorf("%s.scopes[%d]: %q is none of %q", at, i, scope, endpoints)
+			return nil, fmt.Errorf("%s.scopes[%d]: %q is not one of %q", field, i, scope, endpoints)
 		}
 	}
-	var err error
-	if k.Expires != "" {
-		if key.Expires, err = time.Parse(time.RFC3339, k.Expires); err != nil {
-			return nil, fmt.Errorf("%s.expires: %q is not a time such as %q", at, k.Expires, "2030-12-31T23:59:59Z")
+	if k.Limits.Concurrent < 0 {
+		return nil, fmt.Errorf("%s.limits.concurrent: must not be negative", field)
+	}
+	key := &llmhttp.Key{ID: k.ID, Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires}
+	key.Limits.Concurrent = k.Limits.Concurrent
+	for _, rate := range []struct {
+		name string
+		from *rateConfig
+		to   *llmhttp.Rate
+	}{
+		{"requests", k.Limits.Requests, &key.Limits.Requests},
+		{"tokens", k.Limits.Tokens, &key.Limits.Tokens},
+		{"quota", k.Limits.Quota, &key.Limits.Quota},
+	} {
+		switch r := rate.from; {
+		case r == nil:
+		case r.N <= 0:
+			return nil, fmt.Errorf("%s.limits.%s.n: must be positive", field, rate.name)
+		case r.Burst < 0:
+			return nil, fmt.Errorf("%s.limits.%s.burst: must not be negative", field, rate.name)
+		default:
+			*rate.to = llmhttp.Rate{N: r.N, Per: time.Duration(r.Per), Burst: r.Burst}
 		}
-	}
-	at += ".limits"
-	l := &key.Limits
-	l.Concurrent = k.Limits.Concurrent
-	if l.Requests, err = k.Limits.Requests.rate(at + ".requests"); err != nil {
-		return nil, err
-	}
-	if l.Tokens, err = k.Limits.Tokens.rate(at + ".tokens"); err != nil {
-		return nil, err
-	}
-	if l.Quota, err = k.Limits.Quota.rate(at + ".quota"); err != nil {
-		return nil, err
-	}
-	if l.Concurrent < 0 {
-		return nil, fmt.Errorf("%s.concurrent: must not be negative", at)
 	}
 	return key, nil
 }
 
-// rate returns no limit for a nil r.
-func (r *rateConfig) rate(at string) (llmhttp.Rate, error) {
-	switch {
-	case r == nil:
-		return llmhttp.Rate{}, nil
-	case r.N <= 0:
-		return llmhttp.Rate{}, fmt.Errorf("%s.n: must be positive", at)
-	case r.Burst < 0:
-		return llmhttp.Rate{}, fmt.Errorf("%s.burst: must not be negative", at)
-	}
-	per, err := duration(at+".per", r.Per)
-	return llmhttp.Rate{N: r.N, Per: per, Burst: r.Burst}, err
-}
-
-// duration returns 0 for an empty s.
-func duration(at, s string) (time.Duration, error) {
-	if s == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%s: %q is not a positive duration such as %q", at, s, "1m30s")
-	}
-	return d, nil
-}
-
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-// environment returns the variable that the field at names.
-func environment(at, name string) (string, error) {
+// environment returns the secret in the environment variable that a field names.
+// The errors do not contain the name, which might be the secret itself by
+// mistake.
+func environment(field, name string) (string, error) {
 	v := os.Getenv(name)
 	switch {
-	case !variable.MatchString(name): // perhaps the secret itself
-		return "", fmt.Errorf("%s: must be the name of an environment variable", at)
 	case v == "":
-		return "", fmt.Errorf("%s: %s is not set in the environment", at, name)
+		return "", fmt.Errorf("%s: the environment variable is not set", field)
 	case strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return "", fmt.Errorf("%s: %s has a character that no key may have, such as a space or a line break", at, name)
+		return "", fmt.Errorf("%s: the environment variable has a character that a key must not have, such as a space or a line break", field)
 	}
 	return v, nil
 }

@@ -1,7 +1,7 @@
-// Gateway serves models of other servers behind keys, limits and a record of
-// usage of its own. A file names the servers, who answers for which model, and
-// the keys; the secrets are in the environment. Usage and images last as long
-// as the process.
+// Gateway serves the models of other servers, with its own keys, limits and
+// usage records. A JSON file names the servers, the routes of the models and
+// the keys; the secrets are in environment variables. Usage and images are kept
+// in memory until the process ends.
 //
 //	go run ./examples/gateway -config examples/gateway/gateway.json
 package main
@@ -25,34 +25,34 @@ import (
 )
 
 func main() {
-	file := flag.String("config", "gateway.json", "`file` that says what to serve")
+	file := flag.String("config", "gateway.json", "configuration `file`")
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
 	drain := flag.Duration("drain", 7*time.Second, "how `long` requests may go on after SIGTERM")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "gateway: %q: there are no arguments, only flags\n", flag.Arg(0))
+		fmt.Fprintf(os.Stderr, "gateway: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	if err := run(*file, *addr, *drain); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := run(ctx, *file, *addr, *drain); err != nil {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
 		os.Exit(1)
 	}
 }
 
-func run(file, addr string, drain time.Duration) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-
+// run serves until ctx is done. Requests in progress may go on for the duration
+// drain.
+func run(ctx context.Context, file, addr string, drain time.Duration) error {
 	c, err := readConfig(file)
 	if err != nil {
 		return err
 	}
-	g, err := c.gateway()
+	g, err := newGateway(c)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -65,11 +65,16 @@ func run(file, addr string, drain time.Duration) error {
 		ImageURL: images.Put,
 		Observe:  observe,
 	})
-
 	mux := http.NewServeMux()
-	mux.Handle("/", h) // the API answers for unknown addresses as well
+	mux.Handle("/", h) // unknown paths get an error in the format of the API
 	mux.Handle("/images/", images)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 5 * time.Minute}
+	server := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,     // of a request with its body
+		WriteTimeout:      5 * time.Minute, // of short replies; the Handler sets its own deadlines for streams
+		IdleTimeout:       2 * time.Minute, // of a connection between requests
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Print(c.welcome(base))
@@ -79,7 +84,6 @@ func run(file, addr string, drain time.Duration) error {
 		return err
 	case <-ctx.Done():
 	}
-	stop() // a second signal ends the process at once
 	fmt.Println("draining ...")
 	draining, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
@@ -97,42 +101,42 @@ func run(file, addr string, drain time.Duration) error {
 	return nil
 }
 
-// observe logs a line for each request, with neither secrets nor what was said:
-// errors that are the client's fault may quote it, so their texts are not in it.
+// observe logs a line for each request. It logs neither secrets nor contents,
+// so it leaves out the errors of clients, which may quote a prompt.
 func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-	return ctx, func(x *llmhttp.RequestSummary) {
+	return ctx, func(s *llmhttp.RequestSummary) {
 		attrs := []slog.Attr{
-			slog.String("request_id", x.ID), slog.String("key", x.KeyID), slog.String("endpoint", string(x.Endpoint)),
-			slog.String("model", x.Model), slog.Int("status", x.Status),
-			slog.String("target", x.Target), slog.Int("tries", x.Tries),
-			slog.Bool("streamed", x.Streamed), slog.Int("tokens", x.Usage.TotalTokens),
-			slog.Duration("first", x.FirstChunk), slog.Duration("took", x.Duration),
+			slog.String("request_id", s.ID), slog.String("key", s.KeyID), slog.String("endpoint", string(s.Endpoint)),
+			slog.String("model", s.Model), slog.Int("status", s.Status),
+			slog.String("target", s.Target), slog.Int("tries", s.Tries),
+			slog.Bool("streamed", s.Streamed), slog.Int("tokens", s.Usage.TotalTokens),
+			slog.Duration("first", s.FirstChunk), slog.Duration("took", s.Duration),
 		}
-		if x.Err != nil && !isClients(x) {
-			attrs = append(attrs, slog.Any("err", x.Err))
+		if s.Err != nil && !isClientError(s) {
+			attrs = append(attrs, slog.Any("err", s.Err))
 		}
 		slog.LogAttrs(ctx, slog.LevelInfo, "served", attrs...)
 	}
 }
 
-// isClients reports whether the error of x is its client's fault. Such a one may
-// come in the middle of a stream, whose status is 200.
-func isClients(x *llmhttp.RequestSummary) bool {
-	status := x.Status
-	if e, ok := errors.AsType[*llmhttp.Error](x.Err); ok && e.Status != 0 {
+// isClientError reports whether the client caused the error of a request. The
+// status of the error counts if there is one: in mid-stream, the status of the
+// request is 200.
+func isClientError(s *llmhttp.RequestSummary) bool {
+	status := s.Status
+	if e, ok := errors.AsType[*llmhttp.Error](s.Err); ok && e.Status != 0 {
 		status = e.Status
 	}
-	return status >= 400 && status < 499
+	return status >= 400 && status < 499 // 499 is a client that left, not an error of the request
 }
 
-// welcome says where the gateway listens and, if the secret of a key is in the
-// environment, how to ask it.
+// welcome returns the text that says where the gateway listens and, if the
+// secret of a key is in the environment, how to call it.
 func (c *config) welcome(base string) string {
 	s := "listening on " + base + "\n"
 	for _, k := range c.Keys {
 		if k.SecretEnv != "" {
-			s += fmt.Sprintf("\nTry:\n  curl %s/v1/models -H \"Authorization: Bearer $%s\"\n", base, k.SecretEnv)
-			break
+			return s + fmt.Sprintf("\nTry:\n  curl %s/v1/models -H \"Authorization: Bearer $%s\"\n", base, k.SecretEnv)
 		}
 	}
 	return s

@@ -26,11 +26,11 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// inmemory is the built examples/inmemory, or what LLMHTTP_EXAMPLE names.
+// inmemory is the path of a built examples/inmemory. LLMHTTP_EXAMPLE can set it.
 var inmemory string
 
-// TestMain lets the test's binary be the gateway as well: so it has the race
-// detector that the test has.
+// TestMain makes the test binary serve as the gateway too, so that the gateway
+// has the race detector if the tests have it.
 func TestMain(m *testing.M) {
 	if os.Getenv("LLMHTTP_TEST_GATEWAY") != "" {
 		main()
@@ -53,16 +53,16 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// A process is a server that runs on its own.
+// A process is a server in a process of its own.
 type process struct {
 	cmd  *exec.Cmd
-	host string
-	out  log
-	done chan struct{} // closed when it has ended
-	err  error         // set before
+	host string // with the port
+	out  output
+	done chan struct{} // closed when the process has ended
+	err  error         // of cmd.Wait; read it after done is closed
 }
 
-// start runs a server until the end of the test, and waits until it listens.
+// start starts a server and waits until it listens. The test's cleanup kills it.
 func start(t *testing.T, binary string, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(binary, append([]string{"-addr", "127.0.0.1:0"}, args...)...), done: make(chan struct{})}
@@ -77,20 +77,20 @@ func start(t *testing.T, binary string, env []string, args ...string) *process {
 		p.cmd.Process.Kill()
 		<-p.done
 		if t.Failed() {
-			t.Logf("%s said:\n%s", binary, p.out.String())
+			t.Logf("output of %s:\n%s", binary, p.out.String())
 		}
 	})
 	listening := regexp.MustCompile(`listening on http://(\S+)\n`)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		m := listening.FindStringSubmatch(p.out.String())
-		require.NotNil(c, m, "it does not say where it listens:\n%s", p.out.String())
+		require.NotNil(c, m, "there is no address in the output:\n%s", p.out.String())
 		p.host = m[1]
 	}, 20*time.Second, 5*time.Millisecond)
 	return p
 }
 
-// await waits until the process has ended, and returns how.
-func (p *process) await(t *testing.T) error {
+// wait waits until the process has ended, and returns the error of cmd.Wait.
+func (p *process) wait(t *testing.T) error {
 	t.Helper()
 	select {
 	case <-p.done:
@@ -101,27 +101,29 @@ func (p *process) await(t *testing.T) error {
 	}
 }
 
-// A log is what a process says.
-type log struct {
+// An output collects what a process writes.
+type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
 }
 
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
-// A setup is a gateway, as gateway.json has it, and the two servers behind it.
+// A setup is a gateway configured by gateway.json, and the two servers behind it.
 type setup struct{ first, second, gateway *process }
 
+// newSetup starts the processes. The servers pause for delay before each chunk;
+// args are for the gateway.
 func newSetup(t *testing.T, delay time.Duration, args ...string) *setup {
 	t.Helper()
 	s := &setup{
@@ -136,18 +138,17 @@ func newSetup(t *testing.T, delay time.Duration, args ...string) *setup {
 	s.gateway = start(t, os.Args[0], []string{
 		"LLMHTTP_TEST_GATEWAY=1", "FIRST_KEY=sk-first-secret", "SECOND_KEY=sk-second-secret", "GATEWAY_KEY=sk-gateway-secret",
 	}, append([]string{"-config", file}, args...)...)
-	t.Cleanup(func() { // nobody's secrets are logged, and no address of a server
-		said := s.gateway.out.String()
+	t.Cleanup(func() { // the gateway logs neither secrets nor addresses of servers
 		for _, secret := range []string{"-secret", "sk-trial", s.first.host, s.second.host} {
-			assert.NotContains(t, said, secret)
+			assert.NotContains(t, s.gateway.out.String(), secret)
 		}
 	})
 	return s
 }
 
-// served returns the lines that the gateway has logged of requests, each as
-// its values by name. There must be n, or soon will.
-func (s *setup) served(t *testing.T, n int) (lines []map[string]string) {
+// waitForLines waits until the gateway has logged n requests, and returns the
+// attributes of each line.
+func (s *setup) waitForLines(t *testing.T, n int) (lines []map[string]string) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		lines = nil
@@ -166,6 +167,7 @@ func (s *setup) served(t *testing.T, n int) (lines []map[string]string) {
 	return lines
 }
 
+// send sends a request to the gateway. The test's cleanup closes the response.
 func (s *setup) send(t *testing.T, secret, method, path, body string) *http.Response {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -179,6 +181,7 @@ func (s *setup) send(t *testing.T, secret, method, path, body string) *http.Resp
 	return res
 }
 
+// call sends a request to the gateway and reads the reply.
 func (s *setup) call(t *testing.T, secret, method, path, body string) (status int, reply string) {
 	t.Helper()
 	res := s.send(t, secret, method, path, body)
@@ -192,7 +195,7 @@ const (
 	hello    = `{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`
 )
 
-func TestGateway(t *testing.T) {
+func TestGateway_ServesEveryEndpoint(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, 0)
 	const demo, trial = "sk-gateway-secret", "sk-trial"
@@ -213,8 +216,8 @@ func TestGateway(t *testing.T) {
 	assert.NotContains(t, reply, "demo-chat")
 	assert.True(t, strings.HasSuffix(reply, "data: [DONE]\n\n"), reply)
 
-	// What fails is told in the gateway's names.
-	for _, c := range []struct {
+	// Error messages contain the gateway's names of models.
+	for _, test := range []struct {
 		secret, body string
 		status       int
 		want         string
@@ -225,25 +228,25 @@ func TestGateway(t *testing.T) {
 		{demo, strings.Replace(hello, "[{", `[{"role": "robot", "content": ""}, {`, 1), 400, `"param":"messages[0].role"`},
 		{"sk-first-secret", hello, 401, `"code":"invalid_api_key"`},
 	} {
-		status, reply := s.call(t, c.secret, "POST", chatPath, c.body)
-		assert.Equal(t, c.status, status, reply)
-		assert.Contains(t, reply, c.want)
+		status, reply := s.call(t, test.secret, "POST", chatPath, test.body)
+		assert.Equal(t, test.status, status, reply)
+		assert.Contains(t, reply, test.want)
 	}
 
-	// Images are fetched from the server that drew them, and served anew.
+	// The gateway fetches images from the server and serves them itself.
 	status, reply = s.call(t, demo, "POST", "/v1/images/generations", `{"model": "demo-image-small", "prompt": "A cat", "size": "256x256"}`)
 	assert.Equal(t, 200, status)
-	var drawn llmhttp.ImageResponse
-	require.NoError(t, json.Unmarshal([]byte(reply), &drawn), reply)
-	require.Len(t, drawn.Data, 1)
-	path, ok := strings.CutPrefix(drawn.Data[0].URL, "http://"+s.gateway.host)
-	require.True(t, ok, drawn.Data[0].URL)
+	var images llmhttp.ImageResponse
+	require.NoError(t, json.Unmarshal([]byte(reply), &images), reply)
+	require.Len(t, images.Data, 1)
+	path, ok := strings.CutPrefix(images.Data[0].URL, "http://"+s.gateway.host)
+	require.True(t, ok, images.Data[0].URL)
 	res, err := http.Get("http://" + s.gateway.host + path)
 	require.NoError(t, err)
 	defer res.Body.Close()
-	picture, err := png.Decode(res.Body)
+	img, err := png.Decode(res.Body)
 	require.NoError(t, err)
-	assert.Equal(t, 256, picture.Bounds().Dx())
+	assert.Equal(t, 256, img.Bounds().Dx())
 
 	status, reply = s.call(t, demo, "POST", "/v1/embeddings", `{"model": "demo-embed", "input": "hello", "dimensions": 4}`)
 	assert.Equal(t, 200, status)
@@ -258,7 +261,7 @@ func TestGateway(t *testing.T) {
 	assert.Equal(t, 200, status)
 	assert.NotContains(t, reply, "demo-")
 
-	// Each account has its own usage. Unknown models are not part of it.
+	// Usage is counted by account, and without requests for unknown models.
 	status, reply = s.call(t, demo, "GET", "/v1/dashboard/billing/usage", "")
 	assert.Equal(t, 200, status)
 	var usage struct{ Requests, Images int }
@@ -266,9 +269,9 @@ func TestGateway(t *testing.T) {
 	assert.Equal(t, 5, usage.Requests, reply)
 	assert.Equal(t, 1, usage.Images)
 
-	// There is a line for each request, with who answered it.
+	// The log has a line for each request, with the target that answered it.
 	targets := make(map[string]int)
-	lines := s.served(t, 15)
+	lines := s.waitForLines(t, 15)
 	for _, line := range lines[:3] {
 		targets[line["target"]]++
 		assert.Equal(t, "1", line["tries"])
@@ -288,43 +291,32 @@ func TestGateway(t *testing.T) {
 	assert.Equal(t, "401", lines[9]["status"])
 }
 
-// A stream reads a reply chunk by chunk.
-type stream struct {
-	res  *http.Response
-	body *bufio.Reader
-}
-
-// speak begins a stream that says words, one in each chunk.
-func (s *setup) speak(t *testing.T, model string, words int) *stream {
+// startStream starts a stream that repeats a number of words, one in each chunk,
+// and reads the first. It returns the rest of the reply.
+func (s *setup) startStream(t *testing.T, model string, words int) *bufio.Reader {
 	t.Helper()
 	text := strings.TrimSpace(strings.Repeat("word ", words))
 	res := s.send(t, "sk-gateway-secret", "POST", chatPath,
 		fmt.Sprintf(`{"model": %q, "stream": true, "messages": [{"role": "user", "content": %q}]}`, model, text))
 	require.Equal(t, 200, res.StatusCode)
-	return &stream{res, bufio.NewReader(res.Body)}
-}
-
-// hear reads until a word has come.
-func (s *stream) hear(t *testing.T) {
-	t.Helper()
+	body := bufio.NewReader(res.Body)
 	for {
-		line, err := s.body.ReadString('\n')
+		line, err := body.ReadString('\n')
 		require.NoError(t, err)
 		if strings.Contains(line, "word") {
-			return
+			return body
 		}
 	}
 }
 
-// Of two servers one dies. Whoever it was talking to learns of it; nobody else
-// does.
-func TestUpstreamDies(t *testing.T) {
+// When one of two servers dies, its streams end with an error, and other
+// requests are answered by the other server.
+func TestGateway_UpstreamDies(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, 20*time.Millisecond)
-	cut := s.speak(t, "parrot", 1000) // by the second, which comes first
-	cut.hear(t)
+	cut := s.startStream(t, "parrot", 1000) // from the second server, which is the first target
 	require.NoError(t, s.second.cmd.Process.Kill())
-	rest, err := io.ReadAll(cut.body)
+	rest, err := io.ReadAll(cut)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.Contains(t, string(rest), `data: {"error":{"message":"`)
 	assert.NotContains(t, string(rest), "[DONE]")
@@ -338,7 +330,7 @@ func TestUpstreamDies(t *testing.T) {
 		status, reply := s.call(t, "sk-gateway-secret", "POST", chatPath, body)
 		assert.Equal(t, 200, status, reply)
 	}
-	lines := s.served(t, 1+requests)
+	lines := s.waitForLines(t, 1+requests)
 	assert.Equal(t, "second", lines[0]["target"])
 	assert.Equal(t, "200", lines[0]["status"])
 	assert.NotEmpty(t, lines[0]["err"])
@@ -351,15 +343,15 @@ func TestUpstreamDies(t *testing.T) {
 		}
 	}
 	assert.Positive(t, retried)
-	assert.Contains(t, s.gateway.out.String(), `msg="target left alone"`)
+	assert.Contains(t, s.gateway.out.String(), `msg="circuit breaker opened"`)
 }
 
-// At SIGTERM, requests in progress are finished and no others are begun.
-func TestDrain(t *testing.T) {
+// After SIGTERM, the gateway finishes the requests in progress and refuses new
+// ones.
+func TestGateway_Drains(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, 20*time.Millisecond, "-drain", "30s")
-	going := s.speak(t, "demo-chat", 50)
-	going.hear(t)
+	going := s.startStream(t, "demo-chat", 50)
 	require.NoError(t, s.gateway.cmd.Process.Signal(syscall.SIGTERM))
 	require.Eventually(t, func() bool {
 		return strings.Contains(s.gateway.out.String(), "draining ...")
@@ -370,43 +362,42 @@ func TestDrain(t *testing.T) {
 		req.Header.Set("Authorization", "Bearer sk-gateway-secret")
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
-			return true // the stream is over already
+			return true // the gateway has ended with the stream
 		}
 		res.Body.Close()
 		return res.StatusCode == 503
 	}, 20*time.Second, time.Millisecond)
-	rest, err := io.ReadAll(going.body)
+	rest, err := io.ReadAll(going)
 	require.NoError(t, err)
 	assert.Equal(t, 49, strings.Count(string(rest), "word"))
 	assert.True(t, strings.HasSuffix(string(rest), "data: [DONE]\n\n"), "%s", rest)
-	assert.NoError(t, s.gateway.await(t))
+	assert.NoError(t, s.gateway.wait(t))
 }
 
-// What takes longer than the gateway may drain is ended with an error.
-func TestDrainTakesTooLong(t *testing.T) {
+// A stream that takes longer than -drain ends with an error.
+func TestGateway_DrainTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, 20*time.Millisecond, "-drain", "50ms")
-	going := s.speak(t, "demo-chat", 5000)
-	going.hear(t)
+	going := s.startStream(t, "demo-chat", 5000)
 	require.NoError(t, s.gateway.cmd.Process.Signal(syscall.SIGTERM))
-	rest, err := io.ReadAll(going.body)
+	rest, err := io.ReadAll(going)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.Contains(t, string(rest), `data: {"error":{"message":"The server is shutting down.`)
 	assert.NotContains(t, string(rest), "[DONE]")
-	assert.NoError(t, s.gateway.await(t))
+	assert.NoError(t, s.gateway.wait(t))
 	assert.Contains(t, s.gateway.out.String(), "requests were cut")
 
-	// The server behind it is not left talking to nobody.
+	// The servers behind the gateway have no stream left.
 	require.NoError(t, s.first.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, s.second.cmd.Process.Signal(syscall.SIGTERM))
 	for _, p := range []*process{s.first, s.second} {
-		assert.NoError(t, p.await(t))
+		assert.NoError(t, p.wait(t))
 		assert.NotContains(t, p.out.String(), "streams were cut")
 	}
 }
 
-// A file that is wrong ends the gateway before it listens.
-func TestBadConfig(t *testing.T) {
+// A configuration file that is not valid ends the process with an error.
+func TestGateway_BadConfig(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-config", "main_test.go")
 	cmd.Env = append(os.Environ(), "LLMHTTP_TEST_GATEWAY=1")
@@ -414,25 +405,24 @@ func TestBadConfig(t *testing.T) {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	require.True(t, ok, "%v", err)
 	assert.Equal(t, 1, exit.ExitCode())
-	assert.Equal(t, "gateway: main_test.go:1: invalid character 'p' looking for beginning of value\n", string(out))
+	assert.Equal(t, "gateway: main_test.go:1: jsontext: invalid character 'p' at start of value\n", string(out))
 }
 
-// What may quote a client is not logged, whenever it came.
-func TestClientsErrors(t *testing.T) {
-	told := fmt.Errorf("target: %w", &llmhttp.Error{Status: 400, Message: "The prompt 'secret' was flagged."})
+func TestIsClientError(t *testing.T) {
+	quoting := fmt.Errorf("target: %w", &llmhttp.Error{Status: 400, Message: "The prompt 'secret' was flagged."})
 	for _, test := range []struct {
 		status int
 		err    error
 		want   bool
 	}{
-		{400, told, true},
-		{200, told, true}, // in the middle of a stream
-		{200, &llmhttp.Error{Status: 502, Err: told}, false},
+		{400, quoting, true},
+		{200, quoting, true}, // in mid-stream
+		{200, &llmhttp.Error{Status: 502, Err: quoting}, false},
 		{200, io.ErrUnexpectedEOF, false},
 		{401, llmhttp.ErrKeyNotFound, true},
 		{499, context.Canceled, false},
 		{500, io.ErrUnexpectedEOF, false},
 	} {
-		assert.Equal(t, test.want, isClients(&llmhttp.RequestSummary{Status: test.status, Err: test.err}), "%d %v", test.status, test.err)
+		assert.Equal(t, test.want, isClientError(&llmhttp.RequestSummary{Status: test.status, Err: test.err}), "%d %v", test.status, test.err)
 	}
 }

@@ -1,10 +1,11 @@
-// Package pattern knows the names of models: it matches them, and finds them in
-// texts.
+// Package pattern handles names of models: it matches them with patterns, and
+// replaces them in texts.
 package pattern
 
 import "strings"
 
-// Match reports whether s is pattern, in which each * stands for any text.
+// Match reports whether s matches pattern, in which each * matches any text,
+// including the empty one. All other characters match themselves.
 func Match(pattern, s string) bool {
 	prefix, rest, star := strings.Cut(pattern, "*")
 	if !star {
@@ -25,4 +26,16 @@ func Match(pattern, s string) bool {
 		}
 		s, rest = s[i+len(part):], after
 	}
+}
+
+// Wildcard returns the text in s that the only * of pattern matches. It reports
+// false if s does not match.
+func Wildcard(pattern, s string) (string, bool) {
+	prefix, suffix, _ := strings.Cut(pattern, "*")
+	rest, hasPrefix := strings.CutPrefix(s, prefix)
+	text, hasSuffix := strings.CutSuffix(rest, suffix)
+	if !hasPrefix || !hasSuffix {
+		return "", false
+	}
+	return text, true
 }

@@ -37,6 +37,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
+// FuzzMatch compares Match with a regular expression.
 func FuzzMatch(f *testing.F) {
 	f.Add("a*b*", "aab")
 	f.Add("*a*a", "aaa")
@@ -48,11 +49,31 @@ func FuzzMatch(f *testing.F) {
 		}
 		re, err := regexp.Compile(`(?s)\A` + strings.Join(parts, ".*") + `\z`)
 		if err != nil {
-			t.Skip("not for a regular expression")
+			t.Skip("the pattern is not a valid regular expression")
 		}
 		if strings.ToValidUTF8(s, "") != s {
-			t.Skip("regular expressions see characters, patterns bytes")
+			t.Skip("regular expressions match characters, patterns bytes")
 		}
 		assert.Equal(t, re.MatchString(s), pattern.Match(p, s))
 	})
+}
+
+func TestWildcard(t *testing.T) {
+	for _, test := range []struct {
+		pattern, s, want string
+		ok               bool
+	}{
+		{"*", "", "", true},
+		{"*", "a/b", "a/b", true},
+		{"p/*", "p/x", "x", true},
+		{"*-old", "x-old", "x", true},
+		{"a*a", "aa", "", true},
+		{"a*a", "axa", "x", true},
+		{"a*a", "a", "", false},
+		{"p/*", "q/x", "", false},
+	} {
+		text, ok := pattern.Wildcard(test.pattern, test.s)
+		assert.Equal(t, test.want, text, "%q, %q", test.pattern, test.s)
+		assert.Equal(t, test.ok, ok, "%q, %q", test.pattern, test.s)
+	}
 }

@@ -9,83 +9,87 @@ import (
 	"unicode"
 )
 
-// Rename returns text with the model's name old replaced by another, wherever
-// it is not a part of a longer name.
+// Rename returns text with the name old of a model replaced by name, except
+// where old is a part of a longer name.
 func Rename(text, old, name string) string {
 	if old == "" || !strings.Contains(text, old) {
 		return text
 	}
 	var b strings.Builder
-	last := 0
-	for at := 0; ; {
-		i := strings.Index(text[at:], old)
+	copied := 0 // how much of text has been dealt with
+	for from := 0; ; {
+		i := strings.Index(text[from:], old)
 		if i < 0 {
-			b.WriteString(text[last:])
+			b.WriteString(text[copied:])
 			return b.String()
 		}
-		start := at + i
+		start := from + i
 		end := start + len(old)
-		if at = start + 1; !endsName(text[:start]) && !beginsName(text[end:]) {
-			b.WriteString(text[last:start])
-			b.WriteString(name)
-			last, at = end, end
+		if endsInName(text[:start]) || startsInName(text[end:]) {
+			from = start + 1
+			continue
 		}
+		b.WriteString(text[copied:start])
+		b.WriteString(name)
+		copied, from = end, end
 	}
 }
 
-// RenameMembers returns a copy of the members of a model that is called name
-// instead of old, with its texts renamed. It has no root and no parent, which
-// tell what a model was made of and where it is, and nothing else that tells
-// old, or as a whole name one of the hidden names of other models. Names that
-// are plain words are left in texts, which may mean something else by them.
+// RenameMembers returns a copy of the members of a model's JSON object, for a
+// model whose name changes from old to name. In the copy, texts have the new
+// name. Members that would still reveal old, or the names of other models in
+// hidden, are removed; so are root and parent, which name the model's origin.
+//
+// Names that consist of letters only are neither replaced nor removed, because
+// in a text they may be ordinary words.
 func RenameMembers(members map[string]json.RawMessage, old, name string, hidden ...string) map[string]json.RawMessage {
 	members = maps.Clone(members)
 	hidden = slices.DeleteFunc(slices.Clone(hidden), func(h string) bool { return h == old || isWord(h) })
-	renamed := old != name && old != ""
-	if renamed {
+	replace := false
+	if old != name && old != "" {
 		delete(members, "root")
 		delete(members, "parent")
-		renamed = !isWord(old)
+		replace = !isWord(old)
 	}
-	if !renamed && len(hidden) == 0 {
+	if !replace && len(hidden) == 0 {
 		return members
 	}
-	tells := func(text string) bool {
-		return renamed && strings.Contains(text, old) ||
+	reveals := func(text string) bool {
+		return replace && strings.Contains(text, old) ||
 			slices.ContainsFunc(hidden, func(h string) bool { return Rename(text, h, "") != text })
 	}
 	for member, value := range members {
 		var v any
 		d := json.NewDecoder(bytes.NewReader(value))
-		d.UseNumber() // of any size
+		d.UseNumber() // accepts numbers that a float64 cannot hold
 		if d.Decode(&v) != nil {
 			delete(members, member)
 			continue
 		}
 		text, isText := v.(string)
-		if isText && renamed {
-			v = Rename(text, old, "\x00") // name may have old in it
+		if isText && replace {
+			v = Rename(text, old, "\x00") // the new name may contain old, which reveals nothing
 		}
-		if anyText(v, tells) {
+		if anyText(v, reveals) {
 			delete(members, member)
-		} else if isText && renamed && v != text {
-			members[member], _ = json.Marshal(Rename(text, old, name)) // a string can be
+		} else if isText && replace && v != text {
+			members[member], _ = json.Marshal(Rename(text, old, name)) // strings always marshal
 		}
 	}
 	return members
 }
 
-// anyText reports whether is holds for one of the texts in a decoded value, or
-// for the name of a member in it.
-func anyText(v any, is func(string) bool) bool {
+// anyText reports whether f returns true for a string or a member name in the
+// decoded JSON value v.
+func anyText(v any, f func(string) bool) bool {
 	switch v := v.(type) {
 	case string:
-		return is(v)
+		return f(v)
 	case []any:
-		return slices.ContainsFunc(v, func(v any) bool { return anyText(v, is) })
+		return slices.ContainsFunc(v, func(v any) bool { return anyText(v, f) })
 	case map[string]any:
 		for name, v := range v {
-			if is(name) || anyText(v, is) {
+			if f(name) || anyText(v, f) {
 				return true
 			}
 		}
@@ -93,25 +97,31 @@ func anyText(v any, is func(string) bool) bool {
 	return false
 }
 
+// isWord reports whether s consists of letters only.
 func isWord(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
-// joints are what may stand within a name, but not at its end.
-const joints = "-_./:@"
+// punctuation lists the characters that may be inside a name but not at its
+// start or end.
+const punctuation = "-_./:@"
 
-// beginsName reports whether a name that ends before s goes on in it.
-func beginsName(s string) bool {
-	s = strings.TrimLeft(s, joints)
+// startsInName reports whether s starts with the rest of a name that began
+// before it.
+func startsInName(s string) bool {
+	s = strings.TrimLeft(s, punctuation)
 	return s != "" && isNameByte(s[0])
 }
 
-// endsName reports whether a name that begins behind s has begun in it.
-func endsName(s string) bool {
-	s = strings.TrimRight(s, joints)
+// endsInName reports whether s ends with the beginning of a name that goes on
+// after it.
+func endsInName(s string) bool {
+	s = strings.TrimRight(s, punctuation)
 	return s != "" && isNameByte(s[len(s)-1])
 }
 
+// isNameByte reports whether c is a letter or a digit, or a byte of a character
+// outside ASCII.
 func isNameByte(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c >= 0x80
 }

@@ -28,25 +28,39 @@ func TestRename(t *testing.T) {
 }
 
 func TestRenameMembers(t *testing.T) {
-	members := map[string]json.RawMessage{
+	type members = map[string]json.RawMessage
+	model := members{
 		"root": []byte(`"/models/a-7b"`), "parent": []byte("null"), "about": []byte(`"\u0061-7b is <a>"`), "n": []byte(`["b", 1.50]`),
 		"path": []byte(`"/models/a-7b/w"`), "args": []byte(`{"-m":["\u0061-7b"]}`), "links": []byte(`{"/a-7b":null}`),
-		"base": []byte(`["c-7b",1e999]`), "like": []byte(`"c-7b-it"`),
+		"base": []byte(`["c-7b",1e999]`), "like": []byte(`"c-7b-it"`), "broken": []byte(`{`),
 	}
-	before := maps.Clone(members)
-	assert.Equal(t, map[string]json.RawMessage{"about": []byte(`"my-a-7b is \u003ca\u003e"`), "n": []byte(`["b", 1.50]`), "like": []byte(`"c-7b-it"`)},
-		pattern.RenameMembers(members, "a-7b", "my-a-7b", "a-7b", "c-7b"))
-	assert.Equal(t, before, members, "they are the caller's")
-
-	words := map[string]json.RawMessage{"type": []byte(`"chat"`), "about": []byte(`"A large model"`), "root": []byte(`"chat"`)}
-	assert.Equal(t, map[string]json.RawMessage{"type": []byte(`"chat"`), "about": []byte(`"A large model"`)}, pattern.RenameMembers(words, "chat", "fast", "large"))
-
-	same := pattern.RenameMembers(members, "a-7b", "a-7b", "c-7b")
-	delete(members, "base")
-	assert.Equal(t, members, same)
-	same = pattern.RenameMembers(members, "", "x")
-	assert.Equal(t, members, same)
-	delete(same, "root")
-	assert.Contains(t, members, "root")
-	assert.Nil(t, pattern.RenameMembers(nil, "a", "b"))
+	words := members{"type": []byte(`"chat"`), "about": []byte(`"A large model"`), "root": []byte(`"chat"`)}
+	without := func(m members, names ...string) members {
+		m = maps.Clone(m)
+		for _, name := range names {
+			delete(m, name)
+		}
+		return m
+	}
+	for name, test := range map[string]struct {
+		members   members
+		old, name string
+		hidden    []string
+		want      members
+	}{
+		"renames and removes": {model, "a-7b", "my-a-7b", []string{"a-7b", "c-7b"},
+			members{"about": []byte(`"my-a-7b is \u003ca\u003e"`), "n": []byte(`["b", 1.50]`), "like": []byte(`"c-7b-it"`)}},
+		"keeps plain words":                 {words, "chat", "fast", []string{"large"}, without(words, "root")},
+		"removes hidden names":              {model, "a-7b", "a-7b", []string{"c-7b"}, without(model, "base", "broken")},
+		"keeps everything without old name": {model, "", "x", nil, model},
+		"nil":                               {nil, "a", "b", nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := maps.Clone(test.members)
+			got := pattern.RenameMembers(test.members, test.old, test.name, test.hidden...)
+			assert.Equal(t, test.want, got)
+			clear(got)
+			assert.Equal(t, before, test.members, "the argument is not changed")
+		})
+	}
 }

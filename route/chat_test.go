@@ -1,0 +1,116 @@
+package route_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// sayRole returns a step whose only chunk announces the role.
+func sayRole(id string) step {
+	return sayChunk(llmhttp.ChatChunk{ID: id, Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Role: llmhttp.RoleAssistant}}}})
+}
+
+func TestChat_NoFallbackAfterContent(t *testing.T) {
+	delta := func(d llmhttp.Delta) step {
+		return sayChunk(llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: d}}})
+	}
+	extra := func(value string) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(value)} }
+	for name, test := range map[string]struct {
+		first step
+		begun bool
+	}{
+		"text":            {say("x"), true},
+		"reasoning":       {delta(llmhttp.Delta{Reasoning: "x"}), true},
+		"tool call":       {delta(llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{ID: "1"}}}), true},
+		"finish reason":   {sayChunk(llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{FinishReason: llmhttp.FinishStop}}}), true},
+		"usage":           {sayChunk(llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 1}}), true},
+		"extra of delta":  {delta(llmhttp.Delta{Extra: extra(`"no"`)}), true},
+		"extra of choice": {sayChunk(llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Extra: extra(`{}`)}}}), true},
+		"role, then text": {sequence(sayRole(""), say("x")), true},
+		"17 roles":        {sequence(slices.Repeat([]step{sayRole("")}, 17)...), true},
+		"role":            {sayRole(""), false},
+		"empty text":      {say(""), false},
+		"null extra":      {delta(llmhttp.Delta{Extra: extra(`null`)}), false},
+		"two roles":       {sequence(sayRole(""), sayRole("")), false},
+		"no choice":       {sayChunk(llmhttp.ChatChunk{Extra: extra("1")}), false},
+		"nil chunk":       {func(_ context.Context, yield yieldFunc) { yield(nil, nil) }, false},
+		"no chunk":        {sequence(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, err := range []error{llmhttp.Errorf(500, "", "x"), llmhttp.Errorf(429, "", "x"), errDial} {
+				bad, good := newFake(sequence(test.first, fail(err))), newFake(say("good"))
+				r := inOrder(t, nil, bad, good)
+				text, got := ask(t.Context(), r)
+				if test.begun {
+					assert.ErrorIs(t, got, err)
+					assert.Zero(t, good.calls.Load())
+					e, _ := err.(*llmhttp.Error)
+					assert.Equal(t, e == nil || e.Status != 429, r.Status()[0].Failures == 1)
+				} else {
+					require.NoError(t, got)
+					assert.Equal(t, "good", text)
+				}
+				assert.Equal(t, int64(1), bad.calls.Load())
+			}
+		})
+	}
+}
+
+// The first target fails after a chunk that was held back, which the client must
+// not get.
+func TestChat_HeldChunks(t *testing.T) {
+	for name, test := range map[string]struct {
+		step step
+		take int // chunks until the client leaves
+		want []string
+	}{
+		"before text":      {sequence(sayRole("1"), sayRole("2"), say("x", "y")), 9, []string{"1", "2", "", ""}},
+		"are a reply":      {sequence(sayRole("1"), sayRole("2")), 9, []string{"1", "2"}},
+		"client leaves":    {sequence(sayRole("1"), sayRole("2"), say("x")), 1, []string{"1"}},
+		"leaves at end":    {sequence(sayRole("1"), sayRole("2")), 1, []string{"1"}},
+		"no chunks at all": {sequence(), 9, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := inOrder(t, nil, newFake(sequence(sayRole("0"), fail(errDial))), newFake(test.step))
+			var ids []string
+			for c, err := range r.Chat(t.Context(), newRequest("m")) {
+				require.NoError(t, err)
+				if ids = append(ids, c.ID); len(ids) == test.take {
+					break
+				}
+			}
+			assert.Equal(t, test.want, ids)
+			assert.Zero(t, r.Status()[1].InFlight)
+		})
+	}
+}
+
+func TestChat_IgnoresChunksAfterTheEnd(t *testing.T) {
+	t.Run("after an error", func(t *testing.T) {
+		goesOn := func(_ context.Context, yield yieldFunc) {
+			yield(nil, errDial)
+			yield(llmhttp.TextChunk("x"), nil)
+			yield(nil, nil)
+		}
+		assert.Equal(t, "b", askTimes(t, inOrder(t, nil, newFake(goesOn), newFake(say("b"))), 1))
+	})
+	t.Run("after the client left", func(t *testing.T) {
+		goesOn := func(_ context.Context, yield yieldFunc) {
+			for range 3 {
+				yield(llmhttp.TextChunk("x"), nil)
+			}
+			yield(nil, errDial)
+		}
+		chunks := 0
+		r := inOrder(t, nil, newFake(goesOn))
+		r.Chat(t.Context(), newRequest("m"))(func(*llmhttp.ChatChunk, error) bool { chunks++; return false })
+		assert.Equal(t, 1, chunks)
+	})
+}

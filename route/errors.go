@@ -1,0 +1,113 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A result is what a try has shown.
+type result struct {
+	err     error   // nil if the target answered
+	outcome outcome // for the target's circuit breaker
+	final   bool    // the call ends with err; otherwise another target is tried
+	retry   bool    // the same target may be tried again in the next round
+
+	rank       rank          // of err among the errors of the call; not used if final
+	retryAfter time.Duration // for how long the target wants no requests
+	summary    string        // of a failure or a 429, for logs and Status; empty for all else
+}
+
+// A rank orders the errors of a call: the client gets the one with the highest
+// rank.
+type rank int
+
+const (
+	rankUnsupported rank = iota + 1
+	rankNotFound
+	rankFailure
+	rankLimit
+)
+
+// Codes of errors that do not mean the same as their status alone.
+const (
+	codeQuota         = "insufficient_quota" // of a 429: waiting does not help
+	codeModelNotFound = "model_not_found"    // of a 404
+)
+
+// classify returns the result of a try that the target ended with err.
+func classify(err error) result {
+	e, _ := errors.AsType[*llmhttp.Error](err)
+	switch {
+	case e != nil:
+	case errors.Is(err, errors.ErrUnsupported):
+		return result{err: err, rank: rankUnsupported}
+	default:
+		e = &llmhttp.Error{Status: http.StatusInternalServerError}
+	}
+	res := result{err: err, outcome: worked}
+	switch status := statusOf(e); {
+	case status == http.StatusTooManyRequests:
+		res.rank, res.retry = rankLimit, e.Code != codeQuota
+	case status == http.StatusRequestTimeout, status >= 500:
+		res.outcome, res.rank, res.retry = failed, rankFailure, status != http.StatusNotImplemented
+	case status == http.StatusNotFound && e.Code == codeModelNotFound:
+		res.rank = rankNotFound
+		return res
+	default:
+		res.final = true
+		return res
+	}
+	res.retry = res.retry && !e.NoRetry
+	res.retryAfter, res.summary = e.RetryAfter, summarize(err)
+	return res
+}
+
+// statusOf returns the status with which a Handler would reply.
+func statusOf(e *llmhttp.Error) int {
+	if e.Status < 400 || e.Status > 599 {
+		return http.StatusInternalServerError
+	}
+	return e.Status
+}
+
+// codePattern matches the codes that summarize repeats. Some servers send a text in
+// place of a code.
+var codePattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+
+// summarize describes an error by its status, followed by its code or by the
+// operating system's name of it. It leaves out the error's text, which may
+// contain addresses and secrets.
+func summarize(err error) string {
+	s := "500"
+	if e, _ := errors.AsType[*llmhttp.Error](err); e != nil {
+		s = strconv.Itoa(statusOf(e))
+		if codePattern.MatchString(e.Code) {
+			return s + " " + e.Code
+		}
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		s = "504"
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		s += " " + errno.Error() // such as "connection refused"
+	}
+	return s
+}
+
+// A targetError adds the name of the target to its error, for the log. Clients
+// see only the message of an [llmhttp.Error] that it wraps.
+type targetError struct {
+	target string
+	err    error
+}
+
+func (e *targetError) Error() string { return fmt.Sprintf("route: target %q: %v", e.target, e.err) }
+
+func (e *targetError) Unwrap() error { return e.err }

@@ -1,0 +1,244 @@
+package route_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/route"
+)
+
+// A multimodal is a Backend for every endpoint, made of functions.
+type multimodal struct {
+	llmhttp.BackendFunc
+	generate func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
+	embed    func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
+	sizes    func(model string) ([]string, error)
+}
+
+func (b *multimodal) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return b.generate(ctx, r)
+}
+
+func (b *multimodal) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+	return b.embed(ctx, r)
+}
+
+func (b *multimodal) ImageSizes(_ context.Context, model string) ([]string, error) {
+	return b.sizes(model)
+}
+
+// newMultimodal returns a Backend whose replies have its name, or that fails
+// with err if that is not nil.
+func newMultimodal(name string, err error) *multimodal {
+	return &multimodal{
+		BackendFunc: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+			if err != nil {
+				return llmhttp.Fail(err)
+			}
+			return llmhttp.Reply(name)
+		},
+		generate: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			if err != nil {
+				return nil, err
+			}
+			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: name}}}, nil
+		},
+		embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			if err != nil {
+				return nil, err
+			}
+			return &llmhttp.EmbeddingResponse{Model: name}, nil
+		},
+		sizes: func(string) ([]string, error) { return nil, err },
+	}
+}
+
+func TestImagesAndEmbeddings_Fallback(t *testing.T) {
+	nothing := &multimodal{
+		generate: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return nil, nil },
+		embed:    func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return nil, nil },
+	}
+	slow := &multimodal{
+		generate: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+	}
+	vandal := &multimodal{
+		generate: func(_ context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			*r.N, r.Model = 0, "x"
+			delete(r.Extra, "x")
+			return nil, errDial
+		},
+		embed: func(_ context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			*r.Dimensions, r.Model = 0, "x"
+			delete(r.Extra, "x")
+			return nil, errDial
+		},
+	}
+	for name, test := range map[string]struct {
+		first llmhttp.Backend
+		want  string // empty if the error is final
+	}{
+		"answers":              {newMultimodal("a", nil), "a"},
+		"fails":                {newMultimodal("a", errDial), "b"},
+		"429":                  {newMultimodal("a", llmhttp.Errorf(429, "", "x")), "b"},
+		"400":                  {newMultimodal("a", llmhttp.Errorf(400, "", "x")), ""},
+		"no reply":             {nothing, "b"},
+		"hangs":                {slow, "b"},
+		"serves chats only":    {newFake(say("a")), "b"},
+		"returns ErrUnsupport": {llmhttp.Forwarder{Backend: newFake(say("a"))}, "b"},
+		"unknown model":        {newMultimodal("a", llmhttp.ModelNotFound("m")), "b"},
+		"changes its request":  {vandal, "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, three := 3, 3
+				extra, unchanged := llmhttp.Extra{"x": json.RawMessage(`1`)}, llmhttp.Extra{"x": json.RawMessage(`1`)}
+				second := newMultimodal("b", nil)
+				generate, embed := second.generate, second.embed
+				second.generate = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+					assert.Equal(t, &llmhttp.ImageRequest{Model: "m", N: &three, Extra: unchanged}, r)
+					return generate(ctx, r)
+				}
+				second.embed = func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+					assert.Equal(t, &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &three, Extra: unchanged}, r)
+					return embed(ctx, r)
+				}
+				r := inOrder(t, nil, test.first, second)
+				images, imagesErr := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m", N: &n, Extra: extra})
+				vectors, vectorsErr := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &n, Extra: extra})
+				if test.want == "" {
+					assert.Error(t, imagesErr)
+					assert.Error(t, vectorsErr)
+					assert.Nil(t, images)
+					assert.Nil(t, vectors)
+					return
+				}
+				require.NoError(t, imagesErr)
+				require.NoError(t, vectorsErr)
+				assert.Equal(t, test.want, images.Data[0].URL)
+				assert.Equal(t, test.want, vectors.Model)
+				for _, s := range r.Status() {
+					assert.Zero(t, s.InFlight)
+				}
+			})
+		})
+	}
+}
+
+// A reply that arrives after the timeout of its try is used.
+func TestGenerateImages_LateReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newMultimodal("a", nil)
+		generate := b.generate
+		b.generate = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			time.Sleep(3 * time.Second)
+			return generate(ctx, r)
+		}
+		r := inOrder(t, &route.Options{TryTimeout: time.Second}, b)
+		resp, err := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m"})
+		require.NoError(t, err)
+		assert.Equal(t, "a", resp.Data[0].URL)
+		assert.Zero(t, r.Status()[0].Failures)
+	})
+}
+
+// The error is ErrUnsupported if no target of any route supports an endpoint,
+// and a 404 for the model if only the targets of its route do not.
+func TestImagesAndEmbeddings_Unsupported(t *testing.T) {
+	chats := newFake(say("a"))
+	requestAll := func(r *route.Router, model string) []error {
+		_, err1 := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: model})
+		_, err2 := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: model})
+		_, err3 := r.ImageSizes(t.Context(), model)
+		return []error{err1, err2, err3}
+	}
+	for _, err := range requestAll(inOrder(t, nil, chats, chats), "m") {
+		assert.ErrorIs(t, err, errors.ErrUnsupported)
+	}
+	f := llmhttp.Forwarder{Backend: chats}
+	errs := requestAll(inOrder(t, nil, f, f), "m")
+	assert.ErrorIs(t, errs[0], errors.ErrUnsupported)
+	assert.ErrorIs(t, errs[1], errors.ErrUnsupported)
+	assert.NoError(t, errs[2], "a Forwarder may support images without a list of sizes")
+
+	r := newRouter(t, nil, route.Route{Model: "m", Targets: targets(chats)}, route.Route{Model: "n", Targets: targets(newMultimodal("a", nil))})
+	for _, err := range requestAll(r, "m") {
+		assert.Equal(t, "model_not_found", requireStatus(t, err, 404).Code)
+	}
+}
+
+func TestImageSizes(t *testing.T) {
+	lists := func(sizes ...string) *multimodal {
+		b := newMultimodal("a", nil)
+		b.sizes = func(model string) ([]string, error) {
+			if model != "m" {
+				return nil, llmhttp.ModelNotFound(model)
+			}
+			return slices.Clone(sizes), nil
+		}
+		return b
+	}
+	noSizer := struct {
+		llmhttp.Backend
+		llmhttp.ImageGenerator
+	}{lists(), lists()}
+	for name, test := range map[string]struct {
+		targets []llmhttp.Backend
+		want    []string
+		err     bool
+	}{
+		"one target":        {[]llmhttp.Backend{lists("1x1", "2x2")}, []string{"1x1", "2x2"}, false},
+		"common sizes":      {[]llmhttp.Backend{lists("3x3", "1x1", "2x2"), lists("2x2", "3x3")}, []string{"3x3", "2x2"}, false},
+		"no common sizes":   {[]llmhttp.Backend{lists("1x1"), lists("2x2")}, []string{"1x1"}, false},
+		"one allows all":    {[]llmhttp.Backend{lists(), lists("2x2")}, []string{"2x2"}, false},
+		"not an ImageSizer": {[]llmhttp.Backend{noSizer}, nil, false},
+		"one fails":         {[]llmhttp.Backend{newMultimodal("a", errDial), lists("2x2")}, []string{"2x2"}, false},
+		"all fail":          {[]llmhttp.Backend{newMultimodal("a", errDial)}, nil, false},
+		"unknown to one":    {[]llmhttp.Backend{newMultimodal("a", llmhttp.ModelNotFound("m")), lists("2x2")}, []string{"2x2"}, false},
+		"unknown to all":    {[]llmhttp.Backend{newMultimodal("a", llmhttp.ModelNotFound("m"))}, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := inOrder(t, nil, test.targets...).ImageSizes(t.Context(), "m")
+			assert.Equal(t, test.want, got)
+			assert.Equal(t, test.err, err != nil)
+		})
+	}
+
+	t.Run("open breaker", func(t *testing.T) {
+		bad := newMultimodal("a", errDial)
+		bad.sizes = func(string) ([]string, error) {
+			t.Error("a target with an open breaker was called")
+			return nil, nil
+		}
+		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, bad)
+		_, err := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m"})
+		require.Error(t, err)
+		sizes, err := r.ImageSizes(t.Context(), "m")
+		assert.NoError(t, err, "the target might know the model")
+		assert.Empty(t, sizes)
+		assert.Equal(t, int64(1), r.Status()[0].Tries, "ImageSizes is not a try")
+	})
+	t.Run("client leaves", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		b := newMultimodal("a", nil)
+		b.sizes = func(string) ([]string, error) { cancel(gone); return nil, nil }
+		_, err := inOrder(t, nil, b).ImageSizes(ctx, "m")
+		assert.Equal(t, gone, err)
+	})
+}

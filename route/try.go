@@ -1,0 +1,123 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A try is one request to one target.
+type try struct {
+	call   *call
+	index  int // of the target in the route
+	target *target
+	ticket ticket
+	timer  *time.Timer // of Options.TryTimeout; nil if there is none or it has been stopped
+
+	started  bool // the client has got a part of the reply
+	inClient bool // the client's code is running, called by the target's
+}
+
+// errTryTimeout is the cause of a try's context after Options.TryTimeout.
+var errTryTimeout = &llmhttp.Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: context.DeadlineExceeded}
+
+// run sends the request to the target and records the result, even if the target
+// panics.
+func (t *try) run(send sendFunc) (res result) {
+	res = result{outcome: failed, summary: "panic"}
+	defer func() {
+		if t.inClient {
+			res = result{} // the client's code panicked, which says nothing about the target
+		}
+		change := t.call.route.pool.settle(t.index, t.ticket, &res, time.Now(), rand.Float64())
+		if res.summary != "" {
+			t.logger().InfoContext(t.call.ctx, "target failed", "try", t.call.tries, "error", res.summary)
+		}
+		t.logChange(change, res.summary)
+	}()
+	c := t.call
+	llmhttp.ReportTry(c.ctx, t.target.name, c.tries)
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	if d := c.router.opts.TryTimeout; d > 0 {
+		t.timer = time.AfterFunc(d, func() { cancel(errTryTimeout) })
+		defer t.timer.Stop()
+	}
+	return t.result(ctx, send(ctx, t))
+}
+
+// result returns the result of the try. Its context is ctx, and err is what the
+// sendFunc returned.
+func (t *try) result(ctx context.Context, err error) result {
+	c := t.call
+	switch {
+	case err == nil:
+		return result{outcome: worked, final: true}
+	case err == errClientLeft:
+		return result{final: true, err: err}
+	case c.ctx.Err() != nil:
+		res := result{final: true, err: context.Cause(c.ctx)}
+		if isIdleTimeout(c.ctx) {
+			res.outcome, res.summary = failed, "504"
+		}
+		return res
+	case context.Cause(ctx) == errTryTimeout:
+		err = errTryTimeout
+	}
+	res := classify(t.target.translateError(err, c.model))
+	res.final = res.final || t.started
+	res.err = &targetError{t.target.name, res.err}
+	return res
+}
+
+// isIdleTimeout reports whether ctx ended because the target was silent for too
+// long: a Handler cancels the context with [context.DeadlineExceeded] as the
+// cause. If the deadline of ctx itself has passed, which was set before the
+// try, that is not the target's failure.
+func isIdleTimeout(ctx context.Context) bool {
+	return ctx.Err() == context.Canceled && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+}
+
+// stopTimeout stops the timeout of the try. It reports false if the time had
+// run out.
+func (t *try) stopTimeout() bool {
+	if t.timer == nil {
+		return true
+	}
+	inTime := t.timer.Stop()
+	t.timer = nil
+	return inTime
+}
+
+// start marks that the reply has begun, so that no other target is tried. If a
+// half-open breaker let the try through, it closes.
+func (t *try) start() {
+	t.started = true
+	if !t.ticket.probe {
+		return
+	}
+	var change stateChange
+	t.ticket, change = t.call.route.pool.confirm(t.index, t.ticket, time.Now())
+	t.logChange(change, "")
+}
+
+// logChange logs that a breaker has opened because of a failure, or has closed.
+func (t *try) logChange(change stateChange, summary string) {
+	switch {
+	case change.from == change.to:
+	case change.to == StateOpen:
+		t.logger().WarnContext(t.call.ctx, "circuit breaker opened", "retry_after", change.openFor, "error", summary)
+	case change.to == StateClosed:
+		t.logger().InfoContext(t.call.ctx, "circuit breaker closed")
+	}
+}
+
+func (t *try) logger() *slog.Logger {
+	c := t.call
+	return c.router.opts.Logger.With("request_id", llmhttp.RequestIDFrom(c.ctx), "route", c.route.model, "target", t.target.name)
+}
