@@ -1,11 +1,11 @@
 package llmhttp
 
 import (
-	"encoding/json"
+	stdjson "encoding/json"
 	"math"
-	"net"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // How many of each a request may have. Bytes are bounded by Options.MaxBody;
@@ -25,28 +25,41 @@ const (
 //
 // A nil pointer means the client left the choice to the Backend.
 type ChatRequest struct {
-	Model            string
-	Messages         []Message
-	Stream           bool // of no concern to a Backend: the Handler splits and joins
-	StreamOptions    *StreamOptions
-	Temperature      *float64 // 0 to 2; the format's default is 1
-	TopP             *float64 // 0 to 1; the format's default is 1
-	PresencePenalty  *float64 // -2 to 2; the format's default is 0
-	FrequencyPenalty *float64 // -2 to 2; the format's default is 0
+	Model            string         `json:"model"`
+	Messages         []Message      `json:"messages"`
+	Stream           bool           `json:"stream,omitzero"` // of no concern to a Backend: the Handler splits and joins
+	StreamOptions    *StreamOptions `json:"stream_options,omitzero"`
+	Temperature      *float64       `json:"temperature,omitzero"`       // 0 to 2; the format's default is 1
+	TopP             *float64       `json:"top_p,omitzero"`             // 0 to 1; the format's default is 1
+	PresencePenalty  *float64       `json:"presence_penalty,omitzero"`  // -2 to 2; the format's default is 0
+	FrequencyPenalty *float64       `json:"frequency_penalty,omitzero"` // -2 to 2; the format's default is 0
 
 	// MaxTokens bounds the tokens of each choice. MaxCompletionTokens is its
 	// successor, which also counts reasoning; where both are set, it counts.
-	MaxTokens, MaxCompletionTokens *int
+	MaxTokens           *int `json:"max_tokens,omitzero"`
+	MaxCompletionTokens *int `json:"max_completion_tokens,omitzero"`
 
-	N              *int       // how many choices, 1 to 128; the format's default is 1
-	Stop           StringList // at most 4; an empty one stops nothing
-	ResponseFormat *ResponseFormat
-	Tools          []Tool
-	ToolChoice     json.RawMessage // "none", "auto", "required" or an object, as JSON; nil for none
-	Extra          Extra
+	// ReasoningEffort is how much a model reasons before it answers, such as
+	// low, medium or high. Its values differ by model and are not checked.
+	ReasoningEffort string `json:"reasoning_effort,omitzero"`
 
-	plain []string // long texts that need no escapes
+	N                 *int               `json:"n,omitzero"`    // how many choices, 1 to 128; the format's default is 1
+	Stop              StringList         `json:"stop,omitzero"` // at most 4; an empty one stops nothing
+	ResponseFormat    *ResponseFormat    `json:"response_format,omitzero"`
+	Tools             []Tool             `json:"tools,omitempty"`
+	ToolChoice        stdjson.RawMessage `json:"tool_choice,omitzero"`         // "none", "auto", "required" or an object; nil if not set
+	ParallelToolCalls *bool              `json:"parallel_tool_calls,omitzero"` // whether a reply may call several tools; the format's default is true
+	Extra             Extra              `json:",embed"`
 }
+
+func (r *ChatRequest) fields() any {
+	type fields ChatRequest
+	return (*fields)(r)
+}
+
+func (r *ChatRequest) extra() Extra { return r.Extra }
+
+func (r *ChatRequest) decoded() { r.ToolChoice = optional(r.ToolChoice) }
 
 // Choices returns how many choices the client asked for.
 func (r *ChatRequest) Choices() int {
@@ -71,162 +84,8 @@ func (r *ChatRequest) TokenLimit() (n int, ok bool) {
 // MarshalJSON encodes r. What is nil or empty is left out.
 func (r ChatRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
-// Buffers returns what MarshalJSON does, in pieces: an image, or another text
-// that is much of a large request from a client, stays where it is, so that
-// passing it on neither reads nor copies it. The pieces share that memory, and
-// must not be changed.
-func (r *ChatRequest) Buffers() (net.Buffers, error) {
-	e := jsonwire.Encoder{Cut: true, Buf: make([]byte, 0, r.roughSize())}
-	r.encode(&e)
-	return append(e.Pieces, e.Buf), e.Err
-}
-
-// roughSize returns how large the JSON of r may be, but for long texts.
-func (r *ChatRequest) roughSize() int {
-	n := 256
-	for i := range r.Messages {
-		n += 64
-		for j := range r.Messages[i].Content {
-			n += 32
-			if text := r.Messages[i].Content[j].Text; len(text) < stayingText {
-				n += len(text)
-			}
-		}
-	}
-	return n
-}
-
 // UnmarshalJSON decodes a request without checking it.
-func (r *ChatRequest) UnmarshalJSON(data []byte) error { return unmarshal(data, r) }
-
-var chatRequestMembers = []string{"model", "messages", "stream", "stream_options", "temperature", "top_p",
-	"presence_penalty", "frequency_penalty", "max_tokens", "max_completion_tokens", "n", "stop",
-	"response_format", "tools", "tool_choice"}
-
-func (r *ChatRequest) encode(e *jsonwire.Encoder) {
-	e.Plain = r.plain
-	e.Token('{')
-	e.Name("model")
-	e.String(r.Model)
-	e.Name("messages")
-	e.Token('[')
-	for i := range r.Messages {
-		e.Element()
-		r.Messages[i].encode(e)
-	}
-	e.Token(']')
-	if r.Stream {
-		e.Name("stream")
-		e.Bool(true)
-	}
-	if r.StreamOptions != nil {
-		e.Name("stream_options")
-		r.StreamOptions.encode(e)
-	}
-	e.FloatMember("temperature", r.Temperature)
-	e.FloatMember("top_p", r.TopP)
-	e.FloatMember("presence_penalty", r.PresencePenalty)
-	e.FloatMember("frequency_penalty", r.FrequencyPenalty)
-	e.IntMember("max_tokens", r.MaxTokens)
-	e.IntMember("max_completion_tokens", r.MaxCompletionTokens)
-	e.IntMember("n", r.N)
-	if r.Stop != nil {
-		e.Name("stop")
-		r.Stop.encode(e)
-	}
-	if r.ResponseFormat != nil {
-		e.Name("response_format")
-		r.ResponseFormat.encode(e)
-	}
-	if len(r.Tools) > 0 {
-		e.Name("tools")
-		e.Token('[')
-		for i := range r.Tools {
-			e.Element()
-			r.Tools[i].encode(e)
-		}
-		e.Token(']')
-	}
-	e.RawMember("tool_choice", r.ToolChoice)
-	e.Extra(r.Extra, chatRequestMembers...)
-	e.Token('}')
-}
-
-func (r *ChatRequest) decode(d *jsonwire.Decoder) {
-	var numbers *jsonwire.Numbers
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "model":
-			if !d.Null() {
-				r.Model = string(d.StringView()) // on its own, as it outlives the rest
-			}
-		case "messages":
-			if d.Null() {
-				continue
-			}
-			space := new(messageSpace)
-			r.Messages = space.messages[:0]
-			texts := space.texts[:]
-			for a := d.Array(); a.Next() && a.Max(maxMessages); {
-				n := len(r.Messages)
-				if len(texts) == 0 {
-					texts = make([]Part, min(n, 64))
-				}
-				r.Messages = append(r.Messages, Message{})
-				r.Messages[n].decodeWith(d, texts[:1:1])
-				texts = texts[1:]
-			}
-		case "stream":
-			r.Stream = d.Bool()
-		case "stream_options":
-			if !d.Null() {
-				r.StreamOptions = new(StreamOptions)
-				r.StreamOptions.decode(d)
-			}
-		case "temperature":
-			r.Temperature = d.FloatPtr(&numbers)
-		case "top_p":
-			r.TopP = d.FloatPtr(&numbers)
-		case "presence_penalty":
-			r.PresencePenalty = d.FloatPtr(&numbers)
-		case "frequency_penalty":
-			r.FrequencyPenalty = d.FloatPtr(&numbers)
-		case "max_tokens":
-			r.MaxTokens = d.IntPtr(&numbers)
-		case "max_completion_tokens":
-			r.MaxCompletionTokens = d.IntPtr(&numbers)
-		case "n":
-			r.N = d.IntPtr(&numbers)
-		case "stop":
-			r.Stop.decode(d)
-		case "response_format":
-			if !d.Null() {
-				r.ResponseFormat = new(ResponseFormat)
-				r.ResponseFormat.decode(d)
-			}
-		case "tools":
-			if d.Null() {
-				continue
-			}
-			for a := d.Array(); a.Next() && a.Max(maxTools); {
-				r.Tools = append(r.Tools, Tool{})
-				r.Tools[len(r.Tools)-1].decode(d)
-			}
-		case "tool_choice":
-			r.ToolChoice = decodeRaw(d)
-		default:
-			r.Extra.keep(d, o.Name)
-		}
-	}
-	r.plain = d.Shared
-}
-
-// A messageSpace is memory for the first messages of a request, whose content
-// most often is one text.
-type messageSpace struct {
-	messages [4]Message
-	texts    [4]Part
-}
+func (r *ChatRequest) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
 
 // check returns an *Error that names the first parameter that is not as the
 // format has it.
@@ -339,18 +198,20 @@ func (r *ChatRequest) checkToolChoice() error {
 	if r.ToolChoice == nil {
 		return nil
 	}
-	var choice toolChoice
-	if err := decodePart(r.ToolChoice, "tool_choice", &choice); err != nil {
-		return err
+	if r.ToolChoice[0] == '"' {
+		return r.checkToolMode(textOf(r.ToolChoice))
+	}
+	if r.ToolChoice[0] != '{' {
+		return invalidType("tool_choice", "one of a string or object", describe(r.ToolChoice))
+	}
+	var choice Tool
+	if err := decodeRequest(r.ToolChoice, &choice); err != nil {
+		return within("tool_choice", err)
 	}
 	switch {
-	case !choice.object && choice.Type == "required" && len(r.Tools) == 0:
-		return badRequest("invalid_value", "tool_choice", "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.")
-	case !choice.object && choice.Type != "none" && choice.Type != "auto" && choice.Type != "required":
-		return invalidValue("tool_choice", choice.Type, "none", "auto", "required")
 	case choice.Type == "":
 		return missing("tool_choice.type")
-	case !choice.object || choice.Type != toolFunction:
+	case choice.Type != toolFunction:
 		return nil
 	case choice.Function == nil || choice.Function.Name == "":
 		return missing("tool_choice.function.name")
@@ -363,86 +224,57 @@ func (r *ChatRequest) checkToolChoice() error {
 	return badRequest("invalid_value", "tool_choice", "Tool choice 'function' not found in 'tools' parameter: '%s'.", echo(choice.Function.Name))
 }
 
-// A toolChoice is a word, or an object that is much like a Tool.
-type toolChoice struct {
-	Tool
-	object bool
-}
-
-func (c *toolChoice) decode(d *jsonwire.Decoder) {
-	switch d.Kind() {
-	case '"':
-		c.Type = d.String()
-	case '{':
-		c.object = true
-		c.Tool.decode(d)
-	default:
-		d.Mismatch("one of a string or object")
+func (r *ChatRequest) checkToolMode(mode string) error {
+	switch mode {
+	case "none", "auto":
+		return nil
+	case "required":
+		if len(r.Tools) == 0 {
+			return badRequest("invalid_value", "tool_choice", "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.")
+		}
+		return nil
 	}
+	return invalidValue("tool_choice", mode, "none", "auto", "required")
 }
 
 // StreamOptions are how a client wants its stream.
 type StreamOptions struct {
-	IncludeUsage bool // end with a chunk that has the usage; the Handler sees to it
-	Extra        Extra
+	IncludeUsage bool  `json:"include_usage"` // end with a chunk that has the usage; the Handler sees to it
+	Extra        Extra `json:",embed"`
 }
+
+func (o *StreamOptions) fields() any {
+	type fields StreamOptions
+	return (*fields)(o)
+}
+
+func (o *StreamOptions) extra() Extra { return o.Extra }
 
 // MarshalJSON encodes o.
 func (o StreamOptions) MarshalJSON() ([]byte, error) { return marshal(&o) }
 
 // UnmarshalJSON decodes stream options.
-func (o *StreamOptions) UnmarshalJSON(data []byte) error { return unmarshal(data, o) }
-
-func (o *StreamOptions) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("include_usage")
-	e.Bool(o.IncludeUsage)
-	e.Extra(o.Extra, "include_usage")
-	e.Token('}')
-}
-
-func (o *StreamOptions) decode(d *jsonwire.Decoder) {
-	for m := d.Object(); m.Next(); {
-		switch string(m.Name) {
-		case "include_usage":
-			o.IncludeUsage = d.Bool()
-		default:
-			o.Extra.keep(d, m.Name)
-		}
-	}
-}
+func (o *StreamOptions) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, o) }
 
 // A ResponseFormat is the form a client wants the reply in: the Type is text,
 // json_object or json_schema. A schema is in Extra, as "json_schema".
 type ResponseFormat struct {
-	Type  string
-	Extra Extra
+	Type  string `json:"type"`
+	Extra Extra  `json:",embed"`
 }
+
+func (f *ResponseFormat) fields() any {
+	type fields ResponseFormat
+	return (*fields)(f)
+}
+
+func (f *ResponseFormat) extra() Extra { return f.Extra }
 
 // MarshalJSON encodes f.
 func (f ResponseFormat) MarshalJSON() ([]byte, error) { return marshal(&f) }
 
 // UnmarshalJSON decodes a response format.
-func (f *ResponseFormat) UnmarshalJSON(data []byte) error { return unmarshal(data, f) }
-
-func (f *ResponseFormat) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("type")
-	e.String(f.Type)
-	e.Extra(f.Extra, "type")
-	e.Token('}')
-}
-
-func (f *ResponseFormat) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "type":
-			f.Type = d.OptString()
-		default:
-			f.Extra.keep(d, o.Name)
-		}
-	}
-}
+func (f *ResponseFormat) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, f) }
 
 func (f *ResponseFormat) check() error {
 	switch f.Type {
@@ -471,37 +303,27 @@ func (l StringList) MarshalJSON() ([]byte, error) { return marshal(&l) }
 // UnmarshalJSON decodes a string, an array of strings, or null.
 func (l *StringList) UnmarshalJSON(data []byte) error {
 	*l = nil
-	return unmarshal(data, l)
+	return unmarshalRequest(data, l)
 }
 
-func (l *StringList) encode(e *jsonwire.Encoder) {
-	switch list := *l; {
-	case list == nil:
-		e.Literal("null")
-	case len(list) == 1:
-		e.String(list[0])
-	default:
-		e.Token('[')
-		for _, s := range list {
-			e.Element()
-			e.String(s)
-		}
-		e.Token(']')
+func encodeStringList(enc *jsontext.Encoder, l StringList) error {
+	switch {
+	case l == nil:
+		return enc.WriteToken(jsontext.Null)
+	case len(l) == 1:
+		return enc.WriteToken(jsontext.String(l[0]))
 	}
+	return json.MarshalEncode(enc, []string(l))
 }
 
-func (l *StringList) decode(d *jsonwire.Decoder) {
-	switch d.Kind() {
-	case 'n':
-		d.Null()
+func (d *decoder) stringList(dec *jsontext.Decoder, l *StringList) (err error) {
+	switch dec.PeekKind() {
 	case '"':
-		*l = StringList{d.String()}
-	case '[':
-		*l = StringList{}
-		for a := d.Array(); a.Next(); {
-			*l = append(*l, d.String())
-		}
-	default:
-		d.Mismatch("one of a string or array of strings")
+		*l = make(StringList, 1)
+		return json.UnmarshalDecode(dec, &(*l)[0])
+	case '[', 'n':
+		*l, err = d.decodeStrings(dec, 0)
+		return err
 	}
+	return mismatch(dec, "one of a string or array of strings")
 }

@@ -1,319 +1,364 @@
 package llmhttp
 
 import (
-	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"math"
+	"strconv"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 const maxInputs = 2048
 
+// maxTokens bounds the token numbers of a request.
+const maxTokens = 1 << 20
+
 // An EmbeddingRequest is the body of POST /v1/embeddings. Those a Handler
-// passes to a Backend are checked: Input is one of a string, an array of
-// strings, an array of token numbers, and an array of such arrays, with 1 to
-// 2048 inputs, none of them empty.
+// passes to a Backend are checked: there are 1 to 2048 inputs, none of them
+// empty, and at most 1,048,576 tokens.
 type EmbeddingRequest struct {
-	Model          string
-	Input          json.RawMessage
-	Dimensions     *int   // of the vectors, at least 1; nil for the model's own
-	EncodingFormat string // float or base64; of no concern to a Backend
-	Extra          Extra
+	Model          string         `json:"model"`
+	Input          EmbeddingInput `json:"input,omitzero"`
+	Dimensions     *int           `json:"dimensions,omitzero"`      // of the vectors, at least 1; nil for the model's own
+	EncodingFormat string         `json:"encoding_format,omitzero"` // float or base64; of no concern to a Backend
+	Extra          Extra          `json:",embed"`
 }
 
-// Texts returns the inputs as texts. It fails if they are token numbers.
-func (r *EmbeddingRequest) Texts() ([]string, error) {
-	var list StringList
-	if err := list.UnmarshalJSON(r.Input); err != nil {
-		return nil, &Error{
-			Status: 400, Code: "invalid_type", Param: "input",
-			Message: "Invalid type for 'input': this model takes a string or an array of strings.",
-			Err:     err,
-		}
-	}
-	return list, nil
+func (r *EmbeddingRequest) fields() any {
+	type fields EmbeddingRequest
+	return (*fields)(r)
 }
 
-// Tokens returns the inputs as token numbers. It fails if they are texts.
-func (r *EmbeddingRequest) Tokens() ([][]int, error) {
-	var many [][]int
-	if err := json.Unmarshal(r.Input, &many); err == nil {
-		return many, nil
-	}
-	var one []int
-	if err := json.Unmarshal(r.Input, &one); err != nil {
-		return nil, errors.New("llmhttp: the inputs are texts")
-	}
-	return [][]int{one}, nil
-}
+func (r *EmbeddingRequest) extra() Extra { return r.Extra }
 
 // MarshalJSON encodes r. What is nil or empty is left out.
 func (r EmbeddingRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
 // UnmarshalJSON decodes a request without checking it.
-func (r *EmbeddingRequest) UnmarshalJSON(data []byte) error { return unmarshal(data, r) }
+func (r *EmbeddingRequest) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
 
-func (r *EmbeddingRequest) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("model")
-	e.String(r.Model)
-	e.RawMember("input", r.Input)
-	e.IntMember("dimensions", r.Dimensions)
-	e.StringMember("encoding_format", r.EncodingFormat)
-	e.Extra(r.Extra, "model", "input", "dimensions", "encoding_format")
-	e.Token('}')
+// An EmbeddingInput is what is to be embedded: texts, or texts that the client
+// has split into token numbers. One of the two is nil.
+//
+// In JSON it is an array of strings, or of arrays of numbers. A single input may
+// be a string, or an array of numbers.
+type EmbeddingInput struct {
+	Texts  []string
+	Tokens [][]int
 }
 
-func (r *EmbeddingRequest) decode(d *jsonwire.Decoder) {
-	var numbers *jsonwire.Numbers
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "model":
-			r.Model = d.OptString()
-		case "input":
-			r.Input = decodeRaw(d)
-		case "dimensions":
-			r.Dimensions = d.IntPtr(&numbers)
-		case "encoding_format":
-			r.EncodingFormat = d.OptString()
-		default:
-			r.Extra.keep(d, o.Name)
-		}
+// Len returns the number of inputs.
+func (in EmbeddingInput) Len() int { return len(in.Texts) + len(in.Tokens) }
+
+// MarshalJSON encodes in. A single input is encoded without an array around it.
+func (in EmbeddingInput) MarshalJSON() ([]byte, error) { return marshal(&in) }
+
+// UnmarshalJSON decodes an input without checking it. Null is the zero value.
+func (in *EmbeddingInput) UnmarshalJSON(data []byte) error {
+	*in = EmbeddingInput{}
+	return unmarshalRequest(data, in)
+}
+
+func encodeEmbeddingInput(enc *jsontext.Encoder, in *EmbeddingInput) error {
+	switch {
+	case len(in.Texts) == 1:
+		return json.MarshalEncode(enc, in.Texts[0])
+	case in.Texts != nil:
+		return json.MarshalEncode(enc, in.Texts)
+	case len(in.Tokens) == 1:
+		return json.MarshalEncode(enc, in.Tokens[0])
+	case in.Tokens != nil:
+		return json.MarshalEncode(enc, in.Tokens)
 	}
+	return enc.WriteToken(jsontext.Null)
 }
 
-// inputStats are what the Handler needs to know of an Input.
-type inputStats struct {
-	count  int // how many inputs
-	bytes  int // of the texts
-	tokens int // where the inputs are token numbers
-}
-
-// readInput checks an Input and counts what is in it.
-func readInput(raw json.RawMessage) (inputStats, error) {
-	var s inputStats
-	var err error
-	d := jsonwire.NewDecoder(raw)
-	switch d.Kind() {
+func (d *decoder) embeddingInput(dec *jsontext.Decoder, in *EmbeddingInput) error {
+	switch dec.PeekKind() {
+	case 'n':
+		return dec.SkipValue()
 	case '"':
-		s.count, s.bytes = 1, len(d.StringView())
-		if s.bytes == 0 {
-			return s, emptyString("input")
-		}
+		in.Texts = make([]string, 1)
+		return json.UnmarshalDecode(dec, &in.Texts[0])
 	case '[':
-		a := d.Sequence()
-		for a.Next() {
-			switch d.Kind() {
-			case '"':
-				n := len(d.StringView())
-				if n == 0 {
-					err = emptyString(path("input", a.Index(), ""))
-				}
-				s.count++
-				s.bytes += n
-			case '[':
-				before := s.tokens
-				for t := d.Sequence(); t.Next(); s.tokens++ {
-					checkToken(d)
-				}
-				if s.tokens == before && !d.Failed() {
-					err = emptyArray(path("input", a.Index(), ""))
-				}
-				s.count++
-			default:
-				checkToken(d)
-				s.tokens++
-			}
+		return in.decodeArray(d, dec)
+	}
+	return mismatch(dec, "one of a string or array of strings or token numbers")
+}
+
+// decodeArray decodes an array whose first element says what it is of.
+func (in *EmbeddingInput) decodeArray(d *decoder, dec *jsontext.Decoder) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	kind := dec.PeekKind()
+	if kind == ']' {
+		in.Texts = []string{}
+	}
+	n, total := 0, 0
+	var tokens []int
+	for ; dec.PeekKind() != ']'; n++ {
+		if next := dec.PeekKind(); next != kind && isInput(next) {
+			return newFaultAt("/input", mixedInput)
+		} else if next != kind || !isInput(kind) {
+			return mismatch(dec, "one of a string, token number or array of token numbers")
+		}
+		if kind == '0' {
+			token, err := decodeToken(dec, &total)
 			if err != nil {
-				return s, err
+				return err
 			}
+			tokens = append(tokens, token)
+			continue
 		}
+		if err := d.element(dec, n, maxInputs); err != nil {
+			return err
+		}
+		if kind == '[' {
+			list, err := decodeTokens(dec, &total)
+			if err != nil {
+				return err
+			}
+			in.Tokens = append(in.Tokens, list)
+			continue
+		}
+		var s string
+		if err := json.UnmarshalDecode(dec, &s); err != nil {
+			return err
+		}
+		in.Texts = append(in.Texts, s)
+	}
+	if tokens != nil {
+		in.Tokens = [][]int{tokens}
+	}
+	_, err := dec.ReadToken()
+	return err
+}
+
+// isInput reports whether an array of inputs may have values of a kind.
+func isInput(kind jsontext.Kind) bool { return kind == '"' || kind == '[' || kind == '0' }
+
+func mixedInput(string) *Error {
+	return badRequest("invalid_type", "input", "Invalid type for 'input': expected strings, token numbers or arrays of token numbers, but got a mixture.")
+}
+
+func decodeTokens(dec *jsontext.Decoder, total *int) ([]int, error) {
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	list := []int{}
+	for dec.PeekKind() != ']' {
+		token, err := decodeToken(dec, total)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, token)
+	}
+	_, err := dec.ReadToken()
+	return list, err
+}
+
+// decodeToken decodes a token number and counts it.
+func decodeToken(dec *jsontext.Decoder, total *int) (token int, err error) {
+	if *total++; *total > maxTokens {
+		return 0, newFaultAt("/input", func(param string) *Error { return longArray(param, maxTokens, *total) })
+	}
+	if err := strictInteger(dec, &token); err != nil {
+		return 0, err
+	}
+	if token < 0 {
+		return 0, newFault(dec, func(param string) *Error { return invalidType(param, "a token number", "a negative number") })
+	}
+	return token, nil
+}
+
+func (r *EmbeddingRequest) check() error {
+	switch {
+	case r.Model == "":
+		return missing("model")
+	case r.Input.Texts == nil && r.Input.Tokens == nil:
+		return missing("input")
+	case r.Input.Len() == 0:
+		return emptyArray("input")
+	}
+	for i, text := range r.Input.Texts {
 		switch {
-		case d.Failed():
-		case a.Index() < 0:
-			return s, emptyArray("input")
-		case s.count == 0:
-			s.count = 1 // one input of token numbers
-		case s.count <= a.Index(), s.bytes > 0 && s.tokens > 0:
-			return s, badRequest("invalid_type", "input", "Invalid type for 'input': expected strings, token numbers or arrays of token numbers, but got a mixture.")
-		case s.count > maxInputs:
-			return s, longArray("input", maxInputs, s.count)
+		case text != "":
+		case len(r.Input.Texts) == 1:
+			return emptyString("input")
+		default:
+			return emptyString(path("input", i, ""))
 		}
-	default:
-		d.Mismatch("one of a string or array of strings or token numbers")
 	}
-	if err := d.Finish(); err != nil {
-		err.Path = "input" + err.Path
-		return s, decodeError(err)
-	}
-	return s, nil
-}
-
-// checkToken reads a token number.
-func checkToken(d *jsonwire.Decoder) {
-	if d.Int() < 0 {
-		d.Invalid("a token number", "a negative number")
-	}
-}
-
-func (r *EmbeddingRequest) check() (inputStats, error) {
-	if r.Model == "" {
-		return inputStats{}, missing("model")
-	}
-	if r.Input == nil {
-		return inputStats{}, missing("input")
-	}
-	stats, err := readInput(r.Input)
-	if err != nil {
-		return stats, err
+	for i, tokens := range r.Input.Tokens {
+		if len(tokens) == 0 {
+			return emptyArray(path("input", i, ""))
+		}
 	}
 	if err := checkInt("dimensions", r.Dimensions, 1, math.MaxInt32); err != nil {
-		return stats, err
+		return err
 	}
 	switch r.EncodingFormat {
 	case "", "float", "base64":
-		return stats, nil
+		return nil
 	}
-	return stats, invalidValue("encoding_format", r.EncodingFormat, "float", "base64")
+	return invalidValue("encoding_format", r.EncodingFormat, "float", "base64")
 }
 
 // An EmbeddingResponse has a vector for each input, in their order. In JSON
 // the vectors are arrays of numbers; the Handler encodes them as the client
-// asked.
+// asked. It is decoded leniently: see [ChatChunk].
 type EmbeddingResponse struct {
-	Model   string // if empty, the request's
-	Vectors [][]float32
-	Usage   *Usage // nil if it is not known
-	Extra   Extra
+	Model   string      `json:"model"` // if empty, the request's
+	Vectors [][]float32 `json:"-"`     // in the member data
+	Usage   *Usage      `json:"-"`     // in the member usage, without completion_tokens; nil if it is not known
+	Extra   Extra       `json:",embed"`
+}
+
+type embeddingResponseFields EmbeddingResponse
+
+// An embeddingResponse is the JSON of an EmbeddingResponse.
+type embeddingResponse struct {
+	Object   string                   `json:"object"`
+	Data     []embedding              `json:"data"`
+	Response *embeddingResponseFields `json:",embed"`
+	Usage    *embeddingUsage          `json:"usage,omitzero"`
+}
+
+// An embedding is one of the vectors of a response.
+type embedding struct {
+	Object    string `json:"object"`
+	Index     int    `json:"index"`
+	Embedding vector `json:"embedding"`
+}
+
+// An embeddingUsage is the Usage of embeddings.
+type embeddingUsage struct {
+	PromptTokens            int                     `json:"prompt_tokens"`
+	CompletionTokens        int                     `json:"-"`
+	TotalTokens             int                     `json:"total_tokens"`
+	PromptTokensDetails     PromptTokensDetails     `json:"prompt_tokens_details,omitzero"`
+	CompletionTokensDetails CompletionTokensDetails `json:"-"`
+	Extra                   Extra                   `json:",embed"`
+}
+
+func (u *embeddingUsage) fields() any {
+	type fields embeddingUsage
+	return (*fields)(u)
+}
+
+func (u *embeddingUsage) extra() Extra { return u.Extra }
+
+// A vector is a vector on the wire: an array of numbers, or the base64 of its
+// little-endian float32s, which is what openai-python and openai-node ask for
+// unless told otherwise.
+type vector struct {
+	numbers []float32
+	base64  bool
+}
+
+func (e *embedding) fields() any {
+	type fields embedding
+	return (*fields)(e)
+}
+
+func (e *embedding) extra() Extra { return nil }
+
+func (e *embedding) place(i int) { e.Index = i }
+
+func (r *EmbeddingResponse) fields() any { return r.encodedAs("float") }
+
+// encodedAs returns the JSON of r with vectors in a format, float or base64.
+func (r *EmbeddingResponse) encodedAs(format string) *embeddingResponse {
+	view := &embeddingResponse{Object: objectList, Response: (*embeddingResponseFields)(r)}
+	view.Data = make([]embedding, len(r.Vectors))
+	for i, numbers := range r.Vectors {
+		view.Data[i] = embedding{Object: objectEmbedding, Index: i, Embedding: vector{numbers, format == "base64"}}
+	}
+	if r.Usage != nil {
+		u := *r.Usage
+		u.TotalTokens = u.total()
+		view.Usage = (*embeddingUsage)(&u)
+	}
+	return view
+}
+
+const objectEmbedding = "embedding"
+
+func (r *EmbeddingResponse) extra() Extra { return r.Extra }
+
+func (r *EmbeddingResponse) decode(d *decoder, dec *jsontext.Decoder) error {
+	view := &embeddingResponse{Response: (*embeddingResponseFields)(r)}
+	if err := json.UnmarshalDecode(dec, view); err != nil {
+		return err
+	}
+	r.Usage = reported((*Usage)(view.Usage))
+	for _, e := range view.Data {
+		if e.Index < 0 || e.Index >= maxInputs {
+			return errors.New("the index of a vector is out of range")
+		}
+		for len(r.Vectors) <= e.Index {
+			r.Vectors = append(r.Vectors, nil)
+		}
+		r.Vectors[e.Index] = e.Embedding.numbers
+	}
+	return nil
 }
 
 // MarshalJSON encodes r.
 func (r EmbeddingResponse) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
-// UnmarshalJSON decodes a response, whose vectors may be numbers or base64.
-func (r *EmbeddingResponse) UnmarshalJSON(data []byte) error { return unmarshal(data, r) }
+// UnmarshalJSON decodes a response leniently. Its vectors may be numbers or base64.
+func (r *EmbeddingResponse) UnmarshalJSON(data []byte) error { return unmarshalReply(data, r) }
 
-func (r *EmbeddingResponse) encode(e *jsonwire.Encoder) { r.encodeAs(e, "float") }
-
-func (r *EmbeddingResponse) encodeAs(e *jsonwire.Encoder, format string) {
-	e.Token('{')
-	e.Name("object")
-	e.String("list")
-	e.Name("data")
-	e.Token('[')
-	for i, v := range r.Vectors {
-		e.Element()
-		e.Literal(`{"object":"embedding","index":`)
-		e.Int(int64(i))
-		e.Literal(`,"embedding":`)
-		if format == "base64" {
-			encodeBase64(e, v)
-		} else {
-			e.Token('[')
-			for _, f := range v {
-				e.Element()
-				e.Float(float64(f), 32)
-			}
-			e.Token(']')
-		}
-		e.Token('}')
+func encodeVector(enc *jsontext.Encoder, v *vector) error {
+	if !v.base64 {
+		return encodeNumbers(enc, v.numbers)
 	}
-	e.Token(']')
-	e.Name("model")
-	e.String(r.Model)
-	if u := r.Usage; u != nil {
-		e.Name("usage")
-		e.Token('{')
-		e.Name("prompt_tokens")
-		e.Int(int64(u.PromptTokens))
-		e.Name("total_tokens")
-		e.Int(int64(u.total()))
-		e.Extra(u.Extra, usageMembers...)
-		e.Token('}')
-	}
-	e.Extra(r.Extra, "object", "data", "model", "usage")
-	e.Token('}')
-}
-
-// encodeBase64 writes v as the base64 of its little-endian float32s, which is
-// what openai-python and openai-node ask for unless told otherwise.
-func encodeBase64(e *jsonwire.Encoder, v []float32) {
-	raw := make([]byte, 0, 4*len(v))
-	for _, f := range v {
+	raw := make([]byte, 0, 4*len(v.numbers))
+	for _, f := range v.numbers {
 		if f != f || math.IsInf(float64(f), 0) {
-			e.Float(float64(f), 32) // fails
-			return
+			return errors.New("a number is not finite")
 		}
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	e.Token('"')
-	e.Buf = base64.StdEncoding.AppendEncode(e.Buf, raw)
-	e.Token('"')
+	return json.MarshalEncode(enc, raw)
 }
 
-func (r *EmbeddingResponse) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "object":
-			d.Skip()
-		case "data":
-			if d.Null() {
-				continue
-			}
-			for a := d.Array(); a.Next(); {
-				r.decodeVector(d, a.Index())
-			}
-		case "model":
-			r.Model = d.OptString()
-		case "usage":
-			r.Usage = decodeUsage(d)
-		default:
-			r.Extra.keep(d, o.Name)
+// encodeNumbers encodes numbers in as few digits as a float32 needs.
+func encodeNumbers(enc *jsontext.Encoder, numbers []float32) error {
+	b := append(enc.AvailableBuffer(), '[')
+	for i, f := range numbers {
+		if i > 0 {
+			b = append(b, ',')
 		}
+		format := byte('f')
+		if abs := math.Abs(float64(f)); abs != 0 && abs < 1e-6 || abs >= 1e21 {
+			format = 'e'
+		}
+		b = strconv.AppendFloat(b, float64(f), format, -1, 32)
 	}
+	return enc.WriteValue(append(b, ']')) // which fails for what is not finite
 }
 
-// decodeVector reads an entry of data into its place, which is index if the
-// entry does not say.
-func (r *EmbeddingResponse) decodeVector(d *jsonwire.Decoder, index int) {
-	var v []float32
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "index":
-			if !d.Null() {
-				index = d.Int()
-			}
-		case "embedding":
-			if d.Kind() != '"' {
-				for a := d.Sequence(); a.Next(); {
-					v = append(v, float32(d.Float()))
-				}
-				continue
-			}
-			raw, err := base64.StdEncoding.AppendDecode(nil, d.StringView())
-			if err != nil || len(raw)%4 != 0 {
-				d.Invalid("base64 of 32-bit numbers", "another string")
-				continue
-			}
-			v = make([]float32, len(raw)/4)
-			for i := range v {
-				v[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-			}
-		default:
-			d.Skip()
-		}
+func (d *decoder) vector(dec *jsontext.Decoder, v *vector) error {
+	if dec.PeekKind() != '"' {
+		return json.UnmarshalDecode(dec, &v.numbers)
 	}
-	if index < 0 || index > maxInputs {
-		d.Mismatch("an index")
-		return
+	var raw []byte
+	if err := json.UnmarshalDecode(dec, &raw); err != nil {
+		return err
 	}
-	for len(r.Vectors) <= index {
-		r.Vectors = append(r.Vectors, nil)
+	if len(raw)%4 != 0 {
+		return errors.New("a vector is not base64 of 32-bit numbers")
 	}
-	r.Vectors[index] = v
+	v.numbers = make([]float32, len(raw)/4)
+	for i := range v.numbers {
+		v.numbers[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return nil
 }
 
 // embeddings serves POST /v1/embeddings.
@@ -322,16 +367,13 @@ func (x *exchange) embeddings() error {
 	if err := x.readJSON(req); err != nil {
 		return err
 	}
-	stats, err := req.check()
-	if err != nil {
+	if err := req.check(); err != nil {
 		return err
 	}
 	if err := x.useModel(req.Model); err != nil {
 		return err
 	}
-	if x.prompt, err = x.countInput(req, stats); err != nil {
-		return err
-	}
+	x.prompt = x.countInput(&req.Input)
 	if err := x.admit(max(x.prompt, 1)); err != nil {
 		return err
 	}
@@ -349,7 +391,7 @@ func (x *exchange) embeddings() error {
 	if err := x.cause(); err != nil {
 		return err
 	}
-	if resp == nil || len(resp.Vectors) != stats.count {
+	if resp == nil || len(resp.Vectors) != req.Input.Len() {
 		return errors.New("llmhttp: the Backend returned another number of vectors than there were inputs")
 	}
 	x.settle()
@@ -358,18 +400,23 @@ func (x *exchange) embeddings() error {
 	if answer.Model == "" {
 		answer.Model = x.record.Model
 	}
-	return x.reply(encoderFunc(func(e *jsonwire.Encoder) { answer.encodeAs(e, format) }))
+	return x.reply(answer.encodedAs(format))
 }
 
 // countInput estimates the tokens of the inputs.
-func (x *exchange) countInput(req *EmbeddingRequest, stats inputStats) (int, error) {
-	if x.h.opts.CountTokens == nil || stats.tokens > 0 {
-		return stats.tokens + estimate(stats.bytes), nil
+func (x *exchange) countInput(in *EmbeddingInput) int {
+	n, bytes := 0, 0
+	for _, tokens := range in.Tokens {
+		n += len(tokens)
 	}
-	texts, err := req.Texts()
-	n := 0
-	for _, text := range texts {
-		n += x.count(text)
+	for _, text := range in.Texts {
+		bytes += len(text)
+		if x.h.opts.CountTokens != nil {
+			n += x.count(text)
+		}
 	}
-	return n, err
+	if x.h.opts.CountTokens == nil {
+		n += estimate(bytes)
+	}
+	return n
 }

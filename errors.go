@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // An Error is a failure the client is told about.
@@ -150,10 +148,9 @@ func writeError(w http.ResponseWriter, r *http.Request, e *Error, values *header
 	if retry := shouldRetry(e); retry != "" {
 		h.Set("X-Should-Retry", retry)
 	}
-	var enc jsonwire.Encoder
-	e.encode(&enc)
-	writeHead(w, e.Status, len(enc.Buf), values)
-	w.Write(enc.Buf) // a client that has left needs no reply
+	body := e.appendJSON(nil)
+	writeHead(w, e.Status, len(body), values)
+	w.Write(body) // a client that has left needs no reply
 }
 
 // patience is how long a RetryAfter is that the official clients do not wait
@@ -171,22 +168,20 @@ func shouldRetry(e *Error) string {
 	return ""
 }
 
-// encode writes the error object of the format, all of whose members are
+// appendJSON appends the error object of the format, all of whose members are
 // required. It begins with "error", by which go-openai knows one in a stream.
-func (e *Error) encode(enc *jsonwire.Encoder) {
-	nullable := func(name, s string) {
-		enc.Name(name)
+func (e *Error) appendJSON(b []byte) []byte {
+	nullable := func(s string) []byte {
 		if s == "" {
-			enc.Literal("null")
-		} else {
-			enc.String(s)
+			return append(b, "null"...)
 		}
+		return appendString(b, s)
 	}
-	enc.Literal(`{"error":{"message":`)
-	enc.String(e.Message)
-	enc.Name("type")
-	enc.String(e.Type)
-	nullable("param", e.Param)
-	nullable("code", e.Code)
-	enc.Literal("}}")
+	b = appendString(append(b, `{"error":{"message":`...), e.Message)
+	b = appendString(append(b, `,"type":`...), e.Type)
+	b = append(b, `,"param":`...)
+	b = nullable(e.Param)
+	b = append(b, `,"code":`...)
+	b = nullable(e.Code)
+	return append(b, "}}"...)
 }

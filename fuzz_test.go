@@ -23,15 +23,24 @@ type codec[T any] interface {
 	json.Unmarshaler
 }
 
-// roundTrip decodes and encodes data. What is accepted must be strictly JSON, and
-// decoding and encoding it once more must not change it.
+// roundTrip decodes and encodes a type that clients send. What is accepted must be
+// strictly JSON.
 func roundTrip[T any, P codec[T]](t testing.TB, data []byte) (v P, encoded []byte, ok bool) {
+	t.Helper()
+	v, encoded, ok = roundTripReply[T, P](t, data)
+	require.True(t, !ok || jsontext.Value(data).IsValid(), "accepted, but not strictly JSON: %q", data)
+	return v, encoded, ok
+}
+
+// roundTripReply decodes and encodes a type that upstreams send, which is decoded
+// leniently. It must be encoded as strict JSON, and decoding and encoding it once more
+// must not change it.
+func roundTripReply[T any, P codec[T]](t testing.TB, data []byte) (v P, encoded []byte, ok bool) {
 	t.Helper()
 	v = new(T)
 	if v.UnmarshalJSON(data) != nil {
 		return nil, nil, false
 	}
-	require.True(t, jsontext.Value(data).IsValid(), "accepted, but not strictly JSON: %q", data)
 	encoded, err := v.MarshalJSON()
 	require.NoError(t, err, "%q", data)
 	require.True(t, jsontext.Value(encoded).IsValid(), "%q is encoded as %q", data, encoded)
@@ -127,8 +136,7 @@ func FuzzDecodeRequest(f *testing.F) {
 		}
 		if r, encoded, ok := roundTrip[llmhttp.EmbeddingRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
-			_, _ = r.Texts()
-			_, _ = r.Tokens()
+			sameValue(t, r, encoded)
 		}
 	})
 }
@@ -212,14 +220,14 @@ func FuzzExtraRoundTrip(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		roundTrip[llmhttp.ChatChunk](t, data)
-		roundTrip[llmhttp.ChatResponse](t, data)
+		roundTripReply[llmhttp.ChatChunk](t, data)
+		roundTripReply[llmhttp.ChatResponse](t, data)
 		roundTrip[llmhttp.Message](t, data)
 		roundTrip[llmhttp.ToolCall](t, data)
-		roundTrip[llmhttp.ToolCallDelta](t, data)
-		roundTrip[llmhttp.Usage](t, data)
-		roundTrip[llmhttp.ImageResponse](t, data)
-		roundTrip[llmhttp.EmbeddingResponse](t, data)
+		roundTripReply[llmhttp.ToolCallDelta](t, data)
+		roundTripReply[llmhttp.Usage](t, data)
+		roundTripReply[llmhttp.ImageResponse](t, data)
+		roundTripReply[llmhttp.EmbeddingResponse](t, data)
 		roundTrip[llmhttp.StringList](t, data)
 		if _, encoded, ok := roundTrip[llmhttp.Part](t, data); ok {
 			keepsMembers(t, data, encoded)
@@ -227,7 +235,7 @@ func FuzzExtraRoundTrip(f *testing.F) {
 		if _, encoded, ok := roundTrip[llmhttp.Tool](t, data); ok {
 			keepsMembers(t, data, encoded)
 		}
-		if _, encoded, ok := roundTrip[llmhttp.Model](t, data); ok {
+		if _, encoded, ok := roundTripReply[llmhttp.Model](t, data); ok && jsontext.Value(data).IsValid() {
 			// object is a constant, and created may lose a fraction.
 			keepsMembers(t, withoutMembers(data, "object", "created"), encoded)
 		}

@@ -97,12 +97,7 @@ func (b *fxBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*ll
 	if b.embed != nil {
 		return b.embed(ctx, r)
 	}
-	n := 1
-	if texts, err := r.Texts(); err == nil {
-		n = len(texts)
-	} else if tokens, err := r.Tokens(); err == nil {
-		n = len(tokens)
-	}
+	n := r.Input.Len()
 	resp := &llmhttp.EmbeddingResponse{Usage: &llmhttp.Usage{PromptTokens: 8}}
 	for range n {
 		resp.Vectors = append(resp.Vectors, []float32{0.25, -1, 3.5e-7})

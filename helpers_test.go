@@ -136,13 +136,7 @@ func (b *stubBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*
 	if b.embed != nil {
 		return b.embed(ctx, r)
 	}
-	n := 1
-	if texts, err := r.Texts(); err == nil {
-		n = len(texts)
-	} else if tokens, err := r.Tokens(); err == nil {
-		n = len(tokens)
-	}
-	vectors := slices.Repeat([][]float32{{0.25, -1, 3.5e-7}}, n)
+	vectors := slices.Repeat([][]float32{{0.25, -1, 3.5e-7}}, r.Input.Len())
 	return &llmhttp.EmbeddingResponse{Vectors: vectors, Usage: &llmhttp.Usage{PromptTokens: 8}}, nil
 }
 

@@ -1,31 +1,32 @@
 package llmhttp
 
 import (
-	"encoding/json"
+	"bytes"
+	stdjson "encoding/json"
+	"maps"
 	"slices"
+	"strings"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A joiner is the sink that makes a whole reply.
+// A joiner is the sink that joins chunks to a whole reply. It collects what
+// comes in pieces and joins it once, in time linear in its size.
 type joiner struct {
-	choices []joinedChoice // in the order in which they opened
+	choices []*joinedChoice // in the order in which they opened
 	extra   Extra
-
-	// Where the reply is made, and what it is made of if it is one choice that
-	// is one text, as most are.
-	reply  ChatResponse
-	one    [1]joinedChoice
-	choice [1]Choice
-	part   [1]Part
 }
 
 type joinedChoice struct {
 	index              int
 	content, reasoning joinedText
+	refusal            joinedText
+	details            []joinedDetail
 	calls              []joinedCall
-	message, choice    pieces
+	message, choice    pieces // of Extra
 	reason             FinishReason
+	stop               string
 }
 
 type joinedCall struct {
@@ -35,98 +36,125 @@ type joinedCall struct {
 	extra         pieces
 }
 
-func (j *joiner) open(index int) {
-	if j.choices == nil {
-		j.choices = j.one[:0]
-	}
-	j.choices = append(j.choices, joinedChoice{index: index})
+type joinedDetail struct {
+	ReasoningDetail
+	text joinedText
 }
 
+func (j *joiner) open(index int) {
+	j.choices = append(j.choices, &joinedChoice{index: index})
+}
+
+// find returns a choice that is open.
 func (j *joiner) find(index int) *joinedChoice {
-	for i := range j.choices {
-		if j.choices[i].index == index {
-			return &j.choices[i]
-		}
-	}
-	panic("llmhttp: choice is not open")
+	i := slices.IndexFunc(j.choices, func(c *joinedChoice) bool { return c.index == index })
+	return j.choices[i]
 }
 
 func (j *joiner) delta(c *ChunkChoice, extra Extra) {
-	j.merge(extra)
+	addMembers(&j.extra, extra)
 	to := j.find(c.Index)
 	to.content.add(c.Delta.Content)
 	to.reasoning.add(c.Delta.Reasoning)
+	to.refusal.add(c.Delta.Refusal)
 	to.message.add(c.Delta.Extra)
 	to.choice.add(c.Extra)
+	for i := range c.Delta.ReasoningDetails {
+		to.addDetail(&c.Delta.ReasoningDetails[i])
+	}
 	for i := range c.Delta.ToolCalls {
-		t := &c.Delta.ToolCalls[i]
-		if t.Index == len(to.calls) {
-			to.calls = append(to.calls, joinedCall{id: t.ID, typ: t.Type, name: t.Function.Name})
-		}
-		call := &to.calls[t.Index]
-		call.args.add(t.Function.Arguments)
-		call.extra.add(t.Extra)
-		if len(t.Function.Extra) > 0 {
-			call.function = mergeExtra(call.function, t.Function.Extra)
-		}
+		to.addCall(&c.Delta.ToolCalls[i])
 	}
 }
 
-func (j *joiner) end(index int, reason FinishReason, choiceExtra, extra Extra) {
-	j.merge(extra)
-	c := j.find(index)
-	c.reason = reason
-	c.choice.add(choiceExtra)
+// addCall adds to a call. Calls come in the order of their indices.
+func (c *joinedChoice) addCall(t *ToolCallDelta) {
+	if t.Index == len(c.calls) {
+		c.calls = append(c.calls, joinedCall{id: t.ID, typ: t.Type, name: t.Function.Name})
+	}
+	call := &c.calls[t.Index]
+	call.args.add(t.Function.Arguments)
+	call.extra.add(t.Extra)
+	addMembers(&call.function, t.Function.Extra)
+}
+
+// addDetail appends a detail, or adds it to the one before if that is a text
+// with the same index that has no signature yet.
+func (c *joinedChoice) addDetail(d *ReasoningDetail) {
+	if n := len(c.details); n > 0 {
+		last := &c.details[n-1]
+		if last.Type == ReasoningText && d.Type == ReasoningText && last.Signature == "" && bytes.Equal(last.Extra["index"], d.Extra["index"]) {
+			last.text.add(d.Text)
+			last.Signature = d.Signature
+			last.Extra = mergeExtra(last.Extra, d.Extra)
+			return
+		}
+	}
+	c.details = append(c.details, joinedDetail{ReasoningDetail: *d})
+	c.details[len(c.details)-1].text.add(d.Text)
+}
+
+// end takes the FinishReason of c, and what belongs to the choice as a whole.
+func (j *joiner) end(c *ChunkChoice, extra Extra) {
+	addMembers(&j.extra, extra)
+	to := j.find(c.Index)
+	to.reason, to.stop = c.FinishReason, c.StopSequence
+	to.choice.add(c.Extra)
 }
 
 func (j *joiner) nulls(index int, e Extra) { j.find(index).message.add(e) }
 
-func (j *joiner) merge(extra Extra) {
-	j.extra = mergeExtra(j.extra, extra)
+// addMembers adds the members of e to those of to, which it replaces if they
+// have the same names.
+func addMembers(to *Extra, e Extra) {
+	if len(e) == 0 {
+		return
+	}
+	if *to == nil {
+		*to = make(Extra, len(e))
+	}
+	maps.Copy(*to, e)
 }
 
-// response returns the reply as far as it came. It is part of j.
+// response returns the reply as far as it came.
 func (j *joiner) response(s *shaper) *ChatResponse {
-	j.merge(s.extra)
-	j.merge(s.beside)
-	r := &j.reply
-	*r = ChatResponse{ID: s.id, Created: s.created, Model: s.model, Usage: s.usage, Extra: j.extra}
-	if r.Choices = j.choice[:]; len(j.choices) != 1 {
-		r.Choices = make([]Choice, len(j.choices))
-	}
-	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
-	for i := range j.choices {
-		from, to := &j.choices[i], &r.Choices[i]
-		to.Index, to.FinishReason = from.index, from.reason
-		to.Extra = from.choice.join(false)
-		m := &to.Message
-		m.Role = RoleAssistant
-		m.Reasoning = from.reasoning.String()
-		m.Extra = from.message.join(true)
-		if len(from.calls) > 0 {
-			m.ToolCalls = make([]ToolCall, len(from.calls))
-		}
-		for k := range from.calls {
-			c := &from.calls[k]
-			m.ToolCalls[k] = ToolCall{ID: c.id, Type: c.typ, Extra: c.extra.join(true),
-				Function: FunctionCall{Name: c.name, Arguments: c.args.String(), Extra: c.function}}
-		}
-		// A message that says nothing but calls tools, or refuses, has no content.
-		if text := from.content.String(); text != "" || (len(m.ToolCalls) == 0 && !isSignificant(m.Extra)) {
-			m.Content = j.part[:]
-			if i > 0 {
-				m.Content = make(Content, 1)
-			}
-			m.Content[0] = Part{Type: PartText, Text: text}
-		}
+	addMembers(&j.extra, s.extra)
+	addMembers(&j.extra, s.beside)
+	r := &ChatResponse{ID: s.id, Created: s.created, Model: s.model, Usage: s.usage, Extra: j.extra}
+	slices.SortFunc(j.choices, func(a, b *joinedChoice) int { return a.index - b.index })
+	r.Choices = make([]Choice, len(j.choices))
+	for i, c := range j.choices {
+		r.Choices[i] = Choice{Index: c.index, Message: c.join(), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choice.join(false)}
 	}
 	return r
+}
+
+// join returns the message of a choice.
+func (c *joinedChoice) join() Message {
+	m := Message{Role: RoleAssistant, Reasoning: c.reasoning.String(), Refusal: c.refusal.String(), Extra: c.message.join(true)}
+	for _, d := range c.details {
+		d.Text = d.text.String()
+		m.ReasoningDetails = append(m.ReasoningDetails, d.ReasoningDetail)
+	}
+	if len(c.calls) > 0 {
+		m.ToolCalls = make([]ToolCall, len(c.calls))
+	}
+	for i := range c.calls {
+		call := &c.calls[i]
+		m.ToolCalls[i] = ToolCall{ID: call.id, Type: call.typ, Extra: call.extra.join(true),
+			Function: FunctionCall{Name: call.name, Arguments: call.args.String(), Extra: call.function}}
+	}
+	// A message that says nothing but calls tools, or refuses, has no content.
+	if text := c.content.String(); text != "" || len(m.ToolCalls) == 0 && m.Refusal == "" && !isSignificant(m.Extra) {
+		m.Content = Text(text)
+	}
+	return m
 }
 
 // A joinedText is a text that comes in pieces. A single piece is not copied.
 type joinedText struct {
 	first string
-	all   []byte
+	all   []byte // if there is more than one piece
 }
 
 func (t *joinedText) add(s string) {
@@ -137,7 +165,7 @@ func (t *joinedText) add(s string) {
 	case t.first == "":
 		t.first = s
 	default:
-		t.all = append(append(make([]byte, 0, 2*(len(t.first)+len(s))), t.first...), s...)
+		t.all = append([]byte(t.first), s...)
 	}
 }
 
@@ -149,7 +177,7 @@ func (t *joinedText) String() string {
 }
 
 // pieces are the values that chunks brought for the members of an Extra.
-type pieces map[string][]json.RawMessage
+type pieces map[string][]stdjson.RawMessage
 
 func (p *pieces) add(e Extra) {
 	if len(e) == 0 {
@@ -163,8 +191,8 @@ func (p *pieces) add(e Extra) {
 	}
 }
 
-// join returns the members joined. Strings follow one another if texts is
-// true; if not, the last counts.
+// join returns the members joined. Strings are concatenated if texts is true;
+// otherwise the last counts.
 func (p pieces) join(texts bool) Extra {
 	if len(p) == 0 {
 		return nil
@@ -176,74 +204,104 @@ func (p pieces) join(texts bool) Extra {
 	return e
 }
 
-// joinRaw joins values that are of one kind; of others the last counts, and
-// null counts only where there is nothing else.
-func joinRaw(list []json.RawMessage, texts bool) json.RawMessage {
-	whole := list[0]
-	rest := list[:0:0]
+// joinRaw joins values if all are strings, all arrays or all objects. Otherwise
+// the last counts. Null counts only where there is nothing else.
+func joinRaw(list []stdjson.RawMessage, texts bool) stdjson.RawMessage {
+	var values []stdjson.RawMessage
 	for _, raw := range list {
 		if k := kindOf(raw); k != 'n' && k != 0 {
-			rest = append(rest, raw)
-			whole = raw
+			values = append(values, raw)
 		}
 	}
-	if len(rest) < 2 {
-		return whole
+	switch len(values) {
+	case 0:
+		return list[0]
+	case 1:
+		return values[0]
 	}
-	kind := kindOf(rest[0])
-	for _, raw := range rest {
-		if kindOf(raw) != kind {
-			return whole
-		}
+	last := values[len(values)-1]
+	kind := kindOf(last)
+	if slices.ContainsFunc(values, func(raw stdjson.RawMessage) bool { return kindOf(raw) != kind }) {
+		return last
 	}
-	var e jsonwire.Encoder
+	var joined []byte
+	var err error
 	switch {
 	case kind == '"' && texts:
-		var s string
-		for _, raw := range rest {
-			s += jsonwire.NewDecoder(raw).String()
-		}
-		e.String(s)
+		joined = joinStrings(values)
 	case kind == '[':
-		e.Token('[')
-		for _, raw := range rest {
-			d := jsonwire.NewDecoder(raw)
-			for a := d.Sequence(); a.Next(); {
-				e.Element()
-				e.Raw(d.RawView())
-			}
-		}
-		e.Token(']')
+		joined, err = joinArrays(values)
 	case kind == '{':
-		var names []string
-		members := pieces{}
-		for _, raw := range rest {
-			d := jsonwire.NewDecoder(raw)
-			for o := d.Object(); o.Next(); {
-				name := string(o.Name)
-				if members[name] == nil {
-					names = append(names, name)
-				}
-				members[name] = append(members[name], d.Raw())
-			}
-		}
-		e.Token('{')
-		for i, name := range names {
-			if i > 0 {
-				e.Token(',')
-			}
-			e.String(name)
-			e.Token(':')
-			e.Raw(joinRaw(members[name], texts))
-		}
-		e.Token('}')
+		joined, err = joinObjects(values, texts)
 	default:
-		return whole
+		return last
 	}
-	if e.Err != nil {
-		return whole
+	if err != nil {
+		return last
 	}
-	return e.Buf
+	return joined
 }
 
-func kindOf(raw json.RawMessage) byte { return jsonwire.NewDecoder(raw).Kind() }
+// kindOf returns the kind of a value, or 0 if there is none.
+func kindOf(raw stdjson.RawMessage) jsontext.Kind {
+	return jsontext.Value(bytes.TrimLeft(raw, " \t\r\n")).Kind()
+}
+
+func joinStrings(values []stdjson.RawMessage) []byte {
+	var b strings.Builder
+	for _, raw := range values {
+		b.WriteString(textOf(raw))
+	}
+	return appendString(nil, b.String())
+}
+
+func joinArrays(values []stdjson.RawMessage) ([]byte, error) {
+	var all []jsontext.Value
+	for _, raw := range values {
+		var elements []jsontext.Value
+		if err := json.Unmarshal(raw, &elements); err != nil {
+			return nil, err
+		}
+		all = append(all, elements...)
+	}
+	return json.Marshal(all, jsontext.PreserveRawStrings(true))
+}
+
+// joinObjects joins the members of objects, in the order in which they came.
+func joinObjects(values []stdjson.RawMessage, texts bool) ([]byte, error) {
+	var names []string
+	members := pieces{}
+	for _, raw := range values {
+		dec := jsontext.NewDecoder(bytes.NewBuffer(raw))
+		if _, err := dec.ReadToken(); err != nil {
+			return nil, err
+		}
+		for dec.PeekKind() == '"' {
+			token, err := dec.ReadToken()
+			if err != nil {
+				return nil, err
+			}
+			name := token.String()
+			value, err := dec.ReadValue()
+			if err != nil {
+				return nil, err
+			}
+			if members[name] == nil {
+				names = append(names, name)
+			}
+			members[name] = append(members[name], bytes.Clone(value))
+		}
+		if _, err := dec.ReadToken(); err != nil {
+			return nil, err
+		}
+	}
+	b := []byte{'{'}
+	for i, name := range names {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, name), ':')
+		b = append(b, joinRaw(members[name], texts)...)
+	}
+	return append(b, '}'), nil
+}

@@ -1,15 +1,17 @@
 package llmhttp
 
 import (
+	"bytes"
 	"strings"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A Role tells whose turn a [Message] is.
+// A Role says who speaks in a [Message].
 type Role string
 
-// The roles of the format. RoleFunction is the deprecated forerunner of RoleTool.
+// The roles of the format. RoleFunction is the deprecated predecessor of RoleTool.
 const (
 	RoleSystem    Role = "system"
 	RoleDeveloper Role = "developer"
@@ -21,106 +23,66 @@ const (
 
 // A Message is one turn of a conversation.
 type Message struct {
-	Role       Role
-	Content    Content
-	Reasoning  string     // reasoning_content on the wire
-	Name       string     // of the participant, if it has one
-	ToolCalls  []ToolCall // with RoleAssistant
-	ToolCallID string     // with RoleTool: the call whose result this is
-	Extra      Extra
+	Role      Role    `json:"role"`
+	Content   Content `json:"content"` // always encoded, as null if it is nil
+	Reasoning string  `json:"reasoning_content,omitzero"`
+
+	// ReasoningDetails is what a model needs back to continue its reasoning:
+	// signatures, and reasoning that is encrypted or redacted.
+	ReasoningDetails []ReasoningDetail `json:"reasoning_details,omitempty"`
+
+	Name       string     `json:"name,omitzero"`         // of the participant, if it has one
+	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`  // with RoleAssistant
+	ToolCallID string     `json:"tool_call_id,omitzero"` // with RoleTool: the call that the message answers
+	IsError    bool       `json:"is_error,omitzero"`     // with RoleTool: the call failed
+	Refusal    string     `json:"refusal,omitzero"`      // with RoleAssistant: why the model refuses; null in whole replies if empty
+	Extra      Extra      `json:",embed"`
 }
 
-// MarshalJSON encodes m. Content is always present, as null if it is nil.
+func (m *Message) fields() any {
+	type fields Message
+	return (*fields)(m)
+}
+
+func (m *Message) extra() Extra { return m.Extra }
+
+// MarshalJSON encodes m.
 func (m Message) MarshalJSON() ([]byte, error) { return marshal(&m) }
 
 // UnmarshalJSON decodes a message.
-func (m *Message) UnmarshalJSON(data []byte) error { return unmarshal(data, m) }
+func (m *Message) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, m) }
 
-var messageMembers = []string{"role", "content", "reasoning_content", "name", "tool_calls", "tool_call_id"}
+// The types of a [ReasoningDetail].
+const (
+	ReasoningText      = "reasoning.text"      // Text, and a Signature that proves it
+	ReasoningSummary   = "reasoning.summary"   // Summary
+	ReasoningEncrypted = "reasoning.encrypted" // Data
+)
 
-func (m *Message) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	m.encodeMembers(e)
-	e.Extra(m.Extra, messageMembers...)
-	e.Token('}')
+// A ReasoningDetail is a piece of a model's reasoning, as OpenRouter has it
+// (https://openrouter.ai/docs/use-cases/reasoning-tokens). Clients send the
+// details of a reply back unchanged.
+type ReasoningDetail struct {
+	Type      string `json:"type"`
+	Text      string `json:"text,omitzero"`
+	Summary   string `json:"summary,omitzero"`
+	Signature string `json:"signature,omitzero"`
+	Data      string `json:"data,omitzero"` // opaque
+	Extra     Extra  `json:",embed"`        // such as id, format and index
 }
 
-// encodeMembers writes the members but those in Extra.
-func (m *Message) encodeMembers(e *jsonwire.Encoder) {
-	e.Name("role")
-	e.String(string(m.Role))
-	e.Name("content")
-	m.Content.encode(e)
-	e.StringMember("reasoning_content", m.Reasoning)
-	e.StringMember("name", m.Name)
-	if len(m.ToolCalls) > 0 {
-		e.Name("tool_calls")
-		e.Token('[')
-		for i := range m.ToolCalls {
-			e.Element()
-			m.ToolCalls[i].encode(e)
-		}
-		e.Token(']')
-	}
-	e.StringMember("tool_call_id", m.ToolCallID)
+func (r *ReasoningDetail) fields() any {
+	type fields ReasoningDetail
+	return (*fields)(r)
 }
 
-func (m *Message) decode(d *jsonwire.Decoder) { m.decodeWith(d, nil) }
+func (r *ReasoningDetail) extra() Extra { return r.Extra }
 
-// decodeWith decodes a message and may use text, if it is not nil, as its
-// Content.
-func (m *Message) decodeWith(d *jsonwire.Decoder, text []Part) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "role":
-			m.Role = decodeRole(d)
-		case "content":
-			if text != nil && d.Kind() == '"' {
-				text[0] = Part{Type: PartText, Text: d.Text()}
-				m.Content = text
-				continue
-			}
-			m.Content.decode(d)
-		case "reasoning_content":
-			m.Reasoning = d.OptString()
-		case "name":
-			m.Name = d.OptString()
-		case "tool_calls":
-			if d.Null() {
-				continue
-			}
-			for a := d.Array(); a.Next() && a.Max(maxToolCalls); {
-				m.ToolCalls = append(m.ToolCalls, ToolCall{})
-				m.ToolCalls[len(m.ToolCalls)-1].decode(d)
-			}
-		case "tool_call_id":
-			m.ToolCallID = d.OptString()
-		default:
-			m.Extra.keep(d, o.Name)
-		}
-	}
-}
+// MarshalJSON encodes r.
+func (r ReasoningDetail) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
-// decodeRole allocates nothing for the roles of the format.
-func decodeRole(d *jsonwire.Decoder) Role {
-	if d.Null() {
-		return ""
-	}
-	b := d.StringView()
-	switch string(b) {
-	case string(RoleUser):
-		return RoleUser
-	case string(RoleAssistant):
-		return RoleAssistant
-	case string(RoleSystem):
-		return RoleSystem
-	case string(RoleTool):
-		return RoleTool
-	case string(RoleDeveloper):
-		return RoleDeveloper
-	}
-	return Role(d.Own(b))
-}
+// UnmarshalJSON decodes a detail.
+func (r *ReasoningDetail) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
 
 // Content is what a message says. In JSON it is null when nil, a string when
 // it is a single part of text without Extra, and otherwise an array of parts.
@@ -149,41 +111,33 @@ func (c Content) MarshalJSON() ([]byte, error) { return marshal(&c) }
 // UnmarshalJSON decodes a string, an array of parts, or null, which makes c nil.
 func (c *Content) UnmarshalJSON(data []byte) error {
 	*c = nil
-	return unmarshal(data, c)
+	return unmarshalRequest(data, c)
 }
 
-func (c *Content) encode(e *jsonwire.Encoder) {
+func encodeContent(enc *jsontext.Encoder, c *Content) error {
 	parts := *c
 	switch {
 	case parts == nil:
-		e.Literal("null")
+		return enc.WriteToken(jsontext.Null)
 	case len(parts) == 1 && parts[0].Type == PartText && len(parts[0].Extra) == 0 && parts[0].ImageURL == nil:
-		e.String(parts[0].Text)
-	default:
-		e.Token('[')
-		for i := range parts {
-			e.Element()
-			parts[i].encode(e)
-		}
-		e.Token(']')
+		return enc.WriteToken(jsontext.String(parts[0].Text))
 	}
+	return json.MarshalEncode(enc, (*[]Part)(c))
 }
 
-func (c *Content) decode(d *jsonwire.Decoder) {
-	switch d.Kind() {
-	case '"':
-		*c = Text(d.Text())
-	case 'n':
-		d.Null()
-	case '[':
-		*c = Content{}
-		for a := d.Array(); a.Next() && a.Max(maxParts); {
-			*c = append(*c, Part{})
-			(*c)[len(*c)-1].decode(d)
-		}
-	default:
-		d.Mismatch("one of a string or array of objects")
+// content decodes Content. A lenient decoder takes other values as their JSON
+// text.
+func (d *decoder) content(dec *jsontext.Decoder, c *Content) error {
+	switch kind := dec.PeekKind(); {
+	case kind == 'n':
+		return dec.SkipValue()
+	case kind == '[':
+		return decodeArray(d, dec, (*[]Part)(c), maxParts)
+	case kind == '"' || d.lenient:
+		*c = Content{{Type: PartText}}
+		return json.UnmarshalDecode(dec, &(*c)[0].Text)
 	}
+	return mismatch(dec, "one of a string or array of objects")
 }
 
 // The types of a [Part] that this package knows. Only text and images have
@@ -196,124 +150,129 @@ const (
 	PartFile  = "file"
 )
 
-// A Part is a piece of [Content]. Type says which of the other fields is set
-// and encoded; what there is of other parts, whatever its name, is in Extra.
+// A Part is a piece of [Content]. Type decides which of the other fields is set
+// and encoded: in a part of another type, members of the same names are in Extra.
 type Part struct {
-	Type     string
-	Text     string    // with PartText
-	ImageURL *ImageURL // with PartImage
-	Extra    Extra
+	Type     string    `json:"type,omitzero"`
+	Text     string    `json:"text"`               // with PartText
+	ImageURL *ImageURL `json:"image_url,omitzero"` // with PartImage
+	Extra    Extra     `json:",embed"`
 }
+
+// The JSON of a Part, by its type.
+type (
+	textPart struct {
+		Type     string    `json:"type"`
+		Text     string    `json:"text"`
+		ImageURL *ImageURL `json:"-"`
+		Extra    Extra     `json:",embed"`
+	}
+	imagePart struct {
+		Type     string    `json:"type"`
+		Text     string    `json:"-"`
+		ImageURL *ImageURL `json:"image_url,omitzero"`
+		Extra    Extra     `json:",embed"`
+	}
+	otherPart struct {
+		Type     string    `json:"type,omitzero"`
+		Text     string    `json:"-"`
+		ImageURL *ImageURL `json:"-"`
+		Extra    Extra     `json:",embed"`
+	}
+)
+
+func (p *Part) fields() any {
+	switch p.Type {
+	case PartText:
+		return (*textPart)(p)
+	case PartImage:
+		return (*imagePart)(p)
+	}
+	return (*otherPart)(p)
+}
+
+func (p *Part) extra() Extra { return p.Extra }
 
 // MarshalJSON encodes p.
 func (p Part) MarshalJSON() ([]byte, error) { return marshal(&p) }
 
 // UnmarshalJSON decodes a part.
-func (p *Part) UnmarshalJSON(data []byte) error { return unmarshal(data, p) }
+func (p *Part) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, p) }
 
-func (p *Part) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.StringMember("type", p.Type)
-	if p.Type == PartText {
-		e.Name("text")
-		e.String(p.Text)
+// noText is the Text of a part whose text has not been decoded. It is not UTF-8,
+// so no document has it.
+const noText = "\xff"
+
+// decode looks for the type of the part, and decodes it as such.
+func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
+	p.Type = d.typeOf(dec)
+	if p.Type != PartText || d.lenient {
+		return json.UnmarshalDecode(dec, p.fields())
 	}
-	if p.Type == PartImage && p.ImageURL != nil {
-		e.Name("image_url")
-		p.ImageURL.encode(e)
+	p.Text = noText
+	view := struct {
+		Part *textPart `json:",embed"`
+		Text *string   `json:"text"` // nil if it is null
+	}{(*textPart)(p), &p.Text}
+	if err := json.UnmarshalDecode(dec, &view); err != nil {
+		return err
 	}
-	switch p.Type {
-	case PartText:
-		e.Extra(p.Extra, "type", "text")
-	case PartImage:
-		e.Extra(p.Extra, "type", "image_url")
-	default:
-		e.Extra(p.Extra, "type")
+	switch {
+	case view.Text == nil:
+		return newFault(dec, func(param string) *Error { return invalidType(param+".text", "a string", "null") })
+	case p.Text == noText:
+		return newFault(dec, func(param string) *Error { return missing(param + ".text") })
 	}
-	e.Token('}')
+	return nil
 }
 
-func (p *Part) decode(d *jsonwire.Decoder) {
-	start := d.Mark()
-	typed, hasText := false, false
-	for o := d.Object(); o.Next(); {
-		name := string(o.Name)
-		if !typed && (name == PartText || name == PartImage) {
-			// Only the type tells what these are.
-			if raw := d.Find(start, "type"); raw != nil {
-				p.Type = decodePartType(jsonwire.NewDecoder(raw))
-			}
-			typed = true
-		}
-		switch {
-		case name == "type":
-			p.Type = decodePartType(d)
-			typed = true
-		case p.Type == "" && d.Null():
-		case name == "text" && p.Type == PartText:
-			p.Text, hasText = d.Text(), true
-		case name == "image_url" && p.Type == PartImage:
-			if !d.Null() {
-				p.ImageURL = new(ImageURL)
-				p.ImageURL.decode(d)
-			}
-		default:
-			p.Extra.keep(d, o.Name)
-		}
-	}
-	if p.Type == PartText && !hasText {
-		d.Missing("text")
-	}
-}
-
-// decodePartType allocates nothing for the common types.
-func decodePartType(d *jsonwire.Decoder) string {
-	if d.Null() {
+// typeOf returns the member "type" of the next value, or "" if it has none that
+// is a string. The value remains to be read.
+func (d *decoder) typeOf(dec *jsontext.Decoder) string {
+	if dec.PeekKind() != '{' {
 		return ""
 	}
-	b := d.StringView()
-	switch string(b) {
-	case PartText:
-		return PartText
-	case PartImage:
-		return PartImage
+	d.unread = *bytes.NewBuffer(bytes.TrimLeft(dec.UnreadBuffer(), ",: \t\r\n"))
+	d.ahead.Reset(&d.unread, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d.ahead.ReadToken()
+	for d.ahead.PeekKind() == '"' {
+		name, err := d.ahead.ReadToken()
+		if err != nil {
+			return ""
+		}
+		if name.String() == "type" {
+			if d.ahead.PeekKind() != '"' {
+				return ""
+			}
+			value, err := d.ahead.ReadToken()
+			if err != nil {
+				return ""
+			}
+			return value.String()
+		}
+		if d.ahead.SkipValue() != nil {
+			return ""
+		}
 	}
-	return d.Own(b)
+	return ""
 }
 
 // An ImageURL is where an image is: an address, or a data: URL that holds it.
 type ImageURL struct {
-	URL    string
-	Detail string // auto, low, high or empty
-	Extra  Extra
+	URL    string `json:"url"`
+	Detail string `json:"detail,omitzero"` // auto, low, high or empty
+	Extra  Extra  `json:",embed"`
 }
+
+func (u *ImageURL) fields() any {
+	type fields ImageURL
+	return (*fields)(u)
+}
+
+func (u *ImageURL) extra() Extra { return u.Extra }
 
 // MarshalJSON encodes u.
 func (u ImageURL) MarshalJSON() ([]byte, error) { return marshal(&u) }
 
 // UnmarshalJSON decodes an image's address.
-func (u *ImageURL) UnmarshalJSON(data []byte) error { return unmarshal(data, u) }
-
-func (u *ImageURL) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("url")
-	e.String(u.URL)
-	e.StringMember("detail", u.Detail)
-	e.Extra(u.Extra, "url", "detail")
-	e.Token('}')
-}
-
-func (u *ImageURL) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "url":
-			if !d.Null() {
-				u.URL = d.Text()
-			}
-		case "detail":
-			u.Detail = d.OptString()
-		default:
-			u.Extra.keep(d, o.Name)
-		}
-	}
-}
+func (u *ImageURL) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, u) }

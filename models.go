@@ -1,50 +1,43 @@
 package llmhttp
 
-import "github.com/llmhttp/llmhttp/internal/jsonwire"
+import "github.com/go-json-experiment/json/jsontext"
 
-// A Model is an entry of the model list.
+// A Model is an entry of the model list. It is decoded leniently: see
+// [ChatChunk].
 type Model struct {
-	ID      string // what requests name it by; may contain slashes
-	Created int64  // Unix time in seconds
-	OwnedBy string
-	Extra   Extra
+	ID      string `json:"id"`      // what requests name it by; may contain slashes
+	Created int64  `json:"created"` // Unix time in seconds
+	OwnedBy string `json:"owned_by"`
+	Extra   Extra  `json:",embed"`
+}
+
+type modelFields Model
+
+func (m *Model) fields() any {
+	return &replyObject[modelFields]{ID: m.ID, Object: objectModel, Reply: (*modelFields)(m)}
+}
+
+func (m *Model) extra() Extra { return m.Extra }
+
+func (m *Model) decode(d *decoder, dec *jsontext.Decoder) error {
+	return decodeReply(dec, &m.ID, (*modelFields)(m), &m.Extra)
 }
 
 // MarshalJSON encodes m.
 func (m Model) MarshalJSON() ([]byte, error) { return marshal(&m) }
 
-// UnmarshalJSON decodes a model.
-func (m *Model) UnmarshalJSON(data []byte) error { return unmarshal(data, m) }
+// UnmarshalJSON decodes a model leniently.
+func (m *Model) UnmarshalJSON(data []byte) error { return unmarshalReply(data, m) }
 
-func (m *Model) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("id")
-	e.String(m.ID)
-	e.Name("object")
-	e.String("model")
-	e.Name("created")
-	e.Int(m.Created)
-	e.Name("owned_by")
-	e.String(m.OwnedBy)
-	e.Extra(m.Extra, "id", "object", "created", "owned_by")
-	e.Token('}')
-}
+const (
+	objectList  = "list"
+	objectModel = "model"
+)
 
-func (m *Model) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "id":
-			m.ID = d.OptString()
-		case "object":
-			d.Skip()
-		case "created":
-			m.Created = decodeTime(d)
-		case "owned_by":
-			m.OwnedBy = d.OptString()
-		default:
-			m.Extra.keep(d, o.Name)
-		}
-	}
+// A modelList is the reply to GET /v1/models.
+type modelList struct {
+	Object string  `json:"object"`
+	Data   []Model `json:"data"`
 }
 
 // models serves GET /v1/models: those the key may use.
@@ -53,16 +46,13 @@ func (x *exchange) models() error {
 	if err != nil {
 		return err
 	}
-	return x.reply(encoderFunc(func(e *jsonwire.Encoder) {
-		e.Literal(`{"object":"list","data":[`)
-		for i := range list {
-			if x.key.AllowsModel(list[i].ID) {
-				e.Element()
-				list[i].encode(e)
-			}
+	allowed := modelList{Object: objectList}
+	for i := range list {
+		if x.key.AllowsModel(list[i].ID) {
+			allowed.Data = append(allowed.Data, list[i])
 		}
-		e.Literal("]}")
-	}))
+	}
+	return x.reply(&allowed)
 }
 
 // model serves GET /v1/models/{id}.

@@ -281,7 +281,8 @@ func TestChatReachesTheBackend(t *testing.T) {
 	assert.Equal(t, llmhttp.Extra{"cache": json.RawMessage("true")}, req.Messages[0].Content[0].Extra)
 	assert.Equal(t, llmhttp.Part{Type: "video", Extra: llmhttp.Extra{"url": json.RawMessage(`"x"`)}}, req.Messages[0].Content[1])
 	assert.Equal(t, llmhttp.Extra{"mood": json.RawMessage(`"good"`)}, req.Messages[0].Extra)
-	assert.Equal(t, llmhttp.Extra{"strict": json.RawMessage("true")}, req.Tools[0].Function.Extra)
+	strict := true
+	assert.Equal(t, &llmhttp.Function{Name: "f", Strict: &strict, Parameters: json.RawMessage(`{"a":1}`)}, req.Tools[0].Function)
 }
 
 // Counts are bounded as well as bytes, and depth.
@@ -639,24 +640,10 @@ func TestEmbeddingParams(t *testing.T) {
 		s.do("POST", "/v1/embeddings", input(in))
 		return b.vectors.Load()
 	}
-	texts, err := get(`["a","b\u00e9"]`).Texts()
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a", "bé"}, texts)
-	texts, err = get(`"a"`).Texts()
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a"}, texts)
-	tokens, err := get(`[[1,2],[3]]`).Tokens()
-	require.NoError(t, err)
-	assert.Equal(t, [][]int{{1, 2}, {3}}, tokens)
-	tokens, err = get(`[1,2]`).Tokens()
-	require.NoError(t, err)
-	assert.Equal(t, [][]int{{1, 2}}, tokens)
-	_, err = get(`[1,2]`).Texts()
-	var told *llmhttp.Error
-	require.ErrorAs(t, err, &told)
-	assert.Equal(t, "input", told.Param)
-	_, err = get(`"a"`).Tokens()
-	require.Error(t, err)
+	assert.Equal(t, llmhttp.EmbeddingInput{Texts: []string{"a", "bé"}}, get(`["a","b\u00e9"]`).Input)
+	assert.Equal(t, llmhttp.EmbeddingInput{Texts: []string{"a"}}, get(`"a"`).Input)
+	assert.Equal(t, llmhttp.EmbeddingInput{Tokens: [][]int{{1, 2}, {3}}}, get(`[[1,2],[3]]`).Input)
+	assert.Equal(t, llmhttp.EmbeddingInput{Tokens: [][]int{{1, 2}}}, get(`[1,2]`).Input)
 }
 
 // A client gets its vectors encoded as it asked: mem0ai/mem0#5170,

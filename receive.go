@@ -5,18 +5,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
-
-	"github.com/llmhttp/llmhttp/internal/lend"
 )
 
-// stayingText is from where on a text is not copied from the body if it can stay
-// there.
-const stayingText = 16 << 10
-
-// readJSON reads the body, decodes it into v and lets go of it, unless v has
-// texts that stay there: with a Backend that gives the memory back, all that
-// are long; with others, which may keep it, only one that is most of it.
-func (x *exchange) readJSON(v decoder) error {
+// readJSON reads the body and decodes it into v.
+func (x *exchange) readJSON(v any) error {
 	if err := checkMediaType(x.r); err != nil {
 		return err
 	}
@@ -24,18 +16,8 @@ func (x *exchange) readJSON(v decoder) error {
 	if err != nil {
 		return err
 	}
-	share := max(stayingText, (cap(buf.b)+1)/2)
-	if x.h.borrows && cap(buf.b) <= 2*len(buf.b) {
-		share = stayingText
-	}
-	shared, err := decodeBody(buf.b, v, share)
-	switch {
-	case !shared:
-		putBuffer(buf)
-	case err == nil && x.h.borrows:
-		x.lent.Store(lend.New(func() { putBuffer(buf) }))
-	}
-	return err
+	defer putBuffer(buf)
+	return decodeRequest(buf.b, v)
 }
 
 func checkMediaType(r *http.Request) error {

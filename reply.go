@@ -3,26 +3,16 @@ package llmhttp
 import (
 	"net/http"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// An encoderFunc is an encoder that calls itself.
-type encoderFunc func(*jsonwire.Encoder)
-
-func (f encoderFunc) encode(e *jsonwire.Encoder) { f(e) }
-
 // reply writes a whole reply.
-func (x *exchange) reply(v encoder) error {
+func (x *exchange) reply(v any) error {
 	x.release() // before the client can know
 	buf := getBuffer(1 << 10)
 	defer putBuffer(buf)
-	e := &buf.encoder
-	*e = jsonwire.Encoder{Buf: buf.b}
-	v.encode(e)
-	buf.b, e.Buf = e.Buf, nil
-	if e.Err != nil {
-		return e.Err
+	var err error
+	if buf.b, err = appendJSON(buf.b, v); err != nil {
+		return err
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

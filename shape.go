@@ -34,7 +34,7 @@ type shaper struct {
 type sink interface {
 	open(index int)
 	delta(c *ChunkChoice, extra Extra) // c has no FinishReason
-	end(index int, reason FinishReason, choiceExtra, extra Extra)
+	end(c *ChunkChoice, extra Extra)   // c has no Delta
 
 	// nulls is told of members that say nothing, where there is nothing else.
 	nulls(index int, e Extra)
@@ -147,7 +147,7 @@ func (s *shaper) choice(c *ChunkChoice, extra Extra) (passed bool) {
 	}
 	if reason != "" {
 		st.ended = true
-		s.sink.end(c.Index, reason, c.Extra, extra)
+		s.sink.end(&ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: c.StopSequence, Extra: c.Extra}, extra)
 		passed = true
 	}
 	return passed
@@ -212,7 +212,7 @@ func (s *shaper) complete() {
 		}
 		extra := s.extra
 		s.extra = nil
-		s.sink.end(i, reason, nil, extra)
+		s.sink.end(&ChunkChoice{Index: i, FinishReason: reason}, extra)
 	}
 }
 
@@ -233,7 +233,7 @@ func (s *shaper) tally(text string) {
 }
 
 func isEmptyDelta(d *Delta) bool {
-	return d.Content == "" && d.Reasoning == "" && len(d.ToolCalls) == 0 && !isSignificant(d.Extra)
+	return d.Content == "" && d.Reasoning == "" && d.Refusal == "" && len(d.ReasoningDetails) == 0 && len(d.ToolCalls) == 0 && !isSignificant(d.Extra)
 }
 
 // isSignificant reports whether e has a member that is not null.

@@ -3,9 +3,8 @@ package llmhttp
 import (
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // Proxies must neither keep a stream back nor change it: nginx heeds
@@ -53,11 +52,8 @@ type sseWriter struct {
 }
 
 func (s *sseWriter) open(index int) {
-	e := s.event()
-	e.Literal(`,"choices":[{"index":`)
-	e.Int(int64(index))
-	e.Literal(`,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`)
-	s.endEvent(&e)
+	b := strconv.AppendInt(append(s.event(), `,"choices":[{"index":`...), int64(index), 10)
+	s.endEvent(append(b, `,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`...), nil)
 }
 
 func (s *sseWriter) delta(c *ChunkChoice, extra Extra) {
@@ -109,31 +105,68 @@ func cutText(s string, room *int) (head, rest string) {
 }
 
 func (s *sseWriter) deltaEvent(c *ChunkChoice, extra Extra) {
-	e := s.event()
-	e.Literal(`,"choices":[{"index":`)
-	e.Int(int64(c.Index))
-	e.Literal(`,"delta":`)
 	c.Delta.Role = ""
-	c.Delta.encode(&e)
-	e.Literal(`,"finish_reason":null`)
-	e.Extra(c.Extra, chunkChoiceMembers...)
-	e.Literal("}]")
-	e.Extra(extra, replyMembers...)
-	e.Token('}')
-	s.endEvent(&e)
+	d := &c.Delta
+	if d.Reasoning == "" && d.ReasoningDetails == nil && d.Refusal == "" && d.ToolCalls == nil && d.Extra == nil && c.Extra == nil && extra == nil {
+		b := strconv.AppendInt(append(s.event(), `,"choices":[{"index":`...), int64(c.Index), 10)
+		b = appendString(append(b, `,"delta":{"content":`...), d.Content)
+		s.endEvent(append(b, `},"finish_reason":null}]}`...), nil)
+		return
+	}
+	s.rest(streamRest{Choices: []ChunkChoice{*c}, Extra: extra})
 }
 
-func (s *sseWriter) end(index int, reason FinishReason, choiceExtra, extra Extra) {
-	e := s.event()
-	e.Literal(`,"choices":[{"index":`)
-	e.Int(int64(index))
-	e.Literal(`,"delta":{"content":null},"finish_reason":`)
-	e.String(string(reason))
-	e.Extra(choiceExtra, chunkChoiceMembers...)
-	e.Literal("}]")
-	e.Extra(extra, replyMembers...)
-	e.Token('}')
-	s.endEvent(&e)
+func (s *sseWriter) end(c *ChunkChoice, extra Extra) {
+	s.rest(streamRest{Choices: []endChoice{{Index: c.Index, FinishReason: c.FinishReason, StopSequence: c.StopSequence, Extra: c.Extra}}, Extra: extra})
+}
+
+// A streamRest is what an event has behind its head.
+type streamRest struct {
+	Choices any    `json:"choices"`
+	Usage   *Usage `json:"usage,omitzero"`
+	Extra   Extra  `json:",embed"`
+
+	ID      struct{} `json:"id,omitzero"` // these names are the head's
+	Object  struct{} `json:"object,omitzero"`
+	Created struct{} `json:"created,omitzero"`
+	Model   struct{} `json:"model,omitzero"`
+	Error   struct{} `json:"error,omitzero"`
+}
+
+func (r *streamRest) fields() any {
+	type fields streamRest
+	return (*fields)(r)
+}
+
+func (r *streamRest) extra() Extra { return r.Extra }
+
+type endChoice struct {
+	Index int `json:"index"`
+	Delta struct {
+		Content *string `json:"content"`
+	} `json:"delta"`
+	FinishReason FinishReason `json:"finish_reason"`
+	StopSequence string       `json:"stop_reason,omitzero"`
+	Extra        Extra        `json:",embed"`
+}
+
+func (c *endChoice) fields() any {
+	type fields endChoice
+	return (*fields)(c)
+}
+
+func (c *endChoice) extra() Extra { return c.Extra }
+
+func (s *sseWriter) rest(r streamRest) {
+	b := s.event()
+	start := len(b)
+	b, err := appendJSON(b, &r)
+	if err != nil {
+		b = append(b[:start], '}')
+	} else {
+		b[start] = ','
+	}
+	s.endEvent(b, err)
 }
 
 // nulls writes nothing: openai-go's accumulator takes an empty delta for news.
@@ -143,26 +176,21 @@ func (s *sseWriter) nulls(int, Extra) {}
 // the Backend has told after the last choice. Others get no chunk without
 // choices: clients that look at the first of them would fail.
 func (s *sseWriter) usage(u *Usage, extra Extra) {
-	e := s.event()
-	e.Literal(`,"choices":[],"usage":`)
-	u.encode(&e)
-	e.Extra(extra, replyMembers...)
-	e.Token('}')
-	s.endEvent(&e)
+	s.rest(streamRest{Choices: []ChunkChoice{}, Usage: u, Extra: extra})
 }
 
 // event begins an event whose JSON has its head.
-func (s *sseWriter) event() jsonwire.Encoder {
+func (s *sseWriter) event() []byte {
 	if s.head == nil {
 		s.head = s.x.replyHead()
 	}
-	return jsonwire.Encoder{Buf: append(s.waiting().b, s.head...)}
+	return append(s.waiting().b, s.head...)
 }
 
-func (s *sseWriter) endEvent(e *jsonwire.Encoder) {
-	s.buf.b = append(e.Buf, "\n\n"...)
-	if e.Err != nil && s.faulty == nil {
-		s.faulty = e.Err
+func (s *sseWriter) endEvent(b []byte, err error) {
+	s.buf.b = append(b, "\n\n"...)
+	if err != nil && s.faulty == nil {
+		s.faulty = err
 	}
 }
 
@@ -177,11 +205,10 @@ func (s *sseWriter) waiting() *buffer {
 // replyHead returns what each event of a stream begins with.
 func (x *exchange) replyHead() []byte {
 	id, created, model := x.replyIdentity()
-	var e jsonwire.Encoder
-	e.Buf = make([]byte, 0, 80+len(id)+len(model))
-	e.Literal("data: {")
-	encodeReplyHead(&e, id, objectChunk, created, model)
-	return e.Buf
+	b := appendString([]byte(`data: {"id":`), id)
+	b = append(b, `,"object":"`+objectChunk+`","created":`...)
+	b = strconv.AppendInt(b, created, 10)
+	return appendString(append(b, `,"model":`...), model)
 }
 
 // push writes what a chunk has brought, or sees to it that somebody will. The
@@ -262,9 +289,7 @@ func (s *sseWriter) flush(now time.Duration) error {
 // fail ends the stream with an error event and without [DONE].
 func (s *sseWriter) fail(told *Error) {
 	b := s.waiting()
-	e := jsonwire.Encoder{Buf: append(b.b, "data: "...)}
-	told.encode(&e)
-	b.b = append(e.Buf, "\n\n"...)
+	b.b = append(told.appendJSON(append(b.b, "data: "...)), "\n\n"...)
 	s.flush(time.Since(s.x.arrived))
 }
 

@@ -51,8 +51,9 @@ func (r *ChatResponse) Stream() ChatStream {
 			m := &choice.Message
 			c.Choices[i] = ChunkChoice{
 				Index:        choice.Index,
-				Delta:        Delta{Role: m.Role, Content: m.Content.Text(), Reasoning: m.Reasoning, Extra: m.Extra},
+				Delta:        Delta{Role: m.Role, Content: m.Content.Text(), Reasoning: m.Reasoning, ReasoningDetails: m.ReasoningDetails, Refusal: m.Refusal, Extra: m.Extra},
 				FinishReason: choice.FinishReason,
+				StopSequence: choice.StopSequence,
 				Extra:        choice.Extra,
 			}
 			for j, call := range m.ToolCalls {

@@ -2,200 +2,115 @@ package llmhttp
 
 import (
 	"encoding/json"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// A Tool is something the model may call. Tools of another Type than
-// "function" are whole in Extra.
+// toolFunction is the Type of tools and calls that are functions.
+const toolFunction = "function"
+
+// isFunction reports whether a call of type typ is one of a function.
+func isFunction(typ string) bool { return typ == "" || typ == toolFunction }
+
+// A Tool is something the model may call. The description of a tool of another
+// Type than "function" is in Extra.
 type Tool struct {
-	Type     string
-	Function *Function
-	Extra    Extra
+	Type     string    `json:"type"`
+	Function *Function `json:"function,omitzero"`
+	Extra    Extra     `json:",embed"`
 }
+
+func (t *Tool) fields() any {
+	type fields Tool
+	return (*fields)(t)
+}
+
+func (t *Tool) extra() Extra { return t.Extra }
 
 // MarshalJSON encodes t.
 func (t Tool) MarshalJSON() ([]byte, error) { return marshal(&t) }
 
 // UnmarshalJSON decodes a tool.
-func (t *Tool) UnmarshalJSON(data []byte) error { return unmarshal(data, t) }
-
-func (t *Tool) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("type")
-	e.String(t.Type)
-	if t.Function != nil {
-		e.Name("function")
-		t.Function.encode(e)
-	}
-	e.Extra(t.Extra, "type", "function")
-	e.Token('}')
-}
-
-func (t *Tool) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "type":
-			t.Type = decodeToolType(d)
-		case "function":
-			if !d.Null() {
-				t.Function = new(Function)
-				t.Function.decode(d)
-			}
-		default:
-			t.Extra.keep(d, o.Name)
-		}
-	}
-}
-
-const toolFunction = "function"
-
-func decodeToolType(d *jsonwire.Decoder) string {
-	if d.Null() {
-		return ""
-	}
-	b := d.StringView()
-	if string(b) == toolFunction {
-		return toolFunction
-	}
-	return string(b)
-}
+func (t *Tool) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, t) }
 
 // A Function describes a function that the model may call.
 type Function struct {
-	Name, Description string
-	Parameters        json.RawMessage // a JSON schema; nil for none
-	Extra             Extra
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitzero"`
+	Parameters  json.RawMessage `json:"parameters,omitzero"` // a JSON schema; nil if there are no parameters
+	Strict      *bool           `json:"strict,omitzero"`     // whether calls must follow the schema; nil for the Backend's default
+	Extra       Extra           `json:",embed"`
 }
+
+func (f *Function) fields() any {
+	type fields Function
+	return (*fields)(f)
+}
+
+func (f *Function) extra() Extra { return f.Extra }
+
+func (f *Function) decoded() { f.Parameters = optional(f.Parameters) }
 
 // MarshalJSON encodes f.
 func (f Function) MarshalJSON() ([]byte, error) { return marshal(&f) }
 
 // UnmarshalJSON decodes a function.
-func (f *Function) UnmarshalJSON(data []byte) error { return unmarshal(data, f) }
+func (f *Function) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, f) }
 
-func (f *Function) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("name")
-	e.String(f.Name)
-	e.StringMember("description", f.Description)
-	e.RawMember("parameters", f.Parameters)
-	e.Extra(f.Extra, "name", "description", "parameters")
-	e.Token('}')
-}
-
-func (f *Function) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "name":
-			f.Name = d.OptString()
-		case "description":
-			f.Description = d.OptString()
-		case "parameters":
-			f.Parameters = decodeRaw(d)
-		default:
-			f.Extra.keep(d, o.Name)
-		}
-	}
-}
-
-// decodeRaw reads a value as it is, or null, which is nil.
-func decodeRaw(d *jsonwire.Decoder) json.RawMessage {
-	if d.Null() {
-		return nil
-	}
-	return d.Raw()
-}
-
-// A ToolCall is a call the model asks for. Calls of another Type than
-// "function" are whole in Extra.
+// A ToolCall is a call the model asks for. The call of a tool of another Type
+// than "function" is in Extra.
 type ToolCall struct {
-	ID       string
-	Type     string // "function"; if empty, that is meant
-	Function FunctionCall
-	Extra    Extra
+	ID       string       `json:"id,omitzero"`
+	Type     string       `json:"type"` // "function" if empty
+	Function FunctionCall `json:"function,omitzero"`
+	Extra    Extra        `json:",embed"`
 }
 
-// A FunctionCall is the function a [ToolCall] calls. Arguments is JSON as the
-// model wrote it: nothing ensures that it is valid.
-type FunctionCall struct {
-	Name, Arguments string
-	Extra           Extra
+// A functionToolCall is a ToolCall that has a function, even if it is empty.
+type functionToolCall struct {
+	ID       string       `json:"id,omitzero"`
+	Type     string       `json:"type"`
+	Function FunctionCall `json:"function"`
+	Extra    Extra        `json:",embed"`
 }
+
+func (c *ToolCall) fields() any {
+	type fields ToolCall
+	return (*fields)(c)
+}
+
+func (c *ToolCall) encoded() any {
+	if !isFunction(c.Type) {
+		return c.fields()
+	}
+	f := functionToolCall(*c)
+	f.Type = toolFunction
+	return &f
+}
+
+func (c *ToolCall) extra() Extra { return c.Extra }
 
 // MarshalJSON encodes c.
 func (c ToolCall) MarshalJSON() ([]byte, error) { return marshal(&c) }
 
 // UnmarshalJSON decodes a tool call.
-func (c *ToolCall) UnmarshalJSON(data []byte) error { return unmarshal(data, c) }
+func (c *ToolCall) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, c) }
 
-// isFunction reports whether a call of type typ is one of a function.
-func isFunction(typ string) bool { return typ == "" || typ == toolFunction }
-
-func (c *ToolCall) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.StringMember("id", c.ID)
-	e.Name("type")
-	typ := c.Type
-	if typ == "" {
-		typ = toolFunction
-	}
-	e.String(typ)
-	if typ == toolFunction || !c.Function.isZero() {
-		e.Name("function")
-		c.Function.encode(e)
-	}
-	e.Extra(c.Extra, "id", "type", "function")
-	e.Token('}')
+// A FunctionCall is the function a [ToolCall] calls. Arguments is JSON as the
+// model wrote it, which may be invalid.
+type FunctionCall struct {
+	Name      string `json:"name,omitzero"`
+	Arguments string `json:"arguments"`
+	Extra     Extra  `json:",embed"`
 }
 
-func (c *ToolCall) decode(d *jsonwire.Decoder) {
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "id":
-			c.ID = d.OptString()
-		case "type":
-			c.Type = decodeToolType(d)
-		case "function":
-			c.Function.decode(d)
-		default:
-			c.Extra.keep(d, o.Name)
-		}
-	}
+func (f *FunctionCall) fields() any {
+	type fields FunctionCall
+	return (*fields)(f)
 }
 
-func (f *FunctionCall) isZero() bool {
-	return f.Name == "" && f.Arguments == "" && len(f.Extra) == 0
-}
-
-func (f *FunctionCall) encode(e *jsonwire.Encoder) {
-	e.Token('{')
-	e.Name("name")
-	e.String(f.Name)
-	e.Name("arguments")
-	e.String(f.Arguments)
-	e.Extra(f.Extra, "name", "arguments")
-	e.Token('}')
-}
-
-func (f *FunctionCall) decode(d *jsonwire.Decoder) {
-	if d.Null() {
-		return
-	}
-	for o := d.Object(); o.Next(); {
-		switch string(o.Name) {
-		case "name":
-			f.Name = d.OptString()
-		case "arguments":
-			f.Arguments = d.OptString()
-		default:
-			f.Extra.keep(d, o.Name)
-		}
-	}
-}
+func (f *FunctionCall) extra() Extra { return f.Extra }
 
 // MarshalJSON encodes f.
 func (f FunctionCall) MarshalJSON() ([]byte, error) { return marshal(&f) }
 
 // UnmarshalJSON decodes a function call.
-func (f *FunctionCall) UnmarshalJSON(data []byte) error { return unmarshal(data, f) }
+func (f *FunctionCall) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, f) }

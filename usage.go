@@ -2,13 +2,13 @@ package llmhttp
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"math"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A UsageStore remembers what accounts used. It must be safe for concurrent
@@ -169,7 +169,7 @@ func (x *exchange) usage() error {
 		}
 		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err}
 	}
-	return x.reply(encoderFunc(func(e *jsonwire.Encoder) { x.encodeUsage(e, sums) }))
+	return x.reply(x.billing(sums))
 }
 
 // usageRange reads the dates of a query. Days begin in UTC, and end_date is
@@ -203,42 +203,58 @@ func usageRange(query url.Values, now time.Time) (from, to time.Time, err error)
 	return from, to, err
 }
 
-func (x *exchange) encodeUsage(e *jsonwire.Encoder, sums []UsageSum) {
+// A billingReply is the reply of the usage endpoint.
+type billingReply struct {
+	Object     string      `json:"object"`
+	DailyCosts []dailyBill `json:"daily_costs"`
+	TotalUsage float64     `json:"total_usage"` // in US cents
+	*billedUsage
+}
+
+type dailyBill struct {
+	Timestamp json.RawMessage `json:"timestamp"` // Unix time in seconds, with a fraction of zero
+	LineItems []lineItem      `json:"line_items"`
+}
+
+type lineItem struct {
+	Name string  `json:"name"` // of the model
+	Cost float64 `json:"cost"` // in US cents
+	*billedUsage
+}
+
+// A billedUsage is what was used, in the members that the legacy reply lacks.
+type billedUsage struct {
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+	TotalTokens      int64 `json:"total_tokens"`
+	Requests         int64 `json:"requests"`
+	Images           int64 `json:"images"`
+}
+
+func newBilledUsage(s *UsageSum) *billedUsage {
+	return &billedUsage{s.PromptTokens, s.CompletionTokens, s.PromptTokens + s.CompletionTokens, s.Requests, s.Images}
+}
+
+// billing returns the reply for sums, which are in the order of their days.
+func (x *exchange) billing(sums []UsageSum) *billingReply {
+	reply := &billingReply{Object: objectList}
 	var all UsageSum
 	var dollars float64
-	e.Literal(`{"object":"list","daily_costs":[`)
-	for len(sums) > 0 {
-		start := sums[0].Start
-		n := 1
-		for n < len(sums) && sums[n].Start.Equal(start) {
-			n++
+	for i, s := range sums {
+		if i == 0 || !s.Start.Equal(sums[i-1].Start) {
+			reply.DailyCosts = append(reply.DailyCosts, dailyBill{Timestamp: json.RawMessage(strconv.FormatInt(s.Start.Unix(), 10) + ".0")})
 		}
-		e.Element()
-		e.Literal(`{"timestamp":`)
-		e.Int(start.Unix())
-		e.Literal(`.0,"line_items":[`)
-		for _, s := range sums[:n] {
-			cost := 0.0
-			if x.h.opts.Cost != nil {
-				cost = x.h.opts.Cost(s)
-			}
-			dollars += cost
-			all.add(s)
-			e.Element()
-			e.Literal(`{"name":`)
-			e.String(s.Model)
-			e.Literal(`,"cost":`)
-			e.Float(cents(cost), 64)
-			s.encodeMembers(e)
-			e.Token('}')
+		cost := 0.0
+		if x.h.opts.Cost != nil {
+			cost = x.h.opts.Cost(s)
 		}
-		e.Literal("]}")
-		sums = sums[n:]
+		dollars += cost
+		all.add(s)
+		day := &reply.DailyCosts[len(reply.DailyCosts)-1]
+		day.LineItems = append(day.LineItems, lineItem{s.Model, cents(cost), newBilledUsage(&s)})
 	}
-	e.Literal(`],"total_usage":`)
-	e.Float(cents(dollars), 64)
-	all.encodeMembers(e)
-	e.Token('}')
+	reply.TotalUsage, reply.billedUsage = cents(dollars), newBilledUsage(&all)
+	return reply
 }
 
 // cents rounds away what floating point adds to sums of dollars.
@@ -249,17 +265,4 @@ func (s *UsageSum) add(t UsageSum) {
 	s.PromptTokens += t.PromptTokens
 	s.CompletionTokens += t.CompletionTokens
 	s.Images += t.Images
-}
-
-func (s *UsageSum) encodeMembers(e *jsonwire.Encoder) {
-	e.Name("prompt_tokens")
-	e.Int(s.PromptTokens)
-	e.Name("completion_tokens")
-	e.Int(s.CompletionTokens)
-	e.Name("total_tokens")
-	e.Int(s.PromptTokens + s.CompletionTokens)
-	e.Name("requests")
-	e.Int(s.Requests)
-	e.Name("images")
-	e.Int(s.Images)
 }

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // The headers of every reply, in the form in which net/http keeps them.
@@ -62,10 +60,7 @@ func writeHead(w http.ResponseWriter, status, length int, values *headerValues) 
 }
 
 // A buffer is memory for a body or a frame, to be used again.
-type buffer struct {
-	b       []byte
-	encoder jsonwire.Encoder // for who needs one beside it
-}
+type buffer struct{ b []byte }
 
 // A pool keeps buffers of up to smallBuffer, the next ones those of up to twice
 // the size of the one before. So no small request holds large memory. Buffers of

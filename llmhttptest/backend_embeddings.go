@@ -18,7 +18,10 @@ func (b *backendTest) embed(t testing.TB, input any, n int, change func(*llmhttp
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel, Input: raw}
+	req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel}
+	if err := json.Unmarshal(raw, &req.Input); err != nil {
+		t.Fatal(err)
+	}
 	change(req)
 	dimensions := req.Dimensions
 	var resp *llmhttp.EmbeddingResponse
@@ -105,7 +108,7 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 		}
 	}
 	together(t, 8, func(int) {
-		req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel, Input: json.RawMessage(`["one","two"]`)}
+		req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel, Input: llmhttp.EmbeddingInput{Texts: []string{"one", "two"}}}
 		if resp, err := b.forward().Embed(t.Context(), req); err != nil || len(resp.Vectors) != 2 {
 			t.Errorf("one of 8 concurrent calls of Embed: error %v", err)
 		}
@@ -154,7 +157,7 @@ func checkEmbeddingUnknownModel(t testing.TB, b backendTest) {
 
 func checkEmbeddingCancelled(t testing.TB, b backendTest) {
 	need(t, b.EmbeddingModel)
-	req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel, Input: json.RawMessage(`"text"`)}
+	req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel, Input: llmhttp.EmbeddingInput{Texts: []string{"text"}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := b.call(ctx, func(ctx context.Context) { _, _ = b.forward().Embed(ctx, req) }); err != nil {

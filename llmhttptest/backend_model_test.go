@@ -131,9 +131,9 @@ func (p *parrot) count(_ context.Context, req *llmhttp.EmbeddingRequest) (*llmht
 	if req.Model != "embed" {
 		return nil, llmhttp.ModelNotFound(req.Model)
 	}
-	texts, err := req.Texts()
-	if err != nil {
-		return nil, err
+	texts := req.Input.Texts
+	if texts == nil {
+		return nil, llmhttp.Errorf(400, "invalid_type", "Tokens are not supported.")
 	}
 	resp := &llmhttp.EmbeddingResponse{Usage: &llmhttp.Usage{PromptTokens: len(texts)}}
 	for _, text := range texts {

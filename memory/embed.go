@@ -31,10 +31,7 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		e.Param = "dimensions"
 		return nil, e
 	}
-	inputs, tokens, err := readInputs(req)
-	if err != nil {
-		return nil, err
-	}
+	inputs, tokens := readInputs(req)
 	vectors := make([][]float32, len(inputs))
 	for i, words := range inputs {
 		if ctx.Err() != nil {
@@ -47,27 +44,20 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 }
 
 // readInputs returns the words of each input, and how many tokens all have.
-func readInputs(req *llmhttp.EmbeddingRequest) (inputs [][]string, tokens int, err error) {
-	if numbers, err := req.Tokens(); err == nil {
-		for _, input := range numbers {
-			words := make([]string, len(input))
-			for i, n := range input {
-				words[i] = strconv.Itoa(n)
-			}
-			inputs = append(inputs, words)
-			tokens += len(input)
+func readInputs(req *llmhttp.EmbeddingRequest) (inputs [][]string, tokens int) {
+	for _, input := range req.Input.Tokens {
+		words := make([]string, len(input))
+		for i, n := range input {
+			words[i] = strconv.Itoa(n)
 		}
-		return inputs, tokens, nil
+		inputs = append(inputs, words)
+		tokens += len(input)
 	}
-	texts, err := req.Texts()
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, text := range texts {
+	for _, text := range req.Input.Texts {
 		inputs = append(inputs, wordsOf(text))
 		tokens += CountTokens(req.Model, text)
 	}
-	return inputs, tokens, nil
+	return inputs, tokens
 }
 
 // wordsOf returns the words of text in lower case. A character of a script that

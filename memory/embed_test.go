@@ -15,8 +15,9 @@ import (
 
 func embed(t testing.TB, input string, dimensions *int) *llmhttp.EmbeddingResponse {
 	t.Helper()
-	resp, err := memory.Echo().Embed(t.Context(),
-		&llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: json.RawMessage(input), Dimensions: dimensions})
+	req := &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Dimensions: dimensions}
+	require.NoError(t, json.Unmarshal([]byte(input), &req.Input))
+	resp, err := memory.Echo().Embed(t.Context(), req)
 	require.NoError(t, err)
 	return resp
 }
@@ -77,21 +78,18 @@ func TestEmbedSimilarity(t *testing.T) {
 func TestEmbedErrors(t *testing.T) {
 	b := memory.Echo()
 	for _, dimensions := range []int{-1, 0, 3073, math.MaxInt32} {
-		_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: json.RawMessage(`"x"`), Dimensions: &dimensions})
+		_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}, Dimensions: &dimensions})
 		var e *llmhttp.Error
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, 400, e.Status)
 		assert.Equal(t, "dimensions", e.Param)
 	}
-	_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelChat, Input: json.RawMessage(`"x"`)})
+	_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelChat, Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
 	assert.Equal(t, llmhttp.ModelNotFound(memory.ModelChat), err)
-	_, err = b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: json.RawMessage(`{}`)})
-	var e *llmhttp.Error
-	assert.ErrorAs(t, err, &e)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = b.Embed(ctx, &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: json.RawMessage(`"x"`)})
+	_, err = b.Embed(ctx, &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
 	assert.ErrorIs(t, err, context.Canceled)
 }
 

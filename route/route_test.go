@@ -2,7 +2,6 @@ package route_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
@@ -169,7 +168,7 @@ func TestModels(t *testing.T) {
 				n++
 			}
 			assert.Equal(t, 2, n)
-			resp, err := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: name, Input: json.RawMessage(`"x"`)})
+			resp, err := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: name, Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
 			require.NoError(t, err)
 			assert.Equal(t, test.reply, resp.Model)
 			assert.Equal(t, []string{test.sent, test.sent}, right.models)

@@ -51,7 +51,8 @@ func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) (net.Buffer
 			r.StreamOptions.Extra = req.StreamOptions.Extra
 		}
 	}
-	return r.Buffers()
+	body, err := r.MarshalJSON()
+	return net.Buffers{body}, err
 }
 
 // A reply is that to a chat while it is read.

@@ -2,13 +2,11 @@ package upstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // Embed implements [llmhttp.Embedder].
@@ -25,7 +23,7 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		if err := resp.UnmarshalJSON(reply); err != nil {
 			return err
 		}
-		if n := inputs(req.Input); len(resp.Vectors) != n {
+		if n := req.Input.Len(); len(resp.Vectors) != n {
 			return fmt.Errorf("there are %d vectors for %d inputs", len(resp.Vectors), n)
 		}
 		if len(resp.Vectors) == 0 || slices.ContainsFunc(resp.Vectors, func(v []float32) bool { return len(v) == 0 }) {
@@ -41,20 +39,4 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		resp.Model = model.ours
 	}
 	return resp, nil
-}
-
-// inputs returns how many inputs there are in that of a request.
-func inputs(input json.RawMessage) int {
-	d := jsonwire.NewDecoder(input)
-	if d.Kind() != '[' {
-		return 1
-	}
-	n := 0
-	for a := d.Array(); a.Next(); n++ {
-		if d.Kind() == '0' {
-			return 1 // a text as its tokens
-		}
-		d.Skip()
-	}
-	return n
 }
