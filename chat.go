@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -87,53 +86,6 @@ func (r *ChatRequest) TokenLimit() (n int, ok bool) {
 		return *r.MaxTokens, true
 	}
 	return 0, false
-}
-
-// Clone returns a deep copy of r: changing one of the two does not change the
-// other.
-func (r *ChatRequest) Clone() *ChatRequest {
-	c := deepCopy(reflect.ValueOf(*r)).Interface().(ChatRequest)
-	return &c
-}
-
-// deepCopy copies v and what its exported fields refer to.
-func deepCopy(v reflect.Value) reflect.Value {
-	c := reflect.New(v.Type()).Elem()
-	c.Set(v)
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := c.Field(i); f.CanSet() {
-				f.Set(deepCopy(v.Field(i)))
-			}
-		}
-	case reflect.Pointer:
-		if !v.IsNil() {
-			c.Set(reflect.New(v.Type().Elem()))
-			c.Elem().Set(deepCopy(v.Elem()))
-		}
-	case reflect.Slice:
-		if v.IsNil() {
-			break
-		}
-		c.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			reflect.Copy(c, v)
-			break
-		}
-		for i := range v.Len() {
-			c.Index(i).Set(deepCopy(v.Index(i)))
-		}
-	case reflect.Map:
-		if v.IsNil() {
-			break
-		}
-		c.Set(reflect.MakeMapWithSize(v.Type(), v.Len()))
-		for it := v.MapRange(); it.Next(); {
-			c.SetMapIndex(it.Key(), deepCopy(it.Value()))
-		}
-	}
-	return c
 }
 
 // MarshalJSON encodes r. What is nil or empty is left out.
