@@ -10,29 +10,33 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// maxName is how long a name may be, in bytes. Three of them, written in
-// hexadecimal, fit into an entry of an index.
+// maxName is the maximum length of a name in bytes. Three names of that length
+// fit into an index entry of PostgreSQL even in hexadecimal.
 const maxName = 512
 
-// hexMark begins names that are written in hexadecimal.
-const hexMark = `\x`
+// hexPrefix marks names that are stored in hexadecimal.
+const hexPrefix = `\x`
 
-// storedName returns name as databases can keep, compare and index it. Names
-// that differ are different when they are stored.
+// storedName returns name in a form that every database can store, compare and
+// index. Different names have different stored forms.
+//
+// A name of more than maxName bytes is cut and ends with a hash of the whole.
+// A name that PostgreSQL would refuse as text, or that begins with hexPrefix,
+// is stored in hexadecimal.
 func storedName(name string) string {
 	if len(name) > maxName {
-		// The hash tells apart what begins alike.
-		name = strings.ToValidUTF8(name[:maxName-1-hex.EncodedLen(32)], "") + "~" + llmhttp.HashSecret(name)
+		hash := "~" + llmhttp.HashSecret(name)
+		name = strings.ToValidUTF8(name[:maxName-len(hash)], "") + hash
 	}
-	if strings.HasPrefix(name, hexMark) || !isText(name) {
-		return hexMark + hex.EncodeToString([]byte(name))
+	if strings.HasPrefix(name, hexPrefix) || !isText(name) {
+		return hexPrefix + hex.EncodeToString([]byte(name))
 	}
 	return name
 }
 
-// originalName returns the name that was stored, unless it was too long.
+// originalName is the inverse of storedName for names of at most maxName bytes.
 func originalName(stored string) string {
-	if digits, ok := strings.CutPrefix(stored, hexMark); ok {
+	if digits, ok := strings.CutPrefix(stored, hexPrefix); ok {
 		if name, err := hex.DecodeString(digits); err == nil {
 			return string(name)
 		}
@@ -40,32 +44,34 @@ func originalName(stored string) string {
 	return stored
 }
 
-// isText reports whether PostgreSQL keeps s.
+// isText reports whether PostgreSQL accepts s as text.
 func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
-// checkName returns an error that names the field unless s can be kept as it is.
+// checkName returns an error that names the field if s cannot be stored as it is.
 func checkName(field, s string) error {
 	switch {
 	case len(s) > maxName:
-		return fmt.Errorf("%s is of %d bytes, and may have %d", field, len(s), maxName)
+		return fmt.Errorf("%s has %d bytes; the maximum is %d", field, len(s), maxName)
 	case !isText(s):
-		return fmt.Errorf("%s is not valid UTF-8, or has a NUL byte", field)
+		return fmt.Errorf("%s is not valid UTF-8 or contains a NUL byte", field)
 	}
 	return nil
 }
 
-// isToken reports whether s is of printable ASCII, as secrets are.
-func isToken(s string) bool {
+// isPrintableASCII reports whether s consists of printable ASCII characters
+// other than the space.
+func isPrintableASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// Times are stored as microseconds since 1970, in UTC. Those of some ten
-// thousand years ago or ahead are all one: differences of them do not overflow.
+// Times are stored as microseconds since 1970 in UTC. Times more than 36,000
+// years away from 1970 are stored as ±maxMicros, so that adding a day to a
+// stored time does not overflow.
 const maxMicros = 1 << 60
 
 var maxTime, minTime = time.UnixMicro(maxMicros), time.UnixMicro(-maxMicros)
 
-// micros returns t as it is stored: rounded down.
+// micros returns the stored form of t, rounded down.
 func micros(t time.Time) int64 {
 	switch {
 	case t.After(maxTime):
@@ -76,10 +82,19 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// fromMicros is the inverse of micros, in UTC.
+// ceilMicros returns the smallest stored time that is not before t. Beyond
+// maxTime that is a time after every stored one.
+func ceilMicros(t time.Time) int64 {
+	if t.After(maxTime) {
+		return maxMicros + 1
+	}
+	return micros(t.Add(time.Microsecond - 1))
+}
+
+// fromMicros is the inverse of micros. The result is in UTC.
 func fromMicros(m int64) time.Time { return time.UnixMicro(m).UTC() }
 
 const dayMicros = int64(day / time.Microsecond)
 
-// dayOf returns when the day of a time began.
+// dayOf returns the stored form of the midnight before or at m, in UTC.
 func dayOf(m int64) int64 { return m - (m%dayMicros+dayMicros)%dayMicros }

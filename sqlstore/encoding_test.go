@@ -10,29 +10,28 @@ import (
 )
 
 func TestStoredName(t *testing.T) {
-	long := strings.Repeat("x", maxName)
+	longest := strings.Repeat("x", maxName)
 	for name, want := range map[string]string{
-		"":            "",
-		"demo-chat":   "demo-chat",
-		"模型":          "模型",
-		"a\x00b":      `\x610062`,
-		"\xff":        `\xff`,
-		`\x`:          `\x5c78`,
-		`\xff`:        `\x5c786666`,
-		`\y`:          `\y`,
-		`a\x00`:       `a\x00`,
-		long:          long,
-		"\xff" + long: "",
+		"":          "",
+		"demo-chat": "demo-chat",
+		"模型":        "模型",
+		"a\x00b":    `\x610062`,
+		"\xff":      `\xff`,
+		`\x`:        `\x5c78`,
+		`\xff`:      `\x5c786666`,
+		`\y`:        `\y`,
+		`a\x00`:     `a\x00`,
+		longest:     longest,
 	} {
 		stored := storedName(name)
-		if want != "" {
-			assert.Equal(t, want, stored)
-			assert.Equal(t, name, originalName(stored))
-		}
+		assert.Equal(t, want, stored)
+		assert.Equal(t, name, originalName(stored))
 	}
-	assert.NotEqual(t, storedName(long+"1"), storedName(long+"2"))
-	assert.Equal(t, storedName(long+"1"), storedName(long+"1"))
-	assert.True(t, strings.HasPrefix(storedName(long+"1"), "xxx"))
+
+	// Names that are too long differ in their hash.
+	assert.NotEqual(t, storedName(longest+"1"), storedName(longest+"2"))
+	assert.Equal(t, storedName(longest+"1"), storedName(longest+"1"))
+	assert.True(t, strings.HasPrefix(storedName(longest+"1"), "xxx"))
 }
 
 func FuzzStoredName(f *testing.F) {
@@ -41,25 +40,25 @@ func FuzzStoredName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		x, y := storedName(a), storedName(b)
-		if !isText(x) || len(x) > 2*maxName+len(hexMark) {
-			t.Errorf("%q is stored as %q", a, x)
-		}
-		if (a == b) != (x == y) {
-			t.Errorf("%q and %q are stored as %q and %q", a, b, x, y)
-		}
-		if got := originalName(x); len(a) <= maxName && got != a {
-			t.Errorf("%q is stored as %q, and read as %q", a, x, got)
+		assert.True(t, isText(x), "%q is stored as %q", a, x)
+		assert.LessOrEqual(t, len(x), 2*maxName+len(hexPrefix), "%q is stored as %q", a, x)
+		assert.Equal(t, a == b, x == y, "%q and %q are stored as %q and %q", a, b, x, y)
+		if len(a) <= maxName {
+			assert.Equal(t, a, originalName(x))
 		}
 	})
 }
 
 func TestMicros(t *testing.T) {
 	for _, at := range []time.Time{
-		{}, time.Unix(0, 0), time.Unix(-1, 999_999_000), time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC),
+		{},
+		time.Unix(0, 0),
+		time.Unix(-1, 999_999_000),
+		time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC),
 	} {
 		assert.True(t, at.Equal(fromMicros(micros(at))), at)
-		d := dayOf(micros(at))
-		assert.Equal(t, at.UTC().Truncate(day), fromMicros(d))
+		assert.Equal(t, at.UTC().Truncate(day), fromMicros(dayOf(micros(at))))
 	}
 	assert.Equal(t, int64(-1), micros(time.Unix(0, -1)), "times are rounded down")
 	assert.Equal(t, int64(maxMicros), micros(time.Unix(math.MaxInt64>>8, 0)))

@@ -3,241 +3,283 @@ package sqlstore
 import (
 	"container/list"
 	"context"
-	"crypto/sha256"
+	"database/sql"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-type secretHash = [sha256.Size]byte
+// Lookup implements [llmhttp.KeyStore]. The result can be as old as
+// Options.KeyTTL, but it reflects every change that this Store has made.
+func (s *Store) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
+	key, err := s.keys.lookup(ctx, llmhttp.HashSecret(secret))
+	if err != nil && !errors.Is(err, llmhttp.ErrKeyNotFound) {
+		return nil, s.wrapError("looking up a key", err)
+	}
+	return key, err
+}
 
-// A keyCache remembers for a while what secrets are those of which keys, or of
-// none, and when keys were used. It reads each secret once at a time.
+// readSecret reads the key whose secret has the given hash. If there is none,
+// the error is ErrKeyNotFound.
+func (db *database) readSecret(ctx context.Context, hash string) (*llmhttp.Key, error) {
+	var k keyRow
+	var secretExpires sql.NullInt64
+	err := db.retryRead(ctx, func() error {
+		return db.read.QueryRowContext(ctx, `
+			SELECT k.id, k.account, k.scopes, k.models, k.limits, k.expires, s.expires
+			FROM llmhttp_secrets s JOIN llmhttp_keys k ON k.id = s.key_id
+			WHERE s.hash = $1 AND k.revoked IS NULL`, hash).
+			Scan(&k.id, &k.account, &k.scopes, &k.models, &k.limits, &k.expires, &secretExpires)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, llmhttp.ErrKeyNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := k.info()
+	if err != nil {
+		return nil, err
+	}
+	if end := decodeTime(secretExpires); !end.IsZero() && (info.Expires.IsZero() || end.Before(info.Expires)) {
+		info.Expires = end
+	}
+	return &info.Key, nil
+}
+
+// A keyCache caches which secrets belong to which keys, and which secrets are
+// unknown. Concurrent lookups of a secret share one read of the database. The
+// cache also remembers when each key was last used.
 type keyCache struct {
 	ttl, grace time.Duration
-	limit      int // of found and of unknown
-	read       func(ctx context.Context, hash secretHash) (*llmhttp.Key, error)
-	failed     func(err error) // is called now and then while keys are served though read fails
+	limit      int // of the entries in each of known and unknown
+	read       func(ctx context.Context, hash string) (*llmhttp.Key, error)
+	warn       func(err error) // called at most once in warnInterval while stale keys are served
 
-	ctx     context.Context // of reading
-	running *sync.WaitGroup
+	ctx     context.Context // of calls to read
+	running *sync.WaitGroup // counts calls to read
 
-	mu             sync.Mutex
-	closed         bool
-	entries        map[secretHash]*list.Element // of *entry
-	found, unknown list.List                    // those used last are in front
-	calls          map[secretHash]*call
-	used           map[string]time.Time // when keys were used that are not in found any more
-	epoch          int                  // how often something was forgotten
-	warned         time.Time            // when failed was called last
+	mu       sync.Mutex // guards the fields below
+	closed   bool
+	entries  map[string]*list.Element // by hash; elements of known and unknown
+	known    list.List                // of *cacheEntry with a key, most recently used first
+	unknown  list.List                // of *cacheEntry without a key, separate so that invalid secrets evict no keys
+	reads    map[string]*keyRead      // reads in progress whose results may be cached, by hash
+	lastUsed map[string]time.Time     // by key ID, since the last takeLastUsed
+	warned   time.Time                // when warn was last called
 }
 
-// An entry is what is known of a secret.
-type entry struct {
-	hash  secretHash
-	key   *llmhttp.Key // nil if it is that of none
-	at    time.Time    // of which moment
-	again time.Time    // when to ask again, if the database did not answer
-
-	used, told time.Time // when it was looked up last, and when that was taken last
+// A cacheEntry is a cached answer of the database.
+type cacheEntry struct {
+	hash       string
+	key        *llmhttp.Key // nil if the secret is unknown
+	readAt     time.Time    // when the read began
+	staleUntil time.Time    // until then the entry is served although it is older than ttl
 }
 
-// A call reads a secret for all who look it up meanwhile.
-type call struct {
-	done  chan struct{}
-	epoch int
-	at    time.Time
+// A keyRead is a read of the database in progress.
+type keyRead struct {
+	begun time.Time
+	done  chan struct{} // closed when key and err are set
 	key   *llmhttp.Key
 	err   error
 }
 
 const (
-	// readTimeout bounds a look into the database.
-	readTimeout = 5 * time.Second
-	// readPause is for how long a database that did not answer is not asked
-	// for a key that may be served nevertheless.
-	readPause = time.Second
-	// warnPause lies between warnings.
-	warnPause = 10 * time.Second
+	readTimeout  = 5 * time.Second  // for one read of the database
+	staleTime    = time.Second      // for which a stale key is served before the next read
+	warnInterval = 10 * time.Second // between warnings
 )
 
 func newKeyCache(s *Store) *keyCache {
 	return &keyCache{
-		ttl: max(s.opts.KeyTTL, 0), grace: max(s.opts.KeyGrace, 0), limit: s.opts.KeyCache,
-		read: s.readKey,
-		failed: func(err error) {
-			s.log().Error("keys are served as they were: the database does not answer", "error", err)
+		ttl:   max(s.opts.KeyTTL, 0),
+		grace: max(s.opts.KeyGrace, 0),
+		limit: s.opts.KeyCache,
+		read:  s.readSecret,
+		warn: func(err error) {
+			s.logger().Error("the database does not answer; serving cached keys", "error", err)
 		},
-		ctx: s.ctx, running: &s.running,
-		entries: make(map[secretHash]*list.Element),
-		calls:   make(map[secretHash]*call),
-		used:    make(map[string]time.Time),
+		ctx:      s.ctx,
+		running:  &s.background,
+		entries:  make(map[string]*list.Element),
+		reads:    make(map[string]*keyRead),
+		lastUsed: make(map[string]time.Time),
 	}
 }
 
 // lookup returns the key whose secret has the given hash. The error is
-// ErrKeyNotFound, or that of read or of ctx.
-func (c *keyCache) lookup(ctx context.Context, hash secretHash) (*llmhttp.Key, error) {
+// ErrKeyNotFound, errClosed, or an error of read or of ctx.
+func (c *keyCache) lookup(ctx context.Context, hash string) (*llmhttp.Key, error) {
 	now := time.Now()
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, errClosed
 	}
-	if element := c.entries[hash]; element != nil {
-		e := element.Value.(*entry)
-		if now.Sub(e.at) < c.ttl || now.Before(e.again) {
-			e.used = now
-			c.listOf(e).MoveToFront(element)
-			key := e.key
-			c.mu.Unlock()
-			return result(key, nil)
+	if e := c.freshEntry(hash, now); e != nil {
+		defer c.mu.Unlock()
+		if e.key == nil {
+			return nil, llmhttp.ErrKeyNotFound
 		}
+		c.noteUse(e.key.ID, now)
+		return e.key, nil
 	}
-	x := c.calls[hash]
-	if x == nil {
-		x = &call{done: make(chan struct{}), epoch: c.epoch, at: now}
-		c.calls[hash] = x
-		c.running.Go(func() { c.run(hash, x) })
+	r := c.reads[hash]
+	if r == nil {
+		r = &keyRead{begun: now, done: make(chan struct{})}
+		c.reads[hash] = r
+		c.running.Go(func() { c.finishRead(hash, r) })
 	}
 	c.mu.Unlock()
 	select {
-	case <-x.done:
-		return result(x.key, x.err)
+	case <-r.done:
+		return r.key, r.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func result(key *llmhttp.Key, err error) (*llmhttp.Key, error) {
-	if key == nil && err == nil {
-		err = llmhttp.ErrKeyNotFound
+// freshEntry returns the entry for hash, or nil if there is none that may be
+// served. The caller holds mu.
+func (c *keyCache) freshEntry(hash string, now time.Time) *cacheEntry {
+	element := c.entries[hash]
+	if element == nil {
+		return nil
 	}
-	return key, err
+	e := element.Value.(*cacheEntry)
+	if now.Sub(e.readAt) >= c.ttl && !now.Before(e.staleUntil) {
+		return nil
+	}
+	c.listFor(e).MoveToFront(element)
+	return e
 }
 
-// run reads for x, whoever still waits for it.
-func (c *keyCache) run(hash secretHash, x *call) {
+// noteUse records that the key with the given ID was used. It bounds the size
+// of lastUsed: uses of further keys are not recorded. The caller holds mu.
+func (c *keyCache) noteUse(id string, at time.Time) {
+	last, ok := c.lastUsed[id]
+	if at.After(last) && (ok || len(c.lastUsed) < 2*c.limit) {
+		c.lastUsed[id] = at
+	}
+}
+
+// finishRead reads the key for r and caches the result. It continues when the
+// callers that wait for r have gone.
+func (c *keyCache) finishRead(hash string, r *keyRead) {
 	ctx, cancel := context.WithTimeout(c.ctx, readTimeout)
 	defer cancel()
 	key, err := c.read(ctx, hash)
+	now := time.Now()
+	var warning error
+
 	c.mu.Lock()
-	stale, warn := false, false
-	if c.calls[hash] == x {
-		delete(c.calls, hash)
-	}
-	// What was read before something was forgotten may be that.
-	if current := x.epoch == c.epoch; current && err == nil {
-		c.put(&entry{hash: hash, key: key, at: x.at, used: x.at})
-	} else if element := c.entries[hash]; current && element != nil && c.ctx.Err() == nil {
-		e, now := element.Value.(*entry), time.Now()
-		if end := e.at.Add(c.ttl + c.grace); e.key != nil && now.Before(end) {
-			e.again, e.used = now.Add(min(readPause, end.Sub(now))), now
-			key, stale = e.key, true
-			if warn = now.Sub(c.warned) >= warnPause; warn {
-				c.warned = now
+	if c.reads[hash] == r { // otherwise forget was called, and the result may be outdated
+		delete(c.reads, hash)
+		if err == nil || errors.Is(err, llmhttp.ErrKeyNotFound) {
+			c.add(&cacheEntry{hash: hash, key: key, readAt: r.begun})
+		} else if stale := c.staleKey(hash, now); stale != nil {
+			if now.Sub(c.warned) >= warnInterval {
+				c.warned, warning = now, err
 			}
+			key, err = stale, nil
 		}
 	}
+	if err == nil {
+		c.noteUse(key.ID, now)
+	}
 	c.mu.Unlock()
-	if warn {
-		c.failed(err)
+
+	if warning != nil {
+		c.warn(warning)
 	}
-	if stale {
-		err = nil
-	}
-	x.key, x.err = key, err
-	close(x.done)
+	r.key, r.err = key, err
+	close(r.done)
 }
 
-func (c *keyCache) listOf(e *entry) *list.List {
+// staleKey returns the cached key for hash if it may be served although the
+// database does not answer, and nil otherwise. The key is then served for
+// staleTime before the next read. The caller holds mu.
+func (c *keyCache) staleKey(hash string, now time.Time) *llmhttp.Key {
+	element := c.entries[hash]
+	if element == nil || c.ctx.Err() != nil {
+		return nil
+	}
+	e := element.Value.(*cacheEntry)
+	end := e.readAt.Add(c.ttl + c.grace)
+	if e.key == nil || !now.Before(end) {
+		return nil
+	}
+	e.staleUntil = now.Add(min(staleTime, end.Sub(now)))
+	return e.key
+}
+
+func (c *keyCache) listFor(e *cacheEntry) *list.List {
 	if e.key == nil {
 		return &c.unknown
 	}
-	return &c.found
+	return &c.known
 }
 
-// put stores e, in place of one of the same hash and perhaps of one that was
-// not used for long. Strangers with secrets of no key push out only others of
-// that kind.
-func (c *keyCache) put(e *entry) {
-	if old := c.entries[e.hash]; old != nil {
-		before := old.Value.(*entry)
-		if before.key != nil && e.key != nil && before.key.ID == e.key.ID {
-			e.told = before.told
-		}
-		c.remove(old)
-	}
-	l := c.listOf(e)
+// add adds e in place of an entry with the same hash. If the list of e is full
+// it evicts the least recently used entry. The caller holds mu.
+func (c *keyCache) add(e *cacheEntry) {
+	c.remove(c.entries[e.hash])
+	l := c.listFor(e)
 	if l.Len() >= c.limit {
 		c.remove(l.Back())
 	}
 	c.entries[e.hash] = l.PushFront(e)
 }
 
+// remove removes an element, which may be nil. The caller holds mu.
 func (c *keyCache) remove(element *list.Element) {
-	e := element.Value.(*entry)
-	c.listOf(e).Remove(element)
+	if element == nil {
+		return
+	}
+	e := element.Value.(*cacheEntry)
+	c.listFor(e).Remove(element)
 	delete(c.entries, e.hash)
-	if e.key != nil && e.used.After(e.told) {
-		c.note(e.key.ID, e.used)
-	}
 }
 
-// note remembers that a key was used, of as many keys as the cache holds:
-// beyond that it is forgotten.
-func (c *keyCache) note(id string, used time.Time) {
-	if last, ok := c.used[id]; used.After(last) && (ok || len(c.used) < c.limit) {
-		c.used[id] = used
-	}
-}
-
-// forget has the secrets with these hashes read again, and what is being read
-// not remembered.
-func (c *keyCache) forget(hashes ...secretHash) {
+// forget removes the entries with the given hashes. The results of reads in
+// progress are not cached.
+func (c *keyCache) forget(hashes ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.epoch++
-	clear(c.calls)
 	for _, hash := range hashes {
-		if element := c.entries[hash]; element != nil {
-			c.remove(element)
-		}
+		delete(c.reads, hash)
+		c.remove(c.entries[hash])
 	}
 }
 
-// takeUsed returns when keys were used that were used since the last time.
-func (c *keyCache) takeUsed() map[string]time.Time {
+// takeLastUsed returns when keys were last used, by ID. Keys that were not used
+// since the previous call are missing.
+func (c *keyCache) takeLastUsed() map[string]time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	used := c.used
-	c.used = make(map[string]time.Time)
-	for element := c.found.Front(); element != nil; element = element.Next() {
-		if e := element.Value.(*entry); e.used.After(e.told) {
-			e.told = e.used
-			if e.used.After(used[e.key.ID]) {
-				used[e.key.ID] = e.used
-			}
-		}
-	}
+	used := c.lastUsed
+	c.lastUsed = make(map[string]time.Time)
 	return used
 }
 
-// putUsed has takeUsed return again what it returned.
-func (c *keyCache) putUsed(used map[string]time.Time) {
+// returnLastUsed returns the result of takeLastUsed, so that the next call
+// includes it.
+func (c *keyCache) returnLastUsed(used map[string]time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, at := range used {
-		c.note(id, at)
+		c.noteUse(id, at)
 	}
 }
 
-// close has lookup fail. It reports whether it did not yet.
+// close makes lookup fail. It reports whether this is the first call.
 func (c *keyCache) close() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.closed
+	first := !c.closed
 	c.closed = true
-	return !was
+	return first
 }
