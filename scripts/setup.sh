@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs what the tests need besides Go, unless it is there: a C compiler for
-# the race detector, curl, PostgreSQL, Redis, Node.js with npm, and the npm
-# packages of clients/node, of which one brings the Node.js that its tests run
-# on. The tests start servers of their own: it does not matter whether those
-# that the packages bring run.
+# Installs what the tests need besides Go, as far as it is missing: a C compiler
+# for the race detector, curl, PostgreSQL, Redis, Node.js, npm, and the npm
+# packages of clients/node. One of these packages is the version of Node.js that
+# runs the client tests.
+#
+# The tests start PostgreSQL and Redis themselves, so the services that the
+# Debian packages install need not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +19,7 @@ command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres
 
 if ((${#missing[@]})); then
 	if ! command -v apt-get >/dev/null; then
-		echo "setup: install these, and try again: ${missing[*]}" >&2
+		echo "setup: install these packages and try again: ${missing[*]}" >&2
 		exit 1
 	fi
 	as_root=()
@@ -36,11 +38,11 @@ fi
 cd clients/node
 node=node_modules/.bin/node
 if ! [[ node_modules/.package-lock.json -nt package-lock.json ]] || ! [[ -x $node ]]; then
-	npm ci --loglevel=error </dev/null # which warns of the engine that runs npm
+	npm ci --loglevel=error </dev/null # hides warnings about the version of Node.js that runs npm
 fi
 version=$("$node" --version)
 major=${version#v}
 if ((${major%%.*} < 22)); then
-	echo "setup: the npm package node is $version, but the clients need 22; remove clients/node/node_modules, and try again" >&2
+	echo "setup: the npm package node has version $version, but the clients need 22; remove clients/node/node_modules and try again" >&2
 	exit 1
 fi
