@@ -84,6 +84,6 @@ bench:
 	@scripts/setup.sh bench >&2
 	@go run ./bench $(BENCHFLAGS)
 
-## bench-stores: measures sqlstore with a million records and 100,000 keys, on SQLite and on PostgreSQL
+## bench-stores: measures sqlstore with a million records and 100,000 keys, on SQLite and PostgreSQL
 bench-stores:
-	cd sqlstore && go test -count=1 -timeout=30m -run='^TestScale$$' -scale
+	cd sqlstore && go test -v -timeout=1h -run='^$$' -bench='^BenchmarkStore$$' -records=1000000 -keys=100000

@@ -125,7 +125,14 @@ func reported(u *Usage) *Usage {
 func (c ChatChunk) MarshalJSON() ([]byte, error) { return marshal(&c) }
 
 // UnmarshalJSON decodes a chunk leniently, or a whole reply as a chunk.
-func (c *ChatChunk) UnmarshalJSON(data []byte) error { return unmarshalReply(data, c) }
+func (c *ChatChunk) UnmarshalJSON(data []byte) error {
+	var scanned ChatChunk
+	if scanChunk(data, &scanned) {
+		*c = scanned
+		return nil
+	}
+	return unmarshalReply(data, c)
+}
 
 // A ChunkChoice is what a [ChatChunk] adds to one of the replies. Index says to
 // which: it is less than the number of choices that the client asked for.
