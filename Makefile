@@ -79,9 +79,10 @@ fuzz:
 soak:
 	go test -race -count=$(COUNT) -shuffle=on -timeout=2h work
 
-## bench: measures, side by side with others; BENCHFLAGS=-short only sees that it works
+## bench: measures and compares with the budgets; BENCHFLAGS=-short only shows that it works
 bench:
-	go run ./bench $(BENCHFLAGS)
+	@scripts/setup.sh bench >&2
+	@go run ./bench $(BENCHFLAGS)
 
 ## bench-stores: measures sqlstore with a million records and 100,000 keys, on SQLite and on PostgreSQL
 bench-stores:

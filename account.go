@@ -261,7 +261,8 @@ func (a *account) isNotFound() bool {
 func (a *account) measure() error {
 	q := a.q
 	q.res.mu.Lock()
-	err, chunks, output := q.res.err, q.stats.chunks, q.order.output
+	failed := q.res.err != nil && q.stats.chunks == 0 && !q.res.clientLeft
+	output := q.order.output
 	reported := a.reported
 	if q.order.usage != nil {
 		reported = q.order.usage
@@ -275,7 +276,7 @@ func (a *account) measure() error {
 			*n = min(max(*n, 0), math.MaxInt/2) // so that two can be added
 		}
 	case !a.billed, a.record.Endpoint == EndpointImages:
-	case err != nil && chunks == 0 && q.cause(nil) != errGone:
+	case failed:
 	default:
 		a.record.Estimated = true
 		u.PromptTokens, u.CompletionTokens = a.prompt, q.counter().output(&output)

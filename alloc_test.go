@@ -1,56 +1,36 @@
 //go:build !race
 
-// The race detector allocates, so these are tests without it.
+// The race detector allocates, so these tests run without it.
 
 package llmhttp_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/llmhttp/llmhttp"
 )
 
-// A bodyAgain is a body that can be read again.
-type bodyAgain struct{ bytes.Reader }
-
-func (*bodyAgain) Close() error { return nil }
-
-// allocsOf returns how many allocations it takes h to serve body, without
-// those of a request of its own.
-func allocsOf(t *testing.T, h http.Handler, body string, runs int) float64 {
-	w := &voidWriter{header: http.Header{}}
-	r, err := http.NewRequest("POST", "/v1/chat/completions", io.NopCloser(strings.NewReader(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer sk-test")
-	r.Header.Set("Content-Type", "application/json")
-	r.ContentLength = int64(len(body))
-	again := new(bodyAgain)
-	r.Body = again
-	raw := []byte(body)
-	return testing.AllocsPerRun(runs, func() {
-		again.Reset(raw)
-		clear(w.header)
-		h.ServeHTTP(w, r)
-	})
+// allocsPerRequest returns the number of allocations with which a Handler serves body.
+func allocsPerRequest(b llmhttp.Backend, keys llmhttp.KeyStore, body string, runs int) float64 {
+	h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: discardStore{}})
+	r := newRepeatableRequest(body)
+	return testing.AllocsPerRun(runs, func() { r.serve(h) })
 }
 
-// repeatChunk yields one chunk n times, and waits for pause before each.
+// repeatChunk returns a Backend that yields one chunk n times, with a pause before each.
 func repeatChunk(n int, pause time.Duration) llmhttp.Backend {
 	chunk := llmhttp.TextChunk("token ")
 	stream := func(yield func(*llmhttp.ChatChunk, error) bool) {
 		for range n {
-			for start := time.Now(); time.Since(start) < pause; {
+			for start := time.Now(); time.Since(start) < pause; { // time.Sleep would be too long
 			}
 			if !yield(chunk, nil) {
 				return
@@ -60,39 +40,36 @@ func repeatChunk(n int, pause time.Duration) llmhttp.Backend {
 	return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
 }
 
-// The path of a text chunk allocates nothing, whether it comes alone or in a
-// burst. What a burst allocates is by the write, not by the chunk.
-func TestAllocsPerChunk(t *testing.T) {
-	for name, test := range map[string]struct {
+// A chunk of text allocates nothing. Chunks that come at once allocate for each write,
+// and not for each chunk.
+func TestAllocs_PerChunk(t *testing.T) {
+	for _, test := range []struct {
+		name  string
 		pause time.Duration
 		runs  int
 		most  float64 // for 1000 chunks
 	}{
-		"burst": {0, 100, 60},
-		"alone": {70 * time.Microsecond, 10, 5},
+		{"at once", 0, 100, 60},
+		{"one by one", 70 * time.Microsecond, 10, 5},
 	} {
-		t.Run(name, func(t *testing.T) {
-			opts := &llmhttp.Options{Usage: voidStore{}}
-			body := chatAsk{stream: true}.body()
-			few := allocsOf(t, llmhttp.NewHandler(repeatChunk(100, test.pause), anyKey, opts), body, test.runs)
-			many := allocsOf(t, llmhttp.NewHandler(repeatChunk(1100, test.pause), anyKey, opts), body, test.runs)
+		t.Run(test.name, func(t *testing.T) {
+			keys := keysFor(testKey())
+			few := allocsPerRequest(repeatChunk(100, test.pause), keys, streamBody, test.runs)
+			many := allocsPerRequest(repeatChunk(1100, test.pause), keys, streamBody, test.runs)
 			t.Logf("%v allocations for 100 chunks, %v for 1100", few, many)
-			if many-few > test.most {
-				t.Errorf("%v allocations for 100 chunks, %v for 1100", few, many)
-			}
+			assert.LessOrEqual(t, many-few, test.most)
 		})
 	}
 }
 
-// A whole request of 0.5 KB takes few allocations inside the Handler.
-func TestAllocsPerRequest(t *testing.T) {
+// A request of half a kilobyte and its whole reply.
+func TestAllocs_PerRequest(t *testing.T) {
 	body := fmt.Sprintf(`{"model":"demo-chat","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"%s"}],"temperature":0.7,"top_p":1,"max_tokens":100}`,
 		strings.Repeat("word ", 68))
-	if len(body) < 480 || len(body) > 540 {
-		t.Fatalf("the body has %d bytes", len(body))
-	}
-	key := &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(1e9), Tokens: llmhttp.PerMinute(1e12)}}
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return key, nil })
+	assert.InDelta(t, 510, len(body), 30)
+	key := testKey()
+	key.Limits = llmhttp.Limits{Requests: llmhttp.PerMinute(1e9), Tokens: llmhttp.PerMinute(1e12)}
+	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
 	chunk := llmhttp.TextChunk(strings.Repeat("answer ", 10))
 	usage := &llmhttp.Usage{PromptTokens: 90, CompletionTokens: 10}
 	stream := func(yield func(*llmhttp.ChatChunk, error) bool) {
@@ -101,32 +78,30 @@ func TestAllocsPerRequest(t *testing.T) {
 		yield(chunk, nil)
 	}
 	b := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
-	got := allocsOf(t, llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: voidStore{}}), body, 100)
+	got := allocsPerRequest(b, keys, body, 100)
 	t.Logf("%v allocations", got)
-	if got > 20 {
-		t.Errorf("%v allocations", got)
-	}
+	assert.LessOrEqual(t, got, 20.0)
 }
 
-// Small elements in great number cost no more memory than large ones.
+// A body of 16 MiB cannot make the Handler use much more memory, whatever it consists of.
 func TestAmplification(t *testing.T) {
 	const size = 16 << 20
-	fill := func(head, element, tail string) []byte {
-		b := make([]byte, 0, size)
-		b = append(b, head...)
-		for len(b) < size-len(element)-len(tail)-1 {
-			b = append(append(b, element...), ',')
-		}
-		return append(b[:len(b)-1], tail...)
-	}
-	numbered := func(head, format, tail string, most int) []byte {
+	// repeat returns head, as many elements as fit, and tail. A %d in element is the
+	// element's number.
+	repeat := func(head, element, tail string, most int) string {
+		numbered := strings.Contains(element, "%d")
 		b := append(make([]byte, 0, size), head...)
-		for i := 0; len(b) < size-len(format)-100-len(tail) && i < most; i++ {
-			b = append(fmt.Appendf(b, format, i), ',')
+		for i := 0; i < most && len(b) < size-len(element)-len(tail)-100; i++ {
+			if numbered {
+				b = fmt.Appendf(b, element, i)
+			} else {
+				b = append(b, element...)
+			}
+			b = append(b, ',')
 		}
-		return append(b[:len(b)-1], tail...)
+		return string(append(b[:len(b)-1], tail...))
 	}
-	deep := func() []byte {
+	nested := func() string {
 		b := append(make([]byte, 0, size), `{"model":"m","x":`...)
 		depth := 0
 		for ; len(b) < size-200_000 && depth < 500; depth++ {
@@ -136,51 +111,46 @@ func TestAmplification(t *testing.T) {
 			}
 			b = append(b, `"next":`...)
 		}
-		b = append(b, '0')
-		return append(b, strings.Repeat("}", depth+1)...)
+		return string(b) + "0" + strings.Repeat("}", depth+1)
 	}
-	const msg = `{"model":"m","messages":[{"role":"user","content":`
-	bodies := map[string][]byte{
-		"messages":               fill(`{"model":"m","messages":[`, `{}`, `]}`),
-		"parts":                  fill(msg+`[`, `{}`, `]}]}`),
-		"parts of messages":      numbered(`{"model":"m","messages":[`, `{"role":"user","content":[`+strings.TrimSuffix(strings.Repeat(`{},`, 1000), ",")+`],"x%d":0}`, `]}`, 1e9),
-		"tools":                  fill(`{"model":"m","messages":[],"tools":[`, `{}`, `]}`),
-		"tool calls":             fill(`{"model":"m","messages":[{"role":"assistant","tool_calls":[`, `{}`, `]}]}`),
-		"stops":                  fill(`{"model":"m","messages":[],"stop":[`, `""`, `]}`),
-		"members":                numbered(`{"model":"m",`, `"k%d":0`, `}`, 1e9),
-		"members of messages":    numbered(`{"model":"m","messages":[`, `{"k%d":0}`, `]}`, 1e9),
-		"members of few":         numbered(`{"model":"m","messages":[`, `{"role":"user","content":"","k%d":0,"b":0,"c":0}`, `]}`, 16_000),
-		"a member of an array":   fill(`{"model":"m","x":[`, `{}`, `]}`),
-		"members within members": deep(),
-		"one text":               fill(msg+`"`, `aaaaaaa\n`, `"}]}`),
-		"inputs":                 fill(`{"model":"m","input":[`, `""`, `]}`),
-		"token inputs":           fill(`{"model":"m","input":[`, `[1]`, `]}`),
-		"tokens":                 fill(`{"model":"m","input":[`, `1`, `]}`),
-		"nothing":                []byte(strings.Repeat("[", size)),
-		"duplicates":             numbered(`{"model":"m","x":{`, `"k%d":0`, `,"k0":0}}`, 16_000),
+	const all = size
+	const message = `{"model":"m","messages":[{"role":"user","content":`
+	bodies := map[string]string{
+		"messages":               repeat(`{"model":"m","messages":[`, `{}`, `]}`, all),
+		"parts":                  repeat(message+`[`, `{}`, `]}]}`, all),
+		"parts of messages":      repeat(`{"model":"m","messages":[`, `{"role":"user","content":[`+strings.TrimSuffix(strings.Repeat(`{},`, 1000), ",")+`],"x%d":0}`, `]}`, all),
+		"tools":                  repeat(`{"model":"m","messages":[],"tools":[`, `{}`, `]}`, all),
+		"tool calls":             repeat(`{"model":"m","messages":[{"role":"assistant","tool_calls":[`, `{}`, `]}]}`, all),
+		"stop sequences":         repeat(`{"model":"m","messages":[],"stop":[`, `""`, `]}`, all),
+		"members":                repeat(`{"model":"m",`, `"k%d":0`, `}`, all),
+		"members of messages":    repeat(`{"model":"m","messages":[`, `{"k%d":0}`, `]}`, all),
+		"members of 16000":       repeat(`{"model":"m","messages":[`, `{"role":"user","content":"","k%d":0,"b":0,"c":0}`, `]}`, 16_000),
+		"elements of a member":   repeat(`{"model":"m","x":[`, `{}`, `]}`, all),
+		"members within members": nested(),
+		"one text":               repeat(message+`"`, `aaaaaaa\n`, `"}]}`, all),
+		"inputs":                 repeat(`{"model":"m","input":[`, `""`, `]}`, all),
+		"inputs of tokens":       repeat(`{"model":"m","input":[`, `[1]`, `]}`, all),
+		"input of tokens":        repeat(`{"model":"m","input":[`, `1`, `]}`, all),
+		"brackets":               strings.Repeat("[", size),
+		"duplicate names":        repeat(`{"model":"m","x":{`, `"k%d":0`, `,"k0":0}}`, 16_000),
 	}
-	h := llmhttp.NewHandler(chunksOf(textChunks("x")), anyKey, &llmhttp.Options{Logger: old_noLog})
+	h := llmhttp.NewHandler(textBackend("x"), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
 	for name, body := range bodies {
-		path := "/v1/chat/completions"
-		if strings.Contains(name, "input") || name == "tokens" {
-			path = "/v1/embeddings"
-		}
-		r := httptest.NewRequest("POST", path, bytes.NewReader(body))
-		r.Header.Set("Authorization", "Bearer sk-test")
-		w := httptest.NewRecorder()
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		start := time.Now()
-		h.ServeHTTP(w, r)
-		runtime.ReadMemStats(&after)
-		got := after.TotalAlloc - before.TotalAlloc
-		t.Logf("%-22s %8d bytes: status %d, %d MB allocated, %v", name, len(body), w.Code, got>>20, time.Since(start))
-		if w.Code == 413 {
-			t.Errorf("%s: the body has %d bytes", name, len(body))
-		}
-		if got > 100<<20 {
-			t.Errorf("%s: %d MB allocated", name, got>>20)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := newChatRequest(body)
+			if strings.Contains(name, "input") {
+				r.URL.Path = embeddingsPath
+			}
+			w := httptest.NewRecorder()
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			h.ServeHTTP(w, r)
+			runtime.ReadMemStats(&after)
+			megabytes := (after.TotalAlloc - before.TotalAlloc) >> 20
+			t.Logf("%d bytes: status %d, %d MB allocated", len(body), w.Code, megabytes)
+			assert.NotEqual(t, 413, w.Code)
+			assert.LessOrEqual(t, megabytes, uint64(100))
+		})
 	}
 }

@@ -63,7 +63,10 @@ func (r *ChatRequest) fields() any {
 
 func (r *ChatRequest) extra() Extra { return r.Extra }
 
-func (r *ChatRequest) decoded() { r.ToolChoice = optional(r.ToolChoice) }
+func (r *ChatRequest) finish(*decoder) error {
+	r.ToolChoice = optional(r.ToolChoice)
+	return nil
+}
 
 // Choices returns how many choices the client asked for.
 func (r *ChatRequest) Choices() int {
@@ -326,7 +329,7 @@ func (d *decoder) stringList(dec *jsontext.Decoder, l *StringList) (err error) {
 		*l = make(StringList, 1)
 		return json.UnmarshalDecode(dec, &(*l)[0])
 	case '[', 'n':
-		*l, err = d.decodeStrings(dec, 0)
+		*l, err = d.strings(dec)
 		return err
 	}
 	return mismatch(dec, "one of a string or array of strings")
@@ -410,9 +413,9 @@ func (q *request) callBackend(req *ChatRequest) error {
 		return err
 	}
 	q.bill()
-	c := &chunkReceiver{q: q}
-	q.h.backend.Chat(q.ctx, req)(c.yield)
-	err := c.close()
+	q.chunks.q = q
+	q.h.backend.Chat(q.ctx, req)(q.chunks.yield)
+	err := q.chunks.close()
 	if q.order.dropped {
 		q.log(slog.LevelWarn, "the Backend yielded choices that were not asked for", errDroppedChoice)
 	}

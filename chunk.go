@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"bytes"
 	stdjson "encoding/json"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -32,7 +33,8 @@ import (
 //   - A usage in which all is zero is nil.
 //   - An object whose "object" is "error" is in Extra as "error".
 type ChatChunk struct {
-	ID      string        `json:"id"`
+	ID string `json:"id"`
+	chunkHead
 	Created int64         `json:"created"` // Unix time in seconds
 	Model   string        `json:"model"`
 	Choices []ChunkChoice `json:"choices"`
@@ -43,49 +45,66 @@ type ChatChunk struct {
 const (
 	objectChunk      = "chat.completion.chunk"
 	objectCompletion = "chat.completion"
+	objectModel      = "model"
 	objectError      = "error"
 )
 
-type chunkFields ChatChunk
+var (
+	tokenChunk      = jsontext.String(objectChunk)
+	tokenCompletion = jsontext.String(objectCompletion)
+	tokenModel      = jsontext.String(objectModel)
+)
+
+// The member "object" of replies. Its value is fixed, so it takes no memory.
+type (
+	chunkHead struct {
+		Object chunkObject `json:"object"`
+	}
+	completionHead struct {
+		Object completionObject `json:"object"`
+	}
+	modelHead struct {
+		Object modelObject `json:"object"`
+	}
+
+	chunkObject      struct{}
+	completionObject struct{}
+	modelObject      struct{}
+)
+
+// objectHook returns a hook that decodes the member "object", which may say that
+// the object is an error.
+func objectHook[T any](d *decoder) func(dec *jsontext.Decoder, _ *T) error {
+	return func(dec *jsontext.Decoder, _ *T) error {
+		value, err := dec.ReadValue()
+		d.isError = string(value) == `"error"`
+		return err
+	}
+}
 
 func (c *ChatChunk) fields() any {
-	return &replyObject[chunkFields]{ID: c.ID, Object: objectChunk, Reply: (*chunkFields)(c)}
+	type fields ChatChunk
+	return (*fields)(c)
 }
 
 func (c *ChatChunk) extra() Extra { return c.Extra }
 
-// A replyObject is the JSON of a reply. On the wire the type of the object
-// comes behind the ID.
-type replyObject[T any] struct {
-	ID     string             `json:"id"` // in place of that of Reply
-	Object string             `json:"object"`
-	Reply  *T                 `json:",embed"`
-	Error  stdjson.RawMessage `json:"error,omitzero"` // never encoded, so that a reply is not taken for an error
-}
-
-func (c *ChatChunk) decode(d *decoder, dec *jsontext.Decoder) error {
-	err := decodeReply(dec, &c.ID, (*chunkFields)(c), &c.Extra)
+func (c *ChatChunk) finish(d *decoder) error {
 	c.Usage = reported(c.Usage)
-	return err
+	return d.finishReply(&c.Extra)
 }
 
-// decodeReply decodes a reply, whose "object" it checks and forgets.
-func decodeReply[T any](dec *jsontext.Decoder, id *string, reply *T, extra *Extra) error {
-	view := struct {
-		ID     *string `json:"id"`
-		Object string  `json:"object"`
-		Reply  *T      `json:",embed"`
-	}{ID: id, Reply: reply}
-	if err := json.UnmarshalDecode(dec, &view); err != nil {
+// finishReply makes a reply that is an error the member "error" of itself.
+func (d *decoder) finishReply(extra *Extra) error {
+	if !d.isError {
+		return nil
+	}
+	d.isError = false
+	b, err := json.Marshal(map[string]stdjson.RawMessage(*extra), json.Deterministic(true))
+	if err != nil {
 		return err
 	}
-	if view.Object == objectError {
-		b, err := json.Marshal(*extra, encodeOptions)
-		if err != nil {
-			return err
-		}
-		*extra = Extra{objectError: b}
-	}
+	*extra = Extra{objectError: b}
 	return nil
 }
 
@@ -127,39 +146,50 @@ func (c *ChunkChoice) extra() Extra { return c.Extra }
 
 func (c *ChunkChoice) place(i int) { c.Index = i }
 
-func (c *ChunkChoice) decode(d *decoder, dec *jsontext.Decoder) error {
+// forgive ignores a stop_reason that is not a string: vLLM has the number of a
+// token there.
+func (c *ChunkChoice) forgive(d *decoder, dec *jsontext.Decoder) error {
 	view := struct {
 		Choice       *chunkChoiceFields `json:",embed"`
-		Message      *wholeDelta        `json:"message"`
 		StopSequence stdjson.RawMessage `json:"stop_reason"`
-		Logprobs     stdjson.RawMessage `json:"logprobs"`
-	}{Choice: (*chunkChoiceFields)(c), Message: (*wholeDelta)(&c.Delta)}
-	if err := json.UnmarshalDecode(dec, &view); err != nil {
+	}{Choice: (*chunkChoiceFields)(c)}
+	err := json.UnmarshalDecode(dec, &view)
+	c.StopSequence = textOf(view.StopSequence)
+	return err
+}
+
+// finish takes the message of a whole reply for the Delta. Its calls are in
+// their places, whatever index they have.
+func (c *ChunkChoice) finish(d *decoder) error {
+	dropNull(&c.Extra, "logprobs")
+	raw, ok := c.Extra["message"]
+	if !ok {
+		return nil
+	}
+	delete(c.Extra, "message")
+	if len(c.Extra) == 0 {
+		c.Extra = nil
+	}
+	if raw[0] != '{' {
+		return nil
+	}
+	if err := json.Unmarshal(raw, &c.Delta, d.dec.Options()); err != nil {
 		return err
 	}
-	c.StopSequence = textOf(view.StopSequence)
-	c.Extra.keep("logprobs", view.Logprobs)
+	for i := range c.Delta.ToolCalls {
+		c.Delta.ToolCalls[i].Index = i
+	}
 	return nil
 }
 
-// keep adds a member unless it is null.
-func (e *Extra) keep(name string, raw stdjson.RawMessage) {
-	if optional(raw) == nil {
+// dropNull forgets a member that is null.
+func dropNull(e *Extra, name string) {
+	if string((*e)[name]) != "null" {
 		return
 	}
-	if *e == nil {
-		*e = make(Extra)
+	if delete(*e, name); len(*e) == 0 {
+		*e = nil
 	}
-	(*e)[name] = raw
-}
-
-// textOf returns the text of a JSON string, or "" if raw is another value.
-func textOf(raw stdjson.RawMessage) string {
-	b, err := jsontext.AppendUnquote(nil, raw)
-	if err != nil {
-		return ""
-	}
-	return string(b)
 }
 
 // MarshalJSON encodes c.
@@ -186,7 +216,8 @@ func (d *Delta) fields() any { return (*deltaFields)(d) }
 
 func (d *Delta) extra() Extra { return d.Extra }
 
-func (d *Delta) decode(dc *decoder, dec *jsontext.Decoder) error {
+// forgive decodes a Delta whose content may be an array of parts.
+func (d *Delta) forgive(dc *decoder, dec *jsontext.Decoder) error {
 	view := struct {
 		Delta   *deltaFields  `json:",embed"`
 		Content *deltaContent `json:"content"`
@@ -225,24 +256,10 @@ func (d *decoder) deltaContent(dec *jsontext.Decoder, c *deltaContent) error {
 		}
 	}
 	if others != nil {
-		c.delta.Extra.keep(memberParts, append(append([]byte{'['}, bytes.Join(others, []byte{','})...), ']'))
+		array := slices.Concat([]byte{'['}, bytes.Join(others, []byte{','}), []byte{']'})
+		c.delta.Extra = mergeExtra(c.delta.Extra, Extra{memberParts: array})
 	}
 	return nil
-}
-
-// A wholeDelta is the message of a whole reply, as a Delta. Its calls are in
-// their places, whatever index they have.
-type wholeDelta Delta
-
-func (w *wholeDelta) fields() any  { return (*Delta)(w).fields() }
-func (w *wholeDelta) extra() Extra { return w.Extra }
-
-func (w *wholeDelta) decode(d *decoder, dec *jsontext.Decoder) error {
-	err := (*Delta)(w).decode(d, dec)
-	for i := range w.ToolCalls {
-		w.ToolCalls[i].Index = i
-	}
-	return err
 }
 
 // MarshalJSON encodes d.
@@ -292,7 +309,8 @@ func (t *ToolCallDelta) UnmarshalJSON(data []byte) error { return unmarshalReply
 
 // A ChatResponse is a whole reply. It is decoded leniently: see [ChatChunk].
 type ChatResponse struct {
-	ID      string   `json:"id"`
+	ID string `json:"id"`
+	completionHead
 	Created int64    `json:"created"` // Unix time in seconds
 	Model   string   `json:"model"`
 	Choices []Choice `json:"choices"`
@@ -300,18 +318,16 @@ type ChatResponse struct {
 	Extra   Extra    `json:",embed"`
 }
 
-type responseFields ChatResponse
-
 func (r *ChatResponse) fields() any {
-	return &replyObject[responseFields]{ID: r.ID, Object: objectCompletion, Reply: (*responseFields)(r)}
+	type fields ChatResponse
+	return (*fields)(r)
 }
 
 func (r *ChatResponse) extra() Extra { return r.Extra }
 
-func (r *ChatResponse) decode(d *decoder, dec *jsontext.Decoder) error {
-	err := decodeReply(dec, &r.ID, (*responseFields)(r), &r.Extra)
+func (r *ChatResponse) finish(d *decoder) error {
 	r.Usage = reported(r.Usage)
-	return err
+	return d.finishReply(&r.Extra)
 }
 
 // MarshalJSON encodes r.
@@ -334,31 +350,32 @@ type choiceFields Choice
 // A replyChoice is a Choice with the members that the schema of the format
 // demands even if they are null: logprobs, and the refusal of the message.
 type replyChoice struct {
-	Index        int                `json:"index"`
-	Message      *replyMessage      `json:"message"`
-	Logprobs     stdjson.RawMessage `json:"-"` // in Extra
-	FinishReason FinishReason       `json:"finish_reason"`
-	StopSequence string             `json:"stop_reason,omitzero"`
-	Extra        Extra              `json:",embed"`
+	Index        int           `json:"index"`
+	Message      *replyMessage `json:"message"`
+	Logprobs     *struct{}     `json:"-"` // in Extra
+	FinishReason FinishReason  `json:"finish_reason"`
+	StopSequence string        `json:"stop_reason,omitzero"`
+	Extra        Extra         `json:",embed"`
 }
 
 // A replyChoiceWithoutLogprobs is a replyChoice whose logprobs are null.
 type replyChoiceWithoutLogprobs struct {
-	Index        int                `json:"index"`
-	Message      *replyMessage      `json:"message"`
-	Logprobs     stdjson.RawMessage `json:"logprobs"`
-	FinishReason FinishReason       `json:"finish_reason"`
-	StopSequence string             `json:"stop_reason,omitzero"`
-	Extra        Extra              `json:",embed"`
+	Index        int           `json:"index"`
+	Message      *replyMessage `json:"message"`
+	Logprobs     *struct{}     `json:"logprobs"`
+	FinishReason FinishReason  `json:"finish_reason"`
+	StopSequence string        `json:"stop_reason,omitzero"`
+	Extra        Extra         `json:",embed"`
 }
 
-func (c *Choice) fields() any {
-	view := replyChoice{c.Index, (*replyMessage)(&c.Message), stdjson.RawMessage("null"), c.FinishReason, c.StopSequence, c.Extra}
+func (c *Choice) fields() any { return (*choiceFields)(c) }
+
+func (c *Choice) encoded() any {
+	view := &replyChoice{c.Index, (*replyMessage)(&c.Message), nil, c.FinishReason, c.StopSequence, c.Extra}
 	if _, ok := c.Extra["logprobs"]; ok {
-		return &view
+		return view
 	}
-	without := replyChoiceWithoutLogprobs(view)
-	return &without
+	return (*replyChoiceWithoutLogprobs)(view)
 }
 
 // A replyMessage is the message of a whole reply.
@@ -382,17 +399,19 @@ func (c *Choice) extra() Extra { return c.Extra }
 
 func (c *Choice) place(i int) { c.Index = i }
 
-func (c *Choice) decode(d *decoder, dec *jsontext.Decoder) error {
+// forgive ignores a stop_reason that is not a string.
+func (c *Choice) forgive(d *decoder, dec *jsontext.Decoder) error {
 	view := struct {
 		Choice       *choiceFields      `json:",embed"`
 		StopSequence stdjson.RawMessage `json:"stop_reason"`
-		Logprobs     stdjson.RawMessage `json:"logprobs"`
 	}{Choice: (*choiceFields)(c)}
-	if err := json.UnmarshalDecode(dec, &view); err != nil {
-		return err
-	}
+	err := json.UnmarshalDecode(dec, &view)
 	c.StopSequence = textOf(view.StopSequence)
-	c.Extra.keep("logprobs", view.Logprobs)
+	return err
+}
+
+func (c *Choice) finish(d *decoder) error {
+	dropNull(&c.Extra, "logprobs")
 	return nil
 }
 
@@ -453,6 +472,9 @@ type usageFields Usage
 func (u *Usage) fields() any { return (*usageFields)(u) }
 
 func (u *Usage) encoded() any {
+	if u.TotalTokens == u.total() {
+		return (*usageFields)(u)
+	}
 	c := *u
 	c.TotalTokens = u.total()
 	return (*usageFields)(&c)
@@ -466,15 +488,6 @@ func (u *Usage) total() int {
 		return u.TotalTokens
 	}
 	return u.PromptTokens + u.CompletionTokens
-}
-
-// lenientUsage decodes a usage, or nil if it is not an object.
-func (d *decoder) lenientUsage(dec *jsontext.Decoder, u **Usage) error {
-	if dec.PeekKind() != '{' {
-		return dec.SkipValue()
-	}
-	*u = new(Usage)
-	return json.UnmarshalDecode(dec, (*u).fields())
 }
 
 // MarshalJSON encodes u.

@@ -36,7 +36,7 @@ const (
 	headerProcessing = "Openai-Processing-Ms"
 )
 
-func (chatCompletions) SetHeaders(h http.Header, info *ReplyInfo) {
+func (chatCompletions) SetHeaders(h http.Header, info ReplyInfo) {
 	set := headerSetter{h: h, values: make([]string, 0, 8)}
 	set.add(headerRequestID, info.RequestID)
 	set.add(headerProcessing, strconv.FormatInt(info.Processing.Milliseconds(), 10))
@@ -147,7 +147,7 @@ func (n *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 // written by hand, as most are: the library takes ten times as long (budget:
 // CPU of a stream; benchmark: BenchmarkAppendDelta).
 func appendDelta(b []byte, d *Delta) ([]byte, error) {
-	if d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || len(d.Extra) > 0 {
+	if d.Role != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || len(d.Extra) > 0 {
 		return appendJSON(b, d)
 	}
 	if d.Content == "" {

@@ -14,7 +14,10 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// post sends a chat request to h, as a client would, and returns the reply.
+// hello is the body of a chat request.
+const hello = `{"model": "demo", "messages": [{"role": "user", "content": "Hello!"}]}`
+
+// post sends a chat request to h and returns the reply.
 func post(h http.Handler, body string) *http.Response {
 	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer sk-demo")
@@ -23,12 +26,24 @@ func post(h http.Handler, body string) *http.Response {
 	return w.Result()
 }
 
-const hello = `{"model": "demo", "messages": [{"role": "user", "content": "Hello!"}]}`
-
-// shout is a Backend in a few lines. It serves streamed and whole replies alike.
+// shout is a Backend that repeats the last message in upper case.
 var shout llmhttp.BackendFunc = func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	last := req.Messages[len(req.Messages)-1] // never empty: the Handler has checked
+	last := req.Messages[len(req.Messages)-1] // the Handler refuses requests without messages
 	return llmhttp.Reply(strings.ToUpper(last.Content.Text()))
+}
+
+// A counter is a Backend that yields a chunk for each number, and then its usage.
+type counter struct{}
+
+func (counter) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		for i := range 3 {
+			if !yield(llmhttp.TextChunk(fmt.Sprint(i+1, " ")), nil) {
+				return // the client has left
+			}
+		}
+		yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 2, CompletionTokens: 3}}, nil)
+	}
 }
 
 func ExampleNewHandler() {
@@ -41,9 +56,54 @@ func ExampleNewHandler() {
 		panic(err)
 	}
 	defer resp.Body.Close()
-	body, _ := io.ReadAll(resp.Body)
-	fmt.Println(resp.Status, strings.Contains(string(body), `"content":"HELLO!"`))
-	// Output: 200 OK true
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(resp.Status)
+	fmt.Println(strings.Contains(string(body), `"content":"HELLO!"`))
+	// Output:
+	// 200 OK
+	// true
+}
+
+// A Handler serves paths below /v1. It may stand beside other handlers, at a host of
+// its own, or under a prefix.
+func ExampleHandler_mount() {
+	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), nil)
+
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", h)
+	mux.Handle("api.example.com/v1/", h)
+	mux.Handle("/ai/", http.StripPrefix("/ai", h))
+	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+
+	for _, path := range []string{"/v1/chat/completions", "/ai/v1/chat/completions"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader(hello)))
+		fmt.Println(path, w.Code)
+	}
+	// Output:
+	// /v1/chat/completions 200
+	// /ai/v1/chat/completions 200
+}
+
+// Shut the Handler down before the server: the Handler ends streams that are still open
+// when the context is done, and the server waits for them.
+func ExampleHandler_Shutdown() {
+	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), nil)
+	srv := &http.Server{Handler: h}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println(h.Shutdown(ctx))
+	fmt.Println(srv.Shutdown(ctx))
+
+	fmt.Println(post(h, hello).Status)
+	// Output:
+	// <nil>
+	// <nil>
+	// 503 Service Unavailable
 }
 
 func ExampleBackendFunc() {
@@ -62,24 +122,10 @@ func ExampleBackendFunc() {
 	// 404 Not Found
 }
 
-// A counter is a Backend that streams as it thinks.
-type counter struct{}
-
-func (counter) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		for i := range 3 {
-			if !yield(llmhttp.TextChunk(fmt.Sprint(i+1, " ")), nil) {
-				return // the client has left
-			}
-		}
-		yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 2, CompletionTokens: 3}}, nil)
-	}
-}
-
+// A Backend that yields several chunks. The Handler writes each of them at once if the
+// client asks for a stream, and joins them if it does not.
 func ExampleBackend_streaming() {
-	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("demo"), &llmhttp.Options{
-		Now: func() time.Time { return time.Unix(1700000000, 0) },
-	})
+	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("demo"), nil)
 	resp := post(h, `{"model": "demo", "messages": [{"role": "user", "content": "Count!"}], "stream": true}`)
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		if _, delta, ok := strings.Cut(lines.Text(), `"delta":`); ok {
@@ -94,8 +140,8 @@ func ExampleBackend_streaming() {
 	// {"content":null},"finish_reason":"stop"
 }
 
-// polite wraps a Backend: it changes what is asked, and forwards the rest, be
-// it images, embeddings or models.
+// A polite Backend changes each chat request, and forwards requests for images,
+// embeddings and models unchanged.
 type polite struct{ llmhttp.Forwarder }
 
 func (p polite) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -104,16 +150,37 @@ func (p polite) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Chat
 	return p.Forwarder.Chat(ctx, req)
 }
 
+// Embed a Forwarder to wrap a Backend without losing its optional interfaces.
 func ExampleForwarder() {
-	b := polite{llmhttp.Forwarder{Backend: shout}}
-	req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Sing.")}}}
-	reply, err := llmhttp.Collect(b.Chat(context.Background(), req))
-	fmt.Println(reply.Choices[0].Message.Content.Text(), err)
-	// Output: SING. PLEASE. <nil>
+	h := llmhttp.NewHandler(polite{llmhttp.Forwarder{Backend: shout}}, llmhttp.AllowAll("demo"), nil)
+
+	body, err := io.ReadAll(post(h, hello).Body)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(strings.Contains(string(body), `"content":"HELLO! PLEASE."`))
+	// Output: true
 }
 
+// Collect joins a stream where code needs the whole reply.
+func ExampleCollect() {
+	reply, err := llmhttp.Collect(counter{}.Chat(context.Background(), nil))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%q\n", reply.Choices[0].Message.Content.Text())
+	fmt.Println(reply.Usage.CompletionTokens, "tokens")
+
+	_, err = llmhttp.Collect(llmhttp.Fail(errors.New("no model")))
+	fmt.Println(err)
+	// Output:
+	// "1 2 3 "
+	// 3 tokens
+	// no model
+}
+
+// A KeyStore with a map. It stores the hash of a secret, and never the secret.
 func ExampleKeyFunc() {
-	// What is stored is the hash of a key, never the key.
 	stored := map[string]*llmhttp.Key{
 		llmhttp.HashSecret("sk-demo"): {ID: "key_1", Account: "acme", Models: []string{"demo*"}},
 	}
@@ -133,92 +200,6 @@ func ExampleKeyFunc() {
 	// 401 Unauthorized
 }
 
-func ExampleWriteError() {
-	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), nil)
-	closed := true
-	front := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if closed {
-			e := llmhttp.Errorf(http.StatusServiceUnavailable, "closed", "We are closed until %s.", "Monday")
-			e.NoRetry = true
-			llmhttp.WriteError(w, r, e)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
-	resp := post(front, hello)
-	body, _ := io.ReadAll(resp.Body)
-	fmt.Println(resp.Status)
-	fmt.Println(string(body))
-	// Output:
-	// 503 Service Unavailable
-	// {"error":{"message":"We are closed until Monday.","type":"server_error","param":null,"code":"closed"}}
-}
-
-func ExampleHandler_Shutdown() {
-	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), nil)
-	srv := &http.Server{Handler: h}
-
-	// Upon SIGTERM: first the Handler, which ends streams that do not end by
-	// themselves, then the server.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	fmt.Println(h.Shutdown(ctx))
-	fmt.Println(srv.Shutdown(ctx))
-	fmt.Println(post(h, hello).Status)
-	// Output:
-	// <nil>
-	// <nil>
-	// 503 Service Unavailable
-}
-
-func ExampleObserver() {
-	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-		return ctx, func(e *llmhttp.RequestSummary) {
-			fmt.Println(r.Method, r.URL.Path, e.Status, e.Account, e.Model, e.Usage.CompletionTokens, e.Err)
-		}
-	}
-	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("acme"), &llmhttp.Options{Observe: log})
-	post(h, hello)
-	// Output: POST /v1/chat/completions 200 acme demo 3 <nil>
-}
-
-func ExampleCollect() {
-	reply, err := llmhttp.Collect(counter{}.Chat(context.Background(), nil))
-	if err != nil {
-		panic(err)
-	}
-	fmt.Printf("%q\n", reply.Choices[0].Message.Content.Text())
-	fmt.Println(reply.Usage.CompletionTokens, "tokens")
-
-	_, err = llmhttp.Collect(llmhttp.Fail(errors.New("no model")))
-	fmt.Println(err)
-	// Output:
-	// "1 2 3 "
-	// 3 tokens
-	// no model
-}
-
-// A printStore is a UsageStore that prints.
-type printStore struct{ llmhttp.UsageStore }
-
-func (printStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
-	fmt.Println("storing", len(records), "records")
-	return nil
-}
-
-func ExampleUsageBuffer() {
-	usage := llmhttp.NewUsageBuffer(printStore{}, 100, time.Minute)
-	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("acme"), &llmhttp.Options{Usage: usage})
-	for range 3 {
-		post(h, hello)
-	}
-	// At the end, after the Handler's own Shutdown:
-	fmt.Println(usage.Close(context.Background()))
-	// Output:
-	// storing 3 records
-	// <nil>
-}
-
 func ExampleLimits() {
 	key := &llmhttp.Key{ID: "key_1", Limits: llmhttp.Limits{
 		Requests: llmhttp.PerMinute(2),
@@ -227,6 +208,7 @@ func ExampleLimits() {
 	}}
 	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return key, nil })
 	h := llmhttp.NewHandler(shout, keys, nil)
+
 	for range 3 {
 		resp := post(h, hello)
 		fmt.Println(resp.StatusCode, "remaining:", resp.Header.Get("x-ratelimit-remaining-requests"))
@@ -237,21 +219,55 @@ func ExampleLimits() {
 	// 429 remaining: 0
 }
 
-func ExampleHandler_mount() {
-	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), nil)
+// A printStore is a UsageStore that prints. It has no Query.
+type printStore struct{ llmhttp.UsageStore }
 
-	mux := http.NewServeMux()
-	mux.Handle("/v1/", h)                          // beside other routes
-	mux.Handle("api.example.com/v1/", h)           // at a host of its own
-	mux.Handle("/ai/", http.StripPrefix("/ai", h)) // under a prefix
-	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+func (printStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+	fmt.Println("storing", len(records), "records")
+	return nil
+}
 
-	for _, path := range []string{"/v1/chat/completions", "/ai/v1/chat/completions"} {
-		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader(hello)))
-		fmt.Println(path, w.Code)
+// A UsageBuffer stores many records at a time. Close it after Handler.Shutdown.
+func ExampleUsageBuffer() {
+	usage := llmhttp.NewUsageBuffer(printStore{}, 100, time.Minute)
+	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("acme"), &llmhttp.Options{Usage: usage})
+	for range 3 {
+		post(h, hello)
 	}
+	fmt.Println(usage.Close(context.Background()))
 	// Output:
-	// /v1/chat/completions 200
-	// /ai/v1/chat/completions 200
+	// storing 3 records
+	// <nil>
+}
+
+// An Observer that prints a line for each request.
+func ExampleObserver() {
+	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+		return ctx, func(s *llmhttp.RequestSummary) {
+			fmt.Println(r.Method, r.URL.Path, s.Status, s.Account, s.Model, s.Usage.CompletionTokens, s.Err)
+		}
+	}
+	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("acme"), &llmhttp.Options{Observe: log})
+	post(h, hello)
+	// Output: POST /v1/chat/completions 200 acme demo 3 <nil>
+}
+
+// WriteError lets middleware fail in the form that clients of the API understand.
+func ExampleWriteError() {
+	closed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e := llmhttp.Errorf(http.StatusServiceUnavailable, "closed", "We are closed until %s.", "Monday")
+		e.NoRetry = true
+		llmhttp.WriteError(w, r, e)
+	})
+
+	resp := post(closed, hello)
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(resp.Status)
+	fmt.Println(string(body))
+	// Output:
+	// 503 Service Unavailable
+	// {"error":{"message":"We are closed until Monday.","type":"server_error","param":null,"code":"closed"}}
 }

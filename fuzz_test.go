@@ -1,105 +1,103 @@
 package llmhttp_test
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
+	"net/http/httptest"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/llmhttp/llmhttp"
 )
 
-// roundTrip decodes data into fresh values and encodes them again: what is
-// accepted must be strictly JSON, and must come back the same. It returns the
-// first value and what it is encoded as.
-func roundTrip[T any](t testing.TB, data []byte) (v *T, encoded []byte, ok bool) {
+// A codec is a type of the API.
+type codec[T any] interface {
+	*T
+	json.Marshaler
+	json.Unmarshaler
+}
+
+// roundTrip decodes and encodes a type that clients send. What is accepted must be
+// strictly JSON.
+func roundTrip[T any, P codec[T]](t testing.TB, data []byte) (v P, encoded []byte, ok bool) {
 	t.Helper()
-	v, encoded, ok = roundTripReply[T](t, data)
-	if ok && !jsontext.Value(data).IsValid() {
-		t.Fatalf("accepted, but not strictly JSON: %q", data)
-	}
+	v, encoded, ok = roundTripReply[T, P](t, data)
+	require.True(t, !ok || jsontext.Value(data).IsValid(), "accepted, but not strictly JSON: %q", data)
 	return v, encoded, ok
 }
 
-// roundTripReply is like roundTrip for types that are decoded leniently: what is
-// accepted must be encoded as strict JSON.
-func roundTripReply[T any](t testing.TB, data []byte) (v *T, encoded []byte, ok bool) {
+// roundTripReply decodes and encodes a type that upstreams send, which is decoded
+// leniently. It must be encoded as strict JSON, and decoding and encoding it once more
+// must not change it.
+func roundTripReply[T any, P codec[T]](t testing.TB, data []byte) (v P, encoded []byte, ok bool) {
 	t.Helper()
 	v = new(T)
-	if err := any(v).(json.Unmarshaler).UnmarshalJSON(data); err != nil {
+	if v.UnmarshalJSON(data) != nil {
 		return nil, nil, false
 	}
-	encoded, err := any(v).(json.Marshaler).MarshalJSON()
-	if err != nil {
-		t.Fatalf("%q: decoded, but not encoded: %v", data, err)
-	}
-	if !jsontext.Value(encoded).IsValid() {
-		t.Fatalf("%q: encoded as %q, which is not strictly JSON", data, encoded)
-	}
-	again := new(T)
-	if err := any(again).(json.Unmarshaler).UnmarshalJSON(encoded); err != nil {
-		t.Fatalf("%q: encoded as %q, not decoded again: %v", data, encoded, err)
-	}
-	twice, err := any(again).(json.Marshaler).MarshalJSON()
-	if err != nil || !bytes.Equal(twice, encoded) {
-		t.Fatalf("%q: encoded as\n%q, and then as\n%q, %v", data, encoded, twice, err)
-	}
+	encoded, err := v.MarshalJSON()
+	require.NoError(t, err, "%q", data)
+	require.True(t, jsontext.Value(encoded).IsValid(), "%q is encoded as %q", data, encoded)
+	again := P(new(T))
+	require.NoError(t, again.UnmarshalJSON(encoded), "%q is encoded as %q", data, encoded)
+	twice, err := again.MarshalJSON()
+	require.NoError(t, err)
+	require.Equal(t, string(encoded), string(twice), "%q", data)
 	return v, encoded, true
 }
 
-// keepsMembers fails t if an old_object of in has a member that out lacks, unless
-// its value says nothing.
+// keepsMembers fails t if a member of in is missing in out, or has another value there.
 func keepsMembers(t testing.TB, in, out []byte) {
 	t.Helper()
 	var a, b any
-	if json.Unmarshal(in, &a) != nil || json.Unmarshal(out, &b) != nil {
-		return
+	if json.Unmarshal(in, &a) == nil && json.Unmarshal(out, &b) == nil {
+		keepsValue(t, a, b, "")
 	}
-	var walk func(a, b any, path string)
-	walk = func(a, b any, path string) {
-		switch a := a.(type) {
-		case map[string]any:
-			b, ok := b.(map[string]any)
-			if !ok && len(a) > 0 {
-				t.Fatalf("%s is not an old_object any more:\n%q\n%q", path, in, out)
-			}
-			for name, v := range a {
-				w, ok := b[name]
-				if !ok {
-					switch v {
-					case nil, "", false:
-						continue
-					}
-					if list, isList := v.([]any); isList && len(list) == 0 {
-						continue
-					}
-					t.Fatalf("%s.%s is lost:\n%q\n%q", path, name, in, out)
-				}
-				walk(v, w, path+"."+name)
-			}
-		case []any:
-			list, ok := b.([]any)
-			if !ok {
-				return // a list of one, and content of one text, become strings
-			}
-			if len(list) != len(a) {
-				t.Fatalf("%s has another length:\n%q\n%q", path, in, out)
-			}
-			for i := range a {
-				walk(a[i], list[i], path+"[]")
-			}
-		case string:
-			if s, ok := b.(string); ok && s != a && a != "" { // an empty type stands for another
-				t.Fatalf("%s has changed:\n%q\n%q", path, in, out)
-			}
-		case float64:
-			if f, ok := b.(float64); ok && f != a {
-				t.Fatalf("%s has changed:\n%q\n%q", path, in, out)
+}
+
+func keepsValue(t testing.TB, a, b any, path string) {
+	t.Helper()
+	switch a := a.(type) {
+	case map[string]any:
+		object, ok := b.(map[string]any)
+		require.True(t, ok || len(a) == 0, "%s has become %v", path, b)
+		for name, v := range a {
+			w, ok := object[name]
+			require.True(t, ok || isEmpty(v), "%s.%s is lost", path, name)
+			if ok {
+				keepsValue(t, v, w, path+"."+name)
 			}
 		}
+	case []any:
+		list, ok := b.([]any)
+		if !ok {
+			return // a list of one string, or content of one text, becomes a string
+		}
+		require.Len(t, list, len(a), path)
+		for i := range a {
+			keepsValue(t, a[i], list[i], path+"[]")
+		}
+	case string:
+		if s, ok := b.(string); ok && a != "" { // an empty type may stand for the default
+			require.Equal(t, a, s, path)
+		}
+	case float64:
+		if f, ok := b.(float64); ok {
+			require.Equal(t, a, f, path)
+		}
 	}
-	walk(a, b, "")
+}
+
+// isEmpty reports whether a member with the value v may be left out.
+func isEmpty(v any) bool {
+	list, isList := v.([]any)
+	return v == nil || (isList && len(list) == 0) || reflect.DeepEqual(v, "") || reflect.DeepEqual(v, false)
 }
 
 var requestSeeds = []string{
@@ -118,52 +116,41 @@ func FuzzDecodeRequest(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if v, encoded, ok := roundTrip[llmhttp.ChatRequest](t, data); ok {
+		if r, encoded, ok := roundTrip[llmhttp.ChatRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
-			sameRequest(t, v, encoded)
+			if r.Messages == nil {
+				r.Messages = []llmhttp.Message{} // as an encoded request has it
+			}
+			for _, m := range r.Messages {
+				for i := range m.ToolCalls {
+					if c := &m.ToolCalls[i]; c.Type == "" {
+						c.Type = "function"
+					}
+				}
+			}
+			sameValue(t, r, encoded)
 		}
-		if v, encoded, ok := roundTrip[llmhttp.ImageRequest](t, data); ok {
+		if r, encoded, ok := roundTrip[llmhttp.ImageRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
-			sameRequest(t, v, encoded)
+			sameValue(t, r, encoded)
 		}
-		if v, encoded, ok := roundTrip[llmhttp.EmbeddingRequest](t, data); ok {
+		if r, encoded, ok := roundTrip[llmhttp.EmbeddingRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
-			sameRequest(t, v, encoded)
+			sameValue(t, r, encoded)
 		}
 	})
 }
 
-// sameRequest fails t unless encoded decodes to v.
-func sameRequest[T any](t testing.TB, v *T, encoded []byte) {
+// sameValue fails t unless encoded decodes to v. It changes the raw JSON in v.
+func sameValue[T any](t testing.TB, v *T, encoded []byte) {
 	t.Helper()
 	again := new(T)
-	if err := json.Unmarshal(encoded, again); err != nil {
-		t.Fatal(err)
-	}
-	// Some have two forms for one meaning; only the encoded one is compared.
-	if r, ok := any(v).(*llmhttp.ChatRequest); ok {
-		if r.Messages == nil {
-			r.Messages = []llmhttp.Message{}
-		}
-		for i := range r.Messages {
-			for j := range r.Messages[i].ToolCalls {
-				if c := &r.Messages[i].ToolCalls[j]; c.Type == "" {
-					c.Type = "function"
-				}
-			}
-		}
-		compactRaw(reflect.ValueOf(v).Elem())
-	} else {
-		compactRaw(reflect.ValueOf(v).Elem())
-	}
-	if !reflect.DeepEqual(v, again) {
-		t.Fatalf("decoded\n%+v\nand again\n%+v\nfrom %q", v, again, encoded)
-	}
+	require.NoError(t, json.Unmarshal(encoded, again))
+	compactRaw(reflect.ValueOf(v).Elem())
+	require.Equal(t, again, v, "%q", encoded)
 }
 
-var rawType = reflect.TypeFor[json.RawMessage]()
-
-// compactRaw writes each raw value in v as it is encoded.
+// compactRaw replaces each raw JSON value in v by the form in which it is encoded.
 func compactRaw(v reflect.Value) {
 	compact := func(raw json.RawMessage) json.RawMessage {
 		b, err := llmhttp.Tool{Extra: llmhttp.Extra{"x": raw}}.MarshalJSON()
@@ -182,7 +169,7 @@ func compactRaw(v reflect.Value) {
 			compactRaw(v.Field(i))
 		}
 	case reflect.Slice:
-		if v.Type() == rawType {
+		if v.Type() == reflect.TypeFor[json.RawMessage]() {
 			if !v.IsNil() {
 				v.Set(reflect.ValueOf(compact(v.Bytes())))
 			}
@@ -212,18 +199,18 @@ func FuzzContent(f *testing.F) {
 			return
 		}
 		keepsMembers(t, data, encoded)
-		text := c.Text()
 		var again llmhttp.Content
-		if err := json.Unmarshal(encoded, &again); err != nil || again.Text() != text || (again == nil) != (*c == nil) || len(again) != len(*c) {
-			t.Fatalf("%q: %q of %d parts, then %q of %d, %v", data, text, len(*c), again.Text(), len(again), err)
-		}
+		require.NoError(t, json.Unmarshal(encoded, &again))
+		assert.Equal(t, c.Text(), again.Text())
+		assert.Len(t, again, len(*c))
+		assert.Equal(t, *c == nil, again == nil)
 	})
 }
 
-// What a Backend yields and what clients get survives as it is, with all that
-// it has beside the named members.
+// What Backends yield and clients get survives decoding and encoding, with all members
+// that the types do not name.
 func FuzzExtraRoundTrip(f *testing.F) {
-	for _, s := range append(requestSeeds,
+	for _, s := range append(slices.Clone(requestSeeds),
 		`{"id":"i","object":"chat.completion.chunk","created":1.7e9,"model":"m","choices":[{"index":1,"delta":{"role":"assistant","content":"a","reasoning_content":"r","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"{}","x":1},"y":2}],"z":3},"finish_reason":null,"logprobs":null}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"details":{"a":1}},"error":null,"w":[]}`,
 		`{"id":"i","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a","refusal":null,"x":1},"logprobs":{"content":[]},"finish_reason":"stop","y":1}],"z":1}`,
 		`{"created":1,"data":[{"url":"u","x":1},{"b64_json":"AAAA","revised_prompt":"r"}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3,"x":1},"y":1}`,
@@ -249,14 +236,15 @@ func FuzzExtraRoundTrip(f *testing.F) {
 			keepsMembers(t, data, encoded)
 		}
 		if _, encoded, ok := roundTripReply[llmhttp.Model](t, data); ok && jsontext.Value(data).IsValid() {
-			keepsMembers(t, without(data, "object", "created"), encoded)
+			// object is a constant, and created may lose a fraction.
+			keepsMembers(t, withoutMembers(data, "object", "created"), encoded)
 		}
 	})
 }
 
-// without returns data without members that are not kept as they are.
-func without(data []byte, names ...string) []byte {
-	var o map[string]json.RawMessage
+// withoutMembers returns an object without some of its members.
+func withoutMembers(data []byte, names ...string) []byte {
+	var o object
 	if json.Unmarshal(data, &o) != nil {
 		return data
 	}
@@ -267,23 +255,54 @@ func without(data []byte, names ...string) []byte {
 	return b
 }
 
-// FuzzStream makes chunks of data and reads the stream that comes of them.
-func FuzzStream(f *testing.F) {
-	f.Add([]byte{0})
-	f.Add([]byte("\x05 a plain text has all kinds of bytes that make chunks"))
-	for seed := range byte(16) {
-		data := make([]byte, 200)
-		x := uint32(seed) + 1
-		for i := range data {
-			x = x*1664525 + 1013904223
-			data[i] = byte(x >> 24)
-		}
-		f.Add(data)
+// Any Authorization header leads to one lookup of a secret that it holds, or to a reply
+// that tells nothing of it.
+func FuzzBearer(f *testing.F) {
+	const maxSecret = 4096
+	for _, s := range []string{"", "Bearer", "Bearer ", "Bearer sk-1", "bearer sk-1", "BEARER  sk-1 ", "Basic dXNlcjpw", "sk-1",
+		"Bearer a b", "Bearer \t", "Bearer\tsk-1", " Bearer sk-1", "Bearer ü", "Bearer \xff", "Bearer sk\x00", "Bearer \x7f",
+		"Bearer " + strings.Repeat("x", maxSecret), "Bearer " + strings.Repeat("x", maxSecret+1), "bEaReR \u212a", "Bearer, Bearer x"} {
+		f.Add(s, "", false)
+		f.Add(s, s, true)
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) > 2000 {
+	var lookups []string
+	h := llmhttp.NewHandler(new(stubBackend), llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		lookups = append(lookups, secret)
+		return nil, llmhttp.ErrKeyNotFound
+	}), nil)
+	lookup := func(t *testing.T, headers ...string) []string {
+		lookups = nil
+		r := newChatRequest(chatBody)
+		r.Header["Authorization"] = headers
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		e := readReply(w.Result()).checkError(t, 401)
+		if e.Code == "" {
+			assert.True(t, strings.HasPrefix(e.Message, "You didn't provide an API key."), e.Message)
+			assert.Empty(t, lookups)
+		} else {
+			assert.Equal(t, "Incorrect API key provided.", e.Message)
+		}
+		return lookups
+	}
+	f.Fuzz(func(t *testing.T, header, other string, two bool) {
+		headers := []string{header}
+		if two {
+			headers = append(headers, other)
+		}
+		secrets := lookup(t, headers...)
+		if len(secrets) == 0 {
 			return
 		}
-		checkScript(t, data)
+		require.Len(t, secrets, 1)
+		secret := secrets[0]
+		require.False(t, two, "one of two headers was chosen")
+		require.LessOrEqual(t, len(secret), maxSecret)
+		require.False(t, strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }), "%q", secret)
+		scheme, rest, _ := strings.Cut(header, " ")
+		require.Len(t, scheme, len("bearer")) // EqualFold alone would accept other letters
+		require.True(t, strings.EqualFold(scheme, "bearer"))
+		require.Equal(t, strings.Trim(rest, " "), secret)
+		require.Equal(t, []string{secret}, lookup(t, "Bearer "+secret))
 	})
 }

@@ -5,122 +5,113 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
 )
 
-var update = flag.Bool("update", false, "write what was replied to testdata/golden")
+var update = flag.Bool("update", false, "write the replies to testdata/golden")
 
-// TestGolden replays the conversations in testdata/golden. Each is a txtar
-// archive of these files:
+// TestGolden replays the conversations in testdata/golden. Each is an archive in the
+// txtar format with these files:
 //
-//	options     lines such as "requests 1" that set up the Handler, see goldenOptions
-//	models      a JSON array, images and embeddings a JSON old_object: what the Backend answers
-//	chat        what the Backend does when asked to chat, a step a line: a chunk in
-//	            JSON, "sleep 20s", "error 400 code text", "fail text" or "panic text"
-//	request     a request, without its Content-Length
-//	response    exactly what is replied to it
+//	options     lines that set up the Handler and the key; see newConversation
+//	models      what ListModels returns, as a JSON array
+//	images      what GenerateImages returns, as a JSON object
+//	embeddings  what Embed returns, as a JSON object
+//	chat        what Chat does, one step a line: a chunk in JSON, "sleep 20s",
+//	            "error 400 code text", "fail text" or "panic text"
+//	request     a request without its Content-Length
+//	response    the reply to the request before it
 //
-// There may be several chats, requests and responses: a chat is for the requests
-// that follow it. Lines of the heads end in CRLF on the wire. Of chunked bodies
-// the chunks are joined, since where they are cut is not of the format, and the
-// line "(end)" or "(cut)" tells whether the body was ended or the connection
-// cut. Random ids are shown as 0s. The bodies that HTTP/2 brings are the same.
+// A file that says what the Backend does is for all requests that follow it. Lines of
+// heads end in CRLF on the wire. The chunks of a chunked body are joined, and the line
+// "(end)" or "(cut)" tells whether the body ended or the connection was cut. Random IDs
+// are shown as zeros. Each request is also sent over HTTP/2, to another Handler: the
+// status and the body must be the same.
 func TestGolden(t *testing.T) {
 	names, err := filepath.Glob("testdata/golden/*.txtar")
-	if err != nil || len(names) == 0 {
-		t.Fatal("no conversations", err)
-	}
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
 	for _, name := range names {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
 			data, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			comment, files := parseArchive(data)
+			require.NoError(t, err)
+			comment, files := parseArchive(string(data))
 			var got []archiveFile
 			synctest.Test(t, func(t *testing.T) { got = replay(t, files) })
 			if *update {
-				if err := os.WriteFile(name, formatArchive(comment, got), 0o666); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(name, formatArchive(comment, got), 0o666))
 				return
 			}
-			for i, f := range got {
-				if f.data != files[i].data {
-					t.Errorf("%s, file %d: got\n%s\nwant\n%s", f.name, i, f.data, files[i].data)
-				}
+			for i := range got {
+				assert.Equal(t, files[i].data, got[i].data, "%s, file %d", got[i].name, i)
 			}
 		})
 	}
 }
 
-// replay returns files with the responses that were got. It fails t if HTTP/2
-// brings another body.
+// replay returns files with the responses of the Handler.
 func replay(t *testing.T, files []archiveFile) []archiveFile {
-	var b goldenBackend
-	opts := &llmhttp.Options{Logger: old_noLog, Usage: new(keptUsage), Now: func() time.Time { return time.Unix(1700000000, 0).UTC() }}
-	key := &llmhttp.Key{ID: "key_1", Account: "acme"}
-	requests := 0
-	opts.RequestID = func(*http.Request) string { requests++; return fmt.Sprintf("req_%d", requests) }
-	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
-		if secret != "sk-demo" {
-			return nil, llmhttp.ErrKeyNotFound
-		}
-		return key, nil
-	})
-	twin := &goldenBackend{}
-	var s, s2 *pipeServer
-	got := slices.Clone(files)
-	last := ""
+	var options string
+	if files[0].name == "options" {
+		options = files[0].data
+	}
+	http1, http2 := newConversation(t, options, false), newConversation(t, options, true)
+	got := append([]archiveFile(nil), files...)
+	request := ""
 	for i, f := range files {
 		switch f.name {
 		case "options":
-			goldenOptions(t, f.data, opts, key)
+			require.Zero(t, i, "options must come first")
 		case "request":
-			if s == nil {
-				s = newPipeServer(t, llmhttp.NewHandler(&b, keys, opts))
-				o := *opts
-				n := 0
-				o.Usage, o.Limiter = new(keptUsage), llmhttp.NewLimiter()
-				o.RequestID = func(*http.Request) string { n++; return fmt.Sprintf("req_%d", n) }
-				s2 = newPipeServer(t, llmhttp.NewHandler(twin, keys, &o))
-			}
-			last = f.data
+			request = f.data
 		case "response":
-			if last == "" {
-				t.Fatal("a response without a request")
-			}
-			raw, status, body := exchangeHTTP1(t, s, last)
-			got[i].data = raw
-			status2, body2 := exchangeHTTP2(t, s2, last)
-			if status2 != status || body2 != body {
-				t.Errorf("HTTP/1.1 %d\n%s\nHTTP/2 %d\n%s", status, body, status2, body2)
-			}
-			last = ""
+			require.NotEmpty(t, request, "a response without a request")
+			head, status, body := http1.sendRaw(request)
+			got[i].data = head + "\n\n" + body
+			status2, body2 := http2.send(request)
+			assert.Equal(t, status, status2, "HTTP/2")
+			assert.Equal(t, body, body2, "HTTP/2")
+			request = ""
 		default:
-			b.set(t, f)
-			twin.set(t, f)
+			http1.backend.set(t, f)
+			http2.backend.set(t, f)
 		}
 	}
 	return got
 }
 
-func goldenOptions(t *testing.T, lines string, o *llmhttp.Options, key *llmhttp.Key) {
-	for line := range strings.Lines(lines) {
+// A conversation is a server, and the Backend of its Handler.
+type conversation struct {
+	*testServer
+	backend *goldenBackend
+}
+
+func newConversation(t *testing.T, options string, http2 bool) *conversation {
+	requests := 0
+	opts := llmhttp.Options{
+		Usage:     memory.NewUsageStore(),
+		Now:       func() time.Time { return time.Unix(1700000000, 0).UTC() },
+		RequestID: func(*http.Request) string { requests++; return fmt.Sprintf("req_%d", requests) },
+	}
+	key := testKey()
+	for line := range strings.Lines(options) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, _ := strconv.Atoi(value)
 		d, _ := time.ParseDuration(value)
@@ -138,22 +129,28 @@ func goldenOptions(t *testing.T, lines string, o *llmhttp.Options, key *llmhttp.
 				key.Scopes = append(key.Scopes, llmhttp.Endpoint(s))
 			}
 		case "keepalive":
-			o.KeepAlive = d
+			opts.KeepAlive = d
 		case "timeout":
-			o.Timeout = d
-		case "price": // in dollars, of a thousand tokens
-			f, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o.Cost = func(s llmhttp.UsageSum) float64 { return f * float64(s.PromptTokens+s.CompletionTokens) / 1000 }
+			opts.Timeout = d
+		case "price": // of a thousand tokens, in US dollars
+			price, err := strconv.ParseFloat(value, 64)
+			require.NoError(t, err)
+			opts.Cost = func(s llmhttp.UsageSum) float64 { return price * float64(s.PromptTokens+s.CompletionTokens) / 1000 }
 		default:
-			t.Fatalf("option %q", line)
+			require.Fail(t, "unknown option", "%q", line)
 		}
 	}
+	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		if secret != "sk-demo" {
+			return nil, llmhttp.ErrKeyNotFound
+		}
+		return &key, nil
+	})
+	b := new(goldenBackend)
+	return &conversation{startPipeServer(t, config{backend: b, keys: keys, opts: opts, http2: http2}), b}
 }
 
-// A goldenBackend does what files of a conversation say.
+// A goldenBackend does what the files of a conversation say.
 type goldenBackend struct {
 	steps      []string
 	models     []llmhttp.Model
@@ -168,7 +165,7 @@ func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 		b.steps = strings.Split(strings.TrimSpace(f.data), "\n")
 		for _, s := range b.steps {
 			if strings.HasPrefix(s, "{") {
-				parseChunk(t, s)
+				parseChunks(t, s)
 			}
 		}
 	case "models":
@@ -181,11 +178,9 @@ func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 		b.embeddings = nil
 		err = json.Unmarshal([]byte(f.data), &b.embeddings)
 	default:
-		t.Fatalf("file %q", f.name)
+		require.Fail(t, "unknown file", "%q", f.name)
 	}
-	if err != nil {
-		t.Fatalf("%s: %v", f.name, err)
-	}
+	require.NoError(t, err, f.name)
 }
 
 func (b *goldenBackend) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -201,13 +196,14 @@ func (b *goldenBackend) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhtt
 					return
 				}
 			case "error":
-				status, rest, _ := strings.Cut(rest, " ")
-				code, text, _ := strings.Cut(rest, " ")
-				n, _ := strconv.Atoi(status)
-				yield(nil, llmhttp.Errorf(n, code, "%s", text))
+				var status int
+				var code string
+				fmt.Sscan(rest, &status, &code)
+				_, text, _ := strings.Cut(rest, code+" ")
+				yield(nil, llmhttp.Errorf(status, code, "%s", text))
 				return
 			case "fail":
-				yield(nil, fmt.Errorf("fail: %s", rest))
+				yield(nil, errors.New(rest))
 				return
 			case "panic":
 				panic(rest)
@@ -234,99 +230,99 @@ func (b *goldenBackend) Embed(context.Context, *llmhttp.EmbeddingRequest) (*llmh
 	return b.embeddings, nil
 }
 
-// wireRequest returns the bytes of a request of a conversation.
-func wireRequest(request string) (wire []byte, hasBody bool) {
+// goldenRequest parses a request of a conversation, and returns the bytes it has on the wire.
+func goldenRequest(t *testing.T, request string) (*http.Request, string) {
 	head, body, _ := strings.Cut(request, "\n\n")
 	body = strings.TrimSuffix(body, "\n")
-	head = strings.ReplaceAll(strings.TrimSuffix(head, "\n"), "\n", "\r\n") + "\r\n"
+	wire := strings.ReplaceAll(strings.TrimSuffix(head, "\n"), "\n", "\r\n") + "\r\n"
 	if body != "" {
-		head += fmt.Sprintf("Content-Length: %d\r\n", len(body))
+		wire += fmt.Sprintf("Content-Length: %d\r\n", len(body))
 	}
-	return []byte(head + "\r\n" + body), body != ""
+	wire += "\r\n" + body
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(wire)))
+	require.NoError(t, err)
+	return r, wire
 }
 
-// exchangeHTTP1 sends a request as it is and returns the response as it is
-// shown in a conversation, its status and its body.
-func exchangeHTTP1(t *testing.T, s *pipeServer, request string) (shown string, status int, body string) {
-	c, err := s.dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	wire, _ := wireRequest(request)
-	go c.Write(wire)
-	// Everything is read first, as it comes: a parser would tidy it up.
+// sendRaw sends a request as it is over HTTP/1.1, and returns the reply as it is, since a
+// parser would tidy it up.
+func (c *conversation) sendRaw(request string) (head string, status int, body string) {
+	t := c.t.(*testing.T)
+	r, wire := goldenRequest(t, request)
+	conn := c.dial()
+	defer conn.Close()
+	go io.WriteString(conn, wire)
 	var raw bytes.Buffer
-	r := bufio.NewReader(io.TeeReader(c, &raw))
-	req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(wire)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.ReadResponse(r, req)
-	if err != nil {
-		t.Fatalf("%v in %q", err, raw.String())
-	}
-	read, bodyErr := io.ReadAll(resp.Body)
-	c.Close()
+	resp, err := http.ReadResponse(bufio.NewReader(io.TeeReader(conn, &raw)), r)
+	require.NoError(t, err, "%q", raw.String())
+	parsed := readReply(resp)
 	head, rest, ok := strings.Cut(raw.String(), "\r\n\r\n")
-	if !ok || strings.Contains(strings.ReplaceAll(head, "\r\n", ""), "\n") {
-		t.Fatalf("head %q", head)
+	require.True(t, ok)
+	assert.NotContains(t, strings.ReplaceAll(head, "\r\n", ""), "\n")
+	if resp.ContentLength >= 0 {
+		assert.Equal(t, parsed.body, rest)
+	} else if parsed.err == nil {
+		assert.True(t, strings.HasSuffix(rest, "\r\n0\r\n\r\n"), "%q", rest)
 	}
-	body = old_hideIDs(string(read))
-	shown = old_hideIDs(strings.ReplaceAll(head, "\r\n", "\n")) + "\n\n" + body
-	switch {
-	case resp.ContentLength >= 0:
-		if bodyErr != nil || rest != string(read) {
-			t.Fatalf("%v: body %q", bodyErr, rest)
-		}
-		if body != "" {
-			shown += "\n"
-		}
-	case bodyErr != nil:
-		shown += "(cut)\n"
-		body += "(cut)"
-	case !strings.HasSuffix(rest, "\r\n0\r\n\r\n"):
-		t.Fatalf("the chunked body ends with %q", rest[max(0, len(rest)-20):])
-	default:
-		shown += "(end)\n"
-		body += "(end)"
-	}
-	return shown, resp.StatusCode, body
+	return hideIDs(strings.ReplaceAll(head, "\r\n", "\n")), resp.StatusCode, goldenBody(parsed)
 }
 
-func exchangeHTTP2(t *testing.T, s *pipeServer, request string) (status int, body string) {
-	wire, hasBody := wireRequest(request)
-	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(wire)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequest(r.Method, "http://"+r.Host+r.RequestURI, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if hasBody {
-		req.Body, req.ContentLength = r.Body, r.ContentLength
-	}
-	maps.Copy(req.Header, r.Header)
-	resp, err := s.client(t, true).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.ProtoMajor != 2 {
-		t.Fatalf("proto %s", resp.Proto)
-	}
-	read, err := io.ReadAll(resp.Body)
-	body = old_hideIDs(string(read))
-	switch {
-	case err != nil:
-		body += "(cut)"
-	case resp.Header.Get("Content-Length") == "":
-		body += "(end)"
-	}
-	return resp.StatusCode, body
+// send sends a request over HTTP/2.
+func (c *conversation) send(request string) (status int, body string) {
+	t := c.t.(*testing.T)
+	r, _ := goldenRequest(t, request)
+	length := r.ContentLength
+	resp, err := c.open(t.Context(), r.Method, r.RequestURI, "", func(req *http.Request) {
+		req.Host, req.Header = r.Host, r.Header
+		if length > 0 {
+			req.Body, req.ContentLength = r.Body, length
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, resp.ProtoMajor)
+	return resp.StatusCode, goldenBody(readReply(resp))
 }
 
-func old_hideIDs(s string) string {
-	return madeID.ReplaceAllString(s, "${1}00000000000000000000000000000000")
+// goldenBody returns the body of a reply as conversations show it.
+func goldenBody(r reply) string {
+	body := hideIDs(r.body)
+	switch {
+	case r.err != nil:
+		return body + "(cut)\n"
+	case r.Header.Get("Content-Length") == "":
+		return body + "(end)\n"
+	case body == "":
+		return ""
+	}
+	return body + "\n"
+}
+
+// An archiveFile is a file in a txtar archive.
+type archiveFile struct{ name, data string }
+
+// parseArchive parses a txtar archive: a comment, then files, each after a line
+// "-- name --".
+func parseArchive(text string) (comment string, files []archiveFile) {
+	current := &comment
+	for line := range strings.Lines(text) {
+		name, isName := strings.CutPrefix(strings.TrimSpace(line), "-- ")
+		if name, ok := strings.CutSuffix(name, " --"); ok && isName {
+			files = append(files, archiveFile{name: name})
+			current = &files[len(files)-1].data
+			continue
+		}
+		*current += line
+	}
+	return comment, files
+}
+
+func formatArchive(comment string, files []archiveFile) []byte {
+	b := []byte(comment)
+	for _, f := range files {
+		b = fmt.Appendf(b, "-- %s --\n%s", f.name, f.data)
+		if f.data != "" && !strings.HasSuffix(f.data, "\n") {
+			b = append(b, '\n')
+		}
+	}
+	return b
 }

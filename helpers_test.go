@@ -308,11 +308,13 @@ type stubLimiter struct {
 	adjust func(context.Context) error
 
 	mu              sync.Mutex
+	keys            []string         // the key of each call
 	taken, adjusted [][]llmhttp.Draw // the draws of each call
 }
 
 func (l *stubLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	l.mu.Lock()
+	l.keys = append(l.keys, key)
 	l.taken = append(l.taken, slices.Clone(draws))
 	l.mu.Unlock()
 	if l.take != nil {
@@ -327,6 +329,7 @@ func (l *stubLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Dra
 
 func (l *stubLimiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
 	l.mu.Lock()
+	l.keys = append(l.keys, key)
 	l.adjusted = append(l.adjusted, slices.Clone(draws))
 	l.mu.Unlock()
 	if l.adjust != nil {
@@ -352,11 +355,11 @@ func fixedLevels(levels ...llmhttp.Level) *stubLimiter {
 // A stubConcurrencyLimiter is a stubLimiter that also counts requests in progress.
 type stubConcurrencyLimiter struct {
 	stubLimiter
-	acquire func(ctx context.Context, bucket string, limit int) (func(), error)
+	acquire func(ctx context.Context, key string, limit int) (func(), error)
 }
 
-func (l *stubConcurrencyLimiter) Acquire(ctx context.Context, bucket string, limit int) (func(), error) {
-	return l.acquire(ctx, bucket, limit)
+func (l *stubConcurrencyLimiter) Acquire(ctx context.Context, key string, limit int) (func(), error) {
+	return l.acquire(ctx, key, limit)
 }
 
 // noRefill returns a rate that permits n and refills nothing while a test runs.

@@ -1,7 +1,6 @@
 package llmhttp
 
 import (
-	"bytes"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -133,7 +132,7 @@ func (d *decoder) content(dec *jsontext.Decoder, c *Content) error {
 		return dec.SkipValue()
 	case kind == '[':
 		return decodeArray(d, dec, (*[]Part)(c), maxParts)
-	case kind == '"' || d.lenient:
+	case kind == '"' || !d.strict:
 		*c = Content{{Type: PartText}}
 		return json.UnmarshalDecode(dec, &(*c)[0].Text)
 	}
@@ -206,7 +205,7 @@ const noText = "\xff"
 // decode looks for the type of the part, and decodes it as such.
 func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
 	p.Type = d.typeOf(dec)
-	if p.Type != PartText || d.lenient {
+	if p.Type != PartText || !d.strict {
 		return json.UnmarshalDecode(dec, p.fields())
 	}
 	p.Text = noText
@@ -224,37 +223,6 @@ func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
 		return newFault(dec, func(param string) *Error { return missing(param + ".text") })
 	}
 	return nil
-}
-
-// typeOf returns the member "type" of the next value, or "" if it has none that
-// is a string. The value remains to be read.
-func (d *decoder) typeOf(dec *jsontext.Decoder) string {
-	if dec.PeekKind() != '{' {
-		return ""
-	}
-	d.unread = *bytes.NewBuffer(bytes.TrimLeft(dec.UnreadBuffer(), ",: \t\r\n"))
-	d.ahead.Reset(&d.unread, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	d.ahead.ReadToken()
-	for d.ahead.PeekKind() == '"' {
-		name, err := d.ahead.ReadToken()
-		if err != nil {
-			return ""
-		}
-		if name.String() == "type" {
-			if d.ahead.PeekKind() != '"' {
-				return ""
-			}
-			value, err := d.ahead.ReadToken()
-			if err != nil {
-				return ""
-			}
-			return value.String()
-		}
-		if d.ahead.SkipValue() != nil {
-			return ""
-		}
-	}
-	return ""
 }
 
 // An ImageURL is where an image is: an address, or a data: URL that holds it.

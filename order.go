@@ -14,9 +14,10 @@ type chunkSink interface {
 // follows the end of a choice.
 type orderer struct {
 	sink    chunkSink
-	limit   int           // the number of choices that the client asked for
-	choices []choiceState // by index; as long as the largest index seen
-	out     ChatChunk     // is passed to sink, to save an allocation per chunk
+	limit   int            // the number of choices that the client asked for
+	choices []choiceState  // by index; as long as the largest index seen
+	first   [1]choiceState // the memory of choices, if there is one (budget: allocations of a whole request)
+	out     ChatChunk      // is passed to sink, to save an allocation per chunk
 	one     [1]ChunkChoice
 
 	start      ReplyStart // from the first chunk
@@ -94,6 +95,9 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 
 // open returns the state of a choice, and opens the choice if it is not open.
 func (o *orderer) open(index int) *choiceState {
+	if o.choices == nil {
+		o.choices = o.first[:0]
+	}
 	for len(o.choices) <= index {
 		o.choices = append(o.choices, choiceState{})
 	}

@@ -31,7 +31,7 @@ type Protocol interface {
 	// SetHeaders sets the headers that every reply of the protocol has, errors
 	// included. Content-Type, Content-Length, Retry-After and the headers that
 	// keep proxies from buffering are the Handler's.
-	SetHeaders(h http.Header, info *ReplyInfo)
+	SetHeaders(h http.Header, info ReplyInfo)
 
 	// AppendError appends the body of an error reply to b and returns it with
 	// the HTTP status of the reply, which may differ from e.Status. All fields

@@ -1,6 +1,7 @@
 package llmhttp_test
 
 import (
+	"fmt"
 	"go/doc/comment"
 	"go/format"
 	"go/parser"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,11 +21,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// readmeBlocks returns the blocks of code in a file of Markdown that are
-// marked as of the given language.
-func readmeBlocks(t *testing.T, file, language string) (blocks []string) {
+// readmeBlocks returns the blocks of code in README.md that are marked with a language.
+func readmeBlocks(t *testing.T, language string) (blocks []string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		blocks = append(blocks, m[1])
@@ -32,67 +33,63 @@ func readmeBlocks(t *testing.T, file, language string) (blocks []string) {
 	return blocks
 }
 
-// readmeImports are the packages that code in documentation may use without
-// saying so.
-var readmeImports = []string{
+// goCommand runs a command of the go tool, with the race detector if the test has it,
+// so that the build cache has most packages.
+func goCommand(t *testing.T, command string, args ...string) {
+	t.Helper()
+	if raceEnabled {
+		args = append([]string{"-race"}, args...)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", append([]string{command}, args...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// docImports are the packages that code in documentation may use without an import.
+var docImports = []string{
 	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "strings", "time",
 	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/memory",
 	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream",
 }
 
-// readmeGo returns the arguments for a command of Go's. With those that this
-// test was built with, it finds most of what it needs built already.
-func readmeGo(command string) []string {
-	if raceEnabled {
-		return []string{command, "-race"}
+// docFile makes a Go file of code in documentation: of declarations, or of statements,
+// which it puts into a function.
+func docFile(code string) string {
+	if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, 0); err != nil {
+		code = "func _() {\n" + code + "}\n"
 	}
-	return []string{command}
+	var imports strings.Builder
+	for _, name := range docImports {
+		if regexp.MustCompile(`\b` + path.Base(name) + `\.`).MatchString(code) {
+			fmt.Fprintf(&imports, "import %q\n", name)
+		}
+	}
+	return "package doc\n\n" + imports.String() + "\n" + code
 }
 
-// readmeVet checks that fragments compile together: declarations, or
-// statements that are as good as a function's.
-func readmeVet(t *testing.T, prelude string, fragments []string) {
+// vetDoc checks that pieces of code are formatted, and compile together with prelude.
+func vetDoc(t *testing.T, prelude string, pieces []string) {
 	t.Helper()
+	for _, code := range pieces {
+		formatted, err := format.Source([]byte(code))
+		require.NoError(t, err, code)
+		assert.Equal(t, string(formatted), code, "gofmt")
+	}
 	dir := t.TempDir()
-	args := readmeGo("vet")
-	add := func(code string) {
-		body := code
-		if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, 0); err != nil {
-			body = "func _() {\n" + code + "}\n"
-		}
-		src := "package fragments\n\nimport (\n"
-		for _, path := range readmeImports {
-			name := path[strings.LastIndex(path, "/")+1:]
-			if regexp.MustCompile(`\b` + name + `\.`).MatchString(body) {
-				src += "\t\"" + path + "\"\n"
-			}
-		}
-		src += ")\n\n" + body
-		file := filepath.Join(dir, "fragment"+string(rune('a'+len(args)))+".go")
-		require.NoError(t, os.WriteFile(file, []byte(src), 0o600))
-		args = append(args, file)
+	var files []string
+	for i, code := range append(pieces, prelude) {
+		file := filepath.Join(dir, fmt.Sprintf("doc%d.go", i))
+		require.NoError(t, os.WriteFile(file, []byte(docFile(code)), 0o600))
+		files = append(files, file)
 	}
-	if prelude != "" {
-		add(prelude)
-	}
-	for _, f := range fragments {
-		formatted, err := format.Source([]byte(f))
-		require.NoError(t, err, f)
-		assert.Equal(t, string(formatted), f, "gofmt")
-		add(f)
-	}
-	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
-	assert.NoError(t, err, "%s", out)
+	goCommand(t, "vet", files...)
 }
 
-func TestReadmeCompiles(t *testing.T) {
+func TestReadme_CodeCompiles(t *testing.T) {
 	t.Parallel()
-	blocks := readmeBlocks(t, "README.md", "go")
-	readmeVet(t, "", slices.DeleteFunc(blocks, func(b string) bool { return strings.HasPrefix(b, "package ") }))
+	vetDoc(t, "", slices.DeleteFunc(readmeBlocks(t, "go"), func(code string) bool { return strings.HasPrefix(code, "package ") }))
 }
 
-// The code in the package's documentation compiles too.
-func TestDocCompiles(t *testing.T) {
+func TestDoc_CodeCompiles(t *testing.T) {
 	t.Parallel()
 	f, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments)
 	require.NoError(t, err)
@@ -103,7 +100,7 @@ func TestDocCompiles(t *testing.T) {
 		}
 	}
 	require.Len(t, blocks, 2)
-	readmeVet(t, `type Bot struct {
+	vetDoc(t, `type Bot struct {
 	model interface {
 		Generate(ctx context.Context, conversation []llmhttp.Message) iter.Seq2[string, error]
 	}
@@ -111,74 +108,71 @@ func TestDocCompiles(t *testing.T) {
 `, blocks)
 }
 
-// The quickstart runs, and answers the commands that follow it.
-func TestReadmeQuickstart(t *testing.T) {
+// The quickstart runs, and answers the curl commands that follow it.
+func TestReadme_Quickstart(t *testing.T) {
 	t.Parallel()
 	const address = "localhost:8080"
-	code := readmeBlocks(t, "README.md", "go")[0]
+	code := readmeBlocks(t, "go")[0]
 	require.Equal(t, 1, strings.Count(code, address))
 	assert.LessOrEqual(t, strings.Count(code, "\n"), 15, "lines")
 
-	addr := readmeAddr(t)
+	addr := freeAddress(t)
 	dir := t.TempDir()
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "main")
 	require.NoError(t, os.WriteFile(source, []byte(strings.Replace(code, address, addr, 1)), 0o600))
-	args := append(readmeGo("build"), "-o", binary, source)
-	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-
-	readmeStart(t, exec.Command(binary), addr)
+	goCommand(t, "build", "-o", binary, source)
+	runServer(t, exec.Command(binary), addr)
 
 	var replies []string
-	for _, command := range readmeBlocks(t, "README.md", "sh") {
+	for _, command := range readmeBlocks(t, "sh") {
 		require.Contains(t, command, address)
-		replies = append(replies, readmeCurl(t, strings.ReplaceAll(command, address, addr)))
+		replies = append(replies, runCurl(t, strings.ReplaceAll(command, address, addr)))
 	}
 	require.Len(t, replies, 2)
 	assert.Contains(t, replies[0], `"content":"Hello there!"`)
 	assert.True(t, strings.HasSuffix(replies[1], "data: [DONE]\n\n"), replies[1])
 }
 
-// The gateway of the readme answers through one of its servers, and through the
-// other when that is dead.
-func TestReadmeGateway(t *testing.T) {
+// The gateway answers through one of its two servers, and through the other when that is
+// dead.
+func TestReadme_Gateway(t *testing.T) {
 	t.Parallel()
-	blocks := readmeBlocks(t, "README.md", "bash")
+	blocks := readmeBlocks(t, "bash")
 	require.Len(t, blocks, 2)
 	dir := t.TempDir()
-	args := append(readmeGo("build"), "-o", dir, "./examples/inmemory", "./examples/gateway")
-	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	goCommand(t, "build", "-o", dir, "./examples/inmemory", "./examples/gateway")
 
-	addrs := map[string]string{"127.0.0.1:8080": "", "127.0.0.1:8081": "", "127.0.0.1:8082": ""}
-	var pairs []string
-	for address := range addrs {
-		addrs[address] = readmeAddr(t)
-		pairs = append(pairs, address, addrs[address])
+	// The programs are those that were built, and listen on free ports.
+	const config = "examples/gateway/gateway.json"
+	configCopy := filepath.Join(dir, "gateway.json")
+	replacements := []string{config, configCopy, "go run ./examples/", "exec " + dir + "/"}
+	addresses := map[string]string{}
+	for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:8082"} {
+		addresses[address] = freeAddress(t)
+		replacements = append(replacements, address, addresses[address])
 	}
-	config, copied := "examples/gateway/gateway.json", filepath.Join(dir, "gateway.json")
-	replacer := strings.NewReplacer(append(pairs, config, copied, "go run ./examples/", "exec "+dir+"/")...)
+	replacer := strings.NewReplacer(replacements...)
 	text, err := os.ReadFile(config)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(copied, []byte(replacer.Replace(string(text))), 0o600))
+	require.NoError(t, os.WriteFile(configCopy, []byte(replacer.Replace(string(text))), 0o600))
 
 	servers := make(map[string]*exec.Cmd)
 	for command := range strings.Lines(blocks[0]) {
 		address := regexp.MustCompile(`-addr (\S+)`).FindStringSubmatch(command)
 		require.NotNil(t, address, command)
 		servers[address[1]] = exec.Command("bash", "-c", replacer.Replace(command))
-		readmeStart(t, servers[address[1]], addrs[address[1]])
+		runServer(t, servers[address[1]], addresses[address[1]])
 	}
 	require.Len(t, servers, 3)
-	ask := func() { assert.Contains(t, readmeCurl(t, replacer.Replace(blocks[1])), `"content":"Hello there!"`) }
+	ask := func() { assert.Contains(t, runCurl(t, replacer.Replace(blocks[1])), `"content":"Hello there!"`) }
 	ask()
 	require.NoError(t, servers["127.0.0.1:8082"].Process.Kill())
 	servers["127.0.0.1:8082"].Wait()
 	ask()
 }
 
-// readmeAddr returns an address that is free.
-func readmeAddr(t *testing.T) string {
+// freeAddress returns an address on which nothing listens.
+func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "localhost:0")
 	require.NoError(t, err)
@@ -186,30 +180,28 @@ func readmeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// readmeStart runs a server until the end of the test, and waits until it
-// listens.
-func readmeStart(t *testing.T, server *exec.Cmd, addr string) {
+// runServer runs a server until the test ends. It returns when the server listens.
+func runServer(t *testing.T, server *exec.Cmd, addr string) {
 	t.Helper()
 	require.NoError(t, server.Start())
 	t.Cleanup(func() {
-		server.Process.Kill() // fails if the test has
+		server.Process.Kill() // fails if the test has killed it
 		server.Wait()         // reports the kill
 	})
-	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp", addr)
+	waitFor(t, "the server to listen on "+addr, func() bool {
+		c, err := net.DialTimeout("tcp", addr, time.Second)
 		if err == nil {
 			c.Close()
 		}
 		return err == nil
-	}, 20*time.Second, 10*time.Millisecond)
+	})
 }
 
-// readmeCurl returns what a curl command prints.
-func readmeCurl(t *testing.T, command string) string {
+// runCurl runs a curl command and returns what it prints.
+func runCurl(t *testing.T, command string) string {
 	t.Helper()
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Fatal("there is no curl: make setup installs it")
-	}
+	_, err := exec.LookPath("curl")
+	require.NoError(t, err, "make setup installs curl")
 	command = strings.ReplaceAll(command, "curl ", "curl -sS --fail-with-body --max-time 20 ")
 	out, err := exec.CommandContext(t.Context(), "bash", "-c", command).CombinedOutput()
 	assert.NoError(t, err, "%s\n%s", command, out)

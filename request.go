@@ -42,6 +42,7 @@ type request struct {
 	idle    idleTimer
 	stream  *eventStream // nil unless the reply is a stream
 	order   orderer      // of a chat reply; guarded by res.mu
+	chunks  chunkReceiver
 	stats   requestStats
 }
 
@@ -247,7 +248,7 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 func (q *request) setHeaders() {
 	info := ReplyInfo{RequestID: q.account.record.ID, Processing: time.Since(q.arrived)}
 	q.account.setLimits(&info)
-	q.protocol().SetHeaders(q.res.w.Header(), &info)
+	q.protocol().SetHeaders(q.res.w.Header(), info)
 }
 
 // protocol returns the protocol of the request, which is chat completions for
@@ -312,6 +313,7 @@ const statusGone = 499
 
 func (q *request) failGone(err error) {
 	res := &q.res
+	res.clientLeft = true
 	switch res.state {
 	case stateReading, stateWaiting:
 		res.status = statusGone
@@ -465,7 +467,8 @@ func newID(prefix string) string {
 	var raw [16]byte
 	binary.LittleEndian.PutUint64(raw[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(raw[8:], rand.Uint64())
-	return prefix + hex.EncodeToString(raw[:])
+	var id [48]byte
+	return string(hex.AppendEncode(append(id[:0], prefix...), raw[:]))
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -51,6 +51,7 @@ type response struct {
 	interrupted   bool // another goroutine wants the request to end
 	backendRuns   bool // the Backend was called and has not returned
 	aborted       bool // the connection must be cut
+	clientLeft    bool // before there was a reply
 }
 
 func newResponse(w http.ResponseWriter, r *http.Request, o *Options) response {

@@ -10,400 +10,332 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/llmhttp/llmhttp"
 )
 
-// A batchStore is a UsageStore that remembers when it got which batches, and
-// fails as it is told.
+var errDown = errors.New("down")
+
+// A batchStore is a UsageStore that notes when it gets how many records.
 type batchStore struct {
-	keptUsage
-	start time.Time
+	usageLog
+	fail func(call int) error // the result of each call of Record, counted from 1; may panic
 
 	mu      sync.Mutex
+	start   time.Time
 	batches []batch
-	fail    func(call int) error
-	calls   int
 }
 
 type batch struct {
-	at  time.Duration
-	n   int
-	err error
-}
-
-func (s *batchStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var err error
-	if s.calls++; s.fail != nil {
-		err = s.fail(s.calls)
-	}
-	s.batches = append(s.batches, batch{time.Since(s.start), len(records), err})
-	if err != nil {
-		return err
-	}
-	return s.keptUsage.Record(ctx, records...)
-}
-
-func (s *batchStore) got() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var b strings.Builder
-	for _, x := range s.batches {
-		fmt.Fprintf(&b, "%v:%d", x.at, x.n)
-		if x.err != nil {
-			b.WriteString("!")
-		}
-		b.WriteByte(' ')
-	}
-	return strings.TrimSpace(b.String())
+	at      time.Duration // since the store was made
+	records int
+	err     error
 }
 
 func newBatchStore() *batchStore { return &batchStore{start: time.Now()} }
 
-func newBuffer(s llmhttp.UsageStore, size int, delay time.Duration) *llmhttp.UsageBuffer {
+func (s *batchStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches = append(s.batches, batch{at: time.Since(s.start), records: len(records)})
+	last := &s.batches[len(s.batches)-1]
+	if s.fail != nil {
+		if last.err = s.fail(len(s.batches)); last.err != nil {
+			return last.err
+		}
+	}
+	return s.usageLog.Record(ctx, records...)
+}
+
+// Query counts all records.
+func (s *batchStore) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return []llmhttp.UsageSum{{Requests: int64(len(s.records()))}}, nil
+}
+
+// log describes the batches: "3s:2" is a batch of 2 records after 3 seconds. One that
+// failed ends in "!".
+func (s *batchStore) log() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []string
+	for _, b := range s.batches {
+		mark := ""
+		if b.err != nil {
+			mark = "!"
+		}
+		list = append(list, fmt.Sprintf("%v:%d%s", b.at, b.records, mark))
+	}
+	return strings.Join(list, " ")
+}
+
+func newUsageBuffer(s llmhttp.UsageStore, size int, delay time.Duration) *llmhttp.UsageBuffer {
 	b := llmhttp.NewUsageBuffer(s, size, delay)
-	b.Logger = old_noLog
+	b.Logger = noLog
 	return b
 }
 
-// usageRecords returns records number from up to, not including, to.
-func usageRecords(from, to int) []llmhttp.UsageRecord {
-	var list []llmhttp.UsageRecord
-	for i := from; i < to; i++ {
-		list = append(list, llmhttp.UsageRecord{ID: fmt.Sprint("r", i), Account: "acme", Model: "m", Time: time.Now(), Usage: llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2}})
+// usageRecords returns n records, whose IDs begin at first.
+func usageRecords(first, n int) []llmhttp.UsageRecord {
+	var records []llmhttp.UsageRecord
+	for i := range n {
+		records = append(records, llmhttp.UsageRecord{ID: fmt.Sprint("r", first+i), Account: "acme", Model: "m", Time: time.Now()})
 	}
-	return list
+	return records
 }
 
-func mustRecord(t *testing.T, b llmhttp.UsageStore, records []llmhttp.UsageRecord) {
+// recordEach records n records, one by one.
+func recordEach(t *testing.T, b llmhttp.UsageStore, first, n int) {
 	t.Helper()
-	for _, r := range records {
-		if err := b.Record(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range usageRecords(first, n) {
+		require.NoError(t, b.Record(t.Context(), r))
 	}
 }
 
-func TestUsageBufferBySize(t *testing.T) {
+// testUsageBuffer runs a test in a synctest bubble, with a store and a buffer for it.
+func testUsageBuffer(t *testing.T, size int, delay time.Duration, test func(*testing.T, *batchStore, *llmhttp.UsageBuffer)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBatchStore()
-		b := newBuffer(s, 10, time.Minute)
-		mustRecord(t, b, usageRecords(0, 9))
-		synctest.Wait()
-		if got := s.got(); got != "" {
-			t.Errorf("stored early: %s", got)
-		}
-		mustRecord(t, b, usageRecords(9, 10))
-		synctest.Wait()
-		if got := s.got(); got != "0s:10" {
-			t.Errorf("stored %s", got)
-		}
-		if err := b.Record(t.Context(), usageRecords(10, 35)...); err != nil { // at once
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if got := s.got(); got != "0s:10 0s:10 0s:10 0s:5" && got != "0s:10 0s:10 0s:10" {
-			t.Errorf("stored %s", got)
-		}
-		if err := b.Close(t.Context()); err != nil || len(s.all()) != 35 {
-			t.Errorf("%d stored, %v", len(s.all()), err)
-		}
+		test(t, s, newUsageBuffer(s, size, delay))
 	})
 }
 
-func TestUsageBufferByDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBatchStore()
-		b := newBuffer(s, 10, 3*time.Second)
-		mustRecord(t, b, usageRecords(0, 1))
+func TestUsageBuffer_StoresAFullBatchAtOnce(t *testing.T) {
+	testUsageBuffer(t, 10, time.Minute, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+		recordEach(t, b, 0, 9)
+		synctest.Wait()
+		assert.Empty(t, s.log())
+		recordEach(t, b, 9, 1)
+		synctest.Wait()
+		assert.Equal(t, "0s:10", s.log())
+		require.NoError(t, b.Record(t.Context(), usageRecords(10, 25)...))
+		synctest.Wait()
+		assert.Contains(t, []string{"0s:10 0s:10 0s:10", "0s:10 0s:10 0s:10 0s:5"}, s.log())
+		require.NoError(t, b.Close(t.Context()))
+		assert.Len(t, s.records(), 35)
+	})
+}
+
+func TestUsageBuffer_StoresAfterTheDelay(t *testing.T) {
+	testUsageBuffer(t, 10, 3*time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+		recordEach(t, b, 0, 1)
 		time.Sleep(2 * time.Second)
-		mustRecord(t, b, usageRecords(1, 3)) // do not put it off
+		recordEach(t, b, 1, 2) // does not put it off
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := s.got(); got != "3s:3" {
-			t.Errorf("stored %s", got)
-		}
-		time.Sleep(time.Hour) // nothing to do, and nothing is done
-		mustRecord(t, b, usageRecords(3, 4))
+		assert.Equal(t, "3s:3", s.log())
+		time.Sleep(time.Hour) // nothing is stored without records
+		recordEach(t, b, 3, 1)
 		time.Sleep(4 * time.Second)
-		if got := s.got(); got != "3s:3 1h0m6s:1" {
-			t.Errorf("stored %s", got)
-		}
-		if err := b.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.Equal(t, "3s:3 1h0m6s:1", s.log())
+		require.NoError(t, b.Close(t.Context()))
 	})
 }
 
-// A store that fails is tried again, later each time, and nothing is lost or
-// stored twice.
-func TestUsageBufferBacksOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBatchStore()
+func TestUsageBuffer_DefaultSizeAndDelay(t *testing.T) {
+	testUsageBuffer(t, 0, 0, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+		recordEach(t, b, 0, 1)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		recordEach(t, b, 1, 100)
+		synctest.Wait()
+		assert.Equal(t, "1s:1 1s:100", s.log())
+		require.NoError(t, b.Close(t.Context()))
+	})
+}
+
+func TestNewUsageBuffer_PanicsWithoutAStore(t *testing.T) {
+	assert.Panics(t, func() { llmhttp.NewUsageBuffer(nil, 1, 1) })
+}
+
+// A store that fails is tried again, with growing pauses. Nothing is lost or stored twice.
+func TestUsageBuffer_BacksOffWhenTheStoreFails(t *testing.T) {
+	testUsageBuffer(t, 2, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+		const failures = 9
 		s.fail = func(call int) error {
-			if call <= 9 {
-				return errors.New("down")
+			if call <= failures {
+				return errDown
 			}
 			return nil
 		}
-		b := newBuffer(s, 2, time.Second)
-		mustRecord(t, b, usageRecords(0, 5))
+		recordEach(t, b, 0, 5)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		var at, before, gap time.Duration
-		n := 0
-		for _, x := range s.batches {
-			if x.err == nil {
-				n += x.n
-				continue
-			}
-			at = x.at
-			switch d := at - before; {
-			case at == 0:
-			case d < gap || d > time.Minute || d < time.Second:
-				t.Errorf("a pause of %v after one of %v", d, gap)
-			default:
-				gap = d
-			}
-			before = at
+		require.Greater(t, len(s.batches), failures)
+		var pause time.Duration
+		for i := 1; i < failures; i++ {
+			next := s.batches[i].at - s.batches[i-1].at
+			assert.GreaterOrEqual(t, next, max(pause, time.Second), "%s", s.log())
+			assert.LessOrEqual(t, next, time.Minute, "%s", s.log())
+			pause = next
 		}
-		if gap < 30*time.Second {
-			t.Errorf("the longest pause was %v", gap)
-		}
-		if n != 5 || len(s.all()) != 5 || s.calls > 9+4 {
-			t.Errorf("%d stored in %d calls: %s", n, s.calls, s.got())
-		}
-		// And then it is as before.
-		start := time.Since(s.start)
-		mustRecord(t, b, usageRecords(5, 7))
+		assert.GreaterOrEqual(t, pause, 30*time.Second)
+		assert.Len(t, s.records(), 5)
+		assert.LessOrEqual(t, len(s.batches), failures+4)
+
+		// When the store works again, batches are stored at once again.
+		now := time.Since(s.start)
+		recordEach(t, b, 5, 2)
 		synctest.Wait()
-		if last := s.batches[len(s.batches)-1]; last.at != start || last.n != 2 {
-			t.Errorf("after it recovered: %s", s.got())
-		}
-		if err := b.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.Equal(t, batch{at: now, records: 2}, s.batches[len(s.batches)-1])
+		require.NoError(t, b.Close(t.Context()))
 	})
 }
 
-func TestUsageBufferSurvivesPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBatchStore()
+func TestUsageBuffer_SurvivesAPanicOfTheStore(t *testing.T) {
+	testUsageBuffer(t, 1, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
 		s.fail = func(call int) error {
 			if call == 1 {
-				panic("store")
+				panic("boom")
 			}
 			return nil
 		}
-		b := newBuffer(s, 1, time.Second)
-		mustRecord(t, b, usageRecords(0, 1))
+		recordEach(t, b, 0, 1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(s.all()) != 1 {
-			t.Error("lost")
-		}
+		assert.Len(t, s.records(), 1)
 	})
 }
 
-func TestUsageBufferIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBatchStore()
-		down := true
-		s.fail = func(int) error {
-			if down {
-				return errors.New("down")
-			}
-			return nil
-		}
-		b := newBuffer(s, 10, time.Second)
-		var dropped int
+func TestUsageBuffer_KeepsAtMost10000Records(t *testing.T) {
+	testUsageBuffer(t, 10, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+		s.fail = func(int) error { return errDown }
+		dropped := 0
 		for _, r := range usageRecords(0, 12_000) {
 			if err := b.Record(t.Context(), r); err != nil {
-				if !errors.Is(err, llmhttp.ErrUsageDropped) {
-					t.Fatal(err)
-				}
+				require.ErrorIs(t, err, llmhttp.ErrUsageDropped)
 				dropped++
 			}
 		}
-		if dropped != 2000 {
-			t.Errorf("%d dropped of 12000, want what is above 10000", dropped)
-		}
-		// Part of a call may fit.
-		err := b.Record(t.Context(), usageRecords(12_000, 12_003)...)
-		if !errors.Is(err, llmhttp.ErrUsageDropped) || !strings.Contains(err.Error(), "3") {
-			t.Errorf("%v", err)
-		}
+		assert.Equal(t, 2000, dropped)
+		err := b.Record(t.Context(), usageRecords(12_000, 3)...)
+		require.ErrorIs(t, err, llmhttp.ErrUsageDropped)
+		assert.ErrorContains(t, err, "3")
 		s.mu.Lock()
-		down = false
-		s.mu.Unlock()
-		if err := b.Close(t.Context()); err != nil || len(s.all()) != 10_000 {
-			t.Errorf("%d stored, %v", len(s.all()), err)
-		}
-	})
-}
-
-func TestUsageBufferQuery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBatchStore()
-		b := newBuffer(s, 100, time.Hour)
-		q := llmhttp.UsageQuery{Account: "acme", From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
-		mustRecord(t, b, usageRecords(0, 7))
-		sums, err := b.Query(t.Context(), q)
-		if err != nil || len(sums) != 1 || sums[0].Requests != 7 || sums[0].CompletionTokens != 14 {
-			t.Errorf("%+v, %v", sums, err)
-		}
-		// Without the store's consent the sums are without it, and it is not lost.
-		s.fail = func(int) error { return errors.New("down") }
-		mustRecord(t, b, usageRecords(7, 9))
-		sums, err = b.Query(t.Context(), q)
-		if err != nil || len(sums) != 1 || sums[0].Requests != 7 {
-			t.Errorf("%+v, %v", sums, err)
-		}
 		s.fail = nil
-		if err := b.Close(t.Context()); err != nil || len(s.all()) != 9 {
-			t.Errorf("%d stored, %v", len(s.all()), err)
-		}
+		s.mu.Unlock()
+		require.NoError(t, b.Close(t.Context()))
+		assert.Len(t, s.records(), 10_000)
 	})
 }
 
-func TestUsageBufferClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBatchStore()
-		down := errors.New("down")
-		s.fail = func(call int) error {
-			if call == 2 {
-				return down
-			}
-			return nil
+// Query stores what is buffered first, so that its sums are complete.
+func TestUsageBuffer_Query(t *testing.T) {
+	testUsageBuffer(t, 100, time.Hour, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+		query := func() int64 {
+			sums, err := b.Query(t.Context(), llmhttp.UsageQuery{Account: "acme"})
+			require.NoError(t, err)
+			require.Len(t, sums, 1)
+			return sums[0].Requests
 		}
-		b := newBuffer(s, 10, time.Hour)
-		if err := b.Record(t.Context(), usageRecords(0, 9)...); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Close(t.Context()); err != nil || s.got() != "0s:9" {
-			t.Errorf("%s, %v", s.got(), err)
-		}
-		// Then records go straight on, and their errors come back.
-		if err := b.Record(t.Context(), usageRecords(9, 10)...); err != down {
-			t.Errorf("%v", err)
-		}
-		if err := b.Record(t.Context(), usageRecords(10, 11)...); err != nil || len(s.all()) != 10 {
-			t.Errorf("%d stored, %v", len(s.all()), err)
-		}
-		if err := b.Close(t.Context()); err != nil {
-			t.Errorf("a second time: %v", err)
-		}
+		recordEach(t, b, 0, 7)
+		assert.Equal(t, int64(7), query())
+		s.fail = func(int) error { return errDown }
+		recordEach(t, b, 7, 2)
+		assert.Equal(t, int64(7), query(), "if the store fails, what is buffered is left out")
+		s.fail = nil
+		require.NoError(t, b.Close(t.Context()))
+		assert.Len(t, s.records(), 9)
 	})
 }
 
-// A Close that fails says how much is left, and may be repeated.
-func TestUsageBufferCloseFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBatchStore()
-		down := errors.New("down")
+// After Close, Record calls the store directly and returns its error.
+func TestUsageBuffer_Close(t *testing.T) {
+	testUsageBuffer(t, 10, time.Hour, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
 		s.fail = func(call int) error {
 			if call == 2 {
-				return down
+				return errDown
 			}
 			return nil
 		}
-		b := newBuffer(s, 10, time.Hour)
-		mustRecord(t, b, usageRecords(0, 9))
-		s.calls = 0
-		if err := b.Record(t.Context(), usageRecords(9, 9)...); err != nil { // nothing
-			t.Fatal(err)
+		require.NoError(t, b.Record(t.Context(), usageRecords(0, 9)...))
+		require.NoError(t, b.Close(t.Context()))
+		assert.Equal(t, "0s:9", s.log())
+		assert.Equal(t, errDown, b.Record(t.Context(), usageRecords(9, 1)...))
+		require.NoError(t, b.Record(t.Context(), usageRecords(10, 1)...))
+		assert.Len(t, s.records(), 10)
+		require.NoError(t, b.Close(t.Context()), "it may be called again")
+	})
+}
+
+// Close tells how many records are left when the store fails, and may be called again.
+func TestUsageBuffer_CloseFails(t *testing.T) {
+	testUsageBuffer(t, 10, time.Hour, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+		s.fail = func(call int) error {
+			if call == 1 {
+				return errDown
+			}
+			return nil
 		}
-		s.calls = 1 // the next fails
-		if err := b.Close(t.Context()); !errors.Is(err, down) || !strings.Contains(err.Error(), "9 usage records") {
-			t.Errorf("%v", err)
-		}
-		time.Sleep(time.Hour) // nothing runs any more
+		recordEach(t, b, 0, 9)
+		require.NoError(t, b.Record(t.Context()), "no record is none too many")
+		err := b.Close(t.Context())
+		require.ErrorIs(t, err, errDown)
+		assert.ErrorContains(t, err, "9 usage records")
+		time.Sleep(time.Hour)
 		synctest.Wait()
-		if s.calls != 2 {
-			t.Errorf("%d calls", s.calls)
-		}
-		if err := b.Close(t.Context()); err != nil || len(s.all()) != 9 {
-			t.Errorf("%d stored, %v", len(s.all()), err)
-		}
+		assert.Equal(t, "0s:9!", s.log(), "the store is not called after Close")
+		require.NoError(t, b.Close(t.Context()))
+		assert.Len(t, s.records(), 9)
 	})
 }
 
-// A stuckStore does not return from Record before it is released.
-type stuckStore struct {
-	keptUsage
-	entered, release chan struct{}
-	once             sync.Once
+// While the store hangs, Record returns at once, and Query and Close when their context
+// is done.
+func TestUsageBuffer_StoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := &usageLog{before: func(ctx context.Context) error {
+			select {
+			case <-release:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		b := newUsageBuffer(s, 1, time.Hour)
+		start := time.Now()
+		recordEach(t, b, 0, 1)
+		synctest.Wait() // the store hangs
+		recordEach(t, b, 1, 1)
+		assert.Zero(t, time.Since(start), "Record waited for the store")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = b.Query(ctx, llmhttp.UsageQuery{Account: "acme"}) })
+		wg.Go(func() {
+			err := b.Close(ctx)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.ErrorContains(t, err, "2 usage records")
+		})
+		wg.Wait()
+		assert.Equal(t, time.Second, time.Since(start))
+		close(release)
+		require.NoError(t, b.Close(t.Context()))
+		assert.Len(t, s.records(), 2)
+	})
 }
 
-func (s *stuckStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
-	s.once.Do(func() { close(s.entered) })
-	select {
-	case <-s.release:
-		return s.keptUsage.Record(ctx, records...)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// While a batch is on its way to a store that hangs, Record, Query and Close
-// keep to their own time.
-func TestUsageBufferStuckStore(t *testing.T) {
-	s := &stuckStore{entered: make(chan struct{}), release: make(chan struct{})}
-	b := newBuffer(s, 1, time.Hour)
-	mustRecord(t, b, usageRecords(0, 1))
-	<-s.entered
-	within(t, 5*time.Second, func() { mustRecord(t, b, usageRecords(1, 2)) })
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	defer func() {
-		close(s.release)
-		if err := b.Close(t.Context()); err != nil || len(s.all()) != 2 {
-			t.Errorf("%d stored, %v", len(s.all()), err)
-		}
-	}()
-	done := make(chan error, 2)
-	go func() {
-		_, err := b.Query(ctx, llmhttp.UsageQuery{Account: "acme"})
-		done <- err
-	}()
-	go func() {
-		err := b.Close(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "2 usage records") {
-			t.Errorf("Close returned %v", err)
-		}
-		done <- err
-	}()
-	for range 2 {
-		select {
-		case <-done:
-		case <-time.After(5 * time.Second):
-			t.Error("does not return when its context is done")
-			return
-		}
-	}
-}
-
-func TestUsageBufferConcurrently(t *testing.T) {
+func TestUsageBuffer_ConcurrentCalls(t *testing.T) {
 	s := newBatchStore()
 	s.fail = func(call int) error {
 		if call%5 == 0 {
-			return errors.New("down")
+			return errDown
 		}
 		return nil
 	}
-	b := newBuffer(s, 7, time.Millisecond)
+	b := newUsageBuffer(s, 7, time.Millisecond)
+	const goroutines, each = 8, 300
 	var wg sync.WaitGroup
-	for g := range 8 {
+	for g := range goroutines {
 		wg.Go(func() {
-			for i, r := range usageRecords(g*1000, g*1000+300) {
-				if err := b.Record(t.Context(), r); err != nil {
-					t.Error(err)
-				}
+			for i, r := range usageRecords(g*each, each) {
+				assert.NoError(t, b.Record(t.Context(), r))
 				if i%50 == 0 {
-					if _, err := b.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", To: time.Now().Add(time.Hour)}); err != nil {
-						t.Error(err)
-					}
+					_, err := b.Query(t.Context(), llmhttp.UsageQuery{Account: "acme"})
+					assert.NoError(t, err)
 				}
 			}
 		})
@@ -411,28 +343,10 @@ func TestUsageBufferConcurrently(t *testing.T) {
 	wg.Wait()
 	for b.Close(t.Context()) != nil {
 	}
-	if got := len(s.all()); got != 8*300 {
-		t.Errorf("%d stored, want %d", got, 8*300)
+	ids := map[string]bool{}
+	for _, r := range s.records() {
+		ids[r.ID] = true
 	}
-}
-
-func TestNewUsageBufferDefaults(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("a nil store is accepted")
-		}
-	}()
-	synctest.Test(t, func(t *testing.T) {
-		s := newBatchStore()
-		b := newBuffer(s, 0, 0)
-		mustRecord(t, b, usageRecords(0, 1))
-		time.Sleep(time.Second)
-		synctest.Wait()
-		mustRecord(t, b, usageRecords(1, 101))
-		synctest.Wait()
-		if got := s.got(); got != "1s:1 1s:100" {
-			t.Errorf("stored %s", got)
-		}
-	})
-	llmhttp.NewUsageBuffer(nil, 1, 1)
+	assert.Len(t, ids, goroutines*each)
+	assert.Len(t, s.records(), goroutines*each, "no record is stored twice")
 }

@@ -3,120 +3,165 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/perf/benchfmt"
 )
 
+// TestMain runs a server process if the command has started this binary as one.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childFlag {
+	if len(os.Args) > 1 && os.Args[1] == serveFlag {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// TestShort sees to it that everything can be measured. The figures mean
-// nothing, and none is checked.
-func TestShort(t *testing.T) {
+// TestRun_Short checks that every case works. It checks no figure.
+func TestRun_Short(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes seconds")
+		t.Skip("runs wrk for some seconds")
 	}
-	file := filepath.Join(t.TempDir(), "figures.json")
+	file := filepath.Join(t.TempDir(), "results.txt")
 	var out, log bytes.Buffer
-	if err := run([]string{"-short", "-json", file}, &out, &log); err != nil {
-		t.Fatalf("%v\n%s", err, log.String())
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc struct {
-		Goals []struct {
-			What     string
-			Measured string
-		}
-		Figures []struct {
-			Story, Case, Subject, Metric string
-			Rounds                       []float64
+	require.NoError(t, run([]string{"-short", "-out", file}, &out, &log), "%s", &log)
+	for line := range strings.Lines(out.String()) {
+		if strings.HasPrefix(line, "| ") && !strings.Contains(line, "given back") {
+			assert.NotContains(t, line, "| -   |", "was not measured")
+			assert.NotContains(t, line, "NaN")
+			assert.NotContains(t, line, "Inf")
 		}
 	}
-	if err := json.Unmarshal(data, &doc); err != nil {
-		t.Fatal(err)
+
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	n := 0
+	for r := benchfmt.NewReader(f, file); r.Scan(); n++ {
+		require.IsType(t, &benchfmt.Result{}, r.Result())
 	}
-	measured := make(map[string]bool)
-	for _, f := range doc.Figures {
-		measured[f.Story] = true
-		if len(f.Rounds) == 0 {
-			t.Errorf("%v has no value", f)
-		}
+	assert.NotZero(t, n, "results in the Go benchmark format")
+}
+
+func TestRun_RefusesUnknownPart(t *testing.T) {
+	var out, log bytes.Buffer
+	err := run([]string{"-only", "decode,nonesuch"}, &out, &log)
+	assert.ErrorContains(t, err, `unknown part "nonesuch"`)
+}
+
+func TestPrintReport_CountsMissedBudgets(t *testing.T) {
+	var out bytes.Buffer
+	b := &bench{file: filepath.Join(t.TempDir(), "results.txt"), log: os.Stderr, rounds: 3}
+	for _, allocs := range []float64{24, 26, 27} {
+		b.results = append(b.results, result{"Handler/whole", ours, values{unitAllocs: allocs}})
 	}
-	for _, name := range append(storyNames(), "decoding") {
-		if !measured[name] {
-			t.Errorf("nothing was measured of %s", name)
-		}
-	}
-	for _, g := range doc.Goals {
-		// Memory that is given back takes longer than a short run.
-		if g.Measured == "-" && !strings.Contains(g.What, "given back") {
-			t.Errorf("not measured: %s", g.What)
-		}
-	}
-	if t.Failed() {
-		t.Log(out.String())
+	require.NoError(t, b.results.save(b.file))
+	missed, err := b.printReport(&out)
+	require.NoError(t, err)
+	assert.Equal(t, 1, missed)
+	assert.Regexp(t, `\| allocations of a whole request +\| at most 25 +\| 26 \(24 to 27\) +\| no  \|`, out.String())
+	assert.Regexp(t, `\*/whole +26\.00`, out.String(), "the table of benchstat")
+}
+
+func TestBudget_Judge(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		budget        budget
+		measured, met string
+	}{
+		{"below an upper bound", budget{"", atMost, 2, series{1, 1.5, 9}}, "1.5 (1 to 9)", "yes"},
+		{"at an upper bound", budget{"", atMost, 0, series{0, 0, 0}}, "0 (0 to 0)", "yes"},
+		{"above an upper bound", budget{"", atMost, 2, series{3, 1, 2.5}}, "2.5 (1 to 3)", "no"},
+		{"above a lower bound", budget{"", atLeast, 2, series{3}}, "3 (3 to 3)", "yes"},
+		{"at a lower bound", budget{"", atLeast, 2, series{2}}, "2 (2 to 2)", "yes"},
+		{"below a lower bound", budget{"", atLeast, 2, series{1.999}}, "2 (2 to 2)", "no"},
+		{"not measured", budget{"", atLeast, 2, nil}, "-", "-"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			measured, met := tc.budget.judge()
+			assert.Equal(t, tc.measured, measured)
+			assert.Equal(t, tc.met, met)
+		})
 	}
 }
 
-func TestAnswer(t *testing.T) {
-	const whole = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
-	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nDate: now\r\n\r\n5\r\nhello\r\n1\r\n0\r\n0\r\n\r\n"
-	for _, text := range []string{whole, chunked} {
-		for piece := 1; piece <= len(text); piece++ {
-			var a answer
-			for range 2 { // one after the other on a connection
-				for rest := text; rest != ""; {
-					n := min(piece, len(rest))
-					done, err := a.add([]byte(rest[:n]))
-					rest = rest[n:]
-					if err != nil || done != (rest == "") {
-						t.Fatalf("%q in pieces of %d: done is %v before %q, %v", text, piece, done, rest, err)
-					}
-				}
-			}
+func TestBudgets_AreRatiosWithinARound(t *testing.T) {
+	var r results
+	for _, cpu := range []float64{2, 4, 6} {
+		r = append(r, result{"Whole/size=0.5KB", ours, values{unitCPU: cpu}}, result{"Whole/size=0.5KB", bare, values{unitCPU: cpu / 2}})
+	}
+	list := budgets(r)
+	assert.Equal(t, series{2, 2, 2}, list[0].value)
+	for _, b := range list[1:] {
+		assert.Empty(t, b.value, b.what)
+	}
+}
+
+func TestWorstHostile(t *testing.T) {
+	var r results
+	for i, h := range hostileBodies {
+		for round := range 2 {
+			r = append(r, result{"Hostile/body=" + h.name, ours, values{unitPeak: float64(1e6 * (i + 10*round))}})
 		}
 	}
-	var a answer
-	if _, err := a.add([]byte("HTTP/1.1 429 Too Many Requests\r\n\r\n")); err == nil {
-		t.Error("a refusal passes for an answer")
-	}
+	last := float64(len(hostileBodies) - 1)
+	assert.Equal(t, series{last, last + 10}, worstHostile(r))
 }
 
-func TestSeries(t *testing.T) {
-	s := series{3, 1, 2}
-	if got, want := s.spread(), "2.00 (1.00..3.00)"; got != want {
-		t.Errorf("spread is %s, want %s", got, want)
-	}
-	if got := s.over(series{1, 1, 1, 1}).median(); got != 2 {
-		t.Errorf("median of ratios is %v, want 2", got)
-	}
-	if got := (series{}).spread(); got != "-" {
-		t.Errorf("spread of nothing is %s", got)
-	}
-}
-
-func TestBodies(t *testing.T) {
+func TestRequests_AreJSONOfTheirSize(t *testing.T) {
 	for _, size := range []int{512, 8 << 10, 128 << 10, 1 << 20} {
-		for name, body := range map[string][]byte{"chat": chatBody(size, true), "image": imageBody(size, true)} {
-			if !json.Valid(body) {
-				t.Errorf("%s of %d bytes is not JSON", name, size)
-			}
-			if d := size - len(body); d < 0 || d > 100 {
-				t.Errorf("%s of %d bytes has %d", name, size, len(body))
+		for _, r := range []request{chatRequest(size, true), chatRequest(size, false), imageRequest(size)} {
+			assert.True(t, json.Valid(r.body), "%.200s", r.body)
+			assert.InDelta(t, size, len(r.body), 100)
+		}
+	}
+	for _, h := range hostileBodies {
+		body := h.request(10_000).body
+		assert.True(t, json.Valid(body), "%s: %.200s", h.name, body)
+		assert.LessOrEqual(t, len(body), 10_000, h.name)
+	}
+}
+
+func TestAgentRequest(t *testing.T) {
+	body := agentRequest().body
+	assert.Equal(t, body, agentRequest().body, "is always the same")
+	assert.InDelta(t, 150_000, len(body), 10_000)
+	var req struct{ Messages, Tools []any }
+	require.NoError(t, json.Unmarshal(body, &req))
+	assert.Len(t, req.Messages, 200)
+	assert.Len(t, req.Tools, 40)
+}
+
+func TestBare_HasTheBytesOfTheHandler(t *testing.T) {
+	for _, m := range []mode{modeWhole, modeReady, modePaced} {
+		for _, allHeaders := range []bool{false, true} {
+			w := httptest.NewRecorder()
+			newBare(m, allHeaders).ServeHTTP(w, chatRequest(512, m.streams()).http(""))
+			reply := ourReply(m)
+			assert.Equal(t, reply.Body.Len(), w.Body.Len(), m)
+			assert.Equal(t, reply.Header().Get("Content-Type"), w.Header().Get("Content-Type"))
+			if allHeaders {
+				want := reply.Header().Clone()
+				want.Del("Content-Length")
+				assert.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(w.Header())))
 			}
 		}
 	}
-	if frames := framesOf(oursReply(modeReady)); len(frames) != chunkCount+1 {
-		t.Errorf("a stream has %d frames, want %d", len(frames), chunkCount+1)
+}
+
+func TestCannedBackend_YieldsTheSameStreamAgain(t *testing.T) {
+	h := newOurs(cannedBackend(3))
+	for range 2 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, chatRequest(512, true).http(""))
+		assert.Equal(t, 3, strings.Count(w.Body.String(), `"content":"`+word(0)+`"`), w.Body)
 	}
 }

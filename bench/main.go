@@ -1,164 +1,160 @@
-// Command bench measures what it costs to serve with llmhttp, side by side
-// with other ways to serve the same bytes, and prints tables of it.
+// Command bench measures what it costs to serve with llmhttp, beside other
+// ways to serve the same bytes, and compares the ratios with the budgets of
+// docs/performance.md.
 //
-//	go run . [-short] [-only whole,stream] [-rounds n] [-json file]
+//	go run ./bench [-short] [-strict] [-only whole,stream] [-rounds n] [-out file]
 //
-// Every figure is taken once a round, and the rounds visit the contenders in
-// turn, so that what the machine does meanwhile meets them all. The tables show
-// the median over the rounds and, in parentheses, the range.
-//
-// The load comes from this process; each contender is served by a process of
-// its own, whose CPU time, memory and system calls are read from the kernel.
-// It needs Linux.
+// Every contender that serves HTTP runs in a process of its own under load from
+// wrk, which must be installed. The tables go to standard output, the progress
+// to standard error. It needs Linux, and the go command for benchstat.
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+	"testing"
 	"time"
 )
 
-// A story is a part of the run.
-type story struct {
-	name  string
-	about string
-	run   func(*bench) error
+// parts are the groups of cases that -only can select.
+var parts = []struct {
+	name string
+	run  func(*bench)
+}{
+	{"whole", runWhole},      // replies in one piece
+	{"stream", runStreams},   // streams of 100 chunks
+	{"bursts", runBursts},    // chunks that are held back
+	{"gateway", runGateways}, // in front of another server
+	{"held", runHeld},        // idle open streams
+	{"memory", runMemory},    // large and hostile requests
+	{"decode", runDecode},    // requests, in process
+	{"handler", runHandler},  // allocations, in process
+	{"limiter", runLimiter},  // Limiter.Take, in process
 }
 
-var stories = []story{
-	{"whole", "requests answered whole, over loopback", whole},
-	{"stream", "streams of 100 chunks, over loopback", stream},
-	{"inprocess", "the Handler alone, and its layers", inProcess},
-	{"large", "bodies of 128 KB and 1 MB", large},
-	{"amplification", "16 MiB of tiny things", amplification},
-	{"gateway", "in front of another server of the format", gateway},
-	{"held", "10,000 idle streams", held},
-	{"stores", "the limiter, a million keys, and usage", stores},
-}
-
-// A bench is one run of the stories.
+// A bench is one run of the command.
 type bench struct {
-	ctx    context.Context
-	short  bool
-	rounds int
-	cores  cores
-	log    io.Writer
-	report *report
+	short, strict bool
+	only          string
+	rounds        int
+	file          string // for the results; "" means a temporary file
+
+	log     io.Writer
+	dir     string // for temporary files
+	results results
+	err     error // the first error; no case is measured after it
 }
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
+	args := os.Args[1:]
+	var err error
+	if len(args) == 4 && args[0] == serveFlag {
+		err = serve(args[1:], os.Stdin, os.Stdout)
+	} else {
+		err = run(args, os.Stdout, os.Stderr)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
 func run(args []string, out, log io.Writer) error {
-	if len(args) > 0 && args[0] == childFlag {
-		return child(args[1:], out)
-	}
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(log)
-	short := flags.Bool("short", false, "take seconds, to see that everything works: the figures mean nothing")
-	only := flags.String("only", "", "run these `stories`, separated by commas: "+strings.Join(storyNames(), ", "))
-	rounds := flags.Int("rounds", 7, "how often each figure is taken")
-	file := flags.String("json", "", "write what every round measured to this `file`")
-	pin := flags.Bool("pin", true, "give the server one half of the CPUs and the load the other")
-	if err := flags.Parse(args); err != nil {
+	b := &bench{log: log}
+	if err := b.parse(args); err != nil {
 		return err
 	}
-	chosen, err := choose(*only)
+	if _, err := exec.LookPath("wrk"); err != nil {
+		return errors.New("wrk, which generates the load, is not installed: run scripts/setup.sh bench or apt-get install wrk")
+	}
+	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-
-	b := &bench{ctx: ctx, short: *short, rounds: max(*rounds, 1), cores: splitCores(*pin), log: log}
-	if b.short {
-		b.rounds = 1
-	}
-	b.report = newReport(out, b)
-	b.report.begin()
-	began := time.Now()
-	for _, s := range chosen {
-		b.say("%s: %s", s.name, s.about)
-		if err := s.run(b); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+	defer os.RemoveAll(dir)
+	b.dir = dir
+	for _, p := range parts {
+		if slices.Contains(strings.Split(b.only, ","), p.name) {
+			p.run(b)
 		}
 	}
-	b.report.end(time.Since(began))
-	if *file != "" {
-		return b.report.save(*file)
+	if b.err != nil {
+		return b.err
 	}
-	return nil
+	if b.file == "" {
+		b.file = filepath.Join(dir, "results.txt")
+	}
+	if err := b.results.save(b.file); err != nil {
+		return err
+	}
+	missed, err := b.printReport(out)
+	if b.strict && err == nil && missed > 0 {
+		err = fmt.Errorf("%d budgets are not met", missed)
+	}
+	return err
 }
 
-func storyNames() []string {
+// parse reads the command line.
+func (b *bench) parse(args []string) error {
 	var names []string
-	for _, s := range stories {
-		names = append(names, s.name)
+	for _, p := range parts {
+		names = append(names, p.name)
 	}
-	return names
-}
-
-func choose(only string) ([]story, error) {
-	if only == "" {
-		return stories, nil
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(b.log)
+	flags.BoolVar(&b.short, "short", false, "run every case for a moment, to show that it works; the figures mean nothing")
+	flags.BoolVar(&b.strict, "strict", false, "exit with status 1 if a budget is not met")
+	flags.StringVar(&b.only, "only", strings.Join(names, ","), "run these `parts`, separated by commas")
+	flags.IntVar(&b.rounds, "rounds", 7, "how many times each case is measured")
+	flags.StringVar(&b.file, "out", "", "write the measurements of every round to this `file`, which benchstat can read")
+	if err := flags.Parse(args); err != nil {
+		return err
 	}
-	var chosen []story
-	for name := range strings.SplitSeq(only, ",") {
-		i := slices.IndexFunc(stories, func(s story) bool { return s.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("no story %q; there are %s", name, strings.Join(storyNames(), ", "))
+	for name := range strings.SplitSeq(b.only, ",") {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("unknown part %q; the parts are %s", name, strings.Join(names, ", "))
 		}
-		chosen = append(chosen, stories[i])
 	}
-	return chosen, nil
-}
-
-// say tells whoever waits how far the run is.
-func (b *bench) say(format string, args ...any) {
-	fmt.Fprintf(b.log, time.Now().Format("15:04:05 ")+format+"\n", args...)
-}
-
-// window is how long something is measured in one round.
-func (b *bench) window(d time.Duration) time.Duration {
+	if b.rounds < 1 {
+		return errors.New("-rounds must be at least 1")
+	}
+	benchtime := "100ms"
 	if b.short {
-		return d / 20
+		b.rounds, benchtime = 1, "5ms"
 	}
-	return d
+	testing.Init() // defines the flag that testing.Benchmark reads
+	return flag.Set("test.benchtime", benchtime)
 }
 
-// size is how many of something there are: n, or few in a short run.
-func (b *bench) size(n, few int) int {
-	if b.short {
-		return few
-	}
-	return n
+// A measurement measures one contender of a case once.
+type measurement struct {
+	contender string
+	measure   func() (values, error)
 }
 
-// eachRound calls f for every round and each of names, beginning with another
-// one every time.
-func (b *bench) eachRound(rounds int, names []string, f func(name string) error) error {
+// measureCase measures the contenders of a case one after the other, in every
+// round. Each round starts with another contender.
+func (b *bench) measureCase(name string, rounds int, ms ...measurement) {
+	if b.err != nil {
+		return
+	}
+	fmt.Fprintln(b.log, time.Now().Format(time.TimeOnly), name)
 	for round := range rounds {
-		for i := range names {
-			if err := b.ctx.Err(); err != nil {
-				return err
+		for i := range ms {
+			m := ms[(round+i)%len(ms)]
+			v, err := m.measure()
+			if err != nil {
+				b.err = fmt.Errorf("%s: %s: %w", name, m.contender, err)
+				return
 			}
-			name := names[(i+round)%len(names)]
-			if err := f(name); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
+			b.results = append(b.results, result{name, m.contender, v})
 		}
 	}
-	return nil
 }

@@ -1,19 +1,25 @@
 #!/usr/bin/env bash
-# Installs what the tests need besides Go, unless it is there: a C compiler for
-# the race detector, curl, PostgreSQL, Redis, Node.js with npm, and the npm
-# packages of clients/node, of which one brings the Node.js that its tests run
-# on. The tests start servers of their own: it does not matter whether those
-# that the packages bring run.
+# Installs what the tests need besides Go, unless it is installed: a C compiler
+# for the race detector, curl, wrk, taskset, PostgreSQL, Redis, Node.js with npm,
+# and the npm packages of clients/node. One of these is the Node.js on which its
+# tests run. The tests start their own servers: the servers of the Debian
+# packages may run or not.
+#
+# "scripts/setup.sh bench" installs only what "make bench" needs: wrk and taskset.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=()
-command -v gcc >/dev/null || missing+=(gcc libc6-dev)
-command -v curl >/dev/null || missing+=(curl ca-certificates)
-command -v node >/dev/null || missing+=(nodejs)
-command -v npm >/dev/null || missing+=(npm)
-command -v redis-server >/dev/null || command -v valkey-server >/dev/null || missing+=(redis-server)
-command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
+command -v wrk >/dev/null || missing+=(wrk)
+command -v taskset >/dev/null || missing+=(util-linux)
+if [[ ${1:-} != bench ]]; then
+	command -v gcc >/dev/null || missing+=(gcc libc6-dev)
+	command -v curl >/dev/null || missing+=(curl ca-certificates)
+	command -v node >/dev/null || missing+=(nodejs)
+	command -v npm >/dev/null || missing+=(npm)
+	command -v redis-server >/dev/null || command -v valkey-server >/dev/null || missing+=(redis-server)
+	command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
+fi
 
 if ((${#missing[@]})); then
 	if ! command -v apt-get >/dev/null; then
@@ -31,6 +37,10 @@ if ((${#missing[@]})); then
 	"${as_root[@]}" apt-get update -qq
 	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -qq -y --no-install-recommends "${missing[@]}" </dev/null
+fi
+
+if [[ ${1:-} == bench ]]; then
+	exit
 fi
 
 cd clients/node

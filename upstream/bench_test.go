@@ -1,8 +1,8 @@
 package upstream
 
 import (
+	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -18,61 +20,37 @@ import (
 const (
 	benchChunk = `{"id":"chatcmpl-9a8b7c6d5e4f3a2b1c0d","object":"chat.completion.chunk","created":1755137933,"model":"demo-chat",` +
 		`"choices":[{"index":0,"delta":{"content":" dark"},"finish_reason":null}]}`
-	benchVendorChunk = `{"id":"chatcmpl-9a8b7c6d5e4f3a2b1c0d","object":"chat.completion.chunk","created":1755137933,"model":"demo-chat",` +
-		`"service_tier":"default","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":" dark"},"logprobs":null,"finish_reason":null}],` +
-		`"usage":null,"obfuscation":"aXbYcZ"}`
 	benchReply = `{"id":"chatcmpl-9a8b7c6d5e4f3a2b1c0d","object":"chat.completion","created":1755137933,"model":"demo-chat",` +
 		`"choices":[{"index":0,"message":{"role":"assistant","content":"It was a dark and stormy night.","refusal":null},"logprobs":null,"finish_reason":"stop"}],` +
 		`"usage":{"prompt_tokens":12,"completion_tokens":8,"total_tokens":20}}`
 )
 
-func BenchmarkDecodeChunk(b *testing.B) {
-	for name, text := range map[string]string{"plain": benchChunk, "vendor": benchVendorChunk, "whole": benchReply} {
-		b.Run(name, func(b *testing.B) {
-			var d decoder
-			data := []byte(text)
-			b.SetBytes(int64(len(data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := d.chunk(data); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
+var benchStream = strings.Repeat("data: "+benchChunk+"\n\n", 100) + "data: [DONE]\n\n"
 
 func BenchmarkReadEvents(b *testing.B) {
-	stream := strings.Repeat("data: "+benchChunk+"\n\n", 100)
-	var e eventReader
-	b.SetBytes(int64(len(stream)))
+	b.SetBytes(int64(len(benchStream)))
 	b.ReportAllocs()
 	for b.Loop() {
-		buf := getBuffer()
-		e.reset(strings.NewReader(stream), buf, 1<<20)
+		e := eventReader{r: bufio.NewReader(strings.NewReader(benchStream)), max: 1 << 20}
 		for {
-			if _, _, err := e.next(); err == io.EOF {
+			if _, err := e.next(); err == io.EOF {
 				break
 			} else if err != nil {
 				b.Fatal(err)
 			}
 		}
-		putBuffer(buf)
 	}
 }
 
-// canned is a transport that replies at once, for what the Backend costs alone.
-type canned struct {
-	contentType, body string
-}
-
-func (t canned) RoundTrip(r *http.Request) (*http.Response, error) {
-	io.Copy(io.Discard, r.Body)
-	r.Body.Close()
-	return &http.Response{
-		StatusCode: 200, Header: http.Header{"Content-Type": {t.contentType}}, ProtoMajor: 1, Request: r,
-		ContentLength: int64(len(t.body)), Body: io.NopCloser(strings.NewReader(t.body)),
-	}, nil
+// benchCases are the replies and sizes of requests that are measured.
+var benchCases = []struct {
+	name, contentType, reply string
+	size                     int // of the request, in bytes
+	chunks                   int
+}{
+	{"whole", mediaJSON, benchReply, 512, 1},
+	{"1MB", mediaJSON, benchReply, 1 << 20, 1},
+	{"stream", "text/event-stream", benchStream, 512, 100},
 }
 
 func benchRequest(size int, stream bool) *llmhttp.ChatRequest {
@@ -84,7 +62,7 @@ func benchChat(b *testing.B, backend *Backend, req *llmhttp.ChatRequest, want in
 	b.ReportAllocs()
 	for b.Loop() {
 		chunks := 0
-		for _, err := range backend.Chat(context.Background(), req) {
+		for _, err := range backend.Chat(b.Context(), req) {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -96,37 +74,54 @@ func benchChat(b *testing.B, backend *Backend, req *llmhttp.ChatRequest, want in
 	}
 }
 
-var benchStream = strings.Repeat("data: "+benchChunk+"\n\n", 100) + "data: [DONE]\n\n"
+// A cannedTransport replies without a network.
+type cannedTransport struct{ contentType, body string }
 
-// BenchmarkChat is of chats without a network.
+func (t cannedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	io.Copy(io.Discard, r.Body)
+	r.Body.Close()
+	return &http.Response{
+		StatusCode: 200, Header: http.Header{"Content-Type": {t.contentType}}, ProtoMajor: 1, Request: r,
+		ContentLength: int64(len(t.body)), Body: io.NopCloser(strings.NewReader(t.body)),
+	}, nil
+}
+
+// BenchmarkChat measures chats without a network.
 func BenchmarkChat(b *testing.B) {
-	for _, c := range []struct {
-		name  string
-		reply canned
-		size  int
-		want  int
-	}{
-		{"whole", canned{"application/json", benchReply}, 512, 1},
-		{"1MB", canned{"application/json", benchReply}, 1 << 20, 1},
-		{"stream", canned{"text/event-stream", benchStream}, 512, 100},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			backend, err := New("http://bench.invalid/v1", &Options{Transport: c.reply})
-			if err != nil {
-				b.Fatal(err)
-			}
-			benchChat(b, backend, benchRequest(c.size, c.want > 1), c.want)
+	for _, test := range benchCases {
+		b.Run(test.name, func(b *testing.B) {
+			backend, err := New("http://bench.invalid/v1", &Options{Transport: cannedTransport{test.contentType, test.reply}})
+			require.NoError(b, err)
+			benchChat(b, backend, benchRequest(test.size, test.chunks > 1), test.chunks)
 		})
 	}
 }
 
-// BenchmarkHandler is of chats that a Handler passes on, without a network.
+// BenchmarkServer measures chats with a server in the same process, whose cost
+// is included.
+func BenchmarkServer(b *testing.B) {
+	for _, test := range benchCases {
+		b.Run(test.name, func(b *testing.B) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", test.contentType)
+				w.Header().Set("Content-Length", fmt.Sprint(len(test.reply)))
+				io.WriteString(w, test.reply)
+			}))
+			defer srv.Close()
+			backend, err := New(srv.URL+"/v1", nil)
+			require.NoError(b, err)
+			defer backend.CloseIdleConnections()
+			benchChat(b, backend, benchRequest(test.size, test.chunks > 1), test.chunks)
+		})
+	}
+}
+
+// BenchmarkHandler measures a Handler in front of a Backend without a network.
 func BenchmarkHandler(b *testing.B) {
 	const secret = "sk-bench-0123456789"
-	backend, err := New("http://bench.invalid/v1", &Options{Key: "sk-server", Transport: canned{"application/json", benchReply}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	backend, err := New("http://bench.invalid/v1", &Options{Key: "sk-server", Transport: cannedTransport{mediaJSON, benchReply}})
+	require.NoError(b, err)
 	keys := memory.Keys()
 	plenty := llmhttp.PerMinute(1 << 40)
 	keys.Add(secret, &llmhttp.Key{ID: "key_1", Limits: llmhttp.Limits{Requests: plenty, Tokens: plenty}})
@@ -134,9 +129,7 @@ func BenchmarkHandler(b *testing.B) {
 	for _, size := range []int{512, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			body, err := json.Marshal(benchRequest(size, false))
-			if err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, err)
 			r := httptest.NewRequest("POST", "/v1/chat/completions", nil)
 			r.Header.Set("Authorization", "Bearer "+secret)
 			b.ReportAllocs()
@@ -147,35 +140,6 @@ func BenchmarkHandler(b *testing.B) {
 					b.Fatal(w.Body)
 				}
 			}
-		})
-	}
-}
-
-// BenchmarkServer is of chats with a server on this machine, which takes part
-// in the cost.
-func BenchmarkServer(b *testing.B) {
-	for _, c := range []struct {
-		name, contentType, body string
-		size, want              int
-	}{
-		{"whole", "application/json", benchReply, 512, 1},
-		{"1MB", "application/json", benchReply, 1 << 20, 1},
-		{"stream", "text/event-stream", benchStream, 512, 100},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				io.Copy(io.Discard, r.Body)
-				w.Header().Set("Content-Type", c.contentType)
-				w.Header().Set("Content-Length", fmt.Sprint(len(c.body)))
-				io.WriteString(w, c.body)
-			}))
-			defer srv.Close()
-			backend, err := New(srv.URL+"/v1", nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer backend.CloseIdleConnections()
-			benchChat(b, backend, benchRequest(c.size, c.want > 1), c.want)
 		})
 	}
 }

@@ -1,13 +1,9 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"maps"
-	"net"
-	"net/http"
-	"sync"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -15,33 +11,36 @@ import (
 // Chat implements [llmhttp.Backend].
 func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		if err := b.converse(ctx, req, yield); err != nil {
+		if err := b.chatOnce(ctx, req, yield); err != nil {
 			yield(nil, err)
 		}
 	}
 }
 
-// converse yields the chunks of the reply to req. What it returns is to be
-// yielded as well.
-func (b *Backend) converse(ctx context.Context, req *llmhttp.ChatRequest, yield func(*llmhttp.ChatChunk, error) bool) error {
-	model := modelName{req.Model, b.serverModel(req.Model)}
-	body, err := b.encodeChat(req, model.theirs)
+// chatOnce sends req and yields the chunks of the reply. It returns an error
+// that has not been yielded.
+func (b *Backend) chatOnce(ctx context.Context, req *llmhttp.ChatRequest, yield func(*llmhttp.ChatChunk, error) bool) error {
+	model := b.modelNames(req.Model)
+	body, err := b.encodeChat(req, model.server)
 	if err != nil {
 		return err
 	}
-	c, err := b.send(ctx, b.chat, body, req.Stream, model)
+	accept := mediaJSON
+	if req.Stream {
+		accept = mediaEvents
+	}
+	c, err := b.do(ctx, b.chat, body, accept, model)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	r := replies.Get().(*reply)
-	defer r.free()
-	r.begin(c, req.Choices(), yield)
-	return r.read(req.Stream)
+	r := chatReply{c: c, yield: yield, requested: req.Choices(), finished: make(map[int]bool)}
+	return r.read()
 }
 
-// encodeChat returns what the server is asked. The request stays as it is.
-func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) (net.Buffers, error) {
+// encodeChat returns the body of the request to the server. It does not change
+// req.
+func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) ([]byte, error) {
 	r := *req
 	r.Model = model
 	r.StreamOptions = nil
@@ -51,106 +50,43 @@ func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) (net.Buffer
 			r.StreamOptions.Extra = req.StreamOptions.Extra
 		}
 	}
-	body, err := r.MarshalJSON()
-	return net.Buffers{body}, err
+	return r.MarshalJSON()
 }
 
-// A reply is that to a chat while it is read.
-type reply struct {
-	c      *call
-	yield  func(*llmhttp.ChatChunk, error) bool
-	alias  string // what clients call the model, if it is not what the server does
-	limit  int    // how many choices were asked for
-	spoke  bool   // there was something of a reply
-	choice []progress
-
-	buf     *buffer
-	events  eventReader
-	decoder decoder
+// A chatReply reads the reply to a chat request.
+type chatReply struct {
+	c          *call
+	yield      func(*llmhttp.ChatChunk, error) bool
+	requested  int           // how many choices the client asked for
+	finished   map[int]bool  // which of them have a finish_reason, by index
+	begun      bool          // a chunk had a choice or the usage
+	early      llmhttp.Extra // members of chunks before that, which were held back
+	earlySize  int           // of those chunks, in bytes
+	surrogates surrogateJoiner
 }
 
-// A progress is how far a choice has come.
-type progress struct{ begun, ended bool }
-
-var replies = sync.Pool{New: func() any { return new(reply) }}
-
-func (r *reply) begin(c *call, limit int, yield func(*llmhttp.ChatChunk, error) bool) {
-	r.c, r.yield, r.limit, r.spoke = c, yield, limit, false
-	if r.alias = ""; c.model.ours != c.model.theirs {
-		r.alias = c.model.ours
+// read reads the reply as a stream or as a whole, depending on its first byte:
+// the Content-Type may be wrong, and the server may ignore what was requested.
+func (r *chatReply) read() error {
+	first, err := skipSpace(r.c.body, r.c.b.opts.MaxReply)
+	switch {
+	case err == io.EOF:
+		return r.c.invalid("the reply is empty")
+	case err != nil:
+		return r.c.interrupted(err)
+	case first == '{', first == '[', first == '<':
+		return r.readWhole()
 	}
-	r.choice = r.choice[:0]
-	r.buf = getBuffer()
-	r.events.reset(c, r.buf, c.b.opts.MaxEvent)
-	r.decoder.reset()
+	return r.readStream()
 }
 
-func (r *reply) free() {
-	putBuffer(r.buf)
-	r.c, r.yield, r.buf = nil, nil, nil
-	r.events.reset(nil, nil, 0)
-	r.decoder.reset()
-	r.decoder.Reset(nil)
-	replies.Put(r)
-}
-
-// read reads the reply as what it is. What was asked for only tells what is
-// likely.
-func (r *reply) read(stream bool) error {
-	if !stream && !isEvents(r.c.resp.Header) {
-		if err := r.c.readAll(r.buf, r.c.b.opts.MaxReply); err != nil {
-			return r.c.broken(err)
-		}
-		if !looksLikeEvents(r.buf.b) {
-			return r.whole()
-		}
-		r.events.err = io.EOF // all of it is in buf
-		return r.stream()
+// readWhole yields a reply that is not a stream.
+func (r *chatReply) readWhole() error {
+	body, err := r.c.readAll()
+	if err != nil {
+		return err
 	}
-	switch r.events.peek() {
-	case '{', '[', '<':
-	case 0:
-		if r.events.err != nil && r.events.err != io.EOF {
-			return r.c.broken(r.events.err)
-		}
-	default:
-		return r.stream()
-	}
-	limit := r.c.b.opts.MaxReply
-	if r.events.err == nil {
-		if err := r.c.readAll(r.buf, limit); err != nil {
-			return r.c.broken(err)
-		}
-	}
-	if int64(len(r.buf.b)) > limit {
-		return r.c.broken(errTooLarge)
-	}
-	return r.whole()
-}
-
-// isEvents reports whether h is the header of a stream.
-func isEvents(h http.Header) bool {
-	const events = "text/event-stream"
-	t := h.Get("Content-Type")
-	return len(t) >= len(events) && t[:len(events)] == events
-}
-
-// looksLikeEvents reports whether a body whose header does not say so is a
-// stream.
-func looksLikeEvents(body []byte) bool {
-	body = bytes.TrimLeft(bytes.TrimPrefix(body, byteOrderMark), "\r\n")
-	for _, prefix := range []string{"data:", "event:", "id:", "retry:", ":"} {
-		if bytes.HasPrefix(body, []byte(prefix)) {
-			return true
-		}
-	}
-	return false
-}
-
-// whole yields a reply that is no stream.
-func (r *reply) whole() error {
-	body := bytes.TrimPrefix(r.buf.b, byteOrderMark)
-	if err := r.c.errorIn(body); err != nil {
+	if err := r.c.checkBody(body); err != nil {
 		return err
 	}
 	chunk, err := r.decode(body)
@@ -158,151 +94,142 @@ func (r *reply) whole() error {
 		return err
 	}
 	if len(chunk.Choices) == 0 {
-		return r.c.failure(http.StatusBadGateway, messageFailed, "the reply has no choices", nil)
+		return r.c.invalid("the reply has no choices")
 	}
-	number(chunk.Choices)
+	setIndices(chunk.Choices)
 	r.yield(chunk, nil)
 	return nil
 }
 
-// number gives the choices of a whole reply their places as indices, unless each
-// has one of them.
-func number(choices []llmhttp.ChunkChoice) {
-	if len(choices) == 1 { // as most have
-		choices[0].Index = 0
-		return
-	}
+// setIndices numbers the choices of a whole reply in their order, unless their
+// indices are those of all choices, in any order.
+func setIndices(choices []llmhttp.ChunkChoice) {
 	seen := make([]bool, len(choices))
 	for i := range choices {
-		if k := choices[i].Index; k >= 0 && k < len(seen) && !seen[k] {
-			seen[k] = true
-			continue
+		k := choices[i].Index
+		if k < 0 || k >= len(seen) || seen[k] {
+			for i := range choices {
+				choices[i].Index = i
+			}
+			return
 		}
-		for i := range choices {
-			choices[i].Index = i
-		}
-		return
+		seen[k] = true
 	}
 }
 
-// stream yields the chunks of a stream.
-func (r *reply) stream() error {
-	var early llmhttp.Extra // of chunks before the reply's own
-	room := maxEarly
+// readStream yields the chunks of a stream.
+func (r *chatReply) readStream() error {
+	events := eventReader{r: r.c.body, max: int(r.c.b.opts.MaxEvent)}
 	for {
-		name, data, err := r.events.next()
+		e, err := events.next()
 		switch {
-		case err == io.EOF && !r.spoke:
-			return r.c.failure(http.StatusBadGateway, messageFailed, "the stream is empty", nil)
-		case err != nil && r.ended(r.limit) && (err == io.EOF || r.c.client.Err() == nil):
-			return nil // all that matters came
-		case err == io.EOF:
-			return r.c.failure(http.StatusBadGateway, messageFailed, "the stream ended with neither a finish_reason nor [DONE]", nil)
 		case err != nil:
-			return r.c.broken(err)
-		case name == eventPing:
+			return r.streamEnd(err)
+		case e.kind == eventPing:
 			continue
-		case isDone(data):
-			if !r.spoke {
-				return r.c.failure(http.StatusBadGateway, messageFailed, "the stream has nothing but its end", nil)
-			}
-			r.c.complete()
+		case isDone(e.data) && !r.begun:
+			return r.c.invalid("the stream has no chunks before [DONE]")
+		case isDone(e.data):
+			r.c.done = true
 			return nil
+		case e.kind == eventError:
+			return r.errorEvent(e.data)
 		}
-		if name == eventError {
-			return r.eventError(data)
-		}
-		chunk, err := r.decode(data)
+		chunk, err := r.decode(e.data)
 		if err != nil {
 			return err
 		}
-		if !r.spoke && chunk.ID == "" && len(chunk.Choices) == 0 && chunk.Usage == nil && len(data) <= room {
-			// Azure tells of the prompt first, in a chunk without a name. The
-			// reply has the name of the next.
-			early = merge(early, chunk.Extra)
-			room -= len(data)
+		if r.holdBack(chunk, len(e.data)) {
 			continue
 		}
-		if early != nil {
-			chunk.Extra, early = merge(early, chunk.Extra), nil
-		}
-		r.spoke = r.spoke || len(chunk.Choices) > 0 || chunk.Usage != nil
-		r.note(chunk)
+		r.surrogates.join(chunk, e.data)
+		r.noteFinished(chunk)
 		if !r.yield(chunk, nil) {
 			return nil
 		}
 	}
 }
 
-// maxEarly bounds the chunks that are kept until a reply has a name, in bytes.
-const maxEarly = 64 << 10
-
-// merge returns what either has, or b where both do. It may write to a.
-func merge(a, b llmhttp.Extra) llmhttp.Extra {
-	if a == nil {
-		return b
+// streamEnd returns the error of a stream that ended, with io.EOF or another
+// error, before [DONE]. It is nil if all choices were finished, unless the
+// client has gone.
+func (r *chatReply) streamEnd(err error) error {
+	switch {
+	case err == io.EOF && !r.begun:
+		return r.c.invalid("the stream is empty")
+	case len(r.finished) == r.requested && (err == io.EOF || r.c.client.Err() == nil):
+		return nil
+	case err == io.EOF:
+		return r.c.invalid("the stream ended with neither a finish_reason nor [DONE]")
 	}
-	maps.Copy(a, b)
-	return a
+	return r.c.interrupted(err)
 }
 
-// eventError returns the error of an event that is one.
-func (r *reply) eventError(data []byte) error {
-	told, ok := readTold(data)
+// errorEvent returns the error of an event of type error.
+func (r *chatReply) errorEvent(data []byte) error {
+	e, ok := parseServerError(data)
 	if !ok {
-		told.message = string(data)
+		e.message = string(data)
 	}
-	return r.c.refusal(told.status(), told, "")
+	return r.c.serverFailure(e.status(), e, "")
 }
 
-// decode decodes a chunk, or the whole of a reply as one.
-func (r *reply) decode(data []byte) (*llmhttp.ChatChunk, error) {
-	chunk, err := r.decoder.chunk(data)
-	if err != nil {
+// decode decodes a chunk, or a whole reply as a chunk.
+func (r *chatReply) decode(data []byte) (*llmhttp.ChatChunk, error) {
+	chunk := new(llmhttp.ChatChunk)
+	if err := chunk.UnmarshalJSON(data); err != nil {
 		return nil, r.c.malformed(err)
 	}
-	if r.decoder.problem != nil {
-		return nil, r.c.reported(r.decoder.problem)
+	hasResult := len(chunk.Choices) > 0 || chunk.Usage != nil
+	if err := r.c.errorIn(data, chunk.Extra["error"], hasResult); err != nil {
+		return nil, err
 	}
+	delete(chunk.Extra, "error")
 	for i := range chunk.Choices {
 		if chunk.Choices[i].FinishReason == finishError {
-			return nil, r.c.failure(http.StatusBadGateway, messageFailed, "the server ended the reply for an error", nil)
+			return nil, r.c.invalid(`a choice ended with the finish_reason "error"`)
 		}
 	}
-	if r.alias != "" {
-		chunk.Model = r.alias
+	if r.c.model.client != r.c.model.server {
+		chunk.Model = r.c.model.client
 	}
 	return chunk, nil
 }
 
-// finishError is the finish_reason by which some servers say that a reply is
-// none.
+// finishError is the finish_reason with which some servers report an error.
 const finishError = "error"
 
-// note notes how far the choices of a chunk have come.
-func (r *reply) note(chunk *llmhttp.ChatChunk) {
-	for i := range chunk.Choices {
-		c := &chunk.Choices[i]
-		if c.Index < 0 || c.Index >= r.limit {
-			continue
-		}
-		for len(r.choice) <= c.Index {
-			r.choice = append(r.choice, progress{})
-		}
-		p := &r.choice[c.Index]
-		p.begun, p.ended = true, p.ended || c.FinishReason != ""
+// maxEarly bounds the chunks that are held back, in bytes.
+const maxEarly = 64 << 10
+
+// holdBack reports whether chunk is not to be yielded, because the reply has not
+// begun. Azure sends the results of its filters first, in a chunk without an ID,
+// but the ID of the first chunk that is yielded is that of the reply. Members of
+// chunks that were held back are added to the next chunk. size is the size of
+// the chunk in bytes.
+func (r *chatReply) holdBack(chunk *llmhttp.ChatChunk, size int) bool {
+	if r.begun {
+		return false
 	}
+	if r.early != nil {
+		maps.Copy(r.early, chunk.Extra)
+		chunk.Extra, r.early = r.early, nil
+	}
+	r.begun = len(chunk.Choices) > 0 || chunk.Usage != nil
+	r.earlySize += size
+	if r.begun || chunk.ID != "" || r.earlySize > maxEarly {
+		return false
+	}
+	r.early = chunk.Extra
+	return true
 }
 
-// ended reports whether every choice that began has ended, and at least n have.
-func (r *reply) ended(n int) bool {
-	for _, p := range r.choice {
-		if p.begun && !p.ended {
-			return false
-		}
-		if p.ended {
-			n--
+// noteFinished records which choices chunk finishes.
+func (r *chatReply) noteFinished(chunk *llmhttp.ChatChunk) {
+	for i := range chunk.Choices {
+		c := &chunk.Choices[i]
+		if c.FinishReason != "" && c.Index >= 0 && c.Index < r.requested {
+			r.finished[c.Index] = true
 		}
 	}
-	return n <= 0
 }

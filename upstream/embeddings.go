@@ -11,32 +11,41 @@ import (
 
 // Embed implements [llmhttp.Embedder].
 func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-	model := modelName{req.Model, b.serverModel(req.Model)}
+	model := b.modelNames(req.Model)
 	r := *req
-	r.Model = model.theirs
+	r.Model = model.server
 	body, err := r.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
-	resp := new(llmhttp.EmbeddingResponse)
-	err = b.fetch(ctx, b.embeddings, body, model, func(_ *call, reply []byte) error {
-		if err := resp.UnmarshalJSON(reply); err != nil {
-			return err
-		}
-		if n := req.Input.Len(); len(resp.Vectors) != n {
-			return fmt.Errorf("there are %d vectors for %d inputs", len(resp.Vectors), n)
-		}
-		if len(resp.Vectors) == 0 || slices.ContainsFunc(resp.Vectors, func(v []float32) bool { return len(v) == 0 }) {
-			return errors.New("a vector is missing")
-		}
-		return nil
-	})
+	c, reply, err := b.fetch(ctx, b.embeddings, body, model)
 	if err != nil {
 		return nil, err
 	}
-	resp.Usage = reported(resp.Usage)
-	if model.ours != model.theirs {
-		resp.Model = model.ours
+	resp := new(llmhttp.EmbeddingResponse)
+	if err := resp.UnmarshalJSON(reply); err != nil {
+		return nil, c.malformed(err)
+	}
+	if err := c.errorIn(reply, resp.Extra["error"], len(resp.Vectors) > 0); err != nil {
+		return nil, err
+	}
+	delete(resp.Extra, "error")
+	if err := checkVectors(resp.Vectors, req.Input.Len()); err != nil {
+		return nil, c.malformed(err)
+	}
+	if model.client != model.server {
+		resp.Model = model.client
 	}
 	return resp, nil
+}
+
+// checkVectors returns an error if there is not one vector for each input.
+func checkVectors(vectors [][]float32, inputs int) error {
+	if len(vectors) != inputs {
+		return fmt.Errorf("it has %d vectors for %d inputs", len(vectors), inputs)
+	}
+	if len(vectors) == 0 || slices.ContainsFunc(vectors, func(v []float32) bool { return len(v) == 0 }) {
+		return errors.New("a vector is missing")
+	}
+	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEmbeddings(t *testing.T) {
-	for _, c := range []struct {
+func TestEmbed(t *testing.T) {
+	for _, test := range []struct {
 		name, body string
 		status     int
 		want       string
@@ -20,40 +20,41 @@ func TestEmbeddings(t *testing.T) {
 			`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1,-0.002]},{"object":"embedding","index":1,"embedding":[3,4.5]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3,"x":1},"y":2}`},
 		{"base64", `{"data":[{"embedding":"AACAPw=="},{"embedding":"AAAAQA=="}],"usage":{"prompt_tokens":3}}`, 200,
 			`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1]},{"object":"embedding","index":1,"embedding":[2]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}`},
-		{"one missing", `{"data":[{"index":1,"embedding":[1]}]}`, 502, ``},
-		{"none", `{"data":[]}`, 502, ``},
-		{"null", `{"data":[{"embedding":null},{"embedding":null}]}`, 502, ``},
-		{"an error", `{"error":{"message":"boom"}}`, 502, ``},
-		{"too few", `{"data":[{"embedding":[1]}]}`, 502, ``},
-		{"too many", `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`, 502, ``},
+		{"vector missing", `{"data":[{"index":1,"embedding":[1]}]}`, 502, ``},
+		{"no vectors", `{"data":[]}`, 502, ``},
+		{"null vectors", `{"data":[{"embedding":null},{"embedding":null}]}`, 502, ``},
+		{"error", `{"error":{"message":"boom"}}`, 502, ``},
+		{"flat error", `{"object":"error","message":"boom","code":400}`, 400, ``},
+		{"too few vectors", `{"data":[{"embedding":[1]}]}`, 502, ``},
+		{"too many vectors", `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`, 502, ``},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			noLeaks(t)
-			s := newRawServer(t, func(conn net.Conn, r *rawRequest) { whole(conn, 200, "application/json", c.body) })
+		t.Run(test.name, func(t *testing.T) {
+			checkLeaks(t)
+			s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, test.body) })
 			g := newGateway(t, s.url(), nil)
-			a := g.do("POST", "/v1/embeddings", `{"model":"m","input":["a","b"]}`)
-			require.Equal(t, c.status, a.StatusCode, "%s", a.body)
-			if c.want != "" {
-				assert.Equal(t, c.want, a.body)
+			got := g.do("POST", "/v1/embeddings", `{"model":"m","input":["a","b"]}`)
+			require.Equal(t, test.status, got.StatusCode, "%s", got.body)
+			if test.want != "" {
+				assert.Equal(t, test.want, got.body)
 				assert.EqualValues(t, 3, g.used(1).PromptTokens)
 			}
 		})
 	}
 }
 
-// As many vectors are expected as there are inputs, in all their forms.
-func TestEmbeddingInputs(t *testing.T) {
-	noLeaks(t)
+// A reply has one vector for each input, in whatever form the inputs are.
+func TestEmbed_NumberOfVectors(t *testing.T) {
+	checkLeaks(t)
 	for input, n := range map[string]int{`"a"`: 1, `["a"]`: 1, `["a","b","c"]`: 3, `[1,2,3]`: 1, `[[1,2],[3]]`: 2} {
 		for vectors := 1; vectors <= 3; vectors++ {
 			list := strings.TrimSuffix(strings.Repeat(`{"embedding":[1]},`, vectors), ",")
-			s := newRawServer(t, func(c net.Conn, _ *rawRequest) { whole(c, 200, "application/json", `{"data":[`+list+`]}`) })
+			s := newRawServer(t, func(c net.Conn, _ *rawRequest) { writeReply(c, 200, mediaJSON, `{"data":[`+list+`]}`) })
 			status := http.StatusBadGateway
 			if vectors == n {
 				status = http.StatusOK
 			}
-			a := newGateway(t, s.url(), nil).do("POST", "/v1/embeddings", `{"model":"m","input":`+input+`}`)
-			assert.Equal(t, status, a.StatusCode, "%s: %d vectors: %s", input, vectors, a.body)
+			got := newGateway(t, s.url(), nil).do("POST", "/v1/embeddings", `{"model":"m","input":`+input+`}`)
+			assert.Equal(t, status, got.StatusCode, "%s: %d vectors: %s", input, vectors, got.body)
 		}
 	}
 }

@@ -30,13 +30,13 @@ const (
 	bodyTimeout     = `{"error":{"message":"The model did not answer in time.","type":"server_error","param":null,"code":null}}`
 )
 
-// reset closes a connection such that the other end is told so rudely.
-func reset(c net.Conn) {
+// resetConn closes a connection with a TCP reset.
+func resetConn(c net.Conn) {
 	c.(*net.TCPConn).SetLinger(0)
 	c.Close()
 }
 
-func garbage(n int) string {
+func randomBytes(n int) string {
 	rng := rand.New(rand.NewPCG(1, 2))
 	b := make([]byte, n)
 	for i := range b {
@@ -46,40 +46,94 @@ func garbage(n int) string {
 	return string(b)
 }
 
-// What becomes of a reply that does not come as it should: before anything of
-// it came, the client is told a status; after that its stream ends with an
-// error event and without [DONE], and the connection breaks. Usage is recorded
-// for each, and nothing is left.
+// A fault is a reply that fails.
+type fault struct {
+	name   string
+	reply  func(s *rawServer, c net.Conn)
+	opts   upstream.Options
+	status int    // that the client gets; 200 for a stream that breaks off
+	body   string // of the error, or the data of the error event
+	log    string // that the log contains
+}
+
+// A failure before the first chunk gives the client a status. A later one ends
+// the stream with an error event, without [DONE], and breaks the connection. The
+// request is recorded in any case.
 func TestFaults(t *testing.T) {
-	quick := &upstream.Options{FirstByteTimeout: 100 * time.Millisecond, SilenceTimeout: 100 * time.Millisecond}
-	silent := &upstream.Options{SilenceTimeout: time.Second}
-	small := &upstream.Options{MaxEvent: 1 << 16, MaxReply: 1 << 16}
-	type fault struct {
-		name   string
-		reply  func(s *rawServer, c net.Conn)
-		opts   *upstream.Options
-		status int    // that the client is told; 200 for a stream that breaks off
-		body   string // of the error, or of the event
-		log    string
+	early, late := earlyFaults(), lateFaults()
+	for _, f := range early {
+		for name, ask := range map[string]string{"whole/": askWhole, "stream/": askStream} {
+			t.Run(name+f.name, func(t *testing.T) {
+				sum := testFault(t, f, ask)
+				assert.Zero(t, sum.PromptTokens+sum.CompletionTokens, "no chunk came, so it costs nothing")
+			})
+		}
 	}
-	said := func(c net.Conn) {
-		begin(c, "text/event-stream")
-		piece(c, "data: "+chunk("Hello")+"\n\n")
-		piece(c, "data: "+chunk(" there")+"\n\n")
+	for _, f := range late {
+		t.Run("stream/"+f.name, func(t *testing.T) { testFault(t, f, askStream) })
+		t.Run("stream for a whole reply/"+f.name, func(t *testing.T) {
+			if f.status = 502; f.body == bodyTimeout {
+				f.status = 504
+			}
+			testFault(t, f, askWhole)
+		})
 	}
-	early := func(name string, reply func(c net.Conn), log string) fault {
-		return fault{name, func(_ *rawServer, c net.Conn) { reply(c) }, nil, 502, bodyFailed, log}
+}
+
+// testFault checks the reply to a client, and returns the usage.
+func testFault(t *testing.T, f fault, ask string) llmhttp.UsageSum {
+	checkLeaks(t)
+	var s *rawServer
+	s = newRawServer(t, func(c net.Conn, _ *rawRequest) { f.reply(s, c) })
+	g := newGateway(t, s.url(), &f.opts)
+	got := g.chat(ask)
+	require.Equal(t, f.status, got.StatusCode, "%s", got.body)
+	summary := g.summary()
+	assert.Equal(t, f.status, summary.Status)
+	require.Error(t, summary.Err)
+	assert.Contains(t, g.log.String(), f.log)
+	sum := g.used(1)
+	assert.EqualValues(t, 1, sum.Requests, "the request is recorded")
+	if f.status != 200 {
+		require.NoError(t, got.err)
+		assert.Equal(t, f.body, got.body)
+		return sum
 	}
-	late := func(name string, reply func(c net.Conn), log string) fault {
-		return fault{name, func(_ *rawServer, c net.Conn) { said(c); reply(c) }, nil, 200, bodyFailed, log}
+	list := eventData(t, got.body)
+	assert.Equal(t, f.body, list[len(list)-1])
+	assert.NotContains(t, list, done)
+	assert.ErrorIs(t, got.err, io.ErrUnexpectedEOF, "the client must not take the stream for complete")
+	text, reason := streamText(t, got.body)
+	assert.Equal(t, "Hello there", text)
+	assert.Empty(t, reason)
+	assert.True(t, summary.Estimated)
+	assert.EqualValues(t, 3, sum.CompletionTokens, "the chunks that came are paid for, by estimate")
+	assert.Positive(t, sum.PromptTokens)
+	return sum
+}
+
+// earlyFaults returns faults that occur before the first chunk.
+func earlyFaults() []fault {
+	quick := upstream.Options{FirstByteTimeout: 100 * time.Millisecond}
+	small := upstream.Options{MaxEvent: 1 << 16, MaxReply: 1 << 16}
+	unavailable := func(name string, reply func(c net.Conn), log string) fault {
+		return fault{name, func(_ *rawServer, c net.Conn) { reply(c) }, upstream.Options{}, 502, bodyUnavailable, log}
 	}
-	head := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-	both := []fault{
-		{"no reply", func(_ *rawServer, c net.Conn) { c.Close() }, nil, 502, bodyUnavailable, "the connection was closed"},
-		{"reset at once", func(_ *rawServer, c net.Conn) { reset(c) }, nil, 502, bodyUnavailable, "connection reset by peer"},
-		{"garbage", func(_ *rawServer, c net.Conn) { io.WriteString(c, garbage(1000)); c.Close() }, nil, 502, bodyUnavailable, "not HTTP as it should be"},
-		{"half a head", func(_ *rawServer, c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-"); c.Close() }, nil, 502, bodyUnavailable, "not HTTP as it should be"},
-		{"an endless head", func(_ *rawServer, c net.Conn) {
+	failed := func(name string, reply func(c net.Conn), log string) fault {
+		return fault{name, func(_ *rawServer, c net.Conn) { reply(c) }, upstream.Options{}, 502, bodyFailed, log}
+	}
+	body := func(name, contentType, body, log string) fault {
+		return failed(name, func(c net.Conn) { writeReply(c, 200, contentType, body) }, log)
+	}
+	stream := func(name, stream, log string) fault {
+		return body(name, mediaEvents, stream, log)
+	}
+	return []fault{
+		unavailable("connection closed", func(c net.Conn) { c.Close() }, "the connection was closed"),
+		unavailable("connection reset", resetConn, "connection reset by peer"),
+		unavailable("random bytes", func(c net.Conn) { io.WriteString(c, randomBytes(1000)); c.Close() }, "not valid HTTP"),
+		unavailable("incomplete header", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-"); c.Close() }, "not valid HTTP"),
+		unavailable("endless header", func(c net.Conn) {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nX: ")
 			for range 10_000 {
 				if _, err := io.WriteString(c, strings.Repeat("x", 1000)); err != nil {
@@ -87,176 +141,121 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			c.Close()
-		}, nil, 502, bodyUnavailable, ""},
-		{"hanging", func(s *rawServer, c net.Conn) { s.hang(c) }, quick, 504, bodyTimeout, "the server sent nothing for too long"},
-		{"hanging after its head", func(s *rawServer, c net.Conn) { io.WriteString(c, head+"\r\n"); s.hang(c) }, quick, 504, bodyTimeout, "the server sent nothing for too long"},
-		early("an empty body", func(c net.Conn) { whole(c, 200, "application/json", "") }, "empty"),
-		early("no content", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n") }, "empty"),
-		early("a page", func(c net.Conn) { whole(c, 200, "text/html", "<!doctype html><p>Welcome!") }, "a page of HTML: is the base URL right?"),
-		early("a page that says it is JSON", func(c net.Conn) { whole(c, 200, "application/json", "\n <html>") }, "a page of HTML"),
-		early("a text", func(c net.Conn) { whole(c, 200, "text/plain", "It works!") }, ""),
-		early("bytes", func(c net.Conn) { whole(c, 200, "application/json", garbage(1000)) }, ""),
-		early("truncated JSON", func(c net.Conn) { whole(c, 200, "application/json", wholeReply[:len(wholeReply)/2]) }, "not valid JSON"),
-		early("two JSONs", func(c net.Conn) { whole(c, 200, "application/json", wholeReply+wholeReply) }, "not valid JSON"),
-		early("another JSON", func(c net.Conn) { whole(c, 200, "application/json", `{"status":"ok"}`) }, "no choices"),
-		early("a list", func(c net.Conn) { whole(c, 200, "application/json", `[1,2]`) }, "want an object"),
-		early("a body that is cut", func(c net.Conn) {
+		}, ""),
+		{"no header", func(s *rawServer, c net.Conn) { s.hang(c) }, quick, 504, bodyTimeout, "the server sent nothing for too long"},
+		{"no body", func(s *rawServer, c net.Conn) { writeHead(c, mediaEvents); s.hang(c) }, quick, 504, bodyTimeout, "the server sent nothing for too long"},
+		body("empty body", mediaJSON, "", "empty"),
+		failed("status 204", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n") }, "empty"),
+		body("HTML", "text/html", "<!doctype html><p>Welcome!", "an HTML page: is the base URL right?"),
+		body("HTML as JSON", mediaJSON, "\n <html>", "an HTML page"),
+		body("text", "text/plain", "It works!", "empty"),
+		body("random body", mediaJSON, randomBytes(1000), ""),
+		body("truncated JSON", mediaJSON, wholeReply[:len(wholeReply)/2], "the reply is not valid"),
+		body("two JSON values", mediaJSON, wholeReply+wholeReply, "the reply is not valid"),
+		body("another JSON object", mediaJSON, `{"status":"ok"}`, "no choices"),
+		body("JSON array", mediaJSON, `[1,2]`, "the reply is not valid"),
+		failed("truncated body", func(c net.Conn) {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"+wholeReply[:100])
 			c.Close()
 		}, "the connection was closed"),
-		early("a compressed body", func(c net.Conn) { whole(c, 200, "application/json", "\x1f\x8b...", "Content-Encoding: gzip") }, "compressed"),
-		early("a redirect", func(c net.Conn) {
-			whole(c, 307, "text/plain", "", "Location: http://elsewhere.example.com/v1/chat/completions")
+		failed("compressed body", func(c net.Conn) { writeReply(c, 200, mediaJSON, "\x1f\x8b...", "Content-Encoding: gzip") }, "compressed"),
+		failed("redirect", func(c net.Conn) {
+			writeReply(c, 307, "text/plain", "", "Location: http://elsewhere.example.com/v1/chat/completions")
 		}, "a redirect, which is not followed"),
-		early("status 500", func(c net.Conn) { whole(c, 500, "application/json", `{"error":{"message":"CUDA out of memory"}}`) }, "status 500: CUDA out of memory"),
-		early("status 500, a page", func(c net.Conn) { whole(c, 500, "text/html", "<h1>500</h1>") }, "12 bytes of text/html"),
-		early("status 500, cut", func(c net.Conn) {
+		failed("status 500", func(c net.Conn) { writeReply(c, 500, mediaJSON, `{"error":{"message":"CUDA out of memory"}}`) }, "status 500: CUDA out of memory"),
+		failed("status 500 with HTML", func(c net.Conn) { writeReply(c, 500, "text/html", "<h1>500</h1>") }, "12 bytes of text/html"),
+		failed("status 500, truncated", func(c net.Conn) {
 			io.WriteString(c, "HTTP/1.1 500 X\r\nContent-Length: 1000\r\n\r\nabc")
 			c.Close()
 		}, "status 500"),
-		early("status 101", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 101 X\r\n\r\n"); c.Close() }, ""),
-		early("a 200 with an error", func(c net.Conn) { whole(c, 200, "application/json", `{"error":{"message":"boom","code":500}}`) }, "boom"),
-		early("a 200 with another error", func(c net.Conn) {
-			whole(c, 200, "application/json", `{ "object": "error", "message": "boom" }`)
-		}, "boom"),
-		early("a 200 with an error behind", func(c net.Conn) { whole(c, 200, "application/json", `{"choices":[],"error":"boom"}`) }, "boom"),
-		early("a stream of nothing", func(c net.Conn) { events(c) }, "empty"),
-		early("a stream of its end", func(c net.Conn) { events(c, done) }, "nothing but its end"),
-		early("a stream of comments", func(c net.Conn) { begin(c, "text/event-stream"); piece(c, ": hello\n\n"); end(c) }, "empty"),
-		early("a stream of an error", func(c net.Conn) { events(c, `{"error":{"message":"boom"}}`, done) }, "boom"),
-		early("a stream of bytes", func(c net.Conn) { whole(c, 200, "text/event-stream", garbage(1000)) }, ""),
-		early("a stream of garbage", func(c net.Conn) { events(c, garbage(1000), done) }, "not valid JSON"),
-		{"a large reply", func(_ *rawServer, c net.Conn) {
-			whole(c, 200, "application/json", strings.Repeat(" ", 1<<17))
+		failed("status 101", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 101 X\r\n\r\n"); c.Close() }, ""),
+		body("error with status 200", mediaJSON, `{"error":{"message":"boom","code":500}}`, "boom"),
+		body("flat error with status 200", mediaJSON, `{ "object": "error", "message": "boom" }`, "boom"),
+		body("error after other members", mediaJSON, `{"choices":[],"error":"boom"}`, "boom"),
+		body("error beside choices", mediaJSON, wholeReply[:len(wholeReply)-1]+`,"error":{"message":"boom"}}`, "boom"),
+		body("error without a message", mediaJSON, `{"error":{}}`, "without a message"),
+		stream("empty stream", "", "empty"),
+		stream("stream of [DONE]", sse(done), "no chunks before [DONE]"),
+		stream("stream of comments", ": hello\n\n", "empty"),
+		stream("stream of an error", sse(`{"error":{"message":"boom"}}`, done), "boom"),
+		stream("stream of a flat error", sse(`{"object":"error","message":"boom"}`, done), "boom"),
+		body("stream of random bytes", mediaEvents, randomBytes(1000), ""),
+		stream("event of random bytes", sse(randomBytes(1000), done), "the reply is not valid"),
+		{"large reply", func(_ *rawServer, c net.Conn) {
+			writeReply(c, 200, mediaJSON, strings.Repeat(" ", 1<<17))
 			c.Close()
 		}, small, 502, bodyFailed, "too large"},
-		{"a large reply of unknown length", func(_ *rawServer, c net.Conn) {
-			begin(c, "application/json")
-			for piece(c, strings.Repeat(" ", 1<<12)) == nil {
+		{"large reply of unknown length", func(_ *rawServer, c net.Conn) {
+			writeHead(c, mediaJSON)
+			for text := `{"id":"`; writePiece(c, text) == nil; text = strings.Repeat("x", 1<<12) {
 			}
 			c.Close()
 		}, small, 502, bodyFailed, "too large"},
-		{"100 MB in one line", func(_ *rawServer, c net.Conn) {
-			begin(c, "text/event-stream")
-			piece(c, "data: ")
-			for range 100 {
-				if piece(c, strings.Repeat("x", 1<<20)) != nil {
-					break
-				}
-			}
-			c.Close()
-		}, nil, 502, bodyFailed, "an event of the stream is too large"},
-	}
-	streams := []fault{
-		late("ends early", func(c net.Conn) { end(c) }, "neither a finish_reason nor [DONE]"),
-		late("closed", func(c net.Conn) { c.Close() }, "the connection was closed"),
-		late("reset", func(c net.Conn) { time.Sleep(20 * time.Millisecond); reset(c) }, "connection reset by peer"),
-		late("garbage", func(c net.Conn) { piece(c, garbage(100)+"\n\ndata: \x00\n\n"); end(c) }, "not valid JSON"),
-		late("garbage between pieces", func(c net.Conn) { io.WriteString(c, "zz\r\n"+garbage(100)); c.Close() }, "not HTTP as it should be"),
-		late("truncated JSON", func(c net.Conn) { piece(c, `data: {"choices":[{"del`); end(c) }, "not valid JSON"),
-		late("an error", func(c net.Conn) { piece(c, "data: {\"error\":{\"message\":\"boom\"}}\n\n"); end(c) }, "boom"),
-		late("an error and an end", func(c net.Conn) { piece(c, "data: {\"error\":{\"message\":\"boom\"}}\n\ndata: [DONE]\n\n"); end(c) }, "boom"),
-		late("an error that is a text", func(c net.Conn) { piece(c, "data: {\"error\":\"boom\"}\n\n"); end(c) }, "boom"),
-		late("an event of an error", func(c net.Conn) { piece(c, "event: error\ndata: {\"message\":\"boom\"}\n\n"); end(c) }, "boom"),
-		late("an event of an error's text", func(c net.Conn) { piece(c, "event: error\ndata: boom\n\n"); end(c) }, "boom"),
-		late("an error field", func(c net.Conn) { piece(c, "error: {\"code\":500,\"message\":\"boom\"}\n\n"); end(c) }, "boom"),
-		late("an error that says nothing", func(c net.Conn) { piece(c, "data: {\"error\":{}}\n\n"); end(c) }, "does not say"),
-		late("an error for a reason", func(c net.Conn) {
-			piece(c, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"error\"}]}\n\ndata: [DONE]\n\n")
-			end(c)
-		}, "ended the reply for an error"),
-		{"silent", func(s *rawServer, c net.Conn) { said(c); s.hang(c) }, silent, 200, bodyTimeout, "the server sent nothing for too long"},
-		{"100 MB in one line, later", func(_ *rawServer, c net.Conn) {
-			said(c)
-			piece(c, "data: ")
-			for range 100 {
-				if piece(c, strings.Repeat("x", 1<<20)) != nil {
-					break
-				}
-			}
-			c.Close()
-		}, nil, 200, bodyFailed, "an event of the stream is too large"},
-	}
-	run := func(f fault, ask string) func(t *testing.T) {
-		return func(t *testing.T) {
-			noLeaks(t)
-			var s *rawServer
-			s = newRawServer(t, func(c net.Conn, _ *rawRequest) { f.reply(s, c) })
-			var opts upstream.Options
-			if f.opts != nil {
-				opts = *f.opts
-			}
-			g := newGateway(t, s.url(), &opts)
-			a := g.chat(ask)
-			require.Equal(t, f.status, a.StatusCode, "%s", a.body)
-			if f.status == 200 {
-				list := frames(t, a.body)
-				assert.Equal(t, f.body, list[len(list)-1])
-				assert.NotContains(t, list, done)
-				assert.ErrorIs(t, a.err, io.ErrUnexpectedEOF, "the client must not take it for complete")
-				text, reason := textOf(t, a.body)
-				assert.Equal(t, "Hello there", text)
-				assert.Empty(t, reason)
-			} else {
-				require.NoError(t, a.err)
-				assert.Equal(t, f.body, a.body)
-			}
-			assert.Contains(t, g.log.String(), f.log)
-			e := g.only()
-			assert.Equal(t, f.status, e.Status)
-			require.Error(t, e.Err)
-			sum := g.used(1)
-			assert.EqualValues(t, 1, sum.Requests, "the request is recorded")
-			if f.status == 200 {
-				assert.True(t, e.Estimated)
-				assert.EqualValues(t, 3, sum.CompletionTokens, "what came is paid for, by estimate")
-				assert.Positive(t, sum.PromptTokens)
-			} else {
-				assert.Zero(t, sum.PromptTokens+sum.CompletionTokens, "what brought nothing costs nothing")
-			}
-			await(t, "the connection to be closed or idle", func() bool {
-				g.backend.CloseIdleConnections()
-				return s.open.Load() == 0
-			})
-		}
-	}
-	for _, f := range both {
-		t.Run("whole/"+f.name, run(f, askWhole))
-		t.Run("stream/"+f.name, run(f, askStream))
-	}
-	for _, f := range streams {
-		t.Run("stream/"+f.name, run(f, askStream))
-	}
-	// What breaks off a stream breaks a reply that is to be whole.
-	for _, f := range streams {
-		whole := f
-		t.Run("whole of a stream/"+f.name, func(t *testing.T) {
-			noLeaks(t)
-			var s *rawServer
-			s = newRawServer(t, func(c net.Conn, _ *rawRequest) { whole.reply(s, c) })
-			var opts upstream.Options
-			if f.opts != nil {
-				opts = *f.opts
-			}
-			g := newGateway(t, s.url(), &opts)
-			a := g.chat(askWhole)
-			assert.Contains(t, []int{502, 504}, a.StatusCode)
-			assert.Equal(t, f.body, a.body)
-			assert.EqualValues(t, 1, g.used(1).Requests)
-		})
+		{"large line", func(_ *rawServer, c net.Conn) { writeHead(c, mediaEvents); writeLargeLine(c) }, upstream.Options{}, 502, bodyFailed, "an event of the stream is too large"},
 	}
 }
 
-func TestNobodyListens(t *testing.T) {
-	noLeaks(t)
+// lateFaults returns faults that occur after the first chunks of a stream.
+func lateFaults() []fault {
+	after := func(name string, reply func(s *rawServer, c net.Conn), body, log string) fault {
+		return fault{name, func(s *rawServer, c net.Conn) {
+			writeHead(c, mediaEvents)
+			writePiece(c, sse(textChunk("Hello"), textChunk(" there")))
+			reply(s, c)
+		}, upstream.Options{}, 200, body, log}
+	}
+	failed := func(name string, reply func(c net.Conn), log string) fault {
+		return after(name, func(_ *rawServer, c net.Conn) { reply(c) }, bodyFailed, log)
+	}
+	stream := func(name, stream, log string) fault {
+		return failed(name, func(c net.Conn) { writePiece(c, stream); writeEnd(c) }, log)
+	}
+	silent := after("silence", func(s *rawServer, c net.Conn) { s.hang(c) }, bodyTimeout, "the server sent nothing for too long")
+	silent.opts.IdleTimeout = 100 * time.Millisecond
+	comments := failed("endless comments after data", func(c net.Conn) {
+		writePiece(c, `data: {}`+"\n")
+		for writePiece(c, ": "+strings.Repeat("x", 1000)+"\n") == nil {
+		}
+		c.Close()
+	}, "an event of the stream is too large")
+	comments.opts.MaxEvent = 1 << 16
+	return []fault{
+		silent, comments,
+		failed("end without finish_reason", writeEnd, "neither a finish_reason nor [DONE]"),
+		failed("connection closed", func(c net.Conn) { c.Close() }, "the connection was closed"),
+		failed("random bytes between pieces", func(c net.Conn) { io.WriteString(c, "zz\r\n"+randomBytes(100)); c.Close() }, "not valid HTTP"),
+		failed("large line", writeLargeLine, "an event of the stream is too large"),
+		stream("random bytes", randomBytes(100)+"\n\ndata: \x00\n\n", "the reply is not valid"),
+		stream("truncated JSON", `data: {"choices":[{"del`, "the reply is not valid"),
+		stream("error", sse(`{"error":{"message":"boom"}}`), "boom"),
+		stream("error before [DONE]", sse(`{"error":{"message":"boom"}}`, done), "boom"),
+		stream("error that is a string", sse(`{"error":"boom"}`), "boom"),
+		stream("event of type error", "event: error\ndata: {\"message\":\"boom\"}\n\n", "boom"),
+		stream("event of type error with text", "event: error\ndata: boom\n\n", "boom"),
+		stream("field error", "error: {\"code\":500,\"message\":\"boom\"}\n\n", "boom"),
+		stream("error without a message", sse(`{"error":{}}`), "without a message"),
+		stream("error in a chunk", sse(`{"choices":[{"index":0,"delta":{}}],"error":{"message":"boom"}}`), "boom"),
+		stream("finish_reason error", sse(`{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}`, done), `finish_reason \"error\"`),
+	}
+}
+
+// writeLargeLine writes an event with a line of 100 MB.
+func writeLargeLine(c net.Conn) {
+	for text := "data: "; writePiece(c, text) == nil; text = strings.Repeat("x", 1<<20) {
+	}
+	c.Close()
+}
+
+func TestFaults_NoServer(t *testing.T) {
+	checkLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	l.Close()
 	g := newGateway(t, "http://"+l.Addr().String()+"/v1", nil)
 	for _, ask := range []string{askWhole, askStream} {
-		a := g.chat(ask)
-		assert.Equal(t, 502, a.StatusCode)
-		assert.Equal(t, bodyUnavailable, a.body)
+		got := g.chat(ask)
+		assert.Equal(t, 502, got.StatusCode)
+		assert.Equal(t, bodyUnavailable, got.body)
 	}
 	assert.Contains(t, g.log.String(), "upstream: no reply: dial: connection refused")
 	sum := g.used(2)
@@ -264,29 +263,28 @@ func TestNobodyListens(t *testing.T) {
 	assert.Zero(t, sum.PromptTokens)
 }
 
-func TestNoSuchHost(t *testing.T) {
-	noLeaks(t)
+func TestFaults_UnknownHost(t *testing.T) {
+	checkLeaks(t)
 	g := newGateway(t, "http://upstream.invalid/v1", nil)
 	assert.Equal(t, bodyUnavailable, g.chat(askWhole).body)
 	assert.NotContains(t, g.log.String(), "upstream.invalid")
 }
 
-// A server that accepts connections and never says anything, not even to greet
-// in TLS.
-func TestConnectTimeout(t *testing.T) {
-	noLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts
+func TestFaults_NoTLSHandshake(t *testing.T) {
+	checkLeaks(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts connections
 	require.NoError(t, err)
 	defer l.Close()
 	g := newGateway(t, "https://"+l.Addr().String()+"/v1", &upstream.Options{ConnectTimeout: 50 * time.Millisecond})
 	assert.Equal(t, bodyUnavailable, g.chat(askStream).body)
-	assert.Contains(t, g.log.String(), "it took too long")
+	assert.Contains(t, g.log.String(), "no reply: timeout")
 }
 
-// The environment variable that makes of the test binary a server to be killed.
+// childVariable is the environment variable that makes the test binary a server.
 const childVariable = "LLMHTTP_UPSTREAM_TEST_SERVER"
 
-func serveChild() {
+// serveAsChild prints its address and replies to each request with two chunks.
+func serveAsChild() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
@@ -296,7 +294,7 @@ func serveChild() {
 	http.Serve(l, llmhttp.NewHandler(b, llmhttp.AllowAll("parent"), nil))
 }
 
-// startChild starts a server in a process of its own.
+// startChild starts a server in another process.
 func startChild(t *testing.T) (base string, process *os.Process) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -313,177 +311,164 @@ func startChild(t *testing.T) (base string, process *os.Process) {
 	return "http://" + strings.TrimSpace(line) + "/v1", cmd.Process
 }
 
-// A server that is killed in mid-stream.
-func TestKilled(t *testing.T) {
-	noLeaks(t)
+func TestFaults_ServerIsKilled(t *testing.T) {
+	checkLeaks(t)
 	base, process := startChild(t)
 	g := newGateway(t, base, nil)
 	const n = 5
-	var wg sync.WaitGroup
-	var ready sync.WaitGroup
-	ready.Add(n)
+	var clients, streaming sync.WaitGroup
+	streaming.Add(n)
 	for range n {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+		clients.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 			defer cancel()
 			resp, err := g.Client().Do(g.request(ctx, "POST", chatPath, askStream))
 			if !assert.NoError(t, err) {
-				ready.Done()
+				streaming.Done()
 				return
 			}
 			defer resp.Body.Close()
-			var body []byte
-			buf := make([]byte, 4096)
-			for !strings.Contains(string(body), "there") && err == nil {
-				var k int
-				k, err = resp.Body.Read(buf)
-				body = append(body, buf[:k]...)
+			in := bufio.NewReader(resp.Body)
+			var body string
+			for !strings.Contains(body, "there") && err == nil {
+				var line string
+				line, err = in.ReadString('\n')
+				body += line
 			}
-			ready.Done()
-			rest, err := io.ReadAll(resp.Body)
+			streaming.Done()
+			rest, err := io.ReadAll(in)
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			assert.True(t, strings.HasSuffix(string(body)+string(rest), "data: "+bodyFailed+"\n\n"), "%s", rest)
+			assert.True(t, strings.HasSuffix(body+string(rest), sse(bodyFailed)), "%s", rest)
 			assert.NotContains(t, string(rest), done)
 		})
 	}
-	ready.Wait()
+	streaming.Wait()
 	require.NoError(t, process.Kill())
-	wg.Wait()
-	assert.Equal(t, bodyUnavailable, g.chat(askStream).body, "now nobody listens")
+	clients.Wait()
+	assert.Equal(t, bodyUnavailable, g.chat(askStream).body, "the server is gone")
 	sum := g.used(n + 1)
 	assert.EqualValues(t, n+1, sum.Requests)
 	assert.EqualValues(t, 3*n, sum.CompletionTokens)
 }
 
-// A server that is now there and now not.
-func TestFlapping(t *testing.T) {
-	noLeaks(t)
-	var up atomic.Bool
-	s := newRawServer(t, func(c net.Conn, _ *rawRequest) {
-		if !up.Load() {
-			reset(c)
+func TestFaults_ServerComesBack(t *testing.T) {
+	checkLeaks(t)
+	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
+		if r.n%2 == 0 {
+			resetConn(c)
 			return
 		}
-		events(c, chunk("Hello"), chunkEnd, chunkUsage, done)
+		writeEvents(c, textChunk("Hello"), stopChunk, usageChunk, done)
 	})
 	g := newGateway(t, s.url(), nil)
 	const n = 20
-	for i := range n {
-		up.Store(i%2 == 1)
-		a := g.chat(askStream)
-		if !up.Load() {
-			assert.Equal(t, 502, a.StatusCode)
-			continue
-		}
-		require.Equal(t, 200, a.StatusCode, "it is there again")
-		assert.True(t, strings.HasSuffix(a.body, "data: [DONE]\n\n"))
+	for range n / 2 {
+		assert.Equal(t, 502, g.chat(askStream).StatusCode)
+		g.chat(askStream).requireComplete(t)
 	}
 	sum := g.used(n)
 	assert.EqualValues(t, n, sum.Requests)
 	assert.EqualValues(t, n/2*5, sum.CompletionTokens)
 }
 
-// A server half of whose replies are 500.
-func TestHalf500(t *testing.T) {
-	noLeaks(t)
+// Failures and successes at the same time do not affect one another.
+func TestFaults_HalfOfTheReplies(t *testing.T) {
+	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
 		if r.n%2 == 0 {
-			whole(c, 500, "application/json", `{"error":{"message":"boom"}}`)
+			writeReply(c, 500, mediaJSON, `{"error":{"message":"boom"}}`)
 			return
 		}
-		whole(c, 200, "application/json", wholeReply)
+		writeReply(c, 200, mediaJSON, wholeReply)
 	})
 	g := newGateway(t, s.url(), nil)
-	const n = 40
-	var good, bad atomic.Int64
+	const n, clients = 40, 8
+	var succeeded, failed atomic.Int64
 	var wg sync.WaitGroup
-	for range 8 {
+	for range clients {
 		wg.Go(func() {
-			for range n / 8 {
-				switch a := g.chat(askWhole); a.StatusCode {
+			for range n / clients {
+				switch got := g.chat(askWhole); got.StatusCode {
 				case 200:
-					good.Add(1)
+					succeeded.Add(1)
 				case 502:
-					bad.Add(1)
+					failed.Add(1)
 				default:
-					assert.Fail(t, "status", "%d", a.StatusCode)
+					assert.Fail(t, "unexpected status", "%d", got.StatusCode)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	assert.EqualValues(t, n/2, good.Load())
-	assert.EqualValues(t, n/2, bad.Load())
+	assert.EqualValues(t, n/2, succeeded.Load())
+	assert.EqualValues(t, n/2, failed.Load())
 	sum := g.used(n)
 	assert.EqualValues(t, n, sum.Requests)
 	assert.EqualValues(t, n/2*7, sum.PromptTokens)
 	assert.EqualValues(t, n/2*5, sum.CompletionTokens)
-	assert.LessOrEqual(t, s.conns.Load(), int64(8+1), "replies that are errors leave their connections usable")
+	assert.LessOrEqual(t, s.accepted.Load(), int64(clients), "connections are reused after errors")
 }
 
-// A client that leaves closes the request to the server at once, whatever that
-// is doing.
+// A client that leaves ends the request to the server.
 func TestClientLeaves(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, path, body string
 		reply            func(c net.Conn)
 	}{
-		{"before the head, whole", chatPath, askWhole, func(net.Conn) {}},
-		{"before the head, stream", chatPath, askStream, func(net.Conn) {}},
-		{"after the head", chatPath, askStream, func(c net.Conn) { begin(c, "text/event-stream") }},
-		{"in the stream", chatPath, askStream, func(c net.Conn) {
-			begin(c, "text/event-stream")
-			piece(c, "data: "+chunk("Hello")+"\n\n")
+		{"whole reply, before the header", chatPath, askWhole, func(net.Conn) {}},
+		{"stream, before the header", chatPath, askStream, func(net.Conn) {}},
+		{"after the header", chatPath, askStream, func(c net.Conn) { writeHead(c, mediaEvents) }},
+		{"after a chunk", chatPath, askStream, func(c net.Conn) { writeHead(c, mediaEvents); writePiece(c, sse(textChunk("Hello"))) }},
+		{"within an event", chatPath, askStream, func(c net.Conn) {
+			writeHead(c, mediaEvents)
+			writePiece(c, sse(textChunk("Hello"))+"data: {\"cho")
 		}},
-		{"in an event", chatPath, askStream, func(c net.Conn) {
-			begin(c, "text/event-stream")
-			piece(c, "data: "+chunk("Hello")+"\n\ndata: {\"cho")
-		}},
-		{"in a whole reply", chatPath, askWhole, func(c net.Conn) { begin(c, "application/json"); piece(c, wholeReply[:50]) }},
-		{"in an error", chatPath, askWhole, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 X\r\nContent-Length: 100\r\n\r\n{") }},
+		{"within a whole reply", chatPath, askWhole, func(c net.Conn) { writeHead(c, mediaJSON); writePiece(c, wholeReply[:50]) }},
+		{"within an error", chatPath, askWhole, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 X\r\nContent-Length: 100\r\n\r\n{") }},
 		{"images", "/v1/images/generations", `{"model":"m","prompt":"a cat"}`, func(net.Conn) {}},
 		{"embeddings", "/v1/embeddings", `{"model":"m","input":"Hello?"}`, func(net.Conn) {}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			noLeaks(t)
-			working := make(chan struct{})
+		t.Run(test.name, func(t *testing.T) {
+			checkLeaks(t)
+			replied := make(chan struct{})
 			var s *rawServer
-			s = newRawServer(t, func(conn net.Conn, _ *rawRequest) {
-				c.reply(conn)
-				close(working)
-				s.hang(conn)
+			s = newRawServer(t, func(c net.Conn, _ *rawRequest) {
+				test.reply(c)
+				close(replied)
+				s.hang(c)
 			})
 			g := newGateway(t, s.url(), nil)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
+			chunk := make(chan struct{}) // closed when the client has got something
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				resp, err := g.Client().Do(g.request(ctx, "POST", c.path, c.body))
-				if err == nil {
-					io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
+				resp, err := g.Client().Do(g.request(ctx, "POST", test.path, test.body))
+				if err != nil {
+					return
 				}
+				defer resp.Body.Close()
+				resp.Body.Read(make([]byte, 1))
+				close(chunk)
+				io.Copy(io.Discard, resp.Body)
 			}()
-			<-working
-			if strings.HasPrefix(c.name, "in the stream") {
-				time.Sleep(20 * time.Millisecond) // most likely the client has it by then
+			<-replied
+			if test.name == "after a chunk" {
+				<-chunk
 			}
 			cancel()
 			<-ended
-			await(t, "the request to be closed", func() bool { return s.aborted.Load() == 1 && s.open.Load() == 0 })
-			e := g.only()
-			assert.ErrorIs(t, e.Err, context.Canceled)
+			waitFor(t, "the connection to be closed", func() bool { return s.aborted.Load() == 1 && s.open.Load() == 0 })
+			assert.ErrorIs(t, g.summary().Err, context.Canceled)
 			assert.EqualValues(t, 1, g.used(1).Requests)
-			assert.NotContains(t, g.log.String(), `"level":"ERROR"`, "a client that leaves is no failure")
+			assert.NotContains(t, g.log.String(), `"level":"ERROR"`, "a client that leaves is not a failure")
 		})
 	}
 }
 
-// A client that leaves while the server is being connected to is not waited
-// with.
-func TestClientLeavesConnecting(t *testing.T) {
-	noLeaks(t)
+func TestClientLeaves_WhileConnecting(t *testing.T) {
+	checkLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -498,76 +483,48 @@ func TestClientLeavesConnecting(t *testing.T) {
 		}
 		ended <- err
 	}()
-	c, err := l.Accept() // it is to be greeted in TLS
+	c, err := l.Accept() // there is no TLS handshake
 	require.NoError(t, err)
 	defer c.Close()
 	cancel()
 	assert.ErrorIs(t, <-ended, context.Canceled)
-	assert.ErrorIs(t, g.only().Err, context.Canceled)
+	assert.ErrorIs(t, g.summary().Err, context.Canceled)
 	assert.EqualValues(t, 1, g.used(1).Requests)
 }
 
-// A client that does not read keeps the server from sending, and nothing grows.
+// A server cannot send much more than the consumer of a stream has asked for.
 func TestBackpressure(t *testing.T) {
-	noLeaks(t)
-	var sent atomic.Int64
-	text := "data: " + chunk(strings.Repeat("x", 4000)) + "\n\n"
-	var s *rawServer
-	s = newRawServer(t, func(c net.Conn, _ *rawRequest) {
-		begin(c, "text/event-stream")
-		for piece(c, text) == nil {
-			sent.Add(int64(len(text)))
-		}
-		s.aborted.Add(1)
-		c.Close()
+	event := sse(textChunk(strings.Repeat("x", 4000)))
+	sent := 0
+	body := readerFunc(func(p []byte) (int, error) {
+		n := copy(p, event[sent%len(event):])
+		sent += n
+		return n, nil
 	})
-	g := newGateway(t, s.url(), nil)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	resp, err := g.Client().Do(g.request(ctx, "POST", chatPath, askStream))
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	// The buffers of sockets take a few megabytes, and then no more goes.
-	var last int64
-	still := 0
-	await(t, "the server to stand still", func() bool {
-		time.Sleep(20 * time.Millisecond)
-		if now := sent.Load(); now != last {
-			last, still = now, 0
-		} else if last > 0 {
-			still++
+	transport := roundTripper(func(*http.Request) (*http.Response, error) { return response(mediaEvents, body), nil })
+	b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
+	chunks := 0
+	for _, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true}) {
+		require.NoError(t, err)
+		chunks++
+		assert.LessOrEqual(t, sent, chunks*len(event)+4096)
+		if chunks == 100 {
+			break
 		}
-		return still >= 25
-	})
-	assert.Less(t, last, int64(64<<20))
-	cancel()
-	await(t, "the request to be closed", func() bool { return s.aborted.Load() == 1 })
+	}
 }
 
-// The client of a stream has its [DONE] when the server has sent its own, even
-// if the server does not end its reply.
-func TestDoneIsTheEnd(t *testing.T) {
-	noLeaks(t)
-	var s *rawServer
-	s = newRawServer(t, func(c net.Conn, _ *rawRequest) {
-		begin(c, "text/event-stream")
-		piece(c, "data: "+chunk("Hello")+"\n\ndata: [DONE]\n")
-		s.hang(c)
-	})
-	g := newGateway(t, s.url(), nil)
-	a := g.chat(askStream)
-	require.NoError(t, a.err)
-	assert.True(t, strings.HasSuffix(a.body, "data: [DONE]\n\n"))
-	await(t, "the connection to be given up", func() bool { return s.aborted.Load() == 1 })
-}
+type readerFunc func(p []byte) (int, error)
 
-// Shutting down ends streams, and the requests to the server with them.
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// Shutdown ends streams, and the requests to the server with them.
 func TestShutdown(t *testing.T) {
-	noLeaks(t)
+	checkLeaks(t)
 	var s *rawServer
 	s = newRawServer(t, func(c net.Conn, _ *rawRequest) {
-		begin(c, "text/event-stream")
-		piece(c, "data: "+chunk("Hello")+"\n\n")
+		writeHead(c, mediaEvents)
+		writePiece(c, sse(textChunk("Hello")))
 		s.hang(c)
 	})
 	g := newGateway(t, s.url(), nil)
@@ -579,5 +536,5 @@ func TestShutdown(t *testing.T) {
 	require.ErrorIs(t, g.Config.Handler.(*llmhttp.Handler).Shutdown(ctx), context.Canceled)
 	body, _ := io.ReadAll(resp.Body)
 	assert.Contains(t, string(body), "The server is shutting down.")
-	await(t, "the request to be closed", func() bool { return s.aborted.Load() == 1 })
+	waitFor(t, "the request to be closed", func() bool { return s.aborted.Load() == 1 })
 }

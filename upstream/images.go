@@ -5,130 +5,116 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
 // GenerateImages implements [llmhttp.ImageGenerator]. An image whose address
-// is of no use to the client is fetched, if Options.ImageHosts allows it.
+// the client cannot use is fetched, if Options.Images allows it.
 func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	model := modelName{req.Model, b.serverModel(req.Model)}
+	model := b.modelNames(req.Model)
 	r := *req
-	r.Model = model.theirs
-	if b.opts.OmitImageFormat {
+	r.Model = model.server
+	if b.opts.Images.OmitFormat {
 		r.ResponseFormat = ""
 	}
 	body, err := r.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
-	resp := new(llmhttp.ImageResponse)
-	var from *call
-	err = b.fetch(ctx, b.images, body, model, func(c *call, reply []byte) error {
-		from = c
-		if err := resp.UnmarshalJSON(reply); err != nil {
-			return err
-		}
-		if len(resp.Data) == 0 {
-			return errors.New("there is no image in it")
-		}
-		return nil
-	})
+	c, reply, err := b.fetch(ctx, b.images, body, model)
 	if err != nil {
 		return nil, err
 	}
-	resp.Usage = reported(resp.Usage)
-	if err := b.settleImages(ctx, from, resp.Data, req.ResponseFormat); err != nil {
+	resp := new(llmhttp.ImageResponse)
+	if err := resp.UnmarshalJSON(reply); err != nil {
+		return nil, c.malformed(err)
+	}
+	if err := c.errorIn(reply, resp.Extra["error"], len(resp.Data) > 0); err != nil {
+		return nil, err
+	}
+	delete(resp.Extra, "error")
+	if len(resp.Data) == 0 {
+		return nil, c.invalid("the reply has no images")
+	}
+	if err := c.resolveImages(resp.Data, req.ResponseFormat); err != nil {
 		return nil, err
 	}
 	return resp, nil
 }
 
-// maxFetches is how many images are fetched for a request: as many as it can ask
-// for. A server may send more, but not make the Backend fetch them.
+// maxFetches is how many images are fetched for one request. It is the largest
+// number that a client can request; a server may return more.
 const maxFetches = 10
 
-// settleImages makes the images such that the client can have them in the
-// format it wants. Those to be fetched are fetched at the same time.
-func (b *Backend) settleImages(ctx context.Context, c *call, images []llmhttp.Image, format string) error {
-	ctx, cancel := context.WithTimeout(ctx, b.opts.ImageTimeout)
-	defer cancel()
-	faults := make([]error, len(images))
+// resolveImages fetches the images that the client cannot use as they are, all
+// at the same time. The first failure ends the others.
+func (c *call) resolveImages(images []llmhttp.Image, format string) error {
+	ctx, cancel := context.WithCancelCause(c.client)
+	defer cancel(nil)
+	if d := c.b.opts.Images.Timeout; d >= 0 {
+		timer := time.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
+		defer timer.Stop()
+	}
 	var wg sync.WaitGroup
 	fetches := 0
 	for i := range images {
 		m := &images[i]
-		address, err := b.addressToFetch(m, format)
-		if err == nil && address != nil {
+		u, err := c.b.fetchURL(m, format)
+		if err == nil && u != nil {
 			if fetches++; fetches > maxFetches {
 				err = errors.New("there are too many to be fetched")
 			}
 		}
 		if err != nil {
-			faults[i] = err
-			cancel()
+			cancel(err)
 			break
 		}
-		if address == nil {
+		if u == nil {
 			continue
 		}
 		wg.Go(func() {
-			if m.Data, faults[i] = b.fetchImage(ctx, address); faults[i] == nil {
-				m.URL = ""
-			} else {
-				cancel()
+			data, err := c.b.fetchImage(ctx, u)
+			if err != nil {
+				cancel(err)
 			}
+			m.Data, m.URL = data, ""
 		})
 	}
 	wg.Wait()
-	if c.client.Err() != nil {
-		return context.Cause(c.client)
-	}
-	var fault error
-	for _, err := range faults {
-		if err != nil && (fault == nil || errors.Is(fault, context.Canceled)) { // which is what another's does to it
-			fault = err
-		}
-	}
-	switch {
-	case fault == nil:
+	switch err := context.Cause(ctx); {
+	case err == nil:
 		return nil
-	case errors.Is(fault, context.DeadlineExceeded):
-		return c.failure(http.StatusGatewayTimeout, messageTimeout, "fetching an image", fault)
+	case c.client.Err() != nil:
+		return context.Cause(c.client)
+	case errors.Is(err, context.DeadlineExceeded):
+		return c.failure(http.StatusGatewayTimeout, messageTimeout, "fetching an image", err)
+	default:
+		return c.failure(http.StatusBadGateway, messageFailed, "fetching an image", err)
 	}
-	return c.failure(http.StatusBadGateway, messageFailed, "fetching an image", fault)
 }
 
-// addressToFetch returns where m is to be fetched from, or nil if it can be
-// left as it is: there it is whole, or the client can fetch it itself.
-func (b *Backend) addressToFetch(m *llmhttp.Image, format string) (*url.URL, error) {
-	if len(m.Data) == 0 {
-		m.Data = nil
-	}
-	if m.URL == "" {
-		if m.Data == nil {
-			return nil, errors.New("it has neither data nor an address")
-		}
+// fetchURL returns the address from which m has to be fetched. It is nil if the
+// client can use m as it is, perhaps without its address, which is then removed.
+func (b *Backend) fetchURL(m *llmhttp.Image, format string) (*url.URL, error) {
+	hasData := len(m.Data) > 0
+	switch {
+	case m.URL == "" && !hasData:
+		return nil, errors.New("it has neither data nor an address")
+	case m.URL == "":
 		return nil, nil
-	}
-	if strings.HasPrefix(m.URL, "data:") {
-		if m.Data == nil {
-			_, text, ok := strings.Cut(m.URL, ";base64,")
-			data, err := base64.StdEncoding.DecodeString(text)
-			switch {
-			case !ok || err != nil:
-				return nil, errors.New("its data: URL is not base64")
-			case len(data) == 0:
-				return nil, errors.New("its data: URL is empty")
-			}
+	case strings.HasPrefix(m.URL, "data:"):
+		if hasData {
+			return nil, nil
 		}
-		return nil, nil
+		return nil, checkDataURL(m.URL)
 	}
 	u, err := b.base.Parse(m.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
@@ -136,55 +122,69 @@ func (b *Backend) addressToFetch(m *llmhttp.Image, format string) (*url.URL, err
 	}
 	own := hostOf(u) == hostOf(b.base)
 	switch {
-	case m.Data != nil:
-		if own || format == llmhttp.ImageFormatBase64 {
-			m.URL = ""
-		}
+	case hasData && (own || format == llmhttp.ImageFormatBase64):
+		m.URL = ""
 		return nil, nil
-	case format != llmhttp.ImageFormatBase64 && !own:
+	case hasData, !own && format != llmhttp.ImageFormatBase64:
 		return nil, nil
-	case !b.allowsImage(u):
-		if own {
-			return nil, errors.New("its address is the server's own, which is not in Options.ImageHosts")
-		}
-		return nil, errors.New("its host is not in Options.ImageHosts")
+	case b.allowsImage(u):
+		return u, nil
+	case own:
+		return nil, errors.New("its address is the server's own, which is not in Options.Images.Hosts")
 	}
-	return u, nil
+	return nil, errors.New("its host is not in Options.Images.Hosts")
 }
 
-// hostOf returns the name of the host of u, as it is compared.
+func checkDataURL(s string) error {
+	_, text, ok := strings.Cut(s, ";base64,")
+	data, err := base64.StdEncoding.DecodeString(text)
+	switch {
+	case !ok || err != nil:
+		return errors.New("its data: URL is not base64")
+	case len(data) == 0:
+		return errors.New("its data: URL is empty")
+	}
+	return nil
+}
+
+// hostOf returns the host name of u in the form in which names are compared.
 func hostOf(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
 
-// isHostPattern reports whether s is as Options.ImageHosts has it.
+// isHostPattern reports whether s has the form that ImageOptions.Hosts requires.
 func isHostPattern(s string) bool {
-	u, err := url.Parse("http://" + strings.TrimPrefix(s, "*."))
-	return err == nil && u.Hostname() != "" && u.Host == strings.TrimPrefix(s, "*.") && !strings.Contains(u.Host, "*")
+	host := strings.TrimPrefix(s, "*.")
+	u, err := url.Parse("http://" + host)
+	return err == nil && u.Hostname() != "" && u.Host == host && !strings.Contains(host, "*")
 }
 
-// allowsImage reports whether Options.ImageHosts has the host of u.
+// allowsImage reports whether ImageOptions.Hosts has the host and port of u.
 func (b *Backend) allowsImage(u *url.URL) bool {
-	standard := map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	port := u.Port()
-	if port == "" {
-		port = standard
-	}
-	for _, pattern := range b.opts.ImageHosts {
-		below := strings.HasPrefix(pattern, "*.")
-		allowed := &url.URL{Host: strings.TrimPrefix(pattern, "*.")}
-		want := allowed.Port()
-		if want == "" {
-			want = standard
+	for _, pattern := range b.opts.Images.Hosts {
+		base, below := strings.CutPrefix(pattern, "*.")
+		allowed := &url.URL{Scheme: u.Scheme, Host: base}
+		if portOf(u) != portOf(allowed) {
+			continue
 		}
-		name, host := hostOf(allowed), hostOf(u)
-		if port == want && (!below && host == name || below && strings.HasSuffix(host, "."+name) && net.ParseIP(host) == nil) {
+		host, name := hostOf(u), hostOf(allowed)
+		if !below && host == name || below && strings.HasSuffix(host, "."+name) && net.ParseIP(host) == nil {
 			return true
 		}
 	}
 	return false
 }
 
-// fetchImage returns the image at an address that is allowed. It sends neither
-// a key nor anything else of the server's.
+// portOf returns the port of u, or the default port of its scheme.
+func portOf(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "https":
+		return "443"
+	}
+	return "80"
+}
+
+// fetchImage returns the image at u. The request has no secrets of the server.
 func (b *Backend) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -192,7 +192,7 @@ func (b *Backend) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
 	}
 	r.Header.Set("Accept", "image/*")
 	r.Header.Set("User-Agent", "llmhttp")
-	resp, err := b.pictures.RoundTrip(r)
+	resp, err := b.imageTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -200,16 +200,16 @@ func (b *Backend) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, b.opts.MaxImage+1))
+	data, err := bounded.ReadAll(resp.Body, nil, resp.ContentLength, b.opts.Images.MaxSize)
 	switch {
+	case errors.Is(err, bounded.ErrTooLarge):
+		return nil, errors.New("it is larger than Options.Images.MaxSize")
 	case err != nil:
 		return nil, err
-	case int64(len(data)) > b.opts.MaxImage:
-		return nil, errors.New("it is larger than Options.MaxImage")
 	case len(data) == 0:
-		return nil, errors.New("there is nothing at its address")
+		return nil, errors.New("the body is empty")
 	case !strings.HasPrefix(resp.Header.Get("Content-Type"), "image/") && !strings.HasPrefix(http.DetectContentType(data), "image/"):
-		return nil, errors.New("what is at its address is not an image")
+		return nil, errors.New("it is not an image")
 	}
 	return data, nil
 }

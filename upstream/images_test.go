@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,113 +19,119 @@ import (
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
-var (
-	picture       = "\x89PNG\r\n\x1a\nrest of it"
-	pictureBase64 = base64.StdEncoding.EncodeToString([]byte(picture))
+const (
+	imagesPath = "/v1/images/generations"
+	askImage   = `{"model":"m","prompt":"a cat","response_format":"b64_json"}`
+	png        = "\x89PNG\r\n\x1a\nrest of it"
 )
 
-// hostOf returns the host of a server, and its port.
-func hostOf(base string) string {
-	u, err := url.Parse(base)
-	if err != nil {
-		panic(err)
-	}
-	return u.Host
+func base64Of(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// newImageHost starts a server for images. Its URL has another host name than
+// that of a rawServer.
+func newImageHost(t *testing.T, h http.HandlerFunc) (base, host string) {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	base = strings.Replace(srv.URL, "127.0.0.1", "localhost", 1)
+	return base, strings.TrimPrefix(base, "http://")
 }
 
-func TestImageFormats(t *testing.T) {
-	pictures := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// newImageServer starts a server that replies with images.
+func newImageServer(t *testing.T, images ...string) *rawServer {
+	t.Helper()
+	return newRawServer(t, func(c net.Conn, _ *rawRequest) {
+		writeReply(c, 200, mediaJSON, `{"created":5,"data":[`+strings.Join(images, ",")+`],"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7},"background":"opaque"}`)
+	})
+}
+
+func TestGenerateImages(t *testing.T) {
+	images, host := newImageHost(t, func(w http.ResponseWriter, r *http.Request) {
 		for name, values := range r.Header {
 			assert.NotContains(t, strings.Join(values, " "), serverKey, name)
 			assert.NotContains(t, strings.Join(values, " "), clientKey, name)
 		}
 		switch r.URL.Path {
 		case "/a.png":
-			w.Write([]byte(picture))
+			w.Write([]byte(png))
 		case "/typed":
 			w.Header().Set("Content-Type", "image/avif")
-			w.Write([]byte("an image of a kind that is not known"))
+			w.Write([]byte("unknown format"))
 		case "/large":
-			w.Write([]byte(picture + strings.Repeat("x", 5000)))
-		case "/page":
+			w.Write([]byte(png + strings.Repeat("x", 5000)))
+		case "/html":
 			w.Write([]byte("<html>Sign in</html>"))
-		case "/nothing":
+		case "/empty":
 			w.Header().Set("Content-Type", "image/png")
-		case "/away":
+		case "/redirect":
 			http.Redirect(w, r, "/a.png", http.StatusFound)
 		case "/slow":
-			select {
-			case <-r.Context().Done():
-			case <-time.After(patience):
-			}
+			<-r.Context().Done()
 		default:
 			http.NotFound(w, r)
 		}
-	}))
-	defer pictures.Close()
-	host := hostOf(pictures.URL)
-	local := strings.Replace(pictures.URL, "127.0.0.1", "localhost", 1) // another host than the server's
-	allowed := []string{host, hostOf(local)}
+	})
+	own := strings.Replace(images, "localhost", "127.0.0.1", 1) // the host of the server, as clients must not see it
+	allowed := []string{host, strings.TrimPrefix(own, "http://")}
 	const b64, address = "b64_json", "url"
-	for _, c := range []struct {
-		name, format, data string
-		hosts              []string
-		status             int
-		want               string // the member of the client's image
-		log                string
+	data := `"b64_json":"` + base64Of(png) + `"`
+	dataURL := `"url":"data:image/png;base64,` + base64Of(png) + `"`
+	for _, test := range []struct {
+		name, format, image string
+		hosts               []string
+		status              int
+		want                string // the image that the client gets
+		log                 string
 	}{
-		{"base64 of base64", b64, `{"b64_json":"` + pictureBase64 + `","revised_prompt":"r"}`, nil, 200, `{"b64_json":"` + pictureBase64 + `"}`, ""},
-		{"address of base64", address, `{"b64_json":"` + pictureBase64 + `","revised_prompt":"r"}`, nil, 200, `{"url":"data:image/png;base64,` + pictureBase64 + `","revised_prompt":"r"}`, ""},
-		{"address of an address", address, `{"url":"https://cdn.example.com/a.png?sig=1","b64_json":null}`, nil, 200, `{"url":"https://cdn.example.com/a.png?sig=1"}`, ""},
-		{"base64 of an address", b64, `{"url":"` + local + `/a.png"}`, allowed, 200, `{"b64_json":"` + pictureBase64 + `"}`, ""},
-		{"base64 of a data URL", b64, `{"url":"data:image/png;base64,` + pictureBase64 + `"}`, nil, 200, `{"b64_json":"` + pictureBase64 + `"}`, ""},
-		{"base64 of both", b64, `{"url":"https://cdn.example.com/a.png","b64_json":"` + pictureBase64 + `"}`, nil, 200, `{"b64_json":"` + pictureBase64 + `"}`, ""},
-		{"address of both", address, `{"url":"https://cdn.example.com/a.png","b64_json":"` + pictureBase64 + `"}`, nil, 200, `{"url":"https://cdn.example.com/a.png"}`, ""},
-		{"address of both, the server's own", address, `{"url":"http://127.0.0.1:1/a.png","b64_json":"` + pictureBase64 + `"}`, nil, 200, `{"url":"data:image/png;base64,` + pictureBase64 + `"}`, ""},
-		{"address of the server's own", address, `{"url":"` + pictures.URL + `/a.png"}`, allowed, 200, `{"url":"data:image/png;base64,` + pictureBase64 + `"}`, ""},
-		{"address of the server's own, not allowed", address, `{"url":"` + pictures.URL + `/a.png"}`, nil, 502, "", "its address is the server's own, which is not in Options.ImageHosts"},
-		{"address of the server's own in other words", address, `{"url":"` + strings.Replace(pictures.URL, "127.0.0.1", "127.0.0.1.", 1) + `/a.png"}`, nil, 502, "", "its address is the server's own"},
-		{"a path, not allowed", address, `{"url":"/a.png"}`, nil, 502, "", "its address is the server's own"},
-		{"no kind that is known", b64, `{"url":"` + local + `/typed"}`, allowed, 200, `{"b64_json":"` + base64.StdEncoding.EncodeToString([]byte("an image of a kind that is not known")) + `"}`, ""},
-		{"vendor's members", b64, `{"b64_json":"` + pictureBase64 + `","seed":7}`, nil, 200, `{"b64_json":"` + pictureBase64 + `","seed":7}`, ""},
-		{"not allowed", b64, `{"url":"` + local + `/a.png"}`, []string{"cdn.example.com", "127.0.0.1", "localhost"}, 502, "", "its host is not in Options.ImageHosts"},
-		{"nothing allowed", b64, `{"url":"` + local + `/a.png"}`, nil, 502, "", "its host is not in Options.ImageHosts"},
-		{"too large", b64, `{"url":"` + local + `/large"}`, allowed, 502, "", "larger than Options.MaxImage"},
-		{"a page", b64, `{"url":"` + local + `/page"}`, allowed, 502, "", "not an image"},
-		{"nothing", b64, `{"url":"` + local + `/nothing"}`, allowed, 502, "", "nothing at its address"},
-		{"not there", b64, `{"url":"` + local + `/none"}`, allowed, 502, "", "fetching an image: status 404"},
-		{"a redirect", b64, `{"url":"` + local + `/away"}`, allowed, 502, "", "fetching an image: status 302"},
-		{"slow", b64, `{"url":"` + local + `/slow"}`, allowed, 504, "", "fetching an image: it took too long"},
-		{"a file", b64, `{"url":"file:///etc/passwd"}`, allowed, 502, "", "not one of http or https"},
-		{"no data URL", b64, `{"url":"data:image/png,xyz"}`, nil, 502, "", "not base64"},
-		{"a bad data URL", address, `{"url":"data:image/png;base64,?"}`, nil, 502, "", "not base64"},
-		{"an empty data URL", address, `{"url":"data:image/png;base64,"}`, nil, 502, "", "its data: URL is empty"},
-		{"nothing in it", address, `{"revised_prompt":"r"}`, nil, 502, "", "neither data nor an address"},
-		{"empty", address, `{"url":"","b64_json":""}`, nil, 502, "", "neither data nor an address"},
-		{"bad base64", b64, `{"b64_json":"?"}`, nil, 502, "", "not as it should be"},
-		{"no images", b64, ``, nil, 502, "", "no image"},
+		{"data as data", b64, `{` + data + `,"revised_prompt":"r"}`, nil, 200, `{` + data + `}`, ""},
+		{"data as address", address, `{` + data + `,"revised_prompt":"r"}`, nil, 200, `{` + dataURL + `,"revised_prompt":"r"}`, ""},
+		{"address as address", address, `{"url":"https://cdn.example.com/a.png?sig=1","b64_json":null}`, nil, 200, `{"url":"https://cdn.example.com/a.png?sig=1"}`, ""},
+		{"address as data", b64, `{"url":"` + images + `/a.png"}`, allowed, 200, `{` + data + `}`, ""},
+		{"data URL as data", b64, `{` + dataURL + `}`, nil, 200, `{` + data + `}`, ""},
+		{"both as data", b64, `{"url":"https://cdn.example.com/a.png",` + data + `}`, nil, 200, `{` + data + `}`, ""},
+		{"both as address", address, `{"url":"https://cdn.example.com/a.png",` + data + `}`, nil, 200, `{"url":"https://cdn.example.com/a.png"}`, ""},
+		{"both as address, which is the server's", address, `{"url":"http://127.0.0.1:1/a.png",` + data + `}`, nil, 200, `{` + dataURL + `}`, ""},
+		{"address of the server", address, `{"url":"` + own + `/a.png"}`, allowed, 200, `{` + dataURL + `}`, ""},
+		{"address of the server, not allowed", address, `{"url":"` + own + `/a.png"}`, nil, 502, "", "its address is the server's own, which is not in Options.Images.Hosts"},
+		{"address of the server with a dot at the end", address, `{"url":"` + strings.Replace(own, "127.0.0.1", "127.0.0.1.", 1) + `/a.png"}`, nil, 502, "", "its address is the server's own"},
+		{"path, not allowed", address, `{"url":"/a.png"}`, nil, 502, "", "its address is the server's own"},
+		{"image of an unknown format", b64, `{"url":"` + images + `/typed"}`, allowed, 200, `{"b64_json":"` + base64Of("unknown format") + `"}`, ""},
+		{"other members", b64, `{` + data + `,"seed":7}`, nil, 200, `{` + data + `,"seed":7}`, ""},
+		{"host that is not allowed", b64, `{"url":"` + images + `/a.png"}`, []string{"cdn.example.com", "127.0.0.1", "localhost"}, 502, "", "its host is not in Options.Images.Hosts"},
+		{"no host is allowed", b64, `{"url":"` + images + `/a.png"}`, nil, 502, "", "its host is not in Options.Images.Hosts"},
+		{"large image", b64, `{"url":"` + images + `/large"}`, allowed, 502, "", "larger than Options.Images.MaxSize"},
+		{"HTML", b64, `{"url":"` + images + `/html"}`, allowed, 502, "", "not an image"},
+		{"empty image", b64, `{"url":"` + images + `/empty"}`, allowed, 502, "", "the body is empty"},
+		{"missing image", b64, `{"url":"` + images + `/none"}`, allowed, 502, "", "fetching an image: status 404"},
+		{"redirect", b64, `{"url":"` + images + `/redirect"}`, allowed, 502, "", "fetching an image: status 302"},
+		{"slow image", b64, `{"url":"` + images + `/slow"}`, allowed, 504, "", "fetching an image: timeout"},
+		{"file URL", b64, `{"url":"file:///etc/passwd"}`, allowed, 502, "", "not one of http or https"},
+		{"data URL without base64", b64, `{"url":"data:image/png,xyz"}`, nil, 502, "", "not base64"},
+		{"data URL with invalid base64", address, `{"url":"data:image/png;base64,?"}`, nil, 502, "", "not base64"},
+		{"empty data URL", address, `{"url":"data:image/png;base64,"}`, nil, 502, "", "its data: URL is empty"},
+		{"neither data nor address", address, `{"revised_prompt":"r"}`, nil, 502, "", "neither data nor an address"},
+		{"empty data and address", address, `{"url":"","b64_json":""}`, nil, 502, "", "neither data nor an address"},
+		{"invalid base64", b64, `{"b64_json":"?"}`, nil, 502, "", "the reply is not valid"},
+		{"no images", b64, ``, nil, 502, "", "no images"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			noLeaks(t)
-			s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
-				whole(conn, 200, "application/json", `{"created":5,"data":[`+c.data+`],"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7},"background":"opaque"}`)
-			})
-			opts := &upstream.Options{ImageHosts: c.hosts, MaxImage: 1000}
-			if c.status == 504 {
-				opts.ImageTimeout = 100 * time.Millisecond
+		t.Run(test.name, func(t *testing.T) {
+			checkLeaks(t)
+			opts := &upstream.Options{Images: upstream.ImageOptions{Hosts: test.hosts, MaxSize: 1000}}
+			if test.status == 504 {
+				opts.Images.Timeout = 100 * time.Millisecond
 			}
-			g := newGateway(t, s.url(), opts)
-			a := g.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","response_format":"`+c.format+`"}`)
-			require.Equal(t, c.status, a.StatusCode, "%s", a.body)
+			g := newGateway(t, newImageServer(t, test.image).url(), opts)
+			got := g.do("POST", imagesPath, `{"model":"m","prompt":"a cat","response_format":"`+test.format+`"}`)
+			require.Equal(t, test.status, got.StatusCode, "%s", got.body)
 			sum := g.used(1)
 			assert.EqualValues(t, 1, sum.Requests)
-			if c.status != 200 {
-				g.keeps("the answer", a.body, host)
-				assert.Contains(t, g.log.String(), c.log)
+			if test.status != 200 {
+				g.checkNoSecrets("reply", got.body, host)
+				assert.Contains(t, g.log.String(), test.log)
 				assert.Zero(t, sum.Images)
 				return
 			}
-			assert.Equal(t, `{"created":5,"data":[`+c.want+`],"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7},"background":"opaque"}`, a.body)
+			assert.Equal(t, `{"created":5,"data":[`+test.want+`],"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7},"background":"opaque"}`, got.body)
 			assert.EqualValues(t, 1, sum.Images)
 			assert.EqualValues(t, 3, sum.PromptTokens)
 			assert.EqualValues(t, 4, sum.CompletionTokens)
@@ -134,103 +139,107 @@ func TestImageFormats(t *testing.T) {
 	}
 }
 
-// One image that cannot be had fails the request, and ends the fetching of the
-// others.
-func TestImagesFailTogether(t *testing.T) {
-	noLeaks(t)
-	pictures := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func TestImageOptions_Hosts(t *testing.T) {
+	checkLeaks(t)
+	transport := roundTripper(func(*http.Request) (*http.Response, error) { return response("image/png", strings.NewReader(png)), nil })
+	opts := upstream.ImageOptions{Transport: transport, Hosts: []string{"cdn.example.com", "*.img.example.com", "port.example.com:8080", "*.0.0.1"}}
+	for address, allowed := range map[string]bool{
+		"https://cdn.example.com/a":       true,
+		"http://CDN.example.com.:80/a":    true,
+		"https://cdn.example.com:443/a":   true,
+		"http://cdn.example.com:443/a":    false,
+		"https://cdn.example.com:8080/a":  false,
+		"https://a.cdn.example.com/a":     false,
+		"https://a.img.example.com/a":     true,
+		"https://a.b.img.example.com/a":   true,
+		"https://img.example.com/a":       false,
+		"https://animg.example.com/a":     false,
+		"https://port.example.com:8080/a": true,
+		"https://port.example.com/a":      false,
+		"https://127.0.0.1/a":             false,
+	} {
+		g := newGateway(t, newImageServer(t, `{"url":"`+address+`"}`).url(), &upstream.Options{Images: opts})
+		got := g.do("POST", imagesPath, askImage)
+		assert.Equal(t, allowed, got.StatusCode == 200, "%s: %s", address, got.body)
+	}
+}
+
+// If one image cannot be fetched, the request fails, and the others are not
+// waited for.
+func TestGenerateImages_FailTogether(t *testing.T) {
+	checkLeaks(t)
+	images, host := newImageHost(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			<-r.Context().Done()
 			return
 		}
 		http.NotFound(w, r)
-	}))
-	defer pictures.Close()
-	local := strings.Replace(pictures.URL, "127.0.0.1", "localhost", 1)
-	s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
-		whole(conn, 200, "application/json", `{"data":[{"url":"`+local+`/slow"},{"url":"`+local+`/none"},{"url":"`+local+`/slow"}]}`)
 	})
-	g := newGateway(t, s.url(), &upstream.Options{ImageHosts: []string{hostOf(local)}})
-	a := g.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","n":3,"response_format":"b64_json"}`)
-	assert.Equal(t, bodyFailed, a.body)
+	s := newImageServer(t, `{"url":"`+images+`/slow"}`, `{"url":"`+images+`/none"}`, `{"url":"`+images+`/slow"}`)
+	g := newGateway(t, s.url(), &upstream.Options{Images: upstream.ImageOptions{Hosts: []string{host}, Timeout: -1}})
+	assert.Equal(t, bodyFailed, g.do("POST", imagesPath, with(askImage, `"n":3`)).body)
 	assert.Contains(t, g.log.String(), "status 404")
 }
 
-// Whatever ends the fetching of an image, the client does not get an address
-// that is not for it.
-func TestImageTransportCancels(t *testing.T) {
-	noLeaks(t)
-	s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
-		whole(conn, 200, "application/json", `{"data":[{"url":"/a.png"}]}`)
-	})
+// A Transport may report a cancellation that is not the client's.
+func TestGenerateImages_TransportIsCanceled(t *testing.T) {
+	checkLeaks(t)
+	s := newImageServer(t, `{"url":"/a.png"}`)
 	transport := roundTripper(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("closing: %w", context.Canceled) })
-	g := newGateway(t, s.url(), &upstream.Options{ImageHosts: []string{hostOf(s.url())}, ImageTransport: transport})
+	hosts := []string{s.listener.Addr().String()}
+	g := newGateway(t, s.url(), &upstream.Options{Images: upstream.ImageOptions{Hosts: hosts, Transport: transport}})
 	for _, format := range []string{"url", "b64_json"} {
-		a := g.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","response_format":"`+format+`"}`)
-		assert.Equal(t, 502, a.StatusCode, "%s", a.body)
+		got := g.do("POST", imagesPath, `{"model":"m","prompt":"a cat","response_format":"`+format+`"}`)
+		assert.Equal(t, 502, got.StatusCode, "%s", got.body)
 	}
 }
 
-// An image may be as large as the largest bound.
-func TestImagesWithoutBound(t *testing.T) {
-	noLeaks(t)
-	pictures := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(picture)) }))
-	defer pictures.Close()
-	s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
-		whole(conn, 200, "application/json", `{"data":[{"url":"`+pictures.URL+`/a.png"}]}`)
-	})
-	g := newGateway(t, s.url(), &upstream.Options{ImageHosts: []string{hostOf(pictures.URL)}, MaxImage: math.MaxInt64})
-	assert.Contains(t, g.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","response_format":"b64_json"}`).body, pictureBase64)
+func TestGenerateImages_LargestMaxSize(t *testing.T) {
+	checkLeaks(t)
+	images, host := newImageHost(t, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(png)) })
+	s := newImageServer(t, `{"url":"`+images+`/a.png"}`)
+	g := newGateway(t, s.url(), &upstream.Options{Images: upstream.ImageOptions{Hosts: []string{host}, MaxSize: math.MaxInt64}})
+	assert.Contains(t, g.do("POST", imagesPath, askImage).body, base64Of(png))
 }
 
 // A server cannot make the Backend fetch more images than a client can ask for.
-func TestTooManyImages(t *testing.T) {
-	noLeaks(t)
+func TestGenerateImages_TooMany(t *testing.T) {
+	checkLeaks(t)
 	var fetched atomic.Int64
-	pictures := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	images, host := newImageHost(t, func(w http.ResponseWriter, _ *http.Request) {
 		fetched.Add(1)
-		w.Write([]byte(picture))
-	}))
-	defer pictures.Close()
-	local := strings.Replace(pictures.URL, "127.0.0.1", "localhost", 1)
-	n := 10
-	s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
-		whole(conn, 200, "application/json", `{"data":[`+strings.Repeat(`{"url":"`+local+`/a.png"},`, n-1)+`{"url":"`+local+`/a.png"}]}`)
+		w.Write([]byte(png))
 	})
-	g := newGateway(t, s.url(), &upstream.Options{ImageHosts: []string{hostOf(local)}})
-	const ask = `{"model":"m","prompt":"a cat","n":10,"response_format":"b64_json"}`
-	a := g.do("POST", "/v1/images/generations", ask)
-	assert.Equal(t, 200, a.StatusCode)
-	assert.Equal(t, 10, strings.Count(a.body, pictureBase64))
-	assert.EqualValues(t, 10, fetched.Load())
-	n = 1000
-	assert.Equal(t, 502, g.do("POST", "/v1/images/generations", ask).StatusCode)
-	assert.LessOrEqual(t, fetched.Load(), int64(20))
-	assert.Contains(t, g.log.String(), "too many to be fetched")
+	for n, status := range map[int]int{10: 200, 1000: 502} {
+		list := strings.TrimSuffix(strings.Repeat(`{"url":"`+images+`/a.png"},`, n), ",")
+		g := newGateway(t, newImageServer(t, list).url(), &upstream.Options{Images: upstream.ImageOptions{Hosts: []string{host}}})
+		got := g.do("POST", imagesPath, with(askImage, `"n":10`))
+		assert.Equal(t, status, got.StatusCode)
+		assert.LessOrEqual(t, fetched.Swap(0), int64(10))
+		if status == 200 {
+			assert.Equal(t, 10, strings.Count(got.body, base64Of(png)))
+		} else {
+			assert.Contains(t, g.log.String(), "too many to be fetched")
+		}
+	}
 }
 
-// A client that leaves ends the fetching of images.
-func TestClientLeavesImages(t *testing.T) {
-	noLeaks(t)
+func TestGenerateImages_ClientLeaves(t *testing.T) {
+	checkLeaks(t)
 	fetching, ended := make(chan struct{}), make(chan struct{})
-	pictures := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	images, host := newImageHost(t, func(_ http.ResponseWriter, r *http.Request) {
 		close(fetching)
 		<-r.Context().Done()
 		close(ended)
-	}))
-	defer pictures.Close()
-	local := strings.Replace(pictures.URL, "127.0.0.1", "localhost", 1)
-	s := newRawServer(t, func(conn net.Conn, _ *rawRequest) {
-		whole(conn, 200, "application/json", `{"data":[{"url":"`+local+`/a.png"}]}`)
 	})
-	g := newGateway(t, s.url(), &upstream.Options{ImageHosts: []string{hostOf(local)}})
+	g := newGateway(t, newImageServer(t, `{"url":"`+images+`/a.png"}`).url(), &upstream.Options{Images: upstream.ImageOptions{Hosts: []string{host}}})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		<-fetching
 		cancel()
 	}()
-	_, err := g.Client().Do(g.request(ctx, "POST", "/v1/images/generations", `{"model":"m","prompt":"a cat","response_format":"b64_json"}`))
+	_, err := g.Client().Do(g.request(ctx, "POST", imagesPath, askImage))
 	require.ErrorIs(t, err, context.Canceled)
 	<-ended
-	assert.ErrorIs(t, g.only().Err, context.Canceled)
+	assert.ErrorIs(t, g.summary().Err, context.Canceled)
 }

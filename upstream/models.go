@@ -1,9 +1,9 @@
 package upstream
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 
@@ -11,103 +11,87 @@ import (
 	"github.com/llmhttp/llmhttp/internal/pattern"
 )
 
-// ListModels implements [llmhttp.ModelLister]. The models are those of the
-// server's list, by the names that clients call them, and then those of
+// ListModels implements [llmhttp.ModelLister]. It returns the models that the
+// server lists, with the names that clients use, and then those of
 // Options.Models that the server does not list.
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
-	var list []llmhttp.Model
-	err := b.fetch(ctx, b.models, nil, modelName{}, func(_ *call, reply []byte) (err error) {
-		list, err = decodeModels(reply)
-		return err
-	})
+	c, reply, err := b.fetch(ctx, b.models, nil, modelNames{})
 	if err != nil {
 		return nil, err
 	}
-	return b.rename(list), nil
+	var object struct {
+		Data  []json.RawMessage `json:"data"`
+		Error json.RawMessage   `json:"error"`
+	}
+	// Some servers send the array without the object around it.
+	if json.Unmarshal(reply, &object.Data) != nil {
+		err = json.Unmarshal(reply, &object)
+	}
+	if err := c.errorIn(reply, object.Error, object.Data != nil); err != nil {
+		return nil, err
+	}
+	if err != nil {
+		return nil, c.malformed(err)
+	}
+	list, err := decodeModels(object.Data)
+	if err != nil {
+		return nil, c.malformed(err)
+	}
+	return b.renameModels(list), nil
 }
 
-// decodeModels decodes a list of models, which some servers send without the
-// object around it. What cannot be read is left out, if anything can.
-func decodeModels(reply []byte) ([]llmhttp.Model, error) {
-	var entries []json.RawMessage
-	if json.Unmarshal(reply, &entries) != nil {
-		var object struct{ Data []json.RawMessage }
-		if err := json.Unmarshal(reply, &object); err != nil {
-			return nil, err
-		}
-		entries = object.Data
-	}
-	var list []llmhttp.Model
-	var fault error
+// decodeModels decodes a list of models. It leaves out entries that cannot be
+// decoded or have no ID, but fails if that leaves nothing.
+func decodeModels(entries []json.RawMessage) (list []llmhttp.Model, err error) {
 	for _, entry := range entries {
-		m, err := decodeModel(entry)
-		if err != nil {
-			fault = cmp.Or(fault, err)
-			continue
+		var m llmhttp.Model
+		if err = m.UnmarshalJSON(entry); err == nil && m.ID == "" {
+			err = errors.New("a model has no ID")
 		}
-		list = append(list, m)
-	}
-	if list == nil {
-		return nil, fault
-	}
-	return list, nil
-}
-
-// decodeModel decodes a model, without the members that are of an odd type. It
-// fails if there are some, and no ID.
-func decodeModel(entry []byte) (m llmhttp.Model, err error) {
-	if err = json.Unmarshal(entry, &m); err == nil {
-		return m, nil
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(entry, &members) != nil {
-		return m, err
-	}
-	for name, value := range members {
-		var one llmhttp.Model
-		if member, _ := json.Marshal(map[string]json.RawMessage{name: value}); json.Unmarshal(member, &one) != nil {
-			delete(members, name)
+		if err == nil {
+			list = append(list, m)
 		}
 	}
-	mended, _ := json.Marshal(members)
-	m = llmhttp.Model{}
-	if json.Unmarshal(mended, &m) == nil && m.ID != "" {
-		return m, nil
+	if list != nil {
+		return list, nil
 	}
-	return m, err
+	return nil, err
 }
 
-// rename returns the models by the names that clients call them.
-func (b *Backend) rename(list []llmhttp.Model) []llmhttp.Model {
-	ours := make(map[string][]string) // by their name
-	var hidden []string
-	for _, name := range slices.Sorted(maps.Keys(b.opts.Models)) {
-		theirs := b.opts.Models[name]
-		ours[theirs] = append(ours[theirs], name)
-		if b.opts.Models[theirs] != theirs {
-			hidden = append(hidden, theirs)
+// renameModels returns the models of the server with the names that clients use.
+// A model with several names is listed with each.
+func (b *Backend) renameModels(list []llmhttp.Model) []llmhttp.Model {
+	clientNames := slices.Sorted(maps.Keys(b.opts.Models))
+	byServerName := make(map[string][]string) // the client names of a model
+	var hidden []string                       // server names that clients must not see
+	for _, client := range clientNames {
+		server := b.opts.Models[client]
+		byServerName[server] = append(byServerName[server], client)
+		if b.opts.Models[server] != server {
+			hidden = append(hidden, server)
 		}
 	}
 	listed := make(map[string]bool)
-	out := make([]llmhttp.Model, 0, len(list)+len(b.opts.Models))
+	var out []llmhttp.Model
 	add := func(m llmhttp.Model, name string) {
-		if name != "" && !listed[name] {
-			listed[name] = true
-			m.Extra = pattern.RenameMembers(m.Extra, m.ID, name, hidden...)
-			m.ID = name
-			out = append(out, m)
+		if name == "" || listed[name] {
+			return
 		}
+		listed[name] = true
+		m.Extra = pattern.RenameMembers(m.Extra, m.ID, name, hidden...)
+		m.ID = name
+		out = append(out, m)
 	}
 	for _, m := range list {
-		if names := ours[m.ID]; names != nil {
-			for _, name := range names {
-				add(m, name)
-			}
-		} else if _, taken := b.opts.Models[m.ID]; !taken {
+		for _, name := range byServerName[m.ID] {
+			add(m, name)
+		}
+		_, taken := b.opts.Models[m.ID] // it is the client name of another model
+		if byServerName[m.ID] == nil && !taken {
 			add(m, m.ID)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.opts.Models)) {
+	for _, name := range clientNames {
 		add(llmhttp.Model{}, name)
 	}
 	return out

@@ -13,52 +13,48 @@ import (
 )
 
 func TestListModels(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, body string
 		models     map[string]string
 		want       string
 	}{
-		{"plain", `{"object":"list","data":[{"id":"b","object":"model","created":5,"owned_by":"x","meta":{"n":1}},{"id":"org/a"}]}`, nil,
+		{"list", `{"object":"list","data":[{"id":"b","object":"model","created":5,"owned_by":"x","meta":{"n":1}},{"id":"org/a"}]}`, nil,
 			`[{"id":"b","object":"model","created":5,"owned_by":"x","meta":{"n":1}},{"id":"org/a","object":"model","created":0,"owned_by":""}]`},
-		{"odd entries", `{"data":["x",{"id":"a","created":"2024-01-01T00:00:00Z","owned_by":{"n":1},"meta":2},5,{"id":7},{"id":"b"}]}`, nil,
+		{"entries of other types", `{"data":["x",{"id":"a","created":"2024-01-01T00:00:00Z","owned_by":{"n":1},"meta":2},5,{"id":7},{"id":"b"}]}`, nil,
 			`[{"id":"a","object":"model","created":0,"owned_by":"","meta":2},{"id":"b","object":"model","created":0,"owned_by":""}]`},
-		{"what others are made of", `{"data":[{"id":"vendor/a","root":"/models/a","parent":"vendor/base","about":"vendor/a, large","n":["vendor/a"],"path":"/srv/vendor/a/w"},{"id":"b","root":"b","parent":"vendor/a","like":"vendor/a-2","best":"c"}]}`,
+		{"members that tell the name of another model", `{"data":[{"id":"vendor/a","root":"/models/a","parent":"vendor/base","about":"vendor/a, large","n":["vendor/a"],"path":"/srv/vendor/a/w"},{"id":"b","root":"b","parent":"vendor/a","like":"vendor/a-2","best":"c"}]}`,
 			map[string]string{"a": "vendor/a", "small": "vendor/a", "c": "c"},
 			`[{"id":"a","object":"model","created":0,"owned_by":"","about":"a, large"},{"id":"small","object":"model","created":0,"owned_by":"","about":"small, large"},` +
 				`{"id":"b","object":"model","created":0,"owned_by":"","best":"c","like":"vendor/a-2","root":"b"},{"id":"c","object":"model","created":0,"owned_by":""}]`},
-		{"a bare list", `[{"id":"a","created":1.5}]`, nil, `[{"id":"a","object":"model","created":1,"owned_by":""}]`},
+		{"array without an object", `[{"id":"a","created":1.5}]`, nil, `[{"id":"a","object":"model","created":1,"owned_by":""}]`},
 		{"null", `{"data":null}`, nil, `[]`},
-		{"empty", `{"object":"list","data":[]}`, nil, `[]`},
-		{"twice, and without a name", `{"data":[{"id":"a"},{"id":""},{"id":"a","owned_by":"x"}]}`, nil, `[{"id":"a","object":"model","created":0,"owned_by":""}]`},
+		{"empty", `{"object":"list","data":[],"error":null}`, nil, `[]`},
+		{"duplicate and empty names", `{"data":[{"id":"a"},{"id":""},{"id":"a","owned_by":"x"}]}`, nil, `[{"id":"a","object":"model","created":0,"owned_by":""}]`},
 		{"other names", `{"data":[{"id":"vendor/a","created":5},{"id":"c","created":6},{"id":"b"}]}`,
 			map[string]string{"a": "vendor/a", "small": "vendor/a", "c": "b", "unlisted": "vendor/x"},
 			`[{"id":"a","object":"model","created":5,"owned_by":""},{"id":"small","object":"model","created":5,"owned_by":""},{"id":"c","object":"model","created":0,"owned_by":""},{"id":"unlisted","object":"model","created":0,"owned_by":""}]`},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			noLeaks(t)
-			s := newRawServer(t, func(conn net.Conn, r *rawRequest) { whole(conn, 200, "application/json", c.body) })
-			b, err := upstream.New(s.url(), &upstream.Options{Models: c.models})
+		t.Run(test.name, func(t *testing.T) {
+			checkLeaks(t)
+			s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, test.body) })
+			list, err := newBackend(t, s.url(), &upstream.Options{Models: test.models}).ListModels(t.Context())
 			require.NoError(t, err)
-			defer b.CloseIdleConnections()
-			list, err := b.ListModels(t.Context())
+			got, err := json.Marshal(append([]llmhttp.Model{}, list...))
 			require.NoError(t, err)
-			got, err := json.Marshal(list)
-			require.NoError(t, err)
-			assert.Equal(t, c.want, string(got))
-			r := s.all()[0]
-			assert.Equal(t, "GET", r.Method)
-			assert.Empty(t, r.body)
-			assert.Empty(t, r.Header["Content-Type"])
+			assert.Equal(t, test.want, string(got))
+			assert.Equal(t, "GET", s.last().Method)
+			assert.Empty(t, s.last().body)
+			assert.Empty(t, s.last().Header["Content-Type"])
 		})
 	}
-	for _, body := range []string{``, `{}x`, `"a"`, `{"data":5}`, `{"data":["a"]}`, `{"data":[{"id":1},{"id":2}]}`, `[5]`, `{"error":"no"}`, `<html>`} {
+}
+
+func TestListModels_InvalidReply(t *testing.T) {
+	for _, body := range []string{``, `{}x`, `"a"`, `{"data":5}`, `{"data":["a"]}`, `{"data":[{"id":1},{"id":2}]}`, `[5]`, `{"error":"no"}`, `{"object":"error","message":"no"}`, `<html>`} {
 		t.Run(body, func(t *testing.T) {
-			noLeaks(t)
-			s := newRawServer(t, func(conn net.Conn, r *rawRequest) { whole(conn, 200, "application/json", body) })
-			b, err := upstream.New(s.url(), nil)
-			require.NoError(t, err)
-			defer b.CloseIdleConnections()
-			_, err = b.ListModels(t.Context())
+			checkLeaks(t)
+			s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, body) })
+			_, err := newBackend(t, s.url(), nil).ListModels(t.Context())
 			var e *llmhttp.Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, 502, e.Status)

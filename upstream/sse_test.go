@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -10,27 +11,30 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
-type testEvent struct{ name, data string }
+// A testEvent is an event whose data is not shared with the reader.
+type testEvent struct{ kind, data string }
 
-// readEvents reads all of a stream.
-func readEvents(r io.Reader, limit int64) (events []testEvent, err error) {
-	var e eventReader
-	e.reset(r, &buffer{make([]byte, 0, 16)}, limit)
+// readEvents reads all events of a stream.
+func readEvents(r io.Reader, limit int) (events []testEvent, err error) {
+	reader := eventReader{r: bufio.NewReader(r), max: limit}
 	for {
-		name, data, err := e.next()
+		e, err := reader.next()
 		if err == io.EOF {
 			return events, nil
 		}
 		if err != nil {
 			return events, err
 		}
-		events = append(events, testEvent{name, string(data)})
+		events = append(events, testEvent{e.kind, string(e.data)})
 	}
 }
 
-func data(list ...string) (events []testEvent) {
+// dataEvents returns events without a type.
+func dataEvents(list ...string) (events []testEvent) {
 	for _, d := range list {
 		events = append(events, testEvent{"", d})
 	}
@@ -38,206 +42,219 @@ func data(list ...string) (events []testEvent) {
 }
 
 func TestEventReader(t *testing.T) {
-	for _, c := range []struct {
+	for _, test := range []struct {
 		name, stream string
 		want         []testEvent
 	}{
 		{"empty", "", nil},
-		{"one", "data: a\n\n", data("a")},
-		{"two", "data: a\n\ndata: b\n\n", data("a", "b")},
-		{"no space", "data:a\n\n", data("a")},
-		{"one space of two", "data:  a \n\n", data(" a ")},
-		{"CRLF", "data: a\r\n\r\ndata: b\r\n\r\n", data("a", "b")},
-		{"CR", "data: a\r\rdata: b\r\r", data("a", "b")},
-		{"mixed ends", "data: a\r\n\ndata: b\n\rdata: c\r\r\ndata: d\n\r\n", data("a", "b", "c", "d")},
-		{"byte order mark", "\ufeffdata: a\n\n", data("a")},
-		{"a mark later is none", "data: \ufeffa\n\n\ufeffdata: b\n\n", data("\ufeffa")},
-		{"comments", ": hi\n\n:\ndata: a\n: between\n\n: ping\ndata: b\n\n", data("a", "b")},
-		{"several lines", "data: a\ndata: b\n: c\ndata:\ndata: d\n\ndata: e\n\n", data("a\nb\n\nd", "e")},
-		{"fields", "id: 1\nretry: 5\ndata: a\nx: y\nfoo\n\n", data("a")},
-		{"no data", "event: ping\n\ndata: a\n\n", data("a")},
-		{"empty data", "data\n\ndata:\n\ndata: \n\ndata: a\n\n", data("a")},
+		{"one", "data: a\n\n", dataEvents("a")},
+		{"two", "data: a\n\ndata: b\n\n", dataEvents("a", "b")},
+		{"no space", "data:a\n\n", dataEvents("a")},
+		{"one space of two", "data:  a \n\n", dataEvents(" a ")},
+		{"CRLF", "data: a\r\n\r\ndata: b\r\n\r\n", dataEvents("a", "b")},
+		{"CR", "data: a\r\rdata: b\r\r", dataEvents("a", "b")},
+		{"mixed line ends", "data: a\r\n\ndata: b\n\rdata: c\r\r\ndata: d\n\r\n", dataEvents("a", "b", "c", "d")},
+		{"comments", ": hi\n\n:\ndata: a\n: between\n\n: ping\ndata: b\n\n", dataEvents("a", "b")},
+		{"several lines", "data: a\ndata: b\n: c\ndata:\ndata: d\n\ndata: e\n\n", dataEvents("a\nb\n\nd", "e")},
+		{"other fields", "id: 1\nretry: 5\ndata: a\nx: y\nfoo\n\n", dataEvents("a")},
+		{"no data", "event: ping\n\ndata: a\n\n", dataEvents("a")},
+		{"empty data", "data\n\ndata:\n\ndata: \n\ndata: a\n\n", dataEvents("a")},
 		{"types", "event: error\ndata: a\n\nevent: chunk\ndata: b\n\ndata: c\nevent:ping\n\n", []testEvent{{"error", "a"}, {"", "b"}, {"ping", "c"}}},
-		{"a type is forgotten", "event: error\n\ndata: a\n\n", data("a")},
-		{"an error field", "error: {}\n\ndata: a\n\n", []testEvent{{"error", "{}"}, {"", "a"}}},
-		{"no last line", "data: a\n\ndata: b", data("a", "b")},
-		{"no blank line", "data: a\n\ndata: b\n", data("a", "b")},
-		{"no blank line, CR", "data: a\r", data("a")},
-		{"done", "data: a\n\ndata: [DONE]\n\n", data("a", "[DONE]")},
-		{"done at once", "data: [DONE]\ndata: a\n\n", data("[DONE]", "a")},
-		{"done with spaces", "data:  [DONE] \n\n", data(" [DONE] ")},
-		{"colons", "data: a:b\n\ndata::c\n\n", data("a:b", ":c")},
-		{"long", "data: " + strings.Repeat("x", 5000) + "\n\n: " + strings.Repeat("y", 6000) + "\ndata: z\n\n", data(strings.Repeat("x", 5000), "z")},
-		{"long lines", strings.Repeat("data: "+strings.Repeat("x", 99)+"\n", 50) + "\n", data(strings.TrimSuffix(strings.Repeat(strings.Repeat("x", 99)+"\n", 50), "\n"))},
+		{"type of an event without data", "event: error\n\ndata: a\n\n", dataEvents("a")},
+		{"field error", "error: {}\n\ndata: a\n\n", []testEvent{{"error", "{}"}, {"", "a"}}},
+		{"no end of the last line", "data: a\n\ndata: b", dataEvents("a", "b")},
+		{"no last empty line", "data: a\n\ndata: b\n", dataEvents("a", "b")},
+		{"no last empty line with CR", "data: a\r", dataEvents("a")},
+		{"[DONE]", "data: a\n\ndata: [DONE]\n\n", dataEvents("a", "[DONE]")},
+		{"[DONE] without an empty line", "data: [DONE]\ndata: a\n\n", dataEvents("[DONE]", "a")},
+		{"[DONE] with spaces", "data:  [DONE] \n\n", dataEvents(" [DONE] ")},
+		{"colons", "data: a:b\n\ndata::c\n\n", dataEvents("a:b", ":c")},
+		{"long lines", "data: " + strings.Repeat("x", 5000) + "\n\n: " + strings.Repeat("y", 6000) + "\ndata: z\n\n", dataEvents(strings.Repeat("x", 5000), "z")},
+		{"many lines", strings.Repeat("data: "+strings.Repeat("x", 99)+"\n", 50) + "\n", dataEvents(strings.TrimSuffix(strings.Repeat(strings.Repeat("x", 99)+"\n", 50), "\n"))},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			for how, r := range map[string]io.Reader{
-				"at once":       strings.NewReader(c.stream),
-				"byte by byte":  iotest.OneByteReader(strings.NewReader(c.stream)),
-				"in halves":     iotest.HalfReader(strings.NewReader(c.stream)),
-				"with its end":  iotest.DataErrReader(strings.NewReader(c.stream)),
-				"empty between": &stutterer{r: strings.NewReader(c.stream)},
+				"at once":          strings.NewReader(test.stream),
+				"byte by byte":     iotest.OneByteReader(strings.NewReader(test.stream)),
+				"in halves":        iotest.HalfReader(strings.NewReader(test.stream)),
+				"with its end":     iotest.DataErrReader(strings.NewReader(test.stream)),
+				"with empty reads": &emptyReads{r: strings.NewReader(test.stream)},
 			} {
 				got, err := readEvents(r, 1<<16)
 				require.NoError(t, err, how)
-				assert.Equal(t, c.want, got, how)
+				assert.Equal(t, test.want, got, how)
 			}
 		})
 	}
 }
 
-// A stutterer reads nothing every other time.
-type stutterer struct {
+// An emptyReads reads nothing every other time.
+type emptyReads struct {
 	r    io.Reader
 	even bool
 }
 
-func (s *stutterer) Read(p []byte) (int, error) {
+func (s *emptyReads) Read(p []byte) (int, error) {
 	if s.even = !s.even; s.even {
 		return 0, nil
 	}
 	return s.r.Read(p[:min(len(p), 3)])
 }
 
-func TestEventReaderFails(t *testing.T) {
+func TestEventReader_Errors(t *testing.T) {
 	broken := errors.New("broken")
-	for _, c := range []struct {
-		name   string
-		r      io.Reader
-		want   []testEvent
-		reason error
+	for _, test := range []struct {
+		name string
+		r    io.Reader
+		want []testEvent
+		err  error
 	}{
-		{"broken", io.MultiReader(strings.NewReader("data: a\n\ndata: b\n"), iotest.ErrReader(broken)), data("a"), broken},
-		{"a line too large", strings.NewReader("data: a\n\ndata: " + strings.Repeat("x", 1000)), data("a"), errEventTooLarge},
-		{"an event too large", strings.NewReader("data: a\n\n" + strings.Repeat("data: 12345678\n", 20)), data("a"), errEventTooLarge},
-		{"a comment too large", strings.NewReader(":" + strings.Repeat("x", 1000) + "\n\n"), nil, errEventTooLarge},
+		{"interrupted", io.MultiReader(strings.NewReader("data: a\n\ndata: b\n"), iotest.ErrReader(broken)), dataEvents("a"), broken},
+		{"large line", strings.NewReader("data: a\n\ndata: " + strings.Repeat("x", 1000)), dataEvents("a"), errEventTooLarge},
+		{"many data lines", strings.NewReader("data: a\n\n" + strings.Repeat("data: 12345678\n", 20)), dataEvents("a"), errEventTooLarge},
+		{"many empty data lines", strings.NewReader("data: a\n\n" + strings.Repeat("data\n", 1000)), dataEvents("a"), errEventTooLarge},
+		{"many comments after data", strings.NewReader("data: a\n\ndata: b\n" + strings.Repeat(":\n", 1000)), dataEvents("a"), errEventTooLarge},
+		{"many fields after data", strings.NewReader("data: b\n" + strings.Repeat("id: 5\n", 100)), nil, errEventTooLarge},
+		{"large comment", strings.NewReader(":" + strings.Repeat("x", 1000) + "\n\n"), nil, errEventTooLarge},
 		{"no progress", iotest.ErrReader(nil), nil, io.ErrNoProgress},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			got, err := readEvents(c.r, 100)
-			assert.ErrorIs(t, err, c.reason)
-			assert.Equal(t, c.want, got)
+		t.Run(test.name, func(t *testing.T) {
+			got, err := readEvents(test.r, 100)
+			assert.ErrorIs(t, err, test.err)
+			assert.Equal(t, test.want, got)
 		})
 	}
 }
 
-// However much comes, no more than an event is kept.
-func TestEventReaderMemory(t *testing.T) {
-	var e eventReader
-	comments := strings.NewReader(strings.Repeat(": keep-alive\n", 100_000) + "data: a\n\n")
-	e.reset(comments, &buffer{make([]byte, 0, 16)}, 1000)
-	_, got, err := e.next()
+// Comments between events do not count against the size of an event, and the
+// memory of a large event is given back.
+func TestEventReader_Memory(t *testing.T) {
+	comments := strings.Repeat(": keep-alive\n", 100_000)
+	large := "data: " + strings.Repeat("x", 10*maxKept) + "\n\n"
+	e := eventReader{r: bufio.NewReader(strings.NewReader(comments + large + comments + "data: b\n\n")), max: 20 * maxKept}
+	got, err := e.next()
 	require.NoError(t, err)
-	assert.Equal(t, "a", string(got))
-	assert.LessOrEqual(t, cap(e.buf.b), 4096)
-
-	large := "data: " + strings.Repeat("x", 2*largeBuffer) + "\n\n"
-	e.reset(strings.NewReader(large+strings.Repeat("data: a\n\n", 10_000)), &buffer{make([]byte, 0, 16)}, 4*largeBuffer)
-	for {
-		if _, _, err := e.next(); err == io.EOF {
-			break
-		} else {
-			require.NoError(t, err)
-		}
-	}
-	assert.LessOrEqual(t, cap(e.buf.b), largeBuffer, "the memory of a large event is let go")
+	assert.Len(t, got.data, 10*maxKept)
+	got, err = e.next()
+	require.NoError(t, err)
+	assert.Equal(t, "b", string(got.data))
+	assert.LessOrEqual(t, cap(e.data)+cap(e.line), 2*maxKept)
 }
 
-// Events that came together are there without a further read.
-func TestEventReaderBurst(t *testing.T) {
+// The time to read an event grows linearly with the number of its lines.
+func TestEventReader_ManyLines(t *testing.T) {
+	const n = 2 << 20
+	got, err := readEvents(strings.NewReader(strings.Repeat("data\n", n)+"\n"), 16<<20)
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	assert.Len(t, got[0].data, n-1)
+}
+
+// Events that arrive together are returned without another Read.
+func TestEventReader_Burst(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
 	go io.WriteString(w, "data: a\n\ndata: b\n\ndata: c\n\n")
-	var e eventReader
-	e.reset(r, getBuffer(), 1000)
+	e := eventReader{r: bufio.NewReader(r), max: 1000}
 	for _, want := range []string{"a", "b", "c"} {
-		_, got, err := e.next()
+		got, err := e.next()
 		require.NoError(t, err)
-		assert.Equal(t, want, string(got))
+		assert.Equal(t, want, string(got.data))
 	}
 }
 
-func TestPeek(t *testing.T) {
-	for stream, want := range map[string]byte{
-		"": 0, " \n": 0, "{}": '{', "\n\t {": '{', "\ufeff[1]": '[', "data: a": 'd', ": a": ':', "<html>": '<',
+func TestSkipSpace(t *testing.T) {
+	for _, test := range []struct {
+		stream string
+		want   byte
+		rest   string
+		err    error
+	}{
+		{"", 0, "", io.EOF},
+		{" \n", 0, "", io.EOF},
+		{"\ufeff", 0, "", io.EOF},
+		{"{}", '{', "{}", nil},
+		{"\n\t\r {", '{', "{", nil},
+		{"\ufeff[1]", '[', "[1]", nil},
+		{"\xef\xbb", '\xef', "\xef\xbb", nil},
+		{" data: a", 'd', "data: a", nil},
+		{strings.Repeat(" ", 11) + "{", 0, " {", bounded.ErrTooLarge},
 	} {
-		var e eventReader
-		e.reset(iotest.OneByteReader(strings.NewReader(stream)), getBuffer(), 1000)
-		assert.Equal(t, want, e.peek(), "%q", stream)
+		r := bufio.NewReader(iotest.OneByteReader(strings.NewReader(test.stream)))
+		got, err := skipSpace(r, 10)
+		assert.ErrorIs(t, err, test.err, "%q", test.stream)
+		assert.Equal(t, test.want, got, "%q", test.stream)
+		rest, err := io.ReadAll(r)
+		require.NoError(t, err)
+		assert.Equal(t, test.rest, string(rest))
 	}
 }
 
-// splitEvents is the algorithm of the HTML standard over a whole stream, with
-// the patience of an eventReader.
-func splitEvents(stream []byte) (events []testEvent) {
-	stream = bytes.TrimPrefix(stream, byteOrderMark)
+// parseEvents is the algorithm of the HTML standard for a whole stream, with the
+// extensions of an eventReader.
+func parseEvents(stream []byte) (events []testEvent) {
 	stream = bytes.ReplaceAll(stream, []byte("\r\n"), []byte("\n"))
 	stream = bytes.ReplaceAll(stream, []byte("\r"), []byte("\n"))
-	var name string
+	var kind string
 	var lines []string
-	end := func() {
+	dispatch := func() {
 		if d := strings.Join(lines, "\n"); d != "" {
-			events = append(events, testEvent{name, d})
+			events = append(events, testEvent{kind, d})
 		}
-		name, lines = "", nil
+		kind, lines = "", nil
 	}
 	for _, line := range strings.Split(string(stream), "\n") {
 		if line == "" {
-			end()
+			dispatch()
 			continue
 		}
 		field, value, _ := strings.Cut(line, ":")
 		value = strings.TrimPrefix(value, " ")
 		switch field {
 		case "event":
-			if name = ""; value == "error" || value == "ping" {
-				name = value
+			if kind = ""; value == "error" || value == "ping" {
+				kind = value
 			}
 		case "error":
-			name = "error"
+			kind = "error"
 			lines = append(lines, value)
 		case "data":
 			lines = append(lines, value)
 		}
-		if d := strings.Join(lines, "\n"); strings.TrimFunc(d, isSpace) == "[DONE]" {
-			end()
+		if len(lines) == 1 && isDone([]byte(lines[0])) && (field == "data" || field == "error") {
+			dispatch()
 		}
 	}
-	end()
+	dispatch()
 	return events
 }
 
-// isSpace is what bytes.TrimSpace trims.
-func isSpace(r rune) bool { return len(bytes.TrimSpace([]byte(string(r)))) == 0 }
-
 func FuzzEventReader(f *testing.F) {
 	for _, s := range []string{
-		"data: a\n\n", "data: a\r\n\r\ndata: b\r\r", "\ufeffdata: a", "event: error\ndata: {}\n\n", "error: {}\n\n",
+		"data: a\n\n", "data: a\r\n\r\ndata: b\r\r", "event: error\ndata: {}\n\n", "error: {}\n\n",
 		": c\n\ndata\ndata:\ndata: x\n\n", "data: [DONE]\n", "\r\n\r\n\n\r", "data: \ufeff\n\n", "data:  [DONE]\t\r\n",
 	} {
 		f.Add([]byte(s), uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, size uint8) {
-		want := splitEvents(stream)
+		want := parseEvents(stream)
 		for _, r := range []io.Reader{
-			bytes.NewReader(stream), iotest.DataErrReader(bytes.NewReader(stream)), &pieces{stream, int(size)%7 + 1},
+			bytes.NewReader(stream), iotest.DataErrReader(bytes.NewReader(stream)), &smallReads{stream, int(size)%7 + 1},
 		} {
 			got, err := readEvents(r, 1<<20)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			assert.Equal(t, want, got)
 		}
 	})
 }
 
-// pieces are read n bytes at a time.
-type pieces struct {
+// A smallReads returns at most n bytes at a time.
+type smallReads struct {
 	b []byte
 	n int
 }
 
-func (p *pieces) Read(b []byte) (int, error) {
+func (p *smallReads) Read(b []byte) (int, error) {
 	if len(p.b) == 0 {
 		return 0, io.EOF
 	}

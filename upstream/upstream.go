@@ -1,5 +1,5 @@
-// Package upstream provides a [Backend] that has another server of the same
-// API answer: a hosted one, a model server, or another host of llmhttp.
+// Package upstream provides a [Backend] that forwards requests to another
+// server of the same API: a hosted service, a model server or another llmhttp.
 //
 //	b, err := upstream.New("https://models.example.com/v1", &upstream.Options{Key: os.Getenv("MODELS_KEY")})
 //	if err != nil {
@@ -7,30 +7,35 @@
 //	}
 //	h := llmhttp.NewHandler(b, keys, nil)
 //
-// # What passes
+// # Requests
 //
-// Parameters that llmhttp does not know reach the server, and members that it
-// does not know come back from it, at every level. Whole replies are asked for
-// whole, and streams as streams; their usage is always asked for. The server
-// never learns the key of the client, nor the client the name, the address or
-// the key of the server. Clients have their own names of the models, in all
-// that llmhttp knows of a reply; what a vendor adds to it passes untouched.
+// The server gets every parameter of a request, including those that llmhttp
+// does not know, but not the key of the client. It is asked for a stream if the
+// client wants one, and always for the usage.
 //
-// # What servers get wrong
+// # Replies
 //
-// A reply is read as what it is, whatever its Content-Type says: a stream that
-// was not asked for, or a whole reply where a stream was. Members of a chat may
-// be null, missing or of an odd type where that loses nothing. But a stream that
-// ends with neither a finish_reason nor [DONE] is an error, and so is a reply
-// that is cut, not JSON, too large, a redirect, or an error with the status 200.
+// A reply is read by its content, not by its Content-Type: a server may stream
+// although it was not asked to, or send a whole reply although it was. Members
+// that llmhttp does not know are kept in Extra at every level. Members that are
+// null, missing or of another type than usual are accepted where that loses
+// nothing. The model has the name that the client used, except in members that
+// llmhttp does not know.
+//
+// These are errors: a stream that ends with neither a finish_reason nor [DONE],
+// an error with the status 200, a redirect, and a reply that is incomplete, too
+// large or not valid JSON.
 //
 // # Errors
 //
-// What is the client's to know becomes an [llmhttp.Error] of the same status:
-// a 400, 413 or 422 with its message, param and code, a model that does not
-// exist, a 429 with its Retry-After. Everything else is the operator's: the
-// client is told 502, 503 or 504, and the cause is an [*Error], which is logged
-// and in which neither keys nor addresses occur. There are no retries.
+// The client gets an [llmhttp.Error] with the status, message, param and code
+// of the server if it can act on it: for a status of 400, 413, 422 and 429, and
+// for a model that does not exist. The client gets no details of any other
+// error, only a status of 502, 503 or 504. In both cases Err is an [*Error] for
+// logs, from which keys and the address of the server are removed.
+//
+// A request is sent once. It is repeated only where [http.Transport] knows that
+// the server has not processed it, such as on a stale connection.
 package upstream
 
 import (
@@ -49,22 +54,22 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/lend"
+	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
-// A Backend has a server answer. [New] makes one; the zero Backend is none. Its
-// methods are safe for concurrent use.
+// Backend forwards requests to another server. Create one with [New]. Its
+// methods may be called concurrently.
 type Backend struct {
-	borrower
-	opts      Options
-	base      *url.URL
-	header    http.Header // of every request
-	scrub     scrubber
-	transport http.RoundTripper
-	pictures  http.RoundTripper
-	owned     []*http.Transport // those made by New
+	opts     Options
+	base     *url.URL
+	header   http.Header // of every request
+	redactor *redact.Redactor
 
-	chat, images, embeddings, models *http.Request // as they are without a body
+	transport      http.RoundTripper
+	imageTransport http.RoundTripper
+	owned          []*http.Transport // the transports that New created
+
+	chat, images, embeddings, models endpoint
 }
 
 var (
@@ -74,158 +79,139 @@ var (
 	_ llmhttp.Embedder       = (*Backend)(nil)
 )
 
-// borrower says that a Backend keeps nothing of a request but what a body holds.
-type borrower = lend.Borrower
-
-// Options configure a [Backend], which keeps a copy. The zero value is ready to
-// use.
+// Options configure a [Backend]. The zero value is ready to use. The timeouts
+// mean "no timeout" if they are negative.
 type Options struct {
-	// Name is what the server is called in errors, which are logged. If empty,
-	// it is "upstream". Clients never see it.
+	// Name is the name of the server in errors, which are logged. Clients do
+	// not see it. If empty, it is "upstream".
 	Name string
 
-	// Key is sent as "Authorization: Bearer <Key>". If it is empty and there is
-	// no KeyFunc, no such header is sent.
+	// Key is sent as "Authorization: Bearer <Key>". If both Key and KeyFunc are
+	// unset, the header is not sent.
 	Key string
 
-	// KeyFunc returns the key for a request, for keys that change. It may be
-	// called concurrently. If it fails, the client is told 502. Key must be
-	// empty then.
+	// KeyFunc returns the key for one request. It may be called concurrently.
+	// If it fails, the client gets the status 502. It excludes Key.
 	KeyFunc func(ctx context.Context) (string, error)
 
-	// Header is sent with every request, such as a version or a key that is
-	// not a Bearer's. Values of 8 bytes or more count as secrets: they are taken
-	// out of errors.
+	// Header is sent with every request, for example with an API version.
+	// Values of 8 bytes or more are treated as secrets and removed from errors.
 	Header http.Header
 
 	// RequestIDHeader is the header that carries the ID of the client's
-	// request. If empty, it is X-Request-Id; "-" sends none.
+	// request. If empty, it is X-Request-Id; if "-", the ID is not sent.
 	RequestIDHeader string
 
-	// Transport makes the requests. It must follow no redirects, and may add
-	// what is to be sent along, such as a traceparent. If nil, the Backend has a
-	// [http.Transport] of its own, which keeps connections, and heeds the
-	// proxies of the environment.
-	//
-	// When a Transport has closed the body of a large request, that memory is
-	// used again. A request's GetBody fails when its reply has begun.
+	// Transport sends the requests. It must not follow redirects. It may add
+	// headers, such as a traceparent. If nil, the Backend creates an
+	// [http.Transport] that keeps connections alive and uses the proxies of the
+	// environment.
 	Transport http.RoundTripper
 
-	// Models says what the server calls a model, by the name that clients call
-	// it. Clients see their own name, in replies, in errors and in the list of
-	// models, whose entries lose most members that tell another. Models that
-	// are not in it have the same name here and there.
+	// Models maps the model names of clients to those of the server. Models
+	// that are not in it have the same name for both. Clients see their own
+	// names in replies, in errors and in the list of models, where members that
+	// may contain another name are removed.
 	Models map[string]string
 
-	// ConnectTimeout bounds connecting, and then the TLS handshake, unless there
-	// is a Transport. Zero means 10 s, negative no bound.
+	// ConnectTimeout is the timeout for connecting, and again for the TLS
+	// handshake. It has no effect if Transport is set. Zero means 10 seconds.
 	ConnectTimeout time.Duration
 
-	// FirstByteTimeout is how long the server may take until the first byte of
-	// a reply's body, connecting included. For a whole reply that is about as
-	// long as the model needs for it. Zero means 5 minutes, negative no bound.
+	// FirstByteTimeout is the timeout for the first byte of the reply's body,
+	// including the time to connect. A server sends a whole reply only when it
+	// is complete. Zero means 5 minutes.
 	FirstByteTimeout time.Duration
 
-	// SilenceTimeout is how long the server may send nothing, not even a
-	// comment, once it has begun. A connection of HTTP/2 on which nothing comes
-	// for that long, not even the answer to a ping, is closed, unless there is a
-	// Transport. Zero means a minute, negative no bound.
-	SilenceTimeout time.Duration
+	// IdleTimeout is how long the server may send nothing, not even a comment,
+	// after the first byte of a reply. It is also the time after which an
+	// HTTP/2 connection is closed on which nothing arrives, not even the reply
+	// to a ping, unless Transport is set. Zero means one minute.
+	IdleTimeout time.Duration
 
-	// MaxReply bounds a reply that is no stream, in bytes; zero or negative
-	// means 64 MiB.
+	// MaxReply is the largest reply that is not a stream, in bytes. Zero or
+	// negative means 64 MiB.
 	MaxReply int64
 
-	// MaxEvent bounds an event of a stream, in bytes; zero or negative means
-	// 16 MiB.
+	// MaxEvent is the largest event of a stream, in bytes. Zero or negative
+	// means 16 MiB.
 	MaxEvent int64
 
-	// OmitStreamOptions keeps stream_options from a server that refuses them.
-	// Such servers report no usage of streams, so it is estimated.
+	// OmitStreamOptions leaves stream_options out of requests, for servers that
+	// refuse it. They report no usage for streams, so it is estimated.
 	OmitStreamOptions bool
 
-	// OmitImageFormat keeps response_format from requests for images, for
-	// models that refuse it. Clients get the format they want all the same.
-	OmitImageFormat bool
-
-	// ImageHosts are the hosts from which images may be fetched that the server
-	// only gives the address of: where clients want base64, and where the
-	// address is the server's own. Each is a name, "*.example.com" for all
-	// names below that one, or either with a port; without one, the scheme's
-	// own is meant. If there are none, nothing is fetched, and such a request
-	// fails.
-	ImageHosts []string
-
-	// ImageTransport fetches images. If nil, the Backend has a [http.Transport]
-	// of its own for that, as Transport might add what is not for others.
-	ImageTransport http.RoundTripper
-
-	// ImageTimeout bounds fetching the images of a request. Zero or negative
-	// means 30 s.
-	ImageTimeout time.Duration
-
-	// MaxImage bounds an image that is fetched, in bytes; zero or negative
-	// means 32 MiB.
-	MaxImage int64
+	// Images configures the handling of generated images.
+	Images ImageOptions
 }
 
-// New returns a Backend over the server at baseURL, which is what clients of
-// the API call so: "https://example.com/v1". A query in it is sent with every
-// request.
+// ImageOptions configure how a [Backend] generates images. A server may return
+// an image as data or as an address to fetch it from. Where the client wants
+// data, or where the address has the host of the server itself, which clients
+// may not know or reach, the Backend has to fetch the image.
+type ImageOptions struct {
+	// Hosts lists the hosts from which images may be fetched. Each is a host
+	// name, or "*.example.com" for all names below example.com; an optional
+	// port replaces the default port of the scheme. If Hosts is empty, requests
+	// whose images would have to be fetched fail.
+	Hosts []string
+
+	// Transport fetches images. If nil, the Backend creates an
+	// [http.Transport] for it. Options.Transport is not used, because it may add
+	// secrets of the server.
+	Transport http.RoundTripper
+
+	// Timeout is the timeout for fetching all images of a request. Zero means
+	// 30 seconds, negative no timeout.
+	Timeout time.Duration
+
+	// MaxSize is the largest image that is fetched, in bytes. Zero or negative
+	// means 32 MiB.
+	MaxSize int64
+
+	// OmitFormat leaves response_format out of requests, for models that refuse
+	// it. Clients get the format that they asked for all the same.
+	OmitFormat bool
+}
+
+// New returns a Backend for the server at baseURL, the URL that clients of the
+// server are configured with, such as "https://example.com/v1". If baseURL has a
+// query, it is sent with every request. New copies opts; nil means the zero
+// Options.
 //
-// If opts is nil, it is as if it were zero. New fails if baseURL or an option
-// is of no use; it does not call the server.
+// New returns an error if baseURL or an option is invalid. It does not contact
+// the server.
 func New(baseURL string, opts *Options) (*Backend, error) {
-	b := new(Backend)
-	b.borrower = lend.NewBorrower(b)
+	base, err := parseBaseURL(baseURL)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{base: base}
 	if opts != nil {
 		b.opts = *opts
 	}
-	var err error
-	if b.base, err = parseBase(baseURL); err != nil {
+	if err := b.opts.validate(); err != nil {
 		return nil, err
 	}
-	if err := b.complete(); err != nil {
-		return nil, err
-	}
-	b.header = make(http.Header, len(b.opts.Header)+2)
-	b.header["User-Agent"] = []string{"llmhttp"}
-	for name, values := range b.opts.Header {
-		b.header[http.CanonicalHeaderKey(name)] = slices.Clip(slices.Clone(values)) // for who appends to them
-	}
-	b.opts.Header = nil
-	if b.opts.Key != "" {
-		b.header["Authorization"] = []string{"Bearer " + b.opts.Key}
-	}
-	b.scrub = newScrubber(b.base, b.opts.Key, b.header)
-	b.transport, b.pictures = b.opts.Transport, b.opts.ImageTransport
-	if b.transport == nil {
+	b.opts.setDefaults()
+	b.header = b.opts.requestHeader()
+	b.redactor = newRedactor(base, b.opts.Key, b.header)
+	if b.transport = b.opts.Transport; b.transport == nil {
 		b.transport = b.newTransport()
 	}
-	if b.pictures == nil {
-		b.pictures = b.newTransport()
+	if b.imageTransport = b.opts.Images.Transport; b.imageTransport == nil {
+		b.imageTransport = b.newTransport()
 	}
-	for _, e := range []struct {
-		request      **http.Request
-		method, path string
-	}{
-		{&b.chat, http.MethodPost, "chat/completions"},
-		{&b.images, http.MethodPost, "images/generations"},
-		{&b.embeddings, http.MethodPost, "embeddings"},
-		{&b.models, http.MethodGet, "models"},
-	} {
-		r, err := http.NewRequest(e.method, b.base.JoinPath(e.path).String(), nil)
-		if err != nil {
-			return nil, errors.New("upstream: the base URL is not valid")
-		}
-		*e.request = r
-	}
+	b.chat = endpoint{http.MethodPost, base.JoinPath("chat/completions").String(), true}
+	b.images = endpoint{http.MethodPost, base.JoinPath("images/generations").String(), false}
+	b.embeddings = endpoint{http.MethodPost, base.JoinPath("embeddings").String(), false}
+	b.models = endpoint{http.MethodGet, base.JoinPath("models").String(), false}
 	return b, nil
 }
 
-// parseBase parses a base URL. Its errors do not repeat it: it may hold a
-// password.
-func parseBase(s string) (*url.URL, error) {
+// parseBaseURL parses a base URL. Its errors do not contain the URL, which may
+// have a secret in it.
+func parseBaseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
@@ -241,25 +227,49 @@ func parseBase(s string) (*url.URL, error) {
 	case u.Fragment != "":
 		return nil, errors.New("upstream: the base URL must not have a fragment")
 	}
+	if _, err := http.NewRequest(http.MethodGet, u.JoinPath("models").String(), nil); err != nil {
+		return nil, errors.New("upstream: the base URL is not valid")
+	}
 	return u, nil
 }
 
-// complete checks the options and fills in what they leave open.
-func (b *Backend) complete() error {
-	o := &b.opts
-	o.Name = cmp.Or(o.Name, "upstream")
+// validate returns an error that names the first option that is invalid.
+func (o *Options) validate() error {
 	if o.Key != "" && o.KeyFunc != nil {
 		return errors.New("upstream: Options.Key and Options.KeyFunc are both set")
 	}
 	if !isToken(o.Key) {
-		return errors.New("upstream: Options.Key has a character that no header may have, such as a space or a line break")
+		return errors.New("upstream: Options.Key has a character that a header must not have, such as a space or a line break")
 	}
+	if err := o.validateHeader(); err != nil {
+		return err
+	}
+	if name := o.RequestIDHeader; name != "" && name != "-" {
+		if !isHeaderName(name) || isReservedHeader(name) || http.CanonicalHeaderKey(name) == "Authorization" {
+			return fmt.Errorf("upstream: Options.RequestIDHeader must not be %q", name)
+		}
+	}
+	for client, server := range o.Models {
+		if client == "" || server == "" {
+			return errors.New("upstream: Options.Models has an empty name")
+		}
+	}
+	for _, pattern := range o.Images.Hosts {
+		if !isHostPattern(pattern) {
+			return fmt.Errorf("upstream: Options.Images.Hosts has %q, which is not a host", pattern)
+		}
+	}
+	return nil
+}
+
+// validateHeader checks Header. Its errors contain names, but no values.
+func (o *Options) validateHeader() error {
 	for name, values := range o.Header {
 		switch name = http.CanonicalHeaderKey(name); {
 		case !isHeaderName(name):
-			return fmt.Errorf("upstream: Options.Header has the name %q, which no header may have", name)
-		case slices.Contains(reservedHeaders, name):
-			return fmt.Errorf("upstream: Options.Header must not have %s, which is the Backend's to set", name)
+			return fmt.Errorf("upstream: Options.Header has the invalid name %q", name)
+		case isReservedHeader(name):
+			return fmt.Errorf("upstream: Options.Header must not have %s, which the Backend sets", name)
 		case name == "Authorization" && (o.Key != "" || o.KeyFunc != nil):
 			return errors.New("upstream: Options.Header has Authorization, and there is a key as well")
 		}
@@ -269,52 +279,53 @@ func (b *Backend) complete() error {
 			}
 		}
 	}
-	switch o.RequestIDHeader {
-	case "":
-		o.RequestIDHeader = "X-Request-Id"
-	case "-":
-		o.RequestIDHeader = ""
-	default:
-		o.RequestIDHeader = http.CanonicalHeaderKey(o.RequestIDHeader)
-		if !isHeaderName(o.RequestIDHeader) || slices.Contains(reservedHeaders, o.RequestIDHeader) || o.RequestIDHeader == "Authorization" {
-			return fmt.Errorf("upstream: Options.RequestIDHeader must not be %q", o.RequestIDHeader)
-		}
-	}
-	for ours, theirs := range o.Models {
-		if ours == "" || theirs == "" {
-			return errors.New("upstream: Options.Models has an empty name")
-		}
-	}
-	o.Models = maps.Clone(o.Models)
-	o.ImageHosts = slices.Clone(o.ImageHosts)
-	for _, pattern := range o.ImageHosts {
-		if !isHostPattern(pattern) {
-			return fmt.Errorf("upstream: Options.ImageHosts has %q, which is not a host", pattern)
-		}
-	}
-	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 10*time.Second)
-	o.FirstByteTimeout = min(cmp.Or(o.FirstByteTimeout, 5*time.Minute), forever)
-	o.SilenceTimeout = min(cmp.Or(o.SilenceTimeout, time.Minute), forever)
-	o.MaxReply = orDefault(o.MaxReply, 64<<20)
-	o.MaxEvent = orDefault(o.MaxEvent, 16<<20)
-	o.MaxImage = min(orDefault(o.MaxImage, 32<<20), math.MaxInt64-1) // a byte more is asked for
-	o.ImageTimeout = orDefault(o.ImageTimeout, 30*time.Second)
 	return nil
 }
 
-// forever is longer than any process runs, and can be added to any time.
-const forever = 100 * 365 * 24 * time.Hour
-
-func orDefault[T ~int64](v, otherwise T) T {
-	if v <= 0 {
-		return otherwise
-	}
-	return v
+// setDefaults replaces the zero values of o, and copies what o refers to.
+func (o *Options) setDefaults() {
+	o.Name = cmp.Or(o.Name, "upstream")
+	o.RequestIDHeader = http.CanonicalHeaderKey(cmp.Or(o.RequestIDHeader, "X-Request-Id"))
+	o.Models = maps.Clone(o.Models)
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 10*time.Second)
+	o.FirstByteTimeout = cmp.Or(o.FirstByteTimeout, 5*time.Minute)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
+	o.MaxReply = positiveOr(o.MaxReply, 64<<20)
+	o.MaxEvent = min(positiveOr(o.MaxEvent, 16<<20), math.MaxInt)
+	o.Images.Hosts = slices.Clone(o.Images.Hosts)
+	o.Images.Timeout = cmp.Or(o.Images.Timeout, 30*time.Second)
+	o.Images.MaxSize = positiveOr(o.Images.MaxSize, 32<<20)
 }
 
-// reservedHeaders depend on what is sent, and how.
-var reservedHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
-	"Expect", "Host", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+// requestHeader returns the header that all requests have in common.
+func (o *Options) requestHeader() http.Header {
+	h := http.Header{"User-Agent": {"llmhttp"}}
+	for name, values := range o.Header {
+		h[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+	}
+	if o.Key != "" {
+		h.Set("Authorization", "Bearer "+o.Key)
+	}
+	return h
+}
+
+// positiveOr returns n, or otherwise if n is not positive.
+func positiveOr(n, otherwise int64) int64 {
+	if n <= 0 {
+		return otherwise
+	}
+	return n
+}
+
+// isReservedHeader reports whether the Backend or the transport sets a header.
+func isReservedHeader(name string) bool {
+	switch http.CanonicalHeaderKey(name) {
+	case "Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
+		"Expect", "Host", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
+}
 
 // isToken reports whether s may follow "Bearer ".
 func isToken(s string) bool {
@@ -327,43 +338,51 @@ func isHeaderName(s string) bool {
 	})
 }
 
-// idleConns is how many connections wait for the next request. What
-// [http.DefaultTransport] keeps, two, makes most requests of a busy gateway
-// connect anew.
-const idleConns = 1024
+// maxIdleConns is how many idle connections are kept. [http.DefaultTransport]
+// keeps two for each host, so a busy gateway would open a new connection for
+// most requests.
+const maxIdleConns = 1024
 
 func (b *Backend) newTransport() *http.Transport {
+	connectTimeout := max(b.opts.ConnectTimeout, 0) // zero means none here
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dialer(&net.Dialer{Timeout: max(b.opts.ConnectTimeout, 0)}),
-		TLSHandshakeTimeout:    max(b.opts.ConnectTimeout, 0),
+		DialContext:            (&net.Dialer{Timeout: connectTimeout}).DialContext,
+		TLSHandshakeTimeout:    connectTimeout,
 		ForceAttemptHTTP2:      true,
-		DisableCompression:     true, // it would keep chunks back
-		MaxIdleConnsPerHost:    idleConns,
+		DisableCompression:     true, // compression would delay chunks
+		MaxIdleConnsPerHost:    maxIdleConns,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
-	if d := b.opts.SilenceTimeout; d > 0 {
-		// A server whose model thinks answers pings all the same.
+	if d := b.opts.IdleTimeout; d > 0 {
+		// A server answers pings also while its model computes a reply.
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: d / 2, PingTimeout: d / 2}
 	}
 	b.owned = append(b.owned, t)
 	return t
 }
 
-// CloseIdleConnections closes the connections that the Backend keeps and does
-// not use, as far as they are not those of Options.Transport or
-// Options.ImageTransport. The Backend may be used again after it.
+// CloseIdleConnections closes the idle connections of the transports that New
+// created. It does not affect Options.Transport and Options.Images.Transport.
+// The Backend remains usable.
 func (b *Backend) CloseIdleConnections() {
 	for _, t := range b.owned {
 		t.CloseIdleConnections()
 	}
 }
 
-// serverModel returns what the server calls a model.
-func (b *Backend) serverModel(id string) string {
-	if theirs, ok := b.opts.Models[id]; ok {
-		return theirs
+// modelNames are the names of a model. Both are empty for requests that are not
+// about a model.
+type modelNames struct {
+	client string // the name that clients use
+	server string
+}
+
+// modelNames returns the names of the model that clients call name.
+func (b *Backend) modelNames(name string) modelNames {
+	if server, ok := b.opts.Models[name]; ok {
+		return modelNames{name, server}
 	}
-	return id
+	return modelNames{name, name}
 }

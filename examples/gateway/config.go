@@ -182,11 +182,10 @@ func newRouter(c *config) (*route.Router, error) {
 func (u *upstreamConfig) backend(field string) (llmhttp.Backend, error) {
 	o := &upstream.Options{
 		Name:              u.Name,
-		ImageHosts:        u.ImageHosts,
 		FirstByteTimeout:  u.firstByteTimeout(),
-		SilenceTimeout:    time.Duration(u.SilenceTimeout),
+		IdleTimeout:       time.Duration(u.SilenceTimeout),
 		OmitStreamOptions: u.OmitStreamOptions,
-		OmitImageFormat:   u.OmitImageFormat,
+		Images:            upstream.ImageOptions{Hosts: u.ImageHosts, OmitFormat: u.OmitImageFormat},
 	}
 	if u.KeyEnv != "" {
 		var err error

@@ -105,7 +105,7 @@ func TestConfig_Errors(t *testing.T) {
 		{`"name": "second"`, `"name": "first"`, `: upstreams[1].name: another upstream has the name "first"`},
 		{`"url": "http://127.0.0.1:8082/v1",`, ``, `: upstreams[1]: upstream: ... URL`},
 		{`http://127.0.0.1:8082/v1`, `http://me:sk-password@127.0.0.1:8082/v1`, `: upstreams[1]: upstream: ... URL`},
-		{`["127.0.0.1:8081"]`, `["*"]`, `: upstreams[0]: upstream: ... ImageHosts`},
+		{`["127.0.0.1:8081"]`, `["*"]`, `: upstreams[0]: upstream: ... Images.Hosts`},
 		{`FIRST_KEY`, `NO_KEY`, `: upstreams[0].key_env: the environment variable is not set`},
 		{`FIRST_KEY`, `SPACED_KEY`, `: upstreams[0].key_env: the environment variable has a character that a key must not have`},
 

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+// A budget is a bound on a measured value, most often on a ratio of two values
+// of the same round.
+type budget struct {
+	what  string
+	bound string // atMost or atLeast
+	limit float64
+	value series // empty if it was not measured
+}
+
+const (
+	atMost  = "at most"
+	atLeast = "at least"
+)
+
+// budgets returns the budgets with what was measured for them.
+func budgets(r results) []budget {
+	ratio := func(name, unit, contender, other string) series {
+		return r.series(name, contender, unit).combine(r.series(name, other, unit), divide)
+	}
+	addedLatency := func(contender string) series {
+		return r.series("Gateway/connections=1", contender, unitLatency).combine(r.series("Gateway/connections=1", bare, unitLatency), subtract)
+	}
+	chunkAllocs := r.series("Handler/chunks=1100", ours, unitAllocs).combine(r.series("Handler/chunks=100", ours, unitAllocs), allocsPerChunk)
+	return []budget{
+		{"whole 0.5 KB: CPU, of bare", atMost, 2.3, ratio("Whole/size=0.5KB", unitCPU, ours, bare)},
+		{"whole 0.5 KB: CPU, of bare with the same headers", atMost, 1.75, ratio("Whole/size=0.5KB", unitCPU, ours, headed)},
+		{"whole 0.5 KB: requests/s, of std", atLeast, 1.05, ratio("Whole/size=0.5KB", unitRate, ours, std)},
+		{"whole 8 KB: requests/s, of std", atLeast, 2.5, ratio("Whole/size=8KB", unitRate, ours, std)},
+		{"decode 128 KB: times as fast as encoding/json", atLeast, 3, ratio("Decode/size=128KB", unitTime, types, ours)},
+		{"decode 1 MB: times as fast as encoding/json", atLeast, 10, ratio("Decode/size=1MB", unitTime, types, ours)},
+		{"decode an agent's request: time, of encoding/json", atMost, 0.35, ratio("Decode/request=agent", unitTime, ours, types)},
+		{"stream, a flush per chunk: CPU, of bare", atMost, 1.3, ratio("Stream/chunks=paced", unitCPU, ours, bare)},
+		{"stream, chunks ready at once: streams/s, of bare", atLeast, 3.5, ratio("Stream/chunks=ready", unitRate, ours, bare)},
+		{"stream, bursts: chunks held back", atMost, 0, r.series("Stream/chunks=bursts", ours, unitLate)},
+		{"allocations per text chunk", atMost, 0, chunkAllocs},
+		{"allocations of a whole request", atMost, 25, r.series("Handler/whole", ours, unitAllocs)},
+		{"memory of a request of 128 KB, of its body", atMost, 2.5, r.series("Memory/size=128KB", ours, unitAllocated)},
+		{"memory of a request of 1 MB, of its body", atMost, 2.5, r.series("Memory/size=1MB", ours, unitAllocated)},
+		{"16 MiB of tiny things: MB", atMost, 100, worstHostile(r)},
+		{"idle stream: resident memory, of bare", atMost, 1.2, ratio("Held/size=8KB", unitResident, ours, bare)},
+		{"Limiter.Take, 2 buckets: time, of two AllowN", atMost, 4, ratio("Take/buckets=2", unitTime, ours, allowN)},
+		{"Limiter.Take, 1,000,000 buckets: time, of two AllowN", atMost, 15, ratio("Take/buckets=1000000", unitTime, ours, allowN)},
+		{"Limiter: memory of idle buckets given back", atLeast, 0.9, r.series("Take/idle", ours, unitGivenBack)},
+		{"gateway 0.5 KB: CPU, of ReverseProxy", atMost, 1.3, ratio("Gateway/size=0.5KB", unitCPU, ours, proxy)},
+		{"gateway 0.5 KB: added median latency, of ReverseProxy", atMost, 1.2, addedLatency(ours).combine(addedLatency(proxy), divide)},
+		{"gateway 1 MB: CPU, of ReverseProxy", atMost, 3, ratio("Gateway/size=1MB", unitCPU, ours, proxy)},
+		{"gateway stream, paced: CPU, of ReverseProxy", atMost, 1.3, ratio("Gateway/chunks=paced", unitCPU, ours, proxy)},
+		{"gateway stream, ready: CPU, of ReverseProxy", atMost, 1.3, ratio("Gateway/chunks=ready", unitCPU, ours, proxy)},
+	}
+}
+
+// allocsPerChunk returns the allocations of one of the 1,000 chunks by which
+// two streams differ, rounded to two digits: pools that are filled again after
+// a garbage collection add less than 0.01.
+func allocsPerChunk(long, short float64) float64 {
+	return math.Round((long-short)/1000*100) / 100
+}
+
+// worstHostile returns the largest growth of each round, in MB.
+func worstHostile(r results) (worst series) {
+	for i, h := range hostileBodies {
+		growth := r.series("Hostile/body="+h.name, ours, unitPeak)
+		if i == 0 {
+			worst = make(series, len(growth))
+		}
+		worst = worst.combine(growth, func(a, b float64) float64 { return max(a, b/1e6) })
+	}
+	return worst
+}
+
+// judge returns the median and the range of the measured values, and whether
+// the median is within the budget: yes or no. Both are "-" if nothing was
+// measured.
+func (b budget) judge() (measured, met string) {
+	if len(b.value) == 0 {
+		return "-", "-"
+	}
+	median, low, high := b.value.summary()
+	met = "no"
+	if median == b.limit || (median < b.limit) == (b.bound == atMost) {
+		met = "yes"
+	}
+	return fmt.Sprintf("%.3g (%.3g to %.3g)", median, low, high), met
+}
+
+// printReport prints the figures with benchstat, and then the part that
+// docs/performance.md has a copy of. It returns how many budgets are not met.
+func (b *bench) printReport(w io.Writer) (missed int, err error) {
+	// benchstat is a tool of this module, at the version that go.mod has.
+	cmd := exec.Command("go", "tool", "benchstat", "-table", ".name", "-col", "/impl", b.file)
+	cmd.Stdout, cmd.Stderr = w, b.log
+	if err := cmd.Run(); err != nil {
+		return 0, fmt.Errorf("go tool benchstat: %w", err)
+	}
+	fmt.Fprintf(w, "\nPrinted by `make bench` on %s with %s on %d CPUs; rounds: %d.\n\n",
+		time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), b.rounds)
+	if b.short {
+		fmt.Fprint(w, "**A short run: it shows that every case works. The figures mean nothing.**\n\n")
+	}
+	const row = "| %-54s | %-13s | %-22s | %-3s |\n"
+	fmt.Fprintf(w, row, "what", "budget", "measured (range)", "met")
+	fmt.Fprintf(w, row, "---", "---", "---", "---")
+	for _, b := range budgets(b.results) {
+		measured, met := b.judge()
+		fmt.Fprintf(w, row, b.what, fmt.Sprintf("%s %g", b.bound, b.limit), measured, met)
+		if met == "no" {
+			missed++
+		}
+	}
+	return missed, nil
+}

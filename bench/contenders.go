@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashabaranov/go-openai"
+	"golang.org/x/time/rate"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/upstream"
+)
+
+// The contenders that serve HTTP, and what other cases compare with.
+const (
+	ours   = "llmhttp"      // with keys, two rate limits and usage records in memory
+	bare   = "bare"         // net/http that writes the bytes llmhttp would
+	headed = "headed"       // bare with the headers that llmhttp sends
+	std    = "std"          // net/http, encoding/json and the types of go-openai
+	proxy  = "ReverseProxy" // httputil's, with a transport that keeps its connections
+	types  = "go-openai"    // encoding/json into the types of go-openai
+	allowN = "AllowN"       // time.Now and two calls of rate.Limiter.AllowN
+)
+
+// newHandler returns the handler of a contender. If upstreamAddr is not empty,
+// llmhttp and ReverseProxy are gateways to that server.
+func newHandler(contender string, m mode, upstreamAddr string) (http.Handler, error) {
+	switch contender {
+	case ours:
+		if upstreamAddr == "" {
+			return newOurs(newModel(m)), nil
+		}
+		b, err := upstream.New("http://"+upstreamAddr+"/v1", &upstream.Options{Key: "sk-upstream"})
+		return newOurs(b), err
+	case bare:
+		return newBare(m, false), nil
+	case headed:
+		return newBare(m, true), nil
+	case std:
+		return newStd(m), nil
+	case proxy:
+		return newProxy(upstreamAddr), nil
+	}
+	return nil, fmt.Errorf("unknown contender %q", contender)
+}
+
+// A mode is how the model behind a contender answers.
+type mode string
+
+const (
+	modeWhole  mode = "whole"  // one text
+	modeReady  mode = "ready"  // chunks without a pause between them
+	modePaced  mode = "paced"  // chunks with chunkPause between them
+	modeBursts mode = "bursts" // burstSize chunks at a time with burstPause between them; the texts are times in ns
+	modeHeld   mode = "held"   // one chunk and then silence until the client leaves
+)
+
+const (
+	modelName    = "demo-chat"
+	promptTokens = 80
+	chunkCount   = 100 // chunks of a stream
+	chunkPause   = time.Millisecond
+	burstSize    = 10
+	burstPause   = 20 * time.Millisecond
+)
+
+// answerText is the whole answer of the model. Streams have one word of it in
+// each chunk. It ends with a space.
+var answerText = strings.Repeat("Paris is the capital of France, as it has been with few breaks since the year 987. ", 3)
+
+var words = strings.Fields(answerText)
+
+func word(i int) string { return words[i%len(words)] + " " }
+
+func (m mode) streams() bool { return m != modeWhole }
+
+// texts returns the texts that the model generates.
+func (m mode) texts(ctx context.Context) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if m == modeWhole {
+			yield(answerText)
+			return
+		}
+		for i := range chunkCount {
+			text := word(i)
+			if m == modeBursts {
+				text = strconv.FormatInt(time.Now().UnixNano(), 10)
+			}
+			if !yield(text) {
+				return
+			}
+			switch {
+			case m == modeHeld:
+				<-ctx.Done()
+				return
+			case m == modePaced:
+				time.Sleep(chunkPause)
+			case m == modeBursts && (i+1)%burstSize == 0:
+				time.Sleep(burstPause)
+			}
+		}
+	}
+}
+
+// newModel returns a Backend that answers in mode m.
+func newModel(m mode) llmhttp.Backend {
+	return llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			n := 0
+			for text := range m.texts(ctx) {
+				n++
+				if !yield(llmhttp.TextChunk(text), nil) {
+					return
+				}
+			}
+			yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: promptTokens, CompletionTokens: n}}, nil)
+		}
+	})
+}
+
+// secret is the API key of every request.
+const secret = "sk-bench-7d0b2c4e9f1a63587d0b2c4e9f1a6358"
+
+// newOurs returns a Handler as a host would configure it: with a key, a limit
+// of requests and one of tokens that no load reaches, and usage records.
+func newOurs(b llmhttp.Backend) http.Handler {
+	limit := llmhttp.PerMinute(1 << 40)
+	keys := memory.Keys()
+	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: limit, Tokens: limit}})
+	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore()})
+}
+
+// newBare returns a handler that reads the body and writes a prepared answer,
+// which has the bytes of llmhttp's. It flushes after each chunk. If allHeaders
+// is true, it sends the headers of llmhttp too.
+func newBare(m mode, allHeaders bool) http.Handler {
+	reply := ourReply(m)
+	headers := reply.Header()
+	headers.Del("Content-Length") // net/http sets it
+	if !allHeaders {
+		headers = http.Header{"Content-Type": headers["Content-Type"]}
+	}
+	body := reply.Body.Bytes()
+	var frames [][]byte
+	if m.streams() {
+		frames = splitFrames(body)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		maps.Copy(w.Header(), headers)
+		if !m.streams() {
+			w.Write(body)
+			return
+		}
+		i := 0
+		for range m.texts(r.Context()) {
+			w.Write(frames[i])
+			w.(http.Flusher).Flush()
+			i++
+		}
+		w.Write(frames[chunkCount])
+	})
+}
+
+// ourReply returns llmhttp's reply to a short request.
+func ourReply(m mode) *httptest.ResponseRecorder {
+	if m.streams() {
+		m = modeReady // the same bytes without pauses
+	}
+	w := httptest.NewRecorder()
+	newOurs(newModel(m)).ServeHTTP(w, chatRequest(512, m.streams()).http(""))
+	return w
+}
+
+// splitFrames splits a stream of chunkCount chunks into the parts that are
+// flushed together: the role with the first chunk, each other chunk, and the
+// end of the stream.
+func splitFrames(stream []byte) [][]byte {
+	events := bytes.SplitAfter(stream, []byte("\n\n"))
+	frames := [][]byte{bytes.Join(events[:2], nil)}
+	frames = append(frames, events[2:chunkCount+1]...)
+	return append(frames, bytes.Join(events[chunkCount+1:], nil))
+}
+
+// A stdAccount has the limits and the usage of one API key of newStd's handler.
+type stdAccount struct {
+	requests, tokens *rate.Limiter
+	used             atomic.Int64 // tokens
+}
+
+// newStd returns the handler as it is most often written by hand. It sends no
+// headers about limits or the request's identity, and it does not stream.
+func newStd(m mode) http.Handler {
+	accounts := map[string]*stdAccount{
+		secret: {requests: rate.NewLimiter(1<<34, 1<<40), tokens: rate.NewLimiter(1<<34, 1<<40)},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		var req openai.ChatCompletionRequest
+		switch account := accounts[key]; {
+		case account == nil:
+			http.Error(w, "unknown API key", http.StatusUnauthorized)
+		case !account.requests.Allow():
+			http.Error(w, "too many requests", http.StatusTooManyRequests)
+		case json.NewDecoder(r.Body).Decode(&req) != nil || req.Model == "" || len(req.Messages) == 0:
+			http.Error(w, "bad request", http.StatusBadRequest)
+		case !account.tokens.AllowN(time.Now(), req.MaxTokens): //lint:ignore SA1019 the requests set this field
+			http.Error(w, "too many tokens", http.StatusTooManyRequests)
+		default:
+			reply := chatResponse(&req, m.texts(r.Context()))
+			w.Header().Set("Content-Type", "application/json")
+			json.NewEncoder(w).Encode(reply)
+			account.used.Add(int64(reply.Usage.TotalTokens))
+		}
+	})
+}
+
+func chatResponse(req *openai.ChatCompletionRequest, texts iter.Seq[string]) *openai.ChatCompletionResponse {
+	var text string
+	n := 0
+	for t := range texts {
+		text += t
+		n++
+	}
+	return &openai.ChatCompletionResponse{
+		ID:      "chatcmpl-" + rand.Text(),
+		Object:  "chat.completion",
+		Created: time.Now().Unix(),
+		Model:   req.Model,
+		Choices: []openai.ChatCompletionChoice{{
+			Message:      openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: text},
+			FinishReason: openai.FinishReasonStop,
+		}},
+		Usage: openai.Usage{PromptTokens: promptTokens, CompletionTokens: n, TotalTokens: promptTokens + n},
+	}
+}
+
+// newProxy returns httputil's ReverseProxy. Its transport keeps more idle
+// connections for a host than http.DefaultTransport, which keeps two. Without
+// full duplex it cuts some replies short: https://go.dev/issue/40747.
+func newProxy(addr string) http.Handler {
+	p := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: addr})
+	p.Transport = &http.Transport{MaxIdleConnsPerHost: 1024, DisableCompression: true}
+	p.ErrorLog = log.New(io.Discard, "", 0) // of clients that leave
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		p.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"runtime"
+)
+
+// runHeld measures what idle streams add to the resident memory of a server. A
+// request of 8 KB shows whether it stays in memory while the stream is open.
+func runHeld(b *bench) {
+	n := 10_000
+	if b.short {
+		n = 50
+	}
+	b.measureCase("Held/size=8KB", min(b.rounds, 3), heldMeasurement(ours, n), heldMeasurement(bare, n))
+}
+
+// heldMeasurement opens n streams to a new server and measures its resident
+// memory after a garbage collection.
+func heldMeasurement(contender string, n int) measurement {
+	return measurement{contender, func() (values, error) {
+		s, err := startServer(serverCPU, contender, modeHeld, "")
+		if err != nil {
+			return nil, err
+		}
+		defer s.stop()
+		var open []*http.Response
+		used, err := s.measure(true, func() error {
+			for range n {
+				resp, err := http.DefaultClient.Do(chatRequest(8<<10, true).http(s.addr)) // returns when the first chunk is sent
+				if err != nil {
+					return err
+				}
+				open = append(open, resp)
+				if resp.StatusCode != http.StatusOK {
+					return errors.New(resp.Status)
+				}
+			}
+			return nil
+		})
+		for _, resp := range open {
+			resp.Body.Close()
+		}
+		return values{unitResident: used.Resident / float64(n)}, err
+	}}
+}
+
+func runMemory(b *bench) {
+	b.measureCase("Memory/size=128KB", b.rounds, bodyMeasurement(imageRequest(128<<10)))
+	b.measureCase("Memory/size=1MB", b.rounds, bodyMeasurement(imageRequest(1<<20)))
+	size := 16 << 20
+	if b.short {
+		size = 128 << 10
+	}
+	for _, h := range hostileBodies {
+		r := h.request(size)
+		b.measureCase("Hostile/body="+h.name, min(b.rounds, 3), measurement{ours, func() (values, error) { return measureHostile(r) }})
+	}
+}
+
+// bodyMeasurement measures what the Handler allocates for a request while its
+// pools are empty. The peak of its memory cannot be larger.
+func bodyMeasurement(r request) measurement {
+	serve := inProcess(newOurs(cannedBackend(1)), r)
+	return measurement{ours, func() (values, error) {
+		serve()
+		runtime.GC()
+		runtime.GC() // a sync.Pool keeps its contents for one collection
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		serve()
+		runtime.ReadMemStats(&after)
+		return values{unitAllocated: float64(after.TotalAlloc-before.TotalAlloc) / float64(len(r.body))}, nil
+	}}
+}
+
+// measureHostile sends r to a new server and measures the growth of its
+// resident memory, of which the body is a part.
+func measureHostile(r request) (values, error) {
+	s, err := startServer(serverCPU, ours, modeWhole, "")
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	if err := verify(s.addr, chatRequest(512, false), modeWhole); err != nil { // warm up
+		return nil, err
+	}
+	used, err := s.measure(true, func() error {
+		resp, err := http.DefaultClient.Do(r.http(s.addr))
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	})
+	return values{unitPeak: used.Peak}, err
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/perf/benchmath"
+)
+
+// Units of the measured values, as benchstat knows them.
+const (
+	unitCPU       = "cpu-sec/op" // CPU time of the server for one reply
+	unitRate      = "op/s"       // replies a second
+	unitLatency   = "p50-sec"    // median latency
+	unitBusy      = "busy-%"     // share of its CPU that the server used
+	unitTime      = "sec/op"
+	unitAllocs    = "allocs/op"
+	unitLate      = "late-chunks"
+	unitResident  = "resident-B/op"  // resident memory of the server for one stream
+	unitPeak      = "peak-B"         // growth of the server's resident memory
+	unitAllocated = "allocated/body" // bytes allocated for a request, for each byte of its body
+	unitGivenBack = "given-back"     // share of the memory of idle buckets
+)
+
+// values are measured values by their units.
+type values map[string]float64
+
+// A result is what one round measured of a contender in a case. The name of a
+// case follows the rules of the Go benchmark format.
+type result struct {
+	name      string
+	contender string
+	values    values
+}
+
+// results are in the order in which they were measured.
+type results []result
+
+// series returns the values of all rounds. It is empty if there are none.
+func (r results) series(name, contender, unit string) (s series) {
+	for _, res := range r {
+		if v, ok := res.values[unit]; ok && res.name == name && res.contender == contender {
+			s = append(s, v)
+		}
+	}
+	return s
+}
+
+// save writes the results to a file in the Go benchmark format.
+func (r results) save(file string) error {
+	var b strings.Builder
+	for _, res := range r {
+		fmt.Fprintf(&b, "Benchmark%s/impl=%s 1", res.name, res.contender)
+		for _, unit := range slices.Sorted(maps.Keys(res.values)) {
+			fmt.Fprintf(&b, " %v %s", res.values[unit], unit)
+		}
+		b.WriteByte('\n')
+	}
+	return os.WriteFile(file, []byte(b.String()), 0o644)
+}
+
+// A series has one value for each round.
+type series []float64
+
+// combine applies f to the values of s and t, round by round.
+func (s series) combine(t series, f func(a, b float64) float64) series {
+	out := make(series, min(len(s), len(t)))
+	for i := range out {
+		out[i] = f(s[i], t[i])
+	}
+	return out
+}
+
+func divide(a, b float64) float64   { return a / b }
+func subtract(a, b float64) float64 { return a - b }
+
+// summary returns the median and the range of s, which must not be empty.
+func (s series) summary() (median, low, high float64) {
+	sample := benchmath.NewSample(slices.Clone(s), &benchmath.DefaultThresholds)
+	return benchmath.AssumeNothing.Summary(sample, 0.95).Center, sample.Values[0], sample.Values[len(s)-1]
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// serveFlag is the first argument of the server processes that this command
+// starts of itself: -serve contender mode upstream-address.
+const serveFlag = "-serve"
+
+// serve is the main function of a server process. It writes its usage, with the
+// contender's address, and does so again after each line of input; the line
+// "true" makes it collect garbage first. It returns when the input ends, which
+// it does when the parent process ends.
+func serve(args []string, in io.Reader, out io.Writer) error {
+	h, err := newHandler(args[0], mode(args[1]), args[2])
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go http.Serve(listener, h)
+	lines := bufio.NewScanner(in)
+	for {
+		if lines.Text() == "true" {
+			runtime.GC() // a sync.Pool keeps its contents for one collection
+			debug.FreeOSMemory()
+		}
+		u, err := readUsage()
+		if err != nil {
+			return err
+		}
+		u.Addr = listener.Addr().String()
+		if err := json.NewEncoder(out).Encode(u); err != nil {
+			return err
+		}
+		if !lines.Scan() {
+			return lines.Err()
+		}
+	}
+}
+
+// A usage is what a process has used according to the kernel.
+type usage struct {
+	Addr     string        // of the contender
+	CPU      time.Duration // of all threads, in user and system mode
+	Resident float64       // bytes of resident memory
+	Peak     float64       // largest Resident so far
+}
+
+// readUsage returns the usage of this process.
+func readUsage() (u usage, err error) {
+	var ru syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
+		return u, err
+	}
+	u.CPU = time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+	status, err := os.ReadFile("/proc/self/status")
+	u.Resident, u.Peak = memorySize(status, "VmRSS:"), memorySize(status, "VmHWM:")
+	return u, err
+}
+
+// memorySize returns the bytes in a line of /proc/PID/status, which has
+// kilobytes, or 0 if there is no such line.
+func memorySize(status []byte, label string) (size float64) {
+	_, value, _ := strings.Cut(string(status), label)
+	fmt.Sscan(value, &size)
+	return size * 1024
+}
+
+// A server is a contender that serves in a process of its own.
+type server struct {
+	addr string
+	cmd  *exec.Cmd
+	in   io.Writer
+	out  *json.Decoder
+}
+
+// startServer starts a contender. If upstreamAddr is not empty, the contender
+// is a gateway to that server.
+func startServer(cpu int, contender string, m mode, upstreamAddr string) (*server, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := pinned(cpu, exe, serveFlag, contender, string(m), upstreamAddr)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s := &server{cmd: cmd, in: in, out: json.NewDecoder(out)}
+	var first usage
+	if err := s.out.Decode(&first); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("start of %s: %w", contender, err)
+	}
+	s.addr = first.Addr
+	return s, nil
+}
+
+// stop kills the process.
+func (s *server) stop() {
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+}
+
+// measure calls f and returns the CPU time that the process used meanwhile, and
+// by how much its memory grew to the end and to the peak. If settle is true, the
+// process collects garbage before and after.
+func (s *server) measure(settle bool, f func() error) (used usage, err error) {
+	before, err := s.usage(settle)
+	if err != nil {
+		return used, err
+	}
+	if err := f(); err != nil {
+		return used, err
+	}
+	used, err = s.usage(settle)
+	used.CPU -= before.CPU
+	used.Resident -= before.Resident
+	used.Peak -= before.Resident
+	return used, err
+}
+
+func (s *server) usage(settle bool) (u usage, err error) {
+	if _, err := fmt.Fprintln(s.in, settle); err != nil {
+		return u, err
+	}
+	return u, s.out.Decode(&u)
+}
+
+// The measured servers run on one CPU, and the load and the servers behind
+// gateways on another. Otherwise the number of requests a second would depend
+// on what the load itself takes of the CPUs.
+const (
+	serverCPU = 1
+	loadCPU   = 0
+)
+
+// pinned returns a command that runs on one CPU, if there are several. The Go
+// runtime of such a process knows of no other CPU.
+func pinned(cpu int, name string, args ...string) *exec.Cmd {
+	if runtime.NumCPU() == 1 {
+		return exec.Command(name, args...)
+	}
+	return exec.Command("taskset", append([]string{"-c", fmt.Sprint(cpu), name}, args...)...)
+}

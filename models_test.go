@@ -1,0 +1,66 @@
+package llmhttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A model that a key may not use looks like one that does not exist.
+func TestModels_KeySeesOnlyItsModels(t *testing.T) {
+	called := false
+	b := &stubBackend{
+		models: func(context.Context) ([]llmhttp.Model, error) {
+			return []llmhttp.Model{{ID: "a"}, {ID: "hf.co/u/Q:Q4"}, {ID: "secret/model"},
+				{ID: "b", OwnedBy: "x", Created: 5, Extra: llmhttp.Extra{"shutdown_date": json.RawMessage("null")}}}, nil
+		},
+		chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+			called = true
+			return llmhttp.Reply("x")
+		},
+	}
+	key := testKey()
+	key.Models = []string{"hf.co/*", "b"}
+	s := startServer(t, config{backend: b, keys: keysFor(key)})
+	assert.Equal(t, `{"object":"list","data":[{"id":"hf.co/u/Q:Q4","object":"model","created":0,"owned_by":""},{"id":"b","object":"model","created":5,"owned_by":"x","shutdown_date":null}]}`,
+		s.get(modelsPath).body)
+	assert.Equal(t, 200, s.get(modelsPath+"/hf.co/u/Q:Q4").StatusCode)
+	for _, id := range []string{"secret/model", "a", "missing"} {
+		want := errorBody("The model `"+id+"` does not exist or you do not have access to it.", "invalid_request_error", "", "model_not_found")
+		for _, r := range []reply{
+			s.get(modelsPath + "/" + id),
+			s.chat(`{"model":"` + id + `","messages":[{"role":"user","content":"x"}]}`),
+			s.do("POST", imagesPath, `{"model":"`+id+`","prompt":"x"}`),
+			s.do("POST", embeddingsPath, `{"model":"`+id+`","input":"x"}`),
+		} {
+			r.checkError(t, 404)
+			assert.Equal(t, want, r.body)
+		}
+	}
+	assert.False(t, called)
+}
+
+func TestModels_EmptyListIsNotNull(t *testing.T) {
+	noModels := testKey()
+	noModels.Models = []string{}
+	for name, c := range map[string]config{
+		"key without models":     {keys: keysFor(noModels)},
+		"Backend without models": {backend: &stubBackend{models: func(context.Context) ([]llmhttp.Model, error) { return nil, nil }}},
+	} {
+		assert.Equal(t, `{"object":"list","data":[]}`, startServer(t, c).get(modelsPath).body, name)
+	}
+}
+
+func TestModels_IDHasAtMost512Bytes(t *testing.T) {
+	s := startServer(t, config{})
+	longest := strings.Repeat("m", 512)
+	assert.Equal(t, 200, s.chat(strings.Replace(chatBody, "demo-chat", longest, 1)).StatusCode)
+	e := s.chat(strings.Replace(chatBody, "demo-chat", longest+"m", 1)).checkError(t, 404)
+	assert.Equal(t, "model_not_found", e.Code)
+	assert.Less(t, len(e.Message), 300)
+}
