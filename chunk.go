@@ -19,19 +19,22 @@ import (
 // ChatChunk and the other types of replies are decoded leniently, because the
 // replies of other servers differ in details:
 //
-//   - A duplicate name is allowed; the last value counts.
-//   - Bytes that are not UTF-8, and halves of characters, become U+FFFD.
-//   - A null or missing value is the zero value, or null in Extra.
-//   - An integer may have a fraction or be in a string. What is no integer is 0.
-//   - Where a string belongs, another value counts as its JSON text: the
-//     arguments of a call may be an object.
-//   - Where an object or an array belongs, another value is skipped.
-//   - Content may be an array of parts. The texts are joined, and the
+//   - Duplicate names are allowed.
+//   - Bytes that are not UTF-8, and halves of surrogate pairs, become U+FFFD.
+//   - A null or missing member has the zero value.
+//   - An integer may have a fraction or be in a string. Other numbers and
+//     strings count as 0.
+//   - Where a string is expected, another value counts as its JSON text, so that
+//     the arguments of a call may be an object.
+//   - Where an object or an array is expected, another value is skipped.
+//   - The content of a Delta may be an array of parts. Its texts are joined; the
 //     other parts are in Extra as "content_parts".
-//   - A choice or a call without an index has that of its position.
-//   - A choice may have a "message" instead of a "delta", as in a whole reply.
-//   - A usage in which all is zero is nil.
-//   - An object whose "object" is "error" is in Extra as "error".
+//   - A choice or a tool call without an index has that of its position.
+//   - A choice may have a "message" instead of a "delta", so that a whole reply
+//     can be decoded as a chunk. Its tool calls have the indices of their positions.
+//   - A usage without a number above zero is nil.
+//   - If the member "object" is "error", as in vLLM's errors, the members without a
+//     field are in Extra["error"] as one object.
 type ChatChunk struct {
 	ID string `json:"id"`
 	chunkHead
@@ -55,7 +58,8 @@ var (
 	tokenModel      = jsontext.String(objectModel)
 )
 
-// The member "object" of replies. Its value is fixed, so it takes no memory.
+// The member "object" stands behind the ID. Its value depends on the type alone,
+// so these take no memory.
 type (
 	chunkHead struct {
 		Object chunkObject `json:"object"`
@@ -94,7 +98,7 @@ func (c *ChatChunk) finish(d *decoder) error {
 	return d.finishReply(&c.Extra)
 }
 
-// finishReply makes a reply that is an error the member "error" of itself.
+// finishReply moves the members of a reply that is an error to Extra["error"].
 func (d *decoder) finishReply(extra *Extra) error {
 	if !d.isError {
 		return nil
@@ -108,8 +112,8 @@ func (d *decoder) finishReply(extra *Extra) error {
 	return nil
 }
 
-// reported returns u, or nil if there is nothing above zero in it, which is how
-// some servers say that they do not know.
+// reported returns u, or nil if no number in it is above zero. Some servers
+// report that if they do not count tokens.
 func reported(u *Usage) *Usage {
 	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
 		return nil
@@ -131,8 +135,9 @@ type ChunkChoice struct {
 	Delta        Delta        `json:"delta"`
 	FinishReason FinishReason `json:"finish_reason"` // null if empty
 
-	// StopSequence is the one that ended the choice, as vLLM has it
-	// (https://docs.vllm.ai/en/stable/api/vllm/entrypoints/openai/protocol.html).
+	// StopSequence is the stop sequence that ended the choice, if one did. Its name
+	// is vLLM's (https://github.com/vllm-project/vllm/pull/2976), where it may also
+	// be the number of a token, which is ignored.
 	StopSequence string `json:"stop_reason,omitzero"`
 
 	Extra Extra `json:",embed"` // "logprobs" among others
@@ -146,8 +151,7 @@ func (c *ChunkChoice) extra() Extra { return c.Extra }
 
 func (c *ChunkChoice) place(i int) { c.Index = i }
 
-// forgive ignores a stop_reason that is not a string: vLLM has the number of a
-// token there.
+// forgive ignores a stop_reason that is not a string.
 func (c *ChunkChoice) forgive(d *decoder, dec *jsontext.Decoder) error {
 	view := struct {
 		Choice       *chunkChoiceFields `json:",embed"`
@@ -158,18 +162,14 @@ func (c *ChunkChoice) forgive(d *decoder, dec *jsontext.Decoder) error {
 	return err
 }
 
-// finish takes the message of a whole reply for the Delta. Its calls are in
-// their places, whatever index they have.
+// finish decodes the message of a whole reply as a Delta.
 func (c *ChunkChoice) finish(d *decoder) error {
 	dropNull(&c.Extra, "logprobs")
-	raw, ok := c.Extra["message"]
-	if !ok {
+	raw := c.Extra["message"]
+	if raw == nil {
 		return nil
 	}
-	delete(c.Extra, "message")
-	if len(c.Extra) == 0 {
-		c.Extra = nil
-	}
+	c.Extra.drop("message")
 	if raw[0] != '{' {
 		return nil
 	}
@@ -182,11 +182,15 @@ func (c *ChunkChoice) finish(d *decoder) error {
 	return nil
 }
 
-// dropNull forgets a member that is null.
+// dropNull drops a member that is null.
 func dropNull(e *Extra, name string) {
-	if string((*e)[name]) != "null" {
-		return
+	if string((*e)[name]) == "null" {
+		e.drop(name)
 	}
+}
+
+// drop removes a member. An Extra without members becomes nil.
+func (e *Extra) drop(name string) {
 	if delete(*e, name); len(*e) == 0 {
 		*e = nil
 	}
@@ -228,8 +232,7 @@ func (d *Delta) forgive(dc *decoder, dec *jsontext.Decoder) error {
 // A deltaContent is the content of a Delta, which may be an array of parts.
 type deltaContent struct{ delta *Delta }
 
-// memberParts is the member for parts of content that are not texts: a reply has
-// no other place for them.
+// memberParts is the member of Extra for parts of content that are not texts.
 const memberParts = "content_parts"
 
 func (d *decoder) deltaContent(dec *jsontext.Decoder, c *deltaContent) error {
@@ -421,7 +424,7 @@ func (c Choice) MarshalJSON() ([]byte, error) { return marshal(&c) }
 // UnmarshalJSON decodes a choice leniently.
 func (c *Choice) UnmarshalJSON(data []byte) error { return unmarshalReply(data, c) }
 
-// A FinishReason tells why a reply ended. It is empty until it did.
+// A FinishReason says why a choice ended. It is empty until then.
 type FinishReason string
 
 // The finish reasons of the format.
@@ -439,28 +442,30 @@ func encodeFinishReason(enc *jsontext.Encoder, r FinishReason) error {
 	return enc.WriteToken(jsontext.String(string(r)))
 }
 
-// Usage is how many tokens a request used. It is decoded leniently: see
+// Usage is the number of tokens that a request used. It is decoded leniently: see
 // [ChatChunk].
 type Usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
-	TotalTokens      int `json:"total_tokens"` // if zero, the sum of both is encoded
+	TotalTokens      int `json:"total_tokens"` // if zero, the sum of the other two is encoded
 
 	PromptTokensDetails     PromptTokensDetails     `json:"prompt_tokens_details,omitzero"`
 	CompletionTokensDetails CompletionTokensDetails `json:"completion_tokens_details,omitzero"`
 	Extra                   Extra                   `json:",embed"`
 }
 
-// PromptTokensDetails says which of the PromptTokens are of a special kind.
+// PromptTokensDetails counts some of the PromptTokens of a [Usage] by their kind.
+// The name of CacheWriteTokens is OpenRouter's
+// (https://openrouter.ai/docs/use-cases/usage-accounting).
 type PromptTokensDetails struct {
-	CachedTokens     int   `json:"cached_tokens,omitzero"`      // read from a cache
-	CacheWriteTokens int   `json:"cache_write_tokens,omitzero"` // written to a cache
+	CachedTokens     int   `json:"cached_tokens,omitzero"`      // read from the prompt cache
+	CacheWriteTokens int   `json:"cache_write_tokens,omitzero"` // written to the prompt cache
 	AudioTokens      int   `json:"audio_tokens,omitzero"`
 	Extra            Extra `json:",embed"`
 }
 
-// CompletionTokensDetails says which of the CompletionTokens are of a special
-// kind.
+// CompletionTokensDetails counts some of the CompletionTokens of a [Usage] by
+// their kind.
 type CompletionTokensDetails struct {
 	ReasoningTokens int   `json:"reasoning_tokens,omitzero"`
 	AudioTokens     int   `json:"audio_tokens,omitzero"`
@@ -482,7 +487,7 @@ func (u *Usage) encoded() any {
 
 func (u *Usage) extra() Extra { return u.Extra }
 
-// total returns TotalTokens, or the sum if that is not set.
+// total returns TotalTokens, or the sum of the other two if that is zero.
 func (u *Usage) total() int {
 	if u.TotalTokens != 0 {
 		return u.TotalTokens

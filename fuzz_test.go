@@ -261,13 +261,15 @@ func FuzzBearer(f *testing.F) {
 	const maxSecret = 4096
 	for _, s := range []string{"", "Bearer", "Bearer ", "Bearer sk-1", "bearer sk-1", "BEARER  sk-1 ", "Basic dXNlcjpw", "sk-1",
 		"Bearer a b", "Bearer \t", "Bearer\tsk-1", " Bearer sk-1", "Bearer ü", "Bearer \xff", "Bearer sk\x00", "Bearer \x7f",
-		"Bearer " + strings.Repeat("x", maxSecret), "Bearer " + strings.Repeat("x", maxSecret+1), "bEaReR \u212a", "Bearer, Bearer x"} {
+		"Bearer " + strings.Repeat("x", maxSecret), "Bearer " + strings.Repeat("x", maxSecret+1), "bEaReR \u212a", "Bearer, Bearer x", "Bearer " + llmhttp.Anonymous} {
 		f.Add(s, "", false)
 		f.Add(s, s, true)
 	}
 	var lookups []string
 	h := llmhttp.NewHandler(new(stubBackend), llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
-		lookups = append(lookups, secret)
+		if secret != llmhttp.Anonymous {
+			lookups = append(lookups, secret)
+		}
 		return nil, llmhttp.ErrKeyNotFound
 	}), nil)
 	lookup := func(t *testing.T, headers ...string) []string {

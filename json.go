@@ -51,6 +51,7 @@ var wireTypes = []wireType{
 
 // A wireType has the hooks of a type.
 type wireType struct {
+	typ       reflect.Type
 	marshal   *json.Marshalers
 	unmarshal func(*decoder) *json.Unmarshalers
 }
@@ -63,6 +64,7 @@ type pointerTo[T any] interface {
 
 func wire[T any, P pointerTo[T]]() wireType {
 	return wireType{
+		reflect.TypeFor[T](),
 		json.MarshalToFunc(func(enc *jsontext.Encoder, v *T) error { return encodeObject(enc, P(v)) }),
 		func(d *decoder) *json.Unmarshalers {
 			return json.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *T) error { return d.object(dec, P(v)) })

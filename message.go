@@ -26,15 +26,15 @@ type Message struct {
 	Content   Content `json:"content"` // always encoded, as null if it is nil
 	Reasoning string  `json:"reasoning_content,omitzero"`
 
-	// ReasoningDetails is what a model needs back to continue its reasoning:
-	// signatures, and reasoning that is encrypted or redacted.
+	// ReasoningDetails is the reasoning in the form that the model accepts in the
+	// next request: with signatures, or encrypted.
 	ReasoningDetails []ReasoningDetail `json:"reasoning_details,omitempty"`
 
 	Name       string     `json:"name,omitzero"`         // of the participant, if it has one
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`  // with RoleAssistant
 	ToolCallID string     `json:"tool_call_id,omitzero"` // with RoleTool: the call that the message answers
-	IsError    bool       `json:"is_error,omitzero"`     // with RoleTool: the call failed
-	Refusal    string     `json:"refusal,omitzero"`      // with RoleAssistant: why the model refuses; null in whole replies if empty
+	IsError    bool       `json:"is_error,omitzero"`     // with RoleTool: the call failed; the name is that of Anthropic's tool results
+	Refusal    string     `json:"refusal,omitzero"`      // with RoleAssistant: the model's words of refusal; in whole replies null if empty
 	Extra      Extra      `json:",embed"`
 }
 
@@ -53,21 +53,21 @@ func (m *Message) UnmarshalJSON(data []byte) error { return unmarshalRequest(dat
 
 // The types of a [ReasoningDetail].
 const (
-	ReasoningText      = "reasoning.text"      // Text, and a Signature that proves it
-	ReasoningSummary   = "reasoning.summary"   // Summary
-	ReasoningEncrypted = "reasoning.encrypted" // Data
+	ReasoningText      = "reasoning.text"      // has Text and perhaps a Signature
+	ReasoningSummary   = "reasoning.summary"   // has Summary
+	ReasoningEncrypted = "reasoning.encrypted" // has Data, which is encrypted or redacted
 )
 
-// A ReasoningDetail is a piece of a model's reasoning, as OpenRouter has it
-// (https://openrouter.ai/docs/use-cases/reasoning-tokens). Clients send the
-// details of a reply back unchanged.
+// A ReasoningDetail is a piece of a model's reasoning. Clients send the details of
+// a reply back unchanged. The members are OpenRouter's
+// (https://openrouter.ai/docs/use-cases/reasoning-tokens).
 type ReasoningDetail struct {
 	Type      string `json:"type"`
 	Text      string `json:"text,omitzero"`
 	Summary   string `json:"summary,omitzero"`
 	Signature string `json:"signature,omitzero"`
-	Data      string `json:"data,omitzero"` // opaque
-	Extra     Extra  `json:",embed"`        // such as id, format and index
+	Data      string `json:"data,omitzero"`
+	Extra     Extra  `json:",embed"` // id, format and index among others
 }
 
 func (r *ReasoningDetail) fields() any {
@@ -124,7 +124,7 @@ func encodeContent(enc *jsontext.Encoder, c *Content) error {
 	return json.MarshalEncode(enc, (*[]Part)(c))
 }
 
-// content decodes Content. A lenient decoder takes other values as their JSON
+// content decodes Content. For a lenient decoder, other values count as their JSON
 // text.
 func (d *decoder) content(dec *jsontext.Decoder, c *Content) error {
 	switch kind := dec.PeekKind(); {
@@ -150,7 +150,8 @@ const (
 )
 
 // A Part is a piece of [Content]. Type decides which of the other fields is set
-// and encoded: in a part of another type, members of the same names are in Extra.
+// and encoded. In parts of other types, members named "text" or "image_url" are in
+// Extra.
 type Part struct {
 	Type     string    `json:"type,omitzero"`
 	Text     string    `json:"text"`               // with PartText
@@ -158,7 +159,7 @@ type Part struct {
 	Extra    Extra     `json:",embed"`
 }
 
-// The JSON of a Part, by its type.
+// The members of a Part depend on its type.
 type (
 	textPart struct {
 		Type     string    `json:"type"`
@@ -198,11 +199,11 @@ func (p Part) MarshalJSON() ([]byte, error) { return marshal(&p) }
 // UnmarshalJSON decodes a part.
 func (p *Part) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, p) }
 
-// noText is the Text of a part whose text has not been decoded. It is not UTF-8,
-// so no document has it.
+// noText is the Text of a part before it is decoded. It is not UTF-8, so no
+// document can set it.
 const noText = "\xff"
 
-// decode looks for the type of the part, and decodes it as such.
+// decode finds the type of the part, and then decodes its members.
 func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
 	p.Type = d.typeOf(dec)
 	if p.Type != PartText || !d.strict {
@@ -211,7 +212,7 @@ func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
 	p.Text = noText
 	view := struct {
 		Part *textPart `json:",embed"`
-		Text *string   `json:"text"` // nil if it is null
+		Text *string   `json:"text"` // becomes nil if it is null
 	}{(*textPart)(p), &p.Text}
 	if err := json.UnmarshalDecode(dec, &view); err != nil {
 		return err
@@ -225,7 +226,7 @@ func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
 	return nil
 }
 
-// An ImageURL is where an image is: an address, or a data: URL that holds it.
+// An ImageURL is the address of an image, or a data: URL that contains it.
 type ImageURL struct {
 	URL    string `json:"url"`
 	Detail string `json:"detail,omitzero"` // auto, low, high or empty
