@@ -190,17 +190,6 @@ func isPixels(s string) bool {
 	return true
 }
 
-// fromDataURL returns what a data: URL holds. A Backend that knows an image
-// only by an address elsewhere has to fetch it itself.
-func fromDataURL(u string) ([]byte, error) {
-	rest, ok := strings.CutPrefix(u, "data:")
-	_, text, comma := strings.Cut(rest, ";base64,")
-	if !ok || !comma {
-		return nil, errors.New("llmhttp: the client asked for b64_json, but the Backend returned an image by its address")
-	}
-	return base64.StdEncoding.DecodeString(text)
-}
-
 // serveImages serves POST /v1/images/generations.
 func (q *request) serveImages() error {
 	req := new(ImageRequest)

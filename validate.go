@@ -3,7 +3,6 @@ package llmhttp
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"reflect"
@@ -180,14 +179,6 @@ func firstError(errs ...*Error) error {
 		}
 	}
 	return nil
-}
-
-// sprintf is fmt.Sprintf, but leaves a format alone if there are no args.
-func sprintf(format string, args []any) string {
-	if len(args) == 0 {
-		return format
-	}
-	return fmt.Sprintf(format, args...)
 }
 
 // A fault is what a hook of a decoder finds wrong with a value.
