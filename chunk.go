@@ -3,7 +3,9 @@ package llmhttp
 import (
 	"bytes"
 	stdjson "encoding/json"
+	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -333,8 +335,57 @@ func (r *ChatResponse) finish(d *decoder) error {
 	return d.finishReply(&r.Extra)
 }
 
+// appendReply appends r as [appendJSON] does. Most replies have one choice that is
+// one text. Those are written by hand: BenchmarkEncodeReply shows that it takes a
+// quarter of the time, which the budget for the CPU time of a whole reply needs.
+func appendReply(b []byte, r *ChatResponse) ([]byte, error) {
+	if len(r.Choices) != 1 || r.Extra != nil || !r.Choices[0].isText() {
+		return appendJSON(b, r)
+	}
+	c := &r.Choices[0]
+	b = appendString(append(b, `{"id":`...), r.ID)
+	b = strconv.AppendInt(append(b, `,"object":"`+objectCompletion+`","created":`...), r.Created, 10)
+	b = appendString(append(b, `,"model":`...), r.Model)
+	b = strconv.AppendInt(append(b, `,"choices":[{"index":`...), int64(c.Index), 10)
+	b = appendString(append(b, `,"message":{"role":`...), string(c.Message.Role))
+	b = appendString(append(b, `,"content":`...), c.Message.Content[0].Text)
+	b = append(b, `,"refusal":null},"logprobs":null,"finish_reason":`...)
+	if c.FinishReason == "" {
+		b = append(b, "null"...)
+	} else {
+		b = appendString(b, string(c.FinishReason))
+	}
+	b = append(b, "}]"...)
+	if r.Usage != nil {
+		var err error
+		if b, err = appendUsage(append(b, `,"usage":`...), r.Usage); err != nil {
+			return b, err
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// isText reports whether c has no members but those that appendReply writes.
+func (c *Choice) isText() bool {
+	m := &c.Message
+	return c.StopSequence == "" && c.Extra == nil && m.Content.isText() && m.Reasoning == "" && m.ReasoningDetails == nil &&
+		m.Name == "" && m.ToolCalls == nil && m.ToolCallID == "" && !m.IsError && m.Refusal == "" && m.Extra == nil
+}
+
+// appendUsage appends u as [appendJSON] does. It writes a usage without details by
+// hand, as appendReply does with its reply.
+func appendUsage(b []byte, u *Usage) ([]byte, error) {
+	if !reflect.ValueOf(&u.PromptTokensDetails).Elem().IsZero() || !reflect.ValueOf(&u.CompletionTokensDetails).Elem().IsZero() || u.Extra != nil {
+		return appendJSON(b, u)
+	}
+	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), int64(u.PromptTokens), 10)
+	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), int64(u.CompletionTokens), 10)
+	b = strconv.AppendInt(append(b, `,"total_tokens":`...), int64(u.total()), 10)
+	return append(b, '}'), nil
+}
+
 // MarshalJSON encodes r.
-func (r ChatResponse) MarshalJSON() ([]byte, error) { return marshal(&r) }
+func (r ChatResponse) MarshalJSON() ([]byte, error) { return appendReply(nil, &r) }
 
 // UnmarshalJSON decodes a reply leniently.
 func (r *ChatResponse) UnmarshalJSON(data []byte) error { return unmarshalReply(data, r) }

@@ -114,7 +114,6 @@ func newStrictDecoder() *decoder {
 	d.options = json.WithUnmarshalers(json.JoinUnmarshalers(
 		d.commonHooks(),
 		json.UnmarshalFromFunc(strictInteger),
-		json.UnmarshalFromFunc(strictFloat),
 		json.UnmarshalFromFunc(d.stringList),
 		json.UnmarshalFromFunc(d.embeddingInput),
 	))
@@ -453,22 +452,6 @@ func (d *decoder) strings(dec *jsontext.Decoder) ([]string, error) {
 	return list, err
 }
 
-func strictFloat(dec *jsontext.Decoder, to *float64) error {
-	if dec.PeekKind() != '0' {
-		return mismatch(dec, "a number")
-	}
-	value, err := dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	f, err := strconv.ParseFloat(string(value), 64)
-	if err != nil {
-		return rangeFault(dec, string(value), "decimal", math.MaxFloat64)
-	}
-	*to = f
-	return nil
-}
-
 // strictInteger decodes an integer, which may be written with an exponent or a
 // fraction of zero.
 func strictInteger(dec *jsontext.Decoder, to *int) error {
@@ -486,7 +469,8 @@ func strictInteger(dec *jsontext.Decoder, to *int) error {
 	f, err := strconv.ParseFloat(string(value), 64)
 	switch {
 	case err != nil || math.Abs(f) > maxInteger:
-		return rangeFault(dec, string(value), "integer", maxInteger)
+		text := string(value)
+		return newFault(dec, func(param string) *Error { return outOfBounds(param, "integer", maxInteger, text) })
 	case f != math.Trunc(f):
 		return newFault(dec, func(param string) *Error { return invalidType(param, "an integer", "a decimal number") })
 	}

@@ -60,6 +60,64 @@ func TestAppendString(t *testing.T) {
 	}
 }
 
+// appendReply writes what the codec writes, whichever field of the reply is set.
+func TestAppendReply(t *testing.T) {
+	check := func(r *ChatResponse) {
+		t.Helper()
+		want, err := marshal(r)
+		require.NoError(t, err)
+		got, err := appendReply(nil, r)
+		require.NoError(t, err)
+		assert.Equal(t, string(want), string(got))
+	}
+	plain := func() *ChatResponse {
+		return &ChatResponse{ID: "i\u2028", Created: 7, Model: "m", Usage: &Usage{PromptTokens: 1, CompletionTokens: 2},
+			Choices: []Choice{{Index: 3, Message: Message{Role: RoleAssistant, Content: Text("a\n“b”\xff")}, FinishReason: FinishStop}}}
+	}
+	check(plain())
+	check(&ChatResponse{})
+	fields := 0
+	var walk func(get func(*ChatResponse) reflect.Value)
+	walk = func(get func(*ChatResponse) reflect.Value) {
+		v := get(plain())
+		switch {
+		case v.Kind() == reflect.Struct:
+			for i := range v.NumField() {
+				if v.Type().Field(i).IsExported() {
+					walk(func(r *ChatResponse) reflect.Value { return get(r).Field(i) })
+				}
+			}
+			return
+		case v.Kind() == reflect.Pointer && !v.IsNil():
+			walk(func(r *ChatResponse) reflect.Value { return get(r).Elem() })
+		case v.Kind() == reflect.Slice && v.Len() > 0:
+			walk(func(r *ChatResponse) reflect.Value { return get(r).Index(0) })
+		}
+		fields++
+		r := plain()
+		get(r).SetZero()
+		check(r)
+		r = plain()
+		switch v := get(r); v.Kind() {
+		case reflect.String:
+			v.SetString("another")
+		case reflect.Bool:
+			v.SetBool(true)
+		case reflect.Int, reflect.Int64:
+			v.SetInt(5)
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		case reflect.Map:
+			v.Set(reflect.ValueOf(Extra{"x": []byte("1")}))
+		case reflect.Pointer:
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		check(r)
+	}
+	walk(func(r *ChatResponse) reflect.Value { return reflect.ValueOf(r).Elem() })
+	assert.Greater(t, fields, 30)
+}
+
 // A document that nests too deep, or has too many members, is refused where the
 // limit is, before memory is spent on it.
 func TestBounds(t *testing.T) {

@@ -113,12 +113,17 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	return unmarshalRequest(data, c)
 }
 
+// isText reports whether c is encoded as a string.
+func (c Content) isText() bool {
+	return len(c) == 1 && c[0].Type == PartText && len(c[0].Extra) == 0 && c[0].ImageURL == nil
+}
+
 func encodeContent(enc *jsontext.Encoder, c *Content) error {
 	parts := *c
 	switch {
 	case parts == nil:
 		return enc.WriteToken(jsontext.Null)
-	case len(parts) == 1 && parts[0].Type == PartText && len(parts[0].Extra) == 0 && parts[0].ImageURL == nil:
+	case c.isText():
 		return enc.WriteToken(jsontext.String(parts[0].Text))
 	}
 	return json.MarshalEncode(enc, (*[]Part)(c))
@@ -132,7 +137,13 @@ func (d *decoder) content(dec *jsontext.Decoder, c *Content) error {
 		return dec.SkipValue()
 	case kind == '[':
 		return decodeArray(d, dec, (*[]Part)(c), maxParts)
-	case kind == '"' || !d.strict:
+	case kind == '"':
+		text, err := dec.ReadToken()
+		if err == nil {
+			*c = Text(text.String())
+		}
+		return err
+	case !d.strict:
 		*c = Content{{Type: PartText}}
 		return json.UnmarshalDecode(dec, &(*c)[0].Text)
 	}
