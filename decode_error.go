@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -25,7 +25,7 @@ func newFault(dec *jsontext.Decoder, refuse func(param string) *Error) error {
 }
 
 func newFaultAt(where jsontext.Pointer, refuse func(param string) *Error) error {
-	return &json.SemanticError{JSONPointer: where, Err: &fault{refuse}}
+	return &jsonv2.SemanticError{JSONPointer: where, Err: &fault{refuse}}
 }
 
 // mismatch reads the next value, which is not what is wanted, and returns the
@@ -59,7 +59,7 @@ func (d *decoder) refusal(body []byte, err error) *Error {
 		param := paramOf(&d.dec, e.JSONPointer)
 		return badRequest("duplicate_parameter", param, "Duplicate parameter: '%s'.", echo(param))
 	}
-	if e, ok := errors.AsType[*json.SemanticError](err); ok {
+	if e, ok := errors.AsType[*jsonv2.SemanticError](err); ok {
 		if refused := d.semanticRefusal(body, e); refused != nil {
 			return refused
 		}
@@ -67,7 +67,7 @@ func (d *decoder) refusal(body []byte, err error) *Error {
 	return badRequest("", "", "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)")
 }
 
-func (d *decoder) semanticRefusal(body []byte, e *json.SemanticError) *Error {
+func (d *decoder) semanticRefusal(body []byte, e *jsonv2.SemanticError) *Error {
 	param := paramOf(&d.dec, e.JSONPointer)
 	if f, ok := e.Err.(*fault); ok {
 		return f.refuse(param)
