@@ -1,14 +1,14 @@
 package llmhttp
 
 import (
-	stdjson "encoding/json"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"math"
 	"net/http"
 	"time"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -47,13 +47,13 @@ type ChatRequest struct {
 	// and others, which differ by model and are not checked.
 	ReasoningEffort string `json:"reasoning_effort,omitzero"`
 
-	N                 *int               `json:"n,omitzero"`    // number of choices, 1 to 128; the format's default is 1
-	Stop              StringList         `json:"stop,omitzero"` // at most 4 sequences that end a choice; an empty string ends none
-	ResponseFormat    *ResponseFormat    `json:"response_format,omitzero"`
-	Tools             []Tool             `json:"tools,omitempty"`
-	ToolChoice        stdjson.RawMessage `json:"tool_choice,omitzero"`         // "none", "auto", "required" or an object; nil if not set
-	ParallelToolCalls *bool              `json:"parallel_tool_calls,omitzero"` // whether a reply may call several tools; the format's default is true
-	Extra             Extra              `json:",embed"`
+	N                 *int            `json:"n,omitzero"`    // number of choices, 1 to 128; the format's default is 1
+	Stop              StringList      `json:"stop,omitzero"` // at most 4 sequences that end a choice; an empty string ends none
+	ResponseFormat    *ResponseFormat `json:"response_format,omitzero"`
+	Tools             []Tool          `json:"tools,omitempty"`
+	ToolChoice        json.RawMessage `json:"tool_choice,omitzero"`         // "none", "auto", "required" or an object; nil if not set
+	ParallelToolCalls *bool           `json:"parallel_tool_calls,omitzero"` // whether a reply may call several tools; the format's default is true
+	Extra             Extra           `json:",embed"`
 }
 
 func (r *ChatRequest) fields() any {
@@ -319,14 +319,14 @@ func encodeStringList(enc *jsontext.Encoder, l StringList) error {
 	case len(l) == 1:
 		return enc.WriteToken(jsontext.String(l[0]))
 	}
-	return json.MarshalEncode(enc, []string(l))
+	return jsonv2.MarshalEncode(enc, []string(l))
 }
 
 func (d *decoder) stringList(dec *jsontext.Decoder, l *StringList) (err error) {
 	switch dec.PeekKind() {
 	case '"':
 		*l = make(StringList, 1)
-		return json.UnmarshalDecode(dec, &(*l)[0])
+		return jsonv2.UnmarshalDecode(dec, &(*l)[0])
 	case '[', 'n':
 		*l, err = d.strings(dec)
 		return err

@@ -2,10 +2,10 @@ package llmhttp
 
 import (
 	"bytes"
-	stdjson "encoding/json"
+	"encoding/json"
 	"slices"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -104,7 +104,7 @@ func (d *decoder) finishReply(extra *Extra) error {
 		return nil
 	}
 	d.isError = false
-	b, err := json.Marshal(map[string]stdjson.RawMessage(*extra), json.Deterministic(true))
+	b, err := jsonv2.Marshal(map[string]json.RawMessage(*extra), jsonv2.Deterministic(true))
 	if err != nil {
 		return err
 	}
@@ -162,9 +162,9 @@ func (c *ChunkChoice) place(i int) { c.Index = i }
 func (c *ChunkChoice) forgive(d *decoder, dec *jsontext.Decoder) error {
 	view := struct {
 		Choice       *chunkChoiceFields `json:",embed"`
-		StopSequence stdjson.RawMessage `json:"stop_reason"`
+		StopSequence json.RawMessage    `json:"stop_reason"`
 	}{Choice: (*chunkChoiceFields)(c)}
-	err := json.UnmarshalDecode(dec, &view)
+	err := jsonv2.UnmarshalDecode(dec, &view)
 	c.StopSequence = textOf(view.StopSequence)
 	return err
 }
@@ -180,7 +180,7 @@ func (c *ChunkChoice) finish(d *decoder) error {
 	if raw[0] != '{' {
 		return nil
 	}
-	if err := json.Unmarshal(raw, &c.Delta, d.dec.Options()); err != nil {
+	if err := jsonv2.Unmarshal(raw, &c.Delta, d.dec.Options()); err != nil {
 		return err
 	}
 	for i := range c.Delta.ToolCalls {
@@ -233,7 +233,7 @@ func (d *Delta) forgive(dc *decoder, dec *jsontext.Decoder) error {
 		Delta   *deltaFields  `json:",embed"`
 		Content *deltaContent `json:"content"`
 	}{(*deltaFields)(d), &deltaContent{d}}
-	return json.UnmarshalDecode(dec, &view)
+	return jsonv2.UnmarshalDecode(dec, &view)
 }
 
 // A deltaContent is the content of a Delta, which may be an array of parts.
@@ -244,10 +244,10 @@ const memberParts = "content_parts"
 
 func (d *decoder) deltaContent(dec *jsontext.Decoder, c *deltaContent) error {
 	if dec.PeekKind() != '[' {
-		return json.UnmarshalDecode(dec, &c.delta.Content)
+		return jsonv2.UnmarshalDecode(dec, &c.delta.Content)
 	}
-	var parts []stdjson.RawMessage
-	if err := json.UnmarshalDecode(dec, &parts); err != nil {
+	var parts []json.RawMessage
+	if err := jsonv2.UnmarshalDecode(dec, &parts); err != nil {
 		return err
 	}
 	var others [][]byte
@@ -257,7 +257,7 @@ func (d *decoder) deltaContent(dec *jsontext.Decoder, c *deltaContent) error {
 			Text string         `json:"text"`
 			More jsontext.Value `json:",embed"`
 		}
-		switch err := json.Unmarshal(raw, &p); {
+		switch err := jsonv2.Unmarshal(raw, &p); {
 		case string(raw) == "null":
 		case err == nil && p.Type == PartText && p.More == nil:
 			c.delta.Content += p.Text
@@ -412,10 +412,10 @@ func (c *Choice) place(i int) { c.Index = i }
 // forgive ignores a stop_reason that is not a string.
 func (c *Choice) forgive(d *decoder, dec *jsontext.Decoder) error {
 	view := struct {
-		Choice       *choiceFields      `json:",embed"`
-		StopSequence stdjson.RawMessage `json:"stop_reason"`
+		Choice       *choiceFields   `json:",embed"`
+		StopSequence json.RawMessage `json:"stop_reason"`
 	}{Choice: (*choiceFields)(c)}
-	err := json.UnmarshalDecode(dec, &view)
+	err := jsonv2.UnmarshalDecode(dec, &view)
 	c.StopSequence = textOf(view.StopSequence)
 	return err
 }

@@ -3,7 +3,7 @@ package llmhttp
 import (
 	"bytes"
 	"cmp"
-	stdjson "encoding/json"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -71,7 +71,7 @@ func unmarshalReply[T any](data []byte, v *T) error {
 	var fresh T
 	d := lenientDecoders.Get().(*decoder)
 	err := d.unmarshal(data, &fresh, d.options)
-	if _, ok := errors.AsType[*json.SemanticError](err); ok {
+	if _, ok := errors.AsType[*jsonv2.SemanticError](err); ok {
 		fresh, d.forgiving = *new(T), true
 		err = d.unmarshal(data, &fresh, d.forgivingOptions)
 		d.forgiving = false
@@ -96,7 +96,7 @@ type decoder struct {
 	body      bytes.Buffer
 	dec       jsontext.Decoder
 
-	options, forgivingOptions json.Options
+	options, forgivingOptions jsonv2.Options
 
 	// ahead looks ahead in the unread part of the body.
 	ahead  jsontext.Decoder
@@ -111,51 +111,50 @@ var (
 
 func newStrictDecoder() *decoder {
 	d := &decoder{strict: true}
-	d.options = json.WithUnmarshalers(json.JoinUnmarshalers(
+	d.options = jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(
 		d.commonHooks(),
-		json.UnmarshalFromFunc(strictInteger),
-		json.UnmarshalFromFunc(strictFloat),
-		json.UnmarshalFromFunc(d.stringList),
-		json.UnmarshalFromFunc(d.embeddingInput),
+		jsonv2.UnmarshalFromFunc(strictInteger),
+		jsonv2.UnmarshalFromFunc(d.stringList),
+		jsonv2.UnmarshalFromFunc(d.embeddingInput),
 	))
 	return d
 }
 
 func newLenientDecoder() *decoder {
 	d := new(decoder)
-	hooks := json.JoinUnmarshalers(
+	hooks := jsonv2.JoinUnmarshalers(
 		d.commonHooks(),
-		json.UnmarshalFromFunc(lenientInteger[int]),
-		json.UnmarshalFromFunc(d.vector),
-		json.UnmarshalFromFunc(objectHook[chunkObject](d)),
-		json.UnmarshalFromFunc(objectHook[completionObject](d)),
-		json.UnmarshalFromFunc(objectHook[modelObject](d)),
+		jsonv2.UnmarshalFromFunc(lenientInteger[int]),
+		jsonv2.UnmarshalFromFunc(d.vector),
+		jsonv2.UnmarshalFromFunc(objectHook[chunkObject](d)),
+		jsonv2.UnmarshalFromFunc(objectHook[completionObject](d)),
+		jsonv2.UnmarshalFromFunc(objectHook[modelObject](d)),
 		arrayHook[Choice](d, 0),
 		arrayHook[ChunkChoice](d, 0),
 		arrayHook[ToolCallDelta](d, 0),
 		arrayHook[Image](d, 0),
 		arrayHook[embedding](d, 0),
 	)
-	forgiving := json.JoinUnmarshalers(
+	forgiving := jsonv2.JoinUnmarshalers(
 		hooks,
-		json.UnmarshalFromFunc(lenientInteger[int64]),
-		json.UnmarshalFromFunc(lenientBool),
-		json.UnmarshalFromFunc(lenientString[string]),
-		json.UnmarshalFromFunc(lenientString[Role]),
-		json.UnmarshalFromFunc(lenientString[FinishReason]),
-		json.UnmarshalFromFunc(d.deltaContent),
+		jsonv2.UnmarshalFromFunc(lenientInteger[int64]),
+		jsonv2.UnmarshalFromFunc(lenientBool),
+		jsonv2.UnmarshalFromFunc(lenientString[string]),
+		jsonv2.UnmarshalFromFunc(lenientString[Role]),
+		jsonv2.UnmarshalFromFunc(lenientString[FinishReason]),
+		jsonv2.UnmarshalFromFunc(d.deltaContent),
 	)
-	allow := json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	d.options = json.JoinOptions(allow, json.WithUnmarshalers(hooks))
-	d.forgivingOptions = json.JoinOptions(allow, json.WithUnmarshalers(forgiving))
+	allow := jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d.options = jsonv2.JoinOptions(allow, jsonv2.WithUnmarshalers(hooks))
+	d.forgivingOptions = jsonv2.JoinOptions(allow, jsonv2.WithUnmarshalers(forgiving))
 	return d
 }
 
 // commonHooks returns the hooks of strict and lenient decoders.
-func (d *decoder) commonHooks() *json.Unmarshalers {
-	hooks := []*json.Unmarshalers{
-		json.UnmarshalFromFunc(d.raw),
-		json.UnmarshalFromFunc(d.content),
+func (d *decoder) commonHooks() *jsonv2.Unmarshalers {
+	hooks := []*jsonv2.Unmarshalers{
+		jsonv2.UnmarshalFromFunc(d.raw),
+		jsonv2.UnmarshalFromFunc(d.content),
 		arrayHook[Message](d, maxMessages),
 		arrayHook[Tool](d, maxTools),
 		arrayHook[ToolCall](d, maxToolCalls),
@@ -164,17 +163,17 @@ func (d *decoder) commonHooks() *json.Unmarshalers {
 	for _, t := range wireTypes {
 		hooks = append(hooks, t.unmarshal(d))
 	}
-	return json.JoinUnmarshalers(hooks...)
+	return jsonv2.JoinUnmarshalers(hooks...)
 }
 
 var errTrailing = errors.New("there is more than one JSON document")
 
 // unmarshal decodes all of body into v.
-func (d *decoder) unmarshal(body []byte, v any, options json.Options) error {
+func (d *decoder) unmarshal(body []byte, v any, options jsonv2.Options) error {
 	d.values, d.isError = maxValues, false
 	d.body = *bytes.NewBuffer(body)
 	d.dec.Reset(&d.body, options)
-	if err := json.UnmarshalDecode(&d.dec, v); err != nil {
+	if err := jsonv2.UnmarshalDecode(&d.dec, v); err != nil {
 		return err
 	}
 	if _, err := d.dec.ReadToken(); err != io.EOF {
@@ -236,7 +235,7 @@ func (d *decoder) members(dec *jsontext.Decoder, v wireObject) error {
 			return f.forgive(d, dec)
 		}
 	}
-	return json.UnmarshalDecode(dec, v.fields())
+	return jsonv2.UnmarshalDecode(dec, v.fields())
 }
 
 // typeOf returns the member "type" of the next value, or "" if it has none that
@@ -272,7 +271,7 @@ func (d *decoder) typeOf(dec *jsontext.Decoder) string {
 }
 
 // raw decodes a value that is kept as it is. Each member of an Extra is one.
-func (d *decoder) raw(dec *jsontext.Decoder, to *stdjson.RawMessage) error {
+func (d *decoder) raw(dec *jsontext.Decoder, to *json.RawMessage) error {
 	if err := d.spend(); err != nil {
 		return err
 	}
@@ -286,7 +285,7 @@ func (d *decoder) raw(dec *jsontext.Decoder, to *stdjson.RawMessage) error {
 		*to, err = mend(value)
 		return err
 	}
-	*to = stdjson.RawMessage(value.Clone())
+	*to = json.RawMessage(value.Clone())
 	return nil
 }
 
@@ -301,7 +300,7 @@ func (d *decoder) spend() error {
 // mend returns a value of a reply without the duplicate names and broken
 // characters that a strict decoder refuses. Of members with the same name it
 // keeps the first.
-func mend(value jsontext.Value) (stdjson.RawMessage, error) {
+func mend(value jsontext.Value) (json.RawMessage, error) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(value), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	var out bytes.Buffer
 	enc := jsontext.NewEncoder(&out)
@@ -337,7 +336,7 @@ func mend(value jsontext.Value) (stdjson.RawMessage, error) {
 }
 
 // optional returns raw, or nil if it is null.
-func optional(raw stdjson.RawMessage) stdjson.RawMessage {
+func optional(raw json.RawMessage) json.RawMessage {
 	if string(raw) == "null" {
 		return nil
 	}
@@ -345,7 +344,7 @@ func optional(raw stdjson.RawMessage) stdjson.RawMessage {
 }
 
 // textOf returns the text of a JSON string, or "" if raw is another value.
-func textOf(raw stdjson.RawMessage) string {
+func textOf(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
 	}
@@ -359,8 +358,8 @@ func textOf(raw stdjson.RawMessage) string {
 // arrayHook returns a hook that decodes slices of objects. A strict decoder
 // refuses arrays of more than most elements; 0 is no bound. A lenient one skips
 // elements that are not objects.
-func arrayHook[T any, P pointerTo[T]](d *decoder, most int) *json.Unmarshalers {
-	return json.UnmarshalFromFunc(func(dec *jsontext.Decoder, list *[]T) error {
+func arrayHook[T any, P pointerTo[T]](d *decoder, most int) *jsonv2.Unmarshalers {
+	return jsonv2.UnmarshalFromFunc(func(dec *jsontext.Decoder, list *[]T) error {
 		return decodeArray[T, P](d, dec, list, most)
 	})
 }
@@ -444,29 +443,13 @@ func (d *decoder) strings(dec *jsontext.Decoder) ([]string, error) {
 			return nil, mismatch(dec, "a string")
 		}
 		var s string
-		if err := json.UnmarshalDecode(dec, &s); err != nil {
+		if err := jsonv2.UnmarshalDecode(dec, &s); err != nil {
 			return nil, err
 		}
 		list = append(list, s)
 	}
 	_, err := dec.ReadToken()
 	return list, err
-}
-
-func strictFloat(dec *jsontext.Decoder, to *float64) error {
-	if dec.PeekKind() != '0' {
-		return mismatch(dec, "a number")
-	}
-	value, err := dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	f, err := strconv.ParseFloat(string(value), 64)
-	if err != nil {
-		return rangeFault(dec, string(value), "decimal", math.MaxFloat64)
-	}
-	*to = f
-	return nil
 }
 
 // strictInteger decodes an integer, which may be written with an exponent or a
@@ -486,7 +469,8 @@ func strictInteger(dec *jsontext.Decoder, to *int) error {
 	f, err := strconv.ParseFloat(string(value), 64)
 	switch {
 	case err != nil || math.Abs(f) > maxInteger:
-		return rangeFault(dec, string(value), "integer", maxInteger)
+		text := string(value)
+		return newFault(dec, func(param string) *Error { return outOfBounds(param, "integer", maxInteger, text) })
 	case f != math.Trunc(f):
 		return newFault(dec, func(param string) *Error { return invalidType(param, "an integer", "a decimal number") })
 	}

@@ -6,7 +6,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -64,13 +64,13 @@ func (in *EmbeddingInput) UnmarshalJSON(data []byte) error {
 func encodeEmbeddingInput(enc *jsontext.Encoder, in *EmbeddingInput) error {
 	switch {
 	case len(in.Texts) == 1:
-		return json.MarshalEncode(enc, in.Texts[0])
+		return jsonv2.MarshalEncode(enc, in.Texts[0])
 	case in.Texts != nil:
-		return json.MarshalEncode(enc, in.Texts)
+		return jsonv2.MarshalEncode(enc, in.Texts)
 	case len(in.Tokens) == 1:
-		return json.MarshalEncode(enc, in.Tokens[0])
+		return jsonv2.MarshalEncode(enc, in.Tokens[0])
 	case in.Tokens != nil:
-		return json.MarshalEncode(enc, in.Tokens)
+		return jsonv2.MarshalEncode(enc, in.Tokens)
 	}
 	return enc.WriteToken(jsontext.Null)
 }
@@ -81,7 +81,7 @@ func (d *decoder) embeddingInput(dec *jsontext.Decoder, in *EmbeddingInput) erro
 		return dec.SkipValue()
 	case '"':
 		in.Texts = make([]string, 1)
-		return json.UnmarshalDecode(dec, &in.Texts[0])
+		return jsonv2.UnmarshalDecode(dec, &in.Texts[0])
 	case '[':
 		return in.decodeArray(d, dec)
 	}
@@ -116,7 +116,7 @@ func (in *EmbeddingInput) decodeArray(d *decoder, dec *jsontext.Decoder) error {
 		default:
 			if err = d.element(dec, n, maxInputs); err == nil {
 				in.Texts = append(in.Texts, "")
-				err = json.UnmarshalDecode(dec, &in.Texts[n])
+				err = jsonv2.UnmarshalDecode(dec, &in.Texts[n])
 			}
 		}
 		if err != nil {
@@ -291,7 +291,7 @@ func (r *EmbeddingResponse) extra() Extra { return r.Extra }
 
 func (r *EmbeddingResponse) decode(d *decoder, dec *jsontext.Decoder) error {
 	view := embeddingResponse[Usage]{Response: (*embeddingResponseFields)(r)}
-	if err := json.UnmarshalDecode(dec, &view); err != nil {
+	if err := jsonv2.UnmarshalDecode(dec, &view); err != nil {
 		return err
 	}
 	r.Usage = reported(view.Usage)
@@ -324,7 +324,7 @@ func encodeVector(enc *jsontext.Encoder, v *vector) error {
 		}
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	return json.MarshalEncode(enc, raw)
+	return jsonv2.MarshalEncode(enc, raw)
 }
 
 // encodeNumbers encodes numbers in as few digits as a float32 needs.
@@ -345,10 +345,10 @@ func encodeNumbers(enc *jsontext.Encoder, numbers []float32) error {
 
 func (d *decoder) vector(dec *jsontext.Decoder, v *vector) error {
 	if dec.PeekKind() != '"' {
-		return json.UnmarshalDecode(dec, &v.numbers)
+		return jsonv2.UnmarshalDecode(dec, &v.numbers)
 	}
 	var raw []byte
-	if err := json.UnmarshalDecode(dec, &raw); err != nil {
+	if err := jsonv2.UnmarshalDecode(dec, &raw); err != nil {
 		return err
 	}
 	if len(raw)%4 != 0 {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -126,7 +126,7 @@ func (r *ImageResponse) extra() Extra { return r.Extra }
 
 func (r *ImageResponse) decode(d *decoder, dec *jsontext.Decoder) error {
 	view := &imageResponse{Response: (*imageResponseFields)(r)}
-	err := json.UnmarshalDecode(dec, view)
+	err := jsonv2.UnmarshalDecode(dec, view)
 	r.Usage = reported((*Usage)(view.Usage))
 	return err
 }

@@ -2,7 +2,7 @@ package llmhttp
 
 import (
 	"bytes"
-	stdjson "encoding/json"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +11,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -19,7 +19,7 @@ import (
 // They are kept when the object is encoded again, so that new and
 // vendor-specific members pass through without a release of this package.
 // A member that has a field is never encoded from Extra.
-type Extra map[string]stdjson.RawMessage
+type Extra map[string]json.RawMessage
 
 // A wireObject is a pointer to a struct that is a JSON object. Struct tags
 // describe its members; those without a field are in Extra.
@@ -52,8 +52,8 @@ var wireTypes = []wireType{
 // A wireType has the hooks of a type.
 type wireType struct {
 	typ       reflect.Type
-	marshal   *json.Marshalers
-	unmarshal func(*decoder) *json.Unmarshalers
+	marshal   *jsonv2.Marshalers
+	unmarshal func(*decoder) *jsonv2.Unmarshalers
 }
 
 // A pointerTo is a *T that is a wireObject.
@@ -65,44 +65,44 @@ type pointerTo[T any] interface {
 func wire[T any, P pointerTo[T]]() wireType {
 	return wireType{
 		reflect.TypeFor[T](),
-		json.MarshalToFunc(func(enc *jsontext.Encoder, v *T) error { return encodeObject(enc, P(v)) }),
-		func(d *decoder) *json.Unmarshalers {
-			return json.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *T) error { return d.object(dec, P(v)) })
+		jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, v *T) error { return encodeObject(enc, P(v)) }),
+		func(d *decoder) *jsonv2.Unmarshalers {
+			return jsonv2.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *T) error { return d.object(dec, P(v)) })
 		},
 	}
 }
 
 // encodeOptions are those of every document.
-var encodeOptions = json.JoinOptions(
-	json.WithMarshalers(encodeHooks()),
-	json.Deterministic(true),
+var encodeOptions = jsonv2.JoinOptions(
+	jsonv2.WithMarshalers(encodeHooks()),
+	jsonv2.Deterministic(true),
 	jsontext.AllowInvalidUTF8(true), // bytes that are not UTF-8 become U+FFFD
 	jsontext.PreserveRawStrings(true),
 )
 
-func encodeHooks() *json.Marshalers {
-	hooks := []*json.Marshalers{
-		json.MarshalToFunc(encodeRaw),
-		json.MarshalToFunc(encodeFinishReason),
-		json.MarshalToFunc(encodeContent),
-		json.MarshalToFunc(encodeStringList),
-		json.MarshalToFunc(encodeEmbeddingInput),
-		json.MarshalToFunc(encodeVector),
-		json.MarshalToFunc(func(enc *jsontext.Encoder, _ *chunkObject) error { return enc.WriteToken(tokenChunk) }),
-		json.MarshalToFunc(func(enc *jsontext.Encoder, _ *completionObject) error { return enc.WriteToken(tokenCompletion) }),
-		json.MarshalToFunc(func(enc *jsontext.Encoder, _ *modelObject) error { return enc.WriteToken(tokenModel) }),
+func encodeHooks() *jsonv2.Marshalers {
+	hooks := []*jsonv2.Marshalers{
+		jsonv2.MarshalToFunc(encodeRaw),
+		jsonv2.MarshalToFunc(encodeFinishReason),
+		jsonv2.MarshalToFunc(encodeContent),
+		jsonv2.MarshalToFunc(encodeStringList),
+		jsonv2.MarshalToFunc(encodeEmbeddingInput),
+		jsonv2.MarshalToFunc(encodeVector),
+		jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, _ *chunkObject) error { return enc.WriteToken(tokenChunk) }),
+		jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, _ *completionObject) error { return enc.WriteToken(tokenCompletion) }),
+		jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, _ *modelObject) error { return enc.WriteToken(tokenModel) }),
 	}
 	for _, t := range wireTypes {
 		hooks = append(hooks, t.marshal)
 	}
-	return json.JoinMarshalers(hooks...)
+	return jsonv2.JoinMarshalers(hooks...)
 }
 
 // appendJSON appends the JSON of v, which points to a type of the wire, without
 // needless space.
 func appendJSON(b []byte, v any) ([]byte, error) {
 	w := bytes.NewBuffer(b)
-	if err := json.MarshalWrite(w, v, encodeOptions); err != nil {
+	if err := jsonv2.MarshalWrite(w, v, encodeOptions); err != nil {
 		return b, fmt.Errorf("llmhttp: encoding %T: %w", v, err)
 	}
 	return escapeLineBreaks(w.Bytes(), len(b)), nil
@@ -110,7 +110,7 @@ func appendJSON(b []byte, v any) ([]byte, error) {
 
 // marshal returns what appendJSON appends.
 func marshal(v any) ([]byte, error) {
-	b, err := json.Marshal(v, encodeOptions)
+	b, err := jsonv2.Marshal(v, encodeOptions)
 	if err != nil {
 		return nil, fmt.Errorf("llmhttp: encoding %T: %w", v, err)
 	}
@@ -153,7 +153,7 @@ func encodedFields(v wireObject) any {
 func encodeObject(enc *jsontext.Encoder, v wireObject) error {
 	fields, extra := encodedFields(v), v.extra()
 	if len(extra) == 0 {
-		return json.MarshalEncode(enc, fields)
+		return jsonv2.MarshalEncode(enc, fields)
 	}
 	known := membersOf(reflect.TypeOf(fields).Elem())
 	others := extra
@@ -163,7 +163,7 @@ func encodeObject(enc *jsontext.Encoder, v wireObject) error {
 		}
 		if known[name] {
 			others = maps.Clone(extra)
-			maps.DeleteFunc(others, func(name string, _ stdjson.RawMessage) bool { return known[name] })
+			maps.DeleteFunc(others, func(name string, _ json.RawMessage) bool { return known[name] })
 			break
 		}
 	}
@@ -173,7 +173,7 @@ func encodeObject(enc *jsontext.Encoder, v wireObject) error {
 		c.Elem().FieldByName("Extra").Set(reflect.ValueOf(others))
 		return encodeObject(enc, c.Interface().(wireObject))
 	}
-	return json.MarshalEncode(enc, fields)
+	return jsonv2.MarshalEncode(enc, fields)
 }
 
 var knownMembers sync.Map // map[reflect.Type]map[string]bool
@@ -205,6 +205,6 @@ func membersOf(t reflect.Type) map[string]bool {
 
 // encodeRaw encodes a value that is kept as it is. It fails if the value is not
 // valid JSON.
-func encodeRaw(enc *jsontext.Encoder, raw stdjson.RawMessage) error {
-	return json.MarshalEncode(enc, jsontext.Value(raw), jsontext.AllowInvalidUTF8(false))
+func encodeRaw(enc *jsontext.Encoder, raw json.RawMessage) error {
+	return jsonv2.MarshalEncode(enc, jsontext.Value(raw), jsontext.AllowInvalidUTF8(false))
 }

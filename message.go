@@ -3,7 +3,7 @@ package llmhttp
 import (
 	"strings"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -113,15 +113,20 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	return unmarshalRequest(data, c)
 }
 
+// isText reports whether c is encoded as a string.
+func (c Content) isText() bool {
+	return len(c) == 1 && c[0].Type == PartText && len(c[0].Extra) == 0 && c[0].ImageURL == nil
+}
+
 func encodeContent(enc *jsontext.Encoder, c *Content) error {
 	parts := *c
 	switch {
 	case parts == nil:
 		return enc.WriteToken(jsontext.Null)
-	case len(parts) == 1 && parts[0].Type == PartText && len(parts[0].Extra) == 0 && parts[0].ImageURL == nil:
+	case c.isText():
 		return enc.WriteToken(jsontext.String(parts[0].Text))
 	}
-	return json.MarshalEncode(enc, (*[]Part)(c))
+	return jsonv2.MarshalEncode(enc, (*[]Part)(c))
 }
 
 // content decodes Content. For a lenient decoder, other values count as their JSON
@@ -132,9 +137,15 @@ func (d *decoder) content(dec *jsontext.Decoder, c *Content) error {
 		return dec.SkipValue()
 	case kind == '[':
 		return decodeArray(d, dec, (*[]Part)(c), maxParts)
-	case kind == '"' || !d.strict:
+	case kind == '"':
+		text, err := dec.ReadToken()
+		if err == nil {
+			*c = Text(text.String())
+		}
+		return err
+	case !d.strict:
 		*c = Content{{Type: PartText}}
-		return json.UnmarshalDecode(dec, &(*c)[0].Text)
+		return jsonv2.UnmarshalDecode(dec, &(*c)[0].Text)
 	}
 	return mismatch(dec, "one of a string or array of objects")
 }
@@ -207,14 +218,14 @@ const noText = "\xff"
 func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
 	p.Type = d.typeOf(dec)
 	if p.Type != PartText || !d.strict {
-		return json.UnmarshalDecode(dec, p.fields())
+		return jsonv2.UnmarshalDecode(dec, p.fields())
 	}
 	p.Text = noText
 	view := struct {
 		Part *textPart `json:",embed"`
 		Text *string   `json:"text"` // becomes nil if it is null
 	}{(*textPart)(p), &p.Text}
-	if err := json.UnmarshalDecode(dec, &view); err != nil {
+	if err := jsonv2.UnmarshalDecode(dec, &view); err != nil {
 		return err
 	}
 	switch {

@@ -1,9 +1,9 @@
 package llmhttp
 
 import (
-	stdjson "encoding/json"
+	"encoding/json"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -26,11 +26,11 @@ func (m *Model) extra() Extra { return m.Extra }
 // forgive ignores names that are not strings.
 func (m *Model) forgive(d *decoder, dec *jsontext.Decoder) error {
 	view := struct {
-		ID      stdjson.RawMessage `json:"id"`
-		OwnedBy stdjson.RawMessage `json:"owned_by"`
-		Model   *modelFields       `json:",embed"`
+		ID      json.RawMessage `json:"id"`
+		OwnedBy json.RawMessage `json:"owned_by"`
+		Model   *modelFields    `json:",embed"`
 	}{Model: (*modelFields)(m)}
-	err := json.UnmarshalDecode(dec, &view)
+	err := jsonv2.UnmarshalDecode(dec, &view)
 	m.ID, m.OwnedBy = textOf(view.ID), textOf(view.OwnedBy)
 	return err
 }
