@@ -13,8 +13,8 @@ import (
 // The Handler completes the rest: ID, Created and Model when empty, the chunk
 // that announces the role, the one that ends the stream, and [DONE].
 //
-// ID, Created and Model are those of the first chunk of a reply. Usage is that
-// of the whole request: if several chunks have one, the last counts.
+// The ID, Created and Model of the first chunk apply to the whole reply. Usage is
+// the usage of the whole request; if several chunks have one, the last is used.
 //
 // ChatChunk and the other types of replies are decoded leniently, because the
 // replies of other servers differ in details:
@@ -134,9 +134,9 @@ func (c *ChatChunk) UnmarshalJSON(data []byte) error {
 	return unmarshalReply(data, c)
 }
 
-// A ChunkChoice is what a [ChatChunk] adds to one of the replies. Index says to
-// which: it is less than the number of choices that the client asked for.
-// Choices beyond that are dropped, and so is what follows a choice's FinishReason.
+// A ChunkChoice is what a [ChatChunk] adds to one choice. Index is the index of the
+// choice, less than the number of choices that the client asked for; other
+// indices are dropped. So is everything after the FinishReason of a choice.
 type ChunkChoice struct {
 	Index        int          `json:"index"`
 	Delta        Delta        `json:"delta"`
@@ -209,8 +209,8 @@ func (c ChunkChoice) MarshalJSON() ([]byte, error) { return marshal(&c) }
 // UnmarshalJSON decodes a choice of a chunk leniently.
 func (c *ChunkChoice) UnmarshalJSON(data []byte) error { return unmarshalReply(data, c) }
 
-// A Delta is what is added to a reply's message. Texts are appended to what
-// came before; they may be cut anywhere, even within a character.
+// A Delta is what a chunk adds to the message of a choice. Texts are appended to
+// those of earlier chunks. They may be split anywhere, even within a character.
 type Delta struct {
 	Role             Role              `json:"role,omitzero"` // always sent as assistant; a Backend need not set it
 	Reasoning        string            `json:"reasoning_content,omitzero"`
@@ -346,7 +346,7 @@ func (r ChatResponse) MarshalJSON() ([]byte, error) { return marshal(&r) }
 // UnmarshalJSON decodes a reply leniently.
 func (r *ChatResponse) UnmarshalJSON(data []byte) error { return unmarshalReply(data, r) }
 
-// A Choice is one of the replies the client asked for.
+// A Choice is one of the choices of a [ChatResponse].
 type Choice struct {
 	Index        int          `json:"index"`
 	Message      Message      `json:"message"`

@@ -83,7 +83,7 @@ func (r ReasoningDetail) MarshalJSON() ([]byte, error) { return marshal(&r) }
 // UnmarshalJSON decodes a detail.
 func (r *ReasoningDetail) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
 
-// Content is what a message says. In JSON it is null when nil, a string when
+// Content is the content of a message. In JSON it is null when nil, a string when
 // it is a single part of text without Extra, and otherwise an array of parts.
 type Content []Part
 

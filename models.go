@@ -10,7 +10,7 @@ import (
 // A Model is an entry of the model list. It is decoded leniently: see
 // [ChatChunk].
 type Model struct {
-	ID string `json:"id"` // what requests name it by; may contain slashes
+	ID string `json:"id"` // the name that requests use; may contain slashes
 	modelHead
 	Created int64  `json:"created"` // Unix time in seconds
 	OwnedBy string `json:"owned_by"`

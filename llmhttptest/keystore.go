@@ -28,9 +28,9 @@ type KeyStoreFixture struct {
 	// lets nobody choose.
 	AddSecret func(secret string, key *llmhttp.Key) error
 
-	// Remove removes a key that was added, and which key is as it was then.
-	// When it returns, Lookup must not find the key any more. It is nil if
-	// that is not to be tested.
+	// Remove removes the key that was added with secret. The key is the same as
+	// in the call that added it. After Remove, Lookup must not find the key. If
+	// Remove is nil, removal is not tested.
 	Remove func(secret string, key *llmhttp.Key) error
 }
 

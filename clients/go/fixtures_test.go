@@ -10,16 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// saying holds what is easily broken on the way: emoji of several runes, line
-// separators, quotes, and what looks like the end of the stream.
-const saying = "The \"quick\" fox 🦊 and the family 👩‍👩‍👧‍👦\n\ndata: [DONE]\n\n" +
+// sampleText contains what is easily corrupted: emoji of several runes, line
+// separators, quotes, and text that looks like the end of a stream.
+const sampleText = "The \"quick\" fox 🦊 and the family 👩‍👩‍👧‍👦\n\ndata: [DONE]\n\n" +
 	"<naïve> 日本語 & \u2028 line, back\\slash\ttab. The end."
 
-// lecture takes long to say: a server started with a delay before each chunk
-// is sure to be interrupted in it.
-var lecture = strings.Repeat("All work and no play makes Jack a dull boy. ", 200)
+// longText takes long to stream: with a delay before each chunk, tests interrupt
+// the stream before its end.
+var longText = strings.Repeat("All work and no play makes Jack a dull boy. ", 200)
 
-// A forecast is what the weather tool is asked for.
+// A forecast has the arguments of the forecast tool.
 type forecast struct {
 	City string `json:"city"`
 	Unit string `json:"unit"`
@@ -37,11 +37,11 @@ var forecastSchema = map[string]any{
 	"additionalProperties": false,
 }
 
-// readForecast decodes arguments, which must be valid under forecastSchema.
-func readForecast(t *testing.T, arguments string) forecast {
+// decodeForecast decodes arguments and checks that they match forecastSchema.
+func decodeForecast(t *testing.T, arguments string) forecast {
 	t.Helper()
 	var f forecast
-	strict(t, arguments, &f)
+	decodeStrict(t, arguments, &f)
 	assert.NotEmpty(t, f.City)
 	assert.Contains(t, []string{"celsius", "fahrenheit"}, f.Unit)
 	assert.GreaterOrEqual(t, f.Days, 2)
@@ -49,8 +49,8 @@ func readForecast(t *testing.T, arguments string) forecast {
 	return f
 }
 
-// strict decodes JSON that may have no member v has no field for.
-func strict(t *testing.T, text string, v any) {
+// decodeStrict decodes JSON into v and fails if there is a member without a field.
+func decodeStrict(t *testing.T, text string, v any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewBufferString(text))
 	d.DisallowUnknownFields()
