@@ -133,7 +133,8 @@ type Draw struct {
 	// Limiter may evict a full bucket, which is then full at its new burst.
 	Rate Rate
 
-	// Cost is the number of tokens to take.
+	// Cost is the number of tokens to take. Only Adjust accepts a negative
+	// Cost, which returns tokens.
 	Cost int
 }
 
