@@ -2,19 +2,19 @@ package llmhttp
 
 import (
 	"bytes"
-	stdjson "encoding/json"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A joiner is the sink that joins chunks to a whole reply. It collects what
 // comes in pieces and joins it once, in time linear in its size.
 type joiner struct {
-	choices []*joinedChoice // in the order in which they opened
+	choices []joinedChoice // in the order in which they opened
 	extra   Extra
 }
 
@@ -42,13 +42,17 @@ type joinedDetail struct {
 }
 
 func (j *joiner) open(index int) {
-	j.choices = append(j.choices, &joinedChoice{index: index})
+	j.choices = append(j.choices, joinedChoice{index: index})
 }
 
 // find returns a choice that is open.
 func (j *joiner) find(index int) *joinedChoice {
-	i := slices.IndexFunc(j.choices, func(c *joinedChoice) bool { return c.index == index })
-	return j.choices[i]
+	for i := range j.choices {
+		if j.choices[i].index == index {
+			return &j.choices[i]
+		}
+	}
+	panic("llmhttp: choice is not open")
 }
 
 func (j *joiner) delta(c *ChunkChoice, extra Extra) {
@@ -86,12 +90,14 @@ func (c *joinedChoice) addDetail(d *ReasoningDetail) {
 		if last.Type == ReasoningText && d.Type == ReasoningText && last.Signature == "" && bytes.Equal(last.Extra["index"], d.Extra["index"]) {
 			last.text.add(d.Text)
 			last.Signature = d.Signature
-			last.Extra = mergeExtra(last.Extra, d.Extra)
+			addMembers(&last.Extra, d.Extra)
 			return
 		}
 	}
-	c.details = append(c.details, joinedDetail{ReasoningDetail: *d})
-	c.details[len(c.details)-1].text.add(d.Text)
+	joined := joinedDetail{ReasoningDetail: *d}
+	joined.Extra = maps.Clone(d.Extra)
+	joined.text.add(d.Text)
+	c.details = append(c.details, joined)
 }
 
 // end takes the FinishReason of c, and what belongs to the choice as a whole.
@@ -121,9 +127,10 @@ func (j *joiner) response(s *shaper) *ChatResponse {
 	addMembers(&j.extra, s.extra)
 	addMembers(&j.extra, s.beside)
 	r := &ChatResponse{ID: s.id, Created: s.created, Model: s.model, Usage: s.usage, Extra: j.extra}
-	slices.SortFunc(j.choices, func(a, b *joinedChoice) int { return a.index - b.index })
+	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	r.Choices = make([]Choice, len(j.choices))
-	for i, c := range j.choices {
+	for i := range j.choices {
+		c := &j.choices[i]
 		r.Choices[i] = Choice{Index: c.index, Message: c.join(), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choice.join(false)}
 	}
 	return r
@@ -177,7 +184,7 @@ func (t *joinedText) String() string {
 }
 
 // pieces are the values that chunks brought for the members of an Extra.
-type pieces map[string][]stdjson.RawMessage
+type pieces map[string][]json.RawMessage
 
 func (p *pieces) add(e Extra) {
 	if len(e) == 0 {
@@ -206,8 +213,8 @@ func (p pieces) join(texts bool) Extra {
 
 // joinRaw joins values if all are strings, all arrays or all objects. Otherwise
 // the last counts. Null counts only where there is nothing else.
-func joinRaw(list []stdjson.RawMessage, texts bool) stdjson.RawMessage {
-	var values []stdjson.RawMessage
+func joinRaw(list []json.RawMessage, texts bool) json.RawMessage {
+	var values []json.RawMessage
 	for _, raw := range list {
 		if k := kindOf(raw); k != 'n' && k != 0 {
 			values = append(values, raw)
@@ -221,7 +228,7 @@ func joinRaw(list []stdjson.RawMessage, texts bool) stdjson.RawMessage {
 	}
 	last := values[len(values)-1]
 	kind := kindOf(last)
-	if slices.ContainsFunc(values, func(raw stdjson.RawMessage) bool { return kindOf(raw) != kind }) {
+	if slices.ContainsFunc(values, func(raw json.RawMessage) bool { return kindOf(raw) != kind }) {
 		return last
 	}
 	var joined []byte
@@ -243,11 +250,11 @@ func joinRaw(list []stdjson.RawMessage, texts bool) stdjson.RawMessage {
 }
 
 // kindOf returns the kind of a value, or 0 if there is none.
-func kindOf(raw stdjson.RawMessage) jsontext.Kind {
+func kindOf(raw json.RawMessage) jsontext.Kind {
 	return jsontext.Value(bytes.TrimLeft(raw, " \t\r\n")).Kind()
 }
 
-func joinStrings(values []stdjson.RawMessage) []byte {
+func joinStrings(values []json.RawMessage) []byte {
 	var b strings.Builder
 	for _, raw := range values {
 		b.WriteString(textOf(raw))
@@ -255,20 +262,20 @@ func joinStrings(values []stdjson.RawMessage) []byte {
 	return appendString(nil, b.String())
 }
 
-func joinArrays(values []stdjson.RawMessage) ([]byte, error) {
+func joinArrays(values []json.RawMessage) ([]byte, error) {
 	var all []jsontext.Value
 	for _, raw := range values {
 		var elements []jsontext.Value
-		if err := json.Unmarshal(raw, &elements); err != nil {
+		if err := jsonv2.Unmarshal(raw, &elements); err != nil {
 			return nil, err
 		}
 		all = append(all, elements...)
 	}
-	return json.Marshal(all, jsontext.PreserveRawStrings(true))
+	return jsonv2.Marshal(all, jsontext.PreserveRawStrings(true))
 }
 
 // joinObjects joins the members of objects, in the order in which they came.
-func joinObjects(values []stdjson.RawMessage, texts bool) ([]byte, error) {
+func joinObjects(values []json.RawMessage, texts bool) ([]byte, error) {
 	var names []string
 	members := pieces{}
 	for _, raw := range values {

@@ -11,7 +11,12 @@ func (x *exchange) reply(v any) error {
 	buf := getBuffer(1 << 10)
 	defer putBuffer(buf)
 	var err error
-	if buf.b, err = appendJSON(buf.b, v); err != nil {
+	if r, ok := v.(*ChatResponse); ok {
+		buf.b, err = appendReply(buf.b, r)
+	} else {
+		buf.b, err = appendJSON(buf.b, v)
+	}
+	if err != nil {
 		return err
 	}
 	x.mu.Lock()

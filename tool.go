@@ -47,7 +47,10 @@ func (f *Function) fields() any {
 
 func (f *Function) extra() Extra { return f.Extra }
 
-func (f *Function) decoded() { f.Parameters = optional(f.Parameters) }
+func (f *Function) finish(*decoder) error {
+	f.Parameters = optional(f.Parameters)
+	return nil
+}
 
 // MarshalJSON encodes f.
 func (f Function) MarshalJSON() ([]byte, error) { return marshal(&f) }
