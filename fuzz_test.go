@@ -150,6 +150,8 @@ func sameValue[T any](t testing.TB, v *T, encoded []byte) {
 	require.Equal(t, again, v, "%q", encoded)
 }
 
+var rawType = reflect.TypeFor[json.RawMessage]()
+
 // compactRaw replaces each raw JSON value in v by the form in which it is encoded.
 func compactRaw(v reflect.Value) {
 	compact := func(raw json.RawMessage) json.RawMessage {
@@ -169,7 +171,7 @@ func compactRaw(v reflect.Value) {
 			compactRaw(v.Field(i))
 		}
 	case reflect.Slice:
-		if v.Type() == reflect.TypeFor[json.RawMessage]() {
+		if v.Type() == rawType {
 			if !v.IsNil() {
 				v.Set(reflect.ValueOf(compact(v.Bytes())))
 			}

@@ -240,7 +240,7 @@ func (l *logBuffer) String() string {
 // noLog is a Logger that discards everything.
 var noLog = slog.New(slog.DiscardHandler)
 
-// A summaryLog keeps what an Observer is told.
+// A summaryLog has an Observer that keeps every RequestSummary.
 type summaryLog struct {
 	mu    sync.Mutex
 	begun int

@@ -111,7 +111,7 @@ func TestLimits_AllOrNothing(t *testing.T) {
 			<-release
 			yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 4}}, nil)
 		}))
-		first := begin(s, "POST", chatPath, cost(64))
+		first := s.begin("POST", chatPath, cost(64))
 		receive(t, "the Backend to be called", started)
 		for range 20 {
 			r := s.chat(cost(64))
@@ -285,7 +285,7 @@ func TestLimits_RetryAfterIsLongEnough(t *testing.T) {
 	})
 }
 
-// Clients are told not to retry after a wait that is too long for them.
+// The reply asks clients not to retry if the wait is too long for them.
 func TestLimits_LongWaits(t *testing.T) {
 	ask := func(rate llmhttp.Rate, l llmhttp.Limiter) reply {
 		r := startServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: rate}), opts: llmhttp.Options{Limiter: l}}).chat(chatBody)
@@ -498,8 +498,8 @@ func TestConcurrent_IsReleased(t *testing.T) {
 	})
 }
 
-// A ConcurrencyLimiter counts the requests of all its Handlers, and is told of the end
-// of each.
+// A ConcurrencyLimiter counts the requests of all its Handlers. Each request is released
+// when it ends.
 func TestConcurrent_LimiterOfSeveralHandlers(t *testing.T) {
 	var mu sync.Mutex
 	var inside []string
