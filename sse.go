@@ -138,8 +138,6 @@ func (r *streamRest) fields() any {
 	return (*fields)(r)
 }
 
-func (r *streamRest) extra() Extra { return r.Extra }
-
 type endChoice struct {
 	Index int `json:"index"`
 	Delta struct {
@@ -154,8 +152,6 @@ func (c *endChoice) fields() any {
 	type fields endChoice
 	return (*fields)(c)
 }
-
-func (c *endChoice) extra() Extra { return c.Extra }
 
 func (s *sseWriter) rest(r streamRest) {
 	b := s.event()
