@@ -61,8 +61,6 @@ func (r *ChatRequest) fields() any {
 	return (*fields)(r)
 }
 
-func (r *ChatRequest) extra() Extra { return r.Extra }
-
 func (r *ChatRequest) finish(*decoder) error {
 	r.ToolChoice = optional(r.ToolChoice)
 	return nil
@@ -254,8 +252,6 @@ func (o *StreamOptions) fields() any {
 	return (*fields)(o)
 }
 
-func (o *StreamOptions) extra() Extra { return o.Extra }
-
 // MarshalJSON encodes o.
 func (o StreamOptions) MarshalJSON() ([]byte, error) { return marshal(&o) }
 
@@ -273,8 +269,6 @@ func (f *ResponseFormat) fields() any {
 	type fields ResponseFormat
 	return (*fields)(f)
 }
-
-func (f *ResponseFormat) extra() Extra { return f.Extra }
 
 // MarshalJSON encodes f.
 func (f ResponseFormat) MarshalJSON() ([]byte, error) { return marshal(&f) }

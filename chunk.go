@@ -91,8 +91,6 @@ func (c *ChatChunk) fields() any {
 	return (*fields)(c)
 }
 
-func (c *ChatChunk) extra() Extra { return c.Extra }
-
 func (c *ChatChunk) finish(d *decoder) error {
 	c.Usage = reported(c.Usage)
 	return d.finishReply(&c.Extra)
@@ -153,8 +151,6 @@ type ChunkChoice struct {
 type chunkChoiceFields ChunkChoice
 
 func (c *ChunkChoice) fields() any { return (*chunkChoiceFields)(c) }
-
-func (c *ChunkChoice) extra() Extra { return c.Extra }
 
 func (c *ChunkChoice) place(i int) { c.Index = i }
 
@@ -224,8 +220,6 @@ type Delta struct {
 type deltaFields Delta
 
 func (d *Delta) fields() any { return (*deltaFields)(d) }
-
-func (d *Delta) extra() Extra { return d.Extra }
 
 // forgive decodes a Delta whose content may be an array of parts.
 func (d *Delta) forgive(dc *decoder, dec *jsontext.Decoder) error {
@@ -307,8 +301,6 @@ func (t *ToolCallDelta) fields() any {
 	return (*fields)(t)
 }
 
-func (t *ToolCallDelta) extra() Extra { return t.Extra }
-
 func (t *ToolCallDelta) place(i int) { t.Index = i }
 
 // MarshalJSON encodes t.
@@ -332,8 +324,6 @@ func (r *ChatResponse) fields() any {
 	type fields ChatResponse
 	return (*fields)(r)
 }
-
-func (r *ChatResponse) extra() Extra { return r.Extra }
 
 func (r *ChatResponse) finish(d *decoder) error {
 	r.Usage = reported(r.Usage)
@@ -402,10 +392,6 @@ func (m *replyMessage) fields() any {
 	}
 	return view
 }
-
-func (m *replyMessage) extra() Extra { return m.Extra }
-
-func (c *Choice) extra() Extra { return c.Extra }
 
 func (c *Choice) place(i int) { c.Index = i }
 
@@ -492,8 +478,6 @@ func (u *Usage) encoded() any {
 	return (*usageFields)(&c)
 }
 
-func (u *Usage) extra() Extra { return u.Extra }
-
 // total returns TotalTokens, or the sum of the other two if that is zero.
 func (u *Usage) total() int {
 	if u.TotalTokens != 0 {
@@ -513,8 +497,6 @@ func (p *PromptTokensDetails) fields() any {
 	return (*fields)(p)
 }
 
-func (p *PromptTokensDetails) extra() Extra { return p.Extra }
-
 // MarshalJSON encodes p.
 func (p PromptTokensDetails) MarshalJSON() ([]byte, error) { return marshal(&p) }
 
@@ -525,8 +507,6 @@ func (c *CompletionTokensDetails) fields() any {
 	type fields CompletionTokensDetails
 	return (*fields)(c)
 }
-
-func (c *CompletionTokensDetails) extra() Extra { return c.Extra }
 
 // MarshalJSON encodes c.
 func (c CompletionTokensDetails) MarshalJSON() ([]byte, error) { return marshal(&c) }

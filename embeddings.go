@@ -31,8 +31,6 @@ func (r *EmbeddingRequest) fields() any {
 	return (*fields)(r)
 }
 
-func (r *EmbeddingRequest) extra() Extra { return r.Extra }
-
 // MarshalJSON encodes r. What is nil or empty is left out.
 func (r EmbeddingRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
@@ -245,8 +243,6 @@ func (u *embeddingUsage) fields() any {
 	return (*fields)(u)
 }
 
-func (u *embeddingUsage) extra() Extra { return u.Extra }
-
 // An embedding is one of the vectors of a response.
 type embedding struct {
 	Object    string `json:"object"`
@@ -258,8 +254,6 @@ func (e *embedding) fields() any {
 	type fields embedding
 	return (*fields)(e)
 }
-
-func (e *embedding) extra() Extra { return nil }
 
 func (e *embedding) place(i int) { e.Index = i }
 
@@ -286,8 +280,6 @@ func (r *EmbeddingResponse) fields() any {
 }
 
 const objectEmbedding = "embedding"
-
-func (r *EmbeddingResponse) extra() Extra { return r.Extra }
 
 func (r *EmbeddingResponse) decode(d *decoder, dec *jsontext.Decoder) error {
 	view := embeddingResponse[Usage]{Response: (*embeddingResponseFields)(r)}

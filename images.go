@@ -41,8 +41,6 @@ func (r *ImageRequest) fields() any {
 	return (*fields)(r)
 }
 
-func (r *ImageRequest) extra() Extra { return r.Extra }
-
 // Count returns the number of images that the client asked for.
 func (r *ImageRequest) Count() int {
 	if r.N == nil {
@@ -69,8 +67,6 @@ func (m *Image) fields() any {
 	type fields Image
 	return (*fields)(m)
 }
-
-func (m *Image) extra() Extra { return m.Extra }
 
 // MarshalJSON encodes m.
 func (m Image) MarshalJSON() ([]byte, error) { return marshal(&m) }
@@ -102,8 +98,6 @@ func (u *imageUsage) fields() any {
 	return (*fields)(u)
 }
 
-func (u *imageUsage) extra() Extra { return u.Extra }
-
 type imageResponseFields ImageResponse
 
 // An imageResponse is the JSON of an ImageResponse.
@@ -121,8 +115,6 @@ func (r *ImageResponse) fields() any {
 	}
 	return view
 }
-
-func (r *ImageResponse) extra() Extra { return r.Extra }
 
 func (r *ImageResponse) decode(d *decoder, dec *jsontext.Decoder) error {
 	view := &imageResponse{Response: (*imageResponseFields)(r)}

@@ -32,8 +32,6 @@ type wireObject interface {
 	// fields returns a pointer to the same struct as a type without methods,
 	// whose tags describe the JSON object.
 	fields() any
-
-	extra() Extra
 }
 
 // wireTypes are the types that are wireObjects.
@@ -63,10 +61,17 @@ type pointerTo[T any] interface {
 }
 
 func wire[T any, P pointerTo[T]]() wireType {
+	typ := reflect.TypeFor[T]()
+	extra, ok := typ.FieldByName("Extra")
 	return wireType{
-		reflect.TypeFor[T](),
-		jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, v *T) error { return encodeObject(enc, P(v)) }),
-		func(d *decoder) *jsonv2.Unmarshalers {
+		typ: typ,
+		marshal: jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, v *T) error {
+			if !ok {
+				return encodeObject(enc, P(v), nil)
+			}
+			return encodeObject(enc, P(v), reflect.ValueOf(v).Elem().FieldByIndex(extra.Index).Interface().(Extra))
+		}),
+		unmarshal: func(d *decoder) *jsonv2.Unmarshalers {
 			return jsonv2.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *T) error { return d.object(dec, P(v)) })
 		},
 	}
@@ -149,9 +154,10 @@ func encodedFields(v wireObject) any {
 	return v.fields()
 }
 
-// encodeObject encodes a wireObject without what Extra has of its fields.
-func encodeObject(enc *jsontext.Encoder, v wireObject) error {
-	fields, extra := encodedFields(v), v.extra()
+// encodeObject encodes a wireObject without those members of its Extra that have
+// a field.
+func encodeObject(enc *jsontext.Encoder, v wireObject, extra Extra) error {
+	fields := encodedFields(v)
 	if len(extra) == 0 {
 		return jsonv2.MarshalEncode(enc, fields)
 	}
@@ -171,7 +177,7 @@ func encodeObject(enc *jsontext.Encoder, v wireObject) error {
 		c := reflect.New(reflect.TypeOf(v).Elem())
 		c.Elem().Set(reflect.ValueOf(v).Elem())
 		c.Elem().FieldByName("Extra").Set(reflect.ValueOf(others))
-		return encodeObject(enc, c.Interface().(wireObject))
+		return encodeObject(enc, c.Interface().(wireObject), others)
 	}
 	return jsonv2.MarshalEncode(enc, fields)
 }

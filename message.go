@@ -43,8 +43,6 @@ func (m *Message) fields() any {
 	return (*fields)(m)
 }
 
-func (m *Message) extra() Extra { return m.Extra }
-
 // MarshalJSON encodes m.
 func (m Message) MarshalJSON() ([]byte, error) { return marshal(&m) }
 
@@ -74,8 +72,6 @@ func (r *ReasoningDetail) fields() any {
 	type fields ReasoningDetail
 	return (*fields)(r)
 }
-
-func (r *ReasoningDetail) extra() Extra { return r.Extra }
 
 // MarshalJSON encodes r.
 func (r ReasoningDetail) MarshalJSON() ([]byte, error) { return marshal(&r) }
@@ -202,8 +198,6 @@ func (p *Part) fields() any {
 	return (*otherPart)(p)
 }
 
-func (p *Part) extra() Extra { return p.Extra }
-
 // MarshalJSON encodes p.
 func (p Part) MarshalJSON() ([]byte, error) { return marshal(&p) }
 
@@ -248,8 +242,6 @@ func (u *ImageURL) fields() any {
 	type fields ImageURL
 	return (*fields)(u)
 }
-
-func (u *ImageURL) extra() Extra { return u.Extra }
 
 // MarshalJSON encodes u.
 func (u ImageURL) MarshalJSON() ([]byte, error) { return marshal(&u) }

@@ -21,8 +21,6 @@ type modelFields Model
 
 func (m *Model) fields() any { return (*modelFields)(m) }
 
-func (m *Model) extra() Extra { return m.Extra }
-
 // forgive ignores names that are not strings.
 func (m *Model) forgive(d *decoder, dec *jsontext.Decoder) error {
 	view := struct {

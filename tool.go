@@ -23,8 +23,6 @@ func (t *Tool) fields() any {
 	return (*fields)(t)
 }
 
-func (t *Tool) extra() Extra { return t.Extra }
-
 // MarshalJSON encodes t.
 func (t Tool) MarshalJSON() ([]byte, error) { return marshal(&t) }
 
@@ -44,8 +42,6 @@ func (f *Function) fields() any {
 	type fields Function
 	return (*fields)(f)
 }
-
-func (f *Function) extra() Extra { return f.Extra }
 
 func (f *Function) finish(*decoder) error {
 	f.Parameters = optional(f.Parameters)
@@ -89,8 +85,6 @@ func (c *ToolCall) encoded() any {
 	return &f
 }
 
-func (c *ToolCall) extra() Extra { return c.Extra }
-
 // MarshalJSON encodes c.
 func (c ToolCall) MarshalJSON() ([]byte, error) { return marshal(&c) }
 
@@ -109,8 +103,6 @@ func (f *FunctionCall) fields() any {
 	type fields FunctionCall
 	return (*fields)(f)
 }
-
-func (f *FunctionCall) extra() Extra { return f.Extra }
 
 // MarshalJSON encodes f.
 func (f FunctionCall) MarshalJSON() ([]byte, error) { return marshal(&f) }
