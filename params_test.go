@@ -154,7 +154,7 @@ func TestParams_Chat(t *testing.T) {
 			{"messages[1].content", duplicate, message(`{"role":"user","content":"a","content":"b"}`)},
 		},
 		"unknown members": {
-			{"", accepted, members(`"Temperature":99`, `"MAX_TOKENS":-1`, `"seed":1.5`, `"logit_bias":{"foo":0}`, `"metadata":null`, `"":1`,
+			{"", accepted, members(`"Temperature":99`, `"MAX_TOKENS":-1`, `"sampler":1.5`, `"logit_bias":{"foo":0}`, `"metadata":null`, `"":1`,
 				`"functions":[{"name":"f"}],"function_call":"none"`, `"audio":{"voice":"x","format":"wav"},"modalities":["text"]`,
 				`"logprobs":true,"top_logprobs":5`, `"prediction":{"type":"content","content":"x"},"web_search_options":{}`)},
 		},
@@ -318,8 +318,8 @@ func TestParams_ReachTheBackend(t *testing.T) {
 		want.Stop = llmhttp.StringList{"a", ""}
 		want.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_object", Extra: llmhttp.Extra{"x": json.RawMessage("1")}}
 		want.ToolChoice = json.RawMessage(`"none"`)
-		want.Extra = llmhttp.Extra{"Temperature": json.RawMessage("3"), "seed": json.RawMessage("18446744073709551615"), "x": json.RawMessage(`{"b":1, "a":[1.50]}`)}
-		assert.Equal(t, &want, send(chatWith(`"temperature":0,"top_p":1,"max_tokens":5.0,"max_completion_tokens":7,"stop":["a",""],"presence_penalty":-2,"frequency_penalty":2.0,"n":1e0,"response_format":{"type":"json_object","x":1},"tool_choice":"none","Temperature":3,"seed":18446744073709551615,"x":{"b":1, "a":[1.50]}`)))
+		want.Extra = llmhttp.Extra{"Temperature": json.RawMessage("3"), "sampler": json.RawMessage("18446744073709551615"), "x": json.RawMessage(`{"b":1, "a":[1.50]}`)}
+		assert.Equal(t, &want, send(chatWith(`"temperature":0,"top_p":1,"max_tokens":5.0,"max_completion_tokens":7,"stop":["a",""],"presence_penalty":-2,"frequency_penalty":2.0,"n":1e0,"response_format":{"type":"json_object","x":1},"tool_choice":"none","Temperature":3,"sampler":18446744073709551615,"x":{"b":1, "a":[1.50]}`)))
 	})
 	t.Run("stop is a string", func(t *testing.T) {
 		assert.Equal(t, llmhttp.StringList{"x"}, send(chatWith(`"stop":"x"`)).Stop)

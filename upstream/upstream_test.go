@@ -175,10 +175,10 @@ func TestRequest(t *testing.T) {
 			`{"model":"vendor/m-2026","messages":[{"role":"user","content":"Hello?"}]}`, nil},
 		{"all members", chatPath, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a","x":1},{"type":"image_url","image_url":{"url":"data:,","detail":"low"}},{"type":"input_audio","input_audio":{"data":"","format":"wav"}}],"name":"n","y":null},
 			{"role":"assistant","content":null,"reasoning_content":"so","refusal":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"call_1","content":"ok"}],
-			"temperature":0,"top_p":0.5,"n":2,"stop":["a","b"],"seed":7,"logprobs":true,"top_logprobs":2,"reasoning_effort":"low","metadata":{"a":"b"},"logit_bias":{"5":-100},"chat_template_kwargs":{"enable_thinking":false}}`, upstream.Options{},
+			"temperature":0,"top_p":0.5,"n":2,"stop":["a","b"],"sampler":7,"logprobs":true,"top_logprobs":2,"reasoning_effort":"low","metadata":{"a":"b"},"logit_bias":{"5":-100},"chat_template_kwargs":{"enable_thinking":false}}`, upstream.Options{},
 			`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a","x":1},{"type":"image_url","image_url":{"url":"data:,","detail":"low"}},{"type":"input_audio","input_audio":{"data":"","format":"wav"}}],"name":"n","y":null},` +
 				`{"role":"assistant","content":null,"reasoning_content":"so","tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"ok","tool_call_id":"call_1"}],` +
-				`"temperature":0,"top_p":0.5,"n":2,"stop":["a","b"],"chat_template_kwargs":{"enable_thinking":false},"logit_bias":{"5":-100},"logprobs":true,"metadata":{"a":"b"},"reasoning_effort":"low","seed":7,"top_logprobs":2}`, nil},
+				`"temperature":0,"top_p":0.5,"n":2,"stop":["a","b"],"chat_template_kwargs":{"enable_thinking":false},"logit_bias":{"5":-100},"logprobs":true,"metadata":{"a":"b"},"reasoning_effort":"low","sampler":7,"top_logprobs":2}`, nil},
 		{"embeddings", embeddingsPath, `{"model":"m","input":["a","b"],"encoding_format":"base64","user":"u"}`, upstream.Options{}, `{"model":"m","input":["a","b"],"encoding_format":"base64","user":"u"}`,
 			http.Header{"Accept": {"application/json"}}},
 		{"images", imagesPath, `{"model":"m","prompt":"a cat","background":"opaque"}`, upstream.Options{Models: map[string]string{"m": "x"}},
