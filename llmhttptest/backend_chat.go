@@ -35,8 +35,6 @@ var backendChecks = []check[backendTest]{
 	{"EmbeddingCancelled", checkEmbeddingCancelled},
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // checkChat makes the plainest of chats, which must succeed. Whether a client
 // wants a stream is of no concern to a Backend.
 func checkChat(t testing.TB, b backendTest) {
