@@ -20,7 +20,8 @@ type (
 // A usageList is a simple correct UsageStore. Mutants replace its functions.
 type usageList struct {
 	mu      sync.Mutex
-	records []usageRecord // guarded by mu
+	records []usageRecord   // guarded by mu, as is ids
+	ids     map[string]bool // of records
 
 	id     func(r *usageRecord) string                    // records with equal results are duplicates
 	save   func(r *usageRecord)                           // changes what is stored
@@ -49,7 +50,7 @@ func (l *usageList) store(_ context.Context, records []usageRecord) error {
 	for _, r := range records {
 		l.save(&r)
 		if !l.has(r) {
-			l.records = append(l.records, r)
+			l.append(r)
 		}
 	}
 	return nil
@@ -62,7 +63,7 @@ func (l *usageList) storeOne(r usageRecord) { _ = l.store(context.Background(), 
 func (l *usageList) add(records []usageRecord) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.records = append(l.records, records...)
+	l.append(records...)
 	return nil
 }
 
@@ -74,9 +75,14 @@ func (l *usageList) fresh(records []usageRecord) []usageRecord {
 }
 
 // has reports whether r is a duplicate. l.mu must be locked.
-func (l *usageList) has(r usageRecord) bool {
-	id := l.id(&r)
-	return slices.ContainsFunc(l.records, func(s usageRecord) bool { return l.id(&s) == id })
+func (l *usageList) has(r usageRecord) bool { return l.ids[l.id(&r)] }
+
+// append is add with l.mu locked.
+func (l *usageList) append(records ...usageRecord) {
+	for _, r := range records {
+		l.records = append(l.records, r)
+		l.ids[l.id(&r)] = true
+	}
 }
 
 func (l *usageList) find(_ context.Context, q usageQuery) ([]usageSum, error) {
@@ -90,6 +96,7 @@ func (l *usageList) find(_ context.Context, q usageQuery) ([]usageSum, error) {
 func usageFixture(fault func(*usageList)) func(testing.TB) usageTest {
 	return func(testing.TB) usageTest {
 		l := &usageList{
+			ids:    map[string]bool{},
 			id:     func(r *usageRecord) string { return r.ID },
 			save:   func(*usageRecord) {},
 			ask:    func(*usageQuery) {},

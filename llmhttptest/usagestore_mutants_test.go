@@ -256,7 +256,7 @@ var recordMutants = []mutant[usageTest]{
 	{"duplicates are stored", "DuplicateIDs", identifying(func(*usageRecord) string { return unique("x") })},
 	{"duplicates within a batch are stored", "DuplicateIDs", recording(addFresh)},
 	{"duplicates of earlier batches are stored", "DuplicateIDs", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
-		batch := usageList{id: l.id, save: l.save}
+		batch := usageList{ids: map[string]bool{}, id: l.id, save: l.save}
 		_ = batch.store(ctx, rs)
 		return l.add(batch.records)
 	})},
