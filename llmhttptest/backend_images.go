@@ -57,9 +57,7 @@ func (b *backendTest) generate(t testing.TB, req *llmhttp.ImageRequest) error {
 		t.Errorf("GenerateImages returned %d images, want %d", len(resp.Data), n)
 	}
 	checkJSON(t, "the response", resp, resp.Extra)
-	if resp.Usage != nil {
-		checkUsage(t, "the response", resp.Usage)
-	}
+	checkUsage(t, "the response", resp.Usage)
 	for i, img := range resp.Data {
 		what := fmt.Sprintf("image %d", i)
 		checkJSON(t, what, img, img.Extra)

@@ -132,8 +132,8 @@ func (r *reply) check(t testing.TB, n int) {
 func (rc *replyChecker) checkChunk(c *llmhttp.ChatChunk) {
 	rc.t.Helper()
 	checkJSON(rc.t, rc.chunk, c, c.Extra)
+	checkUsage(rc.t, rc.chunk, c.Usage)
 	if u := c.Usage; u != nil {
-		checkUsage(rc.t, rc.chunk, u)
 		if last := rc.usage; last != nil && (u.PromptTokens < last.PromptTokens || u.CompletionTokens < last.CompletionTokens) {
 			rc.t.Errorf("%s: the usage fell from %+v to %+v, want each Usage to count the whole request so far", rc.chunk, *last, *u)
 		}
@@ -202,9 +202,13 @@ func (rc *replyChecker) checkEnd() {
 	}
 }
 
-// checkUsage reports an error if u contradicts itself. what describes where u is.
+// checkUsage reports an error if u, which may be nil, contradicts itself. what
+// says where u is.
 func checkUsage(t testing.TB, what string, u *llmhttp.Usage) {
 	t.Helper()
+	if u == nil {
+		return
+	}
 	if u.PromptTokens < 0 || u.CompletionTokens < 0 || u.TotalTokens < 0 {
 		t.Errorf("%s: the usage is %+v, want no negative number", what, *u)
 	}

@@ -53,7 +53,7 @@ func BenchmarkKeyStore(b *testing.B, newStore func(b testing.TB) KeyStoreFixture
 	lookup := func(i uint64) error {
 		k, err := f.Store.Lookup(b.Context(), secrets[i%uint64(len(secrets))])
 		if err == nil && k == nil {
-			return errors.New("Lookup returned neither a key nor an error, want a key")
+			return errors.New("got neither a key nor an error from Lookup, want a key")
 		}
 		return err
 	}
@@ -61,7 +61,7 @@ func BenchmarkKeyStore(b *testing.B, newStore func(b testing.TB) KeyStoreFixture
 	secret := llmhttp.NewSecret("sk-")
 	bench(b, "Unknown", func(uint64) error {
 		if k, err := f.Store.Lookup(b.Context(), secret); err == nil {
-			return fmt.Errorf("Lookup of a new secret returned %+v and no error, want ErrKeyNotFound", k)
+			return fmt.Errorf("got %+v from Lookup of a new secret, want ErrKeyNotFound", k)
 		}
 		return nil
 	})
@@ -116,7 +116,7 @@ func BenchmarkUsageStore(b *testing.B, newStore func(b testing.TB) llmhttp.Usage
 	bench(b, "Query", func(uint64) error {
 		sums, err := s.Query(b.Context(), q)
 		if want := 30 * len(models); err == nil && len(sums) != want {
-			return fmt.Errorf("Query returned %d sums, want %d", len(sums), want)
+			return fmt.Errorf("got %d sums from Query, want %d", len(sums), want)
 		}
 		return err
 	})
@@ -137,7 +137,7 @@ func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limite
 	take := func(want bool, key string, draws ...llmhttp.Draw) error {
 		levels, err := l.Take(b.Context(), key, draws...)
 		if err == nil && (len(levels) != len(draws) || isGranted(levels) != want) {
-			err = fmt.Errorf("Take%s returned the levels %+v, want granted to be %t", describeDraws(draws), levels, want)
+			err = fmt.Errorf("the levels of Take%s are %+v; want granted to be %t", describeDraws(draws), levels, want)
 		}
 		return err
 	}

@@ -149,7 +149,7 @@ func diffSums(got, want []llmhttp.UsageSum) string {
 	}
 	for i := range max(len(got), len(want)) {
 		if g, w := describe(got, i), describe(want, i); g != w {
-			return fmt.Sprintf("sum %d of %d is %s; want %d sums, of which this is %s", i, len(got), g, len(want), w)
+			return fmt.Sprintf("got %d sums, want %d; sum %d is %s, want %s", len(got), len(want), i, g, w)
 		}
 	}
 	return ""
