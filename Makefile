@@ -1,4 +1,4 @@
-# Needs Go; scripts/setup.sh sees to the rest. CONTRIBUTING.md says more.
+# Only Go must be installed: scripts/setup.sh installs the rest. See CONTRIBUTING.md.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -11,27 +11,27 @@ COUNT ?= 20
 BENCHFLAGS ?=
 MIN_COVER ?= 90
 
-# No build needs to know its commit, and a checkout of somebody else's does not
-# tell it.
+# Builds do not record their commit: git refuses to tell it if another user owns
+# the checkout, and the build would fail.
 GOFLAGS += -buildvcs=false
 export GOFLAGS
 
-# A program with the race detector would otherwise wait for a second at its end.
+# Programs with the race detector exit without waiting for a second.
 export GORACE := atexit_sleep_ms=0
 
-# The directories of all modules, as go.work has them.
+# The directories of all modules in go.work.
 MODULES = $(shell go list -m -f '{{.Dir}}')
 GOFILES = $(shell find . -name node_modules -prune -o -name .git -prune -o -name '*.go' -print)
 
-## help: says what there is
+## help: lists the targets
 help:
 	@sed -n 's/^## //p' Makefile
 
-## test: runs every test of every module, the examples and the clients
+## test: runs the tests of all modules, the examples and the client tests
 test: setup
 	go build -race -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind
 	LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory go test -race -count=1 -timeout=20m work
-	go test -count=1 -run='^(TestAllocs|TestAmplification)' . # which the race detector would change
+	go test -count=1 -run='^(TestAllocs|TestAmplification)' . # the race detector would change their results
 	scripts/examples.sh
 	cd clients/node && LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory LLMHTTP_GATEWAY=$(CURDIR)/bin/gateway npm test
 	cd clients/node && LLMHTTP_EXAMPLE=$(CURDIR)/bin/behind npm run test:clients
@@ -41,14 +41,14 @@ test: setup
 setup:
 	scripts/setup.sh
 
-## lint: checks formats, vets, and builds each module on its own
+## lint: runs gofmt, go vet and staticcheck, and checks each module without go.work
 lint:
 	@files=$$(gofmt -l $(GOFILES)); \
-	if [ -n "$$files" ]; then echo "lint: these files are not formatted; run make fmt" $$files >&2; exit 1; fi
+	if [ -n "$$files" ]; then echo "lint: run make fmt; these files are not formatted:" $$files >&2; exit 1; fi
 	go vet work
 	go run $(STATICCHECK) work
 	@for dir in $(MODULES); do \
-		echo "lint: $$dir, alone"; \
+		echo "lint: $$dir without go.work"; \
 		cd "$$dir"; \
 		GOWORK=off go mod tidy -diff; \
 		GOWORK=off go build -o /dev/null ./...; \
@@ -65,7 +65,7 @@ fmt:
 tidy:
 	@for dir in $(MODULES); do (cd "$$dir" && GOWORK=off go mod tidy); done
 
-## cover: measures what the root package's tests cover, at least MIN_COVER (90) percent
+## cover: measures the coverage of the root package by its tests; fails below MIN_COVER (90) percent
 cover:
 	go test -count=1 -coverprofile=coverage.out .
 	@go tool cover -func=coverage.out | awk '/^total:/ { print "total: " $$3; ok = $$3 + 0 >= $(MIN_COVER) } END { exit !ok }' \
@@ -79,11 +79,11 @@ fuzz:
 soak:
 	go test -race -count=$(COUNT) -shuffle=on -timeout=2h work
 
-## bench: measures and compares with the budgets; BENCHFLAGS=-short only shows that it works
+## bench: runs the benchmarks and compares them with the budgets; BENCHFLAGS=-short is a quick check that they work
 bench:
 	@scripts/setup.sh bench >&2
 	@go run ./bench $(BENCHFLAGS)
 
-## bench-stores: measures sqlstore with a million records and 100,000 keys, on SQLite and on PostgreSQL
+## bench-stores: measures sqlstore with a million records and 100,000 keys, on SQLite and PostgreSQL
 bench-stores:
-	cd sqlstore && go test -count=1 -timeout=30m -run='^TestScale$$' -scale
+	cd sqlstore && go test -v -timeout=1h -run='^$$' -bench='^BenchmarkStore$$' -records=1000000 -keys=100000

@@ -23,6 +23,143 @@ import (
 // thousandTokens are keys with a limit of tokens, so that requests are settled.
 var thousandTokens = limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)})
 
+// What was reserved and not used is given back, and what was used beyond it is taken:
+// BerriAI/litellm#18730.
+func TestAccount_ReservationIsSettled(t *testing.T) {
+	const limit = 1000
+	tests := []struct {
+		name     string
+		backend  llmhttp.Backend
+		members  string
+		status   int
+		reserved int // as the headers of the reply show
+		used     int // as those of the next reply show
+	}{
+		{"less is used", usageBackend(4, 6), `"max_tokens":50`, 200, 54, 10},
+		{"less is used, stream", usageBackend(4, 6), `"max_tokens":50,"stream":true`, 200, 54, 10},
+		{"more is used", usageBackend(40, 600), `"max_tokens":50`, 200, 54, 640},
+		{"more is used, without max_tokens", usageBackend(4, 200), `"n":1`, 200, 4, 204},
+		{"as much is used", usageBackend(4, 50), `"max_tokens":50`, 200, 54, 54},
+		{"more is used than the limit", usageBackend(4, 3000), `"max_tokens":50`, 200, 54, limit},
+		{"no usage is reported", textBackend("three words here"), `"max_tokens":50`, 200, 54, 4 + 3},
+		{"no usage is reported, stream", textBackend("three words here"), `"max_tokens":50,"stream":true`, 200, 54, 4 + 3},
+		{"failure", failingBackend(errCause), `"max_tokens":50`, 500, 54, 0},
+		{"failure, stream", failingBackend(errCause), `"max_tokens":50,"stream":true`, 500, 54, 0},
+		{"panic", streamBackend(func(context.Context, yieldFunc) { panic("boom") }), `"max_tokens":50`, 500, 54, 0},
+		{"several choices", usageBackend(4, 6), `"max_tokens":50,"n":3`, 200, 154, 10},
+		{"max_completion_tokens", usageBackend(4, 6), `"max_tokens":500,"max_completion_tokens":50`, 200, 54, 10},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := startServer(t, config{
+				backend: tt.backend,
+				opts:    llmhttp.Options{CountTokens: countWords},
+				keys:    limitedKeys(llmhttp.Limits{Requests: noRefill(100), Tokens: noRefill(limit), Quota: noRefill(100000)}),
+			})
+			r := s.chat(chatWith(tt.members))
+			require.Equal(t, tt.status, r.StatusCode, "%s", r.body)
+			checkRemaining(t, r, 99, limit-tt.reserved)
+			s.summary()
+			r = s.chat("{") // takes nothing itself
+			r.checkError(t, 400)
+			checkRemaining(t, r, 99, limit-tt.used)
+		})
+	}
+}
+
+// A client that leaves pays for what was made. The rest of the reservation is given back.
+func TestAccount_ClientLeavesAStream(t *testing.T) {
+	l := new(stubLimiter)
+	yielded := make(chan struct{})
+	s := startServer(t, config{
+		keys: thousandTokens,
+		opts: llmhttp.Options{CountTokens: countWords, Limiter: l},
+		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			yield(llmhttp.TextChunk("three words here"), nil)
+			close(yielded)
+			<-ctx.Done()
+		}),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	resp, err := s.open(ctx, "POST", chatPath, chatWith(`"max_tokens":100,"stream":true`))
+	require.NoError(t, err)
+	receive(t, "the chunk", yielded)
+	cancel()
+	resp.Body.Close()
+	s.summary()
+	_, adjusted := l.calls()
+	require.Len(t, adjusted, 1)
+	assert.Equal(t, 4+3-104, adjusted[0][0].Cost)
+	record := s.record()
+	assert.Equal(t, llmhttp.Usage{PromptTokens: 4, CompletionTokens: 3, TotalTokens: 7}, record.Usage)
+	assert.True(t, record.Estimated)
+}
+
+// The usage that a Backend reports is recorded and shown as it is. What it does not
+// report is counted. BerriAI/litellm#15740, helixml/helix#3005, envoyproxy/ai-gateway#942.
+func TestAccount_UsageOfAChat(t *testing.T) {
+	usage := func(prompt, completion, total int) *llmhttp.Usage {
+		return &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: total}
+	}
+	text := func(s string, u *llmhttp.Usage) *llmhttp.ChatChunk {
+		c := llmhttp.TextChunk(s)
+		c.Usage = u
+		return c
+	}
+	tests := []struct {
+		name      string
+		backend   llmhttp.Backend
+		want      *llmhttp.Usage
+		estimated bool
+	}{
+		{"reported after the text", chunkBackend(func() []*llmhttp.ChatChunk {
+			return []*llmhttp.ChatChunk{text("hi", nil), {Usage: usage(7, 3, 10)}}
+		}), usage(7, 3, 10), false},
+		{"reported with the text", usageBackend(7, 3), usage(7, 3, 10), false},
+		{"snapshots are not summed", chunkBackend(func() (list []*llmhttp.ChatChunk) {
+			for i := range 5 {
+				list = append(list, text("x", usage(7, i, 0)))
+			}
+			return list
+		}), usage(7, 4, 11), false},
+		{"negative numbers", chunkBackend(func() []*llmhttp.ChatChunk { return []*llmhttp.ChatChunk{{Usage: usage(-5, -3, -8)}} }), usage(0, 0, 0), false},
+		{"not reported", textBackend("one two ", "three"), usage(4, 3, 7), true},
+		{"not reported, no text", textBackend(), usage(4, 0, 4), true},
+	}
+	modes := map[string]struct {
+		members string
+		shown   bool
+	}{
+		"whole":             {`"stream":false`, true},
+		"stream":            {`"stream":true`, false},
+		"stream with usage": {`"stream":true,"stream_options":{"include_usage":true}`, true},
+	}
+	for _, tt := range tests {
+		for mode, m := range modes {
+			t.Run(tt.name+"/"+mode, func(t *testing.T) {
+				s := startServer(t, config{backend: tt.backend, opts: llmhttp.Options{CountTokens: countWords}})
+				r := s.chat(chatWith(m.members))
+				require.NoError(t, r.err)
+				record := s.record()
+				assert.Equal(t, *tt.want, record.Usage)
+				assert.Equal(t, tt.estimated, record.Estimated)
+				if !m.shown {
+					assert.NotContains(t, r.body, `"usage"`)
+					return
+				}
+				assert.Contains(t, r.body, fmt.Sprintf(`"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`,
+					tt.want.PromptTokens, tt.want.CompletionTokens, tt.want.TotalTokens))
+				assert.Equal(t, 1, strings.Count(r.body, `"usage"`), "%s", r.body)
+				if mode == "stream with usage" {
+					events := r.events(t)
+					assert.Equal(t, "[DONE]", events[len(events)-1])
+					assert.Contains(t, events[len(events)-2], `"choices":[],"usage":{`, "BerriAI/litellm#28735, #36168, #8450")
+				}
+			})
+		}
+	}
+}
+
 func TestAccount_UsageIsRecordedBeforeTheReplyEnds(t *testing.T) {
 	s := startServer(t, config{})
 	for i, body := range []string{chatBody, streamBody} {

@@ -80,10 +80,10 @@ func TestAllocs_PerRequest(t *testing.T) {
 	b := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
 	got := allocsPerRequest(b, keys, body, 100)
 	t.Logf("%v allocations", got)
-	assert.LessOrEqual(t, got, 20.0)
+	assert.LessOrEqual(t, got, 25.0)
 }
 
-// A body of 16 MiB cannot make the Handler use much more memory, whatever it consists of.
+// No body of 16 MiB makes the Handler use much more memory than its size.
 func TestAmplification(t *testing.T) {
 	const size = 16 << 20
 	// repeat returns head, as many elements as fit, and tail. A %d in element is the

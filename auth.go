@@ -13,21 +13,20 @@ import (
 	"github.com/llmhttp/llmhttp/internal/pattern"
 )
 
-// A KeyStore finds the [Key] that a secret stands for. It must be safe for
-// concurrent use.
+// A KeyStore finds the [Key] for a secret. It must be safe for concurrent use.
 type KeyStore interface {
-	// Lookup returns the Key with the given secret, or an error wrapping
-	// [ErrKeyNotFound] if there is none. The client is told of an [*Error]; any
-	// other error refuses the request with 503.
+	// Lookup returns the Key for secret, or an error wrapping [ErrKeyNotFound] if
+	// there is none. If it returns an [*Error], the client gets that; any other
+	// error becomes a 503.
 	//
-	// The secret is never empty. For a request that presents no well-formed
-	// secret it is [Anonymous], which no client can present; a store that does
-	// not know it need not treat it specially.
+	// The secret is never empty. For a request without a well-formed secret it is
+	// [Anonymous], which no client can present. A store that does not contain
+	// Anonymous returns ErrKeyNotFound, as for any other unknown secret.
 	//
-	// The Handler checks expiry, scopes and limits; Lookup need not. It never
-	// changes the Key, so a store may return the same one many times. A store
-	// that keeps Keys in another form must preserve the difference between nil
-	// Scopes and Models, which allow everything, and empty ones, which allow
+	// The Handler checks expiry, scopes and limits; Lookup need not. The Handler
+	// does not modify the Key, so a store may return the same one many times. A
+	// store that keeps Keys in another form must preserve the difference between
+	// nil Scopes and Models, which allow everything, and empty ones, which allow
 	// nothing.
 	//
 	// Stores should keep [HashSecret] of the secret instead of the secret and
@@ -45,18 +44,18 @@ func (f KeyFunc) Lookup(ctx context.Context, secret string) (*Key, error) { retu
 // ErrKeyNotFound is returned by a [KeyStore] for an unknown secret.
 var ErrKeyNotFound = errors.New("llmhttp: no such key")
 
-// Anonymous is the secret that a [Handler] looks up for a request that presents
-// none, or a malformed one. It is not well-formed itself, so no client can
-// present it.
+// Anonymous is the secret that a [Handler] passes to [KeyStore.Lookup] for a
+// request without a well-formed secret. It contains a space and so is not
+// well-formed itself: no client can present it.
 const Anonymous = "(no secret)"
 
-// A Key is what a secret entitles its bearer to.
+// A Key describes what the holder of a secret may do.
 type Key struct {
 	// ID identifies the key in logs, records and limits. It is not secret. If
 	// empty, a part of the secret's hash is used.
 	ID string
 
-	// Account is who pays: usage is recorded and reported by account. If empty,
+	// Account is the account to which usage is recorded and reported. If empty,
 	// the ID is used.
 	Account string
 
@@ -70,7 +69,7 @@ type Key struct {
 	// Expires is when the key stops working. Zero means never.
 	Expires time.Time
 
-	// Limits bound what may be used with the key. The zero Limits are unlimited.
+	// Limits are the limits on the use of the key. The zero Limits set none.
 	Limits Limits
 }
 
@@ -129,15 +128,15 @@ func NewSecret(prefix string) string {
 }
 
 // AllowAll returns a KeyStore that admits every request, with or without a
-// secret, on behalf of account. Use it only where something else keeps
-// strangers out. It may be wrapped.
+// secret, on behalf of account. Use it only where something else controls
+// access. It may be wrapped in another KeyStore.
 func AllowAll(account string) KeyStore {
 	key := &Key{ID: account, Account: account}
 	return KeyFunc(func(context.Context, string) (*Key, error) { return key, nil })
 }
 
 // KeyFrom returns the Key of the request that ctx belongs to, or nil if there
-// is none. The Key must not be changed.
+// is none. The Key must not be modified.
 func KeyFrom(ctx context.Context) *Key {
 	if q := requestFrom(ctx); q != nil {
 		return q.key

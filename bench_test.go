@@ -51,19 +51,27 @@ func (q *repeatableRequest) serve(h http.Handler) {
 	h.ServeHTTP(q.w, q.r)
 }
 
-func BenchmarkHandler(b *testing.B) {
-	// Half a kilobyte, as clients send it.
-	request := `{"model":"demo-chat","messages":[{"role":"system","content":"You are a helpful assistant. ` +
+// benchBody returns a chat request of half a kilobyte.
+func benchBody(stream bool) []byte {
+	body := `{"model":"demo-chat","messages":[{"role":"system","content":"You are a helpful assistant. ` +
 		`Answer briefly and say so when you do not know."},{"role":"user","content":"` +
 		strings.Repeat("What is the capital of France, and why? ", 6) +
 		`"}],"temperature":0.7,"max_tokens":256,"top_p":1`
+	if stream {
+		body += `,"stream":true`
+	}
+	return []byte(body + "}")
+}
+
+func BenchmarkHandler(b *testing.B) {
 	for _, bm := range []struct {
-		name, body string
-		chunks     int
+		name   string
+		stream bool
+		chunks int
 	}{
-		{"whole", request + "}", 1},
-		{"stream-1", request + `,"stream":true}`, 1},
-		{"stream-100", request + `,"stream":true}`, 100},
+		{"whole", false, 1},
+		{"stream-1", true, 1},
+		{"stream-100", true, 100},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			key := testKey()
@@ -81,7 +89,7 @@ func BenchmarkHandler(b *testing.B) {
 				yield(&llmhttp.ChatChunk{Usage: usage}, nil)
 			})
 			h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: discardStore{}})
-			r := newRepeatableRequest(bm.body)
+			r := newRepeatableRequest(string(benchBody(bm.stream)))
 			b.ReportAllocs()
 			for b.Loop() {
 				r.serve(h)

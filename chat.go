@@ -1,19 +1,19 @@
 package llmhttp
 
 import (
-	stdjson "encoding/json"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"math"
 	"net/http"
 	"time"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// How many of each a request may have. Bytes are bounded by Options.MaxBody;
-// these keep a small body from becoming much memory.
+// Bounds on the elements of a request. Options.MaxBody bounds its bytes; these
+// keep a small body from becoming much memory.
 const (
 	maxMessages  = 16384
 	maxParts     = 4096 // of a message
@@ -23,37 +23,37 @@ const (
 	maxStops     = 4
 )
 
-// A ChatRequest is the body of POST /v1/chat/completions. Those a Handler
-// passes to a Backend are checked: there is a message, and what has bounds is
-// within them.
+// A ChatRequest is the body of POST /v1/chat/completions. A Handler checks requests
+// before it passes them to a Backend: there is at least one message, and
+// parameters are within their bounds.
 //
-// A nil pointer means the client left the choice to the Backend.
+// A nil pointer means that the client left the choice to the Backend.
 type ChatRequest struct {
 	Model            string         `json:"model"`
 	Messages         []Message      `json:"messages"`
-	Stream           bool           `json:"stream,omitzero"` // of no concern to a Backend: the Handler splits and joins
+	Stream           bool           `json:"stream,omitzero"` // a Backend may ignore it: the Handler splits and joins
 	StreamOptions    *StreamOptions `json:"stream_options,omitzero"`
 	Temperature      *float64       `json:"temperature,omitzero"`       // 0 to 2; the format's default is 1
 	TopP             *float64       `json:"top_p,omitzero"`             // 0 to 1; the format's default is 1
 	PresencePenalty  *float64       `json:"presence_penalty,omitzero"`  // -2 to 2; the format's default is 0
 	FrequencyPenalty *float64       `json:"frequency_penalty,omitzero"` // -2 to 2; the format's default is 0
 
-	// MaxTokens bounds the tokens of each choice. MaxCompletionTokens is its
-	// successor, which also counts reasoning; where both are set, it counts.
+	// MaxTokens bounds the tokens of each choice. MaxCompletionTokens, its
+	// successor, also counts reasoning and takes precedence if both are set.
 	MaxTokens           *int `json:"max_tokens,omitzero"`
 	MaxCompletionTokens *int `json:"max_completion_tokens,omitzero"`
 
-	// ReasoningEffort is how much a model reasons before it answers, such as
-	// low, medium or high. Its values differ by model and are not checked.
+	// ReasoningEffort says how much to reason before the answer: low, medium, high
+	// and others, which differ by model and are not checked.
 	ReasoningEffort string `json:"reasoning_effort,omitzero"`
 
-	N                 *int               `json:"n,omitzero"`    // how many choices, 1 to 128; the format's default is 1
-	Stop              StringList         `json:"stop,omitzero"` // at most 4; an empty one stops nothing
-	ResponseFormat    *ResponseFormat    `json:"response_format,omitzero"`
-	Tools             []Tool             `json:"tools,omitempty"`
-	ToolChoice        stdjson.RawMessage `json:"tool_choice,omitzero"`         // "none", "auto", "required" or an object; nil if not set
-	ParallelToolCalls *bool              `json:"parallel_tool_calls,omitzero"` // whether a reply may call several tools; the format's default is true
-	Extra             Extra              `json:",embed"`
+	N                 *int            `json:"n,omitzero"`    // number of choices, 1 to 128; the format's default is 1
+	Stop              StringList      `json:"stop,omitzero"` // at most 4 sequences that end a choice; an empty string ends none
+	ResponseFormat    *ResponseFormat `json:"response_format,omitzero"`
+	Tools             []Tool          `json:"tools,omitempty"`
+	ToolChoice        json.RawMessage `json:"tool_choice,omitzero"`         // "none", "auto", "required" or an object; nil if not set
+	ParallelToolCalls *bool           `json:"parallel_tool_calls,omitzero"` // whether a reply may call several tools; the format's default is true
+	Extra             Extra           `json:",embed"`
 }
 
 func (r *ChatRequest) fields() any {
@@ -61,11 +61,12 @@ func (r *ChatRequest) fields() any {
 	return (*fields)(r)
 }
 
-func (r *ChatRequest) extra() Extra { return r.Extra }
+func (r *ChatRequest) finish(*decoder) error {
+	r.ToolChoice = optional(r.ToolChoice)
+	return nil
+}
 
-func (r *ChatRequest) decoded() { r.ToolChoice = optional(r.ToolChoice) }
-
-// Choices returns how many choices the client asked for.
+// Choices returns the number of choices that the client asked for.
 func (r *ChatRequest) Choices() int {
 	if r.N == nil {
 		return 1
@@ -73,8 +74,8 @@ func (r *ChatRequest) Choices() int {
 	return *r.N
 }
 
-// TokenLimit returns how many tokens a choice may have, and whether the client
-// set a limit.
+// TokenLimit returns the number of tokens that a choice may have, and whether the
+// client set a limit.
 func (r *ChatRequest) TokenLimit() (n int, ok bool) {
 	switch {
 	case r.MaxCompletionTokens != nil:
@@ -91,8 +92,7 @@ func (r ChatRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 // UnmarshalJSON decodes a request without checking it.
 func (r *ChatRequest) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
 
-// check returns an *Error that names the first parameter that is not as the
-// format has it.
+// check returns an *Error for the first parameter that the format does not allow.
 func (r *ChatRequest) check() error {
 	if r.Model == "" {
 		return missing("model")
@@ -241,9 +241,9 @@ func (r *ChatRequest) checkToolMode(mode string) error {
 	return invalidValue("tool_choice", mode, "none", "auto", "required")
 }
 
-// StreamOptions are how a client wants its stream.
+// StreamOptions are a client's options for a stream.
 type StreamOptions struct {
-	IncludeUsage bool  `json:"include_usage"` // end with a chunk that has the usage; the Handler sees to it
+	IncludeUsage bool  `json:"include_usage"` // end with a chunk that has the usage; the Handler adds it
 	Extra        Extra `json:",embed"`
 }
 
@@ -252,16 +252,14 @@ func (o *StreamOptions) fields() any {
 	return (*fields)(o)
 }
 
-func (o *StreamOptions) extra() Extra { return o.Extra }
-
 // MarshalJSON encodes o.
 func (o StreamOptions) MarshalJSON() ([]byte, error) { return marshal(&o) }
 
 // UnmarshalJSON decodes stream options.
 func (o *StreamOptions) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, o) }
 
-// A ResponseFormat is the form a client wants the reply in: the Type is text,
-// json_object or json_schema. A schema is in Extra, as "json_schema".
+// A ResponseFormat is the form that a client wants the reply to have. Type is
+// text, json_object or json_schema; the schema is in Extra["json_schema"].
 type ResponseFormat struct {
 	Type  string `json:"type"`
 	Extra Extra  `json:",embed"`
@@ -271,8 +269,6 @@ func (f *ResponseFormat) fields() any {
 	type fields ResponseFormat
 	return (*fields)(f)
 }
-
-func (f *ResponseFormat) extra() Extra { return f.Extra }
 
 // MarshalJSON encodes f.
 func (f ResponseFormat) MarshalJSON() ([]byte, error) { return marshal(&f) }
@@ -317,16 +313,16 @@ func encodeStringList(enc *jsontext.Encoder, l StringList) error {
 	case len(l) == 1:
 		return enc.WriteToken(jsontext.String(l[0]))
 	}
-	return json.MarshalEncode(enc, []string(l))
+	return jsonv2.MarshalEncode(enc, []string(l))
 }
 
 func (d *decoder) stringList(dec *jsontext.Decoder, l *StringList) (err error) {
 	switch dec.PeekKind() {
 	case '"':
 		*l = make(StringList, 1)
-		return json.UnmarshalDecode(dec, &(*l)[0])
+		return jsonv2.UnmarshalDecode(dec, &(*l)[0])
 	case '[', 'n':
-		*l, err = d.decodeStrings(dec, 0)
+		*l, err = d.strings(dec)
 		return err
 	}
 	return mismatch(dec, "one of a string or array of strings")

@@ -2,9 +2,10 @@ package llmhttp
 
 import (
 	"bytes"
-	stdjson "encoding/json"
+	"encoding/json"
+	"slices"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -12,27 +13,31 @@ import (
 // The Handler completes the rest: ID, Created and Model when empty, the chunk
 // that announces the role, the one that ends the stream, and [DONE].
 //
-// ID, Created and Model are those of the first chunk of a reply. Usage is that
-// of the whole request: if several chunks have one, the last counts.
+// The ID, Created and Model of the first chunk apply to the whole reply. Usage is
+// the usage of the whole request; if several chunks have one, the last is used.
 //
 // ChatChunk and the other types of replies are decoded leniently, because the
 // replies of other servers differ in details:
 //
-//   - A duplicate name is allowed; the last value counts.
-//   - Bytes that are not UTF-8, and halves of characters, become U+FFFD.
-//   - A null or missing value is the zero value, or null in Extra.
-//   - An integer may have a fraction or be in a string. What is no integer is 0.
-//   - Where a string belongs, another value counts as its JSON text: the
-//     arguments of a call may be an object.
-//   - Where an object or an array belongs, another value is skipped.
-//   - Content may be an array of parts. The texts are joined, and the
+//   - Duplicate names are allowed.
+//   - Bytes that are not UTF-8, and halves of surrogate pairs, become U+FFFD.
+//   - A null or missing member has the zero value.
+//   - An integer may have a fraction or be in a string. Other numbers and
+//     strings count as 0.
+//   - Where a string is expected, another value counts as its JSON text, so that
+//     the arguments of a call may be an object.
+//   - Where an object or an array is expected, another value is skipped.
+//   - The content of a Delta may be an array of parts. Its texts are joined; the
 //     other parts are in Extra as "content_parts".
-//   - A choice or a call without an index has that of its position.
-//   - A choice may have a "message" instead of a "delta", as in a whole reply.
-//   - A usage in which all is zero is nil.
-//   - An object whose "object" is "error" is in Extra as "error".
+//   - A choice or a tool call without an index has that of its position.
+//   - A choice may have a "message" instead of a "delta", so that a whole reply
+//     can be decoded as a chunk. Its tool calls have the indices of their positions.
+//   - A usage without a number above zero is nil.
+//   - If the member "object" is "error", as in vLLM's errors, the members without a
+//     field are in Extra["error"] as one object.
 type ChatChunk struct {
-	ID      string        `json:"id"`
+	ID string `json:"id"`
+	chunkHead
 	Created int64         `json:"created"` // Unix time in seconds
 	Model   string        `json:"model"`
 	Choices []ChunkChoice `json:"choices"`
@@ -43,54 +48,70 @@ type ChatChunk struct {
 const (
 	objectChunk      = "chat.completion.chunk"
 	objectCompletion = "chat.completion"
+	objectModel      = "model"
 	objectError      = "error"
 )
 
-type chunkFields ChatChunk
+var (
+	tokenChunk      = jsontext.String(objectChunk)
+	tokenCompletion = jsontext.String(objectCompletion)
+	tokenModel      = jsontext.String(objectModel)
+)
 
-func (c *ChatChunk) fields() any {
-	return &replyObject[chunkFields]{ID: c.ID, Object: objectChunk, Reply: (*chunkFields)(c)}
-}
+// The member "object" stands behind the ID. Its value depends on the type alone,
+// so these take no memory.
+type (
+	chunkHead struct {
+		Object chunkObject `json:"object"`
+	}
+	completionHead struct {
+		Object completionObject `json:"object"`
+	}
+	modelHead struct {
+		Object modelObject `json:"object"`
+	}
 
-func (c *ChatChunk) extra() Extra { return c.Extra }
+	chunkObject      struct{}
+	completionObject struct{}
+	modelObject      struct{}
+)
 
-// A replyObject is the JSON of a reply. On the wire the type of the object
-// comes behind the ID.
-type replyObject[T any] struct {
-	ID     string             `json:"id"` // in place of that of Reply
-	Object string             `json:"object"`
-	Reply  *T                 `json:",embed"`
-	Error  stdjson.RawMessage `json:"error,omitzero"` // never encoded, so that a reply is not taken for an error
-}
-
-func (c *ChatChunk) decode(d *decoder, dec *jsontext.Decoder) error {
-	err := decodeReply(dec, &c.ID, (*chunkFields)(c), &c.Extra)
-	c.Usage = reported(c.Usage)
-	return err
-}
-
-// decodeReply decodes a reply, whose "object" it checks and forgets.
-func decodeReply[T any](dec *jsontext.Decoder, id *string, reply *T, extra *Extra) error {
-	view := struct {
-		ID     *string `json:"id"`
-		Object string  `json:"object"`
-		Reply  *T      `json:",embed"`
-	}{ID: id, Reply: reply}
-	if err := json.UnmarshalDecode(dec, &view); err != nil {
+// objectHook returns a hook that decodes the member "object", which may say that
+// the object is an error.
+func objectHook[T any](d *decoder) func(dec *jsontext.Decoder, _ *T) error {
+	return func(dec *jsontext.Decoder, _ *T) error {
+		value, err := dec.ReadValue()
+		d.isError = string(value) == `"error"`
 		return err
 	}
-	if view.Object == objectError {
-		b, err := json.Marshal(*extra, encodeOptions)
-		if err != nil {
-			return err
-		}
-		*extra = Extra{objectError: b}
+}
+
+func (c *ChatChunk) fields() any {
+	type fields ChatChunk
+	return (*fields)(c)
+}
+
+func (c *ChatChunk) finish(d *decoder) error {
+	c.Usage = reported(c.Usage)
+	return d.finishReply(&c.Extra)
+}
+
+// finishReply moves the members of a reply that is an error to Extra["error"].
+func (d *decoder) finishReply(extra *Extra) error {
+	if !d.isError {
+		return nil
 	}
+	d.isError = false
+	b, err := jsonv2.Marshal(map[string]json.RawMessage(*extra), jsonv2.Deterministic(true))
+	if err != nil {
+		return err
+	}
+	*extra = Extra{objectError: b}
 	return nil
 }
 
-// reported returns u, or nil if there is nothing above zero in it, which is how
-// some servers say that they do not know.
+// reported returns u, or nil if no number in it is above zero. Some servers
+// report that if they do not count tokens.
 func reported(u *Usage) *Usage {
 	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
 		return nil
@@ -102,18 +123,26 @@ func reported(u *Usage) *Usage {
 func (c ChatChunk) MarshalJSON() ([]byte, error) { return marshal(&c) }
 
 // UnmarshalJSON decodes a chunk leniently, or a whole reply as a chunk.
-func (c *ChatChunk) UnmarshalJSON(data []byte) error { return unmarshalReply(data, c) }
+func (c *ChatChunk) UnmarshalJSON(data []byte) error {
+	var scanned ChatChunk
+	if scanChunk(data, &scanned) {
+		*c = scanned
+		return nil
+	}
+	return unmarshalReply(data, c)
+}
 
-// A ChunkChoice is what a [ChatChunk] adds to one of the replies. Index says to
-// which: it is less than the number of choices that the client asked for.
-// Choices beyond that are dropped, and so is what follows a choice's FinishReason.
+// A ChunkChoice is what a [ChatChunk] adds to one choice. Index is the index of the
+// choice, less than the number of choices that the client asked for; other
+// indices are dropped. So is everything after the FinishReason of a choice.
 type ChunkChoice struct {
 	Index        int          `json:"index"`
 	Delta        Delta        `json:"delta"`
 	FinishReason FinishReason `json:"finish_reason"` // null if empty
 
-	// StopSequence is the one that ended the choice, as vLLM has it
-	// (https://docs.vllm.ai/en/stable/api/vllm/entrypoints/openai/protocol.html).
+	// StopSequence is the stop sequence that ended the choice, if one did. Its name
+	// is vLLM's (https://github.com/vllm-project/vllm/pull/2976), where it may also
+	// be the number of a token, which is ignored.
 	StopSequence string `json:"stop_reason,omitzero"`
 
 	Extra Extra `json:",embed"` // "logprobs" among others
@@ -123,43 +152,51 @@ type chunkChoiceFields ChunkChoice
 
 func (c *ChunkChoice) fields() any { return (*chunkChoiceFields)(c) }
 
-func (c *ChunkChoice) extra() Extra { return c.Extra }
-
 func (c *ChunkChoice) place(i int) { c.Index = i }
 
-func (c *ChunkChoice) decode(d *decoder, dec *jsontext.Decoder) error {
+// forgive ignores a stop_reason that is not a string.
+func (c *ChunkChoice) forgive(d *decoder, dec *jsontext.Decoder) error {
 	view := struct {
 		Choice       *chunkChoiceFields `json:",embed"`
-		Message      *wholeDelta        `json:"message"`
-		StopSequence stdjson.RawMessage `json:"stop_reason"`
-		Logprobs     stdjson.RawMessage `json:"logprobs"`
-	}{Choice: (*chunkChoiceFields)(c), Message: (*wholeDelta)(&c.Delta)}
-	if err := json.UnmarshalDecode(dec, &view); err != nil {
+		StopSequence json.RawMessage    `json:"stop_reason"`
+	}{Choice: (*chunkChoiceFields)(c)}
+	err := jsonv2.UnmarshalDecode(dec, &view)
+	c.StopSequence = textOf(view.StopSequence)
+	return err
+}
+
+// finish decodes the message of a whole reply as a Delta.
+func (c *ChunkChoice) finish(d *decoder) error {
+	dropNull(&c.Extra, "logprobs")
+	raw := c.Extra["message"]
+	if raw == nil {
+		return nil
+	}
+	c.Extra.drop("message")
+	if raw[0] != '{' {
+		return nil
+	}
+	if err := jsonv2.Unmarshal(raw, &c.Delta, d.dec.Options()); err != nil {
 		return err
 	}
-	c.StopSequence = textOf(view.StopSequence)
-	c.Extra.keep("logprobs", view.Logprobs)
+	for i := range c.Delta.ToolCalls {
+		c.Delta.ToolCalls[i].Index = i
+	}
 	return nil
 }
 
-// keep adds a member unless it is null.
-func (e *Extra) keep(name string, raw stdjson.RawMessage) {
-	if optional(raw) == nil {
-		return
+// dropNull drops a member that is null.
+func dropNull(e *Extra, name string) {
+	if string((*e)[name]) == "null" {
+		e.drop(name)
 	}
-	if *e == nil {
-		*e = make(Extra)
-	}
-	(*e)[name] = raw
 }
 
-// textOf returns the text of a JSON string, or "" if raw is another value.
-func textOf(raw stdjson.RawMessage) string {
-	b, err := jsontext.AppendUnquote(nil, raw)
-	if err != nil {
-		return ""
+// drop removes a member. An Extra without members becomes nil.
+func (e *Extra) drop(name string) {
+	if delete(*e, name); len(*e) == 0 {
+		*e = nil
 	}
-	return string(b)
 }
 
 // MarshalJSON encodes c.
@@ -168,8 +205,8 @@ func (c ChunkChoice) MarshalJSON() ([]byte, error) { return marshal(&c) }
 // UnmarshalJSON decodes a choice of a chunk leniently.
 func (c *ChunkChoice) UnmarshalJSON(data []byte) error { return unmarshalReply(data, c) }
 
-// A Delta is what is added to a reply's message. Texts are appended to what
-// came before; they may be cut anywhere, even within a character.
+// A Delta is what a chunk adds to the message of a choice. Texts are appended to
+// those of earlier chunks. They may be split anywhere, even within a character.
 type Delta struct {
 	Role             Role              `json:"role,omitzero"` // always sent as assistant; a Backend need not set it
 	Reasoning        string            `json:"reasoning_content,omitzero"`
@@ -184,29 +221,27 @@ type deltaFields Delta
 
 func (d *Delta) fields() any { return (*deltaFields)(d) }
 
-func (d *Delta) extra() Extra { return d.Extra }
-
-func (d *Delta) decode(dc *decoder, dec *jsontext.Decoder) error {
+// forgive decodes a Delta whose content may be an array of parts.
+func (d *Delta) forgive(dc *decoder, dec *jsontext.Decoder) error {
 	view := struct {
 		Delta   *deltaFields  `json:",embed"`
 		Content *deltaContent `json:"content"`
 	}{(*deltaFields)(d), &deltaContent{d}}
-	return json.UnmarshalDecode(dec, &view)
+	return jsonv2.UnmarshalDecode(dec, &view)
 }
 
 // A deltaContent is the content of a Delta, which may be an array of parts.
 type deltaContent struct{ delta *Delta }
 
-// memberParts is the member for parts of content that are not texts: a reply has
-// no other place for them.
+// memberParts is the member of Extra for parts of content that are not texts.
 const memberParts = "content_parts"
 
 func (d *decoder) deltaContent(dec *jsontext.Decoder, c *deltaContent) error {
 	if dec.PeekKind() != '[' {
-		return json.UnmarshalDecode(dec, &c.delta.Content)
+		return jsonv2.UnmarshalDecode(dec, &c.delta.Content)
 	}
-	var parts []stdjson.RawMessage
-	if err := json.UnmarshalDecode(dec, &parts); err != nil {
+	var parts []json.RawMessage
+	if err := jsonv2.UnmarshalDecode(dec, &parts); err != nil {
 		return err
 	}
 	var others [][]byte
@@ -216,7 +251,7 @@ func (d *decoder) deltaContent(dec *jsontext.Decoder, c *deltaContent) error {
 			Text string         `json:"text"`
 			More jsontext.Value `json:",embed"`
 		}
-		switch err := json.Unmarshal(raw, &p); {
+		switch err := jsonv2.Unmarshal(raw, &p); {
 		case string(raw) == "null":
 		case err == nil && p.Type == PartText && p.More == nil:
 			c.delta.Content += p.Text
@@ -225,24 +260,10 @@ func (d *decoder) deltaContent(dec *jsontext.Decoder, c *deltaContent) error {
 		}
 	}
 	if others != nil {
-		c.delta.Extra.keep(memberParts, append(append([]byte{'['}, bytes.Join(others, []byte{','})...), ']'))
+		array := slices.Concat([]byte{'['}, bytes.Join(others, []byte{','}), []byte{']'})
+		c.delta.Extra = mergeExtra(c.delta.Extra, Extra{memberParts: array})
 	}
 	return nil
-}
-
-// A wholeDelta is the message of a whole reply, as a Delta. Its calls are in
-// their places, whatever index they have.
-type wholeDelta Delta
-
-func (w *wholeDelta) fields() any  { return (*Delta)(w).fields() }
-func (w *wholeDelta) extra() Extra { return w.Extra }
-
-func (w *wholeDelta) decode(d *decoder, dec *jsontext.Decoder) error {
-	err := (*Delta)(w).decode(d, dec)
-	for i := range w.ToolCalls {
-		w.ToolCalls[i].Index = i
-	}
-	return err
 }
 
 // MarshalJSON encodes d.
@@ -280,8 +301,6 @@ func (t *ToolCallDelta) fields() any {
 	return (*fields)(t)
 }
 
-func (t *ToolCallDelta) extra() Extra { return t.Extra }
-
 func (t *ToolCallDelta) place(i int) { t.Index = i }
 
 // MarshalJSON encodes t.
@@ -292,7 +311,8 @@ func (t *ToolCallDelta) UnmarshalJSON(data []byte) error { return unmarshalReply
 
 // A ChatResponse is a whole reply. It is decoded leniently: see [ChatChunk].
 type ChatResponse struct {
-	ID      string   `json:"id"`
+	ID string `json:"id"`
+	completionHead
 	Created int64    `json:"created"` // Unix time in seconds
 	Model   string   `json:"model"`
 	Choices []Choice `json:"choices"`
@@ -300,18 +320,14 @@ type ChatResponse struct {
 	Extra   Extra    `json:",embed"`
 }
 
-type responseFields ChatResponse
-
 func (r *ChatResponse) fields() any {
-	return &replyObject[responseFields]{ID: r.ID, Object: objectCompletion, Reply: (*responseFields)(r)}
+	type fields ChatResponse
+	return (*fields)(r)
 }
 
-func (r *ChatResponse) extra() Extra { return r.Extra }
-
-func (r *ChatResponse) decode(d *decoder, dec *jsontext.Decoder) error {
-	err := decodeReply(dec, &r.ID, (*responseFields)(r), &r.Extra)
+func (r *ChatResponse) finish(d *decoder) error {
 	r.Usage = reported(r.Usage)
-	return err
+	return d.finishReply(&r.Extra)
 }
 
 // MarshalJSON encodes r.
@@ -320,7 +336,7 @@ func (r ChatResponse) MarshalJSON() ([]byte, error) { return marshal(&r) }
 // UnmarshalJSON decodes a reply leniently.
 func (r *ChatResponse) UnmarshalJSON(data []byte) error { return unmarshalReply(data, r) }
 
-// A Choice is one of the replies the client asked for.
+// A Choice is one of the choices of a [ChatResponse].
 type Choice struct {
 	Index        int          `json:"index"`
 	Message      Message      `json:"message"`
@@ -334,31 +350,32 @@ type choiceFields Choice
 // A replyChoice is a Choice with the members that the schema of the format
 // demands even if they are null: logprobs, and the refusal of the message.
 type replyChoice struct {
-	Index        int                `json:"index"`
-	Message      *replyMessage      `json:"message"`
-	Logprobs     stdjson.RawMessage `json:"-"` // in Extra
-	FinishReason FinishReason       `json:"finish_reason"`
-	StopSequence string             `json:"stop_reason,omitzero"`
-	Extra        Extra              `json:",embed"`
+	Index        int           `json:"index"`
+	Message      *replyMessage `json:"message"`
+	Logprobs     *struct{}     `json:"-"` // in Extra
+	FinishReason FinishReason  `json:"finish_reason"`
+	StopSequence string        `json:"stop_reason,omitzero"`
+	Extra        Extra         `json:",embed"`
 }
 
 // A replyChoiceWithoutLogprobs is a replyChoice whose logprobs are null.
 type replyChoiceWithoutLogprobs struct {
-	Index        int                `json:"index"`
-	Message      *replyMessage      `json:"message"`
-	Logprobs     stdjson.RawMessage `json:"logprobs"`
-	FinishReason FinishReason       `json:"finish_reason"`
-	StopSequence string             `json:"stop_reason,omitzero"`
-	Extra        Extra              `json:",embed"`
+	Index        int           `json:"index"`
+	Message      *replyMessage `json:"message"`
+	Logprobs     *struct{}     `json:"logprobs"`
+	FinishReason FinishReason  `json:"finish_reason"`
+	StopSequence string        `json:"stop_reason,omitzero"`
+	Extra        Extra         `json:",embed"`
 }
 
-func (c *Choice) fields() any {
-	view := replyChoice{c.Index, (*replyMessage)(&c.Message), stdjson.RawMessage("null"), c.FinishReason, c.StopSequence, c.Extra}
+func (c *Choice) fields() any { return (*choiceFields)(c) }
+
+func (c *Choice) encoded() any {
+	view := &replyChoice{c.Index, (*replyMessage)(&c.Message), nil, c.FinishReason, c.StopSequence, c.Extra}
 	if _, ok := c.Extra["logprobs"]; ok {
-		return &view
+		return view
 	}
-	without := replyChoiceWithoutLogprobs(view)
-	return &without
+	return (*replyChoiceWithoutLogprobs)(view)
 }
 
 // A replyMessage is the message of a whole reply.
@@ -376,23 +393,21 @@ func (m *replyMessage) fields() any {
 	return view
 }
 
-func (m *replyMessage) extra() Extra { return m.Extra }
-
-func (c *Choice) extra() Extra { return c.Extra }
-
 func (c *Choice) place(i int) { c.Index = i }
 
-func (c *Choice) decode(d *decoder, dec *jsontext.Decoder) error {
+// forgive ignores a stop_reason that is not a string.
+func (c *Choice) forgive(d *decoder, dec *jsontext.Decoder) error {
 	view := struct {
-		Choice       *choiceFields      `json:",embed"`
-		StopSequence stdjson.RawMessage `json:"stop_reason"`
-		Logprobs     stdjson.RawMessage `json:"logprobs"`
+		Choice       *choiceFields   `json:",embed"`
+		StopSequence json.RawMessage `json:"stop_reason"`
 	}{Choice: (*choiceFields)(c)}
-	if err := json.UnmarshalDecode(dec, &view); err != nil {
-		return err
-	}
+	err := jsonv2.UnmarshalDecode(dec, &view)
 	c.StopSequence = textOf(view.StopSequence)
-	c.Extra.keep("logprobs", view.Logprobs)
+	return err
+}
+
+func (c *Choice) finish(d *decoder) error {
+	dropNull(&c.Extra, "logprobs")
 	return nil
 }
 
@@ -402,7 +417,7 @@ func (c Choice) MarshalJSON() ([]byte, error) { return marshal(&c) }
 // UnmarshalJSON decodes a choice leniently.
 func (c *Choice) UnmarshalJSON(data []byte) error { return unmarshalReply(data, c) }
 
-// A FinishReason tells why a reply ended. It is empty until it did.
+// A FinishReason says why a choice ended. It is empty until then.
 type FinishReason string
 
 // The finish reasons of the format.
@@ -420,28 +435,30 @@ func encodeFinishReason(enc *jsontext.Encoder, r FinishReason) error {
 	return enc.WriteToken(jsontext.String(string(r)))
 }
 
-// Usage is how many tokens a request used. It is decoded leniently: see
+// Usage is the number of tokens that a request used. It is decoded leniently: see
 // [ChatChunk].
 type Usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
-	TotalTokens      int `json:"total_tokens"` // if zero, the sum of both is encoded
+	TotalTokens      int `json:"total_tokens"` // if zero, the sum of the other two is encoded
 
 	PromptTokensDetails     PromptTokensDetails     `json:"prompt_tokens_details,omitzero"`
 	CompletionTokensDetails CompletionTokensDetails `json:"completion_tokens_details,omitzero"`
 	Extra                   Extra                   `json:",embed"`
 }
 
-// PromptTokensDetails says which of the PromptTokens are of a special kind.
+// PromptTokensDetails counts some of the PromptTokens of a [Usage] by their kind.
+// The name of CacheWriteTokens is OpenRouter's
+// (https://openrouter.ai/docs/use-cases/usage-accounting).
 type PromptTokensDetails struct {
-	CachedTokens     int   `json:"cached_tokens,omitzero"`      // read from a cache
-	CacheWriteTokens int   `json:"cache_write_tokens,omitzero"` // written to a cache
+	CachedTokens     int   `json:"cached_tokens,omitzero"`      // read from the prompt cache
+	CacheWriteTokens int   `json:"cache_write_tokens,omitzero"` // written to the prompt cache
 	AudioTokens      int   `json:"audio_tokens,omitzero"`
 	Extra            Extra `json:",embed"`
 }
 
-// CompletionTokensDetails says which of the CompletionTokens are of a special
-// kind.
+// CompletionTokensDetails counts some of the CompletionTokens of a [Usage] by
+// their kind.
 type CompletionTokensDetails struct {
 	ReasoningTokens int   `json:"reasoning_tokens,omitzero"`
 	AudioTokens     int   `json:"audio_tokens,omitzero"`
@@ -453,28 +470,20 @@ type usageFields Usage
 func (u *Usage) fields() any { return (*usageFields)(u) }
 
 func (u *Usage) encoded() any {
+	if u.TotalTokens == u.total() {
+		return (*usageFields)(u)
+	}
 	c := *u
 	c.TotalTokens = u.total()
 	return (*usageFields)(&c)
 }
 
-func (u *Usage) extra() Extra { return u.Extra }
-
-// total returns TotalTokens, or the sum if that is not set.
+// total returns TotalTokens, or the sum of the other two if that is zero.
 func (u *Usage) total() int {
 	if u.TotalTokens != 0 {
 		return u.TotalTokens
 	}
 	return u.PromptTokens + u.CompletionTokens
-}
-
-// lenientUsage decodes a usage, or nil if it is not an object.
-func (d *decoder) lenientUsage(dec *jsontext.Decoder, u **Usage) error {
-	if dec.PeekKind() != '{' {
-		return dec.SkipValue()
-	}
-	*u = new(Usage)
-	return json.UnmarshalDecode(dec, (*u).fields())
 }
 
 // MarshalJSON encodes u.
@@ -488,8 +497,6 @@ func (p *PromptTokensDetails) fields() any {
 	return (*fields)(p)
 }
 
-func (p *PromptTokensDetails) extra() Extra { return p.Extra }
-
 // MarshalJSON encodes p.
 func (p PromptTokensDetails) MarshalJSON() ([]byte, error) { return marshal(&p) }
 
@@ -500,8 +507,6 @@ func (c *CompletionTokensDetails) fields() any {
 	type fields CompletionTokensDetails
 	return (*fields)(c)
 }
-
-func (c *CompletionTokensDetails) extra() Extra { return c.Extra }
 
 // MarshalJSON encodes c.
 func (c CompletionTokensDetails) MarshalJSON() ([]byte, error) { return marshal(&c) }

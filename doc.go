@@ -25,9 +25,10 @@
 //  2. The route is found by method and path, and the key by the secret that the
 //     request presents. The key must have the scope of the endpoint.
 //  3. The body is read, decoded and validated. The key must allow the model.
-//  4. The request is admitted: a place among the concurrent requests, one
-//     request, and an estimate of its tokens are taken from the limits of the
-//     key, or nothing is taken and the reply is 429.
+//  4. The request is admitted: it is counted as a request in progress, and one
+//     request and an estimate of its tokens are taken from the token buckets of
+//     the key. If one of the limits does not allow it, nothing is taken and the
+//     reply is 429.
 //  5. The Backend is called. Its chunks are put in legal order, encoded and sent.
 //  6. The tokens that were reserved are corrected to those used, and the usage
 //     is recorded. A successful reply ends only after that.
@@ -67,24 +68,25 @@
 //
 // # Keys, limits and usage
 //
-// A [Key] tells who pays, what may be called, until when, and within which
-// [Limits]. The limits are token buckets. Since the tokens of a reply are not
-// known before, the Handler reserves the tokens of the prompt and the maximum
-// that the client asked for, and settles the difference when the request has
-// ended; a bucket may get below zero by that, and then has to refill first.
+// A [Key] has an account, scopes, models, an expiry and [Limits]. The rates among
+// the limits are token buckets. The tokens of a reply are not known in advance, so
+// the Handler reserves the tokens of the prompt and, if the client set a maximum,
+// of the longest reply. When the request has ended, it settles the difference
+// between the reservation and the usage. That may put a bucket into debt; it must
+// then refill before it admits a request.
 //
-// There is one [UsageRecord] for each request that reached the Backend, with
-// the usage that the Backend reported or an estimate. GET
-// /v1/dashboard/billing/usage reports them to the account by day and model: the
-// query parameters start_date and end_date are dates in UTC of the form
-// 2006-01-02, end_date is not part of the range, and the default is the last 100
-// days. The reply is OpenAI's legacy format, with costs in US cents from
-// Options.Cost, and additional members for tokens, requests and images.
+// There is one [UsageRecord] for each request that reached the Backend, with the
+// usage that the Backend reported or an estimate. GET
+// /v1/dashboard/billing/usage returns the usage of the key's account by day and
+// model. The query parameters start_date and end_date are dates in UTC of the form
+// 2006-01-02. end_date is not part of the range; the default is the last 100 days.
+// The reply has OpenAI's legacy format, with costs in US cents from Options.Cost,
+// and additional members for tokens, requests and images.
 //
 // # Logs
 //
 // The Handler logs causes of 5xx replies and failures of the host's functions
 // at level Error, mistakes of a Backend at Warn, requests that Shutdown
-// interrupted at Info, and departed clients at Debug. API keys and the contents
-// of requests are not logged.
+// interrupts at Info, and disconnected clients at Debug. API keys and the
+// contents of requests are not logged.
 package llmhttp

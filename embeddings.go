@@ -6,23 +6,23 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-const maxInputs = 2048
+const (
+	maxInputs = 2048
+	maxTokens = 1 << 20 // token numbers of all inputs
+)
 
-// maxTokens bounds the token numbers of a request.
-const maxTokens = 1 << 20
-
-// An EmbeddingRequest is the body of POST /v1/embeddings. Those a Handler
-// passes to a Backend are checked: there are 1 to 2048 inputs, none of them
-// empty, and at most 1,048,576 tokens.
+// An EmbeddingRequest is the body of POST /v1/embeddings. A Handler checks requests
+// before it passes them to a Backend: there are 1 to 2048 inputs, none of them
+// empty, and at most 1,048,576 token numbers.
 type EmbeddingRequest struct {
 	Model          string         `json:"model"`
 	Input          EmbeddingInput `json:"input,omitzero"`
 	Dimensions     *int           `json:"dimensions,omitzero"`      // of the vectors, at least 1; nil for the model's own
-	EncodingFormat string         `json:"encoding_format,omitzero"` // float or base64; of no concern to a Backend
+	EncodingFormat string         `json:"encoding_format,omitzero"` // float or base64; a Backend may ignore it
 	Extra          Extra          `json:",embed"`
 }
 
@@ -31,22 +31,20 @@ func (r *EmbeddingRequest) fields() any {
 	return (*fields)(r)
 }
 
-func (r *EmbeddingRequest) extra() Extra { return r.Extra }
-
 // MarshalJSON encodes r. What is nil or empty is left out.
 func (r EmbeddingRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
 // UnmarshalJSON decodes a request without checking it.
 func (r *EmbeddingRequest) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
 
-// An EmbeddingInput is what is to be embedded: texts, or texts that the client
-// has split into token numbers. One of the two is nil.
+// An EmbeddingInput holds the inputs of an [EmbeddingRequest]. Exactly one of its
+// fields is not nil.
 //
-// In JSON it is an array of strings, or of arrays of numbers. A single input may
-// be a string, or an array of numbers.
+// In JSON it is an array of strings, or of arrays of token numbers. A single input
+// may be a string, or an array of token numbers.
 type EmbeddingInput struct {
 	Texts  []string
-	Tokens [][]int
+	Tokens [][]int // each input as its token numbers
 }
 
 // Len returns the number of inputs.
@@ -64,13 +62,13 @@ func (in *EmbeddingInput) UnmarshalJSON(data []byte) error {
 func encodeEmbeddingInput(enc *jsontext.Encoder, in *EmbeddingInput) error {
 	switch {
 	case len(in.Texts) == 1:
-		return json.MarshalEncode(enc, in.Texts[0])
+		return jsonv2.MarshalEncode(enc, in.Texts[0])
 	case in.Texts != nil:
-		return json.MarshalEncode(enc, in.Texts)
+		return jsonv2.MarshalEncode(enc, in.Texts)
 	case len(in.Tokens) == 1:
-		return json.MarshalEncode(enc, in.Tokens[0])
+		return jsonv2.MarshalEncode(enc, in.Tokens[0])
 	case in.Tokens != nil:
-		return json.MarshalEncode(enc, in.Tokens)
+		return jsonv2.MarshalEncode(enc, in.Tokens)
 	}
 	return enc.WriteToken(jsontext.Null)
 }
@@ -81,97 +79,98 @@ func (d *decoder) embeddingInput(dec *jsontext.Decoder, in *EmbeddingInput) erro
 		return dec.SkipValue()
 	case '"':
 		in.Texts = make([]string, 1)
-		return json.UnmarshalDecode(dec, &in.Texts[0])
+		return jsonv2.UnmarshalDecode(dec, &in.Texts[0])
 	case '[':
 		return in.decodeArray(d, dec)
 	}
 	return mismatch(dec, "one of a string or array of strings or token numbers")
 }
 
-// decodeArray decodes an array whose first element says what it is of.
+// decodeArray decodes an array. The kind of its first element decides what it is
+// an array of.
 func (in *EmbeddingInput) decodeArray(d *decoder, dec *jsontext.Decoder) error {
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
-	kind := dec.PeekKind()
-	if kind == ']' {
+	where, kind := dec.StackPointer(), dec.PeekKind()
+	switch kind {
+	case ']':
 		in.Texts = []string{}
+	case '0':
+		in.Tokens = make([][]int, 1)
 	}
-	n, total := 0, 0
-	var tokens []int
-	for ; dec.PeekKind() != ']'; n++ {
-		if next := dec.PeekKind(); next != kind && isInput(next) {
-			return newFaultAt("/input", mixedInput)
-		} else if next != kind || !isInput(kind) {
-			return mismatch(dec, "one of a string, token number or array of token numbers")
-		}
-		if kind == '0' {
-			token, err := decodeToken(dec, &total)
-			if err != nil {
-				return err
+	tokens := 0
+	for n := 0; dec.PeekKind() != ']'; n++ {
+		err := checkInput(dec, where, kind)
+		switch {
+		case err != nil:
+		case kind == '0':
+			err = decodeToken(dec, &in.Tokens[0], &tokens, where)
+		case kind == '[':
+			if err = d.element(dec, n, maxInputs); err == nil {
+				in.Tokens = append(in.Tokens, []int{})
+				err = decodeTokens(dec, &in.Tokens[n], &tokens, where)
 			}
-			tokens = append(tokens, token)
-			continue
+		default:
+			if err = d.element(dec, n, maxInputs); err == nil {
+				in.Texts = append(in.Texts, "")
+				err = jsonv2.UnmarshalDecode(dec, &in.Texts[n])
+			}
 		}
-		if err := d.element(dec, n, maxInputs); err != nil {
+		if err != nil {
 			return err
 		}
-		if kind == '[' {
-			list, err := decodeTokens(dec, &total)
-			if err != nil {
-				return err
-			}
-			in.Tokens = append(in.Tokens, list)
-			continue
-		}
-		var s string
-		if err := json.UnmarshalDecode(dec, &s); err != nil {
-			return err
-		}
-		in.Texts = append(in.Texts, s)
-	}
-	if tokens != nil {
-		in.Tokens = [][]int{tokens}
 	}
 	_, err := dec.ReadToken()
 	return err
 }
 
-// isInput reports whether an array of inputs may have values of a kind.
-func isInput(kind jsontext.Kind) bool { return kind == '"' || kind == '[' || kind == '0' }
-
-func mixedInput(string) *Error {
-	return badRequest("invalid_type", "input", "Invalid type for 'input': expected strings, token numbers or arrays of token numbers, but got a mixture.")
+// checkInput checks the kind of the next input of the array at where.
+func checkInput(dec *jsontext.Decoder, where jsontext.Pointer, kind jsontext.Kind) error {
+	isInput := func(kind jsontext.Kind) bool { return kind == '"' || kind == '0' || kind == '[' }
+	next := dec.PeekKind()
+	switch {
+	case !isInput(next):
+		return mismatch(dec, "one of a string, token number or array of token numbers")
+	case next != kind:
+		return newFaultAt(where, func(param string) *Error {
+			return badRequest("invalid_type", param, "Invalid type for '%s': expected strings, token numbers or arrays of token numbers, but got a mixture.", param)
+		})
+	}
+	return nil
 }
 
-func decodeTokens(dec *jsontext.Decoder, total *int) ([]int, error) {
+// decodeTokens decodes an array of token numbers.
+func decodeTokens(dec *jsontext.Decoder, list *[]int, total *int, where jsontext.Pointer) error {
 	if _, err := dec.ReadToken(); err != nil {
-		return nil, err
+		return err
 	}
-	list := []int{}
 	for dec.PeekKind() != ']' {
-		token, err := decodeToken(dec, total)
-		if err != nil {
-			return nil, err
+		if err := decodeToken(dec, list, total, where); err != nil {
+			return err
 		}
-		list = append(list, token)
 	}
 	_, err := dec.ReadToken()
-	return list, err
+	return err
 }
 
-// decodeToken decodes a token number and counts it.
-func decodeToken(dec *jsontext.Decoder, total *int) (token int, err error) {
+// decodeToken appends a token number to a list. Total counts those of the input,
+// which is at where.
+func decodeToken(dec *jsontext.Decoder, list *[]int, total *int, where jsontext.Pointer) error {
 	if *total++; *total > maxTokens {
-		return 0, newFaultAt("/input", func(param string) *Error { return longArray(param, maxTokens, *total) })
+		return newFaultAt(where, func(param string) *Error {
+			return badRequest("array_above_max_length", param, "Invalid '%s': too many tokens. Expected at most %d tokens.", param, maxTokens)
+		})
 	}
+	var token int
 	if err := strictInteger(dec, &token); err != nil {
-		return 0, err
+		return err
 	}
 	if token < 0 {
-		return 0, newFault(dec, func(param string) *Error { return invalidType(param, "a token number", "a negative number") })
+		return newFault(dec, func(param string) *Error { return invalidType(param, "a token number", "a negative number") })
 	}
-	return token, nil
+	*list = append(*list, token)
+	return nil
 }
 
 func (r *EmbeddingRequest) check() error {
@@ -208,33 +207,28 @@ func (r *EmbeddingRequest) check() error {
 }
 
 // An EmbeddingResponse has a vector for each input, in their order. In JSON
-// the vectors are arrays of numbers; the Handler encodes them as the client
-// asked. It is decoded leniently: see [ChatChunk].
+// the vectors are arrays of numbers; the Handler uses the encoding_format that the
+// client asked for. It is decoded leniently: see [ChatChunk].
 type EmbeddingResponse struct {
 	Model   string      `json:"model"` // if empty, the request's
 	Vectors [][]float32 `json:"-"`     // in the member data
 	Usage   *Usage      `json:"-"`     // in the member usage, without completion_tokens; nil if it is not known
 	Extra   Extra       `json:",embed"`
+
+	base64 bool // encode vectors as base64
 }
 
 type embeddingResponseFields EmbeddingResponse
 
-// An embeddingResponse is the JSON of an EmbeddingResponse.
-type embeddingResponse struct {
+// An embeddingResponse is the JSON of an EmbeddingResponse, whose usage is a U.
+type embeddingResponse[U any] struct {
 	Object   string                   `json:"object"`
 	Data     []embedding              `json:"data"`
 	Response *embeddingResponseFields `json:",embed"`
-	Usage    *embeddingUsage          `json:"usage,omitzero"`
+	Usage    *U                       `json:"usage,omitzero"`
 }
 
-// An embedding is one of the vectors of a response.
-type embedding struct {
-	Object    string `json:"object"`
-	Index     int    `json:"index"`
-	Embedding vector `json:"embedding"`
-}
-
-// An embeddingUsage is the Usage of embeddings.
+// An embeddingUsage is the Usage of embeddings as it is encoded.
 type embeddingUsage struct {
 	PromptTokens            int                     `json:"prompt_tokens"`
 	CompletionTokens        int                     `json:"-"`
@@ -249,7 +243,19 @@ func (u *embeddingUsage) fields() any {
 	return (*fields)(u)
 }
 
-func (u *embeddingUsage) extra() Extra { return u.Extra }
+// An embedding is one of the vectors of a response.
+type embedding struct {
+	Object    string `json:"object"`
+	Index     int    `json:"index"`
+	Embedding vector `json:"embedding"`
+}
+
+func (e *embedding) fields() any {
+	type fields embedding
+	return (*fields)(e)
+}
+
+func (e *embedding) place(i int) { e.Index = i }
 
 // A vector is a vector on the wire: an array of numbers, or the base64 of its
 // little-endian float32s, which is what openai-python and openai-node ask for
@@ -259,23 +265,11 @@ type vector struct {
 	base64  bool
 }
 
-func (e *embedding) fields() any {
-	type fields embedding
-	return (*fields)(e)
-}
-
-func (e *embedding) extra() Extra { return nil }
-
-func (e *embedding) place(i int) { e.Index = i }
-
-func (r *EmbeddingResponse) fields() any { return r.encodedAs("float") }
-
-// encodedAs returns the JSON of r with vectors in a format, float or base64.
-func (r *EmbeddingResponse) encodedAs(format string) *embeddingResponse {
-	view := &embeddingResponse{Object: objectList, Response: (*embeddingResponseFields)(r)}
+func (r *EmbeddingResponse) fields() any {
+	view := &embeddingResponse[embeddingUsage]{Object: objectList, Response: (*embeddingResponseFields)(r)}
 	view.Data = make([]embedding, len(r.Vectors))
 	for i, numbers := range r.Vectors {
-		view.Data[i] = embedding{Object: objectEmbedding, Index: i, Embedding: vector{numbers, format == "base64"}}
+		view.Data[i] = embedding{Object: objectEmbedding, Index: i, Embedding: vector{numbers, r.base64}}
 	}
 	if r.Usage != nil {
 		u := *r.Usage
@@ -287,14 +281,12 @@ func (r *EmbeddingResponse) encodedAs(format string) *embeddingResponse {
 
 const objectEmbedding = "embedding"
 
-func (r *EmbeddingResponse) extra() Extra { return r.Extra }
-
 func (r *EmbeddingResponse) decode(d *decoder, dec *jsontext.Decoder) error {
-	view := &embeddingResponse{Response: (*embeddingResponseFields)(r)}
-	if err := json.UnmarshalDecode(dec, view); err != nil {
+	view := embeddingResponse[Usage]{Response: (*embeddingResponseFields)(r)}
+	if err := jsonv2.UnmarshalDecode(dec, &view); err != nil {
 		return err
 	}
-	r.Usage = reported((*Usage)(view.Usage))
+	r.Usage = reported(view.Usage)
 	for _, e := range view.Data {
 		if e.Index < 0 || e.Index >= maxInputs {
 			return errors.New("the index of a vector is out of range")
@@ -324,7 +316,7 @@ func encodeVector(enc *jsontext.Encoder, v *vector) error {
 		}
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	return json.MarshalEncode(enc, raw)
+	return jsonv2.MarshalEncode(enc, raw)
 }
 
 // encodeNumbers encodes numbers in as few digits as a float32 needs.
@@ -345,10 +337,10 @@ func encodeNumbers(enc *jsontext.Encoder, numbers []float32) error {
 
 func (d *decoder) vector(dec *jsontext.Decoder, v *vector) error {
 	if dec.PeekKind() != '"' {
-		return json.UnmarshalDecode(dec, &v.numbers)
+		return jsonv2.UnmarshalDecode(dec, &v.numbers)
 	}
 	var raw []byte
-	if err := json.UnmarshalDecode(dec, &raw); err != nil {
+	if err := jsonv2.UnmarshalDecode(dec, &raw); err != nil {
 		return err
 	}
 	if len(raw)%4 != 0 {
@@ -398,11 +390,12 @@ func (q *request) serveEmbeddings() error {
 	}
 	q.account.settle()
 	answer := *resp
+	answer.base64 = format == "base64"
 	answer.Usage = &q.account.record.Usage
 	if answer.Model == "" {
 		answer.Model = q.account.record.Model
 	}
-	return q.replyJSON(answer.encodedAs(format))
+	return q.replyJSON(&answer)
 }
 
 // input counts the tokens of the inputs of an embedding request.

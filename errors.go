@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// An Error is a failure that the client is told about.
+// An Error is an error whose message the client gets.
 //
-// The text of other errors is logged and not sent. Clients get 404 for one that
-// wraps [errors.ErrUnsupported], 504 for [context.DeadlineExceeded], and
-// otherwise 500.
+// The text of any other error is logged and not sent. The client gets a 404 if it
+// wraps [errors.ErrUnsupported], a 504 if it wraps [context.DeadlineExceeded], and
+// a 500 otherwise.
 type Error struct {
 	Status     int           // HTTP status from 400 to 599; any other value becomes 500
 	Type       string        // as in the API's error object; derived from Status and Code if empty
 	Code       string        // as in the API's error object; null if empty
 	Param      string        // the path of the parameter at fault; null if empty
 	Message    string        // for the client; http.StatusText of Status if empty
-	RetryAfter time.Duration // when to try again; zero or negative if the client is not told
-	NoRetry    bool          // tells clients that retry by themselves that it will not help
+	RetryAfter time.Duration // how long the client should wait before it tries again; not sent if zero or negative
+	NoRetry    bool          // tells clients that retry automatically not to
 	Err        error         // the cause, which is logged and not sent; may be nil
 }
 
@@ -182,8 +182,8 @@ func setErrorHeaders(h http.Header, e *Error) {
 	}
 }
 
-// maxSDKWait is the longest RetryAfter that the official SDKs wait for: with a
-// longer one openai-node and openai-go retry much too soon.
+// maxSDKWait is the longest RetryAfter that all official SDKs wait for. With a
+// longer one, openai-node retries after its own backoff of at most 8 seconds.
 const maxSDKWait = time.Minute
 
 // shouldRetry returns the value of X-Should-Retry, which overrides what the

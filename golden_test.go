@@ -231,7 +231,7 @@ func (b *goldenBackend) Embed(context.Context, *llmhttp.EmbeddingRequest) (*llmh
 }
 
 // goldenRequest parses a request of a conversation, and returns the bytes it has on the wire.
-func goldenRequest(t *testing.T, request string) (*http.Request, string) {
+func goldenRequest(t testing.TB, request string) (*http.Request, string) {
 	head, body, _ := strings.Cut(request, "\n\n")
 	body = strings.TrimSuffix(body, "\n")
 	wire := strings.ReplaceAll(strings.TrimSuffix(head, "\n"), "\n", "\r\n") + "\r\n"
@@ -247,7 +247,7 @@ func goldenRequest(t *testing.T, request string) (*http.Request, string) {
 // sendRaw sends a request as it is over HTTP/1.1, and returns the reply as it is, since a
 // parser would tidy it up.
 func (c *conversation) sendRaw(request string) (head string, status int, body string) {
-	t := c.t.(*testing.T)
+	t := c.t
 	r, wire := goldenRequest(t, request)
 	conn := c.dial()
 	defer conn.Close()
@@ -269,7 +269,7 @@ func (c *conversation) sendRaw(request string) (head string, status int, body st
 
 // send sends a request over HTTP/2.
 func (c *conversation) send(request string) (status int, body string) {
-	t := c.t.(*testing.T)
+	t := c.t
 	r, _ := goldenRequest(t, request)
 	length := r.ContentLength
 	resp, err := c.open(t.Context(), r.Method, r.RequestURI, "", func(req *http.Request) {

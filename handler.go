@@ -50,23 +50,23 @@ type Options struct {
 	// nil, all costs are zero.
 	Cost func(UsageSum) float64
 
-	// ImageURL stores an image for clients that ask for a URL, and returns the
-	// URL. The mediaType is one such as "image/png"; data must not be changed.
-	// If nil, clients get a data: URL.
+	// ImageURL stores an image for a client that asked for a URL, and returns the
+	// URL. It must not modify data; mediaType is, for example, "image/png". If
+	// nil, clients get a data: URL.
 	ImageURL func(ctx context.Context, data []byte, mediaType string) (string, error)
 
-	// CountTokens counts the tokens of a text. Its results are used to reserve
-	// tokens before the Backend is called, and as the usage where the Backend
-	// reports none. If nil, four bytes count as one token.
+	// CountTokens returns the number of tokens of a text. The Handler uses it to
+	// reserve tokens before it calls the Backend, and to estimate the usage if
+	// the Backend reports none. If nil, four bytes count as one token.
 	CountTokens func(model, text string) int
 
 	// Observe is called for every request. Use [Observers] to set several.
 	Observe Observer
 
-	// Logger receives what clients are not told: causes of errors at level
-	// Error, mistakes of the Backend at Warn, shutdown at Info, departed
-	// clients at Debug. If nil, slog.Default() is used. API keys and the
-	// contents of requests are not logged.
+	// Logger receives what clients do not see: causes of 5xx replies at level
+	// Error, mistakes of the Backend at Warn, requests that Shutdown interrupts
+	// at Info, and disconnected clients at Debug. API keys and the contents of
+	// requests are not logged. If nil, slog.Default() is used.
 	Logger *slog.Logger
 
 	// MaxBody is the maximum size of a request body in bytes. Zero or negative
@@ -83,13 +83,14 @@ type Options struct {
 	KeepAlive time.Duration
 
 	// ReadTimeout is how long a client may pause while it sends a request
-	// body. The default is 1 minute. It replaces http.Server.ReadTimeout, which
-	// also limits large but steady uploads, once the headers have been read.
+	// body. The default is 1 minute. It takes the place of
+	// http.Server.ReadTimeout, which limits the duration of the whole upload.
 	ReadTimeout time.Duration
 
-	// WriteTimeout is how long one write to a client may take; it may last up to
-	// half as long again. The default is 30 seconds. It replaces
-	// http.Server.WriteTimeout, which would cut streams.
+	// WriteTimeout is the timeout of each write to a client. The actual timeout
+	// is between one and one and a half times this value. The default is 30
+	// seconds. It takes the place of http.Server.WriteTimeout, which limits the
+	// duration of a whole reply and would cut streams.
 	WriteTimeout time.Duration
 
 	// RequestID returns the ID of a request, which must be unique for all time:

@@ -240,7 +240,7 @@ func (l *logBuffer) String() string {
 // noLog is a Logger that discards everything.
 var noLog = slog.New(slog.DiscardHandler)
 
-// A summaryLog keeps what an Observer is told.
+// A summaryLog has an Observer that keeps every RequestSummary.
 type summaryLog struct {
 	mu    sync.Mutex
 	begun int
@@ -308,11 +308,13 @@ type stubLimiter struct {
 	adjust func(context.Context) error
 
 	mu              sync.Mutex
+	keys            []string         // the key of each call
 	taken, adjusted [][]llmhttp.Draw // the draws of each call
 }
 
-func (l *stubLimiter) Take(ctx context.Context, _ string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *stubLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	l.mu.Lock()
+	l.keys = append(l.keys, key)
 	l.taken = append(l.taken, slices.Clone(draws))
 	l.mu.Unlock()
 	if l.take != nil {
@@ -325,8 +327,9 @@ func (l *stubLimiter) Take(ctx context.Context, _ string, draws ...llmhttp.Draw)
 	return levels, nil
 }
 
-func (l *stubLimiter) Adjust(ctx context.Context, _ string, draws ...llmhttp.Draw) error {
+func (l *stubLimiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
 	l.mu.Lock()
+	l.keys = append(l.keys, key)
 	l.adjusted = append(l.adjusted, slices.Clone(draws))
 	l.mu.Unlock()
 	if l.adjust != nil {

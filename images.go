@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -24,12 +24,12 @@ const (
 	ImageFormatBase64 = "b64_json"
 )
 
-// An ImageRequest is the body of POST /v1/images/generations. Those a Handler
-// passes to a Backend are checked, and Size and ResponseFormat are set.
+// An ImageRequest is the body of POST /v1/images/generations. A Handler checks
+// requests before it passes them to a Backend, and sets Size and ResponseFormat.
 type ImageRequest struct {
 	Model          string `json:"model"`
 	Prompt         string `json:"prompt"`
-	N              *int   `json:"n,omitzero"`               // how many images, 1 to 10; nil means 1
+	N              *int   `json:"n,omitzero"`               // number of images, 1 to 10; nil means 1
 	Size           string `json:"size,omitzero"`            // "<width>x<height>" in pixels; the format's default is 1024x1024
 	Quality        string `json:"quality,omitzero"`         // standard, hd, or empty for the Backend's choice
 	ResponseFormat string `json:"response_format,omitzero"` // ImageFormatURL or ImageFormatBase64: what the client gets; the Backend may return either
@@ -41,9 +41,7 @@ func (r *ImageRequest) fields() any {
 	return (*fields)(r)
 }
 
-func (r *ImageRequest) extra() Extra { return r.Extra }
-
-// Count returns how many images the client asked for.
+// Count returns the number of images that the client asked for.
 func (r *ImageRequest) Count() int {
 	if r.N == nil {
 		return 1
@@ -57,9 +55,9 @@ func (r ImageRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
 // UnmarshalJSON decodes a request without checking it.
 func (r *ImageRequest) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
 
-// An Image is one picture. A Backend sets URL or Data.
+// An Image is one of the images of an [ImageResponse]. A Backend sets URL or Data.
 type Image struct {
-	URL           string `json:"url,omitzero"`            // where the client finds it
+	URL           string `json:"url,omitzero"`            // where the client can fetch it
 	Data          []byte `json:"b64_json,omitzero"`       // an encoded image, such as a PNG; in JSON it is base64
 	RevisedPrompt string `json:"revised_prompt,omitzero"` // the prompt as the model rewrote it, if it did
 	Extra         Extra  `json:",embed"`
@@ -69,8 +67,6 @@ func (m *Image) fields() any {
 	type fields Image
 	return (*fields)(m)
 }
-
-func (m *Image) extra() Extra { return m.Extra }
 
 // MarshalJSON encodes m.
 func (m Image) MarshalJSON() ([]byte, error) { return marshal(&m) }
@@ -102,8 +98,6 @@ func (u *imageUsage) fields() any {
 	return (*fields)(u)
 }
 
-func (u *imageUsage) extra() Extra { return u.Extra }
-
 type imageResponseFields ImageResponse
 
 // An imageResponse is the JSON of an ImageResponse.
@@ -122,11 +116,9 @@ func (r *ImageResponse) fields() any {
 	return view
 }
 
-func (r *ImageResponse) extra() Extra { return r.Extra }
-
 func (r *ImageResponse) decode(d *decoder, dec *jsontext.Decoder) error {
 	view := &imageResponse{Response: (*imageResponseFields)(r)}
-	err := json.UnmarshalDecode(dec, view)
+	err := jsonv2.UnmarshalDecode(dec, view)
 	r.Usage = reported((*Usage)(view.Usage))
 	return err
 }
@@ -188,17 +180,6 @@ func isPixels(s string) bool {
 		}
 	}
 	return true
-}
-
-// fromDataURL returns what a data: URL holds. A Backend that knows an image
-// only by an address elsewhere has to fetch it itself.
-func fromDataURL(u string) ([]byte, error) {
-	rest, ok := strings.CutPrefix(u, "data:")
-	_, text, comma := strings.Cut(rest, ";base64,")
-	if !ok || !comma {
-		return nil, errors.New("llmhttp: the client asked for b64_json, but the Backend returned an image by its address")
-	}
-	return base64.StdEncoding.DecodeString(text)
 }
 
 // serveImages serves POST /v1/images/generations.

@@ -33,8 +33,8 @@ type joinedCall struct {
 }
 
 type joinedDetail struct {
-	first         ReasoningDetail
-	text, summary joinedText
+	first ReasoningDetail
+	text  joinedText
 }
 
 func (j *joiner) add(c *ChatChunk) {
@@ -80,29 +80,27 @@ func (c *joinedChoice) addCalls(deltas []ToolCallDelta) {
 	}
 }
 
-// addDetails adds reasoning details. Pieces of one text follow one another with
-// the same type and index, and only the last has a signature.
+// addDetails adds reasoning details. Pieces of one text have the same index, and
+// only the last has a signature.
 func (c *joinedChoice) addDetails(details []ReasoningDetail) {
 	for i := range details {
 		d := &details[i]
 		if n := len(c.details); n > 0 && c.details[n-1].isContinuedBy(d) {
 			last := &c.details[n-1]
-			last.first.Signature = d.Signature
 			last.text.add(d.Text)
-			last.summary.add(d.Summary)
+			last.first.Signature = d.Signature
+			last.first.Extra = mergeExtra(last.first.Extra, d.Extra)
 			continue
 		}
 		added := joinedDetail{first: *d}
 		added.text.add(d.Text)
-		added.summary.add(d.Summary)
 		c.details = append(c.details, added)
 	}
 }
 
 func (j *joinedDetail) isContinuedBy(d *ReasoningDetail) bool {
-	f := &j.first
-	return d.Type == f.Type && f.Signature == "" && f.Data == "" && d.Data == "" &&
-		bytes.Equal(d.Extra["index"], f.Extra["index"])
+	return d.Type == ReasoningText && j.first.Type == ReasoningText && j.first.Signature == "" &&
+		bytes.Equal(d.Extra["index"], j.first.Extra["index"])
 }
 
 // response returns the reply as far as it was joined.
@@ -123,7 +121,7 @@ func (c *joinedChoice) joinMessage() Message {
 	m := Message{Role: RoleAssistant, Reasoning: c.reasoning.String(), Refusal: c.refusal.String(), Extra: c.message.join(true)}
 	for i := range c.details {
 		d := c.details[i].first
-		d.Text, d.Summary = c.details[i].text.String(), c.details[i].summary.String()
+		d.Text = c.details[i].text.String()
 		m.ReasoningDetails = append(m.ReasoningDetails, d)
 	}
 	for i := range c.calls {

@@ -56,10 +56,10 @@ func (r Rate) WithDefaults() Rate {
 // at the [Rate] of the latest Draw on it.
 //
 // A [Handler] uses it in two steps. Before it calls the Backend, it reserves
-// with Take what the request is expected to use: one request, and the tokens of
-// the prompt and of the longest permitted reply. After the reply, it settles
-// with Adjust the difference between the tokens that were reserved and those
-// that were used.
+// with Take what the request is expected to use: one request, the tokens of the
+// prompt, and the tokens of the longest reply if the client set max_tokens.
+// After the reply, it settles with Adjust the difference between the tokens that
+// were reserved and those that were used.
 //
 // An implementation on a shared store limits several processes together. All
 // draws of a call are on buckets of one key, so that a sharded store can keep
@@ -105,11 +105,13 @@ type ConcurrencyLimiter interface {
 	//
 	// The requests in progress of a key are independent of its token buckets.
 	//
-	// The Handler calls release once the request has ended. release also works
-	// after ctx is done, only its first call has an effect, and it may be
-	// called from any goroutine. A Limiter on a shared store must let requests
-	// expire that are never released, because the process that acquired them
-	// died. It keeps those of living processes from expiring.
+	// The Handler calls release when the request has ended. release works after
+	// ctx is done and may be called from any goroutine. Calls after the first
+	// have no effect.
+	//
+	// If a process dies, it does not release its requests. A Limiter on a shared
+	// store must therefore let requests expire, and renew those of the processes
+	// that are running.
 	Acquire(ctx context.Context, key string, limit int) (release func(), err error)
 }
 
@@ -133,7 +135,8 @@ type Draw struct {
 	// Limiter may evict a full bucket, which is then full at its new burst.
 	Rate Rate
 
-	// Cost is the number of tokens to take.
+	// Cost is the number of tokens to take. Only Adjust accepts a negative
+	// Cost, which returns tokens.
 	Cost int
 }
 

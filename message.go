@@ -1,10 +1,9 @@
 package llmhttp
 
 import (
-	"bytes"
 	"strings"
 
-	"github.com/go-json-experiment/json"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -27,15 +26,15 @@ type Message struct {
 	Content   Content `json:"content"` // always encoded, as null if it is nil
 	Reasoning string  `json:"reasoning_content,omitzero"`
 
-	// ReasoningDetails is what a model needs back to continue its reasoning:
-	// signatures, and reasoning that is encrypted or redacted.
+	// ReasoningDetails is the reasoning in the form that the model accepts in the
+	// next request: with signatures, or encrypted.
 	ReasoningDetails []ReasoningDetail `json:"reasoning_details,omitempty"`
 
 	Name       string     `json:"name,omitzero"`         // of the participant, if it has one
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`  // with RoleAssistant
 	ToolCallID string     `json:"tool_call_id,omitzero"` // with RoleTool: the call that the message answers
-	IsError    bool       `json:"is_error,omitzero"`     // with RoleTool: the call failed
-	Refusal    string     `json:"refusal,omitzero"`      // with RoleAssistant: why the model refuses; null in whole replies if empty
+	IsError    bool       `json:"is_error,omitzero"`     // with RoleTool: the call failed; the name is that of Anthropic's tool results
+	Refusal    string     `json:"refusal,omitzero"`      // with RoleAssistant: the model's words of refusal; in whole replies null if empty
 	Extra      Extra      `json:",embed"`
 }
 
@@ -43,8 +42,6 @@ func (m *Message) fields() any {
 	type fields Message
 	return (*fields)(m)
 }
-
-func (m *Message) extra() Extra { return m.Extra }
 
 // MarshalJSON encodes m.
 func (m Message) MarshalJSON() ([]byte, error) { return marshal(&m) }
@@ -54,21 +51,21 @@ func (m *Message) UnmarshalJSON(data []byte) error { return unmarshalRequest(dat
 
 // The types of a [ReasoningDetail].
 const (
-	ReasoningText      = "reasoning.text"      // Text, and a Signature that proves it
-	ReasoningSummary   = "reasoning.summary"   // Summary
-	ReasoningEncrypted = "reasoning.encrypted" // Data
+	ReasoningText      = "reasoning.text"      // has Text and perhaps a Signature
+	ReasoningSummary   = "reasoning.summary"   // has Summary
+	ReasoningEncrypted = "reasoning.encrypted" // has Data, which is encrypted or redacted
 )
 
-// A ReasoningDetail is a piece of a model's reasoning, as OpenRouter has it
-// (https://openrouter.ai/docs/use-cases/reasoning-tokens). Clients send the
-// details of a reply back unchanged.
+// A ReasoningDetail is a piece of a model's reasoning. Clients send the details of
+// a reply back unchanged. The members are OpenRouter's
+// (https://openrouter.ai/docs/use-cases/reasoning-tokens).
 type ReasoningDetail struct {
 	Type      string `json:"type"`
 	Text      string `json:"text,omitzero"`
 	Summary   string `json:"summary,omitzero"`
 	Signature string `json:"signature,omitzero"`
-	Data      string `json:"data,omitzero"` // opaque
-	Extra     Extra  `json:",embed"`        // such as id, format and index
+	Data      string `json:"data,omitzero"`
+	Extra     Extra  `json:",embed"` // id, format and index among others
 }
 
 func (r *ReasoningDetail) fields() any {
@@ -76,15 +73,13 @@ func (r *ReasoningDetail) fields() any {
 	return (*fields)(r)
 }
 
-func (r *ReasoningDetail) extra() Extra { return r.Extra }
-
 // MarshalJSON encodes r.
 func (r ReasoningDetail) MarshalJSON() ([]byte, error) { return marshal(&r) }
 
 // UnmarshalJSON decodes a detail.
 func (r *ReasoningDetail) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
 
-// Content is what a message says. In JSON it is null when nil, a string when
+// Content is the content of a message. In JSON it is null when nil, a string when
 // it is a single part of text without Extra, and otherwise an array of parts.
 type Content []Part
 
@@ -114,18 +109,23 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	return unmarshalRequest(data, c)
 }
 
+// isText reports whether c is encoded as a string.
+func (c Content) isText() bool {
+	return len(c) == 1 && c[0].Type == PartText && len(c[0].Extra) == 0 && c[0].ImageURL == nil
+}
+
 func encodeContent(enc *jsontext.Encoder, c *Content) error {
 	parts := *c
 	switch {
 	case parts == nil:
 		return enc.WriteToken(jsontext.Null)
-	case len(parts) == 1 && parts[0].Type == PartText && len(parts[0].Extra) == 0 && parts[0].ImageURL == nil:
+	case c.isText():
 		return enc.WriteToken(jsontext.String(parts[0].Text))
 	}
-	return json.MarshalEncode(enc, (*[]Part)(c))
+	return jsonv2.MarshalEncode(enc, (*[]Part)(c))
 }
 
-// content decodes Content. A lenient decoder takes other values as their JSON
+// content decodes Content. For a lenient decoder, other values count as their JSON
 // text.
 func (d *decoder) content(dec *jsontext.Decoder, c *Content) error {
 	switch kind := dec.PeekKind(); {
@@ -133,9 +133,15 @@ func (d *decoder) content(dec *jsontext.Decoder, c *Content) error {
 		return dec.SkipValue()
 	case kind == '[':
 		return decodeArray(d, dec, (*[]Part)(c), maxParts)
-	case kind == '"' || d.lenient:
+	case kind == '"':
+		text, err := dec.ReadToken()
+		if err == nil {
+			*c = Text(text.String())
+		}
+		return err
+	case !d.strict:
 		*c = Content{{Type: PartText}}
-		return json.UnmarshalDecode(dec, &(*c)[0].Text)
+		return jsonv2.UnmarshalDecode(dec, &(*c)[0].Text)
 	}
 	return mismatch(dec, "one of a string or array of objects")
 }
@@ -151,7 +157,8 @@ const (
 )
 
 // A Part is a piece of [Content]. Type decides which of the other fields is set
-// and encoded: in a part of another type, members of the same names are in Extra.
+// and encoded. In parts of other types, members named "text" or "image_url" are in
+// Extra.
 type Part struct {
 	Type     string    `json:"type,omitzero"`
 	Text     string    `json:"text"`               // with PartText
@@ -159,7 +166,7 @@ type Part struct {
 	Extra    Extra     `json:",embed"`
 }
 
-// The JSON of a Part, by its type.
+// The members of a Part depend on its type.
 type (
 	textPart struct {
 		Type     string    `json:"type"`
@@ -191,30 +198,28 @@ func (p *Part) fields() any {
 	return (*otherPart)(p)
 }
 
-func (p *Part) extra() Extra { return p.Extra }
-
 // MarshalJSON encodes p.
 func (p Part) MarshalJSON() ([]byte, error) { return marshal(&p) }
 
 // UnmarshalJSON decodes a part.
 func (p *Part) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, p) }
 
-// noText is the Text of a part whose text has not been decoded. It is not UTF-8,
-// so no document has it.
+// noText is the Text of a part before it is decoded. It is not UTF-8, so no
+// document can set it.
 const noText = "\xff"
 
-// decode looks for the type of the part, and decodes it as such.
+// decode finds the type of the part, and then decodes its members.
 func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
 	p.Type = d.typeOf(dec)
-	if p.Type != PartText || d.lenient {
-		return json.UnmarshalDecode(dec, p.fields())
+	if p.Type != PartText || !d.strict {
+		return jsonv2.UnmarshalDecode(dec, p.fields())
 	}
 	p.Text = noText
 	view := struct {
 		Part *textPart `json:",embed"`
-		Text *string   `json:"text"` // nil if it is null
+		Text *string   `json:"text"` // becomes nil if it is null
 	}{(*textPart)(p), &p.Text}
-	if err := json.UnmarshalDecode(dec, &view); err != nil {
+	if err := jsonv2.UnmarshalDecode(dec, &view); err != nil {
 		return err
 	}
 	switch {
@@ -226,38 +231,7 @@ func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
 	return nil
 }
 
-// typeOf returns the member "type" of the next value, or "" if it has none that
-// is a string. The value remains to be read.
-func (d *decoder) typeOf(dec *jsontext.Decoder) string {
-	if dec.PeekKind() != '{' {
-		return ""
-	}
-	d.unread = *bytes.NewBuffer(bytes.TrimLeft(dec.UnreadBuffer(), ",: \t\r\n"))
-	d.ahead.Reset(&d.unread, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	d.ahead.ReadToken()
-	for d.ahead.PeekKind() == '"' {
-		name, err := d.ahead.ReadToken()
-		if err != nil {
-			return ""
-		}
-		if name.String() == "type" {
-			if d.ahead.PeekKind() != '"' {
-				return ""
-			}
-			value, err := d.ahead.ReadToken()
-			if err != nil {
-				return ""
-			}
-			return value.String()
-		}
-		if d.ahead.SkipValue() != nil {
-			return ""
-		}
-	}
-	return ""
-}
-
-// An ImageURL is where an image is: an address, or a data: URL that holds it.
+// An ImageURL is the address of an image, or a data: URL that contains it.
 type ImageURL struct {
 	URL    string `json:"url"`
 	Detail string `json:"detail,omitzero"` // auto, low, high or empty
@@ -268,8 +242,6 @@ func (u *ImageURL) fields() any {
 	type fields ImageURL
 	return (*fields)(u)
 }
-
-func (u *ImageURL) extra() Extra { return u.Extra }
 
 // MarshalJSON encodes u.
 func (u ImageURL) MarshalJSON() ([]byte, error) { return marshal(&u) }

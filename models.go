@@ -1,11 +1,17 @@
 package llmhttp
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"encoding/json"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // A Model is an entry of the model list. It is decoded leniently: see
 // [ChatChunk].
 type Model struct {
-	ID      string `json:"id"`      // what requests name it by; may contain slashes
+	ID string `json:"id"` // the name that requests use; may contain slashes
+	modelHead
 	Created int64  `json:"created"` // Unix time in seconds
 	OwnedBy string `json:"owned_by"`
 	Extra   Extra  `json:",embed"`
@@ -13,15 +19,21 @@ type Model struct {
 
 type modelFields Model
 
-func (m *Model) fields() any {
-	return &replyObject[modelFields]{ID: m.ID, Object: objectModel, Reply: (*modelFields)(m)}
+func (m *Model) fields() any { return (*modelFields)(m) }
+
+// forgive ignores names that are not strings.
+func (m *Model) forgive(d *decoder, dec *jsontext.Decoder) error {
+	view := struct {
+		ID      json.RawMessage `json:"id"`
+		OwnedBy json.RawMessage `json:"owned_by"`
+		Model   *modelFields    `json:",embed"`
+	}{Model: (*modelFields)(m)}
+	err := jsonv2.UnmarshalDecode(dec, &view)
+	m.ID, m.OwnedBy = textOf(view.ID), textOf(view.OwnedBy)
+	return err
 }
 
-func (m *Model) extra() Extra { return m.Extra }
-
-func (m *Model) decode(d *decoder, dec *jsontext.Decoder) error {
-	return decodeReply(dec, &m.ID, (*modelFields)(m), &m.Extra)
-}
+func (m *Model) finish(d *decoder) error { return d.finishReply(&m.Extra) }
 
 // MarshalJSON encodes m.
 func (m Model) MarshalJSON() ([]byte, error) { return marshal(&m) }
@@ -29,10 +41,7 @@ func (m Model) MarshalJSON() ([]byte, error) { return marshal(&m) }
 // UnmarshalJSON decodes a model leniently.
 func (m *Model) UnmarshalJSON(data []byte) error { return unmarshalReply(data, m) }
 
-const (
-	objectList  = "list"
-	objectModel = "model"
-)
+const objectList = "list"
 
 // A modelList is the reply to GET /v1/models.
 type modelList struct {

@@ -42,26 +42,27 @@ func Observers(obs ...Observer) Observer {
 	}
 }
 
-// A RequestSummary tells how a request ended. It contains no API keys, and
-// nothing of the request's body except what the text of Err quotes, as errors of
-// invalid requests do.
+// A RequestSummary describes a request that has ended. It contains no API keys.
+// The text of Err may quote the request if Status is 4xx; nothing else of the
+// request's body is in it.
 type RequestSummary struct {
-	UsageRecord               // fields that the request did not get to are zero
-	Status      int           // HTTP status; 499 if the client left before one was sent
-	Err         error         // why the request failed; nil if it succeeded. If a stream fails, Status is 200 nevertheless
+	UsageRecord               // fields are zero if the request failed before they were known
+	Status      int           // HTTP status; 499 if the client disconnected before one was sent
+	Err         error         // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
 	Streamed    bool          // whether the reply was a stream
-	Chunks      int           // that the Backend yielded
+	Chunks      int           // number of chunks that the Backend yielded
 	FirstChunk  time.Duration // from the arrival to the first chunk; zero if there was none
 	Duration    time.Duration // from the arrival to the end
 	Target      string        // the target of the last try, if the Backend called [ReportTry]
 	Tries       int           // the number of that try; zero if the Backend did not call ReportTry
 }
 
-// ReportTry records in the [RequestSummary] of the request that ctx belongs to
-// that its Backend is about to send the request to target, and that this is try
-// number try, counted from 1. Backends that choose among targets call it before
-// each try; the last call counts. The name of a target should be one that the
-// host has configured, not an address. Outside of a Handler it does nothing.
+// ReportTry sets Target and Tries in the [RequestSummary] of the request that ctx
+// belongs to. A Backend that selects one of several targets calls it before each
+// try, with the name of the target and the number of the try, counted from 1.
+// Each call replaces the values of the one before. Use a name that the host has
+// configured and not an address, because summaries are logged. If ctx does not
+// belong to a request of a Handler, ReportTry does nothing.
 func ReportTry(ctx context.Context, target string, try int) {
 	if q := requestFrom(ctx); q != nil {
 		q.res.mu.Lock()

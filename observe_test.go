@@ -150,7 +150,7 @@ func TestObserver_ContextReachesAllParts(t *testing.T) {
 	assert.Equal(t, []any{"value", "value", "value", "value", "value"}, got, "Lookup, Take, Chat, Adjust, Record")
 }
 
-// A Backend that picks among targets reports its tries, whatever comes of them.
+// A Backend that picks among targets reports its tries, whether they succeed or not.
 func TestReportTry(t *testing.T) {
 	tests := []struct {
 		name    string

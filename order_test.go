@@ -12,8 +12,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// These tests check that chunks leave in legal order, whatever order a Backend yields
-// them in. checkStream knows the rules.
+// These tests check that chunks reach the client in legal order, also if a Backend
+// yields them in another one. checkStream has the rules.
 
 func TestOrder_FirstChunkIsOfChoice0(t *testing.T) {
 	r := streamChat(t, jsonBackend(t,

@@ -155,11 +155,13 @@ func (q *request) readBody() (*buffer, error) {
 	if err := checkMediaType(q.r); err != nil {
 		return nil, err
 	}
-	body, err := q.res.readBody(q.h.opts.MaxBody)
-	if err != nil {
+	buf := getBuffer(0)
+	var err error
+	if buf.b, err = q.res.readBody(buf.b, q.h.opts.MaxBody); err != nil {
+		putBuffer(buf)
 		return nil, q.cause(err)
 	}
-	return body, nil
+	return buf, nil
 }
 
 func checkMediaType(r *http.Request) error {

@@ -74,6 +74,57 @@ func TestRequest_WithoutABodyIsRefused(t *testing.T) {
 	readReply(w.Result()).checkError(t, 400)
 }
 
+// A body that is too large is refused, whether its length is declared or not.
+func TestRequest_MaxBody(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		s := startServer(t, config{http2: http2, opts: llmhttp.Options{MaxBody: int64(len(chatBody))}})
+		for encoding, options := range map[string][]requestOption{"length": nil, "chunked": {chunked}} {
+			t.Run(fmt.Sprintf("%s/http2=%t", encoding, http2), func(t *testing.T) {
+				assert.Equal(t, 200, s.chat(chatBody, options...).StatusCode)
+				for _, n := range []int{1, 1000, 3 << 20} {
+					e := s.chat(chatBody+strings.Repeat(" ", n), options...).checkError(t, 413)
+					assert.Equal(t, "request_too_large", e.Code)
+					checkWords(t, e)
+					assert.Equal(t, 200, s.chat(chatBody, options...).StatusCode)
+				}
+			})
+		}
+	}
+}
+
+func TestRequest_ContentType(t *testing.T) {
+	s := startServer(t, config{})
+	check := func(name, value string, code string) { // code is "" if value is good
+		for path, body := range map[string]string{chatPath: chatBody, imagesPath: imageBody, embeddingsPath: embeddingBody} {
+			t.Run(fmt.Sprintf("%s: %.40s/%s", name, value, path), func(t *testing.T) {
+				r := s.do("POST", path, body, func(r *http.Request) {
+					if r.Header.Set(name, value); value == "" {
+						r.Header.Del(name)
+					}
+				})
+				if code == "" {
+					assert.Equal(t, 200, r.StatusCode, "%s", r.body)
+					return
+				}
+				e := r.checkError(t, 415)
+				assert.Equal(t, code, e.Code)
+				assert.Less(t, len(e.Message), 300)
+			})
+		}
+	}
+	for _, media := range []string{"", "application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8", "Application/JSON", " application/json ", "application/json; odata=verbose"} {
+		check("Content-Type", media, "")
+	}
+	for _, media := range []string{"text/plain", "text/json", "application/jsonp", "application/vnd.api+json", "json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+		"application/json, text/plain", "*/*", "application/", "\"application/json\"", "application/json/x", "text/" + strings.Repeat("x", 10000)} {
+		check("Content-Type", media, "unsupported_media_type")
+	}
+	check("Content-Encoding", "identity", "")
+	for _, encoding := range []string{"gzip", "GZIP", "deflate", "br", "zstd", "identity, gzip"} {
+		check("Content-Encoding", encoding, "unsupported_content_encoding")
+	}
+}
+
 func TestRequest_MiddlewareMayBoundTheBody(t *testing.T) {
 	s := startServer(t, config{wrap: func(h http.Handler) http.Handler { return http.MaxBytesHandler(h, 20) }})
 	s.chat(chatBody, chunked).checkError(t, 413)

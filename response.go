@@ -2,11 +2,12 @@ package llmhttp
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
 // A responseState is how far the reply to a request has got.
@@ -91,17 +92,6 @@ func (res *response) backendReturned() {
 	res.mu.Lock()
 	defer res.mu.Unlock()
 	res.backendRuns = false
-}
-
-// reply writes a whole reply. It returns errGone if the client has left, and
-// nil if another goroutine has replied.
-func (res *response) reply(header http.Header, body []byte) error {
-	res.mu.Lock()
-	defer res.mu.Unlock()
-	if res.state == stateDone {
-		return nil
-	}
-	return res.replyLocked(http.StatusOK, body)
 }
 
 // replyLocked writes a reply of JSON whose other headers are set, and sends it.
@@ -194,13 +184,6 @@ func (res *response) finish() {
 	res.setWriteDeadline(deadline)
 }
 
-// isDone reports whether the reply is complete or has failed.
-func (res *response) isDone() bool {
-	res.mu.Lock()
-	defer res.mu.Unlock()
-	return res.state == stateDone
-}
-
 // stopReading makes a Read of the request's body return, now or at its next
 // call.
 func (res *response) stopReading() {
@@ -234,57 +217,29 @@ func (res *response) finishReading() {
 	}
 }
 
-// readBody reads a request's body of at most limit bytes to its end: net/http
-// notices only after that when the client leaves. The buffer is the caller's.
-func (res *response) readBody(limit int64) (*buffer, error) {
-	length := res.r.ContentLength
-	if length > limit {
-		return nil, errTooLarge(limit)
-	}
-	buf := getBuffer(firstRead)
+// readBody appends a request's body of at most limit bytes to buf. It reads to
+// the end: net/http notices only after that when the client leaves.
+func (res *response) readBody(buf []byte, limit int64) ([]byte, error) {
 	if res.r.Body == nil {
 		return buf, nil
 	}
-	for {
-		res.extendReadDeadline()
-		n, err := res.r.Body.Read(buf.b[len(buf.b):cap(buf.b)])
-		buf.b = buf.b[:len(buf.b)+n]
-		switch {
-		case int64(len(buf.b)) > limit:
-			putBuffer(buf)
-			return nil, errTooLarge(limit)
-		case err == io.EOF:
-			res.finishReading()
-			return buf, nil
-		case err != nil:
-			putBuffer(buf)
-			return nil, bodyError(err)
-		case len(buf.b) == cap(buf.b):
-			buf = growBuffer(buf, length, limit)
-		}
+	buf, err := bounded.ReadAll(bodyReader{res}, buf, res.r.ContentLength, limit)
+	switch {
+	case errors.Is(err, bounded.ErrTooLarge):
+		return buf, errTooLarge(limit)
+	case err != nil:
+		return buf, bodyError(err)
 	}
+	res.finishReading()
+	return buf, nil
 }
 
-const (
-	// firstRead is how much memory a body gets before any of it has arrived.
-	firstRead = 16 << 10
+// A bodyReader reads the body of a request. Each Read has ReadTimeout.
+type bodyReader struct{ res *response }
 
-	// trustedLength is up to which size the declared length of a body is
-	// allocated at once when the first bytes have arrived.
-	trustedLength = 2 << 20
-)
-
-// growBuffer moves the bytes of a full buffer to a larger one. It has one byte
-// more than the declared length, for the Read that sees the end.
-func growBuffer(buf *buffer, length, limit int64) *buffer {
-	size := min(2*int64(cap(buf.b)), limit+1)
-	if length >= size && length <= trustedLength {
-		size = length + 1
-	}
-	larger := getBuffer(int(max(size, int64(cap(buf.b))+1)))
-	larger.b = append(larger.b, buf.b...)
-	putBuffer(buf)
-	return larger
+func (r bodyReader) Read(p []byte) (int, error) {
+	r.res.extendReadDeadline()
+	return r.res.r.Body.Read(p)
 }
 
 // bodyError returns the error for a body that could not be read.

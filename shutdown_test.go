@@ -16,13 +16,6 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// begin sends a request and returns a channel for its reply.
-func begin(s *testServer, method, path, body string) <-chan reply {
-	c := make(chan reply, 1)
-	go func() { c <- s.do(method, path, body) }()
-	return c
-}
-
 // checkShuttingDown checks that a reply refuses a request because of Shutdown.
 func checkShuttingDown(t *testing.T, r reply) {
 	t.Helper()
@@ -58,7 +51,7 @@ func TestShutdown_WaitsForRequestsAndTheirRecords(t *testing.T) {
 				yield(llmhttp.TextChunk("two"), nil)
 			}),
 		})
-		stream := begin(s, "POST", chatPath, streamBody)
+		stream := s.begin("POST", chatPath, streamBody)
 		synctest.Wait()
 		ended := make(chan error, 2)
 		for range 2 {
@@ -87,7 +80,7 @@ func TestShutdown_WaitsForTheObserver(t *testing.T) {
 			}},
 			backend: streamBackend(func(context.Context, yieldFunc) { time.Sleep(time.Second) }),
 		})
-		chat := begin(s, "POST", chatPath, chatBody)
+		chat := s.begin("POST", chatPath, chatBody)
 		synctest.Wait()
 		s.shutdown()
 		assert.True(t, told)
@@ -119,9 +112,9 @@ func TestShutdown_ContextIsDone(t *testing.T) {
 						}
 					}),
 				})
-				whole := begin(s, "POST", chatPath, chatBody)
-				silent := begin(s, "POST", chatPath, streamBody)
-				stream := begin(s, "POST", chatPath, strings.Replace(streamBody, "demo-chat", "speaks", 1))
+				whole := s.begin("POST", chatPath, chatBody)
+				silent := s.begin("POST", chatPath, streamBody)
+				stream := s.begin("POST", chatPath, strings.Replace(streamBody, "demo-chat", "speaks", 1))
 				synctest.Wait()
 
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -163,7 +156,7 @@ func TestShutdown_BeforeTheBackend(t *testing.T) {
 			t.Run(name+"/"+request[0], func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := startPipeServer(t, c)
-					r := begin(s, request[0], request[1], request[2])
+					r := s.begin(request[0], request[1], request[2])
 					synctest.Wait()
 					require.ErrorIs(t, s.handler.Shutdown(done(t)), context.Canceled)
 					checkShuttingDown(t, <-r)

@@ -17,8 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// These tests check the form of a stream: what clients of the format rely on, whatever
-// a Backend yields.
+// These tests check the form of a stream, on which clients rely.
 
 func TestStream_LastChunkOfAChoiceHasNullContentAndReason(t *testing.T) {
 	r := streamChat(t, jsonBackend(t, `{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}`), chatParams{})
@@ -32,8 +31,8 @@ func TestStream_DoneIsTheLastEvent(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.raw, "[DONE]"))
 }
 
-// A Backend cannot smuggle lines into a stream: checkStream knows no others than data
-// and comments.
+// A Backend cannot smuggle lines into a stream: checkStream permits only data and
+// comments.
 func TestStream_HasNoLinesOfTheBackend(t *testing.T) {
 	const evil = "\n\nevent: ping\n\nretry: 3000\n\nid: 7\n\ndata: \n\ndata: [DONE]\n\n: ping\n\nerror: {}\r\rdata: {}\r\n\r\n"
 	quoted, err := json.Marshal(evil)
@@ -107,7 +106,7 @@ func TestStream_AllChunksHaveTheHeadOfTheFirst(t *testing.T) {
 	assert.Equal(t, "m1", r.Model)
 	assert.Equal(t, "abc", r.Choices[0].Content)
 
-	// What the first chunk lacks is made up, and not taken from a later one.
+	// The Handler makes up what the first chunk lacks. It does not wait for a later one.
 	slices.Reverse(lines)
 	r = streamChat(t, jsonBackend(t, lines...), chatParams{})
 	assert.Regexp(t, randomID, r.ID)

@@ -218,6 +218,13 @@ func (s *testServer) do(method, path, body string, options ...requestOption) rep
 	return readReply(resp)
 }
 
+// begin sends a request and returns a channel for its reply.
+func (s *testServer) begin(method, path, body string) <-chan reply {
+	c := make(chan reply, 1)
+	go func() { c <- s.do(method, path, body) }()
+	return c
+}
+
 // chat posts a chat request and reads the whole reply.
 func (s *testServer) chat(body string, options ...requestOption) reply {
 	s.t.Helper()

@@ -23,8 +23,6 @@ func (t *Tool) fields() any {
 	return (*fields)(t)
 }
 
-func (t *Tool) extra() Extra { return t.Extra }
-
 // MarshalJSON encodes t.
 func (t Tool) MarshalJSON() ([]byte, error) { return marshal(&t) }
 
@@ -45,9 +43,10 @@ func (f *Function) fields() any {
 	return (*fields)(f)
 }
 
-func (f *Function) extra() Extra { return f.Extra }
-
-func (f *Function) decoded() { f.Parameters = optional(f.Parameters) }
+func (f *Function) finish(*decoder) error {
+	f.Parameters = optional(f.Parameters)
+	return nil
+}
 
 // MarshalJSON encodes f.
 func (f Function) MarshalJSON() ([]byte, error) { return marshal(&f) }
@@ -86,8 +85,6 @@ func (c *ToolCall) encoded() any {
 	return &f
 }
 
-func (c *ToolCall) extra() Extra { return c.Extra }
-
 // MarshalJSON encodes c.
 func (c ToolCall) MarshalJSON() ([]byte, error) { return marshal(&c) }
 
@@ -106,8 +103,6 @@ func (f *FunctionCall) fields() any {
 	type fields FunctionCall
 	return (*fields)(f)
 }
-
-func (f *FunctionCall) extra() Extra { return f.Extra }
 
 // MarshalJSON encodes f.
 func (f FunctionCall) MarshalJSON() ([]byte, error) { return marshal(&f) }

@@ -10,46 +10,47 @@ import (
 	"time"
 )
 
-// A UsageStore remembers what accounts used. It must be safe for concurrent
-// use.
+// A UsageStore stores what accounts used. It must be safe for concurrent use.
 type UsageStore interface {
-	// Record stores records. Those whose ID is already stored are skipped,
-	// so a call that failed may be repeated. It keeps no reference to records.
-	// A store may round times down to microseconds.
+	// Record stores records. It skips records whose ID is already stored, so
+	// that a call that failed can be repeated. It must not retain the slice. A
+	// store may round times down to microseconds.
 	Record(ctx context.Context, records ...UsageRecord) error
 
-	// Query returns the sums q asks for, oldest first, and those of one
-	// period by model, in the order of its bytes. It sees what Record has
-	// accepted. A period without usage has no sum, and neither has an empty
-	// range nor an account that is not known: that is not an error.
+	// Query returns the sums for q, sorted by Start and then by Model, which is
+	// compared as Go compares strings. They include all records of the calls of
+	// Record that have returned without an error. There are no sums for periods
+	// without usage. For an empty range and for an unknown account, Query
+	// returns no sums and no error.
 	Query(ctx context.Context, q UsageQuery) ([]UsageSum, error)
 }
 
-// A UsageRecord is what one request used. There is one for each request that
-// reached the Backend, whether it succeeded, failed or was abandoned, unless
-// the Backend did not know the model or does nothing of the kind.
+// A UsageRecord is what one request used. There is one for each request for which
+// the Backend was called, whether it succeeded, failed or was abandoned by its
+// client. The exception is a request that the Backend refuses with a 404, because
+// it does not know the model or does not implement the endpoint.
 type UsageRecord struct {
-	ID        string    // the request's ID, unique for all time
-	Time      time.Time // of its arrival
+	ID        string    // the ID of the request, unique for all time
+	Time      time.Time // when the request arrived
 	Account   string
 	KeyID     string
-	Model     string // as the client named it, of at most 512 bytes
+	Model     string // the name that the client used; at most 512 bytes
 	Endpoint  Endpoint
 	Usage     Usage
-	Images    int
-	Estimated bool // the Backend reported no Usage; the Handler counted
+	Images    int  // number of images that were generated
+	Estimated bool // Usage is an estimate of the Handler, because the Backend reported none
 }
 
-// A UsageQuery asks what Account used in [From, To), in periods of Step.
-// Periods begin at From; the last may be shorter. A zero or negative Step asks
-// for one period.
+// A UsageQuery selects the usage of Account at times from From, inclusive, to To,
+// exclusive, and divides it into periods of Step. The first period begins at From;
+// the last may be shorter. If Step is zero or negative, there is one period.
 type UsageQuery struct {
 	Account  string
 	From, To time.Time
 	Step     time.Duration
 }
 
-// A UsageSum is what was used of one model in the period that begins at Start.
+// A UsageSum is the usage of one model in the period that begins at Start.
 type UsageSum struct {
 	Start                          time.Time
 	Model                          string
@@ -66,8 +67,9 @@ const (
 	maxDays     = 366
 )
 
-// serveUsage serves GET /v1/dashboard/billing/usage: OpenAI's legacy reply, with
-// costs in US cents, and besides the tokens, requests and images.
+// serveUsage serves GET /v1/dashboard/billing/usage. The reply has the members of
+// OpenAI's legacy format, with costs in US cents, and others for tokens, requests
+// and images.
 func (q *request) serveUsage() error {
 	store := q.h.opts.Usage
 	if store == nil {
@@ -91,8 +93,8 @@ func (q *request) serveUsage() error {
 	return q.replyJSON(q.billing(sums))
 }
 
-// usageRange reads the dates of a query. Days begin in UTC, and end_date is
-// not part of the range: clients of the original ask for tomorrow to see today.
+// usageRange reads the dates of a query. Days begin in UTC. end_date is not part of
+// the range, because clients of OpenAI's API send tomorrow to see today.
 func usageRange(query url.Values, now time.Time) (from, to time.Time, err error) {
 	today := now.Truncate(day)
 	date := func(param string, otherwise time.Time) time.Time {

@@ -1,17 +1,12 @@
 package llmhttp
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // The wording and the codes of refused parameters follow what the original
@@ -61,6 +56,14 @@ func invalidText(param, got, want string) *Error {
 	return badRequest("invalid_value", param, "Invalid '%s': '%s'. Expected %s.", param, echo(got), want)
 }
 
+func tooDeep() *Error {
+	return badRequest("", "", "The JSON body of your request nests deeper than %d levels.", maxDepth)
+}
+
+func tooManyMembers(param string) *Error {
+	return badRequest("object_above_max_properties", param, "Invalid '%s': too many properties. Expected an object with at most %d properties.", param, maxMembers)
+}
+
 // outOfRange says that a number is above or below its limit. The noun is
 // integer or decimal; got is the number as the message shows it.
 func outOfRange(param, noun string, above bool, limit float64, got string) *Error {
@@ -70,6 +73,15 @@ func outOfRange(param, noun string, above bool, limit float64, got string) *Erro
 	}
 	return badRequest(noun+"_"+relation+"_value", param, "Invalid '%s': %s %s value. Expected a value %s %s, but got %s instead.",
 		param, noun, side, sign, number(limit), got)
+}
+
+// outOfBounds says that a number cannot be held, as its size is above a limit.
+func outOfBounds(param, noun string, limit float64, text string) *Error {
+	above := text[0] != '-'
+	if !above {
+		limit = -limit
+	}
+	return outOfRange(param, noun, above, limit, clip(text, 24))
 }
 
 // within returns an error of decoding a parameter by itself with the parameter's
@@ -188,213 +200,4 @@ func sprintf(format string, args []any) string {
 		return format
 	}
 	return fmt.Sprintf(format, args...)
-}
-
-// A fault is what a hook of a decoder finds wrong with a value.
-type fault struct {
-	refuse func(param string) *Error
-}
-
-func (f *fault) Error() string { return f.refuse("value").Message }
-
-// newFault returns the error for a fault of the value that was read last.
-func newFault(dec *jsontext.Decoder, refuse func(param string) *Error) error {
-	return newFaultAt(dec.StackPointer(), refuse)
-}
-
-func newFaultAt(where jsontext.Pointer, refuse func(param string) *Error) error {
-	return &json.SemanticError{JSONPointer: where, Err: &fault{refuse}}
-}
-
-// mismatch reads the next value, which is not what is wanted, and returns the
-// fault that says so.
-func mismatch(dec *jsontext.Decoder, want string) error {
-	value, err := dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	got := describe(value)
-	return newFault(dec, func(param string) *Error { return invalidType(param, want, got) })
-}
-
-// rangeFault says that a number cannot be held.
-func rangeFault(dec *jsontext.Decoder, text, noun string, limit float64) error {
-	above := text[0] != '-'
-	if !above {
-		limit = -limit
-	}
-	return newFault(dec, func(param string) *Error { return outOfRange(param, noun, above, limit, clip(text, 24)) })
-}
-
-var (
-	errTooDeep       = errors.New("nested too deep")
-	errTooManyValues = errors.New("too many values")
-)
-
-func tooDeep() *Error {
-	return badRequest("", "", "The JSON body of your request nests deeper than %d levels.", maxDepth)
-}
-
-func tooManyMembers(param string) *Error {
-	return badRequest("object_above_max_properties", param, "Invalid '%s': too many properties. Expected an object with at most %d properties.", param, maxMembers)
-}
-
-// refusal returns what a client is told of an error of decoding body.
-func (d *decoder) refusal(body []byte, err error) *Error {
-	if e := checkBounds(body, true); e != nil {
-		return e.(*Error)
-	}
-	switch {
-	case errors.Is(err, errTooDeep):
-		return tooDeep()
-	case errors.Is(err, errTooManyValues):
-		return badRequest("", "", "The JSON body of your request has too many elements.")
-	}
-	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		if e.Err == jsontext.ErrDuplicateName {
-			param := paramOf(&d.dec, e.JSONPointer)
-			return badRequest("duplicate_parameter", param, "Duplicate parameter: '%s'.", echo(param))
-		}
-	} else if e, ok := errors.AsType[*json.SemanticError](err); ok {
-		param := paramOf(&d.dec, e.JSONPointer)
-		if f, ok := e.Err.(*fault); ok {
-			return f.refuse(param)
-		}
-		if want := describeType(e.GoType); want != "" && int(e.ByteOffset) < len(body) {
-			return invalidType(param, want, describe(body[e.ByteOffset:]))
-		}
-	}
-	return badRequest("", "", "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)")
-}
-
-// paramOf returns the name of the parameter that a pointer leads to, such as
-// "messages[1].role". Names are clipped, and so is the whole.
-func paramOf(dec *jsontext.Decoder, where jsontext.Pointer) string {
-	var b []byte
-	level := 0
-	for token := range where.Tokens() {
-		level++
-		if isIndex(dec, level, token) {
-			b = append(append(append(b, '['), token...), ']')
-			continue
-		}
-		if len(b) > 0 {
-			b = append(b, '.')
-		}
-		b = append(b, clip(token, 64)...)
-		if len(b) > 256 {
-			break
-		}
-	}
-	return string(b)
-}
-
-// isIndex reports whether a token of the pointer to an error is the index of an
-// array. The decoder is where the error occurred, but does not know about arrays
-// within a raw value.
-func isIndex(dec *jsontext.Decoder, level int, token string) bool {
-	if level <= dec.StackDepth() {
-		kind, _ := dec.StackIndex(level)
-		return kind == '['
-	}
-	_, err := strconv.ParseUint(token, 10, 32)
-	return err == nil
-}
-
-// describe returns what the JSON value at the beginning of b is, with its
-// article.
-func describe(b []byte) string {
-	switch jsontext.Value(b).Kind() {
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
-	case '"':
-		return "a string"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	}
-	if i := bytes.IndexFunc(b, func(r rune) bool { return !strings.ContainsRune("-0123456789", r) }); i >= 0 && strings.ContainsRune(".eE", rune(b[i])) {
-		return "a decimal number"
-	}
-	return "an integer"
-}
-
-// describeType returns which JSON value a Go type stands for, or "".
-func describeType(t reflect.Type) string {
-	if t == nil {
-		return ""
-	}
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "a boolean"
-	case reflect.Struct:
-		return "an object"
-	}
-	return ""
-}
-
-// checkBounds returns an *Error if a document nests too deep, or has an object
-// with too many members. It reads all of body, so unless always is true it does
-// nothing where the number of colons shows that no object can be too large; the
-// decoder itself sees what is too deep.
-func checkBounds(body []byte, always bool) error {
-	if !always && bytes.Count(body, []byte{':'}) <= maxMembers {
-		return nil
-	}
-	dec := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	var members [maxDepth + 1]int // of the object that is open at each depth
-	total := 0
-	for {
-		token, err := dec.ReadToken()
-		if err != nil {
-			return nil // the decoder finds the error, too
-		}
-		depth := dec.StackDepth()
-		if depth > maxDepth {
-			return tooDeep()
-		}
-		if token.Kind() == '}' {
-			total -= members[depth+1]
-			members[depth+1] = 0
-			continue
-		}
-		if kind, n := dec.StackIndex(depth); kind != '{' || n%2 == 0 {
-			continue
-		}
-		members[depth]++
-		total++
-		if members[depth] > maxMembers || total > 4*maxMembers {
-			return tooManyMembers(paramOf(dec, dec.StackPointer().Parent()))
-		}
-	}
-}
-
-// isDeeper reports whether a valid JSON value nests deeper than n levels.
-func isDeeper(value []byte, n int) bool {
-	if bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) <= n {
-		return false
-	}
-	depth := 0
-	for i := 0; i < len(value); i++ {
-		switch value[i] {
-		case '"':
-			for i++; value[i] != '"'; i++ {
-				if value[i] == '\\' {
-					i++
-				}
-			}
-		case '{', '[':
-			if depth++; depth > n {
-				return true
-			}
-		case '}', ']':
-			depth--
-		}
-	}
-	return false
 }

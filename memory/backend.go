@@ -15,59 +15,55 @@ const (
 	ModelImageSmall = "demo-image-small" // 256x256, 512x512, 1024x1024
 )
 
-// A Backend stands in for a model. It is deterministic: the same request gets
-// the same answer, apart from the IDs of tool calls. The zero value is ready
-// to use, and so is what [Echo] and [Scripted] return. Its fields must not be
-// changed while it is in use; its methods are safe for concurrent use.
+// A Backend is a [llmhttp.Backend] that takes the place of a model. It is
+// deterministic: the same request gets the same reply, except for the IDs of
+// tool calls. The zero value is ready to use. The fields must not be changed
+// while the Backend is in use. Its methods are safe for concurrent use.
 //
 // # Chat
 //
-// The reply to a user is the text of the last message that is a user's, word
-// for word, a token a chunk; if no user said anything it is a greeting. See
-// [CountTokens] for what a token is. All choices say the same, in turns. Then
-// there are these, which apply in this order:
+// The reply is the text of the last user message, unchanged, or a greeting if
+// there is none. Each chunk has one token; see [CountTokens] for what a token
+// is. All choices have the same reply, and their chunks alternate. The
+// parameters of the request apply in this order:
 //
-//   - Tools. If a function must be called, or may be and the last message is
-//     the user's, the reply is a call of the one that tool_choice names or
-//     else of the first, with arguments valid under its schema. If the last
-//     message is a tool's, the reply is a text with the results of the tools.
-//     Tools that are no functions are ignored.
-//   - The response format. A json_object has the text as its "reply"; under a
-//     json_schema the reply is a valid value, whose strings say the text where
-//     they may.
-//   - Stop sequences. A text ends before the first of them. JSON that answers
-//     a response format is a text too.
-//   - The limit of tokens. Texts, JSON and the arguments of tool calls are cut
-//     after as many tokens, as those of models are.
+//   - Tools. If tool_choice requires a call, or if it allows one and the last
+//     message is the user's, the reply is a call. It calls the function that
+//     tool_choice names, or else the first one, with arguments that satisfy
+//     its schema. If the last message has the result of a tool, the reply is a
+//     text with the results. Tools other than functions are ignored.
+//   - Response format. For json_object, the reply is an object with the text
+//     as "reply". For json_schema, it is a value that satisfies the schema and
+//     has the text in its strings where the schema allows that.
+//   - Stop sequences. The reply ends before the first stop sequence, in JSON
+//     too. They do not apply to tool calls.
+//   - Token limit. Texts, JSON and the arguments of tool calls are cut after
+//     that many tokens, as a model would cut them.
 //
-// Schemas that have no value, or none that is easily found, are refused. The
-// text of all choices of a request has at most 32 MiB, and is cut like one
-// with a limit if there were more.
+// The reply to a schema that Backend cannot satisfy is an error with status 400
+// that names the keyword. The text of all choices together is cut at 32 MiB.
 //
-// The usage it reports is exact. The prompt's tokens are those of the messages
-// one by one: of their texts, and of the arguments of their tool calls. The
-// tokens of the reply are those of the text, or of the arguments, times the
-// number of choices.
+// The usage is exact. Prompt tokens are counted in the text and in the
+// arguments of the tool calls of each message. Completion tokens are counted in
+// the text or arguments of each choice.
 //
 // # Images
 //
-// An image is a PNG of overlapping discs over a gradient, which depend on the
-// prompt and on its index; with the quality hd there are more of them. Images
-// are not counted in tokens.
+// An image is a PNG of discs over a gradient that depend on the prompt and on
+// the index of the image. The quality hd has more discs. There is no usage.
 //
 // # Embeddings
 //
-// A vector tells what words and parts of words an input has: texts are similar
-// that have many in common. Vectors have length 1 and, unless the request says
-// otherwise, 256 dimensions; they may have up to 3072. Token numbers are taken
-// for words.
+// A vector depends on the words of the input and on their parts, so that texts
+// with common words have similar vectors. Token numbers count as words. Vectors
+// have length 1 and 256 dimensions; a request may ask for up to 3072.
 type Backend struct {
-	// Delay is how long Chat waits before each chunk. If zero or negative, it
-	// does not wait.
+	// Delay is the time that Chat waits before each chunk. Zero or a negative
+	// value means no delay.
 	Delay time.Duration
 
-	// Script returns the steps of the reply to a request, which may be of any
-	// model. If it is nil, or returns nil, the reply is as described above.
+	// Script returns the steps of the reply to a request for any model. If
+	// Script is nil or returns nil, Chat replies as described above.
 	Script func(req *llmhttp.ChatRequest) []Step
 }
 
@@ -79,16 +75,16 @@ var (
 	_ llmhttp.Embedder       = (*Backend)(nil)
 )
 
-// Echo returns a new Backend.
+// Echo returns a new Backend with zero fields.
 func Echo() *Backend { return &Backend{} }
 
 // Chat implements [llmhttp.Backend].
 func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		s := &speaker{ctx: ctx, delay: b.Delay, yield: yield}
+		s := &sender{ctx: ctx, delay: b.Delay, yield: yield}
 		if b.Script != nil {
 			if steps := b.Script(req); steps != nil {
-				s.perform(steps)
+				s.run(steps)
 				return
 			}
 		}
@@ -96,12 +92,12 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 			yield(nil, llmhttp.ModelNotFound(req.Model))
 			return
 		}
-		r, err := replyTo(req)
+		r, err := newReply(req)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		s.say(r)
+		s.sendReply(r)
 	}
 }
 
@@ -115,21 +111,21 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	return models, nil
 }
 
-// A speaker yields the chunks of one reply.
-type speaker struct {
+// A sender yields the chunks of one reply.
+type sender struct {
 	ctx   context.Context
 	delay time.Duration
 	yield func(*llmhttp.ChatChunk, error) bool
 }
 
-// chunk yields c when it is time. It reports whether the reply goes on.
-func (s *speaker) chunk(c *llmhttp.ChatChunk) bool {
+// send yields c after the delay. It reports whether the reply continues.
+func (s *sender) send(c *llmhttp.ChatChunk) bool {
 	return s.wait(s.delay) && s.yield(c, nil)
 }
 
-// wait waits for d. If the context is done before, or is done already, it
+// wait waits for d and returns true. If the context is done before that, it
 // yields the cause and returns false.
-func (s *speaker) wait(d time.Duration) bool {
+func (s *sender) wait(d time.Duration) bool {
 	if d > 0 {
 		timer := time.NewTimer(d)
 		defer timer.Stop()

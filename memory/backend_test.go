@@ -16,7 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// request decodes a request as a Handler would, for the chat model.
+// request decodes a request for the chat model with the given members.
 func request(t testing.TB, members string) *llmhttp.ChatRequest {
 	t.Helper()
 	req := &llmhttp.ChatRequest{Model: memory.ModelChat}
@@ -24,7 +24,8 @@ func request(t testing.TB, members string) *llmhttp.ChatRequest {
 	return req
 }
 
-// collect returns the whole reply to req, and checks what is true of all.
+// collect returns the whole reply to req. It checks that there is a chunk for
+// each token, and that the usage is exact.
 func collect(t testing.TB, b *memory.Backend, req *llmhttp.ChatRequest) *llmhttp.ChatResponse {
 	t.Helper()
 	chunks := 0
@@ -47,56 +48,56 @@ func collect(t testing.TB, b *memory.Backend, req *llmhttp.ChatRequest) *llmhttp
 		text := c.Message.Content.Text()
 		for _, call := range c.Message.ToolCalls {
 			text += call.Function.Arguments
-			chunks-- // that announces it
+			chunks-- // the one that opens the call
 		}
 		completion += memory.CountTokens("", text)
 		if text == "" {
 			chunks--
 		}
 	}
-	assert.Equal(t, chunks, completion, "there is a chunk for each token")
+	assert.Equal(t, chunks, completion, "one chunk for each token")
 	require.NotNil(t, resp.Usage)
 	assert.Equal(t, completion, resp.Usage.CompletionTokens)
 	assert.Equal(t, resp.Usage.PromptTokens+completion, resp.Usage.TotalTokens)
 	return resp
 }
 
-func TestChat(t *testing.T) {
+func TestBackend_Chat(t *testing.T) {
 	for name, test := range map[string]struct {
-		members      string
-		want         string
-		finish       llmhttp.FinishReason
-		prompt, said int
+		members            string
+		want               string
+		finish             llmhttp.FinishReason
+		prompt, completion int
 	}{
 		"echo": {
 			`"messages":[{"role":"user","content":"Hello, world!"}]`, "Hello, world!", llmhttp.FinishStop, 2, 2},
 		"verbatim": {
 			`"messages":[{"role":"user","content":" \t a\u0000\u2028 data: [DONE]\r\n\n👩‍👩‍👧‍👦 "}]`, " \t a\x00\u2028 data: [DONE]\r\n\n👩‍👩‍👧‍👦 ", llmhttp.FinishStop, 5, 5},
-		"the last of a user": {
+		"last user message": {
 			`"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"a"},{"role":"assistant","content":"b c"},{"role":"user","content":"d"},{"role":"assistant","content":null}]`,
 			"d", llmhttp.FinishStop, 6, 1},
-		"in parts": {
+		"text parts": {
 			`"messages":[{"role":"user","content":[{"type":"text","text":"Hello, "},{"type":"image_url","image_url":{"url":"data:,"}},{"type":"text","text":"you"}]}]`,
 			"Hello, you", llmhttp.FinishStop, 2, 2},
 		"empty": {
 			`"messages":[{"role":"user","content":""}]`, "", llmhttp.FinishStop, 0, 0},
-		"no user": {
+		"no user message": {
 			`"messages":[{"role":"developer","content":"Be kind."}]`, "Hello! How can I help you today?", llmhttp.FinishStop, 2, 7},
-		"no text": {
+		"no text part": {
 			`"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]`, "Hello! How can I help you today?", llmhttp.FinishStop, 0, 7},
 		"max_tokens": {
 			`"messages":[{"role":"user","content":"one two three four"}],"max_tokens":3`, "one two three", llmhttp.FinishLength, 4, 3},
 		"max_completion_tokens": {
 			`"messages":[{"role":"user","content":"one two three four"}],"max_tokens":3,"max_completion_tokens":2`, "one two", llmhttp.FinishLength, 4, 2},
-		"max_tokens as long": {
+		"max_tokens equals length": {
 			`"messages":[{"role":"user","content":"one two three"}],"max_tokens":3`, "one two three", llmhttp.FinishStop, 3, 3},
 		"max_tokens of emoji": {
 			`"messages":[{"role":"user","content":"👩‍👩‍👧‍👦🇩🇪👋🏽"}],"max_tokens":2`, "👩‍👩‍👧‍👦🇩🇪", llmhttp.FinishLength, 3, 2},
 		"stop": {
 			`"messages":[{"role":"user","content":"one two three"}],"stop":" t"`, "one", llmhttp.FinishStop, 3, 1},
-		"the first stop": {
+		"first of several stop sequences": {
 			`"messages":[{"role":"user","content":"one two three"}],"stop":["three","wo","","x"]`, "one t", llmhttp.FinishStop, 3, 2},
-		"stop at once": {
+		"stop at start": {
 			`"messages":[{"role":"user","content":"one"}],"stop":"o"`, "", llmhttp.FinishStop, 1, 0},
 		"stop, then length": {
 			`"messages":[{"role":"user","content":"one two three four"}],"stop":" four","max_tokens":2`, "one two", llmhttp.FinishLength, 4, 2},
@@ -107,29 +108,29 @@ func TestChat(t *testing.T) {
 		"json_schema": {
 			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object","properties":{"b":{"type":"string"},"a":{"type":"integer","minimum":3}},"required":["a","b"],"additionalProperties":false}}}`,
 			`{"b":"hi","a":3}`, llmhttp.FinishStop, 1, 2},
-		"json_schema without one": {
+		"json_schema without schema": {
 			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"s"}}`, `{"reply":"hi"}`, llmhttp.FinishStop, 1, 2},
-		"json_schema that is null": {
+		"json_schema with null schema": {
 			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"schema":null}}`, `{"reply":"hi"}`, llmhttp.FinishStop, 1, 2},
-		"JSON is cut": {
+		"max_tokens cuts JSON": {
 			`"messages":[{"role":"user","content":"hi there"}],"response_format":{"type":"json_object"},"max_tokens":1`, `{"reply":"hi`, llmhttp.FinishLength, 2, 1},
-		"a text format": {
+		"text format": {
 			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"text"}`, `hi`, llmhttp.FinishStop, 1, 1},
-		"other tools": {
+		"tool that is not a function": {
 			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"custom","custom":{"name":"x"}}],"tool_choice":"required"`, `hi`, llmhttp.FinishStop, 1, 1},
-		"no tools": {
+		"tool_choice none": {
 			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`, `hi`, llmhttp.FinishStop, 1, 1},
-		"a tool of another kind is chosen": {
+		"tool_choice is not a function": {
 			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"custom","custom":{"name":"x"}}`, `hi`, llmhttp.FinishStop, 1, 1},
-		"tools after the assistant": {
+		"last message of the assistant": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"well"}],"tools":[{"type":"function","function":{"name":"f"}}]`, `hi`, llmhttp.FinishStop, 2, 1},
-		"the tools' results": {
+		"tool results": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]},{"role":"tool","tool_call_id":"1","content":"20 °C"},{"role":"tool","tool_call_id":"2","content":[{"type":"text","text":"rain"}]}],"tools":[{"type":"function","function":{"name":"f"}}]`,
 			"The tools say: 20 °C\nrain", llmhttp.FinishStop, 6, 6},
-		"the tools' results as JSON": {
+		"tool results as json_object": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"1","content":"rain"}],"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_object"}`,
 			`{"reply":"The tools say: rain"}`, llmhttp.FinishStop, 2, 5},
-		"results, no tools": {
+		"tool results with tool_choice none": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"1","content":"rain"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`,
 			"hi", llmhttp.FinishStop, 2, 1},
 	} {
@@ -144,13 +145,13 @@ func TestChat(t *testing.T) {
 					assert.Empty(t, c.Message.ToolCalls)
 				}
 				assert.Equal(t, test.prompt, resp.Usage.PromptTokens)
-				assert.Equal(t, n*test.said, resp.Usage.CompletionTokens)
+				assert.Equal(t, n*test.completion, resp.Usage.CompletionTokens)
 			}
 		})
 	}
 }
 
-func TestToolCalls(t *testing.T) {
+func TestBackend_ToolCalls(t *testing.T) {
 	const tools = `"tools":[{"type":"custom","custom":{"name":"x"}},` +
 		`{"type":"function","function":{"name":"first","parameters":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","minimum":2}},"required":["city"]}}},` +
 		`{"type":"function","function":{"name":"second"}},` +
@@ -161,18 +162,18 @@ func TestToolCalls(t *testing.T) {
 		members, call, arguments string
 		finish                   llmhttp.FinishReason
 	}{
-		"absent":             {user, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"auto":               {user + `,"tool_choice":"auto"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"required":           {user + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"required, again":    {tool + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"named":              {user + `,"tool_choice":{"type":"function","function":{"name":"second"}}`, "second", `{}`, llmhttp.FinishToolCalls},
-		"named, again":       {tool + `,"tool_choice":{"type":"function","function":{"name":"third"}}`, "third", `{}`, llmhttp.FinishToolCalls},
-		"allowed":            {user + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"third"}}]}}`, "third", `{}`, llmhttp.FinishToolCalls},
-		"allowed, required":  {tool + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"third"}}]}}`, "third", `{}`, llmhttp.FinishToolCalls},
-		"before formats":     {user + `,"response_format":{"type":"json_object"}`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"not stopped":        {user + `,"stop":"Paris"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"arguments are cut":  {user + `,"max_tokens":1`, "first", `{"city":"in`, llmhttp.FinishLength},
-		"and are not if fit": {user + `,"max_tokens":3`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"no tool_choice":              {user, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"auto":                        {user + `,"tool_choice":"auto"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"required":                    {user + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"required after result":       {tool + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"named":                       {user + `,"tool_choice":{"type":"function","function":{"name":"second"}}`, "second", `{}`, llmhttp.FinishToolCalls},
+		"named after result":          {tool + `,"tool_choice":{"type":"function","function":{"name":"third"}}`, "third", `{}`, llmhttp.FinishToolCalls},
+		"allowed_tools":               {user + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"third"}}]}}`, "third", `{}`, llmhttp.FinishToolCalls},
+		"allowed_tools, required":     {tool + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"third"}}]}}`, "third", `{}`, llmhttp.FinishToolCalls},
+		"response format is ignored":  {user + `,"response_format":{"type":"json_object"}`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"stop is ignored":             {user + `,"stop":"Paris"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"max_tokens cuts arguments":   {user + `,"max_tokens":1`, "first", `{"city":"in`, llmhttp.FinishLength},
+		"max_tokens equals arguments": {user + `,"max_tokens":3`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ids := map[string]bool{}
@@ -197,21 +198,21 @@ func TestToolCalls(t *testing.T) {
 	}
 }
 
-func TestChatErrors(t *testing.T) {
+func TestBackend_ChatErrors(t *testing.T) {
 	user := `"messages":[{"role":"user","content":"hi"}],`
 	for name, test := range map[string]struct{ members, code, param, message string }{
-		"no value": {
+		"unsatisfiable schema": {
 			user + `"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":false}}`,
-			"invalid_json_schema", "response_format.json_schema.schema", "Invalid schema for response_format 's': no value is valid under the schema."},
-		"no reference": {
+			"invalid_json_schema", "response_format.json_schema.schema", `Invalid schema for response_format 's': found no value that satisfies "false" at "#".`},
+		"unresolved reference": {
 			user + `"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"$ref":"#/nowhere"}}}`,
 			"invalid_json_schema", "response_format.json_schema.schema", `Invalid schema for response_format 's': cannot resolve the reference "#/nowhere".`},
-		"no schema": {
+		"json_schema is invalid": {
 			user + `"response_format":{"type":"json_schema","json_schema":{"name":7}}`,
 			"invalid_json_schema", "response_format.json_schema", "Invalid schema for response_format: it is not an object with a name and a schema."},
-		"no object": {
+		"parameters are not an object": {
 			user + `"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g","parameters":{"type":"string"}}}],"tool_choice":{"type":"function","function":{"name":"g"}}`,
-			"invalid_function_parameters", "tools[1].function.parameters", "Invalid schema for function 'g': no value is valid under the schema."},
+			"invalid_function_parameters", "tools[1].function.parameters", `Invalid schema for function 'g': found no value that satisfies "type" at "#".`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), request(t, test.members)))
@@ -231,8 +232,7 @@ func TestChatErrors(t *testing.T) {
 	}
 }
 
-// Many choices of a long text are cut rather than filling the memory.
-func TestChatBounded(t *testing.T) {
+func TestBackend_ChatLimitsSizeOfAllChoices(t *testing.T) {
 	text := strings.Repeat("a"+strings.Repeat("\u0301", 1000)+" ", 400)
 	req := request(t, `"messages":[{"role":"user","content":""}]`)
 	req.Messages[0].Content = llmhttp.Text(text)
@@ -249,7 +249,7 @@ func TestChatBounded(t *testing.T) {
 	}
 }
 
-func TestChatInterleaves(t *testing.T) {
+func TestBackend_ChatAlternatesChoices(t *testing.T) {
 	var order []int
 	for c := range memory.Echo().Chat(t.Context(), request(t, `"messages":[{"role":"user","content":"a b c"}],"n":2`)) {
 		order = append(order, c.Choices[0].Index)
@@ -257,7 +257,7 @@ func TestChatInterleaves(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 0, 1, 0, 1}, order)
 }
 
-func TestDelay(t *testing.T) {
+func TestBackend_Delay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.Echo()
 		b.Delay = time.Second
@@ -271,7 +271,7 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-func TestChatEnds(t *testing.T) {
+func TestBackend_ChatEndsWithContext(t *testing.T) {
 	gone := errors.New("gone")
 	for _, delay := range []time.Duration{0, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestChatEnds(t *testing.T) {
 	}
 }
 
-func TestModels(t *testing.T) {
+func TestBackend_ListModels(t *testing.T) {
 	models, err := memory.Echo().ListModels(t.Context())
 	require.NoError(t, err)
 	var ids []string
@@ -316,10 +316,10 @@ func TestModels(t *testing.T) {
 	models[0].ID = "changed"
 	again, err := memory.Echo().ListModels(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, "demo-chat", again[0].ID, "a list is its caller's")
+	assert.Equal(t, "demo-chat", again[0].ID, "the caller owns the list")
 }
 
-func BenchmarkChat(b *testing.B) {
+func BenchmarkBackend_Chat(b *testing.B) {
 	req := request(b, `"messages":[{"role":"user","content":"The quick brown fox jumps over the lazy dog."}]`)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,12 +1,12 @@
-// Package memory is for development, examples and tests: it implements the
-// interfaces of llmhttp in memory, and forgets everything when the process
-// ends.
+// Package memory implements the interfaces of package llmhttp in memory, for
+// development, examples and tests. Everything is lost when the process ends.
 //
-// [Backend] stands in for a model. It is deterministic: it repeats what it is
-// told, calls the tools it is given, fills in the schemas it is asked to
-// follow, draws, embeds, and counts its tokens exactly. [Scripted] makes one
-// that says, or fails, as a test wants it to.
+// [Backend] takes the place of a model. It is deterministic: it repeats the
+// user's text, calls the tools of the request, makes values that satisfy a
+// requested JSON schema, draws images, computes embeddings, and counts tokens
+// exactly. [Scripted] returns a Backend whose replies a test determines step by
+// step.
 //
-// [KeyStore], [Usage] and [Images] are the stores of a host that needs no
-// others. Their memory is bounded, KeyStore's by what its host adds.
+// [KeyStore], [UsageStore] and [Images] are stores. The memory of UsageStore
+// and Images is bounded; that of KeyStore grows with the keys that are added.
 package memory

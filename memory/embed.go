@@ -43,7 +43,7 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 	return &llmhttp.EmbeddingResponse{Model: req.Model, Vectors: vectors, Usage: usage}, nil
 }
 
-// readInputs returns the words of each input, and how many tokens all have.
+// readInputs returns the words of each input and the number of tokens of all.
 func readInputs(req *llmhttp.EmbeddingRequest) (inputs [][]string, tokens int) {
 	for _, input := range req.Input.Tokens {
 		words := make([]string, len(input))
@@ -60,15 +60,15 @@ func readInputs(req *llmhttp.EmbeddingRequest) (inputs [][]string, tokens int) {
 	return inputs, tokens
 }
 
-// wordsOf returns the words of text in lower case. A character of a script that
-// is written without spaces between words is a word, and so is all of a text
-// that has neither letters nor digits.
+// wordsOf returns the words of text in lower case. Each character of a script
+// that is written without spaces between words is a word. A text without letters
+// and digits is one word.
 func wordsOf(text string) []string {
 	var words []string
-	for _, run := range strings.FieldsFunc(strings.ToLower(text), isSign) {
+	for _, run := range strings.FieldsFunc(strings.ToLower(text), isSeparator) {
 		start := 0
 		for i, r := range run {
-			if standsAlone(r) {
+			if isWord(r) {
 				if start < i {
 					words = append(words, run[start:i])
 				}
@@ -86,12 +86,13 @@ func wordsOf(text string) []string {
 	return words
 }
 
-func isSign(r rune) bool { return !unicode.In(r, unicode.L, unicode.M, unicode.N) }
+// isSeparator reports whether r is neither a letter nor a mark nor a number.
+func isSeparator(r rune) bool { return !unicode.In(r, unicode.L, unicode.M, unicode.N) }
 
-// vector returns the unit vector of words. Each word adds to one dimension, its
-// parts of three characters to others and each pair of words to another one;
-// which, and in what direction, tells a hash. The sums are of integers, so the
-// result is the same on every machine.
+// vector returns the unit vector of words by feature hashing. The features are
+// the words, with the weight 4, and the parts of three characters and pairs of
+// neighboring words, with the weight 1. The hash of a feature selects its
+// dimension and sign. The sums are integers, so all machines give the same result.
 func vector(words []string, dimensions int) []float32 {
 	sums := make([]int64, dimensions)
 	add := func(hash uint64, weight int64) {
@@ -108,7 +109,7 @@ func vector(words []string, dimensions int) []float32 {
 			add(mix(previous*31+hash), 1)
 		}
 		previous = hash
-		part := uint64('^') // the last three runes, of 21 bits each
+		part := uint64('^') // the last three runes, in 21 bits each; ^ and $ mark the ends of the word
 		for _, r := range word {
 			part = part<<21 | uint64(r)
 			if part>>42 != 0 {
@@ -121,7 +122,7 @@ func vector(words []string, dimensions int) []float32 {
 	for _, n := range sums {
 		square += float64(n * n)
 	}
-	if square == 0 { // what there was cancelled out
+	if square == 0 { // the features cancelled each other out
 		sums[0], square = 1, 1
 	}
 	norm := math.Sqrt(square)
@@ -132,7 +133,7 @@ func vector(words []string, dimensions int) []float32 {
 	return v
 }
 
-// hashOf returns the 64-bit FNV-1a hash of s, mixed.
+// hashOf returns a 64-bit hash of s: FNV-1a, then mix.
 func hashOf(s string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {
@@ -141,7 +142,7 @@ func hashOf(s string) uint64 {
 	return mix(h)
 }
 
-// mix spreads what tells numbers apart over all bits.
+// mix spreads the entropy of h over all bits. It is the finalizer of SplitMix64.
 func mix(h uint64) uint64 {
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb

@@ -13,10 +13,18 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
+// embeddingRequest returns a request with an input in JSON.
+func embeddingRequest(t testing.TB, input string) *llmhttp.EmbeddingRequest {
+	t.Helper()
+	req := &llmhttp.EmbeddingRequest{}
+	require.NoError(t, json.Unmarshal([]byte(`{"model":"demo-embed","input":`+input+`}`), req))
+	return req
+}
+
 func embed(t testing.TB, input string, dimensions *int) *llmhttp.EmbeddingResponse {
 	t.Helper()
-	req := &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Dimensions: dimensions}
-	require.NoError(t, json.Unmarshal([]byte(input), &req.Input))
+	req := embeddingRequest(t, input)
+	req.Dimensions = dimensions
 	resp, err := memory.Echo().Embed(t.Context(), req)
 	require.NoError(t, err)
 	return resp
@@ -30,19 +38,19 @@ func dot(a, b []float32) float64 {
 	return sum
 }
 
-func TestEmbed(t *testing.T) {
+func TestBackend_Embed(t *testing.T) {
 	for name, test := range map[string]struct {
 		input  string
 		count  int
 		tokens int
 	}{
-		"a text":        {`"Hello, world!"`, 1, 2},
-		"texts":         {`["Hello, world!","日本語","a"]`, 3, 6},
-		"signs":         {`["!", " ", "\n", "\u0000", "👋🏽"]`, 5, 5},
-		"tokens":        {`[1,2,3]`, 1, 3},
-		"token arrays":  {`[[1,2,3],[4]]`, 2, 4},
-		"a single one":  {`[0]`, 1, 1},
-		"what is empty": {`[""]`, 1, 0},
+		"one text":           {`"Hello, world!"`, 1, 2},
+		"texts":              {`["Hello, world!","日本語","a"]`, 3, 6},
+		"no letters":         {`["!", " ", "\n", "\u0000", "👋🏽"]`, 5, 5},
+		"one list of tokens": {`[1,2,3]`, 1, 3},
+		"lists of tokens":    {`[[1,2,3],[4]]`, 2, 4},
+		"one token":          {`[0]`, 1, 1},
+		"empty text":         {`[""]`, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, dimensions := range []int{0, 1, 2, 7, 1536, 3072} {
@@ -58,42 +66,46 @@ func TestEmbed(t *testing.T) {
 					assert.Len(t, v, dimensions)
 					assert.InDelta(t, 1, math.Sqrt(dot(v, v)), 1e-6)
 				}
-				assert.Equal(t, resp, embed(t, test.input, d), "it is deterministic")
+				assert.Equal(t, resp, embed(t, test.input, d), "the same input gives the same vectors")
 			}
 		})
 	}
 }
 
-func TestEmbedSimilarity(t *testing.T) {
+func TestBackend_EmbedSimilarity(t *testing.T) {
 	v := embed(t, `["The cat sat on the mat.","A cat is sitting on a mat!","Stock markets fell sharply in Tokyo today.",
 		"the cat sat on the mat","猫は庭で寝ています","猫は庭で遊んでいます","株価が下がった"]`, nil).Vectors
 	assert.Greater(t, dot(v[0], v[1]), dot(v[0], v[2])+0.2)
-	assert.InDelta(t, 1, dot(v[0], v[3]), 1e-6, "case and punctuation make no difference")
+	assert.InDelta(t, 1, dot(v[0], v[3]), 1e-6, "case and punctuation are ignored")
 	assert.Greater(t, dot(v[4], v[5]), dot(v[4], v[6])+0.2)
 
 	n := embed(t, `[[1,2,3,4],[1,2,3,5],[9,8,7,6]]`, nil).Vectors
 	assert.Greater(t, dot(n[0], n[1]), dot(n[0], n[2])+0.2)
 }
 
-func TestEmbedErrors(t *testing.T) {
+func TestBackend_EmbedErrors(t *testing.T) {
 	b := memory.Echo()
 	for _, dimensions := range []int{-1, 0, 3073, math.MaxInt32} {
-		_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}, Dimensions: &dimensions})
+		req := embeddingRequest(t, `"x"`)
+		req.Dimensions = &dimensions
+		_, err := b.Embed(t.Context(), req)
 		var e *llmhttp.Error
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, 400, e.Status)
 		assert.Equal(t, "dimensions", e.Param)
 	}
-	_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: memory.ModelChat, Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
+	req := embeddingRequest(t, `"x"`)
+	req.Model = memory.ModelChat
+	_, err := b.Embed(t.Context(), req)
 	assert.Equal(t, llmhttp.ModelNotFound(memory.ModelChat), err)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = b.Embed(ctx, &llmhttp.EmbeddingRequest{Model: memory.ModelEmbed, Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
+	_, err = b.Embed(ctx, embeddingRequest(t, `"x"`))
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
-func BenchmarkEmbed(b *testing.B) {
+func BenchmarkBackend_Embed(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		embed(b, `"The quick brown fox jumps over the lazy dog."`, nil)

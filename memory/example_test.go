@@ -13,7 +13,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// The whole API in a line, for development.
+// A Handler for development in one line.
 func ExampleEcho() {
 	h := llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), nil)
 
@@ -34,21 +34,21 @@ func ExampleEcho() {
 	// 3 + 2 tokens
 }
 
-// A model that breaks off in mid-sentence.
+// A model that fails after part of the reply.
 func ExampleScripted() {
 	b := memory.Scripted(
 		memory.Say("It was a dark and "),
 		memory.Say("stormy "),
-		memory.Fail(errors.New("the model is gone")),
+		memory.Fail(errors.New("connection reset")),
 	)
 	resp, err := llmhttp.Collect(b.Chat(context.Background(), &llmhttp.ChatRequest{Model: "any"}))
 	fmt.Printf("%q, then: %v\n", resp.Choices[0].Message.Content.Text(), err)
 	// Output:
-	// "It was a dark and stormy ", then: the model is gone
+	// "It was a dark and stormy ", then: connection reset
 }
 
 func ExampleKeys() {
-	keys := memory.Keys("sk-admin") // which may do everything
+	keys := memory.Keys("sk-admin") // all scopes, no limits
 	keys.Add("sk-guest", &llmhttp.Key{
 		ID:      "guest",
 		Account: "guests",
@@ -69,7 +69,7 @@ func ExampleKeys() {
 	// llmhttp: no such key
 }
 
-// Images that clients fetch by their addresses.
+// Clients get the addresses of images and fetch them from the same server.
 func ExampleImages() {
 	mux := http.NewServeMux()
 	server := httptest.NewServer(mux)
@@ -104,7 +104,7 @@ func ExampleImages() {
 	// 200 OK image/png
 }
 
-// Hosts count as the Backend does, where it does not count.
+// A Handler can count tokens in the same way as the Backend.
 func ExampleCountTokens() {
 	fmt.Println(memory.CountTokens("demo-chat", "Words, 日本語 and 👩‍👩‍👧‍👦."))
 	// Output: 7

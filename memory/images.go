@@ -3,131 +3,160 @@ package memory
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
-	"mime"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"math/rand/v2"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
-	"sync"
-	"time"
+
+	"github.com/llmhttp/llmhttp"
 )
 
-// Images is an [http.Handler] that serves images for an hour each, at
-// addresses that nobody can guess: who has one may see the image. Use
-// [NewImages] to make one. Its methods are safe for concurrent use.
-//
-// Its memory is bounded: when images need more than MaxBytes, the oldest are
-// dropped before their time.
-type Images struct {
-	// MaxBytes bounds all images together, in bytes, and so each of them.
-	// Zero or negative means 128 MiB. It must not be changed after the first
-	// Put.
-	MaxBytes int
-
-	base string
-
-	mu     sync.Mutex
-	byName map[string]*storedImage
-	queue  []*storedImage // the oldest first
-	size   int            // in bytes
+// sizesOf returns the sizes of an image model, or nil if model is not one.
+func sizesOf(model string) []string {
+	switch model {
+	case ModelImageLarge:
+		return []string{"1024x1024", "1024x1792", "1792x1024"}
+	case ModelImageSmall:
+		return []string{"256x256", "512x512", "1024x1024"}
+	}
+	return nil
 }
 
-var _ http.Handler = (*Images)(nil)
-
-type storedImage struct {
-	name, mediaType string
-	data            []byte
-	created         time.Time
+// ImageSizes implements [llmhttp.ImageSizer].
+func (b *Backend) ImageSizes(ctx context.Context, model string) ([]string, error) {
+	sizes := sizesOf(model)
+	if sizes == nil {
+		return nil, llmhttp.ModelNotFound(model)
+	}
+	return sizes, nil
 }
 
-// size is what the image takes, in bytes, about.
-func (m *storedImage) size() int { return len(m.data) + 512 }
-
-func (m *storedImage) age() time.Duration { return time.Since(m.created) }
-
-const imageLifetime = time.Hour
-
-// NewImages returns Images whose addresses begin with base, which is where
-// clients reach them: for Images mounted at "/images/" of a server, it is of
-// the form "https://example.com/images/". If there is no slash at its end, one
-// is added.
-//
-// A request's path may be different, as where something in front of the server
-// rewrites it: only what follows its last slash counts.
-func NewImages(base string) *Images {
-	if !strings.HasSuffix(base, "/") {
-		base += "/"
+// GenerateImages implements [llmhttp.ImageGenerator].
+func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	sizes := sizesOf(req.Model)
+	if sizes == nil {
+		return nil, llmhttp.ModelNotFound(req.Model)
 	}
-	return &Images{base: base, byName: make(map[string]*storedImage)}
+	size := req.Size
+	if size == "" {
+		size = "1024x1024"
+	}
+	var width, height int
+	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || !slices.Contains(sizes, size) {
+		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'. Supported values are: %s.", size, strings.Join(sizes, ", "))
+		e.Param = "size"
+		return nil, e
+	}
+	discs := 8
+	if req.Quality == "hd" {
+		discs = 16
+	}
+	resp := &llmhttp.ImageResponse{Data: make([]llmhttp.Image, max(req.Count(), 0))}
+	for i := range resp.Data {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		data, err := drawPNG(req.Prompt, i, width, height, discs)
+		if err != nil {
+			return nil, err
+		}
+		resp.Data[i] = llmhttp.Image{Data: data, RevisedPrompt: "Discs over a gradient: " + req.Prompt}
+	}
+	return resp, nil
 }
 
-// Put keeps a copy of an image and returns its address. It is fit for
-// [llmhttp.Options.ImageURL]. An image whose mediaType is not one of images is
-// served as bytes that browsers do not show. Put fails only if the image is
-// larger than MaxBytes.
-func (s *Images) Put(ctx context.Context, data []byte, mediaType string) (string, error) {
-	limit := s.MaxBytes
-	if limit <= 0 {
-		limit = 128 << 20
+// An image uses a palette of several layers of the same shades: the gradient has
+// the first layer, and each disc raises its pixels by one layer.
+const (
+	shades = 64
+	layers = 4
+)
+
+// drawPNG returns a PNG that is determined by the arguments.
+func drawPNG(prompt string, index, width, height, discs int) ([]byte, error) {
+	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", index, prompt))
+	rng := rand.New(rand.NewChaCha8(seed))
+	img := image.NewPaletted(image.Rect(0, 0, width, height), palette(rng))
+	drawGradient(img, rng)
+	for range discs {
+		drawDisc(img, rng)
 	}
-	if len(data) > limit {
-		return "", fmt.Errorf("memory: an image of %d bytes exceeds the %d that are kept", len(data), limit)
+	var b bytes.Buffer
+	e := png.Encoder{CompressionLevel: png.BestSpeed}
+	if err := e.Encode(&b, img); err != nil {
+		return nil, err
 	}
-	known, _, err := mime.ParseMediaType(mediaType)
-	if err != nil || !strings.HasPrefix(known, "image/") {
-		known = "application/octet-stream"
-	}
-	m := &storedImage{
-		name:      rand.Text() + extensions[known],
-		mediaType: known,
-		data:      bytes.Clone(data),
-		created:   time.Now(),
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(s.queue) > 0 && (s.size+m.size() > limit || s.queue[0].age() >= imageLifetime) {
-		oldest := s.queue[0]
-		s.queue[0] = nil
-		s.queue = s.queue[1:]
-		s.size -= oldest.size()
-		delete(s.byName, oldest.name)
-	}
-	s.queue = append(s.queue, m)
-	s.size += m.size()
-	s.byName[m.name] = m
-	return s.base + m.name, nil
+	return b.Bytes(), nil
 }
 
-// extensions are for those who save images.
-var extensions = map[string]string{
-	"image/png":  ".png",
-	"image/jpeg": ".jpg",
-	"image/webp": ".webp",
-	"image/gif":  ".gif",
+// palette returns the layers of shades between two random hues. Each layer is
+// lighter than the one before.
+func palette(rng *rand.Rand) color.Palette {
+	from := 360 * rng.Float64()
+	to := from + 60 + 120*rng.Float64()
+	p := make(color.Palette, 0, shades*layers)
+	for layer := range layers {
+		for shade := range shades {
+			t := float64(shade) / (shades - 1)
+			light := 0.25 + 0.35*t + 0.12*float64(layer)*(1-t/2)
+			p = append(p, hsl(from+(to-from)*t, 0.65, light))
+		}
+	}
+	return p
 }
 
-// ServeHTTP serves GET and HEAD of the addresses that Put returned. What has
-// expired or was dropped is not found.
-func (s *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
-		return
+// hsl returns the color with the given hue in degrees, and saturation and
+// lightness from 0 to 1.
+func hsl(hue, saturation, lightness float64) color.RGBA {
+	channel := func(n float64) uint8 {
+		k := math.Mod(n+hue/30, 12)
+		a := saturation * min(lightness, 1-lightness)
+		return uint8(math.Round(255 * (lightness - a*max(-1, min(k-3, 9-k, 1)))))
 	}
-	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-	s.mu.Lock()
-	m := s.byName[name]
-	s.mu.Unlock()
-	if m == nil || m.age() >= imageLifetime {
-		http.NotFound(w, r)
-		return
+	return color.RGBA{channel(0), channel(8), channel(4), 255}
+}
+
+// drawGradient fills img with the shades of the first layer, from one corner to
+// the opposite one.
+func drawGradient(img *image.Paletted, rng *rand.Rand) {
+	width, height := img.Rect.Dx(), img.Rect.Dy()
+	across, down := 1+rng.IntN(255), 1+rng.IntN(255)
+	flip := rng.IntN(2) == 0
+	total := across*(width-1) + down*(height-1) + 1
+	for y := range height {
+		row := img.Pix[y*img.Stride:][:width]
+		// The shade is a fixed-point number that grows by step per pixel.
+		at := uint64(y*down) * shades << 24 / uint64(total)
+		step := uint64(across) * shades << 24 / uint64(total)
+		for x := range row {
+			row[x] = uint8(at >> 24)
+			at += step
+		}
+		if flip {
+			slices.Reverse(row)
+		}
 	}
-	left := imageLifetime - m.age()
-	h := w.Header()
-	h.Set("Content-Type", m.mediaType)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "default-src 'none'; sandbox") // an SVG may hold a script
-	h.Set("Cache-Control", "private, max-age="+strconv.Itoa(int(left/time.Second)))
-	http.ServeContent(w, r, "", m.created, bytes.NewReader(m.data))
+}
+
+// drawDisc raises the pixels of a random disc by one layer, up to the last.
+func drawDisc(img *image.Paletted, rng *rand.Rand) {
+	width, height := img.Rect.Dx(), img.Rect.Dy()
+	radius := float64(min(width, height)) * (0.05 + 0.25*rng.Float64())
+	cx, cy := rng.Float64()*float64(width), rng.Float64()*float64(height)
+	for y := max(0, int(cy-radius)); y < min(height, int(cy+radius)+1); y++ {
+		dy := float64(y) + 0.5 - cy
+		half := math.Sqrt(max(0, radius*radius-dy*dy))
+		left, right := max(0, int(cx-half)), min(width, int(cx+half)+1)
+		for x := left; x < right; x++ {
+			if p := &img.Pix[y*img.Stride+x]; *p < shades*(layers-1) {
+				*p += shades
+			}
+		}
+	}
 }

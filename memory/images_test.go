@@ -2,176 +2,102 @@ package memory_test
 
 import (
 	"bytes"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
-	"regexp"
-	"sync"
+	"context"
+	"image"
+	"image/color"
+	"image/png"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-func put(t testing.TB, s *memory.Images, data, mediaType string) string {
-	t.Helper()
-	address, err := s.Put(t.Context(), []byte(data), mediaType)
-	require.NoError(t, err)
-	return address
-}
-
-func get(s *memory.Images, address string) *http.Response {
-	return send(s, httptest.NewRequest(http.MethodGet, address, nil))
-}
-
-func send(s *memory.Images, r *http.Request) *http.Response {
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, r)
-	return w.Result()
-}
-
-func TestImages(t *testing.T) {
-	s := memory.NewImages("https://example.com/images")
-	for mediaType, want := range map[string]struct{ contentType, extension string }{
-		"image/png":                {"image/png", ".png"},
-		"image/jpeg":               {"image/jpeg", ".jpg"},
-		"image/webp":               {"image/webp", ".webp"},
-		"image/gif":                {"image/gif", ".gif"},
-		"IMAGE/PNG; a=b":           {"image/png", ".png"},
-		"image/svg+xml":            {"image/svg+xml", ""},
-		"text/html":                {"application/octet-stream", ""},
-		"":                         {"application/octet-stream", ""},
-		"image/png\r\nX-Evil: yes": {"application/octet-stream", ""},
+func TestBackend_ImageSizes(t *testing.T) {
+	for model, want := range map[string][]string{
+		memory.ModelImageLarge: {"1024x1024", "1024x1792", "1792x1024"},
+		memory.ModelImageSmall: {"256x256", "512x512", "1024x1024"},
 	} {
-		t.Run(mediaType, func(t *testing.T) {
-			data := []byte("<b>pixels</b>")
-			address, err := s.Put(t.Context(), data, mediaType)
+		sizes, err := memory.Echo().ImageSizes(t.Context(), model)
+		require.NoError(t, err)
+		assert.Equal(t, want, sizes)
+		for _, size := range sizes {
+			resp, err := memory.Echo().GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: model, Prompt: "a fox", Size: size})
 			require.NoError(t, err)
-			assert.Regexp(t, `^https://example\.com/images/[A-Z2-7]{26}`+regexp.QuoteMeta(want.extension)+"$", address)
-			data[0] = 'x' // which is not the image's any more
-
-			resp := get(s, address)
-			body, err := io.ReadAll(resp.Body)
+			require.Len(t, resp.Data, 1)
+			assert.Nil(t, resp.Usage)
+			assert.Equal(t, "Discs over a gradient: a fox", resp.Data[0].RevisedPrompt)
+			img, err := png.Decode(bytes.NewReader(resp.Data[0].Data))
 			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, "<b>pixels</b>", string(body))
-			assert.Equal(t, want.contentType, resp.Header.Get("Content-Type"))
-			assert.Equal(t, "13", resp.Header.Get("Content-Length"))
-			assert.Equal(t, "nosniff", resp.Header.Get("X-Content-Type-Options"))
-			assert.Equal(t, "default-src 'none'; sandbox", resp.Header.Get("Content-Security-Policy"))
-			assert.Regexp(t, "^private, max-age=(3600|3599)$", resp.Header.Get("Cache-Control"))
-			assert.Empty(t, resp.Header.Get("X-Evil"))
-		})
-	}
-}
-
-func TestImagesMethods(t *testing.T) {
-	s := memory.NewImages("http://localhost/")
-	address := put(t, s, "pixels", "image/png")
-
-	head := send(s, httptest.NewRequest(http.MethodHead, address, nil))
-	assert.Equal(t, 200, head.StatusCode)
-	assert.Equal(t, "6", head.Header.Get("Content-Length"))
-	body, err := io.ReadAll(head.Body)
-	require.NoError(t, err)
-	assert.Empty(t, body)
-
-	part := httptest.NewRequest(http.MethodGet, address, nil)
-	part.Header.Set("Range", "bytes=1-3")
-	resp := send(s, part)
-	body, err = io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, 206, resp.StatusCode)
-	assert.Equal(t, "ixe", string(body))
-
-	for _, method := range []string{http.MethodPost, http.MethodDelete, http.MethodOptions} {
-		resp := send(s, httptest.NewRequest(method, address, nil))
-		assert.Equal(t, 405, resp.StatusCode)
-		assert.Equal(t, "GET, HEAD", resp.Header.Get("Allow"))
-	}
-}
-
-func TestImagesNotFound(t *testing.T) {
-	s := memory.NewImages("http://localhost/images/")
-	address := put(t, s, "pixels", "image/png")
-	u, err := url.Parse(address)
-	require.NoError(t, err)
-	for _, path := range []string{"/", "/images/", "/images/x", u.Path + "x", u.Path[:len(u.Path)-1], u.Path + "/"} {
-		resp := get(s, path)
-		assert.Equal(t, 404, resp.StatusCode, path)
-		assert.Empty(t, resp.Header.Get("Cache-Control"))
-	}
-	name := u.Path[len("/images/"):]
-	assert.Equal(t, 200, get(s, "/"+name).StatusCode, "behind http.StripPrefix")
-	assert.Equal(t, 200, get(s, "/elsewhere/images/"+name).StatusCode)
-}
-
-func TestImagesExpire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memory.NewImages("http://localhost/")
-		first := put(t, s, "first", "image/png")
-		time.Sleep(30 * time.Minute)
-		second := put(t, s, "second", "image/png")
-		time.Sleep(30*time.Minute - time.Nanosecond)
-		resp := get(s, first)
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, "private, max-age=0", resp.Header.Get("Cache-Control"))
-		time.Sleep(time.Nanosecond)
-		assert.Equal(t, 404, get(s, first).StatusCode)
-		assert.Equal(t, 200, get(s, second).StatusCode)
-		third := put(t, s, "third", "image/png")
-		assert.Equal(t, 404, get(s, first).StatusCode)
-		time.Sleep(30 * time.Minute)
-		assert.Equal(t, 404, get(s, second).StatusCode)
-		assert.Equal(t, 200, get(s, third).StatusCode)
-	})
-}
-
-func TestImagesBounded(t *testing.T) {
-	s := memory.NewImages("http://localhost/")
-	s.MaxBytes = 10_000
-	data := string(bytes.Repeat([]byte("x"), 3000))
-	var addresses []string
-	for range 5 {
-		addresses = append(addresses, put(t, s, data, "image/png"))
-	}
-	for i, address := range addresses {
-		want := 404
-		if i >= 3 { // beside its bytes, an image takes some for itself
-			want = 200
+			assert.Equal(t, image.Pt(sizeOf(t, size)), img.Bounds().Size())
+			assert.Greater(t, countColors(img), 64)
 		}
-		assert.Equal(t, want, get(s, address).StatusCode, i)
 	}
-
-	_, err := s.Put(t.Context(), make([]byte, 10_001), "image/png")
-	assert.EqualError(t, err, "memory: an image of 10001 bytes exceeds the 10000 that are kept")
-	assert.Equal(t, 200, get(s, addresses[4]).StatusCode, "what does not fit drops nothing")
-	whole := put(t, s, string(make([]byte, 10_000)), "image/png")
-	assert.Equal(t, 200, get(s, whole).StatusCode)
-	assert.Equal(t, 404, get(s, addresses[4]).StatusCode)
-
-	_, err = memory.NewImages("http://localhost/").Put(t.Context(), make([]byte, 128<<20+1), "image/png")
-	assert.Error(t, err)
+	_, err := memory.Echo().ImageSizes(t.Context(), memory.ModelChat)
+	assert.Equal(t, llmhttp.ModelNotFound(memory.ModelChat), err)
 }
 
-func TestImagesConcurrent(t *testing.T) {
-	s := memory.NewImages("http://localhost/")
-	s.MaxBytes = 4000
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 100 {
-				address, err := s.Put(t.Context(), []byte("pixels"), "image/png")
-				if assert.NoError(t, err) {
-					assert.Contains(t, []int{200, 404}, get(s, address).StatusCode)
-				}
-			}
-		})
+func sizeOf(t *testing.T, size string) (int, int) {
+	sizes := map[string][2]int{
+		"256x256": {256, 256}, "512x512": {512, 512}, "1024x1024": {1024, 1024},
+		"1024x1792": {1024, 1792}, "1792x1024": {1792, 1024},
 	}
-	wg.Wait()
+	require.Contains(t, sizes, size)
+	return sizes[size][0], sizes[size][1]
+}
+
+func countColors(img image.Image) int {
+	colors := map[color.Color]bool{}
+	for y := range img.Bounds().Dy() {
+		for x := range img.Bounds().Dx() {
+			colors[img.At(x, y)] = true
+		}
+	}
+	return len(colors)
+}
+
+func TestBackend_GenerateImagesDiffer(t *testing.T) {
+	generate := func(prompt, quality string) []llmhttp.Image {
+		n := 4
+		resp, err := memory.Echo().GenerateImages(t.Context(),
+			&llmhttp.ImageRequest{Model: memory.ModelImageSmall, Prompt: prompt, Size: "256x256", Quality: quality, N: &n})
+		require.NoError(t, err)
+		require.Len(t, resp.Data, n)
+		return resp.Data
+	}
+	seen := map[string]bool{}
+	for _, images := range [][]llmhttp.Image{generate("a fox", ""), generate("a fax", ""), generate("", ""), generate("a fox", "hd")} {
+		for _, img := range images {
+			assert.False(t, seen[string(img.Data)])
+			seen[string(img.Data)] = true
+		}
+	}
+	assert.Equal(t, generate("a fox", ""), generate("a fox", "standard"), "the same prompt gives the same images")
+}
+
+func TestBackend_GenerateImagesErrors(t *testing.T) {
+	b := memory.Echo()
+	for _, size := range []string{"256x257", "1024x1792", "0x0", "x", "256x256 "} {
+		_, err := b.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: memory.ModelImageSmall, Prompt: "x", Size: size})
+		var e *llmhttp.Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, 400, e.Status)
+		assert.Equal(t, "size", e.Param)
+	}
+	_, err := b.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: memory.ModelEmbed, Prompt: "x"})
+	assert.Equal(t, llmhttp.ModelNotFound(memory.ModelEmbed), err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = b.GenerateImages(ctx, &llmhttp.ImageRequest{Model: memory.ModelImageSmall, Prompt: "x"})
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func BenchmarkBackend_GenerateImages(b *testing.B) {
+	for b.Loop() {
+		_, err := memory.Echo().GenerateImages(b.Context(), &llmhttp.ImageRequest{Model: memory.ModelImageSmall, Prompt: "a fox"})
+		require.NoError(b, err)
+	}
 }

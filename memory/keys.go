@@ -10,19 +10,18 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A KeyStore is a [llmhttp.KeyStore] in memory. It keeps hashes of secrets, not
-// the secrets. The zero value is an empty store; its methods are safe for
-// concurrent use.
+// A KeyStore is a [llmhttp.KeyStore] in memory. It keeps hashes of the secrets
+// instead of the secrets. The zero value is an empty store. Its methods are safe
+// for concurrent use.
 type KeyStore struct {
-	mu   sync.RWMutex
+	mu   sync.RWMutex // guards keys
 	keys map[[sha256.Size]byte]*llmhttp.Key
 }
 
 var _ llmhttp.KeyStore = (*KeyStore)(nil)
 
-// Keys returns a KeyStore with a key for each secret, as [KeyStore.Add] makes
-// it: an account for itself, which may do everything without limits. It panics
-// if a secret is empty.
+// Keys returns a KeyStore with one key for each secret. Each key has an account
+// of its own, all scopes and no limits. Keys panics if a secret is empty.
 func Keys(secrets ...string) *KeyStore {
 	s := &KeyStore{}
 	for _, secret := range secrets {
@@ -31,13 +30,12 @@ func Keys(secrets ...string) *KeyStore {
 	return s
 }
 
-// Add stores a copy of key as the one whose secret is given, in place of any
-// that had that secret before. A key without an ID gets one, "key_" and the
-// first 12 digits of the secret's hash, and one without an Account gets its ID
-// as such. A nil key is an empty one.
+// Add stores a copy of key under secret and replaces the key that was there. An
+// empty ID becomes "key_" and the first 12 hexadecimal digits of the SHA-256 of
+// secret. An empty Account becomes the ID. A nil key stands for the zero Key.
 //
-// Add panics if secret is empty: nobody could present it, so it is a mistake,
-// such as an environment variable that is not set.
+// Add panics if secret is empty. No request can present an empty secret, so it
+// is a mistake such as an environment variable that is not set.
 func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
 	if secret == "" {
 		panic("memory: empty secret")
@@ -46,7 +44,7 @@ func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
 	if key != nil {
 		k = *key
 	}
-	hash := hashOfSecret(secret)
+	hash := hashSecret(secret)
 	if k.ID == "" {
 		k.ID = "key_" + hex.EncodeToString(hash[:6])
 	}
@@ -62,19 +60,19 @@ func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
 	s.keys[hash] = &k
 }
 
-// Remove removes the key with the given secret, if there is one. Requests that
-// it has begun go on.
+// Remove removes the key with the given secret. It does nothing if there is no
+// such key. Requests that are in progress continue.
 func (s *KeyStore) Remove(secret string) {
-	hash := hashOfSecret(secret)
+	hash := hashSecret(secret)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.keys, hash)
 }
 
-// Lookup implements [llmhttp.KeyStore]. It fails only with
+// Lookup implements [llmhttp.KeyStore]. Its only error is
 // [llmhttp.ErrKeyNotFound].
 func (s *KeyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
-	hash := hashOfSecret(secret)
+	hash := hashSecret(secret)
 	s.mu.RLock()
 	key := s.keys[hash]
 	s.mu.RUnlock()
@@ -84,8 +82,4 @@ func (s *KeyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, err
 	return key, nil
 }
 
-// hashOfSecret allocates nothing for secrets of the usual length.
-func hashOfSecret(secret string) [sha256.Size]byte {
-	var buf [128]byte
-	return sha256.Sum256(append(buf[:0], secret...))
-}
+func hashSecret(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }

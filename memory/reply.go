@@ -11,37 +11,38 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory/internal/instance"
 )
 
-// A reply is what a Backend says, in each of the choices.
+// A reply is the reply of a Backend to one request. All choices have it.
 type reply struct {
-	text    string // or the arguments of the call
-	call    string // the function that is called, or ""
+	call    string // name of the function to call; empty if the reply is text
+	text    string // the text, or the arguments of the call
 	finish  llmhttp.FinishReason
 	choices int
 	usage   llmhttp.Usage
 }
 
-// greeting is the reply to those who say nothing.
+// greeting is the reply to a request without a text of the user.
 const greeting = "Hello! How can I help you today?"
 
-// maxReply bounds the text of all choices together, in bytes.
+// maxReply limits the text of all choices together, in bytes.
 const maxReply = 32 << 20
 
-// replyTo returns the reply to req, or an error for the client.
-func replyTo(req *llmhttp.ChatRequest) (*reply, error) {
+// newReply returns the reply to req or an error for the client.
+func newReply(req *llmhttp.ChatRequest) (*reply, error) {
 	r := &reply{finish: llmhttp.FinishStop, choices: max(req.Choices(), 1)}
-	use := toolChoice(req)
+	tools := toolsOf(req)
 	var err error
-	if f := use.called(req.Messages); f != nil {
+	if f := tools.functionToCall(req.Messages); f != nil {
 		r.call, r.finish = f.name, llmhttp.FinishToolCalls
 		r.text, err = f.arguments(userText(req.Messages))
 	} else {
-		r.text, err = formatted(req.ResponseFormat, use.text(req.Messages))
+		r.text, err = formatted(req.ResponseFormat, tools.text(req.Messages))
 		r.text = beforeStop(r.text, req.Stop)
 	}
 	if err != nil {
@@ -60,50 +61,45 @@ func replyTo(req *llmhttp.ChatRequest) (*reply, error) {
 	return r, nil
 }
 
-// say yields the reply, a token a chunk, to each choice in turn.
-func (s *speaker) say(r *reply) {
+// sendReply sends one chunk for each token and choice. The usage is in the last
+// chunk.
+func (s *sender) sendReply(r *reply) {
 	if r.call != "" {
 		for i := range r.choices {
 			call := llmhttp.ToolCallDelta{ID: callID(s.ctx, i), Type: "function", Function: llmhttp.FunctionCall{Name: r.call}}
-			if !s.chunk(choiceChunk(llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}})) {
+			if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}})) {
 				return
 			}
 		}
 	}
 	for rest, more := r.text, true; more; {
-		piece := rest[:tokenLen(rest)]
-		rest = rest[len(piece):]
+		token := rest[:tokenLen(rest)]
+		rest = rest[len(token):]
 		more = rest != ""
 		for i := range r.choices {
 			choice := llmhttp.ChunkChoice{Index: i}
 			if r.call == "" {
-				choice.Delta.Content = piece
+				choice.Delta.Content = token
 			} else {
-				choice.Delta.ToolCalls = []llmhttp.ToolCallDelta{{Function: llmhttp.FunctionCall{Arguments: piece}}}
+				choice.Delta.ToolCalls = []llmhttp.ToolCallDelta{{Function: llmhttp.FunctionCall{Arguments: token}}}
 			}
-			c := choiceChunk(choice)
 			if !more {
-				c.Choices[0].FinishReason = r.finish
-				if i == r.choices-1 {
-					c.Usage = &r.usage
-				}
+				choice.FinishReason = r.finish
 			}
-			if !s.chunk(c) {
+			c := newChunk(choice)
+			if !more && i == r.choices-1 {
+				c.Usage = &r.usage
+			}
+			if !s.send(c) {
 				return
 			}
 		}
 	}
 }
 
-// choiceChunk returns a chunk of one choice.
-func choiceChunk(choice llmhttp.ChunkChoice) *llmhttp.ChatChunk {
-	c := llmhttp.TextChunk("")
-	c.Choices[0] = choice
-	return c
-}
-
-// callID returns the ID of the tool call of a choice. It derives from the
-// request's, so that who sets that one knows this one, or is random.
+// callID returns the ID of the tool call of a choice. It is derived from the
+// request ID, so that a test can make it predictable. Without a request ID it is
+// random.
 func callID(ctx context.Context, choice int) string {
 	id := llmhttp.RequestIDFrom(ctx)
 	if id == "" {
@@ -113,60 +109,54 @@ func callID(ctx context.Context, choice int) string {
 	return "call_" + hex.EncodeToString(sum[:12])
 }
 
-// userText returns the text of the last message of a user.
+// userText returns the text of the last user message that has a text part, or
+// the greeting.
 func userText(messages []llmhttp.Message) string {
-	for i := len(messages) - 1; i >= 0; i-- {
-		if m := &messages[i]; m.Role == llmhttp.RoleUser && hasText(m.Content) {
+	isText := func(p llmhttp.Part) bool { return p.Type == llmhttp.PartText }
+	for _, m := range slices.Backward(messages) {
+		if m.Role == llmhttp.RoleUser && slices.ContainsFunc(m.Content, isText) {
 			return m.Content.Text()
 		}
 	}
 	return greeting
 }
 
-func hasText(c llmhttp.Content) bool {
-	for i := range c {
-		if c[i].Type == llmhttp.PartText {
-			return true
-		}
-	}
-	return false
-}
-
-// toolResults returns what the tools' messages at the end of messages say.
+// toolResults returns the texts of the tool messages at the end of messages.
 func toolResults(messages []llmhttp.Message) []string {
 	first := len(messages)
 	for first > 0 && messages[first-1].Role == llmhttp.RoleTool {
 		first--
 	}
 	var results []string
-	for i := range messages[first:] {
-		results = append(results, messages[first+i].Content.Text())
+	for _, m := range messages[first:] {
+		results = append(results, m.Content.Text())
 	}
 	return results
 }
 
-// A toolUse is how a request's tools are to be used.
-type toolUse struct {
+// tools are the functions that a request offers and how they may be used.
+type tools struct {
 	mode      string // none, auto or required
 	functions []function
 }
 
-// A function is one of a request's tools.
+// A function is one of the tools of a request.
 type function struct {
-	name, path string // path is that of its schema in the request
-	schema     json.RawMessage
+	name   string
+	param  string // path of the schema in the request
+	schema json.RawMessage
 }
 
-// toolChoice returns which tools req lets or makes the model call.
-func toolChoice(req *llmhttp.ChatRequest) toolUse {
-	use := toolUse{mode: "auto"}
-	for i := range req.Tools {
-		if f := req.Tools[i].Function; f != nil && f.Name != "" && req.Tools[i].Type == "function" {
-			use.functions = append(use.functions, function{f.Name, fmt.Sprintf("tools[%d].function.parameters", i), f.Parameters})
+// toolsOf returns the functions that the tool_choice of req allows.
+func toolsOf(req *llmhttp.ChatRequest) tools {
+	t := tools{mode: "auto"}
+	for i, tool := range req.Tools {
+		if f := tool.Function; f != nil && f.Name != "" && tool.Type == "function" {
+			t.functions = append(t.functions, function{f.Name, fmt.Sprintf("tools[%d].function.parameters", i), f.Parameters})
 		}
 	}
-	if json.Unmarshal(req.ToolChoice, &use.mode) == nil {
-		return use
+	if json.Unmarshal(req.ToolChoice, &t.mode) == nil {
+		return t
 	}
 	type named struct{ Function struct{ Name string } }
 	var choice struct {
@@ -178,41 +168,35 @@ func toolChoice(req *llmhttp.ChatRequest) toolUse {
 		} `json:"allowed_tools"`
 	}
 	if json.Unmarshal(req.ToolChoice, &choice) != nil {
-		return use
+		return t
 	}
 	var allowed []named
 	switch choice.Type {
 	case "function":
-		use.mode, allowed = "required", []named{choice.named}
+		t.mode, allowed = "required", []named{choice.named}
 	case "allowed_tools":
-		use.mode, allowed = choice.Allowed.Mode, choice.Allowed.Tools
+		t.mode, allowed = choice.Allowed.Mode, choice.Allowed.Tools
 	}
-	var functions []function
-	for _, f := range use.functions {
-		for _, a := range allowed {
-			if a.Function.Name == f.name {
-				functions = append(functions, f)
-				break
-			}
-		}
-	}
-	use.functions = functions
-	return use
+	t.functions = slices.DeleteFunc(t.functions, func(f function) bool {
+		return !slices.ContainsFunc(allowed, func(n named) bool { return n.Function.Name == f.name })
+	})
+	return t
 }
 
-// called returns the function to call after messages, or nil.
-func (u *toolUse) called(messages []llmhttp.Message) *function {
-	due := u.mode == "required" ||
-		u.mode != "none" && len(messages) > 0 && messages[len(messages)-1].Role == llmhttp.RoleUser
-	if !due || len(u.functions) == 0 {
+// functionToCall returns the function to call after messages, or nil.
+func (t *tools) functionToCall(messages []llmhttp.Message) *function {
+	due := t.mode == "required" ||
+		t.mode != "none" && len(messages) > 0 && messages[len(messages)-1].Role == llmhttp.RoleUser
+	if !due || len(t.functions) == 0 {
 		return nil
 	}
-	return &u.functions[0]
+	return &t.functions[0]
 }
 
-// text returns what to say after messages.
-func (u *toolUse) text(messages []llmhttp.Message) string {
-	if u.mode != "none" && len(u.functions) > 0 {
+// text returns the text of a reply to messages: the results of tools, or else
+// the text of the user.
+func (t *tools) text(messages []llmhttp.Message) string {
+	if t.mode != "none" && len(t.functions) > 0 {
 		if results := toolResults(messages); results != nil {
 			return "The tools say: " + strings.Join(results, "\n")
 		}
@@ -220,33 +204,33 @@ func (u *toolUse) text(messages []llmhttp.Message) string {
 	return userText(messages)
 }
 
-// arguments returns arguments for a call of f.
+// arguments returns arguments for a call of f that satisfy its schema.
 func (f *function) arguments(text string) (string, error) {
 	if f.schema == nil {
 		return "{}", nil
 	}
-	args, err := instance.Object(f.schema, text)
+	object, err := instance.Make(f.schema, text, true)
 	if err != nil {
-		return "", badSchema("invalid_function_parameters", f.path, fmt.Sprintf("function '%.64s'", f.name), err)
+		return "", invalidSchema("invalid_function_parameters", f.param, fmt.Sprintf("function '%.64s'", f.name), err)
 	}
-	return string(args), nil
+	return string(object), nil
 }
 
-// formatted returns text in the form that f asks for.
+// formatted returns text in the format f. A nil f means text.
 func formatted(f *llmhttp.ResponseFormat, text string) (string, error) {
 	if f == nil || f.Type != "json_object" && f.Type != "json_schema" {
 		return text, nil
 	}
-	var wanted struct {
+	var format struct {
 		Name   string
 		Schema json.RawMessage
 	}
 	if f.Type == "json_schema" {
-		if err := json.Unmarshal(f.Extra["json_schema"], &wanted); err != nil {
-			return "", badSchema("invalid_json_schema", "response_format.json_schema", "response_format", errors.New("it is not an object with a name and a schema"))
+		if err := json.Unmarshal(f.Extra["json_schema"], &format); err != nil {
+			return "", invalidSchema("invalid_json_schema", "response_format.json_schema", "response_format", errors.New("it is not an object with a name and a schema"))
 		}
 	}
-	if wanted.Schema == nil || string(wanted.Schema) == "null" {
+	if format.Schema == nil || string(format.Schema) == "null" {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false)
@@ -255,41 +239,42 @@ func formatted(f *llmhttp.ResponseFormat, text string) (string, error) {
 		}{text})
 		return strings.TrimSuffix(b.String(), "\n"), err
 	}
-	value, err := instance.Of(wanted.Schema, text)
+	value, err := instance.Make(format.Schema, text, false)
 	if err != nil {
-		return "", badSchema("invalid_json_schema", "response_format.json_schema.schema", fmt.Sprintf("response_format '%.64s'", wanted.Name), err)
+		return "", invalidSchema("invalid_json_schema", "response_format.json_schema.schema", fmt.Sprintf("response_format '%.64s'", format.Name), err)
 	}
 	return string(value), nil
 }
 
-func badSchema(code, param, of string, err error) error {
-	e := llmhttp.Errorf(http.StatusBadRequest, code, "Invalid schema for %s: %v.", of, err)
+// invalidSchema returns an error for the client. place names the part of the
+// request that has the schema.
+func invalidSchema(code, param, place string, err error) error {
+	e := llmhttp.Errorf(http.StatusBadRequest, code, "Invalid schema for %s: %v.", place, err)
 	e.Param = param
 	return e
 }
 
-// beforeStop returns text up to the first of the sequences.
+// beforeStop returns the part of text before the first stop sequence.
 func beforeStop(text string, sequences []string) string {
-	first := len(text)
+	end := len(text)
 	for _, s := range sequences {
 		if s == "" {
 			continue
 		}
-		if i := strings.Index(text[:first], s); i >= 0 {
-			first = i
+		if i := strings.Index(text[:end], s); i >= 0 {
+			end = i
 		}
 	}
-	return text[:first]
+	return text[:end]
 }
 
-// promptTokens counts as [Backend] documents.
+// promptTokens counts the tokens of the messages as [Backend] documents.
 func promptTokens(req *llmhttp.ChatRequest) int {
 	n := 0
-	for i := range req.Messages {
-		m := &req.Messages[i]
+	for _, m := range req.Messages {
 		n += CountTokens(req.Model, m.Content.Text())
-		for j := range m.ToolCalls {
-			n += CountTokens(req.Model, m.ToolCalls[j].Function.Arguments)
+		for _, call := range m.ToolCalls {
+			n += CountTokens(req.Model, call.Function.Arguments)
 		}
 	}
 	return n

@@ -9,34 +9,48 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A Step is a piece of a scripted reply: it yields what it has to, and reports
-// whether the reply goes on. It may wait, and panic; it must return when yield
-// returns false, which it does after an error, and soon after ctx is done.
+// A Step is a part of a scripted reply. It passes its chunks to yield and
+// returns true if the reply continues after it. It must return false when yield
+// does, which is after every error, and soon after ctx is done. It may panic.
 //
-// A Step may be performed for several requests at a time. Each chunk that it
-// yields must be a new one.
+// Steps may run for several requests at the same time. Each chunk must be new,
+// because its receiver may change it.
 type Step func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool
 
-// Scripted returns a Backend whose reply to every chat is steps, for tests of
-// hosts and clients. It does nothing but what steps say: it reports no usage,
-// and limits nothing. If it ends without [Fail], the reply is complete.
+// Scripted returns a Backend that replies to every chat request with steps. It
+// is for tests of hosts and clients. The Backend sends only what the steps
+// yield: no usage, and no cut at a token limit. A reply that does not end with
+// [Fail] is complete.
 func Scripted(steps ...Step) *Backend {
 	steps = slices.Clone(steps)
 	if steps == nil {
-		steps = []Step{} // an empty reply, not an echo
+		steps = []Step{} // an empty reply; nil would make the Backend echo
 	}
 	return &Backend{Script: func(*llmhttp.ChatRequest) []Step { return steps }}
 }
 
 // Say returns a Step that adds text to the first choice.
 func Say(text string) Step {
+	return addDelta(llmhttp.Delta{Content: text})
+}
+
+// Reason returns a Step that adds text to the reasoning of the first choice.
+func Reason(text string) Step {
+	return addDelta(llmhttp.Delta{Reasoning: text})
+}
+
+// Call returns a Step that adds a complete call of the function with the given
+// name to the first choice. The id must differ from those of other calls.
+func Call(id, name, arguments string) Step {
 	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		return yield(llmhttp.TextChunk(text), nil)
+		call := llmhttp.ToolCallDelta{ID: id, Type: "function", Function: llmhttp.FunctionCall{Name: name, Arguments: arguments}}
+		delta := llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}
+		return yield(newChunk(llmhttp.ChunkChoice{Delta: delta}), nil)
 	}
 }
 
-// Chunk returns a Step that yields a copy of c, for what the other steps do not
-// say: usage, tool calls, further choices, vendors' own members.
+// Chunk returns a Step that yields a copy of c. It is for what the other steps
+// do not yield, such as usage, further choices and members of vendors.
 func Chunk(c *llmhttp.ChatChunk) Step {
 	c = cloneChunk(c)
 	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
@@ -44,18 +58,17 @@ func Chunk(c *llmhttp.ChatChunk) Step {
 	}
 }
 
-// Finish returns a Step that ends the first choice for the given reason, such
+// Finish returns a Step that ends the first choice with the given reason, such
 // as [llmhttp.FinishContentFilter].
 func Finish(reason llmhttp.FinishReason) Step {
 	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		c := llmhttp.TextChunk("")
-		c.Choices[0].FinishReason = reason
-		return yield(c, nil)
+		return yield(newChunk(llmhttp.ChunkChoice{FinishReason: reason}), nil)
 	}
 }
 
-// Fail returns a Step that ends the reply with err. If nothing was said yet,
-// the client gets the status of err; otherwise its stream breaks.
+// Fail returns a Step that ends the reply with err. Before the first chunk, the
+// client gets an error reply with the status of err; after it, the stream
+// breaks off.
 func Fail(err error) Step {
 	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
 		yield(nil, err)
@@ -68,17 +81,17 @@ func Panic(v any) Step {
 	return func(context.Context, func(*llmhttp.ChatChunk, error) bool) bool { panic(v) }
 }
 
-// Wait returns a Step that waits for d. If ctx is done before, the reply ends
-// with its cause.
+// Wait returns a Step that waits for d. If ctx is done before that, the reply
+// fails with the cause.
 func Wait(d time.Duration) Step {
 	return func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		s := speaker{ctx: ctx, yield: yield}
+		s := sender{ctx: ctx, yield: yield}
 		return s.wait(d)
 	}
 }
 
-// Hang returns a Step that waits until ctx is done, and ends the reply with its
-// cause: a model that has fallen silent.
+// Hang returns a Step that waits until ctx is done, like a model that has
+// stopped. The reply then fails with the cause.
 func Hang() Step {
 	return func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
 		<-ctx.Done()
@@ -87,14 +100,14 @@ func Hang() Step {
 	}
 }
 
-// perform performs steps until one ends the reply.
-func (s *speaker) perform(steps []Step) {
+// run runs steps until one of them ends the reply.
+func (s *sender) run(steps []Step) {
 	yield := func(c *llmhttp.ChatChunk, err error) bool {
 		if err != nil {
 			s.yield(nil, err)
 			return false
 		}
-		return s.chunk(c)
+		return s.send(c)
 	}
 	for _, step := range steps {
 		if !s.wait(0) || !step(s.ctx, yield) {
@@ -103,7 +116,20 @@ func (s *speaker) perform(steps []Step) {
 	}
 }
 
-// cloneChunk returns a copy of c that shares nothing with it that may change.
+// addDelta returns a Step that adds d, which must have no pointers, to the first
+// choice.
+func addDelta(d llmhttp.Delta) Step {
+	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
+		return yield(newChunk(llmhttp.ChunkChoice{Delta: d}), nil)
+	}
+}
+
+// newChunk returns a chunk with one choice.
+func newChunk(choice llmhttp.ChunkChoice) *llmhttp.ChatChunk {
+	return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{choice}}
+}
+
+// cloneChunk returns a deep copy of c.
 func cloneChunk(c *llmhttp.ChatChunk) *llmhttp.ChatChunk {
 	n := *c
 	n.Extra = maps.Clone(c.Extra)

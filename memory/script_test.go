@@ -24,13 +24,13 @@ func TestScripted(t *testing.T) {
 		chunks int
 		err    error
 	}{
-		"nothing": {},
-		"text":    {[]memory.Step{memory.Say("Hel"), memory.Say("lo")}, "Hello", "", 2, nil},
-		"finish":  {[]memory.Step{memory.Say("Hel"), memory.Finish(llmhttp.FinishContentFilter)}, "Hel", llmhttp.FinishContentFilter, 2, nil},
-		"fail":    {[]memory.Step{memory.Fail(boom), memory.Say("x")}, "", "", 0, boom},
-		"fail in the midst": {
+		"no steps": {},
+		"text":     {[]memory.Step{memory.Say("Hel"), memory.Say("lo")}, "Hello", "", 2, nil},
+		"finish":   {[]memory.Step{memory.Say("Hel"), memory.Finish(llmhttp.FinishContentFilter)}, "Hel", llmhttp.FinishContentFilter, 2, nil},
+		"fail":     {[]memory.Step{memory.Fail(boom), memory.Say("x")}, "", "", 0, boom},
+		"fail after text": {
 			[]memory.Step{memory.Say("a"), memory.Fail(boom), memory.Say("b")}, "a", "", 1, boom},
-		"a step of one's own": {
+		"custom step": {
 			[]memory.Step{func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
 				return yield(llmhttp.TextChunk("a"), nil) && yield(nil, boom)
 			}, memory.Say("b")}, "a", "", 1, boom},
@@ -39,7 +39,7 @@ func TestScripted(t *testing.T) {
 			b := memory.Scripted(test.steps...)
 			for range 2 {
 				req := request(t, `"messages":[{"role":"user","content":"echo"}]`)
-				req.Model = "of any name"
+				req.Model = "any"
 				text, chunks := "", 0
 				var finish llmhttp.FinishReason
 				var failed error
@@ -61,7 +61,29 @@ func TestScripted(t *testing.T) {
 	}
 }
 
-func TestScriptedPanics(t *testing.T) {
+func TestScripted_ReasonAndCall(t *testing.T) {
+	b := memory.Scripted(
+		memory.Reason("Let me "),
+		memory.Reason("see."),
+		memory.Say("One moment."),
+		memory.Call("1", "time", `{"zone":"UTC"}`),
+		memory.Call("2", "date", `{}`),
+		memory.Finish(llmhttp.FinishToolCalls),
+	)
+	for range 2 {
+		resp, err := llmhttp.Collect(b.Chat(t.Context(), request(t, `"messages":[]`)))
+		require.NoError(t, err)
+		m := resp.Choices[0].Message
+		assert.Equal(t, "Let me see.", m.Reasoning)
+		assert.Equal(t, "One moment.", m.Content.Text())
+		require.Len(t, m.ToolCalls, 2)
+		assert.Equal(t, llmhttp.ToolCall{ID: "1", Type: "function", Function: llmhttp.FunctionCall{Name: "time", Arguments: `{"zone":"UTC"}`}}, m.ToolCalls[0])
+		assert.Equal(t, llmhttp.ToolCall{ID: "2", Type: "function", Function: llmhttp.FunctionCall{Name: "date", Arguments: `{}`}}, m.ToolCalls[1])
+		assert.Equal(t, llmhttp.FinishToolCalls, resp.Choices[0].FinishReason)
+	}
+}
+
+func TestScripted_Panic(t *testing.T) {
 	b := memory.Scripted(memory.Say("a"), memory.Panic("boom"))
 	chunks := 0
 	assert.PanicsWithValue(t, "boom", func() {
@@ -72,7 +94,7 @@ func TestScriptedPanics(t *testing.T) {
 	assert.Equal(t, 1, chunks)
 }
 
-func TestScriptedWaits(t *testing.T) {
+func TestScripted_WaitAndHang(t *testing.T) {
 	gone := errors.New("gone")
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.Scripted(memory.Say("a"), memory.Wait(time.Minute), memory.Say("b"), memory.Hang(), memory.Say("c"))
@@ -97,8 +119,8 @@ func TestScriptedWaits(t *testing.T) {
 	})
 }
 
-// A loop may change the chunks it gets, and the caller of Chunk its own.
-func TestChunkIsCopied(t *testing.T) {
+// The receiver of a chunk may change it, and so may the caller of Chunk.
+func TestChunk_Copies(t *testing.T) {
 	var c llmhttp.ChatChunk
 	const wire = `{"id":"1","object":"chat.completion.chunk","created":2,"model":"m","choices":[{"index":1,"delta":{"content":"x",` +
 		`"tool_calls":[{"index":0,"id":"i","type":"function","function":{"name":"f","arguments":"{}","x":1},"x":1}],"x":1},"finish_reason":"stop","x":1}],` +
@@ -126,7 +148,7 @@ func TestChunkIsCopied(t *testing.T) {
 	}
 }
 
-func TestScript(t *testing.T) {
+func TestBackend_Script(t *testing.T) {
 	b := &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
 		if req.Messages[0].Content.Text() == "ping" {
 			return []memory.Step{memory.Say("pong")}

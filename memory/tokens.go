@@ -4,20 +4,20 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/llmhttp/llmhttp/memory/internal/grapheme"
+	"github.com/rivo/uniseg"
 )
 
-// CountTokens returns how many tokens text has for a [Backend]. It is fit for
-// [llmhttp.Options.CountTokens]; the model makes no difference.
+// CountTokens returns the number of tokens that text has for a [Backend]. It can
+// be used as [llmhttp.Options.CountTokens]. The model makes no difference.
 //
-// A token is a word with the white space before it. Words of more than 12
-// characters are as many tokens as that takes, and so are runs of white space.
-// An emoji, and a character of a script that is written without spaces
-// between words, is a word. White space that nothing follows is a token too.
-// Characters are as readers see them, so tokens never split an emoji from its
+// A token is a word with the white space before it. A word of more than 12
+// characters is several tokens of at most 12, and so is a run of white space.
+// An emoji is a word. In scripts that are written without spaces between words,
+// each character is a word. White space at the end of text is a token. A
+// character is a grapheme cluster, so a token never separates an emoji from its
 // modifiers or a letter from its accents.
 //
-// Cutting a text after its nth token leaves a text of n tokens.
+// The first n tokens of a text are the tokens of the text cut after them.
 func CountTokens(model, text string) int {
 	n := 0
 	for len(text) > 0 {
@@ -27,8 +27,8 @@ func CountTokens(model, text string) int {
 	return n
 }
 
-// cutTokens returns the first tokens of text, at most limit of them and in at
-// most size bytes, and how many there are. If head is not text, it was cut.
+// cutTokens returns the longest prefix of text that has at most limit tokens
+// and size bytes and does not cut a token, and its number of tokens.
 func cutTokens(text string, limit, size int) (head string, n int) {
 	end := 0
 	for ; end < len(text) && n < limit; n++ {
@@ -41,54 +41,55 @@ func cutTokens(text string, limit, size int) (head string, n int) {
 	return text[:end], n
 }
 
-// maxRun is how many characters of a word are one token, and how many of white
-// space may come before them.
+// maxRun bounds the characters of a token: those of white space, and those of a
+// word.
 const maxRun = 12
 
-// tokenLen returns how many bytes the first token of s has. What follows a
-// token has no influence on where it ends, other than to end it: that is what
-// makes the tokens of a text cut between tokens the same as before.
+// tokenLen returns the length of the first token of s in bytes. It looks at most
+// one character beyond the token, so that a text cut after a token has the same
+// tokens.
 func tokenLen(s string) int {
-	i, spaces := 0, 0
-	for i < len(s) {
-		r, n := firstChar(s[i:])
+	end, spaces := 0, 0
+	for end < len(s) {
+		r, size := firstCharacter(s[end:])
 		if !unicode.IsSpace(r) {
 			break
 		}
 		if spaces == maxRun {
-			return i
+			return end
 		}
-		i, spaces = i+n, spaces+1
+		end, spaces = end+size, spaces+1
 	}
-	for letters := 0; i < len(s) && letters < maxRun; letters++ {
-		r, n := firstChar(s[i:])
+	for letters := 0; end < len(s) && letters < maxRun; letters++ {
+		r, size := firstCharacter(s[end:])
 		switch {
 		case unicode.IsSpace(r):
-			return i
-		case standsAlone(r):
+			return end
+		case isWord(r):
 			if letters == 0 {
-				i += n
+				end += size
 			}
-			return i
+			return end
 		}
-		i += n
+		end += size
 	}
-	return i
+	return end
 }
 
-// firstChar returns the first rune of s and the size of the character that it
-// begins.
-func firstChar(s string) (rune, int) {
+// firstCharacter returns the first rune of s and the length of the grapheme
+// cluster that it begins, in bytes. s must not be empty.
+func firstCharacter(s string) (rune, int) {
 	if s[0] < utf8.RuneSelf && s[0] != '\r' && (len(s) == 1 || s[1] < utf8.RuneSelf) {
 		return rune(s[0]), 1
 	}
 	r, _ := utf8.DecodeRuneInString(s)
-	return r, grapheme.Len(s)
+	cluster, _, _, _ := uniseg.FirstGraphemeClusterInString(s, -1)
+	return r, len(cluster)
 }
 
-// standsAlone reports whether r is a pictograph or of a script that is written
-// without spaces between words.
-func standsAlone(r rune) bool {
+// isWord reports whether r is a word by itself: a pictograph, or a character of
+// a script that is written without spaces between words.
+func isWord(r rune) bool {
 	switch {
 	case r < 0x0e00:
 		return false
@@ -99,5 +100,5 @@ func standsAlone(r rune) bool {
 	case r < 0x27c0: // symbols and dingbats
 		return true
 	}
-	return r >= 0x2e80 // East Asian scripts, emoji, and what is rare
+	return r >= 0x2e80 // East Asian scripts, emoji and rare scripts
 }

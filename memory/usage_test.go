@@ -2,9 +2,6 @@ package memory
 
 import (
 	"fmt"
-	"math"
-	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,15 +11,36 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// What every UsageStore promises is tested by package llmhttptest.
+// Package llmhttptest tests what every UsageStore must do.
 
 var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
-func record(t testing.TB, u *UsageStore, id, model string, at time.Time, prompt int) {
+// record records n requests of one account. The request with index i is for the
+// model and at the time that request returns.
+func record(t testing.TB, u *UsageStore, n int, request func(i int) (model string, at time.Time)) {
 	t.Helper()
-	require.NoError(t, u.Record(t.Context(), llmhttp.UsageRecord{
-		ID: id, Time: at, Account: "a", Model: model, Usage: llmhttp.Usage{PromptTokens: prompt, CompletionTokens: 1}, Images: 2,
-	}))
+	recordAll(t, u, n, func(i int) llmhttp.UsageRecord {
+		model, at := request(i)
+		usage := llmhttp.Usage{PromptTokens: i, CompletionTokens: 1}
+		return llmhttp.UsageRecord{ID: fmt.Sprint(i), Time: at, Account: "a", Model: model, Usage: usage, Images: 2}
+	})
+}
+
+// recordAll records the n records that next returns, some at a time, and checks
+// that the store does not grow beyond its limits.
+func recordAll(t testing.TB, u *UsageStore, n int, next func(i int) llmhttp.UsageRecord) {
+	t.Helper()
+	records := make([]llmhttp.UsageRecord, 0, 100)
+	for i := range n {
+		records = append(records, next(i))
+		if len(records) == cap(records) || i == n-1 {
+			require.NoError(t, u.Record(t.Context(), records...))
+			require.LessOrEqual(t, u.count, maxEntries)
+			require.LessOrEqual(t, len(u.accounts), maxEntries)
+			require.LessOrEqual(t, len(u.ids[0])+len(u.ids[1]), 2*maxIDs)
+			records = records[:0]
+		}
+	}
 }
 
 func query(t testing.TB, u *UsageStore, from, to time.Time, step time.Duration) []llmhttp.UsageSum {
@@ -32,22 +50,17 @@ func query(t testing.TB, u *UsageStore, from, to time.Time, step time.Duration) 
 	return sums
 }
 
-func TestUsageCompacts(t *testing.T) {
-	const n = 10000
+func TestUsageStore_AddsUpOldEntriesByHour(t *testing.T) {
+	const n = maxEntries + maxEntries/4
 	u := NewUsageStore()
-	u.limit = n / 2 * entrySize
-	rng := rand.New(rand.NewPCG(1, 2))
 	byHour, byDay := map[string]int64{}, map[string]int64{}
-	for i := range n {
-		at := noon.Add(time.Duration(i)*time.Minute + time.Duration(rng.IntN(int(10*time.Minute))))
-		model := fmt.Sprint("m", i%3)
-		record(t, u, fmt.Sprint(i), model, at, i)
+	record(t, u, n, func(i int) (string, time.Time) {
+		at, model := noon.Add(time.Duration(i)*10*time.Second+time.Duration(i*7919%600)*time.Second), fmt.Sprint("m", i%3)
 		byHour[fmt.Sprint(at.Truncate(time.Hour), model)] += int64(i)
 		byDay[fmt.Sprint(at.Truncate(24*time.Hour), model)] += int64(i)
-		assert.LessOrEqual(t, u.size, u.limit)
-	}
-	assert.Less(t, len(u.ledgers["a"].entries), n/2)
-	assert.Equal(t, n/2*entrySize, u.limit)
+		return model, at
+	})
+	assert.Less(t, u.count, n/2+n/4, "old entries were added up")
 
 	midnight := noon.Truncate(24 * time.Hour)
 	for step, want := range map[time.Duration]map[string]int64{time.Hour: byHour, 24 * time.Hour: byDay} {
@@ -57,150 +70,77 @@ func TestUsageCompacts(t *testing.T) {
 		}
 		assert.Equal(t, want, got)
 	}
-	total := query(t, u, time.Time{}, noon.AddDate(9, 0, 0), 0)
-	require.Len(t, total, 3)
-	var requests, images int64
-	for _, s := range total {
-		requests += s.Requests
-		images += s.Images
+	total := llmhttp.UsageSum{}
+	for _, s := range query(t, u, time.Time{}, noon.AddDate(9, 0, 0), 0) {
+		total.Requests += s.Requests
+		total.CompletionTokens += s.CompletionTokens
+		total.Images += s.Images
 	}
-	assert.EqualValues(t, n, requests)
-	assert.EqualValues(t, 2*n, images)
+	assert.Equal(t, llmhttp.UsageSum{Requests: n, CompletionTokens: n, Images: 2 * n}, total)
 
-	// What is recent is exact.
-	last := noon.Add((n - 20) * time.Minute)
-	recent := query(t, u, last, last.AddDate(1, 0, 0), 0)
-	assert.NotEmpty(t, recent)
-	assert.Len(t, query(t, u, last.AddDate(-1, 0, 0), last, 0), 3)
+	last := noon.Add((n - 100) * 10 * time.Second)
+	recent := query(t, u, last, last.Add(time.Second), 0)
+	assert.Less(t, len(recent), 3, "recent entries keep their times")
 }
 
-// A client may name as many models as it likes.
-func TestUsageForgets(t *testing.T) {
+func TestUsageStore_DropsOldEntries(t *testing.T) {
 	u := NewUsageStore()
-	u.limit = 1 << 20
-	for i := range 5000 {
-		record(t, u, fmt.Sprint(i), fmt.Sprint(i, strings.Repeat("x", 5000)), noon.Add(time.Duration(i)*time.Second), 1)
-		require.LessOrEqual(t, u.size, u.limit)
-	}
-	sums := query(t, u, noon, noon.AddDate(1, 0, 0), 0)
-	assert.Less(t, len(sums), 1<<20/maxModel)
-	assert.Greater(t, len(sums), 1<<20/maxModel/8)
-	for _, s := range sums {
-		assert.Len(t, s.Model, maxModel)
-	}
-	assert.Len(t, u.ledgers["a"].models, len(sums))
+	at := func(i int) time.Time { return noon.Add(time.Duration(i) * time.Second) }
+	record(t, u, 2*maxEntries, func(i int) (string, time.Time) { return fmt.Sprint(i), at(i) })
+	assert.Greater(t, u.count, maxEntries/4)
+	assert.Empty(t, query(t, u, at(0), at(maxEntries), 0))
+	assert.Len(t, query(t, u, at(2*maxEntries-100), at(2*maxEntries), 0), 100)
 
-	// Nor does a host with many accounts fill the memory.
-	for i := range 5000 {
-		require.NoError(t, u.Record(t.Context(), llmhttp.UsageRecord{ID: fmt.Sprint("b", i), Account: fmt.Sprint(i), Time: noon.Add(time.Duration(i) * time.Hour)}))
-		require.LessOrEqual(t, u.size, u.limit)
-	}
-	assert.Less(t, len(u.ledgers), 1<<20/nameSize)
+	recordAll(t, u, maxEntries+1, func(i int) llmhttp.UsageRecord {
+		return llmhttp.UsageRecord{ID: fmt.Sprint("account", i), Account: fmt.Sprint(i), Time: at(3*maxEntries + i)}
+	})
 }
 
-func TestUsageSameMoment(t *testing.T) {
+func TestUsageStore_AddsUpEntriesOfOneMoment(t *testing.T) {
 	u := NewUsageStore()
-	u.limit = 100 * entrySize
-	for i := range 10000 {
-		record(t, u, fmt.Sprint(i), "m", noon.Add(time.Minute), 1)
-	}
+	record(t, u, 2*maxEntries, func(int) (string, time.Time) { return "m", noon.Add(time.Minute) })
 	sums := query(t, u, noon, noon.Add(time.Hour), 0)
 	require.Len(t, sums, 1)
-	assert.EqualValues(t, 10000, sums[0].Requests)
+	assert.EqualValues(t, 2*maxEntries, sums[0].Requests)
 }
 
-func TestUsageSameID(t *testing.T) {
-	const generation = 1000
+func TestUsageStore_RemembersIDs(t *testing.T) {
 	u := NewUsageStore()
-	u.ids.limit = generation
-	for round := range 2 {
-		for i := range generation {
-			record(t, u, fmt.Sprint(i), "m", noon, 1)
-		}
-		assert.EqualValues(t, generation, query(t, u, noon, noon.Add(1), 0)[0].Requests, round)
+	recordIDs := func(prefix string, n int) {
+		recordAll(t, u, n, func(i int) llmhttp.UsageRecord {
+			return llmhttp.UsageRecord{ID: fmt.Sprint(prefix, i), Account: "a", Model: "m", Time: noon}
+		})
 	}
-	for i := range 3 * generation {
-		record(t, u, fmt.Sprint("other", i), "m", noon, 1)
+	requests := func() int64 { return query(t, u, noon.Add(-time.Hour), noon.Add(1), 0)[0].Requests }
+	for range 2 {
+		recordIDs("a", maxIDs)
+		assert.EqualValues(t, maxIDs, requests(), "each ID counts once")
 	}
-	assert.LessOrEqual(t, len(u.ids.newer)+len(u.ids.older), 2*generation)
-	record(t, u, "0", "m", noon, 1)
-	assert.EqualValues(t, 4*generation+1, query(t, u, noon, noon.Add(1), 0)[0].Requests, "what is long ago is forgotten")
+	recordIDs("b", 2*maxIDs)
+	recordIDs("a", 1)
+	assert.EqualValues(t, 3*maxIDs+1, requests(), "old IDs are forgotten")
 }
 
-func TestUsageHostile(t *testing.T) {
+func TestUsageStore_AcceptsAnyTime(t *testing.T) {
 	u := NewUsageStore()
-	record(t, u, "", "", time.Time{}, math.MaxInt)
-	record(t, u, "1", "", time.Time{}, math.MaxInt)
-	record(t, u, "2", "n", time.Unix(1<<40, 0), math.MinInt)
-	record(t, u, "3", "n", time.Unix(1<<40, 999999999), math.MinInt)
-	record(t, u, "4", "", time.Date(-400, 1, 1, 0, 0, 0, 0, time.UTC), 7)
-
-	sums := query(t, u, time.Date(-1000, 1, 1, 0, 0, 0, 5, time.UTC), time.Unix(1<<41, 0), 0)
-	require.Len(t, sums, 2)
-	assert.EqualValues(t, math.MaxInt64, sums[0].PromptTokens)
-	assert.EqualValues(t, 3, sums[0].Requests)
-	assert.EqualValues(t, math.MinInt64, sums[1].PromptTokens)
-
-	from := time.Date(-1000, 1, 1, 0, 0, 0, 5, time.UTC)
-	for _, step := range []time.Duration{1, 7, time.Hour, math.MaxInt64} {
-		sums := query(t, u, from, time.Unix(1<<41, 0), step)
+	times := []time.Time{{}, time.Unix(1<<40, 0), time.Date(-400, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(-1<<40, 5)}
+	record(t, u, len(times), func(i int) (string, time.Time) { return "m", times[i] })
+	from, to := time.Unix(-1<<41, 0), time.Unix(1<<41, 0)
+	for _, step := range []time.Duration{0, 1, time.Hour, 1<<63 - 1} {
 		var requests int64
-		for _, s := range sums {
+		for _, s := range query(t, u, from, to, step) {
 			requests += s.Requests
 			assert.False(t, s.Start.Before(from))
 		}
-		assert.EqualValues(t, 5, requests, step)
-	}
-	assert.Empty(t, query(t, u, noon, noon, 0))
-	assert.Empty(t, query(t, u, noon.Add(1), noon, 1))
-	u.compact()
-	assert.EqualValues(t, 5, func() (n int64) {
-		for _, s := range query(t, u, from, time.Unix(1<<41, 0), 0) {
-			n += s.Requests
-		}
-		return n
-	}())
-}
-
-func TestPeriodOf(t *testing.T) {
-	at := func(s string) time.Time {
-		t.Helper()
-		v, err := time.Parse(time.RFC3339Nano, s)
-		require.NoError(t, err)
-		return v
-	}
-	for _, test := range []struct {
-		t, from string
-		step    time.Duration
-		want    string
-	}{
-		{"2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", time.Hour, "2026-01-01T00:00:00Z"},
-		{"2026-01-01T00:59:59.999999999Z", "2026-01-01T00:00:00Z", time.Hour, "2026-01-01T00:00:00Z"},
-		{"2026-01-01T01:00:00Z", "2026-01-01T00:00:00Z", time.Hour, "2026-01-01T01:00:00Z"},
-		{"2026-01-01T01:00:00Z", "2026-01-01T00:00:00.5Z", time.Hour, "2026-01-01T00:00:00.5Z"},
-		{"2026-01-01T01:00:00.7Z", "2026-01-01T00:00:00.5Z", time.Hour, "2026-01-01T01:00:00.5Z"},
-		{"2026-01-01T00:00:00.000000008Z", "2026-01-01T00:00:00Z", 3, "2026-01-01T00:00:00.000000006Z"},
-		{"2026-03-14T12:34:56Z", "0001-01-01T00:00:00Z", 24 * time.Hour, "2026-03-14T00:00:00Z"},
-		{"2026-03-14T12:34:56Z", "0001-01-01T00:00:00Z", math.MaxInt64, "1754-08-30T22:43:41.128654842Z"},
-	} {
-		got := periodOf(at(test.t), at(test.from), test.step)
-		assert.Equal(t, at(test.want), got, test)
-		assert.Equal(t, time.UTC, got.Location())
+		assert.EqualValues(t, len(times), requests, step)
 	}
 }
 
-func BenchmarkRecord(b *testing.B) {
+func BenchmarkUsageStore_Record(b *testing.B) {
 	u := NewUsageStore()
-	ids := make([]string, 1<<16)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("req_%032x", i)
-	}
 	ctx := b.Context()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if i%len(ids) == 0 {
-			u.ids = idSet{} // which forgets them
-		}
-		_ = u.Record(ctx, llmhttp.UsageRecord{ID: ids[i%len(ids)], Time: noon.Add(time.Duration(i)), Account: "a", Model: "demo-chat"})
+		_ = u.Record(ctx, llmhttp.UsageRecord{ID: fmt.Sprintf("req_%032x", i), Time: noon.Add(time.Duration(i)), Account: "a", Model: "demo-chat"})
 	}
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
-// A client that heeds contexts, as doc.go has it, and one as it is by default.
+// BenchmarkLimiter measures with the client options that the package
+// documentation recommends, and with the default ones.
 func BenchmarkLimiter(b *testing.B) {
-	for _, heeds := range []bool{true, false} {
-		b.Run(fmt.Sprintf("ContextTimeoutEnabled=%t", heeds), func(b *testing.B) {
+	for _, enabled := range []bool{true, false} {
+		b.Run(fmt.Sprintf("ContextTimeoutEnabled=%t", enabled), func(b *testing.B) {
 			llmhttptest.BenchmarkLimiter(b, func(b testing.TB) llmhttp.Limiter {
-				c := redis.NewClient(&redis.Options{Addr: servertest.SharedRedis(b).Addr(), ContextTimeoutEnabled: heeds})
+				c := redis.NewClient(&redis.Options{Addr: servertest.SharedRedis(b).Addr(), ContextTimeoutEnabled: enabled})
 				b.Cleanup(func() { _ = c.Close() })
 				return newLimiter(b, c, nil)
 			})
@@ -27,7 +28,7 @@ func BenchmarkLimiter(b *testing.B) {
 	}
 }
 
-// info returns a number that Redis tells of itself.
+// info returns the number in the INFO of Redis that pattern matches, or zero.
 func info(b *testing.B, c *redis.Client, section, pattern string) float64 {
 	b.Helper()
 	text, err := c.Info(b.Context(), section).Result()
@@ -45,8 +46,8 @@ func info(b *testing.B, c *redis.Client, section, pattern string) float64 {
 	return f
 }
 
-// BenchmarkRedis tells what a Take from the three buckets of a key, which is
-// another each time, costs Redis: time in its only thread, and memory.
+// BenchmarkRedis reports what a Take from the three buckets of a new key costs
+// Redis: time of its only thread, and memory.
 func BenchmarkRedis(b *testing.B) {
 	for _, tt := range []struct {
 		name string
@@ -55,22 +56,22 @@ func BenchmarkRedis(b *testing.B) {
 		b.Run(tt.name, func(b *testing.B) {
 			c := newClient(b, servertest.Redis(b))
 			l := newLimiter(b, c, nil)
-			draws := func(i int, cost int) []llmhttp.Draw {
-				key := "key_" + strconv.Itoa(1_000_000_000_000+i)
+			key := func(i int) string { return "key_" + strconv.Itoa(1_000_000_000_000+i) }
+			draws := func(cost int) []llmhttp.Draw {
 				return []llmhttp.Draw{
-					{Bucket: key + ":requests", Rate: llmhttp.Rate{N: 50, Per: time.Hour}, Cost: cost},
-					{Bucket: key + ":tokens", Rate: llmhttp.Rate{N: 60_000, Per: time.Hour}, Cost: 1000},
-					{Bucket: key + ":quota", Rate: llmhttp.Rate{N: 10_000_000, Per: 30 * 24 * time.Hour}, Cost: 1000},
+					{Bucket: llmhttp.BucketRequests, Rate: llmhttp.Rate{N: 50, Per: time.Hour}, Cost: cost},
+					{Bucket: llmhttp.BucketTokens, Rate: llmhttp.Rate{N: 60_000, Per: time.Hour}, Cost: 1000},
+					{Bucket: llmhttp.BucketQuota, Rate: llmhttp.Rate{N: 10_000_000, Per: 30 * 24 * time.Hour}, Cost: 1000},
 				}
 			}
-			take(b, l, draws(-1, 1)...) // has Redis learn the script
+			take(b, l, key(-1), draws(1)...) // sends the script
 			if err := c.ConfigResetStat(b.Context()).Err(); err != nil {
 				b.Fatal(err)
 			}
 			memory := info(b, c, "memory", `used_memory:(\d+)`)
 			n := 0
 			for b.Loop() {
-				if levels := take(b, l, draws(n, tt.cost)...); granted(levels) != (tt.cost == 1) {
+				if levels := take(b, l, key(n), draws(tt.cost)...); granted(levels) != (tt.cost == 1) {
 					b.Fatalf("%+v", levels)
 				}
 				n++
@@ -82,10 +83,9 @@ func BenchmarkRedis(b *testing.B) {
 }
 
 func BenchmarkAcquire(b *testing.B) {
-	l := newLimiter(b, nil, nil)
-	bucket := unique()
+	l, key := newLimiter(b, nil, nil), uniqueKey()
 	b.ReportAllocs()
 	for b.Loop() {
-		mustAcquire(b, l, bucket, 10)()
+		mustAcquire(b, l, key, 10)()
 	}
 }

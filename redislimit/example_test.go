@@ -16,7 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp/redislimit"
 )
 
-// A host of a fleet whose keys have limits.
+// A server that shares the limits of its keys with other servers.
 func ExampleNew() {
 	client := redis.NewClient(&redis.Options{Addr: "redis:6379", ContextTimeoutEnabled: true})
 	defer client.Close()
@@ -29,9 +29,9 @@ func ExampleNew() {
 	log.Fatal(http.ListenAndServe("localhost:8080", h))
 }
 
-// Without its Redis, a host limits for itself rather than refuse.
+// A server that limits on its own while Redis is away.
 func ExampleOptions_fallback() {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true}) // nobody is there
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true}) // no server
 	defer client.Close()
 	limiter := redislimit.New(client, &redislimit.Options{
 		Fallback: llmhttp.NewLimiter(),

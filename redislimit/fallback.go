@@ -6,80 +6,81 @@ import (
 	"log/slog"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
 // FailOpen returns a Limiter for [Options.Fallback] that admits every request
-// which a full bucket would admit: that is all but those of a Rate that
-// permits nothing, and those of more than a Burst.
+// that full buckets would admit. It refuses only a Cost above the burst, and so
+// every Cost at a Rate that permits nothing.
 func FailOpen() llmhttp.Limiter { return failOpen{} }
 
 type failOpen struct{}
 
-func (failOpen) Take(_ context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (failOpen) Take(_ context.Context, _ string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	levels := make([]llmhttp.Level, len(draws))
 	granted := true
-	for i := range draws {
-		burst := draws[i].Rate.WithDefaults().Burst
-		levels[i].Remaining = burst
-		if cost := draws[i].Cost; cost > 0 && cost > burst {
+	for i, d := range draws {
+		levels[i].Remaining = d.Rate.WithDefaults().Burst
+		if d.Cost > levels[i].Remaining {
 			levels[i].RetryAfter = math.MaxInt64
 			granted = false
 		}
 	}
 	if granted {
-		for i := range levels {
-			levels[i].Remaining -= draws[i].Cost
+		for i, d := range draws {
+			levels[i].Remaining -= d.Cost
 		}
 	}
 	return levels, nil
 }
 
-func (failOpen) Adjust(context.Context, ...llmhttp.Draw) error { return nil }
+func (failOpen) Adjust(context.Context, string, ...llmhttp.Draw) error { return nil }
 
-// fallsBack reports whether a call that failed is the Fallback's.
+// fallsBack reports whether the Fallback decides after a call failed with err.
 func (l *Limiter) fallsBack(ctx context.Context, err error) bool {
 	if l.opts.Fallback == nil || ctx.Err() != nil {
 		return false
 	}
-	if _, ok := errors.AsType[*failure](err); !ok {
+	if _, ok := errors.AsType[*callError](err); !ok {
 		return false
 	}
-	l.trouble.log(ctx, l.opts.Logger, "redislimit: the fallback limits", err)
+	l.log.failed(ctx, "redislimit: the fallback limits", err)
 	return true
 }
 
-// logEvery is how often trouble that lasts is logged.
-const logEvery = 10 * time.Second
+// logInterval is the time between two warnings of an outageLog.
+const logInterval = 10 * time.Second
 
-// trouble is what its log is told of now and then.
-type trouble struct {
-	lasts atomic.Bool // it was logged, and its end was not
+// An outageLog logs failures without filling the log.
+type outageLog struct {
+	logger *slog.Logger
 
-	mu      sync.Mutex
-	next    time.Time // when to log again
-	skipped int       // since it was logged last
+	mu      sync.Mutex // guards the fields below
+	failing bool       // a failure was logged, and no recovery since
+	next    time.Time  // when to log the next failure
+	skipped int        // failures since the last that was logged
 }
 
-func (t *trouble) log(ctx context.Context, log *slog.Logger, message string, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (o *outageLog) failed(ctx context.Context, message string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	now := time.Now()
-	if now.Before(t.next) {
-		t.skipped++
+	if now.Before(o.next) {
+		o.skipped++
 		return
 	}
-	log.WarnContext(ctx, message, "error", err, "skipped", t.skipped)
-	t.next, t.skipped = now.Add(logEvery), 0
-	t.lasts.Store(true)
+	o.logger.WarnContext(ctx, message, "error", err, "skipped", o.skipped)
+	o.next, o.skipped, o.failing = now.Add(logInterval), 0, true
 }
 
-// ended is called whenever there is no trouble.
-func (t *trouble) ended(ctx context.Context, log *slog.Logger) {
-	if t.lasts.Load() && t.lasts.CompareAndSwap(true, false) {
-		log.InfoContext(ctx, "redislimit: Redis answers again")
+// answered is called after each call that succeeded.
+func (o *outageLog) answered(ctx context.Context) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failing {
+		o.failing = false
+		o.logger.InfoContext(ctx, "redislimit: Redis answers again")
 	}
 }

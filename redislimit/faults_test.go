@@ -19,14 +19,14 @@ import (
 	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
-// clients are those that heed deadlines of contexts and those that do not,
-// which is what they do by default.
-func clients(t *testing.T, test func(t *testing.T, newClient func(s *servertest.Server) *redis.Client)) {
-	for name, heed := range map[string]bool{"heeds": true, "default": false} {
+// withClients runs test with clients that obey the deadlines of contexts, and
+// with clients that do not, which is their default.
+func withClients(t *testing.T, test func(t *testing.T, newClient func(s *servertest.Server) *redis.Client)) {
+	for name, enabled := range map[string]bool{"ContextTimeoutEnabled": true, "default options": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, func(s *servertest.Server) *redis.Client {
-				c := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: heed})
+				c := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: enabled})
 				t.Cleanup(func() { _ = c.Close() })
 				return c
 			})
@@ -34,107 +34,123 @@ func clients(t *testing.T, test func(t *testing.T, newClient func(s *servertest.
 	}
 }
 
-// durable has a Redis keep all that it has answered, whenever it is killed.
+// durable makes a Redis keep all data of which it has answered the writes.
 var durable = servertest.Args("--appendonly", "yes", "--appendfsync", "always")
 
-// Redis is killed and started again under load. One that keeps what it has
-// admits no more for it, and all are served again.
-func TestKill(t *testing.T) {
+// A Redis that keeps its data is killed and started again under load. No more
+// requests are admitted than without that, and later requests are served.
+func TestFaults_RedisIsKilled(t *testing.T) {
 	t.Parallel()
-	clients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
-		const holds = 3000
+	withClients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
+		const holds, workers, kills = 2000, 8, 3
 		s := servertest.Redis(t, durable)
-		l := newLimiter(t, newClient(s), &Options{Timeout: 5 * time.Second, Logger: new(logBuffer).logger()})
-		id := unique()
+		l := newLimiter(t, newClient(s), nil)
 		limits := llmhttp.Limits{Requests: slow(holds), Tokens: slow(1 << 20), Concurrent: 1000}
-		h := newHandler(l, id, limits, nil)
+		h := newHandler(l, uniqueKey(), limits, nil)
 		var statuses [600]atomic.Int64
 		var wg sync.WaitGroup
 		done := make(chan struct{})
-		for range 8 {
+		for range workers {
 			wg.Go(func() {
 				for {
 					select {
 					case <-done:
 						return
 					default:
-						statuses[chat(h).Code].Add(1)
+					}
+					status := chat(h).Code
+					statuses[status].Add(1)
+					if status != 200 {
+						time.Sleep(time.Millisecond) // leaves the CPU to a Redis that starts
 					}
 				}
 			})
 		}
-		progress := func(status int, n int64) {
+		awaitMore := func(status int, n int64) {
 			t.Helper()
-			at := statuses[status].Load() + n
-			eventually(t, "progress", func() bool { return statuses[status].Load() >= at })
+			want := statuses[status].Load() + n
+			eventually(t, "more requests are answered", func() bool { return statuses[status].Load() >= want })
 		}
-		for range 3 {
-			progress(200, 200)
+		for range kills {
+			awaitMore(200, 100)
 			s.Kill(t)
-			progress(503, 20)
+			awaitMore(503, 20)
 			s.Start(t)
 		}
-		progress(200, 200)
-		progress(429, 1) // until nothing is left
+		awaitMore(200, 100)
+		awaitMore(429, 1) // the bucket is empty
 		close(done)
 		wg.Wait()
-		admitted := statuses[200].Load()
-		t.Logf("%d admitted of %d, %d lost with their answers; %d refused, %d refused because Redis was away",
-			admitted, holds, holds-admitted, statuses[429].Load(), statuses[503].Load())
+		admitted, refused, failed := statuses[200].Load(), statuses[429].Load(), statuses[503].Load()
+		t.Logf("%d admitted of %d, %d refused, %d failed", admitted, holds, refused, failed)
 		assert.LessOrEqual(t, admitted, int64(holds))
-		assert.GreaterOrEqual(t, admitted, int64(holds-3*8), "each kill loses at most what was under way")
-		assert.Equal(t, admitted+statuses[429].Load()+statuses[503].Load(), total(&statuses), "no other status")
+		assert.GreaterOrEqual(t, admitted, int64(holds-kills*workers), "a kill loses at most the requests in progress")
+		var all int64
+		for i := range statuses {
+			all += statuses[i].Load()
+		}
+		assert.Equal(t, admitted+refused+failed, all, "requests with other statuses")
 	})
 }
 
-func total(statuses *[600]atomic.Int64) (n int64) {
-	for i := range statuses {
-		n += statuses[i].Load()
-	}
-	return n
-}
-
-// A Redis that hangs costs the first requests a Timeout, and then next to
-// nothing. When it goes on, so do they.
-func TestHang(t *testing.T) {
+// A Redis that hangs costs a few requests the Timeout. Then the circuit breaker
+// opens, and requests fail without being sent.
+func TestFaults_RedisHangs(t *testing.T) {
 	t.Parallel()
-	clients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
-		const timeout, calls = time.Second, 200
+	withClients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
 		s := servertest.Redis(t)
-		l := newLimiter(t, newClient(s), &Options{Timeout: timeout})
-		h := newHandler(l, unique(), llmhttp.Limits{Requests: slow(1 << 20)}, nil)
-		require.Equal(t, 200, chat(h).Code)
+		c := newClient(s)
+		l := newLimiter(t, c, &Options{Timeout: 100 * time.Millisecond})
+		h := newHandler(l, uniqueKey(), llmhttp.Limits{Requests: slow(1 << 20)}, nil)
+		eventually(t, "a first answer", func() bool { return chat(h).Code == 200 })
 
 		s.Pause(t)
-		began := time.Now()
-		for range calls {
-			require.Less(t, time.Since(began), calls*timeout/8)
+		l.client.mu.Lock()
+		l.client.retryInterval = time.Hour
+		l.client.mu.Unlock()
+		scripts := countScripts(c)
+		for range 100 {
 			w := chat(h)
 			require.Equal(t, 503, w.Code)
 			require.Equal(t, "1", w.Header().Get("Retry-After"))
 			require.NotContains(t, w.Body.String(), s.Addr())
 		}
-		took := time.Since(began)
-		t.Logf("%d requests took %v, where each would take %v", calls, took, timeout)
+		assert.EqualValues(t, failureThreshold, scripts.Load(), "scripts that were sent")
 
 		s.Resume(t)
+		assert.Equal(t, 503, chat(h).Code, "the breaker is open until the retry interval has passed")
+		l.client.mu.Lock()
+		l.client.retryInterval, l.client.retryAt = 0, time.Now()
+		l.client.mu.Unlock()
 		eventually(t, "an answer", func() bool { return chat(h).Code == 200 })
-		for range 20 {
-			require.Equal(t, 200, chat(h).Code)
-		}
 	})
 }
 
-// Errors of a Redis that is away say so, and not where it is.
-func TestAwayError(t *testing.T) {
+// While the breaker is half-open, one call per retry interval is sent.
+func TestClient_HalfOpenBreakerAllowsOneCall(t *testing.T) {
+	c := &client{retryInterval: time.Hour}
+	for range failureThreshold {
+		require.NoError(t, c.allow())
+		require.Error(t, c.report(t.Context(), io.EOF))
+	}
+	require.Error(t, c.allow())
+	c.retryAt = time.Now()
+	require.NoError(t, c.allow())
+	require.Error(t, c.allow())
+	require.NoError(t, c.report(t.Context(), nil))
+	require.NoError(t, c.allow(), "an answer closes the breaker")
+}
+
+func TestFaults_ErrorsWithoutAddresses(t *testing.T) {
 	t.Parallel()
-	clients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
+	withClients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
 		s := servertest.Redis(t)
-		l := newLimiter(t, newClient(s), &Options{Timeout: 2 * time.Second})
+		l := newLimiter(t, newClient(s), nil)
+		l.client.retryInterval = time.Hour
 		s.Kill(t)
 		var texts []string
 		for range 10 {
-			_, err := l.Take(t.Context(), llmhttp.Draw{Bucket: unique(), Rate: slow(1), Cost: 1})
+			_, err := l.Take(t.Context(), uniqueKey(), one(1, 1))
 			require.Error(t, err)
 			assert.NotContains(t, err.Error(), "127.0.0.1")
 			texts = append(texts, err.Error())
@@ -144,83 +160,65 @@ func TestAwayError(t *testing.T) {
 	})
 }
 
-// A single failure does not have the calls after it fail.
-func TestMoment(t *testing.T) {
+// Fewer failures in a row than the threshold do not open the breaker.
+func TestFaults_SingleFailures(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
-	l := newLimiter(t, c, nil)
+	l, key := newLimiter(t, c, nil), uniqueKey()
 	var fail atomic.Bool
-	c.AddHook(processHook(func(next redis.ProcessHook) redis.ProcessHook {
-		return func(ctx context.Context, cmd redis.Cmder) error {
-			if fail.Load() {
-				cmd.SetErr(io.ErrUnexpectedEOF)
-				return io.ErrUnexpectedEOF
-			}
-			return next(ctx, cmd)
+	c.AddHook(hooks{command: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		if fail.Load() {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return io.ErrUnexpectedEOF
 		}
-	}))
-	d := llmhttp.Draw{Bucket: unique(), Rate: slow(100), Cost: 1}
+		return send()
+	}})
 	for range 5 {
-		for range patience - 1 {
+		for range failureThreshold - 1 {
 			fail.Store(true)
-			_, err := l.Take(t.Context(), d)
+			_, err := l.Take(t.Context(), key, one(100, 1))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		}
 		fail.Store(false)
-		take(t, l, d)
+		take(t, l, key, one(100, 1))
 	}
 }
 
-// A client whose caller gave up is no sign that Redis is away.
-func TestImpatientCallers(t *testing.T) {
+// A caller that gives up early does not count as a failure of Redis.
+func TestFaults_CallerGivesUp(t *testing.T) {
 	t.Parallel()
-	clients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
+	withClients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
 		s := servertest.Redis(t)
-		l := newLimiter(t, newClient(s), nil)
-		d := llmhttp.Draw{Bucket: unique(), Rate: slow(100), Cost: 1}
-		take(t, l, d)
+		l, key := newLimiter(t, newClient(s), nil), uniqueKey()
+		take(t, l, key, one(100, 1))
 		s.Pause(t)
-		for range 2 * patience {
+		for range 2 * failureThreshold {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err := l.Take(ctx, d)
+			_, err := l.Take(ctx, key, one(100, 1))
 			cancel()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.False(t, errors.As(err, new(*failure)))
+			require.False(t, errors.As(err, new(*callError)))
 		}
 		s.Resume(t)
-		take(t, l, d)
+		take(t, l, key, one(100, 1))
 	})
 }
 
-type processHook func(next redis.ProcessHook) redis.ProcessHook
-
-func (processHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h processHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return h(next) }
-
-func (processHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// A hook that panics fails its call only.
-func TestHookPanics(t *testing.T) {
-	c := redis.NewClient(&redis.Options{Addr: servertest.SharedRedis(t).Addr()})
-	defer c.Close()
-	c.AddHook(processHook(func(redis.ProcessHook) redis.ProcessHook {
-		return func(context.Context, redis.Cmder) error { panic("boom") }
-	}))
-	_, err := newLimiter(t, c, nil).Take(t.Context(), llmhttp.Draw{Bucket: unique(), Rate: slow(1), Cost: 1})
+func TestFaults_HookPanics(t *testing.T) {
+	c := newClient(t, servertest.SharedRedis(t))
+	c.AddHook(hooks{command: func(context.Context, redis.Cmder, func() error) error { panic("boom") }})
+	_, err := newLimiter(t, c, nil).Take(t.Context(), uniqueKey(), one(1, 1))
 	assert.ErrorContains(t, err, "panic: boom")
 }
 
-// A cutter is a proxy that can lose answers: it closes the connection when one
-// comes.
+// A cutter is a proxy. While cut is set, it closes a connection instead of
+// passing an answer on.
 type cutter struct {
 	net.Listener
 	cut  atomic.Bool
-	lost atomic.Int64
+	lost atomic.Int64 // answers
 }
 
-func newCutter(t *testing.T, to string) *cutter {
+func newCutter(t *testing.T, addr string) *cutter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -232,83 +230,80 @@ func newCutter(t *testing.T, to string) *cutter {
 			if err != nil {
 				return
 			}
-			wg.Go(func() {
-				defer client.Close()
-				server, err := net.Dial("tcp", to)
-				if err != nil {
-					return
-				}
-				defer server.Close()
-				wg.Go(func() {
-					_, _ = io.Copy(server, client)
-					server.Close()
-				})
-				b := make([]byte, 64<<10)
-				for {
-					n, err := server.Read(b)
-					if err != nil {
-						return
-					}
-					if p.cut.Load() {
-						p.lost.Add(1)
-						return
-					}
-					if _, err := client.Write(b[:n]); err != nil {
-						return
-					}
-				}
-			})
+			wg.Go(func() { p.serve(client, addr, &wg) })
 		}
 	})
 	t.Cleanup(func() { l.Close(); wg.Wait() })
 	return p
 }
 
-// Where an answer is lost, Redis may have done what it was asked: it is not
-// asked again.
-func TestLostAnswers(t *testing.T) {
-	s := servertest.SharedRedis(t)
-	p := newCutter(t, s.Addr())
+func (p *cutter) serve(client net.Conn, addr string, wg *sync.WaitGroup) {
+	defer client.Close()
+	server, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	wg.Go(func() {
+		_, _ = io.Copy(server, client)
+		server.Close()
+	})
+	b := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(b)
+		if err != nil {
+			return
+		}
+		if p.cut.Load() {
+			p.lost.Add(1)
+			return
+		}
+		if _, err := client.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// A call whose answer is lost is not repeated, whatever the MaxRetries of the
+// client, because Redis may have executed it.
+func TestFaults_AnswerIsLost(t *testing.T) {
+	p := newCutter(t, servertest.SharedRedis(t).Addr())
 	c := redis.NewClient(&redis.Options{Addr: p.Addr().String(), ContextTimeoutEnabled: true, MaxRetries: 5})
 	t.Cleanup(func() { _ = c.Close() })
-	l, direct := newLimiter(t, c, nil), newLimiter(t, nil, nil)
-	d := llmhttp.Draw{Bucket: unique(), Rate: slow(100), Cost: 10}
-	take(t, l, d)
+	l, direct, key := newLimiter(t, c, nil), newLimiter(t, nil, nil), uniqueKey()
+	take(t, l, key, one(100, 10))
 
 	p.cut.Store(true)
-	_, err := l.Take(t.Context(), d)
+	_, err := l.Take(t.Context(), key, one(100, 10))
 	require.ErrorIs(t, err, io.EOF)
 	p.cut.Store(false)
 	require.EqualValues(t, 1, p.lost.Load())
-	assert.Equal(t, 80, remaining(t, direct, d))
+	assert.Equal(t, 80, remaining(t, direct, key, one(100, 0)))
 
-	take(t, l, d) // on a new connection
+	take(t, l, key, one(100, 10)) // on a new connection
 	p.cut.Store(true)
-	d.Cost = -10
-	require.Error(t, l.Adjust(t.Context(), d))
+	require.Error(t, l.Adjust(t.Context(), key, one(100, -10)))
 	p.cut.Store(false)
 	require.EqualValues(t, 2, p.lost.Load())
-	assert.Equal(t, 80, remaining(t, direct, d))
+	assert.Equal(t, 80, remaining(t, direct, key, one(100, 0)))
 }
 
-// As long as Redis is away the Fallback limits, and the log says so once.
-func TestFallback(t *testing.T) {
+func TestFallback_DecidesWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		fallback llmhttp.Limiter
 		admitted int // of ten
 	}{
-		"local": {llmhttp.NewLimiter(), 4},
-		"open":  {FailOpen(), 10},
+		"NewLimiter": {llmhttp.NewLimiter(), 4},
+		"FailOpen":   {FailOpen(), 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log logBuffer
 			s := servertest.Redis(t, durable)
-			l := newLimiter(t, newClient(t, s), &Options{Timeout: 2 * time.Second, Fallback: tt.fallback, Logger: log.logger()})
-			id := unique()
+			l, key := newLimiter(t, newClient(t, s), &Options{Fallback: tt.fallback, Logger: log.logger()}), uniqueKey()
 			limits := llmhttp.Limits{Requests: slow(4), Tokens: slow(1 << 20), Concurrent: 1}
-			h := newHandler(l, id, limits, nil)
+			h := newHandler(l, key, limits, nil)
 			require.Equal(t, 200, chat(h).Code)
 			require.Empty(t, log.String())
 
@@ -323,14 +318,13 @@ func TestFallback(t *testing.T) {
 				}
 			}
 			assert.Equal(t, tt.admitted, admitted)
-			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 			assert.Contains(t, log.String(), "the fallback limits")
 			assert.NotContains(t, log.String(), s.Addr())
 
 			s.Start(t)
-			d := llmhttp.Draw{Bucket: id + ":requests", Rate: limits.Requests}
-			eventually(t, "Redis", func() bool {
-				levels, err := l.Take(t.Context(), d)
+			eventually(t, "Redis decides again", func() bool {
+				d := llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: limits.Requests}
+				levels, err := l.Take(t.Context(), key, d)
 				return err == nil && levels[0].Remaining == 3
 			})
 			assert.Contains(t, log.String(), "Redis answers again")
@@ -343,53 +337,76 @@ func TestFallback(t *testing.T) {
 }
 
 // With a Fallback, a process counts its own requests in progress while Redis
-// is away, and tells Redis of them when it is back.
-func TestFallbackInProgress(t *testing.T) {
+// is away. Redis learns of them when it is back.
+func TestFallback_CountsRequestsInProgress(t *testing.T) {
 	t.Parallel()
 	s := servertest.Redis(t)
-	l := newLimiter(t, newClient(t, s), &Options{
-		Timeout: 2 * time.Second, Fallback: FailOpen(), Lease: 3 * time.Second, Logger: new(logBuffer).logger(),
-	})
-	bucket := unique()
-	first := mustAcquire(t, l, bucket, 2)
+	l, key := newLimiter(t, newClient(t, s), &Options{Fallback: FailOpen()}), uniqueKey()
+	first := mustAcquire(t, l, key, 2)
 	s.Kill(t)
-	second := mustAcquire(t, l, bucket, 2)
-	_, ok := acquire(t, l, bucket, 2)
-	assert.False(t, ok)
+	second := mustAcquire(t, l, key, 2)
+	mustNotAcquire(t, l, key, 2)
 	first()
-	third := mustAcquire(t, l, bucket, 2)
+	third := mustAcquire(t, l, key, 2)
 	s.Start(t)
-	eventually(t, "two leases", func() bool { return leasesIn(t, s, bucket) == 2 })
+	eventually(t, "Redis has both leases", func() bool {
+		l.leases.renew() // the timer would, too, but later
+		return leaseCount(t, l, key) == 2
+	})
 	second()
 	third()
-	eventually(t, "none", func() bool { return leasesIn(t, s, bucket) == 0 && l.leases.idle() })
+	eventually(t, "the leases are removed", l.leases.idle)
+	assert.Zero(t, leaseCount(t, l, key))
+}
+
+// Concurrent Acquires without Redis are not granted beyond the limit.
+func TestFallback_ConcurrentAcquires(t *testing.T) {
+	t.Parallel()
+	s := servertest.Redis(t)
+	l, key := newLimiter(t, newClient(t, s), &Options{Fallback: FailOpen()}), uniqueKey()
+	s.Kill(t)
+	var acquired atomic.Int64
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			release, err := l.Acquire(t.Context(), key, 5)
+			assert.NoError(t, err)
+			if release != nil {
+				acquired.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 5, acquired.Load())
+	s.Start(t)
 }
 
 func TestFailOpen(t *testing.T) {
 	l := FailOpen()
-	at := func(r llmhttp.Rate, cost int) llmhttp.Draw { return llmhttp.Draw{Bucket: "k:b", Rate: r, Cost: cost} }
-	nothing := llmhttp.Rate{N: -1}
-	assert.Equal(t, []llmhttp.Level{{Remaining: 7}, {Remaining: 5}}, take(t, l, at(slow(10), 3), at(slow(5), 0)))
-	for _, d := range []llmhttp.Draw{at(nothing, 1), at(slow(10), 11)} {
-		levels := take(t, l, d, at(slow(5), 1))
+	nothing := llmhttp.Draw{Bucket: "bucket", Rate: llmhttp.Rate{N: -1}, Cost: 1}
+	assert.Equal(t, []llmhttp.Level{{Remaining: 7}, {Remaining: 5}}, take(t, l, "key", one(10, 3), one(5, 0)))
+	for _, d := range []llmhttp.Draw{nothing, one(10, 11)} {
+		levels := take(t, l, "key", d, one(5, 1))
 		assert.Equal(t, []llmhttp.Level{{Remaining: d.Rate.WithDefaults().Burst, RetryAfter: duration(-1)}, {Remaining: 5}}, levels)
 	}
-	assert.True(t, granted(take(t, l, at(nothing, 0))))
-	assert.NoError(t, l.Adjust(t.Context(), at(slow(1), 5)))
+	nothing.Cost = 0
+	assert.True(t, granted(take(t, l, "key", nothing)))
+	assert.NoError(t, l.Adjust(t.Context(), "key", one(1, 5)))
 }
 
-// What goes wrong all the time is logged now and then.
-func TestTrouble(t *testing.T) {
+func TestOutageLog_SkipsFrequentFailures(t *testing.T) {
 	var log logBuffer
-	var tr trouble
-	for range 1000 {
-		tr.log(t.Context(), log.logger(), "trouble", io.EOF)
+	o := outageLog{logger: log.logger()}
+	o.failed(t.Context(), "failure", io.EOF)
+	o.next = time.Now().Add(time.Hour)
+	for range 999 {
+		o.failed(t.Context(), "failure", io.EOF)
 	}
 	assert.Equal(t, 1, strings.Count(log.String(), "\n"))
-	tr.next = time.Now()
-	tr.log(t.Context(), log.logger(), "trouble", io.EOF)
+	o.next = time.Time{}
+	o.failed(t.Context(), "failure", io.EOF)
 	assert.Contains(t, log.String(), "skipped=999")
-	tr.ended(t.Context(), log.logger())
-	tr.ended(t.Context(), log.logger())
+	o.answered(t.Context())
+	o.answered(t.Context())
 	assert.Equal(t, 3, strings.Count(log.String(), "\n"))
 }

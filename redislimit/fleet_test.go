@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,8 +26,8 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// hostVariable makes the program of these tests a host instead: a process with
-// a Handler of its own. It has a hostConfig.
+// hostVariable is set in the environment of a host: this test program, started
+// as a process with a Handler of its own. Its value is a hostConfig.
 const hostVariable = "REDISLIMIT_HOST"
 
 type hostConfig struct {
@@ -34,29 +36,31 @@ type hostConfig struct {
 	Limits   llmhttp.Limits
 	Lease    time.Duration
 	Requests int
-	Hold     bool // replies never end
+	Hang     bool // requests do not end
 }
 
-// A reply of a host's uses so many tokens, as its Handler expects.
+// The tokens that each reply uses and that the Handler expects it to use.
 const promptTokens, completionTokens = 4, 10
 
-func newHandler(l llmhttp.Limiter, keyID string, limits llmhttp.Limits, chat func()) *llmhttp.Handler {
+// newHandler returns a Handler with one key. If onChat is not nil, its Backend
+// calls onChat for each request.
+func newHandler(l llmhttp.Limiter, keyID string, limits llmhttp.Limits, onChat func()) *llmhttp.Handler {
 	keys := memory.Keys()
 	keys.Add("sk-fleet", &llmhttp.Key{ID: keyID, Limits: limits})
 	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		if chat != nil {
-			chat()
+		if onChat != nil {
+			onChat()
 		}
 		c := llmhttp.TextChunk("Hello")
 		c.Usage = &llmhttp.Usage{PromptTokens: promptTokens, CompletionTokens: completionTokens}
 		return func(yield func(*llmhttp.ChatChunk, error) bool) { yield(c, nil) }
 	})
 	return llmhttp.NewHandler(backend, keys, &llmhttp.Options{
-		Limiter: l, CountTokens: func(string, string) int { return 0 }, Logger: new(logBuffer).logger(),
+		Limiter: l, CountTokens: func(string, string) int { return 0 }, Logger: slog.New(slog.DiscardHandler),
 	})
 }
 
-// chat has h serve a request, and returns the status.
+// chat sends a request to h.
 func chat(h http.Handler) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("POST", "/v1/chat/completions",
 		strings.NewReader(fmt.Sprintf(`{"model": "m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": %d}`, completionTokens)))
@@ -66,8 +70,9 @@ func chat(h http.Handler) *httptest.ResponseRecorder {
 	return w
 }
 
-// runHost says "ready", waits for a line, serves, and tells how many requests
-// ended with which status. With Hold, it tells of each that begins.
+// runHost is the program of a host. It prints "ready", reads a line, sends the
+// requests, and prints the number of replies by status. With Hang, it prints
+// "began" when a request begins.
 func runHost() int {
 	var cfg hostConfig
 	if err := json.Unmarshal([]byte(os.Getenv(hostVariable)), &cfg); err != nil {
@@ -76,16 +81,16 @@ func runHost() int {
 	}
 	client := redis.NewClient(&redis.Options{Addr: cfg.Addr, ContextTimeoutEnabled: true})
 	defer client.Close()
-	limiter := New(client, &Options{Timeout: patient, Lease: cfg.Lease})
+	limiter := New(client, &Options{Timeout: longTimeout, Lease: cfg.Lease})
 	defer limiter.Close()
-	var hold func()
-	if cfg.Hold {
-		hold = func() {
+	var onChat func()
+	if cfg.Hang {
+		onChat = func() {
 			fmt.Println("began")
 			select {}
 		}
 	}
-	h := newHandler(limiter, cfg.KeyID, cfg.Limits, hold)
+	h := newHandler(limiter, cfg.KeyID, cfg.Limits, onChat)
 	fmt.Println("ready")
 	if !bufio.NewScanner(os.Stdin).Scan() {
 		return 1
@@ -113,13 +118,14 @@ func runHost() int {
 	return 0
 }
 
-// A host is a process that runHost serves.
+// A host is a process that runs runHost.
 type host struct {
 	*exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
 
+// startHost starts a host and waits until it is ready.
 func startHost(t *testing.T, cfg hostConfig) *host {
 	t.Helper()
 	b, err := json.Marshal(cfg)
@@ -134,30 +140,30 @@ func startHost(t *testing.T, cfg hostConfig) *host {
 	require.NoError(t, err)
 	require.NoError(t, h.Start())
 	t.Cleanup(func() { _ = h.Process.Kill(); _ = h.Wait() })
-	require.Equal(t, "ready", h.line())
+	require.Equal(t, "ready", h.readLine())
 	return h
 }
 
-func (h *host) line() string {
+func (h *host) readLine() string {
 	h.out.Scan()
 	return h.out.Text()
 }
 
+// begin makes the host send its requests.
 func (h *host) begin(t *testing.T) {
 	t.Helper()
 	_, err := fmt.Fprintln(h.in)
 	require.NoError(t, err)
 }
 
-// Eight processes admit of a burst exactly what one would.
-func TestFleet(t *testing.T) {
+// Eight processes together admit exactly as many requests as one would.
+func TestFleet_AdmitsExactly(t *testing.T) {
 	const hosts, requests, admitted = 8, 10_000, 5_500
-	s := servertest.SharedRedis(t)
-	id := unique()
+	l, key := newLimiter(t, nil, nil), uniqueKey()
 	limits := llmhttp.Limits{
 		Requests: slow(6_000), Tokens: slow(admitted*(promptTokens+completionTokens) + 13), Quota: slow(1 << 20), Concurrent: 1000,
 	}
-	cfg := hostConfig{Addr: s.Addr(), KeyID: id, Limits: limits, Requests: requests / hosts}
+	cfg := hostConfig{Addr: servertest.SharedRedis(t).Addr(), KeyID: key, Limits: limits, Requests: requests / hosts}
 	var fleet []*host
 	for range hosts {
 		fleet = append(fleet, startHost(t, cfg))
@@ -168,75 +174,73 @@ func TestFleet(t *testing.T) {
 	sum := map[int]int{}
 	for i, h := range fleet {
 		statuses := map[int]int{}
-		require.NoError(t, json.Unmarshal([]byte(h.line()), &statuses))
+		require.NoError(t, json.Unmarshal([]byte(h.readLine()), &statuses))
 		for status, n := range statuses {
 			sum[status] += n
 		}
 		t.Logf("host %d: %d admitted, %d refused", i, statuses[200], statuses[429])
 		require.NoError(t, h.Wait())
 	}
-	t.Logf("all: %d admitted of %d", sum[200], requests)
 	assert.Equal(t, map[int]int{200: admitted, 429: requests - admitted}, sum)
 
-	l := newLimiter(t, nil, nil)
-	for rest, want := range map[string]struct {
+	for bucket, want := range map[string]struct {
 		rate llmhttp.Rate
 		left int
-	}{":requests": {limits.Requests, 500}, ":tokens": {limits.Tokens, 13}, ":quota": {limits.Quota, 1<<20 - admitted*(promptTokens+completionTokens)}} {
-		assert.Equal(t, want.left, remaining(t, l, llmhttp.Draw{Bucket: id + rest, Rate: want.rate}), rest)
+	}{
+		llmhttp.BucketRequests: {limits.Requests, 500},
+		llmhttp.BucketTokens:   {limits.Tokens, 13},
+		llmhttp.BucketQuota:    {limits.Quota, 1<<20 - admitted*(promptTokens+completionTokens)},
+	} {
+		assert.Equal(t, want.left, remaining(t, l, key, llmhttp.Draw{Bucket: bucket, Rate: want.rate}), bucket)
 	}
-	assert.Zero(t, newClient(t, s).ZCard(t.Context(), leaseKey(id+":concurrent")).Val(), "in progress")
+	assert.Zero(t, leaseCount(t, l, key))
 }
 
-// Requests in progress count for all hosts, and those of one that is killed
-// come free when their leases expire, while those of one that lives do not.
-func TestHostDies(t *testing.T) {
+// Requests in progress count for all hosts. Those of a host that is killed
+// expire, and those of a host that lives do not.
+func TestFleet_HostDies(t *testing.T) {
 	t.Parallel()
 	const limit = 10
-	s := servertest.SharedRedis(t)
-	cfg := hostConfig{Addr: s.Addr(), KeyID: unique(), Limits: llmhttp.Limits{Concurrent: limit}, Lease: 3 * time.Second, Requests: 4, Hold: true}
+	key := uniqueKey()
+	cfg := hostConfig{
+		Addr: servertest.SharedRedis(t).Addr(), KeyID: key, Limits: llmhttp.Limits{Concurrent: limit},
+		Lease: 6 * time.Second, Requests: 4, Hang: true,
+	}
 	dies, lives := startHost(t, cfg), startHost(t, cfg)
 	for _, h := range []*host{dies, lives} {
 		h.begin(t)
 		for range cfg.Requests {
-			require.Equal(t, "began", h.line())
+			require.Equal(t, "began", h.readLine())
 		}
 	}
 	l := newLimiter(t, nil, &Options{Lease: cfg.Lease})
-	release := make(chan struct{})
-	h := newHandler(l, cfg.KeyID, cfg.Limits, func() {
-		select {
-		case <-release:
-		case <-time.After(patient): // it should not have been admitted
-		}
-	})
+	end := make(chan struct{})
+	h := newHandler(l, key, cfg.Limits, func() { <-end })
 	var wg sync.WaitGroup
-	hold := func() { wg.Go(func() { assert.Equal(t, 200, chat(h).Code) }) }
-	count := newClient(t, s)
-	inProgress := func() int {
-		return int(count.ZCard(t.Context(), leaseKey(cfg.KeyID+":concurrent")).Val())
+	begin := func(n int) {
+		for range n {
+			wg.Go(func() { assert.Equal(t, 200, chat(h).Code) })
+		}
 	}
-	hold()
-	hold()
-	eventually(t, "ten in progress", func() bool { return inProgress() == limit })
+	begin(2)
+	eventually(t, "ten requests are in progress", func() bool { return leaseCount(t, l, key) == limit })
 	assert.Equal(t, 429, chat(h).Code)
-	time.Sleep(2 * cfg.Lease) // all of them are renewed
+	last := slices.Max(expiries(t, l, key))
+	eventually(t, "all hosts renew their leases", func() bool { return slices.Min(expiries(t, l, key)) > last })
 	assert.Equal(t, 429, chat(h).Code)
 
 	require.NoError(t, dies.Process.Kill())
-	eventually(t, "the end of its leases", func() bool {
-		// Nobody counts those that have expired before one is to be acquired.
-		if end, err := l.Acquire(t.Context(), cfg.KeyID+":concurrent", limit); err == nil && end != nil {
-			end()
+	eventually(t, "the leases of the host expire", func() bool {
+		// Acquire removes leases that have expired.
+		if release, err := l.Acquire(t.Context(), key, limit); err == nil && release != nil {
+			release()
 		}
-		return inProgress() == limit-cfg.Requests
+		return leaseCount(t, l, key) == limit-cfg.Requests
 	})
-	for range cfg.Requests {
-		hold()
-	}
-	eventually(t, "ten in progress", func() bool { return inProgress() == limit })
+	begin(cfg.Requests)
+	eventually(t, "ten requests are in progress", func() bool { return leaseCount(t, l, key) == limit })
 	assert.Equal(t, 429, chat(h).Code)
-	close(release)
+	close(end)
 	wg.Wait()
-	assert.Equal(t, cfg.Requests, inProgress(), "those of the host that lives")
+	assert.Equal(t, cfg.Requests, leaseCount(t, l, key), "leases of the host that lives")
 }

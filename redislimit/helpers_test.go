@@ -19,10 +19,10 @@ import (
 	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
-// patient is a Timeout that only a Redis runs into that is away.
-const patient = 20 * time.Second
+// longTimeout is a Timeout that a slow machine does not exceed.
+const longTimeout = time.Minute
 
-// newClient returns a client of s.
+// newClient returns a redis client of s.
 func newClient(t testing.TB, s *servertest.Server) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true})
@@ -30,9 +30,8 @@ func newClient(t testing.TB, s *servertest.Server) *redis.Client {
 	return c
 }
 
-// newLimiter returns a Limiter on the Redis that tests share, if client is
-// nil. Its Timeout is long unless opts has one: machines that run tests are
-// slow at times.
+// newLimiter returns a Limiter with a long Timeout, unless opts sets one. If
+// client is nil, it uses the Redis that the tests share.
 func newLimiter(t testing.TB, client redis.UniversalClient, opts *Options) *Limiter {
 	t.Helper()
 	if client == nil {
@@ -43,34 +42,41 @@ func newLimiter(t testing.TB, client redis.UniversalClient, opts *Options) *Limi
 		o = *opts
 	}
 	if o.Timeout == 0 {
-		o.Timeout = patient
+		o.Timeout = longTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	l := New(client, &o)
-	l.redis.pause = 100 * time.Millisecond
+	l.client.retryInterval = 100 * time.Millisecond
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
-// unique returns the name of a bucket that nothing else draws on.
-func unique() string { return rand.Text() + ":b" }
+// uniqueKey returns the ID of a key that nothing else uses.
+func uniqueKey() string { return rand.Text() }
 
-// slow permits n, up to a million, and gives nothing back while a test runs.
+// slow returns a Rate of n, up to a million, that gains nothing during a test.
 func slow(n int) llmhttp.Rate { return llmhttp.Rate{N: n, Per: 250 * 365 * 24 * time.Hour} }
 
-// take takes, and returns the levels.
-func take(t testing.TB, l llmhttp.Limiter, draws ...llmhttp.Draw) []llmhttp.Level {
+// one returns a draw of cost on a bucket of n tokens.
+func one(n, cost int) llmhttp.Draw {
+	return llmhttp.Draw{Bucket: "bucket", Rate: slow(n), Cost: cost}
+}
+
+func take(t testing.TB, l llmhttp.Limiter, key string, draws ...llmhttp.Draw) []llmhttp.Level {
 	t.Helper()
-	levels, err := l.Take(t.Context(), draws...)
+	levels, err := l.Take(t.Context(), key, draws...)
 	require.NoError(t, err)
 	require.Len(t, levels, len(draws))
 	return levels
 }
 
-// remaining returns how many tokens are left in d's bucket.
-func remaining(t testing.TB, l llmhttp.Limiter, d llmhttp.Draw) int {
+// remaining returns the tokens in the bucket of d.
+func remaining(t testing.TB, l llmhttp.Limiter, key string, d llmhttp.Draw) int {
 	t.Helper()
 	d.Cost = 0
-	return take(t, l, d)[0].Remaining
+	return take(t, l, key, d)[0].Remaining
 }
 
 func granted(levels []llmhttp.Level) bool {
@@ -82,17 +88,17 @@ func granted(levels []llmhttp.Level) bool {
 	return true
 }
 
-// eventually waits until f is true.
-func eventually(t testing.TB, what string, f func() bool) {
+// eventually waits until condition is true, for minutes if need be.
+func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
+			t.Fatalf("did not happen: %s", what)
 		}
 	}
 }
 
-// A logBuffer is what was logged.
+// A logBuffer keeps what is logged.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -112,39 +118,59 @@ func (b *logBuffer) String() string {
 
 func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
-// A counter counts the commands that a client sends.
-type counter struct{ n atomic.Int64 }
+// hooks are functions that a redis client calls instead of sending a command,
+// or commands together. send sends them.
+type hooks struct {
+	command  func(ctx context.Context, cmd redis.Cmder, send func() error) error
+	pipeline func(ctx context.Context, send func(context.Context) error) error
+}
 
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (hooks) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h hooks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	if h.command == nil {
+		return next
+	}
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.n.Add(1)
-		return next(ctx, cmd)
+		return h.command(ctx, cmd, func() error { return next(ctx, cmd) })
 	}
 }
 
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h hooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	if h.pipeline == nil {
+		return next
+	}
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.n.Add(1)
-		return next(ctx, cmds)
+		return h.pipeline(ctx, func(ctx context.Context) error { return next(ctx, cmds) })
 	}
 }
 
-// leaked returns the stacks of goroutines that run code of this package, once
-// they had time to end.
-func leaked() string {
+// countScripts returns a counter of the scripts that c sends from now on.
+func countScripts(c redis.UniversalClient) *atomic.Int64 {
+	var n atomic.Int64
+	c.AddHook(hooks{command: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		if cmd.Name() == "evalsha" || cmd.Name() == "eval" {
+			n.Add(1)
+		}
+		return send()
+	}})
+	return &n
+}
+
+// leakedGoroutines returns the stacks of goroutines that still run code of
+// this package or of its client when they had time to end.
+func leakedGoroutines() string {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		buf := make([]byte, 1<<20)
 		stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
-		var left []string
+		var leaked []string
 		for _, s := range stacks[1:] {
 			if strings.Contains(s, "/llmhttp/redislimit.") || strings.Contains(s, "go-redis") {
-				left = append(left, s)
+				leaked = append(leaked, s)
 			}
 		}
-		if len(left) == 0 || time.Now().After(end) {
-			return strings.Join(left, "\n\n")
+		if len(leaked) == 0 || time.Now().After(end) {
+			return strings.Join(leaked, "\n\n")
 		}
 	}
 }

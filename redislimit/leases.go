@@ -2,9 +2,11 @@ package redislimit
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,26 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// leases are those that this process has.
-type leases struct {
-	id string // unique, begins the names of the leases
-
-	mu     sync.Mutex
-	serial int
-	held   map[string]map[string]struct{} // names by key
-	due    []lease                        // to be given back, which failed or may have been made
-	timer  *time.Timer
-	next   time.Time // when the timer fires; zero if it does not
-	closed bool
-
-	renewing sync.Mutex
-}
-
-type lease struct {
-	key, name string
-	expires   time.Time // at the latest
-}
-
 //go:embed leases.lua
 var leasesSource string
 
@@ -40,43 +22,87 @@ var leasesScript = newScript(leasesSource)
 
 var errClosed = errors.New("redislimit: the Limiter is closed")
 
-// Acquire implements [llmhttp.ConcurrencyLimiter]. What is acquired is a lease,
-// which is renewed until it is released or the Limiter is closed; that of a
-// process that died comes free after [Options.Lease]. A Redis that lost its
-// data learns of the leases when they are renewed.
+// Acquire implements [llmhttp.ConcurrencyLimiter]. It acquires a lease, which
+// is renewed until it is released or the Limiter is closed.
 //
-// To release is a call to Redis as well. If that fails, it is tried again.
-func (l *Limiter) Acquire(ctx context.Context, bucket string, limit int) (release func(), err error) {
+// release calls Redis. If that fails, it is repeated in the background. If
+// Redis loses its data, the next renewal restores the leases.
+func (l *Limiter) Acquire(ctx context.Context, key string, limit int) (release func(), err error) {
 	if err := ctx.Err(); err != nil || limit <= 0 {
 		return nil, err
 	}
-	group, rest := split(bucket)
-	// The slash tells it from a bucket of tokens, in the same slot.
-	e := lease{key: l.opts.Prefix + tag(group) + "/" + rest}
+	e := lease{key: l.leasesKey(key)}
 	if e.name, err = l.leases.newName(); err != nil {
 		return nil, err
 	}
-	reply, err := l.redis.run(ctx, leasesScript, []string{e.key}, limit, l.opts.Lease.Milliseconds(), e.name)
-	if err == nil {
-		l.trouble.ended(ctx, l.opts.Logger)
-		if made, err := reply.Bool(); err != nil || !made {
-			return nil, err
-		}
-		l.hold(e, 0)
-	} else {
-		// As long as Redis is away, those of this process count.
-		fallsBack := l.fallsBack(ctx, err)
-		if !fallsBack || !l.hold(e, limit) {
-			if f, ok := errors.AsType[*failure](err); !ok || !f.skipped {
-				l.giveBackLater(e) // Redis may have made it
-			}
-			if fallsBack {
-				err = nil
-			}
-			return nil, err
-		}
+	reply, err := l.client.run(ctx, leasesScript, []string{e.key}, limit, l.opts.Lease.Milliseconds(), e.name)
+	if err != nil {
+		return l.acquireLocally(ctx, e, limit, err)
 	}
-	return sync.OnceFunc(func() { l.release(e) }), nil
+	l.log.answered(ctx)
+	if acquired, err := reply.Bool(); err != nil || !acquired {
+		return nil, err
+	}
+	l.leases.hold(e, math.MaxInt)
+	return sync.OnceFunc(func() { l.leases.release(e) }), nil
+}
+
+// acquireLocally decides about a lease whose script failed with err. With a
+// Fallback it counts the leases of this process, and otherwise returns err.
+func (l *Limiter) acquireLocally(ctx context.Context, e lease, limit int, err error) (release func(), _ error) {
+	fallsBack := l.fallsBack(ctx, err)
+	if fallsBack && l.leases.hold(e, limit) {
+		return sync.OnceFunc(func() { l.leases.release(e) }), nil
+	}
+	if f, ok := errors.AsType[*callError](err); !ok || !f.notSent {
+		l.leases.removeLater(e) // Redis may have executed the script
+	}
+	if fallsBack {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// leasesKey returns the name in Redis of the leases of a key. After the hash
+// tag of a bucket there is a colon instead of a slash.
+func (l *Limiter) leasesKey(key string) string { return l.opts.Prefix + hashTag(key) + "/leases" }
+
+// Close removes the leases that are still held, after which their release
+// functions do nothing. Acquire returns an error from then on; Take and Adjust
+// still work. Call Close after [llmhttp.Handler.Shutdown]. It does not close
+// the redis client. If it returns an error, the leases expire.
+func (l *Limiter) Close() error { return l.leases.close() }
+
+// leases are the leases of this process. A timer renews those that are held
+// and removes those in released from Redis, while there are any.
+type leases struct {
+	client   *client
+	opts     *Options
+	log      *outageLog
+	id       string         // begins the names of all leases
+	renewals sync.WaitGroup // renewals in progress, for close
+
+	mu       sync.Mutex // guards the fields below
+	serial   int
+	held     map[string]map[string]struct{} // names of leases by their key in Redis
+	released []lease                        // may be in Redis, because release failed or a renewal restored them
+	renewing bool                           // a renewal is in progress
+	late     bool                           // the last renewal failed, but Redis may still execute it
+	timer    *time.Timer                    // calls renew
+	next     time.Time                      // when the timer fires; zero if it is stopped
+	closed   bool
+}
+
+type lease struct {
+	key, name string
+	expires   time.Time // when Redis has dropped it at the latest; set in released
+}
+
+func newLeases(l *Limiter) *leases {
+	return &leases{
+		client: &l.client, opts: &l.opts, log: &l.log,
+		id: rand.Text()[:16], held: make(map[string]map[string]struct{}),
+	}
 }
 
 func (s *leases) newName() (string, error) {
@@ -89,84 +115,84 @@ func (s *leases) newName() (string, error) {
 	return s.id + "." + strconv.Itoa(s.serial), nil
 }
 
-// hold keeps e until it is released. With a limit, it does so only if there
-// are fewer here.
-func (l *Limiter) hold(e lease, limit int) bool {
-	s := &l.leases
+// hold starts to renew e, unless this process holds limit leases of its key.
+func (s *leases) hold(e lease, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := s.held[e.key]
-	if limit > 0 && len(names) >= limit {
+	if len(s.held[e.key]) >= limit {
 		return false
 	}
-	if names == nil {
-		names = make(map[string]struct{})
-		s.held[e.key] = names
+	if s.held[e.key] == nil {
+		s.held[e.key] = make(map[string]struct{})
 	}
-	names[e.name] = struct{}{}
-	l.renewAfter(l.opts.Lease / 3)
+	s.held[e.key][e.name] = struct{}{}
+	s.scheduleRenewal(s.opts.Lease / 3)
 	return true
 }
 
-// drop reports whether e was held, and is no more.
-func (s *leases) drop(e lease) bool {
+// drop stops renewing e. It reports whether e was held, and whether a renewal
+// may restore e after it was removed from Redis.
+func (s *leases) drop(e lease) (held, mayReturn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := s.held[e.key]
-	_, ok := names[e.name]
+	_, held = names[e.name]
 	delete(names, e.name)
 	if len(names) == 0 {
 		delete(s.held, e.key)
 	}
-	return ok
+	return held, s.renewing || s.late
 }
 
-func (l *Limiter) release(e lease) {
-	if !l.leases.drop(e) {
-		return // Close has given it back
+func (s *leases) release(e lease) {
+	held, mayReturn := s.drop(e)
+	if !held {
+		return // removed by close
 	}
-	_, err := call(context.Background(), &l.redis, func(ctx context.Context) (int64, error) {
-		return l.redis.client.ZRem(ctx, e.key, e.name).Result()
+	_, err := call(context.Background(), s.client, func(ctx context.Context) (int64, error) {
+		return s.client.redis.ZRem(ctx, e.key, e.name).Result()
 	})
-	if err != nil {
-		l.giveBackLater(e)
+	if err != nil || mayReturn {
+		s.removeLater(e)
 	}
 }
 
-// giveBackLater has e given back soon, unless it expires before.
-func (l *Limiter) giveBackLater(e lease) {
-	s := &l.leases
+// removeLater removes e from Redis in the background. It gives up when e has
+// expired.
+func (s *leases) removeLater(e lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.expires = time.Now().Add(l.opts.Timeout + l.opts.Lease)
-	s.due = append(s.due, e)
-	l.renewAfter(min(l.opts.Timeout, l.opts.Lease/3))
+	e.expires = time.Now().Add(s.opts.Timeout + s.opts.Lease)
+	s.released = append(s.released, e)
+	s.scheduleRenewal(s.retryDelay())
 }
 
-// renewAfter sees to it that leases are renewed after d, or before. It is
-// called with mu held.
-func (l *Limiter) renewAfter(d time.Duration) {
-	s := &l.leases
+// retryDelay is the time until leases are removed again after that failed.
+func (s *leases) retryDelay() time.Duration {
+	return min(s.opts.Timeout, s.opts.Lease/3, time.Second)
+}
+
+// scheduleRenewal makes the timer fire after d, or earlier if it was to. It is
+// called with mu held. A renewal in progress schedules the next one when it
+// ends.
+func (s *leases) scheduleRenewal(d time.Duration) {
 	next := time.Now().Add(d)
-	if s.closed || !s.next.IsZero() && !s.next.After(next) {
+	if s.closed || s.renewing || !s.next.IsZero() && !s.next.After(next) {
 		return
 	}
 	s.next = next
 	if s.timer == nil {
-		s.timer = time.AfterFunc(d, l.renew)
+		s.timer = time.AfterFunc(d, s.renew)
 	} else {
 		s.timer.Reset(d)
 	}
 }
 
-// renew renews what is held and gives back what is due.
-func (l *Limiter) renew() {
-	s := &l.leases
-	s.renewing.Lock() // Close waits for it
-	defer s.renewing.Unlock()
+// renew renews the leases that are held, removes those that were released, and
+// schedules the next renewal.
+func (s *leases) renew() {
 	s.mu.Lock()
-	s.next = time.Time{}
-	if s.closed {
+	if s.closed || s.renewing {
 		s.mu.Unlock()
 		return
 	}
@@ -174,81 +200,64 @@ func (l *Limiter) renew() {
 	for key, names := range s.held {
 		held[key] = slices.Collect(maps.Keys(names))
 	}
-	due := s.due
-	s.due = nil
+	released, late := s.released, s.late
+	s.released, s.renewing, s.next = nil, true, time.Time{}
+	s.renewals.Add(1)
 	s.mu.Unlock()
+	defer s.renewals.Done()
 
 	ctx := context.Background()
-	err := l.sendLeases(ctx, held, due)
-	s.mu.Lock()
-	late := s.released(held)
-	s.mu.Unlock()
-	lateErr := l.sendLeases(ctx, nil, late)
+	err := s.send(ctx, held, released)
+	if err != nil {
+		s.log.failed(ctx, "redislimit: leases are not renewed", err)
+		now := time.Now()
+		released = slices.DeleteFunc(released, func(e lease) bool { return !now.Before(e.expires) })
+	} else {
+		s.log.answered(ctx)
+		if !late { // or they are removed once more
+			released = nil
+		}
+	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again := l.opts.Lease / 3
-	if err != nil {
-		l.trouble.log(ctx, l.opts.Logger, "redislimit: leases are not renewed", err)
-		now := time.Now()
-		for _, e := range due {
-			if now.Before(e.expires) {
-				s.due = append(s.due, e)
-			}
-		}
-		again = min(again, retryRenewal)
-	} else {
-		l.trouble.ended(ctx, l.opts.Logger)
-	}
-	if err != nil || lateErr != nil { // the renewal may come yet
-		for _, e := range s.released(held) {
-			e.expires = time.Now().Add(l.opts.Timeout + l.opts.Lease)
-			s.due = append(s.due, e)
-		}
-	}
-	if len(s.due) > 0 {
-		again = min(again, l.opts.Timeout)
-	}
-	if len(s.held) > 0 || len(s.due) > 0 {
-		l.renewAfter(again)
+	s.renewing, s.late = false, err != nil
+	s.released = append(s.released, released...)
+	switch {
+	case len(s.released) > 0, err != nil && len(s.held) > 0:
+		s.scheduleRenewal(s.retryDelay())
+	case len(s.held) > 0:
+		s.scheduleRenewal(s.opts.Lease / 3)
 	}
 }
 
-// released returns those of held that are not held any more. They may have
-// been renewed after they were given back. It is called with mu held.
-func (s *leases) released(held map[string][]string) []lease {
-	var late []lease
+// batchSize is the largest number of commands that are sent together, and of
+// leases in one command.
+const batchSize = 500
+
+// send renews the leases held, which are names by key, and removes the
+// leases released. It sends all of them, and returns the first error.
+func (s *leases) send(ctx context.Context, held map[string][]string, released []lease) error {
+	var commands []func(redis.Pipeliner)
 	for key, names := range held {
-		for _, name := range names {
-			if _, ok := s.held[key][name]; !ok {
-				late = append(late, lease{key: key, name: name})
+		for names := range slices.Chunk(names, batchSize) {
+			args := make([]any, 0, 2+len(names))
+			args = append(args, 0, s.opts.Lease.Milliseconds())
+			for _, name := range names {
+				args = append(args, name)
 			}
+			commands = append(commands, func(p redis.Pipeliner) { p.Eval(ctx, leasesSource, []string{key}, args...) })
 		}
 	}
-	return late
-}
-
-// retryRenewal is when renewal is tried again after it failed.
-const retryRenewal = time.Second
-
-// batch is how many commands, and how many leases in one, are sent at a time.
-const batch = 500
-
-// sendLeases renews the leases held, which are names by key, and gives back
-// those due. It sends commands together, for as many leases as there may be.
-func (l *Limiter) sendLeases(ctx context.Context, held map[string][]string, due []lease) error {
-	var pending []func(redis.Pipeliner) // commands
+	for _, e := range released {
+		commands = append(commands, func(p redis.Pipeliner) { p.ZRem(ctx, e.key, e.name) })
+	}
 	var first error
-	flush := func() {
-		if len(pending) == 0 {
-			return
-		}
-		commands := pending
-		pending = nil
-		_, err := call(ctx, &l.redis, func(ctx context.Context) ([]redis.Cmder, error) {
-			return l.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-				for _, send := range commands {
-					send(p)
+	for commands := range slices.Chunk(commands, batchSize) {
+		_, err := call(ctx, s.client, func(ctx context.Context) ([]redis.Cmder, error) {
+			return s.client.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, command := range commands {
+					command(p)
 				}
 				return nil
 			})
@@ -257,50 +266,27 @@ func (l *Limiter) sendLeases(ctx context.Context, held map[string][]string, due 
 			first = err
 		}
 	}
-	add := func(command func(redis.Pipeliner)) {
-		if pending = append(pending, command); len(pending) == batch {
-			flush()
-		}
-	}
-	for key, names := range held {
-		for names := range slices.Chunk(names, batch) {
-			args := make([]any, 0, 2+len(names))
-			args = append(args, 0, l.opts.Lease.Milliseconds())
-			for _, name := range names {
-				args = append(args, name)
-			}
-			add(func(p redis.Pipeliner) { p.Eval(ctx, leasesSource, []string{key}, args...) })
-		}
-	}
-	for _, e := range due {
-		add(func(p redis.Pipeliner) { p.ZRem(ctx, e.key, e.name) })
-	}
-	flush()
 	return first
 }
 
-// Close gives back the leases that are still held; a func that releases one
-// has nothing to do then. After it, Acquire fails; Take and Adjust do not need
-// to be closed and go on. Call it after [llmhttp.Handler.Shutdown]. If it
-// fails, the leases expire by themselves. It does not close the client.
-func (l *Limiter) Close() error {
-	s := &l.leases
+// close removes all leases of this process and makes newName fail.
+func (s *leases) close() error {
 	s.mu.Lock()
 	s.closed = true
 	if s.timer != nil {
 		s.timer.Stop()
 	}
+	s.next = time.Time{}
 	s.mu.Unlock()
-	s.renewing.Lock()
-	defer s.renewing.Unlock()
+	s.renewals.Wait() // or they would restore leases
 	s.mu.Lock()
-	due := s.due
+	released := s.released
 	for key, names := range s.held {
 		for name := range names {
-			due = append(due, lease{key: key, name: name})
+			released = append(released, lease{key: key, name: name})
 		}
 	}
-	s.held, s.due = make(map[string]map[string]struct{}), nil
+	s.held, s.released = make(map[string]map[string]struct{}), nil
 	s.mu.Unlock()
-	return l.sendLeases(context.Background(), nil, due)
+	return s.send(context.Background(), nil, released)
 }

@@ -1,13 +1,13 @@
--- Makes or renews leases of KEYS[1], a sorted set of names by the time, in
--- milliseconds of the server's clock, at which each expires.
+-- Acquires or renews leases in KEYS[1], a sorted set of the names of leases by
+-- the time at which each expires, in milliseconds of the server's clock.
 --
--- ARGV[1]   how many leases there may be, for a new one; 0 to renew
--- ARGV[2]   for how long, in milliseconds
--- ARGV[3..] the names
+-- ARGV[1]  the maximum number of leases, to acquire; 0 to renew
+-- ARGV[2]  the duration of a lease in milliseconds
+-- ARGV[3]  and on: the names
 --
--- It returns 0 if there are that many already, and else 1.
+-- Returns 0 if there are already the maximum number of leases, and otherwise 1.
 
-local limit, lasts = tonumber(ARGV[1]), tonumber(ARGV[2])
+local limit, duration = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if limit > 0 then
@@ -17,9 +17,10 @@ if limit > 0 then
 	end
 end
 for i = 3, #ARGV do
-	redis.call('ZADD', KEYS[1], now + lasts, ARGV[i])
+	redis.call('ZADD', KEYS[1], now + duration, ARGV[i])
 end
-if redis.call('PTTL', KEYS[1]) < lasts then
+-- Processes may use leases of different durations.
+if redis.call('PTTL', KEYS[1]) < duration then
 	redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 return 1

@@ -6,230 +6,233 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
-// acquire acquires, and reports whether it was granted.
-func acquire(t testing.TB, l *Limiter, bucket string, limit int) (release func(), ok bool) {
+func mustAcquire(t testing.TB, l *Limiter, key string, limit int) (release func()) {
 	t.Helper()
-	release, err := l.Acquire(t.Context(), bucket, limit)
+	release, err := l.Acquire(t.Context(), key, limit)
 	require.NoError(t, err)
-	return release, release != nil
-}
-
-func mustAcquire(t testing.TB, l *Limiter, bucket string, limit int) (release func()) {
-	t.Helper()
-	release, ok := acquire(t, l, bucket, limit)
-	require.True(t, ok)
+	require.NotNil(t, release)
 	return release
 }
 
-// leasesIn returns how many leases of a bucket there are, expired or not.
-func leasesIn(t testing.TB, s *servertest.Server, bucket string) int {
+func mustNotAcquire(t testing.TB, l *Limiter, key string, limit int) {
 	t.Helper()
-	n, err := newClient(t, s).ZCard(t.Context(), leaseKey(bucket)).Result()
+	release, err := l.Acquire(t.Context(), key, limit)
+	require.NoError(t, err)
+	require.Nil(t, release)
+}
+
+// leaseCount returns the number of leases of key in Redis, expired or not.
+func leaseCount(t testing.TB, l *Limiter, key string) int {
+	t.Helper()
+	n, err := l.client.redis.ZCard(context.WithoutCancel(t.Context()), l.leasesKey(key)).Result()
 	require.NoError(t, err)
 	return int(n)
 }
 
-func leaseKey(bucket string) string {
-	group, rest := split(bucket)
-	return "llmhttp:" + tag(group) + "/" + rest
+// expiries returns when the leases of key expire, in milliseconds.
+func expiries(t testing.TB, l *Limiter, key string) (list []float64) {
+	t.Helper()
+	leases, err := l.client.redis.ZRangeWithScores(t.Context(), l.leasesKey(key), 0, -1).Result()
+	require.NoError(t, err)
+	for _, e := range leases {
+		list = append(list, e.Score)
+	}
+	return list
 }
 
-// idle reports whether nothing is held or due, nor about to be sent.
+// idle reports whether there is nothing to renew or remove.
 func (s *leases) idle() bool {
-	s.renewing.Lock() // while it goes on, what was due is not there any more
-	defer s.renewing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.next.IsZero() && len(s.held) == 0 && len(s.due) == 0
+	return !s.renewing && s.next.IsZero() && len(s.held) == 0 && len(s.released) == 0
 }
 
-// What is held is renewed, by nothing that runs when nothing is held.
-func TestLeasesAreRenewed(t *testing.T) {
+func TestLeases_AreRenewed(t *testing.T) {
 	t.Parallel()
-	s := servertest.SharedRedis(t)
-	l, other := newLimiter(t, nil, &Options{Lease: 3 * time.Second}), newLimiter(t, nil, nil)
-	bucket := unique()
+	l, key := newLimiter(t, nil, &Options{Lease: 3 * time.Second}), uniqueKey()
 	var releases []func()
 	for range 3 {
-		releases = append(releases, mustAcquire(t, l, bucket, 3))
+		releases = append(releases, mustAcquire(t, l, key, 3))
 	}
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		_, ok := acquire(t, other, bucket, 3)
-		require.False(t, ok)
+	first := expiries(t, l, key)
+	require.Len(t, first, 3)
+	for range 2 {
+		eventually(t, "all leases are renewed", func() bool {
+			latest := expiries(t, l, key)
+			require.Len(t, latest, 3)
+			for _, e := range latest {
+				if e <= first[2] {
+					return false
+				}
+			}
+			first = latest
+			return true
+		})
 	}
 	for _, release := range releases {
 		release()
 	}
-	eventually(t, "rest", l.leases.idle) // which a renewal keeps from it
-	mustAcquire(t, other, bucket, 1)()
-	assert.Zero(t, leasesIn(t, s, bucket))
+	eventually(t, "the timer stops", l.leases.idle)
+	assert.Zero(t, leaseCount(t, l, key))
 }
 
-// One that is released while it is renewed does not outlive it.
-func TestReleaseWhileRenewing(t *testing.T) {
-	s := servertest.SharedRedis(t)
-	c := newClient(t, s)
-	l := newLimiter(t, c, &Options{Lease: time.Hour})
-	bucket := unique()
-	release := mustAcquire(t, l, bucket, 1)
-	c.AddHook(pipelineHook(func(send func() error) error {
-		release() // after the list of what is to be renewed was made
-		return send()
-	}))
-	l.renew()
-	assert.Zero(t, leasesIn(t, s, bucket))
-	assert.True(t, l.leases.idle())
-}
-
-// Nor does one whose renewal comes when it seemed to have failed.
-func TestReleaseAfterFailedRenewal(t *testing.T) {
-	s := servertest.SharedRedis(t)
-	c := newClient(t, s)
-	l := newLimiter(t, c, &Options{Lease: time.Hour})
-	bucket := unique()
-	first, second := mustAcquire(t, l, bucket, 2), mustAcquire(t, l, bucket, 2)
-	calls := 0
-	var renew func() error
-	c.AddHook(pipelineHook(func(send func() error) error {
-		switch calls++; calls {
-		case 1:
-			renew = send
-			first()
-			return errors.New("no answer")
-		case 2: // to give back the first
-			second()
-			err := send()
-			return errors.Join(err, renew())
-		}
-		return send()
-	}))
-	l.renew()
-	eventually(t, "rest", l.leases.idle)
-	assert.Zero(t, leasesIn(t, s, bucket))
-	assert.GreaterOrEqual(t, calls, 3)
-}
-
-// A pipelineHook is called to send commands together.
-type pipelineHook func(send func() error) error
-
-func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return h(func() error { return next(context.WithoutCancel(ctx), cmds) })
+func TestLeases_Expire(t *testing.T) {
+	t.Parallel()
+	l, key := newLimiter(t, nil, nil), uniqueKey()
+	// acquire acquires like a process that dies afterwards.
+	acquire := func(milliseconds int) {
+		_, err := l.client.run(t.Context(), leasesScript, []string{l.leasesKey(key)}, 0, milliseconds, "lease")
+		require.NoError(t, err)
 	}
-}
-
-// Those that a Redis has forgotten are there again when they are renewed.
-func TestLeasesOutlastRedis(t *testing.T) {
-	t.Parallel()
-	s := servertest.Redis(t)
-	l := newLimiter(t, newClient(t, s), &Options{Lease: time.Second, Timeout: 2 * time.Second, Logger: new(logBuffer).logger()})
-	bucket := unique()
-	release := mustAcquire(t, l, bucket, 1)
-	defer release()
-	s.Kill(t)
-	s.Start(t)
-	eventually(t, "the lease", func() bool { return leasesIn(t, s, bucket) == 1 })
-	_, ok := acquire(t, l, bucket, 1)
-	assert.False(t, ok)
-}
-
-// One that cannot be given back at once is as soon as Redis is back.
-func TestReleaseWhileAway(t *testing.T) {
-	t.Parallel()
-	s := servertest.Redis(t, durable)
-	var log logBuffer
-	l := newLimiter(t, newClient(t, s), &Options{Timeout: 2 * time.Second, Logger: log.logger()})
-	bucket := unique()
-	release := mustAcquire(t, l, bucket, 1)
-	s.Kill(t)
-	release()
-	_, err := l.Acquire(t.Context(), bucket, 1)
-	require.Error(t, err)
-	eventually(t, "a line of log", func() bool { return log.String() != "" })
-	assert.Contains(t, log.String(), "leases are not renewed")
-	s.Start(t)
-	eventually(t, "its return", func() bool { return leasesIn(t, s, bucket) == 0 })
-	eventually(t, "rest", l.leases.idle)
-	assert.Contains(t, log.String(), "Redis answers again")
-	assert.NotContains(t, log.String(), s.Addr())
-	mustAcquire(t, l, bucket, 1)()
-}
-
-// A Redis that answers too late may have made a lease all the same. It is
-// given back, and not only after Options.Lease.
-func TestAcquireTooLate(t *testing.T) {
-	t.Parallel()
-	s := servertest.Redis(t)
-	l := newLimiter(t, newClient(t, s), &Options{Timeout: 2 * time.Second, Lease: time.Hour, Logger: new(logBuffer).logger()})
-	bucket := unique()
-	mustAcquire(t, l, bucket, 1)()
-	s.Pause(t)
-	_, err := l.Acquire(t.Context(), bucket, 1)
-	require.ErrorContains(t, err, "Redis does not answer")
-	s.Resume(t)
-	eventually(t, "its return", func() bool { return leasesIn(t, s, bucket) == 0 && l.leases.idle() })
-	eventually(t, "another", func() bool {
-		release, err := l.Acquire(t.Context(), bucket, 1)
-		if err != nil || release == nil {
-			return false
+	acquire(600_000)
+	mustNotAcquire(t, l, key, 1)
+	acquire(1)
+	eventually(t, "the lease expires", func() bool {
+		release, err := l.Acquire(t.Context(), key, 1)
+		require.NoError(t, err)
+		if release != nil {
+			release()
 		}
-		release()
-		return true
+		return release != nil
 	})
 }
 
-func TestClose(t *testing.T) {
-	s := servertest.SharedRedis(t)
-	l := newLimiter(t, nil, nil)
-	buckets := []string{unique(), unique()}
+// A lease that is released while it is renewed is not left in Redis.
+func TestLeases_ReleaseDuringRenewal(t *testing.T) {
+	c := newClient(t, servertest.SharedRedis(t))
+	l, key := newLimiter(t, c, &Options{Lease: time.Hour}), uniqueKey()
+	release := mustAcquire(t, l, key, 1)
+	c.AddHook(hooks{pipeline: func(ctx context.Context, send func(context.Context) error) error {
+		release()
+		return send(ctx)
+	}})
+	l.leases.renew()
+	eventually(t, "the lease is removed", l.leases.idle)
+	assert.Zero(t, leaseCount(t, l, key))
+}
+
+// Neither is a lease that a failed renewal restores because Redis executes it
+// late.
+func TestLeases_ReleaseAfterFailedRenewal(t *testing.T) {
+	c := newClient(t, servertest.SharedRedis(t))
+	l, key := newLimiter(t, c, &Options{Lease: time.Hour}), uniqueKey()
+	first, second := mustAcquire(t, l, key, 2), mustAcquire(t, l, key, 2)
+	calls := 0
+	var renew func() error
+	c.AddHook(hooks{pipeline: func(ctx context.Context, send func(context.Context) error) error {
+		switch calls++; calls {
+		case 1:
+			renew = func() error { return send(context.WithoutCancel(ctx)) }
+			first()
+			return errors.New("no answer")
+		case 2: // removes the first
+			second()
+			return errors.Join(send(ctx), renew())
+		}
+		return send(ctx)
+	}})
+	l.leases.renew()
+	eventually(t, "the leases are removed", l.leases.idle)
+	assert.Zero(t, leaseCount(t, l, key))
+	assert.GreaterOrEqual(t, calls, 3)
+}
+
+func TestLeases_RestoredAfterRedisLostThem(t *testing.T) {
+	t.Parallel()
+	s := servertest.Redis(t)
+	l, key := newLimiter(t, newClient(t, s), &Options{Lease: 5 * time.Minute}), uniqueKey()
+	defer mustAcquire(t, l, key, 1)()
+	s.Kill(t)
+	s.Start(t)
+	eventually(t, "the lease is restored", func() bool {
+		l.leases.renew() // the timer would, too, but later
+		return leaseCount(t, l, key) == 1
+	})
+	mustNotAcquire(t, l, key, 1)
+}
+
+// A lease that is released while Redis is away is removed when it is back.
+func TestLeases_ReleaseWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	s := servertest.Redis(t, durable)
+	var log logBuffer
+	l, key := newLimiter(t, newClient(t, s), &Options{Logger: log.logger()}), uniqueKey()
+	release := mustAcquire(t, l, key, 1)
+	s.Kill(t)
+	release()
+	_, err := l.Acquire(t.Context(), key, 1)
+	require.Error(t, err)
+	eventually(t, "a warning", func() bool { return log.String() != "" })
+	assert.Contains(t, log.String(), "leases are not renewed")
+	s.Start(t)
+	eventually(t, "the lease is removed", l.leases.idle)
+	assert.Zero(t, leaseCount(t, l, key))
+	assert.Contains(t, log.String(), "Redis answers again")
+	assert.NotContains(t, log.String(), s.Addr())
+	mustAcquire(t, l, key, 1)()
+}
+
+// Redis may execute an Acquire that it answers too late. Its lease is removed
+// before it expires.
+func TestLeases_AcquireTimesOut(t *testing.T) {
+	t.Parallel()
+	s := servertest.Redis(t)
+	c := newClient(t, s)
+	l, key := newLimiter(t, c, nil), uniqueKey()
+	hasty := newLimiter(t, c, &Options{Timeout: 50 * time.Millisecond, Lease: time.Hour})
+	mustAcquire(t, l, key, 1)()
+	s.Pause(t)
+	_, err := hasty.Acquire(t.Context(), key, 1)
+	require.ErrorContains(t, err, "Redis does not answer")
+	s.Resume(t)
+	eventually(t, "the lease is removed", func() bool { return hasty.leases.idle() && leaseCount(t, l, key) == 0 })
+	mustAcquire(t, l, key, 1)()
+}
+
+func TestLimiter_CloseRemovesLeases(t *testing.T) {
+	l, other := newLimiter(t, nil, nil), newLimiter(t, nil, nil)
+	keys := []string{uniqueKey(), uniqueKey()}
 	var releases []func()
-	for _, bucket := range buckets {
-		for range 700 { // more than are given back at a time
-			releases = append(releases, mustAcquire(t, l, bucket, 700))
+	for _, key := range keys {
+		for range batchSize + 200 {
+			releases = append(releases, mustAcquire(t, l, key, batchSize+200))
 		}
 	}
 	require.NoError(t, l.Close())
-	for _, bucket := range buckets {
-		assert.Zero(t, leasesIn(t, s, bucket))
+	for _, key := range keys {
+		assert.Zero(t, leaseCount(t, other, key))
 	}
 	for _, release := range releases {
 		release()
 	}
-	_, err := l.Acquire(t.Context(), buckets[0], 1)
+	_, err := l.Acquire(t.Context(), keys[0], 1)
 	assert.ErrorIs(t, err, errClosed)
 	assert.NoError(t, l.Close())
 }
 
-// Many leases are renewed, in pieces.
-func TestManyLeases(t *testing.T) {
-	s := servertest.SharedRedis(t)
-	l := newLimiter(t, nil, nil)
-	one := unique()
-	var many []string
-	for range 700 {
-		mustAcquire(t, l, one, 700)
-		many = append(many, unique())
-		mustAcquire(t, l, many[len(many)-1], 1)
+// More leases than fit in a batch, of one key and of many, are all renewed.
+func TestLeases_RenewalInBatches(t *testing.T) {
+	const n = batchSize + 200
+	c := newClient(t, servertest.SharedRedis(t))
+	l, key := newLimiter(t, c, nil), uniqueKey()
+	var keys []string
+	for range n {
+		mustAcquire(t, l, key, n)
+		keys = append(keys, uniqueKey())
+		mustAcquire(t, l, keys[len(keys)-1], 1)
 	}
-	c := newClient(t, s)
-	require.NoError(t, c.Del(t.Context(), leaseKey(one)).Err())
-	for _, bucket := range many {
-		require.NoError(t, c.Del(t.Context(), leaseKey(bucket)).Err())
+	for _, k := range append(keys, key) {
+		require.NoError(t, c.Del(t.Context(), l.leasesKey(k)).Err())
 	}
-	l.renew()
-	assert.Equal(t, 700, leasesIn(t, s, one))
-	for _, bucket := range many {
-		require.Equal(t, int64(1), c.ZCard(t.Context(), leaseKey(bucket)).Val())
+	l.leases.renew()
+	assert.Equal(t, n, leaseCount(t, l, key))
+	for _, key := range keys {
+		require.Equal(t, 1, leaseCount(t, l, key))
 	}
 }

@@ -2,12 +2,11 @@ package redislimit
 
 import (
 	"context"
-	"crypto/rand"
 	_ "embed"
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"math"
+	"net/url"
 	"strings"
 	"time"
 
@@ -19,90 +18,105 @@ import (
 // Options configure a [Limiter], which keeps a copy. The zero value is ready
 // to use.
 type Options struct {
-	// Prefix begins the name of every key in Redis; if empty, it is "llmhttp:".
-	// Limiters limit as one whose Redis and Prefix are the same. With a hash tag
-	// in it, such as "{limits}:", a cluster keeps all buckets in one slot.
+	// Prefix begins all names in Redis. If empty, it is "llmhttp:". Limiters
+	// share their limits if they have the same Redis and Prefix. A hash tag in
+	// the Prefix, as in "{limits}:", makes a Redis Cluster keep all data on one
+	// node.
 	Prefix string
 
-	// Timeout bounds each call, and so what a Redis that does not answer adds to
-	// a request. Zero or negative means 250 ms.
+	// Timeout bounds each call to Redis, and thereby the time that a Redis
+	// that hangs adds to a request. Zero means 250 ms, negative no timeout.
 	Timeout time.Duration
 
-	// Fallback limits while Redis does not. If nil, calls fail, and the
-	// Handler refuses requests with 503. [llmhttp.NewLimiter] has each process
-	// limit for itself, and [FailOpen] admits what Redis cannot decide about.
+	// Fallback decides while Redis does not answer or refuses. If nil, calls
+	// return an error then, and the Handler refuses requests with 503. With
+	// [llmhttp.NewLimiter] each process limits on its own; [FailOpen] admits
+	// all requests.
 	//
-	// Its buckets know nothing of those in Redis, and are not merged into them.
-	// With any Fallback, a process counts its own requests in progress alone as
-	// long as Redis is away.
+	// The buckets of the Fallback are independent of those in Redis. With any
+	// Fallback, a process counts its own requests in progress until Redis
+	// answers again.
 	Fallback llmhttp.Limiter
 
-	// Lease is for how long a request in progress counts whose process is
-	// silent, because it died or does not reach Redis. Zero or negative means
-	// 30 s, and less than a second a second. Leases are renewed three times in
-	// that time.
+	// Lease is how long a request in progress counts after its process was
+	// last heard of. Processes renew their leases three times in that time.
+	// Zero means 30 s. Negative means that leases do not expire. The minimum
+	// is a second.
 	Lease time.Duration
 
-	// Logger is told, now and then, what the caller of a Limiter is not: that
-	// the Fallback decides, and that leases are not renewed. If nil,
-	// slog.Default() is.
+	// Logger receives a warning when the Fallback decides and when leases
+	// cannot be renewed, at most every 10 s, and a message when Redis answers
+	// again. If nil, it is slog.Default().
 	Logger *slog.Logger
 }
 
-// A Limiter is a [llmhttp.Limiter] and a [llmhttp.ConcurrencyLimiter] on Redis.
-// Its methods may be called concurrently.
-//
-// A call that failed may have been done all the same, where Redis did not
-// answer in time. It is never done twice.
-type Limiter struct {
-	redis   server
-	opts    Options
-	leases  leases
-	trouble trouble
+// forever replaces durations that mean "none".
+const forever = 100 * 365 * 24 * time.Hour
 
-	now func() int64 // in microseconds, for tests; if nil, the clock of Redis
+func (o *Options) setDefaults() {
+	if o.Prefix == "" {
+		o.Prefix = "llmhttp:"
+	}
+	switch {
+	case o.Timeout == 0:
+		o.Timeout = 250 * time.Millisecond
+	case o.Timeout < 0:
+		o.Timeout = forever
+	}
+	switch {
+	case o.Lease == 0:
+		o.Lease = 30 * time.Second
+	case o.Lease < 0:
+		o.Lease = forever
+	}
+	o.Lease = max(o.Lease, time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+}
+
+// A Limiter is a [llmhttp.ConcurrencyLimiter] on Redis. Its methods may be
+// called concurrently.
+//
+// When a call fails because Redis did not answer in time, Redis may have
+// executed it. A call is never executed twice.
+type Limiter struct {
+	client client
+	opts   Options
+	leases *leases
+	log    outageLog
+
+	now func() int64 // in microseconds; if nil, Redis uses its clock
 }
 
 var _ llmhttp.ConcurrencyLimiter = (*Limiter)(nil)
 
-// New returns a Limiter on the Redis of client: a [redis.Client], also that of
-// a Sentinel, a [redis.ClusterClient] or a [redis.Ring]. If opts is nil, it is
-// as if it were zero. The client remains the caller's, to be closed after the
-// Limiter. It is best made with ContextTimeoutEnabled. Without it a call takes
-// longer, as it needs a goroutine of its own to be left behind by, and one that
-// timed out occupies a connection for as long as the client's ReadTimeout. What
-// the client's own package logs, addresses included, is for [redis.SetLogger].
+// New returns a Limiter on the Redis of c, which may be a [redis.Client] (of a
+// Sentinel, too), a [redis.ClusterClient] or a [redis.Ring]. If opts is nil, the
+// zero Options are used. New sends nothing to Redis.
 //
-// New sends nothing: it does not fail if Redis is away. It panics if client is
-// nil, and if the Prefix has the empty hash tag {} in it.
-func New(client redis.UniversalClient, opts *Options) *Limiter {
-	if client == nil {
+// The caller closes c after the Limiter. Its option ContextTimeoutEnabled
+// should be set: otherwise a call that times out keeps its connection until
+// the ReadTimeout of c. The redis package logs on its own, addresses included;
+// [redis.SetLogger] changes that.
+//
+// New panics if c is nil, and if the Prefix has an empty hash tag.
+func New(c redis.UniversalClient, opts *Options) *Limiter {
+	if c == nil {
 		panic("redislimit: nil client")
 	}
 	l := &Limiter{}
 	if opts != nil {
 		l.opts = *opts
 	}
-	o := &l.opts
-	if o.Prefix == "" {
-		o.Prefix = "llmhttp:"
+	l.opts.setDefaults()
+	// Redis hashes the whole name if the first hash tag is empty.
+	if _, tag, ok := strings.Cut(l.opts.Prefix, "{"); ok && strings.HasPrefix(tag, "}") {
+		panic("redislimit: the Prefix has an empty hash tag")
 	}
-	if _, tag, ok := strings.Cut(o.Prefix, "{"); ok && strings.HasPrefix(tag, "}") {
-		panic("redislimit: a Prefix with an empty hash tag")
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = 250 * time.Millisecond
-	}
-	if o.Lease <= 0 {
-		o.Lease = 30 * time.Second
-	}
-	o.Lease = max(o.Lease, time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	l.redis = server{client: client, heeds: heeds(client), timeout: o.Timeout, pause: o.Timeout}
-	l.leases.id = rand.Text()[:16]
-	l.leases.held = make(map[string]map[string]struct{})
+	l.client = client{redis: c, timeout: l.opts.Timeout, retryInterval: min(l.opts.Timeout, time.Second)}
+	l.log.logger = l.opts.Logger
+	l.leases = newLeases(l)
 	return l
 }
 
@@ -111,16 +125,15 @@ var bucketsSource string
 
 var bucketsScript = newScript(bucketsSource)
 
-// Take implements [llmhttp.Limiter]. All draws have to be on buckets whose
-// names are alike up to their last colon.
-func (l *Limiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+// Take implements [llmhttp.Limiter].
+func (l *Limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	if len(draws) == 0 {
 		return nil, nil
 	}
-	values, err := l.run(ctx, "take", draws)
+	values, err := l.runBuckets(ctx, "take", key, draws)
 	if err != nil {
 		if l.fallsBack(ctx, err) {
-			return l.opts.Fallback.Take(ctx, draws...)
+			return l.opts.Fallback.Take(ctx, key, draws...)
 		}
 		return nil, err
 	}
@@ -135,46 +148,37 @@ func (l *Limiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Le
 	return levels, nil
 }
 
-// Adjust implements [llmhttp.Limiter]. All draws have to be on buckets whose
-// names are alike up to their last colon.
-func (l *Limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+// Adjust implements [llmhttp.Limiter].
+func (l *Limiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
 	if len(draws) == 0 {
 		return nil
 	}
-	_, err := l.run(ctx, "adjust", draws)
+	_, err := l.runBuckets(ctx, "adjust", key, draws)
 	if err != nil && l.fallsBack(ctx, err) {
-		return l.opts.Fallback.Adjust(ctx, draws...)
+		return l.opts.Fallback.Adjust(ctx, key, draws...)
 	}
 	return err
 }
 
-// run runs the script of buckets, and returns three numbers for each draw.
-func (l *Limiter) run(ctx context.Context, what string, draws []llmhttp.Draw) ([]int64, error) {
-	keys := make([]string, len(draws))
-	numbers := make([]byte, 0, 4*8*len(draws))
-	group, _ := split(draws[0].Bucket)
-	prefix := l.opts.Prefix + tag(group)
-	for i := range draws {
-		d := &draws[i]
-		g, rest := split(d.Bucket)
-		if g != group {
-			return nil, fmt.Errorf("redislimit: draws on %q and %q: names of buckets must be alike up to the last colon", draws[0].Bucket, d.Bucket)
-		}
-		keys[i] = prefix + rest
-		rate := d.Rate.WithDefaults()
-		for _, f := range [...]float64{float64(d.Cost), float64(rate.N), float64(rate.Per) / float64(time.Microsecond), float64(rate.Burst)} {
-			numbers = binary.LittleEndian.AppendUint64(numbers, math.Float64bits(f))
-		}
-	}
-	args := []any{what, numbers}
+// runBuckets runs buckets.lua and returns three numbers for each draw.
+func (l *Limiter) runBuckets(ctx context.Context, operation, key string, draws []llmhttp.Draw) ([]int64, error) {
+	keys := make([]string, 0, len(draws))
+	args := make([]any, 0, 2+4*len(draws))
+	args = append(args, operation, "")
 	if l.now != nil {
-		args = append(args, l.now())
+		args[1] = l.now()
 	}
-	reply, err := l.redis.run(ctx, bucketsScript, keys, args...)
+	prefix := l.opts.Prefix + hashTag(key)
+	for _, d := range draws {
+		rate := d.Rate.WithDefaults()
+		keys = append(keys, prefix+":"+d.Bucket)
+		args = append(args, d.Cost, rate.N, rate.Per.Nanoseconds(), rate.Burst)
+	}
+	reply, err := l.client.run(ctx, bucketsScript, keys, args...)
 	if err != nil {
 		return nil, err
 	}
-	l.trouble.ended(ctx, l.opts.Logger)
+	l.log.answered(ctx)
 	values, err := reply.Int64Slice()
 	if err == nil && len(values) != 3*len(draws) {
 		err = fmt.Errorf("%d numbers for %d draws", len(values), len(draws))
@@ -185,25 +189,19 @@ func (l *Limiter) run(ctx context.Context, what string, draws []llmhttp.Draw) ([
 	return values, nil
 }
 
-// split splits the name of a bucket at its last colon.
-func split(bucket string) (group, rest string) {
-	if i := strings.LastIndexByte(bucket, ':'); i >= 0 {
-		return bucket[:i], bucket[i:]
+// hashTag returns key as a hash tag: the part of a name in braces by which a
+// Redis Cluster finds its node. Different keys have different tags, and no tag
+// is empty or has another brace in it.
+func hashTag(key string) string {
+	escaped := url.PathEscape(key)
+	if key == "" {
+		escaped = "%" // which escapes nothing else
 	}
-	return bucket, ""
+	return "{" + escaped + "}"
 }
 
-// tag returns group as a hash tag, which is what a cluster looks at to find
-// the slot of a key: what is between the first brace and the next that closes,
-// unless that is nothing.
-func tag(group string) string {
-	if group == "" || group[0] == '}' || group[0] == '\\' {
-		group = `\` + group
-	}
-	return "{" + group + "}"
-}
-
-// duration returns a number of microseconds as the script has them.
+// duration returns a number of microseconds of buckets.lua, where a negative
+// number means never.
 func duration(micros int64) time.Duration {
 	if micros < 0 {
 		return math.MaxInt64

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -26,10 +27,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(hostVariable) != "" {
 		os.Exit(runHost())
 	}
+	logging.Disable() // of the redis client
 	status := m.Run()
 	servertest.Close()
-	if left := leaked(); left != "" {
-		fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", left)
+	if leaked := leakedGoroutines(); leaked != "" {
+		fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", leaked)
 		status = 1
 	}
 	os.Exit(status)
@@ -40,20 +42,20 @@ func TestLimiter(t *testing.T) {
 	llmhttptest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t, nil, nil) })
 }
 
-// A client as its package makes it by default, too, keeps to a Limiter's time.
-func TestLimiterOnCluster(t *testing.T) {
+// The cluster client has the default options, without ContextTimeoutEnabled.
+func TestLimiter_OnCluster(t *testing.T) {
 	t.Parallel()
 	s := servertest.Redis(t, servertest.Cluster())
-	llmhttptest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t, newCluster(t, s), nil) })
+	llmhttptest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t, newClusterClient(t, s), nil) })
 }
 
-func newCluster(t testing.TB, s *servertest.Server) *redis.ClusterClient {
+func newClusterClient(t testing.TB, s *servertest.Server) *redis.ClusterClient {
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-func TestLimiterOnRing(t *testing.T) {
+func TestLimiter_OnRing(t *testing.T) {
 	t.Parallel()
 	addrs := map[string]string{"a": servertest.Redis(t).Addr(), "b": servertest.Redis(t).Addr()}
 	llmhttptest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter {
@@ -63,7 +65,7 @@ func TestLimiterOnRing(t *testing.T) {
 	})
 }
 
-func TestNewPanics(t *testing.T) {
+func TestNew_Panics(t *testing.T) {
 	assert.PanicsWithValue(t, "redislimit: nil client", func() { New(nil, nil) })
 	c := redis.NewClient(&redis.Options{})
 	defer c.Close()
@@ -71,241 +73,223 @@ func TestNewPanics(t *testing.T) {
 	assert.NotPanics(t, func() { New(c, &Options{Prefix: "{a}b:"}) })
 }
 
-// Buckets of one key share a slot, whatever it is called.
-func TestKeys(t *testing.T) {
+func TestOptions_Defaults(t *testing.T) {
+	for _, tt := range []struct{ give, want Options }{
+		{Options{}, Options{Prefix: "llmhttp:", Timeout: 250 * time.Millisecond, Lease: 30 * time.Second}},
+		{Options{Prefix: "p", Timeout: time.Hour, Lease: time.Hour}, Options{Prefix: "p", Timeout: time.Hour, Lease: time.Hour}},
+		{Options{Timeout: -1, Lease: -1}, Options{Prefix: "llmhttp:", Timeout: forever, Lease: forever}},
+		{Options{Timeout: 1, Lease: 1}, Options{Prefix: "llmhttp:", Timeout: 1, Lease: time.Second}},
+	} {
+		tt.give.setDefaults()
+		assert.NotNil(t, tt.give.Logger)
+		tt.give.Logger = nil
+		assert.Equal(t, tt.want, tt.give)
+	}
+}
+
+func TestLimiter_WithoutTimeoutAndExpiry(t *testing.T) {
+	c := newClient(t, servertest.SharedRedis(t))
+	l := newLimiter(t, c, &Options{Timeout: -1, Lease: -1})
+	key := uniqueKey()
+	assert.True(t, granted(take(t, l, key, one(1, 1))))
+	release := mustAcquire(t, l, key, 1)
+	assert.Greater(t, c.PTTL(t.Context(), l.leasesKey(key)).Val(), 10*365*24*time.Hour)
+	release()
+	assert.Zero(t, leaseCount(t, l, key))
+}
+
+// A cluster refuses a script whose names are on different nodes.
+func TestLimiter_BucketsOfAKeyShareASlot(t *testing.T) {
 	t.Parallel()
 	s := servertest.Redis(t, servertest.Cluster())
-	c := newCluster(t, s)
-	groups := []string{"plain", "", "}", "{", "{}", "}{", "a}b", "{a}", "a{b}c", `\`, `\}`, `\\`, "a:b", ":", "{a", "{a}:", "/"}
+	c := newClusterClient(t, s)
+	keys := []string{"plain", "", "}", "{", "{}", "}{", "a}b", "{a}", "a{b}c", `\`, "%", "%7D", "a:b", ":", "{a", "{a}:", "/"}
 	for _, prefix := range []string{"", "{app}:", "a{b:", "}x:"} {
 		l := newLimiter(t, c, &Options{Prefix: prefix})
-		for _, group := range groups {
+		for _, key := range keys {
 			var draws []llmhttp.Draw
-			for i, rest := range []string{":", ":requests", ":to}kens", ":{quota}"} {
-				draws = append(draws, llmhttp.Draw{Bucket: group + rest, Rate: slow(10), Cost: i + 1})
+			for i, bucket := range []string{"", "requests", "to}kens", "{quota}"} {
+				draws = append(draws, llmhttp.Draw{Bucket: bucket, Rate: slow(10), Cost: i + 1})
 			}
-			require.True(t, granted(take(t, l, draws...)), "%q", group)
+			require.True(t, granted(take(t, l, key, draws...)), "key %q", key)
 			for i, d := range draws {
-				assert.Equal(t, 9-i, remaining(t, l, d), "%q", d.Bucket)
+				assert.Equal(t, 9-i, remaining(t, l, key, d), "bucket %q of key %q", d.Bucket, key)
 			}
-			release, err := l.Acquire(t.Context(), group+":", 1)
-			require.NoError(t, err)
-			require.NotNil(t, release, "%q", group)
-			defer release()
+			defer mustAcquire(t, l, key, 1)()
 		}
 	}
 }
 
-// hashTag returns what a cluster looks at to find the slot of a key.
-func hashTag(key string) string {
-	if _, rest, ok := strings.Cut(key, "{"); ok {
+// clusterTag returns the part of a name by which a cluster finds its slot.
+func clusterTag(name string) string {
+	if _, rest, ok := strings.Cut(name, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
 			return tag
 		}
 	}
-	return key
+	return name
 }
 
-// No two buckets have the same key, and those of one group have a hash tag in
-// common.
-func FuzzKeys(f *testing.F) {
-	names := []string{"k:requests", "k:tokens", "k", "", ":", ":a", "}:a", "}", "{}:a", "{", `\:a`, `\}:a`, "a}b:c", "a}:b:c", "a}/:b", "a/:b", "{a}:b", "{a}/:b"}
-	for _, a := range names {
-		for _, b := range names {
-			f.Add(a, b)
+// FuzzNames checks that different buckets have different names in Redis, and
+// that all names of a key have the same hash tag.
+func FuzzNames(f *testing.F) {
+	seeds := []string{"k", "", ":", ":a", "}:a", "}", "{}", "{", "a}b", "a}:b", "a}/leases", "a", "b}:c", "%", "%25", "/leases", "leases"}
+	for _, a := range seeds {
+		for _, b := range seeds {
+			f.Add(a, b, b, a)
+			f.Add(a, b, a, a)
+			f.Add(a, b, a, b)
 		}
 	}
-	f.Fuzz(func(t *testing.T, a, b string) {
-		groupA, restA := split(a)
-		groupB, restB := split(b)
-		keys := []string{tag(groupA) + restA, tag(groupA) + "/" + restA, tag(groupB) + restB, tag(groupB) + "/" + restB}
-		assert.Equal(t, a == b, keys[0] == keys[2])
-		assert.Equal(t, a == b, keys[1] == keys[3])
-		assert.NotEqual(t, keys[0], keys[3])
-		assert.NotEqual(t, keys[1], keys[2])
-		assert.NotEqual(t, keys[0], keys[1])
-		for i, key := range keys {
-			assert.NotEqual(t, key, hashTag(key), "it has a tag")
-			if groupA == groupB {
-				assert.Equal(t, hashTag(keys[0]), hashTag(keys[i]))
+	f.Fuzz(func(t *testing.T, keyA, bucketA, keyB, bucketB string) {
+		names := []string{
+			hashTag(keyA) + ":" + bucketA, hashTag(keyA) + "/leases",
+			hashTag(keyB) + ":" + bucketB, hashTag(keyB) + "/leases",
+		}
+		assert.Equal(t, keyA == keyB && bucketA == bucketB, names[0] == names[2])
+		assert.Equal(t, keyA == keyB, names[1] == names[3])
+		for _, bucket := range []string{names[0], names[2]} {
+			for _, leases := range []string{names[1], names[3]} {
+				assert.NotEqual(t, bucket, leases)
 			}
+		}
+		for i, name := range names {
+			assert.NotEqual(t, name, clusterTag(name), "no hash tag")
+			assert.Equal(t, clusterTag(names[i|1]), clusterTag(name))
+			assert.Equal(t, keyA == keyB, clusterTag(names[0]) == clusterTag(names[2]))
 		}
 	})
 }
 
-func TestDifferentGroups(t *testing.T) {
-	l := newLimiter(t, nil, nil)
-	draws := []llmhttp.Draw{{Bucket: "one:requests", Rate: slow(1), Cost: 1}, {Bucket: "two:requests", Rate: slow(1), Cost: 1}}
-	_, err := l.Take(t.Context(), draws...)
-	assert.ErrorContains(t, err, `draws on "one:requests" and "two:requests"`)
-	assert.Error(t, l.Adjust(t.Context(), draws...))
-	assert.Equal(t, 1, remaining(t, l, draws[0]))
-
-	// That is no trouble of Redis's.
-	l = newLimiter(t, nil, &Options{Fallback: FailOpen()})
-	_, err = l.Take(t.Context(), draws...)
-	assert.Error(t, err)
-}
-
-// A bucket that is drawn on twice has to hold both costs.
-func TestSameBucketTwice(t *testing.T) {
-	l := newLimiter(t, nil, nil)
-	d := llmhttp.Draw{Bucket: unique(), Rate: slow(10), Cost: 6}
-	levels := take(t, l, d, d)
-	assert.Zero(t, levels[0].RetryAfter)
-	assert.Equal(t, duration(-1), levels[1].RetryAfter)
-	assert.Equal(t, 10, levels[1].Remaining)
-	d.Cost = 5
-	levels = take(t, l, d, d)
-	assert.True(t, granted(levels))
-	assert.Equal(t, []int{0, 0}, []int{levels[0].Remaining, levels[1].Remaining})
-	require.NoError(t, l.Adjust(t.Context(), llmhttp.Draw{Bucket: d.Bucket, Rate: d.Rate, Cost: -3}, llmhttp.Draw{Bucket: d.Bucket, Rate: d.Rate, Cost: 1}))
-	assert.Equal(t, 2, remaining(t, l, d))
-}
-
-// A rate that is meant as no limit does not overflow.
-func TestHuge(t *testing.T) {
+func TestLimiter_HugeRatesDoNotOverflow(t *testing.T) {
 	for _, n := range []int{math.MaxInt, math.MaxInt - 1, 1 << 60, 1 << 53} {
-		l := newLimiter(t, nil, nil)
-		d := llmhttp.Draw{Bucket: unique(), Rate: llmhttp.PerMinute(n), Cost: 1000}
+		l, key := newLimiter(t, nil, nil), uniqueKey()
+		d := llmhttp.Draw{Bucket: "bucket", Rate: llmhttp.PerMinute(n), Cost: 1000}
 		for range 3 {
-			level := take(t, l, d)[0]
+			level := take(t, l, key, d)[0]
 			assert.Zero(t, level.RetryAfter)
 			assert.Greater(t, level.Remaining, n/2)
 			assert.Less(t, level.ResetAfter, time.Minute)
 		}
 		for _, cost := range []int{math.MaxInt, -math.MaxInt} {
 			d.Cost = cost
-			require.NoError(t, l.Adjust(t.Context(), d))
+			require.NoError(t, l.Adjust(t.Context(), key, d))
 		}
-		assert.Greater(t, remaining(t, l, d), n/2)
+		assert.Greater(t, remaining(t, l, key, d), n/2)
 	}
 }
 
-// A clock that goes back neither fills a bucket nor keeps it from filling.
-func TestClockGoesBack(t *testing.T) {
-	l := newLimiter(t, nil, nil)
+// A clock that is set back neither fills a bucket nor stops its refill.
+func TestLimiter_ClockSetBack(t *testing.T) {
+	l, key := newLimiter(t, nil, nil), uniqueKey()
 	now := time.Now().UnixMicro()
 	l.now = func() int64 { return now }
-	d := llmhttp.Draw{Bucket: unique(), Rate: llmhttp.Rate{N: 60, Per: time.Hour}, Cost: 60}
-	require.True(t, granted(take(t, l, d)))
+	d := llmhttp.Draw{Bucket: "bucket", Rate: llmhttp.Rate{N: 60, Per: time.Hour}, Cost: 60}
+	require.True(t, granted(take(t, l, key, d)))
 	now -= (10 * time.Hour).Microseconds()
-	assert.Equal(t, 0, remaining(t, l, d))
+	assert.Equal(t, 0, remaining(t, l, key, d))
 	now += (5 * time.Minute).Microseconds()
-	assert.Equal(t, 5, remaining(t, l, d))
+	assert.Equal(t, 5, remaining(t, l, key, d))
 }
 
-// A bucket is kept until it is full, and not longer.
-func TestExpiry(t *testing.T) {
+// A bucket expires in Redis when it is full.
+func TestLimiter_BucketExpiry(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
-	l := newLimiter(t, c, &Options{Prefix: "expiry:"})
-	group := unique()
-	key := func(rest string) string { return "expiry:" + tag(group) + rest }
-	ttl := func(rest string) time.Duration { return c.PTTL(t.Context(), key(rest)).Val() }
-	exists := func(rest string) bool { return c.Exists(t.Context(), key(rest)).Val() == 1 }
+	l, key := newLimiter(t, c, &Options{Prefix: "expiry:"}), uniqueKey()
+	name := func(bucket string) string { return "expiry:{" + key + "}:" + bucket }
+	expiry := func(bucket string) time.Duration { return c.PTTL(t.Context(), name(bucket)).Val() }
+	exists := func(bucket string) bool { return c.Exists(t.Context(), name(bucket)).Val() == 1 }
 
-	at := llmhttp.Draw{Bucket: group + ":slow", Rate: llmhttp.Rate{N: 10, Per: time.Hour}}
-	take(t, l, at)
-	assert.False(t, exists(":slow"), "to ask stores nothing")
-	at.Cost = 5
-	take(t, l, at)
-	assert.InDelta(t, 30*time.Minute, ttl(":slow"), float64(time.Minute))
-	at.Cost = 15
-	require.NoError(t, l.Adjust(t.Context(), at))
-	assert.InDelta(t, 2*time.Hour, ttl(":slow"), float64(time.Minute), "a debt is kept, too")
-	at.Rate, at.Cost = llmhttp.Rate{N: 10, Per: 10 * time.Hour}, 0
-	take(t, l, at)
-	assert.InDelta(t, 20*time.Hour, ttl(":slow"), float64(10*time.Minute), "at its new rate")
-	at.Cost = -20
-	require.NoError(t, l.Adjust(t.Context(), at))
-	assert.False(t, exists(":slow"), "it is full")
+	d := llmhttp.Draw{Bucket: "slow", Rate: llmhttp.Rate{N: 10, Per: time.Hour}}
+	take(t, l, key, d)
+	assert.False(t, exists("slow"), "a peek stores nothing")
+	d.Cost = 5
+	take(t, l, key, d)
+	assert.InDelta(t, 30*time.Minute, expiry("slow"), float64(3*time.Minute))
+	d.Cost = 15
+	require.NoError(t, l.Adjust(t.Context(), key, d))
+	assert.InDelta(t, 2*time.Hour, expiry("slow"), float64(3*time.Minute), "a bucket in debt")
+	d.Rate, d.Cost = llmhttp.Rate{N: 10, Per: 10 * time.Hour}, 0
+	take(t, l, key, d)
+	assert.InDelta(t, 20*time.Hour, expiry("slow"), float64(30*time.Minute), "a bucket with a new rate")
+	d.Cost = -20
+	require.NoError(t, l.Adjust(t.Context(), key, d))
+	assert.False(t, exists("slow"), "a full bucket is not stored")
 
-	// What is never full again is kept for long, but not for ever.
-	never := llmhttp.Draw{Bucket: group + ":never", Rate: llmhttp.Rate{N: -1}, Cost: 1}
-	require.NoError(t, l.Adjust(t.Context(), never))
-	assert.Greater(t, ttl(":never"), 300*24*time.Hour)
+	d = llmhttp.Draw{Bucket: "never", Rate: llmhttp.Rate{N: -1}, Cost: 1}
+	require.NoError(t, l.Adjust(t.Context(), key, d))
+	assert.Greater(t, expiry("never"), 300*24*time.Hour, "a bucket that is never full")
 
-	fast := llmhttp.Draw{Bucket: group + ":fast", Rate: llmhttp.Rate{N: 10, Per: 300 * time.Millisecond}, Cost: 10}
-	require.True(t, granted(take(t, l, fast)))
-	eventually(t, "its end", func() bool { return !exists(":fast") })
-	assert.True(t, granted(take(t, l, fast)), "and it is full")
+	d = llmhttp.Draw{Bucket: "fast", Rate: llmhttp.Rate{N: 10, Per: 300 * time.Millisecond}, Cost: 10}
+	require.True(t, granted(take(t, l, key, d)))
+	eventually(t, "the bucket expires", func() bool { return !exists("fast") })
+	assert.True(t, granted(take(t, l, key, d)), "a bucket that expired is full")
 }
 
-// Each call is a round trip, and to be refused writes nothing.
-func TestRoundTrips(t *testing.T) {
+func TestLimiter_OneRoundTripPerCall(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
-	l := newLimiter(t, c, nil)
-	group := unique()
+	l, key := newLimiter(t, c, nil), uniqueKey()
 	draws := []llmhttp.Draw{
-		{Bucket: group + ":requests", Rate: slow(10), Cost: 1}, {Bucket: group + ":tokens", Rate: slow(10), Cost: 1},
-		{Bucket: group + ":quota", Rate: slow(10), Cost: 1},
+		{Bucket: "requests", Rate: slow(10), Cost: 1}, {Bucket: "tokens", Rate: slow(10), Cost: 1}, {Bucket: "quota", Rate: slow(10), Cost: 1},
 	}
-	take(t, l, draws...) // Redis knows the script after that, at the latest
-	var n counter
-	c.AddHook(&n)
+	take(t, l, key, draws...) // sends the script if Redis does not have it
+	scripts := countScripts(c)
 	for range 3 {
-		require.True(t, granted(take(t, l, draws...)))
-		require.NoError(t, l.Adjust(t.Context(), draws...))
+		require.True(t, granted(take(t, l, key, draws...)))
+		require.NoError(t, l.Adjust(t.Context(), key, draws...))
 	}
-	assert.EqualValues(t, 6, n.n.Load())
+	assert.EqualValues(t, 6, scripts.Load())
 	draws[1].Cost = 10
-	require.False(t, granted(take(t, l, draws...)))
-	assert.EqualValues(t, 7, n.n.Load())
+	require.False(t, granted(take(t, l, key, draws...)))
+	assert.EqualValues(t, 7, scripts.Load())
 
-	// Where the scripts are lost it takes one more, once.
 	require.NoError(t, c.ScriptFlush(t.Context()).Err())
-	n.n.Store(0)
+	scripts.Store(0)
 	for range 3 {
-		take(t, l, draws...)
+		take(t, l, key, draws...)
 	}
-	assert.EqualValues(t, 4, n.n.Load())
+	assert.EqualValues(t, 4, scripts.Load(), "one more call sends the script again")
 }
 
-func TestCancelled(t *testing.T) {
+func TestLimiter_CancelledContextSendsNothing(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
-	l := newLimiter(t, c, &Options{Fallback: FailOpen()})
+	l, key := newLimiter(t, c, &Options{Fallback: FailOpen()}), uniqueKey()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	var n counter
-	c.AddHook(&n)
-	d := llmhttp.Draw{Bucket: unique(), Rate: slow(10), Cost: 1}
-	_, err := l.Take(ctx, d)
+	scripts := countScripts(c)
+	_, err := l.Take(ctx, key, one(10, 1))
 	assert.ErrorIs(t, err, context.Canceled)
-	assert.ErrorIs(t, l.Adjust(ctx, d), context.Canceled)
-	_, err = l.Acquire(ctx, d.Bucket, 1)
+	assert.ErrorIs(t, l.Adjust(ctx, key, one(10, 1)), context.Canceled)
+	_, err = l.Acquire(ctx, key, 1)
 	assert.ErrorIs(t, err, context.Canceled)
-	assert.Zero(t, n.n.Load())
+	assert.Zero(t, scripts.Load())
 }
 
-// What Redis refuses is told, and is not asked of it less often.
-func TestRefusal(t *testing.T) {
+// An error that Redis returns does not open the circuit breaker.
+func TestLimiter_RefusedByRedis(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
-	l := newLimiter(t, c, nil)
-	d := llmhttp.Draw{Bucket: unique(), Rate: slow(10), Cost: 1}
-	group, rest := split(d.Bucket)
-	key := "llmhttp:" + tag(group) + rest
-	require.NoError(t, c.Set(t.Context(), key, "no bucket", 0).Err())
-	var n counter
-	c.AddHook(&n)
+	l, key := newLimiter(t, c, nil), uniqueKey()
+	name := "llmhttp:{" + key + "}:bucket"
+	require.NoError(t, c.Set(t.Context(), name, "not a bucket", 0).Err())
+	scripts := countScripts(c)
 	for range 10 {
-		_, err := l.Take(t.Context(), d)
+		_, err := l.Take(t.Context(), key, one(10, 1))
 		require.ErrorContains(t, err, "redislimit: Redis refuses: ")
 	}
-	assert.EqualValues(t, 10, n.n.Load())
-	require.NoError(t, c.Del(t.Context(), key).Err())
-	assert.True(t, granted(take(t, l, d)))
+	assert.EqualValues(t, 10, scripts.Load())
+	require.NoError(t, c.Del(t.Context(), name).Err())
+	assert.True(t, granted(take(t, l, key, one(10, 1))))
 }
 
-// A Redis that must not write, as it is a replica or has no memory left, refuses
-// at once what would be written, and does so no longer than that lasts.
-func TestNoWrites(t *testing.T) {
+// A Redis that does not write, because it is a replica or has no memory left,
+// refuses calls only as long as that lasts, and takes from none of the buckets.
+func TestLimiter_RedisDoesNotWrite(t *testing.T) {
 	s := servertest.Redis(t)
 	c := newClient(t, s)
-	l := newLimiter(t, c, nil)
-	d := llmhttp.Draw{Bucket: unique(), Rate: slow(10), Cost: 1}
-	group, _ := split(d.Bucket)
-	other := llmhttp.Draw{Bucket: group + ":other", Rate: slow(10), Cost: 1}
-	take(t, l, d)
+	l, key := newLimiter(t, c, nil), uniqueKey()
+	d := one(10, 1)
+	other := llmhttp.Draw{Bucket: "other", Rate: slow(10), Cost: 1}
+	take(t, l, key, d)
 	require.NoError(t, c.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	left := 9
 	for want, change := range map[string][2]func() error{
@@ -319,25 +303,25 @@ func TestNoWrites(t *testing.T) {
 		},
 	} {
 		require.NoError(t, change[0]())
-		for range 2 * patience {
-			_, err := l.Take(t.Context(), d, other)
+		for range 2 * failureThreshold {
+			_, err := l.Take(t.Context(), key, d, other)
 			require.ErrorContains(t, err, "redislimit: Redis refuses: "+want)
-			require.ErrorContains(t, l.Adjust(t.Context(), d), "redislimit: Redis refuses: "+want)
+			require.ErrorContains(t, l.Adjust(t.Context(), key, d), "redislimit: Redis refuses: "+want)
 		}
 		require.NoError(t, change[1]())
-		take(t, l, d, other)
+		take(t, l, key, d, other)
 		left--
-		assert.Equal(t, left, remaining(t, l, d))
-		assert.Equal(t, left+1, remaining(t, l, other), "nothing was taken of one alone")
+		assert.Equal(t, left, remaining(t, l, key, d))
+		assert.Equal(t, left+1, remaining(t, l, key, other))
 	}
 }
 
-// Scripts that are lost under load cost no more than another round trip.
-func TestScriptsLost(t *testing.T) {
+// Calls during which Redis loses its scripts are executed once.
+func TestLimiter_ScriptsLostUnderLoad(t *testing.T) {
 	s := servertest.Redis(t)
-	l, admin := newLimiter(t, newClient(t, s), nil), newClient(t, s)
+	l, key := newLimiter(t, newClient(t, s), nil), uniqueKey()
+	admin := newClient(t, s)
 	const holds = 500
-	d := llmhttp.Draw{Bucket: unique(), Rate: slow(holds), Cost: 1}
 	var admitted atomic.Int64
 	var flushing, taking sync.WaitGroup
 	done := make(chan struct{})
@@ -354,7 +338,7 @@ func TestScriptsLost(t *testing.T) {
 	for range 8 {
 		taking.Go(func() {
 			for range holds / 4 {
-				levels, err := l.Take(t.Context(), d)
+				levels, err := l.Take(t.Context(), key, one(holds, 1))
 				if assert.NoError(t, err) && granted(levels) {
 					admitted.Add(1)
 				}
@@ -367,24 +351,22 @@ func TestScriptsLost(t *testing.T) {
 	assert.EqualValues(t, holds, admitted.Load())
 }
 
-// Names are bytes.
-func TestHostileNames(t *testing.T) {
+// Names may contain any bytes.
+func TestLimiter_UnusualNames(t *testing.T) {
 	l := newLimiter(t, nil, nil)
-	names := []string{"\x00", "a\x00b", "\xff\xfe", "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "'", "\"", "]]", strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "y"}
-	id := unique()
-	for _, name := range names {
-		d := llmhttp.Draw{Bucket: id + name + ":b" + name, Rate: slow(10), Cost: 4}
-		assert.Equal(t, 6, take(t, l, d)[0].Remaining, "%.20q", name)
-		assert.Equal(t, 6, remaining(t, l, d))
-		release := mustAcquire(t, l, d.Bucket, 1)
-		_, ok := acquire(t, l, d.Bucket, 1)
-		assert.False(t, ok)
+	prefix := uniqueKey()
+	for _, name := range []string{"\x00", "a\x00b", "\xff\xfe", "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "'", "\"", "]]", strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "y"} {
+		key := prefix + name
+		d := llmhttp.Draw{Bucket: name, Rate: slow(10), Cost: 4}
+		assert.Equal(t, 6, take(t, l, key, d)[0].Remaining, "%.20q", name)
+		assert.Equal(t, 6, remaining(t, l, key, d))
+		release := mustAcquire(t, l, key, 1)
+		mustNotAcquire(t, l, key, 1)
 		release()
 	}
 }
 
-// Errors name neither hosts nor addresses.
-func TestDescribe(t *testing.T) {
+func TestDescribe_WithoutAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		want string

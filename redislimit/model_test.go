@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,11 +15,11 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A modelBucket is a bucket in exact numbers.
+// A modelBucket is a token bucket that computes with exact fractions.
 type modelBucket struct {
 	rate  llmhttp.Rate // with its defaults
 	level *big.Rat
-	at    int64 // microseconds
+	at    int64 // in microseconds
 }
 
 func ratio(a, b int64) *big.Rat { return big.NewRat(a, b) }
@@ -32,12 +33,12 @@ func least(a, b *big.Rat) *big.Rat {
 
 func (b *modelBucket) burst() *big.Rat { return ratio(int64(b.rate.Burst), 1) }
 
-// draw brings b up to now, and to the rate that it has from then on.
-func (b *modelBucket) draw(now int64, r llmhttp.Rate) {
+// refill brings b up to now and sets its rate.
+func (b *modelBucket) refill(now int64, r llmhttp.Rate) {
 	gained := new(big.Rat).Mul(ratio(now-b.at, 1), ratio(int64(b.rate.N), b.rate.Per.Microseconds()))
 	b.level = least(new(big.Rat).Add(b.level, gained), b.burst())
 	if b.level.Cmp(b.burst()) == 0 {
-		b.level = ratio(int64(r.Burst), 1) // one that is full is like a new one
+		b.level = ratio(int64(r.Burst), 1) // a full bucket is the same as a new one
 	}
 	b.at, b.rate = now, r
 	b.level = least(b.level, b.burst())
@@ -47,7 +48,7 @@ func (b *modelBucket) spend(cost int) {
 	b.level = least(new(big.Rat).Sub(b.level, ratio(int64(cost), 1)), b.burst())
 }
 
-// lacks returns what b lacks of tokens, at least zero.
+// lacks returns how many of tokens b lacks. It is not negative.
 func (b *modelBucket) lacks(tokens *big.Rat) *big.Rat {
 	d := new(big.Rat).Sub(tokens, b.level)
 	if d.Sign() < 0 {
@@ -56,7 +57,7 @@ func (b *modelBucket) lacks(tokens *big.Rat) *big.Rat {
 	return d
 }
 
-// wait returns in how many microseconds b holds tokens.
+// wait returns the microseconds until b holds tokens, or -1 for never.
 func (b *modelBucket) wait(tokens *big.Rat) float64 {
 	if b.rate.N == 0 {
 		return -1
@@ -66,8 +67,8 @@ func (b *modelBucket) wait(tokens *big.Rat) float64 {
 	return f
 }
 
-// Take and Adjust do what a model does that counts in fractions.
-func TestModel(t *testing.T) {
+// TestLimiter_Model compares the Limiter with a model over random calls.
+func TestLimiter_Model(t *testing.T) {
 	t.Parallel()
 	rates := []llmhttp.Rate{
 		llmhttp.PerMinute(60), {N: 60, Per: 5 * time.Minute}, llmhttp.PerMinute(7), {N: 100, Per: time.Hour, Burst: 20}, {N: 13, Per: 17 * time.Second, Burst: 1000},
@@ -77,27 +78,27 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 5))
 			l := newLimiter(t, nil, nil)
-			now, looked := time.Now().UnixMicro(), time.Now()
+			now, passed := time.Now().UnixMicro(), time.Now()
 			l.now = func() int64 { return now }
-			// Buckets expire by the clock of Redis, which the clock here has to
-			// outrun for them to be full by then.
+			// Buckets expire by the clock of Redis. The clock of the test runs
+			// faster, so that they are full in the model by then.
 			pass := func(d int64) {
-				now += max(d, time.Since(looked).Microseconds()+200_000)
-				looked = time.Now()
+				now += max(d, time.Since(passed).Microseconds()+200_000)
+				passed = time.Now()
 			}
 			model := map[string]*modelBucket{}
-			group := fmt.Sprintf("model-%d-%d", seed, now)
+			key := uniqueKey()
 			current := make([]llmhttp.Rate, 4)
 			for i := range current {
 				current[i] = rates[rnd.IntN(len(rates))]
 			}
-			var wait int64 // of the last Take that was refused
+			var wait int64 // RetryAfter of the latest Take, in microseconds
 			for step := range 400 {
 				switch rnd.IntN(4) {
 				case 0:
 					pass(0)
 				case 1:
-					pass(wait - rnd.Int64N(3)) // just in time, or just too early
+					pass(wait - rnd.Int64N(3)) // just long enough, or just too short
 				case 2:
 					pass(rnd.Int64N(int64(10 * time.Second / time.Microsecond)))
 				default:
@@ -106,7 +107,7 @@ func TestModel(t *testing.T) {
 				wait = 0
 				var draws []llmhttp.Draw
 				for _, i := range rnd.Perm(len(current))[:1+rnd.IntN(3)] {
-					// The last digits of many tokens are a long time at a slow rate.
+					// Rounding many tokens would change the time at a slow rate by much.
 					if few := func(n int) bool { return 0 < n && n <= 1_000_000 }; rnd.IntN(40) == 0 && few(current[i].N) {
 						if r := rates[rnd.IntN(len(rates))]; few(r.N) {
 							current[i] = r
@@ -122,7 +123,7 @@ func TestModel(t *testing.T) {
 					case 2:
 						cost = min(burst, 1<<30) + 1
 					}
-					draws = append(draws, llmhttp.Draw{Bucket: fmt.Sprintf("%s:%d", group, i), Rate: current[i], Cost: cost})
+					draws = append(draws, llmhttp.Draw{Bucket: strconv.Itoa(i), Rate: current[i], Cost: cost})
 				}
 				var buckets []*modelBucket
 				for _, d := range draws {
@@ -132,60 +133,60 @@ func TestModel(t *testing.T) {
 						b = &modelBucket{rate: r, level: ratio(int64(r.Burst), 1), at: now}
 						model[d.Bucket] = b
 					}
-					b.draw(now, r)
+					b.refill(now, r)
 					buckets = append(buckets, b)
 				}
-				what := fmt.Sprintf("step %d: %+v", step, draws)
+				call := fmt.Sprintf("step %d: %+v", step, draws)
 				if rnd.IntN(3) == 0 {
 					for i, b := range buckets {
 						draws[i].Cost *= 1 - 2*rnd.IntN(2)
 						b.spend(draws[i].Cost)
 					}
-					require.NoError(t, l.Adjust(t.Context(), draws...), what)
+					require.NoError(t, l.Adjust(t.Context(), key, draws...), call)
 					continue
 				}
-				levels, err := l.Take(t.Context(), draws...)
-				require.NoError(t, err, what)
+				levels, err := l.Take(t.Context(), key, draws...)
+				require.NoError(t, err, call)
 				granted := true
 				for _, level := range levels {
 					granted = granted && level.RetryAfter == 0
 				}
 				for i, b := range buckets {
 					cost := ratio(int64(draws[i].Cost), 1)
-					// What cannot be told apart by floating point may go either way.
+					// Within the slack, rounding decides.
 					slack := 1e-9 * (1 + float64(b.rate.Burst))
 					lacks, _ := b.lacks(cost).Float64()
 					over, _ := new(big.Rat).Sub(b.level, cost).Float64()
 					retry := levels[i].RetryAfter
 					switch {
 					case draws[i].Cost == 0:
-						require.Zero(t, retry, what)
+						require.Zero(t, retry, call)
 					case draws[i].Cost > b.rate.Burst:
-						require.Equal(t, duration(-1), retry, what)
+						require.Equal(t, duration(-1), retry, call)
 					case lacks > slack:
-						require.Positive(t, retry, what)
+						require.Positive(t, retry, call)
 					case over > slack:
-						require.Zero(t, retry, what)
+						require.Zero(t, retry, call)
 					}
-					// A wait is rounded up, and once more where the sum needs it.
+					// A wait is rounded up, and may be a microsecond longer.
 					if retry > 0 && retry < duration(-1) {
-						require.InDelta(t, b.wait(cost), float64(retry.Microseconds()), 2+slack, what)
+						require.InDelta(t, b.wait(cost), float64(retry.Microseconds()), 2+slack, call)
 						wait = max(wait, retry.Microseconds())
 					}
 					if granted {
 						b.spend(draws[i].Cost)
 					}
 					held, _ := b.level.Float64()
-					require.GreaterOrEqual(t, float64(levels[i].Remaining), max(held-1-slack, 0), what)
-					require.LessOrEqual(t, float64(levels[i].Remaining), max(held+slack, 0), what)
+					require.GreaterOrEqual(t, float64(levels[i].Remaining), max(held-1-slack, 0), call)
+					require.LessOrEqual(t, float64(levels[i].Remaining), max(held+slack, 0), call)
 					reset := b.wait(b.burst())
 					if b.lacks(b.burst()).Sign() == 0 {
 						reset = 0
 					}
 					if reset < 0 || reset > 9.2e15 {
-						require.Equal(t, duration(-1), levels[i].ResetAfter, what)
+						require.Equal(t, duration(-1), levels[i].ResetAfter, call)
 					} else {
-						require.InDelta(t, reset, float64(levels[i].ResetAfter.Microseconds()), 2+reset*1e-9, what)
+						require.InDelta(t, reset, float64(levels[i].ResetAfter.Microseconds()), 2+reset*1e-9, call)
 					}
 				}
 			}
@@ -193,25 +194,25 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// Who waits as long as RetryAfter says gets it, and who waits less does not.
-func TestRetryAfterIsExact(t *testing.T) {
+// A wait of RetryAfter suffices, and a shorter one does not.
+func TestLimiter_RetryAfterIsExact(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 6))
-	l := newLimiter(t, nil, nil)
+	l, key := newLimiter(t, nil, nil), uniqueKey()
 	now := time.Now().UnixMicro()
 	l.now = func() int64 { return now }
 	for i := range 400 {
 		r := llmhttp.Rate{N: 1 + rnd.IntN(1000), Per: time.Hour + time.Duration(rnd.Int64N(int64(24*time.Hour)))}
-		if i%2 == 0 { // a token comes in a round time, and levels are where rounding matters
+		if i%2 == 0 { // the time of a token is round, so that rounding errors matter
 			r.Per = time.Duration(r.N) * time.Duration(10+rnd.IntN(90)) * time.Second
 		}
-		d := llmhttp.Draw{Bucket: fmt.Sprintf("exact-%d-%d", now, i), Rate: r, Cost: r.N}
+		d := llmhttp.Draw{Bucket: strconv.Itoa(i), Rate: r, Cost: r.N}
 		take := func() time.Duration {
-			levels, err := l.Take(t.Context(), d)
+			levels, err := l.Take(t.Context(), key, d)
 			require.NoError(t, err)
 			return levels[0].RetryAfter
 		}
 		require.Zero(t, take())
-		for range 1 + rnd.IntN(3) { // until its level is no round number
+		for range 1 + rnd.IntN(3) { // so that its tokens are not a whole number
 			now += int64(time.Minute/time.Microsecond) + rnd.Int64N(1e9)
 			d.Cost = 1
 			take()
@@ -228,24 +229,24 @@ func TestRetryAfterIsExact(t *testing.T) {
 	}
 }
 
-// Where rounding has a sum fall short of what the wait was computed for, the
-// wait is a microsecond longer.
-func TestRetryAfterRounding(t *testing.T) {
+// If rounding makes the tokens after the computed wait too few, the wait is a
+// microsecond longer.
+func TestLimiter_RetryAfterWithRoundingError(t *testing.T) {
 	const level, cost, elapsed = 0.9130148679245274, 15, 746610212
 	r := llmhttp.Rate{N: 279, Per: 14787 * time.Second}
 	require.Equal(t, float64(elapsed), math.Ceil((cost-level)*float64(r.Per.Microseconds())/float64(r.N)))
-	require.Less(t, level+elapsed*float64(r.N)/float64(r.Per.Microseconds()), float64(cost), "it is not such a sum")
+	require.Less(t, level+elapsed*float64(r.N)/float64(r.Per.Microseconds()), float64(cost), "the numbers do not show the rounding error")
 
-	l := newLimiter(t, nil, nil)
+	l, key := newLimiter(t, nil, nil), uniqueKey()
 	now := time.Now().UnixMicro()
 	l.now = func() int64 { return now }
 	var stored []byte
 	for _, f := range []float64{level, float64(now), float64(r.N), float64(r.Per.Microseconds()), float64(r.N)} {
 		stored = binary.LittleEndian.AppendUint64(stored, math.Float64bits(f))
 	}
-	require.NoError(t, l.redis.client.Set(t.Context(), "llmhttp:{rounding}:b", stored, time.Hour).Err())
+	require.NoError(t, l.client.redis.Set(t.Context(), "llmhttp:{"+key+"}:bucket", stored, time.Hour).Err())
 	for _, wait := range []time.Duration{elapsed + 1, 0} {
-		levels, err := l.Take(t.Context(), llmhttp.Draw{Bucket: "rounding:b", Rate: r, Cost: cost})
+		levels, err := l.Take(t.Context(), key, llmhttp.Draw{Bucket: "bucket", Rate: r, Cost: cost})
 		require.NoError(t, err)
 		require.Equal(t, wait*time.Microsecond, levels[0].RetryAfter)
 		now += elapsed + 1

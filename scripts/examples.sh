@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Runs each example as its reader would: starts it, runs the curl commands that
-# it prints, and ends it with SIGTERM.
+# Starts each example, runs the curl commands that it prints, and stops it with
+# SIGTERM.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 dir=$(mktemp -d)
 pid=
-finish() {
+cleanup() {
 	[[ -z $pid ]] || kill -KILL "$pid" 2>/dev/null || true
 	rm -rf "$dir"
 }
-trap finish EXIT
+trap cleanup EXIT
 
 fail() {
 	echo "FAIL	$1" >&2
@@ -18,31 +18,30 @@ fail() {
 	exit 1
 }
 
-# run name args... runs the example of that name.
+# run NAME ARGS... tests the example NAME with the arguments ARGS.
 run() {
 	go build -race -o "$dir/example" "./examples/$1"
-	: >"$dir/out" # before the example has, so that nothing of the last one is read
+	: >"$dir/out" # removes the output of the previous example before the loop below reads it
 	"$dir/example" -addr 127.0.0.1:0 "${@:2}" >"$dir/out" 2>&1 </dev/null &
 	pid=$!
 	local i
 	for ((i = 0; ; i++)); do
-		# The last line is written in the same piece as those before it.
+		# The example writes all commands at once, so one complete line means that all are there.
 		grep -q '^  curl' "$dir/out" && break
-		kill -0 "$pid" 2>/dev/null && ((i < 100)) || fail "examples/$*: it does not start"
+		kill -0 "$pid" 2>/dev/null && ((i < 100)) || fail "examples/$*: does not start"
 		sleep 0.1
 	done
 	local commands=0 command
 	while read -r command; do
 		echo "$command" | cut -c1-150
-		# The whole of the command is what a shell would run, with options that
-		# make curl tell failures.
+		# The options make curl fail if the status is an error.
 		eval "${command/#curl/curl -sS --fail-with-body --max-time 20}" >"$dir/reply" 2>&1 </dev/null || {
 			cat "$dir/reply" >&2
 			fail "examples/$*: $command"
 		}
 		((++commands))
 	done < <(sed -n 's/^  \(curl .*\)/\1/p' "$dir/out")
-	((commands > 0)) || fail "examples/$*: no commands"
+	((commands > 0)) || fail "examples/$*: prints no commands"
 	kill -TERM "$pid"
 	for ((i = 0; ; i++)); do
 		kill -0 "$pid" 2>/dev/null || break
@@ -61,7 +60,7 @@ run custom -pace 10ms
 run hosts
 run cors
 export FIRST_KEY=sk-first SECOND_KEY=sk-second GATEWAY_KEY=sk-gateway
-run gateway -config examples/gateway/gateway.json # which says what it routes though nobody is behind it
+run gateway -config examples/gateway/gateway.json # its commands need no upstream
 for router in nethttp chi gin echo; do
 	run mount -router "$router"
 done

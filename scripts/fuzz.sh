@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: scripts/fuzz.sh duration
-# Runs each fuzz target of each module for the duration, one after another.
+# Usage: scripts/fuzz.sh DURATION
+# Runs each fuzz target of each module for DURATION, one after another.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -23,7 +23,7 @@ fi
 
 if ((${#missing[@]})); then
 	if ! command -v apt-get >/dev/null; then
-		echo "setup: install these, and try again: ${missing[*]}" >&2
+		echo "setup: install these packages and try again: ${missing[*]}" >&2
 		exit 1
 	fi
 	as_root=()
@@ -46,11 +46,11 @@ fi
 cd clients/node
 node=node_modules/.bin/node
 if ! [[ node_modules/.package-lock.json -nt package-lock.json ]] || ! [[ -x $node ]]; then
-	npm ci --loglevel=error </dev/null # which warns of the engine that runs npm
+	npm ci --loglevel=error </dev/null # hides warnings about the version of Node.js that runs npm
 fi
 version=$("$node" --version)
 major=${version#v}
 if ((${major%%.*} < 22)); then
-	echo "setup: the npm package node is $version, but the clients need 22; remove clients/node/node_modules, and try again" >&2
+	echo "setup: the npm package node has version $version, but the clients need 22; remove clients/node/node_modules and try again" >&2
 	exit 1
 fi

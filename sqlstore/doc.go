@@ -1,5 +1,5 @@
-// Package sqlstore keeps keys and usage in a database: SQLite for one process
-// or a few on one machine, PostgreSQL for a fleet.
+// Package sqlstore stores API keys and usage in a SQL database: SQLite for one
+// machine, PostgreSQL for any number of machines.
 //
 //	store, err := sqlstore.Open(ctx, "/var/lib/llm/llm.db", nil)
 //	if err != nil {
@@ -9,41 +9,44 @@
 //	usage := llmhttp.NewUsageBuffer(store, 0, 0)
 //	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage})
 //
-// A [Store] is a [llmhttp.KeyStore] and a [llmhttp.UsageStore]. Any number of
-// Stores may share a database. The command llmhttpctl, in this module, makes
-// keys and shows usage for people.
+// A [Store] implements [llmhttp.KeyStore] and [llmhttp.UsageStore]. Any number
+// of Stores, in any number of processes, can share a database. The command
+// llmhttpctl in this module manages keys and prints usage.
 //
 // # Keys
 //
-// [Store.CreateKey] makes a key and tells its secret once: what is kept is
-// [llmhttp.HashSecret] of it, and its first characters for people to see.
-// [Store.UpdateKey], [Store.RotateKey] and [Store.RevokeKey] change keys.
+// [Store.CreateKey] returns the secret of a new key. The secret cannot be
+// recovered later: the database holds only its [llmhttp.HashSecret] and a short
+// prefix for display. [Store.UpdateKey], [Store.RotateKey] and
+// [Store.RevokeKey] change keys.
 //
-// [Store.Lookup] asks the database for a key once in Options.KeyTTL, however
-// many requests come with it, and as often for a secret that is of no key. A
-// change takes effect at once where it was made, and within that time
-// elsewhere. When a key was used last is written every minute.
+// [Store.Lookup] caches keys for Options.KeyTTL, and caches for as long that a
+// secret is unknown. A change takes effect at once in the Store that made it
+// and within KeyTTL in others. The time of a key's last use is written once a
+// minute.
 //
 // # Usage
 //
-// [Store.Record] adds records up by account, day and model in the transaction
-// that stores them, and skips those that are stored. [Store.Query] reads the
-// sums of days: what it takes does not grow with the number of requests.
-// Single records are kept for Options.KeepRecords; see [Store.Prune].
+// [Store.Record] stores records and, in the same transaction, adds them to sums
+// by account, day and model. It skips records whose ID is already stored.
+// [Store.Query] reads the sums, so the cost of a query by whole days does not
+// depend on the number of requests. Single records are deleted after
+// Options.KeepRecords; see [Store.Prune].
 //
-// # What is lost when
+// # Durability
 //
-// Who passes the Store itself as Usage of [llmhttp.Options] has each record
-// committed before the client gets the end of its reply: then it stays, whether
-// the process or the database is killed. If the database does not answer, Record
-// tries again for ten seconds, for which the client waits; after that, the
+// If the Store itself is the Usage of [llmhttp.Options], each record is
+// committed before the client receives the end of its reply. Committed records
+// survive a crash of the process or of the database. If the database does not
+// answer, Record retries for ten seconds while the client waits. Then the
 // Handler logs that the record is lost.
 //
-// Behind a [llmhttp.UsageBuffer] requests never wait for the database. A process
-// that is killed loses what the buffer has gathered since it last stored: what
-// came in its delay, or while it stored. A database that is away loses nothing
-// until the buffer is full, which it says with each record that it drops.
+// Behind a [llmhttp.UsageBuffer], requests do not wait for the database. A
+// process that is killed loses the records that the buffer has not stored yet.
+// While the database is unavailable the buffer keeps records until it is full.
+// Then it refuses further records, and the Handler logs each of them.
 //
-// PostgreSQL keeps what is committed as its synchronous_commit says, SQLite
-// also through a loss of power, unless the DSN says otherwise.
+// PostgreSQL commits are as durable as its synchronous_commit setting. SQLite
+// commits also survive a loss of power, unless the DSN sets another synchronous
+// pragma.
 package sqlstore

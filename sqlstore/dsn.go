@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// A source is what a DSN names.
-type source struct {
+// A dataSource is a parsed DSN.
+type dataSource struct {
 	postgres bool
-	name     string // of PostgreSQL, the DSN itself; of SQLite, its URI without parameters
-	params   string // of SQLite
-	memory   bool   // SQLite in memory
+	address  string // PostgreSQL: the whole DSN; SQLite: a file URI without parameters
+	params   string // SQLite: the parameters of the URI
+	memory   bool   // SQLite: the database is in memory
 }
 
 var (
-	schemePattern  = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]+):`) // longer than a drive
+	// A scheme has at least two characters, unlike a Windows drive letter.
+	schemePattern  = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]+):`)
 	keywordPattern = regexp.MustCompile(`^\s*[a-z_]+\s*=`)
 )
 
-// parseDSN tells databases apart. Its errors hold nothing of dsn but its
-// scheme: the rest may be a password.
-func parseDSN(dsn string) (source, error) {
+// parseDSN parses dsn. Its errors contain no part of dsn except the scheme,
+// because any other part may be a password.
+func parseDSN(dsn string) (dataSource, error) {
 	scheme := ""
 	if m := schemePattern.FindStringSubmatch(dsn); m != nil {
 		scheme = m[1]
@@ -32,39 +33,45 @@ func parseDSN(dsn string) (source, error) {
 	switch strings.ToLower(scheme) {
 	case "postgres", "postgresql":
 		if !strings.HasPrefix(rest, "//") {
-			return source{}, fmt.Errorf("DSN: %s: is not followed by //", scheme)
+			return dataSource{}, fmt.Errorf("DSN: expected // after the scheme %s", scheme)
 		}
-		return source{postgres: true, name: strings.ToLower(scheme) + ":" + rest}, nil
+		return dataSource{postgres: true, address: strings.ToLower(scheme) + ":" + rest}, nil
 	case "file":
-		path, params, _ := strings.Cut(rest, "?")
-		values, err := url.ParseQuery(params)
-		if err != nil {
-			return source{}, errors.New("DSN: the parameters of the file cannot be parsed")
-		}
-		memory := path == "" || path == ":memory:" || values.Get("mode") == "memory" || values.Get("vfs") == "memdb"
-		return source{name: "file:" + path, params: params, memory: memory}, nil
+		return parseFileURI(rest)
 	case "sqlite":
 		if strings.HasPrefix(rest, "//") {
-			return source{}, errors.New("DSN: a path is expected after sqlite:, and no //")
+			return dataSource{}, errors.New("DSN: expected a path after sqlite:, got //")
 		}
 		return sqliteFile(rest)
 	case "":
 		if keywordPattern.MatchString(dsn) {
-			return source{postgres: true, name: dsn}, nil
+			return dataSource{postgres: true, address: dsn}, nil
 		}
 		return sqliteFile(dsn)
 	}
-	return source{}, fmt.Errorf("DSN: no database is known by %s: use postgres://..., host=..., sqlite:... or a path", scheme)
+	return dataSource{}, fmt.Errorf("DSN: unknown scheme %s: use postgres://..., host=..., sqlite:... or a path", scheme)
 }
 
-// sqliteFile returns the database at path, whatever characters that has.
-func sqliteFile(path string) (source, error) {
+// parseFileURI parses a SQLite URI without its scheme.
+func parseFileURI(rest string) (dataSource, error) {
+	path, params, _ := strings.Cut(rest, "?")
+	values, err := url.ParseQuery(params)
+	if err != nil {
+		return dataSource{}, errors.New("DSN: the parameters after file: are malformed")
+	}
+	memory := path == "" || path == ":memory:" || values.Get("mode") == "memory" || values.Get("vfs") == "memdb"
+	return dataSource{address: "file:" + path, params: params, memory: memory}, nil
+}
+
+// sqliteFile returns the SQLite database at path, or in memory if path is
+// ":memory:". It escapes the characters that have a meaning in a URI.
+func sqliteFile(path string) (dataSource, error) {
 	if path == "" {
-		return source{}, errors.New("DSN: it is empty")
+		return dataSource{}, errors.New("DSN: the path is empty")
 	}
 	if strings.ContainsRune(path, 0) {
-		return source{}, errors.New("DSN: the path has a NUL byte")
+		return dataSource{}, errors.New("DSN: the path contains a NUL byte")
 	}
 	escaped := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)
-	return source{name: "file:" + escaped, memory: path == ":memory:"}, nil
+	return dataSource{address: "file:" + escaped, memory: path == ":memory:"}, nil
 }

@@ -33,8 +33,11 @@ func Example() {
 	server := httptest.NewServer(h)
 	defer server.Close()
 
-	req, _ := http.NewRequest("POST", server.URL+"/v1/chat/completions",
+	req, err := http.NewRequest("POST", server.URL+"/v1/chat/completions",
 		strings.NewReader(`{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`))
+	if err != nil {
+		log.Fatal(err)
+	}
 	req.Header.Set("Authorization", "Bearer "+secret)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
@@ -44,7 +47,7 @@ func Example() {
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 
-	// In this order: no more requests, then no more records.
+	// The Handler stops adding records before the buffer is closed.
 	if err := errors.Join(h.Shutdown(ctx), usage.Close(ctx)); err != nil {
 		log.Fatal(err)
 	}
@@ -73,6 +76,7 @@ func ExampleStore_UpdateKey() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	key, err = store.UpdateKey(ctx, key.ID, func(p *sqlstore.KeyParams) error {
 		p.Limits.Requests.N *= 2
 		return nil
@@ -91,22 +95,23 @@ func ExampleStore_RotateKey() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	key, old, err := store.CreateKey(ctx, sqlstore.KeyParams{Account: "acme"})
+	key, oldSecret, err := store.CreateKey(ctx, sqlstore.KeyParams{Account: "acme"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, secret, err := store.RotateKey(ctx, key.ID, 24*time.Hour)
+
+	_, newSecret, err := store.RotateKey(ctx, key.ID, 24*time.Hour)
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, s := range []string{old, secret} {
-		k, err := store.Lookup(ctx, s)
+	for _, secret := range []string{oldSecret, newSecret} {
+		k, err := store.Lookup(ctx, secret)
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(k.Account, k.Expires.IsZero())
+		fmt.Println(k.Account, "expires:", !k.Expires.IsZero())
 	}
 	// Output:
-	// acme false
-	// acme true
+	// acme expires: true
+	// acme expires: false
 }

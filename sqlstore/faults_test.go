@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,197 +20,161 @@ import (
 	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
-// PostgreSQL is killed while many record. What was recorded is there, once.
-func TestKillPostgres(t *testing.T) {
+func TestStore_KilledPostgresLosesNoRecord(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t)
-	dsn := server.DSN()
-	s := openStore(t, dsn, nil)
-	var mu sync.Mutex
-	var recorded []string
-	failed := 0
-	progress := func() (int, int) {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(recorded), failed
-	}
-	stop := make(chan struct{})
-	var all sync.WaitGroup
-	for w := range 8 {
-		all.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+	s := openStore(t, server.DSN(), nil)
+	const workers = 8
+	var recorded [workers][]string
+	var total, failed atomic.Int64
+	var stop atomic.Bool
+	var running sync.WaitGroup
+	for w := range workers {
+		running.Go(func() {
+			for i := 0; !stop.Load(); i++ {
 				id := fmt.Sprint(w, "-", i)
-				err := s.Record(t.Context(), newRecord(id, "acme", fmt.Sprint("m", i%3), noon.Add(time.Duration(i)*time.Minute), 1))
-				mu.Lock()
-				if err == nil {
-					recorded = append(recorded, id)
-				} else {
-					failed++
+				err := s.Record(t.Context(), usageRecord(id, "acme", fmt.Sprint("m", i%3), noon.Add(time.Duration(i)*time.Minute), 1))
+				if err != nil {
+					failed.Add(1)
+					continue
 				}
-				mu.Unlock()
+				recorded[w] = append(recorded[w], id)
+				total.Add(1)
 			}
 		})
 	}
+	await100 := func() {
+		before := total.Load()
+		eventually(t, func() bool { return total.Load() >= before+100 }, "100 more records")
+	}
 	for range 2 {
-		before, _ := progress()
-		more := func() bool { n, _ := progress(); return n >= before+100 }
-		eventually(t, "100 records", more)
+		await100()
 		server.Kill(t)
 		server.Start(t)
-		before, _ = progress()
-		eventually(t, "100 records more", more)
+		await100()
 	}
-	close(stop)
-	all.Wait()
-	ids := stored(t, s)
-	lost := without(recorded, ids)
-	t.Logf("recorded while PostgreSQL was killed twice: %d; refused: %d; lost: %d; stored of what was refused: %d", len(recorded), failed, lost, len(ids)+lost-len(recorded))
+	stop.Store(true)
+	running.Wait()
+	ids, lost := storedIDs(t, s), 0
+	for _, list := range recorded {
+		lost += countMissing(list, ids)
+	}
+	t.Logf("recorded: %d; failed: %d; lost: %d", total.Load(), failed.Load(), lost)
 	assert.Zero(t, lost)
 }
 
-// A database that is away for a while loses nothing that a buffer holds, which
-// says what it cannot hold, and keeps nobody waiting.
-func TestPostgresAway(t *testing.T) {
+func TestUsageBuffer_UnavailablePostgres(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t)
-	var log lockedBuilder
-	s := openStore(t, server.DSN(), &Options{KeepRecords: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log logBuffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	s := openStore(t, server.DSN(), &Options{KeepRecords: -1, Logger: logger})
 	b := llmhttp.NewUsageBuffer(s, 100, 10*time.Millisecond)
-	b.Logger = s.opts.Logger
-	const limit = 10_000 // what such a buffer holds
+	b.Logger = logger
+	const capacity = 10_000 // of a buffer with batches of 100
 	next := 0
 	record := func(n int) error {
 		records := make([]llmhttp.UsageRecord, n)
 		for i := range records {
-			records[i] = newRecord(fmt.Sprint(next), "acme", "m", noon, 1)
+			records[i] = usageRecord(fmt.Sprint(next), "acme", "m", noon, 1)
 			next++
 		}
-		start := time.Now()
-		err := b.Record(t.Context(), records...)
-		assert.Less(t, time.Since(start), 5*time.Second, "nobody waits for the database")
-		return err
+		return b.Record(t.Context(), records...)
 	}
 	require.NoError(t, record(250))
-	eventually(t, "records stored", func() bool { return count(t, s, "SELECT count(*) FROM llmhttp_usage_records") == 250 })
+	eventually(t, func() bool { return queryInt(t, s, "SELECT count(*) FROM llmhttp_usage_records") == 250 }, "records are not stored")
+
 	server.Kill(t)
-	require.NoError(t, record(limit))
-	err := record(5)
-	require.ErrorIs(t, err, llmhttp.ErrUsageDropped)
-	assert.ErrorContains(t, err, "5 records, 5 in all")
+	require.NoError(t, record(capacity), "the buffer does not wait for the database")
+	require.ErrorIs(t, record(5), llmhttp.ErrUsageDropped)
+
 	server.Start(t)
 	require.NoError(t, b.Close(context.WithoutCancel(t.Context())))
-	ids := stored(t, s)
-	t.Logf("recorded: %d; of these while PostgreSQL was away: %d; refused: 5; stored: %d", next-5, limit, len(ids))
-	assert.Len(t, ids, 250+limit)
+	assert.Len(t, storedIDs(t, s), 250+capacity)
 	assert.NotContains(t, log.String(), "password")
 }
 
-// Keys that were found are served for a while when the database is away, and
-// that it is does not cost each request seconds.
-func TestKeysWhileAway(t *testing.T) {
+func TestStore_LookupWhilePostgresIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
-	var log lockedBuilder
+	var log logBuffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	graceful := openStore(t, server.DSN(), &Options{KeyTTL: -1, KeyGrace: time.Hour, Logger: logger})
-	strict := openStore(t, server.DSN(), &Options{KeyTTL: -1, Logger: logger})
-	info, secret, err := graceful.CreateKey(t.Context(), KeyParams{Account: "acme"})
-	require.NoError(t, err)
-	for _, s := range []*Store{graceful, strict} {
-		_, err := s.Lookup(t.Context(), secret)
-		require.NoError(t, err)
-	}
+	withGrace := openStore(t, server.DSN(), &Options{KeyTTL: -1, KeyGrace: time.Hour, Logger: logger})
+	withoutGrace := openStore(t, server.DSN(), &Options{KeyTTL: -1, Logger: logger})
+	info, secret := createKey(t, withGrace, KeyParams{Account: "acme"})
+	lookup(t, withGrace, secret)
+	lookup(t, withoutGrace, secret)
+
 	server.Kill(t)
-	key, err := graceful.Lookup(t.Context(), secret)
-	require.NoError(t, err)
-	assert.Equal(t, &info.Key, key)
-	_, err = graceful.Lookup(t.Context(), "sk-unknown")
-	require.Error(t, err)
-	require.NotErrorIs(t, err, llmhttp.ErrKeyNotFound, "nobody knows")
-	_, err = strict.Lookup(t.Context(), secret)
+	assert.Equal(t, &info.Key, lookup(t, withGrace, secret))
+	_, err := withGrace.Lookup(t.Context(), "sk-unknown")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, llmhttp.ErrKeyNotFound)
-	require.Error(t, strict.Ping(t.Context()))
-	assert.Contains(t, log.String(), "keys are served as they were")
+	_, err = withoutGrace.Lookup(t.Context(), secret)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, llmhttp.ErrKeyNotFound)
+	require.Error(t, withoutGrace.Ping(t.Context()))
+	assert.Contains(t, log.String(), "serving cached keys")
 	assert.NotContains(t, log.String(), secret)
 
 	server.Start(t)
-	require.NoError(t, strict.RevokeKey(t.Context(), info.ID))
-	eventually(t, "the revocation", func() bool {
-		_, err := graceful.Lookup(t.Context(), secret)
-		return err != nil
-	})
-	_, err = graceful.Lookup(t.Context(), secret)
-	require.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+	require.NoError(t, withoutGrace.RevokeKey(t.Context(), info.ID))
+	eventually(t, func() bool {
+		_, err := withGrace.Lookup(t.Context(), secret)
+		return errors.Is(err, llmhttp.ErrKeyNotFound)
+	}, "the revoked key is still served")
 
-	// One that hangs is waited for as long as readTimeout, once a second.
-	_, secret, err = graceful.CreateKey(t.Context(), KeyParams{})
-	require.NoError(t, err)
-	_, err = graceful.Lookup(t.Context(), secret)
-	require.NoError(t, err)
+	// A server that hangs delays only the first of many lookups.
+	_, secret = createKey(t, withGrace, KeyParams{})
+	lookup(t, withGrace, secret)
 	server.Pause(t)
 	defer server.Resume(t)
 	for range 100 {
-		_, err = graceful.Lookup(t.Context(), secret)
-		require.NoError(t, err)
+		lookup(t, withGrace, secret)
 	}
 }
 
-// Connections that were lost while they were idle cost no reader anything,
-// however many there were.
-func TestLostConnections(t *testing.T) {
+// TestStore_LostIdleConnections terminates all idle connections before each
+// call. The call must succeed nevertheless.
+func TestStore_LostIdleConnections(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
 	s := openStore(t, server.DSN()+"&pool_max_conns=8", nil)
 	admin := openStore(t, server.DSN()+"&application_name=admin", nil)
-	for i, read := range []func() error{
-		func() error {
-			_, err := s.Lookup(t.Context(), "sk-unknown")
-			return ignore(err, llmhttp.ErrKeyNotFound)
-		},
-		func() error { _, err := s.ListKeys(t.Context(), KeyQuery{}); return err },
-		func() error { _, err := s.Key(t.Context(), "key_x"); return ignore(err, llmhttp.ErrKeyNotFound) },
-		func() error { _, err := s.Query(t.Context(), always("acme")); return err },
-		func() error {
-			_, err := s.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", From: noon, To: noon.Add(time.Hour)})
+	for name, call := range map[string]func() error{
+		"Lookup":        func() error { _, err := s.Lookup(t.Context(), "sk-unknown"); return err },
+		"ListKeys":      func() error { _, err := s.ListKeys(t.Context(), KeyQuery{}); return err },
+		"Key":           func() error { _, err := s.Key(t.Context(), "key_x"); return err },
+		"Query of days": func() error { _, err := s.Query(t.Context(), allTime("acme")); return err },
+		"Query of an hour": func() error {
+			_, err := s.Query(t.Context(), llmhttp.UsageQuery{From: noon, To: noon.Add(time.Hour)})
 			return err
 		},
-		func() error { return s.Record(t.Context(), newRecord("1", "acme", "m", noon, 1)) },
+		"Record": func() error { return s.Record(t.Context(), usageRecord("1", "acme", "m", noon, 1)) },
 	} {
-		var all sync.WaitGroup
-		var used [8]*sql.Conn
-		for c := range used {
-			all.Go(func() {
+		conns := make([]*sql.Conn, 8)
+		var running sync.WaitGroup
+		for i := range conns {
+			running.Go(func() {
 				var err error
-				used[c], err = s.read.Conn(t.Context())
+				conns[i], err = s.read.Conn(t.Context())
 				assert.NoError(t, err)
 			})
 		}
-		all.Wait()
-		for _, c := range used {
+		running.Wait()
+		for _, c := range conns {
 			require.NoError(t, c.Close())
 		}
 		const sessions = " FROM pg_stat_activity WHERE application_name = 'llmhttp'"
-		assert.EqualValues(t, len(used), count(t, admin, "SELECT count(pg_terminate_backend(pid))"+sessions))
-		eventually(t, "the end of all", func() bool { return count(t, admin, "SELECT count(*)"+sessions) == 0 })
-		assert.NoError(t, read(), i)
+		assert.EqualValues(t, len(conns), queryInt(t, admin, "SELECT count(pg_terminate_backend(pid))"+sessions))
+		eventually(t, func() bool { return queryInt(t, admin, "SELECT count(*)"+sessions) == 0 }, "sessions do not end")
+		if err := call(); !errors.Is(err, llmhttp.ErrKeyNotFound) {
+			assert.NoError(t, err, name)
+		}
 	}
 }
 
-// ignore returns err, unless it is what.
-func ignore(err, what error) error {
-	if errors.Is(err, what) {
-		return nil
-	}
-	return err
-}
-
-func TestWrongPassword(t *testing.T) {
+func TestOpen_WrongPassword(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
 	admin := openStore(t, server.DSN(), nil)
@@ -222,7 +187,7 @@ func TestWrongPassword(t *testing.T) {
 		require.NoError(t, err)
 	}
 	dsn := strings.Replace(server.DSN(), "postgres@", "host:hunter3@", 1)
-	eventually(t, "a refusal", func() bool {
+	eventually(t, func() bool { // the server reloads its configuration in the background
 		s, err := Open(t.Context(), dsn, nil)
 		if err == nil {
 			s.Close()
@@ -230,33 +195,15 @@ func TestWrongPassword(t *testing.T) {
 		}
 		assert.NotContains(t, err.Error(), "hunter")
 		return strings.Contains(err.Error(), "password authentication failed")
-	})
+	}, "the password is accepted")
 }
 
-func TestEncoding(t *testing.T) {
-	dsn := postgresDSN(t)
+func TestOpen_WrongEncoding(t *testing.T) {
+	dsn := newPostgres(t)
 	s := openStore(t, dsn, nil)
 	name := "latin1_" + strings.ToLower(rand.Text())
 	_, err := s.write.Exec("CREATE DATABASE " + name + " ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
 	require.NoError(t, err)
 	_, err = Open(t.Context(), strings.Replace(dsn, "/postgres?", "/"+name+"?", 1), nil)
-	assert.EqualError(t, err, "sqlstore: the database's encoding is LATIN1, and must be UTF8")
-}
-
-// A lockedBuilder is a strings.Builder for several goroutines.
-type lockedBuilder struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedBuilder) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuilder) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	assert.EqualError(t, err, "sqlstore: the encoding of the database is LATIN1; it must be UTF8")
 }

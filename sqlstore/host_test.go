@@ -20,94 +20,88 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// Two hosts with one database share keys and usage.
-func TestHosts(t *testing.T) {
-	forEngines(t, func(t *testing.T, dsn string) {
-		type host struct {
-			url   string
-			store *Store
-		}
-		hosts := make([]host, 2)
-		for i := range hosts {
+func TestHandlers_ShareKeysAndUsage(t *testing.T) {
+	const chatPath = "/v1/chat/completions"
+	const chat = `{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`
+	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
+		var stores []*Store
+		var urls []string
+		for range 2 {
 			s := openStore(t, dsn, &Options{KeyTTL: 50 * time.Millisecond})
-			server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), s, &llmhttp.Options{Usage: s, Logger: quiet}))
+			server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), s, &llmhttp.Options{Usage: s, Logger: discardLogger}))
 			t.Cleanup(server.Close)
-			hosts[i] = host{server.URL, s}
+			stores, urls = append(stores, s), append(urls, server.URL)
 		}
-		info, secret, err := hosts[0].store.CreateKey(t.Context(), KeyParams{Account: "acme"})
-		require.NoError(t, err)
-		call := func(h host, method, path, body string) (int, []byte) {
-			req, err := http.NewRequest(method, h.url+path, strings.NewReader(body))
+		info, secret := createKey(t, stores[0], KeyParams{Account: "acme"})
+		send := func(method, url, body string) (status int, reply string) {
+			req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 			require.NoError(t, err)
 			req.Header.Set("Authorization", "Bearer "+secret)
 			req.Header.Set("Content-Type", "application/json")
 			resp, err := http.DefaultClient.Do(req)
 			require.NoError(t, err)
 			defer resp.Body.Close()
-			reply, err := io.ReadAll(resp.Body)
+			text, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
-			return resp.StatusCode, reply
+			return resp.StatusCode, string(text)
 		}
-		const ask = `{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`
-		var all sync.WaitGroup
+
 		for i := range 20 {
-			all.Go(func() {
-				status, reply := call(hosts[i%2], "POST", "/v1/chat/completions", ask)
-				assert.Equal(t, http.StatusOK, status, string(reply))
-			})
+			status, reply := send("POST", urls[i%2]+chatPath, chat)
+			assert.Equal(t, http.StatusOK, status, reply)
 		}
-		all.Wait()
-		for _, h := range hosts {
-			status, reply := call(h, "GET", "/v1/dashboard/billing/usage", "")
-			require.Equal(t, http.StatusOK, status, string(reply))
+		for _, url := range urls {
+			status, reply := send("GET", url+"/v1/dashboard/billing/usage", "")
+			require.Equal(t, http.StatusOK, status, reply)
 			var usage struct{ Requests int }
-			require.NoError(t, json.Unmarshal(reply, &usage))
+			require.NoError(t, json.Unmarshal([]byte(reply), &usage))
 			assert.Equal(t, 20, usage.Requests)
 		}
-		require.NoError(t, hosts[0].store.RevokeKey(t.Context(), info.ID))
-		status, _ := call(hosts[0], "POST", "/v1/chat/completions", ask)
+
+		require.NoError(t, stores[0].RevokeKey(t.Context(), info.ID))
+		status, _ := send("POST", urls[0]+chatPath, chat)
 		assert.Equal(t, http.StatusUnauthorized, status)
-		eventually(t, "the revocation at the other host", func() bool {
-			status, _ := call(hosts[1], "POST", "/v1/chat/completions", ask)
+		eventually(t, func() bool {
+			status, _ := send("POST", urls[1]+chatPath, chat)
 			return status == http.StatusUnauthorized
-		})
+		}, "the other Handler still accepts the key")
 	})
 }
 
-// Close leaves neither goroutines nor connections.
-func TestNothingLeft(t *testing.T) {
-	forEngines(t, func(t *testing.T, dsn string) {
-		if strings.HasPrefix(dsn, "postgres") {
-			dsn += "&application_name=" + fmt.Sprint("left", time.Now().UnixNano())
+func TestStore_CloseLeavesNothingRunning(t *testing.T) {
+	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
+		postgres := strings.HasPrefix(dsn, "postgres")
+		if postgres {
+			dsn = withParam(t, dsn, "application_name", t.Name())
 		}
 		s, err := Open(t.Context(), dsn, nil)
 		require.NoError(t, err)
-		var all sync.WaitGroup
+		var running sync.WaitGroup
 		for i := range 20 {
-			all.Go(func() {
+			running.Go(func() {
 				_, err := s.Lookup(t.Context(), fmt.Sprint("sk-", i))
 				assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
-				mustRecord(t, s, newRecord(fmt.Sprint(i), "acme", "m", noon, 1))
+				assert.NoError(t, s.Record(t.Context(), usageRecord(fmt.Sprint(i), "acme", "m", noon, 1)))
 			})
 		}
-		all.Wait()
+		running.Wait()
 		require.True(t, isRunning("sqlstore.(*Store).runBackground"))
 		require.True(t, isRunning("database/sql.(*DB).connectionOpener"))
 		require.NoError(t, s.Close())
-		for _, what := range []string{"sqlstore.(*Store)", "sqlstore.(*keyCache)", "database/sql.", "pgxpool.", "puddle."} {
-			eventually(t, "the end of "+what, func() bool { return !isRunning(what) })
+		for _, function := range []string{"sqlstore.(*Store)", "sqlstore.(*keyCache)", "database/sql.", "pgxpool.", "puddle."} {
+			eventually(t, func() bool { return !isRunning(function) }, function+" is still running")
 		}
-		if _, name, ok := strings.Cut(dsn, "application_name="); ok {
-			watch := openStore(t, postgresDSN(t), nil)
-			eventually(t, "the end of all connections", func() bool {
-				return count(t, watch, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", name) == 0
-			})
+		if postgres {
+			admin := openStore(t, newPostgres(t), nil)
+			eventually(t, func() bool {
+				return queryInt(t, admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", t.Name()) == 0
+			}, "connections are still open")
 		}
 	})
 }
 
-// isRunning reports whether what is on the stack of a goroutine.
-func isRunning(what string) bool {
+// isRunning reports whether function is on the stack of a goroutine.
+func isRunning(function string) bool {
 	buf := make([]byte, 1<<22)
-	return bytes.Contains(buf[:runtime.Stack(buf, true)], []byte(what))
+	return bytes.Contains(buf[:runtime.Stack(buf, true)], []byte(function))
 }

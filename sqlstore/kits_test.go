@@ -8,9 +8,9 @@ import (
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
-func keyFixture(dsn func(testing.TB) string, opts Options) func(testing.TB) llmhttptest.KeyStoreFixture {
+func newKeyStoreFixture(newDatabase func(testing.TB) string, opts Options) func(testing.TB) llmhttptest.KeyStoreFixture {
 	return func(t testing.TB) llmhttptest.KeyStoreFixture {
-		s := openStore(t, dsn(t), &opts)
+		s := openStore(t, newDatabase(t), &opts)
 		params := func(k *llmhttp.Key) KeyParams {
 			return KeyParams{Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
 		}
@@ -32,43 +32,47 @@ func keyFixture(dsn func(testing.TB) string, opts Options) func(testing.TB) llmh
 }
 
 func TestKeyStore(t *testing.T) {
-	for name, dsn := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for kind, opts := range map[string]Options{
-				"Default":  {},
-				"Uncached": {KeyTTL: -1},
-				"Crowded":  {KeyCache: 2, KeyTTL: time.Hour, KeyGrace: time.Hour},
-			} {
-				if name != "Memory" || kind == "Default" { // else it is SQLite
-					t.Run(kind, func(t *testing.T) { llmhttptest.TestKeyStore(t, keyFixture(dsn, opts)) })
-				}
+	options := map[string]Options{
+		"default":     {},
+		"no cache":    {KeyTTL: -1},
+		"small cache": {KeyCache: 2, KeyTTL: time.Hour, KeyGrace: time.Hour},
+	}
+	for name, newDatabase := range databases {
+		for optionsName, opts := range options {
+			if name == "Memory" && optionsName != "default" {
+				continue // the cache works as for a file
 			}
-		})
+			t.Run(name+" "+optionsName, func(t *testing.T) {
+				t.Parallel()
+				llmhttptest.TestKeyStore(t, newKeyStoreFixture(newDatabase, opts))
+			})
+		}
 	}
 }
 
-func usageStore(dsn func(testing.TB) string) func(testing.TB) llmhttp.UsageStore {
-	return func(t testing.TB) llmhttp.UsageStore { return openStore(t, dsn(t), nil) }
+func newUsageStore(newDatabase func(testing.TB) string) func(testing.TB) llmhttp.UsageStore {
+	return func(t testing.TB) llmhttp.UsageStore { return openStore(t, newDatabase(t), nil) }
 }
 
 func TestUsageStore(t *testing.T) {
-	for name, dsn := range databases {
+	for name, newDatabase := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			llmhttptest.TestUsageStore(t, usageStore(dsn))
+			llmhttptest.TestUsageStore(t, newUsageStore(newDatabase))
 		})
 	}
 }
 
 func BenchmarkKeyStore(b *testing.B) {
-	for name, dsn := range databases {
-		b.Run(name, func(b *testing.B) { llmhttptest.BenchmarkKeyStore(b, keyFixture(dsn, Options{})) })
+	for name, newDatabase := range databases {
+		b.Run(name, func(b *testing.B) {
+			llmhttptest.BenchmarkKeyStore(b, newKeyStoreFixture(newDatabase, Options{}))
+		})
 	}
 }
 
 func BenchmarkUsageStore(b *testing.B) {
-	for name, dsn := range databases {
-		b.Run(name, func(b *testing.B) { llmhttptest.BenchmarkUsageStore(b, usageStore(dsn)) })
+	for name, newDatabase := range databases {
+		b.Run(name, func(b *testing.B) { llmhttptest.BenchmarkUsageStore(b, newUsageStore(newDatabase)) })
 	}
 }

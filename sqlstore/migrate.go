@@ -10,35 +10,38 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 )
 
-// ErrSchemaTooNew is wrapped by the error of [Open] for a database that a newer
-// version of this package has changed.
-var ErrSchemaTooNew = errors.New("sqlstore: the database is of a newer version")
+// ErrSchemaTooNew is wrapped by the error of [Open] if a newer version of this
+// package has migrated the database.
+var ErrSchemaTooNew = errors.New("sqlstore: the database schema is too new")
 
-// migrations has a directory for each dialect, of files whose names begin with
-// the version that they make. Files that were released never change.
+// migrations has a directory for each dialect. The name of a file begins with
+// the schema version that the file creates. Released files never change.
 //
 //go:embed migrations
 var migrations embed.FS
 
-// A migration makes a schema of the given version from the one before.
+// A migration brings the schema from the previous version to version.
 type migration struct {
 	version int
 	sql     string
 }
 
+// readMigrations reads the migrations of a dialect in order. Their versions
+// must be 1, 2, 3 and so on.
 func readMigrations(files fs.FS, dialect string) ([]migration, error) {
-	names, err := fs.Glob(files, path.Join("migrations", dialect, "*.sql"))
+	names, err := fs.Glob(files, path.Join("migrations", dialect, "*.sql")) // sorted
 	if err != nil {
 		return nil, err
 	}
 	list := make([]migration, len(names))
-	for i, name := range names { // which are sorted
+	for i, name := range names {
 		number, _, _ := strings.Cut(path.Base(name), "_")
 		version, err := strconv.Atoi(number)
 		if err != nil || version != i+1 {
-			return nil, fmt.Errorf("sqlstore: migration %s is not number %d", name, i+1)
+			return nil, fmt.Errorf("sqlstore: migration %s: expected version %d", name, i+1)
 		}
 		text, err := fs.ReadFile(files, name)
 		if err != nil {
@@ -49,38 +52,33 @@ func readMigrations(files fs.FS, dialect string) ([]migration, error) {
 	return list, nil
 }
 
-// migrate brings the schema to the version of the last of list. Processes that
-// do so at once wait for each other; where nothing is to be done, none waits,
-// and no right to change the schema is needed.
-func (s *Store) migrate(ctx context.Context, list []migration) error {
-	version, err := s.schemaVersion(ctx, s.write)
-	if err != nil {
+// migrate applies the migrations of list that are missing, in one transaction.
+// Concurrent calls, in this process or others, wait for each other. If no
+// migration is missing, migrate takes no lock and needs no right to change the
+// schema.
+func (db *database) migrate(ctx context.Context, list []migration) error {
+	missing, err := db.missingMigrations(ctx, db.write, list)
+	if err != nil || len(missing) == 0 {
 		return err
 	}
-	if done, err := isMigrated(version, len(list)); done {
-		return err
-	}
-	return inTx(ctx, s.write, nil, func(tx *sql.Tx) error {
-		if err := s.lockSchema(ctx, tx); err != nil {
+	return inTx(ctx, db.write, nil, func(tx *sql.Tx) error {
+		if err := db.lockSchema(ctx, tx); err != nil {
 			return err
 		}
-		version, err := s.schemaVersion(ctx, tx)
+		missing, err := db.missingMigrations(ctx, tx, list) // another process may have been first
 		if err != nil {
 			return err
 		}
-		if done, err := isMigrated(version, len(list)); done {
-			return err
-		}
-		if version == 0 {
+		if len(missing) == len(list) {
 			if _, err := tx.ExecContext(ctx, "CREATE TABLE llmhttp_schema (version integer PRIMARY KEY, applied bigint NOT NULL)"); err != nil {
 				return err
 			}
 		}
-		for _, m := range list[version:] {
+		for _, m := range missing {
 			if _, err := tx.ExecContext(ctx, m.sql); err != nil {
 				return fmt.Errorf("migration %d: %w", m.version, err)
 			}
-			if _, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_schema (version, applied) VALUES ($1, $2)", m.version, micros(s.now())); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_schema (version, applied) VALUES ($1, $2)", m.version, micros(time.Now())); err != nil {
 				return err
 			}
 		}
@@ -88,17 +86,22 @@ func (s *Store) migrate(ctx context.Context, list []migration) error {
 	})
 }
 
-func isMigrated(version, want int) (bool, error) {
-	if version > want {
-		return true, fmt.Errorf("%w: its schema is of version %d, and this program knows those up to %d", ErrSchemaTooNew, version, want)
+// missingMigrations returns the migrations of list that the schema lacks.
+func (db *database) missingMigrations(ctx context.Context, q querier, list []migration) ([]migration, error) {
+	version, err := db.schemaVersion(ctx, q)
+	if err != nil {
+		return nil, err
 	}
-	return version == want, nil
+	if version > len(list) {
+		return nil, fmt.Errorf("%w: it has version %d, and this program supports versions up to %d", ErrSchemaTooNew, version, len(list))
+	}
+	return list[version:], nil
 }
 
-// schemaVersion returns the version of the schema, which is 0 if there is none.
-func (s *Store) schemaVersion(ctx context.Context, q querier) (version int, err error) {
+// schemaVersion returns the version of the schema, or 0 if there is no schema.
+func (db *database) schemaVersion(ctx context.Context, q querier) (version int, err error) {
 	var exists bool
-	if err := q.QueryRowContext(ctx, s.hasSchema()).Scan(&exists); err != nil || !exists {
+	if err := q.QueryRowContext(ctx, db.hasSchema()).Scan(&exists); err != nil || !exists {
 		return 0, err
 	}
 	err = q.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM llmhttp_schema").Scan(&version)

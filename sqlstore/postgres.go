@@ -18,17 +18,40 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// postgresDialect is that of PostgreSQL.
+// postgresDialect is the dialect of PostgreSQL.
 type postgresDialect struct{}
 
-// connectTimeout bounds an attempt to connect, unless the DSN does.
+// connectTimeout limits an attempt to connect if the DSN sets no limit.
 const connectTimeout = 5 * time.Second
 
-// parsePostgres parses a DSN of PostgreSQL. Its errors hold no password.
+func openPostgres(ctx context.Context, dsn string) (database, error) {
+	config, err := parsePostgres(dsn)
+	if err != nil {
+		return database{}, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return database{}, err
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	closeAll := func() error {
+		err := db.Close()
+		pool.Close()
+		return err
+	}
+	if err := checkEncoding(ctx, db); err != nil {
+		_ = closeAll()
+		return database{}, err
+	}
+	return database{dialect: postgresDialect{}, write: db, read: db, discardIdle: pool.Reset, close: closeAll}, nil
+}
+
+// parsePostgres parses the DSN of a PostgreSQL database. Its errors contain no
+// password.
 func parsePostgres(dsn string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, explainDSN(dsn, err)
+		return nil, redactDSNError(dsn, err)
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
@@ -39,62 +62,45 @@ func parsePostgres(dsn string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-func (s *Store) connectPostgres(ctx context.Context, dsn string) error {
-	config, err := parsePostgres(dsn)
-	if err != nil {
-		return err
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return err
-	}
-	db := stdlib.OpenDBFromPool(pool)
-	s.dialect, s.write, s.read = postgresDialect{}, db, db
-	s.reset = pool.Reset
-	s.close = func() error {
-		err := db.Close()
-		pool.Close()
-		return err
-	}
-	var encoding string
-	if err = db.QueryRowContext(ctx, "SHOW server_encoding").Scan(&encoding); err == nil && encoding != "UTF8" {
-		err = fmt.Errorf("the database's encoding is %s, and must be UTF8", encoding)
-	}
-	if err != nil {
-		_ = s.close()
-	}
-	return err
-}
+var errMalformedDSN = errors.New("DSN: expected postgres://user:password@host:port/database?sslmode=... or host=... user=... password=..., with special characters escaped")
 
-const unclearDSN = "DSN: it cannot be parsed as postgres://user:password@host:port/database?sslmode=... or host=... user=... password=...; mind what is to be escaped"
-
-// explainDSN says why a DSN of PostgreSQL cannot be parsed, as far as it can
-// be said without what may be part of a password.
-func explainDSN(dsn string, err error) error {
+// redactDSNError returns the cause of err, the error of parsing dsn, or
+// errMalformedDSN if the cause may contain a part of the password.
+func redactDSNError(dsn string, err error) error {
 	u, urlErr := url.Parse(dsn)
 	cause := errors.Unwrap(err)
 	if urlErr != nil || u.Host == "" || u.Fragment != "" || cause == nil || strings.Contains(u.Host+u.Path+u.RawQuery, "@") {
-		return errors.New(unclearDSN)
+		return errMalformedDSN // part of the password may be somewhere else in the URL
 	}
-	secrets := u.Query()["password"]
-	secrets = append(secrets, u.Query()["sslpassword"]...)
+	secrets := slices.Concat(u.Query()["password"], u.Query()["sslpassword"])
 	if password, ok := u.User.Password(); ok {
 		secrets = append(secrets, password)
 	}
 	if slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(cause.Error(), s) }) {
-		return errors.New(unclearDSN)
+		return errMalformedDSN
 	}
 	return fmt.Errorf("DSN: %w", cause)
 }
 
-// hasSchema reads the catalog: to_regclass may tell what was so before another
-// process had the lock.
+func checkEncoding(ctx context.Context, db *sql.DB) error {
+	var encoding string
+	err := db.QueryRowContext(ctx, "SHOW server_encoding").Scan(&encoding)
+	if err == nil && encoding != "UTF8" {
+		err = fmt.Errorf("the encoding of the database is %s; it must be UTF8", encoding)
+	}
+	return err
+}
+
+func (postgresDialect) name() string { return "postgres" }
+
+// hasSchema reads the catalog. Unlike to_regclass, that sees a table that
+// another transaction created while this one waited for the lock.
 func (postgresDialect) hasSchema() string {
 	return "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'llmhttp_schema' AND pg_catalog.pg_table_is_visible(oid))"
 }
 
 func (postgresDialect) lockSchema(ctx context.Context, tx *sql.Tx) error {
-	const lock = 0x6c6c6d68747470 // any number that others do not use
+	const lock = 0x6c6c6d68747470 // "llmhttp"; any number that other programs do not use
 	_, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lock))
 	return err
 }
@@ -102,9 +108,9 @@ func (postgresDialect) lockSchema(ctx context.Context, tx *sql.Tx) error {
 func (postgresDialect) forUpdate() string  { return " FOR UPDATE" }
 func (postgresDialect) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 
-// addUsage takes one statement, which is one transaction: the sums are locked
-// no longer than it takes to commit. Rows are locked in the same order by all,
-// first records and then sums, so that nobody waits in a circle.
+// addUsage uses a single statement, which is a transaction of its own, to hold
+// the locks on the sums as briefly as possible. All processes lock rows in the
+// same order, records before sums, which prevents deadlocks.
 func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []record) error {
 	n := len(records)
 	var (
@@ -138,10 +144,10 @@ func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []recor
 	return err
 }
 
-// dayOfTime is when the day of a time began, also before 1970.
+// dayOfTime is dayOf in SQL.
 const dayOfTime = "time - ((time % 86400000000) + 86400000000) % 86400000000"
 
-func (postgresDialect) touchKeys(ctx context.Context, db *sql.DB, uses []keyUse) error {
+func (postgresDialect) setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error {
 	ids, times := make([]string, len(uses)), make([]int64, len(uses))
 	for i, use := range uses {
 		ids[i], times[i] = use.id, use.at
@@ -153,24 +159,35 @@ func (postgresDialect) touchKeys(ctx context.Context, db *sql.DB, uses []keyUse)
 			WHERE last_used IS NULL OR last_used <= at - $3
 			ORDER BY id FOR UPDATE OF llmhttp_keys
 		) used
-		WHERE k.id = used.id`, ids, times, touchInterval.Microseconds())
+		WHERE k.id = used.id`, ids, times, lastUsedInterval.Microseconds())
 	return err
 }
 
+// Error codes of PostgreSQL, https://www.postgresql.org/docs/current/errcodes-appendix.html.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+
+	connectionException    = "08" // a class of codes
+	adminShutdown          = "57P01"
+	crashShutdown          = "57P02"
+	cannotConnectNow       = "57P03"
+	tooManyConnections     = "53300"
+	readOnlySQLTransaction = "25006" // the server is a replica until it is promoted
+)
+
 func (postgresDialect) isConflict(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == "40001" || e.Code == "40P01")
+	return ok && (e.Code == serializationFailure || e.Code == deadlockDetected)
 }
 
-func (postgresDialect) isAway(err error) bool {
+func (postgresDialect) isUnavailable(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch e.Code {
-		case "57P01", "57P02", "57P03", // it shuts down, or starts
-			"53300", // too many connections
-			"25006": // it is read-only, until its replica takes over
+		case adminShutdown, crashShutdown, cannotConnectNow, tooManyConnections, readOnlySQLTransaction:
 			return true
 		}
-		return strings.HasPrefix(e.Code, "08")
+		return strings.HasPrefix(e.Code, connectionException)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true

@@ -2,64 +2,71 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"time"
 )
 
+// pruneBatch is the maximum number of records that one transaction deletes.
 const pruneBatch = 5000
 
-// Prune removes the records of the days of UTC that ended before the given
-// time, and returns how many those were. The sums of these days stay. From
-// then on
+// Prune deletes the records of the UTC days that ended before the given time
+// and returns how many it deleted. The sums of these days remain. Afterwards:
 //
-//   - queries whose periods divide such a day count it as used when it began;
-//   - a record of such a day whose ID was stored before is not skipped any more
-//     and counts again. A [llmhttp.UsageBuffer] repeats records within minutes,
-//     which is why those of the last day cannot be pruned.
+//   - A query whose periods divide such a day counts the whole day as used at
+//     its beginning.
+//   - A record of such a day is counted again if it is recorded again. A
+//     [llmhttp.UsageBuffer] repeats records within minutes, so Prune refuses to
+//     delete the records of the last 24 hours.
 //
-// A Store prunes by itself, every hour, what is older than
-// Options.KeepRecords. SQLite uses the space again, and does not give it back.
+// A Store prunes the records that are older than Options.KeepRecords once an
+// hour. SQLite reuses the space of deleted records but does not return it to
+// the file system.
 func (s *Store) Prune(ctx context.Context, before time.Time) (int64, error) {
 	if before.After(s.now().Add(-day)) {
-		return 0, errors.New("sqlstore: Prune: the time must be at least a day ago")
+		return 0, errors.New("sqlstore: pruning records: the time must be at least a day ago")
 	}
 	limit := dayOf(micros(before))
-	// First, so that no query counts what is about to go.
-	err := s.retry(ctx, s.isTransient, func() error {
-		_, err := s.write.ExecContext(ctx, `
-			INSERT INTO llmhttp_state (name, value) VALUES ('pruned', $1)
-			ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE excluded.value > llmhttp_state.value`, limit)
-		return err
-	})
-	if err != nil {
-		return 0, s.fail("pruning records", err)
+	if err := s.setPruned(ctx, limit); err != nil {
+		return 0, s.wrapError("pruning records", err)
 	}
-	var total int64
+	var deleted int64
 	for {
-		var n int64
-		err := s.retry(ctx, s.isTransient, func() error {
-			return inTx(ctx, s.write, nil, func(tx *sql.Tx) error {
-				result, err := tx.ExecContext(ctx, `
-					DELETE FROM llmhttp_usage_records WHERE id IN (
-						SELECT id FROM llmhttp_usage_records WHERE time < $1 LIMIT $2`+s.skipLocked()+`)`, limit, pruneBatch)
-				if err != nil {
-					return err
-				}
-				n, err = result.RowsAffected()
-				return err
-			})
-		})
-		if err != nil {
-			return total, s.fail("pruning records", err)
-		}
-		if total += n; n == 0 {
-			return total, nil
+		n, err := s.deleteRecords(ctx, limit)
+		deleted += n
+		if err != nil || n == 0 {
+			return deleted, s.wrapError("pruning records", err)
 		}
 	}
 }
 
-// pruneOld prunes what is older than the options say.
+// setPruned stores that records from before limit may be missing. Queries must
+// see that before the first record disappears.
+func (db *database) setPruned(ctx context.Context, limit int64) error {
+	return db.retry(ctx, db.isTransient, func() error {
+		_, err := db.write.ExecContext(ctx, `
+			INSERT INTO llmhttp_state (name, value) VALUES ('pruned', $1)
+			ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE excluded.value > llmhttp_state.value`, limit)
+		return err
+	})
+}
+
+// deleteRecords deletes up to pruneBatch records from before limit and returns
+// how many it deleted.
+func (db *database) deleteRecords(ctx context.Context, limit int64) (n int64, err error) {
+	err = db.retry(ctx, db.isTransient, func() error {
+		result, err := db.write.ExecContext(ctx, `
+			DELETE FROM llmhttp_usage_records WHERE id IN (
+				SELECT id FROM llmhttp_usage_records WHERE time < $1 LIMIT $2`+db.skipLocked()+`)`, limit, pruneBatch)
+		if err != nil {
+			return err
+		}
+		n, err = result.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+// pruneOld deletes the records that are older than Options.KeepRecords.
 func (s *Store) pruneOld() {
 	if s.opts.KeepRecords < 0 {
 		return
@@ -68,8 +75,8 @@ func (s *Store) pruneOld() {
 	switch {
 	case s.ctx.Err() != nil:
 	case err != nil:
-		s.log().Error("usage records not pruned", "error", err)
+		s.logger().Error("usage records not pruned", "error", err)
 	case n > 0:
-		s.log().Info("usage records pruned", "records", n)
+		s.logger().Info("usage records pruned", "records", n)
 	}
 }

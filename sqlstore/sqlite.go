@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -12,45 +13,50 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// sqliteDialect is that of SQLite. One connection writes, so that those who
-// want to queue in this process and in order; the others read meanwhile.
+// sqliteDialect is the dialect of SQLite.
 type sqliteDialect struct{}
 
-// connectSQLite sets up connections, which are made when they are used first.
-// Who writes waits for other processes mostly in Store.retry, which ends with
-// its context; SQLite's own wait does not. Who reads waits for nobody, but for
-// one that recovers the file.
-func (s *Store) connectSQLite(d source) error {
-	db, err := openSQLite(d, 1, "busy_timeout(500)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(full)")
-	if err != nil {
-		return err
-	}
-	s.dialect, s.write, s.read, s.reset, s.close = sqliteDialect{}, db, db, func() {}, db.Close
-	if d.memory {
-		return nil
-	}
-	s.read, err = openSQLite(d, sqliteReaders, "busy_timeout(5000)")
-	s.close = func() error { return errors.Join(s.read.Close(), s.write.Close()) }
-	return err
-}
-
-// sqliteReaders is how many connections there are for reading.
+// sqliteReaders is the number of connections for reading a file.
 const sqliteReaders = 4
 
-// openSQLite returns a pool of connections with the given pragmas, unless d has
-// others of the same name.
-func openSQLite(d source, conns int, pragmas ...string) (*sql.DB, error) {
-	params := []string{"_txlock=immediate"} // of several, the first counts
+// openSQLite opens a SQLite database. One connection writes, so that the writers
+// of this process queue in order. The others read at the same time.
+//
+// Store.retry does most of the waiting for writers in other processes, because
+// it ends with its context, unlike the busy timeout of SQLite. Readers wait only
+// while another process recovers the file after a crash.
+func openSQLite(source dataSource) (database, error) {
+	write, err := newSQLitePool(source, 1, "busy_timeout(500)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(full)")
+	if err != nil {
+		return database{}, err
+	}
+	db := database{dialect: sqliteDialect{}, write: write, read: write, discardIdle: func() {}, close: write.Close}
+	if source.memory {
+		return db, nil
+	}
+	read, err := newSQLitePool(source, sqliteReaders, "busy_timeout(5000)")
+	if err != nil {
+		return database{}, errors.Join(err, write.Close())
+	}
+	db.read = read
+	db.close = func() error { return errors.Join(read.Close(), write.Close()) }
+	return db, nil
+}
+
+// newSQLitePool returns a pool of at most conns connections. A pragma in the DSN
+// takes precedence over the same pragma in pragmas.
+func newSQLitePool(source dataSource, conns int, pragmas ...string) (*sql.DB, error) {
+	params := []string{"_txlock=immediate"} // the driver uses the first value of a parameter
 	for _, pragma := range pragmas {
 		name, _, _ := strings.Cut(pragma, "(")
-		if !strings.Contains(strings.ToLower(d.params), name) {
+		if !strings.Contains(strings.ToLower(source.params), name) {
 			params = append(params, "_pragma="+pragma)
 		}
 	}
-	if d.params != "" {
-		params = append(params, d.params)
+	if source.params != "" {
+		params = append(params, source.params)
 	}
-	db, err := sql.Open("sqlite", d.name+"?"+strings.Join(params, "&"))
+	db, err := sql.Open("sqlite", source.address+"?"+strings.Join(params, "&"))
 	if err != nil {
 		return nil, err
 	}
@@ -59,69 +65,91 @@ func openSQLite(d source, conns int, pragmas ...string) (*sql.DB, error) {
 	return db, nil
 }
 
+func (sqliteDialect) name() string { return "sqlite" }
+
 func (sqliteDialect) hasSchema() string {
 	return "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'llmhttp_schema')"
 }
 
-// Transactions that write are immediate: there is one at a time.
+// Write transactions are immediate, so there is only one at a time and none
+// needs a lock.
 func (sqliteDialect) lockSchema(context.Context, *sql.Tx) error { return nil }
 func (sqliteDialect) forUpdate() string                         { return "" }
 func (sqliteDialect) skipLocked() string                        { return "" }
 
-func (sqliteDialect) addUsage(ctx context.Context, db *sql.DB, records []record) error {
+func (d sqliteDialect) addUsage(ctx context.Context, db *sql.DB, records []record) error {
 	return inTx(ctx, db, nil, func(tx *sql.Tx) error {
-		insert, err := tx.PrepareContext(ctx, `
-			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, images, estimated)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`)
-		if err != nil {
+		days, err := d.insertRecords(ctx, tx, records)
+		if err != nil || len(days) == 0 {
 			return err
 		}
-		defer insert.Close()
-		days := make(map[dayKey]tally)
-		for _, r := range records {
-			result, err := insert.ExecContext(ctx, r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.prompt, r.completion, r.images, r.estimated)
-			if err != nil {
-				return err
-			}
-			added, err := result.RowsAffected()
-			if err != nil {
-				return err
-			}
-			if added > 0 {
-				key := dayKey{r.account, dayOf(r.time), r.model}
-				sum := days[key]
-				sum.add(tally{1, r.prompt, r.completion, r.images})
-				days[key] = sum
-			}
-		}
-		if len(days) == 0 {
-			return nil
-		}
-		// A sum that is no INTEGER any more is a REAL, and cast to the INTEGER
-		// that is nearest.
-		upsert, err := tx.PrepareContext(ctx, `
-			INSERT INTO llmhttp_usage_days (account, day, model, requests, prompt_tokens, completion_tokens, images)
-			VALUES ($1, $2, $3, $4, $5, $6, $7)
-			ON CONFLICT DO UPDATE SET
-				requests          = CAST(requests          + excluded.requests          AS INTEGER),
-				prompt_tokens     = CAST(prompt_tokens     + excluded.prompt_tokens     AS INTEGER),
-				completion_tokens = CAST(completion_tokens + excluded.completion_tokens AS INTEGER),
-				images            = CAST(images            + excluded.images            AS INTEGER)`)
-		if err != nil {
-			return err
-		}
-		defer upsert.Close()
-		for _, key := range slices.SortedFunc(maps.Keys(days), dayKey.compare) {
-			sum := days[key]
-			if _, err := upsert.ExecContext(ctx, key.account, key.day, key.model, sum.requests, sum.prompt, sum.completion, sum.images); err != nil {
-				return err
-			}
-		}
-		return nil
+		return d.addToDays(ctx, tx, days)
 	})
 }
 
-func (sqliteDialect) touchKeys(ctx context.Context, db *sql.DB, uses []keyUse) error {
+// A dayKey identifies a row of llmhttp_usage_days.
+type dayKey struct {
+	account string
+	day     int64
+	model   string
+}
+
+func compareDays(a, b dayKey) int {
+	return cmp.Or(strings.Compare(a.account, b.account), cmp.Compare(a.day, b.day), strings.Compare(a.model, b.model))
+}
+
+// insertRecords inserts the records whose IDs are new, and returns their sums.
+func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]counts, error) {
+	insert, err := tx.PrepareContext(ctx, `
+		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, images, estimated)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`)
+	if err != nil {
+		return nil, err
+	}
+	defer insert.Close()
+	days := make(map[dayKey]counts)
+	for _, r := range records {
+		result, err := insert.ExecContext(ctx, r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.prompt, r.completion, r.images, r.estimated)
+		if err != nil {
+			return nil, err
+		}
+		inserted, err := result.RowsAffected()
+		if err != nil {
+			return nil, err
+		}
+		if inserted > 0 {
+			key := dayKey{r.account, dayOf(r.time), r.model}
+			days[key] = days[key].plus(counts{1, r.prompt, r.completion, r.images})
+		}
+	}
+	return days, nil
+}
+
+// addToDays adds to the sums by day. A sum that overflows an INTEGER becomes a
+// REAL, which the cast converts to the nearest INTEGER.
+func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]counts) error {
+	upsert, err := tx.PrepareContext(ctx, `
+		INSERT INTO llmhttp_usage_days (account, day, model, requests, prompt_tokens, completion_tokens, images)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT DO UPDATE SET
+			requests          = CAST(requests          + excluded.requests          AS INTEGER),
+			prompt_tokens     = CAST(prompt_tokens     + excluded.prompt_tokens     AS INTEGER),
+			completion_tokens = CAST(completion_tokens + excluded.completion_tokens AS INTEGER),
+			images            = CAST(images            + excluded.images            AS INTEGER)`)
+	if err != nil {
+		return err
+	}
+	defer upsert.Close()
+	for _, key := range slices.SortedFunc(maps.Keys(days), compareDays) {
+		c := days[key]
+		if _, err := upsert.ExecContext(ctx, key.account, key.day, key.model, c.requests, c.prompt, c.completion, c.images); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (sqliteDialect) setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error {
 	return inTx(ctx, db, nil, func(tx *sql.Tx) error {
 		update, err := tx.PrepareContext(ctx, "UPDATE llmhttp_keys SET last_used = $2 WHERE id = $1 AND (last_used IS NULL OR last_used <= $2 - $3)")
 		if err != nil {
@@ -129,7 +157,7 @@ func (sqliteDialect) touchKeys(ctx context.Context, db *sql.DB, uses []keyUse) e
 		}
 		defer update.Close()
 		for _, use := range uses {
-			if _, err := update.ExecContext(ctx, use.id, use.at, touchInterval.Microseconds()); err != nil {
+			if _, err := update.ExecContext(ctx, use.id, use.at, lastUsedInterval.Microseconds()); err != nil {
 				return err
 			}
 		}
@@ -142,9 +170,9 @@ func (sqliteDialect) isConflict(err error) bool {
 	if !ok {
 		return false
 	}
-	primary := e.Code() & 0xff
+	primary := e.Code() & 0xff // without the extended result code
 	return primary == sqlite3.SQLITE_BUSY || primary == sqlite3.SQLITE_LOCKED
 }
 
-// A file is never away for a while.
-func (sqliteDialect) isAway(error) bool { return false }
+// isUnavailable returns false, because an error of a file does not pass by itself.
+func (sqliteDialect) isUnavailable(error) bool { return false }

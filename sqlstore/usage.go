@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"maps"
 	"math"
-	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +13,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A record is a [llmhttp.UsageRecord] as it is stored.
+// A record is a row of llmhttp_usage_records.
 type record struct {
 	id, account, keyID, model, endpoint string
 	time                                int64
@@ -22,17 +21,37 @@ type record struct {
 	estimated                           bool
 }
 
-// A tally is what was used. Sums beyond what an int64 holds stay at its bounds.
-type tally struct{ requests, prompt, completion, images int64 }
-
-func (t *tally) add(u tally) {
-	t.requests = addUp(t.requests, u.requests)
-	t.prompt = addUp(t.prompt, u.prompt)
-	t.completion = addUp(t.completion, u.completion)
-	t.images = addUp(t.images, u.images)
+// newRecord returns the stored form of r. Of r.Usage it keeps only the numbers
+// of prompt and completion tokens.
+func newRecord(r *llmhttp.UsageRecord) record {
+	return record{
+		id:         storedName(r.ID),
+		account:    storedName(r.Account),
+		keyID:      storedName(r.KeyID),
+		model:      storedName(r.Model),
+		endpoint:   storedName(string(r.Endpoint)),
+		time:       micros(r.Time),
+		prompt:     int64(r.Usage.PromptTokens),
+		completion: int64(r.Usage.CompletionTokens),
+		images:     int64(r.Images),
+		estimated:  r.Estimated,
+	}
 }
 
-func addUp(a, b int64) int64 {
+// counts are sums of usage. They saturate at the bounds of int64, so that an
+// upstream that reports absurd numbers cannot make a record fail.
+type counts struct{ requests, prompt, completion, images int64 }
+
+func (c counts) plus(d counts) counts {
+	return counts{
+		requests:   saturatingAdd(c.requests, d.requests),
+		prompt:     saturatingAdd(c.prompt, d.prompt),
+		completion: saturatingAdd(c.completion, d.completion),
+		images:     saturatingAdd(c.images, d.images),
+	}
+}
+
+func saturatingAdd(a, b int64) int64 {
 	switch {
 	case b > 0 && a > math.MaxInt64-b:
 		return math.MaxInt64
@@ -42,253 +61,176 @@ func addUp(a, b int64) int64 {
 	return a + b
 }
 
-// A dayKey is whose sum of a day it is.
-type dayKey struct {
-	account string
-	day     int64
-	model   string
-}
-
-func (k dayKey) compare(l dayKey) int {
-	return cmp.Or(strings.Compare(k.account, l.account), cmp.Compare(k.day, l.day), strings.Compare(k.model, l.model))
-}
-
-// maxBatch is how many records are stored in one transaction.
+// maxBatch is the maximum number of records that one transaction stores.
 const maxBatch = 5000
 
 // Record implements [llmhttp.UsageStore]. When it returns nil, the records are
-// committed. When it fails, some of them may be, and the call may be repeated.
+// committed. When it returns an error, some of them may be committed, and the
+// caller may repeat the call.
 //
-// It refuses no record. Of an ID, an account, a key's ID, a model or an endpoint
-// of more than 512 bytes it keeps the beginning and a hash. Of Usage, it keeps
-// the tokens of prompt and completion.
+// IDs, accounts, key IDs, models and endpoints can be any strings. Of a string of
+// more than 512 bytes, Record stores the beginning and a hash. Of the Usage it
+// stores the numbers of prompt and completion tokens.
 //
-// A record whose ID was stored is skipped as long as that record is kept; see
-// [Store.Prune].
+// Record skips a record whose ID is already stored. IDs of deleted records are
+// unknown; see [Store.Prune].
 func (s *Store) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
 	rows := make([]record, len(records))
 	for i := range records {
-		r := &records[i]
-		rows[i] = record{
-			id: storedName(r.ID), account: storedName(r.Account), keyID: storedName(r.KeyID), model: storedName(r.Model), endpoint: storedName(string(r.Endpoint)),
-			time:   micros(r.Time),
-			prompt: int64(r.Usage.PromptTokens), completion: int64(r.Usage.CompletionTokens), images: int64(r.Images),
-			estimated: r.Estimated,
-		}
+		rows[i] = newRecord(&records[i])
 	}
-	// Of those with the same ID, the first counts.
+	// The stable sort keeps the first record of each ID.
 	slices.SortStableFunc(rows, func(a, b record) int { return strings.Compare(a.id, b.id) })
 	rows = slices.CompactFunc(rows, func(a, b record) bool { return a.id == b.id })
 	for batch := range slices.Chunk(rows, maxBatch) {
 		err := s.retry(ctx, s.isTransient, func() error { return s.addUsage(ctx, s.write, batch) })
 		if err != nil {
-			return s.fail("recording usage", err)
+			return s.wrapError("recording usage", err)
 		}
 	}
 	return nil
 }
 
-// Query implements [llmhttp.UsageStore]. It reads the sums of days, where a day
-// of UTC lies in one period, and the records of other days: it takes a time
-// that depends on the number of days, and not of requests, if From and To are
-// midnights in UTC and Step is of whole days.
+// Query implements [llmhttp.UsageStore]. For each UTC day that lies within one
+// period it reads the sums of the day. For other days it reads single records.
+// So if From and To are midnights in UTC and Step is a multiple of a day, the
+// cost depends on the number of days and not on the number of requests.
 //
-// Where the records of such another day were pruned, all that was used of that
-// day counts as used when it began.
+// If the records of a day that several periods share have been pruned, the
+// whole day counts as used at its beginning.
 func (s *Store) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
-	p := periods{q.From, q.To, max(q.Step, 0)}
-	sums := make(sums)
-	read := func() error {
-		clear(sums)
-		if p.areDays() {
-			_, err := s.sumDays(ctx, s.read, q.Account, p, math.MinInt64, sums)
-			return err
-		}
-		// All that is read is of one moment.
+	var sums usageSums
+	err := s.retryRead(ctx, func() error {
+		sums = make(usageSums)
+		// Sums and records must be read from the same snapshot.
 		opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-		return inTx(ctx, s.read, opts, func(tx *sql.Tx) error {
-			var pruned int64
-			if err := tx.QueryRowContext(ctx, "SELECT coalesce(max(value), $1) FROM llmhttp_state WHERE name = 'pruned'", int64(math.MinInt64)).Scan(&pruned); err != nil {
-				return err
-			}
-			spans, err := s.sumDays(ctx, tx, q.Account, p, pruned, sums)
-			if err != nil {
-				return err
-			}
-			for _, span := range spans {
-				if err := s.sumRecords(ctx, tx, q.Account, p, span, sums); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := s.retryRead(ctx, read); err != nil {
-		return nil, s.fail("querying usage", err)
+		return inTx(ctx, s.read, opts, func(tx *sql.Tx) error { return sums.read(ctx, tx, q) })
+	})
+	if err != nil {
+		return nil, s.wrapError("querying usage", err)
 	}
 	return sums.list(q.From.Location()), nil
 }
 
-// A span is a range of time, without its end.
-type span struct{ from, to int64 }
-
-// sumDays adds the days that lie in one of p, and those before pruned as of
-// when they began. It returns the rest of the days on which something was used.
-func (s *Store) sumDays(ctx context.Context, q querier, account string, p periods, pruned int64, sums sums) ([]span, error) {
-	from, to := ceilMicros(p.from), ceilMicros(p.to)
-	rows, err := q.QueryContext(ctx, `
-		SELECT day, model, requests, prompt_tokens, completion_tokens, images
-		FROM llmhttp_usage_days WHERE account = $1 AND day >= $2 AND day < $3 ORDER BY day`, storedName(account), dayOf(from), to)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var rest []span
-	for rows.Next() {
-		var d int64
-		var model string
-		var t tally
-		if err := rows.Scan(&d, &model, &t.requests, &t.prompt, &t.completion, &t.images); err != nil {
-			return nil, err
-		}
-		begin, next := fromMicros(d), fromMicros(d+dayMicros)
-		switch {
-		case d < pruned:
-			if d >= from {
-				sums.add(p.start(begin), model, t)
-			}
-		case d >= from && !next.After(p.to) && p.start(begin).Equal(p.start(next.Add(-time.Microsecond))):
-			sums.add(p.start(begin), model, t)
-		case len(rest) > 0 && rest[len(rest)-1].to >= d:
-			rest[len(rest)-1].to = min(d+dayMicros, to)
-		default:
-			rest = append(rest, span{max(d, from), min(d+dayMicros, to)})
-		}
-	}
-	return rest, rows.Err()
-}
-
-// sumRecords adds the records of a span.
-func (s *Store) sumRecords(ctx context.Context, q querier, account string, p periods, span span, sums sums) error {
-	// The database adds up what is of one period, or else of one moment. Sums
-	// of the upper and of the lower halves never overflow.
-	origin, step := p.micros()
-	rows, err := q.QueryContext(ctx, `
-		SELECT CAST($2 AS bigint) + (time - $2) / $3 * $3, model, count(*),
-			CAST(sum(prompt_tokens     >> 32) AS bigint), CAST(sum(prompt_tokens     & 4294967295) AS bigint),
-			CAST(sum(completion_tokens >> 32) AS bigint), CAST(sum(completion_tokens & 4294967295) AS bigint),
-			CAST(sum(images            >> 32) AS bigint), CAST(sum(images            & 4294967295) AS bigint)
-		FROM llmhttp_usage_records WHERE account = $1 AND time >= $4 AND time < $5
-		GROUP BY 1, 2`, storedName(account), origin, step, span.from, span.to)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var at, requests int64
-		var model string
-		var prompt, completion, images halves
-		if err := rows.Scan(&at, &model, &requests, &prompt.upper, &prompt.lower, &completion.upper, &completion.lower, &images.upper, &images.lower); err != nil {
-			return err
-		}
-		sums.add(p.start(fromMicros(at)), model, tally{requests, prompt.join(), completion.join(), images.join()})
-	}
-	return rows.Err()
-}
-
-// halves are sums of the upper and of the lower 32 bits of numbers.
-type halves struct{ upper, lower int64 }
-
-func (h halves) join() int64 {
-	upper := h.upper + h.lower>>32
-	switch {
-	case upper > math.MaxInt32:
-		return math.MaxInt64
-	case upper < math.MinInt32:
-		return math.MinInt64
-	}
-	return upper<<32 | h.lower&math.MaxUint32
-}
-
-// periods are those of a query. There is one if step is 0.
-type periods struct {
-	from, to time.Time
-	step     time.Duration
-}
-
-// areDays reports whether each of p is of whole days.
-func (p periods) areDays() bool {
-	midnight := func(t time.Time) bool { return t.Equal(t.Truncate(day)) }
-	return midnight(p.from) && midnight(p.to) && p.step%day == 0
-}
-
-// start returns when the period of t begins, which is not before p.from.
-func (p periods) start(t time.Time) time.Time {
-	if p.step == 0 {
-		return p.from
-	}
-	if d := t.Sub(p.from); d < math.MaxInt64 {
-		return t.Add(-(d % p.step))
-	}
-	// The difference is more than a time.Duration holds.
-	d := big.NewInt(t.Unix() - p.from.Unix())
-	d.Mul(d, big.NewInt(int64(time.Second)))
-	d.Add(d, big.NewInt(int64(t.Nanosecond()-p.from.Nanosecond())))
-	return t.Add(-time.Duration(d.Mod(d, big.NewInt(int64(p.step))).Int64()))
-}
-
-// micros returns p in microseconds; or, if p is no such thing, periods of one
-// microsecond.
-func (p periods) micros() (from, step int64) {
-	from = micros(p.from)
-	switch {
-	case p.step == 0:
-		return from, 4 * maxMicros // more than there is
-	case p.step%time.Microsecond == 0 && p.from.Nanosecond()%int(time.Microsecond) == 0 && from > -maxMicros:
-		return from, p.step.Microseconds()
-	}
-	return from, 1
-}
-
-// ceilMicros is micros, rounded up: times from there on are not before t.
-func ceilMicros(t time.Time) int64 {
-	if t.After(maxTime) {
-		return maxMicros + 1
-	}
-	return micros(t.Add(time.Microsecond - 1))
-}
-
-// sums are what was used in periods, which begin at instants.
-type sums map[sumKey]tally
+// usageSums are the results of a query.
+type usageSums map[sumKey]counts
 
 type sumKey struct {
-	second int64 // Unix time: nanoseconds would not last for every time.Time
-	nano   int
-	model  string
+	start time.Time // of a period, in UTC and without a monotonic clock reading, so that == works
+	model string
 }
 
-func (k sumKey) compare(l sumKey) int {
-	return cmp.Or(cmp.Compare(k.second, l.second), cmp.Compare(k.nano, l.nano), strings.Compare(k.model, l.model))
+func (s usageSums) add(start time.Time, storedModel string, c counts) {
+	key := sumKey{start.UTC(), originalName(storedModel)}
+	s[key] = s[key].plus(c)
 }
 
-func (s sums) add(start time.Time, stored string, t tally) {
-	key := sumKey{start.Unix(), start.Nanosecond(), originalName(stored)}
-	sum := s[key]
-	sum.add(t)
-	s[key] = sum
-}
-
-func (s sums) list(loc *time.Location) []llmhttp.UsageSum {
+func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
+	byStartAndModel := func(a, b sumKey) int {
+		return cmp.Or(a.start.Compare(b.start), strings.Compare(a.model, b.model))
+	}
 	var list []llmhttp.UsageSum
-	for _, key := range slices.SortedFunc(maps.Keys(s), sumKey.compare) {
-		t := s[key]
+	for _, key := range slices.SortedFunc(maps.Keys(s), byStartAndModel) {
+		c := s[key]
 		list = append(list, llmhttp.UsageSum{
-			Start: time.Unix(key.second, int64(key.nano)).In(loc), Model: key.model,
-			Requests: t.requests, PromptTokens: t.prompt, CompletionTokens: t.completion, Images: t.images,
+			Start:            key.start.In(loc),
+			Model:            key.model,
+			Requests:         c.requests,
+			PromptTokens:     c.prompt,
+			CompletionTokens: c.completion,
+			Images:           c.images,
 		})
 	}
 	return list
+}
+
+// read adds the usage that q asks for.
+func (s usageSums) read(ctx context.Context, tx *sql.Tx, q llmhttp.UsageQuery) error {
+	var pruned int64 // records from before this midnight may be missing
+	err := tx.QueryRowContext(ctx, "SELECT coalesce(max(value), $1) FROM llmhttp_state WHERE name = 'pruned'", int64(math.MinInt64)).Scan(&pruned)
+	if err != nil {
+		return err
+	}
+	rest, err := s.readDays(ctx, tx, q, pruned)
+	if err != nil {
+		return err
+	}
+	for _, r := range rest {
+		if err := s.readRecords(ctx, tx, q, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A timeRange is a range of stored times, excluding its end.
+type timeRange struct{ from, to int64 }
+
+// readDays adds the sums of the days that lie within one period, and of days
+// before pruned. It returns the ranges of the other days with usage.
+func (s usageSums) readDays(ctx context.Context, tx *sql.Tx, q llmhttp.UsageQuery, pruned int64) (rest []timeRange, err error) {
+	from, to := ceilMicros(q.From), ceilMicros(q.To)
+	err = forEachRow(ctx, tx, func(rows *sql.Rows) error {
+		var day int64
+		var model string
+		var c counts
+		if err := rows.Scan(&day, &model, &c.requests, &c.prompt, &c.completion, &c.images); err != nil {
+			return err
+		}
+		switch r := (timeRange{max(day, from), min(day+dayMicros, to)}); {
+		case day < pruned && day < from: // counts at its beginning, which is not in the query
+		case day < pruned, isWithinPeriod(q, day):
+			s.add(periodStart(q, fromMicros(day)), model, c)
+		case len(rest) > 0 && rest[len(rest)-1].to >= r.from:
+			rest[len(rest)-1].to = r.to
+		default:
+			rest = append(rest, r)
+		}
+		return nil
+	}, `
+		SELECT day, model, requests, prompt_tokens, completion_tokens, images
+		FROM llmhttp_usage_days WHERE account = $1 AND day >= $2 AND day < $3 ORDER BY day`, storedName(q.Account), dayOf(from), to)
+	return rest, err
+}
+
+// readRecords adds the records in r. It adds them up here and not in SQL,
+// because a period need not begin at a whole microsecond and sums saturate.
+func (s usageSums) readRecords(ctx context.Context, tx *sql.Tx, q llmhttp.UsageQuery, r timeRange) error {
+	return forEachRow(ctx, tx, func(rows *sql.Rows) error {
+		var at int64
+		var model string
+		c := counts{requests: 1}
+		if err := rows.Scan(&at, &model, &c.prompt, &c.completion, &c.images); err != nil {
+			return err
+		}
+		s.add(periodStart(q, fromMicros(at)), model, c)
+		return nil
+	}, `
+		SELECT time, model, prompt_tokens, completion_tokens, images
+		FROM llmhttp_usage_records WHERE account = $1 AND time >= $2 AND time < $3`, storedName(q.Account), r.from, r.to)
+}
+
+// isWithinPeriod reports whether the day that begins at m lies within one
+// period of q.
+func isWithinPeriod(q llmhttp.UsageQuery, m int64) bool {
+	begin, end := fromMicros(m), fromMicros(m+dayMicros)
+	last := end.Add(-time.Microsecond)
+	return !begin.Before(q.From) && !end.After(q.To) && periodStart(q, begin).Equal(periodStart(q, last))
+}
+
+// periodStart returns the beginning of the period of q that contains t.
+func periodStart(q llmhttp.UsageQuery, t time.Time) time.Time {
+	if q.Step <= 0 {
+		return q.From
+	}
+	// Times can be further apart than a Duration, so this compares the
+	// offsets of both times from a multiple of Step since the zero Time.
+	offset := t.Sub(t.Truncate(q.Step)) - q.From.Sub(q.From.Truncate(q.Step))
+	if offset < 0 {
+		offset += q.Step
+	}
+	return t.Add(-offset)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
-// A gateway: clients have keys of the gateway's and names of models of its own.
+// A gateway has its own keys and its own names of models.
 func ExampleNew() {
 	server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-server"), nil))
 	defer server.Close()
@@ -45,7 +45,7 @@ func ExampleNew() {
 	// true true
 }
 
-// A Backend may be called without a Handler, too.
+// A Backend can be used without a Handler.
 func ExampleBackend_Chat() {
 	server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-server"), nil))
 	defer server.Close()
@@ -56,7 +56,7 @@ func ExampleBackend_Chat() {
 	req := &llmhttp.ChatRequest{
 		Model:    memory.ModelChat,
 		Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("One two three")}},
-		Stream:   true, // as they come
+		Stream:   true,
 	}
 	for chunk, err := range b.Chat(context.Background(), req) {
 		if err != nil {
@@ -69,7 +69,7 @@ func ExampleBackend_Chat() {
 	// Output: "" "One" " two" " three" ""
 }
 
-// What clients are not told is in an Error.
+// An Error has the details that clients do not get.
 func ExampleError() {
 	server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-server"), nil))
 	defer server.Close()
@@ -79,9 +79,9 @@ func ExampleError() {
 	}
 	_, err = llmhttp.Collect(b.Chat(context.Background(), &llmhttp.ChatRequest{Model: memory.ModelChat}))
 
-	var told *llmhttp.Error
-	if errors.As(err, &told) {
-		fmt.Println(told.Status, told.Message)
+	var clientError *llmhttp.Error
+	if errors.As(err, &clientError) {
+		fmt.Println(clientError.Status, clientError.Message)
 	}
 	var e *upstream.Error
 	if errors.As(err, &e) {

@@ -139,6 +139,31 @@ func TestGenerateImages(t *testing.T) {
 	}
 }
 
+func TestImageOptions_Hosts(t *testing.T) {
+	checkLeaks(t)
+	transport := roundTripper(func(*http.Request) (*http.Response, error) { return response("image/png", strings.NewReader(png)), nil })
+	opts := upstream.ImageOptions{Transport: transport, Hosts: []string{"cdn.example.com", "*.img.example.com", "port.example.com:8080", "*.0.0.1"}}
+	for address, allowed := range map[string]bool{
+		"https://cdn.example.com/a":       true,
+		"http://CDN.example.com.:80/a":    true,
+		"https://cdn.example.com:443/a":   true,
+		"http://cdn.example.com:443/a":    false,
+		"https://cdn.example.com:8080/a":  false,
+		"https://a.cdn.example.com/a":     false,
+		"https://a.img.example.com/a":     true,
+		"https://a.b.img.example.com/a":   true,
+		"https://img.example.com/a":       false,
+		"https://animg.example.com/a":     false,
+		"https://port.example.com:8080/a": true,
+		"https://port.example.com/a":      false,
+		"https://127.0.0.1/a":             false,
+	} {
+		g := newGateway(t, newImageServer(t, `{"url":"`+address+`"}`).url(), &upstream.Options{Images: opts})
+		got := g.do("POST", imagesPath, askImage)
+		assert.Equal(t, allowed, got.StatusCode == 200, "%s: %s", address, got.body)
+	}
+}
+
 // If one image cannot be fetched, the request fails, and the others are not
 // waited for.
 func TestGenerateImages_FailTogether(t *testing.T) {

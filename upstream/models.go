@@ -1,9 +1,9 @@
 package upstream
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 
@@ -40,16 +40,17 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	return b.renameModels(list), nil
 }
 
-// decodeModels decodes a list of models. It leaves out what cannot be decoded,
-// but fails if that leaves nothing.
+// decodeModels decodes a list of models. It leaves out entries that cannot be
+// decoded or have no ID, but fails if that leaves nothing.
 func decodeModels(entries []json.RawMessage) (list []llmhttp.Model, err error) {
 	for _, entry := range entries {
 		var m llmhttp.Model
-		if e := m.UnmarshalJSON(entry); e != nil {
-			err = cmp.Or(err, e)
-			continue
+		if err = m.UnmarshalJSON(entry); err == nil && m.ID == "" {
+			err = errors.New("a model has no ID")
 		}
-		list = append(list, m)
+		if err == nil {
+			list = append(list, m)
+		}
 	}
 	if list != nil {
 		return list, nil

@@ -21,7 +21,7 @@ func TestListModels(t *testing.T) {
 		{"list", `{"object":"list","data":[{"id":"b","object":"model","created":5,"owned_by":"x","meta":{"n":1}},{"id":"org/a"}]}`, nil,
 			`[{"id":"b","object":"model","created":5,"owned_by":"x","meta":{"n":1}},{"id":"org/a","object":"model","created":0,"owned_by":""}]`},
 		{"entries of other types", `{"data":["x",{"id":"a","created":"2024-01-01T00:00:00Z","owned_by":{"n":1},"meta":2},5,{"id":7},{"id":"b"}]}`, nil,
-			`[{"id":"a","object":"model","created":0,"owned_by":"{\"n\":1}","meta":2},{"id":"7","object":"model","created":0,"owned_by":""},{"id":"b","object":"model","created":0,"owned_by":""}]`},
+			`[{"id":"a","object":"model","created":0,"owned_by":"","meta":2},{"id":"b","object":"model","created":0,"owned_by":""}]`},
 		{"members that tell the name of another model", `{"data":[{"id":"vendor/a","root":"/models/a","parent":"vendor/base","about":"vendor/a, large","n":["vendor/a"],"path":"/srv/vendor/a/w"},{"id":"b","root":"b","parent":"vendor/a","like":"vendor/a-2","best":"c"}]}`,
 			map[string]string{"a": "vendor/a", "small": "vendor/a", "c": "c"},
 			`[{"id":"a","object":"model","created":0,"owned_by":"","about":"a, large"},{"id":"small","object":"model","created":0,"owned_by":"","about":"small, large"},` +
@@ -50,7 +50,7 @@ func TestListModels(t *testing.T) {
 }
 
 func TestListModels_InvalidReply(t *testing.T) {
-	for _, body := range []string{``, `{}x`, `"a"`, `{"data":5}`, `{"data":["a"]}`, `[5]`, `{"error":"no"}`, `{"object":"error","message":"no"}`, `<html>`} {
+	for _, body := range []string{``, `{}x`, `"a"`, `{"data":5}`, `{"data":["a"]}`, `{"data":[{"id":1},{"id":2}]}`, `[5]`, `{"error":"no"}`, `{"object":"error","message":"no"}`, `<html>`} {
 		t.Run(body, func(t *testing.T) {
 			checkLeaks(t)
 			s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, body) })

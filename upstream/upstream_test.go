@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -326,6 +327,42 @@ func TestRequest_BodyIsKept(t *testing.T) {
 			require.NoError(t, err)
 			assert.True(t, string(b) == ask(i), "request %d is as it was", i)
 		}
+	}
+}
+
+// A brokenConn fails to write once it is broken.
+type brokenConn struct {
+	net.Conn
+	broken *atomic.Bool
+}
+
+func (c brokenConn) Write(p []byte) (int, error) {
+	if c.broken.Load() {
+		return 0, syscall.EPIPE
+	}
+	return c.Conn.Write(p)
+}
+
+// A request is repeated if its connection was lost before any of it was sent.
+func TestRequest_StaleConnection(t *testing.T) {
+	checkLeaks(t)
+	s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, wholeReply) })
+	var dialed int
+	var last *atomic.Bool
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		dialed++
+		last = new(atomic.Bool)
+		return brokenConn{c, last}, err
+	}}
+	defer transport.CloseIdleConnections()
+	g := newGateway(t, s.url(), &upstream.Options{Transport: transport})
+	for n := range 3 {
+		require.Equal(t, 200, g.chat(askWhole).StatusCode)
+		last.Store(true)
+		require.Equal(t, 200, g.chat(askWhole).StatusCode)
+		assert.Equal(t, n+2, dialed)
+		assert.JSONEq(t, askWhole, s.last().body)
 	}
 }
 

@@ -1,5 +1,4 @@
-// Package clients drives examples/inmemory with the Go clients people use:
-// the official github.com/openai/openai-go and the widely used
-// github.com/sashabaranov/go-openai. It is a module of its own, so that
-// llmhttp depends on neither.
+// Package clients tests examples/inmemory with other people's Go clients: the
+// official github.com/openai/openai-go, and github.com/sashabaranov/go-openai. It
+// is a separate module, so that llmhttp does not depend on them.
 package clients

@@ -16,14 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// community returns the community's client of s.
-func community(s *server, key string) *openai.Client {
+// newGoOpenAIClient returns a client of github.com/sashabaranov/go-openai for s.
+func newGoOpenAIClient(s *server, key string) *openai.Client {
 	config := openai.DefaultConfig(key)
-	config.BaseURL = s.api()
+	config.BaseURL = s.baseURL()
 	return openai.NewClientWithConfig(config)
 }
 
-func ask(text string) openai.ChatCompletionRequest {
+// chatRequest returns a chat request with text as the user's message.
+func chatRequest(text string) openai.ChatCompletionRequest {
 	return openai.ChatCompletionRequest{
 		Model:    "demo-chat",
 		Messages: []openai.ChatCompletionMessage{{Role: openai.ChatMessageRoleUser, Content: text}},
@@ -32,7 +33,7 @@ func ask(text string) openai.ChatCompletionRequest {
 
 func TestGoOpenAIChat(t *testing.T) {
 	t.Parallel()
-	client := community(start(t), key)
+	client := newGoOpenAIClient(start(t), key)
 
 	tests := []struct {
 		name   string
@@ -40,7 +41,7 @@ func TestGoOpenAIChat(t *testing.T) {
 		want   string
 		finish openai.FinishReason
 	}{
-		{"echo", func(*openai.ChatCompletionRequest) {}, saying, openai.FinishReasonStop},
+		{"echo", func(*openai.ChatCompletionRequest) {}, sampleText, openai.FinishReasonStop},
 		{"conversation", func(r *openai.ChatCompletionRequest) {
 			r.Messages = []openai.ChatCompletionMessage{
 				{Role: openai.ChatMessageRoleSystem, Content: "Be kind."},
@@ -63,10 +64,10 @@ func TestGoOpenAIChat(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			request := ask(saying)
+			request := chatRequest(sampleText)
 			tt.change(&request)
 
-			res, err := client.CreateChatCompletion(hurried(t), request)
+			res, err := client.CreateChatCompletion(testContext(t), request)
 			require.NoError(t, err)
 			require.Len(t, res.Choices, 1)
 			assert.Equal(t, openai.ChatMessageRoleAssistant, res.Choices[0].Message.Role)
@@ -75,59 +76,59 @@ func TestGoOpenAIChat(t *testing.T) {
 			assert.Positive(t, res.Usage.PromptTokens)
 			assert.Positive(t, res.Usage.CompletionTokens)
 
-			heard := listen(t, client, request)
-			require.Len(t, heard.texts, 1)
-			assert.Equal(t, tt.want, heard.texts[0])
-			assert.Equal(t, tt.finish, heard.finish[0])
-			assert.Equal(t, res.Usage.PromptTokens, heard.usage.PromptTokens)
-			assert.Equal(t, res.Usage.CompletionTokens, heard.usage.CompletionTokens)
-			assert.Equal(t, res.Usage.TotalTokens, heard.usage.TotalTokens)
+			streamed := readStream(t, client, request)
+			require.Len(t, streamed.texts, 1)
+			assert.Equal(t, tt.want, streamed.texts[0])
+			assert.Equal(t, tt.finish, streamed.finish[0])
+			assert.Equal(t, res.Usage.PromptTokens, streamed.usage.PromptTokens)
+			assert.Equal(t, res.Usage.CompletionTokens, streamed.usage.CompletionTokens)
+			assert.Equal(t, res.Usage.TotalTokens, streamed.usage.TotalTokens)
 		})
 	}
 }
 
 func TestGoOpenAIMaxTokens(t *testing.T) {
 	t.Parallel()
-	client := community(start(t), key)
+	client := newGoOpenAIClient(start(t), key)
 
-	request := ask("one two three four five six seven eight nine ten")
-	//lint:ignore SA1019 deprecated is not gone
+	request := chatRequest("one two three four five six seven eight nine ten")
+	//lint:ignore SA1019 deprecated, but still supported
 	request.MaxTokens = 3
-	res, err := client.CreateChatCompletion(hurried(t), request)
+	res, err := client.CreateChatCompletion(testContext(t), request)
 	require.NoError(t, err)
 	assert.Equal(t, openai.FinishReasonLength, res.Choices[0].FinishReason)
 	assert.Equal(t, 3, res.Usage.CompletionTokens)
 	assert.NotEmpty(t, res.Choices[0].Message.Content)
 	assert.True(t, strings.HasPrefix("one two three four five", res.Choices[0].Message.Content))
 
-	heard := listen(t, client, request)
-	assert.Equal(t, res.Choices[0].Message.Content, heard.texts[0])
-	assert.Equal(t, openai.FinishReasonLength, heard.finish[0])
+	streamed := readStream(t, client, request)
+	assert.Equal(t, res.Choices[0].Message.Content, streamed.texts[0])
+	assert.Equal(t, openai.FinishReasonLength, streamed.finish[0])
 }
 
 func TestGoOpenAIChoices(t *testing.T) {
 	t.Parallel()
-	client := community(start(t), key)
+	client := newGoOpenAIClient(start(t), key)
 
-	request := ask(saying)
+	request := chatRequest(sampleText)
 	request.N = 3
-	res, err := client.CreateChatCompletion(hurried(t), request)
+	res, err := client.CreateChatCompletion(testContext(t), request)
 	require.NoError(t, err)
 	require.Len(t, res.Choices, 3)
 	for i, c := range res.Choices {
 		assert.Equal(t, i, c.Index)
-		assert.Equal(t, saying, c.Message.Content)
+		assert.Equal(t, sampleText, c.Message.Content)
 	}
-	heard := listen(t, client, request)
-	assert.Equal(t, map[int]string{0: saying, 1: saying, 2: saying}, heard.texts)
-	assert.Equal(t, res.Usage.TotalTokens, heard.usage.TotalTokens)
+	streamed := readStream(t, client, request)
+	assert.Equal(t, map[int]string{0: sampleText, 1: sampleText, 2: sampleText}, streamed.texts)
+	assert.Equal(t, res.Usage.TotalTokens, streamed.usage.TotalTokens)
 }
 
 func TestGoOpenAITools(t *testing.T) {
 	t.Parallel()
-	client := community(start(t), key)
+	client := newGoOpenAIClient(start(t), key)
 
-	request := ask("How will the weather be?")
+	request := chatRequest("How will the weather be?")
 	request.Tools = []openai.Tool{{
 		Type:     openai.ToolTypeFunction,
 		Function: &openai.FunctionDefinition{Name: "forecast", Parameters: forecastSchema, Strict: true},
@@ -136,7 +137,7 @@ func TestGoOpenAITools(t *testing.T) {
 		Type: openai.ToolTypeFunction, Function: openai.ToolFunction{Name: "forecast"},
 	}} {
 		request.ToolChoice = choice
-		res, err := client.CreateChatCompletion(hurried(t), request)
+		res, err := client.CreateChatCompletion(testContext(t), request)
 		require.NoError(t, err)
 		assert.Equal(t, openai.FinishReasonToolCalls, res.Choices[0].FinishReason)
 		message := res.Choices[0].Message
@@ -145,19 +146,19 @@ func TestGoOpenAITools(t *testing.T) {
 		assert.NotEmpty(t, call.ID)
 		assert.Equal(t, openai.ToolTypeFunction, call.Type)
 		assert.Equal(t, "forecast", call.Function.Name)
-		city := readForecast(t, call.Function.Arguments).City
+		city := decodeForecast(t, call.Function.Arguments).City
 
-		heard := listen(t, client, request)
-		assert.Equal(t, openai.FinishReasonToolCalls, heard.finish[0])
-		assert.Equal(t, "forecast", heard.call.Name)
-		assert.Equal(t, call.Function.Arguments, heard.call.Arguments)
+		streamed := readStream(t, client, request)
+		assert.Equal(t, openai.FinishReasonToolCalls, streamed.finish[0])
+		assert.Equal(t, "forecast", streamed.call.Name)
+		assert.Equal(t, call.Function.Arguments, streamed.call.Arguments)
 
 		request := request
 		request.ToolChoice = nil
 		request.Messages = append(request.Messages[:1:1], message, openai.ChatCompletionMessage{
 			Role: openai.ChatMessageRoleTool, ToolCallID: call.ID, Content: "It rains in " + city + ".",
 		})
-		res, err = client.CreateChatCompletion(hurried(t), request)
+		res, err = client.CreateChatCompletion(testContext(t), request)
 		require.NoError(t, err)
 		assert.Equal(t, openai.FinishReasonStop, res.Choices[0].FinishReason)
 		assert.Contains(t, res.Choices[0].Message.Content, "It rains in "+city+".")
@@ -166,7 +167,7 @@ func TestGoOpenAITools(t *testing.T) {
 
 func TestGoOpenAIStructuredOutput(t *testing.T) {
 	t.Parallel()
-	client := community(start(t), key)
+	client := newGoOpenAIClient(start(t), key)
 
 	type step struct {
 		Explanation string  `json:"explanation"`
@@ -180,46 +181,46 @@ func TestGoOpenAIStructuredOutput(t *testing.T) {
 	}
 	schema, err := jsonschema.GenerateSchemaForType(recipe{})
 	require.NoError(t, err)
-	request := ask("A recipe, please.")
+	request := chatRequest("A recipe, please.")
 	request.ResponseFormat = &openai.ChatCompletionResponseFormat{
 		Type:       openai.ChatCompletionResponseFormatTypeJSONSchema,
 		JSONSchema: &openai.ChatCompletionResponseFormatJSONSchema{Name: "recipe", Schema: schema, Strict: true},
 	}
-	res, err := client.CreateChatCompletion(hurried(t), request)
+	res, err := client.CreateChatCompletion(testContext(t), request)
 	require.NoError(t, err)
 	var got recipe
 	require.NoError(t, schema.Unmarshal(res.Choices[0].Message.Content, &got))
-	strict(t, res.Choices[0].Message.Content, &got)
+	decodeStrict(t, res.Choices[0].Message.Content, &got)
 	assert.Contains(t, []string{"breakfast", "lunch", "dinner"}, got.Meal)
-	assert.Equal(t, res.Choices[0].Message.Content, listen(t, client, request).texts[0])
+	assert.Equal(t, res.Choices[0].Message.Content, readStream(t, client, request).texts[0])
 
 	request.ResponseFormat = &openai.ChatCompletionResponseFormat{Type: openai.ChatCompletionResponseFormatTypeJSONObject}
-	res, err = client.CreateChatCompletion(hurried(t), request)
+	res, err = client.CreateChatCompletion(testContext(t), request)
 	require.NoError(t, err)
 	var object map[string]any
-	strict(t, res.Choices[0].Message.Content, &object)
+	decodeStrict(t, res.Choices[0].Message.Content, &object)
 }
 
 func TestGoOpenAIImages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	client := community(s, key)
+	client := newGoOpenAIClient(s, key)
 
 	request := openai.ImageRequest{
 		Model: "demo-image-large", Prompt: "A lighthouse", N: 2, Size: openai.CreateImageSize1024x1792,
 		Quality: openai.CreateImageQualityHD, ResponseFormat: openai.CreateImageResponseFormatURL,
 	}
-	byURL, err := client.CreateImage(hurried(t), request)
+	byURL, err := client.CreateImage(testContext(t), request)
 	require.NoError(t, err)
 	require.Len(t, byURL.Data, 2)
 	for _, d := range byURL.Data {
-		width, height := s.image(t, d.URL)
+		width, height := s.fetchImageSize(t, d.URL)
 		assert.Equal(t, [2]int{1024, 1792}, [2]int{width, height})
 	}
 	assert.NotEqual(t, byURL.Data[0].URL, byURL.Data[1].URL)
 
 	request.ResponseFormat = openai.CreateImageResponseFormatB64JSON
-	inline, err := client.CreateImage(hurried(t), request)
+	inline, err := client.CreateImage(testContext(t), request)
 	require.NoError(t, err)
 	require.Len(t, inline.Data, 2)
 	for _, d := range inline.Data {
@@ -233,10 +234,10 @@ func TestGoOpenAIImages(t *testing.T) {
 
 func TestGoOpenAIEmbeddings(t *testing.T) {
 	t.Parallel()
-	client := community(start(t), key)
+	client := newGoOpenAIClient(start(t), key)
 
 	embed := func(format openai.EmbeddingEncodingFormat) []openai.Embedding {
-		res, err := client.CreateEmbeddings(hurried(t), openai.EmbeddingRequestStrings{
+		res, err := client.CreateEmbeddings(testContext(t), openai.EmbeddingRequestStrings{
 			Model: "demo-embed", Input: []string{"a cat", "a dog"}, Dimensions: 32, EncodingFormat: format,
 		})
 		require.NoError(t, err)
@@ -259,14 +260,14 @@ func TestGoOpenAIEmbeddings(t *testing.T) {
 
 func TestGoOpenAIModels(t *testing.T) {
 	t.Parallel()
-	client := community(start(t), key)
+	client := newGoOpenAIClient(start(t), key)
 
-	list, err := client.ListModels(hurried(t))
+	list, err := client.ListModels(testContext(t))
 	require.NoError(t, err)
 	var ids []string
 	for _, m := range list.Models {
 		ids = append(ids, m.ID)
-		got, err := client.GetModel(hurried(t), m.ID)
+		got, err := client.GetModel(testContext(t), m.ID)
 		require.NoError(t, err)
 		assert.Equal(t, [3]any{m.ID, m.CreatedAt, m.OwnedBy}, [3]any{got.ID, got.CreatedAt, got.OwnedBy})
 		assert.Equal(t, "model", got.Object)
@@ -277,9 +278,9 @@ func TestGoOpenAIModels(t *testing.T) {
 func TestGoOpenAIErrors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	client := community(s, key)
+	client := newGoOpenAIClient(s, key)
 	chat := func(client *openai.Client, change func(*openai.ChatCompletionRequest)) func(context.Context) error {
-		request := ask("Hi")
+		request := chatRequest("Hi")
 		change(&request)
 		return func(ctx context.Context) error {
 			_, err := client.CreateChatCompletion(ctx, request)
@@ -294,7 +295,7 @@ func TestGoOpenAIErrors(t *testing.T) {
 		code   any
 		param  string
 	}{
-		{"wrong key", chat(community(s, "sk-wrong"), func(*openai.ChatCompletionRequest) {}), 401, "invalid_api_key", ""},
+		{"wrong key", chat(newGoOpenAIClient(s, "sk-wrong"), func(*openai.ChatCompletionRequest) {}), 401, "invalid_api_key", ""},
 		{"temperature", chat(client, func(r *openai.ChatCompletionRequest) {
 			r.Temperature = 2.5
 		}), 400, "decimal_above_max_value", "temperature"},
@@ -308,12 +309,12 @@ func TestGoOpenAIErrors(t *testing.T) {
 			r.Model = "demo-unknown"
 		}), 404, "model_not_found", ""},
 		{"unknown model, streamed", func(ctx context.Context) error {
-			request := ask("Hi")
+			request := chatRequest("Hi")
 			request.Model = "demo-unknown"
 			_, err := client.CreateChatCompletionStream(ctx, request)
 			return err
 		}, 404, "model_not_found", ""},
-		{"unknown model retrieved", func(ctx context.Context) error {
+		{"GetModel of an unknown model", func(ctx context.Context) error {
 			_, err := client.GetModel(ctx, "demo-unknown")
 			return err
 		}, 404, "model_not_found", ""},
@@ -323,15 +324,15 @@ func TestGoOpenAIErrors(t *testing.T) {
 			})
 			return err
 		}, 400, "invalid_value", "size"},
-		{"what is not served", func(ctx context.Context) error {
+		{"endpoint that is not served", func(ctx context.Context) error {
 			_, err := client.ListFiles(ctx)
 			return err
-		}, 404, 0, ""}, // it reads null as the number 0
+		}, 404, 0, ""}, // the client decodes null as 0
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var failed *openai.APIError
-			err := tt.call(hurried(t))
+			err := tt.call(testContext(t))
 			require.True(t, errors.As(err, &failed), "%v", err)
 			assert.Equal(t, tt.status, failed.HTTPStatusCode)
 			assert.Equal(t, "invalid_request_error", failed.Type)
@@ -348,9 +349,9 @@ func TestGoOpenAIErrors(t *testing.T) {
 
 func TestGoOpenAIRateLimit(t *testing.T) {
 	t.Parallel()
-	client := community(start(t, "-rpm", "2", "-tpm", "100000"), key)
+	client := newGoOpenAIClient(start(t, "-rpm", "2", "-tpm", "100000"), key)
 
-	first, err := client.CreateChatCompletion(hurried(t), ask("Hi"))
+	first, err := client.CreateChatCompletion(testContext(t), chatRequest("Hi"))
 	require.NoError(t, err)
 	limits := first.GetRateLimitHeaders()
 	assert.Equal(t, 2, limits.LimitRequests)
@@ -359,13 +360,13 @@ func TestGoOpenAIRateLimit(t *testing.T) {
 	assert.Less(t, limits.RemainingTokens, 100000)
 	assert.WithinRange(t, limits.ResetRequests.Time(), time.Now().Add(20*time.Second), time.Now().Add(31*time.Second))
 
-	second, err := client.CreateChatCompletionStream(hurried(t), ask("Hi"))
+	second, err := client.CreateChatCompletionStream(testContext(t), chatRequest("Hi"))
 	require.NoError(t, err)
 	defer second.Close()
 	assert.Zero(t, second.GetRateLimitHeaders().RemainingRequests)
 	assert.Equal(t, "2", second.Header().Get("X-Ratelimit-Limit-Requests"))
 
-	_, err = client.CreateChatCompletion(hurried(t), ask("Hi"))
+	_, err = client.CreateChatCompletion(testContext(t), chatRequest("Hi"))
 	var failed *openai.APIError
 	require.True(t, errors.As(err, &failed), "%v", err)
 	assert.Equal(t, http.StatusTooManyRequests, failed.HTTPStatusCode)
@@ -373,12 +374,12 @@ func TestGoOpenAIRateLimit(t *testing.T) {
 	assert.Equal(t, "rate_limit_exceeded", failed.Code)
 }
 
-func TestGoOpenAIAbort(t *testing.T) {
+func TestGoOpenAIDisconnect(t *testing.T) {
 	t.Parallel()
 	s := start(t, "-delay", "50ms")
-	client := community(s, key)
+	client := newGoOpenAIClient(s, key)
 
-	stream, err := client.CreateChatCompletionStream(hurried(t), ask(lecture))
+	stream, err := client.CreateChatCompletionStream(testContext(t), chatRequest(longText))
 	require.NoError(t, err)
 	for range 5 {
 		_, err := stream.Recv()
@@ -386,17 +387,17 @@ func TestGoOpenAIAbort(t *testing.T) {
 	}
 	require.NoError(t, stream.Close())
 
-	s.abandoned(t, 1)
-	res, err := client.CreateChatCompletion(hurried(t), ask("Still there?"))
+	s.awaitUsage(t, 1)
+	res, err := client.CreateChatCompletion(testContext(t), chatRequest("Still there?"))
 	require.NoError(t, err)
 	assert.Equal(t, "Still there?", res.Choices[0].Message.Content)
-	assert.Less(t, s.stop(t), 5*time.Second, "nobody is being talked to")
+	assert.Less(t, s.stop(t), 5*time.Second, "no request is in progress")
 }
 
 func TestGoOpenAIShutdown(t *testing.T) {
 	t.Parallel()
 	s := start(t, "-delay", "50ms")
-	stream, err := community(s, key).CreateChatCompletionStream(hurried(t), ask(lecture))
+	stream, err := newGoOpenAIClient(s, key).CreateChatCompletionStream(testContext(t), chatRequest(longText))
 	require.NoError(t, err)
 	defer stream.Close()
 	_, err = stream.Recv()
@@ -406,27 +407,27 @@ func TestGoOpenAIShutdown(t *testing.T) {
 	for err == nil {
 		_, err = stream.Recv()
 	}
-	var cut *openai.APIError
-	require.True(t, errors.As(err, &cut), "%v", err)
-	assert.Equal(t, "server_error", cut.Type)
+	var streamErr *openai.APIError
+	require.True(t, errors.As(err, &streamErr), "%v", err)
+	assert.Equal(t, "server_error", streamErr.Type)
 }
 
 func TestGoOpenAIUsage(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	client := community(s, key)
+	client := newGoOpenAIClient(s, key)
 	var want usage
 	add := func(u openai.Usage) {
 		want.add(int64(u.PromptTokens), int64(u.CompletionTokens), int64(u.TotalTokens))
 		want.Requests++
 	}
 
-	for _, text := range []string{"Hi", saying, lecture} {
-		res, err := client.CreateChatCompletion(hurried(t), ask(text))
+	for _, text := range []string{"Hi", sampleText, longText} {
+		res, err := client.CreateChatCompletion(testContext(t), chatRequest(text))
 		require.NoError(t, err)
 		add(res.Usage)
-		add(*listen(t, client, ask(text)).usage)
-		embedded, err := client.CreateEmbeddings(hurried(t), openai.EmbeddingRequestStrings{
+		add(*readStream(t, client, chatRequest(text)).usage)
+		embedded, err := client.CreateEmbeddings(testContext(t), openai.EmbeddingRequestStrings{
 			Model: "demo-embed", Input: []string{text, "Hi"},
 		})
 		require.NoError(t, err)
@@ -435,23 +436,23 @@ func TestGoOpenAIUsage(t *testing.T) {
 	assert.Equal(t, want, s.usage(t))
 }
 
-// heard is what a stream said.
-type heard struct {
-	texts  map[int]string
-	finish map[int]openai.FinishReason
-	call   openai.FunctionCall // of the first choice
+// A streamedReply is the content of a stream.
+type streamedReply struct {
+	texts  map[int]string              // by the index of the choice
+	finish map[int]openai.FinishReason // by the index of the choice
+	call   openai.FunctionCall         // of the first choice
 	usage  *openai.Usage
 }
 
-// listen asks for a stream, with usage, and reads it.
-func listen(t *testing.T, client *openai.Client, request openai.ChatCompletionRequest) heard {
+// readStream sends request for a stream with usage, and reads the stream.
+func readStream(t *testing.T, client *openai.Client, request openai.ChatCompletionRequest) streamedReply {
 	t.Helper()
 	request.StreamOptions = &openai.StreamOptions{IncludeUsage: true}
-	stream, err := client.CreateChatCompletionStream(hurried(t), request)
+	stream, err := client.CreateChatCompletionStream(testContext(t), request)
 	require.NoError(t, err)
 	defer stream.Close()
 
-	h := heard{texts: map[int]string{}, finish: map[int]openai.FinishReason{}}
+	h := streamedReply{texts: map[int]string{}, finish: map[int]openai.FinishReason{}}
 	for {
 		chunk, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

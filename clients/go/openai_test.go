@@ -18,14 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// official returns the official client of s. It does not retry.
-func official(s *server, opts ...option.RequestOption) openai.Client {
+// newOpenAIClient returns a client of github.com/openai/openai-go for s. It does
+// not retry unless opts say so.
+func newOpenAIClient(s *server, opts ...option.RequestOption) openai.Client {
 	return openai.NewClient(append([]option.RequestOption{
-		option.WithBaseURL(s.api()), option.WithAPIKey(key), option.WithMaxRetries(0),
+		option.WithBaseURL(s.baseURL()), option.WithAPIKey(key), option.WithMaxRetries(0),
 	}, opts...)...)
 }
 
-func say(text string) openai.ChatCompletionNewParams {
+// chatParams returns a chat request with text as the user's message.
+func chatParams(text string) openai.ChatCompletionNewParams {
 	return openai.ChatCompletionNewParams{
 		Model:    "demo-chat",
 		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)},
@@ -34,7 +36,7 @@ func say(text string) openai.ChatCompletionNewParams {
 
 func TestOpenAIChat(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 
 	tests := []struct {
 		name   string
@@ -42,7 +44,7 @@ func TestOpenAIChat(t *testing.T) {
 		want   string
 		finish string
 	}{
-		{"echo", func(*openai.ChatCompletionNewParams) {}, saying, "stop"},
+		{"echo", func(*openai.ChatCompletionNewParams) {}, sampleText, "stop"},
 		{"last user message", func(p *openai.ChatCompletionNewParams) {
 			p.Messages = []openai.ChatCompletionMessageParamUnion{
 				openai.DeveloperMessage("Be brief."),
@@ -64,17 +66,17 @@ func TestOpenAIChat(t *testing.T) {
 		}, "What is this?", "stop"},
 		{"stop", func(p *openai.ChatCompletionNewParams) {
 			p.Stop.OfString = openai.String("family")
-		}, saying[:strings.Index(saying, "family")], "stop"},
+		}, sampleText[:strings.Index(sampleText, "family")], "stop"},
 		{"first of several stops", func(p *openai.ChatCompletionNewParams) {
 			p.Stop.OfStringArray = []string{"nowhere", "The end", "fox"}
 		}, "The \"quick\" ", "stop"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			params := say(saying)
+			params := chatParams(sampleText)
 			tt.params(&params)
 
-			res, err := client.Chat.Completions.New(hurried(t), params)
+			res, err := client.Chat.Completions.New(testContext(t), params)
 			require.NoError(t, err)
 			assert.NotEmpty(t, res.ID)
 			assert.Equal(t, "demo-chat", res.Model)
@@ -88,7 +90,7 @@ func TestOpenAIChat(t *testing.T) {
 			assert.Positive(t, res.Usage.CompletionTokens)
 			assert.Equal(t, res.Usage.PromptTokens+res.Usage.CompletionTokens, res.Usage.TotalTokens)
 
-			streamed := stream(t, client.Chat.Completions.NewStreaming(hurried(t), withUsage(params)))
+			streamed := collect(t, client.Chat.Completions.NewStreaming(testContext(t), withUsage(params)))
 			assert.Equal(t, tt.want, streamed.Choices[0].Message.Content)
 			assert.Equal(t, tt.finish, streamed.Choices[0].FinishReason)
 			assert.Equal(t, tokens(res.Usage), tokens(streamed.Usage))
@@ -98,7 +100,7 @@ func TestOpenAIChat(t *testing.T) {
 
 func TestOpenAIMaxTokens(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 
 	tests := []struct {
 		name   string
@@ -109,10 +111,10 @@ func TestOpenAIMaxTokens(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			params := say("one two three four five six seven eight nine ten")
+			params := chatParams("one two three four five six seven eight nine ten")
 			tt.params(&params)
 
-			res, err := client.Chat.Completions.New(hurried(t), params)
+			res, err := client.Chat.Completions.New(testContext(t), params)
 			require.NoError(t, err)
 			assert.Equal(t, "length", res.Choices[0].FinishReason)
 			assert.EqualValues(t, 3, res.Usage.CompletionTokens)
@@ -121,7 +123,7 @@ func TestOpenAIMaxTokens(t *testing.T) {
 			assert.Less(t, len(text), len("one two three four five"))
 			assert.True(t, strings.HasPrefix("one two three four five", text), text)
 
-			streamed := stream(t, client.Chat.Completions.NewStreaming(hurried(t), withUsage(params)))
+			streamed := collect(t, client.Chat.Completions.NewStreaming(testContext(t), withUsage(params)))
 			assert.Equal(t, text, streamed.Choices[0].Message.Content)
 			assert.Equal(t, "length", streamed.Choices[0].FinishReason)
 			assert.Equal(t, tokens(res.Usage), tokens(streamed.Usage))
@@ -131,22 +133,22 @@ func TestOpenAIMaxTokens(t *testing.T) {
 
 func TestOpenAIChoices(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 
-	one, err := client.Chat.Completions.New(hurried(t), say(saying))
+	one, err := client.Chat.Completions.New(testContext(t), chatParams(sampleText))
 	require.NoError(t, err)
 
-	params := say(saying)
+	params := chatParams(sampleText)
 	params.N = openai.Int(3)
-	res, err := client.Chat.Completions.New(hurried(t), params)
+	res, err := client.Chat.Completions.New(testContext(t), params)
 	require.NoError(t, err)
-	streamed := stream(t, client.Chat.Completions.NewStreaming(hurried(t), withUsage(params)))
+	streamed := collect(t, client.Chat.Completions.NewStreaming(testContext(t), withUsage(params)))
 
 	for _, r := range []*openai.ChatCompletion{res, streamed} {
 		require.Len(t, r.Choices, 3)
 		for i, c := range r.Choices {
 			assert.EqualValues(t, i, c.Index)
-			assert.Equal(t, saying, c.Message.Content)
+			assert.Equal(t, sampleText, c.Message.Content)
 			assert.Equal(t, "stop", c.FinishReason)
 		}
 		assert.Equal(t, one.Usage.PromptTokens, r.Usage.PromptTokens)
@@ -154,11 +156,11 @@ func TestOpenAIChoices(t *testing.T) {
 	}
 }
 
-// A stream says things in the order the format prescribes, whatever of it
-// clients would tolerate.
+// The chunks of a stream come in the order that the format requires, even where
+// clients tolerate another.
 func TestOpenAIStreamOrder(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 
 	for _, usage := range []bool{false, true} {
 		name := "without usage"
@@ -166,9 +168,9 @@ func TestOpenAIStreamOrder(t *testing.T) {
 			name = "with usage"
 		}
 		t.Run(name, func(t *testing.T) {
-			params := say(saying)
+			params := chatParams(sampleText)
 			params.StreamOptions.IncludeUsage = openai.Bool(usage)
-			s := client.Chat.Completions.NewStreaming(hurried(t), params)
+			s := client.Chat.Completions.NewStreaming(testContext(t), params)
 			var chunks []openai.ChatCompletionChunk
 			for s.Next() {
 				chunks = append(chunks, s.Current())
@@ -208,14 +210,14 @@ func TestOpenAIStreamOrder(t *testing.T) {
 					assert.Equal(t, "null", choice.JSON.FinishReason.Raw())
 				}
 			}
-			assert.Equal(t, saying, text.String())
+			assert.Equal(t, sampleText, text.String())
 		})
 	}
 }
 
 func TestOpenAITools(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 	weather := openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
 		Name:        "forecast",
 		Description: openai.String("The weather of the coming days"),
@@ -227,12 +229,12 @@ func TestOpenAITools(t *testing.T) {
 	type complete func(*testing.T, openai.ChatCompletionNewParams) *openai.ChatCompletion
 	modes := map[string]complete{
 		"whole": func(t *testing.T, p openai.ChatCompletionNewParams) *openai.ChatCompletion {
-			res, err := client.Chat.Completions.New(hurried(t), p)
+			res, err := client.Chat.Completions.New(testContext(t), p)
 			require.NoError(t, err)
 			return res
 		},
 		"streamed": func(t *testing.T, p openai.ChatCompletionNewParams) *openai.ChatCompletion {
-			return stream(t, client.Chat.Completions.NewStreaming(hurried(t), p))
+			return collect(t, client.Chat.Completions.NewStreaming(testContext(t), p))
 		},
 	}
 	choices := map[string]openai.ChatCompletionToolChoiceOptionUnionParam{
@@ -245,33 +247,33 @@ func TestOpenAITools(t *testing.T) {
 	for mode, complete := range modes {
 		for name, choice := range choices {
 			t.Run(mode+"/"+name, func(t *testing.T) {
-				params := say("How will the weather be?")
+				params := chatParams("How will the weather be?")
 				params.Tools = []openai.ChatCompletionToolUnionParam{weather, other}
 				params.ToolChoice = choice
 
-				asked := complete(t, params)
-				assert.Equal(t, "tool_calls", asked.Choices[0].FinishReason)
-				message := asked.Choices[0].Message
+				called := complete(t, params)
+				assert.Equal(t, "tool_calls", called.Choices[0].FinishReason)
+				message := called.Choices[0].Message
 				require.Len(t, message.ToolCalls, 1)
 				call := message.ToolCalls[0]
 				assert.NotEmpty(t, call.ID)
 				assert.Equal(t, "function", call.Type)
 				assert.Equal(t, "forecast", call.Function.Name)
-				city := readForecast(t, call.Function.Arguments).City
+				city := decodeForecast(t, call.Function.Arguments).City
 
 				params.ToolChoice = openai.ChatCompletionToolChoiceOptionUnionParam{}
 				params.Messages = append(params.Messages, message.ToParam(),
 					openai.ToolMessage("It rains in "+city+".", call.ID))
-				told := complete(t, params)
-				assert.Equal(t, "stop", told.Choices[0].FinishReason)
-				assert.Contains(t, told.Choices[0].Message.Content, "It rains in "+city+".")
-				assert.Empty(t, told.Choices[0].Message.ToolCalls)
+				answered := complete(t, params)
+				assert.Equal(t, "stop", answered.Choices[0].FinishReason)
+				assert.Contains(t, answered.Choices[0].Message.Content, "It rains in "+city+".")
+				assert.Empty(t, answered.Choices[0].Message.ToolCalls)
 			})
 		}
 	}
 
 	t.Run("none", func(t *testing.T) {
-		params := say("No tools, please.")
+		params := chatParams("No tools, please.")
 		params.Tools = []openai.ChatCompletionToolUnionParam{weather}
 		params.ToolChoice.OfAuto = openai.String("none")
 		res := modes["whole"](t, params)
@@ -282,36 +284,36 @@ func TestOpenAITools(t *testing.T) {
 
 func TestOpenAIStructuredOutput(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 
-	params := say("Make a forecast.")
+	params := chatParams("Make a forecast.")
 	params.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
 		JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
 			Name: "forecast", Schema: forecastSchema, Strict: openai.Bool(true),
 		},
 	}
-	res, err := client.Chat.Completions.New(hurried(t), params)
+	res, err := client.Chat.Completions.New(testContext(t), params)
 	require.NoError(t, err)
-	readForecast(t, res.Choices[0].Message.Content)
-	streamed := stream(t, client.Chat.Completions.NewStreaming(hurried(t), params))
+	decodeForecast(t, res.Choices[0].Message.Content)
+	streamed := collect(t, client.Chat.Completions.NewStreaming(testContext(t), params))
 	assert.Equal(t, res.Choices[0].Message.Content, streamed.Choices[0].Message.Content)
 
 	params.ResponseFormat = openai.ChatCompletionNewParamsResponseFormatUnion{
 		OfJSONObject: &shared.ResponseFormatJSONObjectParam{},
 	}
-	res, err = client.Chat.Completions.New(hurried(t), params)
+	res, err = client.Chat.Completions.New(testContext(t), params)
 	require.NoError(t, err)
 	var object map[string]any
-	strict(t, res.Choices[0].Message.Content, &object)
+	decodeStrict(t, res.Choices[0].Message.Content, &object)
 }
 
-// What the client's own tests send is answered, parameters of other products
-// included.
+// The request of the client's own generated tests is answered. It has parameters
+// that llmhttp does not know.
 func TestOpenAIEveryParameter(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 
-	res, err := client.Chat.Completions.New(hurried(t), openai.ChatCompletionNewParams{
+	res, err := client.Chat.Completions.New(testContext(t), openai.ChatCompletionNewParams{
 		Model: "demo-chat",
 		Messages: []openai.ChatCompletionMessageParamUnion{{
 			OfDeveloper: &openai.ChatCompletionDeveloperMessageParam{
@@ -329,7 +331,7 @@ func TestOpenAIEveryParameter(t *testing.T) {
 		FunctionCall: openai.ChatCompletionNewParamsFunctionCallUnion{
 			OfFunctionCallMode: openai.String("none"),
 		},
-		//lint:ignore SA1019 deprecated is not gone
+		//lint:ignore SA1019 deprecated, but still supported
 		Functions: []openai.ChatCompletionNewParamsFunction{{
 			Name: "name", Description: openai.String("description"), Parameters: shared.FunctionParameters{"foo": "bar"},
 		}},
@@ -378,7 +380,7 @@ func TestOpenAIEveryParameter(t *testing.T) {
 func TestOpenAIImages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	client := official(s)
+	client := newOpenAIClient(s)
 
 	tests := []struct {
 		model, size   string
@@ -398,43 +400,43 @@ func TestOpenAIImages(t *testing.T) {
 				N:       openai.Int(tt.n),
 				Quality: "standard",
 			}
-			byURL, err := client.Images.Generate(hurried(t), params)
+			byURL, err := client.Images.Generate(testContext(t), params)
 			require.NoError(t, err)
 			assert.InDelta(t, time.Now().Unix(), byURL.Created, 60)
 			require.Len(t, byURL.Data, int(tt.n))
 			urls := map[string]bool{}
 			for _, d := range byURL.Data {
-				width, height := s.image(t, d.URL)
+				width, height := s.fetchImageSize(t, d.URL)
 				assert.Equal(t, [2]int{tt.width, tt.height}, [2]int{width, height})
 				assert.Empty(t, d.B64JSON)
 				urls[d.URL] = true
 			}
-			assert.Len(t, urls, int(tt.n), "each has its own address")
+			assert.Len(t, urls, int(tt.n), "the URLs differ")
 
 			params.ResponseFormat = openai.ImageGenerateParamsResponseFormatB64JSON
-			inline, err := client.Images.Generate(hurried(t), params)
+			inline, err := client.Images.Generate(testContext(t), params)
 			require.NoError(t, err)
 			require.Len(t, inline.Data, int(tt.n))
-			pictures := map[string]bool{}
+			images := map[string]bool{}
 			for _, d := range inline.Data {
 				data, err := base64.StdEncoding.DecodeString(d.B64JSON)
 				require.NoError(t, err)
 				width, height := pngSize(t, data)
 				assert.Equal(t, [2]int{tt.width, tt.height}, [2]int{width, height})
 				assert.Empty(t, d.URL)
-				pictures[d.B64JSON] = true
+				images[d.B64JSON] = true
 			}
-			assert.Len(t, pictures, int(tt.n), "each is another picture")
+			assert.Len(t, images, int(tt.n), "the images differ")
 		})
 	}
 }
 
 func TestOpenAIEmbeddings(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 
 	embed := func(format openai.EmbeddingNewParamsEncodingFormat) *openai.CreateEmbeddingResponse {
-		res, err := client.Embeddings.New(hurried(t), openai.EmbeddingNewParams{
+		res, err := client.Embeddings.New(testContext(t), openai.EmbeddingNewParams{
 			Model:          "demo-embed",
 			Input:          openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"a cat", "a dog"}},
 			Dimensions:     openai.Int(32),
@@ -470,14 +472,14 @@ func TestOpenAIEmbeddings(t *testing.T) {
 
 func TestOpenAIModels(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 
 	var ids []string
-	models := client.Models.ListAutoPaging(hurried(t))
+	models := client.Models.ListAutoPaging(testContext(t))
 	for models.Next() {
 		m := models.Current()
 		ids = append(ids, m.ID)
-		got, err := client.Models.Get(hurried(t), m.ID)
+		got, err := client.Models.Get(testContext(t), m.ID)
 		require.NoError(t, err)
 		assert.JSONEq(t, m.RawJSON(), got.RawJSON())
 		assert.EqualValues(t, "model", got.Object)
@@ -489,7 +491,7 @@ func TestOpenAIModels(t *testing.T) {
 
 func TestOpenAIErrors(t *testing.T) {
 	t.Parallel()
-	client := official(start(t))
+	client := newOpenAIClient(start(t))
 	chat := func(params openai.ChatCompletionNewParams, opts ...option.RequestOption) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := client.Chat.Completions.New(ctx, params, opts...)
@@ -510,7 +512,7 @@ func TestOpenAIErrors(t *testing.T) {
 			return err
 		}
 	}
-	hot, unknown := say("Hi"), say("Hi")
+	hot, unknown := chatParams("Hi"), chatParams("Hi")
 	hot.Temperature = openai.Float(2.5)
 	unknown.Model = "demo-unknown"
 
@@ -521,12 +523,12 @@ func TestOpenAIErrors(t *testing.T) {
 		code   string
 		param  string
 	}{
-		{"wrong key", chat(say("Hi"), option.WithAPIKey("sk-wrong")), 401, "invalid_api_key", ""},
-		{"no key", chat(say("Hi"), option.WithHeaderDel("Authorization")), 401, "", ""},
+		{"wrong key", chat(chatParams("Hi"), option.WithAPIKey("sk-wrong")), 401, "invalid_api_key", ""},
+		{"no key", chat(chatParams("Hi"), option.WithHeaderDel("Authorization")), 401, "", ""},
 		{"temperature", chat(hot), 400, "decimal_above_max_value", "temperature"},
 		{"temperature, streamed", streamed(hot), 400, "decimal_above_max_value", "temperature"},
-		{"no messages", chat(say("Hi"), option.WithJSONSet("messages", []any{})), 400, "empty_array", "messages"},
-		{"role", chat(say("Hi"), option.WithJSONSet("messages.0.role", "robot")), 400, "invalid_value", "messages[0].role"},
+		{"no messages", chat(chatParams("Hi"), option.WithJSONSet("messages", []any{})), 400, "empty_array", "messages"},
+		{"role", chat(chatParams("Hi"), option.WithJSONSet("messages.0.role", "robot")), 400, "invalid_value", "messages[0].role"},
 		{"unknown model", chat(unknown), 404, "model_not_found", ""},
 		{"unknown model, streamed", streamed(unknown), 404, "model_not_found", ""},
 		{"size of another model", image(openai.ImageGenerateParams{
@@ -535,17 +537,17 @@ func TestOpenAIErrors(t *testing.T) {
 		{"too many images", image(openai.ImageGenerateParams{
 			Model: "demo-image-small", Prompt: "A cat", N: openai.Int(11),
 		}), 400, "integer_above_max_value", "n"},
-		{"unknown model of embeddings", func(ctx context.Context) error {
+		{"embeddings of an unknown model", func(ctx context.Context) error {
 			_, err := client.Embeddings.New(ctx, openai.EmbeddingNewParams{
 				Model: "demo-unknown", Input: openai.EmbeddingNewParamsInputUnion{OfString: openai.String("Hi")},
 			})
 			return err
 		}, 404, "model_not_found", ""},
-		{"unknown model retrieved", func(ctx context.Context) error {
+		{"retrieving an unknown model", func(ctx context.Context) error {
 			_, err := client.Models.Get(ctx, "demo-unknown")
 			return err
 		}, 404, "model_not_found", ""},
-		{"unknown address", func(ctx context.Context) error {
+		{"unknown path", func(ctx context.Context) error {
 			return client.Post(ctx, "somewhere/else", map[string]any{}, nil)
 		}, 404, "", ""},
 		{"wrong method", func(ctx context.Context) error {
@@ -554,7 +556,7 @@ func TestOpenAIErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			failed := apiError(t, tt.call(hurried(t)))
+			failed := apiError(t, tt.call(testContext(t)))
 			assert.Equal(t, tt.status, failed.StatusCode)
 			assert.Equal(t, "invalid_request_error", failed.Type)
 			assert.Equal(t, tt.code, failed.Code)
@@ -568,18 +570,18 @@ func TestOpenAIErrors(t *testing.T) {
 
 func TestOpenAIRateLimit(t *testing.T) {
 	t.Parallel()
-	client := official(start(t, "-rpm", "2", "-tpm", "100000"))
+	client := newOpenAIClient(start(t, "-rpm", "2", "-tpm", "100000"))
 
 	var res *http.Response
 	for remaining := range 2 {
-		_, err := client.Chat.Completions.New(hurried(t), say("Hi"), option.WithResponseInto(&res))
+		_, err := client.Chat.Completions.New(testContext(t), chatParams("Hi"), option.WithResponseInto(&res))
 		require.NoError(t, err)
 		assert.Equal(t, "2", res.Header.Get("X-Ratelimit-Limit-Requests"))
 		assert.Equal(t, []string{"1", "0"}[remaining], res.Header.Get("X-Ratelimit-Remaining-Requests"))
 		assert.Equal(t, "100000", res.Header.Get("X-Ratelimit-Limit-Tokens"))
 	}
 
-	_, err := client.Chat.Completions.New(hurried(t), say("Hi"))
+	_, err := client.Chat.Completions.New(testContext(t), chatParams("Hi"))
 	failed := apiError(t, err)
 	assert.Equal(t, http.StatusTooManyRequests, failed.StatusCode)
 	assert.Equal(t, "requests", failed.Type)
@@ -594,14 +596,14 @@ func TestOpenAIRateLimit(t *testing.T) {
 	assert.LessOrEqual(t, reset, time.Minute)
 }
 
-// The client waits as long as it is told to, and then succeeds.
-func TestOpenAIRetry(t *testing.T) {
+// The client waits for the time in Retry-After, and then succeeds.
+func TestOpenAIRetryAfter(t *testing.T) {
 	t.Parallel()
-	client := official(start(t, "-rpm", "20")) // one in 3 s
+	client := newOpenAIClient(start(t, "-rpm", "20")) // one request in 3 seconds
 
-	_, err := client.Models.List(hurried(t))
+	_, err := client.Models.List(testContext(t))
 	for err == nil {
-		_, err = client.Models.List(hurried(t))
+		_, err = client.Models.List(testContext(t))
 	}
 	require.Equal(t, http.StatusTooManyRequests, apiError(t, err).StatusCode)
 
@@ -610,50 +612,50 @@ func TestOpenAIRetry(t *testing.T) {
 		attempts.Add(1)
 		return next(r)
 	}
-	_, err = client.Models.List(hurried(t), option.WithMaxRetries(2), option.WithMiddleware(count))
+	_, err = client.Models.List(testContext(t), option.WithMaxRetries(2), option.WithMiddleware(count))
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, attempts.Load(), "attempts")
 }
 
-func TestOpenAIAbort(t *testing.T) {
+func TestOpenAIDisconnect(t *testing.T) {
 	t.Parallel()
 	s := start(t, "-delay", "50ms")
-	client := official(s)
+	client := newOpenAIClient(s)
 
 	aborts := map[string]func(*ssestream.Stream[openai.ChatCompletionChunk], context.CancelFunc){
 		"by context": func(_ *ssestream.Stream[openai.ChatCompletionChunk], cancel context.CancelFunc) { cancel() },
 		"by closing": func(s *ssestream.Stream[openai.ChatCompletionChunk], _ context.CancelFunc) { s.Close() },
 	}
 	for name, abort := range aborts {
-		ctx, cancel := context.WithCancel(hurried(t))
+		ctx, cancel := context.WithCancel(testContext(t))
 		defer cancel()
-		stream := client.Chat.Completions.NewStreaming(ctx, say(lecture))
+		stream := client.Chat.Completions.NewStreaming(ctx, chatParams(longText))
 		for range 5 {
 			require.True(t, stream.Next(), name)
 		}
 		abort(stream, cancel)
 	}
 
-	s.abandoned(t, 2)
-	res, err := client.Chat.Completions.New(hurried(t), say("Still there?"))
+	s.awaitUsage(t, 2)
+	res, err := client.Chat.Completions.New(testContext(t), chatParams("Still there?"))
 	require.NoError(t, err)
 	assert.Equal(t, "Still there?", res.Choices[0].Message.Content)
-	assert.Less(t, s.stop(t), 5*time.Second, "nobody is being talked to")
+	assert.Less(t, s.stop(t), 5*time.Second, "no request is in progress")
 }
 
-// A server that is told to end refuses newcomers at once, and who is being
-// talked to for too long learns that the reply is not whole.
+// After SIGTERM the server refuses new requests at once. A stream that takes too
+// long ends with an error.
 func TestOpenAIShutdown(t *testing.T) {
 	t.Parallel()
 	s := start(t, "-delay", "50ms")
-	client := official(s)
+	client := newOpenAIClient(s)
 
-	stream := client.Chat.Completions.NewStreaming(hurried(t), say(lecture))
+	stream := client.Chat.Completions.NewStreaming(testContext(t), chatParams(longText))
 	require.True(t, stream.Next())
 	go s.stop(t)
 	var err error
-	await(t, "the refusal", func() bool {
-		_, err = client.Models.List(hurried(t))
+	waitUntil(t, "the first refused request", func() bool {
+		_, err = client.Models.List(testContext(t))
 		return err != nil
 	})
 	refused := apiError(t, err)
@@ -664,32 +666,32 @@ func TestOpenAIShutdown(t *testing.T) {
 	for stream.Next() {
 		finish += stream.Current().Choices[0].FinishReason
 	}
-	var cut *ssestream.StreamError
-	require.True(t, errors.As(stream.Err(), &cut), "%v", stream.Err())
-	assert.Regexp(t, `^{"error":{"message":".+","type":"server_error"`, string(cut.Event.Data))
+	var streamErr *ssestream.StreamError
+	require.True(t, errors.As(stream.Err(), &streamErr), "%v", stream.Err())
+	assert.Regexp(t, `^{"error":{"message":".+","type":"server_error"`, string(streamErr.Event.Data))
 	assert.Empty(t, finish)
 }
 
 func TestOpenAIUsage(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	client := official(s)
+	client := newOpenAIClient(s)
 	var want usage
 
-	for _, text := range []string{"Hi", saying, lecture} {
-		res, err := client.Chat.Completions.New(hurried(t), say(text))
+	for _, text := range []string{"Hi", sampleText, longText} {
+		res, err := client.Chat.Completions.New(testContext(t), chatParams(text))
 		require.NoError(t, err)
 		want.add(res.Usage.PromptTokens, res.Usage.CompletionTokens, res.Usage.TotalTokens)
-		res = stream(t, client.Chat.Completions.NewStreaming(hurried(t), withUsage(say(text))))
+		res = collect(t, client.Chat.Completions.NewStreaming(testContext(t), withUsage(chatParams(text))))
 		want.add(res.Usage.PromptTokens, res.Usage.CompletionTokens, res.Usage.TotalTokens)
-		embedded, err := client.Embeddings.New(hurried(t), openai.EmbeddingNewParams{
+		embedded, err := client.Embeddings.New(testContext(t), openai.EmbeddingNewParams{
 			Model: "demo-embed", Input: openai.EmbeddingNewParamsInputUnion{OfString: openai.String(text)},
 		})
 		require.NoError(t, err)
 		want.add(embedded.Usage.PromptTokens, 0, embedded.Usage.TotalTokens)
 		want.Requests += 3
 	}
-	images, err := client.Images.Generate(hurried(t), openai.ImageGenerateParams{
+	images, err := client.Images.Generate(testContext(t), openai.ImageGenerateParams{
 		Model: "demo-image-small", Prompt: "A lighthouse", Size: "256x256", N: openai.Int(2),
 	})
 	require.NoError(t, err)
@@ -710,12 +712,12 @@ func TestOpenAIUsage(t *testing.T) {
 			} `json:"line_items"`
 		} `json:"daily_costs"`
 	}
-	require.NoError(t, client.Get(hurried(t), "dashboard/billing/usage", nil, &report))
+	require.NoError(t, client.Get(testContext(t), "dashboard/billing/usage", nil, &report))
 	assert.Equal(t, "list", report.Object)
-	assert.Zero(t, report.TotalUsage, "nothing costs anything here")
+	assert.Zero(t, report.TotalUsage, "the example has no costs")
 	byModel := map[string]int64{}
 	var sum usage
-	for _, day := range report.DailyCosts { // two, around midnight
+	for _, day := range report.DailyCosts { // two days if the test runs around midnight
 		for _, item := range day.LineItems {
 			byModel[item.Name] += item.Requests
 			sum.add(item.PromptTokens, item.CompletionTokens, item.TotalTokens)
@@ -727,8 +729,8 @@ func TestOpenAIUsage(t *testing.T) {
 	assert.Equal(t, want, sum)
 }
 
-// stream reads a stream with the client's own accumulator.
-func stream(t *testing.T, s *ssestream.Stream[openai.ChatCompletionChunk]) *openai.ChatCompletion {
+// collect reads a stream with the client's own accumulator.
+func collect(t *testing.T, s *ssestream.Stream[openai.ChatCompletionChunk]) *openai.ChatCompletion {
 	t.Helper()
 	var acc openai.ChatCompletionAccumulator
 	for s.Next() {
@@ -744,7 +746,7 @@ func withUsage(params openai.ChatCompletionNewParams) openai.ChatCompletionNewPa
 	return params
 }
 
-// tokens are the numbers of u without how they came over the wire.
+// tokens returns the numbers of u without its raw JSON.
 func tokens(u openai.CompletionUsage) [3]int64 {
 	return [3]int64{u.PromptTokens, u.CompletionTokens, u.TotalTokens}
 }

@@ -22,10 +22,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// key is the one the example admits unless told otherwise.
+// key is the default API key of examples/inmemory.
 const key = "sk-demo"
 
-// example is the built server. Where LLMHTTP_EXAMPLE names one, it is used.
+// example is the path of the server's binary: LLMHTTP_EXAMPLE if that is set, or
+// else a build of examples/inmemory.
 var example string
 
 func TestMain(m *testing.M) {
@@ -61,12 +62,12 @@ type server struct {
 	url  string // scheme and host
 	cmd  *exec.Cmd
 	out  output
-	done chan error // receives what became of cmd
+	done chan error // receives the result of cmd.Wait
 	once sync.Once
 }
 
-// start runs the example until the end of the test, and then sees to it that
-// it ends as it should.
+// start starts the example. When the test ends, it stops the example and checks
+// that its exit status is 0.
 func start(t *testing.T, args ...string) *server {
 	t.Helper()
 	s := &server{out: output{addr: make(chan string, 1)}, done: make(chan error, 1)}
@@ -77,7 +78,7 @@ func start(t *testing.T, args ...string) *server {
 	t.Cleanup(func() {
 		s.stop(t)
 		if t.Failed() {
-			t.Logf("the server said:\n%s", s.out.String())
+			t.Logf("output of the server:\n%s", s.out.String())
 		}
 	})
 
@@ -88,17 +89,18 @@ func start(t *testing.T, args ...string) *server {
 		s.done <- err
 		require.FailNow(t, "the example ended", "%v", err)
 	case <-time.After(10 * time.Second):
-		require.FailNow(t, "the example does not say where it listens")
+		require.FailNow(t, "the example did not print its address")
 	}
 	return s
 }
 
-// stop ends the server as an operator would and returns how long it took.
+// stop sends SIGTERM, waits until the server has ended, and returns how long that
+// took. Only the first call stops the server.
 func (s *server) stop(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
 	s.once.Do(func() {
-		_ = s.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended: so will Wait
+		_ = s.cmd.Process.Signal(syscall.SIGTERM) // fails if the server has ended; Wait then returns its status
 		select {
 		case err := <-s.done:
 			assert.NoError(t, err, "exit status after SIGTERM")
@@ -111,10 +113,10 @@ func (s *server) stop(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// api is the base URL clients are given.
-func (s *server) api() string { return s.url + "/v1" }
+// baseURL returns the base URL for clients.
+func (s *server) baseURL() string { return s.url + "/v1" }
 
-// A usage is what the billing endpoint says an account used.
+// A usage is the total in the reply of the usage endpoint.
 type usage struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
@@ -129,26 +131,26 @@ func (u *usage) add(prompt, completion, total int64) {
 	u.TotalTokens += total
 }
 
-// usage asks for what was used until now. Whoever has a whole reply finds it
-// reported.
+// usage returns the usage of the account. A request is included as soon as its
+// client has received the end of a successful reply.
 func (s *server) usage(t *testing.T) (u usage) {
 	t.Helper()
-	body := s.get(t, s.api()+"/dashboard/billing/usage", key)
+	body := s.get(t, s.baseURL()+"/dashboard/billing/usage", key)
 	require.NoError(t, json.Unmarshal(body, &u), "%s", body)
 	return u
 }
 
-// abandoned waits until so many requests are on the record, of clients that
-// left, with what was said to them.
-func (s *server) abandoned(t *testing.T, requests int64) {
+// awaitUsage waits until so many requests are recorded, and checks that completion
+// tokens are recorded too. It is for requests whose client has disconnected: these
+// are recorded after the client has gone.
+func (s *server) awaitUsage(t *testing.T, requests int64) {
 	t.Helper()
-	await(t, "the record", func() bool { return s.usage(t).Requests == requests })
+	waitUntil(t, "the usage records", func() bool { return s.usage(t).Requests == requests })
 	assert.Positive(t, s.usage(t).CompletionTokens)
 }
 
-// image fetches a picture the way a browser would, without a key, and returns
-// its size.
-func (s *server) image(t *testing.T, url string) (width, height int) {
+// fetchImageSize fetches an image without a key and returns its size.
+func (s *server) fetchImageSize(t *testing.T, url string) (width, height int) {
 	t.Helper()
 	require.Regexp(t, "^"+regexp.QuoteMeta(s.url)+"/", url)
 	return pngSize(t, s.get(t, url, ""))
@@ -177,10 +179,10 @@ func pngSize(t *testing.T, data []byte) (width, height int) {
 	return m.Bounds().Dx(), m.Bounds().Dy()
 }
 
-// addressLine is a whole line, for a write may end in the middle of a port.
+// addressLine matches a complete line, because a write may end within a port.
 var addressLine = regexp.MustCompile(`(127\.0\.0\.1:[1-9]\d*)\b.*\n`)
 
-// output gathers what a server says, and picks its address from it.
+// An output collects the output of a server and finds the address in it.
 type output struct {
 	addr chan string // receives the address, once
 
@@ -206,18 +208,19 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// await waits until done says so.
-func await(t *testing.T, what string, done func() bool) {
+// waitUntil calls done until it returns true. It fails after 10 seconds.
+func waitUntil(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "waiting for %s", what)
 	}
 }
 
-// hurried returns a context for calls that must not take long.
-func hurried(t *testing.T) context.Context {
+// testContext returns a context for calls. Its timeout ends the test if the server
+// hangs.
+func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("the server is too slow"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("the server did not answer in 20 seconds"))
 	t.Cleanup(cancel)
 	return ctx
 }

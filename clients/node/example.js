@@ -1,4 +1,4 @@
-// Runs examples for the tests: examples/inmemory, as the tests of ../go do, and examples/gateway.
+// Runs examples/inmemory and examples/gateway for the tests.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -8,12 +8,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** The key the example admits unless told otherwise. */
+/** The default API key of examples/inmemory. */
 export const key = "sk-demo";
 
 const built = {};
 
-/** The built example of that name: what the variable says, or else what `go build` makes of the sources. */
+/** Returns the path of an example's binary: the value of the environment variable, or else a new build. */
 function example(name, variable) {
   if (process.env[variable]) return process.env[variable];
   if (!built[name]) {
@@ -27,30 +27,30 @@ function example(name, variable) {
   return built[name];
 }
 
-/** A directory that lasts as long as the process. */
+/** Creates a directory that is removed when the process exits. */
 function temporary() {
   const dir = mkdtempSync(join(tmpdir(), "llmhttp-clients"));
   process.on("exit", () => rmSync(dir, { recursive: true }));
   return dir;
 }
 
-/** Runs examples/inmemory until the end of test t. */
+/** Starts examples/inmemory with the given arguments. It runs until the end of test t. */
 export const start = (t, ...args) => serve(t, example("inmemory", "LLMHTTP_EXAMPLE"), args);
 
-/** Runs examples/gateway until the end of test t. */
+/** Starts examples/gateway with the given configuration. It runs until the end of test t. */
 export function startGateway(t, config, env) {
   const file = join(temporary(), "gateway.json");
   writeFileSync(file, JSON.stringify(config));
   return serve(t, example("gateway", "LLMHTTP_GATEWAY"), ["-config", file], env);
 }
 
-/** Runs a server until the end of test t, and then sees to it that it ends as it should. */
+/** Starts a server. When test t ends, it stops the server and checks that its exit status is 0. */
 async function serve(t, binary, args, env) {
   const child = spawn(binary, ["-addr", "127.0.0.1:0", ...args], {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...env },
   });
-  const ended = once(child, "exit"); // also rejects if it cannot be started
+  const ended = once(child, "exit"); // also rejects if the server cannot be started
   let stopped;
   const stop = () => (stopped ??= end());
   const end = async () => {
@@ -58,7 +58,7 @@ async function serve(t, binary, args, env) {
     child.kill("SIGTERM");
     try {
       const [code, signal] = await first(10_000, ended);
-      assert.deepEqual({ code, signal }, { code: 0, signal: null }, said);
+      assert.deepEqual({ code, signal }, { code: 0, signal: null }, output);
     } finally {
       child.kill("SIGKILL");
     }
@@ -66,28 +66,31 @@ async function serve(t, binary, args, env) {
   };
   t.after(stop);
 
-  let said = "";
+  let output = "";
   const address = new Promise((resolve) => {
-    const listen = (text) => {
-      said += text;
-      const line = /(127\.0\.0\.1:[1-9]\d*)\b.*\n/.exec(said); // a whole line: a port may come in two pieces
+    const collect = (text) => {
+      output += text;
+      const line = /(127\.0\.0\.1:[1-9]\d*)\b.*\n/.exec(output); // a complete line, because the port may arrive in two parts
       if (line) resolve(line[1]);
     };
-    child.stdout.setEncoding("utf8").on("data", listen);
-    child.stderr.setEncoding("utf8").on("data", listen);
+    child.stdout.setEncoding("utf8").on("data", collect);
+    child.stderr.setEncoding("utf8").on("data", collect);
   });
-  const url = `http://${await first(10_000, address, ended.then(() => assert.fail(`the example ended:\n${said}`)))}`;
+  const url = `http://${await first(10_000, address, ended.then(() => assert.fail(`the example ended:\n${output}`)))}`;
 
   const server = {
     api: `${url}/v1`,
 
-    /** What it has printed until now. */
-    said: () => said,
+    /** Returns what the server has printed. */
+    output: () => output,
 
-    /** Ends the server as an operator would, and resolves to how many milliseconds it took. */
+    /** Sends SIGTERM, waits until the server has ended, and resolves to the time that took in milliseconds. */
     stop,
 
-    /** What the account used until now. Whoever has a whole reply finds it reported. */
+    /**
+     * Resolves to the usage of the account. A request is included as soon as its client has received the end of a
+     * successful reply.
+     */
     async usage() {
       const response = await fetch(`${server.api}/dashboard/billing/usage`, {
         headers: { Authorization: `Bearer ${key}` },
@@ -97,8 +100,11 @@ async function serve(t, binary, args, env) {
       return { prompt_tokens, completion_tokens, total_tokens, requests, images };
     },
 
-    /** Waits until so many requests are on the record, of clients that left, with what was said to them. */
-    async abandoned(requests) {
+    /**
+     * Waits until so many requests are recorded, and checks that completion tokens are recorded too. It is for requests
+     * whose client has disconnected: these are recorded after the client has gone.
+     */
+    async awaitUsage(requests) {
       for (const deadline = performance.now() + 10_000; ; await sleep(10)) {
         const used = await server.usage();
         if (used.requests === requests) return assert(used.completion_tokens > 0);
@@ -106,7 +112,7 @@ async function serve(t, binary, args, env) {
       }
     },
 
-    /** Fetches a picture the way a browser would, without a key, and resolves to its size. */
+    /** Fetches an image without a key and resolves to its size. */
     async imageSize(address) {
       assert(address.startsWith(`${url}/`), address);
       const response = await fetch(address);
@@ -118,24 +124,24 @@ async function serve(t, binary, args, env) {
   return server;
 }
 
-/** The size in the header of a PNG. */
+/** Returns the size of a PNG, as its header has it. */
 export function pngSize(bytes) {
   const data = Buffer.from(bytes);
   assert.equal(data.toString("latin1", 0, 16), "\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
   return `${data.readUInt32BE(16)}x${data.readUInt32BE(20)}`;
 }
 
-/** Asserts that v is a unit vector of n dimensions. */
+/** Checks that v is a unit vector with n dimensions. */
 export function assertUnit(v, n) {
   assert.equal(v.length, n);
   const square = v.reduce((sum, x) => sum + x * x, 0);
   assert(Math.abs(square - 1) < 1e-5, `length ${Math.sqrt(square)}`);
 }
 
-/** Resolves as the first of promises does, and rejects if none does in time. */
+/** Settles as the first of the promises does, and rejects if none settles in time. */
 async function first(milliseconds, ...promises) {
   const timer = new AbortController();
-  const late = sleep(milliseconds, undefined, { signal: timer.signal }).then(() => assert.fail("the example is late"));
+  const late = sleep(milliseconds, undefined, { signal: timer.signal }).then(() => assert.fail("the example did not start or stop in time"));
   try {
     return await Promise.race([late, ...promises]);
   } finally {

@@ -1,5 +1,6 @@
-// Cors puts middleware in front of the API: rs/cors, for pages of other
-// origins, and a guard that refuses requests in the language of the API.
+// Cors puts middleware in front of the API: rs/cors for web pages of other
+// origins, and a middleware that refuses clients by address with an error in the
+// format of the API.
 //
 //	go run ./examples/cors
 package main
@@ -26,13 +27,14 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// allow lets pages of origins use the API. It answers preflight requests
-// itself: they come without a key.
-func allow(origins []string) *cors.Cors {
+// allowOrigins returns middleware that lets web pages of the given origins use
+// the API. It answers preflight requests itself, because browsers send them
+// without a key.
+func allowOrigins(origins []string) *cors.Cors {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
 		AllowedMethods: []string{http.MethodGet, http.MethodPost},
-		AllowedHeaders: []string{"*"}, // the clients have headers of their own
+		AllowedHeaders: []string{"*"}, // client libraries send headers of their own
 		ExposedHeaders: []string{
 			"X-Request-Id", "Openai-Processing-Ms",
 			"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
@@ -43,18 +45,18 @@ func allow(origins []string) *cors.Cors {
 	})
 }
 
-// guard refuses requests from networks that are not welcome.
-func guard(denied []netip.Prefix, next http.Handler) http.Handler {
+// denyNetworks refuses requests from the given networks. Behind a proxy, the
+// remote address is that of the proxy.
+func denyNetworks(denied []netip.Prefix, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Behind a proxy this is the proxy's address.
-		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		remote, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil {
-			llmhttp.WriteError(w, r, err) // 500, and no word of the cause
+			llmhttp.WriteError(w, r, err) // status 500; the client does not see err
 			return
 		}
 		for _, p := range denied {
-			if p.Contains(from.Addr().Unmap()) {
-				llmhttp.WriteError(w, r, llmhttp.Errorf(http.StatusForbidden, "address_denied", "Requests from %s are not welcome.", from.Addr()))
+			if p.Contains(remote.Addr().Unmap()) {
+				llmhttp.WriteError(w, r, llmhttp.Errorf(http.StatusForbidden, "address_denied", "Requests from %s are not allowed.", remote.Addr()))
 				return
 			}
 		}
@@ -65,10 +67,10 @@ func guard(denied []netip.Prefix, next http.Handler) http.Handler {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
-	origins := flag.String("origins", "https://app.example.com", "`origins` of pages that may use the API, with commas between them")
+	addr := flag.String("addr", "127.0.0.1:8080", "the `address` to listen on")
+	origins := flag.String("origins", "https://app.example.com", "comma-separated `origins` of the web pages that may use the API")
 	var denied []netip.Prefix
-	flag.Func("deny", "a `network` to refuse, such as 192.0.2.0/24; may be given several times", func(s string) error {
+	flag.Func("deny", "a `network` to refuse, such as 192.0.2.0/24; can be repeated", func(s string) error {
 		p, err := netip.ParsePrefix(s)
 		denied = append(denied, p)
 		return err
@@ -89,11 +91,13 @@ func run(ctx context.Context, addr string, origins []string, denied []netip.Pref
 	if err != nil {
 		return err
 	}
-	// CORS comes first: without its headers a page cannot read a refusal.
 	server := &http.Server{
-		Handler:           allow(origins).Handler(guard(denied, h)),
+		// A web page can read a refusal only if it has CORS headers, so
+		// allowOrigins is the outer middleware.
+		Handler:           allowOrigins(origins).Handler(denyNetworks(denied, h)),
 		ReadHeaderTimeout: 10 * time.Second,
-		WriteTimeout:      5 * time.Minute,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      5 * time.Minute, // the Handler sets its own deadlines for streams
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

@@ -1,6 +1,6 @@
-// Custom serves a Backend of its own making, a calculator that streams a line
-// for each line it is asked, with its own store of keys and with usage that is
-// stored off the path of requests.
+// Custom serves its own Backend, a calculator that streams the value of each
+// line of the question. It has its own KeyStore, and it records usage in the
+// background.
 //
 //	go run ./examples/custom
 package main
@@ -26,8 +26,8 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// A calculator is a Backend. It answers with the value of each line of the
-// last message, and takes its time for each.
+// A calculator is a Backend. It evaluates each line of the last message, one
+// line per pace.
 type calculator struct{ pace time.Duration }
 
 const model = "calculator"
@@ -47,14 +47,14 @@ func (c calculator) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.
 		for line := range strings.Lines(question) {
 			select {
 			case <-time.After(c.pace):
-			case <-ctx.Done(): // the client left, or the server ends
+			case <-ctx.Done(): // the client disconnected or the server shuts down
 				return
 			}
 			line = strings.TrimSpace(line)
 			v, err := types.Eval(token.NewFileSet(), nil, token.NoPos, line)
 			if err != nil || v.Value == nil {
-				// Before the first chunk the client gets the status, after it an
-				// error event. The cause is for the log.
+				// Before the first chunk, the client gets an error reply with this
+				// status; after it, an error event. Only the log has e.Err.
 				e := llmhttp.Errorf(http.StatusBadRequest, "not_a_sum", "This is not a sum: %.40q", line)
 				e.Err = err
 				yield(nil, e)
@@ -74,7 +74,7 @@ func (c calculator) ListModels(context.Context) ([]llmhttp.Model, error) {
 	return []llmhttp.Model{{ID: model, Created: 1767225600, OwnedBy: "examples"}}, nil
 }
 
-// A keyring is a KeyStore: keys by the hashes of their secrets.
+// A keyring is a KeyStore. It maps the hash of each secret to its key.
 type keyring map[string]*llmhttp.Key
 
 // Lookup implements [llmhttp.KeyStore].
@@ -89,21 +89,21 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
-	pace := flag.Duration("pace", 300*time.Millisecond, "`time` to take for each line")
+	pace := flag.Duration("pace", 300*time.Millisecond, "`time` to spend on each line")
 	flag.Parse()
 	if err := run(ctx, *addr, *pace, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// run serves until ctx is done.
+// run serves until ctx is done. It writes instructions to out.
 func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) error {
 	alice, bob := llmhttp.NewSecret("sk-"), llmhttp.NewSecret("sk-")
 	keys := keyring{
 		llmhttp.HashSecret(alice): {ID: "alice", Account: "school"},
 		llmhttp.HashSecret(bob):   {ID: "bob", Account: "school", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(3)}},
 	}
-	// Another store would take memory's place, such as a database's.
+	// A production host would use a database here.
 	usage := llmhttp.NewUsageBuffer(memory.NewUsageStore(), 100, time.Second)
 	h := llmhttp.NewHandler(calculator{pace}, keys, &llmhttp.Options{Usage: usage})
 
@@ -123,13 +123,13 @@ func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) er
 	}
 	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	// In this order: no more requests, no more connections, no more records.
+	// Close does not lose records, because no request is left after Shutdown.
 	return errors.Join(h.Shutdown(drain), server.Shutdown(drain), usage.Close(drain))
 }
 
 const welcome = `listening on http://%[1]s
 alice's key: %[2]s
-bob's key, for 3 requests a minute: %[3]s
+bob's key, limited to 3 requests a minute: %[3]s
 
 Try:
   curl -N http://%[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "calculator", "stream": true, "messages": [{"role": "user", "content": "6 * 7\n1 << 10\n22 / 7.0"}]}'

@@ -18,7 +18,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// start runs the example and returns what it prints up to its curl commands.
+// start runs the example and returns its output up to the curl commands.
 func start(t *testing.T, pace time.Duration) (welcome string) {
 	ctx, stop := context.WithCancel(t.Context())
 	r, w := io.Pipe()
@@ -48,9 +48,9 @@ func call(t *testing.T, method, url, key, body string) (*http.Response, string) 
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
-		// A stream that fails ends with a broken connection.
+		// After a failure in a stream, the server closes the connection.
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		text = append(text, "(cut)"...)
+		text = append(text, "(interrupted)"...)
 	}
 	return res, string(text)
 }
@@ -76,7 +76,7 @@ func TestCustom(t *testing.T) {
 	assert.Contains(t, body, `"content":"1+1 = 2\n"`)
 	assert.Contains(t, body, `data: {"error":{"message":"This is not a sum: \"what?\""`)
 	assert.NotContains(t, body, "[DONE]")
-	assert.True(t, strings.HasSuffix(body, "\n\n(cut)"), body)
+	assert.True(t, strings.HasSuffix(body, "\n\n(interrupted)"), body)
 
 	for _, c := range []struct {
 		key, body string
@@ -98,8 +98,8 @@ func TestCustom(t *testing.T) {
 	assert.Equal(t, 200, res.StatusCode)
 	assert.Contains(t, body, `"id":"calculator"`)
 
-	// Both keys are of one account. Nothing is recorded of a model that does not
-	// exist, nor of what was refused before it reached the calculator.
+	// Both keys belong to one account. Requests for an unknown model and requests
+	// that did not reach the calculator are not recorded.
 	res, body = call(t, "GET", base+"/v1/dashboard/billing/usage", alice, "")
 	assert.Equal(t, 200, res.StatusCode)
 	var usage struct{ Requests, Prompt_tokens, Completion_tokens int }
@@ -107,22 +107,21 @@ func TestCustom(t *testing.T) {
 	assert.Equal(t, 4, usage.Requests, body)
 }
 
-// The calculator streams as it goes, and stops when it is told to.
-func TestCalculatorPace(t *testing.T) {
+func TestCalculator_StreamsAndStopsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		req := &llmhttp.ChatRequest{Model: model, Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("1\n2\n3")}}}
-		began := time.Now()
-		var said []string
+		start := time.Now()
+		var lines []string
 		for chunk, err := range (calculator{time.Minute}).Chat(ctx, req) {
 			require.NoError(t, err)
-			said = append(said, chunk.Choices[0].Delta.Content)
-			assert.Equal(t, time.Duration(len(said))*time.Minute, time.Since(began))
-			if len(said) == 2 {
+			lines = append(lines, chunk.Choices[0].Delta.Content)
+			assert.Equal(t, time.Duration(len(lines))*time.Minute, time.Since(start))
+			if len(lines) == 2 {
 				cancel()
 			}
 		}
-		assert.Equal(t, []string{"1 = 1\n", "2 = 2\n"}, said)
+		assert.Equal(t, []string{"1 = 1\n", "2 = 2\n"}, lines)
 	})
 }

@@ -1,6 +1,6 @@
-// Hosts serves one API at several addresses: at an API host, at a production
-// host that has a website too, and under a prefix. They share the Handler, and
-// so keys, limits and usage.
+// Hosts serves one API at several addresses: at a host of its own, beside a
+// website, and under a path prefix. One Handler serves them all, so they share
+// keys, limits and usage.
 //
 //	go run ./examples/hosts
 package main
@@ -23,24 +23,23 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// mount returns what serves h, and a website, at their addresses.
+// mount returns a handler that serves h and a website.
 func mount(h http.Handler) http.Handler {
 	mux := http.NewServeMux()
 
-	// A host of its own: h answers for all of its paths, those outside of the
-	// API included.
+	// A host of its own: h also replies to paths outside the API.
 	mux.Handle("api.example.com/", h)
 
-	// A host with other pages.
+	// A host with a website.
 	mux.Handle("www.example.com/v1/", h)
 	mux.HandleFunc("www.example.com/{$}", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "Welcome to example.com.")
 	})
 
-	// Any other host, under a prefix: the base URL ends in /llm/v1.
+	// All other hosts, under a prefix: the base URL of clients ends in /llm/v1.
 	mux.Handle("/llm/v1/", http.StripPrefix("/llm", h))
 
-	// Old clients ask for their usage without the /v1.
+	// Old clients request their usage without /v1.
 	mux.Handle("GET www.example.com/dashboard/billing/usage", h)
 	return mux
 }
@@ -55,7 +54,7 @@ func main() {
 	}
 }
 
-// run serves until ctx is done.
+// run serves until ctx is done. It writes instructions to out.
 func run(ctx context.Context, addr string, out io.Writer) error {
 	h := llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
 	l, err := net.Listen("tcp", addr)

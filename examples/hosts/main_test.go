@@ -16,6 +16,7 @@ import (
 
 const key = "sk-demo"
 
+// start runs the example and returns its URL.
 func start(t *testing.T) (base string) {
 	ctx, stop := context.WithCancel(t.Context())
 	r, w := io.Pipe()
@@ -71,7 +72,7 @@ func TestHosts(t *testing.T) {
 			assert.Equal(t, 200, res.StatusCode)
 			assert.Contains(t, body, `"id":"demo-chat"`)
 
-			// A name with an escaped slash in it is one that does not exist.
+			// %2F is part of the model ID.
 			res, body = call(t, "GET", at.host, url+"/v1/models/some%2Fmodel", "")
 			assert.Equal(t, 404, res.StatusCode)
 			assert.Contains(t, body, "The model `some/model` does not exist")
@@ -82,7 +83,7 @@ func TestHosts(t *testing.T) {
 		})
 	}
 
-	// All of them count for the same account, wherever it asks.
+	// All addresses report the requests of all addresses.
 	for _, at := range []struct{ host, path string }{
 		{"api.example.com", "/v1/dashboard/billing/usage"},
 		{"api.example.com", "/dashboard/billing/usage"},
@@ -96,7 +97,7 @@ func TestHosts(t *testing.T) {
 		assert.Equal(t, 8, usage.Requests)
 	}
 
-	// Around it, each host is its own.
+	// Other paths depend on the host.
 	res, body := call(t, "GET", "www.example.com", base+"/", "")
 	assert.Equal(t, 200, res.StatusCode)
 	assert.Equal(t, "Welcome to example.com.\n", body)

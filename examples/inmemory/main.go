@@ -1,6 +1,6 @@
-// Inmemory serves the whole API from memory: a Backend that echoes, one key,
-// usage and images that last as long as the process. It is a stand-in for a
-// model, and the shortest complete host.
+// Inmemory serves the whole API without a model: a Backend that echoes, one key,
+// and stores in memory. It is the shortest complete host, and a server for the
+// tests of clients.
 //
 //	go run ./examples/inmemory
 package main
@@ -24,7 +24,7 @@ import (
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
-	key := flag.String("key", "sk-demo", "API `key` to admit")
+	key := flag.String("key", "sk-demo", "API `key` to accept")
 	rpm := flag.Int("rpm", 0, "`requests` a minute for the key; 0 is unlimited")
 	tpm := flag.Int("tpm", 0, "`tokens` a minute for the key; 0 is unlimited")
 	delay := flag.Duration("delay", 0, "`pause` before each streamed chunk")
@@ -59,7 +59,7 @@ func run(addr, key string, rpm, tpm int, delay time.Duration) error {
 	})
 
 	mux := http.NewServeMux()
-	mux.Handle("/", h) // the API answers for unknown addresses as well
+	mux.Handle("/", h) // also replies to unknown paths
 	mux.Handle("/images/", images)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 5 * time.Minute}
 	served := make(chan error, 1)

@@ -7,12 +7,12 @@ import (
 	"github.com/labstack/echo/v5/middleware"
 )
 
-// withEcho mounts the API behind echo's usual middleware: its Recover lets
-// pass what cuts a failed stream.
+// withEcho mounts the API behind echo's usual middleware. Recover does not
+// recover from http.ErrAbortHandler, with which the API ends a failed stream.
 func withEcho(api http.Handler) http.Handler {
 	e := echo.New()
 	e.Use(middleware.RequestLogger(), middleware.Recover())
-	e.GET("/", func(c *echo.Context) error { return c.String(http.StatusOK, home) })
+	e.GET("/", func(c *echo.Context) error { return c.String(http.StatusOK, homePage) })
 	e.Any("/v1/*", echo.WrapHandler(api))
 	return e
 }

@@ -6,14 +6,15 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// withGin mounts the API before gin.Recovery is in use. That would swallow
-// what cuts a failed stream: the client would get the error event, and then a
-// clean end instead of a broken connection. The API recovers by itself.
+// withGin mounts the API without gin.Recovery, which would recover from
+// http.ErrAbortHandler. With that panic the API ends a failed stream, so that the
+// client sees a broken connection after the error event and not a regular end.
+// The API recovers from other panics itself.
 func withGin(api http.Handler) http.Handler {
 	e := gin.New()
 	e.Use(gin.Logger())
 	e.Any("/v1/*path", gin.WrapH(api))
-	e.Use(gin.Recovery()) // for the routes from here on
-	e.GET("/", func(c *gin.Context) { c.String(http.StatusOK, home) })
+	e.Use(gin.Recovery()) // applies only to the routes below
+	e.GET("/", func(c *gin.Context) { c.String(http.StatusOK, homePage) })
 	return e
 }

@@ -1,5 +1,5 @@
-// Mount serves the API beside the other routes of a host, on net/http, chi,
-// gin or echo. Each has a file of its own.
+// Mount serves the API next to the other routes of a program. There is a file
+// for each of net/http, chi, gin and echo.
 //
 //	go run ./examples/mount -router chi
 package main
@@ -25,7 +25,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// routers return a host's routes with the API among them.
+// routers return the routes of the program with the API among them.
 var routers = map[string]func(api http.Handler) http.Handler{
 	"nethttp": withNetHTTP,
 	"chi":     withChi,
@@ -33,15 +33,15 @@ var routers = map[string]func(api http.Handler) http.Handler{
 	"echo":    withEcho,
 }
 
-// home is what the host serves at / besides.
-const home = "The API is at /v1.\n"
+// homePage is what each router serves at /.
+const homePage = "The API is at /v1.\n"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	names := strings.Join(slices.Sorted(maps.Keys(routers)), ", ")
-	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
-	router := flag.String("router", "nethttp", "what to mount the API `on`: "+names)
+	addr := flag.String("addr", "127.0.0.1:8080", "the `address` to listen on")
+	router := flag.String("router", "nethttp", "the `router`: one of "+names)
 	flag.Parse()
 	if err := run(ctx, *addr, *router, os.Stdout); err != nil {
 		log.Fatal(err)
@@ -52,14 +52,19 @@ func main() {
 func run(ctx context.Context, addr, router string, out io.Writer) error {
 	routes := routers[router]
 	if routes == nil {
-		return fmt.Errorf("there is no router %q", router)
+		return fmt.Errorf("unknown router %q", router)
 	}
 	h := llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: routes(h), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 5 * time.Minute}
+	server := &http.Server{
+		Handler:           routes(h),
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      5 * time.Minute, // the Handler sets its own deadlines for streams
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(out, welcome, l.Addr())

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// withNetHTTP needs nothing but a pattern that ends in a slash.
+// withNetHTTP mounts the API with a pattern that ends in a slash.
 func withNetHTTP(api http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", api)
-	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, home) })
-	return accessLog(mux)
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, homePage) })
+	return logAccess(mux)
 }
 
-// accessLog is a middleware that wraps the ResponseWriter, as many do.
-func accessLog(next http.Handler) http.Handler {
+// logAccess is middleware that wraps the ResponseWriter.
+func logAccess(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began := time.Now()
-		rec := &statusRecorder{ResponseWriter: w}
-		// Deferred, since a stream that fails ends in a panic, and not recovered.
+		start := time.Now()
+		recorder := &statusRecorder{ResponseWriter: w}
+		// The Handler ends a failed stream with a panic, so this is deferred.
 		defer func() {
-			slog.Debug("served", "method", r.Method, "path", r.URL.Path, "status", rec.status, "took", time.Since(began))
+			slog.Debug("served", "method", r.Method, "path", r.URL.Path, "status", recorder.status, "duration", time.Since(start))
 		}()
-		next.ServeHTTP(rec, r)
+		next.ServeHTTP(recorder, r)
 	})
 }
 
@@ -38,5 +38,5 @@ func (r *statusRecorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is how the Handler finds what flushes, and so streams.
+// Unwrap lets http.ResponseController find the Flush method that streams need.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

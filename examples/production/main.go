@@ -1,12 +1,12 @@
-// Production serves models of other servers as a fleet would: any number of
-// copies behind one address share keys and usage in PostgreSQL and limits in
-// Redis. A single one does with SQLite and without Redis.
+// Production serves models of other servers. Any number of copies behind one
+// address share keys and usage in PostgreSQL and limits in Redis. A single copy
+// can use SQLite and needs no Redis.
 //
 //	go run ./examples/production -upstream models=https://models.example.com/v1
 //
-// Each flag may be in the environment instead: -drain-delay is
-// LLMHTTP_DRAIN_DELAY. The key of the upstream named models is only there, as
-// LLMHTTP_KEY_MODELS. The command llmhttpctl makes the keys of clients.
+// Each flag can also be set in the environment: -drain-delay is
+// LLMHTTP_DRAIN_DELAY. The API key of an upstream named models is read only from
+// LLMHTTP_KEY_MODELS. The command llmhttpctl creates the keys of clients.
 package main
 
 import (
@@ -37,38 +37,38 @@ import (
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
-// A config is what the flags say.
+// A config holds the values of the flags.
 type config struct {
 	addr, dsn, redis    string
 	redisFallback, demo bool
-	upstreams           []string
+	upstreams           []string // name=URL
 
 	redisTimeout, keyTTL, usageDelay, drainDelay, drain time.Duration
 }
 
-// storeTimeout is how long the last usage may take to be stored. With the
-// defaults for draining, a process ends within the 30 s that it usually gets.
-const storeTimeout = 5 * time.Second
+func (c *config) addFlags(f *flag.FlagSet) {
+	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` to listen on")
+	f.StringVar(&c.dsn, "dsn", "llmhttp.db", "the `database` for keys and usage: postgres://user:password@host/database, or the path of a SQLite file")
+	f.StringVar(&c.redis, "redis", "", "the `URL` of the Redis server for limits, such as redis://user:password@host:6379/0; without it, each process has its own limits")
+	f.BoolVar(&c.redisFallback, "redis-fallback", false, "while Redis is unavailable, use limits per process instead of refusing requests of keys with limits")
+	f.DurationVar(&c.redisTimeout, "redis-timeout", 250*time.Millisecond, "the `time` after which Redis counts as unavailable")
+	f.Func("upstream", "a server of models, as `name=URL`; can be repeated; requests are balanced over all of them", func(s string) error {
+		c.upstreams = append(c.upstreams, strings.Fields(s)...)
+		return nil
+	})
+	f.BoolVar(&c.demo, "demo", false, "serve a model that repeats its input, instead of upstreams")
+	f.DurationVar(&c.keyTTL, "key-ttl", 10*time.Second, "the `time` that keys are cached; a key that is revoked elsewhere works that long")
+	f.DurationVar(&c.usageDelay, "usage-delay", time.Second, "the `time` that usage is buffered; a process that is killed loses that usage")
+	f.DurationVar(&c.drainDelay, "drain-delay", 5*time.Second, "the `time` to accept requests after SIGTERM, until the load balancer has noticed that /readyz fails")
+	f.DurationVar(&c.drain, "drain", 15*time.Second, "the `time` after drain-delay in which requests in progress can finish")
+}
 
 func main() {
 	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	var c config
-	flag.StringVar(&c.addr, "addr", "127.0.0.1:8080", "`address` to listen on")
-	flag.StringVar(&c.dsn, "dsn", "llmhttp.db", "`database` for keys and usage: postgres://user:password@host/database, or a file of SQLite")
-	flag.StringVar(&c.redis, "redis", "", "Redis that counts limits: redis://user:password@host:6379/0; without this `URL`, each process counts for itself")
-	flag.BoolVar(&c.redisFallback, "redis-fallback", false, "count in each process while Redis is away, instead of refusing requests of keys with limits")
-	flag.DurationVar(&c.redisTimeout, "redis-timeout", 250*time.Millisecond, "how `long` Redis may take before it counts as away")
-	flag.Func("upstream", "server of models, as `name=URL`; may be given several times, and each is asked for every model", func(s string) error {
-		c.upstreams = append(c.upstreams, strings.Fields(s)...)
-		return nil
-	})
-	flag.BoolVar(&c.demo, "demo", false, "serve a model that repeats what it is told, instead of upstreams")
-	flag.DurationVar(&c.keyTTL, "key-ttl", 10*time.Second, "how `long` a key that was revoked elsewhere may go on working")
-	flag.DurationVar(&c.usageDelay, "usage-delay", time.Second, "how `long` usage is gathered, which is lost if the process is killed")
-	flag.DurationVar(&c.drainDelay, "drain-delay", 5*time.Second, "how `long` to serve after SIGTERM, until the balancer has seen /readyz")
-	flag.DurationVar(&c.drain, "drain", 15*time.Second, "how `long` requests may go on after that")
+	c.addFlags(flag.CommandLine)
 	flag.Parse()
-	err := environment(flag.CommandLine)
+	err := setFromEnvironment(flag.CommandLine)
 	if err == nil {
 		err = run(&c)
 	}
@@ -78,8 +78,9 @@ func main() {
 	}
 }
 
-// environment sets flags that were not given, as far as it has them.
-func environment(flags *flag.FlagSet) (err error) {
+// setFromEnvironment sets the flags that are not on the command line from the
+// environment.
+func setFromEnvironment(flags *flag.FlagSet) (err error) {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
@@ -96,45 +97,34 @@ func environment(flags *flag.FlagSet) (err error) {
 	return err
 }
 
-// run opens what the server needs, serves, and closes it in reverse order.
+// storeTimeout limits how long run waits for the last usage to be stored. With
+// the default drain times, a process ends within the 30 s that orchestrators
+// usually allow.
+const storeTimeout = 5 * time.Second
+
+// run serves until SIGINT or SIGTERM. The deferred calls close what it has
+// opened in reverse order.
 func run(c *config) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	backend, err := c.backend()
+
+	backend, err := c.newBackend()
 	if err != nil {
 		return err
 	}
-
 	store, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeyTTL: c.keyTTL})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	ready := &readiness{checks: []check{{"the database", store.Ping}}}
+	health := &healthChecker{checks: []check{{"the database", store.Ping}}}
 
-	var limiter llmhttp.Limiter // if nil, the Handler limits by itself
-	if c.redis != "" {
-		o, e := redis.ParseURL(c.redis)
-		if e != nil { // which may repeat the password
-			return errors.New("-redis: not a URL such as redis://user:password@host:6379/0")
-		}
-		o.ContextTimeoutEnabled = true
-		o.DialerRetries = 1 // at once, if it is away
-		logging.Disable()   // the limiter logs what matters, and as JSON
-		client := redis.NewClient(o)
-		defer client.Close()
-		var fallback llmhttp.Limiter // if nil, requests are refused while Redis is away
-		if c.redisFallback {
-			fallback = llmhttp.NewLimiter()
-		} else {
-			ready.checks = append(ready.checks, check{"Redis", func(ctx context.Context) error { return client.Ping(ctx).Err() }})
-		}
-		shared := redislimit.New(client, &redislimit.Options{Timeout: c.redisTimeout, Fallback: fallback})
-		defer func() { err = errors.Join(err, shared.Close()) }()
-		limiter = shared
+	limiter, closeLimiter, err := c.openLimiter(health)
+	if err != nil {
+		return err
 	}
-
+	defer func() { err = errors.Join(err, closeLimiter()) }()
 	usage := llmhttp.NewUsageBuffer(store, 0, c.usageDelay)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
@@ -142,35 +132,61 @@ func run(c *config) (err error) {
 		err = errors.Join(err, usage.Close(ctx))
 	}()
 
-	var watching sync.WaitGroup
-	ready.look(ctx)
-	watching.Go(func() { ready.watch(ctx) })
-	defer func() { stop(); watching.Wait() }()
+	var background sync.WaitGroup
+	health.check(ctx)
+	background.Go(func() { health.run(ctx) })
+	defer func() { stop(); background.Wait() }()
 
-	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage, Limiter: limiter, Observe: observe})
-	return c.serve(ctx, h, ready)
+	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage, Limiter: limiter, Observe: logRequest})
+	return c.serve(ctx, h, health)
+}
+
+// openLimiter returns a Limiter on Redis, or one for this process if Redis is
+// not configured. The second result closes it.
+func (c *config) openLimiter(health *healthChecker) (llmhttp.Limiter, func() error, error) {
+	if c.redis == "" {
+		return llmhttp.NewLimiter(), func() error { return nil }, nil
+	}
+	o, err := redis.ParseURL(c.redis)
+	if err != nil { // err may contain the password
+		return nil, nil, errors.New("-redis: expected a URL such as redis://user:password@host:6379/0")
+	}
+	o.ContextTimeoutEnabled = true
+	o.DialerRetries = 1 // fail at once if Redis is unavailable
+	logging.Disable()   // redislimit logs what matters, in JSON
+	client := redis.NewClient(o)
+
+	opts := &redislimit.Options{Timeout: c.redisTimeout}
+	if c.redisFallback {
+		opts.Fallback = llmhttp.NewLimiter()
+	} else {
+		health.checks = append(health.checks, check{"Redis", func(ctx context.Context) error { return client.Ping(ctx).Err() }})
+	}
+	limiter := redislimit.New(client, opts)
+	return limiter, func() error { return errors.Join(limiter.Close(), client.Close()) }, nil
 }
 
 var upstreamName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// backend returns one that asks the upstream with the fewest requests in
-// flight, and then the others if that fails or does not know the model.
-func (c *config) backend() (llmhttp.Backend, error) {
+// newBackend returns a Backend that sends a request to the upstream with the
+// fewest requests in flight. If that fails or does not know the model, it tries
+// the others.
+func (c *config) newBackend() (llmhttp.Backend, error) {
 	switch {
 	case c.demo && len(c.upstreams) > 0:
-		return nil, errors.New("there must be either -demo or -upstream")
+		return nil, errors.New("-demo and -upstream exclude each other")
 	case c.demo:
 		return memory.Echo(), nil
 	case len(c.upstreams) == 0:
-		return nil, errors.New("no models to serve: name a server of them with -upstream, or give -demo")
+		return nil, errors.New("no models to serve: set -upstream or -demo")
 	}
 	var targets []route.Target
 	for i, u := range c.upstreams {
-		name, address, _ := strings.Cut(u, "=")
+		name, url, _ := strings.Cut(u, "=")
 		if !upstreamName.MatchString(name) {
-			return nil, fmt.Errorf("-upstream %d is not of the form name=URL, with lower case letters, digits and _ in the name", i+1)
+			return nil, fmt.Errorf("-upstream %d: expected name=URL with lower-case letters, digits and _ in the name", i+1)
 		}
-		b, err := upstream.New(address, &upstream.Options{Name: name, Key: os.Getenv("LLMHTTP_KEY_" + strings.ToUpper(name))})
+		b, err := upstream.New(url, &upstream.Options{Name: name, Key: os.Getenv("LLMHTTP_KEY_" + strings.ToUpper(name))})
 		if err != nil {
 			return nil, fmt.Errorf("-upstream %s: %w", name, err)
 		}
@@ -183,29 +199,35 @@ func (c *config) backend() (llmhttp.Backend, error) {
 	return b, nil
 }
 
-// serve serves until ctx is done, and then brings all requests to an end.
-func (c *config) serve(ctx context.Context, h *llmhttp.Handler, ready *readiness) error {
+// newMux returns the routes. /readyz fails when ctx is done.
+func newMux(ctx context.Context, h http.Handler, health *healthChecker) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", h) // the API answers for unknown addresses as well
+	mux.Handle("/", h) // replies to unknown paths with an error in the format of the API
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if ctx.Err() != nil {
 			http.Error(w, "draining", http.StatusServiceUnavailable)
-		} else if away := ready.away.Load(); away != nil {
-			http.Error(w, away.what+" does not answer", http.StatusServiceUnavailable)
+		} else if failed := health.failed.Load(); failed != nil {
+			http.Error(w, failed.name+" does not answer", http.StatusServiceUnavailable)
 		} else {
 			fmt.Fprintln(w, "ok")
 		}
 	})
+	return mux
+}
+
+// serve serves until ctx is done, and then shuts down.
+func (c *config) serve(ctx context.Context, h *llmhttp.Handler, health *healthChecker) error {
 	l, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		return err
 	}
 	server := &http.Server{
-		Handler:           mux,
+		Handler:           newMux(ctx, h, health),
 		ReadHeaderTimeout: 10 * time.Second,
-		WriteTimeout:      5 * time.Minute, // of short replies; streams have deadlines of the Handler's
-		IdleTimeout:       2 * time.Minute, // longer than balancers keep connections, so that they close them
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      5 * time.Minute, // the Handler sets its own deadlines for streams
+		IdleTimeout:       2 * time.Minute, // longer than a load balancer's, so that the balancer closes idle connections
 		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
@@ -215,95 +237,104 @@ func (c *config) serve(ctx context.Context, h *llmhttp.Handler, ready *readiness
 	select {
 	case err := <-served:
 		return err
-	case <-ctx.Done(): // and /readyz says so
+	case <-ctx.Done():
 	}
-	slog.Info("draining")
-	time.Sleep(c.drainDelay)
-	draining, cancel := context.WithTimeout(context.Background(), c.drain)
-	defer cancel()
-	if err := h.Shutdown(draining); err != nil {
-		slog.Warn("requests were cut", "err", err)
-	}
-	closing, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := server.Shutdown(closing); err != nil {
-		server.Close()
-	}
+	c.shutdown(h, server)
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
 }
 
-// A readiness knows whether all that requests need answers. It asks by itself:
-// so /readyz is quick, and costs nothing however often it is called.
-type readiness struct {
-	checks []check
-	away   atomic.Pointer[check] // one that fails; nil if none does
+// shutdown keeps serving for drainDelay, lets requests finish for drain, and
+// closes the server.
+func (c *config) shutdown(h *llmhttp.Handler, server *http.Server) {
+	slog.Info("draining")
+	time.Sleep(c.drainDelay)
+	ctx, cancel := context.WithTimeout(context.Background(), c.drain)
+	defer cancel()
+	if err := h.Shutdown(ctx); err != nil {
+		slog.Warn("requests were interrupted", "err", err)
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		server.Close()
+	}
 }
 
-// A check is whether something answers.
+// A healthChecker checks in the background whether the services that requests
+// need answer, so that /readyz is fast and does not put load on them.
+type healthChecker struct {
+	checks []check
+	failed atomic.Pointer[check] // a failed check; nil if none failed
+}
+
+// A check checks one service.
 type check struct {
-	what string
+	name string
 	ping func(context.Context) error
 }
 
-// watch looks every second, until ctx is done.
-func (r *readiness) watch(ctx context.Context) {
+// run checks every second until ctx is done.
+func (h *healthChecker) run(ctx context.Context) {
 	for tick := time.Tick(time.Second); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick:
-			r.look(ctx)
+			h.check(ctx)
 		}
 	}
 }
 
-func (r *readiness) look(ctx context.Context) {
-	for i := range r.checks {
-		c := &r.checks[i]
-		asking, cancel := context.WithTimeout(ctx, time.Second)
-		err := c.ping(asking)
+// check sets failed to the first check that fails, and logs changes.
+func (h *healthChecker) check(ctx context.Context) {
+	for i := range h.checks {
+		c := &h.checks[i]
+		pingCtx, cancel := context.WithTimeout(ctx, time.Second)
+		err := c.ping(pingCtx)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			if r.away.Swap(c) != c {
-				slog.Error("not ready", "away", c.what, "err", err)
+			if h.failed.Swap(c) != c {
+				slog.Error("not ready", "service", c.name, "err", err)
 			}
 			return
 		}
 	}
-	if r.away.Swap(nil) != nil {
+	if h.failed.Swap(nil) != nil {
 		slog.Info("ready")
 	}
 }
 
-// observe logs a line for each request, with neither secrets nor what was said:
-// errors that are the client's fault may quote it, so their texts are not in it.
-func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-	return ctx, func(x *llmhttp.RequestSummary) {
+// logRequest logs a line for each request. The line contains no secrets, no
+// prompts and no replies. It omits the texts of errors that the client caused,
+// because they can quote the request.
+func logRequest(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+	return ctx, func(s *llmhttp.RequestSummary) {
 		attrs := []slog.Attr{
-			slog.String("request_id", x.ID), slog.String("key", x.KeyID), slog.String("endpoint", string(x.Endpoint)),
-			slog.String("model", x.Model), slog.Int("status", x.Status),
-			slog.String("target", x.Target), slog.Int("tries", x.Tries),
-			slog.Bool("streamed", x.Streamed), slog.Int("tokens", x.Usage.TotalTokens),
-			slog.Int64("first_ms", x.FirstChunk.Milliseconds()), slog.Int64("took_ms", x.Duration.Milliseconds()),
+			slog.String("request_id", s.ID), slog.String("key", s.KeyID), slog.String("endpoint", string(s.Endpoint)),
+			slog.String("model", s.Model), slog.Int("status", s.Status),
+			slog.String("target", s.Target), slog.Int("tries", s.Tries),
+			slog.Bool("streamed", s.Streamed), slog.Int("tokens", s.Usage.TotalTokens),
+			slog.Int64("first_ms", s.FirstChunk.Milliseconds()), slog.Int64("took_ms", s.Duration.Milliseconds()),
 		}
-		if x.Err != nil && !isClients(x) {
-			attrs = append(attrs, slog.String("err", x.Err.Error()))
+		if s.Err != nil && !isClientError(s) {
+			attrs = append(attrs, slog.String("err", s.Err.Error()))
 		}
 		slog.LogAttrs(ctx, slog.LevelInfo, "served", attrs...)
 	}
 }
 
-// isClients reports whether the error of x is its client's fault. Such a one may
-// come in the middle of a stream, whose status is 200.
-func isClients(x *llmhttp.RequestSummary) bool {
-	status := x.Status
-	if e, ok := errors.AsType[*llmhttp.Error](x.Err); ok && e.Status != 0 {
+// isClientError reports whether the client caused the error of a request. If
+// the error occurred in a stream, s.Status is 200, so an *llmhttp.Error takes
+// precedence.
+func isClientError(s *llmhttp.RequestSummary) bool {
+	status := s.Status
+	if e, ok := errors.AsType[*llmhttp.Error](s.Err); ok && e.Status != 0 {
 		status = e.Status
 	}
 	return status >= 400 && status < 499

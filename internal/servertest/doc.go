@@ -1,7 +1,8 @@
-// Package servertest starts PostgreSQL and Redis for tests: real servers, on
-// free ports of the loopback interface, with their data in temporary folders.
+// Package servertest starts PostgreSQL and Redis servers for tests. The servers
+// listen on free ports of the loopback interface and keep their data in
+// temporary directories.
 //
-// A server lives as long as its test, or as the process if it is shared, and
-// ends with the process even when that is killed. One that is not installed
-// fails the test: scripts/setup.sh installs both.
+// A server ends with its test, or with the process if tests share it, even if
+// the process is killed. If a server is not installed, the test fails with a
+// message that names the command that installs it.
 package servertest

@@ -15,67 +15,63 @@ import (
 	"testing"
 )
 
-// Redis starts a Redis that ends with tb. It keeps nothing when it is killed
-// or stopped, unless it has Args("--appendonly", "yes"); and then, if killed, it
-// may lose what it was told in the last seconds, unless it has "--appendfsync",
-// "always" as well.
+// Redis starts a Redis server that ends with tb. It loses its data when it is
+// killed or stopped. With Args("--appendonly", "yes") it may lose the writes of
+// the last seconds when it is killed; Args("--appendonly", "yes", "--appendfsync",
+// "always") keeps all of them.
 func Redis(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
-	return begin(tb, redis, opts)
+	return newServer(tb, redis, opts)
 }
 
-// Cluster makes a Redis a cluster of one node, with all its slots: it refuses
-// what a larger one would refuse.
-func Cluster() Option { return func(o *options) { o.cluster = true } }
+// Cluster makes a Redis server a cluster with a single node. It refuses
+// commands that a larger cluster would refuse.
+func Cluster() Option { return func(s *Server) { s.cluster = true } }
 
-// SharedRedis returns the Redis that all tests of the process share, which it
-// starts the first time. They must not end it. See [Close].
+// SharedRedis returns the Redis server that all tests of the process share. The
+// first call starts it. Tests must not kill, stop or pause it. See [Close].
 func SharedRedis(tb testing.TB) *Server {
 	tb.Helper()
 	return sharedRedis.get(tb, redis)
 }
 
-var sharedRedis shared
+var sharedRedis sharedServer
 
-var redis = &kind{
-	name:    "Redis",
-	find:    findRedis,
-	prepare: func(*Server, string) error { return nil },
-	ready:   redisReady,
-	stop:    syscall.SIGTERM,
+var redis = &product{
+	name: "Redis",
+	find: findRedis,
+	stop: syscall.SIGTERM,
 	args: func(s *Server) []string {
 		args := []string{
 			"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 			"--save", "", "--appendonly", "no", "--daemonize", "no",
 		}
-		if s.opts.cluster {
+		if s.cluster {
 			args = append(args, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1")
 		}
 		return args
 	},
-	dsn: func(s *Server) string { return "redis://" + s.Addr() },
+	dsn:        func(s *Server) string { return "redis://" + s.Addr() },
+	checkReady: checkRedis,
 }
 
 func findRedis() (string, error) {
-	for _, program := range []string{
-		"redis-server", "valkey-server", "/usr/bin/redis-server", "/usr/local/bin/redis-server", "/opt/homebrew/bin/redis-server",
-	} {
+	for _, program := range []string{"redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(program); err == nil {
 			return path, nil
 		}
 	}
-	return "", errors.New("there is no Redis: no program redis-server on the PATH or where systems put it")
+	return "", errors.New("no program redis-server or valkey-server")
 }
 
-func redisReady(s *Server, c net.Conn) error {
-	r := bufio.NewReader(c)
-	if _, err := redisDo(c, r, "PING"); err != nil {
+// checkRedis returns nil if the server answers. It assigns the slots of a new
+// cluster to its only node.
+func checkRedis(s *Server, conn net.Conn) error {
+	r := bufio.NewReader(conn)
+	if _, err := redisDo(conn, r, "PING"); err != nil || !s.cluster {
 		return err
 	}
-	if !s.opts.cluster {
-		return nil
-	}
-	info, err := redisDo(c, r, "CLUSTER", "INFO")
+	info, err := redisDo(conn, r, "CLUSTER INFO")
 	if err != nil {
 		return err
 	}
@@ -83,44 +79,49 @@ func redisReady(s *Server, c net.Conn) error {
 		return nil
 	}
 	if strings.Contains(info, "cluster_slots_assigned:0\r") {
-		const slots = 16384
-		command := []string{"CLUSTER", "ADDSLOTS"}
-		for i := range slots {
-			command = append(command, strconv.Itoa(i))
-		}
-		if _, err := redisDo(c, r, command...); err != nil {
+		if err := assignSlots(conn, r); err != nil {
 			return err
 		}
 	}
-	return errors.New("the cluster is not complete yet")
+	return errors.New("the cluster is not ready")
 }
 
-// redisDo sends a command and returns the reply, which must be of text.
-func redisDo(c net.Conn, r *bufio.Reader, command ...string) (string, error) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%d\r\n", len(command))
-	for _, arg := range command {
-		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
+func assignSlots(conn net.Conn, r *bufio.Reader) error {
+	const slots, perCommand = 16384, 4096 // the length of a command line is limited
+	for first := 0; first < slots; first += perCommand {
+		command := "CLUSTER ADDSLOTS"
+		for i := range perCommand {
+			command += " " + strconv.Itoa(first+i)
+		}
+		if _, err := redisDo(conn, r, command); err != nil {
+			return err
+		}
 	}
-	if _, err := io.WriteString(c, b.String()); err != nil {
+	return nil
+}
+
+// redisDo sends an inline command and returns the reply, which must be a simple
+// string or a bulk string.
+func redisDo(conn net.Conn, r *bufio.Reader, command string) (string, error) {
+	if _, err := io.WriteString(conn, command+"\r\n"); err != nil {
 		return "", err
 	}
 	line, err := r.ReadString('\n')
 	if err != nil {
 		return "", err
 	}
-	kind, text := line[0], strings.TrimSpace(line[1:])
-	switch kind {
+	text := strings.TrimSpace(line[1:])
+	switch line[0] {
 	case '+':
 		return text, nil
 	case '$':
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			return "", fmt.Errorf("%s: reply %q", command[0], line)
+			return "", fmt.Errorf("unexpected reply %q", line)
 		}
 		bulk := make([]byte, n+len("\r\n"))
 		_, err = io.ReadFull(r, bulk)
 		return string(bulk[:n]), err
 	}
-	return "", fmt.Errorf("%s: %s", command[0], text)
+	return "", errors.New(text)
 }

@@ -4,15 +4,12 @@ package servertest
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,145 +18,147 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(orphanVariable) != "" {
-		startOrphans()
-		return
+	if os.Getenv(startServersVariable) != "" {
+		startServersAndWait()
 	}
 	status := m.Run()
 	Close()
 	os.Exit(status)
 }
 
-var kinds = map[string]func(testing.TB, ...Option) *Server{"Postgres": Postgres, "Redis": Redis}
-
-func answers(s *Server) error { return s.ask(5 * time.Second) }
-
-func dial(s *Server) (net.Conn, error) { return net.Dial("tcp", s.Addr()) }
-
-func eventually(t testing.TB, what string, f func() bool) {
+func requireReady(t *testing.T, s *Server) {
 	t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	require.NoError(t, s.checkReady(5*time.Second))
 }
 
-// A server keeps its address through whatever befalls it.
-func TestServer(t *testing.T) {
-	for name, begin := range kinds {
+func requireNotReady(t *testing.T, s *Server) {
+	t.Helper()
+	require.Error(t, s.checkReady(5*time.Second))
+}
+
+func eventually(t *testing.T, condition func() bool, message string) {
+	t.Helper()
+	require.Eventually(t, condition, timeout, 5*time.Millisecond, message)
+}
+
+func TestServer_Lifecycle(t *testing.T) {
+	for name, newServer := range map[string]func(testing.TB, ...Option) *Server{"Postgres": Postgres, "Redis": Redis} {
 		t.Run(name, func(t *testing.T) {
-			s := begin(t)
-			require.NoError(t, answers(s))
+			s := newServer(t)
+			requireReady(t, s)
 			addr, dsn := s.Addr(), s.DSN()
 			assert.Contains(t, dsn, addr)
 
 			pids := append(childrenOf(s.process.Pid), s.process.Pid)
 			s.Kill(t)
-			require.Error(t, answers(s))
+			requireNotReady(t, s)
 			for _, pid := range pids {
-				assert.False(t, lives(pid))
+				assert.False(t, isRunning(pid))
 			}
 			s.Start(t)
-			require.NoError(t, answers(s))
+			requireReady(t, s)
 
 			s.Stop(t)
-			require.Error(t, answers(s))
+			requireNotReady(t, s)
 			s.Start(t)
-			require.NoError(t, answers(s))
+			requireReady(t, s)
 
 			s.Pause(t)
-			c, err := dial(s)
-			require.NoError(t, err, "the system accepts connections")
-			c.Close()
-			var timeout interface{ Timeout() bool }
-			require.ErrorAs(t, s.ask(100*time.Millisecond), &timeout)
+			conn, err := net.Dial("tcp", s.Addr())
+			require.NoError(t, err, "the operating system accepts connections")
+			conn.Close()
+			assert.ErrorIs(t, s.checkReady(100*time.Millisecond), os.ErrDeadlineExceeded)
 			s.Resume(t)
-			eventually(t, "an answer", func() bool { return answers(s) == nil })
+			eventually(t, func() bool { return s.checkReady(5*time.Second) == nil }, "the server does not answer after Resume")
 
 			s.Pause(t)
-			s.Kill(t) // one that hangs can be killed
+			s.Kill(t)
 			s.Start(t)
-			require.NoError(t, answers(s))
-			assert.Equal(t, []string{addr, dsn}, []string{s.Addr(), s.DSN()})
+			requireReady(t, s)
+			assert.Equal(t, addr, s.Addr())
+			assert.Equal(t, dsn, s.DSN())
 		})
 	}
 }
 
-func TestCluster(t *testing.T) {
+// do sends a command to a Redis server.
+func do(t *testing.T, s *Server, command string) (string, error) {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr())
+	require.NoError(t, err)
+	defer conn.Close()
+	return redisDo(conn, bufio.NewReader(conn), command)
+}
+
+func TestRedis_Cluster(t *testing.T) {
 	s := Redis(t, Cluster())
-	ask := func() string {
-		c, err := dial(s)
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = redisDo(c, bufio.NewReader(c), "MSET", "a", "1", "b", "2")
-		require.Error(t, err)
-		return err.Error()
-	}
-	assert.Contains(t, ask(), "CROSSSLOT")
+	_, err := do(t, s, "MSET a 1 b 2")
+	require.ErrorContains(t, err, "CROSSSLOT")
 	s.Kill(t)
 	s.Start(t)
-	assert.Contains(t, ask(), "CROSSSLOT")
+	_, err = do(t, s, "MSET a 1 b 2")
+	require.ErrorContains(t, err, "CROSSSLOT")
 }
 
-// What a Redis with a log was given is there after it was killed.
-func TestArgs(t *testing.T) {
+func TestRedis_AppendOnlyFileSurvivesKill(t *testing.T) {
 	s := Redis(t, Args("--appendonly", "yes", "--appendfsync", "always"))
-	do := func(command ...string) string {
-		c, err := dial(s)
-		require.NoError(t, err)
-		defer c.Close()
-		reply, err := redisDo(c, bufio.NewReader(c), command...)
-		require.NoError(t, err)
-		return reply
-	}
-	do("SET", "k", "kept")
+	_, err := do(t, s, "SET k kept")
+	require.NoError(t, err)
 	s.Kill(t)
 	s.Start(t)
-	assert.Equal(t, "kept", do("GET", "k"))
+	reply, err := do(t, s, "GET k")
+	require.NoError(t, err)
+	assert.Equal(t, "kept", reply)
 }
 
-func TestDoesNotStart(t *testing.T) {
+func TestStart_ErrorContainsLog(t *testing.T) {
 	_, err := start(redis, []Option{Args("--nonsense", "1")})
-	require.ErrorContains(t, err, "it ended")
-	assert.ErrorContains(t, err, "nonsense", "the log says why")
+	require.ErrorIs(t, err, errExited)
+	assert.ErrorContains(t, err, "nonsense")
+}
+
+func TestStart_MissingServer(t *testing.T) {
+	missing := &product{name: "Missing", find: func() (string, error) { return exec.LookPath("no-such-server") }}
+	_, err := start(missing, nil)
+	assert.ErrorContains(t, err, "Missing is not installed")
+	assert.ErrorContains(t, err, "scripts/setup.sh")
 }
 
 func TestShared(t *testing.T) {
-	for name, get := range map[string]func(testing.TB) *Server{"Postgres": SharedPostgres, "Redis": SharedRedis} {
+	for name, shared := range map[string]func(testing.TB) *Server{"Postgres": SharedPostgres, "Redis": SharedRedis} {
 		t.Run(name, func(t *testing.T) {
 			var s *Server
-			t.Run("first", func(t *testing.T) { s = get(t) })
-			require.NoError(t, answers(s))
-			assert.Same(t, s, get(t))
+			t.Run("first use", func(t *testing.T) { s = shared(t) })
+			requireReady(t, s)
+			assert.Same(t, s, shared(t))
 		})
 	}
 }
 
-const orphanVariable = "SERVERTEST_ORPHANS"
+// If this environment variable is set, the test binary starts servers.
+const startServersVariable = "SERVERTEST_START_SERVERS"
 
-// startOrphans starts a server of each kind, tells of them, and waits to be
-// killed.
-func startOrphans() {
-	for _, k := range []*kind{postgres, redis} {
-		s, err := start(k, nil)
+// startServersAndWait starts servers, prints their directories and process IDs,
+// and waits to be killed.
+func startServersAndWait() {
+	for _, p := range []*product{postgres, redis} {
+		s, err := start(p, nil)
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		fmt.Println(s.dir)
+		fmt.Println("directory", s.dir)
 		for _, pid := range append(childrenOf(s.process.Pid), s.process.Pid) {
-			fmt.Println(pid)
+			fmt.Println("process", pid)
 		}
 	}
 	fmt.Println("started")
 	select {}
 }
 
-// A process that is killed leaves no server and no files behind.
-func TestOrphans(t *testing.T) {
+func TestReaper(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), orphanVariable+"=1")
+	cmd.Env = append(os.Environ(), startServersVariable+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -167,28 +166,25 @@ func TestOrphans(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	var pids []int
 	var dirs []string
-	started := false
-	for lines := bufio.NewScanner(out); !started && lines.Scan(); {
-		pid, err := strconv.Atoi(lines.Text())
-		switch {
-		case lines.Text() == "started":
-			started = true
-		case err == nil:
-			pids = append(pids, pid)
-		default:
-			dirs = append(dirs, lines.Text())
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "started" {
+		if dir, ok := strings.CutPrefix(lines.Text(), "directory "); ok {
+			dirs = append(dirs, dir)
+			continue
 		}
+		pid, err := strconv.Atoi(strings.TrimPrefix(lines.Text(), "process "))
+		require.NoError(t, err, lines.Text())
+		pids = append(pids, pid)
 	}
-	require.True(t, started, strings.Join(dirs, "\n"))
 	require.Len(t, dirs, 2)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
+	require.NoError(t, cmd.Process.Kill())
 	for _, pid := range pids {
-		eventually(t, "the end of "+strconv.Itoa(pid), func() bool { return !lives(pid) })
+		eventually(t, func() bool { return !isRunning(pid) }, "a server is still running")
 	}
 	for _, dir := range dirs {
-		eventually(t, "the end of "+dir, func() bool {
+		eventually(t, func() bool {
 			_, err := os.Stat(dir)
-			return errors.Is(err, fs.ErrNotExist)
-		})
+			return os.IsNotExist(err)
+		}, "a directory still exists")
 	}
 }

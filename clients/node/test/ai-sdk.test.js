@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { z } from "zod";
 import { assertUnit, key, pngSize, start } from "../example.js";
-import { Forecast, lecture, Recipe, saying } from "../fixtures.js";
+import { Forecast, longText, Recipe, sampleText } from "../fixtures.js";
 
-// The SDK would print what it is told about unsupported settings.
+// Otherwise the SDK prints warnings about unsupported settings.
 globalThis.AI_SDK_LOG_WARNINGS = false;
 
 const provider = (server, settings) =>
@@ -19,19 +19,19 @@ const provider = (server, settings) =>
     ...settings,
   });
 
-/** What generateText and streamText are given: no retries. */
-const ask = (provider, prompt, settings) => ({
+/** Returns arguments for generateText and streamText, without retries. */
+const textParams = (provider, prompt, settings) => ({
   model: provider("demo-chat"),
   prompt,
   maxRetries: 0,
-  onError: () => {}, // streamText would print what it also throws
+  onError: () => {}, // otherwise streamText also prints the error
   ...settings,
 });
 
 test("text, whole and streamed", async (t) => {
   const demo = provider(await start(t));
   const tests = [
-    { name: "echo", settings: {}, want: saying },
+    { name: "echo", settings: {}, want: sampleText },
     {
       name: "conversation",
       settings: {
@@ -51,9 +51,9 @@ test("text, whole and streamed", async (t) => {
       },
       want: "the second, in several words",
     },
-    { name: "stop", settings: { stopSequences: ["nowhere", "fox"] }, want: 'The "quick" ' },
+    { name: "stop sequence", settings: { stopSequences: ["nowhere", "fox"] }, want: 'The "quick" ' },
     {
-      name: "length",
+      name: "token limit",
       settings: { prompt: "one two three four five six seven", maxOutputTokens: 3 },
       want: /^one two\b/,
       reason: "length",
@@ -61,7 +61,7 @@ test("text, whole and streamed", async (t) => {
   ];
   for (const { name, settings, want, reason = "stop" } of tests) {
     await t.test(name, async () => {
-      const whole = await generateText(ask(demo, saying, settings));
+      const whole = await generateText(textParams(demo, sampleText, settings));
       if (want instanceof RegExp) assert.match(whole.text, want);
       else assert.equal(whole.text, want);
       assert.equal(whole.finishReason, reason);
@@ -70,9 +70,9 @@ test("text, whole and streamed", async (t) => {
       assert.equal(whole.usage.totalTokens, whole.usage.inputTokens + whole.usage.outputTokens);
       assert.equal(whole.response.modelId, "demo-chat");
 
-      const streamed = streamText(ask(demo, saying, settings));
+      const streamed = streamText(textParams(demo, sampleText, settings));
       const pieces = await Array.fromAsync(streamed.textStream);
-      assert(pieces.length > 1, "the text comes in several pieces");
+      assert(pieces.length > 1, "the text is in several chunks");
       assert.equal(pieces.join(""), whole.text);
       assert.equal(await streamed.finishReason, reason);
       const { inputTokens, outputTokens, totalTokens } = await streamed.usage;
@@ -88,8 +88,8 @@ test("text, whole and streamed", async (t) => {
   }
 });
 
-test("the parts of a stream", async (t) => {
-  const { stream } = streamText(ask(provider(await start(t)), saying));
+test("order of the parts of a stream", async (t) => {
+  const { stream } = streamText(textParams(provider(await start(t)), sampleText));
   const types = (await Array.fromAsync(stream)).map((part) => part.type);
   assert.deepEqual(
     types.filter((type, i) => type !== types[i - 1]),
@@ -100,42 +100,42 @@ test("the parts of a stream", async (t) => {
 test("tool loops", async (t) => {
   const demo = provider(await start(t));
   const loop = () => {
-    const asked = [];
+    const inputs = [];
     const forecast = tool({
       description: "The weather of the coming days",
       inputSchema: Forecast,
       execute: (input) => {
-        asked.push(input);
+        inputs.push(input);
         return `It rains in ${input.city}.`;
       },
     });
-    return { asked, settings: { tools: { forecast }, stopWhen: isStepCount(3) } };
+    return { inputs, settings: { tools: { forecast }, stopWhen: isStepCount(3) } };
   };
-  const check = (text, steps, asked) => {
-    assert.equal(asked.length, 1);
-    Forecast.parse(asked[0]);
-    assert(text.includes(`It rains in ${asked[0].city}.`), text);
+  const check = (text, steps, inputs) => {
+    assert.equal(inputs.length, 1);
+    Forecast.parse(inputs[0]);
+    assert(text.includes(`It rains in ${inputs[0].city}.`), text);
     assert.deepEqual(steps.map((step) => step.finishReason), ["tool-calls", "stop"]);
   };
 
   for (const toolChoice of [undefined, "auto"]) {
     await t.test(`whole, ${toolChoice}`, async () => {
-      const { asked, settings } = loop();
-      const { text, steps } = await generateText(ask(demo, "The weather?", { ...settings, toolChoice }));
-      check(text, steps, asked);
+      const { inputs, settings } = loop();
+      const { text, steps } = await generateText(textParams(demo, "The weather?", { ...settings, toolChoice }));
+      check(text, steps, inputs);
     });
     await t.test(`streamed, ${toolChoice}`, async () => {
-      const { asked, settings } = loop();
-      const streamed = streamText(ask(demo, "The weather?", { ...settings, toolChoice }));
+      const { inputs, settings } = loop();
+      const streamed = streamText(textParams(demo, "The weather?", { ...settings, toolChoice }));
       const text = (await Array.fromAsync(streamed.textStream)).join("");
-      check(text, await streamed.steps, asked);
+      check(text, await streamed.steps, inputs);
     });
   }
   for (const toolChoice of ["required", { type: "tool", toolName: "forecast" }]) {
     await t.test(`forced by ${JSON.stringify(toolChoice)}`, async () => {
       const { settings } = loop();
       const { toolCalls } = await generateText(
-        ask(demo, "The weather?", { ...settings, toolChoice, stopWhen: isStepCount(1) }),
+        textParams(demo, "The weather?", { ...settings, toolChoice, stopWhen: isStepCount(1) }),
       );
       assert.deepEqual(toolCalls.map((call) => call.toolName), ["forecast"]);
       Forecast.parse(toolCalls[0].input);
@@ -152,9 +152,9 @@ test("structured output", async (t) => {
   };
   for (const [name, [output, schema]] of Object.entries(outputs)) {
     await t.test(name, async () => {
-      const whole = await generateText(ask(demo, "Make it so.", { output }));
+      const whole = await generateText(textParams(demo, "Make it so.", { output }));
       assert.deepEqual(whole.output, schema.parse(whole.output));
-      const streamed = streamText(ask(demo, "Make it so.", { output }));
+      const streamed = streamText(textParams(demo, "Make it so.", { output }));
       assert.deepEqual((await Array.fromAsync(streamed.partialOutputStream)).at(-1), whole.output);
       assert.deepEqual(await streamed.output, whole.output);
     });
@@ -163,7 +163,7 @@ test("structured output", async (t) => {
 
 test("images", async (t) => {
   const demo = provider(await start(t));
-  const draw = (model, settings) =>
+  const generate = (model, settings) =>
     generateImage({ model: demo.imageModel(model), prompt: "A lighthouse", maxRetries: 0, ...settings });
   const tests = [
     { model: "demo-image-small", size: "256x256", n: 3 },
@@ -173,7 +173,7 @@ test("images", async (t) => {
   ];
   for (const { model, ...settings } of tests) {
     await t.test(`${model} ${settings.size}`, async () => {
-      const { images } = await draw(model, settings);
+      const { images } = await generate(model, settings);
       assert.equal(new Set(images.map((image) => image.base64)).size, settings.n);
       for (const image of images) {
         assert.equal(image.mediaType, "image/png");
@@ -197,26 +197,26 @@ test("embeddings", async (t) => {
 test("typed errors", async (t) => {
   const server = await start(t);
   const demo = provider(server);
-  const stranger = provider(server, { apiKey: "sk-wrong" });
+  const wrongKey = provider(server, { apiKey: "sk-wrong" });
   const tests = [
-    { name: "wrong key", call: () => generateText(ask(stranger, "Hi")), status: 401, code: "invalid_api_key" },
+    { name: "wrong key", call: () => generateText(textParams(wrongKey, "Hi")), status: 401, code: "invalid_api_key" },
     {
       name: "temperature",
-      call: () => generateText(ask(demo, "Hi", { temperature: 2.5 })),
+      call: () => generateText(textParams(demo, "Hi", { temperature: 2.5 })),
       status: 400,
       code: "decimal_above_max_value",
       param: "temperature",
     },
     {
       name: "unknown model",
-      call: () => generateText(ask(demo, "Hi", { model: demo("demo-unknown") })),
+      call: () => generateText(textParams(demo, "Hi", { model: demo("demo-unknown") })),
       status: 404,
       code: "model_not_found",
     },
     {
       name: "unknown model, streamed",
       call: async () => {
-        for await (const part of streamText(ask(demo, "Hi", { model: demo("demo-unknown") })).stream) {
+        for await (const part of streamText(textParams(demo, "Hi", { model: demo("demo-unknown") })).stream) {
           if (part.type === "error") throw part.error;
         }
       },
@@ -257,11 +257,11 @@ test("typed errors", async (t) => {
 test("rate limit", async (t) => {
   const demo = provider(await start(t, "-rpm", "2"));
   for (const remaining of ["1", "0"]) {
-    const { response } = await generateText(ask(demo, "Hi"));
+    const { response } = await generateText(textParams(demo, "Hi"));
     assert.equal(response.headers["x-ratelimit-limit-requests"], "2");
     assert.equal(response.headers["x-ratelimit-remaining-requests"], remaining);
   }
-  await assert.rejects(generateText(ask(demo, "Hi")), (error) => {
+  await assert.rejects(generateText(textParams(demo, "Hi")), (error) => {
     assert(APICallError.isInstance(error), `${error}`);
     assert.equal(error.statusCode, 429);
     assert.equal(error.isRetryable, true);
@@ -271,8 +271,8 @@ test("rate limit", async (t) => {
   });
 });
 
-test("the client waits as long as it is told to", async (t) => {
-  const server = await start(t, "-rpm", "20"); // one in 3 s
+test("client waits for Retry-After", async (t) => {
+  const server = await start(t, "-rpm", "20"); // one request in 3 seconds
   let attempts = 0;
   const counting = (...args) => {
     attempts++;
@@ -284,47 +284,47 @@ test("the client waits as long as it is told to", async (t) => {
   };
   await assert.rejects(exhaust(), { statusCode: 429 });
   attempts = 0;
-  const { text } = await generateText(ask(demo, "Hi", { maxRetries: 2 }));
+  const { text } = await generateText(textParams(demo, "Hi", { maxRetries: 2 }));
   assert.equal(text, "Hi");
-  assert(attempts === 2 || attempts === 3, `${attempts} attempts`); // timers may be a millisecond early
+  assert(attempts === 2 || attempts === 3, `${attempts} attempts`); // 3 if a timer fires a millisecond early
 });
 
-test("abort in mid-stream", async (t) => {
+test("client disconnects in mid-stream", async (t) => {
   const server = await start(t, "-delay", "50ms");
   const demo = provider(server);
   const controller = new AbortController();
   let pieces = 0;
   let last;
-  for await (const part of streamText(ask(demo, lecture, { abortSignal: controller.signal })).stream) {
+  for await (const part of streamText(textParams(demo, longText, { abortSignal: controller.signal })).stream) {
     if (part.type === "text-delta" && ++pieces === 5) controller.abort();
     last = part.type;
   }
   assert.equal(last, "abort");
   assert.equal(pieces, 5);
 
-  await server.abandoned(1);
-  const { text } = await generateText(ask(demo, "Still there?"));
+  await server.awaitUsage(1);
+  const { text } = await generateText(textParams(demo, "Still there?"));
   assert.equal(text, "Still there?");
-  assert((await server.stop()) < 5_000, "nobody is being talked to");
+  assert((await server.stop()) < 5_000, "no request is in progress");
 });
 
-test("a server that ends", async (t) => {
+test("server shuts down in mid-stream", async (t) => {
   const server = await start(t, "-delay", "50ms");
-  const told = [];
+  const errorTypes = [];
   let stopped;
   const read = async () => {
-    for await (const part of streamText(ask(provider(server), lecture)).stream) {
+    for await (const part of streamText(textParams(provider(server), longText)).stream) {
       if (part.type === "text-delta") stopped ??= server.stop();
-      if (part.type === "error") told.push(part.error.data.type);
+      if (part.type === "error") errorTypes.push(part.error.data.type);
       assert.notEqual(part.type, "finish");
     }
   };
-  await assert.rejects(read(), (error) => APICallError.isInstance(error)); // the connection breaks as well
-  assert.deepEqual(told, ["server_error"]);
+  await assert.rejects(read(), (error) => APICallError.isInstance(error)); // the connection is closed too
+  assert.deepEqual(errorTypes, ["server_error"]);
   await stopped;
 });
 
-test("usage is what was reported", async (t) => {
+test("usage report agrees with the usage of the replies", async (t) => {
   const server = await start(t);
   const demo = provider(server);
   const want = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0, requests: 0, images: 0 };
@@ -334,10 +334,10 @@ test("usage is what was reported", async (t) => {
     want.total_tokens += input + output;
     want.requests++;
   };
-  for (const text of ["Hi", saying, lecture]) {
-    const whole = await generateText(ask(demo, text));
+  for (const text of ["Hi", sampleText, longText]) {
+    const whole = await generateText(textParams(demo, text));
     add(whole.usage.inputTokens, whole.usage.outputTokens);
-    const streamed = await streamText(ask(demo, text)).usage;
+    const streamed = await streamText(textParams(demo, text)).usage;
     add(streamed.inputTokens, streamed.outputTokens);
     const embedded = await embed({ model: demo.embeddingModel("demo-embed"), value: text });
     add(embedded.usage.tokens, 0);

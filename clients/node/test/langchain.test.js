@@ -5,20 +5,20 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { z } from "zod";
 import { assertUnit, key, pngSize, start } from "../example.js";
-import { Forecast, lecture, Recipe, saying } from "../fixtures.js";
+import { Forecast, longText, Recipe, sampleText } from "../fixtures.js";
 
-const fields = (server, own) => ({
+const fields = (server, options) => ({
   apiKey: key,
   maxRetries: 0,
-  ...own,
-  configuration: { baseURL: server.api, ...own?.configuration },
+  ...options,
+  configuration: { baseURL: server.api, ...options?.configuration },
 });
 
-const chat = (server, own) => new ChatOpenAI({ model: "demo-chat", ...fields(server, own) });
+const chat = (server, options) => new ChatOpenAI({ model: "demo-chat", ...fields(server, options) });
 
-const embeddings = (server, own) => new OpenAIEmbeddings({ model: "demo-embed", ...fields(server, own) });
+const embeddings = (server, options) => new OpenAIEmbeddings({ model: "demo-embed", ...fields(server, options) });
 
-/** Joins the chunks of a stream into one. */
+/** Joins the chunks of a stream to one message. */
 async function collect(stream) {
   const chunks = await Array.fromAsync(stream);
   return { count: chunks.length, message: chunks.reduce((sum, chunk) => sum.concat(chunk)) };
@@ -29,7 +29,7 @@ const tokens = ({ input_tokens, output_tokens, total_tokens }) => ({ input_token
 test("chat, whole and streamed", async (t) => {
   const server = await start(t);
   const tests = [
-    { name: "echo", input: saying, want: saying },
+    { name: "echo", input: sampleText, want: sampleText },
     {
       name: "conversation in parts",
       input: [
@@ -44,9 +44,9 @@ test("chat, whole and streamed", async (t) => {
       ],
       want: "second",
     },
-    { name: "stop", input: saying, options: { stop: ["nowhere", "fox"] }, want: 'The "quick" ' },
+    { name: "stop sequence", input: sampleText, options: { stop: ["nowhere", "fox"] }, want: 'The "quick" ' },
     {
-      name: "length",
+      name: "token limit",
       input: "one two three four five six seven",
       model: { maxTokens: 3 },
       want: /^one two\b/,
@@ -64,7 +64,7 @@ test("chat, whole and streamed", async (t) => {
       assert(whole.usage_metadata.output_tokens > 0);
 
       const { count, message } = await collect(await llm.stream(input, options));
-      assert(count > 3, "the text comes in several pieces");
+      assert(count > 3, "the text is in several chunks");
       assert.equal(message.content, whole.content);
       assert.equal(message.response_metadata.finish_reason, reason);
       assert.deepEqual(tokens(message.usage_metadata), tokens(whole.usage_metadata));
@@ -74,8 +74,8 @@ test("chat, whole and streamed", async (t) => {
 
 test("several choices", async (t) => {
   const llm = chat(await start(t), { n: 3 });
-  const { generations, llmOutput } = await llm.generate([[new HumanMessage(saying)]]);
-  assert.deepEqual(generations[0].map((generation) => generation.text), [saying, saying, saying]);
+  const { generations, llmOutput } = await llm.generate([[new HumanMessage(sampleText)]]);
+  assert.deepEqual(generations[0].map((generation) => generation.text), [sampleText, sampleText, sampleText]);
   assert(llmOutput.tokenUsage.completionTokens > 0);
 });
 
@@ -94,20 +94,20 @@ test("tool loops", async (t) => {
     for (const tool_choice of [undefined, "auto", "required", "any", "forecast"]) {
       await t.test(`${mode}, ${tool_choice}`, async () => {
         const messages = [new HumanMessage("How will the weather be?")];
-        const asked = await call(llm.bindTools([forecast], { tool_choice }), messages);
-        assert.equal(asked.response_metadata.finish_reason, "tool_calls");
-        assert.equal(asked.tool_calls.length, 1);
-        const [request] = asked.tool_calls;
+        const called = await call(llm.bindTools([forecast], { tool_choice }), messages);
+        assert.equal(called.response_metadata.finish_reason, "tool_calls");
+        assert.equal(called.tool_calls.length, 1);
+        const [request] = called.tool_calls;
         assert.equal(request.name, "forecast");
         assert.match(request.id, /./);
         Forecast.parse(request.args);
 
         const result = await forecast.invoke(request);
         assert(result instanceof ToolMessage);
-        const told = await call(llm.bindTools([forecast]), [...messages, asked, result]);
-        assert.equal(told.response_metadata.finish_reason, "stop");
-        assert(told.content.includes(`It rains in ${request.args.city}.`), told.content);
-        assert.deepEqual(told.tool_calls, []);
+        const answer = await call(llm.bindTools([forecast]), [...messages, called, result]);
+        assert.equal(answer.response_metadata.finish_reason, "stop");
+        assert(answer.content.includes(`It rains in ${request.args.city}.`), answer.content);
+        assert.deepEqual(answer.tool_calls, []);
       });
     }
   }
@@ -132,10 +132,10 @@ test("structured output", async (t) => {
 
 test("images", async (t) => {
   const server = await start(t);
-  const draw = (own) =>
-    new DallEAPIWrapper({ apiKey: key, baseUrl: server.api, model: "demo-image-large", ...own }).invoke("A lighthouse");
-  assert.equal(await server.imageSize(await draw({ size: "1792x1024", quality: "hd" })), "1792x1024");
-  const inline = await draw({ dallEResponseFormat: "b64_json" });
+  const generate = (options) =>
+    new DallEAPIWrapper({ apiKey: key, baseUrl: server.api, model: "demo-image-large", ...options }).invoke("A lighthouse");
+  assert.equal(await server.imageSize(await generate({ size: "1792x1024", quality: "hd" })), "1792x1024");
+  const inline = await generate({ dallEResponseFormat: "b64_json" });
   assert.equal(pngSize(Buffer.from(inline, "base64")), "1024x1024");
 });
 
@@ -145,7 +145,7 @@ test("embeddings", async (t) => {
   const floats = await embeddings(server, { dimensions: 32, encodingFormat: "float" }).embedDocuments(texts);
   for (const vector of floats) assertUnit(vector, 32);
   assert.notDeepEqual(floats[0], floats[1]);
-  // Asked for nothing, the client asks for base64 and decodes it to float32.
+  // By default, the client asks for base64 and decodes it to float32.
   const decoded = await embeddings(server, { dimensions: 32 }).embedDocuments(texts);
   assert.deepEqual(decoded.map((v) => [...v]), floats.map((v) => [...Float32Array.from(v)]));
   assert.deepEqual(await embeddings(server, { dimensions: 32 }).embedQuery("a dog"), decoded[1]);
@@ -198,35 +198,35 @@ test("rate limit", async (t) => {
   });
 });
 
-test("abort in mid-stream", async (t) => {
+test("client disconnects in mid-stream", async (t) => {
   const server = await start(t, "-delay", "50ms");
   const llm = chat(server);
 
   const controller = new AbortController();
   let pieces = 0;
   await assert.rejects(async () => {
-    for await (const _ of await llm.stream(lecture, { signal: controller.signal })) {
+    for await (const _ of await llm.stream(longText, { signal: controller.signal })) {
       if (++pieces === 5) controller.abort();
     }
   }, /abort/i);
   assert.equal(pieces, 5);
 
   pieces = 0;
-  for await (const _ of await llm.stream(lecture)) {
+  for await (const _ of await llm.stream(longText)) {
     if (++pieces === 5) break;
   }
 
-  await server.abandoned(2);
+  await server.awaitUsage(2);
   assert.equal((await llm.invoke("Still there?")).content, "Still there?");
-  assert((await server.stop()) < 5_000, "nobody is being talked to");
+  assert((await server.stop()) < 5_000, "no request is in progress");
 });
 
-test("a server that ends", async (t) => {
+test("server shuts down in mid-stream", async (t) => {
   const server = await start(t, "-delay", "50ms");
   let stopped;
   await assert.rejects(
     async () => {
-      for await (const _ of await chat(server).stream(lecture)) stopped ??= server.stop();
+      for await (const _ of await chat(server).stream(longText)) stopped ??= server.stop();
     },
     (error) => {
       assert.equal(error.error?.type, "server_error", `${error}`);
@@ -236,11 +236,11 @@ test("a server that ends", async (t) => {
   await stopped;
 });
 
-test("usage is what was reported", async (t) => {
+test("usage report agrees with the usage of the replies", async (t) => {
   const server = await start(t);
   const llm = chat(server);
   const want = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0, requests: 0, images: 0 };
-  for (const text of ["Hi", saying, lecture]) {
+  for (const text of ["Hi", sampleText, longText]) {
     const whole = await llm.invoke(text);
     const { message } = await collect(await llm.stream(text));
     for (const { input_tokens, output_tokens, total_tokens } of [whole.usage_metadata, message.usage_metadata]) {

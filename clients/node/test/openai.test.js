@@ -4,17 +4,17 @@ import OpenAI from "openai";
 import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
 import { z } from "zod";
 import { assertUnit, key, pngSize, start } from "../example.js";
-import { Forecast, lecture, Recipe, saying } from "../fixtures.js";
+import { Forecast, longText, Recipe, sampleText } from "../fixtures.js";
 
 const openai = (server, options) => new OpenAI({ baseURL: server.api, apiKey: key, maxRetries: 0, ...options });
 
-const say = (content, params) => ({ model: "demo-chat", messages: [{ role: "user", content }], ...params });
+const chatParams = (content, params) => ({ model: "demo-chat", messages: [{ role: "user", content }], ...params });
 
 test("chat, whole and streamed", async (t) => {
   const client = openai(await start(t));
   const words = "one two three four five six seven eight nine ten";
   const tests = [
-    { name: "echo", params: {}, want: saying },
+    { name: "echo", params: {}, want: sampleText },
     {
       name: "last user message",
       params: {
@@ -43,13 +43,13 @@ test("chat, whole and streamed", async (t) => {
       },
       want: "What is this?",
     },
-    { name: "nulls", params: { temperature: null, stop: null, max_tokens: null, n: null, stream: null }, want: saying },
-    { name: "stop", params: { stop: "fox" }, want: 'The "quick" ' },
-    { name: "stops", params: { stop: ["nowhere", "The end", "fox"] }, want: 'The "quick" ' },
-    { name: "max_tokens", params: { ...say(words), max_tokens: 3 }, want: /^one two\b/, finish: "length", tokens: 3 },
+    { name: "null parameters", params: { temperature: null, stop: null, max_tokens: null, n: null, stream: null }, want: sampleText },
+    { name: "stop sequence", params: { stop: "fox" }, want: 'The "quick" ' },
+    { name: "several stop sequences", params: { stop: ["nowhere", "The end", "fox"] }, want: 'The "quick" ' },
+    { name: "max_tokens", params: { ...chatParams(words), max_tokens: 3 }, want: /^one two\b/, finish: "length", tokens: 3 },
     {
       name: "max_completion_tokens",
-      params: { ...say(words), max_completion_tokens: 3 },
+      params: { ...chatParams(words), max_completion_tokens: 3 },
       want: /^one two\b/,
       finish: "length",
       tokens: 3,
@@ -57,7 +57,7 @@ test("chat, whole and streamed", async (t) => {
   ];
   for (const { name, params, want, finish = "stop", tokens } of tests) {
     await t.test(name, async () => {
-      const whole = await client.chat.completions.create(say(saying, params));
+      const whole = await client.chat.completions.create(chatParams(sampleText, params));
       assert.equal(whole.object, "chat.completion");
       assert.equal(whole.model, "demo-chat");
       assert.match(whole._request_id, /./);
@@ -74,7 +74,7 @@ test("chat, whole and streamed", async (t) => {
       if (tokens) assert.equal(whole.usage.completion_tokens, tokens);
 
       const stream = client.chat.completions.stream({
-        ...say(saying, params),
+        ...chatParams(sampleText, params),
         stream: true,
         stream_options: { include_usage: true },
       });
@@ -86,10 +86,10 @@ test("chat, whole and streamed", async (t) => {
   }
 });
 
-test("the order of a stream", async (t) => {
+test("order of the chunks of a stream", async (t) => {
   const client = openai(await start(t));
   for (const include_usage of [false, true]) {
-    const params = say(saying, { stream: true, stream_options: { include_usage } });
+    const params = chatParams(sampleText, { stream: true, stream_options: { include_usage } });
     const chunks = await Array.fromAsync(await client.chat.completions.create(params));
 
     if (include_usage) {
@@ -97,7 +97,7 @@ test("the order of a stream", async (t) => {
       assert.deepEqual(choices, []);
       assert(usage.total_tokens > 0);
     }
-    assert(chunks.length > 3, "the text comes in several pieces");
+    assert(chunks.length > 3, "the text is in several chunks");
     for (const chunk of chunks) {
       assert.equal(chunk.object, "chat.completion.chunk");
       assert.equal(chunk.model, "demo-chat");
@@ -110,7 +110,7 @@ test("the order of a stream", async (t) => {
     assert.deepEqual(deltas.shift(), { role: "assistant", content: "" });
     assert.deepEqual(deltas.pop(), { content: null });
     for (const delta of deltas) assert.deepEqual(Object.keys(delta), ["content"]);
-    assert.equal(deltas.map((delta) => delta.content).join(""), saying);
+    assert.equal(deltas.map((delta) => delta.content).join(""), sampleText);
     const reasons = chunks.map((chunk) => chunk.choices[0].finish_reason);
     assert.equal(reasons.pop(), "stop");
     assert(reasons.every((reason) => reason === null));
@@ -119,13 +119,13 @@ test("the order of a stream", async (t) => {
 
 test("several choices", async (t) => {
   const client = openai(await start(t));
-  const whole = await client.chat.completions.create(say(saying, { n: 3 }));
+  const whole = await client.chat.completions.create(chatParams(sampleText, { n: 3 }));
   const streamed = await client.chat.completions
-    .stream(say(saying, { n: 3, stream_options: { include_usage: true } }))
+    .stream(chatParams(sampleText, { n: 3, stream_options: { include_usage: true } }))
     .finalChatCompletion();
   for (const { choices } of [whole, streamed]) {
     assert.deepEqual(choices.map((choice) => choice.index), [0, 1, 2]);
-    for (const choice of choices) assert.equal(choice.message.content, saying);
+    for (const choice of choices) assert.equal(choice.message.content, sampleText);
   }
   assert.deepEqual(streamed.usage, whole.usage);
 });
@@ -134,21 +134,21 @@ test("tool loops", async (t) => {
   const client = openai(await start(t));
   for (const stream of [false, true]) {
     await t.test(stream ? "streamed" : "whole", async () => {
-      const asked = [];
+      const calls = [];
       const forecast = zodFunction({
         name: "forecast",
         description: "The weather of the coming days",
         parameters: Forecast,
         function: (args) => {
-          asked.push(args);
+          calls.push(args);
           return `It rains in ${args.city}.`;
         },
       });
-      const runner = client.chat.completions.runTools(say("How will the weather be?", { stream, tools: [forecast] }));
+      const runner = client.chat.completions.runTools(chatParams("How will the weather be?", { stream, tools: [forecast] }));
       const answer = await runner.finalContent();
-      assert.equal(asked.length, 1);
-      Forecast.parse(asked[0]);
-      assert(answer.includes(`It rains in ${asked[0].city}.`), answer);
+      assert.equal(calls.length, 1);
+      Forecast.parse(calls[0]);
+      assert(answer.includes(`It rains in ${calls[0].city}.`), answer);
       assert.deepEqual(runner.messages.map((message) => message.role), ["user", "assistant", "tool", "assistant"]);
     });
   }
@@ -166,9 +166,9 @@ test("tool loops", async (t) => {
   for (const [name, called] of Object.entries(choices)) {
     await t.test(`tool_choice ${name}`, async () => {
       const tool_choice = name === "named" ? { type: "function", function: { name: called } } : name;
-      const whole = await client.chat.completions.create(say("Hi", { tools, tool_choice }));
-      const streamed = await client.chat.completions.stream(say("Hi", { tools, tool_choice })).finalChatCompletion();
-      // A stream cannot know at its start that no text will come.
+      const whole = await client.chat.completions.create(chatParams("Hi", { tools, tool_choice }));
+      const streamed = await client.chat.completions.stream(chatParams("Hi", { tools, tool_choice })).finalChatCompletion();
+      // At the start of a stream it is not known that there will be no text.
       assert.equal(whole.choices[0].message.content, called ? null : "Hi");
       assert.equal(streamed.choices[0].message.content, called ? "" : "Hi");
       for (const { choices } of [whole, streamed]) {
@@ -183,7 +183,7 @@ test("tool loops", async (t) => {
 
 test("structured output", async (t) => {
   const client = openai(await start(t));
-  const params = say("A recipe, please.", { response_format: zodResponseFormat(Recipe, "recipe") });
+  const params = chatParams("A recipe, please.", { response_format: zodResponseFormat(Recipe, "recipe") });
 
   const whole = await client.chat.completions.parse(params);
   const { content, parsed } = whole.choices[0].message;
@@ -193,7 +193,7 @@ test("structured output", async (t) => {
 
   await assert.rejects(client.chat.completions.parse({ ...params, max_tokens: 2 }), OpenAI.LengthFinishReasonError);
 
-  const object = await client.chat.completions.create(say("An object.", { response_format: { type: "json_object" } }));
+  const object = await client.chat.completions.create(chatParams("An object.", { response_format: { type: "json_object" } }));
   z.record(z.string(), z.unknown()).parse(JSON.parse(object.choices[0].message.content));
 });
 
@@ -238,7 +238,7 @@ test("embeddings", async (t) => {
     const floats = await embed({ input, dimensions, encoding_format: "float" });
     for (const vector of floats) assertUnit(vector, dimensions ?? floats[0].length);
     assert.notDeepEqual(floats[0], floats[1]);
-    // Asked for nothing, the client asks for base64 and decodes it to float32.
+    // By default, the client asks for base64 and decodes it to float32.
     const decoded = await embed({ input, dimensions });
     assert.deepEqual(decoded.map((v) => [...v]), floats.map((v) => [...Float32Array.from(v)]));
     const single = await embed({ input: "a cat", dimensions });
@@ -269,8 +269,8 @@ test("models", async (t) => {
 test("typed errors", async (t) => {
   const server = await start(t);
   const client = openai(server);
-  const chat = (params) => client.chat.completions.create(say("Hi", params));
-  const draw = (params) => client.images.generate({ model: "demo-image-small", prompt: "A cat", ...params });
+  const chat = (params) => client.chat.completions.create(chatParams("Hi", params));
+  const generate = (params) => client.images.generate({ model: "demo-image-small", prompt: "A cat", ...params });
   const unknown = { status: 404, type: OpenAI.NotFoundError, code: "model_not_found" };
   const bad = (code, param) => ({ status: 400, type: OpenAI.BadRequestError, code, param });
   const tests = [
@@ -297,19 +297,19 @@ test("typed errors", async (t) => {
       call: () => chat({ messages: [{ role: "user", content: "Hi" }, { role: "robot", content: "Hi" }] }),
       want: bad("invalid_value", "messages[1].role"),
     },
-    { name: "size of another model", call: () => draw({ size: "1792x1024" }), want: bad("invalid_value", "size") },
-    { name: "too many images", call: () => draw({ n: 11 }), want: bad("integer_above_max_value", "n") },
+    { name: "size of another model", call: () => generate({ size: "1792x1024" }), want: bad("invalid_value", "size") },
+    { name: "too many images", call: () => generate({ n: 11 }), want: bad("integer_above_max_value", "n") },
     { name: "unknown model", call: () => chat({ model: "demo-unknown" }), want: unknown },
     { name: "unknown model, streamed", call: () => chat({ model: "demo-unknown", stream: true }), want: unknown },
-    { name: "unknown image model", call: () => draw({ model: "demo-unknown" }), want: unknown },
+    { name: "unknown image model", call: () => generate({ model: "demo-unknown" }), want: unknown },
     {
       name: "unknown embedding model",
       call: () => client.embeddings.create({ model: "demo-unknown", input: "Hi" }),
       want: unknown,
     },
-    { name: "unknown model retrieved", call: () => client.models.retrieve("demo-unknown"), want: unknown },
+    { name: "retrieving an unknown model", call: () => client.models.retrieve("demo-unknown"), want: unknown },
     {
-      name: "what is not served",
+      name: "endpoint that is not served",
       call: () => client.files.list(),
       want: { status: 404, type: OpenAI.NotFoundError },
     },
@@ -335,12 +335,12 @@ test("typed errors", async (t) => {
 test("rate limit", async (t) => {
   const client = openai(await start(t, "-rpm", "2", "-tpm", "100000"));
   for (const remaining of ["1", "0"]) {
-    const { response } = await client.chat.completions.create(say("Hi")).withResponse();
+    const { response } = await client.chat.completions.create(chatParams("Hi")).withResponse();
     assert.equal(response.headers.get("x-ratelimit-limit-requests"), "2");
     assert.equal(response.headers.get("x-ratelimit-remaining-requests"), remaining);
     assert.equal(response.headers.get("x-ratelimit-limit-tokens"), "100000");
   }
-  await assert.rejects(client.chat.completions.create(say("Hi")), (error) => {
+  await assert.rejects(client.chat.completions.create(chatParams("Hi")), (error) => {
     assert(error instanceof OpenAI.RateLimitError, `${error}`);
     assert.equal(error.code, "rate_limit_exceeded");
     assert.equal(error.type, "requests");
@@ -352,8 +352,8 @@ test("rate limit", async (t) => {
   });
 });
 
-test("the client waits as long as it is told to", async (t) => {
-  const server = await start(t, "-rpm", "20"); // one in 3 s
+test("client waits for Retry-After", async (t) => {
+  const server = await start(t, "-rpm", "20"); // one request in 3 seconds
   let attempts = 0;
   const counting = (...args) => {
     attempts++;
@@ -366,35 +366,35 @@ test("the client waits as long as it is told to", async (t) => {
   await assert.rejects(exhaust(), OpenAI.RateLimitError);
   attempts = 0;
   await client.models.list({ maxRetries: 2 });
-  assert(attempts === 2 || attempts === 3, `${attempts} attempts`); // timers may be a millisecond early
+  assert(attempts === 2 || attempts === 3, `${attempts} attempts`); // 3 if a timer fires a millisecond early
 });
 
-test("abort in mid-stream", async (t) => {
+test("client disconnects in mid-stream", async (t) => {
   const server = await start(t, "-delay", "50ms");
   const client = openai(server);
 
   const controller = new AbortController();
   let pieces = 0;
-  const stream = client.chat.completions.stream(say(lecture), { signal: controller.signal });
+  const stream = client.chat.completions.stream(chatParams(longText), { signal: controller.signal });
   stream.on("content", () => ++pieces === 5 && controller.abort());
   await assert.rejects(stream.done(), OpenAI.APIUserAbortError);
   assert.equal(pieces, 5);
 
   pieces = 0;
-  for await (const _ of await client.chat.completions.create(say(lecture, { stream: true }))) {
+  for await (const _ of await client.chat.completions.create(chatParams(longText, { stream: true }))) {
     if (++pieces === 5) break;
   }
 
-  await server.abandoned(2);
-  const { choices } = await client.chat.completions.create(say("Still there?"));
+  await server.awaitUsage(2);
+  const { choices } = await client.chat.completions.create(chatParams("Still there?"));
   assert.equal(choices[0].message.content, "Still there?");
-  assert((await server.stop()) < 5_000, "nobody is being talked to");
+  assert((await server.stop()) < 5_000, "no request is in progress");
 });
 
-test("a server that ends", async (t) => {
+test("server shuts down in mid-stream", async (t) => {
   const server = await start(t, "-delay", "50ms");
   const client = openai(server);
-  const stream = await client.chat.completions.create(say(lecture, { stream: true }));
+  const stream = await client.chat.completions.create(chatParams(longText, { stream: true }));
   const reasons = [];
   let stopped;
   await assert.rejects(
@@ -414,7 +414,7 @@ test("a server that ends", async (t) => {
   await stopped;
 });
 
-test("usage is what was reported", async (t) => {
+test("usage report agrees with the usage of the replies", async (t) => {
   const server = await start(t);
   const client = openai(server);
   const want = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0, requests: 0, images: 0 };
@@ -424,9 +424,9 @@ test("usage is what was reported", async (t) => {
     want.total_tokens += total_tokens;
     want.requests++;
   };
-  for (const text of ["Hi", saying, lecture]) {
-    add((await client.chat.completions.create(say(text))).usage);
-    const stream = client.chat.completions.stream(say(text, { stream_options: { include_usage: true } }));
+  for (const text of ["Hi", sampleText, longText]) {
+    add((await client.chat.completions.create(chatParams(text))).usage);
+    const stream = client.chat.completions.stream(chatParams(text, { stream_options: { include_usage: true } }));
     add(await stream.totalUsage());
     add((await client.embeddings.create({ model: "demo-embed", input: [text, "Hi"] })).usage);
   }

@@ -1,5 +1,5 @@
-// Asks @copilotkit/aimock, a server that nobody here wrote, directly and through examples/gateway, and
-// compares the answers.
+// Sends requests to @copilotkit/aimock, a mock server, directly and through examples/gateway, and compares the replies
+// and the requests that arrive.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,14 +7,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { LLMock } from "@copilotkit/aimock";
 import OpenAI from "openai";
 import { startGateway } from "../example.js";
-import { saying } from "../fixtures.js";
+import { sampleText } from "../fixtures.js";
 
 const gatewayKey = "sk-of-the-gateway";
 const mockKey = "sk-of-the-mock";
 
 /**
- * Starts a mock that admits mockKey alone, and a gateway in front of it. Each model has a route, and so a circuit
- * breaker, of its own.
+ * Starts a mock that accepts only mockKey, and a gateway in front of it. Each model has its own route, and so its own
+ * circuit breaker. At the end of the test, checks that keys and addresses did not leak.
  */
 async function setUp(t, prepare, models = ["gpt-4o"]) {
   const mock = new LLMock({ port: 0, chunkSize: 5, auth: { apiKeys: [mockKey] } });
@@ -22,13 +22,13 @@ async function setUp(t, prepare, models = ["gpt-4o"]) {
   await mock.start();
   let server;
   t.after(async () => {
-    const heard = JSON.stringify(mock.getRequests());
+    const requests = JSON.stringify(mock.getRequests());
     const { host } = new URL(mock.url);
     await server?.stop();
     await mock.stop();
-    const said = server?.said() ?? "";
-    for (const secret of [gatewayKey, mockKey, host]) assert(!said.includes(secret), said);
-    assert(!heard.includes(gatewayKey), "the client's key went upstream");
+    const output = server?.output() ?? "";
+    for (const secret of [gatewayKey, mockKey, host]) assert(!output.includes(secret), output);
+    assert(!requests.includes(gatewayKey), "the client's key was sent to the mock");
   });
   server = await startGateway(
     t,
@@ -48,15 +48,15 @@ async function setUp(t, prepare, models = ["gpt-4o"]) {
   };
 }
 
-const say = (content, params) => ({ model: "gpt-4o", messages: [{ role: "user", content }], ...params });
+const chatParams = (content, params) => ({ model: "gpt-4o", messages: [{ role: "user", content }], ...params });
 
-/** A copy of v without what is new in every reply. */
-const timeless = (v) =>
+/** Returns a copy of v without the members that differ in every reply. */
+const comparable = (v) =>
   JSON.parse(JSON.stringify(v), (name, value) =>
     ["created", "_request_id"].includes(name) || (name === "id" && /^(chatcmpl-|call_)/.test(value)) ? undefined : value,
   );
 
-/** The error that a promise rejects with. */
+/** Resolves to the error that a promise rejects with. */
 const failure = (promise) =>
   promise.then(
     () => assert.fail("no error"),
@@ -65,7 +65,7 @@ const failure = (promise) =>
 
 test("chat, whole and streamed", async (t) => {
   const fixtures = {
-    plain: { content: saying },
+    plain: { content: sampleText },
     long: { content: "All work and no play makes Jack a dull boy. ".repeat(200) },
     reasoning: { content: "It is 42.", reasoning: "Let me think about that for a while." },
     "a tool": { toolCalls: [{ name: "forecast", arguments: '{"city":"Zürich","days":3}' }] },
@@ -97,51 +97,53 @@ test("chat, whole and streamed", async (t) => {
   const tools = [{ type: "function", function: { name: "forecast", parameters: { type: "object" } } }];
   for (const name of Object.keys(fixtures)) {
     await t.test(name, async () => {
-      const params = say(`<${name}>`, { tools });
+      const params = chatParams(`<${name}>`, { tools });
       const whole = await through.chat.completions.create(params);
-      assert.deepEqual(timeless(whole), timeless(await direct.chat.completions.create(params)));
+      assert.deepEqual(comparable(whole), comparable(await direct.chat.completions.create(params)));
       assert(whole.usage.total_tokens > 0);
 
-      const [streamed, said] = await listen(through, params);
-      const [want, wantSaid] = await listen(direct, params);
-      assert.deepEqual(timeless(streamed), timeless(want));
-      assert.deepEqual(timeless(said), timeless(wantSaid));
+      const [streamed, deltas] = await collect(through, params);
+      const [want, wantDeltas] = await collect(direct, params);
+      assert.deepEqual(comparable(streamed), comparable(want));
+      assert.deepEqual(comparable(deltas), comparable(wantDeltas));
       assert.deepEqual(streamed.usage, whole.usage);
       assert.equal(streamed.choices[0].finish_reason, whole.choices[0].finish_reason);
 
-      // Who did not ask for usage does not get it.
-      const quiet = await Array.fromAsync(await through.chat.completions.create({ ...params, stream: true }));
-      assert(quiet.every((chunk) => chunk.usage === undefined && chunk.choices.length === 1));
-      assert(quiet.length >= said.length + 2, "it comes in pieces");
+      // A client that did not ask for usage does not get it.
+      const plain = await Array.fromAsync(await through.chat.completions.create({ ...params, stream: true }));
+      assert(plain.every((chunk) => chunk.usage === undefined && chunk.choices.length === 1));
+      assert(plain.length >= deltas.length + 2, "the text is in several chunks");
       assert.equal(mock.getLastRequest().body.stream_options.include_usage, true);
     });
   }
 });
 
-/** The reply as a stream: put together, and what was said in which order, with texts that follow each other joined. */
-async function listen(client, params) {
-  const said = [];
+/**
+ * Requests a stream. Resolves to the complete reply, and to the deltas in their order, with consecutive texts joined.
+ */
+async function collect(client, params) {
+  const deltas = [];
   const stream = client.chat.completions.stream({ ...params, stream_options: { include_usage: true } });
   stream.on("chunk", ({ choices: [choice] }) => {
     const { role, ...delta } = choice?.delta ?? {};
     for (const [name, value] of Object.entries(delta)) {
-      const last = said.at(-1);
-      if (last?.name === name && typeof value === "string") last.value += value; // where it is cut may differ within an emoji
-      else if (value) said.push({ name, value });
+      const last = deltas.at(-1);
+      if (last?.name === name && typeof value === "string") last.value += value; // the texts may be split differently
+      else if (value) deltas.push({ name, value });
     }
   });
   const completion = await stream.finalChatCompletion();
   for (const choice of completion.choices) {
-    choice.logprobs ??= null; // which chunks of the mock have, and those of the gateway have not
-    choice.message.content ||= null; // a stream cannot know at its start that no text will come
+    choice.logprobs ??= null; // the mock sends it in chunks, the gateway does not
+    choice.message.content ||= null; // at the start of a stream it is not known that there will be no text
   }
-  return [completion, said];
+  return [completion, deltas];
 }
 
-test("requests arrive as they were sent", async (t) => {
+test("requests arrive unchanged", async (t) => {
   const { mock, direct, through } = await setUp(t, (mock) => mock.onMessage("Hi", { content: "Hello" }));
   const requests = {
-    "many parameters": say("Hi", {
+    "many parameters": chatParams("Hi", {
       frequency_penalty: -0.5,
       logit_bias: { 50256: -100 },
       logprobs: true,
@@ -163,7 +165,7 @@ test("requests arrive as they were sent", async (t) => {
       user: "somebody",
       web_search_options: { search_context_size: "low" },
     }),
-    "parameters of other products": say("Hi", { top_k: 40, min_p: 0.05, guided_json: { deep: [{ "ключ": "\u2028" }] } }),
+    "parameters of other products": chatParams("Hi", { top_k: 40, min_p: 0.05, guided_json: { deep: [{ "ключ": "\u2028" }] } }),
     conversation: {
       model: "gpt-4o",
       messages: [
@@ -213,7 +215,7 @@ test("tool loops", async (t) => {
       const conversations = [];
       for (const client of [direct, through]) {
         const runner = client.chat.completions.runTools(
-          say("How will the weather be?", {
+          chatParams("How will the weather be?", {
             stream,
             tools: [
               {
@@ -250,34 +252,34 @@ test("embeddings", async (t) => {
       got.data.map(({ index, embedding }) => [index, [...Float32Array.from(embedding)]]),
       want.data.map(({ index, embedding }) => [index, [...Float32Array.from(embedding)]]),
     );
-    assert(got.usage.total_tokens > 0, "the mock does not count, so the gateway does");
+    assert(got.usage.total_tokens > 0, "the gateway estimates, because the mock reports none");
   }
 });
 
 test("images", async (t) => {
   const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
   const { server, direct, through } = await setUp(t, (mock) => {
-    mock.onImage("by address", { image: { url: "https://images.example.com/1.png", revisedPrompt: "A cat, revised" } });
+    mock.onImage("by URL", { image: { url: "https://images.example.com/1.png", revisedPrompt: "A cat, revised" } });
     mock.onImage("inline", { images: [{ b64Json: pixel, revisedPrompt: "Another" }, { b64Json: pixel }] });
     mock.onImage("private", { image: { url: "http://192.0.2.7/1.png" } });
   });
-  const draw = (client, prompt, params) => client.images.generate({ model: "dall-e-3", prompt, ...params });
+  const generate = (client, prompt, params) => client.images.generate({ model: "dall-e-3", prompt, ...params });
 
-  const address = await draw(through, "by address");
-  assert.deepEqual(timeless(address), timeless(await draw(direct, "by address")));
-  const inline = await draw(through, "inline", { n: 2, response_format: "b64_json" });
-  assert.deepEqual(inline.data, [{ b64_json: pixel }, { b64_json: pixel }]); // with an address alone comes what was revised
+  const withURL = await generate(through, "by URL");
+  assert.deepEqual(comparable(withURL), comparable(await generate(direct, "by URL")));
+  const inline = await generate(through, "inline", { n: 2, response_format: "b64_json" });
+  assert.deepEqual(inline.data, [{ b64_json: pixel }, { b64_json: pixel }]); // revised_prompt is sent with URLs only
 
-  // Who wants addresses gets the gateway's.
-  const put = await draw(through, "inline", { n: 2 });
-  assert.equal(put.data[0].revised_prompt, "Another");
-  for (const { url } of put.data) {
+  // A client that wants URLs gets those of the gateway.
+  const stored = await generate(through, "inline", { n: 2 });
+  assert.equal(stored.data[0].revised_prompt, "Another");
+  for (const { url } of stored.data) {
     assert(url.startsWith(server.api.replace("/v1", "/images/")), url);
     assert.equal(Buffer.from(await (await fetch(url)).arrayBuffer()).toString("base64"), pixel);
   }
 
-  // Nothing is fetched from hosts that nobody allowed.
-  const error = await failure(draw(through, "private", { response_format: "b64_json" }));
+  // Images are fetched from allowed hosts only.
+  const error = await failure(generate(through, "private", { response_format: "b64_json" }));
   assert.equal(error.status, 502);
   assert(!error.message.includes("192.0.2.7"));
 });
@@ -295,84 +297,85 @@ test("models", async (t) => {
 test("errors", async (t) => {
   const error = (status, message, more) => ({ status, error: { message, ...more } });
   const unavailable = { type: "server_error", code: null, param: null };
-  // What the mock says, and what clients of the gateway see of it: where that has no message, it is not the mock's.
+  // reply is the reply of the mock. want is the error that clients of the gateway get; it contains message, or if that is
+  // not set, not the message of the mock.
   const cases = {
     "too-long": {
-      says: error(400, "There is too much of it.", { type: "invalid_request_error", code: "context_length_exceeded", param: "messages" }),
-      sees: { status: 400, type: "invalid_request_error", code: "context_length_exceeded", param: "messages" },
+      reply: error(400, "There is too much of it.", { type: "invalid_request_error", code: "context_length_exceeded", param: "messages" }),
+      want: { status: 400, type: "invalid_request_error", code: "context_length_exceeded", param: "messages" },
       message: "There is too much of it.",
     },
     unprocessable: {
-      says: error(422, "temperature: not a number", { type: "invalid_request_error", param: "temperature" }),
-      sees: { status: 422, type: "invalid_request_error", code: null, param: "temperature" },
+      reply: error(422, "temperature: not a number", { type: "invalid_request_error", param: "temperature" }),
+      want: { status: 422, type: "invalid_request_error", code: null, param: "temperature" },
       message: "temperature: not a number",
     },
     unknown: {
-      says: error(404, "The model `unknown` does not exist", { type: "invalid_request_error", code: "model_not_found" }),
-      sees: { status: 404, type: "invalid_request_error", code: "model_not_found", param: null },
+      reply: error(404, "The model `unknown` does not exist", { type: "invalid_request_error", code: "model_not_found" }),
+      want: { status: 404, type: "invalid_request_error", code: "model_not_found", param: null },
       message: "The model `unknown` does not exist",
     },
     limited: {
-      says: { ...error(429, "Slow down.", { type: "tokens", code: "rate_limit_exceeded" }), retryAfter: 17 },
-      sees: { status: 429, type: "tokens", code: "rate_limit_exceeded", param: null },
+      reply: { ...error(429, "Slow down.", { type: "tokens", code: "rate_limit_exceeded" }), retryAfter: 17 },
+      want: { status: 429, type: "tokens", code: "rate_limit_exceeded", param: null },
       message: "Slow down.",
       retryAfter: "17",
     },
     broke: {
-      says: error(429, "You exceeded your current quota.", { type: "insufficient_quota", code: "insufficient_quota" }),
-      sees: { status: 502, ...unavailable },
+      reply: error(429, "You exceeded your current quota.", { type: "insufficient_quota", code: "insufficient_quota" }),
+      want: { status: 502, ...unavailable },
     },
     denied: {
-      says: error(401, `Incorrect API key provided: ${mockKey}.`, { type: "invalid_request_error", code: "invalid_api_key" }),
-      sees: { status: 502, ...unavailable },
+      reply: error(401, `Incorrect API key provided: ${mockKey}.`, { type: "invalid_request_error", code: "invalid_api_key" }),
+      want: { status: 502, ...unavailable },
     },
     broken: {
-      says: error(500, "panic at 10.1.2.3:8000", { type: "server_error" }),
-      sees: { status: 502, ...unavailable },
+      reply: error(500, "panic at 10.1.2.3:8000", { type: "server_error" }),
+      want: { status: 502, ...unavailable },
     },
     overloaded: {
-      says: error(503, "Overloaded.", { type: "server_error" }),
-      sees: { status: 503, ...unavailable },
+      reply: error(503, "Overloaded.", { type: "server_error" }),
+      want: { status: 503, ...unavailable },
     },
   };
   const { through } = await setUp(
     t,
     (mock) => {
-      for (const [model, { says }] of Object.entries(cases)) mock.on({ model }, says);
+      for (const [model, { reply }] of Object.entries(cases)) mock.on({ model }, reply);
     },
     Object.keys(cases),
   );
-  for (const [model, { says, sees, message, retryAfter }] of Object.entries(cases)) {
+  for (const [model, { reply, want, message, retryAfter }] of Object.entries(cases)) {
     await t.test(model, async () => {
       for (const stream of [false, true]) {
-        const error = await failure(through.chat.completions.create(say("Hi", { model, stream })));
+        const error = await failure(through.chat.completions.create(chatParams("Hi", { model, stream })));
         const { status, type, code, param } = error;
-        assert.deepEqual({ status, type, code, param }, sees);
+        assert.deepEqual({ status, type, code, param }, want);
         if (message) assert(error.error.message.includes(message), error.error.message);
-        else assert(!error.error.message.includes(says.error.message), error.error.message);
+        else assert(!error.error.message.includes(reply.error.message), error.error.message);
         if (retryAfter) assert.equal(error.headers.get("retry-after"), retryAfter);
       }
     });
   }
 });
 
-test("a failure that a second try mends", async (t) => {
+test("a failed request is tried again", async (t) => {
   const { mock, through, server } = await setUp(t, (mock) => mock.onMessage("Hi", { content: "Hello" }));
   for (const stream of [false, true]) {
     mock.nextRequestError(500, { message: "Not now.", type: "server_error" });
     mock.clearRequests();
-    const reply = await through.chat.completions.create(say("Hi", { stream }));
+    const reply = await through.chat.completions.create(chatParams("Hi", { stream }));
     if (stream) assert.equal((await Array.fromAsync(reply)).at(-1).choices[0].finish_reason, "stop");
     else assert.equal(reply.choices[0].message.content, "Hello");
     assert.deepEqual(mock.getRequests().map(({ response }) => response.status), [500, 200]);
   }
-  const twice = () => server.said().match(/ status=200 target=mock tries=2 /g)?.length === 2;
+  const twice = () => server.output().match(/ status=200 target=mock tries=2 /g)?.length === 2;
   for (const deadline = performance.now() + 10_000; !twice(); await sleep(10)) {
-    assert(performance.now() < deadline, server.said());
+    assert(performance.now() < deadline, server.output());
   }
 });
 
-test("what is no reply", async (t) => {
+test("invalid replies", async (t) => {
   const models = ["malformed", "dropped", "disconnected"];
   const { through } = await setUp(
     t,
@@ -386,7 +389,7 @@ test("what is no reply", async (t) => {
   for (const model of models) {
     await t.test(model, async () => {
       for (const stream of [false, true]) {
-        const error = await failure(through.chat.completions.create(say("Hi", { model, stream })));
+        const error = await failure(through.chat.completions.create(chatParams("Hi", { model, stream })));
         assert.equal(error.status, 502);
         assert.equal(error.type, "server_error");
       }
@@ -394,15 +397,15 @@ test("what is no reply", async (t) => {
   }
 });
 
-test("a stream that breaks off", async (t) => {
+test("interrupted stream", async (t) => {
   const { direct, through, server } = await setUp(t, (mock) => {
     mock.onMessage("Hi", { content: "one two three four five six seven" }, { truncateAfterChunks: 5, latency: 10 });
   });
-  const hear = async (client) => {
+  const read = async (client) => {
     let text = "";
     const error = await failure(
       (async () => {
-        for await (const { choices } of await client.chat.completions.create(say("Hi", { stream: true }))) {
+        for await (const { choices } of await client.chat.completions.create(chatParams("Hi", { stream: true }))) {
           assert.equal(choices[0].finish_reason, null);
           text += choices[0].delta.content ?? "";
         }
@@ -410,15 +413,15 @@ test("a stream that breaks off", async (t) => {
     );
     return { text, error };
   };
-  const want = await hear(direct);
-  const got = await hear(through);
+  const want = await read(direct);
+  const got = await read(through);
   assert.equal(got.text, want.text);
   assert.match(got.text, /^one two/);
   assert(got.error instanceof OpenAI.APIError, `${got.error}`);
   assert.equal(got.error.error.type, "server_error");
   const { requests, completion_tokens } = await usage(server);
   assert.equal(requests, 1);
-  assert(completion_tokens > 0, "what was said is on the record");
+  assert(completion_tokens > 0, "the tokens that were sent are recorded");
 });
 
 async function usage(server) {

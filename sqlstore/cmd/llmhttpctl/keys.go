@@ -1,338 +1,241 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-// A keyView is a key in JSON. Limits are as the flags take them.
-type keyView struct {
-	ID        string             `json:"id"`
-	Account   string             `json:"account"`
-	Name      string             `json:"name"`
-	Prefix    string             `json:"prefix"`
-	Status    string             `json:"status"`
-	Scopes    []llmhttp.Endpoint `json:"scopes"` // null means all
-	Models    []string           `json:"models"` // null means all
-	Limits    limitsView         `json:"limits"`
-	CreatedAt string             `json:"created_at"`
-	UsedAt    string             `json:"last_used_at,omitempty"`
-	ExpiresAt string             `json:"expires_at,omitempty"`
-	RevokedAt string             `json:"revoked_at,omitempty"`
-	Secret    string             `json:"secret,omitempty"`
+// keyFlags are the flags that set the settings of a key.
+type keyFlags struct {
+	flags  *flag.FlagSet
+	params sqlstore.KeyParams
 }
 
-type limitsView struct {
-	Requests   string `json:"requests,omitempty"`
-	Tokens     string `json:"tokens,omitempty"`
-	Quota      string `json:"quota,omitempty"`
-	Concurrent int    `json:"concurrent,omitempty"`
-}
-
-func viewOf(k sqlstore.KeyInfo, secret string) keyView {
-	return keyView{
-		ID: k.ID, Account: k.Account, Name: k.Name, Prefix: k.Prefix, Status: status(k), Scopes: k.Scopes, Models: k.Models,
-		Limits: limitsView{
-			Requests: formatRate(k.Limits.Requests), Tokens: formatRate(k.Limits.Tokens), Quota: formatRate(k.Limits.Quota),
-			Concurrent: k.Limits.Concurrent,
-		},
-		CreatedAt: formatTime(k.Created), UsedAt: formatTime(k.LastUsed), ExpiresAt: formatTime(k.Expires), RevokedAt: formatTime(k.Revoked),
-		Secret: secret,
-	}
-}
-
-func status(k sqlstore.KeyInfo) string {
-	switch {
-	case !k.Revoked.IsZero():
-		return "revoked"
-	case !k.Expires.IsZero() && !time.Now().Before(k.Expires):
-		return "expired"
-	}
-	return "active"
-}
-
-// showSecret writes all of a key that has a new secret.
-func (c *command) showSecret(k sqlstore.KeyInfo, secret string) error {
-	// Who reads what is written may be gone, and is to be told.
-	signal.Ignore(syscall.SIGPIPE)
-	if err := c.showKey(k, secret); err != nil {
-		return fmt.Errorf("%s has a new secret, which cannot be shown, so rotate or revoke it: %w", k.ID, err)
-	}
-	if !c.json {
-		fmt.Fprintln(c.err, "Keep the secret now: it cannot be shown again.")
-	}
-	return nil
-}
-
-// showKey writes all of a key. secret is empty if it has no new one.
-func (c *command) showKey(k sqlstore.KeyInfo, secret string) error {
-	v := viewOf(k, secret)
-	if c.json {
-		return c.writeJSON(v)
-	}
-	rows := [][]string{
-		{"id", v.ID}, {"account", v.Account}, {"name", v.Name}, {"prefix", v.Prefix}, {"status", v.Status},
-		{"scopes", formatList(v.Scopes)}, {"models", formatList(v.Models)},
-	}
-	concurrent := ""
-	if v.Limits.Concurrent != 0 {
-		concurrent = fmt.Sprint(v.Limits.Concurrent)
-	}
-	for _, row := range [][]string{
-		{"requests", v.Limits.Requests}, {"tokens", v.Limits.Tokens}, {"quota", v.Limits.Quota}, {"concurrent", concurrent},
-		{"created", v.CreatedAt}, {"used", v.UsedAt}, {"expires", v.ExpiresAt}, {"revoked", v.RevokedAt}, {"secret", v.Secret},
-	} {
-		if row[1] != "" {
-			rows = append(rows, row)
-		}
-	}
-	return c.table(rows)
-}
-
-// keyFlags adds the flags that say what a key is, and returns what applies
-// those that were given.
-func keyFlags(f *flag.FlagSet) (apply func(*sqlstore.KeyParams) error) {
-	var changes []func(*sqlstore.KeyParams)
-	set := func(name, usage string, parse func(s string) (func(*sqlstore.KeyParams), error)) {
-		f.Func(name, usage, func(s string) error {
-			change, err := parse(s)
-			changes = append(changes, change)
+// addKeyFlags adds the flags to f.
+func addKeyFlags(f *flag.FlagSet) *keyFlags {
+	k := &keyFlags{flags: f}
+	p := &k.params
+	f.StringVar(&p.Account, "account", "", "the `account` that pays; the default is the ID of the key")
+	f.StringVar(&p.Name, "name", "", "a `name` for display")
+	f.Func("scopes", "the allowed endpoints: a comma-separated `list` of chat, images, embeddings, models and usage, or all, or none", func(s string) (err error) {
+		p.Scopes, err = parseList(s, endpoints...)
+		return err
+	})
+	f.Func("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(s string) (err error) {
+		p.Models, err = parseList[string](s)
+		return err
+	})
+	f.Func("expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never", func(s string) (err error) {
+		p.Expires, err = parseExpiry(s, time.Now())
+		return err
+	})
+	rate := func(name, usage string, r *llmhttp.Rate) {
+		f.Func(name, usage, func(s string) (err error) {
+			*r, err = parseRate(s)
 			return err
 		})
 	}
-	set("account", "the `account` that pays; without one, the key is an account for itself", func(s string) (func(*sqlstore.KeyParams), error) {
-		return func(p *sqlstore.KeyParams) { p.Account = s }, nil
-	})
-	set("name", "a `name`, for people", func(s string) (func(*sqlstore.KeyParams), error) {
-		return func(p *sqlstore.KeyParams) { p.Name = s }, nil
-	})
-	set("scopes", "what it may call: a `list` of chat, images, embeddings, models and usage, or all, or none", func(s string) (func(*sqlstore.KeyParams), error) {
-		list, err := parseList(s, scopes...)
-		return func(p *sqlstore.KeyParams) { p.Scopes = list }, err
-	})
-	set("models", "the models it may use: a `list` in which * stands for any text, or all, or none", func(s string) (func(*sqlstore.KeyParams), error) {
-		list, err := parseList[string](s)
-		return func(p *sqlstore.KeyParams) { p.Models = list }, err
-	})
-	set("expires", "when it expires: a `time` such as 2030-01-31, which is when that day begins in UTC, 2030-01-31T12:00:00Z or 30d from now on, or never", func(s string) (func(*sqlstore.KeyParams), error) {
-		t, err := parseExpiry(s, time.Now())
-		return func(p *sqlstore.KeyParams) { p.Expires = t }, err
-	})
-	for name, limit := range map[string]struct {
-		usage string
-		rate  func(*sqlstore.KeyParams) *llmhttp.Rate
-	}{
-		"requests": {"a `limit` of requests such as 60/m, 60/m,burst=10 or 1000/7d, or none", func(p *sqlstore.KeyParams) *llmhttp.Rate { return &p.Limits.Requests }},
-		"tokens":   {"a `limit` of tokens such as 20000/m, or none", func(p *sqlstore.KeyParams) *llmhttp.Rate { return &p.Limits.Tokens }},
-		"quota":    {"a `limit` of tokens over a long time such as 1000000/30d, or none", func(p *sqlstore.KeyParams) *llmhttp.Rate { return &p.Limits.Quota }},
-	} {
-		set(name, limit.usage, func(s string) (func(*sqlstore.KeyParams), error) {
-			r, err := parseRate(s)
-			return func(p *sqlstore.KeyParams) { *limit.rate(p) = r }, err
-		})
-	}
-	var concurrent int
-	f.IntVar(&concurrent, "concurrent", 0, "the `number` of requests at a time; 0 is no limit, and a negative one admits none")
-	return func(p *sqlstore.KeyParams) error {
-		for _, change := range changes {
-			change(p)
-		}
-		f.Visit(func(g *flag.Flag) {
-			if g.Name == "concurrent" {
-				p.Limits.Concurrent = concurrent
-			}
-		})
-		return nil
-	}
+	rate("requests", "the `limit` of requests, such as 60/m, 60/m,burst=10 or 1000/7d, or none", &p.Limits.Requests)
+	rate("tokens", "the `limit` of tokens, such as 20000/m, or none", &p.Limits.Tokens)
+	rate("quota", "the `limit` of tokens over a long period, such as 1000000/30d, or none", &p.Limits.Quota)
+	f.IntVar(&p.Limits.Concurrent, "concurrent", 0, "the maximum `number` of concurrent requests; 0 means no limit, a negative number admits no requests")
+	return k
 }
 
-func (c *command) createKey(args []string) error {
-	f := c.flags("")
-	apply := keyFlags(f)
-	operands, err := c.parse(f, args)
-	if err != nil {
+// apply copies the settings whose flags were given to p. It returns how many
+// there were.
+func (k *keyFlags) apply(p *sqlstore.KeyParams) (n int) {
+	setters := map[string]func(){
+		"account":    func() { p.Account = k.params.Account },
+		"name":       func() { p.Name = k.params.Name },
+		"scopes":     func() { p.Scopes = k.params.Scopes },
+		"models":     func() { p.Models = k.params.Models },
+		"expires":    func() { p.Expires = k.params.Expires },
+		"requests":   func() { p.Limits.Requests = k.params.Limits.Requests },
+		"tokens":     func() { p.Limits.Tokens = k.params.Limits.Tokens },
+		"quota":      func() { p.Limits.Quota = k.params.Limits.Quota },
+		"concurrent": func() { p.Limits.Concurrent = k.params.Limits.Concurrent },
+	}
+	k.flags.Visit(func(f *flag.Flag) {
+		if set, ok := setters[f.Name]; ok {
+			set()
+			n++
+		}
+	})
+	return n
+}
+
+func (c *command) createKey(ctx context.Context, args []string) error {
+	f := c.newFlags()
+	settings := addKeyFlags(f)
+	if _, err := c.parse(f, "", args); err != nil {
 		return err
 	}
-	if len(operands) > 0 {
-		return unexpected(operands)
-	}
-	var params sqlstore.KeyParams
-	if err := apply(&params); err != nil {
-		return err
-	}
-	return c.open(func(s *sqlstore.Store) error {
-		info, secret, err := s.CreateKey(c.ctx, params)
+	return c.withStore(ctx, func(s *sqlstore.Store) error {
+		info, secret, err := s.CreateKey(ctx, settings.params)
 		if err != nil {
 			return err
 		}
-		return c.showSecret(info, secret)
+		return c.printSecret(info, secret)
 	})
 }
 
-// oneID returns the only operand.
-func oneID(operands []string) (string, error) {
-	if len(operands) != 1 {
-		return "", usageErrorf("the ID of one key is expected")
-	}
-	return operands[0], checkID(operands[0])
-}
-
-// checkID returns an error unless id may be that of a key. What is given in its
-// place is often the secret, which an error must not tell.
-func checkID(id string) error {
-	if !strings.HasPrefix(id, "key_") {
-		return usageErrorf("the ID of a key begins with key_: \"llmhttpctl keys list\" shows it beside what the secret begins with")
-	}
-	return nil
-}
-
-func (c *command) updateKey(args []string) error {
-	f := c.flags("ID")
-	apply := keyFlags(f)
-	operands, err := c.parse(f, args)
+func (c *command) updateKey(ctx context.Context, args []string) error {
+	f := c.newFlags()
+	settings := addKeyFlags(f)
+	id, err := c.parseID(f, args)
 	if err != nil {
 		return err
 	}
-	id, err := oneID(operands)
-	if err != nil {
-		return err
+	if settings.apply(new(sqlstore.KeyParams)) == 0 {
+		return usageErrorf("no flag names a setting to change")
 	}
-	changes := 0
-	f.Visit(func(g *flag.Flag) {
-		if g.Name != "dsn" && g.Name != "json" {
-			changes++
-		}
-	})
-	if changes == 0 {
-		return usageErrorf("no flag says what to change")
-	}
-	return c.open(func(s *sqlstore.Store) error {
-		info, err := s.UpdateKey(c.ctx, id, apply)
+	return c.withStore(ctx, func(s *sqlstore.Store) error {
+		info, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error {
+			settings.apply(p)
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		return c.showKey(info, "")
+		return c.printKey(info, "")
 	})
 }
 
-func (c *command) rotateKey(args []string) error {
-	f := c.flags("ID")
+func (c *command) rotateKey(ctx context.Context, args []string) error {
+	f := c.newFlags()
 	var overlap time.Duration
-	f.Func("overlap", "how `long` the old secret goes on working, such as 24h or 7d; without it, it ends at once", func(s string) (err error) {
+	f.Func("overlap", "how `long` the old secret keeps working, such as 24h or 7d; the default is 0", func(s string) (err error) {
 		overlap, err = parsePeriod(s)
 		return err
 	})
-	operands, err := c.parse(f, args)
+	id, err := c.parseID(f, args)
 	if err != nil {
 		return err
 	}
-	id, err := oneID(operands)
-	if err != nil {
-		return err
-	}
-	return c.open(func(s *sqlstore.Store) error {
-		info, secret, err := s.RotateKey(c.ctx, id, overlap)
+	return c.withStore(ctx, func(s *sqlstore.Store) error {
+		info, secret, err := s.RotateKey(ctx, id, overlap)
 		if err != nil {
 			return err
 		}
-		return c.showSecret(info, secret)
+		return c.printSecret(info, secret)
 	})
 }
 
-func (c *command) revokeKeys(args []string) error {
-	ids, err := c.parse(c.flags("ID..."), args)
+func (c *command) revokeKeys(ctx context.Context, args []string) error {
+	ids, err := c.parse(c.newFlags(), "ID...", args)
 	if err != nil {
 		return err
 	}
 	if len(ids) == 0 {
-		return usageErrorf("the ID of a key is expected")
+		return usageErrorf("expected the ID of a key")
 	}
 	for _, id := range ids {
 		if err := checkID(id); err != nil {
 			return err
 		}
 	}
-	return c.open(func(s *sqlstore.Store) error {
+	return c.withStore(ctx, func(s *sqlstore.Store) error {
 		var errs []error
 		for _, id := range ids {
-			errs = append(errs, c.revokeKey(s, id))
+			errs = append(errs, c.revokeKey(ctx, s, id))
 		}
 		return errors.Join(errs...)
 	})
 }
 
-func (c *command) revokeKey(s *sqlstore.Store, id string) error {
-	if err := s.RevokeKey(c.ctx, id); err != nil {
-		return fmt.Errorf("%s: %w", cell(id), err)
+func (c *command) revokeKey(ctx context.Context, s *sqlstore.Store, id string) error {
+	if err := s.RevokeKey(ctx, id); err != nil {
+		return fmt.Errorf("%s: %w", printable(id), err)
 	}
 	if !c.json {
-		_, err := fmt.Fprintf(c.out, "%s is revoked\n", id)
+		_, err := fmt.Fprintf(c.stdout, "%s is revoked\n", id)
 		return err
 	}
-	info, err := s.Key(c.ctx, id)
+	info, err := s.Key(ctx, id)
 	if err != nil {
 		return err
 	}
-	return c.writeJSON(viewOf(info, ""))
+	return c.writeJSON(newKeyJSON(info, ""))
 }
 
-// listPage is how many keys are asked for at a time.
+// parseID is parse for a command with the ID of a key as its only operand.
+func (c *command) parseID(f *flag.FlagSet, args []string) (string, error) {
+	operands, err := c.parse(f, "ID", args)
+	if err != nil {
+		return "", err
+	}
+	if len(operands) != 1 {
+		return "", usageErrorf("expected the ID of one key")
+	}
+	return operands[0], checkID(operands[0])
+}
+
+// checkID returns an error if id cannot be the ID of a key. The error does not
+// contain id, which may be a secret that was mistaken for an ID.
+func checkID(id string) error {
+	if !strings.HasPrefix(id, "key_") {
+		return usageErrorf("the ID of a key begins with key_: \"llmhttpctl keys list\" shows it next to the beginning of the secret")
+	}
+	return nil
+}
+
+// listPage is the number of keys that one call of ListKeys returns.
 const listPage = 500
 
-func (c *command) listKeys(args []string) error {
-	f := c.flags("")
+func (c *command) listKeys(ctx context.Context, args []string) error {
+	f := c.newFlags()
 	var q sqlstore.KeyQuery
-	f.StringVar(&q.Account, "account", "", "only those of this `account`")
-	f.StringVar(&q.After, "after", "", "only those after the key of this `ID`")
-	limit := f.Int("limit", 100, "at most this `number`; 0 is all")
-	operands, err := c.parse(f, args)
-	switch {
-	case err != nil:
+	f.StringVar(&q.Account, "account", "", "list only keys of this `account`")
+	f.StringVar(&q.After, "after", "", "list only keys after the key with this `ID`")
+	limit := f.Int("limit", 100, "the maximum `number` of keys; 0 means all")
+	if _, err := c.parse(f, "", args); err != nil {
 		return err
-	case len(operands) > 0:
-		return unexpected(operands)
-	case *limit < 0:
+	}
+	if *limit < 0 {
 		return usageErrorf("the limit is negative")
 	}
-	return c.open(func(s *sqlstore.Store) error {
-		rows := [][]string{{"ID", "ACCOUNT", "NAME", "PREFIX", "STATUS", "CREATED", "USED", "EXPIRES"}}
-		for n := 0; *limit == 0 || n < *limit; {
-			q.Limit = listPage
-			if *limit > 0 {
-				q.Limit = min(*limit-n, listPage)
-			}
-			page, err := s.ListKeys(c.ctx, q)
-			if err != nil {
-				return err
-			}
-			for _, k := range page {
-				v := viewOf(k, "")
-				q.After = v.ID
-				if !c.json {
-					rows = append(rows, []string{v.ID, v.Account, v.Name, v.Prefix, v.Status, v.CreatedAt, v.UsedAt, v.ExpiresAt})
-				} else if err := c.writeJSON(v); err != nil {
-					return err
-				}
-			}
-			n += len(page)
-			if len(page) < q.Limit {
-				break
-			}
-			if n == *limit {
-				fmt.Fprintf(c.err, "There may be more: --after %s\n", q.After)
-			}
+	return c.withStore(ctx, func(s *sqlstore.Store) error {
+		keys, more, err := readKeys(ctx, s, q, *limit)
+		if err != nil {
+			return err
 		}
-		if c.json {
-			return nil
+		if err := c.printKeys(keys); err != nil {
+			return err
 		}
-		return c.table(rows)
+		if more {
+			fmt.Fprintf(c.stderr, "There may be more: --after %s\n", keys[len(keys)-1].ID)
+		}
+		return nil
 	})
+}
+
+// readKeys reads up to limit keys, or all keys if limit is 0. It reports
+// whether there may be more.
+func readKeys(ctx context.Context, s *sqlstore.Store, q sqlstore.KeyQuery, limit int) (keys []sqlstore.KeyInfo, more bool, err error) {
+	for {
+		q.Limit = listPage
+		if limit > 0 {
+			q.Limit = min(limit-len(keys), listPage)
+		}
+		page, err := s.ListKeys(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		keys = append(keys, page...)
+		if len(page) < q.Limit {
+			return keys, false, nil
+		}
+		if len(keys) == limit {
+			return keys, true, nil
+		}
+		q.After = keys[len(keys)-1].ID
+	}
 }

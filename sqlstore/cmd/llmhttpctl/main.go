@@ -1,5 +1,5 @@
-// Llmhttpctl looks after the keys and the usage in a database of package
-// sqlstore. Run it without arguments to learn how.
+// Llmhttpctl manages the API keys in a database of package sqlstore and prints
+// the usage that it holds. Run it without arguments for help.
 package main
 
 import (
@@ -14,37 +14,36 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode"
 
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-const help = `llmhttpctl looks after the keys and the usage in a database of llmhttp.
+const help = `llmhttpctl manages the API keys and prints the usage in a database of llmhttp.
 
 Usage:
 
-  llmhttpctl keys create [flags]          make a key, and show its secret once
+  llmhttpctl keys create [flags]          create a key and print its secret once
   llmhttpctl keys list [flags]            list keys, oldest first
-  llmhttpctl keys update [flags] ID       change what the flags name
-  llmhttpctl keys rotate [flags] ID       give a key a new secret, and show it once
-  llmhttpctl keys revoke [flags] ID...    end keys for good
-  llmhttpctl usage [flags]                show what an account used
+  llmhttpctl keys update [flags] ID       change the settings that the flags name
+  llmhttpctl keys rotate [flags] ID       give a key a new secret and print it once
+  llmhttpctl keys revoke [flags] ID...    disable keys for good
+  llmhttpctl usage [flags]                print the usage of an account
 
-The database is the one that --dsn names, or LLMHTTP_DSN in the environment:
-postgres://user:password@host/database, or the path of a file of SQLite. Others
-on the machine may see the flags of a process, so do not put a password there.
+The flag --dsn or the environment variable LLMHTTP_DSN names the database:
+postgres://user:password@host/database, or the path of a SQLite file. Other users
+of the machine can see the flags of a process, so do not put a password there.
 
-With --json, each thing is a line of JSON. The exit status is 1 if something
-failed, and 2 if the command is not one of these. For the flags of a command,
-add --help.
+With --json, each key or sum is a line of JSON. The exit status is 1 if the
+command failed and 2 if its arguments are wrong. Add --help to a command for its
+flags.
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	c := &command{ctx: ctx, out: os.Stdout, err: os.Stderr, dsn: os.Getenv("LLMHTTP_DSN")}
-	os.Exit(c.run(os.Args[1:]))
+	c := &command{stdout: os.Stdout, stderr: os.Stderr, dsn: os.Getenv("LLMHTTP_DSN")}
+	os.Exit(c.run(ctx, os.Args[1:]))
 }
 
 const (
@@ -63,31 +62,29 @@ func usageErrorf(format string, args ...any) error {
 
 // A command is one run of the program.
 type command struct {
-	ctx      context.Context
-	out, err io.Writer
-	dsn      string
-	json     bool
-	name     string // with its group, such as "keys create"
-	help     func() // writes what its flags are
+	stdout, stderr io.Writer
+	dsn            string
+	json           bool
+	name           string // such as "keys create"
 }
 
-func (c *command) run(args []string) int {
-	err := c.dispatch(args)
-	var usage *usageError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
+// run runs the command that args name and returns the exit status.
+func (c *command) run(ctx context.Context, args []string) int {
+	err := c.dispatch(ctx, args)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
-	case errors.As(err, &usage):
-		fmt.Fprintf(c.err, "llmhttpctl: %v\nRun \"llmhttpctl %s\" for help.\n", err, strings.TrimSpace(c.name+" --help"))
+	}
+	fmt.Fprintf(c.stderr, "llmhttpctl: %v\n", err)
+	if _, ok := errors.AsType[*usageError](err); ok {
+		fmt.Fprintf(c.stderr, "Run \"llmhttpctl %s\" for help.\n", strings.TrimSpace(c.name+" --help"))
 		return exitUsage
 	}
-	fmt.Fprintf(c.err, "llmhttpctl: %v\n", err)
 	return exitFailed
 }
 
-func (c *command) dispatch(args []string) error {
+func (c *command) dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		fmt.Fprint(c.err, help)
+		fmt.Fprint(c.stderr, help)
 		return usageErrorf("a command is missing")
 	}
 	name, rest := args[0], args[1:]
@@ -101,12 +98,12 @@ func (c *command) dispatch(args []string) error {
 	}
 	switch {
 	case word == "help" || word == "-h" || word == "-help" || word == "--help":
-		_, err := fmt.Fprint(c.out, help)
+		_, err := fmt.Fprint(c.stdout, help)
 		return err
 	case strings.HasPrefix(word, "-"):
-		return usageErrorf("flags come after the command")
+		return usageErrorf("flags must follow the command")
 	}
-	run, ok := map[string]func([]string) error{
+	run, ok := map[string]func(context.Context, []string) error{
 		"keys create": c.createKey,
 		"keys list":   c.listKeys,
 		"keys update": c.updateKey,
@@ -115,50 +112,48 @@ func (c *command) dispatch(args []string) error {
 		"usage":       c.usage,
 	}[name]
 	if !ok {
-		return usageErrorf("there is no command %s", quote(name))
+		return usageErrorf("unknown command %s", quote(name))
 	}
 	c.name = name
-	return run(rest)
+	return run(ctx, rest)
 }
 
-// flags returns a set with the flags that all commands have.
-func (c *command) flags(operands string) *flag.FlagSet {
+// newFlags returns a flag set with the flags that all commands share.
+func (c *command) newFlags() *flag.FlagSet {
 	f := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.StringVar(&c.dsn, "dsn", c.dsn, "the `database`, in place of LLMHTTP_DSN")
-	f.BoolVar(&c.json, "json", false, "write JSON, a line for each thing")
-	f.Usage = func() {} // which errors would call, too
-	c.help = func() {
-		fmt.Fprintf(c.out, "Usage: %s\n\n", strings.TrimSpace("llmhttpctl "+c.name+" [flags] "+operands))
-		f.VisitAll(func(g *flag.Flag) {
-			value, text := flag.UnquoteUsage(g)
-			fmt.Fprintf(c.out, "  %s\n        %s\n", strings.TrimSpace("--"+g.Name+" "+value), text)
-		})
-	}
+	f.Usage = func() {} // FlagSet would also call it after an error
+	f.StringVar(&c.dsn, "dsn", c.dsn, "the `database`; the default is LLMHTTP_DSN")
+	f.BoolVar(&c.json, "json", false, "write a line of JSON for each key or sum")
 	return f
 }
 
-// parse parses flags, which may stand before and after what they apply to, and
-// returns the latter.
-func (c *command) parse(f *flag.FlagSet, args []string) ([]string, error) {
+// parse parses args and returns the operands. Flags may stand before, between
+// and after operands. operandSyntax describes the operands in the help for the
+// command. If it is empty, operands are an error.
+func (c *command) parse(f *flag.FlagSet, operandSyntax string, args []string) ([]string, error) {
 	var operands []string
-	for {
-		if err := f.Parse(args); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				c.help()
-				return nil, err
-			}
+	for len(args) > 0 {
+		err := f.Parse(args)
+		if errors.Is(err, flag.ErrHelp) {
+			c.printHelp(f, operandSyntax)
+			return nil, err
+		}
+		if err != nil {
 			return nil, usageErrorf("%v", err)
 		}
 		rest := f.Args()
-		if len(rest) == 0 {
-			break
-		}
 		if n := len(args) - len(rest); n > 0 && args[n-1] == "--" {
 			operands = append(operands, rest...)
 			break
 		}
-		operands, args = append(operands, rest[0]), rest[1:]
+		if len(rest) > 0 {
+			operands, rest = append(operands, rest[0]), rest[1:]
+		}
+		args = rest
+	}
+	if operandSyntax == "" && len(operands) > 0 {
+		return nil, usageErrorf("unexpected argument %s", quote(operands[0]))
 	}
 	if c.dsn == "" {
 		return nil, usageErrorf("no database: set LLMHTTP_DSN or --dsn")
@@ -166,13 +161,16 @@ func (c *command) parse(f *flag.FlagSet, args []string) ([]string, error) {
 	return operands, nil
 }
 
-// unexpected is the error of a command that takes no operands.
-func unexpected(operands []string) error {
-	return usageErrorf("unexpected argument %s", quote(operands[0]))
+func (c *command) printHelp(f *flag.FlagSet, operandSyntax string) {
+	fmt.Fprintf(c.stdout, "Usage: %s\n\n", strings.TrimSpace("llmhttpctl "+c.name+" [flags] "+operandSyntax))
+	f.VisitAll(func(g *flag.Flag) {
+		value, text := flag.UnquoteUsage(g)
+		fmt.Fprintf(c.stdout, "  %s\n        %s\n", strings.TrimSpace("--"+g.Name+" "+value), text)
+	})
 }
 
-// quote quotes an argument for an error, and only the beginning of what may be
-// a secret, or a DSN with a password, in the wrong place.
+// quote quotes an argument for an error. It shows only the beginning of an
+// argument that may be a secret or a DSN with a password in the wrong place.
 func quote(arg string) string {
 	if len(arg) > 24 || strings.ContainsAny(arg, ":@=") {
 		return strconv.Quote(arg[:min(len(arg), 6)]) + "..."
@@ -180,9 +178,10 @@ func quote(arg string) string {
 	return strconv.Quote(arg)
 }
 
-// open opens the database, calls f and closes it.
-func (c *command) open(f func(s *sqlstore.Store) error) error {
-	s, err := sqlstore.Open(c.ctx, c.dsn, &sqlstore.Options{KeepRecords: -1}) // what is kept is not for this program to decide
+// withStore opens the database, calls f and closes the database.
+func (c *command) withStore(ctx context.Context, f func(s *sqlstore.Store) error) error {
+	// Pruning is up to the servers that share the database.
+	s, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeepRecords: -1})
 	if err != nil {
 		return err
 	}
@@ -190,25 +189,26 @@ func (c *command) open(f func(s *sqlstore.Store) error) error {
 }
 
 func (c *command) writeJSON(v any) error {
-	e := json.NewEncoder(c.out)
+	e := json.NewEncoder(c.stdout)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
 
-// table writes rows of cells in columns.
-func (c *command) table(rows [][]string) error {
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+// writeTable writes rows of cells in aligned columns.
+func (c *command) writeTable(rows [][]string) error {
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i, text := range row {
-			row[i] = cell(text)
+			row[i] = printable(text)
 		}
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	return w.Flush()
 }
 
-// cell returns text as a terminal may show it.
-func cell(text string) string {
+// printable returns text in a form that cannot control a terminal. The empty
+// text becomes "-".
+func printable(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return strconv.Quote(text)
 	}
@@ -216,11 +216,4 @@ func cell(text string) string {
 		return "-"
 	}
 	return text
-}
-
-func formatTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
 }

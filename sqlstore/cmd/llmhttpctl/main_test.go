@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,13 +21,13 @@ import (
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-var update = flag.Bool("update", false, "write what the command replied to testdata")
+var update = flag.Bool("update", false, "write the output of the commands to testdata")
 
-// asCommand makes the test binary the command.
-const asCommand = "LLMHTTPCTL_TEST_COMMAND"
+// If this environment variable is set, the test binary runs main.
+const runMain = "LLMHTTPCTL_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
+	if os.Getenv(runMain) != "" {
 		main()
 	}
 	status := m.Run()
@@ -34,85 +35,87 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// process returns a process of the command.
-func process(dsn string, args ...string) *exec.Cmd {
+// newProcess returns a command that runs llmhttpctl in a process of its own.
+func newProcess(dsn string, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1", "LLMHTTP_DSN="+dsn, "GORACE=atexit_sleep_ms=0") // a second each
+	// The race detector would otherwise delay the end of each process by a second.
+	cmd.Env = append(os.Environ(), runMain+"=1", "LLMHTTP_DSN="+dsn, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
-// ctl runs the command and returns what it wrote and its exit status.
-func ctl(t *testing.T, dsn string, args ...string) (stdout, stderr string, status int) {
+// runProcess runs llmhttpctl and returns its output and exit status.
+func runProcess(t *testing.T, dsn string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	cmd := process(dsn, args...)
-	var out, err bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &err
-	if e := cmd.Run(); e != nil {
-		require.IsType(t, &exec.ExitError{}, e)
+	cmd := newProcess(dsn, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		require.IsType(t, &exec.ExitError{}, err)
 	}
-	return out.String(), err.String(), cmd.ProcessState.ExitCode()
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// A transcript is of commands and what came of them. What differs from run to
-// run is masked with something of the same width, for the tables.
+// A transcript is a list of commands with their output. It replaces values that
+// differ from run to run by text of the same width, so that tables stay aligned.
 type transcript struct {
-	dsn   string
-	ids   []string
-	shown string
+	dsn  string
+	ids  []string // of keys, in the order of their first output
+	text strings.Builder
 }
 
 var (
 	idPattern     = regexp.MustCompile(`key_[a-z2-7]{20}`)
 	secretPattern = regexp.MustCompile(`sk-[\w-]{43}`)
-	prefixPattern = regexp.MustCompile(`sk-[\w-]{8}`) // of secrets that are masked already, nothing matches
+	prefixPattern = regexp.MustCompile(`sk-[\w-]{8}`)
 	timePattern   = regexp.MustCompile(`2\d\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 )
 
 func (x *transcript) mask(s string) string {
 	s = idPattern.ReplaceAllStringFunc(s, func(id string) string {
-		for i, known := range x.ids {
-			if id == known {
-				return fmt.Sprintf("key_%020d", i+1)
-			}
+		i := slices.Index(x.ids, id)
+		if i < 0 {
+			i = len(x.ids)
+			x.ids = append(x.ids, id)
 		}
-		x.ids = append(x.ids, id)
-		return fmt.Sprintf("key_%020d", len(x.ids))
+		return fmt.Sprintf("key_%020d", i+1)
 	})
 	s = secretPattern.ReplaceAllString(s, "sk-"+strings.Repeat("*", 43))
 	s = prefixPattern.ReplaceAllString(s, "sk-********")
 	return timePattern.ReplaceAllStringFunc(s, func(s string) string {
 		if strings.HasPrefix(s, "2999") || strings.HasPrefix(s, "2026-03") {
-			return s
+			return s // a time from the test's input
 		}
 		return "YYYY-MM-DDThh:mm:ssZ"
 	})
 }
 
-// run runs a command, in which #1 is the ID that was shown first.
+// run runs a command. The argument #1 stands for the first of x.ids.
 func (x *transcript) run(t *testing.T, args ...string) {
 	t.Helper()
-	real := make([]string, len(args))
-	for i, arg := range args {
-		for k := len(x.ids); k > 0; k-- {
-			arg = strings.ReplaceAll(arg, fmt.Sprint("#", k), x.ids[k-1])
+	actual := slices.Clone(args)
+	for i, arg := range actual {
+		for n, id := range x.ids {
+			if arg == fmt.Sprint("#", n+1) {
+				actual[i] = id
+			}
 		}
-		real[i] = arg
 	}
-	stdout, stderr, status := ctl(t, x.dsn, real...)
-	x.shown += fmt.Sprintf("$ llmhttpctl %s\n%s", strings.Join(args, " "), x.mask(stdout))
+	stdout, stderr, status := runProcess(t, x.dsn, actual...)
+	fmt.Fprintf(&x.text, "$ llmhttpctl %s\n%s", strings.Join(args, " "), x.mask(stdout))
 	for line := range strings.Lines(x.mask(stderr)) {
-		x.shown += "! " + line
+		x.text.WriteString("! " + line)
 	}
-	x.shown += fmt.Sprintf("= %d\n\n", status)
+	fmt.Fprintf(&x.text, "= %d\n\n", status)
 }
 
+// TestTranscript compares commands and their output with a golden file.
 func TestTranscript(t *testing.T) {
-	for name, dsn := range map[string]func() string{
+	for name, newDatabase := range map[string]func() string{
 		"SQLite":     func() string { return filepath.Join(t.TempDir(), "llm.db") },
 		"PostgreSQL": func() string { return servertest.Postgres(t, servertest.Args("-c", "fsync=off")).DSN() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := &transcript{dsn: dsn()}
+			x := &transcript{dsn: newDatabase()}
 			x.run(t, "keys", "list")
 			x.run(t, "keys", "create")
 			x.run(t, "keys", "create", "--account", "acme", "--name", "for the CI", "--scopes", "chat,models", "--models", "small-*,large", "--expires", "2999-01-31",
@@ -133,67 +136,70 @@ func TestTranscript(t *testing.T) {
 			x.run(t, "keys", "update", "#2", "--name", "x")
 			x.run(t, "keys", "list")
 
-			s, err := sqlstore.Open(t.Context(), x.dsn, &sqlstore.Options{KeepRecords: -1})
-			require.NoError(t, err)
-			start := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
-			for i := range 50 {
-				require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
-					ID: fmt.Sprint(i), Account: "acme", Model: []string{"large", "small\t"}[i%2], Time: start.Add(time.Duration(i) * time.Hour),
-					Usage: llmhttp.Usage{PromptTokens: 10 * i, CompletionTokens: i}, Images: i % 3,
-				}))
-			}
-			require.NoError(t, s.Close())
+			recordUsage(t, x.dsn)
 			x.run(t, "usage", "--account", "acme", "--from", "2026-03-01", "--to", "2026-03-16")
 			x.run(t, "usage", "--account", "acme", "--from", "2026-03-01", "--to", "2026-04-01", "--total")
 			x.run(t, "usage", "--account", "acme", "--to", "2026-03-15", "--json")
 			x.run(t, "usage", "--account", "nobody")
 
-			golden, err := os.ReadFile("testdata/transcript.txt")
 			if *update {
-				require.NoError(t, os.MkdirAll("testdata", 0o777))
-				require.NoError(t, os.WriteFile("testdata/transcript.txt", []byte(x.shown), 0o666))
-				return
+				require.NoError(t, os.WriteFile("testdata/transcript.txt", []byte(x.text.String()), 0o666))
 			}
+			golden, err := os.ReadFile("testdata/transcript.txt")
 			require.NoError(t, err)
-			assert.Equal(t, string(golden), x.shown)
+			assert.Equal(t, string(golden), x.text.String())
 		})
 	}
 }
 
-func TestMistakes(t *testing.T) {
+func recordUsage(t *testing.T, dsn string) {
+	t.Helper()
+	s, err := sqlstore.Open(t.Context(), dsn, &sqlstore.Options{KeepRecords: -1})
+	require.NoError(t, err)
+	start := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
+	for i := range 50 {
+		require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
+			ID: fmt.Sprint(i), Account: "acme", Model: []string{"large", "small\t"}[i%2], Time: start.Add(time.Duration(i) * time.Hour),
+			Usage: llmhttp.Usage{PromptTokens: 10 * i, CompletionTokens: i}, Images: i % 3,
+		}))
+	}
+	require.NoError(t, s.Close())
+}
+
+func TestUsageErrors(t *testing.T) {
 	for want, args := range map[string][]string{
 		`a command is missing`:                                {},
 		`a command is missing after keys`:                     {"keys"},
-		`there is no command "keys drop"`:                     {"keys", "drop"},
-		`there is no command "nonsense"`:                      {"nonsense", "--json"},
+		`unknown command "keys drop"`:                         {"keys", "drop"},
+		`unknown command "nonsense"`:                          {"nonsense", "--json"},
 		`flag provided but not defined: -nonsense`:            {"usage", "--nonsense"},
 		`unexpected argument "x"`:                             {"keys", "list", "x"},
 		`unexpected argument "y"`:                             {"keys", "create", "--json", "y"},
 		`unexpected argument "--json"`:                        {"usage", "--account", "a", "--", "--json"},
 		`the limit is negative`:                               {"keys", "list", "--limit", "-1"},
-		`the ID of one key is expected`:                       {"keys", "rotate"},
+		`expected the ID of one key`:                          {"keys", "rotate"},
 		`the ID of a key begins with key_: "llmhttpctl keys`:  {"keys", "revoke", "key_x", ""},
-		`flags come after the command`:                        {"--json", "keys", "list"},
-		`the ID of a key is expected`:                         {"keys", "revoke"},
-		`no flag says what to change`:                         {"keys", "update", "key_x"},
-		`"chats" is none of [chat`:                            {"keys", "create", "--scopes", "chat,chats"},
-		`an empty word`:                                       {"keys", "create", "--models", "a,,b"},
+		`flags must follow the command`:                       {"--json", "keys", "list"},
+		`expected the ID of a key`:                            {"keys", "revoke"},
+		`no flag names a setting to change`:                   {"keys", "update", "key_x"},
+		`"chats" is not one of [chat`:                         {"keys", "create", "--scopes", "chat,chats"},
+		`the list has an empty item`:                          {"keys", "create", "--models", "a,,b"},
 		`"60" has no period`:                                  {"keys", "create", "--requests", "60"},
-		`"0" is no number other than 0`:                       {"keys", "create", "--requests", "0/m"},
-		`"x" is no number other than 0`:                       {"keys", "create", "--tokens", "x/m"},
-		`"1fortnight" is no duration`:                         {"keys", "create", "--quota", "5/fortnight"},
+		`"0" is not a number other than 0`:                    {"keys", "create", "--requests", "0/m"},
+		`"x" is not a number other than 0`:                    {"keys", "create", "--tokens", "x/m"},
+		`"1fortnight" is not a duration`:                      {"keys", "create", "--quota", "5/fortnight"},
 		`the period must be longer than 0`:                    {"keys", "create", "--quota", "5/0s"},
-		`"9999999d" is no number of days`:                     {"keys", "create", "--quota", "5/9999999d"},
-		`"0" is no burst`:                                     {"keys", "create", "--requests", "60/m,burst=0"},
-		`"tomorrow" is no time`:                               {"keys", "create", "--expires", "tomorrow"},
+		`"9999999d" is not a number of days`:                  {"keys", "create", "--quota", "5/9999999d"},
+		`"0" is not a burst`:                                  {"keys", "create", "--requests", "60/m,burst=0"},
+		`"tomorrow" is not a time`:                            {"keys", "create", "--expires", "tomorrow"},
 		`1999-01-01T00:00:00Z is not in the future`:           {"keys", "create", "--expires", "1999-01-01"},
 		`--account is missing`:                                {"usage"},
-		`"yesterday" is no date`:                              {"usage", "--account", "a", "--from", "yesterday"},
-		`no day from 2026-01-02 up to`:                        {"usage", "--account", "a", "--from", "2026-01-02", "--to", "2026-01-02"},
+		`"yesterday" is not a date`:                           {"usage", "--account", "a", "--from", "yesterday"},
+		`--from 2026-01-02 is not before --to 2026-01-02`:     {"usage", "--account", "a", "--from", "2026-01-02", "--to", "2026-01-02"},
 		`no database: set LLMHTTP_DSN or --dsn`:               {"keys", "list", "--dsn", ""},
 		`invalid value "many" for flag -concurrent: parse er`: {"keys", "create", "--concurrent", "many"},
 	} {
-		stdout, stderr, status := ctl(t, "/nonexistent/db", args...)
+		stdout, stderr, status := runProcess(t, "/nonexistent/db", args...)
 		assert.Equal(t, exitUsage, status, args)
 		assert.Empty(t, stdout, args)
 		assert.Contains(t, stderr, "llmhttpctl: ", args)
@@ -203,26 +209,40 @@ func TestMistakes(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {"--help"}, {"keys", "-h"}, {"keys", "help"}} {
-		stdout, stderr, status := ctl(t, "", args...)
-		assert.Equal(t, []any{help, "", 0}, []any{stdout, stderr, status})
+		stdout, stderr, status := runProcess(t, "", args...)
+		assert.Equal(t, help, stdout)
+		assert.Empty(t, stderr)
+		assert.Zero(t, status)
 	}
-	for _, line := range regexp.MustCompile(`(?m)^  llmhttpctl ((?:keys )?\w+)`).FindAllStringSubmatch(help, -1) {
-		stdout, stderr, status := ctl(t, "", append(strings.Fields(line[1]), "--help")...)
-		assert.Contains(t, stdout, "Usage: llmhttpctl "+line[1]+" [flags]")
+	for _, match := range regexp.MustCompile(`(?m)^  llmhttpctl ((?:keys )?\w+)`).FindAllStringSubmatch(help, -1) {
+		name := match[1]
+		stdout, stderr, status := runProcess(t, "", append(strings.Fields(name), "--help")...)
+		assert.Contains(t, stdout, "Usage: llmhttpctl "+name+" [flags]")
 		assert.Contains(t, stdout, "  --json\n")
-		assert.Equal(t, []any{"", 0}, []any{stderr, status})
+		assert.Empty(t, stderr)
+		assert.Zero(t, status)
 	}
 }
 
-// A secret or a DSN in the wrong place is not told.
-func TestMisplacedSecret(t *testing.T) {
+func TestUsageErrors_ContainNoSecret(t *testing.T) {
 	secret := llmhttp.NewSecret("sk-")
 	const dsn = "postgres://u:hunter2@h/db"
 	for _, args := range [][]string{
-		{"keys", "revoke", secret}, {"keys", "revoke", "key_x", secret}, {"keys", "rotate", secret}, {"keys", "update", secret, "--name", "x"},
-		{"keys", "list", secret}, {"keys", secret}, {secret}, {dsn}, {"keys", dsn}, {"keys", "list", dsn}, {"usage", "--account", "a", dsn}, {"keys", "create", dsn}, {"keys", "list", "password=hunter2"},
+		{"keys", "revoke", secret},
+		{"keys", "revoke", "key_x", secret},
+		{"keys", "rotate", secret},
+		{"keys", "update", secret, "--name", "x"},
+		{"keys", "list", secret},
+		{"keys", secret},
+		{secret},
+		{dsn},
+		{"keys", dsn},
+		{"keys", "list", dsn},
+		{"usage", "--account", "a", dsn},
+		{"keys", "create", dsn},
+		{"keys", "list", "password=hunter2"},
 	} {
-		stdout, stderr, status := ctl(t, "/nonexistent/db", args...)
+		stdout, stderr, status := runProcess(t, "/nonexistent/db", args...)
 		assert.Equal(t, exitUsage, status, args)
 		assert.Empty(t, stdout)
 		assert.NotContains(t, stderr, secret[len("sk-"):len("sk-")+8])
@@ -230,40 +250,9 @@ func TestMisplacedSecret(t *testing.T) {
 	}
 }
 
-// Where what was done cannot be written, the status says so, and the error what
-// that was.
-func TestNoOutput(t *testing.T) {
-	dsn := filepath.Join(t.TempDir(), "llm.db")
-	s, err := sqlstore.Open(t.Context(), dsn, nil)
-	require.NoError(t, err)
-	info, _, err := s.CreateKey(t.Context(), sqlstore.KeyParams{})
-	require.NoError(t, err)
-	require.NoError(t, s.Close())
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"keys", "create"}, `^llmhttpctl: key_\w{20} has a new secret, which cannot be shown, so rotate or revoke it: .*pipe\n$`},
-		{[]string{"keys", "create", "--json"}, `^llmhttpctl: key_\w{20} has a new secret, which cannot be shown, so rotate or revoke it: .*pipe\n$`},
-		{[]string{"keys", "rotate", info.ID}, `^llmhttpctl: ` + info.ID + ` has a new secret, which cannot be shown, so rotate or revoke it: .*pipe\n$`},
-	} {
-		r, w, err := os.Pipe()
-		require.NoError(t, err)
-		require.NoError(t, r.Close()) // as if who was to read it had ended
-		cmd := process(dsn, test.args...)
-		var stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = w, &stderr
-		assert.Error(t, cmd.Run())
-		require.NoError(t, w.Close())
-		assert.Equal(t, exitFailed, cmd.ProcessState.ExitCode(), test.args)
-		assert.Regexp(t, test.want, stderr.String())
-	}
-}
-
-// What fails tells no password.
-func TestFailure(t *testing.T) {
+func TestFailures_ContainNoPassword(t *testing.T) {
 	for _, dsn := range []string{"postgres://u:hunter2@127.0.0.1:1/db", "mysql://u:hunter2@h/db", "/nonexistent/db", "postgres://u:hunter2@h:x/"} {
-		stdout, stderr, status := ctl(t, dsn, "keys", "list")
+		stdout, stderr, status := runProcess(t, dsn, "keys", "list")
 		assert.Equal(t, exitFailed, status)
 		assert.Empty(t, stdout)
 		assert.Contains(t, stderr, "llmhttpctl: sqlstore: ")
@@ -271,16 +260,46 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-func TestValues(t *testing.T) {
+// TestLostSecret checks that a command whose output cannot be written names the
+// key that has a new secret.
+func TestLostSecret(t *testing.T) {
+	dsn := filepath.Join(t.TempDir(), "llm.db")
+	s, err := sqlstore.Open(t.Context(), dsn, nil)
+	require.NoError(t, err)
+	info, _, err := s.CreateKey(t.Context(), sqlstore.KeyParams{})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	for _, args := range [][]string{
+		{"keys", "create"},
+		{"keys", "create", "--json"},
+		{"keys", "rotate", info.ID},
+	} {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		require.NoError(t, r.Close()) // writes fail with EPIPE
+		cmd := newProcess(dsn, args...)
+		var stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = w, &stderr
+		assert.Error(t, cmd.Run())
+		require.NoError(t, w.Close())
+		assert.Equal(t, exitFailed, cmd.ProcessState.ExitCode(), args)
+		assert.Regexp(t, `^llmhttpctl: key_\w{20} has a new secret, but it could not be written; rotate or revoke the key: .*pipe\n$`, stderr.String())
+		if args[1] == "rotate" {
+			assert.Contains(t, stderr.String(), info.ID)
+		}
+	}
+}
+
+func TestParseRate(t *testing.T) {
 	for text, want := range map[string]llmhttp.Rate{
 		"60/m":             {N: 60, Per: time.Minute},
 		"60/m,burst=10":    {N: 60, Per: time.Minute, Burst: 10},
 		"5/s":              {N: 5, Per: time.Second},
 		"7/90m":            {N: 7, Per: 90 * time.Minute},
-		"1000000/30d":      {N: 1_000_000, Per: 30 * 24 * time.Hour},
+		"1000000/30d":      {N: 1_000_000, Per: 30 * day},
 		"-1/h":             {N: -1, Per: time.Hour},
 		"1/1.5s":           {N: 1, Per: 1500 * time.Millisecond},
-		"1/106751d":        {N: 1, Per: 106751 * 24 * time.Hour},
+		"1/106751d":        {N: 1, Per: 106751 * day},
 		"1/1ns,burst=9999": {N: 1, Per: 1, Burst: 9999},
 	} {
 		r, err := parseRate(text)
@@ -288,21 +307,28 @@ func TestValues(t *testing.T) {
 		assert.Equal(t, want, r)
 		assert.Equal(t, text, formatRate(r))
 	}
-	assert.Equal(t, "3/m", formatRate(llmhttp.Rate{N: 3}))
+	assert.Equal(t, "3/m", formatRate(llmhttp.Rate{N: 3}), "the default period is a minute")
 	assert.Empty(t, formatRate(llmhttp.Rate{Per: time.Hour}))
+}
 
+func TestParseExpiry(t *testing.T) {
 	now := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
-		"never": {}, "2026-03-15": now.Add(12 * time.Hour), "2026-03-14T13:00:00+01:00": {}, "2026-03-14T14:00:00+01:00": now.Add(time.Hour), "2d": now.Add(48 * time.Hour), "h": now.Add(time.Hour),
+		"never":                     {},
+		"2026-03-15":                now.Add(12 * time.Hour),
+		"2026-03-14T14:00:00+01:00": now.Add(time.Hour),
+		"2d":                        now.Add(2 * day),
+		"h":                         now.Add(time.Hour),
 	} {
 		got, err := parseExpiry(text, now)
-		if text == "2026-03-14T13:00:00+01:00" {
-			assert.ErrorContains(t, err, "not in the future")
-			continue
-		}
 		require.NoError(t, err)
 		assert.True(t, want.Equal(got), text)
 	}
+	_, err := parseExpiry("2026-03-14T13:00:00+01:00", now)
+	assert.ErrorContains(t, err, "not in the future")
+}
+
+func TestParseList(t *testing.T) {
 	for _, text := range []string{"all", "none", "a", "a,b*"} {
 		list, err := parseList[string](text)
 		require.NoError(t, err)

@@ -12,69 +12,74 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// parsePeriod parses a duration of Go, which may also be in days, and whose
-// number may be left out if it is 1.
+// parsePeriod parses a Go duration or a number of days such as 30d. A missing
+// number means 1.
 func parsePeriod(s string) (time.Duration, error) {
 	if s != "" && (s[0] < '0' || s[0] > '9') && s[0] != '.' {
 		s = "1" + s
 	}
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.Atoi(days)
-		if err != nil || n < 0 || n > int(math.MaxInt64/(24*time.Hour)) {
-			return 0, fmt.Errorf("%q is no number of days", s)
+		if err != nil || n < 0 || n > int(math.MaxInt64/day) {
+			return 0, fmt.Errorf("%q is not a number of days", s)
 		}
-		return time.Duration(n) * 24 * time.Hour, nil
+		return time.Duration(n) * day, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no duration, such as 90s, 12h or 30d", s)
+		return 0, fmt.Errorf("%q is not a duration such as 90s, 12h or 30d", s)
 	}
 	return d, nil
 }
 
+// formatPeriod is the inverse of parsePeriod.
 func formatPeriod(d time.Duration) string {
 	for _, unit := range []struct {
 		name   string
 		length time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}} {
+	}{{"d", day}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}} {
+		if d == unit.length {
+			return unit.name
+		}
 		if d%unit.length == 0 {
-			if d == unit.length {
-				return unit.name
-			}
 			return fmt.Sprint(int64(d/unit.length), unit.name)
 		}
 	}
 	return d.String()
 }
 
-// parseRate parses N/PERIOD or N/PERIOD,burst=N; none is the zero Rate.
-func parseRate(s string) (r llmhttp.Rate, err error) {
+// parseRate parses N/PERIOD or N/PERIOD,burst=N. The text none means the zero
+// Rate.
+func parseRate(s string) (llmhttp.Rate, error) {
 	if s == "none" {
-		return r, nil
+		return llmhttp.Rate{}, nil
 	}
 	rest, burst, hasBurst := strings.Cut(s, ",burst=")
 	number, period, hasPeriod := strings.Cut(rest, "/")
 	if !hasPeriod {
-		return r, fmt.Errorf("%q has no period, as 60/m has", s)
+		return llmhttp.Rate{}, fmt.Errorf("%q has no period, unlike 60/m", s)
 	}
-	if r.N, err = strconv.Atoi(number); err != nil || r.N == 0 {
-		return llmhttp.Rate{}, fmt.Errorf("%q is no number other than 0", number)
+	n, err := strconv.Atoi(number)
+	if err != nil || n == 0 {
+		return llmhttp.Rate{}, fmt.Errorf("%q is not a number other than 0", number)
 	}
-	if r.Per, err = parsePeriod(period); err == nil && r.Per <= 0 {
-		err = errors.New("the period must be longer than 0")
-	}
+	per, err := parsePeriod(period)
 	if err != nil {
 		return llmhttp.Rate{}, err
 	}
+	if per <= 0 {
+		return llmhttp.Rate{}, errors.New("the period must be longer than 0")
+	}
+	r := llmhttp.Rate{N: n, Per: per}
 	if hasBurst {
 		if r.Burst, err = strconv.Atoi(burst); err != nil || r.Burst < 1 {
-			return llmhttp.Rate{}, fmt.Errorf("%q is no burst of at least 1", burst)
+			return llmhttp.Rate{}, fmt.Errorf("%q is not a burst of at least 1", burst)
 		}
 	}
 	return r, nil
 }
 
-// formatRate is the inverse of parseRate, but for none, which is empty.
+// formatRate is the inverse of parseRate, except that it returns "" for no limit.
 func formatRate(r llmhttp.Rate) string {
 	if r.N == 0 {
 		return ""
@@ -89,7 +94,8 @@ func formatRate(r llmhttp.Rate) string {
 	return s
 }
 
-// parseExpiry parses a time, a date, how long from now on, or never.
+// parseExpiry parses a time, a date, a duration from now, or never, which is
+// the zero time.
 func parseExpiry(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil
@@ -101,7 +107,7 @@ func parseExpiry(s string, now time.Time) (time.Time, error) {
 	if err != nil {
 		d, err := parsePeriod(s)
 		if err != nil {
-			return time.Time{}, fmt.Errorf("%q is no time, such as 2030-01-31, 2030-01-31T12:00:00Z, 30d or never", s)
+			return time.Time{}, fmt.Errorf("%q is not a time such as 2030-01-31, 2030-01-31T12:00:00Z, 30d or never", s)
 		}
 		t = now.Add(d)
 	}
@@ -111,7 +117,18 @@ func parseExpiry(s string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// parseList parses words between commas: all is nil, none is empty.
+// formatTime formats the zero time as "".
+func formatTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+var endpoints = []llmhttp.Endpoint{llmhttp.EndpointChat, llmhttp.EndpointImages, llmhttp.EndpointEmbeddings, llmhttp.EndpointModels, llmhttp.EndpointUsage}
+
+// parseList parses comma-separated items. The text all means nil, none means
+// empty. If known is not empty, each item must be one of them.
 func parseList[T ~string](s string, known ...T) ([]T, error) {
 	switch s {
 	case "all":
@@ -120,20 +137,18 @@ func parseList[T ~string](s string, known ...T) ([]T, error) {
 		return []T{}, nil
 	}
 	var list []T
-	for word := range strings.SplitSeq(s, ",") {
-		item := T(strings.TrimSpace(word))
+	for text := range strings.SplitSeq(s, ",") {
+		item := T(strings.TrimSpace(text))
 		switch {
 		case item == "":
-			return nil, errors.New("an empty word is in the list; say all, or none")
-		case known != nil && !slices.Contains(known, item):
-			return nil, fmt.Errorf("%q is none of %v, and neither all nor none", item, known)
+			return nil, errors.New("the list has an empty item; use all or none")
+		case len(known) > 0 && !slices.Contains(known, item):
+			return nil, fmt.Errorf("%q is not one of %v, all or none", item, known)
 		}
 		list = append(list, item)
 	}
 	return list, nil
 }
-
-var scopes = []llmhttp.Endpoint{llmhttp.EndpointChat, llmhttp.EndpointImages, llmhttp.EndpointEmbeddings, llmhttp.EndpointModels, llmhttp.EndpointUsage}
 
 // formatList is the inverse of parseList.
 func formatList[T ~string](list []T) string {
@@ -143,9 +158,9 @@ func formatList[T ~string](list []T) string {
 	case len(list) == 0:
 		return "none"
 	}
-	words := make([]string, len(list))
+	items := make([]string, len(list))
 	for i, item := range list {
-		words[i] = string(item)
+		items[i] = string(item)
 	}
-	return strings.Join(words, ",")
+	return strings.Join(items, ",")
 }

@@ -1,13 +1,13 @@
--- Times are microseconds since 1970 began in UTC: datetime(time / 1e6, 'unixepoch').
--- Names that are no valid text are \x and hexadecimal digits.
+-- Times are microseconds since 1970 in UTC: datetime(time / 1e6, 'unixepoch').
+-- Names that are not valid text are stored as \x and hexadecimal digits.
 
 CREATE TABLE llmhttp_keys (
 	id        TEXT PRIMARY KEY,
 	account   TEXT NOT NULL,
 	name      TEXT NOT NULL,
-	prefix    TEXT NOT NULL, -- of the newest secret
-	scopes    TEXT,          -- a JSON array; null means everything
-	models    TEXT,          -- likewise
+	prefix    TEXT NOT NULL, -- the beginning of the newest secret
+	scopes    TEXT,          -- a JSON array; null means all
+	models    TEXT,          -- a JSON array; null means all
 	limits    TEXT NOT NULL, -- a JSON object
 	expires   INTEGER,       -- null means never
 	created   INTEGER NOT NULL,
@@ -17,11 +17,11 @@ CREATE TABLE llmhttp_keys (
 CREATE INDEX llmhttp_keys_created ON llmhttp_keys (created, id);
 CREATE INDEX llmhttp_keys_account ON llmhttp_keys (account, created, id);
 
--- A key that is rotated has two secrets for a while.
+-- A rotated key has several secrets until the older ones expire.
 CREATE TABLE llmhttp_secrets (
 	hash    TEXT PRIMARY KEY, -- SHA-256, in hexadecimal
 	key_id  TEXT NOT NULL REFERENCES llmhttp_keys,
-	expires INTEGER
+	expires INTEGER -- null means when the key expires
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX llmhttp_secrets_key ON llmhttp_secrets (key_id);
 
@@ -40,10 +40,10 @@ CREATE TABLE llmhttp_usage_records (
 CREATE INDEX llmhttp_usage_records_account ON llmhttp_usage_records (account, time);
 CREATE INDEX llmhttp_usage_records_time ON llmhttp_usage_records (time);
 
--- Sums of the records by day. They stay when the records are pruned.
+-- Sums of the records by day. Pruning records does not change them.
 CREATE TABLE llmhttp_usage_days (
 	account           TEXT NOT NULL,
-	day               INTEGER NOT NULL, -- when it began
+	day               INTEGER NOT NULL, -- the time of its first microsecond
 	model             TEXT NOT NULL,
 	requests          INTEGER NOT NULL,
 	prompt_tokens     INTEGER NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE llmhttp_usage_days (
 	PRIMARY KEY (account, day, model)
 ) STRICT, WITHOUT ROWID;
 
--- pruned: before when records may be missing.
+-- The value named pruned is a time; records from before it may be missing.
 CREATE TABLE llmhttp_state (
 	name  TEXT PRIMARY KEY,
 	value INTEGER NOT NULL

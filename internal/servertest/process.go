@@ -1,0 +1,107 @@
+//go:build unix
+
+package servertest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// Servers use ports below the range from which systems assign local ports.
+// Otherwise a client could take the port of a server that is not running.
+const firstPort, lastPort = 10_000, 22_000
+
+// clusterBusOffset is the difference between the port of a Redis cluster node
+// for other nodes and its port for clients.
+const clusterBusOffset = 10_000
+
+// freePort returns a free port. If cluster is set, the port for other nodes is
+// free as well.
+func freePort(cluster bool) (port int, err error) {
+	for range 100 {
+		port = firstPort + rand.IntN(lastPort-firstPort)
+		if err = checkFree(port); err == nil && cluster {
+			err = checkFree(port + clusterBusOffset)
+		}
+		if err == nil {
+			return port, nil
+		}
+	}
+	return 0, err
+}
+
+func checkFree(port int) error {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+// childrenOf returns the process IDs of the children of pid. It works on Linux.
+// On other systems it returns none; there the children of a server end when
+// they notice that their parent has ended.
+func childrenOf(pid int) (children []int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	for _, field := range bytes.Fields(b) {
+		if child, err := strconv.Atoi(string(field)); err == nil {
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+// isRunning reports whether the process pid exists and is not a zombie. It
+// works on Linux. On other systems it returns false.
+func isRunning(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, state, _ := bytes.Cut(b, []byte(") ")) // the name of the program is in parentheses
+	return err == nil && !bytes.HasPrefix(state, []byte("Z")) && !bytes.HasPrefix(state, []byte("X"))
+}
+
+// A reaper is a process that kills a server and removes its directory when
+// this process ends for any reason.
+type reaper struct {
+	cmd  *exec.Cmd
+	pipe io.WriteCloser
+}
+
+// The script reads the process IDs from setProcess until this process ends.
+const reaperScript = `
+while read -r line; do pid=$line; done
+if [ "${pid:-0}" -gt 0 ]; then
+	kill -STOP "$pid"
+	kill -KILL "$pid" $(cat "/proc/$pid/task/$pid/children")
+fi 2>/dev/null
+for i in 1 2 3 4 5; do
+	rm -rf "$1" 2>/dev/null && break
+	sleep 0.2
+done
+`
+
+func startReaper(dir string) (*reaper, error) {
+	cmd := exec.Command("/bin/sh", "-c", reaperScript, "reaper", dir)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &reaper{cmd, pipe}, cmd.Start()
+}
+
+// setProcess sets the process to kill. Zero means none.
+func (r *reaper) setProcess(pid int) { fmt.Fprintln(r.pipe, pid) }
+
+// close waits until the reaper has removed the directory.
+func (r *reaper) close() {
+	r.pipe.Close()
+	_ = r.cmd.Wait()
+}

@@ -1,0 +1,135 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Images is a store of images and the [http.Handler] that serves them. Each
+// image is available for an hour at an address that cannot be guessed; anyone
+// who knows the address may see the image. Create an Images with [NewImages]. Its
+// methods are safe for concurrent use.
+//
+// The memory is bounded: if the images need more than MaxBytes, the oldest ones
+// are dropped before their hour is over.
+type Images struct {
+	// MaxBytes limits the size of all images together. If it is zero or
+	// negative, the limit is 128 MiB. It must not be changed after the first
+	// call of Put.
+	MaxBytes int
+
+	base string
+
+	mu     sync.Mutex // guards the fields below
+	byName map[string]*storedImage
+	queue  []*storedImage // in the order of their creation
+	size   int            // of all images, in bytes
+}
+
+var _ http.Handler = (*Images)(nil)
+
+type storedImage struct {
+	name, mediaType string
+	data            []byte
+	created         time.Time
+}
+
+// size returns about how many bytes of memory the image needs.
+func (m *storedImage) size() int { return len(m.data) + 512 }
+
+func (m *storedImage) age() time.Duration { return time.Since(m.created) }
+
+const imageLifetime = time.Hour
+
+// NewImages returns an empty store whose addresses begin with base, the URL at
+// which clients reach the handler, such as "https://example.com/images/". A slash
+// is added to base if it does not end in one.
+//
+// The path of a request may differ from that of base, for example behind
+// [http.StripPrefix]: the handler looks only at the last segment.
+func NewImages(base string) *Images {
+	if !strings.HasSuffix(base, "/") {
+		base += "/"
+	}
+	return &Images{base: base, byName: make(map[string]*storedImage)}
+}
+
+// Put stores a copy of data and returns its address. It can be used as
+// [llmhttp.Options.ImageURL]. If mediaType is not that of an image, the data is
+// served as application/octet-stream, which browsers do not display. Put fails
+// only if data is larger than MaxBytes.
+func (s *Images) Put(ctx context.Context, data []byte, mediaType string) (string, error) {
+	limit := s.MaxBytes
+	if limit <= 0 {
+		limit = 128 << 20
+	}
+	if len(data) > limit {
+		return "", fmt.Errorf("memory: image of %d bytes exceeds the limit of %d bytes", len(data), limit)
+	}
+	known, _, err := mime.ParseMediaType(mediaType)
+	if err != nil || !strings.HasPrefix(known, "image/") {
+		known = "application/octet-stream"
+	}
+	m := &storedImage{
+		name:      rand.Text() + extensions[known],
+		mediaType: known,
+		data:      bytes.Clone(data),
+		created:   time.Now(),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.queue) > 0 && (s.size+m.size() > limit || s.queue[0].age() >= imageLifetime) {
+		oldest := s.queue[0]
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		s.size -= oldest.size()
+		delete(s.byName, oldest.name)
+	}
+	s.queue = append(s.queue, m)
+	s.size += m.size()
+	s.byName[m.name] = m
+	return s.base + m.name, nil
+}
+
+// extensions has the file name extensions of media types, for clients that save
+// the images.
+var extensions = map[string]string{
+	"image/png":  ".png",
+	"image/jpeg": ".jpg",
+	"image/webp": ".webp",
+	"image/gif":  ".gif",
+}
+
+// ServeHTTP serves the images at the addresses that Put returned. It replies with
+// 404 to an address that is unknown or whose image has expired or was dropped,
+// and with 405 to methods other than GET and HEAD.
+func (s *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	s.mu.Lock()
+	m := s.byName[name]
+	s.mu.Unlock()
+	if m == nil || m.age() >= imageLifetime {
+		http.NotFound(w, r)
+		return
+	}
+	left := imageLifetime - m.age()
+	h := w.Header()
+	h.Set("Content-Type", m.mediaType)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox") // an SVG may hold a script
+	h.Set("Cache-Control", "private, max-age="+strconv.Itoa(int(left/time.Second)))
+	http.ServeContent(w, r, "", m.created, bytes.NewReader(m.data))
+}

@@ -1,0 +1,395 @@
+package instance
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// A maker makes the value for one schema.
+type maker struct {
+	text     string
+	steps    int                        // left of maxSteps
+	order    map[string]int             // position of each subschema in the document, by JSON pointer
+	active   map[*jsonschema.Schema]int // number of enclosing values that each subschema applies to
+	examples map[string]bool            // examples of formats that were proposed
+}
+
+// A value is a JSON value: decoded, as the library takes it, and encoded, with
+// members in the order of the schema.
+type value struct {
+	decoded any
+	encoded []byte
+}
+
+// A place is a position in the instance.
+type place struct {
+	root    bool
+	name    string // of the innermost property that contains the place
+	variant int    // distinguishes the items of an array
+}
+
+// A conjunction is what one value must satisfy: all rules and one alternative
+// of each choice.
+type conjunction struct {
+	rules   []*jsonschema.Schema
+	choices [][]*jsonschema.Schema
+}
+
+// value returns a value for p that satisfies all schemas.
+func (m *maker) value(p place, schemas []*jsonschema.Schema) (value, error) {
+	var c conjunction
+	for _, s := range schemas {
+		m.add(&c, s)
+	}
+	return m.choose(p, schemas, c)
+}
+
+// add adds s and the schemas that s refers to.
+func (m *maker) add(c *conjunction, s *jsonschema.Schema) {
+	m.spend(1 + len(c.rules)/16)
+	if slices.Contains(c.rules, s) {
+		return
+	}
+	c.rules = append(c.rules, s)
+	if s.Ref != nil {
+		m.add(c, s.Ref)
+	}
+	for _, all := range s.AllOf {
+		m.add(c, all)
+	}
+	for _, choice := range [][]*jsonschema.Schema{s.AnyOf, s.OneOf} {
+		if choice != nil {
+			c.choices = append(c.choices, choice)
+		}
+	}
+}
+
+// choose tries the alternatives of each choice until it finds a value. The
+// error is that of the first alternative.
+func (m *maker) choose(p place, schemas []*jsonschema.Schema, c conjunction) (v value, err error) {
+	if len(c.choices) == 0 {
+		return m.propose(p, schemas, c.rules)
+	}
+	alternatives := c.choices[0]
+	for i := range alternatives {
+		m.spend(1 + (len(c.rules)+len(c.choices))/16)
+		next := conjunction{slices.Clip(c.rules), slices.Clip(c.choices[1:])}
+		m.add(&next, alternatives[(i+p.variant)%len(alternatives)])
+		found, e := m.choose(p, schemas, next)
+		if e == nil {
+			return found, nil
+		}
+		if err == nil {
+			err = e
+		}
+	}
+	return value{}, err
+}
+
+// propose returns the first candidate that satisfies schemas. rules are these
+// schemas and what they refer to. The error is that of the first candidate.
+func (m *maker) propose(p place, schemas, rules []*jsonschema.Schema) (v value, err error) {
+	// A recursive schema applies to at most two values within each other, so
+	// that recursion ends and clients still see some.
+	limit := 2
+	if m.isSparing() {
+		limit = 1
+	}
+	for _, s := range rules {
+		if m.active[s] >= limit {
+			return value{}, errInfinite
+		}
+	}
+	for _, s := range rules {
+		m.active[s]++
+		defer func() { m.active[s]-- }()
+	}
+	for candidate, e := range m.candidates(p, rules) {
+		for i := 0; i < len(schemas) && e == nil; i++ {
+			m.spend(validationSteps)
+			e = describeViolation(schemas[i].Validate(candidate.decoded))
+		}
+		if e == nil {
+			return candidate, nil
+		}
+		if err == nil {
+			err = e
+		}
+	}
+	return value{}, err
+}
+
+// isSparing reports whether to leave out what the schema does not require,
+// because many steps are used up.
+func (m *maker) isSparing() bool { return m.steps < maxSteps/2 }
+
+// candidates returns values for p that may satisfy rules, or errors for values
+// that cannot be made.
+func (m *maker) candidates(p place, rules []*jsonschema.Schema) iter.Seq2[value, error] {
+	variants := []int{p.variant}
+	if p.variant > 0 {
+		variants = append(variants, 0) // there may be only one value
+	}
+	return func(yield func(value, error) bool) {
+		for _, t := range typesFor(p, rules) {
+			if t == "object" || t == "array" {
+				v, err := m.container(t, p, rules, true)
+				if !yield(v, err) || err == nil && !yield(m.container(t, p, rules, false)) {
+					return
+				}
+				continue
+			}
+			for _, variant := range variants {
+				for _, v := range m.scalarsFor(t, p.name, variant, rules) {
+					if !yield(m.encode(v)) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// scalarsFor returns values of type t, or of an enumeration, that may satisfy
+// rules.
+func (m *maker) scalarsFor(t, name string, variant int, rules []*jsonschema.Schema) []any {
+	switch t {
+	case "enum":
+		list := enumerated(rules)
+		return slices.Concat(list[variant%len(list):], list[:variant%len(list)])
+	case "string":
+		return m.stringsFor(name, variant, rules)
+	case "number", "integer":
+		return m.numbersFor(variant, rules, t == "integer")
+	case "boolean":
+		return []any{variant%2 == 0, variant%2 != 0}
+	}
+	return []any{nil}
+}
+
+func (m *maker) encode(v any) (value, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	m.spend(1 + b.Len()/8)
+	return value{v, bytes.TrimSuffix(b.Bytes(), []byte("\n"))}, err
+}
+
+// enumerated returns the values that one of rules lists by const or enum.
+func enumerated(rules []*jsonschema.Schema) (list []any) {
+	for _, s := range rules {
+		if s.Const != nil {
+			return []any{*s.Const}
+		}
+		if s.Enum != nil {
+			list = s.Enum.Values
+		}
+	}
+	return list
+}
+
+// typesFor returns the types that all rules allow, the most likely first, or
+// enum if rules list the values. If they allow no type it returns null, so that
+// validation fails by the keyword type.
+func typesFor(p place, rules []*jsonschema.Schema) []string {
+	if len(enumerated(rules)) > 0 {
+		return []string{"enum"}
+	}
+	likely := "string"
+	if p.root {
+		likely = "object"
+	}
+	for _, s := range rules {
+		switch {
+		case s.Properties != nil, s.Required != nil, s.AdditionalProperties != nil:
+			likely = "object"
+		case s.Items != nil, s.Items2020 != nil, s.PrefixItems != nil:
+			likely = "array"
+		case s.Minimum != nil, s.Maximum != nil, s.ExclusiveMinimum != nil, s.ExclusiveMaximum != nil, s.MultipleOf != nil:
+			likely = "number"
+		}
+	}
+	types := []string{"string", "object", "array", "number", "integer", "boolean", "null"}
+	i := slices.Index(types, likely)
+	types[0], types[i] = types[i], types[0]
+	for _, s := range rules {
+		if s.Types != nil {
+			allowed := s.Types.ToStrings()
+			types = slices.DeleteFunc(types, func(t string) bool {
+				return !slices.Contains(allowed, t) && !(t == "integer" && slices.Contains(allowed, "number"))
+			})
+		}
+	}
+	if len(types) == 0 {
+		return []string{"null"}
+	}
+	return types
+}
+
+// container returns an array or object.
+func (m *maker) container(t string, p place, rules []*jsonschema.Schema, full bool) (value, error) {
+	if t == "array" {
+		return m.array(p, rules, full)
+	}
+	return m.object(p, rules, full)
+}
+
+// object returns an object with the required properties and, if full is true,
+// with the optional ones that have a value.
+func (m *maker) object(p place, rules []*jsonschema.Schema, full bool) (value, error) {
+	names, required := m.properties(rules)
+	members := make(map[string]any)
+	encoded := []byte("{")
+	for _, name := range names {
+		if !required[name] && (!full || m.isSparing()) {
+			continue
+		}
+		v, err := m.value(place{name: name, variant: p.variant}, propertySchemas(rules, name))
+		if err != nil && required[name] {
+			return value{}, err
+		}
+		if err != nil {
+			continue
+		}
+		key, err := m.encode(name)
+		if err != nil {
+			return value{}, err
+		}
+		if len(members) > 0 {
+			encoded = append(encoded, ',')
+		}
+		members[name] = v.decoded
+		encoded = append(append(append(encoded, key.encoded...), ':'), v.encoded...)
+	}
+	m.spend(len(encoded) / 64)
+	return value{members, append(encoded, '}')}, nil
+}
+
+// properties returns the names of the properties that rules declare or require,
+// in the order of the schema, and which of them are required. It adds names if
+// rules require more properties.
+func (m *maker) properties(rules []*jsonschema.Schema) (names []string, required map[string]bool) {
+	position := func(s *jsonschema.Schema) int {
+		_, fragment, _ := strings.Cut(s.Location, "#")
+		pointer, _ := url.PathUnescape(fragment)
+		return m.order[pointer]
+	}
+	required = make(map[string]bool)
+	least := 0
+	for _, s := range rules {
+		least = max(least, deref(s.MinProperties, 0))
+		first := len(names)
+		for name := range s.Properties {
+			names = append(names, name)
+		}
+		slices.SortFunc(names[first:], func(a, b string) int { return position(s.Properties[a]) - position(s.Properties[b]) })
+		names = append(names, s.Required...)
+		for _, name := range s.Required {
+			required[name] = true
+		}
+	}
+	m.spend(len(names) + least)
+	seen := make(map[string]bool)
+	names = slices.DeleteFunc(names, func(name string) bool {
+		duplicate := seen[name]
+		seen[name] = true
+		return duplicate
+	})
+	for i := 1; len(names) < least; i++ {
+		if name := fmt.Sprint("property", i); !seen[name] {
+			names, required[name] = append(names, name), true
+		}
+	}
+	return names, required
+}
+
+// propertySchemas returns the schemas that rules have for a property.
+func propertySchemas(rules []*jsonschema.Schema, name string) []*jsonschema.Schema {
+	var schemas []*jsonschema.Schema
+	for _, s := range rules {
+		if declared := s.Properties[name]; declared != nil {
+			schemas = append(schemas, declared)
+		} else if additional, ok := s.AdditionalProperties.(*jsonschema.Schema); ok {
+			schemas = append(schemas, additional)
+		}
+	}
+	return schemas
+}
+
+// array returns an array with the required number of items. If full is true,
+// it tries to have at least one item and all that are declared one by one.
+func (m *maker) array(p place, rules []*jsonschema.Schema, full bool) (value, error) {
+	least, want, most, unique := 0, 0, maxSteps, false
+	for _, s := range rules {
+		if prefix, _ := itemSchemas(s); full && !m.isSparing() {
+			want = max(want, 1, len(prefix))
+		}
+		least = max(least, deref(s.MinItems, 0))
+		most = min(most, deref(s.MaxItems, maxSteps))
+		unique = unique || s.UniqueItems
+	}
+	items := []any{}
+	encoded := []byte("[")
+	for i := range min(max(least, want), most) {
+		v, err := m.value(place{name: p.name, variant: p.variant + i}, itemSchemasAt(rules, i))
+		if err != nil && i < least {
+			return value{}, err
+		}
+		if err != nil {
+			break
+		}
+		if i > 0 {
+			encoded = append(encoded, ',')
+		}
+		items = append(items, v.decoded)
+		encoded = append(encoded, v.encoded...)
+		if unique {
+			m.spend(i) // the library may compare each item with all before it
+		}
+	}
+	m.spend(len(encoded) / 64)
+	return value{items, append(encoded, ']')}, nil
+}
+
+// itemSchemasAt returns the schemas that rules have for the item at index i.
+func itemSchemasAt(rules []*jsonschema.Schema, i int) []*jsonschema.Schema {
+	var schemas []*jsonschema.Schema
+	for _, s := range rules {
+		prefix, rest := itemSchemas(s)
+		if i < len(prefix) {
+			schemas = append(schemas, prefix[i])
+		} else if rest != nil {
+			schemas = append(schemas, rest)
+		}
+	}
+	return schemas
+}
+
+// itemSchemas returns the schemas of the first items and the schema of the
+// others, which may be nil. Drafts before 2020-12 keep the first ones in items.
+func itemSchemas(s *jsonschema.Schema) (prefix []*jsonschema.Schema, rest *jsonschema.Schema) {
+	switch items := s.Items.(type) {
+	case []*jsonschema.Schema:
+		rest, _ = s.AdditionalItems.(*jsonschema.Schema)
+		return items, rest
+	case *jsonschema.Schema:
+		return nil, items
+	}
+	return s.PrefixItems, s.Items2020
+}
+
+// deref returns *p, or missing if p is nil.
+func deref(p *int, missing int) int {
+	if p == nil {
+		return missing
+	}
+	return *p
+}

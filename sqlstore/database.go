@@ -1,0 +1,66 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+)
+
+// A database is an open database of one dialect.
+type database struct {
+	dialect
+	write, read *sql.DB // one pool for PostgreSQL and for SQLite in memory
+	discardIdle func()  // closes the idle connections of both pools
+	close       func() error
+
+	ctx  context.Context // ends when stop is called; calls do not wait for a retry after that
+	stop context.CancelFunc
+}
+
+// A dialect has the operations for which databases need different SQL. All
+// other SQL works on every database.
+type dialect interface {
+	// name returns the name of the dialect's directory of migrations.
+	name() string
+	// hasSchema returns a query that reports whether the table llmhttp_schema exists.
+	hasSchema() string
+	// lockSchema blocks other migrations until the end of tx.
+	lockSchema(ctx context.Context, tx *sql.Tx) error
+
+	// forUpdate returns the suffix of a SELECT that locks the selected rows.
+	forUpdate() string
+	// skipLocked returns the suffix of a SELECT that locks the selected rows
+	// and skips rows that others have locked.
+	skipLocked() string
+
+	// addUsage stores records and adds the new ones to the sums of their
+	// days. The records must be sorted by ID, and the IDs must be unique.
+	addUsage(ctx context.Context, db *sql.DB, records []record) error
+	// setLastUsed stores when keys were last used, except for keys whose
+	// stored time is less than lastUsedInterval older. Unknown keys are ignored.
+	setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error
+
+	// isConflict reports whether a transaction failed, without effect,
+	// because of other transactions.
+	isConflict(err error) bool
+	// isUnavailable reports whether the database did not answer. The failed
+	// transaction may have been committed.
+	isUnavailable(err error) bool
+}
+
+func openDatabase(ctx context.Context, dsn string) (database, error) {
+	source, err := parseDSN(dsn)
+	if err != nil {
+		return database{}, err
+	}
+	var db database
+	if source.postgres {
+		db, err = openPostgres(ctx, source.address)
+	} else {
+		db, err = openSQLite(source)
+	}
+	if err != nil {
+		return database{}, err
+	}
+	db.ctx, db.stop = context.WithCancel(context.Background())
+	return db, nil
+}

@@ -1,0 +1,153 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A keyRow is a row of llmhttp_keys.
+type keyRow struct {
+	id, account, name, prefix  string
+	scopes, models             sql.NullString // JSON arrays
+	limits                     string         // a limitsJSON
+	created                    int64
+	expires, lastUsed, revoked sql.NullInt64
+}
+
+const selectKey = "SELECT id, account, name, prefix, scopes, models, limits, expires, created, last_used, revoked FROM llmhttp_keys"
+
+// readKey reads the key with the given ID. The suffix ends the query. If there
+// is no such key, the error is ErrKeyNotFound.
+func readKey(ctx context.Context, q querier, id, suffix string) (KeyInfo, error) {
+	if checkName("ID", id) != nil {
+		return KeyInfo{}, llmhttp.ErrKeyNotFound
+	}
+	info, err := scanKey(q.QueryRowContext(ctx, selectKey+" WHERE id = $1"+suffix, id))
+	if errors.Is(err, sql.ErrNoRows) {
+		err = llmhttp.ErrKeyNotFound
+	}
+	return info, err
+}
+
+// scanKey reads a row of a query that begins with selectKey.
+func scanKey(row interface{ Scan(...any) error }) (KeyInfo, error) {
+	var k keyRow
+	if err := row.Scan(&k.id, &k.account, &k.name, &k.prefix, &k.scopes, &k.models, &k.limits, &k.expires, &k.created, &k.lastUsed, &k.revoked); err != nil {
+		return KeyInfo{}, err
+	}
+	return k.info()
+}
+
+// newKeyRow returns the row of the key k with other params. It returns an error
+// if a name in params cannot be stored.
+func newKeyRow(k *KeyInfo, params KeyParams) (keyRow, error) {
+	if params.Account == "" {
+		params.Account = k.ID
+	}
+	err := cmp.Or(checkName("Account", params.Account), checkName("Name", params.Name))
+	for i, scope := range params.Scopes {
+		err = cmp.Or(err, checkName(fmt.Sprintf("Scopes[%d]", i), string(scope)))
+	}
+	for i, model := range params.Models {
+		err = cmp.Or(err, checkName(fmt.Sprintf("Models[%d]", i), model))
+	}
+	if err != nil {
+		return keyRow{}, err
+	}
+	return keyRow{
+		id:       k.ID,
+		account:  params.Account,
+		name:     params.Name,
+		prefix:   k.Prefix,
+		scopes:   encodeList(params.Scopes),
+		models:   encodeList(params.Models),
+		limits:   encodeLimits(params.Limits),
+		created:  micros(k.Created),
+		expires:  encodeTime(params.Expires),
+		lastUsed: encodeTime(k.LastUsed),
+		revoked:  encodeTime(k.Revoked),
+	}, nil
+}
+
+func (k *keyRow) info() (KeyInfo, error) {
+	info := KeyInfo{
+		Key:      llmhttp.Key{ID: k.id, Account: k.account, Expires: decodeTime(k.expires)},
+		Name:     k.name,
+		Prefix:   k.prefix,
+		Created:  fromMicros(k.created),
+		LastUsed: decodeTime(k.lastUsed),
+		Revoked:  decodeTime(k.revoked),
+	}
+	var limits limitsJSON
+	err := cmp.Or(decodeList(k.scopes, &info.Scopes), decodeList(k.models, &info.Models), json.Unmarshal([]byte(k.limits), &limits))
+	if err != nil {
+		return KeyInfo{}, fmt.Errorf("key %s: %w", k.id, err)
+	}
+	info.Limits = limits.decode()
+	return info, nil
+}
+
+// encodeTime encodes the zero time as null.
+func encodeTime(t time.Time) sql.NullInt64 {
+	return sql.NullInt64{Int64: micros(t), Valid: !t.IsZero()}
+}
+
+func decodeTime(m sql.NullInt64) time.Time {
+	if !m.Valid {
+		return time.Time{}
+	}
+	return fromMicros(m.Int64)
+}
+
+// encodeList encodes list as a JSON array, and nil as null.
+func encodeList[T ~string](list []T) sql.NullString {
+	if list == nil {
+		return sql.NullString{}
+	}
+	return sql.NullString{String: encodeJSON(list), Valid: true}
+}
+
+func decodeList[T ~string](text sql.NullString, list *[]T) error {
+	if !text.Valid {
+		return nil
+	}
+	return json.Unmarshal([]byte(text.String), list)
+}
+
+// limitsJSON is the stored form of llmhttp.Limits. Zero fields are omitted.
+type limitsJSON struct {
+	Requests   rateJSON `json:"requests,omitzero"`
+	Tokens     rateJSON `json:"tokens,omitzero"`
+	Quota      rateJSON `json:"quota,omitzero"`
+	Concurrent int      `json:"concurrent,omitzero"`
+}
+
+type rateJSON struct {
+	N     int           `json:"n,omitzero"`
+	Per   time.Duration `json:"per,omitzero"` // in nanoseconds
+	Burst int           `json:"burst,omitzero"`
+}
+
+func encodeLimits(l llmhttp.Limits) string {
+	return encodeJSON(limitsJSON{rateJSON(l.Requests), rateJSON(l.Tokens), rateJSON(l.Quota), l.Concurrent})
+}
+
+func (l limitsJSON) decode() llmhttp.Limits {
+	return llmhttp.Limits{Requests: llmhttp.Rate(l.Requests), Tokens: llmhttp.Rate(l.Tokens), Quota: llmhttp.Rate(l.Quota), Concurrent: l.Concurrent}
+}
+
+// encodeJSON encodes strings and numbers, for which json.Marshal does not fail.
+func encodeJSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}

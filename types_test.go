@@ -1,0 +1,272 @@
+package llmhttp_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// jsonTypes are the types of the API, as functions that return a pointer to a new value.
+var jsonTypes = map[string]func() any{
+	"ChatRequest":       func() any { return new(llmhttp.ChatRequest) },
+	"Message":           func() any { return new(llmhttp.Message) },
+	"Content":           func() any { return new(llmhttp.Content) },
+	"Part":              func() any { return new(llmhttp.Part) },
+	"ImageURL":          func() any { return new(llmhttp.ImageURL) },
+	"Tool":              func() any { return new(llmhttp.Tool) },
+	"Function":          func() any { return new(llmhttp.Function) },
+	"ToolCall":          func() any { return new(llmhttp.ToolCall) },
+	"FunctionCall":      func() any { return new(llmhttp.FunctionCall) },
+	"StreamOptions":     func() any { return new(llmhttp.StreamOptions) },
+	"ResponseFormat":    func() any { return new(llmhttp.ResponseFormat) },
+	"StringList":        func() any { return new(llmhttp.StringList) },
+	"ChatResponse":      func() any { return new(llmhttp.ChatResponse) },
+	"Choice":            func() any { return new(llmhttp.Choice) },
+	"ChatChunk":         func() any { return new(llmhttp.ChatChunk) },
+	"ChunkChoice":       func() any { return new(llmhttp.ChunkChoice) },
+	"Delta":             func() any { return new(llmhttp.Delta) },
+	"ToolCallDelta":     func() any { return new(llmhttp.ToolCallDelta) },
+	"Usage":             func() any { return new(llmhttp.Usage) },
+	"ReasoningDetail":   func() any { return new(llmhttp.ReasoningDetail) },
+	"PromptTokens":      func() any { return new(llmhttp.PromptTokensDetails) },
+	"CompletionTokens":  func() any { return new(llmhttp.CompletionTokensDetails) },
+	"ImageRequest":      func() any { return new(llmhttp.ImageRequest) },
+	"ImageResponse":     func() any { return new(llmhttp.ImageResponse) },
+	"Image":             func() any { return new(llmhttp.Image) },
+	"Model":             func() any { return new(llmhttp.Model) },
+	"EmbeddingRequest":  func() any { return new(llmhttp.EmbeddingRequest) },
+	"EmbeddingResponse": func() any { return new(llmhttp.EmbeddingResponse) },
+}
+
+// jsonDocuments are documents in the form in which they are encoded.
+var jsonDocuments = []struct{ typ, doc string }{
+	{"ChatRequest", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`},
+	{"ChatRequest", `{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true,"x":1},"temperature":0,"top_p":1,"presence_penalty":-2,"frequency_penalty":0.5,"max_tokens":1,"max_completion_tokens":2,"n":3,"stop":["a","b"],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}},"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true},"x":1}],"tool_choice":"auto","logit_bias":{"50256":-100},"metadata":null,"seed":7,"user":"u"}`},
+	{"ChatRequest", `{"model":"m","messages":[],"stop":"a","tool_choice":{"type":"function","function":{"name":"f"}},"Model":"wrong case is another name"}`},
+	{"Message", `{"role":"assistant","content":null,"reasoning_content":"r","name":"n","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}","x":1},"x":[2]},{"id":"d","type":"custom","custom":{"name":"g","input":"x"}}],"refusal":"no","annotations":[]}`},
+	{"Message", `{"role":"tool","content":"r","tool_call_id":"c"}`},
+	{"Message", `{"role":"oracle","content":[]}`},
+	{"Content", `null`}, {"Content", `""`}, {"Content", `"a"`}, {"Content", `[]`},
+	{"Content", `[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]`},
+	{"Content", `[{"type":"text","text":"a"},{"type":"text","text":""}]`},
+	{"Content", `[{"type":"image_url","image_url":{"url":"https://x/y.png","detail":"low","x":1},"y":2}]`},
+	{"Content", `[{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}},{"type":"file","file":{"file_id":"f"}},{"type":"refusal","refusal":"no"},{"type":"brand_new","brand_new":{"a":[1]}}]`},
+	{"Part", `{"type":"odd","text":"t","x":1}`},
+	{"Part", `{"type":"odd","image_url":"https://x/y.png"}`},
+	{"Part", `{"type":"odd","text":{"value":"t","annotations":[]}}`},
+	{"Part", `{"type":"odd","text":""}`},
+	{"Tool", `{"type":"custom","custom":{"name":"g"},"x":1}`},
+	{"Function", `{"name":"f","x":1}`},
+	{"ToolCall", `{"id":"c","type":"custom","custom":{"name":"f","input":"x"}}`},
+	{"ResponseFormat", `{"type":"grammar","grammar":"x"}`},
+	{"StreamOptions", `{"include_usage":false,"include_obfuscation":true}`},
+	{"StringList", `null`}, {"StringList", `[]`}, {"StringList", `"a"`}, {"StringList", `["a","b"]`}, {"StringList", `""`},
+	{"ChatResponse", `{"id":"i","object":"chat.completion","created":7,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a","refusal":null,"x":1},"finish_reason":"stop","logprobs":{"content":[]},"y":1}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":1}},"service_tier":"default","system_fingerprint":null}`},
+	{"ChatChunk", `{"id":"i","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":1,"delta":{"role":"assistant","reasoning_content":"r","content":"a","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"","x":1},"y":2},{"index":1,"function":{"arguments":"}"}}],"x":null},"finish_reason":null,"logprobs":{"content":[]},"y":null}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3},"obfuscation":"x"}`},
+	{"ChatChunk", `{"id":"i","object":"chat.completion.chunk","created":7,"model":"m","choices":[]}`},
+	{"ImageRequest", `{"model":"m","prompt":"p","n":2,"size":"256x256","quality":"hd","response_format":"url","style":"vivid"}`},
+	{"ImageResponse", `{"created":7,"data":[{"url":"u","revised_prompt":"r","x":1},{"b64_json":"AAE="}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3,"input_tokens_details":{}},"background":"opaque"}`},
+	{"Model", `{"id":"m","object":"model","created":7,"owned_by":"o","meta":{"a":1},"parent":null}`},
+	{"EmbeddingRequest", `{"model":"m","input":["a",""],"dimensions":3,"encoding_format":"base64","user":"u"}`},
+	{"EmbeddingRequest", `{"model":"m","input":[[1,2],[3]]}`},
+	{"EmbeddingResponse", `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1},"x":1}`},
+}
+
+// eachDocument calls test with each document and the value it is decoded to.
+func eachDocument(t *testing.T, test func(t *testing.T, newValue func() any, doc string)) {
+	for _, d := range jsonDocuments {
+		t.Run(fmt.Sprintf("%s/%.40s", d.typ, d.doc), func(t *testing.T) { test(t, jsonTypes[d.typ], d.doc) })
+	}
+}
+
+func encode(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// A document is encoded as it was decoded: named members in the order of the format, and
+// others behind them in the order of their names.
+func TestJSON_RoundTrip(t *testing.T) {
+	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
+		v := newValue()
+		require.NoError(t, json.Unmarshal([]byte(doc), v))
+		assert.Equal(t, doc, encode(t, v))
+	})
+}
+
+// Members may come in any order, with any space between them.
+func TestJSON_OrderAndSpaceDoNotMatter(t *testing.T) {
+	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
+		var members object
+		if json.Unmarshal([]byte(doc), &members) != nil || members == nil {
+			t.Skip("not an object")
+		}
+		names := slices.Sorted(maps.Keys(members))
+		for range 2 {
+			slices.Reverse(names)
+			var list []string
+			for _, name := range names {
+				list = append(list, fmt.Sprintf("%q :\t%s\r\n", name, members[name]))
+			}
+			v := newValue()
+			require.NoError(t, json.Unmarshal([]byte("\n{"+strings.Join(list, " ,")+"} "), v))
+			assert.Equal(t, doc, encode(t, v))
+		}
+	})
+}
+
+// The types work with encoding/json as values, pointers, elements and members.
+func TestJSON_WithinOtherValues(t *testing.T) {
+	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
+		pointer := newValue()
+		require.NoError(t, json.Unmarshal([]byte(doc), pointer))
+		value := reflect.ValueOf(pointer).Elem()
+		assert.Equal(t, fmt.Sprintf(`{"p":%s,"s":[%[1]s,%[1]s],"v":%[1]s}`, doc),
+			encode(t, map[string]any{"v": value.Interface(), "p": pointer, "s": []any{value.Interface(), pointer}}))
+
+		list := reflect.MakeSlice(reflect.SliceOf(value.Type()), 2, 2)
+		list.Index(1).Set(value)
+		assert.True(t, strings.HasSuffix(encode(t, list.Interface()), ","+doc+"]"))
+
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		require.NoError(t, e.Encode(value.Interface()))
+		assert.Equal(t, doc+"\n", b.String())
+	})
+	var nilRequest *llmhttp.ChatRequest
+	assert.Equal(t, "null", encode(t, nilRequest))
+}
+
+// Neither invalid JSON nor null changes a value, but for lists, which null makes nil.
+func TestJSON_InvalidJSONChangesNothing(t *testing.T) {
+	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
+		v := newValue()
+		require.NoError(t, json.Unmarshal([]byte(doc), v))
+		require.Error(t, json.Unmarshal([]byte(`{"a":`), v))
+		switch v.(type) {
+		case *llmhttp.Content, *llmhttp.StringList:
+		default:
+			require.Error(t, v.(json.Unmarshaler).UnmarshalJSON([]byte(`{"model":`)))
+			require.NoError(t, json.Unmarshal([]byte("null"), v))
+		}
+		assert.Equal(t, doc, encode(t, v))
+	})
+}
+
+// Decoding replaces a value: nothing of the old one is left.
+func TestJSON_DecodingReplaces(t *testing.T) {
+	r := llmhttp.ChatRequest{Model: "old", Messages: []llmhttp.Message{{Role: "user"}}, Extra: llmhttp.Extra{"x": json.RawMessage("1")}, Stop: llmhttp.StringList{"s"}}
+	require.NoError(t, json.Unmarshal([]byte(`{"n":2}`), &r))
+	assert.Equal(t, llmhttp.ChatRequest{N: new(2)}, r)
+	c := llmhttp.Text("old")
+	require.NoError(t, json.Unmarshal([]byte(`null`), &c))
+	assert.Nil(t, c)
+	l := llmhttp.StringList{"old"}
+	require.NoError(t, json.Unmarshal([]byte(`null`), &l))
+	assert.Nil(t, l)
+}
+
+// An explicit null is the zero value, for every member.
+func TestJSON_ExplicitNulls(t *testing.T) {
+	for typ, names := range map[string]string{
+		"ChatRequest":      "model messages stream stream_options temperature top_p presence_penalty frequency_penalty max_tokens max_completion_tokens n stop response_format tools tool_choice",
+		"Message":          "role content reasoning_content name tool_calls tool_call_id",
+		"Part":             "type",
+		"ImageURL":         "url detail",
+		"Tool":             "type function",
+		"Function":         "name description parameters",
+		"ToolCall":         "id type function",
+		"FunctionCall":     "name arguments",
+		"StreamOptions":    "include_usage",
+		"ResponseFormat":   "type",
+		"ChatChunk":        "id created model choices usage",
+		"ChunkChoice":      "index delta finish_reason",
+		"Delta":            "role content reasoning_content tool_calls",
+		"ToolCallDelta":    "index id type function",
+		"Usage":            "prompt_tokens completion_tokens total_tokens",
+		"ImageRequest":     "model prompt n size quality response_format",
+		"Image":            "url b64_json revised_prompt",
+		"EmbeddingRequest": "model input dimensions encoding_format",
+		"ChatResponse":     "id created model choices usage",
+		"Choice":           "index message finish_reason logprobs",
+		"Model":            "id created owned_by",
+	} {
+		t.Run(typ, func(t *testing.T) {
+			v := jsonTypes[typ]()
+			doc := `{"` + strings.ReplaceAll(names, " ", `":null,"`) + `":null}`
+			require.NoError(t, json.Unmarshal([]byte(doc), v))
+			assert.True(t, reflect.ValueOf(v).Elem().IsZero(), "%+v", v)
+		})
+	}
+}
+
+func TestContent_Text(t *testing.T) {
+	for doc, want := range map[string]string{
+		`null`: "",
+		`"a"`:  "a",
+		`[]`:   "",
+		`[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"u"}},{"type":"text","text":"b"}]`: "ab",
+		`[{"type":"odd","text":"x"}]`: "",
+	} {
+		var c llmhttp.Content
+		require.NoError(t, json.Unmarshal([]byte(doc), &c), doc)
+		assert.Equal(t, want, c.Text(), doc)
+	}
+}
+
+func TestContent_InvalidJSON(t *testing.T) {
+	for _, doc := range []string{`7`, `true`, `{}`, `[7]`, `["a"]`, `[[]]`, `[{"type":"text"}]`, `[{"type":7}]`} {
+		var c llmhttp.Content
+		assert.Error(t, json.Unmarshal([]byte(doc), &c), doc)
+	}
+}
+
+// An Extra cannot repeat or replace a named member.
+func TestExtra_DoesNotOverride(t *testing.T) {
+	all := llmhttp.Extra{}
+	for _, name := range []string{"id", "object", "created", "model", "choices", "usage", "error", "role", "content", "type", "text", "function", "index", "delta", "finish_reason", "message", "name", "arguments", "prompt_tokens", "url", "data", "tool_calls"} {
+		all[name] = json.RawMessage(`"extra"`)
+	}
+	for _, v := range []any{
+		llmhttp.ChatRequest{Extra: all},
+		llmhttp.Message{Extra: all},
+		llmhttp.Part{Type: "text", Extra: all},
+		llmhttp.Tool{Function: &llmhttp.Function{Extra: all}, Extra: all},
+		llmhttp.ToolCall{Function: llmhttp.FunctionCall{Extra: all}, Extra: all},
+		llmhttp.ChatResponse{Choices: []llmhttp.Choice{{Extra: all}}, Extra: all},
+		llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Extra: all}, Extra: all}}, Extra: all, Usage: &llmhttp.Usage{Extra: all}},
+		llmhttp.Model{Extra: all},
+		llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "u", Extra: all}}, Extra: all},
+		llmhttp.EmbeddingResponse{Extra: all},
+	} {
+		doc := encode(t, v)
+		again := reflect.New(reflect.TypeOf(v)).Interface()
+		assert.NoError(t, json.Unmarshal([]byte(doc), again), "%s", doc) // refuses duplicate names
+	}
+}
+
+func TestExtra_InvalidJSONIsNotEncoded(t *testing.T) {
+	_, err := json.Marshal(llmhttp.Model{Extra: llmhttp.Extra{"x": json.RawMessage(`{"a":1,"a":2}`)}})
+	assert.Error(t, err)
+}
+
+// Names that differ only in invalid bytes are not encoded as the same name twice.
+func TestExtra_NamesWithInvalidBytes(t *testing.T) {
+	b, err := llmhttp.Model{Extra: llmhttp.Extra{"a\xff": json.RawMessage("1"), "a\xfe": json.RawMessage("2")}}.MarshalJSON()
+	if err == nil { // an error is good too
+		require.NoError(t, new(llmhttp.Model).UnmarshalJSON(b), "%s", b)
+	}
+}

@@ -1,0 +1,105 @@
+package llmhttp_test
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+func day(year int, month time.Month, day int) time.Time {
+	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+}
+
+// The range of days that the usage endpoint reports. end_date is not part of it.
+func TestUsage_Range(t *testing.T) {
+	now := time.Date(2026, 3, 10, 23, 30, 0, 0, time.FixedZone("behind", -5*3600)) // the 11th in UTC
+	today, tomorrow := day(2026, 3, 11), day(2026, 3, 12)
+	s := startServer(t, config{opts: llmhttp.Options{Now: func() time.Time { return now }}})
+	for query, want := range map[string][2]time.Time{
+		"": {tomorrow.AddDate(0, 0, -100), tomorrow},
+		"?start_date=2026-03-01&end_date=2026-03-08":     {day(2026, 3, 1), day(2026, 3, 8)},
+		"?start_date=2026-03-11":                         {today, tomorrow},
+		"?end_date=2026-01-01":                           {day(2026, 1, 1).AddDate(0, 0, -100), day(2026, 1, 1)},
+		"?start_date=2026-03-11&end_date=2026-03-12&x=y": {today, tomorrow},
+		"?start_date=2024-02-29&end_date=2024-03-01":     {day(2024, 2, 29), day(2024, 3, 1)},
+	} {
+		for _, path := range []string{usagePath, "/dashboard/billing/usage"} {
+			t.Run(path+query, func(t *testing.T) {
+				r := s.get(path + query)
+				require.Equal(t, 200, r.StatusCode, "%s", r.body)
+				assert.Equal(t, `{"object":"list","daily_costs":[],"total_usage":0,"prompt_tokens":0,"completion_tokens":0,"total_tokens":0,"requests":0,"images":0}`, r.body)
+				q := s.usage.queries[len(s.usage.queries)-1]
+				assert.Equal(t, llmhttp.UsageQuery{Account: "acme", From: want[0], To: want[1], Step: 24 * time.Hour}, q)
+			})
+		}
+	}
+	for query, param := range map[string]string{
+		"?start_date=2026-03-12&end_date=2026-03-12": "end_date",
+		"?start_date=2026-03-12&end_date=2026-03-01": "end_date",
+		"?start_date=2027-01-01":                     "start_date",
+		"?start_date=0001-01-01":                     "start_date",
+		"?start_date=2026-03-01&end_date=9999-12-31": "start_date",
+		"?start_date=":                               "start_date",
+		"?start_date=yesterday":                      "start_date",
+		"?start_date=2026-02-30":                     "start_date",
+		"?start_date=2026-3-1":                       "start_date",
+		"?start_date=2026-03-01T00:00:00Z":           "start_date",
+		"?start_date=1772323200":                     "start_date",
+		"?end_date=%00":                              "end_date",
+		"?end_date=-2026-01-01":                      "end_date",
+		"?start_date=" + strings.Repeat("9", 5000):   "start_date",
+	} {
+		for _, path := range []string{usagePath, "/dashboard/billing/usage"} {
+			t.Run(fmt.Sprintf("%.90s", path+query), func(t *testing.T) {
+				e := s.get(path+query).checkError(t, 400)
+				assert.Equal(t, param, e.Param)
+				assert.Equal(t, invalidValue, e.Code)
+				checkWords(t, e)
+			})
+		}
+	}
+}
+
+func TestUsage_Report(t *testing.T) {
+	usage := &usageLog{sums: []llmhttp.UsageSum{
+		{Start: day(2026, 3, 11), Model: "a", Requests: 2, PromptTokens: 10, CompletionTokens: 5},
+		{Start: day(2026, 3, 11), Model: "b\"", Requests: 1, Images: 3},
+		{Start: day(2026, 3, 12), Model: "a", Requests: 1, PromptTokens: 1, CompletionTokens: 1},
+	}}
+	s := startServer(t, config{usage: usage, opts: llmhttp.Options{Cost: func(u llmhttp.UsageSum) float64 {
+		return 0.1*float64(u.PromptTokens) + 0.02*float64(u.Images)
+	}}})
+	assert.Equal(t, `{"object":"list","daily_costs":[`+
+		`{"timestamp":1773187200.0,"line_items":[{"name":"a","cost":100,"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,"requests":2,"images":0},`+
+		`{"name":"b\"","cost":6,"prompt_tokens":0,"completion_tokens":0,"total_tokens":0,"requests":1,"images":3}]},`+
+		`{"timestamp":1773273600.0,"line_items":[{"name":"a","cost":10,"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,"requests":1,"images":0}]}],`+
+		`"total_usage":116,"prompt_tokens":11,"completion_tokens":6,"total_tokens":17,"requests":4,"images":3}`,
+		s.get(usagePath).body)
+}
+
+func TestUsage_CostPanicsOrIsNotFinite(t *testing.T) {
+	for name, cost := range map[string]func(llmhttp.UsageSum) float64{
+		"panic":    func(llmhttp.UsageSum) float64 { panic("boom") },
+		"NaN":      func(llmhttp.UsageSum) float64 { return math.NaN() },
+		"infinite": func(llmhttp.UsageSum) float64 { return math.Inf(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			usage := &usageLog{sums: []llmhttp.UsageSum{{Start: day(2026, 3, 11), Model: "a"}}}
+			startServer(t, config{usage: usage, opts: llmhttp.Options{Cost: cost}}).get(usagePath).checkError(t, 500)
+		})
+	}
+}
+
+func TestUsage_WithoutAStoreIsNotFound(t *testing.T) {
+	h := llmhttp.NewHandler(new(stubBackend), keysFor(testKey()), nil)
+	s := startServer(t, config{wrap: func(http.Handler) http.Handler { return h }})
+	s.get(usagePath).checkError(t, 404)
+}
