@@ -89,7 +89,7 @@ var backendChecks = []check[backendTest]{
 	withCause("ChatCancel", "the context of Chat is not passed on.", checkChatCancel),
 	withCause("ChatCancelledBefore", "the context of Chat is not passed on.", checkChatCancelledBefore),
 	withCause("ChatConcurrent", "the state of one chat is visible to others.", checkChatConcurrent),
-	withCause("ChatLeavesNoGoroutines", "a goroutine sends to a channel that nobody receives from after the stream has ended.", checkChatGoroutines),
+	withCause("ChatLeavesNoGoroutines", "a goroutine is blocked in a send to a channel that is not received from after the stream has ended.", checkChatGoroutines),
 	withCause("Models", "the list contains empty or duplicate models, lacks one of BackendOptions, or comes from a map.", checkModels),
 	withCause("Images", "the Backend ignores N or Size, or does not refuse what it does not support with a 4xx.", checkImages),
 	withCause("ImageSizes", "sizes are not of the form 1024x1024, or the model is not looked up.", checkImageSizes),

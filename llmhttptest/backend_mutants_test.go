@@ -60,7 +60,7 @@ func (b cumulativeUsage) Chat(ctx context.Context, req *chatReq) stream {
 var invalid = llmhttp.Extra{"x": json.RawMessage(`{"a":`)}
 
 // background passes on the chunks of correct from another goroutine. The
-// goroutine pauses before each chunk. It ends when nobody has received a chunk
+// goroutine pauses before each chunk. It ends if a chunk is not received
 // for an hour.
 func background(correct stream, pause time.Duration) <-chan *chunk {
 	chunks := make(chan *chunk)
