@@ -12,35 +12,18 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-var backendChecks = []check[backendTest]{
-	{"Chat", checkChat},
-	{"ChatChoices", checkChatChoices},
-	{"ChatRequests", checkChatRequests},
-	{"ChatTokenLimit", checkChatTokenLimit},
-	{"ChatUnknownModel", checkChatUnknownModel},
-	{"ChatLazy", checkChatLazy},
-	{"ChatBreak", checkChatBreak},
-	{"ChatCancel", checkChatCancel},
-	{"ChatCancelled", checkChatCancelled},
-	{"ChatConcurrent", checkChatConcurrent},
-	{"ChatAbandoned", checkChatAbandoned},
-	{"Models", checkModels},
-	{"Images", checkImages},
-	{"ImageSizes", checkImageSizes},
-	{"ImageUnknownModel", checkImageUnknownModel},
-	{"ImageCancelled", checkImageCancelled},
-	{"Embeddings", checkEmbeddings},
-	{"EmbeddingOrder", checkEmbeddingOrder},
-	{"EmbeddingUnknownModel", checkEmbeddingUnknownModel},
-	{"EmbeddingCancelled", checkEmbeddingCancelled},
+// request returns a new plain chat request.
+func (b *backendTest) request() *llmhttp.ChatRequest {
+	return &llmhttp.ChatRequest{
+		Model:    b.opts.ChatModel,
+		Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text(b.opts.Prompt)}},
+	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
-// checkChat makes the plainest of chats, which must succeed. Whether a client
-// wants a stream is of no concern to a Backend.
+// checkChat makes plain chats, which must succeed whether or not the client
+// asked for a stream.
 func checkChat(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
+	needModel(t, b.opts.ChatModel)
 	for _, stream := range []bool{false, true} {
 		req := b.request()
 		req.Stream = stream
@@ -48,27 +31,27 @@ func checkChat(t testing.TB, b backendTest) {
 			req.StreamOptions = &llmhttp.StreamOptions{IncludeUsage: true}
 		}
 		if r := b.chat(t.Context(), t, req); r.err != nil {
-			t.Errorf("a plain chat, with stream %t, failed: %v", stream, r.err)
+			t.Errorf("a plain chat with Stream %t yielded the error %v, want none", stream, r.err)
 		}
 	}
 }
 
 func checkChatChoices(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
+	needModel(t, b.opts.ChatModel)
 	for _, n := range []int{1, 2, 5} {
 		req := b.request()
 		req.N = &n
-		r := b.chat(t.Context(), t, req)
-		if r.err != nil && n == 1 {
-			t.Errorf("a chat of one choice failed: %v", r.err)
+		if r := b.chat(t.Context(), t, req); r.err != nil && n == 1 {
+			t.Errorf("a chat with N 1 yielded the error %v, want none", r.err)
 		}
 	}
 }
 
-// checkChatRequests sends one of each kind of request that a Handler lets pass.
+// checkChatRequests makes a chat with each kind of request that a Handler
+// accepts.
 func checkChatRequests(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
-	user := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text(b.Prompt)}
+	needModel(t, b.opts.ChatModel)
+	user := b.request().Messages[0]
 	tool := llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Name: "weather", Description: "Tells the weather.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`)}}
 	for what, change := range map[string]func(r *llmhttp.ChatRequest){
@@ -80,26 +63,26 @@ func checkChatRequests(t testing.TB, b backendTest) {
 				user,
 			}
 		},
-		"no message of a user": func(r *llmhttp.ChatRequest) {
+		"no user message": func(r *llmhttp.ChatRequest) {
 			r.Messages = []llmhttp.Message{{Role: llmhttp.RoleSystem, Content: llmhttp.Text("Greet the user.")}}
 		},
-		"the beginning of a reply": func(r *llmhttp.ChatRequest) {
+		"an assistant message at the end": func(r *llmhttp.ChatRequest) {
 			r.Messages = append(r.Messages, llmhttp.Message{Role: llmhttp.RoleAssistant, Content: llmhttp.Text("Well,")})
 		},
-		"a developer's message": func(r *llmhttp.ChatRequest) {
+		"a developer message": func(r *llmhttp.ChatRequest) {
 			r.Messages = []llmhttp.Message{{Role: llmhttp.RoleDeveloper, Content: llmhttp.Text("Be brief.")}, user}
 		},
 		"an empty message": func(r *llmhttp.ChatRequest) {
 			r.Messages = []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("")}}
 		},
-		"an odd text": func(r *llmhttp.ChatRequest) {
+		"control characters and emoji": func(r *llmhttp.ChatRequest) {
 			r.Messages[0].Content = llmhttp.Text("\x00\x1b\u2028 data: [DONE]\r\n\r\n\"\\ \U0001f468\u200d\U0001f469\u200d\U0001f467 e\u0301 \ufffd")
 		},
 		"a long text": func(r *llmhttp.ChatRequest) {
 			r.Messages[0].Content = llmhttp.Text(strings.Repeat("A word and another. ", 100))
 		},
-		"several parts": func(r *llmhttp.ChatRequest) {
-			r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "Repeat: "}, {Type: llmhttp.PartText, Text: b.Prompt}}
+		"several text parts": func(r *llmhttp.ChatRequest) {
+			r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "Repeat: "}, {Type: llmhttp.PartText, Text: b.opts.Prompt}}
 		},
 		"an image": func(r *llmhttp.ChatRequest) {
 			r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "What is this?"},
@@ -112,7 +95,7 @@ func checkChatRequests(t testing.TB, b backendTest) {
 			r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":[1,2]}`), "user": json.RawMessage(`"u-1"`)}
 			r.Messages[0].Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`null`)}
 		},
-		"every number": func(r *llmhttp.ChatRequest) {
+		"all numbers": func(r *llmhttp.ChatRequest) {
 			r.Temperature, r.TopP, r.PresencePenalty, r.FrequencyPenalty = ptr(0.0), ptr(1.0), ptr(-2.0), ptr(2.0)
 			r.MaxTokens = ptr(50)
 		},
@@ -131,7 +114,7 @@ func checkChatRequests(t testing.TB, b backendTest) {
 		"a tool of an unknown type": func(r *llmhttp.ChatRequest) {
 			r.Tools = []llmhttp.Tool{{Type: "x_unknown", Extra: llmhttp.Extra{"x": json.RawMessage(`1`)}}}
 		},
-		"a tool's result": func(r *llmhttp.ChatRequest) {
+		"a tool result": func(r *llmhttp.ChatRequest) {
 			r.Tools = []llmhttp.Tool{tool}
 			r.Messages = []llmhttp.Message{
 				{Role: llmhttp.RoleUser, Content: llmhttp.Text("What is the weather in Paris?")},
@@ -144,172 +127,173 @@ func checkChatRequests(t testing.TB, b backendTest) {
 		req := b.request()
 		change(req)
 		if r := b.chat(t.Context(), t, req); t.Failed() {
-			t.Fatalf("the request was one with %s; %d chunks came, and the error %v", what, len(r.chunks), r.err)
+			t.Fatalf("the request was one with %s; the Backend yielded %d chunks and the error %v", what, len(r.chunks), r.err)
 		}
 	}
 }
 
-// onePixel is the smallest of PNGs.
+// onePixel is a PNG image of one pixel.
 const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
 func checkChatTokenLimit(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
+	needModel(t, b.opts.ChatModel)
 	const limit = 16
-	for _, set := range []func(*llmhttp.ChatRequest){
-		func(r *llmhttp.ChatRequest) { r.MaxTokens = ptr(limit) },
-		func(r *llmhttp.ChatRequest) { r.MaxCompletionTokens = ptr(limit) },
-	} {
+	for _, limited := range []llmhttp.ChatRequest{{MaxTokens: ptr(limit)}, {MaxCompletionTokens: ptr(limit)}} {
 		req := b.request()
-		set(req)
-		r := b.chat(t.Context(), t, req)
-		if u := r.usage(); u != nil && u.CompletionTokens > limit {
-			t.Errorf("the reply to a request for at most %d tokens used %d", limit, u.CompletionTokens)
+		req.MaxTokens, req.MaxCompletionTokens = limited.MaxTokens, limited.MaxCompletionTokens
+		for _, c := range b.chat(t.Context(), t, req).chunks {
+			if c.Usage != nil && c.Usage.CompletionTokens > limit {
+				t.Errorf("the reply used %d completion tokens, want at most %d", c.Usage.CompletionTokens, limit)
+			}
 		}
 	}
 }
 
 func checkChatUnknownModel(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
-	if b.AnyModel {
-		t.Skip("the Backend knows any model")
-	}
-	for _, model := range unknownModels(b.ChatModel) {
+	b.wantUnknownModels(t, b.opts.ChatModel, func(model string) error {
 		req := b.request()
 		req.Model = model
-		switch r := b.chat(t.Context(), t, req); {
-		case len(r.chunks) > 0:
-			t.Errorf("the model %q does not exist, but says something", model)
-		case r.err == nil:
-			t.Errorf("the model %q does not exist, but there is no error", model)
+		r := b.chat(t.Context(), t, req)
+		if len(r.chunks) > 0 {
+			t.Errorf("the Backend yielded %d chunks for the model %q, which does not exist; want only an error", len(r.chunks), model)
 		}
-	}
+		return r.err
+	})
 }
 
-// unknownModels returns names of models that do not exist.
-func unknownModels(model string) []string {
-	return []string{unique("no-such-model"), model + "-" + unique("x"), "no/such/" + unique("model") + "?*'\"%"}
-}
+// allowedGoroutines is how many goroutines manyStreams streams may leave behind,
+// for example for idle connections.
+const manyStreams, allowedGoroutines = 20, 10
 
-// checkChatLazy checks that the work is not done before the stream is ranged
-// over. It sees only work that takes time or goroutines.
-func checkChatLazy(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
-	const long, streams, few = 100 * time.Millisecond, 20, 10
-	quickest := time.Hour // for the machine may be slow at times
-	label, idle := unique("llmhttptest"), 0
-	pprof.Do(t.Context(), pprof.Labels("llmhttptest", label), func(ctx context.Context) {
+// checkChatStartsLate checks that Chat itself neither takes time nor starts
+// goroutines. Other work cannot be seen.
+func checkChatStartsLate(t testing.TB, b backendTest) {
+	needModel(t, b.opts.ChatModel)
+	const limit = 100 * time.Millisecond
+	fastest := time.Hour // the machine may be slow for some of the calls
+	goroutines := countGoroutines(t, func(ctx context.Context) {
 		if err := b.call(ctx, func(ctx context.Context) {
-			for range streams {
+			for range manyStreams {
 				begin := time.Now()
 				if b.Chat(ctx, b.request()) == nil {
-					panic("Chat returned a nil stream")
+					panic("Chat returned a nil stream, want one that yields an error")
 				}
-				quickest = min(quickest, time.Since(begin))
+				fastest = min(fastest, time.Since(begin))
 			}
-			idle = labelled(label)
 		}); err != nil {
-			t.Fatalf("Chats whose streams are not ranged over: %v", err)
+			t.Fatalf("Chat: %v", err)
 		}
 	})
-	if quickest > long {
-		t.Errorf("Chat takes %v before its stream is ranged over, which is when the work is to begin", quickest)
+	if n := goroutines(); n > allowedGoroutines {
+		t.Errorf("%d calls of Chat started %d goroutines before the loop, want none", manyStreams, n)
 	}
-	if idle > few {
-		t.Errorf("%d Chats started %d goroutines before their streams are ranged over, which is when the work is to begin", streams, idle)
+	if fastest > limit {
+		t.Errorf("Chat took at least %v before the loop, want less than %v", fastest, limit)
 	}
 }
 
 func checkChatBreak(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
+	needModel(t, b.opts.ChatModel)
 	for n := 1; n <= 3; n++ {
-		req := b.request()
-		r, ended := b.observe(t.Context(), t, req, func(r reply) bool { return len(r.chunks) < n })
-		if ended && r.err != nil {
-			t.Errorf("a plain chat failed: %v", r.err)
+		r, ok := b.iterate(t.Context(), t, b.request(), func(r reply) bool { return len(r.chunks) < n })
+		if ok && r.err != nil {
+			t.Errorf("a plain chat yielded the error %v, want none", r.err)
 		}
 	}
 }
 
-// checkChatCancel cancels the context in mid-stream.
+// checkChatCancel cancels the context during the loop.
 func checkChatCancel(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
-	const many = 10_000 // chunks that cannot have been on their way
+	needModel(t, b.opts.ChatModel)
+	const limit = 10_000 // more chunks than a Backend buffers
 	for n := range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
-		r, _ := b.observe(ctx, t, b.request(), func(r reply) bool {
+		r, _ := b.iterate(ctx, t, b.request(), func(r reply) bool {
 			if len(r.chunks) == n+1 {
 				cancel()
 			}
-			return len(r.chunks) <= n+many
+			return len(r.chunks) <= n+limit
 		})
 		cancel()
-		if len(r.chunks) > n+many {
-			t.Errorf("the stream went on for %d chunks after its context was cancelled", many)
+		if len(r.chunks) > n+limit {
+			t.Errorf("the stream yielded %d chunks after its context was cancelled, want it to end", limit)
 		}
 	}
 }
 
-// checkChatCancelled ranges when the context was cancelled before.
-func checkChatCancelled(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
+// checkChatCancelledBefore cancels the context before the loop.
+func checkChatCancelledBefore(t testing.TB, b backendTest) {
+	needModel(t, b.opts.ChatModel)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b.observe(ctx, t, b.request(), func(reply) bool { return true })
+	b.iterate(ctx, t, b.request(), func(reply) bool { return true })
 }
 
 func checkChatConcurrent(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
-	together(t, 8, func(int) {
+	needModel(t, b.opts.ChatModel)
+	const chats = 8
+	together(t, chats, func(int) {
 		if r := b.chat(t.Context(), t, b.request()); r.err != nil {
-			t.Errorf("one of 8 concurrent chats failed: %v", r.err)
+			t.Errorf("one of %d concurrent chats yielded the error %v, want none", chats, r.err)
 		}
 	})
 }
 
-// checkChatAbandoned checks that no goroutine is left of streams that were not
-// ranged over to the end, apart from a few that tend idle connections.
-func checkChatAbandoned(t testing.TB, b backendTest) {
-	need(t, b.ChatModel)
-	const streams, few = 20, 10
+// checkChatGoroutines checks that streams leave no goroutines behind when the
+// loop ends early and when the context is cancelled between two chunks.
+func checkChatGoroutines(t testing.TB, b backendTest) {
+	needModel(t, b.opts.ChatModel)
+	soon := func(cancel func()) { time.AfterFunc(time.Millisecond, cancel) }
+	for _, test := range []struct {
+		when  string
+		begin func(cancel func())      // runs before the loop
+		more  func(cancel func()) bool // runs after the first chunk, and reports whether the loop continues
+	}{
+		{"whose loops ended after one chunk", func(func()) {}, func(func()) bool { return false }},
+		{"cancelled while the loop waited for the first chunk", soon, func(func()) bool { return true }},
+		{"cancelled while the loop waited for the second chunk", func(func()) {}, func(cancel func()) bool { soon(cancel); return true }},
+	} {
+		goroutines := countGoroutines(t, func(ctx context.Context) {
+			for range manyStreams {
+				ctx, cancel := context.WithCancel(ctx)
+				test.begin(cancel)
+				b.iterate(ctx, t, b.request(), func(r reply) bool { return len(r.chunks) > 1 || test.more(cancel) })
+				cancel()
+			}
+		})
+		deadline := time.Now().Add(b.opts.Grace)
+		for n := goroutines(); n > allowedGoroutines; n = goroutines() {
+			if time.Now().After(deadline) {
+				t.Errorf("%d streams %s left %d goroutines behind after %v, want none", manyStreams, test.when, n, b.opts.Grace)
+				break
+			}
+			time.Sleep(b.opts.Grace / 100)
+		}
+	}
+}
+
+// countGoroutines calls f, and returns a function that counts the goroutines
+// that f has started and that still run.
+func countGoroutines(t testing.TB, f func(ctx context.Context)) func() int {
 	label := unique("llmhttptest")
-	pprof.Do(t.Context(), pprof.Labels("llmhttptest", label), func(ctx context.Context) { // goroutines inherit labels
-		for range streams {
-			ctx, cancel := context.WithCancel(ctx)
-			b.observe(ctx, t, b.request(), func(reply) bool { return false })
-			cancel()
+	pprof.Do(t.Context(), pprof.Labels("llmhttptest", label), f) // goroutines inherit labels
+	return func() int {
+		var profile strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+			return 0
 		}
-	})
-	deadline := time.Now().Add(b.Grace)
-	for wait := time.Millisecond; ; wait *= 2 {
-		n := labelled(label)
-		if n <= few {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("%d streams that were abandoned left %d goroutines behind", streams, n)
-			return
-		}
-		time.Sleep(min(wait, time.Until(deadline)+time.Millisecond))
-	}
-}
-
-// labelled returns how many goroutines have the given label.
-func labelled(label string) int {
-	var b strings.Builder
-	if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
-		return 0
-	}
-	count := 0
-	for group := range strings.SplitSeq(b.String(), "\n\n") { // "3 @ 0x1 0x2\n# labels: {...}\n#..."
-		if !strings.Contains(group, label) {
-			continue
-		}
-		for line := range strings.Lines(group) {
-			var n int
-			if _, err := fmt.Sscanf(line, "%d @", &n); err == nil {
-				count += n
+		count := 0
+		for group := range strings.SplitSeq(profile.String(), "\n\n") { // "3 @ 0x1 0x2\n# labels: {...}\n#..."
+			if !strings.Contains(group, label) {
+				continue
+			}
+			for line := range strings.Lines(group) { // the profile begins with a title
+				var n int
+				if _, err := fmt.Sscanf(line, "%d @", &n); err == nil {
+					count += n
+				}
 			}
 		}
+		return count
 	}
-	return count
 }

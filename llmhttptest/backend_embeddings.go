@@ -1,7 +1,6 @@
 package llmhttptest
 
 import (
-	"context"
 	"encoding/json"
 	"math"
 	"slices"
@@ -11,49 +10,47 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// embed returns the vectors of input, and reports what is wrong with them.
-func (b *backendTest) embed(t testing.TB, input any, n int, change func(*llmhttp.EmbeddingRequest)) ([][]float32, error) {
+// embeddingRequest returns a plain request for the vectors of texts.
+func (b *backendTest) embeddingRequest(texts ...string) *llmhttp.EmbeddingRequest {
+	return &llmhttp.EmbeddingRequest{Model: b.opts.EmbeddingModel, Input: llmhttp.EmbeddingInput{Texts: slices.Clone(texts)}}
+}
+
+// embed returns the vectors of req and reports faults of the response.
+func (b *backendTest) embed(t testing.TB, req *llmhttp.EmbeddingRequest) ([][]float32, error) {
 	t.Helper()
-	raw, err := json.Marshal(input)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel}
-	if err := json.Unmarshal(raw, &req.Input); err != nil {
-		t.Fatal(err)
-	}
-	change(req)
-	dimensions := req.Dimensions
-	var resp *llmhttp.EmbeddingResponse
-	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = b.forward().Embed(ctx, req) }); failed != nil {
-		t.Fatalf("Embed: %v", failed)
-	}
-	supported(t, err)
+	n, dimensions := req.Input.Len(), req.Dimensions // before the Backend may change req
+	resp, err := callMethod(b, t, "Embed", b.Embed, req)
 	if err != nil {
 		return nil, err
 	}
-	if resp == nil {
-		t.Fatal("Embed returned neither a response nor an error")
-	}
 	if len(resp.Vectors) != n {
-		t.Fatalf("Embed returned %d vectors for %d inputs", len(resp.Vectors), n)
+		t.Fatalf("Embed returned %d vectors, want one for each of %d inputs", len(resp.Vectors), n)
 	}
 	checkJSON(t, "the response", resp, resp.Extra)
-	if resp.Usage != nil {
-		checkUsage(t, "the response", resp.Usage)
+	checkUsage(t, "the response", resp.Usage)
+	want := max(1, len(resp.Vectors[0]))
+	if dimensions != nil {
+		want = *dimensions
 	}
 	for i, v := range resp.Vectors {
-		switch {
-		case len(v) == 0 || len(v) != len(resp.Vectors[0]):
-			t.Fatalf("vector %d has %d dimensions, the first has %d", i, len(v), len(resp.Vectors[0]))
-		case dimensions != nil && len(v) != *dimensions:
-			t.Errorf("vector %d has %d dimensions, want %d", i, len(v), *dimensions)
+		if len(v) != want {
+			t.Fatalf("vector %d has %d dimensions, want %d", i, len(v), want)
 		}
 		if norm := dot(v, v); norm == 0 || math.IsNaN(norm) || math.IsInf(norm, 0) {
-			t.Errorf("vector %d is zero, infinite or not a number", i)
+			t.Errorf("the squared length of vector %d is %v, want a finite number above 0", i, norm)
 		}
 	}
 	return resp.Vectors, nil
+}
+
+// mustEmbed is embed of texts in a plain request, which must succeed.
+func (b *backendTest) mustEmbed(t testing.TB, texts ...string) [][]float32 {
+	t.Helper()
+	vectors, err := b.embed(t, b.embeddingRequest(texts...))
+	if err != nil {
+		t.Fatalf("Embed of %d texts returned the error %v, want nil", len(texts), err)
+	}
+	return vectors
 }
 
 func dot(a, b []float32) float64 {
@@ -66,7 +63,7 @@ func dot(a, b []float32) float64 {
 
 func cosine(a, b []float32) float64 { return dot(a, b) / math.Sqrt(dot(a, a)*dot(b, b)) }
 
-// texts are as different as can be.
+// texts have vectors that are far from each other.
 var texts = []string{
 	"The recipe asks for two eggs, a cup of flour and some butter.",
 	"The court of appeal dismissed the claim with costs.",
@@ -76,91 +73,66 @@ var texts = []string{
 }
 
 func checkEmbeddings(t testing.TB, b backendTest) {
-	need(t, b.EmbeddingModel)
-	plain := func(*llmhttp.EmbeddingRequest) {}
-	one, err := b.embed(t, texts[0], 1, plain)
-	if err != nil {
-		t.Fatalf("Embed of a text: error %v", err)
-	}
-	all, err := b.embed(t, texts, len(texts), plain)
-	if err != nil {
-		t.Fatalf("Embed of several texts: error %v", err)
-	}
+	needModel(t, b.opts.EmbeddingModel)
+	one, all := b.mustEmbed(t, texts[0]), b.mustEmbed(t, texts...)
 	if len(one[0]) != len(all[0]) {
-		t.Errorf("vectors have %d dimensions at one time and %d at another", len(one[0]), len(all[0]))
+		t.Errorf("vectors had %d dimensions and then %d, want the same", len(one[0]), len(all[0]))
 	}
-	repeated := []string{texts[0], texts[0], " ", "\n", "\x00", "\U0001f642", strings.Repeat("word ", 200)}
-	for _, c := range []struct {
-		input  any
-		n      int
-		change func(*llmhttp.EmbeddingRequest)
-	}{
-		{repeated, len(repeated), plain},
-		{slices.Repeat(texts, 20), 20 * len(texts), plain},
-		{[]int{1, 2, 3}, 1, plain},
-		{[][]int{{1, 2, 3}, {4}}, 2, plain},
-		{texts, len(texts), func(r *llmhttp.EmbeddingRequest) { r.EncodingFormat = "base64" }},
-		{texts, len(texts), func(r *llmhttp.EmbeddingRequest) { r.Dimensions = ptr(max(1, len(one[0])/2)) }},
-		{texts, len(texts), func(r *llmhttp.EmbeddingRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`1`)} }},
+	unusual := []string{texts[0], texts[0], " ", "\n", "\x00", "\U0001f642", strings.Repeat("word ", 200)}
+	tokens := func(tokens ...[]int) func(*llmhttp.EmbeddingRequest) {
+		return func(r *llmhttp.EmbeddingRequest) { r.Input = llmhttp.EmbeddingInput{Tokens: tokens} }
+	}
+	for _, change := range []func(*llmhttp.EmbeddingRequest){
+		func(r *llmhttp.EmbeddingRequest) { r.Input.Texts = unusual },
+		func(r *llmhttp.EmbeddingRequest) { r.Input.Texts = slices.Repeat(texts, 20) },
+		tokens([]int{1, 2, 3}),
+		tokens([]int{1, 2, 3}, []int{4}),
+		func(r *llmhttp.EmbeddingRequest) { r.EncodingFormat = "base64" },
+		func(r *llmhttp.EmbeddingRequest) { r.Dimensions = ptr(max(1, len(one[0])/2)) },
+		func(r *llmhttp.EmbeddingRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`1`)} },
 	} {
-		if _, err := b.embed(t, c.input, c.n, c.change); err != nil {
-			checkRefusal(t, err)
+		req := b.embeddingRequest(texts...)
+		change(req)
+		if _, err := b.embed(t, req); err != nil {
+			wantClientError(t, err)
 		}
 	}
-	together(t, 8, func(int) {
-		req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel, Input: llmhttp.EmbeddingInput{Texts: []string{"one", "two"}}}
-		if resp, err := b.forward().Embed(t.Context(), req); err != nil || len(resp.Vectors) != 2 {
-			t.Errorf("one of 8 concurrent calls of Embed: error %v", err)
+	const calls = 8
+	together(t, calls, func(int) {
+		if resp, err := b.Embed(t.Context(), b.embeddingRequest("one", "two")); err != nil || len(resp.Vectors) != 2 {
+			t.Errorf("one of %d concurrent calls of Embed returned %+v and the error %v, want 2 vectors", calls, resp, err)
 		}
 	})
 }
 
-// checkEmbeddingOrder checks that each vector is that of its input: it is the
-// most like the one that the input got when it was alone.
+// checkEmbeddingOrder compares the vectors of several texts with those that the
+// texts get in requests of their own.
 func checkEmbeddingOrder(t testing.TB, b backendTest) {
-	need(t, b.EmbeddingModel)
-	plain := func(*llmhttp.EmbeddingRequest) {}
-	together, err := b.embed(t, texts, len(texts), plain)
-	if err != nil {
-		t.Fatalf("Embed of several texts: error %v", err)
-	}
+	needModel(t, b.opts.EmbeddingModel)
+	all := b.mustEmbed(t, texts...)
 	for i, text := range texts {
-		alone, err := b.embed(t, text, 1, plain)
-		if err != nil {
-			t.Fatalf("Embed of a text: error %v", err)
-		}
-		for k := range together {
-			if len(alone[0]) != len(together[k]) {
-				t.Fatalf("vectors have %d dimensions at one time and %d at another", len(alone[0]), len(together[k]))
+		alone := b.mustEmbed(t, text)[0]
+		for k, other := range all {
+			if len(alone) != len(other) {
+				t.Fatalf("vectors had %d dimensions and then %d, want the same", len(alone), len(other))
 			}
-			if k != i && cosine(alone[0], together[k]) >= cosine(alone[0], together[i]) {
-				t.Errorf("the vector of input %d is more like that of another input than like its own when it is alone", i)
+			if k != i && cosine(alone, other) >= cosine(alone, all[i]) {
+				t.Errorf("the vector of input %d alone is more similar to vector %d of all inputs than to vector %d, want the latter", i, k, i)
 			}
 		}
 	}
 }
 
 func checkEmbeddingUnknownModel(t testing.TB, b backendTest) {
-	need(t, b.EmbeddingModel)
-	if b.AnyModel {
-		t.Skip("the Backend knows any model")
-	}
-	for _, model := range unknownModels(b.EmbeddingModel) {
-		_, err := b.embed(t, texts[0], 1, func(r *llmhttp.EmbeddingRequest) { r.Model = model })
-		if err == nil {
-			t.Errorf("the model %q does not exist, but embeds", model)
-			continue
-		}
-		checkRefusal(t, err)
-	}
+	b.wantUnknownModels(t, b.opts.EmbeddingModel, func(model string) error {
+		req := b.embeddingRequest(texts[0])
+		req.Model = model
+		_, err := b.embed(t, req)
+		return err
+	})
 }
 
 func checkEmbeddingCancelled(t testing.TB, b backendTest) {
-	need(t, b.EmbeddingModel)
-	req := &llmhttp.EmbeddingRequest{Model: b.EmbeddingModel, Input: llmhttp.EmbeddingInput{Texts: []string{"text"}}}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := b.call(ctx, func(ctx context.Context) { _, _ = b.forward().Embed(ctx, req) }); err != nil {
-		t.Errorf("Embed whose context was cancelled: %v", err)
-	}
+	needModel(t, b.opts.EmbeddingModel)
+	wantCancelled(&b, t, "Embed", b.Embed, b.embeddingRequest("text"))
 }

@@ -7,40 +7,75 @@ import (
 	"image"
 	"image/png"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-// A parrot is a Backend that repeats what it is told, with places for faults.
-type parrot struct {
-	edit   func(i int, c *llmhttp.ChatChunk) *llmhttp.ChatChunk                              // changes chunk i
-	chat   func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream // instead
+// Short names for the signatures of mutants.
+type (
+	chunk      = llmhttp.ChatChunk
+	choice     = llmhttp.ChunkChoice
+	stream     = llmhttp.ChatStream
+	yieldFunc  = func(*chunk, error) bool
+	chatReq    = llmhttp.ChatRequest
+	imageReq   = llmhttp.ImageRequest
+	imageResp  = llmhttp.ImageResponse
+	vectorReq  = llmhttp.EmbeddingRequest
+	vectorResp = llmhttp.EmbeddingResponse
+)
+
+// An echo is a simple correct Backend that repeats the last message, draws grey
+// images and counts bytes for vectors. Mutants replace its functions.
+type echo struct {
+	edit   func(i int, c *chunk) *chunk // changes chunk i
+	chat   func(e *echo, ctx context.Context, req *chatReq) stream
 	list   func() ([]llmhttp.Model, error)
 	sizes  func(model string) ([]string, error)
-	images func(p *parrot, ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
-	embed  func(p *parrot, ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
+	images func(req *imageReq) (*imageResp, error)
+	embed  func(req *vectorReq) (*vectorResp, error)
 }
 
 var (
-	_ llmhttp.Backend        = (*parrot)(nil)
-	_ llmhttp.ModelLister    = (*parrot)(nil)
-	_ llmhttp.ImageSizer     = (*parrot)(nil)
-	_ llmhttp.ImageGenerator = (*parrot)(nil)
-	_ llmhttp.Embedder       = (*parrot)(nil)
+	_ llmhttp.Backend        = (*echo)(nil)
+	_ llmhttp.ModelLister    = (*echo)(nil)
+	_ llmhttp.ImageSizer     = (*echo)(nil)
+	_ llmhttp.ImageGenerator = (*echo)(nil)
+	_ llmhttp.Embedder       = (*echo)(nil)
 )
 
-func (p *parrot) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	if p.chat != nil {
-		return p.chat(p, ctx, req)
-	}
-	return p.speak(ctx, req)
+func (e *echo) Chat(ctx context.Context, req *chatReq) stream { return e.chat(e, ctx, req) }
+
+func (e *echo) ListModels(context.Context) ([]llmhttp.Model, error) { return e.list() }
+
+func (e *echo) ImageSizes(_ context.Context, model string) ([]string, error) { return e.sizes(model) }
+
+func (e *echo) GenerateImages(_ context.Context, req *imageReq) (*imageResp, error) {
+	return e.images(req)
 }
 
-// speak yields the words of the last message, one by one, for each choice.
-func (p *parrot) speak(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (e *echo) Embed(_ context.Context, req *vectorReq) (*vectorResp, error) { return e.embed(req) }
+
+var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed"}
+
+var echoModels = []llmhttp.Model{{ID: "chat"}, {ID: "draw"}, {ID: "embed"}}
+
+func newEcho() *echo {
+	return &echo{
+		edit:   func(_ int, c *chunk) *chunk { return c },
+		chat:   (*echo).repeat,
+		list:   func() ([]llmhttp.Model, error) { return echoModels, nil },
+		sizes:  imageSizes,
+		images: drawImages,
+		embed:  countBytes,
+	}
+}
+
+// repeat yields the words of the last message one by one for each choice.
+func (e *echo) repeat(ctx context.Context, req *chatReq) stream {
+	return func(yield yieldFunc) {
 		if req.Model != "chat" {
 			yield(nil, llmhttp.ModelNotFound(req.Model))
 			return
@@ -50,60 +85,43 @@ func (p *parrot) speak(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 		if limit, ok := req.TokenLimit(); ok && len(words) > limit {
 			words, reason = words[:limit], llmhttp.FinishLength
 		}
-		n := 0
-		say := func(c *llmhttp.ChatChunk) bool {
+		yielded := 0
+		send := func(c *chunk) bool {
 			if ctx.Err() != nil {
 				yield(nil, ctx.Err())
 				return false
 			}
-			n++
-			return yield(p.edit(n-1, c), nil)
+			yielded++
+			return yield(e.edit(yielded-1, c), nil)
 		}
 		for _, word := range words {
 			for k := range req.Choices() {
 				c := llmhttp.TextChunk(word)
 				c.Choices[0].Index = k
-				if !say(c) {
+				if !send(c) {
 					return
 				}
 			}
 		}
-		end := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 7, CompletionTokens: len(words) * req.Choices()}}
+		end := &chunk{Usage: &llmhttp.Usage{PromptTokens: 7, CompletionTokens: len(words) * req.Choices()}}
 		for k := range req.Choices() {
-			end.Choices = append(end.Choices, llmhttp.ChunkChoice{Index: k, FinishReason: reason})
+			end.Choices = append(end.Choices, choice{Index: k, FinishReason: reason})
 		}
 		if len(req.Tools) > 0 {
 			end.Choices[0].Delta.ToolCalls = []llmhttp.ToolCallDelta{{ID: "call_1", Type: "function", Function: llmhttp.FunctionCall{Name: "weather"}}}
 		}
-		say(end)
+		send(end)
 	}
 }
 
-func (p *parrot) ListModels(context.Context) ([]llmhttp.Model, error) {
-	if p.list != nil {
-		return p.list()
-	}
-	return []llmhttp.Model{{ID: "chat"}, {ID: "draw"}, {ID: "embed"}}, nil
-}
-
-func (p *parrot) ImageSizes(_ context.Context, model string) ([]string, error) {
-	if p.sizes != nil {
-		return p.sizes(model)
-	}
+func imageSizes(model string) ([]string, error) {
 	if model != "draw" {
 		return nil, llmhttp.ModelNotFound(model)
 	}
 	return []string{"16x8", "8x8"}, nil
 }
 
-func (p *parrot) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	if p.images != nil {
-		return p.images(p, ctx, req)
-	}
-	return p.draw(ctx, req)
-}
-
-func (p *parrot) draw(_ context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func drawImages(req *imageReq) (*imageResp, error) {
 	if req.Model != "draw" {
 		return nil, llmhttp.ModelNotFound(req.Model)
 	}
@@ -112,22 +130,15 @@ func (p *parrot) draw(_ context.Context, req *llmhttp.ImageRequest) (*llmhttp.Im
 	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, w, h))); err != nil {
 		return nil, err
 	}
-	resp := new(llmhttp.ImageResponse)
+	resp := new(imageResp)
 	for range req.Count() {
 		resp.Data = append(resp.Data, llmhttp.Image{Data: b.Bytes()})
 	}
 	return resp, nil
 }
 
-func (p *parrot) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-	if p.embed != nil {
-		return p.embed(p, ctx, req)
-	}
-	return p.count(ctx, req)
-}
-
-// count counts bytes.
-func (p *parrot) count(_ context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+// countBytes returns vectors that say how often each byte occurs in a text.
+func countBytes(req *vectorReq) (*vectorResp, error) {
 	if req.Model != "embed" {
 		return nil, llmhttp.ModelNotFound(req.Model)
 	}
@@ -135,7 +146,7 @@ func (p *parrot) count(_ context.Context, req *llmhttp.EmbeddingRequest) (*llmht
 	if texts == nil {
 		return nil, llmhttp.Errorf(400, "invalid_type", "Tokens are not supported.")
 	}
-	resp := &llmhttp.EmbeddingResponse{Usage: &llmhttp.Usage{PromptTokens: len(texts)}}
+	resp := &vectorResp{Usage: &llmhttp.Usage{PromptTokens: len(texts)}}
 	for _, text := range texts {
 		v := make([]float32, 256)
 		if req.Dimensions != nil {
@@ -149,30 +160,30 @@ func (p *parrot) count(_ context.Context, req *llmhttp.EmbeddingRequest) (*llmht
 	return resp, nil
 }
 
-// backendFixture returns a parrot with a fault.
-func backendFixture(fault func(*parrot)) func(testing.TB) backendTest {
+// backendFixture returns a constructor of an echo with a fault.
+func backendFixture(fault func(*echo)) func(testing.TB) backendTest {
 	return func(testing.TB) backendTest {
-		p := &parrot{edit: func(_ int, c *llmhttp.ChatChunk) *llmhttp.ChatChunk { return c }}
-		fault(p)
-		return newBackendTest(p, BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed"})
+		e := newEcho()
+		fault(e)
+		return newBackendTest(e, echoOptions)
 	}
 }
 
-// bare returns a Backend that only chats, although it is said to do more.
-func bare(testing.TB) backendTest {
-	p := &parrot{edit: func(_ int, c *llmhttp.ChatChunk) *llmhttp.ChatChunk { return c }}
-	return newBackendTest(llmhttp.BackendFunc(p.Chat), BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed"})
+// chatOnly is a constructor of a Backend without optional methods, although
+// BackendOptions have models for them.
+func chatOnly(testing.TB) backendTest {
+	return newBackendTest(llmhttp.BackendFunc(newEcho().Chat), echoOptions)
 }
 
-// edits is the fault of a Backend that yields bad chunks.
-func edits(edit func(i int, c *llmhttp.ChatChunk) *llmhttp.ChatChunk) func(testing.TB) backendTest {
-	return backendFixture(func(p *parrot) { p.edit = edit })
+// editing returns a constructor of a Backend that changes its chunks.
+func editing(edit func(i int, c *chunk) *chunk) func(testing.TB) backendTest {
+	return backendFixture(func(e *echo) { e.edit = edit })
 }
 
-// spoils is the fault of a Backend whose chunks are bad when they have choices
-// of a certain index.
-func spoils(index int, change func(c *llmhttp.ChunkChoice)) func(testing.TB) backendTest {
-	return edits(func(_ int, c *llmhttp.ChatChunk) *llmhttp.ChatChunk {
+// editingChoice returns a constructor of a Backend that changes the chunks of a
+// choice.
+func editingChoice(index int, change func(c *choice)) func(testing.TB) backendTest {
+	return editing(func(_ int, c *chunk) *chunk {
 		for i := range c.Choices {
 			if c.Choices[i].Index == index {
 				change(&c.Choices[i])
@@ -182,55 +193,122 @@ func spoils(index int, change func(c *llmhttp.ChunkChoice)) func(testing.TB) bac
 	})
 }
 
-// chats is the fault of a Backend that chats in its own way.
-func chats(chat func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream) func(testing.TB) backendTest {
-	return backendFixture(func(p *parrot) { p.chat = chat })
-}
-
-// if only chats if f says that the request is a plain one, and fails otherwise.
-func failsUnless(ok func(req *llmhttp.ChatRequest) bool) func(testing.TB) backendTest {
-	return chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-		if !ok(req) {
-			return llmhttp.Fail(errors.New("not implemented"))
-		}
-		return p.speak(ctx, req)
-	})
-}
-
-// draws is the fault of a Backend whose images are bad.
-func draws(change func(req *llmhttp.ImageRequest, resp *llmhttp.ImageResponse)) func(testing.TB) backendTest {
-	return backendFixture(func(p *parrot) {
-		p.images = func(p *parrot, ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-			resp, err := p.draw(ctx, req)
-			if err == nil {
-				change(req, resp)
-			}
-			return resp, err
+// editingCalls returns a constructor of a Backend that changes its tool calls.
+func editingCalls(change func(c *llmhttp.ToolCallDelta)) func(testing.TB) backendTest {
+	return editingChoice(0, func(c *choice) {
+		for i := range c.Delta.ToolCalls {
+			change(&c.Delta.ToolCalls[i])
 		}
 	})
 }
 
-// embeds is the fault of a Backend whose vectors are bad.
-func embeds(change func(req *llmhttp.EmbeddingRequest, resp *llmhttp.EmbeddingResponse)) func(testing.TB) backendTest {
-	return backendFixture(func(p *parrot) {
-		p.embed = func(p *parrot, ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-			resp, err := p.count(ctx, req)
-			if err == nil {
-				change(req, resp)
-			}
-			return resp, err
+// reporting returns a constructor of a Backend whose chunks all have usage u.
+func reporting(u llmhttp.Usage) func(testing.TB) backendTest {
+	return editing(func(_ int, c *chunk) *chunk { c.Usage = &u; return c })
+}
+
+// chatting returns a constructor of a Backend with another Chat.
+func chatting(chat func(e *echo, ctx context.Context, req *chatReq) stream) func(testing.TB) backendTest {
+	return backendFixture(func(e *echo) { e.chat = chat })
+}
+
+// yielding returns a constructor of a Backend whose streams call f.
+func yielding(f func(correct stream, yield yieldFunc)) func(testing.TB) backendTest {
+	return chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
+		return func(yield yieldFunc) { f(e.repeat(ctx, req), yield) }
+	})
+}
+
+// rewriting returns a constructor of a Backend that changes chat requests.
+func rewriting(change func(req *chatReq)) func(testing.TB) backendTest {
+	return chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
+		change(req)
+		return e.repeat(ctx, req)
+	})
+}
+
+// failingWith returns a constructor of a Backend whose streams fail with err if
+// fails says so.
+func failingWith(err error, fails func(req *chatReq) bool) func(testing.TB) backendTest {
+	return chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
+		if fails(req) {
+			return llmhttp.Fail(err)
 		}
+		return e.repeat(ctx, req)
 	})
 }
 
-func lists(models ...llmhttp.Model) func(testing.TB) backendTest {
-	return backendFixture(func(p *parrot) {
-		p.list = func() ([]llmhttp.Model, error) { return models, nil }
+var errNotImplemented = errors.New("not implemented")
+
+// unknownModel returns a constructor of a Backend that reports unknown models
+// with err.
+func unknownModel(err error) func(testing.TB) backendTest {
+	return failingWith(err, func(req *chatReq) bool { return req.Model != "chat" })
+}
+
+// listing returns a constructor of a Backend with other models.
+func listing(models ...llmhttp.Model) func(testing.TB) backendTest {
+	return backendFixture(func(e *echo) { e.list = func() ([]llmhttp.Model, error) { return models, nil } })
+}
+
+// sizing returns a constructor of a Backend that allows the same image sizes for
+// every model.
+func sizing(sizes ...string) func(testing.TB) backendTest {
+	return backendFixture(func(e *echo) { e.sizes = func(string) ([]string, error) { return sizes, nil } })
+}
+
+// drawing returns a constructor of a Backend with another GenerateImages.
+func drawing(f func(req *imageReq) (*imageResp, error)) func(testing.TB) backendTest {
+	return backendFixture(func(e *echo) { e.images = f })
+}
+
+// editingImage returns a constructor of a Backend that changes the first image
+// of each response.
+func editingImage(change func(resp *imageResp, first *llmhttp.Image)) func(testing.TB) backendTest {
+	return drawing(func(req *imageReq) (*imageResp, error) {
+		resp, err := drawImages(req)
+		if err == nil {
+			change(resp, &resp.Data[0])
+		}
+		return resp, err
 	})
 }
 
-// slowly calls f when it is done sleeping, whatever its context says.
-func slowly[T any](f func() T) T {
-	time.Sleep(2 * time.Minute)
-	return f()
+// embedding returns a constructor of a Backend with another Embed.
+func embedding(f func(req *vectorReq) (*vectorResp, error)) func(testing.TB) backendTest {
+	return backendFixture(func(e *echo) { e.embed = f })
+}
+
+// editingVectors returns a constructor of a Backend that changes its responses
+// with vectors.
+func editingVectors(change func(resp *vectorResp)) func(testing.TB) backendTest {
+	return embedding(func(req *vectorReq) (*vectorResp, error) {
+		resp, err := countBytes(req)
+		if err == nil {
+			change(resp)
+		}
+		return resp, err
+	})
+}
+
+// exclusive returns a function that calls f, but fails during another call.
+func exclusive[Req, Resp any](f func(Req) (Resp, error)) func(Req) (Resp, error) {
+	var mu sync.Mutex
+	return func(req Req) (resp Resp, err error) {
+		if !mu.TryLock() {
+			return resp, llmhttp.Errorf(429, "busy", "Busy.")
+		}
+		defer mu.Unlock()
+		time.Sleep(time.Microsecond)
+		return f(req)
+	}
+}
+
+// delayed returns a function that calls f after two minutes, even if its context
+// is done.
+func delayed[Req, Resp any](f func(Req) (Resp, error)) func(Req) (Resp, error) {
+	return func(req Req) (Resp, error) {
+		time.Sleep(2 * time.Minute)
+		return f(req)
+	}
 }

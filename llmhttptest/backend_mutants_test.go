@@ -13,73 +13,88 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-type (
-	chunk  = llmhttp.ChatChunk
-	choice = llmhttp.ChunkChoice
-	stream = llmhttp.ChatStream
-	yields = func(*chunk, error) bool
-)
-
-// bad is not valid JSON.
-var bad = llmhttp.Extra{"x": json.RawMessage(`{"a":`)}
-
-// unknownAs is the fault of a Backend that reports a model that does not exist
-// in its own way.
-func unknownAs(err error) func(testing.TB) backendTest {
-	return chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		if req.Model != "chat" {
-			return llmhttp.Fail(err)
-		}
-		return p.speak(ctx, req)
-	})
-}
-
 func TestBackendMutants(t *testing.T) {
-	testMutants(t, backendChecks, backendFixture(func(*parrot) {}), slices.Concat(chatMutants, otherMutants))
+	testMutants(t, backendChecks, backendFixture(func(*echo) {}), slices.Concat(chatMutants, otherMutants))
 }
 
-// TestBackendParts tests Backends that do not do everything.
-func TestBackendParts(t *testing.T) {
-	p := &parrot{edit: func(_ int, c *llmhttp.ChatChunk) *llmhttp.ChatChunk { return c }}
-	anyModel := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func TestBackend_AcceptsCorrectBackends(t *testing.T) {
+	e := newEcho()
+	anyModel := llmhttp.BackendFunc(func(ctx context.Context, req *chatReq) stream {
 		if req.Choices() > 1 {
-			return llmhttp.Fail(llmhttp.Errorf(400, "unsupported_value", "One choice is all there is."))
+			return llmhttp.Fail(llmhttp.Errorf(400, "unsupported_value", "N must be 1."))
 		}
 		return llmhttp.Reply(strings.ToUpper(req.Messages[len(req.Messages)-1].Content.Text()))
 	})
-	t.Run("Chat", func(t *testing.T) { TestBackend(t, llmhttp.BackendFunc(p.Chat), BackendOptions{ChatModel: "chat"}) })
-	t.Run("AnyModel", func(t *testing.T) {
-		TestBackend(t, anyModel, BackendOptions{ChatModel: "any", AnyModel: true, Prompt: "Hi!"})
-	})
-	t.Run("Forwarder", func(t *testing.T) {
-		TestBackend(t, llmhttp.Forwarder{Backend: p}, BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed"})
-	})
-	t.Run("Images", func(t *testing.T) { TestBackend(t, p, BackendOptions{ImageModel: "draw"}) })
+	for name, test := range map[string]struct {
+		backend llmhttp.Backend
+		options BackendOptions
+	}{
+		"chat only":        {llmhttp.BackendFunc(e.Chat), BackendOptions{ChatModel: "chat"}},
+		"images only":      {e, BackendOptions{ImageModel: "draw"}},
+		"any model":        {anyModel, BackendOptions{ChatModel: "any", AnyModel: true, Prompt: "Hi!"}},
+		"in a Forwarder":   {llmhttp.Forwarder{Backend: e}, echoOptions},
+		"cumulative usage": {cumulativeUsage{e}, BackendOptions{ChatModel: "chat"}},
+	} {
+		t.Run(name, func(t *testing.T) { TestBackend(t, test.backend, test.options) })
+	}
 }
 
-// chatMutants chat badly.
+// A cumulativeUsage reports the usage so far in every chunk.
+type cumulativeUsage struct{ llmhttp.Backend }
+
+func (b cumulativeUsage) Chat(ctx context.Context, req *chatReq) stream {
+	return func(yield yieldFunc) {
+		n := 0
+		for c, err := range b.Backend.Chat(ctx, req) {
+			if n++; c != nil && c.Usage == nil {
+				c.Usage = &llmhttp.Usage{PromptTokens: 7, CompletionTokens: n}
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// invalid is not valid JSON.
+var invalid = llmhttp.Extra{"x": json.RawMessage(`{"a":`)}
+
+// background passes on the chunks of correct from another goroutine. The
+// goroutine pauses before each chunk. It ends if a chunk is not received
+// for an hour.
+func background(correct stream, pause time.Duration) <-chan *chunk {
+	chunks := make(chan *chunk)
+	go func() {
+		defer close(chunks)
+		for c := range correct {
+			time.Sleep(pause)
+			select {
+			case chunks <- c:
+			case <-time.After(time.Hour):
+				return
+			}
+		}
+	}()
+	return chunks
+}
+
+// chatMutants have faults in Chat.
 var chatMutants = []mutant[backendTest]{
-	{"a nil stream", "Chat", chats(func(*parrot, context.Context, *llmhttp.ChatRequest) stream { return nil })},
-	{"always failing", "Chat", chats(func(*parrot, context.Context, *llmhttp.ChatRequest) stream {
-		return llmhttp.Fail(llmhttp.Errorf(429, "busy", "Busy."))
-	})},
-	{"silent", "Chat", chats(func(*parrot, context.Context, *llmhttp.ChatRequest) stream { return func(yields) {} })},
-	{"panics", "Chat", chats(func(*parrot, context.Context, *llmhttp.ChatRequest) stream {
-		return func(yields) { panic("out of words") }
-	})},
-	{"nil chunks", "Chat", edits(func(i int, c *chunk) *chunk {
+	{"the stream is nil", "Chat", chatting(func(*echo, context.Context, *chatReq) stream { return nil })},
+	{"every chat fails", "Chat", failingWith(llmhttp.Errorf(429, "busy", "Busy."), func(*chatReq) bool { return true })},
+	{"the stream is empty", "Chat", yielding(func(stream, yieldFunc) {})},
+	{"the stream panics", "Chat", yielding(func(stream, yieldFunc) { panic("no words") })},
+	{"a chunk is nil", "Chat", editing(func(i int, c *chunk) *chunk {
 		if i == 1 {
 			return nil
 		}
 		return c
 	})},
-	{"streams are an error", "Chat", failsUnless(func(req *llmhttp.ChatRequest) bool { return !req.Stream })},
-	{"whole replies are an error", "Chat", failsUnless(func(req *llmhttp.ChatRequest) bool { return req.Stream })},
-	{"goes on after an error", "Chat", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) { yield(nil, errors.New("oops")); p.speak(ctx, req)(yield) }
-	})},
-	{"takes longer than there is time", "Chat", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) {
+	{"streamed replies are an error", "Chat", failingWith(errNotImplemented, func(req *chatReq) bool { return req.Stream })},
+	{"whole replies are an error", "Chat", failingWith(errNotImplemented, func(req *chatReq) bool { return !req.Stream })},
+	{"the stream continues after an error", "Chat", yielding(func(correct stream, yield yieldFunc) { yield(nil, errors.New("oops")); correct(yield) })},
+	{"the reply takes an hour", "Chat", chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
+		return func(yield yieldFunc) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Hour):
@@ -87,127 +102,87 @@ var chatMutants = []mutant[backendTest]{
 			llmhttp.Reply("")(yield)
 		}
 	})},
-	{"another goroutine", "Chat", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) {
-			var wg sync.WaitGroup
-			wg.Go(func() { p.speak(ctx, req)(yield) })
-			wg.Wait()
-		}
+	{"the stream yields on another goroutine", "Chat", yielding(func(correct stream, yield yieldFunc) {
+		var wg sync.WaitGroup
+		wg.Go(func() { correct(yield) })
+		wg.Wait()
 	})},
-	{"bad Extra of a chunk", "Chat", edits(func(_ int, c *chunk) *chunk { c.Extra = bad; return c })},
-	{"bad Extra of a choice", "Chat", spoils(0, func(c *choice) { c.Extra = bad })},
-	{"bad Extra of a delta", "Chat", spoils(0, func(c *choice) { c.Delta.Extra = bad })},
-	{"bad Extra of a usage", "Chat", edits(func(_ int, c *chunk) *chunk { c.Usage = &llmhttp.Usage{Extra: bad}; return c })},
-	{"negative usage", "Chat", edits(func(_ int, c *chunk) *chunk { c.Usage = &llmhttp.Usage{PromptTokens: -1}; return c })},
-	{"a total that is not the sum", "Chat", edits(func(_ int, c *chunk) *chunk {
-		c.Usage = &llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 4}
+	{"the Extra of a chunk is invalid", "Chat", editing(func(_ int, c *chunk) *chunk { c.Extra = invalid; return c })},
+	{"the Extra of a choice is invalid", "Chat", editingChoice(0, func(c *choice) { c.Extra = invalid })},
+	{"the Extra of a delta is invalid", "Chat", editingChoice(0, func(c *choice) { c.Delta.Extra = invalid })},
+	{"the Extra of a usage is invalid", "Chat", reporting(llmhttp.Usage{Extra: invalid})},
+	{"the usage is negative", "Chat", reporting(llmhttp.Usage{PromptTokens: -1})},
+	{"the total is not the sum", "Chat", reporting(llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 4})},
+	{"each usage is that of its chunk", "Chat", reporting(llmhttp.Usage{PromptTokens: 7, CompletionTokens: 1})},
+	{"only the first usage has prompt tokens", "Chat", editing(func(i int, c *chunk) *chunk {
+		if c.Usage == nil {
+			c.Usage = &llmhttp.Usage{CompletionTokens: i + 1}
+			if i == 0 {
+				c.Usage.PromptTokens = 7
+			}
+		}
 		return c
 	})},
-	{"negative index", "Chat", spoils(0, func(c *choice) { c.Index = -1 })},
-	{"index from 1", "Chat", edits(func(_ int, c *chunk) *chunk {
+	{"an index is negative", "Chat", editingChoice(0, func(c *choice) { c.Index = -1 })},
+	{"indices begin at 1", "Chat", editing(func(_ int, c *chunk) *chunk {
 		for i := range c.Choices {
 			c.Choices[i].Index++
 		}
 		return c
 	})},
-	{"the user speaks", "Chat", spoils(0, func(c *choice) { c.Delta.Role = llmhttp.RoleUser })},
-	{"a FinishReason of its own", "Chat", spoils(0, func(c *choice) {
+	{"the role is user", "Chat", editingChoice(0, func(c *choice) { c.Delta.Role = llmhttp.RoleUser })},
+	{"the FinishReason is unknown", "Chat", editingChoice(0, func(c *choice) {
 		if c.FinishReason != "" {
 			c.FinishReason = "end_turn"
 		}
 	})},
-	{"a FinishReason in each chunk", "Chat", spoils(0, func(c *choice) { c.FinishReason = llmhttp.FinishStop })},
-	{"Latin-1", "Chat", spoils(0, func(c *choice) { c.Delta.Content = strings.ReplaceAll(c.Delta.Content, "\u00fc", "\xfc") })},
-	{"bytes are lost", "Chat", spoils(0, func(c *choice) { c.Delta.Content = strings.ReplaceAll(c.Delta.Content, "\U0001f44b", "\xf0\x9f\x91") })},
-
-	{"n is ignored", "ChatChoices", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		req.N = nil
-		return p.speak(ctx, req)
-	})},
-	{"n is at least 2", "ChatChoices", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		req.N = ptr(max(2, req.Choices()))
-		return p.speak(ctx, req)
-	})},
-	{"the second choice is the first", "ChatChoices", spoils(1, func(c *choice) { c.Index = 0 })},
-	{"n is the server's fault", "ChatChoices", failsUnless(func(req *llmhttp.ChatRequest) bool { return req.Choices() == 1 })},
-	{"no n but 2", "ChatChoices", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		if req.Choices() == 1 {
-			return llmhttp.Fail(llmhttp.Errorf(400, "bad_n", "Bad n."))
-		}
-		return p.speak(ctx, req)
+	{"each chunk has a FinishReason", "Chat", editingChoice(0, func(c *choice) { c.FinishReason = llmhttp.FinishStop })},
+	{"the text is Latin-1", "Chat", editingChoice(0, func(c *choice) { c.Delta.Content = strings.ReplaceAll(c.Delta.Content, "\u00fc", "\xfc") })},
+	{"the last byte of a character is lost", "Chat", editingChoice(0, func(c *choice) {
+		c.Delta.Content = strings.ReplaceAll(c.Delta.Content, "\U0001f44b", "\xf0\x9f\x91")
 	})},
 
-	{"images are the server's fault", "ChatRequests", failsUnless(func(req *llmhttp.ChatRequest) bool {
-		return !slices.ContainsFunc(req.Messages[0].Content, func(p llmhttp.Part) bool { return p.Type == llmhttp.PartImage })
-	})},
-	{"tools are the server's fault", "ChatRequests", failsUnless(func(req *llmhttp.ChatRequest) bool { return len(req.Tools) == 0 })},
-	{"no user, no reply", "ChatRequests", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		i := slices.IndexFunc(req.Messages, func(m llmhttp.Message) bool { return m.Role == llmhttp.RoleUser })
-		_ = req.Messages[i]
-		return p.speak(ctx, req)
-	})},
-	{"tool calls have no ID", "ChatRequests", spoils(0, func(c *choice) {
-		for i := range c.Delta.ToolCalls {
-			c.Delta.ToolCalls[i].ID = ""
-		}
-	})},
-	{"tool calls have no name", "ChatRequests", spoils(0, func(c *choice) {
-		for i := range c.Delta.ToolCalls {
-			c.Delta.ToolCalls[i].Function.Name = ""
-		}
-	})},
-	{"bad Extra of tool calls", "ChatRequests", spoils(0, func(c *choice) {
-		for i := range c.Delta.ToolCalls {
-			c.Delta.ToolCalls[i].Extra = bad
-		}
-	})},
+	{"N is ignored", "ChatChoices", rewriting(func(req *chatReq) { req.N = nil })},
+	{"N is at least 2", "ChatChoices", rewriting(func(req *chatReq) { req.N = ptr(max(2, req.Choices())) })},
+	{"all choices have index 0", "ChatChoices", editingChoice(1, func(c *choice) { c.Index = 0 })},
+	{"N above 1 is a server error", "ChatChoices", failingWith(errNotImplemented, func(req *chatReq) bool { return req.Choices() > 1 })},
+	{"N of 1 is refused", "ChatChoices", failingWith(llmhttp.Errorf(400, "bad_n", "Bad n."), func(req *chatReq) bool { return req.Choices() == 1 })},
 
-	{"no limit of tokens", "ChatTokenLimit", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		req.MaxTokens, req.MaxCompletionTokens = nil, nil
-		return p.speak(ctx, req)
+	{"an image is a server error", "ChatRequests", failingWith(errNotImplemented, func(req *chatReq) bool {
+		return slices.ContainsFunc(req.Messages[0].Content, func(p llmhttp.Part) bool { return p.Type == llmhttp.PartImage })
 	})},
-	{"only the old limit of tokens", "ChatTokenLimit", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		req.MaxCompletionTokens = nil
-		return p.speak(ctx, req)
+	{"tools are a server error", "ChatRequests", failingWith(errNotImplemented, func(req *chatReq) bool { return len(req.Tools) > 0 })},
+	{"a missing user message panics", "ChatRequests", rewriting(func(req *chatReq) {
+		_ = req.Messages[slices.IndexFunc(req.Messages, func(m llmhttp.Message) bool { return m.Role == llmhttp.RoleUser })]
 	})},
+	{"tool calls have no ID", "ChatRequests", editingCalls(func(c *llmhttp.ToolCallDelta) { c.ID = "" })},
+	{"tool calls have no name", "ChatRequests", editingCalls(func(c *llmhttp.ToolCallDelta) { c.Function.Name = "" })},
+	{"the Extra of a tool call is invalid", "ChatRequests", editingCalls(func(c *llmhttp.ToolCallDelta) { c.Extra = invalid })},
 
-	{"any model", "ChatUnknownModel", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		req.Model = "chat"
-		return p.speak(ctx, req)
-	})},
-	{"any model that begins so", "ChatUnknownModel", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
+	{"token limits are ignored", "ChatTokenLimit", rewriting(func(req *chatReq) { req.MaxTokens, req.MaxCompletionTokens = nil, nil })},
+	{"MaxCompletionTokens is ignored", "ChatTokenLimit", rewriting(func(req *chatReq) { req.MaxCompletionTokens = nil })},
+
+	{"any model is accepted", "ChatUnknownModel", rewriting(func(req *chatReq) { req.Model = "chat" })},
+	{"a model is accepted by its prefix", "ChatUnknownModel", rewriting(func(req *chatReq) {
 		if strings.HasPrefix(req.Model, "chat") {
 			req.Model = "chat"
 		}
-		return p.speak(ctx, req)
 	})},
-	{"unknown is the server's fault", "ChatUnknownModel", unknownAs(errors.New("no such model"))},
-	{"unknown is 500", "ChatUnknownModel", unknownAs(llmhttp.Errorf(500, "", "no such model"))},
-	{"unknown is a nil Error", "ChatUnknownModel", unknownAs((*llmhttp.Error)(nil))},
-	{"unknown is a text", "ChatUnknownModel", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) {
-			if req.Model == "chat" || yield(llmhttp.TextChunk("Sorry, but"), nil) {
-				p.speak(ctx, req)(yield)
+	{"an unknown model is a server error", "ChatUnknownModel", unknownModel(errors.New("no such model"))},
+	{"an unknown model has status 500", "ChatUnknownModel", unknownModel(llmhttp.Errorf(500, "", "no such model"))},
+	{"an unknown model is a nil Error", "ChatUnknownModel", unknownModel((*llmhttp.Error)(nil))},
+	{"an unknown model is an error after a text", "ChatUnknownModel", chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
+		return func(yield yieldFunc) {
+			if req.Model == "chat" || yield(llmhttp.TextChunk("Sorry"), nil) {
+				e.repeat(ctx, req)(yield)
 			}
 		}
 	})},
 
-	{"thinks before", "ChatLazy", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		time.Sleep(150 * time.Millisecond)
-		return p.speak(ctx, req)
-	})},
-	{"starts a goroutine", "ChatLazy", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		chunks := make(chan *chunk)
-		go func() {
-			defer close(chunks)
-			for c := range p.speak(ctx, req) {
-				select {
-				case chunks <- c:
-				case <-ctx.Done():
-				}
-			}
-		}()
-		return func(yield yields) {
+	{"Chat takes time", "ChatStartsLate", rewriting(func(*chatReq) { time.Sleep(150 * time.Millisecond) })},
+	{"Chat starts a goroutine", "ChatStartsLate", chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
+		chunks := background(e.repeat(ctx, req), 0)
+		return func(yield yieldFunc) {
 			for c := range chunks {
 				if !yield(c, nil) {
 					return
@@ -215,39 +190,33 @@ var chatMutants = []mutant[backendTest]{
 			}
 		}
 	})},
-	{"nil before", "ChatLazy", chats(func(*parrot, context.Context, *llmhttp.ChatRequest) stream { return nil })},
+	{"the stream is nil", "ChatStartsLate", chatting(func(*echo, context.Context, *chatReq) stream { return nil })},
 
-	{"goes on after the loop", "ChatBreak", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) { p.speak(ctx, req)(func(c *chunk, err error) bool { yield(c, err); return true }) }
+	{"the result of yield is ignored", "ChatBreak", yielding(func(correct stream, yield yieldFunc) {
+		correct(func(c *chunk, err error) bool { yield(c, err); return true })
 	})},
-	{"says goodbye after the loop", "ChatBreak", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) {
-			p.speak(ctx, req)(yield)
-			yield(&chunk{}, nil)
-		}
-	})},
-	{"fails after the loop", "ChatBreak", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) {
-			for c, err := range p.speak(ctx, req) {
-				if !yield(c, err) {
-					yield(nil, context.Canceled)
-					return
-				}
+	{"a last chunk follows the end of the loop", "ChatBreak", yielding(func(correct stream, yield yieldFunc) { correct(yield); yield(&chunk{}, nil) })},
+	{"an error follows the end of the loop", "ChatBreak", yielding(func(correct stream, yield yieldFunc) {
+		for c, err := range correct {
+			if !yield(c, err) {
+				yield(nil, context.Canceled)
+				return
 			}
 		}
 	})},
-	{"stays after the loop", "ChatBreak", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) { p.speak(ctx, req)(yield); time.Sleep(2 * time.Minute) }
+	{"the stream returns two minutes after the loop", "ChatBreak", yielding(func(correct stream, yield yieldFunc) {
+		correct(yield)
+		time.Sleep(2 * time.Minute)
 	})},
 
-	{"does not hear", "ChatCancel", chats(func(p *parrot, _ context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) {
-			p.speak(context.Background(), req)(func(c *chunk, err error) bool { time.Sleep(time.Second); return yield(c, err) })
+	{"the context is ignored", "ChatCancel", chatting(func(e *echo, _ context.Context, req *chatReq) stream {
+		return func(yield yieldFunc) {
+			e.repeat(context.Background(), req)(func(c *chunk, err error) bool { time.Sleep(time.Second); return yield(c, err) })
 		}
 	})},
-	{"is deep in thought", "ChatCancel", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) {
-			p.speak(ctx, req)(func(c *chunk, err error) bool {
+	{"the stream returns a minute after its context is done", "ChatCancel", chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
+		return func(yield yieldFunc) {
+			e.repeat(ctx, req)(func(c *chunk, err error) bool {
 				if ctx.Err() != nil {
 					time.Sleep(time.Minute)
 				}
@@ -255,64 +224,81 @@ var chatMutants = []mutant[backendTest]{
 			})
 		}
 	})},
-	{"repeats itself for ever", "ChatCancel", chats(func(p *parrot, _ context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) {
-			for yield(llmhttp.TextChunk("and "), nil) {
-			}
+	{"the stream never ends", "ChatCancel", yielding(func(_ stream, yield yieldFunc) {
+		for yield(llmhttp.TextChunk("and "), nil) {
 		}
 	})},
-	{"does not hear at first", "ChatCancelled", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) { time.Sleep(time.Minute); p.speak(ctx, req)(yield) }
+	{"the context is ignored before the first chunk", "ChatCancelledBefore", yielding(func(correct stream, yield yieldFunc) {
+		time.Sleep(time.Minute)
+		correct(yield)
 	})},
 
-	{"one at a time", "ChatConcurrent", backendFixture(func(p *parrot) {
+	{"concurrent chats are refused", "ChatConcurrent", backendFixture(func(e *echo) {
 		var mu sync.Mutex
-		p.chat = func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-			return func(yield yields) {
+		e.chat = func(e *echo, ctx context.Context, req *chatReq) stream {
+			return func(yield yieldFunc) {
 				if !mu.TryLock() {
 					yield(nil, llmhttp.Errorf(429, "busy", "Busy."))
 					return
 				}
 				defer mu.Unlock()
 				time.Sleep(time.Microsecond)
-				p.speak(ctx, req)(yield)
+				e.repeat(ctx, req)(yield)
 			}
 		}
 	})},
-	{"one current stream", "ChatConcurrent", backendFixture(func(p *parrot) {
+	{"yield is stored in a shared variable", "ChatConcurrent", backendFixture(func(e *echo) {
 		var mu sync.Mutex
-		var current yields
-		p.chat = func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-			return func(yield yields) {
+		var current yieldFunc
+		e.chat = func(e *echo, ctx context.Context, req *chatReq) stream {
+			return func(yield yieldFunc) {
 				mu.Lock()
 				current = yield
 				mu.Unlock()
 				time.Sleep(time.Microsecond)
 				mu.Lock()
 				defer mu.Unlock()
-				p.speak(ctx, req)(current)
+				e.repeat(ctx, req)(current)
 			}
 		}
 	})},
 
-	{"leaves a goroutine", "ChatAbandoned", chats(func(p *parrot, ctx context.Context, req *llmhttp.ChatRequest) stream {
-		return func(yield yields) {
-			chunks := make(chan *chunk)
-			go func() {
-				defer close(chunks)
-				for c := range p.speak(context.Background(), req) {
-					select {
-					case chunks <- c:
-					case <-time.After(time.Hour): // for ever
+	{"a goroutine continues after the loop", "ChatLeavesNoGoroutines", yielding(func(correct stream, yield yieldFunc) {
+		for c := range background(correct, 0) {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	})},
+	{"a goroutine continues when the first chunk is cancelled", "ChatLeavesNoGoroutines", slowGoroutine(0)},
+	{"a goroutine continues when the second chunk is cancelled", "ChatLeavesNoGoroutines", slowGoroutine(1)},
+}
+
+// slowGoroutine returns a constructor of a Backend whose goroutine pauses before
+// each chunk. If the context is done while the stream waits for chunk n, the
+// stream returns without the goroutine. At other times it waits for it.
+func slowGoroutine(n int) func(testing.TB) backendTest {
+	return chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
+		return func(yield yieldFunc) {
+			chunks := background(e.repeat(context.WithoutCancel(ctx), req), 10*time.Millisecond)
+			drain := func() {
+				for range chunks {
+				}
+			}
+			for i := 0; ; i++ {
+				select {
+				case c, ok := <-chunks:
+					if !ok || !yield(c, nil) {
+						drain()
 						return
 					}
-				}
-			}()
-			for c := range chunks {
-				if !yield(c, nil) {
+				case <-ctx.Done():
+					if i != n {
+						drain()
+					}
 					return
 				}
 			}
 		}
-	})},
+	})
 }

@@ -12,46 +12,27 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// BenchmarkKeyStore measures a [llmhttp.KeyStore] that holds 1000 keys: how
-// long it takes to find one, one after the other and in parallel, and to find
-// that there is none.
-func BenchmarkKeyStore(b *testing.B, newStore func(b testing.TB) KeyStoreFixture) {
-	b.Helper()
-	f := newStore(b)
-	secrets := make([]string, 1000)
-	for i := range secrets {
-		secrets[i], _ = f.mustAdd(b, newKey())
-	}
-	find := func(secret string) error {
-		k, err := f.Store.Lookup(b.Context(), secret)
-		if err == nil && k == nil {
-			return errors.New("neither a key nor an error")
-		}
-		return err
-	}
-	b.Run("Found", func(b *testing.B) {
+// bench measures f in a sub-benchmark. i counts the calls.
+func bench(b *testing.B, name string, f func(i uint64) error) {
+	b.Run(name, func(b *testing.B) {
 		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			if err := find(secrets[i%len(secrets)]); err != nil {
+		for i := uint64(0); b.Loop(); i++ {
+			if err := f(i); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
-	b.Run("Unknown", func(b *testing.B) {
+}
+
+// benchParallel measures concurrent calls of f in a sub-benchmark. No two calls
+// get the same i.
+func benchParallel(b *testing.B, name string, f func(i uint64) error) {
+	var workers atomic.Uint64
+	b.Run(name, func(b *testing.B) {
 		b.ReportAllocs()
-		secret := llmhttp.NewSecret("sk-")
-		for b.Loop() {
-			if find(secret) == nil {
-				b.Fatal("a new secret is that of a key")
-			}
-		}
-	})
-	b.Run("Parallel", func(b *testing.B) {
-		b.ReportAllocs()
-		var next atomic.Uint32
 		b.RunParallel(func(pb *testing.PB) {
-			for i := int(next.Add(101)); pb.Next(); i++ {
-				if err := find(secrets[i%len(secrets)]); err != nil {
+			for i := workers.Add(1) << 40; pb.Next(); i++ {
+				if err := f(i); err != nil {
 					b.Error(err)
 					return
 				}
@@ -60,89 +41,90 @@ func BenchmarkKeyStore(b *testing.B, newStore func(b testing.TB) KeyStoreFixture
 	})
 }
 
-// BenchmarkUsageStore measures a [llmhttp.UsageStore]: how long it takes to
-// record one request, one after the other and in parallel, to record a batch
-// of 100, and to sum up 10,000 requests of a month by day. Each of these has a
-// store to itself.
+// BenchmarkKeyStore measures a [llmhttp.KeyStore] with 1000 keys: Lookup of a
+// key, Lookup of an unknown secret, and concurrent Lookups of keys.
+func BenchmarkKeyStore(b *testing.B, newStore func(b testing.TB) KeyStoreFixture) {
+	b.Helper()
+	f := newStore(b)
+	var secrets [1000]string
+	for i := range secrets {
+		secrets[i], _ = f.mustAdd(b, newKey())
+	}
+	lookup := func(i uint64) error {
+		k, err := f.Store.Lookup(b.Context(), secrets[i%uint64(len(secrets))])
+		if err == nil && k == nil {
+			return errors.New("got neither a key nor an error from Lookup, want a key")
+		}
+		return err
+	}
+	bench(b, "Found", lookup)
+	secret := llmhttp.NewSecret("sk-")
+	bench(b, "Unknown", func(uint64) error {
+		if k, err := f.Store.Lookup(b.Context(), secret); err == nil {
+			return fmt.Errorf("got %+v from Lookup of a new secret, want ErrKeyNotFound", k)
+		}
+		return nil
+	})
+	benchParallel(b, "Parallel", lookup)
+}
+
+// BenchmarkUsageStore measures a [llmhttp.UsageStore]: Record of one request,
+// concurrent Records, Record of a batch of 100 requests, and a Query that sums
+// 10,000 requests of a month by day. Each uses a store of its own.
 func BenchmarkUsageStore(b *testing.B, newStore func(b testing.TB) llmhttp.UsageStore) {
 	b.Helper()
+	const requests = 10_000
 	models := []string{"demo-chat", "demo-embed", "demo-image-small"}
-	fresh := func(b *testing.B) (s usageTest, record func(i int) llmhttp.UsageRecord) {
+	open := func() (s usageTest, record func(i uint64) llmhttp.UsageRecord) {
 		s = usageTest{newStore(b), unique("account")}
 		template := s.record(noon, "", 100, 50)
-		return s, func(i int) llmhttp.UsageRecord {
+		return s, func(i uint64) llmhttp.UsageRecord {
 			r := template
-			r.ID += strconv.Itoa(i)
-			r.Time = noon.Add(time.Duration(i) * 257 * time.Second)
-			r.Model = models[i%len(models)]
+			r.ID += strconv.FormatUint(i, 10)
+			r.Time = noon.Add(time.Duration(i%requests) * 257 * time.Second)
+			r.Model = models[i%uint64(len(models))]
 			return r
 		}
 	}
-	b.Run("Record", func(b *testing.B) {
-		s, record := fresh(b)
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			if err := s.Record(b.Context(), record(i)); err != nil {
-				b.Fatal(err)
+
+	batch := make([]llmhttp.UsageRecord, 100)
+	{
+		s, record := open()
+		bench(b, "Record", func(i uint64) error { return s.Record(b.Context(), record(i)) })
+	}
+	{
+		s, record := open()
+		benchParallel(b, "RecordParallel", func(i uint64) error { return s.Record(b.Context(), record(i)) })
+	}
+	{
+		s, record := open()
+		bench(b, "RecordBatch", func(i uint64) error {
+			for k := range batch {
+				batch[k] = record(i*uint64(len(batch)) + uint64(k))
 			}
-		}
-	})
-	b.Run("RecordParallel", func(b *testing.B) {
-		s, record := fresh(b)
-		b.ReportAllocs()
-		var next atomic.Int64
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				if err := s.Record(b.Context(), record(int(next.Add(1)))); err != nil {
-					b.Error(err)
-					return
-				}
-			}
+			return s.Record(b.Context(), batch...)
 		})
-	})
-	b.Run("RecordBatch", func(b *testing.B) {
-		s, record := fresh(b)
-		batch := make([]llmhttp.UsageRecord, 100)
-		b.ReportAllocs()
-		for i := 0; b.Loop(); {
-			for k := range batch {
-				batch[k] = record(i)
-				i++
-			}
-			if err := s.Record(b.Context(), batch...); err != nil {
-				b.Fatal(err)
-			}
+	}
+	s, record := open()
+	for i := range uint64(requests) {
+		batch[i%uint64(len(batch))] = record(i)
+		if (i+1)%uint64(len(batch)) == 0 {
+			s.mustRecord(b, batch...)
 		}
-	})
-	b.Run("Query", func(b *testing.B) {
-		s, record := fresh(b)
-		const requests, batch = 10_000, 1000
-		for i := 0; i < requests; i += batch {
-			var records []llmhttp.UsageRecord
-			for k := range batch {
-				records = append(records, record(i+k))
-			}
-			if err := s.Record(b.Context(), records...); err != nil {
-				b.Fatal(err)
-			}
+	}
+	q := llmhttp.UsageQuery{Account: s.account, From: noon, To: noon.Add(30 * day), Step: day}
+	bench(b, "Query", func(uint64) error {
+		sums, err := s.Query(b.Context(), q)
+		if want := 30 * len(models); err == nil && len(sums) != want {
+			return fmt.Errorf("got %d sums from Query, want %d", len(sums), want)
 		}
-		q := llmhttp.UsageQuery{Account: s.account, From: noon, To: noon.Add(30 * day), Step: day}
-		b.ReportAllocs()
-		for b.Loop() {
-			sums, err := s.Query(b.Context(), q)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if want := 30 * len(models); len(sums) != want {
-				b.Fatalf("Query returned %d sums, want %d", len(sums), want)
-			}
-		}
+		return err
 	})
 }
 
 // BenchmarkLimiter measures a [llmhttp.Limiter]: a Take of one bucket, a Take of
 // the three buckets that a Handler uses, an Adjust, a Take that is refused, and
-// Takes in parallel for one key and for many.
+// concurrent Takes for one key and for many.
 func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limiter) {
 	b.Helper()
 	l := newLimiter(b)
@@ -159,43 +141,19 @@ func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limite
 		}
 		return err
 	}
-	loop := func(f func() error) func(b *testing.B) {
-		return func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := f(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		}
-	}
-	parallel := func(keys []string) func(b *testing.B) {
-		return func(b *testing.B) {
-			b.ReportAllocs()
-			var next atomic.Uint32
-			b.RunParallel(func(pb *testing.PB) {
-				for i := int(next.Add(101)); pb.Next(); i++ {
-					if err := take(true, keys[i%len(keys)], draws...); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		}
-	}
-	keys := make([]string, 1000)
+	var keys [1000]string
 	for i := range keys {
 		keys[i] = unique("key")
 	}
-	b.Run("Take", loop(func() error { return take(true, keys[0], draws[0]) }))
-	b.Run("TakeThree", loop(func() error { return take(true, keys[0], draws...) }))
-	b.Run("Adjust", loop(func() error { return l.Adjust(b.Context(), keys[0], draws...) }))
+	bench(b, "Take", func(uint64) error { return take(true, keys[0], draws[0]) })
+	bench(b, "TakeThree", func(uint64) error { return take(true, keys[0], draws...) })
+	bench(b, "Adjust", func(uint64) error { return l.Adjust(b.Context(), keys[0], draws...) })
 
 	empty := llmhttp.Draw{Bucket: "bucket", Rate: slow(1), Cost: 1}
 	if err := take(true, keys[0], empty); err != nil {
 		b.Fatal(err)
 	}
-	b.Run("Refused", loop(func() error { return take(false, keys[0], empty) }))
-	b.Run("ParallelOneKey", parallel(keys[:1]))
-	b.Run("ParallelManyKeys", parallel(keys))
+	bench(b, "Refused", func(uint64) error { return take(false, keys[0], empty) })
+	benchParallel(b, "ParallelOneKey", func(uint64) error { return take(true, keys[0], draws...) })
+	benchParallel(b, "ParallelManyKeys", func(i uint64) error { return take(true, keys[i%uint64(len(keys))], draws...) })
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// A store that lets its host choose secrets has an AddSecret; one that makes
-// them up has an Add instead.
+// A fixture has AddSecret if the host chooses secrets, or Add if the store
+// creates them.
 func ExampleTestKeyStore() {
 	newKeys := func(t testing.TB) llmhttptest.KeyStoreFixture {
 		store := memory.Keys()
@@ -35,7 +35,7 @@ func ExampleTestKeyStore() {
 
 func ExampleTestUsageStore() {
 	newUsage := func(t testing.TB) llmhttp.UsageStore {
-		return memory.NewUsageStore() // or open a database, and t.Cleanup what is left
+		return memory.NewUsageStore() // or open a database and close it in t.Cleanup
 	}
 
 	// func TestUsage(t *testing.T)
@@ -57,14 +57,14 @@ func ExampleTestLimiter() {
 	_ = func(b *testing.B) { llmhttptest.BenchmarkLimiter(b, newLimiter) }
 }
 
-// A Limiter that needs nothing outside of its process can be tested exactly as
-// well.
+// A Limiter that uses only the clock of its own process can be tested in a bubble
+// too.
 func ExampleTestLimiterInBubble() {
 	newLimiter := func(t testing.TB) llmhttp.Limiter {
 		return llmhttp.NewLimiter()
 	}
 
-	// func TestLimiterExactly(t *testing.T)
+	// func TestLimiterInBubble(t *testing.T)
 	_ = func(t *testing.T) { llmhttptest.TestLimiterInBubble(t, newLimiter) }
 }
 

@@ -12,138 +12,147 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A KeyStoreFixture is a [llmhttp.KeyStore] to be tested, and how to put keys
-// into it. At least one of Add and AddSecret is required.
+// A KeyStoreFixture is a [llmhttp.KeyStore] with functions that change its keys.
+// Store is required, and at least one of Add and AddSecret.
 type KeyStoreFixture struct {
 	Store llmhttp.KeyStore
 
-	// Add stores a key under a secret that the store, or Add, makes up, and
-	// returns the secret. If the store makes up the key's ID or other fields
-	// as well, Add sets them in key.
+	// Add stores key under a new secret and returns the secret. If the store
+	// chooses the ID or other fields, Add sets them in key.
 	//
-	// If Add is nil, AddSecret is called with what [llmhttp.NewSecret] returns.
+	// If Add is nil, the kit calls AddSecret with secrets of [llmhttp.NewSecret].
 	Add func(key *llmhttp.Key) (secret string, err error)
 
-	// AddSecret stores a key under the given secret. It is nil if the store
-	// lets nobody choose.
+	// AddSecret stores key under secret, and sets fields as Add does. It is nil
+	// if the store does not let callers choose secrets.
 	AddSecret func(secret string, key *llmhttp.Key) error
 
-	// Remove removes the key that was added with secret. The key is the same as
-	// in the call that added it. After Remove, Lookup must not find the key. If
-	// Remove is nil, removal is not tested.
+	// Remove removes the key with the given secret. key has the fields that it
+	// had after Add. Once Remove returns, Lookup must not find the key. If
+	// Remove is nil, the kit does not test removal.
 	Remove func(secret string, key *llmhttp.Key) error
 }
 
-// TestKeyStore tests a [llmhttp.KeyStore]. It calls newStore for each of its
-// subtests, which add keys and look them up, and also secrets that are nearly
-// those of keys.
+// TestKeyStore tests a [llmhttp.KeyStore]. It calls newStore once for each
+// subtest.
 //
-// The secrets it looks up are of any form. Those that a Handler lets pass, of
-// up to 4096 bytes of printable ASCII, must be reported with
-// [llmhttp.ErrKeyNotFound] where there is no key; for others, which a database
-// may be unable to compare, any error will do.
+// The subtests look up secrets of every form. For an unknown secret that a
+// Handler can pass to Lookup, which is printable ASCII of up to 4096 bytes, the
+// error must wrap [llmhttp.ErrKeyNotFound]. For other secrets, which a database
+// may be unable to compare, any error is accepted.
 //
-// The lists of a Key may come back in another order, and an expired key may be
-// reported as not found. Stores must tell nil from empty lists, and keep times
-// and durations to the microsecond.
+// A store may return the lists of a Key in another order, may report an expired
+// key as not found, and may round times and durations to microseconds.
 func TestKeyStore(t *testing.T, newStore func(t testing.TB) KeyStoreFixture) {
 	t.Helper()
 	runChecks(t, keyChecks, newStore)
 }
 
-// add adds a copy of key, and returns its secret and what is to be found.
-func (f *KeyStoreFixture) add(key llmhttp.Key) (secret string, stored *llmhttp.Key, err error) {
-	k := copyKey(&key)
+// add stores key, which the store may keep, and returns its secret.
+func (f *KeyStoreFixture) add(key *llmhttp.Key) (secret string, err error) {
 	switch {
 	case f.Store == nil:
-		return "", nil, errors.New("KeyStoreFixture.Store is nil")
+		return "", errors.New("KeyStoreFixture.Store is nil, want a KeyStore")
 	case f.Add != nil:
-		secret, err = f.Add(k)
+		secret, err = f.Add(key)
 	case f.AddSecret != nil:
 		secret = llmhttp.NewSecret("sk-")
-		err = f.AddSecret(secret, k)
+		err = f.AddSecret(secret, key)
 	default:
-		return "", nil, errors.New("KeyStoreFixture.Add and AddSecret are nil")
+		return "", errors.New("KeyStoreFixture.Add and AddSecret are nil, want at least one of them")
 	}
-	if err == nil && secret == "" {
-		err = errors.New("no secret")
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("adding key %q returned the error %w, want nil", key.ID, err)
+	case secret == "":
+		return "", fmt.Errorf("adding key %q returned an empty secret", key.ID)
 	}
-	if err != nil {
-		return "", nil, fmt.Errorf("adding a key: %w", err)
-	}
-	return secret, copyKey(k), nil
+	return secret, nil
 }
 
-func (f *KeyStoreFixture) mustAdd(t testing.TB, key llmhttp.Key) (secret string, stored *llmhttp.Key) {
+// mustAdd stores key and returns its secret and key.
+func (f *KeyStoreFixture) mustAdd(t testing.TB, key *llmhttp.Key) (string, *llmhttp.Key) {
 	t.Helper()
-	secret, stored, err := f.add(key)
+	secret, err := f.add(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return secret, stored
+	return secret, key
 }
 
-// expect reports an error unless secret is that of want.
-func (f *KeyStoreFixture) expect(t testing.TB, secret string, want *llmhttp.Key) {
+func (f *KeyStoreFixture) mustRemove(t testing.TB, secret string, key *llmhttp.Key) {
 	t.Helper()
-	switch got, err := f.Store.Lookup(t.Context(), secret); {
-	case err != nil:
-		t.Errorf("Lookup of key %q: error %v", want.ID, err)
-	case got == nil:
-		t.Errorf("Lookup of key %q: neither a key nor an error", want.ID)
-	case !sameKey(got, want):
-		t.Errorf("Lookup of key %q:\n got %+v\nwant %+v", want.ID, *got, *want)
+	if err := f.Remove(secret, copyKey(key)); err != nil {
+		t.Fatalf("removing key %q returned the error %v, want nil", key.ID, err)
 	}
 }
 
-// expectNone reports an error if secret, which is described by what, is that
-// of a key, or if that it is not is reported wrongly.
-func (f *KeyStoreFixture) expectNone(t testing.TB, secret, what string) {
+// wantKey reports an error unless Lookup of secret returns want. It returns the
+// Key that Lookup returned.
+func (f *KeyStoreFixture) wantKey(t testing.TB, secret string, want *llmhttp.Key) *llmhttp.Key {
 	t.Helper()
-	switch got, err := f.Store.Lookup(t.Context(), secret); {
+	got, err := f.Store.Lookup(t.Context(), secret)
+	if err != nil || got == nil {
+		t.Errorf("Lookup of key %q returned %v and the error %v, want the key", want.ID, got, err)
+	} else if diff := diffKeys(got, want); diff != "" {
+		t.Errorf("Lookup of key %q returned another key: %s", want.ID, diff)
+	}
+	return got
+}
+
+// wantNotFound reports an error unless Lookup of secret reports that there is no
+// such key. what describes the secret.
+func (f *KeyStoreFixture) wantNotFound(t testing.TB, secret, what string) {
+	t.Helper()
+	got, err := f.Store.Lookup(t.Context(), secret)
+	switch {
 	case err == nil && got == nil:
-		t.Errorf("Lookup of %s: neither a key nor an error, want ErrKeyNotFound", what)
+		t.Errorf("Lookup of %s returned neither a key nor an error, want ErrKeyNotFound", what)
 	case err == nil:
-		t.Errorf("Lookup of %s: found key %q, want ErrKeyNotFound", what, got.ID)
-	case !errors.Is(err, llmhttp.ErrKeyNotFound) && isToken(secret):
-		t.Errorf("Lookup of %s: error %v, which does not wrap ErrKeyNotFound", what, err)
+		t.Errorf("Lookup of %s returned key %q, want ErrKeyNotFound", what, got.ID)
+	case !errors.Is(err, llmhttp.ErrKeyNotFound) && isWellFormed(secret):
+		t.Errorf("Lookup of %s returned the error %v, want one that wraps ErrKeyNotFound", what, err)
 	}
 }
 
-// isToken reports whether a Handler would look up secret.
-func isToken(secret string) bool {
+// isWellFormed reports whether a Handler would look up secret.
+func isWellFormed(secret string) bool {
 	const limit = 4096
 	return len(secret) <= limit && !strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// newKey returns a key whose names are unique.
-func newKey() llmhttp.Key {
-	return llmhttp.Key{ID: unique("key"), Account: unique("account")}
+// newKey returns a key with a unique ID and account.
+func newKey() *llmhttp.Key {
+	return &llmhttp.Key{ID: unique("key"), Account: unique("account")}
 }
 
-// sampleKeys returns keys that have each of their fields set.
-func sampleKeys() []llmhttp.Key {
-	full := newKey()
-	full.Scopes = []llmhttp.Endpoint{llmhttp.EndpointChat, llmhttp.EndpointUsage}
-	full.Models = []string{"demo-*", "vendor/model:free", "*", `it's "one"`, "\u6a21\u578b", "a,b", ""}
-	full.Expires = time.Now().Add(1000 * time.Hour).Truncate(time.Microsecond)
-	full.Limits = llmhttp.Limits{
+// fullKey returns a key that has every field set.
+func fullKey() *llmhttp.Key {
+	k := newKey()
+	k.Scopes = []llmhttp.Endpoint{llmhttp.EndpointChat, llmhttp.EndpointUsage}
+	k.Models = []string{"demo-*", "vendor/model:free", "*", `it's "one"`, "\u6a21\u578b", "a,b", ""}
+	k.Expires = time.Now().Add(1000 * time.Hour).Truncate(time.Microsecond)
+	k.Limits = llmhttp.Limits{
 		Requests:   llmhttp.Rate{N: 60, Per: time.Minute, Burst: 7},
 		Tokens:     llmhttp.Rate{N: math.MaxInt32, Per: 1500 * time.Millisecond, Burst: math.MaxInt32 - 1},
-		Quota:      llmhttp.Rate{N: 1000, Per: 31 * 24 * time.Hour, Burst: 1},
+		Quota:      llmhttp.Rate{N: 1000, Per: 31 * day, Burst: 1},
 		Concurrent: 3,
 	}
-	none := newKey() // negative limits are the opposite of none
-	none.Limits = llmhttp.Limits{
+	return k
+}
+
+// sampleKeys returns keys that between them use every kind of value.
+func sampleKeys() []*llmhttp.Key {
+	full, refused, sibling := fullKey(), newKey(), newKey()
+	refused.Limits = llmhttp.Limits{ // a negative N permits nothing
 		Requests:   llmhttp.Rate{N: -1},
 		Tokens:     llmhttp.Rate{N: -1, Per: time.Hour},
 		Quota:      llmhttp.Rate{N: -5},
 		Concurrent: -1,
 	}
-	other := newKey()
-	other.Account = full.Account // which may have several keys
-	other.Expires = time.Date(2100, 2, 3, 4, 5, 6, 7000, time.FixedZone("east", 5*3600+1800))
-	keys := []llmhttp.Key{newKey(), full, none, other}
+	sibling.Account = full.Account // an account may have several keys
+	sibling.Expires = time.Date(2100, 2, 3, 4, 5, 6, 7000, time.FixedZone("east", 5*3600+1800))
+	keys := []*llmhttp.Key{newKey(), full, refused, sibling}
 	for _, name := range names() {
 		k := newKey()
 		k.ID += name
@@ -160,14 +169,25 @@ func copyKey(k *llmhttp.Key) *llmhttp.Key {
 	return &c
 }
 
-// sameKey reports whether a and b entitle to the same.
-func sameKey(a, b *llmhttp.Key) bool {
-	return a.ID == b.ID && a.Account == b.Account && a.Limits == b.Limits &&
-		sameList(a.Scopes, b.Scopes) && sameList(a.Models, b.Models) &&
-		a.Expires.IsZero() == b.Expires.IsZero() && a.Expires.Equal(b.Expires)
+// diffKeys describes the fields in which got differs from want, or returns "".
+func diffKeys(got, want *llmhttp.Key) string {
+	var diffs []string
+	compare := func(field string, same bool, got, want any) {
+		if !same {
+			diffs = append(diffs, fmt.Sprintf("%s is %#v, want %#v", field, got, want))
+		}
+	}
+	compare("ID", got.ID == want.ID, got.ID, want.ID)
+	compare("Account", got.Account == want.Account, got.Account, want.Account)
+	compare("Scopes", sameList(got.Scopes, want.Scopes), got.Scopes, want.Scopes)
+	compare("Models", sameList(got.Models, want.Models), got.Models, want.Models)
+	compare("Expires", got.Expires.Equal(want.Expires), got.Expires.String(), want.Expires.String())
+	compare("Limits", got.Limits == want.Limits, got.Limits, want.Limits)
+	return strings.Join(diffs, "; ")
 }
 
-// sameList compares lists whose order does not matter.
+// sameList compares lists whose order does not matter. A nil list differs from
+// an empty one.
 func sameList[T ~string](a, b []T) bool {
 	return (a == nil) == (b == nil) && slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -13,58 +13,42 @@ import (
 )
 
 var keyChecks = []check[KeyStoreFixture]{
-	{"Found", checkKeyFound},
-	{"NilAndEmpty", checkKeyNil},
-	{"Expired", checkKeyExpired},
-	{"Unknown", checkKeyUnknown},
-	{"Similar", checkKeySimilar},
-	{"Odd", checkKeyOdd},
-	{"Chosen", checkKeyChosen},
-	{"Aliased", checkKeyAliased},
-	{"Removed", checkKeyRemoved},
-	{"Cancelled", checkKeyCancelled},
-	{"Concurrent", checkKeyConcurrent},
+	withCause("RoundTrip", "the store drops, rounds, joins or normalises a field of the key.", checkKeyRoundTrip),
+	withCause("NilAndEmptyLists", "the store does not tell nil Scopes or Models, which allow everything, from empty ones, which allow nothing.", checkKeyLists),
+	withCause("ExpiredKey", "the store changes the expiry of an expired key, or reports the key with another error than ErrKeyNotFound.", checkKeyExpired),
+	withCause("UnknownSecret", "the error of a query without a result is passed on, or not checked.", checkKeyUnknown),
+	withCause("SimilarSecrets", "secrets are normalised, cut or matched by a pattern, or something other than a secret is accepted.", checkKeySimilar),
+	withCause("UnusualSecrets", "secrets become part of the text of a query, or overflow a column or buffer.", checkKeyUnusual),
+	withCause("ChosenSecrets", "secrets are normalised or cut. Look up HashSecret of the whole secret.", checkKeyChosen),
+	withCause("KeysDoNotChange", "the store keeps the Key that it was passed, or writes to a Key that it has returned.", checkKeysDoNotChange),
+	withCause("RemovedKey", "Remove removes too little or too much, or Lookup uses an outdated cache.", checkKeyRemoved),
+	withCause("CancelledContext", "every error of a query is reported as ErrKeyNotFound, or is ignored.", checkKeyCancelled),
+	withCause("ConcurrentCalls", "the state of one call is visible to others, or an update is not atomic.", checkKeyConcurrent),
 }
 
-func checkKeyFound(t testing.TB, f KeyStoreFixture) {
-	secrets, stored := []string{}, []*llmhttp.Key{}
+func checkKeyRoundTrip(t testing.TB, f KeyStoreFixture) {
+	keys := make(map[string]*llmhttp.Key)
 	for _, key := range sampleKeys() {
-		s, k := f.mustAdd(t, key)
-		if slices.Contains(secrets, s) {
-			t.Fatal("two keys were added with the same secret")
+		secret, _ := f.mustAdd(t, key)
+		if keys[secret] != nil {
+			t.Fatal("two keys were added under the same secret, want unique secrets")
 		}
-		secrets, stored = append(secrets, s), append(stored, k)
+		keys[secret] = key
 	}
-	for range 2 { // in case the second time comes from a cache
-		for i, s := range secrets {
-			f.expect(t, s, stored[i])
+	for range 2 { // the second result may come from a cache
+		for secret, key := range keys {
+			f.wantKey(t, secret, key)
 		}
 	}
 }
 
-func checkKeyNil(t testing.TB, f KeyStoreFixture) {
-	for _, lists := range []struct {
-		scopes []llmhttp.Endpoint
-		models []string
-	}{
-		{nil, nil},
-		{[]llmhttp.Endpoint{}, []string{}},
-		{nil, []string{}},
-		{[]llmhttp.Endpoint{}, nil},
-	} {
-		key := newKey()
-		key.Scopes, key.Models = lists.scopes, lists.models
-		secret, want := f.mustAdd(t, key)
-		got, err := f.Store.Lookup(t.Context(), secret)
-		if err != nil || got == nil {
-			t.Errorf("Lookup of key %q: %v, error %v", want.ID, got, err)
-			continue
-		}
-		if (got.Scopes == nil) != (lists.scopes == nil) || len(got.Scopes) > 0 {
-			t.Errorf("Scopes are %#v, want %#v: nil means everything, empty nothing", got.Scopes, lists.scopes)
-		}
-		if (got.Models == nil) != (lists.models == nil) || len(got.Models) > 0 {
-			t.Errorf("Models are %#v, want %#v: nil means everything, empty nothing", got.Models, lists.models)
+func checkKeyLists(t testing.TB, f KeyStoreFixture) {
+	for _, scopes := range [][]llmhttp.Endpoint{nil, {}} {
+		for _, models := range [][]string{nil, {}} {
+			key := newKey()
+			key.Scopes, key.Models = scopes, models
+			secret, _ := f.mustAdd(t, key)
+			f.wantKey(t, secret, key)
 		}
 	}
 }
@@ -73,92 +57,90 @@ func checkKeyExpired(t testing.TB, f KeyStoreFixture) {
 	for _, expires := range []time.Time{time.Unix(1, 0), time.Now().Add(-time.Hour).Truncate(time.Microsecond)} {
 		key := newKey()
 		key.Expires = expires
-		secret, want, err := f.add(key)
+		secret, err := f.add(key)
 		if err != nil {
-			t.Skipf("there is no key that has expired: %v", err)
+			t.Skipf("the store does not accept an expired key: %v", err)
 		}
-		if _, err := f.Store.Lookup(t.Context(), secret); errors.Is(err, llmhttp.ErrKeyNotFound) {
-			continue
+		if _, err := f.Store.Lookup(t.Context(), secret); !errors.Is(err, llmhttp.ErrKeyNotFound) {
+			f.wantKey(t, secret, key)
 		}
-		f.expect(t, secret, want)
 	}
 }
 
 func checkKeyUnknown(t testing.TB, f KeyStoreFixture) {
-	f.expectNone(t, llmhttp.NewSecret("sk-"), "a new secret")
+	f.wantNotFound(t, llmhttp.NewSecret("sk-"), "a new secret in an empty store")
 	f.mustAdd(t, newKey())
-	for range 2 { // in case the second time comes from a cache
-		f.expectNone(t, llmhttp.NewSecret("sk-"), "a new secret")
+	secret := llmhttp.NewSecret("sk-")
+	for range 2 { // the second result may come from a cache
+		f.wantNotFound(t, secret, "a new secret")
 	}
 }
 
 func checkKeySimilar(t testing.TB, f KeyStoreFixture) {
-	key := newKey()
-	secret, stored := f.mustAdd(t, key)
+	secret, key := f.mustAdd(t, newKey())
 	other, _ := f.mustAdd(t, newKey())
 	start := secret[:min(3, len(secret))]
 	for what, s := range map[string]string{
-		"the upper case of a secret":          strings.ToUpper(secret),
-		"the lower case of a secret":          strings.ToLower(secret),
-		"the other case of a secret":          swapCase(secret),
-		"a secret twice":                      secret + secret,
-		"two secrets":                         secret + "," + other,
-		"a secret without its first byte":     secret[1:],
-		"a secret without its last byte":      secret[:len(secret)-1],
-		"half a secret":                       secret[:len(secret)/2],
-		"the other half of a secret":          secret[len(secret)/2:],
-		"the start of a secret":               start,
-		"a secret and a byte":                 secret + "x",
-		"a secret and a space":                secret + " ",
-		"a secret and a line break":           secret + "\n",
-		"a secret and a NUL byte":             secret + "\x00",
-		"a space and a secret":                " " + secret,
-		"a byte and a secret":                 "x" + secret,
-		"a secret in quotes":                  `"` + secret + `"`,
-		"a secret with its scheme":            "Bearer " + secret,
-		"a secret and a wildcard":             secret + "%",
-		"the start of a secret and wildcards": start + "%",
-		"the start of a secret and a star":    start + "*",
-		"wildcards":                           strings.Repeat("_", len(secret)),
-		"a secret with a long tail":           secret + strings.Repeat("x", max(1, 4096-len(secret))),
-		"the hash of a secret":                llmhttp.HashSecret(secret),
-		"the hash of a secret, in upper case": strings.ToUpper(llmhttp.HashSecret(secret)),
-		"a key's ID":                          stored.ID,
-		"a key's account":                     stored.Account,
+		"a secret in upper case":                     strings.ToUpper(secret),
+		"a secret in lower case":                     strings.ToLower(secret),
+		"a secret with upper and lower case swapped": swapCase(secret),
+		"a secret repeated":                          secret + secret,
+		"two secrets":                                secret + "," + other,
+		"a secret without its first byte":            secret[1:],
+		"a secret without its last byte":             secret[:len(secret)-1],
+		"the first half of a secret":                 secret[:len(secret)/2],
+		"the second half of a secret":                secret[len(secret)/2:],
+		"the first bytes of a secret":                start,
+		"a secret followed by a byte":                secret + "x",
+		"a secret followed by a space":               secret + " ",
+		"a secret followed by a line break":          secret + "\n",
+		"a secret followed by a NUL byte":            secret + "\x00",
+		"a secret after a space":                     " " + secret,
+		"a secret after a byte":                      "x" + secret,
+		"a secret in quotes":                         `"` + secret + `"`,
+		"a secret with its scheme":                   "Bearer " + secret,
+		"a secret followed by a wildcard":            secret + "%",
+		"the first bytes of a secret and a wildcard": start + "%",
+		"the first bytes of a secret and a star":     start + "*",
+		"a wildcard for each byte":                   strings.Repeat("_", len(secret)),
+		"a secret with a long tail":                  secret + strings.Repeat("x", max(1, 4096-len(secret))),
+		"the hash of a secret":                       llmhttp.HashSecret(secret),
+		"the hash of a secret in upper case":         strings.ToUpper(llmhttp.HashSecret(secret)),
+		"the ID of a key":                            key.ID,
+		"the account of a key":                       key.Account,
 	} {
 		if s != "" && s != secret {
-			f.expectNone(t, s, what)
+			f.wantNotFound(t, s, what)
 		}
 	}
 	for i := range secret {
 		changed := []byte(secret)
 		changed[i] ^= 1
-		f.expectNone(t, string(changed), fmt.Sprintf("a secret whose byte %d is changed", i))
+		f.wantNotFound(t, string(changed), fmt.Sprintf("a secret whose byte %d is changed", i))
 	}
-	f.expect(t, secret, stored)
+	f.wantKey(t, secret, key)
 }
 
+// swapCase returns s with upper and lower case of ASCII letters swapped.
 func swapCase(s string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z':
+		if lower := r | 0x20; 'a' <= lower && lower <= 'z' {
 			return r ^ 0x20
 		}
 		return r
 	}, s)
 }
 
-func checkKeyOdd(t testing.TB, f KeyStoreFixture) {
-	secret, stored := f.mustAdd(t, newKey())
-	odd := append(names(), "x", "%", "' OR '1'='1", "'OR'1'='1'--", `"OR""="`, "\\", "\x00", "\xff\xfe", "\u2028", "sk-", "undefined", "nil",
-		strings.Repeat("x", 4096), strings.Repeat("x", 1<<20), strings.Repeat("%", 4096), strings.Repeat("\xff", 5000))
-	for _, s := range odd {
-		f.expectNone(t, s, fmt.Sprintf("the secret %.40q", s))
+func checkKeyUnusual(t testing.TB, f KeyStoreFixture) {
+	secret, key := f.mustAdd(t, newKey())
+	for _, s := range append(names(), "x", "%", "' OR '1'='1", "'OR'1'='1'--", `"OR""="`, "\\", "\x00", "\xff\xfe", "\u2028", "sk-", "undefined", "nil",
+		strings.Repeat("x", 4096), strings.Repeat("x", 1<<20), strings.Repeat("%", 4096), strings.Repeat("\xff", 5000)) {
+		f.wantNotFound(t, s, fmt.Sprintf("the secret %.40q", s))
 	}
-	f.expect(t, secret, stored)
+	f.wantKey(t, secret, key)
 }
 
-// checkKeyChosen checks that secrets that are nearly alike are not the same.
+// checkKeyChosen adds keys under secrets that differ by little.
 func checkKeyChosen(t testing.TB, f KeyStoreFixture) {
 	if f.AddSecret == nil {
 		t.Skip("KeyStoreFixture.AddSecret is nil")
@@ -169,88 +151,75 @@ func checkKeyChosen(t testing.TB, f KeyStoreFixture) {
 		base, swapCase(base), base + "x", base + "X", base[:len(base)-1], base + "%", base + "_", base + "'", base + `"`, base + `\`, base + "--",
 		base + "*", base + "?", base + "$1", base + ":", base + "=", base + "+/~", long + "0", long + "1", long, llmhttp.HashSecret(base),
 	}
-	stored := make([]*llmhttp.Key, len(secrets))
+	keys := make([]*llmhttp.Key, len(secrets))
 	for i, s := range secrets {
-		f.expectNone(t, s, fmt.Sprintf("the secret %.60q", s))
-		key := newKey()
-		if err := f.AddSecret(s, &key); err != nil {
-			t.Fatalf("adding a key with the secret %.60q: %v", s, err)
+		f.wantNotFound(t, s, fmt.Sprintf("the secret %.60q", s))
+		keys[i] = newKey()
+		if err := f.AddSecret(s, keys[i]); err != nil {
+			t.Fatalf("AddSecret(%.60q) returned the error %v, want nil", s, err)
 		}
-		stored[i] = copyKey(&key)
 	}
 	for i, s := range secrets {
-		f.expect(t, s, stored[i])
+		f.wantKey(t, s, keys[i])
 	}
 }
 
-// checkKeyAliased checks that a key stays what it was, in the store and in the
-// hands of who has looked it up.
-func checkKeyAliased(t testing.TB, f KeyStoreFixture) {
-	fixture := f
-	var passed []*llmhttp.Key
-	if add := f.Add; add != nil {
-		fixture.Add = func(key *llmhttp.Key) (string, error) {
-			passed = append(passed, key)
-			return add(key)
+func checkKeysDoNotChange(t testing.TB, f KeyStoreFixture) {
+	secret, passed := f.mustAdd(t, fullKey())
+	want := copyKey(passed)
+	got := f.wantKey(t, secret, want)
+	if t.Failed() {
+		return
+	}
+	returned := copyKey(got)
+	wantUnchanged := func(when string) {
+		t.Helper()
+		if !reflect.DeepEqual(got, returned) {
+			t.Errorf("a Key that Lookup had returned changed when %s: it is %+v, want %+v", when, *got, *returned)
 		}
 	}
-	if add := f.AddSecret; add != nil {
-		fixture.AddSecret = func(secret string, key *llmhttp.Key) error {
-			passed = append(passed, key)
-			return add(secret, key)
-		}
-	}
-	secret, want := fixture.mustAdd(t, sampleKeys()[1])
-	got, err := f.Store.Lookup(t.Context(), secret)
-	if err != nil || got == nil {
-		t.Fatalf("Lookup of key %q: %v, error %v", want.ID, got, err)
-	}
-	for _, key := range passed {
-		spoil(key)
-	}
-	f.expect(t, secret, want)
-	if !sameKey(got, want) {
-		t.Errorf("a key that was looked up changed with the one that was added:\n got %+v\nwant %+v", *got, *want)
-	}
+	overwrite(passed)
+	f.wantKey(t, secret, want)
+	wantUnchanged("the Key that was added was overwritten")
 	for _, key := range sampleKeys()[:4] {
-		f.mustAdd(t, key)
+		other, _ := f.mustAdd(t, key)
+		f.wantKey(t, other, key)
 	}
+	f.wantNotFound(t, llmhttp.NewSecret("sk-"), "a new secret")
+	wantUnchanged("other keys were added and looked up")
+	f.wantKey(t, secret, want)
+	wantUnchanged("it was looked up again")
 	if f.Remove != nil {
-		if err := f.Remove(secret, copyKey(want)); err != nil {
-			t.Fatalf("removing key %q: %v", want.ID, err)
-		}
-	}
-	if !sameKey(got, want) {
-		t.Errorf("a key that was looked up changed when others were added and it was removed:\n got %+v\nwant %+v", *got, *want)
+		f.mustRemove(t, secret, want)
+		f.wantNotFound(t, secret, "a key that was removed")
+		wantUnchanged("it was removed")
 	}
 }
 
-// spoil changes all of k that is within reach.
-func spoil(k *llmhttp.Key) {
+// overwrite changes k and everything that it points to.
+func overwrite(k *llmhttp.Key) {
 	for i := range k.Scopes {
-		k.Scopes[i] = "spoiled"
+		k.Scopes[i] = "overwritten"
 	}
 	for i := range k.Models {
-		k.Models[i] = "spoiled"
+		k.Models[i] = "overwritten"
 	}
-	*k = llmhttp.Key{ID: "spoiled", Account: "spoiled", Expires: time.Unix(1, 0), Limits: llmhttp.Limits{Concurrent: 99}}
+	*k = llmhttp.Key{ID: "overwritten", Account: "overwritten", Expires: time.Unix(1, 0), Limits: llmhttp.Limits{Concurrent: 99}}
 }
 
 func checkKeyRemoved(t testing.TB, f KeyStoreFixture) {
 	if f.Remove == nil {
 		t.Skip("KeyStoreFixture.Remove is nil")
 	}
-	gone, key := f.mustAdd(t, newKey())
+	removed, key := f.mustAdd(t, newKey())
 	sibling := newKey()
 	sibling.Account = key.Account
-	kept, want := f.mustAdd(t, sibling)
-	f.expect(t, gone, key)
-	if err := f.Remove(gone, copyKey(key)); err != nil {
-		t.Fatalf("removing key %q: %v", key.ID, err)
-	}
-	for range 2 {
-		f.expectNone(t, gone, "a key that was removed")
-		f.expect(t, kept, want)
+	kept, _ := f.mustAdd(t, sibling)
+	f.wantKey(t, removed, key)
+	f.mustRemove(t, removed, key)
+	for range 2 { // the second result may come from a cache
+		f.wantNotFound(t, removed, "a key that was removed")
+		f.wantKey(t, kept, sibling)
 	}
 }
 
@@ -260,49 +229,51 @@ func checkKeyCancelled(t testing.TB, f KeyStoreFixture) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 3 {
-		switch got, err := f.Store.Lookup(ctx, secret); {
+		got, err := f.Store.Lookup(ctx, secret)
+		switch {
 		case errors.Is(err, llmhttp.ErrKeyNotFound):
-			t.Errorf("Lookup of a key with a cancelled context: error %v, which says that there is no such key", err)
-		case err == nil && (got == nil || !sameKey(got, want)):
-			t.Errorf("Lookup of a key with a cancelled context: %+v, want %+v or an error", got, *want)
+			t.Errorf("Lookup of a key with a cancelled context returned the error %v, want the key or an error that does not wrap ErrKeyNotFound", err)
+		case err == nil && (got == nil || diffKeys(got, want) != ""):
+			t.Errorf("Lookup of a key with a cancelled context returned %+v and no error, want %+v or an error", got, *want)
 		}
 		if got, err := f.Store.Lookup(ctx, llmhttp.NewSecret("sk-")); err == nil {
-			t.Errorf("Lookup of a new secret with a cancelled context: %+v, want an error", got)
+			t.Errorf("Lookup of a new secret with a cancelled context returned %+v and no error, want an error", got)
 		}
 	}
-	f.expect(t, secret, want)
-	f.expectNone(t, other+"x", "a secret and a byte")
+	f.wantKey(t, secret, want)
+	f.wantNotFound(t, other+"x", "a secret followed by a byte")
 }
 
 func checkKeyConcurrent(t testing.TB, f KeyStoreFixture) {
 	const workers, rounds = 8, 12
 	var secrets [workers]string
-	var stored [workers]*llmhttp.Key
+	var keys [workers]*llmhttp.Key
 	for i := range secrets {
-		secrets[i], stored[i] = f.mustAdd(t, newKey())
+		secrets[i], keys[i] = f.mustAdd(t, newKey())
 	}
 	together(t, workers, func(i int) {
 		for round := range rounds {
 			n := (i + round) % workers
-			f.expect(t, secrets[n], stored[n])
-			f.expectNone(t, llmhttp.NewSecret("sk-"), "a new secret")
-			secret, key, err := f.add(newKey())
+			f.wantKey(t, secrets[n], keys[n])
+			f.wantNotFound(t, llmhttp.NewSecret("sk-"), "a new secret")
+			key := newKey()
+			secret, err := f.add(key)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			f.expect(t, secret, key)
+			f.wantKey(t, secret, key)
 			if f.Remove == nil {
 				continue
 			}
 			if err := f.Remove(secret, copyKey(key)); err != nil {
-				t.Errorf("removing key %q: %v", key.ID, err)
+				t.Errorf("removing key %q returned the error %v, want nil", key.ID, err)
 				return
 			}
-			f.expectNone(t, secret, "a key that was removed")
+			f.wantNotFound(t, secret, "a key that was removed")
 		}
 	})
-	for i := range secrets {
-		f.expect(t, secrets[i], stored[i])
+	for i, secret := range secrets {
+		f.wantKey(t, secret, keys[i])
 	}
 }

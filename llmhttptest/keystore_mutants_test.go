@@ -3,6 +3,7 @@ package llmhttptest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,367 +12,202 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A keyMap is a KeyStore in its plainest form, with places for faults.
-type keyMap struct {
-	mu   sync.Mutex
-	keys map[string]*llmhttp.Key
-
-	normal func(secret string) string                                           // of secrets, before they are compared
-	keep   func(k *llmhttp.Key) *llmhttp.Key                                    // what is stored of a key
-	show   func(k *llmhttp.Key) *llmhttp.Key                                    // what is returned of one
-	lookup func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) // instead
-	remove func(m *keyMap, secret string)                                       // instead
-}
-
-func (m *keyMap) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
-	if m.lookup != nil {
-		return m.lookup(m, ctx, secret)
-	}
-	return m.find(secret)
-}
-
-func (m *keyMap) find(secret string) (*llmhttp.Key, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	k := m.keys[m.normal(secret)]
-	if k == nil {
-		return nil, llmhttp.ErrKeyNotFound
-	}
-	return m.show(k), nil
-}
-
-func (m *keyMap) add(secret string, k *llmhttp.Key) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.keys[m.normal(secret)] = m.keep(k)
-	return nil
-}
-
-func (m *keyMap) delete(secret string, _ *llmhttp.Key) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.remove != nil {
-		m.remove(m, secret)
-		return nil
-	}
-	delete(m.keys, m.normal(secret))
-	return nil
-}
-
-func sameSecret(s string) string { return s }
-
-func sameKeyAgain(k *llmhttp.Key) *llmhttp.Key { return k }
-
-// keyFixture returns a fixture of a keyMap with a fault.
-func keyFixture(fault func(*keyMap)) func(testing.TB) KeyStoreFixture {
-	return func(testing.TB) KeyStoreFixture {
-		m := &keyMap{keys: map[string]*llmhttp.Key{}, normal: sameSecret, keep: copyKey, show: sameKeyAgain}
-		fault(m)
-		return KeyStoreFixture{Store: m, AddSecret: m.add, Remove: m.delete}
+// expiredError returns a Lookup that returns err for expired keys.
+func expiredError(err error) lookupFunc {
+	return func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
+		k, e := m.find(ctx, s)
+		if e == nil && !k.Expires.IsZero() && k.Expires.Before(time.Now()) {
+			return nil, err
+		}
+		return k, e
 	}
 }
 
-// keeps is the fault of a store that changes what it keeps.
-func keeps(change func(k *llmhttp.Key)) func(testing.TB) KeyStoreFixture {
-	return keyFixture(func(m *keyMap) {
-		m.keep = func(k *llmhttp.Key) *llmhttp.Key { k = copyKey(k); change(k); return k }
-	})
+// joinModels stores lists as one text.
+func joinModels(k *llmhttp.Key) {
+	if k.Models != nil {
+		k.Models = strings.Split(strings.Join(k.Models, ","), ",")
+	}
 }
 
-// normalizes is the fault of a store that takes some secrets for others.
-func normalizes(normal func(string) string) func(testing.TB) KeyStoreFixture {
-	return keyFixture(func(m *keyMap) { m.normal = normal })
-}
+func TestKeyStoreMutants(t *testing.T) { testMutants(t, keyChecks, correctKeys, keyMutants) }
 
-// looks is the fault of a store that looks up in its own way.
-func looks(lookup func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error)) func(testing.TB) KeyStoreFixture {
-	return keyFixture(func(m *keyMap) { m.lookup = lookup })
-}
+var keyMutants = []mutant[KeyStoreFixture]{
+	{"scopes are dropped", "RoundTrip", saving(func(k *llmhttp.Key) { k.Scopes = nil })},
+	{"models are joined with commas", "RoundTrip", saving(joinModels)},
+	{"a burst is dropped", "RoundTrip", saving(func(k *llmhttp.Key) { k.Limits.Tokens.Burst = 0 })},
+	{"negative rates become zero", "RoundTrip", saving(func(k *llmhttp.Key) { k.Limits.Requests.N = max(0, k.Limits.Requests.N) })},
+	{"negative concurrency becomes zero", "RoundTrip", saving(func(k *llmhttp.Key) { k.Limits.Concurrent = max(0, k.Limits.Concurrent) })},
+	{"periods are rounded to seconds", "RoundTrip", saving(func(k *llmhttp.Key) { k.Limits.Tokens.Per = k.Limits.Tokens.Per.Truncate(time.Second) })},
+	{"expiry is rounded to seconds", "RoundTrip", saving(func(k *llmhttp.Key) { k.Expires = k.Expires.Truncate(time.Second) })},
+	{"expiry loses its time zone", "RoundTrip", saving(func(k *llmhttp.Key) { k.Expires = wallClock(k.Expires) })},
+	{"no expiry becomes 1970", "RoundTrip", saving(func(k *llmhttp.Key) {
+		if k.Expires.IsZero() {
+			k.Expires = time.Unix(0, 0)
+		}
+	})},
+	{"accounts are lower-cased", "RoundTrip", saving(func(k *llmhttp.Key) { k.Account = strings.ToLower(k.Account) })},
+	{"IDs are trimmed", "RoundTrip", saving(func(k *llmhttp.Key) { k.ID = strings.TrimSpace(k.ID) })},
+	{"all keys have one secret", "RoundTrip", adding(func(f KeyStoreFixture, k *llmhttp.Key) (string, error) { return "sk-same", f.AddSecret("sk-same", k) })},
+	{"secrets are empty", "RoundTrip", adding(func(f KeyStoreFixture, k *llmhttp.Key) (string, error) { return "", f.AddSecret("", k) })},
+	{"Add fails", "RoundTrip", adding(func(KeyStoreFixture, *llmhttp.Key) (string, error) { return "", errors.New("full") })},
+	{"the fixture has no Add", "RoundTrip", func(testing.TB) KeyStoreFixture { return KeyStoreFixture{Store: &keyMap{}} }},
+	{"the fixture has no Store", "RoundTrip", func(testing.TB) KeyStoreFixture { return KeyStoreFixture{} }},
 
-func TestKeyStoreMutants(t *testing.T) {
-	testMutants(t, keyChecks, keyFixture(func(*keyMap) {}), []mutant[KeyStoreFixture]{
-		{"no scopes", "Found", keeps(func(k *llmhttp.Key) { k.Scopes = nil })},
-		{"models in one text", "Found", keeps(func(k *llmhttp.Key) {
-			if k.Models != nil {
-				k.Models = strings.Split(strings.Join(k.Models, ","), ",")
-			}
-		})},
-		{"no burst", "Found", keeps(func(k *llmhttp.Key) { k.Limits.Tokens.Burst = 0 })},
-		{"no negative limits", "Found", keeps(func(k *llmhttp.Key) { k.Limits.Requests.N = max(0, k.Limits.Requests.N) })},
-		{"no negative concurrency", "Found", keeps(func(k *llmhttp.Key) { k.Limits.Concurrent = max(0, k.Limits.Concurrent) })},
-		{"periods in seconds", "Found", keeps(func(k *llmhttp.Key) { k.Limits.Tokens.Per = k.Limits.Tokens.Per.Truncate(time.Second) })},
-		{"expiry in seconds", "Found", keeps(func(k *llmhttp.Key) { k.Expires = k.Expires.Truncate(time.Second) })},
-		{"expiry without its zone", "Found", keeps(func(k *llmhttp.Key) {
-			e := k.Expires
-			k.Expires = time.Date(e.Year(), e.Month(), e.Day(), e.Hour(), e.Minute(), e.Second(), e.Nanosecond(), time.UTC)
-		})},
-		{"never expiring becomes 1970", "Found", keeps(func(k *llmhttp.Key) {
-			if k.Expires.IsZero() {
-				k.Expires = time.Unix(0, 0)
-			}
-		})},
-		{"account in lower case", "Found", keeps(func(k *llmhttp.Key) { k.Account = strings.ToLower(k.Account) })},
-		{"trimmed ID", "Found", keeps(func(k *llmhttp.Key) { k.ID = strings.TrimSpace(k.ID) })},
-		{"one secret for all", "Found", func(t testing.TB) KeyStoreFixture {
-			f := keyFixture(func(*keyMap) {})(t)
-			f.Add = func(k *llmhttp.Key) (string, error) { return "sk-same", f.AddSecret("sk-same", k) }
-			return f
-		}},
-		{"no secret", "Found", func(t testing.TB) KeyStoreFixture {
-			f := keyFixture(func(*keyMap) {})(t)
-			f.Add = func(k *llmhttp.Key) (string, error) { return "", f.AddSecret("", k) }
-			return f
-		}},
-		{"adding fails", "Found", func(t testing.TB) KeyStoreFixture {
-			f := keyFixture(func(*keyMap) {})(t)
-			f.AddSecret = func(string, *llmhttp.Key) error { return errors.New("full") }
-			return f
-		}},
-		{"no Add", "Found", func(t testing.TB) KeyStoreFixture { return KeyStoreFixture{Store: &keyMap{}} }},
-		{"no Store", "Found", func(t testing.TB) KeyStoreFixture { return KeyStoreFixture{} }},
+	{"empty scopes become nil", "NilAndEmptyLists", saving(func(k *llmhttp.Key) { k.Scopes = slices.Concat(k.Scopes) })},
+	{"empty models become nil", "NilAndEmptyLists", saving(func(k *llmhttp.Key) { k.Models = slices.Concat(k.Models) })},
+	{"nil models become empty", "NilAndEmptyLists", saving(func(k *llmhttp.Key) { k.Models = append([]string{}, k.Models...) })},
+	{"empty models become one empty model", "NilAndEmptyLists", saving(joinModels)},
 
-		{"empty scopes become nil", "NilAndEmpty", keeps(func(k *llmhttp.Key) {
-			if len(k.Scopes) == 0 {
-				k.Scopes = nil
-			}
-		})},
-		{"empty models become nil", "NilAndEmpty", keeps(func(k *llmhttp.Key) {
-			if len(k.Models) == 0 {
-				k.Models = nil
-			}
-		})},
-		{"nil models become empty", "NilAndEmpty", keeps(func(k *llmhttp.Key) {
-			if len(k.Models) == 0 {
-				k.Models = []string{}
-			}
-		})},
-		{"empty models become one empty text", "NilAndEmpty", keeps(func(k *llmhttp.Key) {
-			if k.Models != nil {
-				k.Models = strings.Split(strings.Join(k.Models, ","), ",")
-			}
-		})},
+	{"expired keys become valid", "ExpiredKey", saving(func(k *llmhttp.Key) {
+		if k.Expires.Before(time.Now()) {
+			k.Expires = time.Time{}
+		}
+	})},
+	{"expired keys are another error", "ExpiredKey", lookup(expiredError(errors.New("expired")))},
 
-		{"expired keys are renewed", "Expired", keeps(func(k *llmhttp.Key) {
-			if !k.Expires.IsZero() && k.Expires.Before(time.Now()) {
-				k.Expires = time.Time{}
-			}
-		})},
-		{"expired keys are failures", "Expired", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			k, err := m.find(s)
-			if err == nil && !k.Expires.IsZero() && k.Expires.Before(time.Now()) {
-				return nil, errors.New("expired")
-			}
-			return k, err
-		})},
-
-		{"neither key nor error", "Unknown", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			k, _ := m.find(s)
+	{"an unknown secret is neither a key nor an error", "UnknownSecret", lookup(func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
+		k, _ := m.find(ctx, s)
+		return k, nil
+	})},
+	{"an unknown secret is another error", "UnknownSecret", lookup(func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
+		k, err := m.find(ctx, s)
+		if err != nil {
+			err = errors.New("no rows in result set")
+		}
+		return k, err
+	})},
+	{"an unknown secret is an empty key", "UnknownSecret", lookup(func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
+		if k, err := m.find(ctx, s); err == nil {
 			return k, nil
-		})},
-		{"another error", "Unknown", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			k, err := m.find(s)
-			if err != nil {
-				err = errors.New("no rows in result set")
-			}
-			return k, err
-		})},
-		{"unknown is nobody", "Unknown", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			if k, err := m.find(s); err == nil {
-				return k, nil
-			}
-			return &llmhttp.Key{}, nil
-		})},
-		{"any key will do", "Unknown", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			for _, k := range m.keys {
-				return k, nil
-			}
-			return nil, llmhttp.ErrKeyNotFound
-		})},
+		}
+		return &llmhttp.Key{}, nil
+	})},
+	{"any key is returned", "UnknownSecret", matching(func(string, string, *llmhttp.Key) bool { return true })},
 
-		{"case is ignored", "Similar", normalizes(strings.ToLower)},
-		{"spaces are trimmed", "Similar", normalizes(strings.TrimSpace)},
-		{"the scheme is cut off", "Similar", normalizes(func(s string) string { return strings.TrimPrefix(s, "Bearer ") })},
-		{"quotes are cut off", "Similar", normalizes(func(s string) string { return strings.Trim(s, `"`) })},
-		{"text ends at NUL", "Similar", normalizes(func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s })},
-		{"only the start counts", "Similar", normalizes(func(s string) string { return s[:min(len(s), 20)] })},
-		{"only the end counts", "Similar", normalizes(func(s string) string { return s[max(0, len(s)-20):] })},
-		{"the last byte does not count", "Similar", normalizes(func(s string) string { return s[:len(s)-1] })},
-		{"prefixes match", "Similar", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			for secret, k := range m.keys {
-				if strings.HasPrefix(secret, s) {
-					return k, nil
-				}
-			}
-			return nil, llmhttp.ErrKeyNotFound
-		})},
-		{"LIKE", "Similar", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			for secret, k := range m.keys {
-				if s, ok := strings.CutSuffix(s, "%"); secret == s || ok && strings.HasPrefix(secret, s) {
-					return k, nil
-				}
-			}
-			return nil, llmhttp.ErrKeyNotFound
-		})},
-		{"the hash is a secret", "Similar", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			for secret, k := range m.keys {
-				if secret == s || llmhttp.HashSecret(secret) == s {
-					return k, nil
-				}
-			}
-			return nil, llmhttp.ErrKeyNotFound
-		})},
-		{"the ID is a secret", "Similar", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			for secret, k := range m.keys {
-				if secret == s || k.ID == s {
-					return k, nil
-				}
-			}
-			return nil, llmhttp.ErrKeyNotFound
-		})},
+	{"case is ignored", "SimilarSecrets", normalizing(strings.ToLower)},
+	{"spaces are trimmed", "SimilarSecrets", normalizing(strings.TrimSpace)},
+	{"the scheme is trimmed", "SimilarSecrets", normalizing(func(s string) string { return strings.TrimPrefix(s, "Bearer ") })},
+	{"quotes are trimmed", "SimilarSecrets", normalizing(func(s string) string { return strings.Trim(s, `"`) })},
+	{"a NUL byte ends the secret", "SimilarSecrets", normalizing(func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s })},
+	{"only the first bytes are compared", "SimilarSecrets", normalizing(func(s string) string { return s[:min(len(s), 20)] })},
+	{"only the last bytes are compared", "SimilarSecrets", normalizing(func(s string) string { return s[max(0, len(s)-20):] })},
+	{"the last byte is not compared", "SimilarSecrets", normalizing(func(s string) string { return s[:len(s)-1] })},
+	{"prefixes match", "SimilarSecrets", matching(func(s, stored string, _ *llmhttp.Key) bool { return strings.HasPrefix(stored, s) })},
+	{"secrets are compared with LIKE", "SimilarSecrets", matching(func(s, stored string, _ *llmhttp.Key) bool {
+		prefix, wildcard := strings.CutSuffix(s, "%")
+		return stored == prefix || wildcard && strings.HasPrefix(stored, prefix)
+	})},
+	{"the hash of a secret matches", "SimilarSecrets", matching(func(s, stored string, _ *llmhttp.Key) bool {
+		return stored == s || llmhttp.HashSecret(stored) == s
+	})},
+	{"the ID of a key matches", "SimilarSecrets", matching(func(s, stored string, k *llmhttp.Key) bool { return stored == s || k.ID == s })},
 
-		{"a query is built of text", "Odd", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			if strings.Contains(s, "'OR'") {
-				return nil, errors.New("syntax error")
-			}
-			return m.find(s)
-		})},
-		{"a query is everything", "Odd", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			for _, k := range m.keys {
-				if strings.Contains(s, "' OR '") {
-					return k, nil
+	{"a quote breaks the query", "UnusualSecrets", failing(errors.New("syntax error"), func(s string) bool { return strings.Contains(s, "'OR'") })},
+	{"a quote makes the query match everything", "UnusualSecrets", matching(func(s, stored string, _ *llmhttp.Key) bool {
+		return stored == s || strings.Contains(s, "' OR '")
+	})},
+	{"a long secret panics", "UnusualSecrets", normalizing(func(s string) string {
+		var buf [4000]byte
+		_ = buf[len(s)-1]
+		return s
+	})},
+	{"a long secret is another error", "UnusualSecrets", failing(errors.New("value too long"), func(s string) bool { return len(s) > 255 })},
+
+	{"case is ignored", "ChosenSecrets", normalizing(strings.ToLower)},
+	{"only the first 72 bytes are compared", "ChosenSecrets", normalizing(func(s string) string { return s[:min(len(s), 72)] })},
+	{"only the first 4095 bytes are compared", "ChosenSecrets", normalizing(func(s string) string { return s[:min(len(s), 4095)] })},
+	{"punctuation is trimmed", "ChosenSecrets", normalizing(func(s string) string { return strings.Trim(s, "*%_'") })},
+
+	{"the Key that was added is kept", "KeysDoNotChange", keyFixture(func(m *keyMap) { m.save = sameKey })},
+	{"the lists that were added are kept", "KeysDoNotChange", keyFixture(func(m *keyMap) {
+		m.save = func(k *llmhttp.Key) *llmhttp.Key { c := *k; return &c }
+	})},
+	{"Lookup always returns the same Key", "KeysDoNotChange", keyFixture(func(m *keyMap) {
+		var shared llmhttp.Key
+		m.load = func(k *llmhttp.Key) *llmhttp.Key { shared = *copyKey(k); return &shared }
+	})},
+	{"Lookup sorts the shared lists in place", "KeysDoNotChange", keyFixture(func(m *keyMap) {
+		m.load = func(k *llmhttp.Key) *llmhttp.Key { slices.Reverse(k.Models); return k }
+	})},
+	{"removed keys are cleared", "KeysDoNotChange", keyFixture(func(m *keyMap) {
+		m.remove = func(m *keyMap, s string) { *m.keys[s] = llmhttp.Key{}; delete(m.keys, s) }
+	})},
+
+	{"nothing is removed", "RemovedKey", keyFixture(func(m *keyMap) { m.remove = func(*keyMap, string) {} })},
+	{"all keys are removed", "RemovedKey", keyFixture(func(m *keyMap) { m.remove = func(m *keyMap, _ string) { clear(m.keys) } })},
+	{"all keys of the account are removed", "RemovedKey", keyFixture(func(m *keyMap) {
+		m.remove = func(m *keyMap, s string) {
+			account := m.keys[s].Account
+			for s, k := range m.keys {
+				if k.Account == account {
+					delete(m.keys, s)
 				}
 			}
-			return m.find(s)
-		})},
-		{"long secrets panic", "Odd", normalizes(func(s string) string {
-			var buf [4000]byte
-			_ = buf[len(s)-1]
-			return s
-		})},
-		{"long secrets are failures", "Odd", looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			if len(s) > 255 {
-				return nil, errors.New("value too long")
+		}
+	})},
+	{"a removed key is another error", "RemovedKey", keyFixture(func(m *keyMap) {
+		removed := map[string]bool{}
+		m.remove = func(m *keyMap, s string) { removed[s] = true }
+		m.lookup = func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
+			if removed[s] {
+				return nil, errors.New("revoked")
 			}
-			return m.find(s)
-		})},
+			return m.find(ctx, s)
+		}
+	})},
 
-		{"case is ignored", "Chosen", normalizes(strings.ToLower)},
-		{"only the first 72 bytes count", "Chosen", normalizes(func(s string) string { return s[:min(len(s), 72)] })},
-		{"only the first 4095 bytes count", "Chosen", normalizes(func(s string) string { return s[:min(len(s), 4095)] })},
-		{"not all bytes count", "Chosen", normalizes(func(s string) string { return strings.Trim(s, "*%_'") })},
+	{"a cancelled Lookup finds no key", "CancelledContext", cancelled(nil, llmhttp.ErrKeyNotFound)},
+	{"a cancelled Lookup finds an empty key", "CancelledContext", cancelled(&llmhttp.Key{}, nil)},
+	{"a cancelled Lookup returns neither a key nor an error", "CancelledContext", cancelled(nil, nil)},
 
-		{"the key that was passed is kept", "Aliased", keyFixture(func(m *keyMap) { m.keep = sameKeyAgain })},
-		{"the lists that were passed are kept", "Aliased", keyFixture(func(m *keyMap) {
-			m.keep = func(k *llmhttp.Key) *llmhttp.Key { c := *k; return &c }
-		})},
-		{"one Key for all", "Aliased", keyFixture(func(m *keyMap) {
-			var shared llmhttp.Key
-			m.show = func(k *llmhttp.Key) *llmhttp.Key { shared = *copyKey(k); return &shared }
-			keep := m.keep
-			m.keep = func(k *llmhttp.Key) *llmhttp.Key { shared = llmhttp.Key{}; return keep(k) }
-		})},
-		{"removed keys are cleared", "Aliased", keyFixture(func(m *keyMap) {
-			m.remove = func(m *keyMap, s string) { *m.keys[s] = llmhttp.Key{}; delete(m.keys, s) }
-		})},
-
-		{"nothing is removed", "Removed", keyFixture(func(m *keyMap) { m.remove = func(*keyMap, string) {} })},
-		{"everything is removed", "Removed", keyFixture(func(m *keyMap) { m.remove = func(m *keyMap, _ string) { clear(m.keys) } })},
-		{"the account is removed", "Removed", keyFixture(func(m *keyMap) {
-			m.remove = func(m *keyMap, s string) {
-				account := m.keys[s].Account
-				for s, k := range m.keys {
-					if k.Account == account {
-						delete(m.keys, s)
-					}
-				}
+	{"the secret is stored in a shared variable", "ConcurrentCalls", keyFixture(func(m *keyMap) {
+		var mu sync.Mutex
+		var current string
+		m.lookup = func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
+			mu.Lock()
+			current = s
+			mu.Unlock()
+			time.Sleep(time.Microsecond)
+			mu.Lock()
+			defer mu.Unlock()
+			return m.find(ctx, current)
+		}
+	})},
+	{"concurrent additions are lost", "ConcurrentCalls", keyFixture(func(m *keyMap) {
+		additions := 0
+		m.save = func(k *llmhttp.Key) *llmhttp.Key { // reads, waits and writes
+			before := additions
+			m.mu.Unlock()
+			time.Sleep(time.Microsecond)
+			m.mu.Lock()
+			if additions++; additions != before+1 {
+				return nil
 			}
-		})},
-		{"removed is a failure", "Removed", keyFixture(func(m *keyMap) {
-			gone := map[string]bool{}
-			m.remove = func(m *keyMap, s string) { gone[s] = true }
-			m.lookup = func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-				if gone[s] {
-					return nil, errors.New("revoked")
-				}
-				return m.find(s)
-			}
-		})},
-
-		{"cancelled is not found", "Cancelled", looks(func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
-			if ctx.Err() != nil {
-				return nil, llmhttp.ErrKeyNotFound
-			}
-			return m.find(s)
-		})},
-		{"cancelled is nobody", "Cancelled", looks(func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
-			if ctx.Err() != nil {
-				return &llmhttp.Key{}, nil
-			}
-			return m.find(s)
-		})},
-		{"cancelled is neither", "Cancelled", looks(func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
-			if ctx.Err() != nil {
-				return nil, nil
-			}
-			return m.find(s)
-		})},
-
-		{"one secret at a time", "Concurrent", keyFixture(func(m *keyMap) {
-			var mu sync.Mutex
-			var current string
-			m.lookup = func(m *keyMap, ctx context.Context, s string) (*llmhttp.Key, error) {
-				mu.Lock()
-				current = s
-				mu.Unlock()
-				time.Sleep(time.Microsecond)
-				mu.Lock()
-				defer mu.Unlock()
-				return m.find(current)
-			}
-		})},
-		{"additions are lost", "Concurrent", keyFixture(func(m *keyMap) {
-			additions := 0
-			m.keep = func(k *llmhttp.Key) *llmhttp.Key { // reads, waits and writes
-				before := additions
-				m.mu.Unlock()
-				time.Sleep(time.Microsecond)
-				m.mu.Lock()
-				if additions++; additions != before+1 {
-					return nil
-				}
-				return copyKey(k)
-			}
-		})},
-	})
+			return copyKey(k)
+		}
+	})},
 }
 
-// TestKeyStoreParts tests stores that lack what a fixture may lack.
-func TestKeyStoreParts(t *testing.T) {
-	t.Run("Add", func(t *testing.T) {
+func TestKeyStore_AcceptsCorrectStores(t *testing.T) {
+	t.Run("with Add only", func(t *testing.T) {
 		TestKeyStore(t, func(t testing.TB) KeyStoreFixture {
-			f := keyFixture(func(*keyMap) {})(t)
-			add := f.AddSecret
+			f := correctKeys(t)
 			return KeyStoreFixture{Store: f.Store, Add: func(k *llmhttp.Key) (string, error) {
-				k.ID = unique("made-up")
+				k.ID = unique("chosen-by-the-store")
 				secret := llmhttp.NewSecret("sk-")
-				return secret, add(secret, k)
+				return secret, f.AddSecret(secret, k)
 			}}
 		})
 	})
-	t.Run("AddSecret", func(t *testing.T) {
+	t.Run("with AddSecret only", func(t *testing.T) {
 		TestKeyStore(t, func(t testing.TB) KeyStoreFixture {
-			f := keyFixture(func(*keyMap) {})(t)
+			f := correctKeys(t)
 			f.Remove = nil
 			return f
 		})
 	})
-	t.Run("Expired", func(t *testing.T) {
-		TestKeyStore(t, looks(func(m *keyMap, _ context.Context, s string) (*llmhttp.Key, error) {
-			k, err := m.find(s)
-			if err == nil && !k.Expires.IsZero() && k.Expires.Before(time.Now()) {
-				return nil, llmhttp.ErrKeyNotFound
-			}
-			return k, err
-		}))
+	t.Run("expired keys are not found", func(t *testing.T) {
+		TestKeyStore(t, lookup(expiredError(llmhttp.ErrKeyNotFound)))
 	})
 }

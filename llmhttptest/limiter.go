@@ -63,20 +63,6 @@ type limiterTest struct {
 	exact bool // time passes only in time.Sleep
 }
 
-// withCause returns a check that logs the usual cause of its failure once,
-// after the errors that it reports.
-func withCause[S any](name, cause string, run func(t testing.TB, s S)) check[S] {
-	return check[S]{name, func(t testing.TB, s S) {
-		t.Helper()
-		defer func() {
-			if t.Failed() {
-				t.Log("Usual cause: " + cause)
-			}
-		}()
-		run(t, s)
-	}}
-}
-
 const (
 	// clockError is how far times of a Limiter may be off. It allows for a
 	// clock that counts milliseconds.

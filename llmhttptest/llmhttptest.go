@@ -1,23 +1,24 @@
-// Package llmhttptest tests implementations of the interfaces of
-// [github.com/llmhttp/llmhttp]: whether a Backend, a KeyStore, a UsageStore or
-// a Limiter does what the documentation of its interface promises, and how
-// fast it does.
+// Package llmhttptest tests and benchmarks implementations of the interfaces of
+// [github.com/llmhttp/llmhttp]: Backend, KeyStore, UsageStore, Limiter and
+// Protocol.
 //
-// Each kit is a function to be called from a test, and takes one that makes
-// what is to be tested. The same one serves the benchmarks:
+// Each kit is a function to call from a test. The kits for stores and Limiters
+// take a function that returns what to test, which the benchmarks share:
 //
 //	func newUsage(t testing.TB) llmhttp.UsageStore { return openTestDatabase(t) }
 //
 //	func TestUsage(t *testing.T)      { llmhttptest.TestUsageStore(t, newUsage) }
 //	func BenchmarkUsage(b *testing.B) { llmhttptest.BenchmarkUsageStore(b, newUsage) }
 //
-// Everything a kit stores has a name that nothing else has, so that the stores
-// it tests may share a database, which need not be emptied before, between or
-// after tests. Run the kits with the race detector as well: much of what they
-// do is there for it to see.
+// The kits use unique names for everything they store. Stores may therefore
+// share a database that already has content, and nothing need be deleted
+// between tests. Run the kits with the race detector too, because some faults
+// show only there.
 //
-// Where a kit draws random numbers it logs their seed. To repeat a run, set
-// LLMHTTPTEST_SEED in the environment to that seed.
+// A failure is followed by the usual cause of such failures.
+//
+// Kits that use random numbers log the seed. To repeat a run, set the
+// environment variable LLMHTTPTEST_SEED to it.
 package llmhttptest
 
 import (
@@ -31,17 +32,31 @@ import (
 	"testing"
 )
 
-// A check is one of the things that a kit looks at. It reports to t what is
-// wrong with s, of which it has one to itself.
+// A check tests one promise of an interface. It gets an S of its own and reports
+// faults to t.
 //
-// Checks may run in a bubble of [testing/synctest], and so use neither
-// subtests nor anything else that is not allowed there.
+// Checks may run in a bubble of [testing/synctest], so they do not start
+// subtests.
 type check[S any] struct {
 	name string
 	run  func(t testing.TB, s S)
 }
 
-// runChecks runs each of checks as a subtest, on an S of its own.
+// withCause returns a check that logs the usual cause of its failure once,
+// after the errors that it reports.
+func withCause[S any](name, cause string, run func(t testing.TB, s S)) check[S] {
+	return check[S]{name, func(t testing.TB, s S) {
+		t.Helper()
+		defer func() {
+			if t.Failed() {
+				t.Log("Usual cause: " + cause)
+			}
+		}()
+		run(t, s)
+	}}
+}
+
+// runChecks runs each check as a subtest with a new S.
 func runChecks[S any](t *testing.T, checks []check[S], newS func(t testing.TB) S) {
 	t.Helper()
 	for _, c := range checks {
@@ -49,27 +64,29 @@ func runChecks[S any](t *testing.T, checks []check[S], newS func(t testing.TB) S
 	}
 }
 
-// unique returns a name that begins with prefix and that no store has heard of.
+// unique returns a name that starts with prefix and has never been used.
 func unique(prefix string) string { return prefix + "-" + cryptorand.Text() }
+
+func ptr[T any](v T) *T { return &v }
 
 const seedVariable = "LLMHTTPTEST_SEED"
 
-// newRand returns a source of random numbers, and logs how to repeat them.
+// newRand returns a source of random numbers and logs its seed.
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()
 	if s := os.Getenv(seedVariable); s != "" {
 		var err error
 		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
+			t.Fatalf("%s is not a valid seed: %v", seedVariable, err)
 		}
 	}
-	t.Logf("%s=%d repeats these random numbers", seedVariable, seed)
+	t.Logf("to repeat this run, set %s=%d", seedVariable, seed)
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
-// together calls f(0) to f(n-1) at once, each on a goroutine, and waits for
-// them. f must not call t.FailNow. A panic of f is an error.
+// together calls f(0) to f(n-1) concurrently and waits for all of them. f must
+// not call t.FailNow. A panic in f is reported as an error.
 func together(t testing.TB, n int, f func(i int)) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -89,9 +106,8 @@ func together(t testing.TB, n int, f func(i int)) {
 	wg.Wait()
 }
 
-// names returns texts that differ, some of them by so little that careless
-// stores take one for the other, and some of which careless stores cannot
-// keep. They are valid UTF-8 and have no NUL bytes, which PostgreSQL refuses.
+// names returns distinct texts that a store may confuse or fail to keep. They
+// are valid UTF-8 and contain no NUL byte, which PostgreSQL refuses.
 func names() []string {
 	long := strings.Repeat("long ", 60)
 	return []string{

@@ -6,12 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// What this module has of its own is tested here.
+// These tests run the kits for the implementations of this module.
 
 func newKeys(testing.TB) llmhttptest.KeyStoreFixture {
 	store := memory.Keys("sk-demo")
@@ -26,25 +29,21 @@ func newUsage(testing.TB) llmhttp.UsageStore { return memory.NewUsageStore() }
 
 func newLimiter(testing.TB) llmhttp.Limiter { return llmhttp.NewLimiter() }
 
-func TestMemoryKeys(t *testing.T) { llmhttptest.TestKeyStore(t, newKeys) }
-func TestUsageBuffer(t *testing.T) {
+func TestKeyStore_Memory(t *testing.T)        { llmhttptest.TestKeyStore(t, newKeys) }
+func TestUsageStore_Memory(t *testing.T)      { llmhttptest.TestUsageStore(t, newUsage) }
+func TestLimiter_InProcess(t *testing.T)      { llmhttptest.TestLimiter(t, newLimiter) }
+func TestLimiterInBubble(t *testing.T)        { llmhttptest.TestLimiterInBubble(t, newLimiter) }
+func BenchmarkKeyStore_Memory(b *testing.B)   { llmhttptest.BenchmarkKeyStore(b, newKeys) }
+func BenchmarkUsageStore_Memory(b *testing.B) { llmhttptest.BenchmarkUsageStore(b, newUsage) }
+func BenchmarkLimiter_InProcess(b *testing.B) { llmhttptest.BenchmarkLimiter(b, newLimiter) }
+
+func TestUsageStore_Buffer(t *testing.T) {
 	llmhttptest.TestUsageStore(t, func(t testing.TB) llmhttp.UsageStore {
 		b := llmhttp.NewUsageBuffer(memory.NewUsageStore(), 7, time.Millisecond)
-		t.Cleanup(func() {
-			if err := b.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { assert.NoError(t, b.Close(context.Background())) })
 		return b
 	})
 }
-
-func TestMemoryUsage(t *testing.T)      { llmhttptest.TestUsageStore(t, newUsage) }
-func TestInProcessLimiter(t *testing.T) { llmhttptest.TestLimiter(t, newLimiter) }
-func TestLimiterInBubble(t *testing.T)  { llmhttptest.TestLimiterInBubble(t, newLimiter) }
-func BenchmarkMemoryKeys(b *testing.B)  { llmhttptest.BenchmarkKeyStore(b, newKeys) }
-func BenchmarkMemoryUsage(b *testing.B) { llmhttptest.BenchmarkUsageStore(b, newUsage) }
-func BenchmarkInProcess(b *testing.B)   { llmhttptest.BenchmarkLimiter(b, newLimiter) }
 
 var echoModels = llmhttptest.BackendOptions{
 	ChatModel:      memory.ModelChat,
@@ -52,48 +51,43 @@ var echoModels = llmhttptest.BackendOptions{
 	EmbeddingModel: memory.ModelEmbed,
 }
 
-func TestEcho(t *testing.T) {
+func TestBackend_Echo(t *testing.T) {
 	llmhttptest.TestBackend(t, memory.Echo(), echoModels)
 }
 
-func TestSlowEcho(t *testing.T) {
+func TestBackend_SlowEcho(t *testing.T) {
 	slow := &memory.Backend{Delay: time.Millisecond}
 	llmhttptest.TestBackend(t, slow, llmhttptest.BackendOptions{ChatModel: memory.ModelChat, Prompt: "One and two make three."})
 }
 
-func TestForwarder(t *testing.T) {
+func TestBackend_Forwarder(t *testing.T) {
 	llmhttptest.TestBackend(t, llmhttp.Forwarder{Backend: memory.Echo()}, echoModels)
 }
 
-func TestScripted(t *testing.T) {
+func TestBackend_Scripted(t *testing.T) {
 	one := memory.Scripted(memory.Say("Hello, "), memory.Say("world!"), memory.Finish(llmhttp.FinishStop))
 	b := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 		if req.Choices() > 1 {
-			return llmhttp.Fail(llmhttp.Errorf(400, "unsupported_value", "There is only one choice."))
+			return llmhttp.Fail(llmhttp.Errorf(400, "unsupported_value", "N must be 1."))
 		}
 		return one.Chat(ctx, req)
 	})
 	llmhttptest.TestBackend(t, b, llmhttptest.BackendOptions{ChatModel: "any", AnyModel: true})
 }
 
-// TestBenchmarks runs each benchmark once.
-func TestBenchmarks(t *testing.T) {
+func TestBenchmarks_Succeed(t *testing.T) {
 	benchtime := flag.Lookup("test.benchtime")
 	before := benchtime.Value.String()
-	defer func() { _ = benchtime.Value.Set(before) }()
-	if err := benchtime.Value.Set("3x"); err != nil {
-		t.Fatal(err)
-	}
+	defer func() { assert.NoError(t, benchtime.Value.Set(before)) }()
+	require.NoError(t, benchtime.Value.Set("3x"))
 	for name, f := range map[string]func(*testing.B){
-		"KeyStore": BenchmarkMemoryKeys, "UsageStore": BenchmarkMemoryUsage, "Limiter": BenchmarkInProcess,
+		"KeyStore": BenchmarkKeyStore_Memory, "UsageStore": BenchmarkUsageStore_Memory, "Limiter": BenchmarkLimiter_InProcess,
 	} {
-		ok := false
+		failed := true
 		testing.Benchmark(func(b *testing.B) {
 			f(b)
-			ok = !b.Failed()
+			failed = b.Failed()
 		})
-		if !ok {
-			t.Errorf("Benchmark%s failed", name)
-		}
+		assert.False(t, failed, "Benchmark%s", name)
 	}
 }

@@ -10,45 +10,47 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-// A recorder is a testing.TB that remembers failures instead of failing.
+// A recorder is a testing.TB that records failures instead of failing.
 type recorder struct {
 	testing.TB
-	mu      sync.Mutex
-	faults  []string
-	skipped bool
+
+	mu       sync.Mutex
+	failures []string // guarded by mu
 }
 
 func (r *recorder) fail(s string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.faults = append(r.faults, s)
+	r.failures = append(r.failures, s)
 }
 
 func (r *recorder) Failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.faults) > 0
+	return len(r.failures) > 0
 }
 
 func (r *recorder) Helper()                           {}
-func (r *recorder) Log(args ...any)                   {}
-func (r *recorder) Logf(format string, args ...any)   {}
+func (r *recorder) Log(...any)                        {}
+func (r *recorder) Logf(string, ...any)               {}
 func (r *recorder) Error(args ...any)                 { r.fail(fmt.Sprint(args...)) }
 func (r *recorder) Errorf(format string, args ...any) { r.fail(fmt.Sprintf(format, args...)) }
 func (r *recorder) Fail()                             { r.fail("Fail") }
 func (r *recorder) FailNow()                          { r.fail("FailNow"); runtime.Goexit() }
 func (r *recorder) Fatal(args ...any)                 { r.Error(args...); runtime.Goexit() }
 func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...); runtime.Goexit() }
-func (r *recorder) SkipNow()                          { r.skipped = true; runtime.Goexit() }
-func (r *recorder) Skip(args ...any)                  { r.SkipNow() }
-func (r *recorder) Skipf(string, ...any)              { r.SkipNow() }
-func (r *recorder) Skipped() bool                     { return r.skipped }
+func (r *recorder) SkipNow()                          { runtime.Goexit() }
+func (r *recorder) Skip(...any)                       { runtime.Goexit() }
+func (r *recorder) Skipf(string, ...any)              { runtime.Goexit() }
 
-// record runs c in a bubble and returns what it found wrong. In a bubble
-// mutants may be slow at no cost.
-func record[S any](t *testing.T, c check[S], newS func(t testing.TB) S) (faults []string) {
+// failuresOf runs c in a bubble, where it costs no time that mutants are slow,
+// and returns the failures that it reports.
+func failuresOf[S any](t *testing.T, c check[S], newS func(t testing.TB) S) (failures []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{TB: t}
@@ -63,65 +65,78 @@ func record[S any](t *testing.T, c check[S], newS func(t testing.TB) S) (faults 
 			c.run(r, newS(r))
 		}()
 		<-done
-		faults = slices.Clone(r.faults)
-		time.Sleep(1000 * time.Hour) // whatever is left of a mutant ends meanwhile
+		failures = slices.Clone(r.failures)
+		time.Sleep(1000 * time.Hour) // lets the goroutines of mutants end
 	})
-	return faults
+	return failures
 }
 
-// A mutant is an implementation with one fault, and a check that has to see
-// it. Others may see it too.
+// A mutant is an implementation with one fault. The check with the given name
+// must fail; other checks may fail too.
 type mutant[S any] struct {
 	fault string
 	check string
 	newS  func(t testing.TB) S
 }
 
-// testMutants checks that the sound implementation passes all checks, that the
-// check of each mutant sees its fault, and that there is no check without a
-// mutant that it sees.
-func testMutants[S any](t *testing.T, checks []check[S], sound func(t testing.TB) S, mutants []mutant[S]) {
+// testMutants tests that a correct implementation passes all checks, that each
+// mutant fails its check, and that each check has a mutant.
+func testMutants[S any](t *testing.T, checks []check[S], correct func(t testing.TB) S, mutants []mutant[S]) {
 	t.Helper()
+	byName := make(map[string]check[S])
 	for _, c := range checks {
-		t.Run("sound/"+c.name, func(t *testing.T) {
-			for _, f := range record(t, c, sound) {
-				t.Errorf("a sound implementation: %s", f)
-			}
-			if !slices.ContainsFunc(mutants, func(m mutant[S]) bool { return m.check == c.name }) {
-				t.Error("no mutant shows that this check can fail")
-			}
+		byName[c.name] = c
+		t.Run("correct/"+c.name, func(t *testing.T) {
+			assert.Empty(t, failuresOf(t, c, correct), "a correct implementation must pass")
+			hasMutant := slices.ContainsFunc(mutants, func(m mutant[S]) bool { return m.check == c.name })
+			assert.True(t, hasMutant, "no mutant shows that this check can fail")
 		})
 	}
 	for _, m := range mutants {
 		t.Run(m.check+"/"+m.fault, func(t *testing.T) {
-			i := slices.IndexFunc(checks, func(c check[S]) bool { return c.name == m.check })
-			if i < 0 {
-				t.Fatalf("there is no check %q", m.check)
-			}
-			faults := record(t, checks[i], m.newS)
-			if len(faults) == 0 {
-				t.Error("the check does not see the fault")
-				return
-			}
-			first, _, _ := strings.Cut(faults[0], "\ngoroutine ")
-			t.Logf("%d faults, first: %.400s", len(faults), first)
+			require.Contains(t, byName, m.check, "there is no such check")
+			failures := failuresOf(t, byName[m.check], m.newS)
+			require.NotEmpty(t, failures, "the check must find the fault")
+			first, _, _ := strings.Cut(failures[0], "\ngoroutine ")
+			t.Logf("%d failures, the first: %.400s", len(failures), first)
 		})
 	}
 }
 
-// TestSeed tests that random numbers can be repeated.
-func TestSeed(t *testing.T) {
+func TestWithCause_LogsCauseOfFailure(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		run   func(t testing.TB, _ int)
+		cause bool
+	}{
+		{"a check that passes", func(testing.TB, int) {}, false},
+		{"a check that fails", func(t testing.TB, _ int) { t.Error("fault") }, true},
+		{"a check that stops", func(t testing.TB, _ int) { t.Fatal("fault") }, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			logged := &logRecorder{recorder: recorder{TB: t}}
+			var wg sync.WaitGroup
+			wg.Go(func() { withCause("Check", "a bug.", test.run).run(logged, 0) })
+			wg.Wait()
+			assert.Equal(t, test.cause, slices.Contains(logged.logs, "Usual cause: a bug."))
+		})
+	}
+}
+
+// A logRecorder is a recorder that also records what is logged.
+type logRecorder struct {
+	recorder
+	logs []string
+}
+
+func (r *logRecorder) Log(args ...any) { r.logs = append(r.logs, fmt.Sprint(args...)) }
+
+func TestNewRand_SeedRepeatsNumbers(t *testing.T) {
 	t.Setenv(seedVariable, "42")
-	if a, b := newRand(t).Uint64(), newRand(t).Uint64(); a != b {
-		t.Errorf("the seed 42 gave %d and then %d", a, b)
-	}
+	assert.Equal(t, newRand(t).Uint64(), newRand(t).Uint64())
 	t.Setenv(seedVariable, "")
-	if a, b := newRand(t).Uint64(), newRand(t).Uint64(); a == b {
-		t.Errorf("no seed gave %d twice", a)
-	}
+	assert.NotEqual(t, newRand(t).Uint64(), newRand(t).Uint64())
 	t.Setenv(seedVariable, "x")
-	faults := record(t, check[int]{run: func(t testing.TB, _ int) { newRand(t) }}, func(testing.TB) int { return 0 })
-	if len(faults) != 1 {
-		t.Errorf("a bad seed is reported as %q", faults)
-	}
+	malformed := check[int]{run: func(t testing.TB, _ int) { newRand(t) }}
+	assert.Len(t, failuresOf(t, malformed, func(testing.TB) int { return 0 }), 1, "a malformed seed must fail the test")
 }

@@ -11,14 +11,15 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-// ProtocolOptions tell [TestProtocol] how the clients of a [llmhttp.Protocol]
-// ask for a chat, and how they read the reply.
+// ProtocolOptions describe the clients of a [llmhttp.Protocol] to
+// [TestProtocol]: how they request a chat and how they read the reply.
 type ProtocolOptions struct {
 	// Path is where clients POST chat requests.
 	Path string
@@ -33,15 +34,15 @@ type ProtocolOptions struct {
 	// Choices is the largest number of choices a client can ask for. Zero means 1.
 	Choices int
 
-	// ReadWhole decodes a whole reply. ReadStream decodes a complete stream, and
-	// returns an error for whatever a strict client refuses, such as an event in
-	// the wrong order. Of both results, the kit compares the texts, the
-	// reasoning, the tool calls, the FinishReason and the numbers of tokens.
+	// ReadWhole decodes a whole reply. ReadStream decodes a stream, and returns
+	// an error if it is incomplete or if a strict client would refuse it, for
+	// example because events are in the wrong order. The kit compares the text,
+	// reasoning, tool calls, FinishReason and token counts of both results.
 	ReadWhole  func(body []byte) (*llmhttp.ChatResponse, error)
 	ReadStream func(events []Event) (*llmhttp.ChatResponse, error)
 
-	// ReadError returns the message of an error reply, and ReadFailure that of
-	// the error with which a stream ends.
+	// ReadError returns the message of an error reply. ReadFailure returns the
+	// message of the error at the end of a stream, which may have no events.
 	ReadError   func(body []byte) (message string, err error)
 	ReadFailure func(events []Event) (message string, err error)
 }
@@ -53,37 +54,35 @@ type Event struct {
 }
 
 // TestProtocol tests a [llmhttp.Protocol] by serving chats with it, whole and
-// streamed, from a Backend that yields chunks in every order that is legal and
-// in many that are not. A nil p is chat completions.
+// streamed. The Backend yields chunks in many orders, including ones that the
+// Handler must correct. If p is nil, the kit tests chat completions.
 //
-// It checks that keys are found, that each frame of a stream is a well-formed
-// event, that whole and streamed replies agree with what the Backend yielded,
-// and that errors reach the client before a reply and in the middle of a stream.
+// The kit checks that keys are found, that each frame of a stream is a
+// well-formed event, that whole and streamed replies agree with what the Backend
+// yielded, and that clients receive errors before a reply and during a stream.
 func TestProtocol(t *testing.T, p llmhttp.Protocol, opts ProtocolOptions) {
 	t.Helper()
 	if opts.Choices == 0 {
 		opts.Choices = 1
 	}
-	runChecks(t, protocolChecks, func(testing.TB) *protocolTest { return &protocolTest{p, opts} })
+	runChecks(t, protocolChecks, func(testing.TB) *protocolTest { return &protocolTest{protocol: p, opts: opts} })
 }
 
-// A protocolTest is what a check of a Protocol uses.
+// A protocolTest is the Protocol that a check tests.
 type protocolTest struct {
 	protocol llmhttp.Protocol
 	opts     ProtocolOptions
+	wrap     func(http.Handler) http.Handler // for mutants; may be nil
 }
 
 var protocolChecks = []check[*protocolTest]{
-	{"a missing or unknown key is refused", checkProtocolKeys},
-	{"a malformed body is refused", checkProtocolBody},
-	{"an error before the reply has a status", checkProtocolError},
-	{"an error in mid-stream ends the stream", checkProtocolFailure},
-	{"whole and streamed replies agree for chosen orders of chunks", checkProtocolOrders},
-	{"whole and streamed replies agree for random orders of chunks", checkProtocolRandom},
+	withCause("Keys", "Protocol.Secret reads another header than clients set.", checkProtocolKeys),
+	withCause("MalformedBody", "Route.Chat does not validate the body, or returns an error other than an *Error with status 400.", checkProtocolBody),
+	withCause("ErrorBeforeReply", "AppendError loses the message, or returns another status.", checkProtocolError),
+	withCause("ErrorInStream", "AppendFailure does not append an event that clients read as an error.", checkProtocolFailure),
+	withCause("ChosenOrders", "the ChatEncoder relies on an order of chunks that ChatEncoder does not promise.", checkProtocolOrders),
+	withCause("RandomOrders", "an unusual order of chunks; the seed repeats it.", checkProtocolRandom),
 }
-
-// discardLogger keeps the errors that checks provoke out of the log.
-var discardLogger = slog.New(slog.DiscardHandler)
 
 const protocolSecret = "sk-protocol-0123456789abcdef"
 
@@ -92,7 +91,7 @@ type protocolReply struct {
 	status int
 	header http.Header
 	body   []byte
-	cut    bool // the connection was cut before the reply was complete
+	cut    bool // the connection was closed before the reply was complete
 }
 
 // ask sends a request to a Handler whose Backend answers with stream.
@@ -105,13 +104,17 @@ func (p *protocolTest) ask(t testing.TB, stream llmhttp.ChatStream, body []byte,
 		}
 		return &llmhttp.Key{ID: "key"}, nil
 	})
-	options := &llmhttp.Options{Logger: discardLogger}
+	options := &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)} // the checks provoke errors
 	if p.protocol != nil {
 		options.Protocols = []llmhttp.Protocol{p.protocol}
 	}
-	server := httptest.NewServer(llmhttp.NewHandler(backend, keys, options))
+	var h http.Handler = llmhttp.NewHandler(backend, keys, options)
+	if p.wrap != nil {
+		h = p.wrap(h)
+	}
+	server := httptest.NewServer(h)
 	defer server.Close()
-	r, err := http.NewRequest(http.MethodPost, server.URL+p.opts.Path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+p.opts.Path, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,19 +122,19 @@ func (p *protocolTest) ask(t testing.TB, stream llmhttp.ChatStream, body []byte,
 	authorize(r)
 	resp, err := server.Client().Do(r)
 	if err != nil {
-		t.Fatalf("the request failed: %v", err)
+		t.Fatalf("the request returned the error %v, want a reply", err)
 	}
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Fatalf("reading the reply failed: %v", err)
+		t.Fatalf("reading the reply returned the error %v, want none or io.ErrUnexpectedEOF", err)
 	}
 	return protocolReply{resp.StatusCode, resp.Header, got, err != nil}
 }
 
 func (p *protocolTest) authorize(r *http.Request) { p.opts.Authorize(r, protocolSecret) }
 
-// wantError checks an error reply, and returns its message.
+// wantError checks an error reply and returns its message.
 func (p *protocolTest) wantError(t testing.TB, r protocolReply, status int) string {
 	t.Helper()
 	if r.status != status {
@@ -142,7 +145,7 @@ func (p *protocolTest) wantError(t testing.TB, r protocolReply, status int) stri
 	}
 	message, err := p.opts.ReadError(r.body)
 	if err != nil {
-		t.Errorf("the error reply cannot be read: %v\n%s", err, r.body)
+		t.Errorf("ReadError returned the error %v, want nil; the body is %s", err, r.body)
 	}
 	return message
 }
@@ -152,7 +155,7 @@ func checkProtocolKeys(t testing.TB, p *protocolTest) {
 	p.wantError(t, p.ask(t, llmhttp.Reply("Hi"), body, func(*http.Request) {}), http.StatusUnauthorized)
 	p.wantError(t, p.ask(t, llmhttp.Reply("Hi"), body, func(r *http.Request) { p.opts.Authorize(r, "sk-unknown") }), http.StatusUnauthorized)
 	if r := p.ask(t, llmhttp.Reply("Hi"), body, p.authorize); r.status != http.StatusOK {
-		t.Errorf("with the key, the status is %d, want 200; the body is %s", r.status, r.body)
+		t.Errorf("the status with a valid key is %d, want 200; the body is %s", r.status, r.body)
 	}
 }
 
@@ -167,12 +170,12 @@ func checkProtocolError(t testing.TB, p *protocolTest) {
 	for _, stream := range []bool{false, true} {
 		r := p.ask(t, llmhttp.Fail(llmhttp.Errorf(http.StatusConflict, "dog", message)), p.opts.Request(stream, 1), p.authorize)
 		if got := p.wantError(t, r, http.StatusConflict); got != message {
-			t.Errorf("stream %v: the message is %q, want %q", stream, got, message)
+			t.Errorf("the message of an error before the reply is %q with stream %t, want %q", got, stream, message)
 		}
 	}
 	r := p.ask(t, llmhttp.Fail(errors.New("a secret cause")), p.opts.Request(false, 1), p.authorize)
 	if got := p.wantError(t, r, http.StatusInternalServerError); strings.Contains(got, "secret") {
-		t.Errorf("the message %q reveals the text of an error that is not an *Error", got)
+		t.Errorf("the message is %q, want it not to reveal an error that is not an *llmhttp.Error", got)
 	}
 }
 
@@ -185,23 +188,23 @@ func checkProtocolFailure(t testing.TB, p *protocolTest) {
 	}
 	r := p.ask(t, stream, p.opts.Request(true, 1), p.authorize)
 	if r.status != http.StatusOK {
-		t.Errorf("the status is %d, want 200: the stream had begun", r.status)
+		t.Errorf("the status of a stream that fails later is %d, want 200", r.status)
 	}
 	if !r.cut {
-		t.Error("the stream ended cleanly; a client that misses the error takes it for complete")
+		t.Error("the connection was not closed early, want that, so that no client takes the reply for complete")
 	}
 	events := parseEvents(t, r.body)
 	got, err := p.opts.ReadFailure(events)
 	if err != nil || got != message {
-		t.Errorf("the error in mid-stream is %q, %v; want %q", got, err, message)
+		t.Errorf("ReadFailure returned %q and the error %v, want %q", got, err, message)
 	}
 	if _, err := p.opts.ReadStream(events); err == nil {
-		t.Error("ReadStream accepted a stream that failed")
+		t.Error("ReadStream returned no error for a stream that failed, want one")
 	}
 }
 
-// chosenOrders are streams that have broken clients or servers before, or that
-// are at the edge of what is legal.
+// chosenOrders returns streams that have broken clients or servers before, or
+// that the Handler must correct.
 func chosenOrders() map[string][]*llmhttp.ChatChunk {
 	text := llmhttp.TextChunk
 	call := func(index int, id, name, arguments string) *llmhttp.ChatChunk {
@@ -267,8 +270,8 @@ func checkProtocolOrders(t testing.TB, p *protocolTest) {
 func checkProtocolRandom(t testing.TB, p *protocolTest) {
 	random := newRand(t)
 	for i := range 60 {
-		choices := 1 + random.IntN(p.opts.Choices)
-		p.compare(t, fmt.Sprintf("random stream %d", i), randomChunks(random, min(choices, 3)), min(choices, 3))
+		choices := 1 + random.IntN(min(p.opts.Choices, 3)) // with more, few choices have several chunks
+		p.compare(t, fmt.Sprintf("random stream %d", i), randomChunks(random, choices), choices)
 	}
 }
 
@@ -299,40 +302,45 @@ func randomChunks(random *rand.Rand, choices int) []*llmhttp.ChatChunk {
 	return append(chunks, &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: random.IntN(100), CompletionTokens: 1 + random.IntN(100)}})
 }
 
-// compare asks for chunks whole and streamed, and compares the replies with
-// what [llmhttp.Collect] makes of chunks.
+// compare requests chunks as a whole reply and as a stream, and compares both
+// with what [llmhttp.Collect] returns for chunks.
 func (p *protocolTest) compare(t testing.TB, name string, chunks []*llmhttp.ChatChunk, choices int) {
 	t.Helper()
 	whole := p.ask(t, streamOf(chunks), p.opts.Request(false, choices), p.authorize)
 	streamed := p.ask(t, streamOf(chunks), p.opts.Request(true, choices), p.authorize)
-	if whole.status != http.StatusOK || streamed.status != http.StatusOK || streamed.cut {
-		t.Errorf("%s: the statuses are %d and %d, cut %v; want 200 and a complete stream", name, whole.status, streamed.status, streamed.cut)
-		return
-	}
-	if ct := streamed.header.Get("Content-Type"); !strings.HasPrefix(ct, "text/event-stream") {
-		t.Errorf("%s: the Content-Type of the stream is %q, want text/event-stream", name, ct)
+	for _, r := range []struct {
+		what, contentType string
+		protocolReply
+	}{{"the whole reply", "application/json", whole}, {"the stream", "text/event-stream", streamed}} {
+		if r.status != http.StatusOK || r.cut {
+			t.Errorf("%s: the status of %s is %d and cut is %t, want 200 and false", name, r.what, r.status, r.cut)
+			return
+		}
+		if ct := r.header.Get("Content-Type"); !strings.HasPrefix(ct, r.contentType) {
+			t.Errorf("%s: the Content-Type of %s is %q, want %s", name, r.what, ct, r.contentType)
+		}
 	}
 	a, err := p.opts.ReadWhole(whole.body)
 	if err != nil {
-		t.Errorf("%s: the whole reply cannot be read: %v\n%s", name, err, whole.body)
+		t.Errorf("%s: ReadWhole returned the error %v, want nil; the body is %s", name, err, whole.body)
 		return
 	}
 	b, err := p.opts.ReadStream(parseEvents(t, streamed.body))
 	if err != nil {
-		t.Errorf("%s: the stream cannot be read: %v\n%s", name, err, streamed.body)
+		t.Errorf("%s: ReadStream returned the error %v, want nil; the stream is %s", name, err, streamed.body)
 		return
 	}
-	want, _ := llmhttp.Collect(streamOf(chunks))
-	if x, y := replyText(a, nil), replyText(b, nil); x != y {
-		t.Errorf("%s: the whole reply and the stream differ:\nwhole:  %s\nstream: %s", name, x, y)
+	if whole, stream := describeReply(a, a), describeReply(b, a); whole != stream {
+		t.Errorf("%s: the whole reply is %s, and the stream %s; want them to be equal", name, whole, stream)
 	}
-	if x, y := replyText(a, want), replyText(want, want); x != y {
-		t.Errorf("%s: the reply is not what the Backend yielded:\nreply:   %s\nyielded: %s", name, x, y)
+	yielded, _ := llmhttp.Collect(streamOf(chunks))
+	if got, want := describeReply(a, yielded), describeReply(yielded, yielded); got != want {
+		t.Errorf("%s: the whole reply is %s, want %s as yielded", name, got, want)
 	}
 }
 
-// streamOf returns a stream of copies of chunks: a Handler may change those that
-// it gets.
+// streamOf returns a stream of copies of chunks, because a Handler may change the
+// chunks that it receives.
 func streamOf(chunks []*llmhttp.ChatChunk) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
 		for _, c := range chunks {
@@ -348,43 +356,41 @@ func copyChunk(c *llmhttp.ChatChunk) *llmhttp.ChatChunk {
 		return nil
 	}
 	n := *c
-	n.Choices = append([]llmhttp.ChunkChoice(nil), c.Choices...)
+	n.Choices = slices.Clone(c.Choices)
 	for i := range n.Choices {
 		d := &n.Choices[i].Delta
-		d.ToolCalls = append([]llmhttp.ToolCallDelta(nil), d.ToolCalls...)
+		d.ToolCalls = slices.Clone(d.ToolCalls)
 	}
 	return &n
 }
 
-// replyText describes what the kit compares of a reply. What yielded leaves to
-// the Handler, such as the reason of an unfinished choice, is left out if
-// yielded is not nil.
-func replyText(r, yielded *llmhttp.ChatResponse) string {
+// describeReply describes what the kit compares of a reply. It leaves out what a
+// Handler adds to known: an empty choice if there is none, the FinishReason of an
+// unfinished choice, and an estimated Usage.
+func describeReply(r, known *llmhttp.ChatResponse) string {
 	var b strings.Builder
 	for i := range r.Choices {
-		c := &r.Choices[i]
-		m := &c.Message
-		fmt.Fprintf(&b, "[%d text %q reasoning %q", c.Index, m.Content.Text(), m.Reasoning)
-		for j := range m.ToolCalls {
-			f := &m.ToolCalls[j].Function
-			fmt.Fprintf(&b, " call %s(%s)", f.Name, compactArguments(f.Arguments))
+		if len(known.Choices) == 0 {
+			break
 		}
-		if yielded == nil || i < len(yielded.Choices) && yielded.Choices[i].FinishReason != "" {
+		c := &r.Choices[i]
+		fmt.Fprintf(&b, "[%d text %q reasoning %q", c.Index, c.Message.Content.Text(), c.Message.Reasoning)
+		for _, call := range c.Message.ToolCalls {
+			fmt.Fprintf(&b, " call %s(%s)", call.Function.Name, compactArguments(call.Function.Arguments))
+		}
+		if i < len(known.Choices) && known.Choices[i].FinishReason != "" {
 			fmt.Fprintf(&b, " %s", c.FinishReason)
 		}
 		b.WriteString("]")
 	}
-	if yielded != nil && (len(yielded.Choices) == 0 || yielded.Usage == nil) {
-		return "" // the Handler adds an empty choice, and estimates the usage
-	}
-	if r.Usage != nil {
+	if r.Usage != nil && known.Usage != nil {
 		fmt.Fprintf(&b, " %d+%d tokens", r.Usage.PromptTokens, r.Usage.CompletionTokens)
 	}
 	return b.String()
 }
 
-// compactArguments returns arguments without insignificant space; none are an
-// empty object.
+// compactArguments returns JSON arguments without spaces. No arguments are
+// equivalent to an empty object.
 func compactArguments(s string) string {
 	var b bytes.Buffer
 	if s == "" {
@@ -396,9 +402,9 @@ func compactArguments(s string) string {
 	return b.String()
 }
 
-// parseEvents parses a stream strictly: each frame has at most one name and
-// exactly one line of data, and ends with an empty line; comments may stand
-// between lines.
+// parseEvents parses a stream and reports faults in it. Each event must have at
+// most one name, then exactly one line of data, and end with an empty line.
+// Comments are allowed between lines.
 func parseEvents(t testing.TB, body []byte) []Event {
 	t.Helper()
 	var events []Event
@@ -407,7 +413,7 @@ func parseEvents(t testing.TB, body []byte) []Event {
 	for len(body) > 0 {
 		line, rest, ok := bytes.Cut(body, []byte("\n"))
 		if !ok {
-			t.Errorf("the stream ends within a line: %q", line)
+			t.Errorf("the stream ends with %q, want a line break at its end", line)
 		}
 		body = rest
 		name, value, _ := strings.Cut(string(line), ":")
@@ -415,7 +421,7 @@ func parseEvents(t testing.TB, body []byte) []Event {
 		switch {
 		case len(line) == 0:
 			if !hasData {
-				t.Error("an event without data; openai-python and openai-node fail on it")
+				t.Error("an event has no data, want some; openai-python and openai-node fail otherwise")
 			}
 			events = append(events, e)
 			e, hasData = Event{}, false
@@ -425,14 +431,14 @@ func parseEvents(t testing.TB, body []byte) []Event {
 		case name == "data" && !hasData:
 			e.Data, hasData = value, true
 			if value != "[DONE]" && !json.Valid([]byte(value)) {
-				t.Errorf("the data of an event is not JSON: %s", value)
+				t.Errorf("the data of an event is %s, want valid JSON or [DONE]", value)
 			}
 		default:
-			t.Errorf("an unexpected line in an event: %q", line)
+			t.Errorf("an event has the line %q, want only one name and then one line of data", line)
 		}
 	}
 	if hasData {
-		t.Errorf("the last event is not complete: %q", e.Data)
+		t.Errorf("the last event %q has no empty line after it, want one", e.Data)
 	}
 	return events
 }

@@ -1,4 +1,4 @@
-package llmhttptest_test
+package llmhttptest
 
 import (
 	"encoding/json"
@@ -8,32 +8,34 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
-func TestProtocol_ChatCompletions(t *testing.T) {
-	llmhttptest.TestProtocol(t, nil, llmhttptest.ProtocolOptions{
-		Path:    "/v1/chat/completions",
-		Choices: 3,
-		Request: func(stream bool, choices int) []byte {
-			return fmt.Appendf(nil, `{"model":"m","n":%d,"stream":%v,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"Hi"}]}`,
-				choices, stream)
-		},
-		Authorize: func(r *http.Request, secret string) { r.Header.Set("Authorization", "Bearer "+secret) },
-		ReadWhole: func(body []byte) (*llmhttp.ChatResponse, error) {
-			r := new(llmhttp.ChatResponse)
-			return r, json.Unmarshal(body, r)
-		},
-		ReadStream: readCompletionStream,
-		ReadError:  readCompletionError,
-		ReadFailure: func(events []llmhttptest.Event) (string, error) {
-			return readCompletionError([]byte(events[len(events)-1].Data))
-		},
-	})
+func TestProtocol_ChatCompletions(t *testing.T) { TestProtocol(t, nil, completionOptions) }
+
+var completionOptions = ProtocolOptions{
+	Path:    "/v1/chat/completions",
+	Choices: 3,
+	Request: func(stream bool, choices int) []byte {
+		return fmt.Appendf(nil, `{"model":"m","n":%d,"stream":%v,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"Hi"}]}`,
+			choices, stream)
+	},
+	Authorize: func(r *http.Request, secret string) { r.Header.Set("Authorization", "Bearer "+secret) },
+	ReadWhole: func(body []byte) (*llmhttp.ChatResponse, error) {
+		r := new(llmhttp.ChatResponse)
+		return r, json.Unmarshal(body, r)
+	},
+	ReadStream: readCompletionStream,
+	ReadError:  readCompletionError,
+	ReadFailure: func(events []Event) (string, error) {
+		if len(events) == 0 {
+			return "", errors.New("the stream has no events")
+		}
+		return readCompletionError([]byte(events[len(events)-1].Data))
+	},
 }
 
-// readCompletionStream is as strict as the strictest client.
-func readCompletionStream(events []llmhttptest.Event) (*llmhttp.ChatResponse, error) {
+// readCompletionStream refuses everything that any known client refuses.
+func readCompletionStream(events []Event) (*llmhttp.ChatResponse, error) {
 	if n := len(events); n == 0 || events[n-1].Data != "[DONE]" {
 		return nil, errors.New("the stream does not end with [DONE]")
 	}
@@ -49,7 +51,7 @@ func readCompletionStream(events []llmhttptest.Event) (*llmhttp.ChatResponse, er
 		}
 		for _, choice := range c.Choices {
 			if ended[choice.Index] {
-				return nil, fmt.Errorf("choice %d goes on after its end", choice.Index)
+				return nil, fmt.Errorf("choice %d continues after its end", choice.Index)
 			}
 			ended[choice.Index] = choice.FinishReason != ""
 		}
@@ -66,13 +68,7 @@ func readCompletionStream(events []llmhttptest.Event) (*llmhttp.ChatResponse, er
 			return nil, fmt.Errorf("choice %d has no end", index)
 		}
 	}
-	return llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
-		for _, c := range chunks {
-			if !yield(c, nil) {
-				return
-			}
-		}
-	})
+	return llmhttp.Collect(streamOf(chunks))
 }
 
 func readCompletionError(body []byte) (string, error) {

@@ -2,6 +2,8 @@ package llmhttptest
 
 import (
 	"fmt"
+	"math/big"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -10,13 +12,15 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// TestUsageStore tests a [llmhttp.UsageStore]. It calls newStore for each of
-// its subtests, which record usage of accounts that nothing else uses.
+// TestUsageStore tests a [llmhttp.UsageStore]. It calls newStore once for each
+// subtest. The stores may share a database, because each subtest uses accounts
+// of its own.
 //
-// It expects of a Query to tell what was recorded before, and to sort models by
-// their bytes, as Go compares strings. Wrap a store that records behind the
-// caller's back in one whose Query waits for that. Times are whole
-// microseconds, in years that fit 64-bit nanoseconds except for the zero Time.
+// Query must see everything that Record has accepted, and must sort models by
+// their bytes, as Go compares strings. If a store records in the background, test
+// a wrapper whose Query waits for that. Recorded times are whole microseconds
+// of the year 2025. The bounds of a query may be much earlier, such as the zero
+// Time, or later.
 func TestUsageStore(t *testing.T, newStore func(t testing.TB) llmhttp.UsageStore) {
 	t.Helper()
 	runChecks(t, usageChecks, func(t testing.TB) usageTest {
@@ -24,13 +28,14 @@ func TestUsageStore(t *testing.T, newStore func(t testing.TB) llmhttp.UsageStore
 	})
 }
 
-// A usageTest is a store and the account that a check is to use.
+// A usageTest is the UsageStore that a check tests, with an account that is
+// unused.
 type usageTest struct {
 	llmhttp.UsageStore
 	account string
 }
 
-// noon is when usage begins in the tests.
+// noon is the time of the first usage in most checks.
 var noon = time.Date(2025, 3, 14, 12, 0, 0, 0, time.UTC)
 
 const day = 24 * time.Hour
@@ -48,54 +53,48 @@ func (s *usageTest) record(at time.Time, model string, prompt, completion int) l
 	}
 }
 
-// mustRecord records, and reports an error if that fails or changes records.
+// mustRecord records records. It fails the test if Record fails, and reports an
+// error if it changes the records.
 func (s *usageTest) mustRecord(t testing.TB, records ...llmhttp.UsageRecord) {
 	t.Helper()
 	passed := slices.Clone(records)
 	if err := s.Record(t.Context(), passed...); err != nil {
-		t.Fatalf("Record of %d records: error %v", len(records), err)
+		t.Fatalf("Record of %d records returned the error %v, want nil", len(records), err)
 	}
-	if !slices.EqualFunc(passed, records, sameRecord) {
-		t.Errorf("Record changed the records that it was passed")
+	if !reflect.DeepEqual(passed, records) {
+		t.Error("Record changed the records that it was passed, want them as they were")
 	}
 }
 
-// sameRecord compares records without Extra.
-func sameRecord(a, b llmhttp.UsageRecord) bool {
-	return a.ID == b.ID && a.Time == b.Time && a.Account == b.Account && a.KeyID == b.KeyID && a.Model == b.Model &&
-		a.Endpoint == b.Endpoint && a.Images == b.Images && a.Estimated == b.Estimated &&
-		a.Usage.PromptTokens == b.Usage.PromptTokens && a.Usage.CompletionTokens == b.Usage.CompletionTokens &&
-		a.Usage.TotalTokens == b.Usage.TotalTokens
-}
-
-// expect reports an error unless want is what q asks for. An account that is
-// empty stands for the test's.
-func (s *usageTest) expect(t testing.TB, q llmhttp.UsageQuery, want ...llmhttp.UsageSum) {
+// wantSums reports an error unless Query of q returns want. If q.Account is
+// empty, it is the test's account.
+func (s *usageTest) wantSums(t testing.TB, q llmhttp.UsageQuery, want ...llmhttp.UsageSum) {
 	t.Helper()
 	if q.Account == "" {
 		q.Account = s.account
 	}
 	got, err := s.Query(t.Context(), q)
 	if err != nil {
-		t.Fatalf("Query of %v: error %v", describe(q), err)
+		t.Fatalf("Query of %s returned the error %v, want nil", describeQuery(q), err)
 	}
-	if !slices.EqualFunc(got, want, sameSum) {
-		t.Errorf("Query of %v:\n got %v\nwant %v", describe(q), describeSums(got), describeSums(want))
+	if diff := diffSums(got, want); diff != "" {
+		t.Errorf("Query of %s: %s", describeQuery(q), diff)
 	}
 }
 
-// expectOf is expect of what records add up to.
-func (s *usageTest) expectOf(t testing.TB, q llmhttp.UsageQuery, records []llmhttp.UsageRecord) {
+// wantSumsOf reports an error unless Query of q returns the sums of records,
+// which may include records of other accounts and times.
+func (s *usageTest) wantSumsOf(t testing.TB, q llmhttp.UsageQuery, records []llmhttp.UsageRecord) {
 	t.Helper()
 	if q.Account == "" {
 		q.Account = s.account
 	}
-	s.expect(t, q, addUp(q, records)...)
+	s.wantSums(t, q, sumRecords(q, records)...)
 }
 
-// addUp is a UsageStore's Query in its plainest form. No two of records have
-// the same ID.
-func addUp(q llmhttp.UsageQuery, records []llmhttp.UsageRecord) []llmhttp.UsageSum {
+// sumRecords returns what Query of q must return after Record of records, whose
+// IDs must be distinct.
+func sumRecords(q llmhttp.UsageQuery, records []llmhttp.UsageRecord) []llmhttp.UsageSum {
 	var sums []llmhttp.UsageSum
 	for _, r := range records {
 		if r.Account != q.Account || r.Time.Before(q.From) || !r.Time.Before(q.To) {
@@ -103,7 +102,7 @@ func addUp(q llmhttp.UsageQuery, records []llmhttp.UsageRecord) []llmhttp.UsageS
 		}
 		start := q.From
 		if q.Step > 0 {
-			start = q.From.Add(r.Time.Sub(q.From) / q.Step * q.Step)
+			start = r.Time.Add(-timeInPeriod(r.Time, q.From, q.Step))
 		}
 		i := slices.IndexFunc(sums, func(sum llmhttp.UsageSum) bool { return sum.Model == r.Model && sum.Start.Equal(start) })
 		if i < 0 {
@@ -124,28 +123,34 @@ func addUp(q llmhttp.UsageQuery, records []llmhttp.UsageRecord) []llmhttp.UsageS
 	return sums
 }
 
-func sameSum(a, b llmhttp.UsageSum) bool {
-	return a.Start.Equal(b.Start) && a.Model == b.Model && a.Requests == b.Requests &&
-		a.PromptTokens == b.PromptTokens && a.CompletionTokens == b.CompletionTokens && a.Images == b.Images
+// timeInPeriod returns how long after the start of its period t is, if periods
+// of the given length begin at from. A Duration cannot hold the time since the
+// zero Time, which may be from.
+func timeInPeriod(t, from time.Time, length time.Duration) time.Duration {
+	n := big.NewInt(t.Unix() - from.Unix())
+	n.Mul(n, big.NewInt(int64(time.Second)))
+	n.Add(n, big.NewInt(int64(t.Nanosecond()-from.Nanosecond())))
+	return time.Duration(n.Mod(n, big.NewInt(int64(length))).Int64())
 }
 
-func describe(q llmhttp.UsageQuery) string {
+func describeQuery(q llmhttp.UsageQuery) string {
 	return fmt.Sprintf("[%s, %s) in steps of %v", q.From.Format(time.RFC3339Nano), q.To.Format(time.RFC3339Nano), q.Step)
 }
 
-// describeSums has a line for each of the first few of sums.
-func describeSums(sums []llmhttp.UsageSum) string {
-	if len(sums) == 0 {
-		return "none"
-	}
-	var b strings.Builder
-	for i, s := range sums {
-		if i == 12 {
-			fmt.Fprintf(&b, "\n\t... (%d in all)", len(sums))
-			break
+// diffSums describes the first difference between got and want, or returns "".
+func diffSums(got, want []llmhttp.UsageSum) string {
+	describe := func(sums []llmhttp.UsageSum, i int) string {
+		if i >= len(sums) {
+			return "missing"
 		}
-		fmt.Fprintf(&b, "\n\t%s %.40q: %d requests, %d prompt and %d completion tokens, %d images",
-			s.Start.Format(time.RFC3339Nano), s.Model, s.Requests, s.PromptTokens, s.CompletionTokens, s.Images)
+		s := sums[i]
+		return fmt.Sprintf("%s %q with %d requests, %d prompt tokens, %d completion tokens and %d images",
+			s.Start.UTC().Format(time.RFC3339Nano), s.Model, s.Requests, s.PromptTokens, s.CompletionTokens, s.Images)
 	}
-	return b.String()
+	for i := range max(len(got), len(want)) {
+		if g, w := describe(got, i), describe(want, i); g != w {
+			return fmt.Sprintf("got %d sums, want %d; sum %d is %s, want %s", len(got), len(want), i, g, w)
+		}
+	}
+	return ""
 }

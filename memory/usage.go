@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"crypto/sha256"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -83,9 +84,7 @@ func (u *UsageStore) addID(id string) bool {
 	return true
 }
 
-// Query implements [llmhttp.UsageStore]. If q.Step is positive, entries more than
-// 292 years after q.From are counted in earlier periods, because a
-// [time.Duration] cannot be longer.
+// Query implements [llmhttp.UsageStore].
 func (u *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -96,7 +95,7 @@ func (u *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp
 		}
 		start := q.From
 		if q.Step > 0 {
-			start = start.Add(e.Start.Sub(q.From) / q.Step * q.Step)
+			start = periodStart(q.From, q.Step, e.Start)
 		}
 		periods.add(start, e)
 	}
@@ -107,6 +106,18 @@ func (u *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp
 		return strings.Compare(a.Model, b.Model)
 	})
 	return periods.sums, nil
+}
+
+// periodStart returns the start of the period that contains t. The first period
+// begins at from, which is not after t.
+func periodStart(from time.Time, step time.Duration, t time.Time) time.Time {
+	for {
+		since := t.Sub(from) // at most 292 years, the longest Duration
+		from = from.Add(since / step * step)
+		if since < math.MaxInt64 {
+			return from
+		}
+	}
 }
 
 // compact makes room for at least a quarter of maxEntries.

@@ -9,15 +9,19 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// randomRecords returns n records within some days from noon on. Their times
-// are often equal, and often whole hours.
+// fixedRand returns a source of random numbers that are the same in every run.
+func fixedRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }
+
+func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))] }
+
+// randomRecords returns n records of the three days after noon. Many of their
+// times are equal and many are whole hours.
 func (s *usageTest) randomRecords(rng *rand.Rand, n int) []llmhttp.UsageRecord {
-	models := []string{"a", "B", "a-b", "ab", "demo-chat", "\u00e9"}
 	zones := []*time.Location{time.UTC, time.FixedZone("east", 5*3600+1800), time.FixedZone("west", -9*3600)}
 	records := make([]llmhttp.UsageRecord, n)
 	for i := range records {
 		at := noon.Add(time.Duration(rng.Int64N(int64(3 * day)))).Truncate(randomUnit(rng))
-		r := s.record(at.In(zones[rng.IntN(len(zones))]), models[rng.IntN(len(models))], rng.IntN(1000), rng.IntN(1000))
+		r := s.record(at.In(pick(rng, zones...)), pick(rng, "a", "B", "a-b", "ab", "demo-chat", "\u00e9"), rng.IntN(1000), rng.IntN(1000))
 		if rng.IntN(4) == 0 {
 			r.Endpoint, r.Images, r.Estimated = llmhttp.EndpointImages, rng.IntN(10), true
 		}
@@ -26,12 +30,11 @@ func (s *usageTest) randomRecords(rng *rand.Rand, n int) []llmhttp.UsageRecord {
 	return records
 }
 
-// randomQuery returns a query about records, whose bounds are often times of
-// some of them.
+// randomQuery returns a query whose bounds are often times of records.
 func (s *usageTest) randomQuery(rng *rand.Rand, records []llmhttp.UsageRecord) llmhttp.UsageQuery {
 	bound := func() time.Time {
 		if rng.IntN(2) == 0 {
-			return records[rng.IntN(len(records))].Time
+			return pick(rng, records...).Time
 		}
 		return noon.Add(time.Duration(rng.Int64N(int64(5*day))) - day).Truncate(randomUnit(rng))
 	}
@@ -45,14 +48,14 @@ func (s *usageTest) randomQuery(rng *rand.Rand, records []llmhttp.UsageRecord) l
 	case 1:
 		q.Step = max(1, time.Duration(rng.IntN(1000))) * time.Minute
 	case 2:
-		q.Step = max(1, q.To.Sub(q.From).Truncate(time.Microsecond)/time.Duration(1+rng.IntN(10)))
-		q.Step = max(time.Microsecond, q.Step.Truncate(time.Microsecond))
+		part := q.To.Sub(q.From) / time.Duration(1+rng.IntN(10))
+		q.Step = max(time.Microsecond, part.Truncate(time.Microsecond))
 	}
 	return q
 }
 
 func randomUnit(rng *rand.Rand) time.Duration {
-	return []time.Duration{time.Microsecond, time.Millisecond, time.Hour, time.Hour}[rng.IntN(4)]
+	return pick(rng, time.Microsecond, time.Millisecond, time.Hour, time.Hour)
 }
 
 func checkUsageRandomQueries(t testing.TB, s usageTest) {
@@ -63,7 +66,7 @@ func checkUsageRandomQueries(t testing.TB, s usageTest) {
 		s.mustRecord(t, more...)
 		records = append(records, more...)
 		for range 25 {
-			s.expectOf(t, s.randomQuery(rng, records), records)
+			s.wantSumsOf(t, s.randomQuery(rng, records), records)
 			if t.Failed() {
 				return
 			}
@@ -71,9 +74,9 @@ func checkUsageRandomQueries(t testing.TB, s usageTest) {
 	}
 }
 
-// checkUsageSplit checks that however records are split into calls, and
-// however often calls are repeated, each record counts once.
-func checkUsageSplit(t testing.TB, s usageTest) {
+// checkUsageRandomBatches splits records into batches, adds duplicates to them
+// and repeats some. Each record must count once.
+func checkUsageRandomBatches(t testing.TB, s usageTest) {
 	rng := newRand(t)
 	for range 5 {
 		s.account = unique("account")
@@ -81,8 +84,8 @@ func checkUsageSplit(t testing.TB, s usageTest) {
 		for rest := records; len(rest) > 0; {
 			n := 1 + rng.IntN(len(rest))
 			batch := slices.Clone(rest[:n])
-			for range rng.IntN(10) { // some that were stored, and some in advance
-				batch = append(batch, records[rng.IntN(len(records))])
+			for range rng.IntN(10) { // of this batch, or of one before or after
+				batch = append(batch, pick(rng, records...))
 			}
 			rng.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
 			for range 1 + rng.IntN(2) {
@@ -90,40 +93,42 @@ func checkUsageSplit(t testing.TB, s usageTest) {
 			}
 			rest = rest[n:]
 		}
-		s.expectOf(t, everything(), records)
-		s.expectOf(t, s.randomQuery(rng, records), records)
+		s.wantSumsOf(t, everything(), records)
+		s.wantSumsOf(t, s.randomQuery(rng, records), records)
 	}
 }
 
+// checkUsageConcurrent lets each worker record all records in an order of its
+// own.
 func checkUsageConcurrent(t testing.TB, s usageTest) {
 	const workers, size = 8, 60
-	records := s.randomRecords(rand.New(rand.NewPCG(2, 2)), size)
+	records := s.randomRecords(fixedRand(0), size)
 	q := everything()
 	q.Account = s.account
-	together(t, workers, func(i int) {
-		rng := rand.New(rand.NewPCG(3, uint64(i)))
+	together(t, workers, func(worker int) {
+		rng := fixedRand(uint64(worker))
 		rest := slices.Clone(records)
 		rng.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 		for len(rest) > 0 {
 			n := min(1+rng.IntN(15), len(rest))
 			if err := s.Record(t.Context(), rest[:n]...); err != nil {
-				t.Errorf("Record: error %v", err)
+				t.Errorf("Record returned the error %v, want nil", err)
 				return
 			}
+			rest = rest[n:]
 			sums, err := s.Query(t.Context(), q)
 			if err != nil {
-				t.Errorf("Query: error %v", err)
+				t.Errorf("Query returned the error %v, want nil", err)
 				return
 			}
 			var requests int64
 			for _, sum := range sums {
 				requests += sum.Requests
 			}
-			if recorded := size - len(rest) + n; requests < int64(recorded) || requests > size {
-				t.Errorf("Query tells of %d requests when %d to %d were recorded", requests, recorded, size)
+			if recorded := size - len(rest); requests < int64(recorded) || requests > size {
+				t.Errorf("Query returned %d requests, want %d to %d", requests, recorded, size)
 			}
-			rest = rest[n:]
 		}
 	})
-	s.expectOf(t, q, records)
+	s.wantSumsOf(t, q, records)
 }

@@ -1,0 +1,235 @@
+package llmhttptest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A reply is what a Backend yielded.
+type reply struct {
+	chunks []*llmhttp.ChatChunk
+	err    error
+}
+
+// chat iterates over the whole reply to req, and reports faults of the stream
+// and its chunks.
+func (b *backendTest) chat(ctx context.Context, t testing.TB, req *llmhttp.ChatRequest) reply {
+	t.Helper()
+	n := req.Choices() // before the Backend may change req
+	r, ok := b.iterate(ctx, t, req, func(reply) bool { return true })
+	switch {
+	case !ok:
+	case r.err != nil:
+		wantClientError(t, r.err)
+	default:
+		r.check(t, n)
+	}
+	return r
+}
+
+// iterate iterates over the reply to req until more, which is called after each
+// chunk, returns false. It reports faults of the stream, but not of its chunks.
+// It returns what was yielded, and whether the stream had no fault.
+func (b *backendTest) iterate(ctx context.Context, t testing.TB, req *llmhttp.ChatRequest, more func(reply) bool) (reply, bool) {
+	t.Helper()
+	var (
+		mu     sync.Mutex // a faulty Backend may yield on several goroutines
+		r      reply
+		over   bool
+		faults []string
+	)
+	addFault := func(s string) {
+		if !slices.Contains(faults, s) {
+			faults = append(faults, s)
+		}
+	}
+	err := b.call(ctx, func(ctx context.Context) {
+		stream := b.Chat(ctx, req)
+		if stream == nil {
+			panic("Chat returned a nil stream, want one that yields an error")
+		}
+		loop := goroutineID()
+		stream(func(c *llmhttp.ChatChunk, err error) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if over {
+				addFault("the stream yielded after an error, or after yield had returned false; want it to return")
+				return false
+			}
+			if goroutineID() != loop {
+				addFault("the stream yielded on another goroutine than that of the loop, want the same")
+			}
+			switch {
+			case err != nil:
+				r.err, over = err, true
+				return true // the stream must end by itself
+			case c == nil:
+				addFault("the stream yielded neither a chunk nor an error, want one of them")
+				return true
+			}
+			r.chunks = append(r.chunks, c)
+			over = !more(r)
+			return !over
+		})
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	over = true
+	for _, f := range faults {
+		t.Error(f)
+	}
+	if err != nil {
+		t.Errorf("iterating over the stream of Chat: %v", err)
+	}
+	return r, err == nil && len(faults) == 0
+}
+
+// goroutineID returns the start of a stack trace, such as "goroutine 18 ".
+func goroutineID() string {
+	var buf [64]byte
+	id, _, _ := bytes.Cut(buf[:runtime.Stack(buf[:], false)], []byte("["))
+	return string(id)
+}
+
+// A replyChecker reports faults in the chunks of a reply.
+type replyChecker struct {
+	t       testing.TB
+	chunk   string // describes the chunk that is checked
+	choices []choiceState
+	usage   *llmhttp.Usage // the latest
+}
+
+// A choiceState is what the chunks so far say about a choice.
+type choiceState struct {
+	begun, ended bool
+	text         string
+	calls        map[int]bool // by index
+}
+
+// check reports faults in the chunks of a reply to a request for n choices.
+func (r *reply) check(t testing.TB, n int) {
+	t.Helper()
+	rc := &replyChecker{t: t, choices: make([]choiceState, n)}
+	for i, c := range r.chunks {
+		rc.chunk = fmt.Sprintf("chunk %d", i)
+		rc.checkChunk(c)
+		if t.Failed() {
+			return // later chunks often have the same fault
+		}
+	}
+	rc.checkEnd()
+}
+
+func (rc *replyChecker) checkChunk(c *llmhttp.ChatChunk) {
+	rc.t.Helper()
+	checkJSON(rc.t, rc.chunk, c, c.Extra)
+	checkUsage(rc.t, rc.chunk, c.Usage)
+	if u := c.Usage; u != nil {
+		if last := rc.usage; last != nil && (u.PromptTokens < last.PromptTokens || u.CompletionTokens < last.CompletionTokens) {
+			rc.t.Errorf("%s: the usage fell from %+v to %+v, want each Usage to count the whole request so far", rc.chunk, *last, *u)
+		}
+		rc.usage = u
+	}
+	for i := range c.Choices {
+		rc.checkChoice(&c.Choices[i])
+	}
+}
+
+func (rc *replyChecker) checkChoice(c *llmhttp.ChunkChoice) {
+	t := rc.t
+	t.Helper()
+	checkJSON(t, rc.chunk, c, c.Extra, c.Delta.Extra)
+	if c.Index < 0 || c.Index >= len(rc.choices) {
+		t.Errorf("%s: the index of a choice is %d, want 0 to %d", rc.chunk, c.Index, len(rc.choices)-1)
+		return
+	}
+	s := &rc.choices[c.Index]
+	if s.ended {
+		t.Errorf("%s: choice %d continues after its FinishReason, want no more of it", rc.chunk, c.Index)
+	}
+	s.begun = true
+	if role := c.Delta.Role; role != "" && role != llmhttp.RoleAssistant {
+		t.Errorf("%s: the role is %q, want %q or none", rc.chunk, role, llmhttp.RoleAssistant)
+	}
+	switch c.FinishReason {
+	case "":
+	case llmhttp.FinishStop, llmhttp.FinishLength, llmhttp.FinishContentFilter, llmhttp.FinishToolCalls:
+		s.ended = true
+	default:
+		t.Errorf("%s: the FinishReason is %q, want one of the constants of llmhttp", rc.chunk, c.FinishReason)
+	}
+	s.text += c.Delta.Content
+	for _, call := range c.Delta.ToolCalls {
+		checkJSON(t, rc.chunk, call, call.Extra, call.Function.Extra)
+		isFunction := call.Type == "" || call.Type == "function"
+		if !s.calls[call.Index] && (call.ID == "" || isFunction && call.Function.Name == "") {
+			t.Errorf("%s: the first delta of tool call %d has the ID %q and the name %q, want both", rc.chunk, call.Index, call.ID, call.Function.Name)
+		}
+		if s.calls == nil {
+			s.calls = make(map[int]bool)
+		}
+		s.calls[call.Index] = true
+	}
+}
+
+// maxTokenBytes is more than the bytes of text that any known tokenizer puts in
+// a token.
+const maxTokenBytes = 256
+
+func (rc *replyChecker) checkEnd() {
+	rc.t.Helper()
+	size := 0
+	for k, s := range rc.choices {
+		if !s.begun {
+			rc.t.Errorf("the stream ended without choice %d of %d, want all of them or an error", k, len(rc.choices))
+		}
+		if !utf8.ValidString(s.text) {
+			rc.t.Errorf("the text of choice %d is %q, want valid UTF-8", k, s.text)
+		}
+		size += len(s.text)
+	}
+	if u := rc.usage; u != nil && u.CompletionTokens < size/maxTokenBytes {
+		rc.t.Errorf("the last Usage has %d completion tokens for %d bytes of text, want it to count the whole reply and not a chunk", u.CompletionTokens, size)
+	}
+}
+
+// checkUsage reports an error if u, which may be nil, contradicts itself. what
+// says where u is.
+func checkUsage(t testing.TB, what string, u *llmhttp.Usage) {
+	t.Helper()
+	if u == nil {
+		return
+	}
+	if u.PromptTokens < 0 || u.CompletionTokens < 0 || u.TotalTokens < 0 {
+		t.Errorf("%s: the usage is %+v, want no negative number", what, *u)
+	}
+	if u.TotalTokens != 0 && u.TotalTokens != u.PromptTokens+u.CompletionTokens {
+		t.Errorf("%s: the usage is %+v, want TotalTokens to be the sum of the others or 0", what, *u)
+	}
+	checkJSON(t, what, u, u.Extra)
+}
+
+// checkJSON reports an error unless v, which contains extras, can be encoded.
+func checkJSON(t testing.TB, what string, v any, extras ...llmhttp.Extra) {
+	t.Helper()
+	for _, extra := range extras {
+		for name, raw := range extra {
+			if !json.Valid(raw) {
+				t.Errorf("%s: the member %q of Extra is %q, want valid JSON", what, name, raw)
+				return
+			}
+		}
+	}
+	if _, err := json.Marshal(v); err != nil {
+		t.Errorf("%s cannot be encoded as JSON: %v", what, err)
+	}
+}

@@ -1,0 +1,114 @@
+package llmhttptest
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestProtocolMutants(t *testing.T) {
+	testMutants(t, protocolChecks, wrapping(func(h http.Handler) http.Handler { return h }), protocolMutants)
+}
+
+// wrapping returns a constructor of a test of chat completions whose Handler is
+// in a middleware.
+func wrapping(wrap func(http.Handler) http.Handler) func(testing.TB) *protocolTest {
+	return func(testing.TB) *protocolTest { return &protocolTest{opts: completionOptions, wrap: wrap} }
+}
+
+// editingRequest returns a constructor of a test whose middleware changes
+// requests.
+func editingRequest(edit func(r *http.Request)) func(testing.TB) *protocolTest {
+	return wrapping(func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edit(r); h.ServeHTTP(w, r) })
+	})
+}
+
+// An httpReply is a reply that a middleware can change.
+type httpReply struct {
+	*httptest.ResponseRecorder
+	body string
+	cut  bool // the Handler aborted the connection
+}
+
+func (r *httpReply) isStream() bool { return r.Header().Get("Content-Type") != "application/json" }
+
+func (r *httpReply) replace(old, new string) { r.body = strings.ReplaceAll(r.body, old, new) }
+
+// editingReply returns a constructor of a test whose middleware changes replies.
+func editingReply(edit func(r *httpReply)) func(testing.TB) *protocolTest {
+	return wrapping(func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			reply := &httpReply{ResponseRecorder: httptest.NewRecorder()}
+			func() {
+				defer func() { reply.cut = recover() == http.ErrAbortHandler }()
+				h.ServeHTTP(reply, r)
+			}()
+			reply.body = reply.Body.String()
+			edit(reply)
+			maps.Copy(w.Header(), reply.Header())
+			w.Header().Del("Content-Length")
+			w.WriteHeader(reply.Code)
+			_, _ = io.WriteString(w, reply.body)
+			if reply.cut {
+				_ = http.NewResponseController(w).Flush()
+				panic(http.ErrAbortHandler)
+			}
+		})
+	})
+}
+
+// editingStream is editingReply for streams only.
+func editingStream(edit func(r *httpReply)) func(testing.TB) *protocolTest {
+	return editingReply(func(r *httpReply) {
+		if r.isStream() {
+			edit(r)
+		}
+	})
+}
+
+var protocolMutants = []mutant[*protocolTest]{
+	{"every request has a valid key", "Keys", editingRequest(func(r *http.Request) { completionOptions.Authorize(r, protocolSecret) })},
+	{"the key is not found", "Keys", editingRequest(func(r *http.Request) { r.Header.Del("Authorization") })},
+	{"errors are plain text", "Keys", editingReply(func(r *httpReply) {
+		if r.Code != http.StatusOK {
+			r.Header().Set("Content-Type", "text/plain")
+		}
+	})},
+
+	{"every body is valid", "MalformedBody", editingRequest(func(r *http.Request) {
+		body := string(completionOptions.Request(false, 1))
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+	})},
+	{"a malformed body has status 422", "MalformedBody", editingReply(func(r *httpReply) { r.Code = http.StatusUnprocessableEntity })},
+
+	{"the message is dropped", "ErrorBeforeReply", editingReply(func(r *httpReply) { r.replace("The dog ate the model.", "Error") })},
+	{"the status is always 200", "ErrorBeforeReply", editingReply(func(r *httpReply) { r.Code = http.StatusOK })},
+	{"the cause is revealed", "ErrorBeforeReply", editingReply(func(r *httpReply) {
+		if r.Code == http.StatusInternalServerError {
+			r.body = `{"error":{"message":"a secret cause","type":"server_error"}}`
+		}
+	})},
+
+	{"a stream that fails ends cleanly", "ErrorInStream", editingReply(func(r *httpReply) { r.cut = false })},
+	{"the error event is missing", "ErrorInStream", editingStream(func(r *httpReply) { r.body, _, _ = strings.Cut(r.body, `data: {"error"`) })},
+	{"a stream that fails ends like a complete one", "ErrorInStream", editingStream(func(r *httpReply) { r.body += "data: [DONE]\n\n" })},
+
+	{"text is lost in a stream", "ChosenOrders", editingStream(func(r *httpReply) { r.replace("Hello", "Hell") })},
+	{"text is lost in both replies", "ChosenOrders", editingReply(func(r *httpReply) { r.replace("Wait.", "") })},
+	{"a FinishReason is replaced", "ChosenOrders", editingStream(func(r *httpReply) { r.replace(`"length"`, `"stop"`) })},
+	{"tokens are counted twice", "ChosenOrders", editingStream(func(r *httpReply) { r.replace(`"completion_tokens":4`, `"completion_tokens":5`) })},
+	{"the name of a tool call is changed", "ChosenOrders", editingStream(func(r *httpReply) { r.replace(`"name":"g"`, `"name":"f"`) })},
+	{"reasoning is lost", "ChosenOrders", editingReply(func(r *httpReply) { r.replace("Hmm.", "") })},
+	{"an event has no data", "ChosenOrders", editingStream(func(r *httpReply) { r.replace("\n\n", "\n\n\n") })},
+	{"an event has two lines of data", "ChosenOrders", editingStream(func(r *httpReply) { r.replace("\n\n", "\ndata: {}\n\n") })},
+	{"an event is not JSON", "ChosenOrders", editingStream(func(r *httpReply) { r.body = "data: oops\n\n" + r.body })},
+	{"the last event is not terminated", "ChosenOrders", editingStream(func(r *httpReply) { r.body = strings.TrimSuffix(r.body, "\n") })},
+	{"a stream has another Content-Type", "ChosenOrders", editingStream(func(r *httpReply) { r.Header().Set("Content-Type", "text/plain") })},
+	{"a stream is cut", "ChosenOrders", editingStream(func(r *httpReply) { r.cut = true })},
+
+	{"letters outside of ASCII are lost", "RandomOrders", editingStream(func(r *httpReply) { r.replace("東", "?"); r.replace("é", "?") })},
+}
