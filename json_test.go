@@ -276,8 +276,6 @@ func fillValue(v reflect.Value, r *rand.Rand, depth int) {
 	}
 }
 
-
-
 // No field of a type is forgotten by the codec: what has values everywhere comes
 // back through JSON.
 func TestEveryFieldIsEncoded(t *testing.T) {

@@ -49,7 +49,8 @@ type RequestSummary struct {
 	UsageRecord               // fields are zero if the request failed before they were known
 	Status      int           // HTTP status; 499 if the client disconnected before one was sent
 	Err         error         // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
-	Streamed    bool          // whether the reply was a stream
+	Protocol    string        // the name of the wire format; "chat" for the endpoints of OpenAI's API
+	Streamed    bool          // whether the client asked for a stream
 	Chunks      int           // number of chunks that the Backend yielded
 	FirstChunk  time.Duration // from the arrival to the first chunk; zero if there was none
 	Duration    time.Duration // from the arrival to the end

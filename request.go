@@ -159,6 +159,9 @@ func (q *request) readBody() (*buffer, error) {
 	var err error
 	if buf.b, err = q.res.readBody(buf.b, q.h.opts.MaxBody); err != nil {
 		putBuffer(buf)
+		if isReadTimeout(err) && q.cause(nil) == errGone {
+			return nil, err // net/http cancels the context when a read fails
+		}
 		return nil, q.cause(err)
 	}
 	return buf, nil
@@ -269,7 +272,8 @@ func (q *request) fail(err error) {
 	q.account.peek()
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	q.res.backendRuns = false
+	// After runtime.Goexit, net/http closes the connection.
+	q.res.backendRuns = err == errGoexit
 	q.failLocked(err)
 }
 
@@ -298,7 +302,7 @@ func (q *request) failLocked(err error) {
 	cause := q.cause(nil)
 	q.cancel(err)
 	switch {
-	case cause == errGone || err == errGone:
+	case err == errGone || cause == errGone && !isReadTimeout(err):
 		// err is a consequence of the client's departure.
 		q.failGone(err)
 	case res.state == stateDone:
@@ -392,7 +396,7 @@ func (q *request) summary() *RequestSummary {
 	defer q.res.mu.Unlock()
 	s := &RequestSummary{
 		UsageRecord: q.account.record,
-		Status:      q.res.status, Err: q.res.err, Streamed: q.stream != nil,
+		Status:      q.res.status, Err: q.res.err, Protocol: q.protocol().Name(), Streamed: q.stream != nil,
 		Chunks: q.stats.chunks, FirstChunk: q.stats.firstChunk, Duration: time.Since(q.arrived),
 		Target: q.stats.target, Tries: q.stats.tries,
 	}

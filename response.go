@@ -249,10 +249,19 @@ func bodyError(err error) error {
 	}
 	e := Errorf(http.StatusBadRequest, "", "We could not read the body of your request.")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		e = Errorf(http.StatusRequestTimeout, "request_timeout", "The body of your request did not arrive in time.")
+		e = Errorf(http.StatusRequestTimeout, codeReadTimeout, "The body of your request did not arrive in time.")
 	}
 	e.Err = err
 	return e
+}
+
+const codeReadTimeout = "request_timeout"
+
+// isReadTimeout reports whether err is that of a body that did not arrive
+// within ReadTimeout.
+func isReadTimeout(err error) bool {
+	e, ok := err.(*Error)
+	return ok && e != nil && e.Code == codeReadTimeout
 }
 
 func errTooLarge(limit int64) error {

@@ -123,16 +123,17 @@ func (b *UsageBuffer) onTimer() {
 func (b *UsageBuffer) run() {
 	err := b.flush(context.Background())
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	waiting, backoff := len(b.records), b.backoff
+	b.busy = false
+	b.schedule()
+	b.mu.Unlock()
 	if err != nil {
 		l := b.Logger
 		if l == nil {
 			l = slog.Default()
 		}
-		l.Error("usage not stored yet", "error", err, "waiting", len(b.records), "retry_after", b.backoff)
+		l.Error("usage not stored yet", "error", err, "waiting", waiting, "retry_after", backoff)
 	}
-	b.busy = false
-	b.schedule()
 }
 
 // flush writes the records that are in the buffer when it is called, up to the

@@ -199,11 +199,16 @@ test("requests arrive unchanged", async (t) => {
           if (more.stream) await Array.fromAsync(reply);
           bodies.push(mock.getLastRequest().body);
         }
-        assert.deepEqual(bodies[1], bodies[0]);
+        assert.deepEqual(bodies[1], withoutNullRefusals(bodies[0]));
       }
     });
   }
 });
+
+// A null refusal means the same as none, and is not forwarded.
+function withoutNullRefusals(body) {
+  return JSON.parse(JSON.stringify(body, (name, value) => (name === "refusal" && value === null ? undefined : value)));
+}
 
 test("tool loops", async (t) => {
   const { direct, through } = await setUp(t, (mock) => {

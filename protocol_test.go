@@ -1,0 +1,237 @@
+package llmhttp_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A plainProtocol is a small wire format: one text in, texts out.
+type plainProtocol struct{}
+
+func (plainProtocol) Name() string { return "plain" }
+
+func (p plainProtocol) Routes() []llmhttp.Route {
+	return []llmhttp.Route{
+		{Pattern: "POST /plain", Endpoint: llmhttp.EndpointChat, Chat: p.decode},
+		{Pattern: "GET /plain/{id}", Endpoint: llmhttp.EndpointModels, Serve: p.get},
+		{Pattern: "DELETE /plain/{id}/{rest...}", Endpoint: llmhttp.EndpointModels, Serve: p.get},
+		{Pattern: "POST /plain/count", Endpoint: llmhttp.EndpointChat, Serve: p.count},
+	}
+}
+
+func (plainProtocol) Secret(r *http.Request) string { return r.Header.Get("X-Key") }
+
+func (plainProtocol) SetHeaders(h http.Header, info llmhttp.ReplyInfo) {
+	h.Set("Request-Id", info.RequestID)
+	if info.Requests != nil {
+		h.Set("Requests-Left", strconv.Itoa(info.Requests.Remaining))
+	}
+}
+
+func (plainProtocol) AppendError(b []byte, e *llmhttp.Error, requestID string) ([]byte, int) {
+	status := e.Status
+	if status == http.StatusServiceUnavailable {
+		status = 529
+	}
+	return fmt.Appendf(b, `{"failed":%q,"request":%q}`, e.Message, requestID), status
+}
+
+func (plainProtocol) decode(_ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+	var req struct {
+		Model, Text string
+		Stream      bool
+	}
+	if err := json.Unmarshal(body, &req); err != nil || req.Model == "" {
+		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "Not a request.")
+	}
+	message := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text(req.Text)}
+	return &llmhttp.ChatRequest{Model: req.Model, Messages: []llmhttp.Message{message}, Stream: req.Stream}, plainEncoder{}, nil
+}
+
+func (plainProtocol) get(_ context.Context, r *http.Request, _ []byte) (any, error) {
+	if r.PathValue("id") == "missing" {
+		return nil, llmhttp.Errorf(http.StatusNotFound, "", "Nothing there.")
+	}
+	return map[string]string{"id": r.PathValue("id"), "rest": r.PathValue("rest")}, nil
+}
+
+func (p plainProtocol) count(ctx context.Context, r *http.Request, body []byte) (any, error) {
+	req, _, err := p.decode(r, body)
+	if err != nil {
+		return nil, err
+	}
+	n, err := llmhttp.CountTokens(ctx, req)
+	return map[string]int{"tokens": n}, err
+}
+
+type plainEncoder struct{}
+
+func (plainEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
+	return fmt.Appendf(b, "event: start\ndata: {\"model\":%q}\n\n", s.Model)
+}
+
+func (plainEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+	if text := c.Choices[0].Delta.Content; text != "" {
+		b = fmt.Appendf(b, "event: text\ndata: %q\n\n", text)
+	}
+	return b, nil
+}
+
+func (plainEncoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+	return fmt.Appendf(b, "event: end\ndata: %d\n\n", u.TotalTokens), nil
+}
+
+func (plainEncoder) AppendFailure(b []byte, e *llmhttp.Error) []byte {
+	return fmt.Appendf(b, "event: failed\ndata: %q\n\n", e.Message)
+}
+
+func (plainEncoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
+	return fmt.Appendf(b, `{"text":%q,"tokens":%d}`, r.Choices[0].Message.Content.Text(), r.Usage.TotalTokens), nil
+}
+
+func plainServer(t testing.TB, c config) *testServer {
+	c.opts.Protocols = []llmhttp.Protocol{plainProtocol{}}
+	return startServer(t, c)
+}
+
+var withPlainKey = withHeader("X-Key", testSecret)
+
+func TestProtocol_Chat(t *testing.T) {
+	s := plainServer(t, config{backend: textBackend("Hel", "lo")})
+	t.Run("whole", func(t *testing.T) {
+		r := s.do("POST", "/plain", `{"model":"demo-chat","text":"Hi"}`, withoutKey, withPlainKey)
+		assert.Equal(t, 200, r.StatusCode)
+		assert.JSONEq(t, `{"text":"Hello","tokens":7}`, r.body)
+		assert.Equal(t, r.Header.Get("Request-Id"), s.record().ID)
+		assert.Empty(t, r.Header.Get("X-Request-Id"), "headers of another protocol")
+		assert.Equal(t, "plain", s.summary().Protocol)
+	})
+	t.Run("stream", func(t *testing.T) {
+		r := s.do("POST", "/plain", `{"model":"demo-chat","text":"Hi","stream":true}`, withoutKey, withPlainKey)
+		assert.Equal(t, "event: start\ndata: {\"model\":\"demo-chat\"}\n\nevent: text\ndata: \"Hel\"\n\nevent: text\ndata: \"lo\"\n\nevent: end\ndata: 7\n\n", r.body)
+	})
+	t.Run("failure in mid-stream", func(t *testing.T) {
+		s := plainServer(t, config{backend: failAfter(llmhttp.Errorf(500, "", "It broke."), "Hel")})
+		r := s.do("POST", "/plain", `{"model":"demo-chat","text":"Hi","stream":true}`, withoutKey, withPlainKey)
+		assert.True(t, strings.HasSuffix(r.body, "event: failed\ndata: \"It broke.\"\n\n"), r.body)
+		assert.Error(t, r.err, "the connection was not cut")
+	})
+}
+
+func TestProtocol_Errors(t *testing.T) {
+	s := plainServer(t, config{backend: failingBackend(llmhttp.Errorf(503, "", "Too busy."))})
+	for name, test := range map[string]struct {
+		method, path, body string
+		options            []requestOption
+		status             int
+		message            string
+	}{
+		"no key":            {"POST", "/plain", `{}`, nil, 401, "You didn't provide an API key."},
+		"a key for chat":    {"POST", "/plain", `{}`, []requestOption{withSecret(testSecret)}, 401, "You didn't provide an API key."},
+		"unknown key":       {"POST", "/plain", `{}`, []requestOption{withHeader("X-Key", "sk-unknown")}, 401, "Incorrect API key provided."},
+		"not a request":     {"POST", "/plain", `[]`, []requestOption{withPlainKey}, 400, "Not a request."},
+		"translated status": {"POST", "/plain", `{"model":"m","text":"Hi"}`, []requestOption{withPlainKey}, 529, "Too busy."},
+		"from Serve":        {"GET", "/plain/missing", "", []requestOption{withPlainKey}, 404, "Nothing there."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := s.do(test.method, test.path, test.body, append([]requestOption{withoutKey}, test.options...)...)
+			assert.Equal(t, test.status, r.StatusCode, r.body)
+			var e struct{ Failed, Request string }
+			require.NoError(t, json.Unmarshal([]byte(r.body), &e), r.body)
+			assert.True(t, strings.HasPrefix(e.Failed, test.message), e.Failed)
+			assert.Equal(t, r.Header.Get("Request-Id"), e.Request)
+		})
+	}
+	r := s.do("POST", chatPath, chatBody, withoutKey, withPlainKey)
+	r.checkError(t, 401) // the key of one protocol is none of another
+}
+
+func TestProtocol_Serve(t *testing.T) {
+	s := plainServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: noRefill(100)})})
+	for _, test := range []struct{ method, path, body, want string }{
+		{"GET", "/plain/a%2Fb", "", `{"id":"a/b","rest":""}`},
+		{"DELETE", "/plain/a/b/c", "", `{"id":"a","rest":"b/c"}`},
+		{"POST", "/plain/count", `{"model":"m","text":"Hi you"}`, `{"tokens":6}`},
+	} {
+		r := s.do(test.method, test.path, test.body, withoutKey, withPlainKey)
+		assert.Equal(t, 200, r.StatusCode, r.body)
+		assert.JSONEq(t, test.want, r.body, test.path)
+		assert.NotEmpty(t, r.Header.Get("Requests-Left"))
+	}
+	assert.Empty(t, s.usage.records(), "requests other than chat are not recorded")
+	r := s.do("PUT", "/plain/a", "", withPlainKey)
+	assert.Equal(t, 405, r.StatusCode)
+	assert.Equal(t, "GET, HEAD", r.Header.Get("Allow"))
+	assert.Equal(t, 404, s.do("GET", "/plain/", "", withPlainKey).StatusCode)
+}
+
+func TestProtocol_DuplicateRoutesPanic(t *testing.T) {
+	protocols := []llmhttp.Protocol{plainProtocol{}, plainProtocol{}}
+	assert.PanicsWithValue(t, "llmhttp: two protocols serve POST /plain", func() {
+		llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: protocols})
+	})
+}
+
+// When the Handler replies although the Backend has not returned, the client
+// must not send its next request on the same connection: it would wait for the
+// Backend.
+func TestResponse_ConnectionIsClosedWhileTheBackendRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		backend := streamBackend(func(context.Context, yieldFunc) { <-release })
+		s := startPipeServer(t, config{backend: backend, opts: llmhttp.Options{Timeout: time.Minute}})
+		conn := s.send(rawPost("HTTP/1.1", chatPath, chatBody))
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		assert.Equal(t, 504, resp.StatusCode)
+		assert.True(t, resp.Close, "the reply lets the client use the connection again")
+		assert.Contains(t, readAll(t, resp.Body), "did not answer in time")
+		close(release)
+	})
+}
+
+func TestRequest_BodyThatStallsIsRefused(t *testing.T) {
+	s := startServer(t, config{opts: llmhttp.Options{ReadTimeout: 20 * time.Millisecond}})
+	conn := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Length: 100\r\n\r\n{")
+	raw := readAll(t, conn)
+	r := parseReply(t, "POST", raw)
+	assert.Equal(t, "request_timeout", r.checkError(t, 408).Code)
+	assert.Contains(t, raw, "Connection: close")
+}
+
+// A call of runtime.Goexit by the host ends the goroutine. The client has a
+// reply all the same, and the Handler can shut down.
+func TestRequest_Goexit(t *testing.T) {
+	goexit := func() { runtime.Goexit() }
+	for name, c := range map[string]config{
+		"KeyStore": {keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { goexit(); return nil, nil })},
+		"Backend":  {backend: streamBackend(func(context.Context, yieldFunc) { goexit() })},
+		"Limiter": {keys: limitedKeys(llmhttp.Limits{Requests: noRefill(9), Concurrent: 1}), opts: llmhttp.Options{
+			Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { goexit(); return nil, nil }}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, c)
+			for range 2 {
+				s.chat(chatBody).checkError(t, 500)
+			}
+			s.waitForSummaries(2)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.NoError(t, s.handler.Shutdown(ctx))
+		})
+	}
+}
