@@ -94,12 +94,14 @@ func (res *response) backendReturned() {
 	res.backendRuns = false
 }
 
+var contentTypeJSON = []string{"application/json"}
+
 // replyLocked writes a reply of JSON whose other headers are set, and sends it.
 func (res *response) replyLocked(status int, body []byte) error {
 	res.state, res.status = stateDone, status
 	h := res.w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", itoa(len(body)))
+	h["Content-Type"] = contentTypeJSON
+	h["Content-Length"] = []string{itoa(len(body))}
 	if res.isHTTP1() && (!res.bodyRead || res.backendRuns) {
 		// Otherwise net/http would read the rest of the body before it sends
 		// the reply, or the client's next request on this connection would wait

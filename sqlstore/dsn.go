@@ -33,7 +33,7 @@ func parseDSN(dsn string) (dataSource, error) {
 	switch strings.ToLower(scheme) {
 	case "postgres", "postgresql":
 		if !strings.HasPrefix(rest, "//") {
-			return dataSource{}, fmt.Errorf("DSN: expected // after the scheme %s", scheme)
+			return dataSource{}, fmt.Errorf("DSN: the scheme %s must be followed by ://", scheme)
 		}
 		return dataSource{postgres: true, address: strings.ToLower(scheme) + ":" + rest}, nil
 	case "file":

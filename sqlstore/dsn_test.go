@@ -44,7 +44,7 @@ func TestOpen_InvalidDSN(t *testing.T) {
 		"sqlite://llm.db":                "got //",
 		"mysql://u:hunter2@h/db":         "unknown scheme mysql",
 		"localhost:5432/hunter2":         "unknown scheme localhost",
-		"postgres:u:hunter2@h":           "expected // after the scheme postgres",
+		"postgres:u:hunter2@h":           "the scheme postgres must be followed by ://",
 		"a\x00hunter2":                   "NUL",
 		"file:x?%zz=hunter2":             "parameters",
 		"postgres://u:hunter2@h:port/db": errMalformedDSN.Error(),
