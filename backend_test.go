@@ -132,7 +132,7 @@ func TestBackend_PanicHarmsNoOtherRequest(t *testing.T) {
 	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
 }
 
-// Embedders, ImageGenerators and ModelListers that fail, or return what nobody asked for.
+// Embedders, ImageGenerators and ModelListers that fail, or return what was not asked for.
 func TestBackend_OptionalInterfacesFail(t *testing.T) {
 	embed := func(resp *llmhttp.EmbeddingResponse, err error) *stubBackend {
 		return &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return resp, err }}

@@ -157,7 +157,7 @@ func TestProtocol_Errors(t *testing.T) {
 		})
 	}
 	r := s.do("POST", chatPath, chatBody, withoutKey, withPlainKey)
-	r.checkError(t, 401) // the key of one protocol is none of another
+	r.checkError(t, 401) // the key of one protocol does not work on the paths of another
 }
 
 func TestProtocol_Serve(t *testing.T) {

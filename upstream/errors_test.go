@@ -155,7 +155,7 @@ func TestErrors_ShouldRetry(t *testing.T) {
 	assert.Equal(t, "false", newGateway(t, s.url(), nil).chat(askWhole).Header.Get("X-Should-Retry"))
 }
 
-// Words that look like a key or an address are kept where they are none.
+// Words that only resemble a key or an address are kept.
 func TestErrors_KeepWords(t *testing.T) {
 	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, _ *rawRequest) {

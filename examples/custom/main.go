@@ -111,7 +111,7 @@ func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 5 * time.Minute}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(out, welcome, l.Addr(), alice, bob)

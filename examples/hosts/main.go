@@ -61,7 +61,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: mount(h), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 5 * time.Minute}
+	server := &http.Server{Handler: mount(h), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(out, welcome, l.Addr())

@@ -61,7 +61,7 @@ func run(addr, key string, rpm, tpm int, delay time.Duration) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // also replies to unknown paths
 	mux.Handle("/images/", images)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 5 * time.Minute}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Printf(welcome, base, key)
