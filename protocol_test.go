@@ -1,17 +1,13 @@
 package llmhttp_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -184,54 +180,4 @@ func TestProtocol_DuplicateRoutesPanic(t *testing.T) {
 	assert.PanicsWithValue(t, "llmhttp: two protocols serve POST /plain", func() {
 		llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: protocols})
 	})
-}
-
-// When the Handler replies although the Backend has not returned, the client
-// must not send its next request on the same connection: it would wait for the
-// Backend.
-func TestResponse_ConnectionIsClosedWhileTheBackendRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		backend := streamBackend(func(context.Context, yieldFunc) { <-release })
-		s := startPipeServer(t, config{backend: backend, opts: llmhttp.Options{Timeout: time.Minute}})
-		conn := s.send(rawPost("HTTP/1.1", chatPath, chatBody))
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		assert.Equal(t, 504, resp.StatusCode)
-		assert.True(t, resp.Close, "the reply lets the client use the connection again")
-		assert.Contains(t, readAll(t, resp.Body), "did not answer in time")
-		close(release)
-	})
-}
-
-func TestRequest_BodyThatStallsIsRefused(t *testing.T) {
-	s := startServer(t, config{opts: llmhttp.Options{ReadTimeout: 20 * time.Millisecond}})
-	conn := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Length: 100\r\n\r\n{")
-	raw := readAll(t, conn)
-	r := parseReply(t, "POST", raw)
-	assert.Equal(t, "request_timeout", r.checkError(t, 408).Code)
-	assert.Contains(t, raw, "Connection: close")
-}
-
-// A call of runtime.Goexit by the host ends the goroutine. The client has a
-// reply all the same, and the Handler can shut down.
-func TestRequest_Goexit(t *testing.T) {
-	goexit := func() { runtime.Goexit() }
-	for name, c := range map[string]config{
-		"KeyStore": {keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { goexit(); return nil, nil })},
-		"Backend":  {backend: streamBackend(func(context.Context, yieldFunc) { goexit() })},
-		"Limiter": {keys: limitedKeys(llmhttp.Limits{Requests: noRefill(9), Concurrent: 1}), opts: llmhttp.Options{
-			Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { goexit(); return nil, nil }}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := startServer(t, c)
-			for range 2 {
-				s.chat(chatBody).checkError(t, 500)
-			}
-			s.waitForSummaries(2)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			require.NoError(t, s.handler.Shutdown(ctx))
-		})
-	}
 }

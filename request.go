@@ -421,8 +421,10 @@ func (q *request) recoverAndLog(failure string) {
 	}
 }
 
-// log logs what a client is not told.
+// log logs what a client is not told. A log handler that panics affects nothing
+// else.
 func (q *request) log(level slog.Level, msg string, err error) {
+	defer func() { _ = recover() }()
 	l := q.h.opts.Logger
 	if !l.Enabled(q.ctx, level) {
 		return

@@ -412,3 +412,50 @@ func TestRequest_LeavesNoMemoryBehind(t *testing.T) {
 	assert.Less(t, heap()-before, int64(2<<20))
 	require.NoError(t, h.Shutdown(t.Context()))
 }
+
+// A call of runtime.Goexit by the host ends the goroutine. The client has a
+// reply all the same, and the Handler can shut down.
+func TestRequest_Goexit(t *testing.T) {
+	goexit := func() { runtime.Goexit() }
+	for name, c := range map[string]config{
+		"KeyStore": {keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { goexit(); return nil, nil })},
+		"Backend":  {backend: streamBackend(func(context.Context, yieldFunc) { goexit() })},
+		"Limiter": {keys: limitedKeys(llmhttp.Limits{Requests: noRefill(9), Concurrent: 1}), opts: llmhttp.Options{
+			Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { goexit(); return nil, nil }}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, c)
+			for range 2 {
+				s.chat(chatBody).checkError(t, 500)
+			}
+			s.waitForSummaries(2)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.NoError(t, s.handler.Shutdown(ctx))
+		})
+	}
+}
+
+// A log handler that panics neither ends the process nor keeps the client from
+// its reply, on whichever goroutine it is called.
+func TestRequest_LogHandlerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := streamBackend(func(ctx context.Context, _ yieldFunc) { <-ctx.Done() })
+		s := startPipeServer(t, config{backend: backend, opts: llmhttp.Options{Timeout: time.Minute, Logger: slog.New(panickingHandler{})}})
+		s.chat(chatBody).checkError(t, 504) // from the goroutine of the idle timer
+		s.chat("{").checkError(t, 400)
+	})
+}
+
+type panickingHandler struct{ slog.Handler }
+
+func (panickingHandler) Enabled(context.Context, slog.Level) bool { panic("no logs") }
+
+func TestRequest_BodyThatStallsIsRefused(t *testing.T) {
+	s := startServer(t, config{opts: llmhttp.Options{ReadTimeout: 20 * time.Millisecond}})
+	conn := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Length: 100\r\n\r\n{")
+	raw := readAll(t, conn)
+	r := parseReply(t, "POST", raw)
+	assert.Equal(t, "request_timeout", r.checkError(t, 408).Code)
+	assert.Contains(t, raw, "Connection: close")
+}

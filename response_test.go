@@ -673,3 +673,21 @@ func TestResponse_ManyStreamsLeaveNothingBehind(t *testing.T) {
 	assert.Len(t, ids, requests)
 	assert.Len(t, s.usage.records(), requests, "one record for each request: BerriAI/litellm#15740")
 }
+
+// When the Handler replies although the Backend has not returned, the client
+// must not send its next request on the same connection: it would wait for the
+// Backend.
+func TestResponse_ConnectionIsClosedWhileTheBackendRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		backend := streamBackend(func(context.Context, yieldFunc) { <-release })
+		s := startPipeServer(t, config{backend: backend, opts: llmhttp.Options{Timeout: time.Minute}})
+		conn := s.send(rawPost("HTTP/1.1", chatPath, chatBody))
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		assert.Equal(t, 504, resp.StatusCode)
+		assert.True(t, resp.Close, "the reply lets the client use the connection again")
+		assert.Contains(t, readAll(t, resp.Body), "did not answer in time")
+		close(release)
+	})
+}
