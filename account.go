@@ -129,7 +129,7 @@ func (a *account) release() {
 		return
 	}
 	a.releaseConcurrent = nil
-	a.q.idle.settle(a.q)
+	a.q.idle.backendDone(a.q)
 	a.q.try("concurrent request not released", func() error { release(); return nil })
 }
 
@@ -151,7 +151,7 @@ func (a *account) take() error {
 
 // limiterError returns what the client is told when the Limiter fails.
 func (a *account) limiterError(err error) error {
-	if cause := a.q.cause(nil); cause != nil {
+	if cause := a.q.ended(); cause != nil {
 		return cause
 	}
 	if e, ok := errors.AsType[*Error](err); ok && e != nil {
@@ -163,7 +163,7 @@ func (a *account) limiterError(err error) error {
 // peek asks for the state of the limits if the request was not admitted: every
 // reply to a key with limits tells it.
 func (a *account) peek() {
-	if a.q.key == nil || a.asked || a.q.cause(nil) == errGone {
+	if a.q.key == nil || a.asked || a.q.ended() == errGone {
 		return
 	}
 	a.setDraws(0)
@@ -202,7 +202,7 @@ func (a *account) settle() {
 	}
 	a.settled = true
 	q := a.q
-	q.idle.settle(q)
+	q.idle.backendDone(q)
 	defer a.release()
 	q.try("usage not counted", a.measure)
 	a.record.Usage.TotalTokens = a.record.Usage.total()
@@ -411,7 +411,8 @@ type gauge struct {
 	n  map[string]int
 }
 
-// Acquire is like that of a [ConcurrencyLimiter].
+// Acquire is like that of a [ConcurrencyLimiter], but release must be called only
+// once.
 func (g *gauge) Acquire(_ context.Context, key string, limit int) (release func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -212,7 +212,7 @@ func (q *request) authenticate() error {
 
 // keyStoreError returns what the client is told when the KeyStore fails.
 func (q *request) keyStoreError(err error) error {
-	if cause := q.cause(nil); cause != nil {
+	if cause := q.ended(); cause != nil {
 		return cause
 	}
 	if e, ok := errors.AsType[*Error](err); ok && e != nil {

@@ -402,7 +402,7 @@ var (
 
 // callBackend calls the Backend and passes its chunks on.
 func (q *request) callBackend(req *ChatRequest) error {
-	if err := q.startBackend(); err != nil {
+	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
 	q.bill()
@@ -414,7 +414,7 @@ func (q *request) callBackend(req *ChatRequest) error {
 	}
 	// A Backend may return without an error when its context is done. That is
 	// not the end of a reply.
-	return q.cause(err)
+	return q.endedOr(err)
 }
 
 // A chunkReceiver receives the chunks of one Backend stream. Its fields are

@@ -51,6 +51,7 @@ func unmarshalRequest[T any](data []byte, v *T) error {
 	if string(data) == "null" {
 		return nil
 	}
+	checkListed(v)
 	var fresh T
 	if err := decodeRequest(data, &fresh); err != nil {
 		return fmt.Errorf("llmhttp: decoding %T: %s", v, err.(*Error).Message)

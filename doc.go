@@ -75,13 +75,15 @@
 // between the reservation and the usage. That may put a bucket into debt; it must
 // then refill before it admits a request.
 //
-// There is one [UsageRecord] for each request that reached the Backend, with the
-// usage that the Backend reported or an estimate. GET
-// /v1/dashboard/billing/usage returns the usage of the key's account by day and
-// model. The query parameters start_date and end_date are dates in UTC of the form
-// 2006-01-02. end_date is not part of the range; the default is the last 100 days.
-// The reply has OpenAI's legacy format, with costs in US cents from Options.Cost,
-// and additional members for tokens, requests and images.
+// There is one [UsageRecord] for each request that asked the Backend for a chat,
+// images or embeddings, with the usage that the Backend reported or an estimate.
+// GET /v1/dashboard/billing/usage returns the usage of the key's account by day
+// and model. The query parameters start_date and end_date are dates in UTC of the
+// form 2006-01-02. end_date is not part of the range, which has at most 366 days;
+// the default is the 100 days before end_date, and end_date's is tomorrow. The
+// reply has OpenAI's legacy members daily_costs (timestamp and line_items with
+// name and cost) and total_usage, in US cents from Options.Cost, and besides
+// prompt_tokens, completion_tokens, total_tokens, requests and images.
 //
 // # Logs
 //

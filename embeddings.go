@@ -369,7 +369,7 @@ func (q *request) serveEmbeddings() error {
 	if err := q.account.admit(max(q.account.prompt, 1)); err != nil {
 		return err
 	}
-	if err := q.startBackend(); err != nil {
+	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
 	q.bill()
@@ -377,12 +377,12 @@ func (q *request) serveEmbeddings() error {
 	resp, err := q.h.backend.Embed(q.ctx, req)
 	q.res.backendReturned()
 	if err != nil {
-		return q.cause(err)
+		return q.endedOr(err)
 	}
 	if resp != nil { // billed even if the client has left
 		q.account.reported = resp.Usage
 	}
-	if err := q.cause(nil); err != nil {
+	if err := q.ended(); err != nil {
 		return err
 	}
 	if resp == nil || len(resp.Vectors) != inputs {

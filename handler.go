@@ -87,9 +87,9 @@ type Options struct {
 	// http.Server.ReadTimeout, which limits the duration of the whole upload.
 	ReadTimeout time.Duration
 
-	// WriteTimeout is the timeout of each write to a client. The actual timeout
-	// is between one and one and a half times this value. The default is 30
-	// seconds. It takes the place of http.Server.WriteTimeout, which limits the
+	// WriteTimeout is the timeout of each write to a client; a large reply is
+	// written in pieces of 32 KiB. The actual timeout is between one and one and
+	// a half times this value. The default is 30 seconds. It takes the place of http.Server.WriteTimeout, which limits the
 	// duration of a whole reply and would cut streams.
 	WriteTimeout time.Duration
 

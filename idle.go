@@ -42,9 +42,9 @@ func (t *idleTimer) start(q *request) {
 // touch notes that the Backend made progress. q.res.mu is held.
 func (t *idleTimer) touch(now time.Time) { t.active = now }
 
-// settle notes that the Backend is done, so that what takes time from here on
+// backendDone notes that the Backend is done, so that what takes time from here on
 // is not its silence.
-func (t *idleTimer) settle(q *request) {
+func (t *idleTimer) backendDone(q *request) {
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	t.settling = true

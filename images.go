@@ -215,7 +215,7 @@ func (q *request) serveImages() error {
 	}
 	for i := range answer.Data {
 		if err := q.convertImage(&answer.Data[i], format); err != nil {
-			return q.cause(err)
+			return q.endedOr(err)
 		}
 	}
 	q.account.settle()
@@ -224,7 +224,7 @@ func (q *request) serveImages() error {
 
 // checkImageSize refuses a size that the model does not allow.
 func (q *request) checkImageSize(req *ImageRequest) error {
-	if err := q.startBackend(); err != nil {
+	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
 	sizes, err := q.h.backend.ImageSizes(q.ctx, req.Model)
@@ -232,7 +232,7 @@ func (q *request) checkImageSize(req *ImageRequest) error {
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil:
-		return q.cause(err)
+		return q.endedOr(err)
 	case len(sizes) > 0 && !slices.Contains(sizes, req.Size):
 		return invalidValue("size", req.Size, sizes...)
 	}
@@ -242,19 +242,19 @@ func (q *request) checkImageSize(req *ImageRequest) error {
 // generateImages calls the Backend. What it returns is billed, even if the
 // client has left.
 func (q *request) generateImages(req *ImageRequest) (*ImageResponse, error) {
-	if err := q.startBackend(); err != nil {
+	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
 	q.bill()
 	resp, err := q.h.backend.GenerateImages(q.ctx, req)
 	q.res.backendReturned()
 	if err != nil {
-		return nil, q.cause(err)
+		return nil, q.endedOr(err)
 	}
 	if resp != nil {
 		q.account.reported, q.account.record.Images = resp.Usage, len(resp.Data)
 	}
-	if err := q.cause(nil); err != nil {
+	if err := q.ended(); err != nil {
 		return nil, err
 	}
 	if resp == nil || len(resp.Data) == 0 {
@@ -297,7 +297,7 @@ func (q *request) imageURL(data []byte) (string, error) {
 	if q.h.opts.ImageURL == nil {
 		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 	}
-	if err := q.startBackend(); err != nil {
+	if err := q.beginBackendCall(); err != nil {
 		return "", err
 	}
 	u, err := q.h.opts.ImageURL(q.ctx, data, mediaType)

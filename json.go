@@ -115,12 +115,30 @@ func appendJSON(b []byte, v any) ([]byte, error) {
 
 // marshal returns what appendJSON appends.
 func marshal(v any) ([]byte, error) {
+	checkListed(v)
 	b, err := jsonv2.Marshal(v, encodeOptions)
 	if err != nil {
 		return nil, fmt.Errorf("llmhttp: encoding %T: %w", v, err)
 	}
 	return escapeLineBreaks(b, 0), nil
 }
+
+// checkListed panics if v is a wireObject that is not in wireTypes: its methods
+// MarshalJSON and UnmarshalJSON would call themselves for ever.
+func checkListed(v any) {
+	if _, ok := v.(wireObject); ok && !listedTypes[reflect.TypeOf(v).Elem()] {
+		panic(fmt.Sprintf("llmhttp: %T is missing in wireTypes", v))
+	}
+}
+
+// listedTypes is the set of wireTypes.
+var listedTypes = func() map[reflect.Type]bool {
+	listed := make(map[reflect.Type]bool)
+	for _, t := range wireTypes {
+		listed[t.typ] = true
+	}
+	return listed
+}()
 
 // appendString appends s as a JSON string.
 func appendString(b []byte, s string) []byte {

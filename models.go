@@ -83,13 +83,13 @@ func (q *request) listModels() ([]Model, error) {
 	if err := q.account.admit(0); err != nil {
 		return nil, err
 	}
-	if err := q.startBackend(); err != nil {
+	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
 	models, err := q.h.backend.ListModels(q.ctx)
 	q.res.backendReturned()
 	if err != nil {
-		return nil, q.cause(err)
+		return nil, q.endedOr(err)
 	}
-	return models, q.cause(nil)
+	return models, q.ended()
 }

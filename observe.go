@@ -43,8 +43,8 @@ func Observers(obs ...Observer) Observer {
 }
 
 // A RequestSummary describes a request that has ended. It contains no API keys.
-// The text of Err may quote the request if Status is 4xx; nothing else of the
-// request's body is in it.
+// Of the request's body it has the model; the text of Err may quote more, as
+// errors of invalid requests do, and errors of a Backend may.
 type RequestSummary struct {
 	UsageRecord               // fields are zero if the request failed before they were known
 	Status      int           // HTTP status; 499 if the client disconnected before one was sent

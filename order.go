@@ -21,7 +21,7 @@ type orderer struct {
 	one     [1]ChunkChoice
 
 	start      ReplyStart // from the first chunk
-	began      bool       // there was a chunk
+	began      bool       // a chunk was added
 	usage      *Usage     // the last one reported
 	extra      Extra      // members of chunks that have not been emitted
 	usageExtra Extra      // members of chunks that had nothing but usage
@@ -58,7 +58,8 @@ func (o *orderer) add(c *ChatChunk) {
 	}
 }
 
-// addChoice emits what a list of one choice adds to the reply.
+// addChoice emits what a choice adds to the reply. The choice is passed as a
+// slice of one, so that it can be emitted without an allocation.
 func (o *orderer) addChoice(list []ChunkChoice) {
 	c := &list[0]
 	if c.Index < 0 || c.Index >= o.limit {
@@ -119,8 +120,8 @@ func (o *orderer) emitOne(c ChunkChoice) {
 	o.emit(o.one[:])
 }
 
-// emit passes a chunk of one choice to the sink. An opening does not take the
-// members of the chunk: they follow with what the Backend said.
+// emit passes a chunk of one choice to the sink. The members of chunks in
+// o.extra go with the first chunk that is not an opening.
 func (o *orderer) emit(list []ChunkChoice) {
 	o.out.Choices = list
 	o.out.Extra = nil

@@ -24,8 +24,8 @@ import (
 // Backend, settles the usage and replies. If anything fails, fail replies.
 // finish does what is due in any case.
 //
-// All of it happens on the goroutine of ServeHTTP, except for what the idle
-// timer and Shutdown do through res.
+// All of it happens on the goroutine of ServeHTTP, except for what others do
+// through res: see response.
 type request struct {
 	h       *Handler
 	r       *http.Request
@@ -159,10 +159,10 @@ func (q *request) readBody() (*buffer, error) {
 	var err error
 	if buf.b, err = q.res.readBody(buf.b, q.h.opts.MaxBody); err != nil {
 		putBuffer(buf)
-		if isReadTimeout(err) && q.cause(nil) == errGone {
+		if isReadTimeout(err) && q.ended() == errGone {
 			return nil, err // net/http cancels the context when a read fails
 		}
-		return nil, q.cause(err)
+		return nil, q.endedOr(err)
 	}
 	return buf, nil
 }
@@ -195,13 +195,13 @@ func (q *request) useModel(id string) error {
 	return nil
 }
 
-// startBackend must be called before each call to the Backend, or to anything
+// beginBackendCall must be called before each call to the Backend, or to anything
 // else that has Options.Timeout.
-func (q *request) startBackend() error {
-	if err := q.cause(nil); err != nil {
+func (q *request) beginBackendCall() error {
+	if err := q.ended(); err != nil {
 		return err
 	}
-	if !q.res.startBackend() {
+	if !q.res.beginWaiting() {
 		return q.endedBy()
 	}
 	q.idle.start(q)
@@ -218,7 +218,7 @@ func (q *request) endedBy() error {
 	if q.res.err != nil {
 		return q.res.err
 	}
-	return q.cause(errShutdown)
+	return q.endedOr(errShutdown) // only Shutdown stops a request that is still being read
 }
 
 // replyJSON writes v as the whole reply.
@@ -237,7 +237,7 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 		return err
 	}
 	buf.b = b
-	if err := q.cause(nil); err == errGone {
+	if err := q.ended(); err == errGone {
 		return err
 	}
 	q.res.mu.Lock()
@@ -299,7 +299,7 @@ func (q *request) failLocked(err error) {
 	if e, ok := err.(*Error); ok && e == nil {
 		err = errNilError
 	}
-	cause := q.cause(nil)
+	cause := q.ended() // before cancel, which would be the cause from then on
 	q.cancel(err)
 	switch {
 	case err == errGone || cause == errGone && !isReadTimeout(err):
@@ -351,10 +351,10 @@ func (q *request) failReply(err error) {
 	q.res.replyLocked(status, body)
 }
 
-// cause returns why the request has ended, if it has, and otherwise err.
-func (q *request) cause(err error) error {
+// ended returns why the request has ended, or nil if it has not.
+func (q *request) ended() error {
 	if q.ctx.Err() == nil {
-		return err
+		return nil
 	}
 	cause := context.Cause(q.ctx)
 	switch {
@@ -364,6 +364,15 @@ func (q *request) cause(err error) error {
 		return errGone
 	}
 	return cause // such as a deadline that the host set
+}
+
+// endedOr returns why the request has ended if it has, and otherwise err. If it
+// has, err is a consequence.
+func (q *request) endedOr(err error) error {
+	if cause := q.ended(); cause != nil {
+		return cause
+	}
+	return err
 }
 
 // finish does what is due however the request ended. Each step runs even if
@@ -499,13 +508,13 @@ func (q *request) serveOther(serve func(context.Context, *http.Request, []byte) 
 	if err := q.account.admit(0); err != nil {
 		return err
 	}
-	if err := q.startBackend(); err != nil {
+	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
 	v, err := serve(q.ctx, q.r, body.b)
 	q.res.backendReturned()
 	if err != nil {
-		return q.cause(err)
+		return q.endedOr(err)
 	}
 	return q.replyJSON(v)
 }

@@ -33,7 +33,8 @@ const (
 
 // A response is the state machine that writes the reply to one request. It is
 // the only part of a request that several goroutines use: that of ServeHTTP,
-// the idle timer, the goroutine that flushes bursts, and Shutdown.
+// the idle timer, the goroutine that flushes bursts, those that Shutdown starts,
+// and goroutines of a Backend that call yield or [ReportTry].
 type response struct {
 	w            http.ResponseWriter
 	r            *http.Request
@@ -42,17 +43,17 @@ type response struct {
 	readTimeout  time.Duration // zero for none
 
 	// mu guards the fields below, and every use of w and ctl.
-	mu            sync.Mutex
-	state         responseState
-	status        int       // that was written, or 499
-	err           error     // why the request failed
-	writeDeadline time.Time // as last set; zero if it was not
-	readDeadline  time.Time
-	bodyRead      bool // the body was read to its end
-	interrupted   bool // another goroutine wants the request to end
-	backendRuns   bool // the Backend was called and has not returned
-	aborted       bool // the connection must be cut
-	clientLeft    bool // before there was a reply
+	mu             sync.Mutex
+	state          responseState
+	status         int       // that was written, or 499
+	err            error     // why the request failed
+	writeDeadline  time.Time // as last set; zero if it was not
+	readDeadline   time.Time
+	bodyRead       bool // the body was read to its end
+	readingStopped bool // by stopReading
+	backendRuns    bool // the Backend was called and has not returned
+	aborted        bool // the connection must be cut
+	clientLeft     bool // before there was a reply
 }
 
 func newResponse(w http.ResponseWriter, r *http.Request, o *Options) response {
@@ -66,12 +67,12 @@ func newResponse(w http.ResponseWriter, r *http.Request, o *Options) response {
 // isHTTP1 reports whether the connection serves one request at a time.
 func (res *response) isHTTP1() bool { return res.r.ProtoMajor < 2 }
 
-// startBackend moves from reading to waiting. It reports false if the request
+// beginWaiting moves from reading to waiting: the Backend is about to be called. It reports false if the request
 // has ended in the meantime.
-func (res *response) startBackend() bool {
+func (res *response) beginWaiting() bool {
 	res.mu.Lock()
 	defer res.mu.Unlock()
-	if res.state == stateDone || res.interrupted {
+	if res.state == stateDone || res.readingStopped {
 		return false
 	}
 	res.backendRuns = true
@@ -189,7 +190,7 @@ func (res *response) finish() {
 // stopReading makes a Read of the request's body return, now or at its next
 // call.
 func (res *response) stopReading() {
-	res.interrupted = true
+	res.readingStopped = true
 	res.ctl.SetReadDeadline(time.Now())
 }
 
@@ -198,7 +199,7 @@ func (res *response) stopReading() {
 func (res *response) extendReadDeadline() {
 	res.mu.Lock()
 	defer res.mu.Unlock()
-	if res.interrupted || res.readTimeout == 0 {
+	if res.readingStopped || res.readTimeout == 0 {
 		return
 	}
 	now := time.Now()
@@ -214,7 +215,7 @@ func (res *response) finishReading() {
 	res.mu.Lock()
 	defer res.mu.Unlock()
 	res.bodyRead = true
-	if !res.interrupted {
+	if !res.readingStopped {
 		res.ctl.SetReadDeadline(time.Time{})
 	}
 }

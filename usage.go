@@ -26,8 +26,8 @@ type UsageStore interface {
 }
 
 // A UsageRecord is what one request used. There is one for each request for which
-// the Backend was called, whether it succeeded, failed or was abandoned by its
-// client. The exception is a request that the Backend refuses with a 404, because
+// the Backend was asked for a chat, images or embeddings, whether it succeeded,
+// failed or was abandoned by its client. The exception is a request that the Backend refuses with a 404, because
 // it does not know the model or does not implement the endpoint.
 type UsageRecord struct {
 	ID        string    // the ID of the request, unique for all time
@@ -82,13 +82,13 @@ func (q *request) serveUsage() error {
 	if err := q.account.admit(0); err != nil {
 		return err
 	}
-	if err := q.startBackend(); err != nil {
+	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
 	sums, err := store.Query(q.ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
 	q.res.backendReturned()
 	if err != nil {
-		return q.cause(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
+		return q.endedOr(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
 	}
 	return q.replyJSON(q.billing(sums))
 }

@@ -11,9 +11,15 @@ import (
 // ErrTooLarge is the error of a body that is larger than its limit.
 var ErrTooLarge = errors.New("the body is too large")
 
-// firstSize is how much memory is allocated for a body before any of it has
-// arrived, in bytes, whatever length it declares.
-const firstSize = 16 << 10
+const (
+	// firstSize is how much memory is allocated for a body before any of it has
+	// arrived, in bytes, whatever length it declares.
+	firstSize = 16 << 10
+
+	// trustedLength is the longest declared length that is allocated at once
+	// when the first bytes have arrived.
+	trustedLength = 2 << 20
+)
 
 // ReadAll reads r until [io.EOF], appends what it reads to buf, and returns the
 // extended buffer, also with an error. length is the declared length of what r
@@ -43,12 +49,16 @@ func ReadAll(r io.Reader, buf []byte, length, limit int64) ([]byte, error) {
 	}
 }
 
-// grow returns a copy of buf that has at least twice its capacity. If that is
-// enough for length bytes, it has room for one byte more, which a Read needs
-// to see the end.
+// grow returns a copy of buf with a larger capacity: for length bytes if that is
+// trusted, and otherwise at most twice as large. It has room for one byte more
+// than length, which a Read needs to see the end.
 func grow(buf []byte, length int64) []byte {
 	size := int64(max(2*cap(buf), firstSize))
-	if int64(len(buf)) <= length {
+	switch {
+	case int64(len(buf)) > length:
+	case cap(buf) >= firstSize && length <= trustedLength:
+		size = length + 1
+	default:
 		size = min(size, length+1)
 	}
 	return append(make([]byte, 0, size), buf...)
