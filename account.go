@@ -26,7 +26,7 @@ type account struct {
 	draws     []Draw
 	drawSpace [3]Draw      // the memory of draws
 	levels    []Level      // of draws; nil if they are not known; guarded by q.res.mu
-	limits    [3]LimitInfo // the memory of what setLimits sets
+	limits    [2]LimitInfo // the memory of what setLimits sets
 	reserved  int          // tokens
 	taken     bool         // draws were taken from the buckets
 	asked     bool         // the Limiter was called
@@ -178,13 +178,14 @@ func (a *account) peek() {
 // setLimits sets the limits in info as far as their state is known.
 func (a *account) setLimits(info *ReplyInfo) {
 	for i, level := range a.levels {
-		l := &a.limits[i]
-		*l = LimitInfo{Limit: a.draws[i].Rate.WithDefaults().Burst, Remaining: level.Remaining, ResetAfter: level.ResetAfter}
+		l := LimitInfo{Limit: a.draws[i].Rate.WithDefaults().Burst, Remaining: level.Remaining, ResetAfter: level.ResetAfter}
 		switch a.draws[i].Bucket {
 		case BucketRequests:
-			info.Requests = l
+			a.limits[0] = l
+			info.Requests = &a.limits[0]
 		case BucketTokens:
-			info.Tokens = l
+			a.limits[1] = l
+			info.Tokens = &a.limits[1]
 		}
 	}
 }
