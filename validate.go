@@ -2,7 +2,6 @@ package llmhttp
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -192,12 +191,4 @@ func firstError(errs ...*Error) error {
 		}
 	}
 	return nil
-}
-
-// sprintf is fmt.Sprintf, but leaves a format alone if there are no args.
-func sprintf(format string, args []any) string {
-	if len(args) == 0 {
-		return format
-	}
-	return fmt.Sprintf(format, args...)
 }
