@@ -8,9 +8,9 @@ import (
 
 // A chunkScanner decodes the chunks that most of a stream consists of: one
 // choice, one short text without escapes, and vendor members that are strings or
-// null. It takes a fifth of the time of the library (budget: CPU of a gateway's
-// stream; benchmark: BenchmarkDecodeChunk). What it does not understand is left
-// to the library, so it need not report errors.
+// null. It takes less time than the library (budget: CPU of a gateway's stream;
+// benchmark: BenchmarkScanChunk). What it does not understand is left to the
+// library, so it need not report errors.
 type chunkScanner struct {
 	data []byte
 	pos  int

@@ -41,3 +41,23 @@ func TestScanChunk_CommonForm(t *testing.T) {
 	require.True(t, scanChunk([]byte(`{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}`), &c))
 	require.Equal(t, ChatChunk{ID: "c", Created: 1, Model: "m", Choices: []ChunkChoice{{Delta: Delta{Content: "Hi"}}}}, c)
 }
+
+func BenchmarkScanChunk(b *testing.B) {
+	data := []byte(`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"demo","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}`)
+	b.Run("by hand", func(b *testing.B) {
+		for b.Loop() {
+			var c ChatChunk
+			if !scanChunk(data, &c) {
+				b.Fatal("the chunk is not of the common form")
+			}
+		}
+	})
+	b.Run("library", func(b *testing.B) {
+		for b.Loop() {
+			var c ChatChunk
+			if err := unmarshalReply(data, &c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

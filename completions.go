@@ -144,7 +144,7 @@ func (n *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 }
 
 // appendDelta appends the JSON of d. That of a delta which is one text is
-// written by hand, as most are: the library takes ten times as long (budget:
+// written by hand, as most are: the library takes longer (budget:
 // CPU of a stream; benchmark: BenchmarkAppendDelta).
 func appendDelta(b []byte, d *Delta) ([]byte, error) {
 	if d.Role != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || len(d.Extra) > 0 {
@@ -206,7 +206,7 @@ func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
 }
 
 // AppendWhole appends a chat.completion object. Its envelope, and choices that
-// are one text, are written by hand: the library takes four times as long
+// are one text, are written by hand: the library takes longer
 // (budget: CPU of a whole reply; benchmark: BenchmarkAppendWhole).
 func (n *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, error) {
 	b = append(b, `{"id":`...)

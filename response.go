@@ -149,7 +149,7 @@ func (res *response) writeLocked(p []byte) error {
 }
 
 // extendWriteDeadline gives the next write at least WriteTimeout, and at most
-// half as much again: setting a deadline costs a tenth of a write, so it is not
+// half as much again: setting a deadline takes time, so it is not
 // done for each chunk (budget: CPU of a stream with a flush per chunk).
 func (res *response) extendWriteDeadline() {
 	if res.writeTimeout == 0 {
