@@ -418,8 +418,8 @@ func (q *request) callBackend(req *ChatRequest) error {
 }
 
 // A chunkReceiver receives the chunks of one Backend stream. Its fields are
-// guarded by q.res.mu: a Backend must call yield from one goroutine at a time,
-// but may not.
+// guarded by q.res.mu, so that a Backend that calls yield from several goroutines
+// at once does no harm to other requests.
 type chunkReceiver struct {
 	q   *request
 	err error // why the Backend must stop

@@ -157,7 +157,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	setErrorHeaders(h, e)
 	body, status := chatCompletions{}.AppendError(nil, e, id)
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", itoa(len(body)))
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	w.Write(body) // a client that has left needs no reply
 }

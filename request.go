@@ -11,7 +11,6 @@ import (
 	"mime"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 
@@ -70,8 +69,8 @@ func requestFrom(ctx context.Context) *request {
 	return q
 }
 
-// run serves the request. However serve ends, by a panic or runtime.Goexit too,
-// the client gets a reply.
+// run serves the request. The client gets a reply even if serve ends by a panic or
+// by runtime.Goexit.
 func (q *request) run() {
 	err := errGoexit
 	defer func() {
@@ -195,6 +194,11 @@ func (q *request) useModel(id string) error {
 	return nil
 }
 
+// presentsSecret reports whether text contains the API key of the request.
+func (q *request) presentsSecret(text string) bool {
+	return len(q.secret) >= redact.MinSecret && strings.Contains(text, q.secret)
+}
+
 // beginBackendCall must be called before each call to the Backend, or to anything
 // else that has Options.Timeout.
 func (q *request) beginBackendCall() error {
@@ -219,6 +223,30 @@ func (q *request) endedBy() error {
 		return q.res.err
 	}
 	return q.endedOr(errShutdown) // only Shutdown stops a request that is still being read
+}
+
+// serveOther answers with what serve returns, as JSON.
+func (q *request) serveOther(serve func(context.Context, *http.Request, []byte) (any, error)) error {
+	body := new(buffer)
+	if q.r.Method == http.MethodPost {
+		var err error
+		if body, err = q.readBody(); err != nil {
+			return err
+		}
+		defer putBuffer(body)
+	}
+	if err := q.account.admit(0); err != nil {
+		return err
+	}
+	if err := q.beginBackendCall(); err != nil {
+		return err
+	}
+	v, err := serve(q.ctx, q.r, body.b)
+	q.res.backendReturned()
+	if err != nil {
+		return q.endedOr(err)
+	}
+	return q.replyJSON(v)
 }
 
 // replyJSON writes v as the whole reply.
@@ -486,35 +514,4 @@ func newID(prefix string) string {
 	binary.LittleEndian.PutUint64(raw[8:], rand.Uint64())
 	var id [48]byte
 	return string(hex.AppendEncode(append(id[:0], prefix...), raw[:]))
-}
-
-func itoa(n int) string { return strconv.Itoa(n) }
-
-// presentsSecret reports whether text contains the API key of the request.
-func (q *request) presentsSecret(text string) bool {
-	return len(q.secret) >= redact.MinSecret && strings.Contains(text, q.secret)
-}
-
-// serveOther answers with what serve returns, as JSON.
-func (q *request) serveOther(serve func(context.Context, *http.Request, []byte) (any, error)) error {
-	body := new(buffer)
-	if q.r.Method == http.MethodPost {
-		var err error
-		if body, err = q.readBody(); err != nil {
-			return err
-		}
-		defer putBuffer(body)
-	}
-	if err := q.account.admit(0); err != nil {
-		return err
-	}
-	if err := q.beginBackendCall(); err != nil {
-		return err
-	}
-	v, err := serve(q.ctx, q.r, body.b)
-	q.res.backendReturned()
-	if err != nil {
-		return q.endedOr(err)
-	}
-	return q.replyJSON(v)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -102,7 +103,7 @@ func (res *response) replyLocked(status int, body []byte) error {
 	res.state, res.status = stateDone, status
 	h := res.w.Header()
 	h["Content-Type"] = contentTypeJSON
-	h["Content-Length"] = []string{itoa(len(body))}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	if res.isHTTP1() && (!res.bodyRead || res.backendRuns) {
 		// Otherwise net/http would read the rest of the body before it sends
 		// the reply, or the client's next request on this connection would wait
