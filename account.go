@@ -2,7 +2,6 @@ package llmhttp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -35,6 +34,9 @@ type account struct {
 	// ones; nil if it has none.
 	releaseConcurrent func()
 }
+
+// bill marks that the request is to be recorded from here on.
+func (a *account) bill() { a.billed = true }
 
 // setDraws sets the draws of a request that is expected to use tokens.
 func (a *account) setDraws(tokens int) {
@@ -108,9 +110,9 @@ func (a *account) acquire(limit int) error {
 	if l, ok := a.q.h.opts.Limiter.(ConcurrencyLimiter); ok {
 		acquire = l.Acquire
 	}
-	release, err := acquire(a.q.ctx, a.q.key.ID, limit)
+	release, err := acquire(a.q.life.ctx, a.q.key.ID, limit)
 	if err != nil {
-		return a.limiterError(err)
+		return a.q.life.storeError(err, messageLimits)
 	}
 	if release == nil {
 		e := Errorf(http.StatusTooManyRequests, codeRateLimit,
@@ -129,19 +131,19 @@ func (a *account) release() {
 		return
 	}
 	a.releaseConcurrent = nil
-	a.q.idle.backendDone(a.q)
-	a.q.try("concurrent request not released", func() error { release(); return nil })
+	a.q.idle.stopTimeout(a.q)
+	a.q.log.try("concurrent request not released", func() error { release(); return nil })
 }
 
 // take asks the Limiter for the draws.
 func (a *account) take() error {
 	a.asked = true
-	levels, err := a.q.h.opts.Limiter.Take(a.q.ctx, a.q.key.ID, a.draws...)
+	levels, err := a.q.h.opts.Limiter.Take(a.q.life.ctx, a.q.key.ID, a.draws...)
 	if err == nil && len(levels) != len(a.draws) {
 		err = fmt.Errorf("llmhttp: the Limiter returned %d levels for %d draws", len(levels), len(a.draws))
 	}
 	if err != nil {
-		return a.limiterError(err)
+		return a.q.life.storeError(err, messageLimits)
 	}
 	a.q.res.mu.Lock()
 	a.levels = levels
@@ -149,21 +151,10 @@ func (a *account) take() error {
 	return nil
 }
 
-// limiterError returns what the client is told when the Limiter fails.
-func (a *account) limiterError(err error) error {
-	if cause := a.q.ended(); cause != nil {
-		return cause
-	}
-	if e, ok := errors.AsType[*Error](err); ok && e != nil {
-		return err
-	}
-	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not check your rate limits. Please try again.", Err: err}
-}
-
 // peek asks for the state of the limits if the request was not admitted: every
 // reply to a key with limits tells it.
 func (a *account) peek() {
-	if a.q.key == nil || a.asked || a.q.ended() == errGone {
+	if a.q.key == nil || a.asked || a.q.life.ended() == errGone {
 		return
 	}
 	a.setDraws(0)
@@ -171,7 +162,7 @@ func (a *account) peek() {
 		a.draws[i].Cost = 0
 	}
 	if len(a.draws) > 0 {
-		a.q.try("limits are not known", a.take)
+		a.q.log.try("limits are not known", a.take)
 	}
 }
 
@@ -203,13 +194,13 @@ func (a *account) settle() {
 	}
 	a.settled = true
 	q := a.q
-	q.idle.backendDone(q)
+	q.idle.stopTimeout(q)
 	defer a.release()
-	q.try("usage not counted", a.measure)
+	q.log.try("usage not counted", a.measure)
 	a.record.Usage.TotalTokens = a.record.Usage.total()
 	ctx, cancel := a.settleContext()
 	defer cancel()
-	q.try("limits not settled", func() error { return a.adjust(ctx) })
+	q.log.try("limits not settled", func() error { return a.adjust(ctx) })
 	if q.h.opts.Usage == nil || !a.billed || a.isNotFound() {
 		return
 	}
@@ -218,13 +209,13 @@ func (a *account) settle() {
 		ctx, cancel = a.settleContext()
 		defer cancel()
 	}
-	q.try("usage not recorded", func() error { return q.h.opts.Usage.Record(ctx, a.record) })
+	q.log.try("usage not recorded", func() error { return q.h.opts.Usage.Record(ctx, a.record) })
 }
 
 // settleContext returns a context with the values of the request that outlives
 // its client.
 func (a *account) settleContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(a.q.ctx), settleGrace)
+	return context.WithTimeout(context.WithoutCancel(a.q.life.ctx), settleGrace)
 }
 
 // adjust takes the difference between the tokens used and those reserved.
@@ -253,7 +244,7 @@ func (a *account) isNotFound() bool {
 	q := a.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	return q.res.err != nil && q.stats.chunks == 0 && a.record.Images == 0 && q.clientError(q.res.err).Status == http.StatusNotFound
+	return q.res.err != nil && q.stats.chunks == 0 && a.record.Images == 0 && q.failures.clientError(q.res.err).Status == http.StatusNotFound
 }
 
 // measure sets the usage to what the Backend reported, or to an estimate. A
@@ -263,10 +254,10 @@ func (a *account) measure() error {
 	q := a.q
 	q.res.mu.Lock()
 	failed := q.res.err != nil && q.stats.chunks == 0 && !q.res.clientLeft
-	output := q.order.output
+	output := q.chat.order.output
 	reported := a.reported
-	if q.order.usage != nil {
-		reported = q.order.usage
+	if q.chat.order.usage != nil {
+		reported = q.chat.order.usage
 	}
 	q.res.mu.Unlock()
 	u := &a.record.Usage
@@ -280,90 +271,15 @@ func (a *account) measure() error {
 	case failed:
 	default:
 		a.record.Estimated = true
-		u.PromptTokens, u.CompletionTokens = a.prompt, q.counter().output(&output)
+		u.PromptTokens, u.CompletionTokens = a.prompt, q.tokens().output(&output)
 	}
 	return nil
 }
 
-// A tokenCounter counts tokens of text.
-type tokenCounter struct {
-	model string
-	count func(model, text string) int // nil for an estimate by length
-}
-
-// counter returns the tokenCounter for the request's model.
-func (q *request) counter() *tokenCounter {
-	return &tokenCounter{q.account.record.Model, q.h.opts.CountTokens}
-}
-
-func (c *tokenCounter) text(s string) int {
-	if c.count != nil {
-		return max(c.count(c.model, s), 0)
-	}
-	return estimateTokens(len(s))
-}
-
-// estimateTokens estimates the tokens of a text of so many bytes.
-func estimateTokens(bytes int) int { return (bytes + 3) / 4 }
-
-// The tokens of a chat besides its texts. OpenAI counts an image in low detail
-// as 85 tokens, and a few for each message.
-const (
-	tokensPerMessage = 4
-	tokensPerMedia   = 85
-)
-
-// prompt counts the tokens of a chat's messages and tools.
-func (c *tokenCounter) prompt(r *ChatRequest) int {
-	n := 0
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		n += tokensPerMessage + c.text(m.Name) + c.text(m.Reasoning)
-		for j := range m.Content {
-			if p := &m.Content[j]; p.Type == PartText {
-				n += c.text(p.Text)
-			} else {
-				n += tokensPerMedia
-			}
-		}
-		for j := range m.ToolCalls {
-			f := &m.ToolCalls[j].Function
-			n += c.text(f.Name) + c.text(f.Arguments)
-		}
-	}
-	for i := range r.Tools {
-		if f := r.Tools[i].Function; f != nil {
-			n += c.text(f.Name) + c.text(f.Description) + c.text(string(f.Parameters))
-		}
-	}
-	return n
-}
-
-// output counts the tokens of a reply.
-func (c *tokenCounter) output(out *outputCounter) int {
-	if c.count != nil {
-		return c.text(string(out.text))
-	}
-	return estimateTokens(out.bytes)
-}
-
-// chatCost is the number of tokens that a chat may use: its prompt, and the
-// limit that the client set for each choice. Without a limit only the prompt is
-// known; what the reply uses is taken when the request is settled.
-func chatCost(prompt int, r *ChatRequest) int {
-	limit, ok := r.TokenLimit()
-	if !ok {
-		return prompt
-	}
-	n := r.Choices()
-	if limit > (math.MaxInt32-prompt)/n {
-		return math.MaxInt32
-	}
-	return prompt + limit*n
-}
-
 // limitsTokens reports whether the key has a limit that counts tokens.
 func (k *Key) limitsTokens() bool { return k.Limits.Tokens.N != 0 || k.Limits.Quota.N != 0 }
+
+const messageLimits = "We could not check your rate limits. Please try again."
 
 const (
 	codeRateLimit = "rate_limit_exceeded"

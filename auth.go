@@ -8,9 +8,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/pattern"
+	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
 // A KeyStore finds the [Key] for a secret. It must be safe for concurrent use.
@@ -178,19 +180,39 @@ var (
 	errInvalidKey = &Error{Status: http.StatusUnauthorized, Code: codeInvalidKey, Message: "Incorrect API key provided."}
 )
 
+// A credential is the API key that a request presents.
+type credential struct {
+	r      *http.Request
+	secret string // empty until the protocol was asked for it
+}
+
+// isIn reports whether text contains the API key.
+func (c *credential) isIn(text string) bool {
+	return len(c.secret) >= redact.MinSecret && strings.Contains(text, c.secret)
+}
+
+// redactor returns a redactor for the API key. It is only needed for errors
+// and logs.
+func (c *credential) redactor() redactor {
+	if c.secret == "" {
+		return newRedactor(BearerSecret(c.r))
+	}
+	return newRedactor(c.secret)
+}
+
 // authenticate finds the Key of the request. The reply is the same for keys
 // that are unknown, malformed and expired.
 func (q *request) authenticate() error {
 	refused := errInvalidKey
-	q.secret = q.protocol().Secret(q.r)
-	secret := q.secret
+	q.cred.secret = q.protocol.Secret(q.r)
+	secret := q.cred.secret
 	if secret == "" {
 		refused = errNoKey
 	}
 	if secret == "" || !isWellFormed(secret) {
 		secret = Anonymous
 	}
-	key, err := q.h.keys.Lookup(q.ctx, secret)
+	key, err := q.h.keys.Lookup(q.life.ctx, secret)
 	switch {
 	case errors.Is(err, ErrKeyNotFound):
 		return refused
@@ -198,7 +220,7 @@ func (q *request) authenticate() error {
 		err = errors.New("llmhttp: the KeyStore returned neither a Key nor an error")
 		fallthrough
 	case err != nil:
-		return q.keyStoreError(err)
+		return q.life.storeError(err, "We could not check your API key. Please try again.")
 	case !key.Expires.IsZero() && !q.account.record.Time.Before(key.Expires):
 		return errInvalidKey
 	}
@@ -208,18 +230,6 @@ func (q *request) authenticate() error {
 	q.key = key
 	q.account.record.KeyID, q.account.record.Account = key.ID, key.Account
 	return nil
-}
-
-// keyStoreError returns what the client is told when the KeyStore fails.
-func (q *request) keyStoreError(err error) error {
-	if cause := q.ended(); cause != nil {
-		return cause
-	}
-	if e, ok := errors.AsType[*Error](err); ok && e != nil {
-		return err
-	}
-	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
-		Message: "We could not check your API key. Please try again.", Err: err}
 }
 
 // namedKey returns a copy of k whose ID and Account are set.

@@ -114,7 +114,7 @@ func (o *callOrder) append(t *ToolCallDelta) *callState {
 // another call. A delta that repeats c's name does so only if the arguments of
 // c are complete.
 func (c *callState) isFollowedBy(name string) bool {
-	if name == "" || c.name == "" || c.id != "" || !c.object.began() {
+	if name == "" || c.name == "" || c.id != "" || !c.object.hasContent() {
 		return false
 	}
 	return name != c.name || c.object.complete()
@@ -159,8 +159,8 @@ type objectScanner struct {
 	inString, escape bool
 }
 
-func (s *objectScanner) began() bool    { return s.any }
-func (s *objectScanner) complete() bool { return s.any && s.depth == 0 && !s.inString }
+func (s *objectScanner) hasContent() bool { return s.any }
+func (s *objectScanner) complete() bool   { return s.any && s.depth == 0 && !s.inString }
 
 func (s *objectScanner) scan(text string) {
 	for i := range len(text) {

@@ -328,8 +328,21 @@ func (d *decoder) stringList(dec *jsontext.Decoder, l *StringList) (err error) {
 	return mismatch(dec, "one of a string or array of strings")
 }
 
-// serveChat serves a chat request of any protocol.
-func (q *request) serveChat(decode func(r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)) error {
+// A chatCall is the call of Backend.Chat for a request of any protocol, and its
+// reply. Its fields are guarded by the response's mu while the Backend runs, so
+// that a Backend that calls yield from several goroutines at once does no harm
+// to other requests.
+type chatCall struct {
+	q       *request
+	encoder ChatEncoder
+	order   orderer
+	stream  *eventStream // nil unless the reply is a stream
+	err     error        // why the Backend must stop
+}
+
+// serve decodes the request and replies.
+func (c *chatCall) serve(decode func(r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)) error {
+	q := c.q
 	body, err := q.readBody()
 	if err != nil {
 		return err
@@ -342,56 +355,58 @@ func (q *request) serveChat(decode func(r *http.Request, body []byte) (*ChatRequ
 	if err := q.useModel(req.Model); err != nil {
 		return err
 	}
-	q.account.prompt = q.counter().prompt(req) // before the Backend owns req
+	q.account.prompt = q.tokens().prompt(req) // before the Backend owns req
 	if err := q.account.admit(chatCost(q.account.prompt, req)); err != nil {
 		return err
 	}
-	q.order.limit = req.Choices()
-	q.order.output.keepText = q.h.opts.CountTokens != nil
+	c.encoder = encoder
+	c.order.limit = req.Choices()
+	c.order.output.keepText = q.h.opts.CountTokens != nil
 	if req.Stream {
-		return q.streamChat(req, encoder)
+		return c.replyStream(req)
 	}
-	return q.replyChat(req, encoder)
+	return c.replyWhole(req)
 }
 
-// replyChat answers with a whole reply.
-func (q *request) replyChat(req *ChatRequest, encoder ChatEncoder) error {
+// replyWhole answers with a whole reply.
+func (c *chatCall) replyWhole(req *ChatRequest) error {
 	j := new(joiner)
-	q.order.sink = j
-	if err := q.callBackend(req); err != nil {
+	c.order.sink = j
+	if err := c.callBackend(req); err != nil {
 		return err
 	}
-	q.order.complete()
-	q.account.settle()
-	r := j.response(&q.order)
-	start := q.replyStart()
-	r.Created, r.Model, r.Usage = start.Created, start.Model, &q.account.record.Usage
-	return q.reply(func(b []byte) ([]byte, error) { return encoder.AppendWhole(b, r) })
+	c.order.complete()
+	c.q.account.settle()
+	r := j.response(&c.order)
+	start := c.replyStart()
+	r.Created, r.Model, r.Usage = start.Created, start.Model, &c.q.account.record.Usage
+	return c.q.reply(func(b []byte) ([]byte, error) { return c.encoder.AppendWhole(b, r) })
 }
 
-// streamChat answers with a stream. Its usage is recorded before its end is
+// replyStream answers with a stream. Its usage is recorded before its end is
 // sent, so that a client that has all of it finds its usage reported.
-func (q *request) streamChat(req *ChatRequest, encoder ChatEncoder) error {
-	q.stream = &eventStream{q: q, encoder: encoder}
-	q.order.sink = q.stream
-	if err := q.callBackend(req); err != nil {
+func (c *chatCall) replyStream(req *ChatRequest) error {
+	c.stream = &eventStream{q: c.q, encoder: c.encoder}
+	c.order.sink = c.stream
+	if err := c.callBackend(req); err != nil {
 		return err
 	}
-	q.res.mu.Lock()
-	if q.res.state != stateDone {
-		q.order.complete()
+	res := &c.q.res
+	res.mu.Lock()
+	if res.state != stateDone {
+		c.order.complete()
 	}
-	q.res.mu.Unlock()
-	q.account.settle()
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	if q.res.state == stateDone {
-		return q.res.err
+	res.mu.Unlock()
+	c.q.account.settle()
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	if res.state == stateDone {
+		return res.err
 	}
-	if err := q.stream.end(&q.account.record.Usage, q.order.endExtra()); err != nil {
+	if err := c.stream.end(&c.q.account.record.Usage, c.order.endExtra()); err != nil {
 		return err
 	}
-	q.res.state = stateDone
+	res.state = stateDone
 	return nil
 }
 
@@ -401,33 +416,25 @@ var (
 )
 
 // callBackend calls the Backend and passes its chunks on.
-func (q *request) callBackend(req *ChatRequest) error {
+func (c *chatCall) callBackend(req *ChatRequest) error {
+	q := c.q
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
-	q.bill()
-	q.chunks.q = q
-	q.h.backend.Chat(q.ctx, req)(q.chunks.yield)
-	err := q.chunks.close()
-	if q.order.dropped {
-		q.log(slog.LevelWarn, "the Backend yielded choices that were not asked for", errDroppedChoice)
+	q.account.bill()
+	q.h.backend.Chat(q.life.ctx, req)(c.yield)
+	err := c.close()
+	if c.order.dropped {
+		q.log.print(slog.LevelWarn, "the Backend yielded choices that were not asked for", errDroppedChoice)
 	}
 	// A Backend may return without an error when its context is done. That is
 	// not the end of a reply.
-	return q.endedOr(err)
-}
-
-// A chunkReceiver receives the chunks of one Backend stream. Its fields are
-// guarded by q.res.mu, so that a Backend that calls yield from several goroutines
-// at once does no harm to other requests.
-type chunkReceiver struct {
-	q   *request
-	err error // why the Backend must stop
+	return q.life.endedOr(err)
 }
 
 // yield is the yield function of the Backend's stream. When it returns, the
 // chunk is on its way to the client.
-func (c *chunkReceiver) yield(chunk *ChatChunk, err error) bool {
+func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
 	c.q.res.mu.Lock()
 	defer c.q.res.mu.Unlock()
 	if c.err == nil && err == nil {
@@ -439,7 +446,7 @@ func (c *chunkReceiver) yield(chunk *ChatChunk, err error) bool {
 	return c.err == nil
 }
 
-func (c *chunkReceiver) receive(chunk *ChatChunk) error {
+func (c *chatCall) receive(chunk *ChatChunk) error {
 	q := c.q
 	if q.res.state == stateDone {
 		return q.res.err
@@ -449,19 +456,19 @@ func (c *chunkReceiver) receive(chunk *ChatChunk) error {
 	if q.stats.chunks++; q.stats.chunks == 1 {
 		q.stats.firstChunk = now.Sub(q.arrived)
 	}
-	q.order.add(chunk)
-	if q.stream == nil {
+	c.order.add(chunk)
+	if c.stream == nil {
 		return nil
 	}
-	return q.stream.push(now)
+	return c.stream.push(now)
 }
 
 // close refuses further chunks, and returns the error that ended the stream.
-func (c *chunkReceiver) close() error {
-	q := c.q
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	q.res.backendRuns = false
+func (c *chatCall) close() error {
+	res := &c.q.res
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	res.backendRuns = false
 	err := c.err
 	if c.err == nil {
 		c.err = errStreamOver
@@ -469,15 +476,15 @@ func (c *chunkReceiver) close() error {
 	return err
 }
 
-// replyStart returns the identity of a chat's reply.
-func (q *request) replyStart() *ReplyStart {
-	s := &q.order.start
-	s.PromptTokens = q.account.prompt
+// replyStart returns the identity of the reply.
+func (c *chatCall) replyStart() *ReplyStart {
+	s, a := &c.order.start, &c.q.account
+	s.PromptTokens = a.prompt
 	if s.Created == 0 {
-		s.Created = q.account.record.Time.Unix()
+		s.Created = a.record.Time.Unix()
 	}
 	if s.Model == "" {
-		s.Model = q.account.record.Model
+		s.Model = a.record.Model
 	}
 	return s
 }

@@ -354,7 +354,7 @@ func (d *decoder) vector(dec *jsontext.Decoder, v *vector) error {
 }
 
 // serveEmbeddings serves POST /v1/embeddings.
-func (q *request) serveEmbeddings() error {
+func serveEmbeddings(q *request) error {
 	req := new(EmbeddingRequest)
 	if err := q.readJSON(req); err != nil {
 		return err
@@ -365,24 +365,24 @@ func (q *request) serveEmbeddings() error {
 	if err := q.useModel(req.Model); err != nil {
 		return err
 	}
-	q.account.prompt = q.counter().input(&req.Input)
+	q.account.prompt = q.tokens().input(&req.Input)
 	if err := q.account.admit(max(q.account.prompt, 1)); err != nil {
 		return err
 	}
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
-	q.bill()
+	q.account.bill()
 	format, inputs := req.EncodingFormat, req.Input.Len()
-	resp, err := q.h.backend.Embed(q.ctx, req)
+	resp, err := q.h.backend.Embed(q.life.ctx, req)
 	q.res.backendReturned()
 	if err != nil {
-		return q.endedOr(err)
+		return q.life.endedOr(err)
 	}
 	if resp != nil { // billed even if the client has left
 		q.account.reported = resp.Usage
 	}
-	if err := q.ended(); err != nil {
+	if err := q.life.ended(); err != nil {
 		return err
 	}
 	if resp == nil || len(resp.Vectors) != inputs {

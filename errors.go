@@ -74,12 +74,6 @@ const (
 	messageTimeout  = "The model did not answer in time."
 )
 
-// clientError returns what the client is told of err: an Error whose Status,
-// Type and Message are set, and in which the request's API key is redacted.
-func (q *request) clientError(err error) *Error {
-	return q.redactor().error(completeError(q.r, err))
-}
-
 // completeError returns a copy of the Error in err, or an Error caused by err,
 // with Status, Type and Message set.
 func completeError(r *http.Request, err error) (e *Error) {
@@ -205,16 +199,6 @@ func shouldRetry(e *Error) string {
 type redactor struct{ r *redact.Redactor }
 
 func newRedactor(secret string) redactor { return redactor{redact.New(secret)} }
-
-// redactor returns one for the secret that the request presents. It is only
-// needed for errors and logs.
-func (q *request) redactor() redactor {
-	secret := q.secret
-	if secret == "" {
-		secret = q.protocol().Secret(q.r)
-	}
-	return newRedactor(secret)
-}
 
 func (r redactor) text(s string) string { return r.r.Text(s) }
 

@@ -178,12 +178,12 @@ func (h *Handler) addEndpoints() {
 	chat := chatCompletions{}
 	h.addProtocol(chat)
 	for _, rt := range []*route{
-		newRoute(chat, "POST /v1/images/generations", EndpointImages, (*request).serveImages),
-		newRoute(chat, "POST /v1/embeddings", EndpointEmbeddings, (*request).serveEmbeddings),
-		newRoute(chat, "GET /v1/models", EndpointModels, (*request).serveModels),
-		newRoute(chat, "GET /v1/models/{id...}", EndpointModels, (*request).serveModel),
-		newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, (*request).serveUsage),
-		newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, (*request).serveUsage),
+		newRoute(chat, "POST /v1/images/generations", EndpointImages, serveImages),
+		newRoute(chat, "POST /v1/embeddings", EndpointEmbeddings, serveEmbeddings),
+		newRoute(chat, "GET /v1/models", EndpointModels, serveModels),
+		newRoute(chat, "GET /v1/models/{id...}", EndpointModels, serveModel),
+		newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, serveUsage),
+		newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, serveUsage),
 	} {
 		h.addRoute(rt)
 	}
@@ -191,9 +191,9 @@ func (h *Handler) addEndpoints() {
 
 func (h *Handler) addProtocol(p Protocol) {
 	for _, rt := range p.Routes() {
-		serve := func(q *request) error { return q.serveChat(rt.Chat) }
+		serve := func(q *request) error { return q.chat.serve(rt.Chat) }
 		if rt.Chat == nil {
-			serve = func(q *request) error { return q.serveOther(rt.Serve) }
+			serve = func(q *request) error { return serveOther(q, rt.Serve) }
 		}
 		h.addRoute(newRoute(p, rt.Pattern, rt.Endpoint, serve))
 	}
@@ -348,8 +348,8 @@ func (h *Handler) interruptActive() {
 	defer h.mu.Unlock()
 	for q := range h.active {
 		go func() {
-			defer q.recoverAndLog("interrupting a request failed")
-			q.interrupt(errShutdown)
+			defer q.log.recoverAndLog("interrupting a request failed")
+			q.failures.interrupt(errShutdown)
 		}()
 	}
 }

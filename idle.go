@@ -17,7 +17,7 @@ type idleTimer struct {
 	// The fields below are guarded by q.res.mu.
 	active    time.Time // when the Backend last made progress
 	commented time.Time // when the last comment was written
-	settling  bool      // the Backend is done: only keep-alives matter
+	unlimited bool      // the timeout is off: only keep-alives matter
 }
 
 // start starts the timer, or restarts the timeout if it is running: each call
@@ -31,7 +31,7 @@ func (t *idleTimer) start(q *request) {
 	}
 	t.q = q
 	t.timeout, t.keepAlive = max(q.h.opts.Timeout, 0), 0
-	if q.stream != nil {
+	if q.chat.stream != nil {
 		t.keepAlive = max(q.h.opts.KeepAlive, 0)
 	}
 	if d, ok := t.next(t.active); ok {
@@ -42,12 +42,12 @@ func (t *idleTimer) start(q *request) {
 // touch notes that the Backend made progress. q.res.mu is held.
 func (t *idleTimer) touch(now time.Time) { t.active = now }
 
-// backendDone notes that the Backend is done, so that what takes time from here on
-// is not its silence.
-func (t *idleTimer) backendDone(q *request) {
+// stopTimeout is called when the Backend is done: what takes time from then on is
+// not its silence.
+func (t *idleTimer) stopTimeout(q *request) {
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	t.settling = true
+	t.unlimited = true
 }
 
 func (t *idleTimer) stop() {
@@ -58,7 +58,7 @@ func (t *idleTimer) stop() {
 
 // next returns how long from now the next action is due, if there is one.
 func (t *idleTimer) next(now time.Time) (d time.Duration, ok bool) {
-	if t.timeout > 0 && !t.settling {
+	if t.timeout > 0 && !t.unlimited {
 		d, ok = t.timeout-now.Sub(t.active), true
 	}
 	if t.keepAlive > 0 {
@@ -81,19 +81,19 @@ func (t *idleTimer) lastWrite() time.Time {
 // ResponseWriter or a log handler would end the process.
 func (t *idleTimer) fire() {
 	q := t.q
-	defer q.recoverAndLog("keep-alive failed")
+	defer q.log.recoverAndLog("keep-alive failed")
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	if q.res.state != stateWaiting && q.res.state != stateStreaming {
 		return
 	}
 	now := time.Now()
-	if t.timeout > 0 && !t.settling && now.Sub(t.active) >= t.timeout {
-		q.failLocked(errSilent)
+	if t.timeout > 0 && !t.unlimited && now.Sub(t.active) >= t.timeout {
+		q.failures.handleLocked(errSilent)
 		return
 	}
 	if t.keepAlive > 0 && now.Sub(t.lastWrite()) >= t.keepAlive {
-		if q.stream.comment() != nil {
+		if q.chat.stream.comment() != nil {
 			return
 		}
 		now = time.Now()

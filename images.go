@@ -183,7 +183,7 @@ func isPixels(s string) bool {
 }
 
 // serveImages serves POST /v1/images/generations.
-func (q *request) serveImages() error {
+func serveImages(q *request) error {
 	req := new(ImageRequest)
 	if err := q.readJSON(req); err != nil {
 		return err
@@ -194,17 +194,17 @@ func (q *request) serveImages() error {
 	if err := q.useModel(req.Model); err != nil {
 		return err
 	}
-	if err := q.checkImageSize(req); err != nil {
+	if err := checkImageSize(q, req); err != nil {
 		return err
 	}
 	if q.key.limitsTokens() {
-		q.account.prompt = q.counter().text(req.Prompt)
+		q.account.prompt = q.tokens().text(req.Prompt)
 	}
 	if err := q.account.admit(max(q.account.prompt, 1)); err != nil {
 		return err
 	}
 	format := req.ResponseFormat
-	resp, err := q.generateImages(req)
+	resp, err := generateImages(q, req)
 	if err != nil {
 		return err
 	}
@@ -214,8 +214,8 @@ func (q *request) serveImages() error {
 		answer.Created = q.account.record.Time.Unix()
 	}
 	for i := range answer.Data {
-		if err := q.convertImage(&answer.Data[i], format); err != nil {
-			return q.endedOr(err)
+		if err := convertImage(q, &answer.Data[i], format); err != nil {
+			return q.life.endedOr(err)
 		}
 	}
 	q.account.settle()
@@ -223,16 +223,16 @@ func (q *request) serveImages() error {
 }
 
 // checkImageSize refuses a size that the model does not allow.
-func (q *request) checkImageSize(req *ImageRequest) error {
+func checkImageSize(q *request, req *ImageRequest) error {
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
-	sizes, err := q.h.backend.ImageSizes(q.ctx, req.Model)
+	sizes, err := q.h.backend.ImageSizes(q.life.ctx, req.Model)
 	q.res.backendReturned()
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil:
-		return q.endedOr(err)
+		return q.life.endedOr(err)
 	case len(sizes) > 0 && !slices.Contains(sizes, req.Size):
 		return invalidValue("size", req.Size, sizes...)
 	}
@@ -241,20 +241,20 @@ func (q *request) checkImageSize(req *ImageRequest) error {
 
 // generateImages calls the Backend. What it returns is billed, even if the
 // client has left.
-func (q *request) generateImages(req *ImageRequest) (*ImageResponse, error) {
+func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
 	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
-	q.bill()
-	resp, err := q.h.backend.GenerateImages(q.ctx, req)
+	q.account.bill()
+	resp, err := q.h.backend.GenerateImages(q.life.ctx, req)
 	q.res.backendReturned()
 	if err != nil {
-		return nil, q.endedOr(err)
+		return nil, q.life.endedOr(err)
 	}
 	if resp != nil {
 		q.account.reported, q.account.record.Images = resp.Usage, len(resp.Data)
 	}
-	if err := q.ended(); err != nil {
+	if err := q.life.ended(); err != nil {
 		return nil, err
 	}
 	if resp == nil || len(resp.Data) == 0 {
@@ -264,7 +264,7 @@ func (q *request) generateImages(req *ImageRequest) (*ImageResponse, error) {
 }
 
 // convertImage gives m the form that the client asked for.
-func (q *request) convertImage(m *Image, format string) error {
+func convertImage(q *request, m *Image, format string) error {
 	if format == ImageFormatBase64 {
 		m.RevisedPrompt = "" // OpenAI sends it beside a URL only
 		if m.Data == nil {
@@ -281,7 +281,7 @@ func (q *request) convertImage(m *Image, format string) error {
 		if len(m.Data) == 0 {
 			return errors.New("llmhttp: the Backend returned an image without URL or Data")
 		}
-		u, err := q.imageURL(m.Data)
+		u, err := imageURL(q, m.Data)
 		if err != nil {
 			return err
 		}
@@ -292,7 +292,7 @@ func (q *request) convertImage(m *Image, format string) error {
 }
 
 // imageURL returns a URL for an image.
-func (q *request) imageURL(data []byte) (string, error) {
+func imageURL(q *request, data []byte) (string, error) {
 	mediaType := http.DetectContentType(data)
 	if q.h.opts.ImageURL == nil {
 		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
@@ -300,7 +300,7 @@ func (q *request) imageURL(data []byte) (string, error) {
 	if err := q.beginBackendCall(); err != nil {
 		return "", err
 	}
-	u, err := q.h.opts.ImageURL(q.ctx, data, mediaType)
+	u, err := q.h.opts.ImageURL(q.life.ctx, data, mediaType)
 	q.res.backendReturned()
 	if err != nil {
 		return "", fmt.Errorf("llmhttp: ImageURL: %w", err)

@@ -50,8 +50,8 @@ type modelList struct {
 }
 
 // serveModels serves GET /v1/models: those that the key may use.
-func (q *request) serveModels() error {
-	models, err := q.listModels()
+func serveModels(q *request) error {
+	models, err := listModels(q)
 	if err != nil {
 		return err
 	}
@@ -65,9 +65,9 @@ func (q *request) serveModels() error {
 }
 
 // serveModel serves GET /v1/models/{id}.
-func (q *request) serveModel() error {
+func serveModel(q *request) error {
 	id := q.r.PathValue("id")
-	models, err := q.listModels()
+	models, err := listModels(q)
 	if err != nil {
 		return err
 	}
@@ -79,17 +79,17 @@ func (q *request) serveModel() error {
 	return ModelNotFound(id)
 }
 
-func (q *request) listModels() ([]Model, error) {
+func listModels(q *request) ([]Model, error) {
 	if err := q.account.admit(0); err != nil {
 		return nil, err
 	}
 	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
-	models, err := q.h.backend.ListModels(q.ctx)
+	models, err := q.h.backend.ListModels(q.life.ctx)
 	q.res.backendReturned()
 	if err != nil {
-		return nil, q.endedOr(err)
+		return nil, q.life.endedOr(err)
 	}
-	return models, q.ended()
+	return models, q.life.ended()
 }

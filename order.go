@@ -21,7 +21,7 @@ type orderer struct {
 	one     [1]ChunkChoice
 
 	start      ReplyStart // from the first chunk
-	began      bool       // a chunk was added
+	hasStart   bool       // start is set
 	usage      *Usage     // the last one reported
 	extra      Extra      // members of chunks that have not been emitted
 	usageExtra Extra      // members of chunks that had nothing but usage
@@ -41,8 +41,8 @@ func (o *orderer) add(c *ChatChunk) {
 	if c == nil {
 		return
 	}
-	if !o.began {
-		o.began = true
+	if !o.hasStart {
+		o.hasStart = true
 		o.start = ReplyStart{ID: c.ID, Created: c.Created, Model: c.Model}
 	}
 	extra := c.Extra
@@ -81,7 +81,7 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 		d.ToolCalls = s.calls.next(d.ToolCalls)
 	}
 	if reason != "" {
-		s.flush(d)
+		s.appendHeld(d)
 	}
 	if !isEmptyDelta(d) || reason == "" && hasValue(c.Extra) {
 		o.output.add(d)
@@ -131,23 +131,23 @@ func (o *orderer) emit(list []ChunkChoice) {
 	o.sink.add(&o.out)
 }
 
-// flush adds to d what is held back of a choice that ends.
-func (s *choiceState) flush(d *Delta) {
+// appendHeld adds to d what is held back of a choice that ends.
+func (s *choiceState) appendHeld(d *Delta) {
 	d.Content += s.content.rest()
 	d.Reasoning += s.reasoning.rest()
 	d.Refusal += s.refusal.rest()
 	d.ToolCalls = s.calls.rest(d.ToolCalls)
 }
 
-// flush emits what is held back of choices that have not ended.
-func (o *orderer) flush() {
+// emitHeld emits what is held back of choices that have not ended.
+func (o *orderer) emitHeld() {
 	for i := range o.choices {
 		s := &o.choices[i]
 		if !s.opened || s.ended {
 			continue
 		}
 		var d Delta
-		s.flush(&d)
+		s.appendHeld(&d)
 		if !isEmptyDelta(&d) {
 			o.output.add(&d)
 			o.emitOne(ChunkChoice{Index: i, Delta: d})
@@ -158,7 +158,7 @@ func (o *orderer) flush() {
 // complete ends a reply whose Backend is done. Choices without a FinishReason
 // get the one that is due; a reply without choices has an empty one.
 func (o *orderer) complete() {
-	o.flush()
+	o.emitHeld()
 	if len(o.choices) == 0 {
 		o.open(0)
 	}

@@ -132,7 +132,7 @@ func CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
 	if b, ok := q.h.backend.Backend.(TokenCounter); ok {
 		return b.CountTokens(ctx, req)
 	}
-	return q.counter().prompt(req), nil
+	return q.tokens().prompt(req), nil
 }
 
 // BearerSecret returns the key in the Authorization header of r if its scheme
@@ -148,6 +148,30 @@ func BearerSecret(r *http.Request) string {
 		return ""
 	}
 	return strings.Trim(secret, " ")
+}
+
+// serveOther answers with what the Serve function of a Route returns.
+func serveOther(q *request, serve func(context.Context, *http.Request, []byte) (any, error)) error {
+	body := new(buffer)
+	if q.r.Method == http.MethodPost {
+		var err error
+		if body, err = q.readBody(); err != nil {
+			return err
+		}
+		defer putBuffer(body)
+	}
+	if err := q.account.admit(0); err != nil {
+		return err
+	}
+	if err := q.beginBackendCall(); err != nil {
+		return err
+	}
+	v, err := serve(q.life.ctx, q.r, body.b)
+	q.res.backendReturned()
+	if err != nil {
+		return q.life.endedOr(err)
+	}
+	return q.replyJSON(v)
 }
 
 // A route is a Route of a Protocol, or an endpoint of the Handler itself.

@@ -31,14 +31,14 @@ const (
 // come in a burst: then the first of them starts a goroutine that writes what
 // is pending as soon as it runs, which is at the latest when the Backend pauses.
 type eventStream struct {
-	q          *request
-	encoder    ChatEncoder
-	pending    *buffer // events that are not written; nil if there are none
-	started    bool    // the encoder's start was called
-	flushing   bool    // a goroutine is about to write what is pending
-	lastChunk  time.Time
-	writeErr   error // a write failed
-	encoderErr error // the encoder failed
+	q           *request
+	encoder     ChatEncoder
+	pending     *buffer // events that are not written; nil if there are none
+	started     bool    // the encoder's start was called
+	burstWriter bool    // a goroutine is about to write what is pending
+	lastChunk   time.Time
+	writeErr    error // a write failed
+	encoderErr  error // the encoder failed
 }
 
 // add encodes a chunk that the orderer emits.
@@ -59,7 +59,7 @@ func (s *eventStream) encode(c *ChatChunk) {
 	buf := s.buffer()
 	if !s.started {
 		s.started = true
-		buf.b = s.encoder.AppendStart(buf.b, s.q.replyStart())
+		buf.b = s.encoder.AppendStart(buf.b, s.q.chat.replyStart())
 	}
 	b, err := s.encoder.AppendChunk(buf.b, c)
 	if err != nil {
@@ -90,13 +90,13 @@ func (s *eventStream) push(now time.Time) error {
 	case s.pending == nil || len(s.pending.b) == 0:
 		return nil
 	case s.q.res.state == stateStreaming && gap < burstGap && len(s.pending.b) < maxPending:
-		if !s.flushing {
-			s.flushing = true
-			go s.flushBurst()
+		if !s.burstWriter {
+			s.burstWriter = true
+			go s.writeBurst()
 		}
 		return nil
 	}
-	err := s.flush()
+	err := s.writePending()
 	// While it was written the Backend could not go on: a slow client is not a
 	// silent Backend.
 	s.lastChunk = time.Now()
@@ -104,22 +104,22 @@ func (s *eventStream) push(now time.Time) error {
 	return err
 }
 
-// flushBurst writes what is pending, on a goroutine of its own.
-func (s *eventStream) flushBurst() {
+// writeBurst writes what is pending, on a goroutine of its own.
+func (s *eventStream) writeBurst() {
 	q := s.q
-	defer q.recoverAndLog("writing a stream failed")
+	defer q.log.recoverAndLog("writing a stream failed")
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	s.flushing = false
+	s.burstWriter = false
 	if q.res.state == stateStreaming && s.pending != nil {
-		s.flush()
+		s.writePending()
 		s.lastChunk = time.Now()
 		q.idle.touch(s.lastChunk)
 	}
 }
 
-// flush writes what is pending. If that fails, the client has left.
-func (s *eventStream) flush() error {
+// writePending writes what is pending. If that fails, the client has left.
+func (s *eventStream) writePending() error {
 	if s.writeErr != nil {
 		return s.writeErr
 	}
@@ -134,7 +134,7 @@ func (s *eventStream) flush() error {
 	putBuffer(buf)
 	if err != nil {
 		s.writeErr = err
-		q.cancel(err)
+		q.life.cancel(err)
 	}
 	return err
 }
@@ -143,7 +143,7 @@ func (s *eventStream) flush() error {
 func (s *eventStream) comment() error {
 	buf := s.buffer()
 	buf.b = append(buf.b, keepAliveComment...)
-	return s.flush()
+	return s.writePending()
 }
 
 // end writes the end of a complete stream.
@@ -158,14 +158,14 @@ func (s *eventStream) end(u *Usage, extra Extra) error {
 		return err
 	}
 	buf.b = b
-	return s.flush()
+	return s.writePending()
 }
 
 // fail writes the end of a stream that failed.
 func (s *eventStream) fail(e *Error) {
 	buf := s.buffer()
 	buf.b = s.encoder.AppendFailure(buf.b, e)
-	s.flush()
+	s.writePending()
 }
 
 // deltaLen returns the number of bytes of text in d.

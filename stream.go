@@ -82,11 +82,11 @@ func Collect(s ChatStream) (*ChatResponse, error) {
 	o := orderer{sink: j, limit: maxChoices}
 	for chunk, err := range s {
 		if err != nil {
-			o.flush()
+			o.emitHeld()
 			return j.response(&o), err
 		}
 		o.add(chunk)
 	}
-	o.flush()
+	o.emitHeld()
 	return j.response(&o), nil
 }

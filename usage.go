@@ -70,7 +70,7 @@ const (
 // serveUsage serves GET /v1/dashboard/billing/usage. The reply has the members of
 // OpenAI's legacy format, with costs in US cents, and others for tokens, requests
 // and images.
-func (q *request) serveUsage() error {
+func serveUsage(q *request) error {
 	store := q.h.opts.Usage
 	if store == nil {
 		return errUnknownURL(q.r)
@@ -85,12 +85,12 @@ func (q *request) serveUsage() error {
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
-	sums, err := store.Query(q.ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
+	sums, err := store.Query(q.life.ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
 	q.res.backendReturned()
 	if err != nil {
-		return q.endedOr(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
+		return q.life.endedOr(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
 	}
-	return q.replyJSON(q.billing(sums))
+	return q.replyJSON(newBillingReply(sums, q.h.opts.Cost))
 }
 
 // usageRange reads the dates of a query. Days begin in UTC. end_date is not part of
@@ -156,8 +156,8 @@ func newBilledUsage(s *UsageSum) *billedUsage {
 	return &billedUsage{s.PromptTokens, s.CompletionTokens, s.PromptTokens + s.CompletionTokens, s.Requests, s.Images}
 }
 
-// billing returns the reply for sums, which are in the order of their days.
-func (q *request) billing(sums []UsageSum) *billingReply {
+// newBillingReply returns the reply for sums, which are in the order of their days.
+func newBillingReply(sums []UsageSum, price func(UsageSum) float64) *billingReply {
 	reply := &billingReply{Object: objectList}
 	var all UsageSum
 	var dollars float64
@@ -166,8 +166,8 @@ func (q *request) billing(sums []UsageSum) *billingReply {
 			reply.DailyCosts = append(reply.DailyCosts, dailyBill{Timestamp: json.RawMessage(strconv.FormatInt(s.Start.Unix(), 10) + ".0")})
 		}
 		cost := 0.0
-		if q.h.opts.Cost != nil {
-			cost = q.h.opts.Cost(s)
+		if price != nil {
+			cost = price(s)
 		}
 		dollars += cost
 		all.add(s)

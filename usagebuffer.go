@@ -121,7 +121,7 @@ func (b *UsageBuffer) onTimer() {
 
 // run writes the collected records, in the background.
 func (b *UsageBuffer) run() {
-	err := b.flush(context.Background())
+	err := b.writeAll(context.Background())
 	b.mu.Lock()
 	waiting, backoff := len(b.records), b.backoff
 	b.busy = false
@@ -136,9 +136,9 @@ func (b *UsageBuffer) run() {
 	}
 }
 
-// flush writes the records that are in the buffer when it is called, up to the
+// writeAll writes the records that are in the buffer when it is called, up to the
 // first failure.
-func (b *UsageBuffer) flush(ctx context.Context) error {
+func (b *UsageBuffer) writeAll(ctx context.Context) error {
 	select {
 	case b.writing <- struct{}{}:
 		defer func() { <-b.writing }()
@@ -192,7 +192,7 @@ func (b *UsageBuffer) wrote(n int, err error) {
 // Query writes the collected records and queries the store. If they cannot be
 // written, the sums do not include them.
 func (b *UsageBuffer) Query(ctx context.Context, q UsageQuery) ([]UsageSum, error) {
-	b.flush(ctx)
+	b.writeAll(ctx)
 	return b.store.Query(ctx, q)
 }
 
@@ -207,7 +207,7 @@ func (b *UsageBuffer) Close(ctx context.Context) error {
 		b.timer = nil
 	}
 	b.mu.Unlock()
-	if err := b.flush(ctx); err != nil {
+	if err := b.writeAll(ctx); err != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return fmt.Errorf("llmhttp: %d usage records not stored: %w", len(b.records), err)
