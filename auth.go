@@ -87,6 +87,11 @@ const (
 	EndpointUsage      Endpoint = "usage"      // GET /v1/dashboard/billing/usage
 )
 
+// Endpoints returns all endpoints, for programs that check the scopes of keys.
+func Endpoints() []Endpoint {
+	return []Endpoint{EndpointChat, EndpointImages, EndpointEmbeddings, EndpointModels, EndpointUsage}
+}
+
 // AllowsModel reports whether k may use the model of the given ID.
 func (k *Key) AllowsModel(id string) bool {
 	if k.Models == nil {

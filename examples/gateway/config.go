@@ -32,7 +32,14 @@ type config struct {
 
 	Upstreams []upstreamConfig `json:"upstreams"`
 	Routes    []routeConfig    `json:"routes"`
+	Breaker   breakerConfig    `json:"breaker"`
 	Keys      []keyConfig      `json:"keys"`
+}
+
+// A breakerConfig has the options of circuit breakers in [route.Options].
+type breakerConfig struct {
+	Failures int      `json:"failures"` // how many open a breaker; if missing, 5; if negative, breakers never open
+	OpenFor  duration `json:"open_for"` // if missing, 10s
 }
 
 // An upstreamConfig is a server of models. Fields that are missing have the
@@ -176,7 +183,11 @@ func newRouter(c *config) (*route.Router, error) {
 		}
 		routes = append(routes, route.Route{Model: r.Model, Strategy: r.Strategy, Targets: targets})
 	}
-	return route.New(routes, &route.Options{TryTimeout: -1}) // each upstream has its own timeouts
+	return route.New(routes, &route.Options{
+		TryTimeout: -1, // each upstream has its own timeouts
+		Failures:   c.Breaker.Failures,
+		OpenFor:    time.Duration(c.Breaker.OpenFor),
+	})
 }
 
 func (u *upstreamConfig) backend(field string) (llmhttp.Backend, error) {
@@ -259,13 +270,9 @@ func (k *keyConfig) hash(field string) (string, error) {
 	return strings.ToLower(k.SecretHash), nil
 }
 
-var endpoints = []llmhttp.Endpoint{
-	llmhttp.EndpointChat, llmhttp.EndpointImages, llmhttp.EndpointEmbeddings, llmhttp.EndpointModels, llmhttp.EndpointUsage,
-}
-
 func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 	for i, scope := range k.Scopes {
-		if !slices.Contains(endpoints, scope) {
+		if endpoints := llmhttp.Endpoints(); !slices.Contains(endpoints, scope) {
 			return nil, fmt.Errorf("%s.scopes[%d]: %q is not one of %q", field, i, scope, endpoints)
 		}
 	}

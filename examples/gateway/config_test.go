@@ -97,6 +97,7 @@ func TestConfig_Errors(t *testing.T) {
 		{`"first_byte_timeout": "1m"`, `"silence_timeout": "-1s"`, `:14: ... "/upstreams/1/silence_timeout": duration "-1s" is not positive`},
 		{`"720h"`, `"30d"`, `:43: ... "/keys/1/limits/quota/per": time: unknown unit "d" in duration "30d"`},
 		{`2040-01-01T00:00:00Z`, `2040-01-01`, `:39: ... "/keys/1/expires"`},
+		{`"routes": [`, `"breaker": {"open_for": "0s"}, "routes": [`, `:17: ... "/breaker/open_for": duration "0s" is not positive`},
 
 		{`"upstreams"`, `"public_url": "llm.example.com", "upstreams"`, `: public_url: "llm.example.com" is not a URL such as "https://llm.example.com"`},
 
@@ -182,4 +183,29 @@ func TestGateway_UpstreamHangs(t *testing.T) {
 	h.ServeHTTP(w, r)
 	assert.Equal(t, 200, w.Code, w.Body)
 	assert.EqualValues(t, 1, g.router.Status()[0].Failures)
+}
+
+func TestGateway_BreakerOptions(t *testing.T) {
+	fails := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }))
+	defer fails.Close()
+	works := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("a"), nil))
+	defer works.Close()
+	g, err := newGateway(&config{
+		Upstreams: []upstreamConfig{{Name: "fails", URL: fails.URL + "/v1"}, {Name: "works", URL: works.URL + "/v1"}},
+		Routes:    []routeConfig{{Model: "demo-chat", Strategy: route.InOrder, Targets: []targetConfig{{Upstream: "fails"}, {Upstream: "works"}}}},
+		Breaker:   breakerConfig{Failures: 2, OpenFor: duration(24 * time.Hour)},
+		Keys:      []keyConfig{{ID: "demo", SecretHash: llmhttp.HashSecret("sk-gateway")}},
+	})
+	require.NoError(t, err)
+	h := llmhttp.NewHandler(g.router, g.keys, nil)
+	for range 5 {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", chatPath, strings.NewReader(hello))
+		r.Header.Set("Authorization", "Bearer sk-gateway")
+		h.ServeHTTP(w, r)
+		require.Equal(t, 200, w.Code, w.Body)
+	}
+	s := g.router.Status()[0]
+	assert.EqualValues(t, 2, s.Tries)
+	assert.GreaterOrEqual(t, time.Until(s.Retry), 23*time.Hour)
 }

@@ -25,7 +25,7 @@ func addKeyFlags(f *flag.FlagSet) *keyFlags {
 	f.StringVar(&p.Account, "account", "", "the `account` that pays; the default is the ID of the key")
 	f.StringVar(&p.Name, "name", "", "a `name` for display")
 	f.Func("scopes", "the allowed endpoints: a comma-separated `list` of chat, images, embeddings, models and usage, or all, or none", func(s string) (err error) {
-		p.Scopes, err = parseList(s, endpoints...)
+		p.Scopes, err = parseList(s, llmhttp.Endpoints()...)
 		return err
 	})
 	f.Func("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(s string) (err error) {

@@ -125,8 +125,6 @@ func formatTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-var endpoints = []llmhttp.Endpoint{llmhttp.EndpointChat, llmhttp.EndpointImages, llmhttp.EndpointEmbeddings, llmhttp.EndpointModels, llmhttp.EndpointUsage}
-
 // parseList parses comma-separated items. The text all means nil, none means
 // empty. If known is not empty, each item must be one of them.
 func parseList[T ~string](s string, known ...T) ([]T, error) {
