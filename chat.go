@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -341,16 +342,16 @@ type chatCall struct {
 }
 
 // serve decodes the request and replies.
-func (c *chatCall) serve(decode func(r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)) error {
+func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*ChatRequest, ChatEncoder, error)) error {
 	q := c.q
 	body, err := q.readBody()
 	if err != nil {
 		return err
 	}
-	req, encoder, err := decode(q.r, body.b)
+	req, encoder, err := decode(q.life.ctx, q.r, body.b)
 	putBuffer(body)
 	if err != nil {
-		return err
+		return q.life.endedOr(err)
 	}
 	if err := q.useModel(req.Model); err != nil {
 		return err
@@ -372,15 +373,70 @@ func (c *chatCall) serve(decode func(r *http.Request, body []byte) (*ChatRequest
 func (c *chatCall) replyWhole(req *ChatRequest) error {
 	j := new(joiner)
 	c.order.sink = j
+	var collected *collectedReply
+	if collector, ok := c.encoder.(ChunkCollector); ok {
+		collected = &collectedReply{call: c, collector: collector}
+		c.order.sink = collected
+	}
 	if err := c.callBackend(req); err != nil {
 		return err
 	}
 	c.order.complete()
 	c.q.account.settle()
+	if collected != nil && collected.err != nil {
+		return collected.err
+	}
 	r := j.response(&c.order)
 	start := c.replyStart()
 	r.Created, r.Model, r.Usage = start.Created, start.Model, &c.q.account.record.Usage
+	if err := c.save(r.Extra); err != nil {
+		return err
+	}
 	return c.q.reply(func(b []byte) ([]byte, error) { return c.encoder.AppendWhole(b, r) })
+}
+
+// A collectedReply is a chunkSink that passes the chunks of a whole reply to a
+// ChunkCollector.
+type collectedReply struct {
+	call      *chatCall
+	collector ChunkCollector
+	started   bool
+	err       error
+}
+
+func (r *collectedReply) add(c *ChatChunk) {
+	if !r.started {
+		r.started = true
+		r.collector.CollectStart(r.call.replyStart())
+	}
+	if r.err == nil {
+		r.err = r.collector.CollectChunk(c)
+	}
+}
+
+// save stores a complete reply if the encoder is a ReplySaver. The response's mu
+// must not be held, because a store takes time.
+func (c *chatCall) save(extra Extra) error {
+	saver, ok := c.encoder.(ReplySaver)
+	if !ok {
+		return nil
+	}
+	res := &c.q.res
+	res.mu.Lock()
+	var save func(context.Context) error
+	if res.state != stateDone {
+		save = saver.SaveReply(&c.q.account.record.Usage, extra)
+	}
+	res.mu.Unlock()
+	if save == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.q.life.ctx, settleGrace)
+	defer cancel()
+	if err := save(ctx); err != nil {
+		return c.q.life.endedOr(err)
+	}
+	return nil
 }
 
 // replyStream answers with a stream. Its usage is recorded before its end is
@@ -398,12 +454,16 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	}
 	res.mu.Unlock()
 	c.q.account.settle()
+	extra := c.order.endExtra()
+	if err := c.save(extra); err != nil {
+		return err
+	}
 	res.mu.Lock()
 	defer res.mu.Unlock()
 	if res.state == stateDone {
 		return res.err
 	}
-	if err := c.stream.end(&c.q.account.record.Usage, c.order.endExtra()); err != nil {
+	if err := c.stream.end(&c.q.account.record.Usage, extra); err != nil {
 		return err
 	}
 	res.state = stateDone

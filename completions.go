@@ -1,12 +1,18 @@
 package llmhttp
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 )
+
+// ChatCompletions returns the [Protocol] of POST /v1/chat/completions, which a
+// Handler always serves. A Protocol for another API of OpenAI can embed it for
+// its Secret, SetHeaders and AppendError.
+func ChatCompletions() Protocol { return chatCompletions{} }
 
 // chatCompletions is the [Protocol] of POST /v1/chat/completions.
 type chatCompletions struct{}
@@ -19,7 +25,7 @@ func (p chatCompletions) Routes() []Route {
 	return []Route{{Pattern: "POST /v1/chat/completions", Endpoint: EndpointChat, Chat: p.decode}}
 }
 
-func (chatCompletions) decode(_ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
+func (chatCompletions) decode(_ context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
 	req := new(ChatRequest)
 	if err := decodeRequest(body, req); err != nil {
 		return nil, nil, err

@@ -53,8 +53,8 @@ type Route struct {
 	// Chat decodes and validates a chat request, and returns the encoder of its
 	// reply. The body is only valid during the call. The request must have a
 	// model and at least one message; errors that the client is to see are of
-	// type *Error.
-	Chat func(r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)
+	// type *Error. [KeyFrom] of ctx is the key of the request.
+	Chat func(ctx context.Context, r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)
 
 	// Serve answers a request other than chat, such as a token count, with a
 	// value that is encoded as JSON. It counts as a request against the limits
@@ -95,6 +95,29 @@ type ChatEncoder interface {
 
 	// AppendWhole appends the body of a whole reply. r.Usage is set.
 	AppendWhole(b []byte, r *ChatResponse) ([]byte, error)
+}
+
+// A ChunkCollector is a [ChatEncoder] that builds whole replies from chunks,
+// because its format keeps the order of texts and tool calls, which a
+// [ChatResponse] does not have. For a whole reply the Handler calls CollectStart,
+// CollectChunk for each chunk in legal order, and AppendWhole with a response
+// without Choices.
+type ChunkCollector interface {
+	ChatEncoder
+	CollectStart(start *ReplyStart)
+	CollectChunk(c *ChatChunk) error
+}
+
+// A ReplySaver is a [ChatEncoder] that stores replies before their end is sent.
+type ReplySaver interface {
+	ChatEncoder
+
+	// SaveReply is called when a reply is complete, before AppendEnd or
+	// AppendWhole, with the usage and the extra of AppendEnd. It returns a
+	// function that stores the reply, or nil if there is nothing to store. If
+	// the function returns an error, the reply fails with it. The function must
+	// not use the encoder, which may be asked for a failure in the meantime.
+	SaveReply(u *Usage, extra Extra) func(ctx context.Context) error
 }
 
 // A ReplyStart is what is known of a reply when it begins.

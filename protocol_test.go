@@ -46,7 +46,7 @@ func (plainProtocol) AppendError(b []byte, e *llmhttp.Error, requestID string) (
 	return fmt.Appendf(b, `{"failed":%q,"request":%q}`, e.Message, requestID), status
 }
 
-func (plainProtocol) decode(_ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+func (plainProtocol) decode(_ context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
 	var req struct {
 		Model, Text string
 		Stream      bool
@@ -66,7 +66,7 @@ func (plainProtocol) get(_ context.Context, r *http.Request, _ []byte) (any, err
 }
 
 func (p plainProtocol) count(ctx context.Context, r *http.Request, body []byte) (any, error) {
-	req, _, err := p.decode(r, body)
+	req, _, err := p.decode(ctx, r, body)
 	if err != nil {
 		return nil, err
 	}
@@ -179,5 +179,100 @@ func TestProtocol_DuplicateRoutesPanic(t *testing.T) {
 	protocols := []llmhttp.Protocol{plainProtocol{}, plainProtocol{}}
 	assert.PanicsWithValue(t, "llmhttp: two protocols serve POST /plain", func() {
 		llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: protocols})
+	})
+}
+
+// A savingProtocol is a plainProtocol that keeps the order of texts and tool
+// calls, and saves replies.
+type savingProtocol struct {
+	plainProtocol
+	save func(ctx context.Context, reply string) error
+}
+
+func (p savingProtocol) Routes() []llmhttp.Route {
+	return []llmhttp.Route{{Pattern: "POST /plain", Endpoint: llmhttp.EndpointChat, Chat: p.decode}}
+}
+
+func (p savingProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+	req, _, err := p.plainProtocol.decode(ctx, r, body)
+	return req, &savingEncoder{account: llmhttp.KeyFrom(ctx).Account, save: p.save}, err
+}
+
+type savingEncoder struct {
+	plainEncoder
+	account string
+	save    func(ctx context.Context, reply string) error
+	reply   strings.Builder
+}
+
+func (e *savingEncoder) CollectStart(s *llmhttp.ReplyStart) { fmt.Fprintf(&e.reply, "%s:", s.Model) }
+
+func (e *savingEncoder) CollectChunk(c *llmhttp.ChatChunk) error {
+	d := &c.Choices[0].Delta
+	e.reply.WriteString(d.Content)
+	for _, call := range d.ToolCalls {
+		e.reply.WriteString("<" + call.Function.Name + ">")
+	}
+	if d.Refusal != "" {
+		return llmhttp.Errorf(http.StatusBadGateway, "", "Refusals are not supported.")
+	}
+	return nil
+}
+
+func (e *savingEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+	return b, e.CollectChunk(c)
+}
+
+func (e *savingEncoder) SaveReply(u *llmhttp.Usage, _ llmhttp.Extra) func(context.Context) error {
+	reply := fmt.Sprintf("%s %s %d", e.account, e.reply.String(), u.TotalTokens)
+	return func(ctx context.Context) error { return e.save(ctx, reply) }
+}
+
+func (e *savingEncoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
+	return fmt.Appendf(b, `{"text":%q,"choices":%d}`, e.reply.String(), len(r.Choices)), nil
+}
+
+func TestProtocol_ChunkCollectorAndReplySaver(t *testing.T) {
+	call := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{
+		ToolCalls: []llmhttp.ToolCallDelta{{ID: "call_1", Function: llmhttp.FunctionCall{Name: "f"}}}}}}}
+	usage := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 3, CompletionTokens: 4}}
+	refusal := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Refusal: "No."}}}}
+	whole, stream := `{"model":"m","text":"Hi"}`, `{"model":"m","text":"Hi","stream":true}`
+	ask := func(t *testing.T, body string, save func(context.Context, string) error, chunks ...*llmhttp.ChatChunk) reply {
+		s := startServer(t, config{
+			backend: chunkBackend(func() []*llmhttp.ChatChunk { return chunks }),
+			opts:    llmhttp.Options{Protocols: []llmhttp.Protocol{savingProtocol{save: save}}},
+		})
+		return s.do("POST", "/plain", body, withoutKey, withPlainKey)
+	}
+	var saved string
+	keep := func(_ context.Context, reply string) error { saved = reply; return nil }
+	t.Run("whole", func(t *testing.T) {
+		r := ask(t, whole, keep, llmhttp.TextChunk("a"), call, llmhttp.TextChunk("b"), usage)
+		assert.JSONEq(t, `{"text":"m:a<f>b","choices":0}`, r.body)
+		assert.Equal(t, "acme m:a<f>b 7", saved)
+	})
+	t.Run("stream", func(t *testing.T) {
+		saved = ""
+		r := ask(t, stream, keep, llmhttp.TextChunk("a"), call, usage)
+		assert.Contains(t, r.body, "event: end")
+		assert.Equal(t, "acme a<f> 7", saved)
+	})
+	fail := func(context.Context, string) error { return llmhttp.Errorf(503, "", "Not stored.") }
+	t.Run("a reply that cannot be saved", func(t *testing.T) {
+		r := ask(t, whole, fail, llmhttp.TextChunk("a"))
+		assert.Equal(t, 529, r.StatusCode, "as AppendError returns it")
+		assert.Contains(t, r.body, "Not stored.")
+	})
+	t.Run("a stream that cannot be saved", func(t *testing.T) {
+		r := ask(t, stream, fail, llmhttp.TextChunk("a"))
+		assert.NotContains(t, r.body, "event: end")
+		assert.Contains(t, r.body, "event: failed\ndata: \"Not stored.\"")
+		assert.Error(t, r.err, "the connection was not cut")
+	})
+	t.Run("a chunk that cannot be encoded", func(t *testing.T) {
+		r := ask(t, whole, keep, refusal)
+		assert.Equal(t, 502, r.StatusCode)
+		assert.Contains(t, r.body, "Refusals are not supported.")
 	})
 }
