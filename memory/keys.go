@@ -6,19 +6,38 @@ import (
 	"encoding/hex"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-// A KeyStore is a [llmhttp.KeyStore] in memory. It keeps hashes of the secrets
+// A KeyStore is a [llmhttp.KeyManager] in memory. It keeps hashes of the secrets
 // instead of the secrets. The zero value is an empty store. Its methods are safe
 // for concurrent use.
 type KeyStore struct {
-	mu   sync.RWMutex // guards keys
-	keys map[[sha256.Size]byte]*llmhttp.Key
+	mu      sync.RWMutex // guards the fields below and those of the keys
+	secrets map[secretHash]*secretKey
+	keys    map[string]*managedKey // by ID
+	order   []*managedKey          // in the order in which they were created
 }
 
-var _ llmhttp.KeyStore = (*KeyStore)(nil)
+type secretHash = [sha256.Size]byte
+
+// A secretKey is what Lookup returns for a secret. It does not change.
+type secretKey struct {
+	key    *llmhttp.Key // nil if the key is suspended or revoked
+	usedAt *atomic.Int64
+}
+
+// A managedKey is a key with its secrets.
+type managedKey struct {
+	info    llmhttp.KeyInfo          // without LastUsed
+	secrets map[secretHash]time.Time // when each secret expires; zero means with the key
+	usedAt  atomic.Int64             // in nanoseconds since 1970; zero if never
+}
+
+var _ llmhttp.KeyManager = (*KeyStore)(nil)
 
 // Keys returns a KeyStore with one key for each secret. Each key has an account
 // of its own, all scopes and no limits. Keys panics if a secret is empty.
@@ -30,9 +49,11 @@ func Keys(secrets ...string) *KeyStore {
 	return s
 }
 
-// Add stores a copy of key under secret and replaces the key that was there. An
-// empty ID becomes "key_" and the first 12 hexadecimal digits of the SHA-256 of
-// secret. An empty Account becomes the ID. A nil key stands for the zero Key.
+// Add stores a copy of key under secret and replaces the key that was there. If
+// there is another key with the same ID, Add replaces its settings and adds the
+// secret to it. An empty ID becomes "key_" and the first 12 hexadecimal digits of
+// the SHA-256 of secret. An empty Account becomes the ID. A nil key stands for
+// the zero Key.
 //
 // Add panics if secret is empty. No request can present an empty secret, so it
 // is a mistake such as an environment variable that is not set.
@@ -40,24 +61,18 @@ func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
 	if secret == "" {
 		panic("memory: empty secret")
 	}
-	var k llmhttp.Key
+	info := llmhttp.KeyInfo{Prefix: secret[:min(len(secret)/4, maxPrefix)], Created: time.Now()}
 	if key != nil {
-		k = *key
+		info.Key = *key
 	}
 	hash := hashSecret(secret)
-	if k.ID == "" {
-		k.ID = "key_" + hex.EncodeToString(hash[:6])
+	if info.ID == "" {
+		info.ID = "key_" + hex.EncodeToString(hash[:6])
 	}
-	if k.Account == "" {
-		k.Account = k.ID
-	}
-	k.Scopes, k.Models = slices.Clone(k.Scopes), slices.Clone(k.Models)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keys == nil {
-		s.keys = make(map[[sha256.Size]byte]*llmhttp.Key)
-	}
-	s.keys[hash] = &k
+	s.removeSecret(hash)
+	s.addKey(info, hash)
 }
 
 // Remove removes the key with the given secret. It does nothing if there is no
@@ -66,7 +81,7 @@ func (s *KeyStore) Remove(secret string) {
 	hash := hashSecret(secret)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.keys, hash)
+	s.removeSecret(hash)
 }
 
 // Lookup implements [llmhttp.KeyStore]. Its only error is
@@ -74,12 +89,71 @@ func (s *KeyStore) Remove(secret string) {
 func (s *KeyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
 	hash := hashSecret(secret)
 	s.mu.RLock()
-	key := s.keys[hash]
+	found := s.secrets[hash]
 	s.mu.RUnlock()
-	if key == nil {
+	if found == nil || found.key == nil {
 		return nil, llmhttp.ErrKeyNotFound
 	}
-	return key, nil
+	found.usedAt.Store(time.Now().UnixNano())
+	return found.key, nil
 }
 
-func hashSecret(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }
+func hashSecret(secret string) secretHash { return sha256.Sum256([]byte(secret)) }
+
+// addKey adds a secret to the key with the ID of info, which it creates if there
+// is none. The caller holds mu.
+func (s *KeyStore) addKey(info llmhttp.KeyInfo, hash secretHash) *managedKey {
+	k := s.keys[info.ID]
+	if k == nil {
+		if s.keys == nil {
+			s.keys, s.secrets = make(map[string]*managedKey), make(map[secretHash]*secretKey)
+		}
+		k = &managedKey{secrets: make(map[secretHash]time.Time)}
+		s.keys[info.ID] = k
+		s.order = append(s.order, k)
+	}
+	k.info = info
+	k.secrets[hash] = time.Time{}
+	s.set(k, info.Params())
+	return k
+}
+
+// set replaces the settings of k and what Lookup returns for its secrets. The
+// caller holds mu.
+func (s *KeyStore) set(k *managedKey, p llmhttp.KeyParams) {
+	if p.Account == "" {
+		p.Account = k.info.ID
+	}
+	k.info.Key = llmhttp.Key{
+		ID: k.info.ID, Account: p.Account, Scopes: slices.Clone(p.Scopes), Models: slices.Clone(p.Models), Expires: p.Expires, Limits: p.Limits,
+	}
+	k.info.Name, k.info.Suspended = p.Name, p.Suspended
+	for hash, expires := range k.secrets {
+		found := &secretKey{usedAt: &k.usedAt}
+		if !k.info.Suspended && k.info.Revoked.IsZero() {
+			key := k.info.Key
+			if !expires.IsZero() && (key.Expires.IsZero() || expires.Before(key.Expires)) {
+				key.Expires = expires
+			}
+			found.key = &key
+		}
+		s.secrets[hash] = found
+	}
+}
+
+// removeSecret removes a secret, and its key if that has no other. The caller
+// holds mu.
+func (s *KeyStore) removeSecret(hash secretHash) {
+	delete(s.secrets, hash)
+	for i, k := range s.order {
+		if _, ok := k.secrets[hash]; !ok {
+			continue
+		}
+		delete(k.secrets, hash)
+		if len(k.secrets) == 0 {
+			delete(s.keys, k.info.ID)
+			s.order = slices.Delete(s.order, i, i+1)
+		}
+		return
+	}
+}

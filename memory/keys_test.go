@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -59,4 +60,26 @@ func BenchmarkKeyStore_Lookup(b *testing.B) {
 			}
 		}
 	})
+}
+
+func TestKeyManager(t *testing.T) {
+	llmhttptest.TestKeyManager(t, func(testing.TB) llmhttp.KeyManager { return memory.Keys() })
+}
+
+func TestKeyStore_AddAgain(t *testing.T) {
+	s := memory.Keys()
+	s.Add("sk-a", &llmhttp.Key{ID: "x"})
+	s.Add("sk-b", &llmhttp.Key{ID: "x", Account: "acme"})
+	for _, secret := range []string{"sk-a", "sk-b"} {
+		k, err := s.Lookup(t.Context(), secret)
+		require.NoError(t, err)
+		assert.Equal(t, "acme", k.Account, "both secrets belong to one key")
+	}
+	s.Remove("sk-a")
+	info, err := s.Key(t.Context(), "x")
+	require.NoError(t, err)
+	assert.NotZero(t, info.LastUsed)
+	s.Add("sk-b", nil)
+	_, err = s.Key(t.Context(), "x")
+	assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound, "a key without secrets is removed")
 }

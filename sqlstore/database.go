@@ -32,6 +32,10 @@ type dialect interface {
 	// and skips rows that others have locked.
 	skipLocked() string
 
+	// contains returns a condition that the columns, joined with line breaks,
+	// match a LIKE pattern. It ignores the case of ASCII letters.
+	contains(pattern string, columns ...string) string
+
 	// addUsage stores records and adds the new ones to the sums of their
 	// days. The records must be sorted by ID, and the IDs must be unique.
 	addUsage(ctx context.Context, db *sql.DB, records []record) error

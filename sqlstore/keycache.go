@@ -30,7 +30,7 @@ func (db *database) readSecret(ctx context.Context, hash string) (*llmhttp.Key, 
 		return db.read.QueryRowContext(ctx, `
 			SELECT k.id, k.account, k.scopes, k.models, k.limits, k.expires, s.expires
 			FROM llmhttp_secrets s JOIN llmhttp_keys k ON k.id = s.key_id
-			WHERE s.hash = $1 AND k.revoked IS NULL`, hash).
+			WHERE s.hash = $1 AND k.revoked IS NULL AND NOT k.suspended`, hash).
 			Scan(&k.id, &k.account, &k.scopes, &k.models, &k.limits, &k.expires, &secretExpires)
 	})
 	if errors.Is(err, sql.ErrNoRows) {

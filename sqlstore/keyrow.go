@@ -17,11 +17,12 @@ type keyRow struct {
 	id, account, name, prefix  string
 	scopes, models             sql.NullString // JSON arrays
 	limits                     string         // a limitsJSON
+	suspended                  bool
 	created                    int64
 	expires, lastUsed, revoked sql.NullInt64
 }
 
-const selectKey = "SELECT id, account, name, prefix, scopes, models, limits, expires, created, last_used, revoked FROM llmhttp_keys"
+const selectKey = "SELECT id, account, name, prefix, scopes, models, limits, suspended, expires, created, last_used, revoked FROM llmhttp_keys"
 
 // readKey reads the key with the given ID. The suffix ends the query. If there
 // is no such key, the error is ErrKeyNotFound.
@@ -39,7 +40,7 @@ func readKey(ctx context.Context, q querier, id, suffix string) (KeyInfo, error)
 // scanKey reads a row of a query that begins with selectKey.
 func scanKey(row interface{ Scan(...any) error }) (KeyInfo, error) {
 	var k keyRow
-	if err := row.Scan(&k.id, &k.account, &k.name, &k.prefix, &k.scopes, &k.models, &k.limits, &k.expires, &k.created, &k.lastUsed, &k.revoked); err != nil {
+	if err := row.Scan(&k.id, &k.account, &k.name, &k.prefix, &k.scopes, &k.models, &k.limits, &k.suspended, &k.expires, &k.created, &k.lastUsed, &k.revoked); err != nil {
 		return KeyInfo{}, err
 	}
 	return k.info()
@@ -62,28 +63,30 @@ func newKeyRow(k *KeyInfo, params KeyParams) (keyRow, error) {
 		return keyRow{}, err
 	}
 	return keyRow{
-		id:       k.ID,
-		account:  params.Account,
-		name:     params.Name,
-		prefix:   k.Prefix,
-		scopes:   encodeList(params.Scopes),
-		models:   encodeList(params.Models),
-		limits:   encodeLimits(params.Limits),
-		created:  micros(k.Created),
-		expires:  encodeTime(params.Expires),
-		lastUsed: encodeTime(k.LastUsed),
-		revoked:  encodeTime(k.Revoked),
+		id:        k.ID,
+		account:   params.Account,
+		name:      params.Name,
+		prefix:    k.Prefix,
+		scopes:    encodeList(params.Scopes),
+		models:    encodeList(params.Models),
+		limits:    encodeLimits(params.Limits),
+		suspended: params.Suspended,
+		created:   micros(k.Created),
+		expires:   encodeTime(params.Expires),
+		lastUsed:  encodeTime(k.LastUsed),
+		revoked:   encodeTime(k.Revoked),
 	}, nil
 }
 
 func (k *keyRow) info() (KeyInfo, error) {
 	info := KeyInfo{
-		Key:      llmhttp.Key{ID: k.id, Account: k.account, Expires: decodeTime(k.expires)},
-		Name:     k.name,
-		Prefix:   k.prefix,
-		Created:  fromMicros(k.created),
-		LastUsed: decodeTime(k.lastUsed),
-		Revoked:  decodeTime(k.revoked),
+		Key:       llmhttp.Key{ID: k.id, Account: k.account, Expires: decodeTime(k.expires)},
+		Name:      k.name,
+		Prefix:    k.prefix,
+		Suspended: k.suspended,
+		Created:   fromMicros(k.created),
+		LastUsed:  decodeTime(k.lastUsed),
+		Revoked:   decodeTime(k.revoked),
 	}
 	var limits limitsJSON
 	err := cmp.Or(decodeList(k.scopes, &info.Scopes), decodeList(k.models, &info.Models), json.Unmarshal([]byte(k.limits), &limits))

@@ -12,40 +12,15 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// ErrKeyRevoked is wrapped by the errors of changes to a revoked key.
-var ErrKeyRevoked = errors.New("sqlstore: the key is revoked")
+// ErrKeyRevoked is [llmhttp.ErrKeyRevoked].
+var ErrKeyRevoked = llmhttp.ErrKeyRevoked
 
-// KeyParams are the settings of a key. Times are rounded down to microseconds.
-type KeyParams struct {
-	Account string             // the account that pays; empty means the key's ID
-	Name    string             // for display; may be empty and need not be unique
-	Scopes  []llmhttp.Endpoint // the allowed endpoints; nil means all, empty none
-	Models  []string           // the allowed models; nil means all, empty none; * matches any text
-	Expires time.Time          // zero means never
-	Limits  llmhttp.Limits
-}
-
-// A KeyInfo describes a key.
-type KeyInfo struct {
-	llmhttp.Key
-	Name     string
-	Prefix   string // the beginning of the newest secret, for display
-	Created  time.Time
-	LastUsed time.Time // accurate to about two minutes; zero if never used
-	Revoked  time.Time // zero if not revoked
-}
-
-// Params returns the settings of the key.
-func (k *KeyInfo) Params() KeyParams {
-	return KeyParams{Account: k.Account, Name: k.Name, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
-}
-
-// A KeyQuery selects a page of keys, oldest first.
-type KeyQuery struct {
-	Account string // empty means all accounts
-	After   string // the ID of the last key of the previous page; empty means the first page
-	Limit   int    // the maximum number of keys, at most 1000; zero or negative means 100
-}
+// The types of [llmhttp.KeyManager], which Store implements.
+type (
+	KeyParams = llmhttp.KeyParams
+	KeyInfo   = llmhttp.KeyInfo
+	KeyQuery  = llmhttp.KeyQuery
+)
 
 const (
 	defaultPage = 100
@@ -94,9 +69,9 @@ func (s *Store) insertKey(ctx context.Context, secret, prefix string, params Key
 	err = s.retry(ctx, s.isConflict, func() error {
 		return inTx(ctx, s.write, nil, func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, `
-				INSERT INTO llmhttp_keys (id, account, name, prefix, scopes, models, limits, expires, created)
-				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-				row.id, row.account, row.name, row.prefix, row.scopes, row.models, row.limits, row.expires, row.created)
+				INSERT INTO llmhttp_keys (id, account, name, prefix, scopes, models, limits, suspended, expires, created)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+				row.id, row.account, row.name, row.prefix, row.scopes, row.models, row.limits, row.suspended, row.expires, row.created)
 			if err != nil {
 				return err
 			}
@@ -147,16 +122,19 @@ func (s *Store) Key(ctx context.Context, id string) (KeyInfo, error) {
 func (s *Store) ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error) {
 	var page []KeyInfo
 	err := s.retryRead(ctx, func() (err error) {
-		page, err = s.listKeys(ctx, q)
+		page, err = s.listKeys(ctx, q, s.now())
 		return err
 	})
 	return page, s.wrapError("listing keys", err)
 }
 
-func (db *database) listKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error) {
+func (db *database) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]KeyInfo, error) {
 	limit := min(q.Limit, maxPage)
 	if limit <= 0 {
 		limit = defaultPage
+	}
+	if checkName("Account", q.Account) != nil || checkName("Search", q.Search) != nil {
+		return nil, nil // no key can have such a name
 	}
 	query, args := selectKey+" WHERE true", []any{limit}
 	arg := func(v any) string { // appends v and returns its placeholder
@@ -164,26 +142,41 @@ func (db *database) listKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error)
 		return fmt.Sprintf("$%d", len(args))
 	}
 	if q.Account != "" {
-		if checkName("Account", q.Account) != nil {
-			return nil, nil // no key can have such an account
-		}
 		query += " AND account = " + arg(q.Account)
+	}
+	if q.Search != "" {
+		query += " AND " + db.contains(arg("%"+likeEscaper.Replace(q.Search)+"%"), "id", "account", "name", "prefix")
+	}
+	if q.Status != "" {
+		query += " AND " + keyStatus(arg(micros(now))) + " = " + arg(string(q.Status))
+	}
+	comparison, direction := " > ", ""
+	if q.Newest {
+		comparison, direction = " < ", " DESC"
 	}
 	if q.After != "" {
 		last, err := readKey(ctx, db.read, q.After, "")
 		if err != nil {
 			return nil, err
 		}
-		query += " AND (created, id) > (" + arg(micros(last.Created)) + ", " + arg(last.ID) + ")"
+		query += " AND (created, id)" + comparison + "(" + arg(micros(last.Created)) + ", " + arg(last.ID) + ")"
 	}
 	var page []KeyInfo
 	err := forEachRow(ctx, db.read, func(rows *sql.Rows) error {
 		info, err := scanKey(rows)
 		page = append(page, info)
 		return err
-	}, query+" ORDER BY created, id LIMIT $1", args...)
+	}, query+" ORDER BY created"+direction+", id"+direction+" LIMIT $1", args...)
 	return page, err
 }
+
+// keyStatus returns an SQL expression for [KeyInfo.Status] at the time now.
+func keyStatus(now string) string {
+	return "CASE WHEN revoked IS NOT NULL THEN 'revoked' WHEN suspended THEN 'suspended' WHEN expires <= " + now + " THEN 'expired' ELSE 'active' END"
+}
+
+// likeEscaper escapes the special characters of LIKE.
+var likeEscaper = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
 
 // UpdateKey calls change with the settings of the key with the given ID and
 // stores the result. Other changes of the key wait meanwhile, so that no change
@@ -210,8 +203,8 @@ func (s *Store) UpdateKey(ctx context.Context, id string, change func(*KeyParams
 		if updated, err = row.info(); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE llmhttp_keys SET account = $2, name = $3, scopes = $4, models = $5, limits = $6, expires = $7 WHERE id = $1",
-			row.id, row.account, row.name, row.scopes, row.models, row.limits, row.expires)
+		_, err = tx.ExecContext(ctx, "UPDATE llmhttp_keys SET account = $2, name = $3, scopes = $4, models = $5, limits = $6, suspended = $7, expires = $8 WHERE id = $1",
+			row.id, row.account, row.name, row.scopes, row.models, row.limits, row.suspended, row.expires)
 		return err
 	})
 	if err != nil {

@@ -76,3 +76,9 @@ func BenchmarkUsageStore(b *testing.B) {
 		b.Run(name, func(b *testing.B) { llmhttptest.BenchmarkUsageStore(b, newUsageStore(newDatabase)) })
 	}
 }
+
+func TestKeyManager(t *testing.T) {
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		llmhttptest.TestKeyManager(t, func(t testing.TB) llmhttp.KeyManager { return openStore(t, dsn, nil) })
+	})
+}

@@ -108,6 +108,11 @@ func (postgresDialect) lockSchema(ctx context.Context, tx *sql.Tx) error {
 func (postgresDialect) forUpdate() string  { return " FOR UPDATE" }
 func (postgresDialect) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 
+// contains compares with the collation C, which is faster than others.
+func (postgresDialect) contains(pattern string, columns ...string) string {
+	return "(" + strings.Join(columns, " || chr(10) || ") + `) COLLATE "C" ILIKE ` + pattern
+}
+
 // addUsage uses a single statement, which is a transaction of its own, to hold
 // the locks on the sums as briefly as possible. All processes lock rows in the
 // same order, records before sums, which prevents deadlocks.

@@ -98,6 +98,10 @@ func compareDays(a, b dayKey) int {
 	return cmp.Or(strings.Compare(a.account, b.account), cmp.Compare(a.day, b.day), strings.Compare(a.model, b.model))
 }
 
+func (sqliteDialect) contains(pattern string, columns ...string) string {
+	return "(" + strings.Join(columns, " || char(10) || ") + ") LIKE " + pattern + ` ESCAPE '\'`
+}
+
 // insertRecords inserts the records whose IDs are new, and returns their sums.
 func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]counts, error) {
 	insert, err := tx.PrepareContext(ctx, `

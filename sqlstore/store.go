@@ -67,7 +67,7 @@ type Store struct {
 }
 
 var (
-	_ llmhttp.KeyStore   = (*Store)(nil)
+	_ llmhttp.KeyManager = (*Store)(nil)
 	_ llmhttp.UsageStore = (*Store)(nil)
 )
 

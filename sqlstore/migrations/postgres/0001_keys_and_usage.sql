@@ -9,6 +9,7 @@ CREATE TABLE llmhttp_keys (
 	scopes    text,          -- a JSON array; null means all
 	models    text,          -- a JSON array; null means all
 	limits    text NOT NULL, -- a JSON object
+	suspended boolean NOT NULL DEFAULT false,
 	expires   bigint,        -- null means never
 	created   bigint NOT NULL,
 	last_used bigint,

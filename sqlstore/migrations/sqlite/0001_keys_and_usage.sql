@@ -9,6 +9,7 @@ CREATE TABLE llmhttp_keys (
 	scopes    TEXT,          -- a JSON array; null means all
 	models    TEXT,          -- a JSON array; null means all
 	limits    TEXT NOT NULL, -- a JSON object
+	suspended INTEGER NOT NULL DEFAULT 0,
 	expires   INTEGER,       -- null means never
 	created   INTEGER NOT NULL,
 	last_used INTEGER,

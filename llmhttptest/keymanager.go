@@ -1,0 +1,261 @@
+package llmhttptest
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// TestKeyManager tests a [llmhttp.KeyManager]. It calls newStore once for each
+// subtest. Test the methods of [llmhttp.KeyStore] with [TestKeyStore] too.
+func TestKeyManager(t *testing.T, newStore func(t testing.TB) llmhttp.KeyManager) {
+	t.Helper()
+	runChecks(t, managerChecks, newStore)
+}
+
+var managerChecks = []check[llmhttp.KeyManager]{
+	withCause("CreatedKey", "a setting is dropped, or the secret is not stored.", checkCreatedKey),
+	withCause("UpdatedKey", "a setting is dropped, or a refused change is stored.", checkUpdatedKey),
+	withCause("SuspendedKey", "Lookup ignores Suspended, or uses an outdated cache.", checkSuspendedKey),
+	withCause("RotatedKey", "the previous secret works too long or too short.", checkRotatedKey),
+	withCause("RevokedKey", "a revoked key still works or can be changed.", checkRevokedKey),
+	withCause("UnknownKey", "the error of a query without a result is passed on, or not checked.", checkUnknownKey),
+	withCause("Pages", "pages overlap, leave out keys, or are not in order.", checkPages),
+	withCause("Search", "the search compares a part of a name only, or takes special characters for patterns.", checkSearch),
+}
+
+func params(k *llmhttp.Key) llmhttp.KeyParams {
+	return llmhttp.KeyParams{Account: k.Account, Name: unique("name"), Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
+}
+
+func mustCreate(t testing.TB, s llmhttp.KeyManager, p llmhttp.KeyParams) (llmhttp.KeyInfo, string) {
+	t.Helper()
+	info, secret, err := s.CreateKey(t.Context(), p)
+	if err != nil {
+		t.Fatalf("CreateKey returned the error %v, want nil", err)
+	}
+	return info, secret
+}
+
+// wantSettings reports an error unless the store returns want as the settings of
+// a key.
+func wantSettings(t testing.TB, s llmhttp.KeyManager, id string, want llmhttp.KeyParams) {
+	t.Helper()
+	info, err := s.Key(t.Context(), id)
+	if got := info.Params(); err != nil || !reflect.DeepEqual(normal(got), normal(want)) {
+		t.Errorf("Key returned the settings %+v and the error %v, want %+v", got, err, want)
+	}
+}
+
+// normal makes settings comparable with reflect.DeepEqual.
+func normal(p llmhttp.KeyParams) llmhttp.KeyParams {
+	p.Expires = p.Expires.UTC().Round(0)
+	return p
+}
+
+// wantLookup reports an error unless the secret is that of a key that works, or,
+// if works is false, of none.
+func wantLookup(t testing.TB, s llmhttp.KeyManager, secret, what string, works bool) {
+	t.Helper()
+	key, err := s.Lookup(t.Context(), secret)
+	if err == nil && !key.Expires.IsZero() && !time.Now().Before(key.Expires) {
+		err = llmhttp.ErrKeyNotFound // the Handler checks the expiry
+	}
+	switch {
+	case works && err != nil:
+		t.Errorf("Lookup of %s returned the error %v, want a key that has not expired", what, err)
+	case !works && !errors.Is(err, llmhttp.ErrKeyNotFound):
+		t.Errorf("Lookup of %s returned the key %v and the error %v, want ErrKeyNotFound", what, key, err)
+	}
+}
+
+func checkCreatedKey(t testing.TB, s llmhttp.KeyManager) {
+	for _, key := range []*llmhttp.Key{fullKey(), newKey()} {
+		p := params(key)
+		info, secret := mustCreate(t, s, p)
+		wantSettings(t, s, info.ID, p)
+		wantLookup(t, s, secret, "a new key", true)
+		if len(info.Prefix) >= len(secret) || !strings.HasPrefix(secret, info.Prefix) {
+			t.Errorf("CreateKey returned the prefix %q, want a part of the secret", info.Prefix)
+		}
+		if got := info.Status(time.Now()); got != llmhttp.KeyActive || info.Created.IsZero() {
+			t.Errorf("CreateKey returned a key that is %s and was created at %v, want an active key", got, info.Created)
+		}
+	}
+	info, _ := mustCreate(t, s, llmhttp.KeyParams{})
+	if info.Account != info.ID || info.ID == "" {
+		t.Errorf("a key without an account has the account %q, want its ID %q", info.Account, info.ID)
+	}
+}
+
+func checkUpdatedKey(t testing.TB, s llmhttp.KeyManager) {
+	p, want := params(fullKey()), params(newKey())
+	info, secret := mustCreate(t, s, p)
+	refused := errors.New("refused")
+	if _, err := s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { *p = want; return refused }); !errors.Is(err, refused) {
+		t.Errorf("UpdateKey returned the error %v, want that of change", err)
+	}
+	wantSettings(t, s, info.ID, p)
+	change := func(p *llmhttp.KeyParams) error { *p = want; return nil }
+	if _, err := s.UpdateKey(t.Context(), info.ID, change); err != nil {
+		t.Fatalf("UpdateKey returned the error %v, want nil", err)
+	}
+	wantSettings(t, s, info.ID, want)
+	if key, err := s.Lookup(t.Context(), secret); err != nil || key.Account != want.Account {
+		t.Errorf("Lookup returned %v and the error %v after an update, want the account %q", key, err, want.Account)
+	}
+}
+
+func checkSuspendedKey(t testing.TB, s llmhttp.KeyManager) {
+	info, secret := mustCreate(t, s, params(newKey()))
+	for _, suspended := range []bool{true, false} {
+		wantLookup(t, s, secret, "a key before a change", suspended)
+		info, err := s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { p.Suspended = suspended; return nil })
+		if err != nil || info.Suspended != suspended {
+			t.Errorf("UpdateKey returned a key with Suspended %v and the error %v, want %v", info.Suspended, err, suspended)
+		}
+		wantLookup(t, s, secret, "a key after a change of Suspended", !suspended)
+	}
+}
+
+func checkRotatedKey(t testing.TB, s llmhttp.KeyManager) {
+	p := params(newKey())
+	info, first := mustCreate(t, s, p)
+	rotate := func(overlap time.Duration) string {
+		rotated, secret, err := s.RotateKey(t.Context(), info.ID, overlap)
+		if err != nil || !strings.HasPrefix(secret, rotated.Prefix) {
+			t.Fatalf("RotateKey returned the prefix %q and the error %v, want the beginning of the secret", rotated.Prefix, err)
+		}
+		return secret
+	}
+	second := rotate(time.Hour)
+	wantLookup(t, s, first, "the previous secret during the overlap", true)
+	wantLookup(t, s, second, "the new secret", true)
+	third := rotate(0)
+	wantLookup(t, s, first, "a secret from before a rotation without overlap", false)
+	wantLookup(t, s, second, "the previous secret without overlap", false)
+	wantLookup(t, s, third, "the new secret", true)
+	wantSettings(t, s, info.ID, p)
+	if _, _, err := s.RotateKey(t.Context(), info.ID, -1); err == nil {
+		t.Error("RotateKey with a negative overlap returned no error")
+	}
+}
+
+func checkRevokedKey(t testing.TB, s llmhttp.KeyManager) {
+	info, secret := mustCreate(t, s, params(newKey()))
+	for range 2 {
+		if err := s.RevokeKey(t.Context(), info.ID); err != nil {
+			t.Errorf("RevokeKey returned the error %v, want nil", err)
+		}
+	}
+	wantLookup(t, s, secret, "a revoked key", false)
+	_, err := s.UpdateKey(t.Context(), info.ID, func(*llmhttp.KeyParams) error { return nil })
+	_, _, rotateErr := s.RotateKey(t.Context(), info.ID, 0)
+	if !errors.Is(err, llmhttp.ErrKeyRevoked) || !errors.Is(rotateErr, llmhttp.ErrKeyRevoked) {
+		t.Errorf("UpdateKey and RotateKey of a revoked key returned the errors %v and %v, want ErrKeyRevoked", err, rotateErr)
+	}
+	if info, err = s.Key(t.Context(), info.ID); err != nil || info.Status(time.Now()) != llmhttp.KeyRevoked {
+		t.Errorf("Key returned a key that is %s and the error %v, want a revoked key", info.Status(time.Now()), err)
+	}
+}
+
+func checkUnknownKey(t testing.TB, s llmhttp.KeyManager) {
+	_, _ = mustCreate(t, s, params(newKey()))
+	for _, id := range append(names(), "", unique("key")) {
+		_, err := s.Key(t.Context(), id)
+		_, updateErr := s.UpdateKey(t.Context(), id, func(*llmhttp.KeyParams) error { return nil })
+		_, _, rotateErr := s.RotateKey(t.Context(), id, 0)
+		errs := []error{err, updateErr, rotateErr, s.RevokeKey(t.Context(), id)}
+		if id != "" {
+			_, err := s.ListKeys(t.Context(), llmhttp.KeyQuery{After: id})
+			errs = append(errs, err)
+		}
+		for i, err := range errs {
+			if !errors.Is(err, llmhttp.ErrKeyNotFound) {
+				t.Errorf("call %d with the unknown ID %q returned the error %v, want ErrKeyNotFound", i, id, err)
+			}
+		}
+	}
+}
+
+// listIDs reads all pages of q.
+func listIDs(ctx context.Context, t testing.TB, s llmhttp.KeyManager, q llmhttp.KeyQuery) (ids []string) {
+	t.Helper()
+	for {
+		page, err := s.ListKeys(ctx, q)
+		if err != nil {
+			t.Fatalf("ListKeys(%+v) returned the error %v, want nil", q, err)
+		}
+		for i := range page {
+			ids = append(ids, page[i].ID)
+		}
+		if q.Limit <= 0 || len(page) < q.Limit {
+			return ids
+		}
+		q.After = page[len(page)-1].ID
+	}
+}
+
+func checkPages(t testing.TB, s llmhttp.KeyManager) {
+	account := unique("account")
+	var created []string
+	for range 7 {
+		info, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account})
+		created = append(created, info.ID)
+		time.Sleep(time.Microsecond) // so that no two have the same time
+	}
+	_, _ = mustCreate(t, s, params(newKey()))
+	for _, limit := range []int{0, 1, 3, 7, 8} {
+		for _, newest := range []bool{false, true} {
+			got := listIDs(t.Context(), t, s, llmhttp.KeyQuery{Account: account, Limit: limit, Newest: newest})
+			if newest {
+				slices.Reverse(got)
+			}
+			if !slices.Equal(got, created) {
+				t.Errorf("pages of %d keys with Newest %v have the keys %v, want %v", limit, newest, got, created)
+			}
+		}
+	}
+}
+
+func checkSearch(t testing.TB, s llmhttp.KeyManager) {
+	ctx, account := t.Context(), unique("Account")
+	special, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: `50%_\ Off`})
+	other, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: "50 xx off", Expires: time.Now().Add(-time.Hour)})
+	suspended, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Suspended: true})
+	revoked, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Suspended: true})
+	if err := s.RevokeKey(ctx, revoked.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		q    llmhttp.KeyQuery
+		want []string
+	}{
+		{llmhttp.KeyQuery{Search: "oFF"}, []string{special.ID, other.ID}},
+		{llmhttp.KeyQuery{Search: "%"}, []string{special.ID}},
+		{llmhttp.KeyQuery{Search: "0%_"}, []string{special.ID}},
+		{llmhttp.KeyQuery{Search: `_\ `}, []string{special.ID}},
+		{llmhttp.KeyQuery{Search: "50_"}, nil},
+		{llmhttp.KeyQuery{Search: strings.ToUpper(account[2:])}, []string{special.ID, other.ID, suspended.ID, revoked.ID}},
+		{llmhttp.KeyQuery{Search: other.ID}, []string{other.ID}},
+		{llmhttp.KeyQuery{Search: revoked.Prefix[1:]}, []string{revoked.ID}},
+		{llmhttp.KeyQuery{Status: llmhttp.KeyActive}, []string{special.ID}},
+		{llmhttp.KeyQuery{Status: llmhttp.KeyExpired, Search: "off"}, []string{other.ID}},
+		{llmhttp.KeyQuery{Status: llmhttp.KeySuspended}, []string{suspended.ID}},
+		{llmhttp.KeyQuery{Status: llmhttp.KeyRevoked}, []string{revoked.ID}},
+	} {
+		c.q.Account = account
+		got := listIDs(ctx, t, s, c.q)
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("ListKeys(%+v) returned the keys %v, want %v", c.q, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package memory
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+const (
+	secretPrefix = "sk-"
+	maxPrefix    = 11 // displayed characters of a secret
+
+	defaultPage, maxPage = 100, 1000
+)
+
+// Key implements [llmhttp.KeyManager].
+func (s *KeyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	k := s.keys[id]
+	if k == nil {
+		return llmhttp.KeyInfo{}, llmhttp.ErrKeyNotFound
+	}
+	return k.copy(), nil
+}
+
+// copy returns a description that shares no memory with k.
+func (k *managedKey) copy() llmhttp.KeyInfo {
+	info := k.info
+	info.Scopes, info.Models = slices.Clone(info.Scopes), slices.Clone(info.Models)
+	if used := k.usedAt.Load(); used != 0 {
+		info.LastUsed = time.Unix(0, used)
+	}
+	return info
+}
+
+// ListKeys implements [llmhttp.KeyManager]. Its cost grows with the number of
+// keys in the store.
+func (s *KeyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	keys := slices.Clone(s.order)
+	if q.Newest {
+		slices.Reverse(keys)
+	}
+	if q.After != "" {
+		i := slices.Index(keys, s.keys[q.After])
+		if i < 0 {
+			return nil, llmhttp.ErrKeyNotFound
+		}
+		keys = keys[i+1:]
+	}
+	limit := min(q.Limit, maxPage)
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	search, now := lowerASCII(q.Search), time.Now()
+	var page []llmhttp.KeyInfo
+	for _, k := range keys {
+		if len(page) == limit {
+			break
+		}
+		text := lowerASCII(strings.Join([]string{k.info.ID, k.info.Account, k.info.Name, k.info.Prefix}, "\n"))
+		if (q.Account == "" || k.info.Account == q.Account) && (q.Status == "" || k.info.Status(now) == q.Status) && strings.Contains(text, search) {
+			page = append(page, k.copy())
+		}
+	}
+	return page, nil
+}
+
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+// CreateKey implements [llmhttp.KeyManager]. Secrets begin with "sk-".
+func (s *KeyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (llmhttp.KeyInfo, string, error) {
+	secret := llmhttp.NewSecret(secretPrefix)
+	info := llmhttp.KeyInfo{Prefix: secret[:maxPrefix], Created: time.Now()}
+	info.ID = "key_" + strings.ToLower(rand.Text()[:20])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.addKey(info, hashSecret(secret))
+	s.set(k, params)
+	return k.copy(), secret, nil
+}
+
+// UpdateKey implements [llmhttp.KeyManager].
+func (s *KeyStore) UpdateKey(ctx context.Context, id string, change func(*llmhttp.KeyParams) error) (llmhttp.KeyInfo, error) {
+	return s.changeKey(id, func(k *managedKey) error {
+		info := k.copy()
+		params := info.Params()
+		if err := change(&params); err != nil {
+			return err
+		}
+		s.set(k, params)
+		return nil
+	})
+}
+
+// RotateKey implements [llmhttp.KeyManager].
+func (s *KeyStore) RotateKey(ctx context.Context, id string, overlap time.Duration) (info llmhttp.KeyInfo, secret string, err error) {
+	if overlap < 0 {
+		return info, "", errors.New("memory: rotating a key: the overlap is negative")
+	}
+	secret = llmhttp.NewSecret(secretPrefix)
+	info, err = s.changeKey(id, func(k *managedKey) error {
+		now := time.Now()
+		for hash, expires := range k.secrets {
+			if end := now.Add(overlap); expires.IsZero() || end.Before(expires) {
+				expires = end
+			}
+			k.secrets[hash] = expires
+			if !now.Before(expires) {
+				delete(k.secrets, hash)
+				delete(s.secrets, hash)
+			}
+		}
+		k.secrets[hashSecret(secret)] = time.Time{}
+		k.info.Prefix = secret[:maxPrefix]
+		s.set(k, k.info.Params())
+		return nil
+	})
+	if err != nil {
+		return llmhttp.KeyInfo{}, "", err
+	}
+	return info, secret, nil
+}
+
+// RevokeKey implements [llmhttp.KeyManager].
+func (s *KeyStore) RevokeKey(ctx context.Context, id string) error {
+	_, err := s.changeKey(id, func(k *managedKey) error {
+		k.info.Revoked = time.Now()
+		s.set(k, k.info.Params())
+		return nil
+	})
+	if errors.Is(err, llmhttp.ErrKeyRevoked) {
+		err = nil
+	}
+	return err
+}
+
+// changeKey calls change with the key of the given ID, unless it is revoked, and
+// returns the result.
+func (s *KeyStore) changeKey(id string, change func(*managedKey) error) (llmhttp.KeyInfo, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keys[id]
+	if k == nil {
+		return llmhttp.KeyInfo{}, llmhttp.ErrKeyNotFound
+	}
+	if !k.info.Revoked.IsZero() {
+		return llmhttp.KeyInfo{}, llmhttp.ErrKeyRevoked
+	}
+	if err := change(k); err != nil {
+		return llmhttp.KeyInfo{}, err
+	}
+	return k.copy(), nil
+}
