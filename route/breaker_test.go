@@ -105,10 +105,10 @@ func FuzzBreaker(f *testing.F) {
 		for _, op := range script {
 			switch arg := int(op >> 2); op & 3 {
 			case 0:
-				ready := b.ready(now)
+				ready := b.ready("", now)
 				assert.Equal(t, m.ready(now), ready)
 				if ready {
-					requests = append(requests, request{b.admit(now), m.admit()})
+					requests = append(requests, request{b.admit("", now), m.admit()})
 				}
 			case 1, 2:
 				if len(requests) == 0 {
@@ -121,7 +121,7 @@ func FuzzBreaker(f *testing.F) {
 				if op&3 == 2 {
 					o = []outcome{worked, neutral}[arg&1]
 				}
-				b.settle(r.ticket, o, now, limit, openFor, 0)
+				b.settle(r.ticket, o, now, breakerOptions{limit, openFor}, true, 0)
 				m.settle(r.id, o, now)
 			case 3:
 				now = now.Add(openFor * time.Duration(arg) / 16)
@@ -141,7 +141,7 @@ func TestBreaker_Jitter(t *testing.T) {
 	now := time.Unix(0, 0)
 	for jitter, want := range map[float64]time.Duration{0: 10 * time.Second, 0.5: 12500 * time.Millisecond, 0.999: 14995 * time.Millisecond} {
 		var b breaker
-		b.settle(b.admit(now), failed, now, 1, 10*time.Second, jitter)
+		b.settle(b.admit("", now), failed, now, breakerOptions{1, 10 * time.Second}, true, jitter)
 		assert.Equal(t, want, b.until.Sub(now))
 	}
 }

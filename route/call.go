@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -15,16 +14,15 @@ import (
 // A call is one request of a client. It tries targets until one answers or none
 // is left. It is used by one goroutine.
 type call struct {
-	router   *Router
-	route    *route
-	endpoint llmhttp.Endpoint
-	ctx      context.Context // of the client's request
-	model    string          // the client's name
+	router  *Router
+	route   *route
+	ctx     context.Context // of the client's request
+	subject *subject
 
+	round   int
 	tries   int
 	tryFrom []int  // for each target, the first round in which it may be tried
 	best    result // of the failed tries, the one whose error the client should get
-	blocked bool   // a breaker kept the last round from trying a target
 }
 
 // never is the tryFrom of a target that is not tried again.
@@ -45,7 +43,7 @@ func (r *Router) newCall(ctx context.Context, model string, endpoint llmhttp.End
 	if err != nil {
 		return nil, err
 	}
-	c := &call{router: r, route: rt, endpoint: endpoint, ctx: ctx, model: model, tryFrom: make([]int, len(rt.targets))}
+	c := &call{router: r, route: rt, ctx: ctx, subject: newSubject(ctx, model, endpoint), round: 1, tryFrom: make([]int, len(rt.targets))}
 	for i, t := range rt.targets {
 		if !t.supports(endpoint) {
 			c.tryFrom[i] = never
@@ -54,36 +52,56 @@ func (r *Router) newCall(ctx context.Context, model string, endpoint llmhttp.End
 	return c, nil
 }
 
+func newSubject(ctx context.Context, model string, endpoint llmhttp.Endpoint) *subject {
+	s := &subject{model: model, endpoint: endpoint}
+	if key := llmhttp.KeyFrom(ctx); key != nil {
+		s.account = key.Account
+	}
+	return s
+}
+
 // run tries targets until the call has an answer. It returns the error for the
 // client.
 func (c *call) run(send sendFunc) error {
-	for round := 1; ; round++ {
-		for c.tries < c.router.opts.Tries && c.ctx.Err() == nil {
-			i, tk, blocked := c.route.pool.pick(c.candidates(round), round == 1, time.Now())
-			if i < 0 {
-				c.blocked = blocked
-				break
-			}
-			c.tries++
-			t := &try{call: c, index: i, target: c.route.targets[i], ticket: tk}
-			res := t.run(send)
-			if res.final {
-				return res.err
-			}
-			c.remember(&res)
-			c.tryFrom[i] = never
-			if res.retry {
-				c.tryFrom[i] = round + 1
-			}
+	for {
+		t := c.nextTry()
+		if t == nil {
+			return c.failure()
 		}
-		again := c.wait(round)
-		if c.ctx.Err() != nil {
-			return context.Cause(c.ctx)
+		res := t.run(send)
+		if res.final {
+			return res.err
 		}
-		if !again {
-			return c.failure(round)
-		}
+		c.noteFailure(t, &res)
 	}
+}
+
+// nextTry returns the next try, after waiting for the next round if this one has
+// no target left. It returns nil if the call has failed.
+func (c *call) nextTry() *try {
+	for c.tries < c.router.opts.Tries && c.ctx.Err() == nil {
+		if t := c.pickTarget(); t != nil {
+			return t
+		}
+		if !c.awaitRound() {
+			return nil
+		}
+		c.round++
+	}
+	return nil
+}
+
+// pickTarget returns a try of one of the targets that are left in this round, or
+// nil. As long as no target has answered or failed, even one whose breaker is
+// open is better than none: it may be the only one that knows the model.
+func (c *call) pickTarget() *try {
+	allow := allowance{resting: c.round == 1, blocked: c.best.rank < rankFailure}
+	i, tk := c.route.pool.pick(c.subject, c.candidates(c.round), allow, time.Now())
+	if i < 0 {
+		return nil
+	}
+	c.tries++
+	return &try{call: c, index: i, target: c.route.targets[i], ticket: tk}
 }
 
 // candidates returns the targets that the call may try in a round.
@@ -97,64 +115,19 @@ func (c *call) candidates(round int) []int {
 	return list
 }
 
-// remember keeps the result of a failed try if its error tells the client more
-// than the one it would get so far. Of several 429s, the shortest RetryAfter
-// counts.
-func (c *call) remember(res *result) {
-	if res.rank == rankLimit && c.best.rank == rankLimit {
-		shorter := res.retryAfter > 0 && (c.best.retryAfter <= 0 || res.retryAfter < c.best.retryAfter)
-		if !shorter {
-			return
-		}
-	}
-	if res.rank >= c.best.rank {
-		c.best = *res
-	}
-}
-
-// failure returns the error of a call that no target answered. The given round
-// was the last.
-func (c *call) failure(round int) error {
-	switch {
-	case c.best.rank >= rankFailure:
-		return c.best.err
-	case c.blocked:
-		// The blocked target might know the model, so this is not a 404.
-		return &llmhttp.Error{
-			Status:     http.StatusServiceUnavailable,
-			Message:    "The model is not available at the moment. Please try again.",
-			RetryAfter: c.route.pool.nextHalfOpen(c.candidates(round), time.Now()),
-			Err:        errors.New("route: the circuit breakers of all targets that could answer are open"),
-		}
-	case c.best.rank == rankNotFound:
-		return c.notFound(c.best.err)
-	case c.best.rank == rankUnsupported:
-		return c.best.err
-	}
-	return c.notFound(errUnsupported(c.endpoint))
-}
-
-// notFound returns the error for a model that no target knows. It has the
-// client's name of the model, which may differ from those in cause.
-func (c *call) notFound(cause error) error {
-	e := llmhttp.ModelNotFound(c.model)
-	e.Err = cause
-	return e
-}
-
-// wait waits until the round after the given one may begin. It reports false if
-// there is none, or if the client's context ends first.
-func (c *call) wait(round int) bool {
+// awaitRound waits until the next round may begin. It reports false if there is
+// none, or if the client's context ends first.
+func (c *call) awaitRound() bool {
 	o := &c.router.opts
-	if c.tries == 0 || c.tries >= o.Tries || round >= o.Rounds {
+	if c.tries == 0 || c.round >= o.Rounds {
 		return false
 	}
 	now := time.Now()
-	recovery, ok := c.route.pool.nextRecovery(c.candidates(round+1), now)
+	recovery, ok := c.route.pool.nextRecovery(c.subject, c.candidates(c.round+1), now)
 	if !ok || recovery > o.MaxWait {
 		return false
 	}
-	delay := max(backoff(o, round), recovery)
+	delay := max(backoff(o, c.round), recovery)
 	if deadline, ok := c.ctx.Deadline(); ok && now.Add(delay).After(deadline) {
 		return false
 	}
@@ -176,6 +149,53 @@ func backoff(o *Options, round int) time.Duration {
 		delay = min(2*delay, o.MaxWait)
 	}
 	return delay - time.Duration(rand.Float64()*float64(delay/2))
+}
+
+// noteFailure records that a try failed, and when its target may be tried again.
+func (c *call) noteFailure(t *try, res *result) {
+	c.remember(res)
+	c.tryFrom[t.index] = never
+	if res.retry {
+		c.tryFrom[t.index] = c.round + 1
+	}
+}
+
+// remember keeps the result of a failed try if its error tells the client more
+// than the one it would get so far. Of several 429s, the shortest RetryAfter
+// counts.
+func (c *call) remember(res *result) {
+	if res.rank == rankLimit && c.best.rank == rankLimit {
+		shorter := res.retryAfter > 0 && (c.best.retryAfter <= 0 || res.retryAfter < c.best.retryAfter)
+		if !shorter {
+			return
+		}
+	}
+	if res.rank >= c.best.rank {
+		c.best = *res
+	}
+}
+
+// failure returns the error of a call that no target answered.
+func (c *call) failure() error {
+	switch {
+	case c.ctx.Err() != nil:
+		return context.Cause(c.ctx)
+	case c.best.rank >= rankFailure:
+		return c.best.err
+	case c.best.rank == rankNotFound:
+		return c.notFound(c.best.err)
+	case c.best.rank == rankUnsupported:
+		return c.best.err
+	}
+	return c.notFound(errUnsupported(c.subject.endpoint))
+}
+
+// notFound returns the error for a model that no target knows. It has the
+// client's name of the model, which may differ from those in cause.
+func (c *call) notFound(cause error) error {
+	e := llmhttp.ModelNotFound(c.subject.model)
+	e.Err = cause
+	return e
 }
 
 // tryTargets runs a call whose reply is a single value, which ask requests from

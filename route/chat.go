@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"sync"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -17,23 +18,42 @@ func (r *Router) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Cha
 			yield(nil, err)
 			return
 		}
-		s := &stream{req: req, yield: yield}
-		if err := c.run(s.send); err != nil && err != errClientLeft {
+		send := (&chat{req: req, yield: yield}).send
+		if err := c.run(send); err != nil && err != errClientLeft {
 			yield(nil, err)
 		}
 	}
 }
 
-// A stream is the reply to a chat. A target calls its methods on the goroutine
-// of the client: no channel or goroutine lies between the two.
-type stream struct {
+// A chat is a chat request, and what gets its reply.
+type chat struct {
 	req   *llmhttp.ChatRequest // nil when the reply has begun, so that a long stream does not retain it
 	yield func(*llmhttp.ChatChunk, error) bool
+}
 
-	// The state of the present try.
+// send is the [sendFunc] of a chat.
+func (c *chat) send(ctx context.Context, t *try) error {
+	s := &stream{chat: c, try: t}
+	defer s.stop()
+	req, model := clone(c.req), t.call.subject.model
+	req.Model = t.target.backendModel(model)
+	if req.Model != model {
+		s.model = model
+	}
+	t.target.backend.Chat(ctx, req)(s.receive)
+	return s.end(ctx)
+}
 
-	try    *try
-	rename bool                 // the target has another name for the model
+// A stream is the reply to one try of a chat. A target calls receive on the
+// goroutine of the client: no channel or goroutine lies between the two.
+type stream struct {
+	chat  *chat
+	try   *try
+	model string // to set in chunks; empty if the target has the same name for it
+
+	// mu keeps a target that calls receive late, or from several goroutines,
+	// from adding to the reply of another try. It guards the fields below.
+	mu     sync.Mutex
 	held   []*llmhttp.ChatChunk // chunks without content, before the reply begins
 	closed bool                 // no more chunks are accepted from the target
 	err    error                // why the stream was closed; nil at the end of a complete reply
@@ -43,28 +63,11 @@ type stream struct {
 // choices of most requests, whose roles arrive in a chunk each.
 const maxHeld = 16
 
-// send is the [sendFunc] of a chat.
-func (s *stream) send(ctx context.Context, t *try) error {
-	req := clone(s.req)
-	req.Model = t.target.backendModel(t.call.model)
-	*s = stream{req: s.req, yield: s.yield, try: t, rename: req.Model != t.call.model}
-	t.target.backend.Chat(ctx, req)(s.receive)
-	s.closed = true
-	switch client := t.call.ctx; {
-	case s.err != nil:
-	case client.Err() != nil:
-		return context.Cause(client)
-	case ctx.Err() != nil:
-		return context.Cause(ctx) // the try's timeout
-	case !t.started:
-		s.start() // a reply without content is complete as well
-	}
-	return s.err
-}
-
 // receive takes a chunk or an error from the target. It reports whether the
 // target should go on.
 func (s *stream) receive(chunk *llmhttp.ChatChunk, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return false
@@ -75,8 +78,8 @@ func (s *stream) receive(chunk *llmhttp.ChatChunk, err error) bool {
 	case !s.try.stopTimeout():
 		return s.close(errTryTimeout)
 	}
-	if s.rename {
-		chunk.Model = s.try.call.model
+	if s.model != "" {
+		chunk.Model = s.model
 	}
 	if !s.try.started {
 		if len(s.held) < maxHeld && !hasContent(chunk) {
@@ -86,6 +89,31 @@ func (s *stream) receive(chunk *llmhttp.ChatChunk, err error) bool {
 		s.start()
 	}
 	return s.pass(chunk)
+}
+
+// end ends the stream when the target has returned. It returns the result of the
+// [sendFunc]; ctx is that of the try.
+func (s *stream) end(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch client := s.try.call.ctx; {
+	case s.err != nil:
+	case client.Err() != nil:
+		return context.Cause(client)
+	case ctx.Err() != nil:
+		return context.Cause(ctx) // the try's timeout
+	case !s.try.started:
+		s.start() // a reply without content is complete as well
+	}
+	return s.err
+}
+
+// stop makes the stream ignore what the target sends after it has returned or
+// panicked.
+func (s *stream) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 }
 
 // close makes the stream ignore what the target sends after this. It returns
@@ -99,7 +127,7 @@ func (s *stream) close(err error) bool {
 func (s *stream) start() {
 	s.try.start()
 	held := s.held
-	s.req, s.held = nil, nil
+	s.held, s.chat.req = nil, nil
 	for _, chunk := range held {
 		s.pass(chunk)
 	}
@@ -112,7 +140,7 @@ func (s *stream) pass(chunk *llmhttp.ChatChunk) bool {
 		return false
 	}
 	s.try.inClient = true
-	more := s.yield(chunk, nil)
+	more := s.chat.yield(chunk, nil)
 	s.try.inClient = false
 	return more || s.close(errClientLeft)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -113,4 +114,27 @@ func TestChat_IgnoresChunksAfterTheEnd(t *testing.T) {
 		r.Chat(t.Context(), newRequest("m"))(func(*llmhttp.ChatChunk, error) bool { chunks++; return false })
 		assert.Equal(t, 1, chunks)
 	})
+}
+
+// Nothing of a try that has ended reaches the client, even if its target goes on
+// while another one answers.
+func TestChat_TargetYieldsAfterItsTry(t *testing.T) {
+	var late yieldFunc
+	var wg sync.WaitGroup
+	keep := func(_ context.Context, yield yieldFunc) {
+		late = yield
+		yield(nil, errDial)
+	}
+	answer := func(_ context.Context, yield yieldFunc) {
+		if !yield(llmhttp.TextChunk("b"), nil) {
+			return
+		}
+		for range 100 {
+			wg.Go(func() { assert.False(t, late(llmhttp.TextChunk("late"), nil)) })
+		}
+		assert.False(t, late(nil, errDial))
+		wg.Wait()
+		yield(llmhttp.TextChunk("b"), nil)
+	}
+	assert.Equal(t, "bb", askTimes(t, inOrder(t, nil, newFake(keep), newFake(answer)), 1))
 }

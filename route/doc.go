@@ -42,20 +42,31 @@
 //
 // # Circuit breakers
 //
-// Each target has a circuit breaker. Consecutive failures open it, and the
-// target gets no requests. After a while the breaker is half-open: one request
-// at a time is let through to find out whether the target works again. A 429
-// and every other answer of the target is no failure, and a try that ends
-// because the client left counts neither as a failure nor as a success. A
-// stream that breaks off is a failure.
+// Each target has a circuit breaker for each model, by the target's name of the
+// model. Consecutive failures open it, and the target gets no requests for the
+// model. After a while the breaker is half-open: one request at a time is let
+// through to find out whether the target works again. A stream that breaks off
+// is a failure. These are not: a 429 and every other answer of the target, a
+// status of 4xx with which an upstream refused a request, except 401, 402, 407
+// and 408, and a try that ends because the client left.
 //
-// If the breakers of all targets that could answer are open, the client gets a
-// 503 with a RetryAfter. [Router.Status] reports the state of each target;
-// Options.Logger gets a message when a breaker opens or closes.
+// A client may provoke failures. So failures of requests of one account (see
+// [llmhttp.Key]) open the breaker for that account only. If a request of another
+// account fails as well, the breaker is open for all. Requests without a Key
+// count as those of several accounts.
+//
+// A breaker opens only while another target of the route has a closed one. If no
+// target can answer whose breaker is closed, for example because the others do
+// not know the model, a request is sent to a target whose breaker is open.
+//
+// A target keeps the breakers of up to 256 models; those that are closed and have
+// not been used for longest are forgotten first. [Router.Status] reports the
+// breakers that are not closed; Options.Logger gets a message when one opens or
+// closes.
 //
 // A target that sent a RetryAfter with a 429, 408 or 5xx is resting for that
-// time: new requests use it only if no other target can be used.
+// time: new requests for the model use it only if no other target can be used.
 //
-// Each target of each route has its own breaker and its own count of requests
+// Each target of each route has its own breakers and its own count of requests
 // in flight, even if several targets share a Backend.
 package route

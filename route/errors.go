@@ -57,7 +57,10 @@ func classify(err error) result {
 	case status == http.StatusTooManyRequests:
 		res.rank, res.retry = rankLimit, e.Code != codeQuota
 	case status == http.StatusRequestTimeout, status >= 500:
-		res.outcome, res.rank, res.retry = failed, rankFailure, status != http.StatusNotImplemented
+		res.rank, res.retry = rankFailure, status != http.StatusNotImplemented
+		if !isRefusal(err) {
+			res.outcome = failed
+		}
 	case status == http.StatusNotFound && e.Code == codeModelNotFound:
 		res.rank = rankNotFound
 		return res
@@ -68,6 +71,25 @@ func classify(err error) result {
 	res.retry = res.retry && !e.NoRetry
 	res.retryAfter, res.summary = e.RetryAfter, summarize(err)
 	return res
+}
+
+// isRefusal reports whether err is that of a server that refused the request
+// itself with a status of 4xx, as upstream.Error tells. The same server may
+// answer every other request.
+func isRefusal(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		UpstreamStatus() int
+	}](err)
+	if !ok {
+		return false
+	}
+	switch status := e.UpstreamStatus(); status {
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusProxyAuthRequired, http.StatusRequestTimeout:
+		return false // about the account of the operator, or the server
+	default:
+		return status >= 400 && status < 500
+	}
 }
 
 // statusOf returns the status with which a Handler would reply.

@@ -30,12 +30,12 @@ func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error)
 	}
 	var common, first []string
 	known := false // a target might know the model
-	members, now := rt.pool.snapshot(), time.Now()
+	about, now := newSubject(ctx, model, llmhttp.EndpointImages), time.Now()
 	for i, t := range rt.targets {
 		if !t.supports(llmhttp.EndpointImages) {
 			continue
 		}
-		if !members[i].breaker.ready(now) {
+		if !rt.pool.ready(i, about, now) {
 			known = true
 			continue
 		}

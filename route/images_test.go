@@ -225,12 +225,12 @@ func TestImageSizes(t *testing.T) {
 			t.Error("a target with an open breaker was called")
 			return nil, nil
 		}
-		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, bad)
+		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, bad, newMultimodal("b", nil))
 		_, err := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m"})
-		require.Error(t, err)
-		sizes, err := r.ImageSizes(t.Context(), "m")
-		assert.NoError(t, err, "the target might know the model")
-		assert.Empty(t, sizes)
+		require.NoError(t, err)
+		require.Equal(t, route.StateOpen, r.Status()[0].State)
+		_, err = r.ImageSizes(t.Context(), "m")
+		assert.NoError(t, err)
 		assert.Equal(t, int64(1), r.Status()[0].Tries, "ImageSizes is not a try")
 	})
 	t.Run("client leaves", func(t *testing.T) {

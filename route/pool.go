@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 // A pool selects the targets of a route and records how they are doing. It
@@ -12,11 +14,11 @@ import (
 // concurrently.
 type pool struct {
 	strategy Strategy
-	failures int           // Options.Failures
-	openFor  time.Duration // Options.OpenFor
+	breakers breakerOptions
 	maxRest  time.Duration // limit for RetryAfter
+	targets  []*target
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards members
 	members []member
 }
 
@@ -26,63 +28,142 @@ type member struct {
 	credit   int // of the weighted round-robin
 	inFlight int
 
-	breaker   breaker
-	restUntil time.Time // from the target's RetryAfter
-
 	tries     int64
 	failures  int64
 	lastError string
+
+	models map[string]*health // by the Backend's name of the model; those that had a failure or a RetryAfter
+}
+
+// A health is how a target is doing with one model. A nil health is that of a
+// model without failures.
+type health struct {
+	breaker   breaker
+	restUntil time.Time // from the target's RetryAfter
+	used      time.Time // when a try was last settled
+}
+
+// A subject is what a request is about, as far as breakers distinguish requests.
+type subject struct {
+	model    string // the client's name
+	account  string // of the key; empty if it is not known
+	endpoint llmhttp.Endpoint
 }
 
 // minMaxRest is the shortest limit for a RetryAfter. The limit is longer if
 // requests may wait for longer.
 const minMaxRest = 5 * time.Minute
 
-func newPool(c *Route, o *Options) *pool {
+// newPool returns the pool for the targets of a route, whose configuration is c.
+func newPool(c *Route, targets []*target, o *Options) *pool {
 	p := &pool{
 		strategy: cmp.Or(c.Strategy, Weighted),
-		failures: o.Failures, openFor: o.OpenFor, maxRest: max(minMaxRest, o.MaxWait),
+		breakers: breakerOptions{o.Failures, o.OpenFor},
+		maxRest:  max(minMaxRest, o.MaxWait),
+		targets:  targets,
 	}
-	now := time.Now()
 	for i := range c.Targets {
-		p.members = append(p.members, member{weight: max(c.Targets[i].Weight, 1), breaker: breaker{since: now}})
+		p.members = append(p.members, member{weight: max(c.Targets[i].Weight, 1)})
 	}
 	return p
 }
 
-func (m *member) resting(now time.Time) bool { return now.Before(m.restUntil) }
+func (h *health) resting(now time.Time) bool { return h != nil && now.Before(h.restUntil) }
+
+func (h *health) ready(account string, now time.Time) bool {
+	return h == nil || h.breaker.ready(account, now)
+}
+
+// health returns how target i is doing with the model of s. The caller holds mu.
+func (p *pool) health(i int, s *subject) *health {
+	m := &p.members[i]
+	if len(m.models) == 0 {
+		return nil
+	}
+	return m.models[p.targets[i].backendModel(s.model)]
+}
+
+const (
+	maxHealths   = 256  // of a target; clients choose the names of models
+	maxModelName = 1024 // the longest name of a model that has a health, in bytes
+)
+
+// newHealth is like health, but creates the health if there is none. It returns
+// nil for a name that is too long.
+func (p *pool) newHealth(i int, s *subject, now time.Time) *health {
+	m, name := &p.members[i], p.targets[i].backendModel(s.model)
+	h := m.models[name]
+	if h != nil || len(name) > maxModelName {
+		return h
+	}
+	if m.models == nil {
+		m.models = make(map[string]*health)
+	}
+	if len(m.models) >= maxHealths {
+		m.evictHealth(now)
+	}
+	h = &health{used: now}
+	m.models[name] = h
+	return h
+}
+
+// evictHealth removes the health that was not used for longest. Those whose
+// breaker is closed go first.
+func (m *member) evictHealth(now time.Time) {
+	var oldest string
+	var age time.Duration = -1
+	for name, h := range m.models {
+		d := now.Sub(h.used)
+		if h.breaker.current() == StateClosed {
+			d += forever
+		}
+		if d > age {
+			oldest, age = name, d
+		}
+	}
+	delete(m.models, oldest)
+}
+
+// An allowance says which targets may be picked if there is no better one.
+type allowance struct {
+	resting bool
+	blocked bool // those whose breaker is not ready
+}
 
 // pick selects one of candidates, counts a request in flight to it, and returns
-// its index and the breaker's ticket. It skips candidates whose breaker is open,
-// and prefers those that are not resting; it selects a resting one only if
-// allowResting is true. If it can select none it returns -1, and reports in
-// blocked whether a breaker is the reason.
-func (p *pool) pick(candidates []int, allowResting bool, now time.Time) (i int, tk ticket, blocked bool) {
+// its index and the breaker's ticket. If it can select none it returns -1.
+func (p *pool) pick(s *subject, candidates []int, allow allowance, now time.Time) (int, ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	usable := make([]int, 0, len(candidates))
-	var resting []int
+	var resting, blocked []int
 	for _, i := range candidates {
-		switch m := &p.members[i]; {
-		case !m.breaker.ready(now):
-			blocked = true
-		case m.resting(now):
+		switch h := p.health(i, s); {
+		case !h.ready(s.account, now):
+			blocked = append(blocked, i)
+		case h.resting(now):
 			resting = append(resting, i)
 		default:
 			usable = append(usable, i)
 		}
 	}
-	if len(usable) == 0 && allowResting {
+	if len(usable) == 0 && allow.resting {
 		usable = resting
 	}
-	if len(usable) == 0 {
-		return -1, ticket{}, blocked
+	if len(usable) == 0 && allow.blocked {
+		usable = blocked
 	}
-	i = p.choose(usable)
+	if len(usable) == 0 {
+		return -1, ticket{}
+	}
+	i := p.choose(usable)
 	m := &p.members[i]
 	m.inFlight++
 	m.tries++
-	return i, m.breaker.admit(now), false
+	if h := p.health(i, s); h != nil {
+		return i, h.breaker.admit(s.account, now)
+	}
+	return i, ticket{account: s.account}
 }
 
 // choose applies the strategy to candidates, which must not be empty. It
@@ -124,11 +205,12 @@ func compareLoad(a, b *member) int {
 type stateChange struct {
 	from, to State
 	openFor  time.Duration // until the breaker is half-open, if to is StateOpen
+	account  string        // the only one for which the breaker is open; empty if for all
 }
 
 // settle records the result of a try and ends its request in flight. The jitter
 // is in [0, 1).
-func (p *pool) settle(i int, tk ticket, res *result, now time.Time, jitter float64) stateChange {
+func (p *pool) settle(i int, s *subject, tk ticket, res *result, now time.Time, jitter float64) stateChange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m := &p.members[i]
@@ -139,70 +221,82 @@ func (p *pool) settle(i int, tk ticket, res *result, now time.Time, jitter float
 	if res.summary != "" {
 		m.lastError = res.summary
 	}
+	h := p.health(i, s)
+	if res.outcome == failed || res.retryAfter > 0 {
+		h = p.newHealth(i, s, now)
+	}
+	if h == nil {
+		return stateChange{}
+	}
 	if res.retryAfter > 0 {
-		if until := now.Add(min(res.retryAfter, p.maxRest)); until.After(m.restUntil) {
-			m.restUntil = until
+		if until := now.Add(min(res.retryAfter, p.maxRest)); until.After(h.restUntil) {
+			h.restUntil = until
 		}
 	}
-	return p.settleBreaker(m, tk, res.outcome, now, jitter)
+	h.used = now
+	return p.settleBreaker(i, s, tk, res.outcome, now, jitter)
 }
 
 // confirm records, while a try goes on, that its target works. It returns the
 // ticket with which to settle the try.
-func (p *pool) confirm(i int, tk ticket, now time.Time) (ticket, stateChange) {
+func (p *pool) confirm(i int, s *subject, tk ticket, now time.Time) (ticket, stateChange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := &p.members[i]
-	change := p.settleBreaker(m, tk, worked, now, 0)
-	return ticket{epoch: m.breaker.epoch}, change
+	h := p.health(i, s)
+	if h == nil {
+		return tk, stateChange{} // it was evicted
+	}
+	change := p.settleBreaker(i, s, tk, worked, now, 0)
+	return ticket{account: tk.account, epoch: h.breaker.epoch}, change
 }
 
-// settleBreaker settles tk with m's breaker. The caller holds mu.
-func (p *pool) settleBreaker(m *member, tk ticket, o outcome, now time.Time, jitter float64) stateChange {
-	change := stateChange{from: m.breaker.current()}
-	m.breaker.settle(tk, o, now, p.failures, p.openFor, jitter)
-	change.to, change.openFor = m.breaker.current(), m.breaker.until.Sub(now)
+// settleBreaker settles tk with the breaker of target i, which must have a
+// health. The caller holds mu.
+func (p *pool) settleBreaker(i int, s *subject, tk ticket, out outcome, now time.Time, jitter float64) stateChange {
+	b := &p.health(i, s).breaker
+	change := stateChange{from: b.current()}
+	b.settle(tk, out, now, p.breakers, p.hasOther(i, s), jitter)
+	change.to, change.openFor, change.account = b.current(), b.until.Sub(now), b.account
 	return change
+}
+
+// hasOther reports whether a target other than i can serve s.
+func (p *pool) hasOther(i int, s *subject) bool {
+	for j, t := range p.targets {
+		if j == i || !t.supports(s.endpoint) {
+			continue
+		}
+		if h := p.health(j, s); h == nil || h.breaker.closedFor(s.account) {
+			return true
+		}
+	}
+	return false
 }
 
 // nextRecovery returns how long it takes until one of candidates is no longer
 // resting. It reports false if the breakers of all are open.
-func (p *pool) nextRecovery(candidates []int, now time.Time) (wait time.Duration, ok bool) {
+func (p *pool) nextRecovery(s *subject, candidates []int, now time.Time) (wait time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, i := range candidates {
-		m := &p.members[i]
-		if !m.breaker.ready(now) {
+		h := p.health(i, s)
+		if !h.ready(s.account, now) {
 			continue
 		}
-		if d := max(m.restUntil.Sub(now), 0); !ok || d < wait {
+		var d time.Duration
+		if h.resting(now) {
+			d = h.restUntil.Sub(now)
+		}
+		if !ok || d < wait {
 			wait, ok = d, true
 		}
 	}
 	return wait, ok
 }
 
-// nextHalfOpen returns how long it takes until the breaker of one of candidates
-// lets a request through. It is at least a second, within which a request that
-// is under way may close the breaker.
-func (p *pool) nextHalfOpen(candidates []int, now time.Time) time.Duration {
+// ready reports whether the breaker of target i lets requests through.
+func (p *pool) ready(i int, s *subject, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait := maxOpen
-	for _, i := range candidates {
-		switch b := &p.members[i].breaker; b.current() {
-		case StateOpen:
-			wait = min(wait, b.until.Sub(now))
-		case StateHalfOpen:
-			wait = 0
-		}
-	}
-	return max(wait, time.Second)
-}
-
-// snapshot returns a copy of the state of all targets.
-func (p *pool) snapshot() []member {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.members)
+	return p.health(i, s).ready(s.account, now)
 }

@@ -2,7 +2,11 @@ package route_test
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,34 +17,32 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/route"
+	"github.com/llmhttp/llmhttp/upstream"
 )
 
 // maxOpenFor is the longest time for which a breaker is open at first, by
 // default.
 const maxOpenFor = 15 * time.Second
 
-// withOpenBreaker returns a Router whose only target has just failed, so that
-// its breaker is open, and which performs the steps from here on.
+// withOpenBreaker returns a Router whose first target has just failed, so that
+// its breaker is open, and which performs the steps from here on. The second
+// target replies with "standby".
 func withOpenBreaker(t testing.TB, opts route.Options, steps ...step) (*route.Router, *fake) {
 	t.Helper()
 	b := newFake(append([]step{failStatus(500)}, steps...)...)
 	opts.Failures, opts.Rounds = 1, 1
-	r := inOrder(t, &opts, b)
-	_, err := ask(t.Context(), r)
-	require.Error(t, err)
+	r := inOrder(t, &opts, b, newFake(say("standby")))
+	require.Equal(t, "standby", askTimes(t, r, 1))
 	require.Equal(t, route.StateOpen, r.Status()[0].State)
 	return r, b
 }
 
-// requireRefused checks that r refuses a request and does not call b.
-func requireRefused(t testing.TB, r llmhttp.Backend, b *fake) *llmhttp.Error {
+// requireAvoided checks that r answers a request without b.
+func requireAvoided(t testing.TB, r llmhttp.Backend, b *fake) {
 	t.Helper()
 	before := b.calls.Load()
-	_, err := ask(t.Context(), r)
-	e := requireStatus(t, err, 503)
-	assert.Equal(t, "The model is not available at the moment. Please try again.", e.Message)
+	assert.Equal(t, "standby", askTimes(t, r, 1))
 	assert.Equal(t, before, b.calls.Load())
-	return e
 }
 
 func TestBreaker_OpensAfterFailures(t *testing.T) {
@@ -51,13 +53,150 @@ func TestBreaker_OpensAfterFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newFake(failStatus(500))
-				r := inOrder(t, &route.Options{Failures: test.failures, Rounds: 1}, b)
-				for range 10 {
-					_, err := ask(t.Context(), r)
-					require.Error(t, err)
-				}
+				r := inOrder(t, &route.Options{Failures: test.failures, Rounds: 1}, b, newFake(say("b")))
+				askTimes(t, r, 10)
 				assert.Equal(t, test.tries, b.calls.Load())
 			})
+		})
+	}
+}
+
+// The last target of a model gets every request, however often it fails.
+func TestBreaker_LastTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, last := newFake(failStatus(500)), newFake(failStatus(500))
+		r := inOrder(t, &route.Options{Failures: 3, Rounds: 1}, first, last)
+		for range 20 {
+			_, err := ask(t.Context(), r)
+			requireStatus(t, err, 500)
+		}
+		assert.Equal(t, int64(3), first.calls.Load())
+		assert.Equal(t, int64(20), last.calls.Load())
+		assert.Equal(t, route.StateClosed, r.Status()[1].State)
+
+		time.Sleep(maxOpenFor)
+		first.steps = []step{say("a")}
+		assert.Equal(t, "aaa", askTimes(t, r, 3), "the first target has recovered")
+	})
+}
+
+func TestBreaker_OnlyTarget(t *testing.T) {
+	b := newFake(failStatus(500))
+	r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, b)
+	for range 10 {
+		_, err := ask(t.Context(), r)
+		requireStatus(t, err, 500)
+	}
+	assert.Equal(t, int64(10), b.calls.Load())
+	assert.Equal(t, route.StateClosed, r.Status()[0].State)
+}
+
+// Failures with one model do not affect the others of a target, whose names may
+// come from clients.
+func TestBreaker_PerModel(t *testing.T) {
+	var tries sync.Map
+	failing := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		n, _ := tries.LoadOrStore(req.Model, new(int))
+		*n.(*int)++
+		if req.Model == "works" {
+			return llmhttp.Reply("a")
+		}
+		return llmhttp.Fail(errDial)
+	})
+	list := []route.Target{{Name: "a", Backend: failing, Model: "*"}, {Name: "b", Backend: newFake(say("b"))}}
+	r := newRouter(t, &route.Options{Failures: 3}, route.Route{Model: "x/*", Strategy: route.InOrder, Targets: list})
+	text := func(model string) string {
+		resp, err := llmhttp.Collect(r.Chat(t.Context(), newRequest(model)))
+		require.NoError(t, err)
+		return resp.Choices[0].Message.Content.Text()
+	}
+	for range 5 {
+		assert.Equal(t, "b", text("x/fails"))
+		assert.Equal(t, "a", text("x/works"))
+	}
+	n, _ := tries.Load("fails")
+	assert.Equal(t, 3, *n.(*int))
+	s := r.Status()[0]
+	require.Len(t, s.Breakers, 1)
+	assert.Equal(t, "fails", s.Breakers[0].Model)
+
+	for i := range 10_000 {
+		text(fmt.Sprintf("x/%d", i))
+	}
+	assert.Equal(t, "b", text("x/fails"))
+	assert.Equal(t, 3, *n.(*int), "an open breaker is kept when clients use many names")
+}
+
+// A Router keeps a bounded number of breakers.
+func TestBreaker_ManyModels(t *testing.T) {
+	list := []route.Target{{Name: "a", Backend: newFake(fail(errDial))}, {Name: "b", Backend: newFake(say("b"))}}
+	r := newRouter(t, &route.Options{Failures: 1, OpenFor: time.Hour}, route.Route{Model: "*", Strategy: route.InOrder, Targets: list})
+	for i := range 1000 {
+		llmhttp.Collect(r.Chat(t.Context(), newRequest(fmt.Sprint(i))))
+	}
+	llmhttp.Collect(r.Chat(t.Context(), newRequest(strings.Repeat("x", 1<<20))))
+	breakers := r.Status()[0].Breakers
+	assert.Len(t, breakers, 256)
+	models := make(map[string]bool)
+	for _, b := range breakers {
+		models[b.Model] = true
+	}
+	assert.True(t, models["999"], "the most recent ones are kept")
+}
+
+// What one account does opens a breaker for that account only.
+func TestBreaker_PerAccount(t *testing.T) {
+	provoke := newFake(failStatus(500))
+	provoked := provoke.steps
+	r := inOrder(t, &route.Options{Failures: 3, Rounds: 1}, provoke, newFake(say("b")))
+	h := llmhttp.NewHandler(r, llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		return &llmhttp.Key{ID: secret, Account: secret[:1]}, nil
+	}), nil)
+	post := func(secret string) {
+		t.Helper()
+		req := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"x"}]}`))
+		req.Header.Set("Authorization", "Bearer "+secret)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, req)
+		require.Equal(t, 200, w.Code, w.Body)
+	}
+	for range 5 {
+		post("a1")
+		post("a2")
+	}
+	assert.Equal(t, int64(3), provoke.calls.Load(), "two keys of an account count as one")
+	s := r.Status()[0]
+	require.Len(t, s.Breakers, 1)
+	assert.Equal(t, "a", s.Breakers[0].Account)
+
+	provoke.steps = []step{say("a")}
+	post("b")
+	assert.Equal(t, int64(4), provoke.calls.Load(), "another account is not affected")
+	assert.Equal(t, route.StateClosed, r.Status()[0].State, "its success shows that the target works")
+
+	provoke.steps = provoked
+	for range 3 {
+		post("a1")
+	}
+	post("b")
+	post("b")
+	post("c")
+	assert.Equal(t, int64(8), provoke.calls.Load(), "when two accounts have failed, the breaker is open for all")
+	assert.Empty(t, r.Status()[0].Breakers[0].Account)
+}
+
+// A server that refuses requests works.
+func TestBreaker_UpstreamRefuses(t *testing.T) {
+	for status, want := range map[int]route.State{401: route.StateOpen, 402: route.StateOpen, 408: route.StateOpen, 500: route.StateOpen,
+		403: route.StateClosed, 409: route.StateClosed, 451: route.StateClosed} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+			defer server.Close()
+			b, err := upstream.New(server.URL, nil)
+			require.NoError(t, err)
+			r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, b, newFake(say("b")))
+			assert.Equal(t, "b", askTimes(t, r, 1))
+			assert.Equal(t, want, r.Status()[0].State)
 		})
 	}
 }
@@ -68,7 +207,7 @@ func TestBreaker_OpenForLimits(t *testing.T) {
 			r, b := withOpenBreaker(t, route.Options{OpenFor: math.MaxInt64})
 			for range 3 {
 				time.Sleep(365 * 24 * time.Hour)
-				requireRefused(t, r, b)
+				requireAvoided(t, r, b)
 			}
 			assert.Equal(t, route.StateOpen, r.Status()[0].State)
 		})
@@ -76,11 +215,7 @@ func TestBreaker_OpenForLimits(t *testing.T) {
 	t.Run("negative is no time", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, b := withOpenBreaker(t, route.Options{OpenFor: -1}, failStatus(500), failStatus(500), say("a"))
-			for range 2 {
-				_, err := ask(t.Context(), r)
-				requireStatus(t, err, 500)
-			}
-			assert.Equal(t, "a", askTimes(t, r, 1))
+			assert.Equal(t, "standbystandbya", askTimes(t, r, 3))
 			assert.Equal(t, int64(4), b.calls.Load())
 			assert.Equal(t, route.StateClosed, r.Status()[0].State)
 		})
@@ -90,7 +225,7 @@ func TestBreaker_OpenForLimits(t *testing.T) {
 func TestBreaker_OnlyConsecutiveFailuresCount(t *testing.T) {
 	for name, s := range map[string]step{"reply": say("a"), "empty reply": sequence(), "429": rateLimit(0), "400": failStatus(400), "404": failStatus(404)} {
 		t.Run("interrupted by "+name, func(t *testing.T) {
-			r := inOrder(t, &route.Options{Failures: 2, Rounds: 1}, newFake(failStatus(500), s, failStatus(500), s, failStatus(500), s))
+			r := inOrder(t, &route.Options{Failures: 2, Rounds: 1}, newFake(failStatus(500), s, failStatus(500), s, failStatus(500), s), newFake(say("b")))
 			for range 6 {
 				ask(t.Context(), r)
 			}
@@ -109,7 +244,7 @@ func TestBreaker_OnlyConsecutiveFailuresCount(t *testing.T) {
 		"the client cancels":            {sequence(func(context.Context, yieldFunc) { cancel() }, failStatus(500)), canceled},
 	} {
 		t.Run("not interrupted if "+name, func(t *testing.T) {
-			r := inOrder(t, &route.Options{Failures: 2, Rounds: 1}, newFake(failStatus(500), test.step, failStatus(500)))
+			r := inOrder(t, &route.Options{Failures: 2, Rounds: 1}, newFake(failStatus(500), test.step, failStatus(500)), newFake(say("b")))
 			ask(t.Context(), r)
 			for range r.Chat(test.ctx, newRequest("m")) {
 				break
@@ -126,36 +261,35 @@ func TestBreaker_Recovers(t *testing.T) {
 		logger, log := newLogger()
 		start := time.Now()
 		r, b := withOpenBreaker(t, route.Options{Logger: logger}, say("a"))
-		s := r.Status()[0]
+		s := r.Status()[0].Breakers[0]
 		assert.Equal(t, start, s.Since)
 		openFor := s.Retry.Sub(start)
 		assert.GreaterOrEqual(t, openFor, 10*time.Second)
 		assert.Less(t, openFor, maxOpenFor)
 
-		assert.Equal(t, openFor, requireRefused(t, r, b).RetryAfter)
+		requireAvoided(t, r, b)
 		time.Sleep(openFor - 100*time.Millisecond)
-		assert.Equal(t, time.Second, requireRefused(t, r, b).RetryAfter, "the minimum is a second")
+		requireAvoided(t, r, b)
 		time.Sleep(100 * time.Millisecond)
 		assert.Equal(t, "a", askTimes(t, r, 1))
-		s = r.Status()[0]
-		assert.Equal(t, route.StateClosed, s.State)
-		assert.Equal(t, time.Now(), s.Since)
-		assert.Zero(t, s.Retry)
+		assert.Equal(t, route.StateClosed, r.Status()[0].State)
+		assert.Empty(t, r.Status()[0].Breakers)
 		assert.Contains(t, log.String(), `level=INFO msg="circuit breaker closed" request_id="" route=m target=a`)
 	})
 }
 
-// The target whose breaker is open might know the model, so the error must not
-// be that the model does not exist.
+// A target whose breaker is open is better than none: it may be the only one
+// that knows the model.
 func TestBreaker_OtherTargetsDoNotKnowTheModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unknown := newFake(fail(llmhttp.ModelNotFound("m")))
-		down := newFake(failStatus(500), say("b"))
+		down := newFake(failStatus(500), failStatus(500), say("b"))
 		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, unknown, down)
-		_, err := ask(t.Context(), r)
-		require.Error(t, err)
-		assert.Equal(t, time.Until(r.Status()[1].Retry), requireRefused(t, r, down).RetryAfter)
-		time.Sleep(maxOpenFor)
+		for range 2 {
+			_, err := ask(t.Context(), r)
+			requireStatus(t, err, 500)
+			assert.Equal(t, route.StateOpen, r.Status()[1].State)
+		}
 		assert.Equal(t, "b", askTimes(t, r, 1))
 	})
 }
@@ -164,14 +298,13 @@ func TestBreaker_OpenForDoubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, b := withOpenBreaker(t, route.Options{})
 		for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
-			s := r.Status()[0]
+			s := r.Status()[0].Breakers[0]
 			openFor := s.Retry.Sub(s.Since)
 			assert.GreaterOrEqual(t, openFor, want*time.Second)
 			assert.Less(t, openFor, want*time.Second*3/2)
-			requireRefused(t, r, b)
+			requireAvoided(t, r, b)
 			time.Sleep(openFor)
-			_, err := ask(t.Context(), r)
-			require.Error(t, err)
+			askTimes(t, r, 1)
 		}
 		assert.Equal(t, int64(8), b.calls.Load())
 	})
@@ -186,10 +319,10 @@ func TestHalfOpen_OneRequestAtATime(t *testing.T) {
 		answered := 0
 		for range 50 {
 			wg.Go(func() {
-				_, err := ask(t.Context(), r)
+				text, err := ask(t.Context(), r)
 				mu.Lock()
 				defer mu.Unlock()
-				if err == nil {
+				if err == nil && text == "a" {
 					answered++
 				}
 			})
@@ -198,7 +331,7 @@ func TestHalfOpen_OneRequestAtATime(t *testing.T) {
 		assert.Equal(t, int64(2), b.calls.Load())
 		assert.Equal(t, route.StateHalfOpen, r.Status()[0].State)
 		assert.Equal(t, 1, r.Status()[0].InFlight)
-		requireRefused(t, r, b)
+		requireAvoided(t, r, b)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.Equal(t, route.StateClosed, r.Status()[0].State, "the first chunk of a long reply closes the breaker")
@@ -254,7 +387,7 @@ func TestHalfOpen_ReplyBreaksOff(t *testing.T) {
 		s := r.Status()[0]
 		assert.Equal(t, route.StateOpen, s.State)
 		assert.Equal(t, int64(2), s.Failures)
-		assert.Less(t, s.Retry.Sub(s.Since), maxOpenFor, "the time has not doubled")
+		assert.Less(t, s.Breakers[0].Retry.Sub(s.Breakers[0].Since), maxOpenFor, "the time has not doubled")
 	})
 }
 
@@ -264,7 +397,7 @@ func TestBreaker_IgnoresOldRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		minute := pause(time.Minute)
 		b := newFake(sequence(say("a"), minute), sequence(say("b"), minute, fail(errDial)), failStatus(500), sequence(say("c"), hang))
-		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, b)
+		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, b, newFake(fail(llmhttp.ModelNotFound("m"))))
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() { ask(t.Context(), r) })
@@ -277,11 +410,9 @@ func TestBreaker_IgnoresOldRequests(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		wg.Go(func() { ask(ctx, r) })
 		synctest.Wait()
-		closed := r.Status()[0]
-		require.Equal(t, route.StateClosed, closed.State)
+		require.Equal(t, route.StateClosed, r.Status()[0].State)
 		time.Sleep(20 * time.Second) // the two old requests end, one with a failure
 		s := r.Status()[0]
-		assert.Equal(t, closed.Since, s.Since)
 		assert.Equal(t, route.StateClosed, s.State)
 		assert.Equal(t, int64(2), s.Failures)
 		assert.Equal(t, 1, s.InFlight)

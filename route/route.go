@@ -94,8 +94,9 @@ type Options struct {
 	// [llmhttp.Options].Timeout, which ends the request.
 	MaxWait time.Duration
 
-	// Failures is the number of consecutive failures that opens the circuit
-	// breaker of a target. Zero means 5; negative means that it never opens.
+	// Failures is the number of consecutive failures with a model that opens the
+	// circuit breaker of a target. Zero means 5; negative means that it never
+	// opens.
 	Failures int
 
 	// OpenFor is the minimum time for which a breaker stays open; the maximum

@@ -85,7 +85,7 @@ func (r *Router) newRoute(c *Route, field string) (*route, error) {
 	default:
 		return nil, fmt.Errorf("route: %s.strategy: unknown strategy %q, want %q, %q or %q", field, c.Strategy, Weighted, LeastInFlight, InOrder)
 	}
-	rt := &route{model: c.Model, pool: newPool(c, &r.opts)}
+	rt := &route{model: c.Model}
 	seen := make(map[string]int)
 	for i := range c.Targets {
 		t := &c.Targets[i]
@@ -99,6 +99,7 @@ func (r *Router) newRoute(c *Route, field string) (*route, error) {
 		seen[t.Name] = i
 		rt.targets = append(rt.targets, &target{routeModel: c.Model, name: t.Name, backend: t.Backend, model: t.Model})
 	}
+	rt.pool = newPool(c, rt.targets, &r.opts)
 	return rt, nil
 }
 

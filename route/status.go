@@ -1,16 +1,22 @@
 package route
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // A TargetStatus reports how a target is doing.
 type TargetStatus struct {
 	Route  string // the route's Model
 	Target string // the target's Name
 
-	State State     // of the circuit breaker
-	Since time.Time // when the breaker entered State
-	Retry time.Time // when an open breaker lets the next request through; zero unless State is StateOpen
-	Rest  time.Time // until when the target asked, with a RetryAfter, for no requests; zero if it did not or the time has passed
+	// State is StateOpen if a circuit breaker of the target is open, and else
+	// StateHalfOpen if one is half-open. Breakers lists these breakers.
+	State    State
+	Breakers []BreakerStatus
+
+	Rest time.Time // until when the target asked, with a RetryAfter, for no requests of a model; zero if it did not or the time has passed
 
 	InFlight int
 	Tries    int64 // since New
@@ -23,25 +29,62 @@ type TargetStatus struct {
 	LastError string
 }
 
+// A BreakerStatus reports about a circuit breaker that is not closed.
+type BreakerStatus struct {
+	Model   string    // the Backend's name of the model
+	Account string    // the only account for which the breaker is not closed; empty if that is so for all
+	State   State     // StateOpen or StateHalfOpen
+	Since   time.Time // when the breaker entered State
+	Retry   time.Time // when the breaker lets the next request through; zero unless State is StateOpen
+}
+
 // Status returns the status of all targets, in the order of the routes.
 func (r *Router) Status() []TargetStatus {
 	now := time.Now()
 	var list []TargetStatus
 	for _, rt := range r.routes {
-		for i, m := range rt.pool.snapshot() {
-			s := TargetStatus{
-				Route: rt.model, Target: rt.targets[i].name,
-				State: m.breaker.current(), Since: m.breaker.since,
-				InFlight: m.inFlight, Tries: m.tries, Failures: m.failures, LastError: m.lastError,
-			}
-			if s.State == StateOpen {
-				s.Retry = m.breaker.until
-			}
-			if m.resting(now) {
-				s.Rest = m.restUntil
-			}
-			list = append(list, s)
-		}
+		list = append(list, rt.pool.status(rt.model, now)...)
 	}
 	return list
+}
+
+func (p *pool) status(route string, now time.Time) []TargetStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []TargetStatus
+	for i := range p.members {
+		m := &p.members[i]
+		s := TargetStatus{
+			Route: route, Target: p.targets[i].name, State: StateClosed,
+			InFlight: m.inFlight, Tries: m.tries, Failures: m.failures, LastError: m.lastError,
+		}
+		for _, model := range slices.Sorted(maps.Keys(m.models)) {
+			s.add(model, m.models[model], now)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// add adds the health of a model.
+func (s *TargetStatus) add(model string, h *health, now time.Time) {
+	if h.resting(now) && h.restUntil.After(s.Rest) {
+		s.Rest = h.restUntil
+	}
+	b := &h.breaker
+	switch b.current() {
+	case StateClosed:
+		return
+	case StateHalfOpen:
+		if s.State == StateClosed {
+			s.State = StateHalfOpen
+		}
+	case StateOpen:
+		s.State = StateOpen
+	}
+	status := BreakerStatus{Model: model, Account: b.account, State: b.state, Since: b.since}
+	if b.state == StateOpen {
+		status.Retry = b.until
+	}
+	s.Breakers = append(s.Breakers, status)
 }

@@ -34,7 +34,7 @@ func (t *try) run(send sendFunc) (res result) {
 		if t.inClient {
 			res = result{} // the client's code panicked, which says nothing about the target
 		}
-		change := t.call.route.pool.settle(t.index, t.ticket, &res, time.Now(), rand.Float64())
+		change := t.call.route.pool.settle(t.index, t.call.subject, t.ticket, &res, time.Now(), rand.Float64())
 		if res.summary != "" {
 			t.logger().InfoContext(t.call.ctx, "target failed", "try", t.call.tries, "error", res.summary)
 		}
@@ -69,7 +69,7 @@ func (t *try) result(ctx context.Context, err error) result {
 	case context.Cause(ctx) == errTryTimeout:
 		err = errTryTimeout
 	}
-	res := classify(t.target.translateError(err, c.model))
+	res := classify(t.target.translateError(err, c.subject.model))
 	res.final = res.final || t.started
 	res.err = &targetError{t.target.name, res.err}
 	return res
@@ -102,18 +102,20 @@ func (t *try) start() {
 		return
 	}
 	var change stateChange
-	t.ticket, change = t.call.route.pool.confirm(t.index, t.ticket, time.Now())
+	t.ticket, change = t.call.route.pool.confirm(t.index, t.call.subject, t.ticket, time.Now())
 	t.logChange(change, "")
 }
 
 // logChange logs that a breaker has opened because of a failure, or has closed.
+// An empty account means that it is open for all.
 func (t *try) logChange(change stateChange, summary string) {
 	switch {
 	case change.from == change.to:
 	case change.to == StateOpen:
-		t.logger().WarnContext(t.call.ctx, "circuit breaker opened", "retry_after", change.openFor, "error", summary)
+		t.logger().WarnContext(t.call.ctx, "circuit breaker opened",
+			"model", t.call.subject.model, "account", change.account, "retry_after", change.openFor, "error", summary)
 	case change.to == StateClosed:
-		t.logger().InfoContext(t.call.ctx, "circuit breaker closed")
+		t.logger().InfoContext(t.call.ctx, "circuit breaker closed", "model", t.call.subject.model)
 	}
 }
 

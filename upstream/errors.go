@@ -56,6 +56,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// UpstreamStatus returns Status.
+func (e *Error) UpstreamStatus() int { return e.Status }
+
 // Is reports whether target is a cause of e.
 func (e *Error) Is(target error) bool { return e.cause != nil && errors.Is(e.cause, target) }
 

@@ -207,5 +207,6 @@ func TestGateway_BreakerOptions(t *testing.T) {
 	}
 	s := g.router.Status()[0]
 	assert.EqualValues(t, 2, s.Tries)
-	assert.GreaterOrEqual(t, time.Until(s.Retry), 23*time.Hour)
+	require.Len(t, s.Breakers, 1)
+	assert.GreaterOrEqual(t, time.Until(s.Breakers[0].Retry), 23*time.Hour)
 }
