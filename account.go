@@ -12,9 +12,9 @@ import (
 // An account is what a request takes from the limits of its key, and what it
 // used in the end.
 //
-// The tokens that a request is expected to use are reserved before the Backend
-// is called. When the request ends, settle corrects the reservation to what was
-// used and records the usage.
+// One request is drawn before the body is read, and the tokens that the request
+// is expected to use are reserved before the Backend is called. When the request
+// ends, settle corrects the reservation to what was used and records the usage.
 type account struct {
 	q         *request
 	record    UsageRecord
@@ -22,83 +22,108 @@ type account struct {
 	billed    bool   // the Backend was called, so the request is recorded
 	reported  *Usage // by the Backend, for images and embeddings
 	settled   bool
+	asked     bool // the Limiter was called
+	drawn     bool // a request was drawn, and is given back if the Backend is not called
+	reserved  int  // tokens
 	draws     []Draw
-	drawSpace [3]Draw      // the memory of draws
-	levels    []Level      // of draws; nil if they are not known; guarded by q.res.mu
-	limits    [2]LimitInfo // the memory of what setLimits sets
-	reserved  int          // tokens
-	taken     bool         // draws were taken from the buckets
-	asked     bool         // the Limiter was called
+	drawSpace [2]Draw // the memory of draws
+
+	// limits has the last known states of the limits of requests and tokens.
+	// It is guarded by q.res.mu.
+	limits [2]limitState
 
 	// releaseConcurrent gives up the request's place among the concurrent
 	// ones; nil if it has none.
 	releaseConcurrent func()
 }
 
+// A limitState is the state of a limit, if it is known.
+type limitState struct {
+	known bool
+	info  LimitInfo
+}
+
 // bill marks that the request is to be recorded from here on.
 func (a *account) bill() { a.billed = true }
 
-// setDraws sets the draws of a request that is expected to use tokens.
-func (a *account) setDraws(tokens int) {
-	l := &a.q.key.Limits
-	a.reserved = tokens
-	a.draws = a.drawSpace[:0]
-	a.addDraw(BucketRequests, l.Requests, 1)
-	a.addDraw(BucketTokens, l.Tokens, tokens)
-	if tokens > 0 {
-		a.addDraw(BucketQuota, l.Quota, tokens)
-	}
-}
-
-func (a *account) addDraw(bucket string, r Rate, cost int) {
-	if r.N != 0 {
-		a.draws = append(a.draws, Draw{Bucket: bucket, Rate: r, Cost: cost})
-	}
-}
-
-// admit takes what a request that is expected to use tokens needs of all limits
-// of its key, or takes nothing and returns an error.
-func (a *account) admit(tokens int) error {
+// admit counts the request as one in progress and draws one request, or returns
+// an error.
+func (a *account) admit() error {
 	l := &a.q.key.Limits
 	if l.Concurrent != 0 {
 		if err := a.acquire(l.Concurrent); err != nil {
 			return err
 		}
 	}
-	a.setDraws(tokens)
-	if len(a.draws) == 0 {
+	if l.Requests.N == 0 {
 		return nil
 	}
+	draws := appendDraw(a.drawSpace[:0], BucketRequests, l.Requests, 1)
+	if err := a.take(appendDraw(draws, BucketTokens, l.Tokens, 0)); err != nil {
+		return err
+	}
+	a.drawn = true
+	return nil
+}
+
+// reserve reserves the tokens that the request is expected to use, from all
+// buckets of tokens or from none.
+func (a *account) reserve(tokens int) error {
+	l := &a.q.key.Limits
 	if burst := l.Tokens.WithDefaults().Burst; l.Tokens.N != 0 && tokens > burst {
 		e := Errorf(http.StatusTooManyRequests, codeRateLimit,
 			"Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", burst, tokens)
 		e.Type, e.NoRetry = "tokens", true
 		return e
 	}
-	if err := a.take(); err != nil {
+	draws := appendDraw(a.drawSpace[:0], BucketTokens, l.Tokens, tokens)
+	draws = appendDraw(draws, BucketQuota, l.Quota, tokens)
+	if len(draws) == 0 {
+		return nil
+	}
+	if err := a.take(draws); err != nil {
 		return err
 	}
-	if err := a.refusal(); err != nil {
-		return err
-	}
-	a.taken = true
+	a.draws, a.reserved = draws, tokens
 	return nil
+}
+
+// appendDraw appends a Draw if its Rate is a limit.
+func appendDraw(draws []Draw, bucket string, r Rate, cost int) []Draw {
+	if r.N == 0 {
+		return draws
+	}
+	return append(draws, Draw{Bucket: bucket, Rate: r, Cost: cost})
+}
+
+// take asks the Limiter for draws. It returns an error if it does not grant them.
+func (a *account) take(draws []Draw) error {
+	a.asked = true
+	levels, err := a.q.h.opts.Limiter.Take(a.q.life.ctx, a.q.key.ID, draws...)
+	if err == nil && len(levels) != len(draws) {
+		err = fmt.Errorf("llmhttp: the Limiter returned %d levels for %d draws", len(levels), len(draws))
+	}
+	if err != nil {
+		return a.q.life.storeError(err, messageLimits)
+	}
+	a.setLimits(draws, levels)
+	return refusal(draws, levels)
 }
 
 // refusal returns the error for the draw that has to wait longest, or nil if
 // none has to.
-func (a *account) refusal() error {
+func refusal(draws []Draw, levels []Level) error {
 	var refused error
 	var longest time.Duration
-	for i, level := range a.levels {
+	for i, level := range levels {
 		wait := level.RetryAfter
 		switch {
 		case wait <= 0:
-		case a.draws[i].Bucket == BucketQuota:
+		case draws[i].Bucket == BucketQuota:
 			return Errorf(http.StatusTooManyRequests, codeQuota, "You exceeded your current quota, please check your plan and billing details.")
 		case wait > longest:
 			longest = wait
-			refused = errRateLimit(a.draws[i], level)
+			refused = errRateLimit(draws[i], level)
 		}
 	}
 	return refused
@@ -135,48 +160,62 @@ func (a *account) release() {
 	a.q.log.try("concurrent request not released", func() error { release(); return nil })
 }
 
-// take asks the Limiter for the draws.
-func (a *account) take() error {
-	a.asked = true
-	levels, err := a.q.h.opts.Limiter.Take(a.q.life.ctx, a.q.key.ID, a.draws...)
-	if err == nil && len(levels) != len(a.draws) {
-		err = fmt.Errorf("llmhttp: the Limiter returned %d levels for %d draws", len(levels), len(a.draws))
+// giveBack returns the request that was drawn if the request is refused before
+// the Backend is called, so that it took nothing from any limit.
+func (a *account) giveBack() {
+	if !a.drawn {
+		return
 	}
-	if err != nil {
-		return a.q.life.storeError(err, messageLimits)
-	}
+	a.drawn = false
+	r := a.q.key.Limits.Requests
+	a.q.log.try("limits not settled", func() error {
+		ctx, cancel := a.settleContext()
+		defer cancel()
+		return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, Draw{Bucket: BucketRequests, Rate: r, Cost: -1})
+	})
 	a.q.res.mu.Lock()
-	a.levels = levels
-	a.q.res.mu.Unlock()
-	return nil
+	defer a.q.res.mu.Unlock()
+	r = r.WithDefaults()
+	info := &a.limits[0].info
+	info.Remaining = min(info.Remaining+1, info.Limit)
+	info.ResetAfter = max(info.ResetAfter-r.Per/time.Duration(max(r.N, 1)), 0)
 }
 
-// peek asks for the state of the limits if the request was not admitted: every
+// keep keeps the request that was drawn: the Backend is about to be called.
+func (a *account) keep() { a.drawn = false }
+
+// peek asks for the state of the limits if the Limiter was not called: every
 // reply to a key with limits tells it.
 func (a *account) peek() {
 	if a.q.key == nil || a.asked || a.q.life.ended() == errGone {
 		return
 	}
-	a.setDraws(0)
-	for i := range a.draws {
-		a.draws[i].Cost = 0
-	}
-	if len(a.draws) > 0 {
-		a.q.log.try("limits are not known", a.take)
+	draws := appendDraw(a.drawSpace[:0], BucketRequests, a.q.key.Limits.Requests, 0)
+	if draws = appendDraw(draws, BucketTokens, a.q.key.Limits.Tokens, 0); len(draws) > 0 {
+		a.q.log.try("limits are not known", func() error { return a.take(draws) })
 	}
 }
 
-// setLimits sets the limits in info as far as their state is known.
-func (a *account) setLimits(info *ReplyInfo) {
-	for i, level := range a.levels {
-		l := LimitInfo{Limit: a.draws[i].Rate.WithDefaults().Burst, Remaining: level.Remaining, ResetAfter: level.ResetAfter}
-		switch a.draws[i].Bucket {
+// setLimits notes the states of the limits that draws are on.
+func (a *account) setLimits(draws []Draw, levels []Level) {
+	a.q.res.mu.Lock()
+	defer a.q.res.mu.Unlock()
+	for i, level := range levels {
+		info := LimitInfo{Limit: draws[i].Rate.WithDefaults().Burst, Remaining: level.Remaining, ResetAfter: level.ResetAfter}
+		switch draws[i].Bucket {
 		case BucketRequests:
-			a.limits[0] = l
-			info.Requests = &a.limits[0]
+			a.limits[0] = limitState{true, info}
 		case BucketTokens:
-			a.limits[1] = l
-			info.Tokens = &a.limits[1]
+			a.limits[1] = limitState{true, info}
+		}
+	}
+}
+
+// addLimits adds the limits to info as far as their state is known.
+func (a *account) addLimits(info *ReplyInfo) {
+	for i, p := range []**LimitInfo{&info.Requests, &info.Tokens} {
+		if a.limits[i].known {
+			*p = &a.limits[i].info
 		}
 	}
 }
@@ -189,7 +228,7 @@ const settleGrace = 10 * time.Second
 // once, whether the client is still there or not. A request that succeeds is
 // settled before its reply ends: the client may ask for its usage next.
 func (a *account) settle() {
-	if a.settled || !a.billed && !a.taken {
+	if a.settled || !a.billed && len(a.draws) == 0 {
 		return
 	}
 	a.settled = true
@@ -220,22 +259,14 @@ func (a *account) settleContext() (context.Context, context.CancelFunc) {
 
 // adjust takes the difference between the tokens used and those reserved.
 func (a *account) adjust(ctx context.Context) error {
-	used := a.record.Usage.TotalTokens
-	if !a.taken || used == a.reserved {
+	difference := a.record.Usage.TotalTokens - a.reserved
+	if len(a.draws) == 0 || difference == 0 {
 		return nil
 	}
-	a.taken = false
-	draws := a.draws
-	if draws[0].Bucket == BucketRequests { // which setDraws adds first
-		draws = draws[1:]
+	for i := range a.draws {
+		a.draws[i].Cost = difference
 	}
-	if len(draws) == 0 {
-		return nil
-	}
-	for i := range draws {
-		draws[i].Cost = used - a.reserved
-	}
-	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, draws...)
+	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, a.draws...)
 }
 
 // isNotFound reports whether the Backend knows no such model or has no such

@@ -357,7 +357,7 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 		return err
 	}
 	q.account.prompt = q.tokens().prompt(req) // before the Backend owns req
-	if err := q.account.admit(chatCost(q.account.prompt, req)); err != nil {
+	if err := q.account.reserve(chatCost(q.account.prompt, req)); err != nil {
 		return err
 	}
 	c.encoder = encoder

@@ -24,15 +24,15 @@
 //  1. It gets an ID, which the client sees as x-request-id. The Observer is called.
 //  2. The route is found by method and path, and the key by the secret that the
 //     request presents. The key must have the scope of the endpoint.
-//  3. The body is read, decoded and validated. The key must allow the model.
-//  4. The request is admitted: it is counted as a request in progress, and one
-//     request and an estimate of its tokens are taken from the token buckets of
-//     the key. If one of the limits does not allow it, nothing is taken and the
-//     reply is 429.
-//  5. The Backend is called. Its chunks are put in legal order, encoded and sent.
-//  6. The tokens that were reserved are corrected to those used, and the usage
+//  3. The request is counted as one in progress, and one request is taken from
+//     the limits of the key. If they do not allow it, the reply is 429.
+//  4. The body is read, decoded and validated. The key must allow the model.
+//  5. An estimate of the tokens is reserved. A request that is refused by any of
+//     the checks so far, this one included, takes nothing from any limit.
+//  6. The Backend is called. Its chunks are put in legal order, encoded and sent.
+//  7. The tokens that were reserved are corrected to those used, and the usage
 //     is recorded. A successful reply ends only after that.
-//  7. The function that the Observer returned is called.
+//  8. The function that the Observer returned is called.
 //
 // # Backends
 //

@@ -366,7 +366,7 @@ func serveEmbeddings(q *request) error {
 		return err
 	}
 	q.account.prompt = q.tokens().input(&req.Input)
-	if err := q.account.admit(max(q.account.prompt, 1)); err != nil {
+	if err := q.account.reserve(max(q.account.prompt, 1)); err != nil {
 		return err
 	}
 	if err := q.beginBackendCall(); err != nil {

@@ -116,7 +116,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 		{"quota is used up", limited(llmhttp.Limits{Quota: perMonth}, llmhttp.Level{RetryAfter: time.Hour}), chat(chatBody), 429,
 			errorBody(quota, "insufficient_quota", "", "insufficient_quota"),
 			headers{"Retry-After": "", "Retry-After-Ms": "", "X-Should-Retry": "false"}},
-		{"quota and limit of requests", limited(llmhttp.Limits{Requests: llmhttp.PerMinute(1), Quota: perMonth}, llmhttp.Level{RetryAfter: time.Minute}, llmhttp.Level{RetryAfter: time.Hour}), chat(chatBody), 429,
+		{"quota and limit of tokens", limited(llmhttp.Limits{Tokens: llmhttp.PerMinute(100), Quota: perMonth}, llmhttp.Level{RetryAfter: time.Minute}, llmhttp.Level{RetryAfter: time.Hour}), chat(chatBody), 429,
 			errorBody(quota, "insufficient_quota", "", "insufficient_quota"),
 			headers{"X-Should-Retry": "false"}},
 		{"limit of requests in progress", config{keys: limitedKeys(llmhttp.Limits{Concurrent: -1})}, chat(chatBody), 429,

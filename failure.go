@@ -15,6 +15,7 @@ type failureHandler struct{ q *request }
 func (f *failureHandler) handle(err error) {
 	q := f.q
 	q.account.release() // before the client can know
+	q.account.giveBack()
 	q.account.peek()
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()

@@ -194,13 +194,13 @@ func serveImages(q *request) error {
 	if err := q.useModel(req.Model); err != nil {
 		return err
 	}
-	if err := checkImageSize(q, req); err != nil {
-		return err
-	}
 	if q.key.limitsTokens() {
 		q.account.prompt = q.tokens().text(req.Prompt)
 	}
-	if err := q.account.admit(max(q.account.prompt, 1)); err != nil {
+	if err := q.account.reserve(max(q.account.prompt, 1)); err != nil {
+		return err
+	}
+	if err := checkImageSize(q, req); err != nil {
 		return err
 	}
 	format := req.ResponseFormat

@@ -55,11 +55,12 @@ func (r Rate) WithDefaults() Rate {
 // told apart by their names. A bucket is full when it is first used and refills
 // at the [Rate] of the latest Draw on it.
 //
-// A [Handler] uses it in two steps. Before it calls the Backend, it reserves
-// with Take what the request is expected to use: one request, the tokens of the
-// prompt, and the tokens of the longest reply if the client set max_tokens.
-// After the reply, it settles with Adjust the difference between the tokens that
-// were reserved and those that were used.
+// A [Handler] uses it in three steps. Before it reads the body of a request, it
+// takes one request with Take. Before it calls the Backend, it reserves with
+// Take the tokens of the prompt and of the reply; if that or the request is
+// refused, it gives back the one request with Adjust. After the reply, it
+// settles with Adjust the difference between the tokens that were reserved and
+// those that were used.
 //
 // An implementation on a shared store limits several processes together. All
 // draws of a call are on buckets of one key, so that a sharded store can keep

@@ -139,6 +139,48 @@ func TestLimits_AllOrNothing(t *testing.T) {
 	})
 }
 
+// A request beyond a limit of requests is refused before its body is read or counted,
+// and one that is refused for another reason gives back the request that it drew.
+func TestLimits_RequestsAreDecidedBeforeTheBody(t *testing.T) {
+	counted := 0
+	s := startServer(t, config{
+		keys: limitedKeys(llmhttp.Limits{Requests: noRefill(2), Tokens: noRefill(20)}),
+		opts: llmhttp.Options{CountTokens: func(_, text string) int { counted++; return countWords("", text) }},
+	})
+	for path, body := range map[string]string{chatPath: chatWith(`"max_tokens":17`), imagesPath: "{", embeddingsPath: `{"model":""}`, usagePath: "?"} {
+		for range 3 {
+			r := s.do("POST", path, body)
+			assert.GreaterOrEqual(t, r.StatusCode, 400, "%s", r.body)
+			if r.Header.Get("X-Ratelimit-Remaining-Requests") != "" {
+				checkRemaining(t, r, 2, 20)
+			}
+		}
+	}
+	for range 2 {
+		require.Equal(t, 200, s.chat(chatWith(`"max_tokens":1`)).StatusCode)
+	}
+	counted = 0
+	r := s.chat("{")
+	assert.Equal(t, "requests", r.checkError(t, 429).Type)
+	assert.Zero(t, remaining(t, r, "Requests"))
+	s.chat(chatWith(`"max_tokens":1`)).checkError(t, 429)
+	assert.Zero(t, counted)
+}
+
+// A Backend is asked for its image sizes only when the request was admitted. One that
+// it refuses gives back its tokens.
+func TestLimits_ImageSizesAreAskedForAfterAdmission(t *testing.T) {
+	asked := 0
+	b := &stubBackend{sizes: func(context.Context, string) ([]string, error) { asked++; return []string{"512x512"}, nil }}
+	s := startServer(t, config{backend: b, keys: limitedKeys(llmhttp.Limits{Tokens: noRefill(10)})})
+	s.do("POST", imagesPath, `{"model":"m","prompt":"`+strings.Repeat("word ", 50)+`"}`).checkError(t, 429)
+	assert.Zero(t, asked)
+	for range 9 {
+		s.do("POST", imagesPath, `{"model":"m","prompt":"a cat, a dog","size":"1x1"}`).checkError(t, 400)
+	}
+	assert.Equal(t, 9, asked)
+}
+
 // Concurrent requests are admitted exactly as far as a limit goes:
 // songquanpeng/one-api#2440, QuantumNous/new-api#5690, #6609, litellm#24677.
 func TestLimits_ConcurrentRequestsAreAdmittedExactly(t *testing.T) {
@@ -334,7 +376,7 @@ func TestLimits_LimiterFails(t *testing.T) {
 			assert.Empty(t, s.usage.records())
 			taken, _ := l.calls()
 			assert.Len(t, taken, 1)
-			s.chat("{").checkError(t, 400) // another failure is not hidden
+			s.do("POST", "/v1/x", "{").checkError(t, 404) // another failure is not hidden
 		})
 	}
 }
@@ -368,10 +410,10 @@ func TestLimits_Draws(t *testing.T) {
 	quota := func(cost int) llmhttp.Draw {
 		return llmhttp.Draw{Bucket: llmhttp.BucketQuota, Rate: limits.Quota, Cost: cost}
 	}
-	reserve := func(n int) []llmhttp.Draw { return []llmhttp.Draw{requests(1), tokens(n), quota(n)} }
+	reserve := func(n int) []llmhttp.Draw { return []llmhttp.Draw{requests(1), tokens(0), tokens(n), quota(n)} }
 	settle := func(n int) []llmhttp.Draw { return []llmhttp.Draw{tokens(n), quota(n)} }
 	onlyRequest := []llmhttp.Draw{requests(1), tokens(0)}
-	look := []llmhttp.Draw{requests(0), tokens(0)} // for the headers of a reply
+	giveBack := []llmhttp.Draw{requests(-1)}
 	tests := []struct {
 		name               string
 		backend            llmhttp.Backend
@@ -386,8 +428,8 @@ func TestLimits_Draws(t *testing.T) {
 		{"images", nil, "POST", imagesPath, `{"model":"m","prompt":"one two three"}`, reserve(3), settle(-3)},
 		{"models", nil, "GET", modelsPath, "", onlyRequest, nil},
 		{"usage", nil, "GET", usagePath, "", onlyRequest, nil},
-		{"bad request", nil, "POST", chatPath, chatWith(`"n":0`), look, nil},
-		{"more tokens than the limit", nil, "POST", chatPath, chatWith(`"max_tokens":9000`), look, nil},
+		{"bad request", nil, "POST", chatPath, chatWith(`"n":0`), onlyRequest, giveBack},
+		{"more tokens than the limit", nil, "POST", chatPath, chatWith(`"max_tokens":9000`), onlyRequest, giveBack},
 		{"no key", nil, "POST", chatPath, chatBody, nil, nil},
 		{"unknown URL", nil, "GET", "/v1/x", "", nil, nil},
 	}
@@ -404,7 +446,7 @@ func TestLimits_Draws(t *testing.T) {
 			taken, adjusted := l.calls()
 			assert.Equal(t, tt.take, slices.Concat(taken...))
 			assert.Equal(t, tt.adjust, slices.Concat(adjusted...))
-			assert.LessOrEqual(t, len(taken), 1)
+			assert.LessOrEqual(t, len(taken), 2)
 			assert.LessOrEqual(t, len(adjusted), 1)
 			for _, key := range l.keys {
 				assert.Equal(t, "key_1", key)

@@ -183,9 +183,6 @@ func serveOther(q *request, serve func(context.Context, *http.Request, []byte) (
 		}
 		defer putBuffer(body)
 	}
-	if err := q.account.admit(0); err != nil {
-		return err
-	}
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}

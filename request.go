@@ -96,6 +96,9 @@ func (q *request) serve() error {
 		return Errorf(http.StatusForbidden, "missing_scope",
 			"You have insufficient permissions for this operation. Missing scope: %s.", rt.endpoint)
 	}
+	if err := q.account.admit(); err != nil {
+		return err
+	}
 	return rt.serve(q)
 }
 
@@ -191,6 +194,7 @@ func (q *request) beginBackendCall() error {
 	if !q.res.beginWaiting() {
 		return q.failures.cause()
 	}
+	q.account.keep()
 	q.idle.start(q)
 	return nil
 }
@@ -226,7 +230,7 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 // setHeaders sets the headers that do not depend on what the reply is.
 func (q *request) setHeaders() {
 	info := ReplyInfo{RequestID: q.account.record.ID, Processing: time.Since(q.arrived)}
-	q.account.setLimits(&info)
+	q.account.addLimits(&info)
 	q.protocol.SetHeaders(q.res.w.Header(), info)
 }
 

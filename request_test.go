@@ -21,8 +21,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// The body is asked for only after the path, the key, its scope and the headers of the
-// body were found good.
+// The body is asked for only after the path, the key, its scope, its limits of
+// requests and the headers of the body were found good.
 func TestRequest_BodyIsReadAfterTheChecks(t *testing.T) {
 	noScope := testKey()
 	noScope.Scopes = []llmhttp.Endpoint{}
@@ -43,6 +43,8 @@ func TestRequest_BodyIsReadAfterTheChecks(t *testing.T) {
 		{"media type", nil, head(key, length, "Content-Type: text/plain"), 415},
 		{"compressed", nil, head(key, length, media, "Content-Encoding: gzip"), 415},
 		{"too large", nil, head(key, "Content-Length: 99999999", media), 413},
+		{"request limit of zero", limitedKeys(llmhttp.Limits{Requests: llmhttp.Rate{N: -1}}), head(key, length, media), 429},
+		{"no request in progress allowed", limitedKeys(llmhttp.Limits{Concurrent: -1}), head(key, length, media), 429},
 		{"unknown URL", nil, strings.Replace(head(key, length, media), chatPath, "/v1/x", 1), 404},
 		{"wrong method", nil, strings.Replace(head(key, length, media), "POST", "PUT", 1), 405},
 	}

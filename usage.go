@@ -79,9 +79,6 @@ func serveUsage(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.account.admit(0); err != nil {
-		return err
-	}
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
