@@ -195,22 +195,32 @@ func (h *Handler) addProtocol(p Protocol) {
 		if rt.Chat == nil {
 			serve = func(q *request) error { return serveOther(q, rt.Serve) }
 		}
-		h.addRoute(newRoute(p, rt.Pattern, rt.Endpoint, serve))
+		added := newRoute(p, rt.Pattern, rt.Endpoint, serve)
+		added.match = rt.Match
+		h.addRoute(added)
 	}
 }
 
 func (h *Handler) addRoute(rt *route) {
 	path := strings.Join(rt.segments, "/")
 	if strings.Contains(path, "{") {
-		h.wildcards = append(h.wildcards, rt)
+		h.wildcards = insertRoute(h.wildcards, rt)
 		return
 	}
 	for _, other := range h.exact[path] {
-		if other.method == rt.method {
+		if other.method == rt.method && other.match == nil && rt.match == nil {
 			panic(fmt.Sprintf("llmhttp: two protocols serve %s %s", rt.method, path))
 		}
 	}
-	h.exact[path] = append(h.exact[path], rt)
+	h.exact[path] = insertRoute(h.exact[path], rt)
+}
+
+// insertRoute adds a route. Those with a match come before the others.
+func insertRoute(routes []*route, rt *route) []*route {
+	if rt.match == nil {
+		return append(routes, rt)
+	}
+	return append([]*route{rt}, routes...)
 }
 
 // findRoute returns the route of r.
@@ -221,13 +231,19 @@ func (h *Handler) findRoute(r *http.Request) (*route, error) {
 	}
 	var allow []string
 	for _, rt := range h.exact[path] {
+		if !rt.matches(r) {
+			continue
+		}
 		if rt.allows(r.Method) {
 			return rt, nil
 		}
 		allow = append(allow, rt.method)
 	}
 	for _, rt := range h.wildcards {
-		if values, ok := rt.match(r.URL.EscapedPath()); ok {
+		if !rt.matches(r) {
+			continue
+		}
+		if values, ok := rt.parse(r.URL.EscapedPath()); ok {
 			if rt.allows(r.Method) {
 				rt.setPathValues(r, values)
 				return rt, nil

@@ -55,13 +55,7 @@ func serveModels(q *request) error {
 	if err != nil {
 		return err
 	}
-	list := modelList{Object: "list", Data: []Model{}}
-	for _, m := range models {
-		if q.key.AllowsModel(m.ID) {
-			list.Data = append(list.Data, m)
-		}
-	}
-	return q.replyJSON(&list)
+	return q.replyJSON(&modelList{Object: objectList, Data: models})
 }
 
 // serveModel serves GET /v1/models/{id}.
@@ -72,21 +66,38 @@ func serveModel(q *request) error {
 		return err
 	}
 	for i := range models {
-		if models[i].ID == id && q.key.AllowsModel(id) {
+		if models[i].ID == id {
 			return q.replyJSON(&models[i])
 		}
 	}
 	return ModelNotFound(id)
 }
 
+// listModels returns the models that the key may use.
 func listModels(q *request) ([]Model, error) {
 	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
-	models, err := q.h.backend.ListModels(q.life.ctx)
+	models, err := allowedModels(q)
 	q.res.backendReturned()
 	if err != nil {
 		return nil, q.life.endedOr(err)
 	}
 	return models, q.life.ended()
+}
+
+// allowedModels asks the Backend for its models and returns those that the key may
+// use.
+func allowedModels(q *request) ([]Model, error) {
+	models, err := q.h.backend.ListModels(q.life.ctx)
+	if err != nil {
+		return nil, err
+	}
+	allowed := make([]Model, 0, len(models))
+	for _, m := range models {
+		if q.key.AllowsModel(m.ID) {
+			allowed = append(allowed, m)
+		}
+	}
+	return allowed, nil
 }

@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -46,6 +47,12 @@ type Route struct {
 	// wildcard matches one segment, or if it ends in "..." the rest of the
 	// path; its value is in r.PathValue. A pattern for GET also matches HEAD.
 	Pattern string
+
+	// Match reports whether the route serves r. It is for paths that several
+	// protocols serve: a route with a Match that reports true is preferred, and
+	// one whose Match reports false does not exist for r. Nil matches every
+	// request.
+	Match func(r *http.Request) bool
 
 	// Endpoint is the scope that a Key needs.
 	Endpoint Endpoint
@@ -146,16 +153,31 @@ type LimitInfo struct {
 // CountTokens returns the number of prompt tokens of req, for protocols with a
 // token counting endpoint. ctx must be that of a request to a Handler. The
 // Backend counts if it is a [TokenCounter]; if not, the result is the estimate
-// that limits use, with Options.CountTokens if that is set.
+// that limits use, with Options.CountTokens if that is set. If the key of the
+// request may not use the model, the error is [ModelNotFound].
 func CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
 	q := requestFrom(ctx)
 	if q == nil {
 		return (&tokenCounter{}).prompt(req), nil
 	}
+	if err := q.useModel(req.Model); err != nil {
+		return 0, err
+	}
 	if b, ok := q.h.backend.Backend.(TokenCounter); ok {
 		return b.CountTokens(ctx, req)
 	}
 	return q.tokens().prompt(req), nil
+}
+
+// ListModels returns the models that the key of a request may use, for protocols
+// with a model list. ctx must be that of a request to a Handler. If the Backend
+// is no [ModelLister], the error wraps [errors.ErrUnsupported].
+func ListModels(ctx context.Context) ([]Model, error) {
+	q := requestFrom(ctx)
+	if q == nil {
+		return nil, errors.New("llmhttp: the context does not belong to a request")
+	}
+	return allowedModels(q)
 }
 
 // BearerSecret returns the key in the Authorization header of r if its scheme
@@ -200,6 +222,7 @@ type route struct {
 	segments []string // of the path; the first is empty
 	endpoint Endpoint
 	protocol Protocol
+	match    func(r *http.Request) bool // nil if it serves every request
 	serve    func(q *request) error
 }
 
@@ -212,14 +235,17 @@ func newRoute(p Protocol, pattern string, e Endpoint, serve func(q *request) err
 	return &route{method: method, segments: strings.Split(path, "/"), endpoint: e, protocol: p, serve: serve}
 }
 
+// matches reports whether the route exists for r.
+func (rt *route) matches(r *http.Request) bool { return rt.match == nil || rt.match(r) }
+
 // allows reports whether the route serves requests of the given method.
 func (rt *route) allows(method string) bool {
 	return method == rt.method || method == http.MethodHead && rt.method == http.MethodGet
 }
 
-// match reports whether the route serves an escaped path, and returns the
+// parse reports whether the route serves an escaped path, and returns the
 // unescaped values of its wildcards in their order.
-func (rt *route) match(path string) (values []string, ok bool) {
+func (rt *route) parse(path string) (values []string, ok bool) {
 	last := len(rt.segments) - 1
 	for i, segment := range rt.segments {
 		var got string

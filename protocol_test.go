@@ -175,6 +175,34 @@ func TestProtocol_Serve(t *testing.T) {
 	assert.Equal(t, 404, s.do("GET", "/plain/", "", withPlainKey).StatusCode)
 }
 
+// A sharedProtocol serves paths of chat completions, for requests with a header.
+type sharedProtocol struct{ plainProtocol }
+
+func (sharedProtocol) Routes() []llmhttp.Route {
+	match := func(r *http.Request) bool { return r.Header.Get("X-Shared") != "" }
+	list := func(ctx context.Context, _ *http.Request, _ []byte) (any, error) { return llmhttp.ListModels(ctx) }
+	return []llmhttp.Route{
+		{Pattern: "GET /v1/models", Endpoint: llmhttp.EndpointModels, Match: match, Serve: list},
+		{Pattern: "POST /v1/models", Endpoint: llmhttp.EndpointModels, Match: match, Serve: list},
+		{Pattern: "GET /v1/models/{id...}", Endpoint: llmhttp.EndpointModels, Match: match, Serve: plainProtocol{}.get},
+	}
+}
+
+func TestProtocol_SharedPaths(t *testing.T) {
+	models := func(context.Context) ([]llmhttp.Model, error) { return []llmhttp.Model{{ID: "a"}, {ID: "hidden"}}, nil }
+	key := testKey()
+	key.Models = []string{"a"}
+	s := startServer(t, config{backend: &stubBackend{models: models}, keys: keysFor(key), opts: llmhttp.Options{Protocols: []llmhttp.Protocol{sharedProtocol{}}}})
+	shared := withHeader("X-Shared", "yes")
+	assert.Contains(t, s.do("GET", "/v1/models", "").body, `{"object":"list","data":[{"id":"a"`)
+	assert.Contains(t, s.do("GET", "/v1/models/a", "").body, `{"id":"a","object":"model"`)
+	assert.JSONEq(t, `[{"id":"a","object":"model","created":0,"owned_by":""}]`, s.do("GET", "/v1/models", "", withPlainKey, shared).body)
+	assert.JSONEq(t, `{"id":"a/b","rest":""}`, s.do("GET", "/v1/models/a/b", "", withPlainKey, shared).body)
+	r := s.do("POST", "/v1/models", "{}")
+	assert.Equal(t, 405, r.StatusCode)
+	assert.Equal(t, "GET, HEAD", r.Header.Get("Allow"))
+}
+
 func TestProtocol_DuplicateRoutesPanic(t *testing.T) {
 	protocols := []llmhttp.Protocol{plainProtocol{}, plainProtocol{}}
 	assert.PanicsWithValue(t, "llmhttp: two protocols serve POST /plain", func() {

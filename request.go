@@ -80,14 +80,16 @@ func (q *request) run() {
 func (q *request) serve() error {
 	q.identify()
 	q.observe()
+	rt, err := q.h.findRoute(q.r)
+	if rt != nil {
+		q.protocol = rt.protocol // before any error, which has the form of the protocol
+	}
 	if !q.h.enter(q) {
 		return errShutdown
 	}
-	rt, err := q.h.findRoute(q.r)
 	if err != nil {
 		return err
 	}
-	q.protocol = rt.protocol
 	if err := q.authenticate(); err != nil {
 		return err
 	}

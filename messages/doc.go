@@ -1,0 +1,38 @@
+// Package messages serves the Messages API of Anthropic with an
+// [llmhttp.Handler], so that its SDKs, and agents such as Claude Code, can use any
+// [llmhttp.Backend].
+//
+//	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
+//		Protocols: []llmhttp.Protocol{messages.New(nil)},
+//	})
+//
+// The Handler then serves, besides the endpoints of OpenAI's API:
+//
+//   - POST /v1/messages, whole and streamed
+//   - POST /v1/messages/count_tokens
+//   - GET /v1/models and GET /v1/models/{id}, for requests with the header
+//     Anthropic-Version
+//
+// Both versions of the API are served, 2023-06-01 and 2026-10-21. A key may be
+// in the header X-Api-Key or in Authorization as a bearer token.
+//
+// # Requests
+//
+// A request becomes an [llmhttp.ChatRequest]. Turns that follow each other with the
+// same role are merged. The results of tools come before the rest of the user's
+// turn, as messages with RoleTool. Thinking is in Message.Reasoning, and with its
+// signature in Message.ReasoningDetails. What has no field is in Extra under the
+// name that other servers of chat completions use: "top_k", "user", "service_tier",
+// and "thinking" if it has a budget.
+//
+// Tools that Anthropic runs or defines, such as web_search, and the blocks of their
+// calls and results are ignored, and so are cache_control and parameters that this
+// package does not know. Files that were uploaded before are refused.
+//
+// # Replies
+//
+// The blocks of a stream never overlap, in whatever order the Backend yields: what
+// arrives for one block while a tool call is incomplete is held back until the call
+// is complete. The arguments of a call are always a JSON object. If the token limit
+// cuts them they are completed; if the model wrote something else, the reply fails.
+package messages

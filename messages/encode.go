@@ -1,0 +1,108 @@
+package messages
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// appendString appends s as a JSON string. It escapes the characters that JSON
+// need not escape and where Python's splitlines nevertheless ends a line.
+func appendString[T ~string | ~[]byte](b []byte, s T) []byte {
+	start := len(b)
+	b, _ = jsontext.AppendQuote(b, s) // fails for bytes that are not UTF-8, but replaces them
+	for _, c := range [...]string{"\u0085", "\u2028", "\u2029"} {
+		if bytes.Contains(b[start:], []byte(c)) {
+			escaped := fmt.Appendf(nil, `\u%04x`, []rune(c)[0])
+			b = append(b[:start:start], bytes.ReplaceAll(b[start:], []byte(c), escaped)...)
+		}
+	}
+	return b
+}
+
+// messageID returns the ID of a message: the Backend's in the form of this API, or
+// a random one.
+func messageID(id string) string {
+	const prefix = "msg_"
+	switch {
+	case strings.HasPrefix(id, prefix):
+		return id
+	case id != "":
+		return prefix + strings.TrimPrefix(id, "chatcmpl-")
+	}
+	var random [16]byte
+	for i := range random {
+		random[i] = byte(rand.Uint32())
+	}
+	return prefix + hex.EncodeToString(random[:])
+}
+
+// appendMessageHead appends a message up to its content.
+func appendMessageHead(b []byte, id, model string) []byte {
+	b = append(b, `{"id":`...)
+	b = appendString(b, messageID(id))
+	b = append(b, `,"type":"message","role":"assistant","model":`...)
+	b = appendString(b, model)
+	return append(b, `,"content":[`...)
+}
+
+// appendUsage appends a usage. Its input tokens do not include those of the cache,
+// as the prompt tokens of chat completions do.
+func appendUsage(b []byte, u *llmhttp.Usage) []byte {
+	cached, written := u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens
+	b = append(b, `{"input_tokens":`...)
+	b = strconv.AppendInt(b, int64(max(0, u.PromptTokens-cached-written)), 10)
+	b = append(b, `,"cache_creation_input_tokens":`...)
+	b = strconv.AppendInt(b, int64(written), 10)
+	b = append(b, `,"cache_read_input_tokens":`...)
+	b = strconv.AppendInt(b, int64(cached), 10)
+	b = append(b, `,"output_tokens":`...)
+	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
+	b = append(b, `,"output_tokens_details":{"thinking_tokens":`...)
+	b = strconv.AppendInt(b, int64(u.CompletionTokensDetails.ReasoningTokens), 10)
+	return append(b, `},"service_tier":"standard"}`...)
+}
+
+// A reason is why a reply ended.
+type reason struct {
+	finish   llmhttp.FinishReason
+	sequence string // the stop sequence, if one ended the reply
+	calls    bool   // the reply has tool calls
+	refused  bool   // the reply has a refusal
+}
+
+// append appends the members stop_reason and stop_sequence. A client that runs
+// tools looks for tool_use, and fails if there are no calls.
+func (r *reason) append(b []byte) []byte {
+	stop := "end_turn"
+	switch {
+	case r.finish == llmhttp.FinishLength:
+		stop = "max_tokens"
+	case r.finish == llmhttp.FinishContentFilter, r.refused:
+		stop = "refusal"
+	case r.calls:
+		stop = "tool_use"
+	case r.sequence != "":
+		stop = "stop_sequence"
+	}
+	b = append(b, `"stop_reason":"`...)
+	b = append(b, stop...)
+	b = append(b, `","stop_sequence":`...)
+	if stop != "stop_sequence" {
+		return append(b, "null"...)
+	}
+	return appendString(b, r.sequence)
+}
+
+// cut reports whether the reply ended before the model was done, so that the
+// arguments of a call may be incomplete.
+func (r *reason) cut() bool {
+	return r.finish == llmhttp.FinishLength || r.finish == llmhttp.FinishContentFilter
+}

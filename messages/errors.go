@@ -1,0 +1,139 @@
+package messages
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// statusOverloaded is the status of an overloaded_error.
+const statusOverloaded = 529
+
+// AppendError appends an error object.
+func (*protocol) AppendError(b []byte, e *llmhttp.Error, requestID string) (body []byte, status int) {
+	status = e.Status
+	if status == http.StatusServiceUnavailable {
+		status = statusOverloaded
+	}
+	b = appendErrorObject(b, e, status)
+	b = append(b, `,"request_id":`...)
+	b = appendString(b, requestID)
+	return append(b, '}'), status
+}
+
+// appendErrorObject appends an error object without its last brace.
+func appendErrorObject(b []byte, e *llmhttp.Error, status int) []byte {
+	b = append(b, `{"type":"error","error":{"type":`...)
+	b = appendString(b, errorType(status))
+	b = append(b, `,"message":`...)
+	b = appendString(b, errorMessage(e))
+	return append(b, '}')
+}
+
+func errorType(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusPaymentRequired:
+		return "billing_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusConflict:
+		return "conflict_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusServiceUnavailable, statusOverloaded:
+		return "overloaded_error"
+	case http.StatusGatewayTimeout:
+		return "timeout_error"
+	}
+	if status < 500 {
+		return "invalid_request_error"
+	}
+	return "api_error"
+}
+
+// codeContextLength is the code of OpenAI's error for a prompt that is too long.
+const codeContextLength = "context_length_exceeded"
+
+// errorMessage returns the message of e. Claude Code recognises a prompt that is
+// too long by its wording.
+func errorMessage(e *llmhttp.Error) string {
+	const tooLong = "prompt is too long"
+	if e.Code != codeContextLength || strings.HasPrefix(e.Message, tooLong) {
+		return e.Message
+	}
+	if n, most, ok := contextLength(e.Message); ok {
+		return fmt.Sprintf("%s: %d tokens > %d maximum", tooLong, n, most)
+	}
+	return tooLong + ": " + e.Message
+}
+
+var tokenCount = regexp.MustCompile(`\d{1,15}`)
+
+// contextLength returns the numbers in a message such as "This model's maximum
+// context length is 8192 tokens. However, your messages resulted in 9000 tokens."
+// The maximum is the first number after the word, and the other one is the first
+// that is larger.
+func contextLength(message string) (n, most int, ok bool) {
+	i := strings.Index(message, "maximum")
+	if i < 0 {
+		return 0, 0, false
+	}
+	most, err := strconv.Atoi(tokenCount.FindString(message[i:]))
+	if err != nil {
+		return 0, 0, false
+	}
+	for _, text := range tokenCount.FindAllString(message, -1) {
+		if n, err := strconv.Atoi(text); err == nil && n > most {
+			return n, most, true
+		}
+	}
+	return 0, 0, false
+}
+
+// A requestError says what is wrong with a request.
+type requestError struct {
+	path    string // of the value at fault, such as "messages.2.content.0.type"; empty for the whole body
+	message string
+}
+
+func fieldError(path, format string, args ...any) *requestError {
+	return &requestError{path, fmt.Sprintf(format, args...)}
+}
+
+func missing(path string) *requestError { return fieldError(path, "Field required") }
+
+func (e *requestError) Error() string {
+	if e.path == "" {
+		return e.message
+	}
+	return e.path + ": " + e.message
+}
+
+func (e *requestError) forClient() *llmhttp.Error {
+	return &llmhttp.Error{Status: http.StatusBadRequest, Param: e.path, Message: e.Error()}
+}
+
+// within puts the path of a value in front of the path of err, which is about a
+// part of the value. It returns nil if err is nil.
+func within(err error, path ...any) error {
+	e, ok := errors.AsType[*requestError](err)
+	if !ok {
+		return err
+	}
+	prefix := strings.ReplaceAll(strings.TrimSpace(fmt.Sprintln(path...)), " ", ".")
+	if e.path == "" {
+		return &requestError{prefix, e.message}
+	}
+	return &requestError{prefix + "." + e.path, e.message}
+}

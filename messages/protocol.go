@@ -1,0 +1,106 @@
+package messages
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// Options configure the protocol. The zero value is ready to use.
+type Options struct {
+	// Model returns the name of the model that serves requests for the model
+	// name. Agents ask for names of their own, such as claude-haiku-4-5. The reply
+	// has the name that the client used. Keys and limits apply to the result. If
+	// nil, names are used as they are.
+	Model func(name string) string
+}
+
+// New returns the protocol. It keeps a copy of opts; nil means the zero Options.
+func New(opts *Options) llmhttp.Protocol {
+	p := &protocol{}
+	if opts != nil {
+		p.opts = *opts
+	}
+	return p
+}
+
+type protocol struct{ opts Options }
+
+func (*protocol) Name() string { return "messages" }
+
+func (p *protocol) Routes() []llmhttp.Route {
+	return []llmhttp.Route{
+		{Pattern: "POST /v1/messages", Endpoint: llmhttp.EndpointChat, Chat: p.decodeChat},
+		{Pattern: "POST /v1/messages/count_tokens", Endpoint: llmhttp.EndpointChat, Serve: p.countTokens},
+		{Pattern: "GET /v1/models", Endpoint: llmhttp.EndpointModels, Match: hasVersion, Serve: p.listModels},
+		{Pattern: "GET /v1/models/{id...}", Endpoint: llmhttp.EndpointModels, Match: hasVersion, Serve: p.getModel},
+	}
+}
+
+// hasVersion reports whether r is from a client of this API. All of them send the
+// header; clients of OpenAI's API, which has the same paths, do not.
+func hasVersion(r *http.Request) bool { return r.Header.Get("Anthropic-Version") != "" }
+
+// Secret prefers X-Api-Key. Claude Code sends both headers if it has two keys.
+func (*protocol) Secret(r *http.Request) string {
+	if key := r.Header.Get("X-Api-Key"); key != "" {
+		return key
+	}
+	return llmhttp.BearerSecret(r)
+}
+
+func (*protocol) SetHeaders(h http.Header, info llmhttp.ReplyInfo) {
+	h.Set("Request-Id", info.RequestID)
+	setLimit(h, "requests", info.Requests)
+	setLimit(h, "tokens", info.Tokens)
+}
+
+func setLimit(h http.Header, kind string, l *llmhttp.LimitInfo) {
+	if l == nil {
+		return
+	}
+	reset := time.Now().Add(l.ResetAfter + time.Second - 1).Truncate(time.Second)
+	prefix := "Anthropic-Ratelimit-" + kind
+	h.Set(prefix+"-Limit", strconv.Itoa(l.Limit))
+	h.Set(prefix+"-Remaining", strconv.Itoa(l.Remaining))
+	h.Set(prefix+"-Reset", reset.UTC().Format(time.RFC3339))
+}
+
+func (p *protocol) decodeChat(_ context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+	req, err := decodeRequest(body, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	return req, &encoder{model: p.useModel(req)}, nil
+}
+
+// useModel sets the model that serves req. It returns the name that the client
+// used if that is another one, and otherwise "".
+func (p *protocol) useModel(req *llmhttp.ChatRequest) (name string) {
+	served := p.servedModel(req.Model)
+	if served == req.Model {
+		return ""
+	}
+	name, req.Model = req.Model, served
+	return name
+}
+
+func (p *protocol) servedModel(name string) string {
+	if p.opts.Model == nil {
+		return name
+	}
+	return p.opts.Model(name)
+}
+
+func (p *protocol) countTokens(ctx context.Context, _ *http.Request, body []byte) (any, error) {
+	req, err := decodeRequest(body, false)
+	if err != nil {
+		return nil, err
+	}
+	p.useModel(req)
+	n, err := llmhttp.CountTokens(ctx, req)
+	return map[string]int{"input_tokens": n}, err
+}

@@ -1,0 +1,314 @@
+package messages
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// params is the body of a request.
+type params struct {
+	Model         string         `json:"model"`
+	Messages      []turn         `json:"messages"`
+	System        jsontext.Value `json:"system"` // a string or text blocks
+	MaxTokens     *int           `json:"max_tokens"`
+	Stream        bool           `json:"stream"`
+	StopSequences []string       `json:"stop_sequences"`
+	Temperature   *float64       `json:"temperature"`
+	TopP          *float64       `json:"top_p"`
+	TopK          *int           `json:"top_k"`
+	Tools         []tool         `json:"tools"`
+	ToolChoice    *toolChoice    `json:"tool_choice"`
+	Thinking      jsontext.Value `json:"thinking"`
+	OutputConfig  outputConfig   `json:"output_config"`
+	OutputFormat  *outputFormat  `json:"output_format"` // its place in a beta of the older version
+	Metadata      metadata       `json:"metadata"`
+	ServiceTier   string         `json:"service_tier"`
+}
+
+// A turn is an element of messages.
+type turn struct {
+	Role    string         `json:"role"`
+	Content jsontext.Value `json:"content"` // a string or blocks
+}
+
+type tool struct {
+	Type        string         `json:"type"` // empty or "custom" for a tool with a schema
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	InputSchema jsontext.Value `json:"input_schema"`
+	Strict      *bool          `json:"strict"`
+}
+
+type toolChoice struct {
+	Type            string `json:"type"`
+	Name            string `json:"name"`
+	DisableParallel bool   `json:"disable_parallel_tool_use"`
+}
+
+type thinkingConfig struct {
+	Type         string `json:"type"`
+	BudgetTokens *int   `json:"budget_tokens"`
+}
+
+type outputConfig struct {
+	Effort string        `json:"effort"`
+	Format *outputFormat `json:"format"`
+}
+
+type outputFormat struct {
+	Type   string         `json:"type"`
+	Schema jsontext.Value `json:"schema"`
+}
+
+type metadata struct {
+	UserID string `json:"user_id"`
+}
+
+// decodeRequest decodes a body. A token count is a request without a limit on the
+// tokens of the reply.
+func decodeRequest(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
+	req, err := convertBody(body, isChat)
+	if e, ok := err.(*requestError); ok {
+		return nil, e.forClient()
+	}
+	return req, err
+}
+
+func convertBody(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
+	if err := checkBounds(body); err != nil {
+		return nil, err
+	}
+	if jsontext.Value(body).Kind() != '{' {
+		return nil, fieldError("", "The request body must be a JSON object")
+	}
+	p := new(params)
+	if err := decode(body, p); err != nil {
+		return nil, err
+	}
+	if err := p.check(isChat); err != nil {
+		return nil, err
+	}
+	return p.convert()
+}
+
+// check returns an error for the first parameter that is missing or out of bounds.
+func (p *params) check(isChat bool) error {
+	switch {
+	case p.Model == "":
+		return missing("model")
+	case p.Messages == nil:
+		return missing("messages")
+	case len(p.Messages) == 0:
+		return fieldError("messages", "at least one message is required")
+	case isChat && p.MaxTokens == nil:
+		return missing("max_tokens")
+	case p.MaxTokens != nil && *p.MaxTokens < 1:
+		return fieldError("max_tokens", "Input should be greater than or equal to 1")
+	case p.TopK != nil && *p.TopK < 0:
+		return fieldError("top_k", "Input should be greater than or equal to 0")
+	case !isFraction(p.Temperature):
+		return fieldError("temperature", "Input should be from 0 to 1")
+	case !isFraction(p.TopP):
+		return fieldError("top_p", "Input should be from 0 to 1")
+	}
+	return nil
+}
+
+func isFraction(f *float64) bool { return f == nil || *f >= 0 && *f <= 1 }
+
+func (p *params) convert() (*llmhttp.ChatRequest, error) {
+	req := &llmhttp.ChatRequest{
+		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.MaxTokens, Stop: p.StopSequences,
+	}
+	if len(p.StopSequences) == 0 {
+		req.Stop = nil
+	}
+	for _, step := range []func(*llmhttp.ChatRequest) error{
+		p.convertMessages, p.convertTools, p.convertToolChoice, p.convertThinking, p.convertFormat,
+	} {
+		if err := step(req); err != nil {
+			return nil, err
+		}
+	}
+	if p.OutputConfig.Effort != "" {
+		req.ReasoningEffort = p.OutputConfig.Effort
+	}
+	if p.TopK != nil {
+		setExtra(req, "top_k", *p.TopK)
+	}
+	if p.Metadata.UserID != "" {
+		setExtra(req, "user", p.Metadata.UserID)
+	}
+	switch p.ServiceTier {
+	case "":
+	case "standard_only":
+		setExtra(req, "service_tier", "default")
+	default:
+		setExtra(req, "service_tier", p.ServiceTier)
+	}
+	return req, nil
+}
+
+// setExtra sets a member to a value that has a JSON form.
+func setExtra(req *llmhttp.ChatRequest, name string, value any) {
+	if req.Extra == nil {
+		req.Extra = make(llmhttp.Extra)
+	}
+	req.Extra[name] = mustMarshal(value)
+}
+
+// mustMarshal returns the JSON of a value that has one.
+func mustMarshal(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// convertTools converts the tools that have a schema. The others are tools that
+// Anthropic runs or defines.
+func (p *params) convertTools(req *llmhttp.ChatRequest) error {
+	for i := range p.Tools {
+		t := &p.Tools[i]
+		switch {
+		case t.Type != "" && t.Type != "custom":
+			continue
+		case t.Name == "":
+			return within(missing("name"), "tools", i)
+		case isNull(t.InputSchema):
+			return within(missing("input_schema"), "tools", i)
+		case t.InputSchema.Kind() != '{':
+			return within(fieldError("input_schema", "Input should be an object"), "tools", i)
+		}
+		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{
+			Name: t.Name, Description: t.Description, Parameters: json.RawMessage(t.InputSchema), Strict: t.Strict,
+		}})
+	}
+	return nil
+}
+
+func (p *params) convertToolChoice(req *llmhttp.ChatRequest) error {
+	c := p.ToolChoice
+	if c == nil {
+		return nil
+	}
+	if c.Type != "none" && c.Type != "auto" && len(p.Tools) == 0 {
+		return fieldError("tool_choice", "may only be specified while providing tools")
+	}
+	var choice any
+	switch c.Type {
+	case "auto", "none":
+		choice = c.Type
+	case "any":
+		choice = "required"
+	case "tool":
+		if !p.hasTool(c.Name) {
+			return fieldError("tool_choice.name", "Tool '%s' not found in provided tools", clip(c.Name))
+		}
+		choice = map[string]any{"type": "function", "function": map[string]string{"name": c.Name}}
+	case "":
+		return missing("tool_choice.type")
+	default:
+		return fieldError("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none'")
+	}
+	if len(req.Tools) == 0 || c.Type == "tool" && !hasFunction(req, c.Name) {
+		return nil // it is about tools that were left out
+	}
+	req.ToolChoice = mustMarshal(choice)
+	if c.DisableParallel {
+		req.ParallelToolCalls = new(bool)
+	}
+	return nil
+}
+
+func (p *params) hasTool(name string) bool {
+	for i := range p.Tools {
+		if p.Tools[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func hasFunction(req *llmhttp.ChatRequest, name string) bool {
+	for i := range req.Tools {
+		if req.Tools[i].Function.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// convertThinking sets the effort. A budget has no equivalent: the effort is a
+// rough one, and Extra has the parameter itself.
+func (p *params) convertThinking(req *llmhttp.ChatRequest) error {
+	if isNull(p.Thinking) {
+		return nil
+	}
+	var c thinkingConfig
+	if err := decode(p.Thinking, &c); err != nil {
+		return within(err, "thinking")
+	}
+	switch c.Type {
+	case "disabled":
+		req.ReasoningEffort = "none"
+	case "adaptive", "between_tools":
+	case "enabled":
+		if c.BudgetTokens == nil {
+			return missing("thinking.budget_tokens")
+		}
+		if *c.BudgetTokens < 1 || *c.BudgetTokens > math.MaxInt32 {
+			return fieldError("thinking.budget_tokens", "Input should be greater than or equal to 1")
+		}
+		req.ReasoningEffort = effortOf(*c.BudgetTokens)
+		setExtra(req, "thinking", c.wire())
+	case "":
+		return missing("thinking.type")
+	default:
+		return fieldError("thinking.type", "Input should be 'enabled', 'adaptive', 'between_tools' or 'disabled'")
+	}
+	return nil
+}
+
+func (c *thinkingConfig) wire() any {
+	return map[string]any{"type": c.Type, "budget_tokens": *c.BudgetTokens}
+}
+
+// effortOf returns the effort for a budget of thinking tokens.
+func effortOf(budget int) string {
+	switch {
+	case budget < 4096:
+		return "low"
+	case budget < 16384:
+		return "medium"
+	}
+	return "high"
+}
+
+func (p *params) convertFormat(req *llmhttp.ChatRequest) error {
+	f, path := p.OutputConfig.Format, "output_config.format"
+	if f == nil {
+		f, path = p.OutputFormat, "output_format"
+	}
+	if f == nil {
+		return nil
+	}
+	switch {
+	case f.Type == "":
+		return within(missing("type"), path)
+	case f.Type != "json_schema":
+		return within(fieldError("type", "Input should be 'json_schema'"), path)
+	case isNull(f.Schema):
+		return within(missing("schema"), path)
+	case f.Schema.Kind() != '{':
+		return within(fieldError("schema", "Input should be an object"), path)
+	}
+	schema := mustMarshal(map[string]any{"name": "output", "schema": json.RawMessage(f.Schema), "strict": true})
+	req.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema", Extra: llmhttp.Extra{"json_schema": schema}}
+	return nil
+}

@@ -1,0 +1,66 @@
+package messages
+
+import (
+	"github.com/llmhttp/llmhttp"
+)
+
+var _ llmhttp.ChunkCollector = (*encoder)(nil)
+
+// CollectStart makes the reply a whole one. It has the same blocks as a stream.
+func (e *encoder) CollectStart(*llmhttp.ReplyStart) { e.whole = true }
+
+func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
+	_, err := e.AppendChunk(nil, c)
+	return err
+}
+
+// AppendWhole appends a message.
+func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
+	b = appendMessageHead(b, r.ID, e.modelName(r.Model))
+	for i := range e.waiting {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = e.waiting[i].append(b, e.reason.cut()); err != nil {
+			return b, err
+		}
+	}
+	b = append(b, "],"...)
+	b = e.reason.append(b)
+	b = append(b, `,"usage":`...)
+	b = appendUsage(b, r.Usage)
+	return append(b, '}'), nil
+}
+
+// append appends a block that is complete. cut is whether the reply was.
+func (k *outputBlock) append(b []byte, cut bool) ([]byte, error) {
+	switch k.kind {
+	case textBlock:
+		b = append(b, `{"type":"text","text":`...)
+		b = appendString(b, k.text)
+	case thinkingBlock:
+		b = append(b, `{"type":"thinking","thinking":`...)
+		b = appendString(b, k.text)
+		b = append(b, `,"signature":`...)
+		b = appendString(b, k.signature)
+	case redactedBlock:
+		return k.appendEmpty(b), nil
+	case callBlock:
+		rest, err := missingArguments(k.text, cut)
+		if err != nil {
+			return b, err
+		}
+		b = append(b, `{"type":"tool_use","id":`...)
+		b = appendString(b, k.id)
+		b = append(b, `,"name":`...)
+		b = appendString(b, k.name)
+		b = append(b, `,"input":`...)
+		if k.scanner.began {
+			b = append(append(b, k.text...), rest...)
+		} else {
+			b = append(b, "{}"...)
+		}
+	}
+	return append(b, '}'), nil
+}
