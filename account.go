@@ -27,6 +27,7 @@ type account struct {
 	reserved  int  // tokens
 	draws     []Draw
 	drawSpace [2]Draw // the memory of draws
+	quota     quotaReservation
 
 	// limits has the last known states of the limits of requests and tokens.
 	// It is guarded by q.res.mu.
@@ -66,8 +67,8 @@ func (a *account) admit() error {
 	return nil
 }
 
-// reserve reserves the tokens that the request is expected to use, from all
-// buckets of tokens or from none.
+// reserve reserves the tokens that the request is expected to use, from the quota
+// and all buckets of tokens or from none.
 func (a *account) reserve(tokens int) error {
 	l := &a.q.key.Limits
 	if burst := l.Tokens.WithDefaults().Burst; l.Tokens.N != 0 && tokens > burst {
@@ -77,7 +78,13 @@ func (a *account) reserve(tokens int) error {
 		return e
 	}
 	draws := appendDraw(a.drawSpace[:0], BucketTokens, l.Tokens, tokens)
-	draws = appendDraw(draws, BucketQuota, l.Quota, tokens)
+	useBucket, err := a.reserveQuota(tokens)
+	if err != nil {
+		return err
+	}
+	if useBucket {
+		draws = appendDraw(draws, BucketQuota, l.Quota.rate(), tokens)
+	}
 	if len(draws) == 0 {
 		return nil
 	}
@@ -120,7 +127,7 @@ func refusal(draws []Draw, levels []Level) error {
 		switch {
 		case wait <= 0:
 		case draws[i].Bucket == BucketQuota:
-			return Errorf(http.StatusTooManyRequests, codeQuota, "You exceeded your current quota, please check your plan and billing details.")
+			return errQuota()
 		case wait > longest:
 			longest = wait
 			refused = errRateLimit(draws[i], level)
@@ -229,6 +236,7 @@ const settleGrace = 10 * time.Second
 // settled before its reply ends: the client may ask for its usage next.
 func (a *account) settle() {
 	if a.settled || !a.billed && len(a.draws) == 0 {
+		a.settleQuota(false)
 		return
 	}
 	a.settled = true
@@ -240,7 +248,9 @@ func (a *account) settle() {
 	ctx, cancel := a.settleContext()
 	defer cancel()
 	q.log.try("limits not settled", func() error { return a.adjust(ctx) })
-	if q.h.opts.Usage == nil || !a.billed || a.isNotFound() {
+	used := a.billed && !a.isNotFound()
+	defer q.log.try("quota not settled", func() error { a.settleQuota(used); return nil })
+	if q.h.opts.Usage == nil || !used {
 		return
 	}
 	if ctx.Err() != nil { // a Limiter that hangs does not take the store's time
@@ -308,7 +318,7 @@ func (a *account) measure() error {
 }
 
 // limitsTokens reports whether the key has a limit that counts tokens.
-func (k *Key) limitsTokens() bool { return k.Limits.Tokens.N != 0 || k.Limits.Quota.N != 0 }
+func (k *Key) limitsTokens() bool { return k.Limits.Tokens.N != 0 || k.Limits.Quota.limits() }
 
 const messageLimits = "We could not check your rate limits. Please try again."
 

@@ -54,7 +54,7 @@ func TestAccount_ReservationIsSettled(t *testing.T) {
 			s := startServer(t, config{
 				backend: tt.backend,
 				opts:    llmhttp.Options{CountTokens: countWords},
-				keys:    limitedKeys(llmhttp.Limits{Requests: noRefill(100), Tokens: noRefill(limit), Quota: noRefill(100000)}),
+				keys:    limitedKeys(llmhttp.Limits{Requests: noRefill(100), Tokens: noRefill(limit), Quota: llmhttp.Quota{Tokens: 100000}}),
 			})
 			r := s.chat(chatWith(tt.members))
 			require.Equal(t, tt.status, r.StatusCode, "%s", r.body)

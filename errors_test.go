@@ -42,7 +42,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 	limited := func(limits llmhttp.Limits, levels ...llmhttp.Level) config {
 		return config{keys: limitedKeys(limits), opts: llmhttp.Options{CountTokens: countWords, Limiter: fixedLevels(levels...)}}
 	}
-	perMonth := llmhttp.Rate{N: 10, Per: 720 * time.Hour}
+	perMonth := llmhttp.Quota{Tokens: 10}
 	tests := []struct {
 		name    string
 		config  config

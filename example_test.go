@@ -204,7 +204,7 @@ func ExampleLimits() {
 	key := &llmhttp.Key{ID: "key_1", Limits: llmhttp.Limits{
 		Requests: llmhttp.PerMinute(2),
 		Tokens:   llmhttp.Rate{N: 100_000, Per: time.Minute, Burst: 200_000},
-		Quota:    llmhttp.Rate{N: 10_000_000, Per: 30 * 24 * time.Hour},
+		Quota:    llmhttp.Quota{Tokens: 10_000_000},
 	}}
 	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return key, nil })
 	h := llmhttp.NewHandler(shout, keys, nil)

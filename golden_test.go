@@ -121,7 +121,7 @@ func newConversation(t *testing.T, options string, http2 bool) *conversation {
 		case "tokens":
 			key.Limits.Tokens = llmhttp.PerMinute(n)
 		case "quota":
-			key.Limits.Quota = llmhttp.Rate{N: n, Per: 30 * 24 * time.Hour}
+			key.Limits.Quota = llmhttp.Quota{Tokens: n}
 		case "models":
 			key.Models = strings.Fields(value)
 		case "scopes":

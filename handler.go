@@ -22,6 +22,7 @@ type Handler struct {
 	exact      map[string][]*route // by path
 	wildcards  []*route
 	concurrent gauge
+	quotas     quotaBook
 
 	mu      sync.Mutex // guards the fields below
 	active  map[*request]struct{}
@@ -34,8 +35,9 @@ type Handler struct {
 // For durations, zero means the default and a negative value means none: no
 // timeout, or no keep-alive.
 type Options struct {
-	// Usage records what requests used, and answers the usage endpoint. If nil,
-	// usage is not recorded and the endpoint answers 404. A successful reply is
+	// Usage records what requests used, and answers the usage endpoint within
+	// 10 seconds. If nil, usage is not recorded and the endpoint answers 404. A
+	// [KeyUsageStore] also answers how much of its [Quota] a key has used. A successful reply is
 	// sent only after Record has returned; wrap a slow store with
 	// [NewUsageBuffer].
 	Usage UsageStore
@@ -46,8 +48,9 @@ type Options struct {
 	// Protocols are wire formats for chat to serve besides chat completions.
 	Protocols []Protocol
 
-	// Cost returns the cost of usage in US dollars, for the usage endpoint. If
-	// nil, all costs are zero.
+	// Cost returns the cost of usage in US dollars, for the usage endpoint and
+	// for Quota.Cost. It must be additive: the costs of several requests are the
+	// cost of their sum. If nil, all costs are zero.
 	Cost func(UsageSum) float64
 
 	// ImageURL stores an image for a client that asked for a URL, and returns the
@@ -167,6 +170,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		exact:   make(map[string][]*route),
 		active:  make(map[*request]struct{}),
 	}
+	h.quotas = quotaBook{store: h.opts.Usage, cost: h.opts.Cost}
 	h.addEndpoints()
 	for _, p := range h.opts.Protocols {
 		h.addProtocol(p)

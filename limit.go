@@ -13,9 +13,8 @@ type Limits struct {
 	// Tokens limits the tokens of prompts and completions together.
 	Tokens Rate
 
-	// Quota limits the same tokens over a long period. A request beyond it
-	// fails with the code insufficient_quota, which clients do not retry.
-	Quota Rate
+	// Quota limits the same tokens, or their cost, over a long period.
+	Quota Quota
 
 	// Concurrent is the largest number of requests in progress at a time.
 	// A negative number admits none. Each Handler counts its own requests
@@ -120,7 +119,7 @@ type ConcurrencyLimiter interface {
 const (
 	BucketRequests = "requests" // for Limits.Requests
 	BucketTokens   = "tokens"   // for Limits.Tokens
-	BucketQuota    = "quota"    // for Limits.Quota
+	BucketQuota    = "quota"    // for Limits.Quota, if the UsageStore is not a KeyUsageStore
 )
 
 // A Draw is an amount to take from one bucket of a key.

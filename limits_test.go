@@ -60,7 +60,7 @@ func (c *statusCount) get(status int) int {
 
 // A request that one limit refuses takes nothing from another: BerriAI/litellm#39309.
 func TestLimits_AllOrNothing(t *testing.T) {
-	limits := llmhttp.Limits{Requests: noRefill(10), Tokens: noRefill(100), Quota: noRefill(1000)}
+	limits := llmhttp.Limits{Requests: noRefill(10), Tokens: noRefill(100), Quota: llmhttp.Quota{Tokens: 1000}}
 	start := func(t *testing.T, l llmhttp.Limits, b llmhttp.Backend) *testServer {
 		return startServer(t, config{keys: limitedKeys(l), backend: b, opts: llmhttp.Options{CountTokens: countWords}})
 	}
@@ -93,7 +93,7 @@ func TestLimits_AllOrNothing(t *testing.T) {
 	})
 	t.Run("quota", func(t *testing.T) {
 		l := limits
-		l.Quota = noRefill(65)
+		l.Quota = llmhttp.Quota{Tokens: 65}
 		s := start(t, l, usageBackend(4, 60))
 		require.Equal(t, 200, s.chat(cost(64)).StatusCode)
 		r := s.chat(cost(14))
@@ -187,7 +187,7 @@ func TestLimits_ConcurrentRequestsAreAdmittedExactly(t *testing.T) {
 	for name, l := range map[string]llmhttp.Limits{
 		"requests": {Requests: noRefill(25), Tokens: noRefill(1 << 30)},
 		"tokens":   {Requests: noRefill(1 << 30), Tokens: noRefill(25 * 14)},
-		"quota":    {Quota: noRefill(25*14 + 13)},
+		"quota":    {Quota: llmhttp.Quota{Tokens: 25*14 + 13}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{keys: limitedKeys(l), backend: usageBackend(4, 10), opts: llmhttp.Options{CountTokens: countWords}})
@@ -224,7 +224,7 @@ func TestLimits_Headers(t *testing.T) {
 			}
 			return llmhttp.Reply("Hello!")
 		}},
-		keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(500), Tokens: llmhttp.Rate{N: 200000, Per: time.Minute, Burst: 300000}, Quota: noRefill(1 << 40)}),
+		keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(500), Tokens: llmhttp.Rate{N: 200000, Per: time.Minute, Burst: 300000}, Quota: llmhttp.Quota{Tokens: 1 << 40}}),
 	})
 	for name, r := range map[string]reply{
 		"whole":           s.chat(chatBody),
@@ -400,7 +400,7 @@ func TestLimits_LimiterIgnoresItsContext(t *testing.T) {
 
 // What a Limiter is asked to take, and to adjust when the request has ended.
 func TestLimits_Draws(t *testing.T) {
-	limits := llmhttp.Limits{Requests: llmhttp.PerMinute(5), Tokens: llmhttp.Rate{N: 7000, Per: time.Second, Burst: 9000}, Quota: noRefill(1 << 40)}
+	limits := llmhttp.Limits{Requests: llmhttp.PerMinute(5), Tokens: llmhttp.Rate{N: 7000, Per: time.Second, Burst: 9000}, Quota: llmhttp.Quota{Tokens: 1 << 40}}
 	requests := func(cost int) llmhttp.Draw {
 		return llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: limits.Requests, Cost: cost}
 	}
@@ -408,7 +408,7 @@ func TestLimits_Draws(t *testing.T) {
 		return llmhttp.Draw{Bucket: llmhttp.BucketTokens, Rate: limits.Tokens, Cost: cost}
 	}
 	quota := func(cost int) llmhttp.Draw {
-		return llmhttp.Draw{Bucket: llmhttp.BucketQuota, Rate: limits.Quota, Cost: cost}
+		return llmhttp.Draw{Bucket: llmhttp.BucketQuota, Rate: llmhttp.Rate{N: 1 << 40, Per: 30 * 24 * time.Hour}, Cost: cost}
 	}
 	reserve := func(n int) []llmhttp.Draw { return []llmhttp.Draw{requests(1), tokens(0), tokens(n), quota(n)} }
 	settle := func(n int) []llmhttp.Draw { return []llmhttp.Draw{tokens(n), quota(n)} }

@@ -3,6 +3,8 @@ package llmhttp
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -23,6 +25,25 @@ type UsageStore interface {
 	// without usage. For an empty range and for an unknown account, Query
 	// returns no sums and no error.
 	Query(ctx context.Context, q UsageQuery) ([]UsageSum, error)
+}
+
+// A KeyUsageStore is a [UsageStore] that knows which key used what. A [Handler]
+// needs it for Limits.Quota.
+type KeyUsageStore interface {
+	UsageStore
+
+	// QueryKey is like Query, but returns the sums only of the records of
+	// q.Account that have the given KeyID.
+	QueryKey(ctx context.Context, keyID string, q UsageQuery) ([]UsageSum, error)
+}
+
+// QueryKey returns what a key used. If s is not a [KeyUsageStore], or is a wrapper
+// of a store that is not, the error wraps [errors.ErrUnsupported].
+func QueryKey(ctx context.Context, s UsageStore, keyID string, q UsageQuery) ([]UsageSum, error) {
+	if k, ok := s.(KeyUsageStore); ok {
+		return k.QueryKey(ctx, keyID, q)
+	}
+	return nil, fmt.Errorf("llmhttp: the usage of a key is not known: %w", errors.ErrUnsupported)
 }
 
 // A UsageRecord is what one request used. There is one for each request for which
@@ -50,13 +71,37 @@ type UsageQuery struct {
 	Step     time.Duration
 }
 
+// PeriodStart returns the start of the period that contains t.
+func (q UsageQuery) PeriodStart(t time.Time) time.Time {
+	if q.Step <= 0 {
+		return q.From
+	}
+	// Times can be further apart than a Duration, so this compares the offsets
+	// of both times from a multiple of Step since the zero Time.
+	offset := t.Sub(t.Truncate(q.Step)) - q.From.Sub(q.From.Truncate(q.Step))
+	if offset < 0 {
+		offset += q.Step
+	}
+	return t.Add(-offset)
+}
+
 // A UsageSum is the usage of one model in the period that begins at Start.
 type UsageSum struct {
 	Start                          time.Time
 	Model                          string
 	Requests                       int64
 	PromptTokens, CompletionTokens int64
+	CachedTokens                   int64 // the PromptTokens that were read from a prompt cache
 	Images                         int64
+}
+
+// sum returns the sum of r alone.
+func (r *UsageRecord) sum() UsageSum {
+	u := &r.Usage
+	return UsageSum{
+		Start: r.Time, Model: r.Model, Requests: 1, Images: int64(r.Images),
+		PromptTokens: int64(u.PromptTokens), CompletionTokens: int64(u.CompletionTokens), CachedTokens: int64(u.PromptTokensDetails.CachedTokens),
+	}
 }
 
 const (
@@ -65,6 +110,9 @@ const (
 	// defaultDays and maxDays bound what the usage endpoint reports.
 	defaultDays = 100
 	maxDays     = 366
+
+	// usageTimeout is how long the store may take for the usage endpoint.
+	usageTimeout = 10 * time.Second
 )
 
 // serveUsage serves GET /v1/dashboard/billing/usage. The reply has the members of
@@ -82,7 +130,9 @@ func serveUsage(q *request) error {
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
-	sums, err := store.Query(q.life.ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
+	ctx, cancel := context.WithTimeout(q.life.ctx, usageTimeout)
+	defer cancel()
+	sums, err := store.Query(ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
 	q.res.backendReturned()
 	if err != nil {
 		return q.life.endedOr(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
@@ -182,5 +232,6 @@ func (s *UsageSum) add(t UsageSum) {
 	s.Requests += t.Requests
 	s.PromptTokens += t.PromptTokens
 	s.CompletionTokens += t.CompletionTokens
+	s.CachedTokens += t.CachedTokens
 	s.Images += t.Images
 }

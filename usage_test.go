@@ -1,11 +1,13 @@
 package llmhttp_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -102,4 +104,21 @@ func TestUsage_WithoutAStoreIsNotFound(t *testing.T) {
 	h := llmhttp.NewHandler(new(stubBackend), keysFor(testKey()), nil)
 	s := startServer(t, config{wrap: func(http.Handler) http.Handler { return h }})
 	s.get(usagePath).checkError(t, 404)
+}
+
+// A UsageStore that does not answer costs the usage endpoint ten seconds.
+func TestUsage_StoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		startPipeServer(t, config{opts: llmhttp.Options{Usage: hangingQuery{}}}).get(usagePath).checkError(t, 503)
+		assert.Equal(t, 10*time.Second, time.Since(begin))
+	})
+}
+
+// A hangingQuery is a UsageStore whose Query does not return before its context ends.
+type hangingQuery struct{ llmhttp.UsageStore }
+
+func (hangingQuery) Query(ctx context.Context, _ llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }

@@ -1,11 +1,13 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -153,7 +155,9 @@ func (b *UsageBuffer) writeAll(ctx context.Context) error {
 		batch := slices.Clone(b.records[:min(left, b.size)])
 		b.mu.Unlock()
 		err := b.write(ctx, batch)
-		b.wrote(len(batch), err)
+		if err == nil || ctx.Err() == nil { // a caller without patience does not tell that the store fails
+			b.wrote(len(batch), err)
+		}
 		if err != nil {
 			return err
 		}
@@ -190,10 +194,66 @@ func (b *UsageBuffer) wrote(n int, err error) {
 }
 
 // Query writes the collected records and queries the store. If they cannot be
-// written, the sums do not include them.
+// written within half of the time that ctx allows, the sums do not include them.
 func (b *UsageBuffer) Query(ctx context.Context, q UsageQuery) ([]UsageSum, error) {
-	b.writeAll(ctx)
+	b.tryWriteAll(ctx)
 	return b.store.Query(ctx, q)
+}
+
+// QueryKey is like Query for the usage of a key, but the sums also include the
+// records that cannot be written. A record that the store has stored although it
+// reported a failure counts twice until it is written again. If the store is not
+// a [KeyUsageStore], the error wraps [errors.ErrUnsupported].
+func (b *UsageBuffer) QueryKey(ctx context.Context, keyID string, q UsageQuery) ([]UsageSum, error) {
+	if _, ok := b.store.(KeyUsageStore); !ok {
+		return QueryKey(ctx, b.store, keyID, q)
+	}
+	var unwritten []UsageSum
+	if b.tryWriteAll(ctx) != nil {
+		unwritten = b.sums(keyID, q)
+	}
+	sums, err := QueryKey(ctx, b.store, keyID, q)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range unwritten {
+		i, found := slices.BinarySearchFunc(sums, s, compareSums)
+		if !found {
+			sums = slices.Insert(sums, i, UsageSum{Start: s.Start, Model: s.Model})
+		}
+		sums[i].add(s)
+	}
+	return sums, nil
+}
+
+// sums returns a sum for each of the collected records of a key.
+func (b *UsageBuffer) sums(keyID string, q UsageQuery) []UsageSum {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var sums []UsageSum
+	for i := range b.records {
+		r := &b.records[i]
+		if r.KeyID == keyID && r.Account == q.Account && !r.Time.Before(q.From) && r.Time.Before(q.To) {
+			s := r.sum()
+			s.Start = q.PeriodStart(r.Time)
+			sums = append(sums, s)
+		}
+	}
+	return sums
+}
+
+func compareSums(a, b UsageSum) int {
+	return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Model, b.Model))
+}
+
+// tryWriteAll is writeAll with half of the time that ctx allows.
+func (b *UsageBuffer) tryWriteAll(ctx context.Context) error {
+	if end, ok := ctx.Deadline(); ok {
+		half, cancel := context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+		ctx = half
+	}
+	return b.writeAll(ctx)
 }
 
 // Close writes the records that are left. Call it after [Handler.Shutdown]. If

@@ -135,7 +135,7 @@ func fullKey() *llmhttp.Key {
 	k.Limits = llmhttp.Limits{
 		Requests:   llmhttp.Rate{N: 60, Per: time.Minute, Burst: 7},
 		Tokens:     llmhttp.Rate{N: math.MaxInt32, Per: 1500 * time.Millisecond, Burst: math.MaxInt32 - 1},
-		Quota:      llmhttp.Rate{N: 1000, Per: 31 * day, Burst: 1},
+		Quota:      llmhttp.Quota{Tokens: 1000, Cost: 0.1, Per: 31 * day, Since: time.Date(2025, 3, 14, 12, 0, 0, 1000, time.UTC)},
 		Concurrent: 3,
 	}
 	return k
@@ -147,7 +147,7 @@ func sampleKeys() []*llmhttp.Key {
 	refused.Limits = llmhttp.Limits{ // a negative N permits nothing
 		Requests:   llmhttp.Rate{N: -1},
 		Tokens:     llmhttp.Rate{N: -1, Per: time.Hour},
-		Quota:      llmhttp.Rate{N: -5},
+		Quota:      llmhttp.Quota{Tokens: -5, Cost: -1, Per: -1},
 		Concurrent: -1,
 	}
 	sibling.Account = full.Account // an account may have several keys
@@ -182,7 +182,10 @@ func diffKeys(got, want *llmhttp.Key) string {
 	compare("Scopes", sameList(got.Scopes, want.Scopes), got.Scopes, want.Scopes)
 	compare("Models", sameList(got.Models, want.Models), got.Models, want.Models)
 	compare("Expires", got.Expires.Equal(want.Expires), got.Expires.String(), want.Expires.String())
-	compare("Limits", got.Limits == want.Limits, got.Limits, want.Limits)
+	compare("Limits.Quota.Since", got.Limits.Quota.Since.Equal(want.Limits.Quota.Since), got.Limits.Quota.Since.String(), want.Limits.Quota.Since.String())
+	g, w := got.Limits, want.Limits
+	g.Quota.Since, w.Quota.Since = time.Time{}, time.Time{}
+	compare("Limits", g == w, g, w)
 	return strings.Join(diffs, "; ")
 }
 

@@ -20,7 +20,7 @@ import (
 // their bytes, as Go compares strings. If a store records in the background, test
 // a wrapper whose Query waits for that. Recorded times are whole microseconds
 // of the year 2025. The bounds of a query may be much earlier, such as the zero
-// Time, or later.
+// Time, or later. QueryKey is tested if the store is a [llmhttp.KeyUsageStore].
 func TestUsageStore(t *testing.T, newStore func(t testing.TB) llmhttp.UsageStore) {
 	t.Helper()
 	runChecks(t, usageChecks, func(t testing.TB) usageTest {

@@ -2,6 +2,7 @@ package llmhttptest
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -28,6 +29,7 @@ var usageChecks = []check[usageTest]{
 	withCause("LargeBatch", "a batch exceeds the number of parameters that a query may have.", checkUsageLargeBatch),
 	withCause("LargeSums", "sums are stored as 32-bit integers or as floats.", checkUsageLargeSums),
 	withCause("CancelledContext", "a cancelled call returns no error although it was not completed, or a repeated call is skipped.", checkUsageCancelled),
+	withCause("UsageOfKeys", "QueryKey does not select by the key and the account, or differs from Query in something else.", checkUsageOfKeys),
 	withCause("RandomQueries", "an unusual combination of records and query; the seed repeats it.", checkUsageRandomQueries),
 	withCause("RandomBatches", "duplicates within a batch, or of an earlier batch, are counted.", checkUsageRandomBatches),
 	withCause("ConcurrentCalls", "looking for an ID and storing it is not one atomic step, or Query does not see what Record accepted.", checkUsageConcurrent),
@@ -328,6 +330,35 @@ func checkUsageLargeSums(t testing.TB, s usageTest) {
 	}
 	s.mustRecord(t, records...)
 	s.wantSumsOf(t, everything(), records)
+}
+
+// checkUsageOfKeys does nothing if the store is not a KeyUsageStore.
+func checkUsageOfKeys(t testing.TB, s usageTest) {
+	if _, err := llmhttp.QueryKey(t.Context(), s.UsageStore, "key", llmhttp.UsageQuery{}); errors.Is(err, errors.ErrUnsupported) {
+		return
+	}
+	rng := fixedRand(0)
+	accounts, keys := []string{s.account, unique("account")}, []string{unique("key"), unique("key") + " '%", ""}
+	records := s.randomRecords(rng, 300)
+	for i := range records {
+		records[i].Account, records[i].KeyID = pick(rng, accounts...), pick(rng, keys...)
+	}
+	s.mustRecord(t, records...)
+	s.mustRecord(t, records[:50]...)
+	for range 30 {
+		q := s.randomQuery(rng, records)
+		q.Account = pick(rng, accounts...)
+		for _, key := range append(keys, unique("key")) {
+			got, err := llmhttp.QueryKey(t.Context(), s.UsageStore, key, q)
+			if err != nil {
+				t.Fatalf("QueryKey of %s returned the error %v, want nil", describeQuery(q), err)
+			}
+			want := sumRecords(q, slices.DeleteFunc(slices.Clone(records), func(r llmhttp.UsageRecord) bool { return r.KeyID != key }))
+			if diff := diffSums(got, want); diff != "" {
+				t.Fatalf("QueryKey of %s: %s", describeQuery(q), diff)
+			}
+		}
+	}
 }
 
 func checkUsageCancelled(t testing.TB, s usageTest) {

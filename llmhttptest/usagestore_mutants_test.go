@@ -44,6 +44,13 @@ var queryMutants = []mutant[usageTest]{
 		}
 	})},
 
+	{"QueryKey ignores the key", "UsageOfKeys", usageFixture(func(l *usageList) {
+		l.isOf = func(r *usageRecord, account, _ string) bool { return r.Account == account }
+	})},
+	{"QueryKey ignores the account", "UsageOfKeys", usageFixture(func(l *usageList) {
+		l.isOf = func(r *usageRecord, _, key string) bool { return r.KeyID == key }
+	})},
+
 	{"sums are in reverse order", "OrderOfSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		slices.Reverse(sums)
 		return sums

@@ -1,9 +1,9 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -12,27 +12,33 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A UsageStore is a [llmhttp.UsageStore] in memory. The zero value is an empty
+// A UsageStore is a [llmhttp.KeyUsageStore] in memory. The zero value is an empty
 // store. Its methods are safe for concurrent use and never fail.
 //
 // The store is bounded. It keeps 65536 entries of about 100 bytes, one for each
-// record. When it is full, it adds up the older half by account, model and hour;
-// such an entry has the time at which its hour began. If this leaves the store
+// record. When it is full, it adds up the older half by account, key, model and
+// hour; such an entry has the time at which its hour began. If this leaves the store
 // more than three quarters full, it drops the older half.
 //
 // A record is skipped if its ID is among the last 32768 that were stored, and may
 // be skipped if it is among the last 65536.
 type UsageStore struct {
-	mu       sync.Mutex                    // guards the fields below
-	accounts map[string][]llmhttp.UsageSum // entries of each account, in any order
-	count    int                           // of all entries
-	ids      [2]map[idHash]struct{}        // of stored records: the newer ones and the older ones
+	mu       sync.Mutex             // guards the fields below
+	accounts map[string][]entry     // of each account, in any order
+	count    int                    // of all entries
+	ids      [2]map[idHash]struct{} // of stored records: the newer ones and the older ones
+}
+
+// An entry is what a key used of a model at its Start.
+type entry struct {
+	keyID string
+	llmhttp.UsageSum
 }
 
 // An idHash takes the place of an ID, which may have any length.
 type idHash [sha256.Size]byte
 
-var _ llmhttp.UsageStore = (*UsageStore)(nil)
+var _ llmhttp.KeyUsageStore = (*UsageStore)(nil)
 
 // NewUsageStore returns an empty UsageStore.
 func NewUsageStore() *UsageStore { return &UsageStore{} }
@@ -47,21 +53,22 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.accounts == nil {
-		u.accounts = make(map[string][]llmhttp.UsageSum)
+		u.accounts = make(map[string][]entry)
 	}
 	for i := range records {
 		r := &records[i]
 		if !u.addID(r.ID) {
 			continue
 		}
-		u.accounts[r.Account] = append(u.accounts[r.Account], llmhttp.UsageSum{
+		u.accounts[r.Account] = append(u.accounts[r.Account], entry{r.KeyID, llmhttp.UsageSum{
 			Start:            r.Time,
 			Model:            strings.Clone(r.Model), // it may be part of a request's body
 			Requests:         1,
 			PromptTokens:     int64(r.Usage.PromptTokens),
 			CompletionTokens: int64(r.Usage.CompletionTokens),
+			CachedTokens:     int64(r.Usage.PromptTokensDetails.CachedTokens),
 			Images:           int64(r.Images),
-		})
+		}})
 		if u.count++; u.count > maxEntries {
 			u.compact()
 		}
@@ -86,38 +93,32 @@ func (u *UsageStore) addID(id string) bool {
 
 // Query implements [llmhttp.UsageStore].
 func (u *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return u.query(q, func(string) bool { return true }), nil
+}
+
+// QueryKey implements [llmhttp.KeyUsageStore].
+func (u *UsageStore) QueryKey(ctx context.Context, keyID string, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return u.query(q, func(id string) bool { return id == keyID }), nil
+}
+
+func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) bool) []llmhttp.UsageSum {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var periods adder
 	for _, e := range u.accounts[q.Account] {
-		if e.Start.Before(q.From) || !e.Start.Before(q.To) {
-			continue
+		if includes(e.keyID) && !e.Start.Before(q.From) && e.Start.Before(q.To) {
+			e.keyID = ""
+			periods.add(q.PeriodStart(e.Start), e)
 		}
-		start := q.From
-		if q.Step > 0 {
-			start = periodStart(q.From, q.Step, e.Start)
-		}
-		periods.add(start, e)
 	}
-	slices.SortFunc(periods.sums, func(a, b llmhttp.UsageSum) int {
-		if c := a.Start.Compare(b.Start); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Model, b.Model)
+	slices.SortFunc(periods.entries, func(a, b entry) int {
+		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Model, b.Model))
 	})
-	return periods.sums, nil
-}
-
-// periodStart returns the start of the period that contains t. The first period
-// begins at from, which is not after t.
-func periodStart(from time.Time, step time.Duration, t time.Time) time.Time {
-	for {
-		since := t.Sub(from) // at most 292 years, the longest Duration
-		from = from.Add(since / step * step)
-		if since < math.MaxInt64 {
-			return from
-		}
+	var sums []llmhttp.UsageSum
+	for _, e := range periods.entries {
+		sums = append(sums, e.UsageSum)
 	}
+	return sums
 }
 
 // compact makes room for at least a quarter of maxEntries.
@@ -131,28 +132,28 @@ func (u *UsageStore) compact() {
 	slices.SortFunc(times, time.Time.Compare)
 	median := times[len(times)/2]
 
-	u.replace(func(entries []llmhttp.UsageSum) []llmhttp.UsageSum {
+	u.replace(func(entries []entry) []entry {
 		var hours adder
-		recent := slices.DeleteFunc(entries, func(e llmhttp.UsageSum) bool {
+		recent := slices.DeleteFunc(entries, func(e entry) bool {
 			if e.Start.After(median) {
 				return false
 			}
 			hours.add(e.Start.UTC().Truncate(time.Hour), e)
 			return true
 		})
-		return append(recent, hours.sums...)
+		return append(recent, hours.entries...)
 	})
 	if u.count <= maxEntries/4*3 {
 		return
 	}
-	u.replace(func(entries []llmhttp.UsageSum) []llmhttp.UsageSum {
-		return slices.DeleteFunc(entries, func(e llmhttp.UsageSum) bool { return !e.Start.After(median) })
+	u.replace(func(entries []entry) []entry {
+		return slices.DeleteFunc(entries, func(e entry) bool { return !e.Start.After(median) })
 	})
 }
 
 // replace replaces the entries of each account. It drops accounts that are left
 // without entries.
-func (u *UsageStore) replace(change func([]llmhttp.UsageSum) []llmhttp.UsageSum) {
+func (u *UsageStore) replace(change func([]entry) []entry) {
 	u.count = 0
 	for account, entries := range u.accounts {
 		entries = change(entries)
@@ -165,34 +166,35 @@ func (u *UsageStore) replace(change func([]llmhttp.UsageSum) []llmhttp.UsageSum)
 	}
 }
 
-// An adder adds up entries by period and model. Its zero value is empty.
+// An adder adds up entries by period, key and model. Its zero value is empty.
 type adder struct {
-	sums    []llmhttp.UsageSum
-	indices map[period]int // in sums
+	entries []entry
+	indices map[group]int // in entries
 }
 
-type period struct {
-	start time.Time
-	model string
+type group struct {
+	start        time.Time
+	keyID, model string
 }
 
-// add adds e to the sum of its model in the period that begins at start. All
-// starts must have the same location.
-func (a *adder) add(start time.Time, e llmhttp.UsageSum) {
-	p := period{start, e.Model}
-	i, ok := a.indices[p]
+// add adds e to the sum of its key and model in the period that begins at start.
+// All starts must have the same location.
+func (a *adder) add(start time.Time, e entry) {
+	g := group{start.UTC(), e.keyID, e.Model}
+	i, ok := a.indices[g]
 	if !ok {
 		if a.indices == nil {
-			a.indices = make(map[period]int)
+			a.indices = make(map[group]int)
 		}
 		e.Start = start
-		a.indices[p] = len(a.sums)
-		a.sums = append(a.sums, e)
+		a.indices[g] = len(a.entries)
+		a.entries = append(a.entries, e)
 		return
 	}
-	sum := &a.sums[i]
+	sum := &a.entries[i]
 	sum.Requests += e.Requests
 	sum.PromptTokens += e.PromptTokens
 	sum.CompletionTokens += e.CompletionTokens
+	sum.CachedTokens += e.CachedTokens
 	sum.Images += e.Images
 }

@@ -161,7 +161,7 @@ func TestFleet_AdmitsExactly(t *testing.T) {
 	const hosts, requests, admitted = 8, 10_000, 5_500
 	l, key := newLimiter(t, nil, nil), uniqueKey()
 	limits := llmhttp.Limits{
-		Requests: slow(6_000), Tokens: slow(admitted*(promptTokens+completionTokens) + 13), Quota: slow(1 << 20), Concurrent: 1000,
+		Requests: slow(6_000), Tokens: slow(admitted*(promptTokens+completionTokens) + 13), Quota: llmhttp.Quota{Tokens: 1 << 20, Per: slow(1).Per}, Concurrent: 1000,
 	}
 	cfg := hostConfig{Addr: servertest.SharedRedis(t).Addr(), KeyID: key, Limits: limits, Requests: requests / hosts}
 	var fleet []*host
@@ -189,7 +189,7 @@ func TestFleet_AdmitsExactly(t *testing.T) {
 	}{
 		llmhttp.BucketRequests: {limits.Requests, 500},
 		llmhttp.BucketTokens:   {limits.Tokens, 13},
-		llmhttp.BucketQuota:    {limits.Quota, 1<<20 - admitted*(promptTokens+completionTokens)},
+		llmhttp.BucketQuota:    {slow(1 << 20), 1<<20 - admitted*(promptTokens+completionTokens)},
 	} {
 		assert.Equal(t, want.left, remaining(t, l, key, llmhttp.Draw{Bucket: bucket, Rate: want.rate}), bucket)
 	}

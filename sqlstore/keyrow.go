@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -126,10 +127,10 @@ func decodeList[T ~string](text sql.NullString, list *[]T) error {
 
 // limitsJSON is the stored form of llmhttp.Limits. Zero fields are omitted.
 type limitsJSON struct {
-	Requests   rateJSON `json:"requests,omitzero"`
-	Tokens     rateJSON `json:"tokens,omitzero"`
-	Quota      rateJSON `json:"quota,omitzero"`
-	Concurrent int      `json:"concurrent,omitzero"`
+	Requests   rateJSON  `json:"requests,omitzero"`
+	Tokens     rateJSON  `json:"tokens,omitzero"`
+	Quota      quotaJSON `json:"quota,omitzero"`
+	Concurrent int       `json:"concurrent,omitzero"`
 }
 
 type rateJSON struct {
@@ -138,12 +139,62 @@ type rateJSON struct {
 	Burst int           `json:"burst,omitzero"`
 }
 
+// quotaJSON is the stored form of llmhttp.Quota. Programs from before schema
+// version 2 read its N and Per as a rateJSON.
+type quotaJSON struct {
+	N      int           `json:"n,omitzero"` // tokens
+	Per    time.Duration `json:"per,omitzero"`
+	Period string        `json:"period,omitzero"` // month or all; empty means that Per is the length of a sliding period
+	Cost   float64       `json:"cost,omitzero"`
+	Since  int64         `json:"since,omitzero"` // in microseconds; zero means no time
+}
+
+const (
+	periodMonth, monthLength = "month", 30 * day
+	periodAll, allLength     = "all", math.MaxInt64
+)
+
+func encodeQuota(q llmhttp.Quota) quotaJSON {
+	stored := quotaJSON{N: q.Tokens, Cost: q.Cost}
+	if q == (llmhttp.Quota{}) {
+		return stored
+	}
+	if !q.Since.IsZero() {
+		stored.Since = micros(q.Since)
+	}
+	switch {
+	case q.Per == 0:
+		stored.Per, stored.Period = monthLength, periodMonth
+	case q.Per < 0:
+		stored.Per, stored.Period = allLength, periodAll
+	default:
+		stored.Per = q.Per
+	}
+	return stored
+}
+
+func (q quotaJSON) decode() llmhttp.Quota {
+	decoded := llmhttp.Quota{Tokens: q.N, Cost: q.Cost, Per: q.Per}
+	if q.Since != 0 {
+		decoded.Since = fromMicros(q.Since)
+	}
+	switch {
+	case q.Period == periodMonth:
+		decoded.Per = 0
+	case q.Period == periodAll:
+		decoded.Per = -1
+	case q.Per <= 0 && q.N != 0: // a rate of an older program
+		decoded.Per = time.Minute
+	}
+	return decoded
+}
+
 func encodeLimits(l llmhttp.Limits) string {
-	return encodeJSON(limitsJSON{rateJSON(l.Requests), rateJSON(l.Tokens), rateJSON(l.Quota), l.Concurrent})
+	return encodeJSON(limitsJSON{rateJSON(l.Requests), rateJSON(l.Tokens), encodeQuota(l.Quota), l.Concurrent})
 }
 
 func (l limitsJSON) decode() llmhttp.Limits {
-	return llmhttp.Limits{Requests: llmhttp.Rate(l.Requests), Tokens: llmhttp.Rate(l.Tokens), Quota: llmhttp.Rate(l.Quota), Concurrent: l.Concurrent}
+	return llmhttp.Limits{Requests: llmhttp.Rate(l.Requests), Tokens: llmhttp.Rate(l.Tokens), Quota: l.Quota.decode(), Concurrent: l.Concurrent}
 }
 
 // encodeJSON encodes strings and numbers, for which json.Marshal does not fail.

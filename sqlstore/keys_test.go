@@ -27,7 +27,7 @@ var fullParams = KeyParams{
 	Limits: llmhttp.Limits{
 		Requests:   llmhttp.Rate{N: 60, Per: time.Minute, Burst: 7},
 		Tokens:     llmhttp.Rate{N: -1, Per: math.MaxInt64, Burst: math.MaxInt},
-		Quota:      llmhttp.Rate{N: math.MinInt, Per: 1},
+		Quota:      llmhttp.Quota{Tokens: math.MinInt, Per: 1},
 		Concurrent: -3,
 	},
 }

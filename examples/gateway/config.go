@@ -81,10 +81,10 @@ type keyConfig struct {
 	Models     []string           `json:"models"`      // if missing, all; if empty, none
 	Expires    time.Time          `json:"expires"`     // if missing, never
 	Limits     struct {
-		Requests   *rateConfig `json:"requests"`
-		Tokens     *rateConfig `json:"tokens"`
-		Quota      *rateConfig `json:"quota"`
-		Concurrent int         `json:"concurrent"`
+		Requests   *rateConfig  `json:"requests"`
+		Tokens     *rateConfig  `json:"tokens"`
+		Quota      *quotaConfig `json:"quota"`
+		Concurrent int          `json:"concurrent"`
 	} `json:"limits"`
 }
 
@@ -93,6 +93,12 @@ type rateConfig struct {
 	N     int      `json:"n"`
 	Per   duration `json:"per"`   // if missing, a minute
 	Burst int      `json:"burst"` // if missing, N
+}
+
+// A quotaConfig is an [llmhttp.Quota].
+type quotaConfig struct {
+	Tokens int      `json:"tokens"`
+	Per    duration `json:"per"` // of a sliding period; if missing, the calendar month
 }
 
 // A duration is positive. In the file it is a string such as "90s" or "1h30m".
@@ -288,7 +294,6 @@ func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 	}{
 		{"requests", k.Limits.Requests, &key.Limits.Requests},
 		{"tokens", k.Limits.Tokens, &key.Limits.Tokens},
-		{"quota", k.Limits.Quota, &key.Limits.Quota},
 	} {
 		switch r := rate.from; {
 		case r == nil:
@@ -299,6 +304,12 @@ func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 		default:
 			*rate.to = llmhttp.Rate{N: r.N, Per: time.Duration(r.Per), Burst: r.Burst}
 		}
+	}
+	if q := k.Limits.Quota; q != nil {
+		if q.Tokens <= 0 {
+			return nil, fmt.Errorf("%s.limits.quota.tokens: must be positive", field)
+		}
+		key.Limits.Quota = llmhttp.Quota{Tokens: q.Tokens, Per: time.Duration(q.Per)}
 	}
 	return key, nil
 }

@@ -45,7 +45,7 @@ func TestNewGateway(t *testing.T) {
 		Limits: llmhttp.Limits{
 			Requests:   llmhttp.Rate{N: 60},
 			Tokens:     llmhttp.Rate{N: 20_000, Burst: 40_000},
-			Quota:      llmhttp.Rate{N: 1_000_000, Per: 30 * 24 * time.Hour},
+			Quota:      llmhttp.Quota{Tokens: 1_000_000},
 			Concurrent: 4,
 		},
 	}, trial)
@@ -95,7 +95,7 @@ func TestConfig_Errors(t *testing.T) {
 		{`"key_env": "FIRST_KEY"`, `"omit_image_format": 1`, `:6: ... "/upstreams/0/omit_image_format"`},
 		{`"1m"`, `"1"`, `:14: ... "/upstreams/1/first_byte_timeout": time: missing unit in duration "1"`},
 		{`"first_byte_timeout": "1m"`, `"silence_timeout": "-1s"`, `:14: ... "/upstreams/1/silence_timeout": duration "-1s" is not positive`},
-		{`"720h"`, `"30d"`, `:43: ... "/keys/1/limits/quota/per": time: unknown unit "d" in duration "30d"`},
+		{`"tokens": 1000000}`, `"tokens": 1000000, "per": "30d"}`, `:43: ... "/keys/1/limits/quota/per": time: unknown unit "d" in duration "30d"`},
 		{`2040-01-01T00:00:00Z`, `2040-01-01`, `:39: ... "/keys/1/expires"`},
 		{`"routes": [`, `"breaker": {"open_for": "0s"}, "routes": [`, `:17: ... "/breaker/open_for": duration "0s" is not positive`},
 

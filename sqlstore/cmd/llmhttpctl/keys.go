@@ -44,7 +44,10 @@ func addKeyFlags(f *flag.FlagSet) *keyFlags {
 	}
 	rate("requests", "the `limit` of requests, such as 60/m, 60/m,burst=10 or 1000/7d, or none", &p.Limits.Requests)
 	rate("tokens", "the `limit` of tokens, such as 20000/m, or none", &p.Limits.Tokens)
-	rate("quota", "the `limit` of tokens over a long period, such as 1000000/30d, or none", &p.Limits.Quota)
+	f.Func("quota", "the `limit` of what is used in a long period: tokens, dollars or both, such as 1000000/month (a calendar month in UTC), 1000000/30d (the last 30 days), 1000000/all (prepaid), 20usd/month or 1000000,20usd/month, or none", func(s string) (err error) {
+		p.Limits.Quota, err = parseQuota(s)
+		return err
+	})
 	f.IntVar(&p.Limits.Concurrent, "concurrent", 0, "the maximum `number` of concurrent requests; 0 means no limit, a negative number admits no requests")
 	return k
 }
@@ -53,14 +56,17 @@ func addKeyFlags(f *flag.FlagSet) *keyFlags {
 // there were.
 func (k *keyFlags) apply(p *sqlstore.KeyParams) (n int) {
 	setters := map[string]func(){
-		"account":    func() { p.Account = k.params.Account },
-		"name":       func() { p.Name = k.params.Name },
-		"scopes":     func() { p.Scopes = k.params.Scopes },
-		"models":     func() { p.Models = k.params.Models },
-		"expires":    func() { p.Expires = k.params.Expires },
-		"requests":   func() { p.Limits.Requests = k.params.Limits.Requests },
-		"tokens":     func() { p.Limits.Tokens = k.params.Limits.Tokens },
-		"quota":      func() { p.Limits.Quota = k.params.Limits.Quota },
+		"account":  func() { p.Account = k.params.Account },
+		"name":     func() { p.Name = k.params.Name },
+		"scopes":   func() { p.Scopes = k.params.Scopes },
+		"models":   func() { p.Models = k.params.Models },
+		"expires":  func() { p.Expires = k.params.Expires },
+		"requests": func() { p.Limits.Requests = k.params.Limits.Requests },
+		"tokens":   func() { p.Limits.Tokens = k.params.Limits.Tokens },
+		"quota": func() {
+			k.params.Limits.Quota.Since = p.Limits.Quota.Since
+			p.Limits.Quota = k.params.Limits.Quota
+		},
 		"concurrent": func() { p.Limits.Concurrent = k.params.Limits.Concurrent },
 	}
 	k.flags.Visit(func(f *flag.Flag) {

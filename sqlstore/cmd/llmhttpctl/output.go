@@ -47,7 +47,7 @@ func newKeyJSON(k sqlstore.KeyInfo, secret string) keyJSON {
 		Limits: limitsJSON{
 			Requests:   formatRate(k.Limits.Requests),
 			Tokens:     formatRate(k.Limits.Tokens),
-			Quota:      formatRate(k.Limits.Quota),
+			Quota:      formatQuota(k.Limits.Quota),
 			Concurrent: k.Limits.Concurrent,
 		},
 		CreatedAt: formatTime(k.Created),

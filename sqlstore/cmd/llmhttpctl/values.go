@@ -94,6 +94,61 @@ func formatRate(r llmhttp.Rate) string {
 	return s
 }
 
+// parseQuota parses AMOUNTS/PERIOD, where AMOUNTS is a number of tokens, an
+// amount such as 20usd, or both with a comma, and PERIOD is month, all or the
+// length of a sliding period. The text none means the zero Quota.
+func parseQuota(s string) (q llmhttp.Quota, err error) {
+	if s == "none" {
+		return q, nil
+	}
+	amounts, period, hasPeriod := strings.Cut(s, "/")
+	if !hasPeriod {
+		return q, fmt.Errorf("%q has no period, unlike 1000000/month", s)
+	}
+	for amount := range strings.SplitSeq(amounts, ",") {
+		if dollars, ok := strings.CutSuffix(amount, "usd"); ok && q.Cost == 0 {
+			if q.Cost, err = strconv.ParseFloat(dollars, 64); err != nil || q.Cost == 0 || q.Cost-q.Cost != 0 {
+				return q, fmt.Errorf("%q is not an amount other than 0", amount)
+			}
+		} else if q.Tokens != 0 {
+			return q, fmt.Errorf("%q is more than a number of tokens and an amount in usd", amounts)
+		} else if q.Tokens, err = strconv.Atoi(amount); err != nil || q.Tokens == 0 {
+			return q, fmt.Errorf("%q is not a number other than 0", amount)
+		}
+	}
+	switch period {
+	case "month":
+	case "all":
+		q.Per = -1
+	default:
+		if q.Per, err = parsePeriod(period); err == nil && q.Per <= 0 {
+			err = errors.New("the period must be longer than 0")
+		}
+	}
+	return q, err
+}
+
+// formatQuota is the inverse of parseQuota, except that it returns "" for no limit.
+func formatQuota(q llmhttp.Quota) string {
+	var amounts []string
+	if q.Tokens != 0 {
+		amounts = append(amounts, strconv.Itoa(q.Tokens))
+	}
+	if q.Cost != 0 {
+		amounts = append(amounts, strconv.FormatFloat(q.Cost, 'f', -1, 64)+"usd")
+	}
+	period := "month"
+	switch {
+	case amounts == nil:
+		return ""
+	case q.Per < 0:
+		period = "all"
+	case q.Per > 0:
+		period = formatPeriod(q.Per)
+	}
+	return strings.Join(amounts, ",") + "/" + period
+}
+
 // parseExpiry parses a time, a date, a duration from now, or never, which is
 // the zero time.
 func parseExpiry(s string, now time.Time) (time.Time, error) {

@@ -1,0 +1,38 @@
+package llmhttp
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// An unusedStore has no usage.
+type unusedStore struct{ UsageStore }
+
+func (unusedStore) QueryKey(context.Context, string, UsageQuery) ([]UsageSum, error) { return nil, nil }
+
+// Keys that are idle are forgotten, except while they have requests in progress.
+func TestQuotaBook_ForgetsIdleKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book := quotaBook{store: unusedStore{}}
+		want := amount{tokens: 1}
+		reserve := func(key string) *quotaUse {
+			u, err := book.reserve(t.Context(), &Key{ID: key, Limits: Limits{Quota: Quota{Tokens: 1}}}, want, time.Now())
+			require.NoError(t, err)
+			return u
+		}
+		reserve("in progress")
+		for i := range 500 {
+			book.settle(reserve(strconv.Itoa(i)), want, amount{})
+			time.Sleep(time.Minute)
+		}
+		assert.LessOrEqual(t, len(book.keys), 64)
+		_, err := book.reserve(t.Context(), &Key{ID: "in progress", Limits: Limits{Quota: Quota{Tokens: 1}}}, want, time.Now())
+		assert.Error(t, err)
+	})
+}
