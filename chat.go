@@ -356,8 +356,13 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 	if err := q.useModel(req.Model); err != nil {
 		return err
 	}
+	limits := &q.key.Limits
+	if n := limits.MaxCompletionTokens; n > 0 {
+		limitCompletion(req, n)
+		c.order.maxBytes = maxCompletionBytes(n)
+	}
 	q.account.prompt = q.tokens().prompt(req) // before the Backend owns req
-	if err := q.account.reserve(chatCost(q.account.prompt, req)); err != nil {
+	if err := q.account.reserve(chatCost(q.account.prompt, q.h.opts.ReserveCompletion, req, limits)); err != nil {
 		return err
 	}
 	c.encoder = encoder
@@ -473,6 +478,7 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 var (
 	errDroppedChoice = errors.New("llmhttp: choices that were not asked for are dropped")
 	errStreamOver    = errors.New("llmhttp: the stream's function has returned")
+	errReplyComplete = errors.New("llmhttp: the reply has all the tokens that it may have")
 )
 
 // callBackend calls the Backend and passes its chunks on.
@@ -517,10 +523,15 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 		q.stats.firstChunk = now.Sub(q.arrived)
 	}
 	c.order.add(chunk)
-	if c.stream == nil {
-		return nil
+	if c.stream != nil {
+		if err := c.stream.push(now); err != nil {
+			return err
+		}
 	}
-	return c.stream.push(now)
+	if c.order.isCut() {
+		return errReplyComplete
+	}
+	return nil
 }
 
 // close refuses further chunks, and returns the error that ended the stream.
@@ -530,8 +541,8 @@ func (c *chatCall) close() error {
 	defer res.mu.Unlock()
 	res.backendRuns = false
 	err := c.err
-	if c.err == nil {
-		c.err = errStreamOver
+	if c.err == nil || c.err == errReplyComplete {
+		c.err, err = errStreamOver, nil
 	}
 	return err
 }

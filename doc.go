@@ -70,10 +70,17 @@
 //
 // A [Key] has an account, scopes, models, an expiry and [Limits]. The rates among
 // the limits are token buckets. The tokens of a reply are not known in advance, so
-// the Handler reserves the tokens of the prompt and, if the client set a maximum,
-// of the longest reply. When the request has ended, it settles the difference
+// the Handler reserves the tokens of the prompt and of the longest reply: the
+// maximum that the client or Limits.MaxCompletionTokens sets, or without one
+// Options.ReserveCompletion. When the request has ended, it settles the difference
 // between the reservation and the usage. That may put a bucket into debt; it must
 // then refill before it admits a request.
+//
+// Limits on tokens are therefore inexact in these cases: the prompt is estimated,
+// unless Options.CountTokens counts exactly; a reply without a maximum may be
+// longer than what was reserved; the tokens of images are known only afterwards.
+// Each request in progress can overrun a limit by that difference.
+// Limits.MaxCompletionTokens and Limits.Concurrent bound it.
 //
 // There is one [UsageRecord] for each request that asked the Backend for a chat,
 // images or embeddings, with the usage that the Backend reported or an estimate.

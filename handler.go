@@ -63,6 +63,13 @@ type Options struct {
 	// the Backend reports none. If nil, four bytes count as one token.
 	CountTokens func(model, text string) int
 
+	// ReserveCompletion is how many tokens are reserved from the limits of a key
+	// for each choice of a chat whose client sets no max_tokens; of a smaller
+	// bucket, all. What a reply uses beyond it is taken when it has ended, so
+	// concurrent requests can together overrun a limit by that much. The default
+	// is 512; negative reserves the prompt only.
+	ReserveCompletion int
+
 	// Observe is called for every request. Use [Observers] to set several.
 	Observe Observer
 
@@ -113,6 +120,8 @@ const (
 	defaultKeepAlive    = 15 * time.Second
 	defaultReadTimeout  = time.Minute
 	defaultWriteTimeout = 30 * time.Second
+
+	defaultReserveCompletion = 512
 )
 
 // maxDuration can be added to any time without overflow.
@@ -137,6 +146,10 @@ func (o *Options) withDefaults() Options {
 		n.MaxBody = defaultMaxBody
 	}
 	n.MaxBody = min(n.MaxBody, 1<<40)
+	if n.ReserveCompletion == 0 {
+		n.ReserveCompletion = defaultReserveCompletion
+	}
+	n.ReserveCompletion = max(n.ReserveCompletion, 0)
 	setDefault(&n.Timeout, defaultTimeout)
 	setDefault(&n.KeepAlive, defaultKeepAlive)
 	setDefault(&n.ReadTimeout, defaultReadTimeout)

@@ -16,6 +16,13 @@ type Limits struct {
 	// Quota limits the same tokens, or their cost, over a long period.
 	Quota Quota
 
+	// MaxCompletionTokens is the largest number of tokens that a choice of a chat
+	// may have. A request that asks for more, or sets no limit, gets this one
+	// before the Backend sees it. The text of a Backend that ignores it is cut,
+	// with [FinishLength], at 8 bytes for each token and 64 more, which no
+	// Backend that counts tokens should reach. Negative is like zero.
+	MaxCompletionTokens int
+
 	// Concurrent is the largest number of requests in progress at a time.
 	// A negative number admits none. Each Handler counts its own requests
 	// unless its Limiter is a [ConcurrencyLimiter].

@@ -167,6 +167,104 @@ func TestLimits_RequestsAreDecidedBeforeTheBody(t *testing.T) {
 	assert.Zero(t, counted)
 }
 
+// Parallel requests without max_tokens do not overrun a limit by more than their
+// replies exceed what was reserved for each.
+func TestLimits_RequestsWithoutMaxTokensReserveADefault(t *testing.T) {
+	for name, tt := range map[string]struct {
+		limits   llmhttp.Limits
+		reserve  int
+		admitted int
+	}{
+		"default":                 {llmhttp.Limits{Tokens: noRefill(1200)}, 0, 2},
+		"default, small bucket":   {llmhttp.Limits{Tokens: noRefill(300)}, 0, 1},
+		"option":                  {llmhttp.Limits{Tokens: noRefill(1000)}, 296, 3},
+		"quota":                   {llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}, 296, 3},
+		"nothing":                 {llmhttp.Limits{Tokens: noRefill(48)}, -1, 12},
+		"limit of the completion": {llmhttp.Limits{Tokens: noRefill(1000), MaxCompletionTokens: 96}, 0, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				s := startPipeServer(t, config{
+					keys: limitedKeys(tt.limits), opts: llmhttp.Options{CountTokens: countWords, ReserveCompletion: tt.reserve},
+					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+						<-release
+						yield(llmhttp.TextChunk("x"), nil)
+					}),
+				})
+				var statuses statusCount
+				var wg sync.WaitGroup
+				for range 50 {
+					wg.Go(func() { statuses.add(s.chat(chatBody).StatusCode) })
+				}
+				synctest.Wait()
+				assert.Equal(t, 50-tt.admitted, statuses.get(429))
+				close(release)
+				wg.Wait()
+				assert.Equal(t, tt.admitted, statuses.get(200))
+			})
+		})
+	}
+}
+
+// The Backend gets the smaller of the client's limit and the key's.
+func TestLimits_MaxCompletionTokens(t *testing.T) {
+	for members, want := range map[string]string{
+		`"n":1`:                      `"max_completion_tokens":10`,
+		`"max_tokens":7`:             `"max_tokens":7`,
+		`"max_tokens":70`:            `"max_tokens":10`,
+		`"max_completion_tokens":70`: `"max_completion_tokens":10`,
+		`"max_tokens":70,"max_completion_tokens":3`: `"max_tokens":10,"max_completion_tokens":3`,
+	} {
+		s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{MaxCompletionTokens: 10}), backend: llmhttp.BackendFunc(
+			func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+				r.N, r.Messages = nil, nil
+				b, err := r.MarshalJSON()
+				assert.NoError(t, err)
+				return llmhttp.Reply(string(b))
+			})})
+		text, _ := s.chat(chatWith(members + `,"stream":true`)).text(t)
+		assert.Equal(t, `{"model":"demo-chat","messages":[],"stream":true,`+want+"}", text)
+	}
+}
+
+// A Backend that ignores the limit of a key is stopped when every choice has far more
+// text than it may have.
+func TestLimits_MaxCompletionTokensIsEnforced(t *testing.T) {
+	const most = 8*10 + 64
+	long := strings.Repeat("é", most) // two bytes each
+	choice := func(index int, d llmhttp.Delta) *llmhttp.ChatChunk {
+		return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: index, Delta: d}}}
+	}
+	for mode, stream := range map[string]string{"whole": "", "stream": `,"stream":true`} {
+		t.Run(mode, func(t *testing.T) {
+			yields := 0
+			s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{MaxCompletionTokens: 10}), backend: streamBackend(
+				func(_ context.Context, yield yieldFunc) {
+					for yields < 1000 && yield(choice(0, llmhttp.Delta{Content: "a"}), nil) {
+						yields++
+					}
+				})})
+			r := s.chat(chatWith(`"n":1` + stream))
+			if stream == "" {
+				assert.Contains(t, r.body, `"`+strings.Repeat("a", most)+`"`)
+			}
+			assert.Contains(t, r.body, `"finish_reason":"length"`)
+			assert.Equal(t, most, yields)
+			assert.NoError(t, s.summary().Err)
+
+			s = startServer(t, config{keys: limitedKeys(llmhttp.Limits{MaxCompletionTokens: 10}), backend: chunkBackend(
+				func() []*llmhttp.ChatChunk {
+					return []*llmhttp.ChatChunk{choice(0, llmhttp.Delta{Content: long}), choice(1, llmhttp.Delta{Content: "more"}), choice(0, llmhttp.Delta{Content: "x"})}
+				})})
+			r = s.chat(chatWith(`"n":2` + stream))
+			assert.Contains(t, r.body, `"`+long[:most]+`"`)
+			assert.Contains(t, r.body, `"more"`)
+			assert.NotContains(t, r.body, `"x"`)
+		})
+	}
+}
+
 // A Backend is asked for its image sizes only when the request was admitted. One that
 // it refuses gives back its tokens.
 func TestLimits_ImageSizesAreAskedForAfterAdmission(t *testing.T) {

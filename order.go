@@ -13,12 +13,15 @@ type chunkSink interface {
 // have contiguous indices and tell their ID, type and name once, and nothing
 // follows the end of a choice.
 type orderer struct {
-	sink    chunkSink
-	limit   int            // the number of choices that the client asked for
-	choices []choiceState  // by index; as long as the largest index seen
-	first   [1]choiceState // the memory of choices, if there is one (budget: allocations of a whole request)
-	out     ChatChunk      // is passed to sink, to save an allocation per chunk
-	one     [1]ChunkChoice
+	sink     chunkSink
+	limit    int            // the number of choices that the client asked for
+	maxBytes int            // of the texts of a choice; zero for no limit
+	ended    int            // number of choices that have ended
+	cut      bool           // a choice has ended because of maxBytes
+	choices  []choiceState  // by index; as long as the largest index seen
+	first    [1]choiceState // the memory of choices, if there is one (budget: allocations of a whole request)
+	out      ChatChunk      // is passed to sink, to save an allocation per chunk
+	one      [1]ChunkChoice
 
 	start      ReplyStart // from the first chunk
 	hasStart   bool       // start is set
@@ -32,6 +35,7 @@ type orderer struct {
 // A choiceState is what has been emitted of a choice, and what is held back.
 type choiceState struct {
 	opened, ended               bool
+	bytes                       int // of texts
 	content, reasoning, refusal utf8Splitter
 	calls                       callOrder
 }
@@ -80,6 +84,9 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	if len(d.ToolCalls) > 0 {
 		d.ToolCalls = s.calls.next(d.ToolCalls)
 	}
+	if o.maxBytes > 0 && s.cut(d, o.maxBytes) {
+		reason, stop, o.cut = FinishLength, "", true
+	}
 	if reason != "" {
 		s.appendHeld(d)
 	}
@@ -90,8 +97,26 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	}
 	if reason != "" {
 		s.ended = true
+		o.ended++
 		o.emitOne(ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
 	}
+}
+
+// isCut reports whether nothing can follow, because a choice was cut and the
+// others have ended.
+func (o *orderer) isCut() bool { return o.cut && o.ended == o.limit }
+
+// cut shortens d if the choice would have more than limit bytes of text, and
+// reports whether it did.
+func (s *choiceState) cut(d *Delta, limit int) bool {
+	room := limit - s.bytes
+	n := deltaLen(d)
+	s.bytes += n
+	if n <= room {
+		return false
+	}
+	splitDelta(d, max(room, 0))
+	return true
 }
 
 // open returns the state of a choice, and opens the choice if it is not open.

@@ -45,7 +45,7 @@ type eventStream struct {
 func (s *eventStream) add(c *ChatChunk) {
 	choice := &c.Choices[0]
 	for deltaLen(&choice.Delta) > maxDeltaText {
-		rest := splitDelta(&choice.Delta)
+		rest := splitDelta(&choice.Delta, maxDeltaText)
 		s.encode(c)
 		choice.Delta, choice.Extra, c.Extra = rest, nil, nil
 	}
@@ -177,9 +177,8 @@ func deltaLen(d *Delta) int {
 	return n
 }
 
-// splitDelta shortens d to maxDeltaText bytes of text and returns the rest.
-func splitDelta(d *Delta) (rest Delta) {
-	room := maxDeltaText
+// splitDelta shortens d to room bytes of text and returns the rest.
+func splitDelta(d *Delta, room int) (rest Delta) {
 	d.Reasoning, rest.Reasoning = splitText(d.Reasoning, &room)
 	d.Content, rest.Content = splitText(d.Content, &room)
 	d.Refusal, rest.Refusal = splitText(d.Refusal, &room)

@@ -64,17 +64,46 @@ func (c *tokenCounter) output(out *outputCounter) int {
 	return estimateTokens(out.bytes)
 }
 
-// chatCost is the number of tokens that a chat may use: its prompt, and the
-// limit that the client set for each choice. Without a limit only the prompt is
-// known; what the reply uses is taken when the request is settled.
-func chatCost(prompt int, r *ChatRequest) int {
+// chatCost returns the number of tokens to reserve for a chat: its prompt, and
+// the limit of each choice. A choice without a limit gets reserve, as far as the
+// limits of the key can ever allow it: what it uses beyond that is taken when the request is
+// settled.
+func chatCost(prompt, reserve int, r *ChatRequest, l *Limits) int {
 	limit, ok := r.TokenLimit()
 	if !ok {
-		return prompt
+		limit = reserve
 	}
-	n := r.Choices()
-	if limit > (math.MaxInt32-prompt)/n {
-		return math.MaxInt32
+	cost := math.MaxInt32
+	if n := r.Choices(); limit <= (math.MaxInt32-prompt)/n {
+		cost = prompt + limit*n
 	}
-	return prompt + limit*n
+	if ok {
+		return cost
+	}
+	if l.Tokens.N != 0 {
+		cost = min(cost, l.Tokens.WithDefaults().Burst)
+	}
+	if l.Quota.Tokens != 0 {
+		cost = min(cost, l.Quota.Tokens)
+	}
+	return max(cost, prompt)
+}
+
+// limitCompletion puts Limits.MaxCompletionTokens into a request.
+func limitCompletion(r *ChatRequest, limit int) {
+	for _, n := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
+		if n != nil {
+			*n = min(*n, limit)
+		}
+	}
+	if _, ok := r.TokenLimit(); !ok {
+		r.MaxCompletionTokens = &limit
+	}
+}
+
+// maxCompletionBytes returns how long the texts of a choice of at most so many
+// tokens may become: longer than those of any Backend that counts tokens.
+func maxCompletionBytes(tokens int) int {
+	const perToken, slack = 8, 64
+	return min(tokens, math.MaxInt32)*perToken + slack
 }

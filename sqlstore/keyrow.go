@@ -130,6 +130,7 @@ type limitsJSON struct {
 	Requests   rateJSON  `json:"requests,omitzero"`
 	Tokens     rateJSON  `json:"tokens,omitzero"`
 	Quota      quotaJSON `json:"quota,omitzero"`
+	Completion int       `json:"max_completion_tokens,omitzero"`
 	Concurrent int       `json:"concurrent,omitzero"`
 }
 
@@ -190,11 +191,12 @@ func (q quotaJSON) decode() llmhttp.Quota {
 }
 
 func encodeLimits(l llmhttp.Limits) string {
-	return encodeJSON(limitsJSON{rateJSON(l.Requests), rateJSON(l.Tokens), encodeQuota(l.Quota), l.Concurrent})
+	return encodeJSON(limitsJSON{rateJSON(l.Requests), rateJSON(l.Tokens), encodeQuota(l.Quota), l.MaxCompletionTokens, l.Concurrent})
 }
 
 func (l limitsJSON) decode() llmhttp.Limits {
-	return llmhttp.Limits{Requests: llmhttp.Rate(l.Requests), Tokens: llmhttp.Rate(l.Tokens), Quota: l.Quota.decode(), Concurrent: l.Concurrent}
+	return llmhttp.Limits{Requests: llmhttp.Rate(l.Requests), Tokens: llmhttp.Rate(l.Tokens), Quota: l.Quota.decode(),
+		MaxCompletionTokens: l.Completion, Concurrent: l.Concurrent}
 }
 
 // encodeJSON encodes strings and numbers, for which json.Marshal does not fail.

@@ -84,6 +84,7 @@ type keyConfig struct {
 		Requests   *rateConfig  `json:"requests"`
 		Tokens     *rateConfig  `json:"tokens"`
 		Quota      *quotaConfig `json:"quota"`
+		Completion int          `json:"max_completion_tokens"`
 		Concurrent int          `json:"concurrent"`
 	} `json:"limits"`
 }
@@ -286,7 +287,10 @@ func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 		return nil, fmt.Errorf("%s.limits.concurrent: must not be negative", field)
 	}
 	key := &llmhttp.Key{ID: k.ID, Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires}
-	key.Limits.Concurrent = k.Limits.Concurrent
+	if k.Limits.Completion < 0 {
+		return nil, fmt.Errorf("%s.limits.max_completion_tokens: must not be negative", field)
+	}
+	key.Limits.Concurrent, key.Limits.MaxCompletionTokens = k.Limits.Concurrent, k.Limits.Completion
 	for _, rate := range []struct {
 		name string
 		from *rateConfig

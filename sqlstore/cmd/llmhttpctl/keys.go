@@ -48,6 +48,7 @@ func addKeyFlags(f *flag.FlagSet) *keyFlags {
 		p.Limits.Quota, err = parseQuota(s)
 		return err
 	})
+	f.IntVar(&p.Limits.MaxCompletionTokens, "max-completion-tokens", 0, "the maximum `number` of tokens of a completion; 0 means no limit")
 	f.IntVar(&p.Limits.Concurrent, "concurrent", 0, "the maximum `number` of concurrent requests; 0 means no limit, a negative number admits no requests")
 	return k
 }
@@ -67,7 +68,8 @@ func (k *keyFlags) apply(p *sqlstore.KeyParams) (n int) {
 			k.params.Limits.Quota.Since = p.Limits.Quota.Since
 			p.Limits.Quota = k.params.Limits.Quota
 		},
-		"concurrent": func() { p.Limits.Concurrent = k.params.Limits.Concurrent },
+		"max-completion-tokens": func() { p.Limits.MaxCompletionTokens = k.params.Limits.MaxCompletionTokens },
+		"concurrent":            func() { p.Limits.Concurrent = k.params.Limits.Concurrent },
 	}
 	k.flags.Visit(func(f *flag.Flag) {
 		if set, ok := setters[f.Name]; ok {

@@ -119,7 +119,7 @@ func TestTranscript(t *testing.T) {
 			x.run(t, "keys", "list")
 			x.run(t, "keys", "create")
 			x.run(t, "keys", "create", "--account", "acme", "--name", "for the CI", "--scopes", "chat,models", "--models", "small-*,large", "--expires", "2999-01-31",
-				"--requests", "60/m,burst=10", "--tokens", "20000/90s", "--quota", "1000000/30d", "--concurrent", "4")
+				"--requests", "60/m,burst=10", "--tokens", "20000/90s", "--quota", "1000000/30d", "--max-completion-tokens", "900", "--concurrent", "4")
 			x.run(t, "keys", "create", "--json", "--account=acme", "--scopes=none", "--models=all", "--requests=-1/h", "--name", "\x1b[31mred\n")
 			x.run(t, "keys", "list")
 			x.run(t, "keys", "list", "--account", "acme", "--json")

@@ -31,6 +31,7 @@ type limitsJSON struct {
 	Requests   string `json:"requests,omitempty"`
 	Tokens     string `json:"tokens,omitempty"`
 	Quota      string `json:"quota,omitempty"`
+	Completion int    `json:"max_completion_tokens,omitempty"`
 	Concurrent int    `json:"concurrent,omitempty"`
 }
 
@@ -48,6 +49,7 @@ func newKeyJSON(k sqlstore.KeyInfo, secret string) keyJSON {
 			Requests:   formatRate(k.Limits.Requests),
 			Tokens:     formatRate(k.Limits.Tokens),
 			Quota:      formatQuota(k.Limits.Quota),
+			Completion: k.Limits.MaxCompletionTokens,
 			Concurrent: k.Limits.Concurrent,
 		},
 		CreatedAt: formatTime(k.Created),
@@ -97,12 +99,14 @@ func (c *command) printKey(info sqlstore.KeyInfo, secret string) error {
 		{"id", k.ID}, {"account", k.Account}, {"name", k.Name}, {"prefix", k.Prefix}, {"status", k.Status},
 		{"scopes", formatList(k.Scopes)}, {"models", formatList(k.Models)},
 	}
-	concurrent := ""
-	if k.Limits.Concurrent != 0 {
-		concurrent = fmt.Sprint(k.Limits.Concurrent)
+	number := func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprint(n)
 	}
 	for _, row := range [][]string{
-		{"requests", k.Limits.Requests}, {"tokens", k.Limits.Tokens}, {"quota", k.Limits.Quota}, {"concurrent", concurrent},
+		{"requests", k.Limits.Requests}, {"tokens", k.Limits.Tokens}, {"quota", k.Limits.Quota}, {"max completion", number(k.Limits.Completion)}, {"concurrent", number(k.Limits.Concurrent)},
 		{"created", k.CreatedAt}, {"used", k.UsedAt}, {"expires", k.ExpiresAt}, {"revoked", k.RevokedAt}, {"secret", k.Secret},
 	} {
 		if row[1] != "" {
