@@ -406,7 +406,14 @@ func TestFaults_HalfOfTheReplies(t *testing.T) {
 	assert.EqualValues(t, n, sum.Requests)
 	assert.EqualValues(t, n/2*7, sum.PromptTokens)
 	assert.EqualValues(t, n/2*5, sum.CompletionTokens)
-	assert.LessOrEqual(t, s.accepted.Load(), int64(clients), "connections are reused after errors")
+
+	// Not while requests are concurrent: http.Transport may dial for a request
+	// that then gets a connection which has become idle.
+	before := s.accepted.Load()
+	for range n {
+		g.chat(askWhole)
+	}
+	assert.Less(t, s.accepted.Load()-before, int64(n/2), "connections are reused after errors")
 }
 
 // A client that leaves ends the request to the server.
