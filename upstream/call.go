@@ -17,7 +17,8 @@ import (
 // An endpoint is a method and a URL of the server.
 type endpoint struct {
 	method, url string
-	required    bool // every server has it, so a 404 is not about the endpoint
+	required    bool  // every server has it, so a 404 is not about the endpoint
+	maxReply    int64 // the largest reply that is not a stream, in bytes
 }
 
 // A call is one request to the server and its reply. It is used by one
@@ -33,6 +34,7 @@ type call struct {
 	cancel context.CancelCauseFunc
 	detach func() bool // keeps the end of client from canceling ctx
 	idle   *bounded.IdleTimer
+	memory *reservation // of a reply that is not a stream
 
 	resp *http.Response
 	body *bufio.Reader // reads resp.Body, with the idle timeout
@@ -65,6 +67,7 @@ func (b *Backend) do(ctx context.Context, e endpoint, body []byte, accept string
 // the reply is complete and ctx has ended.
 func (b *Backend) newCall(ctx context.Context, e endpoint, model modelNames) *call {
 	c := &call{b: b, endpoint: e, model: model, redactor: b.redactor, client: ctx}
+	c.memory = &reservation{m: &b.memory, limit: e.maxReply}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
 	c.idle = bounded.NewIdleTimer(func() { c.cancel(errIdle) })
@@ -140,13 +143,14 @@ func (c *call) roundTrip(r *http.Request) (err error) {
 	return nil
 }
 
-// readAll returns the whole body of the reply.
+// readAll returns the whole body of the reply. The caller releases c.memory when
+// the body is no longer in use.
 func (c *call) readAll() ([]byte, error) {
-	body, err := bounded.ReadAll(c.body, nil, c.resp.ContentLength, c.b.opts.MaxReply)
+	body, err := bounded.ReadAll(c.memory.reader(c.ctx, c.body), nil, c.resp.ContentLength, c.endpoint.maxReply)
 	if err != nil {
 		return nil, c.interrupted(err)
 	}
-	return body, nil
+	return body, c.checkBody(body)
 }
 
 // close ends the call. The connection is kept for the next request only if the
@@ -178,25 +182,23 @@ func (c *call) drain() {
 func (c *call) end() {
 	c.detach()
 	c.idle.Stop()
+	c.memory.release()
 	c.cancel(nil)
 	if c.resp != nil {
 		c.resp.Body.Close()
 	}
 }
 
-// fetch sends a request and returns the body of the reply. The call is closed.
-func (b *Backend) fetch(ctx context.Context, e endpoint, body []byte, model modelNames) (*call, []byte, error) {
+// fetch sends a request and calls decode with the body of the reply.
+func (b *Backend) fetch(ctx context.Context, e endpoint, body []byte, model modelNames, decode func(c *call, reply []byte) error) error {
 	c, err := b.do(ctx, e, body, mediaJSON, model)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer c.close()
 	reply, err := c.readAll()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if err := c.checkBody(reply); err != nil {
-		return nil, nil, err
-	}
-	return c, reply, nil
+	return decode(c, reply)
 }

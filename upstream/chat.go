@@ -34,7 +34,7 @@ func (b *Backend) chatOnce(ctx context.Context, req *llmhttp.ChatRequest, yield 
 		return err
 	}
 	defer c.close()
-	r := chatReply{c: c, yield: yield, requested: req.Choices(), finished: make(map[int]bool)}
+	r := chatReply{c: c, yield: yield, choices: newChoices(req.Choices())}
 	return r.read()
 }
 
@@ -57,11 +57,9 @@ func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) ([]byte, er
 type chatReply struct {
 	c          *call
 	yield      func(*llmhttp.ChatChunk, error) bool
-	requested  int           // how many choices the client asked for
-	finished   map[int]bool  // which of them have a finish_reason, by index
-	begun      bool          // a chunk had a choice or the usage
-	early      llmhttp.Extra // members of chunks before that, which were held back
-	earlySize  int           // of those chunks, in bytes
+	begun      bool // a chunk had a choice or the usage
+	preamble   preamble
+	choices    choices
 	surrogates surrogateJoiner
 }
 
@@ -82,39 +80,27 @@ func (r *chatReply) read() error {
 
 // readWhole yields a reply that is not a stream.
 func (r *chatReply) readWhole() error {
-	body, err := r.c.readAll()
-	if err != nil {
-		return err
-	}
-	if err := r.c.checkBody(body); err != nil {
-		return err
-	}
-	chunk, err := r.decode(body)
+	chunk, err := r.decodeWhole()
 	if err != nil {
 		return err
 	}
 	if len(chunk.Choices) == 0 {
 		return r.c.invalid("the reply has no choices")
 	}
-	setIndices(chunk.Choices)
+	r.choices.numberWhole(chunk.Choices)
 	r.yield(chunk, nil)
 	return nil
 }
 
-// setIndices numbers the choices of a whole reply in their order, unless their
-// indices are those of all choices, in any order.
-func setIndices(choices []llmhttp.ChunkChoice) {
-	seen := make([]bool, len(choices))
-	for i := range choices {
-		k := choices[i].Index
-		if k < 0 || k >= len(seen) || seen[k] {
-			for i := range choices {
-				choices[i].Index = i
-			}
-			return
-		}
-		seen[k] = true
+// decodeWhole reads and decodes a reply that is not a stream. Its body is not
+// retained.
+func (r *chatReply) decodeWhole() (*llmhttp.ChatChunk, error) {
+	body, err := r.c.readAll()
+	if err != nil {
+		return nil, err
 	}
+	defer r.c.memory.release()
+	return r.decode(replaceNonFinite(body))
 }
 
 // readStream yields the chunks of a stream.
@@ -135,15 +121,17 @@ func (r *chatReply) readStream() error {
 		case e.kind == eventError:
 			return r.errorEvent(e.data)
 		}
-		chunk, err := r.decode(e.data)
+		data := replaceNonFinite(e.data)
+		chunk, err := r.decode(data)
 		if err != nil {
 			return err
 		}
-		if r.holdBack(chunk, len(e.data)) {
+		r.begun = r.begun || hasResult(chunk)
+		if r.preamble.hold(chunk, len(data)) {
 			continue
 		}
-		r.surrogates.join(chunk, e.data)
-		r.noteFinished(chunk)
+		r.choices.number(chunk.Choices)
+		r.surrogates.join(chunk, data)
 		if !r.yield(chunk, nil) {
 			return nil
 		}
@@ -157,7 +145,7 @@ func (r *chatReply) streamEnd(err error) error {
 	switch {
 	case err == io.EOF && !r.begun:
 		return r.c.invalid("the stream is empty")
-	case len(r.finished) == r.requested && (err == io.EOF || r.c.client.Err() == nil):
+	case r.choices.areFinished() && (err == io.EOF || r.c.client.Err() == nil):
 		return nil
 	case err == io.EOF:
 		return r.c.invalid("the stream ended with neither a finish_reason nor [DONE]")
@@ -180,8 +168,7 @@ func (r *chatReply) decode(data []byte) (*llmhttp.ChatChunk, error) {
 	if err := chunk.UnmarshalJSON(data); err != nil {
 		return nil, r.c.malformed(err)
 	}
-	hasResult := len(chunk.Choices) > 0 || chunk.Usage != nil
-	if err := r.c.errorIn(data, chunk.Extra["error"], hasResult); err != nil {
+	if err := r.c.errorIn(data, chunk.Extra["error"], hasResult(chunk)); err != nil {
 		return nil, err
 	}
 	delete(chunk.Extra, "error")
@@ -199,37 +186,36 @@ func (r *chatReply) decode(data []byte) (*llmhttp.ChatChunk, error) {
 // finishError is the finish_reason with which some servers report an error.
 const finishError = "error"
 
-// maxEarly bounds the chunks that are held back, in bytes.
-const maxEarly = 64 << 10
+func hasResult(chunk *llmhttp.ChatChunk) bool { return len(chunk.Choices) > 0 || chunk.Usage != nil }
 
-// holdBack reports whether chunk is not to be yielded, because the reply has not
-// begun. Azure sends the results of its filters first, in a chunk without an ID,
-// but the ID of the first chunk that is yielded is that of the reply. Members of
-// chunks that were held back are added to the next chunk. size is the size of
-// the chunk in bytes.
-func (r *chatReply) holdBack(chunk *llmhttp.ChatChunk, size int) bool {
-	if r.begun {
-		return false
-	}
-	if r.early != nil {
-		maps.Copy(r.early, chunk.Extra)
-		chunk.Extra, r.early = r.early, nil
-	}
-	r.begun = len(chunk.Choices) > 0 || chunk.Usage != nil
-	r.earlySize += size
-	if r.begun || chunk.ID != "" || r.earlySize > maxEarly {
-		return false
-	}
-	r.early = chunk.Extra
-	return true
+// A preamble is the chunks of a stream that come before the first one with an ID,
+// a choice or the usage. They are not yielded, because the first chunk that is
+// yielded has the ID of the reply: Azure sends the results of its filters first,
+// in a chunk without an ID. Their members are added to the first chunk that is.
+type preamble struct {
+	over    bool
+	members llmhttp.Extra
+	size    int // of the chunks, in bytes
 }
 
-// noteFinished records which choices chunk finishes.
-func (r *chatReply) noteFinished(chunk *llmhttp.ChatChunk) {
-	for i := range chunk.Choices {
-		c := &chunk.Choices[i]
-		if c.FinishReason != "" && c.Index >= 0 && c.Index < r.requested {
-			r.finished[c.Index] = true
-		}
+// maxPreamble bounds the size of a preamble, in bytes.
+const maxPreamble = 64 << 10
+
+// hold reports whether chunk is of the preamble, and then keeps its members. size
+// is its size in bytes. The first chunk after the preamble gets what was kept.
+func (p *preamble) hold(chunk *llmhttp.ChatChunk, size int) bool {
+	if p.over {
+		return false
 	}
+	if p.members != nil {
+		maps.Copy(p.members, chunk.Extra)
+		chunk.Extra = p.members
+	}
+	p.size += size
+	if chunk.ID != "" || hasResult(chunk) || p.size > maxPreamble {
+		p.over, p.members = true, nil
+		return false
+	}
+	p.members = chunk.Extra
+	return true
 }

@@ -231,6 +231,68 @@ func TestChat_IndicesOfWholeReplies(t *testing.T) {
 	}
 }
 
+// The indices of a reply are the same whether it is streamed or whole, also if
+// there are gaps.
+func TestChat_Indices(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		server, want []int
+		requested    int
+	}{
+		{"in order", []int{0, 1, 2}, []int{0, 1, 2}, 3},
+		{"in another order", []int{2, 0, 1}, []int{2, 0, 1}, 3},
+		{"a gap", []int{0, 2}, []int{0, 2}, 3},
+		{"a gap at the beginning", []int{1, 2}, []int{1, 2}, 3},
+		{"too large", []int{7}, []int{0}, 1},
+		{"too large, after another", []int{0, 7}, []int{0, 1}, 3},
+		{"more than requested", []int{0, 1, 2}, []int{0, 1, 2}, 2},
+	} {
+		var whole, stream []string
+		for _, index := range test.server {
+			whole = append(whole, fmt.Sprintf(`{"index":%d,"message":{"content":"x"},"finish_reason":"stop"}`, index))
+			stream = append(stream, fmt.Sprintf(`{"choices":[{"index":%d,"delta":{"content":"x"}}]}`, index))
+		}
+		for _, index := range test.server {
+			stream = append(stream, fmt.Sprintf(`{"choices":[{"index":%d,"delta":{},"finish_reason":"stop"}]}`, index))
+		}
+		for media, body := range map[string]string{mediaJSON: `{"choices":[` + strings.Join(whole, ",") + `]}`, mediaEvents: sse(append(stream, done)...)} {
+			t.Run(test.name+"/"+media, func(t *testing.T) {
+				transport := roundTripper(func(*http.Request) (*http.Response, error) { return response(media, strings.NewReader(body)), nil })
+				b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
+				var got []int
+				for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", N: &test.requested}) {
+					require.NoError(t, err)
+					for _, c := range chunk.Choices {
+						if c.Delta.Content != "" {
+							got = append(got, c.Index)
+						}
+					}
+				}
+				assert.Equal(t, test.want, got)
+			})
+		}
+	}
+}
+
+// Servers in Python write numbers that are not JSON.
+func TestChat_NonFiniteLogprobs(t *testing.T) {
+	const logprobs = `"logprobs":{"content":[{"token":"-Infinity \"NaN","logprob":-Infinity},{"token":"NaN","logprob":NaN,"top":[Infinity]}]}`
+	const want = `{"content":[{"token":"-Infinity \"NaN","logprob":-9999.0},{"token":"NaN","logprob":null,"top":[null]}]}`
+	for media, body := range map[string]string{
+		mediaJSON:   `{"choices":[{"message":{"content":"Hi"},` + logprobs + `,"finish_reason":"stop"}]}`,
+		mediaEvents: sse(`{"choices":[{"delta":{"content":"Hi \ud83d"},`+logprobs+`}]}`, `{"choices":[{"delta":{"content":"\ude42"},"finish_reason":"stop"}]}`, done),
+	} {
+		transport := roundTripper(func(*http.Request) (*http.Response, error) { return response(media, strings.NewReader(body)), nil })
+		b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
+		resp, err := llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
+		require.NoError(t, err, media)
+		assert.JSONEq(t, want, string(resp.Choices[0].Extra["logprobs"]), media)
+		if media == mediaEvents {
+			assert.Equal(t, "Hi \U0001f642", resp.Choices[0].Message.Content.Text())
+		}
+	}
+}
+
 // A stream is complete without [DONE] if all choices have a finish_reason, even
 // if the connection breaks.
 func TestChat_StreamWithoutDone(t *testing.T) {
@@ -386,7 +448,7 @@ func TestChat_AcceptsUnusualTypes(t *testing.T) {
 				return response(mediaEvents, strings.NewReader(sse(test.in, done))), nil
 			})
 			b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
-			for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true}) {
+			for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true, N: new(3)}) {
 				require.NoError(t, err)
 				got, err := chunk.MarshalJSON()
 				require.NoError(t, err)
@@ -438,7 +500,7 @@ func TestChat_JoinsSurrogates(t *testing.T) {
 				})
 				b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
 				var got [2]string
-				for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true}) {
+				for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true, N: new(2)}) {
 					require.NoError(t, err)
 					c := chunk.Choices[0]
 					got[c.Index] += c.Delta.Content + c.Delta.Reasoning

@@ -18,21 +18,23 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 	if err != nil {
 		return nil, err
 	}
-	c, reply, err := b.fetch(ctx, b.embeddings, body, model)
+	resp, inputs := new(llmhttp.EmbeddingResponse), req.Input.Len()
+	err = b.fetch(ctx, b.embeddings, body, model, func(c *call, reply []byte) error {
+		if err := resp.UnmarshalJSON(reply); err != nil {
+			return c.malformed(err)
+		}
+		if err := c.errorIn(reply, resp.Extra["error"], len(resp.Vectors) > 0); err != nil {
+			return err
+		}
+		if err := checkVectors(resp.Vectors, inputs); err != nil {
+			return c.malformed(err)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	resp := new(llmhttp.EmbeddingResponse)
-	if err := resp.UnmarshalJSON(reply); err != nil {
-		return nil, c.malformed(err)
-	}
-	if err := c.errorIn(reply, resp.Extra["error"], len(resp.Vectors) > 0); err != nil {
-		return nil, err
-	}
 	delete(resp.Extra, "error")
-	if err := checkVectors(resp.Vectors, req.Input.Len()); err != nil {
-		return nil, c.malformed(err)
-	}
 	if model.client != model.server {
 		resp.Model = model.client
 	}

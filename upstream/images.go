@@ -29,24 +29,23 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 	if err != nil {
 		return nil, err
 	}
-	c, reply, err := b.fetch(ctx, b.images, body, model)
+	resp, format := new(llmhttp.ImageResponse), req.ResponseFormat
+	err = b.fetch(ctx, b.images, body, model, func(c *call, reply []byte) error {
+		if err := resp.UnmarshalJSON(reply); err != nil {
+			return c.malformed(err)
+		}
+		if err := c.errorIn(reply, resp.Extra["error"], len(resp.Data) > 0); err != nil {
+			return err
+		}
+		if len(resp.Data) == 0 {
+			return c.invalid("the reply has no images")
+		}
+		return c.resolveImages(resp.Data, format)
+	})
 	if err != nil {
 		return nil, err
 	}
-	resp := new(llmhttp.ImageResponse)
-	if err := resp.UnmarshalJSON(reply); err != nil {
-		return nil, c.malformed(err)
-	}
-	if err := c.errorIn(reply, resp.Extra["error"], len(resp.Data) > 0); err != nil {
-		return nil, err
-	}
 	delete(resp.Extra, "error")
-	if len(resp.Data) == 0 {
-		return nil, c.invalid("the reply has no images")
-	}
-	if err := c.resolveImages(resp.Data, req.ResponseFormat); err != nil {
-		return nil, err
-	}
 	return resp, nil
 }
 
@@ -81,7 +80,7 @@ func (c *call) resolveImages(images []llmhttp.Image, format string) error {
 			continue
 		}
 		wg.Go(func() {
-			data, err := c.b.fetchImage(ctx, u)
+			data, err := c.fetchImage(ctx, u)
 			if err != nil {
 				cancel(err)
 			}
@@ -185,14 +184,14 @@ func portOf(u *url.URL) string {
 }
 
 // fetchImage returns the image at u. The request has no secrets of the server.
-func (b *Backend) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
+func (c *call) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, errors.New("its address is not valid")
 	}
 	r.Header.Set("Accept", "image/*")
 	r.Header.Set("User-Agent", "llmhttp")
-	resp, err := b.imageTransport.RoundTrip(r)
+	resp, err := c.b.imageTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -200,10 +199,10 @@ func (b *Backend) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	data, err := bounded.ReadAll(resp.Body, nil, resp.ContentLength, b.opts.Images.MaxSize)
+	data, err := bounded.ReadAll(c.memory.reader(ctx, resp.Body), nil, resp.ContentLength, c.b.opts.Images.MaxSize)
 	switch {
 	case errors.Is(err, bounded.ErrTooLarge):
-		return nil, errors.New("it is larger than Options.Images.MaxSize")
+		return nil, errors.New("it is larger than Options.Images.MaxSize, or all images are larger than Options.MaxReply")
 	case err != nil:
 		return nil, err
 	case len(data) == 0:

@@ -15,10 +15,19 @@ import (
 // server lists, with the names that clients use, and then those of
 // Options.Models that the server does not list.
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
-	c, reply, err := b.fetch(ctx, b.models, nil, modelNames{})
+	var list []llmhttp.Model
+	err := b.fetch(ctx, b.models, nil, modelNames{}, func(c *call, reply []byte) (err error) {
+		list, err = c.decodeModels(reply)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
+	return b.renameModels(list), nil
+}
+
+// decodeModels decodes the reply to a request for the models.
+func (c *call) decodeModels(reply []byte) (list []llmhttp.Model, err error) {
 	var object struct {
 		Data  []json.RawMessage `json:"data"`
 		Error json.RawMessage   `json:"error"`
@@ -33,16 +42,24 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	if err != nil {
 		return nil, c.malformed(err)
 	}
-	list, err := decodeModels(object.Data)
-	if err != nil {
+	if len(object.Data) > maxModels {
+		return nil, c.invalid("the reply has too many models")
+	}
+	if list, err = decodeModelEntries(object.Data); err != nil {
 		return nil, c.malformed(err)
 	}
-	return b.renameModels(list), nil
+	return list, nil
 }
 
-// decodeModels decodes a list of models. It leaves out entries that cannot be
+// These bound a list of models, which takes far more memory than its JSON.
+const (
+	maxModels     = 10_000
+	maxModelReply = 8 << 20 // in bytes
+)
+
+// decodeModelEntries decodes a list of models. It leaves out entries that cannot be
 // decoded or have no ID, but fails if that leaves nothing.
-func decodeModels(entries []json.RawMessage) (list []llmhttp.Model, err error) {
+func decodeModelEntries(entries []json.RawMessage) (list []llmhttp.Model, err error) {
 	for _, entry := range entries {
 		var m llmhttp.Model
 		if err = m.UnmarshalJSON(entry); err == nil && m.ID == "" {

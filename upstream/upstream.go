@@ -70,6 +70,8 @@ type Backend struct {
 	owned          []*http.Transport // the transports that New created
 
 	chat, images, embeddings, models endpoint
+
+	memory replyMemory
 }
 
 var (
@@ -129,9 +131,16 @@ type Options struct {
 	// to a ping, unless Transport is set. Zero means one minute.
 	IdleTimeout time.Duration
 
-	// MaxReply is the largest reply that is not a stream, in bytes. Zero or
-	// negative means 64 MiB.
+	// MaxReply is the largest reply that is not a stream, in bytes, together
+	// with the images that are fetched for it. Zero or negative means 64 MiB.
 	MaxReply int64
+
+	// MaxReplies bounds the replies that are not streams and are being read and
+	// decoded at the same time, in bytes of all of them. A reply for which there
+	// is no room waits, except that one at a time may exceed the bound. To decode
+	// a reply takes several times as much memory as the reply itself. Zero or
+	// negative means 64 MiB.
+	MaxReplies int64
 
 	// MaxEvent is the largest event of a stream, in bytes. Zero or negative
 	// means 16 MiB.
@@ -202,10 +211,12 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	if b.imageTransport = b.opts.Images.Transport; b.imageTransport == nil {
 		b.imageTransport = b.newTransport()
 	}
-	b.chat = endpoint{http.MethodPost, base.JoinPath("chat/completions").String(), true}
-	b.images = endpoint{http.MethodPost, base.JoinPath("images/generations").String(), false}
-	b.embeddings = endpoint{http.MethodPost, base.JoinPath("embeddings").String(), false}
-	b.models = endpoint{http.MethodGet, base.JoinPath("models").String(), false}
+	size := b.opts.MaxReply
+	b.chat = endpoint{http.MethodPost, base.JoinPath("chat/completions").String(), true, size}
+	b.images = endpoint{http.MethodPost, base.JoinPath("images/generations").String(), false, size}
+	b.embeddings = endpoint{http.MethodPost, base.JoinPath("embeddings").String(), false, size}
+	b.models = endpoint{http.MethodGet, base.JoinPath("models").String(), false, min(size, maxModelReply)}
+	b.memory.limit = b.opts.MaxReplies
 	return b, nil
 }
 
@@ -291,6 +302,7 @@ func (o *Options) setDefaults() {
 	o.FirstByteTimeout = cmp.Or(o.FirstByteTimeout, 5*time.Minute)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
 	o.MaxReply = positiveOr(o.MaxReply, 64<<20)
+	o.MaxReplies = positiveOr(o.MaxReplies, 64<<20)
 	o.MaxEvent = min(positiveOr(o.MaxEvent, 16<<20), math.MaxInt)
 	o.Images.Hosts = slices.Clone(o.Images.Hosts)
 	o.Images.Timeout = cmp.Or(o.Images.Timeout, 30*time.Second)

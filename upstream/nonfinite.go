@@ -1,0 +1,54 @@
+package upstream
+
+import "bytes"
+
+// unlikely is the logprob that OpenAI sends for a token that is very unlikely.
+const unlikely = "-9999.0"
+
+// replaceNonFinite returns JSON without the numbers NaN and Infinity, which
+// servers in Python write, in logprobs for example, and which are not JSON:
+// -Infinity becomes unlikely, the others null. It does not change data.
+func replaceNonFinite(data []byte) []byte {
+	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
+		return data
+	}
+	out := make([]byte, 0, len(data))
+	for len(data) > 0 {
+		n, replacement := nonFinite(data)
+		if n > 0 {
+			out = append(out, replacement...)
+		} else {
+			n = tokenLength(data)
+			out = append(out, data[:n]...)
+		}
+		data = data[n:]
+	}
+	return out
+}
+
+// nonFinite returns the length of the number that data begins with, and what to
+// write in its place; 0 if it begins with something else.
+func nonFinite(data []byte) (n int, replacement string) {
+	for number, replacement := range map[string]string{"NaN": "null", "Infinity": "null", "-Infinity": unlikely} {
+		if bytes.HasPrefix(data, []byte(number)) {
+			return len(number), replacement
+		}
+	}
+	return 0, ""
+}
+
+// tokenLength returns the length of the string that data begins with, or 1.
+func tokenLength(data []byte) int {
+	if data[0] != '"' {
+		return 1
+	}
+	for i := 1; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(data)
+}
