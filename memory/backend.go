@@ -27,10 +27,14 @@ const (
 // is. All choices have the same reply, and their chunks alternate. The
 // parameters of the request apply in this order:
 //
+//   - Reasoning. If reasoning_effort is set and not none, the reply begins with
+//     reasoning and its signature. If the client returns reasoning with a
+//     signature of a Backend that does not fit, the reply is a 400.
 //   - Tools. If tool_choice requires a call, or if it allows one and the last
 //     message is the user's, the reply is a call. It calls the function that
 //     tool_choice names, or else the first one, with arguments that satisfy
-//     its schema. If the last message has the result of a tool, the reply is a
+//     its schema. If parallel_tool_calls is true, it calls all functions, and
+//     their arguments alternate. If the last message has the result of a tool, the reply is a
 //     text with the results. Tools other than functions are ignored.
 //   - Response format. For json_object, the reply is an object with the text
 //     as "reply". For json_schema, it is a value that satisfies the schema and
@@ -38,14 +42,14 @@ const (
 //   - Stop sequences. The reply ends before the first stop sequence, in JSON
 //     too. They do not apply to tool calls.
 //   - Token limit. Texts, JSON and the arguments of tool calls are cut after
-//     that many tokens, as a model would cut them.
+//     that many tokens, as a model would cut them. Reasoning is not cut.
 //
 // The reply to a schema that Backend cannot satisfy is an error with status 400
 // that names the keyword. The text of all choices together is cut at 32 MiB.
 //
-// The usage is exact. Prompt tokens are counted in the text and in the
-// arguments of the tool calls of each message. Completion tokens are counted in
-// the text or arguments of each choice.
+// The usage is exact. Prompt tokens are counted in the text, the reasoning and
+// the arguments of the tool calls of each message. Completion tokens are counted in
+// the reasoning and in the text or arguments of each choice.
 //
 // # Images
 //

@@ -327,3 +327,67 @@ func BenchmarkBackend_Chat(b *testing.B) {
 		}
 	}
 }
+
+func TestBackend_Reasoning(t *testing.T) {
+	const hello = `"messages":[{"role":"user","content":"Hello you"}],"reasoning_effort":"low"`
+	resp, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), request(t, hello)))
+	require.NoError(t, err)
+	m := resp.Choices[0].Message
+	assert.Equal(t, "The user said: Hello you", m.Reasoning)
+	assert.Equal(t, "Hello you", m.Content.Text())
+	assert.Equal(t, 5, resp.Usage.CompletionTokensDetails.ReasoningTokens)
+	assert.Equal(t, 7, resp.Usage.CompletionTokens)
+	require.Len(t, m.ReasoningDetails, 1)
+	assert.NotEmpty(t, m.ReasoningDetails[0].Signature)
+
+	next := request(t, `"messages":[]`)
+	user := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text("Go on")}
+	next.Messages = []llmhttp.Message{m, user}
+	resp, err = llmhttp.Collect(memory.Echo().Chat(t.Context(), next))
+	require.NoError(t, err)
+	assert.Empty(t, resp.Choices[0].Message.Reasoning)
+	assert.Equal(t, 9, resp.Usage.PromptTokens, "reasoning counts")
+
+	m.Reasoning = "The user said: something else"
+	next.Messages = []llmhttp.Message{m, user}
+	_, err = llmhttp.Collect(memory.Echo().Chat(t.Context(), next))
+	var refused *llmhttp.Error
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, 400, refused.Status)
+	assert.Equal(t, "invalid_signature", refused.Code)
+
+	m.ReasoningDetails[0].Signature = "of another model"
+	_, err = llmhttp.Collect(memory.Echo().Chat(t.Context(), next))
+	assert.NoError(t, err)
+	resp, err = llmhttp.Collect(memory.Echo().Chat(t.Context(), request(t, strings.Replace(hello, "low", "none", 1))))
+	require.NoError(t, err)
+	assert.Empty(t, resp.Choices[0].Message.Reasoning)
+}
+
+func TestBackend_ParallelCalls(t *testing.T) {
+	const tools = `"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}}},` +
+		`{"type":"function","function":{"name":"g"}},` +
+		`{"type":"function","function":{"name":"h","parameters":{"type":"object","properties":{"b":{"type":"string"}},"required":["b"]}}}]`
+	const parallel = `"messages":[{"role":"user","content":"one two three"}],"parallel_tool_calls":true,` + tools
+	for limit, want := range map[string][]string{
+		"":                 {`f({"a":"one two three"})`, `g({})`, `h({"b":"one two three"})`},
+		`,"max_tokens":6`:  {`f({"a":"one two three"})`, `g({})`, `h({"b":"one two)`},
+		`,"max_tokens":1`:  {`f({"a":"one)`, `g()`, `h()`},
+		`,"max_tokens":99`: {`f({"a":"one two three"})`, `g({})`, `h({"b":"one two three"})`},
+	} {
+		resp, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), request(t, parallel+limit)))
+		require.NoError(t, err)
+		var got []string
+		for _, c := range resp.Choices[0].Message.ToolCalls {
+			got = append(got, c.Function.Name+"("+c.Function.Arguments+")")
+		}
+		assert.Equal(t, want, got, limit)
+	}
+}
+
+func TestBackend_StopSequence(t *testing.T) {
+	for stop, want := range map[string]string{`"two"`: "two", `["none","wo"]`: "wo", `"four"`: ""} {
+		resp := collect(t, memory.Echo(), request(t, `"messages":[{"role":"user","content":"one two"}],"stop":`+stop))
+		assert.Equal(t, want, resp.Choices[0].StopSequence)
+	}
+}

@@ -20,12 +20,17 @@ import (
 
 // A reply is the reply of a Backend to one request. All choices have it.
 type reply struct {
-	call    string // name of the function to call; empty if the reply is text
-	text    string // the text, or the arguments of the call
-	finish  llmhttp.FinishReason
-	choices int
-	usage   llmhttp.Usage
+	reasoning string
+	calls     []call // of functions; if there are none, the reply is text
+	text      string
+	finish    llmhttp.FinishReason
+	stop      string // the stop sequence, if one ended the text
+	choices   int
+	usage     llmhttp.Usage
 }
+
+// A call is a call of a function.
+type call struct{ name, arguments string }
 
 // greeting is the reply to a request without a text of the user.
 const greeting = "Hello! How can I help you today?"
@@ -35,75 +40,132 @@ const maxReply = 32 << 20
 
 // newReply returns the reply to req or an error for the client.
 func newReply(req *llmhttp.ChatRequest) (*reply, error) {
-	r := &reply{finish: llmhttp.FinishStop, choices: max(req.Choices(), 1)}
-	tools := toolsOf(req)
-	var err error
-	if f := tools.functionToCall(req.Messages); f != nil {
-		r.call, r.finish = f.name, llmhttp.FinishToolCalls
-		r.text, err = f.arguments(userText(req.Messages))
-	} else {
-		r.text, err = formatted(req.ResponseFormat, tools.text(req.Messages))
-		r.text = beforeStop(r.text, req.Stop)
-	}
-	if err != nil {
+	if err := checkReasoning(req.Messages); err != nil {
 		return nil, err
 	}
-	limit, limited := req.TokenLimit()
-	if !limited {
-		limit = math.MaxInt
+	r := &reply{finish: llmhttp.FinishStop, choices: max(req.Choices(), 1), reasoning: reasoningFor(req)}
+	tools := toolsOf(req)
+	for _, f := range tools.functionsToCall(req) {
+		arguments, err := f.arguments(userText(req.Messages))
+		if err != nil {
+			return nil, err
+		}
+		r.calls, r.finish = append(r.calls, call{f.name, arguments}), llmhttp.FinishToolCalls
 	}
-	text, n := cutTokens(r.text, limit, maxReply/r.choices)
-	if len(text) < len(r.text) {
-		r.text, r.finish = text, llmhttp.FinishLength
+	if r.calls == nil {
+		text, err := formatted(req.ResponseFormat, tools.text(req.Messages))
+		if err != nil {
+			return nil, err
+		}
+		r.text, r.stop = beforeStop(text, req.Stop)
 	}
+	reasoning := CountTokens(req.Model, r.reasoning)
+	n := reasoning + r.cut(req)
 	r.usage = llmhttp.Usage{PromptTokens: promptTokens(req), CompletionTokens: n * r.choices}
+	r.usage.CompletionTokensDetails.ReasoningTokens = reasoning * r.choices
 	r.usage.TotalTokens = r.usage.PromptTokens + r.usage.CompletionTokens
 	return r, nil
 }
 
-// sendReply sends one chunk for each token and choice. The usage is in the last
-// chunk.
+// cut cuts the text and the arguments of the calls at the token limit, and returns
+// the tokens that they have.
+func (r *reply) cut(req *llmhttp.ChatRequest) (n int) {
+	limit, limited := req.TokenLimit()
+	if !limited {
+		limit = math.MaxInt
+	}
+	size := maxReply / r.choices
+	texts := []*string{&r.text}
+	for i := range r.calls {
+		texts = append(texts, &r.calls[i].arguments)
+	}
+	for _, text := range texts {
+		head, tokens := cutTokens(*text, limit-n, size)
+		if len(head) < len(*text) {
+			r.finish, r.stop = llmhttp.FinishLength, ""
+		}
+		*text = head
+		n, size = n+tokens, size-len(head)
+	}
+	return n
+}
+
+// sendReply sends one chunk for each token and choice: the reasoning, then the text
+// or the arguments of the calls. The tokens of several calls alternate. The usage is in
+// the last chunk.
 func (s *sender) sendReply(r *reply) {
-	if r.call != "" {
-		for i := range r.choices {
-			call := llmhttp.ToolCallDelta{ID: callID(s.ctx, i), Type: "function", Function: llmhttp.FunctionCall{Name: r.call}}
-			if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}})) {
-				return
-			}
+	if !s.sendReasoning(r) || !s.openCalls(r) {
+		return
+	}
+	rest := []string{r.text}
+	if r.calls != nil {
+		rest = nil
+		for _, c := range r.calls {
+			rest = append(rest, c.arguments)
 		}
 	}
-	for rest, more := r.text, true; more; {
-		token := rest[:tokenLen(rest)]
-		rest = rest[len(token):]
-		more = rest != ""
-		for i := range r.choices {
-			choice := llmhttp.ChunkChoice{Index: i}
-			if r.call == "" {
-				choice.Delta.Content = token
-			} else {
-				choice.Delta.ToolCalls = []llmhttp.ToolCallDelta{{Function: llmhttp.FunctionCall{Arguments: token}}}
+	for more := true; more; {
+		for i := range rest {
+			token := rest[i][:tokenLen(rest[i])]
+			rest[i] = rest[i][len(token):]
+			more = slices.ContainsFunc(rest, func(s string) bool { return s != "" })
+			if token == "" && (more || i < len(rest)-1) {
+				continue // this call is complete, but another one is not
 			}
-			if !more {
-				choice.FinishReason = r.finish
-			}
-			c := newChunk(choice)
-			if !more && i == r.choices-1 {
-				c.Usage = &r.usage
-			}
-			if !s.send(c) {
+			if !s.sendToken(r, i, token, !more) || !more {
 				return
 			}
 		}
 	}
 }
 
-// callID returns the ID of the tool call of a choice. It is derived from the
+// sendToken sends a token of the text, or of the arguments of a call, for each
+// choice.
+func (s *sender) sendToken(r *reply, call int, token string, last bool) bool {
+	for i := range r.choices {
+		choice := llmhttp.ChunkChoice{Index: i}
+		if r.calls == nil {
+			choice.Delta.Content = token
+		} else {
+			choice.Delta.ToolCalls = []llmhttp.ToolCallDelta{{Index: call, Function: llmhttp.FunctionCall{Arguments: token}}}
+		}
+		if last {
+			choice.FinishReason, choice.StopSequence = r.finish, r.stop
+		}
+		c := newChunk(choice)
+		if last && i == r.choices-1 {
+			c.Usage = &r.usage
+		}
+		if !s.send(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// openCalls sends the names of the calls.
+func (s *sender) openCalls(r *reply) bool {
+	for i := range r.choices {
+		for j, c := range r.calls {
+			delta := llmhttp.ToolCallDelta{Index: j, ID: callID(s.ctx, i, j), Type: "function", Function: llmhttp.FunctionCall{Name: c.name}}
+			if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{delta}}})) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// callID returns the ID of a tool call of a choice. It is derived from the
 // request ID, so that a test can make it predictable. Without a request ID it is
 // random.
-func callID(ctx context.Context, choice int) string {
+func callID(ctx context.Context, choice, call int) string {
 	id := llmhttp.RequestIDFrom(ctx)
 	if id == "" {
 		id = rand.Text()
+	}
+	if call > 0 {
+		id = fmt.Sprintf("%d %s", call, id)
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", choice, id))
 	return "call_" + hex.EncodeToString(sum[:12])
@@ -183,14 +245,18 @@ func toolsOf(req *llmhttp.ChatRequest) tools {
 	return t
 }
 
-// functionToCall returns the function to call after messages, or nil.
-func (t *tools) functionToCall(messages []llmhttp.Message) *function {
+// functionsToCall returns the functions to call: the first one, or all if the
+// client asks for parallel calls, or none.
+func (t *tools) functionsToCall(req *llmhttp.ChatRequest) []function {
 	due := t.mode == "required" ||
-		t.mode != "none" && len(messages) > 0 && messages[len(messages)-1].Role == llmhttp.RoleUser
+		t.mode != "none" && len(req.Messages) > 0 && req.Messages[len(req.Messages)-1].Role == llmhttp.RoleUser
 	if !due || len(t.functions) == 0 {
 		return nil
 	}
-	return &t.functions[0]
+	if p := req.ParallelToolCalls; p != nil && *p {
+		return t.functions
+	}
+	return t.functions[:1]
 }
 
 // text returns the text of a reply to messages: the results of tools, or else
@@ -254,25 +320,26 @@ func invalidSchema(code, param, place string, err error) error {
 	return e
 }
 
-// beforeStop returns the part of text before the first stop sequence.
-func beforeStop(text string, sequences []string) string {
+// beforeStop returns the part of text before the first stop sequence, and that
+// sequence.
+func beforeStop(text string, sequences []string) (head, stop string) {
 	end := len(text)
 	for _, s := range sequences {
 		if s == "" {
 			continue
 		}
 		if i := strings.Index(text[:end], s); i >= 0 {
-			end = i
+			end, stop = i, s
 		}
 	}
-	return text[:end]
+	return text[:end], stop
 }
 
 // promptTokens counts the tokens of the messages as [Backend] documents.
 func promptTokens(req *llmhttp.ChatRequest) int {
 	n := 0
 	for _, m := range req.Messages {
-		n += CountTokens(req.Model, m.Content.Text())
+		n += CountTokens(req.Model, m.Content.Text()) + CountTokens(req.Model, m.Reasoning)
 		for _, call := range m.ToolCalls {
 			n += CountTokens(req.Model, call.Function.Arguments)
 		}

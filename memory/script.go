@@ -39,6 +39,18 @@ func Reason(text string) Step {
 	return addDelta(llmhttp.Delta{Reasoning: text})
 }
 
+// Sign returns a Step that adds a signature for the reasoning before it to the first
+// choice.
+func Sign(signature string) Step {
+	return addDetail(llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signature})
+}
+
+// ReasonEncrypted returns a Step that adds encrypted or redacted reasoning to the
+// first choice.
+func ReasonEncrypted(data string) Step {
+	return addDetail(llmhttp.ReasoningDetail{Type: llmhttp.ReasoningEncrypted, Data: data})
+}
+
 // Call returns a Step that adds a complete call of the function with the given
 // name to the first choice. The id must differ from those of other calls.
 func Call(id, name, arguments string) Step {
@@ -124,6 +136,14 @@ func addDelta(d llmhttp.Delta) Step {
 	}
 }
 
+// addDetail returns a Step that adds a reasoning detail to the first choice.
+func addDetail(d llmhttp.ReasoningDetail) Step {
+	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
+		delta := llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{d}}
+		return yield(newChunk(llmhttp.ChunkChoice{Delta: delta}), nil)
+	}
+}
+
 // newChunk returns a chunk with one choice.
 func newChunk(choice llmhttp.ChunkChoice) *llmhttp.ChatChunk {
 	return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{choice}}
@@ -143,6 +163,11 @@ func cloneChunk(c *llmhttp.ChatChunk) *llmhttp.ChatChunk {
 		choice := &n.Choices[i]
 		choice.Extra = maps.Clone(choice.Extra)
 		choice.Delta.Extra = maps.Clone(choice.Delta.Extra)
+		choice.Delta.ReasoningDetails = slices.Clone(choice.Delta.ReasoningDetails)
+		for j := range choice.Delta.ReasoningDetails {
+			detail := &choice.Delta.ReasoningDetails[j]
+			detail.Extra = maps.Clone(detail.Extra)
+		}
 		choice.Delta.ToolCalls = slices.Clone(choice.Delta.ToolCalls)
 		for j := range choice.Delta.ToolCalls {
 			call := &choice.Delta.ToolCalls[j]

@@ -162,3 +162,17 @@ func TestBackend_Script(t *testing.T) {
 		assert.Equal(t, want, resp.Choices[0].Message.Content.Text())
 	}
 }
+
+func TestScripted_Reasoning(t *testing.T) {
+	b := memory.Scripted(memory.Reason("Hm."), memory.Sign("sig"), memory.ReasonEncrypted("xyz"), memory.Say("Hi"))
+	for range 2 {
+		resp, err := llmhttp.Collect(b.Chat(t.Context(), new(llmhttp.ChatRequest)))
+		require.NoError(t, err)
+		m := resp.Choices[0].Message
+		assert.Equal(t, "Hm.", m.Reasoning)
+		assert.Equal(t, []llmhttp.ReasoningDetail{
+			{Type: llmhttp.ReasoningText, Signature: "sig"}, {Type: llmhttp.ReasoningEncrypted, Data: "xyz"},
+		}, m.ReasoningDetails)
+		assert.Equal(t, "Hi", m.Content.Text())
+	}
+}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
 )
 
 func main() {
@@ -64,6 +65,8 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		Usage:    memory.NewUsageStore(),
 		ImageURL: images.Put,
 		Observe:  observe,
+		// The name of a model is what a route says: it may be a pattern such as claude-*.
+		Protocols: []llmhttp.Protocol{messages.New(nil)},
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // unknown paths get an error in the format of the API
@@ -106,7 +109,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
 	return ctx, func(s *llmhttp.RequestSummary) {
 		attrs := []slog.Attr{
-			slog.String("request_id", s.ID), slog.String("key", s.KeyID), slog.String("endpoint", string(s.Endpoint)),
+			slog.String("request_id", s.ID), slog.String("key", s.KeyID), slog.String("endpoint", string(s.Endpoint)), slog.String("protocol", s.Protocol),
 			slog.String("model", s.Model), slog.Int("status", s.Status),
 			slog.String("target", s.Target), slog.Int("tries", s.Tries),
 			slog.Bool("streamed", s.Streamed), slog.Int("tokens", s.Usage.TotalTokens),

@@ -1,6 +1,6 @@
-// Inmemory serves the whole API without a model: a Backend that echoes, one key,
-// and stores in memory. It is the shortest complete host, and a server for the
-// tests of clients.
+// Inmemory serves the whole API without a model, and Anthropic's Messages API
+// too: a Backend that echoes, one key, and stores in memory. It is the shortest
+// complete host, and a server for the tests of clients.
 //
 //	go run ./examples/inmemory
 package main
@@ -15,11 +15,13 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
 )
 
 func main() {
@@ -56,6 +58,7 @@ func run(addr, key string, rpm, tpm int, delay time.Duration) error {
 		Usage:       memory.NewUsageStore(),
 		ImageURL:    images.Put,
 		CountTokens: memory.CountTokens,
+		Protocols:   []llmhttp.Protocol{messages.New(&messages.Options{Model: servedModel})},
 	})
 
 	mux := http.NewServeMux()
@@ -89,6 +92,15 @@ func run(addr, key string, rpm, tpm int, delay time.Duration) error {
 	return nil
 }
 
+// servedModel returns the model that serves requests for name: agents ask for models
+// of their own.
+func servedModel(name string) string {
+	if strings.HasPrefix(name, "claude-") {
+		return memory.ModelChat
+	}
+	return name
+}
+
 const welcome = `listening on %[1]s
 API key: %[2]s
 
@@ -97,6 +109,7 @@ Try:
   curl -N %[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "stream": true, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
   curl %[1]s/v1/images/generations -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-image-small", "prompt": "a lighthouse at dawn", "size": "256x256"}'
   curl %[1]s/v1/embeddings -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-embed", "input": "hello", "dimensions": 8}'
+  curl %[1]s/v1/messages -H 'x-api-key: %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
   curl %[1]s/v1/models -H 'Authorization: Bearer %[2]s'
   curl %[1]s/v1/dashboard/billing/usage -H 'Authorization: Bearer %[2]s'
 `

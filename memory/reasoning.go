@@ -1,0 +1,81 @@
+package memory
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// signaturePrefix begins the signatures of a Backend.
+const signaturePrefix = "demo."
+
+// signatureOf returns the signature of reasoning.
+func signatureOf(reasoning string) string {
+	sum := sha256.Sum256([]byte(reasoning))
+	return signaturePrefix + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// reasoningFor returns the reasoning before the reply to req, or "" if the client
+// did not ask for any.
+func reasoningFor(req *llmhttp.ChatRequest) string {
+	switch req.ReasoningEffort {
+	case "", "none":
+		return ""
+	}
+	return "The user said: " + userText(req.Messages)
+}
+
+// sendReasoning sends the reasoning in tokens, and then its signature.
+func (s *sender) sendReasoning(r *reply) bool {
+	for rest := r.reasoning; rest != ""; {
+		token := rest[:tokenLen(rest)]
+		rest = rest[len(token):]
+		if !s.sendToAll(r.choices, llmhttp.Delta{Reasoning: token}) {
+			return false
+		}
+	}
+	if r.reasoning == "" {
+		return true
+	}
+	for i := range r.choices {
+		detail := llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signatureOf(r.reasoning)}
+		delta := llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{detail}}
+		if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: delta})) {
+			return false
+		}
+	}
+	return true
+}
+
+// sendToAll sends a delta, which must have no pointers, for each choice.
+func (s *sender) sendToAll(choices int, d llmhttp.Delta) bool {
+	for i := range choices {
+		if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: d})) {
+			return false
+		}
+	}
+	return true
+}
+
+// checkReasoning returns an error if a message has reasoning that a Backend has
+// signed, and that was changed since.
+func checkReasoning(messages []llmhttp.Message) error {
+	for i := range messages {
+		m := &messages[i]
+		for _, d := range m.ReasoningDetails {
+			text := d.Text
+			if text == "" {
+				text = m.Reasoning
+			}
+			if strings.HasPrefix(d.Signature, signaturePrefix) && d.Signature != signatureOf(text) {
+				e := llmhttp.Errorf(http.StatusBadRequest, "invalid_signature", "Invalid signature: reasoning must be returned as it was received.")
+				e.Param = "messages"
+				return e
+			}
+		}
+	}
+	return nil
+}
