@@ -1,0 +1,72 @@
+package memory
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llmhttptest"
+)
+
+func TestResponseStore(t *testing.T) {
+	llmhttptest.TestResponseStore(t, func(testing.TB) llmhttp.ResponseStore { return NewResponseStore() })
+}
+
+func storedResponse(i int, expires time.Time) *llmhttp.StoredResponse {
+	return &llmhttp.StoredResponse{
+		ID: fmt.Sprint("resp_", i), Account: "acme", Expires: expires, Body: []byte("{}"),
+		Output: []llmhttp.StoredItem{{ID: fmt.Sprint("msg_", i), Body: []byte(`"` + strings.Repeat("x", 1000) + `"`)}},
+	}
+}
+
+func TestResponseStore_DropsTheOldest(t *testing.T) {
+	s := NewResponseStore()
+	s.MaxBytes = 10_000
+	for i := range 100 {
+		require.NoError(t, s.SaveResponse(t.Context(), storedResponse(i, time.Time{})))
+		assert.LessOrEqual(t, s.size, s.MaxBytes)
+	}
+	assert.Len(t, s.byID, 5)
+	assert.Len(t, s.items, 5)
+	_, err := s.LoadResponse(t.Context(), "acme", "resp_99")
+	assert.NoError(t, err)
+	_, err = s.LoadResponse(t.Context(), "acme", "resp_94")
+	assert.ErrorIs(t, err, llmhttp.ErrResponseNotFound)
+	large := storedResponse(100, time.Time{})
+	large.Body = make([]byte, s.MaxBytes)
+	assert.ErrorContains(t, s.SaveResponse(t.Context(), large), "exceeds the limit of 10000 bytes")
+	assert.Len(t, s.byID, 5)
+}
+
+func TestResponseStore_DropsWhatHasExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewResponseStore()
+		for i := range 3 {
+			require.NoError(t, s.SaveResponse(t.Context(), storedResponse(i, time.Now().Add(time.Hour))))
+		}
+		time.Sleep(time.Hour - 1)
+		_, err := s.LoadResponse(t.Context(), "acme", "resp_0")
+		assert.NoError(t, err)
+		time.Sleep(1)
+		_, err = s.LoadResponse(t.Context(), "acme", "resp_0")
+		assert.ErrorIs(t, err, llmhttp.ErrResponseNotFound)
+		require.NoError(t, s.SaveResponse(t.Context(), storedResponse(3, time.Time{})))
+		assert.Len(t, s.byID, 1)
+		assert.Len(t, s.items, 1)
+		for i := range 4 {
+			if err := s.DeleteResponse(t.Context(), "acme", fmt.Sprint("resp_", i)); i < 3 {
+				assert.ErrorIs(t, err, llmhttp.ErrResponseNotFound)
+			} else {
+				assert.NoError(t, err)
+			}
+		}
+		assert.Zero(t, s.size)
+		assert.Empty(t, s.items)
+	})
+}

@@ -1,0 +1,30 @@
+// Package responses serves OpenAI's Responses API from any [llmhttp.Backend]. It
+// is a [llmhttp.Protocol], which a host switches on with
+//
+//	llmhttp.NewHandler(backend, keys, &llmhttp.Options{
+//		Protocols: []llmhttp.Protocol{responses.New(nil)},
+//	})
+//
+// It serves POST /v1/responses, whole and streamed, and POST
+// /v1/responses/input_tokens. With a [llmhttp.ResponseStore] it also serves stored
+// responses: clients can continue from previous_response_id, refer to items by
+// ID, and read and delete responses.
+//
+// A request becomes a [llmhttp.ChatRequest]:
+//
+//   - The instructions are the first message. Items of the input become messages.
+//     Consecutive texts, calls and reasoning of the assistant become one message.
+//   - A custom tool becomes a function with one parameter, the string "input". A
+//     tool of a namespace becomes a function whose name begins with that of
+//     the namespace. Calls are translated back.
+//   - Hosted tools, such as web_search, are dropped, and so are items that have no
+//     text and are not known.
+//   - Parameters of the same meaning are in the fields of the ChatRequest. metadata,
+//     service_tier, user, safety_identifier, prompt_cache_key and
+//     prompt_cache_retention are in its Extra.
+//
+// The reasoning of a reply is the summary of a reasoning item. If the client
+// includes reasoning.encrypted_content, the item also carries the
+// [llmhttp.ReasoningDetail] values of the Backend, encrypted, and they come back
+// with the next request.
+package responses

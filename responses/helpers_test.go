@@ -1,0 +1,155 @@
+package responses_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/responses"
+)
+
+// A server is a Handler with the protocol, and a Backend that answers with chunks
+// and keeps the last request.
+type server struct {
+	t       testing.TB
+	url     string
+	chunks  []string // of the Backend, as JSON
+	err     error    // of the Backend, after the chunks
+	request *llmhttp.ChatRequest
+}
+
+// newServer starts a server. The key sk-NAME is that of the account NAME.
+func newServer(t testing.TB, opts *responses.Options, chunks ...string) *server {
+	s := &server{t: t, chunks: chunks}
+	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		name, ok := strings.CutPrefix(secret, "sk-")
+		if !ok {
+			return nil, llmhttp.ErrKeyNotFound
+		}
+		return &llmhttp.Key{ID: "key of " + name, Account: name}, nil
+	})
+	h := llmhttp.NewHandler(llmhttp.BackendFunc(s.chat), keys, &llmhttp.Options{
+		Protocols: []llmhttp.Protocol{responses.New(opts)},
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+func (s *server) chat(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	s.request = req
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		for _, text := range s.chunks {
+			c := new(llmhttp.ChatChunk)
+			if err := json.Unmarshal([]byte(text), c); err != nil {
+				panic(err)
+			}
+			if !yield(c, nil) {
+				return
+			}
+		}
+		if s.err != nil {
+			yield(nil, s.err)
+		}
+	}
+}
+
+// send sends a request of an account and returns the status and the body.
+func (s *server) send(account, method, path, body string, header ...string) (int, []byte) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	require.NoError(s.t, err)
+	r.Header.Set("Authorization", "Bearer sk-"+account)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		require.ErrorIs(s.t, err, io.ErrUnexpectedEOF)
+	}
+	return resp.StatusCode, data
+}
+
+// ask sends a request that must succeed, and returns the reply.
+func (s *server) ask(account, method, path, body string) object {
+	s.t.Helper()
+	status, data := s.send(account, method, path, body)
+	require.Equal(s.t, 200, status, "%s", data)
+	var o object
+	require.NoError(s.t, json.Unmarshal(data, &o), "%s", data)
+	return o
+}
+
+// create requests a whole response.
+func (s *server) create(body string) object {
+	s.t.Helper()
+	r := s.ask("acme", "POST", "/v1/responses", body)
+	require.NoError(s.t, checkResponse(r))
+	return r
+}
+
+// stream requests a stream, and returns its events.
+func (s *server) stream(body string) []llmhttptest.Event {
+	s.t.Helper()
+	status, data := s.send("acme", "POST", "/v1/responses", strings.Replace(body, "{", `{"stream":true,`, 1))
+	require.Equal(s.t, 200, status, "%s", data)
+	return readEvents(s.t, string(data))
+}
+
+// readEvents returns the events of a stream.
+func readEvents(t testing.TB, data string) []llmhttptest.Event {
+	var events []llmhttptest.Event
+	var e llmhttptest.Event
+	lines := bufio.NewScanner(strings.NewReader(data))
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "event":
+			e.Name = value
+		case "data":
+			e.Data = value
+		case "":
+			if e != (llmhttptest.Event{}) {
+				events = append(events, e)
+			}
+			e = llmhttptest.Event{}
+		}
+	}
+	require.NoError(t, lines.Err())
+	return events
+}
+
+// refused sends a request that must be refused, and returns the error.
+func (s *server) refused(status int, method, path, body string) (e struct{ Message, Type, Param, Code string }) {
+	s.t.Helper()
+	got, data := s.send("acme", method, path, body)
+	require.Equal(s.t, status, got, "%s", data)
+	var reply struct {
+		Error *struct{ Message, Type, Param, Code string }
+	}
+	require.NoError(s.t, json.Unmarshal(data, &reply), "%s", data)
+	require.NotNil(s.t, reply.Error, "%s", data)
+	return *reply.Error
+}
+
+// chunks of a Backend.
+const (
+	chunkText  = `{"choices":[{"delta":{"content":"Hello"}}]}`
+	chunkUsage = `{"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":3},"completion_tokens_details":{"reasoning_tokens":2}}}`
+)

@@ -1,0 +1,121 @@
+package responses
+
+import (
+	"strconv"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// An item is an item of the output.
+type item struct {
+	typ       string
+	id        string
+	index     int
+	status    string
+	parts     []part                    // of a message or of reasoning; the last may be open
+	details   []llmhttp.ReasoningDetail // of reasoning
+	encrypted string                    // of reasoning
+	callID    string
+	name      toolName
+	arguments []byte // or the input of a custom tool
+}
+
+// A partType is the kind of a part. It decides on the events.
+type partType string
+
+const (
+	partText    partType = "output_text"
+	partRefusal partType = "refusal"
+	partSummary partType = "summary_text"
+)
+
+// A part is a part of a message or of the summary of reasoning.
+type part struct {
+	typ      partType
+	text     []byte
+	logprobs []byte // JSON values joined by commas
+}
+
+// append appends the JSON of the item, as far as it is known.
+func (it *item) append(b []byte, encrypted bool) []byte {
+	b = append(b, `{"id":"`...)
+	b = append(b, it.id...)
+	b = append(b, `","type":"`...)
+	b = append(b, it.typ...)
+	b = append(b, '"')
+	switch it.typ {
+	case itemReasoning:
+		b = append(b, `,"summary":`...)
+		b = it.appendParts(b)
+		if encrypted && it.encrypted != "" {
+			b = append(b, `,"encrypted_content":`...)
+			b = appendString(b, it.encrypted)
+		}
+		return append(b, '}')
+	case itemMessage:
+		b = append(b, `,"role":"assistant","content":`...)
+		b = it.appendParts(b)
+	default:
+		b = it.appendCall(b)
+	}
+	b = append(b, `,"status":"`...)
+	b = append(b, it.status...)
+	return append(b, `"}`...)
+}
+
+func (it *item) appendCall(b []byte) []byte {
+	b = append(b, `,"call_id":`...)
+	b = appendString(b, it.callID)
+	b = append(b, `,"name":`...)
+	b = appendString(b, it.name.name)
+	if it.name.namespace != "" {
+		b = append(b, `,"namespace":`...)
+		b = appendString(b, it.name.namespace)
+	}
+	if it.typ == itemCall {
+		b = append(b, `,"arguments":`...)
+		return appendString(b, string(it.arguments))
+	}
+	b = append(b, `,"input":`...)
+	if it.status == statusInProgress {
+		return append(b, `""`...)
+	}
+	return appendString(b, string(it.arguments))
+}
+
+func (it *item) appendParts(b []byte) []byte {
+	b = append(b, '[')
+	for i := range it.parts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = it.parts[i].append(b)
+	}
+	return append(b, ']')
+}
+
+func (p *part) append(b []byte) []byte {
+	b = append(b, `{"type":"`...)
+	b = append(b, p.typ...)
+	if p.typ == partRefusal {
+		b = append(b, `","refusal":`...)
+		b = appendString(b, string(p.text))
+		return append(b, '}')
+	}
+	b = append(b, `","text":`...)
+	b = appendString(b, string(p.text))
+	if p.typ == partText {
+		b = append(b, `,"annotations":[],"logprobs":[`...)
+		b = append(b, p.logprobs...)
+		b = append(b, ']')
+	}
+	return append(b, '}')
+}
+
+// appendIndex appends a member that is a number.
+func appendIndex(b []byte, name string, i int) []byte {
+	b = append(b, `,"`...)
+	b = append(b, name...)
+	b = append(b, `":`...)
+	return strconv.AppendInt(b, int64(i), 10)
+}

@@ -1,0 +1,75 @@
+package responses
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"unicode"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// appendString appends s as a JSON string.
+func appendString(b []byte, s string) []byte {
+	start := len(b)
+	b, _ = jsontext.AppendQuote(b, s) // replaces bytes that are not UTF-8
+	return escapeLineBreaks(b, start)
+}
+
+// appendNullable appends s as a JSON string, or null if it is empty.
+func appendNullable(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, "null"...)
+	}
+	return appendString(b, s)
+}
+
+// marshal returns the JSON of v without needless space.
+func marshal(v any) ([]byte, error) {
+	b, err := jsonv2.Marshal(v, jsonv2.Deterministic(true))
+	if err != nil {
+		return nil, fmt.Errorf("responses: encoding %T: %w", v, err)
+	}
+	return escapeLineBreaks(b, 0), nil
+}
+
+// lineBreaks are the characters that JSON need not escape and where some clients
+// of streams nevertheless end a line, as Python's splitlines does.
+var lineBreaks = []string{"\u0085", "\u2028", "\u2029"}
+
+// escapeLineBreaks escapes lineBreaks in the JSON that begins at start.
+func escapeLineBreaks(b []byte, start int) []byte {
+	for _, c := range lineBreaks {
+		if bytes.Contains(b[start:], []byte(c)) {
+			escaped := fmt.Appendf(nil, `\u%04x`, []rune(c)[0])
+			b = append(b[:start:start], bytes.ReplaceAll(b[start:], []byte(c), escaped)...)
+		}
+	}
+	return b
+}
+
+// newID returns prefix and 128 random bits in hexadecimal.
+func newID(prefix string) string {
+	raw := fmt.Appendf(nil, "%s", prefix)
+	for range 2 {
+		n := rand.Uint64()
+		raw = hex.AppendEncode(raw, []byte{byte(n >> 56), byte(n >> 48), byte(n >> 40), byte(n >> 32), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+	}
+	return string(raw)
+}
+
+// clip makes a client's own text fit for a message: short and printable.
+func clip(s string) string {
+	var b []rune
+	for _, r := range s {
+		if len(b) == 64 {
+			return string(b) + "..."
+		}
+		if unicode.IsPrint(r) {
+			b = append(b, r)
+		}
+	}
+	return string(b)
+}

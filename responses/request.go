@@ -1,0 +1,278 @@
+package responses
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A createBody is the body of POST /v1/responses. Members that it lacks are
+// ignored, such as client_metadata and context_management.
+type createBody struct {
+	Model        string         `json:"model"`
+	Input        jsontext.Value `json:"input"`
+	Instructions *string        `json:"instructions"`
+	Stream       bool           `json:"stream"`
+	Include      list           `json:"include"`
+	Tools        list           `json:"tools"`
+	ToolChoice   jsontext.Value `json:"tool_choice"`
+	Text         *textParams    `json:"text"`
+	Reasoning    *reasoning     `json:"reasoning"`
+	sampling
+	identity
+	state
+}
+
+// sampling has the parameters of the model.
+type sampling struct {
+	Temperature       *float64 `json:"temperature"`
+	TopP              *float64 `json:"top_p"`
+	PresencePenalty   *float64 `json:"presence_penalty"`
+	FrequencyPenalty  *float64 `json:"frequency_penalty"`
+	TopLogprobs       *int     `json:"top_logprobs"`
+	MaxOutputTokens   *int     `json:"max_output_tokens"`
+	MaxToolCalls      *int     `json:"max_tool_calls"`
+	ParallelToolCalls *bool    `json:"parallel_tool_calls"`
+	Truncation        *string  `json:"truncation"`
+}
+
+// identity has the parameters that are passed on under the same names.
+type identity struct {
+	Metadata             jsontext.Value `json:"metadata"`
+	ServiceTier          *string        `json:"service_tier"`
+	User                 *string        `json:"user"`
+	SafetyIdentifier     *string        `json:"safety_identifier"`
+	PromptCacheKey       *string        `json:"prompt_cache_key"`
+	PromptCacheRetention *string        `json:"prompt_cache_retention"`
+}
+
+// state has the parameters of what is stored.
+type state struct {
+	Store              *bool          `json:"store"`
+	PreviousResponseID *string        `json:"previous_response_id"`
+	Background         *bool          `json:"background"`
+	Conversation       jsontext.Value `json:"conversation"`
+	Prompt             jsontext.Value `json:"prompt"`
+}
+
+type textParams struct {
+	Format    *textFormat `json:"format"`
+	Verbosity *string     `json:"verbosity"`
+}
+
+// A textFormat is a format of texts. It has the members of a jsonSchema if its
+// type is json_schema.
+type textFormat struct {
+	Type string `json:"type"`
+	jsonSchema
+}
+
+type jsonSchema struct {
+	Name        string         `json:"name,omitzero"`
+	Description *string        `json:"description,omitzero"`
+	Schema      jsontext.Value `json:"schema,omitzero"`
+	Strict      *bool          `json:"strict,omitzero"`
+}
+
+type reasoning struct {
+	Effort  *string `json:"effort"`
+	Summary *string `json:"summary"`
+}
+
+// A request is a decoded createBody.
+type request struct {
+	body     *createBody
+	account  string
+	chat     *llmhttp.ChatRequest
+	tools    *toolset
+	logprobs bool // the client wants logprobs
+	sealed   bool // the client wants encrypted_content
+	items    []llmhttp.StoredItem
+}
+
+// The values of include that are supported. Others are ignored.
+const (
+	includeLogprobs  = "message.output_text.logprobs"
+	includeEncrypted = "reasoning.encrypted_content"
+)
+
+// decode decodes the body of a request and translates it.
+func (p *protocol) decode(ctx context.Context, raw []byte) (*request, error) {
+	body := new(createBody)
+	if err := decode(raw, "", body); err != nil {
+		return nil, err
+	}
+	r := &request{body: body, chat: &llmhttp.ChatRequest{Model: body.Model, Stream: body.Stream}, tools: newToolset()}
+	if key := llmhttp.KeyFrom(ctx); key != nil {
+		r.account = key.Account
+	}
+	if err := r.checkState(p.opts.Store != nil); err != nil {
+		return nil, err
+	}
+	if err := r.readIncludes(); err != nil {
+		return nil, err
+	}
+	if err := r.setParams(); err != nil {
+		return nil, err
+	}
+	if err := r.tools.addAll(body.Tools, "tools", ""); err != nil {
+		return nil, err
+	}
+	if err := p.readInput(ctx, r); err != nil {
+		return nil, err
+	}
+	return r, r.setTools()
+}
+
+// checkState refuses what would need more than a store of responses.
+func (r *request) checkState(stored bool) error {
+	b := r.body
+	switch {
+	case b.Background != nil && *b.Background:
+		return unsupported("background", "Responses in the background are not supported. Use 'background': false.")
+	case !isNull(b.Conversation):
+		return unsupported("conversation", "Conversations are not supported. Send the whole conversation as 'input'.")
+	case !isNull(b.Prompt):
+		return unsupported("prompt", "Stored prompts are not supported. Use 'instructions' and 'input'.")
+	case b.PreviousResponseID != nil && !stored:
+		return badRequest("previous_response_not_found", "previous_response_id",
+			"Responses are not stored. Use 'store': false and send the whole conversation as 'input'.")
+	}
+	return nil
+}
+
+func (r *request) readIncludes() error {
+	for i, raw := range r.body.Include {
+		value, err := textOf(raw, index("include", i))
+		if err != nil {
+			return err
+		}
+		switch value {
+		case includeLogprobs:
+			r.logprobs = true
+		case includeEncrypted:
+			r.sealed = true
+		}
+	}
+	return nil
+}
+
+// setParams sets the parameters of the chat request.
+func (r *request) setParams() error {
+	b, c := r.body, r.chat
+	if err := b.sampling.check(); err != nil {
+		return err
+	}
+	c.Temperature, c.TopP = b.Temperature, b.TopP
+	c.PresencePenalty, c.FrequencyPenalty = b.PresencePenalty, b.FrequencyPenalty
+	c.MaxCompletionTokens = b.MaxOutputTokens
+	if b.Reasoning != nil && b.Reasoning.Effort != nil {
+		c.ReasoningEffort = *b.Reasoning.Effort
+	}
+	c.Extra = make(llmhttp.Extra)
+	if err := r.setText(); err != nil {
+		return err
+	}
+	if !isNull(b.Metadata) && b.Metadata.Kind() != '{' {
+		return invalidType("metadata", "an object")
+	}
+	r.logprobs = r.logprobs || b.TopLogprobs != nil && *b.TopLogprobs > 0
+	if r.logprobs {
+		c.Extra["logprobs"] = json.RawMessage("true")
+		if b.TopLogprobs != nil {
+			c.Extra["top_logprobs"] = strconv.AppendInt(nil, int64(*b.TopLogprobs), 10)
+		}
+	}
+	if !isNull(b.Metadata) {
+		c.Extra["metadata"] = json.RawMessage(b.Metadata)
+	}
+	setExtra(c.Extra, "service_tier", b.ServiceTier)
+	setExtra(c.Extra, "user", b.User)
+	setExtra(c.Extra, "safety_identifier", b.SafetyIdentifier)
+	setExtra(c.Extra, "prompt_cache_key", b.PromptCacheKey)
+	setExtra(c.Extra, "prompt_cache_retention", b.PromptCacheRetention)
+	return nil
+}
+
+func setExtra(e llmhttp.Extra, name string, value *string) {
+	if value != nil {
+		e[name] = appendString(nil, *value)
+	}
+}
+
+// setText sets the format and the verbosity of texts.
+func (r *request) setText() error {
+	t := r.body.Text
+	if t == nil {
+		return nil
+	}
+	setExtra(r.chat.Extra, "verbosity", t.Verbosity)
+	f := t.Format
+	if f == nil {
+		return nil
+	}
+	switch f.Type {
+	case "", "text":
+	case "json_object":
+		r.chat.ResponseFormat = &llmhttp.ResponseFormat{Type: f.Type}
+	case "json_schema":
+		if err := f.jsonSchema.check(); err != nil {
+			return err
+		}
+		schema, err := marshal(&f.jsonSchema)
+		if err != nil {
+			return err
+		}
+		r.chat.ResponseFormat = &llmhttp.ResponseFormat{Type: f.Type, Extra: llmhttp.Extra{"json_schema": schema}}
+	default:
+		return badRequest("invalid_value", "text.format.type", "Invalid value for 'text.format.type'. Supported values are: 'text', 'json_object' and 'json_schema'.")
+	}
+	return nil
+}
+
+func (f *jsonSchema) check() error {
+	switch {
+	case f.Name == "":
+		return missing("text.format.name")
+	case isNull(f.Schema):
+		return missing("text.format.schema")
+	case f.Schema.Kind() != '{':
+		return invalidType("text.format.schema", "an object")
+	}
+	return nil
+}
+
+// check checks the bounds of numbers.
+func (s *sampling) check() error {
+	for _, f := range []struct {
+		param       string
+		value       *float64
+		least, most float64
+	}{
+		{"temperature", s.Temperature, 0, 2},
+		{"top_p", s.TopP, 0, 1},
+		{"presence_penalty", s.PresencePenalty, -2, 2},
+		{"frequency_penalty", s.FrequencyPenalty, -2, 2},
+		{"top_logprobs", asFloat(s.TopLogprobs), 0, 20},
+		{"max_output_tokens", asFloat(s.MaxOutputTokens), 1, math.MaxInt32},
+		{"max_tool_calls", asFloat(s.MaxToolCalls), 1, math.MaxInt32},
+	} {
+		if f.value != nil && !(*f.value >= f.least && *f.value <= f.most) {
+			return badRequest("invalid_value", f.param, "Invalid '%s': expected a value from %v to %v, but got %v instead.", f.param, f.least, f.most, *f.value)
+		}
+	}
+	return nil
+}
+
+func asFloat(n *int) *float64 {
+	if n == nil {
+		return nil
+	}
+	f := float64(*n)
+	return &f
+}

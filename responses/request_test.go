@@ -1,0 +1,157 @@
+package responses_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCreate_ChatRequest(t *testing.T) {
+	tests := []struct{ name, body, want string }{
+		{"text", `"input":"Hi"`, `"messages":[{"role":"user","content":"Hi"}]`},
+		{"instructions", `"instructions":"Be kind.","input":[{"role":"developer","content":"Be brief."},{"type":"message","role":"user","content":"Hi"}]`,
+			`"messages":[{"role":"system","content":"Be kind."},{"role":"developer","content":"Be brief."},{"role":"user","content":"Hi"}]`},
+		{"parts", `"input":[{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:,x","detail":"low"},
+			{"type":"input_file","filename":"f.pdf","file_data":"data:,y"},{"type":"input_audio","input_audio":{"data":"z","format":"wav"}},{"type":"new"}]}]`,
+			`"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,x","detail":"low"}},
+			{"type":"file","file":{"filename":"f.pdf","file_data":"data:,y"}},{"type":"input_audio","input_audio":{"data":"z","format":"wav"}}]}]`},
+		{"assistant", `"input":[{"role":"user","content":"Hi"},{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"A"},{"type":"summary_text","text":"B"}]},
+			{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"I look."},{"type":"refusal","refusal":"Not that."}]},
+			{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"custom_tool_call","call_id":"c2","name":"patch","input":"a\"b"},
+			{"type":"function_call_output","call_id":"c1","output":"1"},
+			{"type":"custom_tool_call_output","call_id":"c2","output":[{"type":"input_text","text":"2"},{"type":"input_image","image_url":"data:,x"}]},
+			{"role":"assistant","content":"Done."}]`,
+			`"messages":[{"role":"user","content":"Hi"},
+			{"role":"assistant","content":"I look.","refusal":"Not that.","reasoning_content":"A\n\nB","tool_calls":[
+				{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"patch","arguments":"{\"input\":\"a\\\"b\"}"}}]},
+			{"role":"tool","tool_call_id":"c1","content":"1"},
+			{"role":"tool","tool_call_id":"c2","content":[{"type":"text","text":"2"},{"type":"image_url","image_url":{"url":"data:,x"}}]},
+			{"role":"assistant","content":"Done."}]`},
+		{"reasoning as content", `"input":[{"role":"user","content":"Hi"},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"R"}],"encrypted_content":"gAAAA"},{"role":"assistant","content":"x"},{"role":"user","content":"y"}]`,
+			`"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"x","reasoning_content":"R"},{"role":"user","content":"y"}]`},
+		{"reasoning without an answer", `"input":[{"role":"user","content":"Hi"},{"type":"reasoning","summary":[{"type":"summary_text","text":"A"}]},{"role":"user","content":"y"}]`,
+			`"messages":[{"role":"user","content":"Hi"},{"role":"user","content":"y"}]`},
+		{"unknown items", `"input":[{"type":"web_search_call","id":"ws_1","status":"completed"},{"type":"agent_message","author":"a","recipient":"b","content":[{"type":"input_text","text":"From a"}]},
+			{"type":"local_shell_call","action":{"command":["ls"]}},{"type":"compaction","encrypted_content":"x"},{"type":"configuration_update","content":3},
+			{"type":"tool_search_output","content":[{"type":"output_text"}]},{"role":"user","content":"Hi"},{"role":"user","content":[]}]`,
+			`"messages":[{"role":"user","content":"From a"},{"role":"user","content":"Hi"}]`},
+		{"parameters", `"input":"Hi","temperature":0.5,"top_p":0.9,"presence_penalty":1,"frequency_penalty":-1,"max_output_tokens":10,"reasoning":{"effort":"low","summary":"auto"},
+			"text":{"verbosity":"low"},"user":"u","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h","service_tier":"flex","metadata":{"a":"b"},
+			"client_metadata":{"x":"y"},"context_management":[],"truncation":"auto","stream_options":{"include_obfuscation":false},"max_tool_calls":3,"tools":null,"parallel_tool_calls":false,"background":false`,
+			`"messages":[{"role":"user","content":"Hi"}],"temperature":0.5,"top_p":0.9,"presence_penalty":1,"frequency_penalty":-1,"max_completion_tokens":10,"reasoning_effort":"low",
+			"verbosity":"low","user":"u","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h","service_tier":"flex","metadata":{"a":"b"}`},
+		{"schema", `"input":"Hi","text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true}}`,
+			`"messages":[{"role":"user","content":"Hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"},"strict":true}}`},
+		{"JSON", `"input":"Hi","text":{"format":{"type":"json_object"}}`, `"messages":[{"role":"user","content":"Hi"}],"response_format":{"type":"json_object"}`},
+		{"plain text", `"input":"Hi","text":{"format":{"type":"text"}}`, `"messages":[{"role":"user","content":"Hi"}]`},
+		{"logprobs", `"input":"Hi","top_logprobs":2,"include":["message.output_text.logprobs","web_search_call.results"]`,
+			`"messages":[{"role":"user","content":"Hi"}],"logprobs":true,"top_logprobs":2`},
+		{"hosted tools", `"input":"Hi","tools":[{"type":"web_search"},{"type":"image_generation"}],"tool_choice":"auto","parallel_tool_calls":true`, `"messages":[{"role":"user","content":"Hi"}]`},
+		{"functions", `"input":"Hi","tools":[{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":false},{"type":"web_search"},{"type":"function","name":"g","parameters":null}],
+			"tool_choice":{"type":"function","name":"g"},"parallel_tool_calls":true`,
+			`"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":false}},{"type":"function","function":{"name":"g"}}],
+			"tool_choice":{"type":"function","function":{"name":"g"}},"parallel_tool_calls":true`},
+		{"custom tool", `"input":"Hi","tools":[{"type":"custom","name":"patch","description":"d","format":{"type":"grammar","syntax":"lark","definition":"start: x"}}],"tool_choice":{"type":"custom","name":"patch"}`,
+			`"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"patch","description":"d","parameters":{"type":"object","additionalProperties":false,"required":["input"],
+			"properties":{"input":{"type":"string","description":"The input of the tool as plain text. It must match this lark grammar:\nstart: x"}}}}}],"tool_choice":{"type":"function","function":{"name":"patch"}}`},
+		{"namespaces", `"input":[{"role":"user","content":"Hi"},{"type":"function_call","call_id":"c1","name":"f","namespace":"a","arguments":"{}"},{"type":"function_call","call_id":"c2","name":"gone","namespace":"b","arguments":"{}"}],
+			"tools":[{"type":"function","name":"a__f"},{"type":"namespace","name":"a","tools":[{"type":"function","name":"f"}]},{"type":"namespace","name":"` + strings.Repeat("n", 60) + `","tools":[{"type":"function","name":"long"}]}],
+			"tool_choice":{"type":"function","name":"f"}`,
+			`"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"a__f_078b5e44","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"b__gone","arguments":"{}"}}]}],
+			"tools":[{"type":"function","function":{"name":"a__f"}},{"type":"function","function":{"name":"a__f_078b5e44"}},{"type":"function","function":{"name":"` + strings.Repeat("n", 55) + `_15d69377"}}],
+			"tool_choice":{"type":"function","function":{"name":"a__f_078b5e44"}}`},
+		{"allowed tools", `"input":"Hi","tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"g"},{"type":"web_search"}]}`,
+			`"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"g"}}],"tool_choice":"required"`},
+		{"additional tools", `"input":[{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"f"}]},{"role":"developer","content":"Be brief."},{"role":"user","content":"Hi"}]`,
+			`"messages":[{"role":"developer","content":"Be brief."},{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"f"}}]`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := newServer(t, nil, chunkText)
+			s.create(`{"model":"m",` + test.body + `}`)
+			got, err := json.Marshal(s.request)
+			require.NoError(t, err)
+			assert.JSONEq(t, `{"model":"m",`+test.want+`}`, string(got))
+		})
+	}
+}
+
+func TestCreate_Refused(t *testing.T) {
+	s := newServer(t, nil, chunkText)
+	tests := []struct{ name, body, param, code, message string }{
+		{"no JSON", `{"model":`, "", "", "We could not parse the JSON body"},
+		{"no object", `[]`, "", "invalid_type", "expected an object"},
+		{"duplicate", `{"model":"m","input":"Hi","model":"n"}`, "model", "duplicate_parameter", "Duplicate parameter: 'model'."},
+		{"no model", `{"input":"Hi"}`, "model", "missing_required_parameter", "Missing required parameter: 'model'."},
+		{"no input", `{"model":"m"}`, "input", "missing_required_parameter", "Missing required parameter: 'input'."},
+		{"number as input", `{"model":"m","input":1}`, "input", "invalid_type", "expected a string or an array of items"},
+		{"number as item", `{"model":"m","input":[1]}`, "input[0]", "invalid_type", "expected an object"},
+		{"no type", `{"model":"m","input":[{}]}`, "input[0].type", "missing_required_parameter", ""},
+		{"role", `{"model":"m","input":[{"role":"robot","content":"Hi"}]}`, "input[0].role", "invalid_value", "'user'"},
+		{"no content", `{"model":"m","input":[{"role":"user"}]}`, "input[0].content", "missing_required_parameter", ""},
+		{"part without a type", `{"model":"m","input":[{"role":"user","content":"a"},{"role":"user","content":[{"text":"b"}]}]}`, "input[1].content[0].type", "missing_required_parameter", ""},
+		{"text of a part", `{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":1}]}]}`, "input[0].content[0].text", "invalid_type", "expected a string"},
+		{"image by ID", `{"model":"m","input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]}`, "input[0].content[0].file_id", "unsupported_parameter", "image_url"},
+		{"call without an ID", `{"model":"m","input":[{"type":"function_call","name":"f","arguments":"{}"}]}`, "input[0].call_id", "missing_required_parameter", ""},
+		{"output without an ID", `{"model":"m","input":[{"type":"function_call_output","output":"x"}]}`, "input[0].call_id", "missing_required_parameter", ""},
+		{"output", `{"model":"m","input":[{"type":"function_call_output","call_id":"c","output":{}}]}`, "input[0].output", "invalid_type", ""},
+		{"reference", `{"model":"m","input":[{"type":"item_reference","id":"msg_1"}]}`, "input[0].id", "item_not_found", "Use 'store': false"},
+		{"previous response", `{"model":"m","input":"Hi","previous_response_id":"resp_1"}`, "previous_response_id", "previous_response_not_found", "Use 'store': false"},
+		{"background", `{"model":"m","input":"Hi","background":true}`, "background", "unsupported_parameter", ""},
+		{"conversation", `{"model":"m","input":"Hi","conversation":"conv_1"}`, "conversation", "unsupported_parameter", ""},
+		{"prompt", `{"model":"m","input":"Hi","prompt":{"id":"p"}}`, "prompt", "unsupported_parameter", ""},
+		{"temperature", `{"model":"m","input":"Hi","temperature":3}`, "temperature", "invalid_value", "from 0 to 2"},
+		{"max_output_tokens", `{"model":"m","input":"Hi","max_output_tokens":0}`, "max_output_tokens", "invalid_value", ""},
+		{"fraction", `{"model":"m","input":"Hi","max_output_tokens":1.5}`, "max_output_tokens", "invalid_type", "an integer"},
+		{"format", `{"model":"m","input":"Hi","text":{"format":{"type":"xml"}}}`, "text.format.type", "invalid_value", ""},
+		{"schema", `{"model":"m","input":"Hi","text":{"format":{"type":"json_schema","name":"n"}}}`, "text.format.schema", "missing_required_parameter", ""},
+		{"tool without a type", `{"model":"m","input":"Hi","tools":[{"name":"f"}]}`, "tools[0].type", "missing_required_parameter", ""},
+		{"tool without a name", `{"model":"m","input":"Hi","tools":[{"type":"namespace","name":"n","tools":[{"type":"function"}]}]}`, "tools[0].tools[0].name", "missing_required_parameter", ""},
+		{"parameters", `{"model":"m","input":"Hi","tools":[{"type":"function","name":"f","parameters":[]}]}`, "tools[0].parameters", "invalid_type", "an object"},
+		{"hosted tool", `{"model":"m","input":"Hi","tools":[{"type":"web_search"}],"tool_choice":{"type":"web_search"}}`, "tool_choice", "invalid_value", "'web_search'"},
+		{"required without tools", `{"model":"m","input":"Hi","tools":[{"type":"web_search"}],"tool_choice":"required"}`, "tool_choice", "invalid_value", ""},
+		{"unknown tool", `{"model":"m","input":"Hi","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"g"}}`, "tool_choice", "invalid_value", "'g'"},
+		{"metadata", `{"model":"m","input":"Hi","metadata":[]}`, "metadata", "invalid_type", ""},
+		{"include", `{"model":"m","input":"Hi","include":[1]}`, "include[0]", "invalid_type", ""},
+		{"too many items", `{"model":"m","input":[` + strings.Repeat("1,", 20000) + `1]}`, "input", "array_above_max_length", "maximum length 16384"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			e := s.refused(400, "POST", "/v1/responses", test.body)
+			assert.Equal(t, test.param, e.Param)
+			assert.Equal(t, test.code, e.Code)
+			assert.Contains(t, e.Message, test.message)
+			assert.Equal(t, "invalid_request_error", e.Type)
+		})
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	s := newServer(t, nil, chunkText)
+	status, _ := s.send("acme", "GET", "/v1/responses", "", "Upgrade", "websocket", "Connection", "Upgrade")
+	assert.Equal(t, 426, status)
+	status, _ = s.send("acme", "GET", "/v1/responses", "")
+	assert.Equal(t, 405, status)
+	status, _ = s.send("acme", "POST", "/v1/responses", `{"model":"m","input":"Hi"}`, "Content-Encoding", "zstd")
+	assert.Equal(t, 415, status)
+	s.refused(404, "POST", "/v1/responses/compact", `{}`)
+	s.refused(404, "POST", "/v1/conversations", `{}`)
+	s.refused(400, "POST", "/v1/responses/resp_1/cancel", "")
+	s.refused(404, "GET", "/v1/responses/resp_1", "")
+	s.refused(404, "DELETE", "/v1/responses/resp_1", "")
+	s.refused(404, "GET", "/v1/responses/resp_1/input_items", "")
+	status, _ = s.send("acme", "PUT", "/v1/responses", "{}")
+	assert.Equal(t, 405, status)
+}
+
+func TestInputTokens(t *testing.T) {
+	s := newServer(t, nil)
+	r := s.ask("acme", "POST", "/v1/responses/input_tokens", `{"model":"m","instructions":"Be kind.","input":"Hi there"}`)
+	assert.Equal(t, object{"object": "response.input_tokens", "input_tokens": 12.0}, r)
+	assert.Nil(t, s.request)
+	e := s.refused(400, "POST", "/v1/responses/input_tokens", `{"input":1}`)
+	assert.Equal(t, "input", e.Param)
+}

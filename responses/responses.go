@@ -1,0 +1,117 @@
+package responses
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// Options configure the protocol. The zero value is ready to use.
+type Options struct {
+	// Store stores responses. If nil, nothing is stored: replies have
+	// "store": false, and a previous_response_id is refused.
+	Store llmhttp.ResponseStore
+
+	// KeepFor is how long responses are stored. Zero means 30 days. If negative,
+	// they do not expire. Continuing an old response does not make it younger: a
+	// conversation whose first response has expired cannot be continued by ID.
+	KeepFor time.Duration
+
+	// Secret is the key with which encrypted_content is encrypted, of any length
+	// from 16 bytes. Processes that serve the same clients need the same one. If
+	// nil, each process has its own, and ignores what others have encrypted.
+	Secret []byte
+}
+
+const (
+	defaultKeepFor = 30 * 24 * time.Hour
+	minSecret      = 16
+)
+
+// New returns the protocol. Nil opts mean the zero Options. It panics if the
+// Secret is shorter than 16 bytes.
+func New(opts *Options) llmhttp.Protocol {
+	p := &protocol{Protocol: llmhttp.ChatCompletions()}
+	if opts != nil {
+		p.opts = *opts
+	}
+	if p.opts.KeepFor == 0 {
+		p.opts.KeepFor = defaultKeepFor
+	}
+	p.sealer = newSealer(p.opts.Secret)
+	return p
+}
+
+// A protocol has the keys, headers and errors of chat completions.
+type protocol struct {
+	llmhttp.Protocol
+	opts   Options
+	sealer *sealer
+}
+
+func (*protocol) Name() string { return "responses" }
+
+func (p *protocol) Routes() []llmhttp.Route {
+	const chat = llmhttp.EndpointChat
+	return []llmhttp.Route{
+		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.create},
+		{Pattern: "GET /v1/responses", Endpoint: chat, Serve: p.refuseUpgrade},
+		{Pattern: "POST /v1/responses/input_tokens", Endpoint: chat, Serve: p.countTokens},
+		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Serve: notServed},
+		{Pattern: "GET /v1/responses/{id}", Endpoint: chat, Serve: p.retrieve},
+		{Pattern: "DELETE /v1/responses/{id}", Endpoint: chat, Serve: p.delete},
+		{Pattern: "GET /v1/responses/{id}/input_items", Endpoint: chat, Serve: p.listInput},
+		{Pattern: "POST /v1/responses/{id}/cancel", Endpoint: chat, Serve: p.cancel},
+	}
+}
+
+// create decodes a request for a response.
+func (p *protocol) create(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+	req, err := p.decode(ctx, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if req.body.Model == "" {
+		return nil, nil, missing("model")
+	}
+	if len(req.chat.Messages) == 0 {
+		return nil, nil, missing("input")
+	}
+	r, err := newReply(p, req)
+	return req.chat, r, err
+}
+
+// countTokens serves POST /v1/responses/input_tokens, whose request has the
+// members of a request for a response, all of them optional.
+func (p *protocol) countTokens(ctx context.Context, _ *http.Request, body []byte) (any, error) {
+	req, err := p.decode(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	if key := llmhttp.KeyFrom(ctx); key != nil && !key.AllowsModel(req.body.Model) {
+		return nil, llmhttp.ModelNotFound(req.body.Model)
+	}
+	n, err := llmhttp.CountTokens(ctx, req.chat)
+	return &tokenCount{Object: "response.input_tokens", InputTokens: n}, err
+}
+
+type tokenCount struct {
+	Object      string `json:"object"`
+	InputTokens int    `json:"input_tokens"`
+}
+
+// refuseUpgrade answers clients that try a WebSocket first. Codex falls back to
+// HTTP at once when it gets a 426, and tries again after any other status.
+func (*protocol) refuseUpgrade(_ context.Context, r *http.Request, _ []byte) (any, error) {
+	if r.Header.Get("Upgrade") != "" {
+		return nil, llmhttp.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", r.URL.Path)
+	}
+	return nil, llmhttp.Errorf(http.StatusMethodNotAllowed, "", "Not allowed to GET %s. Use POST.", r.URL.Path)
+}
+
+// notServed answers requests for what the API has and this package has not.
+func notServed(_ context.Context, r *http.Request, _ []byte) (any, error) {
+	return nil, llmhttp.Errorf(http.StatusNotFound, "", "Invalid URL (%s %s)", r.Method, r.URL.Path)
+}

@@ -1,0 +1,82 @@
+package responses
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A sealedReasoning is what encrypted_content contains: the reasoning of a reply
+// as the Backend needs it in the next request.
+type sealedReasoning struct {
+	Text    string                    `json:"text,omitempty"`
+	Details []llmhttp.ReasoningDetail `json:"details,omitempty"`
+}
+
+// A sealer encrypts reasoning with AES-256-GCM, so that clients can neither read
+// nor change it. The account is authenticated too: the reasoning of another
+// account is refused.
+type sealer struct{ aead cipher.AEAD }
+
+// sealedPrefix begins encrypted_content, and tells the version of its format.
+const sealedPrefix = "llmhttp1."
+
+// newSealer returns a sealer with a key that is derived from secret, or with a
+// random one if secret is nil.
+func newSealer(secret []byte) *sealer {
+	key := make([]byte, 32)
+	switch {
+	case secret == nil:
+		rand.Read(key) // never fails
+	case len(secret) < minSecret:
+		panic("responses: the Secret must have at least 16 bytes")
+	default:
+		sum := sha256.Sum256(append([]byte("llmhttp reasoning\x00"), secret...))
+		copy(key, sum[:])
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err) // the key has 32 bytes
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err)
+	}
+	return &sealer{aead}
+}
+
+func (s *sealer) seal(account string, r *sealedReasoning) (string, error) {
+	plain, err := json.Marshal(r)
+	if err != nil {
+		return "", err
+	}
+	return sealedPrefix + base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, []byte(account))), nil
+}
+
+// open returns what was sealed, or false if content was not sealed by s for the
+// account.
+func (s *sealer) open(account, content string) (*sealedReasoning, bool) {
+	encoded, ok := strings.CutPrefix(content, sealedPrefix)
+	if !ok {
+		return nil, false
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, false
+	}
+	plain, err := s.aead.Open(nil, nil, sealed, []byte(account))
+	if err != nil {
+		return nil, false
+	}
+	r := new(sealedReasoning)
+	if json.Unmarshal(plain, r) != nil {
+		return nil, false
+	}
+	return r, true
+}
