@@ -29,13 +29,14 @@ func (f *failureHandler) interrupt(err error) {
 	q := f.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	if q.res.state == stateReading {
+	switch q.res.state {
+	case stateReading:
 		// The request's own goroutine replies when it notices.
 		q.life.cancel(err)
 		q.res.stopReading()
-		return
+	case stateWaiting, stateStreaming:
+		f.handleLocked(err)
 	}
-	f.handleLocked(err)
 }
 
 // handleLocked is like handle. It is called with res.mu held.

@@ -337,6 +337,10 @@ const interruptGrace = time.Second
 //
 // Call it before [http.Server.Shutdown], which waits for streams without
 // interrupting them. It may be called several times.
+//
+// A host that cancels the context of its requests, such as a BaseContext from
+// [os/signal.NotifyContext], ends them at once: their Backends see the
+// cancellation, and clients that are still there get the same replies.
 func (h *Handler) Shutdown(ctx context.Context) error {
 	drained := h.close()
 	select {

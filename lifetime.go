@@ -5,19 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 )
 
 // A lifetime is the context of a request, which ends with a cause.
 type lifetime struct {
-	client context.Context // of the http.Request; done when the client has left
+	w      http.ResponseWriter
+	client context.Context // of the http.Request; done when the client has left, or when the host cancels it
 	ctx    context.Context // for the stores and the Backend
 	cancel context.CancelCauseFunc
+
+	checkHost sync.Once
+	byHost    bool // the host cancelled client; set by checkHost
 }
 
 // start sets the context, from which requestFrom returns q.
-func (l *lifetime) start(client context.Context, q *request) {
-	l.client = client
+func (l *lifetime) start(w http.ResponseWriter, client context.Context, q *request) {
+	l.w, l.client = w, client
 	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(client, requestKey{}, q))
 }
 
@@ -45,9 +50,58 @@ func (l *lifetime) ended() error {
 	case cause == errGone, cause == errShutdown, cause == errSilent:
 		return cause
 	case errors.Is(l.client.Err(), context.Canceled):
+		if l.endedByHost() {
+			return errShutdown
+		}
 		return errGone
 	}
 	return cause // such as a deadline that the host set
+}
+
+// departureGrace is how long net/http may take to report that the client has
+// left, after it has cancelled the context.
+const departureGrace = 20 * time.Millisecond
+
+// endedByHost reports whether the host has cancelled the context of the
+// http.Request, as with a signal's context as http.Server.BaseContext, while the
+// client is still connected. It must not be called after ServeHTTP has returned.
+//
+// A departed client cancels the context without a cause, as the host may do too.
+// Only CloseNotify tells one from the other: it does not depend on the context.
+func (l *lifetime) endedByHost() bool {
+	l.checkHost.Do(func() {
+		if context.Cause(l.client) != context.Canceled {
+			l.byHost = true
+			return
+		}
+		departed := closeNotify(l.w)
+		if departed == nil {
+			return
+		}
+		select {
+		case <-departed:
+		case <-time.After(departureGrace):
+			l.byHost = true
+		}
+	})
+	return l.byHost
+}
+
+// closeNotify returns a channel on which a value arrives when the client has
+// left, or nil if w has none.
+func closeNotify(w http.ResponseWriter) <-chan bool {
+	for w != nil {
+		//lint:ignore SA1019 its replacement, the request's context, is what is examined here
+		if n, ok := w.(http.CloseNotifier); ok {
+			return n.CloseNotify()
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return nil
+		}
+		w = u.Unwrap()
+	}
+	return nil
 }
 
 // endedOr returns why the request has ended if it has, and otherwise err. If it

@@ -49,7 +49,7 @@ type requestStats struct {
 func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q := &request{h: h, r: r, arrived: time.Now(), protocol: chatCompletions{}, cred: credential{r: r}, res: newResponse(w, r, &h.opts)}
 	q.account.q, q.failures.q, q.chat.q = q, q, q
-	q.life.start(r.Context(), q)
+	q.life.start(w, r.Context(), q)
 	q.log = requestLog{logger: h.opts.Logger, life: &q.life, cred: &q.cred, record: &q.account.record}
 	return q
 }
