@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,11 +28,15 @@ const (
 // The lists of the targets are cached for Options.ModelsTTL and refreshed in the
 // background, all at the same time, with a timeout of 10 seconds. Until a new
 // list arrives the old one is used. So only the first calls wait, and the models
-// of a target that is down remain listed. The contexts of the targets'
+// of a target that is down remain listed. If the list depends on the targets and
+// none of them has listed its models yet, the error is a 503. The contexts of the targets'
 // ListModels do not derive from ctx, because the result is used for all callers.
 func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	if err := r.awaitLists(ctx); err != nil {
 		return nil, err
+	}
+	if !r.knowsModels() {
+		return nil, errNoLists
 	}
 	var list []llmhttp.Model
 	seen := make(map[string]bool)
@@ -51,6 +57,24 @@ func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 		}
 	}
 	return list, nil
+}
+
+var errNoLists = &llmhttp.Error{
+	Status: http.StatusServiceUnavailable, RetryAfter: listRetry,
+	Message: "The models cannot be listed at the moment. Please try again.",
+	Err:     errors.New("route: no target has listed its models"),
+}
+
+// knowsModels reports whether a target has listed its models, or none needs to
+// because no route with a pattern takes names from a list.
+func (r *Router) knowsModels() bool {
+	needed := false
+	for _, rt := range r.patterns {
+		for _, t := range rt.targets {
+			needed = needed || t.list != nil && (t.model == "" || strings.Contains(t.model, "*"))
+		}
+	}
+	return !needed || slices.ContainsFunc(r.lists, (*modelList).isKnown)
 }
 
 // describe returns the model of a route with an exact name. The members are
@@ -110,6 +134,7 @@ type modelList struct {
 
 	mu         sync.Mutex
 	models     []llmhttp.Model // never modified
+	known      bool            // the Backend has answered
 	expires    time.Time
 	refreshing bool
 }
@@ -141,6 +166,7 @@ func (l *modelList) fetch() {
 	defer l.mu.Unlock()
 	l.refreshing = false
 	ttl := l.opts.ModelsTTL
+	l.known = l.known || err == nil || errors.Is(err, errors.ErrUnsupported)
 	if err == nil {
 		l.models = slices.DeleteFunc(slices.Clone(models), func(m llmhttp.Model) bool { return m.ID == "" })
 	} else {
@@ -158,6 +184,12 @@ func (l *modelList) listModels(ctx context.Context) (models []llmhttp.Model, err
 		}
 	}()
 	return l.lister.ListModels(ctx)
+}
+
+func (l *modelList) isKnown() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known
 }
 
 // cached returns the list that was fetched last. It is empty if there is none or

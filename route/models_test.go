@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -272,5 +273,41 @@ func TestListModels_ClientLeaves(t *testing.T) {
 		assert.Nil(t, models)
 		assert.Equal(t, []string{"x"}, list(t, r), "the list is fetched for others all the same")
 		assert.Equal(t, int64(1), b.calls.Load())
+	})
+}
+
+// A list without the models of targets that are away would look as if these
+// models did not exist.
+func TestListModels_EveryTargetIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		b := &lister{list: func(context.Context) ([]llmhttp.Model, error) {
+			if away {
+				return nil, errDial
+			}
+			return []llmhttp.Model{{ID: "m"}}, nil
+		}}
+		exact := route.Route{Model: "chat", Targets: targets(b)}
+		r := newRouter(t, nil, exact, route.Route{Model: "*", Targets: targets(b)})
+		_, err := r.ListModels(t.Context())
+		assert.Equal(t, 5*time.Second, requireStatus(t, err, 503).RetryAfter)
+		w := httptest.NewRecorder()
+		llmhttp.NewHandler(r, llmhttp.AllowAll("a"), nil).ServeHTTP(w, httptest.NewRequest("GET", "/v1/models", nil))
+		assert.Equal(t, 503, w.Code)
+
+		assert.Equal(t, []string{"chat"}, list(t, newRouter(t, nil, exact)), "the names of these models are known")
+		other := newRouter(t, nil, route.Route{Model: "*", Targets: targets(b, newLister("n"))})
+		assert.Equal(t, []string{"n of n"}, list(t, other), "one target has answered")
+
+		away = false
+		time.Sleep(5 * time.Second)
+		r.ListModels(t.Context())
+		synctest.Wait()
+		assert.Equal(t, []string{"chat", "m"}, list(t, r))
+		away = true
+		time.Sleep(time.Hour)
+		r.ListModels(t.Context())
+		synctest.Wait()
+		assert.Equal(t, []string{"chat", "m"}, list(t, r), "the old list is cached")
 	})
 }

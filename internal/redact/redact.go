@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +41,7 @@ type pattern struct {
 
 // New returns a Redactor that removes secrets. A secret is also found as
 // package encoding/json, base64, url.QueryEscape, url.PathEscape and
-// strconv.Quote write it, and if "..." replaces all but its first [MinSecret]
+// strconv.Quote write it, also in base64 that a URL escapes, and if "..." replaces all but its first [MinSecret]
 // or more bytes. Secrets shorter than MinSecret are ignored.
 func New(secrets ...string) *Redactor {
 	return (*Redactor)(nil).WithSecrets(secrets...)
@@ -91,15 +92,27 @@ func (r *Redactor) add(p pattern) {
 func encodings(secret string) []string {
 	quoted := strconv.Quote(secret)
 	escaped, _ := json.Marshal(secret) // cannot fail
-	return []string{
+	forms := []string{secret, quoted[1 : len(quoted)-1], string(escaped[1 : len(escaped)-1])}
+	for _, s := range []string{
 		secret,
-		quoted[1 : len(quoted)-1],
-		string(escaped[1 : len(escaped)-1]),
-		url.QueryEscape(secret),
-		url.PathEscape(secret),
 		base64.RawStdEncoding.EncodeToString([]byte(secret)),
 		base64.RawURLEncoding.EncodeToString([]byte(secret)),
+	} {
+		query, path := url.QueryEscape(s), url.PathEscape(s)
+		forms = append(forms, s, query, lowerEscapes(query), path, lowerEscapes(path))
 	}
+	return forms
+}
+
+var escapePattern = regexp.MustCompile(`%[0-9A-F]{2}`)
+
+// lowerEscapes returns an escaped text with the digits of its escapes in lower
+// case, as some servers write them.
+func lowerEscapes(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	return escapePattern.ReplaceAllStringFunc(s, strings.ToLower)
 }
 
 // Text returns s with each secret replaced by [Placeholder]. Of a longer text
