@@ -1,7 +1,7 @@
 // Gateway serves the models of other servers, with its own keys, limits and
 // usage records. A JSON file names the servers, the routes of the models and
-// the keys; the secrets are in environment variables. Usage and images are kept
-// in memory until the process ends.
+// the keys; the secrets are in environment variables. Usage, responses and
+// images are kept in memory until the process ends.
 //
 //	go run ./examples/gateway -config examples/gateway/gateway.json
 package main
@@ -23,6 +23,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/responses"
 )
 
 func main() {
@@ -66,7 +67,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		ImageURL: images.Put,
 		Observe:  observe,
 		// The name of a model is what a route says: it may be a pattern such as claude-*.
-		Protocols: []llmhttp.Protocol{messages.New(nil)},
+		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // unknown paths get an error in the format of the API

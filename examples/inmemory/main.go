@@ -22,6 +22,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/responses"
 )
 
 func main() {
@@ -58,7 +59,10 @@ func run(addr, key string, rpm, tpm int, delay time.Duration) error {
 		Usage:       memory.NewUsageStore(),
 		ImageURL:    images.Put,
 		CountTokens: memory.CountTokens,
-		Protocols:   []llmhttp.Protocol{messages.New(&messages.Options{Model: servedModel})},
+		Protocols: []llmhttp.Protocol{
+			messages.New(&messages.Options{Model: servedModel}),
+			responses.New(&responses.Options{Store: memory.NewResponseStore()}),
+		},
 	})
 
 	mux := http.NewServeMux()
