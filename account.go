@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -20,6 +21,7 @@ type account struct {
 	record    UsageRecord
 	prompt    int    // the estimated tokens of the prompt
 	billed    bool   // the Backend was called, so the request is recorded
+	notSent   bool   // no model has seen the request
 	reported  *Usage // by the Backend, for images and embeddings
 	settled   bool
 	asked     bool // the Limiter was called
@@ -227,6 +229,9 @@ func (a *account) addLimits(info *ReplyInfo) {
 	}
 }
 
+// noteBackendError takes what the Backend returned, which may be nil.
+func (a *account) noteBackendError(err error) { a.notSent = errors.Is(err, ErrNotSent) }
+
 // settleGrace is how long the Limiter and the usage store may take to settle a
 // request that is over.
 const settleGrace = 10 * time.Second
@@ -309,7 +314,7 @@ func (a *account) measure() error {
 			*n = min(max(*n, 0), math.MaxInt/2) // so that two can be added
 		}
 	case !a.billed, a.record.Endpoint == EndpointImages:
-	case failed:
+	case failed, a.notSent:
 	default:
 		a.record.Estimated = true
 		u.PromptTokens, u.CompletionTokens = a.prompt, q.tokens().output(&output)

@@ -490,6 +490,7 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	q.account.bill()
 	q.h.backend.Chat(q.life.ctx, req)(c.yield)
 	err := c.close()
+	q.account.noteBackendError(err)
 	if c.order.dropped {
 		q.log.print(slog.LevelWarn, "the Backend yielded choices that were not asked for", errDroppedChoice)
 	}

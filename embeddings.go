@@ -376,6 +376,7 @@ func serveEmbeddings(q *request) error {
 	format, inputs := req.EncodingFormat, req.Input.Len()
 	resp, err := q.h.backend.Embed(q.life.ctx, req)
 	q.res.backendReturned()
+	q.account.noteBackendError(err)
 	if err != nil {
 		return q.life.endedOr(err)
 	}

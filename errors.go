@@ -27,6 +27,12 @@ type Error struct {
 	Err        error         // the cause, which is logged and not sent; may be nil
 }
 
+// ErrNotSent is wrapped by the error of a Backend that has sent no part of the
+// request to a model, for example because the client left before there was a
+// connection. The request is then recorded without tokens. Without ErrNotSent, a
+// request whose client leaves before there is a reply is charged for its prompt.
+var ErrNotSent = errors.New("llmhttp: the request was not sent to a model")
+
 // Errorf returns an Error with a formatted message. An error formatted with %w
 // becomes part of the message and so is sent to the client: put causes in Err.
 func Errorf(status int, code, format string, args ...any) *Error {

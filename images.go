@@ -248,6 +248,7 @@ func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
 	q.account.bill()
 	resp, err := q.h.backend.GenerateImages(q.life.ctx, req)
 	q.res.backendReturned()
+	q.account.noteBackendError(err)
 	if err != nil {
 		return nil, q.life.endedOr(err)
 	}

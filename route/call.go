@@ -21,6 +21,7 @@ type call struct {
 
 	round   int
 	tries   int
+	sent    bool   // a target has seen the request, as far as is known
 	tryFrom []int  // for each target, the first round in which it may be tried
 	best    result // of the failed tries, the one whose error the client should get
 }
@@ -179,7 +180,7 @@ func (c *call) remember(res *result) {
 func (c *call) failure() error {
 	switch {
 	case c.ctx.Err() != nil:
-		return context.Cause(c.ctx)
+		return c.ended()
 	case c.best.rank >= rankFailure:
 		return c.best.err
 	case c.best.rank == rankNotFound:
@@ -188,6 +189,15 @@ func (c *call) failure() error {
 		return c.best.err
 	}
 	return c.notFound(errUnsupported(c.subject.endpoint))
+}
+
+// ended returns the error of a call whose context has ended.
+func (c *call) ended() error {
+	cause := context.Cause(c.ctx)
+	if !c.sent {
+		return fmt.Errorf("%w: %w", llmhttp.ErrNotSent, cause)
+	}
+	return cause
 }
 
 // notFound returns the error for a model that no target knows. It has the

@@ -55,13 +55,14 @@ func (t *try) run(send sendFunc) (res result) {
 // sendFunc returned.
 func (t *try) result(ctx context.Context, err error) result {
 	c := t.call
+	c.sent = c.sent || !errors.Is(err, llmhttp.ErrNotSent)
 	switch {
 	case err == nil:
 		return result{outcome: worked, final: true}
 	case err == errClientLeft:
 		return result{final: true, err: err}
 	case c.ctx.Err() != nil:
-		res := result{final: true, err: context.Cause(c.ctx)}
+		res := result{final: true, err: c.ended()}
 		if isIdleTimeout(c.ctx) {
 			res.outcome, res.summary = failed, "504"
 		}

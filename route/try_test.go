@@ -3,7 +3,10 @@ package route_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,7 +118,8 @@ func TestTry_ClientLeaves(t *testing.T) {
 				assert.Equal(t, test.failures, s.Failures)
 
 				_, err = ask(ctx, r)
-				assert.Equal(t, gone, err)
+				assert.ErrorIs(t, err, gone)
+				assert.ErrorIs(t, err, llmhttp.ErrNotSent)
 				assert.Equal(t, int64(1), b.calls.Load(), "there is no try for a client that has left")
 			})
 		})
@@ -194,4 +198,32 @@ func TestTry_LastErrorOfTheSystem(t *testing.T) {
 	_, err = ask(t.Context(), r)
 	require.Error(t, err)
 	assert.Equal(t, "502 connection refused", r.Status()[0].LastError)
+}
+
+// A prompt that no target has seen is not charged when the client leaves.
+func TestTry_ClientLeavesBetweenTries(t *testing.T) {
+	for name, test := range map[string]struct {
+		step    step
+		charged bool
+	}{
+		"not sent":        {fail(fmt.Errorf("no connection: %w", llmhttp.ErrNotSent)), false},
+		"sent":            {failStatus(500), true},
+		"sent, and hangs": {hang, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sums summaries
+				r := inOrder(t, &route.Options{Backoff: 2 * time.Second, TryTimeout: -1}, newFake(test.step))
+				h := llmhttp.NewHandler(r, llmhttp.AllowAll("a"), &llmhttp.Options{Observe: sums.observe, Timeout: -1})
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(500*time.Millisecond, cancel)
+				body := strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello!"}]}`)
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/chat/completions", body).WithContext(ctx))
+				s := sums.all()[0]
+				assert.Equal(t, 499, s.Status)
+				assert.Equal(t, 1, s.Tries)
+				assert.Equal(t, test.charged, s.Usage.PromptTokens > 0)
+			})
+		})
+	}
 }

@@ -5,8 +5,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -36,9 +39,30 @@ type call struct {
 	idle   *bounded.IdleTimer
 	memory *reservation // of a reply that is not a stream
 
+	begun      bool        // the transport was called
+	connecting atomic.Bool // the transport reports what it does, and has begun to get a connection
+	sent       atomic.Bool // a part of the request was sent
+
 	resp *http.Response
 	body *bufio.Reader // reads resp.Body, with the idle timeout
 	done bool          // [DONE] was read, so the rest of the body has no meaning
+}
+
+// left returns an error if the client has left, and nil if not.
+func (c *call) left() error {
+	if c.client.Err() == nil {
+		return nil
+	}
+	cause := context.Cause(c.client)
+	if c.notSent() {
+		return fmt.Errorf("%w: %w", llmhttp.ErrNotSent, cause)
+	}
+	return cause
+}
+
+// notSent reports whether the server has certainly not seen the request.
+func (c *call) notSent() bool {
+	return c.resp == nil && !c.sent.Load() && (!c.begun || c.connecting.Load())
 }
 
 // errIdle is the cause of a call's context if the server was silent for too long.
@@ -47,11 +71,12 @@ var errIdle = errors.New("the server sent nothing for too long")
 // do sends a request and waits for the header of the reply, whose status is
 // 2xx. The caller must close the call. accept is the Accept header.
 func (b *Backend) do(ctx context.Context, e endpoint, body []byte, accept string, model modelNames) (*call, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
 	c := b.newCall(ctx, e, model)
-	r, err := c.newRequest(body, accept)
+	var r *http.Request
+	err := c.left()
+	if err == nil {
+		r, err = c.newRequest(body, accept)
+	}
 	if err == nil {
 		err = c.roundTrip(r)
 	}
@@ -69,6 +94,10 @@ func (b *Backend) newCall(ctx context.Context, e endpoint, model modelNames) *ca
 	c := &call{b: b, endpoint: e, model: model, redactor: b.redactor, client: ctx}
 	c.memory = &reservation{m: &b.memory, limit: e.maxReply}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.ctx = httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{
+		GetConn:      func(string) { c.connecting.Store(true) },
+		WroteHeaders: func() { c.sent.Store(true) },
+	})
 	c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
 	c.idle = bounded.NewIdleTimer(func() { c.cancel(errIdle) })
 	return c
@@ -107,8 +136,8 @@ const (
 // setKey sets the key that KeyFunc returns.
 func (c *call) setKey(h http.Header) error {
 	key, err := c.b.opts.KeyFunc(c.client)
-	if c.client.Err() != nil {
-		return context.Cause(c.client)
+	if err := c.left(); err != nil {
+		return err
 	}
 	if err == nil && !isToken(key) {
 		err = errors.New("the key has a character that a header must not have")
@@ -126,6 +155,7 @@ func (c *call) setKey(h http.Header) error {
 // roundTrip sends r and checks the header of the reply.
 func (c *call) roundTrip(r *http.Request) (err error) {
 	c.idle.Reset(c.b.opts.FirstByteTimeout)
+	c.begun = true
 	c.resp, err = c.b.transport.RoundTrip(r)
 	if err == nil && c.resp == nil {
 		err = errors.New("the Transport returned neither a response nor an error")

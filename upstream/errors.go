@@ -35,7 +35,8 @@ type Error struct {
 	Message   string // what went wrong, in the words of the server if it gave any
 	RequestID string // X-Request-Id of the reply; may be empty
 
-	cause error
+	cause   error
+	notSent bool
 }
 
 // Error returns all fields of e in one line.
@@ -59,8 +60,11 @@ func (e *Error) Error() string {
 // UpstreamStatus returns Status.
 func (e *Error) UpstreamStatus() int { return e.Status }
 
-// Is reports whether target is a cause of e.
-func (e *Error) Is(target error) bool { return e.cause != nil && errors.Is(e.cause, target) }
+// Is reports whether target is a cause of e. [llmhttp.ErrNotSent] is one if the
+// server has certainly not seen the request.
+func (e *Error) Is(target error) bool {
+	return target == llmhttp.ErrNotSent && e.notSent || e.cause != nil && errors.Is(e.cause, target)
+}
 
 // As sets target to the [syscall.Errno] that caused e, if target is of that
 // type and there is one.
@@ -89,7 +93,7 @@ const (
 // failure returns an error with a status and message for the client, and text
 // and cause for logs. cause may be nil.
 func (c *call) failure(status int, message, text string, cause error) *llmhttp.Error {
-	e := &Error{Upstream: c.b.opts.Name, cause: cause}
+	e := &Error{Upstream: c.b.opts.Name, cause: cause, notSent: c.notSent()}
 	if c.resp != nil {
 		e.Status, e.RequestID = c.resp.StatusCode, c.requestID()
 	}
@@ -113,9 +117,10 @@ func (c *call) malformed(err error) error {
 // interrupted returns the error for a request or a reply that failed with err
 // before it was complete.
 func (c *call) interrupted(err error) error {
+	if left := c.left(); left != nil {
+		return left
+	}
 	switch {
-	case c.client.Err() != nil:
-		return context.Cause(c.client)
 	case context.Cause(c.ctx) == errIdle:
 		e := c.failure(http.StatusGatewayTimeout, messageTimeout, errIdle.Error(), nil)
 		e.Err.(*Error).cause = context.DeadlineExceeded
@@ -150,8 +155,8 @@ func (c *call) statusError() error {
 	timer := time.AfterFunc(timeout, func() { c.cancel(errIdle) })
 	defer timer.Stop()
 	body, err := bounded.ReadAll(c.body, nil, -1, maxErrorBody)
-	if err != nil && c.client.Err() != nil {
-		return context.Cause(c.client)
+	if left := c.left(); err != nil && left != nil {
+		return left
 	}
 	if e, ok := parseServerError(body); ok {
 		return c.serverFailure(status, e, "")

@@ -468,13 +468,24 @@ func TestClientLeaves(t *testing.T) {
 			<-ended
 			waitFor(t, "the connection to be closed", func() bool { return s.aborted.Load() == 1 && s.open.Load() == 0 })
 			assert.ErrorIs(t, g.summary().Err, context.Canceled)
-			assert.EqualValues(t, 1, g.used(1).Requests)
+			sum := g.used(1)
+			assert.EqualValues(t, 1, sum.Requests)
+			if test.path != "/v1/images/generations" && test.name != "within an error" {
+				assert.Positive(t, sum.PromptTokens, "the server has seen the prompt")
+			}
 			assert.NotContains(t, g.log.String(), `"level":"ERROR"`, "a client that leaves is not a failure")
 		})
 	}
 }
 
+// A prompt that the server has not seen is not charged.
 func TestClientLeaves_WhileConnecting(t *testing.T) {
+	for path, body := range map[string]string{chatPath: askStream, "/v1/embeddings": `{"model":"m","input":"Hello?"}`} {
+		t.Run(path, func(t *testing.T) { testLeavesWhileConnecting(t, path, body) })
+	}
+}
+
+func testLeavesWhileConnecting(t *testing.T, path, body string) {
 	checkLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -484,7 +495,7 @@ func TestClientLeaves_WhileConnecting(t *testing.T) {
 	g := newGateway(t, "https://"+l.Addr().String()+"/v1", &upstream.Options{ConnectTimeout: -1, FirstByteTimeout: -1})
 	ended := make(chan error, 1)
 	go func() {
-		resp, err := g.Client().Do(g.request(ctx, "POST", chatPath, askStream))
+		resp, err := g.Client().Do(g.request(ctx, "POST", path, body))
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -497,6 +508,9 @@ func TestClientLeaves_WhileConnecting(t *testing.T) {
 	assert.ErrorIs(t, <-ended, context.Canceled)
 	assert.ErrorIs(t, g.summary().Err, context.Canceled)
 	assert.EqualValues(t, 1, g.used(1).Requests)
+	sum := g.used(1)
+	assert.EqualValues(t, 1, sum.Requests)
+	assert.Zero(t, sum.PromptTokens)
 }
 
 // A server cannot send much more than the consumer of a stream has asked for.

@@ -92,7 +92,7 @@ func (c *call) resolveImages(images []llmhttp.Image, format string) error {
 	case err == nil:
 		return nil
 	case c.client.Err() != nil:
-		return context.Cause(c.client)
+		return c.left()
 	case errors.Is(err, context.DeadlineExceeded):
 		return c.failure(http.StatusGatewayTimeout, messageTimeout, "fetching an image", err)
 	default:

@@ -374,9 +374,10 @@ func TestRequest_ContextIsDone(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(reason)
 	_, err := llmhttp.Collect(b.Chat(ctx, &llmhttp.ChatRequest{Model: "m"}))
-	assert.Equal(t, reason, err)
+	assert.ErrorIs(t, err, reason)
+	assert.ErrorIs(t, err, llmhttp.ErrNotSent)
 	_, err = b.ListModels(ctx)
-	assert.Equal(t, reason, err)
+	assert.ErrorIs(t, err, reason)
 	assert.Empty(t, s.received())
 }
 
