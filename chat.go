@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"math"
 	"net/http"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // Bounds on the elements of a request. Options.MaxBody bounds its bytes; these
@@ -54,18 +52,29 @@ type ChatRequest struct {
 	Tools             []Tool          `json:"tools,omitempty"`
 	ToolChoice        json.RawMessage `json:"tool_choice,omitzero"`         // "none", "auto", "required" or an object; nil if not set
 	ParallelToolCalls *bool           `json:"parallel_tool_calls,omitzero"` // whether a reply may call several tools; the format's default is true
-	Extra             Extra           `json:",embed"`
+	Extra             Extra           `json:"-"`
 }
 
-func (r *ChatRequest) fields() any {
-	type fields ChatRequest
-	return (*fields)(r)
-}
-
-func (r *ChatRequest) finish(*decoder) error {
-	r.ToolChoice = optional(r.ToolChoice)
-	return nil
-}
+var chatRequestJSON = jsonwire.NewObject(
+	jsonwire.String("model", func(r *ChatRequest) *string { return &r.Model }).Always(),
+	jsonwire.List("messages", func(r *ChatRequest) *[]Message { return &r.Messages }, messageJSON, maxMessages).Always(),
+	jsonwire.Bool("stream", func(r *ChatRequest) *bool { return &r.Stream }),
+	jsonwire.Pointer("stream_options", func(r *ChatRequest) **StreamOptions { return &r.StreamOptions }, streamOptionsJSON),
+	jsonwire.OptionalFloat("temperature", func(r *ChatRequest) **float64 { return &r.Temperature }).Between(0, 2),
+	jsonwire.OptionalFloat("top_p", func(r *ChatRequest) **float64 { return &r.TopP }).Between(0, 1),
+	jsonwire.OptionalFloat("presence_penalty", func(r *ChatRequest) **float64 { return &r.PresencePenalty }).Between(-2, 2),
+	jsonwire.OptionalFloat("frequency_penalty", func(r *ChatRequest) **float64 { return &r.FrequencyPenalty }).Between(-2, 2),
+	jsonwire.OptionalInt("max_tokens", func(r *ChatRequest) **int { return &r.MaxTokens }).Between(1, jsonwire.MaxInteger),
+	jsonwire.OptionalInt("max_completion_tokens", func(r *ChatRequest) **int { return &r.MaxCompletionTokens }).Between(1, jsonwire.MaxInteger),
+	jsonwire.String("reasoning_effort", func(r *ChatRequest) *string { return &r.ReasoningEffort }),
+	jsonwire.OptionalInt("n", func(r *ChatRequest) **int { return &r.N }).Between(1, maxChoices),
+	jsonwire.Member("stop", func(r *ChatRequest) *StringList { return &r.Stop }, stringListJSON),
+	jsonwire.Pointer("response_format", func(r *ChatRequest) **ResponseFormat { return &r.ResponseFormat }, responseFormatJSON),
+	jsonwire.List("tools", func(r *ChatRequest) *[]Tool { return &r.Tools }, toolJSON, maxTools),
+	jsonwire.Raw("tool_choice", func(r *ChatRequest) *json.RawMessage { return &r.ToolChoice }),
+	jsonwire.OptionalBool("parallel_tool_calls", func(r *ChatRequest) **bool { return &r.ParallelToolCalls }),
+	jsonwire.Extra(func(r *ChatRequest) *Extra { return &r.Extra }),
+)
 
 // Choices returns the number of choices that the client asked for.
 func (r *ChatRequest) Choices() int {
@@ -88,10 +97,12 @@ func (r *ChatRequest) TokenLimit() (n int, ok bool) {
 }
 
 // MarshalJSON encodes r. What is nil or empty is left out.
-func (r ChatRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
+func (r ChatRequest) MarshalJSON() ([]byte, error) { return marshal(chatRequestJSON, &r) }
 
 // UnmarshalJSON decodes a request without checking it.
-func (r *ChatRequest) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
+func (r *ChatRequest) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, chatRequestJSON, r)
+}
 
 // check returns an *Error for the first parameter that the format does not allow.
 func (r *ChatRequest) check() error {
@@ -109,16 +120,8 @@ func (r *ChatRequest) check() error {
 			return err
 		}
 	}
-	if err := firstError(
-		checkFloat("temperature", r.Temperature, 0, 2),
-		checkFloat("top_p", r.TopP, 0, 1),
-		checkFloat("presence_penalty", r.PresencePenalty, -2, 2),
-		checkFloat("frequency_penalty", r.FrequencyPenalty, -2, 2),
-		checkInt("max_tokens", r.MaxTokens, 1, math.MaxInt),
-		checkInt("max_completion_tokens", r.MaxCompletionTokens, 1, math.MaxInt),
-		checkInt("n", r.N, 1, maxChoices),
-	); err != nil {
-		return err
+	if err := chatRequestJSON.Check(r); err != nil {
+		return paramError(err)
 	}
 	if len(r.Stop) > maxStops {
 		return longArray("stop", maxStops, len(r.Stop))
@@ -207,10 +210,10 @@ func (r *ChatRequest) checkToolChoice() error {
 		return r.checkToolMode(textOf(r.ToolChoice))
 	}
 	if r.ToolChoice[0] != '{' {
-		return invalidType("tool_choice", "one of a string or object", describe(r.ToolChoice))
+		return invalidType("tool_choice", "one of a string or object", jsonwire.Describe(string(r.ToolChoice)))
 	}
 	var choice Tool
-	if err := decodeRequest(r.ToolChoice, &choice); err != nil {
+	if err := decodeRequest(r.ToolChoice, toolJSON, &choice); err != nil {
 		return within("tool_choice", err)
 	}
 	switch {
@@ -245,37 +248,41 @@ func (r *ChatRequest) checkToolMode(mode string) error {
 // StreamOptions are a client's options for a stream.
 type StreamOptions struct {
 	IncludeUsage bool  `json:"include_usage"` // end with a chunk that has the usage; the Handler adds it
-	Extra        Extra `json:",embed"`
+	Extra        Extra `json:"-"`
 }
 
-func (o *StreamOptions) fields() any {
-	type fields StreamOptions
-	return (*fields)(o)
-}
+var streamOptionsJSON = jsonwire.NewObject(
+	jsonwire.Bool("include_usage", func(o *StreamOptions) *bool { return &o.IncludeUsage }).Always(),
+	jsonwire.Extra(func(o *StreamOptions) *Extra { return &o.Extra }),
+)
 
 // MarshalJSON encodes o.
-func (o StreamOptions) MarshalJSON() ([]byte, error) { return marshal(&o) }
+func (o StreamOptions) MarshalJSON() ([]byte, error) { return marshal(streamOptionsJSON, &o) }
 
 // UnmarshalJSON decodes stream options.
-func (o *StreamOptions) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, o) }
+func (o *StreamOptions) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, streamOptionsJSON, o)
+}
 
 // A ResponseFormat is the form that a client wants the reply to have. Type is
 // text, json_object or json_schema; the schema is in Extra["json_schema"].
 type ResponseFormat struct {
 	Type  string `json:"type"`
-	Extra Extra  `json:",embed"`
+	Extra Extra  `json:"-"`
 }
 
-func (f *ResponseFormat) fields() any {
-	type fields ResponseFormat
-	return (*fields)(f)
-}
+var responseFormatJSON = jsonwire.NewObject(
+	jsonwire.String("type", func(f *ResponseFormat) *string { return &f.Type }).Always(),
+	jsonwire.Extra(func(f *ResponseFormat) *Extra { return &f.Extra }),
+)
 
 // MarshalJSON encodes f.
-func (f ResponseFormat) MarshalJSON() ([]byte, error) { return marshal(&f) }
+func (f ResponseFormat) MarshalJSON() ([]byte, error) { return marshal(responseFormatJSON, &f) }
 
 // UnmarshalJSON decodes a response format.
-func (f *ResponseFormat) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, f) }
+func (f *ResponseFormat) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, responseFormatJSON, f)
+}
 
 func (f *ResponseFormat) check() error {
 	switch f.Type {
@@ -299,35 +306,41 @@ func (f *ResponseFormat) check() error {
 type StringList []string
 
 // MarshalJSON encodes l.
-func (l StringList) MarshalJSON() ([]byte, error) { return marshal(&l) }
+func (l StringList) MarshalJSON() ([]byte, error) { return marshal(stringListJSON, &l) }
 
 // UnmarshalJSON decodes a string, an array of strings, or null.
 func (l *StringList) UnmarshalJSON(data []byte) error {
 	*l = nil
-	return unmarshalRequest(data, l)
+	return unmarshalRequest(data, stringListJSON, l)
 }
 
-func encodeStringList(enc *jsontext.Encoder, l StringList) error {
-	switch {
-	case l == nil:
-		return enc.WriteToken(jsontext.Null)
-	case len(l) == 1:
-		return enc.WriteToken(jsontext.String(l[0]))
-	}
-	return jsonv2.MarshalEncode(enc, []string(l))
-}
+var stringListJSON jsonwire.Type[StringList] = stringListType{}
 
-func (d *decoder) stringList(dec *jsontext.Decoder, l *StringList) (err error) {
-	switch dec.PeekKind() {
+type stringListType struct{}
+
+func (stringListType) Decode(d *jsonwire.Decoder, l *StringList) {
+	switch d.Kind() {
 	case '"':
-		*l = make(StringList, 1)
-		return jsonv2.UnmarshalDecode(dec, &(*l)[0])
-	case '[', 'n':
-		*l, err = d.strings(dec)
-		return err
+		*l = StringList{d.String()}
+	case '[':
+		*l = StringList{}
+		d.Array(0, func(int) { *l = append(*l, d.String()) })
+	default:
+		d.Mismatch("one of a string or array of strings")
 	}
-	return mismatch(dec, "one of a string or array of strings")
 }
+
+func (stringListType) Append(b []byte, l *StringList) ([]byte, error) {
+	switch {
+	case *l == nil:
+		return append(b, "null"...), nil
+	case len(*l) == 1:
+		return appendString(b, (*l)[0]), nil
+	}
+	return appendStrings(b, *l)
+}
+
+func (stringListType) IsZero(l *StringList) bool { return *l == nil }
 
 // A chatCall is the call of Backend.Chat for a request of any protocol, and its
 // reply. Its fields are guarded by the response's mu while the Backend runs, so

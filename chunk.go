@@ -1,12 +1,11 @@
 package llmhttp
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
+	"strconv"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A ChatChunk is a piece of a reply. A Backend sets Choices and, once, Usage.
@@ -36,13 +35,12 @@ import (
 //   - If the member "object" is "error", as in vLLM's errors, the members without a
 //     field are in Extra["error"] as one object.
 type ChatChunk struct {
-	ID string `json:"id"`
-	chunkHead
+	ID      string        `json:"id"`
 	Created int64         `json:"created"` // Unix time in seconds
 	Model   string        `json:"model"`
 	Choices []ChunkChoice `json:"choices"`
 	Usage   *Usage        `json:"usage,omitzero"`
-	Extra   Extra         `json:",embed"`
+	Extra   Extra         `json:"-"`
 }
 
 const (
@@ -52,62 +50,45 @@ const (
 	objectError      = "error"
 )
 
-var (
-	tokenChunk      = jsontext.String(objectChunk)
-	tokenCompletion = jsontext.String(objectCompletion)
-	tokenModel      = jsontext.String(objectModel)
-)
-
-// The member "object" stands behind the ID. Its value depends on the type alone,
-// so these take no memory.
-type (
-	chunkHead struct {
-		Object chunkObject `json:"object"`
-	}
-	completionHead struct {
-		Object completionObject `json:"object"`
-	}
-	modelHead struct {
-		Object modelObject `json:"object"`
-	}
-
-	chunkObject      struct{}
-	completionObject struct{}
-	modelObject      struct{}
-)
-
-// objectHook returns a hook that decodes the member "object", which may say that
-// the object is an error.
-func objectHook[T any](d *decoder) func(dec *jsontext.Decoder, _ *T) error {
-	return func(dec *jsontext.Decoder, _ *T) error {
-		value, err := dec.ReadValue()
-		d.isError = string(value) == `"error"`
-		return err
-	}
-}
-
-func (c *ChatChunk) fields() any {
-	type fields ChatChunk
-	return (*fields)(c)
-}
-
-func (c *ChatChunk) finish(d *decoder) error {
+var chatChunkJSON = jsonwire.NewObject(
+	jsonwire.String("id", func(c *ChatChunk) *string { return &c.ID }).Always(),
+	objectField(objectChunk, func(c *ChatChunk) *Extra { return &c.Extra }),
+	jsonwire.Int("created", func(c *ChatChunk) *int64 { return &c.Created }).Always(),
+	jsonwire.String("model", func(c *ChatChunk) *string { return &c.Model }).Always(),
+	jsonwire.List("choices", func(c *ChatChunk) *[]ChunkChoice { return &c.Choices }, chunkChoiceJSON, 0).Always(),
+	jsonwire.Pointer("usage", func(c *ChatChunk) **Usage { return &c.Usage }, usageJSON),
+	jsonwire.Extra(func(c *ChatChunk) *Extra { return &c.Extra }),
+).Reserve(objectError).Then(func(c *ChatChunk) {
 	c.Usage = reported(c.Usage)
-	return d.finishReply(&c.Extra)
+	wrapError(&c.Extra)
+})
+
+// constantField returns a member that is always the same, and ignored in a document.
+func constantField[T any](name, value string) jsonwire.Field[T] {
+	return jsonwire.Func(name, func(_ *T, d *jsonwire.Decoder) { d.Skip() },
+		func(_ *T, b []byte) ([]byte, error) { return appendString(b, value), nil })
 }
 
-// finishReply moves the members of a reply that is an error to Extra["error"].
-func (d *decoder) finishReply(extra *Extra) error {
-	if !d.isError {
-		return nil
+// objectField returns the member "object", which is constant. If a server says there
+// that the object is an error, it is in Extra until wrapError is called.
+func objectField[T any](constant string, extra func(*T) *Extra) jsonwire.Field[T] {
+	return constantField[T](memberObject, constant).DecodeWith(func(v *T, d *jsonwire.Decoder) {
+		if raw := d.View(); raw == `"error"` {
+			*extra(v) = mergeExtra(*extra(v), Extra{memberObject: json.RawMessage(raw)})
+		}
+	})
+}
+
+const memberObject = "object"
+
+// wrapError moves the members of a reply that is an error to Extra["error"].
+func wrapError(extra *Extra) {
+	if _, ok := (*extra)[memberObject]; !ok {
+		return
 	}
-	d.isError = false
-	b, err := jsonv2.Marshal(map[string]json.RawMessage(*extra), jsonv2.Deterministic(true))
-	if err != nil {
-		return err
-	}
+	delete(*extra, memberObject)
+	b, _ := extraJSON.Append(nil, extra) // which is valid, because it was decoded
 	*extra = Extra{objectError: b}
-	return nil
 }
 
 // reported returns u, or nil if no number in it is above zero. Some servers
@@ -120,16 +101,11 @@ func reported(u *Usage) *Usage {
 }
 
 // MarshalJSON encodes c as it is, without what a Handler would complete.
-func (c ChatChunk) MarshalJSON() ([]byte, error) { return marshal(&c) }
+func (c ChatChunk) MarshalJSON() ([]byte, error) { return marshal(chatChunkJSON, &c) }
 
 // UnmarshalJSON decodes a chunk leniently, or a whole reply as a chunk.
 func (c *ChatChunk) UnmarshalJSON(data []byte) error {
-	var scanned ChatChunk
-	if scanChunk(data, &scanned) {
-		*c = scanned
-		return nil
-	}
-	return unmarshalReply(data, c)
+	return unmarshalReply(data, chatChunkJSON, c)
 }
 
 // A ChunkChoice is what a [ChatChunk] adds to one choice. Index is the index of the
@@ -145,65 +121,42 @@ type ChunkChoice struct {
 	// be the number of a token, which is ignored.
 	StopSequence string `json:"stop_reason,omitzero"`
 
-	Extra Extra `json:",embed"` // "logprobs" among others
+	Extra Extra `json:"-"` // "logprobs" among others
 }
 
-type chunkChoiceFields ChunkChoice
+var chunkChoiceJSON = jsonwire.NewObject(
+	jsonwire.Int("index", func(c *ChunkChoice) *int { return &c.Index }).Always(),
+	jsonwire.Struct("delta", func(c *ChunkChoice) *Delta { return &c.Delta }, deltaJSON).Always(),
+	jsonwire.StringOr("finish_reason", func(c *ChunkChoice) *FinishReason { return &c.FinishReason }, "null"),
+	jsonwire.PlainString("stop_reason", func(c *ChunkChoice) *string { return &c.StopSequence }),
+	jsonwire.Func("logprobs", func(c *ChunkChoice, d *jsonwire.Decoder) { decodeLogprobs(d, &c.Extra) }, nil),
+	jsonwire.Func("message", (*ChunkChoice).decodeMessage, nil),
+	jsonwire.Extra(func(c *ChunkChoice) *Extra { return &c.Extra }),
+).Place(func(c *ChunkChoice, i int) { c.Index = i })
 
-func (c *ChunkChoice) fields() any { return (*chunkChoiceFields)(c) }
-
-func (c *ChunkChoice) place(i int) { c.Index = i }
-
-// forgive ignores a stop_reason that is not a string.
-func (c *ChunkChoice) forgive(d *decoder, dec *jsontext.Decoder) error {
-	view := struct {
-		Choice       *chunkChoiceFields `json:",embed"`
-		StopSequence json.RawMessage    `json:"stop_reason"`
-	}{Choice: (*chunkChoiceFields)(c)}
-	err := jsonv2.UnmarshalDecode(dec, &view)
-	c.StopSequence = textOf(view.StopSequence)
-	return err
+// decodeLogprobs decodes the log probabilities of a choice. They are in its Extra
+// unless they are null.
+func decodeLogprobs(d *jsonwire.Decoder, extra *Extra) {
+	*extra = mergeExtra(*extra, Extra{memberLogprobs: d.Raw()})
 }
 
-// finish decodes the message of a whole reply as a Delta.
-func (c *ChunkChoice) finish(d *decoder) error {
-	dropNull(&c.Extra, "logprobs")
-	raw := c.Extra["message"]
-	if raw == nil {
-		return nil
-	}
-	c.Extra.drop("message")
-	if raw[0] != '{' {
-		return nil
-	}
-	if err := jsonv2.Unmarshal(raw, &c.Delta, d.dec.Options()); err != nil {
-		return err
-	}
+const memberLogprobs = "logprobs"
+
+// decodeMessage decodes the message of a whole reply as a Delta.
+func (c *ChunkChoice) decodeMessage(d *jsonwire.Decoder) {
+	deltaJSON.Decode(d, &c.Delta)
 	for i := range c.Delta.ToolCalls {
 		c.Delta.ToolCalls[i].Index = i
-	}
-	return nil
-}
-
-// dropNull drops a member that is null.
-func dropNull(e *Extra, name string) {
-	if string((*e)[name]) == "null" {
-		e.drop(name)
-	}
-}
-
-// drop removes a member. An Extra without members becomes nil.
-func (e *Extra) drop(name string) {
-	if delete(*e, name); len(*e) == 0 {
-		*e = nil
 	}
 }
 
 // MarshalJSON encodes c.
-func (c ChunkChoice) MarshalJSON() ([]byte, error) { return marshal(&c) }
+func (c ChunkChoice) MarshalJSON() ([]byte, error) { return marshal(chunkChoiceJSON, &c) }
 
 // UnmarshalJSON decodes a choice of a chunk leniently.
-func (c *ChunkChoice) UnmarshalJSON(data []byte) error { return unmarshalReply(data, c) }
+func (c *ChunkChoice) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, chunkChoiceJSON, c)
+}
 
 // A Delta is what a chunk adds to the message of a choice. Texts are appended to
 // those of earlier chunks. They may be split anywhere, even within a character.
@@ -214,63 +167,51 @@ type Delta struct {
 	Content          string            `json:"content,omitzero"`
 	Refusal          string            `json:"refusal,omitzero"`
 	ToolCalls        []ToolCallDelta   `json:"tool_calls,omitempty"`
-	Extra            Extra             `json:",embed"`
+	Extra            Extra             `json:"-"`
 }
 
-type deltaFields Delta
-
-func (d *Delta) fields() any { return (*deltaFields)(d) }
-
-// forgive decodes a Delta whose content may be an array of parts.
-func (d *Delta) forgive(dc *decoder, dec *jsontext.Decoder) error {
-	view := struct {
-		Delta   *deltaFields  `json:",embed"`
-		Content *deltaContent `json:"content"`
-	}{(*deltaFields)(d), &deltaContent{d}}
-	return jsonv2.UnmarshalDecode(dec, &view)
-}
-
-// A deltaContent is the content of a Delta, which may be an array of parts.
-type deltaContent struct{ delta *Delta }
+var deltaJSON = jsonwire.NewObject(
+	jsonwire.String("role", func(d *Delta) *Role { return &d.Role }),
+	jsonwire.String("reasoning_content", func(d *Delta) *string { return &d.Reasoning }),
+	jsonwire.List("reasoning_details", func(d *Delta) *[]ReasoningDetail { return &d.ReasoningDetails }, reasoningDetailJSON, maxParts),
+	jsonwire.String("content", func(d *Delta) *string { return &d.Content }).DecodeWith((*Delta).decodeContent),
+	jsonwire.String("refusal", func(d *Delta) *string { return &d.Refusal }),
+	jsonwire.List("tool_calls", func(d *Delta) *[]ToolCallDelta { return &d.ToolCalls }, toolCallDeltaJSON, 0),
+	jsonwire.Extra(func(d *Delta) *Extra { return &d.Extra }),
+)
 
 // memberParts is the member of Extra for parts of content that are not texts.
 const memberParts = "content_parts"
 
-func (d *decoder) deltaContent(dec *jsontext.Decoder, c *deltaContent) error {
-	if dec.PeekKind() != '[' {
-		return jsonv2.UnmarshalDecode(dec, &c.delta.Content)
+// decodeContent decodes content that may be an array of parts.
+func (d *Delta) decodeContent(dec *jsonwire.Decoder) {
+	if dec.Kind() != '[' {
+		d.Content = dec.String()
+		return
 	}
-	var parts []json.RawMessage
-	if err := jsonv2.UnmarshalDecode(dec, &parts); err != nil {
-		return err
-	}
-	var others [][]byte
-	for _, raw := range parts {
-		var p struct {
-			Type string         `json:"type"`
-			Text string         `json:"text"`
-			More jsontext.Value `json:",embed"`
-		}
-		switch err := jsonv2.Unmarshal(raw, &p); {
-		case string(raw) == "null":
-		case err == nil && p.Type == PartText && p.More == nil:
-			c.delta.Content += p.Text
+	var others []byte
+	dec.Array(0, func(int) {
+		var p Part
+		raw := dec.Raw()
+		switch err := jsonwire.UnmarshalLenient(raw, partJSON, &p); {
+		case dec.Failed() || string(raw) == "null":
+		case err == nil && p.Type == PartText && p.Extra == nil:
+			d.Content += p.Text
 		default:
-			others = append(others, raw)
+			others = append(append(others, ','), raw...)
 		}
-	}
+	})
 	if others != nil {
-		array := slices.Concat([]byte{'['}, bytes.Join(others, []byte{','}), []byte{']'})
-		c.delta.Extra = mergeExtra(c.delta.Extra, Extra{memberParts: array})
+		others[0] = '['
+		d.Extra = mergeExtra(d.Extra, Extra{memberParts: append(others, ']')})
 	}
-	return nil
 }
 
 // MarshalJSON encodes d.
-func (d Delta) MarshalJSON() ([]byte, error) { return marshal(&d) }
+func (d Delta) MarshalJSON() ([]byte, error) { return marshal(deltaJSON, &d) }
 
 // UnmarshalJSON decodes a delta leniently.
-func (d *Delta) UnmarshalJSON(data []byte) error { return unmarshalReply(data, d) }
+func (d *Delta) UnmarshalJSON(data []byte) error { return unmarshalReply(data, deltaJSON, d) }
 
 // A ToolCallDelta adds to a tool call. The first for a call has its ID, Type
 // and the function's Name; Arguments are appended to what came before. One
@@ -280,61 +221,56 @@ type ToolCallDelta struct {
 	ID       string       `json:"id,omitzero"`
 	Type     string       `json:"type,omitzero"`
 	Function FunctionCall `json:"function,omitzero"`
-	Extra    Extra        `json:",embed"`
+	Extra    Extra        `json:"-"`
 }
 
-// A functionToolCallDelta is a ToolCallDelta that has a function, even if it is
-// empty.
-type functionToolCallDelta struct {
-	Index    int          `json:"index"`
-	ID       string       `json:"id,omitzero"`
-	Type     string       `json:"type,omitzero"`
-	Function FunctionCall `json:"function"`
-	Extra    Extra        `json:",embed"`
-}
-
-func (t *ToolCallDelta) fields() any {
-	if t.Type == toolFunction {
-		return (*functionToolCallDelta)(t)
-	}
-	type fields ToolCallDelta
-	return (*fields)(t)
-}
-
-func (t *ToolCallDelta) place(i int) { t.Index = i }
+var toolCallDeltaJSON = jsonwire.NewObject(
+	jsonwire.Int("index", func(t *ToolCallDelta) *int { return &t.Index }).Always(),
+	jsonwire.String("id", func(t *ToolCallDelta) *string { return &t.ID }),
+	jsonwire.String("type", func(t *ToolCallDelta) *string { return &t.Type }),
+	jsonwire.Struct("function", func(t *ToolCallDelta) *FunctionCall { return &t.Function }, functionCallJSON).
+		KeptIf(func(t *ToolCallDelta) bool { return t.Type == toolFunction }),
+	jsonwire.Extra(func(t *ToolCallDelta) *Extra { return &t.Extra }),
+).Place(func(t *ToolCallDelta, i int) { t.Index = i })
 
 // MarshalJSON encodes t.
-func (t ToolCallDelta) MarshalJSON() ([]byte, error) { return marshal(&t) }
+func (t ToolCallDelta) MarshalJSON() ([]byte, error) { return marshal(toolCallDeltaJSON, &t) }
 
 // UnmarshalJSON decodes a part of a tool call leniently.
-func (t *ToolCallDelta) UnmarshalJSON(data []byte) error { return unmarshalReply(data, t) }
+func (t *ToolCallDelta) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, toolCallDeltaJSON, t)
+}
 
 // A ChatResponse is a whole reply. It is decoded leniently: see [ChatChunk].
 type ChatResponse struct {
-	ID string `json:"id"`
-	completionHead
+	ID      string   `json:"id"`
 	Created int64    `json:"created"` // Unix time in seconds
 	Model   string   `json:"model"`
 	Choices []Choice `json:"choices"`
 	Usage   *Usage   `json:"usage,omitzero"` // nil if it is not known
-	Extra   Extra    `json:",embed"`
+	Extra   Extra    `json:"-"`
 }
 
-func (r *ChatResponse) fields() any {
-	type fields ChatResponse
-	return (*fields)(r)
-}
-
-func (r *ChatResponse) finish(d *decoder) error {
+var chatResponseJSON = jsonwire.NewObject(
+	jsonwire.String("id", func(r *ChatResponse) *string { return &r.ID }).Always(),
+	objectField(objectCompletion, func(r *ChatResponse) *Extra { return &r.Extra }),
+	jsonwire.Int("created", func(r *ChatResponse) *int64 { return &r.Created }).Always(),
+	jsonwire.String("model", func(r *ChatResponse) *string { return &r.Model }).Always(),
+	jsonwire.List("choices", func(r *ChatResponse) *[]Choice { return &r.Choices }, choiceJSON, 0).Always(),
+	jsonwire.Pointer("usage", func(r *ChatResponse) **Usage { return &r.Usage }, usageJSON),
+	jsonwire.Extra(func(r *ChatResponse) *Extra { return &r.Extra }),
+).Reserve(objectError).Then(func(r *ChatResponse) {
 	r.Usage = reported(r.Usage)
-	return d.finishReply(&r.Extra)
-}
+	wrapError(&r.Extra)
+})
 
 // MarshalJSON encodes r.
-func (r ChatResponse) MarshalJSON() ([]byte, error) { return marshal(&r) }
+func (r ChatResponse) MarshalJSON() ([]byte, error) { return marshal(chatResponseJSON, &r) }
 
 // UnmarshalJSON decodes a reply leniently.
-func (r *ChatResponse) UnmarshalJSON(data []byte) error { return unmarshalReply(data, r) }
+func (r *ChatResponse) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, chatResponseJSON, r)
+}
 
 // A Choice is one of the choices of a [ChatResponse].
 type Choice struct {
@@ -342,80 +278,31 @@ type Choice struct {
 	Message      Message      `json:"message"`
 	FinishReason FinishReason `json:"finish_reason"`        // null if empty
 	StopSequence string       `json:"stop_reason,omitzero"` // see [ChunkChoice]
-	Extra        Extra        `json:",embed"`               // "logprobs" among others; null if there are none
+	Extra        Extra        `json:"-"`                    // "logprobs" among others; null if there are none
 }
 
-type choiceFields Choice
+// The schema of the format demands some members even if they are null: logprobs, and
+// the refusal of the message.
+var choiceJSON = jsonwire.NewObject(
+	jsonwire.Int("index", func(c *Choice) *int { return &c.Index }).Always(),
+	jsonwire.Struct("message", func(c *Choice) *Message { return &c.Message }, replyMessageJSON).Always(),
+	jsonwire.Func(memberLogprobs, func(c *Choice, d *jsonwire.Decoder) { decodeLogprobs(d, &c.Extra) },
+		func(_ *Choice, b []byte) ([]byte, error) { return append(b, "null"...), nil }).
+		When(func(c *Choice) bool { return c.Extra[memberLogprobs] == nil }),
+	jsonwire.StringOr("finish_reason", func(c *Choice) *FinishReason { return &c.FinishReason }, "null"),
+	jsonwire.PlainString("stop_reason", func(c *Choice) *string { return &c.StopSequence }),
+	jsonwire.Extra(func(c *Choice) *Extra { return &c.Extra }),
+).Place(func(c *Choice, i int) { c.Index = i })
 
-// A replyChoice is a Choice with the members that the schema of the format
-// demands even if they are null: logprobs, and the refusal of the message.
-type replyChoice struct {
-	Index        int           `json:"index"`
-	Message      *replyMessage `json:"message"`
-	Logprobs     *struct{}     `json:"-"` // in Extra
-	FinishReason FinishReason  `json:"finish_reason"`
-	StopSequence string        `json:"stop_reason,omitzero"`
-	Extra        Extra         `json:",embed"`
-}
-
-// A replyChoiceWithoutLogprobs is a replyChoice whose logprobs are null.
-type replyChoiceWithoutLogprobs struct {
-	Index        int           `json:"index"`
-	Message      *replyMessage `json:"message"`
-	Logprobs     *struct{}     `json:"logprobs"`
-	FinishReason FinishReason  `json:"finish_reason"`
-	StopSequence string        `json:"stop_reason,omitzero"`
-	Extra        Extra         `json:",embed"`
-}
-
-func (c *Choice) fields() any { return (*choiceFields)(c) }
-
-func (c *Choice) encoded() any {
-	view := &replyChoice{c.Index, (*replyMessage)(&c.Message), nil, c.FinishReason, c.StopSequence, c.Extra}
-	if _, ok := c.Extra["logprobs"]; ok {
-		return view
-	}
-	return (*replyChoiceWithoutLogprobs)(view)
-}
-
-// A replyMessage is the message of a whole reply.
-type replyMessage Message
-
-func (m *replyMessage) fields() any {
-	type messageFields Message
-	view := &struct {
-		Message *messageFields `json:",embed"`
-		Refusal *string        `json:"refusal"` // null if empty
-	}{Message: (*messageFields)(m)}
-	if m.Refusal != "" {
-		view.Refusal = &m.Refusal
-	}
-	return view
-}
-
-func (c *Choice) place(i int) { c.Index = i }
-
-// forgive ignores a stop_reason that is not a string.
-func (c *Choice) forgive(d *decoder, dec *jsontext.Decoder) error {
-	view := struct {
-		Choice       *choiceFields   `json:",embed"`
-		StopSequence json.RawMessage `json:"stop_reason"`
-	}{Choice: (*choiceFields)(c)}
-	err := jsonv2.UnmarshalDecode(dec, &view)
-	c.StopSequence = textOf(view.StopSequence)
-	return err
-}
-
-func (c *Choice) finish(d *decoder) error {
-	dropNull(&c.Extra, "logprobs")
-	return nil
-}
+// replyMessageJSON is the JSON of the message of a whole reply.
+var replyMessageJSON = jsonwire.NewObject(append(slices.Clip(messageFields),
+	jsonwire.StringOr("refusal", func(m *Message) *string { return &m.Refusal }, "null"))...)
 
 // MarshalJSON encodes c.
-func (c Choice) MarshalJSON() ([]byte, error) { return marshal(&c) }
+func (c Choice) MarshalJSON() ([]byte, error) { return marshal(choiceJSON, &c) }
 
 // UnmarshalJSON decodes a choice leniently.
-func (c *Choice) UnmarshalJSON(data []byte) error { return unmarshalReply(data, c) }
+func (c *Choice) UnmarshalJSON(data []byte) error { return unmarshalReply(data, choiceJSON, c) }
 
 // A FinishReason says why a choice ended. It is empty until then.
 type FinishReason string
@@ -428,13 +315,6 @@ const (
 	FinishToolCalls     FinishReason = "tool_calls"     // the model calls tools
 )
 
-func encodeFinishReason(enc *jsontext.Encoder, r FinishReason) error {
-	if r == "" {
-		return enc.WriteToken(jsontext.Null)
-	}
-	return enc.WriteToken(jsontext.String(string(r)))
-}
-
 // Usage is the number of tokens that a request used. It is decoded leniently: see
 // [ChatChunk].
 type Usage struct {
@@ -444,7 +324,7 @@ type Usage struct {
 
 	PromptTokensDetails     PromptTokensDetails     `json:"prompt_tokens_details,omitzero"`
 	CompletionTokensDetails CompletionTokensDetails `json:"completion_tokens_details,omitzero"`
-	Extra                   Extra                   `json:",embed"`
+	Extra                   Extra                   `json:"-"`
 }
 
 // PromptTokensDetails counts some of the PromptTokens of a [Usage] by their kind.
@@ -454,7 +334,7 @@ type PromptTokensDetails struct {
 	CachedTokens     int   `json:"cached_tokens,omitzero"`      // read from the prompt cache
 	CacheWriteTokens int   `json:"cache_write_tokens,omitzero"` // written to the prompt cache
 	AudioTokens      int   `json:"audio_tokens,omitzero"`
-	Extra            Extra `json:",embed"`
+	Extra            Extra `json:"-"`
 }
 
 // CompletionTokensDetails counts some of the CompletionTokens of a [Usage] by
@@ -462,21 +342,33 @@ type PromptTokensDetails struct {
 type CompletionTokensDetails struct {
 	ReasoningTokens int   `json:"reasoning_tokens,omitzero"`
 	AudioTokens     int   `json:"audio_tokens,omitzero"`
-	Extra           Extra `json:",embed"`
+	Extra           Extra `json:"-"`
 }
 
-type usageFields Usage
+var usageJSON = jsonwire.NewObject(
+	jsonwire.Int("prompt_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
+	jsonwire.Int("completion_tokens", func(u *Usage) *int { return &u.CompletionTokens }).Always(),
+	totalTokens,
+	jsonwire.Struct("prompt_tokens_details", func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails }, promptTokensDetailsJSON),
+	jsonwire.Struct("completion_tokens_details", func(u *Usage) *CompletionTokensDetails { return &u.CompletionTokensDetails }, completionTokensDetailsJSON),
+	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
+)
 
-func (u *Usage) fields() any { return (*usageFields)(u) }
+var totalTokens = jsonwire.Int("total_tokens", func(u *Usage) *int { return &u.TotalTokens }).
+	Always().AppendWith(func(u *Usage, b []byte) ([]byte, error) { return strconv.AppendInt(b, int64(u.total()), 10), nil })
 
-func (u *Usage) encoded() any {
-	if u.TotalTokens == u.total() {
-		return (*usageFields)(u)
-	}
-	c := *u
-	c.TotalTokens = u.total()
-	return (*usageFields)(&c)
-}
+var promptTokensDetailsJSON = jsonwire.NewObject(
+	jsonwire.Int("cached_tokens", func(p *PromptTokensDetails) *int { return &p.CachedTokens }),
+	jsonwire.Int("cache_write_tokens", func(p *PromptTokensDetails) *int { return &p.CacheWriteTokens }),
+	jsonwire.Int("audio_tokens", func(p *PromptTokensDetails) *int { return &p.AudioTokens }),
+	jsonwire.Extra(func(p *PromptTokensDetails) *Extra { return &p.Extra }),
+)
+
+var completionTokensDetailsJSON = jsonwire.NewObject(
+	jsonwire.Int("reasoning_tokens", func(c *CompletionTokensDetails) *int { return &c.ReasoningTokens }),
+	jsonwire.Int("audio_tokens", func(c *CompletionTokensDetails) *int { return &c.AudioTokens }),
+	jsonwire.Extra(func(c *CompletionTokensDetails) *Extra { return &c.Extra }),
+)
 
 // total returns TotalTokens, or the sum of the other two if that is zero.
 func (u *Usage) total() int {
@@ -487,29 +379,27 @@ func (u *Usage) total() int {
 }
 
 // MarshalJSON encodes u.
-func (u Usage) MarshalJSON() ([]byte, error) { return marshal(&u) }
+func (u Usage) MarshalJSON() ([]byte, error) { return marshal(usageJSON, &u) }
 
 // UnmarshalJSON decodes a usage leniently.
-func (u *Usage) UnmarshalJSON(data []byte) error { return unmarshalReply(data, u) }
-
-func (p *PromptTokensDetails) fields() any {
-	type fields PromptTokensDetails
-	return (*fields)(p)
-}
+func (u *Usage) UnmarshalJSON(data []byte) error { return unmarshalReply(data, usageJSON, u) }
 
 // MarshalJSON encodes p.
-func (p PromptTokensDetails) MarshalJSON() ([]byte, error) { return marshal(&p) }
+func (p PromptTokensDetails) MarshalJSON() ([]byte, error) {
+	return marshal(promptTokensDetailsJSON, &p)
+}
 
 // UnmarshalJSON decodes details leniently.
-func (p *PromptTokensDetails) UnmarshalJSON(data []byte) error { return unmarshalReply(data, p) }
-
-func (c *CompletionTokensDetails) fields() any {
-	type fields CompletionTokensDetails
-	return (*fields)(c)
+func (p *PromptTokensDetails) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, promptTokensDetailsJSON, p)
 }
 
 // MarshalJSON encodes c.
-func (c CompletionTokensDetails) MarshalJSON() ([]byte, error) { return marshal(&c) }
+func (c CompletionTokensDetails) MarshalJSON() ([]byte, error) {
+	return marshal(completionTokensDetailsJSON, &c)
+}
 
 // UnmarshalJSON decodes details leniently.
-func (c *CompletionTokensDetails) UnmarshalJSON(data []byte) error { return unmarshalReply(data, c) }
+func (c *CompletionTokensDetails) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, completionTokensDetailsJSON, c)
+}

@@ -2,10 +2,7 @@ package llmhttp
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 )
 
@@ -27,7 +24,7 @@ func (p chatCompletions) Routes() []Route {
 
 func (chatCompletions) decode(_ context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
 	req := new(ChatRequest)
-	if err := decodeRequest(body, req); err != nil {
+	if err := decodeRequest(body, chatRequestJSON, req); err != nil {
 		return nil, nil, err
 	}
 	if err := req.check(); err != nil {
@@ -136,54 +133,17 @@ func (n *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 		}
 	default:
 		b = append(b, `,"delta":`...)
-		b, err = appendDelta(b, &choice.Delta)
+		b, err = deltaJSON.Append(b, &choice.Delta)
 		b = append(b, `,"finish_reason":null`...)
 	}
 	if err == nil {
-		b, err = appendExtra(b, choice.Extra, "index", "delta", "finish_reason", "stop_reason")
+		b, err = chunkChoiceJSON.AppendExtra(b, choice)
 	}
 	b = append(b, "}]"...)
 	if err == nil {
-		b, err = appendExtra(b, c.Extra, chunkMembers...)
+		b, err = chatChunkJSON.AppendExtra(b, c)
 	}
 	return append(b, "}\n\n"...), err
-}
-
-// appendDelta appends the JSON of d. That of a delta which is one text is
-// written by hand, as most are: the library takes longer (budget:
-// CPU of a stream; benchmark: BenchmarkAppendDelta).
-func appendDelta(b []byte, d *Delta) ([]byte, error) {
-	if d.Role != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || len(d.Extra) > 0 {
-		return appendJSON(b, d)
-	}
-	if d.Content == "" {
-		return append(b, "{}"...), nil
-	}
-	b = append(b, `{"content":`...)
-	b = appendString(b, d.Content)
-	return append(b, '}'), nil
-}
-
-// chunkMembers are the members of a chunk that have a field, and "error", by
-// which clients recognise a failure.
-var chunkMembers = []string{"id", "object", "created", "model", "choices", "usage", "error"}
-
-// appendExtra appends the members of e, except for those that are reserved.
-func appendExtra(b []byte, e Extra, reserved ...string) ([]byte, error) {
-	if len(e) == 0 {
-		return b, nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(e)) {
-		if slices.Contains(reserved, name) {
-			continue
-		}
-		b = append(appendString(append(b, ','), name), ':')
-		var err error
-		if b, err = appendJSON(b, e[name]); err != nil {
-			return b, fmt.Errorf("llmhttp: encoding the member %q of Extra: %w", name, err)
-		}
-	}
-	return b, nil
 }
 
 // AppendEnd appends the usage, if the client asked for it, and [DONE]. Other
@@ -194,10 +154,10 @@ func (n *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, 
 		b = append(b, n.head...)
 		b = append(b, `,"choices":[],"usage":`...)
 		var err error
-		if b, err = appendUsage(b, u); err != nil {
+		if b, err = usageJSON.Append(b, u); err != nil {
 			return b, err
 		}
-		if b, err = appendExtra(b, extra, chunkMembers...); err != nil {
+		if b, err = chatChunkJSON.AppendExtra(b, &ChatChunk{Extra: extra}); err != nil {
 			return b, err
 		}
 		b = append(b, "}\n\n"...)
@@ -211,75 +171,9 @@ func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
 	return append(b, "\n\n"...)
 }
 
-// AppendWhole appends a chat.completion object. Its envelope, and choices that
-// are one text, are written by hand: the library takes longer
-// (budget: CPU of a whole reply; benchmark: BenchmarkAppendWhole).
+// AppendWhole appends a chat.completion object.
 func (n *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, error) {
-	b = append(b, `{"id":`...)
-	b = appendString(b, n.identity(&ReplyStart{ID: r.ID}))
-	b = append(b, `,"object":"`+objectCompletion+`","created":`...)
-	b = strconv.AppendInt(b, r.Created, 10)
-	b = append(b, `,"model":`...)
-	b = appendString(b, r.Model)
-	b = append(b, `,"choices":[`...)
-	var err error
-	for i := range r.Choices {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if b, err = appendChoice(b, &r.Choices[i]); err != nil {
-			return b, err
-		}
-	}
-	b = append(b, `],"usage":`...)
-	if b, err = appendUsage(b, r.Usage); err != nil {
-		return b, err
-	}
-	b, err = appendExtra(b, r.Extra, chunkMembers...)
-	return append(b, '}'), err
-}
-
-func appendChoice(b []byte, c *Choice) ([]byte, error) {
-	text := c.Message.plainText()
-	if text == nil || c.StopSequence != "" || len(c.Extra) > 0 {
-		return appendJSON(b, c)
-	}
-	b = append(b, `{"index":`...)
-	b = strconv.AppendInt(b, int64(c.Index), 10)
-	b = append(b, `,"message":{"role":"assistant","content":`...)
-	b = appendString(b, *text)
-	b = append(b, `,"refusal":null},"logprobs":null,"finish_reason":`...)
-	b = appendNullable(b, string(c.FinishReason))
-	return append(b, '}'), nil
-}
-
-// plainText returns the content of m if m is an assistant's message of one text
-// and nothing else, and otherwise nil.
-func (m *Message) plainText() *string {
-	if m.Role != RoleAssistant || len(m.Content) != 1 || m.Content[0].Type != PartText || len(m.Content[0].Extra) > 0 ||
-		m.Reasoning != "" || len(m.ReasoningDetails) > 0 || m.Refusal != "" || m.Name != "" || m.IsError ||
-		len(m.ToolCalls) > 0 || m.ToolCallID != "" || len(m.Extra) > 0 {
-		return nil
-	}
-	return &m.Content[0].Text
-}
-
-func appendUsage(b []byte, u *Usage) ([]byte, error) {
-	if !u.isPlain() {
-		return appendJSON(b, u)
-	}
-	b = append(b, `{"prompt_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
-	b = append(b, `,"completion_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
-	b = append(b, `,"total_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.total()), 10)
-	return append(b, '}'), nil
-}
-
-// isPlain reports whether u has nothing but the three totals.
-func (u *Usage) isPlain() bool {
-	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
-	return p.CachedTokens == 0 && p.CacheWriteTokens == 0 && p.AudioTokens == 0 && c.ReasoningTokens == 0 && c.AudioTokens == 0 &&
-		len(u.Extra) == 0 && len(p.Extra) == 0 && len(c.Extra) == 0
+	reply := *r
+	reply.ID = n.identity(&ReplyStart{ID: r.ID})
+	return chatResponseJSON.Append(b, &reply)
 }

@@ -1,13 +1,13 @@
 package llmhttp
 
 import (
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"math"
 	"strconv"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 const (
@@ -23,19 +23,24 @@ type EmbeddingRequest struct {
 	Input          EmbeddingInput `json:"input,omitzero"`
 	Dimensions     *int           `json:"dimensions,omitzero"`      // of the vectors, at least 1; nil for the model's own
 	EncodingFormat string         `json:"encoding_format,omitzero"` // float or base64; a Backend may ignore it
-	Extra          Extra          `json:",embed"`
+	Extra          Extra          `json:"-"`
 }
 
-func (r *EmbeddingRequest) fields() any {
-	type fields EmbeddingRequest
-	return (*fields)(r)
-}
+var embeddingRequestJSON = jsonwire.NewObject(
+	jsonwire.String("model", func(r *EmbeddingRequest) *string { return &r.Model }).Always(),
+	jsonwire.Member("input", func(r *EmbeddingRequest) *EmbeddingInput { return &r.Input }, embeddingInputJSON),
+	jsonwire.OptionalInt("dimensions", func(r *EmbeddingRequest) **int { return &r.Dimensions }).Between(1, math.MaxInt32),
+	jsonwire.String("encoding_format", func(r *EmbeddingRequest) *string { return &r.EncodingFormat }),
+	jsonwire.Extra(func(r *EmbeddingRequest) *Extra { return &r.Extra }),
+)
 
 // MarshalJSON encodes r. What is nil or empty is left out.
-func (r EmbeddingRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
+func (r EmbeddingRequest) MarshalJSON() ([]byte, error) { return marshal(embeddingRequestJSON, &r) }
 
 // UnmarshalJSON decodes a request without checking it.
-func (r *EmbeddingRequest) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
+func (r *EmbeddingRequest) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, embeddingRequestJSON, r)
+}
 
 // An EmbeddingInput holds the inputs of an [EmbeddingRequest]. Exactly one of its
 // fields is not nil.
@@ -51,126 +56,101 @@ type EmbeddingInput struct {
 func (in EmbeddingInput) Len() int { return len(in.Texts) + len(in.Tokens) }
 
 // MarshalJSON encodes in. A single input is encoded without an array around it.
-func (in EmbeddingInput) MarshalJSON() ([]byte, error) { return marshal(&in) }
+func (in EmbeddingInput) MarshalJSON() ([]byte, error) { return marshal(embeddingInputJSON, &in) }
 
 // UnmarshalJSON decodes an input without checking it. Null is the zero value.
 func (in *EmbeddingInput) UnmarshalJSON(data []byte) error {
 	*in = EmbeddingInput{}
-	return unmarshalRequest(data, in)
+	return unmarshalRequest(data, embeddingInputJSON, in)
 }
 
-func encodeEmbeddingInput(enc *jsontext.Encoder, in *EmbeddingInput) error {
+var embeddingInputJSON jsonwire.Type[EmbeddingInput] = embeddingInputType{}
+
+type embeddingInputType struct{}
+
+func (embeddingInputType) IsZero(in *EmbeddingInput) bool { return in.Texts == nil && in.Tokens == nil }
+
+func (embeddingInputType) Append(b []byte, in *EmbeddingInput) ([]byte, error) {
 	switch {
 	case len(in.Texts) == 1:
-		return jsonv2.MarshalEncode(enc, in.Texts[0])
+		return appendString(b, in.Texts[0]), nil
 	case in.Texts != nil:
-		return jsonv2.MarshalEncode(enc, in.Texts)
+		return appendStrings(b, in.Texts)
 	case len(in.Tokens) == 1:
-		return jsonv2.MarshalEncode(enc, in.Tokens[0])
+		return appendTokens(b, in.Tokens[0])
 	case in.Tokens != nil:
-		return jsonv2.MarshalEncode(enc, in.Tokens)
+		return appendArray(b, in.Tokens, appendTokens)
 	}
-	return enc.WriteToken(jsontext.Null)
+	return append(b, "null"...), nil
 }
 
-func (d *decoder) embeddingInput(dec *jsontext.Decoder, in *EmbeddingInput) error {
-	switch dec.PeekKind() {
-	case 'n':
-		return dec.SkipValue()
+func appendTokens(b []byte, tokens []int) ([]byte, error) {
+	return appendArray(b, tokens, func(b []byte, n int) ([]byte, error) { return strconv.AppendInt(b, int64(n), 10), nil })
+}
+
+func (embeddingInputType) Decode(d *jsonwire.Decoder, in *EmbeddingInput) {
+	switch d.Kind() {
 	case '"':
-		in.Texts = make([]string, 1)
-		return jsonv2.UnmarshalDecode(dec, &in.Texts[0])
+		in.Texts = []string{d.String()}
 	case '[':
-		return in.decodeArray(d, dec)
+		in.decodeArray(d)
+	default:
+		d.Mismatch("one of a string or array of strings or token numbers")
 	}
-	return mismatch(dec, "one of a string or array of strings or token numbers")
 }
 
 // decodeArray decodes an array. The kind of its first element decides what it is
 // an array of.
-func (in *EmbeddingInput) decodeArray(d *decoder, dec *jsontext.Decoder) error {
-	if _, err := dec.ReadToken(); err != nil {
-		return err
-	}
-	where, kind := dec.StackPointer(), dec.PeekKind()
-	switch kind {
-	case ']':
-		in.Texts = []string{}
-	case '0':
-		in.Tokens = make([][]int, 1)
-	}
-	tokens := 0
-	for n := 0; dec.PeekKind() != ']'; n++ {
-		err := checkInput(dec, where, kind)
+func (in *EmbeddingInput) decodeArray(d *jsonwire.Decoder) {
+	t := tokenDecoder{d: d, param: d.Path()}
+	var kind byte
+	d.Sequence(func(i int) {
+		next := d.Kind()
+		if i == 0 {
+			kind = next
+		}
 		switch {
-		case err != nil:
+		case next != '"' && next != '0' && next != '[':
+			d.Mismatch("one of a string, token number or array of token numbers")
+		case next != kind:
+			d.Fail(badRequest("invalid_type", t.param, "Invalid type for '%s': expected strings, token numbers or arrays of token numbers, but got a mixture.", t.param))
 		case kind == '0':
-			err = decodeToken(dec, &in.Tokens[0], &tokens, where)
-		case kind == '[':
-			if err = d.element(dec, n, maxInputs); err == nil {
-				in.Tokens = append(in.Tokens, []int{})
-				err = decodeTokens(dec, &in.Tokens[n], &tokens, where)
+			if in.Tokens == nil {
+				in.Tokens = make([][]int, 1)
 			}
+			t.decode(&in.Tokens[0])
+		case !d.Limit(i, maxInputs):
+		case kind == '"':
+			in.Texts = append(in.Texts, d.String())
 		default:
-			if err = d.element(dec, n, maxInputs); err == nil {
-				in.Texts = append(in.Texts, "")
-				err = jsonv2.UnmarshalDecode(dec, &in.Texts[n])
-			}
+			tokens := []int{}
+			d.Sequence(func(int) { t.decode(&tokens) })
+			in.Tokens = append(in.Tokens, tokens)
 		}
-		if err != nil {
-			return err
-		}
+	})
+	if in.Tokens == nil && in.Texts == nil {
+		in.Texts = []string{}
 	}
-	_, err := dec.ReadToken()
-	return err
 }
 
-// checkInput checks the kind of the next input of the array at where.
-func checkInput(dec *jsontext.Decoder, where jsontext.Pointer, kind jsontext.Kind) error {
-	isInput := func(kind jsontext.Kind) bool { return kind == '"' || kind == '0' || kind == '[' }
-	next := dec.PeekKind()
-	switch {
-	case !isInput(next):
-		return mismatch(dec, "one of a string, token number or array of token numbers")
-	case next != kind:
-		return newFaultAt(where, func(param string) *Error {
-			return badRequest("invalid_type", param, "Invalid type for '%s': expected strings, token numbers or arrays of token numbers, but got a mixture.", param)
-		})
-	}
-	return nil
+// A tokenDecoder decodes the token numbers of an input, which is the parameter param.
+type tokenDecoder struct {
+	d     *jsonwire.Decoder
+	param string
+	total int
 }
 
-// decodeTokens decodes an array of token numbers.
-func decodeTokens(dec *jsontext.Decoder, list *[]int, total *int, where jsontext.Pointer) error {
-	if _, err := dec.ReadToken(); err != nil {
-		return err
+// decode appends a token number to list.
+func (t *tokenDecoder) decode(list *[]int) {
+	if t.total++; t.total > maxTokens {
+		t.d.Fail(badRequest("array_above_max_length", t.param, "Invalid '%s': too many tokens. Expected at most %d tokens.", t.param, maxTokens))
+		return
 	}
-	for dec.PeekKind() != ']' {
-		if err := decodeToken(dec, list, total, where); err != nil {
-			return err
-		}
+	n := t.d.Int()
+	if n < 0 {
+		t.d.Unwanted("a token number", "a negative number")
 	}
-	_, err := dec.ReadToken()
-	return err
-}
-
-// decodeToken appends a token number to a list. Total counts those of the input,
-// which is at where.
-func decodeToken(dec *jsontext.Decoder, list *[]int, total *int, where jsontext.Pointer) error {
-	if *total++; *total > maxTokens {
-		return newFaultAt(where, func(param string) *Error {
-			return badRequest("array_above_max_length", param, "Invalid '%s': too many tokens. Expected at most %d tokens.", param, maxTokens)
-		})
-	}
-	var token int
-	if err := strictInteger(dec, &token); err != nil {
-		return err
-	}
-	if token < 0 {
-		return newFault(dec, func(param string) *Error { return invalidType(param, "a token number", "a negative number") })
-	}
-	*list = append(*list, token)
-	return nil
+	*list = append(*list, int(n))
 }
 
 func (r *EmbeddingRequest) check() error {
@@ -196,8 +176,8 @@ func (r *EmbeddingRequest) check() error {
 			return emptyArray(path("input", i, ""))
 		}
 	}
-	if err := checkInt("dimensions", r.Dimensions, 1, math.MaxInt32); err != nil {
-		return err
+	if err := embeddingRequestJSON.Check(r); err != nil {
+		return paramError(err)
 	}
 	switch r.EncodingFormat {
 	case "", "float", "base64":
@@ -210,52 +190,75 @@ func (r *EmbeddingRequest) check() error {
 // the vectors are arrays of numbers; the Handler uses the encoding_format that the
 // client asked for. It is decoded leniently: see [ChatChunk].
 type EmbeddingResponse struct {
-	Model   string      `json:"model"` // if empty, the request's
-	Vectors [][]float32 `json:"-"`     // in the member data
-	Usage   *Usage      `json:"-"`     // in the member usage, without completion_tokens; nil if it is not known
-	Extra   Extra       `json:",embed"`
+	Model   string      `json:"model"`          // if empty, the request's
+	Vectors [][]float32 `json:"data"`           // with an object around each
+	Usage   *Usage      `json:"usage,omitzero"` // without completion_tokens; nil if it is not known
+	Extra   Extra       `json:"-"`
 
 	base64 bool // encode vectors as base64
 }
 
-type embeddingResponseFields EmbeddingResponse
+var embeddingResponseJSON = jsonwire.NewObject(
+	constantField[EmbeddingResponse]("object", objectList),
+	jsonwire.Func("data", (*EmbeddingResponse).decodeVectors, (*EmbeddingResponse).appendVectors),
+	jsonwire.String("model", func(r *EmbeddingResponse) *string { return &r.Model }).Always(),
+	jsonwire.Pointer("usage", func(r *EmbeddingResponse) **Usage { return &r.Usage }, usageJSON).
+		AppendWith(func(r *EmbeddingResponse, b []byte) ([]byte, error) { return embeddingUsageJSON.Append(b, r.Usage) }),
+	jsonwire.Extra(func(r *EmbeddingResponse) *Extra { return &r.Extra }),
+).Reserve(objectError).Then(func(r *EmbeddingResponse) { r.Usage = reported(r.Usage) })
 
-// An embeddingResponse is the JSON of an EmbeddingResponse, whose usage is a U.
-type embeddingResponse[U any] struct {
-	Object   string                   `json:"object"`
-	Data     []embedding              `json:"data"`
-	Response *embeddingResponseFields `json:",embed"`
-	Usage    *U                       `json:"usage,omitzero"`
-}
+// embeddingUsageJSON is the JSON of the Usage of embeddings.
+var embeddingUsageJSON = jsonwire.NewObject(
+	jsonwire.Int("prompt_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
+	totalTokens,
+	jsonwire.Struct("prompt_tokens_details", func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails }, promptTokensDetailsJSON),
+	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
+)
 
-// An embeddingUsage is the Usage of embeddings as it is encoded.
-type embeddingUsage struct {
-	PromptTokens            int                     `json:"prompt_tokens"`
-	CompletionTokens        int                     `json:"-"`
-	TotalTokens             int                     `json:"total_tokens"`
-	PromptTokensDetails     PromptTokensDetails     `json:"prompt_tokens_details,omitzero"`
-	CompletionTokensDetails CompletionTokensDetails `json:"-"`
-	Extra                   Extra                   `json:",embed"`
-}
+// MarshalJSON encodes r.
+func (r EmbeddingResponse) MarshalJSON() ([]byte, error) { return marshal(embeddingResponseJSON, &r) }
 
-func (u *embeddingUsage) fields() any {
-	type fields embeddingUsage
-	return (*fields)(u)
+// UnmarshalJSON decodes a response leniently. Its vectors may be numbers or base64.
+func (r *EmbeddingResponse) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, embeddingResponseJSON, r)
 }
 
 // An embedding is one of the vectors of a response.
 type embedding struct {
-	Object    string `json:"object"`
-	Index     int    `json:"index"`
-	Embedding vector `json:"embedding"`
+	index  int
+	vector vector
 }
 
-func (e *embedding) fields() any {
-	type fields embedding
-	return (*fields)(e)
+var embeddingJSON = jsonwire.NewObject(
+	constantField[embedding]("object", "embedding"),
+	jsonwire.Int("index", func(e *embedding) *int { return &e.index }).Always(),
+	jsonwire.Member("embedding", func(e *embedding) *vector { return &e.vector }, vectorJSON).Always(),
+).Place(func(e *embedding, i int) { e.index = i })
+
+var embeddingsJSON = jsonwire.ListOf(embeddingJSON, 0)
+
+func (r *EmbeddingResponse) appendVectors(b []byte) ([]byte, error) {
+	list := make([]embedding, len(r.Vectors))
+	for i, numbers := range r.Vectors {
+		list[i] = embedding{i, vector{numbers, r.base64}}
+	}
+	return embeddingsJSON.Append(b, &list)
 }
 
-func (e *embedding) place(i int) { e.Index = i }
+func (r *EmbeddingResponse) decodeVectors(d *jsonwire.Decoder) {
+	var list []embedding
+	embeddingsJSON.Decode(d, &list)
+	for _, e := range list {
+		if e.index < 0 || e.index >= maxInputs {
+			d.Fail(errors.New("the index of a vector is out of range"))
+			return
+		}
+		for len(r.Vectors) <= e.index {
+			r.Vectors = append(r.Vectors, nil)
+		}
+		r.Vectors[e.index] = e.vector.numbers
+	}
+}
 
 // A vector is a vector on the wire: an array of numbers, or the base64 of its
 // little-endian float32s, which is what openai-python and openai-node ask for
@@ -265,98 +268,61 @@ type vector struct {
 	base64  bool
 }
 
-func (r *EmbeddingResponse) fields() any {
-	view := &embeddingResponse[embeddingUsage]{Object: objectList, Response: (*embeddingResponseFields)(r)}
-	view.Data = make([]embedding, len(r.Vectors))
-	for i, numbers := range r.Vectors {
-		view.Data[i] = embedding{Object: objectEmbedding, Index: i, Embedding: vector{numbers, r.base64}}
+var vectorJSON jsonwire.Type[vector] = vectorType{}
+
+type vectorType struct{}
+
+func (vectorType) IsZero(v *vector) bool { return v.numbers == nil }
+
+func (vectorType) Append(b []byte, v *vector) ([]byte, error) {
+	if v.base64 {
+		return v.appendBase64(b)
 	}
-	if r.Usage != nil {
-		u := *r.Usage
-		u.TotalTokens = u.total()
-		view.Usage = (*embeddingUsage)(&u)
-	}
-	return view
+	return appendArray(b, v.numbers, func(b []byte, f float32) ([]byte, error) { return jsonwire.AppendFloat(b, float64(f), 32) })
 }
 
-const objectEmbedding = "embedding"
-
-func (r *EmbeddingResponse) decode(d *decoder, dec *jsontext.Decoder) error {
-	view := embeddingResponse[Usage]{Response: (*embeddingResponseFields)(r)}
-	if err := jsonv2.UnmarshalDecode(dec, &view); err != nil {
-		return err
-	}
-	r.Usage = reported(view.Usage)
-	for _, e := range view.Data {
-		if e.Index < 0 || e.Index >= maxInputs {
-			return errors.New("the index of a vector is out of range")
-		}
-		for len(r.Vectors) <= e.Index {
-			r.Vectors = append(r.Vectors, nil)
-		}
-		r.Vectors[e.Index] = e.Embedding.numbers
-	}
-	return nil
-}
-
-// MarshalJSON encodes r.
-func (r EmbeddingResponse) MarshalJSON() ([]byte, error) { return marshal(&r) }
-
-// UnmarshalJSON decodes a response leniently. Its vectors may be numbers or base64.
-func (r *EmbeddingResponse) UnmarshalJSON(data []byte) error { return unmarshalReply(data, r) }
-
-func encodeVector(enc *jsontext.Encoder, v *vector) error {
-	if !v.base64 {
-		return encodeNumbers(enc, v.numbers)
-	}
+func (v *vector) appendBase64(b []byte) ([]byte, error) {
 	raw := make([]byte, 0, 4*len(v.numbers))
 	for _, f := range v.numbers {
 		if f != f || math.IsInf(float64(f), 0) {
-			return errors.New("a number is not finite")
+			return b, errors.New("a number is not finite")
 		}
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	return jsonv2.MarshalEncode(enc, raw)
+	b = base64.StdEncoding.AppendEncode(append(b, '"'), raw)
+	return append(b, '"'), nil
 }
 
-// encodeNumbers encodes numbers in as few digits as a float32 needs.
-func encodeNumbers(enc *jsontext.Encoder, numbers []float32) error {
-	b := append(enc.AvailableBuffer(), '[')
-	for i, f := range numbers {
-		if i > 0 {
-			b = append(b, ',')
+func (vectorType) Decode(d *jsonwire.Decoder, v *vector) {
+	switch d.Kind() {
+	case '"':
+		raw := d.Base64()
+		if len(raw)%4 != 0 {
+			d.Fail(errors.New("a vector is not base64 of 32-bit numbers"))
+			return
 		}
-		format := byte('f')
-		if abs := math.Abs(float64(f)); abs != 0 && abs < 1e-6 || abs >= 1e21 {
-			format = 'e'
+		v.numbers = make([]float32, len(raw)/4)
+		for i := range v.numbers {
+			v.numbers[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 		}
-		b = strconv.AppendFloat(b, float64(f), format, -1, 32)
+	case '[':
+		v.numbers = []float32{}
+		d.Sequence(func(int) {
+			var f float64 // 0 for null
+			if !d.Null() {
+				f = d.Float(32)
+			}
+			v.numbers = append(v.numbers, float32(f))
+		})
+	default:
+		d.Mismatch("an array of numbers")
 	}
-	return enc.WriteValue(append(b, ']')) // which fails for what is not finite
-}
-
-func (d *decoder) vector(dec *jsontext.Decoder, v *vector) error {
-	if dec.PeekKind() != '"' {
-		return jsonv2.UnmarshalDecode(dec, &v.numbers)
-	}
-	var raw []byte
-	if err := jsonv2.UnmarshalDecode(dec, &raw); err != nil {
-		return err
-	}
-	if len(raw)%4 != 0 {
-		return errors.New("a vector is not base64 of 32-bit numbers")
-	}
-	v.numbers = make([]float32, len(raw)/4)
-	for i := range v.numbers {
-		v.numbers[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-	}
-	return nil
 }
 
 // serveEmbeddings serves POST /v1/embeddings.
 func serveEmbeddings(q *request) error {
 	req := new(EmbeddingRequest)
-	if err := q.readJSON(req); err != nil {
+	if err := readJSON(q, embeddingRequestJSON, req); err != nil {
 		return err
 	}
 	if err := req.check(); err != nil {
@@ -396,7 +362,7 @@ func serveEmbeddings(q *request) error {
 	if answer.Model == "" {
 		answer.Model = q.account.record.Model
 	}
-	return q.replyJSON(&answer)
+	return replyTyped(q, embeddingResponseJSON, &answer)
 }
 
 // input counts the tokens of the inputs of an embedding request.

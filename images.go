@@ -9,8 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 const (
@@ -33,13 +32,18 @@ type ImageRequest struct {
 	Size           string `json:"size,omitzero"`            // "<width>x<height>" in pixels; the format's default is 1024x1024
 	Quality        string `json:"quality,omitzero"`         // standard, hd, or empty for the Backend's choice
 	ResponseFormat string `json:"response_format,omitzero"` // ImageFormatURL or ImageFormatBase64: what the client gets; the Backend may return either
-	Extra          Extra  `json:",embed"`
+	Extra          Extra  `json:"-"`
 }
 
-func (r *ImageRequest) fields() any {
-	type fields ImageRequest
-	return (*fields)(r)
-}
+var imageRequestJSON = jsonwire.NewObject(
+	jsonwire.String("model", func(r *ImageRequest) *string { return &r.Model }).Always(),
+	jsonwire.String("prompt", func(r *ImageRequest) *string { return &r.Prompt }).Always(),
+	jsonwire.OptionalInt("n", func(r *ImageRequest) **int { return &r.N }).Between(1, maxImages),
+	jsonwire.String("size", func(r *ImageRequest) *string { return &r.Size }),
+	jsonwire.String("quality", func(r *ImageRequest) *string { return &r.Quality }),
+	jsonwire.String("response_format", func(r *ImageRequest) *string { return &r.ResponseFormat }),
+	jsonwire.Extra(func(r *ImageRequest) *Extra { return &r.Extra }),
+)
 
 // Count returns the number of images that the client asked for.
 func (r *ImageRequest) Count() int {
@@ -50,29 +54,33 @@ func (r *ImageRequest) Count() int {
 }
 
 // MarshalJSON encodes r. What is nil or empty is left out.
-func (r ImageRequest) MarshalJSON() ([]byte, error) { return marshal(&r) }
+func (r ImageRequest) MarshalJSON() ([]byte, error) { return marshal(imageRequestJSON, &r) }
 
 // UnmarshalJSON decodes a request without checking it.
-func (r *ImageRequest) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
+func (r *ImageRequest) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, imageRequestJSON, r)
+}
 
 // An Image is one of the images of an [ImageResponse]. A Backend sets URL or Data.
 type Image struct {
 	URL           string `json:"url,omitzero"`            // where the client can fetch it
 	Data          []byte `json:"b64_json,omitzero"`       // an encoded image, such as a PNG; in JSON it is base64
 	RevisedPrompt string `json:"revised_prompt,omitzero"` // the prompt as the model rewrote it, if it did
-	Extra         Extra  `json:",embed"`
+	Extra         Extra  `json:"-"`
 }
 
-func (m *Image) fields() any {
-	type fields Image
-	return (*fields)(m)
-}
+var imageJSON = jsonwire.NewObject(
+	jsonwire.String("url", func(m *Image) *string { return &m.URL }),
+	jsonwire.Base64("b64_json", func(m *Image) *[]byte { return &m.Data }),
+	jsonwire.String("revised_prompt", func(m *Image) *string { return &m.RevisedPrompt }),
+	jsonwire.Extra(func(m *Image) *Extra { return &m.Extra }),
+)
 
 // MarshalJSON encodes m.
-func (m Image) MarshalJSON() ([]byte, error) { return marshal(&m) }
+func (m Image) MarshalJSON() ([]byte, error) { return marshal(imageJSON, &m) }
 
 // UnmarshalJSON decodes an image leniently.
-func (m *Image) UnmarshalJSON(data []byte) error { return unmarshalReply(data, m) }
+func (m *Image) UnmarshalJSON(data []byte) error { return unmarshalReply(data, imageJSON, m) }
 
 // An ImageResponse is the reply of an [ImageGenerator]. It is decoded leniently:
 // see [ChatChunk].
@@ -80,54 +88,31 @@ type ImageResponse struct {
 	Created int64   `json:"created"` // Unix time in seconds; if zero, the Handler sets it
 	Data    []Image `json:"data"`
 	Usage   *Usage  `json:"usage,omitzero"` // with input_tokens and output_tokens; nil if images are not counted in tokens
-	Extra   Extra   `json:",embed"`
+	Extra   Extra   `json:"-"`
 }
 
-// An imageUsage is the Usage of images.
-type imageUsage struct {
-	PromptTokens            int                     `json:"input_tokens"`
-	CompletionTokens        int                     `json:"output_tokens"`
-	TotalTokens             int                     `json:"total_tokens"`
-	PromptTokensDetails     PromptTokensDetails     `json:"-"`
-	CompletionTokensDetails CompletionTokensDetails `json:"-"`
-	Extra                   Extra                   `json:",embed"`
-}
+var imageResponseJSON = jsonwire.NewObject(
+	jsonwire.Int("created", func(r *ImageResponse) *int64 { return &r.Created }).Always(),
+	jsonwire.List("data", func(r *ImageResponse) *[]Image { return &r.Data }, imageJSON, 0).Always(),
+	jsonwire.Pointer("usage", func(r *ImageResponse) **Usage { return &r.Usage }, imageUsageJSON),
+	jsonwire.Extra(func(r *ImageResponse) *Extra { return &r.Extra }),
+).Then(func(r *ImageResponse) { r.Usage = reported(r.Usage) })
 
-func (u *imageUsage) fields() any {
-	type fields imageUsage
-	return (*fields)(u)
-}
-
-type imageResponseFields ImageResponse
-
-// An imageResponse is the JSON of an ImageResponse.
-type imageResponse struct {
-	Response *imageResponseFields `json:",embed"`
-	Usage    *imageUsage          `json:"usage,omitzero"`
-}
-
-func (r *ImageResponse) fields() any {
-	view := &imageResponse{Response: (*imageResponseFields)(r)}
-	if r.Usage != nil {
-		u := *r.Usage
-		u.TotalTokens = u.total()
-		view.Usage = (*imageUsage)(&u)
-	}
-	return view
-}
-
-func (r *ImageResponse) decode(d *decoder, dec *jsontext.Decoder) error {
-	view := &imageResponse{Response: (*imageResponseFields)(r)}
-	err := jsonv2.UnmarshalDecode(dec, view)
-	r.Usage = reported((*Usage)(view.Usage))
-	return err
-}
+// imageUsageJSON is the JSON of the Usage of images.
+var imageUsageJSON = jsonwire.NewObject(
+	jsonwire.Int("input_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
+	jsonwire.Int("output_tokens", func(u *Usage) *int { return &u.CompletionTokens }).Always(),
+	totalTokens,
+	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
+)
 
 // MarshalJSON encodes r.
-func (r ImageResponse) MarshalJSON() ([]byte, error) { return marshal(&r) }
+func (r ImageResponse) MarshalJSON() ([]byte, error) { return marshal(imageResponseJSON, &r) }
 
 // UnmarshalJSON decodes a response leniently.
-func (r *ImageResponse) UnmarshalJSON(data []byte) error { return unmarshalReply(data, r) }
+func (r *ImageResponse) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, imageResponseJSON, r)
+}
 
 func (r *ImageRequest) check() error {
 	switch n := utf8.RuneCountInString(r.Prompt); {
@@ -138,8 +123,8 @@ func (r *ImageRequest) check() error {
 	case n > maxPromptChars:
 		return longString("prompt", maxPromptChars, n)
 	}
-	if err := checkInt("n", r.N, 1, maxImages); err != nil {
-		return err
+	if err := imageRequestJSON.Check(r); err != nil {
+		return paramError(err)
 	}
 	switch r.Size {
 	case "":
@@ -185,7 +170,7 @@ func isPixels(s string) bool {
 // serveImages serves POST /v1/images/generations.
 func serveImages(q *request) error {
 	req := new(ImageRequest)
-	if err := q.readJSON(req); err != nil {
+	if err := readJSON(q, imageRequestJSON, req); err != nil {
 		return err
 	}
 	if err := req.check(); err != nil {
@@ -219,7 +204,7 @@ func serveImages(q *request) error {
 		}
 	}
 	q.account.settle()
-	return q.replyJSON(&answer)
+	return replyTyped(q, imageResponseJSON, &answer)
 }
 
 // checkImageSize refuses a size that the model does not allow.

@@ -5,14 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
-	"strings"
-	"sync"
-	"unicode/utf8"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // Extra holds the JSON members of an object that have no field in its Go type.
@@ -21,214 +15,134 @@ import (
 // A member that has a field is never encoded from Extra.
 type Extra map[string]json.RawMessage
 
-// A wireObject is a pointer to a struct that is a JSON object. Struct tags
-// describe its members; those without a field are in Extra.
-//
-// The exported types have the methods MarshalJSON and UnmarshalJSON for
-// encoding/json. The codec must not call the methods of nested values: each call
-// would scan its value again, and errors would lose their position. So the codec
-// has hooks for all wireTypes, which work on fields instead.
-type wireObject interface {
-	// fields returns a pointer to the same struct as a type without methods,
-	// whose tags describe the JSON object.
-	fields() any
-}
+var extraJSON = jsonwire.NewObject(jsonwire.Extra(func(e *Extra) *Extra { return e }))
 
-// wireTypes are the types that are wireObjects.
-var wireTypes = []wireType{
-	wire[ChatRequest](), wire[StreamOptions](), wire[ResponseFormat](),
-	wire[Message](), wire[ReasoningDetail](), wire[Part](), wire[ImageURL](),
-	wire[Tool](), wire[Function](), wire[ToolCall](), wire[FunctionCall](),
-	wire[ChatChunk](), wire[ChunkChoice](), wire[Delta](), wire[ToolCallDelta](),
-	wire[ChatResponse](), wire[Choice](), wire[replyMessage](),
-	wire[Usage](), wire[PromptTokensDetails](), wire[CompletionTokensDetails](),
-	wire[ImageRequest](), wire[Image](), wire[ImageResponse](), wire[imageUsage](),
-	wire[EmbeddingRequest](), wire[EmbeddingResponse](), wire[embedding](), wire[embeddingUsage](),
-	wire[Model](),
-}
+// Each type of the wire has a table beside it, such as chatRequestJSON, which
+// decodes and encodes it: see package jsonwire. The struct tags only tell the
+// reader the names; TestTagsAgreeWithTables compares them.
 
-// A wireType has the hooks of a type.
-type wireType struct {
-	typ       reflect.Type
-	marshal   *jsonv2.Marshalers
-	unmarshal func(*decoder) *jsonv2.Unmarshalers
-}
-
-// A pointerTo is a *T that is a wireObject.
-type pointerTo[T any] interface {
-	*T
-	wireObject
-}
-
-func wire[T any, P pointerTo[T]]() wireType {
-	typ := reflect.TypeFor[T]()
-	extra, ok := typ.FieldByName("Extra")
-	return wireType{
-		typ: typ,
-		marshal: jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, v *T) error {
-			if !ok {
-				return encodeObject(enc, P(v), nil)
-			}
-			return encodeObject(enc, P(v), reflect.ValueOf(v).Elem().FieldByIndex(extra.Index).Interface().(Extra))
-		}),
-		unmarshal: func(d *decoder) *jsonv2.Unmarshalers {
-			return jsonv2.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *T) error { return d.object(dec, P(v)) })
-		},
+// decodeRequest decodes the body of a request into v, which points to a zero
+// value. Its error is an *Error for the client that names the parameter at
+// fault.
+func decodeRequest[T any](body []byte, t jsonwire.Type[T], v *T) error {
+	if err := jsonwire.Unmarshal(body, t, v); err != nil {
+		return paramError(err)
 	}
+	return nil
 }
 
-// encodeOptions are those of every document.
-var encodeOptions = jsonv2.JoinOptions(
-	jsonv2.WithMarshalers(encodeHooks()),
-	jsonv2.Deterministic(true),
-	jsontext.AllowInvalidUTF8(true), // bytes that are not UTF-8 become U+FFFD
-	jsontext.PreserveRawStrings(true),
-)
-
-func encodeHooks() *jsonv2.Marshalers {
-	hooks := []*jsonv2.Marshalers{
-		jsonv2.MarshalToFunc(encodeRaw),
-		jsonv2.MarshalToFunc(encodeFinishReason),
-		jsonv2.MarshalToFunc(encodeContent),
-		jsonv2.MarshalToFunc(encodeStringList),
-		jsonv2.MarshalToFunc(encodeEmbeddingInput),
-		jsonv2.MarshalToFunc(encodeVector),
-		jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, _ *chunkObject) error { return enc.WriteToken(tokenChunk) }),
-		jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, _ *completionObject) error { return enc.WriteToken(tokenCompletion) }),
-		jsonv2.MarshalToFunc(func(enc *jsontext.Encoder, _ *modelObject) error { return enc.WriteToken(tokenModel) }),
+// paramError returns what a client is told of an error in a request.
+func paramError(e *jsonwire.Error) *Error {
+	switch e.Kind {
+	case jsonwire.WrongType:
+		return invalidType(e.Path, e.Want, e.Got)
+	case jsonwire.OutOfRange:
+		return outOfRange(e)
+	case jsonwire.Duplicate:
+		return badRequest("duplicate_parameter", e.Path, "Duplicate parameter: '%s'.", echo(e.Path))
+	case jsonwire.Missing:
+		return missing(e.Path)
+	case jsonwire.TooDeep:
+		return badRequest("", "", "The JSON body of your request nests deeper than %d levels.", jsonwire.MaxDepth)
+	case jsonwire.TooLong:
+		return longArray(e.Path, int(e.Limit), e.Length)
+	case jsonwire.TooManyMembers:
+		return badRequest("object_above_max_properties", e.Path,
+			"Invalid '%s': too many properties. Expected an object with at most %d properties.", e.Path, jsonwire.MaxMembers)
+	case jsonwire.TooManyValues:
+		return badRequest("", "", "The JSON body of your request has too many elements.")
+	case jsonwire.Other:
+		if refused, ok := errors.AsType[*Error](e.Err); ok {
+			return refused
+		}
 	}
-	for _, t := range wireTypes {
-		hooks = append(hooks, t.marshal)
-	}
-	return jsonv2.JoinMarshalers(hooks...)
+	return badRequest("", "", "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)")
 }
 
-// appendJSON appends the JSON of v, which points to a type of the wire, without
-// needless space.
-func appendJSON(b []byte, v any) ([]byte, error) {
-	w := bytes.NewBuffer(b)
-	if err := jsonv2.MarshalWrite(w, v, encodeOptions); err != nil {
-		return b, fmt.Errorf("llmhttp: encoding %T: %w", v, err)
-	}
-	return escapeLineBreaks(w.Bytes(), len(b)), nil
+// unmarshalRequest decodes data strictly and replaces *v, unless there is an error.
+// As is usual, null changes nothing.
+func unmarshalRequest[T any](data []byte, t jsonwire.Type[T], v *T) error {
+	return replace(data, v, func() error {
+		if err := jsonwire.Unmarshal(data, t, v); err != nil {
+			return errors.New(paramError(err).Message)
+		}
+		return nil
+	})
 }
 
-// marshal returns what appendJSON appends.
-func marshal(v any) ([]byte, error) {
-	checkListed(v)
-	b, err := jsonv2.Marshal(v, encodeOptions)
+// unmarshalReply decodes data leniently and replaces *v, unless there is an error.
+// As is usual, null changes nothing.
+func unmarshalReply[T any](data []byte, t jsonwire.Type[T], v *T) error {
+	return replace(data, v, func() error {
+		if err := jsonwire.UnmarshalLenient(data, t, v); err != nil {
+			return err
+		}
+		return nil
+	})
+}
+
+func replace[T any](data []byte, v *T, decode func() error) error {
+	if string(bytes.TrimSpace(data)) == "null" {
+		return nil
+	}
+	var zero T
+	old := *v
+	*v = zero
+	if err := decode(); err != nil {
+		*v = old
+		return fmt.Errorf("llmhttp: decoding %T: %w", v, err)
+	}
+	return nil
+}
+
+// marshal returns the JSON of v.
+func marshal[T any](t jsonwire.Type[T], v *T) ([]byte, error) {
+	b, err := t.Append(nil, v)
 	if err != nil {
 		return nil, fmt.Errorf("llmhttp: encoding %T: %w", v, err)
 	}
-	return escapeLineBreaks(b, 0), nil
+	return b, nil
 }
 
-// checkListed panics if v is a wireObject that is not in wireTypes: its methods
-// MarshalJSON and UnmarshalJSON would call themselves for ever.
-func checkListed(v any) {
-	if _, ok := v.(wireObject); ok && !listedTypes[reflect.TypeOf(v).Elem()] {
-		panic(fmt.Sprintf("llmhttp: %T is missing in wireTypes", v))
+// appendJSON appends the JSON of v, which may be of any type that package
+// encoding/json can encode, without needless space.
+func appendJSON(b []byte, v any) ([]byte, error) {
+	var doc bytes.Buffer
+	enc := json.NewEncoder(&doc)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return b, fmt.Errorf("llmhttp: encoding %T: %w", v, err)
 	}
+	return jsonwire.AppendRaw(b, doc.Bytes())
 }
-
-// listedTypes is the set of wireTypes.
-var listedTypes = func() map[reflect.Type]bool {
-	listed := make(map[reflect.Type]bool)
-	for _, t := range wireTypes {
-		listed[t.typ] = true
-	}
-	return listed
-}()
 
 // appendString appends s as a JSON string.
-func appendString(b []byte, s string) []byte {
-	start := len(b)
-	b, _ = jsontext.AppendQuote(b, s) // fails for bytes that are not UTF-8, but replaces them
-	return escapeLineBreaks(b, start)
+func appendString(b []byte, s string) []byte { return jsonwire.AppendString(b, s) }
+
+// appendStrings appends list as an array of strings.
+func appendStrings(b []byte, list []string) ([]byte, error) {
+	return appendArray(b, list, func(b []byte, s string) ([]byte, error) { return appendString(b, s), nil })
 }
 
-// lineBreaks are the characters that JSON need not escape and where some clients
-// of streams nevertheless end a line, as Python's splitlines does.
-var lineBreaks = []string{"\u0085", "\u2028", "\u2029"}
-
-// escapeLineBreaks escapes lineBreaks in the JSON that begins at start.
-func escapeLineBreaks(b []byte, start int) []byte {
-	for _, c := range lineBreaks {
-		if bytes.Contains(b[start:], []byte(c)) {
-			escaped := fmt.Appendf(nil, `\u%04x`, []rune(c)[0])
-			b = append(b[:start:start], bytes.ReplaceAll(b[start:], []byte(c), escaped)...)
+// appendArray appends an array whose elements are appended by a function.
+func appendArray[E any](b []byte, list []E, appendElement func(b []byte, e E) ([]byte, error)) ([]byte, error) {
+	b = append(b, '[')
+	for i, e := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = appendElement(b, e); err != nil {
+			return b, err
 		}
 	}
-	return b
+	return append(b, ']'), nil
 }
 
-// An encodedObject is a wireObject that is not encoded as it is decoded.
-type encodedObject interface{ encoded() any }
-
-func encodedFields(v wireObject) any {
-	if e, ok := v.(encodedObject); ok {
-		return e.encoded()
+// textOf returns the text of a JSON string, or "" if raw is another value.
+func textOf(raw json.RawMessage) (s string) {
+	if json.Unmarshal(raw, &s) != nil {
+		return ""
 	}
-	return v.fields()
-}
-
-// encodeObject encodes a wireObject without those members of its Extra that have
-// a field.
-func encodeObject(enc *jsontext.Encoder, v wireObject, extra Extra) error {
-	fields := encodedFields(v)
-	if len(extra) == 0 {
-		return jsonv2.MarshalEncode(enc, fields)
-	}
-	known := membersOf(reflect.TypeOf(fields).Elem())
-	others := extra
-	for name := range extra {
-		if !utf8.ValidString(name) { // two could become the same
-			return errors.New("the name of a member is not UTF-8")
-		}
-		if known[name] {
-			others = maps.Clone(extra)
-			maps.DeleteFunc(others, func(name string, _ json.RawMessage) bool { return known[name] })
-			break
-		}
-	}
-	if len(others) < len(extra) {
-		c := reflect.New(reflect.TypeOf(v).Elem())
-		c.Elem().Set(reflect.ValueOf(v).Elem())
-		c.Elem().FieldByName("Extra").Set(reflect.ValueOf(others))
-		return encodeObject(enc, c.Interface().(wireObject), others)
-	}
-	return jsonv2.MarshalEncode(enc, fields)
-}
-
-var knownMembers sync.Map // map[reflect.Type]map[string]bool
-
-// membersOf returns the names of the members that the tags of a struct describe.
-func membersOf(t reflect.Type) map[string]bool {
-	if m, ok := knownMembers.Load(t); ok {
-		return m.(map[string]bool)
-	}
-	names := make(map[string]bool)
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case name != "" && name != "-":
-			names[name] = true
-		case f.Anonymous:
-			maps.Copy(names, membersOf(f.Type))
-		case options == "embed" && f.Type.Kind() == reflect.Pointer:
-			maps.Copy(names, membersOf(f.Type.Elem()))
-		}
-	}
-	if names["object"] {
-		names[objectError] = true // clients would take the object for an error
-	}
-	knownMembers.Store(t, names)
-	return names
-}
-
-// encodeRaw encodes a value that is kept as it is. It fails if the value is not
-// valid JSON.
-func encodeRaw(enc *jsontext.Encoder, raw json.RawMessage) error {
-	return jsonv2.MarshalEncode(enc, jsontext.Value(raw), jsontext.AllowInvalidUTF8(false))
+	return s
 }

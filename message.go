@@ -1,10 +1,10 @@
 package llmhttp
 
 import (
+	"slices"
 	"strings"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A Role says who speaks in a [Message].
@@ -35,19 +35,30 @@ type Message struct {
 	ToolCallID string     `json:"tool_call_id,omitzero"` // with RoleTool: the call that the message answers
 	IsError    bool       `json:"is_error,omitzero"`     // with RoleTool: the call failed; the name is that of Anthropic's tool results
 	Refusal    string     `json:"refusal,omitzero"`      // with RoleAssistant: the model's words of refusal; in whole replies null if empty
-	Extra      Extra      `json:",embed"`
+	Extra      Extra      `json:"-"`
 }
 
-func (m *Message) fields() any {
-	type fields Message
-	return (*fields)(m)
+var messageJSON = jsonwire.NewObject(append(slices.Clip(messageFields),
+	jsonwire.String("refusal", func(m *Message) *string { return &m.Refusal }))...)
+
+// messageFields are the fields of a Message, except for the refusal.
+var messageFields = []jsonwire.Field[Message]{
+	jsonwire.String("role", func(m *Message) *Role { return &m.Role }).Always(),
+	jsonwire.Member("content", func(m *Message) *Content { return &m.Content }, contentJSON).Always(),
+	jsonwire.String("reasoning_content", func(m *Message) *string { return &m.Reasoning }),
+	jsonwire.List("reasoning_details", func(m *Message) *[]ReasoningDetail { return &m.ReasoningDetails }, reasoningDetailJSON, maxParts),
+	jsonwire.String("name", func(m *Message) *string { return &m.Name }),
+	jsonwire.List("tool_calls", func(m *Message) *[]ToolCall { return &m.ToolCalls }, toolCallJSON, maxToolCalls),
+	jsonwire.String("tool_call_id", func(m *Message) *string { return &m.ToolCallID }),
+	jsonwire.Bool("is_error", func(m *Message) *bool { return &m.IsError }),
+	jsonwire.Extra(func(m *Message) *Extra { return &m.Extra }),
 }
 
 // MarshalJSON encodes m.
-func (m Message) MarshalJSON() ([]byte, error) { return marshal(&m) }
+func (m Message) MarshalJSON() ([]byte, error) { return marshal(messageJSON, &m) }
 
 // UnmarshalJSON decodes a message.
-func (m *Message) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, m) }
+func (m *Message) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, messageJSON, m) }
 
 // The types of a [ReasoningDetail].
 const (
@@ -65,19 +76,25 @@ type ReasoningDetail struct {
 	Summary   string `json:"summary,omitzero"`
 	Signature string `json:"signature,omitzero"`
 	Data      string `json:"data,omitzero"`
-	Extra     Extra  `json:",embed"` // id, format and index among others
+	Extra     Extra  `json:"-"` // id, format and index among others
 }
 
-func (r *ReasoningDetail) fields() any {
-	type fields ReasoningDetail
-	return (*fields)(r)
-}
+var reasoningDetailJSON = jsonwire.NewObject(
+	jsonwire.String("type", func(r *ReasoningDetail) *string { return &r.Type }).Always(),
+	jsonwire.String("text", func(r *ReasoningDetail) *string { return &r.Text }),
+	jsonwire.String("summary", func(r *ReasoningDetail) *string { return &r.Summary }),
+	jsonwire.String("signature", func(r *ReasoningDetail) *string { return &r.Signature }),
+	jsonwire.String("data", func(r *ReasoningDetail) *string { return &r.Data }),
+	jsonwire.Extra(func(r *ReasoningDetail) *Extra { return &r.Extra }),
+)
 
 // MarshalJSON encodes r.
-func (r ReasoningDetail) MarshalJSON() ([]byte, error) { return marshal(&r) }
+func (r ReasoningDetail) MarshalJSON() ([]byte, error) { return marshal(reasoningDetailJSON, &r) }
 
 // UnmarshalJSON decodes a detail.
-func (r *ReasoningDetail) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, r) }
+func (r *ReasoningDetail) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, reasoningDetailJSON, r)
+}
 
 // Content is the content of a message. In JSON it is null when nil, a string when
 // it is a single part of text without Extra, and otherwise an array of parts.
@@ -101,12 +118,12 @@ func (c Content) Text() string {
 }
 
 // MarshalJSON encodes c.
-func (c Content) MarshalJSON() ([]byte, error) { return marshal(&c) }
+func (c Content) MarshalJSON() ([]byte, error) { return marshal(contentJSON, &c) }
 
 // UnmarshalJSON decodes a string, an array of parts, or null, which makes c nil.
 func (c *Content) UnmarshalJSON(data []byte) error {
 	*c = nil
-	return unmarshalRequest(data, c)
+	return unmarshalRequest(data, contentJSON, c)
 }
 
 // isText reports whether c is encoded as a string.
@@ -114,37 +131,37 @@ func (c Content) isText() bool {
 	return len(c) == 1 && c[0].Type == PartText && len(c[0].Extra) == 0 && c[0].ImageURL == nil
 }
 
-func encodeContent(enc *jsontext.Encoder, c *Content) error {
-	parts := *c
-	switch {
-	case parts == nil:
-		return enc.WriteToken(jsontext.Null)
-	case c.isText():
-		return enc.WriteToken(jsontext.String(parts[0].Text))
+// contentJSON is the JSON of Content. A lenient decoder takes other values for their
+// JSON text.
+var contentJSON jsonwire.Type[Content] = contentType{}
+
+type contentType struct{}
+
+// partsJSON is the JSON of Content that is an array.
+var partsJSON = jsonwire.ListOf(partJSON, maxParts)
+
+func (contentType) Decode(d *jsonwire.Decoder, c *Content) {
+	switch kind := d.Kind(); {
+	case kind == '[':
+		partsJSON.Decode(d, (*[]Part)(c))
+	case kind == '"', d.Lenient():
+		*c = Text(d.String())
+	default:
+		d.Mismatch("one of a string or array of objects")
 	}
-	return jsonv2.MarshalEncode(enc, (*[]Part)(c))
 }
 
-// content decodes Content. For a lenient decoder, other values count as their JSON
-// text.
-func (d *decoder) content(dec *jsontext.Decoder, c *Content) error {
-	switch kind := dec.PeekKind(); {
-	case kind == 'n':
-		return dec.SkipValue()
-	case kind == '[':
-		return decodeArray(d, dec, (*[]Part)(c), maxParts)
-	case kind == '"':
-		text, err := dec.ReadToken()
-		if err == nil {
-			*c = Text(text.String())
-		}
-		return err
-	case !d.strict:
-		*c = Content{{Type: PartText}}
-		return jsonv2.UnmarshalDecode(dec, &(*c)[0].Text)
+func (contentType) Append(b []byte, c *Content) ([]byte, error) {
+	switch {
+	case *c == nil:
+		return append(b, "null"...), nil
+	case c.isText():
+		return appendString(b, (*c)[0].Text), nil
 	}
-	return mismatch(dec, "one of a string or array of objects")
+	return partsJSON.Append(b, (*[]Part)(c))
 }
+
+func (contentType) IsZero(c *Content) bool { return *c == nil }
 
 // The types of a [Part] that this package knows. Only text and images have
 // fields of their own; the rest of a part of audio or of a file is in its
@@ -161,90 +178,42 @@ const (
 // Extra.
 type Part struct {
 	Type     string    `json:"type,omitzero"`
-	Text     string    `json:"text"`               // with PartText
+	Text     string    `json:"text,omitzero"`      // with PartText, and then always encoded
 	ImageURL *ImageURL `json:"image_url,omitzero"` // with PartImage
-	Extra    Extra     `json:",embed"`
+	Extra    Extra     `json:"-"`
 }
 
-// The members of a Part depend on its type.
-type (
-	textPart struct {
-		Type     string    `json:"type"`
-		Text     string    `json:"text"`
-		ImageURL *ImageURL `json:"-"`
-		Extra    Extra     `json:",embed"`
-	}
-	imagePart struct {
-		Type     string    `json:"type"`
-		Text     string    `json:"-"`
-		ImageURL *ImageURL `json:"image_url,omitzero"`
-		Extra    Extra     `json:",embed"`
-	}
-	otherPart struct {
-		Type     string    `json:"type,omitzero"`
-		Text     string    `json:"-"`
-		ImageURL *ImageURL `json:"-"`
-		Extra    Extra     `json:",embed"`
-	}
-)
-
-func (p *Part) fields() any {
-	switch p.Type {
-	case PartText:
-		return (*textPart)(p)
-	case PartImage:
-		return (*imagePart)(p)
-	}
-	return (*otherPart)(p)
-}
+// The members of a Part depend on its type, wherever that is among them.
+var partJSON = jsonwire.NewObject(
+	jsonwire.String("type", func(p *Part) *string { return &p.Type }),
+	jsonwire.String("text", func(p *Part) *string { return &p.Text }).Always().Required().
+		When(func(p *Part) bool { return p.Type == PartText }),
+	jsonwire.Pointer("image_url", func(p *Part) **ImageURL { return &p.ImageURL }, imageURLJSON).
+		When(func(p *Part) bool { return p.Type == PartImage }),
+	jsonwire.Extra(func(p *Part) *Extra { return &p.Extra }),
+).By("type", func(p *Part) *string { return &p.Type })
 
 // MarshalJSON encodes p.
-func (p Part) MarshalJSON() ([]byte, error) { return marshal(&p) }
+func (p Part) MarshalJSON() ([]byte, error) { return marshal(partJSON, &p) }
 
 // UnmarshalJSON decodes a part.
-func (p *Part) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, p) }
-
-// noText is the Text of a part before it is decoded. It is not UTF-8, so no
-// document can set it.
-const noText = "\xff"
-
-// decode finds the type of the part, and then decodes its members.
-func (p *Part) decode(d *decoder, dec *jsontext.Decoder) error {
-	p.Type = d.typeOf(dec)
-	if p.Type != PartText || !d.strict {
-		return jsonv2.UnmarshalDecode(dec, p.fields())
-	}
-	p.Text = noText
-	view := struct {
-		Part *textPart `json:",embed"`
-		Text *string   `json:"text"` // becomes nil if it is null
-	}{(*textPart)(p), &p.Text}
-	if err := jsonv2.UnmarshalDecode(dec, &view); err != nil {
-		return err
-	}
-	switch {
-	case view.Text == nil:
-		return newFault(dec, func(param string) *Error { return invalidType(param+".text", "a string", "null") })
-	case p.Text == noText:
-		return newFault(dec, func(param string) *Error { return missing(param + ".text") })
-	}
-	return nil
-}
+func (p *Part) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, partJSON, p) }
 
 // An ImageURL is the address of an image, or a data: URL that contains it.
 type ImageURL struct {
 	URL    string `json:"url"`
 	Detail string `json:"detail,omitzero"` // auto, low, high or empty
-	Extra  Extra  `json:",embed"`
+	Extra  Extra  `json:"-"`
 }
 
-func (u *ImageURL) fields() any {
-	type fields ImageURL
-	return (*fields)(u)
-}
+var imageURLJSON = jsonwire.NewObject(
+	jsonwire.String("url", func(u *ImageURL) *string { return &u.URL }).Always(),
+	jsonwire.String("detail", func(u *ImageURL) *string { return &u.Detail }),
+	jsonwire.Extra(func(u *ImageURL) *Extra { return &u.Extra }),
+)
 
 // MarshalJSON encodes u.
-func (u ImageURL) MarshalJSON() ([]byte, error) { return marshal(&u) }
+func (u ImageURL) MarshalJSON() ([]byte, error) { return marshal(imageURLJSON, &u) }
 
 // UnmarshalJSON decodes an image's address.
-func (u *ImageURL) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, u) }
+func (u *ImageURL) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, imageURLJSON, u) }

@@ -1,53 +1,39 @@
 package llmhttp
 
-import (
-	"encoding/json"
-
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-)
+import "github.com/llmhttp/llmhttp/internal/jsonwire"
 
 // A Model is an entry of the model list. It is decoded leniently: see
 // [ChatChunk].
 type Model struct {
-	ID string `json:"id"` // the name that requests use; may contain slashes
-	modelHead
+	ID      string `json:"id"`      // the name that requests use; may contain slashes
 	Created int64  `json:"created"` // Unix time in seconds
 	OwnedBy string `json:"owned_by"`
-	Extra   Extra  `json:",embed"`
+	Extra   Extra  `json:"-"`
 }
 
-type modelFields Model
-
-func (m *Model) fields() any { return (*modelFields)(m) }
-
-// forgive ignores names that are not strings.
-func (m *Model) forgive(d *decoder, dec *jsontext.Decoder) error {
-	view := struct {
-		ID      json.RawMessage `json:"id"`
-		OwnedBy json.RawMessage `json:"owned_by"`
-		Model   *modelFields    `json:",embed"`
-	}{Model: (*modelFields)(m)}
-	err := jsonv2.UnmarshalDecode(dec, &view)
-	m.ID, m.OwnedBy = textOf(view.ID), textOf(view.OwnedBy)
-	return err
-}
-
-func (m *Model) finish(d *decoder) error { return d.finishReply(&m.Extra) }
+var modelJSON = jsonwire.NewObject(
+	jsonwire.PlainString("id", func(m *Model) *string { return &m.ID }).Always(),
+	objectField(objectModel, func(m *Model) *Extra { return &m.Extra }),
+	jsonwire.Int("created", func(m *Model) *int64 { return &m.Created }).Always(),
+	jsonwire.PlainString("owned_by", func(m *Model) *string { return &m.OwnedBy }).Always(),
+	jsonwire.Extra(func(m *Model) *Extra { return &m.Extra }),
+).Reserve(objectError).Then(func(m *Model) { wrapError(&m.Extra) })
 
 // MarshalJSON encodes m.
-func (m Model) MarshalJSON() ([]byte, error) { return marshal(&m) }
+func (m Model) MarshalJSON() ([]byte, error) { return marshal(modelJSON, &m) }
 
 // UnmarshalJSON decodes a model leniently.
-func (m *Model) UnmarshalJSON(data []byte) error { return unmarshalReply(data, m) }
+func (m *Model) UnmarshalJSON(data []byte) error { return unmarshalReply(data, modelJSON, m) }
 
 const objectList = "list"
 
 // A modelList is the reply to GET /v1/models.
-type modelList struct {
-	Object string  `json:"object"`
-	Data   []Model `json:"data"`
-}
+type modelList struct{ data []Model }
+
+var modelListJSON = jsonwire.NewObject(
+	constantField[modelList]("object", objectList),
+	jsonwire.List("data", func(l *modelList) *[]Model { return &l.data }, modelJSON, 0).Always(),
+)
 
 // serveModels serves GET /v1/models: those that the key may use.
 func serveModels(q *request) error {
@@ -55,7 +41,7 @@ func serveModels(q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.replyJSON(&modelList{Object: objectList, Data: models})
+	return replyTyped(q, modelListJSON, &modelList{models})
 }
 
 // serveModel serves GET /v1/models/{id}.
@@ -67,7 +53,7 @@ func serveModel(q *request) error {
 	}
 	for i := range models {
 		if models[i].ID == id {
-			return q.replyJSON(&models[i])
+			return replyTyped(q, modelJSON, &models[i])
 		}
 	}
 	return ModelNotFound(id)

@@ -64,9 +64,9 @@ type Route struct {
 	Chat func(ctx context.Context, r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)
 
 	// Serve answers a request other than chat, such as a token count, with a
-	// value that is encoded as JSON. It counts as a request against the limits
-	// of the key, and is not recorded as usage. The body is only valid during
-	// the call, and is empty for GET, HEAD and DELETE.
+	// value that package encoding/json encodes. It counts as a request against
+	// the limits of the key, and is not recorded as usage. The body is only valid
+	// during the call, and is empty for GET, HEAD and DELETE.
 	Serve func(ctx context.Context, r *http.Request, body []byte) (any, error)
 }
 

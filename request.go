@@ -7,7 +7,10 @@ import (
 	"math/rand/v2"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A request is the life of one HTTP request. Its methods are in the order in
@@ -133,13 +136,13 @@ func (q *request) observe() {
 }
 
 // readJSON reads the body and decodes it into v.
-func (q *request) readJSON(v any) error {
+func readJSON[T any](q *request, t jsonwire.Type[T], v *T) error {
 	body, err := q.readBody()
 	if err != nil {
 		return err
 	}
 	defer putBuffer(body)
-	return decodeRequest(body.b, v)
+	return decodeRequest(body.b, t, v)
 }
 
 // readBody reads the body. The caller returns the buffer with putBuffer.
@@ -183,7 +186,7 @@ func (q *request) useModel(id string) error {
 	if len(id) > maxModelID || !q.key.AllowsModel(id) || q.cred.isIn(id) {
 		return ModelNotFound(id)
 	}
-	q.account.record.Model = id
+	q.account.record.Model = strings.Clone(id) // the record may outlive the body, whose memory id shares
 	return nil
 }
 
@@ -201,9 +204,14 @@ func (q *request) beginBackendCall() error {
 	return nil
 }
 
-// replyJSON writes v as the whole reply.
+// replyJSON writes v, which may be of any type, as the whole reply.
 func (q *request) replyJSON(v any) error {
 	return q.reply(func(b []byte) ([]byte, error) { return appendJSON(b, v) })
+}
+
+// replyTyped writes v as the whole reply.
+func replyTyped[T any](q *request, t jsonwire.Type[T], v *T) error {
+	return q.reply(func(b []byte) ([]byte, error) { return t.Append(b, v) })
 }
 
 // reply writes what encode appends as the whole reply. The request gives up its

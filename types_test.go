@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -80,6 +81,51 @@ var jsonDocuments = []struct{ typ, doc string }{
 	{"EmbeddingRequest", `{"model":"m","input":["a",""],"dimensions":3,"encoding_format":"base64","user":"u"}`},
 	{"EmbeddingRequest", `{"model":"m","input":[[1,2],[3]]}`},
 	{"EmbeddingResponse", `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1},"x":1}`},
+}
+
+// The struct tags, which are there for the reader, agree with the tables that
+// encode and decode: each tag names a member, and says whether it is left out if it is
+// zero.
+func TestTagsAgreeWithTables(t *testing.T) {
+	constants := []string{"object", "logprobs"} // have no field
+	for name, newValue := range jsonTypes {
+		typ := reflect.TypeOf(newValue()).Elem()
+		if typ.Kind() != reflect.Struct || name == "EmbeddingInput" {
+			continue
+		}
+		always := make(map[string]bool)
+		for i := range typ.NumField() {
+			field := typ.Field(i)
+			member, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if !field.IsExported() || member == "-" {
+				continue
+			}
+			require.NotEmpty(t, member, "%s.%s", name, field.Name)
+			always[member] = options == ""
+			v := newValue()
+			fillValue(reflect.ValueOf(v).Elem().Field(i), rand.New(rand.NewPCG(1, 2)), 0)
+			if p, ok := v.(*llmhttp.Part); ok && p.Type == "" {
+				p.Type = member // image_url or text
+			}
+			assert.Contains(t, encodedMembers(t, v), member, "%s.%s", name, field.Name)
+		}
+		if name == "ToolCall" {
+			always["function"] = true // unless the type is another one
+		}
+		for member := range encodedMembers(t, newValue()) {
+			assert.True(t, always[member] || slices.Contains(constants, member), "%s has %q", name, member)
+			delete(always, member)
+		}
+		for member, left := range always {
+			assert.False(t, left, "%s lacks %q", name, member)
+		}
+	}
+}
+
+func encodedMembers(t *testing.T, v any) object {
+	var members object
+	require.NoError(t, json.Unmarshal([]byte(encode(t, v)), &members))
+	return members
 }
 
 // eachDocument calls test with each document and the value it is decoded to.

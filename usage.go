@@ -205,7 +205,7 @@ func newBilledUsage(s *UsageSum) *billedUsage {
 
 // newBillingReply returns the reply for sums, which are in the order of their days.
 func newBillingReply(sums []UsageSum, price func(UsageSum) float64) *billingReply {
-	reply := &billingReply{Object: objectList}
+	reply := &billingReply{Object: objectList, DailyCosts: []dailyBill{}}
 	var all UsageSum
 	var dollars float64
 	for i, s := range sums {

@@ -1,0 +1,31 @@
+// Package jsonwire decodes and encodes JSON by tables. A table describes the
+// members of a Go struct once, and is used to decode, to encode and to check
+// the bounds of numbers:
+//
+//	var point = jsonwire.NewObject(
+//		jsonwire.String("name", func(p *Point) *string { return &p.Name }).Always(),
+//		jsonwire.OptionalFloat("x", func(p *Point) **float64 { return &p.X }).Between(-90, 90),
+//		jsonwire.List("tags", func(p *Point) *[]Tag { return &p.Tags }, tag, 16),
+//		jsonwire.Extra(func(p *Point) *map[string]json.RawMessage { return &p.Extra }),
+//	)
+//
+//	err := jsonwire.Unmarshal(data, point, &p)
+//	b, err := point.Append(nil, &p)
+//
+// Members are encoded in the order of the table. Those with zero values are left
+// out, unless the table says Always. A member that is null in a document leaves its
+// field as it is. Members without a field are kept in the Extra map of the
+// struct and encoded behind the others in the order of their names; without an
+// Extra map they are skipped.
+//
+// A value that is no struct has a [Type] of its own, and [Member] makes it a
+// member.
+//
+// [Unmarshal] is strict: it refuses duplicate names, invalid UTF-8, halves of
+// surrogate pairs and values of the wrong type. [UnmarshalLenient] accepts them
+// and makes the best of the document. Both bound what a small document can cost:
+// see [MaxDepth], [MaxMembers] and [MaxValues].
+//
+// Decoded strings without escape sequences share one copy of the document. Use
+// strings.Clone on a string that is kept for longer than the rest.
+package jsonwire

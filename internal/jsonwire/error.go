@@ -1,0 +1,114 @@
+package jsonwire
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Kind says what is wrong with a document.
+type Kind int
+
+// The kinds of an [Error].
+const (
+	Syntax         Kind = iota // not JSON, or not UTF-8
+	WrongType                  // a value of another type was expected
+	OutOfRange                 // a number is out of its bounds
+	Duplicate                  // an object has two members with the same name
+	Missing                    // a required member is missing
+	TooDeep                    // arrays and objects are nested too deep
+	TooLong                    // an array has too many elements
+	TooManyMembers             // an object has too many members
+	TooManyValues              // the document has too many values
+	Other                      // Err says what is wrong
+)
+
+// An Error says what is wrong with a document, and where.
+type Error struct {
+	Kind Kind
+	Path string // of the value, such as "messages[1].role"; empty for the document
+
+	Want string // of WrongType: the expected type, with its article
+	Got  string // of WrongType: the actual type, with its article; of OutOfRange: the number
+
+	Integer bool    // of OutOfRange: the number has to be an integer
+	Above   bool    // of OutOfRange: the number is above Limit, not below
+	Limit   float64 // of OutOfRange: the bound; of TooLong: the maximum length
+	Length  int     // of TooLong: the actual length
+
+	Err error // of Other
+}
+
+func (e *Error) Error() string {
+	at := ""
+	if e.Path != "" {
+		at = " in " + strconv.Quote(e.Path)
+	}
+	switch e.Kind {
+	case WrongType:
+		return "expected " + e.Want + at + ", but got " + e.Got
+	case OutOfRange:
+		return "number out of range" + at + ": " + e.Got
+	case Duplicate:
+		return "duplicate member" + at
+	case Missing:
+		return "missing member" + at
+	case TooDeep:
+		return "nested too deep"
+	case TooLong:
+		return "array too long" + at
+	case TooManyMembers:
+		return "too many members" + at
+	case TooManyValues:
+		return "too many values"
+	case Other:
+		return e.Err.Error() + at
+	}
+	return "not a JSON document in UTF-8"
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// A step is a part of the path to a value: the name of a member, or the index of
+// an element if it is not negative.
+type step struct {
+	name  string
+	index int
+}
+
+// formatPath returns the path that steps lead to. Names are clipped, and so is
+// the whole.
+func formatPath(steps []step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		if s.index >= 0 {
+			b.WriteString("[" + strconv.Itoa(s.index) + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(Clip(s.name, 64))
+		if b.Len() > 256 {
+			break
+		}
+	}
+	return b.String()
+}
+
+// Clipped ends a text that [Clip] has shortened.
+const Clipped = "..."
+
+// Clip shortens s to about n bytes and drops characters that are not printable.
+func Clip(s string, n int) string {
+	b := make([]byte, 0, min(len(s), n+len(Clipped)))
+	for _, r := range s {
+		if len(b) >= n {
+			return string(append(b, Clipped...))
+		}
+		if strconv.IsPrint(r) {
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,205 @@
+package jsonwire
+
+import (
+	"math/bits"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// plainLength returns the length of the longest prefix of s that consists of
+// printable ASCII without quotes and backslashes. It looks at 8 bytes at a time
+// (benchmark: BenchmarkDecodeRequest, image-1MB).
+func plainLength(s string) int {
+	i := 0
+	for ; len(s)-i >= 8; i += 8 {
+		const ones, highs = 0x0101010101010101, 0x8080808080808080
+		b := s[i : i+8]
+		x := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+		// Each term sets the high bit of a byte that it looks for. Borrows may set
+		// it in bytes behind such a byte, but not before it.
+		control, quote, backslash := x-ones*' ', (x^ones*'"')-ones, (x^ones*'\\')-ones
+		if found := (control | quote | backslash | x) & highs; found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
+	}
+	for i < len(s) && isPlain(s[i]) {
+		i++
+	}
+	return i
+}
+
+func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
+
+// scanString reads the string that begins at d.pos and returns what is between
+// its quotes. If cooked is true it must be unescaped: it has escape sequences or,
+// for a lenient decoder, is not UTF-8.
+func (d *Decoder) scanString() (raw string, cooked bool) {
+	start := d.pos + 1
+	wide := false // there are bytes that are not ASCII
+	for i := start; ; {
+		i += plainLength(d.doc[i:])
+		if i == len(d.doc) {
+			d.syntax()
+			return "", false
+		}
+		switch c := d.doc[i]; {
+		case c == '"':
+			raw, d.pos = d.doc[start:i], i+1
+			if wide && !utf8.ValidString(raw) {
+				d.notUnicode()
+				cooked = true
+			}
+			return raw, cooked
+		case c >= utf8.RuneSelf:
+			wide = true
+			for i < len(d.doc) && d.doc[i] >= utf8.RuneSelf {
+				i++
+			}
+		case c == '\\':
+			r, n := unescapeRune(d.doc[i:])
+			if n == 0 {
+				d.syntax()
+				return "", false
+			}
+			if utf16.IsSurrogate(r) {
+				d.notUnicode()
+			}
+			cooked = true
+			i += n
+		default:
+			d.syntax()
+			return "", false
+		}
+	}
+}
+
+// text reads the string that begins at d.pos.
+func (d *Decoder) text() string {
+	raw, cooked := d.scanString()
+	if cooked {
+		return unescape(raw)
+	}
+	return raw
+}
+
+// unescape returns the text of a string that scanString has checked. What is not
+// Unicode becomes U+FFFD.
+func unescape(raw string) string {
+	var b strings.Builder
+	b.Grow(len(raw))
+	valid := utf8.ValidString(raw)
+	for {
+		n := strings.IndexByte(raw, '\\')
+		if n < 0 {
+			n = len(raw)
+		}
+		if valid {
+			b.WriteString(raw[:n])
+		} else {
+			for _, r := range raw[:n] {
+				b.WriteRune(r)
+			}
+		}
+		if n == len(raw) {
+			return b.String()
+		}
+		r, size := unescapeRune(raw[n:])
+		b.WriteRune(r) // which is U+FFFD for a surrogate
+		raw = raw[n+size:]
+	}
+}
+
+// unescapeRune returns the character of the escape sequence that s begins with,
+// and the length of the sequence. The character of half a surrogate pair is a
+// surrogate. The length of what is not an escape sequence is 0.
+func unescapeRune(s string) (r rune, n int) {
+	if len(s) < 2 {
+		return 0, 0
+	}
+	if c := escapes[s[1]]; c != 0 {
+		return rune(c), 2
+	}
+	r = hex4(s)
+	if r < 0 {
+		return 0, 0
+	}
+	if utf16.IsSurrogate(r) {
+		if pair := utf16.DecodeRune(r, hex4(s[6:])); pair != utf8.RuneError {
+			return pair, 12
+		}
+	}
+	return r, 6
+}
+
+// escapes has the characters that are written as a backslash and a letter.
+var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// hex4 returns the code unit of the sequence \uXXXX that s begins with, or -1.
+func hex4(s string) rune {
+	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
+		return -1
+	}
+	var r rune
+	for _, c := range []byte(s[2:6]) {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
+
+// AppendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD.
+// It escapes U+0085, U+2028 and U+2029, where some clients of streams end a line,
+// as Python's splitlines does.
+func AppendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for {
+		n := plainLength(s)
+		b = append(b, s[:n]...)
+		if s = s[n:]; s == "" {
+			return append(b, '"')
+		}
+		for s != "" && !isPlain(s[0]) {
+			r, size := utf8.DecodeRuneInString(s)
+			b = appendRune(b, r)
+			s = s[size:]
+		}
+	}
+}
+
+// appendRune appends a character of a string, escaped if necessary.
+func appendRune(b []byte, r rune) []byte {
+	switch r {
+	case '"', '\\':
+		return append(b, '\\', byte(r))
+	case '\b':
+		return append(b, `\b`...)
+	case '\f':
+		return append(b, `\f`...)
+	case '\n':
+		return append(b, `\n`...)
+	case '\r':
+		return append(b, `\r`...)
+	case '\t':
+		return append(b, `\t`...)
+	}
+	if r >= ' ' && !isLineBreak(r) {
+		return utf8.AppendRune(b, r)
+	}
+	const digits = "0123456789abcdef"
+	return append(b, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
+}
+
+// isLineBreak reports whether some readers end a line at r, which JSON does not
+// escape.
+func isLineBreak(r rune) bool { return r == 0x85 || r == 0x2028 || r == 0x2029 }
