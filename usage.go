@@ -71,7 +71,8 @@ type UsageQuery struct {
 	Step     time.Duration
 }
 
-// PeriodStart returns the start of the period that contains t.
+// PeriodStart returns the start of the period that contains t, in the location
+// of From.
 func (q UsageQuery) PeriodStart(t time.Time) time.Time {
 	if q.Step <= 0 {
 		return q.From
@@ -82,7 +83,7 @@ func (q UsageQuery) PeriodStart(t time.Time) time.Time {
 	if offset < 0 {
 		offset += q.Step
 	}
-	return t.Add(-offset)
+	return t.Add(-offset).In(q.From.Location())
 }
 
 // A UsageSum is the usage of one model in the period that begins at Start.

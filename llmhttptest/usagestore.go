@@ -112,6 +112,7 @@ func sumRecords(q llmhttp.UsageQuery, records []llmhttp.UsageRecord) []llmhttp.U
 		sums[i].Requests++
 		sums[i].PromptTokens += int64(r.Usage.PromptTokens)
 		sums[i].CompletionTokens += int64(r.Usage.CompletionTokens)
+		sums[i].CachedTokens += int64(r.Usage.PromptTokensDetails.CachedTokens)
 		sums[i].Images += int64(r.Images)
 	}
 	slices.SortFunc(sums, func(a, b llmhttp.UsageSum) int {
@@ -144,8 +145,8 @@ func diffSums(got, want []llmhttp.UsageSum) string {
 			return "missing"
 		}
 		s := sums[i]
-		return fmt.Sprintf("%s %q with %d requests, %d prompt tokens, %d completion tokens and %d images",
-			s.Start.UTC().Format(time.RFC3339Nano), s.Model, s.Requests, s.PromptTokens, s.CompletionTokens, s.Images)
+		return fmt.Sprintf("%s %q with %d requests, %d prompt tokens (%d cached), %d completion tokens and %d images",
+			s.Start.UTC().Format(time.RFC3339Nano), s.Model, s.Requests, s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.Images)
 	}
 	for i := range max(len(got), len(want)) {
 		if g, w := describe(got, i), describe(want, i); g != w {

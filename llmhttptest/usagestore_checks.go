@@ -51,6 +51,7 @@ func checkUsageNone(t testing.TB, s usageTest) {
 
 func checkUsageSums(t testing.TB, s usageTest) {
 	chat := s.record(noon, "chat", 10, 5)
+	chat.Usage.PromptTokensDetails.CachedTokens = 4
 	estimated := s.record(noon.Add(time.Minute), "chat", 1, 2)
 	estimated.Usage.TotalTokens = 0 // the total is optional
 	estimated.Estimated = true
@@ -65,7 +66,7 @@ func checkUsageSums(t testing.TB, s usageTest) {
 
 	q := llmhttp.UsageQuery{From: noon, To: noon.Add(time.Hour)}
 	want := []llmhttp.UsageSum{
-		{Start: noon, Model: "chat", Requests: 3, PromptTokens: 11, CompletionTokens: 7},
+		{Start: noon, Model: "chat", Requests: 3, PromptTokens: 11, CachedTokens: 4, CompletionTokens: 7},
 		{Start: noon, Model: "draw", Requests: 2, PromptTokens: 14, Images: 10},
 		{Start: noon, Model: "embed", Requests: 1, PromptTokens: 100},
 	}
@@ -325,6 +326,7 @@ func checkUsageLargeSums(t testing.TB, s usageTest) {
 	var records []llmhttp.UsageRecord
 	for range 5 {
 		r := s.record(noon, "m", math.MaxInt32, math.MaxInt32-1)
+		r.Usage.PromptTokensDetails.CachedTokens = math.MaxInt32 - 3
 		r.Images = math.MaxInt32 - 2
 		records = append(records, r)
 	}

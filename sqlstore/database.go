@@ -51,7 +51,9 @@ type dialect interface {
 	isUnavailable(err error) bool
 }
 
-func openDatabase(ctx context.Context, dsn string) (database, error) {
+// openDatabase opens the database that dsn names. Unless create is set, a SQLite
+// file must exist.
+func openDatabase(ctx context.Context, dsn string, create bool) (database, error) {
 	source, err := parseDSN(dsn)
 	if err != nil {
 		return database{}, err
@@ -60,7 +62,7 @@ func openDatabase(ctx context.Context, dsn string) (database, error) {
 	if source.postgres {
 		db, err = openPostgres(ctx, source.address)
 	} else {
-		db, err = openSQLite(source)
+		db, err = openSQLite(source, create)
 	}
 	if err != nil {
 		return database{}, err

@@ -49,7 +49,12 @@ func parseDSN(dsn string) (dataSource, error) {
 		}
 		return sqliteFile(dsn)
 	}
-	return dataSource{}, fmt.Errorf("DSN: unknown scheme %s: use postgres://..., host=..., sqlite:... or a path", scheme)
+	if strings.HasPrefix(rest, "//") {
+		scheme = " " + scheme
+	} else {
+		scheme = "" // it may be the beginning of a password
+	}
+	return dataSource{}, fmt.Errorf("DSN: unknown scheme%s: use postgres://..., host=..., sqlite:... or a path", scheme)
 }
 
 // parseFileURI parses a SQLite URI without its scheme.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -104,4 +105,51 @@ func TestStore_CloseLeavesNothingRunning(t *testing.T) {
 func isRunning(function string) bool {
 	buf := make([]byte, 1<<22)
 	return bytes.Contains(buf[:runtime.Stack(buf, true)], []byte(function))
+}
+
+// A PostgreSQL that hangs costs a request seconds and not the Timeout of minutes.
+// Requests of cached keys are served, with and without a quota.
+func TestHandler_PostgresHangs(t *testing.T) {
+	t.Parallel()
+	postgres := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
+	s, err := Open(t.Context(), postgres.DSN(), &Options{KeyTTL: time.Hour, Logger: discardLogger})
+	require.NoError(t, err)
+	buffer := llmhttp.NewUsageBuffer(s, 0, 0)
+	buffer.Logger = discardLogger
+	h := llmhttp.NewHandler(memory.Echo(), s, &llmhttp.Options{Usage: buffer, Logger: discardLogger})
+	_, plain := createKey(t, s, KeyParams{})
+	_, limited := createKey(t, s, KeyParams{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}})
+	send := func(method, path, secret, body string) int {
+		r := httptest.NewRequest(method, path, strings.NewReader(body)).WithContext(t.Context())
+		r.Header.Set("Authorization", "Bearer "+secret)
+		w := httptest.NewRecorder()
+		began := time.Now()
+		h.ServeHTTP(w, r)
+		assert.Less(t, time.Since(began), time.Minute, "%s %s", method, path)
+		return w.Code
+	}
+	chat := func(secret string) int {
+		return send("POST", "/v1/chat/completions", secret, `{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`)
+	}
+	const usage = "/v1/dashboard/billing/usage"
+	require.Equal(t, []int{200, 200, 200}, []int{chat(plain), chat(limited), send("GET", usage, plain, "")})
+
+	postgres.Pause(t)
+	statuses := make([]int, 4)
+	var running sync.WaitGroup
+	for i, request := range []func() int{
+		func() int { return chat(plain) },
+		func() int { return chat(limited) },
+		func() int { return send("GET", usage, plain, "") },
+		func() int { return chat("sk-unknown") },
+	} {
+		running.Go(func() { statuses[i] = request() })
+	}
+	running.Wait()
+	assert.Equal(t, []int{200, 200, 503, 503}, statuses)
+
+	postgres.Resume(t)
+	eventually(t, func() bool { return send("GET", usage, plain, "") == 200 }, "the usage endpoint answers again")
+	require.NoError(t, buffer.Close(t.Context()))
+	require.NoError(t, s.Close())
 }

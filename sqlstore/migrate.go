@@ -14,11 +14,18 @@ import (
 )
 
 // ErrSchemaTooNew is wrapped by the error of [Open] if a newer version of this
-// package has migrated the database.
+// package has migrated the database, to a schema that this version cannot use.
 var ErrSchemaTooNew = errors.New("sqlstore: the database schema is too new")
 
+// ErrSchemaTooOld is wrapped by the error of [Open] with Options.NoMigrate if the
+// database has no tables, or if those are of an older version of this package.
+var ErrSchemaTooOld = errors.New("sqlstore: the database schema is missing or too old; migrate it with llmhttpctl migrate")
+
 // migrations has a directory for each dialect. The name of a file begins with
-// the schema version that the file creates. Released files never change.
+// the schema version that the file creates. A program has the version of its last
+// migration. The first line of a file names the oldest program that can use the
+// schema: during a rolling deployment and after a rollback, older programs use a
+// newer schema. Released files never change.
 //
 //go:embed migrations
 var migrations embed.FS
@@ -26,6 +33,7 @@ var migrations embed.FS
 // A migration brings the schema from the previous version to version.
 type migration struct {
 	version int
+	oldest  int // the version of the oldest program that can use the schema
 	sql     string
 }
 
@@ -47,7 +55,10 @@ func readMigrations(files fs.FS, dialect string) ([]migration, error) {
 		if err != nil {
 			return nil, err
 		}
-		list[i] = migration{version, string(text)}
+		list[i] = migration{version: version, sql: string(text)}
+		if _, err := fmt.Sscanf(list[i].sql, "-- oldest: %d\n", &list[i].oldest); err != nil || list[i].oldest < 1 || list[i].oldest > version {
+			return nil, fmt.Errorf("sqlstore: migration %s: expected \"-- oldest: VERSION\" in the first line", name)
+		}
 	}
 	return list, nil
 }
@@ -82,8 +93,25 @@ func (db *database) migrate(ctx context.Context, list []migration) error {
 				return err
 			}
 		}
-		return nil
+		last := list[len(list)-1]
+		if last.version < oldestColumn {
+			return nil
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE llmhttp_schema SET oldest = $1 WHERE version = $2", last.oldest, last.version)
+		return err
 	})
+}
+
+// oldestColumn is the version that added the column oldest.
+const oldestColumn = 2
+
+// requireSchema returns an error unless no migration of list is missing.
+func (db *database) requireSchema(ctx context.Context, list []migration) error {
+	missing, err := db.missingMigrations(ctx, db.read, list)
+	if err == nil && len(missing) > 0 {
+		err = ErrSchemaTooOld
+	}
+	return err
 }
 
 // missingMigrations returns the migrations of list that the schema lacks.
@@ -92,10 +120,17 @@ func (db *database) missingMigrations(ctx context.Context, q querier, list []mig
 	if err != nil {
 		return nil, err
 	}
-	if version > len(list) {
-		return nil, fmt.Errorf("%w: it has version %d, and this program supports versions up to %d", ErrSchemaTooNew, version, len(list))
+	if version <= len(list) {
+		return list[version:], nil
 	}
-	return list[version:], nil
+	var oldest int
+	if err := q.QueryRowContext(ctx, "SELECT oldest FROM llmhttp_schema WHERE version = $1", version).Scan(&oldest); err != nil {
+		return nil, err
+	}
+	if oldest > len(list) {
+		return nil, fmt.Errorf("%w: its version %d can be used by programs of version %d and later, and this program has version %d", ErrSchemaTooNew, version, oldest, len(list))
+	}
+	return nil, nil
 }
 
 // schemaVersion returns the version of the schema, or 0 if there is no schema.

@@ -1,12 +1,19 @@
 package sqlstore
 
 import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 func TestReadMigrations(t *testing.T) {
@@ -17,9 +24,14 @@ func TestReadMigrations(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, postgres, len(sqlite), "all dialects have the same versions")
 
-	gap := fstest.MapFS{"migrations/sqlite/0001_a.sql": {}, "migrations/sqlite/0003_b.sql": {}}
-	_, err = readMigrations(gap, "sqlite")
+	first := &fstest.MapFile{Data: []byte("-- oldest: 1\n")}
+	_, err = readMigrations(fstest.MapFS{"migrations/sqlite/0001_a.sql": first, "migrations/sqlite/0003_b.sql": first}, "sqlite")
 	assert.ErrorContains(t, err, "0003_b.sql: expected version 2")
+	for _, text := range []string{"", "CREATE TABLE a (b)", "-- oldest: 0\n", "-- oldest: 3\n"} {
+		files := fstest.MapFS{"migrations/sqlite/0001_a.sql": first, "migrations/sqlite/0002_b.sql": {Data: []byte(text)}}
+		_, err = readMigrations(files, "sqlite")
+		assert.ErrorContains(t, err, "0002_b.sql: expected \"-- oldest: VERSION\"")
+	}
 }
 
 func TestMigrate(t *testing.T) {
@@ -30,14 +42,15 @@ func TestMigrate(t *testing.T) {
 		require.NoError(t, err)
 		// with returns the released migrations and one more.
 		with := func(sql string) []migration {
-			return append(released[:len(released):len(released)], migration{len(released) + 1, sql})
+			next := len(released) + 1
+			return append(released[:len(released):len(released)], migration{next, next, sql})
 		}
 
 		_, err = open(t.Context(), dsn, nil, with("CREATE TABLE llmhttp_new (a integer); nonsense"))
-		require.ErrorContains(t, err, "migration 2: ")
+		require.ErrorContains(t, err, "migration 3: ")
 		version, err := s.schemaVersion(t.Context(), s.read)
 		require.NoError(t, err)
-		assert.Equal(t, 1, version)
+		assert.Equal(t, 2, version)
 		assert.Error(t, s.read.QueryRow("SELECT a FROM llmhttp_new").Scan(new(int)), "a failed migration changes nothing")
 
 		migrated := with("CREATE TABLE llmhttp_new (a integer); INSERT INTO llmhttp_new VALUES (1)")
@@ -52,12 +65,12 @@ func TestMigrate(t *testing.T) {
 		}
 		running.Wait()
 		assert.EqualValues(t, 1, queryInt(t, s, "SELECT count(*) FROM llmhttp_new"), "concurrent calls migrate once")
-		assert.EqualValues(t, 2, queryInt(t, s, "SELECT count(*) FROM llmhttp_schema"))
+		assert.EqualValues(t, 3, queryInt(t, s, "SELECT count(*) FROM llmhttp_schema"))
 		assert.Equal(t, "acme", lookup(t, s, secret).Account)
 
 		_, err = Open(t.Context(), dsn, nil)
 		require.ErrorIs(t, err, ErrSchemaTooNew)
-		assert.EqualError(t, err, "sqlstore: the database schema is too new: it has version 2, and this program supports versions up to 1")
+		assert.EqualError(t, err, "sqlstore: the database schema is too new: its version 3 can be used by programs of version 3 and later, and this program has version 2")
 	})
 }
 
@@ -66,4 +79,108 @@ func TestOpen_ReadOnlyDatabase(t *testing.T) {
 	_, secret := createKey(t, openStore(t, dsn, nil), KeyParams{Account: "acme"})
 	readOnly := openStore(t, dsn+"&default_transaction_read_only=on", &Options{Logger: discardLogger})
 	assert.Equal(t, "acme", lookup(t, readOnly, secret).Account)
+}
+
+// During a rolling deployment, programs of version 1 run beside newer ones, and can
+// be started again. What they record counts toward quotas.
+func TestMigrate_RollingDeployment(t *testing.T) {
+	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
+		dialect := "sqlite"
+		if strings.HasPrefix(dsn, "postgres") {
+			dialect = "postgres"
+		}
+		released, err := readMigrations(migrations, dialect)
+		require.NoError(t, err)
+		openOld := func() *Store {
+			s, err := open(t.Context(), dsn, nil, released[:1])
+			require.NoError(t, err)
+			t.Cleanup(func() { s.Close() })
+			return s
+		}
+		// insert records as version 1 does.
+		insert := func(s *Store, id, key string, tokens int) {
+			_, err := s.write.Exec(`
+				INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, images, estimated)
+				VALUES ($1, $2, 'acme', $3, 'm', 'chat', $4, 1, 0, $5) ON CONFLICT DO NOTHING`, id, micros(noon), key, tokens, false)
+			require.NoError(t, err)
+		}
+		old := openOld()
+		insert(old, "1", "key_1", 10)
+		insert(old, "2", "key_2", 5)
+		insert(old, "3", "key_1", math.MaxInt64)
+
+		current := openStore(t, dsn, nil)
+		insert(old, "4", "key_2", 100)
+		insert(old, "4", "key_2", 100)
+		mustRecord(t, current, usageRecord("5", "acme", "m", noon, 1000))
+		mustRecord(t, current, usageRecord("6", "acme", "m", noon.Add(time.Hour), 2000))
+		again := openOld()
+		insert(again, "7", "key_2", 10_000)
+
+		q := allTime("acme")
+		sums, err := current.QueryKey(t.Context(), "key_2", q)
+		require.NoError(t, err)
+		assert.Equal(t, []llmhttp.UsageSum{{Start: q.From, Model: "m", Requests: 3, PromptTokens: 10_105, CompletionTokens: 3}}, sums)
+		sums, err = current.QueryKey(t.Context(), "key_1", q)
+		require.NoError(t, err)
+		assert.Equal(t, []llmhttp.UsageSum{{Start: q.From, Model: "m", Requests: 4, PromptTokens: math.MaxInt64, CompletionTokens: 4, Images: 4}}, sums)
+	})
+}
+
+func TestOpen_NoMigrate(t *testing.T) {
+	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
+		released, err := readMigrations(migrations, "sqlite")
+		if strings.HasPrefix(dsn, "postgres") {
+			released, err = readMigrations(migrations, "postgres")
+		}
+		require.NoError(t, err)
+		opts := &Options{NoMigrate: true, Logger: discardLogger}
+		_, err = Open(t.Context(), dsn, opts)
+		if strings.HasPrefix(dsn, "postgres") {
+			require.ErrorIs(t, err, ErrSchemaTooOld)
+		} else {
+			require.ErrorContains(t, err, "opening the SQLite file: no such file or directory")
+			require.NoFileExists(t, dsn)
+		}
+		old, err := open(t.Context(), dsn, nil, released[:1])
+		require.NoError(t, err)
+		require.NoError(t, old.Close())
+		_, err = Open(t.Context(), dsn, opts)
+		require.EqualError(t, err, "sqlstore: the database schema is missing or too old; migrate it with llmhttpctl migrate")
+		openStore(t, dsn, nil)
+		openStore(t, dsn, opts)
+	})
+}
+
+// A SQLite file can be read only by its owner, as can the files beside it. The
+// mode of a file that exists does not change.
+func TestOpen_FileMode(t *testing.T) {
+	dir := t.TempDir()
+	modes := func(base string) (modes []string) {
+		names, err := filepath.Glob(filepath.Join(dir, base+"*"))
+		require.NoError(t, err)
+		for _, name := range names {
+			info, err := os.Stat(name)
+			require.NoError(t, err)
+			modes = append(modes, info.Mode().String())
+		}
+		return modes
+	}
+	for base, dsn := range map[string]string{
+		"a": "DIR/a%20 ?.db", "b": "sqlite:DIR/b#.db", "c": "file:DIR/c%20.db", "d": "file:DIR/d.db?mode=rwc", "e": "file://DIR/e.db",
+	} {
+		dsn = strings.Replace(dsn, "DIR", dir, 1)
+		s := openStore(t, dsn, nil)
+		createKey(t, s, KeyParams{})
+		assert.Equal(t, []string{"-rw-------", "-rw-------", "-rw-------"}, modes(base), "%s", dsn)
+	}
+	name := filepath.Join(dir, "x.db")
+	require.NoError(t, os.WriteFile(name, nil, 0o640))
+	openStore(t, name, nil)
+	assert.Equal(t, "-rw-r-----", modes("x")[0])
+
+	for _, mode := range []string{"ro", "rw"} {
+		_, err := Open(t.Context(), "file:"+filepath.Join(dir, "y.db")+"?mode="+mode, nil)
+		assert.EqualError(t, err, "sqlstore: opening the SQLite file: no such file or directory")
+	}
 }

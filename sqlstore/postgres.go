@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -49,9 +50,17 @@ func openPostgres(ctx context.Context, dsn string) (database, error) {
 // parsePostgres parses the DSN of a PostgreSQL database. Its errors contain no
 // password.
 func parsePostgres(dsn string) (*pgxpool.Config, error) {
+	if !isUnambiguous(dsn) {
+		return nil, errMalformedDSN
+	}
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, redactDSNError(dsn, err)
+	}
+	if !strings.Contains(dsn, "default_query_exec_mode") {
+		// PgBouncer, when it assigns a connection to each transaction, loses named
+		// prepared statements, which are the default of pgx.
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
@@ -63,6 +72,18 @@ func parsePostgres(dsn string) (*pgxpool.Config, error) {
 }
 
 var errMalformedDSN = errors.New("DSN: expected postgres://user:password@host:port/database?sslmode=... or host=... user=... password=..., with special characters escaped")
+
+// isUnambiguous reports whether dsn has no @, or a single one that ends the
+// password of a URL. Otherwise a part of the password may become a host or a
+// database, which later errors show.
+func isUnambiguous(dsn string) bool {
+	_, rest, isURL := strings.Cut(dsn, "://")
+	if !isURL || keywordPattern.MatchString(dsn) {
+		return true
+	}
+	at, end := strings.IndexByte(rest, '@'), strings.IndexAny(rest, "/?#")
+	return !strings.Contains(rest, "#") && at == strings.LastIndexByte(rest, '@') && (at < 0 || end < 0 || at < end)
+}
 
 // redactDSNError returns the cause of err, the error of parsing dsn, or
 // errMalformedDSN if the cause may contain a part of the password.
@@ -122,30 +143,32 @@ func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []recor
 		ids, accounts, keys = make([]string, n), make([]string, n), make([]string, n)
 		models, endpoints   = make([]string, n), make([]string, n)
 		times, prompts      = make([]int64, n), make([]int64, n)
-		completions, images = make([]int64, n), make([]int64, n)
+		completions, cached = make([]int64, n), make([]int64, n)
+		images              = make([]int64, n)
 		estimated           = make([]bool, n)
 	)
 	for i, r := range records {
 		ids[i], accounts[i], keys[i], models[i], endpoints[i] = r.id, r.account, r.keyID, r.model, r.endpoint
-		times[i], prompts[i], completions[i], images[i], estimated[i] = r.time, r.prompt, r.completion, r.images, r.estimated
+		times[i], prompts[i], completions[i], cached[i], images[i], estimated[i] = r.time, r.prompt, r.completion, r.cached, r.images, r.estimated
 	}
 	_, err := db.ExecContext(ctx, `
 		WITH added AS (
-			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, images, estimated)
-			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::boolean[])
+			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, images, estimated)
+			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::boolean[])
 			ON CONFLICT DO NOTHING
-			RETURNING account, time, model, prompt_tokens, completion_tokens, images
+			RETURNING account, time, model, prompt_tokens, completion_tokens, cached_tokens, images
 		)
-		INSERT INTO llmhttp_usage_days AS d (account, day, model, requests, prompt_tokens, completion_tokens, images)
+		INSERT INTO llmhttp_usage_days AS d (account, day, model, requests, prompt_tokens, completion_tokens, cached_tokens, images)
 		SELECT account, `+dayOfTime+` AS day, model, count(*),
-			llmhttp_bigint(sum(prompt_tokens)), llmhttp_bigint(sum(completion_tokens)), llmhttp_bigint(sum(images))
+			llmhttp_bigint(sum(prompt_tokens)), llmhttp_bigint(sum(completion_tokens)), llmhttp_bigint(sum(cached_tokens)), llmhttp_bigint(sum(images))
 		FROM added GROUP BY account, day, model ORDER BY account, day, model
 		ON CONFLICT (account, day, model) DO UPDATE SET
 			requests          = llmhttp_bigint(d.requests::numeric          + excluded.requests),
 			prompt_tokens     = llmhttp_bigint(d.prompt_tokens::numeric     + excluded.prompt_tokens),
 			completion_tokens = llmhttp_bigint(d.completion_tokens::numeric + excluded.completion_tokens),
+			cached_tokens     = llmhttp_bigint(d.cached_tokens::numeric     + excluded.cached_tokens),
 			images            = llmhttp_bigint(d.images::numeric            + excluded.images)`,
-		ids, times, accounts, keys, models, endpoints, prompts, completions, images, estimated)
+		ids, times, accounts, keys, models, endpoints, prompts, completions, cached, images, estimated)
 	return err
 }
 

@@ -137,7 +137,7 @@ func TestOpen_ConcurrentProcesses(t *testing.T) {
 			assert.Equal(t, "open", c.next())
 		}
 		s := openStore(t, dsn, nil)
-		assert.EqualValues(t, 1, queryInt(t, s, "SELECT count(*) FROM llmhttp_schema"))
+		assert.EqualValues(t, 2, queryInt(t, s, "SELECT count(*) FROM llmhttp_schema"))
 	})
 }
 

@@ -5,7 +5,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
+	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -25,7 +29,10 @@ const sqliteReaders = 4
 // Store.retry does most of the waiting for writers in other processes, because
 // it ends with its context, unlike the busy timeout of SQLite. Readers wait only
 // while another process recovers the file after a crash.
-func openSQLite(source dataSource) (database, error) {
+func openSQLite(source dataSource, create bool) (database, error) {
+	if err := source.prepareFile(create); err != nil {
+		return database{}, err
+	}
 	write, err := newSQLitePool(source, 1, "busy_timeout(500)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(full)")
 	if err != nil {
 		return database{}, err
@@ -41,6 +48,45 @@ func openSQLite(source dataSource) (database, error) {
 	db.read = read
 	db.close = func() error { return errors.Join(read.Close(), write.Close()) }
 	return db, nil
+}
+
+// prepareFile creates the file if it does not exist, so that only its owner can
+// read and write it; the files that SQLite puts beside it have the same mode. If
+// create is not set, or if the DSN has a mode that does not create files, a
+// missing file is an error. Errors do not contain the path, which may be a
+// password in the wrong place.
+func (d *dataSource) prepareFile(create bool) error {
+	values, _ := url.ParseQuery(d.params) // parseDSN has checked them
+	mode := values.Get("mode")
+	if d.memory || values.Has("vfs") {
+		return nil
+	}
+	u, err := url.Parse(d.address)
+	if err != nil {
+		return errors.New("DSN: the path after file: is malformed")
+	}
+	path := u.Path
+	if u.Opaque != "" { // a relative path
+		if path, err = url.PathUnescape(u.Opaque); err != nil {
+			return errors.New("DSN: the path after file: is malformed")
+		}
+	}
+	flags := os.O_RDWR
+	if create && (mode == "" || mode == "rwc") {
+		flags |= os.O_CREATE
+	} else if mode == "ro" {
+		flags = os.O_RDONLY
+	} else if mode == "" || mode == "rwc" {
+		d.params = strings.TrimPrefix(d.params+"&mode=rw", "&")
+	}
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		if e, ok := errors.AsType[*fs.PathError](err); ok {
+			err = e.Err
+		}
+		return fmt.Errorf("opening the SQLite file: %w", err)
+	}
+	return f.Close()
 }
 
 // newSQLitePool returns a pool of at most conns connections. A pragma in the DSN
@@ -105,15 +151,15 @@ func (sqliteDialect) contains(pattern string, columns ...string) string {
 // insertRecords inserts the records whose IDs are new, and returns their sums.
 func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]counts, error) {
 	insert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, images, estimated)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`)
+		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, images, estimated)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`)
 	if err != nil {
 		return nil, err
 	}
 	defer insert.Close()
 	days := make(map[dayKey]counts)
 	for _, r := range records {
-		result, err := insert.ExecContext(ctx, r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.prompt, r.completion, r.images, r.estimated)
+		result, err := insert.ExecContext(ctx, r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.prompt, r.completion, r.cached, r.images, r.estimated)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +169,7 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 		}
 		if inserted > 0 {
 			key := dayKey{r.account, dayOf(r.time), r.model}
-			days[key] = days[key].plus(counts{1, r.prompt, r.completion, r.images})
+			days[key] = days[key].plus(counts{1, r.prompt, r.completion, r.cached, r.images})
 		}
 	}
 	return days, nil
@@ -133,12 +179,13 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 // REAL, which the cast converts to the nearest INTEGER.
 func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]counts) error {
 	upsert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_days (account, day, model, requests, prompt_tokens, completion_tokens, images)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)
+		INSERT INTO llmhttp_usage_days (account, day, model, requests, prompt_tokens, completion_tokens, cached_tokens, images)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT DO UPDATE SET
 			requests          = CAST(requests          + excluded.requests          AS INTEGER),
 			prompt_tokens     = CAST(prompt_tokens     + excluded.prompt_tokens     AS INTEGER),
 			completion_tokens = CAST(completion_tokens + excluded.completion_tokens AS INTEGER),
+			cached_tokens     = CAST(cached_tokens     + excluded.cached_tokens     AS INTEGER),
 			images            = CAST(images            + excluded.images            AS INTEGER)`)
 	if err != nil {
 		return err
@@ -146,7 +193,7 @@ func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]
 	defer upsert.Close()
 	for _, key := range slices.SortedFunc(maps.Keys(days), compareDays) {
 		c := days[key]
-		if _, err := upsert.ExecContext(ctx, key.account, key.day, key.model, c.requests, c.prompt, c.completion, c.images); err != nil {
+		if _, err := upsert.ExecContext(ctx, key.account, key.day, key.model, c.requests, c.prompt, c.completion, c.cached, c.images); err != nil {
 			return err
 		}
 	}

@@ -36,6 +36,10 @@ type Options struct {
 	// characters. Empty means "sk-".
 	SecretPrefix string
 
+	// NoMigrate makes Open fail with [ErrSchemaTooOld] instead of creating or
+	// migrating tables. A SQLite file that does not exist is an error, too.
+	NoMigrate bool
+
 	// Logger receives the errors of background work. Nil means
 	// slog.Default().
 	Logger *slog.Logger
@@ -67,14 +71,15 @@ type Store struct {
 }
 
 var (
-	_ llmhttp.KeyManager = (*Store)(nil)
-	_ llmhttp.UsageStore = (*Store)(nil)
+	_ llmhttp.KeyManager    = (*Store)(nil)
+	_ llmhttp.KeyUsageStore = (*Store)(nil)
 )
 
 // Open opens the database that dsn names. It creates or migrates the tables,
-// whose names begin with llmhttp_. Any number of processes may do so
-// concurrently. If a newer version of this package has migrated the tables, the
-// error wraps [ErrSchemaTooNew].
+// whose names begin with llmhttp_, unless Options.NoMigrate is set. Any number of
+// processes may do so concurrently. Programs with an older version of this
+// package continue to work, and can be started again, unless the new tables need
+// a newer one. Then Open returns an error there that wraps [ErrSchemaTooNew].
 //
 // The DSN has one of these forms:
 //
@@ -82,9 +87,11 @@ var (
 //     the scheme postgresql, or host=... user=... password=...: PostgreSQL 14 or
 //     later with the encoding UTF8. Environment variables such as PGPASSWORD
 //     supply missing values. pool_max_conns limits the number of connections. Its
-//     default is the number of CPUs, and at least 4.
-//   - a path, sqlite:path or file:path?parameters: a SQLite file, which is
-//     created if it does not exist. Each commit waits for the disk, so that it
+//     default is the number of CPUs, and at least 4. It works behind PgBouncer,
+//     also if that assigns connections to transactions; without it,
+//     default_query_exec_mode=cache_statement saves the database some planning.
+//   - a path, sqlite:path or file:path?parameters: a SQLite file. If it does not
+//     exist, it is created, and only its owner can read and write it. Each commit waits for the disk, so that it
 //     survives a loss of power. file:path?_pragma=synchronous(1) trades that
 //     guarantee for speed.
 //   - :memory: or sqlite::memory:, a SQLite database in memory, which Close
@@ -105,7 +112,7 @@ func open(ctx context.Context, dsn string, opts *Options, list []migration) (_ *
 	if err := s.opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	if s.database, err = openDatabase(ctx, dsn); err != nil {
+	if s.database, err = openDatabase(ctx, dsn, !s.opts.NoMigrate); err != nil {
 		return nil, fmt.Errorf("sqlstore: %w", err)
 	}
 	defer func() {
@@ -119,8 +126,12 @@ func open(ctx context.Context, dsn string, opts *Options, list []migration) (_ *
 			return nil, err
 		}
 	}
-	if err := s.retry(ctx, s.isConflict, func() error { return s.migrate(ctx, list) }); err != nil {
-		if errors.Is(err, ErrSchemaTooNew) {
+	prepare := s.migrate
+	if s.opts.NoMigrate {
+		prepare = s.requireSchema
+	}
+	if err := s.retry(ctx, s.isConflict, func() error { return prepare(ctx, list) }); err != nil {
+		if errors.Is(err, ErrSchemaTooNew) || errors.Is(err, ErrSchemaTooOld) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("sqlstore: opening the database: %w", err)

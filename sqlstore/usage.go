@@ -17,12 +17,12 @@ import (
 type record struct {
 	id, account, keyID, model, endpoint string
 	time                                int64
-	prompt, completion, images          int64
+	prompt, completion, cached, images  int64
 	estimated                           bool
 }
 
 // newRecord returns the stored form of r. Of r.Usage it keeps only the numbers
-// of prompt and completion tokens.
+// of prompt, completion and cached tokens.
 func newRecord(r *llmhttp.UsageRecord) record {
 	return record{
 		id:         storedName(r.ID),
@@ -33,6 +33,7 @@ func newRecord(r *llmhttp.UsageRecord) record {
 		time:       micros(r.Time),
 		prompt:     int64(r.Usage.PromptTokens),
 		completion: int64(r.Usage.CompletionTokens),
+		cached:     int64(r.Usage.PromptTokensDetails.CachedTokens),
 		images:     int64(r.Images),
 		estimated:  r.Estimated,
 	}
@@ -40,13 +41,14 @@ func newRecord(r *llmhttp.UsageRecord) record {
 
 // counts are sums of usage. They saturate at the bounds of int64, so that an
 // upstream that reports absurd numbers cannot make a record fail.
-type counts struct{ requests, prompt, completion, images int64 }
+type counts struct{ requests, prompt, completion, cached, images int64 }
 
 func (c counts) plus(d counts) counts {
 	return counts{
 		requests:   saturatingAdd(c.requests, d.requests),
 		prompt:     saturatingAdd(c.prompt, d.prompt),
 		completion: saturatingAdd(c.completion, d.completion),
+		cached:     saturatingAdd(c.cached, d.cached),
 		images:     saturatingAdd(c.images, d.images),
 	}
 }
@@ -70,7 +72,7 @@ const maxBatch = 5000
 //
 // IDs, accounts, key IDs, models and endpoints can be any strings. Of a string of
 // more than 512 bytes, Record stores the beginning and a hash. Of the Usage it
-// stores the numbers of prompt and completion tokens.
+// stores the numbers of prompt, completion and cached tokens.
 //
 // Record skips a record whose ID is already stored. IDs of deleted records are
 // unknown; see [Store.Prune].
@@ -99,6 +101,24 @@ func (s *Store) Record(ctx context.Context, records ...llmhttp.UsageRecord) erro
 // If the records of a day that several periods share have been pruned, the
 // whole day counts as used at its beginning.
 func (s *Store) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return s.query(ctx, selection{q, "llmhttp_usage_days", "account = $3", []any{storedName(q.Account)}})
+}
+
+// QueryKey implements [llmhttp.KeyUsageStore]. It reads sums by day and records
+// like Query.
+func (s *Store) QueryKey(ctx context.Context, keyID string, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return s.query(ctx, selection{q, "llmhttp_usage_key_days", "account = $3 AND key_id = $4", []any{storedName(q.Account), storedName(keyID)}})
+}
+
+// A selection is a query for the rows of an account or of one of its keys.
+type selection struct {
+	llmhttp.UsageQuery
+	days      string // the table of sums by day
+	condition string // on a row, in SQL; its parameters begin with $3
+	args      []any
+}
+
+func (s *Store) query(ctx context.Context, q selection) ([]llmhttp.UsageSum, error) {
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
@@ -141,6 +161,7 @@ func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
 			Requests:         c.requests,
 			PromptTokens:     c.prompt,
 			CompletionTokens: c.completion,
+			CachedTokens:     c.cached,
 			Images:           c.images,
 		})
 	}
@@ -148,7 +169,7 @@ func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
 }
 
 // read adds the usage that q asks for.
-func (s usageSums) read(ctx context.Context, tx *sql.Tx, q llmhttp.UsageQuery) error {
+func (s usageSums) read(ctx context.Context, tx *sql.Tx, q selection) error {
 	var pruned int64 // records from before this midnight may be missing
 	err := tx.QueryRowContext(ctx, "SELECT coalesce(max(value), $1) FROM llmhttp_state WHERE name = 'pruned'", int64(math.MinInt64)).Scan(&pruned)
 	if err != nil {
@@ -171,19 +192,19 @@ type timeRange struct{ from, to int64 }
 
 // readDays adds the sums of the days that lie within one period, and of days
 // before pruned. It returns the ranges of the other days with usage.
-func (s usageSums) readDays(ctx context.Context, tx *sql.Tx, q llmhttp.UsageQuery, pruned int64) (rest []timeRange, err error) {
+func (s usageSums) readDays(ctx context.Context, tx *sql.Tx, q selection, pruned int64) (rest []timeRange, err error) {
 	from, to := ceilMicros(q.From), ceilMicros(q.To)
 	err = forEachRow(ctx, tx, func(rows *sql.Rows) error {
 		var day int64
 		var model string
 		var c counts
-		if err := rows.Scan(&day, &model, &c.requests, &c.prompt, &c.completion, &c.images); err != nil {
+		if err := rows.Scan(&day, &model, &c.requests, &c.prompt, &c.completion, &c.cached, &c.images); err != nil {
 			return err
 		}
 		switch r := (timeRange{max(day, from), min(day+dayMicros, to)}); {
 		case day < pruned && day < from: // counts at its beginning, which is not in the query
-		case day < pruned, isWithinPeriod(q, day):
-			s.add(periodStart(q, fromMicros(day)), model, c)
+		case day < pruned, isWithinPeriod(q.UsageQuery, day):
+			s.add(q.PeriodStart(fromMicros(day)), model, c)
 		case len(rest) > 0 && rest[len(rest)-1].to >= r.from:
 			rest[len(rest)-1].to = r.to
 		default:
@@ -191,26 +212,26 @@ func (s usageSums) readDays(ctx context.Context, tx *sql.Tx, q llmhttp.UsageQuer
 		}
 		return nil
 	}, `
-		SELECT day, model, requests, prompt_tokens, completion_tokens, images
-		FROM llmhttp_usage_days WHERE account = $1 AND day >= $2 AND day < $3 ORDER BY day`, storedName(q.Account), dayOf(from), to)
+		SELECT day, model, requests, prompt_tokens, completion_tokens, cached_tokens, images
+		FROM `+q.days+` WHERE day >= $1 AND day < $2 AND `+q.condition+` ORDER BY day`, append([]any{dayOf(from), to}, q.args...)...)
 	return rest, err
 }
 
 // readRecords adds the records in r. It adds them up here and not in SQL,
 // because a period need not begin at a whole microsecond and sums saturate.
-func (s usageSums) readRecords(ctx context.Context, tx *sql.Tx, q llmhttp.UsageQuery, r timeRange) error {
+func (s usageSums) readRecords(ctx context.Context, tx *sql.Tx, q selection, r timeRange) error {
 	return forEachRow(ctx, tx, func(rows *sql.Rows) error {
 		var at int64
 		var model string
 		c := counts{requests: 1}
-		if err := rows.Scan(&at, &model, &c.prompt, &c.completion, &c.images); err != nil {
+		if err := rows.Scan(&at, &model, &c.prompt, &c.completion, &c.cached, &c.images); err != nil {
 			return err
 		}
-		s.add(periodStart(q, fromMicros(at)), model, c)
+		s.add(q.PeriodStart(fromMicros(at)), model, c)
 		return nil
 	}, `
-		SELECT time, model, prompt_tokens, completion_tokens, images
-		FROM llmhttp_usage_records WHERE account = $1 AND time >= $2 AND time < $3`, storedName(q.Account), r.from, r.to)
+		SELECT time, model, prompt_tokens, completion_tokens, cached_tokens, images
+		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND `+q.condition, append([]any{r.from, r.to}, q.args...)...)
 }
 
 // isWithinPeriod reports whether the day that begins at m lies within one
@@ -218,19 +239,5 @@ func (s usageSums) readRecords(ctx context.Context, tx *sql.Tx, q llmhttp.UsageQ
 func isWithinPeriod(q llmhttp.UsageQuery, m int64) bool {
 	begin, end := fromMicros(m), fromMicros(m+dayMicros)
 	last := end.Add(-time.Microsecond)
-	return !begin.Before(q.From) && !end.After(q.To) && periodStart(q, begin).Equal(periodStart(q, last))
-}
-
-// periodStart returns the beginning of the period of q that contains t.
-func periodStart(q llmhttp.UsageQuery, t time.Time) time.Time {
-	if q.Step <= 0 {
-		return q.From
-	}
-	// Times can be further apart than a Duration, so this compares the
-	// offsets of both times from a multiple of Step since the zero Time.
-	offset := t.Sub(t.Truncate(q.Step)) - q.From.Sub(q.From.Truncate(q.Step))
-	if offset < 0 {
-		offset += q.Step
-	}
-	return t.Add(-offset)
+	return !begin.Before(q.From) && !end.After(q.To) && q.PeriodStart(begin).Equal(q.PeriodStart(last))
 }

@@ -1,5 +1,5 @@
-// Package servertest starts PostgreSQL and Redis servers for tests. The servers
-// listen on free ports of the loopback interface and keep their data in
+// Package servertest starts PostgreSQL, PgBouncer and Redis servers for tests. The
+// servers listen on free ports of the loopback interface and keep their data in
 // temporary directories.
 //
 // A server ends with its test, or with the process if tests share it, even if

@@ -43,8 +43,10 @@ type product struct {
 	find    func() (program string, err error)
 	prepare func(s *Server) error // creates the data of a new server; nil means there is none
 	args    func(s *Server) []string
-	dsn     func(s *Server) string
-	stop    syscall.Signal // makes the server shut down
+	// configure writes what depends on the port, before each start; nil means nothing.
+	configure func(s *Server) error
+	dsn       func(s *Server) string
+	stop      syscall.Signal // makes the server shut down
 
 	// checkReady returns an error if the server behind conn does not answer.
 	checkReady func(s *Server, conn net.Conn) error
@@ -158,6 +160,11 @@ func (s *Server) run() error {
 		return err
 	}
 	defer log.Close()
+	if s.product.configure != nil {
+		if err := s.product.configure(s); err != nil {
+			return err
+		}
+	}
 	cmd := s.command(s.program, append(s.product.args(s), s.args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

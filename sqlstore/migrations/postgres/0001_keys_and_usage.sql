@@ -1,3 +1,4 @@
+-- oldest: 1
 -- Times are microseconds since 1970 in UTC: to_timestamp(time / 1e6).
 -- Names that are not valid text are stored as \x and hexadecimal digits.
 
@@ -9,7 +10,6 @@ CREATE TABLE llmhttp_keys (
 	scopes    text,          -- a JSON array; null means all
 	models    text,          -- a JSON array; null means all
 	limits    text NOT NULL, -- a JSON object
-	suspended boolean NOT NULL DEFAULT false,
 	expires   bigint,        -- null means never
 	created   bigint NOT NULL,
 	last_used bigint,

@@ -1,3 +1,4 @@
+-- oldest: 1
 -- Times are microseconds since 1970 in UTC: datetime(time / 1e6, 'unixepoch').
 -- Names that are not valid text are stored as \x and hexadecimal digits.
 
@@ -9,7 +10,6 @@ CREATE TABLE llmhttp_keys (
 	scopes    TEXT,          -- a JSON array; null means all
 	models    TEXT,          -- a JSON array; null means all
 	limits    TEXT NOT NULL, -- a JSON object
-	suspended INTEGER NOT NULL DEFAULT 0,
 	expires   INTEGER,       -- null means never
 	created   INTEGER NOT NULL,
 	last_used INTEGER,
