@@ -80,7 +80,10 @@ func (d *dataSource) prepareFile(create bool) error {
 		d.params = strings.TrimPrefix(d.params+"&mode=rw", "&")
 	}
 	f, err := os.OpenFile(path, flags, 0o600)
-	if err != nil {
+	switch {
+	case !create && errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: the SQLite file does not exist", ErrSchemaTooOld)
+	case err != nil:
 		if e, ok := errors.AsType[*fs.PathError](err); ok {
 			err = e.Err
 		}

@@ -113,6 +113,9 @@ func open(ctx context.Context, dsn string, opts *Options, list []migration) (_ *
 		return nil, err
 	}
 	if s.database, err = openDatabase(ctx, dsn, !s.opts.NoMigrate); err != nil {
+		if errors.Is(err, ErrSchemaTooOld) {
+			return nil, err
+		}
 		return nil, fmt.Errorf("sqlstore: %w", err)
 	}
 	defer func() {

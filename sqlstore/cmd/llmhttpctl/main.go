@@ -23,11 +23,13 @@ const help = `llmhttpctl manages the API keys and prints the usage in a database
 
 Usage:
 
+  llmhttpctl migrate [flags]              create or migrate the tables; makes a new SQLite file
   llmhttpctl keys create [flags]          create a key and print its secret once
   llmhttpctl keys list [flags]            list keys, oldest first
   llmhttpctl keys update [flags] ID       change the settings that the flags name
   llmhttpctl keys rotate [flags] ID       give a key a new secret and print it once
   llmhttpctl keys revoke [flags] ID...    disable keys for good
+  llmhttpctl keys quota [flags] ID        print how much of its quota a key has used, or reset that
   llmhttpctl usage [flags]                print the usage of an account
 
 The flag --dsn or the environment variable LLMHTTP_DSN names the database:
@@ -104,11 +106,13 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 		return usageErrorf("flags must follow the command")
 	}
 	run, ok := map[string]func(context.Context, []string) error{
+		"migrate":     c.migrate,
 		"keys create": c.createKey,
 		"keys list":   c.listKeys,
 		"keys update": c.updateKey,
 		"keys rotate": c.rotateKey,
 		"keys revoke": c.revokeKeys,
+		"keys quota":  c.keyQuota,
 		"usage":       c.usage,
 	}[name]
 	if !ok {
@@ -178,10 +182,23 @@ func quote(arg string) string {
 	return strconv.Quote(arg)
 }
 
+// migrate is the only command that changes the schema of the database.
+func (c *command) migrate(ctx context.Context, args []string) error {
+	if _, err := c.parse(c.newFlags(), "", args); err != nil {
+		return err
+	}
+	s, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeepRecords: -1})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.stdout, "The database is up to date.")
+	return errors.Join(err, s.Close())
+}
+
 // withStore opens the database, calls f and closes the database.
 func (c *command) withStore(ctx context.Context, f func(s *sqlstore.Store) error) error {
 	// Pruning is up to the servers that share the database.
-	s, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeepRecords: -1})
+	s, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeepRecords: -1, NoMigrate: true})
 	if err != nil {
 		return err
 	}

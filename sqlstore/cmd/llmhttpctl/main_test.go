@@ -116,6 +116,8 @@ func TestTranscript(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := &transcript{dsn: newDatabase()}
+			x.run(t, "migrate")
+			x.run(t, "migrate")
 			x.run(t, "keys", "list")
 			x.run(t, "keys", "create")
 			x.run(t, "keys", "create", "--account", "acme", "--name", "for the CI", "--scopes", "chat,models", "--models", "small-*,large", "--expires", "2999-01-31",
@@ -142,6 +144,15 @@ func TestTranscript(t *testing.T) {
 			x.run(t, "usage", "--account", "acme", "--to", "2026-03-15", "--json")
 			x.run(t, "usage", "--account", "nobody")
 
+			x.run(t, "keys", "create", "--account", "acme", "--quota", "10000,2.5usd/month")
+			recordNow(t, x.dsn, x.ids[3], 1000)
+			x.run(t, "keys", "quota", "#4")
+			x.run(t, "keys", "quota", "#4", "--reset")
+			x.run(t, "keys", "update", "#4", "--quota", "-1/all")
+			x.run(t, "keys", "quota", "#4", "--json")
+			x.run(t, "keys", "update", "#4", "--quota", "none")
+			x.run(t, "keys", "quota", "#4", "--reset")
+
 			if *update {
 				require.NoError(t, os.WriteFile("testdata/transcript.txt", []byte(x.text.String()), 0o666))
 			}
@@ -164,6 +175,35 @@ func recordUsage(t *testing.T, dsn string) {
 		}))
 	}
 	require.NoError(t, s.Close())
+}
+
+// recordNow records usage of the present time.
+func recordNow(t *testing.T, dsn, key string, tokens int) {
+	t.Helper()
+	s, err := sqlstore.Open(t.Context(), dsn, &sqlstore.Options{KeepRecords: -1})
+	require.NoError(t, err)
+	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: key, Account: "acme", KeyID: key, Time: time.Now(), Usage: llmhttp.Usage{PromptTokens: tokens}}))
+	require.NoError(t, s.Close())
+}
+
+// Only migrate creates a database or changes its schema.
+func TestMigrate_IsTheOnlyCommandThatCreates(t *testing.T) {
+	for name, dsn := range map[string]string{
+		"SQLite":     filepath.Join(t.TempDir(), "llm.db"),
+		"PostgreSQL": servertest.Postgres(t, servertest.Args("-c", "fsync=off")).DSN(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, args := range [][]string{
+				{"keys", "list"}, {"keys", "create"}, {"keys", "update", "key_x", "--name", "x"}, {"keys", "rotate", "key_x"},
+				{"keys", "revoke", "key_x"}, {"keys", "quota", "key_x"}, {"usage", "--account", "a"},
+			} {
+				_, stderr, status := runProcess(t, dsn, args...)
+				assert.Equal(t, 1, status, args)
+				assert.Contains(t, stderr, "migrate it with llmhttpctl migrate", args)
+				assert.NoFileExists(t, dsn)
+			}
+		})
+	}
 }
 
 func TestUsageErrors(t *testing.T) {
@@ -190,6 +230,10 @@ func TestUsageErrors(t *testing.T) {
 		`"1fortnight" is not a duration`:                      {"keys", "create", "--quota", "5/fortnight"},
 		`the period must be longer than 0`:                    {"keys", "create", "--quota", "5/0s"},
 		`"9999999d" is not a number of days`:                  {"keys", "create", "--quota", "5/9999999d"},
+		`"60" has no period, unlike 1000000/month`:            {"keys", "create", "--quota", "60"},
+		`"0usd" is not an amount other than 0`:                {"keys", "create", "--quota", "5,0usd/month"},
+		`"NaNusd" is not an amount other than 0`:              {"keys", "create", "--quota", "NaNusd/month"},
+		`"1,2" is more than a number of tokens and an amount`: {"keys", "create", "--quota", "1,2/month"},
 		`"0" is not a burst`:                                  {"keys", "create", "--requests", "60/m,burst=0"},
 		`"tomorrow" is not a time`:                            {"keys", "create", "--expires", "tomorrow"},
 		`1999-01-01T00:00:00Z is not in the future`:           {"keys", "create", "--expires", "1999-01-01"},

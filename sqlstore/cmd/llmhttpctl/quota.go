@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/sqlstore"
+)
+
+// quotaJSON is the JSON form of what a key has used.
+type quotaJSON struct {
+	ID    string `json:"id"`
+	Quota string `json:"quota"` // in the syntax of the flag; empty means none
+	Since string `json:"since"` // the start of the period, or the reset if that was later
+	Used  int64  `json:"used_tokens"`
+	Left  *int64 `json:"left_tokens,omitempty"` // nil without a limit of tokens
+}
+
+// keyQuota prints how many tokens of its quota a key has used. The servers know
+// the prices, so it prints no cost.
+func (c *command) keyQuota(ctx context.Context, args []string) error {
+	f := c.newFlags()
+	reset := f.Bool("reset", false, "count from now on")
+	id, err := c.parseID(f, args)
+	if err != nil {
+		return err
+	}
+	return c.withStore(ctx, func(s *sqlstore.Store) error {
+		if *reset {
+			_, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error {
+				if p.Limits.Quota.Tokens == 0 && p.Limits.Quota.Cost == 0 {
+					return errors.New("the key has no quota")
+				}
+				p.Limits.Quota.Since = time.Now()
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return c.printQuota(ctx, s, id)
+	})
+}
+
+func (c *command) printQuota(ctx context.Context, s *sqlstore.Store, id string) error {
+	info, err := s.Key(ctx, id)
+	if err != nil {
+		return err
+	}
+	now, quota := time.Now(), info.Limits.Quota
+	q := llmhttp.UsageQuery{Account: info.Account, From: quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day)}
+	sums, err := s.QueryKey(ctx, id, q)
+	if err != nil {
+		return err
+	}
+	out := quotaJSON{ID: id, Quota: formatQuota(quota), Since: formatTime(q.From)}
+	for _, u := range sums {
+		out.Used += u.PromptTokens + u.CompletionTokens
+	}
+	rows := [][]string{{"id", id}, {"quota", out.Quota}, {"since", out.Since}, {"used", fmt.Sprint(out.Used)}}
+	if quota.Tokens != 0 {
+		left := max(int64(quota.Tokens)-out.Used, 0)
+		out.Left = &left
+		rows = append(rows, []string{"left", fmt.Sprint(left)})
+	}
+	if c.json {
+		return c.writeJSON(out)
+	}
+	return c.writeTable(rows)
+}
