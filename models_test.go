@@ -64,3 +64,15 @@ func TestModels_IDHasAtMost512Bytes(t *testing.T) {
 	assert.Equal(t, "model_not_found", e.Code)
 	assert.Less(t, len(e.Message), 300)
 }
+
+// A model's name is recorded, so it has no characters that a store may not take.
+func TestModels_IDHasNoControlCharacters(t *testing.T) {
+	s := startServer(t, config{})
+	for path, body := range map[string]string{chatPath: chatBody, imagesPath: `{"model":"demo-chat","prompt":"a"}`, embeddingsPath: `{"model":"demo-chat","input":"a"}`} {
+		for _, c := range []string{`\u0000`, `\n`, `\u007f`, `\u0085`} {
+			e := s.do("POST", path, strings.Replace(body, "demo-chat", "a"+c+"b", 1)).checkError(t, 404)
+			assert.Equal(t, "model_not_found", e.Code)
+		}
+	}
+	assert.Empty(t, s.usage.records())
+}

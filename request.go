@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -181,9 +182,10 @@ func checkMediaType(r *http.Request) error {
 const maxModelID = 512
 
 // useModel sets the model. One that the key may not use is refused as if it did
-// not exist, and so is one that contains the key, which would be recorded.
+// not exist, and so is one that must not be recorded: it contains the key, or
+// control characters, which some stores do not take.
 func (q *request) useModel(id string) error {
-	if len(id) > maxModelID || !q.key.AllowsModel(id) || q.cred.isIn(id) {
+	if len(id) > maxModelID || strings.ContainsFunc(id, unicode.IsControl) || !q.key.AllowsModel(id) || q.cred.isIn(id) {
 		return ModelNotFound(id)
 	}
 	q.account.record.Model = strings.Clone(id) // the record may outlive the body, whose memory id shares

@@ -55,7 +55,7 @@ type UsageRecord struct {
 	Time      time.Time // when the request arrived
 	Account   string
 	KeyID     string
-	Model     string // the name that the client used; at most 512 bytes
+	Model     string // the name that the client used; at most 512 bytes, without control characters
 	Endpoint  Endpoint
 	Usage     Usage
 	Images    int  // number of images that were generated

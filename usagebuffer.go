@@ -31,10 +31,13 @@ const (
 // A UsageBuffer is a [UsageStore] that collects records and writes them to
 // another store in batches, in the background. It may be used concurrently.
 //
-// A batch that the store refuses is retried with exponential backoff of at most
-// a minute. Meanwhile the buffer holds up to 100 batches, or 10,000 records if
-// that is more; further records are dropped, and Record returns an error. If the
-// process ends without Close, the records in the buffer are lost.
+// A batch that the store refuses is divided, so that a record which the store
+// cannot take does not hold back the others. Such a record is dropped: it is
+// logged, and counted by Dropped. A store that takes nothing is tried again with
+// exponential backoff of at most a minute. Meanwhile the buffer holds up to 100
+// batches, or 10,000 records if that is more; further records are dropped, and
+// Record returns an error. If the process ends without Close, the records in the
+// buffer are lost.
 type UsageBuffer struct {
 	// Logger receives the errors of the store. If nil, slog.Default() is used.
 	// It must be set before the first Record.
@@ -45,15 +48,20 @@ type UsageBuffer struct {
 	delay    time.Duration // after which an incomplete batch is written
 	capacity int
 
-	writing chan struct{} // a semaphore: holds a value while records are written
+	// writing is a semaphore that guards the fields below it: it holds a value while
+	// records are written.
+	writing  chan struct{}
+	taken    int                      // writes that the store took
+	refusals map[string]recordRefusal // by the ID of the record
 
-	mu      sync.Mutex // guards the fields below
-	records []UsageRecord
-	timer   *time.Timer   // set while there are records and no goroutine writes them
-	busy    bool          // a background goroutine writes or is about to
-	backoff time.Duration // before the next try; zero if the last one succeeded
-	dropped int64
-	closed  bool
+	mu       sync.Mutex // guards the fields below
+	records  []UsageRecord
+	timer    *time.Timer   // set while there are records and no goroutine writes them
+	busy     bool          // a background goroutine writes or is about to
+	backoff  time.Duration // before the next try; zero if the last one succeeded
+	dropped  int64
+	failures int // writes in a row that failed
+	closed   bool
 }
 
 // NewUsageBuffer returns a UsageBuffer that writes to s as soon as size records
@@ -130,12 +138,15 @@ func (b *UsageBuffer) run() {
 	b.schedule()
 	b.mu.Unlock()
 	if err != nil {
-		l := b.Logger
-		if l == nil {
-			l = slog.Default()
-		}
-		l.Error("usage not stored yet", "error", err, "waiting", waiting, "retry_after", backoff)
+		b.logger().Error("usage not stored yet", "error", err, "waiting", waiting, "retry_after", backoff)
 	}
+}
+
+func (b *UsageBuffer) logger() *slog.Logger {
+	if b.Logger != nil {
+		return b.Logger
+	}
+	return slog.Default()
 }
 
 // writeAll writes the records that are in the buffer when it is called, up to the
@@ -150,20 +161,23 @@ func (b *UsageBuffer) writeAll(ctx context.Context) error {
 	b.mu.Lock()
 	left := len(b.records)
 	b.mu.Unlock()
+	var failed error
 	for left > 0 {
 		b.mu.Lock()
-		batch := slices.Clone(b.records[:min(left, b.size)])
+		batch, failures := slices.Clone(b.records[:min(left, b.size)]), b.failures
 		b.mu.Unlock()
-		err := b.write(ctx, batch)
-		if err == nil || ctx.Err() == nil { // a caller without patience does not tell that the store fails
-			b.wrote(len(batch), err)
-		}
-		if err != nil {
-			return err
+		w := batchWriter{b: b, ctx: ctx}
+		w.write(batch, failures)
+		b.wrote(len(batch), &w)
+		if !w.isComplete() {
+			failed = w.err
+			if !w.isUp() {
+				break
+			}
 		}
 		left -= len(batch)
 	}
-	return nil
+	return failed
 }
 
 // write writes a batch to the store.
@@ -178,19 +192,30 @@ func (b *UsageBuffer) write(ctx context.Context, batch []UsageRecord) (err error
 	return b.store.Record(ctx, batch...)
 }
 
-// wrote removes the n oldest records if they were written without an error.
-func (b *UsageBuffer) wrote(n int, err error) {
+// wrote replaces the n oldest records, a batch, by those that w did not write.
+// Those that were refused alone become the newest: they do not hold back others.
+func (b *UsageBuffer) wrote(n int, w *batchWriter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err != nil {
+	b.records = append(slices.Replace(b.records, 0, n, w.rest...), w.refused...)
+	switch {
+	case w.isComplete(), w.isUp():
+		b.failures, b.backoff = 0, 0
+	case w.ctx.Err() == nil: // a caller without patience does not tell that the store fails
+		b.failures++
 		b.backoff = min(max(2*b.backoff, b.delay, time.Millisecond), maxBackoff)
-		return
 	}
-	b.backoff = 0
-	b.records = slices.Delete(b.records, 0, n)
 	if len(b.records) == 0 && cap(b.records) > 4*b.size {
 		b.records = nil // gives back the memory of a long outage
 	}
+}
+
+// Dropped returns how many records were dropped because the buffer was full or
+// the store did not take them.
+func (b *UsageBuffer) Dropped() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dropped
 }
 
 // Query writes the collected records and queries the store. If they cannot be

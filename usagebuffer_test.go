@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -181,6 +183,77 @@ func TestUsageBuffer_BacksOffWhenTheStoreFails(t *testing.T) {
 		assert.Equal(t, batch{at: now, records: 2}, s.batches[len(s.batches)-1])
 		require.NoError(t, b.Close(t.Context()))
 	})
+}
+
+// A pickyStore does not take records of some models.
+type pickyStore struct {
+	*batchStore
+	bad func(model string) bool
+}
+
+func (s pickyStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+	var refused error
+	if slices.ContainsFunc(records, func(r llmhttp.UsageRecord) bool { return s.bad(r.Model) }) {
+		refused = errors.New("invalid byte sequence")
+	}
+	s.fail = func(int) error { return refused }
+	return s.batchStore.Record(ctx, records...)
+}
+
+// A record that the store does not take is found, logged and dropped; the others are
+// stored, in a number of calls that is bounded.
+func TestUsageBuffer_DropsOnlyTheRecordThatTheStoreDoesNotTake(t *testing.T) {
+	for name, bad := range map[string][]int{"first": {0}, "last": {99}, "one": {41}, "neighbours": {7, 8, 9}, "several": {0, 30, 31, 64, 99}} {
+		for _, size := range []int{1, 2, 100} {
+			t.Run(fmt.Sprintf("%s, batches of %d", name, size), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newBatchStore()
+					log := new(logBuffer)
+					b := llmhttp.NewUsageBuffer(pickyStore{s, func(model string) bool { return strings.Contains(model, "\x00") }}, size, time.Second)
+					b.Logger = slog.New(slog.NewTextHandler(log, nil))
+					records := usageRecords(0, 200)
+					for _, i := range bad {
+						records[i].Model = "a\x00b"
+					}
+					require.NoError(t, b.Record(t.Context(), records[:100]...))
+					for i := 100; i < 200; i += 4 {
+						time.Sleep(time.Minute)
+						require.NoError(t, b.Record(t.Context(), records[i:i+4]...))
+					}
+					require.NoError(t, b.Close(t.Context()))
+					assert.Len(t, s.records(), 200-len(bad))
+					assert.EqualValues(t, len(bad), b.Dropped())
+					for _, i := range bad {
+						assert.Contains(t, log.String(), "request_id="+records[i].ID+" ")
+					}
+					assert.LessOrEqual(t, len(s.batches), 100/size+100+40*len(bad), "%s", s.log())
+				})
+			})
+		}
+	}
+}
+
+// A store that fails now and then loses no record: one failure of a record alone does not
+// mean that the store never takes it.
+func TestUsageBuffer_FailuresOfTheStoreDropNothing(t *testing.T) {
+	for every := 1; every < 8; every++ {
+		testUsageBuffer(t, 10, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+			s.fail = func(call int) error {
+				if call < 40 && call%every == 0 || call > 60 && call < 80 {
+					return errDown
+				}
+				return nil
+			}
+			for i := range 20 {
+				require.NoError(t, b.Record(t.Context(), usageRecords(10*i, 10)...))
+				time.Sleep(5 * time.Second)
+			}
+			time.Sleep(time.Hour)
+			require.NoError(t, b.Close(t.Context()))
+			assert.Len(t, s.records(), 200)
+			assert.Zero(t, b.Dropped())
+		})
+	}
 }
 
 func TestUsageBuffer_SurvivesAPanicOfTheStore(t *testing.T) {
