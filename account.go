@@ -77,6 +77,7 @@ func (a *account) reserve(tokens int) error {
 		e := Errorf(http.StatusTooManyRequests, codeRateLimit,
 			"Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", burst, tokens)
 		e.Type, e.NoRetry = "tokens", true
+		a.q.recorder.limit = BucketTokens
 		return e
 	}
 	draws := appendDraw(a.drawSpace[:0], BucketTokens, l.Tokens, tokens)
@@ -90,6 +91,7 @@ func (a *account) reserve(tokens int) error {
 	if len(draws) == 0 {
 		return nil
 	}
+	a.q.recorder.failing = ClassLimiter
 	if err := a.take(draws); err != nil {
 		return err
 	}
@@ -116,26 +118,29 @@ func (a *account) take(draws []Draw) error {
 		return a.q.life.storeError(err, messageLimits)
 	}
 	a.setLimits(draws, levels)
-	return refusal(draws, levels)
+	bucket, err := refusal(draws, levels)
+	if err != nil {
+		a.q.recorder.limit = bucket
+	}
+	return err
 }
 
-// refusal returns the error for the draw that has to wait longest, or nil if
-// none has to.
-func refusal(draws []Draw, levels []Level) error {
-	var refused error
+// refusal returns the bucket of the draw that has to wait longest and the error
+// for it, or nil if none has to.
+func refusal(draws []Draw, levels []Level) (bucket string, err error) {
 	var longest time.Duration
 	for i, level := range levels {
 		wait := level.RetryAfter
 		switch {
 		case wait <= 0:
 		case draws[i].Bucket == BucketQuota:
-			return errQuota()
+			return BucketQuota, errQuota()
 		case wait > longest:
 			longest = wait
-			refused = errRateLimit(draws[i], level)
+			bucket, err = draws[i].Bucket, errRateLimit(draws[i], level)
 		}
 	}
-	return refused
+	return bucket, err
 }
 
 // acquire takes a place among the concurrent requests of the key.
@@ -152,6 +157,7 @@ func (a *account) acquire(limit int) error {
 		e := Errorf(http.StatusTooManyRequests, codeRateLimit,
 			"Too many requests in progress: Limit %d. Please try again when one has ended.", max(limit, 0))
 		e.RetryAfter = time.Second
+		a.q.recorder.limit = LimitConcurrent
 		return e
 	}
 	a.releaseConcurrent = release
@@ -263,13 +269,17 @@ func (a *account) settle() {
 		ctx, cancel = a.settleContext()
 		defer cancel()
 	}
-	q.log.try("usage not recorded", func() error { return q.h.opts.Usage.Record(ctx, a.record) })
+	q.log.try("usage not recorded", func() error {
+		q.recorder.recordErr = errNotRecorded // unless Record returns
+		q.recorder.recordErr = q.h.opts.Usage.Record(ctx, a.record)
+		return q.recorder.recordErr
+	})
 }
 
 // settleContext returns a context with the values of the request that outlives
 // its client.
 func (a *account) settleContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(a.q.life.ctx), settleGrace)
+	return context.WithTimeout(context.WithoutCancel(a.q.life.backend), settleGrace)
 }
 
 // adjust takes the difference between the tokens used and those reserved.
@@ -290,7 +300,7 @@ func (a *account) isNotFound() bool {
 	q := a.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	return q.res.err != nil && q.stats.chunks == 0 && a.record.Images == 0 && q.failures.clientError(q.res.err).Status == http.StatusNotFound
+	return q.res.err != nil && q.recorder.chunks == 0 && a.record.Images == 0 && q.failures.clientError(q.res.err).Status == http.StatusNotFound
 }
 
 // measure sets the usage to what the Backend reported, or to an estimate. A
@@ -299,7 +309,7 @@ func (a *account) isNotFound() bool {
 func (a *account) measure() error {
 	q := a.q
 	q.res.mu.Lock()
-	failed := q.res.err != nil && q.stats.chunks == 0 && !q.res.clientLeft
+	failed := q.res.err != nil && q.recorder.chunks == 0 && !q.res.clientLeft
 	output := q.chat.order.output
 	reported := a.reported
 	if q.chat.order.usage != nil {

@@ -217,6 +217,7 @@ func (q *request) authenticate() error {
 	if secret == "" || !isWellFormed(secret) {
 		secret = Anonymous
 	}
+	q.recorder.failing = ClassKeyStore
 	key, err := q.h.keys.Lookup(q.life.ctx, secret)
 	switch {
 	case errors.Is(err, ErrKeyNotFound):
@@ -232,7 +233,7 @@ func (q *request) authenticate() error {
 	if key.ID == "" || key.Account == "" {
 		key = namedKey(key, secret)
 	}
-	q.key = key
+	q.key, q.recorder.failing = key, ClassInternal
 	q.account.record.KeyID, q.account.record.Account = key.ID, key.Account
 	return nil
 }

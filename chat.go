@@ -500,8 +500,10 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
+	q.recorder.transcribe(req, &c.order)
+	q.recorder.start(req)
 	q.account.bill()
-	q.h.backend.Chat(q.life.ctx, req)(c.yield)
+	q.h.backend.Chat(q.life.backend, req)(c.yield)
 	err := c.close()
 	q.account.noteBackendError(err)
 	if c.order.dropped {
@@ -533,9 +535,7 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 	}
 	now := time.Now()
 	q.idle.touch(now)
-	if q.stats.chunks++; q.stats.chunks == 1 {
-		q.stats.firstChunk = now.Sub(q.arrived)
-	}
+	q.recorder.addChunk(chunk, now)
 	c.order.add(chunk)
 	if c.stream != nil {
 		if err := c.stream.push(now); err != nil {

@@ -338,16 +338,17 @@ func serveEmbeddings(q *request) error {
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
+	q.recorder.start(req)
 	q.account.bill()
 	format, inputs := req.EncodingFormat, req.Input.Len()
-	resp, err := q.h.backend.Embed(q.life.ctx, req)
+	resp, err := q.h.backend.Embed(q.life.backend, req)
 	q.res.backendReturned()
 	q.account.noteBackendError(err)
 	if err != nil {
 		return q.life.endedOr(err)
 	}
 	if resp != nil { // billed even if the client has left
-		q.account.reported = resp.Usage
+		q.account.reported, q.recorder.replyModel = resp.Usage, resp.Model
 	}
 	if err := q.life.ended(); err != nil {
 		return err

@@ -242,10 +242,10 @@ func ExampleUsageBuffer() {
 
 // An Observer that prints a line for each request.
 func ExampleObserver() {
-	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-		return ctx, func(s *llmhttp.RequestSummary) {
+	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
+		return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) {
 			fmt.Println(r.Method, r.URL.Path, s.Status, s.Account, s.Model, s.Usage.CompletionTokens, s.Err)
-		}
+		}}
 	}
 	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("acme"), &llmhttp.Options{Observe: log})
 	post(h, hello)

@@ -195,12 +195,12 @@ func (h *Handler) addEndpoints() {
 	chat := chatCompletions{}
 	h.addProtocol(chat)
 	for _, rt := range []*route{
-		newRoute(chat, "POST /v1/images/generations", EndpointImages, serveImages),
-		newRoute(chat, "POST /v1/embeddings", EndpointEmbeddings, serveEmbeddings),
-		newRoute(chat, "GET /v1/models", EndpointModels, serveModels),
-		newRoute(chat, "GET /v1/models/{id...}", EndpointModels, serveModel),
-		newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, serveUsage),
-		newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, serveUsage),
+		newRoute(chat, "POST /v1/images/generations", EndpointImages, OperationImages, serveImages),
+		newRoute(chat, "POST /v1/embeddings", EndpointEmbeddings, OperationEmbeddings, serveEmbeddings),
+		newRoute(chat, "GET /v1/models", EndpointModels, "", serveModels),
+		newRoute(chat, "GET /v1/models/{id...}", EndpointModels, "", serveModel),
+		newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, "", serveUsage),
+		newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, "", serveUsage),
 	} {
 		h.addRoute(rt)
 	}
@@ -208,11 +208,11 @@ func (h *Handler) addEndpoints() {
 
 func (h *Handler) addProtocol(p Protocol) {
 	for _, rt := range p.Routes() {
-		serve := func(q *request) error { return q.chat.serve(rt.Chat) }
+		op, serve := OperationChat, func(q *request) error { return q.chat.serve(rt.Chat) }
 		if rt.Chat == nil {
-			serve = func(q *request) error { return serveOther(q, rt.Serve) }
+			op, serve = "", func(q *request) error { return serveOther(q, rt.Serve) }
 		}
-		added := newRoute(p, rt.Pattern, rt.Endpoint, serve)
+		added := newRoute(p, rt.Pattern, rt.Endpoint, op, serve)
 		added.match = rt.Match
 		h.addRoute(added)
 	}

@@ -247,15 +247,15 @@ type summaryLog struct {
 	ended []*llmhttp.RequestSummary
 }
 
-func (l *summaryLog) observe(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+func (l *summaryLog) observe(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.begun++
-	return ctx, func(e *llmhttp.RequestSummary) {
+	return ctx, llmhttp.Observation{Ended: func(e *llmhttp.RequestSummary) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.ended = append(l.ended, e)
-	}
+	}}
 }
 
 // A usageLog is a UsageStore that keeps every record, also those with the same ID.

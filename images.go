@@ -230,8 +230,9 @@ func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
 	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
+	q.recorder.start(req)
 	q.account.bill()
-	resp, err := q.h.backend.GenerateImages(q.life.ctx, req)
+	resp, err := q.h.backend.GenerateImages(q.life.backend, req)
 	q.res.backendReturned()
 	q.account.noteBackendError(err)
 	if err != nil {

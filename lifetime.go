@@ -11,10 +11,11 @@ import (
 
 // A lifetime is the context of a request, which ends with a cause.
 type lifetime struct {
-	w      http.ResponseWriter
-	client context.Context // of the http.Request; done when the client has left, or when the host cancels it
-	ctx    context.Context // for the stores and the Backend
-	cancel context.CancelCauseFunc
+	w       http.ResponseWriter
+	client  context.Context // of the http.Request; done when the client has left, or when the host cancels it
+	ctx     context.Context // for the stores and the Backend
+	backend context.Context // ctx, or the context of Observation.Started, which derives from it; only used by ServeHTTP
+	cancel  context.CancelCauseFunc
 
 	checkHost sync.Once
 	byHost    bool // the host cancelled client; set by checkHost
@@ -24,6 +25,7 @@ type lifetime struct {
 func (l *lifetime) start(w http.ResponseWriter, client context.Context, q *request) {
 	l.w, l.client = w, client
 	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(client, requestKey{}, q))
+	l.backend = l.ctx
 }
 
 // derive replaces the context by one that derives from ctx, which derives from
@@ -38,6 +40,7 @@ func (l *lifetime) derive(ctx context.Context) {
 		cancel(cause)
 		outer(cause)
 	}
+	l.backend = inner
 }
 
 // ended returns why the request has ended, or nil if it has not.

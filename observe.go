@@ -7,67 +7,258 @@ import (
 )
 
 // An Observer is called when a request begins. It returns the context in which
-// to serve the request, which must derive from ctx, and a function that is
-// called once when the request has ended, whether it succeeded, failed,
-// panicked or was abandoned by its client. Both may be nil. The function may
-// keep its argument.
+// to serve the request, which must derive from ctx, or nil for ctx itself. The
+// Observation has the functions to call as the request proceeds; the zero
+// Observation has none.
 //
 // [RequestIDFrom] of ctx is the ID of the request. An Observer must be safe for
 // concurrent use and must not read the body of the request.
-type Observer func(ctx context.Context, r *http.Request) (context.Context, func(*RequestSummary))
+type Observer func(ctx context.Context, r *http.Request) (context.Context, Observation)
 
-// Observers returns an Observer that calls each of obs in order. Their
-// functions for the end of the request are called in reverse order; if one
-// panics, the others are still called.
+// An Observation is what an [Observer] does for one request. Each function may
+// be nil. A function must return soon: the request waits for it.
+type Observation struct {
+	// Started is called before the Backend is called for a chat, images or
+	// embeddings, when the request has been decoded, checked and admitted. It
+	// returns the context for the Backend and for the stores that settle the
+	// request. That must derive from ctx; nil means ctx itself. Started must not
+	// modify info, but may keep it.
+	Started func(ctx context.Context, info *RequestInfo) context.Context
+
+	// Try is called when a Backend begins to call one of several targets: see
+	// [StartTry]. It returns the context for the call, which must derive from ctx,
+	// or nil for ctx itself, and a function to call when the call has ended, or nil.
+	// It may be called concurrently if the Backend calls StartTry concurrently.
+	Try func(ctx context.Context, target string) (context.Context, func(Try))
+
+	// Transcript receives the texts of a chat before Ended is called, if the
+	// Backend was called. Texts are only collected if this function is set.
+	Transcript func(*Transcript)
+
+	// TranscriptLimit is the maximum number of bytes of the texts of the request,
+	// and of those of the reply. Zero or negative means 16 KiB. Of a single text at
+	// most 64 KiB are kept.
+	TranscriptLimit int
+
+	// Ended is called once when the request has ended, whether it succeeded,
+	// failed, panicked or was abandoned by its client. It may keep its argument.
+	Ended func(*RequestSummary)
+}
+
+// Observers returns an Observer that calls each of obs in order. Functions that
+// mark an end are called in reverse order; if one panics, the others are still
+// called. If several ask for a Transcript, all get the same, which has the
+// largest of their limits.
 func Observers(obs ...Observer) Observer {
-	return func(ctx context.Context, r *http.Request) (context.Context, func(*RequestSummary)) {
-		var ends []func(*RequestSummary)
+	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
+		var all observations
 		for _, o := range obs {
 			if o == nil {
 				continue
 			}
-			next, end := o(ctx, r)
+			next, observation := o(ctx, r)
 			if next != nil {
 				ctx = next
 			}
-			if end != nil {
-				ends = append(ends, end)
-			}
+			all = append(all, observation)
 		}
-		return ctx, func(s *RequestSummary) {
-			for _, end := range ends {
-				defer end(s)
+		return ctx, all.join()
+	}
+}
+
+type observations []Observation
+
+// join returns an Observation with the functions that at least one of all has.
+func (all observations) join() Observation {
+	var joined Observation
+	for _, o := range all {
+		if o.Started != nil {
+			joined.Started = all.started
+		}
+		if o.Try != nil {
+			joined.Try = all.try
+		}
+		if o.Transcript != nil {
+			joined.Transcript = all.transcript
+			joined.TranscriptLimit = max(joined.TranscriptLimit, o.transcriptLimit())
+		}
+		if o.Ended != nil {
+			joined.Ended = all.ended
+		}
+	}
+	return joined
+}
+
+func (all observations) started(ctx context.Context, info *RequestInfo) context.Context {
+	for _, o := range all {
+		if o.Started != nil {
+			if next := o.Started(ctx, info); next != nil {
+				ctx = next
 			}
 		}
 	}
+	return ctx
+}
+
+func (all observations) try(ctx context.Context, target string) (context.Context, func(Try)) {
+	var ends []func(Try)
+	for _, o := range all {
+		if o.Try == nil {
+			continue
+		}
+		next, end := o.Try(ctx, target)
+		if next != nil {
+			ctx = next
+		}
+		if end != nil {
+			ends = append(ends, end)
+		}
+	}
+	return ctx, func(t Try) {
+		for _, end := range ends {
+			defer end(t)
+		}
+	}
+}
+
+func (all observations) transcript(t *Transcript) {
+	for _, o := range all {
+		if o.Transcript != nil {
+			defer o.Transcript(t)
+		}
+	}
+}
+
+func (all observations) ended(s *RequestSummary) {
+	for _, o := range all {
+		if o.Ended != nil {
+			defer o.Ended(s)
+		}
+	}
+}
+
+// An Operation is what a request asks a model to do.
+type Operation string
+
+// The operations. Requests that call no model, such as for the list of models,
+// have none.
+const (
+	OperationChat       Operation = "chat"
+	OperationImages     Operation = "images"
+	OperationEmbeddings Operation = "embeddings"
+)
+
+// A RequestInfo describes a request that is passed to the Backend. It contains no
+// secrets and no messages. All its texts but ID, Account, KeyID and Protocol are
+// chosen by the client.
+type RequestInfo struct {
+	ID        string
+	Account   string
+	KeyID     string
+	Protocol  string    // the name of the wire format; "chat" for the endpoints of OpenAI's API
+	Operation Operation // never empty
+	Model     string    // the name that the client used; at most 512 bytes
+	Stream    bool      // whether the client asked for a stream
+	Arrived   time.Time // when the request arrived, by the clock of the system
+	Params    RequestParams
+}
+
+// RequestParams are the parameters of a request. A nil pointer or a zero means
+// that the client did not set the parameter, or that the operation has no such
+// parameter.
+type RequestParams struct {
+	MaxTokens        int // of each choice
+	Choices          int // the number of choices or images that the client gets, at least 1
+	Messages         int // the number of messages, or of inputs of an embedding
+	Tools            int // the number of tools
+	Temperature      *float64
+	TopP             *float64
+	TopK             *float64
+	PresencePenalty  *float64
+	FrequencyPenalty *float64
+	Seed             *int
+	Stop             []string
+	ReasoningEffort  string // for example "low"; not checked
+	ResponseFormat   string // "text", "json_object" or "json_schema"
+	EncodingFormat   string // of embeddings
+	Dimensions       int    // of embeddings
 }
 
 // A RequestSummary describes a request that has ended. It contains no API keys.
-// Of the request's body it has the model; the text of Err may quote more, as
-// errors of invalid requests do, and errors of a Backend may.
+// Of the request's body it has the model and the parameters; the text of Err may
+// quote more, as errors of invalid requests do, and errors of a Backend may.
 type RequestSummary struct {
-	UsageRecord               // fields are zero if the request failed before they were known
-	Status      int           // HTTP status; 499 if the client disconnected before one was sent
-	Err         error         // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
-	Protocol    string        // the name of the wire format; "chat" for the endpoints of OpenAI's API
-	Streamed    bool          // whether the client asked for a stream
-	Chunks      int           // number of chunks that the Backend yielded
-	FirstChunk  time.Duration // from the arrival to the first chunk; zero if there was none
-	Duration    time.Duration // from the arrival to the end
-	Target      string        // the target of the last try, if the Backend called [ReportTry]
-	Tries       int           // the number of that try; zero if the Backend did not call ReportTry
+	UsageRecord              // fields are zero if the request failed before they were known
+	Timing                   //
+	Request     *RequestInfo // nil if the Backend was not called for a chat, images or embeddings
+	Reply       ReplySummary
+	Protocol    string // the name of the wire format; "chat" for the endpoints of OpenAI's API
+	Route       string // method and pattern of the path, such as "GET /v1/models/{id...}"; empty for unknown paths
+	Operation   Operation
+	Status      int        // HTTP status; 499 if the client disconnected before one was sent
+	Err         error      // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
+	ErrorClass  ErrorClass // of Err; empty if it is nil
+	Limit       string     // the limit that refused the request: the name of a bucket, or LimitConcurrent; empty if none did
+	RecordErr   error      // why UsageStore.Record did not store the UsageRecord; nil if it did, or was not called
+	Streamed    bool       // whether the client asked for a stream
+	Chunks      int        // number of chunks that the Backend yielded
+	Tries       []Try      // in the order of their start; the first 100 that the Backend reported with [StartTry]
 }
 
-// ReportTry sets Target and Tries in the [RequestSummary] of the request that ctx
-// belongs to. A Backend that selects one of several targets calls it before each
-// try, with the name of the target and the number of the try, counted from 1.
-// Each call replaces the values of the one before. Use a name that the host has
-// configured and not an address, because summaries are logged. If ctx does not
-// belong to a request of a Handler, ReportTry does nothing.
-func ReportTry(ctx context.Context, target string, try int) {
-	if q := requestFrom(ctx); q != nil {
-		q.res.mu.Lock()
-		q.stats.target, q.stats.tries = target, try
-		q.res.mu.Unlock()
+// LimitConcurrent is the Limit of a [RequestSummary] that Limits.Concurrent
+// refused.
+const LimitConcurrent = "concurrent"
+
+// Target returns the target of the last try, or "" if there was none.
+func (s *RequestSummary) Target() string {
+	if len(s.Tries) == 0 {
+		return ""
 	}
+	return s.Tries[len(s.Tries)-1].Target
+}
+
+// Cut reports whether the reply was a stream that failed after it began.
+func (s *RequestSummary) Cut() bool { return s.Err != nil && s.Status == http.StatusOK }
+
+// Timing tells when parts of a request happened, as durations from its arrival.
+// A part that did not happen is zero.
+type Timing struct {
+	Admitted   time.Duration // the Backend was called for a chat, images or embeddings
+	FirstChunk time.Duration // the Backend yielded a chunk
+	FirstToken time.Duration // the Backend yielded a chunk with text, reasoning, a refusal or a tool call
+	LastToken  time.Duration // the last of those
+	FirstWrite time.Duration // the reply began to be written; a comment that keeps a stream alive counts
+	Duration   time.Duration // the request ended
+}
+
+// A ReplySummary describes what the Backend replied.
+type ReplySummary struct {
+	ID            string         // as the Backend set it; may be empty
+	Model         string         // as the Backend set it; may be empty
+	FinishReasons []FinishReason // of the choices of a chat in the order of their indices; empty for one that did not end
+}
+
+// A Try is a call of a Backend to one of several targets.
+type Try struct {
+	Target     string        // the name that the host configured
+	Start      time.Duration // from the arrival of the request
+	Duration   time.Duration // until the try ended, or if it did not, until the request did
+	Err        error         // nil if the try succeeded; may quote the request
+	ErrorClass ErrorClass    // of Err; empty if it is nil
+}
+
+// StartTry reports that the Backend begins to call one of several targets. The
+// Backend must use the context that StartTry returns for the call, and must call
+// end when the call has ended, with the error or nil. Calls of end after the first
+// do nothing.
+//
+// Use a name that the host has configured and not an address, because summaries
+// are logged and counted by target. If ctx does not belong to a request of a
+// Handler, StartTry returns ctx. It may be called concurrently.
+func StartTry(ctx context.Context, target string) (_ context.Context, end func(error)) {
+	q := requestFrom(ctx)
+	if q == nil || !q.recorder.on {
+		return ctx, func(error) {}
+	}
+	return q.recorder.startTry(ctx, target)
 }

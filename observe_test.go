@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -78,8 +77,8 @@ func TestObserver_IsToldOfEachRequestOnce(t *testing.T) {
 }
 
 func TestObserver_EndPanics(t *testing.T) {
-	s := startServer(t, config{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-		return ctx, func(*llmhttp.RequestSummary) { panic(secretCause) }
+	s := startServer(t, config{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		return ctx, llmhttp.Observation{Ended: func(*llmhttp.RequestSummary) { panic(secretCause) }}
 	}}})
 	for _, body := range chatModes {
 		r := s.chat(body)
@@ -92,8 +91,10 @@ func TestObserver_EndPanics(t *testing.T) {
 
 func TestObserver_MayReturnNil(t *testing.T) {
 	h := llmhttp.NewHandler(new(stubBackend), keysFor(testKey()), &llmhttp.Options{
-		Logger:  noLog,
-		Observe: func(context.Context, *http.Request) (context.Context, func(*llmhttp.RequestSummary)) { return nil, nil },
+		Logger: noLog,
+		Observe: func(context.Context, *http.Request) (context.Context, llmhttp.Observation) {
+			return nil, llmhttp.Observation{}
+		},
 	})
 	w := httptest.NewRecorder()
 	serve(h, w, chatBody)
@@ -138,9 +139,9 @@ func TestObserver_ContextReachesAllParts(t *testing.T) {
 		}),
 		opts: llmhttp.Options{
 			Limiter: &contextLimiter{see: see},
-			Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+			Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 				assert.NotEmpty(t, llmhttp.RequestIDFrom(ctx))
-				return context.WithValue(ctx, contextKey{}, "value"), nil
+				return context.WithValue(ctx, contextKey{}, "value"), llmhttp.Observation{}
 			},
 		},
 	})
@@ -150,46 +151,48 @@ func TestObserver_ContextReachesAllParts(t *testing.T) {
 	assert.Equal(t, []any{"value", "value", "value", "value", "value"}, got, "Lookup, Take, Chat, Adjust, Record")
 }
 
-// A Backend that picks among targets reports its tries, whether they succeed or not.
-func TestReportTry(t *testing.T) {
-	tests := []struct {
-		name    string
-		backend func(ctx context.Context, yield yieldFunc)
-		target  string
-		tries   int
-	}{
-		{"no try", func(context.Context, yieldFunc) {}, "", 0},
-		{"one try", func(ctx context.Context, _ yieldFunc) { llmhttp.ReportTry(ctx, "first", 1) }, "first", 1},
-		{"the last try counts", func(ctx context.Context, yield yieldFunc) {
-			llmhttp.ReportTry(ctx, "first", 1)
-			llmhttp.ReportTry(context.WithoutCancel(ctx), "second", 2)
-			yield(llmhttp.TextChunk("a"), nil)
-		}, "second", 2},
-		{"then an error", func(ctx context.Context, yield yieldFunc) {
-			llmhttp.ReportTry(ctx, "third", 3)
-			yield(nil, errCause)
-		}, "third", 3},
-		{"then a panic", func(ctx context.Context, _ yieldFunc) {
-			llmhttp.ReportTry(ctx, "fourth", 4)
-			panic("boom")
-		}, "fourth", 4},
-		{"on another goroutine", func(ctx context.Context, yield yieldFunc) {
-			var wg sync.WaitGroup
-			wg.Go(func() { llmhttp.ReportTry(ctx, "fifth", 5) })
-			yield(llmhttp.TextChunk("a"), nil)
-			wg.Wait()
-		}, "fifth", 5},
-	}
-	for _, tt := range tests {
-		for mode, body := range chatModes {
-			t.Run(tt.name+"/"+mode, func(t *testing.T) {
-				s := startServer(t, config{backend: streamBackend(tt.backend)})
-				s.chat(body)
-				e := s.summary()
-				assert.Equal(t, tt.target, e.Target)
-				assert.Equal(t, tt.tries, e.Tries)
-			})
+// Observers calls the functions of all Observers: those for a beginning in order, those
+// for an end in reverse, and each even if another panics.
+func TestObservers_CallsAllFunctions(t *testing.T) {
+	var calls []string
+	observer := func(name string) llmhttp.Observer {
+		type contextKey string
+		see := func(ctx context.Context, call string) context.Context {
+			calls = append(calls, call+" "+name)
+			return context.WithValue(ctx, contextKey(call), name)
+		}
+		return func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return see(ctx, "begin"), llmhttp.Observation{
+				Started: func(ctx context.Context, _ *llmhttp.RequestInfo) context.Context { return see(ctx, "started") },
+				Try: func(ctx context.Context, _ string) (context.Context, func(llmhttp.Try)) {
+					return see(ctx, "try"), func(llmhttp.Try) { see(ctx, "tried") }
+				},
+				Transcript: func(*llmhttp.Transcript) { see(t.Context(), "transcript") },
+				Ended: func(*llmhttp.RequestSummary) {
+					see(t.Context(), "ended")
+					panic(secretCause)
+				},
+			}
 		}
 	}
-	t.Run("outside of a request", func(t *testing.T) { llmhttp.ReportTry(t.Context(), "none", 1) })
+	silent := func(context.Context, *http.Request) (context.Context, llmhttp.Observation) {
+		return nil, llmhttp.Observation{
+			Started: func(context.Context, *llmhttp.RequestInfo) context.Context { return nil },
+			Try:     func(context.Context, string) (context.Context, func(llmhttp.Try)) { return nil, nil },
+		}
+	}
+	s := startServer(t, config{
+		opts: llmhttp.Options{Observe: llmhttp.Observers(observer("a"), nil, silent, observer("b"))},
+		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			_, end := llmhttp.StartTry(ctx, "target")
+			yield(llmhttp.TextChunk("a"), nil)
+			end(nil)
+			end(errCause) // has no effect
+		}),
+	})
+	s.chat(chatBody)
+	s.shutdown()
+	assert.Equal(t, []string{"begin a", "begin b", "started a", "started b", "try a", "try b", "tried b", "tried a",
+		"transcript b", "transcript a", "ended b", "ended a"}, calls)
+	assert.Nil(t, s.summary().Tries[0].Err)
 }

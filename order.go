@@ -24,6 +24,7 @@ type orderer struct {
 	one      [1]ChunkChoice
 
 	start      ReplyStart // from the first chunk
+	model      string     // as the Backend set it
 	hasStart   bool       // start is set
 	usage      *Usage     // the last one reported
 	extra      Extra      // members of chunks that have not been emitted
@@ -35,7 +36,8 @@ type orderer struct {
 // A choiceState is what has been emitted of a choice, and what is held back.
 type choiceState struct {
 	opened, ended               bool
-	bytes                       int // of texts
+	bytes                       int          // of texts
+	reason                      FinishReason // if it has ended
 	content, reasoning, refusal utf8Splitter
 	calls                       callOrder
 }
@@ -47,7 +49,7 @@ func (o *orderer) add(c *ChatChunk) {
 	}
 	if !o.hasStart {
 		o.hasStart = true
-		o.start = ReplyStart{ID: c.ID, Created: c.Created, Model: c.Model}
+		o.start, o.model = ReplyStart{ID: c.ID, Created: c.Created, Model: c.Model}, c.Model
 	}
 	extra := c.Extra
 	if c.Usage != nil {
@@ -96,7 +98,7 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 		c.Extra = nil
 	}
 	if reason != "" {
-		s.ended = true
+		s.ended, s.reason = true, reason
 		o.ended++
 		o.emitOne(ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
 	}
@@ -192,11 +194,11 @@ func (o *orderer) complete() {
 		if !s.opened || s.ended {
 			continue
 		}
-		s.ended = true
 		reason := FinishStop
 		if s.calls.count() > 0 {
 			reason = FinishToolCalls
 		}
+		s.ended, s.reason = true, reason
 		o.emitOne(ChunkChoice{Index: i, FinishReason: reason})
 	}
 }

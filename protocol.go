@@ -218,21 +218,23 @@ func serveOther(q *request, serve func(context.Context, *http.Request, []byte) (
 
 // A route is a Route of a Protocol, or an endpoint of the Handler itself.
 type route struct {
-	method   string
-	segments []string // of the path; the first is empty
-	endpoint Endpoint
-	protocol Protocol
-	match    func(r *http.Request) bool // nil if it serves every request
-	serve    func(q *request) error
+	pattern   string
+	method    string
+	segments  []string // of the path; the first is empty
+	endpoint  Endpoint
+	operation Operation // empty if no model is called
+	protocol  Protocol
+	match     func(r *http.Request) bool // nil if it serves every request
+	serve     func(q *request) error
 }
 
 // newRoute parses a pattern. It panics if the pattern is malformed.
-func newRoute(p Protocol, pattern string, e Endpoint, serve func(q *request) error) *route {
+func newRoute(p Protocol, pattern string, e Endpoint, op Operation, serve func(q *request) error) *route {
 	method, path, ok := strings.Cut(pattern, " ")
 	if !ok || !strings.HasPrefix(path, "/") {
 		panic("llmhttp: the pattern of a route must be a method and a path: " + pattern)
 	}
-	return &route{method: method, segments: strings.Split(path, "/"), endpoint: e, protocol: p, serve: serve}
+	return &route{pattern: pattern, method: method, segments: strings.Split(path, "/"), endpoint: e, operation: op, protocol: p, serve: serve}
 }
 
 // matches reports whether the route exists for r.

@@ -322,12 +322,16 @@ func (a *account) reserveQuota(tokens int) (useBucket bool, err error) {
 	want := book.amount(UsageSum{
 		Model: a.record.Model, Requests: 1, PromptTokens: int64(min(a.prompt, tokens)), CompletionTokens: int64(max(tokens-a.prompt, 0)),
 	})
+	q.recorder.failing = ClassUsageStore
 	use, err := book.reserve(q.life.ctx, q.key, want, a.record.Time)
-	switch _, refused := errors.AsType[*Error](err); {
+	switch e, refused := errors.AsType[*Error](err); {
 	case err == nil:
 		a.quota = quotaReservation{use, want}
 		return false, nil
 	case refused:
+		if e != nil && e.Status == http.StatusTooManyRequests {
+			q.recorder.limit = BucketQuota
+		}
 		return false, err
 	case !errors.Is(err, errors.ErrUnsupported):
 		return false, q.life.storeError(err, messageLimits)

@@ -28,8 +28,8 @@ type request struct {
 	arrived  time.Time // with a monotonic clock, for durations
 	protocol Protocol  // of the route; chat completions for unknown paths
 	cred     credential
-	key      *Key // nil until it was found
-	end      func(*RequestSummary)
+	route    *route // nil until it was found
+	key      *Key   // nil until it was found
 
 	life     lifetime
 	log      requestLog
@@ -38,22 +38,14 @@ type request struct {
 	idle     idleTimer
 	chat     chatCall // of a chat request
 	failures failureHandler
-	stats    requestStats
-}
-
-// requestStats is what a request has to tell its Observer. Its fields are
-// guarded by res.mu.
-type requestStats struct {
-	chunks     int
-	firstChunk time.Duration
-	target     string
-	tries      int
+	recorder recorder
 }
 
 func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q := &request{h: h, r: r, arrived: time.Now(), protocol: chatCompletions{}, cred: credential{r: r}, res: newResponse(w, r, &h.opts)}
 	q.account.q, q.failures.q, q.chat.q = q, q, q
 	q.life.start(w, r.Context(), q)
+	q.recorder.q, q.recorder.failing = q, ClassInternal
 	q.log = requestLog{logger: h.opts.Logger, life: &q.life, cred: &q.cred, record: &q.account.record}
 	return q
 }
@@ -83,10 +75,10 @@ func (q *request) run() {
 
 func (q *request) serve() error {
 	q.identify()
-	q.observe()
+	q.recorder.observe()
 	rt, err := q.h.findRoute(q.r)
 	if rt != nil {
-		q.protocol = rt.protocol // before any error, which has the form of the protocol
+		q.route, q.protocol = rt, rt.protocol // before any error, which has the form of the protocol
 	}
 	if !q.h.enter(q) {
 		return errShutdown
@@ -102,9 +94,11 @@ func (q *request) serve() error {
 		return Errorf(http.StatusForbidden, "missing_scope",
 			"You have insufficient permissions for this operation. Missing scope: %s.", rt.endpoint)
 	}
+	q.recorder.failing = ClassLimiter
 	if err := q.account.admit(); err != nil {
 		return err
 	}
+	q.recorder.failing = ClassInternal
 	return rt.serve(q)
 }
 
@@ -121,19 +115,6 @@ func (q *request) identify() {
 		rec.ID = f(q.r)
 	}
 	rec.Time = q.h.opts.Now()
-}
-
-// observe calls the Observer. The context that it returns is the one that the
-// stores and the Backend get.
-func (q *request) observe() {
-	if q.h.opts.Observe == nil {
-		return
-	}
-	ctx, end := q.h.opts.Observe(q.life.ctx, q.r)
-	q.end = end
-	if ctx != nil {
-		q.life.derive(ctx)
-	}
 }
 
 // readJSON reads the body and decodes it into v.
@@ -203,6 +184,7 @@ func (q *request) beginBackendCall() error {
 	}
 	q.account.keep()
 	q.idle.start(q)
+	q.recorder.failing = ClassBackend
 	return nil
 }
 
@@ -256,34 +238,11 @@ func (q *request) finish() {
 	}()
 	defer q.h.leave(q)
 	defer q.res.finish()
-	defer q.tellObserver()
+	defer q.recorder.end()
 	defer q.life.cancel(nil)
 	defer q.account.release()
 	defer q.account.settle()
 	q.idle.stop()
-}
-
-func (q *request) tellObserver() {
-	if q.end == nil {
-		return
-	}
-	defer q.log.recoverAndLog("observer panicked")
-	q.end(q.summary())
-}
-
-func (q *request) summary() *RequestSummary {
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	s := &RequestSummary{
-		UsageRecord: q.account.record,
-		Status:      q.res.status, Err: q.res.err, Protocol: q.protocol.Name(), Streamed: q.chat.stream != nil,
-		Chunks: q.stats.chunks, FirstChunk: q.stats.firstChunk, Duration: time.Since(q.arrived),
-		Target: q.stats.target, Tries: q.stats.tries,
-	}
-	if s.Err != nil {
-		s.Err = q.cred.redactor().err(s.Err)
-	}
-	return s
 }
 
 // newID returns prefix and 128 random bits in hexadecimal.

@@ -290,7 +290,7 @@ func TestRequest_FuncsOfTheHostPanic(t *testing.T) {
 	for name, opts := range map[string]llmhttp.Options{
 		"RequestID": {RequestID: func(*http.Request) string { panic(secretCause) }},
 		"Now":       {Now: func() time.Time { panic(secretCause) }},
-		"Observe": {Observe: func(context.Context, *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+		"Observe": {Observe: func(context.Context, *http.Request) (context.Context, llmhttp.Observation) {
 			panic(secretCause)
 		}},
 	} {

@@ -35,7 +35,7 @@ const (
 // A response is the state machine that writes the reply to one request. It is
 // the only part of a request that several goroutines use: that of ServeHTTP,
 // the idle timer, the goroutine that flushes bursts, those that Shutdown starts,
-// and goroutines of a Backend that call yield or [ReportTry].
+// and goroutines of a Backend that call yield or [StartTry].
 type response struct {
 	w            http.ResponseWriter
 	r            *http.Request
@@ -54,6 +54,7 @@ type response struct {
 	readingStopped bool // by stopReading
 	backendRuns    bool // the Backend was called and has not returned
 	aborted        bool // the connection must be cut
+	firstWrite     time.Time
 	clientLeft     bool // before there was a reply
 }
 
@@ -100,7 +101,7 @@ var contentTypeJSON = []string{"application/json"}
 
 // replyLocked writes a reply of JSON whose other headers are set, and sends it.
 func (res *response) replyLocked(status int, body []byte) error {
-	res.state, res.status = stateDone, status
+	res.state, res.status, res.firstWrite = stateDone, status, time.Now()
 	h := res.w.Header()
 	h["Content-Type"] = contentTypeJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -117,7 +118,7 @@ func (res *response) replyLocked(status int, body []byte) error {
 
 // startStream writes the header of an event stream.
 func (res *response) startStream() {
-	res.state, res.status = stateStreaming, http.StatusOK
+	res.state, res.status, res.firstWrite = stateStreaming, http.StatusOK, time.Now()
 	h := res.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	// nginx heeds X-Accel-Buffering, other proxies Cache-Control.

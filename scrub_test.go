@@ -115,8 +115,8 @@ func leakConfigs(secret string) map[string]config {
 		"Backend panic after text":    panics(secret, "hi"),
 		"ImageURL error":              {opts: llmhttp.Options{ImageURL: func(context.Context, []byte, string) (string, error) { return "", opaque }}},
 		"CountTokens panic":           {opts: llmhttp.Options{CountTokens: func(string, string) int { panic(secret) }}},
-		"Observer panic": {opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-			return ctx, func(*llmhttp.RequestSummary) { panic(secret) }
+		"Observer panic": {opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return ctx, llmhttp.Observation{Ended: func(*llmhttp.RequestSummary) { panic(secret) }}
 		}}},
 	}
 }

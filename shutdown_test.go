@@ -75,8 +75,8 @@ func TestShutdown_WaitsForTheObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := false
 		s := startPipeServer(t, config{
-			opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-				return ctx, func(*llmhttp.RequestSummary) { time.Sleep(time.Second); told = true }
+			opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+				return ctx, llmhttp.Observation{Ended: func(*llmhttp.RequestSummary) { time.Sleep(time.Second); told = true }}
 			}},
 			backend: streamBackend(func(context.Context, yieldFunc) { time.Sleep(time.Second) }),
 		})

@@ -133,6 +133,7 @@ func serveUsage(q *request) error {
 	}
 	ctx, cancel := context.WithTimeout(q.life.ctx, usageTimeout)
 	defer cancel()
+	q.recorder.failing = ClassUsageStore
 	sums, err := store.Query(ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
 	q.res.backendReturned()
 	if err != nil {

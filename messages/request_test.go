@@ -40,8 +40,8 @@ func serve(reply func() llmhttp.ChatStream, change func(*llmhttp.Options)) *serv
 		Protocols: []llmhttp.Protocol{messages.New(nil)},
 		Logger:    slog.New(slog.DiscardHandler),
 		Usage:     s,
-		Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-			return ctx, func(end *llmhttp.RequestSummary) { s.ends = append(s.ends, end) }
+		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return ctx, llmhttp.Observation{Ended: func(end *llmhttp.RequestSummary) { s.ends = append(s.ends, end) }}
 		},
 	}
 	if change != nil {

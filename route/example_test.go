@@ -69,10 +69,10 @@ func ExampleRouter() {
 		panic(err)
 	}
 	h := llmhttp.NewHandler(router, llmhttp.AllowAll("acme"), &llmhttp.Options{
-		Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-			return ctx, func(e *llmhttp.RequestSummary) {
-				fmt.Println(e.Model, e.Status, "from", e.Target, "at try", e.Tries)
-			}
+		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return ctx, llmhttp.Observation{Ended: func(e *llmhttp.RequestSummary) {
+				fmt.Println(e.Model, e.Status, "from", e.Target(), "at try", len(e.Tries))
+			}}
 		},
 	})
 	for range 3 {

@@ -191,12 +191,12 @@ type summaries struct {
 	list []*llmhttp.RequestSummary
 }
 
-func (s *summaries) observe(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-	return ctx, func(e *llmhttp.RequestSummary) {
+func (s *summaries) observe(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+	return ctx, llmhttp.Observation{Ended: func(e *llmhttp.RequestSummary) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.list = append(s.list, e)
-	}
+	}}
 }
 
 func (s *summaries) all() []*llmhttp.RequestSummary {

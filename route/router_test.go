@@ -226,10 +226,10 @@ func TestRouter_SupportsEveryEndpoint(t *testing.T) {
 	all := got.all()
 	require.Len(t, all, 5)
 	for _, e := range all[:4] {
-		assert.Equal(t, "up", e.Target)
-		assert.Equal(t, 2, e.Tries)
+		assert.Equal(t, "up", e.Target())
+		assert.Len(t, e.Tries, 2)
 	}
 	assert.Equal(t, 500, all[4].Status, "the failure of one target takes precedence over the 404 of the other")
-	assert.Equal(t, "down", all[4].Target)
-	assert.Equal(t, 3, all[4].Tries)
+	assert.Equal(t, "down", all[4].Target())
+	assert.Len(t, all[4].Tries, 3)
 }

@@ -26,10 +26,15 @@ type try struct {
 // errTryTimeout is the cause of a try's context after Options.TryTimeout.
 var errTryTimeout = &llmhttp.Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: context.DeadlineExceeded}
 
+// errPanic is reported for a try whose target panicked.
+var errPanic = errors.New("route: the target panicked")
+
 // run sends the request to the target and records the result, even if the target
 // panics.
 func (t *try) run(send sendFunc) (res result) {
-	res = result{outcome: failed, summary: "panic"}
+	res = result{outcome: failed, summary: "panic", err: errPanic}
+	c := t.call
+	ctx, end := llmhttp.StartTry(c.ctx, t.target.name)
 	defer func() {
 		if t.inClient {
 			res = result{} // the client's code panicked, which says nothing about the target
@@ -39,10 +44,9 @@ func (t *try) run(send sendFunc) (res result) {
 			t.logger().InfoContext(t.call.ctx, "target failed", "try", t.call.tries, "error", res.summary)
 		}
 		t.logChange(change, res.summary)
+		end(res.err)
 	}()
-	c := t.call
-	llmhttp.ReportTry(c.ctx, t.target.name, c.tries)
-	ctx, cancel := context.WithCancelCause(c.ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if d := c.router.opts.TryTimeout; d > 0 {
 		t.timer = time.AfterFunc(d, func() { cancel(errTryTimeout) })

@@ -293,12 +293,12 @@ func newGateway(t testing.TB, base string, opts *upstream.Options, change ...fun
 	g := &gateway{t: t, backend: newBackend(t, base, opts), usage: memory.NewUsageStore(), log: new(logBuffer)}
 	hopts := &llmhttp.Options{
 		Usage: g.usage, Logger: slog.New(slog.NewJSONHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Observe: func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-			return ctx, func(s *llmhttp.RequestSummary) {
+		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) {
 				g.mu.Lock()
 				defer g.mu.Unlock()
 				g.summaries = append(g.summaries, s)
-			}
+			}}
 		},
 	}
 	for _, f := range change {

@@ -288,8 +288,8 @@ func TestRequest_Transport(t *testing.T) {
 		return inner.RoundTrip(r)
 	})
 	g := newGateway(t, s.url(), &upstream.Options{Transport: traced}, func(o *llmhttp.Options) {
-		o.Observe = llmhttp.Observers(o.Observe, func(ctx context.Context, _ *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-			return context.WithValue(ctx, traceKey{}, "00-1-2-01"), nil
+		o.Observe = llmhttp.Observers(o.Observe, func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return context.WithValue(ctx, traceKey{}, "00-1-2-01"), llmhttp.Observation{}
 		})
 	})
 	require.Equal(t, 200, g.chat(askWhole).StatusCode)

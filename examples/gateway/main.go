@@ -65,7 +65,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		Timeout:  g.timeout,
 		Usage:    memory.NewUsageStore(),
 		ImageURL: images.Put,
-		Observe:  observe,
+		Observe:  llmhttp.LogRequests(nil),
 		// The name of a model is what a route says: it may be a pattern such as claude-*.
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})
@@ -103,35 +103,6 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		return err
 	}
 	return nil
-}
-
-// observe logs a line for each request. It logs neither secrets nor contents,
-// so it leaves out the errors of clients, which may quote a prompt.
-func observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-	return ctx, func(s *llmhttp.RequestSummary) {
-		attrs := []slog.Attr{
-			slog.String("request_id", s.ID), slog.String("key", s.KeyID), slog.String("endpoint", string(s.Endpoint)), slog.String("protocol", s.Protocol),
-			slog.String("model", s.Model), slog.Int("status", s.Status),
-			slog.String("target", s.Target), slog.Int("tries", s.Tries),
-			slog.Bool("streamed", s.Streamed), slog.Int("tokens", s.Usage.TotalTokens),
-			slog.Duration("first", s.FirstChunk), slog.Duration("took", s.Duration),
-		}
-		if s.Err != nil && !isClientError(s) {
-			attrs = append(attrs, slog.Any("err", s.Err))
-		}
-		slog.LogAttrs(ctx, slog.LevelInfo, "served", attrs...)
-	}
-}
-
-// isClientError reports whether the client caused the error of a request. The
-// status of the error counts if there is one: in mid-stream, the status of the
-// request is 200.
-func isClientError(s *llmhttp.RequestSummary) bool {
-	status := s.Status
-	if e, ok := errors.AsType[*llmhttp.Error](s.Err); ok && e.Status != 0 {
-		status = e.Status
-	}
-	return status >= 400 && status < 499 // 499 is a client that left, not an error of the request
 }
 
 // welcome returns the text that says where the gateway listens and, if the

@@ -137,7 +137,7 @@ func run(c *config) (err error) {
 	background.Go(func() { health.run(ctx) })
 	defer func() { stop(); background.Wait() }()
 
-	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage, Limiter: limiter, Observe: logRequest})
+	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage, Limiter: limiter, Observe: llmhttp.LogRequests(nil)})
 	return c.serve(ctx, h, health)
 }
 
@@ -308,34 +308,4 @@ func (h *healthChecker) check(ctx context.Context) {
 	if h.failed.Swap(nil) != nil {
 		slog.Info("ready")
 	}
-}
-
-// logRequest logs a line for each request. The line contains no secrets, no
-// prompts and no replies. It omits the texts of errors that the client caused,
-// because they can quote the request.
-func logRequest(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
-	return ctx, func(s *llmhttp.RequestSummary) {
-		attrs := []slog.Attr{
-			slog.String("request_id", s.ID), slog.String("key", s.KeyID), slog.String("endpoint", string(s.Endpoint)),
-			slog.String("model", s.Model), slog.Int("status", s.Status),
-			slog.String("target", s.Target), slog.Int("tries", s.Tries),
-			slog.Bool("streamed", s.Streamed), slog.Int("tokens", s.Usage.TotalTokens),
-			slog.Int64("first_ms", s.FirstChunk.Milliseconds()), slog.Int64("took_ms", s.Duration.Milliseconds()),
-		}
-		if s.Err != nil && !isClientError(s) {
-			attrs = append(attrs, slog.String("err", s.Err.Error()))
-		}
-		slog.LogAttrs(ctx, slog.LevelInfo, "served", attrs...)
-	}
-}
-
-// isClientError reports whether the client caused the error of a request. If
-// the error occurred in a stream, s.Status is 200, so an *llmhttp.Error takes
-// precedence.
-func isClientError(s *llmhttp.RequestSummary) bool {
-	status := s.Status
-	if e, ok := errors.AsType[*llmhttp.Error](s.Err); ok && e.Status != 0 {
-		status = e.Status
-	}
-	return status >= 400 && status < 499
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
@@ -66,7 +65,7 @@ func TestFleet_RequestLog(t *testing.T) {
 	eventually(t, func(c *assert.CollectT) {
 		lines = nil
 		for line := range strings.Lines(f.first.output.String()) {
-			if strings.Contains(line, `"msg":"served"`) && strings.Contains(line, k.ID) {
+			if strings.Contains(line, `"msg":"request"`) && strings.Contains(line, k.ID) {
 				var v map[string]any
 				require.NoError(c, json.Unmarshal([]byte(line), &v))
 				lines = append(lines, v)
@@ -79,9 +78,9 @@ func TestFleet_RequestLog(t *testing.T) {
 	} {
 		assert.Equal(t, want, lines[0][name], name)
 	}
-	assert.NotContains(t, lines[0], "err")
+	assert.NotContains(t, lines[0], "error")
 	assert.Equal(t, "models", lines[1]["target"])
-	assert.NotEmpty(t, lines[1]["err"])
+	assert.NotEmpty(t, lines[1]["error"])
 }
 
 func TestFleet_RequestLimit(t *testing.T) {
@@ -401,23 +400,4 @@ until [[ $(bin/llmhttpctl usage --account acme) = *" 2 "* ]]; do sleep 0.1; done
 	assert.Equal(t, 2, strings.Count(string(out), `"content":"Hello there!"`), "%s", out)
 	assert.Equal(t, 1, strings.Count(string(out), `"code":"rate_limit_exceeded"`), "%s", out)
 	assert.Regexp(t, `demo-chat +2 `, string(out))
-}
-
-func TestIsClientError(t *testing.T) {
-	refused := fmt.Errorf("target: %w", &llmhttp.Error{Status: 400, Message: "The prompt 'secret' was flagged."})
-	for _, test := range []struct {
-		status int // 200 in a stream
-		err    error
-		want   bool
-	}{
-		{400, refused, true},
-		{200, refused, true},
-		{200, &llmhttp.Error{Status: 502, Err: refused}, false},
-		{200, io.ErrUnexpectedEOF, false},
-		{401, llmhttp.ErrKeyNotFound, true},
-		{499, context.Canceled, false},
-		{500, io.ErrUnexpectedEOF, false},
-	} {
-		assert.Equal(t, test.want, isClientError(&llmhttp.RequestSummary{Status: test.status, Err: test.err}), "%d %v", test.status, test.err)
-	}
 }

@@ -1,0 +1,280 @@
+package llmhttp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A recorder collects what the Observer of a request gets, and calls its
+// functions. Except for startTry and what it returns, its methods are called by
+// the goroutine of ServeHTTP.
+type recorder struct {
+	q          *request
+	on         bool // there is an Observer
+	hooks      Observation
+	info       *RequestInfo
+	transcript *transcript // nil unless one was asked for
+	failing    ErrorClass  // the class of a 5xx at the present step
+	limit      string      // the limit that refused the request
+	recordErr  error
+	replyModel string // of embeddings
+
+	// The fields below are guarded by q.res.mu.
+	chunks int
+	timing Timing
+	tries  []Try
+}
+
+var errNotRecorded = errors.New("llmhttp: UsageStore.Record panicked")
+
+// maxTries is how many tries a RequestSummary has.
+const maxTries = 100
+
+// observe calls the Observer. The context that it returns is the one that the
+// stores and the Backend get.
+func (rec *recorder) observe() {
+	q := rec.q
+	observe := q.h.opts.Observe
+	if observe == nil {
+		return
+	}
+	rec.on = true
+	var ctx context.Context
+	if ctx, rec.hooks = observe(q.life.ctx, q.r); ctx != nil {
+		q.life.derive(ctx)
+	}
+}
+
+// A describer is a request that a Backend gets.
+type describer interface {
+	// describe sets the fields of info that the request knows.
+	describe(info *RequestInfo)
+}
+
+// start notes that the Backend is about to be called with req. The context that
+// Started returns is the Backend's.
+func (rec *recorder) start(req describer) {
+	if !rec.on {
+		return
+	}
+	q := rec.q
+	used := &q.account.record
+	rec.info = &RequestInfo{
+		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model,
+		Protocol: q.protocol.Name(), Operation: q.route.operation, Arrived: q.arrived.Round(0), Params: RequestParams{Choices: 1},
+	}
+	req.describe(rec.info)
+	q.res.mu.Lock()
+	rec.timing.Admitted = time.Since(q.arrived)
+	q.res.mu.Unlock()
+	if rec.hooks.Started == nil {
+		return
+	}
+	if ctx := rec.hooks.Started(q.life.ctx, rec.info); ctx != nil {
+		q.life.backend = ctx
+	}
+}
+
+// addChunk notes that the Backend yielded c. q.res.mu is held.
+func (rec *recorder) addChunk(c *ChatChunk, now time.Time) {
+	t := &rec.timing
+	since := now.Sub(rec.q.arrived)
+	if rec.chunks++; rec.chunks == 1 {
+		t.FirstChunk = since
+	}
+	if c.hasToken() {
+		t.LastToken = since
+		if t.FirstToken == 0 {
+			t.FirstToken = since
+		}
+	}
+}
+
+// hasToken reports whether c has anything that a model generated.
+func (c *ChatChunk) hasToken() bool {
+	if c == nil {
+		return false
+	}
+	for i := range c.Choices {
+		d := &c.Choices[i].Delta
+		if d.Content != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// startTry is StartTry.
+func (rec *recorder) startTry(ctx context.Context, target string) (context.Context, func(error)) {
+	q := rec.q
+	start := time.Now()
+	try := Try{Target: target, Start: start.Sub(q.arrived)}
+	q.res.mu.Lock()
+	n := len(rec.tries)
+	if n < maxTries {
+		rec.tries = append(rec.tries, try)
+	}
+	q.res.mu.Unlock()
+	var ended func(Try)
+	if rec.hooks.Try != nil {
+		next, end := rec.hooks.Try(ctx, target)
+		if next != nil {
+			ctx = next
+		}
+		ended = end
+	}
+	var once sync.Once
+	return ctx, func(err error) {
+		once.Do(func() {
+			try.Duration = max(time.Since(start), 1)
+			if err != nil {
+				try.Err, try.ErrorClass = q.cred.redactor().err(err), rec.classifyTry(err)
+			}
+			q.res.mu.Lock()
+			if n < maxTries {
+				rec.tries[n] = try
+			}
+			q.res.mu.Unlock()
+			if ended != nil {
+				ended(try)
+			}
+		})
+	}
+}
+
+// classifyTry returns the class of the error of a try, which may end after the
+// request.
+func (rec *recorder) classifyTry(err error) ErrorClass {
+	if ctx := rec.q.life.ctx; ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	switch {
+	case err == errShutdown:
+		return ClassShutdown
+	case errors.Is(err, context.Canceled):
+		return ClassCanceled
+	}
+	return classifyStatus(completeError(rec.q.r, err).Status, ClassBackend)
+}
+
+// end calls the functions for the end of the request.
+func (rec *recorder) end() {
+	if rec.hooks.Ended == nil && rec.hooks.Transcript == nil {
+		return
+	}
+	s := rec.summary()
+	if rec.transcript != nil {
+		rec.q.log.try("observer panicked", func() error {
+			rec.hooks.Transcript(rec.transcript.finish(&rec.q.chat.order, rec.q.cred.redactor()))
+			return nil
+		})
+	}
+	if rec.hooks.Ended != nil {
+		rec.q.log.try("observer panicked", func() error { rec.hooks.Ended(s); return nil })
+	}
+}
+
+func (rec *recorder) summary() *RequestSummary {
+	q := rec.q
+	q.res.mu.Lock()
+	defer q.res.mu.Unlock()
+	s := &RequestSummary{
+		UsageRecord: q.account.record, Timing: rec.timing, Request: rec.info, Reply: rec.reply(),
+		Protocol: q.protocol.Name(),
+		Status:   q.res.status, Err: q.res.err, ErrorClass: rec.class(), Limit: rec.limit, RecordErr: rec.recordErr,
+		Streamed: q.chat.stream != nil, Chunks: rec.chunks, Tries: slices.Clone(rec.tries),
+	}
+	if q.route != nil {
+		s.Route, s.Operation = q.route.pattern, q.route.operation
+	}
+	for _, err := range []*error{&s.Err, &s.RecordErr} {
+		if *err != nil {
+			*err = q.cred.redactor().err(*err)
+		}
+	}
+	if !q.res.firstWrite.IsZero() {
+		s.FirstWrite = q.res.firstWrite.Sub(q.arrived)
+	}
+	s.Duration = time.Since(q.arrived)
+	for i := range s.Tries {
+		if t := &s.Tries[i]; t.Duration == 0 {
+			t.Duration = s.Duration - t.Start
+		}
+	}
+	return s
+}
+
+// class returns the class of the error that the request failed with. q.res.mu is
+// held.
+func (rec *recorder) class() ErrorClass {
+	q := rec.q
+	switch {
+	case q.res.err == nil:
+		return ""
+	case q.res.clientLeft:
+		return ClassCanceled
+	case q.res.err == errShutdown:
+		return ClassShutdown
+	}
+	return classifyStatus(completeError(q.r, q.res.err).Status, rec.failing)
+}
+
+// reply describes what the Backend replied. q.res.mu is held.
+func (rec *recorder) reply() ReplySummary {
+	o := &rec.q.chat.order
+	s := ReplySummary{ID: o.start.ID, Model: o.model}
+	if rec.replyModel != "" {
+		s.Model = rec.replyModel
+	}
+	for i := range o.choices {
+		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)
+	}
+	return s
+}
+
+func (r *ChatRequest) describe(info *RequestInfo) {
+	info.Stream = r.Stream
+	limit, _ := r.TokenLimit()
+	info.Params = RequestParams{
+		MaxTokens: limit, Choices: r.Choices(), Messages: len(r.Messages), Tools: len(r.Tools),
+		Temperature: clone(r.Temperature), TopP: clone(r.TopP), TopK: extraNumber[float64](r.Extra, "top_k"),
+		PresencePenalty: clone(r.PresencePenalty), FrequencyPenalty: clone(r.FrequencyPenalty), Seed: extraNumber[int](r.Extra, "seed"),
+		Stop: slices.Clone(r.Stop), ReasoningEffort: r.ReasoningEffort,
+	}
+	if r.ResponseFormat != nil {
+		info.Params.ResponseFormat = r.ResponseFormat.Type
+	}
+}
+
+func (r *EmbeddingRequest) describe(info *RequestInfo) {
+	p := &info.Params
+	p.Messages, p.EncodingFormat = r.Input.Len(), r.EncodingFormat
+	if r.Dimensions != nil {
+		p.Dimensions = *r.Dimensions
+	}
+}
+
+func (r *ImageRequest) describe(info *RequestInfo) {
+	info.Params.Choices, info.Params.Messages = r.Count(), 1
+}
+
+// clone returns a copy, because the Backend may modify its request.
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}
+
+// extraNumber returns a member of e that is a number, or nil.
+func extraNumber[T int | float64](e Extra, name string) *T {
+	var n *T
+	if json.Unmarshal(e[name], &n) != nil {
+		return nil
+	}
+	return n
+}

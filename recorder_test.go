@@ -1,0 +1,444 @@
+package llmhttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// started returns an Observer that keeps what Started gets, and adds a value to the context.
+func started(list *[]*llmhttp.RequestInfo) llmhttp.Observer {
+	return func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		return ctx, llmhttp.Observation{Started: func(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
+			*list = append(*list, info)
+			return context.WithValue(ctx, startedKey{}, len(*list))
+		}}
+	}
+}
+
+type startedKey struct{}
+
+func TestObserver_Timing(t *testing.T) {
+	for name, token := range map[string]llmhttp.Delta{
+		"text":      {Content: "a"},
+		"reasoning": {Reasoning: "a"},
+		"refusal":   {Refusal: "a"},
+		"call":      {ToolCalls: []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f"}}}},
+		"encrypted": {ReasoningDetails: []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningEncrypted, Data: "a"}}},
+	} {
+		for mode, body := range chatModes {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					delta := func(d llmhttp.Delta) *llmhttp.ChatChunk {
+						return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: d}}}
+					}
+					s := startPipeServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+						for _, c := range []*llmhttp.ChatChunk{
+							delta(llmhttp.Delta{Role: llmhttp.RoleAssistant}), delta(token), delta(token), {Usage: &llmhttp.Usage{PromptTokens: 1}},
+						} {
+							time.Sleep(time.Second)
+							yield(c, nil)
+						}
+						time.Sleep(time.Second)
+					})})
+					s.chat(body)
+					want := llmhttp.Timing{
+						FirstChunk: time.Second, FirstToken: 2 * time.Second, LastToken: 3 * time.Second,
+						FirstWrite: time.Second, Duration: 5 * time.Second,
+					}
+					if mode == "whole" {
+						want.FirstWrite = 5 * time.Second
+					}
+					got := s.summary()
+					assert.Equal(t, want, got.Timing, "the request was admitted at once")
+					assert.Equal(t, 4, got.Chunks)
+				})
+			})
+		}
+	}
+}
+
+// A keep-alive comment is a write, but not a token.
+func TestObserver_TimingOfASilentStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startPipeServer(t, config{opts: llmhttp.Options{KeepAlive: time.Second, Timeout: 5 * time.Second}, backend: streamBackend(
+			func(ctx context.Context, _ yieldFunc) { <-ctx.Done() })})
+		s.chat(streamBody)
+		got := s.summary()
+		assert.Equal(t, llmhttp.Timing{FirstWrite: time.Second, Duration: 5 * time.Second}, got.Timing)
+		assert.True(t, got.Cut())
+		assert.Equal(t, llmhttp.ClassTimeout, got.ErrorClass)
+	})
+}
+
+func TestObserver_Started(t *testing.T) {
+	const params = `"n":2,"max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":40,"presence_penalty":1,"frequency_penalty":-1,` +
+		`"seed":9,"stop":["x","y"],"reasoning_effort":"low","response_format":{"type":"json_object"},` +
+		`"tools":[{"type":"function","function":{"name":"f"}}]`
+	for _, test := range []struct {
+		name, path, body string
+		want             llmhttp.RequestInfo
+	}{
+		{"chat", chatPath, chatBody, llmhttp.RequestInfo{Operation: llmhttp.OperationChat, Model: "demo-chat",
+			Params: llmhttp.RequestParams{Choices: 1, Messages: 1}}},
+		{"stream", chatPath, streamBody, llmhttp.RequestInfo{Operation: llmhttp.OperationChat, Model: "demo-chat", Stream: true,
+			Params: llmhttp.RequestParams{Choices: 1, Messages: 1}}},
+		{"parameters", chatPath, chatWith(params), llmhttp.RequestInfo{Operation: llmhttp.OperationChat, Model: "demo-chat",
+			Params: llmhttp.RequestParams{
+				MaxTokens: 7, Choices: 2, Messages: 1, Tools: 1, Temperature: new(0.5), TopP: new(0.25), TopK: new(40.0),
+				PresencePenalty: new(1.0), FrequencyPenalty: new(-1.0), Seed: new(9), Stop: []string{"x", "y"},
+				ReasoningEffort: "low", ResponseFormat: "json_object",
+			}}},
+		{"members of another type", chatPath, chatWith(`"top_k":"x","seed":[]`), llmhttp.RequestInfo{Operation: llmhttp.OperationChat,
+			Model: "demo-chat", Params: llmhttp.RequestParams{Choices: 1, Messages: 1}}},
+		{"images", imagesPath, `{"model":"m","prompt":"p","n":3}`, llmhttp.RequestInfo{Operation: llmhttp.OperationImages, Model: "m",
+			Params: llmhttp.RequestParams{Choices: 3, Messages: 1}}},
+		{"embeddings", embeddingsPath, `{"model":"m","input":["p","q"],"dimensions":5,"encoding_format":"base64"}`,
+			llmhttp.RequestInfo{Operation: llmhttp.OperationEmbeddings, Model: "m",
+				Params: llmhttp.RequestParams{Choices: 1, Messages: 2, Dimensions: 5, EncodingFormat: "base64"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []*llmhttp.RequestInfo
+			var seen []any
+			see := func(ctx context.Context) { seen = append(seen, ctx.Value(startedKey{})) }
+			b := new(stubBackend)
+			b.chat = func(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+				see(ctx)
+				if r.Temperature != nil {
+					*r.Temperature = -1 // the request belongs to the Backend
+				}
+				return llmhttp.Reply("a")
+			}
+			b.images = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+				see(ctx)
+				return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/1"}}}, nil
+			}
+			b.embed = func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+				see(ctx)
+				return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, r.Input.Len()), Model: "m-1"}, nil
+			}
+			usage := &usageLog{before: func(ctx context.Context) error { see(ctx); return nil }}
+			s := startServer(t, config{backend: b, usage: usage, opts: llmhttp.Options{Observe: started(&got)}})
+			require.Equal(t, 200, s.do("POST", test.path, test.body).StatusCode)
+			e := s.summary()
+			require.Len(t, got, 1)
+			assert.Equal(t, []any{1, 1}, seen, "the Backend and the UsageStore get the context")
+			assert.Same(t, got[0], e.Request)
+			assert.WithinDuration(t, time.Now(), got[0].Arrived, testTimeout)
+			test.want.ID, test.want.Account, test.want.KeyID, test.want.Protocol = e.ID, "acme", "key_1", "chat"
+			test.want.Arrived = got[0].Arrived
+			assert.Equal(t, test.want, *got[0])
+			assert.Equal(t, test.want.Operation, e.Operation)
+			assert.Equal(t, "POST "+test.path, e.Route)
+			assert.Positive(t, e.Admitted)
+		})
+	}
+}
+
+// Started is not called for a request that does not reach the Backend, or that calls no
+// model.
+func TestObserver_NotStarted(t *testing.T) {
+	var got []*llmhttp.RequestInfo
+	s := startServer(t, config{opts: llmhttp.Options{Observe: started(&got)}})
+	s.chat("{")
+	s.chat(chatBody, withoutKey)
+	s.get(modelsPath)
+	s.get("/v1/none")
+	s.waitForSummaries(4)
+	s.shutdown()
+	s.chat(chatBody)
+	assert.Empty(t, got)
+	for i, want := range []string{"POST " + chatPath, "POST " + chatPath, "GET " + modelsPath, "", "POST " + chatPath} {
+		e := s.summaries()[i]
+		assert.Nil(t, e.Request)
+		assert.Equal(t, want, e.Route)
+	}
+}
+
+func TestObserver_StartedPanics(t *testing.T) {
+	s := startServer(t, config{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		return ctx, llmhttp.Observation{Started: func(context.Context, *llmhttp.RequestInfo) context.Context { panic(secretCause) }}
+	}}})
+	s.chat(chatBody).checkError(t, 500)
+	assert.Empty(t, s.usage.records(), "the Backend was not called")
+}
+
+func TestObserver_Reply(t *testing.T) {
+	chunks := []string{
+		`{"id":"reply-1","model":"served-model","choices":[{"index":1,"delta":{"content":"b"},"finish_reason":"length"}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}`,
+	}
+	for mode, body := range chatModes {
+		t.Run(mode, func(t *testing.T) {
+			s := startServer(t, config{backend: jsonBackend(t, chunks...)})
+			s.chat(strings.Replace(body, "{", `{"n":3,`, 1))
+			assert.Equal(t, llmhttp.ReplySummary{ID: "reply-1", Model: "served-model",
+				FinishReasons: []llmhttp.FinishReason{"stop", "length"}}, s.summary().Reply)
+		})
+	}
+	t.Run("cut", func(t *testing.T) {
+		s := startServer(t, config{backend: failAfter(errCause, "a")})
+		s.chat(streamBody)
+		assert.Equal(t, llmhttp.ReplySummary{FinishReasons: []llmhttp.FinishReason{""}}, s.summary().Reply)
+	})
+	t.Run("embeddings", func(t *testing.T) {
+		s := startServer(t, config{backend: &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}, Model: "served-model"}, nil
+		}}})
+		s.do("POST", embeddingsPath, embeddingBody)
+		assert.Equal(t, llmhttp.ReplySummary{Model: "served-model"}, s.summary().Reply)
+	})
+}
+
+func TestObserver_ErrorClass(t *testing.T) {
+	withBackend := func(err error) config { return config{backend: failingBackend(err)} }
+	scoped := testKey()
+	scoped.Scopes = []llmhttp.Endpoint{}
+	keyStore := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, errCause })
+	limiter := &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, errCause }}
+	panics := streamBackend(func(context.Context, yieldFunc) { panic(secretCause) })
+	ownError := &llmhttp.Error{Status: 599, Code: "code-of-an-upstream-server", Err: errCause}
+	for _, test := range []struct {
+		name               string
+		config             config
+		method, path, body string
+		want               llmhttp.ErrorClass
+	}{
+		{"success", config{}, "POST", chatPath, chatBody, ""},
+		{"bad request", config{}, "POST", chatPath, "{", llmhttp.ClassInvalidRequest},
+		{"too large", config{opts: llmhttp.Options{MaxBody: 1}}, "POST", chatPath, chatBody, llmhttp.ClassInvalidRequest},
+		{"unknown key", config{keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, llmhttp.ErrKeyNotFound })},
+			"POST", chatPath, chatBody, llmhttp.ClassAuthentication},
+		{"scope", config{keys: keysFor(scoped)}, "POST", chatPath, chatBody, llmhttp.ClassPermission},
+		{"unknown path", config{}, "GET", "/v1/none", "", llmhttp.ClassNotFound},
+		{"method", config{}, "GET", chatPath, "", llmhttp.ClassNotFound},
+		{"unknown model", withBackend(llmhttp.ModelNotFound("m")), "POST", chatPath, chatBody, llmhttp.ClassNotFound},
+		{"limit", config{keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.Rate{N: -1}})}, "POST", chatPath, chatBody, llmhttp.ClassRateLimit},
+		{"limit of the Backend", withBackend(llmhttp.Errorf(429, "slow_down", "x")), "POST", chatPath, chatBody, llmhttp.ClassRateLimit},
+		{"deadline", withBackend(context.DeadlineExceeded), "POST", chatPath, chatBody, llmhttp.ClassTimeout},
+		{"key store", config{keys: keyStore}, "POST", chatPath, chatBody, llmhttp.ClassKeyStore},
+		{"limiter", config{keys: limitedKeys(llmhttp.Limits{Requests: noRefill(1)}), opts: llmhttp.Options{Limiter: limiter}},
+			"POST", chatPath, chatBody, llmhttp.ClassLimiter},
+		{"backend", withBackend(errCause), "POST", chatPath, chatBody, llmhttp.ClassBackend},
+		{"backend in mid-stream", config{backend: failAfter(errCause, "a")}, "POST", chatPath, streamBody, llmhttp.ClassBackend},
+		{"400 in mid-stream", config{backend: failAfter(llmhttp.Errorf(400, "", "x"), "a")}, "POST", chatPath, streamBody, llmhttp.ClassInvalidRequest},
+		{"error of another server", withBackend(ownError), "POST", chatPath, chatBody, llmhttp.ClassBackend},
+		{"panic", config{backend: panics}, "POST", chatPath, chatBody, llmhttp.ClassBackend},
+		{"no vectors", config{backend: &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			return nil, nil
+		}}}, "POST", embeddingsPath, embeddingBody, llmhttp.ClassBackend},
+		{"models", withBackend(errCause), "GET", modelsPath, "", llmhttp.ClassBackend},
+		{"usage", config{opts: llmhttp.Options{Usage: brokenQuery{}}}, "GET", usagePath, "", llmhttp.ClassUsageStore},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := startServer(t, test.config)
+			s.do(test.method, test.path, test.body)
+			e := s.summary()
+			assert.Equal(t, test.want, e.ErrorClass, "%v", e.Err)
+			assert.Equal(t, test.want != "", e.Err != nil)
+		})
+	}
+}
+
+// A brokenQuery is a UsageStore whose Query fails.
+type brokenQuery struct{}
+
+func (brokenQuery) Record(context.Context, ...llmhttp.UsageRecord) error { return nil }
+
+func (brokenQuery) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return nil, errCause
+}
+
+// A request that its client abandons has a class of its own, and so has one that Shutdown
+// refuses or interrupts.
+func TestObserver_ErrorClassOfInterruptedRequests(t *testing.T) {
+	for mode, body := range chatModes {
+		for _, speaks := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, reply began=%t", mode, speaks), func(t *testing.T) {
+				waits := streamBackend(func(ctx context.Context, yield yieldFunc) {
+					ctx, end := llmhttp.StartTry(ctx, "target")
+					if speaks {
+						yield(llmhttp.TextChunk("a"), nil)
+					}
+					<-ctx.Done()
+					end(context.Cause(ctx))
+				})
+				synctest.Test(t, func(t *testing.T) {
+					s := startPipeServer(t, config{backend: waits})
+					gone := s.send(rawPost("HTTP/1.1", chatPath, body))
+					synctest.Wait()
+					gone.Close()
+					s.waitForSummaries(1)
+					stopped := s.begin("POST", chatPath, body)
+					synctest.Wait()
+					ctx, cancel := context.WithCancel(t.Context())
+					cancel()
+					s.handler.Shutdown(ctx)
+					<-stopped
+					s.waitForSummaries(2)
+					s.chat(body).checkError(t, 503)
+					s.waitForSummaries(3)
+					var got []llmhttp.ErrorClass
+					for _, e := range s.summaries() {
+						got = append(got, e.ErrorClass)
+						for _, try := range e.Tries {
+							assert.Equal(t, e.ErrorClass, try.ErrorClass)
+						}
+					}
+					assert.Equal(t, []llmhttp.ErrorClass{llmhttp.ClassCanceled, llmhttp.ClassShutdown, llmhttp.ClassShutdown}, got)
+				})
+			})
+		}
+	}
+}
+
+func TestObserver_Limit(t *testing.T) {
+	none := llmhttp.Rate{N: -1}
+	for want, limits := range map[string]llmhttp.Limits{
+		"":                      {Requests: noRefill(1), Tokens: noRefill(1000), Quota: llmhttp.Quota{Tokens: 1000}, Concurrent: 1},
+		llmhttp.BucketRequests:  {Requests: none, Tokens: noRefill(1000), Quota: llmhttp.Quota{Tokens: 1000}},
+		llmhttp.BucketTokens:    {Requests: noRefill(1), Tokens: noRefill(1)},
+		llmhttp.BucketQuota:     {Requests: noRefill(1), Quota: llmhttp.Quota{Tokens: -1}},
+		llmhttp.LimitConcurrent: {Requests: noRefill(1), Concurrent: -1},
+	} {
+		t.Run(want, func(t *testing.T) {
+			s := startServer(t, config{keys: limitedKeys(limits)})
+			r := s.chat(chatBody)
+			assert.Equal(t, want != "", r.StatusCode == 429)
+			assert.Equal(t, want, s.summary().Limit)
+		})
+	}
+}
+
+func TestObserver_RecordErr(t *testing.T) {
+	for name, before := range map[string]func(context.Context) error{
+		"error": func(context.Context) error { return errCause },
+		"panic": func(context.Context) error { panic(secretCause) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, config{usage: &usageLog{before: before}})
+			require.Equal(t, 200, s.chat(chatBody).StatusCode)
+			assert.Error(t, s.summary().RecordErr)
+		})
+	}
+	s := startServer(t, config{})
+	s.chat(chatBody)
+	assert.NoError(t, s.summary().RecordErr)
+}
+
+// Tries are reported with their time and error, in the order in which they began.
+func TestStartTry(t *testing.T) {
+	ownError := &llmhttp.Error{Status: 502, Message: "no " + testSecret}
+	for mode, body := range chatModes {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+					for i, err := range []error{ownError, llmhttp.Errorf(400, "", "x"), context.DeadlineExceeded, nil} {
+						time.Sleep(time.Second)
+						tryCtx, end := llmhttp.StartTry(ctx, string(rune('a'+i)))
+						assert.Equal(t, ctx, tryCtx)
+						time.Sleep(2 * time.Second)
+						end(err)
+					}
+					var wg sync.WaitGroup
+					wg.Go(func() { llmhttp.StartTry(context.WithoutCancel(ctx), "does not end") })
+					wg.Wait()
+					time.Sleep(3 * time.Second)
+					yield(llmhttp.TextChunk("a"), nil)
+				})})
+				s.chat(body)
+				e := s.summary()
+				require.Len(t, e.Tries, 5)
+				for i, want := range []struct {
+					class    llmhttp.ErrorClass
+					duration time.Duration
+				}{{llmhttp.ClassBackend, 2}, {llmhttp.ClassInvalidRequest, 2}, {llmhttp.ClassTimeout, 2}, {"", 2}, {"", 3}} {
+					got := e.Tries[i]
+					assert.Equal(t, want.class, got.ErrorClass)
+					assert.Equal(t, want.class != "", got.Err != nil)
+					assert.Equal(t, want.duration*time.Second, got.Duration)
+					assert.NotContains(t, fmt.Sprint(got.Err), testSecret)
+					if i < 4 {
+						assert.Equal(t, time.Duration(i*3+1)*time.Second, got.Start)
+					}
+				}
+				assert.Equal(t, "does not end", e.Target())
+			})
+		})
+	}
+	t.Run("many", func(t *testing.T) {
+		s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			for range 200 {
+				_, end := llmhttp.StartTry(ctx, "a")
+				end(nil)
+			}
+		})})
+		s.chat(chatBody)
+		assert.Len(t, s.summary().Tries, 100)
+	})
+	t.Run("no Observer", func(t *testing.T) {
+		h := llmhttp.NewHandler(streamBackend(func(ctx context.Context, yield yieldFunc) {
+			got, end := llmhttp.StartTry(ctx, "a")
+			assert.Equal(t, ctx, got)
+			end(nil)
+		}), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
+		llmhttp.StartTry(t.Context(), "outside of a request")
+		assert.False(t, serve(h, httptest.NewRecorder(), chatBody))
+	})
+}
+
+func TestLogRequests(t *testing.T) {
+	var out logBuffer
+	log := llmhttp.LogRequests(slog.New(slog.NewJSONHandler(&out, nil)))
+	s := startServer(t, config{
+		opts: llmhttp.Options{Observe: log},
+		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			_, end := llmhttp.StartTry(ctx, "a")
+			end(nil)
+			c := llmhttp.TextChunk("reply")
+			c.Usage = &llmhttp.Usage{PromptTokens: 3, CompletionTokens: 4}
+			_ = yield(c, nil) && yield(nil, errCause)
+		}),
+	})
+	s.chat(streamBody)
+	s.chat(`{"model":"demo-chat","messages":[{"role":"user","content":17}]}`)
+	s.get("/v1/models/"+testSecret+"?q=query", withoutKey)
+	s.get("/v1/models/" + testSecret + "?q=query")
+	s.shutdown()
+	var lines []map[string]any
+	for line := range strings.Lines(out.String()) {
+		var v map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &v))
+		delete(v, "time")
+		lines = append(lines, v)
+	}
+	require.Len(t, lines, 4)
+	for _, name := range []string{"admitted_ms", "first_token_ms", "duration_ms"} {
+		assert.Positive(t, lines[0][name], name)
+		delete(lines[0], name)
+	}
+	assert.Equal(t, map[string]any{
+		"level": "INFO", "msg": "request", "request_id": s.summaries()[0].ID, "client": "127.0.0.1", "method": "POST", "path": chatPath,
+		"status": 200.0, "protocol": "chat", "endpoint": "chat", "account": "acme", "key": "key_1", "model": "demo-chat",
+		"target": "a", "tries": 1.0, "streamed": true, "prompt_tokens": 3.0, "completion_tokens": 4.0,
+		"error_class": "backend", "error": secretCause,
+	}, lines[0])
+	assert.Equal(t, 400.0, lines[1]["status"])
+	assert.Equal(t, "invalid_request", lines[1]["error_class"])
+	assert.NotContains(t, lines[1], "error", "it may quote the request")
+	assert.Equal(t, "/v1/models/[redacted]", lines[3]["path"])
+	assert.NotContains(t, out.String(), "query")
+}
