@@ -187,8 +187,8 @@ func checkItem(it object, partial bool) error {
 		}
 		return nil
 	case "function_call":
-		if it["call_id"] == "" || it["name"] == "" {
-			return errors.New("a call without an ID or a name")
+		if it["call_id"] == "" {
+			return errors.New("a call without an ID")
 		}
 		return requireStrings(it, "call_id", "name", "arguments", "status")
 	case "custom_tool_call":

@@ -3,6 +3,7 @@ package responses_test
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -78,6 +79,8 @@ func TestCreate_Output(t *testing.T) {
 	}
 }
 
+var randomID = regexp.MustCompile(`^([a-z]+)_[0-9a-f]{32}$`)
+
 // withoutIDs returns a copy of v in which IDs are their prefixes and times are
 // left out.
 func withoutIDs(v any) any {
@@ -85,9 +88,8 @@ func withoutIDs(v any) any {
 	case object:
 		c := make(object)
 		for name, member := range v {
-			if id, ok := member.(string); ok && name == "id" {
-				prefix, _, _ := strings.Cut(id, "_")
-				member = prefix + "_"
+			if id, ok := member.(string); ok && (name == "id" || name == "call_id") {
+				member = randomID.ReplaceAllString(id, "${1}_")
 			}
 			if name != "created_at" && name != "completed_at" && name != "encrypted_content" {
 				c[name] = withoutIDs(member)

@@ -1,0 +1,170 @@
+package responses_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responses"
+)
+
+// serve answers a request without a network. cut reports whether the connection
+// would have been cut.
+func serve(h http.Handler, body []byte) (w *httptest.ResponseRecorder, cut bool) {
+	r := httptest.NewRequest("POST", "/v1/responses", bytes.NewReader(body))
+	w = httptest.NewRecorder()
+	defer func() {
+		switch p := recover(); p {
+		case nil:
+		case http.ErrAbortHandler:
+			cut = true
+		default:
+			panic(p)
+		}
+	}()
+	h.ServeHTTP(w, r)
+	return w, false
+}
+
+func newHandler(b llmhttp.Backend) http.Handler {
+	return llmhttp.NewHandler(b, llmhttp.AllowAll("acme"), &llmhttp.Options{
+		Protocols: []llmhttp.Protocol{responses.New(nil)},
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+}
+
+// FuzzCreate checks that requests are answered or refused with a 4xx, and that
+// what is answered has messages that a Backend may rely on.
+func FuzzCreate(f *testing.F) {
+	for _, seed := range []string{
+		`{"model":"m","input":"Hi"}`,
+		`{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:,x"}]}],"stream":true}`,
+		`{"model":"m","input":[{"type":"function_call","call_id":"c","name":"f","namespace":"n","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":[]}],"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`,
+		`{"model":"m","input":[{"type":"reasoning","summary":[{"text":"x"}],"encrypted_content":"llmhttp1.AAAA"},{"type":"custom_tool_call","call_id":"c","name":"p","input":"x"},{"type":"new","content":"x"}],"tools":[{"type":"custom","name":"p","format":{"type":"text"}}],"tool_choice":{"type":"allowed_tools","tools":[{"type":"custom","name":"p"}]}}`,
+		`{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"function","name":"f"}]},{"role":"developer","content":"x"}],"text":{"format":{"type":"json_object"}},"include":["reasoning.encrypted_content"]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	var req *llmhttp.ChatRequest
+	h := newHandler(llmhttp.BackendFunc(func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+		req = r
+		return llmhttp.Reply("Hello")
+	}))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		req = nil
+		w, _ := serve(h, body)
+		if w.Code != http.StatusOK {
+			assert.GreaterOrEqual(t, w.Code, 400)
+			assert.Less(t, w.Code, 500, "%s", w.Body)
+			assert.Nil(t, req)
+			return
+		}
+		checkMessages(t, req)
+		if req.Stream {
+			_, err := accumulate(readEvents(t, w.Body.String()))
+			assert.NoError(t, err)
+			return
+		}
+		var r object
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &r))
+		assert.NoError(t, checkResponse(r))
+	})
+}
+
+// checkMessages checks what Handlers promise to Backends.
+func checkMessages(t *testing.T, r *llmhttp.ChatRequest) {
+	require.NotNil(t, r)
+	require.NotEmpty(t, r.Messages)
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		switch m.Role {
+		case llmhttp.RoleUser, llmhttp.RoleSystem, llmhttp.RoleDeveloper:
+			assert.NotEmpty(t, m.Content)
+		case llmhttp.RoleTool:
+			assert.NotEmpty(t, m.ToolCallID)
+			assert.NotEmpty(t, m.Content)
+		case llmhttp.RoleAssistant:
+			assert.True(t, len(m.Content) > 0 || len(m.ToolCalls) > 0 || m.Refusal != "")
+		default:
+			assert.Fail(t, "unknown role", "%q", m.Role)
+		}
+		for j := range m.Content {
+			p := &m.Content[j]
+			assert.NotEmpty(t, p.Type)
+			assert.True(t, p.Type != llmhttp.PartImage || p.ImageURL != nil)
+		}
+		for j := range m.ToolCalls {
+			assert.NotEmpty(t, m.ToolCalls[j].ID)
+			assert.NotEmpty(t, m.ToolCalls[j].Function.Name)
+		}
+	}
+	for i := range r.Tools {
+		assert.NotEmpty(t, r.Tools[i].Function.Name)
+	}
+	_, err := json.Marshal(r)
+	assert.NoError(t, err)
+}
+
+// FuzzReply checks that no Backend can make a stream that a client refuses, and
+// that the whole reply equals the streamed one but for IDs and times.
+func FuzzReply(f *testing.F) {
+	for _, seed := range []string{
+		chunkText + "\n" + chunkUsage,
+		`{"choices":[{"delta":{"reasoning_content":"Hm","reasoning_details":[{"type":"reasoning.text","text":"Hm","signature":"s"}]}}]}` + "\n" + chunkText,
+		`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"patch","arguments":"{\"input\":"}}]}}]}` + "\n" + chunkText + "\n" +
+			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"x\"}"}},{"index":1,"id":"d","function":{"name":"n__f"}}]},"finish_reason":"tool_calls"}]}`,
+		`{"choices":[{"delta":{"content":"a","refusal":"b"},"logprobs":{"content":[{"token":"a","logprob":-1}]}},{"index":1,"delta":{"content":"x"}}]}`,
+		`{"choices":[{"delta":{"content":"\ud83d"},"finish_reason":"length"}]}` + "\n" + `{"error":{"message":"x"}}`,
+		`{"service_tier":"flex","choices":[{"delta":{"tool_calls":[{"id":"c","type":"custom","custom":{"name":"n","input":"i"}}]}}]}` + "\nfail",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, script string) {
+		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return scripted(script) }))
+		const body = `{"model":"m","input":"Hi","tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
+			"include":["message.output_text.logprobs","reasoning.encrypted_content"]`
+		whole, _ := serve(h, []byte(body+"}"))
+		streamed, cut := serve(h, []byte(body+`,"stream":true}`))
+		if streamed.Code != http.StatusOK {
+			assert.Equal(t, streamed.Code, whole.Code)
+			return
+		}
+		r, err := accumulate(readEvents(t, streamed.Body.String()))
+		require.NoError(t, err, "%s", streamed.Body)
+		assert.Equal(t, cut, r["status"] == "failed")
+		if cut {
+			assert.NotEqual(t, http.StatusOK, whole.Code)
+			return
+		}
+		var w object
+		require.NoError(t, json.Unmarshal(whole.Body.Bytes(), &w), "%s", whole.Body)
+		require.NoError(t, checkResponse(w))
+		assert.Equal(t, withoutIDs(w), withoutIDs(r))
+	})
+}
+
+// scripted returns a stream with a chunk for each line that is one. The line
+// "fail" is an error.
+func scripted(script string) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		for line := range strings.Lines(script) {
+			if line == "fail" {
+				yield(nil, llmhttp.Errorf(500, "", "It broke."))
+				return
+			}
+			c := new(llmhttp.ChatChunk)
+			if json.Unmarshal([]byte(line), c) == nil && !yield(c, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package responses_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/responses"
+)
+
+func newStoringServer(t *testing.T, chunks ...string) *server {
+	return newServer(t, &responses.Options{Store: memory.NewResponseStore()}, chunks...)
+}
+
+// texts returns the roles and texts of the messages that the Backend got.
+func (s *server) texts() string {
+	var all []string
+	for i := range s.request.Messages {
+		m := &s.request.Messages[i]
+		all = append(all, string(m.Role)+": "+m.Content.Text())
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestStored_Conversation(t *testing.T) {
+	s := newStoringServer(t, chunkText)
+	first := s.create(`{"model":"m","instructions":"Be kind.","input":"one"}`)
+	assert.Equal(t, true, first["store"])
+	second := must(accumulate(s.stream(`{"model":"m","instructions":"Be brief.","input":"two","previous_response_id":"` + first["id"].(string) + `"}`)))
+	assert.Equal(t, first["id"], second["previous_response_id"])
+	assert.Equal(t, "system: Be brief., user: one, assistant: Hello, user: two", s.texts())
+	s.create(`{"model":"m","input":"three","previous_response_id":"` + second["id"].(string) + `"}`)
+	assert.Equal(t, "user: one, assistant: Hello, user: two, assistant: Hello, user: three", s.texts(), "instructions are not inherited")
+
+	message := second["output"].([]any)[0].(object)["id"].(string)
+	s.create(`{"model":"m","input":[{"role":"user","content":"two"},{"type":"item_reference","id":"` + message + `"},{"id":"` + message + `"},{"role":"user","content":"four"}]}`)
+	assert.Equal(t, "user: two, assistant: HelloHello, user: four", s.texts(), "two texts of the assistant are one message")
+
+	s.ask("acme", "DELETE", "/v1/responses/"+first["id"].(string), "")
+	e := s.refused(400, "POST", "/v1/responses", `{"model":"m","input":"x","previous_response_id":"`+second["id"].(string)+`"}`)
+	assert.Equal(t, "previous_response_not_found", e.Code)
+	assert.Contains(t, e.Message, first["id"], "the message names what is missing")
+}
+
+func TestStored_ToolsAndReasoning(t *testing.T) {
+	s := newStoringServer(t, details[0], details[1], `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"ns__f","arguments":"{}"}},{"index":1,"id":"c2","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}}]}`)
+	const tools = `"tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"ns","tools":[{"type":"function","name":"f"}]}]`
+	first := s.create(`{"model":"m","input":"Hi",` + tools + `}`)
+	s.create(`{"model":"m","previous_response_id":"` + first["id"].(string) + `","input":[{"type":"function_call_output","call_id":"c1","output":"1"},{"type":"custom_tool_call_output","call_id":"c2","output":"2"}],` + tools + `}`)
+	assert.JSONEq(t, `{"role":"assistant","content":null,"reasoning_content":"AB","reasoning_details":[{"type":"reasoning.text","text":"AB","signature":"sig","index":0}],
+		"tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}`,
+		assistantMessage(t, s.request))
+	assert.Equal(t, "user: Hi, assistant: , tool: 1, tool: 2", s.texts())
+
+	path := "/v1/responses/" + first["id"].(string)
+	assert.Equal(t, first, s.ask("acme", "GET", path, ""), "without encrypted_content")
+	shown := s.ask("acme", "GET", path+"?include[]=reasoning.encrypted_content", "")
+	assert.NotEmpty(t, shown["output"].([]any)[0].(object)["encrypted_content"])
+}
+
+func TestStored_NotStored(t *testing.T) {
+	s := newStoringServer(t, chunkText)
+	r := s.create(`{"model":"m","input":"Hi","store":false}`)
+	assert.Equal(t, false, r["store"])
+	s.refused(404, "GET", "/v1/responses/"+r["id"].(string), "")
+
+	s.err = llmhttp.Errorf(500, "", "It broke.")
+	r = must(accumulate(s.stream(`{"model":"m","input":"Hi"}`)))
+	assert.Equal(t, "failed", r["status"])
+	s.refused(404, "GET", "/v1/responses/"+r["id"].(string), "")
+}
+
+func TestStored_Incomplete(t *testing.T) {
+	s := newStoringServer(t, `{"choices":[{"delta":{"content":"Hel"},"finish_reason":"length"}]}`)
+	r := s.create(`{"model":"m","input":"Hi"}`)
+	assert.Equal(t, "incomplete", r["status"])
+	assert.Equal(t, r, s.ask("acme", "GET", "/v1/responses/"+r["id"].(string), ""))
+}
+
+func TestStored_OtherAccount(t *testing.T) {
+	s := newStoringServer(t, chunkText)
+	r := s.create(`{"model":"m","input":[{"id":"msg_mine","role":"user","content":"secret"}]}`)
+	id := r["id"].(string)
+	message := r["output"].([]any)[0].(object)["id"].(string)
+	for _, request := range [][3]string{
+		{"GET", "/v1/responses/" + id, ""},
+		{"DELETE", "/v1/responses/" + id, ""},
+		{"GET", "/v1/responses/" + id + "/input_items", ""},
+		{"POST", "/v1/responses/" + id + "/cancel", ""},
+		{"POST", "/v1/responses", `{"model":"m","input":"x","previous_response_id":"` + id + `"}`},
+		{"POST", "/v1/responses", `{"model":"m","input":[{"type":"item_reference","id":"` + message + `"}]}`},
+		{"POST", "/v1/responses", `{"model":"m","input":[{"type":"item_reference","id":"msg_mine"}]}`},
+		{"POST", "/v1/responses/input_tokens", `{"model":"m","input":"x","previous_response_id":"` + id + `"}`},
+	} {
+		status, body := s.send("other", request[0], request[1], request[2])
+		assert.Contains(t, []int{400, 404}, status, "%v: %s", request, body)
+		unknown := strings.NewReplacer(id, "resp_unknown", message, "msg_unknown", "msg_mine", "msg_unknown")
+		status2, body2 := s.send("other", request[0], unknown.Replace(request[1]), unknown.Replace(request[2]))
+		assert.Equal(t, status2, status, "%v", request)
+		assert.Equal(t, string(body2), unknown.Replace(string(body)), "%v: the reply tells whether the ID exists", request)
+		assert.NotContains(t, string(body), "secret")
+	}
+	assert.Equal(t, r, s.ask("acme", "GET", "/v1/responses/"+id, ""), "nothing was deleted")
+}
+
+func TestStored_InputItems(t *testing.T) {
+	s := newStoringServer(t, chunkText)
+	var input []string
+	for i := range 5 {
+		input = append(input, fmt.Sprintf(`{"role":"user","content":"%d","id":"msg_%d"}`, i, i))
+	}
+	r := s.create(`{"model":"m","input":[` + strings.Join(input, ",") + `]}`)
+	path := "/v1/responses/" + r["id"].(string) + "/input_items"
+	page := func(query string) string {
+		p := s.ask("acme", "GET", path+query, "")
+		assert.Equal(t, "list", p["object"])
+		var ids []string
+		for _, it := range p["data"].([]any) {
+			it := it.(object)
+			ids = append(ids, it["id"].(string))
+			assert.Equal(t, "message", it["type"])
+			assert.Equal(t, []any{object{"type": "input_text", "text": strings.TrimPrefix(it["id"].(string), "msg_")}}, it["content"])
+		}
+		if len(ids) > 0 {
+			assert.Equal(t, ids[0], p["first_id"])
+			assert.Equal(t, ids[len(ids)-1], p["last_id"])
+		}
+		return fmt.Sprint(ids, p["has_more"])
+	}
+	assert.Equal(t, "[msg_4 msg_3 msg_2 msg_1 msg_0] false", page(""))
+	assert.Equal(t, "[msg_0 msg_1] true", page("?order=asc&limit=2"))
+	assert.Equal(t, "[msg_2 msg_3] true", page("?order=asc&limit=2&after=msg_1"))
+	assert.Equal(t, "[msg_4] false", page("?order=asc&limit=2&after=msg_3"))
+	assert.Equal(t, "[] false", page("?after=msg_0"))
+	for _, query := range []string{"?limit=0", "?limit=101", "?limit=x", "?order=up", "?after=msg_9"} {
+		s.refused(400, "GET", path+query, "")
+	}
+	s.refused(400, "GET", "/v1/responses/"+r["id"].(string)+"?stream=true", "")
+	s.refused(400, "POST", "/v1/responses/"+r["id"].(string)+"/cancel", "")
+}
+
+// A failingStore fails after it has worked for a while.
+type failingStore struct {
+	llmhttp.ResponseStore
+	err error
+}
+
+func (s *failingStore) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.ResponseStore.SaveResponse(ctx, r)
+}
+
+func (s *failingStore) LoadResponse(ctx context.Context, account, id string) (*llmhttp.StoredResponse, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.ResponseStore.LoadResponse(ctx, account, id)
+}
+
+func TestStored_StoreFails(t *testing.T) {
+	store := &failingStore{ResponseStore: memory.NewResponseStore()}
+	s := newServer(t, &responses.Options{Store: store}, chunkText)
+	r := s.create(`{"model":"m","input":"Hi"}`)
+	store.err = errors.New("secret cause")
+	failed := must(accumulate(s.stream(`{"model":"m","input":"Hi"}`)))
+	assert.Equal(t, "failed", failed["status"], "a response that is not stored must not be completed")
+	for _, request := range [][3]string{
+		{"POST", "/v1/responses", `{"model":"m","input":"Hi"}`},
+		{"POST", "/v1/responses", `{"model":"m","input":"Hi","previous_response_id":"` + r["id"].(string) + `"}`},
+		{"GET", "/v1/responses/" + r["id"].(string), ""},
+	} {
+		e := s.refused(503, request[0], request[1], request[2])
+		assert.NotContains(t, e.Message, "secret cause")
+	}
+	whole := s.create(`{"model":"m","input":"Hi","store":false}`)
+	assert.Equal(t, "completed", whole["status"])
+}
+
+// A client that has seen the end of a response can load it at once.
+func TestStored_BeforeTheEnd(t *testing.T) {
+	store := memory.NewResponseStore()
+	s := newServer(t, &responses.Options{Store: store}, chunkText)
+	for range 20 {
+		r := must(accumulate(s.stream(`{"model":"m","input":"Hi"}`)))
+		stored, err := store.LoadResponse(t.Context(), "acme", r["id"].(string))
+		require.NoError(t, err)
+		var body object
+		require.NoError(t, json.Unmarshal(stored.Body, &body))
+		assert.Equal(t, "completed", body["status"])
+		assert.Equal(t, r["usage"], body["usage"])
+	}
+}
