@@ -93,6 +93,7 @@ type UsageSum struct {
 	Requests                       int64
 	PromptTokens, CompletionTokens int64
 	CachedTokens                   int64 // the PromptTokens that were read from a prompt cache
+	ReasoningTokens                int64 // the CompletionTokens that were used for reasoning
 	Images                         int64
 }
 
@@ -102,6 +103,7 @@ func (r *UsageRecord) sum() UsageSum {
 	return UsageSum{
 		Start: r.Time, Model: r.Model, Requests: 1, Images: int64(r.Images),
 		PromptTokens: int64(u.PromptTokens), CompletionTokens: int64(u.CompletionTokens), CachedTokens: int64(u.PromptTokensDetails.CachedTokens),
+		ReasoningTokens: int64(u.CompletionTokensDetails.ReasoningTokens),
 	}
 }
 
@@ -235,5 +237,6 @@ func (s *UsageSum) add(t UsageSum) {
 	s.PromptTokens += t.PromptTokens
 	s.CompletionTokens += t.CompletionTokens
 	s.CachedTokens += t.CachedTokens
+	s.ReasoningTokens += t.ReasoningTokens
 	s.Images += t.Images
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A UsageStore is a [llmhttp.KeyUsageStore] in memory. The zero value is an empty
-// store. Its methods are safe for concurrent use and never fail.
+// A UsageStore is a [llmhttp.KeyUsageStore] and a [llmhttp.UsageReporter] in
+// memory. The zero value is an empty store. Its methods are safe for concurrent use and never fail.
 //
 // The store is bounded. It keeps 65536 entries of about 100 bytes, one for each
 // record. When it is full, it adds up the older half by account, key, model and
@@ -38,7 +38,10 @@ type entry struct {
 // An idHash takes the place of an ID, which may have any length.
 type idHash [sha256.Size]byte
 
-var _ llmhttp.KeyUsageStore = (*UsageStore)(nil)
+var (
+	_ llmhttp.KeyUsageStore = (*UsageStore)(nil)
+	_ llmhttp.UsageReporter = (*UsageStore)(nil)
+)
 
 // NewUsageStore returns an empty UsageStore.
 func NewUsageStore() *UsageStore { return &UsageStore{} }
@@ -67,6 +70,7 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 			PromptTokens:     int64(r.Usage.PromptTokens),
 			CompletionTokens: int64(r.Usage.CompletionTokens),
 			CachedTokens:     int64(r.Usage.PromptTokensDetails.CachedTokens),
+			ReasoningTokens:  int64(r.Usage.CompletionTokensDetails.ReasoningTokens),
 			Images:           int64(r.Images),
 		}})
 		if u.count++; u.count > maxEntries {
@@ -196,5 +200,6 @@ func (a *adder) add(start time.Time, e entry) {
 	sum.PromptTokens += e.PromptTokens
 	sum.CompletionTokens += e.CompletionTokens
 	sum.CachedTokens += e.CachedTokens
+	sum.ReasoningTokens += e.ReasoningTokens
 	sum.Images += e.Images
 }

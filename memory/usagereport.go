@@ -1,0 +1,105 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// ReportUsage implements [llmhttp.UsageReporter]. An entry that adds up an hour
+// counts at the beginning of that hour.
+func (u *UsageStore) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
+	sums := u.reportSums(&q)
+	if q.Limit > 0 {
+		sums = largestGroups(sums, q.Limit)
+	}
+	slices.SortFunc(sums, compareReportSums)
+	return sums, nil
+}
+
+func compareReportSums(a, b llmhttp.ReportSum) int {
+	return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Account, b.Account), strings.Compare(a.Model, b.Model))
+}
+
+// reportSums adds up the entries that q selects.
+func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	groups := make(map[reportGroup]*adder)
+	for account, entries := range u.accounts {
+		if q.Account != "" && account != q.Account {
+			continue
+		}
+		for _, e := range entries {
+			if q.KeyID != "" && e.keyID != q.KeyID || e.Start.Before(q.From) || !e.Start.Before(q.To) {
+				continue
+			}
+			var g reportGroup
+			start := q.From
+			switch q.By {
+			case llmhttp.ByDay:
+				start = e.Start.UTC().Truncate(24 * time.Hour)
+			case llmhttp.ByKey:
+				g.keyID = e.keyID
+			case llmhttp.ByAccount:
+				g.account = account
+			}
+			if groups[g] == nil {
+				groups[g] = &adder{}
+			}
+			e.keyID = ""
+			groups[g].add(start, e)
+		}
+	}
+	var sums []llmhttp.ReportSum
+	for g, a := range groups {
+		for _, e := range a.entries {
+			sums = append(sums, llmhttp.ReportSum{KeyID: g.keyID, Account: g.account, UsageSum: e.UsageSum})
+		}
+	}
+	return sums
+}
+
+// A reportGroup is a key or an account.
+type reportGroup struct{ keyID, account string }
+
+// largestGroups returns the sums of the n groups with the most tokens.
+func largestGroups(sums []llmhttp.ReportSum, n int) []llmhttp.ReportSum {
+	type group struct {
+		start time.Time
+		reportGroup
+	}
+	of := func(s *llmhttp.ReportSum) group { return group{s.Start.UTC(), reportGroup{s.KeyID, s.Account}} }
+	totals := make(map[group]llmhttp.UsageSum)
+	var groups []group
+	for i := range sums {
+		g := of(&sums[i])
+		if _, ok := totals[g]; !ok {
+			groups = append(groups, g)
+		}
+		t := totals[g]
+		t.PromptTokens += sums[i].PromptTokens
+		t.CompletionTokens += sums[i].CompletionTokens
+		t.Requests += sums[i].Requests
+		totals[g] = t
+	}
+	if len(groups) <= n {
+		return sums
+	}
+	slices.SortFunc(groups, func(a, b group) int {
+		ta, tb := totals[a], totals[b]
+		return cmp.Or(
+			cmp.Compare(tb.PromptTokens+tb.CompletionTokens, ta.PromptTokens+ta.CompletionTokens), cmp.Compare(tb.Requests, ta.Requests),
+			a.start.Compare(b.start), strings.Compare(a.keyID, b.keyID), strings.Compare(a.account, b.account),
+		)
+	})
+	kept := make(map[group]bool)
+	for _, g := range groups[:n] {
+		kept[g] = true
+	}
+	return slices.DeleteFunc(sums, func(s llmhttp.ReportSum) bool { return !kept[of(&s)] })
+}
