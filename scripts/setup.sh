@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides Go, unless it is installed: a C compiler
-# for the race detector, curl, wrk, taskset, PostgreSQL, PgBouncer, Redis, Node.js
-# with npm, and the npm packages of clients/node. One of these is the Node.js on
-# which its tests run. The tests start their own servers: the servers of the
-# Debian packages may run or not.
+# for the race detector, curl, wrk, taskset, PostgreSQL, PgBouncer, Redis, Chromium
+# with a font, Node.js with npm, and the npm packages of clients/node. One of these
+# is the Node.js on which its tests run. The tests start their own servers: the
+# servers of the Debian packages may run or not.
 #
 # "scripts/setup.sh bench" installs only what "make bench" needs: wrk and taskset.
 set -euo pipefail
@@ -19,6 +19,7 @@ if [[ ${1:-} != bench ]]; then
 	command -v npm >/dev/null || missing+=(npm)
 	command -v redis-server >/dev/null || command -v valkey-server >/dev/null || missing+=(redis-server)
 	command -v pgbouncer >/dev/null || [[ -x /usr/sbin/pgbouncer ]] || missing+=(pgbouncer)
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium fonts-dejavu-core)
 	command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 fi
 

@@ -3,6 +3,8 @@
 // complete host, and a server for the tests of clients.
 //
 //	go run ./examples/inmemory
+//
+// With -console it also serves the web console, below /console/.
 package main
 
 import (
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -31,13 +34,14 @@ func main() {
 	rpm := flag.Int("rpm", 0, "`requests` a minute for the key; 0 is unlimited")
 	tpm := flag.Int("tpm", 0, "`tokens` a minute for the key; 0 is unlimited")
 	delay := flag.Duration("delay", 0, "`pause` before each streamed chunk")
+	withConsole := flag.Bool("console", false, "serve the web console too; it prints a password unless CONSOLE_PASSWORD has one")
 	flag.Parse()
-	if err := run(*addr, *key, *rpm, *tpm, *delay); err != nil {
+	if err := run(*addr, *key, *rpm, *tpm, *delay, *withConsole); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(addr, key string, rpm, tpm int, delay time.Duration) error {
+func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
@@ -55,23 +59,40 @@ func run(addr, key string, rpm, tpm int, delay time.Duration) error {
 	images := memory.NewImages(base + "/images/")
 	backend := memory.Echo()
 	backend.Delay = delay
-	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
+	monitor := console.NewMonitor()
+	opts := &llmhttp.Options{
 		Usage:       memory.NewUsageStore(),
+		Limiter:     llmhttp.NewLimiter(),
+		Cost:        cost,
 		ImageURL:    images.Put,
 		CountTokens: memory.CountTokens,
+		Observe:     monitor.Observe,
 		Protocols: []llmhttp.Protocol{
 			messages.New(&messages.Options{Model: servedModel}),
 			responses.New(&responses.Options{Store: memory.NewResponseStore()}),
 		},
-	})
+	}
+	h := llmhttp.NewHandler(backend, console.KeyStore(keys), opts)
 
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // also replies to unknown paths
 	mux.Handle("/images/", images)
+	password := ""
+	if withConsole {
+		c, secret, err := newConsole(keys, h, monitor, opts)
+		if err != nil {
+			return err
+		}
+		mux.Handle("/console/", c)
+		password = secret
+	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Printf(welcome, base, key)
+	if withConsole {
+		fmt.Printf("\nConsole: %s/console/\nName: admin\nPassword: %s\n", base, password)
+	}
 
 	select {
 	case err := <-served:

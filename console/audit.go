@@ -1,0 +1,77 @@
+package console
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// An AuditEntry says who did what. It contains no secrets.
+type AuditEntry struct {
+	Time   time.Time
+	User   string // the Name of the User; empty for a failed sign-in with an unknown name or key
+	Action AuditAction
+	KeyID  string // of the key that was changed; empty if none was
+	Detail string // what changed, such as "requests: none to 60/m"
+	Addr   string // the address of the client
+}
+
+// An AuditAction is the kind of an [AuditEntry].
+type AuditAction string
+
+// The actions in the audit log.
+const (
+	ActionSignIn       AuditAction = "sign in"
+	ActionSignInFailed AuditAction = "sign in failed"
+	ActionSignOut      AuditAction = "sign out"
+	ActionCreate       AuditAction = "create key"
+	ActionUpdate       AuditAction = "update key"
+	ActionRotate       AuditAction = "rotate key"
+	ActionSuspend      AuditAction = "suspend key"
+	ActionResume       AuditAction = "resume key"
+	ActionRevoke       AuditAction = "revoke key"
+)
+
+// maxAuditEntries is how many entries the console shows.
+const maxAuditEntries = 1000
+
+// An auditLog keeps the newest entries.
+type auditLog struct {
+	write func(context.Context, AuditEntry)
+
+	mu      sync.Mutex // guards entries
+	entries []AuditEntry
+}
+
+func newAuditLog(write func(context.Context, AuditEntry), logger *slog.Logger) *auditLog {
+	if write == nil {
+		write = func(ctx context.Context, e AuditEntry) {
+			logger.InfoContext(ctx, "console: "+string(e.Action), "user", e.User, "key", e.KeyID, "detail", e.Detail, "addr", e.Addr)
+		}
+	}
+	return &auditLog{write: write}
+}
+
+// add records what the sender of r did.
+func (l *auditLog) add(r *http.Request, user string, action AuditAction, keyID, detail string) {
+	e := AuditEntry{Time: time.Now(), User: user, Action: action, KeyID: keyID, Detail: detail, Addr: clientAddr(r)}
+	l.mu.Lock()
+	if len(l.entries) >= maxAuditEntries {
+		l.entries = slices.Delete(l.entries, 0, 1)
+	}
+	l.entries = append(l.entries, e)
+	l.mu.Unlock()
+	l.write(context.WithoutCancel(r.Context()), e)
+}
+
+// newest returns the entries, newest first.
+func (l *auditLog) newest() []AuditEntry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entries := slices.Clone(l.entries)
+	slices.Reverse(entries)
+	return entries
+}

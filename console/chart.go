@@ -1,0 +1,319 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"image/color"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A chart has a stacked bar at each label, with a value of each series.
+type chart struct {
+	Labels []string
+	Series []chartSeries
+	Format func(float64) string
+}
+
+type chartSeries struct {
+	Name   string
+	Values []float64 // as many as there are labels
+	Bad    bool      // drawn in the color of errors
+}
+
+// A chartStyle is how a chart is drawn. Pages offer browsers all of them.
+type chartStyle struct{ dark, narrow bool }
+
+func readChartStyle(r *http.Request) chartStyle {
+	q := r.URL.Query()
+	return chartStyle{dark: q.Get("theme") == "dark", narrow: q.Get("size") == "narrow"}
+}
+
+// maxSeries is how many series a chart has, because it has as many colors. The
+// last may be the sum of others.
+const maxSeries = 7
+
+var (
+	lightPalette = []color.Color{rgb(0x4f46e5), rgb(0x0d9488), rgb(0xd97706), rgb(0xdb2777), rgb(0x0284c7), rgb(0x65a30d), rgb(0x94a3b8)}
+	darkPalette  = []color.Color{rgb(0x818cf8), rgb(0x2dd4bf), rgb(0xfbbf24), rgb(0xf472b6), rgb(0x38bdf8), rgb(0xa3e635), rgb(0x64748b)}
+)
+
+func rgb(hex uint32) color.Color {
+	return color.NRGBA{R: uint8(hex >> 16), G: uint8(hex >> 8), B: uint8(hex), A: 255}
+}
+
+// color returns the color of a series.
+func (s chartStyle) color(i int, series *chartSeries) color.Color {
+	switch {
+	case series.Bad && s.dark:
+		return rgb(0xf87171)
+	case series.Bad:
+		return rgb(0xdc2626)
+	case s.dark:
+		return darkPalette[i%len(darkPalette)]
+	}
+	return lightPalette[i%len(lightPalette)]
+}
+
+func (s chartStyle) textColor() color.Color {
+	if s.dark {
+		return rgb(0x9ca3af)
+	}
+	return rgb(0x4b5563)
+}
+
+func (s chartStyle) gridColor() color.Color {
+	if s.dark {
+		return rgb(0x2b3040)
+	}
+	return rgb(0xe5e7eb)
+}
+
+// size returns the width and the height of a chart.
+func (s chartStyle) size() (w, h vg.Length) {
+	if s.narrow {
+		return 340, 240
+	}
+	return 860, 260
+}
+
+// svg draws c.
+func (c *chart) svg(style chartStyle) ([]byte, error) {
+	p := plot.New()
+	p.BackgroundColor = nil
+	face := font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, 10)
+	c.styleAxes(p, style, face)
+
+	grid := plotter.NewGrid()
+	grid.Vertical.Width = 0
+	grid.Horizontal = draw.LineStyle{Color: style.gridColor(), Width: 0.7}
+	p.Add(grid)
+
+	if err := c.addBars(p, style); err != nil {
+		return nil, err
+	}
+	w, h := style.size()
+	canvas := vgsvg.New(w, h)
+	c.draw(p, draw.New(canvas), style)
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// draw draws the names of the series above the plot, where they cover nothing.
+func (c *chart) draw(p *plot.Plot, canvas draw.Canvas, style chartStyle) {
+	height := vg.Length(8)
+	if len(c.Series) > 1 {
+		height += c.drawLegend(p.X.Tick.Label, canvas, style)
+	}
+	p.Draw(draw.Crop(canvas, 0, -6, 0, -height))
+}
+
+// drawLegend draws the names of the series side by side and returns the height.
+func (c *chart) drawLegend(label text.Style, canvas draw.Canvas, style chartStyle) vg.Length {
+	const line, square, gap = 16, 9, 16
+	label.XAlign, label.YAlign = draw.XLeft, draw.YCenter
+	x, y := canvas.Min.X+4, canvas.Max.Y-line
+	for i, s := range c.Series {
+		name := shorten(s.Name, 32)
+		width := square + 5 + label.Width(name) + gap
+		if x+width > canvas.Max.X && x > canvas.Min.X+4 {
+			x, y = canvas.Min.X+4, y-line
+		}
+		canvas.SetColor(style.color(i, &s))
+		canvas.Fill(vg.Rectangle{Min: vg.Point{X: x, Y: y}, Max: vg.Point{X: x + square, Y: y + square}}.Path())
+		canvas.FillText(label, vg.Point{X: x + square + 5, Y: y + square/2}, name)
+		x += width
+	}
+	return canvas.Max.Y - y
+}
+
+func shorten(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	return string(runes[:n-1]) + "…"
+}
+
+func (c *chart) styleAxes(p *plot.Plot, style chartStyle, face font.Font) {
+	label := text.Style{Color: style.textColor(), Font: face, Handler: p.TextHandler}
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Tick.Label = label
+		axis.Tick.LineStyle.Width, axis.Tick.Length = 0, 0
+		axis.LineStyle.Width = 0
+		axis.Padding = 4
+	}
+	p.X.LineStyle = draw.LineStyle{Color: style.gridColor(), Width: 1}
+	p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XCenter, draw.YTop
+	p.Y.Tick.Label.XAlign, p.Y.Tick.Label.YAlign = draw.XRight, draw.YCenter
+	p.X.Min, p.X.Max = -0.6, float64(len(c.Labels))-0.4
+	p.Y.Min, p.Y.Max = 0, c.max()
+	p.X.Tick.Marker = plot.ConstantTicks(c.labelTicks(style))
+	p.Y.Tick.Marker = plot.ConstantTicks(c.valueTicks(p.Y.Max))
+}
+
+// labelTicks returns a tick for as many labels as there is room for.
+func (c *chart) labelTicks(style chartStyle) []plot.Tick {
+	room := 12
+	if style.narrow {
+		room = 4
+	}
+	step := max((len(c.Labels)+room-1)/room, 1)
+	var ticks []plot.Tick
+	for i := (len(c.Labels) - 1) % step; i < len(c.Labels); i += step {
+		ticks = append(ticks, plot.Tick{Value: float64(i), Label: c.Labels[i]})
+	}
+	return ticks
+}
+
+// valueTicks returns four or five round values from zero to top.
+func (c *chart) valueTicks(top float64) []plot.Tick {
+	var ticks []plot.Tick
+	step := niceStep(top)
+	for v := 0.0; v <= top*1.0001; v += step {
+		ticks = append(ticks, plot.Tick{Value: v, Label: c.Format(v)})
+	}
+	return ticks
+}
+
+// niceStep returns 1, 2, 2.5 or 5 times a power of ten, of which about four make top.
+func niceStep(top float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(top/4)))
+	for _, f := range []float64{1, 2, 2.5, 5} {
+		if top/(f*power) <= 5 {
+			return f * power
+		}
+	}
+	return 10 * power
+}
+
+// max returns the top of the value axis: a multiple of the step.
+func (c *chart) max() float64 {
+	top := 0.0
+	for i := range c.Labels {
+		sum := 0.0
+		for _, s := range c.Series {
+			sum += s.Values[i]
+		}
+		top = max(top, sum)
+	}
+	if top <= 0 || math.IsInf(top, 0) || math.IsNaN(top) {
+		return 1
+	}
+	step := niceStep(top)
+	return math.Ceil(top/step) * step
+}
+
+func (c *chart) addBars(p *plot.Plot, style chartStyle) error {
+	w, _ := style.size()
+	width := vg.Length(math.Max(1, 0.7*float64(w-60)/float64(max(len(c.Labels), 1))))
+	var below *plotter.BarChart
+	for i, s := range c.Series {
+		bars, err := plotter.NewBarChart(plotter.Values(s.Values), min(width, 36))
+		if err != nil {
+			return err
+		}
+		bars.Color, bars.LineStyle.Width = style.color(i, &s), 0
+		if below != nil {
+			bars.StackOn(below)
+		}
+		below = bars
+		p.Add(bars)
+	}
+	return nil
+}
+
+// shortNumber formats v with a suffix for thousands, millions and so on.
+func shortNumber(v float64) string {
+	for _, unit := range []struct {
+		size   float64
+		suffix string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if v >= unit.size {
+			return strconv.FormatFloat(v/unit.size, 'f', -1, 64) + unit.suffix
+		}
+	}
+	return strconv.FormatFloat(v, 'g', 6, 64)
+}
+
+func shortMoney(v float64) string { return "$" + strconv.FormatFloat(v, 'f', -1, 64) }
+
+// chartPolicy lets a chart have style attributes, as the library writes them, and
+// nothing else.
+const chartPolicy = "default-src 'none'; style-src 'unsafe-inline'"
+
+func (p *page) writeChart(c *chart) {
+	b, err := c.svg(readChartStyle(p.r))
+	if err != nil {
+		p.err = err
+		return
+	}
+	p.w.Header().Set("Content-Type", "image/svg+xml")
+	p.w.Header().Set("Content-Security-Policy", chartPolicy)
+	_, _ = p.w.Write(b)
+}
+
+// serveUsageChart draws the usage of each day by model.
+func (h *Handler) serveUsageChart(p *page) {
+	f, ok := h.readUsageFilter(p)
+	if !ok {
+		return
+	}
+	sums, err := h.report(p, &f, llmhttp.ByDay, 0)
+	if err != nil {
+		p.err = err
+		return
+	}
+	c := &chart{Format: shortNumber}
+	if f.Measure == "cost" {
+		c.Format = shortMoney
+	}
+	for t := f.From; !t.After(f.To); t = t.Add(day) {
+		c.Labels = append(c.Labels, t.Format("Jan 2"))
+	}
+	value := func(r *usageRow) float64 {
+		switch f.Measure {
+		case "requests":
+			return float64(r.Requests)
+		case "images":
+			return float64(r.Images)
+		case "cost":
+			return r.Cost
+		}
+		return float64(r.Tokens())
+	}
+	totals := h.foldRows(sums, func(s *llmhttp.ReportSum) string { return s.Model })
+	slices.SortStableFunc(totals, func(a, b usageRow) int { return cmp.Compare(value(&b), value(&a)) })
+	index := make(map[string]int)
+	for i, row := range totals {
+		index[row.Name] = min(i, maxSeries-1)
+		switch {
+		case i < maxSeries:
+			c.Series = append(c.Series, chartSeries{Name: row.Name, Values: make([]float64, len(c.Labels))})
+		case i == maxSeries:
+			c.Series[maxSeries-1].Name = "others"
+		}
+	}
+	for i := range sums {
+		row := usageRow{}
+		row.add(h, &sums[i].UsageSum)
+		at := int(sums[i].Start.Sub(f.From) / day)
+		c.Series[index[sums[i].Model]].Values[at] += value(&row)
+	}
+	p.writeChart(c)
+}

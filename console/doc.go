@@ -1,0 +1,50 @@
+// Package console is a web console for API keys, usage and the state of a server.
+// It is an http.Handler that a host mounts beside its API, over the stores that
+// it already has.
+//
+//	keys := ... // a llmhttp.KeyManager, such as a sqlstore.Store
+//	monitor := console.NewMonitor()
+//	api := llmhttp.NewHandler(backend, console.KeyStore(keys), &llmhttp.Options{Usage: usage, Observe: monitor.Observe})
+//	c, err := console.New(keys, &console.Options{
+//		SignIn:  &console.SignIn{Admins: map[string]string{"ada": hash}},
+//		Usage:   usage,
+//		API:     api,
+//		Monitor: monitor,
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	mux.Handle("/v1/", api)
+//	mux.Handle("/console/", c)
+//
+// # Pages
+//
+// The overview shows the requests in flight, and the errors, latencies and times
+// to the first token of the last hour, which a [Monitor] collects, and the targets
+// of a [route.Router]. Further pages list, create, change, rotate, suspend and
+// revoke keys, show usage by day, model, key and account as a chart, a table and a
+// CSV file, and send requests to the API from a playground. Everything but the
+// playground works without JavaScript.
+//
+// Options that are nil leave out what needs them. The console shows usage only if
+// the store is a [llmhttp.UsageReporter], as those of memory and sqlstore are.
+//
+// # People
+//
+// A [UserFunc] of the host, or the console's [SignIn], says who sends a request. A
+// [User] with Admin sees and changes everything. Others see the keys and the usage
+// of their account, for which keys of other accounts do not exist. They can rename
+// their keys, and rotate and revoke them. They can create keys only within the
+// Grant that the host gives them, and they cannot raise limits.
+//
+// # Security
+//
+// A new secret is in the reply to the form that makes it, and nowhere else: not in
+// other pages, logs or URLs. The playground needs no secrets, because the console
+// calls the API in the same process on behalf of a key; see [KeyStore].
+//
+// Session cookies are HttpOnly and SameSite=Strict, and need TLS except on the
+// same machine. Requests from other sites are refused. The
+// Content-Security-Policy forbids scripts and styles inside of pages. Attempts to
+// sign in are limited. What people change is in an audit log.
+package console

@@ -1,0 +1,255 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+const (
+	adminName     = "ada"
+	adminPassword = "correct horse battery staple"
+)
+
+// adminHash is the hash of adminPassword. Hashing takes time, so it is done once.
+var adminHash = sync.OnceValue(func() string {
+	hash, err := console.HashPassword(adminPassword)
+	if err != nil {
+		panic(err)
+	}
+	return hash
+})
+
+// A host is a server with the API and the console.
+type host struct {
+	URL     string // of the server
+	keys    llmhttp.KeyManager
+	usage   llmhttp.UsageStore
+	backend *memory.Backend
+	monitor *console.Monitor
+	log     *logBuffer
+
+	mu    sync.Mutex // guards audit
+	audit []console.AuditEntry
+}
+
+// logBuffer is a log that can be read while it is written.
+type logBuffer struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// newHost starts a host with stores in memory, in which adminName can sign in, and
+// people with keys. configure changes the options; it may be nil.
+func newHost(t testing.TB, configure func(*host, *console.Options)) *host {
+	t.Helper()
+	return newHostWith(t, memory.Keys(), memory.NewUsageStore(), configure)
+}
+
+func newHostWith(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, configure func(*host, *console.Options)) *host {
+	t.Helper()
+	h := &host{keys: keys, usage: usage, backend: memory.Echo(), monitor: console.NewMonitor(), log: &logBuffer{}}
+	logger := slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	limiter := llmhttp.NewLimiter()
+	api := llmhttp.NewHandler(h.backend, console.KeyStore(keys), &llmhttp.Options{
+		Usage: usage, Limiter: limiter, Cost: testCost, Observe: h.monitor.Observe, Logger: logger, CountTokens: memory.CountTokens,
+	})
+	opts := &console.Options{
+		SignIn: &console.SignIn{Admins: map[string]string{adminName: adminHash()}, Keys: true},
+		Usage:  usage, Limiter: limiter, Cost: testCost, API: api, Monitor: h.monitor, Logger: logger,
+		Audit: func(_ context.Context, e console.AuditEntry) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.audit = append(h.audit, e)
+		},
+	}
+	if configure != nil {
+		configure(h, opts)
+	}
+	c, err := console.New(keys, opts)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/", api)
+	mux.Handle("/console/", c)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	h.URL = server.URL
+	return h
+}
+
+// auditLog returns what people did, as "USER: ACTION".
+func (h *host) auditLog() (entries []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.audit {
+		entries = append(entries, fmt.Sprintf("%s: %s", e.User, e.Action))
+	}
+	return entries
+}
+
+func testCost(u llmhttp.UsageSum) float64 {
+	return float64(u.PromptTokens)/1e6 + float64(u.CompletionTokens)*4/1e6 + float64(u.Images)*0.04
+}
+
+// mustCreate creates a key.
+func (h *host) mustCreate(t testing.TB, p llmhttp.KeyParams) (llmhttp.KeyInfo, string) {
+	t.Helper()
+	info, secret, err := h.keys.CreateKey(t.Context(), p)
+	require.NoError(t, err)
+	return info, secret
+}
+
+// mustRecord records usage.
+func (h *host) mustRecord(t testing.TB, records ...llmhttp.UsageRecord) {
+	t.Helper()
+	require.NoError(t, h.usage.Record(t.Context(), records...))
+}
+
+// A visitor is a browser without scripts.
+type visitor struct {
+	t      testing.TB
+	h      *host
+	client *http.Client
+	header http.Header // sent with each request
+}
+
+func (h *host) newVisitor(t testing.TB) *visitor {
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	return &visitor{t: t, h: h, client: &http.Client{Jar: jar}, header: make(http.Header)}
+}
+
+// newAdmin returns a visitor who has signed in with the password.
+func (h *host) newAdmin(t testing.TB) *visitor {
+	v := h.newVisitor(t)
+	reply := v.post("sign-in", url.Values{"name": {adminName}, "password": {adminPassword}})
+	require.Equal(t, http.StatusOK, reply.status)
+	return v
+}
+
+// newOwner returns a visitor who has signed in with an API key.
+func (h *host) newOwner(t testing.TB, secret string) *visitor {
+	v := h.newVisitor(t)
+	reply := v.post("sign-in", url.Values{"key": {secret}})
+	require.Equal(t, http.StatusOK, reply.status)
+	return v
+}
+
+// A reply is what a visitor gets after redirects.
+type reply struct {
+	status int
+	url    *url.URL
+	header http.Header
+	body   string
+}
+
+func (v *visitor) get(path string) *reply { return v.do(http.MethodGet, path, nil) }
+
+func (v *visitor) post(path string, form url.Values) *reply {
+	return v.do(http.MethodPost, path, form)
+}
+
+func (v *visitor) do(method, path string, form url.Values) *reply {
+	v.t.Helper()
+	r, err := http.NewRequestWithContext(v.t.Context(), method, v.h.URL+"/console/"+path, strings.NewReader(form.Encode()))
+	require.NoError(v.t, err)
+	for name, values := range v.header {
+		r.Header[name] = values
+	}
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	response, err := v.client.Do(r)
+	require.NoError(v.t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(v.t, err)
+	return &reply{response.StatusCode, response.Request.URL, response.Header, string(body)}
+}
+
+// formOf returns the fields of the first form of a page that is sent to the page
+// itself, as a browser would send it.
+func (v *visitor) nonce(path string) string {
+	v.t.Helper()
+	body := v.get(path).body
+	_, rest, ok := strings.Cut(body, `name="nonce" value="`)
+	require.True(v.t, ok, body)
+	nonce, _, _ := strings.Cut(rest, `"`)
+	return nonce
+}
+
+// secretIn returns the secret that a page shows.
+func secretIn(t testing.TB, body string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(body, `<input id="secret" value="`)
+	require.True(t, ok, body)
+	secret, _, _ := strings.Cut(rest, `"`)
+	return secret
+}
+
+// chat calls the API as a client does and returns the status.
+func (h *host) chat(t testing.TB, secret string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/v1/chat/completions",
+		strings.NewReader(`{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello there!"}]}`))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+secret)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
+	return response.StatusCode
+}
+
+// record returns a record of usage.
+func record(id string, at time.Time, account, key, model string, tokens int) llmhttp.UsageRecord {
+	return llmhttp.UsageRecord{
+		ID: id, Time: at, Account: account, KeyID: key, Model: model, Endpoint: llmhttp.EndpointChat,
+		Usage: llmhttp.Usage{
+			PromptTokens: tokens, CompletionTokens: tokens / 4, TotalTokens: tokens + tokens/4,
+			PromptTokensDetails:     llmhttp.PromptTokensDetails{CachedTokens: tokens / 2},
+			CompletionTokensDetails: llmhttp.CompletionTokensDetails{ReasoningTokens: tokens / 10},
+		},
+	}
+}
+
+// today is the present day in UTC.
+func today() time.Time { return time.Now().UTC().Truncate(24 * time.Hour) }
+
+// eventually waits for a condition with a generous limit.
+func eventually(t testing.TB, condition func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, condition, time.Minute, 10*time.Millisecond, what)
+}
+
+var _ = assert.Equal

@@ -1,0 +1,182 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
+)
+
+// keyFieldNames are the names of the fields of a keyForm. Their texts have the
+// same form as the flags of llmhttpctl.
+var keyFieldNames = append([]string{"name", "account", "expires", "scopes", "models"}, keytext.LimitNames...)
+
+// A keyForm holds the settings of a key as texts. Only the fields that a person
+// changed take effect, so that two people can change different settings at the
+// same time.
+type keyForm struct {
+	Values map[string]string
+	Was    map[string]string // the values when the form was shown
+	Errors map[string]string // by field
+	Scopes []scopeBox
+	admin  bool
+}
+
+// A scopeBox is a checkbox for a scope.
+type scopeBox struct {
+	Scope   string
+	Checked bool
+}
+
+// keyFields returns the texts of the settings in p.
+func keyFields(p *llmhttp.KeyParams) map[string]string {
+	fields := map[string]string{
+		"name": p.Name, "account": p.Account, "expires": keytext.FormatTime(p.Expires),
+		"scopes": keytext.FormatList(p.Scopes), "models": keytext.FormatList(p.Models),
+	}
+	for _, name := range keytext.LimitNames {
+		fields[name] = keytext.LimitText(&p.Limits, name)
+	}
+	return fields
+}
+
+// newKeyForm returns a form with the settings of a key.
+func newKeyForm(k *llmhttp.KeyInfo, admin bool) *keyForm {
+	params := k.Params()
+	fields := keyFields(&params)
+	f := &keyForm{Values: fields, Was: fields, Errors: make(map[string]string), admin: admin}
+	f.setScopes()
+	return f
+}
+
+// readKeyForm reads what a browser sent.
+func readKeyForm(sent url.Values, admin bool) *keyForm {
+	f := &keyForm{Values: make(map[string]string), Was: make(map[string]string), Errors: make(map[string]string), admin: admin}
+	for _, name := range keyFieldNames {
+		f.Values[name] = strings.TrimSpace(sent.Get(name))
+		f.Was[name] = sent.Get("was." + name)
+	}
+	scopes := sent["scopes"]
+	switch {
+	case slices.Contains(scopes, "all"):
+		f.Values["scopes"] = "all"
+	case len(scopes) == 0:
+		f.Values["scopes"] = "none"
+	default:
+		f.Values["scopes"] = strings.Join(scopes, ",")
+	}
+	f.setScopes()
+	return f
+}
+
+// setScopes sets the checkboxes: those of the API, and others that the key has.
+func (f *keyForm) setScopes() {
+	checked := strings.Split(f.Values["scopes"], ",")
+	names := []string{"all"}
+	for _, e := range llmhttp.Endpoints() {
+		names = append(names, string(e))
+	}
+	for _, name := range strings.Split(f.Was["scopes"], ",") {
+		if name != "" && name != "none" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		f.Scopes = append(f.Scopes, scopeBox{name, slices.Contains(checked, name)})
+	}
+}
+
+// apply changes the settings in p whose fields were changed. If a field is not
+// valid, it sets Errors and returns errInvalidForm.
+func (f *keyForm) apply(p *llmhttp.KeyParams, now time.Time) error {
+	clear(f.Errors)
+	for _, name := range keyFieldNames {
+		value := f.Values[name]
+		if value == f.Was[name] || !f.admin && name != "name" && name != "expires" {
+			continue
+		}
+		if err := f.applyField(p, name, value, now); err != nil {
+			f.Errors[name] = err.Error()
+		}
+	}
+	if len(f.Errors) > 0 {
+		return errInvalidForm
+	}
+	return nil
+}
+
+func (f *keyForm) applyField(p *llmhttp.KeyParams, name, value string, now time.Time) (err error) {
+	if err := checkText(value); err != nil && name != "models" && name != "scopes" {
+		return err
+	}
+	switch name {
+	case "name":
+		p.Name = value
+	case "account":
+		p.Account = value
+	case "expires":
+		return f.applyExpiry(p, value, now)
+	case "scopes":
+		p.Scopes, err = f.parseScopes(value)
+	case "models":
+		if value == "" {
+			value = "all"
+		}
+		if p.Models, err = keytext.ParseList[string](value); err == nil {
+			for _, model := range p.Models {
+				err = cmp.Or(err, checkText(model))
+			}
+		}
+	default:
+		err = keytext.SetLimit(&p.Limits, name, value)
+	}
+	return err
+}
+
+// applyExpiry sets the expiry. Only administrators may set a later one.
+func (f *keyForm) applyExpiry(p *llmhttp.KeyParams, value string, now time.Time) error {
+	if value == "" {
+		value = "never"
+	}
+	t, err := keytext.ParseExpiry(value, now)
+	if err != nil {
+		return err
+	}
+	if !f.admin && !p.Expires.IsZero() && (t.IsZero() || t.After(p.Expires)) {
+		return fmt.Errorf("you can set %s at the latest", keytext.FormatTime(p.Expires))
+	}
+	p.Expires = t
+	return nil
+}
+
+func (f *keyForm) parseScopes(value string) ([]llmhttp.Endpoint, error) {
+	known := llmhttp.Endpoints()
+	for _, box := range f.Scopes {
+		known = append(known, llmhttp.Endpoint(box.Scope))
+	}
+	return keytext.ParseList(value, known...)
+}
+
+// maxText is the maximum length of a name or an account in bytes.
+const maxText = 512
+
+func checkText(s string) error {
+	if len(s) > maxText || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+		return fmt.Errorf("enter at most %d bytes of text", maxText)
+	}
+	return nil
+}
+
+func (f *keyForm) status() int {
+	if len(f.Errors) > 0 {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusOK
+}

@@ -1,0 +1,108 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
+)
+
+// A limitUse says how much of a limit of a key is used.
+type limitUse struct {
+	Name string
+	Text string // the limit, such as 60/m
+
+	Known     bool // whether the fields below are known
+	Used, Max float64
+	Money     bool          // Used and Max are in US dollars
+	Full      time.Duration // until nothing is used if the key is not used meanwhile; zero if not known
+	Since     time.Time     // from when use counts; zero if not known
+}
+
+// limitUse returns the limits of a key. If the Limiter or the store fails, it
+// returns them without what is used.
+func (h *Handler) limitUse(ctx context.Context, info *llmhttp.KeyInfo) []limitUse {
+	var uses []limitUse
+	for _, name := range keytext.LimitNames {
+		text := keytext.LimitText(&info.Limits, name)
+		if text == "" {
+			continue
+		}
+		use := limitUse{Name: strings.ReplaceAll(name, "-", " "), Text: text}
+		var err error
+		switch name {
+		case "requests":
+			err = h.readLevel(ctx, info.ID, llmhttp.BucketRequests, info.Limits.Requests, &use)
+		case "tokens":
+			err = h.readLevel(ctx, info.ID, llmhttp.BucketTokens, info.Limits.Tokens, &use)
+		case "quota":
+			err = h.readQuota(ctx, info, &use)
+		}
+		if err != nil {
+			h.opts.Logger.ErrorContext(ctx, "console: use of a limit not read", "key", info.ID, "limit", name, "error", err)
+		}
+		uses = append(uses, use)
+	}
+	return uses
+}
+
+// readLevel sets how much of a bucket is used.
+func (h *Handler) readLevel(ctx context.Context, keyID, bucket string, rate llmhttp.Rate, use *limitUse) error {
+	if h.opts.Limiter == nil {
+		return nil
+	}
+	levels, err := h.opts.Limiter.Take(ctx, keyID, llmhttp.Draw{Bucket: bucket, Rate: rate})
+	if err != nil {
+		return err
+	}
+	use.Known, use.Max = true, float64(rate.WithDefaults().Burst)
+	use.Used = use.Max - float64(levels[0].Remaining)
+	if use.Full = levels[0].ResetAfter; use.Full == math.MaxInt64 { // a rate that permits nothing
+		use.Full = 0
+	}
+	return nil
+}
+
+// readQuota sets how much of the quota is used: of its tokens, or of its cost if
+// more of that is used.
+func (h *Handler) readQuota(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
+	quota, now := info.Limits.Quota, time.Now()
+	if h.opts.Usage == nil {
+		return nil
+	}
+	sums, err := llmhttp.QueryKey(ctx, h.opts.Usage, info.ID, llmhttp.UsageQuery{
+		Account: info.Account, From: quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day), // as the Handler does
+	})
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var totals usageTotals
+	for i := range sums {
+		totals.add(h, &sums[i])
+	}
+	use.Known, use.Used, use.Max = true, float64(totals.Tokens()), float64(max(quota.Tokens, 0))
+	if cost := max(quota.Cost, 0); quota.Cost != 0 && h.opts.Cost != nil && (quota.Tokens == 0 || totals.Cost*use.Max > use.Used*cost) {
+		use.Money, use.Used, use.Max = true, totals.Cost, cost
+	}
+	use.Since = quota.Start(now)
+	return nil
+}
+
+// Amounts returns what is used and what is permitted.
+func (u limitUse) Amounts() string {
+	if u.Money {
+		return formatMoney(u.Used) + " of " + formatMoney(u.Max)
+	}
+	return formatCount(int64(u.Used)) + " of " + formatCount(int64(u.Max))
+}
+
+// High and VeryHigh are the bounds from which a limit is nearly used up.
+func (u limitUse) High() float64     { return 0.75 * u.Max }
+func (u limitUse) VeryHigh() float64 { return 0.95 * u.Max }

@@ -1,0 +1,206 @@
+package console
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A Monitor collects what the overview shows: the requests in flight, and the
+// errors and times of the last hour. Its memory is bounded: about 150 kB. Create
+// one with [NewMonitor] and pass its method Observe to the Handler of the API. Its
+// methods are safe for concurrent use.
+type Monitor struct {
+	now func() time.Time
+
+	mu       sync.Mutex // guards the fields below
+	inFlight int
+	minutes  [monitoredMinutes]minute // a ring buffer, by minute since 1970
+}
+
+const monitoredMinutes = 60
+
+// A minute is what ended in one minute.
+type minute struct {
+	number   int64 // since 1970; the content is outdated if it is another than expected
+	requests int64
+	errors   map[string]int64 // by class
+	duration histogram
+	first    histogram // the time to the first token of streams
+}
+
+// NewMonitor returns a Monitor without requests.
+func NewMonitor() *Monitor { return &Monitor{now: time.Now} }
+
+// Observe is an [llmhttp.Observer].
+func (m *Monitor) Observe(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
+	m.mu.Lock()
+	m.inFlight++
+	m.mu.Unlock()
+	return ctx, llmhttp.Observation{Ended: m.end}
+}
+
+func (m *Monitor) end(s *llmhttp.RequestSummary) {
+	class := errorClass(s)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inFlight--
+	at := m.at(minuteOf(m.now()))
+	at.requests++
+	if class != "" {
+		if at.errors == nil {
+			at.errors = make(map[string]int64)
+		}
+		at.errors[class]++
+		return
+	}
+	at.duration.add(s.Duration)
+	if s.Streamed && s.FirstToken > 0 {
+		at.first.add(s.FirstToken)
+	}
+}
+
+func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
+
+// at returns the minute with the given number, which is empty if it is new. The
+// caller holds mu.
+func (m *Monitor) at(number int64) *minute {
+	at := &m.minutes[number%monitoredMinutes]
+	if at.number != number {
+		*at = minute{number: number}
+	}
+	return at
+}
+
+// errorClass returns the class of the error of a request, with the limit that
+// refused it. There are few of them. It returns "" if the request succeeded.
+func errorClass(s *llmhttp.RequestSummary) string {
+	if s.Err == nil {
+		return ""
+	}
+	class := string(s.ErrorClass)
+	if s.Limit != "" {
+		class += ", " + s.Limit
+	}
+	if s.Cut() {
+		class += ", in the middle of a stream"
+	}
+	return strings.ReplaceAll(class, "_", " ")
+}
+
+// A snapshot is what a Monitor has collected.
+type snapshot struct {
+	InFlight int
+	Requests int64
+	Failed   int64
+	Errors   []errorCount // most frequent first
+	Duration percentiles  // of requests that succeeded
+	First    percentiles  // of streams that succeeded
+	minutes  []minuteStats
+}
+
+type errorCount struct {
+	Class string
+	Count int64
+}
+
+type minuteStats struct {
+	time              time.Time
+	succeeded, failed float64
+}
+
+// percentiles are times that the given share of requests did not exceed, with an
+// error of up to 5 %.
+type percentiles struct {
+	Count         int64
+	P50, P95, P99 time.Duration
+}
+
+// snapshot returns the state of the last hour.
+func (m *Monitor) snapshot() *snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &snapshot{InFlight: m.inFlight}
+	var duration, first histogram
+	classes := make(map[string]int64)
+	last := minuteOf(m.now())
+	for number := last - monitoredMinutes + 1; number <= last; number++ {
+		stats := minuteStats{time: time.Unix(number*60, 0).UTC()}
+		if at := &m.minutes[number%monitoredMinutes]; at.number == number {
+			s.Requests += at.requests
+			for class, n := range at.errors {
+				classes[class] += n
+				stats.failed += float64(n)
+			}
+			stats.succeeded = float64(at.requests) - stats.failed
+			duration.merge(&at.duration)
+			first.merge(&at.first)
+		}
+		s.Failed += int64(stats.failed)
+		s.minutes = append(s.minutes, stats)
+	}
+	for class, n := range classes {
+		s.Errors = append(s.Errors, errorCount{class, n})
+	}
+	slices.SortFunc(s.Errors, func(a, b errorCount) int {
+		if a.Count != b.Count {
+			return int(b.Count - a.Count)
+		}
+		if a.Class < b.Class {
+			return -1
+		}
+		return 1
+	})
+	s.Duration, s.First = duration.percentiles(), first.percentiles()
+	return s
+}
+
+// A histogram counts durations in buckets whose bounds grow by histogramGrowth
+// from a millisecond to about an hour. Its zero value is empty.
+type histogram struct {
+	counts [histogramBuckets]uint32
+	total  int64
+}
+
+const (
+	histogramBuckets = 160
+	histogramGrowth  = 1.1
+)
+
+func (h *histogram) add(d time.Duration) {
+	i := 0
+	if ms := float64(d) / float64(time.Millisecond); ms > 1 {
+		i = min(int(math.Log(ms)/math.Log(histogramGrowth))+1, histogramBuckets-1)
+	}
+	h.counts[i]++
+	h.total++
+}
+
+func (h *histogram) merge(o *histogram) {
+	for i, n := range o.counts {
+		h.counts[i] += n
+	}
+	h.total += o.total
+}
+
+func (h *histogram) percentiles() percentiles {
+	return percentiles{Count: h.total, P50: h.quantile(0.5), P95: h.quantile(0.95), P99: h.quantile(0.99)}
+}
+
+// quantile returns the middle of the bucket that contains the share q.
+func (h *histogram) quantile(q float64) time.Duration {
+	rank := int64(math.Ceil(q * float64(h.total)))
+	for i, n := range h.counts {
+		if rank -= int64(n); rank <= 0 && h.total > 0 {
+			ms := math.Pow(histogramGrowth, float64(i)-0.5)
+			return time.Duration(ms * float64(time.Millisecond))
+		}
+	}
+	return 0
+}

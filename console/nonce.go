@@ -1,0 +1,38 @@
+package console
+
+import (
+	"crypto/rand"
+	"sync"
+)
+
+// newNonce returns a random text for a form that may be sent once.
+func newNonce() string { return rand.Text() }
+
+// maxNonces is how many nonces each generation of nonces holds.
+const maxNonces = 10_000
+
+// nonces remember the nonces of the forms that were sent: the last maxNonces of
+// them at least. The zero value remembers none.
+type nonces struct {
+	mu   sync.Mutex // guards used
+	used [2]map[string]struct{}
+}
+
+// take reports whether nonce is used for the first time. No nonce is refused.
+func (n *nonces) take(nonce string) bool {
+	if len(nonce) != len(newNonce()) {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, used := range n.used {
+		if _, ok := used[nonce]; ok {
+			return false
+		}
+	}
+	if n.used[0] == nil || len(n.used[0]) == maxNonces {
+		n.used[0], n.used[1] = make(map[string]struct{}), n.used[0]
+	}
+	n.used[0][nonce] = struct{}{}
+	return true
+}

@@ -1,0 +1,138 @@
+package console_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/route"
+)
+
+var screenshots = flag.String("screenshots", "", "the `directory` to which TestScreenshots writes")
+
+// newDemo returns a host with keys and usage that look like those of a small
+// company.
+func newDemo(t testing.TB) (h *host, key llmhttp.KeyInfo) {
+	now := time.Now()
+	h = newHost(t, func(_ *host, o *console.Options) {
+		o.Router = func() []route.TargetStatus {
+			return []route.TargetStatus{
+				{Route: "chat", Target: "rack-1", State: route.StateClosed, InFlight: 3, Tries: 18_204, Failures: 12},
+				{Route: "chat", Target: "rack-2", State: route.StateOpen, Tries: 17_322, Failures: 97, LastError: "502 connection refused", Breakers: []route.BreakerStatus{
+					{Model: "large-chat", State: route.StateOpen, Since: now.Add(-40 * time.Second), Retry: now.Add(20 * time.Second)},
+				}},
+				{Route: "embed-*", Target: "vendor", State: route.StateHalfOpen, InFlight: 1, Tries: 5_120, Failures: 31, LastError: "429 rate_limit_exceeded", Breakers: []route.BreakerStatus{
+					{Model: "embed-2", Account: "search", State: route.StateHalfOpen, Since: now.Add(-2 * time.Second)},
+				}},
+			}
+		}
+	})
+	for i, p := range []llmhttp.KeyParams{
+		{Name: "Nightly evaluation", Account: "research", Models: []string{"small-*"}, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(50_000)}},
+		{Name: "Support bot", Account: "support", Scopes: []llmhttp.Endpoint{"chat", "models"}, Expires: now.Add(80 * 24 * time.Hour)},
+		{Name: "Contractor", Account: "design", Suspended: true},
+		{Name: "Search index", Account: "search", Scopes: []llmhttp.Endpoint{"embeddings"}},
+		{Name: "Production web app", Account: "web", Limits: llmhttp.Limits{
+			Requests: llmhttp.PerMinute(60), Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Tokens: 8_000_000}, Concurrent: 8,
+		}},
+	} {
+		info, secret := h.mustCreate(t, p)
+		if i == 1 || i == 4 {
+			require.Equal(t, 200, h.chat(t, secret))
+		}
+		for d := range 30 {
+			for m, model := range []string{"large-chat", "small-chat", "embed-2"} {
+				tokens := (40_000 + 9_000*((d*7+i*5+m*3)%11)) / (m + 1) * (1 + i%3)
+				if now.Add(-time.Duration(d)*24*time.Hour).Weekday()%6 == 0 {
+					tokens /= 4
+				}
+				h.mustRecord(t, record(fmt.Sprint(i, d, m), today().Add(-time.Duration(d)*24*time.Hour), info.Account, info.ID, model, tokens))
+			}
+		}
+		key = info
+	}
+	old, _ := h.mustCreate(t, llmhttp.KeyParams{Name: "Old laptop", Account: "web"})
+	require.NoError(t, h.keys.RevokeKey(t.Context(), old.ID))
+	fillMonitor(h.monitor)
+	return h, key
+}
+
+// fillMonitor lets a Monitor see requests of the last hour.
+func fillMonitor(m *console.Monitor) {
+	now := time.Now()
+	for i := range 60 {
+		console.SetTime(m, now.Add(-time.Duration(59-i)*time.Minute))
+		for n := range 20 + (i*7)%13 + i/4 {
+			_, o := m.Observe(context.Background(), nil)
+			s := &llmhttp.RequestSummary{Status: 200, Streamed: n%3 > 0, Timing: llmhttp.Timing{
+				FirstToken: time.Duration(120+(n*i)%200) * time.Millisecond, Duration: time.Duration(900+(n*i*31)%4000) * time.Millisecond,
+			}}
+			if n%17 == i%5 {
+				s.Status, s.Err, s.ErrorClass, s.Limit = 429, &llmhttp.Error{Status: 429}, llmhttp.ClassRateLimit, llmhttp.BucketRequests
+				if i%4 == 0 {
+					s.Status, s.Err, s.ErrorClass, s.Limit = 502, &llmhttp.Error{Status: 502}, llmhttp.ClassBackend, ""
+				}
+			}
+			o.Ended(s)
+		}
+	}
+	console.SetTime(m, now)
+	for range 4 {
+		m.Observe(context.Background(), nil)
+	}
+}
+
+// demoPages are the pages that are shown in the documentation and checked for
+// accessibility.
+func demoPages(key llmhttp.KeyInfo) map[string]string {
+	return map[string]string{
+		"overview": "overview", "keys": "keys", "key": "key?id=" + key.ID, "new-key": "keys/new", "rotate": "key/rotate?id=" + key.ID,
+		"revoke": "key/revoke?id=" + key.ID, "usage": "usage", "usage-by-key": "usage?by=key", "playground": "playground?key=" + key.ID,
+		"playground-images": "playground?mode=images", "playground-embeddings": "playground?mode=embeddings", "audit": "audit",
+	}
+}
+
+// TestScreenshots writes a picture of each page if -screenshots is set.
+func TestScreenshots(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("-screenshots is not set")
+	}
+	h, key := newDemo(t)
+	b := newBrowser(t, h)
+	write := func(name string) {
+		b.waitForImages()
+		png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644))
+	}
+	b.run(chromedp.EmulateViewport(1100, 700))
+	b.open("sign-in")
+	write("sign-in")
+	b.signIn()
+	for name, path := range demoPages(key) {
+		b.open(path)
+		if name == "playground" {
+			b.waitFor("#code", "demo-chat")
+			b.click("Send")
+			b.waitFor("#state", "Complete")
+		}
+		write(name)
+	}
+	b.setDark()
+	b.open("usage")
+	write("usage-dark")
+	b.open("key?id=" + key.ID)
+	write("key-dark")
+	b.run(chromedp.EmulateViewport(390, 800, chromedp.EmulateMobile))
+	b.open("overview")
+	write("overview-narrow")
+}

@@ -1,0 +1,268 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/passwordhash"
+)
+
+// SignIn configures the console's own sign-in, for hosts that have none.
+//
+// Sessions are kept in memory: they end with the process, and several processes
+// behind one address need sticky sessions or a UserFunc instead.
+type SignIn struct {
+	// Admins maps the names of administrators to the hashes of their
+	// passwords, which [HashPassword] returns.
+	Admins map[string]string
+
+	// Keys lets people sign in with an API key, to look after its account. They
+	// see the keys and the usage of the account, and can rename them, and
+	// rotate and revoke those that allow no more than the key they have signed
+	// in with. They cannot raise limits or create keys. The session ends when
+	// the key stops working.
+	Keys bool
+
+	// Duration is how long a session lasts, however much it is used. Zero or
+	// negative means 12 hours.
+	Duration time.Duration
+
+	// PlainHTTP lets browsers send session cookies without TLS to addresses
+	// other than that of the same machine, where networks can read them.
+	PlainHTTP bool
+
+	// ClientAddr returns the address to which sign-in attempts are attributed.
+	// Nil means r.RemoteAddr, which behind a proxy is the proxy's: then the
+	// limit is one for all clients. A function that reads a header must be
+	// sure that the proxy sets it.
+	ClientAddr func(r *http.Request) string
+}
+
+// HashPassword returns a hash of password for [SignIn]. It fails if the password
+// has less than 8 or more than 1024 bytes. "llmhttpctl hash-password" does the
+// same.
+func HashPassword(password string) (string, error) {
+	hash, err := passwordhash.New(password)
+	if err != nil {
+		return "", fmt.Errorf("console: %w", err)
+	}
+	return hash, nil
+}
+
+// signIn checks credentials and keeps sessions.
+type signIn struct {
+	config   SignIn
+	keys     llmhttp.KeyManager
+	admins   map[string]*passwordhash.Hash
+	decoy    *passwordhash.Hash // compared with the passwords of unknown names
+	attempts llmhttp.Limiter
+	hashing  chan struct{} // bounds how many passwords are hashed at a time
+	sessions sessions
+}
+
+// The limits of sign-in attempts. Each hash of a password takes some 100 ms of
+// a CPU.
+var (
+	attemptsPerAddress = llmhttp.Rate{N: 10, Per: time.Minute}
+	attemptsPerName    = llmhttp.Rate{N: 20, Per: time.Minute}
+)
+
+const (
+	maxHashing             = 2
+	defaultSessionDuration = 12 * time.Hour
+)
+
+func newSignIn(config SignIn, keys llmhttp.KeyManager) (*signIn, error) {
+	s := &signIn{
+		config:   config,
+		keys:     keys,
+		admins:   make(map[string]*passwordhash.Hash),
+		attempts: llmhttp.NewLimiter(),
+		hashing:  make(chan struct{}, maxHashing),
+	}
+	for name, text := range config.Admins {
+		hash, err := passwordhash.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("console: SignIn.Admins[%q]: %w", name, err)
+		}
+		if name == "" {
+			return nil, errors.New("console: SignIn.Admins: a name is empty")
+		}
+		s.admins[name], s.decoy = hash, hash
+	}
+	if s.decoy == nil && !config.Keys {
+		return nil, errors.New("console: SignIn: nobody can sign in without Admins or Keys")
+	}
+	if config.Duration <= 0 {
+		s.config.Duration = defaultSessionDuration
+	}
+	return s, nil
+}
+
+// user is a [UserFunc].
+func (s *signIn) user(r *http.Request) (User, error) {
+	cookie, err := r.Cookie(sessionCookie)
+	if err != nil {
+		return User{}, ErrNoUser
+	}
+	session, ok := s.sessions.find(cookie.Value, time.Now())
+	if !ok {
+		return User{}, ErrNoUser
+	}
+	u := session.user
+	u.session = cookie.Value
+	if u.key == nil {
+		return u, nil
+	}
+	info, err := s.keys.Key(r.Context(), u.key.ID)
+	if errors.Is(err, llmhttp.ErrKeyNotFound) || err == nil && info.Status(time.Now()) != llmhttp.KeyActive {
+		s.sessions.remove(cookie.Value)
+		return User{}, ErrNoUser
+	}
+	if err != nil {
+		return User{}, err
+	}
+	u.key, u.Account = &info.Key, info.Account // they may have changed since
+	return u, nil
+}
+
+// A signInError is a refusal that the person is told.
+type signInError struct {
+	status int
+	text   string
+}
+
+func (e *signInError) Error() string { return e.text }
+
+var (
+	errWrongPassword   = &signInError{http.StatusForbidden, "The name or the password is wrong."}
+	errWrongKey        = &signInError{http.StatusForbidden, "There is no such key, or it does not work any more."}
+	errTooManyAttempts = &signInError{http.StatusTooManyRequests, "There were too many attempts. Please wait a minute."}
+)
+
+// checkPassword returns the administrator with the given name and password.
+func (s *signIn) checkPassword(r *http.Request, name, password string) (User, error) {
+	if err := s.countAttempt(r, name); err != nil {
+		return User{}, err
+	}
+	hash := s.admins[name]
+	known := hash != nil
+	if hash = cmp.Or(hash, s.decoy); hash == nil {
+		return User{}, errWrongPassword
+	}
+	select {
+	case s.hashing <- struct{}{}:
+	case <-r.Context().Done():
+		return User{}, r.Context().Err()
+	}
+	matches := hash.Matches(password)
+	<-s.hashing
+	if !known || !matches {
+		return User{}, errWrongPassword
+	}
+	return User{Name: name, Admin: true}, nil
+}
+
+// checkKey returns the person who looks after the account of an API key.
+func (s *signIn) checkKey(r *http.Request, secret string) (User, error) {
+	if !s.config.Keys {
+		return User{}, errWrongKey
+	}
+	if err := s.countAttempt(r, ""); err != nil {
+		return User{}, err
+	}
+	if secret == "" || secret == llmhttp.Anonymous {
+		return User{}, errWrongKey
+	}
+	key, err := s.keys.Lookup(r.Context(), secret)
+	if errors.Is(err, llmhttp.ErrKeyNotFound) {
+		return User{}, errWrongKey
+	}
+	if err != nil {
+		return User{}, err
+	}
+	info, err := s.keys.Key(r.Context(), key.ID)
+	if err != nil {
+		return User{}, err
+	}
+	expired := !key.Expires.IsZero() && !time.Now().Before(key.Expires) // also of a secret from before a rotation
+	if expired || info.Status(time.Now()) != llmhttp.KeyActive {
+		return User{}, errWrongKey
+	}
+	return User{Name: info.ID, Account: info.Account, key: &info.Key}, nil
+}
+
+// countAttempt returns errTooManyAttempts if the client or the name has no
+// attempt left. An empty name has no limit of its own.
+func (s *signIn) countAttempt(r *http.Request, name string) error {
+	address := clientAddr(r)
+	if s.config.ClientAddr != nil {
+		address = s.config.ClientAddr(r)
+	}
+	err := s.take(r.Context(), "address "+address, attemptsPerAddress)
+	if err == nil && s.admins[name] != nil {
+		err = s.take(r.Context(), "name "+name, attemptsPerName)
+	}
+	return err
+}
+
+func (s *signIn) take(ctx context.Context, key string, rate llmhttp.Rate) error {
+	levels, err := s.attempts.Take(ctx, key, llmhttp.Draw{Bucket: "sign-in", Rate: rate, Cost: 1})
+	if err == nil && levels[0].RetryAfter > 0 {
+		return errTooManyAttempts
+	}
+	return err
+}
+
+// clientAddr returns the address of the client without its port. Of an IPv6
+// address it returns the network of 64 bits, which usually belongs to one
+// client.
+func clientAddr(r *http.Request) string {
+	addr, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	ip := addr.Addr().Unmap()
+	if ip.Is6() {
+		if prefix, err := ip.Prefix(64); err == nil {
+			return prefix.String()
+		}
+	}
+	return ip.String()
+}
+
+// sessionCookie is the name of the cookie that identifies a session.
+const sessionCookie = "llmhttp_console"
+
+// setCookie stores a session in the browser. An empty token removes it.
+func (s *signIn) setCookie(w http.ResponseWriter, r *http.Request, path, token string) {
+	cookie := &http.Cookie{
+		Name: sessionCookie, Value: token, Path: path, MaxAge: int(s.config.Duration.Seconds()),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: r.TLS != nil || !s.config.PlainHTTP && !isLoopback(r.Host),
+	}
+	if token == "" {
+		cookie.MaxAge = -1
+	}
+	http.SetCookie(w, cookie)
+}
+
+// isLoopback reports whether host, which may have a port, is this machine.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && addr.IsLoopback()
+}

@@ -1,0 +1,327 @@
+package console
+
+import (
+	"cmp"
+	"encoding/csv"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+const (
+	day         = 24 * time.Hour
+	defaultDays = 30
+	maxDays     = 366
+
+	// maxGroups is the number of keys or accounts in a table.
+	maxGroups = 50
+)
+
+// usageTotals are sums of usage with their cost.
+type usageTotals struct {
+	llmhttp.UsageSum
+	Cost float64 // in US dollars
+}
+
+func (t *usageTotals) add(h *Handler, s *llmhttp.UsageSum) {
+	t.Requests += s.Requests
+	t.PromptTokens += s.PromptTokens
+	t.CompletionTokens += s.CompletionTokens
+	t.CachedTokens += s.CachedTokens
+	t.ReasoningTokens += s.ReasoningTokens
+	t.Images += s.Images
+	if h.opts.Cost != nil {
+		t.Cost += h.opts.Cost(*s)
+	}
+}
+
+// Tokens returns the tokens of prompts and completions.
+func (t *usageTotals) Tokens() int64 { return t.PromptTokens + t.CompletionTokens }
+
+// A usageRow is a row of a table of usage.
+type usageRow struct {
+	Name string // a date, a model, the ID of a key, or an account
+	Note string // the name of a key
+	usageTotals
+}
+
+// usageFilter selects usage. Its form is the query of the usage pages.
+type usageFilter struct {
+	From, To time.Time // midnights in UTC; To is the last day
+	Account  string
+	KeyID    string
+	By       string // the table: day, model, key or account
+	Measure  string // the chart: tokens, requests, images or cost
+}
+
+// usagePage is the data of usage.html.
+type usagePage struct {
+	usageFilter
+	Rows     []usageRow
+	Totals   usageTotals
+	Tables   []link
+	Measures []link
+	Periods  []link
+	Query    string // of the chart and the CSV file
+	Costs    bool
+	Admin    bool
+	Limited  bool // there may be more rows
+	Key      *llmhttp.KeyInfo
+}
+
+// A link leads to a variant of the page.
+type link struct {
+	Query, Title string
+	Current      bool
+}
+
+var usageMeasures = []string{"tokens", "requests", "images", "cost"}
+
+// readUsageFilter reads the query of a usage page. It reports whether it is
+// valid and the user may see what it selects.
+func (h *Handler) readUsageFilter(p *page) (f usageFilter, ok bool) {
+	if h.usage == nil {
+		p.err = errNotFound
+		return f, false
+	}
+	query := p.r.URL.Query()
+	today := time.Now().UTC().Truncate(day)
+	f.To, f.By, f.Measure = today, "day", "tokens"
+	f.readDate(p, query.Get("to"), &f.To)
+	f.From = f.To.Add(-(defaultDays - 1) * day)
+	f.readDate(p, query.Get("from"), &f.From)
+	if p.err == nil && (f.From.After(f.To) || f.To.Sub(f.From) >= maxDays*day) {
+		p.err = &pageError{http.StatusBadRequest, "Choose a period of 1 to 366 days."}
+	}
+	if by := query.Get("by"); slices.Contains([]string{"model", "key", "account"}, by) {
+		f.By = by
+	}
+	if measure := query.Get("measure"); slices.Contains(usageMeasures, measure) && (measure != "cost" || h.opts.Cost != nil) {
+		f.Measure = measure
+	}
+	f.Account, f.KeyID = strings.TrimSpace(query.Get("account")), strings.TrimSpace(query.Get("key"))
+	if !p.user.Admin {
+		f.Account = p.user.Account
+		if f.By == "account" {
+			f.By = "day"
+		}
+	}
+	return f, p.err == nil
+}
+
+func (f *usageFilter) readDate(p *page, text string, t *time.Time) {
+	if text == "" {
+		return
+	}
+	parsed, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		p.err = &pageError{http.StatusBadRequest, "A date must have the form YYYY-MM-DD."}
+		return
+	}
+	*t = parsed
+}
+
+// query returns the query of the page for f.
+func (f usageFilter) query(admin bool) string {
+	v := url.Values{"from": {formatDate(f.From)}, "to": {formatDate(f.To)}, "by": {f.By}, "measure": {f.Measure}}
+	if f.Account != "" && admin {
+		v.Set("account", f.Account)
+	}
+	if f.KeyID != "" {
+		v.Set("key", f.KeyID)
+	}
+	return "?" + v.Encode()
+}
+
+// report reads the sums that f selects.
+func (h *Handler) report(p *page, f *usageFilter, by llmhttp.ReportGroup, limit int) ([]llmhttp.ReportSum, error) {
+	return h.usage.ReportUsage(p.r.Context(), llmhttp.ReportQuery{
+		Account: f.Account, KeyID: f.KeyID, From: f.From, To: f.To.Add(day), By: by, Limit: limit,
+	})
+}
+
+func (h *Handler) serveUsage(p *page) {
+	f, ok := h.readUsageFilter(p)
+	if !ok {
+		return
+	}
+	data := &usagePage{usageFilter: f, Query: f.query(p.user.Admin), Costs: h.opts.Cost != nil, Admin: p.user.Admin}
+	if !h.findFilterKey(p, data) {
+		return
+	}
+	var err error
+	if data.Rows, data.Totals, data.Limited, err = h.usageRows(p, &f, maxGroups); err != nil {
+		p.err = err
+		return
+	}
+	data.addLinks()
+	p.render("usage.html", "Usage", data)
+}
+
+// findFilterKey sets the key of the filter. A key of another account looks like
+// one that does not exist, and so does its usage.
+func (h *Handler) findFilterKey(p *page, data *usagePage) bool {
+	if data.KeyID == "" {
+		return true
+	}
+	info, err := h.keys.Key(p.r.Context(), data.KeyID)
+	if err == nil && p.user.sees(&info) {
+		data.Key = &info
+	}
+	return true
+}
+
+// ByTitle returns the heading of the first column.
+func (d *usagePage) ByTitle() string { return capitalized(d.By) }
+
+func capitalized(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+func (d *usagePage) addLinks() {
+	tables := []string{"day", "model", "key", "account"}
+	if !d.Admin {
+		tables = tables[:3]
+	}
+	for _, by := range tables {
+		f := d.usageFilter
+		f.By = by
+		d.Tables = append(d.Tables, link{f.query(d.Admin), "By " + by, by == d.By})
+	}
+	for _, measure := range usageMeasures {
+		if measure == "cost" && !d.Costs {
+			continue
+		}
+		f := d.usageFilter
+		f.Measure = measure
+		d.Measures = append(d.Measures, link{f.query(d.Admin), capitalized(measure), measure == d.Measure})
+	}
+	today := time.Now().UTC().Truncate(day)
+	for _, days := range []int{7, 30, 90, 365} {
+		f := d.usageFilter
+		f.From, f.To = today.Add(-time.Duration(days-1)*day), today
+		d.Periods = append(d.Periods, link{f.query(d.Admin), strconv.Itoa(days) + " days", f.From.Equal(d.From) && f.To.Equal(d.To)})
+	}
+}
+
+// usageRows returns the rows of the table that f selects and their sum. It
+// reports whether there may be more than limit.
+func (h *Handler) usageRows(p *page, f *usageFilter, limit int) (rows []usageRow, totals usageTotals, limited bool, err error) {
+	by := map[string]llmhttp.ReportGroup{"key": llmhttp.ByKey, "account": llmhttp.ByAccount}[f.By]
+	days, err := h.report(p, f, llmhttp.ByDay, 0)
+	if err != nil {
+		return nil, totals, false, err
+	}
+	for i := range days {
+		totals.add(h, &days[i].UsageSum)
+	}
+	if by == llmhttp.ByTotal {
+		rows = h.foldRows(days, func(s *llmhttp.ReportSum) string {
+			if f.By == "model" {
+				return s.Model
+			}
+			return formatDate(s.Start)
+		})
+	} else {
+		sums, err := h.report(p, f, by, limit)
+		if err != nil {
+			return nil, totals, false, err
+		}
+		rows = h.foldRows(sums, func(s *llmhttp.ReportSum) string { return s.KeyID + s.Account })
+		limited = limit > 0 && len(rows) >= limit
+	}
+	if f.By == "day" {
+		slices.SortFunc(rows, func(a, b usageRow) int { return strings.Compare(b.Name, a.Name) })
+	} else {
+		slices.SortStableFunc(rows, func(a, b usageRow) int {
+			return cmp.Or(cmp.Compare(b.Tokens(), a.Tokens()), cmp.Compare(b.Requests, a.Requests))
+		})
+	}
+	if f.By == "key" {
+		h.addKeyNames(p, rows)
+	}
+	return rows, totals, limited, nil
+}
+
+// foldRows adds up sums that have the same name.
+func (h *Handler) foldRows(sums []llmhttp.ReportSum, name func(*llmhttp.ReportSum) string) []usageRow {
+	var rows []usageRow
+	indices := make(map[string]int)
+	for i := range sums {
+		n := name(&sums[i])
+		j, ok := indices[n]
+		if !ok {
+			j = len(rows)
+			indices[n] = j
+			rows = append(rows, usageRow{Name: n})
+		}
+		rows[j].add(h, &sums[i].UsageSum)
+	}
+	return rows
+}
+
+// addKeyNames adds the names of up to maxGroups keys. Keys that are not known
+// any more have none.
+func (h *Handler) addKeyNames(p *page, rows []usageRow) {
+	for i := range rows[:min(len(rows), maxGroups)] {
+		if info, err := h.keys.Key(p.r.Context(), rows[i].Name); err == nil && p.user.sees(&info) {
+			rows[i].Note = info.Name
+		}
+	}
+}
+
+// keyTotals returns what a key has used in the last defaultDays days.
+func (h *Handler) keyTotals(p *page, info *llmhttp.KeyInfo) (*usageTotals, error) {
+	today := time.Now().UTC().Truncate(day)
+	f := &usageFilter{From: today.Add(-(defaultDays - 1) * day), To: today, KeyID: info.ID}
+	if !p.user.Admin {
+		f.Account = p.user.Account // the key may have belonged to another
+	}
+	sums, err := h.report(p, f, llmhttp.ByTotal, 0)
+	if err != nil {
+		return nil, err
+	}
+	totals := &usageTotals{}
+	for i := range sums {
+		totals.add(h, &sums[i].UsageSum)
+	}
+	return totals, nil
+}
+
+// serveUsageCSV replies with all rows of a table.
+func (h *Handler) serveUsageCSV(p *page) {
+	f, ok := h.readUsageFilter(p)
+	if !ok {
+		return
+	}
+	rows, _, _, err := h.usageRows(p, &f, 0)
+	if err != nil {
+		p.err = err
+		return
+	}
+	p.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	p.w.Header().Set("Content-Disposition", `attachment; filename="usage-by-`+f.By+"-"+formatDate(f.From)+"-"+formatDate(f.To)+`.csv"`)
+	w := csv.NewWriter(p.w)
+	_ = w.Write([]string{f.By, "requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "images", "cost_usd"})
+	for i := range rows {
+		r := &rows[i]
+		cost := ""
+		if h.opts.Cost != nil {
+			cost = strconv.FormatFloat(r.Cost, 'f', -1, 64)
+		}
+		n := func(n int64) string { return strconv.FormatInt(n, 10) }
+		_ = w.Write([]string{spreadsheetText(r.Name), n(r.Requests), n(r.PromptTokens), n(r.CachedTokens), n(r.CompletionTokens), n(r.ReasoningTokens), n(r.Images), cost})
+	}
+	w.Flush()
+}
+
+// spreadsheetText returns s in a form that spreadsheets do not take for a formula.
+func spreadsheetText(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+		return "'" + s
+	}
+	return s
+}

@@ -1,0 +1,79 @@
+// Package passwordhash hashes passwords with PBKDF2.
+package passwordhash
+
+import (
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+const (
+	// iterations is what OWASP recommends for PBKDF2 with HMAC-SHA-256:
+	// https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html
+	iterations = 600_000
+
+	minIterations, maxIterations = 10_000, 10_000_000
+
+	saltLength = 16
+
+	// MinPassword and MaxPassword bound the length of a password in bytes.
+	MinPassword, MaxPassword = 8, 1024
+)
+
+// A Hash is the hash of a password.
+type Hash struct {
+	iterations int
+	salt, sum  []byte
+}
+
+// New hashes a password with a random salt. The result is text in the format of
+// PHC strings, such as $pbkdf2-sha256$i=600000$SALT$HASH.
+func New(password string) (string, error) {
+	if len(password) < MinPassword || len(password) > MaxPassword {
+		return "", fmt.Errorf("a password must have %d to %d bytes", MinPassword, MaxPassword)
+	}
+	salt := make([]byte, saltLength)
+	rand.Read(salt) // never fails
+	sum, err := pbkdf2.Key(sha256.New, password, salt, iterations, sha256.Size)
+	if err != nil {
+		return "", err
+	}
+	encode := base64.RawStdEncoding.EncodeToString
+	return fmt.Sprintf("$pbkdf2-sha256$i=%d$%s$%s", iterations, encode(salt), encode(sum)), nil
+}
+
+var errMalformed = errors.New("the hash of a password must have the form $pbkdf2-sha256$i=N$SALT$HASH")
+
+// Parse parses a result of New. Its errors do not contain the text.
+func Parse(text string) (*Hash, error) {
+	fields := strings.Split(text, "$")
+	if len(fields) != 5 || fields[0] != "" || fields[1] != "pbkdf2-sha256" {
+		return nil, errMalformed
+	}
+	h := &Hash{}
+	if _, err := fmt.Sscanf(fields[2]+"$", "i=%d$", &h.iterations); err != nil || h.iterations < minIterations || h.iterations > maxIterations {
+		return nil, errMalformed
+	}
+	var err, sumErr error
+	h.salt, err = base64.RawStdEncoding.DecodeString(fields[3])
+	h.sum, sumErr = base64.RawStdEncoding.DecodeString(fields[4])
+	if err != nil || sumErr != nil || len(h.salt) < saltLength || len(h.sum) != sha256.Size {
+		return nil, errMalformed
+	}
+	return h, nil
+}
+
+// Matches reports whether h is the hash of password. Its time does not depend on
+// where they differ.
+func (h *Hash) Matches(password string) bool {
+	if len(password) > MaxPassword {
+		return false
+	}
+	sum, err := pbkdf2.Key(sha256.New, password, h.salt, h.iterations, len(h.sum))
+	return err == nil && subtle.ConstantTimeCompare(sum, h.sum) == 1
+}
