@@ -169,7 +169,7 @@ func (q *request) useModel(id string) error {
 	if len(id) > maxModelID || strings.ContainsFunc(id, unicode.IsControl) || !q.key.AllowsModel(id) || q.cred.isIn(id) {
 		return ModelNotFound(id)
 	}
-	q.account.record.Model = strings.Clone(id) // the record may outlive the body, whose memory id shares
+	q.account.record.Model = id
 	return nil
 }
 

@@ -200,11 +200,15 @@ func (d *Decoder) Bool() bool {
 func (d *Decoder) String() string {
 	switch {
 	case d.peek() == '"':
-		return d.text()
+		raw, cooked := d.scanString()
+		if cooked {
+			return unescape(raw)
+		}
+		return d.own(raw)
 	case !d.lenient:
 		d.Mismatch("a string")
 	case !d.Null():
-		return d.View()
+		return d.own(d.View())
 	}
 	return ""
 }
@@ -545,7 +549,7 @@ func (d *Decoder) keep(members map[string]json.RawMessage, name string) map[stri
 	if members == nil {
 		members = make(map[string]json.RawMessage)
 	}
-	members[name] = raw
+	members[d.own(name)] = raw
 	return members
 }
 

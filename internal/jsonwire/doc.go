@@ -26,6 +26,6 @@
 // and makes the best of the document. Both bound what a small document can cost:
 // see [MaxDepth], [MaxMembers] and [MaxValues].
 //
-// Decoded strings without escape sequences share one copy of the document. Use
-// strings.Clone on a string that is kept for longer than the rest.
+// Decoded strings without escape sequences share one copy of the document where
+// little of it would be kept in memory by one string: see text.go.
 package jsonwire

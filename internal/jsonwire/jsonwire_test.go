@@ -232,6 +232,22 @@ func TestDecodeCopies(t *testing.T) {
 	assert.Equal(t, shape{Kind: "alpha", Style: json.RawMessage(`"bravo"`), Extra: map[string]json.RawMessage{"z": json.RawMessage(`"charlie"`)}}, s)
 }
 
+// A string that is kept does not keep a document alive that is much larger.
+func TestSharedMemory(t *testing.T) {
+	allocations := func(doc string) float64 {
+		data := []byte(doc)
+		return testing.AllocsPerRun(100, func() {
+			var v named
+			require.Nil(t, jsonwire.Unmarshal(data, nameJSON, &v))
+		})
+	}
+	small := `{"name":"a name that is not very long","x":"` + strings.Repeat("x", 1000) + `"}`
+	large := `{"name":"a name that is not very long","x":"` + strings.Repeat("x", 10_000) + `"}`
+	long := `{"name":"` + strings.Repeat("x", 10_000) + `"}`
+	assert.Equal(t, allocations(small)+1, allocations(large), "the name is copied")
+	assert.Equal(t, allocations(small), allocations(long), "the name is most of the document")
+}
+
 func FuzzStrings(f *testing.F) {
 	for _, s := range []string{"", "a", "héllo wörld, this is longer than eight bytes", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "\u0085\u2028\u2029\U0001f600", "\xff\xed\xa0\x80", "12345678\"", "東京東京東京\\u", `\ud83d\ude00\ud83d`} {
 		f.Add(s)

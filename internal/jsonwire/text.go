@@ -58,7 +58,12 @@ func (d *Decoder) scanString() (raw string, cooked bool) {
 				i++
 			}
 		case c == '\\':
-			r, n := unescapeRune(d.doc[i:])
+			cooked = true
+			if i+1 < len(d.doc) && escapes[d.doc[i+1]] != 0 {
+				i += 2
+				continue
+			}
+			r, n := unescapeCodeUnits(d.doc[i:])
 			if n == 0 {
 				d.syntax()
 				return "", false
@@ -66,7 +71,6 @@ func (d *Decoder) scanString() (raw string, cooked bool) {
 			if utf16.IsSurrogate(r) {
 				d.notUnicode()
 			}
-			cooked = true
 			i += n
 		default:
 			d.syntax()
@@ -75,7 +79,7 @@ func (d *Decoder) scanString() (raw string, cooked bool) {
 	}
 }
 
-// text reads the string that begins at d.pos.
+// text reads the string that begins at d.pos. Its memory may be that of the document.
 func (d *Decoder) text() string {
 	raw, cooked := d.scanString()
 	if cooked {
@@ -84,15 +88,42 @@ func (d *Decoder) text() string {
 	return raw
 }
 
+// own returns text, which may be part of the document, for use after decoding. It
+// shares the memory of the document if that keeps no more than sharedSize or
+// sharedRatio times its own length from being freed.
+func (d *Decoder) own(text string) string {
+	if len(d.doc) <= sharedSize || len(d.doc)/sharedRatio <= len(text) {
+		return text
+	}
+	return strings.Clone(text)
+}
+
+const (
+	sharedSize  = 4 << 10
+	sharedRatio = 4
+)
+
 // unescape returns the text of a string that scanString has checked. What is not
 // Unicode becomes U+FFFD.
 func unescape(raw string) string {
 	var b strings.Builder
 	b.Grow(len(raw))
 	valid := utf8.ValidString(raw)
-	for {
+	for raw != "" {
 		n := strings.IndexByte(raw, '\\')
-		if n < 0 {
+		switch {
+		case n == 0:
+			if c := escapes[raw[1]]; c != 0 {
+				b.WriteByte(c)
+				raw = raw[2:]
+				continue
+			}
+			var r rune
+			r, n = unescapeCodeUnits(raw)
+			b.WriteRune(r) // U+FFFD for a surrogate
+			raw = raw[n:]
+			continue
+		case n < 0:
 			n = len(raw)
 		}
 		if valid {
@@ -102,25 +133,15 @@ func unescape(raw string) string {
 				b.WriteRune(r)
 			}
 		}
-		if n == len(raw) {
-			return b.String()
-		}
-		r, size := unescapeRune(raw[n:])
-		b.WriteRune(r) // which is U+FFFD for a surrogate
-		raw = raw[n+size:]
+		raw = raw[n:]
 	}
+	return b.String()
 }
 
-// unescapeRune returns the character of the escape sequence that s begins with,
-// and the length of the sequence. The character of half a surrogate pair is a
-// surrogate. The length of what is not an escape sequence is 0.
-func unescapeRune(s string) (r rune, n int) {
-	if len(s) < 2 {
-		return 0, 0
-	}
-	if c := escapes[s[1]]; c != 0 {
-		return rune(c), 2
-	}
+// unescapeCodeUnits returns the character of the sequence \uXXXX, or of two of them,
+// that s begins with, and the length of what it has read. The character of half a
+// surrogate pair is a surrogate. The length of another sequence is 0.
+func unescapeCodeUnits(s string) (r rune, n int) {
 	r = hex4(s)
 	if r < 0 {
 		return 0, 0

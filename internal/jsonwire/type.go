@@ -145,8 +145,8 @@ func (t listType[V]) Decode(d *Decoder, v *[]V) {
 			}
 			return
 		}
-		if list == nil {
-			list = make([]V, 0, 2)
+		if list == nil && !d.lenient {
+			list = make([]V, 0, 2) // requests have several messages, replies mostly one choice
 		}
 		var zero V
 		list = append(list, zero)
