@@ -8,6 +8,7 @@ SHELL := /bin/bash
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m
 COUNT ?= 20
+SOAK ?= 30m
 BENCHFLAGS ?=
 MIN_COVER ?= 90
 
@@ -75,8 +76,9 @@ cover:
 fuzz:
 	scripts/fuzz.sh $(FUZZTIME)
 
-## soak: runs the Go tests COUNT (20) times in random order
+## soak: serves misbehaving clients from misbehaving Backends and stores for SOAK (30m), then runs the Go tests COUNT (20) times in random order
 soak:
+	SOAK_FOR=$(SOAK) go test -race -count=1 -v -timeout=0 -run='^TestSoak$$' ./soak
 	go test -race -count=$(COUNT) -shuffle=on -timeout=2h work
 
 ## bench: runs the benchmarks and compares them with the budgets; BENCHFLAGS=-short is a quick check that they work

@@ -163,10 +163,11 @@ func CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
 	if err := q.useModel(req.Model); err != nil {
 		return 0, err
 	}
-	if b, ok := q.h.backend.Backend.(TokenCounter); ok {
-		return b.CountTokens(ctx, req)
+	n, err := q.h.backend.CountTokens(ctx, req)
+	if errors.Is(err, errors.ErrUnsupported) { // also of a wrapper that is a TokenCounter
+		return q.tokens().prompt(req), nil
 	}
-	return q.tokens().prompt(req), nil
+	return n, err
 }
 
 // ListModels returns the models that the key of a request may use, for protocols

@@ -304,3 +304,15 @@ func TestProtocol_ChunkCollectorAndReplySaver(t *testing.T) {
 		assert.Contains(t, r.body, "Refusals are not supported.")
 	})
 }
+
+// A wrapper that forwards all optional methods is a TokenCounter, even if the
+// wrapped Backend is none.
+func TestCountTokens_OfAWrapper(t *testing.T) {
+	wrapped := llmhttp.Forwarder{Backend: llmhttp.Forwarder{Backend: textBackend("x")}}
+	for name, b := range map[string]llmhttp.Backend{"plain": textBackend("x"), "wrapped": wrapped} {
+		s := plainServer(t, config{backend: b})
+		r := s.do("POST", "/plain/count", `{"model":"m","text":"Hi you"}`, withPlainKey)
+		assert.Equal(t, 200, r.StatusCode, name)
+		assert.JSONEq(t, `{"tokens":6}`, r.body, name)
+	}
+}

@@ -1,0 +1,312 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A countingBackend counts the calls that are to be recorded.
+type countingBackend struct {
+	w *world
+	llmhttp.Forwarder
+}
+
+func (b *countingBackend) count(ctx context.Context) {
+	if v := ctx.Value(soakKey{}); v != nil && v != llmhttp.RequestIDFrom(ctx) {
+		b.w.fail("the context of request %s has the Observer's value of %v", llmhttp.RequestIDFrom(ctx), v)
+	}
+	b.w.account(llmhttp.RequestIDFrom(ctx), func(a *requestAccount) { a.backend++ })
+}
+
+func (b *countingBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	b.count(ctx)
+	return b.Forwarder.Chat(ctx, req)
+}
+
+func (b *countingBackend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+	b.count(ctx)
+	return b.Forwarder.Embed(ctx, req)
+}
+
+func (b *countingBackend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	b.count(ctx)
+	return b.Forwarder.GenerateImages(ctx, req)
+}
+
+// A behavior is what the Backend does with a request.
+type behavior int
+
+const (
+	behave behavior = iota
+	failFirst
+	failLate
+	panicFirst
+	panicLate
+	exitLate   // runtime.Goexit
+	hangFirst  // until the context is done
+	hangLate   // the same, after some chunks
+	ignoreStop // goes on after yield has returned false
+	yieldLater // from another goroutine, after it has returned
+	yieldTogether
+	wrongChunks
+	slowChunks
+	sayNothing
+	behaviors
+)
+
+// A script is the behavior of the Backend for one request. Clients compute it too.
+type script struct {
+	behavior behavior
+	pieces   []string // the texts that it yields
+	usage    bool
+	rng      *rand.Rand
+}
+
+// script returns the script of request n. Half of the requests have an ordinary
+// one.
+func (w *world) script(n int) *script {
+	s := &script{rng: w.rand(n, forBackend)}
+	if s.rng.IntN(2) == 0 {
+		s.behavior = behavior(s.rng.IntN(int(behaviors)))
+	}
+	if s.behavior == exitLate && w.kind != serverHTTP1 {
+		s.behavior = panicLate // net/http forgets a stream of HTTP/2 whose goroutine exits
+	}
+	for range 1 + s.rng.IntN(8) {
+		s.pieces = append(s.pieces, mark(n)+strings.Repeat("\u00e4x", s.rng.IntN(50)))
+	}
+	if s.rng.IntN(10) == 0 {
+		s.pieces = append(s.pieces, mark(n)+strings.Repeat("x", 100_000))
+	}
+	s.usage = s.rng.IntN(2) == 0
+	return s
+}
+
+// mark returns a text that says to which request it belongs.
+func mark(n int) string { return fmt.Sprintf("#%d#", n) }
+
+func (s *script) text() string { return strings.Join(s.pieces, "") }
+
+// sleep waits for up to d, or until ctx is done.
+func (s *script) sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Duration(s.rng.Int64N(int64(d)))):
+	}
+}
+
+func (s *script) err(n int) error {
+	switch s.rng.IntN(6) {
+	case 0:
+		return llmhttp.Errorf(400, "bad", "%s is bad", mark(n))
+	case 1:
+		return llmhttp.ModelNotFound("m")
+	case 2:
+		return &llmhttp.Error{Status: 429, RetryAfter: time.Millisecond, Message: mark(n)}
+	case 3:
+		return llmhttp.Errorf(503, "", "%s", mark(n))
+	case 4:
+		return (*llmhttp.Error)(nil)
+	}
+	return errFault
+}
+
+// A backend is a Backend that misbehaves as its scripts say.
+type backend struct{ w *world }
+
+type yieldFunc = func(*llmhttp.ChatChunk, error) bool
+
+func (b *backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	n := number(ctx)
+	s := b.w.script(n)
+	if text := req.Messages[len(req.Messages)-1].Content.Text(); text != mark(n) {
+		b.w.fail("request %d has the message %q", n, text)
+	}
+	if s.rng.IntN(10) == 0 {
+		*req = llmhttp.ChatRequest{} // it belongs to the Backend
+	}
+	return iter.Seq2[*llmhttp.ChatChunk, error](func(yield func(*llmhttp.ChatChunk, error) bool) { b.chat(ctx, n, s, yield) })
+}
+
+func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
+	switch s.behavior {
+	case failFirst:
+		yield(nil, s.err(n))
+		return
+	case panicFirst:
+		panic(errFault)
+	case hangFirst:
+		<-ctx.Done()
+		s.sleep(context.Background(), 20*time.Millisecond)
+		if s.rng.IntN(2) == 0 {
+			yield(llmhttp.TextChunk(mark(n)), nil)
+			yield(nil, ctx.Err())
+		}
+		return
+	case sayNothing:
+		return
+	case yieldTogether:
+		b.yieldTogether(s, yield)
+		return
+	}
+	for i, piece := range s.pieces {
+		chunk := llmhttp.TextChunk(piece)
+		chunk.ID, chunk.Model = mark(n), req(n)
+		if s.behavior == wrongChunks {
+			s.spoil(chunk, n)
+		}
+		if s.behavior == slowChunks {
+			s.sleep(ctx, 20*time.Millisecond)
+		}
+		if !yield(chunk, nil) && s.behavior != ignoreStop {
+			return
+		}
+		if i == len(s.pieces)/2 && b.interrupt(ctx, n, s, yield) {
+			return
+		}
+	}
+	end := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{FinishReason: llmhttp.FinishStop}}}
+	if s.usage {
+		end.Usage = &llmhttp.Usage{PromptTokens: 3, CompletionTokens: len(s.pieces)}
+	}
+	yield(end, nil)
+	if s.behavior == yieldLater {
+		b.w.wg.Go(func() {
+			s.sleep(context.Background(), 20*time.Millisecond)
+			for range 3 {
+				if yield(llmhttp.TextChunk("late"), nil) {
+					b.w.fail("request %d: a chunk was accepted after the Backend had returned", n)
+				}
+			}
+		})
+	}
+}
+
+// req returns the model of request n.
+func req(int) string { return "m" }
+
+// interrupt does what happens in the middle of a reply. It reports whether the
+// reply is over.
+func (b *backend) interrupt(ctx context.Context, n int, s *script, yield yieldFunc) bool {
+	switch s.behavior {
+	case failLate:
+		yield(llmhttp.TextChunk(mark(n)), s.err(n))
+		yield(llmhttp.TextChunk(mark(n)), nil)
+	case panicLate:
+		panic(errFault)
+	case exitLate:
+		runtime.Goexit()
+	case hangLate:
+		<-ctx.Done()
+		yield(llmhttp.TextChunk(mark(n)), nil)
+	default:
+		return false
+	}
+	return true
+}
+
+// yieldTogether yields from several goroutines at the same time.
+func (b *backend) yieldTogether(s *script, yield yieldFunc) {
+	done := make(chan struct{})
+	for _, piece := range s.pieces {
+		b.w.wg.Go(func() {
+			yield(llmhttp.TextChunk(piece), nil)
+			done <- struct{}{}
+		})
+	}
+	for range s.pieces {
+		<-done
+	}
+}
+
+// spoil makes a chunk wrong.
+func (s *script) spoil(c *llmhttp.ChatChunk, n int) {
+	choice := &c.Choices[0]
+	switch s.rng.IntN(10) {
+	case 0:
+		c.Choices = nil
+	case 1:
+		choice.Index = s.rng.IntN(300) - 100
+	case 2:
+		choice.Delta.Content = mark(n) + "\xf0\x9f"
+	case 3:
+		choice.FinishReason = "odd"
+	case 4:
+		c.Usage = &llmhttp.Usage{PromptTokens: -1 << 62, CompletionTokens: 1 << 30, TotalTokens: -5}
+	case 5:
+		choice.Delta.ToolCalls = []llmhttp.ToolCallDelta{{Index: s.rng.IntN(40) - 5, Function: llmhttp.FunctionCall{Name: mark(n), Arguments: "{"}}}
+	case 6:
+		choice.Delta.Role = "odd"
+		choice.Delta.Reasoning = mark(n)
+	case 7:
+		choice.Extra = llmhttp.Extra{"index": []byte("5"), "x": []byte(`"` + mark(n) + `"`)}
+	case 8:
+		c.Extra = llmhttp.Extra{"usage": []byte("1"), "x": []byte("broken")}
+	case 9:
+		choice.Delta.Content = ""
+		c.Choices = append(c.Choices, *choice, *choice)
+	}
+}
+
+// before does what happens before a reply that is no stream.
+func (b *backend) before(ctx context.Context, n int, s *script) error {
+	switch s.behavior {
+	case failFirst, failLate:
+		return s.err(n)
+	case panicFirst, panicLate:
+		panic(errFault)
+	case exitLate:
+		runtime.Goexit()
+	case hangFirst, hangLate:
+		<-ctx.Done()
+		return ctx.Err()
+	case slowChunks:
+		s.sleep(ctx, 50*time.Millisecond)
+	}
+	return nil
+}
+
+func (b *backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+	n := number(ctx)
+	s := b.w.script(n)
+	if err := b.before(ctx, n, s); err != nil {
+		return nil, err
+	}
+	if s.behavior == sayNothing {
+		return nil, nil
+	}
+	resp := &llmhttp.EmbeddingResponse{Vectors: [][]float32{{float32(n)}}}
+	if s.behavior == wrongChunks {
+		resp.Vectors = append(resp.Vectors, nil)
+	}
+	if s.usage {
+		resp.Usage = &llmhttp.Usage{PromptTokens: 7}
+	}
+	return resp, nil
+}
+
+func (b *backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	n := number(ctx)
+	s := b.w.script(n)
+	if err := b.before(ctx, n, s); err != nil {
+		return nil, err
+	}
+	switch s.behavior {
+	case sayNothing:
+		return nil, nil
+	case wrongChunks:
+		return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 3)}, nil
+	}
+	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/" + mark(n)}}}, nil
+}
+
+func (b *backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+	return []llmhttp.Model{{ID: "m"}}, nil
+}

@@ -1,0 +1,209 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+var errFault = errors.New("a fault of the soak test")
+
+// A fault is what goes wrong in a call of the host's code.
+type fault int
+
+const (
+	noFault fault = iota
+	faultError
+	faultPanic
+	faultSlow // takes a while
+)
+
+// pickFault returns a fault in a few percent of the cases.
+func pickFault(rng *rand.Rand) fault {
+	switch rng.IntN(50) {
+	case 0:
+		return faultError
+	case 1:
+		return faultPanic
+	case 2:
+		return faultSlow
+	}
+	return noFault
+}
+
+// inject performs a fault. It returns the error of the call.
+func (f fault) inject(ctx context.Context) error {
+	switch f {
+	case faultError:
+		return errFault
+	case faultPanic:
+		panic(errFault)
+	case faultSlow:
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// keys returns a KeyStore whose keys have limits that are never reached, except
+// for that of concurrent requests.
+func (w *world) keys() llmhttp.KeyStore {
+	return llmhttp.KeyFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
+		if err := pickFault(w.rand(number(ctx), forKeys)).inject(ctx); err != nil {
+			return nil, err
+		}
+		key := &llmhttp.Key{ID: secret, Limits: llmhttp.Limits{
+			Requests: llmhttp.Rate{N: 1_000_000_000}, Tokens: llmhttp.Rate{N: 1_000_000_000_000}, Concurrent: 100}}
+		switch secret {
+		case "sk-good":
+		case "sk-narrow":
+			key.Limits.Concurrent = 1
+		default:
+			return nil, llmhttp.ErrKeyNotFound
+		}
+		return key, nil
+	})
+}
+
+// keysFail reports whether the KeyStore fails for a request.
+func (w *world) keysFail(n int) bool { return pickFault(w.rand(n, forKeys)) != noFault }
+
+// A usageStore notes records, and then fails at times.
+type usageStore struct{ w *world }
+
+func (s *usageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+	for _, r := range records {
+		s.w.account(r.ID, func(a *requestAccount) { a.records = append(a.records, r) })
+	}
+	return pickFault(s.w.rand(number(ctx), forUsage)).inject(ctx)
+}
+
+func (s *usageStore) Query(ctx context.Context, _ llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return nil, pickFault(s.w.rand(number(ctx), forUsage)).inject(ctx)
+}
+
+func (w *world) usageFails(n int) bool { return pickFault(w.rand(n, forUsage)) != noFault }
+
+// A limiter keeps a book for each request. It fails before it takes anything, or
+// after it has settled.
+type limiter struct {
+	w    *world
+	base llmhttp.Limiter
+}
+
+func (l *limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+	if err := pickFault(l.w.rand(number(ctx), forLimiter)).inject(ctx); err != nil {
+		return nil, err
+	}
+	levels, err := l.base.Take(ctx, key, draws...)
+	for _, level := range levels {
+		if level.RetryAfter > 0 {
+			l.w.fail("a limit was reached: %+v", levels)
+		}
+	}
+	l.note(ctx, draws)
+	return levels, err
+}
+
+func (l *limiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
+	err := l.base.Adjust(ctx, key, draws...)
+	l.note(ctx, draws)
+	if fault := pickFault(l.w.rand(number(ctx), forLimiter+100)).inject(ctx); fault != nil {
+		return fault
+	}
+	return err
+}
+
+func (l *limiter) note(ctx context.Context, draws []llmhttp.Draw) {
+	l.w.account(llmhttp.RequestIDFrom(ctx), func(a *requestAccount) {
+		for _, d := range draws {
+			switch d.Bucket {
+			case llmhttp.BucketRequests:
+				a.requests += d.Cost
+			case llmhttp.BucketTokens:
+				a.tokens += d.Cost
+			}
+		}
+	})
+}
+
+// Acquire implements [llmhttp.ConcurrencyLimiter].
+func (l *limiter) Acquire(ctx context.Context, key string, limit int) (func(), error) {
+	if err := pickFault(l.w.rand(number(ctx), forLimiter+200)).inject(ctx); err != nil {
+		return nil, err
+	}
+	c, ok := l.base.(llmhttp.ConcurrencyLimiter)
+	if !ok {
+		return func() {}, nil
+	}
+	release, err := c.Acquire(ctx, key, limit)
+	if release == nil {
+		return nil, err
+	}
+	l.w.count(1)
+	return sync.OnceFunc(func() { l.w.count(-1); release() }), err
+}
+
+func (w *world) count(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inUse += n
+}
+
+// limiterFails reports whether the Limiter fails for a request.
+func (w *world) limiterFails(n int) bool {
+	return pickFault(w.rand(n, forLimiter)) != noFault || pickFault(w.rand(n, forLimiter+200)) != noFault
+}
+
+// observe is an Observer that panics at times.
+func (w *world) observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+	id := llmhttp.RequestIDFrom(ctx)
+	rng := w.rand(number(ctx), forObserver)
+	switch rng.IntN(100) {
+	case 0:
+		panic(errFault)
+	case 1:
+		return nil, nil
+	}
+	w.account(id, func(a *requestAccount) { a.begun++ })
+	fault := pickFault(rng)
+	return context.WithValue(ctx, soakKey{}, id), func(s *llmhttp.RequestSummary) {
+		w.account(id, func(a *requestAccount) { a.ended = append(a.ended, s) })
+		if s.ID != id {
+			w.fail("request %s: the Observer got the summary of %s", id, s.ID)
+		}
+		if fault == faultPanic {
+			panic(errFault)
+		}
+	}
+}
+
+type soakKey struct{}
+
+// observerFails reports whether the Observer panics when a request begins.
+func (w *world) observerFails(n int) bool { return w.rand(n, forObserver).IntN(100) == 0 }
+
+// A responseStore fails at times.
+type responseStore struct {
+	w *world
+	llmhttp.ResponseStore
+}
+
+func (s *responseStore) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
+	if err := pickFault(s.w.rand(number(ctx), forResponses)).inject(ctx); err != nil {
+		return err
+	}
+	return s.ResponseStore.SaveResponse(ctx, r)
+}
+
+func (w *world) responsesFail(n int) bool {
+	return pickFault(w.rand(n, forResponses)) != noFault
+}
