@@ -19,8 +19,10 @@ type countingBackend struct {
 }
 
 func (b *countingBackend) count(ctx context.Context) {
-	if v := ctx.Value(soakKey{}); v != nil && v != llmhttp.RequestIDFrom(ctx) {
-		b.w.fail("the context of request %s has the Observer's value of %v", llmhttp.RequestIDFrom(ctx), v)
+	for _, key := range []any{soakKey{}, startedKey{}} {
+		if v := ctx.Value(key); v != nil && v != llmhttp.RequestIDFrom(ctx) {
+			b.w.fail("the context of request %s has the Observer's value of %v", llmhttp.RequestIDFrom(ctx), v)
+		}
 	}
 	b.w.account(llmhttp.RequestIDFrom(ctx), func(a *requestAccount) { a.backend++ })
 }

@@ -164,32 +164,55 @@ func (w *world) limiterFails(n int) bool {
 }
 
 // observe is an Observer that panics at times.
-func (w *world) observe(ctx context.Context, r *http.Request) (context.Context, func(*llmhttp.RequestSummary)) {
+func (w *world) observe(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
 	id := llmhttp.RequestIDFrom(ctx)
 	rng := w.rand(number(ctx), forObserver)
 	switch rng.IntN(100) {
 	case 0:
 		panic(errFault)
 	case 1:
-		return nil, nil
+		return nil, llmhttp.Observation{}
 	}
 	w.account(id, func(a *requestAccount) { a.begun++ })
-	fault := pickFault(rng)
-	return context.WithValue(ctx, soakKey{}, id), func(s *llmhttp.RequestSummary) {
-		w.account(id, func(a *requestAccount) { a.ended = append(a.ended, s) })
-		if s.ID != id {
-			w.fail("request %s: the Observer got the summary of %s", id, s.ID)
-		}
-		if fault == faultPanic {
-			panic(errFault)
-		}
+	started, tried, ended := pickFault(rng), pickFault(rng), pickFault(rng)
+	return context.WithValue(ctx, soakKey{}, id), llmhttp.Observation{
+		Started: func(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
+			started.panics()
+			return context.WithValue(ctx, startedKey{}, id)
+		},
+		Try: func(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {
+			tried.panics()
+			w.account(id, func(a *requestAccount) { a.triesBegun++ })
+			return nil, func(llmhttp.Try) {
+				w.account(id, func(a *requestAccount) { a.triesEnded++ })
+			}
+		},
+		Transcript: func(*llmhttp.Transcript) { ended.panics() },
+		Ended: func(s *llmhttp.RequestSummary) {
+			w.account(id, func(a *requestAccount) { a.ended = append(a.ended, s) })
+			if s.ID != id {
+				w.fail("request %s: the Observer got the summary of %s", id, s.ID)
+			}
+			ended.panics()
+		},
 	}
 }
 
+func (f fault) panics() {
+	if f == faultPanic {
+		panic(errFault)
+	}
+}
+
+type startedKey struct{}
+
 type soakKey struct{}
 
-// observerFails reports whether the Observer panics when a request begins.
-func (w *world) observerFails(n int) bool { return w.rand(n, forObserver).IntN(100) == 0 }
+// observerFails reports whether the Observer panics before the reply.
+func (w *world) observerFails(n int) bool {
+	rng := w.rand(n, forObserver)
+	return rng.IntN(100) == 0 || pickFault(rng) == faultPanic || pickFault(rng) == faultPanic
+}
 
 // A responseStore fails at times.
 type responseStore struct {

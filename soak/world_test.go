@@ -59,6 +59,8 @@ type requestAccount struct {
 	ended    []*llmhttp.RequestSummary
 	requests int // that were taken from the limits
 	tokens   int
+
+	triesBegun, triesEnded int
 }
 
 type serverKind int
@@ -305,7 +307,9 @@ func (w *world) check() {
 		w.fail("net/http logged: %s", text)
 	}
 	for id, a := range w.accounts {
-		a.check(func(format string, args ...any) { w.fail("request %s: %s; %s", id, fmt.Sprintf(format, args...), w.describe(id)) })
+		a.check(func(format string, args ...any) {
+			w.fail("request %s: %s; %s", id, fmt.Sprintf(format, args...), w.describe(id))
+		})
 	}
 }
 
@@ -326,6 +330,9 @@ func (w *world) describe(id string) string {
 func (a *requestAccount) check(fail func(format string, args ...any)) {
 	if a.begun != len(a.ended) {
 		fail("the Observer began %d times and ended %d times", a.begun, len(a.ended))
+	}
+	if a.triesBegun != a.triesEnded {
+		fail("the Observer saw %d tries begin and %d end", a.triesBegun, a.triesEnded)
 	}
 	// A 404 of the Backend is not recorded.
 	notFound := len(a.ended) == 1 && a.ended[0].Status == http.StatusNotFound
