@@ -32,6 +32,9 @@ func appendErrorObject(b []byte, e *llmhttp.Error, status int) []byte {
 	b = appendString(b, errorType(status))
 	b = append(b, `,"message":`...)
 	b = appendString(b, errorMessage(e))
+	if e.Code == codeThread {
+		b = append(b, `,"details":{"error_code":"`+codeThread+`"}`...)
+	}
 	return append(b, '}')
 }
 

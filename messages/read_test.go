@@ -346,6 +346,9 @@ func readError(body []byte) (typ, text string, err error) {
 		Error *struct {
 			Type    string `json:"type"`
 			Message string `json:"message"`
+			Details *struct {
+				ErrorCode string `json:"error_code"`
+			} `json:"details"`
 		} `json:"error"`
 		RequestID string `json:"request_id"`
 	}

@@ -3,6 +3,7 @@ package messages
 import (
 	"encoding/json"
 	"math"
+	"net/http"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -27,6 +28,7 @@ type params struct {
 	OutputFormat  *outputFormat  `json:"output_format"` // its place in a beta of the older version
 	Metadata      metadata       `json:"metadata"`
 	ServiceTier   string         `json:"service_tier"`
+	Thread        jsontext.Value `json:"thread"` // of a conversation that the server is to keep
 }
 
 // A turn is an element of messages.
@@ -46,7 +48,7 @@ type tool struct {
 type toolChoice struct {
 	Type            string `json:"type"`
 	Name            string `json:"name"`
-	DisableParallel bool   `json:"disable_parallel_tool_use"`
+	DisableParallel *bool  `json:"disable_parallel_tool_use"`
 }
 
 type thinkingConfig struct {
@@ -66,6 +68,16 @@ type outputFormat struct {
 
 type metadata struct {
 	UserID string `json:"user_id"`
+}
+
+// codeThread is the code by which clients recognise a server without message
+// threads. The tool runners of the SDKs of 2026-10-21 ask for a thread first, and
+// after this error they send the whole conversation each time.
+const codeThread = "thread_unsupported_request"
+
+var errThread = &llmhttp.Error{
+	Status: http.StatusBadRequest, Code: codeThread, Param: "thread",
+	Message: "thread: Message threads are not supported; send the full conversation without `thread`",
 }
 
 // decodeRequest decodes a body. A token count is a request without a limit on the
@@ -98,6 +110,8 @@ func convertBody(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
 // check returns an error for the first parameter that is missing or out of bounds.
 func (p *params) check(isChat bool) error {
 	switch {
+	case !isNull(p.Thread):
+		return errThread
 	case p.Model == "":
 		return missing("model")
 	case p.Messages == nil:
@@ -220,8 +234,9 @@ func (p *params) convertToolChoice(req *llmhttp.ChatRequest) error {
 		return nil // it is about tools that were left out
 	}
 	req.ToolChoice = mustMarshal(choice)
-	if c.DisableParallel {
-		req.ParallelToolCalls = new(bool)
+	if c.DisableParallel != nil {
+		parallel := !*c.DisableParallel
+		req.ParallelToolCalls = &parallel
 	}
 	return nil
 }

@@ -127,6 +127,7 @@ func TestRequest(t *testing.T) {
 		"tool choice auto":        {tools(`{"type":"auto"}`), toolsWant + `,"tool_choice":"auto"`},
 		"tool choice any":         {tools(`{"type":"any"}`), toolsWant + `,"tool_choice":"required"`},
 		"tool choice none":        {tools(`{"type":"none"}`), toolsWant + `,"tool_choice":"none"`},
+		"tool choice, parallel":   {tools(`{"type":"any","disable_parallel_tool_use":false}`), toolsWant + `,"tool_choice":"required","parallel_tool_calls":true`},
 		"choice of a server tool": {hi + `,"tools":[{"type":"web_search_20260318","name":"web_search"}],"tool_choice":{"type":"tool","name":"web_search"}`, `"messages":[` + user + `]`},
 		"auto without tools":      {hi + `,"tool_choice":{"type":"auto"}`, `"messages":[` + user + `]`},
 		"thinking budget":         {hi + `,"thinking":{"type":"enabled","budget_tokens":1024}`, `"messages":[` + user + `],"reasoning_effort":"low","thinking":{"budget_tokens":1024,"type":"enabled"}`},
@@ -235,6 +236,7 @@ func TestRequest_Refused(t *testing.T) {
 		"no format type":    {chat(hi + `,"output_format":{}`), "output_format.type: Field required"},
 		"no schema":         {chat(hi + `,"output_config":{"format":{"type":"json_schema"}}`), "output_config.format.schema: Field required"},
 		"schema":            {chat(hi + `,"output_config":{"format":{"type":"json_schema","schema":"x"}}`), "output_config.format.schema: Input should be an object"},
+		"thread":            {chat(hi + `,"thread":{"type":"create"}`), "thread: Message threads are not supported; send the full conversation without `thread`"},
 		"deep":              {chat(hi + `,"x":` + strings.Repeat("[", 600) + strings.Repeat("]", 600)), "The request body nests deeper than 512 levels"},
 		"many values":       {chat(hi + `,"x":[` + strings.Repeat("0,", 140000) + `0]`), "The request body has more than 131072 values"},
 	} {
@@ -250,6 +252,13 @@ func TestRequest_Refused(t *testing.T) {
 			assert.Empty(t, s.usage)
 		})
 	}
+}
+
+// The tool runners of the SDKs look for the code.
+func TestRequest_ThreadIsRefusedWithACode(t *testing.T) {
+	w := serve(nil, nil).do("POST", path, chat(hi+`,"thread":{"type":"continue","previous_message_id":"msg_1"}`))
+	assert.Contains(t, w.Body.String(), `"details":{"error_code":"thread_unsupported_request"}`)
+	assert.Equal(t, 200, serve(nil, nil).do("POST", path, chat(hi+`,"thread":null`)).Code)
 }
 
 func TestCountTokens(t *testing.T) {

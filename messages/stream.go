@@ -306,26 +306,36 @@ func (e *encoder) fail(err error) {
 }
 
 // appendReasoning adds thinking, and the signatures and redacted thinking of details.
+// Text of details comes first, because they divide it into blocks; signatures alone
+// belong to the text.
 func (e *encoder) appendReasoning(b []byte, d *llmhttp.Delta) []byte {
-	for i := range d.ReasoningDetails {
-		detail := &d.ReasoningDetails[i]
-		if detail.Type == llmhttp.ReasoningEncrypted {
-			b, _ = e.begin(b, outputBlock{kind: redactedBlock, data: seal(detail, detail.Data)})
-			continue
-		}
-		text := e.thoughts.fromDetails(detail.Text + detail.Summary)
-		if text != "" && !e.thoughts.continues(detail) {
-			b, _ = e.begin(b, outputBlock{kind: thinkingBlock})
-		}
-		b = e.appendText(b, thinkingBlock, text)
-		if detail.Signature != "" {
-			b = e.sign(b, seal(detail, detail.Signature))
-		}
+	divided := slices.ContainsFunc(d.ReasoningDetails, func(d llmhttp.ReasoningDetail) bool { return d.Text != "" || d.Summary != "" })
+	if !divided && d.Reasoning != "" {
+		b = e.appendText(b, thinkingBlock, e.thoughts.fromText(d.Reasoning))
 	}
-	if d.Reasoning == "" {
+	for i := range d.ReasoningDetails {
+		b = e.appendDetail(b, &d.ReasoningDetails[i])
+	}
+	if divided && d.Reasoning != "" {
+		b = e.appendText(b, thinkingBlock, e.thoughts.fromText(d.Reasoning))
+	}
+	return b
+}
+
+func (e *encoder) appendDetail(b []byte, d *llmhttp.ReasoningDetail) []byte {
+	if d.Type == llmhttp.ReasoningEncrypted {
+		b, _ = e.begin(b, outputBlock{kind: redactedBlock, data: seal(d, d.Data)})
 		return b
 	}
-	return e.appendText(b, thinkingBlock, e.thoughts.fromText(d.Reasoning))
+	text := e.thoughts.fromDetails(d.Text + d.Summary)
+	if text != "" && !e.thoughts.continues(d) {
+		b, _ = e.begin(b, outputBlock{kind: thinkingBlock})
+	}
+	b = e.appendText(b, thinkingBlock, text)
+	if d.Signature != "" {
+		b = e.sign(b, seal(d, d.Signature))
+	}
+	return b
 }
 
 // sign adds a signature to the thinking that came last, if that has none. A signature

@@ -97,8 +97,11 @@ func gatewayConfig(host string, limits map[string]any) []byte {
 		"upstreams": []object{{
 			"name": "next", "url": "http://" + host + "/v1", "key_env": "LLMHTTP_KEY", "image_hosts": []string{host},
 		}},
-		"routes": []object{{"model": "*", "targets": []object{{"upstream": "next"}}}},
-		"keys":   []object{{"id": "demo", "secret_env": "LLMHTTP_KEY", "limits": limits}},
+		"routes": []object{
+			{"model": "claude-*", "targets": []object{{"upstream": "next", "model": "demo-chat"}}},
+			{"model": "*", "targets": []object{{"upstream": "next"}}},
+		},
+		"keys": []object{{"id": "demo", "secret_env": "LLMHTTP_KEY", "limits": limits}},
 	})
 	if err != nil {
 		panic(err)
