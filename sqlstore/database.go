@@ -36,6 +36,13 @@ type dialect interface {
 	// match a LIKE pattern. It ignores the case of ASCII letters.
 	contains(pattern string, columns ...string) string
 
+	// total returns an expression for the sum of a column. It does not overflow,
+	// and need not be exact above 2^53.
+	total(column string) string
+	// toInteger returns an expression for the stored integer that is nearest to
+	// number.
+	toInteger(number string) string
+
 	// addUsage stores records and adds the new ones to the sums of their
 	// days. The records must be sorted by ID, and the IDs must be unique.
 	addUsage(ctx context.Context, db *sql.DB, records []record) error

@@ -30,7 +30,8 @@
 // [Store.Record] stores records and, in the same transaction, adds them to sums
 // by account, day and model. It skips records whose ID is already stored.
 // [Store.Query] reads the sums, so the cost of a query by whole days does not
-// depend on the number of requests. Single records are deleted after
+// depend on the number of requests. [Store.ReportUsage] sums them up over accounts
+// and keys. Single records are deleted after
 // Options.KeepRecords; see [Store.Prune].
 //
 // # Durability

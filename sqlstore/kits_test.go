@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
@@ -80,5 +82,18 @@ func BenchmarkUsageStore(b *testing.B) {
 func TestKeyManager(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		llmhttptest.TestKeyManager(t, func(t testing.TB) llmhttp.KeyManager { return openStore(t, dsn, nil) })
+	})
+}
+
+func TestUsageReporter(t *testing.T) {
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		llmhttptest.TestUsageReporter(t, func(t testing.TB) llmhttp.UsageReporter {
+			s := openStore(t, dsn, nil)
+			for _, table := range []string{"records", "days", "key_days"} { // the kit needs an empty store
+				_, err := s.write.Exec("DELETE FROM llmhttp_usage_" + table)
+				require.NoError(t, err)
+			}
+			return s
+		})
 	})
 }

@@ -134,6 +134,9 @@ func (postgresDialect) contains(pattern string, columns ...string) string {
 	return "(" + strings.Join(columns, " || chr(10) || ") + `) COLLATE "C" ILIKE ` + pattern
 }
 
+func (postgresDialect) total(column string) string     { return "sum(" + column + ")" } // a numeric, which does not overflow
+func (postgresDialect) toInteger(number string) string { return "llmhttp_bigint(" + number + ")" }
+
 // addUsage uses a single statement, which is a transaction of its own, to hold
 // the locks on the sums as briefly as possible. All processes lock rows in the
 // same order, records before sums, which prevents deadlocks.
@@ -144,31 +147,32 @@ func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []recor
 		models, endpoints   = make([]string, n), make([]string, n)
 		times, prompts      = make([]int64, n), make([]int64, n)
 		completions, cached = make([]int64, n), make([]int64, n)
-		images              = make([]int64, n)
+		reasoning, images   = make([]int64, n), make([]int64, n)
 		estimated           = make([]bool, n)
 	)
 	for i, r := range records {
 		ids[i], accounts[i], keys[i], models[i], endpoints[i] = r.id, r.account, r.keyID, r.model, r.endpoint
-		times[i], prompts[i], completions[i], cached[i], images[i], estimated[i] = r.time, r.prompt, r.completion, r.cached, r.images, r.estimated
+		times[i], prompts[i], completions[i], cached[i], reasoning[i], images[i], estimated[i] = r.time, r.prompt, r.completion, r.cached, r.reasoning, r.images, r.estimated
 	}
 	_, err := db.ExecContext(ctx, `
 		WITH added AS (
-			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, images, estimated)
-			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::boolean[])
+			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images, estimated)
+			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::boolean[])
 			ON CONFLICT DO NOTHING
-			RETURNING account, time, model, prompt_tokens, completion_tokens, cached_tokens, images
+			RETURNING account, time, model, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images
 		)
-		INSERT INTO llmhttp_usage_days AS d (account, day, model, requests, prompt_tokens, completion_tokens, cached_tokens, images)
+		INSERT INTO llmhttp_usage_days AS d (account, day, model, requests, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images)
 		SELECT account, `+dayOfTime+` AS day, model, count(*),
-			llmhttp_bigint(sum(prompt_tokens)), llmhttp_bigint(sum(completion_tokens)), llmhttp_bigint(sum(cached_tokens)), llmhttp_bigint(sum(images))
+			llmhttp_bigint(sum(prompt_tokens)), llmhttp_bigint(sum(completion_tokens)), llmhttp_bigint(sum(cached_tokens)), llmhttp_bigint(sum(reasoning_tokens)), llmhttp_bigint(sum(images))
 		FROM added GROUP BY account, day, model ORDER BY account, day, model
 		ON CONFLICT (account, day, model) DO UPDATE SET
 			requests          = llmhttp_bigint(d.requests::numeric          + excluded.requests),
 			prompt_tokens     = llmhttp_bigint(d.prompt_tokens::numeric     + excluded.prompt_tokens),
 			completion_tokens = llmhttp_bigint(d.completion_tokens::numeric + excluded.completion_tokens),
 			cached_tokens     = llmhttp_bigint(d.cached_tokens::numeric     + excluded.cached_tokens),
+			reasoning_tokens  = llmhttp_bigint(d.reasoning_tokens::numeric  + excluded.reasoning_tokens),
 			images            = llmhttp_bigint(d.images::numeric            + excluded.images)`,
-		ids, times, accounts, keys, models, endpoints, prompts, completions, cached, images, estimated)
+		ids, times, accounts, keys, models, endpoints, prompts, completions, cached, reasoning, images, estimated)
 	return err
 }
 

@@ -151,18 +151,23 @@ func (sqliteDialect) contains(pattern string, columns ...string) string {
 	return "(" + strings.Join(columns, " || char(10) || ") + ") LIKE " + pattern + ` ESCAPE '\'`
 }
 
+// total uses the function total, which returns a REAL, because the function sum
+// fails if the sum overflows.
+func (sqliteDialect) total(column string) string     { return "total(" + column + ")" }
+func (sqliteDialect) toInteger(number string) string { return "CAST(" + number + " AS INTEGER)" }
+
 // insertRecords inserts the records whose IDs are new, and returns their sums.
 func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]counts, error) {
 	insert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, images, estimated)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`)
+		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images, estimated)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING`)
 	if err != nil {
 		return nil, err
 	}
 	defer insert.Close()
 	days := make(map[dayKey]counts)
 	for _, r := range records {
-		result, err := insert.ExecContext(ctx, r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.prompt, r.completion, r.cached, r.images, r.estimated)
+		result, err := insert.ExecContext(ctx, r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.prompt, r.completion, r.cached, r.reasoning, r.images, r.estimated)
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +177,7 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 		}
 		if inserted > 0 {
 			key := dayKey{r.account, dayOf(r.time), r.model}
-			days[key] = days[key].plus(counts{1, r.prompt, r.completion, r.cached, r.images})
+			days[key] = days[key].plus(counts{1, r.prompt, r.completion, r.cached, r.reasoning, r.images})
 		}
 	}
 	return days, nil
@@ -182,13 +187,14 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 // REAL, which the cast converts to the nearest INTEGER.
 func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]counts) error {
 	upsert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_days (account, day, model, requests, prompt_tokens, completion_tokens, cached_tokens, images)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		INSERT INTO llmhttp_usage_days (account, day, model, requests, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		ON CONFLICT DO UPDATE SET
 			requests          = CAST(requests          + excluded.requests          AS INTEGER),
 			prompt_tokens     = CAST(prompt_tokens     + excluded.prompt_tokens     AS INTEGER),
 			completion_tokens = CAST(completion_tokens + excluded.completion_tokens AS INTEGER),
 			cached_tokens     = CAST(cached_tokens     + excluded.cached_tokens     AS INTEGER),
+			reasoning_tokens  = CAST(reasoning_tokens  + excluded.reasoning_tokens  AS INTEGER),
 			images            = CAST(images            + excluded.images            AS INTEGER)`)
 	if err != nil {
 		return err
@@ -196,7 +202,7 @@ func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]
 	defer upsert.Close()
 	for _, key := range slices.SortedFunc(maps.Keys(days), compareDays) {
 		c := days[key]
-		if _, err := upsert.ExecContext(ctx, key.account, key.day, key.model, c.requests, c.prompt, c.completion, c.cached, c.images); err != nil {
+		if _, err := upsert.ExecContext(ctx, key.account, key.day, key.model, c.requests, c.prompt, c.completion, c.cached, c.reasoning, c.images); err != nil {
 			return err
 		}
 	}

@@ -73,6 +73,7 @@ type Store struct {
 var (
 	_ llmhttp.KeyManager    = (*Store)(nil)
 	_ llmhttp.KeyUsageStore = (*Store)(nil)
+	_ llmhttp.UsageReporter = (*Store)(nil)
 )
 
 // Open opens the database that dsn names. It creates or migrates the tables,

@@ -17,12 +17,13 @@ import (
 type record struct {
 	id, account, keyID, model, endpoint string
 	time                                int64
-	prompt, completion, cached, images  int64
+	prompt, completion, images          int64
+	cached, reasoning                   int64 // parts of prompt and completion
 	estimated                           bool
 }
 
 // newRecord returns the stored form of r. Of r.Usage it keeps only the numbers
-// of prompt, completion and cached tokens.
+// of prompt, completion, cached and reasoning tokens.
 func newRecord(r *llmhttp.UsageRecord) record {
 	return record{
 		id:         storedName(r.ID),
@@ -34,6 +35,7 @@ func newRecord(r *llmhttp.UsageRecord) record {
 		prompt:     int64(r.Usage.PromptTokens),
 		completion: int64(r.Usage.CompletionTokens),
 		cached:     int64(r.Usage.PromptTokensDetails.CachedTokens),
+		reasoning:  int64(r.Usage.CompletionTokensDetails.ReasoningTokens),
 		images:     int64(r.Images),
 		estimated:  r.Estimated,
 	}
@@ -41,7 +43,7 @@ func newRecord(r *llmhttp.UsageRecord) record {
 
 // counts are sums of usage. They saturate at the bounds of int64, so that an
 // upstream that reports absurd numbers cannot make a record fail.
-type counts struct{ requests, prompt, completion, cached, images int64 }
+type counts struct{ requests, prompt, completion, cached, reasoning, images int64 }
 
 func (c counts) plus(d counts) counts {
 	return counts{
@@ -49,6 +51,7 @@ func (c counts) plus(d counts) counts {
 		prompt:     saturatingAdd(c.prompt, d.prompt),
 		completion: saturatingAdd(c.completion, d.completion),
 		cached:     saturatingAdd(c.cached, d.cached),
+		reasoning:  saturatingAdd(c.reasoning, d.reasoning),
 		images:     saturatingAdd(c.images, d.images),
 	}
 }
@@ -72,7 +75,7 @@ const maxBatch = 5000
 //
 // IDs, accounts, key IDs, models and endpoints can be any strings. Of a string of
 // more than 512 bytes, Record stores the beginning and a hash. Of the Usage it
-// stores the numbers of prompt, completion and cached tokens.
+// stores the numbers of prompt, completion, cached and reasoning tokens.
 //
 // Record skips a record whose ID is already stored. IDs of deleted records are
 // unknown; see [Store.Prune].
@@ -162,6 +165,7 @@ func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
 			PromptTokens:     c.prompt,
 			CompletionTokens: c.completion,
 			CachedTokens:     c.cached,
+			ReasoningTokens:  c.reasoning,
 			Images:           c.images,
 		})
 	}
@@ -198,7 +202,7 @@ func (s usageSums) readDays(ctx context.Context, tx *sql.Tx, q selection, pruned
 		var day int64
 		var model string
 		var c counts
-		if err := rows.Scan(&day, &model, &c.requests, &c.prompt, &c.completion, &c.cached, &c.images); err != nil {
+		if err := rows.Scan(&day, &model, &c.requests, &c.prompt, &c.completion, &c.cached, &c.reasoning, &c.images); err != nil {
 			return err
 		}
 		switch r := (timeRange{max(day, from), min(day+dayMicros, to)}); {
@@ -212,7 +216,7 @@ func (s usageSums) readDays(ctx context.Context, tx *sql.Tx, q selection, pruned
 		}
 		return nil
 	}, `
-		SELECT day, model, requests, prompt_tokens, completion_tokens, cached_tokens, images
+		SELECT day, model, requests, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images
 		FROM `+q.days+` WHERE day >= $1 AND day < $2 AND `+q.condition+` ORDER BY day`, append([]any{dayOf(from), to}, q.args...)...)
 	return rest, err
 }
@@ -224,13 +228,13 @@ func (s usageSums) readRecords(ctx context.Context, tx *sql.Tx, q selection, r t
 		var at int64
 		var model string
 		c := counts{requests: 1}
-		if err := rows.Scan(&at, &model, &c.prompt, &c.completion, &c.cached, &c.images); err != nil {
+		if err := rows.Scan(&at, &model, &c.prompt, &c.completion, &c.cached, &c.reasoning, &c.images); err != nil {
 			return err
 		}
 		s.add(q.PeriodStart(fromMicros(at)), model, c)
 		return nil
 	}, `
-		SELECT time, model, prompt_tokens, completion_tokens, cached_tokens, images
+		SELECT time, model, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images
 		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND `+q.condition, append([]any{r.from, r.to}, q.args...)...)
 }
 

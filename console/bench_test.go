@@ -1,0 +1,133 @@
+package console_test
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/sqlstore"
+)
+
+var (
+	benchRecords = flag.Int("records", 2_000, "the `number` of usage records in the databases of BenchmarkPages")
+	benchKeys    = flag.Int("keys", 1_000, "the `number` of keys in the databases of BenchmarkPages")
+)
+
+// BenchmarkPages measures the time in which a server replies with each page, of a
+// database with many keys and records: 100 days, 1000 accounts and 5 models, with
+// half of the records in one account, and in each account more records for some
+// keys than for others.
+func BenchmarkPages(b *testing.B) {
+	b.Run("SQLite", func(b *testing.B) { benchmarkPages(b, filepath.Join(b.TempDir(), "llm.db")) })
+	b.Run("PostgreSQL", func(b *testing.B) {
+		benchmarkPages(b, servertest.Postgres(b, servertest.Args("-c", "fsync=off")).DSN())
+	})
+}
+
+func benchmarkPages(b *testing.B, dsn string) {
+	store, err := sqlstore.Open(b.Context(), dsn, &sqlstore.Options{KeepRecords: -1, KeyTTL: time.Hour})
+	require.NoError(b, err)
+	defer store.Close()
+	keys := insertKeys(b, store)
+	insertRecords(b, store, keys)
+	analyze(b, dsn)
+	h := newHostWith(b, store, store, nil)
+	v := h.newAdmin(b)
+	busy, quiet := keys[0], keys[1]
+	from := url.Values{"from": {today().Add(-99 * 24 * time.Hour).Format(time.DateOnly)}}.Encode()
+	for _, page := range []struct{ name, path string }{
+		{"Overview", "overview"},
+		{"Keys", "keys"},
+		{"KeysNextPage", "keys?after=" + keys[len(keys)/2].ID},
+		{"KeysOfAccount", "keys?account=" + url.QueryEscape(busy.Account)},
+		{"KeysSearch", "keys?search=number+77"},
+		{"KeysSearchNothing", "keys?search=no+key+has+this"},
+		{"KeysStatus", "keys?status=expired"},
+		{"Key", "key?id=" + busy.ID},
+		{"Usage", "usage"},
+		{"UsageChart", "usage/chart.svg?"},
+		{"UsageByModel", "usage?by=model"},
+		{"UsageByKey", "usage?by=key"},
+		{"UsageByAccount", "usage?by=account"},
+		{"UsageOfAccount", "usage?by=key&account=" + url.QueryEscape(busy.Account)},
+		{"UsageOfKey", "usage?key=" + busy.ID},
+		{"UsageOfQuietKey", "usage?key=" + quiet.ID},
+		{"Usage100Days", "usage?" + from},
+		{"Usage100DaysByKey", "usage?by=key&" + from},
+		{"Playground", "playground"},
+		{"Audit", "audit"},
+	} {
+		b.Run(page.name, func(b *testing.B) {
+			v.t = b
+			for b.Loop() {
+				require.Equal(b, http.StatusOK, v.get(page.path).status)
+			}
+			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/page")
+		})
+	}
+}
+
+// benchAccount returns the account of key number i.
+func benchAccount(i int) string {
+	if i%2 == 0 {
+		return "busy account"
+	}
+	return fmt.Sprint("account number ", i/2%999)
+}
+
+func insertKeys(b *testing.B, s *sqlstore.Store) (keys []llmhttp.KeyInfo) {
+	start := time.Now()
+	for i := range *benchKeys {
+		p := llmhttp.KeyParams{Account: benchAccount(i), Name: fmt.Sprint("key number ", i), Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(60), Quota: llmhttp.Quota{Tokens: 1_000_000}}}
+		info, _, err := s.CreateKey(b.Context(), p)
+		require.NoError(b, err)
+		keys = append(keys, info)
+	}
+	b.Logf("%d keys in %v", *benchKeys, time.Since(start))
+	return keys
+}
+
+// insertRecords stores the records of 100 days. The number of records of a key
+// falls with its number, as that of a few applications among many people does.
+func insertRecords(b *testing.B, s *sqlstore.Store, keys []llmhttp.KeyInfo) {
+	start := time.Now()
+	rng := rand.New(rand.NewPCG(1, 2))
+	begin := today().Add(-99 * 24 * time.Hour)
+	const batch = 5000
+	for i := 0; i < *benchRecords; i += batch {
+		var records []llmhttp.UsageRecord
+		for n := i; n < min(i+batch, *benchRecords); n++ {
+			at := begin.Add(time.Duration(n) * (100 * 24 * time.Hour / time.Duration(*benchRecords)))
+			share := rng.Float64()
+			key := &keys[int(share*share*float64(len(keys)))]
+			records = append(records, record(fmt.Sprint("req_", n), at, key.Account, key.ID, fmt.Sprint("vendor/model-", rng.IntN(5)), 100+rng.IntN(2000)))
+		}
+		require.NoError(b, s.Record(b.Context(), records...))
+	}
+	b.Logf("%d records in %v", *benchRecords, time.Since(start))
+}
+
+// analyze updates the statistics of PostgreSQL, which it would do in the
+// background.
+func analyze(b *testing.B, dsn string) {
+	if filepath.IsAbs(dsn) {
+		return
+	}
+	db, err := sql.Open("pgx", dsn)
+	require.NoError(b, err)
+	defer db.Close()
+	_, err = db.ExecContext(context.Background(), "VACUUM ANALYZE")
+	require.NoError(b, err)
+}

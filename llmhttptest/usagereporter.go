@@ -1,0 +1,155 @@
+package llmhttptest
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// TestUsageReporter tests a [llmhttp.UsageReporter]. It calls newStore once for
+// each subtest. Unlike other kits it needs a store without content, because it
+// asks for the usage of all accounts. Test the methods of [llmhttp.UsageStore]
+// with [TestUsageStore] too.
+func TestUsageReporter(t *testing.T, newStore func(t testing.TB) llmhttp.UsageReporter) {
+	t.Helper()
+	runChecks(t, reporterChecks, newStore)
+}
+
+var reporterChecks = []check[llmhttp.UsageReporter]{
+	withCause("Groups", "sums are grouped or filtered in another way than the query asks for, or a number is dropped.", checkReportGroups),
+	withCause("EmptyRange", "an empty range is not empty, or includes its end.", checkReportRange),
+}
+
+// reportStart is a midnight in UTC.
+var reportStart = time.Date(2026, 2, 26, 0, 0, 0, 0, time.UTC)
+
+// checkReportGroups compares reports about random records with the sums that a
+// simple model computes.
+func checkReportGroups(t testing.TB, s llmhttp.UsageReporter) {
+	rng := newRand(t)
+	var records []llmhttp.UsageRecord
+	for range 300 {
+		records = append(records, randomReportRecord(rng))
+	}
+	if err := s.Record(t.Context(), records...); err != nil {
+		t.Fatalf("Record returned the error %v, want nil", err)
+	}
+	for _, by := range []llmhttp.ReportGroup{llmhttp.ByTotal, llmhttp.ByDay, llmhttp.ByKey, llmhttp.ByAccount} {
+		for _, account := range []string{"", "account 1", "it's", "nobody"} {
+			for _, key := range []string{"", "key 2", "nobody"} {
+				for _, limit := range []int{0, 1, 3, 1000} {
+					q := llmhttp.ReportQuery{Account: account, KeyID: key, From: reportStart.Add(day), To: reportStart.Add(6 * day), By: by, Limit: limit}
+					wantReport(t, s, q, records)
+				}
+			}
+		}
+	}
+}
+
+func randomReportRecord(rng *rand.Rand) llmhttp.UsageRecord {
+	account := rng.IntN(4)
+	r := llmhttp.UsageRecord{
+		ID: unique("request"), Time: reportStart.Add(time.Duration(rng.Int64N(int64(7 * day)))), Endpoint: llmhttp.EndpointChat,
+		Account: []string{"account 1", "account 2", "it's", "\u6a21\u578b\x00"}[account], KeyID: fmt.Sprint("key ", account, rng.IntN(3)),
+		Model: []string{"large", "small", "\\x00"}[rng.IntN(3)], Images: rng.IntN(3),
+	}
+	if rng.IntN(2) == 0 {
+		r.KeyID = "key 2" // keys of several accounts may have the same ID
+	}
+	r.Usage = llmhttp.Usage{PromptTokens: rng.IntN(1_000_000), CompletionTokens: rng.IntN(1000)}
+	r.Usage.PromptTokensDetails.CachedTokens = rng.IntN(1000)
+	r.Usage.CompletionTokensDetails.ReasoningTokens = rng.IntN(1000)
+	return r
+}
+
+// wantReport reports an error unless the report for q is that about records.
+func wantReport(t testing.TB, s llmhttp.UsageReporter, q llmhttp.ReportQuery, records []llmhttp.UsageRecord) {
+	t.Helper()
+	got, err := s.ReportUsage(t.Context(), q)
+	if err != nil {
+		t.Fatalf("ReportUsage(%+v) returned the error %v, want nil", q, err)
+	}
+	for i := range got {
+		got[i].Start = got[i].Start.UTC()
+	}
+	if want := modelReport(q, records); !slices.Equal(got, want) {
+		t.Errorf("ReportUsage(%+v) returned\n%+v, want\n%+v", q, got, want)
+	}
+}
+
+// modelReport computes the report for q.
+func modelReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmhttp.ReportSum {
+	type group struct {
+		start        time.Time
+		key, account string
+	}
+	sums := make(map[group]map[string]llmhttp.UsageSum)
+	for _, r := range records {
+		if r.Time.Before(q.From) || !r.Time.Before(q.To) || q.Account != "" && r.Account != q.Account || q.KeyID != "" && r.KeyID != q.KeyID {
+			continue
+		}
+		g := group{start: q.From}
+		switch q.By {
+		case llmhttp.ByDay:
+			g.start = r.Time.Truncate(day)
+		case llmhttp.ByKey:
+			g.key = r.KeyID
+		case llmhttp.ByAccount:
+			g.account = r.Account
+		}
+		if sums[g] == nil {
+			sums[g] = make(map[string]llmhttp.UsageSum)
+		}
+		sum := sums[g][r.Model]
+		sum.Start, sum.Model = g.start, r.Model
+		sum.Requests++
+		sum.PromptTokens += int64(r.Usage.PromptTokens)
+		sum.CompletionTokens += int64(r.Usage.CompletionTokens)
+		sum.CachedTokens += int64(r.Usage.PromptTokensDetails.CachedTokens)
+		sum.ReasoningTokens += int64(r.Usage.CompletionTokensDetails.ReasoningTokens)
+		sum.Images += int64(r.Images)
+		sums[g][r.Model] = sum
+	}
+	var groups []group
+	tokens := make(map[group]int64)
+	for g, models := range sums {
+		groups = append(groups, g)
+		for _, sum := range models {
+			tokens[g] += sum.PromptTokens + sum.CompletionTokens
+		}
+	}
+	slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(tokens[b], tokens[a]) }) // random tokens are not equal
+	if q.Limit > 0 {
+		groups = groups[:min(len(groups), q.Limit)]
+	}
+	var list []llmhttp.ReportSum
+	for _, g := range groups {
+		for _, sum := range sums[g] {
+			list = append(list, llmhttp.ReportSum{KeyID: g.key, Account: g.account, UsageSum: sum})
+		}
+	}
+	slices.SortFunc(list, func(a, b llmhttp.ReportSum) int {
+		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.KeyID+a.Account, b.KeyID+b.Account), strings.Compare(a.Model, b.Model))
+	})
+	return list
+}
+
+func checkReportRange(t testing.TB, s llmhttp.UsageReporter) {
+	r := randomReportRecord(newRand(t))
+	r.Time = reportStart
+	if err := s.Record(t.Context(), r); err != nil {
+		t.Fatalf("Record returned the error %v, want nil", err)
+	}
+	for _, q := range []llmhttp.ReportQuery{
+		{From: reportStart, To: reportStart}, {From: reportStart.Add(day), To: reportStart}, {From: reportStart.Add(-day), To: reportStart},
+		{From: reportStart.Add(day), To: reportStart.Add(2 * day)}, {From: reportStart, To: reportStart.Add(day)},
+	} {
+		wantReport(t, s, q, []llmhttp.UsageRecord{r})
+	}
+}
