@@ -239,36 +239,44 @@ func checkChatConcurrent(t testing.TB, b backendTest) {
 	})
 }
 
-// checkChatGoroutines checks that streams leave no goroutines behind when the
-// loop ends early and when the context is cancelled between two chunks.
+// checkChatGoroutines checks that streams leave no goroutines behind when they
+// are abandoned: by the end of the loop, or by a cancelled context, which the
+// Backend may notice in the loop or while it waits for its next chunk.
 func checkChatGoroutines(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	soon := func(cancel func()) { time.AfterFunc(time.Millisecond, cancel) }
-	for _, test := range []struct {
-		when  string
-		begin func(cancel func())      // runs before the loop
-		more  func(cancel func()) bool // runs after the first chunk, and reports whether the loop continues
-	}{
-		{"whose loops ended after one chunk", func(func()) {}, func(func()) bool { return false }},
-		{"cancelled while the loop waited for the first chunk", soon, func(func()) bool { return true }},
-		{"cancelled while the loop waited for the second chunk", func(func()) {}, func(cancel func()) bool { soon(cancel); return true }},
-	} {
-		goroutines := countGoroutines(t, func(ctx context.Context) {
-			for range manyStreams {
-				ctx, cancel := context.WithCancel(ctx)
-				test.begin(cancel)
-				b.iterate(ctx, t, b.request(), func(r reply) bool { return len(r.chunks) > 1 || test.more(cancel) })
-				cancel()
-			}
-		})
-		deadline := time.Now().Add(b.opts.Grace)
-		for n := goroutines(); n > allowedGoroutines; n = goroutines() {
-			if time.Now().After(deadline) {
-				t.Errorf("%d streams %s left %d goroutines behind after %v, want none", manyStreams, test.when, n, b.opts.Grace)
-				break
-			}
-			time.Sleep(b.opts.Grace / 100)
+	checkAbandonedStreams(t, b, "cancelled while the loop waited for the first chunk", 0, func(cancel func()) bool { soon(cancel); return true })
+	for n := 1; n <= 3; n++ {
+		for how, abandon := range map[string]func(cancel func()) (more bool){
+			"whose loops ended":                                  func(func()) bool { return false },
+			"cancelled in the loop":                              func(cancel func()) bool { cancel(); return true },
+			"cancelled while the loop waited for the next chunk": func(cancel func()) bool { soon(cancel); return true },
+		} {
+			checkAbandonedStreams(t, b, fmt.Sprintf("%s after %d chunks", how, n), n, abandon)
 		}
+	}
+}
+
+// checkAbandonedStreams calls abandon after n chunks of each of several streams,
+// which are described by how.
+func checkAbandonedStreams(t testing.TB, b backendTest, how string, n int, abandon func(cancel func()) (more bool)) {
+	goroutines := countGoroutines(t, func(ctx context.Context) {
+		for range manyStreams {
+			ctx, cancel := context.WithCancel(ctx)
+			if n == 0 {
+				abandon(cancel)
+			}
+			b.iterate(ctx, t, b.request(), func(r reply) bool { return len(r.chunks) != n || abandon(cancel) })
+			cancel()
+		}
+	})
+	deadline := time.Now().Add(b.opts.Grace)
+	for left := goroutines(); left > allowedGoroutines; left = goroutines() {
+		if time.Now().After(deadline) {
+			t.Errorf("%d streams %s left %d goroutines behind after %v, want none", manyStreams, how, left, b.opts.Grace)
+			return
+		}
+		time.Sleep(b.opts.Grace / 100)
 	}
 }
 

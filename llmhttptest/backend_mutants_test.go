@@ -272,6 +272,30 @@ var chatMutants = []mutant[backendTest]{
 	})},
 	{"a goroutine continues when the first chunk is cancelled", "ChatLeavesNoGoroutines", slowGoroutine(0)},
 	{"a goroutine continues when the second chunk is cancelled", "ChatLeavesNoGoroutines", slowGoroutine(1)},
+	{"a goroutine continues when the fourth chunk is cancelled", "ChatLeavesNoGoroutines", slowGoroutine(3)},
+	{"a goroutine continues when the loop ends between slow chunks", "ChatLeavesNoGoroutines", yielding(func(correct stream, yield yieldFunc) {
+		n := 0
+		for c := range background(correct, 10*time.Millisecond) {
+			if n++; !yield(c, nil) && n > 1 {
+				return
+			}
+		}
+	})},
+	{"a goroutine continues when the context is done in the loop", "ChatLeavesNoGoroutines", chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
+		return func(yield yieldFunc) {
+			chunks := background(e.repeat(context.WithoutCancel(ctx), req), 10*time.Millisecond)
+			for c := range chunks {
+				more := yield(c, nil)
+				if more && ctx.Err() != nil {
+					return
+				}
+				if !more {
+					for range chunks {
+					}
+				}
+			}
+		}
+	})},
 }
 
 // slowGoroutine returns a constructor of a Backend whose goroutine pauses before

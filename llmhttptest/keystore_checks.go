@@ -171,6 +171,7 @@ func checkKeysDoNotChange(t testing.TB, f KeyStoreFixture) {
 	if t.Failed() {
 		return
 	}
+	f.checkNotWritten(t, secret, got)
 	returned := copyKey(got)
 	wantUnchanged := func(when string) {
 		t.Helper()
@@ -194,6 +195,24 @@ func checkKeysDoNotChange(t testing.TB, f KeyStoreFixture) {
 		f.wantNotFound(t, secret, "a key that was removed")
 		wantUnchanged("it was removed")
 	}
+}
+
+// checkNotWritten checks that a Lookup does not write to key, which an earlier one
+// returned, not even the values that it already had: a Handler may read it at the
+// same time. To see that, it changes key for the time of a Lookup.
+func (f *KeyStoreFixture) checkNotWritten(t testing.TB, secret string, key *llmhttp.Key) {
+	t.Helper()
+	original := *key
+	changed := original
+	changed.ID, changed.Account = unique("changed"), unique("changed")
+	changed.Expires = original.Expires.Add(time.Hour)
+	changed.Limits.Concurrent++
+	*key = changed
+	_, err := f.Store.Lookup(t.Context(), secret)
+	if !reflect.DeepEqual(key, &changed) {
+		t.Errorf("a Key that Lookup had returned was written to by the next Lookup, which returned the error %v; want it unchanged, because requests in progress read it", err)
+	}
+	*key = original
 }
 
 // overwrite changes k and everything that it points to.

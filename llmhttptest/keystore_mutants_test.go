@@ -130,6 +130,16 @@ var keyMutants = []mutant[KeyStoreFixture]{
 	{"Lookup sorts the shared lists in place", "KeysDoNotChange", keyFixture(func(m *keyMap) {
 		m.load = func(k *llmhttp.Key) *llmhttp.Key { slices.Reverse(k.Models); return k }
 	})},
+	{"Lookup writes the same account to the shared Key each time", "KeysDoNotChange", keyFixture(func(m *keyMap) {
+		accounts := map[*llmhttp.Key]string{}
+		m.load = func(k *llmhttp.Key) *llmhttp.Key {
+			if _, ok := accounts[k]; !ok {
+				accounts[k] = k.Account
+			}
+			k.Account = accounts[k]
+			return k
+		}
+	})},
 	{"removed keys are cleared", "KeysDoNotChange", keyFixture(func(m *keyMap) {
 		m.remove = func(m *keyMap, s string) { *m.keys[s] = llmhttp.Key{}; delete(m.keys, s) }
 	})},

@@ -130,6 +130,18 @@ var queryMutants = []mutant[usageTest]{
 		}
 		return sums, nil
 	})},
+	{"a zero From with a Step is the time of the first record", "Periods", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+		if q.From.IsZero() && q.Step > 0 {
+			q.From = noon
+		}
+		return l.find(ctx, q)
+	})},
+	{"a zero From with a Step is refused", "Periods", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+		if q.From.IsZero() && q.Step > 0 {
+			return nil, errors.New("too many periods")
+		}
+		return l.find(ctx, q)
+	})},
 	{"a zero From is Unix time 0", "Periods", startingAt(func(q usageQuery, start time.Time) time.Time {
 		if q.From.IsZero() && q.Step > 0 {
 			return time.Unix(0, 0).Add(start.Sub(time.Unix(0, 0)) / q.Step * q.Step)
