@@ -317,6 +317,9 @@ func (a *account) measure() error {
 	}
 	q.res.mu.Unlock()
 	u := &a.record.Usage
+	if reported != nil && reported.dropInvalid() {
+		q.chat.warn(misuseExtra)
+	}
 	switch {
 	case reported != nil:
 		*u = *reported

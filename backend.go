@@ -19,6 +19,9 @@ type Backend interface {
 	// choices, the stream contains all of them. For an unknown model the
 	// stream yields [ModelNotFound].
 	//
+	// A Usage that it yields is the total of the request so far, not that of a
+	// chunk: the last one counts.
+	//
 	// The Backend owns req and everything it points to.
 	Chat(ctx context.Context, req *ChatRequest) ChatStream
 }

@@ -3,8 +3,11 @@ package llmhttp_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,7 +60,7 @@ func TestBackend_Fails(t *testing.T) {
 		{name: "panic with an *Error", status: 500, logged: secretCause,
 			backend: panics(value(&llmhttp.Error{Status: 500, Err: errCause, Message: internalMessage}))},
 		{name: "panic in Chat", status: 500, logged: secretCause, backend: chat(func() llmhttp.ChatStream { panic(secretCause) })},
-		{name: "nil stream", status: 500, logged: "nil pointer", backend: chat(func() llmhttp.ChatStream { return nil })},
+		{name: "nil stream", status: 500, logged: "the Backend returned a nil ChatStream", backend: chat(func() llmhttp.ChatStream { return nil })},
 		{name: "error", status: 500, logged: secretCause, backend: failingBackend(errCause)},
 		{name: "error that is a nil *Error", status: 500, backend: failingBackend(nilError)},
 		{name: "error whose text panics", status: 500, backend: failingBackend(panickyError{})},
@@ -368,4 +371,88 @@ func TestBackend_OwnsItsRequest(t *testing.T) {
 	}
 	assert.Equal(t, counted[0], counted[1])
 	assert.Positive(t, counted[0].PromptTokens)
+}
+
+// What a Backend does wrong, and no reply tells, is logged once for a request.
+func TestBackend_MisuseIsLogged(t *testing.T) {
+	chunk := func(text string, reason llmhttp.FinishReason, u *llmhttp.Usage) *llmhttp.ChatChunk {
+		c := llmhttp.TextChunk(text)
+		c.Choices[0].FinishReason, c.Usage = reason, u
+		return c
+	}
+	usage := func(prompt, completion int) *llmhttp.Usage {
+		return &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion}
+	}
+	invalid := llmhttp.Extra{"a": json.RawMessage("NaN")}
+	tests := map[string]struct {
+		chunks []*llmhttp.ChatChunk
+		logged string // empty for nothing
+	}{
+		"nil chunks":             {[]*llmhttp.ChatChunk{nil, chunk("a", "", nil), nil}, "nil chunk"},
+		"choice":                 {[]*llmhttp.ChatChunk{chunk("a", "", nil), {Choices: []llmhttp.ChunkChoice{{Index: 1}}}, {Choices: []llmhttp.ChunkChoice{{Index: -1}}}}, "not asked for"},
+		"content after the end":  {[]*llmhttp.ChatChunk{chunk("a", "stop", nil), chunk("b", "", nil), chunk("c", "", nil)}, "after its FinishReason"},
+		"two finish reasons":     {[]*llmhttp.ChatChunk{chunk("a", "stop", nil), chunk("", "stop", nil)}, ""},
+		"usage of another total": {[]*llmhttp.ChatChunk{chunk("a", "", usage(10, 5)), chunk("b", "", usage(20, 7)), chunk("c", "", usage(1, 7))}, "contradict each other"},
+		"usage of chunks":        {[]*llmhttp.ChatChunk{chunk("a", "", usage(10, 5)), chunk("b", "", usage(10, 4))}, "contradict each other"},
+		"snapshots of usage":     {[]*llmhttp.ChatChunk{chunk("a", "", usage(0, 1)), chunk("b", "", usage(10, 1)), chunk("c", "", usage(10, 2))}, ""},
+		"Extra beside the usage": {[]*llmhttp.ChatChunk{chunk("a", "", nil), {Usage: usage(1, 1), Extra: maps.Clone(invalid)}}, "not JSON"},
+		"Extra of the usage":     {[]*llmhttp.ChatChunk{chunk("a", "", nil), {Usage: &llmhttp.Usage{PromptTokens: 1, Extra: maps.Clone(invalid)}}}, "not JSON"},
+	}
+	for name, tt := range tests {
+		for mode, members := range map[string]string{"whole": `"n":1`, "stream": `"stream":true,"stream_options":{"include_usage":true}`} {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				s := startServer(t, config{backend: chunkBackend(func() (chunks []*llmhttp.ChatChunk) {
+					for _, c := range tt.chunks {
+						if c != nil {
+							c = &llmhttp.ChatChunk{Choices: slices.Clone(c.Choices), Usage: c.Usage, Extra: maps.Clone(c.Extra)}
+							if c.Usage != nil {
+								u := *c.Usage
+								u.Extra = maps.Clone(u.Extra)
+								c.Usage = &u
+							}
+						}
+						chunks = append(chunks, c)
+					}
+					return chunks
+				})})
+				r := s.chat(chatWith(members))
+				require.NoError(t, r.err)
+				assert.Equal(t, 200, r.StatusCode)
+				assert.NoError(t, s.summary().Err)
+				assert.NotContains(t, r.body, "NaN")
+				if tt.logged == "" {
+					assert.Empty(t, s.log.String())
+					return
+				}
+				assert.Equal(t, 1, strings.Count(s.log.String(), `"level":"WARN"`), "%s", s.log)
+				assert.Contains(t, s.log.String(), tt.logged)
+			})
+		}
+	}
+}
+
+// A call of yield after the stream has returned is refused and logged.
+func TestBackend_YieldAfterTheStream(t *testing.T) {
+	var late yieldFunc
+	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+		late = yield
+		yield(llmhttp.TextChunk("a"), nil)
+	})})
+	s.chat(streamBody).checkText(t, "a")
+	for range 3 {
+		assert.False(t, late(llmhttp.TextChunk("b"), nil))
+	}
+	assert.Equal(t, 1, strings.Count(s.log.String(), "after its stream had returned"))
+}
+
+// A stream through a ResponseWriter that cannot be flushed is logged once.
+func TestStream_WriterCannotFlush(t *testing.T) {
+	s := startServer(t, config{backend: textBackend("a", "b", "c"), wrap: func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(plainWriter{w}, r) })
+	}})
+	s.chat(streamBody).checkText(t, "abc")
+	s.summary()
+	assert.Equal(t, 1, strings.Count(s.log.String(), "a stream is buffered"), "%s", s.log)
+	s.chat(chatBody)
+	assert.Equal(t, 1, strings.Count(s.log.String(), "WARN"), "a whole reply needs no flush")
 }

@@ -1,6 +1,6 @@
 package llmhttp
 
-// maxCalls is how many tool calls a choice may have; more are dropped.
+// maxCalls is how many tool calls a choice may have.
 const maxCalls = 1024
 
 // A callOrder gives the tool calls of a choice contiguous indices, and tells
@@ -10,6 +10,7 @@ const maxCalls = 1024
 type callOrder struct {
 	calls   []callState
 	emitted int            // how many of calls were emitted
+	tooMany bool           // there was one beyond maxCalls
 	byID    map[string]int // index in calls
 	byIndex map[int]int    // the last of calls with an index of the Backend
 }
@@ -33,7 +34,8 @@ func (o *callOrder) next(deltas []ToolCallDelta) []ToolCallDelta {
 		t := deltas[i]
 		c := o.find(&t)
 		if c == nil {
-			continue
+			o.tooMany = true
+			return nil
 		}
 		if c.name == "" {
 			c.name = t.Function.Name

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -351,6 +350,7 @@ type chatCall struct {
 	encoder ChatEncoder
 	order   orderer
 	stream  *eventStream // nil unless the reply is a stream
+	size    int          // of the chunks, about, in bytes
 	err     error        // why the Backend must stop
 }
 
@@ -407,6 +407,7 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 	r := j.response(&c.order)
 	start := c.replyStart()
 	r.Created, r.Model, r.Usage = start.Created, start.Model, &c.q.account.record.Usage
+	c.warn(c.order.misuse)
 	if err := c.save(r.Extra); err != nil {
 		return err
 	}
@@ -473,6 +474,7 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	res.mu.Unlock()
 	c.q.account.settle()
 	extra := c.order.endExtra()
+	c.warn(c.order.misuse)
 	if err := c.save(extra); err != nil {
 		return err
 	}
@@ -489,7 +491,7 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 }
 
 var (
-	errDroppedChoice = errors.New("llmhttp: choices that were not asked for are dropped")
+	errNilStream     = errors.New("llmhttp: the Backend returned a nil ChatStream")
 	errStreamOver    = errors.New("llmhttp: the stream's function has returned")
 	errReplyComplete = errors.New("llmhttp: the reply has all the tokens that it may have")
 )
@@ -503,15 +505,23 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	q.recorder.transcribe(req, &c.order)
 	q.recorder.start(req)
 	q.account.bill()
-	q.h.backend.Chat(q.life.backend, req)(c.yield)
+	stream := q.h.backend.Chat(q.life.backend, req)
+	if stream == nil {
+		stream = Fail(errNilStream)
+	}
+	stream(c.yield)
 	err := c.close()
 	q.account.noteBackendError(err)
-	if c.order.dropped {
-		q.log.print(slog.LevelWarn, "the Backend yielded choices that were not asked for", errDroppedChoice)
-	}
 	// A Backend may return without an error when its context is done. That is
 	// not the end of a reply.
 	return q.life.endedOr(err)
+}
+
+// warn logs misuses. The response's mu must not be held.
+func (c *chatCall) warn(set misuse) {
+	c.q.res.mu.Lock()
+	defer c.q.res.mu.Unlock()
+	c.q.log.warn(set)
 }
 
 // yield is the yield function of the Backend's stream. When it returns, the
@@ -519,7 +529,10 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
 	c.q.res.mu.Lock()
 	defer c.q.res.mu.Unlock()
-	if c.err == nil && err == nil {
+	switch {
+	case c.err == errStreamOver:
+		c.q.log.warn(misuseAfterReturn)
+	case c.err == nil && err == nil:
 		err = c.receive(chunk)
 	}
 	if c.err == nil {
@@ -536,7 +549,18 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 	now := time.Now()
 	q.idle.touch(now)
 	q.recorder.addChunk(chunk, now)
+	if chunk != nil {
+		if c.size += chunk.size(); c.size > q.h.opts.MaxReply {
+			return errReplyTooLarge(q.h.opts.MaxReply)
+		}
+	}
 	c.order.add(chunk)
+	if c.order.misuse != 0 {
+		q.log.warn(c.order.misuse)
+	}
+	if c.order.err != nil {
+		return c.order.err
+	}
 	if c.stream != nil {
 		if err := c.stream.push(now); err != nil {
 			return err

@@ -356,6 +356,9 @@ func serveEmbeddings(q *request) error {
 	if resp == nil || len(resp.Vectors) != inputs {
 		return errors.New("llmhttp: the number of vectors that the Backend returned is not the number of inputs")
 	}
+	if resp.size() > q.h.opts.MaxReply {
+		return errReplyTooLarge(q.h.opts.MaxReply)
+	}
 	q.account.settle()
 	answer := *resp
 	answer.base64 = format == "base64"

@@ -83,6 +83,11 @@ type Options struct {
 	// means 16 MiB.
 	MaxBody int64
 
+	// MaxReply is the maximum size of a reply of the Backend in bytes: of the texts
+	// of a chat, of images or of vectors, all together. A larger one fails with a
+	// 502, a stream with an error event. Zero or negative means 64 MiB.
+	MaxReply int
+
 	// Timeout is how long the Backend may be silent: until the first chunk,
 	// between two chunks, or until a whole response of images or embeddings.
 	// The default is 5 minutes.
@@ -116,6 +121,7 @@ type Options struct {
 // The defaults of [Options].
 const (
 	defaultMaxBody      = 16 << 20
+	defaultMaxReply     = 64 << 20
 	defaultTimeout      = 5 * time.Minute
 	defaultKeepAlive    = 15 * time.Second
 	defaultReadTimeout  = time.Minute
@@ -146,6 +152,9 @@ func (o *Options) withDefaults() Options {
 		n.MaxBody = defaultMaxBody
 	}
 	n.MaxBody = min(n.MaxBody, 1<<40)
+	if n.MaxReply <= 0 {
+		n.MaxReply = defaultMaxReply
+	}
 	if n.ReserveCompletion == 0 {
 		n.ReserveCompletion = defaultReserveCompletion
 	}

@@ -247,6 +247,9 @@ func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
 	if resp == nil || len(resp.Data) == 0 {
 		return nil, errors.New("llmhttp: the Backend returned no image")
 	}
+	if resp.size() > q.h.opts.MaxReply {
+		return nil, errReplyTooLarge(q.h.opts.MaxReply)
+	}
 	return resp, nil
 }
 

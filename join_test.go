@@ -1,8 +1,13 @@
 package llmhttp_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -70,4 +75,181 @@ func TestCollect_ReplySurvivesJSON(t *testing.T) {
 	again := new(llmhttp.ChatResponse)
 	require.NoError(t, json.Unmarshal(b, again))
 	assert.Equal(t, r, again)
+}
+
+// Joining and streaming a reply takes work in proportion to its length, however it is
+// divided: four times the chunks take about four times the memory, and not sixteen times.
+func TestReply_WorkIsLinear(t *testing.T) {
+	call := func(f func(d *llmhttp.ToolCallDelta, i, n int)) func(i, n int) *llmhttp.ChatChunk {
+		return func(i, n int) *llmhttp.ChatChunk {
+			d := llmhttp.ToolCallDelta{Function: llmhttp.FunctionCall{Arguments: "0123456789"}}
+			f(&d, i, n)
+			return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{d}}}}}
+		}
+	}
+	extra := func(f func(i int) llmhttp.Extra) func(i, n int) *llmhttp.ChatChunk {
+		return func(i, _ int) *llmhttp.ChatChunk {
+			c := llmhttp.TextChunk("")
+			c.Choices[0].Delta.Extra = f(i)
+			return c
+		}
+	}
+	chunks := map[string]func(i, n int) *llmhttp.ChatChunk{
+		"text":                   func(int, int) *llmhttp.ChatChunk { return llmhttp.TextChunk("0123456789") },
+		"arguments":              call(func(d *llmhttp.ToolCallDelta, i, _ int) { d.ID, d.Function.Name = "a", "f" }),
+		"arguments, no ID":       call(func(d *llmhttp.ToolCallDelta, i, _ int) { d.Function.Name = "f" }),
+		"arguments, late name":   call(func(d *llmhttp.ToolCallDelta, i, n int) { d.Function.Name = strings.Repeat("f", max(0, i+2-n)) }),
+		"arguments, no name":     call(func(*llmhttp.ToolCallDelta, int, int) {}),
+		"string in Extra":        extra(func(int) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(`"0123456789"`)} }),
+		"array in Extra":         extra(func(int) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(`[1,2,3,4]`)} }),
+		"object in Extra":        extra(func(int) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(`{"y":"0123456789"}`)} }),
+		"new members":            extra(func(i int) llmhttp.Extra { return llmhttp.Extra{fmt.Sprint("x", i): json.RawMessage(`1`)} }),
+		"new members of objects": extra(func(i int) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(fmt.Sprintf(`{"y%d":1}`, i))} }),
+		"new members of chunks": func(i, _ int) *llmhttp.ChatChunk {
+			c := llmhttp.TextChunk("")
+			c.Extra = llmhttp.Extra{fmt.Sprint("x", i): json.RawMessage(`1`)}
+			return c
+		},
+		"new members of calls": call(func(d *llmhttp.ToolCallDelta, i, _ int) {
+			d.ID, d.Extra = "a", llmhttp.Extra{fmt.Sprint("x", i): json.RawMessage(`1`)}
+		}),
+		"reasoning details": func(int, int) *llmhttp.ChatChunk {
+			c := llmhttp.TextChunk("")
+			c.Choices[0].Delta.ReasoningDetails = []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: "0123456789"}}
+			return c
+		},
+	}
+	var n int
+	var newChunk func(i, n int) *llmhttp.ChatChunk
+	s := newHandler(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+		for i := range n {
+			if !yield(newChunk(i, n), nil) {
+				return
+			}
+		}
+	})})
+	allocated := func(chunks int, body string) uint64 {
+		n = chunks
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		w := &discardWriter{header: http.Header{}}
+		serve(s.handler, w, body)
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	for name, f := range chunks {
+		for mode, body := range chatModes {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				newChunk = f
+				allocated(100, body)
+				few, many := allocated(2000, body), allocated(8000, body)
+				assert.Less(t, many, 8*few, "bytes for 8,000 chunks, and for 2,000 chunks")
+			})
+		}
+	}
+}
+
+// A reply that is too large is refused, whether it is one chunk or many, and so are too
+// many tool calls, which are not joined first.
+func TestReply_MaxReply(t *testing.T) {
+	const limit = 1 << 20
+	piece := strings.Repeat("a", 1<<10)
+	chunk := func(d llmhttp.Delta) *llmhttp.ChatChunk {
+		return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: d}}}
+	}
+	repeat := func(n int, c func() *llmhttp.ChatChunk) llmhttp.Backend {
+		return streamBackend(func(_ context.Context, yield yieldFunc) {
+			for range n {
+				if !yield(c(), nil) {
+					return
+				}
+			}
+		})
+	}
+	backends := map[string]llmhttp.Backend{
+		"one text":   repeat(1, func() *llmhttp.ChatChunk { return llmhttp.TextChunk(strings.Repeat(piece, 1025)) }),
+		"many texts": repeat(1025, func() *llmhttp.ChatChunk { return llmhttp.TextChunk(piece) }),
+		"arguments of a call without a name": repeat(1025, func() *llmhttp.ChatChunk {
+			return chunk(llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{Function: llmhttp.FunctionCall{Arguments: piece}}}})
+		}),
+		"Extra": repeat(1025, func() *llmhttp.ChatChunk {
+			return chunk(llmhttp.Delta{Extra: llmhttp.Extra{"x": json.RawMessage(`"` + piece + `"`)}})
+		}),
+		"details": repeat(1025, func() *llmhttp.ChatChunk {
+			return chunk(llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: piece}}})
+		}),
+		"65,000 calls": repeat(1, func() *llmhttp.ChatChunk {
+			return chunk(llmhttp.Delta{ToolCalls: make([]llmhttp.ToolCallDelta, 65000)})
+		}),
+		"1,025 calls": repeat(1, func() *llmhttp.ChatChunk {
+			var calls []llmhttp.ToolCallDelta
+			for i := range 1025 {
+				calls = append(calls, llmhttp.ToolCallDelta{Index: i, Function: llmhttp.FunctionCall{Name: "f"}})
+			}
+			return chunk(llmhttp.Delta{ToolCalls: calls})
+		}),
+	}
+	for name, b := range backends {
+		s := startServer(t, config{backend: b, opts: llmhttp.Options{MaxReply: limit}})
+		t.Run(name+"/whole", func(t *testing.T) {
+			r := s.chat(chatBody)
+			e := r.checkError(t, 502)
+			assert.Regexp(t, `^The reply of the model (is too large\. The limit is 1048576 bytes|has too many tool calls\. The limit is 1024 for each choice)\.$`, e.Message)
+			assert.Equal(t, "false", r.Header.Get("X-Should-Retry"))
+		})
+		t.Run(name+"/stream", func(t *testing.T) {
+			if r := s.chat(streamBody); r.StatusCode == 200 {
+				assert.Contains(t, r.checkCut(t).Message, "The limit is")
+			} else {
+				r.checkError(t, 502)
+			}
+		})
+	}
+	for name, size := range map[string]struct{ bytes, status int }{"within": {limit - 1000, 200}, "beyond": {limit, 502}} {
+		t.Run("images and vectors, "+name, func(t *testing.T) {
+			s := startServer(t, config{opts: llmhttp.Options{MaxReply: limit}, backend: &stubBackend{
+				images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+					return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: make([]byte, size.bytes/2)}, {Data: make([]byte, size.bytes/2)}}}, nil
+				},
+				embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+					return &llmhttp.EmbeddingResponse{Vectors: [][]float32{make([]float32, size.bytes/8), make([]float32, size.bytes/8)}}, nil
+				},
+			}})
+			assert.Equal(t, size.status, s.do("POST", imagesPath, imageBody).StatusCode)
+			assert.Equal(t, size.status, s.do("POST", embeddingsPath, `{"model":"m","input":["a","b"]}`).StatusCode)
+		})
+	}
+}
+
+// Choices that a Backend leaves out are missing in whole replies and in streams alike.
+func TestReply_GapsBetweenChoices(t *testing.T) {
+	for mode, members := range map[string]string{"whole": `"n":5`, "stream": `"n":5,"stream":true`} {
+		s := startServer(t, config{backend: chunkBackend(func() []*llmhttp.ChatChunk {
+			return []*llmhttp.ChatChunk{{Choices: []llmhttp.ChunkChoice{{Index: 3, Delta: llmhttp.Delta{Content: "x"}}, {Index: 1, Delta: llmhttp.Delta{Content: "y"}}}}}
+		})})
+		r := s.chat(chatWith(members))
+		require.NoError(t, r.err)
+		for i, present := range []bool{true, true, false, true, false} {
+			assert.Equal(t, present, strings.Contains(r.body, fmt.Sprintf(`"index":%d`, i)), "%s: choice %d", mode, i)
+		}
+	}
+}
+
+// The estimate of a reply's or a prompt's tokens counts text in unknown members too.
+func TestAccount_EstimateCountsExtra(t *testing.T) {
+	long, _ := json.Marshal(strings.Repeat("word", 1000))
+	s := startServer(t, config{backend: chunkBackend(func() []*llmhttp.ChatChunk {
+		return []*llmhttp.ChatChunk{{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Extra: llmhttp.Extra{"thinking": long}}}}}}
+	})})
+	require.Equal(t, 200, s.chat(chatBody).StatusCode)
+	assert.InDelta(t, 1000, s.record().Usage.CompletionTokens, 100)
+	for _, body := range []string{
+		chatWith(`"documents":["` + strings.Repeat("word", 1000) + `"]`),
+		chatWith(`"response_format":{"type":"json_schema","json_schema":{"name":"x","description":"` + strings.Repeat("word", 1000) + `"}}`),
+		strings.Replace(chatBody, `"role":"user"`, `"role":"user","thinking":"`+strings.Repeat("word", 1000)+`"`, 1),
+	} {
+		s := startServer(t, config{})
+		require.Equal(t, 200, s.chat(body).StatusCode, body)
+		assert.InDelta(t, 1000, s.record().Usage.PromptTokens, 100)
+	}
 }

@@ -37,7 +37,7 @@ func TestLifetime_HostCancelsTheBaseContext(t *testing.T) {
 				return startServer(t, config{http2: http2, backend: b, server: func(srv *http.Server) {
 					srv.BaseContext = func(net.Listener) context.Context { return base }
 				}, wrap: func(h http.Handler) http.Handler {
-					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(unwrapper{w}, r) })
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(unwrapWriter{w}, r) })
 				}}), cancel
 			}
 			for end, err := range map[string]error{"error": context.Canceled, "silent": nil} {
@@ -86,11 +86,3 @@ func TestLifetime_HostCancelsTheBaseContext(t *testing.T) {
 		}
 	}
 }
-
-// An unwrapper is a ResponseWriter of a middleware.
-type unwrapper struct{ w http.ResponseWriter }
-
-func (u unwrapper) Header() http.Header         { return u.w.Header() }
-func (u unwrapper) Write(p []byte) (int, error) { return u.w.Write(p) }
-func (u unwrapper) WriteHeader(status int)      { u.w.WriteHeader(status) }
-func (u unwrapper) Unwrap() http.ResponseWriter { return u.w }

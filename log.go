@@ -11,6 +11,7 @@ type requestLog struct {
 	life   *lifetime
 	cred   *credential
 	record *UsageRecord
+	warned misuse // guarded by the response's mu
 }
 
 // try calls a function of the host, and logs an error or a panic.

@@ -30,13 +30,15 @@ type orderer struct {
 	extra      Extra      // members of chunks that have not been emitted
 	usageExtra Extra      // members of chunks that had nothing but usage
 	output     outputCounter
-	dropped    bool // the Backend yielded a choice that was not asked for
+	misuse     misuse
+	err        error // the reply cannot be continued
 }
 
 // A choiceState is what has been emitted of a choice, and what is held back.
 type choiceState struct {
 	opened, ended               bool
 	bytes                       int          // of texts
+	isCut                       bool         // it has ended because of maxBytes
 	reason                      FinishReason // if it has ended
 	content, reasoning, refusal utf8Splitter
 	calls                       callOrder
@@ -45,6 +47,7 @@ type choiceState struct {
 // add emits what c adds to the reply. It may change c.
 func (o *orderer) add(c *ChatChunk) {
 	if c == nil {
+		o.misuse |= misuseNilChunk
 		return
 	}
 	if !o.hasStart {
@@ -53,6 +56,9 @@ func (o *orderer) add(c *ChatChunk) {
 	}
 	extra := c.Extra
 	if c.Usage != nil {
+		if o.usage != nil && !o.usage.isContinuedBy(c.Usage) {
+			o.misuse |= misuseUsage
+		}
 		o.usage = c.Usage
 		if len(c.Choices) == 0 {
 			o.usageExtra, extra = mergeExtra(o.usageExtra, extra), nil
@@ -69,11 +75,14 @@ func (o *orderer) add(c *ChatChunk) {
 func (o *orderer) addChoice(list []ChunkChoice) {
 	c := &list[0]
 	if c.Index < 0 || c.Index >= o.limit {
-		o.dropped = true
+		o.misuse |= misuseChoice
 		return
 	}
 	s := o.open(c.Index)
 	if s.ended {
+		if !s.isCut && deltaLen(&c.Delta) > 0 {
+			o.misuse |= misuseAfterFinish
+		}
 		return
 	}
 	reason, stop := c.FinishReason, c.StopSequence
@@ -85,9 +94,14 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	d.Refusal = s.refusal.next(d.Refusal)
 	if len(d.ToolCalls) > 0 {
 		d.ToolCalls = s.calls.next(d.ToolCalls)
+		if s.calls.tooMany {
+			o.err = errTooManyCalls()
+			return
+		}
 	}
 	if o.maxBytes > 0 && s.cut(d, o.maxBytes) {
-		reason, stop, o.cut = FinishLength, "", true
+		reason, stop, s.isCut, o.cut = FinishLength, "", true, true
+		o.misuse |= misuseCompletion
 	}
 	if reason != "" {
 		s.appendHeld(d)
@@ -203,8 +217,21 @@ func (o *orderer) complete() {
 	}
 }
 
-// endExtra returns the members that have not been emitted.
-func (o *orderer) endExtra() Extra { return mergeExtra(o.extra, o.usageExtra) }
+// endExtra returns the members that have not been emitted. Those that are not JSON
+// are dropped: a reply that is complete does not fail because of them.
+func (o *orderer) endExtra() Extra {
+	e := mergeExtra(o.extra, o.usageExtra)
+	if dropInvalid(e) {
+		o.misuse |= misuseExtra
+	}
+	return e
+}
+
+// isContinuedBy reports whether next can be the usage of the same request at a later
+// time: it has the same prompt, and no fewer tokens of the completion.
+func (u *Usage) isContinuedBy(next *Usage) bool {
+	return (u.PromptTokens == 0 || u.PromptTokens == next.PromptTokens) && u.CompletionTokens <= next.CompletionTokens
+}
 
 func isEmptyDelta(d *Delta) bool {
 	return d.Content == "" && d.Reasoning == "" && d.Refusal == "" && len(d.ToolCalls) == 0 &&
@@ -235,6 +262,14 @@ func (n *outputCounter) add(d *Delta) {
 	for i := range d.ToolCalls {
 		n.addText(d.ToolCalls[i].Function.Name)
 		n.addText(d.ToolCalls[i].Function.Arguments)
+	}
+	if d.Reasoning == "" {
+		for i := range d.ReasoningDetails {
+			n.addText(d.ReasoningDetails[i].Text)
+		}
+	}
+	if len(d.Extra) > 0 {
+		n.addText(d.Extra.texts())
 	}
 }
 

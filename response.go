@@ -56,6 +56,7 @@ type response struct {
 	aborted        bool // the connection must be cut
 	firstWrite     time.Time
 	clientLeft     bool // before there was a reply
+	cannotFlush    bool // w does not support it
 }
 
 func newResponse(w http.ResponseWriter, r *http.Request, o *Options) response {
@@ -141,7 +142,11 @@ func (res *response) writeLocked(p []byte) error {
 		p = p[n:]
 	}
 	// net/http reports a write that missed its deadline only when it flushes.
-	if err := res.ctl.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	err := res.ctl.Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		res.cannotFlush, err = true, nil
+	}
+	if err != nil {
 		return errGone
 	}
 	if !res.isHTTP1() {

@@ -131,6 +131,9 @@ func (s *eventStream) writePending() error {
 	buf := s.buffer()
 	s.pending = nil
 	err := q.res.writeLocked(buf.b)
+	if q.res.cannotFlush {
+		q.log.warn(misuseNoFlush)
+	}
 	putBuffer(buf)
 	if err != nil {
 		s.writeErr = err

@@ -10,11 +10,11 @@ import "iter"
 // loop: yield returns when the chunk is on its way to the client, so a slow
 // client slows the stream down, and returns false when the client has left or
 // the request has ended for another reason. The Backend must then return.
-// Yield must not be called from several goroutines at the same time, nor after
-// the stream's function has returned.
+// Yield may be called from another goroutine than that of the stream's function,
+// but not from several at the same time, nor after the function has returned.
 //
 // An error ends the stream; a chunk that is yielded together with an error is
-// ignored. Before the first chunk an error becomes the HTTP status of the reply,
+// dropped. Before the first chunk an error becomes the HTTP status of the reply,
 // after it an error event. A chunk that was yielded belongs to the loop.
 type ChatStream = iter.Seq2[*ChatChunk, error]
 
@@ -71,7 +71,7 @@ func (c *Choice) chunk() ChunkChoice {
 
 // Collect joins the chunks of s to a reply. If s fails, Collect returns its
 // error, and what came before as a reply whose unfinished choices have no
-// FinishReason.
+// FinishReason. A choice with more than 1024 tool calls is an error.
 //
 // The choices are in the order of their indices; those with an index of 128 or
 // more are dropped. Texts are concatenated, and so are members of a Delta's
@@ -85,7 +85,9 @@ func Collect(s ChatStream) (*ChatResponse, error) {
 			o.emitHeld()
 			return j.response(&o), err
 		}
-		o.add(chunk)
+		if o.add(chunk); o.err != nil {
+			return j.response(&o), o.err
+		}
 	}
 	o.emitHeld()
 	return j.response(&o), nil

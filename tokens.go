@@ -1,6 +1,10 @@
 package llmhttp
 
-import "math"
+import (
+	"encoding/json"
+	"math"
+	"strings"
+)
 
 // A tokenCounter counts tokens of text.
 type tokenCounter struct {
@@ -43,6 +47,9 @@ func (c *tokenCounter) prompt(r *ChatRequest) int {
 				n += tokensPerMedia
 			}
 		}
+		if len(m.Extra) > 0 {
+			n += c.text(m.Extra.texts())
+		}
 		for j := range m.ToolCalls {
 			f := &m.ToolCalls[j].Function
 			n += c.text(f.Name) + c.text(f.Arguments)
@@ -53,7 +60,23 @@ func (c *tokenCounter) prompt(r *ChatRequest) int {
 			n += c.text(f.Name) + c.text(f.Description) + c.text(string(f.Parameters))
 		}
 	}
+	for _, v := range r.Extra {
+		n += c.structured(v)
+	}
+	if r.ResponseFormat != nil {
+		for _, v := range r.ResponseFormat.Extra {
+			n += c.structured(v)
+		}
+	}
 	return n
+}
+
+// structured counts the tokens of JSON that may contain text for the model.
+func (c *tokenCounter) structured(v json.RawMessage) int {
+	if len(v) > 0 && strings.IndexByte(`"[{`, v[0]) >= 0 {
+		return c.text(string(v))
+	}
+	return 0
 }
 
 // output counts the tokens of a reply.
