@@ -153,11 +153,12 @@ func TestObserver_Started(t *testing.T) {
 func TestObserver_NotStarted(t *testing.T) {
 	var got []*llmhttp.RequestInfo
 	s := startServer(t, config{opts: llmhttp.Options{Observe: started(&got)}})
-	s.chat("{")
-	s.chat(chatBody, withoutKey)
-	s.get(modelsPath)
-	s.get("/v1/none")
-	s.waitForSummaries(4)
+	for i, send := range []func(){
+		func() { s.chat("{") }, func() { s.chat(chatBody, withoutKey) }, func() { s.get(modelsPath) }, func() { s.get("/v1/none") },
+	} {
+		send()
+		s.waitForSummaries(i + 1) // a summary may come after its reply
+	}
 	s.shutdown()
 	s.chat(chatBody)
 	assert.Empty(t, got)
