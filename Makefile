@@ -30,13 +30,7 @@ help:
 
 ## test: runs the tests of all modules, the examples and the client tests
 test: setup
-	go build -race -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind
-	LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory go test -race -count=1 -timeout=20m work
-	go test -count=1 -run='^(TestAllocs|TestAmplification)' . # the race detector would change their results
-	scripts/examples.sh
-	cd clients/node && LLMHTTP_EXAMPLE=$(CURDIR)/bin/inmemory LLMHTTP_GATEWAY=$(CURDIR)/bin/gateway npm test
-	cd clients/node && LLMHTTP_EXAMPLE=$(CURDIR)/bin/behind npm run test:clients
-	cd clients/go && LLMHTTP_EXAMPLE=$(CURDIR)/bin/behind LLMHTTP_GATEWAYS=2 go test -race -count=1 .
+	@scripts/test.sh
 
 ## setup: installs what the tests need besides Go
 setup:

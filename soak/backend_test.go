@@ -181,7 +181,7 @@ func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
 	yield(end, nil)
 	if s.behavior == yieldLater {
 		b.w.wg.Go(func() {
-			s.sleep(context.Background(), 20*time.Millisecond)
+			eventually(func() bool { return b.w.isRecorded(n) }) // then this function has returned
 			for range 3 {
 				if yield(llmhttp.TextChunk("late"), nil) {
 					b.w.fail("request %d: a chunk was accepted after the Backend had returned", n)

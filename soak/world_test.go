@@ -127,6 +127,11 @@ func (w *world) account(id string, f func(a *requestAccount)) {
 	f(a)
 }
 
+func (w *world) isRecorded(n int) (recorded bool) {
+	w.account(requestID(n), func(a *requestAccount) { recorded = len(a.records) > 0 })
+	return recorded
+}
+
 // run sends all requests and closes the servers.
 func (w *world) run() {
 	w.start()
