@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test setup lint fmt tidy cover fuzz soak bench bench-stores
+.PHONY: help test setup lint fmt tidy cover fuzz soak bench bench-stores bench-responses
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m
@@ -83,3 +83,7 @@ bench:
 ## bench-stores: measures sqlstore with a million records and 100,000 keys, on SQLite and PostgreSQL
 bench-stores:
 	cd sqlstore && go test -v -timeout=1h -run='^$$' -bench='^BenchmarkStore$$' -records=1000000 -keys=100000
+
+## bench-responses: measures sqlstore with a million stored responses, on SQLite and PostgreSQL
+bench-responses:
+	cd sqlstore && go test -v -timeout=2h -run='^$$' -bench='^BenchmarkResponses$$' -responses=1000000

@@ -108,15 +108,7 @@ func clipText(s string) string {
 	if len(s) <= 2000 {
 		return s
 	}
-	return fmt.Sprintf("%s... of %d bytes with the hash %d", s[:2000], len(s), hashText(s))
-}
-
-func hashText(s string) uint64 {
-	h := uint64(14695981039346656037) // FNV-1a
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
+	return fmt.Sprintf("%s... of %d bytes with the hash %s", s[:2000], len(s), llmhttp.HashSecret(s))
 }
 
 func (s *responseTest) wantNoResponse(t testing.TB, account, id string) {
@@ -299,7 +291,7 @@ func checkResponsesRandom(t testing.TB, s responseTest) {
 	random := newRand(t)
 	saved := make(map[string]*llmhttp.StoredResponse)
 	var ids []string
-	for range 300 {
+	for range 150 {
 		switch n := random.IntN(10); {
 		case n < 4 && len(ids) < 90:
 			r := s.response()
@@ -356,7 +348,7 @@ func (s *responseTest) wantState(t testing.TB, random *rand.Rand, saved map[stri
 func checkResponsesConcurrent(t testing.TB, s responseTest) {
 	shared := s.response()
 	s.mustSave(t, shared)
-	together(t, 8, func(i int) {
+	together(t, 4, func(i int) {
 		ctx := context.WithoutCancel(t.Context())
 		for range 10 {
 			r := s.response()

@@ -148,13 +148,20 @@ func (s *ResponseStore) LoadItems(_ context.Context, account string, ids []strin
 			if isExpired(r) {
 				continue
 			}
-			all := slices.Concat(r.Input, r.Output)
-			i := slices.IndexFunc(all, func(item llmhttp.StoredItem) bool { return item.ID == id })
-			found = append(found, all[i])
+			found = append(found, *findItem(r, id))
 			break
 		}
 	}
 	return found, nil
+}
+
+// findItem returns an item that r has.
+func findItem(r *llmhttp.StoredResponse, id string) *llmhttp.StoredItem {
+	hasID := func(item llmhttp.StoredItem) bool { return item.ID == id }
+	if i := slices.IndexFunc(r.Input, hasID); i >= 0 {
+		return &r.Input[i]
+	}
+	return &r.Output[slices.IndexFunc(r.Output, hasID)]
 }
 
 // DeleteResponse implements [llmhttp.ResponseStore].

@@ -16,6 +16,7 @@ import (
 
 var (
 	benchRecords = flag.Int("records", 10_000, "the `number` of usage records in the database of BenchmarkStore")
+	benchStored  = flag.Int("responses", 1_000, "the `number` of responses in the database of BenchmarkResponses")
 	benchKeys    = flag.Int("keys", 1_000, "the `number` of keys in the database of BenchmarkStore")
 )
 
@@ -87,13 +88,18 @@ func insertBenchRecords(b *testing.B, s *Store) {
 		mustRecord(b, s, benchBatch(i, min(1000, *benchRecords-i))...)
 	}
 	rate := float64(*benchRecords) / time.Since(start).Seconds()
+	b.Logf("%d records in batches of 1000: %.0f records/s; the database has %.1f MB", *benchRecords, rate, databaseMB(b, s))
+}
+
+// databaseMB returns the size of the database.
+func databaseMB(b *testing.B, s *Store) float64 {
 	size := "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 	if s.name() == "postgres" {
 		_, err := s.write.Exec("VACUUM ANALYZE") // the server would do it in the background
 		require.NoError(b, err)
 		size = "SELECT CAST(sum(pg_total_relation_size(oid)) AS bigint) FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
 	}
-	b.Logf("%d records in batches of 1000: %.0f records/s; the database has %.1f MB", *benchRecords, rate, float64(queryInt(b, s, size))/1e6)
+	return float64(queryInt(b, s, size)) / 1e6
 }
 
 func benchmarkUsage(b *testing.B, s *Store) {
@@ -152,4 +158,94 @@ func benchmarkKeys(b *testing.B, cached, uncached *Store, secrets []string) {
 			require.NoError(b, err)
 		}
 	})
+}
+
+// BenchmarkResponses measures a Store whose database already has many responses:
+// conversations of 10 turns of 1000 accounts, half of them of one account.
+func BenchmarkResponses(b *testing.B) {
+	for name, newDatabase := range sharedDatabases {
+		b.Run(name, func(b *testing.B) {
+			s := openStore(b, newDatabase(b), nil)
+			insertBenchResponses(b, s)
+			b.Run("Save", func(b *testing.B) {
+				for i := *benchStored; b.Loop(); i++ {
+					mustSave(b, s, benchResponse(i))
+				}
+			})
+			b.Run("Load", func(b *testing.B) {
+				for i := 0; b.Loop(); i += 7919 {
+					r := benchResponse(i % *benchStored)
+					_, err := s.LoadResponse(b.Context(), r.Account, r.ID)
+					require.NoError(b, err)
+				}
+			})
+			b.Run("LoadItems10", func(b *testing.B) {
+				for i := 0; b.Loop(); i += 7919 {
+					var ids []string
+					first := i % *benchStored / 10 * 10
+					for turn := range 10 {
+						ids = append(ids, benchResponse(first + turn).Output[0].ID)
+					}
+					found, err := s.LoadItems(b.Context(), benchResponse(first).Account, ids)
+					require.NoError(b, err)
+					require.Len(b, found, 10)
+				}
+			})
+			b.Run("LoadUnknown", func(b *testing.B) {
+				for b.Loop() {
+					_, err := s.LoadResponse(b.Context(), busyAccount, "resp_unknown")
+					require.ErrorIs(b, err, llmhttp.ErrResponseNotFound)
+				}
+			})
+		})
+	}
+}
+
+// insertBenchResponses logs how long it takes and the size of the database. It
+// inserts many responses in one transaction, which SaveResponse does not.
+func insertBenchResponses(b *testing.B, s *Store) {
+	start := time.Now()
+	for i := 0; i < *benchStored; i += 1000 {
+		require.NoError(b, inTx(b.Context(), s.write, nil, func(tx *sql.Tx) error {
+			for n := range min(1000, *benchStored-i) {
+				row := newResponseRow(benchResponse(i + n))
+				_, err := tx.Exec("INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5)",
+					row.account, row.id, row.created, row.expires, row.data)
+				if err == nil {
+					err = insertItems(b.Context(), tx, row)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	rate := float64(*benchStored) / time.Since(start).Seconds()
+	mb := databaseMB(b, s)
+	b.Logf("%d responses: %.0f responses/s in bulk; the database has %.1f MB, %.0f bytes for each", *benchStored, rate, mb, mb*1e6/float64(*benchStored))
+}
+
+// benchResponse returns response number i: a response object of 1100 bytes, a
+// question of 200 bytes and an answer of 200 to 1000. Their texts are random.
+func benchResponse(i int) *llmhttp.StoredResponse {
+	id := func(prefix string) string {
+		return fmt.Sprintf("%s%s", prefix, llmhttp.HashSecret(fmt.Sprint(prefix, i))[:32])
+	}
+	var text strings.Builder
+	for text.Len() < 1100 {
+		text.WriteString(llmhttp.HashSecret(fmt.Sprint(i, text.Len())))
+	}
+	item := func(prefix string, size int) llmhttp.StoredItem {
+		return llmhttp.StoredItem{ID: id(prefix), Body: fmt.Appendf(nil, `{"id":%q,"type":"message","text":%q}`, id(prefix), text.String()[:size])}
+	}
+	r := &llmhttp.StoredResponse{
+		ID: id("resp_"), Account: benchAccount(i / 10), Created: benchStart, Expires: benchStart.AddDate(10, 0, 0),
+		Body:  fmt.Appendf(nil, `{"id":%q,"text":%q}`, id("resp_"), text.String()[:1050]),
+		Input: []llmhttp.StoredItem{item("in_", 130)}, Output: []llmhttp.StoredItem{item("msg_", 130+i*37%800)},
+	}
+	if i%10 > 0 {
+		r.Previous = fmt.Sprintf("resp_%s", llmhttp.HashSecret(fmt.Sprint("resp_", i-1))[:32])
+	}
+	return r
 }

@@ -1,4 +1,4 @@
-// Package sqlstore stores API keys and usage in a SQL database: SQLite for one
+// Package sqlstore stores API keys, usage and responses in a SQL database: SQLite for one
 // machine, PostgreSQL for any number of machines.
 //
 //	store, err := sqlstore.Open(ctx, "/var/lib/llm/llm.db", nil)
@@ -9,8 +9,8 @@
 //	usage := llmhttp.NewUsageBuffer(store, 0, 0)
 //	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage})
 //
-// A [Store] implements [llmhttp.KeyStore] and [llmhttp.UsageStore]. Any number
-// of Stores, in any number of processes, can share a database. The command
+// A [Store] implements [llmhttp.KeyStore], [llmhttp.UsageStore] and
+// [llmhttp.ResponseStore]. Any number of Stores, in any number of processes, can share a database. The command
 // llmhttpctl in this module manages keys and prints usage.
 //
 // # Keys
@@ -50,4 +50,10 @@
 // PostgreSQL commits are as durable as its synchronous_commit setting. SQLite
 // commits also survive a loss of power, unless the DSN sets another synchronous
 // pragma.
+//
+// # Responses
+//
+// [Store.SaveResponse] stores a response and its items in one row, and the IDs of
+// the items in a table of their own. Responses that have expired are not found,
+// and a Store deletes them once an hour; see [Store.PruneResponses].
 package sqlstore

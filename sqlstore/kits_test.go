@@ -97,3 +97,16 @@ func TestUsageReporter(t *testing.T) {
 		})
 	})
 }
+
+func newResponseStore(newDatabase func(testing.TB) string) func(testing.TB) llmhttp.ResponseStore {
+	return func(t testing.TB) llmhttp.ResponseStore { return openStore(t, newDatabase(t), nil) }
+}
+
+func TestResponseStore(t *testing.T) {
+	for name, newDatabase := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			llmhttptest.TestResponseStore(t, newResponseStore(newDatabase))
+		})
+	}
+}

@@ -179,6 +179,21 @@ func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []recor
 // dayOfTime is dayOf in SQL.
 const dayOfTime = "time - ((time % 86400000000) + 86400000000) % 86400000000"
 
+// insertResponse uses a single statement, which takes one round trip.
+func (postgresDialect) insertResponse(ctx context.Context, db *sql.DB, row *responseRow) (inserted bool, err error) {
+	err = db.QueryRowContext(ctx, `
+		WITH added AS (
+			INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT DO NOTHING RETURNING account, id
+		), items AS (
+			INSERT INTO llmhttp_response_items (account, id, response)
+			SELECT added.account, item, added.id FROM added, unnest($6::text[]) AS item
+		)
+		SELECT EXISTS (SELECT 1 FROM added)`,
+		row.account, row.id, row.created, row.expires, row.data, row.items).Scan(&inserted)
+	return inserted, err
+}
+
 func (postgresDialect) setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error {
 	ids, times := make([]string, len(uses)), make([]int64, len(uses))
 	for i, use := range uses {

@@ -25,6 +25,7 @@ const (
 
 	roleMigrate = "migrate" // opens the database when it reads a line
 	roleDirect  = "direct"  // records until it is killed, and prints what it has recorded
+	roleServe   = "serve"   // serves the Responses API, and prints its address
 	roleBuffer  = "buffer"  // the same through a UsageBuffer, and prints what the buffer has stored
 )
 
@@ -53,6 +54,8 @@ func runChild(role string) int {
 			running.Go(func() { recordForever(s, w, 0) })
 		}
 		running.Wait()
+	case roleServe:
+		return serveResponses(s)
 	case roleBuffer:
 		recordForever(llmhttp.NewUsageBuffer(printingStore{s}, 50, 100*time.Millisecond), 0, time.Millisecond)
 	}
@@ -137,7 +140,9 @@ func TestOpen_ConcurrentProcesses(t *testing.T) {
 			assert.Equal(t, "open", c.next())
 		}
 		s := openStore(t, dsn, nil)
-		assert.EqualValues(t, 2, queryInt(t, s, "SELECT count(*) FROM llmhttp_schema"))
+		released, err := readMigrations(migrations, s.name())
+		require.NoError(t, err)
+		assert.EqualValues(t, len(released), queryInt(t, s, "SELECT count(*) FROM llmhttp_schema"))
 	})
 }
 

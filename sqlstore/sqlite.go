@@ -209,6 +209,22 @@ func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]
 	return nil
 }
 
+func (sqliteDialect) insertResponse(ctx context.Context, db *sql.DB, row *responseRow) (inserted bool, err error) {
+	err = inTx(ctx, db, nil, func(tx *sql.Tx) error {
+		result, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+			row.account, row.id, row.created, row.expires, row.data)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		if inserted = n > 0; err != nil || !inserted {
+			return err
+		}
+		return insertItems(ctx, tx, row)
+	})
+	return inserted, err
+}
+
 func (sqliteDialect) setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error {
 	return inTx(ctx, db, nil, func(tx *sql.Tx) error {
 		update, err := tx.PrepareContext(ctx, "UPDATE llmhttp_keys SET last_used = $2 WHERE id = $1 AND (last_used IS NULL OR last_used <= $2 - $3)")

@@ -73,6 +73,7 @@ type Store struct {
 var (
 	_ llmhttp.KeyManager    = (*Store)(nil)
 	_ llmhttp.KeyUsageStore = (*Store)(nil)
+	_ llmhttp.ResponseStore = (*Store)(nil)
 	_ llmhttp.UsageReporter = (*Store)(nil)
 )
 
@@ -219,6 +220,7 @@ func (s *Store) runBackground() {
 			s.storeLastUsed(s.ctx)
 		case <-prune.C:
 			s.pruneOld()
+			s.pruneExpired()
 		case <-s.ctx.Done():
 			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 			defer cancel()
