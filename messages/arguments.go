@@ -11,9 +11,10 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// errArguments is the error of a reply with a call that this API cannot express.
-var errArguments = &llmhttp.Error{
-	Status: http.StatusBadGateway, Message: "The model called a tool with arguments that are not a JSON object.",
+// errCall is the error of a reply with a call that this API cannot express.
+var errCall = &llmhttp.Error{
+	Status:  http.StatusBadGateway,
+	Message: "The model called a tool without its name, or with arguments that are not a JSON object.",
 }
 
 // An objectScanner finds the end of a JSON object that arrives in pieces. It does not
@@ -59,14 +60,14 @@ func missingArguments(text []byte, cut bool) (rest string, err error) {
 	case len(trimmed) == 0, string(trimmed) == "null":
 		return "", nil
 	case trimmed[0] != '{':
-		return "", errArguments
+		return "", errCall
 	case json.Valid(trimmed):
 		return "", nil
 	case !cut:
-		return "", errArguments
+		return "", errCall
 	}
 	if rest = completion(trimmed); !json.Valid(append(trimmed[:len(trimmed):len(trimmed)], rest...)) {
-		return "", errArguments
+		return "", errCall
 	}
 	return rest, nil
 }

@@ -139,7 +139,7 @@ func (k *block) check() error {
 			return fmt.Errorf("%s has %s", k.Type, name)
 		}
 	}
-	if k.Type == "tool_use" && (!json.Valid(k.Input) || k.Input[0] != '{') {
+	if k.Type == "tool_use" && (!json.Valid(k.Input) || bytes.TrimSpace(k.Input)[0] != '{') {
 		return fmt.Errorf("the input is %s", k.Input)
 	}
 	return nil

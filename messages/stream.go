@@ -243,12 +243,15 @@ func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
 	}
 	k := e.findCall(t.Index)
 	if k == nil && t.ID != "" {
+		if t.Function.Name == "" {
+			e.fail(errCall)
+		}
 		e.reason.calls = true
 		b, k = e.begin(b, outputBlock{kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name})
 	}
 	if k == nil { // the call has ended
 		if !isSpace(t.Function.Arguments) {
-			e.fail(errArguments)
+			e.fail(errCall)
 		}
 		return b
 	}

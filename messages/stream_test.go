@@ -1,0 +1,393 @@
+package messages_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llmhttptest"
+)
+
+// chunk decodes a choice of a chunk.
+func chunk(t testing.TB, choice string) *llmhttp.ChatChunk {
+	t.Helper()
+	c := new(llmhttp.ChatChunk)
+	require.NoError(t, json.Unmarshal([]byte(`{"choices":[`+choice+`]}`), c), choice)
+	return c
+}
+
+// parseEvents parses a stream. Comments are skipped.
+func parseEvents(body string) (events []llmhttptest.Event, err error) {
+	var e llmhttptest.Event
+	for line := range strings.SplitSeq(strings.TrimSuffix(body, "\n"), "\n") {
+		name, value, _ := strings.Cut(line, ": ")
+		switch name {
+		case "event":
+			e.Name = value
+		case "data":
+			e.Data = value
+		case "":
+			if value == "" {
+				events, e = append(events, e), llmhttptest.Event{}
+			}
+		default:
+			return nil, fmt.Errorf("line %q", line)
+		}
+	}
+	if e.Data != "" {
+		return nil, errors.New("the last event is not terminated")
+	}
+	return events, nil
+}
+
+// replies sends a request whole and streamed, and returns both replies or the message
+// of the error that is the reply.
+func replies(t testing.TB, chunks func() []*llmhttp.ChatChunk) (whole, streamed *message, failure string) {
+	t.Helper()
+	s := serve(func() llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			for _, c := range chunks() {
+				if !yield(c, nil) {
+					return
+				}
+			}
+		}
+	}, nil)
+	w := s.do("POST", path, chat(hi))
+	if w.Code != 200 {
+		_, message, err := readError(w.Body.Bytes())
+		require.NoError(t, err)
+		failure = message
+	} else {
+		var err error
+		whole, err = readMessage(w.Body.Bytes())
+		require.NoError(t, err, "%s", w.Body)
+	}
+	body, aborted := s.stream(chat(hi + `,"stream":true`))
+	if strings.HasPrefix(body, "{") { // it failed before the stream began
+		_, message, err := readError([]byte(body))
+		require.NoError(t, err)
+		require.Equal(t, failure, message)
+		return nil, nil, failure
+	}
+	events, err := parseEvents(body)
+	require.NoError(t, err, body)
+	if !aborted {
+		require.Empty(t, failure, "only the whole reply failed")
+		streamed, err = readStream(events)
+		require.NoError(t, err, body)
+		return whole, streamed, ""
+	}
+	require.NotEmpty(t, failure, "only the stream failed: %s", body)
+	last := events[len(events)-1]
+	require.Equal(t, "error", last.Name)
+	_, message, err := readError([]byte(last.Data))
+	require.NoError(t, err)
+	require.Equal(t, failure, message)
+	_, err = readStream(events)
+	require.Error(t, err)
+	return nil, nil, failure
+}
+
+// stream sends a request for a stream, and reports whether the Handler aborted the
+// connection.
+func (s *server) stream(body string) (reply string, aborted bool) {
+	r := httptest.NewRequest("POST", path, strings.NewReader(body))
+	w := httptest.NewRecorder()
+	defer func() {
+		aborted = recover() != nil
+		reply = w.Body.String()
+	}()
+	s.ServeHTTP(w, r)
+	return
+}
+
+// describe returns the blocks of a message and why it ended.
+func (m *message) describe() string {
+	var b strings.Builder
+	for _, k := range m.Content {
+		switch k.Type {
+		case "text":
+			fmt.Fprintf(&b, "text(%s) ", *k.Text)
+		case "thinking":
+			fmt.Fprintf(&b, "thinking(%s|%s) ", *k.Thinking, *k.Signature)
+		case "redacted_thinking":
+			fmt.Fprintf(&b, "redacted(%s) ", *k.Data)
+		case "tool_use":
+			fmt.Fprintf(&b, "%s:%s%s ", k.ID, k.Name, bytes.TrimSpace(k.Input))
+		}
+	}
+	b.WriteString(*m.StopReason)
+	if m.StopSequence != nil {
+		b.WriteString(" " + *m.StopSequence)
+	}
+	return b.String()
+}
+
+func TestReplies(t *testing.T) {
+	const (
+		call1 = `{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":""}}]}}`
+		call2 = `{"delta":{"tool_calls":[{"index":1,"id":"c2","function":{"name":"g","arguments":""}}]}}`
+		stop  = `{"delta":{},"finish_reason":"stop"}`
+	)
+	arguments := func(index int, text string) string {
+		return fmt.Sprintf(`{"delta":{"tool_calls":[{"index":%d,"function":{"arguments":%q}}]}}`, index, text)
+	}
+	const text = `{"delta":{"content":"Hi"}}`
+	detail := func(members string) string { return `{"delta":{"reasoning_details":[{` + members + `}]}}` }
+	length := strings.Replace(stop, "stop", "length", 1)
+	malformed := "The model called a tool without its name, or with arguments that are not a JSON object."
+	for name, test := range map[string]struct {
+		chunks string
+		want   string
+	}{
+		"nothing":                {``, "end_turn"},
+		"text":                   {text + text, "text(HiHi) end_turn"},
+		"stop sequence":          {text + `{"delta":{},"finish_reason":"stop","stop_reason":"END"}`, "text(Hi) stop_sequence END"},
+		"length":                 {text + length, "text(Hi) max_tokens"},
+		"content filter":         {text + `{"delta":{},"finish_reason":"content_filter"}`, "text(Hi) refusal"},
+		"refusal":                {`{"delta":{"refusal":"No."}}` + stop, "text(No.) refusal"},
+		"unknown finish reason":  {text + `{"delta":{},"finish_reason":"bored"}`, "text(Hi) end_turn"},
+		"tool_calls without any": {text + `{"delta":{},"finish_reason":"tool_calls"}`, "text(Hi) end_turn"},
+
+		"call":                           {call1 + arguments(0, `{"a":`) + arguments(0, `1}`) + stop, `c1:f{"a":1} tool_use`},
+		"call without arguments":         {call1 + stop, `c1:f{} tool_use`},
+		"null arguments":                 {call1 + arguments(0, ` null `) + stop, `c1:f{} tool_use`},
+		"space around arguments":         {call1 + arguments(0, ` {"a":1} `) + call2 + arguments(0, "\n") + stop, `c1:f{"a":1} c2:g{} tool_use`},
+		"text, call, text":               {text + call1 + arguments(0, `{}`) + text, `text(Hi) c1:f{} text(Hi) tool_use`},
+		"parallel calls":                 {call1 + arguments(0, `{"a":1}`) + call2 + arguments(1, `{"b":2}`), `c1:f{"a":1} c2:g{"b":2} tool_use`},
+		"interleaved calls":              {call1 + call2 + arguments(1, `{"b`) + arguments(0, `{"a"`) + arguments(1, `":2}`) + arguments(0, `:1}`), `c1:f{"a":1} c2:g{"b":2} tool_use`},
+		"text within a call":             {call1 + arguments(0, `{"a"`) + text + arguments(0, `:1}`) + text, `c1:f{"a":1} text(HiHi) tool_use`},
+		"thinking within a call":         {call1 + arguments(0, `{"a"`) + `{"delta":{"reasoning_content":"Hm"}}` + detail(`"type":"reasoning.text","signature":"s"`) + text + arguments(0, `:1}`), `c1:f{"a":1} thinking(Hm|s) text(Hi) tool_use`},
+		"redacted thinking within":       {call1 + arguments(0, `{"a"`) + detail(`"type":"reasoning.encrypted","data":"d"`) + arguments(0, `:1}`), `c1:f{"a":1} redacted(d) tool_use`},
+		"braces in strings":              {call1 + arguments(0, `{"a":"}\"{"`) + text + arguments(0, `}`), `c1:f{"a":"}\"{"} text(Hi) tool_use`},
+		"cut arguments":                  {call1 + arguments(0, `{"a":"b`) + length, `c1:f{"a":"b"} max_tokens`},
+		"cut calls":                      {call1 + call2 + arguments(0, `{"a`) + arguments(1, `{"b":[1,`) + length, `c1:f{"a":null} c2:g{"b":[1,null]} max_tokens`},
+		"incomplete arguments":           {call1 + arguments(0, `{"a":"b`) + stop, malformed},
+		"arguments that are an array":    {call1 + arguments(0, `[1]`) + stop, malformed},
+		"arguments that are no JSON":     {call1 + arguments(0, `{"a" 1}`) + stop, malformed},
+		"cut arguments that are no JSON": {call1 + arguments(0, `{a`) + length, malformed},
+		"two objects":                    {call1 + arguments(0, `{}{}`) + stop, malformed},
+		"late arguments":                 {call1 + arguments(0, `{}`) + text + arguments(0, `{}`) + stop, malformed},
+		"call without a name":            {`{"delta":{"tool_calls":[{"index":0,"id":"c1"}]}}` + stop, malformed},
+		"call of another tool":           {`{"delta":{"tool_calls":[{"index":0,"id":"x","type":"custom","custom":{"name":"x","input":"y"}}]}}` + `{"delta":{"tool_calls":[{"index":0,"custom":{"input":"z"}}]}}` + call2 + stop, `c2:g{} tool_use`},
+
+		"thinking":                     {`{"delta":{"reasoning_content":"Hm"}}` + `{"delta":{"reasoning_content":"."}}` + text, "thinking(Hm.|) text(Hi) end_turn"},
+		"signature":                    {`{"delta":{"reasoning_content":"Hm"}}` + detail(`"type":"reasoning.text","signature":"s"`) + text, "thinking(Hm|s) text(Hi) end_turn"},
+		"signature with its text":      {`{"delta":{"reasoning_content":"Hm","reasoning_details":[{"type":"reasoning.text","signature":"s"}],"content":"Hi"}}`, "thinking(Hm|s) text(Hi) end_turn"},
+		"text in details":              {detail(`"type":"reasoning.text","text":"H"`) + detail(`"type":"reasoning.text","text":"m"`) + detail(`"type":"reasoning.text","signature":"s"`) + text, "thinking(Hm|s) text(Hi) end_turn"},
+		"text twice":                   {`{"delta":{"reasoning_content":"Hm","reasoning_details":[{"type":"reasoning.text","text":"Hm"}]}}` + detail(`"type":"reasoning.text","signature":"s"`), "thinking(Hm|s) end_turn"},
+		"text again at the end":        {`{"delta":{"reasoning_content":"H"}}{"delta":{"reasoning_content":"m"}}` + detail(`"type":"reasoning.text","text":"Hm","signature":"s"`), "thinking(Hm|s) end_turn"},
+		"text of details first":        {detail(`"type":"reasoning.text","text":"Hm"`) + `{"delta":{"reasoning_content":"Hm."}}`, "thinking(Hm.|) end_turn"},
+		"two thoughts":                 {detail(`"type":"reasoning.text","text":"A","signature":"1"`) + detail(`"type":"reasoning.text","text":"B","signature":"2"`) + text, "thinking(A|1) thinking(B|2) text(Hi) end_turn"},
+		"thoughts of two indices":      {detail(`"type":"reasoning.text","text":"A","index":0`) + detail(`"type":"reasoning.text","text":"B","index":1`), "thinking(A|) thinking(B|) end_turn"},
+		"summary":                      {detail(`"type":"reasoning.summary","summary":"Sum"`) + text, "thinking(Sum|) text(Hi) end_turn"},
+		"signature of nothing":         {detail(`"type":"reasoning.text","signature":"s"`) + text, "thinking(|s) text(Hi) end_turn"},
+		"redacted":                     {detail(`"type":"reasoning.encrypted","data":"d"`) + text, "redacted(d) text(Hi) end_turn"},
+		"thinking between calls":       {call1 + arguments(0, `{}`) + `{"delta":{"reasoning_content":"Hm"}}` + call2 + arguments(1, `{}`), `c1:f{} thinking(Hm|) c2:g{} tool_use`},
+		"line separators":              {`{"delta":{"content":"a\u2028b\u2029c\u0085d"}}`, "text(a\u2028b\u2029c\u0085d) end_turn"},
+		"members of other APIs":        {`{"delta":{"content":"Hi","annotations":[{}]},"logprobs":{}}`, "text(Hi) end_turn"},
+		"choices nobody has asked for": {text + `{"index":1,"delta":{"content":"x"}}`, "text(Hi) end_turn"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chunks := func() (list []*llmhttp.ChatChunk) {
+				d := json.NewDecoder(strings.NewReader(test.chunks))
+				for d.More() {
+					var raw json.RawMessage
+					require.NoError(t, d.Decode(&raw))
+					list = append(list, chunk(t, string(raw)))
+				}
+				return list
+			}
+			whole, streamed, failure := replies(t, chunks)
+			if failure != "" {
+				assert.Equal(t, test.want, failure)
+				return
+			}
+			assert.Equal(t, test.want, whole.describe())
+			assert.Equal(t, whole.describe(), streamed.describe())
+		})
+	}
+}
+
+// A signature that comes after its text has ended is lost in a stream, which has no
+// place for it.
+func TestReplies_LateSignature(t *testing.T) {
+	whole, streamed, _ := replies(t, func() []*llmhttp.ChatChunk {
+		return []*llmhttp.ChatChunk{chunk(t, `{"delta":{"reasoning_content":"Hm"}}`), chunk(t, `{"delta":{"content":"Hi"}}`),
+			chunk(t, `{"delta":{"reasoning_details":[{"type":"reasoning.text","text":"Hm","signature":"s"}]}}`)}
+	})
+	assert.Equal(t, "thinking(Hm|s) text(Hi) end_turn", whole.describe())
+	assert.Equal(t, "thinking(Hm|) text(Hi) end_turn", streamed.describe())
+}
+
+// What other servers need of a detail besides its text returns to the Backend.
+func TestReasoning_DetailsReturnUnchanged(t *testing.T) {
+	details := `[{"type":"reasoning.text","text":"Hm","signature":"s","format":"anthropic-claude-v1","index":0},` +
+		`{"type":"reasoning.encrypted","data":"d","id":"rs_1","format":"openai-responses-v1","index":1},` +
+		`{"type":"reasoning.text","text":"So.","signature":"llmhttp.not sealed"},{"type":"reasoning.encrypted","data":"plain"}]`
+	whole, streamed, _ := replies(t, func() []*llmhttp.ChatChunk {
+		return []*llmhttp.ChatChunk{chunk(t, `{"delta":{"reasoning_details":`+details+`}}`)}
+	})
+	for _, m := range []*message{whole, streamed} {
+		content, err := json.Marshal(m.Content)
+		require.NoError(t, err)
+		s := serve(nil, nil)
+		w := s.do("POST", path, chat(`,"messages":[{"role":"assistant","content":`+string(content)+`}]`))
+		require.Equal(t, 200, w.Code, w.Body)
+		got, err := json.Marshal(s.last.Messages[0].ReasoningDetails)
+		require.NoError(t, err)
+		assert.JSONEq(t, details, string(got))
+		assert.Equal(t, "HmSo.", s.last.Messages[0].Reasoning)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	whole, streamed, _ := replies(t, func() []*llmhttp.ChatChunk {
+		u := &llmhttp.Usage{PromptTokens: 100, CompletionTokens: 20}
+		u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens = 60, 30
+		u.CompletionTokensDetails.ReasoningTokens = 5
+		early := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 100, CompletionTokens: 1}}
+		return []*llmhttp.ChatChunk{early, llmhttp.TextChunk("Hi"), chunk(t, `{"delta":{},"finish_reason":"stop"}`), {Usage: u}}
+	})
+	for _, m := range []*message{whole, streamed} {
+		u := m.Usage
+		assert.Equal(t, []int{10, 30, 60, 20, 5}, []int{*u.InputTokens, *u.CacheCreation, *u.CacheRead, *u.OutputTokens, *u.OutputDetails.ThinkingTokens})
+	}
+}
+
+// FuzzReplies yields random chunks, legal and illegal, and reads the replies as the
+// strictest client would.
+func FuzzReplies(f *testing.F) {
+	for seed := range uint64(300) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		list := func() []*llmhttp.ChatChunk { return randomChunks(rand.New(rand.NewPCG(seed, 1))) }
+		whole, streamed, failure := replies(t, list)
+		if failure != "" {
+			return
+		}
+		require.Equal(t, whole.response().Choices[0].Message.Content, streamed.response().Choices[0].Message.Content)
+		known, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
+			for _, c := range list() {
+				if !yield(c, nil) {
+					return
+				}
+			}
+		})
+		require.NoError(t, err)
+		if len(known.Choices) == 0 || known.Choices[0].Index != 0 {
+			return
+		}
+		require.Equal(t, known.Choices[0].Message.Content.Text()+known.Choices[0].Message.Refusal, sortedText(whole, known))
+		require.Equal(t, len(known.Choices[0].Message.ToolCalls), count(whole, "tool_use"))
+		require.Equal(t, count(whole, "tool_use"), count(streamed, "tool_use"))
+		require.Equal(t, count(whole, "redacted_thinking"), count(streamed, "redacted_thinking"))
+	})
+}
+
+// sortedText returns the text of m. If the reply has a refusal, whose place in the text
+// Collect does not tell, only its length is compared.
+func sortedText(m *message, known *llmhttp.ChatResponse) string {
+	text := m.response().Choices[0].Message.Content.Text()
+	message := known.Choices[0].Message
+	if want := message.Content.Text() + message.Refusal; message.Refusal != "" && len(text) == len(want) {
+		return want
+	}
+	return text
+}
+
+func count(m *message, typ string) (n int) {
+	for _, k := range m.Content {
+		if k.Type == typ {
+			n++
+		}
+	}
+	return n
+}
+
+// randomChunks returns chunks of random content in random order.
+func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
+	pick := func(list ...string) string { return list[random.IntN(len(list))] }
+	text := func() string {
+		return pick("", "a", "Hello ", "é", "\xf0\x9f\x99", "\x82", "東", "\n", `"`, "\\", "\u2028", "\xff")
+	}
+	piece := func() string {
+		return pick(`{`, `}`, `"a"`, `:`, `1`, `{"a":1}`, `[`, `]`, `{"b":"}`, `"}`, `\`, ` `, `null`, `x`, ``, `{}`)
+	}
+	var chunks []*llmhttp.ChatChunk
+	for range random.IntN(16) {
+		c := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: random.IntN(20) / 19}}}
+		choice := &c.Choices[0]
+		d := &choice.Delta
+		for range 1 + random.IntN(2) {
+			switch random.IntN(9) {
+			case 0, 1:
+				d.Content = text()
+			case 2:
+				d.Reasoning = text()
+			case 3:
+				d.ReasoningDetails = append(d.ReasoningDetails, llmhttp.ReasoningDetail{
+					Type: pick(llmhttp.ReasoningText, llmhttp.ReasoningEncrypted, llmhttp.ReasoningSummary),
+					Text: pick("", "a", "Hello "), Signature: pick("", "s"), Data: "d",
+				})
+			case 4, 5:
+				d.ToolCalls = append(d.ToolCalls, llmhttp.ToolCallDelta{Index: random.IntN(3), ID: pick("", "", "c1", "c2", "c3"),
+					Function: llmhttp.FunctionCall{Name: pick("", "f", "g"), Arguments: pick(`{}`, `{"a":1}`, piece(), piece())}})
+			case 6:
+				d.Refusal = pick("", "", "No.")
+			case 7:
+				if random.IntN(4) == 0 {
+					choice.FinishReason = llmhttp.FinishReason(pick("stop", "length", "tool_calls", "content_filter", "other"))
+					choice.StopSequence = pick("", "END")
+				}
+			case 8:
+				c.Usage = &llmhttp.Usage{PromptTokens: random.IntN(50), CompletionTokens: random.IntN(50)}
+			}
+		}
+		chunks = append(chunks, c)
+	}
+	return chunks
+}
+
+// Any beginning of an object is completed when the reply is cut.
+func FuzzCutArguments(f *testing.F) {
+	for _, seed := range []string{
+		`{"a":"b\"c\\d\u00e9\ud83d\ude42","e":[1,-2.5e+10,true,false,null,{}],"f":{"g":[[]],"h":""}}`,
+		` { "a" : 1 , "b" : [ 1 , 2 ] } `, `{}`, `{"é東":"🦊"}`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, document string) {
+		var object map[string]any
+		if json.Unmarshal([]byte(document), &object) != nil || len(document) > 300 || bytes.ContainsRune([]byte(document), 0xfffd) {
+			t.Skip()
+		}
+		for end := range len(document) + 1 {
+			c := llmhttp.TextChunk("")
+			c.Choices[0].Delta.ToolCalls = []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: document[:end]}}}
+			c.Choices[0].FinishReason = llmhttp.FinishLength
+			whole, _, failure := replies(t, func() []*llmhttp.ChatChunk {
+				again := *c
+				again.Choices = append([]llmhttp.ChunkChoice(nil), c.Choices...)
+				again.Choices[0].Delta.ToolCalls = append([]llmhttp.ToolCallDelta(nil), c.Choices[0].Delta.ToolCalls...)
+				return []*llmhttp.ChatChunk{&again}
+			})
+			if strings.TrimSpace(document[:end]) == "n" || strings.HasPrefix(strings.TrimSpace(document), "n") {
+				continue // the beginning of null
+			}
+			require.Empty(t, failure, "%q", document[:end])
+			require.Equal(t, 1, count(whole, "tool_use"))
+		}
+	})
+}
