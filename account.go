@@ -70,8 +70,9 @@ func (a *account) admit() error {
 }
 
 // reserve reserves the tokens that the request is expected to use, from the quota
-// and all buckets of tokens or from none.
-func (a *account) reserve(tokens int) error {
+// and all buckets of tokens or from none. If less is left of the quota, least is
+// enough.
+func (a *account) reserve(tokens, least int) error {
 	l := &a.q.key.Limits
 	if burst := l.Tokens.WithDefaults().Burst; l.Tokens.N != 0 && tokens > burst {
 		e := Errorf(http.StatusTooManyRequests, codeRateLimit,
@@ -81,7 +82,7 @@ func (a *account) reserve(tokens int) error {
 		return e
 	}
 	draws := appendDraw(a.drawSpace[:0], BucketTokens, l.Tokens, tokens)
-	useBucket, err := a.reserveQuota(tokens)
+	useBucket, err := a.reserveQuota(tokens, least)
 	if err != nil {
 		return err
 	}

@@ -375,7 +375,12 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 		c.order.maxBytes = maxCompletionBytes(n)
 	}
 	q.account.prompt = q.tokens().prompt(req) // before the Backend owns req
-	if err := q.account.reserve(chatCost(q.account.prompt, q.h.opts.ReserveCompletion, req, limits)); err != nil {
+	cost := chatCost(q.account.prompt, q.h.opts.ReserveCompletion, req, limits)
+	least := cost
+	if _, ok := req.TokenLimit(); !ok {
+		least = q.account.prompt
+	}
+	if err := q.account.reserve(cost, least); err != nil {
 		return err
 	}
 	c.encoder = encoder

@@ -332,7 +332,8 @@ func serveEmbeddings(q *request) error {
 		return err
 	}
 	q.account.prompt = q.tokens().input(&req.Input)
-	if err := q.account.reserve(max(q.account.prompt, 1)); err != nil {
+	tokens := max(q.account.prompt, 1)
+	if err := q.account.reserve(tokens, tokens); err != nil {
 		return err
 	}
 	if err := q.beginBackendCall(); err != nil {

@@ -182,7 +182,8 @@ func serveImages(q *request) error {
 	if q.key.limitsTokens() {
 		q.account.prompt = q.tokens().text(req.Prompt)
 	}
-	if err := q.account.reserve(max(q.account.prompt, 1)); err != nil {
+	tokens := max(q.account.prompt, 1)
+	if err := q.account.reserve(tokens, tokens); err != nil {
 		return err
 	}
 	if err := checkImageSize(q, req); err != nil {

@@ -167,35 +167,41 @@ func (u *quotaUse) isFresh(now time.Time) bool {
 	return u.known && (u.reading != nil || now.Sub(u.readAt) < quotaTTL)
 }
 
-// reserve reserves want for a request of k at the time now. If the usage cannot
+// reserve reserves want for a request of k at the time now, or least if not so much
+// is left, and returns what it reserved. If the usage cannot
 // be known because of the kind of the store, the error wraps
 // errors.ErrUnsupported.
-func (b *quotaBook) reserve(ctx context.Context, k *Key, want amount, now time.Time) (*quotaUse, error) {
+func (b *quotaBook) reserve(ctx context.Context, k *Key, want, least amount, now time.Time) (quotaReservation, error) {
+	var none quotaReservation
 	u, err := b.read(ctx, k, now)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q, used := k.Limits.Quota, u.stored.plus(u.settled)
+	if used.plus(u.reserved).plus(want).exceeds(q) {
+		want = least
+	}
 	switch {
 	case used.reaches(q), used.plus(want).exceeds(q):
-		return nil, errQuota()
+		return none, errQuota()
 	case used.plus(u.reserved).plus(want).exceeds(q):
 		e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Requests in progress have reserved the rest of your quota. Please try again when one has ended.")
 		e.RetryAfter = time.Second
-		return nil, e
+		return none, e
 	}
 	u.reserved = u.reserved.plus(want)
 	u.requests++
-	return u, nil
+	return quotaReservation{u, want}, nil
 }
 
 // settle ends a reservation, after what the request used was recorded.
-func (b *quotaBook) settle(u *quotaUse, reserved, used amount) {
+func (b *quotaBook) settle(r quotaReservation, used amount) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u.reserved = u.reserved.minus(reserved)
+	u := r.use
+	u.reserved = u.reserved.minus(r.amount)
 	if u.requests--; u.requests == 0 {
 		u.reserved = amount{} // without rounding errors
 	}
@@ -308,9 +314,10 @@ type quotaReservation struct {
 	amount amount
 }
 
-// reserveQuota reserves the tokens that the request is expected to use. It
-// reports whether a bucket of the Limiter has to do so instead.
-func (a *account) reserveQuota(tokens int) (useBucket bool, err error) {
+// reserveQuota reserves the tokens that the request is expected to use, or least
+// if not so much is left. It reports whether a bucket of the Limiter has to do so
+// instead.
+func (a *account) reserveQuota(tokens, least int) (useBucket bool, err error) {
 	q, book := a.q, &a.q.h.quotas
 	quota := q.key.Limits.Quota
 	if !quota.limits() || tokens == 0 {
@@ -319,14 +326,16 @@ func (a *account) reserveQuota(tokens int) (useBucket bool, err error) {
 	if quota.Cost != 0 && book.cost == nil {
 		return false, fmt.Errorf("llmhttp: the quota of key %s has a Cost, which needs Options.Cost", q.key.ID)
 	}
-	want := book.amount(UsageSum{
-		Model: a.record.Model, Requests: 1, PromptTokens: int64(min(a.prompt, tokens)), CompletionTokens: int64(max(tokens-a.prompt, 0)),
-	})
+	expected := func(tokens int) amount {
+		return book.amount(UsageSum{
+			Model: a.record.Model, Requests: 1, PromptTokens: int64(min(a.prompt, tokens)), CompletionTokens: int64(max(tokens-a.prompt, 0)),
+		})
+	}
 	q.recorder.failing = ClassUsageStore
-	use, err := book.reserve(q.life.ctx, q.key, want, a.record.Time)
+	reserved, err := book.reserve(q.life.ctx, q.key, expected(tokens), expected(least), a.record.Time)
 	switch e, refused := errors.AsType[*Error](err); {
 	case err == nil:
-		a.quota = quotaReservation{use, want}
+		a.quota = reserved
 		return false, nil
 	case refused:
 		if e != nil && e.Status == http.StatusTooManyRequests {
@@ -350,7 +359,7 @@ func (a *account) settleQuota(used bool) {
 	}
 	a.quota = quotaReservation{}
 	var spent amount
-	defer func() { a.q.h.quotas.settle(r.use, r.amount, spent) }() // even if Options.Cost panics
+	defer func() { a.q.h.quotas.settle(r, spent) }() // even if Options.Cost panics
 	if used {
 		spent = a.q.h.quotas.amount(a.record.sum())
 	}

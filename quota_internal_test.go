@@ -21,18 +21,18 @@ func TestQuotaBook_ForgetsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := quotaBook{store: unusedStore{}}
 		want := amount{tokens: 1}
-		reserve := func(key string) *quotaUse {
-			u, err := book.reserve(t.Context(), &Key{ID: key, Limits: Limits{Quota: Quota{Tokens: 1}}}, want, time.Now())
+		reserve := func(key string) quotaReservation {
+			u, err := book.reserve(t.Context(), &Key{ID: key, Limits: Limits{Quota: Quota{Tokens: 1}}}, want, want, time.Now())
 			require.NoError(t, err)
 			return u
 		}
 		reserve("in progress")
 		for i := range 500 {
-			book.settle(reserve(strconv.Itoa(i)), want, amount{})
+			book.settle(reserve(strconv.Itoa(i)), amount{})
 			time.Sleep(time.Minute)
 		}
 		assert.LessOrEqual(t, len(book.keys), 64)
-		_, err := book.reserve(t.Context(), &Key{ID: "in progress", Limits: Limits{Quota: Quota{Tokens: 1}}}, want, time.Now())
+		_, err := book.reserve(t.Context(), &Key{ID: "in progress", Limits: Limits{Quota: Quota{Tokens: 1}}}, want, want, time.Now())
 		assert.Error(t, err)
 	})
 }

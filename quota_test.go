@@ -309,3 +309,15 @@ func TestQueryKey_Unsupported(t *testing.T) {
 		assert.True(t, errors.Is(err, errors.ErrUnsupported), "%T: %v", s, err)
 	}
 }
+
+// A request without max_tokens is admitted as long as its prompt is within the quota.
+func TestQuota_DefaultReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &quotaTest{store: memory.NewUsageStore(), quota: llmhttp.Quota{Tokens: 2013}, now: day(2026, 3, 10)}
+		s := q.start(t)
+		for range 201 { // of 10 tokens each
+			require.Equal(t, 200, s.chat(chatWith(`"n":1`)).StatusCode)
+		}
+		require.Equal(t, "insufficient_quota", s.chat(chatWith(`"n":1`)).checkError(t, 429).Code)
+	})
+}

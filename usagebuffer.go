@@ -60,7 +60,8 @@ type UsageBuffer struct {
 	busy     bool          // a background goroutine writes or is about to
 	backoff  time.Duration // before the next try; zero if the last one succeeded
 	dropped  int64
-	failures int // writes in a row that failed
+	failures int   // writes in a row that failed
+	err      error // of the last of them
 	closed   bool
 }
 
@@ -200,9 +201,10 @@ func (b *UsageBuffer) wrote(n int, w *batchWriter) {
 	b.records = append(slices.Replace(b.records, 0, n, w.rest...), w.refused...)
 	switch {
 	case w.isComplete(), w.isUp():
-		b.failures, b.backoff = 0, 0
+		b.failures, b.backoff, b.err = 0, 0, nil
 	case w.ctx.Err() == nil: // a caller without patience does not tell that the store fails
 		b.failures++
+		b.err = w.err
 		b.backoff = min(max(2*b.backoff, b.delay, time.Millisecond), maxBackoff)
 	}
 	if len(b.records) == 0 && cap(b.records) > 4*b.size {
@@ -216,6 +218,14 @@ func (b *UsageBuffer) Dropped() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.dropped
+}
+
+// Err returns the error of the last write if the store did not take it, and nil if
+// it did. A health check can tell by it that usage will be lost.
+func (b *UsageBuffer) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
 }
 
 // Query writes the collected records and queries the store. If they cannot be

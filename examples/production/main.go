@@ -22,16 +22,11 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
-	"github.com/llmhttp/llmhttp/redislimit"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/sqlstore"
 	"github.com/llmhttp/llmhttp/upstream"
@@ -39,17 +34,18 @@ import (
 
 // A config holds the values of the flags.
 type config struct {
-	addr, dsn, redis    string
-	redisFallback, demo bool
-	upstreams           []string // name=URL
+	addr, dsn, redis, prices string
+	redisFallback, demo      bool
+	upstreams                []string // name=URL
+	breaker                  route.Options
 
-	redisTimeout, keyTTL, usageDelay, drainDelay, drain time.Duration
+	redisTimeout, keyTTL, keyGrace, usageDelay, drainDelay, drain time.Duration
 }
 
 func (c *config) addFlags(f *flag.FlagSet) {
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` to listen on")
 	f.StringVar(&c.dsn, "dsn", "llmhttp.db", "the `database` for keys and usage: postgres://user:password@host/database, or the path of a SQLite file")
-	f.StringVar(&c.redis, "redis", "", "the `URL` of the Redis server for limits, such as redis://user:password@host:6379/0; without it, each process has its own limits")
+	f.StringVar(&c.redis, "redis", "", "the `URL` of Redis for limits: redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379, or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379; without it, each process has its own limits")
 	f.BoolVar(&c.redisFallback, "redis-fallback", false, "while Redis is unavailable, use limits per process instead of refusing requests of keys with limits")
 	f.DurationVar(&c.redisTimeout, "redis-timeout", 250*time.Millisecond, "the `time` after which Redis counts as unavailable")
 	f.Func("upstream", "a server of models, as `name=URL`; can be repeated; requests are balanced over all of them", func(s string) error {
@@ -58,6 +54,10 @@ func (c *config) addFlags(f *flag.FlagSet) {
 	})
 	f.BoolVar(&c.demo, "demo", false, "serve a model that repeats its input, instead of upstreams")
 	f.DurationVar(&c.keyTTL, "key-ttl", 10*time.Second, "the `time` that keys are cached; a key that is revoked elsewhere works that long")
+	f.DurationVar(&c.keyGrace, "key-grace", time.Minute, "the `time` after key-ttl for which cached keys are served while the database does not answer; a key that is revoked meanwhile works that long")
+	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, such as {\"model\": {\"input\": 3, \"cached_input\": 0.3, \"output\": 15, \"image\": 0.04}, \"*\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image; * is for all other models")
+	f.IntVar(&c.breaker.Failures, "breaker-failures", 5, "the `number` of consecutive failures of an upstream with a model after which it is not asked for that model; negative means that it always is")
+	f.DurationVar(&c.breaker.OpenFor, "breaker-open", 10*time.Second, "the `time` until it is asked again")
 	f.DurationVar(&c.usageDelay, "usage-delay", time.Second, "the `time` that usage is buffered; a process that is killed loses that usage")
 	f.DurationVar(&c.drainDelay, "drain-delay", 5*time.Second, "the `time` to accept requests after SIGTERM, until the load balancer has noticed that /readyz fails")
 	f.DurationVar(&c.drain, "drain", 15*time.Second, "the `time` after drain-delay in which requests in progress can finish")
@@ -113,12 +113,21 @@ func run(c *config) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeyTTL: c.keyTTL})
+	opts := &llmhttp.Options{Observe: llmhttp.LogRequests(nil)}
+	if c.prices != "" {
+		list, err := readPrices(c.prices)
+		if err != nil {
+			return err
+		}
+		opts.Cost = list.cost
+	}
+	store, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeyTTL: c.keyTTL, KeyGrace: c.keyGrace})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	health := &healthChecker{checks: []check{{"the database", store.Ping}}}
+	health := new(healthChecker)
+	health.add("keys", c.keyTTL+c.keyGrace, func(ctx context.Context) error { return tryKey(ctx, store) })
 
 	limiter, closeLimiter, err := c.openLimiter(health)
 	if err != nil {
@@ -126,6 +135,7 @@ func run(c *config) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeLimiter()) }()
 	usage := llmhttp.NewUsageBuffer(store, 0, c.usageDelay)
+	health.add("usage", c.keyTTL+c.keyGrace, func(context.Context) error { return usage.Err() })
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 		defer cancel()
@@ -137,33 +147,9 @@ func run(c *config) (err error) {
 	background.Go(func() { health.run(ctx) })
 	defer func() { stop(); background.Wait() }()
 
-	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage, Limiter: limiter, Observe: llmhttp.LogRequests(nil)})
+	opts.Usage, opts.Limiter = usage, limiter
+	h := llmhttp.NewHandler(backend, store, opts)
 	return c.serve(ctx, h, health)
-}
-
-// openLimiter returns a Limiter on Redis, or one for this process if Redis is
-// not configured. The second result closes it.
-func (c *config) openLimiter(health *healthChecker) (llmhttp.Limiter, func() error, error) {
-	if c.redis == "" {
-		return llmhttp.NewLimiter(), func() error { return nil }, nil
-	}
-	o, err := redis.ParseURL(c.redis)
-	if err != nil { // err may contain the password
-		return nil, nil, errors.New("-redis: expected a URL such as redis://user:password@host:6379/0")
-	}
-	o.ContextTimeoutEnabled = true
-	o.DialerRetries = 1 // fail at once if Redis is unavailable
-	logging.Disable()   // redislimit logs what matters, in JSON
-	client := redis.NewClient(o)
-
-	opts := &redislimit.Options{Timeout: c.redisTimeout}
-	if c.redisFallback {
-		opts.Fallback = llmhttp.NewLimiter()
-	} else {
-		health.checks = append(health.checks, check{"Redis", func(ctx context.Context) error { return client.Ping(ctx).Err() }})
-	}
-	limiter := redislimit.New(client, opts)
-	return limiter, func() error { return errors.Join(limiter.Close(), client.Close()) }, nil
 }
 
 var upstreamName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
@@ -192,11 +178,20 @@ func (c *config) newBackend() (llmhttp.Backend, error) {
 		}
 		targets = append(targets, route.Target{Name: name, Backend: b})
 	}
-	b, err := route.New([]route.Route{{Model: "*", Strategy: route.LeastInFlight, Targets: targets}}, nil)
+	b, err := route.New([]route.Route{{Model: "*", Strategy: route.LeastInFlight, Targets: targets}}, &c.breaker)
 	if err != nil {
 		return nil, fmt.Errorf("-upstream: %w", err)
 	}
 	return b, nil
+}
+
+// tryKey reads a key that does not exist.
+func tryKey(ctx context.Context, store *sqlstore.Store) error {
+	_, err := store.Key(ctx, "key_readyz")
+	if errors.Is(err, llmhttp.ErrKeyNotFound) {
+		return nil
+	}
+	return err
 }
 
 // newMux returns the routes. /readyz fails when ctx is done.
@@ -207,10 +202,8 @@ func newMux(ctx context.Context, h http.Handler, health *healthChecker) http.Han
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if ctx.Err() != nil {
 			http.Error(w, "draining", http.StatusServiceUnavailable)
-		} else if failed := health.failed.Load(); failed != nil {
-			http.Error(w, failed.name+" does not answer", http.StatusServiceUnavailable)
 		} else {
-			fmt.Fprintln(w, "ok")
+			health.ServeHTTP(w, r)
 		}
 	})
 	return mux
@@ -260,52 +253,5 @@ func (c *config) shutdown(h *llmhttp.Handler, server *http.Server) {
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
 		server.Close()
-	}
-}
-
-// A healthChecker checks in the background whether the services that requests
-// need answer, so that /readyz is fast and does not put load on them.
-type healthChecker struct {
-	checks []check
-	failed atomic.Pointer[check] // a failed check; nil if none failed
-}
-
-// A check checks one service.
-type check struct {
-	name string
-	ping func(context.Context) error
-}
-
-// run checks every second until ctx is done.
-func (h *healthChecker) run(ctx context.Context) {
-	for tick := time.Tick(time.Second); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-			h.check(ctx)
-		}
-	}
-}
-
-// check sets failed to the first check that fails, and logs changes.
-func (h *healthChecker) check(ctx context.Context) {
-	for i := range h.checks {
-		c := &h.checks[i]
-		pingCtx, cancel := context.WithTimeout(ctx, time.Second)
-		err := c.ping(pingCtx)
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			if h.failed.Swap(c) != c {
-				slog.Error("not ready", "service", c.name, "err", err)
-			}
-			return
-		}
-	}
-	if h.failed.Swap(nil) != nil {
-		slog.Info("ready")
 	}
 }

@@ -232,19 +232,25 @@ func TestUnavailableDatabase(t *testing.T) {
 	t.Parallel()
 	postgres := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
 	dsn := newDatabase(t, postgres)
-	p := startCopy(t, dsn, "", startUpstream(t, 0), "-key-ttl", "1h", "-usage-delay", "50ms")
+	models := startUpstream(t, 0)
+	p := startCopy(t, dsn, "", models, "-key-ttl", "100ms", "-key-grace", "1h", "-usage-delay", "50ms")
+	withoutGrace := startCopy(t, dsn, "", models, "-key-ttl", "100ms", "-key-grace", "0s")
 	c := client{p.url, createKey(t, dsn).Secret}
 	p.awaitReply(t, "/readyz", "ok")
 	c.mustChat(t, 1)
 	postgres.Stop(t)
-	p.awaitReply(t, "/readyz", "the database does not answer")
+	p.awaitReply(t, "/readyz", "ok\nkeys: failing")
+	withoutGrace.awaitReply(t, "/readyz", "not ready\nkeys: failing")
 	status, _ := probe(p.url + "/readyz")
+	assert.Equal(t, 200, status)
+	status, _ = probe(withoutGrace.url + "/readyz")
 	assert.Equal(t, 503, status)
-	status, reply := probe(p.url + "/healthz")
+	status, reply := probe(withoutGrace.url + "/healthz")
 	assert.Equal(t, 200, status, reply)
 	for range 3 {
 		c.mustChat(t, 1) // the key is cached
 	}
+	p.awaitReply(t, "/readyz", "ok\nkeys: failing\nusage: failing")
 	status, reply = client{p.url, unknownSecret}.chat(t)
 	assert.Equal(t, 503, status, reply)
 
@@ -258,8 +264,8 @@ func TestUnavailableDatabase(t *testing.T) {
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	assert.Error(t, p.awaitExit(t))
 	assert.Contains(t, p.output.String(), "1 usage records not stored")
-	assert.Contains(t, p.output.String(), `"msg":"not ready","service":"the database"`)
-	assert.Contains(t, p.output.String(), `"msg":"ready"`)
+	assert.Contains(t, p.output.String(), `"msg":"check failed","check":"keys"`)
+	assert.Contains(t, p.output.String(), `"msg":"check succeeded","check":"usage"`)
 }
 
 func TestUnavailableRedis(t *testing.T) {
@@ -275,7 +281,7 @@ func TestUnavailableRedis(t *testing.T) {
 	fallbackClient.mustChat(t, 1)
 
 	redis.Stop(t)
-	strict.awaitReply(t, "/readyz", "Redis does not answer")
+	strict.awaitReply(t, "/readyz", "not ready\nlimits: failing")
 	status, reply := strictClient.chat(t)
 	assert.Equal(t, 503, status, reply)
 	for range 5 {
@@ -344,7 +350,14 @@ func TestInvalidConfig(t *testing.T) {
 		{nil, []string{"-upstream", "a=pass"}, "-upstream a: " + invalidURL.Error()},
 		{nil, []string{"-upstream", "a=http://a/v1", "-upstream", "a=http://b/v1"}, "-upstream: " + sameName.Error()},
 		{[]string{"LLMHTTP_DRAIN=pass"}, nil, "LLMHTTP_DRAIN: parse error"},
-		{[]string{"LLMHTTP_REDIS=redis://:pa/ss@a"}, []string{"-demo"}, "-redis: expected a URL such as redis://user:password@host:6379/0"},
+		{[]string{"LLMHTTP_REDIS=redis://:pa/ss@a"}, []string{"-demo"}, errRedisURL.Error()},
+		{[]string{"LLMHTTP_REDIS=redis+sentinel://a:pass@a:1/0?addr=b:1"}, []string{"-demo"}, errRedisURL.Error()},
+		{[]string{"LLMHTTP_REDIS=redis+other://a:pass@a:1"}, []string{"-demo"}, errRedisURL.Error()},
+		{[]string{"LLMHTTP_REDIS=redis://a:1/pass@word,pass@a:1"}, []string{"-demo"}, errRedisURL.Error()},
+		{[]string{"LLMHTTP_REDIS=redis+cluster://a:1#pass@a:1"}, []string{"-demo"}, errRedisURL.Error()},
+		{nil, []string{"-demo", "-prices", "/none"}, "-prices: open /none: no such file or directory"},
+		{nil, []string{"-demo", "-prices", "testdata/negative.json"}, `-prices: model "a": a price is negative`},
+		{nil, []string{"-demo", "-prices", "testdata/unknown.json"}, `-prices: json: unknown field "prompt"`},
 		{[]string{"LLMHTTP_DSN=postgres://a:pass@127.0.0.1:1/a"}, []string{"-demo"}, "sqlstore: failed to connect to `user=a database=a`:"},
 	} {
 		cmd := newCommand(append([]string{"LLMHTTP_DSN=" + filepath.Join(t.TempDir(), "llm.db")}, test.env...), test.args...)

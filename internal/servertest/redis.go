@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -68,7 +69,11 @@ func findRedis() (string, error) {
 // cluster to its only node.
 func checkRedis(s *Server, conn net.Conn) error {
 	r := bufio.NewReader(conn)
-	if _, err := redisDo(conn, r, "PING"); err != nil || !s.cluster {
+	_, err := redisDo(conn, r, "PING")
+	if err != nil && strings.HasPrefix(err.Error(), "NOAUTH ") {
+		return nil // it answers, but Args gave it a password
+	}
+	if err != nil || !s.cluster {
 		return err
 	}
 	info, err := redisDo(conn, r, "CLUSTER INFO")
@@ -124,4 +129,26 @@ func redisDo(conn net.Conn, r *bufio.Reader, command string) (string, error) {
 		return string(bulk[:n]), err
 	}
 	return "", errors.New(text)
+}
+
+// SentinelMaster is the name under which a [Sentinel] knows its master.
+const SentinelMaster = "mymaster"
+
+// Sentinel starts a Redis Sentinel, which ends with tb. It promotes a replica of
+// master a second after master has ended. The password is for both of these.
+func Sentinel(tb testing.TB, master *Server, password string) *Server {
+	tb.Helper()
+	return newServer(tb, &product{
+		name: "Redis Sentinel",
+		find: findRedis,
+		stop: syscall.SIGTERM,
+		configure: func(s *Server) error {
+			text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s 127.0.0.1 %[4]d 1\n"+
+				"sentinel auth-pass %[3]s %[5]s\nsentinel down-after-milliseconds %[3]s 1000\nsentinel failover-timeout %[3]s 5000\n", s.port, s.dir, SentinelMaster, master.port, password)
+			return os.WriteFile(s.configName(), []byte(text), 0o644) // Sentinel writes to it
+		},
+		args:       func(s *Server) []string { return []string{s.configName(), "--sentinel"} },
+		dsn:        func(s *Server) string { return "redis+sentinel://" + s.Addr() + "?master_name=" + SentinelMaster },
+		checkReady: checkRedis,
+	}, nil)
 }
