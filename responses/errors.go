@@ -42,9 +42,43 @@ func at(path, name string) string {
 // index returns the path of an element.
 func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// maxValues bounds the elements of arrays that are decoded one by one, so that
-// a small body does not become much memory.
-const maxValues = 16384
+// Bounds on a request besides its size in bytes. They keep a small body from
+// becoming much memory.
+const (
+	maxDepth    = 512     // nested arrays and objects
+	maxValues   = 1 << 17 // values of arrays and objects in the whole body
+	maxElements = 16384   // of an array that is decoded
+)
+
+// checkBounds counts what a body has without parsing it: a body that is not JSON
+// is refused by decode.
+func checkBounds(body []byte) error {
+	depth, values := 0, 0
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case '"':
+			for i++; i < len(body) && body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+			values++
+		case '}', ']':
+			depth--
+		case ',':
+			values++
+		}
+		if depth > maxDepth {
+			return badRequest("", "", "The JSON body of your request nests deeper than %d levels.", maxDepth)
+		}
+	}
+	if values > maxValues {
+		return badRequest("", "", "The JSON body of your request has more than %d values.", maxValues)
+	}
+	return nil
+}
 
 // A list is an array whose elements are decoded later.
 type list []jsontext.Value
@@ -68,7 +102,7 @@ func (l *list) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		if err != nil {
 			return err
 		}
-		if len(*l) == maxValues {
+		if len(*l) == maxElements {
 			return errTooLong
 		}
 		*l = append(*l, v.Clone())
@@ -89,7 +123,7 @@ func decode(raw []byte, path string, v any) error {
 	switch {
 	case errors.Is(err, errTooLong) && errors.As(err, &semantic):
 		param := paramOf(path, semantic.JSONPointer)
-		return badRequest("array_above_max_length", param, "Invalid '%s': array too long. Expected an array with maximum length %d.", param, maxValues)
+		return badRequest("array_above_max_length", param, "Invalid '%s': array too long. Expected an array with maximum length %d.", param, maxElements)
 	case errors.As(err, &syntactic) && errors.Is(syntactic.Err, jsontext.ErrDuplicateName):
 		param := paramOf(path, syntactic.JSONPointer)
 		return badRequest("duplicate_parameter", param, "Duplicate parameter: '%s'.", param)

@@ -5,18 +5,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"unicode"
 
 	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // appendString appends s as a JSON string.
-func appendString(b []byte, s string) []byte {
-	start := len(b)
-	b, _ = jsontext.AppendQuote(b, s) // replaces bytes that are not UTF-8
-	return escapeLineBreaks(b, start)
-}
+func appendString(b []byte, s string) []byte { return jsonwire.AppendString(b, s) }
 
 // appendNullable appends s as a JSON string, or null if it is empty.
 func appendNullable(b []byte, s string) []byte {
@@ -61,15 +57,4 @@ func newID(prefix string) string {
 }
 
 // clip makes a client's own text fit for a message: short and printable.
-func clip(s string) string {
-	var b []rune
-	for _, r := range s {
-		if len(b) == 64 {
-			return string(b) + "..."
-		}
-		if unicode.IsPrint(r) {
-			b = append(b, r)
-		}
-	}
-	return string(b)
-}
+func clip(s string) string { return jsonwire.Clip(s, 64) }

@@ -104,6 +104,9 @@ const (
 // decode decodes the body of a request and translates it.
 func (p *protocol) decode(ctx context.Context, raw []byte) (*request, error) {
 	body := new(createBody)
+	if err := checkBounds(raw); err != nil {
+		return nil, err
+	}
 	if err := decode(raw, "", body); err != nil {
 		return nil, err
 	}

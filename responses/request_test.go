@@ -116,6 +116,8 @@ func TestCreate_Refused(t *testing.T) {
 		{"unknown tool", `{"model":"m","input":"Hi","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"g"}}`, "tool_choice", "invalid_value", "'g'"},
 		{"metadata", `{"model":"m","input":"Hi","metadata":[]}`, "metadata", "invalid_type", ""},
 		{"include", `{"model":"m","input":"Hi","include":[1]}`, "include[0]", "invalid_type", ""},
+		{"deep", `{"model":"m","input":"Hi","metadata":` + strings.Repeat(`{"a":`, 600) + "1" + strings.Repeat("}", 601), "", "", "nests deeper than 512 levels"},
+		{"many values", `{"model":"m","input":[{"role":"user","content":[` + strings.Repeat(`{},`, 100_000) + `{}]}]}`, "", "", "more than 131072 values"},
 		{"too many items", `{"model":"m","input":[` + strings.Repeat("1,", 20000) + `1]}`, "input", "array_above_max_length", "maximum length 16384"},
 	}
 	for _, test := range tests {
