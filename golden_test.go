@@ -23,6 +23,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/responses"
 )
 
 var update = flag.Bool("update", false, "write the replies to testdata/golden")
@@ -124,6 +125,8 @@ func newConversation(t *testing.T, options string, http2 bool) *conversation {
 			key.Limits.Quota = llmhttp.Quota{Tokens: n}
 		case "models":
 			key.Models = strings.Fields(value)
+		case "responses": // the API, with a store
+			opts.Protocols = append(opts.Protocols, responses.New(&responses.Options{Store: memory.NewResponseStore()}))
 		case "scopes":
 			for _, s := range strings.Fields(value) {
 				key.Scopes = append(key.Scopes, llmhttp.Endpoint(s))

@@ -393,7 +393,7 @@ func parseWhole(t testing.TB, body string) *chatReply {
 }
 
 // randomID matches the IDs that the Handler makes.
-var randomID = regexp.MustCompile(`(call_|chatcmpl-)[0-9a-f]{32}`)
+var randomID = regexp.MustCompile(`(call_|chatcmpl-|resp_|msg_|rs_|fc_|ctc_)[0-9a-f]{32}`)
 
 // hideIDs replaces the random part of IDs.
 func hideIDs(s string) string {
