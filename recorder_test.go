@@ -161,6 +161,7 @@ func TestObserver_NotStarted(t *testing.T) {
 	}
 	s.shutdown()
 	s.chat(chatBody)
+	s.waitForSummaries(5)
 	assert.Empty(t, got)
 	for i, want := range []string{"POST " + chatPath, "POST " + chatPath, "GET " + modelsPath, "", "POST " + chatPath} {
 		e := s.summaries()[i]
