@@ -84,7 +84,7 @@ const (
 	EndpointImages     Endpoint = "images"     // POST /v1/images/generations
 	EndpointEmbeddings Endpoint = "embeddings" // POST /v1/embeddings
 	EndpointModels     Endpoint = "models"     // GET /v1/models and /v1/models/{id}
-	EndpointUsage      Endpoint = "usage"      // GET /v1/dashboard/billing/usage
+	EndpointUsage      Endpoint = "usage"      // GET /v1/dashboard/billing/usage and subscription
 )
 
 // Endpoints returns all endpoints, for programs that check the scopes of keys.

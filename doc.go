@@ -86,11 +86,17 @@
 // images or embeddings, with the usage that the Backend reported or an estimate.
 // GET /v1/dashboard/billing/usage returns the usage of the key's account by day
 // and model. The query parameters start_date and end_date are dates in UTC of the
-// form 2006-01-02. end_date is not part of the range, which has at most 366 days;
+// form 2006-01-02. end_date is not part of the range, unless it is start_date;
+// the range has at most 366 days;
 // the default is the 100 days before end_date, and end_date's is tomorrow. The
 // reply has OpenAI's legacy members daily_costs (timestamp and line_items with
 // name and cost) and total_usage, in US cents from Options.Cost, and besides
 // prompt_tokens, completion_tokens, total_tokens, requests and images.
+//
+// GET /v1/dashboard/billing/subscription returns the Cost of the key's Quota as the
+// legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, which are
+// 100000000 if there is none, the Tokens of the Quota as hard_limit_tokens, and the
+// expiry of the key as access_until, in Unix seconds, 0 for never.
 //
 // # Logs
 //

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -210,6 +211,8 @@ func (h *Handler) addEndpoints() {
 		newRoute(chat, "GET /v1/models/{id...}", EndpointModels, "", serveModel),
 		newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, "", serveUsage),
 		newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, "", serveUsage),
+		newRoute(chat, "GET /v1/dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
+		newRoute(chat, "GET /dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
 	} {
 		h.addRoute(rt)
 	}
@@ -278,12 +281,51 @@ func (h *Handler) findRoute(r *http.Request) (*route, error) {
 		}
 	}
 	if allow == nil {
-		return nil, errUnknownURL(r)
+		e := errUnknownURL(r)
+		if isKnownPath(r.URL.Path) {
+			e.Message += ". This server does not serve it. It serves " + strings.Join(h.served(), ", ") + "."
+		}
+		return nil, e
 	}
 	e := Errorf(http.StatusMethodNotAllowed, "", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)",
 		echo(r.Method), echo(r.URL.Path))
 	e.Err = methodError(allow)
 	return nil, e
+}
+
+// knownPaths are the paths below /v1/ of APIs that clients may expect of any
+// server of this kind. A path below one of them is known too.
+var knownPaths = []string{
+	"assistants", "audio", "batches", "completions", "containers", "conversations", "embeddings", "evals", "files", "fine_tuning",
+	"images", "messages", "moderations", "organization", "realtime", "rerank", "responses", "threads", "uploads", "vector_stores", "videos",
+}
+
+func isKnownPath(path string) bool {
+	rest, ok := strings.CutPrefix(path, "/v1/")
+	if !ok {
+		return false
+	}
+	first, _, _ := strings.Cut(rest, "/")
+	return slices.Contains(knownPaths, first)
+}
+
+// served returns the patterns of the routes, except those of optional methods that
+// the Backend does not have.
+func (h *Handler) served() []string {
+	_, images := h.backend.Backend.(ImageGenerator)
+	_, embeddings := h.backend.Backend.(Embedder)
+	_, models := h.backend.Backend.(ModelLister)
+	lacks := map[Endpoint]bool{EndpointImages: !images, EndpointEmbeddings: !embeddings, EndpointModels: !models}
+	var patterns []string
+	for _, routes := range h.exact {
+		for _, rt := range routes {
+			if !lacks[rt.endpoint] && !slices.Contains(patterns, rt.pattern) {
+				patterns = append(patterns, rt.pattern)
+			}
+		}
+	}
+	slices.Sort(patterns)
+	return patterns
 }
 
 // A methodError is the cause of a 405. It lists the methods that are allowed.

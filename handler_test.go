@@ -209,3 +209,20 @@ func TestHandler_RequestID(t *testing.T) {
 		assert.True(t, strings.HasPrefix(r.body, "{"))
 	})
 }
+
+// The 404 for an address of an API that is not served names what is. One of a protocol
+// that is switched on is served.
+func TestHandler_KnownAddressesThatAreNotServed(t *testing.T) {
+	s := startServer(t, config{backend: textBackend("x")})
+	for _, path := range []string{"responses", "messages", "completions", "audio/speech", "moderations", "images/edits", "responses/resp_1/cancel"} {
+		e := s.do("POST", "/v1/"+path, "{}").checkError(t, 404)
+		assert.Equal(t, "Invalid URL (POST /v1/"+path+"). This server does not serve it. It serves GET /dashboard/billing/subscription, GET /dashboard/billing/usage, "+
+			"GET /v1/dashboard/billing/subscription, GET /v1/dashboard/billing/usage, POST /v1/chat/completions.", e.Message)
+	}
+	for _, path := range []string{"/v1/x", "/v1/", "/responses", "/v1/responses2"} {
+		e := s.do("POST", path, "{}").checkError(t, 404)
+		assert.Equal(t, "Invalid URL (POST "+path+")", e.Message)
+	}
+	s = startServer(t, config{backend: &stubBackend{}})
+	assert.Contains(t, s.do("POST", "/v1/messages", "{}").checkError(t, 404).Message, "GET /v1/models, POST /v1/chat/completions, POST /v1/embeddings, POST /v1/images/generations.")
+}

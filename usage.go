@@ -145,7 +145,8 @@ func serveUsage(q *request) error {
 }
 
 // usageRange reads the dates of a query. Days begin in UTC. end_date is not part of
-// the range, because clients of OpenAI's API send tomorrow to see today.
+// the range, because clients of OpenAI's API send tomorrow to see today, unless it
+// is start_date.
 func usageRange(query url.Values, now time.Time) (from, to time.Time, err error) {
 	today := now.Truncate(day)
 	date := func(param string, otherwise time.Time) time.Time {
@@ -153,7 +154,7 @@ func usageRange(query url.Values, now time.Time) (from, to time.Time, err error)
 			return otherwise
 		}
 		s := query.Get(param)
-		t, e := time.Parse(time.DateOnly, s)
+		t, e := time.Parse("2006-1-2", s) // also accepts leading zeros
 		if e != nil {
 			err = invalidText(param, s, "a date of the form YYYY-MM-DD")
 		}
@@ -161,6 +162,9 @@ func usageRange(query url.Values, now time.Time) (from, to time.Time, err error)
 	}
 	to = date("end_date", today.Add(day))
 	from = date("start_date", to.Add(-defaultDays*day))
+	if from.Equal(to) && query.Has("end_date") {
+		to = to.Add(day)
+	}
 	switch {
 	case err != nil:
 	case !from.Before(to):
@@ -168,11 +172,47 @@ func usageRange(query url.Values, now time.Time) (from, to time.Time, err error)
 		if !query.Has(param) {
 			param = "start_date"
 		}
-		err = badRequest("invalid_value", param, "Invalid '%s': the range has no day. 'end_date', which is not part of the range, must be after 'start_date'.", param)
+		err = badRequest("invalid_value", param, "Invalid '%s': the range has no day. 'end_date', which is not part of the range, must not be before 'start_date'.", param)
 	case to.Sub(from) > maxDays*day:
 		err = badRequest("invalid_value", "start_date", "Invalid 'start_date': the range is too long. Expected at most %d days.", maxDays)
 	}
 	return from, to, err
+}
+
+// unlimitedDollars is the limit in the reply of the subscription endpoint for a key
+// without one. Clients know it from other servers.
+const unlimitedDollars = 100_000_000
+
+// A subscriptionReply is the reply of the subscription endpoint, in OpenAI's legacy
+// format. TokenLimit is a member that the format lacks.
+type subscriptionReply struct {
+	Object          string  `json:"object"`
+	HasPayment      bool    `json:"has_payment_method"`
+	SoftLimit       float64 `json:"soft_limit_usd"`
+	HardLimit       float64 `json:"hard_limit_usd"`
+	SystemHardLimit float64 `json:"system_hard_limit_usd"`
+	AccessUntil     int64   `json:"access_until"` // Unix time in seconds; zero means for ever
+	TokenLimit      *int    `json:"hard_limit_tokens,omitempty"`
+}
+
+// serveSubscription serves GET /v1/dashboard/billing/subscription: the quota and the
+// expiry of the key.
+func serveSubscription(q *request) error {
+	q.account.keep()
+	quota := q.key.Limits.Quota
+	limit := float64(unlimitedDollars)
+	if quota.Cost != 0 {
+		limit = max(quota.Cost, 0)
+	}
+	reply := subscriptionReply{Object: "billing_subscription", HasPayment: true, SoftLimit: limit, HardLimit: limit, SystemHardLimit: limit}
+	if quota.Tokens != 0 {
+		tokens := max(quota.Tokens, 0)
+		reply.TokenLimit = &tokens
+	}
+	if !q.key.Expires.IsZero() {
+		reply.AccessUntil = q.key.Expires.Unix()
+	}
+	return q.replyJSON(&reply)
 }
 
 // A billingReply is the reply of the usage endpoint.

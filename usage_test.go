@@ -32,6 +32,9 @@ func TestUsage_Range(t *testing.T) {
 		"?end_date=2026-01-01":                           {day(2026, 1, 1).AddDate(0, 0, -100), day(2026, 1, 1)},
 		"?start_date=2026-03-11&end_date=2026-03-12&x=y": {today, tomorrow},
 		"?start_date=2024-02-29&end_date=2024-03-01":     {day(2024, 2, 29), day(2024, 3, 1)},
+		"?start_date=2026-03-12&end_date=2026-03-12":     {tomorrow, day(2026, 3, 13)},
+		"?start_date=2025-11-1&end_date=2025-11-1":       {day(2025, 11, 1), day(2025, 11, 2)},
+		"?start_date=2026-3-1&end_date=2026-3-08":        {day(2026, 3, 1), day(2026, 3, 8)},
 	} {
 		for _, path := range []string{usagePath, "/dashboard/billing/usage"} {
 			t.Run(path+query, func(t *testing.T) {
@@ -44,7 +47,6 @@ func TestUsage_Range(t *testing.T) {
 		}
 	}
 	for query, param := range map[string]string{
-		"?start_date=2026-03-12&end_date=2026-03-12": "end_date",
 		"?start_date=2026-03-12&end_date=2026-03-01": "end_date",
 		"?start_date=2027-01-01":                     "start_date",
 		"?start_date=0001-01-01":                     "start_date",
@@ -52,7 +54,6 @@ func TestUsage_Range(t *testing.T) {
 		"?start_date=":                               "start_date",
 		"?start_date=yesterday":                      "start_date",
 		"?start_date=2026-02-30":                     "start_date",
-		"?start_date=2026-3-1":                       "start_date",
 		"?start_date=2026-03-01T00:00:00Z":           "start_date",
 		"?start_date=1772323200":                     "start_date",
 		"?end_date=%00":                              "end_date",
@@ -121,4 +122,41 @@ type hangingQuery struct{ llmhttp.UsageStore }
 func (hangingQuery) Query(ctx context.Context, _ llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+func TestUsage_Subscription(t *testing.T) {
+	expires := time.Date(2027, 1, 2, 3, 4, 5, 6, time.UTC)
+	reply := func(dollars string, until int64, more string) string {
+		return fmt.Sprintf(`{"object":"billing_subscription","has_payment_method":true,"soft_limit_usd":%[1]s,"hard_limit_usd":%[1]s,"system_hard_limit_usd":%[1]s,"access_until":%[2]d%[3]s}`, dollars, until, more)
+	}
+	for name, tt := range map[string]struct {
+		key  llmhttp.Key
+		want string
+	}{
+		"no limit":      {llmhttp.Key{}, reply("100000000", 0, "")},
+		"expiry":        {llmhttp.Key{Expires: expires}, reply("100000000", expires.Unix(), "")},
+		"cost":          {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 12.5}}}, reply("12.5", 0, "")},
+		"nothing":       {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: -1, Tokens: -1}}}, reply("0", 0, `,"hard_limit_tokens":0`)},
+		"tokens":        {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 5000}}}, reply("100000000", 0, `,"hard_limit_tokens":5000`)},
+		"another scope": {llmhttp.Key{Scopes: []llmhttp.Endpoint{llmhttp.EndpointChat}}, ""},
+	} {
+		for _, path := range []string{"/v1/dashboard/billing/subscription", "/dashboard/billing/subscription"} {
+			t.Run(name+path, func(t *testing.T) {
+				s := startServer(t, config{keys: keysFor(tt.key)})
+				r := s.get(path)
+				if tt.want == "" {
+					r.checkError(t, 403)
+					return
+				}
+				assert.Equal(t, tt.want, r.body)
+				assert.Empty(t, s.usage.records())
+				s.do("POST", path, "").checkError(t, 405)
+			})
+		}
+	}
+	t.Run("counts as a request", func(t *testing.T) {
+		s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: noRefill(1)})})
+		assert.Equal(t, 0, remaining(t, s.get("/v1/dashboard/billing/subscription"), "Requests"))
+		s.get("/v1/dashboard/billing/subscription").checkError(t, 429)
+	})
 }
