@@ -24,12 +24,14 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
 // The contenders that serve HTTP, and what other cases compare with.
 const (
 	ours   = "llmhttp"      // with keys, two rate limits and usage records in memory
+	items  = "responses"    // llmhttp, asked through the Responses API
 	bare   = "bare"         // net/http that writes the bytes llmhttp would
 	headed = "headed"       // bare with the headers that llmhttp sends
 	std    = "std"          // net/http, encoding/json and the types of go-openai
@@ -48,6 +50,8 @@ func newHandler(contender string, m mode, upstreamAddr string) (http.Handler, er
 		}
 		b, err := upstream.New("http://"+upstreamAddr+"/v1", &upstream.Options{Key: "sk-upstream"})
 		return newOurs(b), err
+	case items:
+		return newOurs(newModel(m), responses.New(nil)), nil
 	case bare:
 		return newBare(m, false), nil
 	case headed:
@@ -139,11 +143,11 @@ const secret = "sk-bench-7d0b2c4e9f1a63587d0b2c4e9f1a6358"
 
 // newOurs returns a Handler as a host would configure it: with a key, a limit
 // of requests and one of tokens that no load reaches, and usage records.
-func newOurs(b llmhttp.Backend) http.Handler {
+func newOurs(b llmhttp.Backend, protocols ...llmhttp.Protocol) http.Handler {
 	limit := llmhttp.PerMinute(1 << 40)
 	keys := memory.Keys()
 	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: limit, Tokens: limit}})
-	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore()})
+	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore(), Protocols: protocols})
 }
 
 // newBare returns a handler that reads the body and writes a prepared answer,

@@ -46,6 +46,7 @@ func runWhole(b *bench) {
 
 func runStreams(b *bench) {
 	requests := sendAll(chatRequest(512, true), ours, bare)
+	requests[items] = responsesRequest(chatRequest(512, true))
 	b.runLoadCases(
 		loadCase{name: "Stream/chunks=paced", mode: modePaced, requests: requests, conns: 64, window: 2 * time.Second},
 		loadCase{name: "Stream/chunks=ready", mode: modeReady, requests: requests, conns: 64, window: time.Second},
@@ -170,7 +171,7 @@ func countLate(addr string) (late float64, err error) {
 }
 
 // contentText matches a text in a reply or in an event of a stream.
-var contentText = regexp.MustCompile(`"content":"([^"\\]+)"`)
+var contentText = regexp.MustCompile(`"(?:content|delta)":"((?:[^"\\]|\\.)*)"`)
 
 // verify checks that the server at addr answers r with the text of its model.
 func verify(addr string, r request, m mode) error {

@@ -50,6 +50,13 @@ func chatRequest(size int, stream bool) request {
 	return request{chatPath, b.Bytes()}
 }
 
+// responsesRequest returns the request of the Responses API for the same
+// conversation as a chat request.
+func responsesRequest(chat request) request {
+	body := bytes.Replace(chat.body, []byte(`"messages":`), []byte(`"input":`), 1)
+	return request{"/v1/responses", bytes.Replace(body, []byte(`"max_tokens":`), []byte(`"max_output_tokens":`), 1)}
+}
+
 // imageRequest returns a request of about size bytes, nearly all of which are
 // one image in a data: URL.
 func imageRequest(size int) request {

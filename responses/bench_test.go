@@ -1,0 +1,46 @@
+package responses_test
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// BenchmarkStream compares a stream of 100 chunks with the same stream of chat
+// completions, without a network.
+func BenchmarkStream(b *testing.B) {
+	chunk := llmhttp.TextChunk("word ")
+	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			for range 100 {
+				if !yield(chunk, nil) {
+					return
+				}
+			}
+		}
+	}))
+	for name, request := range map[string][2]string{
+		"chat":      {"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}`},
+		"responses": {"/v1/responses", `{"model":"m","stream":true,"input":"Hi"}`},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r := httptest.NewRequest("POST", request[0], bytes.NewReader([]byte(request[1])))
+				h.ServeHTTP(&discardWriter{make(http.Header)}, r)
+			}
+		})
+	}
+}
+
+// A discardWriter is a ResponseWriter that drops what it is given.
+type discardWriter struct{ header http.Header }
+
+func (w *discardWriter) Header() http.Header         { return w.header }
+func (w *discardWriter) WriteHeader(int)             {}
+func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w *discardWriter) FlushError() error           { return nil }
