@@ -1,0 +1,247 @@
+package llmhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/responses"
+)
+
+// A wireFormat is a protocol as these tests need to know it. Each fault is tested with
+// every protocol, because what happens then is the Handler's.
+type wireFormat struct {
+	name string // as in a RequestSummary
+	path string
+	body string // without its last brace
+
+	end     string // is in every complete stream and in no other
+	failure string // begins the last event of a stream that failed
+
+	overloaded int // the status of a server that is shutting down
+}
+
+var wireFormats = []wireFormat{
+	{"chat", chatPath, strings.TrimSuffix(chatBody, "}"), "data: [DONE]", `data: {"error":{"message":`, 503},
+	{"messages", "/v1/messages", `{"model":"demo-chat","max_tokens":100,"messages":[{"role":"user","content":"Hi"}]`,
+		"event: message_stop", "event: error\ndata: {\"type\":\"error\",\"error\":{", 529},
+	{"responses", "/v1/responses", `{"model":"demo-chat","input":"Hi"`, "event: response.completed", "event: response.failed\ndata: {", 503},
+}
+
+func (f wireFormat) whole() string  { return f.body + "}" }
+func (f wireFormat) stream() string { return f.body + `,"stream":true}` }
+
+// eachFormat runs a test with a server of each protocol, on the clock of synctest.
+func eachFormat(t *testing.T, c func() config, test func(t *testing.T, f wireFormat, s *testServer)) {
+	for _, f := range wireFormats {
+		t.Run(f.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := c()
+				c.opts.Protocols = []llmhttp.Protocol{messages.New(nil), responses.New(nil)}
+				test(t, f, startPipeServer(t, c))
+			})
+		})
+	}
+}
+
+// checkFailed checks that a stream ends with one error event and a cut connection.
+func (f wireFormat) checkFailed(t *testing.T, r reply, message string) {
+	t.Helper()
+	assert.Equal(t, 200, r.StatusCode)
+	require.Error(t, r.err, "the connection must be cut")
+	assert.Equal(t, 1, strings.Count(r.body, f.failure), r.body)
+	last := r.body[strings.LastIndex(r.body, f.failure):]
+	assert.Contains(t, last, message)
+	assert.Equal(t, len(last)-2, strings.Index(last, "\n\n"), "the event is complete, and the last: %q", last)
+	assert.NotContains(t, r.body, f.end)
+	assert.NotContains(t, r.body, "secret")
+}
+
+// checkEnd checks what the Handler tells of the only request.
+func (f wireFormat) checkEnd(t *testing.T, s *testServer, status int) *llmhttp.RequestSummary {
+	t.Helper()
+	end := s.summary()
+	assert.Equal(t, f.name, end.Protocol)
+	assert.Equal(t, status, end.Status)
+	assert.Equal(t, llmhttp.EndpointChat, end.Endpoint)
+	assert.Equal(t, "demo-chat", end.Model)
+	assert.Equal(t, "acme", end.Account)
+	return end
+}
+
+func TestFaults_BeforeTheReply(t *testing.T) {
+	for name, test := range map[string]struct {
+		backend llmhttp.Backend
+		status  int
+		message string
+	}{
+		"an Error":       {failingBackend(llmhttp.Errorf(409, "", "It is taken.")), 409, "It is taken."},
+		"another error":  {failingBackend(errors.New("a secret")), 500, internalMessage},
+		"a panic":        {streamBackend(func(context.Context, yieldFunc) { panic("a secret") }), 500, internalMessage},
+		"silence":        {streamBackend(func(ctx context.Context, _ yieldFunc) { <-ctx.Done() }), 504, timeoutMessage},
+		"an unsupported": {failingBackend(fmt.Errorf("a secret: %w", errors.ErrUnsupported)), 404, "Invalid URL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newConfig := func() config { return config{backend: test.backend, opts: llmhttp.Options{KeepAlive: -1}} }
+			for _, streamed := range []bool{false, true} {
+				eachFormat(t, newConfig, func(t *testing.T, f wireFormat, s *testServer) {
+					body := f.whole()
+					if streamed {
+						body = f.stream()
+					}
+					r := s.do("POST", f.path, body)
+					require.NoError(t, r.err)
+					assert.Equal(t, test.status, r.StatusCode)
+					assert.Equal(t, "application/json", r.Header.Get("Content-Type"))
+					assert.Contains(t, r.body, test.message)
+					assert.NotContains(t, r.body, "secret")
+					end := f.checkEnd(t, s, test.status)
+					assert.Error(t, end.Err)
+				})
+			}
+		})
+	}
+}
+
+func TestFaults_InMidStream(t *testing.T) {
+	after := func(fail func(ctx context.Context, yield yieldFunc)) llmhttp.Backend {
+		return streamBackend(func(ctx context.Context, yield yieldFunc) {
+			if yield(llmhttp.TextChunk("Hel"), nil) {
+				fail(ctx, yield)
+			}
+		})
+	}
+	for name, test := range map[string]struct {
+		backend llmhttp.Backend
+		message string
+	}{
+		"an Error":      {after(func(_ context.Context, yield yieldFunc) { yield(nil, llmhttp.Errorf(409, "", "It is taken.")) }), "It is taken."},
+		"another error": {after(func(_ context.Context, yield yieldFunc) { yield(nil, errors.New("a secret")) }), internalMessage},
+		"a panic":       {after(func(context.Context, yieldFunc) { panic("a secret") }), internalMessage},
+		"silence":       {after(func(ctx context.Context, _ yieldFunc) { <-ctx.Done() }), timeoutMessage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachFormat(t, func() config { return config{backend: test.backend} }, func(t *testing.T, f wireFormat, s *testServer) {
+				r := s.do("POST", f.path, f.stream())
+				assert.Contains(t, r.body, "Hel")
+				f.checkFailed(t, r, test.message)
+				end := f.checkEnd(t, s, 200)
+				assert.Error(t, end.Err)
+				assert.True(t, end.Streamed)
+				assert.Equal(t, 1, end.Chunks)
+				assert.Len(t, s.usage.records(), 1)
+			})
+		})
+	}
+}
+
+func TestFaults_KeepAlive(t *testing.T) {
+	backend := streamBackend(func(_ context.Context, yield yieldFunc) {
+		time.Sleep(31 * time.Second)
+		if yield(llmhttp.TextChunk("Hel"), nil) {
+			time.Sleep(31 * time.Second)
+			yield(llmhttp.TextChunk("lo"), nil)
+		}
+	})
+	eachFormat(t, func() config { return config{backend: backend} }, func(t *testing.T, f wireFormat, s *testServer) {
+		r := s.do("POST", f.path, f.stream())
+		require.NoError(t, r.err)
+		assert.Equal(t, 4, strings.Count(r.body, ": keep-alive\n"))
+		assert.Contains(t, strings.ReplaceAll(r.body, ": keep-alive\n", ""), "Hel")
+		assert.Contains(t, r.body, f.end)
+		f.checkEnd(t, s, 200)
+	})
+}
+
+func TestFaults_ClientLeaves(t *testing.T) {
+	newConfig := func() config {
+		return config{keys: limitedKeys(llmhttp.Limits{Concurrent: 1}), backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			if yield(llmhttp.TextChunk("Hello"), nil) {
+				<-ctx.Done()
+			}
+		})}
+	}
+	eachFormat(t, newConfig, func(t *testing.T, f wireFormat, s *testServer) {
+		ctx, leave := context.WithCancel(t.Context())
+		resp, err := s.open(ctx, "POST", f.path, f.stream())
+		require.NoError(t, err)
+		assert.Equal(t, 429, s.do("POST", f.path, f.whole()).StatusCode, "one at a time")
+		leave()
+		resp.Body.Close()
+		s.waitForSummaries(2)
+		gone := s.summaries()[1]
+		assert.Equal(t, f.name, gone.Protocol)
+		assert.ErrorIs(t, gone.Err, context.Canceled)
+		require.Len(t, s.usage.records(), 1, "what was generated is recorded")
+		assert.True(t, s.usage.records()[0].Estimated)
+		assert.Positive(t, s.usage.records()[0].Usage.CompletionTokens)
+	})
+}
+
+func TestFaults_Shutdown(t *testing.T) {
+	backend := streamBackend(func(ctx context.Context, yield yieldFunc) {
+		if yield(llmhttp.TextChunk("Hel"), nil) {
+			<-ctx.Done()
+		}
+	})
+	eachFormat(t, func() config { return config{backend: backend} }, func(t *testing.T, f wireFormat, s *testServer) {
+		stream := s.begin("POST", f.path, f.stream())
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, s.handler.Shutdown(ctx), context.DeadlineExceeded)
+		f.checkFailed(t, <-stream, shutdownMessage)
+		f.checkEnd(t, s, 200)
+		r := s.do("POST", f.path, f.whole())
+		assert.Equal(t, f.overloaded, r.StatusCode)
+		assert.Equal(t, "1", r.Header.Get("Retry-After"))
+	})
+}
+
+func TestFaults_Limits(t *testing.T) {
+	newConfig := func() config {
+		return config{backend: textBackend("Hello"), keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(1)})}
+	}
+	eachFormat(t, newConfig, func(t *testing.T, f wireFormat, s *testServer) {
+		assert.Equal(t, 200, s.do("POST", f.path, f.whole()).StatusCode)
+		r := s.do("POST", f.path, f.stream())
+		assert.Equal(t, 429, r.StatusCode)
+		assert.Equal(t, "60", r.Header.Get("Retry-After"))
+		assert.Equal(t, "true", r.Header.Get("X-Should-Retry"))
+		assert.Len(t, s.usage.records(), 1)
+		time.Sleep(time.Minute)
+		r = s.do("POST", f.path, f.stream())
+		assert.Equal(t, 200, r.StatusCode)
+		assert.Contains(t, r.body, f.end)
+		assert.Len(t, s.usage.records(), 2)
+	})
+}
+
+// Bodies are bounded and must be JSON, and errors have the form of the protocol.
+func TestFaults_Bodies(t *testing.T) {
+	newConfig := func() config { return config{opts: llmhttp.Options{MaxBody: 1000}} }
+	eachFormat(t, newConfig, func(t *testing.T, f wireFormat, s *testServer) {
+		for body, status := range map[string]int{
+			`{`: 400, `[]`: 400, `{"model":"m","model":"m"}`: 400, "\xff": 400, f.body + `,"x":"` + strings.Repeat("x", 1000) + `"}`: 413,
+		} {
+			r := s.do("POST", f.path, body)
+			assert.Equal(t, status, r.StatusCode, body)
+			assert.Equal(t, "application/json", r.Header.Get("Content-Type"))
+		}
+		r := s.do("POST", f.path, f.whole(), func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })
+		assert.Equal(t, 415, r.StatusCode)
+		r = s.do("POST", f.path, f.whole(), withoutKey)
+		assert.Equal(t, 401, r.StatusCode)
+		assert.Empty(t, s.usage.records())
+	})
+}
