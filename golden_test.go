@@ -23,6 +23,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
 )
 
@@ -107,6 +108,7 @@ type conversation struct {
 func newConversation(t *testing.T, options string, http2 bool) *conversation {
 	requests := 0
 	opts := llmhttp.Options{
+		Protocols: []llmhttp.Protocol{messages.New(nil)},
 		Usage:     memory.NewUsageStore(),
 		Now:       func() time.Time { return time.Unix(1700000000, 0).UTC() },
 		RequestID: func(*http.Request) string { requests++; return fmt.Sprintf("req_%d", requests) },
