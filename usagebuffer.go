@@ -212,6 +212,13 @@ func (b *UsageBuffer) wrote(n int, w *batchWriter) {
 	}
 }
 
+// Waiting returns how many records are in the buffer.
+func (b *UsageBuffer) Waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.records)
+}
+
 // Dropped returns how many records were dropped because the buffer was full or
 // the store did not take them.
 func (b *UsageBuffer) Dropped() int64 {

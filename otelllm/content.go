@@ -1,0 +1,199 @@
+package otelllm
+
+import (
+	"encoding/json"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// Content is what was said in a chat, in the form that the conventions give it.
+// Its JSON follows their schemas.
+type Content struct {
+	System    []Part    // the system instructions, if the protocol separates them from the messages
+	Input     []Message // the messages of the request
+	Output    []Message // a message for each choice of the reply
+	Tools     []Tool    // that the model could call
+	Truncated bool      // texts are missing, because Options.ContentLimit was reached
+}
+
+// A Message is a message of a chat.
+type Message struct {
+	Role         string `json:"role"`
+	Name         string `json:"name,omitempty"`
+	Parts        []Part `json:"parts"`
+	FinishReason string `json:"finish_reason,omitempty"` // of a message of the reply
+}
+
+// A Part is a part of a message. The fields that are set depend on Type: "text",
+// "reasoning", "tool_call", "tool_call_response", or "image", "audio" and "file",
+// whose data is left out.
+type Part struct {
+	Type      string          `json:"type"`
+	Content   string          `json:"content,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"` // a JSON string if the model did not write JSON
+	Response  string          `json:"response,omitempty"`
+}
+
+// A Tool is the definition of a tool.
+type Tool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name,omitempty"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"`
+}
+
+// wantsContent reports whether content is to be collected for a request with the
+// given parent. A parent that is not sampled has no children that are.
+func (t *Telemetry) wantsContent(parent trace.SpanContext) bool {
+	return t.opts.ContentHook != nil || t.opts.CaptureContent && (!parent.IsValid() || parent.IsSampled())
+}
+
+func (r *request) keepTranscript(t *llmhttp.Transcript) { r.transcript = t }
+
+// recordContent calls the hook, and sets the attributes of the content.
+func (r *request) recordContent() {
+	if r.transcript == nil {
+		return
+	}
+	o := &r.t.opts
+	record := o.CaptureContent && r.span.IsRecording()
+	if o.ContentHook == nil && !record {
+		return
+	}
+	c := newContent(r.transcript, r.info.Protocol)
+	if o.ContentHook != nil {
+		o.ContentHook(r.ctx, r.span, c)
+	}
+	if record {
+		r.span.SetAttributes(c.attributes()...)
+	}
+}
+
+// attributes returns the attributes of c. Spans have no structured attributes, so
+// they are JSON.
+func (c *Content) attributes() []attribute.KeyValue {
+	attrs := make([]attribute.KeyValue, 0, 5)
+	add := func(key attribute.Key, n int, v any) {
+		if n == 0 {
+			return
+		}
+		if b, err := json.Marshal(v); err == nil {
+			attrs = append(attrs, key.String(string(b)))
+		}
+	}
+	add(attrSystem, len(c.System), c.System)
+	add(attrInputMessages, len(c.Input), c.Input)
+	add(attrOutputMessages, len(c.Output), c.Output)
+	add(attrTools, len(c.Tools), c.Tools)
+	if c.Truncated {
+		attrs = append(attrs, attrTruncated.Bool(true))
+	}
+	return attrs
+}
+
+func newContent(t *llmhttp.Transcript, protocol string) *Content {
+	c := &Content{Truncated: t.Truncated}
+	messages := t.Messages
+	// In chat completions, instructions are messages like others.
+	for protocol != "chat" && len(messages) > 0 && isSystem(messages[0].Role) {
+		c.System = append(c.System, parts(&messages[0])...)
+		messages = messages[1:]
+	}
+	for i := range messages {
+		c.Input = append(c.Input, newMessage(&messages[i]))
+	}
+	for i := range t.Choices {
+		m := newMessage(&t.Choices[i].Message)
+		m.FinishReason = finishReason(t.Choices[i].FinishReason)
+		c.Output = append(c.Output, m)
+	}
+	for i := range t.Tools {
+		from := &t.Tools[i]
+		tool := Tool{Type: from.Type}
+		if f := from.Function; f != nil {
+			tool.Name, tool.Description, tool.Parameters = f.Name, f.Description, rawJSON(string(f.Parameters))
+		}
+		c.Tools = append(c.Tools, tool)
+	}
+	return c
+}
+
+func isSystem(role llmhttp.Role) bool {
+	return role == llmhttp.RoleSystem || role == llmhttp.RoleDeveloper
+}
+
+func newMessage(m *llmhttp.Message) Message {
+	role := string(m.Role)
+	switch m.Role {
+	case llmhttp.RoleDeveloper:
+		role = string(llmhttp.RoleSystem)
+	case llmhttp.RoleFunction:
+		role = string(llmhttp.RoleTool)
+	}
+	return Message{Role: role, Name: m.Name, Parts: parts(m)}
+}
+
+// parts returns the parts of m. There is always a slice, because the schema
+// requires it.
+func parts(m *llmhttp.Message) []Part {
+	if m.Role == llmhttp.RoleTool || m.Role == llmhttp.RoleFunction {
+		return []Part{{Type: "tool_call_response", ID: m.ToolCallID, Response: m.Content.Text()}}
+	}
+	list := []Part{}
+	if m.Reasoning != "" {
+		list = append(list, Part{Type: "reasoning", Content: m.Reasoning})
+	}
+	for i := range m.Content {
+		switch p := &m.Content[i]; p.Type {
+		case llmhttp.PartText:
+			if p.Text != "" {
+				list = append(list, Part{Type: "text", Content: p.Text})
+			}
+		case llmhttp.PartImage:
+			list = append(list, Part{Type: "image"})
+		case llmhttp.PartAudio:
+			list = append(list, Part{Type: "audio"})
+		default:
+			list = append(list, Part{Type: p.Type})
+		}
+	}
+	if m.Refusal != "" {
+		list = append(list, Part{Type: "text", Content: m.Refusal})
+	}
+	for i := range m.ToolCalls {
+		call := &m.ToolCalls[i]
+		list = append(list, Part{Type: "tool_call", ID: call.ID, Name: call.Function.Name, Arguments: rawJSON(call.Function.Arguments)})
+	}
+	return list
+}
+
+// rawJSON returns text as JSON, or as a JSON string if it is something else.
+func rawJSON(text string) json.RawMessage {
+	switch {
+	case text == "":
+		return nil
+	case json.Valid([]byte(text)):
+		return json.RawMessage(text)
+	}
+	b, err := json.Marshal(text)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// finishReason returns the name that the conventions have for reason.
+func finishReason(reason llmhttp.FinishReason) string {
+	switch reason {
+	case llmhttp.FinishToolCalls:
+		return "tool_call"
+	case "":
+		return "error"
+	}
+	return string(reason)
+}

@@ -1,0 +1,319 @@
+package otelllm_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/otelllm"
+)
+
+// The metrics of the conventions, copied from their tables:
+// https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/gen-ai-metrics.md
+var conventions = []struct {
+	name, unit string
+	bounds     []float64
+	required   []string
+	optional   []string
+}{
+	{"gen_ai.server.request.duration", "s",
+		[]float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92},
+		[]string{"gen_ai.operation.name", "gen_ai.provider.name"}, []string{"error.type", "gen_ai.request.model", "llmhttp.protocol"}},
+	{"gen_ai.server.time_to_first_token", "s",
+		[]float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10},
+		[]string{"gen_ai.operation.name", "gen_ai.provider.name"}, []string{"gen_ai.request.model", "llmhttp.protocol"}},
+	{"gen_ai.server.time_per_output_token", "s",
+		[]float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5},
+		[]string{"gen_ai.operation.name", "gen_ai.provider.name"}, []string{"gen_ai.request.model", "llmhttp.protocol"}},
+	{"gen_ai.client.token.usage", "{token}",
+		[]float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864},
+		[]string{"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.token.type"}, []string{"gen_ai.request.model", "llmhttp.protocol"}},
+}
+
+func TestConventions_Metrics(t *testing.T) {
+	f := newFixture(t, config{})
+	f.chat(streamBody)
+	got := f.metrics()
+	for _, want := range conventions {
+		m, ok := got[want.name]
+		require.True(t, ok, want.name)
+		assert.Equal(t, want.unit, m.Unit)
+		var bounds []float64
+		switch d := m.Data.(type) {
+		case metricdata.Histogram[float64]:
+			bounds = d.DataPoints[0].Bounds
+		case metricdata.Histogram[int64]:
+			bounds = d.DataPoints[0].Bounds
+		}
+		assert.Equal(t, want.bounds, bounds, want.name)
+		for _, p := range points(m) {
+			for _, name := range want.required {
+				assert.Contains(t, p.attrs, name, want.name)
+			}
+			for name := range p.attrs {
+				assert.Contains(t, append(want.required, want.optional...), name, want.name)
+			}
+		}
+	}
+	for name := range got {
+		known := strings.HasPrefix(name, "llmhttp.")
+		for _, c := range conventions {
+			known = known || c.name == name
+		}
+		assert.True(t, known, "%s is neither a metric of the conventions nor of llmhttp", name)
+	}
+}
+
+// The attributes of spans have the names and types of
+// https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/gen-ai-spans.md.
+func TestConventions_Span(t *testing.T) {
+	const body = `{"model":"m","messages":[{"role":"user","content":"x"}],"n":2,"max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":40,
+		"presence_penalty":1,"frequency_penalty":-1,"seed":9,"stop":["x","y"],"stream":true,"response_format":{"type":"json_object"},"reasoning_effort":"low"}`
+	f := newFixture(t, config{})
+	s := f.chat(body)
+	_, own := f.spansOf()
+	got := attributes(own["chat m"].Attributes)
+	assert.InDelta(t, s.FirstChunk.Seconds(), got["gen_ai.response.time_to_first_chunk"], 1e-9)
+	delete(got, "gen_ai.response.time_to_first_chunk")
+	assert.Equal(t, map[string]any{
+		"gen_ai.operation.name": "chat", "gen_ai.provider.name": "llmhttp", "gen_ai.request.model": "m", "gen_ai.output.type": "json",
+		"gen_ai.request.choice.count": int64(2), "gen_ai.request.seed": int64(9), "gen_ai.request.stream": true, "gen_ai.request.max_tokens": int64(7),
+		"gen_ai.request.temperature": 0.5, "gen_ai.request.top_p": 0.25, "gen_ai.request.top_k": 40.0,
+		"gen_ai.request.presence_penalty": 1.0, "gen_ai.request.frequency_penalty": -1.0, "gen_ai.request.stop_sequences": []string{"x", "y"},
+		"gen_ai.response.id": "reply-1", "gen_ai.response.model": "m-2026", "gen_ai.response.finish_reasons": []string{"stop"},
+		"gen_ai.usage.input_tokens": int64(10), "gen_ai.usage.output_tokens": int64(2), "gen_ai.usage.cache_read.input_tokens": int64(4),
+		"gen_ai.usage.cache_creation.input_tokens": int64(3), "gen_ai.usage.reasoning.output_tokens": int64(1),
+		"llmhttp.request.id": s.ID, "llmhttp.key": "key_1", "llmhttp.account": "acme", "llmhttp.protocol": "chat", "llmhttp.request.reasoning_effort": "low",
+	}, got)
+}
+
+func TestConventions_OtherOperations(t *testing.T) {
+	for _, test := range []struct {
+		path, body, span string
+		want             map[string]any
+	}{
+		{"/v1/embeddings", `{"model":"m","input":"x","dimensions":2,"encoding_format":"float"}`, "embeddings m",
+			map[string]any{"gen_ai.operation.name": "embeddings", "gen_ai.embeddings.dimension.count": int64(2), "gen_ai.request.encoding_formats": []string{"float"}}},
+		{"/v1/images/generations", `{"model":"m","prompt":"x","n":2}`, "generate_content m",
+			map[string]any{"gen_ai.operation.name": "generate_content", "gen_ai.output.type": "image", "gen_ai.request.choice.count": int64(2)}},
+	} {
+		f := newFixture(t, config{backend: other{}})
+		f.send(t.Context(), "POST", test.path, test.body)
+		s := <-f.ended
+		require.NoError(t, s.Err)
+		_, own := f.spansOf()
+		require.Contains(t, own, test.span)
+		got := attributes(own[test.span].Attributes)
+		for name, value := range test.want {
+			assert.Equal(t, value, got[name], name)
+		}
+	}
+}
+
+// other is a Backend for embeddings and images.
+type other struct{ llmhttp.Backend }
+
+func (other) Embed(_ context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+	return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, r.Input.Len())}, nil
+}
+
+func (other) GenerateImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/1"}}}, nil
+}
+
+// However many names of models, keys and paths clients make up, the number of series
+// is bounded.
+func TestCardinality(t *testing.T) {
+	const requests = 10_000
+	for _, test := range []struct {
+		name    string
+		models  []string
+		backend llmhttp.Backend
+		most    int // series of one metric
+	}{
+		{"models are refused", nil, fails(llmhttp.ModelNotFound("m")).backend, 3},
+		{"models are accepted", nil, nil, 3 * 101}, // 100 names and _OTHER, three kinds of tokens
+		{"list of models", []string{"a", "b"}, nil, 3 * 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, config{backend: test.backend, telemetry: otelllm.Options{Models: test.models}, sampler: sdktrace.NeverSample(), bare: true})
+			call := func(method, path, body, key string) {
+				f.serve(method, path, body, key)
+				<-f.ended
+			}
+			for i := range requests {
+				call("POST", chatPath, fmt.Sprintf(`{"model":"hostile-%d","messages":[{"role":"user","content":"x"}]}`, i), secret)
+				call("POST", chatPath, chatBody, fmt.Sprintf("sk-hostile-%d", i))
+				call("GET", fmt.Sprintf("/v1/hostile-%d", i), "", secret)
+			}
+			call("POST", chatPath, strings.Replace(chatBody, `"m"`, `"a"`, 1), secret)
+			var total uint64
+			for name, m := range f.metrics() {
+				list := points(m)
+				assert.LessOrEqual(t, len(list), test.most, name)
+				for _, p := range list {
+					assert.NotContains(t, fmt.Sprint(p.attrs), "overflow", "the SDK had to cut %s", name)
+					if name == "gen_ai.server.request.duration" {
+						total += p.count
+					}
+				}
+			}
+			assert.EqualValues(t, 2*requests+1, total)
+		})
+	}
+}
+
+func TestAccountsAndSpend(t *testing.T) {
+	f := newFixture(t, config{telemetry: otelllm.Options{
+		Provider: "acme-models", Accounts: true,
+		Cost: func(s llmhttp.UsageSum) float64 {
+			return float64(s.PromptTokens) + 10*float64(s.CompletionTokens) + 0.5*float64(s.CachedTokens)
+		},
+	}})
+	f.chat(chatBody)
+	f.chat(streamBody)
+	spend := points(f.metrics()["llmhttp.spend"])
+	assert.Equal(t, []point{{attrs: map[string]any{"gen_ai.operation.name": "chat", "gen_ai.provider.name": "acme-models", "gen_ai.request.model": "m",
+		"llmhttp.protocol": "chat", "llmhttp.account": "acme"}, sum: 2 * (10 + 20 + 2)}}, spend)
+}
+
+// A usage that the Backend did not report is not counted as tokens.
+func TestEstimatedUsage(t *testing.T) {
+	f := newFixture(t, config{backend: chunks([]*llmhttp.ChatChunk{llmhttp.TextChunk("a"), llmhttp.TextChunk("b")})})
+	s := f.chat(chatBody)
+	require.True(t, s.Estimated)
+	assert.NotContains(t, f.metrics(), "gen_ai.client.token.usage")
+	_, own := f.spansOf()
+	assert.Equal(t, true, attributes(own["chat m"].Attributes)["llmhttp.usage.estimated"])
+}
+
+// A failingStore is a UsageStore that takes nothing.
+type failingStore struct{}
+
+func (failingStore) Record(context.Context, ...llmhttp.UsageRecord) error { return errCause }
+
+func (failingStore) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return nil, errCause
+}
+
+func TestUsageStoreAway(t *testing.T) {
+	buffer := llmhttp.NewUsageBuffer(failingStore{}, 100, math.MaxInt32)
+	buffer.Logger = slog.New(slog.DiscardHandler)
+	f := newFixture(t, config{opts: llmhttp.Options{Usage: buffer}, telemetry: otelllm.Options{UsageBuffer: buffer}})
+	f.chat(chatBody)
+	require.NoError(t, buffer.Record(t.Context(), make([]llmhttp.UsageRecord, 9_999)...))
+	require.Error(t, buffer.Record(t.Context(), make([]llmhttp.UsageRecord, 3)...))
+	f.chat(chatBody)
+	got := f.metrics()
+	assert.Equal(t, []point{{attrs: map[string]any{}, sum: 10_000}}, points(got["llmhttp.usage_buffer.waiting"]))
+	assert.Equal(t, []point{{attrs: map[string]any{}, sum: 4}}, points(got["llmhttp.usage_buffer.dropped"]))
+	assert.Equal(t, []point{{attrs: map[string]any{}, sum: 1}}, points(got["llmhttp.usage.record_failures"]))
+}
+
+// Content is recorded if it was asked for and the span is sampled. The hook gets it in
+// any case, and can change it.
+func TestContent(t *testing.T) {
+	const body = `{"model":"m","messages":[{"role":"developer","content":"be brief"},
+		{"role":"user","content":[{"type":"text","text":"what is this?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]},
+		{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"look","arguments":"{\"a\":1}"}}]},
+		{"role":"tool","tool_call_id":"c","content":"it is ` + secret + `"}],
+		"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]}`
+	const input = `[{"role":"system","parts":[{"type":"text","content":"be brief"}]},
+		{"role":"user","parts":[{"type":"text","content":"what is this?"},{"type":"image"}]},
+		{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"look","arguments":{"a":1}}]},
+		{"role":"tool","parts":[{"type":"tool_call_response","id":"c","response":"it is [redacted]"}]}]`
+	for _, test := range []struct {
+		name                 string
+		capture, hook, keeps bool
+		limit                int
+	}{
+		{"off", false, false, true, 0},
+		{"on the span", true, false, true, 0},
+		{"hook", false, true, true, 0},
+		{"both", true, true, true, 0},
+		{"not sampled", true, true, false, 0},
+		{"limit", true, false, true, 20},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := otelllm.Options{CaptureContent: test.capture, ContentLimit: test.limit}
+			var hooked *otelllm.Content
+			if test.hook {
+				o.ContentHook = func(ctx context.Context, span trace.Span, c *otelllm.Content) {
+					assert.Equal(t, trace.SpanFromContext(ctx), span)
+					span.SetAttributes(attribute.String("reference", "https://store.test/1"))
+					hooked = c
+					c.Output = nil
+				}
+			}
+			sampler := sdktrace.AlwaysSample()
+			if !test.keeps {
+				sampler = sdktrace.NeverSample()
+			}
+			f := newFixture(t, config{telemetry: o, sampler: sampler})
+			f.chat(body)
+			_, own := f.spansOf()
+			got := attributes(own["chat m"].Attributes)
+			require.Equal(t, test.hook, hooked != nil)
+			if hooked != nil {
+				assert.Len(t, hooked.Input, 4)
+			}
+			if test.hook && test.keeps {
+				assert.Equal(t, "https://store.test/1", got["reference"])
+			}
+			if !test.capture || !test.keeps {
+				assert.NotContains(t, got, "gen_ai.input.messages")
+				return
+			}
+			if test.limit > 0 {
+				assert.Equal(t, true, got["llmhttp.content.truncated"])
+				assert.Less(t, len(got["gen_ai.input.messages"].(string)), 200)
+				return
+			}
+			assert.JSONEq(t, input, got["gen_ai.input.messages"].(string))
+			assert.JSONEq(t, `[{"type":"function","name":"look","parameters":{"type":"object"}}]`, got["gen_ai.tool.definitions"].(string))
+			if test.hook {
+				assert.NotContains(t, got, "gen_ai.output.messages")
+			} else {
+				assert.JSONEq(t, `[{"role":"assistant","parts":[{"type":"text","content":"reply-marker"}],"finish_reason":"stop"}]`, got["gen_ai.output.messages"].(string))
+			}
+		})
+	}
+}
+
+func TestLogHandler(t *testing.T) {
+	var out strings.Builder
+	log := slog.New(otelllm.LogHandler(slog.NewJSONHandler(&out, nil))).With("service", "x")
+	f := newFixture(t, config{opts: llmhttp.Options{Observe: llmhttp.LogRequests(log)}})
+	f.chat(chatBody)
+	var line map[string]any
+	require.NoError(t, json.Unmarshal([]byte(out.String()), &line))
+	server, _ := f.spansOf()
+	assert.Equal(t, traceID, line["trace_id"])
+	assert.Equal(t, server.SpanContext.SpanID().String(), line["span_id"])
+	assert.Equal(t, "x", line["service"])
+	out.Reset()
+	log.Info("no span")
+	assert.NotContains(t, out.String(), "trace_id")
+}
+
+// Without providers in the Options, the global ones are used.
+func TestNew_Defaults(t *testing.T) {
+	telemetry, err := otelllm.New(nil)
+	require.NoError(t, err)
+	assert.NotNil(t, telemetry)
+	_, err = otelllm.New(&otelllm.Options{MeterProvider: sdkmetric.NewMeterProvider()})
+	assert.NoError(t, err)
+}

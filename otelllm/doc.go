@@ -1,0 +1,36 @@
+// Package otelllm observes an [llmhttp.Handler] with OpenTelemetry, by the
+// semantic conventions for generative AI.
+//
+// It depends only on the API of OpenTelemetry. The host chooses an SDK and
+// exporters:
+//
+//	telemetry, err := otelllm.New(&otelllm.Options{Provider: "acme"})
+//	...
+//	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Observe: telemetry.Observe})
+//	server.Handler = otelhttp.NewHandler(h, "llmhttp")
+//
+// # Spans
+//
+// otelhttp makes the span of the HTTP request and reads the traceparent of the
+// client. Its child "chat MODEL" begins when the request is admitted, with the
+// arrival of the request as its start, and is the parent of what the Backend does.
+// Each try at a target, which a route.Router makes, is a child of that with the
+// kind CLIENT; its context reaches the target, so that an instrumented
+// [net/http.Transport] sends the try's traceparent. A request that is refused
+// before the Backend is called has no span of its own: the span of the HTTP request
+// gets error.type and llmhttp.limit.
+//
+// # Metrics
+//
+// The metrics are listed in docs/metrics.md. Their attributes have few values:
+// what a client chooses never becomes one, except for the names of models in the
+// list of Options.Models, or without such a list the first 100 names with which a
+// request succeeded. Other names become "_OTHER". Tokens that the Handler estimated
+// are not in gen_ai.client.token.usage, but in llmhttp.spend.
+//
+// # Content
+//
+// Messages and replies are not recorded unless Options.CaptureContent or
+// Options.ContentHook ask for them. They are bounded by Options.ContentLimit, and
+// contain no images, audio, files or API keys.
+package otelllm

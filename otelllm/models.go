@@ -1,0 +1,55 @@
+package otelllm
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// maxModels is how many names of models become attributes without
+// Options.Models.
+const maxModels = 100
+
+// modelNames is the set of names of models that may become attributes.
+type modelNames struct {
+	names atomic.Pointer[map[string]bool] // is not modified
+
+	mu    sync.Mutex // guards replacing names
+	fixed bool
+}
+
+func newModelNames(list []string) *modelNames {
+	m := &modelNames{fixed: list != nil}
+	names := make(map[string]bool, len(list))
+	for _, name := range list {
+		names[name] = true
+	}
+	m.names.Store(&names)
+	return m
+}
+
+// has reports whether name may become an attribute.
+func (m *modelNames) has(name string) bool { return (*m.names.Load())[name] }
+
+// label returns the attribute's value for name.
+func (m *modelNames) label(name string) string {
+	if m.has(name) {
+		return name
+	}
+	return other
+}
+
+// add adds a name with which a request succeeded, unless there is a list or there
+// are too many.
+func (m *modelNames) add(name string) {
+	if m.fixed || m.has(name) || len(*m.names.Load()) >= maxModels {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if names := *m.names.Load(); len(names) < maxModels {
+		names = maps.Clone(names)
+		names[name] = true
+		m.names.Store(&names)
+	}
+}

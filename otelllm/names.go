@@ -1,0 +1,111 @@
+package otelllm
+
+import "go.opentelemetry.io/otel/attribute"
+
+// The conventions for generative AI are in development, and names change between
+// versions. This file has all of them as of version 1.41.0 of the semantic
+// conventions, the last that contains them: they are now maintained at
+// https://github.com/open-telemetry/semantic-conventions-genai, without a release.
+const schemaURL = "https://opentelemetry.io/schemas/1.41.0"
+
+// scopeName is the name of the instrumentation scope.
+const scopeName = "github.com/llmhttp/llmhttp/otelllm"
+
+// Attributes of the conventions.
+const (
+	attrOperation        = attribute.Key("gen_ai.operation.name")
+	attrProvider         = attribute.Key("gen_ai.provider.name")
+	attrConversation     = attribute.Key("gen_ai.conversation.id")
+	attrOutputType       = attribute.Key("gen_ai.output.type")
+	attrTokenType        = attribute.Key("gen_ai.token.type")
+	attrRequestModel     = attribute.Key("gen_ai.request.model")
+	attrChoiceCount      = attribute.Key("gen_ai.request.choice.count")
+	attrSeed             = attribute.Key("gen_ai.request.seed")
+	attrStream           = attribute.Key("gen_ai.request.stream")
+	attrMaxTokens        = attribute.Key("gen_ai.request.max_tokens")
+	attrTemperature      = attribute.Key("gen_ai.request.temperature")
+	attrTopP             = attribute.Key("gen_ai.request.top_p")
+	attrTopK             = attribute.Key("gen_ai.request.top_k")
+	attrFrequencyPenalty = attribute.Key("gen_ai.request.frequency_penalty")
+	attrPresencePenalty  = attribute.Key("gen_ai.request.presence_penalty")
+	attrStopSequences    = attribute.Key("gen_ai.request.stop_sequences")
+	attrEncodingFormats  = attribute.Key("gen_ai.request.encoding_formats")
+	attrDimensions       = attribute.Key("gen_ai.embeddings.dimension.count")
+	attrResponseID       = attribute.Key("gen_ai.response.id")
+	attrResponseModel    = attribute.Key("gen_ai.response.model")
+	attrFinishReasons    = attribute.Key("gen_ai.response.finish_reasons")
+	attrFirstChunk       = attribute.Key("gen_ai.response.time_to_first_chunk")
+	attrInputTokens      = attribute.Key("gen_ai.usage.input_tokens")
+	attrOutputTokens     = attribute.Key("gen_ai.usage.output_tokens")
+	attrCacheRead        = attribute.Key("gen_ai.usage.cache_read.input_tokens")
+	attrCacheCreation    = attribute.Key("gen_ai.usage.cache_creation.input_tokens")
+	attrReasoning        = attribute.Key("gen_ai.usage.reasoning.output_tokens")
+	attrInputMessages    = attribute.Key("gen_ai.input.messages")
+	attrOutputMessages   = attribute.Key("gen_ai.output.messages")
+	attrSystem           = attribute.Key("gen_ai.system_instructions")
+	attrTools            = attribute.Key("gen_ai.tool.definitions")
+	attrErrorType        = attribute.Key("error.type")
+	attrServerAddress    = attribute.Key("server.address")
+	attrServerPort       = attribute.Key("server.port")
+)
+
+// Attributes of llmhttp.
+const (
+	attrRequestID       = attribute.Key("llmhttp.request.id")
+	attrProtocol        = attribute.Key("llmhttp.protocol")
+	attrKey             = attribute.Key("llmhttp.key")
+	attrAccount         = attribute.Key("llmhttp.account")
+	attrLimit           = attribute.Key("llmhttp.limit")
+	attrTarget          = attribute.Key("llmhttp.target")
+	attrTokenKind       = attribute.Key("llmhttp.token.kind")
+	attrReasoningEffort = attribute.Key("llmhttp.request.reasoning_effort")
+	attrEstimated       = attribute.Key("llmhttp.usage.estimated")
+	attrTruncated       = attribute.Key("llmhttp.content.truncated")
+)
+
+// Values of attributes.
+const (
+	operationChat       = "chat"
+	operationEmbeddings = "embeddings"
+	operationGenerate   = "generate_content"
+	tokenInput          = "input"
+	tokenOutput         = "output"
+	tokenCacheRead      = "cache_read"
+	tokenCacheWrite     = "cache_write"
+	tokenReasoning      = "reasoning"
+	outputText          = "text"
+	outputJSON          = "json"
+	outputImage         = "image"
+	other               = "_OTHER"
+)
+
+// Metrics of the conventions.
+const (
+	metricRequestDuration = "gen_ai.server.request.duration"
+	metricFirstToken      = "gen_ai.server.time_to_first_token"
+	metricPerToken        = "gen_ai.server.time_per_output_token"
+	metricTokenUsage      = "gen_ai.client.token.usage"
+)
+
+// Metrics of llmhttp.
+const (
+	metricActive         = "llmhttp.requests.active"
+	metricRefusals       = "llmhttp.refusals"
+	metricTryDuration    = "llmhttp.try.duration"
+	metricFallbacks      = "llmhttp.fallbacks"
+	metricStreamsCut     = "llmhttp.streams.cut"
+	metricTokenDetails   = "llmhttp.token.details"
+	metricSpend          = "llmhttp.spend"
+	metricRecordFailures = "llmhttp.usage.record_failures"
+	metricBufferWaiting  = "llmhttp.usage_buffer.waiting"
+	metricBufferDropped  = "llmhttp.usage_buffer.dropped"
+)
+
+// The boundaries of the histograms, as the conventions give them. The defaults of
+// the SDK are meant for milliseconds.
+var (
+	boundsDuration   = []float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92}
+	boundsFirstToken = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+	boundsPerToken   = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5}
+	boundsTokens     = []float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864}
+)

@@ -1,0 +1,102 @@
+package otelllm
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// Options configures a [Telemetry]. The zero value is ready to use.
+type Options struct {
+	// TracerProvider makes spans. If nil, the global one does.
+	TracerProvider trace.TracerProvider
+
+	// MeterProvider makes instruments. If nil, the global one does.
+	MeterProvider metric.MeterProvider
+
+	// Provider is the value of gen_ai.provider.name: the host's own name, or a
+	// name of the conventions such as "openai". If empty, it is "llmhttp".
+	Provider string
+
+	// Targets describes targets by the names that a Backend passes to
+	// [llmhttp.StartTry]. A target need not be in it.
+	Targets map[string]Target
+
+	// Models are the names of models that may become an attribute of a metric. Other
+	// names become "_OTHER". If nil, the first 100 names with which a request
+	// succeeded may. Set it if the Backend accepts names that clients make up.
+	Models []string
+
+	// Accounts adds the account to the metrics of tokens, spend and refusals as
+	// llmhttp.account. Each account then has its own series.
+	Accounts bool
+
+	// Cost returns the cost of usage in US dollars, as that of
+	// [llmhttp.Options] does. If nil, llmhttp.spend is not recorded.
+	Cost func(llmhttp.UsageSum) float64
+
+	// UsageBuffer is observed by metrics of its records. It may be nil.
+	UsageBuffer *llmhttp.UsageBuffer
+
+	// CaptureContent records the messages, tools and replies of chats on spans that
+	// are sampled.
+	CaptureContent bool
+
+	// ContentHook is called for each chat that reached the Backend, before its span
+	// ends and whether it is sampled or not, with what was said. It may upload the
+	// content, set a reference to it on the span, and modify the content, which is
+	// recorded afterwards if CaptureContent is true. The request waits for it. It
+	// must be safe for concurrent use.
+	ContentHook func(ctx context.Context, span trace.Span, c *Content)
+
+	// ContentLimit is the maximum number of bytes of the texts of a request, and of
+	// those of a reply. Zero or negative means 16 KiB.
+	ContentLimit int
+}
+
+// A Target is a server that a Backend calls.
+type Target struct {
+	Provider string // the value of gen_ai.provider.name; if empty, Options.Provider
+	Address  string // the value of server.address; not set if empty
+	Port     int    // the value of server.port; not set if zero
+}
+
+// A Telemetry makes spans and metrics of the requests of Handlers. It may be used
+// concurrently.
+type Telemetry struct {
+	opts    Options
+	tracer  trace.Tracer
+	metrics *metrics
+	models  *modelNames
+}
+
+// New returns a Telemetry, which keeps a copy of opts. Nil means the zero Options.
+// The error is that of a MeterProvider that refuses an instrument.
+func New(opts *Options) (*Telemetry, error) {
+	t := new(Telemetry)
+	if opts != nil {
+		t.opts = *opts
+	}
+	o := &t.opts
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	if o.MeterProvider == nil {
+		o.MeterProvider = otel.GetMeterProvider()
+	}
+	if o.Provider == "" {
+		o.Provider = "llmhttp"
+	}
+	t.models = newModelNames(o.Models)
+	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(schemaURL))
+	var err error
+	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o.UsageBuffer)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
