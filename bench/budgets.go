@@ -42,6 +42,7 @@ func budgets(r results) []budget {
 		{"decode an agent's request: time, of encoding/json", atMost, 0.35, ratio("Decode/request=agent", unitTime, ours, types)},
 		{"stream, a flush per chunk: CPU, of bare", atMost, 1.3, ratio("Stream/chunks=paced", unitCPU, ours, bare)},
 		{"stream, chunks ready at once: streams/s, of bare", atLeast, 3.5, ratio("Stream/chunks=ready", unitRate, ours, bare)},
+		{"Messages API, a flush per chunk: CPU, of chat", atMost, 1.15, ratio("Stream/chunks=paced", unitCPU, blocks, ours)},
 		{"Responses API, a flush per chunk: CPU, of chat", atMost, 1.3, ratio("Stream/chunks=paced", unitCPU, items, ours)},
 		{"stream, bursts: chunks held back", atMost, 0, r.series("Stream/chunks=bursts", ours, unitLate)},
 		{"allocations per text chunk", atMost, 0, chunkAllocs},

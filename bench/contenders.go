@@ -24,6 +24,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -31,6 +32,7 @@ import (
 // The contenders that serve HTTP, and what other cases compare with.
 const (
 	ours   = "llmhttp"      // with keys, two rate limits and usage records in memory
+	blocks = "messages"     // llmhttp, asked through the Messages API
 	items  = "responses"    // llmhttp, asked through the Responses API
 	bare   = "bare"         // net/http that writes the bytes llmhttp would
 	headed = "headed"       // bare with the headers that llmhttp sends
@@ -50,6 +52,8 @@ func newHandler(contender string, m mode, upstreamAddr string) (http.Handler, er
 		}
 		b, err := upstream.New("http://"+upstreamAddr+"/v1", &upstream.Options{Key: "sk-upstream"})
 		return newOurs(b), err
+	case blocks:
+		return newOurs(newModel(m), messages.New(nil)), nil
 	case items:
 		return newOurs(newModel(m), responses.New(nil)), nil
 	case bare:

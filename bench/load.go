@@ -46,6 +46,7 @@ func runWhole(b *bench) {
 
 func runStreams(b *bench) {
 	requests := sendAll(chatRequest(512, true), ours, bare)
+	requests[blocks] = messagesRequest(chatRequest(512, true))
 	requests[items] = responsesRequest(chatRequest(512, true))
 	b.runLoadCases(
 		loadCase{name: "Stream/chunks=paced", mode: modePaced, requests: requests, conns: 64, window: 2 * time.Second},
@@ -171,7 +172,7 @@ func countLate(addr string) (late float64, err error) {
 }
 
 // contentText matches a text in a reply or in an event of a stream.
-var contentText = regexp.MustCompile(`"(?:content|delta)":"((?:[^"\\]|\\.)*)"`)
+var contentText = regexp.MustCompile(`"(?:content|delta|text_delta","text)":"((?:[^"\\]|\\.)*)"`)
 
 // verify checks that the server at addr answers r with the text of its model.
 func verify(addr string, r request, m mode) error {

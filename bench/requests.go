@@ -50,6 +50,10 @@ func chatRequest(size int, stream bool) request {
 	return request{chatPath, b.Bytes()}
 }
 
+// messagesRequest returns a chat request as one of the Messages API, which has the
+// same parameters.
+func messagesRequest(chat request) request { return request{"/v1/messages", chat.body} }
+
 // responsesRequest returns the request of the Responses API for the same
 // conversation as a chat request.
 func responsesRequest(chat request) request {
