@@ -375,6 +375,7 @@ func errRateLimit(d Draw, l Level) *Error {
 // formatReset formats a duration as the x-ratelimit-reset headers do: as
 // [time.Duration.String] does, here rounded up to milliseconds.
 func formatReset(d time.Duration) string {
+	d = min(d, maxDuration)
 	if rest := d % time.Millisecond; rest > 0 {
 		d += time.Millisecond - rest
 	}

@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -131,7 +132,7 @@ func (r *ImageRequest) check() error {
 		r.Size = "1024x1024"
 	default:
 		if !isSize(r.Size) {
-			return invalidText("size", r.Size, "a width and a height in pixels, such as '1024x1024'")
+			return invalidText("size", r.Size, sizeForm)
 		}
 	}
 	switch r.Quality {
@@ -148,6 +149,27 @@ func (r *ImageRequest) check() error {
 	}
 	return nil
 }
+
+// checkEmpty refuses members that are "", which Go does not tell from members that
+// are missing.
+func (r *ImageRequest) checkEmpty(body []byte) error {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(body, &members) != nil {
+		return nil
+	}
+	isEmpty := func(name string) bool { return string(members[name]) == `""` }
+	switch {
+	case isEmpty("size"):
+		return invalidText("size", "", sizeForm)
+	case isEmpty("quality"):
+		return invalidValue("quality", "", "standard", "hd")
+	case isEmpty("response_format"):
+		return invalidValue("response_format", "", ImageFormatURL, ImageFormatBase64)
+	}
+	return nil
+}
+
+const sizeForm = "a width and a height in pixels, such as '1024x1024'"
 
 // isSize reports whether s is of the form <width>x<height>.
 func isSize(s string) bool {
@@ -170,7 +192,16 @@ func isPixels(s string) bool {
 // serveImages serves POST /v1/images/generations.
 func serveImages(q *request) error {
 	req := new(ImageRequest)
-	if err := readJSON(q, imageRequestJSON, req); err != nil {
+	body, err := q.readBody()
+	if err != nil {
+		return err
+	}
+	err = decodeRequest(body.b, imageRequestJSON, req)
+	if err == nil {
+		err = req.checkEmpty(body.b)
+	}
+	putBuffer(body)
+	if err != nil {
 		return err
 	}
 	if err := req.check(); err != nil {

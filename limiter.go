@@ -36,10 +36,47 @@ type limiter struct {
 }
 
 type limiterShard struct {
-	mu    sync.Mutex          // guards the fields below and the buckets
-	keys  map[string][]bucket // a key has few buckets, so a list is searched fastest
-	peak  int                 // the largest len(keys) since the map was allocated
-	timer *time.Timer         // calls evict; it runs while there are keys
+	mu    sync.Mutex // guards the fields below and the buckets
+	keys  map[string]keyBuckets
+	peak  int         // the largest len(keys) since the map was allocated
+	timer *time.Timer // calls evict; it runs while there are keys
+}
+
+// keyBuckets are the buckets of a key. A key has few, so a list is searched fastest;
+// one with many also has an index.
+type keyBuckets struct {
+	list  []bucket
+	index map[string]int // in list, by name; nil up to maxUnindexed buckets
+}
+
+const maxUnindexed = 16
+
+func (k *keyBuckets) find(name string) *bucket {
+	if k.index != nil {
+		if i, ok := k.index[name]; ok {
+			return &k.list[i]
+		}
+		return nil
+	}
+	for i := range k.list {
+		if k.list[i].name == name {
+			return &k.list[i]
+		}
+	}
+	return nil
+}
+
+func (k *keyBuckets) add(b bucket) {
+	k.list = append(k.list, b)
+	if k.index == nil && len(k.list) > maxUnindexed {
+		k.index = make(map[string]int)
+		for i := range k.list {
+			k.index[k.list[i].name] = i
+		}
+	}
+	if k.index != nil {
+		k.index[b.name] = len(k.list) - 1
+	}
 }
 
 // A bucket is a token bucket with its name and its Rate, defaults filled in.
@@ -104,11 +141,7 @@ func (l *limiter) shard(key string) *limiterShard {
 func (s *limiterShard) bucket(key string, d *Draw, now time.Time) bucket {
 	r := d.Rate.WithDefaults()
 	buckets := s.keys[key]
-	for i := range buckets {
-		b := &buckets[i]
-		if b.name != d.Bucket {
-			continue
-		}
+	if b := buckets.find(d.Bucket); b != nil {
 		if b.rate != r {
 			b.rate = r
 			b.limiter.SetLimitAt(now, refillRate(r))
@@ -117,11 +150,12 @@ func (s *limiterShard) bucket(key string, d *Draw, now time.Time) bucket {
 		return *b
 	}
 	if s.keys == nil {
-		s.keys = make(map[string][]bucket)
+		s.keys = make(map[string]keyBuckets)
 		s.timer = time.AfterFunc(evictEvery, s.evict)
 	}
 	b := bucket{d.Bucket, r, rate.NewLimiter(refillRate(r), r.Burst)}
-	s.keys[key] = append(buckets, b)
+	buckets.add(b)
+	s.keys[key] = buckets
 	s.peak = max(s.peak, len(s.keys))
 	return b
 }
@@ -132,8 +166,8 @@ func (s *limiterShard) evict() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(s.keys, func(_ string, buckets []bucket) bool {
-		return !slices.ContainsFunc(buckets, func(b bucket) bool {
+	maps.DeleteFunc(s.keys, func(_ string, buckets keyBuckets) bool {
+		return !slices.ContainsFunc(buckets.list, func(b bucket) bool {
 			return b.limiter.TokensAt(now) < float64(b.rate.Burst)
 		})
 	})

@@ -588,3 +588,25 @@ func BenchmarkLimiter(b *testing.B) {
 		})
 	}
 }
+
+// A key with many buckets has an index, so that work on one does not grow with their
+// number.
+func TestLimiter_ManyBucketsOfAKey(t *testing.T) {
+	l := NewLimiter().(*limiter)
+	const n = 50_000
+	take := func(i int) Level {
+		levels, err := l.Take(t.Context(), "key", Draw{Bucket: fmt.Sprint("a bucket of which the name begins like others/", i), Rate: Rate{N: 3, Per: time.Hour}, Cost: 1})
+		require.NoError(t, err)
+		return levels[0]
+	}
+	for range 2 {
+		for i := range n {
+			take(i)
+		}
+	}
+	for i := range n {
+		require.Zero(t, take(i).Remaining)
+	}
+	require.Positive(t, take(n-1).RetryAfter)
+	require.Len(t, l.shard("key").keys["key"].index, n)
+}

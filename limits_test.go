@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -388,6 +389,7 @@ func TestLimits_FormOfResetHeaders(t *testing.T) {
 		8640 * time.Millisecond: "8.64s",
 		6 * time.Minute:         "6m0s",
 		time.Hour:               "1h0m0s",
+		math.MaxInt64:           "876000h0m0s",
 	} {
 		s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: noRefill(5)}), opts: llmhttp.Options{
 			Limiter: fixedLevels(llmhttp.Level{Remaining: 3, ResetAfter: d})}})

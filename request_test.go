@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -460,4 +461,19 @@ func TestRequest_BodyThatStallsIsRefused(t *testing.T) {
 	r := parseReply(t, "POST", raw)
 	assert.Equal(t, "request_timeout", r.checkError(t, 408).Code)
 	assert.Contains(t, raw, "Connection: close")
+}
+
+// Options near the largest number do not overflow.
+func TestRequest_HugeOptions(t *testing.T) {
+	const most = math.MaxInt64
+	s := startServer(t, config{opts: llmhttp.Options{MaxBody: most, MaxReply: math.MaxInt, Timeout: most, KeepAlive: most, ReadTimeout: most, WriteTimeout: most, ReserveCompletion: math.MaxInt}})
+	for _, options := range [][]requestOption{nil, {chunked}} {
+		assert.Equal(t, 200, s.chat(chatBody, options...).StatusCode)
+		s.chat(streamBody, options...).checkText(t, "Hello!")
+	}
+	s = startServer(t, config{backend: failingBackend(&llmhttp.Error{Status: 503, RetryAfter: most})})
+	r := s.chat(chatBody)
+	r.checkError(t, 503)
+	assert.Equal(t, "31622400", r.Header.Get("Retry-After"))
+	assert.Equal(t, "31622400000", r.Header.Get("Retry-After-Ms"))
 }

@@ -174,3 +174,37 @@ func TestShutdown_BeforeTheBackend(t *testing.T) {
 		})
 	})
 }
+
+// A request whose key is being looked up when Shutdown gives up is refused, even if the
+// KeyStore does not heed its context and the body never comes.
+func TestShutdown_InterruptsALookupAndASlowBody(t *testing.T) {
+	for _, heeds := range []bool{true, false} {
+		t.Run(fmt.Sprintf("KeyStore heeds its context=%t", heeds), func(t *testing.T) {
+			looking, found := make(chan struct{}), make(chan struct{})
+			key := testKey()
+			s := startServer(t, config{keys: llmhttp.KeyFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
+				close(looking)
+				if heeds {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				<-found
+				return &key, nil
+			})})
+			c := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+			receive(t, "Lookup", looking)
+			ended := make(chan error, 1)
+			go func() { ended <- s.handler.Shutdown(done(t)) }()
+			if !heeds {
+				require.ErrorIs(t, receive(t, "Shutdown", ended), context.Canceled)
+				close(found)
+			}
+			checkShuttingDown(t, parseReply(t, "POST", readAll(t, c)))
+			if heeds {
+				require.ErrorIs(t, receive(t, "Shutdown", ended), context.Canceled)
+			}
+			s.summary()
+			require.NoError(t, s.handler.Shutdown(t.Context()))
+		})
+	}
+}
