@@ -34,10 +34,10 @@ const (
 //     message is the user's, the reply is a call. It calls the function that
 //     tool_choice names, or else the first one, with arguments that satisfy
 //     its schema. If parallel_tool_calls is true, it calls all functions, and
-//     their arguments alternate. If the last message has the result of a tool, the reply is a
-//     text with the results. Tools other than functions are ignored.
+//     their arguments alternate. If there are results of tools since the assistant's last
+//     message, the reply is a text with them, unless a call is required. Tools other than functions are ignored.
 //   - Response format. For json_object, the reply is an object with the text
-//     as "reply". For json_schema, it is a value that satisfies the schema and
+//     as "reply". For json_schema, and for json_object with a member schema, it is a value that satisfies the schema and
 //     has the text in its strings where the schema allows that.
 //   - Stop sequences. The reply ends before the first stop sequence, in JSON
 //     too. They do not apply to tool calls.

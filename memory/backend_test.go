@@ -127,6 +127,12 @@ func TestBackend_Chat(t *testing.T) {
 		"tool results": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]},{"role":"tool","tool_call_id":"1","content":"20 °C"},{"role":"tool","tool_call_id":"2","content":[{"type":"text","text":"rain"}]}],"tools":[{"type":"function","function":{"name":"f"}}]`,
 			"The tools say: 20 °C\nrain", llmhttp.FinishStop, 6, 6},
+		"tool results before a user's message": {
+			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"x"},{"role":"tool","tool_call_id":"1","content":"rain"},{"role":"user","content":"and now?"}],"tools":[{"type":"function","function":{"name":"f"}}]`,
+			"The tools say: rain", llmhttp.FinishStop, 5, 4},
+		"json_object with a schema": {
+			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_object","schema":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}}`,
+			`{"a":"hi"}`, llmhttp.FinishStop, 1, 1},
 		"tool results as json_object": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"1","content":"rain"}],"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_object"}`,
 			`{"reply":"The tools say: rain"}`, llmhttp.FinishStop, 2, 5},

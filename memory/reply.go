@@ -183,15 +183,17 @@ func userText(messages []llmhttp.Message) string {
 	return greeting
 }
 
-// toolResults returns the texts of the tool messages at the end of messages.
+// toolResults returns the texts of the results of tools since the last message of
+// the assistant. Clients may send other messages after the results.
 func toolResults(messages []llmhttp.Message) []string {
-	first := len(messages)
-	for first > 0 && messages[first-1].Role == llmhttp.RoleTool {
-		first--
-	}
 	var results []string
-	for _, m := range messages[first:] {
-		results = append(results, m.Content.Text())
+	for i := range messages {
+		switch m := &messages[i]; m.Role {
+		case llmhttp.RoleAssistant:
+			results = nil
+		case llmhttp.RoleTool, llmhttp.RoleFunction:
+			results = append(results, m.Content.Text())
+		}
 	}
 	return results
 }
@@ -249,7 +251,7 @@ func toolsOf(req *llmhttp.ChatRequest) tools {
 // client asks for parallel calls, or none.
 func (t *tools) functionsToCall(req *llmhttp.ChatRequest) []function {
 	due := t.mode == "required" ||
-		t.mode != "none" && len(req.Messages) > 0 && req.Messages[len(req.Messages)-1].Role == llmhttp.RoleUser
+		t.mode != "none" && len(req.Messages) > 0 && req.Messages[len(req.Messages)-1].Role == llmhttp.RoleUser && toolResults(req.Messages) == nil
 	if !due || len(t.functions) == 0 {
 		return nil
 	}
@@ -291,7 +293,11 @@ func formatted(f *llmhttp.ResponseFormat, text string) (string, error) {
 		Name   string
 		Schema json.RawMessage
 	}
-	if f.Type == "json_schema" {
+	param := "response_format.json_schema.schema"
+	switch {
+	case f.Type == "json_object" && f.Extra["schema"] != nil: // as llama.cpp has it
+		format.Schema, param = f.Extra["schema"], "response_format.schema"
+	case f.Extra["json_schema"] != nil:
 		if err := json.Unmarshal(f.Extra["json_schema"], &format); err != nil {
 			return "", invalidSchema("invalid_json_schema", "response_format.json_schema", "response_format", errors.New("it is not an object with a name and a schema"))
 		}
@@ -307,7 +313,7 @@ func formatted(f *llmhttp.ResponseFormat, text string) (string, error) {
 	}
 	value, err := instance.Make(format.Schema, text, false)
 	if err != nil {
-		return "", invalidSchema("invalid_json_schema", "response_format.json_schema.schema", fmt.Sprintf("response_format '%.64s'", format.Name), err)
+		return "", invalidSchema("invalid_json_schema", param, fmt.Sprintf("response_format '%.64s'", format.Name), err)
 	}
 	return string(value), nil
 }
