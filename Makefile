@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test setup lint fmt tidy cover fuzz soak bench bench-stores bench-responses
+.PHONY: help test setup lint fmt tidy cover fuzz soak bench bench-stores bench-console screenshots bench-console screenshots bench-responses
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m
@@ -87,3 +87,11 @@ bench-stores:
 ## bench-responses: measures sqlstore with a million stored responses, on SQLite and PostgreSQL
 bench-responses:
 	cd sqlstore && go test -v -timeout=2h -run='^$$' -bench='^BenchmarkResponses$$' -responses=1000000
+
+## bench-console: measures the pages of the console with a million records and 100,000 keys, on SQLite and PostgreSQL
+bench-console:
+	cd console && go test -v -timeout=1h -run='^$$' -bench='^BenchmarkPages$$' -benchtime=5x -records=1000000 -keys=100000
+
+## screenshots: writes the pictures of the console in README.md
+screenshots: setup
+	cd console && go test -count=1 -timeout=10m -run='^TestScreenshots$$' -screenshots=../docs/console .

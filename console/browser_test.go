@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -49,8 +50,8 @@ func startChromium() {
 	chromium.stop = func() { cancel(); stopAllocator() }
 }
 
-// A browser is a tab of Chromium.
-type browser struct {
+// A tab is a tab of Chromium.
+type tab struct {
 	t   testing.TB
 	ctx context.Context
 	h   *host
@@ -59,13 +60,13 @@ type browser struct {
 	problems []string   // errors on the console, and violations of the Content-Security-Policy
 }
 
-// newBrowser opens a tab. When the test ends, it reports errors on the browser's
+// newTab opens a tab. When the test ends, it reports errors on the browser's
 // console.
-func newBrowser(t testing.TB, h *host) *browser {
+func newTab(t testing.TB, h *host) *tab {
 	t.Helper()
 	chromium.once.Do(startChromium)
 	require.NoError(t, chromium.err, "Chromium does not start; scripts/setup.sh installs it")
-	b := &browser{t: t, h: h}
+	b := &tab{t: t, h: h}
 	ctx, cancel := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.listen))
 	ctx, cancelTimeout := context.WithTimeout(ctx, 3*time.Minute)
 	b.ctx = ctx
@@ -92,7 +93,7 @@ func enable(command cdp.Command[cdp.Empty, cdp.Empty]) chromedp.Action[chromedp.
 }
 
 // listen collects what the browser reports.
-func (b *browser) listen(event any) {
+func (b *tab) listen(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e := event.(type) {
@@ -110,7 +111,7 @@ func (b *browser) listen(event any) {
 }
 
 // expectProblem removes a problem that the test caused.
-func (b *browser) expectProblem(part string) {
+func (b *tab) expectProblem(part string) {
 	b.t.Helper()
 	eventually(b.t, func() bool {
 		b.mu.Lock()
@@ -125,25 +126,25 @@ func (b *browser) expectProblem(part string) {
 	}, "the browser reports "+part)
 }
 
-func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
+func (b *tab) run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	require.NoError(b.t, chromedp.Do(b.ctx, actions...))
 }
 
 // dump logs where the browser is.
-func (b *browser) dump() {
+func (b *tab) dump() {
 	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
 	b.t.Logf("the browser shows %s (error %v)", text, err)
 }
 
 // open opens a page of the console.
-func (b *browser) open(path string) {
+func (b *tab) open(path string) {
 	b.t.Helper()
 	b.run(chromedp.Navigate(b.h.URL + "/console/" + path))
 }
 
 // signIn signs in as the administrator and waits for the page at path.
-func (b *browser) signIn() {
+func (b *tab) signIn() {
 	b.t.Helper()
 	b.open("sign-in")
 	b.fill("#name", adminName)
@@ -153,7 +154,7 @@ func (b *browser) signIn() {
 }
 
 // fill replaces the text of a field.
-func (b *browser) fill(selector, text string) {
+func (b *tab) fill(selector, text string) {
 	b.t.Helper()
 	b.run(chromedp.WaitVisible(chromedp.CSS(selector)))
 	evaluate[bool](b, fmt.Sprintf("(document.querySelector(%[1]q).focus(), document.querySelector(%[1]q).select?.(), true)", selector))
@@ -161,13 +162,13 @@ func (b *browser) fill(selector, text string) {
 }
 
 // click clicks the link or button with the given text.
-func (b *browser) click(text string) {
+func (b *tab) click(text string) {
 	b.t.Helper()
 	b.run(chromedp.Click(chromedp.Search(fmt.Sprintf(`//main//*[self::a or self::button][normalize-space()=%q]`, text))))
 }
 
 // text returns the text of an element.
-func (b *browser) text(selector string) string {
+func (b *tab) text(selector string) string {
 	b.t.Helper()
 	text, err := chromedp.Run(b.ctx, chromedp.Text(chromedp.CSS(selector)))
 	require.NoError(b.t, err)
@@ -175,7 +176,7 @@ func (b *browser) text(selector string) string {
 }
 
 // evaluate returns the value of an expression in JavaScript.
-func evaluate[T any](b *browser, expression string) T {
+func evaluate[T any](b *tab, expression string) T {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	require.NoError(b.t, err)
@@ -183,7 +184,7 @@ func evaluate[T any](b *browser, expression string) T {
 }
 
 // waitFor waits until the text of an element contains part.
-func (b *browser) waitFor(selector, part string) {
+func (b *tab) waitFor(selector, part string) {
 	b.t.Helper()
 	expression := fmt.Sprintf("document.querySelector(%q)?.innerText.includes(%q) ?? false", selector, part)
 	eventually(b.t, func() bool {
@@ -199,17 +200,29 @@ var axeSource = sync.OnceValues(func() (string, error) {
 })
 
 // waitForImages waits until the images of a page are loaded.
-func (b *browser) waitForImages() {
+func (b *tab) waitForImages() {
 	b.t.Helper()
 	broken := evaluate[string](b, "Promise.all([...document.images].map((i) => i.decode().then(() => '', () => i.src))).then((all) => all.join(''))")
 	assert.Empty(b.t, broken, "images are broken")
 }
 
 // setDark asks for the dark variant of pages.
-func (b *browser) setDark() {
+func (b *tab) setDark() {
 	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}},
 	})
 	require.NoError(b.t, err)
+}
+
+// allowClipboard lets pages read and write the clipboard.
+func (b *tab) allowClipboard() {
+	b.t.Helper()
+	for _, name := range []string{"clipboard-read", "clipboard-write"} {
+		_, err := chromedp.CallBrowser(b.ctx, browser.SetPermission, browser.SetPermissionParams{
+			Permission: &browser.PermissionDescriptor{Name: name}, Setting: browser.PermissionSettingGranted,
+			Origin: b.h.URL, BrowserContextID: chromedp.FromContext(b.ctx).BrowserContextID,
+		})
+		require.NoError(b.t, err)
+	}
 }

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
@@ -195,8 +194,7 @@ func (v *visitor) do(method, path string, form url.Values) *reply {
 	return &reply{response.StatusCode, response.Request.URL, response.Header, string(body)}
 }
 
-// formOf returns the fields of the first form of a page that is sent to the page
-// itself, as a browser would send it.
+// nonce returns the nonce of the form on a page.
 func (v *visitor) nonce(path string) string {
 	v.t.Helper()
 	body := v.get(path).body
@@ -251,5 +249,3 @@ func eventually(t testing.TB, condition func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, condition, time.Minute, 10*time.Millisecond, what)
 }
-
-var _ = assert.Equal

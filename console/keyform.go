@@ -67,7 +67,7 @@ func readKeyForm(sent url.Values, admin bool) *keyForm {
 	switch {
 	case slices.Contains(scopes, "all"):
 		f.Values["scopes"] = "all"
-	case len(scopes) == 0:
+	case len(scopes) == 0 && f.Was["scopes"] != "": // the form has checkboxes, and none is checked
 		f.Values["scopes"] = "none"
 	default:
 		f.Values["scopes"] = strings.Join(scopes, ",")

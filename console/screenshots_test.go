@@ -107,7 +107,7 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("-screenshots is not set")
 	}
 	h, key := newDemo(t)
-	b := newBrowser(t, h)
+	b := newTab(t, h)
 	write := func(name string) {
 		b.waitForImages()
 		png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))

@@ -57,6 +57,8 @@ type usageFilter struct {
 	KeyID    string
 	By       string // the table: day, model, key or account
 	Measure  string // the chart: tokens, requests, images or cost
+
+	key *llmhttp.KeyInfo // that of KeyID; nil if it does not exist or the user does not see it
 }
 
 // usagePage is the data of usage.html.
@@ -111,6 +113,7 @@ func (h *Handler) readUsageFilter(p *page) (f usageFilter, ok bool) {
 			f.By = "day"
 		}
 	}
+	f.key = h.findFilterKey(p, &f)
 	return f, p.err == nil
 }
 
@@ -138,10 +141,15 @@ func (f usageFilter) query(admin bool) string {
 	return "?" + v.Encode()
 }
 
-// report reads the sums that f selects.
+// report reads the sums that f selects. Of a key it selects what was used for its
+// present account, as stores find that faster.
 func (h *Handler) report(p *page, f *usageFilter, by llmhttp.ReportGroup, limit int) ([]llmhttp.ReportSum, error) {
+	account := f.Account
+	if account == "" && f.key != nil {
+		account = f.key.Account
+	}
 	return h.usage.ReportUsage(p.r.Context(), llmhttp.ReportQuery{
-		Account: f.Account, KeyID: f.KeyID, From: f.From, To: f.To.Add(day), By: by, Limit: limit,
+		Account: account, KeyID: f.KeyID, From: f.From, To: f.To.Add(day), By: by, Limit: limit,
 	})
 }
 
@@ -151,9 +159,7 @@ func (h *Handler) serveUsage(p *page) {
 		return
 	}
 	data := &usagePage{usageFilter: f, Query: f.query(p.user.Admin), Costs: h.opts.Cost != nil, Admin: p.user.Admin}
-	if !h.findFilterKey(p, data) {
-		return
-	}
+	data.Key = f.key
 	var err error
 	if data.Rows, data.Totals, data.Limited, err = h.usageRows(p, &f, maxGroups); err != nil {
 		p.err = err
@@ -163,17 +169,17 @@ func (h *Handler) serveUsage(p *page) {
 	p.render("usage.html", "Usage", data)
 }
 
-// findFilterKey sets the key of the filter. A key of another account looks like
-// one that does not exist, and so does its usage.
-func (h *Handler) findFilterKey(p *page, data *usagePage) bool {
-	if data.KeyID == "" {
-		return true
+// findFilterKey returns the key of the filter, or nil if there is none. A key of
+// another account looks like one that does not exist, and so does its usage.
+func (h *Handler) findFilterKey(p *page, f *usageFilter) *llmhttp.KeyInfo {
+	if f.KeyID == "" {
+		return nil
 	}
-	info, err := h.keys.Key(p.r.Context(), data.KeyID)
-	if err == nil && p.user.sees(&info) {
-		data.Key = &info
+	info, err := h.keys.Key(p.r.Context(), f.KeyID)
+	if err != nil || !p.user.sees(&info) {
+		return nil
 	}
-	return true
+	return &info
 }
 
 // ByTitle returns the heading of the first column.
@@ -276,10 +282,7 @@ func (h *Handler) addKeyNames(p *page, rows []usageRow) {
 // keyTotals returns what a key has used in the last defaultDays days.
 func (h *Handler) keyTotals(p *page, info *llmhttp.KeyInfo) (*usageTotals, error) {
 	today := time.Now().UTC().Truncate(day)
-	f := &usageFilter{From: today.Add(-(defaultDays - 1) * day), To: today, KeyID: info.ID}
-	if !p.user.Admin {
-		f.Account = p.user.Account // the key may have belonged to another
-	}
+	f := &usageFilter{From: today.Add(-(defaultDays - 1) * day), To: today, KeyID: info.ID, Account: info.Account}
 	sums, err := h.report(p, f, llmhttp.ByTotal, 0)
 	if err != nil {
 		return nil, err

@@ -33,8 +33,8 @@ type dialect interface {
 	skipLocked() string
 
 	// contains returns a condition that the columns, joined with line breaks,
-	// match a LIKE pattern. It ignores the case of ASCII letters.
-	contains(pattern string, columns ...string) string
+	// contain text, whose ASCII letters must be lower-case, in any case.
+	contains(text string, columns ...string) string
 
 	// total returns an expression for the sum of a column. It does not overflow,
 	// and need not be exact above 2^53.

@@ -145,7 +145,7 @@ func (db *database) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]
 		query += " AND account = " + arg(q.Account)
 	}
 	if q.Search != "" {
-		query += " AND " + db.contains(arg("%"+likeEscaper.Replace(q.Search)+"%"), "id", "account", "name", "prefix")
+		query += " AND " + db.contains(arg(lowerASCII(q.Search)), "id", "account", "name", "prefix")
 	}
 	if q.Status != "" {
 		query += " AND " + keyStatus(arg(micros(now))) + " = " + arg(string(q.Status))
@@ -175,8 +175,14 @@ func keyStatus(now string) string {
 	return "CASE WHEN revoked IS NOT NULL THEN 'revoked' WHEN suspended THEN 'suspended' WHEN expires <= " + now + " THEN 'expired' ELSE 'active' END"
 }
 
-// likeEscaper escapes the special characters of LIKE.
-var likeEscaper = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, s)
+}
 
 // UpdateKey calls change with the settings of the key with the given ID and
 // stores the result. Other changes of the key wait meanwhile, so that no change

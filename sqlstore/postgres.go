@@ -129,9 +129,9 @@ func (postgresDialect) lockSchema(ctx context.Context, tx *sql.Tx) error {
 func (postgresDialect) forUpdate() string  { return " FOR UPDATE" }
 func (postgresDialect) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 
-// contains compares with the collation C, which is faster than others.
-func (postgresDialect) contains(pattern string, columns ...string) string {
-	return "(" + strings.Join(columns, " || chr(10) || ") + `) COLLATE "C" ILIKE ` + pattern
+// contains uses the collation C, in which lower changes only ASCII letters.
+func (postgresDialect) contains(text string, columns ...string) string {
+	return "strpos(lower((" + strings.Join(columns, " || chr(10) || ") + `) COLLATE "C"), ` + text + ") > 0"
 }
 
 func (postgresDialect) total(column string) string     { return "sum(" + column + ")" } // a numeric, which does not overflow

@@ -147,8 +147,9 @@ func compareDays(a, b dayKey) int {
 	return cmp.Or(strings.Compare(a.account, b.account), cmp.Compare(a.day, b.day), strings.Compare(a.model, b.model))
 }
 
-func (sqliteDialect) contains(pattern string, columns ...string) string {
-	return "(" + strings.Join(columns, " || char(10) || ") + ") LIKE " + pattern + ` ESCAPE '\'`
+// contains uses instr, which is several times as fast as LIKE.
+func (sqliteDialect) contains(text string, columns ...string) string {
+	return "instr(lower(" + strings.Join(columns, " || char(10) || ") + "), " + text + ") > 0"
 }
 
 // total uses the function total, which returns a REAL, because the function sum

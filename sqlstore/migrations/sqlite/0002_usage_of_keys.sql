@@ -9,6 +9,10 @@ ALTER TABLE llmhttp_usage_records ADD COLUMN reasoning_tokens INTEGER NOT NULL D
 ALTER TABLE llmhttp_usage_days ADD COLUMN cached_tokens INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE llmhttp_usage_days ADD COLUMN reasoning_tokens INTEGER NOT NULL DEFAULT 0;
 
+-- For reports about all accounts, which read only the index.
+CREATE INDEX llmhttp_usage_days_report ON llmhttp_usage_days
+	(day, model, account, requests, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images);
+
 -- Sums of the records by key and day. Pruning records does not change them.
 CREATE TABLE llmhttp_usage_key_days (
 	account           TEXT NOT NULL,

@@ -1,0 +1,378 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// TestBrowser_Keys lets an administrator create a key, sees a client use it, and
+// edits, rotates and revokes it.
+func TestBrowser_Keys(t *testing.T) {
+	h := newHost(t, nil)
+	b := newTab(t, h)
+	b.signIn()
+	b.open("keys")
+	b.click("Create a key")
+	b.fill("#name", "my app")
+	b.fill("#account", "acme")
+	b.fill("#requests", "many")
+	b.click("Create")
+	b.waitFor(".error", `"many" has no period`)
+	b.expectProblem("422")
+	b.fill("#requests", "1_000/h")
+	b.click("Create")
+	b.waitFor("h1", "API key created")
+	secret := evaluate[string](b, "document.getElementById('secret').value")
+	assert.Contains(t, evaluate[string](b, "location.pathname + location.search"), "/console/key?id=", "reloading does not send the form again")
+	b.allowClipboard()
+	b.click("Copy")
+	b.waitFor(".copy button", "Copied")
+	assert.Equal(t, secret, evaluate[string](b, "navigator.clipboard.readText()"))
+	b.run(chromedp.Reload())
+	b.waitFor("h1", "my app")
+	assert.NotContains(t, evaluate[string](b, "document.documentElement.outerHTML"), secret)
+
+	require.Equal(t, http.StatusOK, h.chat(t, secret))
+	b.run(chromedp.Reload())
+	b.waitFor(".limit", "of 1\u202f000 used")
+	b.waitFor("main", "Last 30 days")
+	b.click("Usage of this key")
+	b.waitFor("table", "2026")
+	b.open("usage?by=key")
+	b.waitFor("tbody", "my app")
+
+	b.open("keys?search=MY+APP")
+	b.click("my app")
+	b.fill("#requests", "1/h")
+	b.click("Save")
+	b.waitFor(".limit-value", "1/h")
+	require.Equal(t, http.StatusOK, h.chat(t, secret))
+	require.Equal(t, http.StatusTooManyRequests, h.chat(t, secret), "the new limit holds")
+	b.fill("#requests", "none")
+	b.click("Save")
+	b.waitFor("main", "No limits.")
+
+	b.click("Rotate")
+	b.fill("#overlap", "1h")
+	b.click("Rotate")
+	b.waitFor("h1", "API key rotated")
+	rotated := evaluate[string](b, "document.getElementById('secret').value")
+	require.Equal(t, http.StatusOK, h.chat(t, secret), "the previous secret works during the overlap")
+	require.Equal(t, http.StatusOK, h.chat(t, rotated))
+	b.click("Go to the key")
+	b.click("Suspend")
+	b.waitFor("h1", "suspended")
+	require.Equal(t, http.StatusUnauthorized, h.chat(t, rotated))
+	b.click("Resume")
+	b.waitFor("h1", "active")
+	require.Equal(t, http.StatusOK, h.chat(t, rotated))
+
+	b.click("Revoke")
+	b.waitFor("h1", "Revoke the key")
+	require.Equal(t, http.StatusOK, h.chat(t, rotated), "it has not been confirmed")
+	b.click("Revoke for good")
+	b.waitFor("h1", "revoked")
+	require.Equal(t, http.StatusUnauthorized, h.chat(t, rotated))
+	require.Equal(t, http.StatusUnauthorized, h.chat(t, secret))
+
+	b.open("audit")
+	for _, action := range []string{"create key", "rotate key", "suspend key", "resume key", "revoke key", `requests: "1000/h" to "1/h"`} {
+		b.waitFor("tbody", action)
+	}
+}
+
+// TestBrowser_Owner lets a person sign in with a key.
+func TestBrowser_Owner(t *testing.T) {
+	h := newHost(t, nil)
+	_, secret := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Name: "mine"})
+	h.mustCreate(t, llmhttp.KeyParams{Account: "other", Name: "theirs"})
+	b := newTab(t, h)
+	b.open("keys")
+	b.fill("#key", "sk-wrong")
+	b.click("Sign in with the key")
+	b.waitFor("[role=alert]", "There is no such key")
+	b.expectProblem("403")
+	b.fill("#key", secret)
+	b.click("Sign in with the key")
+	b.waitFor("tbody", "mine")
+	assert.NotContains(t, b.text("main"), "theirs")
+	assert.NotContains(t, b.text("header"), "Overview")
+	b.run(chromedp.Click(chromedp.CSS("header button")))
+	b.waitFor("h1", "llmhttp console")
+}
+
+func TestBrowser_Usage(t *testing.T) {
+	h, key := newDemo(t)
+	b := newTab(t, h)
+	b.signIn()
+	b.open("usage?by=account")
+	b.waitForImages()
+	b.waitFor("tbody", "research")
+	b.click("7 days")
+	b.waitFor("[aria-label=Periods] [aria-current]", "7 days")
+	b.waitFor("[aria-label=Tables] [aria-current]", "By account")
+	b.click("Requests")
+	b.waitFor("[aria-label=Measures] [aria-current]", "Requests")
+	b.waitForImages()
+	b.fill("#key", key.ID)
+	b.click("Show")
+	b.waitFor(".filtered", "Production web app")
+	assert.NotContains(t, b.text("tbody"), "research")
+
+	dir := t.TempDir()
+	_, err := chromedp.CallBrowser(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir, BrowserContextID: chromedp.FromContext(b.ctx).BrowserContextID,
+	})
+	require.NoError(t, err)
+	b.open("usage?by=model")
+	b.click("Download CSV")
+	var text string
+	eventually(t, func() bool {
+		files, err := filepath.Glob(filepath.Join(dir, "*.csv"))
+		if err != nil || len(files) != 1 {
+			return false
+		}
+		content, err := os.ReadFile(files[0])
+		text = string(content)
+		return err == nil && strings.Contains(text, "\nsmall-chat,")
+	}, "the CSV file is downloaded")
+	assert.True(t, strings.HasPrefix(text, "model,requests,prompt_tokens,cached_tokens,completion_tokens,reasoning_tokens,images,cost_usd\n"), text)
+}
+
+func TestBrowser_Playground(t *testing.T) {
+	h := newHost(t, nil)
+	info, secret := h.mustCreate(t, llmhttp.KeyParams{Name: "mine"})
+	h.mustCreate(t, llmhttp.KeyParams{Name: "newer"})
+	b := newTab(t, h)
+	b.signIn()
+	b.open("playground?key=" + info.ID)
+	b.waitFor("#code", "demo-chat")
+	b.fill("#prompt", "One two three, <b>four</b>!")
+	b.click("Send")
+	b.waitFor("#state", "Complete")
+	assert.Equal(t, "One two three, <b>four</b>!", b.text("#reply"))
+	assert.Regexp(t, `^[\d.]+ m?s$`, b.text("#first"))
+	assert.Regexp(t, `^\d+$`, b.text("#completion-tokens"))
+	used, err := h.keys.Key(t.Context(), info.ID)
+	require.NoError(t, err)
+	assert.Equal(t, info.ID, used.ID)
+	sums, err := llmhttp.QueryKey(t.Context(), h.usage, info.ID, llmhttp.UsageQuery{Account: info.Account, From: today(), To: today().Add(48 * time.Hour)})
+	require.NoError(t, err)
+	require.Len(t, sums, 1, "the usage is recorded for the key")
+
+	b.run(chromedp.Click(chromedp.CSS("#stream")))
+	b.click("Send")
+	b.waitFor("#state", "Complete")
+	b.waitFor("#reply", "One two three")
+	b.run(chromedp.Click(chromedp.CSS("summary")))
+	b.fill("#tools", `[{"type": "function", "function": {"name": "forecast", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]`)
+	b.fill("#extra", `{"tool_choice": "required"}`)
+	b.click("Send")
+	b.waitFor("#reply", "forecast")
+	b.fill("#tools", "nonsense")
+	b.click("Send")
+	b.waitFor("#problem", "Tools: ")
+
+	for language, part := range map[string]string{"curl": "curl 'http", "Go": "http.NewRequest", "Python": "urllib.request", "Node": "await fetch("} {
+		b.fill("#tools", "")
+		b.click(language)
+		b.waitFor("#code", part)
+		assert.NotContains(t, b.text("#code"), secret)
+	}
+	b.open("playground?mode=images")
+	b.waitFor("#code", "demo-image")
+	b.fill("#model", "demo-image-small")
+	b.fill("#size", "256x256")
+	b.click("Send")
+	b.waitFor("#state", "Complete")
+	b.waitForImages()
+	assert.NotZero(t, evaluate[int](b, "document.querySelector('#reply img').naturalWidth"))
+	b.open("playground?mode=embeddings")
+	b.waitFor("#code", "demo-embed")
+	b.fill("#dimensions", "8")
+	b.click("Send")
+	b.waitFor("#reply", "8 numbers")
+	b.fill("#model", "unknown")
+	b.click("Send")
+	b.waitFor("#problem", "404: ")
+	b.expectProblem("404")
+	assert.NotContains(t, h.log.String(), secret)
+}
+
+// TestBrowser_Stop stops a stream and sees the Backend stop.
+func TestBrowser_Stop(t *testing.T) {
+	h := newHost(t, nil)
+	h.backend.Delay = 50 * time.Millisecond
+	info, _ := h.mustCreate(t, llmhttp.KeyParams{})
+	b := newTab(t, h)
+	b.signIn()
+	b.open("playground?key=" + info.ID)
+	b.waitFor("#code", "demo-chat")
+	evaluate[bool](b, "document.getElementById('prompt').value = 'word '.repeat(20000), true")
+	b.click("Send")
+	b.waitFor("#reply", "word word")
+	assert.True(t, evaluate[bool](b, "document.getElementById('send').disabled"))
+	b.click("Stop")
+	b.waitFor("#state", "Stopped.")
+	assert.NotEqual(t, "–", b.text("#first"))
+	assert.False(t, evaluate[bool](b, "document.getElementById('send').disabled"))
+	b.open("overview")
+	b.waitFor("main", "canceled")
+	eventually(t, func() bool { return strings.HasPrefix(b.text(".tiles dd"), "0") }, "nothing is in flight")
+}
+
+// TestBrowser_Keyboard signs in and creates a key without a pointer.
+func TestBrowser_Keyboard(t *testing.T) {
+	h := newHost(t, nil)
+	b := newTab(t, h)
+	b.open("sign-in")
+	b.focusByTab("#name")
+	b.run(chromedp.KeyEvent(adminName + kb.Tab + adminPassword + kb.Enter))
+	b.waitFor("h1", "Overview")
+	b.open("keys")
+	b.run(chromedp.KeyEvent(kb.Tab))
+	assert.Equal(t, "Skip to the content", evaluate[string](b, "document.activeElement.textContent"))
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.focusByTab("a.primary")
+	assert.NotEqual(t, "none", evaluate[string](b, "getComputedStyle(document.activeElement).outlineStyle"), "the focus is visible")
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.waitFor("h1", "New API key")
+	b.focusByTab("#name")
+	b.run(chromedp.KeyEvent("typed"))
+	b.focusByTab("[name=scopes][value=all]")
+	b.run(chromedp.KeyEvent(" "))
+	b.focusByTab("[name=scopes][value=chat]")
+	b.run(chromedp.KeyEvent(" "))
+	b.focusByTab("form button.primary")
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.waitFor("h1", "API key created")
+	keys, err := h.keys.ListKeys(t.Context(), llmhttp.KeyQuery{})
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	assert.Equal(t, "typed", keys[0].Name)
+	assert.Equal(t, []llmhttp.Endpoint{llmhttp.EndpointChat}, keys[0].Scopes)
+}
+
+// focusByTab presses Tab until the element has the focus.
+func (b *tab) focusByTab(selector string) {
+	b.t.Helper()
+	for range 60 {
+		if evaluate[bool](b, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
+			return
+		}
+		b.run(chromedp.KeyEvent(kb.Tab))
+	}
+	require.Fail(b.t, "Tab does not reach "+selector)
+}
+
+// TestBrowser_Narrow checks that no page is wider than a small screen.
+func TestBrowser_Narrow(t *testing.T) {
+	h, key := newDemo(t)
+	b := newTab(t, h)
+	b.signIn()
+	b.run(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+	for name, path := range demoPages(key) {
+		b.open(path)
+		assert.LessOrEqual(t, evaluate[int](b, "document.documentElement.scrollWidth"), 360, name)
+	}
+	b.open("usage")
+	b.waitForImages()
+	assert.Contains(t, evaluate[string](b, "document.querySelector('.chart').currentSrc"), "size=narrow")
+}
+
+// TestBrowser_HostileTexts looks at every page of stores with markup in every
+// text. Scripts would call alert, which blocks the page, and be violations of the
+// Content-Security-Policy.
+func TestBrowser_HostileTexts(t *testing.T) {
+	h, key := newHostileHost(t)
+	_, err := h.keys.UpdateKey(t.Context(), key.ID, func(p *llmhttp.KeyParams) error { p.Scopes, p.Models = nil, nil; return nil })
+	require.NoError(t, err)
+	b := newTab(t, h)
+	b.signIn()
+	for name, path := range demoPages(key) {
+		b.open(path)
+		b.waitForImages()
+		assert.Zero(t, evaluate[int](b, "document.querySelectorAll('main script, main img[src=x]').length"), name)
+	}
+	b.open("usage/chart.svg?")
+	assert.Zero(t, evaluate[int](b, "document.querySelectorAll('script, foreignObject').length"))
+
+	b.open("playground?key=" + key.ID)
+	b.fill("#model", hostile)
+	b.fill("#prompt", hostile)
+	b.run(chromedp.Click(chromedp.CSS("#stream")))
+	for _, language := range []string{"Go", "Python", "Node", "curl"} {
+		b.click(language)
+	}
+	b.click("Send")
+	b.waitFor("#problem", "404: ")
+	b.expectProblem("404")
+	assert.Zero(t, evaluate[int](b, "document.querySelectorAll('main script, main img[src=x]').length"))
+}
+
+// TestBrowser_ContentSecurityPolicy checks that the browser reports violations to
+// these tests.
+func TestBrowser_ContentSecurityPolicy(t *testing.T) {
+	b := newTab(t, newHost(t, nil))
+	b.open("sign-in")
+	evaluate[bool](b, `(() => { const s = document.createElement("script"); s.textContent = "window.ran = 1"; document.body.append(s); return true })()`)
+	b.expectProblem("Content Security Policy")
+	assert.False(t, evaluate[bool](b, "'ran' in window"))
+	evaluate[bool](b, `(document.body.setAttribute("onclick", "window.ran = 1"), document.body.click(), true)`)
+	b.expectProblem("Content Security Policy")
+	assert.False(t, evaluate[bool](b, "'ran' in window"))
+}
+
+// TestBrowser_Accessibility runs axe-core on every page, in both color schemes.
+func TestBrowser_Accessibility(t *testing.T) {
+	source, err := axeSource()
+	require.NoError(t, err, "scripts/setup.sh installs axe-core")
+	h, key := newDemo(t)
+	b := newTab(t, h)
+	check := func(name string) {
+		found := evaluate[string](b, source+`
+			;axe.run().then((r) => r.violations
+				.filter((v) => ["serious", "critical", "moderate"].includes(v.impact))
+				.map((v) => v.id + ": " + v.nodes.map((n) => n.target.join(" ") + " " + n.failureSummary).join("; ")).join("\n"))`)
+		assert.Empty(t, found, name)
+	}
+	for _, dark := range []bool{false, true} {
+		if dark {
+			b.setDark()
+		} else {
+			b.open("sign-in")
+			check("sign-in")
+			b.signIn()
+		}
+		for name, path := range demoPages(key) {
+			b.open(path)
+			check(fmt.Sprint(name, ", dark ", dark))
+		}
+		b.open("key?id=nothing")
+		b.expectProblem("404")
+		check("error")
+		b.open("keys/new")
+		b.fill("#expires", "yesterday")
+		b.click("Create")
+		b.waitFor(".error", "yesterday")
+		b.expectProblem("422")
+		check("new key with mistakes")
+		b.fill("#expires", "never")
+		b.click("Create")
+		b.waitFor("h1", "API key created")
+		check("secret")
+	}
+}
