@@ -221,7 +221,7 @@ func TestTry_ClientLeavesBetweenTries(t *testing.T) {
 				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/chat/completions", body).WithContext(ctx))
 				s := sums.all()[0]
 				assert.Equal(t, 499, s.Status)
-				assert.Equal(t, 1, s.Tries)
+				assert.Len(t, s.Tries, 1)
 				assert.Equal(t, test.charged, s.Usage.PromptTokens > 0)
 			})
 		})

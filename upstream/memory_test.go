@@ -95,8 +95,7 @@ func TestReplies_AreBounded(t *testing.T) {
 	const numbers = 1 << 17
 	embedding := `{"data":[{"index":0,"embedding":[` + strings.Repeat("0,", numbers-1) + `0]}]}`
 	image := strings.Repeat("x", 1<<18)
-	var server *httptest.Server
-	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/embeddings":
 			io.WriteString(w, embedding)
