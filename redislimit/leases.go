@@ -80,6 +80,7 @@ type leases struct {
 	opts     *Options
 	log      *outageLog
 	id       string         // begins the names of all leases
+	interval time.Duration  // between renewals
 	renewals sync.WaitGroup // renewals in progress, for close
 
 	mu       sync.Mutex // guards the fields below
@@ -101,7 +102,7 @@ type lease struct {
 func newLeases(l *Limiter) *leases {
 	return &leases{
 		client: &l.client, opts: &l.opts, log: &l.log,
-		id: rand.Text()[:16], held: make(map[string]map[string]struct{}),
+		id: rand.Text()[:16], interval: l.opts.Lease / 3, held: make(map[string]map[string]struct{}),
 	}
 }
 
@@ -126,7 +127,7 @@ func (s *leases) hold(e lease, limit int) bool {
 		s.held[e.key] = make(map[string]struct{})
 	}
 	s.held[e.key][e.name] = struct{}{}
-	s.scheduleRenewal(s.opts.Lease / 3)
+	s.scheduleRenewal(s.interval)
 	return true
 }
 
@@ -169,7 +170,7 @@ func (s *leases) removeLater(e lease) {
 
 // retryDelay is the time until leases are removed again after that failed.
 func (s *leases) retryDelay() time.Duration {
-	return min(s.opts.Timeout, s.opts.Lease/3, time.Second)
+	return min(s.opts.Timeout, s.interval, time.Second)
 }
 
 // scheduleRenewal makes the timer fire after d, or earlier if it was to. It is
@@ -227,7 +228,7 @@ func (s *leases) renew() {
 	case len(s.released) > 0, err != nil && len(s.held) > 0:
 		s.scheduleRenewal(s.retryDelay())
 	case len(s.held) > 0:
-		s.scheduleRenewal(s.opts.Lease / 3)
+		s.scheduleRenewal(s.interval)
 	}
 }
 

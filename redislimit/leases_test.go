@@ -55,7 +55,9 @@ func (s *leases) idle() bool {
 
 func TestLeases_AreRenewed(t *testing.T) {
 	t.Parallel()
-	l, key := newLimiter(t, nil, &Options{Lease: 3 * time.Second}), uniqueKey()
+	l, key := newLimiter(t, nil, &Options{Lease: time.Hour}), uniqueKey()
+	require.Equal(t, 20*time.Minute, l.leases.interval)
+	l.leases.interval = 10 * time.Millisecond
 	var releases []func()
 	for range 3 {
 		releases = append(releases, mustAcquire(t, l, key, 3))

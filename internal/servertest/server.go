@@ -119,7 +119,7 @@ func start(p *product, opts []Option) (_ *Server, err error) {
 		o(s)
 	}
 	if s.program, err = p.find(); err != nil {
-		return nil, fmt.Errorf("servertest: %s is not installed: %w; to install it, run scripts/setup.sh", p.name, err)
+		return nil, fmt.Errorf("servertest: %s is not installed: %w; to install what the tests need, run make setup", p.name, err)
 	}
 	if s.dir, err = os.MkdirTemp("", "servertest-"+filepath.Base(s.program)+"-"); err != nil {
 		return nil, fmt.Errorf("servertest: %w", err)

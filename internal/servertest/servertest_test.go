@@ -121,7 +121,7 @@ func TestStart_MissingServer(t *testing.T) {
 	missing := &product{name: "Missing", find: func() (string, error) { return exec.LookPath("no-such-server") }}
 	_, err := start(missing, nil)
 	assert.ErrorContains(t, err, "Missing is not installed")
-	assert.ErrorContains(t, err, "scripts/setup.sh")
+	assert.ErrorContains(t, err, "run make setup")
 }
 
 func TestShared(t *testing.T) {
