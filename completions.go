@@ -3,7 +3,9 @@ package llmhttp
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // ChatCompletions returns the [Protocol] of POST /v1/chat/completions, which a
@@ -37,36 +39,34 @@ func (chatCompletions) decode(_ context.Context, _ *http.Request, body []byte) (
 const (
 	headerRequestID  = "X-Request-Id"
 	headerProcessing = "Openai-Processing-Ms"
+	idPrefix         = "chatcmpl-"
 )
 
-func (chatCompletions) SetHeaders(h http.Header, info ReplyInfo) {
-	set := headerSetter{h: h, values: make([]string, 0, 8)}
-	set.add(headerRequestID, info.RequestID)
-	set.add(headerProcessing, strconv.FormatInt(info.Processing.Milliseconds(), 10))
-	if l := info.Requests; l != nil {
-		set.add("X-Ratelimit-Limit-Requests", strconv.Itoa(l.Limit))
-		set.add("X-Ratelimit-Remaining-Requests", strconv.Itoa(l.Remaining))
-		set.add("X-Ratelimit-Reset-Requests", formatReset(l.ResetAfter))
-	}
-	if l := info.Tokens; l != nil {
-		set.add("X-Ratelimit-Limit-Tokens", strconv.Itoa(l.Limit))
-		set.add("X-Ratelimit-Remaining-Tokens", strconv.Itoa(l.Remaining))
-		set.add("X-Ratelimit-Reset-Tokens", formatReset(l.ResetAfter))
-	}
-}
-
-// A headerSetter sets several headers whose values share one slice (budget:
+// SetHeaders sets headers whose values share one string and one slice (budget:
 // allocations of a whole request).
-type headerSetter struct {
-	h      http.Header
-	values []string
+func (chatCompletions) SetHeaders(h http.Header, info ReplyInfo) {
+	names := append(make([]string, 0, 8), headerRequestID, headerProcessing)
+	numbers := strconv.AppendInt(make([]byte, 0, 128), info.Processing.Milliseconds(), 10)
+	if info.Requests != nil {
+		names = append(names, "X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests")
+		numbers = info.Requests.appendFields(numbers)
+	}
+	if info.Tokens != nil {
+		names = append(names, "X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens")
+		numbers = info.Tokens.appendFields(numbers)
+	}
+	values := append(make([]string, 0, len(names)), info.RequestID)
+	values = slices.AppendSeq(values, strings.FieldsSeq(string(numbers)))
+	for i, name := range names {
+		h[name] = values[i : i+1 : i+1]
+	}
 }
 
-// add sets a header. The name is in canonical form.
-func (s *headerSetter) add(name, value string) {
-	n := len(s.values)
-	s.values = append(s.values, value)
-	s.h[name] = s.values[n : n+1 : n+1]
+// appendFields appends a space and the value of a header for each number.
+func (l *LimitInfo) appendFields(b []byte) []byte {
+	b = strconv.AppendInt(append(b, ' '), int64(l.Limit), 10)
+	b = strconv.AppendInt(append(b, ' '), int64(l.Remaining), 10)
+	return append(append(b, ' '), formatReset(l.ResetAfter)...)
 }
 
 // AppendError appends the error object of the API, all of whose members are
@@ -100,7 +100,7 @@ type completionEncoder struct {
 
 func (*completionEncoder) identity(s *ReplyStart) (id string) {
 	if s.ID == "" {
-		return newID("chatcmpl-")
+		return newID(idPrefix)
 	}
 	return s.ID
 }
@@ -173,7 +173,8 @@ func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
 
 // AppendWhole appends a chat.completion object.
 func (n *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, error) {
-	reply := *r
-	reply.ID = n.identity(&ReplyStart{ID: r.ID})
-	return chatResponseJSON.Append(b, &reply)
+	if r.ID == "" {
+		r.ID = newID(idPrefix)
+	}
+	return chatResponseJSON.Append(b, r)
 }

@@ -100,7 +100,8 @@ type ChatEncoder interface {
 	// after it, so that no client takes the reply for complete.
 	AppendFailure(b []byte, e *Error) []byte
 
-	// AppendWhole appends the body of a whole reply. r.Usage is set.
+	// AppendWhole appends the body of a whole reply. r.Usage is set. It may
+	// change r.
 	AppendWhole(b []byte, r *ChatResponse) ([]byte, error)
 }
 

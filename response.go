@@ -39,7 +39,7 @@ const (
 type response struct {
 	w            http.ResponseWriter
 	r            *http.Request
-	ctl          *http.ResponseController
+	ctl          http.ResponseController
 	writeTimeout time.Duration // zero for none
 	readTimeout  time.Duration // zero for none
 
@@ -61,7 +61,7 @@ type response struct {
 
 func newResponse(w http.ResponseWriter, r *http.Request, o *Options) response {
 	return response{
-		w: w, r: r, ctl: http.NewResponseController(w),
+		w: w, r: r, ctl: *http.NewResponseController(w),
 		writeTimeout: max(o.WriteTimeout, 0), readTimeout: max(o.ReadTimeout, 0),
 		bodyRead: r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0,
 	}
