@@ -9,7 +9,8 @@ import (
 
 // A joiner is a chunkSink that joins chunks to a whole reply.
 type joiner struct {
-	choices []joinedChoice // in the order in which they opened
+	choices []joinedChoice  // in the order in which they opened
+	first   [1]joinedChoice // the memory of choices, if there is one (budget: allocations of a whole request)
 	extra   Extra
 }
 
@@ -41,6 +42,9 @@ func (j *joiner) add(c *ChatChunk) {
 	j.extra = mergeExtra(j.extra, c.Extra)
 	from := &c.Choices[0]
 	if from.Delta.Role != "" {
+		if j.choices == nil {
+			j.choices = j.first[:0]
+		}
 		j.choices = append(j.choices, joinedChoice{index: from.Index})
 	}
 	to := j.find(from.Index)
@@ -105,9 +109,14 @@ func (j *joinedDetail) isContinuedBy(d *ReasoningDetail) bool {
 
 // response returns the reply as far as it was joined.
 func (j *joiner) response(o *orderer) *ChatResponse {
-	r := &ChatResponse{
+	var reply struct {
+		ChatResponse
+		choices [1]Choice // the memory of Choices, if there is one (budget: allocations of a whole request)
+	}
+	r := &reply.ChatResponse
+	*r = ChatResponse{
 		ID: o.start.ID, Created: o.start.Created, Model: o.start.Model,
-		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: make([]Choice, len(j.choices)),
+		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: slices.Grow(reply.choices[:0], len(j.choices))[:len(j.choices)],
 	}
 	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	for i := range j.choices {

@@ -12,7 +12,7 @@ import (
 // A lifetime is the context of a request, which ends with a cause.
 type lifetime struct {
 	w       http.ResponseWriter
-	client  context.Context // of the http.Request; done when the client has left, or when the host cancels it
+	client  requestContext  // of the http.Request; done when the client has left, or when the host cancels it
 	ctx     context.Context // for the stores and the Backend
 	backend context.Context // ctx, or the context of Observation.Started, which derives from it; only used by ServeHTTP
 	cancel  context.CancelCauseFunc
@@ -23,9 +23,32 @@ type lifetime struct {
 
 // start sets the context, from which requestFrom returns q.
 func (l *lifetime) start(w http.ResponseWriter, client context.Context, q *request) {
-	l.w, l.client = w, client
-	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(client, requestKey{}, q))
+	l.w, l.client = w, requestContext{client, q}
+	l.ctx, l.cancel = context.WithCancelCause(&l.client)
 	l.backend = l.ctx
+}
+
+// A requestContext is a context that has the request as a value. It is part of a
+// lifetime, where context.WithValue would allocate (budget: allocations of a whole
+// request).
+type requestContext struct {
+	context.Context
+	q *request
+}
+
+type requestKey struct{}
+
+func (c *requestContext) Value(key any) any {
+	if key == (requestKey{}) {
+		return c.q
+	}
+	return c.Context.Value(key)
+}
+
+// requestFrom returns the request that ctx belongs to, or nil.
+func requestFrom(ctx context.Context) *request {
+	q, _ := ctx.Value(requestKey{}).(*request)
+	return q
 }
 
 // derive replaces the context by one that derives from ctx, which derives from
@@ -73,7 +96,7 @@ const departureGrace = 20 * time.Millisecond
 // Only CloseNotify tells one from the other: it does not depend on the context.
 func (l *lifetime) endedByHost() bool {
 	l.checkHost.Do(func() {
-		if context.Cause(l.client) != context.Canceled {
+		if context.Cause(&l.client) != context.Canceled {
 			l.byHost = true
 			return
 		}

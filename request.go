@@ -1,7 +1,6 @@
 package llmhttp
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
@@ -47,14 +46,6 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q.life.start(w, r.Context(), q)
 	q.recorder.q, q.recorder.failing = q, ClassInternal
 	q.log = requestLog{logger: h.opts.Logger, life: &q.life, cred: &q.cred, record: &q.account.record}
-	return q
-}
-
-type requestKey struct{}
-
-// requestFrom returns the request that ctx belongs to, or nil.
-func requestFrom(ctx context.Context) *request {
-	q, _ := ctx.Value(requestKey{}).(*request)
 	return q
 }
 
