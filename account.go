@@ -185,9 +185,7 @@ func (a *account) giveBack() {
 	a.drawn = false
 	r := a.q.key.Limits.Requests
 	a.q.log.try("limits not settled", func() error {
-		ctx, cancel := a.settleContext()
-		defer cancel()
-		return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, Draw{Bucket: BucketRequests, Rate: r, Cost: -1})
+		return a.q.h.opts.Limiter.Adjust(a.settleContext(), a.q.key.ID, Draw{Bucket: BucketRequests, Rate: r, Cost: -1})
 	})
 	a.q.res.mu.Lock()
 	defer a.q.res.mu.Unlock()
@@ -239,10 +237,6 @@ func (a *account) addLimits(info *ReplyInfo) {
 // noteBackendError takes what the Backend returned, which may be nil.
 func (a *account) noteBackendError(err error) { a.notSent = errors.Is(err, ErrNotSent) }
 
-// settleGrace is how long the Limiter and the usage store may take to settle a
-// request that is over.
-const settleGrace = 10 * time.Second
-
 // settle corrects the reservation to what was used, and records it. It does so
 // once, whether the client is still there or not. A request that succeeds is
 // settled before its reply ends: the client may ask for its usage next.
@@ -257,8 +251,7 @@ func (a *account) settle() {
 	defer a.release()
 	q.log.try("usage not counted", a.measure)
 	a.record.Usage.TotalTokens = a.record.Usage.total()
-	ctx, cancel := a.settleContext()
-	defer cancel()
+	ctx := a.settleContext()
 	q.log.try("limits not settled", func() error { return a.adjust(ctx) })
 	used := a.billed && !a.isNotFound()
 	defer q.log.try("quota not settled", func() error { a.settleQuota(used); return nil })
@@ -266,9 +259,7 @@ func (a *account) settle() {
 		return
 	}
 	if ctx.Err() != nil { // a Limiter that hangs does not take the store's time
-		cancel()
-		ctx, cancel = a.settleContext()
-		defer cancel()
+		ctx = a.settleContext()
 	}
 	q.log.try("usage not recorded", func() error {
 		q.recorder.recordErr = errNotRecorded // unless Record returns
@@ -279,8 +270,8 @@ func (a *account) settle() {
 
 // settleContext returns a context with the values of the request that outlives
 // its client.
-func (a *account) settleContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(a.q.life.backend), settleGrace)
+func (a *account) settleContext() context.Context {
+	return &detachedContext{a.q.h.deadlines.next(), a.q.life.backend}
 }
 
 // adjust takes the difference between the tokens used and those reserved.

@@ -24,6 +24,7 @@ type Handler struct {
 	wildcards  []*route
 	concurrent gauge
 	quotas     quotaBook
+	deadlines  settleDeadlines
 
 	mu      sync.Mutex // guards the fields below
 	active  map[*request]struct{}

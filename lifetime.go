@@ -51,6 +51,45 @@ func requestFrom(ctx context.Context) *request {
 	return q
 }
 
+// settleGrace is how long the Limiter and the usage store may take at most to
+// settle a request that is over, and at least half of it.
+const settleGrace = 10 * time.Second
+
+// settleDeadlines has a context that ends after settleGrace, and is replaced when
+// half of that has passed. Requests share it: a timer for each would take longer than the rest of settling
+// (budget: CPU of a whole reply).
+type settleDeadlines struct {
+	mu     sync.Mutex // guards the fields below
+	ctx    context.Context
+	cancel context.CancelFunc // not called, because requests may still use ctx
+	old    time.Time          // when ctx is to be replaced
+}
+
+func (s *settleDeadlines) next() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); !now.Before(s.old) {
+		s.ctx, s.cancel = context.WithDeadline(context.Background(), now.Add(settleGrace))
+		s.old = now.Add(settleGrace / 2)
+	}
+	return s.ctx
+}
+
+// A detachedContext is done when its Context is, which has no values, and has the
+// values of another context.
+type detachedContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c *detachedContext) Value(key any) any {
+	// Package context asks with a key of its own for what cancels the Context.
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
+}
+
 // derive replaces the context by one that derives from ctx, which derives from
 // the present one.
 func (l *lifetime) derive(ctx context.Context) {

@@ -112,7 +112,6 @@ func (res *response) replyLocked(status int, body []byte) error {
 		// until the Backend returns.
 		h.Set("Connection", "close")
 	}
-	res.extendWriteDeadline()
 	res.w.WriteHeader(status)
 	return res.writeLocked(body)
 }
