@@ -1,4 +1,4 @@
-// Runs examples/inmemory and examples/gateway for the tests.
+// Runs examples/inmemory, examples/gateway and clients/scripted for the tests.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -13,13 +13,13 @@ export const key = "sk-demo";
 
 const built = {};
 
-/** Returns the path of an example's binary: the value of the environment variable, or else a new build. */
-function example(name, variable) {
+/** Returns the path of a program's binary: the value of the environment variable, or else a new build. */
+function example(name, variable, parent = "examples") {
   if (process.env[variable]) return process.env[variable];
   if (!built[name]) {
     const binary = join(temporary(), name);
     execFileSync("go", ["build", "-o", binary, "."], {
-      cwd: join(import.meta.dirname, "../../examples", name),
+      cwd: join(import.meta.dirname, "../..", parent, name),
       stdio: "inherit",
     });
     built[name] = binary;
@@ -36,6 +36,9 @@ function temporary() {
 
 /** Starts examples/inmemory with the given arguments. It runs until the end of test t. */
 export const start = (t, ...args) => serve(t, example("inmemory", "LLMHTTP_EXAMPLE"), args);
+
+/** Starts clients/scripted with the given arguments. It runs until the end of test t. */
+export const startScripted = (t, ...args) => serve(t, example("scripted", "LLMHTTP_SCRIPTED", "clients"), args);
 
 /** Starts examples/gateway with the given configuration. It runs until the end of test t. */
 export function startGateway(t, config, env) {

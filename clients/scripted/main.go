@@ -1,0 +1,88 @@
+// Scripted serves a scripted model for tests of coding agents: the model calls one
+// tool, and when it gets the result it answers with the result. Requests without
+// the tool, such as those for a title, are answered with a text.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/responses"
+)
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	tool := flag.String("tool", "read", "`name` of the tool to call")
+	arguments := flag.String("arguments", "{}", "`JSON` of its arguments")
+	flag.Parse()
+	if err := run(*addr, *tool, *arguments); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(addr, tool, arguments string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	keys := memory.Keys()
+	keys.Add("sk-demo", &llmhttp.Key{ID: "demo"})
+	h := llmhttp.NewHandler(model(tool, arguments), keys, &llmhttp.Options{
+		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
+	})
+	server := &http.Server{Handler: logged(h), ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	fmt.Printf("listening on http://%s\n", l.Addr())
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = h.Shutdown(drain) // an agent that was killed may have left a stream
+	server.Close()
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// logged prints a line for each request.
+func logged(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println(r.Method, r.URL.Path)
+		h.ServeHTTP(w, r)
+	})
+}
+
+// model returns a Backend that calls the tool and then answers with its result.
+func model(tool, arguments string) llmhttp.Backend {
+	return &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+		last := req.Messages[len(req.Messages)-1]
+		isTool := func(t llmhttp.Tool) bool { return t.Function != nil && t.Function.Name == tool }
+		switch {
+		case last.Role == llmhttp.RoleTool:
+			return []memory.Step{memory.Say("The tool returned: "), memory.Say(last.Content.Text())}
+		case slices.ContainsFunc(req.Tools, isTool):
+			return []memory.Step{memory.Reason("Let me see."), memory.Say("I use a tool."), memory.Call(llmhttp.NewSecret("call_")[:20], tool, arguments)}
+		}
+		return []memory.Step{memory.Say("A title")}
+	}}
+}
