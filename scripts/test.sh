@@ -31,11 +31,11 @@ summarize() {
 
 in_directory() { (cd "$1" && "${@:2}"); }
 
-go build -race -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind || exit 1
+go build -race -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind ./clients/scripted || exit 1
 step "Go" env LLMHTTP_EXAMPLE="$bin/inmemory" go test -race -count=1 -timeout=20m work
 step "Go without the race detector, which changes these results" go test -count=1 -run='^(TestAllocs|TestAmplification)' .
 step "examples" scripts/examples.sh
-step "Node.js" in_directory clients/node env LLMHTTP_EXAMPLE="$bin/inmemory" LLMHTTP_GATEWAY="$bin/gateway" npm --silent test
+step "Node.js" in_directory clients/node env LLMHTTP_EXAMPLE="$bin/inmemory" LLMHTTP_GATEWAY="$bin/gateway" LLMHTTP_SCRIPTED="$bin/scripted" npm --silent test
 step "Node.js with clients/behind" in_directory clients/node env LLMHTTP_EXAMPLE="$bin/behind" npm --silent run test:clients
 step "Go clients with clients/behind" in_directory clients/go env LLMHTTP_EXAMPLE="$bin/behind" LLMHTTP_GATEWAYS=2 go test -race -count=1 .
 
