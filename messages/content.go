@@ -4,69 +4,54 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A block is an element of content. Type decides which of the other fields is
 // used; those whose JSON type depends on it are not decoded.
 type block struct {
-	Type string `json:"type"`
+	Type string
 
-	Text      string `json:"text"`      // of text
-	Thinking  string `json:"thinking"`  // of thinking
-	Signature string `json:"signature"` // of thinking
+	Text      string // of text
+	Thinking  string // of thinking
+	Signature string // of thinking
 
-	ID    string         `json:"id"`    // of tool_use
-	Name  string         `json:"name"`  // of tool_use
-	Input jsontext.Value `json:"input"` // of tool_use
+	ID    string // of tool_use
+	Name  string // of tool_use
+	Input raw    // of tool_use
 
-	ToolUseID string `json:"tool_use_id"` // of tool_result
-	IsError   bool   `json:"is_error"`    // of tool_result
+	ToolUseID string // of tool_result
+	IsError   bool   // of tool_result
 
-	Title    jsontext.Value `json:"title"`     // of document and search_result: a string
-	Data     jsontext.Value `json:"data"`      // of redacted_thinking: a string
-	Source   jsontext.Value `json:"source"`    // of image and document: an object; of search_result: a string
-	Content  jsontext.Value `json:"content"`   // of tool_result, search_result and compaction: a string or blocks
-	ToolName jsontext.Value `json:"tool_name"` // of tool_reference: a string
+	Title    raw // of document and search_result: a string
+	Data     raw // of redacted_thinking: a string
+	Source   raw // of image and document: an object; of search_result: a string
+	Content  raw // of tool_result, search_result and compaction: a string or blocks
+	ToolName raw // of tool_reference: a string
 }
 
 // A source is where the data of an image or document is.
 type source struct {
-	Type      string         `json:"type"` // base64, url, text, content or file
-	MediaType string         `json:"media_type"`
-	Data      string         `json:"data"`
-	URL       string         `json:"url"`
-	Content   jsontext.Value `json:"content"` // a string or blocks
-}
-
-// decodeContent decodes a string or an array of blocks.
-func decodeContent(content jsontext.Value) ([]block, error) {
-	switch {
-	case isNull(content):
-		return nil, missing("")
-	case content.Kind() == '"':
-		return []block{{Type: "text", Text: stringOf(content)}}, nil
-	case content.Kind() == '[':
-		return decodeList[block](content)
-	}
-	return nil, fieldError("", "Input should be a valid string or a valid list")
+	Type      string // base64, url, text, content or file
+	MediaType string
+	Data      string
+	URL       string
+	Content   raw // a string or blocks
 }
 
 // stringOf returns the text of a JSON string, or "" if v is another value.
-func stringOf(v jsontext.Value) string {
-	if v.Kind() != '"' {
+func stringOf(v raw) (s string) {
+	if v == nil || json.Unmarshal(v, &s) != nil {
 		return ""
 	}
-	b, _ := jsontext.AppendUnquote(nil, v) // v was validated
-	return string(b)
+	return s
 }
 
 // convertMessages converts the system prompt and the turns. Turns that follow each
 // other with the same role become one.
 func (p *params) convertMessages(req *llmhttp.ChatRequest) error {
-	if !isNull(p.System) {
+	if p.System != nil {
 		text, err := systemText(p.System)
 		if err != nil {
 			return within(err, "system")
@@ -96,11 +81,7 @@ func (p *params) convertMessages(req *llmhttp.ChatRequest) error {
 const attribution = "x-anthropic-billing-header:"
 
 // systemText returns the text of a system prompt.
-func systemText(content jsontext.Value) (string, error) {
-	blocks, err := decodeContent(content)
-	if err != nil {
-		return "", err
-	}
+func systemText(blocks content) (string, error) {
 	var texts []string
 	for i := range blocks {
 		if blocks[i].Type != "text" {
@@ -136,6 +117,9 @@ func (c *turnConverter) add(t *turn, req *llmhttp.ChatRequest) error {
 	case "assistant":
 		convert = c.addAssistant
 	case "system":
+		if t.Content == nil {
+			return missing("content")
+		}
 		text, err := systemText(t.Content)
 		appendSystem(req, text)
 		return within(err, "content")
@@ -144,12 +128,11 @@ func (c *turnConverter) add(t *turn, req *llmhttp.ChatRequest) error {
 	default:
 		return fieldError("role", "Input should be 'user', 'assistant' or 'system'")
 	}
-	blocks, err := decodeContent(t.Content)
-	if err != nil {
-		return within(err, "content")
+	if t.Content == nil {
+		return missing("content")
 	}
-	for i := range blocks {
-		if err := convert(&blocks[i]); err != nil {
+	for i := range t.Content {
+		if err := convert(&t.Content[i]); err != nil {
 			return within(err, "content", i)
 		}
 	}
@@ -193,7 +176,7 @@ func (c *turnConverter) addUser(b *block) error {
 		return missing("tool_use_id")
 	}
 	m := llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: b.ToolUseID, IsError: b.IsError}
-	if !isNull(b.Content) {
+	if b.Content != nil {
 		parts, err := contentParts(b.Content)
 		if err != nil {
 			return within(err, "content")
@@ -237,20 +220,21 @@ func (b *block) call() (llmhttp.ToolCall, error) {
 		return call, missing("id")
 	case b.Name == "":
 		return call, missing("name")
-	case isNull(b.Input):
+	case b.Input == nil:
 		return call, nil
-	case b.Input.Kind() != '{':
+	case b.Input[0] != '{':
 		return call, fieldError("input", "Input should be an object")
 	}
-	if err := b.Input.Compact(); err != nil {
-		return call, fieldError("input", "Input should be an object")
-	}
-	call.Function.Arguments = string(b.Input)
-	return call, nil
+	compact, err := jsonwire.AppendRaw(nil, b.Input)
+	call.Function.Arguments = string(compact)
+	return call, err
 }
 
 // contentParts converts content that has no blocks of tools.
-func contentParts(content jsontext.Value) (llmhttp.Content, error) {
+func contentParts(content raw) (llmhttp.Content, error) {
+	if content == nil {
+		return nil, missing("")
+	}
 	blocks, err := decodeContent(content)
 	if err != nil {
 		return nil, err
@@ -309,11 +293,11 @@ func textPart(text string) llmhttp.Content {
 }
 
 func (b *block) decodeSource() (*source, error) {
-	if isNull(b.Source) {
+	if b.Source == nil {
 		return nil, missing("source")
 	}
 	s := new(source)
-	if err := decode(b.Source, s); err != nil {
+	if err := decode(b.Source, sourceObject, s); err != nil {
 		return nil, within(err, "source")
 	}
 	switch {
@@ -375,7 +359,7 @@ func (b *block) filePart(url string) llmhttp.Content {
 		name = "document.pdf"
 	}
 	file := mustMarshal(map[string]string{"filename": name, "file_data": url})
-	return llmhttp.Content{{Type: llmhttp.PartFile, Extra: map[string]json.RawMessage{llmhttp.PartFile: file}}}
+	return llmhttp.Content{{Type: llmhttp.PartFile, Extra: llmhttp.Extra{llmhttp.PartFile: file}}}
 }
 
 func withTitle(title, text string) string {

@@ -1,131 +1,150 @@
 package messages
 
 import (
-	"errors"
-	"reflect"
-	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// Bounds on a request besides its size in bytes. They keep a small body from
-// becoming much memory.
-const (
-	maxDepth  = 512
-	maxValues = 1 << 17
-)
-
-// decode decodes a JSON value strictly: duplicate names and invalid UTF-8 are
-// errors. Unknown members are ignored, and a null changes nothing. The error is a
+// decode decodes a JSON value strictly. Unknown members are ignored. The error is a
 // *requestError.
-func decode(data []byte, v any) error {
-	err := json.Unmarshal(data, v)
-	if err == nil {
+func decode[V any](data []byte, t jsonwire.Type[V], v *V) error {
+	e := jsonwire.Unmarshal(data, t, v)
+	if e == nil {
 		return nil
 	}
-	if e, ok := errors.AsType[*json.SemanticError](err); ok {
-		return fieldError(fieldPath(e.JSONPointer), "Input should be %s", describeType(e.GoType))
-	}
-	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok && e.Err == jsontext.ErrDuplicateName {
-		return fieldError(fieldPath(e.JSONPointer), "Duplicate field")
+	path := pathReplacer.Replace(e.Path)
+	switch e.Kind {
+	case jsonwire.WrongType:
+		return fieldError(path, "Input should be %s", e.Want)
+	case jsonwire.OutOfRange:
+		return fieldError(path, "Input should be a number that is not as large")
+	case jsonwire.Duplicate:
+		return fieldError(path, "Duplicate field")
+	case jsonwire.TooDeep:
+		return fieldError("", "The request body nests deeper than %d levels", jsonwire.MaxDepth)
+	case jsonwire.TooManyMembers, jsonwire.TooManyValues:
+		return fieldError("", "The request body has too many values")
 	}
 	return fieldError("", "The request body is not valid JSON: it must be one document in UTF-8")
 }
 
-// fieldPath returns a pointer in the form of this API's messages, such as
-// "messages.2.content". Names that a client made up are shortened.
-func fieldPath(p jsontext.Pointer) string {
-	var b strings.Builder
-	for token := range p.Tokens() {
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(clip(token))
-		if b.Len() > 256 {
-			break
-		}
-	}
-	return b.String()
+// pathReplacer gives paths the form of this API's messages, such as
+// "messages.2.content".
+var pathReplacer = strings.NewReplacer("[", ".", "]", "")
+
+// clip returns a text of the client as a message may quote it.
+func clip(s string) string { return jsonwire.Clip(s, 64) }
+
+// stringList decodes an array of strings.
+func stringList(d *jsonwire.Decoder) []string {
+	var list []string
+	d.Array(0, func(int) { list = append(list, d.String()) })
+	return list
 }
 
-// clip returns a text of the client as a message may quote it: short and printable.
-func clip(s string) string {
-	const most = 64
-	var b strings.Builder
-	for _, r := range s {
-		if b.Len() >= most {
-			b.WriteString("...")
-			break
-		}
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+// decodeContent decodes a string or an array of blocks.
+func decodeContent(raw []byte) ([]block, error) {
+	var c content
+	err := decode(raw, contentType{}, &c)
+	return c, err
 }
 
-// describeType returns what JSON value a Go type is decoded from.
-func describeType(t reflect.Type) string {
-	if t == nil {
-		return "another value"
+// content is a string or an array of blocks. A string is a block of text.
+type content []block
+
+type contentType struct{}
+
+func (contentType) Decode(d *jsonwire.Decoder, c *content) {
+	switch d.Kind() {
+	case '"':
+		*c = content{{Type: "text", Text: d.String()}}
+	case '[':
+		blockList.Decode(d, (*[]block)(c))
+	default:
+		d.Mismatch("a string or an array")
 	}
-	switch t.Kind() {
-	case reflect.String:
-		return "a valid string"
-	case reflect.Bool:
-		return "a valid boolean"
-	case reflect.Int:
-		return "a valid integer"
-	case reflect.Float64:
-		return "a valid number"
-	case reflect.Slice:
-		return "a valid list"
-	case reflect.Pointer:
-		return describeType(t.Elem())
-	}
-	return "an object"
 }
 
-// checkBounds returns an error if a body nests too deep or has too many values. It
-// counts them without parsing: a body that is not JSON is refused by decode.
-func checkBounds(body []byte) error {
-	depth, values := 0, 0
-	for i := 0; i < len(body); i++ {
-		switch body[i] {
-		case '"':
-			for i++; i < len(body) && body[i] != '"'; i++ {
-				if body[i] == '\\' {
-					i++
-				}
-			}
-		case '{', '[':
-			depth++
-			values++
-		case '}', ']':
-			depth--
-		case ',':
-			values++
-		}
-		if depth > maxDepth {
-			return fieldError("", "The request body nests deeper than %d levels", maxDepth)
-		}
-	}
-	if values > maxValues {
-		return fieldError("", "The request body has more than %d values", maxValues)
-	}
-	return nil
-}
+// Append is not used: requests are not encoded.
+func (contentType) Append(b []byte, _ *content) ([]byte, error) { return b, nil }
+func (contentType) IsZero(c *content) bool                      { return *c == nil }
 
-// decodeList decodes a JSON array or returns an error.
-func decodeList[T any](data jsontext.Value) (list []T, err error) {
-	if data.Kind() != '[' {
-		return nil, fieldError("", "Input should be a valid list")
-	}
-	err = decode(data, &list)
-	return list, err
-}
+var blockList = jsonwire.ListOf(jsonwire.NewObject(
+	jsonwire.String("type", func(k *block) *string { return &k.Type }),
+	jsonwire.String("text", func(k *block) *string { return &k.Text }),
+	jsonwire.String("thinking", func(k *block) *string { return &k.Thinking }),
+	jsonwire.String("signature", func(k *block) *string { return &k.Signature }),
+	jsonwire.String("id", func(k *block) *string { return &k.ID }),
+	jsonwire.String("name", func(k *block) *string { return &k.Name }),
+	jsonwire.Raw("input", func(k *block) *raw { return &k.Input }),
+	jsonwire.String("tool_use_id", func(k *block) *string { return &k.ToolUseID }),
+	jsonwire.Bool("is_error", func(k *block) *bool { return &k.IsError }),
+	jsonwire.Raw("title", func(k *block) *raw { return &k.Title }),
+	jsonwire.Raw("data", func(k *block) *raw { return &k.Data }),
+	jsonwire.Raw("source", func(k *block) *raw { return &k.Source }),
+	jsonwire.Raw("content", func(k *block) *raw { return &k.Content }),
+	jsonwire.Raw("tool_name", func(k *block) *raw { return &k.ToolName }),
+), 0)
 
-// isNull reports whether a member is absent or null.
-func isNull(v jsontext.Value) bool { return len(v) == 0 || v.Kind() == 'n' }
+var sourceObject = jsonwire.NewObject(
+	jsonwire.String("type", func(s *source) *string { return &s.Type }),
+	jsonwire.String("media_type", func(s *source) *string { return &s.MediaType }),
+	jsonwire.String("data", func(s *source) *string { return &s.Data }),
+	jsonwire.String("url", func(s *source) *string { return &s.URL }),
+	jsonwire.Raw("content", func(s *source) *raw { return &s.Content }),
+)
+
+var paramsObject = jsonwire.NewObject(
+	jsonwire.String("model", func(p *params) *string { return &p.Model }),
+	jsonwire.List("messages", func(p *params) *[]turn { return &p.Messages }, turnObject, 0),
+	jsonwire.Member("system", func(p *params) *content { return &p.System }, contentType{}),
+	jsonwire.OptionalInt("max_tokens", func(p *params) **int { return &p.MaxTokens }),
+	jsonwire.Bool("stream", func(p *params) *bool { return &p.Stream }),
+	jsonwire.Func("stop_sequences", func(p *params, d *jsonwire.Decoder) { p.StopSequences = stringList(d) }, nil),
+	jsonwire.OptionalFloat("temperature", func(p *params) **float64 { return &p.Temperature }),
+	jsonwire.OptionalFloat("top_p", func(p *params) **float64 { return &p.TopP }),
+	jsonwire.OptionalInt("top_k", func(p *params) **int { return &p.TopK }),
+	jsonwire.List("tools", func(p *params) *[]tool { return &p.Tools }, toolObject, 0),
+	jsonwire.Pointer("tool_choice", func(p *params) **toolChoice { return &p.ToolChoice }, toolChoiceObject),
+	jsonwire.Pointer("thinking", func(p *params) **thinkingConfig { return &p.Thinking }, thinkingObject),
+	jsonwire.Struct("output_config", func(p *params) *outputConfig { return &p.OutputConfig }, outputConfigObject),
+	jsonwire.Pointer("output_format", func(p *params) **outputFormat { return &p.OutputFormat }, outputFormatObject),
+	jsonwire.Struct("metadata", func(p *params) *metadata { return &p.Metadata }, metadataObject),
+	jsonwire.String("service_tier", func(p *params) *string { return &p.ServiceTier }),
+	jsonwire.Raw("thread", func(p *params) *raw { return &p.Thread }),
+)
+
+var (
+	turnObject = jsonwire.NewObject(
+		jsonwire.String("role", func(t *turn) *string { return &t.Role }),
+		jsonwire.Member("content", func(t *turn) *content { return &t.Content }, contentType{}),
+	)
+	toolObject = jsonwire.NewObject(
+		jsonwire.String("type", func(t *tool) *string { return &t.Type }),
+		jsonwire.String("name", func(t *tool) *string { return &t.Name }),
+		jsonwire.String("description", func(t *tool) *string { return &t.Description }),
+		jsonwire.Raw("input_schema", func(t *tool) *raw { return &t.InputSchema }),
+		jsonwire.OptionalBool("strict", func(t *tool) **bool { return &t.Strict }),
+	)
+	toolChoiceObject = jsonwire.NewObject(
+		jsonwire.String("type", func(c *toolChoice) *string { return &c.Type }),
+		jsonwire.String("name", func(c *toolChoice) *string { return &c.Name }),
+		jsonwire.OptionalBool("disable_parallel_tool_use", func(c *toolChoice) **bool { return &c.DisableParallel }),
+	)
+	thinkingObject = jsonwire.NewObject(
+		jsonwire.String("type", func(c *thinkingConfig) *string { return &c.Type }),
+		jsonwire.OptionalInt("budget_tokens", func(c *thinkingConfig) **int { return &c.BudgetTokens }),
+	)
+	outputConfigObject = jsonwire.NewObject(
+		jsonwire.String("effort", func(c *outputConfig) *string { return &c.Effort }),
+		jsonwire.Pointer("format", func(c *outputConfig) **outputFormat { return &c.Format }, outputFormatObject),
+	)
+	outputFormatObject = jsonwire.NewObject(
+		jsonwire.String("type", func(f *outputFormat) *string { return &f.Type }),
+		jsonwire.Raw("schema", func(f *outputFormat) *raw { return &f.Schema }),
+	)
+	metadataObject = jsonwire.NewObject(
+		jsonwire.String("user_id", func(m *metadata) *string { return &m.UserID }),
+	)
+)

@@ -1,31 +1,14 @@
 package messages
 
 import (
-	"bytes"
 	"encoding/hex"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
-
-// appendString appends s as a JSON string. It escapes the characters that JSON
-// need not escape and where Python's splitlines nevertheless ends a line.
-func appendString[T ~string | ~[]byte](b []byte, s T) []byte {
-	start := len(b)
-	b, _ = jsontext.AppendQuote(b, s) // fails for bytes that are not UTF-8, but replaces them
-	for _, c := range [...]string{"\u0085", "\u2028", "\u2029"} {
-		if bytes.Contains(b[start:], []byte(c)) {
-			escaped := fmt.Appendf(nil, `\u%04x`, []rune(c)[0])
-			b = append(b[:start:start], bytes.ReplaceAll(b[start:], []byte(c), escaped)...)
-		}
-	}
-	return b
-}
 
 // messageID returns the ID of a message: the Backend's in the form of this API, or
 // a random one.
@@ -47,9 +30,9 @@ func messageID(id string) string {
 // appendMessageHead appends a message up to its content.
 func appendMessageHead(b []byte, id, model string) []byte {
 	b = append(b, `{"id":`...)
-	b = appendString(b, messageID(id))
+	b = jsonwire.AppendString(b, messageID(id))
 	b = append(b, `,"type":"message","role":"assistant","model":`...)
-	b = appendString(b, model)
+	b = jsonwire.AppendString(b, model)
 	return append(b, `,"content":[`...)
 }
 
@@ -98,7 +81,7 @@ func (r *reason) append(b []byte) []byte {
 	if stop != "stop_sequence" {
 		return append(b, "null"...)
 	}
-	return appendString(b, r.sequence)
+	return jsonwire.AppendString(b, r.sequence)
 }
 
 // cut reports whether the reply ended before the model was done, so that the

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // statusOverloaded is the status of an overloaded_error.
@@ -22,16 +23,16 @@ func (*protocol) AppendError(b []byte, e *llmhttp.Error, requestID string) (body
 	}
 	b = appendErrorObject(b, e, status)
 	b = append(b, `,"request_id":`...)
-	b = appendString(b, requestID)
+	b = jsonwire.AppendString(b, requestID)
 	return append(b, '}'), status
 }
 
 // appendErrorObject appends an error object without its last brace.
 func appendErrorObject(b []byte, e *llmhttp.Error, status int) []byte {
 	b = append(b, `{"type":"error","error":{"type":`...)
-	b = appendString(b, errorType(status))
+	b = jsonwire.AppendString(b, errorType(status))
 	b = append(b, `,"message":`...)
-	b = appendString(b, errorMessage(e))
+	b = jsonwire.AppendString(b, errorMessage(e))
 	if e.Code == codeThread {
 		b = append(b, `,"details":{"error_code":"`+codeThread+`"}`...)
 	}

@@ -5,70 +5,69 @@ import (
 	"math"
 	"net/http"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
 )
 
+// raw is a JSON value that is not decoded; nil if it is absent or null.
+type raw = json.RawMessage
+
 // params is the body of a request.
 type params struct {
-	Model         string         `json:"model"`
-	Messages      []turn         `json:"messages"`
-	System        jsontext.Value `json:"system"` // a string or text blocks
-	MaxTokens     *int           `json:"max_tokens"`
-	Stream        bool           `json:"stream"`
-	StopSequences []string       `json:"stop_sequences"`
-	Temperature   *float64       `json:"temperature"`
-	TopP          *float64       `json:"top_p"`
-	TopK          *int           `json:"top_k"`
-	Tools         []tool         `json:"tools"`
-	ToolChoice    *toolChoice    `json:"tool_choice"`
-	Thinking      jsontext.Value `json:"thinking"`
-	OutputConfig  outputConfig   `json:"output_config"`
-	OutputFormat  *outputFormat  `json:"output_format"` // its place in a beta of the older version
-	Metadata      metadata       `json:"metadata"`
-	ServiceTier   string         `json:"service_tier"`
-	Thread        jsontext.Value `json:"thread"` // of a conversation that the server is to keep
+	Model         string
+	Messages      []turn
+	System        content // text only
+	MaxTokens     *int
+	Stream        bool
+	StopSequences []string
+	Temperature   *float64
+	TopP          *float64
+	TopK          *int
+	Tools         []tool
+	ToolChoice    *toolChoice
+	Thinking      *thinkingConfig
+	OutputConfig  outputConfig
+	OutputFormat  *outputFormat // its place in a beta of the older version
+	Metadata      metadata
+	ServiceTier   string
+	Thread        raw // of a conversation that the server is to keep
 }
 
 // A turn is an element of messages.
 type turn struct {
-	Role    string         `json:"role"`
-	Content jsontext.Value `json:"content"` // a string or blocks
+	Role    string
+	Content content
 }
 
 type tool struct {
-	Type        string         `json:"type"` // empty or "custom" for a tool with a schema
-	Name        string         `json:"name"`
-	Description string         `json:"description"`
-	InputSchema jsontext.Value `json:"input_schema"`
-	Strict      *bool          `json:"strict"`
+	Type        string // empty or "custom" for a tool with a schema
+	Name        string
+	Description string
+	InputSchema raw
+	Strict      *bool
 }
 
 type toolChoice struct {
-	Type            string `json:"type"`
-	Name            string `json:"name"`
-	DisableParallel *bool  `json:"disable_parallel_tool_use"`
+	Type            string
+	Name            string
+	DisableParallel *bool
 }
 
 type thinkingConfig struct {
-	Type         string `json:"type"`
-	BudgetTokens *int   `json:"budget_tokens"`
+	Type         string
+	BudgetTokens *int
 }
 
 type outputConfig struct {
-	Effort string        `json:"effort"`
-	Format *outputFormat `json:"format"`
+	Effort string
+	Format *outputFormat
 }
 
 type outputFormat struct {
-	Type   string         `json:"type"`
-	Schema jsontext.Value `json:"schema"`
+	Type   string
+	Schema raw
 }
 
-type metadata struct {
-	UserID string `json:"user_id"`
-}
+type metadata struct{ UserID string }
 
 // codeThread is the code by which clients recognise a server without message
 // threads. The tool runners of the SDKs of 2026-10-21 ask for a thread first, and
@@ -91,14 +90,8 @@ func decodeRequest(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
 }
 
 func convertBody(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
-	if err := checkBounds(body); err != nil {
-		return nil, err
-	}
-	if jsontext.Value(body).Kind() != '{' {
-		return nil, fieldError("", "The request body must be a JSON object")
-	}
 	p := new(params)
-	if err := decode(body, p); err != nil {
+	if err := decode(body, paramsObject, p); err != nil {
 		return nil, err
 	}
 	if err := p.check(isChat); err != nil {
@@ -110,7 +103,7 @@ func convertBody(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
 // check returns an error for the first parameter that is missing or out of bounds.
 func (p *params) check(isChat bool) error {
 	switch {
-	case !isNull(p.Thread):
+	case p.Thread != nil:
 		return errThread
 	case p.Model == "":
 		return missing("model")
@@ -194,13 +187,13 @@ func (p *params) convertTools(req *llmhttp.ChatRequest) error {
 			continue
 		case t.Name == "":
 			return within(missing("name"), "tools", i)
-		case isNull(t.InputSchema):
+		case t.InputSchema == nil:
 			return within(missing("input_schema"), "tools", i)
-		case t.InputSchema.Kind() != '{':
+		case t.InputSchema[0] != '{':
 			return within(fieldError("input_schema", "Input should be an object"), "tools", i)
 		}
 		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{
-			Name: t.Name, Description: t.Description, Parameters: json.RawMessage(t.InputSchema), Strict: t.Strict,
+			Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict,
 		}})
 	}
 	return nil
@@ -262,12 +255,9 @@ func hasFunction(req *llmhttp.ChatRequest, name string) bool {
 // convertThinking sets the effort. A budget has no equivalent: the effort is a
 // rough one, and Extra has the parameter itself.
 func (p *params) convertThinking(req *llmhttp.ChatRequest) error {
-	if isNull(p.Thinking) {
+	c := p.Thinking
+	if c == nil {
 		return nil
-	}
-	var c thinkingConfig
-	if err := decode(p.Thinking, &c); err != nil {
-		return within(err, "thinking")
 	}
 	switch c.Type {
 	case "disabled":
@@ -318,12 +308,12 @@ func (p *params) convertFormat(req *llmhttp.ChatRequest) error {
 		return within(missing("type"), path)
 	case f.Type != "json_schema":
 		return within(fieldError("type", "Input should be 'json_schema'"), path)
-	case isNull(f.Schema):
+	case f.Schema == nil:
 		return within(missing("schema"), path)
-	case f.Schema.Kind() != '{':
+	case f.Schema[0] != '{':
 		return within(fieldError("schema", "Input should be an object"), path)
 	}
-	schema := mustMarshal(map[string]any{"name": "output", "schema": json.RawMessage(f.Schema), "strict": true})
+	schema := mustMarshal(map[string]any{"name": "output", "schema": f.Schema, "strict": true})
 	req.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema", Extra: llmhttp.Extra{"json_schema": schema}}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // An encoder encodes one reply.
@@ -179,13 +180,13 @@ func (k *outputBlock) appendEmpty(b []byte) []byte {
 		return append(b, `{"type":"thinking","thinking":"","signature":""}`...)
 	case redactedBlock:
 		b = append(b, `{"type":"redacted_thinking","data":`...)
-		b = appendString(b, k.data)
+		b = jsonwire.AppendString(b, k.data)
 		return append(b, '}')
 	case callBlock:
 		b = append(b, `{"type":"tool_use","id":`...)
-		b = appendString(b, k.id)
+		b = jsonwire.AppendString(b, k.id)
 		b = append(b, `,"name":`...)
-		b = appendString(b, k.name)
+		b = jsonwire.AppendString(b, k.name)
 		return append(b, `,"input":{}}`...)
 	}
 	return append(b, `{"type":"text","text":""}`...)
@@ -210,7 +211,7 @@ func (e *encoder) setHead() {
 // appendDelta sends text of the open block.
 func (e *encoder) appendDelta(b []byte, text string) []byte {
 	b = append(b, e.head...)
-	b = appendString(b, text)
+	b = jsonwire.AppendString(b, text)
 	return append(b, "}}\n\n"...)
 }
 
@@ -283,7 +284,7 @@ func (e *encoder) appendArguments(b []byte) []byte {
 		return b
 	}
 	b = append(b, e.head...)
-	b = appendString(b, k.text[k.sent:])
+	b = jsonwire.AppendString(b, string(k.text[k.sent:]))
 	k.sent = len(k.text)
 	return append(b, "}}\n\n"...)
 }
@@ -369,6 +370,6 @@ func (e *encoder) appendSignature(b []byte) []byte {
 	b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"...)
 	b = strconv.AppendInt(b, int64(e.index), 10)
 	b = append(b, `,"delta":{"type":"signature_delta","signature":`...)
-	b = appendString(b, e.open.signature)
+	b = jsonwire.AppendString(b, e.open.signature)
 	return append(b, "}}\n\n"...)
 }

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 var _ llmhttp.ChunkCollector = (*encoder)(nil)
@@ -38,12 +39,12 @@ func (k *outputBlock) append(b []byte, cut bool) ([]byte, error) {
 	switch k.kind {
 	case textBlock:
 		b = append(b, `{"type":"text","text":`...)
-		b = appendString(b, k.text)
+		b = jsonwire.AppendString(b, string(k.text))
 	case thinkingBlock:
 		b = append(b, `{"type":"thinking","thinking":`...)
-		b = appendString(b, k.text)
+		b = jsonwire.AppendString(b, string(k.text))
 		b = append(b, `,"signature":`...)
-		b = appendString(b, k.signature)
+		b = jsonwire.AppendString(b, k.signature)
 	case redactedBlock:
 		return k.appendEmpty(b), nil
 	case callBlock:
@@ -52,9 +53,9 @@ func (k *outputBlock) append(b []byte, cut bool) ([]byte, error) {
 			return b, err
 		}
 		b = append(b, `{"type":"tool_use","id":`...)
-		b = appendString(b, k.id)
+		b = jsonwire.AppendString(b, k.id)
 		b = append(b, `,"name":`...)
-		b = appendString(b, k.name)
+		b = jsonwire.AppendString(b, k.name)
 		b = append(b, `,"input":`...)
 		if k.scanner.began {
 			b = append(append(b, k.text...), rest...)
