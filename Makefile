@@ -3,11 +3,12 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test setup lint fmt tidy cover fuzz soak bench bench-stores bench-console screenshots bench-console screenshots bench-responses
+.PHONY: help test setup lint fmt tidy cover fuzz soak soak-production bench bench-stores bench-console screenshots bench-console screenshots bench-responses
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m
 COUNT ?= 20
+SOAKTIME ?= 5m
 SOAK ?= 30m
 BENCHFLAGS ?=
 MIN_COVER ?= 90
@@ -74,6 +75,10 @@ fuzz:
 soak:
 	SOAK_FOR=$(SOAK) go test -race -count=1 -v -timeout=0 -run='^TestSoak$$' ./soak
 	go test -race -count=$(COUNT) -shuffle=on -timeout=2h work
+
+## soak-production: runs examples/production for SOAKTIME (5m) with a fault every 20 seconds
+soak-production: setup
+	cd examples/production && go test -race -count=1 -v -timeout=1h -run='^TestSoak$$' -soak=$(SOAKTIME) -soak-interval=10s
 
 ## bench: runs the benchmarks and compares them with the budgets; BENCHFLAGS=-short is a quick check that they work
 bench:
