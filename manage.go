@@ -120,7 +120,7 @@ type UsageReporter interface {
 	UsageStore
 
 	// ReportUsage returns the sums for q by group and model. They are sorted
-	// by group, as Go compares strings or times, and then by model.
+	// by Start, Account, KeyID and Model, as Go compares strings.
 	ReportUsage(ctx context.Context, q ReportQuery) ([]ReportSum, error)
 }
 
@@ -144,7 +144,7 @@ type ReportGroup string
 const (
 	ByTotal   ReportGroup = ""
 	ByDay     ReportGroup = "day" // days begin at midnight in UTC
-	ByKey     ReportGroup = "key"
+	ByKey     ReportGroup = "key" // keys of different accounts are different keys
 	ByAccount ReportGroup = "account"
 )
 
@@ -152,6 +152,6 @@ const (
 // with ByDay, and otherwise the From of the query.
 type ReportSum struct {
 	KeyID   string // only with ByKey
-	Account string // only with ByAccount
+	Account string // only with ByKey and ByAccount
 	UsageSum
 }

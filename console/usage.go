@@ -236,7 +236,12 @@ func (h *Handler) usageRows(p *page, f *usageFilter, limit int) (rows []usageRow
 		if err != nil {
 			return nil, totals, false, err
 		}
-		rows = h.foldRows(sums, func(s *llmhttp.ReportSum) string { return s.KeyID + s.Account })
+		rows = h.foldRows(sums, func(s *llmhttp.ReportSum) string {
+			if f.By == "key" {
+				return s.KeyID
+			}
+			return s.Account
+		})
 		limited = limit > 0 && len(rows) >= limit
 	}
 	if f.By == "day" {

@@ -99,7 +99,7 @@ func modelReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmhttp
 		case llmhttp.ByDay:
 			g.start = r.Time.Truncate(day)
 		case llmhttp.ByKey:
-			g.key = r.KeyID
+			g.key, g.account = r.KeyID, r.Account
 		case llmhttp.ByAccount:
 			g.account = r.Account
 		}
@@ -135,7 +135,7 @@ func modelReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmhttp
 		}
 	}
 	slices.SortFunc(list, func(a, b llmhttp.ReportSum) int {
-		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.KeyID+a.Account, b.KeyID+b.Account), strings.Compare(a.Model, b.Model))
+		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Account, b.Account), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Model, b.Model))
 	})
 	return list
 }

@@ -22,7 +22,7 @@ func (u *UsageStore) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]
 }
 
 func compareReportSums(a, b llmhttp.ReportSum) int {
-	return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Account, b.Account), strings.Compare(a.Model, b.Model))
+	return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Account, b.Account), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Model, b.Model))
 }
 
 // reportSums adds up the entries that q selects.
@@ -44,7 +44,7 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 			case llmhttp.ByDay:
 				start = e.Start.UTC().Truncate(24 * time.Hour)
 			case llmhttp.ByKey:
-				g.keyID = e.keyID
+				g = reportGroup{e.keyID, account}
 			case llmhttp.ByAccount:
 				g.account = account
 			}
@@ -64,7 +64,7 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 	return sums
 }
 
-// A reportGroup is a key or an account.
+// A reportGroup is a key, an account or neither.
 type reportGroup struct{ keyID, account string }
 
 // largestGroups returns the sums of the n groups with the most tokens.

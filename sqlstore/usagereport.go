@@ -33,7 +33,7 @@ func (s *Store) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmht
 		return nil, s.wrapError("reporting usage", err)
 	}
 	slices.SortFunc(sums, func(a, b llmhttp.ReportSum) int {
-		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Account, b.Account), strings.Compare(a.Model, b.Model))
+		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Account, b.Account), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Model, b.Model))
 	})
 	return sums, nil
 }
@@ -55,47 +55,38 @@ func (db *database) reportQuery(q *llmhttp.ReportQuery) (query string, args []an
 	filter("account", q.Account)
 	filter("key_id", q.KeyID)
 
-	group := map[llmhttp.ReportGroup]string{llmhttp.ByDay: "day", llmhttp.ByKey: "key_id", llmhttp.ByAccount: "account"}[q.By]
-	columns, from := "''", table+where
-	if group != "" {
-		columns = group
+	// Each query has the same columns, so a group that is not asked for is a constant.
+	groups := map[llmhttp.ReportGroup][]string{llmhttp.ByDay: {"day"}, llmhttp.ByKey: {"account", "key_id"}, llmhttp.ByAccount: {"account"}}[q.By]
+	columns := []string{"0", "''", "''"}
+	for i, column := range []string{"day", "account", "key_id"} {
+		if slices.Contains(groups, column) {
+			columns[i] = column
+		}
 	}
-	if group != "" && q.Limit > 0 {
+	list := strings.Join(groups, ", ")
+	from := table + where
+	if list != "" && q.Limit > 0 {
 		args = append(args, q.Limit)
-		from += fmt.Sprintf(" AND %[1]s IN (SELECT %[1]s FROM %[2]s GROUP BY %[1]s ORDER BY %[4]s DESC, %[5]s DESC, %[1]s LIMIT $%[3]d)",
-			group, from, len(args), db.total("prompt_tokens")+" + "+db.total("completion_tokens"), db.total("requests"))
+		from = fmt.Sprintf("(SELECT %[1]s FROM %[2]s GROUP BY %[1]s ORDER BY %[3]s + %[4]s DESC, %[5]s DESC, %[1]s LIMIT $%[6]d) top JOIN %[7]s USING (%[1]s) %[8]s",
+			list, from, db.total("prompt_tokens"), db.total("completion_tokens"), db.total("requests"), len(args), table, where)
 	}
-	query = "SELECT " + columns + ", model"
+	query = "SELECT " + strings.Join(columns, ", ") + ", model"
 	for _, column := range []string{"requests", "prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "images"} {
 		query += ", " + db.toInteger(db.total(column))
 	}
-	query += " FROM " + from + " GROUP BY model"
-	if group != "" {
-		query += ", " + group
-	}
-	return query, args
+	return query + " FROM " + from + " GROUP BY " + strings.Join(append(groups, "model"), ", "), args
 }
 
 // scanReport reads a row of the result of reportQuery.
 func scanReport(rows *sql.Rows, q *llmhttp.ReportQuery) (llmhttp.ReportSum, error) {
 	var sum llmhttp.ReportSum
-	var name, model string
 	var day int64
-	sum.Start = q.From
-	group := any(&name)
-	if q.By == llmhttp.ByDay {
-		group = &day
-	}
+	var account, key, model string
 	u := &sum.UsageSum
-	err := rows.Scan(group, &model, &u.Requests, &u.PromptTokens, &u.CompletionTokens, &u.CachedTokens, &u.ReasoningTokens, &u.Images)
-	u.Model = originalName(model)
-	switch q.By {
-	case llmhttp.ByDay:
+	err := rows.Scan(&day, &account, &key, &model, &u.Requests, &u.PromptTokens, &u.CompletionTokens, &u.CachedTokens, &u.ReasoningTokens, &u.Images)
+	u.Model, sum.Account, sum.KeyID = originalName(model), originalName(account), originalName(key)
+	if u.Start = q.From; q.By == llmhttp.ByDay {
 		u.Start = fromMicros(day)
-	case llmhttp.ByKey:
-		sum.KeyID = originalName(name)
-	case llmhttp.ByAccount:
-		sum.Account = originalName(name)
 	}
 	return sum, err
 }
