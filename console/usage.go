@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
 )
 
 const (
@@ -321,15 +322,7 @@ func (h *Handler) serveUsageCSV(p *page) {
 			cost = strconv.FormatFloat(r.Cost, 'f', -1, 64)
 		}
 		n := func(n int64) string { return strconv.FormatInt(n, 10) }
-		_ = w.Write([]string{spreadsheetText(r.Name), n(r.Requests), n(r.PromptTokens), n(r.CachedTokens), n(r.CompletionTokens), n(r.ReasoningTokens), n(r.Images), cost})
+		_ = w.Write([]string{keytext.SpreadsheetText(r.Name), n(r.Requests), n(r.PromptTokens), n(r.CachedTokens), n(r.CompletionTokens), n(r.ReasoningTokens), n(r.Images), cost})
 	}
 	w.Flush()
-}
-
-// spreadsheetText returns s in a form that spreadsheets do not take for a formula.
-func spreadsheetText(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
-		return "'" + s
-	}
-	return s
 }

@@ -29,9 +29,13 @@ var units = []struct {
 	{"week", 7 * day}, {"weeks", 7 * day}, {"w", 7 * day},
 }
 
-// ParsePeriod parses a Go duration, or a number and a unit such as 30d, 15min or
-// day. A missing number means 1.
+// ParsePeriod parses a Go duration, or an integer and a unit such as 30d, 15min or
+// day. A missing integer means 1.
 func ParsePeriod(s string) (time.Duration, error) {
+	refused := fmt.Errorf("%q is not a period such as 90s, 12h or 30d", s)
+	if d, err := time.ParseDuration(s); err == nil {
+		return d, nil
+	}
 	number := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyz ")
 	for _, unit := range units {
 		if strings.TrimSpace(s[len(number):]) != unit.name {
@@ -40,20 +44,13 @@ func ParsePeriod(s string) (time.Duration, error) {
 		if number == "" {
 			return unit.length, nil
 		}
-		n, err := strconv.ParseFloat(number, 64)
-		if err != nil || n < 0 || n > float64(math.MaxInt64/unit.length) {
-			return 0, fmt.Errorf("%q is not a period such as 90s, 12h or 30d", s)
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 0 || n > int(math.MaxInt64/unit.length) {
+			return 0, refused
 		}
-		if whole := math.Trunc(n); n == whole {
-			return time.Duration(whole) * unit.length, nil
-		}
-		return time.Duration(n * float64(unit.length)), nil
+		return time.Duration(n) * unit.length, nil
 	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a period such as 90s, 12h or 30d", s)
-	}
-	return d, nil
+	return 0, refused
 }
 
 // FormatPeriod is the inverse of ParsePeriod.
@@ -343,4 +340,13 @@ func formatLimit(n int) string {
 		return ""
 	}
 	return strconv.Itoa(n)
+}
+
+// SpreadsheetText returns s in a form that spreadsheets do not take for a formula
+// if it is a field of a CSV file: with a leading apostrophe if need be.
+func SpreadsheetText(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+		return "'" + s
+	}
+	return s
 }

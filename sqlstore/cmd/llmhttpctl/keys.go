@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
@@ -25,31 +25,25 @@ func addKeyFlags(f *flag.FlagSet) *keyFlags {
 	f.StringVar(&p.Account, "account", "", "the `account` that pays; the default is the ID of the key")
 	f.StringVar(&p.Name, "name", "", "a `name` for display")
 	f.Func("scopes", "the allowed endpoints: a comma-separated `list` of chat, images, embeddings, models and usage, or all, or none", func(s string) (err error) {
-		p.Scopes, err = parseList(s, llmhttp.Endpoints()...)
+		p.Scopes, err = keytext.ParseScopes(s)
 		return err
 	})
 	f.Func("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(s string) (err error) {
-		p.Models, err = parseList[string](s)
+		p.Models, err = keytext.ParseList[string](s)
 		return err
 	})
 	f.Func("expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never", func(s string) (err error) {
-		p.Expires, err = parseExpiry(s, time.Now())
+		p.Expires, err = keytext.ParseExpiry(s, time.Now())
 		return err
 	})
-	rate := func(name, usage string, r *llmhttp.Rate) {
-		f.Func(name, usage, func(s string) (err error) {
-			*r, err = parseRate(s)
-			return err
-		})
+	limit := func(name, usage string) {
+		f.Func(name, usage, func(s string) error { return keytext.SetLimit(&p.Limits, name, s) })
 	}
-	rate("requests", "the `limit` of requests, such as 60/m, 60/m,burst=10 or 1000/7d, or none", &p.Limits.Requests)
-	rate("tokens", "the `limit` of tokens, such as 20000/m, or none", &p.Limits.Tokens)
-	f.Func("quota", "the `limit` of what is used in a long period: tokens, dollars or both, such as 1000000/month (a calendar month in UTC), 1000000/30d (the last 30 days), 1000000/all (prepaid), 20usd/month or 1000000,20usd/month, or none", func(s string) (err error) {
-		p.Limits.Quota, err = parseQuota(s)
-		return err
-	})
-	f.IntVar(&p.Limits.MaxCompletionTokens, "max-completion-tokens", 0, "the maximum `number` of tokens of a completion; 0 means no limit")
-	f.IntVar(&p.Limits.Concurrent, "concurrent", 0, "the maximum `number` of concurrent requests; 0 means no limit, a negative number admits no requests")
+	limit("requests", "the `limit` of requests, such as 60/min, 60/min,burst=10 or 1000/7d, or none")
+	limit("tokens", "the `limit` of tokens, such as 20k/min, or none")
+	limit("quota", "the `limit` of what is used in a long period: tokens, dollars or both, such as 1M/month (a calendar month in UTC), 1M/30d (the last 30 days), 1M/all (prepaid), 20usd/month or 1M,20usd/month, or none")
+	limit("max-completion-tokens", "the maximum `number` of tokens of a completion, or none")
+	limit("concurrent", "the maximum `number` of concurrent requests, or none; a negative number admits no requests")
 	return k
 }
 
@@ -121,7 +115,7 @@ func (c *command) rotateKey(ctx context.Context, args []string) error {
 	f := c.newFlags()
 	var overlap time.Duration
 	f.Func("overlap", "how `long` the old secret keeps working, such as 24h or 7d; the default is 0", func(s string) (err error) {
-		overlap, err = parsePeriod(s)
+		overlap, err = keytext.ParsePeriod(s)
 		return err
 	})
 	id, err := c.parseID(f, args)
@@ -137,7 +131,9 @@ func (c *command) rotateKey(ctx context.Context, args []string) error {
 	})
 }
 
-func (c *command) revokeKeys(ctx context.Context, args []string) error {
+// changeKeys calls change for each key that args name, and reports that it has the
+// new state.
+func (c *command) changeKeys(ctx context.Context, args []string, state string, change func(context.Context, *sqlstore.Store, string) error) error {
 	ids, err := c.parse(c.newFlags(), "ID...", args)
 	if err != nil {
 		return err
@@ -153,18 +149,18 @@ func (c *command) revokeKeys(ctx context.Context, args []string) error {
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
 		var errs []error
 		for _, id := range ids {
-			errs = append(errs, c.revokeKey(ctx, s, id))
+			errs = append(errs, c.changeKey(ctx, s, id, state, change))
 		}
 		return errors.Join(errs...)
 	})
 }
 
-func (c *command) revokeKey(ctx context.Context, s *sqlstore.Store, id string) error {
-	if err := s.RevokeKey(ctx, id); err != nil {
+func (c *command) changeKey(ctx context.Context, s *sqlstore.Store, id, state string, change func(context.Context, *sqlstore.Store, string) error) error {
+	if err := change(ctx, s, id); err != nil {
 		return fmt.Errorf("%s: %w", printable(id), err)
 	}
 	if !c.json {
-		_, err := fmt.Fprintf(c.stdout, "%s is revoked\n", id)
+		_, err := fmt.Fprintf(c.stdout, "%s is %s\n", id, state)
 		return err
 	}
 	info, err := s.Key(ctx, id)
@@ -172,6 +168,37 @@ func (c *command) revokeKey(ctx context.Context, s *sqlstore.Store, id string) e
 		return err
 	}
 	return c.writeJSON(newKeyJSON(info, ""))
+}
+
+func (c *command) showKey(ctx context.Context, args []string) error {
+	id, err := c.parseID(c.newFlags(), args)
+	if err != nil {
+		return err
+	}
+	return c.withStore(ctx, func(s *sqlstore.Store) error {
+		info, err := s.Key(ctx, id)
+		if err != nil {
+			return err
+		}
+		return c.printKey(info, "")
+	})
+}
+
+func (c *command) suspendKeys(ctx context.Context, args []string) error {
+	return c.changeKeys(ctx, args, "suspended", func(ctx context.Context, s *sqlstore.Store, id string) error { return setSuspended(ctx, s, id, true) })
+}
+
+func (c *command) resumeKeys(ctx context.Context, args []string) error {
+	return c.changeKeys(ctx, args, "active", func(ctx context.Context, s *sqlstore.Store, id string) error { return setSuspended(ctx, s, id, false) })
+}
+
+func setSuspended(ctx context.Context, s *sqlstore.Store, id string, suspended bool) error {
+	_, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error { p.Suspended = suspended; return nil })
+	return err
+}
+
+func (c *command) revokeKeys(ctx context.Context, args []string) error {
+	return c.changeKeys(ctx, args, "revoked", func(ctx context.Context, s *sqlstore.Store, id string) error { return s.RevokeKey(ctx, id) })
 }
 
 // parseID is parse for a command with the ID of a key as its only operand.
@@ -202,6 +229,7 @@ func (c *command) listKeys(ctx context.Context, args []string) error {
 	f := c.newFlags()
 	var q sqlstore.KeyQuery
 	f.StringVar(&q.Account, "account", "", "list only keys of this `account`")
+	f.StringVar(&q.Search, "search", "", "list only keys that contain this `text` in the ID, account, name or prefix")
 	f.StringVar(&q.After, "after", "", "list only keys after the key with this `ID`")
 	limit := f.Int("limit", 100, "the maximum `number` of keys; 0 means all")
 	if _, err := c.parse(f, "", args); err != nil {
@@ -212,6 +240,9 @@ func (c *command) listKeys(ctx context.Context, args []string) error {
 	}
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
 		keys, more, err := readKeys(ctx, s, q, *limit)
+		if err == nil && len(keys) == 0 && q.Account != "" {
+			err = checkAccount(ctx, s, q.Account)
+		}
 		if err != nil {
 			return err
 		}

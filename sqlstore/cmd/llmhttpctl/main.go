@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,11 +12,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"unicode"
 
+	"github.com/llmhttp/llmhttp/internal/passwordhash"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
@@ -26,11 +29,16 @@ Usage:
   llmhttpctl migrate [flags]              create or migrate the tables; makes a new SQLite file
   llmhttpctl keys create [flags]          create a key and print its secret once
   llmhttpctl keys list [flags]            list keys, oldest first
+  llmhttpctl keys show [flags] ID         print the settings of a key
   llmhttpctl keys update [flags] ID       change the settings that the flags name
   llmhttpctl keys rotate [flags] ID       give a key a new secret and print it once
+  llmhttpctl keys suspend [flags] ID...   disable keys until they are resumed
+  llmhttpctl keys resume [flags] ID...    enable suspended keys
   llmhttpctl keys revoke [flags] ID...    disable keys for good
   llmhttpctl keys quota [flags] ID        print how much of its quota a key has used, or reset that
-  llmhttpctl usage [flags]                print the usage of an account
+  llmhttpctl usage [flags]                print usage by day, model, key or account
+  llmhttpctl hash-password                hash the password on the standard input, for the console
+  llmhttpctl --version                    print the version
 
 The flag --dsn or the environment variable LLMHTTP_DSN names the database:
 postgres://user:password@host/database, or the path of a SQLite file. Other users
@@ -44,7 +52,7 @@ flags.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	c := &command{stdout: os.Stdout, stderr: os.Stderr, dsn: os.Getenv("LLMHTTP_DSN")}
+	c := &command{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, dsn: os.Getenv("LLMHTTP_DSN")}
 	os.Exit(c.run(ctx, os.Args[1:]))
 }
 
@@ -64,6 +72,7 @@ func usageErrorf(format string, args ...any) error {
 
 // A command is one run of the program.
 type command struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	dsn            string
 	json           bool
@@ -102,18 +111,25 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 	case word == "help" || word == "-h" || word == "-help" || word == "--help":
 		_, err := fmt.Fprint(c.stdout, help)
 		return err
+	case word == "--version" || word == "-version":
+		_, err := fmt.Fprintln(c.stdout, "llmhttpctl", version())
+		return err
 	case strings.HasPrefix(word, "-"):
 		return usageErrorf("flags must follow the command")
 	}
 	run, ok := map[string]func(context.Context, []string) error{
-		"migrate":     c.migrate,
-		"keys create": c.createKey,
-		"keys list":   c.listKeys,
-		"keys update": c.updateKey,
-		"keys rotate": c.rotateKey,
-		"keys revoke": c.revokeKeys,
-		"keys quota":  c.keyQuota,
-		"usage":       c.usage,
+		"migrate":       c.migrate,
+		"keys create":   c.createKey,
+		"keys list":     c.listKeys,
+		"keys show":     c.showKey,
+		"keys update":   c.updateKey,
+		"keys rotate":   c.rotateKey,
+		"keys suspend":  c.suspendKeys,
+		"keys resume":   c.resumeKeys,
+		"keys revoke":   c.revokeKeys,
+		"keys quota":    c.keyQuota,
+		"usage":         c.usage,
+		"hash-password": c.hashPassword,
 	}[name]
 	if !ok {
 		return usageErrorf("unknown command %s", quote(name))
@@ -233,4 +249,41 @@ func printable(text string) string {
 		return "-"
 	}
 	return text
+}
+
+// version returns the version of the module, or the commit of a build in a clone.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "(devel)"
+}
+
+// maxPasswordLine bounds what hashPassword reads.
+const maxPasswordLine = 4096
+
+// hashPassword prints the hash of the first line of the standard input.
+func (c *command) hashPassword(_ context.Context, args []string) error {
+	if len(args) > 0 {
+		return usageErrorf("hash-password has no arguments: the password is read from the standard input, where other users of the machine cannot see it")
+	}
+	line, err := bufio.NewReader(io.LimitReader(c.stdin, maxPasswordLine)).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return err
+	}
+	hash, err := passwordhash.New(strings.TrimRight(line, "\r\n"))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.stdout, hash)
+	return err
 }

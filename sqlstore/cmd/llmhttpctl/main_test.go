@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/passwordhash"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
@@ -121,11 +122,18 @@ func TestTranscript(t *testing.T) {
 			x.run(t, "keys", "list")
 			x.run(t, "keys", "create")
 			x.run(t, "keys", "create", "--account", "acme", "--name", "for the CI", "--scopes", "chat,models", "--models", "small-*,large", "--expires", "2999-01-31",
-				"--requests", "60/m,burst=10", "--tokens", "20000/90s", "--quota", "1000000/30d", "--max-completion-tokens", "900", "--concurrent", "4")
+				"--requests", "60/min,burst=10", "--tokens", "20k/90s", "--quota", "1_000_000/30d", "--max-completion-tokens", "900", "--concurrent", "4")
 			x.run(t, "keys", "create", "--json", "--account=acme", "--scopes=none", "--models=all", "--requests=-1/h", "--name", "\x1b[31mred\n")
 			x.run(t, "keys", "list")
 			x.run(t, "keys", "list", "--account", "acme", "--json")
 			x.run(t, "keys", "list", "--limit", "2")
+			x.run(t, "keys", "list", "--search", "CI")
+			x.run(t, "keys", "list", "--account", "nobody")
+			x.run(t, "keys", "show", "#2")
+			x.run(t, "keys", "show", "key_none")
+			x.run(t, "keys", "suspend", "#2")
+			x.run(t, "keys", "list", "--search", "CI")
+			x.run(t, "keys", "resume", "--json", "#2")
 			x.run(t, "keys", "list", "--limit", "0", "--after", "#2")
 			x.run(t, "keys", "update", "#2", "--name", "new", "--quota", "none", "--expires", "never", "--scopes", "all")
 			x.run(t, "keys", "update", "--json", "#2", "--tokens", "5/s")
@@ -143,6 +151,9 @@ func TestTranscript(t *testing.T) {
 			x.run(t, "usage", "--account", "acme", "--from", "2026-03-01", "--to", "2026-04-01", "--total")
 			x.run(t, "usage", "--account", "acme", "--to", "2026-03-15", "--json")
 			x.run(t, "usage", "--account", "nobody")
+			x.run(t, "usage", "--by", "account", "--from", "2026-03-01", "--to", "2026-04-01")
+			x.run(t, "usage", "--by", "key", "--limit", "1", "--from", "2026-03-01", "--to", "2026-04-01")
+			x.run(t, "usage", "--by", "model", "--account", "acme", "--csv", "--from", "2026-03-01", "--to", "2026-04-01")
 
 			x.run(t, "keys", "create", "--account", "acme", "--quota", "10000,2.5usd/month")
 			recordNow(t, x.dsn, x.ids[3], 1000)
@@ -170,7 +181,7 @@ func recordUsage(t *testing.T, dsn string) {
 	start := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 	for i := range 50 {
 		require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
-			ID: fmt.Sprint(i), Account: "acme", Model: []string{"large", "small\t"}[i%2], Time: start.Add(time.Duration(i) * time.Hour),
+			ID: fmt.Sprint(i), Account: "acme", KeyID: fmt.Sprint("key_", i%3), Model: []string{"large", "small\t"}[i%2], Time: start.Add(time.Duration(i) * time.Hour),
 			Usage: llmhttp.Usage{PromptTokens: 10 * i, CompletionTokens: i}, Images: i % 3,
 		}))
 	}
@@ -225,23 +236,26 @@ func TestUsageErrors(t *testing.T) {
 		`"chats" is not one of [chat`:                         {"keys", "create", "--scopes", "chat,chats"},
 		`the list has an empty item`:                          {"keys", "create", "--models", "a,,b"},
 		`"60" has no period`:                                  {"keys", "create", "--requests", "60"},
-		`"0" is not a number other than 0`:                    {"keys", "create", "--requests", "0/m"},
-		`"x" is not a number other than 0`:                    {"keys", "create", "--tokens", "x/m"},
-		`"1fortnight" is not a duration`:                      {"keys", "create", "--quota", "5/fortnight"},
+		`the number must not be 0`:                            {"keys", "create", "--requests", "0/m"},
+		`"x" is not a number such as 60`:                      {"keys", "create", "--tokens", "x/m"},
+		`"fortnight" is not a period`:                         {"keys", "create", "--quota", "5/fortnight"},
 		`the period must be longer than 0`:                    {"keys", "create", "--quota", "5/0s"},
-		`"9999999d" is not a number of days`:                  {"keys", "create", "--quota", "5/9999999d"},
-		`"60" has no period, unlike 1000000/month`:            {"keys", "create", "--quota", "60"},
+		`"9999999d" is not a period`:                          {"keys", "create", "--quota", "5/9999999d"},
+		`"60" has no period, unlike 1M/month`:                 {"keys", "create", "--quota", "60"},
 		`"0usd" is not an amount other than 0`:                {"keys", "create", "--quota", "5,0usd/month"},
 		`"NaNusd" is not an amount other than 0`:              {"keys", "create", "--quota", "NaNusd/month"},
 		`"1,2" is more than a number of tokens and an amount`: {"keys", "create", "--quota", "1,2/month"},
 		`"0" is not a burst`:                                  {"keys", "create", "--requests", "60/m,burst=0"},
+		`--by "week" is not day, model, key or account`:       {"usage", "--by", "week"},
+		`the number must not be negative`:                     {"keys", "create", "--max-completion-tokens", "-1"},
+		`hash-password has no arguments`:                      {"hash-password", "secret"},
 		`"tomorrow" is not a time`:                            {"keys", "create", "--expires", "tomorrow"},
 		`1999-01-01T00:00:00Z is not in the future`:           {"keys", "create", "--expires", "1999-01-01"},
 		`--account is missing`:                                {"usage"},
 		`"yesterday" is not a date`:                           {"usage", "--account", "a", "--from", "yesterday"},
 		`--from 2026-01-02 is not before --to 2026-01-02`:     {"usage", "--account", "a", "--from", "2026-01-02", "--to", "2026-01-02"},
 		`no database: set LLMHTTP_DSN or --dsn`:               {"keys", "list", "--dsn", ""},
-		`invalid value "many" for flag -concurrent: parse er`: {"keys", "create", "--concurrent", "many"},
+		`"many" is not a number`:                              {"keys", "create", "--concurrent", "many"},
 	} {
 		stdout, stderr, status := runProcess(t, "/nonexistent/db", args...)
 		assert.Equal(t, exitUsage, status, args)
@@ -258,7 +272,7 @@ func TestHelp(t *testing.T) {
 		assert.Empty(t, stderr)
 		assert.Zero(t, status)
 	}
-	for _, match := range regexp.MustCompile(`(?m)^  llmhttpctl ((?:keys )?\w+)`).FindAllStringSubmatch(help, -1) {
+	for _, match := range regexp.MustCompile(`(?m)^  llmhttpctl ((?:keys )?\w+) \[flags\]`).FindAllStringSubmatch(help, -1) {
 		name := match[1]
 		stdout, stderr, status := runProcess(t, "", append(strings.Fields(name), "--help")...)
 		assert.Contains(t, stdout, "Usage: llmhttpctl "+name+" [flags]")
@@ -334,48 +348,25 @@ func TestLostSecret(t *testing.T) {
 	}
 }
 
-func TestParseRate(t *testing.T) {
-	for text, want := range map[string]llmhttp.Rate{
-		"60/m":             {N: 60, Per: time.Minute},
-		"60/m,burst=10":    {N: 60, Per: time.Minute, Burst: 10},
-		"5/s":              {N: 5, Per: time.Second},
-		"7/90m":            {N: 7, Per: 90 * time.Minute},
-		"1000000/30d":      {N: 1_000_000, Per: 30 * day},
-		"-1/h":             {N: -1, Per: time.Hour},
-		"1/1.5s":           {N: 1, Per: 1500 * time.Millisecond},
-		"1/106751d":        {N: 1, Per: 106751 * day},
-		"1/1ns,burst=9999": {N: 1, Per: 1, Burst: 9999},
-	} {
-		r, err := parseRate(text)
-		require.NoError(t, err)
-		assert.Equal(t, want, r)
-		assert.Equal(t, text, formatRate(r))
+func TestHashPassword(t *testing.T) {
+	hash := func(password string) (string, error) {
+		cmd := newProcess("", "hash-password")
+		cmd.Stdin = strings.NewReader(password)
+		out, err := cmd.Output()
+		return strings.TrimSpace(string(out)), err
 	}
-	assert.Equal(t, "3/m", formatRate(llmhttp.Rate{N: 3}), "the default period is a minute")
-	assert.Empty(t, formatRate(llmhttp.Rate{Per: time.Hour}))
+	text, err := hash("correct horse\n")
+	require.NoError(t, err)
+	h, err := passwordhash.Parse(text)
+	require.NoError(t, err)
+	assert.True(t, h.Matches("correct horse"))
+	_, err = hash("short\n")
+	assert.Error(t, err)
 }
 
-func TestParseExpiry(t *testing.T) {
-	now := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]time.Time{
-		"never":                     {},
-		"2026-03-15":                now.Add(12 * time.Hour),
-		"2026-03-14T14:00:00+01:00": now.Add(time.Hour),
-		"2d":                        now.Add(2 * day),
-		"h":                         now.Add(time.Hour),
-	} {
-		got, err := parseExpiry(text, now)
-		require.NoError(t, err)
-		assert.True(t, want.Equal(got), text)
-	}
-	_, err := parseExpiry("2026-03-14T13:00:00+01:00", now)
-	assert.ErrorContains(t, err, "not in the future")
-}
-
-func TestParseList(t *testing.T) {
-	for _, text := range []string{"all", "none", "a", "a,b*"} {
-		list, err := parseList[string](text)
-		require.NoError(t, err)
-		assert.Equal(t, text, formatList(list))
-	}
+func TestVersion(t *testing.T) {
+	stdout, stderr, status := runProcess(t, "", "--version")
+	assert.Regexp(t, `^llmhttpctl \S+\n$`, stdout)
+	assert.Empty(t, stderr)
+	assert.Zero(t, status)
 }

@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
@@ -42,37 +44,27 @@ func newKeyJSON(k sqlstore.KeyInfo, secret string) keyJSON {
 		Account: k.Account,
 		Name:    k.Name,
 		Prefix:  k.Prefix,
-		Status:  status(k),
+		Status:  string(k.Status(time.Now())),
 		Scopes:  k.Scopes,
 		Models:  k.Models,
 		Limits: limitsJSON{
-			Requests:   formatRate(k.Limits.Requests),
-			Tokens:     formatRate(k.Limits.Tokens),
-			Quota:      formatQuota(k.Limits.Quota),
+			Requests:   keytext.FormatRate(k.Limits.Requests),
+			Tokens:     keytext.FormatRate(k.Limits.Tokens),
+			Quota:      keytext.FormatQuota(k.Limits.Quota),
 			Completion: k.Limits.MaxCompletionTokens,
 			Concurrent: k.Limits.Concurrent,
 		},
-		CreatedAt: formatTime(k.Created),
-		UsedAt:    formatTime(k.LastUsed),
-		ExpiresAt: formatTime(k.Expires),
-		RevokedAt: formatTime(k.Revoked),
+		CreatedAt: keytext.FormatTime(k.Created),
+		UsedAt:    keytext.FormatTime(k.LastUsed),
+		ExpiresAt: keytext.FormatTime(k.Expires),
+		RevokedAt: keytext.FormatTime(k.Revoked),
 		Secret:    secret,
 	}
 }
 
-func status(k sqlstore.KeyInfo) string {
-	switch {
-	case !k.Revoked.IsZero():
-		return "revoked"
-	case !k.Expires.IsZero() && !time.Now().Before(k.Expires):
-		return "expired"
-	}
-	return "active"
-}
-
 // printKeys prints a line for each key.
 func (c *command) printKeys(keys []sqlstore.KeyInfo) error {
-	rows := [][]string{{"ID", "ACCOUNT", "NAME", "PREFIX", "STATUS", "CREATED", "USED", "EXPIRES"}}
+	rows := [][]string{{"ID", "ACCOUNT", "NAME", "PREFIX", "STATUS", "LIMITS", "CREATED", "USED", "EXPIRES"}}
 	for _, info := range keys {
 		k := newKeyJSON(info, "")
 		if c.json {
@@ -81,12 +73,23 @@ func (c *command) printKeys(keys []sqlstore.KeyInfo) error {
 			}
 			continue
 		}
-		rows = append(rows, []string{k.ID, k.Account, k.Name, k.Prefix, k.Status, k.CreatedAt, k.UsedAt, k.ExpiresAt})
+		rows = append(rows, []string{k.ID, k.Account, k.Name, k.Prefix, k.Status, limitsText(&info.Limits), k.CreatedAt, k.UsedAt, k.ExpiresAt})
 	}
 	if c.json {
 		return nil
 	}
 	return c.writeTable(rows)
+}
+
+// limitsText returns the limits in one line.
+func limitsText(l *llmhttp.Limits) string {
+	var texts []string
+	for _, name := range keytext.LimitNames {
+		if text := keytext.LimitText(l, name); text != "" {
+			texts = append(texts, name+" "+text)
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // printKey prints all fields of a key. The secret is empty unless it is new.
@@ -97,16 +100,14 @@ func (c *command) printKey(info sqlstore.KeyInfo, secret string) error {
 	}
 	rows := [][]string{
 		{"id", k.ID}, {"account", k.Account}, {"name", k.Name}, {"prefix", k.Prefix}, {"status", k.Status},
-		{"scopes", formatList(k.Scopes)}, {"models", formatList(k.Models)},
+		{"scopes", keytext.FormatList(k.Scopes)}, {"models", keytext.FormatList(k.Models)},
 	}
-	number := func(n int) string {
-		if n == 0 {
-			return ""
+	for _, name := range keytext.LimitNames {
+		if text := keytext.LimitText(&info.Limits, name); text != "" {
+			rows = append(rows, []string{name, text})
 		}
-		return fmt.Sprint(n)
 	}
 	for _, row := range [][]string{
-		{"requests", k.Limits.Requests}, {"tokens", k.Limits.Tokens}, {"quota", k.Limits.Quota}, {"max completion", number(k.Limits.Completion)}, {"concurrent", number(k.Limits.Concurrent)},
 		{"created", k.CreatedAt}, {"used", k.UsedAt}, {"expires", k.ExpiresAt}, {"revoked", k.RevokedAt}, {"secret", k.Secret},
 	} {
 		if row[1] != "" {
@@ -127,35 +128,4 @@ func (c *command) printSecret(k sqlstore.KeyInfo, secret string) error {
 		fmt.Fprintln(c.stderr, "Keep the secret now: it cannot be shown again.")
 	}
 	return nil
-}
-
-// usageJSON is the JSON form of a sum.
-type usageJSON struct {
-	Start            string `json:"start"`
-	Model            string `json:"model"`
-	Requests         int64  `json:"requests"`
-	PromptTokens     int64  `json:"prompt_tokens"`
-	CompletionTokens int64  `json:"completion_tokens"`
-	Images           int64  `json:"images"`
-}
-
-func (c *command) printUsage(sums []llmhttp.UsageSum) error {
-	rows := [][]string{{"FROM", "MODEL", "REQUESTS", "PROMPT", "COMPLETION", "IMAGES"}}
-	for _, u := range sums {
-		if c.json {
-			err := c.writeJSON(usageJSON{formatTime(u.Start), u.Model, u.Requests, u.PromptTokens, u.CompletionTokens, u.Images})
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		rows = append(rows, []string{
-			u.Start.Format(time.DateOnly), u.Model,
-			fmt.Sprint(u.Requests), fmt.Sprint(u.PromptTokens), fmt.Sprint(u.CompletionTokens), fmt.Sprint(u.Images),
-		})
-	}
-	if c.json {
-		return nil
-	}
-	return c.writeTable(rows)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
@@ -56,7 +57,7 @@ func (c *command) printQuota(ctx context.Context, s *sqlstore.Store, id string) 
 	if err != nil {
 		return err
 	}
-	out := quotaJSON{ID: id, Quota: formatQuota(quota), Since: formatTime(q.From)}
+	out := quotaJSON{ID: id, Quota: keytext.FormatQuota(quota), Since: keytext.FormatTime(q.From)}
 	for _, u := range sums {
 		out.Used += u.PromptTokens + u.CompletionTokens
 	}

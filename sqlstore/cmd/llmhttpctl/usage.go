@@ -2,19 +2,36 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
 const day = 24 * time.Hour
 
+// usageFlags are the flags of the command usage.
+type usageFlags struct {
+	llmhttp.ReportQuery
+	by         string
+	total, csv bool
+}
+
 func (c *command) usage(ctx context.Context, args []string) error {
-	q := llmhttp.UsageQuery{To: time.Now().UTC().Truncate(day).Add(day), Step: day}
+	u := usageFlags{by: "day"}
+	u.To = time.Now().UTC().Truncate(day).Add(day)
 	f := c.newFlags()
-	f.StringVar(&q.Account, "account", "", "the `account`; required")
+	f.StringVar(&u.Account, "account", "", "the `account`; required unless --by is key or account")
+	f.StringVar(&u.KeyID, "key", "", "only the usage of the key with this `ID`")
+	f.StringVar(&u.by, "by", u.by, "the `group` of each line: day, model, key or account; each has a line for each model")
+	f.IntVar(&u.Limit, "limit", 0, "the maximum `number` of groups, of which those with the most tokens are printed; 0 means all")
+	f.BoolVar(&u.csv, "csv", false, "write comma-separated values")
+	f.BoolVar(&u.total, "total", false, "print one sum for all days; like --by model")
 	date := func(name, usage string, t *time.Time) {
 		f.Func(name, usage, func(s string) (err error) {
 			if *t, err = time.Parse(time.DateOnly, s); err != nil {
@@ -23,29 +40,147 @@ func (c *command) usage(ctx context.Context, args []string) error {
 			return err
 		})
 	}
-	date("from", "the first day, a `date` in UTC; the default is 30 days before the end", &q.From)
-	date("to", "the day after the last, a `date` in UTC; the default is tomorrow", &q.To)
-	total := f.Bool("total", false, "print one sum for all days")
+	date("from", "the first day, a `date` in UTC; the default is 30 days before the end", &u.From)
+	date("to", "the day after the last, a `date` in UTC; the default is tomorrow", &u.To)
 	if _, err := c.parse(f, "", args); err != nil {
 		return err
 	}
-	if q.Account == "" {
-		return usageErrorf("--account is missing")
-	}
-	if q.From.IsZero() {
-		q.From = q.To.Add(-30 * day)
-	}
-	if !q.From.Before(q.To) {
-		return usageErrorf("the range is empty: --from %s is not before --to %s", q.From.Format(time.DateOnly), q.To.Format(time.DateOnly))
-	}
-	if *total {
-		q.Step = 0
+	if err := u.check(); err != nil {
+		return err
 	}
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		sums, err := s.Query(ctx, q)
+		if u.Account != "" {
+			if err := checkAccount(ctx, s, u.Account); err != nil {
+				return err
+			}
+		}
+		sums, err := s.ReportUsage(ctx, u.ReportQuery)
 		if err != nil {
 			return err
 		}
-		return c.printUsage(sums)
+		return c.printUsage(&u, sums)
 	})
+}
+
+// check completes the query and returns an error if the flags do not make one.
+func (u *usageFlags) check() error {
+	if u.From.IsZero() {
+		u.From = u.To.Add(-30 * day)
+	}
+	if !u.From.Before(u.To) {
+		return usageErrorf("the range is empty: --from %s is not before --to %s", u.From.Format(time.DateOnly), u.To.Format(time.DateOnly))
+	}
+	switch {
+	case u.total || u.by == "model":
+		u.By = llmhttp.ByTotal
+	case u.by == "day", u.by == "key", u.by == "account":
+		u.By = llmhttp.ReportGroup(u.by)
+	default:
+		return usageErrorf("--by %s is not day, model, key or account", quote(u.by))
+	}
+	if u.Account == "" && u.By != llmhttp.ByKey && u.By != llmhttp.ByAccount {
+		return usageErrorf("--account is missing")
+	}
+	if u.Limit < 0 {
+		return usageErrorf("the limit is negative")
+	}
+	return nil
+}
+
+// checkAccount returns an error if nothing in the store has the account, which is
+// probably misspelled.
+func checkAccount(ctx context.Context, s *sqlstore.Store, account string) error {
+	keys, err := s.ListKeys(ctx, sqlstore.KeyQuery{Account: account, Limit: 1})
+	if err != nil || len(keys) > 0 {
+		return err
+	}
+	sums, err := s.Query(ctx, llmhttp.UsageQuery{Account: account, From: time.UnixMicro(0), To: time.Now().Add(day)})
+	if err == nil && len(sums) == 0 {
+		err = errors.New("no key and no usage has the account " + printable(account))
+	}
+	return err
+}
+
+// usageJSON is the JSON form of a sum.
+type usageJSON struct {
+	Start            string `json:"start"`
+	Account          string `json:"account,omitempty"`
+	Key              string `json:"key,omitempty"`
+	Model            string `json:"model"`
+	Requests         int64  `json:"requests"`
+	PromptTokens     int64  `json:"prompt_tokens"`
+	CachedTokens     int64  `json:"cached_tokens"`
+	CompletionTokens int64  `json:"completion_tokens"`
+	ReasoningTokens  int64  `json:"reasoning_tokens"`
+	Images           int64  `json:"images"`
+}
+
+// printUsage prints a line for each sum, and in a table their total.
+func (c *command) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
+	var total llmhttp.UsageSum
+	group := map[llmhttp.ReportGroup][]string{llmhttp.ByKey: {"ACCOUNT", "KEY"}, llmhttp.ByAccount: {"ACCOUNT"}}[u.By]
+	if group == nil {
+		group = []string{"FROM"}
+	}
+	rows := [][]string{append(group, "MODEL", "REQUESTS", "PROMPT", "CACHED", "COMPLETION", "REASONING", "IMAGES")}
+	for i := range sums {
+		s := &sums[i]
+		if c.json {
+			err := c.writeJSON(usageJSON{
+				keytext.FormatTime(s.Start), s.Account, s.KeyID, s.Model, s.Requests,
+				s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.ReasoningTokens, s.Images,
+			})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		row := map[llmhttp.ReportGroup][]string{llmhttp.ByKey: {s.Account, s.KeyID}, llmhttp.ByAccount: {s.Account}}[u.By]
+		if row == nil {
+			row = []string{s.Start.Format(time.DateOnly)}
+		}
+		rows = append(rows, append(append(row, s.Model), numbers(&s.UsageSum)...))
+		total.Requests += s.Requests
+		total.PromptTokens += s.PromptTokens
+		total.CachedTokens += s.CachedTokens
+		total.CompletionTokens += s.CompletionTokens
+		total.ReasoningTokens += s.ReasoningTokens
+		total.Images += s.Images
+	}
+	switch {
+	case c.json:
+		return nil
+	case u.csv:
+		return c.writeCSV(rows)
+	case len(sums) > 0:
+		row := []string{"TOTAL"}
+		for range len(rows[0]) - 7 {
+			row = append(row, " ")
+		}
+		rows = append(rows, append(row, numbers(&total)...))
+	}
+	return c.writeTable(rows)
+}
+
+func numbers(s *llmhttp.UsageSum) (texts []string) {
+	for _, n := range []int64{s.Requests, s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.ReasoningTokens, s.Images} {
+		texts = append(texts, strconv.FormatInt(n, 10))
+	}
+	return texts
+}
+
+// writeCSV writes rows as comma-separated values that spreadsheets do not take for
+// formulas.
+func (c *command) writeCSV(rows [][]string) error {
+	w := csv.NewWriter(c.stdout)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = keytext.SpreadsheetText(row[i])
+		}
+		if err := w.Write(row); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
 }

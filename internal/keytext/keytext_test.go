@@ -1,0 +1,118 @@
+package keytext
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+func TestParseRate(t *testing.T) {
+	for text, want := range map[string]llmhttp.Rate{
+		"60/m":             {N: 60, Per: time.Minute},
+		"60/m,burst=10":    {N: 60, Per: time.Minute, Burst: 10},
+		"5/s":              {N: 5, Per: time.Second},
+		"7/90m":            {N: 7, Per: 90 * time.Minute},
+		"1000000/30d":      {N: 1_000_000, Per: 30 * day},
+		"-1/h":             {N: -1, Per: time.Hour},
+		"1/1.5s":           {N: 1, Per: 1500 * time.Millisecond},
+		"1/106751d":        {N: 1, Per: 106751 * day},
+		"1/1ns,burst=9999": {N: 1, Per: 1, Burst: 9999},
+	} {
+		r, err := ParseRate(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, r)
+		assert.Equal(t, text, FormatRate(r))
+	}
+	for text, want := range map[string]llmhttp.Rate{
+		"60/min": {N: 60, Per: time.Minute}, "60/minute": {N: 60, Per: time.Minute}, "1M/day": {N: 1_000_000, Per: day},
+		"1_000_000/30 days": {N: 1_000_000, Per: 30 * day}, "1.5k/2weeks": {N: 1500, Per: 14 * day}, "1/1h30m,burst=2k": {N: 1, Per: 90 * time.Minute, Burst: 2000}, "none": {},
+	} {
+		r, err := ParseRate(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, r)
+	}
+	for _, text := range []string{"", "60", "0/m", "60/", "60/fortnight", "60/-1s", "60/0s", "1__0/m", "_1/m", "1_/m", "1e3/m", "0x10/m", "Infk/m", "1.5/m", "1.0001k/m", "99999999999G/m", "60/m,burst=0", "60/m,burst=-1"} {
+		_, err := ParseRate(text)
+		assert.Error(t, err, text)
+	}
+	assert.Equal(t, "3/m", FormatRate(llmhttp.Rate{N: 3}), "the default period is a minute")
+	assert.Empty(t, FormatRate(llmhttp.Rate{Per: time.Hour}))
+}
+
+func TestParseQuota(t *testing.T) {
+	for text, want := range map[string]llmhttp.Quota{
+		"1000000/month":       {Tokens: 1_000_000},
+		"1000000/30d":         {Tokens: 1_000_000, Per: 30 * day},
+		"5/all":               {Tokens: 5, Per: -1},
+		"20usd/month":         {Cost: 20},
+		"1000000,0.5usd/week": {Tokens: 1_000_000, Cost: 0.5, Per: 7 * day},
+		"-1/d":                {Tokens: -1, Per: day},
+	} {
+		q, err := ParseQuota(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, q)
+		again, err := ParseQuota(FormatQuota(q))
+		require.NoError(t, err, text)
+		assert.Equal(t, want, again)
+	}
+	for _, text := range []string{"", "5", "0/month", "0usd/month", "NaNusd/month", "Infusd/month", "1,2/month", "1usd,2usd/month", "5/0s"} {
+		_, err := ParseQuota(text)
+		assert.Error(t, err, text)
+	}
+	assert.Empty(t, FormatQuota(llmhttp.Quota{Per: day}))
+}
+
+func TestParseExpiry(t *testing.T) {
+	now := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"never":                     {},
+		"2026-03-15":                now.Add(12 * time.Hour),
+		"2026-03-14T14:00:00+01:00": now.Add(time.Hour),
+		"2d":                        now.Add(2 * day),
+		"h":                         now.Add(time.Hour),
+	} {
+		got, err := ParseExpiry(text, now)
+		require.NoError(t, err)
+		assert.True(t, want.Equal(got), text)
+	}
+	_, err := ParseExpiry("2026-03-14T13:00:00+01:00", now)
+	assert.ErrorContains(t, err, "not in the future")
+}
+
+func TestParseList(t *testing.T) {
+	for _, text := range []string{"all", "none", "a", "a,b*"} {
+		list, err := ParseList[string](text)
+		require.NoError(t, err)
+		assert.Equal(t, text, FormatList(list))
+	}
+	_, err := ParseScopes("chat,chats")
+	assert.ErrorContains(t, err, `"chats" is not one of`)
+	_, err = ParseList[string]("a,,b")
+	assert.Error(t, err)
+}
+
+func TestSetLimit(t *testing.T) {
+	l := llmhttp.Limits{Quota: llmhttp.Quota{Since: time.Unix(1, 0)}}
+	for name, text := range map[string]string{"requests": "60/m", "tokens": "5/s", "quota": "7/month", "max-completion-tokens": "900", "concurrent": "-1"} {
+		require.NoError(t, SetLimit(&l, name, text))
+		assert.Equal(t, text, LimitText(&l, name))
+	}
+	assert.Equal(t, time.Unix(1, 0), l.Quota.Since, "a new quota does not reset what counts")
+	for _, name := range LimitNames {
+		assert.Error(t, SetLimit(&llmhttp.Limits{}, name, "many"), name)
+		require.NoError(t, SetLimit(&l, name, ""))
+		assert.Empty(t, LimitText(&l, name))
+	}
+	assert.Error(t, SetLimit(&l, "max-completion-tokens", "-1"))
+	assert.Error(t, SetLimit(&l, "speed", "1"))
+}
+
+func TestSpreadsheetText(t *testing.T) {
+	for text, want := range map[string]string{"": "", "a": "a", "=1+1": "'=1+1", "+a": "'+a", "-a": "'-a", "@a": "'@a", "\ta": "'\ta", "a=b": "a=b"} {
+		assert.Equal(t, want, SpreadsheetText(text))
+	}
+}
