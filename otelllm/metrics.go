@@ -58,7 +58,12 @@ func newMetrics(meter metric.Meter, buffer *llmhttp.UsageBuffer) (*metrics, erro
 	errs = append(errs, err)
 	m.spend, err = meter.Float64Counter(metricSpend, metric.WithUnit("{USD}"), metric.WithDescription("Cost of usage in US dollars, estimated usage included"))
 	errs = append(errs, err, observeBuffer(meter, buffer))
-	return m, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	// A counter that appears with its first increment does not look like an increase.
+	m.recordFailures.Add(context.Background(), 0)
+	return m, nil
 }
 
 // observeBuffer makes the instruments of buffer, which may be nil.

@@ -273,7 +273,7 @@ func attributesOf(list []point) []map[string]any {
 	return all
 }
 
-// Requests that call no model leave nothing but the gauge, and their refusals.
+// Requests that call no model leave nothing but the metrics that there always are.
 func TestOtherEndpoints(t *testing.T) {
 	f := newFixture(t, config{})
 	for _, path := range []string{"/v1/models", "/v1/none"} {
@@ -281,8 +281,9 @@ func TestOtherEndpoints(t *testing.T) {
 		<-f.ended
 	}
 	got := f.metrics()
-	require.Len(t, got, 1)
+	require.Len(t, got, 2)
 	assert.Contains(t, got, "llmhttp.requests.active")
+	assert.Contains(t, got, "llmhttp.usage.record_failures")
 	_, own := f.spansOf()
 	assert.Empty(t, own)
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides Go, unless it is installed: a C compiler
-# for the race detector, curl, wrk, taskset, PostgreSQL, PgBouncer, Redis, Chromium
-# with a font, Node.js with npm, and the npm packages of clients/node. One of these
+# for the race detector, curl, wrk, taskset, PostgreSQL, PgBouncer, Redis, Prometheus,
+# Chromium with a font, Node.js with npm, and the npm packages of clients/node. One of these
 # is the Node.js on which its tests run. The tests start their own servers: the
 # servers of the Debian packages may run or not.
 #
@@ -17,6 +17,7 @@ if [[ ${1:-} != bench ]]; then
 	command -v curl >/dev/null || missing+=(curl ca-certificates)
 	command -v node >/dev/null || missing+=(nodejs)
 	command -v npm >/dev/null || missing+=(npm)
+	command -v prometheus >/dev/null && command -v promtool >/dev/null || missing+=(prometheus)
 	command -v redis-server >/dev/null || command -v valkey-server >/dev/null || missing+=(redis-server)
 	command -v pgbouncer >/dev/null || [[ -x /usr/sbin/pgbouncer ]] || missing+=(pgbouncer)
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium fonts-dejavu-core)

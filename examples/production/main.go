@@ -27,6 +27,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/sqlstore"
 	"github.com/llmhttp/llmhttp/upstream"
@@ -35,6 +36,7 @@ import (
 // A config holds the values of the flags.
 type config struct {
 	addr, dsn, redis, prices string
+	metrics                  string
 	redisFallback, demo      bool
 	upstreams                []string // name=URL
 	breaker                  route.Options
@@ -44,6 +46,7 @@ type config struct {
 
 func (c *config) addFlags(f *flag.FlagSet) {
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` to listen on")
+	f.StringVar(&c.metrics, "metrics", "", "the `address` on which to serve /metrics for Prometheus; it should not be public")
 	f.StringVar(&c.dsn, "dsn", "llmhttp.db", "the `database` for keys and usage: postgres://user:password@host/database, or the path of a SQLite file")
 	f.StringVar(&c.redis, "redis", "", "the `URL` of Redis for limits: redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379, or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379; without it, each process has its own limits")
 	f.BoolVar(&c.redisFallback, "redis-fallback", false, "while Redis is unavailable, use limits per process instead of refusing requests of keys with limits")
@@ -64,7 +67,7 @@ func (c *config) addFlags(f *flag.FlagSet) {
 }
 
 func main() {
-	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	slog.SetDefault(slog.New(otelllm.LogHandler(slog.NewJSONHandler(os.Stderr, nil))))
 	var c config
 	c.addFlags(flag.CommandLine)
 	flag.Parse()
@@ -113,7 +116,7 @@ func run(c *config) (err error) {
 	if err != nil {
 		return err
 	}
-	opts := &llmhttp.Options{Observe: llmhttp.LogRequests(nil)}
+	opts := new(llmhttp.Options)
 	if c.prices != "" {
 		list, err := readPrices(c.prices)
 		if err != nil {
@@ -147,9 +150,29 @@ func run(c *config) (err error) {
 	background.Go(func() { health.run(ctx) })
 	defer func() { stop(); background.Wait() }()
 
+	telemetry, err := newTelemetry(ctx, otelllm.Options{Cost: opts.Cost, UsageBuffer: usage})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+		defer cancel()
+		if err := telemetry.shutdown(ctx); err != nil {
+			slog.Warn("telemetry not exported", "err", err)
+		}
+	}()
+	if c.metrics != "" {
+		l, err := net.Listen("tcp", c.metrics)
+		if err != nil {
+			return err
+		}
+		slog.Info("serving metrics", "url", "http://"+l.Addr().String()+"/metrics")
+		defer telemetry.serve(l)()
+	}
 	opts.Usage, opts.Limiter = usage, limiter
+	opts.Observe = llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe)
 	h := llmhttp.NewHandler(backend, store, opts)
-	return c.serve(ctx, h, health)
+	return c.serve(ctx, h, telemetry.wrap(h), health)
 }
 
 var upstreamName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
@@ -209,14 +232,14 @@ func newMux(ctx context.Context, h http.Handler, health *healthChecker) http.Han
 	return mux
 }
 
-// serve serves until ctx is done, and then shuts down.
-func (c *config) serve(ctx context.Context, h *llmhttp.Handler, health *healthChecker) error {
+// serve serves traced, which wraps h, until ctx is done, and then shuts down.
+func (c *config) serve(ctx context.Context, h *llmhttp.Handler, traced http.Handler, health *healthChecker) error {
 	l, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		return err
 	}
 	server := &http.Server{
-		Handler:           newMux(ctx, h, health),
+		Handler:           newMux(ctx, traced, health),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      5 * time.Minute, // the Handler sets its own deadlines for streams

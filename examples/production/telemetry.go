@@ -1,0 +1,103 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	prometheusexporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/llmhttp/llmhttp/otelllm"
+)
+
+// A telemetry exports spans and metrics: metrics on an address for Prometheus, and
+// both by OTLP if the standard variables OTEL_* of the environment say so.
+type telemetry struct {
+	*otelllm.Telemetry
+	tracers  *sdktrace.TracerProvider
+	meters   *sdkmetric.MeterProvider
+	registry *prometheus.Registry
+}
+
+// newTelemetry returns a telemetry. OTEL_TRACES_SAMPLER and similar variables are
+// read by the SDK.
+func newTelemetry(ctx context.Context, opts otelllm.Options) (*telemetry, error) {
+	res, err := resource.New(ctx, resource.WithTelemetrySDK(),
+		resource.WithAttributes(attribute.String("service.name", "llmhttp")), resource.WithFromEnv())
+	if err != nil {
+		return nil, err
+	}
+	t := &telemetry{registry: prometheus.NewRegistry()}
+	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	pull, err := prometheusexporter.New(prometheusexporter.WithRegisterer(t.registry), prometheusexporter.WithoutScopeInfo())
+	if err != nil {
+		return nil, err
+	}
+	meterOpts := []sdkmetric.Option{sdkmetric.WithResource(res), sdkmetric.WithReader(pull)}
+	tracerOpts := []sdktrace.TracerProviderOption{sdktrace.WithResource(res)}
+	if exports("METRICS") {
+		push, err := autoexport.NewMetricReader(ctx)
+		if err != nil {
+			return nil, err
+		}
+		meterOpts = append(meterOpts, sdkmetric.WithReader(push))
+	}
+	if exports("TRACES") {
+		exporter, err := autoexport.NewSpanExporter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		tracerOpts = append(tracerOpts, sdktrace.WithBatcher(exporter))
+	} else {
+		tracerOpts = append(tracerOpts, sdktrace.WithSampler(sdktrace.NeverSample()))
+	}
+	t.meters, t.tracers = sdkmetric.NewMeterProvider(meterOpts...), sdktrace.NewTracerProvider(tracerOpts...)
+	opts.MeterProvider, opts.TracerProvider = t.meters, t.tracers
+	t.Telemetry, err = otelllm.New(&opts)
+	return t, err
+}
+
+// exports reports whether the environment asks for the export of a signal. Without
+// these variables the exporters would send to localhost.
+func exports(signal string) bool {
+	if exporter := os.Getenv("OTEL_" + signal + "_EXPORTER"); exporter != "" {
+		return exporter != "none"
+	}
+	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")) != ""
+}
+
+// wrap adds the spans of HTTP requests to h. It adds no metrics, because those have
+// the Host header of clients as an attribute.
+func (t *telemetry) wrap(h http.Handler) http.Handler {
+	return otelhttp.NewHandler(h, "llmhttp", otelhttp.WithTracerProvider(t.tracers), otelhttp.WithPropagators(propagation.TraceContext{}),
+		otelhttp.WithMeterProvider(noop.NewMeterProvider()))
+}
+
+// serve serves /metrics on l until close is called.
+func (t *telemetry) serve(l net.Listener) (close func() error) {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
+	go server.Serve(l)
+	return server.Close
+}
+
+// shutdown exports what is left.
+func (t *telemetry) shutdown(ctx context.Context) error {
+	return errors.Join(t.tracers.Shutdown(ctx), t.meters.Shutdown(ctx))
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"compress/gzip"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// A receiver receives spans by OTLP over HTTP.
+type receiver struct {
+	url string
+
+	mu    sync.Mutex // guards spans
+	spans []*tracepb.Span
+}
+
+func startReceiver(t *testing.T) *receiver {
+	r := new(receiver)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body := io.Reader(req.Body)
+		if req.Header.Get("Content-Encoding") == "gzip" {
+			unzipped, err := gzip.NewReader(body)
+			if !assert.NoError(t, err) {
+				return
+			}
+			body = unzipped
+		}
+		b, err := io.ReadAll(body)
+		var export collector.ExportTraceServiceRequest
+		if !assert.NoError(t, err) || !assert.NoError(t, proto.Unmarshal(b, &export)) || !assert.Equal(t, "/v1/traces", req.URL.Path) {
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, resource := range export.ResourceSpans {
+			for _, scope := range resource.ScopeSpans {
+				r.spans = append(r.spans, scope.Spans...)
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	r.url = server.URL
+	return r
+}
+
+// trace returns the spans of a trace by their names.
+func (r *receiver) trace(id string) map[string]*tracepb.Span {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	spans := make(map[string]*tracepb.Span)
+	for _, s := range r.spans {
+		if hex.EncodeToString(s.TraceId) == id {
+			spans[s.Name] = s
+		}
+	}
+	return spans
+}
+
+var metricsPattern = regexp.MustCompile(`"url":"http://(\S+)/metrics"`)
+
+// A metricsServer is a Prometheus that scrapes a copy of the example.
+type metricsServer struct{ url string }
+
+func startPrometheus(t *testing.T, p *process) *metricsServer {
+	t.Helper()
+	match := metricsPattern.FindStringSubmatch(p.output.String())
+	require.NotNil(t, match)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "prometheus.yml")
+	rules, err := filepath.Abs("../../otelllm/prometheus/alerts.yml")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+global: {scrape_interval: 500ms, evaluation_interval: 1s}
+rule_files: [%q]
+scrape_configs:
+  - job_name: llmhttp
+    static_configs: [{targets: [%q]}]
+`, rules, match[1]), 0o600))
+	address := "127.0.0.1:" + freePort(t)
+	cmd := exec.Command("prometheus", "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
+	var output syncBuffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	require.NoError(t, cmd.Start(), "scripts/setup.sh installs prometheus")
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Log(output.String())
+		}
+	})
+	m := &metricsServer{"http://" + address}
+	eventually(t, func(c *assert.CollectT) {
+		status, _ := probe(m.url + "/-/ready")
+		require.Equal(c, 200, status)
+	})
+	return m
+}
+
+// query returns the values of an instant query, by the values of the labels other than
+// the name, the job and the instance.
+func (m *metricsServer) query(t require.TestingT, expr string) map[string]float64 {
+	resp, err := http.Get(m.url + "/api/v1/query?query=" + url.QueryEscape(expr))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var reply struct {
+		Status, Error string
+		Data          struct {
+			Result []struct {
+				Metric map[string]string
+				Value  [2]any
+			}
+		}
+	}
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&reply))
+	require.Equal(t, "success", reply.Status, "%s: %s", expr, reply.Error)
+	values := make(map[string]float64)
+	for _, r := range reply.Data.Result {
+		var labels []string
+		for _, name := range []string{"gen_ai_request_model", "gen_ai_token_type", "llmhttp_token_kind", "llmhttp_limit", "llmhttp_target", "error_type"} {
+			if v, ok := r.Metric[name]; ok {
+				labels = append(labels, v)
+			}
+		}
+		value, err := strconv.ParseFloat(r.Value[1].(string), 64)
+		require.NoError(t, err)
+		values[strings.Join(labels, " ")] = value
+	}
+	return values
+}
+
+// dashboardQueries returns the queries of the dashboard by the title of the panel and
+// their number, with values for Grafana's variables.
+func dashboardQueries(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../../otelllm/grafana/dashboard.json")
+	require.NoError(t, err)
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &dashboard))
+	queries := make(map[string]string)
+	for _, p := range dashboard.Panels {
+		for i, target := range p.Targets {
+			queries[fmt.Sprintf("%s %d", p.Title, i+1)] = strings.NewReplacer("$__rate_interval", "1m", "$job", "llmhttp").Replace(target.Expr)
+		}
+	}
+	return queries
+}
+
+// ratePattern matches what makes a rate of a counter.
+var ratePattern = regexp.MustCompile(`(?:rate|increase)\((\w+\{[^}]*\})\[\w+\]\)`)
+
+// TestTelemetry runs the example with a real Prometheus and an OTLP receiver. The
+// queries of the dashboard tell what the requests did.
+func TestTelemetry(t *testing.T) {
+	t.Parallel()
+	upstream := startUpstream(t, 0)
+	otlp := startReceiver(t)
+	dir := t.TempDir()
+	prices := filepath.Join(dir, "prices.json")
+	require.NoError(t, os.WriteFile(prices, []byte(`{"*": {"input": 1e6, "output": 1e6}}`), 0o600))
+	dsn := filepath.Join(dir, "llm.db")
+	p := start(t, newCommand([]string{
+		"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=", "LLMHTTP_UPSTREAM=models=" + upstream.url + "/v1", "LLMHTTP_KEY_MODELS=" + upstreamKey,
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=" + otlp.url + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY=100",
+	}, "-metrics", "127.0.0.1:0", "-prices", prices))
+	prometheus := startPrometheus(t, p)
+	full, limited := client{p.url, createKey(t, dsn).Secret}, client{p.url, createKey(t, dsn, "--requests", "1/365d").Secret}
+
+	var tokens float64
+	for range 5 {
+		u := full.mustChat(t, 3)
+		tokens += float64(u.PromptTokens + u.CompletionTokens)
+	}
+	for range 3 {
+		full.startStream(t, 4).requireComplete(t, 4)
+	}
+	for range 2 {
+		status, reply := full.send(t, "POST", chatPath, `{"model": 1}`)
+		assert.Equal(t, 400, status, reply)
+	}
+	for i := range 4 {
+		status, reply := full.send(t, "POST", chatPath, fmt.Sprintf(`{"model":"hostile-%d","messages":[{"role":"user","content":"x"}]}`, i))
+		assert.Equal(t, 404, status, reply)
+	}
+	for i := range 4 {
+		status, _ := limited.chat(t)
+		assert.Equal(t, i > 0, status == 429)
+	}
+	status, _ := client{p.url, unknownSecret}.chat(t)
+	assert.Equal(t, 401, status)
+
+	queries := dashboardQueries(t)
+	// total evaluates a query of the dashboard for counters instead of their rates.
+	total := func(t require.TestingT, name string) map[string]float64 {
+		require.Contains(t, queries, name)
+		return prometheus.query(t, ratePattern.ReplaceAllString(queries[name], "$1"))
+	}
+	eventually(t, func(c *assert.CollectT) {
+		assert.Equal(c, map[string]float64{"demo-chat": 9, "_OTHER": 4, "": 6}, total(c, "Requests by model 1"))
+	})
+	for name, want := range map[string]map[string]float64{
+		"Errors by class 1":           {"invalid_request": 2, "not_found": 4, "rate_limit": 3, "authentication": 1},
+		"Requests in progress 1":      {"": 0},
+		"Refusals by limit 1":         {"requests": 3},
+		"Tries by target 1":           {"models": 13},
+		"Tries by target 2":           {"models not_found": 4},
+		"Fallbacks and cut streams 1": {},
+		"Fallbacks and cut streams 2": {},
+		"Usage records 2":             {"": 0},
+		"Usage records 3":             {"": 0},
+	} {
+		assert.Equal(t, want, total(t, name), name)
+	}
+	used := total(t, "Tokens 1")
+	assert.Greater(t, used["input"]+used["output"], tokens, "of which the streams and the request of the limited key are the rest")
+	spend := prometheus.query(t, `sum by (gen_ai_request_model) (llmhttp_spend_total)`)
+	assert.InDelta(t, used["input"]+used["output"], spend["demo-chat"], 1e-6)
+	for name, query := range queries {
+		prometheus.query(t, query) // is valid
+		if strings.HasPrefix(name, "Time") || strings.HasPrefix(name, "Duration") {
+			assert.Positive(t, total(t, name)[""], name)
+		}
+	}
+	checkTrace(t, p, otlp, full)
+	for _, secret := range []string{full.secret, "hostile"} {
+		resp, err := http.Get("http://" + metricsPattern.FindStringSubmatch(p.output.String())[1] + "/metrics")
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		require.NoError(t, err)
+		assert.NotContains(t, string(text), secret)
+	}
+	assert.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	assert.NoError(t, p.awaitExit(t))
+}
+
+// checkTrace checks that the spans of a request continue the trace of its client.
+func checkTrace(t *testing.T, p *process, otlp *receiver, c client) {
+	t.Helper()
+	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	req, err := http.NewRequestWithContext(t.Context(), "POST", p.url+chatPath, strings.NewReader(chatBody(true, 3)))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+c.secret)
+	req.Header.Set("Traceparent", "00-"+trace+"-"+parent+"-01")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	var spans map[string]*tracepb.Span
+	eventually(t, func(c *assert.CollectT) {
+		spans = otlp.trace(trace)
+		require.Len(c, spans, 3)
+	})
+	chat, try := spans["chat demo-chat"], spans["chat models"]
+	require.NotNil(t, chat)
+	require.NotNil(t, try)
+	delete(spans, chat.Name)
+	delete(spans, try.Name)
+	for _, server := range spans {
+		assert.Equal(t, parent, hex.EncodeToString(server.ParentSpanId))
+		assert.Equal(t, tracepb.Span_SPAN_KIND_SERVER, server.Kind)
+		assert.Equal(t, server.SpanId, chat.ParentSpanId)
+	}
+	assert.Equal(t, chat.SpanId, try.ParentSpanId)
+	assert.Equal(t, tracepb.Span_SPAN_KIND_CLIENT, try.Kind)
+	p.awaitOutput(t, `"trace_id":"`+trace+`"`)
+}
+
+// TestAlertRules checks the rules with Prometheus' own tool.
+func TestAlertRules(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
+		cmd := exec.Command("promtool", args...)
+		cmd.Dir = "../../otelllm/prometheus"
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, "%s", out)
+	}
+}
