@@ -46,8 +46,8 @@ func (f *failureHandler) handleLocked(err error) {
 	if res.err != nil {
 		return
 	}
-	if e, ok := err.(*Error); ok && e == nil {
-		err = errNilError
+	if e, ok := errors.AsType[*Error](err); ok && e == nil {
+		err = errNilError // an Observer that finds the Error may use it
 	}
 	cause := q.life.ended() // before cancel, which would be the cause from then on
 	q.life.cancel(err)

@@ -2,6 +2,9 @@ package llmhttp_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -195,4 +198,22 @@ func TestObservers_CallsAllFunctions(t *testing.T) {
 	assert.Equal(t, []string{"begin a", "begin b", "started a", "started b", "try a", "try b", "tried b", "tried a",
 		"transcript b", "transcript a", "ended b", "ended a"}, calls)
 	assert.Nil(t, s.summary().Tries[0].Err)
+}
+
+// An Observer that looks for an Error does not find a nil one.
+func TestObserve_NilErrorOfTheBackend(t *testing.T) {
+	var nilError *llmhttp.Error
+	for _, err := range []error{nilError, fmt.Errorf("wrapped: %w", nilError)} {
+		var summary *llmhttp.RequestSummary
+		h := llmhttp.NewHandler(failingBackend(err), llmhttp.AllowAll("a"), &llmhttp.Options{
+			Logger: slog.New(slog.DiscardHandler),
+			Observe: func(context.Context, *http.Request) (context.Context, llmhttp.Observation) {
+				return nil, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = s }}
+			},
+		})
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", chatPath, strings.NewReader(chatBody)))
+		require.Error(t, summary.Err)
+		_, ok := errors.AsType[*llmhttp.Error](summary.Err)
+		assert.False(t, ok)
+	}
 }

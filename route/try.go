@@ -27,7 +27,10 @@ type try struct {
 var errTryTimeout = &llmhttp.Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: context.DeadlineExceeded}
 
 // errPanic is reported for a try whose target panicked.
-var errPanic = errors.New("route: the target panicked")
+var (
+	errPanic    = errors.New("route: the target panicked")
+	errNilError = errors.New("route: the target returned a nil *Error as an error")
+)
 
 // run sends the request to the target and records the result, even if the target
 // panics.
@@ -73,6 +76,9 @@ func (t *try) result(ctx context.Context, err error) result {
 		return res
 	case context.Cause(ctx) == errTryTimeout:
 		err = errTryTimeout
+	}
+	if e, ok := errors.AsType[*llmhttp.Error](err); ok && e == nil {
+		err = errNilError
 	}
 	res := classify(t.target.translateError(err, c.subject.model))
 	res.final = res.final || t.started

@@ -227,3 +227,11 @@ func TestTry_ClientLeavesBetweenTries(t *testing.T) {
 		})
 	}
 }
+
+// An Observer that looks for an Error does not find a nil one.
+func TestTry_NilError(t *testing.T) {
+	_, err := ask(t.Context(), inOrder(t, &route.Options{Rounds: 1}, newFake(fail((*llmhttp.Error)(nil)))))
+	require.Error(t, err)
+	_, ok := errors.AsType[*llmhttp.Error](err)
+	assert.False(t, ok)
+}
