@@ -212,7 +212,7 @@ func checkResponsesItems(t testing.TB, s responseTest) {
 	again.Input = append(again.Input, r.Output[0]) // a client sends it again
 	s.mustSave(t, r, again)
 	s.wantResponse(t, again)
-	s.wantItems(t, s.account, []string{r.Output[0].ID, "msg_unknown", again.Input[0].ID}, r.Output[0], again.Input[0])
+	s.wantItems(t, s.account, []string{r.Output[0].ID, "msg_unknown", again.Input[0].ID, again.Output[0].ID}, r.Output[0], again.Input[0], again.Output[0])
 }
 
 func checkResponsesManyItems(t testing.TB, s responseTest) {
@@ -290,6 +290,7 @@ func checkResponsesLarge(t testing.TB, s responseTest) {
 func checkResponsesRandom(t testing.TB, s responseTest) {
 	random := newRand(t)
 	saved := make(map[string]*llmhttp.StoredResponse)
+	questions := make(map[string]string) // the IDs of items that are in one response only
 	var ids []string
 	for range 150 {
 		switch n := random.IntN(10); {
@@ -303,7 +304,7 @@ func checkResponsesRandom(t testing.TB, s responseTest) {
 				}
 			}
 			s.mustSave(t, r)
-			saved[r.ID] = r
+			saved[r.ID], questions[r.ID] = r, r.Input[0].ID
 			ids = append(ids, r.ID)
 		case len(ids) == 0:
 		case n < 6:
@@ -314,7 +315,11 @@ func checkResponsesRandom(t testing.TB, s responseTest) {
 			}
 			delete(saved, id)
 		default:
-			s.wantState(t, random, saved, ids[random.IntN(len(ids))])
+			id := ids[random.IntN(len(ids))]
+			s.wantState(t, random, saved, id)
+			if saved[id] == nil {
+				s.wantItems(t, s.account, []string{questions[id]})
+			}
 		}
 	}
 }
