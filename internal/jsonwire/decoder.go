@@ -114,6 +114,9 @@ func (d *Decoder) Path() string { return formatPath(d.path) }
 
 // peek skips space and returns the next byte, or 0 at the end.
 func (d *Decoder) peek() byte {
+	if d.pos < len(d.doc) && d.doc[d.pos] > ' ' { // as in most documents
+		return d.doc[d.pos]
+	}
 	for ; d.pos < len(d.doc); d.pos++ {
 		switch c := d.doc[d.pos]; c {
 		case ' ', '\t', '\r', '\n':

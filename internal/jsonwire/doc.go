@@ -26,6 +26,6 @@
 // and makes the best of the document. Both bound what a small document can cost:
 // see [MaxDepth], [MaxMembers] and [MaxValues].
 //
-// Decoded strings without escape sequences share one copy of the document where
-// little of it would be kept in memory by one string: see text.go.
+// Decoded strings may share the memory of one copy of the document, but a string
+// that is kept keeps at most 4 KB, or four times its own length, from being freed.
 package jsonwire
