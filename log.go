@@ -43,8 +43,17 @@ func (l *requestLog) print(level slog.Level, msg string, err error) {
 		slog.String("key_id", l.record.KeyID),
 		slog.String("error", redact.text(errorText(err))),
 	}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		attrs = append(attrs, slog.String("stack", redact.text(string(p.stack))))
+	if stack := stackOf(err); stack != "" {
+		attrs = append(attrs, slog.String("stack", redact.text(stack)))
 	}
 	l.logger.LogAttrs(l.life.ctx, level, msg, attrs...)
+}
+
+// stackOf returns the stack of a panic that err is or wraps, or "".
+func stackOf(err error) string {
+	defer func() { _ = recover() }() // a method of err, such as Unwrap, panicked
+	if p, ok := errors.AsType[*panicError](err); ok {
+		return string(p.stack)
+	}
+	return ""
 }

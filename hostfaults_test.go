@@ -1,0 +1,109 @@
+package llmhttp_test
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// An unwrapPanics is an error whose cause cannot be had.
+type unwrapPanics struct{}
+
+func (unwrapPanics) Error() string { return secretCause }
+func (unwrapPanics) Unwrap() error { panic("Unwrap panics") }
+
+// hostFaults are the ways in which a function of the host can fail.
+var hostFaults = map[string]func() error{
+	"error":          func() error { return errCause },
+	"nil *Error":     func() error { return (*llmhttp.Error)(nil) },
+	"Error panics":   func() error { return panickyError{} },
+	"Unwrap panics":  func() error { return unwrapPanics{} },
+	"panic":          func() error { panic(secretCause) },
+	"runtime.Goexit": func() error { runtime.Goexit(); return nil },
+}
+
+// However a function of the host fails, at whichever step of a request: the client gets
+// a reply, the failure is logged, the Observer sees the end, the request is no longer in
+// progress, and Shutdown returns.
+func TestRequest_EveryStepSurvivesFaultsOfTheHost(t *testing.T) {
+	limits := limitedKeys(llmhttp.Limits{Requests: noRefill(100), Tokens: noRefill(1 << 20), Concurrent: 1})
+	acquire := func(context.Context, string, int) (func(), error) { return func() {}, nil }
+	steps := map[string]func(fault func() error) config{
+		"Lookup": func(fault func() error) config {
+			return config{keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, fault() })}
+		},
+		"Take": func(fault func() error) config {
+			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, fault() }}}}
+		},
+		"Adjust": func(fault func() error) config {
+			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubLimiter{adjust: func(context.Context) error { return fault() }}}}
+		},
+		"Acquire": func(fault func() error) config {
+			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubConcurrencyLimiter{
+				acquire: func(context.Context, string, int) (func(), error) { return nil, fault() }}}}
+		},
+		"release": func(fault func() error) config {
+			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubConcurrencyLimiter{
+				acquire: func(context.Context, string, int) (func(), error) {
+					return func() {
+						if err := fault(); err != nil {
+							panic(err) // release has no result
+						}
+					}, nil
+				}}}}
+		},
+		"Record": func(fault func() error) config {
+			return config{keys: limits, usage: &usageLog{before: func(context.Context) error { return fault() }}, opts: llmhttp.Options{Limiter: &stubConcurrencyLimiter{acquire: acquire}}}
+		},
+		"Backend": func(fault func() error) config {
+			return config{keys: limits, backend: streamBackend(func(_ context.Context, yield yieldFunc) { yield(nil, fault()) })}
+		},
+		"CountTokens": func(fault func() error) config {
+			return config{keys: limits, opts: llmhttp.Options{CountTokens: func(string, string) int {
+				if err := fault(); err != nil {
+					panic(err)
+				}
+				return 1
+			}}}
+		},
+		"RequestID": func(fault func() error) config {
+			return config{keys: limits, opts: llmhttp.Options{RequestID: func(*http.Request) string {
+				if err := fault(); err != nil {
+					panic(err)
+				}
+				return ""
+			}}}
+		},
+	}
+	for step, newConfig := range steps {
+		for name, fault := range hostFaults {
+			t.Run(step+"/"+name, func(t *testing.T) {
+				checkNoLeaks(t)
+				c := newConfig(fault)
+				s := startServer(t, c)
+				for _, body := range []string{chatBody, chatBody, streamBody} {
+					r := s.chat(body)
+					assert.NotContains(t, r.body, secretCause)
+					assert.NotEqual(t, 429, r.StatusCode, "the request before is still in progress")
+					if r.StatusCode != 200 {
+						r.checkError(t, r.StatusCode)
+					}
+				}
+				if step != "RequestID" { // which is called before the Observer
+					s.waitForSummaries(3)
+				}
+				assert.Contains(t, s.log.String(), `"level":"ERROR"`)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.NoError(t, s.handler.Shutdown(ctx))
+			})
+		}
+	}
+}
