@@ -88,6 +88,7 @@ func (k keyring) Lookup(_ context.Context, secret string) (*llmhttp.Key, error) 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
 	pace := flag.Duration("pace", 300*time.Millisecond, "`time` to spend on each line")
 	flag.Parse()
@@ -121,7 +122,9 @@ func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) er
 		return err
 	case <-ctx.Done():
 	}
-	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	const drainTime = 10 * time.Second
+	fmt.Fprintf(out, "draining for at most %v; Ctrl-C again ends at once\n", drainTime)
+	drain, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	// Close does not lose records, because no request is left after Shutdown.
 	return errors.Join(h.Shutdown(drain), server.Shutdown(drain), usage.Close(drain))
@@ -133,6 +136,6 @@ bob's key, limited to 3 requests a minute: %[3]s
 
 Try:
   curl -N http://%[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "calculator", "stream": true, "messages": [{"role": "user", "content": "6 * 7\n1 << 10\n22 / 7.0"}]}'
-  curl http://%[1]s/v1/chat/completions -H 'Authorization: Bearer %[3]s' -H 'Content-Type: application/json' -d '{"model": "calculator", "messages": [{"role": "user", "content": "2 + 2"}]}'
-  curl http://%[1]s/v1/dashboard/billing/usage -H 'Authorization: Bearer %[2]s'
+  curl -w '\n' http://%[1]s/v1/chat/completions -H 'Authorization: Bearer %[3]s' -H 'Content-Type: application/json' -d '{"model": "calculator", "messages": [{"role": "user", "content": "2 + 2"}]}'
+  curl -w '\n' http://%[1]s/v1/dashboard/billing/usage -H 'Authorization: Bearer %[2]s'
 `

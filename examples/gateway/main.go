@@ -88,7 +88,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		return err
 	case <-ctx.Done():
 	}
-	fmt.Println("draining ...")
+	fmt.Printf("draining ... for at most %v; Ctrl-C again ends at once\n", drain)
 	draining, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
 	if err := h.Shutdown(draining); err != nil {

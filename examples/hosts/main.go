@@ -47,6 +47,7 @@ func mount(h http.Handler) http.Handler {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
 	flag.Parse()
 	if err := run(ctx, *addr, os.Stdout); err != nil {
@@ -71,7 +72,9 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	case <-ctx.Done():
 	}
-	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	const drainTime = 10 * time.Second
+	fmt.Fprintf(out, "draining for at most %v; Ctrl-C again ends at once\n", drainTime)
+	drain, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	return errors.Join(h.Shutdown(drain), server.Shutdown(drain))
 }
@@ -79,8 +82,8 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 const welcome = `listening on http://%[1]s
 
 Try:
-  curl http://%[1]s/v1/models -H 'Host: api.example.com' -H 'Authorization: Bearer sk-demo'
-  curl http://%[1]s/v1/models -H 'Host: www.example.com' -H 'Authorization: Bearer sk-demo'
-  curl http://%[1]s/llm/v1/models -H 'Authorization: Bearer sk-demo'
-  curl http://%[1]s/ -H 'Host: www.example.com'
+  curl -w '\n' http://%[1]s/v1/models -H 'Host: api.example.com' -H 'Authorization: Bearer sk-demo'
+  curl -w '\n' http://%[1]s/v1/models -H 'Host: www.example.com' -H 'Authorization: Bearer sk-demo'
+  curl -w '\n' http://%[1]s/llm/v1/models -H 'Authorization: Bearer sk-demo'
+  curl -w '\n' http://%[1]s/ -H 'Host: www.example.com'
 `

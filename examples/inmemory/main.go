@@ -100,8 +100,9 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 	case <-ctx.Done():
 	}
 	stop() // a second signal ends the process at once
-	fmt.Println("draining ...")
-	drain, cancel := context.WithTimeout(context.Background(), 7*time.Second)
+	const drainTime = 7 * time.Second
+	fmt.Printf("draining ... for at most %v; Ctrl-C again ends at once\n", drainTime)
+	drain, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	if err := h.Shutdown(drain); err != nil {
 		fmt.Println("streams were cut:", err)
@@ -130,11 +131,11 @@ const welcome = `listening on %[1]s
 API key: %[2]s
 
 Try:
-  curl %[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello there, world!"}]}'
+  curl -w '\n' %[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello there, world!"}]}'
   curl -N %[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "stream": true, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
-  curl %[1]s/v1/images/generations -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-image-small", "prompt": "a lighthouse at dawn", "size": "256x256"}'
-  curl %[1]s/v1/embeddings -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-embed", "input": "hello", "dimensions": 8}'
-  curl %[1]s/v1/messages -H 'x-api-key: %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
-  curl %[1]s/v1/models -H 'Authorization: Bearer %[2]s'
-  curl %[1]s/v1/dashboard/billing/usage -H 'Authorization: Bearer %[2]s'
+  curl -w '\n' %[1]s/v1/images/generations -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-image-small", "prompt": "a lighthouse at dawn", "size": "256x256"}'
+  curl -w '\n' %[1]s/v1/embeddings -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-embed", "input": "hello", "dimensions": 8}'
+  curl -w '\n' %[1]s/v1/messages -H 'x-api-key: %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
+  curl -w '\n' %[1]s/v1/models -H 'Authorization: Bearer %[2]s'
+  curl -w '\n' %[1]s/v1/dashboard/billing/usage -H 'Authorization: Bearer %[2]s'
 `

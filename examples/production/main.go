@@ -265,7 +265,7 @@ func (c *config) serve(ctx context.Context, h *llmhttp.Handler, traced http.Hand
 // shutdown keeps serving for drainDelay, lets requests finish for drain, and
 // closes the server.
 func (c *config) shutdown(h *llmhttp.Handler, server *http.Server) {
-	slog.Info("draining")
+	slog.Info("draining; a second signal ends the process at once", "for_at_most", c.drainDelay+c.drain)
 	time.Sleep(c.drainDelay)
 	ctx, cancel := context.WithTimeout(context.Background(), c.drain)
 	defer cancel()
