@@ -8,9 +8,10 @@ import (
 
 // events appends the events of a stream. A whole reply has none.
 type events struct {
-	on  bool
-	out []byte
-	seq int
+	on     bool
+	out    []byte
+	seq    int
+	sealed bool // items have encrypted_content
 }
 
 // take returns what was appended.
@@ -35,23 +36,24 @@ func (e *events) end() { e.out = append(e.out, "}\n\n"...) }
 
 // lifecycle appends an event with the response.
 func (r *reply) lifecycle(typ string) {
-	if !r.events.on {
+	e := &r.output.events
+	if !e.on {
 		return
 	}
-	r.events.begin(typ)
-	r.events.out = r.appendResponse(append(r.events.out, `,"response":`...))
-	r.events.end()
+	e.begin(typ)
+	e.out = r.appendResponse(append(e.out, `,"response":`...))
+	e.end()
 }
 
 // itemEvent appends an event with an item.
-func (r *reply) itemEvent(typ string, it *item) {
-	if !r.events.on {
+func (e *events) itemEvent(typ string, it *item) {
+	if !e.on {
 		return
 	}
-	r.events.begin(typ)
-	b := appendIndex(r.events.out, "output_index", it.index)
-	r.events.out = it.append(append(b, `,"item":`...), r.req.sealed)
-	r.events.end()
+	e.begin(typ)
+	b := appendIndex(e.out, "output_index", it.index)
+	e.out = it.append(append(b, `,"item":`...), e.sealed)
+	e.end()
 }
 
 // The names of events of parts, by the kind of the part.
@@ -65,82 +67,82 @@ var (
 )
 
 // partEvent appends an event with the last part of an item.
-func (r *reply) partEvent(types map[partType]string, it *item) {
-	if !r.events.on {
+func (e *events) partEvent(types map[partType]string, it *item) {
+	if !e.on {
 		return
 	}
 	p := &it.parts[len(it.parts)-1]
-	r.beginPart(types[p.typ], it)
-	r.events.out = p.append(append(r.events.out, `,"part":`...))
-	r.events.end()
+	e.beginPart(types[p.typ], it)
+	e.out = p.append(append(e.out, `,"part":`...))
+	e.end()
 }
 
 // beginPart appends the beginning of an event about the last part of an item.
-func (r *reply) beginPart(typ string, it *item) {
-	r.beginItem(typ, it)
+func (e *events) beginPart(typ string, it *item) {
+	e.beginItem(typ, it)
 	name, last := "content_index", len(it.parts)-1
 	if it.parts[last].typ == partSummary {
 		name = "summary_index"
 	}
-	r.events.out = appendIndex(r.events.out, name, last)
+	e.out = appendIndex(e.out, name, last)
 }
 
-func (r *reply) beginItem(typ string, it *item) {
-	r.events.begin(typ)
-	b := append(r.events.out, `,"item_id":"`...)
+func (e *events) beginItem(typ string, it *item) {
+	e.begin(typ)
+	b := append(e.out, `,"item_id":"`...)
 	b = append(b, it.id...)
 	b = append(b, '"')
-	r.events.out = appendIndex(b, "output_index", it.index)
+	e.out = appendIndex(b, "output_index", it.index)
 }
 
 // textDelta appends an event with text that was added to the last part.
-func (r *reply) textDelta(it *item, text string, logprobs []byte) {
-	if !r.events.on {
+func (e *events) textDelta(it *item, text string, logprobs []byte) {
+	if !e.on {
 		return
 	}
 	typ := it.parts[len(it.parts)-1].typ
 	switch typ {
 	case partText:
-		r.beginPart("response.output_text.delta", it)
+		e.beginPart("response.output_text.delta", it)
 	case partRefusal:
-		r.beginPart("response.refusal.delta", it)
+		e.beginPart("response.refusal.delta", it)
 	case partSummary:
-		r.beginPart("response.reasoning_summary_text.delta", it)
+		e.beginPart("response.reasoning_summary_text.delta", it)
 	}
-	b := appendString(append(r.events.out, `,"delta":`...), text)
+	b := appendString(append(e.out, `,"delta":`...), text)
 	if typ == partText {
 		b = append(b, `,"logprobs":[`...)
 		b = append(b, logprobs...)
 		b = append(b, ']')
 	}
-	r.events.out = b
-	r.events.end()
+	e.out = b
+	e.end()
 }
 
 // textDone appends an event with the whole text of the last part.
-func (r *reply) textDone(it *item) {
-	if !r.events.on {
+func (e *events) textDone(it *item) {
+	if !e.on {
 		return
 	}
 	p := &it.parts[len(it.parts)-1]
 	name := `,"text":`
 	switch p.typ {
 	case partText:
-		r.beginPart("response.output_text.done", it)
+		e.beginPart("response.output_text.done", it)
 	case partRefusal:
-		r.beginPart("response.refusal.done", it)
+		e.beginPart("response.refusal.done", it)
 		name = `,"refusal":`
 	case partSummary:
-		r.beginPart("response.reasoning_summary_text.done", it)
+		e.beginPart("response.reasoning_summary_text.done", it)
 	}
-	b := appendString(append(r.events.out, name...), string(p.text))
+	b := appendString(append(e.out, name...), string(p.text))
 	if p.typ == partText {
 		b = append(b, `,"logprobs":[`...)
 		b = append(b, p.logprobs...)
 		b = append(b, ']')
 	}
-	r.events.out = b
-	r.events.end()
+	e.out = b
+	e.end()
 }
 
 // The events of calls, and the member with what they add.
@@ -153,18 +155,18 @@ var callMembers = map[string]string{
 
 // argumentsEvent appends an event with arguments or with the input of a custom
 // tool.
-func (r *reply) argumentsEvent(typ string, it *item, text string) {
-	if !r.events.on {
+func (e *events) argumentsEvent(typ string, it *item, text string) {
+	if !e.on {
 		return
 	}
-	r.beginItem(typ, it)
+	e.beginItem(typ, it)
 	if typ == "response.function_call_arguments.done" {
-		r.events.out = appendString(append(r.events.out, `,"name":`...), it.name.name)
+		e.out = appendString(append(e.out, `,"name":`...), it.name.name)
 	}
-	b := append(r.events.out, `,"`...)
+	b := append(e.out, `,"`...)
 	b = append(b, callMembers[typ]...)
-	r.events.out = appendString(append(b, `":`...), text)
-	r.events.end()
+	e.out = appendString(append(b, `":`...), text)
+	e.end()
 }
 
 // appendErrorEvent appends the event of a stream that fails before it begins. It

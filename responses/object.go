@@ -123,7 +123,7 @@ func (r *reply) appendResponse(b []byte) []byte {
 	b = r.appendHead(b)
 	b = append(b, `,"output":[`...)
 	if r.outcome.status != statusInProgress {
-		for i, it := range r.items {
+		for i, it := range r.output.items {
 			if i > 0 {
 				b = append(b, ',')
 			}
@@ -167,27 +167,26 @@ func (r *reply) appendHead(b []byte) []byte {
 		b = append(append(b, o.reason...), `"}`...)
 	}
 	b = append(b, `,"service_tier":`...)
-	b = r.appendServiceTier(b)
+	b = o.appendServiceTier(b, r.req.body.ServiceTier)
 	b = append(b, ',')
 	b = append(b, r.echo...)
 	b = append(b, `,"usage":`...)
-	return r.appendUsage(b)
+	return o.appendUsage(b)
 }
 
 // appendServiceTier appends the tier that the Backend used, or that was asked for.
-func (r *reply) appendServiceTier(b []byte) []byte {
-	asked := r.req.body.ServiceTier
+func (o *outcome) appendServiceTier(b []byte, asked *string) []byte {
 	switch {
-	case r.outcome.serviceTier != nil:
-		return append(b, r.outcome.serviceTier...)
+	case o.serviceTier != nil:
+		return append(b, o.serviceTier...)
 	case asked == nil, *asked == "auto":
 		return append(b, `"default"`...)
 	}
 	return appendString(b, *asked)
 }
 
-func (r *reply) appendUsage(b []byte) []byte {
-	u := r.outcome.usage
+func (o *outcome) appendUsage(b []byte) []byte {
+	u := o.usage
 	if u == nil {
 		return append(b, "null"...)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -20,23 +19,15 @@ const (
 
 // A reply encodes the reply to one request. Streams and whole replies are made of
 // the same items: a whole reply only has no events.
-//
-// At most one item that takes text is open at a time: reasoning or a message. A
-// delta of another kind closes it, so that the order of the items is that in
-// which the Backend yielded them. Calls stay open until the end, because their
-// arguments may arrive in turns.
 type reply struct {
 	p        *protocol
 	req      *request
 	echo     []byte // members of the response that repeat the request
 	id       string
 	start    llmhttp.ReplyStart
-	items    []*item
-	text     *item   // the open item that takes text, or nil
-	calls    []*item // by the index of the call
-	events   events
+	output   output
 	outcome  outcome
-	finished bool // completedAt is set
+	finished bool // the outcome is final
 }
 
 // An outcome is how a response ended.
@@ -56,6 +47,10 @@ var (
 
 func newReply(p *protocol, req *request) (*reply, error) {
 	r := &reply{p: p, req: req, id: newID("resp_"), outcome: outcome{status: statusInProgress}}
+	r.output = output{req: req, events: events{sealed: req.sealed}}
+	if req.sealed || p.stores(req) {
+		r.output.sealer = p.sealer
+	}
 	var err error
 	r.echo, err = newEcho(req, p.stores(req))
 	return r, err
@@ -64,45 +59,38 @@ func newReply(p *protocol, req *request) (*reply, error) {
 // AppendStart begins a stream. Clients wait for response.created.
 func (r *reply) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	r.start = *s
-	r.events.out, r.events.on = b, true
+	r.output.events.out, r.output.events.on = b, true
 	r.lifecycle("response.created")
 	r.lifecycle("response.in_progress")
-	return r.events.take()
+	return r.output.events.take()
 }
 
 func (r *reply) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
-	r.events.out = b
+	r.output.events.out = b
 	err := r.CollectChunk(c)
-	return r.events.take(), err
+	return r.output.events.take(), err
 }
 
 // AppendEnd ends a stream with the whole response.
 func (r *reply) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
 	r.finish(u, extra)
-	r.events.out = b
+	r.output.events.out = b
 	r.lifecycle("response." + r.outcome.status)
-	return r.events.take(), nil
+	return r.output.events.take(), nil
 }
 
 // AppendFailure ends a stream that failed. A flat error event is for streams that
 // failed before the response began.
 func (r *reply) AppendFailure(b []byte, e *llmhttp.Error) []byte {
 	r.outcome.err = e
-	if !r.events.on {
+	if !r.output.events.on {
 		return appendErrorEvent(b, e)
 	}
-	r.outcome.status = statusFailed
-	for _, it := range r.items {
-		if it.status != statusInProgress {
-			continue
-		}
-		if it.status = statusIncomplete; it.typ == itemCustom {
-			it.arguments = nil // they are JSON until the call is complete
-		}
-	}
-	r.events.out = b
+	r.outcome.status, r.outcome.reason, r.outcome.completedAt = statusFailed, "", 0
+	r.output.fail()
+	r.output.events.out = b
 	r.lifecycle("response.failed")
-	return r.events.take()
+	return r.output.events.take()
 }
 
 func (r *reply) CollectStart(s *llmhttp.ReplyStart) { r.start = *s }
@@ -143,7 +131,7 @@ func (r *reply) SaveReply(u *llmhttp.Usage, extra llmhttp.Extra) func(context.Co
 	if r.p.opts.KeepFor > 0 {
 		stored.Expires = stored.Created.Add(r.p.opts.KeepFor)
 	}
-	for _, it := range r.items {
+	for _, it := range r.output.items {
 		stored.Output = append(stored.Output, llmhttp.StoredItem{ID: it.id, Body: it.append(nil, true)})
 	}
 	store := r.p.opts.Store
@@ -167,174 +155,17 @@ func (r *reply) noteExtra(e llmhttp.Extra) {
 func (r *reply) CollectChunk(c *llmhttp.ChatChunk) error {
 	r.noteExtra(c.Extra)
 	choice := &c.Choices[0]
-	d := &choice.Delta
-	logprobs, err := r.logprobsOf(choice)
+	logprobs, err := r.output.logprobsOf(choice)
 	if err != nil {
 		return err
 	}
 	if choice.FinishReason != "" {
 		return r.end(choice.FinishReason)
 	}
-	if d.Reasoning != "" || len(d.ReasoningDetails) > 0 {
-		if err := r.addReasoning(d); err != nil {
-			return err
-		}
-	}
-	if d.Content != "" {
-		if err := r.addText(partText, d.Content, logprobs); err != nil {
-			return err
-		}
-	}
-	if d.Refusal != "" {
-		if err := r.addText(partRefusal, d.Refusal, nil); err != nil {
-			return err
-		}
-	}
-	for i := range d.ToolCalls {
-		if err := r.addCall(&d.ToolCalls[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.output.add(&choice.Delta, logprobs)
 }
 
-// open adds an item to the output.
-func (r *reply) open(it *item) *item {
-	it.id, it.index, it.status = newID(idPrefixes[it.typ]), len(r.items), statusInProgress
-	r.items = append(r.items, it)
-	r.itemEvent("response.output_item.added", it)
-	return it
-}
-
-// openText returns the open item that takes text of a type. It closes the one of
-// another type.
-func (r *reply) openText(typ string) (*item, error) {
-	if r.text != nil && r.text.typ == typ {
-		return r.text, nil
-	}
-	if err := r.closeText(statusCompleted); err != nil {
-		return nil, err
-	}
-	r.text = r.open(&item{typ: typ})
-	return r.text, nil
-}
-
-func (r *reply) closeText(status string) error {
-	if r.text == nil {
-		return nil
-	}
-	it := r.text
-	r.text = nil
-	return r.close(it, status)
-}
-
-func (r *reply) addReasoning(d *llmhttp.Delta) error {
-	it, err := r.openText(itemReasoning)
-	if err != nil {
-		return err
-	}
-	it.details = append(it.details, d.ReasoningDetails...)
-	if d.Reasoning == "" {
-		return nil
-	}
-	if len(it.parts) == 0 {
-		r.openPart(it, partSummary)
-	}
-	r.addDelta(it, d.Reasoning, nil)
-	return nil
-}
-
-// logprobsOf returns the logprobs of a choice if the client wants them. Those of
-// tokens that are only a part of a character arrive without a text: they are
-// added to the open part.
-func (r *reply) logprobsOf(c *llmhttp.ChunkChoice) ([]byte, error) {
-	raw := c.Extra["logprobs"]
-	if !r.req.logprobs || len(raw) == 0 {
-		return nil, nil
-	}
-	logprobs, err := convertLogprobs(raw)
-	if err != nil || c.Delta.Content != "" || len(logprobs) == 0 {
-		return logprobs, err
-	}
-	if it := r.text; it != nil && it.typ == itemMessage && it.parts[len(it.parts)-1].typ == partText {
-		r.addDelta(it, "", logprobs)
-	}
-	return nil, nil
-}
-
-func (r *reply) addText(typ partType, text string, logprobs []byte) error {
-	it, err := r.openText(itemMessage)
-	if err != nil {
-		return err
-	}
-	if n := len(it.parts); n == 0 || it.parts[n-1].typ != typ {
-		if n > 0 {
-			r.closePart(it)
-		}
-		r.openPart(it, typ)
-	}
-	r.addDelta(it, text, logprobs)
-	return nil
-}
-
-func (r *reply) openPart(it *item, typ partType) {
-	it.parts = append(it.parts, part{typ: typ})
-	r.partEvent(partAdded, it)
-}
-
-func (r *reply) closePart(it *item) {
-	r.textDone(it)
-	r.partEvent(partDone, it)
-}
-
-// addDelta adds text to the last part of an item.
-func (r *reply) addDelta(it *item, text string, logprobs []byte) {
-	p := &it.parts[len(it.parts)-1]
-	p.text = append(p.text, text...)
-	if len(logprobs) > 0 {
-		if len(p.logprobs) > 0 {
-			p.logprobs = append(p.logprobs, ',')
-		}
-		p.logprobs = append(p.logprobs, logprobs...)
-	}
-	r.textDelta(it, text, logprobs)
-}
-
-func (r *reply) addCall(t *llmhttp.ToolCallDelta) error {
-	if t.Index == len(r.calls) {
-		if err := r.closeText(statusCompleted); err != nil {
-			return err
-		}
-		r.calls = append(r.calls, r.open(r.newCall(t)))
-	}
-	it := r.calls[t.Index]
-	it.arguments = append(it.arguments, t.Function.Arguments...)
-	if it.typ == itemCall && t.Function.Arguments != "" {
-		r.argumentsEvent("response.function_call_arguments.delta", it, t.Function.Arguments)
-	}
-	return nil
-}
-
-// newCall returns the item of a call, whose first delta is t. A Backend may also
-// call a custom tool by its own type.
-func (r *reply) newCall(t *llmhttp.ToolCallDelta) *item {
-	it := &item{typ: itemCall, callID: t.ID}
-	if t.Type == toolCustom {
-		var custom struct{ Name, Input string }
-		if json.Unmarshal(t.Extra[toolCustom], &custom) == nil {
-			it.typ, it.name.name = itemCustom, custom.Name
-			it.arguments = append(it.arguments, wrapInput(custom.Input)...)
-			return it
-		}
-	}
-	var custom bool
-	if it.name, custom = r.req.tools.tool(t.Function.Name); custom {
-		it.typ = itemCustom
-	}
-	return it
-}
-
-// end closes the items. In a response that is incomplete, so is the last item.
+// end completes the items when the choice has ended.
 func (r *reply) end(reason llmhttp.FinishReason) error {
 	r.outcome.status = statusCompleted
 	switch reason {
@@ -343,85 +174,7 @@ func (r *reply) end(reason llmhttp.FinishReason) error {
 	case llmhttp.FinishContentFilter:
 		r.outcome.status, r.outcome.reason = statusIncomplete, "content_filter"
 	}
-	if len(r.items) == 0 {
-		// Agents ask the model again if there is no message.
-		it, err := r.openText(itemMessage)
-		if err != nil {
-			return err
-		}
-		r.openPart(it, partText)
-	}
-	for i, it := range r.items {
-		if it.status != statusInProgress {
-			continue
-		}
-		status := statusCompleted
-		if i == len(r.items)-1 {
-			status = r.outcome.status
-		}
-		if err := r.close(it, status); err != nil {
-			return err
-		}
-	}
-	r.text = nil
-	return nil
-}
-
-// close completes an item.
-func (r *reply) close(it *item, status string) error {
-	it.status = status
-	switch it.typ {
-	case itemCall:
-		if len(it.arguments) == 0 && status == statusCompleted {
-			// Clients parse the arguments.
-			it.arguments = []byte("{}")
-			r.argumentsEvent("response.function_call_arguments.delta", it, "{}")
-		}
-		r.argumentsEvent("response.function_call_arguments.done", it, string(it.arguments))
-	case itemCustom:
-		input := unwrapInput(string(it.arguments))
-		it.arguments = []byte(input)
-		r.argumentsEvent("response.custom_tool_call_input.delta", it, input)
-		r.argumentsEvent("response.custom_tool_call_input.done", it, input)
-	default:
-		if len(it.parts) > 0 {
-			r.closePart(it)
-		}
-	}
-	if it.typ == itemReasoning {
-		if err := r.seal(it); err != nil {
-			return err
-		}
-	}
-	r.itemEvent("response.output_item.done", it)
-	return nil
-}
-
-// seal sets the encrypted_content of an item if a client or the store gets it.
-func (r *reply) seal(it *item) error {
-	if !r.req.sealed && !r.p.stores(r.req) {
-		return nil
-	}
-	sealed := &sealedReasoning{Details: joinDetails(it.details)}
-	if len(it.parts) > 0 {
-		sealed.Text = string(it.parts[0].text)
-	}
-	var err error
-	it.encrypted, err = r.p.sealer.seal(r.req.account, sealed)
-	return err
-}
-
-// joinDetails joins details that arrived in pieces.
-func joinDetails(details []llmhttp.ReasoningDetail) []llmhttp.ReasoningDetail {
-	if len(details) == 0 {
-		return nil
-	}
-	chunk := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{ReasoningDetails: details}}}}
-	joined, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) { yield(chunk, nil) })
-	if err != nil || len(joined.Choices) == 0 {
-		return details
-	}
-	return joined.Choices[0].Message.ReasoningDetails
+	return r.output.end(r.outcome.status)
 }
 
 // errorCode returns the code of the error in a response that failed. SDKs list
@@ -437,37 +190,4 @@ func errorCode(e *llmhttp.Error) string {
 		return "server_error"
 	}
 	return "invalid_prompt"
-}
-
-// convertLogprobs returns the logprobs of the content in those of a choice of chat
-// completions, joined by commas.
-func convertLogprobs(raw json.RawMessage) ([]byte, error) {
-	type token struct {
-		Token       string          `json:"token"`
-		Bytes       json.RawMessage `json:"bytes,omitempty"`
-		Logprob     float64         `json:"logprob"`
-		TopLogprobs []token         `json:"top_logprobs,omitempty"`
-	}
-	var all struct{ Content []token }
-	if json.Unmarshal(raw, &all) != nil || len(all.Content) == 0 {
-		return nil, nil // of another server, in another form
-	}
-	var b strings.Builder
-	for i := range all.Content {
-		t := &all.Content[i]
-		encoded, err := marshal(&struct {
-			Token       string          `json:"token"`
-			Bytes       json.RawMessage `json:"bytes,omitzero"`
-			Logprob     float64         `json:"logprob"`
-			TopLogprobs []token         `json:"top_logprobs"`
-		}{t.Token, t.Bytes, t.Logprob, append([]token{}, t.TopLogprobs...)})
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(encoded)
-	}
-	return []byte(b.String()), nil
 }

@@ -40,6 +40,7 @@ func TestStored_StoreHangs(t *testing.T) {
 		assert.NoError(t, err)
 		assert.True(t, cut)
 		assert.Equal(t, "failed", r["status"])
+		assert.Nil(t, r["completed_at"])
 		assert.Equal(t, "We could not store the response. Please try again.", r["error"].(object)["message"])
 		assert.Contains(t, w.Body.String(), ": keep-alive\n")
 		assert.Equal(t, 10*time.Second, time.Since(start))
