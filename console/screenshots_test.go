@@ -101,7 +101,8 @@ func demoPages(key llmhttp.KeyInfo) map[string]string {
 	}
 }
 
-// TestScreenshots writes a picture of each page if -screenshots is set.
+// TestScreenshots writes a picture of the upper part of each page if -screenshots
+// is set.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("-screenshots is not set")
@@ -110,14 +111,19 @@ func TestScreenshots(t *testing.T) {
 	b := newTab(t, h)
 	write := func(name string) {
 		b.waitForImages()
-		png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+		png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644))
 	}
-	b.run(chromedp.EmulateViewport(1100, 700))
+	b.run(chromedp.EmulateViewport(1000, 700))
 	b.open("sign-in")
 	write("sign-in")
 	b.signIn()
+	b.open("keys/new")
+	b.fill("#name", "Mobile app")
+	b.click("Create")
+	b.waitFor("h1", "API key created")
+	write("secret")
 	for name, path := range demoPages(key) {
 		b.open(path)
 		if name == "playground" {
@@ -130,9 +136,7 @@ func TestScreenshots(t *testing.T) {
 	b.setDark()
 	b.open("usage")
 	write("usage-dark")
-	b.open("key?id=" + key.ID)
-	write("key-dark")
-	b.run(chromedp.EmulateViewport(390, 800, chromedp.EmulateMobile))
+	b.run(chromedp.EmulateViewport(390, 700, chromedp.EmulateMobile))
 	b.open("overview")
 	write("overview-narrow")
 }
