@@ -272,8 +272,12 @@ func clone[T any](p *T) *T {
 
 // extraNumber returns a member of e that is a number, or nil.
 func extraNumber[T int | float64](e Extra, name string) *T {
+	raw := e[name]
+	if raw == nil {
+		return nil
+	}
 	var n *T
-	if json.Unmarshal(e[name], &n) != nil {
+	if json.Unmarshal(raw, &n) != nil {
 		return nil
 	}
 	return n

@@ -101,8 +101,12 @@ func operationName(op llmhttp.Operation) string {
 func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	m := t.metrics
 	m.active.Add(ctx, -1)
+	account := ""
+	if t.opts.Accounts {
+		account = s.Account
+	}
 	if s.Limit != "" {
-		m.refusals.Add(ctx, 1, metric.WithAttributes(t.withAccount(s, attrLimit.String(s.Limit))...))
+		m.refusals.Add(ctx, 1, t.options.get(labels{account: account, extra: attrLimit, value: s.Limit}).add...)
 	}
 	if s.RecordErr != nil {
 		m.recordFailures.Add(ctx, 1)
@@ -113,68 +117,63 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	if s.Err == nil && s.Request != nil {
 		t.models.add(s.Model)
 	}
-	attrs := append(make([]attribute.KeyValue, 0, 6),
-		attrOperation.String(operationName(s.Operation)), attrProvider.String(t.opts.Provider), attrProtocol.String(s.Protocol))
+	l := labels{operation: operationName(s.Operation), protocol: s.Protocol, errorType: string(s.ErrorClass)}
 	if s.Model != "" {
-		attrs = append(attrs, attrRequestModel.String(t.models.label(s.Model)))
+		l.model = t.models.label(s.Model)
 	}
-	plain := metric.WithAttributeSet(attribute.NewSet(attrs...))
-	if s.Err != nil {
-		failed := metric.WithAttributeSet(attribute.NewSet(append(attrs, attrErrorType.String(string(s.ErrorClass)))...))
-		m.requestDuration.Record(ctx, s.Duration.Seconds(), failed)
-		if s.Cut() {
-			m.streamsCut.Add(ctx, 1, failed)
-		}
-	} else {
-		m.requestDuration.Record(ctx, s.Duration.Seconds(), plain)
-		t.recordTokenTimes(ctx, s, plain)
+	opts := t.options.get(l)
+	m.requestDuration.Record(ctx, s.Duration.Seconds(), opts.record...)
+	switch {
+	case s.Err == nil:
+		t.recordTokenTimes(ctx, s, opts)
+	case s.Cut():
+		m.streamsCut.Add(ctx, 1, opts.add...)
 	}
-	t.recordUsage(ctx, s, attrs)
+	l.errorType, l.account = "", account
+	t.recordUsage(ctx, s, l)
 }
 
-func (t *Telemetry) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, attrs metric.MeasurementOption) {
+func (t *Telemetry) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, opts *measurement) {
 	if s.FirstToken == 0 {
 		return
 	}
-	t.metrics.firstToken.Record(ctx, s.FirstToken.Seconds(), attrs)
+	t.metrics.firstToken.Record(ctx, s.FirstToken.Seconds(), opts.record...)
 	// A Backend that yields the reply in one chunk does not tell how long its
 	// tokens took.
 	if n := s.Usage.CompletionTokens; n > 1 && s.LastToken > s.FirstToken && !s.Estimated {
-		t.metrics.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), attrs)
+		t.metrics.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), opts.record...)
 	}
 }
 
 // recordUsage records what a request used, whether it succeeded or not.
-func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, attrs []attribute.KeyValue) {
+func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, l labels) {
 	if s.Request == nil {
 		return
 	}
-	attrs = t.withAccount(s, attrs...)
 	m, u := t.metrics, &s.Usage
-	if !s.Estimated {
-		for _, n := range []struct {
-			typ   string
-			count int
-		}{{tokenInput, u.PromptTokens}, {tokenOutput, u.CompletionTokens}} {
-			if n.count > 0 {
-				m.tokenUsage.Record(ctx, int64(n.count), withAttribute(attrs, attrTokenType.String(n.typ)))
-			}
+	with := func(key attribute.Key, value string) *measurement {
+		l := l
+		l.extra, l.value = key, value
+		return t.options.get(l)
+	}
+	usage := func(typ string, n int) {
+		if n > 0 && !s.Estimated {
+			m.tokenUsage.Record(ctx, int64(n), with(attrTokenType, typ).record...)
 		}
 	}
-	for _, n := range []struct {
-		kind  string
-		count int
-	}{
-		{tokenCacheRead, u.PromptTokensDetails.CachedTokens}, {tokenCacheWrite, u.PromptTokensDetails.CacheWriteTokens},
-		{tokenReasoning, u.CompletionTokensDetails.ReasoningTokens},
-	} {
-		if n.count > 0 {
-			m.tokenDetails.Add(ctx, int64(n.count), withAttribute(attrs, attrTokenKind.String(n.kind)))
+	usage(tokenInput, u.PromptTokens)
+	usage(tokenOutput, u.CompletionTokens)
+	detail := func(kind string, n int) {
+		if n > 0 {
+			m.tokenDetails.Add(ctx, int64(n), with(attrTokenKind, kind).add...)
 		}
 	}
+	detail(tokenCacheRead, u.PromptTokensDetails.CachedTokens)
+	detail(tokenCacheWrite, u.PromptTokensDetails.CacheWriteTokens)
+	detail(tokenReasoning, u.CompletionTokensDetails.ReasoningTokens)
 	if t.opts.Cost != nil {
 		if cost := t.opts.Cost(sum(s)); cost > 0 {
-			m.spend.Add(ctx, cost, metric.WithAttributeSet(attribute.NewSet(attrs...)))
+			m.spend.Add(ctx, cost, t.options.get(l).add...)
 		}
 	}
 }
@@ -186,16 +185,4 @@ func sum(s *llmhttp.RequestSummary) llmhttp.UsageSum {
 		Start: s.Time, Model: s.Model, Requests: 1, Images: int64(s.Images),
 		PromptTokens: int64(u.PromptTokens), CompletionTokens: int64(u.CompletionTokens), CachedTokens: int64(u.PromptTokensDetails.CachedTokens),
 	}
-}
-
-func (t *Telemetry) withAccount(s *llmhttp.RequestSummary, attrs ...attribute.KeyValue) []attribute.KeyValue {
-	if t.opts.Accounts && s.Account != "" {
-		attrs = append(attrs, attrAccount.String(s.Account))
-	}
-	return attrs
-}
-
-// withAttribute returns attrs and kv as the attributes of a measurement.
-func withAttribute(attrs []attribute.KeyValue, kv attribute.KeyValue) metric.MeasurementOption {
-	return metric.WithAttributeSet(attribute.NewSet(append(attrs[:len(attrs):len(attrs)], kv)...))
 }

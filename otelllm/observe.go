@@ -43,10 +43,9 @@ func (r *request) started(ctx context.Context, info *llmhttp.RequestInfo) contex
 	if t.models.has(info.Model) {
 		name += " " + info.Model
 	}
-	attrs := append(make([]attribute.KeyValue, 0, 16),
+	ctx, r.span = t.tracer.Start(ctx, name, trace.WithTimestamp(info.Arrived), trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(
 		attrOperation.String(operationName(info.Operation)), attrProvider.String(t.opts.Provider), attrRequestModel.String(info.Model),
-		attrProtocol.String(info.Protocol))
-	ctx, r.span = t.tracer.Start(ctx, name, trace.WithTimestamp(info.Arrived), trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrs...))
+		attrProtocol.String(info.Protocol)))
 	if r.span.IsRecording() {
 		r.span.SetAttributes(requestAttributes(info)...)
 	}

@@ -72,6 +72,7 @@ type Telemetry struct {
 	tracer  trace.Tracer
 	metrics *metrics
 	models  *modelNames
+	options *optionCache
 }
 
 // New returns a Telemetry, which keeps a copy of opts. Nil means the zero Options.
@@ -91,7 +92,7 @@ func New(opts *Options) (*Telemetry, error) {
 	if o.Provider == "" {
 		o.Provider = "llmhttp"
 	}
-	t.models = newModelNames(o.Models)
+	t.models, t.options = newModelNames(o.Models), newOptionCache(o.Provider)
 	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(schemaURL))
 	var err error
 	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o.UsageBuffer)
