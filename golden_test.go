@@ -85,6 +85,7 @@ func replay(t *testing.T, files []archiveFile) []archiveFile {
 			request = f.data
 		case "response":
 			require.NotEmpty(t, request, "a response without a request")
+			synctest.Wait() // until the usage of failed requests is recorded, which is after their replies
 			head, status, body := http1.sendRaw(request)
 			got[i].data = head + "\n\n" + body
 			status2, body2 := http2.send(request)
