@@ -46,7 +46,7 @@ func (f *failureHandler) handleLocked(err error) {
 	if res.err != nil {
 		return
 	}
-	if e, ok := errors.AsType[*Error](err); ok && e == nil {
+	if isNilError(err) {
 		err = errNilError // an Observer that finds the Error may use it
 	}
 	cause := q.life.ended() // before cancel, which would be the cause from then on
@@ -137,4 +137,12 @@ func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 func (e *panicError) Unwrap() error {
 	err, _ := e.value.(error)
 	return err
+}
+
+// isNilError reports whether err is or wraps a nil *Error. It is not if a method of
+// err, such as Unwrap, panics.
+func isNilError(err error) bool {
+	defer func() { _ = recover() }()
+	e, ok := errors.AsType[*Error](err)
+	return ok && e == nil
 }
