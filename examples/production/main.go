@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/route"
@@ -36,7 +37,7 @@ import (
 // A config holds the values of the flags.
 type config struct {
 	addr, dsn, redis, prices string
-	metrics                  string
+	metrics, console         string
 	redisFallback, demo      bool
 	upstreams                []string // name=URL
 	breaker                  route.Options
@@ -58,6 +59,7 @@ func (c *config) addFlags(f *flag.FlagSet) {
 	f.BoolVar(&c.demo, "demo", false, "serve a model that repeats its input, instead of upstreams")
 	f.DurationVar(&c.keyTTL, "key-ttl", 10*time.Second, "the `time` that keys are cached; a key that is revoked elsewhere works that long")
 	f.DurationVar(&c.keyGrace, "key-grace", time.Minute, "the `time` after key-ttl for which cached keys are served while the database does not answer; a key that is revoked meanwhile works that long")
+	f.StringVar(&c.console, "console", "", "serve the web console below /console/, with an administrator: `name:hash`, where llmhttpctl hash-password prints the hash")
 	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, such as {\"model\": {\"input\": 3, \"cached_input\": 0.3, \"output\": 15, \"image\": 0.04}, \"*\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image; * is for all other models")
 	f.IntVar(&c.breaker.Failures, "breaker-failures", 5, "the `number` of consecutive failures of an upstream with a model after which it is not asked for that model; negative means that it always is")
 	f.DurationVar(&c.breaker.OpenFor, "breaker-open", 10*time.Second, "the `time` until it is asked again")
@@ -170,9 +172,16 @@ func run(c *config) (err error) {
 		defer telemetry.serve(l)()
 	}
 	opts.Usage, opts.Limiter = usage, limiter
-	opts.Observe = llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe)
-	h := llmhttp.NewHandler(backend, store, opts)
-	return c.serve(ctx, h, telemetry.wrap(h), health)
+	monitor := console.NewMonitor()
+	opts.Observe = llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe)
+	h := llmhttp.NewHandler(backend, console.KeyStore(store), opts)
+	pages, err := c.withConsole(telemetry.wrap(h), store, backend, &console.Options{
+		Usage: store, Limiter: limiter, Cost: opts.Cost, API: h, Monitor: monitor,
+	})
+	if err != nil {
+		return err
+	}
+	return c.serve(ctx, h, pages, health)
 }
 
 var upstreamName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/route"
+)
+
+// withConsole returns a handler for the paths of the console, if the flag asks for
+// it, and of h. The administrator of the flag can sign in, and people with a key.
+// Sessions are in the memory of the process, so a load balancer must send a browser
+// to the same copy.
+func (c *config) withConsole(h http.Handler, keys llmhttp.KeyManager, backend llmhttp.Backend, opts *console.Options) (http.Handler, error) {
+	if c.console == "" {
+		return h, nil
+	}
+	name, hash, _ := strings.Cut(c.console, ":")
+	opts.SignIn = &console.SignIn{Admins: map[string]string{name: hash}, Keys: true}
+	if r, ok := backend.(*route.Router); ok {
+		opts.Router = r.Status
+	}
+	pages, err := console.New(keys, opts)
+	if err != nil {
+		return nil, fmt.Errorf("-console: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", h)
+	mux.Handle("/console/", pages)
+	return mux, nil
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/internal/servertest"
+)
+
+// TestConsole creates a key in the console, uses it, and sees its usage, on
+// PostgreSQL.
+func TestConsole(t *testing.T) {
+	hash, err := console.HashPassword("correct horse")
+	require.NoError(t, err)
+	p := startCopy(t, newDatabase(t, servertest.SharedPostgres(t)), "", startUpstream(t, 0), "-console", "ada:"+hash, "-usage-delay", "10ms")
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar}
+	read := func(response *http.Response, err error) string {
+		t.Helper()
+		require.NoError(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode, "%s", body)
+		return string(body)
+	}
+	find := func(pattern, text string) string {
+		t.Helper()
+		match := regexp.MustCompile(pattern).FindStringSubmatch(text)
+		require.NotNil(t, match, text)
+		return match[1]
+	}
+	base := p.url + "/console/"
+	assert.Contains(t, read(client.PostForm(base+"sign-in", url.Values{"name": {"ada"}, "password": {"correct horse"}})), "models", "the overview has the target")
+	nonce := find(`name="nonce" value="(\w+)"`, read(client.Get(base+"keys/new")))
+	created := read(client.PostForm(base+"keys/new", url.Values{"nonce": {nonce}, "name": {"my key"}, "account": {"acme"}, "requests": {"60/min"}}))
+	secret := find(`<input id="secret" value="([^"]+)"`, created)
+
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/chat/completions",
+		strings.NewReader(`{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+secret)
+	r.Header.Set("Content-Type", "application/json")
+	read(http.DefaultClient.Do(r))
+	eventually(t, func(c *assert.CollectT) {
+		assert.Contains(c, read(client.Get(base+"usage?by=key")), "my key")
+	})
+	assert.Contains(t, read(client.Get(base+"key?"+url.Values{"id": {find(`key\?id=(key_\w+)`, created)}}.Encode())), "of 60 used")
+}
