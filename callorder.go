@@ -1,5 +1,7 @@
 package llmhttp
 
+import "github.com/llmhttp/llmhttp/internal/jsonwire"
+
 // maxCalls is how many tool calls a choice may have.
 const maxCalls = 1024
 
@@ -22,7 +24,7 @@ type callState struct {
 	first    ToolCallDelta // what came before it was emitted, except for args
 	args     []byte        // arguments that came before it was emitted
 	cut      utf8Splitter
-	object   objectScanner // of the arguments, if there is no ID
+	object   jsonwire.ObjectScanner // of the arguments, if there is no ID
 }
 
 func (o *callOrder) count() int { return len(o.calls) }
@@ -41,7 +43,7 @@ func (o *callOrder) next(deltas []ToolCallDelta) []ToolCallDelta {
 			c.name = t.Function.Name
 		}
 		if c.id == "" {
-			c.object.scan(t.Function.Arguments)
+			c.object.Scan(t.Function.Arguments)
 		}
 		t.Function.Arguments = c.cut.next(t.Function.Arguments)
 		if c.out >= 0 {
@@ -116,10 +118,10 @@ func (o *callOrder) append(t *ToolCallDelta) *callState {
 // another call. A delta that repeats c's name does so only if the arguments of
 // c are complete.
 func (c *callState) isFollowedBy(name string) bool {
-	if name == "" || c.name == "" || c.id != "" || !c.object.hasContent() {
+	if name == "" || c.name == "" || c.id != "" || !c.object.HasContent() {
 		return false
 	}
-	return name != c.name || c.object.complete()
+	return name != c.name || c.object.Complete()
 }
 
 // hold adds t to what is held back of c.
@@ -151,37 +153,4 @@ func (o *callOrder) emit(c *callState) ToolCallDelta {
 		t.Type = toolFunction
 	}
 	return t
-}
-
-// An objectScanner tells when a JSON object that arrives in pieces is complete.
-// It assumes that the object is valid.
-type objectScanner struct {
-	depth            int
-	any              bool // there was something other than space
-	inString, escape bool
-}
-
-func (s *objectScanner) hasContent() bool { return s.any }
-func (s *objectScanner) complete() bool   { return s.any && s.depth == 0 && !s.inString }
-
-func (s *objectScanner) scan(text string) {
-	for i := range len(text) {
-		c := text[i]
-		switch {
-		case s.escape:
-			s.escape = false
-		case s.inString:
-			s.escape = c == '\\'
-			s.inString = c != '"'
-		case c == '"':
-			s.any, s.inString = true, true
-		case c == '{' || c == '[':
-			s.any = true
-			s.depth++
-		case c == '}' || c == ']':
-			s.depth--
-		case c > ' ':
-			s.any = true
-		}
-	}
 }

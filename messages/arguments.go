@@ -17,35 +17,10 @@ var errCall = &llmhttp.Error{
 	Message: "The model called a tool without its name, or with arguments that are not a JSON object.",
 }
 
-// An objectScanner finds the end of a JSON object that arrives in pieces. It does not
-// check whether the JSON is valid.
-type objectScanner struct {
-	began    bool // there is a brace
-	ended    bool // the object has ended, or the text is no object
-	inString bool
-	escaped  bool // the last byte is a backslash in a string
-	depth    int
-}
-
-func (s *objectScanner) scan(text string) {
-	for i := 0; i < len(text) && !s.ended; i++ {
-		c := text[i]
-		switch {
-		case s.escaped:
-			s.escaped = false
-		case s.inString:
-			s.escaped = c == '\\'
-			s.inString = c != '"'
-		case c == '"':
-			s.inString = true
-		case c == '{', c == '[':
-			s.depth++
-			s.began = s.began || c == '{'
-		case c == '}', c == ']':
-			s.depth--
-		}
-		s.ended = s.began && s.depth == 0 || !s.began && !isSpace(text[i:i+1])
-	}
+// startsObject reports whether the arguments of a call begin as an object.
+func startsObject(text []byte) bool {
+	trimmed := bytes.TrimLeft(text, " \t\r\n")
+	return len(trimmed) > 0 && trimmed[0] == '{'
 }
 
 func isSpace(s string) bool { return strings.Trim(s, " \t\r\n") == "" }

@@ -40,17 +40,17 @@ const (
 // An outputBlock is a content block of a reply.
 type outputBlock struct {
 	kind      blockKind
-	text      []byte // of a block that waits; of a call, all of its arguments
-	sent      int    // how much of the arguments has been sent
-	signature string // of thinking
-	data      string // of redacted thinking
-	call      int    // the index of the call
-	id, name  string // of the call
-	scanner   objectScanner
+	text      []byte                 // of a block that waits; of a call, all of its arguments
+	sent      int                    // how much of the arguments has been sent
+	signature string                 // of thinking
+	data      string                 // of redacted thinking
+	call      int                    // the index of the call
+	id, name  string                 // of the call
+	scanner   jsonwire.ObjectScanner // of the arguments
 }
 
 // isComplete reports whether the block may end.
-func (k *outputBlock) isComplete() bool { return k.kind != callBlock || k.scanner.ended }
+func (k *outputBlock) isComplete() bool { return k.kind != callBlock || k.scanner.Complete() }
 
 // takes reports whether text of the kind belongs to the block.
 func (k *outputBlock) takes(kind blockKind) bool { return k.kind == kind && k.signature == "" }
@@ -257,7 +257,7 @@ func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
 		return b
 	}
 	k.text = append(k.text, t.Function.Arguments...)
-	k.scanner.scan(t.Function.Arguments)
+	k.scanner.Scan(t.Function.Arguments)
 	if k == &e.open {
 		b = e.appendArguments(b)
 	}
@@ -280,7 +280,7 @@ func (e *encoder) findCall(index int) *outputBlock {
 // appendArguments sends the arguments of the open call as far as they are known.
 func (e *encoder) appendArguments(b []byte) []byte {
 	k := &e.open
-	if !k.scanner.began || k.sent == len(k.text) {
+	if k.sent == len(k.text) || !startsObject(k.text) {
 		return b
 	}
 	b = append(b, e.head...)

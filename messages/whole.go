@@ -57,7 +57,7 @@ func (k *outputBlock) append(b []byte, cut bool) ([]byte, error) {
 		b = append(b, `,"name":`...)
 		b = jsonwire.AppendString(b, k.name)
 		b = append(b, `,"input":`...)
-		if k.scanner.began {
+		if startsObject(k.text) {
 			b = append(append(b, k.text...), rest...)
 		} else {
 			b = append(b, "{}"...)
