@@ -23,7 +23,6 @@ var errCause = errors.New("cause-marker")
 // An outcome is what a request that ends in a certain way leaves.
 type outcome struct {
 	config config
-	path   string                         // chatPath if empty
 	body   string                         // chatBody if empty
 	meet   func(t *testing.T, f *fixture) // sends the request in another way, and waits for its end
 
