@@ -1,0 +1,116 @@
+package console
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+func TestMonitor(t *testing.T) {
+	now := time.Date(2026, 3, 14, 12, 0, 30, 0, time.UTC)
+	m := NewMonitor()
+	SetTime(m, now)
+	serve := func(s *llmhttp.RequestSummary) {
+		_, o := m.Observe(t.Context(), nil)
+		assert.Equal(t, 1, m.snapshot().InFlight)
+		o.Ended(s)
+	}
+	for i := range 100 {
+		serve(&llmhttp.RequestSummary{Status: 200, Streamed: true, Timing: llmhttp.Timing{
+			FirstToken: time.Duration(i+1) * time.Millisecond, Duration: time.Duration(i+1) * time.Second,
+		}})
+	}
+	failed := errors.New("marker")
+	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Limit: llmhttp.BucketTokens})
+	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Limit: llmhttp.BucketTokens})
+	serve(&llmhttp.RequestSummary{Status: 200, Err: failed, ErrorClass: llmhttp.ClassBackend, Streamed: true})
+
+	s := m.snapshot()
+	assert.Zero(t, s.InFlight)
+	assert.EqualValues(t, 103, s.Requests)
+	assert.EqualValues(t, 3, s.Failed)
+	assert.Equal(t, []errorCount{{"rate limit, tokens", 2}, {"backend, in the middle of a stream", 1}}, s.Errors)
+	assert.EqualValues(t, 100, s.Duration.Count)
+	for want, got := range map[time.Duration]time.Duration{
+		50 * time.Second: s.Duration.P50, 95 * time.Second: s.Duration.P95, 99 * time.Second: s.Duration.P99,
+		50 * time.Millisecond: s.First.P50, 95 * time.Millisecond: s.First.P95, 99 * time.Millisecond: s.First.P99,
+	} {
+		assert.InEpsilon(t, want, got, 0.05)
+	}
+
+	SetTime(m, now.Add(59*time.Minute))
+	assert.EqualValues(t, 103, m.snapshot().Requests)
+	SetTime(m, now.Add(60*time.Minute))
+	s = m.snapshot()
+	assert.Zero(t, s.Requests, "an hour later nothing is left")
+	assert.Empty(t, s.Errors)
+	assert.Zero(t, s.Duration.P99)
+	assert.Len(t, s.minutes, monitoredMinutes)
+}
+
+func TestHistogram_Bounds(t *testing.T) {
+	var h histogram
+	h.add(-time.Second)
+	h.add(0)
+	h.add(1000 * time.Hour)
+	assert.EqualValues(t, 3, h.total)
+	assert.Positive(t, h.quantile(1))
+}
+
+func TestSessions(t *testing.T) {
+	now := time.Now()
+	var s sessions
+	first := s.add(User{Name: "first"}, now.Add(time.Minute), now)
+	found, ok := s.find(first, now)
+	assert.True(t, ok)
+	assert.Equal(t, "first", found.user.Name)
+	_, ok = s.find(first, now.Add(time.Minute))
+	assert.False(t, ok, "the session has ended")
+	for _, token := range []string{"", first[1:], first + "A"} {
+		_, ok = s.find(token, now)
+		assert.False(t, ok)
+	}
+	for range maxSessions {
+		s.add(User{}, now.Add(time.Hour), now)
+	}
+	assert.Len(t, s.byHash, maxSessions)
+	_, ok = s.find(first, now)
+	assert.False(t, ok, "the session that ends first makes room")
+}
+
+func TestNonces(t *testing.T) {
+	var n nonces
+	nonce := newNonce()
+	assert.True(t, n.take(nonce))
+	for range maxNonces {
+		assert.True(t, n.take(newNonce()))
+	}
+	assert.False(t, n.take(nonce))
+	assert.False(t, n.take(""))
+}
+
+// Two people change different settings of a key with forms that they opened at the
+// same time.
+func TestKeyForm_ConcurrentEdits(t *testing.T) {
+	now := time.Now()
+	params := llmhttp.KeyParams{Name: "a", Models: []string{"one, two"}, Expires: now.Add(-time.Hour)}
+	shown := keyFields(&params)
+	send := func(field, value string) {
+		sent := make(map[string][]string)
+		for name, v := range shown {
+			sent[name], sent["was."+name] = []string{v}, []string{v}
+		}
+		sent[field] = []string{value}
+		assert.NoError(t, readKeyForm(sent, true).apply(&params, now))
+	}
+	send("name", "b")
+	send("requests", "60/min")
+	assert.Equal(t, "b", params.Name)
+	assert.Equal(t, llmhttp.PerMinute(60), params.Limits.Requests)
+	assert.Equal(t, []string{"one, two"}, params.Models, "a setting that was not changed stays, even if no form can express it")
+	assert.Equal(t, `name: "a" to "b"`, describeChange(&llmhttp.KeyParams{Name: "a"}, &llmhttp.KeyParams{Name: "b"}))
+}
