@@ -47,6 +47,7 @@ type soak struct {
 	killed map[*process]time.Time
 	fault  string
 	served map[string]servedRequest // by request ID
+	failed []failedRequest
 	counts map[string]map[string]int
 }
 
@@ -55,6 +56,14 @@ type servedRequest struct {
 	by *process
 	at time.Time
 }
+
+// A failedRequest is a request that a tenant got no complete reply to.
+type failedRequest struct {
+	by             *process
+	fault, outcome string
+}
+
+const copyKilled, upstreamKilled = "kill -9 of a copy", "kill -9 of an upstream"
 
 // slack is how long a copy on a busy machine may take to store usage.
 const slack = 5 * time.Second
@@ -80,10 +89,10 @@ func TestSoak(t *testing.T) {
 		begin func()
 		end   func()
 	}{
-		{"kill -9 of a copy", s.killCopy, s.restartCopy},
+		{copyKilled, s.killCopy, s.restartCopy},
 		{"kill -9 of PostgreSQL", func() { s.postgres.Kill(t) }, func() { s.postgres.Start(t) }},
 		{"kill -9 of Redis", func() { s.redis.Kill(t) }, func() { s.redis.Start(t) }},
-		{"kill -9 of an upstream", func() { s.upstream.cmd.Process.Kill(); s.upstream.awaitExit(t) }, s.startUpstream},
+		{upstreamKilled, func() { s.upstream.cmd.Process.Kill(); s.upstream.awaitExit(t) }, s.startUpstream},
 		{"slow bodies", s.slowBodies, func() {}},
 		{"attack on the breaker", s.attack, func() {}},
 	}
@@ -224,24 +233,26 @@ func (s *soak) send(ctx context.Context, secret string, stream bool) {
 		s.mu.Unlock()
 		id, outcome := s.chat(client{p.url, secret}, stream)
 		s.mu.Lock()
-		_, dead := s.killed[p]
-		switch {
-		case outcome == "":
-			outcome = "ok"
-			s.served[id] = servedRequest{p, time.Now()}
-		case dead || p.hasExited():
-			outcome = "copy killed"
-		}
 		if s.fault != "" {
 			fault = s.fault // it may have begun meanwhile
 		}
-		if s.counts[fault] == nil {
-			s.counts[fault] = make(map[string]int)
+		if outcome == "" {
+			s.served[id] = servedRequest{p, time.Now()}
+			s.add(fault, "ok")
+		} else {
+			s.failed = append(s.failed, failedRequest{p, fault, outcome})
 		}
-		s.counts[fault][outcome]++
 		s.mu.Unlock()
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// add counts an outcome. It is called with mu held.
+func (s *soak) add(fault, outcome string) {
+	if s.counts[fault] == nil {
+		s.counts[fault] = make(map[string]int)
+	}
+	s.counts[fault][outcome]++
 }
 
 // chat sends a chat. The outcome is "" if the reply is complete.
@@ -296,6 +307,12 @@ func (s *soak) report() {
 			}
 		}
 	}
+	for _, f := range s.failed {
+		if _, dead := s.killed[f.by]; dead && f.fault == copyKilled && (f.outcome == "no reply" || f.outcome == "interrupted") {
+			f.outcome = "copy killed"
+		}
+		s.add(f.fault, f.outcome)
+	}
 	for _, fault := range slices.Sorted(maps.Keys(s.counts)) {
 		name := fault
 		if name == "" {
@@ -303,7 +320,7 @@ func (s *soak) report() {
 		}
 		s.t.Logf("%-24s %v", name+":", s.counts[fault])
 		for outcome, n := range s.counts[fault] {
-			allowed := outcome == "ok" || fault == "kill -9 of a copy" && outcome == "copy killed" || fault == "kill -9 of an upstream" && outcome == "interrupted"
+			allowed := outcome == "ok" || fault == copyKilled && outcome == "copy killed" || fault == upstreamKilled && outcome == "interrupted"
 			assert.True(s.t, allowed, "%s: %d requests of other tenants: %s", name, n, outcome)
 		}
 	}
