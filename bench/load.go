@@ -153,7 +153,7 @@ func countLate(addr string) (late float64, err error) {
 	chunks := 0
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		match := contentText.FindSubmatch(lines.Bytes())
-		if match == nil {
+		if match == nil || len(match[1]) == 0 {
 			continue // an empty line, or an event without text
 		}
 		var yielded int64
