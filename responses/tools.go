@@ -27,7 +27,6 @@ type toolName struct{ namespace, name string }
 // A toolset translates between the tools of the client and functions.
 type toolset struct {
 	functions []llmhttp.Tool
-	echo      []jsontext.Value    // the tools for the reply
 	names     map[string]toolName // by the name of the function
 	custom    map[string]bool     // functions that are custom tools
 	byName    map[toolName]string // the name of the function
