@@ -176,6 +176,7 @@ func TestFaults_ClientLeaves(t *testing.T) {
 		resp, err := s.open(ctx, "POST", f.path, f.stream())
 		require.NoError(t, err)
 		assert.Equal(t, 429, s.do("POST", f.path, f.whole()).StatusCode, "one at a time")
+		s.waitForSummaries(1)
 		leave()
 		resp.Body.Close()
 		s.waitForSummaries(2)

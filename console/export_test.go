@@ -1,6 +1,22 @@
 package console
 
-import "time"
+import (
+	"testing"
+	"time"
+)
 
 // SetTime lets m believe that it is t.
-func SetTime(m *Monitor, t time.Time) { m.now = func() time.Time { return t } }
+func SetTime(m *Monitor, t time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now = func() time.Time { return t }
+}
+
+// SlowAttempts makes sign-in attempts count for an hour until the test ends, so
+// that a slow machine does not grant new ones meanwhile. It must be called before
+// the console is made.
+func SlowAttempts(t *testing.T) {
+	address, name := attemptsPerAddress, attemptsPerName
+	attemptsPerAddress.Per, attemptsPerName.Per = time.Hour, time.Hour
+	t.Cleanup(func() { attemptsPerAddress, attemptsPerName = address, name })
+}

@@ -141,6 +141,7 @@ func TestSecurity_SignOut(t *testing.T) {
 }
 
 func TestSecurity_SignInAttempts(t *testing.T) {
+	console.SlowAttempts(t)
 	address := "198.51.100.1"
 	h := newHost(t, func(_ *host, o *console.Options) {
 		o.SignIn.ClientAddr = func(*http.Request) string { return address }

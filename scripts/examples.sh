@@ -5,9 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 dir=$(mktemp -d)
-pid=
+pid= upstream_pid=
 cleanup() {
 	[[ -z $pid ]] || kill -KILL "$pid" 2>/dev/null || true
+	[[ -z $upstream_pid ]] || kill -KILL "$upstream_pid" 2>/dev/null || true
 	rm -rf "$dir"
 }
 trap cleanup EXIT
@@ -55,12 +56,28 @@ run() {
 	echo "ok	examples/$*: $commands commands"
 }
 
+# start_upstream starts a server for examples/gateway and sets upstream to its address.
+start_upstream() {
+	go build -race -o "$dir/upstream" ./examples/inmemory
+	"$dir/upstream" -addr 127.0.0.1:0 >"$dir/upstream.out" 2>&1 </dev/null &
+	upstream_pid=$!
+	local i
+	for ((i = 0; ; i++)); do
+		upstream=$(sed -n 's|^listening on http://||p' "$dir/upstream.out")
+		[[ -z $upstream ]] || break
+		((i < 100)) || fail "examples/inmemory: does not start"
+		sleep 0.1
+	done
+}
+
 run inmemory
 run custom -pace 10ms
 run hosts
 run cors
-export FIRST_KEY=sk-first SECOND_KEY=sk-second GATEWAY_KEY=sk-gateway
-run gateway -config examples/gateway/gateway.json # its commands need no upstream
+start_upstream
+sed "s/127.0.0.1:8081/$upstream/" examples/gateway/gateway.json >"$dir/gateway.json"
+export FIRST_KEY=sk-demo SECOND_KEY=sk-second GATEWAY_KEY=sk-gateway
+run gateway -config "$dir/gateway.json" # its second upstream is away
 for router in nethttp chi gin echo; do
 	run mount -router "$router"
 done
