@@ -46,7 +46,9 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		inmemory = filepath.Join(dir, "inmemory")
-		if out, err := exec.Command("go", "build", "-o", inmemory, "../inmemory").CombinedOutput(); err != nil {
+		build := exec.Command("go", "build", "-o", inmemory, ".")
+		build.Dir = "../inmemory" // a module of its own
+		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("%v\n%s", err, out))
 		}
 		return m.Run()

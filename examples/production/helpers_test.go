@@ -53,16 +53,18 @@ func runTests(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	build := func(name, pkg string) string {
+	build := func(name, sources string) string {
 		binary := filepath.Join(dir, name)
-		if out, err := exec.Command("go", "build", "-o", binary, pkg).CombinedOutput(); err != nil {
+		cmd := exec.Command("go", "build", "-o", binary, ".")
+		cmd.Dir = sources
+		if out, err := cmd.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("%v\n%s", err, out))
 		}
 		return binary
 	}
-	llmhttpctl = build("llmhttpctl", "github.com/llmhttp/llmhttp/sqlstore/cmd/llmhttpctl")
+	llmhttpctl = build("llmhttpctl", "../../sqlstore/cmd/llmhttpctl")
 	if inmemory = os.Getenv("LLMHTTP_EXAMPLE"); inmemory == "" {
-		inmemory = build("inmemory", "github.com/llmhttp/llmhttp/examples/inmemory")
+		inmemory = build("inmemory", "../inmemory")
 	}
 	return m.Run()
 }
