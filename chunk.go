@@ -278,7 +278,7 @@ type Choice struct {
 	Message      Message      `json:"message"`
 	FinishReason FinishReason `json:"finish_reason"`        // null if empty
 	StopSequence string       `json:"stop_reason,omitzero"` // see [ChunkChoice]
-	Extra        Extra        `json:"-"`                    // "logprobs" among others; null if there are none
+	Extra        Extra        `json:"-"`                    // "logprobs" among others, which is encoded as null if it is missing
 }
 
 // The schema of the format demands some members even if they are null: logprobs, and

@@ -94,9 +94,10 @@
 // prompt_tokens, completion_tokens, total_tokens, requests and images.
 //
 // GET /v1/dashboard/billing/subscription returns the Cost of the key's Quota as the
-// legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, which are
-// 100000000 if there is none, the Tokens of the Quota as hard_limit_tokens, and the
-// expiry of the key as access_until, in Unix seconds, 0 for never.
+// legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, the
+// Tokens of the Quota as hard_limit_tokens, and the expiry of the key as
+// access_until, in Unix seconds. The first three are 100000000 if the key has no
+// such limit; access_until is 0 if the key does not expire.
 //
 // # Logs
 //

@@ -51,13 +51,13 @@ func requestFrom(ctx context.Context) *request {
 	return q
 }
 
-// settleGrace is how long the Limiter and the usage store may take at most to
-// settle a request that is over, and at least half of it.
+// settleGrace bounds how long the Limiter and the usage store may take to settle a
+// request that is over. They have at least half of it.
 const settleGrace = 10 * time.Second
 
-// settleDeadlines has a context that ends after settleGrace, and is replaced when
-// half of that has passed. Requests share it: a timer for each would take longer than the rest of settling
-// (budget: CPU of a whole reply).
+// settleDeadlines has a context that ends after settleGrace and is replaced when
+// half of that has passed. Requests share it, which saves each a timer and its
+// context (TestAllocs_PerRequest).
 type settleDeadlines struct {
 	mu     sync.Mutex // guards the fields below
 	ctx    context.Context

@@ -64,7 +64,7 @@ type Options struct {
 type Handler struct {
 	keys    llmhttp.KeyManager
 	opts    Options
-	usage   llmhttp.UsageReporter // nil if there is none
+	usage   llmhttp.UsageReporter // nil if the host has no UsageReporter
 	user    UserFunc
 	signIn  *signIn // nil if the host has its own
 	audit   *auditLog

@@ -22,7 +22,7 @@ type keysPage struct {
 	Search, Account string
 	Status          llmhttp.KeyStatus
 	Statuses        []llmhttp.KeyStatus
-	Newer, Older    string // queries of the neighboring pages; empty if there is none
+	Newer, Older    string // queries of the neighboring pages; empty on the first and the last page
 	Admin           bool
 	MayCreate       bool
 }

@@ -39,8 +39,8 @@ func (s *sessions) add(u User, ends, now time.Time) string {
 	return token
 }
 
-// removeFirst removes the sessions that have ended, and if there are none, that
-// which ends first. The caller holds mu.
+// removeFirst removes the sessions that have ended. If none has ended, it removes
+// the session that ends first. The caller holds mu.
 func (s *sessions) removeFirst(now time.Time) {
 	before := len(s.byHash)
 	var first [sha256.Size]byte

@@ -170,8 +170,8 @@ func (h *Handler) serveUsage(p *page) {
 	p.render("usage.html", "Usage", data)
 }
 
-// findFilterKey returns the key of the filter, or nil if there is none. A key of
-// another account looks like one that does not exist, and so does its usage.
+// findFilterKey returns the key of the filter, or nil if the filter has no key. A
+// key of another account looks like one that does not exist, and so does its usage.
 func (h *Handler) findFilterKey(p *page, f *usageFilter) *llmhttp.KeyInfo {
 	if f.KeyID == "" {
 		return nil

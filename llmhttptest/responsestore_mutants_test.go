@@ -51,7 +51,7 @@ type responseMap struct {
 	missing  error
 	orphans  bool // items survive their response
 	repeated bool // LoadItems returns every item of an ID
-	limit    int  // of IDs in a call; 0 is none
+	limit    int  // the most IDs in a call; 0 means no limit
 	once     bool // a response cannot be saved again
 	anyone   bool // DeleteResponse ignores the account
 	again    bool // a second deletion succeeds

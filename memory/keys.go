@@ -100,8 +100,8 @@ func (s *KeyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, err
 
 func hashSecret(secret string) secretHash { return sha256.Sum256([]byte(secret)) }
 
-// addKey adds a secret to the key with the ID of info, which it creates if there
-// is none. The caller holds mu.
+// addKey adds a secret to the key with the ID of info. It creates the key if it
+// does not exist. The caller holds mu.
 func (s *KeyStore) addKey(info llmhttp.KeyInfo, hash secretHash) *managedKey {
 	k := s.keys[info.ID]
 	if k == nil {

@@ -21,7 +21,7 @@ import (
 // A reply is the reply of a Backend to one request. All choices have it.
 type reply struct {
 	reasoning string
-	calls     []call // of functions; if there are none, the reply is text
+	calls     []call // of functions; the reply is text if this is empty
 	text      string
 	finish    llmhttp.FinishReason
 	stop      string // the stop sequence, if one ended the text

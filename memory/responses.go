@@ -117,7 +117,8 @@ func (s *ResponseStore) remove(e *list.Element) {
 	}
 }
 
-// find returns the element of a response, or nil if there is none. s.mu is held.
+// find returns the element of a response, or nil if it is not stored. s.mu
+// is held.
 func (s *ResponseStore) find(account, id string) *list.Element {
 	e := s.byID[ownedID{account, id}]
 	if e == nil || isExpired(e.Value.(*llmhttp.StoredResponse)) {

@@ -241,8 +241,8 @@ func (r *request) chooseTools() (json.RawMessage, error) {
 	return nil, badRequest("invalid_value", "tool_choice", "Hosted tools such as '%s' are not supported.", clip(choice.Type))
 }
 
-// find returns the function of a chosen tool, or "" if there is none. A choice
-// without a namespace finds tools of every namespace.
+// find returns the function of a chosen tool, or "" if the request has no
+// such tool. A choice without a namespace finds tools of every namespace.
 func (s *toolset) find(c *toolChoice) string {
 	if f := s.byName[toolName{c.Namespace, c.Name}]; f != "" {
 		return f

@@ -18,8 +18,8 @@
 // struct and encoded behind the others in the order of their names; without an
 // Extra map they are skipped.
 //
-// A value that is no struct has a [Type] of its own, and [Member] makes it a
-// member.
+// Values other than structs are described by a [Type]. [Member] returns the field
+// of such a value.
 //
 // [Unmarshal] is strict: it refuses duplicate names, invalid UTF-8, halves of
 // surrogate pairs and values of the wrong type. [UnmarshalLenient] accepts them

@@ -248,8 +248,8 @@ func FormatNumber(f float64) string {
 	return strconv.FormatFloat(f, 'f', -1, 64)
 }
 
-// find returns the member of the next value that is a string with the given name,
-// or "" if there is none. The value remains to be read.
+// find returns the string that the next value has as its member name, or "" if it
+// has no such member. It does not consume the value.
 func (d *Decoder) find(name string) (value string) {
 	if d.peek() != '{' || d.err != nil {
 		return ""
