@@ -31,6 +31,10 @@ type account struct {
 	drawSpace [2]Draw // the memory of draws
 	quota     quotaReservation
 
+	// Memory of what the stores get (budget: allocations of a whole request).
+	recorded [1]UsageRecord
+	settling detachedContext
+
 	// limits has the last known states of the limits of requests and tokens.
 	// It is guarded by q.res.mu.
 	limits [2]limitState
@@ -263,7 +267,8 @@ func (a *account) settle() {
 	}
 	q.log.try("usage not recorded", func() error {
 		q.recorder.recordErr = errNotRecorded // unless Record returns
-		q.recorder.recordErr = q.h.opts.Usage.Record(ctx, a.record)
+		a.recorded[0] = a.record
+		q.recorder.recordErr = q.h.opts.Usage.Record(ctx, a.recorded[:]...)
 		return q.recorder.recordErr
 	})
 }
@@ -271,7 +276,12 @@ func (a *account) settle() {
 // settleContext returns a context with the values of the request that outlives
 // its client.
 func (a *account) settleContext() context.Context {
-	return &detachedContext{a.q.h.deadlines.next(), a.q.life.backend}
+	c := &a.settling
+	if c.Context != nil { // something that hangs may still use it
+		c = new(detachedContext)
+	}
+	*c = detachedContext{a.q.h.deadlines.next(), a.q.life.backend}
+	return c
 }
 
 // adjust takes the difference between the tokens used and those reserved.

@@ -349,6 +349,7 @@ type chatCall struct {
 	q       *request
 	encoder ChatEncoder
 	order   orderer
+	joiner  joiner       // of a whole reply
 	stream  *eventStream // nil unless the reply is a stream
 	size    int          // of the chunks, about, in bytes
 	err     error        // why the Backend must stop
@@ -394,8 +395,7 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 
 // replyWhole answers with a whole reply.
 func (c *chatCall) replyWhole(req *ChatRequest) error {
-	j := new(joiner)
-	c.order.sink = j
+	c.order.sink = &c.joiner
 	var collected *collectedReply
 	if collector, ok := c.encoder.(ChunkCollector); ok {
 		collected = &collectedReply{call: c, collector: collector}
@@ -409,7 +409,7 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 	if collected != nil && collected.err != nil {
 		return collected.err
 	}
-	r := j.response(&c.order)
+	r := c.joiner.response(&c.order)
 	start := c.replyStart()
 	r.Created, r.Model, r.Usage = start.Created, start.Model, &c.q.account.record.Usage
 	c.warn(c.order.misuse)

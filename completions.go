@@ -25,15 +25,19 @@ func (p chatCompletions) Routes() []Route {
 }
 
 func (chatCompletions) decode(_ context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
-	req := new(ChatRequest)
+	var call struct { // one allocation for both (budget: allocations of a whole request)
+		ChatRequest
+		completionEncoder
+	}
+	req := &call.ChatRequest
 	if err := decodeRequest(body, chatRequestJSON, req); err != nil {
 		return nil, nil, err
 	}
 	if err := req.check(); err != nil {
 		return nil, nil, err
 	}
-	showUsage := req.StreamOptions != nil && req.StreamOptions.IncludeUsage
-	return req, &completionEncoder{showUsage: showUsage}, nil
+	call.showUsage = req.StreamOptions != nil && req.StreamOptions.IncludeUsage
+	return req, &call.completionEncoder, nil
 }
 
 const (

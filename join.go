@@ -111,22 +111,26 @@ func (j *joinedDetail) isContinuedBy(d *ReasoningDetail) bool {
 func (j *joiner) response(o *orderer) *ChatResponse {
 	var reply struct {
 		ChatResponse
-		choices [1]Choice // the memory of Choices, if there is one (budget: allocations of a whole request)
+		// The memory of a single choice and of its content (budget: allocations of a whole request).
+		choices [1]Choice
+		parts   [1]Part
 	}
 	r := &reply.ChatResponse
 	*r = ChatResponse{
 		ID: o.start.ID, Created: o.start.Created, Model: o.start.Model,
 		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: slices.Grow(reply.choices[:0], len(j.choices))[:len(j.choices)],
 	}
+	parts := slices.Grow(reply.parts[:0], len(j.choices))[:len(j.choices)]
 	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	for i := range j.choices {
 		c := &j.choices[i]
-		r.Choices[i] = Choice{Index: c.index, Message: c.joinMessage(), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choice.join(false)}
+		r.Choices[i] = Choice{Index: c.index, Message: c.joinMessage(parts[i : i+1 : i+1]), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choice.join(false)}
 	}
 	return r
 }
 
-func (c *joinedChoice) joinMessage() Message {
+// joinMessage returns the message. content is the memory of its content, one part.
+func (c *joinedChoice) joinMessage(content Content) Message {
 	m := Message{Role: RoleAssistant, Reasoning: c.reasoning.String(), Refusal: c.refusal.String(), Extra: c.message.join(true)}
 	for i := range c.details {
 		d := c.details[i].first
@@ -141,8 +145,9 @@ func (c *joinedChoice) joinMessage() Message {
 		})
 	}
 	// The content of a message that only calls tools or refuses is null.
-	if text := c.content.String(); text != "" || len(m.ToolCalls) == 0 && m.Refusal == "" && !hasValue(m.Extra) {
-		m.Content = Text(text)
+	if s := c.content.String(); s != "" || len(m.ToolCalls) == 0 && m.Refusal == "" && !hasValue(m.Extra) {
+		content[0] = Part{Type: PartText, Text: s}
+		m.Content = content
 	}
 	return m
 }

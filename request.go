@@ -41,7 +41,9 @@ type request struct {
 }
 
 func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
-	q := &request{h: h, r: r, arrived: time.Now(), protocol: chatCompletions{}, cred: credential{r: r}, res: newResponse(w, r, &h.opts)}
+	q := &request{h: h, r: r, arrived: time.Now(), protocol: chatCompletions{}}
+	q.cred.r = r
+	q.res.init(w, r, &h.opts)
 	q.account.q, q.failures.q, q.chat.q = q, q, q
 	q.life.start(w, r.Context(), q)
 	q.recorder.q, q.recorder.failing = q, ClassInternal

@@ -55,16 +55,15 @@ type response struct {
 	backendRuns    bool // the Backend was called and has not returned
 	aborted        bool // the connection must be cut
 	firstWrite     time.Time
-	clientLeft     bool // before there was a reply
-	cannotFlush    bool // w does not support it
+	clientLeft     bool      // before there was a reply
+	cannotFlush    bool      // w does not support it
+	contentLength  [1]string // the memory of a header (budget: allocations of a whole request)
 }
 
-func newResponse(w http.ResponseWriter, r *http.Request, o *Options) response {
-	return response{
-		w: w, r: r, ctl: *http.NewResponseController(w),
-		writeTimeout: max(o.WriteTimeout, 0), readTimeout: max(o.ReadTimeout, 0),
-		bodyRead: r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0,
-	}
+func (res *response) init(w http.ResponseWriter, r *http.Request, o *Options) {
+	res.w, res.r, res.ctl = w, r, *http.NewResponseController(w)
+	res.writeTimeout, res.readTimeout = max(o.WriteTimeout, 0), max(o.ReadTimeout, 0)
+	res.bodyRead = r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0
 }
 
 // isHTTP1 reports whether the connection serves one request at a time.
@@ -105,7 +104,8 @@ func (res *response) replyLocked(status int, body []byte) error {
 	res.state, res.status, res.firstWrite = stateDone, status, time.Now()
 	h := res.w.Header()
 	h["Content-Type"] = contentTypeJSON
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	res.contentLength[0] = strconv.Itoa(len(body))
+	h["Content-Length"] = res.contentLength[:]
 	if res.isHTTP1() && (!res.bodyRead || res.backendRuns) {
 		// Otherwise net/http would read the rest of the body before it sends
 		// the reply, or the client's next request on this connection would wait

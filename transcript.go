@@ -165,7 +165,7 @@ func (t *transcript) finish(o *orderer, r redactor) *Transcript {
 	slices.SortFunc(t.reply.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	for i := range t.reply.choices {
 		c := &t.reply.choices[i]
-		m := c.joinMessage()
+		m := c.joinMessage(make(Content, 1))
 		r.message(&m)
 		t.out.Choices = append(t.out.Choices, Choice{Index: c.index, Message: m, FinishReason: o.choices[c.index].reason})
 	}

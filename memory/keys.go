@@ -98,7 +98,10 @@ func (s *KeyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, err
 	return found.key, nil
 }
 
-func hashSecret(secret string) secretHash { return sha256.Sum256([]byte(secret)) }
+func hashSecret(secret string) secretHash {
+	var buf [128]byte // saves an allocation
+	return sha256.Sum256(append(buf[:0], secret...))
+}
 
 // addKey adds a secret to the key with the ID of info. It creates the key if it
 // does not exist. The caller holds mu.

@@ -3,7 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
@@ -15,16 +15,18 @@ import (
 // A UsageStore is a [llmhttp.KeyUsageStore] and a [llmhttp.UsageReporter] in
 // memory. The zero value is an empty store. Its methods are safe for concurrent use and never fail.
 //
-// The store is bounded. It keeps 65536 entries of about 100 bytes, one for each
-// record. When it is full, it adds up the older half by account, key, model and
-// hour; such an entry has the time at which its hour began. If this leaves the store
-// more than three quarters full, it drops the older half.
+// The store is bounded. It keeps 65536 entries of about 100 bytes. Records of the
+// same key and model that follow each other within a second share an entry, which has
+// the time of the first. When the store is full, it adds up the older half by
+// account, key, model and hour; such an entry has the time at which its hour began. If
+// this leaves the store more than three quarters full, it drops the older half.
 //
 // A record is skipped if its ID is among the last 32768 that were stored, and may
 // be skipped if it is among the last 65536.
 type UsageStore struct {
 	mu       sync.Mutex             // guards the fields below
 	accounts map[string][]entry     // of each account, in any order
+	seeds    [2]maphash.Seed        // of idHash
 	count    int                    // of all entries
 	ids      [2]map[idHash]struct{} // of stored records: the newer ones and the older ones
 }
@@ -36,7 +38,7 @@ type entry struct {
 }
 
 // An idHash takes the place of an ID, which may have any length.
-type idHash [sha256.Size]byte
+type idHash [2]uint64
 
 var (
 	_ llmhttp.KeyUsageStore = (*UsageStore)(nil)
@@ -57,15 +59,16 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 	defer u.mu.Unlock()
 	if u.accounts == nil {
 		u.accounts = make(map[string][]entry)
+		u.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	}
 	for i := range records {
 		r := &records[i]
 		if !u.addID(r.ID) {
 			continue
 		}
-		u.accounts[r.Account] = append(u.accounts[r.Account], entry{r.KeyID, llmhttp.UsageSum{
+		u.add(r.Account, entry{r.KeyID, llmhttp.UsageSum{
 			Start:            r.Time,
-			Model:            strings.Clone(r.Model), // it may be part of a request's body
+			Model:            r.Model,
 			Requests:         1,
 			PromptTokens:     int64(r.Usage.PromptTokens),
 			CompletionTokens: int64(r.Usage.CompletionTokens),
@@ -73,16 +76,41 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 			ReasoningTokens:  int64(r.Usage.CompletionTokensDetails.ReasoningTokens),
 			Images:           int64(r.Images),
 		}})
-		if u.count++; u.count > maxEntries {
-			u.compact()
-		}
 	}
 	return nil
 }
 
+// add adds e to the last entry of the account if that has the same key, model and
+// second, and otherwise appends it.
+func (u *UsageStore) add(account string, e entry) {
+	entries := u.accounts[account]
+	if n := len(entries); n > 0 {
+		last := &entries[n-1]
+		if last.keyID == e.keyID && last.Model == e.Model && last.Start.Unix() == e.Start.Unix() {
+			last.add(&e)
+			return
+		}
+	}
+	e.Model = strings.Clone(e.Model) // it may be part of a request's body
+	u.accounts[account] = append(entries, e)
+	if u.count++; u.count > maxEntries {
+		u.compact()
+	}
+}
+
+// add adds the numbers of other to e.
+func (e *entry) add(other *entry) {
+	e.Requests += other.Requests
+	e.PromptTokens += other.PromptTokens
+	e.CompletionTokens += other.CompletionTokens
+	e.CachedTokens += other.CachedTokens
+	e.ReasoningTokens += other.ReasoningTokens
+	e.Images += other.Images
+}
+
 // addID remembers id. It reports whether id is new.
 func (u *UsageStore) addID(id string) bool {
-	hash := idHash(sha256.Sum256([]byte(id)))
+	hash := idHash{maphash.String(u.seeds[0], id), maphash.String(u.seeds[1], id)}
 	for _, ids := range u.ids {
 		if _, ok := ids[hash]; ok {
 			return false
@@ -195,11 +223,5 @@ func (a *adder) add(start time.Time, e entry) {
 		a.entries = append(a.entries, e)
 		return
 	}
-	sum := &a.entries[i]
-	sum.Requests += e.Requests
-	sum.PromptTokens += e.PromptTokens
-	sum.CompletionTokens += e.CompletionTokens
-	sum.CachedTokens += e.CachedTokens
-	sum.ReasoningTokens += e.ReasoningTokens
-	sum.Images += e.Images
+	a.entries[i].add(&e)
 }
