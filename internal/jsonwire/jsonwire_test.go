@@ -305,3 +305,26 @@ func FuzzRaw(f *testing.F) {
 		}
 	})
 }
+
+// Text is scanned several bytes at a time, so each ASCII character is tried at each
+// place of a long string.
+func TestString_EachCharacterAtEachPlace(t *testing.T) {
+	for c := range byte(0x80) {
+		for place := range 50 {
+			text := []byte(strings.Repeat("x", 50))
+			text[place] = c
+			encoded := jsonwire.AppendString(nil, string(text))
+
+			var byLibrary string
+			require.NoError(t, json.Unmarshal(encoded, &byLibrary), "%q", encoded)
+			require.Equal(t, string(text), byLibrary)
+
+			var decoded shape
+			document := append(append([]byte(`{"kind":"labeled","label":`), encoded...), '}')
+			if err := jsonwire.Unmarshal(document, shapeJSON, &decoded); err != nil {
+				t.Fatalf("%q: %v", document, err)
+			}
+			require.Equal(t, string(text), decoded.Label)
+		}
+	}
+}

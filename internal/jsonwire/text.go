@@ -8,19 +8,18 @@ import (
 )
 
 // plainLength returns the length of the longest prefix of s that consists of
-// printable ASCII without quotes and backslashes. It looks at 8 bytes at a time
-// (benchmark: BenchmarkDecodeRequest, image-1MB).
+// printable ASCII without quotes and backslashes. It looks at 32 bytes at a time
+// (budget: gateway 1 MB; benchmark: BenchmarkDecodeRequest, image-1MB).
 func plainLength(s string) int {
 	i := 0
+	for ; len(s)-i >= 32; i += 32 {
+		p := s[i : i+32]
+		if special(word(p[:8]))|special(word(p[8:16]))|special(word(p[16:24]))|special(word(p[24:])) != 0 {
+			break
+		}
+	}
 	for ; len(s)-i >= 8; i += 8 {
-		const ones, highs = 0x0101010101010101, 0x8080808080808080
-		b := s[i : i+8]
-		x := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
-			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-		// Each term sets the high bit of a byte that it looks for. Borrows may set
-		// it in bytes behind such a byte, but not before it.
-		control, quote, backslash := x-ones*' ', (x^ones*'"')-ones, (x^ones*'\\')-ones
-		if found := (control | quote | backslash | x) & highs; found != 0 {
+		if found := special(word(s[i : i+8])); found != 0 {
 			return i + bits.TrailingZeros64(found)/8
 		}
 	}
@@ -28,6 +27,24 @@ func plainLength(s string) int {
 		i++
 	}
 	return i
+}
+
+// word returns the first 8 bytes of s. The compiler makes it a single load.
+func word(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
+// special sets the high bit of the bytes of x that are not plain. Borrows may set it in
+// bytes behind such a byte, but not before it.
+func special(x uint64) uint64 {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	// Of all bytes, exactly the quote and the control characters are below 0x21 when
+	// bit 1 is flipped.
+	controlOrQuote := (x ^ ones*2) - ones*0x21
+	backslash := (x ^ ones*'\\') - ones
+	return (controlOrQuote | backslash | x) & highs
 }
 
 func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
