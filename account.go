@@ -252,25 +252,14 @@ func (a *account) settle() {
 	a.settled = true
 	q := a.q
 	q.idle.stopTimeout(q)
-	defer a.release()
-	q.log.try("usage not counted", a.measure)
-	a.record.Usage.TotalTokens = a.record.Usage.total()
-	ctx := a.settleContext()
-	q.log.try("limits not settled", func() error { return a.adjust(ctx) })
 	used := a.billed && !a.isNotFound()
+	ctx := a.settleContext()
+	// Deferred, each step runs even if one before it calls runtime.Goexit.
+	defer a.release()
 	defer q.log.try("quota not settled", func() error { a.settleQuota(used); return nil })
-	if q.h.opts.Usage == nil || !used {
-		return
-	}
-	if ctx.Err() != nil { // a Limiter that hangs does not take the store's time
-		ctx = a.settleContext()
-	}
-	q.log.try("usage not recorded", func() error {
-		q.recorder.recordErr = errNotRecorded // unless Record returns
-		a.recorded[0] = a.record
-		q.recorder.recordErr = q.h.opts.Usage.Record(ctx, a.recorded[:]...)
-		return q.recorder.recordErr
-	})
+	defer q.log.try("usage not recorded", func() error { return a.store(ctx, used) })
+	defer q.log.try("limits not settled", func() error { return a.adjust(ctx) })
+	q.log.try("usage not counted", func() error { a.measure(used); return nil })
 }
 
 // settleContext returns a context with the values of the request that outlives
@@ -296,6 +285,21 @@ func (a *account) adjust(ctx context.Context) error {
 	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, a.draws...)
 }
 
+// store records the usage if anything was used.
+func (a *account) store(ctx context.Context, used bool) error {
+	usage, rec := a.q.h.opts.Usage, &a.q.recorder
+	if usage == nil || !used {
+		return nil
+	}
+	if ctx.Err() != nil { // a Limiter that hangs does not take the store's time
+		ctx = a.settleContext()
+	}
+	rec.recordErr = errNotRecorded // unless Record returns
+	a.recorded[0] = a.record
+	rec.recordErr = usage.Record(ctx, a.recorded[:]...)
+	return rec.recordErr
+}
+
 // isNotFound reports whether the Backend knows no such model or has no such
 // method, so that nothing was used.
 func (a *account) isNotFound() bool {
@@ -308,7 +312,7 @@ func (a *account) isNotFound() bool {
 // measure sets the usage to what the Backend reported, or to an estimate. A
 // request that failed before its reply began used nothing, unless its client
 // has left, which may be why.
-func (a *account) measure() error {
+func (a *account) measure(used bool) {
 	q := a.q
 	q.res.mu.Lock()
 	failed := q.res.err != nil && q.recorder.chunks == 0 && !q.res.clientLeft
@@ -323,18 +327,18 @@ func (a *account) measure() error {
 		q.chat.warn(misuseExtra)
 	}
 	switch {
+	case !used:
 	case reported != nil:
 		*u = *reported
 		for _, n := range []*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens} {
 			*n = min(max(*n, 0), math.MaxInt/2) // so that two can be added
 		}
-	case !a.billed, a.record.Endpoint == EndpointImages:
-	case failed, a.notSent:
+	case failed, a.notSent, a.record.Endpoint == EndpointImages:
 	default:
 		a.record.Estimated = true
 		u.PromptTokens, u.CompletionTokens = a.prompt, q.tokens().output(&output)
 	}
-	return nil
+	u.TotalTokens = u.total()
 }
 
 // limitsTokens reports whether the key has a limit that counts tokens.

@@ -12,11 +12,17 @@ import (
 type failureHandler struct{ q *request }
 
 // handle ends the request with err. It does nothing if the request has ended already.
+// The client gets its reply even if a step before that calls runtime.Goexit.
 func (f *failureHandler) handle(err error) {
+	defer f.end(err)
+	defer f.q.account.peek()
+	defer f.q.account.giveBack()
+	f.q.account.release() // before the client can know
+}
+
+// end replies to the client, on the request's own goroutine.
+func (f *failureHandler) end(err error) {
 	q := f.q
-	q.account.release() // before the client can know
-	q.account.giveBack()
-	q.account.peek()
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	// After runtime.Goexit, net/http closes the connection.

@@ -88,7 +88,7 @@ func TestRequest_EveryStepSurvivesFaultsOfTheHost(t *testing.T) {
 				checkNoLeaks(t)
 				c := newConfig(fault)
 				s := startServer(t, c)
-				for _, body := range []string{chatBody, chatBody, streamBody} {
+				for _, body := range []string{chatBody, chatBody, streamBody, "{"} {
 					r := s.chat(body)
 					assert.NotContains(t, r.body, secretCause)
 					assert.NotEqual(t, 429, r.StatusCode, "the request before is still in progress")
@@ -97,7 +97,7 @@ func TestRequest_EveryStepSurvivesFaultsOfTheHost(t *testing.T) {
 					}
 				}
 				if step != "RequestID" { // which is called before the Observer
-					s.waitForSummaries(3)
+					s.waitForSummaries(4)
 				}
 				assert.Contains(t, s.log.String(), `"level":"ERROR"`)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -106,4 +106,103 @@ func TestRequest_EveryStepSurvivesFaultsOfTheHost(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Whatever a step of settling does, the others run: what the Limiter has taken is what
+// is recorded, and the request is no longer in progress.
+func TestAccount_EveryStepOfSettlingRuns(t *testing.T) {
+	const reply = "one two three"
+	for _, step := range []string{"CountTokens", "Adjust", "Record", "Cost", "release"} {
+		for name, fault := range hostFaults {
+			t.Run(step+"/"+name, func(t *testing.T) {
+				at := func(current string) error {
+					if current == step {
+						return fault()
+					}
+					return nil
+				}
+				mustNotFail := func(current string) {
+					if err := at(current); err != nil {
+						panic(err)
+					}
+				}
+				released := make(chan struct{})
+				l := &stubConcurrencyLimiter{acquire: func(context.Context, string, int) (func(), error) {
+					return func() { close(released); mustNotFail("release") }, nil
+				}}
+				l.adjust = func(context.Context) error { return at("Adjust") }
+				var recorded []llmhttp.UsageRecord
+				store := recordFunc(func(r llmhttp.UsageRecord) error { recorded = append(recorded, r); return at("Record") })
+				s := startServer(t, config{
+					backend: textBackend(reply),
+					keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1, Quota: llmhttp.Quota{Cost: 1000}}),
+					opts: llmhttp.Options{
+						Limiter: l, Usage: store,
+						CountTokens: func(model, text string) int {
+							if text == reply {
+								mustNotFail("CountTokens")
+							}
+							return countWords(model, text)
+						},
+						Cost: func(u llmhttp.UsageSum) float64 {
+							if u.Start != (time.Time{}) { // of a record, not of a reservation
+								mustNotFail("Cost")
+							}
+							return 1
+						},
+					},
+				})
+				s.chat(chatBody)
+				s.shutdown()
+				<-released
+				require.Len(t, recorded, 1)
+				taken, adjusted := l.calls()
+				books := 0
+				for _, call := range append(taken, adjusted...) {
+					for _, draw := range call {
+						books += draw.Cost
+					}
+				}
+				assert.Equal(t, recorded[0].Usage.TotalTokens, books)
+				assert.Contains(t, s.log.String(), `"level":"ERROR"`)
+			})
+		}
+	}
+}
+
+// A recordFunc is a KeyUsageStore without sums.
+type recordFunc func(llmhttp.UsageRecord) error
+
+func (f recordFunc) Record(_ context.Context, records ...llmhttp.UsageRecord) error {
+	return f(records[0])
+}
+
+func (recordFunc) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return nil, nil
+}
+
+func (recordFunc) QueryKey(context.Context, string, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return nil, nil
+}
+
+// A request for a model that does not exist uses nothing, even if its client leaves
+// before it gets the reply.
+func TestAccount_ClientLeavesBeforeA404(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	var l stubConcurrencyLimiter
+	l.acquire = func(requestCtx context.Context, _ string, _ int) (func(), error) {
+		return func() { leave(); <-requestCtx.Done() }, nil
+	}
+	s := startServer(t, config{
+		backend: failingBackend(llmhttp.ModelNotFound("demo-chat")),
+		keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1}),
+		opts:    llmhttp.Options{Limiter: &l},
+	})
+	_, err := s.open(ctx, "POST", chatPath, chatBody)
+	require.Error(t, err)
+	assert.Equal(t, 499, s.summary().Status)
+	assert.Empty(t, s.usage.records())
+	taken, adjusted := l.calls()
+	require.Len(t, adjusted, 1)
+	assert.Equal(t, -taken[0][0].Cost, adjusted[0][0].Cost)
 }
