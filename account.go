@@ -73,20 +73,26 @@ func (a *account) admit() error {
 	return nil
 }
 
-// reserve reserves the tokens that the request is expected to use, from the quota
-// and all buckets of tokens or from none. If less is left of the quota, least is
-// enough.
-func (a *account) reserve(tokens, least int) error {
-	l := &a.q.key.Limits
+// An estimate is what a request is expected to use.
+type estimate struct {
+	tokens int
+	least  int // the tokens that are enough if less is left of a quota
+	images int
+}
+
+// reserve reserves what the request is expected to use, from the quota and all
+// buckets of tokens or from none.
+func (a *account) reserve(e estimate) error {
+	l, tokens := &a.q.key.Limits, e.tokens
 	if burst := l.Tokens.WithDefaults().Burst; l.Tokens.N != 0 && tokens > burst {
-		e := Errorf(http.StatusTooManyRequests, codeRateLimit,
+		tooLarge := Errorf(http.StatusTooManyRequests, codeRateLimit,
 			"Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", burst, tokens)
-		e.Type, e.NoRetry = "tokens", true
+		tooLarge.Type, tooLarge.NoRetry = "tokens", true
 		a.q.recorder.limit = BucketTokens
-		return e
+		return tooLarge
 	}
 	draws := appendDraw(a.drawSpace[:0], BucketTokens, l.Tokens, tokens)
-	useBucket, err := a.reserveQuota(tokens, least)
+	useBucket, err := a.reserveQuota(e)
 	if err != nil {
 		return err
 	}

@@ -381,7 +381,7 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 	if _, ok := req.TokenLimit(); !ok {
 		least = q.account.prompt
 	}
-	if err := q.account.reserve(cost, least); err != nil {
+	if err := q.account.reserve(estimate{tokens: cost, least: least}); err != nil {
 		return err
 	}
 	c.encoder = encoder

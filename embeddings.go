@@ -333,7 +333,7 @@ func serveEmbeddings(q *request) error {
 	}
 	q.account.prompt = q.tokens().input(&req.Input)
 	tokens := max(q.account.prompt, 1)
-	if err := q.account.reserve(tokens, tokens); err != nil {
+	if err := q.account.reserve(estimate{tokens: tokens, least: tokens}); err != nil {
 		return err
 	}
 	if err := q.beginBackendCall(); err != nil {

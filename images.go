@@ -214,7 +214,7 @@ func serveImages(q *request) error {
 		q.account.prompt = q.tokens().text(req.Prompt)
 	}
 	tokens := max(q.account.prompt, 1)
-	if err := q.account.reserve(tokens, tokens); err != nil {
+	if err := q.account.reserve(estimate{tokens: tokens, least: tokens, images: req.Count()}); err != nil {
 		return err
 	}
 	if err := checkImageSize(q, req); err != nil {

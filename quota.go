@@ -314,13 +314,13 @@ type quotaReservation struct {
 	amount amount
 }
 
-// reserveQuota reserves the tokens that the request is expected to use, or least
+// reserveQuota reserves what the request is expected to use, or the least of it
 // if not so much is left. It reports whether a bucket of the Limiter has to do so
 // instead.
-func (a *account) reserveQuota(tokens, least int) (useBucket bool, err error) {
+func (a *account) reserveQuota(e estimate) (useBucket bool, err error) {
 	q, book := a.q, &a.q.h.quotas
 	quota := q.key.Limits.Quota
-	if !quota.limits() || tokens == 0 {
+	if !quota.limits() || e.tokens == 0 {
 		return false, nil
 	}
 	if quota.Cost != 0 && book.cost == nil {
@@ -328,17 +328,18 @@ func (a *account) reserveQuota(tokens, least int) (useBucket bool, err error) {
 	}
 	expected := func(tokens int) amount {
 		return book.amount(UsageSum{
-			Model: a.record.Model, Requests: 1, PromptTokens: int64(min(a.prompt, tokens)), CompletionTokens: int64(max(tokens-a.prompt, 0)),
+			Model: a.record.Model, Requests: 1, Images: int64(e.images),
+			PromptTokens: int64(min(a.prompt, tokens)), CompletionTokens: int64(max(tokens-a.prompt, 0)),
 		})
 	}
 	q.recorder.failing = ClassUsageStore
-	reserved, err := book.reserve(q.life.ctx, q.key, expected(tokens), expected(least), a.record.Time)
-	switch e, refused := errors.AsType[*Error](err); {
+	reserved, err := book.reserve(q.life.ctx, q.key, expected(e.tokens), expected(e.least), a.record.Time)
+	switch refusal, refused := errors.AsType[*Error](err); {
 	case err == nil:
 		a.quota = reserved
 		return false, nil
 	case refused:
-		if e != nil && e.Status == http.StatusTooManyRequests {
+		if refusal != nil && refusal.Status == http.StatusTooManyRequests {
 			q.recorder.limit = BucketQuota
 		}
 		return false, err

@@ -3,6 +3,7 @@ package llmhttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -199,6 +200,31 @@ func TestQuota_Reservations(t *testing.T) {
 	}
 	assert.Equal(t, 200, s.chat(chatWith(tenTokens)).StatusCode, "five requests used 20 tokens")
 	assert.Equal(t, "insufficient_quota", s.chat(chatWith(`"max_tokens":60`)).checkError(t, 429).Code)
+}
+
+// The images of requests in progress are reserved, with the cost that Options.Cost
+// gives them.
+func TestQuota_ReservesImages(t *testing.T) {
+	started, release := make(chan struct{}, 1), make(chan struct{})
+	s := startServer(t, config{
+		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 5}}),
+		opts: llmhttp.Options{Usage: memory.NewUsageStore(), Cost: func(u llmhttp.UsageSum) float64 { return float64(u.Images) }},
+		backend: &stubBackend{images: func(_ context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			started <- struct{}{}
+			<-release
+			return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 1)}, nil
+		}},
+	})
+	request := func(n int) string { return fmt.Sprintf(`{"model":"m","prompt":"x","n":%d}`, n) }
+	assert.Equal(t, "insufficient_quota", s.do("POST", imagesPath, request(6)).checkError(t, 429).Code)
+	first := s.begin("POST", imagesPath, request(3))
+	receive(t, "the Backend to be called", started)
+	second := receive(t, "a refusal", s.begin("POST", imagesPath, request(3)))
+	assert.Equal(t, "rate_limit_exceeded", second.checkError(t, 429).Code)
+	close(release)
+	receive(t, "a reply", first)
+	s.do("POST", imagesPath, request(4)) // the first request cost 1
+	assert.Len(t, started, 1)
 }
 
 // A failure leaves nothing reserved, and neither does a refusal by another limit.

@@ -147,8 +147,13 @@ func (rec *recorder) startTry(ctx context.Context, target string) (context.Conte
 }
 
 // classifyTry returns the class of the error of a try, which may end after the
-// request.
-func (rec *recorder) classifyTry(err error) ErrorClass {
+// request, on a goroutine of the Backend.
+func (rec *recorder) classifyTry(err error) (class ErrorClass) {
+	defer func() {
+		if recover() != nil { // a method of err, such as Unwrap, panicked
+			class = ClassBackend
+		}
+	}()
 	if ctx := rec.q.life.ctx; ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}

@@ -391,6 +391,21 @@ func TestStartTry(t *testing.T) {
 		s.chat(chatBody)
 		assert.Len(t, s.summary().Tries, 100)
 	})
+	t.Run("an error whose Unwrap panics", func(t *testing.T) {
+		s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			var wg sync.WaitGroup
+			wg.Go(func() { // on which a panic would end the process
+				_, end := llmhttp.StartTry(ctx, "a")
+				end(unwrapPanics{})
+			})
+			wg.Wait()
+			yield(llmhttp.TextChunk("a"), nil)
+		})})
+		assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+		try := s.summary().Tries[0]
+		assert.Equal(t, llmhttp.ClassBackend, try.ErrorClass)
+		assert.Error(t, try.Err)
+	})
 	t.Run("no Observer", func(t *testing.T) {
 		h := llmhttp.NewHandler(streamBackend(func(ctx context.Context, yield yieldFunc) {
 			got, end := llmhttp.StartTry(ctx, "a")
