@@ -44,6 +44,7 @@ func budgets(r results) []budget {
 		{"stream, chunks ready at once: streams/s, of bare", atLeast, 3.5, ratio("Stream/chunks=ready", unitRate, ours, bare)},
 		{"Messages API, a flush per chunk: CPU, of chat", atMost, 1.15, ratio("Stream/chunks=paced", unitCPU, blocks, ours)},
 		{"Responses API, a flush per chunk: CPU, of chat", atMost, 1.3, ratio("Stream/chunks=paced", unitCPU, items, ours)},
+		{"whole 0.5 KB with otelllm: CPU, of without", atMost, 1.15, ratio("Telemetry/size=0.5KB", unitCPU, traced, ours)},
 		{"stream, bursts: chunks held back", atMost, 0, r.series("Stream/chunks=bursts", ours, unitLate)},
 		{"allocations per text chunk", atMost, 0, chunkAllocs},
 		{"allocations of a whole request", atMost, 25, r.series("Handler/whole", ours, unitAllocs)},

@@ -20,11 +20,15 @@ import (
 	"time"
 
 	"github.com/sashabaranov/go-openai"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"golang.org/x/time/rate"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -32,6 +36,7 @@ import (
 // The contenders that serve HTTP, and what other cases compare with.
 const (
 	ours   = "llmhttp"      // with keys, two rate limits and usage records in memory
+	traced = "otelllm"      // llmhttp with spans, of which 1 % are sampled, and metrics
 	blocks = "messages"     // llmhttp, asked through the Messages API
 	items  = "responses"    // llmhttp, asked through the Responses API
 	bare   = "bare"         // net/http that writes the bytes llmhttp would
@@ -52,6 +57,9 @@ func newHandler(contender string, m mode, upstreamAddr string) (http.Handler, er
 		}
 		b, err := upstream.New("http://"+upstreamAddr+"/v1", &upstream.Options{Key: "sk-upstream"})
 		return newOurs(b), err
+	case traced:
+		telemetry, err := newTelemetry()
+		return newObserved(newModel(m), telemetry.Observe), err
 	case blocks:
 		return newOurs(newModel(m), messages.New(nil)), nil
 	case items:
@@ -148,10 +156,25 @@ const secret = "sk-bench-7d0b2c4e9f1a63587d0b2c4e9f1a6358"
 // newOurs returns a Handler as a host would configure it: with a key, a limit
 // of requests and one of tokens that no load reaches, and usage records.
 func newOurs(b llmhttp.Backend, protocols ...llmhttp.Protocol) http.Handler {
+	return newObserved(b, nil, protocols...)
+}
+
+// newObserved is like newOurs, with an Observer that may be nil.
+func newObserved(b llmhttp.Backend, observe llmhttp.Observer, protocols ...llmhttp.Protocol) http.Handler {
 	limit := llmhttp.PerMinute(1 << 40)
 	keys := memory.Keys()
 	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: limit, Tokens: limit}})
-	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore(), Protocols: protocols})
+	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore(), Protocols: protocols, Observe: observe})
+}
+
+// newTelemetry returns a Telemetry that samples 1 % of the traces. Its spans are
+// exported to nowhere, and nobody reads its metrics.
+func newTelemetry() (*otelllm.Telemetry, error) {
+	return otelllm.New(&otelllm.Options{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()),
+			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.01)))),
+		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
+	})
 }
 
 // newBare returns a handler that reads the body and writes a prepared answer,

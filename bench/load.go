@@ -44,6 +44,10 @@ func runWhole(b *bench) {
 	)
 }
 
+func runTelemetry(b *bench) {
+	b.runLoadCases(loadCase{name: "Telemetry/size=0.5KB", mode: modeWhole, requests: sendAll(chatRequest(512, false), ours, traced), conns: 64, window: time.Second})
+}
+
 func runStreams(b *bench) {
 	requests := sendAll(chatRequest(512, true), ours, bare)
 	requests[blocks] = messagesRequest(chatRequest(512, true))

@@ -28,15 +28,16 @@ var parts = []struct {
 	name string
 	run  func(*bench)
 }{
-	{"whole", runWhole},      // replies in one piece
-	{"stream", runStreams},   // streams of 100 chunks
-	{"bursts", runBursts},    // chunks that are held back
-	{"gateway", runGateways}, // in front of another server
-	{"held", runHeld},        // idle open streams
-	{"memory", runMemory},    // large and hostile requests
-	{"decode", runDecode},    // requests, in process
-	{"handler", runHandler},  // allocations, in process
-	{"limiter", runLimiter},  // Limiter.Take, in process
+	{"whole", runWhole},         // replies in one piece
+	{"stream", runStreams},      // streams of 100 chunks
+	{"bursts", runBursts},       // chunks that are held back
+	{"gateway", runGateways},    // in front of another server
+	{"held", runHeld},           // idle open streams
+	{"memory", runMemory},       // large and hostile requests
+	{"decode", runDecode},       // requests, in process
+	{"handler", runHandler},     // allocations, in process
+	{"limiter", runLimiter},     // Limiter.Take, in process
+	{"telemetry", runTelemetry}, // whole replies with otelllm
 }
 
 // A bench is one run of the command.

@@ -1,6 +1,7 @@
 package otelllm
 
 import (
+	"context"
 	"encoding/json"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -48,9 +49,13 @@ type Tool struct {
 }
 
 // wantsContent reports whether content is to be collected for a request with the
-// given parent. A parent that is not sampled has no children that are.
-func (t *Telemetry) wantsContent(parent trace.SpanContext) bool {
-	return t.opts.ContentHook != nil || t.opts.CaptureContent && (!parent.IsValid() || parent.IsSampled())
+// context ctx. A span that is not sampled has no children that are.
+func (t *Telemetry) wantsContent(ctx context.Context) bool {
+	if t.opts.ContentHook != nil || !t.opts.CaptureContent {
+		return t.opts.ContentHook != nil
+	}
+	parent := trace.SpanContextFromContext(ctx)
+	return !parent.IsValid() || parent.IsSampled()
 }
 
 func (r *request) keepTranscript(t *llmhttp.Transcript) { r.transcript = t }

@@ -31,16 +31,16 @@ var conventions = []struct {
 }{
 	{"gen_ai.server.request.duration", "s",
 		[]float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92},
-		[]string{"gen_ai.operation.name", "gen_ai.provider.name"}, []string{"error.type", "gen_ai.request.model", "llmhttp.protocol"}},
+		[]string{"gen_ai.operation.name", "gen_ai.provider.name"}, []string{"error.type", "gen_ai.request.model", "gen_ai.response.model", "llmhttp.protocol"}},
 	{"gen_ai.server.time_to_first_token", "s",
 		[]float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10},
-		[]string{"gen_ai.operation.name", "gen_ai.provider.name"}, []string{"gen_ai.request.model", "llmhttp.protocol"}},
+		[]string{"gen_ai.operation.name", "gen_ai.provider.name"}, []string{"gen_ai.request.model", "gen_ai.response.model", "llmhttp.protocol"}},
 	{"gen_ai.server.time_per_output_token", "s",
 		[]float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5},
-		[]string{"gen_ai.operation.name", "gen_ai.provider.name"}, []string{"gen_ai.request.model", "llmhttp.protocol"}},
+		[]string{"gen_ai.operation.name", "gen_ai.provider.name"}, []string{"gen_ai.request.model", "gen_ai.response.model", "llmhttp.protocol"}},
 	{"gen_ai.client.token.usage", "{token}",
 		[]float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864},
-		[]string{"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.token.type"}, []string{"gen_ai.request.model", "llmhttp.protocol"}},
+		[]string{"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.token.type"}, []string{"gen_ai.request.model", "gen_ai.response.model", "llmhttp.protocol"}},
 }
 
 func TestConventions_Metrics(t *testing.T) {
@@ -146,7 +146,9 @@ func TestCardinality(t *testing.T) {
 	}{
 		{"models are refused", nil, fails(llmhttp.ModelNotFound("m")).backend, 3},
 		{"models are accepted", nil, nil, 3 * 101}, // 100 names and _OTHER, three kinds of tokens
+		{"replies have the names of requests", nil, echoModel, 3 * 101},
 		{"list of models", []string{"a", "b"}, nil, 3 * 3},
+		{"list of models, in replies too", []string{"a", "b"}, echoModel, 3 * 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, config{backend: test.backend, telemetry: otelllm.Options{Models: test.models}, sampler: sdktrace.NeverSample(), bare: true})
@@ -176,6 +178,37 @@ func TestCardinality(t *testing.T) {
 	}
 }
 
+// echoModel is a Backend that replies with the name of the model in the request.
+var echoModel = llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		c := llmhttp.TextChunk("x")
+		c.Model, c.Usage = req.Model, &llmhttp.Usage{PromptTokens: 1, CompletionTokens: 1}
+		yield(c, nil)
+	}
+})
+
+// The time of the first token is known from streams, and from whole replies that the
+// Backend yields in several chunks.
+func TestTimeToFirstToken(t *testing.T) {
+	one := chunks([]*llmhttp.ChatChunk{llmhttp.TextChunk("a")})
+	for _, test := range []struct {
+		name    string
+		backend llmhttp.Backend
+		body    string
+		want    int
+	}{
+		{"several chunks", nil, chatBody, 1},
+		{"one chunk", one, chatBody, 0},
+		{"stream of one chunk", one, streamBody, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, config{backend: test.backend})
+			f.chat(test.body)
+			assert.Len(t, points(f.metrics()["gen_ai.server.time_to_first_token"]), test.want)
+		})
+	}
+}
+
 func TestAccountsAndSpend(t *testing.T) {
 	f := newFixture(t, config{telemetry: otelllm.Options{
 		Provider: "acme-models", Accounts: true,
@@ -187,7 +220,7 @@ func TestAccountsAndSpend(t *testing.T) {
 	f.chat(streamBody)
 	spend := points(f.metrics()["llmhttp.spend"])
 	assert.Equal(t, []point{{attrs: map[string]any{"gen_ai.operation.name": "chat", "gen_ai.provider.name": "acme-models", "gen_ai.request.model": "m",
-		"llmhttp.protocol": "chat", "llmhttp.account": "acme"}, sum: 2 * (10 + 20 + 2)}}, spend)
+		"gen_ai.response.model": "m-2026", "llmhttp.protocol": "chat", "llmhttp.account": "acme"}, sum: 2 * (10 + 20 + 2)}}, spend)
 }
 
 // A usage that the Backend did not report is not counted as tokens.

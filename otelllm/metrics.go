@@ -3,8 +3,9 @@ package otelllm
 import (
 	"context"
 	"errors"
+	"sync/atomic"
+	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/llmhttp/llmhttp"
@@ -17,7 +18,6 @@ type metrics struct {
 	perToken        metric.Float64Histogram
 	tokenUsage      metric.Int64Histogram
 
-	active         metric.Int64UpDownCounter
 	refusals       metric.Int64Counter
 	tryDuration    metric.Float64Histogram
 	fallbacks      metric.Int64Counter
@@ -25,9 +25,15 @@ type metrics struct {
 	tokenDetails   metric.Int64Counter
 	spend          metric.Float64Counter
 	recordFailures metric.Int64Counter
+
+	active atomic.Int64 // requests in progress
+
+	measurements   *cache[labels, *measurement]
+	refusalOptions *cache[refusalLabels, []metric.AddOption]
+	tryOptions     *cache[tryLabels, []metric.RecordOption]
 }
 
-func newMetrics(meter metric.Meter, buffer *llmhttp.UsageBuffer) (*metrics, error) {
+func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer) (*metrics, error) {
 	var errs []error
 	seconds := func(name, description string, bounds []float64) metric.Float64Histogram {
 		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(bounds...))
@@ -50,11 +56,17 @@ func newMetrics(meter metric.Meter, buffer *llmhttp.UsageBuffer) (*metrics, erro
 		tokenDetails:    counter(metricTokenDetails, "{token}", "Tokens that were read from or written to a prompt cache, or used for reasoning"),
 		recordFailures:  counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
 	}
+	m.measurements = newCache(func(l labels) *measurement { return l.measurement(provider) })
+	m.refusalOptions, m.tryOptions = newCache(refusalLabels.options), newCache(tryLabels.options)
 	var err error
 	m.tokenUsage, err = meter.Int64Histogram(metricTokenUsage, metric.WithUnit("{token}"),
 		metric.WithDescription("Tokens of requests, as the Backend reported them"), metric.WithExplicitBucketBoundaries(boundsTokens...))
 	errs = append(errs, err)
-	m.active, err = meter.Int64UpDownCounter(metricActive, metric.WithUnit("{request}"), metric.WithDescription("Requests in progress"))
+	_, err = meter.Int64ObservableUpDownCounter(metricActive, metric.WithUnit("{request}"), metric.WithDescription("Requests in progress"),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(m.active.Load())
+			return nil
+		}))
 	errs = append(errs, err)
 	m.spend, err = meter.Float64Counter(metricSpend, metric.WithUnit("{USD}"), metric.WithDescription("Cost of usage in US dollars, estimated usage included"))
 	errs = append(errs, err, observeBuffer(meter, buffer))
@@ -100,13 +112,13 @@ func operationName(op llmhttp.Operation) string {
 // record records the metrics of a request that has ended.
 func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	m := t.metrics
-	m.active.Add(ctx, -1)
+	m.active.Add(-1)
 	account := ""
 	if t.opts.Accounts {
 		account = s.Account
 	}
 	if s.Limit != "" {
-		m.refusals.Add(ctx, 1, t.options.get(labels{account: account, extra: attrLimit, value: s.Limit}).add...)
+		m.refusals.Add(ctx, 1, m.refusalOptions.get(refusalLabels{s.Limit, account})...)
 	}
 	if s.RecordErr != nil {
 		m.recordFailures.Add(ctx, 1)
@@ -114,68 +126,63 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	if s.Operation == "" {
 		return
 	}
-	if s.Err == nil && s.Request != nil {
-		t.models.add(s.Model)
+	success := s.Err == nil && s.Request != nil
+	with := m.measurements.get(labels{s.Operation, s.Protocol, t.models.label(s.Model, success), t.models.label(s.Reply.Model, success), s.ErrorClass, account})
+	m.requestDuration.Record(ctx, s.Duration.Seconds(), with.request...)
+	if s.Err == nil {
+		m.recordTokenTimes(ctx, s, with)
+	} else if s.Cut() {
+		m.streamsCut.Add(ctx, 1, with.cut...)
 	}
-	l := labels{operation: operationName(s.Operation), protocol: s.Protocol, errorType: string(s.ErrorClass)}
-	if s.Model != "" {
-		l.model = t.models.label(s.Model)
+	if s.Request != nil {
+		t.recordUsage(ctx, s, with)
 	}
-	opts := t.options.get(l)
-	m.requestDuration.Record(ctx, s.Duration.Seconds(), opts.record...)
-	switch {
-	case s.Err == nil:
-		t.recordTokenTimes(ctx, s, opts)
-	case s.Cut():
-		m.streamsCut.Add(ctx, 1, opts.add...)
-	}
-	l.errorType, l.account = "", account
-	t.recordUsage(ctx, s, l)
 }
 
-func (t *Telemetry) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, opts *measurement) {
-	if s.FirstToken == 0 {
-		return
+// recordTokenTimes records when tokens were generated. A Backend that yields the
+// reply in one chunk does not tell that, unless the client asked for a stream.
+func (m *metrics) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, with *measurement) {
+	several := s.LastToken > s.FirstToken
+	if several || s.Streamed && s.FirstToken > 0 {
+		m.firstToken.Record(ctx, s.FirstToken.Seconds(), with.request...)
 	}
-	t.metrics.firstToken.Record(ctx, s.FirstToken.Seconds(), opts.record...)
-	// A Backend that yields the reply in one chunk does not tell how long its
-	// tokens took.
-	if n := s.Usage.CompletionTokens; n > 1 && s.LastToken > s.FirstToken && !s.Estimated {
-		t.metrics.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), opts.record...)
+	if n := s.Usage.CompletionTokens; several && n > 1 && !s.Estimated {
+		m.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), with.request...)
 	}
 }
 
 // recordUsage records what a request used, whether it succeeded or not.
-func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, l labels) {
-	if s.Request == nil {
-		return
-	}
+func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, with *measurement) {
 	m, u := t.metrics, &s.Usage
-	with := func(key attribute.Key, value string) *measurement {
-		l := l
-		l.extra, l.value = key, value
-		return t.options.get(l)
+	if !s.Estimated {
+		recordTokens(ctx, m.tokenUsage, u.PromptTokens, with.input)
+		recordTokens(ctx, m.tokenUsage, u.CompletionTokens, with.output)
 	}
-	usage := func(typ string, n int) {
-		if n > 0 && !s.Estimated {
-			m.tokenUsage.Record(ctx, int64(n), with(attrTokenType, typ).record...)
-		}
-	}
-	usage(tokenInput, u.PromptTokens)
-	usage(tokenOutput, u.CompletionTokens)
-	detail := func(kind string, n int) {
-		if n > 0 {
-			m.tokenDetails.Add(ctx, int64(n), with(attrTokenKind, kind).add...)
-		}
-	}
-	detail(tokenCacheRead, u.PromptTokensDetails.CachedTokens)
-	detail(tokenCacheWrite, u.PromptTokensDetails.CacheWriteTokens)
-	detail(tokenReasoning, u.CompletionTokensDetails.ReasoningTokens)
+	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CachedTokens, with.read)
+	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CacheWriteTokens, with.write)
+	addTokens(ctx, m.tokenDetails, u.CompletionTokensDetails.ReasoningTokens, with.thoughts)
 	if t.opts.Cost != nil {
 		if cost := t.opts.Cost(sum(s)); cost > 0 {
-			m.spend.Add(ctx, cost, t.options.get(l).add...)
+			m.spend.Add(ctx, cost, with.spend...)
 		}
 	}
+}
+
+func recordTokens(ctx context.Context, h metric.Int64Histogram, n int, opts []metric.RecordOption) {
+	if n > 0 {
+		h.Record(ctx, int64(n), opts...)
+	}
+}
+
+func addTokens(ctx context.Context, c metric.Int64Counter, n int, opts []metric.AddOption) {
+	if n > 0 {
+		c.Add(ctx, int64(n), opts...)
+	}
+}
+
+// recordTry records the metric of a try that has ended.
+func (m *metrics) recordTry(ctx context.Context, d time.Duration, l tryLabels) {
+	m.tryDuration.Record(ctx, d.Seconds(), m.tryOptions.get(l)...)
 }
 
 // sum returns what a request used in the form that Options.Cost takes.
@@ -184,5 +191,6 @@ func sum(s *llmhttp.RequestSummary) llmhttp.UsageSum {
 	return llmhttp.UsageSum{
 		Start: s.Time, Model: s.Model, Requests: 1, Images: int64(s.Images),
 		PromptTokens: int64(u.PromptTokens), CompletionTokens: int64(u.CompletionTokens), CachedTokens: int64(u.PromptTokensDetails.CachedTokens),
+		ReasoningTokens: int64(u.CompletionTokensDetails.ReasoningTokens),
 	}
 }

@@ -31,25 +31,29 @@ func newModelNames(list []string) *modelNames {
 // has reports whether name may become an attribute.
 func (m *modelNames) has(name string) bool { return (*m.names.Load())[name] }
 
-// label returns the attribute's value for name.
-func (m *modelNames) label(name string) string {
-	if m.has(name) {
+// label returns the attribute's value for name, which may be empty. If learn is
+// true, the name becomes an attribute, unless there is a list or there are too
+// many.
+func (m *modelNames) label(name string, learn bool) string {
+	if name == "" || m.has(name) || learn && m.add(name) {
 		return name
 	}
 	return other
 }
 
-// add adds a name with which a request succeeded, unless there is a list or there
-// are too many.
-func (m *modelNames) add(name string) {
-	if m.fixed || m.has(name) || len(*m.names.Load()) >= maxModels {
-		return
+// add adds a name and reports whether it did.
+func (m *modelNames) add(name string) bool {
+	if m.fixed || len(*m.names.Load()) >= maxModels {
+		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if names := *m.names.Load(); len(names) < maxModels {
-		names = maps.Clone(names)
-		names[name] = true
-		m.names.Store(&names)
+	names := *m.names.Load()
+	if len(names) >= maxModels {
+		return names[name]
 	}
+	names = maps.Clone(names)
+	names[name] = true
+	m.names.Store(&names)
+	return true
 }

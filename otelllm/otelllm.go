@@ -26,9 +26,10 @@ type Options struct {
 	// [llmhttp.StartTry]. A target need not be in it.
 	Targets map[string]Target
 
-	// Models are the names of models that may become an attribute of a metric. Other
-	// names become "_OTHER". If nil, the first 100 names with which a request
-	// succeeded may. Set it if the Backend accepts names that clients make up.
+	// Models are the names of models, in requests and in replies, that may become an
+	// attribute of a metric. Other names become "_OTHER". If nil, the first 100
+	// names of requests that succeeded and of their replies may. Set it if the
+	// Backend accepts names that clients make up.
 	Models []string
 
 	// Accounts adds the account to the metrics of tokens, spend and refusals as
@@ -68,11 +69,11 @@ type Target struct {
 // A Telemetry makes spans and metrics of the requests of Handlers. It may be used
 // concurrently.
 type Telemetry struct {
-	opts    Options
-	tracer  trace.Tracer
-	metrics *metrics
-	models  *modelNames
-	options *optionCache
+	opts       Options
+	tracer     trace.Tracer
+	metrics    *metrics
+	models     *modelNames
+	spanStarts *cache[labels, *spanStart] // of known models
 }
 
 // New returns a Telemetry, which keeps a copy of opts. Nil means the zero Options.
@@ -92,10 +93,10 @@ func New(opts *Options) (*Telemetry, error) {
 	if o.Provider == "" {
 		o.Provider = "llmhttp"
 	}
-	t.models, t.options = newModelNames(o.Models), newOptionCache(o.Provider)
+	t.models, t.spanStarts = newModelNames(o.Models), newCache(t.newSpanStart)
 	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(schemaURL))
 	var err error
-	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o.UsageBuffer)
+	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o.Provider, o.UsageBuffer)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ type outcome struct {
 	cut    bool
 	used   bool // tokens were used, as the Backend reported them
 	model  any  // gen_ai.request.model of metrics
+	reply  any  // gen_ai.response.model of metrics
 }
 
 // waits returns a Backend that sends reached when it is called, yields a chunk if
@@ -96,8 +97,8 @@ func outcomes() map[string]outcome {
 	silent := config{backend: waits(make(chan struct{}, 1), false)}
 	silent.opts.Timeout = time.Millisecond
 	return map[string]outcome{
-		"whole":                  {span: "chat m", used: true, model: "m"},
-		"stream":                 {body: streamBody, span: "chat m", used: true, model: "m"},
+		"whole":                  {span: "chat m", used: true, model: "m", reply: "m-2026"},
+		"stream":                 {body: streamBody, span: "chat m", used: true, model: "m", reply: "m-2026"},
 		"limit of requests":      {config: limited(llmhttp.Limits{Requests: none}), class: "rate_limit", limit: "requests"},
 		"limit of tokens":        {config: limited(llmhttp.Limits{Tokens: none}), class: "rate_limit", limit: "tokens", model: "_OTHER"},
 		"quota":                  {config: limited(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: -1}}), class: "rate_limit", limit: "quota", model: "_OTHER"},
@@ -149,6 +150,9 @@ func (o *outcome) checkMetrics(t *testing.T, got map[string]metricdata.Metrics) 
 	want := map[string]any{"gen_ai.operation.name": "chat", "gen_ai.provider.name": "llmhttp", "llmhttp.protocol": "chat"}
 	if o.model != nil {
 		want["gen_ai.request.model"] = o.model
+	}
+	if o.reply != nil {
+		want["gen_ai.response.model"] = o.reply
 	}
 	if o.class != "" {
 		want["error.type"] = o.class
