@@ -93,11 +93,15 @@
 // name and cost) and total_usage, in US cents from Options.Cost, and besides
 // prompt_tokens, completion_tokens, total_tokens, requests and images.
 //
-// GET /v1/dashboard/billing/subscription returns the Cost of the key's Quota as the
-// legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, the
-// Tokens of the Quota as hard_limit_tokens, and the expiry of the key as
-// access_until, in Unix seconds. The first three are 100000000 if the key has no
-// such limit; access_until is 0 if the key does not expire.
+// GET /v1/dashboard/billing/subscription returns the limits of the key's Quota in
+// the legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, and
+// for Tokens in hard_limit_tokens. The first three are 100000000 if the key has no
+// such limit. Clients compute what is left: they subtract total_usage of the
+// calendar month if has_payment_method is true, and otherwise of the last 100 days.
+// So that the result is right, has_payment_method is true for a Quota by calendar
+// month, and the limits include what the account used in these days and what does
+// not count toward the Quota. access_until is the expiry of the key in Unix seconds,
+// 0 if there is none.
 //
 // # Logs
 //

@@ -293,10 +293,16 @@ func (b *quotaBook) query(ctx context.Context, k *Key, u *quotaUse, settled amou
 	sums, err2 := QueryKey(ctx, b.store, k.ID, UsageQuery{
 		Account: k.Account, From: k.Limits.Quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day),
 	})
-	for _, s := range sums {
-		stored = stored.plus(b.amount(s))
-	}
+	stored = b.sum(sums)
 	err = err2
+}
+
+// sum returns what sums count toward a quota.
+func (b *quotaBook) sum(sums []UsageSum) (total amount) {
+	for _, s := range sums {
+		total = total.plus(b.amount(s))
+	}
+	return total
 }
 
 // amount returns what s counts toward a quota.

@@ -130,18 +130,31 @@ func serveUsage(q *request) error {
 	if err != nil {
 		return err
 	}
+	var sums []UsageSum
+	err = askUsageStore(q, func(ctx context.Context) error {
+		sums, err = store.Query(ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return q.replyJSON(newBillingReply(sums, q.h.opts.Cost))
+}
+
+// askUsageStore calls ask, which asks the usage store.
+func askUsageStore(q *request, ask func(ctx context.Context) error) error {
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(q.life.ctx, usageTimeout)
 	defer cancel()
 	q.recorder.failing = ClassUsageStore
-	sums, err := store.Query(ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
+	err := ask(ctx)
 	q.res.backendReturned()
 	if err != nil {
 		return q.life.endedOr(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
 	}
-	return q.replyJSON(newBillingReply(sums, q.h.opts.Cost))
+	return nil
 }
 
 // usageRange reads the dates of a query. Days begin in UTC. end_date is not part of
@@ -185,6 +198,9 @@ const unlimitedDollars = 100_000_000
 
 // A subscriptionReply is the reply of the subscription endpoint, in OpenAI's legacy
 // format. TokenLimit is a member that the format lacks.
+//
+// Clients subtract from the limit what the usage endpoint reports: for the calendar
+// month if HasPayment is set, and otherwise for the last 100 days.
 type subscriptionReply struct {
 	Object          string  `json:"object"`
 	HasPayment      bool    `json:"has_payment_method"`
@@ -192,7 +208,7 @@ type subscriptionReply struct {
 	HardLimit       float64 `json:"hard_limit_usd"`
 	SystemHardLimit float64 `json:"system_hard_limit_usd"`
 	AccessUntil     int64   `json:"access_until"` // Unix time in seconds; zero means for ever
-	TokenLimit      *int    `json:"hard_limit_tokens,omitempty"`
+	TokenLimit      *int64  `json:"hard_limit_tokens,omitempty"`
 }
 
 // serveSubscription serves GET /v1/dashboard/billing/subscription: the quota and the
@@ -200,19 +216,53 @@ type subscriptionReply struct {
 func serveSubscription(q *request) error {
 	q.account.keep()
 	quota := q.key.Limits.Quota
-	limit := float64(unlimitedDollars)
-	if quota.Cost != 0 {
-		limit = max(quota.Cost, 0)
+	limit := amount{int64(max(quota.Tokens, 0)), max(quota.Cost, 0)}
+	if _, ok := q.h.opts.Usage.(KeyUsageStore); ok && quota.limits() {
+		other, err := otherUsage(q)
+		if err != nil {
+			return err
+		}
+		limit = limit.plus(other)
 	}
-	reply := subscriptionReply{Object: "billing_subscription", HasPayment: true, SoftLimit: limit, HardLimit: limit, SystemHardLimit: limit}
+	dollars := cents(limit.dollars) / 100
+	if quota.Cost == 0 {
+		dollars = unlimitedDollars
+	}
+	reply := subscriptionReply{Object: "billing_subscription", HasPayment: quota.Per == 0, SoftLimit: dollars, HardLimit: dollars, SystemHardLimit: dollars}
 	if quota.Tokens != 0 {
-		tokens := max(quota.Tokens, 0)
-		reply.TokenLimit = &tokens
+		reply.TokenLimit = &limit.tokens
 	}
 	if !q.key.Expires.IsZero() {
 		reply.AccessUntil = q.key.Expires.Unix()
 	}
 	return q.replyJSON(&reply)
+}
+
+// otherUsage returns what the usage endpoint reports for the days that clients ask
+// about, without what counts toward the quota of the key. The difference is that of
+// periods, and the usage of other keys of the account.
+func otherUsage(q *request) (other amount, err error) {
+	now := q.account.record.Time.UTC()
+	tomorrow := now.Truncate(day).Add(day)
+	reported := UsageQuery{Account: q.key.Account, From: tomorrow.Add(-defaultDays * day), To: tomorrow}
+	if q.key.Limits.Quota.Per == 0 {
+		reported.From = time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	}
+	counted := UsageQuery{Account: q.key.Account, From: q.key.Limits.Quota.Start(now), To: tomorrow}
+	store, book := q.h.opts.Usage, &q.h.quotas
+	err = askUsageStore(q, func(ctx context.Context) error {
+		all, err := store.Query(ctx, reported)
+		if err != nil {
+			return err
+		}
+		own, err := QueryKey(ctx, store, q.key.ID, counted)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil // the Limiter keeps the quota
+		}
+		other = book.sum(all).minus(book.sum(own))
+		return err
+	})
+	return other, err
 }
 
 // A billingReply is the reply of the usage endpoint.

@@ -2,6 +2,7 @@ package llmhttp_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
 )
 
 func day(year int, month time.Month, day int) time.Time {
@@ -158,5 +160,76 @@ func TestUsage_Subscription(t *testing.T) {
 		s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: noRefill(1)})})
 		assert.Equal(t, 0, remaining(t, s.get("/v1/dashboard/billing/subscription"), "Requests"))
 		s.get("/v1/dashboard/billing/subscription").checkError(t, 429)
+	})
+}
+
+// A client of another server of this API computes the credit that is left: it
+// subtracts the usage of this month from the limit or, if there is no payment method,
+// that of the last 100 days.
+func TestUsage_SubscriptionTellsCreditLeft(t *testing.T) {
+	now := time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+	store := memory.NewUsageStore()
+	for i, r := range []struct {
+		key  string
+		at   time.Time
+		used int
+	}{
+		{"key_1", day(2025, 10, 1), 16}, {"key_1", day(2026, 2, 20), 1}, {"key_1", day(2026, 3, 5), 2}, {"key_1", day(2026, 3, 9).Add(13 * time.Hour), 4},
+		{"key_2", day(2026, 3, 6), 8}, // of the same account
+	} {
+		require.NoError(t, store.Record(t.Context(), llmhttp.UsageRecord{
+			ID: fmt.Sprint(i), Time: r.at, Account: "acme", KeyID: r.key, Model: "m", Usage: llmhttp.Usage{PromptTokens: r.used}}))
+	}
+	for name, tt := range map[string]struct {
+		quota llmhttp.Quota
+		left  float64
+	}{
+		"month":         {llmhttp.Quota{}, 94},
+		"month, reset":  {llmhttp.Quota{Since: day(2026, 3, 7)}, 96},
+		"sliding":       {llmhttp.Quota{Per: 24 * time.Hour}, 96},
+		"long sliding":  {llmhttp.Quota{Per: 365 * 24 * time.Hour}, 77},
+		"prepaid":       {llmhttp.Quota{Per: -1}, 77},
+		"prepaid again": {llmhttp.Quota{Per: -1, Since: now}, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			quota := tt.quota
+			quota.Cost, quota.Tokens = 100, 100
+			s := startServer(t, config{
+				keys: keysFor(llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Quota: quota}}),
+				opts: llmhttp.Options{Usage: store, Now: func() time.Time { return now }, Cost: func(u llmhttp.UsageSum) float64 { return float64(u.PromptTokens) }},
+			})
+			var subscription struct {
+				HasPaymentMethod bool    `json:"has_payment_method"`
+				HardLimitUSD     float64 `json:"hard_limit_usd"`
+				HardLimitTokens  float64 `json:"hard_limit_tokens"`
+			}
+			require.NoError(t, json.Unmarshal([]byte(s.get("/v1/dashboard/billing/subscription").body), &subscription))
+			start := now.AddDate(0, 0, -100)
+			if subscription.HasPaymentMethod {
+				start = day(2026, 3, 1)
+			}
+			var usage struct {
+				TotalUsage  float64 `json:"total_usage"`
+				TotalTokens float64 `json:"total_tokens"`
+			}
+			r := s.get("/v1/dashboard/billing/usage?start_date=" + start.Format(time.DateOnly) + "&end_date=2026-03-11")
+			require.NoError(t, json.Unmarshal([]byte(r.body), &usage))
+			assert.Equal(t, tt.left, subscription.HardLimitUSD-usage.TotalUsage/100)
+			assert.Equal(t, tt.left, subscription.HardLimitTokens-usage.TotalTokens)
+		})
+	}
+}
+
+func TestUsage_SubscriptionWithoutItsStore(t *testing.T) {
+	const path = "/v1/dashboard/billing/subscription"
+	keys := keysFor(llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 100}}})
+	synctest.Test(t, func(t *testing.T) {
+		store := &hangingStore{UsageStore: memory.NewUsageStore()}
+		store.hangs.Store(true)
+		startPipeServer(t, config{keys: keys, opts: llmhttp.Options{Usage: store}}).get(path).checkError(t, 503)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		store := llmhttp.NewUsageBuffer(new(usageLog), 0, 0) // which knows no keys
+		assert.Contains(t, startPipeServer(t, config{keys: keys, opts: llmhttp.Options{Usage: store}}).get(path).body, `"hard_limit_tokens":100`)
 	})
 }
