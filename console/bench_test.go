@@ -51,7 +51,9 @@ func benchmarkPages(b *testing.B, dsn string) {
 	h := newHostWith(b, store, store, nil)
 	v := h.newAdmin(b)
 	busy, quiet := keys[0], keys[1]
-	from := url.Values{"from": {today().Add(-99 * 24 * time.Hour).Format(time.DateOnly)}}.Encode()
+	period := func(days int) string {
+		return url.Values{"from": {today().Add(-time.Duration(days-1) * 24 * time.Hour).Format(time.DateOnly)}}.Encode()
+	}
 	for _, page := range []struct{ name, path string }{
 		{"Overview", "overview"},
 		{"Keys", "keys"},
@@ -69,8 +71,11 @@ func benchmarkPages(b *testing.B, dsn string) {
 		{"UsageOfAccount", "usage?by=key&account=" + url.QueryEscape(busy.Account)},
 		{"UsageOfKey", "usage?key=" + busy.ID},
 		{"UsageOfQuietKey", "usage?key=" + quiet.ID},
-		{"Usage100Days", "usage?" + from},
-		{"Usage100DaysByKey", "usage?by=key&" + from},
+		{"Usage7DaysByKey", "usage?by=key&" + period(7)},
+		{"Usage100Days", "usage?" + period(100)},
+		{"Usage100DaysByKey", "usage?by=key&" + period(100)},
+		{"Usage100DaysByAccount", "usage?by=account&" + period(100)},
+		{"Usage100DaysOfAccount", "usage?by=key&" + period(100) + "&account=" + url.QueryEscape(busy.Account)},
 		{"Playground", "playground"},
 		{"Audit", "audit"},
 	} {

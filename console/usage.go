@@ -20,7 +20,7 @@ const (
 	maxDays     = 366
 
 	// maxGroups is the number of keys or accounts in a table.
-	maxGroups = 50
+	maxGroups = 25
 )
 
 // usageTotals are sums of usage with their cost.

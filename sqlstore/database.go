@@ -43,6 +43,10 @@ type dialect interface {
 	// number.
 	toInteger(number string) string
 
+	// unindexed returns an expression for a column that keeps the database from
+	// using an index of it, where that makes a difference.
+	unindexed(column string) string
+
 	// addUsage stores records and adds the new ones to the sums of their
 	// days. The records must be sorted by ID, and the IDs must be unique.
 	addUsage(ctx context.Context, db *sql.DB, records []record) error

@@ -168,7 +168,7 @@ func storedIDs(t testing.TB, s *Store) map[string]bool {
 	t.Helper()
 	ctx := t.Context()
 	var ids map[string]bool
-	var sum int64
+	var sum, total int64
 	err := s.retryRead(ctx, func() error {
 		ids = make(map[string]bool)
 		snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
@@ -182,11 +182,13 @@ func storedIDs(t testing.TB, s *Store) map[string]bool {
 			if err != nil {
 				return err
 			}
-			return tx.QueryRowContext(ctx, "SELECT CAST(coalesce(sum(requests), 0) AS bigint) FROM llmhttp_usage_days").Scan(&sum)
+			return tx.QueryRowContext(ctx, `SELECT (SELECT CAST(coalesce(sum(requests), 0) AS bigint) FROM llmhttp_usage_days),
+				(SELECT CAST(coalesce(sum(requests), 0) AS bigint) FROM llmhttp_usage_totals)`).Scan(&sum, &total)
 		})
 	})
 	require.NoError(t, err)
 	assert.EqualValues(t, len(ids), sum, "requests in the sums by day")
+	assert.EqualValues(t, len(ids), total, "requests in the sums of all accounts")
 	return ids
 }
 

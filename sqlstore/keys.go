@@ -136,19 +136,19 @@ func (db *database) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]
 	if checkName("Account", q.Account) != nil || checkName("Search", q.Search) != nil {
 		return nil, nil // no key can have such a name
 	}
-	query, args := selectKey+" WHERE true", []any{limit}
+	where, args := "true", []any{limit}
 	arg := func(v any) string { // appends v and returns its placeholder
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
 	}
 	if q.Account != "" {
-		query += " AND account = " + arg(q.Account)
+		where += " AND account = " + arg(q.Account)
 	}
 	if q.Search != "" {
-		query += " AND " + db.contains(arg(lowerASCII(q.Search)), "id", "account", "name", "prefix")
+		where += " AND " + db.contains(arg(lowerASCII(q.Search)), "id", "account", "name", "prefix")
 	}
 	if q.Status != "" {
-		query += " AND " + keyStatus(arg(micros(now))) + " = " + arg(string(q.Status))
+		where += " AND " + keyStatus(arg(micros(now))) + " = " + arg(string(q.Status))
 	}
 	comparison, direction := " > ", ""
 	if q.Newest {
@@ -159,14 +159,16 @@ func (db *database) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]
 		if err != nil {
 			return nil, err
 		}
-		query += " AND (created, id)" + comparison + "(" + arg(micros(last.Created)) + ", " + arg(last.ID) + ")"
+		where += " AND (created, id)" + comparison + "(" + arg(micros(last.Created)) + ", " + arg(last.ID) + ")"
 	}
+	order := " ORDER BY created" + direction + ", id" + direction
+	query := selectKey + " WHERE id IN (SELECT id FROM llmhttp_keys WHERE " + where + order + " LIMIT $1)" + order // SQLite reads only an index in the subquery
 	var page []KeyInfo
 	err := forEachRow(ctx, db.read, func(rows *sql.Rows) error {
 		info, err := scanKey(rows)
 		page = append(page, info)
 		return err
-	}, query+" ORDER BY created"+direction+", id"+direction+" LIMIT $1", args...)
+	}, query, args...)
 	return page, err
 }
 

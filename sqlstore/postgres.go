@@ -137,6 +137,8 @@ func (postgresDialect) contains(text string, columns ...string) string {
 func (postgresDialect) total(column string) string     { return "sum(" + column + ")" } // a numeric, which does not overflow
 func (postgresDialect) toInteger(number string) string { return "llmhttp_bigint(" + number + ")" }
 
+func (postgresDialect) unindexed(column string) string { return column }
+
 // addUsage uses a single statement, which is a transaction of its own, to hold
 // the locks on the sums as briefly as possible. All processes lock rows in the
 // same order, records before sums, which prevents deadlocks.

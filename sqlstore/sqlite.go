@@ -157,6 +157,8 @@ func (sqliteDialect) contains(text string, columns ...string) string {
 func (sqliteDialect) total(column string) string     { return "total(" + column + ")" }
 func (sqliteDialect) toInteger(number string) string { return "CAST(" + number + " AS INTEGER)" }
 
+func (sqliteDialect) unindexed(column string) string { return "+" + column }
+
 // insertRecords inserts the records whose IDs are new, and returns their sums.
 func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]counts, error) {
 	insert, err := tx.PrepareContext(ctx, `

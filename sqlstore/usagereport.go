@@ -11,23 +11,20 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// ReportUsage implements [llmhttp.UsageReporter]. It reads the sums by day, so
-// its cost depends on the number of accounts, or keys, that were used on each of
-// the days, and not on the number of requests. In SQLite, sums of more than 2^53
-// are rounded.
+// ReportUsage implements [llmhttp.UsageReporter]. It reads sums by day, so its
+// cost does not depend on the number of requests. Of all accounts it reads one sum
+// for each day and model; otherwise the cost depends on the number of accounts, or
+// keys, that were used on each of the days. With a Limit, a report by key reads
+// the sums of a few keys if these are sure to have the most tokens. In SQLite,
+// sums of more than 2^53 are rounded.
 func (s *Store) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
-	query, args := s.reportQuery(&q)
 	var sums []llmhttp.ReportSum
-	err := s.retryRead(ctx, func() error {
-		sums = nil
-		return forEachRow(ctx, s.read, func(rows *sql.Rows) error {
-			sum, err := scanReport(rows, &q)
-			sums = append(sums, sum)
-			return err
-		}, query, args...)
+	err := s.retryRead(ctx, func() (err error) {
+		sums, err = s.report(ctx, &q)
+		return err
 	})
 	if err != nil {
 		return nil, s.wrapError("reporting usage", err)
@@ -38,54 +35,80 @@ func (s *Store) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmht
 	return sums, nil
 }
 
-// reportQuery returns the SQL query for q and its arguments.
-func (db *database) reportQuery(q *llmhttp.ReportQuery) (query string, args []any) {
-	table := "llmhttp_usage_days"
-	if q.KeyID != "" || q.By == llmhttp.ByKey {
-		table = "llmhttp_usage_key_days"
+// report returns the sums for q in any order.
+func (db *database) report(ctx context.Context, q *llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
+	r := newReport(db, q)
+	if q.Limit > 0 && len(r.groups) > 0 {
+		return r.largest(ctx)
 	}
-	args = []any{dayOf(micros(q.From)), ceilMicros(q.To)}
-	where := " WHERE day >= $1 AND day < $2"
-	filter := func(column, name string) {
-		if name != "" {
-			args = append(args, storedName(name))
-			where += fmt.Sprintf(" AND %s = $%d", column, len(args))
-		}
-	}
-	filter("account", q.Account)
-	filter("key_id", q.KeyID)
+	return r.sums(ctx)
+}
 
-	// Each query has the same columns, so a group that is not asked for is a constant.
-	groups := map[llmhttp.ReportGroup][]string{llmhttp.ByDay: {"day"}, llmhttp.ByKey: {"account", "key_id"}, llmhttp.ByAccount: {"account"}}[q.By]
-	columns := []string{"0", "''", "''"}
-	for i, column := range []string{"day", "account", "key_id"} {
-		if slices.Contains(groups, column) {
+// A report is a ReportQuery in SQL.
+type report struct {
+	db     *database
+	query  *llmhttp.ReportQuery
+	from   string   // the table, which is named d
+	groups []string // the columns by which it groups
+	where  string   // conditions on the rows of d
+	args   []any    // the parameters of where; the first two are the period
+}
+
+func newReport(db *database, q *llmhttp.ReportQuery) *report {
+	r := &report{db: db, query: q, from: "llmhttp_usage_days AS d"}
+	r.groups = map[llmhttp.ReportGroup][]string{llmhttp.ByDay: {"d.day"}, llmhttp.ByKey: {"d.account", "d.key_id"}, llmhttp.ByAccount: {"d.account"}}[q.By]
+	switch {
+	case q.KeyID != "" || q.By == llmhttp.ByKey:
+		r.from = "llmhttp_usage_key_days AS d"
+	case q.Account == "" && q.By != llmhttp.ByAccount:
+		r.from = "llmhttp_usage_totals AS d"
+	}
+	r.where = "d.day >= " + r.arg(dayOf(micros(q.From))) + " AND d.day < " + r.arg(ceilMicros(q.To))
+	if q.Account != "" {
+		r.where += " AND d.account = " + r.arg(storedName(q.Account))
+	}
+	if q.KeyID != "" {
+		r.where += " AND d.key_id = " + r.arg(storedName(q.KeyID))
+	}
+	return r
+}
+
+// arg adds a parameter and returns its placeholder.
+func (r *report) arg(value any) string {
+	r.args = append(r.args, value)
+	return fmt.Sprintf("$%d", len(r.args))
+}
+
+// sums reads the sums of each group and model.
+func (r *report) sums(ctx context.Context) (sums []llmhttp.ReportSum, err error) {
+	// Each query has the same columns, so a column that is not grouped by is a constant.
+	columns := []string{"0", "''", "''", "d.model"}
+	for i, column := range []string{"d.day", "d.account", "d.key_id"} {
+		if slices.Contains(r.groups, column) {
 			columns[i] = column
 		}
 	}
-	list := strings.Join(groups, ", ")
-	from := table + where
-	if list != "" && q.Limit > 0 {
-		args = append(args, q.Limit)
-		from = fmt.Sprintf("(SELECT %[1]s FROM %[2]s GROUP BY %[1]s ORDER BY %[3]s + %[4]s DESC, %[5]s DESC, %[1]s LIMIT $%[6]d) top JOIN %[7]s USING (%[1]s) %[8]s",
-			list, from, db.total("prompt_tokens"), db.total("completion_tokens"), db.total("requests"), len(args), table, where)
+	for _, column := range []string{"d.requests", "d.prompt_tokens", "d.completion_tokens", "d.cached_tokens", "d.reasoning_tokens", "d.images"} {
+		columns = append(columns, r.db.toInteger(r.db.total(column)))
 	}
-	query = "SELECT " + strings.Join(columns, ", ") + ", model"
-	for _, column := range []string{"requests", "prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "images"} {
-		query += ", " + db.toInteger(db.total(column))
-	}
-	return query + " FROM " + from + " GROUP BY " + strings.Join(append(groups, "model"), ", "), args
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s GROUP BY %s", strings.Join(columns, ", "), r.from, r.where, strings.Join(append(r.groups, "d.model"), ", "))
+	err = forEachRow(ctx, r.db.read, func(rows *sql.Rows) error {
+		sum, err := r.scan(rows)
+		sums = append(sums, sum)
+		return err
+	}, query, r.args...)
+	return sums, err
 }
 
-// scanReport reads a row of the result of reportQuery.
-func scanReport(rows *sql.Rows, q *llmhttp.ReportQuery) (llmhttp.ReportSum, error) {
+// scan reads a row of the query in sums.
+func (r *report) scan(rows *sql.Rows) (llmhttp.ReportSum, error) {
 	var sum llmhttp.ReportSum
 	var day int64
 	var account, key, model string
 	u := &sum.UsageSum
 	err := rows.Scan(&day, &account, &key, &model, &u.Requests, &u.PromptTokens, &u.CompletionTokens, &u.CachedTokens, &u.ReasoningTokens, &u.Images)
 	u.Model, sum.Account, sum.KeyID = originalName(model), originalName(account), originalName(key)
-	if u.Start = q.From; q.By == llmhttp.ByDay {
+	if u.Start = r.query.From; r.query.By == llmhttp.ByDay {
 		u.Start = fromMicros(day)
 	}
 	return sum, err
