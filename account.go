@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"sync"
 	"time"
 )
 
@@ -391,34 +390,4 @@ func formatReset(d time.Duration) string {
 		d += time.Millisecond - rest
 	}
 	return d.String()
-}
-
-// A gauge counts the concurrent requests of each key, where the Limiter is no
-// [ConcurrencyLimiter].
-type gauge struct {
-	mu sync.Mutex // guards n
-	n  map[string]int
-}
-
-// Acquire is like that of a [ConcurrencyLimiter], but release must be called only
-// once.
-func (g *gauge) Acquire(_ context.Context, key string, limit int) (release func(), err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.n[key] >= limit {
-		return nil, nil
-	}
-	if g.n == nil {
-		g.n = make(map[string]int)
-	}
-	g.n[key]++
-	return func() { g.release(key) }, nil
-}
-
-func (g *gauge) release(key string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.n[key]--; g.n[key] <= 0 {
-		delete(g.n, key)
-	}
 }

@@ -8,8 +8,8 @@ import (
 
 func TestEndpoints_HasTheScopeOfEveryRoute(t *testing.T) {
 	h := NewHandler(BackendFunc(nil), AllowAll("a"), nil)
-	routes := h.wildcards
-	for _, list := range h.exact {
+	routes := h.routes.wildcards
+	for _, list := range h.routes.exact {
 		routes = append(routes, list...)
 	}
 	used := make(map[Endpoint]bool)

@@ -1,6 +1,10 @@
 package llmhttp
 
-import "github.com/llmhttp/llmhttp/internal/jsonwire"
+import (
+	"net/http"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
 
 // maxCalls is how many tool calls a choice may have.
 const maxCalls = 1024
@@ -153,4 +157,10 @@ func (o *callOrder) emit(c *callState) ToolCallDelta {
 		t.Type = toolFunction
 	}
 	return t
+}
+
+func errTooManyCalls() *Error {
+	e := Errorf(http.StatusBadGateway, "", "The reply of the model has too many tool calls. The limit is %d for each choice.", maxCalls)
+	e.NoRetry = true
+	return e
 }

@@ -403,3 +403,26 @@ func (c CompletionTokensDetails) MarshalJSON() ([]byte, error) {
 func (c *CompletionTokensDetails) UnmarshalJSON(data []byte) error {
 	return unmarshalReply(data, completionTokensDetailsJSON, c)
 }
+
+// elementSize is what an element of a reply counts besides its text, so that
+// many empty ones do not use memory without limit.
+const elementSize = 64
+
+// size returns about how much memory a chunk adds to a reply, in bytes.
+func (c *ChatChunk) size() int {
+	n := c.Extra.size()
+	for i := range c.Choices {
+		choice := &c.Choices[i]
+		d := &choice.Delta
+		n += deltaLen(d) + d.Extra.size() + choice.Extra.size()
+		for j := range d.ToolCalls {
+			t := &d.ToolCalls[j]
+			n += elementSize + len(t.ID) + len(t.Function.Name) + t.Extra.size() + t.Function.Extra.size()
+		}
+		for j := range d.ReasoningDetails {
+			r := &d.ReasoningDetails[j]
+			n += elementSize + len(r.Text) + len(r.Summary) + len(r.Signature) + len(r.Data) + r.Extra.size()
+		}
+	}
+	return n
+}

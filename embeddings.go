@@ -381,3 +381,11 @@ func (c *tokenCounter) input(in *EmbeddingInput) int {
 	}
 	return n
 }
+
+func (r *EmbeddingResponse) size() int {
+	n := r.Extra.size()
+	for _, v := range r.Vectors {
+		n += elementSize + 4*len(v)
+	}
+	return n
+}

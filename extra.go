@@ -1,10 +1,19 @@
 package llmhttp
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
+
+// Extra holds the JSON members of an object that have no field in its Go type.
+// They are kept when the object is encoded again, so that new and
+// vendor-specific members pass through without a release of this package.
+// A member that has a field is never encoded from Extra.
+type Extra map[string]json.RawMessage
+
+var extraJSON = jsonwire.NewObject(jsonwire.Extra(func(e *Extra) *Extra { return e }))
 
 // size returns the number of bytes of the members of e.
 func (e Extra) size() int {

@@ -2,11 +2,8 @@ package llmhttp
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -20,8 +17,7 @@ type Handler struct {
 	backend    Forwarder
 	keys       KeyStore
 	opts       Options
-	exact      map[string][]*route // by path
-	wildcards  []*route
+	routes     routeTable
 	concurrent gauge
 	quotas     quotaBook
 	deadlines  settleDeadlines
@@ -191,7 +187,6 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		backend: Forwarder{b},
 		keys:    keys,
 		opts:    opts.withDefaults(),
-		exact:   make(map[string][]*route),
 		active:  make(map[*request]struct{}),
 	}
 	h.quotas = quotaBook{store: h.opts.Usage, cost: h.opts.Cost}
@@ -200,145 +195,6 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		h.addProtocol(p)
 	}
 	return h
-}
-
-func (h *Handler) addEndpoints() {
-	chat := chatCompletions{}
-	h.addProtocol(chat)
-	for _, rt := range []*route{
-		newRoute(chat, "POST /v1/images/generations", EndpointImages, OperationImages, serveImages),
-		newRoute(chat, "POST /v1/embeddings", EndpointEmbeddings, OperationEmbeddings, serveEmbeddings),
-		newRoute(chat, "GET /v1/models", EndpointModels, "", serveModels),
-		newRoute(chat, "GET /v1/models/{id...}", EndpointModels, "", serveModel),
-		newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, "", serveUsage),
-		newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, "", serveUsage),
-		newRoute(chat, "GET /v1/dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
-		newRoute(chat, "GET /dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
-	} {
-		h.addRoute(rt)
-	}
-}
-
-func (h *Handler) addProtocol(p Protocol) {
-	for _, rt := range p.Routes() {
-		op, serve := OperationChat, func(q *request) error { return q.chat.serve(rt.Chat) }
-		if rt.Chat == nil {
-			op, serve = "", func(q *request) error { return serveOther(q, rt.Serve) }
-		}
-		added := newRoute(p, rt.Pattern, rt.Endpoint, op, serve)
-		added.match = rt.Match
-		h.addRoute(added)
-	}
-}
-
-func (h *Handler) addRoute(rt *route) {
-	path := strings.Join(rt.segments, "/")
-	if strings.Contains(path, "{") {
-		h.wildcards = insertRoute(h.wildcards, rt)
-		return
-	}
-	for _, other := range h.exact[path] {
-		if other.method == rt.method && other.match == nil && rt.match == nil {
-			panic(fmt.Sprintf("llmhttp: two protocols serve %s %s", rt.method, path))
-		}
-	}
-	h.exact[path] = insertRoute(h.exact[path], rt)
-}
-
-// insertRoute adds a route. Those with a match come before the others.
-func insertRoute(routes []*route, rt *route) []*route {
-	if rt.match == nil {
-		return append(routes, rt)
-	}
-	return append([]*route{rt}, routes...)
-}
-
-// findRoute returns the route of r.
-func (h *Handler) findRoute(r *http.Request) (*route, error) {
-	path := r.URL.Path
-	if strings.Contains(r.URL.RawPath, "%2F") || strings.Contains(r.URL.RawPath, "%2f") {
-		path = r.URL.RawPath // an escaped slash belongs to a model ID
-	}
-	var allow []string
-	for _, rt := range h.exact[path] {
-		if !rt.matches(r) {
-			continue
-		}
-		if rt.allows(r.Method) {
-			return rt, nil
-		}
-		allow = append(allow, rt.method)
-	}
-	for _, rt := range h.wildcards {
-		if !rt.matches(r) {
-			continue
-		}
-		if values, ok := rt.parse(r.URL.EscapedPath()); ok {
-			if rt.allows(r.Method) {
-				rt.setPathValues(r, values)
-				return rt, nil
-			}
-			allow = append(allow, rt.method)
-		}
-	}
-	if allow == nil {
-		e := errUnknownURL(r)
-		if isKnownPath(r.URL.Path) {
-			e.Message += ". This server does not serve it. It serves " + strings.Join(h.served(), ", ") + "."
-		}
-		return nil, e
-	}
-	e := Errorf(http.StatusMethodNotAllowed, "", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)",
-		echo(r.Method), echo(r.URL.Path))
-	e.Err = methodError(allow)
-	return nil, e
-}
-
-// knownPaths are the paths below /v1/ of APIs that clients may expect of any
-// server of this kind. A path below one of them is known too.
-var knownPaths = []string{
-	"assistants", "audio", "batches", "completions", "containers", "conversations", "embeddings", "evals", "files", "fine_tuning",
-	"images", "messages", "moderations", "organization", "realtime", "rerank", "responses", "threads", "uploads", "vector_stores", "videos",
-}
-
-func isKnownPath(path string) bool {
-	rest, ok := strings.CutPrefix(path, "/v1/")
-	if !ok {
-		return false
-	}
-	first, _, _ := strings.Cut(rest, "/")
-	return slices.Contains(knownPaths, first)
-}
-
-// served returns the patterns of the routes, except those of optional methods that
-// the Backend does not have.
-func (h *Handler) served() []string {
-	_, images := h.backend.Backend.(ImageGenerator)
-	_, embeddings := h.backend.Backend.(Embedder)
-	_, models := h.backend.Backend.(ModelLister)
-	lacks := map[Endpoint]bool{EndpointImages: !images, EndpointEmbeddings: !embeddings, EndpointModels: !models}
-	var patterns []string
-	for _, routes := range h.exact {
-		for _, rt := range routes {
-			if !lacks[rt.endpoint] && !slices.Contains(patterns, rt.pattern) {
-				patterns = append(patterns, rt.pattern)
-			}
-		}
-	}
-	slices.Sort(patterns)
-	return patterns
-}
-
-// A methodError is the cause of a 405. It lists the methods that are allowed.
-type methodError []string
-
-func (e methodError) Error() string {
-	s := strings.Join(e, ", ")
-	return strings.Replace(s, http.MethodGet, "GET, HEAD", 1)
-}
-
-func errUnknownURL(r *http.Request) *Error {
-	return Errorf(http.StatusNotFound, "", "Invalid URL (%s %s)", echo(r.Method), echo(r.URL.Path))
 }
 
 // ServeHTTP serves one request.

@@ -340,3 +340,12 @@ func decodeDataURL(u string) ([]byte, error) {
 	}
 	return base64.StdEncoding.DecodeString(text)
 }
+
+func (r *ImageResponse) size() int {
+	n := r.Extra.size()
+	for i := range r.Data {
+		m := &r.Data[i]
+		n += elementSize + len(m.URL) + len(m.Data) + len(m.RevisedPrompt) + m.Extra.size()
+	}
+	return n
+}

@@ -9,14 +9,6 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// Extra holds the JSON members of an object that have no field in its Go type.
-// They are kept when the object is encoded again, so that new and
-// vendor-specific members pass through without a release of this package.
-// A member that has a field is never encoded from Extra.
-type Extra map[string]json.RawMessage
-
-var extraJSON = jsonwire.NewObject(jsonwire.Extra(func(e *Extra) *Extra { return e }))
-
 // Each type of the wire has a table beside it, such as chatRequestJSON, which
 // decodes and encodes it: see package jsonwire. The struct tags only tell the
 // reader the names; TestTagsAgreeWithTables compares them.

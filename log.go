@@ -1,8 +1,14 @@
 package llmhttp
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A requestLog logs what the client of a request is not told.
@@ -56,4 +62,138 @@ func stackOf(err error) string {
 		return string(p.stack)
 	}
 	return ""
+}
+
+// A misuse is a set of mistakes of the host that no reply tells of: each is
+// logged once for a request.
+type misuse uint
+
+const (
+	misuseChoice misuse = 1 << iota
+	misuseNilChunk
+	misuseAfterFinish
+	misuseUsage
+	misuseAfterReturn
+	misuseExtra
+	misuseCompletion
+	misuseNoFlush
+)
+
+// misuses has the log message of each misuse, and what to do about it.
+var misuses = []struct {
+	misuse  misuse
+	message string
+	advice  error
+}{
+	{misuseChoice, "the Backend yielded choices that were not asked for",
+		errors.New("llmhttp: they are dropped: choice indices must be less than ChatRequest.Choices")},
+	{misuseNilChunk, "the Backend yielded a nil chunk",
+		errors.New("llmhttp: it is ignored: yield a chunk or an error")},
+	{misuseAfterFinish, "the Backend yielded content of a choice after its FinishReason",
+		errors.New("llmhttp: it is dropped: set FinishReason in the last chunk of the choice only")},
+	{misuseUsage, "the Backend reported usages that contradict each other",
+		errors.New("llmhttp: the last one counts: Usage is the total of the request and not that of a chunk")},
+	{misuseAfterReturn, "the Backend called yield after its stream had returned",
+		errors.New("llmhttp: the chunk is dropped: wait for goroutines that yield before the function of the stream returns")},
+	{misuseExtra, "the Backend set members of Extra beside the usage that are not JSON",
+		errors.New("llmhttp: they are dropped: set valid JSON, such as null instead of NaN")},
+	{misuseCompletion, "the Backend exceeded the token limit of the request",
+		errors.New("llmhttp: the text is cut: pass ChatRequest.TokenLimit on to the model")},
+	{misuseNoFlush, "a stream is buffered",
+		errors.New("llmhttp: the ResponseWriter of a middleware cannot be flushed: it needs a method Flush or Unwrap")},
+}
+
+// warn logs those of set that were not logged yet. It is called with the
+// response's mu held.
+func (l *requestLog) warn(set misuse) {
+	set &^= l.warned
+	l.warned |= set
+	for _, m := range misuses {
+		if set&m.misuse != 0 {
+			l.print(slog.LevelWarn, m.message, m.advice)
+		}
+	}
+}
+
+// LogRequests returns an Observer that logs a line for each request that has
+// ended, with the message "request" at level Info: who sent it, what was asked
+// for, the result, and durations in milliseconds. Attributes that do not apply are
+// left out. If l is nil, slog.Default() is used.
+//
+// The lines contain no API keys, no messages, no replies, and no queries of URLs.
+// They do not contain the errors that [ErrorClass.IsClientError] reports, which
+// can quote the request. Handlers of l get the context of the request, for example
+// to add the ID of a trace.
+func LogRequests(l *slog.Logger) Observer {
+	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
+		return ctx, Observation{Ended: func(s *RequestSummary) {
+			logger := l
+			if logger == nil {
+				logger = slog.Default()
+			}
+			if logger.Enabled(ctx, slog.LevelInfo) {
+				logger.LogAttrs(ctx, slog.LevelInfo, "request", s.logAttrs(requestFrom(ctx), r)...)
+			}
+		}}
+	}
+}
+
+// logAttrs returns the attributes of the line for r. q may be nil.
+func (s *RequestSummary) logAttrs(q *request, r *http.Request) []slog.Attr {
+	path := r.URL.Path
+	if q != nil {
+		path = q.cred.redactor().text(path)
+	}
+	attrs := append(make([]slog.Attr, 0, 24),
+		slog.String("request_id", s.ID), slog.String("client", clientAddress(r)),
+		slog.String("method", jsonwire.Clip(r.Method, 16)), slog.String("path", jsonwire.Clip(path, 256)), slog.Int("status", s.Status))
+	text := func(name, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(name, value))
+		}
+	}
+	number := func(name string, n int) {
+		if n != 0 {
+			attrs = append(attrs, slog.Int(name, n))
+		}
+	}
+	duration := func(name string, d time.Duration) {
+		if d != 0 {
+			attrs = append(attrs, slog.Float64(name, float64(d.Microseconds())/1000))
+		}
+	}
+	text("protocol", s.Protocol)
+	text("endpoint", string(s.Endpoint))
+	text("account", s.Account)
+	text("key", s.KeyID)
+	text("model", s.Model)
+	text("target", s.Target())
+	number("tries", len(s.Tries))
+	if s.Operation == OperationChat {
+		attrs = append(attrs, slog.Bool("streamed", s.Streamed))
+	}
+	number("prompt_tokens", s.Usage.PromptTokens)
+	number("completion_tokens", s.Usage.CompletionTokens)
+	number("images", s.Images)
+	duration("admitted_ms", s.Admitted)
+	duration("first_token_ms", s.FirstToken)
+	duration("duration_ms", s.Duration)
+	text("error_class", string(s.ErrorClass))
+	text("limit", s.Limit)
+	if s.Err != nil && !s.ErrorClass.IsClientError() {
+		attrs = append(attrs, slog.String("error", errorText(s.Err)))
+	}
+	if s.RecordErr != nil {
+		attrs = append(attrs, slog.String("record_error", errorText(s.RecordErr)))
+	}
+	return attrs
+}
+
+// clientAddress returns the address of the client, without its port.
+func clientAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }

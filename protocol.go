@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 )
@@ -216,74 +215,4 @@ func serveOther(q *request, serve func(context.Context, *http.Request, []byte) (
 		return q.life.endedOr(err)
 	}
 	return q.replyJSON(v)
-}
-
-// A route is a Route of a Protocol, or an endpoint of the Handler itself.
-type route struct {
-	pattern   string
-	method    string
-	segments  []string // of the path; the first is empty
-	endpoint  Endpoint
-	operation Operation // empty if no model is called
-	protocol  Protocol
-	match     func(r *http.Request) bool // nil if it serves every request
-	serve     func(q *request) error
-}
-
-// newRoute parses a pattern. It panics if the pattern is malformed.
-func newRoute(p Protocol, pattern string, e Endpoint, op Operation, serve func(q *request) error) *route {
-	method, path, ok := strings.Cut(pattern, " ")
-	if !ok || !strings.HasPrefix(path, "/") {
-		panic("llmhttp: the pattern of a route must be a method and a path: " + pattern)
-	}
-	return &route{pattern: pattern, method: method, segments: strings.Split(path, "/"), endpoint: e, operation: op, protocol: p, serve: serve}
-}
-
-// matches reports whether the route exists for r.
-func (rt *route) matches(r *http.Request) bool { return rt.match == nil || rt.match(r) }
-
-// allows reports whether the route serves requests of the given method.
-func (rt *route) allows(method string) bool {
-	return method == rt.method || method == http.MethodHead && rt.method == http.MethodGet
-}
-
-// parse reports whether the route serves an escaped path, and returns the
-// unescaped values of its wildcards in their order.
-func (rt *route) parse(path string) (values []string, ok bool) {
-	last := len(rt.segments) - 1
-	for i, segment := range rt.segments {
-		var got string
-		if strings.HasSuffix(segment, "...}") {
-			got, path = path, ""
-		} else {
-			var more bool
-			if got, path, more = strings.Cut(path, "/"); more != (i < last) {
-				return nil, false
-			}
-		}
-		if !strings.HasPrefix(segment, "{") {
-			if got != segment {
-				return nil, false
-			}
-			continue
-		}
-		value, err := url.PathUnescape(got)
-		if err != nil || value == "" {
-			return nil, false
-		}
-		values = append(values, value)
-	}
-	return values, true
-}
-
-// setPathValues makes the values of the wildcards available to
-// [http.Request.PathValue].
-func (rt *route) setPathValues(r *http.Request, values []string) {
-	for _, segment := range rt.segments {
-		if name, ok := strings.CutPrefix(segment, "{"); ok {
-			name = strings.TrimSuffix(strings.TrimSuffix(name, "}"), "...")
-			r.SetPathValue(name, values[0])
-			values = values[1:]
-		}
-	}
 }

@@ -1,0 +1,270 @@
+package llmhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// A chatCall is the call of Backend.Chat for a request of any protocol, and its
+// reply. Its fields are guarded by the response's mu while the Backend runs, so
+// that a Backend that calls yield from several goroutines at once does no harm
+// to other requests.
+type chatCall struct {
+	q       *request
+	encoder ChatEncoder
+	order   orderer
+	joiner  joiner       // of a whole reply
+	stream  *eventStream // nil unless the reply is a stream
+	size    int          // of the chunks, about, in bytes
+	err     error        // why the Backend must stop
+}
+
+// serve decodes the request and replies.
+func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*ChatRequest, ChatEncoder, error)) error {
+	q := c.q
+	body, err := q.readBody()
+	if err != nil {
+		return err
+	}
+	req, encoder, err := decode(q.life.ctx, q.r, body.b)
+	putBuffer(body)
+	if err != nil {
+		return q.life.endedOr(err)
+	}
+	if err := q.useModel(req.Model); err != nil {
+		return err
+	}
+	limits := &q.key.Limits
+	if n := limits.MaxCompletionTokens; n > 0 {
+		limitCompletion(req, n)
+		c.order.maxBytes = maxCompletionBytes(n)
+	}
+	q.account.prompt = q.tokens().prompt(req) // before the Backend owns req
+	cost := chatCost(q.account.prompt, q.h.opts.ReserveCompletion, req, limits)
+	least := cost
+	if _, ok := req.TokenLimit(); !ok {
+		least = q.account.prompt
+	}
+	if err := q.account.reserve(estimate{tokens: cost, least: least}); err != nil {
+		return err
+	}
+	c.encoder = encoder
+	c.order.limit = req.Choices()
+	c.order.output.keepText = q.h.opts.CountTokens != nil
+	if req.Stream {
+		return c.replyStream(req)
+	}
+	return c.replyWhole(req)
+}
+
+// replyWhole answers with a whole reply.
+func (c *chatCall) replyWhole(req *ChatRequest) error {
+	c.order.sink = &c.joiner
+	var collected *collectedReply
+	if collector, ok := c.encoder.(ChunkCollector); ok {
+		collected = &collectedReply{call: c, collector: collector}
+		c.order.sink = collected
+	}
+	if err := c.callBackend(req); err != nil {
+		return err
+	}
+	c.order.complete()
+	c.q.account.settle()
+	if collected != nil && collected.err != nil {
+		return collected.err
+	}
+	r := c.joiner.response(&c.order)
+	start := c.replyStart()
+	r.Created, r.Model, r.Usage = start.Created, start.Model, &c.q.account.record.Usage
+	c.warn(c.order.misuse)
+	if err := c.save(r.Extra); err != nil {
+		return err
+	}
+	return c.q.reply(func(b []byte) ([]byte, error) { return c.encoder.AppendWhole(b, r) })
+}
+
+// A collectedReply is a chunkSink that passes the chunks of a whole reply to a
+// ChunkCollector.
+type collectedReply struct {
+	call      *chatCall
+	collector ChunkCollector
+	started   bool
+	err       error
+}
+
+func (r *collectedReply) add(c *ChatChunk) {
+	if !r.started {
+		r.started = true
+		r.collector.CollectStart(r.call.replyStart())
+	}
+	if r.err == nil {
+		r.err = r.collector.CollectChunk(c)
+	}
+}
+
+// save stores a complete reply if the encoder is a ReplySaver. The response's mu
+// must not be held, because a store takes time.
+func (c *chatCall) save(extra Extra) error {
+	saver, ok := c.encoder.(ReplySaver)
+	if !ok {
+		return nil
+	}
+	res := &c.q.res
+	res.mu.Lock()
+	var save func(context.Context) error
+	if res.state != stateDone {
+		save = saver.SaveReply(&c.q.account.record.Usage, extra)
+	}
+	res.mu.Unlock()
+	if save == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.q.life.ctx, settleGrace)
+	defer cancel()
+	if err := save(ctx); err != nil {
+		return c.q.life.endedOr(err)
+	}
+	return nil
+}
+
+// replyStream answers with a stream. Its usage is recorded before its end is
+// sent, so that a client that has all of it finds its usage reported.
+func (c *chatCall) replyStream(req *ChatRequest) error {
+	c.stream = &eventStream{q: c.q, encoder: c.encoder}
+	c.order.sink = c.stream
+	if err := c.callBackend(req); err != nil {
+		return err
+	}
+	res := &c.q.res
+	res.mu.Lock()
+	if res.state != stateDone {
+		c.order.complete()
+	}
+	res.mu.Unlock()
+	c.q.account.settle()
+	extra := c.order.endExtra()
+	c.warn(c.order.misuse)
+	if err := c.save(extra); err != nil {
+		return err
+	}
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	if res.state == stateDone {
+		return res.err
+	}
+	if err := c.stream.end(&c.q.account.record.Usage, extra); err != nil {
+		return err
+	}
+	res.state = stateDone
+	return nil
+}
+
+var (
+	errNilStream     = errors.New("llmhttp: the Backend returned a nil ChatStream")
+	errStreamOver    = errors.New("llmhttp: the stream's function has returned")
+	errReplyComplete = errors.New("llmhttp: the reply has all the tokens that it may have")
+)
+
+// callBackend calls the Backend and passes its chunks on.
+func (c *chatCall) callBackend(req *ChatRequest) error {
+	q := c.q
+	if err := q.beginBackendCall(); err != nil {
+		return err
+	}
+	q.recorder.transcribe(req, &c.order)
+	q.recorder.start(req)
+	q.account.bill()
+	stream := q.h.backend.Chat(q.life.backend, req)
+	if stream == nil {
+		stream = Fail(errNilStream)
+	}
+	stream(c.yield)
+	err := c.close()
+	q.account.noteBackendError(err)
+	// A Backend may return without an error when its context is done. That is
+	// not the end of a reply.
+	return q.life.endedOr(err)
+}
+
+// warn logs misuses. The response's mu must not be held.
+func (c *chatCall) warn(set misuse) {
+	c.q.res.mu.Lock()
+	defer c.q.res.mu.Unlock()
+	c.q.log.warn(set)
+}
+
+// yield is the yield function of the Backend's stream. When it returns, the
+// chunk is on its way to the client.
+func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
+	c.q.res.mu.Lock()
+	defer c.q.res.mu.Unlock()
+	switch {
+	case c.err == errStreamOver:
+		c.q.log.warn(misuseAfterReturn)
+	case c.err == nil && err == nil:
+		err = c.receive(chunk)
+	}
+	if c.err == nil {
+		c.err = err
+	}
+	return c.err == nil
+}
+
+func (c *chatCall) receive(chunk *ChatChunk) error {
+	q := c.q
+	if q.res.state == stateDone {
+		return q.res.err
+	}
+	now := time.Now()
+	q.idle.touch(now)
+	q.recorder.addChunk(chunk, now)
+	if chunk != nil {
+		if c.size += chunk.size(); c.size > q.h.opts.MaxReply {
+			return errReplyTooLarge(q.h.opts.MaxReply)
+		}
+	}
+	c.order.add(chunk)
+	if c.order.misuse != 0 {
+		q.log.warn(c.order.misuse)
+	}
+	if c.order.err != nil {
+		return c.order.err
+	}
+	if c.stream != nil {
+		if err := c.stream.push(now); err != nil {
+			return err
+		}
+	}
+	if c.order.isCut() {
+		return errReplyComplete
+	}
+	return nil
+}
+
+// close refuses further chunks, and returns the error that ended the stream.
+func (c *chatCall) close() error {
+	res := &c.q.res
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	res.backendRuns = false
+	err := c.err
+	if c.err == nil || c.err == errReplyComplete {
+		c.err, err = errStreamOver, nil
+	}
+	return err
+}
+
+// replyStart returns the identity of the reply.
+func (c *chatCall) replyStart() *ReplyStart {
+	s, a := &c.order.start, &c.q.account
+	s.PromptTokens = a.prompt
+	if s.Created == 0 {
+		s.Created = a.record.Time.Unix()
+	}
+	if s.Model == "" {
+		s.Model = a.record.Model
+	}
+	return s
+}
