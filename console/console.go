@@ -28,7 +28,8 @@ type Options struct {
 	Usage llmhttp.UsageStore
 
 	// Limiter is the Limiter of the API. With it the console shows how much of
-	// each limit is used. It may be nil.
+	// each limit is used. It may be nil. If it is not a
+	// [llmhttp.ConcurrencyCounter], concurrent requests are those that Monitor sees.
 	Limiter llmhttp.Limiter
 
 	// Cost returns the cost of usage in US dollars. If nil, costs are not shown.
@@ -47,8 +48,8 @@ type Options struct {
 	// no overview.
 	Monitor *Monitor
 
-	// Router returns the targets to show in the overview, such as
-	// [route.Router.Status]. It may be nil.
+	// Router returns the targets to show in the overview, such as the method
+	// Status of a [route.Router]. It may be nil.
 	Router func() []route.TargetStatus
 
 	// Audit receives what people do. If nil, Logger does, at level Info. The

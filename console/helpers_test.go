@@ -40,7 +40,7 @@ type host struct {
 	URL     string // of the server
 	keys    llmhttp.KeyManager
 	usage   llmhttp.UsageStore
-	backend *memory.Backend
+	backend *memory.Backend // nil if newHostOf was called with another
 	monitor *console.Monitor
 	log     *logBuffer
 
@@ -75,10 +75,19 @@ func newHost(t testing.TB, configure func(*host, *console.Options)) *host {
 
 func newHostWith(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, configure func(*host, *console.Options)) *host {
 	t.Helper()
-	h := &host{keys: keys, usage: usage, backend: memory.Echo(), monitor: console.NewMonitor(), log: &logBuffer{}}
+	echo := memory.Echo()
+	h := newHostOf(t, keys, usage, echo, configure)
+	h.backend = echo
+	return h
+}
+
+// newHostOf is newHostWith for another Backend.
+func newHostOf(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, backend llmhttp.Backend, configure func(*host, *console.Options)) *host {
+	t.Helper()
+	h := &host{keys: keys, usage: usage, monitor: console.NewMonitor(), log: &logBuffer{}}
 	logger := slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	limiter := llmhttp.NewLimiter()
-	api := llmhttp.NewHandler(h.backend, console.KeyStore(keys), &llmhttp.Options{
+	api := llmhttp.NewHandler(backend, console.KeyStore(keys), &llmhttp.Options{
 		Usage: usage, Limiter: limiter, Cost: testCost, Observe: h.monitor.Observe, Logger: logger, CountTokens: memory.CountTokens,
 	})
 	opts := &console.Options{
@@ -197,27 +206,29 @@ func (v *visitor) do(method, path string, form url.Values) *reply {
 // nonce returns the nonce of the form on a page.
 func (v *visitor) nonce(path string) string {
 	v.t.Helper()
-	body := v.get(path).body
-	_, rest, ok := strings.Cut(body, `name="nonce" value="`)
-	require.True(v.t, ok, body)
-	nonce, _, _ := strings.Cut(rest, `"`)
-	return nonce
+	return findPart(v.t, v.get(path).body, `name="nonce" value="`, `"`)
 }
 
 // secretIn returns the secret that a page shows.
 func secretIn(t testing.TB, body string) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(body, `<input id="secret" value="`)
-	require.True(t, ok, body)
-	secret, _, _ := strings.Cut(rest, `"`)
-	return secret
+	return findPart(t, body, `<input id="secret" value="`, `"`)
+}
+
+// findPart returns the text between before and after in a page.
+func findPart(t testing.TB, body, before, after string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(body, before)
+	require.True(t, ok, "%s in %s", before, body)
+	part, _, ok := strings.Cut(rest, after)
+	require.True(t, ok, "%s in %s", after, rest)
+	return part
 }
 
 // chat calls the API as a client does and returns the status.
 func (h *host) chat(t testing.TB, secret string) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/v1/chat/completions",
-		strings.NewReader(`{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello there!"}]}`))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/v1/chat/completions", strings.NewReader(chatBody))
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	r.Header.Set("Content-Type", "application/json")
@@ -228,6 +239,8 @@ func (h *host) chat(t testing.TB, secret string) int {
 	require.NoError(t, err)
 	return response.StatusCode
 }
+
+const chatBody = `{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello there!"}]}`
 
 // record returns a record of usage.
 func record(id string, at time.Time, account, key, model string, tokens int) llmhttp.UsageRecord {

@@ -21,6 +21,7 @@ type limitUse struct {
 	Money     bool          // Used and Max are in US dollars
 	Full      time.Duration // until nothing is used if the key is not used meanwhile; zero if not known
 	Since     time.Time     // from when use counts; zero if not known
+	Local     bool          // Used is that of this process
 }
 
 // limitUse returns the limits of a key. If the Limiter or the store fails, it
@@ -41,6 +42,8 @@ func (h *Handler) limitUse(ctx context.Context, info *llmhttp.KeyInfo) []limitUs
 			err = h.readLevel(ctx, info.ID, llmhttp.BucketTokens, info.Limits.Tokens, &use)
 		case "quota":
 			err = h.readQuota(ctx, info, &use)
+		case "concurrent":
+			err = h.readConcurrent(ctx, info, &use)
 		}
 		if err != nil {
 			h.opts.Logger.ErrorContext(ctx, "console: use of a limit not read", "key", info.ID, "limit", name, "error", err)
@@ -92,6 +95,26 @@ func (h *Handler) readQuota(ctx context.Context, info *llmhttp.KeyInfo, use *lim
 		use.Money, use.Used, use.Max = true, totals.Cost, cost
 	}
 	use.Since = quota.Start(now)
+	return nil
+}
+
+// readConcurrent sets how many requests are in progress: those that the Limiter
+// counts, or else those of this process.
+func (h *Handler) readConcurrent(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
+	var n int
+	counter, ok := h.opts.Limiter.(llmhttp.ConcurrencyCounter)
+	switch {
+	case ok:
+		var err error
+		if n, err = counter.Concurrent(ctx, info.ID); err != nil {
+			return err
+		}
+	case h.opts.Monitor != nil:
+		n, use.Local = h.opts.Monitor.concurrent(info.ID), true
+	default:
+		return nil
+	}
+	use.Known, use.Used, use.Max = true, float64(n), float64(max(info.Limits.Concurrent, 0))
 	return nil
 }
 

@@ -21,6 +21,7 @@ type Monitor struct {
 
 	mu       sync.Mutex // guards the fields below
 	inFlight int
+	byKey    map[string]int           // those of inFlight that use a model, by the ID of their key
 	minutes  [monitoredMinutes]minute // a ring buffer, by minute since 1970
 }
 
@@ -36,21 +37,45 @@ type minute struct {
 }
 
 // NewMonitor returns a Monitor without requests.
-func NewMonitor() *Monitor { return &Monitor{now: time.Now} }
+func NewMonitor() *Monitor { return &Monitor{now: time.Now, byKey: make(map[string]int)} }
 
 // Observe is an [llmhttp.Observer].
 func (m *Monitor) Observe(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
 	m.mu.Lock()
 	m.inFlight++
 	m.mu.Unlock()
-	return ctx, llmhttp.Observation{Ended: m.end}
+	var keyID string // empty until the request has started
+	return ctx, llmhttp.Observation{
+		Started: func(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
+			keyID = info.KeyID
+			m.start(keyID)
+			return ctx
+		},
+		Ended: func(s *llmhttp.RequestSummary) { m.end(keyID, s) },
+	}
 }
 
-func (m *Monitor) end(s *llmhttp.RequestSummary) {
+func (m *Monitor) start(keyID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.byKey[keyID]++
+}
+
+// concurrent returns the number of requests in progress of a key.
+func (m *Monitor) concurrent(keyID string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.byKey[keyID]
+}
+
+func (m *Monitor) end(keyID string, s *llmhttp.RequestSummary) {
 	class := errorClass(s)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.inFlight--
+	if m.byKey[keyID]--; m.byKey[keyID] <= 0 {
+		delete(m.byKey, keyID)
+	}
 	at := m.at(minuteOf(m.now()))
 	at.requests++
 	if class != "" {

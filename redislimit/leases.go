@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -45,6 +46,19 @@ func (l *Limiter) Acquire(ctx context.Context, key string, limit int) (release f
 	}
 	l.leases.hold(e, math.MaxInt)
 	return sync.OnceFunc(func() { l.leases.release(e) }), nil
+}
+
+// Concurrent implements [llmhttp.ConcurrencyCounter]. It counts the leases of all
+// processes in Redis.
+func (l *Limiter) Concurrent(ctx context.Context, key string) (int, error) {
+	n, err := call(ctx, &l.client, func(ctx context.Context) (int64, error) {
+		now, err := l.client.redis.Time(ctx).Result()
+		if err != nil {
+			return 0, err
+		}
+		return l.client.redis.ZCount(ctx, l.leasesKey(key), fmt.Sprintf("(%d", now.UnixMilli()), "+inf").Result()
+	})
+	return int(n), err
 }
 
 // acquireLocally decides about a lease whose script failed with err. With a

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -33,6 +34,28 @@ func leaseCount(t testing.TB, l *Limiter, key string) int {
 	n, err := l.client.redis.ZCard(context.WithoutCancel(t.Context()), l.leasesKey(key)).Result()
 	require.NoError(t, err)
 	return int(n)
+}
+
+// Concurrent counts the leases of all processes that have not expired.
+func TestLimiter_Concurrent(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, servertest.SharedRedis(t))
+	key := uniqueKey()
+	one, two := newLimiter(t, c, nil), newLimiter(t, c, nil)
+	assertCount := func(want int) {
+		t.Helper()
+		n, err := one.Concurrent(t.Context(), key)
+		require.NoError(t, err)
+		assert.Equal(t, want, n)
+	}
+	assertCount(0)
+	release := mustAcquire(t, one, key, 5)
+	mustAcquire(t, two, key, 5)
+	assertCount(2)
+	release()
+	assertCount(1)
+	require.NoError(t, c.ZAdd(t.Context(), one.leasesKey(key), redis.Z{Score: 1, Member: "expired"}).Err())
+	assertCount(1)
 }
 
 // expiries returns when the leases of key expire, in milliseconds.

@@ -75,7 +75,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// A Limiter is a [llmhttp.ConcurrencyLimiter] on Redis. Its methods may be
+// A Limiter is a [llmhttp.ConcurrencyCounter] on Redis. Its methods may be
 // called concurrently.
 //
 // When a call fails because Redis did not answer in time, Redis may have
@@ -89,7 +89,7 @@ type Limiter struct {
 	now func() int64 // in microseconds; if nil, Redis uses its clock
 }
 
-var _ llmhttp.ConcurrencyLimiter = (*Limiter)(nil)
+var _ llmhttp.ConcurrencyCounter = (*Limiter)(nil)
 
 // New returns a Limiter on the Redis of c, which may be a [redis.Client] (of a
 // Sentinel, too), a [redis.ClusterClient] or a [redis.Ring]. If opts is nil, the
