@@ -58,11 +58,17 @@ const paths = { chat: "/chat/completions", images: "/images/generations", embedd
 const shellQuote = (s) => `'${s.replaceAll("'", `'\\''`)}'`;
 const goQuote = (s) => (s.includes("`") ? JSON.stringify(s) : "`" + s + "`");
 
+// pretty returns the body as JSON. It escapes characters that some languages do
+// not allow in their source, such as a byte order mark.
+function pretty(body) {
+  return JSON.stringify(body, null, 2).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 const languages = {
   curl: (url, body) => `curl ${shellQuote(url)} \\
   -H "Authorization: Bearer $LLM_API_KEY" \\
   -H 'Content-Type: application/json' \\
-  -d ${shellQuote(JSON.stringify(body, null, 2))}
+  -d ${shellQuote(pretty(body))}
 `,
   go: (url, body) => `package main
 
@@ -75,7 +81,7 @@ import (
 )
 
 func main() {
-	body := ${goQuote(JSON.stringify(body, null, 2))}
+	body := ${goQuote(pretty(body))}
 	req, err := http.NewRequest("POST", ${JSON.stringify(url)}, strings.NewReader(body))
 	if err != nil {
 		log.Fatal(err)
@@ -94,7 +100,7 @@ func main() {
 `,
   python: (url, body) => `import json, os, sys, urllib.request
 
-body = json.loads(r${pythonQuote(JSON.stringify(body, null, 2))})
+body = json.loads(r${pythonQuote(pretty(body))})
 request = urllib.request.Request(
     ${JSON.stringify(url)},
     data=json.dumps(body).encode(),
@@ -107,7 +113,7 @@ with urllib.request.urlopen(request) as response:
   node: (url, body) => `const response = await fetch(${JSON.stringify(url)}, {
   method: "POST",
   headers: { Authorization: \`Bearer \${process.env.LLM_API_KEY}\`, "Content-Type": "application/json" },
-  body: JSON.stringify(${JSON.stringify(body, null, 2).replaceAll("\n", "\n  ")}),
+  body: JSON.stringify(${pretty(body).replaceAll("\n", "\n  ")}),
 });
 for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) process.stdout.write(chunk);
 `,
