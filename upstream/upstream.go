@@ -105,9 +105,8 @@ type Options struct {
 	RequestIDHeader string
 
 	// Transport sends the requests. It must not follow redirects. It may add
-	// headers, such as a traceparent. If nil, the Backend creates an
-	// [http.Transport] that keeps connections alive and uses the proxies of the
-	// environment.
+	// headers, such as a traceparent. If nil, the Backend creates one with
+	// [NewTransport].
 	Transport http.RoundTripper
 
 	// Models maps the model names of clients to those of the server. Models
@@ -206,10 +205,10 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.header = b.opts.requestHeader()
 	b.redactor = newRedactor(base, b.opts.Key, b.header)
 	if b.transport = b.opts.Transport; b.transport == nil {
-		b.transport = b.newTransport()
+		b.transport = b.ownTransport()
 	}
 	if b.imageTransport = b.opts.Images.Transport; b.imageTransport == nil {
-		b.imageTransport = b.newTransport()
+		b.imageTransport = b.ownTransport()
 	}
 	size := b.opts.MaxReply
 	b.chat = endpoint{http.MethodPost, base.JoinPath("chat/completions").String(), true, size}
@@ -355,8 +354,17 @@ func isHeaderName(s string) bool {
 // most requests.
 const maxIdleConns = 1024
 
-func (b *Backend) newTransport() *http.Transport {
-	connectTimeout := max(b.opts.ConnectTimeout, 0) // zero means none here
+// NewTransport returns a transport that keeps connections alive and uses the
+// proxies of the environment. Of opts it uses ConnectTimeout and IdleTimeout; nil
+// means the zero Options. A Backend has such a transport unless Options.Transport
+// is set, for example to a wrapper of it.
+func NewTransport(opts *Options) *http.Transport {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	o.setDefaults()
+	connectTimeout := max(o.ConnectTimeout, 0) // zero means none here
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: connectTimeout}).DialContext,
@@ -367,10 +375,16 @@ func (b *Backend) newTransport() *http.Transport {
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
-	if d := b.opts.IdleTimeout; d > 0 {
+	if d := o.IdleTimeout; d > 0 {
 		// A server answers pings also while its model computes a reply.
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: d / 2, PingTimeout: d / 2}
 	}
+	return t
+}
+
+// ownTransport returns a transport that CloseIdleConnections closes.
+func (b *Backend) ownTransport() *http.Transport {
+	t := NewTransport(&b.opts)
 	b.owned = append(b.owned, t)
 	return t
 }

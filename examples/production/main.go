@@ -204,7 +204,9 @@ func (c *config) newBackend() (llmhttp.Backend, error) {
 		if !upstreamName.MatchString(name) {
 			return nil, fmt.Errorf("-upstream %d: expected name=URL with lower-case letters, digits and _ in the name", i+1)
 		}
-		b, err := upstream.New(url, &upstream.Options{Name: name, Key: os.Getenv("LLMHTTP_KEY_" + strings.ToUpper(name))})
+		b, err := upstream.New(url, &upstream.Options{
+			Name: name, Key: os.Getenv("LLMHTTP_KEY_" + strings.ToUpper(name)), Transport: propagator{upstream.NewTransport(nil)},
+		})
 		if err != nil {
 			return nil, fmt.Errorf("-upstream %s: %w", name, err)
 		}

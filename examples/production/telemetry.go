@@ -88,6 +88,16 @@ func (t *telemetry) wrap(h http.Handler) http.Handler {
 		otelhttp.WithMeterProvider(noop.NewMeterProvider()))
 }
 
+// A propagator sends the traceparent of a request's context, which is that of the
+// span of a try.
+type propagator struct{ http.RoundTripper }
+
+func (p propagator) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context()) // a RoundTripper must not modify it
+	propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(r.Header))
+	return p.RoundTripper.RoundTrip(r)
+}
+
 // serve serves /metrics on l until close is called.
 func (t *telemetry) serve(l net.Listener) (close func() error) {
 	mux := http.NewServeMux()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
@@ -73,6 +74,37 @@ func (r *receiver) trace(id string) map[string]*tracepb.Span {
 		}
 	}
 	return spans
+}
+
+// A tap is a proxy in front of an upstream that notes what traceparent it gets.
+type tap struct {
+	url string
+
+	mu           sync.Mutex // guards traceparents
+	traceparents []string
+}
+
+func startTap(t *testing.T, upstream *process) *tap {
+	target, err := url.Parse(upstream.url)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	tap := new(tap)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tap.mu.Lock()
+		tap.traceparents = append(tap.traceparents, r.Header.Get("Traceparent"))
+		tap.mu.Unlock()
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	tap.url = server.URL
+	return tap
+}
+
+// last returns the traceparent of the last request.
+func (tap *tap) last() string {
+	tap.mu.Lock()
+	defer tap.mu.Unlock()
+	return tap.traceparents[len(tap.traceparents)-1]
 }
 
 var metricsPattern = regexp.MustCompile(`"url":"http://(\S+)/metrics"`)
@@ -176,7 +208,7 @@ var ratePattern = regexp.MustCompile(`(?:rate|increase)\((\w+\{[^}]*\})\[\w+\]\)
 // queries of the dashboard tell what the requests did.
 func TestTelemetry(t *testing.T) {
 	t.Parallel()
-	upstream := startUpstream(t, 0)
+	upstream := startTap(t, startUpstream(t, 0))
 	otlp := startReceiver(t)
 	dir := t.TempDir()
 	prices := filepath.Join(dir, "prices.json")
@@ -245,6 +277,7 @@ func TestTelemetry(t *testing.T) {
 		}
 	}
 	checkTrace(t, p, otlp, full)
+	assert.Equal(t, "00-"+clientTrace+"-"+hex.EncodeToString(otlp.trace(clientTrace)["chat models"].SpanId)+"-01", upstream.last())
 	for _, secret := range []string{full.secret, "hostile"} {
 		resp, err := http.Get("http://" + metricsPattern.FindStringSubmatch(p.output.String())[1] + "/metrics")
 		require.NoError(t, err)
@@ -257,14 +290,19 @@ func TestTelemetry(t *testing.T) {
 	assert.NoError(t, p.awaitExit(t))
 }
 
+// The trace and the span of a client.
+const (
+	clientTrace = "0af7651916cd43dd8448eb211c80319c"
+	clientSpan  = "b7ad6b7169203331"
+)
+
 // checkTrace checks that the spans of a request continue the trace of its client.
 func checkTrace(t *testing.T, p *process, otlp *receiver, c client) {
 	t.Helper()
-	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	req, err := http.NewRequestWithContext(t.Context(), "POST", p.url+chatPath, strings.NewReader(chatBody(true, 3)))
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+c.secret)
-	req.Header.Set("Traceparent", "00-"+trace+"-"+parent+"-01")
+	req.Header.Set("Traceparent", "00-"+clientTrace+"-"+clientSpan+"-01")
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -272,7 +310,7 @@ func checkTrace(t *testing.T, p *process, otlp *receiver, c client) {
 	require.NoError(t, err)
 	var spans map[string]*tracepb.Span
 	eventually(t, func(c *assert.CollectT) {
-		spans = otlp.trace(trace)
+		spans = otlp.trace(clientTrace)
 		require.Len(c, spans, 3)
 	})
 	chat, try := spans["chat demo-chat"], spans["chat models"]
@@ -281,13 +319,13 @@ func checkTrace(t *testing.T, p *process, otlp *receiver, c client) {
 	delete(spans, chat.Name)
 	delete(spans, try.Name)
 	for _, server := range spans {
-		assert.Equal(t, parent, hex.EncodeToString(server.ParentSpanId))
+		assert.Equal(t, clientSpan, hex.EncodeToString(server.ParentSpanId))
 		assert.Equal(t, tracepb.Span_SPAN_KIND_SERVER, server.Kind)
 		assert.Equal(t, server.SpanId, chat.ParentSpanId)
 	}
 	assert.Equal(t, chat.SpanId, try.ParentSpanId)
 	assert.Equal(t, tracepb.Span_SPAN_KIND_CLIENT, try.Kind)
-	p.awaitOutput(t, `"trace_id":"`+trace+`"`)
+	p.awaitOutput(t, `"trace_id":"`+clientTrace+`"`)
 }
 
 // TestAlertRules checks the rules with Prometheus' own tool.
