@@ -16,19 +16,17 @@ import (
 // is expected to use are reserved before the Backend is called. When the request
 // ends, settle corrects the reservation to what was used and records the usage.
 type account struct {
-	q         *request
-	record    UsageRecord
-	prompt    int    // the estimated tokens of the prompt
-	billed    bool   // the Backend was called, so the request is recorded
-	notSent   bool   // no model has seen the request
-	reported  *Usage // by the Backend, for images and embeddings
-	settled   bool
-	asked     bool // the Limiter was called
-	drawn     bool // a request was drawn, and is given back if the Backend is not called
-	reserved  int  // tokens
-	draws     []Draw
-	drawSpace [2]Draw // the memory of draws
-	quota     quotaReservation
+	q        *request
+	record   UsageRecord
+	prompt   int    // the estimated tokens of the prompt
+	billed   bool   // the Backend was called, so the request is recorded
+	notSent  bool   // no model has seen the request
+	reported *Usage // by the Backend, for images and embeddings
+	settled  bool
+	asked    bool // the Limiter was called
+	drawn    bool // a request was drawn, and is given back if the Backend is not called
+	tokens   tokenReservation
+	quota    quotaReservation
 
 	// Memory of what the stores get (budget: allocations of a whole request).
 	recorded [1]UsageRecord
@@ -41,6 +39,14 @@ type account struct {
 	// releaseConcurrent gives up the request's place among the concurrent
 	// ones; nil if it has none.
 	releaseConcurrent func()
+}
+
+// A tokenReservation is what was taken from buckets of tokens before the Backend was
+// called.
+type tokenReservation struct {
+	n      int
+	draws  []Draw  // empty if there are no such buckets
+	memory [2]Draw // of draws, and of draws of requests before
 }
 
 // A limitState is the state of a limit, if it is known.
@@ -64,7 +70,7 @@ func (a *account) admit() error {
 	if l.Requests.N == 0 {
 		return nil
 	}
-	draws := appendDraw(a.drawSpace[:0], BucketRequests, l.Requests, 1)
+	draws := appendDraw(a.tokens.memory[:0], BucketRequests, l.Requests, 1)
 	if err := a.take(appendDraw(draws, BucketTokens, l.Tokens, 0)); err != nil {
 		return err
 	}
@@ -90,7 +96,7 @@ func (a *account) reserve(e estimate) error {
 		a.q.recorder.limit = BucketTokens
 		return tooLarge
 	}
-	draws := appendDraw(a.drawSpace[:0], BucketTokens, l.Tokens, tokens)
+	draws := appendDraw(a.tokens.memory[:0], BucketTokens, l.Tokens, tokens)
 	useBucket, err := a.reserveQuota(e)
 	if err != nil {
 		return err
@@ -105,7 +111,7 @@ func (a *account) reserve(e estimate) error {
 	if err := a.take(draws); err != nil {
 		return err
 	}
-	a.draws, a.reserved = draws, tokens
+	a.tokens.draws, a.tokens.n = draws, tokens
 	return nil
 }
 
@@ -213,7 +219,7 @@ func (a *account) peek() {
 	if a.q.key == nil || a.asked || a.q.life.ended() == errGone {
 		return
 	}
-	draws := appendDraw(a.drawSpace[:0], BucketRequests, a.q.key.Limits.Requests, 0)
+	draws := appendDraw(a.tokens.memory[:0], BucketRequests, a.q.key.Limits.Requests, 0)
 	if draws = appendDraw(draws, BucketTokens, a.q.key.Limits.Tokens, 0); len(draws) > 0 {
 		a.q.log.try("limits are not known", func() error { return a.take(draws) })
 	}
@@ -250,7 +256,7 @@ func (a *account) noteBackendError(err error) { a.notSent = errors.Is(err, ErrNo
 // once, whether the client is still there or not. A request that succeeds is
 // settled before its reply ends: the client may ask for its usage next.
 func (a *account) settle() {
-	if a.settled || !a.billed && len(a.draws) == 0 {
+	if a.settled || !a.billed && len(a.tokens.draws) == 0 {
 		a.settleQuota(false)
 		return
 	}
@@ -280,14 +286,14 @@ func (a *account) settleContext() context.Context {
 
 // adjust takes the difference between the tokens used and those reserved.
 func (a *account) adjust(ctx context.Context) error {
-	difference := a.record.Usage.TotalTokens - a.reserved
-	if len(a.draws) == 0 || difference == 0 {
+	difference := a.record.Usage.TotalTokens - a.tokens.n
+	if len(a.tokens.draws) == 0 || difference == 0 {
 		return nil
 	}
-	for i := range a.draws {
-		a.draws[i].Cost = difference
+	for i := range a.tokens.draws {
+		a.tokens.draws[i].Cost = difference
 	}
-	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, a.draws...)
+	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, a.tokens.draws...)
 }
 
 // store records the usage if anything was used.

@@ -20,8 +20,7 @@ type orderer struct {
 	cut      bool           // a choice has ended because of maxBytes
 	choices  []choiceState  // by index; as long as the largest index seen
 	first    [1]choiceState // the memory of choices, if there is one (budget: allocations of a whole request)
-	out      ChatChunk      // is passed to sink, to save an allocation per chunk
-	one      [1]ChunkChoice
+	emitted  emittedChunk
 
 	start      ReplyStart // from the first chunk
 	model      string     // as the Backend set it
@@ -32,6 +31,13 @@ type orderer struct {
 	output     outputCounter
 	misuse     misuse
 	err        error // the reply cannot be continued
+}
+
+// emittedChunk is the memory of a chunk that is passed to the sink, which saves an
+// allocation per chunk.
+type emittedChunk struct {
+	chunk  ChatChunk
+	choice [1]ChunkChoice
 }
 
 // A choiceState is what has been emitted of a choice, and what is held back.
@@ -157,19 +163,20 @@ func (o *orderer) open(index int) *choiceState {
 
 // emitOne passes a chunk of a new choice to the sink.
 func (o *orderer) emitOne(c ChunkChoice) {
-	o.one[0] = c
-	o.emit(o.one[:])
+	o.emitted.choice[0] = c
+	o.emit(o.emitted.choice[:])
 }
 
 // emit passes a chunk of one choice to the sink. The members of chunks in
 // o.extra go with the first chunk that is not an opening.
 func (o *orderer) emit(list []ChunkChoice) {
-	o.out.Choices = list
-	o.out.Extra = nil
+	out := &o.emitted.chunk
+	out.Choices = list
+	out.Extra = nil
 	if list[0].Delta.Role == "" {
-		o.out.Extra, o.extra = o.extra, nil
+		out.Extra, o.extra = o.extra, nil
 	}
-	o.sink.add(&o.out)
+	o.sink.add(out)
 }
 
 // appendHeld adds to d what is held back of a choice that ends.

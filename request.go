@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
-	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -108,48 +107,6 @@ func (q *request) identify() {
 		rec.ID = f(q.r)
 	}
 	rec.Time = q.h.opts.Now()
-}
-
-// readJSON reads the body and decodes it into v.
-func readJSON[T any](q *request, t jsonwire.Type[T], v *T) error {
-	body, err := q.readBody()
-	if err != nil {
-		return err
-	}
-	defer putBuffer(body)
-	return decodeRequest(body.b, t, v)
-}
-
-// readBody reads the body. The caller returns the buffer with putBuffer.
-func (q *request) readBody() (*buffer, error) {
-	if err := checkMediaType(q.r); err != nil {
-		return nil, err
-	}
-	buf := getBuffer(0)
-	var err error
-	if buf.b, err = q.res.readBody(buf.b, q.h.opts.MaxBody); err != nil {
-		putBuffer(buf)
-		if isReadTimeout(err) && q.life.ended() == errGone {
-			return nil, err // net/http cancels the context when a read fails
-		}
-		return nil, q.life.endedOr(err)
-	}
-	return buf, nil
-}
-
-func checkMediaType(r *http.Request) error {
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return Errorf(http.StatusUnsupportedMediaType, "unsupported_content_encoding", "The request body must not be compressed.")
-	}
-	t := r.Header.Get("Content-Type")
-	if t == "" || t == "application/json" {
-		return nil
-	}
-	if media, _, err := mime.ParseMediaType(t); err != nil || media != "application/json" {
-		return Errorf(http.StatusUnsupportedMediaType, "unsupported_media_type",
-			"Unsupported content type: '%s'. This API only accepts 'application/json'.", echo(t))
-	}
-	return nil
 }
 
 // maxModelID is the maximum length of a model ID in bytes.
