@@ -152,15 +152,16 @@ const (
 // secrets and no messages. All its texts but ID, Account, KeyID and Protocol are
 // chosen by the client.
 type RequestInfo struct {
-	ID        string
-	Account   string
-	KeyID     string
-	Protocol  string    // the name of the wire format; "chat" for the endpoints of OpenAI's API
-	Operation Operation // never empty
-	Model     string    // the name that the client used; at most 512 bytes
-	Stream    bool      // whether the client asked for a stream
-	Arrived   time.Time // when the request arrived, by the clock of the system
-	Params    RequestParams
+	ID           string
+	Account      string
+	KeyID        string
+	Protocol     string    // the name of the wire format; "chat" for the endpoints of OpenAI's API
+	Operation    Operation // never empty
+	Model        string    // the name that the client used; at most 512 bytes
+	Conversation string    // that the request belongs to, as [SetConversation] told; empty if it did not
+	Stream       bool      // whether the client asked for a stream
+	Arrived      time.Time // when the request arrived, by the clock of the system
+	Params       RequestParams
 }
 
 // RequestParams are the parameters of a request. A nil pointer or a zero means

@@ -181,6 +181,16 @@ func ListModels(ctx context.Context) ([]Model, error) {
 	return allowedModels(q)
 }
 
+// SetConversation sets the Conversation of the [RequestInfo] of a request, which a
+// Protocol or an [Observer] may know. ctx must be that of a request to a Handler;
+// if it is not, nothing happens. SetConversation must be called before the Backend
+// is called, and by the function that got ctx.
+func SetConversation(ctx context.Context, id string) {
+	if q := requestFrom(ctx); q != nil {
+		q.recorder.conversation = id
+	}
+}
+
 // BearerSecret returns the key in the Authorization header of r if its scheme
 // is Bearer, or "". If there are several such headers the result is not a
 // well-formed key, so that the request is refused.

@@ -13,15 +13,16 @@ import (
 // functions. Except for startTry and what it returns, its methods are called by
 // the goroutine of ServeHTTP.
 type recorder struct {
-	q          *request
-	on         bool // there is an Observer
-	hooks      Observation
-	info       *RequestInfo
-	transcript *transcript // nil unless one was asked for
-	failing    ErrorClass  // the class of a 5xx at the present step
-	limit      string      // the limit that refused the request
-	recordErr  error
-	replyModel string // of embeddings
+	q            *request
+	on           bool // there is an Observer
+	hooks        Observation
+	info         *RequestInfo
+	transcript   *transcript // nil unless one was asked for
+	failing      ErrorClass  // the class of a 5xx at the present step
+	limit        string      // the limit that refused the request
+	recordErr    error
+	replyModel   string // of embeddings
+	conversation string // its ID, if it is known
 
 	// The fields below are guarded by q.res.mu.
 	chunks int
@@ -64,7 +65,7 @@ func (rec *recorder) start(req describer) {
 	q := rec.q
 	used := &q.account.record
 	rec.info = &RequestInfo{
-		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model,
+		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model, Conversation: rec.conversation,
 		Protocol: q.protocol.Name(), Operation: q.route.operation, Arrived: q.arrived.Round(0), Params: RequestParams{Choices: 1},
 	}
 	req.describe(rec.info)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -82,7 +83,10 @@ func TestConventions_Metrics(t *testing.T) {
 func TestConventions_Span(t *testing.T) {
 	const body = `{"model":"m","messages":[{"role":"user","content":"x"}],"n":2,"max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":40,
 		"presence_penalty":1,"frequency_penalty":-1,"seed":9,"stop":["x","y"],"stream":true,"response_format":{"type":"json_object"},"reasoning_effort":"low"}`
-	f := newFixture(t, config{})
+	f := newFixture(t, config{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		llmhttp.SetConversation(ctx, "conversation-1")
+		return ctx, llmhttp.Observation{}
+	}}})
 	s := f.chat(body)
 	_, own := f.spansOf()
 	got := attributes(own["chat m"].Attributes)
@@ -90,6 +94,7 @@ func TestConventions_Span(t *testing.T) {
 	delete(got, "gen_ai.response.time_to_first_chunk")
 	assert.Equal(t, map[string]any{
 		"gen_ai.operation.name": "chat", "gen_ai.provider.name": "llmhttp", "gen_ai.request.model": "m", "gen_ai.output.type": "json",
+		"gen_ai.conversation.id":      "conversation-1",
 		"gen_ai.request.choice.count": int64(2), "gen_ai.request.seed": int64(9), "gen_ai.request.stream": true, "gen_ai.request.max_tokens": int64(7),
 		"gen_ai.request.temperature": 0.5, "gen_ai.request.top_p": 0.25, "gen_ai.request.top_k": 40.0,
 		"gen_ai.request.presence_penalty": 1.0, "gen_ai.request.frequency_penalty": -1.0, "gen_ai.request.stop_sequences": []string{"x", "y"},

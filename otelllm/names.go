@@ -15,6 +15,7 @@ const scopeName = "github.com/llmhttp/llmhttp/otelllm"
 const (
 	attrOperation        = attribute.Key("gen_ai.operation.name")
 	attrProvider         = attribute.Key("gen_ai.provider.name")
+	attrConversation     = attribute.Key("gen_ai.conversation.id")
 	attrOutputType       = attribute.Key("gen_ai.output.type")
 	attrTokenType        = attribute.Key("gen_ai.token.type")
 	attrRequestModel     = attribute.Key("gen_ai.request.model")

@@ -37,6 +37,7 @@ func (t *Telemetry) newSpanStart(l labels) *spanStart {
 func requestAttributes(info *llmhttp.RequestInfo) attributeList {
 	p := &info.Params
 	l := attributeList{attrRequestID.String(info.ID), attrKey.String(info.KeyID), attrAccount.String(info.Account)}
+	l.text(attrConversation, info.Conversation)
 	if info.Stream {
 		l = append(l, attrStream.Bool(true))
 	}

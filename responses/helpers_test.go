@@ -26,6 +26,15 @@ type server struct {
 	chunks  []string // of the Backend, as JSON
 	err     error    // of the Backend, after the chunks
 	request *llmhttp.ChatRequest
+	info    *llmhttp.RequestInfo // of request
+}
+
+// observe is an Observer.
+func (s *server) observe(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+	return ctx, llmhttp.Observation{Started: func(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
+		s.info = info
+		return ctx
+	}}
 }
 
 // newServer starts a server. The key sk-NAME is that of the account NAME.
@@ -41,6 +50,7 @@ func newServer(t testing.TB, opts *responses.Options, chunks ...string) *server 
 	h := llmhttp.NewHandler(llmhttp.BackendFunc(s.chat), keys, &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{responses.New(opts)},
 		Logger:    slog.New(slog.DiscardHandler),
+		Observe:   s.observe,
 	})
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)

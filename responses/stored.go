@@ -31,7 +31,8 @@ func (p *protocol) stores(r *request) bool {
 	return p.opts.Store != nil && (r.body.Store == nil || *r.body.Store)
 }
 
-// addHistory adds the items of the response id and of those before it.
+// addHistory adds the items of the response id and of those before it. The ID of
+// the first of them is that of the conversation.
 func (p *protocol) addHistory(ctx context.Context, c *conversation, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -52,6 +53,9 @@ func (p *protocol) addHistory(ctx context.Context, c *conversation, id string) e
 			return badRequest("context_length_exceeded", "previous_response_id", "The conversation is too long to be continued.")
 		}
 		id = r.Previous
+	}
+	if len(chain) > 0 {
+		llmhttp.SetConversation(ctx, chain[len(chain)-1].ID)
 	}
 	for _, r := range slices.Backward(chain) {
 		for _, stored := range slices.Concat(r.Input, r.Output) {

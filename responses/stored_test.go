@@ -34,11 +34,13 @@ func TestStored_Conversation(t *testing.T) {
 	s := newStoringServer(t, chunkText)
 	first := s.create(`{"model":"m","instructions":"Be kind.","input":"one"}`)
 	assert.Equal(t, true, first["store"])
+	assert.Empty(t, s.info.Conversation)
 	second := must(accumulate(s.stream(`{"model":"m","instructions":"Be brief.","input":"two","previous_response_id":"` + first["id"].(string) + `"}`)))
 	assert.Equal(t, first["id"], second["previous_response_id"])
 	assert.Equal(t, "system: Be brief., user: one, assistant: Hello, user: two", s.texts())
 	s.create(`{"model":"m","input":"three","previous_response_id":"` + second["id"].(string) + `"}`)
 	assert.Equal(t, "user: one, assistant: Hello, user: two, assistant: Hello, user: three", s.texts(), "instructions are not inherited")
+	assert.Equal(t, first["id"], s.info.Conversation)
 
 	message := second["output"].([]any)[0].(object)["id"].(string)
 	s.create(`{"model":"m","input":[{"role":"user","content":"two"},{"type":"item_reference","id":"` + message + `"},{"id":"` + message + `"},{"role":"user","content":"four"}]}`)
