@@ -192,6 +192,9 @@ func listIDs(ctx context.Context, t testing.TB, s llmhttp.KeyManager, q llmhttp.
 		if err != nil {
 			t.Fatalf("ListKeys(%+v) returned the error %v, want nil", q, err)
 		}
+		if q.Limit > 0 && len(page) > q.Limit {
+			t.Fatalf("ListKeys(%+v) returned %d keys", q, len(page))
+		}
 		for i := range page {
 			ids = append(ids, page[i].ID)
 		}

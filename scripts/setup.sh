@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides Go, unless it is installed: a C compiler
 # for the race detector, curl, wrk, taskset, PostgreSQL, PgBouncer, Redis, Prometheus,
-# Chromium with a font, Node.js with npm, and the npm packages of clients/node. One of these
+# Chromium with a font, Python, Node.js with npm, and the npm packages of clients/node. One of these
 # is the Node.js on which its tests run. The tests start their own servers: the
 # servers of the Debian packages may run or not.
 #
@@ -15,6 +15,7 @@ command -v taskset >/dev/null || missing+=(util-linux)
 if [[ ${1:-} != bench ]]; then
 	command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 	command -v curl >/dev/null || missing+=(curl ca-certificates)
+	command -v python3 >/dev/null || missing+=(python3)
 	command -v node >/dev/null || missing+=(nodejs)
 	command -v npm >/dev/null || missing+=(npm)
 	command -v prometheus >/dev/null && command -v promtool >/dev/null || missing+=(prometheus)

@@ -1,0 +1,135 @@
+package llmhttptest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+func TestUsageReporterMutants(t *testing.T) {
+	testMutants(t, reporterChecks, reporterFixture(func(*reporterHooks) {}), reporterMutants)
+}
+
+type (
+	reportQuery = llmhttp.ReportQuery
+	reportSum   = llmhttp.ReportSum
+)
+
+// reporterHooks is a correct UsageReporter. Mutants replace its functions.
+type reporterHooks struct {
+	*memory.UsageStore
+
+	ask    func(q *reportQuery)
+	answer func(q reportQuery, sums []reportSum) []reportSum
+}
+
+func (r *reporterHooks) ReportUsage(ctx context.Context, q reportQuery) ([]reportSum, error) {
+	asked := q
+	r.ask(&q)
+	sums, err := r.UsageStore.ReportUsage(ctx, q)
+	return r.answer(asked, sums), err
+}
+
+// reporterFixture returns a constructor of a UsageReporter with a fault.
+func reporterFixture(fault func(*reporterHooks)) func(testing.TB) llmhttp.UsageReporter {
+	return func(testing.TB) llmhttp.UsageReporter {
+		r := &reporterHooks{
+			UsageStore: memory.NewUsageStore(), ask: func(*reportQuery) {}, answer: func(_ reportQuery, sums []reportSum) []reportSum { return sums },
+		}
+		fault(r)
+		return r
+	}
+}
+
+// reportingOn returns a constructor of a store that changes queries.
+func reportingOn(change func(q *reportQuery)) func(testing.TB) llmhttp.UsageReporter {
+	return reporterFixture(func(r *reporterHooks) { r.ask = change })
+}
+
+// answeringReports returns a constructor of a store that changes reports.
+func answeringReports(change func(q reportQuery, sums []reportSum) []reportSum) func(testing.TB) llmhttp.UsageReporter {
+	return reporterFixture(func(r *reporterHooks) { r.answer = change })
+}
+
+// reportingEach returns a constructor of a store that changes each sum.
+func reportingEach(change func(q reportQuery, s *reportSum)) func(testing.TB) llmhttp.UsageReporter {
+	return answeringReports(func(q reportQuery, sums []reportSum) []reportSum {
+		for i := range sums {
+			change(q, &sums[i])
+		}
+		return sums
+	})
+}
+
+var reporterMutants = []mutant[llmhttp.UsageReporter]{
+	{"the account is ignored", "Groups", reportingOn(func(q *reportQuery) { q.Account = "" })},
+	{"the key is ignored", "Groups", reportingOn(func(q *reportQuery) { q.KeyID = "" })},
+	{"days are added up", "Groups", reportingOn(func(q *reportQuery) {
+		if q.By == llmhttp.ByDay {
+			q.By = llmhttp.ByTotal
+		}
+	})},
+	{"keys are grouped by account", "Groups", reportingOn(func(q *reportQuery) {
+		if q.By == llmhttp.ByKey {
+			q.By = llmhttp.ByAccount
+		}
+	})},
+	{"keys have no account", "Groups", reportingEach(func(q reportQuery, s *reportSum) {
+		if q.By == llmhttp.ByKey {
+			s.Account = ""
+		}
+	})},
+	{"a total has no start", "Groups", reportingEach(func(q reportQuery, s *reportSum) {
+		if q.By == llmhttp.ByTotal {
+			s.Start = time.Time{}
+		}
+	})},
+	{"cached tokens are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.CachedTokens = 0 })},
+	{"reasoning tokens are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.ReasoningTokens = 0 })},
+	{"images are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Images = 0 })},
+	{"the model is dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Model = "" })},
+	{"sums are in reverse order", "Groups", answeringReports(func(_ reportQuery, sums []reportSum) []reportSum {
+		slices.Reverse(sums)
+		return sums
+	})},
+	{"the limit is ignored", "Groups", reportingOn(func(q *reportQuery) { q.Limit = 0 })},
+	{"the limit is that of sums", "Groups", answeringReports(func(q reportQuery, sums []reportSum) []reportSum {
+		if q.Limit > 0 {
+			sums = sums[:min(len(sums), q.Limit)]
+		}
+		return sums
+	})},
+	{"the limit keeps the first groups", "Groups", reporterFixture(func(r *reporterHooks) {
+		r.ask = func(q *reportQuery) { q.Limit = 0 }
+		r.answer = func(q reportQuery, sums []reportSum) []reportSum {
+			groups := 0
+			for i := range sums {
+				same := i > 0 && sums[i].Start.Equal(sums[i-1].Start) && sums[i].Account == sums[i-1].Account && sums[i].KeyID == sums[i-1].KeyID
+				if !same {
+					groups++
+				}
+				if q.Limit > 0 && groups > q.Limit {
+					return sums[:i]
+				}
+			}
+			return sums
+		}
+	})},
+
+	{"To is inclusive", "EmptyRange", reportingOn(func(q *reportQuery) { q.To = q.To.Add(day) })},
+	{"From is exclusive", "EmptyRange", reportingOn(func(q *reportQuery) { q.From = q.From.Add(1) })},
+	{"reversed bounds are swapped", "EmptyRange", reportingOn(func(q *reportQuery) {
+		if q.To.Before(q.From) {
+			q.From, q.To = q.To, q.From
+		}
+	})},
+	{"an empty range is all time", "EmptyRange", reportingOn(func(q *reportQuery) {
+		if !q.From.Before(q.To) {
+			q.From, q.To = time.Time{}, reportStart.AddDate(1, 0, 0)
+		}
+	})},
+}
