@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ type wireFormat struct {
 	path string
 	body string // without its last brace
 
+	start   string // begins a stream that may start before the first chunk
 	end     string // is in every complete stream and in no other
 	failure string // begins the last event of a stream that failed
 
@@ -32,10 +34,11 @@ type wireFormat struct {
 }
 
 var wireFormats = []wireFormat{
-	{"chat", chatPath, strings.TrimSuffix(chatBody, "}"), "data: [DONE]", `data: {"error":{"message":`, 503},
+	{"chat", chatPath, strings.TrimSuffix(chatBody, "}"), "", "data: [DONE]", `data: {"error":{"message":`, 503},
 	{"messages", "/v1/messages", `{"model":"demo-chat","max_tokens":100,"messages":[{"role":"user","content":"Hi"}]`,
-		"event: message_stop", "event: error\ndata: {\"type\":\"error\",\"error\":{", 529},
-	{"responses", "/v1/responses", `{"model":"demo-chat","input":"Hi"`, "event: response.completed", "event: response.failed\ndata: {", 503},
+		"event: message_start\n", "event: message_stop", "event: error\ndata: {\"type\":\"error\",\"error\":{", 529},
+	{"responses", "/v1/responses", `{"model":"demo-chat","input":"Hi"`,
+		"event: response.created\n", "event: response.completed", "event: response.failed\ndata: {", 503},
 }
 
 func (f wireFormat) whole() string  { return f.body + "}" }
@@ -145,11 +148,60 @@ func TestFaults_InMidStream(t *testing.T) {
 	}
 }
 
+// Streams whose clients wait for a first event start without the Backend's first chunk.
+func TestFaults_StartOfASilentStream(t *testing.T) {
+	backend := streamBackend(func(_ context.Context, yield yieldFunc) {
+		time.Sleep(10 * time.Second)
+		yield(llmhttp.TextChunk("Hello"), nil)
+	})
+	for _, test := range []struct{ keepAlive, start time.Duration }{
+		{0, time.Second}, {100 * time.Millisecond, 100 * time.Millisecond}, {-1, 10 * time.Second},
+	} {
+		newConfig := func() config { return config{backend: backend, opts: llmhttp.Options{KeepAlive: test.keepAlive}} }
+		eachFormat(t, newConfig, func(t *testing.T, f wireFormat, s *testServer) {
+			if f.start == "" {
+				return
+			}
+			begin := time.Now()
+			resp, err := s.open(t.Context(), "POST", f.path, f.stream())
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			assert.Equal(t, test.start, time.Since(begin))
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.True(t, strings.HasPrefix(string(body), f.start), "%s", body)
+			assert.Equal(t, 1, strings.Count(string(body), f.start))
+			assert.Contains(t, string(body), f.end)
+		})
+	}
+}
+
+// An error has its HTTP status until the stream starts.
+func TestFaults_ErrorOfASlowBackend(t *testing.T) {
+	for _, delay := range []time.Duration{900 * time.Millisecond, 1100 * time.Millisecond} {
+		backend := streamBackend(func(_ context.Context, yield yieldFunc) {
+			time.Sleep(delay)
+			yield(nil, llmhttp.Errorf(409, "", "It is taken."))
+		})
+		eachFormat(t, func() config { return config{backend: backend} }, func(t *testing.T, f wireFormat, s *testServer) {
+			r := s.do("POST", f.path, f.stream())
+			if f.start == "" || delay < time.Second {
+				assert.Equal(t, 409, r.StatusCode)
+				assert.NoError(t, r.err)
+				assert.Contains(t, r.body, "It is taken.")
+				return
+			}
+			assert.True(t, strings.HasPrefix(r.body, f.start), r.body)
+			f.checkFailed(t, r, "It is taken.")
+		})
+	}
+}
+
 func TestFaults_KeepAlive(t *testing.T) {
 	backend := streamBackend(func(_ context.Context, yield yieldFunc) {
-		time.Sleep(31 * time.Second)
+		time.Sleep(32 * time.Second)
 		if yield(llmhttp.TextChunk("Hel"), nil) {
-			time.Sleep(31 * time.Second)
+			time.Sleep(32 * time.Second)
 			yield(llmhttp.TextChunk("lo"), nil)
 		}
 	})

@@ -92,7 +92,9 @@ type Options struct {
 	Timeout time.Duration
 
 	// KeepAlive is how long a stream may be silent before a comment is written
-	// to it, so that proxies do not close it. The default is 15 seconds.
+	// to it, so that proxies do not close it. The default is 15 seconds. If it is
+	// negative, nothing is written before the first chunk, so that every error
+	// before it has its HTTP status: see Route.StartsEarly.
 	KeepAlive time.Duration
 
 	// ReadTimeout is how long a client may pause while it sends a request

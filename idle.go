@@ -2,9 +2,14 @@ package llmhttp
 
 import "time"
 
+// startDelay is how long a Backend may be silent before a stream of a route that
+// starts early begins. Most errors come sooner, and have their HTTP status.
+const startDelay = time.Second
+
 // An idleTimer ends a request whose Backend is silent for longer than
 // Options.Timeout, and writes comments to a stream that is silent for longer
-// than Options.KeepAlive. It runs while the Backend does.
+// than Options.KeepAlive. The first write to a stream that starts early is its
+// start, after startDelay. It runs while the Backend does.
 //
 // Chunks only note the time. The timer looks at it when it fires, and is set
 // again for what is left, so that a chunk costs no timer operation.
@@ -16,7 +21,7 @@ type idleTimer struct {
 
 	// The fields below are guarded by q.res.mu.
 	active    time.Time // when the Backend last made progress
-	commented time.Time // when the last comment was written
+	commented time.Time // when the last comment, or the start, was written
 	unlimited bool      // the timeout is off: only keep-alives matter
 }
 
@@ -61,12 +66,20 @@ func (t *idleTimer) next(now time.Time) (d time.Duration, ok bool) {
 	if t.timeout > 0 && !t.unlimited {
 		d, ok = t.timeout-now.Sub(t.active), true
 	}
-	if t.keepAlive > 0 {
-		if k := t.keepAlive - now.Sub(t.lastWrite()); !ok || k < d {
+	if silence := t.maxSilence(); silence > 0 {
+		if k := silence - now.Sub(t.lastWrite()); !ok || k < d {
 			d, ok = k, true
 		}
 	}
 	return max(d, time.Millisecond), ok
+}
+
+// maxSilence returns how long the client may be sent nothing; zero for any time.
+func (t *idleTimer) maxSilence() time.Duration {
+	if t.keepAlive > 0 && t.q.chat.stream.startsNext() {
+		return min(startDelay, t.keepAlive)
+	}
+	return t.keepAlive
 }
 
 // lastWrite returns when the client was last sent something.
@@ -92,8 +105,8 @@ func (t *idleTimer) fire() {
 		q.failures.handleLocked(errSilent)
 		return
 	}
-	if t.keepAlive > 0 && now.Sub(t.lastWrite()) >= t.keepAlive {
-		if q.chat.stream.comment() != nil {
+	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastWrite()) >= silence {
+		if q.chat.stream.keepAlive() != nil {
 			return
 		}
 		now = time.Now()

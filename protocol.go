@@ -62,6 +62,13 @@ type Route struct {
 	// type *Error. [KeyFrom] of ctx is the key of the request.
 	Chat func(ctx context.Context, r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)
 
+	// StartsEarly is for formats whose streams begin with an event that clients
+	// wait for. When the Backend has been silent for a second, or for
+	// Options.KeepAlive if that is shorter, the Handler calls AppendStart before
+	// the first chunk and sends the result. Errors that come later are events and
+	// not HTTP statuses.
+	StartsEarly bool
+
 	// Serve answers a request other than chat, such as a token count, with a
 	// value that package encoding/json encodes. It counts as a request against
 	// the limits of the key, and is not recorded as usage. The body is only valid
@@ -73,8 +80,10 @@ type Route struct {
 // its methods concurrently.
 //
 // A streamed reply is AppendStart, any number of AppendChunk, and AppendEnd or
-// AppendFailure; each appends complete server-sent events to b, or nothing. A
-// whole reply is one call of AppendWhole.
+// AppendFailure; each appends complete server-sent events to b, or nothing.
+// Without Route.StartsEarly, AppendFailure may come without AppendStart, after a
+// comment that keeps the connection alive. A whole reply is one call of
+// AppendWhole.
 //
 // Chunks arrive in legal order. Each has exactly one choice and is one of:
 //   - the opening of the choice: Delta.Role is set and nothing else. Choice 0
@@ -129,9 +138,9 @@ type ReplySaver interface {
 
 // A ReplyStart is what is known of a reply when it begins.
 type ReplyStart struct {
-	ID           string // as the Backend set it; may be empty
+	ID           string // as the Backend set it; may be empty, and is before the first chunk
 	Created      int64  // Unix time in seconds
-	Model        string // never empty
+	Model        string // as the Backend set it, or else the name in the request
 	PromptTokens int    // an estimate
 }
 

@@ -34,7 +34,7 @@ func (h *Handler) addProtocol(p Protocol) {
 			op, serve = "", func(q *request) error { return serveOther(q, rt.Serve) }
 		}
 		added := newRoute(p, rt.Pattern, rt.Endpoint, op, serve)
-		added.match = rt.Match
+		added.match, added.early = rt.Match, rt.StartsEarly
 		h.routes.add(added)
 	}
 }
@@ -177,6 +177,7 @@ type route struct {
 	operation Operation // empty if no model is called
 	protocol  Protocol
 	match     func(r *http.Request) bool // nil if it serves every request
+	early     bool                       // Route.StartsEarly
 	serve     func(q *request) error
 }
 

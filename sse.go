@@ -56,17 +56,24 @@ func (s *eventStream) encode(c *ChatChunk) {
 	if s.encoderErr != nil {
 		return
 	}
+	s.appendStart()
 	buf := s.buffer()
-	if !s.started {
-		s.started = true
-		buf.b = s.encoder.AppendStart(buf.b, s.q.chat.replyStart())
-	}
 	b, err := s.encoder.AppendChunk(buf.b, c)
 	if err != nil {
 		s.encoderErr = err
 		return
 	}
 	buf.b = b
+}
+
+// appendStart appends the start of the stream, once.
+func (s *eventStream) appendStart() {
+	if s.started {
+		return
+	}
+	s.started = true
+	buf := s.buffer()
+	buf.b = s.encoder.AppendStart(buf.b, s.q.chat.replyStart())
 }
 
 // buffer returns the buffer of pending events.
@@ -142,8 +149,15 @@ func (s *eventStream) writePending() error {
 	return err
 }
 
-// comment writes a comment that keeps the connection alive.
-func (s *eventStream) comment() error {
+// startsNext reports whether the next write to a silent stream starts it.
+func (s *eventStream) startsNext() bool { return s.q.route.early && !s.started }
+
+// keepAlive writes the start of the stream if that is due, or a comment.
+func (s *eventStream) keepAlive() error {
+	if s.startsNext() {
+		s.appendStart()
+		return s.writePending()
+	}
 	buf := s.buffer()
 	buf.b = append(buf.b, keepAliveComment...)
 	return s.writePending()

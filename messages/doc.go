@@ -31,6 +31,10 @@
 //
 // # Replies
 //
+// A stream begins with message_start, which is sent with the first chunk of the
+// Backend, or after a second if the Backend is silent. An error before that is a
+// reply with an HTTP status, which SDKs retry; later it is an event.
+//
 // The blocks of a stream never overlap, in whatever order the Backend yields: what
 // arrives for one block while a tool call is incomplete is held back until the call
 // is complete. The arguments of a call are always a JSON object. If the token limit

@@ -23,6 +23,11 @@
 //     service_tier, user, safety_identifier, prompt_cache_key and
 //     prompt_cache_retention are in its Extra.
 //
+// A stream begins with response.created, which is sent with the first chunk of the
+// Backend, or after a second if the Backend is silent. An error before that is a
+// reply with an HTTP status, which SDKs retry; later it is the event
+// response.failed.
+//
 // The reasoning of a reply is the summary of a reasoning item. If the client
 // includes reasoning.encrypted_content, the item also carries the
 // [llmhttp.ReasoningDetail] values of the Backend, encrypted, and they come back

@@ -1,10 +1,6 @@
 package responses
 
-import (
-	"strconv"
-
-	"github.com/llmhttp/llmhttp"
-)
+import "strconv"
 
 // events appends the events of a stream. A whole reply has none.
 type events struct {
@@ -167,16 +163,4 @@ func (e *events) argumentsEvent(typ string, it *item, text string) {
 	b = append(b, callMembers[typ]...)
 	e.out = appendString(append(b, `":`...), text)
 	e.end()
-}
-
-// appendErrorEvent appends the event of a stream that fails before it begins. It
-// has no member "error", by which SDKs recognise an error of another form.
-func appendErrorEvent(b []byte, e *llmhttp.Error) []byte {
-	b = append(b, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"code\":"...)
-	b = appendString(b, errorCode(e))
-	b = append(b, `,"message":`...)
-	b = appendString(b, e.Message)
-	b = append(b, `,"param":`...)
-	b = appendNullable(b, e.Param)
-	return append(b, "}\n\n"...)
 }

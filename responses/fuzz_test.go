@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -128,28 +129,50 @@ func FuzzReply(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, script string) {
-		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return scripted(script) }))
-		const body = `{"model":"m","input":"Hi","tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
-			"include":["message.output_text.logprobs","reasoning.encrypted_content"]`
-		whole, _ := serve(h, []byte(body+"}"))
-		streamed, cut := serve(h, []byte(body+`,"stream":true}`))
-		if streamed.Code != http.StatusOK {
-			assert.Equal(t, streamed.Code, whole.Code)
-			return
-		}
-		r, err := accumulate(readEvents(t, streamed.Body.String()))
-		require.NoError(t, err, "%s", streamed.Body)
-		assert.Equal(t, cut, r["status"] == "failed")
-		if cut {
-			assert.NotEqual(t, http.StatusOK, whole.Code)
-			return
-		}
-		var w object
-		require.NoError(t, json.Unmarshal(whole.Body.Bytes(), &w), "%s", whole.Body)
-		require.NoError(t, checkResponse(w))
-		assert.Equal(t, withoutIDs(w), withoutIDs(r))
+	f.Fuzz(func(t *testing.T, script string) { checkReplies(t, func() llmhttp.ChatStream { return scripted(script) }) })
+}
+
+// FuzzOrders is like FuzzReply with random chunks, legal and illegal, in random
+// order.
+func FuzzOrders(f *testing.F) {
+	for seed := range uint64(300) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		checkReplies(t, func() llmhttp.ChatStream {
+			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+				for _, c := range randomChunks(rand.New(rand.NewPCG(seed, 1))) {
+					if !yield(c, nil) {
+						return
+					}
+				}
+			}
+		})
 	})
+}
+
+// checkReplies requests the same reply as a stream and whole, and compares both.
+func checkReplies(t *testing.T, stream func() llmhttp.ChatStream) {
+	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream() }))
+	const body = `{"model":"m","input":"Hi","tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
+		"include":["message.output_text.logprobs","reasoning.encrypted_content"]`
+	whole, _ := serve(h, []byte(body+"}"))
+	streamed, cut := serve(h, []byte(body+`,"stream":true}`))
+	if streamed.Code != http.StatusOK {
+		assert.Equal(t, streamed.Code, whole.Code)
+		return
+	}
+	r, err := accumulate(readEvents(t, streamed.Body.String()))
+	require.NoError(t, err, "%s", streamed.Body)
+	assert.Equal(t, cut, r["status"] == "failed")
+	if cut {
+		assert.NotEqual(t, http.StatusOK, whole.Code)
+		return
+	}
+	var w object
+	require.NoError(t, json.Unmarshal(whole.Body.Bytes(), &w), "%s", whole.Body)
+	require.NoError(t, checkResponse(w))
+	assert.Equal(t, withoutIDs(w), withoutIDs(r))
 }
 
 // scripted returns a stream with a chunk for each line that is one. The line

@@ -86,6 +86,54 @@ func randomReply(random *rand.Rand) (lines []string, texts map[string]string) {
 	return lines, texts
 }
 
+// randomChunks returns chunks of random content in random order, of which a Backend
+// should yield only some.
+func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
+	pick := func(list ...string) string { return list[random.IntN(len(list))] }
+	text := func() string { return pick("", "a", "é ", "\n", `"x\`, "東京", "\xf0\x9f\x99", "\x82", "\u2028", "\xff", "{}") }
+	chunks := make([]*llmhttp.ChatChunk, random.IntN(16))
+	for i := range chunks {
+		if random.IntN(30) == 0 {
+			continue // a nil chunk
+		}
+		c := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: random.IntN(20) / 19}}}
+		chunks[i] = c
+		choice := &c.Choices[0]
+		for range 1 + random.IntN(2) {
+			randomDelta(random, pick, text, &choice.Delta)
+		}
+		if random.IntN(3) == 0 {
+			choice.Extra = llmhttp.Extra{"logprobs": json.RawMessage(`{"content":[{"token":"t","logprob":-1}]}`)}
+		}
+		if random.IntN(30) == 0 {
+			choice.FinishReason = llmhttp.FinishReason(pick("stop", "length", "tool_calls", "content_filter", "other"))
+		}
+		if random.IntN(12) == 0 {
+			c.Usage = &llmhttp.Usage{PromptTokens: random.IntN(50), CompletionTokens: random.IntN(50)}
+		}
+	}
+	return chunks
+}
+
+// randomDelta adds something to d.
+func randomDelta(random *rand.Rand, pick func(...string) string, text func() string, d *llmhttp.Delta) {
+	switch random.IntN(7) {
+	case 0, 1:
+		d.Content = text()
+	case 2:
+		d.Refusal = text()
+	case 3:
+		d.Reasoning = text()
+	case 4:
+		d.ReasoningDetails = append(d.ReasoningDetails, llmhttp.ReasoningDetail{
+			Type: pick(llmhttp.ReasoningText, llmhttp.ReasoningEncrypted, llmhttp.ReasoningSummary), Text: text(), Signature: pick("", "s"), Data: "d",
+		})
+	default:
+		d.ToolCalls = append(d.ToolCalls, llmhttp.ToolCallDelta{Index: random.IntN(3), ID: pick("", "", "c1", "c2", "c3"),
+			Function: llmhttp.FunctionCall{Name: pick("", "f", "patch", "n__f"), Arguments: pick(`{}`, `{"input":`, `"x"}`, `null`, text())}})
+	}
+}
+
 // textsOf returns what each kind of text in a response adds up to.
 func textsOf(r object) map[string]string {
 	texts := make(map[string]string)

@@ -79,13 +79,10 @@ func (r *reply) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]by
 	return r.output.events.take(), nil
 }
 
-// AppendFailure ends a stream that failed. A flat error event is for streams that
-// failed before the response began.
+// AppendFailure ends a stream that failed. The response has begun, because the
+// route starts early.
 func (r *reply) AppendFailure(b []byte, e *llmhttp.Error) []byte {
 	r.outcome.err = e
-	if !r.output.events.on {
-		return appendErrorEvent(b, e)
-	}
 	r.outcome.status, r.outcome.reason, r.outcome.completedAt = statusFailed, "", 0
 	r.output.fail()
 	r.output.events.out = b

@@ -51,3 +51,24 @@ func TestStored_StoreHangs(t *testing.T) {
 		assert.Equal(t, 20*time.Second, time.Since(start))
 	})
 }
+
+// A response that has started before the Backend's first chunk keeps its identity.
+func TestCreate_SlowBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+				time.Sleep(20 * time.Second)
+				c := llmhttp.TextChunk("Hello")
+				c.ID, c.Model, c.Created = "chatcmpl-1", "another name", 1
+				yield(c, nil)
+			}
+		}))
+		w, cut := serve(h, []byte(`{"model":"demo-chat","input":"Hi","stream":true}`))
+		assert.False(t, cut)
+		r, err := accumulate(readEvents(t, w.Body.String()))
+		assert.NoError(t, err)
+		assert.Equal(t, "demo-chat", r["model"])
+		assert.Equal(t, map[string]string{"text": "Hello"}, textsOf(r))
+		assert.Contains(t, w.Body.String(), ": keep-alive\n")
+	})
+}
