@@ -277,6 +277,7 @@ func TestFaults_Limits(t *testing.T) {
 		assert.Equal(t, 200, r.StatusCode)
 		assert.Contains(t, r.body, f.end)
 		assert.Len(t, s.usage.records(), 2)
+		assert.Equal(t, f.name, s.usage.records()[0].Protocol)
 	})
 }
 

@@ -193,7 +193,6 @@ type RequestSummary struct {
 	Timing                   //
 	Request     *RequestInfo // nil if the Backend was not called for a chat, images or embeddings
 	Reply       ReplySummary
-	Protocol    string // the name of the wire format; "chat" for the endpoints of OpenAI's API
 	Route       string // method and pattern of the path, such as "GET /v1/models/{id...}"; empty for unknown paths
 	Operation   Operation
 	Status      int        // HTTP status; 499 if the client disconnected before one was sent

@@ -66,7 +66,7 @@ func (rec *recorder) start(req describer) {
 	used := &q.account.record
 	rec.info = &RequestInfo{
 		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model, Conversation: rec.conversation,
-		Protocol: q.protocol.Name(), Operation: q.route.operation, Arrived: q.arrived.Round(0), Params: RequestParams{Choices: 1},
+		Protocol: used.Protocol, Operation: q.route.operation, Arrived: q.arrived.Round(0), Params: RequestParams{Choices: 1},
 	}
 	req.describe(rec.info)
 	q.res.mu.Lock()
@@ -190,8 +190,7 @@ func (rec *recorder) summary() *RequestSummary {
 	defer q.res.mu.Unlock()
 	s := &RequestSummary{
 		UsageRecord: q.account.record, Timing: rec.timing, Request: rec.info, Reply: rec.reply(),
-		Protocol: q.protocol.Name(),
-		Status:   q.res.status, Err: q.res.err, ErrorClass: rec.class(), Limit: rec.limit, RecordErr: rec.recordErr,
+		Status: q.res.status, Err: q.res.err, ErrorClass: rec.class(), Limit: rec.limit, RecordErr: rec.recordErr,
 		Streamed: q.chat.stream != nil, Chunks: rec.chunks, Tries: slices.Clone(rec.tries),
 	}
 	if q.route != nil {

@@ -72,6 +72,7 @@ func (q *request) serve() error {
 	if rt != nil {
 		q.route, q.protocol = rt, rt.protocol // before any error, which has the form of the protocol
 	}
+	q.account.record.Protocol = q.protocol.Name()
 	if !q.h.enter(q) {
 		return errShutdown
 	}

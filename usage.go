@@ -57,6 +57,7 @@ type UsageRecord struct {
 	KeyID     string
 	Model     string // the name that the client used; at most 512 bytes, without control characters
 	Endpoint  Endpoint
+	Protocol  string // the name of the wire format; "chat" for the endpoints of OpenAI's API
 	Usage     Usage
 	Images    int  // number of images that were generated
 	Estimated bool // Usage is an estimate of the Handler, because the Backend reported none

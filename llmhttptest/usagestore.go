@@ -49,6 +49,7 @@ func (s *usageTest) record(at time.Time, model string, prompt, completion int) l
 		KeyID:    "key of " + s.account,
 		Model:    model,
 		Endpoint: llmhttp.EndpointChat,
+		Protocol: "chat",
 		Usage:    llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: prompt + completion},
 	}
 }

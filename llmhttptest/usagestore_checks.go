@@ -51,6 +51,7 @@ func checkUsageNone(t testing.TB, s usageTest) {
 
 func checkUsageSums(t testing.TB, s usageTest) {
 	chat := s.record(noon, "chat", 10, 5)
+	chat.Protocol = "messages"
 	chat.Usage.PromptTokensDetails.CachedTokens = 4
 	estimated := s.record(noon.Add(time.Minute), "chat", 1, 2)
 	estimated.Usage.TotalTokens = 0 // the total is optional
@@ -223,7 +224,7 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 
 	// The ID alone makes a duplicate, whatever the other fields are.
 	changed := s.record(noon.Add(time.Hour), "other", 99, 99)
-	changed.ID, changed.Images, changed.KeyID, changed.Endpoint = first.ID, 9, "another key", llmhttp.EndpointImages
+	changed.ID, changed.Images, changed.KeyID, changed.Endpoint, changed.Protocol = first.ID, 9, "another key", llmhttp.EndpointImages, "messages"
 	s.mustRecord(t, changed)
 	other := first
 	other.Account = unique("account")

@@ -23,6 +23,7 @@ func (s *usageTest) randomRecords(rng *rand.Rand, n int) []llmhttp.UsageRecord {
 		at := noon.Add(time.Duration(rng.Int64N(int64(3 * day)))).Truncate(randomUnit(rng))
 		r := s.record(at.In(pick(rng, zones...)), pick(rng, "a", "B", "a-b", "ab", "demo-chat", "\u00e9"), rng.IntN(1000), rng.IntN(1000))
 		r.Usage.PromptTokensDetails.CachedTokens = rng.IntN(r.Usage.PromptTokens + 1)
+		r.Protocol = pick(rng, "chat", "messages", "responses")
 		if rng.IntN(4) == 0 {
 			r.Endpoint, r.Images, r.Estimated = llmhttp.EndpointImages, rng.IntN(10), true
 		}

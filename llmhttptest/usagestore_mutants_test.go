@@ -264,6 +264,11 @@ var recordMutants = []mutant[usageTest]{
 			r.Model += " "
 		}
 	})},
+	{"each protocol has a sum", "Sums", storing(func(r *usageRecord) {
+		if r.Protocol != "chat" {
+			r.Model += " "
+		}
+	})},
 	{"Record reverses the batch", "Sums", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
 		defer slices.Reverse(rs)
 		return l.store(ctx, rs)

@@ -129,7 +129,9 @@ func FuzzReply(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, script string) { checkReplies(t, func() llmhttp.ChatStream { return scripted(script) }) })
+	f.Fuzz(func(t *testing.T, script string) {
+		checkReplies(t, func() llmhttp.ChatStream { return scripted(script) })
+	})
 }
 
 // FuzzOrders is like FuzzReply with random chunks, legal and illegal, in random

@@ -90,7 +90,9 @@ func randomReply(random *rand.Rand) (lines []string, texts map[string]string) {
 // should yield only some.
 func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
-	text := func() string { return pick("", "a", "é ", "\n", `"x\`, "東京", "\xf0\x9f\x99", "\x82", "\u2028", "\xff", "{}") }
+	text := func() string {
+		return pick("", "a", "é ", "\n", `"x\`, "東京", "\xf0\x9f\x99", "\x82", "\u2028", "\xff", "{}")
+	}
 	chunks := make([]*llmhttp.ChatChunk, random.IntN(16))
 	for i := range chunks {
 		if random.IntN(30) == 0 {

@@ -133,7 +133,7 @@ var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
 func usageRecord(id, account, model string, at time.Time, prompt int) llmhttp.UsageRecord {
 	return llmhttp.UsageRecord{
-		ID: id, Account: account, Model: model, Time: at, KeyID: "key_1", Endpoint: llmhttp.EndpointChat,
+		ID: id, Account: account, Model: model, Time: at, KeyID: "key_1", Endpoint: llmhttp.EndpointChat, Protocol: "chat",
 		Usage: llmhttp.Usage{PromptTokens: prompt, CompletionTokens: 1}, Images: 2,
 	}
 }

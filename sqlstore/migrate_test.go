@@ -123,6 +123,8 @@ func TestMigrate_RollingDeployment(t *testing.T) {
 		sums, err := current.QueryKey(t.Context(), "key_2", q)
 		require.NoError(t, err)
 		assert.Equal(t, []llmhttp.UsageSum{{Start: q.From, Model: "m", Requests: 3, PromptTokens: 10_105, CompletionTokens: 3}}, sums)
+		assert.EqualValues(t, 5, queryInt(t, current, "SELECT count(*) FROM llmhttp_usage_records WHERE protocol = ''"), "of version 1")
+		assert.EqualValues(t, 2, queryInt(t, current, "SELECT count(*) FROM llmhttp_usage_records WHERE protocol = 'chat'"))
 		sums, err = current.QueryKey(t.Context(), "key_1", q)
 		require.NoError(t, err)
 		assert.Equal(t, []llmhttp.UsageSum{{Start: q.From, Model: "m", Requests: 4, PromptTokens: math.MaxInt64, CompletionTokens: 4, Images: 4}}, sums)

@@ -147,19 +147,20 @@ func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []recor
 	var (
 		ids, accounts, keys = make([]string, n), make([]string, n), make([]string, n)
 		models, endpoints   = make([]string, n), make([]string, n)
+		protocols           = make([]string, n)
 		times, prompts      = make([]int64, n), make([]int64, n)
 		completions, cached = make([]int64, n), make([]int64, n)
 		reasoning, images   = make([]int64, n), make([]int64, n)
 		estimated           = make([]bool, n)
 	)
 	for i, r := range records {
-		ids[i], accounts[i], keys[i], models[i], endpoints[i] = r.id, r.account, r.keyID, r.model, r.endpoint
+		ids[i], accounts[i], keys[i], models[i], endpoints[i], protocols[i] = r.id, r.account, r.keyID, r.model, r.endpoint, r.protocol
 		times[i], prompts[i], completions[i], cached[i], reasoning[i], images[i], estimated[i] = r.time, r.prompt, r.completion, r.cached, r.reasoning, r.images, r.estimated
 	}
 	_, err := db.ExecContext(ctx, `
 		WITH added AS (
-			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images, estimated)
-			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::boolean[])
+			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images, estimated, protocol)
+			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::boolean[], $13::text[])
 			ON CONFLICT DO NOTHING
 			RETURNING account, time, model, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images
 		)
@@ -174,7 +175,7 @@ func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []recor
 			cached_tokens     = llmhttp_bigint(d.cached_tokens::numeric     + excluded.cached_tokens),
 			reasoning_tokens  = llmhttp_bigint(d.reasoning_tokens::numeric  + excluded.reasoning_tokens),
 			images            = llmhttp_bigint(d.images::numeric            + excluded.images)`,
-		ids, times, accounts, keys, models, endpoints, prompts, completions, cached, reasoning, images, estimated)
+		ids, times, accounts, keys, models, endpoints, prompts, completions, cached, reasoning, images, estimated, protocols)
 	return err
 }
 

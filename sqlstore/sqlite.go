@@ -162,15 +162,15 @@ func (sqliteDialect) unindexed(column string) string { return "+" + column }
 // insertRecords inserts the records whose IDs are new, and returns their sums.
 func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]counts, error) {
 	insert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images, estimated)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING`)
+		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images, estimated, protocol)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO NOTHING`)
 	if err != nil {
 		return nil, err
 	}
 	defer insert.Close()
 	days := make(map[dayKey]counts)
 	for _, r := range records {
-		result, err := insert.ExecContext(ctx, r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.prompt, r.completion, r.cached, r.reasoning, r.images, r.estimated)
+		result, err := insert.ExecContext(ctx, r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.prompt, r.completion, r.cached, r.reasoning, r.images, r.estimated, r.protocol)
 		if err != nil {
 			return nil, err
 		}

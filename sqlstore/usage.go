@@ -15,11 +15,12 @@ import (
 
 // A record is a row of llmhttp_usage_records.
 type record struct {
-	id, account, keyID, model, endpoint string
-	time                                int64
-	prompt, completion, images          int64
-	cached, reasoning                   int64 // parts of prompt and completion
-	estimated                           bool
+	id, account, keyID, model  string
+	endpoint, protocol         string
+	time                       int64
+	prompt, completion, images int64
+	cached, reasoning          int64 // parts of prompt and completion
+	estimated                  bool
 }
 
 // newRecord returns the stored form of r. Of r.Usage it keeps only the numbers
@@ -31,6 +32,7 @@ func newRecord(r *llmhttp.UsageRecord) record {
 		keyID:      storedName(r.KeyID),
 		model:      storedName(r.Model),
 		endpoint:   storedName(string(r.Endpoint)),
+		protocol:   storedName(r.Protocol),
 		time:       micros(r.Time),
 		prompt:     int64(r.Usage.PromptTokens),
 		completion: int64(r.Usage.CompletionTokens),
@@ -73,7 +75,7 @@ const maxBatch = 5000
 // committed. When it returns an error, some of them may be committed, and the
 // caller may repeat the call.
 //
-// IDs, accounts, key IDs, models and endpoints can be any strings. Of a string of
+// IDs, accounts, key IDs, models, endpoints and protocols can be any strings. Of a string of
 // more than 512 bytes, Record stores the beginning and a hash. Of the Usage it
 // stores the numbers of prompt, completion, cached and reasoning tokens.
 //

@@ -174,7 +174,7 @@ func TestStore_UnusualNames(t *testing.T) {
 		var records []llmhttp.UsageRecord
 		for _, name := range names {
 			r := usageRecord("r"+name, name, name, noon, 1)
-			r.KeyID, r.Endpoint = name, llmhttp.Endpoint(name)
+			r.KeyID, r.Endpoint, r.Protocol = name, llmhttp.Endpoint(name), name
 			records = append(records, r)
 		}
 		mustRecord(t, s, records...)
