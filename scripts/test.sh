@@ -36,8 +36,11 @@ step "Go" env LLMHTTP_EXAMPLE="$bin/inmemory" go test -race -count=1 -timeout=20
 step "Go without the race detector, which changes these results" go test -count=1 -run='^(TestAllocs|TestAmplification)' .
 step "examples" scripts/examples.sh
 step "Node.js" in_directory clients/node env LLMHTTP_EXAMPLE="$bin/inmemory" LLMHTTP_GATEWAY="$bin/gateway" LLMHTTP_SCRIPTED="$bin/scripted" npm --silent test
-step "Node.js with clients/behind" in_directory clients/node env LLMHTTP_EXAMPLE="$bin/behind" npm --silent run test:clients
-step "Go clients with clients/behind" in_directory clients/go env LLMHTTP_EXAMPLE="$bin/behind" LLMHTTP_GATEWAYS=2 go test -race -count=1 .
+for gateways in 1 2; do
+	behind=(env LLMHTTP_EXAMPLE="$bin/behind" LLMHTTP_GATEWAYS=$gateways LLMHTTP_GATEWAY="$bin/gateway" LLMHTTP_SCRIPTED="$bin/scripted")
+	step "Node.js clients, gateways: $gateways" in_directory clients/node "${behind[@]}" npm --silent run test:clients
+	step "Go clients, gateways: $gateways" in_directory clients/go "${behind[@]}" go test -race -count=1 .
+done
 
 if [[ -e $dir/failed ]]; then
 	echo

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/anthropics/anthropic-sdk-go/v2"
 	"github.com/anthropics/anthropic-sdk-go/v2/option"
@@ -73,6 +74,92 @@ func TestAnthropic2Text(t *testing.T) {
 		assert.Equal(t, "family", m.StopSequence)
 	}
 	assert.EqualValues(t, 4, s.usage(t).Requests)
+}
+
+// This version of the API has system messages within a conversation.
+func TestAnthropic2Parts(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	params := message2Params("first")
+	params.Messages = append(params.Messages, anthropic.NewAssistantMessage(anthropic.NewTextBlock("first")),
+		anthropic.MessageParam{OfSystem: &anthropic.SystemMessageParam{Content: []anthropic.TextBlockParam{{Text: "Be brief."}}}},
+		anthropic.NewUserMessage(anthropic.NewTextBlock("second"), anthropic.NewImageBlockBase64("image/gif", "R0lGODlhAQABAAAAACw=")))
+	var used usage
+	for _, m := range bothMessages2(t, newAnthropic2Client(s), params) {
+		assert.Equal(t, "second", message2Text(m))
+		used.add(m.Usage.InputTokens, m.Usage.OutputTokens, m.Usage.InputTokens+m.Usage.OutputTokens)
+		used.Requests++
+	}
+	assert.Equal(t, used, s.usage(t))
+}
+
+func TestAnthropic2StructuredOutput(t *testing.T) {
+	t.Parallel()
+	client := newAnthropic2Client(start(t))
+	params := message2Params("The weather?")
+	params.OutputConfig.Format = anthropic.JSONOutputFormatParam{Schema: forecastSchema}
+	for _, m := range bothMessages2(t, client, params) {
+		decodeForecast(t, message2Text(m))
+	}
+}
+
+func TestAnthropic2ParallelTools(t *testing.T) {
+	t.Parallel()
+	client := newAnthropic2Client(start(t))
+	schema := anthropic.ToolInputSchemaParam{Properties: forecastSchema["properties"], Required: []string{"city", "unit", "days"}}
+	params := message2Params("How will the weather be?")
+	for _, name := range []string{"forecast", "report"} {
+		params.Tools = append(params.Tools, anthropic.ToolUnionParam{OfTool: &anthropic.ToolParam{Name: name, InputSchema: schema}})
+	}
+	params.ToolChoice = anthropic.ToolChoiceUnionParam{OfAuto: &anthropic.ToolChoiceAutoParam{DisableParallelToolUse: anthropic.Bool(false)}}
+	for _, m := range bothMessages2(t, client, params) {
+		var results []anthropic.ContentBlockParamUnion
+		for _, block := range m.Content {
+			call := block.AsAny().(anthropic.ToolUseBlock)
+			decodeForecast(t, string(call.Input))
+			results = append(results, anthropic.NewToolResultBlock(call.ID, "rain by "+call.Name, false))
+		}
+		assert.Len(t, results, 2)
+		assert.Equal(t, anthropic.StopReasonToolUse, m.StopReason)
+		next := params
+		next.ToolChoice = anthropic.ToolChoiceUnionParam{}
+		next.Messages = append(next.Messages[:1:1], m.ToParam(), anthropic.NewUserMessage(results...))
+		answer, err := client.Messages.New(testContext(t), next)
+		require.NoError(t, err)
+		assert.Equal(t, "The tools say: rain by forecast\nrain by report", message2Text(answer))
+	}
+}
+
+func TestAnthropic2Retries(t *testing.T) {
+	t.Parallel()
+	client := newAnthropic2Client(start(t, "-rpm", "20")) // one request in 3 seconds
+	params := message2Params("Hi")
+	params.MaxTokens = 10
+	var err error
+	for err == nil {
+		_, err = client.Messages.New(testContext(t), params)
+	}
+	var e *anthropic.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, 429, e.StatusCode)
+	_, err = client.Messages.New(testContext(t), params, option.WithMaxRetries(3))
+	assert.NoError(t, err)
+}
+
+func TestAnthropic2Abort(t *testing.T) {
+	t.Parallel()
+	s := start(t, "-delay", "50ms")
+	ctx, cancel := context.WithCancel(testContext(t))
+	stream := newAnthropic2Client(s).Messages.NewStreaming(ctx, message2Params(longText))
+	for range 5 {
+		require.True(t, stream.Next())
+	}
+	cancel()
+	for stream.Next() {
+	}
+	assert.ErrorIs(t, stream.Err(), context.Canceled)
+	s.awaitUsage(t, 1)
+	assert.Less(t, s.stop(t), 5*time.Second, "no request is in progress")
 }
 
 func TestAnthropic2Thinking(t *testing.T) {

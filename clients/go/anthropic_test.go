@@ -158,6 +158,16 @@ func TestAnthropicTools(t *testing.T) {
 	}
 }
 
+func TestAnthropicStructuredOutput(t *testing.T) {
+	t.Parallel()
+	client := newAnthropicClient(start(t))
+	params := messageParams("The weather?")
+	params.OutputConfig.Format = anthropic.JSONOutputFormatParam{Schema: forecastSchema}
+	for _, m := range bothMessages(t, client, params) {
+		decodeForecast(t, messageText(m))
+	}
+}
+
 func TestAnthropicThinking(t *testing.T) {
 	t.Parallel()
 	client := newAnthropicClient(start(t))

@@ -47,6 +47,23 @@ export function startGateway(t, config, env) {
   return serve(t, example("gateway", "LLMHTTP_GATEWAY"), ["-config", file], env);
 }
 
+/**
+ * Starts a model that replies with signed and redacted thinking, and refuses a conversation that has lost it, behind a
+ * number of gateways. It runs until the end of test t.
+ */
+export async function startThinker(t, gateways) {
+  let server = await startScripted(t, "-redacted");
+  for (let i = 0; i < gateways; i++) {
+    const config = {
+      upstreams: [{ name: "next", url: server.api, key_env: "LLMHTTP_KEY" }],
+      routes: [{ model: "*", targets: [{ upstream: "next" }] }],
+      keys: [{ id: "demo", secret_env: "LLMHTTP_KEY" }],
+    };
+    server = await startGateway(t, config, { LLMHTTP_KEY: key });
+  }
+  return server;
+}
+
 /** Starts a server. When test t ends, it stops the server and checks that its exit status is 0. */
 async function serve(t, binary, args, env) {
   const child = spawn(binary, ["-addr", "127.0.0.1:0", ...args], {

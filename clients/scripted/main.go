@@ -1,6 +1,9 @@
 // Scripted serves a scripted model for tests of coding agents: the model calls one
 // tool, and when it gets the result it answers with the result. Requests without
 // the tool, such as those for a title, are answered with a text.
+//
+// With -redacted the model begins each reply with signed and with redacted thinking,
+// and refuses a conversation in which a reply of the assistant has lost them.
 package main
 
 import (
@@ -27,13 +30,18 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
 	tool := flag.String("tool", "read", "`name` of the tool to call")
 	arguments := flag.String("arguments", "{}", "`JSON` of its arguments")
+	redacted := flag.Bool("redacted", false, "reply with redacted thinking instead of calls")
 	flag.Parse()
-	if err := run(*addr, *tool, *arguments); err != nil {
+	backend := model(*tool, *arguments)
+	if *redacted {
+		backend = thinker()
+	}
+	if err := run(*addr, backend); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(addr, tool, arguments string) error {
+func run(addr string, backend llmhttp.Backend) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	l, err := net.Listen("tcp", addr)
@@ -42,7 +50,7 @@ func run(addr, tool, arguments string) error {
 	}
 	keys := memory.Keys()
 	keys.Add("sk-demo", &llmhttp.Key{ID: "demo"})
-	h := llmhttp.NewHandler(model(tool, arguments), keys, &llmhttp.Options{
+	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})
 	server := &http.Server{Handler: logged(h), ReadHeaderTimeout: 10 * time.Second}
@@ -85,4 +93,34 @@ func model(tool, arguments string) llmhttp.Backend {
 		}
 		return []memory.Step{memory.Say("A title")}
 	}}
+}
+
+// The reasoning of a thinker.
+const (
+	thinkerText      = "Let me see."
+	thinkerSignature = "signature of the text"
+	thinkerRedacted  = "redacted data"
+)
+
+// thinker returns a Backend that replies with redacted thinking.
+func thinker() llmhttp.Backend {
+	return &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+		for i := range req.Messages {
+			if m := &req.Messages[i]; m.Role == llmhttp.RoleAssistant && !isThinkers(m) {
+				return []memory.Step{memory.Fail(llmhttp.Errorf(http.StatusBadRequest, "", "The thinking of a reply was lost."))}
+			}
+		}
+		return []memory.Step{
+			memory.Reason(thinkerText), memory.Sign(thinkerSignature), memory.ReasonEncrypted(thinkerRedacted),
+			memory.Say("I have thought"), memory.Say(" about it."),
+		}
+	}}
+}
+
+// isThinkers reports whether m has all the reasoning of a thinker.
+func isThinkers(m *llmhttp.Message) bool {
+	has := func(want llmhttp.ReasoningDetail) bool {
+		return slices.ContainsFunc(m.ReasoningDetails, func(d llmhttp.ReasoningDetail) bool { return d.Signature == want.Signature && d.Data == want.Data })
+	}
+	return m.Reasoning == thinkerText && has(llmhttp.ReasoningDetail{Signature: thinkerSignature}) && has(llmhttp.ReasoningDetail{Data: thinkerRedacted})
 }

@@ -2,7 +2,7 @@ import { createAnthropic } from "@ai-sdk/anthropic";
 import { APICallError, generateText, isStepCount, Output, streamText, tool } from "ai";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { key, start } from "../example.js";
+import { key, start, startThinker } from "../example.js";
 import { Forecast, longText, Recipe, sampleText } from "../fixtures.js";
 
 // Otherwise the SDK prints warnings about unsupported settings.
@@ -140,6 +140,22 @@ test("reasoning round trip", async (t) => {
   }
 });
 
+test("redacted thinking", async (t) => {
+  for (const gateways of [0, 1, 2]) {
+    await t.test(`${gateways} gateways`, async (t) => {
+      const demo = provider(await startThinker(t, gateways));
+      const streamed = streamText(textParams(demo, "Hi"));
+      await streamed.consumeStream();
+      for (const { messages } of [await (await generateText(textParams(demo, "Hi"))).response, await streamed.response]) {
+        const parts = messages[0].content.filter((part) => part.type === "reasoning");
+        assert.match(parts.at(-1).providerOptions.anthropic.redactedData, /./);
+        const history = [{ role: "user", content: "Hi" }, ...messages, { role: "user", content: "Go on." }];
+        await generateText(textParams(demo, undefined, { messages: history })); // the model refuses it without the thinking
+      }
+    });
+  }
+});
+
 test("structured output", async (t) => {
   const demo = provider(await start(t));
   const whole = await generateText(textParams(demo, "Make it so.", { output: Output.object({ schema: Recipe }) }));
@@ -171,6 +187,16 @@ test("typed errors", async (t) => {
       check(errors[0].error);
     });
   }
+});
+
+test("client waits for Retry-After", async (t) => {
+  const demo = provider(await start(t, "-rpm", "20")); // one request in 3 seconds
+  const ask = (maxRetries) => generateText(textParams(demo, "Hi", { maxRetries, maxOutputTokens: 10 }));
+  const exhaust = async () => {
+    for (;;) await ask(0);
+  };
+  await assert.rejects(exhaust(), (error) => APICallError.isInstance(error) && error.statusCode === 429 && error.isRetryable);
+  assert.equal((await ask(2)).text, "Hi");
 });
 
 test("client disconnects in mid-stream", async (t) => {

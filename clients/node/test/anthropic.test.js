@@ -9,7 +9,7 @@ import { betaZodTool as betaZodTool0 } from "anthropic-sdk-0/helpers/beta/zod";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { z } from "zod";
-import { key, start } from "../example.js";
+import { key, start, startThinker } from "../example.js";
 import { Forecast, longText, sampleText } from "../fixtures.js";
 
 const generations = {
@@ -236,6 +236,30 @@ testEach("thinking", async (t, { connect }) => {
   assert.deepEqual(disabled.content.map((block) => block.type), ["text"]);
   const [effort] = await both(client, params("Hi", { thinking: { type: "adaptive" }, output_config: { effort: "low" } }));
   assert.deepEqual(effort.content.map((block) => block.type), ["thinking", "text"]);
+});
+
+testEach("redacted thinking", async (t, { connect }) => {
+  for (const gateways of [0, 1, 2]) {
+    await t.test(`${gateways} gateways`, async (t) => {
+      const client = connect(await startThinker(t, gateways));
+      for (const reply of await both(client, params("Hi"))) {
+        const [thought, redacted, text] = reply.content;
+        assert.deepEqual([thought.type, redacted.type, text.type], ["thinking", "redacted_thinking", "text"]);
+        assert.equal(thought.thinking, "Let me see.");
+        assert.match(thought.signature, /./);
+        assert.match(redacted.data, /./);
+        const next = (content) => ({
+          messages: [
+            { role: "user", content: "Hi" },
+            { role: "assistant", content },
+            { role: "user", content: "Go on." },
+          ],
+        });
+        await both(client, params("", next(reply.content)));
+        await assert.rejects(client.messages.create(params("", next([thought, text]))), { status: 400 }); // the model checks it
+      }
+    });
+  }
 });
 
 testEach("structured output", async (t, { connect, zodOutputFormat }) => {

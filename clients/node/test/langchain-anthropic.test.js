@@ -3,8 +3,8 @@ import { HumanMessage, SystemMessage } from "@langchain/core/messages";
 import { tool } from "@langchain/core/tools";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { key, start } from "../example.js";
-import { Forecast, Recipe, sampleText } from "../fixtures.js";
+import { key, start, startThinker } from "../example.js";
+import { Forecast, longText, Recipe, sampleText } from "../fixtures.js";
 
 const chat = (server, options) =>
   new ChatAnthropic({
@@ -105,6 +105,20 @@ test("thinking round trip", async (t) => {
   }
 });
 
+test("redacted thinking", async (t) => {
+  for (const gateways of [0, 1, 2]) {
+    await t.test(`${gateways} gateways`, async (t) => {
+      // Without the parameter the client drops redacted thinking of streams.
+      const llm = chat(await startThinker(t, gateways), { thinking: { type: "enabled", budget_tokens: 2048 } });
+      const question = new HumanMessage("Hi");
+      for (const reply of [await llm.invoke([question]), (await collect(await llm.stream([question]))).message]) {
+        assert(reply.content.some((block) => block.type === "redacted_thinking"));
+        await llm.invoke([question, reply, new HumanMessage("Go on.")]); // the model refuses it without the thinking
+      }
+    });
+  }
+});
+
 test("structured output", async (t) => {
   const llm = chat(await start(t));
   const recipe = llm.withStructuredOutput(Recipe, { name: "recipe" });
@@ -125,4 +139,28 @@ test("typed errors", async (t) => {
       await assert.rejects(llm.stream("Hi").then(collect));
     });
   }
+});
+
+test("client waits for Retry-After", async (t) => {
+  const server = await start(t, "-rpm", "20"); // one request in 3 seconds
+  const exhaust = async () => {
+    for (;;) await chat(server, { maxTokens: 10 }).invoke("Hi");
+  };
+  await assert.rejects(exhaust(), (error) => error.status === 429);
+  assert.equal((await chat(server, { maxTokens: 10, maxRetries: 4 }).invoke("Hi")).text, "Hi");
+});
+
+test("client disconnects in mid-stream", async (t) => {
+  const server = await start(t, "-delay", "50ms");
+  const controller = new AbortController();
+  let pieces = 0;
+  const read = async () => {
+    for await (const chunk of await chat(server).stream(longText, { signal: controller.signal })) {
+      if (chunk.text && ++pieces === 5) controller.abort();
+    }
+  };
+  await read().catch(() => {}); // the client may end the stream with or without an error
+  assert(pieces >= 5);
+  await server.awaitUsage(1);
+  assert((await server.stop()) < 5_000, "no request is in progress");
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import OpenAI from "openai";
 import { zodResponsesFunction, zodTextFormat } from "openai/helpers/zod";
-import { key, start } from "../example.js";
+import { key, start, startThinker } from "../example.js";
 import { Forecast, longText, Recipe, sampleText } from "../fixtures.js";
 
 const openai = (server, options) => new OpenAI({ baseURL: server.api, apiKey: key, maxRetries: 0, ...options });
@@ -93,6 +93,24 @@ test("tool loops, by history and by previous_response_id", async (t) => {
         assert.equal(second.previous_response_id, stored ? first.id : null);
       });
     }
+  }
+});
+
+test("signed and encrypted reasoning in a stateless loop", async (t) => {
+  for (const gateways of [0, 1, 2]) {
+    await t.test(`${gateways} gateways`, async (t) => {
+      const client = openai(await startThinker(t, gateways));
+      const stateless = { store: false, include: ["reasoning.encrypted_content"] };
+      const question = { role: "user", content: "Hi" };
+      const whole = await client.responses.create(params([question], stateless));
+      const streamed = await client.responses.stream(params([question], stateless)).finalResponse();
+      for (const { output } of [whole, streamed]) {
+        assert.deepEqual(output.map((item) => item.type), ["reasoning", "message"]);
+        const next = (items) => params([question, ...items, { role: "user", content: "Go on." }], stateless);
+        await client.responses.create(next(output));
+        await assert.rejects(client.responses.create(next(output.slice(1))), OpenAI.BadRequestError); // the model checks it
+      }
+    });
   }
 });
 
