@@ -377,7 +377,7 @@ testEach("client disconnects in mid-stream", async (t, { Anthropic, connect }) =
   const stream = client.messages.stream(params(longText));
   stream.on("text", () => ++pieces === 5 && stream.abort());
   await assert.rejects(stream.done(), Anthropic.APIUserAbortError);
-  assert.equal(pieces, 5);
+  assert(pieces >= 5 && pieces < 100, `${pieces} pieces`); // more than 5 if several arrive together
 
   pieces = 0;
   for await (const _ of await client.messages.create(params(longText, { stream: true }))) {
