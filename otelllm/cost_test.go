@@ -36,8 +36,8 @@ func sampled(t testing.TB) *otelllm.Telemetry {
 func BenchmarkObserve(b *testing.B) {
 	observe := sampled(b).Observe
 	info := &llmhttp.RequestInfo{ID: "req_1", Model: "m", Protocol: "chat", Operation: llmhttp.OperationChat, Arrived: time.Now()}
-	summary := &llmhttp.RequestSummary{Request: info, Protocol: info.Protocol, Operation: info.Operation}
-	summary.Model, summary.Reply.Model, summary.Duration = info.Model, "m-2026", time.Second
+	summary := &llmhttp.RequestSummary{Request: info, Operation: info.Operation}
+	summary.Model, summary.Protocol, summary.Reply.Model, summary.Duration = info.Model, info.Protocol, "m-2026", time.Second
 	summary.Usage = llmhttp.Usage{PromptTokens: 90, CompletionTokens: 15}
 	b.ReportAllocs()
 	for b.Loop() {
