@@ -1,11 +1,7 @@
 package otelllm
 
 import (
-	"context"
 	"encoding/json"
-
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -48,59 +44,7 @@ type Tool struct {
 	Parameters  json.RawMessage `json:"parameters,omitempty"`
 }
 
-// wantsContent reports whether content is to be collected for a request with the
-// context ctx. A span that is not sampled has no children that are.
-func (t *Telemetry) wantsContent(ctx context.Context) bool {
-	if t.opts.ContentHook != nil || !t.opts.CaptureContent {
-		return t.opts.ContentHook != nil
-	}
-	parent := trace.SpanContextFromContext(ctx)
-	return !parent.IsValid() || parent.IsSampled()
-}
-
-func (r *request) keepTranscript(t *llmhttp.Transcript) { r.transcript = t }
-
-// recordContent calls the hook, and sets the attributes of the content.
-func (r *request) recordContent() {
-	if r.transcript == nil {
-		return
-	}
-	o := &r.t.opts
-	record := o.CaptureContent && r.span.IsRecording()
-	if o.ContentHook == nil && !record {
-		return
-	}
-	c := newContent(r.transcript, r.info.Protocol)
-	if o.ContentHook != nil {
-		o.ContentHook(r.ctx, r.span, c)
-	}
-	if record {
-		r.span.SetAttributes(c.attributes()...)
-	}
-}
-
-// attributes returns the attributes of c. Spans have no structured attributes, so
-// they are JSON.
-func (c *Content) attributes() []attribute.KeyValue {
-	attrs := make([]attribute.KeyValue, 0, 5)
-	add := func(key attribute.Key, n int, v any) {
-		if n == 0 {
-			return
-		}
-		if b, err := json.Marshal(v); err == nil {
-			attrs = append(attrs, key.String(string(b)))
-		}
-	}
-	add(attrSystem, len(c.System), c.System)
-	add(attrInputMessages, len(c.Input), c.Input)
-	add(attrOutputMessages, len(c.Output), c.Output)
-	add(attrTools, len(c.Tools), c.Tools)
-	if c.Truncated {
-		attrs = append(attrs, attrTruncated.Bool(true))
-	}
-	return attrs
-}
-
+// newContent returns the content of a chat.
 func newContent(t *llmhttp.Transcript, protocol string) *Content {
 	c := &Content{Truncated: t.Truncated}
 	messages := t.Messages

@@ -12,11 +12,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/otelllm"
@@ -259,76 +257,6 @@ func TestUsageStoreAway(t *testing.T) {
 	assert.Equal(t, []point{{attrs: map[string]any{}, sum: 10_000}}, points(got["llmhttp.usage_buffer.waiting"]))
 	assert.Equal(t, []point{{attrs: map[string]any{}, sum: 4}}, points(got["llmhttp.usage_buffer.dropped"]))
 	assert.Equal(t, []point{{attrs: map[string]any{}, sum: 1}}, points(got["llmhttp.usage.record_failures"]))
-}
-
-// Content is recorded if it was asked for and the span is sampled. The hook gets it in
-// any case, and can change it.
-func TestContent(t *testing.T) {
-	const body = `{"model":"m","messages":[{"role":"developer","content":"be brief"},
-		{"role":"user","content":[{"type":"text","text":"what is this?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]},
-		{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"look","arguments":"{\"a\":1}"}}]},
-		{"role":"tool","tool_call_id":"c","content":"it is ` + secret + `"}],
-		"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]}`
-	const input = `[{"role":"system","parts":[{"type":"text","content":"be brief"}]},
-		{"role":"user","parts":[{"type":"text","content":"what is this?"},{"type":"image"}]},
-		{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"look","arguments":{"a":1}}]},
-		{"role":"tool","parts":[{"type":"tool_call_response","id":"c","response":"it is [redacted]"}]}]`
-	for _, test := range []struct {
-		name                 string
-		capture, hook, keeps bool
-		limit                int
-	}{
-		{"off", false, false, true, 0},
-		{"on the span", true, false, true, 0},
-		{"hook", false, true, true, 0},
-		{"both", true, true, true, 0},
-		{"not sampled", true, true, false, 0},
-		{"limit", true, false, true, 20},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			o := otelllm.Options{CaptureContent: test.capture, ContentLimit: test.limit}
-			var hooked *otelllm.Content
-			if test.hook {
-				o.ContentHook = func(ctx context.Context, span trace.Span, c *otelllm.Content) {
-					assert.Equal(t, trace.SpanFromContext(ctx), span)
-					span.SetAttributes(attribute.String("reference", "https://store.test/1"))
-					hooked = c
-					c.Output = nil
-				}
-			}
-			sampler := sdktrace.AlwaysSample()
-			if !test.keeps {
-				sampler = sdktrace.NeverSample()
-			}
-			f := newFixture(t, config{telemetry: o, sampler: sampler})
-			f.chat(body)
-			_, own := f.spansOf()
-			got := attributes(own["chat m"].Attributes)
-			require.Equal(t, test.hook, hooked != nil)
-			if hooked != nil {
-				assert.Len(t, hooked.Input, 4)
-			}
-			if test.hook && test.keeps {
-				assert.Equal(t, "https://store.test/1", got["reference"])
-			}
-			if !test.capture || !test.keeps {
-				assert.NotContains(t, got, "gen_ai.input.messages")
-				return
-			}
-			if test.limit > 0 {
-				assert.Equal(t, true, got["llmhttp.content.truncated"])
-				assert.Less(t, len(got["gen_ai.input.messages"].(string)), 200)
-				return
-			}
-			assert.JSONEq(t, input, got["gen_ai.input.messages"].(string))
-			assert.JSONEq(t, `[{"type":"function","name":"look","parameters":{"type":"object"}}]`, got["gen_ai.tool.definitions"].(string))
-			if test.hook {
-				assert.NotContains(t, got, "gen_ai.output.messages")
-			} else {
-				assert.JSONEq(t, `[{"role":"assistant","parts":[{"type":"text","content":"reply-marker"}],"finish_reason":"stop"}]`, got["gen_ai.output.messages"].(string))
-			}
-		})
-	}
 }
 
 func TestLogHandler(t *testing.T) {

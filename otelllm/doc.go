@@ -30,7 +30,8 @@
 //
 // # Content
 //
-// Messages and replies are not recorded unless Options.CaptureContent or
-// Options.ContentHook ask for them. They are bounded by Options.ContentLimit, and
-// contain no images, audio, files or API keys.
+// Messages and replies are not recorded unless Options ask for them: on spans with
+// CaptureContent, as events with ContentEvents, or given to a ContentHook, which may
+// upload them. They are bounded by Options.ContentLimit, and contain no images,
+// audio, files or API keys.
 package otelllm

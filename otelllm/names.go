@@ -79,6 +79,9 @@ const (
 	other               = "_OTHER"
 )
 
+// eventDetails is the name of the event that has the content of a chat.
+const eventDetails = "gen_ai.client.inference.operation.details"
+
 // Metrics of the conventions.
 const (
 	metricRequestDuration = "gen_ai.server.request.duration"

@@ -68,7 +68,7 @@ func (r *request) refused(s *llmhttp.RequestSummary) {
 
 func (r *request) endSpan(s *llmhttp.RequestSummary) {
 	defer r.span.End()
-	r.recordContent()
+	r.recordContent(s)
 	if !r.span.IsRecording() {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
@@ -17,6 +18,9 @@ type Options struct {
 
 	// MeterProvider makes instruments. If nil, the global one does.
 	MeterProvider metric.MeterProvider
+
+	// LoggerProvider emits events. If nil, the global one does.
+	LoggerProvider log.LoggerProvider
 
 	// Provider is the value of gen_ai.provider.name: the host's own name, or a
 	// name of the conventions such as "openai". If empty, it is "llmhttp".
@@ -44,14 +48,19 @@ type Options struct {
 	UsageBuffer *llmhttp.UsageBuffer
 
 	// CaptureContent records the messages, tools and replies of chats on spans that
-	// are sampled.
+	// are sampled, as JSON.
 	CaptureContent bool
+
+	// ContentEvents emits an event for each chat that reached the Backend, whether
+	// its span is sampled or not, with the attributes of the span and the messages,
+	// tools and replies in structured form.
+	ContentEvents bool
 
 	// ContentHook is called for each chat that reached the Backend, before its span
 	// ends and whether it is sampled or not, with what was said. It may upload the
 	// content, set a reference to it on the span, and modify the content, which is
-	// recorded afterwards if CaptureContent is true. The request waits for it. It
-	// must be safe for concurrent use.
+	// recorded afterwards if CaptureContent or ContentEvents is true. The request
+	// waits for it. It must be safe for concurrent use.
 	ContentHook func(ctx context.Context, span trace.Span, c *Content)
 
 	// ContentLimit is the maximum number of bytes of the texts of a request, and of
@@ -71,6 +80,7 @@ type Target struct {
 type Telemetry struct {
 	opts       Options
 	tracer     trace.Tracer
+	logger     log.Logger
 	metrics    *metrics
 	models     *modelNames
 	spanStarts *cache[labels, *spanStart] // of known models
@@ -90,11 +100,15 @@ func New(opts *Options) (*Telemetry, error) {
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
 	}
+	if o.LoggerProvider == nil {
+		o.LoggerProvider = otel.GetLoggerProvider()
+	}
 	if o.Provider == "" {
 		o.Provider = "llmhttp"
 	}
 	t.models, t.spanStarts = newModelNames(o.Models), newCache(t.newSpanStart)
 	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(schemaURL))
+	t.logger = o.LoggerProvider.Logger(scopeName, log.WithSchemaURL(schemaURL))
 	var err error
 	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o.Provider, o.UsageBuffer)
 	if err != nil {

@@ -20,11 +20,16 @@ type spanStart struct {
 // spanStart returns the start of the span for a request. The model is not in the
 // name of the span until it is known, so that there are few names.
 func (t *Telemetry) spanStart(info *llmhttp.RequestInfo) *spanStart {
-	l := labels{operation: info.Operation, protocol: info.Protocol, requestModel: info.Model}
+	l := callLabels(info)
 	if t.models.has(info.Model) {
 		return t.spanStarts.get(l)
 	}
 	return &spanStart{operationName(info.Operation), trace.WithAttributes(l.call(t.opts.Provider)...)}
+}
+
+// callLabels returns the labels of a request whose reply is not known.
+func callLabels(info *llmhttp.RequestInfo) labels {
+	return labels{operation: info.Operation, protocol: info.Protocol, requestModel: info.Model}
 }
 
 // newSpanStart returns the start of the span for a model that is known.
