@@ -134,7 +134,7 @@ func (p *clientPlan) mustSucceed() bool {
 	b := w.script(p.n).behavior
 	return (p.manner == polite || p.manner == readSlowly || p.manner == sendSlowly) &&
 		(b == behave || b == slowChunks || b == ignoreStop || b == yieldLater) &&
-		!p.slow && !w.shutdown && !w.keysFail(p.n) && !w.limiterFails(p.n) && !w.observerFails(p.n) && !w.responsesFail(p.n) && (p.wire.body != "" || !w.usageFails(p.n))
+		!p.slow && !w.shutdown && !w.exits(p.n) && !w.keysFail(p.n) && !w.quotaFails(p.n) && !w.limiterFails(p.n) && !w.observerFails(p.n) && !w.responsesFail(p.n) && (p.wire.body != "" || !w.usageFails(p.n))
 }
 
 // send sends request n and checks the reply.
@@ -246,7 +246,7 @@ func (p *clientPlan) checkReply(resp *http.Response, cancel context.CancelFunc) 
 // cutAllowed reports whether the server may cut the connection.
 func (p *clientPlan) cutAllowed() bool {
 	return p.w.isClosing() || p.manner == leaveEarly || p.manner == sendPart || p.manner == sendTooMuch || p.manner == sendSlowly ||
-		p.w.script(p.n).behavior == exitLate
+		p.w.script(p.n).behavior == exitLate || p.w.exits(p.n)
 }
 
 var markPattern = regexp.MustCompile(`#(\d+)#`)

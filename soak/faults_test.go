@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -21,19 +22,34 @@ const (
 	faultError
 	faultPanic
 	faultSlow // takes a while
+	faultExit // runtime.Goexit
 )
 
 // pickFault returns a fault in a few percent of the cases.
 func pickFault(rng *rand.Rand) fault {
-	switch rng.IntN(50) {
-	case 0:
-		return faultError
-	case 1:
-		return faultPanic
-	case 2:
-		return faultSlow
+	if n := rng.IntN(50); n < 4 {
+		return faultError + fault(n)
 	}
 	return noFault
+}
+
+// fault returns the fault of a function of the host in request n.
+func (w *world) fault(n int, purpose uint64) fault {
+	f := pickFault(w.rand(n, purpose))
+	if f == faultExit && w.kind != serverHTTP1 {
+		return faultPanic // net/http forgets a stream of HTTP/2 whose goroutine exits
+	}
+	return f
+}
+
+// exits reports whether a function of the host ends the goroutine of request n.
+func (w *world) exits(n int) bool {
+	for purpose := uint64(forKeys); purpose <= forResponses; purpose++ {
+		if purpose != forObserver && w.fault(n, purpose) == faultExit {
+			return true
+		}
+	}
+	return false
 }
 
 // inject performs a fault. It returns the error of the call.
@@ -43,6 +59,8 @@ func (f fault) inject(ctx context.Context) error {
 		return errFault
 	case faultPanic:
 		panic(errFault)
+	case faultExit:
+		runtime.Goexit()
 	case faultSlow:
 		select {
 		case <-ctx.Done():
@@ -57,11 +75,12 @@ func (f fault) inject(ctx context.Context) error {
 // for that of concurrent requests.
 func (w *world) keys() llmhttp.KeyStore {
 	return llmhttp.KeyFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
-		if err := pickFault(w.rand(number(ctx), forKeys)).inject(ctx); err != nil {
+		if err := w.fault(number(ctx), forKeys).inject(ctx); err != nil {
 			return nil, err
 		}
 		key := &llmhttp.Key{ID: secret, Limits: llmhttp.Limits{
-			Requests: llmhttp.Rate{N: 1_000_000_000}, Tokens: llmhttp.Rate{N: 1_000_000_000_000}, Concurrent: 100}}
+			Requests: llmhttp.Rate{N: 1_000_000_000}, Tokens: llmhttp.Rate{N: 1_000_000_000_000}, Concurrent: 100,
+			Quota: llmhttp.Quota{Tokens: int(w.quota.Load())}}}
 		switch secret {
 		case "sk-good":
 		case "sk-narrow":
@@ -73,24 +92,80 @@ func (w *world) keys() llmhttp.KeyStore {
 	})
 }
 
+// quotaFails reports whether the quota cannot be looked up for a request.
+func (w *world) quotaFails(n int) bool { return w.fault(n, forQuota) != noFault }
+
 // keysFail reports whether the KeyStore fails for a request.
-func (w *world) keysFail(n int) bool { return pickFault(w.rand(n, forKeys)) != noFault }
+func (w *world) keysFail(n int) bool { return w.fault(n, forKeys) != noFault }
 
 // A usageStore notes records, and then fails at times.
 type usageStore struct{ w *world }
 
 func (s *usageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+	s.w.record(records)
+	return s.w.fault(number(ctx), forUsage).inject(ctx)
+}
+
+func (w *world) record(records []llmhttp.UsageRecord) {
 	for _, r := range records {
-		s.w.account(r.ID, func(a *requestAccount) { a.records = append(a.records, r) })
+		w.account(r.ID, func(a *requestAccount) { a.records = append(a.records, r) })
 	}
-	return pickFault(s.w.rand(number(ctx), forUsage)).inject(ctx)
 }
 
 func (s *usageStore) Query(ctx context.Context, _ llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return nil, pickFault(s.w.rand(number(ctx), forUsage)).inject(ctx)
+	return nil, s.w.fault(number(ctx), forUsage).inject(ctx)
 }
 
-func (w *world) usageFails(n int) bool { return pickFault(w.rand(n, forUsage)) != noFault }
+func (s *usageStore) QueryKey(ctx context.Context, keyID string, _ llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return []llmhttp.UsageSum{{Model: "m", PromptTokens: int64(s.w.recorded(keyID))}}, s.w.fault(number(ctx), forQuota).inject(ctx)
+}
+
+// recorded returns the tokens that are recorded of a key.
+func (w *world) recorded(keyID string) (tokens int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.accounts {
+		for _, r := range a.records {
+			if r.KeyID == keyID {
+				tokens += r.Usage.TotalTokens
+			}
+		}
+	}
+	return tokens
+}
+
+// A bufferedStore is the store of a UsageBuffer. It takes nothing during an outage,
+// and sometimes fails after it has stored.
+type bufferedStore struct {
+	usageStore
+
+	mu          sync.Mutex // guards the fields below
+	rng         *rand.Rand
+	calls       int
+	outage, end int             // the calls between which it takes nothing
+	stored      map[string]bool // IDs of records
+}
+
+func (s *bufferedStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	if s.calls >= s.outage && s.calls < s.end {
+		return errFault
+	}
+	for _, r := range records {
+		if !s.stored[r.ID] { // the buffer repeats what failed
+			s.stored[r.ID] = true
+			s.w.record([]llmhttp.UsageRecord{r})
+		}
+	}
+	if s.rng.IntN(5) == 0 {
+		return errFault
+	}
+	return nil
+}
+
+func (w *world) usageFails(n int) bool { return w.fault(n, forUsage) != noFault }
 
 // A limiter keeps a book for each request. It fails before it takes anything, or
 // after it has settled.
@@ -100,7 +175,7 @@ type limiter struct {
 }
 
 func (l *limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
-	if err := pickFault(l.w.rand(number(ctx), forLimiter)).inject(ctx); err != nil {
+	if err := l.w.fault(number(ctx), forLimiter).inject(ctx); err != nil {
 		return nil, err
 	}
 	levels, err := l.base.Take(ctx, key, draws...)
@@ -116,7 +191,7 @@ func (l *limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) (
 func (l *limiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
 	err := l.base.Adjust(ctx, key, draws...)
 	l.note(ctx, draws)
-	if fault := pickFault(l.w.rand(number(ctx), forLimiter+100)).inject(ctx); fault != nil {
+	if fault := l.w.fault(number(ctx), forAdjust).inject(ctx); fault != nil {
 		return fault
 	}
 	return err
@@ -137,7 +212,7 @@ func (l *limiter) note(ctx context.Context, draws []llmhttp.Draw) {
 
 // Acquire implements [llmhttp.ConcurrencyLimiter].
 func (l *limiter) Acquire(ctx context.Context, key string, limit int) (func(), error) {
-	if err := pickFault(l.w.rand(number(ctx), forLimiter+200)).inject(ctx); err != nil {
+	if err := l.w.fault(number(ctx), forAcquire).inject(ctx); err != nil {
 		return nil, err
 	}
 	c, ok := l.base.(llmhttp.ConcurrencyLimiter)
@@ -160,7 +235,7 @@ func (w *world) count(n int) {
 
 // limiterFails reports whether the Limiter fails for a request.
 func (w *world) limiterFails(n int) bool {
-	return pickFault(w.rand(n, forLimiter)) != noFault || pickFault(w.rand(n, forLimiter+200)) != noFault
+	return w.fault(n, forLimiter) != noFault || w.fault(n, forAcquire) != noFault
 }
 
 // observe is an Observer that panics at times.
@@ -221,12 +296,12 @@ type responseStore struct {
 }
 
 func (s *responseStore) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
-	if err := pickFault(s.w.rand(number(ctx), forResponses)).inject(ctx); err != nil {
+	if err := s.w.fault(number(ctx), forResponses).inject(ctx); err != nil {
 		return err
 	}
 	return s.ResponseStore.SaveResponse(ctx, r)
 }
 
 func (w *world) responsesFail(n int) bool {
-	return pickFault(w.rand(n, forResponses)) != noFault
+	return w.fault(n, forResponses) != noFault
 }

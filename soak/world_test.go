@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -30,19 +31,23 @@ import (
 // requests. Requests are numbered from 0.
 type world struct {
 	seed     uint64
+	started  time.Time
 	rng      *rand.Rand // of the goroutine that runs the world
 	requests int
 	kind     serverKind
 	shutdown bool // the Handler is shut down while requests are in progress
 
 	handler   *llmhttp.Handler
+	buffer    *llmhttp.UsageBuffer // between the Handler and the usage store, if there is one
+	quota     atomic.Int64         // in tokens, of each key
 	server    *httptest.Server
 	serverLog lockedBuffer
 	inner     *httptest.Server // behind the upstream, if there is one
 	client    *http.Client
 	closers   []func()
 
-	wg sync.WaitGroup // goroutines of the Backend
+	wg         sync.WaitGroup // goroutines of the Backend
+	inProgress atomic.Int32   // calls of the Handler
 
 	mu       sync.Mutex // guards the fields below
 	failures []string
@@ -74,7 +79,7 @@ const (
 )
 
 func newWorld(seed uint64) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), accounts: make(map[string]*requestAccount), conns: make(map[net.Conn]bool)}
+	w := &world{seed: seed, started: time.Now(), rng: rand.New(rand.NewPCG(seed, 1)), accounts: make(map[string]*requestAccount), conns: make(map[net.Conn]bool)}
 	w.kind = serverKind(w.rng.IntN(int(serverKinds)))
 	w.requests = 20 + w.rng.IntN(100)
 	w.shutdown = w.rng.IntN(3) == 0
@@ -92,7 +97,10 @@ const (
 	forBackend
 	forKeys
 	forUsage
+	forQuota
 	forLimiter
+	forAdjust
+	forAcquire
 	forObserver
 	forResponses
 )
@@ -176,8 +184,9 @@ func (w *world) isClosing() bool {
 // start starts the servers.
 func (w *world) start() {
 	backend := w.newBackend()
+	w.quota.Store(1 << 40)
 	w.handler = llmhttp.NewHandler(&countingBackend{w, llmhttp.Forwarder{Backend: backend}}, w.keys(), &llmhttp.Options{
-		Usage:   &usageStore{w},
+		Usage:   w.newUsageStore(),
 		Limiter: &limiter{w, llmhttp.NewLimiter()},
 		Observe: w.observe,
 		Logger:  slog.New(slog.DiscardHandler),
@@ -192,8 +201,25 @@ func (w *world) start() {
 		WriteTimeout: 30 * time.Second,
 		MaxBody:      maxBody,
 	})
-	w.server = w.newServer(w.handler)
+	w.server = w.newServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.inProgress.Add(1)
+		defer w.inProgress.Add(-1)
+		w.handler.ServeHTTP(rw, r)
+	}))
 	w.client = w.newClient()
+}
+
+// newUsageStore returns the usage store, perhaps behind a UsageBuffer.
+func (w *world) newUsageStore() llmhttp.UsageStore {
+	if w.rng.IntN(3) != 0 {
+		return &usageStore{w}
+	}
+	outage := w.rng.IntN(20)
+	store := &bufferedStore{usageStore: usageStore{w}, rng: rand.New(rand.NewPCG(w.seed, 2)), outage: outage, end: outage + w.rng.IntN(20),
+		stored: make(map[string]bool)}
+	w.buffer = llmhttp.NewUsageBuffer(store, 1+w.rng.IntN(10), time.Duration(1+w.rng.IntN(10))*time.Millisecond)
+	w.buffer.Logger = slog.New(slog.DiscardHandler)
+	return w.buffer
 }
 
 const (
@@ -281,8 +307,12 @@ func (w *world) newClient() *http.Client {
 func (w *world) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	w.checkQuota()
 	if err := w.handler.Shutdown(ctx); err != nil {
 		w.fail("Shutdown after the last request: %v", err)
+	}
+	if w.buffer != nil && !eventually(func() bool { return w.buffer.Close(ctx) == nil }) {
+		w.fail("the UsageBuffer keeps %d records", w.buffer.Waiting())
 	}
 	w.client.CloseIdleConnections()
 	w.server.Close()
@@ -293,6 +323,41 @@ func (w *world) stop() {
 		w.inner.Close()
 	}
 	w.wg.Wait()
+}
+
+// checkQuota checks that requests that have ended reserve nothing of a quota. It
+// does not if the Handler refuses requests, or may have read the usage a second
+// time: what is settled meanwhile counts twice until the next read.
+func (w *world) checkQuota() {
+	const secondRead = 4 * time.Second
+	if w.shutdown || w.buffer != nil || time.Since(w.started) > secondRead || !eventually(func() bool { return w.inProgress.Load() == 0 }) {
+		return
+	}
+	n := w.requests
+	for w.clientPlan(n).wire != &wires[0] || w.clientPlan(n).manner != polite || !w.clientPlan(n).mustSucceed() {
+		n++
+	}
+	prompt := 4 + (len(mark(n))+3)/4 // tokens, the least that a chat reserves
+	w.quota.Store(int64(w.recorded("sk-good") + prompt - 1))
+	if status := w.probe(n); status != http.StatusTooManyRequests && time.Since(w.started) < secondRead {
+		w.fail("request %d got status %d beyond the quota", n, status)
+	}
+	w.quota.Add(1)
+	if status := w.probe(n); status != http.StatusOK && time.Since(w.started) < secondRead {
+		w.fail("request %d got status %d within the quota", n, status)
+	}
+}
+
+// probe sends request n and returns the status of the reply.
+func (w *world) probe(n int) int {
+	resp, err := w.client.Do(w.clientPlan(n).request(context.Background()))
+	if err != nil {
+		w.fail("request %d: %v", n, err)
+		return 0
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
 }
 
 // check checks what must be true when all requests have ended.
