@@ -193,6 +193,7 @@ func (p *clientPlan) request(ctx context.Context) *http.Request {
 	if err != nil {
 		panic(err)
 	}
+	req.Close = p.w.exits(p.n) // net/http may close the connection after the reply
 	req.Header.Set("X-Soak", requestID(p.n))
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
