@@ -203,6 +203,21 @@ func TestFaults_CallerGivesUp(t *testing.T) {
 	})
 }
 
+// A caller whose context is canceled after Redis got the call learns what was taken.
+func TestFaults_CanceledDuringTake(t *testing.T) {
+	c, key := newClient(t, servertest.SharedRedis(t)), uniqueKey()
+	ctx, cancel := context.WithCancel(t.Context())
+	c.AddHook(hooks{command: func(_ context.Context, _ redis.Cmder, next func() error) error {
+		cancel()
+		return next()
+	}})
+	l := newLimiter(t, c, &Options{Timeout: 10 * time.Second})
+	levels, err := l.Take(ctx, key, one(10, 4))
+	require.NoError(t, err)
+	assert.True(t, granted(levels))
+	assert.Equal(t, 6, remaining(t, l, key, one(10, 4)))
+}
+
 func TestFaults_HookPanics(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	c.AddHook(hooks{command: func(context.Context, redis.Cmder, func() error) error { panic("boom") }})

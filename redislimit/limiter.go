@@ -125,12 +125,16 @@ var bucketsSource string
 
 var bucketsScript = newScript(bucketsSource)
 
-// Take implements [llmhttp.Limiter].
+// Take implements [llmhttp.Limiter]. It waits for the answer of Redis even if ctx is
+// canceled meanwhile, such as by a client that leaves, until the Timeout or the
+// deadline of ctx: the caller could not give back what it does not know was taken.
 func (l *Limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
-	if len(draws) == 0 {
-		return nil, nil
+	if err := ctx.Err(); err != nil || len(draws) == 0 {
+		return nil, err
 	}
-	values, err := l.runBuckets(ctx, "take", key, draws)
+	answered, cancel := l.untilAnswered(ctx)
+	defer cancel()
+	values, err := l.runBuckets(answered, "take", key, draws)
 	if err != nil {
 		if l.fallsBack(ctx, err) {
 			return l.opts.Fallback.Take(ctx, key, draws...)
@@ -146,6 +150,19 @@ func (l *Limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) (
 		}
 	}
 	return levels, nil
+}
+
+// untilAnswered returns a context that ends at the deadline of ctx, but not when ctx
+// is canceled. Without a Timeout it is ctx.
+func (l *Limiter) untilAnswered(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.opts.Timeout == forever {
+		return ctx, func() {}
+	}
+	kept := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(kept, deadline)
+	}
+	return kept, func() {}
 }
 
 // Adjust implements [llmhttp.Limiter].

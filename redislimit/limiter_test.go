@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,8 +46,33 @@ func TestLimiter(t *testing.T) {
 // The cluster client has the default options, without ContextTimeoutEnabled.
 func TestLimiter_OnCluster(t *testing.T) {
 	t.Parallel()
-	s := servertest.Redis(t, servertest.Cluster())
-	llmhttptest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t, newClusterClient(t, s), nil) })
+	nodes := servertest.RedisCluster(t, 3)
+	llmhttptest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t, newClusterClient(t, nodes[0]), nil) })
+	for _, s := range nodes {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+		defer c.Close()
+		stats := c.InfoMap(t.Context(), "commandstats").Item("Commandstats", "cmdstat_evalsha")
+		assert.NotEmpty(t, stats, "a node that has no keys")
+	}
+}
+
+// After a node was killed and started again, keys of all nodes are served.
+func TestLimiter_OnClusterWhoseNodeRestarts(t *testing.T) {
+	t.Parallel()
+	nodes := servertest.RedisCluster(t, 3)
+	l := newLimiter(t, newClusterClient(t, nodes[0]), &Options{Timeout: 10 * time.Second})
+	take := func(key string) (err error) {
+		_, err = l.Take(t.Context(), key, one(10, 1))
+		return err
+	}
+	for i := range 30 {
+		require.NoError(t, take(strconv.Itoa(i)))
+	}
+	nodes[2].Kill(t)
+	nodes[2].Start(t)
+	for i := range 30 {
+		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, take(strconv.Itoa(i))) }, time.Minute, 10*time.Millisecond)
+	}
 }
 
 func newClusterClient(t testing.TB, s *servertest.Server) *redis.ClusterClient {

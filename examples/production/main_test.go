@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -413,4 +416,50 @@ until [[ $(bin/llmhttpctl usage --account acme) = *" 2 "* ]]; do sleep 0.1; done
 	assert.Equal(t, 2, strings.Count(string(out), `"content":"Hello there!"`), "%s", out)
 	assert.Equal(t, 1, strings.Count(string(out), `"code":"rate_limit_exceeded"`), "%s", out)
 	assert.Regexp(t, `demo-chat +2 `, string(out))
+}
+
+// -breaker-failures and -breaker-open say when an upstream that fails is asked.
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	works := startUpstream(t, 0)
+	for name, tt := range map[string]struct {
+		flags []string
+		opens bool
+	}{
+		"opens":       {[]string{"-breaker-failures", "3", "-breaker-open", "24h"}, true},
+		"opens later": {[]string{"-breaker-failures", "7", "-breaker-open", "24h"}, true},
+		"asks again":  {[]string{"-breaker-failures", "3", "-breaker-open", "1ms"}, false},
+		"never opens": {[]string{"-breaker-failures", "-1", "-breaker-open", "24h"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int32
+			fails := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == "POST" {
+					asked.Add(1)
+				}
+				w.WriteHeader(http.StatusInternalServerError)
+			}))
+			t.Cleanup(fails.Close)
+			dsn := newDatabase(t, servertest.SharedPostgres(t))
+			p := startCopy(t, dsn, servertest.SharedRedis(t).DSN(), works, append(tt.flags, "-redis-timeout", "10s", "-upstream", "models="+works.url+"/v1 fails="+fails.URL+"/v1")...)
+			c := client{p.url, createKey(t, dsn).Secret}
+			failures, err := strconv.Atoi(tt.flags[1])
+			require.NoError(t, err)
+			want := int32(failures)
+			if !tt.opens {
+				want = 9
+			}
+			for i := 0; i < 1000 && asked.Load() < want; i++ {
+				c.mustChat(t, 1)
+			}
+			require.GreaterOrEqual(t, asked.Load(), want)
+			for range 40 {
+				c.mustChat(t, 1)
+			}
+			if tt.opens {
+				assert.Equal(t, want, asked.Load())
+			}
+		})
+	}
 }

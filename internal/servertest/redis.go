@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Redis starts a Redis server that ends with tb. It loses its data when it is
@@ -25,9 +26,69 @@ func Redis(tb testing.TB, opts ...Option) *Server {
 	return newServer(tb, redis, opts)
 }
 
+// slots is the number of hash slots of a Redis Cluster.
+const slots = 16384
+
 // Cluster makes a Redis server a cluster with a single node. It refuses
 // commands that a larger cluster would refuse.
-func Cluster() Option { return func(s *Server) { s.cluster = true } }
+func Cluster() Option { return clusterNode(0, 1) }
+
+// clusterNode makes a Redis server one of the masters of a cluster. It has its part
+// of the hash slots.
+func clusterNode(i, masters int) Option {
+	return func(s *Server) { s.firstSlot, s.endSlot = i*slots/masters, (i+1)*slots/masters }
+}
+
+// RedisCluster starts a Redis Cluster of so many masters without replicas, which
+// ends with tb. The servers lose their data when they are killed or stopped.
+func RedisCluster(tb testing.TB, masters int) []*Server {
+	tb.Helper()
+	nodes := make([]*Server, masters)
+	for i := range nodes {
+		nodes[i] = newServer(tb, redis, []Option{clusterNode(i, masters)})
+	}
+	if err := joinCluster(nodes); err != nil {
+		tb.Fatalf("servertest: the cluster is not ready: %v", err)
+	}
+	return nodes
+}
+
+// joinCluster tells the first node of the others, and waits until all nodes know that
+// they have all slots.
+func joinCluster(nodes []*Server) error {
+	for _, s := range nodes[1:] {
+		if _, err := nodes[0].redisDo(fmt.Sprintf("CLUSTER MEET 127.0.0.1 %d", s.port)); err != nil {
+			return err
+		}
+	}
+	deadline := time.Now().Add(timeout)
+	for _, s := range nodes {
+		for {
+			info, err := s.redisDo("CLUSTER INFO")
+			if err != nil {
+				return err
+			}
+			if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_size:%d\r", len(nodes))) {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("node %s:\n%s", s.Addr(), info)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// redisDo connects to s and sends a command to it.
+func (s *Server) redisDo(command string) (string, error) {
+	conn, err := net.DialTimeout("tcp", s.Addr(), timeout)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	return redisDo(conn, bufio.NewReader(conn), command)
+}
 
 // SharedRedis returns the Redis server that all tests of the process share. The
 // first call starts it. Tests must not kill, stop or pause it. See [Close].
@@ -47,7 +108,7 @@ var redis = &product{
 			"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 			"--save", "", "--appendonly", "no", "--daemonize", "no",
 		}
-		if s.cluster {
+		if s.isCluster() {
 			args = append(args, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1")
 		}
 		return args
@@ -65,38 +126,38 @@ func findRedis() (string, error) {
 	return "", errors.New("no program redis-server or valkey-server")
 }
 
-// checkRedis returns nil if the server answers. It assigns the slots of a new
-// cluster to its only node.
+// checkRedis returns nil if the server answers. It assigns its slots to a new node
+// of a cluster. Nodes that have a part of them are ready before they know the others.
 func checkRedis(s *Server, conn net.Conn) error {
 	r := bufio.NewReader(conn)
 	_, err := redisDo(conn, r, "PING")
 	if err != nil && strings.HasPrefix(err.Error(), "NOAUTH ") {
 		return nil // it answers, but Args gave it a password
 	}
-	if err != nil || !s.cluster {
+	if err != nil || !s.isCluster() {
 		return err
 	}
 	info, err := redisDo(conn, r, "CLUSTER INFO")
 	if err != nil {
 		return err
 	}
-	if strings.Contains(info, "cluster_state:ok") {
-		return nil
-	}
 	if strings.Contains(info, "cluster_slots_assigned:0\r") {
-		if err := assignSlots(conn, r); err != nil {
+		if err := assignSlots(conn, r, s.firstSlot, s.endSlot); err != nil {
 			return err
 		}
+	} else if s.endSlot-s.firstSlot < slots || strings.Contains(info, "cluster_state:ok") {
+		return nil
 	}
 	return errors.New("the cluster is not ready")
 }
 
-func assignSlots(conn net.Conn, r *bufio.Reader) error {
-	const slots, perCommand = 16384, 4096 // the length of a command line is limited
-	for first := 0; first < slots; first += perCommand {
+// assignSlots assigns the slots from first to end, which is exclusive, to a node.
+func assignSlots(conn net.Conn, r *bufio.Reader, first, end int) error {
+	const perCommand = 4096 // the length of a command line is limited
+	for ; first < end; first += perCommand {
 		command := "CLUSTER ADDSLOTS"
-		for i := range perCommand {
-			command += " " + strconv.Itoa(first+i)
+		for slot := first; slot < min(first+perCommand, end); slot++ {
+			command += " " + strconv.Itoa(slot)
 		}
 		if _, err := redisDo(conn, r, command); err != nil {
 			return err

@@ -24,14 +24,14 @@ import (
 // test. They return when the server has reached its new state. If they fail,
 // they end the test.
 type Server struct {
-	product *product
-	program string
-	args    []string // from Args
-	cluster bool
-	dir     string              // holds data and log
-	user    *syscall.Credential // of the server's processes; nil means the user of this process
-	port    int
-	reaper  *reaper
+	product            *product
+	program            string
+	args               []string            // from Args
+	firstSlot, endSlot int                 // of a node of a Redis Cluster; zero for other servers
+	dir                string              // holds data and log
+	user               *syscall.Credential // of the server's processes; nil means the user of this process
+	port               int
+	reaper             *reaper
 
 	process *os.Process   // nil if the server is not running
 	exited  chan struct{} // closed when process has exited
@@ -62,6 +62,8 @@ type Option func(*Server)
 func Args(args ...string) Option {
 	return func(s *Server) { s.args = append(s.args, args...) }
 }
+
+func (s *Server) isCluster() bool { return s.endSlot > 0 }
 
 // Addr returns the host and port of the server.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
@@ -143,7 +145,7 @@ func (s *Server) startNew() (err error) {
 	}
 	// Another process may take the port before the server listens on it.
 	for range 5 {
-		if s.port, err = freePort(s.cluster); err != nil {
+		if s.port, err = freePort(s.isCluster()); err != nil {
 			return err
 		}
 		if err = s.run(); !errors.Is(err, errExited) {

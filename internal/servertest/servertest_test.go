@@ -81,32 +81,36 @@ func TestServer_Lifecycle(t *testing.T) {
 	}
 }
 
-// do sends a command to a Redis server.
-func do(t *testing.T, s *Server, command string) (string, error) {
-	t.Helper()
-	conn, err := net.Dial("tcp", s.Addr())
-	require.NoError(t, err)
-	defer conn.Close()
-	return redisDo(conn, bufio.NewReader(conn), command)
-}
-
 func TestRedis_Cluster(t *testing.T) {
 	s := Redis(t, Cluster())
-	_, err := do(t, s, "MSET a 1 b 2")
+	_, err := s.redisDo("MSET a 1 b 2")
 	require.ErrorContains(t, err, "CROSSSLOT")
 	s.Kill(t)
 	s.Start(t)
-	_, err = do(t, s, "MSET a 1 b 2")
+	_, err = s.redisDo("MSET a 1 b 2")
 	require.ErrorContains(t, err, "CROSSSLOT")
+}
+
+func TestRedisCluster(t *testing.T) {
+	nodes := RedisCluster(t, 3)
+	for i, key := range []string{"a", "b", "c"} { // of the third, the first and the second node
+		_, err := nodes[i].redisDo("SET " + key + " x")
+		require.ErrorContains(t, err, "MOVED")
+		_, err = nodes[(i+2)%3].redisDo("SET " + key + " x")
+		require.NoError(t, err)
+	}
+	nodes[1].Kill(t)
+	nodes[1].Start(t)
+	eventually(t, func() bool { _, err := nodes[1].redisDo("SET c x"); return err == nil }, "the node does not join again")
 }
 
 func TestRedis_AppendOnlyFileSurvivesKill(t *testing.T) {
 	s := Redis(t, Args("--appendonly", "yes", "--appendfsync", "always"))
-	_, err := do(t, s, "SET k kept")
+	_, err := s.redisDo("SET k kept")
 	require.NoError(t, err)
 	s.Kill(t)
 	s.Start(t)
-	reply, err := do(t, s, "GET k")
+	reply, err := s.redisDo("GET k")
 	require.NoError(t, err)
 	assert.Equal(t, "kept", reply)
 }
