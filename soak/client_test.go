@@ -112,7 +112,7 @@ type clientPlan struct {
 	wire   *wire
 	stream bool
 	manner manner
-	slow   bool // a timeout has passed
+	slow   bool // a timeout has passed, or another request could not read the quota for this one
 }
 
 func (w *world) clientPlan(n int) *clientPlan {
@@ -229,8 +229,8 @@ func (p *clientPlan) checkReply(resp *http.Response, cancel context.CancelFunc) 
 	if bytes.Contains(body, []byte("late")) {
 		fail("the reply has a chunk that came late")
 	}
-	if resp.StatusCode == 408 || bytes.Contains(body, []byte("did not answer in time")) {
-		p.slow = true // as can happen on a busy machine
+	if resp.StatusCode == 408 || bytes.Contains(body, []byte("did not answer in time")) || bytes.Contains(body, []byte("could not check your rate limits")) {
+		p.slow = true // the former can happen on a busy machine
 	}
 	switch {
 	case p.mustSucceed() && (resp.StatusCode != 200 || err != nil):

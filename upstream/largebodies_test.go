@@ -1,0 +1,83 @@
+package upstream
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// If this environment variable is set, TestLargeBodies asks the server that it names
+// for large replies and exits.
+const largeBodiesURL = "UPSTREAM_LARGE_BODIES_URL"
+
+const largeBody = 1 << 30
+
+// Eight replies of 1 GB at the same time take a bounded amount of memory.
+func TestLargeBodies(t *testing.T) {
+	if url := os.Getenv(largeBodiesURL); url != "" {
+		readLargeBodies(t, url)
+		return
+	}
+	var sent atomic.Int64
+	piece := []byte(strings.Repeat("0.25,", 1<<12))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begin := `{"data":[{"index":0,"embedding":[`
+		if r.URL.Path == "/chat/completions" {
+			begin = `{"choices":[{"index":0,"message":{"role":"assistant","content":"`
+		}
+		io.WriteString(w, begin)
+		for n := len(begin); n+len(piece) <= largeBody; n += len(piece) {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+			sent.Add(int64(len(piece)))
+		}
+	}))
+	defer server.Close()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestLargeBodies$", "-test.v")
+	cmd.Env = append(os.Environ(), largeBodiesURL+"="+server.URL, "GOMEMLIMIT=200MiB") // so that garbage does not count
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	var peak int
+	_, text, _ := bytes.Cut(out, []byte("memory: "))
+	_, err = fmt.Sscan(string(text), &peak)
+	require.NoError(t, err, "%s", out)
+	t.Logf("a process read %d MiB of 8 GiB, and had at most %d MiB of memory", sent.Load()>>20, peak)
+	assert.Less(t, peak, 700)
+}
+
+// readLargeBodies asks for eight replies, and requires that all of them are too large.
+// It prints how many MiB of memory the process had.
+func readLargeBodies(t *testing.T, url string) {
+	b, err := New(url, nil)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			_, err := llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
+			assert.ErrorContains(t, err, "too large")
+		})
+		wg.Go(func() {
+			_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: "m", Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
+			assert.ErrorContains(t, err, "too large")
+		})
+	}
+	wg.Wait()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	fmt.Println("memory:", m.Sys>>20) // which does not shrink
+}
