@@ -43,8 +43,8 @@
 // other pages, logs or URLs. The playground needs no secrets, because the console
 // calls the API in the same process on behalf of a key; see [KeyStore].
 //
-// Session cookies are HttpOnly and SameSite=Strict, and need TLS except on the
-// same machine. Requests from other sites are refused. The
+// Session cookies are encrypted, HttpOnly and SameSite=Strict, and need TLS except
+// on the same machine. Requests from other sites are refused. The
 // Content-Security-Policy forbids scripts and styles inside of pages. Attempts to
 // sign in are limited. What people change is in an audit log.
 package console

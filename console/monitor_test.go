@@ -61,27 +61,6 @@ func TestHistogram_Bounds(t *testing.T) {
 	assert.Positive(t, h.quantile(1))
 }
 
-func TestSessions(t *testing.T) {
-	now := time.Now()
-	var s sessions
-	first := s.add(User{Name: "first"}, now.Add(time.Minute), now)
-	found, ok := s.find(first, now)
-	assert.True(t, ok)
-	assert.Equal(t, "first", found.user.Name)
-	_, ok = s.find(first, now.Add(time.Minute))
-	assert.False(t, ok, "the session has ended")
-	for _, token := range []string{"", first[1:], first + "A"} {
-		_, ok = s.find(token, now)
-		assert.False(t, ok)
-	}
-	for range maxSessions {
-		s.add(User{}, now.Add(time.Hour), now)
-	}
-	assert.Len(t, s.byHash, maxSessions)
-	_, ok = s.find(first, now)
-	assert.False(t, ok, "the session that ends first makes room")
-}
-
 func TestNonces(t *testing.T) {
 	var n nonces
 	nonce := newNonce()

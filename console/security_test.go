@@ -140,6 +140,42 @@ func TestSecurity_SignOut(t *testing.T) {
 	assert.Equal(t, []string{"ada: sign in", "ada: sign out"}, h.auditLog())
 }
 
+// Two processes with the same secret accept each other's sessions. A session ends
+// with the password and with the secret.
+func TestSecurity_SessionsOfOthers(t *testing.T) {
+	keys := memory.Keys()
+	start := func(password, secret string) *host {
+		return newHostWith(t, keys, memory.NewUsageStore(), func(_ *host, o *console.Options) {
+			o.SignIn.SessionSecret = []byte(secret)
+			if password != "" {
+				hash, err := console.HashPassword(password)
+				require.NoError(t, err)
+				o.SignIn.Admins[adminName] = hash
+			}
+		})
+	}
+	const secret = "0123456789abcdef0123456789abcdef"
+	first := start("", secret)
+	_, key := first.mustCreate(t, llmhttp.KeyParams{Account: "acme"})
+	v, owner := first.newAdmin(t), first.newOwner(t, key)
+	for _, test := range []struct {
+		what         string
+		h            *host
+		admin, owner bool
+	}{
+		{"a copy", start("", secret), true, true},
+		{"another secret", start("", strings.ToUpper(secret)), false, false},
+		{"no secret", start("", ""), false, false},
+		{"another password", start("another password", secret), false, true},
+	} {
+		v.h, owner.h = test.h, test.h
+		assert.Equal(t, test.admin, v.get("keys").url.Path == "/console/keys", test.what) // cookies do not depend on the port
+		assert.Equal(t, test.owner, owner.get("keys").url.Path == "/console/keys", test.what)
+	}
+	_, err := console.New(keys, &console.Options{SignIn: &console.SignIn{Keys: true, SessionSecret: []byte("short")}})
+	assert.EqualError(t, err, "console: SignIn.SessionSecret has 5 bytes; it must have at least 32")
+}
+
 func TestSecurity_SignInAttempts(t *testing.T) {
 	console.SlowAttempts(t)
 	address := "198.51.100.1"

@@ -1,73 +1,110 @@
 package console
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"sync"
 	"time"
 )
 
-// maxSessions bounds the memory of sessions. If there are more, the one that
-// ends first is dropped.
-const maxSessions = 10_000
-
-// sessions are the sessions of people who have signed in. The zero value has
-// none. It keeps hashes of the tokens, so that they cannot be read from memory
-// that leaks, and looks up by them, so that times reveal nothing.
-type sessions struct {
-	mu     sync.Mutex // guards byHash
-	byHash map[[sha256.Size]byte]session
-}
-
+// A session says who has signed in. It is stored in the cookie of the browser,
+// encrypted and authenticated, so that any process with the same secret accepts it.
 type session struct {
-	user User
-	ends time.Time
+	ID       string
+	Admin    string // the name of an administrator, or empty
+	Password string // identifies the hash of the administrator's password
+	KeyID    string // of the API key with which another person has signed in
+	Ends     int64  // in seconds since 1970
 }
 
-// add starts a session and returns its token.
-func (s *sessions) add(u User, ends, now time.Time) string {
-	token := rand.Text() + rand.Text()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byHash == nil {
-		s.byHash = make(map[[sha256.Size]byte]session)
-	}
-	if len(s.byHash) >= maxSessions {
-		s.removeFirst(now)
-	}
-	s.byHash[sha256.Sum256([]byte(token))] = session{u, ends}
-	return token
+// maxEnded bounds the memory of sessions that were ended by signing out.
+const maxEnded = 10_000
+
+// sessions encodes and decodes sessions. It remembers those that were ended by
+// signing out, in this process.
+type sessions struct {
+	aead cipher.AEAD
+
+	mu    sync.Mutex       // guards ended
+	ended map[string]int64 // the Ends of sessions by ID
 }
 
-// removeFirst removes the sessions that have ended. If none has ended, it removes
-// the session that ends first. The caller holds mu.
-func (s *sessions) removeFirst(now time.Time) {
-	before := len(s.byHash)
-	var first [sha256.Size]byte
-	var ends time.Time
-	for hash, session := range s.byHash {
-		if !now.Before(session.ends) {
-			delete(s.byHash, hash)
-		} else if ends.IsZero() || session.ends.Before(ends) {
-			first, ends = hash, session.ends
+// newSessions returns sessions for a secret. If the secret is empty, it is random.
+func newSessions(secret []byte) (*sessions, error) {
+	if len(secret) == 0 {
+		secret = []byte(rand.Text() + rand.Text())
+	}
+	key, err := hkdf.Key(sha256.New, secret, nil, "llmhttp console session", 32)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, err
+	}
+	return &sessions{aead: aead, ended: make(map[string]int64)}, nil
+}
+
+// encode returns the value of a cookie. It sets the ID of s.
+func (m *sessions) encode(s session) string {
+	s.ID = rand.Text()
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings and numbers can be encoded
+	}
+	return base64.RawURLEncoding.EncodeToString(m.aead.Seal(nil, nil, text, nil))
+}
+
+// decode returns the session of a cookie unless it has ended.
+func (m *sessions) decode(value string, now time.Time) (s session, ok bool) {
+	sealed, err := base64.RawURLEncoding.Strict().DecodeString(value)
+	if err != nil {
+		return session{}, false
+	}
+	text, err := m.aead.Open(nil, nil, sealed, nil)
+	if err != nil || json.Unmarshal(text, &s) != nil || now.Unix() >= s.Ends {
+		return session{}, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ended := m.ended[s.ID]
+	return s, !ended
+}
+
+// end ends the session of a cookie.
+func (m *sessions) end(value string, now time.Time) {
+	s, ok := m.decode(value, now)
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.ended) >= maxEnded {
+		m.forget(now)
+	}
+	m.ended[s.ID] = s.Ends
+}
+
+// forget drops the sessions whose time has passed, and one more: that which ends
+// first. The caller holds mu.
+func (m *sessions) forget(now time.Time) {
+	first := ""
+	for id, ends := range m.ended {
+		switch {
+		case now.Unix() >= ends:
+			delete(m.ended, id)
+		case first == "" || ends < m.ended[first]:
+			first = id
 		}
 	}
-	if len(s.byHash) == before {
-		delete(s.byHash, first)
-	}
-}
-
-// find returns the session with the given token unless it has ended.
-func (s *sessions) find(token string, now time.Time) (session, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found, ok := s.byHash[sha256.Sum256([]byte(token))]
-	return found, ok && now.Before(found.ends)
-}
-
-// remove ends a session.
-func (s *sessions) remove(token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.byHash, sha256.Sum256([]byte(token)))
+	delete(m.ended, first)
 }

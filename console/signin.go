@@ -3,6 +3,8 @@ package console
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -17,8 +19,7 @@ import (
 
 // SignIn configures the console's own sign-in, for hosts that have none.
 //
-// Sessions are kept in memory: they end with the process, and several processes
-// behind one address need sticky sessions or a UserFunc instead.
+// Each process limits the attempts to sign in that it sees.
 type SignIn struct {
 	// Admins maps the names of administrators to the hashes of their
 	// passwords, which [HashPassword] returns.
@@ -34,6 +35,17 @@ type SignIn struct {
 	// Duration is how long a session lasts, however much it is used. Zero or
 	// negative means 12 hours.
 	Duration time.Duration
+
+	// SessionSecret encrypts sessions, which are in cookies. Processes that have
+	// the same SessionSecret accept each other's sessions. It must be random, have
+	// at least 32 bytes, and be kept as safe as a password. If it is empty, each
+	// process has its own: sessions end with the process.
+	//
+	// A session ends when the person signs out, after Duration, when the password
+	// of the administrator changes, or when the API key stops working. Signing out
+	// removes the cookie from the browser, but only the process that serves it
+	// remembers the session: others would accept a copy of the cookie.
+	SessionSecret []byte
 
 	// PlainHTTP lets browsers send session cookies without TLS to addresses
 	// other than that of the same machine, where networks can read them.
@@ -65,7 +77,7 @@ type signIn struct {
 	decoy    *passwordhash.Hash // compared with the passwords of unknown names
 	attempts llmhttp.Limiter
 	hashing  chan struct{} // bounds how many passwords are hashed at a time
-	sessions sessions
+	sessions *sessions
 }
 
 // The limits of sign-in attempts. Each hash of a password takes some 100 ms of
@@ -78,6 +90,7 @@ var (
 const (
 	maxHashing             = 2
 	defaultSessionDuration = 12 * time.Hour
+	minSessionSecret       = 32 // bytes
 )
 
 func newSignIn(config SignIn, keys llmhttp.KeyManager) (*signIn, error) {
@@ -104,7 +117,12 @@ func newSignIn(config SignIn, keys llmhttp.KeyManager) (*signIn, error) {
 	if config.Duration <= 0 {
 		s.config.Duration = defaultSessionDuration
 	}
-	return s, nil
+	if n := len(config.SessionSecret); n > 0 && n < minSessionSecret {
+		return nil, fmt.Errorf("console: SignIn.SessionSecret has %d bytes; it must have at least %d", n, minSessionSecret)
+	}
+	var err error
+	s.sessions, err = newSessions(config.SessionSecret)
+	return s, err
 }
 
 // user is a [UserFunc].
@@ -113,25 +131,49 @@ func (s *signIn) user(r *http.Request) (User, error) {
 	if err != nil {
 		return User{}, ErrNoUser
 	}
-	session, ok := s.sessions.find(cookie.Value, time.Now())
+	session, ok := s.sessions.decode(cookie.Value, time.Now())
 	if !ok {
 		return User{}, ErrNoUser
 	}
-	u := session.user
-	u.session = cookie.Value
-	if u.key == nil {
-		return u, nil
+	u := User{Name: session.Admin, Admin: true, session: cookie.Value}
+	if session.Admin == "" {
+		u, err = s.keyUser(r.Context(), session.KeyID)
+		u.session = cookie.Value
+		return u, err
 	}
-	info, err := s.keys.Key(r.Context(), u.key.ID)
-	if errors.Is(err, llmhttp.ErrKeyNotFound) || err == nil && info.Status(time.Now()) != llmhttp.KeyActive {
-		s.sessions.remove(cookie.Value)
+	if s.admins[session.Admin] == nil || session.Password != s.passwordID(session.Admin) {
+		return User{}, ErrNoUser
+	}
+	return u, nil
+}
+
+// keyUser returns the person who has signed in with a key.
+func (s *signIn) keyUser(ctx context.Context, keyID string) (User, error) {
+	info, err := s.keys.Key(ctx, keyID)
+	if errors.Is(err, llmhttp.ErrKeyNotFound) || err == nil && (!s.config.Keys || info.Status(time.Now()) != llmhttp.KeyActive) {
 		return User{}, ErrNoUser
 	}
 	if err != nil {
 		return User{}, err
 	}
-	u.key, u.Account = &info.Key, info.Account // they may have changed since
-	return u, nil
+	return User{Name: info.ID, Account: info.Account, key: &info.Key}, nil
+}
+
+// passwordID returns a text that identifies the hash of an administrator's password.
+func (s *signIn) passwordID(name string) string {
+	sum := sha256.Sum256([]byte(s.config.Admins[name]))
+	return hex.EncodeToString(sum[:8])
+}
+
+// newSession returns the value of a cookie for a person who has signed in.
+func (s *signIn) newSession(u *User) string {
+	session := session{Ends: time.Now().Add(s.config.Duration).Unix()}
+	if u.Admin {
+		session.Admin, session.Password = u.Name, s.passwordID(u.Name)
+	} else {
+		session.KeyID = u.key.ID
+	}
+	return s.sessions.encode(session)
 }
 
 // A signInError is a refusal that the person is told.
@@ -239,17 +281,17 @@ func clientAddr(r *http.Request) string {
 	return ip.String()
 }
 
-// sessionCookie is the name of the cookie that identifies a session.
+// sessionCookie is the name of the cookie that has the session.
 const sessionCookie = "llmhttp_console"
 
-// setCookie stores a session in the browser. An empty token removes it.
-func (s *signIn) setCookie(w http.ResponseWriter, r *http.Request, path, token string) {
+// setCookie stores a session in the browser. An empty value removes it.
+func (s *signIn) setCookie(w http.ResponseWriter, r *http.Request, path, value string) {
 	cookie := &http.Cookie{
-		Name: sessionCookie, Value: token, Path: path, MaxAge: int(s.config.Duration.Seconds()),
+		Name: sessionCookie, Value: value, Path: path, MaxAge: int(s.config.Duration.Seconds()),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || !s.config.PlainHTTP && !isLoopback(r.Host),
 	}
-	if token == "" {
+	if value == "" {
 		cookie.MaxAge = -1
 	}
 	http.SetCookie(w, cookie)

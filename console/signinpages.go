@@ -70,10 +70,9 @@ func (h *Handler) postSignIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if old, err := r.Cookie(sessionCookie); err == nil {
-		h.signIn.sessions.remove(old.Value)
+		h.signIn.sessions.end(old.Value, time.Now())
 	}
-	now := time.Now()
-	h.signIn.setCookie(w, r, h.opts.Path, h.signIn.sessions.add(user, now.Add(h.signIn.config.Duration), now))
+	h.signIn.setCookie(w, r, h.opts.Path, h.signIn.newSession(&user))
 	h.audit.add(r, user.Name, ActionSignIn, "", "")
 	http.Redirect(w, r, h.opts.Path+localPath(next), http.StatusSeeOther)
 }
@@ -89,7 +88,7 @@ func localPath(next string) string {
 }
 
 func (h *Handler) signOut(p *page) {
-	h.signIn.sessions.remove(p.user.session)
+	h.signIn.sessions.end(p.user.session, time.Now())
 	h.signIn.setCookie(p.w, p.r, h.opts.Path, "")
 	h.audit.add(p.r, p.user.Name, ActionSignOut, "", "")
 	p.redirect("sign-in")

@@ -30,7 +30,7 @@ type User struct {
 	// key is the key with which the person has signed in, or nil.
 	key *llmhttp.Key
 
-	// session identifies a session of a SignIn. It is empty for other users.
+	// session is the cookie of a session of a SignIn. It is empty for other users.
 	session string
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
@@ -12,14 +13,13 @@ import (
 
 // withConsole returns a handler for the paths of the console, if the flag asks for
 // it, and of h. The administrator of the flag can sign in, and people with a key.
-// Sessions are in the memory of the process, so a load balancer must send a browser
-// to the same copy.
+// Copies with the same LLMHTTP_CONSOLE_SECRET accept each other's sessions.
 func (c *config) withConsole(h http.Handler, keys llmhttp.KeyManager, backend llmhttp.Backend, opts *console.Options) (http.Handler, error) {
 	if c.console == "" {
 		return h, nil
 	}
 	name, hash, _ := strings.Cut(c.console, ":")
-	opts.SignIn = &console.SignIn{Admins: map[string]string{name: hash}, Keys: true}
+	opts.SignIn = &console.SignIn{Admins: map[string]string{name: hash}, Keys: true, SessionSecret: []byte(os.Getenv("LLMHTTP_CONSOLE_SECRET"))}
 	if r, ok := backend.(*route.Router); ok {
 		opts.Router = r.Status
 	}

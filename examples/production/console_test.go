@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -13,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp/console"
-	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
 // TestConsole creates a key in the console, uses it, and sees its usage, on
-// PostgreSQL.
+// PostgreSQL and with two copies behind a load balancer.
 func TestConsole(t *testing.T) {
 	hash, err := console.HashPassword("correct horse")
 	require.NoError(t, err)
-	p := startCopy(t, newDatabase(t, servertest.SharedPostgres(t)), "", startUpstream(t, 0), "-console", "ada:"+hash, "-usage-delay", "10ms")
+	t.Setenv("LLMHTTP_CONSOLE_SECRET", rand.Text()+rand.Text())
+	f := newFleet(t, 0, "-console", "ada:"+hash, "-usage-delay", "10ms")
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	client := &http.Client{Jar: jar}
@@ -40,13 +41,13 @@ func TestConsole(t *testing.T) {
 		require.NotNil(t, match, text)
 		return match[1]
 	}
-	base := p.url + "/console/"
+	base := f.url + "/console/"
 	assert.Contains(t, read(client.PostForm(base+"sign-in", url.Values{"name": {"ada"}, "password": {"correct horse"}})), "models", "the overview has the target")
 	nonce := find(`name="nonce" value="(\w+)"`, read(client.Get(base+"keys/new")))
 	created := read(client.PostForm(base+"keys/new", url.Values{"nonce": {nonce}, "name": {"my key"}, "account": {"acme"}, "requests": {"60/min"}}))
 	secret := find(`<input id="secret" value="([^"]+)"`, created)
 
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/chat/completions",
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/chat/completions",
 		strings.NewReader(`{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`))
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+secret)
@@ -55,5 +56,8 @@ func TestConsole(t *testing.T) {
 	eventually(t, func(c *assert.CollectT) {
 		assert.Contains(c, read(client.Get(base+"usage?by=key")), "my key")
 	})
-	assert.Contains(t, read(client.Get(base+"key?"+url.Values{"id": {find(`key\?id=(key_\w+)`, created)}}.Encode())), "of 60 used")
+	key := base + "key?" + url.Values{"id": {find(`key\?id=(key_\w+)`, created)}}.Encode()
+	for range 2 { // one on each copy
+		assert.Contains(t, read(client.Get(key)), "of 60 used")
+	}
 }
