@@ -2,7 +2,8 @@ package otelllm
 
 import "sync"
 
-// maxCached is how many values a cache keeps. Only accounts can exceed it.
+// maxCached is how many values a cache keeps. More are needed only if there are many
+// accounts; they are created for each request.
 const maxCached = 2_000
 
 // A cache keeps what create returns for a key. It may be used concurrently.

@@ -1,6 +1,8 @@
 package otelllm
 
 import (
+	"slices"
+
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
@@ -29,12 +31,12 @@ func (l *attributeList) float(key attribute.Key, f *float64) {
 	}
 }
 
-// add returns the attributes as the options of a measurement.
+// add returns the attributes as options for counters.
 func (l attributeList) add() []metric.AddOption {
 	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(l...))}
 }
 
-// record returns the attributes as the options of a measurement.
+// record returns the attributes as options for histograms.
 func (l attributeList) record() []metric.RecordOption {
 	return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(l...))}
 }
@@ -44,46 +46,22 @@ func (l attributeList) with(key attribute.Key, value string) attributeList {
 	return append(l[:len(l):len(l)], key.String(value))
 }
 
-// A labels has the attributes of the metrics of a request. Those that are empty
-// are left out.
+// labels are what the attributes of the metrics of a request depend on. Those that
+// are empty are left out.
 type labels struct {
 	operation                             llmhttp.Operation
 	protocol, requestModel, responseModel string
-	errorType                             llmhttp.ErrorClass
-	account                               string // only of usage
+	errorType                             llmhttp.ErrorClass // not of usage
+	account                               string             // only of usage
 }
 
-// A measurement has the options with which the metrics of a request are measured.
-type measurement struct {
-	request  []metric.RecordOption
-	cut      []metric.AddOption
-	input    []metric.RecordOption // of tokens, like those below
-	output   []metric.RecordOption
-	read     []metric.AddOption // from a cache
-	write    []metric.AddOption // to a cache
-	thoughts []metric.AddOption
-	spend    []metric.AddOption
+// requestLabels returns the labels of a request whose reply is not known.
+func requestLabels(info *llmhttp.RequestInfo) labels {
+	return labels{operation: info.Operation, protocol: info.Protocol, requestModel: info.Model}
 }
 
-func (l labels) measurement(provider string) *measurement {
-	call := l.call(provider)
-	request, usage := call, call
-	if l.errorType != "" {
-		request = call.with(attrErrorType, string(l.errorType))
-	}
-	if l.account != "" {
-		usage = call.with(attrAccount, l.account)
-	}
-	return &measurement{
-		request: request.record(), cut: request.add(),
-		input: usage.with(attrTokenType, tokenInput).record(), output: usage.with(attrTokenType, tokenOutput).record(),
-		read: usage.with(attrTokenKind, tokenCacheRead).add(), write: usage.with(attrTokenKind, tokenCacheWrite).add(),
-		thoughts: usage.with(attrTokenKind, tokenReasoning).add(), spend: usage.add(),
-	}
-}
-
-// call returns the attributes that all metrics of a request have.
-func (l labels) call(provider string) attributeList {
+// attributes returns the attributes that all metrics of a request have.
+func (l labels) attributes(provider string) attributeList {
 	list := attributeList{attrOperation.String(operationName(l.operation)), attrProvider.String(provider)}
 	list.text(attrProtocol, l.protocol)
 	list.text(attrRequestModel, l.requestModel)
@@ -91,7 +69,32 @@ func (l labels) call(provider string) attributeList {
 	return list
 }
 
-// A refusalLabels has the attributes of the metric of refusals.
+// requestOptions are the attributes of the metrics of a request, as options of
+// measurements.
+type requestOptions struct {
+	times []metric.RecordOption // of durations
+	cut   []metric.AddOption    // of a stream that was cut
+
+	// The others are of usage.
+	input, output                    []metric.RecordOption
+	cacheRead, cacheWrite, reasoning []metric.AddOption
+	spend                            []metric.AddOption
+}
+
+func newRequestOptions(l labels, provider string) *requestOptions {
+	request := l.attributes(provider)
+	usage := slices.Clone(request)
+	request.text(attrErrorType, string(l.errorType))
+	usage.text(attrAccount, l.account)
+	return &requestOptions{
+		times: request.record(), cut: request.add(),
+		input: usage.with(attrTokenType, tokenInput).record(), output: usage.with(attrTokenType, tokenOutput).record(),
+		cacheRead: usage.with(attrTokenKind, tokenCacheRead).add(), cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).add(),
+		reasoning: usage.with(attrTokenKind, tokenReasoning).add(), spend: usage.add(),
+	}
+}
+
+// refusalLabels are what the attributes of the metric of refusals depend on.
 type refusalLabels struct{ limit, account string }
 
 func (r refusalLabels) options() []metric.AddOption {
@@ -101,7 +104,7 @@ func (r refusalLabels) options() []metric.AddOption {
 	return l.add()
 }
 
-// A tryLabels has the attributes of the metric of tries.
+// tryLabels are what the attributes of the metric of tries depend on.
 type tryLabels struct {
 	operation        llmhttp.Operation
 	provider, target string
@@ -113,4 +116,15 @@ func (t tryLabels) options() []metric.RecordOption {
 	l.text(attrTarget, t.target)
 	l.text(attrErrorType, string(t.errorType))
 	return l.record()
+}
+
+// operationName returns the value of gen_ai.operation.name.
+func operationName(op llmhttp.Operation) string {
+	switch op {
+	case llmhttp.OperationEmbeddings:
+		return operationEmbeddings
+	case llmhttp.OperationImages:
+		return operationGenerate
+	}
+	return operationChat
 }

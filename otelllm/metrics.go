@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// metrics has the instruments.
+// metrics has the instruments, and the attributes with which they are used.
 type metrics struct {
 	requestDuration metric.Float64Histogram
 	firstToken      metric.Float64Histogram
@@ -28,85 +28,91 @@ type metrics struct {
 
 	active atomic.Int64 // requests in progress
 
-	measurements   *cache[labels, *measurement]
+	requestOptions *cache[labels, *requestOptions]
 	refusalOptions *cache[refusalLabels, []metric.AddOption]
 	tryOptions     *cache[tryLabels, []metric.RecordOption]
 }
 
 func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer) (*metrics, error) {
-	var errs []error
-	seconds := func(name, description string, bounds []float64) metric.Float64Histogram {
-		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(bounds...))
-		errs = append(errs, err)
-		return h
-	}
-	counter := func(name, unit, description string) metric.Int64Counter {
-		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
-		errs = append(errs, err)
-		return c
-	}
+	b := builder{meter: meter}
 	m := &metrics{
-		requestDuration: seconds(metricRequestDuration, "Duration of requests", boundsDuration),
-		firstToken:      seconds(metricFirstToken, "Time to the first token of successful replies", boundsFirstToken),
-		perToken:        seconds(metricPerToken, "Time per output token after the first one, for successful replies", boundsPerToken),
-		refusals:        counter(metricRefusals, "{request}", "Requests that a limit refused"),
-		tryDuration:     seconds(metricTryDuration, "Duration of tries at targets", boundsDuration),
-		fallbacks:       counter(metricFallbacks, "{try}", "Tries at a target after another target had failed"),
-		streamsCut:      counter(metricStreamsCut, "{request}", "Streams that failed after they had begun"),
-		tokenDetails:    counter(metricTokenDetails, "{token}", "Tokens that were read from or written to a prompt cache, or used for reasoning"),
-		recordFailures:  counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
+		requestDuration: b.seconds(metricRequestDuration, "Duration of requests", boundsDuration),
+		firstToken:      b.seconds(metricFirstToken, "Time to the first token of successful replies", boundsFirstToken),
+		perToken:        b.seconds(metricPerToken, "Time per output token after the first one, for successful replies", boundsPerToken),
+		tokenUsage:      b.tokens(metricTokenUsage, "Tokens of requests, as the Backend reported them"),
+		refusals:        b.counter(metricRefusals, "{request}", "Requests that a limit refused"),
+		tryDuration:     b.seconds(metricTryDuration, "Duration of tries at targets", boundsDuration),
+		fallbacks:       b.counter(metricFallbacks, "{try}", "Tries at a target after another target had failed"),
+		streamsCut:      b.counter(metricStreamsCut, "{request}", "Streams that failed after they had begun"),
+		tokenDetails:    b.counter(metricTokenDetails, "{token}", "Tokens that were read from or written to a prompt cache, or used for reasoning"),
+		spend:           b.dollars(metricSpend, "Cost of usage in US dollars, estimated usage included"),
+		recordFailures:  b.counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
+
+		requestOptions: newCache(func(l labels) *requestOptions { return newRequestOptions(l, provider) }),
+		refusalOptions: newCache(refusalLabels.options),
+		tryOptions:     newCache(tryLabels.options),
 	}
-	m.measurements = newCache(func(l labels) *measurement { return l.measurement(provider) })
-	m.refusalOptions, m.tryOptions = newCache(refusalLabels.options), newCache(tryLabels.options)
-	var err error
-	m.tokenUsage, err = meter.Int64Histogram(metricTokenUsage, metric.WithUnit("{token}"),
-		metric.WithDescription("Tokens of requests, as the Backend reported them"), metric.WithExplicitBucketBoundaries(boundsTokens...))
-	errs = append(errs, err)
-	_, err = meter.Int64ObservableUpDownCounter(metricActive, metric.WithUnit("{request}"), metric.WithDescription("Requests in progress"),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(m.active.Load())
-			return nil
-		}))
-	errs = append(errs, err)
-	m.spend, err = meter.Float64Counter(metricSpend, metric.WithUnit("{USD}"), metric.WithDescription("Cost of usage in US dollars, estimated usage included"))
-	errs = append(errs, err, observeBuffer(meter, buffer))
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	b.observeLevel(metricActive, "{request}", "Requests in progress", m.active.Load)
+	if buffer != nil {
+		b.observeLevel(metricBufferWaiting, "{record}", "Usage records that wait to be written to the store",
+			func() int64 { return int64(buffer.Waiting()) })
+		b.observeCount(metricBufferDropped, "{record}", "Usage records that were dropped", buffer.Dropped)
+	}
+	if b.err != nil {
+		return nil, b.err
 	}
 	// A counter that appears with its first increment does not look like an increase.
 	m.recordFailures.Add(context.Background(), 0)
 	return m, nil
 }
 
-// observeBuffer makes the instruments of buffer, which may be nil.
-func observeBuffer(meter metric.Meter, buffer *llmhttp.UsageBuffer) error {
-	if buffer == nil {
-		return nil
-	}
-	_, err := meter.Int64ObservableGauge(metricBufferWaiting, metric.WithUnit("{record}"),
-		metric.WithDescription("Usage records that wait to be written to the store"),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(int64(buffer.Waiting()))
-			return nil
-		}))
-	_, err2 := meter.Int64ObservableCounter(metricBufferDropped, metric.WithUnit("{record}"),
-		metric.WithDescription("Usage records that were dropped"),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(buffer.Dropped())
-			return nil
-		}))
-	return errors.Join(err, err2)
+// A builder makes instruments. err has the errors of those that it could not make.
+type builder struct {
+	meter metric.Meter
+	err   error
 }
 
-// operationName returns the value of gen_ai.operation.name.
-func operationName(op llmhttp.Operation) string {
-	switch op {
-	case llmhttp.OperationEmbeddings:
-		return operationEmbeddings
-	case llmhttp.OperationImages:
-		return operationGenerate
-	}
-	return operationChat
+func (b *builder) seconds(name, description string, bounds []float64) metric.Float64Histogram {
+	h, err := b.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(bounds...))
+	b.err = errors.Join(b.err, err)
+	return h
+}
+
+func (b *builder) tokens(name, description string) metric.Int64Histogram {
+	h, err := b.meter.Int64Histogram(name, metric.WithUnit("{token}"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(boundsTokens...))
+	b.err = errors.Join(b.err, err)
+	return h
+}
+
+func (b *builder) counter(name, unit, description string) metric.Int64Counter {
+	c, err := b.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	b.err = errors.Join(b.err, err)
+	return c
+}
+
+func (b *builder) dollars(name, description string) metric.Float64Counter {
+	c, err := b.meter.Float64Counter(name, metric.WithUnit("{USD}"), metric.WithDescription(description))
+	b.err = errors.Join(b.err, err)
+	return c
+}
+
+// observeLevel makes an instrument for a value that rises and falls.
+func (b *builder) observeLevel(name, unit, description string, value func() int64) {
+	_, err := b.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description), observe(value))
+	b.err = errors.Join(b.err, err)
+}
+
+// observeCount makes an instrument for a value that only rises.
+func (b *builder) observeCount(name, unit, description string, value func() int64) {
+	_, err := b.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description), observe(value))
+	b.err = errors.Join(b.err, err)
+}
+
+func observe(value func() int64) metric.Int64ObservableOption {
+	return metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+		o.Observe(value())
+		return nil
+	})
 }
 
 // record records the metrics of a request that has ended.
@@ -127,8 +133,12 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 		return
 	}
 	success := s.Err == nil && s.Request != nil
-	with := m.measurements.get(labels{s.Operation, s.Protocol, t.models.label(s.Model, success), t.models.label(s.Reply.Model, success), s.ErrorClass, account})
-	m.requestDuration.Record(ctx, s.Duration.Seconds(), with.request...)
+	with := m.requestOptions.get(labels{
+		operation: s.Operation, protocol: s.Protocol,
+		requestModel: t.models.label(s.Model, success), responseModel: t.models.label(s.Reply.Model, success),
+		errorType: s.ErrorClass, account: account,
+	})
+	m.requestDuration.Record(ctx, s.Duration.Seconds(), with.times...)
 	if s.Err == nil {
 		m.recordTokenTimes(ctx, s, with)
 	} else if s.Cut() {
@@ -141,26 +151,26 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 
 // recordTokenTimes records when tokens were generated. A Backend that yields the
 // reply in one chunk does not tell that, unless the client asked for a stream.
-func (m *metrics) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, with *measurement) {
+func (m *metrics) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, with *requestOptions) {
 	several := s.LastToken > s.FirstToken
 	if several || s.Streamed && s.FirstToken > 0 {
-		m.firstToken.Record(ctx, s.FirstToken.Seconds(), with.request...)
+		m.firstToken.Record(ctx, s.FirstToken.Seconds(), with.times...)
 	}
 	if n := s.Usage.CompletionTokens; several && n > 1 && !s.Estimated {
-		m.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), with.request...)
+		m.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), with.times...)
 	}
 }
 
 // recordUsage records what a request used, whether it succeeded or not.
-func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, with *measurement) {
+func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, with *requestOptions) {
 	m, u := t.metrics, &s.Usage
 	if !s.Estimated {
 		recordTokens(ctx, m.tokenUsage, u.PromptTokens, with.input)
 		recordTokens(ctx, m.tokenUsage, u.CompletionTokens, with.output)
 	}
-	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CachedTokens, with.read)
-	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CacheWriteTokens, with.write)
-	addTokens(ctx, m.tokenDetails, u.CompletionTokensDetails.ReasoningTokens, with.thoughts)
+	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CachedTokens, with.cacheRead)
+	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CacheWriteTokens, with.cacheWrite)
+	addTokens(ctx, m.tokenDetails, u.CompletionTokensDetails.ReasoningTokens, with.reasoning)
 	if t.opts.Cost != nil {
 		if cost := t.opts.Cost(sum(s)); cost > 0 {
 			m.spend.Add(ctx, cost, with.spend...)

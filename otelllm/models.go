@@ -12,10 +12,10 @@ const maxModels = 100
 
 // modelNames is the set of names of models that may become attributes.
 type modelNames struct {
-	names atomic.Pointer[map[string]bool] // is not modified
+	names atomic.Pointer[map[string]bool] // replaced by a copy with another name
 
 	mu    sync.Mutex // guards replacing names
-	fixed bool
+	fixed bool       // no name is added
 }
 
 func newModelNames(list []string) *modelNames {

@@ -20,21 +20,16 @@ type spanStart struct {
 // spanStart returns the start of the span for a request. The model is not in the
 // name of the span until it is known, so that there are few names.
 func (t *Telemetry) spanStart(info *llmhttp.RequestInfo) *spanStart {
-	l := callLabels(info)
+	l := requestLabels(info)
 	if t.models.has(info.Model) {
 		return t.spanStarts.get(l)
 	}
-	return &spanStart{operationName(info.Operation), trace.WithAttributes(l.call(t.opts.Provider)...)}
-}
-
-// callLabels returns the labels of a request whose reply is not known.
-func callLabels(info *llmhttp.RequestInfo) labels {
-	return labels{operation: info.Operation, protocol: info.Protocol, requestModel: info.Model}
+	return &spanStart{operationName(info.Operation), trace.WithAttributes(l.attributes(t.opts.Provider)...)}
 }
 
 // newSpanStart returns the start of the span for a model that is known.
 func (t *Telemetry) newSpanStart(l labels) *spanStart {
-	return &spanStart{operationName(l.operation) + " " + l.requestModel, trace.WithAttributes(l.call(t.opts.Provider)...)}
+	return &spanStart{operationName(l.operation) + " " + l.requestModel, trace.WithAttributes(l.attributes(t.opts.Provider)...)}
 }
 
 // requestAttributes returns the attributes of a request that need not be known
