@@ -91,7 +91,7 @@ bench-stores:
 
 ## bench-responses: measures sqlstore with a million stored responses, on SQLite and PostgreSQL
 bench-responses:
-	cd sqlstore && go test -v -timeout=2h -run='^$$' -bench='^BenchmarkResponses$$' -responses=1000000
+	cd sqlstore && go test -v -timeout=2h -run='^$$' -bench='^BenchmarkResponses$$' -benchtime=3s -responses=1000000
 
 ## bench-console: measures the pages of the console with a million records and 100,000 keys, on SQLite and PostgreSQL
 bench-console:

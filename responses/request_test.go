@@ -79,6 +79,40 @@ func TestCreate_ChatRequest(t *testing.T) {
 	}
 }
 
+// A request of Codex, with what it sends in each turn, and the shape for models whose
+// tools and instructions are items of the input.
+func TestCreate_Codex(t *testing.T) {
+	const params = `{"model":"gpt-5.6-codex","store":false,"include":["reasoning.encrypted_content"],"reasoning":{"effort":"medium","summary":"auto","context":"x"},
+		"tool_choice":"auto","parallel_tool_calls":true,"prompt_cache_key":"k","client_metadata":{"a":"b"},"service_tier":"priority","text":{"verbosity":"low"},`
+	const tools = `[{"type":"function","name":"shell","strict":false,"parameters":{"type":"object","properties":{}}},{"type":"web_search","external_web_access":true},
+		{"type":"custom","name":"apply_patch","description":"d","format":{"type":"grammar","syntax":"lark","definition":"start: x"}},{"type":"local_shell"},
+		{"type":"tool_search"},{"type":"image_generation"},{"type":"namespace","name":"mcp__git","description":"d","tools":[{"type":"function","name":"log","parameters":{"type":"object"}}]}]`
+	const history = `{"type":"message","role":"developer","content":[{"type":"input_text","text":"Rules."}]},{"type":"message","role":"user","content":[{"type":"input_text","text":"Go."}]},
+		{"type":"reasoning","summary":[],"encrypted_content":"foreign"},{"type":"function_call","call_id":"c1","name":"log","namespace":"mcp__git","arguments":"{}"},
+		{"type":"function_call_output","call_id":"c1","output":[{"type":"input_text","text":"done"}]},{"type":"custom_tool_call","call_id":"c2","name":"apply_patch","input":"x"},
+		{"type":"custom_tool_call_output","call_id":"c2","output":"ok"},{"type":"web_search_call","status":"completed"},{"type":"compaction","encrypted_content":"y"}`
+	for name, body := range map[string]string{
+		"full": params + `"instructions":"Be Codex.","tools":` + tools + `,"input":[` + history + `]}`,
+		"lite": params + `"tools":null,"input":[{"type":"additional_tools","role":"developer","tools":` + tools + `},` + history + `]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, nil, `{"choices":[{"delta":{"reasoning_content":"Hm","tool_calls":[{"index":0,"id":"c3","function":{"name":"mcp__git__log","arguments":"{}"}}]}}]}`)
+			r, err := accumulate(s.stream(body))
+			require.NoError(t, err)
+			assert.Equal(t, "completed", r["status"])
+			output := r["output"].([]any)
+			assert.NotEmpty(t, output[0].(object)["encrypted_content"])
+			assert.Equal(t, "mcp__git", output[1].(object)["namespace"])
+			assert.Equal(t, "log", output[1].(object)["name"])
+			var names []string
+			for i := range s.request.Tools {
+				names = append(names, s.request.Tools[i].Function.Name)
+			}
+			assert.Equal(t, []string{"shell", "apply_patch", "mcp__git__log"}, names)
+		})
+	}
+}
+
 func TestCreate_Refused(t *testing.T) {
 	s := newServer(t, nil, chunkText)
 	tests := []struct{ name, body, param, code, message string }{
