@@ -2,9 +2,12 @@ package llmhttp_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -205,4 +208,113 @@ func TestAccount_ClientLeavesBeforeA404(t *testing.T) {
 	taken, adjusted := l.calls()
 	require.Len(t, adjusted, 1)
 	assert.Equal(t, -taken[0][0].Cost, adjusted[0][0].Cost)
+}
+
+// A panickyWriter is a ResponseWriter of the host whose Write panics when it is broken.
+type panickyWriter struct {
+	http.ResponseWriter
+	broken *atomic.Bool
+}
+
+func (w panickyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w panickyWriter) Write(p []byte) (int, error) {
+	if w.broken.Load() {
+		panic(secretCause)
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// A ResponseWriter that panics on a goroutine of the Handler, that of keep-alives or of
+// Shutdown, does not end the process. The request ends.
+func TestRequest_WriterPanics(t *testing.T) {
+	for name, write := range map[string]func(t *testing.T, s *testServer){
+		"keep-alive": func(*testing.T, *testServer) { time.Sleep(15 * time.Second) },
+		"timeout":    func(*testing.T, *testServer) { time.Sleep(5 * time.Minute) },
+		"Shutdown": func(t *testing.T, s *testServer) {
+			require.ErrorIs(t, s.handler.Shutdown(done(t)), context.Canceled)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				keepAlive := time.Duration(-1)
+				if name == "keep-alive" {
+					keepAlive = 15 * time.Second
+				}
+				var broken atomic.Bool
+				s := startPipeServer(t, config{
+					wrap: func(h http.Handler) http.Handler {
+						return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(panickyWriter{w, &broken}, r) })
+					},
+					backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+						yield(llmhttp.TextChunk("Hello"), nil)
+						<-ctx.Done()
+					}),
+					opts: llmhttp.Options{KeepAlive: keepAlive},
+				})
+				stream := s.begin("POST", chatPath, streamBody)
+				synctest.Wait()
+				broken.Store(true)
+				write(t, s)
+				assert.Error(t, (<-stream).err, "the connection is cut")
+				assert.Contains(t, s.log.String(), secretCause)
+				assert.Equal(t, 1, s.summary().Chunks)
+				s.record()
+			})
+		})
+	}
+}
+
+// An error does not wait for its record.
+func TestAccount_ErrorDoesNotWaitForTheUsageStore(t *testing.T) {
+	for name, tt := range map[string]struct {
+		backend llmhttp.Backend
+		status  int
+		waits   time.Duration
+	}{
+		"error":   {failingBackend(llmhttp.Errorf(422, "", "no")), 422, 0},
+		"success": {textBackend("Hello!"), 200, 9 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					backend: tt.backend,
+					usage:   &usageLog{before: func(context.Context) error { time.Sleep(9 * time.Second); return nil }},
+				})
+				begin := time.Now()
+				assert.Equal(t, tt.status, s.chat(chatBody).StatusCode)
+				assert.Equal(t, tt.waits, time.Since(begin))
+				s.record()
+			})
+		})
+	}
+}
+
+// A prompt that no model has seen is not charged when its client leaves.
+func TestAccount_NotSent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err    error
+		prompt int
+	}{
+		"sent":     {errCause, 4},
+		"not sent": {fmt.Errorf("no connection: %w", llmhttp.ErrNotSent), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started := make(chan struct{})
+			s := startServer(t, config{
+				opts: llmhttp.Options{CountTokens: countWords},
+				backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+					close(started)
+					<-ctx.Done()
+					yield(nil, tt.err)
+				}),
+			})
+			ctx, leave := context.WithCancel(t.Context())
+			go func() { <-started; leave() }()
+			_, err := s.open(ctx, "POST", chatPath, chatBody)
+			require.Error(t, err)
+			assert.Equal(t, tt.prompt, s.summary().Usage.PromptTokens)
+			assert.Equal(t, tt.prompt, s.record().Usage.PromptTokens)
+		})
+	}
 }

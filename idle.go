@@ -1,6 +1,9 @@
 package llmhttp
 
-import "time"
+import (
+	"log/slog"
+	"time"
+)
 
 // startDelay is how long a Backend may be silent before a stream of a route that
 // starts early begins. Most errors come sooner, and have their HTTP status.
@@ -94,7 +97,12 @@ func (t *idleTimer) lastWrite() time.Time {
 // ResponseWriter or a log handler would end the process.
 func (t *idleTimer) fire() {
 	q := t.q
-	defer q.log.recoverAndLog("keep-alive failed")
+	defer func() {
+		if p := recover(); p != nil {
+			q.log.print(slog.LevelError, "keep-alive failed", newPanicError(p))
+			q.life.cancel(errGone) // the timer no longer ends the request
+		}
+	}()
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	if q.res.state != stateWaiting && q.res.state != stateStreaming {
