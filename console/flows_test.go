@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
@@ -45,12 +46,12 @@ func TestBrowser_Keys(t *testing.T) {
 	b.waitFor("h1", "my app")
 	assert.NotContains(t, evaluate[string](b, "document.documentElement.outerHTML"), secret)
 
-	require.Equal(t, http.StatusOK, h.chat(t, secret))
+	assert.Equal(t, "Hello there!", h.openAI(t, secret), "a client uses the key")
 	b.run(chromedp.Reload())
-	b.waitFor(".limit", "of 1\u202f000 used")
+	b.waitFor(".limit", "1 of 1\u202f000 used")
 	b.waitFor("main", "Last 30 days")
 	b.click("Usage of this key")
-	b.waitFor("table", "2026")
+	b.waitFor("tbody", time.Now().UTC().Format(time.DateOnly))
 	b.open("usage?by=key")
 	b.waitFor("tbody", "my app")
 
@@ -154,6 +155,7 @@ func TestBrowser_Usage(t *testing.T) {
 
 func TestBrowser_Playground(t *testing.T) {
 	h := newHost(t, nil)
+	h.backend.Delay = 10 * time.Millisecond
 	info, secret := h.mustCreate(t, llmhttp.KeyParams{Name: "mine"})
 	h.mustCreate(t, llmhttp.KeyParams{Name: "newer"})
 	b := newTab(t, h)
@@ -165,6 +167,8 @@ func TestBrowser_Playground(t *testing.T) {
 	b.waitFor("#state", "Complete")
 	assert.Equal(t, "One two three, <b>four</b>!", b.text("#reply"))
 	assert.Regexp(t, `^[\d.]+ m?s$`, b.text("#first"))
+	assert.Regexp(t, `^[\d.]+ m?s$`, b.text("#total"))
+	assert.Regexp(t, `^\d+\.\d$`, b.text("#speed"))
 	assert.Regexp(t, `^\d+$`, b.text("#completion-tokens"))
 	used, err := h.keys.Key(t.Context(), info.ID)
 	require.NoError(t, err)
@@ -266,6 +270,30 @@ func TestBrowser_Keyboard(t *testing.T) {
 	assert.Equal(t, []llmhttp.Endpoint{llmhttp.EndpointChat}, keys[0].Scopes)
 }
 
+// TestBrowser_WithoutScripts creates a key and sees usage in a browser that runs no
+// scripts.
+func TestBrowser_WithoutScripts(t *testing.T) {
+	h := newHost(t, nil)
+	b := newTab(t, h)
+	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	require.NoError(t, err)
+	b.signIn()
+	b.open("keys")
+	b.click("Create a key")
+	b.fill("#name", "my app")
+	b.click("Create")
+	b.waitFor("h1", "API key created")
+	require.Equal(t, http.StatusOK, h.chat(t, evaluate[string](b, "document.getElementById('secret').value")))
+	b.open("usage?by=model")
+	b.waitFor("tbody", "demo-chat")
+	b.waitForImages()
+	assert.NotZero(t, evaluate[int](b, "document.querySelector('.chart').naturalWidth"))
+	b.click("By key")
+	b.waitFor("tbody", "my app")
+	b.open("playground")
+	b.waitFor("main", "The playground needs JavaScript.")
+}
+
 // focusByTab presses Tab until the element has the focus.
 func (b *tab) focusByTab(selector string) {
 	b.t.Helper()
@@ -343,6 +371,7 @@ func TestBrowser_Accessibility(t *testing.T) {
 	h, key := newDemo(t)
 	b := newTab(t, h)
 	check := func(name string) {
+		t.Helper()
 		found := evaluate[string](b, source+`
 			;axe.run().then((r) => r.violations
 				.filter((v) => ["serious", "critical", "moderate"].includes(v.impact))
@@ -355,6 +384,11 @@ func TestBrowser_Accessibility(t *testing.T) {
 		} else {
 			b.open("sign-in")
 			check("sign-in")
+			b.fill("#key", "sk-wrong")
+			b.click("Sign in with the key")
+			b.waitFor("[role=alert]", "There is no such key")
+			b.expectProblem("403")
+			check("sign-in with a mistake")
 			b.signIn()
 		}
 		for name, path := range demoPages(key) {
@@ -374,5 +408,20 @@ func TestBrowser_Accessibility(t *testing.T) {
 		b.click("Create")
 		b.waitFor("h1", "API key created")
 		check("secret")
+		b.open("playground?key=" + key.ID)
+		b.waitFor("#code", "demo-chat")
+		b.click("Send")
+		b.waitFor("#state", "Complete")
+		check("playground with a reply")
+	}
+	_, secret := h.mustCreate(t, llmhttp.KeyParams{Account: key.Account, Scopes: []llmhttp.Endpoint{"chat", "models"}})
+	b = newTab(t, h)
+	b.open("sign-in")
+	b.fill("#key", secret)
+	b.click("Sign in with the key")
+	b.waitFor("h1", "API keys")
+	for name, path := range map[string]string{"keys": "keys", "key": "key?id=" + key.ID, "usage": "usage?by=key", "playground": "playground"} {
+		b.open(path)
+		check(name + " of an account")
 	}
 }

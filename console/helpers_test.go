@@ -9,6 +9,9 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -241,6 +244,24 @@ func (h *host) chat(t testing.TB, secret string) int {
 }
 
 const chatBody = `{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello there!"}]}`
+
+// openAI calls the API with OpenAI's client for Node.js, which scripts/setup.sh
+// installs, and returns the reply.
+func (h *host) openAI(t testing.TB, secret string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), nodePath, "--input-type=module", "-e", `
+		import OpenAI from "openai";
+		const reply = await new OpenAI().chat.completions.create({ model: "demo-chat", messages: [{ role: "user", content: "Hello there!" }] });
+		process.stdout.write(reply.choices[0].message.content);`)
+	cmd.Dir = filepath.Join("..", "clients", "node")
+	cmd.Env = append(os.Environ(), "OPENAI_BASE_URL="+h.URL+"/v1", "OPENAI_API_KEY="+secret)
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	return string(out)
+}
+
+// nodePath is the program that scripts/setup.sh installs.
+var nodePath, _ = filepath.Abs(filepath.Join("..", "clients", "node", "node_modules", ".bin", "node"))
 
 // record returns a record of usage.
 func record(id string, at time.Time, account, key, model string, tokens int) llmhttp.UsageRecord {

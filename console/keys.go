@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -302,7 +303,7 @@ func (h *Handler) rotateKey(p *page) {
 		p.err = err
 		return
 	}
-	h.audit.add(p.r, p.user.Name, ActionRotate, info.ID, "overlap: "+keytext.FormatPeriod(overlap))
+	h.audit.add(p.r, p.user.Name, ActionRotate, info.ID, "overlap: "+cmp.Or(text, "0"))
 	h.showSecret(p, &info, secret, "API key rotated")
 }
 

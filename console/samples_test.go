@@ -28,9 +28,6 @@ var samples = map[string]struct {
 	"Node":   {"request.mjs", []string{nodePath}},
 }
 
-// nodePath is the program that scripts/setup.sh installs.
-var nodePath, _ = filepath.Abs(filepath.Join("..", "clients", "node", "node_modules", ".bin", "node"))
-
 // runSample runs the code that the playground shows in a language, and returns
 // what it prints.
 func (b *tab) runSample(language, secret string) string {

@@ -438,6 +438,45 @@ func TestSecurity_HostileTexts(t *testing.T) {
 	assert.Contains(t, v.get("audit").body, "&lt;script&gt;")
 }
 
+// The audit log says who changed what, from where. Without Options.Audit it is in
+// the log of the host.
+func TestSecurity_AuditLog(t *testing.T) {
+	h := newHost(t, func(_ *host, o *console.Options) { o.Audit = nil })
+	v := h.newAdmin(t)
+	secret := secretIn(t, v.post("keys/new", url.Values{"nonce": {v.nonce("keys/new")}, "name": {"one"}, "requests": {"60/min"}}).body)
+	keys, err := h.keys.ListKeys(t.Context(), llmhttp.KeyQuery{})
+	require.NoError(t, err)
+	q := "?id=" + keys[0].ID
+	v.post("key"+q, url.Values{"name": {"two"}, "was.name": {"one"}})
+	h.newOwner(t, secret).post("key"+q, url.Values{"name": {"three"}, "was.name": {"two"}})
+	v.post("key/rotate"+q, url.Values{"nonce": {v.nonce("key/rotate" + q)}, "overlap": {"1h"}})
+	v.post("key/suspend"+q, nil)
+	v.post("key/resume"+q, nil)
+	v.post("key/revoke"+q, nil)
+	v.post("key/revoke?id=unknown", nil)
+	id := keys[0].ID
+	wants := []string{
+		`msg="console: sign in" user=ada key="" detail="" addr=127.0.0.1`,
+		`msg="console: create key" user=ada key=` + id + ` detail="name: none to \"one\"; requests: none to \"60/m\"" addr=127.0.0.1`,
+		`msg="console: update key" user=ada key=` + id + ` detail="name: \"one\" to \"two\"" addr=127.0.0.1`,
+		`msg="console: sign in" user=` + id,
+		`msg="console: update key" user=` + id + ` key=` + id + ` detail="name: \"two\" to \"three\""`,
+		`msg="console: rotate key" user=ada key=` + id + ` detail="overlap: 1h"`,
+		`msg="console: suspend key" user=ada`, `msg="console: resume key" user=ada`, `msg="console: revoke key" user=ada key=` + id,
+	}
+	rest := h.log.String()
+	for _, want := range wants {
+		_, after, ok := strings.Cut(rest, want)
+		require.True(t, ok, "%s in %s", want, rest)
+		rest = after
+	}
+	assert.NotContains(t, rest, "revoke key", "a change that failed is not in the log")
+	page := v.get("audit").body
+	for _, want := range []string{"create key", "name: &#34;two&#34; to &#34;three&#34;", "127.0.0.1"} {
+		assert.Contains(t, page, want)
+	}
+}
+
 func TestSecurity_ErrorsAreNotShown(t *testing.T) {
 	h := newHostWith(t, failingKeys{memory.Keys()}, memory.NewUsageStore(), func(_ *host, o *console.Options) {
 		o.SignIn = nil
