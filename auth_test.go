@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -310,4 +312,21 @@ func TestSecrets(t *testing.T) {
 	a, b := llmhttp.NewSecret("sk-"), llmhttp.NewSecret("sk-")
 	require.NotEqual(t, a, b)
 	assert.Regexp(t, `^sk-[A-Za-z0-9_-]{43}$`, a)
+}
+
+// A request that is refused costs little, even if its key and its path are long and
+// resemble each other: they are searched for the key in linear time.
+func TestAuth_RefusalOfALongKey(t *testing.T) {
+	const size = 512 << 10
+	h := newHandler(t, config{}).handler
+	r := httptest.NewRequest("POST", "/v1/"+strings.Repeat("aaaaaaaa...", size/11), nil)
+	r.Header.Set("Authorization", "Bearer "+strings.Repeat("a", size))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	runtime.ReadMemStats(&after)
+	assert.Equal(t, 404, w.Code)
+	assert.Less(t, w.Body.Len(), 4<<10)
+	assert.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(64), "MiB allocated")
 }
