@@ -17,20 +17,19 @@ import (
 // ends, settle corrects the reservation to what was used and records the usage.
 type account struct {
 	q        *request
-	record   UsageRecord
-	prompt   int    // the estimated tokens of the prompt
-	billed   bool   // the Backend was called, so the request is recorded
-	notSent  bool   // no model has seen the request
-	reported *Usage // by the Backend, for images and embeddings
-	settled  bool
-	asked    bool // the Limiter was called
-	drawn    bool // a request was drawn, and is given back if the Backend is not called
+	record   *UsageRecord   // of what was used; in records
+	records  [1]UsageRecord // an array, so that the store gets it without an allocation
+	prompt   int            // the estimated tokens of the prompt
+	reported *Usage         // by the Backend, for images and embeddings
 	tokens   tokenReservation
 	quota    quotaReservation
+	settling detachedContext // for stores, when the request is over
 
-	// Memory of what the stores get (budget: allocations of a whole request).
-	recorded [1]UsageRecord
-	settling detachedContext
+	billed  bool // the Backend was called, so the request is recorded
+	notSent bool // no model has seen the request
+	settled bool
+	asked   bool // the Limiter was called
+	drawn   bool // a request was drawn, and is given back if the Backend is not called
 
 	// limits has the last known states of the limits of requests and tokens.
 	// It is guarded by q.res.mu.
@@ -306,8 +305,7 @@ func (a *account) store(ctx context.Context, used bool) error {
 		ctx = a.settleContext()
 	}
 	rec.recordErr = errNotRecorded // unless Record returns
-	a.recorded[0] = a.record
-	rec.recordErr = usage.Record(ctx, a.recorded[:]...)
+	rec.recordErr = usage.Record(ctx, a.records[:]...)
 	return rec.recordErr
 }
 

@@ -18,14 +18,13 @@ const startDelay = time.Second
 // again for what is left, so that a chunk costs no timer operation.
 type idleTimer struct {
 	q         *request
-	timeout   time.Duration // zero for none
 	keepAlive time.Duration // zero for none
 	timer     *time.Timer
 
 	// The fields below are guarded by q.res.mu.
-	active    time.Time // when the Backend last made progress
-	commented time.Time // when the last comment, or the start, was written
-	unlimited bool      // the timeout is off: only keep-alives matter
+	timeout   time.Duration // zero for none
+	active    time.Time     // when the Backend last made progress
+	commented time.Time     // when the last comment, or the start, was written
 }
 
 // start starts the timer, or restarts the timeout if it is running: each call
@@ -55,7 +54,7 @@ func (t *idleTimer) touch(now time.Time) { t.active = now }
 func (t *idleTimer) stopTimeout(q *request) {
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	t.unlimited = true
+	t.timeout = 0
 }
 
 func (t *idleTimer) stop() {
@@ -66,7 +65,7 @@ func (t *idleTimer) stop() {
 
 // next returns how long from now the next action is due, if there is one.
 func (t *idleTimer) next(now time.Time) (d time.Duration, ok bool) {
-	if t.timeout > 0 && !t.unlimited {
+	if t.timeout > 0 {
 		d, ok = t.timeout-now.Sub(t.active), true
 	}
 	if silence := t.maxSilence(); silence > 0 {
@@ -109,7 +108,7 @@ func (t *idleTimer) fire() {
 		return
 	}
 	now := time.Now()
-	if t.timeout > 0 && !t.unlimited && now.Sub(t.active) >= t.timeout {
+	if t.timeout > 0 && now.Sub(t.active) >= t.timeout {
 		q.failures.handleLocked(errSilent)
 		return
 	}

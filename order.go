@@ -18,13 +18,13 @@ type orderer struct {
 	maxBytes int            // of the texts of a choice; zero for no limit
 	ended    int            // number of choices that have ended
 	cut      bool           // a choice has ended because of maxBytes
+	hasStart bool           // start is set
 	choices  []choiceState  // by index; as long as the largest index seen
 	first    [1]choiceState // the memory of choices, if there is one (budget: allocations of a whole request)
 	emitted  emittedChunk
 
 	start      ReplyStart // from the first chunk
 	model      string     // as the Backend set it
-	hasStart   bool       // start is set
 	usage      *Usage     // the last one reported
 	extra      Extra      // members of chunks that have not been emitted
 	usageExtra Extra      // members of chunks that had nothing but usage
@@ -42,12 +42,11 @@ type emittedChunk struct {
 
 // A choiceState is what has been emitted of a choice, and what is held back.
 type choiceState struct {
-	opened, ended               bool
+	opened, ended, isCut        bool         // isCut: it has ended because of maxBytes
 	bytes                       int          // of texts
-	isCut                       bool         // it has ended because of maxBytes
 	reason                      FinishReason // if it has ended
 	content, reasoning, refusal utf8Splitter
-	calls                       callOrder
+	calls                       *callOrder // nil if there are none
 }
 
 // add emits what c adds to the reply. It may change c.
@@ -99,6 +98,9 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	d.Reasoning = s.reasoning.next(d.Reasoning)
 	d.Refusal = s.refusal.next(d.Refusal)
 	if len(d.ToolCalls) > 0 {
+		if s.calls == nil {
+			s.calls = new(callOrder)
+		}
 		d.ToolCalls = s.calls.next(d.ToolCalls)
 		if s.calls.tooMany {
 			o.err = errTooManyCalls()
@@ -184,7 +186,9 @@ func (s *choiceState) appendHeld(d *Delta) {
 	d.Content += s.content.rest()
 	d.Reasoning += s.reasoning.rest()
 	d.Refusal += s.refusal.rest()
-	d.ToolCalls = s.calls.rest(d.ToolCalls)
+	if s.calls != nil {
+		d.ToolCalls = s.calls.rest(d.ToolCalls)
+	}
 }
 
 // emitHeld emits what is held back of choices that have not ended.
@@ -216,7 +220,7 @@ func (o *orderer) complete() {
 			continue
 		}
 		reason := FinishStop
-		if s.calls.count() > 0 {
+		if s.calls != nil && s.calls.count() > 0 {
 			reason = FinishToolCalls
 		}
 		s.ended, s.reason = true, reason

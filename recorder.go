@@ -14,8 +14,7 @@ import (
 // the goroutine of ServeHTTP.
 type recorder struct {
 	q            *request
-	on           bool // there is an Observer
-	hooks        Observation
+	hooks        *Observation // nil if there is no Observer
 	info         *RequestInfo
 	transcript   *transcript // nil unless one was asked for
 	failing      ErrorClass  // the class of a 5xx at the present step
@@ -43,9 +42,9 @@ func (rec *recorder) observe() {
 	if observe == nil {
 		return
 	}
-	rec.on = true
+	rec.hooks = new(Observation)
 	var ctx context.Context
-	if ctx, rec.hooks = observe(q.life.ctx, q.r); ctx != nil {
+	if ctx, *rec.hooks = observe(q.life.ctx, q.r); ctx != nil {
 		q.life.derive(ctx)
 	}
 }
@@ -59,11 +58,11 @@ type describer interface {
 // start notes that the Backend is about to be called with req. The context that
 // Started returns is the Backend's.
 func (rec *recorder) start(req describer) {
-	if !rec.on {
+	if rec.hooks == nil {
 		return
 	}
 	q := rec.q
-	used := &q.account.record
+	used := q.account.record
 	rec.info = &RequestInfo{
 		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model, Conversation: rec.conversation,
 		Protocol: used.Protocol, Operation: q.route.operation, Arrived: q.arrived.Round(0), Params: RequestParams{Choices: 1},
@@ -169,7 +168,7 @@ func (rec *recorder) classifyTry(err error) (class ErrorClass) {
 
 // end calls the functions for the end of the request.
 func (rec *recorder) end() {
-	if rec.hooks.Ended == nil && rec.hooks.Transcript == nil {
+	if rec.hooks == nil || rec.hooks.Ended == nil && rec.hooks.Transcript == nil {
 		return
 	}
 	s := rec.summary()
@@ -189,7 +188,7 @@ func (rec *recorder) summary() *RequestSummary {
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	s := &RequestSummary{
-		UsageRecord: q.account.record, Timing: rec.timing, Request: rec.info, Reply: rec.reply(),
+		UsageRecord: *q.account.record, Timing: rec.timing, Request: rec.info, Reply: rec.reply(),
 		Status: q.res.status, Err: q.res.err, ErrorClass: rec.class(), Limit: rec.limit, RecordErr: rec.recordErr,
 		Streamed: q.chat.stream != nil, Chunks: rec.chunks, Tries: slices.Clone(rec.tries),
 	}

@@ -44,9 +44,10 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q.cred.r = r
 	q.res.init(w, r, &h.opts)
 	q.account.q, q.failures.q, q.chat.q = q, q, q
+	q.account.record = &q.account.records[0]
 	q.life.start(w, r.Context(), q)
 	q.recorder.q, q.recorder.failing = q, ClassInternal
-	q.log = requestLog{logger: h.opts.Logger, life: &q.life, cred: &q.cred, record: &q.account.record}
+	q.log = requestLog{logger: h.opts.Logger, life: &q.life, cred: &q.cred, record: q.account.record}
 	return q
 }
 
@@ -97,7 +98,7 @@ func (q *request) serve() error {
 
 // identify sets the ID and the time of the request.
 func (q *request) identify() {
-	rec := &q.account.record
+	rec := q.account.record
 	rec.Time = q.arrived.Round(0) // without the monotonic clock
 	defer func() {
 		if rec.ID == "" { // also if RequestID panics

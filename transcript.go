@@ -45,7 +45,7 @@ type transcript struct {
 // transcribe collects the texts of req and of the reply, if the Observer asked
 // for them.
 func (rec *recorder) transcribe(req *ChatRequest, order *orderer) {
-	if rec.hooks.Transcript == nil {
+	if rec.hooks == nil || rec.hooks.Transcript == nil {
 		return
 	}
 	limit := rec.hooks.transcriptLimit()
