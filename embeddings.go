@@ -349,7 +349,8 @@ func serveEmbeddings(q *request) error {
 		return q.life.endedOr(err)
 	}
 	if resp != nil { // billed even if the client has left
-		q.account.reported, q.recorder.replyModel = resp.Usage, resp.Model
+		q.account.reported = resp.Usage
+		q.recorder.setReplyModel(resp.Model)
 	}
 	if err := q.life.ended(); err != nil {
 		return err

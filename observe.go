@@ -257,7 +257,7 @@ type Try struct {
 // Handler, StartTry returns ctx. It may be called concurrently.
 func StartTry(ctx context.Context, target string) (_ context.Context, end func(error)) {
 	q := requestFrom(ctx)
-	if q == nil || q.recorder.hooks == nil {
+	if q == nil || q.recorder.observed == nil {
 		return ctx, func(error) {}
 	}
 	return q.recorder.startTry(ctx, target)

@@ -13,20 +13,27 @@ import (
 // functions. Except for startTry and what it returns, its methods are called by
 // the goroutine of ServeHTTP.
 type recorder struct {
-	q            *request
-	hooks        *Observation // nil if there is no Observer
-	info         *RequestInfo
-	transcript   *transcript // nil unless one was asked for
-	failing      ErrorClass  // the class of a 5xx at the present step
-	limit        string      // the limit that refused the request
-	recordErr    error
-	replyModel   string // of embeddings
-	conversation string // its ID, if it is known
+	q         *request
+	observed  *observedRequest // nil if there is no Observer
+	failing   ErrorClass       // the class of a 5xx at the present step
+	limit     string           // the limit that refused the request
+	recordErr error
 
 	// The fields below are guarded by q.res.mu.
 	chunks int
 	timing Timing
-	tries  []Try
+}
+
+// An observedRequest is what is only collected for an Observer.
+type observedRequest struct {
+	hooks        Observation
+	info         *RequestInfo
+	transcript   *transcript // nil unless one was asked for
+	replyModel   string      // of embeddings
+	conversation string      // its ID, if it is known
+
+	// tries is guarded by the response's mu.
+	tries []Try
 }
 
 var errNotRecorded = errors.New("llmhttp: UsageStore.Record panicked")
@@ -42,9 +49,10 @@ func (rec *recorder) observe() {
 	if observe == nil {
 		return
 	}
-	rec.hooks = new(Observation)
+	o := new(observedRequest)
+	rec.observed = o
 	var ctx context.Context
-	if ctx, *rec.hooks = observe(q.life.ctx, q.r); ctx != nil {
+	if ctx, o.hooks = observe(q.life.ctx, q.r); ctx != nil {
 		q.life.derive(ctx)
 	}
 }
@@ -58,23 +66,24 @@ type describer interface {
 // start notes that the Backend is about to be called with req. The context that
 // Started returns is the Backend's.
 func (rec *recorder) start(req describer) {
-	if rec.hooks == nil {
+	o := rec.observed
+	if o == nil {
 		return
 	}
 	q := rec.q
 	used := q.account.record
-	rec.info = &RequestInfo{
-		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model, Conversation: rec.conversation,
+	o.info = &RequestInfo{
+		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model, Conversation: o.conversation,
 		Protocol: used.Protocol, Operation: q.route.operation, Arrived: q.arrived.Round(0), Params: RequestParams{Choices: 1},
 	}
-	req.describe(rec.info)
+	req.describe(o.info)
 	q.res.mu.Lock()
 	rec.timing.Admitted = time.Since(q.arrived)
 	q.res.mu.Unlock()
-	if rec.hooks.Started == nil {
+	if o.hooks.Started == nil {
 		return
 	}
-	if ctx := rec.hooks.Started(q.life.ctx, rec.info); ctx != nil {
+	if ctx := o.hooks.Started(q.life.ctx, o.info); ctx != nil {
 		q.life.backend = ctx
 	}
 }
@@ -110,18 +119,18 @@ func (c *ChatChunk) hasToken() bool {
 
 // startTry is StartTry.
 func (rec *recorder) startTry(ctx context.Context, target string) (context.Context, func(error)) {
-	q := rec.q
+	q, o := rec.q, rec.observed
 	start := time.Now()
 	try := Try{Target: target, Start: start.Sub(q.arrived)}
 	q.res.mu.Lock()
-	n := len(rec.tries)
+	n := len(o.tries)
 	if n < maxTries {
-		rec.tries = append(rec.tries, try)
+		o.tries = append(o.tries, try)
 	}
 	q.res.mu.Unlock()
 	var ended func(Try)
-	if rec.hooks.Try != nil {
-		next, end := rec.hooks.Try(ctx, target)
+	if o.hooks.Try != nil {
+		next, end := o.hooks.Try(ctx, target)
 		if next != nil {
 			ctx = next
 		}
@@ -136,7 +145,7 @@ func (rec *recorder) startTry(ctx context.Context, target string) (context.Conte
 			}
 			q.res.mu.Lock()
 			if n < maxTries {
-				rec.tries[n] = try
+				o.tries[n] = try
 			}
 			q.res.mu.Unlock()
 			if ended != nil {
@@ -166,31 +175,39 @@ func (rec *recorder) classifyTry(err error) (class ErrorClass) {
 	return classifyStatus(completeError(rec.q.r, err).Status, ClassBackend)
 }
 
+// setReplyModel notes which model a Backend says that it used for embeddings.
+func (rec *recorder) setReplyModel(model string) {
+	if rec.observed != nil {
+		rec.observed.replyModel = model
+	}
+}
+
 // end calls the functions for the end of the request.
 func (rec *recorder) end() {
-	if rec.hooks == nil || rec.hooks.Ended == nil && rec.hooks.Transcript == nil {
+	o := rec.observed
+	if o == nil || o.hooks.Ended == nil && o.hooks.Transcript == nil {
 		return
 	}
 	s := rec.summary()
-	if rec.transcript != nil {
+	if o.transcript != nil {
 		rec.q.log.try("observer panicked", func() error {
-			rec.hooks.Transcript(rec.transcript.finish(&rec.q.chat.order, rec.q.cred.redactor()))
+			o.hooks.Transcript(o.transcript.finish(&rec.q.chat.order, rec.q.cred.redactor()))
 			return nil
 		})
 	}
-	if rec.hooks.Ended != nil {
-		rec.q.log.try("observer panicked", func() error { rec.hooks.Ended(s); return nil })
+	if o.hooks.Ended != nil {
+		rec.q.log.try("observer panicked", func() error { o.hooks.Ended(s); return nil })
 	}
 }
 
 func (rec *recorder) summary() *RequestSummary {
-	q := rec.q
+	q, o := rec.q, rec.observed
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	s := &RequestSummary{
-		UsageRecord: *q.account.record, Timing: rec.timing, Request: rec.info, Reply: rec.reply(),
+		UsageRecord: *q.account.record, Timing: rec.timing, Request: o.info, Reply: rec.reply(),
 		Status: q.res.status, Err: q.res.err, ErrorClass: rec.class(), Limit: rec.limit, RecordErr: rec.recordErr,
-		Streamed: q.chat.stream != nil, Chunks: rec.chunks, Tries: slices.Clone(rec.tries),
+		Streamed: q.chat.stream != nil, Chunks: rec.chunks, Tries: slices.Clone(o.tries),
 	}
 	if q.route != nil {
 		s.Route, s.Operation = q.route.pattern, q.route.operation
@@ -231,8 +248,8 @@ func (rec *recorder) class() ErrorClass {
 func (rec *recorder) reply() ReplySummary {
 	o := &rec.q.chat.order
 	s := ReplySummary{ID: o.start.ID, Model: o.model}
-	if rec.replyModel != "" {
-		s.Model = rec.replyModel
+	if rec.observed.replyModel != "" {
+		s.Model = rec.observed.replyModel
 	}
 	for i := range o.choices {
 		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)

@@ -45,14 +45,14 @@ type transcript struct {
 // transcribe collects the texts of req and of the reply, if the Observer asked
 // for them.
 func (rec *recorder) transcribe(req *ChatRequest, order *orderer) {
-	if rec.hooks == nil || rec.hooks.Transcript == nil {
+	if rec.observed == nil || rec.observed.hooks.Transcript == nil {
 		return
 	}
-	limit := rec.hooks.transcriptLimit()
+	limit := rec.observed.hooks.transcriptLimit()
 	t := &transcript{room: limit, next: order.sink}
 	t.addRequest(req)
 	t.room = limit
-	rec.transcript, order.sink = t, t
+	rec.observed.transcript, order.sink = t, t
 }
 
 func (t *transcript) addRequest(r *ChatRequest) {
