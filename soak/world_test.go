@@ -37,18 +37,26 @@ type world struct {
 	kind     serverKind
 	shutdown bool // the Handler is shut down while requests are in progress
 
+	servers
+	quota      atomic.Int64   // in tokens, of each key
+	wg         sync.WaitGroup // goroutines of the Backend
+	inProgress atomic.Int32   // calls of the Handler
+	notes
+}
+
+// servers are the Handler and what is in front of it and behind it.
+type servers struct {
 	handler   *llmhttp.Handler
 	buffer    *llmhttp.UsageBuffer // between the Handler and the usage store, if there is one
-	quota     atomic.Int64         // in tokens, of each key
 	server    *httptest.Server
 	serverLog lockedBuffer
 	inner     *httptest.Server // behind the upstream, if there is one
 	client    *http.Client
 	closers   []func()
+}
 
-	wg         sync.WaitGroup // goroutines of the Backend
-	inProgress atomic.Int32   // calls of the Handler
-
+// notes are what is known of the requests.
+type notes struct {
 	mu       sync.Mutex // guards the fields below
 	failures []string
 	accounts map[string]*requestAccount // by the ID of the request
@@ -79,7 +87,8 @@ const (
 )
 
 func newWorld(seed uint64) *world {
-	w := &world{seed: seed, started: time.Now(), rng: rand.New(rand.NewPCG(seed, 1)), accounts: make(map[string]*requestAccount), conns: make(map[net.Conn]bool)}
+	w := &world{seed: seed, started: time.Now(), rng: rand.New(rand.NewPCG(seed, 1))}
+	w.accounts, w.conns = make(map[string]*requestAccount), make(map[net.Conn]bool)
 	w.kind = serverKind(w.rng.IntN(int(serverKinds)))
 	w.requests = 20 + w.rng.IntN(100)
 	w.shutdown = w.rng.IntN(3) == 0
