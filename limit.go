@@ -90,6 +90,10 @@ type Limiter interface {
 	// A Cost of zero is always available, even from a bucket in debt; a Take
 	// with only such draws reads the levels. A Cost above the burst is never
 	// available. A Take without draws returns no levels.
+	//
+	// If ctx is canceled after the store was asked, because the client has left,
+	// Take should still wait for the answer for a short time. The Handler can only
+	// give back what it knows to be taken.
 	Take(ctx context.Context, key string, draws ...Draw) ([]Level, error)
 
 	// Adjust takes the Cost of each draw from its bucket, no matter how much
