@@ -14,14 +14,6 @@ import (
 // appendString appends s as a JSON string.
 func appendString(b []byte, s string) []byte { return jsonwire.AppendString(b, s) }
 
-// appendNullable appends s as a JSON string, or null if it is empty.
-func appendNullable(b []byte, s string) []byte {
-	if s == "" {
-		return append(b, "null"...)
-	}
-	return appendString(b, s)
-}
-
 // marshal returns the JSON of v without needless space.
 func marshal(v any) ([]byte, error) {
 	b, err := jsonv2.Marshal(v, jsonv2.Deterministic(true))
