@@ -257,27 +257,26 @@ func shortMoney(v float64) string { return "$" + strconv.FormatFloat(v, 'f', -1,
 // nothing else.
 const chartPolicy = "default-src 'none'; style-src 'unsafe-inline'"
 
-func (p *page) writeChart(c *chart) {
+func (p *page) writeChart(c *chart) error {
 	b, err := c.svg(readChartStyle(p.r))
 	if err != nil {
-		p.err = err
-		return
+		return err
 	}
 	p.w.Header().Set("Content-Type", "image/svg+xml")
 	p.w.Header().Set("Content-Security-Policy", chartPolicy)
-	_, _ = p.w.Write(b)
+	_, _ = p.w.Write(b) // fails if the client has left
+	return nil
 }
 
 // serveUsageChart draws the usage of each day by model.
-func (h *Handler) serveUsageChart(p *page) {
-	f, ok := h.readUsageFilter(p)
-	if !ok {
-		return
+func (h *Handler) serveUsageChart(p *page) error {
+	f, err := h.readUsageFilter(p)
+	if err != nil {
+		return err
 	}
 	sums, err := h.report(p, &f, llmhttp.ByDay, 0)
 	if err != nil {
-		p.err = err
-		return
+		return err
 	}
 	c := &chart{Format: shortNumber}
 	if f.Measure == "cost" {
@@ -315,5 +314,5 @@ func (h *Handler) serveUsageChart(p *page) {
 		at := int(sums[i].Start.Sub(f.From) / day)
 		c.Series[index[sums[i].Model]].Values[at] += value(&row)
 	}
-	p.writeChart(c)
+	return p.writeChart(c)
 }

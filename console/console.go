@@ -110,7 +110,7 @@ func New(keys llmhttp.KeyManager, opts *Options) (*Handler, error) {
 
 func (h *Handler) newMux() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, serve func(*page)) {
+	handle := func(pattern string, serve func(*page) error) {
 		method, path, _ := strings.Cut(pattern, " ")
 		mux.HandleFunc(method+" "+h.opts.Path+path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, serve) })
 	}
@@ -176,11 +176,11 @@ type page struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	user User
-	err  error // set by methods of Handler to show an error instead of a page
 }
 
-// serve finds out who sent r and calls serve.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, serve func(*page)) {
+// serve finds out who sent r and calls serve. It shows the error that serve
+// returns.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, serve func(*page) error) {
 	user, err := h.user(r)
 	switch {
 	case errors.Is(err, ErrNoUser) && h.signIn != nil:
@@ -197,8 +197,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, serve func(*page
 		return
 	}
 	p := &page{h: h, w: w, r: r, user: user}
-	if serve(p); p.err != nil {
-		h.showError(w, r, &p.user, p.err)
+	if err := serve(p); err != nil {
+		h.showError(w, r, &p.user, err)
 	}
 }
 
@@ -232,40 +232,41 @@ func (h *Handler) showError(w http.ResponseWriter, r *http.Request, user *User, 
 		h.opts.Logger.ErrorContext(r.Context(), "console: request failed", "path", r.URL.Path, "error", err)
 		shown = &pageError{http.StatusInternalServerError, "Something went wrong. The server's log has the reason."}
 	}
-	h.render(w, r, user, shown.status, "error.html", "Error", shown.text)
+	if err := h.render(w, r, user, shown.status, "error.html", "Error", shown.text); err != nil {
+		http.Error(w, shown.text, shown.status)
+	}
 }
 
-// parseForm reads the form of a POST. It reports whether that succeeded.
-func (p *page) parseForm() bool {
+// parseForm reads the form of a POST.
+func (p *page) parseForm() error {
 	p.r.Body = http.MaxBytesReader(p.w, p.r.Body, maxForm)
 	if err := p.r.ParseForm(); err != nil {
-		p.err = &pageError{http.StatusBadRequest, "The form could not be read, or it is too long."}
+		return &pageError{http.StatusBadRequest, "The form could not be read, or it is too long."}
 	}
-	return p.err == nil
+	return nil
 }
 
-// redirect asks the browser for another page of the console.
-func (p *page) redirect(path string) {
+// redirect sends the browser to another page of the console. It returns nil.
+func (p *page) redirect(path string) error {
 	http.Redirect(p.w, p.r, p.h.opts.Path+path, http.StatusSeeOther)
+	return nil
 }
 
 // serveHome redirects to the first page that the person may see.
-func (h *Handler) serveHome(p *page) {
+func (h *Handler) serveHome(p *page) error {
 	if h.showsOverview(&p.user) {
-		p.redirect("overview")
-	} else {
-		p.redirect("keys")
+		return p.redirect("overview")
 	}
+	return p.redirect("keys")
 }
 
 func (h *Handler) showsOverview(u *User) bool {
 	return u.Admin && (h.opts.Monitor != nil || h.opts.Router != nil)
 }
 
-func (h *Handler) serveAudit(p *page) {
+func (h *Handler) serveAudit(p *page) error {
 	if !p.user.Admin {
-		p.err = errForbidden
-		return
+		return errForbidden
 	}
-	p.render("audit.html", "Audit log", h.audit.newest())
+	return p.render("audit.html", "Audit log", h.audit.newest())
 }

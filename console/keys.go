@@ -28,7 +28,7 @@ type keysPage struct {
 	MayCreate       bool
 }
 
-func (h *Handler) serveKeys(p *page) {
+func (h *Handler) serveKeys(p *page) error {
 	query := p.r.URL.Query()
 	data := &keysPage{
 		Search: strings.TrimSpace(query.Get("search")), Account: query.Get("account"), Status: llmhttp.KeyStatus(query.Get("status")),
@@ -49,13 +49,14 @@ func (h *Handler) serveKeys(p *page) {
 	if before != "" { // the list in the other direction, from there
 		q.After, q.Newest = before, false
 	}
-	if q.After != "" && !h.mayPageFrom(p, q.After) {
-		return
+	if q.After != "" {
+		if _, err := h.findKey(p, q.After); err != nil {
+			return err
+		}
 	}
 	keys, err := h.keys.ListKeys(p.r.Context(), q)
 	if err != nil {
-		p.err = err
-		return
+		return err
 	}
 	more := len(keys) > keysPerPage
 	keys = keys[:min(len(keys), keysPerPage)]
@@ -71,17 +72,7 @@ func (h *Handler) serveKeys(p *page) {
 			data.Newer = data.pageQuery("before", keys[0].ID)
 		}
 	}
-	p.render("keys.html", "API keys", data)
-}
-
-// mayPageFrom reports whether the user sees the key where a page begins.
-func (h *Handler) mayPageFrom(p *page, id string) bool {
-	info, err := h.keys.Key(p.r.Context(), id)
-	if err == nil && !p.user.sees(&info) {
-		err = errNoKey
-	}
-	p.err = err
-	return err == nil
+	return p.render("keys.html", "API keys", data)
 }
 
 func (d *keysPage) pageQuery(direction, id string) string {
@@ -114,25 +105,27 @@ type keyPage struct {
 	Overlap                           string
 }
 
-// findKey returns the key that the query of the request names. It reports whether
-// the user may see it.
-func (h *Handler) findKey(p *page) (llmhttp.KeyInfo, bool) {
-	info, err := h.keys.Key(p.r.Context(), p.r.URL.Query().Get("id"))
+// findKey returns a key. One that the user does not see looks like one that does
+// not exist.
+func (h *Handler) findKey(p *page, id string) (llmhttp.KeyInfo, error) {
+	info, err := h.keys.Key(p.r.Context(), id)
 	if err == nil && !p.user.sees(&info) {
 		err = errNoKey
 	}
-	p.err = err
-	return info, err == nil
+	return info, err
 }
 
 // findUsableKey is findKey for a key of which the user may obtain a secret.
-func (h *Handler) findUsableKey(p *page) (llmhttp.KeyInfo, bool) {
-	info, ok := h.findKey(p)
-	if ok && !p.user.mayUse(&info) {
-		p.err = errForbidden
+func (h *Handler) findUsableKey(p *page, id string) (llmhttp.KeyInfo, error) {
+	info, err := h.findKey(p, id)
+	if err == nil && !p.user.mayUse(&info) {
+		err = errForbidden
 	}
-	return info, p.err == nil
+	return info, err
 }
+
+// keyID returns the ID of the key that the page is about.
+func (p *page) keyID() string { return p.r.URL.Query().Get("id") }
 
 func (h *Handler) newKeyPage(p *page, info *llmhttp.KeyInfo) *keyPage {
 	return &keyPage{
@@ -141,27 +134,27 @@ func (h *Handler) newKeyPage(p *page, info *llmhttp.KeyInfo) *keyPage {
 	}
 }
 
-func (h *Handler) serveKey(p *page) {
-	info, ok := h.findKey(p)
-	if ok {
-		h.showKey(p, &info, newKeyForm(&info, p.user.Admin))
+func (h *Handler) serveKey(p *page) error {
+	info, err := h.findKey(p, p.keyID())
+	if err != nil {
+		return err
 	}
+	return h.showKey(p, &info, newKeyForm(&info, p.user.Admin))
 }
 
 // showKey shows a key with a form for its settings.
-func (h *Handler) showKey(p *page, info *llmhttp.KeyInfo, form *keyForm) {
+func (h *Handler) showKey(p *page, info *llmhttp.KeyInfo, form *keyForm) error {
 	data := h.newKeyPage(p, info)
 	data.Form = form
 	data.Limits = h.limitUse(p.r.Context(), info)
 	if h.usage != nil {
 		totals, err := h.keyTotals(p, info)
 		if err != nil {
-			p.err = err
-			return
+			return err
 		}
 		data.Totals, data.Days = totals, defaultDays
 	}
-	p.renderStatus(form.status(), "key.html", title(info), data)
+	return p.renderStatus(form.status(), "key.html", title(info), data)
 }
 
 func title(info *llmhttp.KeyInfo) string {
@@ -171,14 +164,17 @@ func title(info *llmhttp.KeyInfo) string {
 	return info.ID
 }
 
-func (h *Handler) updateKey(p *page) {
-	info, ok := h.findUsableKey(p)
-	if !ok || !p.parseForm() {
-		return
+func (h *Handler) updateKey(p *page) error {
+	info, err := h.findUsableKey(p, p.keyID())
+	if err == nil {
+		err = p.parseForm()
+	}
+	if err != nil {
+		return err
 	}
 	form := readKeyForm(p.r.PostForm, p.user.Admin)
 	var before, after llmhttp.KeyParams
-	_, err := h.keys.UpdateKey(p.r.Context(), info.ID, func(params *llmhttp.KeyParams) error {
+	_, err = h.keys.UpdateKey(p.r.Context(), info.ID, func(params *llmhttp.KeyParams) error {
 		before = *params
 		err := form.apply(params, time.Now())
 		after = *params
@@ -186,41 +182,37 @@ func (h *Handler) updateKey(p *page) {
 	})
 	if err != nil {
 		if len(form.Errors) == 0 {
-			p.err = err
-			return
+			return err
 		}
-		h.showKey(p, &info, form)
-		return
+		return h.showKey(p, &info, form)
 	}
 	if detail := describeChange(&before, &after); detail != "" {
 		h.audit.add(p.r, p.user.Name, ActionUpdate, info.ID, detail)
 	}
-	p.redirect("key?" + url.Values{"id": {info.ID}}.Encode())
+	return p.redirect("key?" + url.Values{"id": {info.ID}}.Encode())
 }
 
-func (h *Handler) serveNewKey(p *page) {
+func (h *Handler) serveNewKey(p *page) error {
 	if !p.user.mayCreate() {
-		p.err = errForbidden
-		return
+		return errForbidden
 	}
-	h.showNewKey(p, newKeyForm(&llmhttp.KeyInfo{}, p.user.Admin))
+	return h.showNewKey(p, newKeyForm(&llmhttp.KeyInfo{}, p.user.Admin))
 }
 
-func (h *Handler) showNewKey(p *page, form *keyForm) {
+func (h *Handler) showNewKey(p *page, form *keyForm) error {
 	data := &keyPage{Form: form, Nonce: newNonce(), Admin: p.user.Admin}
 	if g := p.user.Grant; !p.user.Admin && g != nil {
 		data.Key.Key = llmhttp.Key{Account: p.user.Account, Scopes: g.Scopes, Models: g.Models, Limits: g.Limits, Expires: g.Expires}
 	}
-	p.renderStatus(form.status(), "newkey.html", "New API key", data)
+	return p.renderStatus(form.status(), "newkey.html", "New API key", data)
 }
 
-func (h *Handler) createKey(p *page) {
+func (h *Handler) createKey(p *page) error {
 	if !p.user.mayCreate() {
-		p.err = errForbidden
-		return
+		return errForbidden
 	}
-	if !p.parseForm() {
-		return
+	if err := p.parseForm(); err != nil {
+		return err
 	}
 	form := readKeyForm(p.r.PostForm, p.user.Admin)
 	var params llmhttp.KeyParams
@@ -229,125 +221,123 @@ func (h *Handler) createKey(p *page) {
 		params.Account, params.Name, params.Suspended = p.user.Account, "", false
 	}
 	if form.apply(&params, time.Now()) != nil {
-		h.showNewKey(p, form)
-		return
+		return h.showNewKey(p, form)
 	}
-	if !h.takeNonce(p) {
-		return
+	if err := h.takeNonce(p); err != nil {
+		return err
 	}
 	info, secret, err := h.keys.CreateKey(p.r.Context(), params)
 	if err != nil {
-		p.err = err
-		return
+		return err
 	}
 	h.audit.add(p.r, p.user.Name, ActionCreate, info.ID, describeChange(&llmhttp.KeyParams{}, &params))
-	h.showSecret(p, &info, secret, "API key created")
+	return h.showSecret(p, &info, secret, "API key created")
 }
 
 // showSecret shows a new secret in the reply to the form that made it. It is in
 // no other page, and the browser is told not to store this one.
-func (h *Handler) showSecret(p *page, info *llmhttp.KeyInfo, secret, title string) {
+func (h *Handler) showSecret(p *page, info *llmhttp.KeyInfo, secret, title string) error {
 	data := h.newKeyPage(p, info)
 	data.Secret = secret
-	p.render("secret.html", title, data)
+	return p.render("secret.html", title, data)
 }
 
-// takeNonce reports whether the form is sent for the first time, so that
-// reloading the page with a secret makes no other one.
-func (h *Handler) takeNonce(p *page) bool {
+// takeNonce returns an error if the form was sent before, so that reloading the
+// page with a secret makes no other one.
+func (h *Handler) takeNonce(p *page) error {
 	if h.created.take(p.r.PostForm.Get("nonce")) {
-		return true
+		return nil
 	}
-	p.err = &pageError{http.StatusConflict, "This form was sent before. The secret that it made cannot be shown again."}
-	return false
+	return &pageError{http.StatusConflict, "This form was sent before. The secret that it made cannot be shown again."}
 }
 
-func (h *Handler) serveRotateKey(p *page) {
-	if info, ok := h.findUsableKey(p); ok {
-		h.showRotateKey(p, &info, "24h", "")
+func (h *Handler) serveRotateKey(p *page) error {
+	info, err := h.findUsableKey(p, p.keyID())
+	if err != nil {
+		return err
 	}
+	return h.showRotateKey(p, &info, "24h", "")
 }
 
-func (h *Handler) showRotateKey(p *page, info *llmhttp.KeyInfo, overlap, problem string) {
+func (h *Handler) showRotateKey(p *page, info *llmhttp.KeyInfo, overlap, problem string) error {
 	data := h.newKeyPage(p, info)
 	data.Overlap, data.Error = overlap, problem
 	status := http.StatusOK
 	if problem != "" {
 		status = http.StatusUnprocessableEntity
 	}
-	p.renderStatus(status, "rotate.html", "Rotate "+title(info), data)
+	return p.renderStatus(status, "rotate.html", "Rotate "+title(info), data)
 }
 
 // maxOverlap bounds how long the previous secret of a key works.
 const maxOverlap = 90 * 24 * time.Hour
 
-func (h *Handler) rotateKey(p *page) {
-	info, ok := h.findUsableKey(p)
-	if !ok || !p.parseForm() {
-		return
+func (h *Handler) rotateKey(p *page) error {
+	info, err := h.findUsableKey(p, p.keyID())
+	if err == nil {
+		err = p.parseForm()
+	}
+	if err != nil {
+		return err
 	}
 	text := strings.TrimSpace(p.r.PostForm.Get("overlap"))
 	overlap := time.Duration(0)
 	if text != "" && text != "0" {
-		var err error
 		if overlap, err = keytext.ParsePeriod(text); err != nil || overlap < 0 || overlap > maxOverlap {
-			h.showRotateKey(p, &info, text, "Enter a time of at most 90 days, such as 0, 12h or 7d.")
-			return
+			return h.showRotateKey(p, &info, text, "Enter a time of at most 90 days, such as 0, 12h or 7d.")
 		}
 	}
-	if !h.takeNonce(p) {
-		return
+	if err := h.takeNonce(p); err != nil {
+		return err
 	}
 	info, secret, err := h.keys.RotateKey(p.r.Context(), info.ID, overlap)
 	if err != nil {
-		p.err = err
-		return
+		return err
 	}
 	h.audit.add(p.r, p.user.Name, ActionRotate, info.ID, "overlap: "+cmp.Or(text, "0"))
-	h.showSecret(p, &info, secret, "API key rotated")
+	return h.showSecret(p, &info, secret, "API key rotated")
 }
 
-func (h *Handler) serveRevokeKey(p *page) {
-	if info, ok := h.findUsableKey(p); ok {
-		p.render("revoke.html", "Revoke "+title(&info), h.newKeyPage(p, &info))
+func (h *Handler) serveRevokeKey(p *page) error {
+	info, err := h.findUsableKey(p, p.keyID())
+	if err != nil {
+		return err
 	}
+	return p.render("revoke.html", "Revoke "+title(&info), h.newKeyPage(p, &info))
 }
 
-func (h *Handler) revokeKey(p *page) {
-	info, ok := h.findUsableKey(p)
-	if !ok {
-		return
+func (h *Handler) revokeKey(p *page) error {
+	info, err := h.findUsableKey(p, p.keyID())
+	if err != nil {
+		return err
 	}
 	if err := h.keys.RevokeKey(p.r.Context(), info.ID); err != nil {
-		p.err = err
-		return
+		return err
 	}
 	h.audit.add(p.r, p.user.Name, ActionRevoke, info.ID, "")
-	p.redirect("key?" + url.Values{"id": {info.ID}}.Encode())
+	return p.redirect("key?" + url.Values{"id": {info.ID}}.Encode())
 }
 
-func (h *Handler) suspendKey(p *page) { h.setSuspended(p, true, ActionSuspend) }
-func (h *Handler) resumeKey(p *page)  { h.setSuspended(p, false, ActionResume) }
+func (h *Handler) suspendKey(p *page) error { return h.setSuspended(p, true, ActionSuspend) }
+func (h *Handler) resumeKey(p *page) error  { return h.setSuspended(p, false, ActionResume) }
 
-func (h *Handler) setSuspended(p *page, suspended bool, action AuditAction) {
+func (h *Handler) setSuspended(p *page, suspended bool, action AuditAction) error {
 	if !p.user.Admin {
-		p.err = errForbidden
-		return
+		return errForbidden
 	}
-	info, ok := h.findKey(p)
-	if !ok {
-		return
+	info, err := h.findKey(p, p.keyID())
+	if err != nil {
+		return err
 	}
-	_, err := h.keys.UpdateKey(p.r.Context(), info.ID, func(params *llmhttp.KeyParams) error {
+	_, err = h.keys.UpdateKey(p.r.Context(), info.ID, func(params *llmhttp.KeyParams) error {
 		params.Suspended = suspended
 		return nil
 	})
 	if err != nil {
-		p.err = err
-		return
+		return err
 	}
 	h.audit.add(p.r, p.user.Name, action, info.ID, "")
-	p.redirect("key?" + url.Values{"id": {info.ID}}.Encode())
+	return p.redirect("key?" + url.Values{"id": {info.ID}}.Encode())
 }
 
 // describeChange lists the settings in which two keys differ.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net/http"
@@ -27,9 +28,9 @@ type Monitor struct {
 
 const monitoredMinutes = 60
 
-// A minute is what ended in one minute.
+// A minute counts the requests that ended in one minute.
 type minute struct {
-	number   int64 // since 1970; the content is outdated if it is another than expected
+	number   int64 // of the minute since 1970; if it is not the expected one, the other fields are outdated
 	requests int64
 	errors   map[string]int64 // by class
 	duration histogram
@@ -174,13 +175,7 @@ func (m *Monitor) snapshot() *snapshot {
 		s.Errors = append(s.Errors, errorCount{class, n})
 	}
 	slices.SortFunc(s.Errors, func(a, b errorCount) int {
-		if a.Count != b.Count {
-			return int(b.Count - a.Count)
-		}
-		if a.Class < b.Class {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Class, b.Class))
 	})
 	s.Duration, s.First = duration.percentiles(), first.percentiles()
 	return s

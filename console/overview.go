@@ -11,14 +11,12 @@ type overviewPage struct {
 	Router  bool
 }
 
-func (h *Handler) serveOverview(p *page) {
+func (h *Handler) serveOverview(p *page) error {
 	if !p.user.Admin {
-		p.err = errForbidden
-		return
+		return errForbidden
 	}
 	if !h.showsOverview(&p.user) {
-		p.err = errNotFound
-		return
+		return errNotFound
 	}
 	data := &overviewPage{}
 	if h.opts.Monitor != nil {
@@ -27,14 +25,13 @@ func (h *Handler) serveOverview(p *page) {
 	if h.opts.Router != nil {
 		data.Targets, data.Router = h.opts.Router(), true
 	}
-	p.render("overview.html", "Overview", data)
+	return p.render("overview.html", "Overview", data)
 }
 
 // serveOverviewChart draws the requests of each minute of the last hour.
-func (h *Handler) serveOverviewChart(p *page) {
+func (h *Handler) serveOverviewChart(p *page) error {
 	if !p.user.Admin || h.opts.Monitor == nil {
-		p.err = errNotFound
-		return
+		return errNotFound
 	}
 	s := h.opts.Monitor.snapshot()
 	succeeded, failed := chartSeries{Name: "succeeded"}, chartSeries{Name: "failed", Bad: true}
@@ -44,5 +41,5 @@ func (h *Handler) serveOverviewChart(p *page) {
 		succeeded.Values, failed.Values = append(succeeded.Values, m.succeeded), append(failed.Values, m.failed)
 	}
 	c.Series = []chartSeries{succeeded, failed}
-	p.writeChart(c)
+	return p.writeChart(c)
 }

@@ -56,10 +56,9 @@ type playgroundPage struct {
 	BaseURL string // of the API, in examples
 }
 
-func (h *Handler) servePlayground(p *page) {
+func (h *Handler) servePlayground(p *page) error {
 	if h.opts.API == nil {
-		p.err = errNotFound
-		return
+		return errNotFound
 	}
 	query := p.r.URL.Query()
 	data := &playgroundPage{Mode: "chat", KeyID: query.Get("key"), BaseURL: h.apiURL(p.r)}
@@ -77,10 +76,9 @@ func (h *Handler) servePlayground(p *page) {
 	}
 	var err error
 	if data.Keys, err = h.usableKeys(p, data.KeyID); err != nil {
-		p.err = err
-		return
+		return err
 	}
-	p.render("playground.html", "Playground", data)
+	return p.render("playground.html", "Playground", data)
 }
 
 // usableKeys returns the newest keys that the user may use, and the key with the
@@ -119,7 +117,7 @@ func (h *Handler) apiURL(r *http.Request) string {
 // callAPI passes a request of the playground to the API, on behalf of the key
 // that the query names. A page of another site cannot send one, because it
 // cannot send JSON without asking first.
-func (h *Handler) callAPI(p *page) {
+func (h *Handler) callAPI(p *page) error {
 	path := "/v1/models"
 	if p.r.Method == http.MethodPost {
 		path = ""
@@ -130,20 +128,14 @@ func (h *Handler) callAPI(p *page) {
 		}
 	}
 	if path == "" || h.opts.API == nil {
-		p.err = errNotFound
-		return
+		return errNotFound
 	}
-	info, err := h.keys.Key(p.r.Context(), p.r.URL.Query().Get("key"))
-	if err == nil && !p.user.sees(&info) {
-		err = errNoKey
-	} else if err == nil && !p.user.mayUse(&info) {
-		err = errForbidden
-	}
+	info, err := h.findUsableKey(p, p.r.URL.Query().Get("key"))
 	if err != nil {
-		p.err = err
-		return
+		return err
 	}
 	p.h.opts.API.ServeHTTP(p.w, p.apiRequest(path, info.ID))
+	return nil
 }
 
 // apiRequest returns a request for the API with the body of p. Of the headers it

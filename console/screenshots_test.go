@@ -131,6 +131,9 @@ func TestScreenshots(t *testing.T) {
 			b.click("Send")
 			b.waitFor("#state", "Complete")
 		}
+		if name == "usage-by-key" {
+			evaluate[bool](b, "(document.getElementById('table-title').scrollIntoView(), true)")
+		}
 		write(name)
 	}
 	b.setDark()

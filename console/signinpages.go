@@ -35,8 +35,14 @@ func (h *Handler) newSignInPage(next string) *signInPage {
 	return &signInPage{Passwords: len(h.signIn.admins) > 0, Keys: h.signIn.config.Keys, Next: next}
 }
 
+func (h *Handler) showSignIn(w http.ResponseWriter, r *http.Request, status int, data *signInPage) {
+	if err := h.render(w, r, nil, status, "signin.html", "Sign in", data); err != nil {
+		h.showError(w, r, nil, err)
+	}
+}
+
 func (h *Handler) serveSignIn(w http.ResponseWriter, r *http.Request) {
-	h.render(w, r, nil, http.StatusOK, "signin.html", "Sign in", h.newSignInPage(r.URL.Query().Get("next")))
+	h.showSignIn(w, r, http.StatusOK, h.newSignInPage(r.URL.Query().Get("next")))
 }
 
 func (h *Handler) postSignIn(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +68,7 @@ func (h *Handler) postSignIn(w http.ResponseWriter, r *http.Request) {
 		h.audit.add(r, name, ActionSignInFailed, "", refused.text)
 		data := h.newSignInPage(next)
 		data.Error = refused.text
-		h.render(w, r, nil, refused.status, "signin.html", "Sign in", data)
+		h.showSignIn(w, r, refused.status, data)
 		return
 	}
 	if err != nil {
@@ -87,9 +93,9 @@ func localPath(next string) string {
 	return next
 }
 
-func (h *Handler) signOut(p *page) {
+func (h *Handler) signOut(p *page) error {
 	h.signIn.sessions.end(p.user.session, time.Now())
 	h.signIn.setCookie(p.w, p.r, h.opts.Path, "")
 	h.audit.add(p.r, p.user.Name, ActionSignOut, "", "")
-	p.redirect("sign-in")
+	return p.redirect("sign-in")
 }

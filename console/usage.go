@@ -3,8 +3,6 @@ package console
 import (
 	"cmp"
 	"encoding/csv"
-	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,18 +49,7 @@ type usageRow struct {
 	usageTotals
 }
 
-// usageFilter selects usage. Its form is the query of the usage pages.
-type usageFilter struct {
-	From, To time.Time // midnights in UTC; To is the last day
-	Account  string
-	KeyID    string
-	By       string // the table: day, model, key or account
-	Measure  string // the chart: tokens, requests, images or cost
-
-	key *llmhttp.KeyInfo // that of KeyID; nil if it does not exist or the user does not see it
-}
-
-// usagePage is the data of usage.html.
+// A usagePage is the data of usage.html.
 type usagePage struct {
 	usageFilter
 	Rows     []usageRow
@@ -85,63 +72,6 @@ type link struct {
 
 var usageMeasures = []string{"tokens", "requests", "images", "cost"}
 
-// readUsageFilter reads the query of a usage page. It reports whether it is
-// valid and the user may see what it selects.
-func (h *Handler) readUsageFilter(p *page) (f usageFilter, ok bool) {
-	if h.usage == nil {
-		p.err = errNotFound
-		return f, false
-	}
-	query := p.r.URL.Query()
-	today := time.Now().UTC().Truncate(day)
-	f.To, f.By, f.Measure = today, "day", "tokens"
-	f.readDate(p, query.Get("to"), &f.To)
-	f.From = f.To.Add(-(defaultDays - 1) * day)
-	f.readDate(p, query.Get("from"), &f.From)
-	if p.err == nil && (f.From.After(f.To) || f.To.Sub(f.From) >= maxDays*day) {
-		p.err = &pageError{http.StatusBadRequest, "Choose a period of 1 to 366 days."}
-	}
-	if by := query.Get("by"); slices.Contains([]string{"model", "key", "account"}, by) {
-		f.By = by
-	}
-	if measure := query.Get("measure"); slices.Contains(usageMeasures, measure) && (measure != "cost" || h.opts.Cost != nil) {
-		f.Measure = measure
-	}
-	f.Account, f.KeyID = strings.TrimSpace(query.Get("account")), strings.TrimSpace(query.Get("key"))
-	if !p.user.Admin {
-		f.Account = p.user.Account
-		if f.By == "account" {
-			f.By = "day"
-		}
-	}
-	f.key = h.findFilterKey(p, &f)
-	return f, p.err == nil
-}
-
-func (f *usageFilter) readDate(p *page, text string, t *time.Time) {
-	if text == "" {
-		return
-	}
-	parsed, err := time.Parse(time.DateOnly, text)
-	if err != nil {
-		p.err = &pageError{http.StatusBadRequest, "A date must have the form YYYY-MM-DD."}
-		return
-	}
-	*t = parsed
-}
-
-// query returns the query of the page for f.
-func (f usageFilter) query(admin bool) string {
-	v := url.Values{"from": {formatDate(f.From)}, "to": {formatDate(f.To)}, "by": {f.By}, "measure": {f.Measure}}
-	if f.Account != "" && admin {
-		v.Set("account", f.Account)
-	}
-	if f.KeyID != "" {
-		v.Set("key", f.KeyID)
-	}
-	return "?" + v.Encode()
-}
-
 // report reads the sums that f selects. Of a key it selects what was used for its
 // present account, as stores find that faster.
 func (h *Handler) report(p *page, f *usageFilter, by llmhttp.ReportGroup, limit int) ([]llmhttp.ReportSum, error) {
@@ -154,33 +84,18 @@ func (h *Handler) report(p *page, f *usageFilter, by llmhttp.ReportGroup, limit 
 	})
 }
 
-func (h *Handler) serveUsage(p *page) {
-	f, ok := h.readUsageFilter(p)
-	if !ok {
-		return
+func (h *Handler) serveUsage(p *page) error {
+	f, err := h.readUsageFilter(p)
+	if err != nil {
+		return err
 	}
 	data := &usagePage{usageFilter: f, Query: f.query(p.user.Admin), Costs: h.opts.Cost != nil, Admin: p.user.Admin}
 	data.Key = f.key
-	var err error
 	if data.Rows, data.Totals, data.Limited, err = h.usageRows(p, &f, maxGroups); err != nil {
-		p.err = err
-		return
+		return err
 	}
 	data.addLinks()
-	p.render("usage.html", "Usage", data)
-}
-
-// findFilterKey returns the key of the filter, or nil if the filter has no key. A
-// key of another account looks like one that does not exist, and so does its usage.
-func (h *Handler) findFilterKey(p *page, f *usageFilter) *llmhttp.KeyInfo {
-	if f.KeyID == "" {
-		return nil
-	}
-	info, err := h.keys.Key(p.r.Context(), f.KeyID)
-	if err != nil || !p.user.sees(&info) {
-		return nil
-	}
-	return &info
+	return p.render("usage.html", "Usage", data)
 }
 
 // ByTitle returns the heading of the first column.
@@ -301,15 +216,14 @@ func (h *Handler) keyTotals(p *page, info *llmhttp.KeyInfo) (*usageTotals, error
 }
 
 // serveUsageCSV replies with all rows of a table.
-func (h *Handler) serveUsageCSV(p *page) {
-	f, ok := h.readUsageFilter(p)
-	if !ok {
-		return
+func (h *Handler) serveUsageCSV(p *page) error {
+	f, err := h.readUsageFilter(p)
+	if err != nil {
+		return err
 	}
 	rows, _, _, err := h.usageRows(p, &f, 0)
 	if err != nil {
-		p.err = err
-		return
+		return err
 	}
 	p.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	p.w.Header().Set("Content-Disposition", `attachment; filename="usage-by-`+f.By+"-"+formatDate(f.From)+"-"+formatDate(f.To)+`.csv"`)
@@ -324,5 +238,6 @@ func (h *Handler) serveUsageCSV(p *page) {
 		n := func(n int64) string { return strconv.FormatInt(n, 10) }
 		_ = w.Write([]string{keytext.SpreadsheetText(r.Name), n(r.Requests), n(r.PromptTokens), n(r.CachedTokens), n(r.CompletionTokens), n(r.ReasoningTokens), n(r.Images), cost})
 	}
-	w.Flush()
+	w.Flush() // fails if the client has left
+	return nil
 }

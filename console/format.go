@@ -1,0 +1,101 @@
+package console
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
+)
+
+func formatTime(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+func formatDate(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// formatAgo returns how long ago t was, or will be, in the largest unit.
+func formatAgo(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := time.Since(t)
+	d = max(d, -d)
+	format := "%s ago"
+	if t.After(time.Now()) {
+		format = "in %s"
+	}
+	const day = 24 * time.Hour
+	for _, unit := range []struct {
+		name   string
+		length time.Duration
+	}{{"year", 365 * day}, {"month", 30 * day}, {"day", day}, {"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}} {
+		if n := int64(d / unit.length); n > 0 {
+			return fmt.Sprintf(format, plural(n, unit.name))
+		}
+	}
+	return "now"
+}
+
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return formatCount(n) + " " + noun + "s"
+}
+
+// formatCount separates the digits of n into groups of three with a narrow
+// no-break space.
+func formatCount(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if digits[0] == '-' {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "\u202f" + digits[i:]
+	}
+	return sign + digits
+}
+
+func formatMoney(dollars float64) string {
+	if dollars != 0 && math.Abs(dollars) < 1 {
+		return "$" + strconv.FormatFloat(dollars, 'f', 4, 64)
+	}
+	return "$" + strconv.FormatFloat(dollars, 'f', 2, 64)
+}
+
+func formatDuration(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "–"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+	}
+	return d.Round(time.Second).String()
+}
+
+func formatPercent(part, whole int64) string {
+	if whole == 0 {
+		return "0 %"
+	}
+	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
+}
+
+// formatAny is keytext.FormatList for the lists of a key.
+func formatAny(list any) string {
+	switch list := list.(type) {
+	case []llmhttp.Endpoint:
+		return keytext.FormatList(list)
+	case []string:
+		return keytext.FormatList(list)
+	}
+	return ""
+}

@@ -1,0 +1,56 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+// staticFiles are the embedded files by name.
+var staticFiles = readStatic()
+
+type staticFile struct {
+	content     []byte
+	contentType string
+	etag        string
+}
+
+func readStatic() map[string]staticFile {
+	entries, err := files.ReadDir("static")
+	if err != nil {
+		panic(err)
+	}
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	read := make(map[string]staticFile)
+	for _, e := range entries {
+		content, err := files.ReadFile("static/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		sum := sha256.Sum256(content)
+		read[e.Name()] = staticFile{content, types[path.Ext(e.Name())], `"` + hex.EncodeToString(sum[:8]) + `"`}
+	}
+	return read
+}
+
+// staticPath returns the path of a file below that of the console. The query
+// changes with the content, so that browsers need not ask again.
+func staticPath(name string) string {
+	return "static/" + name + "?v=" + strings.Trim(staticFiles[name].etag, `"`)
+}
+
+func serveStatic(w http.ResponseWriter, r *http.Request) {
+	file, ok := staticFiles[r.PathValue("file")]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", file.contentType)
+	w.Header().Set("ETag", file.etag)
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(file.content)) // replies 304 if the ETag matches
+}

@@ -1,0 +1,100 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A usageFilter selects usage. Its form is the query of the usage pages.
+type usageFilter struct {
+	From, To time.Time // midnights in UTC; To is the last day
+	Account  string
+	KeyID    string
+	By       string // the table: day, model, key or account
+	Measure  string // the chart: tokens, requests, images or cost
+
+	key *llmhttp.KeyInfo // that of KeyID; nil if it does not exist or the user does not see it
+}
+
+// readUsageFilter reads the query of a usage page. The result selects only what the
+// user may see.
+func (h *Handler) readUsageFilter(p *page) (f usageFilter, err error) {
+	if h.usage == nil {
+		return f, errNotFound
+	}
+	query := p.r.URL.Query()
+	if err := f.readPeriod(query); err != nil {
+		return f, err
+	}
+	f.By, f.Measure = "day", "tokens"
+	if by := query.Get("by"); slices.Contains([]string{"model", "key", "account"}, by) {
+		f.By = by
+	}
+	if measure := query.Get("measure"); slices.Contains(usageMeasures, measure) && (measure != "cost" || h.opts.Cost != nil) {
+		f.Measure = measure
+	}
+	f.Account, f.KeyID = strings.TrimSpace(query.Get("account")), strings.TrimSpace(query.Get("key"))
+	if !p.user.Admin {
+		f.Account = p.user.Account
+		if f.By == "account" {
+			f.By = "day"
+		}
+	}
+	f.key = h.findFilterKey(p, &f)
+	return f, nil
+}
+
+// readPeriod sets From and To. The default is the last defaultDays days.
+func (f *usageFilter) readPeriod(query url.Values) (err error) {
+	if f.To, err = readDate(query.Get("to"), time.Now().UTC().Truncate(day)); err != nil {
+		return err
+	}
+	if f.From, err = readDate(query.Get("from"), f.To.Add(-(defaultDays-1)*day)); err != nil {
+		return err
+	}
+	if f.From.After(f.To) || f.To.Sub(f.From) >= maxDays*day {
+		return &pageError{http.StatusBadRequest, "Choose a period of 1 to 366 days."}
+	}
+	return nil
+}
+
+func readDate(text string, missing time.Time) (time.Time, error) {
+	if text == "" {
+		return missing, nil
+	}
+	t, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		return t, &pageError{http.StatusBadRequest, "A date must have the form YYYY-MM-DD."}
+	}
+	return t, nil
+}
+
+// query returns the query of the page for f.
+func (f usageFilter) query(admin bool) string {
+	v := url.Values{"from": {formatDate(f.From)}, "to": {formatDate(f.To)}, "by": {f.By}, "measure": {f.Measure}}
+	if f.Account != "" && admin {
+		v.Set("account", f.Account)
+	}
+	if f.KeyID != "" {
+		v.Set("key", f.KeyID)
+	}
+	return "?" + v.Encode()
+}
+
+// findFilterKey returns the key of the filter, or nil if the filter has no key. A
+// key of another account looks like one that does not exist, and so does its usage.
+func (h *Handler) findFilterKey(p *page, f *usageFilter) *llmhttp.KeyInfo {
+	if f.KeyID == "" {
+		return nil
+	}
+	info, err := h.keys.Key(p.r.Context(), f.KeyID)
+	if err != nil || !p.user.sees(&info) {
+		return nil
+	}
+	return &info
+}
