@@ -204,8 +204,9 @@ func dashboardQueries(t *testing.T) map[string]string {
 // ratePattern matches what makes a rate of a counter.
 var ratePattern = regexp.MustCompile(`(?:rate|increase)\((\w+\{[^}]*\})\[\w+\]\)`)
 
-// TestTelemetry runs the example with a real Prometheus and an OTLP receiver. The
-// queries of the dashboard tell what the requests did.
+// TestTelemetry runs the example with a real Prometheus, an OTLP receiver and two
+// upstreams, one of which is down. The queries of the dashboard tell what the requests
+// did.
 func TestTelemetry(t *testing.T) {
 	t.Parallel()
 	upstream := startTap(t, startUpstream(t, 0))
@@ -215,9 +216,9 @@ func TestTelemetry(t *testing.T) {
 	require.NoError(t, os.WriteFile(prices, []byte(`{"*": {"input": 1e6, "output": 1e6}}`), 0o600))
 	dsn := filepath.Join(dir, "llm.db")
 	p := start(t, newCommand([]string{
-		"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=", "LLMHTTP_UPSTREAM=models=" + upstream.url + "/v1", "LLMHTTP_KEY_MODELS=" + upstreamKey,
+		"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=", "LLMHTTP_UPSTREAM=models=" + upstream.url + "/v1 down=http://127.0.0.1:" + freePort(t), "LLMHTTP_KEY_MODELS=" + upstreamKey,
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=" + otlp.url + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY=100",
-	}, "-metrics", "127.0.0.1:0", "-prices", prices))
+	}, "-metrics", "127.0.0.1:0", "-prices", prices, "-breaker-failures", "-1"))
 	prometheus := startPrometheus(t, p)
 	full, limited := client{p.url, createKey(t, dsn).Secret}, client{p.url, createKey(t, dsn, "--requests", "1/365d").Secret}
 
@@ -235,8 +236,11 @@ func TestTelemetry(t *testing.T) {
 	}
 	for i := range 4 {
 		status, reply := full.send(t, "POST", chatPath, fmt.Sprintf(`{"model":"hostile-%d","messages":[{"role":"user","content":"x"}]}`, i))
-		assert.Equal(t, 404, status, reply)
+		assert.Equal(t, 502, status, reply) // the other upstream might know the model
 	}
+	cut := full.startStream(t, 1_000_000)
+	require.NoError(t, cut.close())
+	p.awaitOutput(t, `"error_class":"canceled"`)
 	for i := range 4 {
 		status, _ := limited.chat(t)
 		assert.Equal(t, i > 0, status == 429)
@@ -251,25 +255,27 @@ func TestTelemetry(t *testing.T) {
 		return prometheus.query(t, ratePattern.ReplaceAllString(queries[name], "$1"))
 	}
 	eventually(t, func(c *assert.CollectT) {
-		assert.Equal(c, map[string]float64{"demo-chat": 9, "_OTHER": 4, "": 6}, total(c, "Requests by model 1"))
+		assert.Equal(c, map[string]float64{"demo-chat": 10, "_OTHER": 4, "": 6}, total(c, "Requests by model 1"))
 	})
 	for name, want := range map[string]map[string]float64{
-		"Errors by class 1":           {"invalid_request": 2, "not_found": 4, "rate_limit": 3, "authentication": 1},
+		"Errors by class 1":           {"canceled": 1, "invalid_request": 2, "backend": 4, "rate_limit": 3, "authentication": 1},
 		"Requests in progress 1":      {"": 0},
 		"Refusals by limit 1":         {"requests": 3},
-		"Tries by target 1":           {"models": 13},
-		"Tries by target 2":           {"models not_found": 4},
-		"Fallbacks and cut streams 1": {},
-		"Fallbacks and cut streams 2": {},
+		"Fallbacks and cut streams 2": {"canceled": 1},
 		"Usage records 2":             {"": 0},
 		"Usage records 3":             {"": 0},
 	} {
 		assert.Equal(t, want, total(t, name), name)
 	}
+	tries, fallbacks := total(t, "Tries by target 1"), total(t, "Fallbacks and cut streams 1")
+	assert.EqualValues(t, 14, tries["models"])
+	assert.Equal(t, map[string]float64{"models not_found": 4, "models canceled": 1, "down backend": tries["down"]}, total(t, "Tries by target 2"))
+	assert.Positive(t, fallbacks["models"])
+	assert.LessOrEqual(t, fallbacks["models"], tries["down"])
 	used := total(t, "Tokens 1")
 	assert.Greater(t, used["input"]+used["output"], tokens, "of which the streams and the request of the limited key are the rest")
 	spend := prometheus.query(t, `sum by (gen_ai_request_model) (llmhttp_spend_total)`)
-	assert.InDelta(t, used["input"]+used["output"], spend["demo-chat"], 1e-6)
+	assert.Greater(t, spend["demo-chat"], used["input"]+used["output"], "the estimated usage of the stream that was cut is the rest")
 	for name, query := range queries {
 		prometheus.query(t, query) // is valid
 		if strings.HasPrefix(name, "Time") || strings.HasPrefix(name, "Duration") {
@@ -308,21 +314,17 @@ func checkTrace(t *testing.T, p *process, otlp *receiver, c client) {
 	defer resp.Body.Close()
 	_, err = io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	var spans map[string]*tracepb.Span
+	var chat, try, server *tracepb.Span
 	eventually(t, func(c *assert.CollectT) {
-		spans = otlp.trace(clientTrace)
-		require.Len(c, spans, 3)
+		spans := otlp.trace(clientTrace)
+		chat, try, server = spans["chat demo-chat"], spans["chat models"], spans["POST /"]
+		require.NotNil(c, server, "the span that ends last")
 	})
-	chat, try := spans["chat demo-chat"], spans["chat models"]
 	require.NotNil(t, chat)
 	require.NotNil(t, try)
-	delete(spans, chat.Name)
-	delete(spans, try.Name)
-	for _, server := range spans {
-		assert.Equal(t, clientSpan, hex.EncodeToString(server.ParentSpanId))
-		assert.Equal(t, tracepb.Span_SPAN_KIND_SERVER, server.Kind)
-		assert.Equal(t, server.SpanId, chat.ParentSpanId)
-	}
+	assert.Equal(t, clientSpan, hex.EncodeToString(server.ParentSpanId))
+	assert.Equal(t, tracepb.Span_SPAN_KIND_SERVER, server.Kind)
+	assert.Equal(t, server.SpanId, chat.ParentSpanId)
 	assert.Equal(t, chat.SpanId, try.ParentSpanId)
 	assert.Equal(t, tracepb.Span_SPAN_KIND_CLIENT, try.Kind)
 	p.awaitOutput(t, `"trace_id":"`+clientTrace+`"`)
