@@ -199,7 +199,8 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	return h
 }
 
-// ServeHTTP serves one request.
+// ServeHTTP serves one request. It sets the Pattern of r to that of the route, such
+// as "POST /v1/chat/completions".
 //
 // If a stream fails after it began, ServeHTTP panics with
 // [http.ErrAbortHandler], so that net/http cuts the connection: clients take a

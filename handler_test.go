@@ -2,6 +2,7 @@ package llmhttp_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -148,6 +149,16 @@ func TestHandler_Methods(t *testing.T) {
 		e := s.do(strings.Repeat("X", 5000), modelsPath, "").checkError(t, 405)
 		assert.Less(t, len(e.Message), 300)
 	})
+}
+
+// Middleware around a Handler finds the route in the request, as with a ServeMux.
+func TestHandler_SetsThePatternOfTheRequest(t *testing.T) {
+	h := llmhttp.NewHandler(textBackend("a"), keysFor(testKey()), &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)})
+	for path, want := range map[string]string{modelsPath + "/a": "GET " + modelsPath + "/{id...}", "/v1/none": ""} {
+		r := httptest.NewRequest("GET", path, nil)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		assert.Equal(t, want, r.Pattern, path)
+	}
 }
 
 func TestHandler_MayBeMountedUnderAPrefix(t *testing.T) {

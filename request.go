@@ -72,6 +72,7 @@ func (q *request) serve() error {
 	rt, err := q.h.findRoute(q.r)
 	if rt != nil {
 		q.route, q.protocol = rt, rt.protocol // before any error, which has the form of the protocol
+		q.r.Pattern = rt.pattern              // for middleware around the Handler, as ServeMux sets it
 	}
 	q.account.record.Protocol = q.protocol.Name()
 	if !q.h.enter(q) {

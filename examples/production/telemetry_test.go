@@ -317,7 +317,7 @@ func checkTrace(t *testing.T, p *process, otlp *receiver, c client) {
 	var chat, try, server *tracepb.Span
 	eventually(t, func(c *assert.CollectT) {
 		spans := otlp.trace(clientTrace)
-		chat, try, server = spans["chat demo-chat"], spans["chat models"], spans["POST /"]
+		chat, try, server = spans["chat demo-chat"], spans["chat models"], spans["POST "+chatPath]
 		require.NotNil(c, server, "the span that ends last")
 	})
 	require.NotNil(t, chat)
