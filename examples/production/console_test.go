@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -60,4 +61,24 @@ func TestConsole(t *testing.T) {
 	for range 2 { // one on each copy
 		assert.Contains(t, read(client.Get(key)), "of 60 used")
 	}
+}
+
+// examples/inmemory prints the password of its console.
+func TestInmemoryConsole(t *testing.T) {
+	p := start(t, exec.Command(inmemory, "-addr", "127.0.0.1:0", "-console"))
+	p.awaitOutput(t, "Password: ")
+	eventually(t, func(c *assert.CollectT) {
+		password := regexp.MustCompile(`Console: ` + regexp.QuoteMeta(p.url) + `/console/\nName: admin\nPassword: (\S+)\n`).FindStringSubmatch(p.output.String())
+		require.NotNil(c, password)
+		jar, err := cookiejar.New(nil)
+		require.NoError(c, err)
+		client := &http.Client{Jar: jar}
+		response, err := client.PostForm(p.url+"/console/sign-in", url.Values{"name": {"admin"}, "password": {password[1]}})
+		require.NoError(c, err)
+		defer response.Body.Close()
+		assert.Equal(c, "/console/overview", response.Request.URL.Path)
+		page, err := io.ReadAll(response.Body)
+		require.NoError(c, err)
+		assert.Contains(c, string(page), "Requests in flight")
+	})
 }
