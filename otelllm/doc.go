@@ -25,8 +25,8 @@
 // The metrics are listed in docs/metrics.md. Their attributes have few values:
 // what a client chooses never becomes one, except for the names of models in the
 // list of Options.Models, or without such a list the first 100 names of requests
-// that succeeded and of their replies. Other names become "_OTHER". Tokens that the Handler estimated
-// are not in gen_ai.client.token.usage, but in llmhttp.spend.
+// that succeeded and of their replies. Other names become "_OTHER". Tokens that the
+// Handler estimated are not in gen_ai.client.token.usage, but in llmhttp.spend.
 //
 // # Content
 //

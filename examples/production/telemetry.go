@@ -44,32 +44,46 @@ func newTelemetry(ctx context.Context, opts otelllm.Options) (*telemetry, error)
 	}
 	t := &telemetry{registry: prometheus.NewRegistry()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	pull, err := prometheusexporter.New(prometheusexporter.WithRegisterer(t.registry), prometheusexporter.WithoutScopeInfo())
+	if t.meters, err = newMeters(ctx, res, t.registry); err != nil {
+		return nil, err
+	}
+	if t.tracers, err = newTracers(ctx, res); err != nil {
+		return nil, err
+	}
+	opts.MeterProvider, opts.TracerProvider = t.meters, t.tracers
+	t.Telemetry, err = otelllm.New(&opts)
+	return t, err
+}
+
+// newMeters returns a MeterProvider whose metrics are in the registry, and are
+// exported if the environment says so.
+func newMeters(ctx context.Context, res *resource.Resource, registry *prometheus.Registry) (*sdkmetric.MeterProvider, error) {
+	pull, err := prometheusexporter.New(prometheusexporter.WithRegisterer(registry), prometheusexporter.WithoutScopeInfo())
 	if err != nil {
 		return nil, err
 	}
-	meterOpts := []sdkmetric.Option{sdkmetric.WithResource(res), sdkmetric.WithReader(pull)}
-	tracerOpts := []sdktrace.TracerProviderOption{sdktrace.WithResource(res)}
+	opts := []sdkmetric.Option{sdkmetric.WithResource(res), sdkmetric.WithReader(pull)}
 	if exports("METRICS") {
 		push, err := autoexport.NewMetricReader(ctx)
 		if err != nil {
 			return nil, err
 		}
-		meterOpts = append(meterOpts, sdkmetric.WithReader(push))
+		opts = append(opts, sdkmetric.WithReader(push))
 	}
-	if exports("TRACES") {
-		exporter, err := autoexport.NewSpanExporter(ctx)
-		if err != nil {
-			return nil, err
-		}
-		tracerOpts = append(tracerOpts, sdktrace.WithBatcher(exporter))
-	} else {
-		tracerOpts = append(tracerOpts, sdktrace.WithSampler(sdktrace.NeverSample()))
+	return sdkmetric.NewMeterProvider(opts...), nil
+}
+
+// newTracers returns a TracerProvider that samples nothing unless the environment
+// says that spans are exported.
+func newTracers(ctx context.Context, res *resource.Resource) (*sdktrace.TracerProvider, error) {
+	if !exports("TRACES") {
+		return sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithSampler(sdktrace.NeverSample())), nil
 	}
-	t.meters, t.tracers = sdkmetric.NewMeterProvider(meterOpts...), sdktrace.NewTracerProvider(tracerOpts...)
-	opts.MeterProvider, opts.TracerProvider = t.meters, t.tracers
-	t.Telemetry, err = otelllm.New(&opts)
-	return t, err
+	exporter, err := autoexport.NewSpanExporter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithBatcher(exporter)), nil
 }
 
 // exports reports whether the environment asks for the export of a signal. Without
