@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"encoding/csv"
 	"slices"
 	"strconv"
 	"strings"
@@ -227,17 +226,14 @@ func (h *Handler) serveUsageCSV(p *page) error {
 	}
 	p.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	p.w.Header().Set("Content-Disposition", `attachment; filename="usage-by-`+f.By+"-"+formatDate(f.From)+"-"+formatDate(f.To)+`.csv"`)
-	w := csv.NewWriter(p.w)
-	_ = w.Write([]string{f.By, "requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "images", "cost_usd"})
+	w := keytext.NewUsageCSV(p.w, []string{f.By}, "cost_usd")
 	for i := range rows {
-		r := &rows[i]
 		cost := ""
 		if h.opts.Cost != nil {
-			cost = strconv.FormatFloat(r.Cost, 'f', -1, 64)
+			cost = strconv.FormatFloat(rows[i].Cost, 'f', -1, 64)
 		}
-		n := func(n int64) string { return strconv.FormatInt(n, 10) }
-		_ = w.Write([]string{keytext.SpreadsheetText(r.Name), n(r.Requests), n(r.PromptTokens), n(r.CachedTokens), n(r.CompletionTokens), n(r.ReasoningTokens), n(r.Images), cost})
+		w.Write([]string{rows[i].Name}, &rows[i].UsageSum, cost)
 	}
-	w.Flush() // fails if the client has left
+	_ = w.Flush() // fails if the client has left
 	return nil
 }

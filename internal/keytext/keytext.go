@@ -1,5 +1,5 @@
-// Package keytext has the text forms of the settings of keys, which the console
-// and llmhttpctl share. Unlike other internal packages it knows types of the root
+// Package keytext has the text forms of the settings and the usage of keys, which
+// the console and llmhttpctl share. Unlike other internal packages it knows types of the root
 // package.
 package keytext
 
@@ -340,13 +340,4 @@ func formatLimit(n int) string {
 		return ""
 	}
 	return strconv.Itoa(n)
-}
-
-// SpreadsheetText returns s in a form that spreadsheets do not take for a formula
-// if it is a field of a CSV file: with a leading apostrophe if need be.
-func SpreadsheetText(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
-		return "'" + s
-	}
-	return s
 }

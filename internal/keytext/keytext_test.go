@@ -1,6 +1,7 @@
 package keytext
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -111,8 +112,15 @@ func TestSetLimit(t *testing.T) {
 	assert.Error(t, SetLimit(&l, "speed", "1"))
 }
 
-func TestSpreadsheetText(t *testing.T) {
-	for text, want := range map[string]string{"": "", "a": "a", "=1+1": "'=1+1", "+a": "'+a", "-a": "'-a", "@a": "'@a", "\ta": "'\ta", "a=b": "a=b"} {
-		assert.Equal(t, want, SpreadsheetText(text))
+func TestUsageCSV(t *testing.T) {
+	var b strings.Builder
+	w := NewUsageCSV(&b, []string{"key", "model"}, "cost_usd")
+	sum := &llmhttp.UsageSum{Requests: 1, PromptTokens: 2, CachedTokens: 3, CompletionTokens: 4, ReasoningTokens: 5, Images: -6}
+	for _, text := range []string{"plain", "=1+1", "+1", "-1", "@a", "\ta", "", `a "b", c`} {
+		w.Write([]string{text, "m"}, sum, "0.5")
 	}
+	require.NoError(t, w.Flush())
+	const numbers = ",m,1,2,3,4,5,-6,0.5\n"
+	assert.Equal(t, "key,model,requests,prompt_tokens,cached_tokens,completion_tokens,reasoning_tokens,images,cost_usd\n"+
+		"plain"+numbers+"'=1+1"+numbers+"'+1"+numbers+"'-1"+numbers+"'@a"+numbers+"'\ta"+numbers+numbers+`"a ""b"", c"`+numbers, b.String())
 }

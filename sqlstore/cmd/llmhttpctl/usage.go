@@ -2,10 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -117,29 +116,25 @@ type usageJSON struct {
 
 // printUsage prints a line for each sum, and in a table their total.
 func (c *command) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
-	var total llmhttp.UsageSum
-	group := map[llmhttp.ReportGroup][]string{llmhttp.ByKey: {"ACCOUNT", "KEY"}, llmhttp.ByAccount: {"ACCOUNT"}}[u.By]
-	if group == nil {
-		group = []string{"FROM"}
+	switch {
+	case c.json:
+		return c.printUsageJSON(sums)
+	case u.csv:
+		w := keytext.NewUsageCSV(c.stdout, append(usageGroup(u.By), "model"))
+		for i := range sums {
+			w.Write(groupOf(u.By, &sums[i]), &sums[i].UsageSum)
+		}
+		return w.Flush()
 	}
-	rows := [][]string{append(group, "MODEL", "REQUESTS", "PROMPT", "CACHED", "COMPLETION", "REASONING", "IMAGES")}
+	header := append(usageGroup(u.By), "model", "requests", "prompt", "cached", "completion", "reasoning", "images")
+	for i := range header {
+		header[i] = strings.ToUpper(header[i])
+	}
+	rows := [][]string{header}
+	var total llmhttp.UsageSum
 	for i := range sums {
 		s := &sums[i]
-		if c.json {
-			err := c.writeJSON(usageJSON{
-				keytext.FormatTime(s.Start), s.Account, s.KeyID, s.Model, s.Requests,
-				s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.ReasoningTokens, s.Images,
-			})
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		row := map[llmhttp.ReportGroup][]string{llmhttp.ByKey: {s.Account, s.KeyID}, llmhttp.ByAccount: {s.Account}}[u.By]
-		if row == nil {
-			row = []string{s.Start.Format(time.DateOnly)}
-		}
-		rows = append(rows, append(append(row, s.Model), numbers(&s.UsageSum)...))
+		rows = append(rows, append(groupOf(u.By, s), keytext.UsageNumbers(&s.UsageSum)...))
 		total.Requests += s.Requests
 		total.PromptTokens += s.PromptTokens
 		total.CachedTokens += s.CachedTokens
@@ -147,40 +142,48 @@ func (c *command) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 		total.ReasoningTokens += s.ReasoningTokens
 		total.Images += s.Images
 	}
-	switch {
-	case c.json:
-		return nil
-	case u.csv:
-		return c.writeCSV(rows)
-	case len(sums) > 0:
+	if len(sums) > 0 {
 		row := []string{"TOTAL"}
-		for range len(rows[0]) - 7 {
+		for range len(header) - 7 {
 			row = append(row, " ")
 		}
-		rows = append(rows, append(row, numbers(&total)...))
+		rows = append(rows, append(row, keytext.UsageNumbers(&total)...))
 	}
 	return c.writeTable(rows)
 }
 
-func numbers(s *llmhttp.UsageSum) (texts []string) {
-	for _, n := range []int64{s.Requests, s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.ReasoningTokens, s.Images} {
-		texts = append(texts, strconv.FormatInt(n, 10))
-	}
-	return texts
-}
-
-// writeCSV writes rows as comma-separated values that spreadsheets do not take for
-// formulas.
-func (c *command) writeCSV(rows [][]string) error {
-	w := csv.NewWriter(c.stdout)
-	for _, row := range rows {
-		for i := range row {
-			row[i] = keytext.SpreadsheetText(row[i])
-		}
-		if err := w.Write(row); err != nil {
+func (c *command) printUsageJSON(sums []llmhttp.ReportSum) error {
+	for i := range sums {
+		s := &sums[i]
+		err := c.writeJSON(usageJSON{
+			keytext.FormatTime(s.Start), s.Account, s.KeyID, s.Model, s.Requests,
+			s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.ReasoningTokens, s.Images,
+		})
+		if err != nil {
 			return err
 		}
 	}
-	w.Flush()
-	return w.Error()
+	return nil
+}
+
+// usageGroup returns the names of the columns that identify a group.
+func usageGroup(by llmhttp.ReportGroup) []string {
+	switch by {
+	case llmhttp.ByKey:
+		return []string{"account", "key"}
+	case llmhttp.ByAccount:
+		return []string{"account"}
+	}
+	return []string{"from"}
+}
+
+// groupOf returns the values of the columns of usageGroup, and the model.
+func groupOf(by llmhttp.ReportGroup, s *llmhttp.ReportSum) []string {
+	switch by {
+	case llmhttp.ByKey:
+		return []string{s.Account, s.KeyID, s.Model}
+	case llmhttp.ByAccount:
+		return []string{s.Account, s.Model}
+	}
+	return []string{s.Start.Format(time.DateOnly), s.Model}
 }
