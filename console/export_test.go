@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// SetTime lets m believe that it is t.
+// SetTime stops the clock of m at t.
 func SetTime(m *Monitor, t time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
