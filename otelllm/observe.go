@@ -27,6 +27,7 @@ func (t *Telemetry) Observe(ctx context.Context, _ *http.Request) (context.Conte
 type request struct {
 	t          *Telemetry
 	ctx        context.Context // of the request; then of its span
+	start      *spanStart      // nil until the request started
 	span       trace.Span      // nil until the request started
 	info       *llmhttp.RequestInfo
 	tries      tries
@@ -36,8 +37,8 @@ type request struct {
 // started begins the span.
 func (r *request) started(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
 	r.info = info
-	start := r.t.spanStart(info)
-	r.ctx, r.span = r.t.tracer.Start(ctx, start.name, start.attributes, spanKindInternal, trace.WithTimestamp(info.Arrived))
+	r.start = r.t.spanStart(info)
+	r.ctx, r.span = r.t.tracer.Start(ctx, r.start.name, r.start.attributes, spanKindInternal, trace.WithTimestamp(info.Arrived))
 	if r.span.IsRecording() {
 		r.span.SetAttributes(requestAttributes(info)...)
 	}
@@ -51,7 +52,7 @@ func (r *request) ended(s *llmhttp.RequestSummary) {
 	} else {
 		r.endSpan(s)
 	}
-	r.t.record(r.ctx, s)
+	r.t.record(r.ctx, r.start, s)
 }
 
 // refused describes a request without a span of its own on the span around it.

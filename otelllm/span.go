@@ -1,6 +1,8 @@
 package otelllm
 
 import (
+	"sync/atomic"
+
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
@@ -15,6 +17,7 @@ var (
 type spanStart struct {
 	name       string
 	attributes trace.SpanStartOption
+	last       atomic.Pointer[requestOptions] // of the last request that started like this
 }
 
 // spanStart returns the start of the span for a request. The model is not in the
@@ -24,12 +27,12 @@ func (t *Telemetry) spanStart(info *llmhttp.RequestInfo) *spanStart {
 	if t.models.has(info.Model) {
 		return t.spanStarts.get(l)
 	}
-	return &spanStart{operationName(info.Operation), trace.WithAttributes(l.attributes(t.opts.Provider)...)}
+	return &spanStart{name: operationName(info.Operation), attributes: trace.WithAttributes(l.attributes(t.opts.Provider)...)}
 }
 
 // newSpanStart returns the start of the span for a model that is known.
 func (t *Telemetry) newSpanStart(l labels) *spanStart {
-	return &spanStart{operationName(l.operation) + " " + l.requestModel, trace.WithAttributes(l.attributes(t.opts.Provider)...)}
+	return &spanStart{name: operationName(l.operation) + " " + l.requestModel, attributes: trace.WithAttributes(l.attributes(t.opts.Provider)...)}
 }
 
 // requestAttributes returns the attributes of a request that need not be known
