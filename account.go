@@ -16,20 +16,20 @@ import (
 // is expected to use are reserved before the Backend is called. When the request
 // ends, settle corrects the reservation to what was used and records the usage.
 type account struct {
-	q        *request
-	record   *UsageRecord   // of what was used; in records
-	records  [1]UsageRecord // an array, so that the store gets it without an allocation
-	prompt   int            // the estimated tokens of the prompt
-	reported *Usage         // by the Backend, for images and embeddings
-	tokens   tokenReservation
-	quota    quotaReservation
-	settling detachedContext // for stores, when the request is over
+	q         *request
+	record    *UsageRecord   // of what was used; in records
+	records   [1]UsageRecord // an array, so that the store gets it without an allocation
+	prompt    int            // the estimated tokens of the prompt
+	reported  *Usage         // by the Backend, for images and embeddings
+	tokens    tokenReservation
+	quota     quotaReservation
+	settleCtx detachedContext // for stores, when the request is over
 
-	billed  bool // the Backend was called, so the request is recorded
-	notSent bool // no model has seen the request
-	settled bool
-	asked   bool // the Limiter was called
-	drawn   bool // a request was drawn, and is given back if the Backend is not called
+	billed        bool // the Backend was called, so the request is recorded
+	notSent       bool // no model has seen the request
+	settled       bool
+	limiterCalled bool
+	requestDrawn  bool // it is given back if the Backend is not called
 
 	// limits has the last known states of the limits of requests and tokens.
 	// It is guarded by q.res.mu.
@@ -73,7 +73,7 @@ func (a *account) admit() error {
 	if err := a.take(appendDraw(draws, BucketTokens, l.Tokens, 0)); err != nil {
 		return err
 	}
-	a.drawn = true
+	a.requestDrawn = true
 	return nil
 }
 
@@ -106,7 +106,7 @@ func (a *account) reserve(e estimate) error {
 	if len(draws) == 0 {
 		return nil
 	}
-	a.q.recorder.failing = ClassLimiter
+	a.q.recorder.serverError = ClassLimiter
 	if err := a.take(draws); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func appendDraw(draws []Draw, bucket string, r Rate, cost int) []Draw {
 
 // take asks the Limiter for draws. It returns an error if it does not grant them.
 func (a *account) take(draws []Draw) error {
-	a.asked = true
+	a.limiterCalled = true
 	levels, err := a.q.h.opts.Limiter.Take(a.q.life.ctx, a.q.key.ID, draws...)
 	if err == nil && len(levels) != len(draws) {
 		err = fmt.Errorf("llmhttp: the Limiter returned %d levels for %d draws", len(levels), len(draws))
@@ -187,18 +187,18 @@ func (a *account) release() {
 	}
 	a.releaseConcurrent = nil
 	a.q.idle.stopTimeout(a.q)
-	a.q.log.try("concurrent request not released", func() error { release(); return nil })
+	a.q.log.guard("concurrent request not released", func() error { release(); return nil })
 }
 
-// giveBack returns the request that was drawn if the request is refused before
+// returnDraw returns the request that was drawn if the request is refused before
 // the Backend is called, so that it took nothing from any limit.
-func (a *account) giveBack() {
-	if !a.drawn {
+func (a *account) returnDraw() {
+	if !a.requestDrawn {
 		return
 	}
-	a.drawn = false
+	a.requestDrawn = false
 	r := a.q.key.Limits.Requests
-	a.q.log.try("limits not settled", func() error {
+	a.q.log.guard("limits not settled", func() error {
 		return a.q.h.opts.Limiter.Adjust(a.settleContext(), a.q.key.ID, Draw{Bucket: BucketRequests, Rate: r, Cost: -1})
 	})
 	a.q.res.mu.Lock()
@@ -209,18 +209,18 @@ func (a *account) giveBack() {
 	info.ResetAfter = max(info.ResetAfter-r.Per/time.Duration(max(r.N, 1)), 0)
 }
 
-// keep keeps the request that was drawn: the Backend is about to be called.
-func (a *account) keep() { a.drawn = false }
+// keepDraw keeps the request that was drawn: the Backend is about to be called.
+func (a *account) keepDraw() { a.requestDrawn = false }
 
 // peek asks for the state of the limits if the Limiter was not called: every
 // reply to a key with limits tells it.
 func (a *account) peek() {
-	if a.q.key == nil || a.asked || a.q.life.ended() == errGone {
+	if a.q.key == nil || a.limiterCalled || a.q.life.ended() == errGone {
 		return
 	}
 	draws := appendDraw(a.tokens.memory[:0], BucketRequests, a.q.key.Limits.Requests, 0)
 	if draws = appendDraw(draws, BucketTokens, a.q.key.Limits.Tokens, 0); len(draws) > 0 {
-		a.q.log.try("limits are not known", func() error { return a.take(draws) })
+		a.q.log.guard("limits are not known", func() error { return a.take(draws) })
 	}
 }
 
@@ -266,16 +266,16 @@ func (a *account) settle() {
 	ctx := a.settleContext()
 	// Deferred, each step runs even if one before it calls runtime.Goexit.
 	defer a.release()
-	defer q.log.try("quota not settled", func() error { a.settleQuota(used); return nil })
-	defer q.log.try("usage not recorded", func() error { return a.store(ctx, used) })
-	defer q.log.try("limits not settled", func() error { return a.adjust(ctx) })
-	q.log.try("usage not counted", func() error { a.measure(used); return nil })
+	defer q.log.guard("quota not settled", func() error { a.settleQuota(used); return nil })
+	defer q.log.guard("usage not recorded", func() error { return a.store(ctx, used) })
+	defer q.log.guard("limits not settled", func() error { return a.adjust(ctx) })
+	q.log.guard("usage not counted", func() error { a.measure(used); return nil })
 }
 
 // settleContext returns a context with the values of the request that outlives
 // its client.
 func (a *account) settleContext() context.Context {
-	c := &a.settling
+	c := &a.settleCtx
 	if c.Context != nil { // something that hangs may still use it
 		c = new(detachedContext)
 	}

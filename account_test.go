@@ -20,8 +20,8 @@ import (
 // These tests check that tokens are settled and usage is recorded, also when something
 // goes wrong.
 
-// thousandTokens are keys with a limit of tokens, so that requests are settled.
-var thousandTokens = limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)})
+// keysWithThousandTokens are keys with a limit of tokens, so that requests are settled.
+var keysWithThousandTokens = limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)})
 
 // What was reserved and not used is given back, and what was used beyond it is taken:
 // BerriAI/litellm#18730.
@@ -73,7 +73,7 @@ func TestAccount_ClientLeavesAStream(t *testing.T) {
 	l := new(stubLimiter)
 	yielded := make(chan struct{})
 	s := startServer(t, config{
-		keys: thousandTokens,
+		keys: keysWithThousandTokens,
 		opts: llmhttp.Options{CountTokens: countWords, Limiter: l},
 		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 			yield(llmhttp.TextChunk("three words here"), nil)
@@ -247,7 +247,7 @@ func TestAccount_UsageIsRecordedAfterTheClientHasLeft(t *testing.T) {
 // UsageStore.
 func TestAccount_AdjustHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t, config{keys: thousandTokens, opts: llmhttp.Options{
+		s := startPipeServer(t, config{keys: keysWithThousandTokens, opts: llmhttp.Options{
 			Limiter: &stubLimiter{adjust: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
 		}})
 		s.chat(chatBody)
@@ -263,7 +263,7 @@ func TestAccount_AdjustFails(t *testing.T) {
 		"panic": func(context.Context) error { panic(secretCause) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startServer(t, config{keys: thousandTokens, opts: llmhttp.Options{Limiter: &stubLimiter{adjust: adjust}}})
+			s := startServer(t, config{keys: keysWithThousandTokens, opts: llmhttp.Options{Limiter: &stubLimiter{adjust: adjust}}})
 			assert.Equal(t, 200, s.chat(chatBody).StatusCode)
 			s.summary()
 			s.record()
@@ -322,7 +322,7 @@ func TestAccount_ClientLeavesBeforeTheBackend(t *testing.T) {
 				return make([]llmhttp.Level, len(draws)), nil
 			}}
 			called := false
-			s := startServer(t, config{keys: thousandTokens, opts: llmhttp.Options{Limiter: l}, backend: &stubBackend{
+			s := startServer(t, config{keys: keysWithThousandTokens, opts: llmhttp.Options{Limiter: l}, backend: &stubBackend{
 				chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
 					called = true
 					return llmhttp.Reply("x")
@@ -388,7 +388,7 @@ func TestAccount_ImageURLFails(t *testing.T) {
 
 func TestAccount_HugeUsageDoesNotOverflow(t *testing.T) {
 	l := new(stubLimiter)
-	s := startServer(t, config{backend: usageBackend(math.MaxInt, math.MaxInt), keys: thousandTokens, opts: llmhttp.Options{Limiter: l}})
+	s := startServer(t, config{backend: usageBackend(math.MaxInt, math.MaxInt), keys: keysWithThousandTokens, opts: llmhttp.Options{Limiter: l}})
 	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
 	assert.Positive(t, s.record().Usage.TotalTokens)
 	_, adjusted := l.calls()

@@ -217,7 +217,7 @@ func (q *request) authenticate() error {
 	if secret == "" || !isWellFormed(secret) {
 		secret = Anonymous
 	}
-	q.recorder.failing = ClassKeyStore
+	q.recorder.serverError = ClassKeyStore
 	key, err := q.h.keys.Lookup(q.life.ctx, secret)
 	switch {
 	case errors.Is(err, ErrKeyNotFound):
@@ -233,7 +233,7 @@ func (q *request) authenticate() error {
 	if key.ID == "" || key.Account == "" {
 		key = namedKey(key, secret)
 	}
-	q.key, q.recorder.failing = key, ClassInternal
+	q.key, q.recorder.serverError = key, ClassInternal
 	q.account.record.KeyID, q.account.record.Account = key.ID, key.Account
 	return nil
 }

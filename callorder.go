@@ -27,7 +27,7 @@ type callState struct {
 	out      int           // its index for the client; -1 until it was emitted
 	first    ToolCallDelta // what came before it was emitted, except for args
 	args     []byte        // arguments that came before it was emitted
-	cut      utf8Splitter
+	splitter utf8Splitter
 	object   jsonwire.ObjectScanner // of the arguments, if there is no ID
 }
 
@@ -49,7 +49,7 @@ func (o *callOrder) next(deltas []ToolCallDelta) []ToolCallDelta {
 		if c.id == "" {
 			c.object.Scan(t.Function.Arguments)
 		}
-		t.Function.Arguments = c.cut.next(t.Function.Arguments)
+		t.Function.Arguments = c.splitter.next(t.Function.Arguments)
 		if c.out >= 0 {
 			if t.Function.Arguments != "" || hasValue(t.Extra) || hasValue(t.Function.Extra) {
 				out = append(out, ToolCallDelta{Index: c.out, Extra: t.Extra,
@@ -69,7 +69,7 @@ func (o *callOrder) next(deltas []ToolCallDelta) []ToolCallDelta {
 func (o *callOrder) rest(deltas []ToolCallDelta) []ToolCallDelta {
 	for i := range o.calls {
 		c := &o.calls[i]
-		rest := c.cut.rest()
+		rest := c.splitter.rest()
 		switch {
 		case c.out < 0:
 			c.args = append(c.args, rest...)

@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -102,13 +103,13 @@ func (r *ChatRequest) UnmarshalJSON(data []byte) error {
 // check returns an *Error for the first parameter that the format does not allow.
 func (r *ChatRequest) check() error {
 	if r.Model == "" {
-		return missing("model")
+		return errMissing("model")
 	}
 	if r.Messages == nil {
-		return missing("messages")
+		return errMissing("messages")
 	}
 	if len(r.Messages) == 0 {
-		return emptyArray("messages")
+		return errEmptyArray("messages")
 	}
 	for i := range r.Messages {
 		if err := r.Messages[i].check(i); err != nil {
@@ -119,7 +120,7 @@ func (r *ChatRequest) check() error {
 		return paramError(err)
 	}
 	if len(r.Stop) > maxStops {
-		return longArray("stop", maxStops, len(r.Stop))
+		return errLongArray("stop", maxStops, len(r.Stop))
 	}
 	if r.ResponseFormat != nil {
 		if err := r.ResponseFormat.check(); err != nil {
@@ -137,45 +138,45 @@ func (r *ChatRequest) check() error {
 func (m *Message) check(i int) error {
 	switch m.Role {
 	case "":
-		return missing(path("messages", i, "role"))
+		return errMissing(elementPath("messages", i, "role"))
 	case RoleAssistant, RoleFunction:
 	case RoleSystem, RoleDeveloper, RoleUser, RoleTool:
 		if m.Content == nil {
-			return invalidType(path("messages", i, "content"), "one of a string or array of objects", "null")
+			return errInvalidType(elementPath("messages", i, "content"), "one of a string or array of objects", "null")
 		}
 	default:
-		return invalidValue(path("messages", i, "role"), string(m.Role), "system", "assistant", "user", "function", "tool", "developer")
+		return errInvalidValue(elementPath("messages", i, "role"), string(m.Role), "system", "assistant", "user", "function", "tool", "developer")
 	}
 	if m.Content != nil && len(m.Content) == 0 {
-		return emptyArray(path("messages", i, "content"))
+		return errEmptyArray(elementPath("messages", i, "content"))
 	}
 	for j := range m.Content {
 		p := &m.Content[j]
-		at := func(member string) string { return path(path("messages", i, "content"), j, member) }
+		at := func(member string) string { return elementPath(elementPath("messages", i, "content"), j, member) }
 		switch {
 		case p.Type == "":
-			return missing(at("type"))
+			return errMissing(at("type"))
 		case p.Type == PartImage && p.ImageURL == nil:
-			return missing(at("image_url"))
+			return errMissing(at("image_url"))
 		case p.Type == PartImage && p.ImageURL.URL == "":
-			return missing(at("image_url.url"))
+			return errMissing(at("image_url.url"))
 		case p.Type == PartAudio && p.Extra[PartAudio] == nil:
-			return missing(at(PartAudio))
+			return errMissing(at(PartAudio))
 		case p.Type == PartFile && p.Extra[PartFile] == nil:
-			return missing(at(PartFile))
+			return errMissing(at(PartFile))
 		}
 	}
 	if m.Role == RoleTool && m.ToolCallID == "" {
-		return missing(path("messages", i, "tool_call_id"))
+		return errMissing(elementPath("messages", i, "tool_call_id"))
 	}
 	for j := range m.ToolCalls {
 		c := &m.ToolCalls[j]
-		at := func(member string) string { return path(path("messages", i, "tool_calls"), j, member) }
+		at := func(member string) string { return elementPath(elementPath("messages", i, "tool_calls"), j, member) }
 		switch {
 		case c.ID == "":
-			return missing(at("id"))
+			return errMissing(at("id"))
 		case isFunction(c.Type) && c.Function.Name == "":
-			return missing(at("function.name"))
+			return errMissing(at("function.name"))
 		}
 	}
 	return nil
@@ -184,15 +185,15 @@ func (m *Message) check(i int) error {
 func (t *Tool) check(i int) error {
 	switch {
 	case t.Type == "":
-		return missing(path("tools", i, "type"))
+		return errMissing(elementPath("tools", i, "type"))
 	case t.Type != toolFunction:
 	case t.Function == nil:
-		return missing(path("tools", i, "function"))
+		return errMissing(elementPath("tools", i, "function"))
 	case t.Function.Name == "":
-		return missing(path("tools", i, "function.name"))
+		return errMissing(elementPath("tools", i, "function.name"))
 	case t.Function.Parameters != nil && t.Function.Parameters[0] != '{':
-		return badRequest("invalid_type", path("tools", i, "function.parameters"),
-			"Invalid type for '%s': expected an object.", path("tools", i, "function.parameters"))
+		return errBadRequest("invalid_type", elementPath("tools", i, "function.parameters"),
+			"Invalid type for '%s': expected an object.", elementPath("tools", i, "function.parameters"))
 	}
 	return nil
 }
@@ -205,26 +206,26 @@ func (r *ChatRequest) checkToolChoice() error {
 		return r.checkToolMode(textOf(r.ToolChoice))
 	}
 	if r.ToolChoice[0] != '{' {
-		return invalidType("tool_choice", "one of a string or object", jsonwire.Describe(string(r.ToolChoice)))
+		return errInvalidType("tool_choice", "one of a string or object", jsonwire.Describe(string(r.ToolChoice)))
 	}
 	var choice Tool
 	if err := decodeRequest(r.ToolChoice, toolJSON, &choice); err != nil {
-		return within("tool_choice", err)
+		return inParameter("tool_choice", err)
 	}
 	switch {
 	case choice.Type == "":
-		return missing("tool_choice.type")
+		return errMissing("tool_choice.type")
 	case choice.Type != toolFunction:
 		return nil
 	case choice.Function == nil || choice.Function.Name == "":
-		return missing("tool_choice.function.name")
+		return errMissing("tool_choice.function.name")
 	}
 	for i := range r.Tools {
 		if f := r.Tools[i].Function; f != nil && f.Name == choice.Function.Name {
 			return nil
 		}
 	}
-	return badRequest("invalid_value", "tool_choice", "Tool choice 'function' not found in 'tools' parameter: '%s'.", echo(choice.Function.Name))
+	return errBadRequest("invalid_value", "tool_choice", "Tool choice 'function' not found in 'tools' parameter: '%s'.", echo(choice.Function.Name))
 }
 
 func (r *ChatRequest) checkToolMode(mode string) error {
@@ -233,11 +234,11 @@ func (r *ChatRequest) checkToolMode(mode string) error {
 		return nil
 	case "required":
 		if len(r.Tools) == 0 {
-			return badRequest("invalid_value", "tool_choice", "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.")
+			return errBadRequest("invalid_value", "tool_choice", "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.")
 		}
 		return nil
 	}
-	return invalidValue("tool_choice", mode, "none", "auto", "required")
+	return errInvalidValue("tool_choice", mode, "none", "auto", "required")
 }
 
 // StreamOptions are a client's options for a stream.
@@ -282,16 +283,16 @@ func (f *ResponseFormat) UnmarshalJSON(data []byte) error {
 func (f *ResponseFormat) check() error {
 	switch f.Type {
 	case "":
-		return missing("response_format.type")
+		return errMissing("response_format.type")
 	case "text", "json_object":
 	case "json_schema":
 		if schema := f.Extra["json_schema"]; schema == nil || string(schema) == "null" {
-			return missing("response_format.json_schema")
+			return errMissing("response_format.json_schema")
 		} else if schema[0] != '{' {
-			return badRequest("invalid_type", "response_format.json_schema", "Invalid type for 'response_format.json_schema': expected an object.")
+			return errBadRequest("invalid_type", "response_format.json_schema", "Invalid type for 'response_format.json_schema': expected an object.")
 		}
 	default:
-		return invalidValue("response_format.type", f.Type, "json_object", "json_schema", "text")
+		return errInvalidValue("response_format.type", f.Type, "json_object", "json_schema", "text")
 	}
 	return nil
 }
@@ -336,3 +337,17 @@ func (stringListType) Append(b []byte, l *StringList) ([]byte, error) {
 }
 
 func (stringListType) IsZero(l *StringList) bool { return *l == nil }
+
+func (r *ChatRequest) describe(info *RequestInfo) {
+	info.Stream = r.Stream
+	limit, _ := r.TokenLimit()
+	info.Params = RequestParams{
+		MaxTokens: limit, Choices: r.Choices(), Messages: len(r.Messages), Tools: len(r.Tools),
+		Temperature: clone(r.Temperature), TopP: clone(r.TopP), TopK: extraNumber[float64](r.Extra, "top_k"),
+		PresencePenalty: clone(r.PresencePenalty), FrequencyPenalty: clone(r.FrequencyPenalty), Seed: extraNumber[int](r.Extra, "seed"),
+		Stop: slices.Clone(r.Stop), ReasoningEffort: r.ReasoningEffort,
+	}
+	if r.ResponseFormat != nil {
+		info.Params.ResponseFormat = r.ResponseFormat.Type
+	}
+}

@@ -33,7 +33,7 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 	if err != nil {
 		return q.life.endedOr(err)
 	}
-	if err := q.useModel(req.Model); err != nil {
+	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
 	limits := &q.key.Limits
@@ -237,7 +237,7 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 			return err
 		}
 	}
-	if c.order.isCut() {
+	if c.order.isTruncated() {
 		return errReplyComplete
 	}
 	return nil

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -113,7 +114,7 @@ func (in *EmbeddingInput) decodeArray(d *jsonwire.Decoder) {
 		case next != '"' && next != '0' && next != '[':
 			d.Mismatch("one of a string, token number or array of token numbers")
 		case next != kind:
-			d.Fail(badRequest("invalid_type", t.param, "Invalid type for '%s': expected strings, token numbers or arrays of token numbers, but got a mixture.", t.param))
+			d.Fail(errBadRequest("invalid_type", t.param, "Invalid type for '%s': expected strings, token numbers or arrays of token numbers, but got a mixture.", t.param))
 		case kind == '0':
 			if in.Tokens == nil {
 				in.Tokens = make([][]int, 1)
@@ -143,7 +144,7 @@ type tokenDecoder struct {
 // decode appends a token number to list.
 func (t *tokenDecoder) decode(list *[]int) {
 	if t.total++; t.total > maxTokens {
-		t.d.Fail(badRequest("array_above_max_length", t.param, "Invalid '%s': too many tokens. Expected at most %d tokens.", t.param, maxTokens))
+		t.d.Fail(errBadRequest("array_above_max_length", t.param, "Invalid '%s': too many tokens. Expected at most %d tokens.", t.param, maxTokens))
 		return
 	}
 	n := t.d.Int()
@@ -156,24 +157,24 @@ func (t *tokenDecoder) decode(list *[]int) {
 func (r *EmbeddingRequest) check() error {
 	switch {
 	case r.Model == "":
-		return missing("model")
+		return errMissing("model")
 	case r.Input.Texts == nil && r.Input.Tokens == nil:
-		return missing("input")
+		return errMissing("input")
 	case r.Input.Len() == 0:
-		return emptyArray("input")
+		return errEmptyArray("input")
 	}
 	for i, text := range r.Input.Texts {
 		switch {
 		case text != "":
 		case len(r.Input.Texts) == 1:
-			return emptyString("input")
+			return errEmptyString("input")
 		default:
-			return emptyString(path("input", i, ""))
+			return errEmptyString(elementPath("input", i, ""))
 		}
 	}
 	for i, tokens := range r.Input.Tokens {
 		if len(tokens) == 0 {
-			return emptyArray(path("input", i, ""))
+			return errEmptyArray(elementPath("input", i, ""))
 		}
 	}
 	if err := embeddingRequestJSON.Check(r); err != nil {
@@ -183,7 +184,7 @@ func (r *EmbeddingRequest) check() error {
 	case "", "float", "base64":
 		return nil
 	}
-	return invalidValue("encoding_format", r.EncodingFormat, "float", "base64")
+	return errInvalidValue("encoding_format", r.EncodingFormat, "float", "base64")
 }
 
 // An EmbeddingResponse has a vector for each input, in their order. In JSON
@@ -328,7 +329,7 @@ func serveEmbeddings(q *request) error {
 	if err := req.check(); err != nil {
 		return err
 	}
-	if err := q.useModel(req.Model); err != nil {
+	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
 	q.account.prompt = q.tokens().input(&req.Input)
@@ -336,29 +337,19 @@ func serveEmbeddings(q *request) error {
 	if err := q.account.reserve(estimate{tokens: tokens, least: tokens}); err != nil {
 		return err
 	}
-	if err := q.beginBackendCall(); err != nil {
-		return err
-	}
-	q.recorder.start(req)
-	q.account.bill()
 	format, inputs := req.EncodingFormat, req.Input.Len()
-	resp, err := q.h.backend.Embed(q.life.backend, req)
-	q.res.backendReturned()
-	q.account.noteBackendError(err)
-	if err != nil {
-		return q.life.endedOr(err)
-	}
-	if resp != nil { // billed even if the client has left
-		q.account.reported = resp.Usage
-		q.recorder.setReplyModel(resp.Model)
-	}
-	if err := q.life.ended(); err != nil {
+	resp, err := callModel(q, req,
+		func(ctx context.Context) (*EmbeddingResponse, error) { return q.h.backend.Embed(ctx, req) },
+		func(resp *EmbeddingResponse) {
+			q.account.reported = resp.Usage
+			q.recorder.setReplyModel(resp.Model)
+		})
+	switch {
+	case err != nil:
 		return err
-	}
-	if resp == nil || len(resp.Vectors) != inputs {
+	case resp == nil || len(resp.Vectors) != inputs:
 		return errors.New("llmhttp: the number of vectors that the Backend returned is not the number of inputs")
-	}
-	if resp.size() > q.h.opts.MaxReply {
+	case resp.size() > q.h.opts.MaxReply:
 		return errReplyTooLarge(q.h.opts.MaxReply)
 	}
 	q.account.settle()
@@ -389,4 +380,12 @@ func (r *EmbeddingResponse) size() int {
 		n += elementSize + 4*len(v)
 	}
 	return n
+}
+
+func (r *EmbeddingRequest) describe(info *RequestInfo) {
+	p := &info.Params
+	p.Messages, p.EncodingFormat = r.Input.Len(), r.EncodingFormat
+	if r.Dimensions != nil {
+		p.Dimensions = *r.Dimensions
+	}
 }

@@ -16,7 +16,7 @@ type failureHandler struct{ q *request }
 func (f *failureHandler) handle(err error) {
 	defer f.end(err)
 	defer f.q.account.peek()
-	defer f.q.account.giveBack()
+	defer f.q.account.returnDraw()
 	f.q.account.release() // before the client can know
 }
 

@@ -18,8 +18,8 @@ type Handler struct {
 	keys       KeyStore
 	opts       Options
 	routes     routeTable
-	concurrent gauge
-	quotas     quotaBook
+	concurrent concurrencyCounter
+	quotas     quotaCache
 	deadlines  settleDeadlines
 
 	mu      sync.Mutex // guards the fields below
@@ -191,7 +191,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		opts:    opts.withDefaults(),
 		active:  make(map[*request]struct{}),
 	}
-	h.quotas = quotaBook{store: h.opts.Usage, cost: h.opts.Cost}
+	h.quotas = quotaCache{store: h.opts.Usage, cost: h.opts.Cost}
 	h.addEndpoints()
 	for _, p := range h.opts.Protocols {
 		h.addProtocol(p)

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -118,11 +119,11 @@ func (r *ImageResponse) UnmarshalJSON(data []byte) error {
 func (r *ImageRequest) check() error {
 	switch n := utf8.RuneCountInString(r.Prompt); {
 	case r.Model == "":
-		return missing("model")
+		return errMissing("model")
 	case n == 0:
-		return missing("prompt")
+		return errMissing("prompt")
 	case n > maxPromptChars:
-		return longString("prompt", maxPromptChars, n)
+		return errLongString("prompt", maxPromptChars, n)
 	}
 	if err := imageRequestJSON.Check(r); err != nil {
 		return paramError(err)
@@ -132,20 +133,20 @@ func (r *ImageRequest) check() error {
 		r.Size = "1024x1024"
 	default:
 		if !isSize(r.Size) {
-			return invalidText("size", r.Size, sizeForm)
+			return errInvalidText("size", r.Size, sizeForm)
 		}
 	}
 	switch r.Quality {
 	case "", "standard", "hd":
 	default:
-		return invalidValue("quality", r.Quality, "standard", "hd")
+		return errInvalidValue("quality", r.Quality, "standard", "hd")
 	}
 	switch r.ResponseFormat {
 	case "":
 		r.ResponseFormat = ImageFormatURL
 	case ImageFormatURL, ImageFormatBase64:
 	default:
-		return invalidValue("response_format", r.ResponseFormat, ImageFormatURL, ImageFormatBase64)
+		return errInvalidValue("response_format", r.ResponseFormat, ImageFormatURL, ImageFormatBase64)
 	}
 	return nil
 }
@@ -160,11 +161,11 @@ func (r *ImageRequest) checkEmpty(body []byte) error {
 	isEmpty := func(name string) bool { return string(members[name]) == `""` }
 	switch {
 	case isEmpty("size"):
-		return invalidText("size", "", sizeForm)
+		return errInvalidText("size", "", sizeForm)
 	case isEmpty("quality"):
-		return invalidValue("quality", "", "standard", "hd")
+		return errInvalidValue("quality", "", "standard", "hd")
 	case isEmpty("response_format"):
-		return invalidValue("response_format", "", ImageFormatURL, ImageFormatBase64)
+		return errInvalidValue("response_format", "", ImageFormatURL, ImageFormatBase64)
 	}
 	return nil
 }
@@ -207,7 +208,7 @@ func serveImages(q *request) error {
 	if err := req.check(); err != nil {
 		return err
 	}
-	if err := q.useModel(req.Model); err != nil {
+	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
 	if q.key.limitsTokens() {
@@ -241,45 +242,30 @@ func serveImages(q *request) error {
 
 // checkImageSize refuses a size that the model does not allow.
 func checkImageSize(q *request, req *ImageRequest) error {
-	if err := q.beginBackendCall(); err != nil {
-		return err
-	}
-	sizes, err := q.h.backend.ImageSizes(q.life.ctx, req.Model)
-	q.res.backendReturned()
+	sizes, err := callHost(q, func(ctx context.Context) ([]string, error) {
+		return q.h.backend.ImageSizes(ctx, req.Model)
+	})
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil:
-		return q.life.endedOr(err)
+		return err
 	case len(sizes) > 0 && !slices.Contains(sizes, req.Size):
-		return invalidValue("size", req.Size, sizes...)
+		return errInvalidValue("size", req.Size, sizes...)
 	}
 	return nil
 }
 
-// generateImages calls the Backend. What it returns is billed, even if the
-// client has left.
+// generateImages calls the Backend.
 func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
-	if err := q.beginBackendCall(); err != nil {
+	resp, err := callModel(q, req,
+		func(ctx context.Context) (*ImageResponse, error) { return q.h.backend.GenerateImages(ctx, req) },
+		func(resp *ImageResponse) { q.account.reported, q.account.record.Images = resp.Usage, len(resp.Data) })
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	q.recorder.start(req)
-	q.account.bill()
-	resp, err := q.h.backend.GenerateImages(q.life.backend, req)
-	q.res.backendReturned()
-	q.account.noteBackendError(err)
-	if err != nil {
-		return nil, q.life.endedOr(err)
-	}
-	if resp != nil {
-		q.account.reported, q.account.record.Images = resp.Usage, len(resp.Data)
-	}
-	if err := q.life.ended(); err != nil {
-		return nil, err
-	}
-	if resp == nil || len(resp.Data) == 0 {
+	case resp == nil || len(resp.Data) == 0:
 		return nil, errors.New("llmhttp: the Backend returned no image")
-	}
-	if resp.size() > q.h.opts.MaxReply {
+	case resp.size() > q.h.opts.MaxReply:
 		return nil, errReplyTooLarge(q.h.opts.MaxReply)
 	}
 	return resp, nil
@@ -319,11 +305,7 @@ func imageURL(q *request, data []byte) (string, error) {
 	if q.h.opts.ImageURL == nil {
 		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 	}
-	if err := q.beginBackendCall(); err != nil {
-		return "", err
-	}
-	u, err := q.h.opts.ImageURL(q.life.ctx, data, mediaType)
-	q.res.backendReturned()
+	u, err := callHost(q, func(ctx context.Context) (string, error) { return q.h.opts.ImageURL(ctx, data, mediaType) })
 	if err != nil {
 		return "", fmt.Errorf("llmhttp: ImageURL: %w", err)
 	}
@@ -348,4 +330,8 @@ func (r *ImageResponse) size() int {
 		n += elementSize + len(m.URL) + len(m.Data) + len(m.RevisedPrompt) + m.Extra.size()
 	}
 	return n
+}
+
+func (r *ImageRequest) describe(info *RequestInfo) {
+	info.Params.Choices, info.Params.Messages = r.Count(), 1
 }

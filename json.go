@@ -27,28 +27,28 @@ func decodeRequest[T any](body []byte, t jsonwire.Type[T], v *T) error {
 func paramError(e *jsonwire.Error) *Error {
 	switch e.Kind {
 	case jsonwire.WrongType:
-		return invalidType(e.Path, e.Want, e.Got)
+		return errInvalidType(e.Path, e.Want, e.Got)
 	case jsonwire.OutOfRange:
-		return outOfRange(e)
+		return errOutOfRange(e)
 	case jsonwire.Duplicate:
-		return badRequest("duplicate_parameter", e.Path, "Duplicate parameter: '%s'.", echo(e.Path))
+		return errBadRequest("duplicate_parameter", e.Path, "Duplicate parameter: '%s'.", echo(e.Path))
 	case jsonwire.Missing:
-		return missing(e.Path)
+		return errMissing(e.Path)
 	case jsonwire.TooDeep:
-		return badRequest("", "", "The JSON body of your request nests deeper than %d levels.", jsonwire.MaxDepth)
+		return errBadRequest("", "", "The JSON body of your request nests deeper than %d levels.", jsonwire.MaxDepth)
 	case jsonwire.TooLong:
-		return longArray(e.Path, int(e.Limit), e.Length)
+		return errLongArray(e.Path, int(e.Limit), e.Length)
 	case jsonwire.TooManyMembers:
-		return badRequest("object_above_max_properties", e.Path,
+		return errBadRequest("object_above_max_properties", e.Path,
 			"Invalid '%s': too many properties. Expected an object with at most %d properties.", e.Path, jsonwire.MaxMembers)
 	case jsonwire.TooManyValues:
-		return badRequest("", "", "The JSON body of your request has too many elements.")
+		return errBadRequest("", "", "The JSON body of your request has too many elements.")
 	case jsonwire.Other:
 		if refused, ok := errors.AsType[*Error](e.Err); ok {
 			return refused
 		}
 	}
-	return badRequest("", "", "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)")
+	return errBadRequest("", "", "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)")
 }
 
 // unmarshalRequest decodes data strictly and replaces *v, unless there is an error.

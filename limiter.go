@@ -230,16 +230,16 @@ func (b *bucket) remaining(tokens float64) int {
 // Ignoring them makes a wait of RetryAfter always suffice.
 func (b *bucket) epsilon() float64 { return max(1e-6, 1e-12*float64(b.rate.Burst)) }
 
-// A gauge counts the concurrent requests of each key, where the Limiter is no
+// A concurrencyCounter counts the requests in progress of each key, where the Limiter is no
 // [ConcurrencyLimiter].
-type gauge struct {
+type concurrencyCounter struct {
 	mu sync.Mutex // guards n
 	n  map[string]int
 }
 
 // Acquire is like that of a [ConcurrencyLimiter], but release must be called only
 // once.
-func (g *gauge) Acquire(_ context.Context, key string, limit int) (release func(), err error) {
+func (g *concurrencyCounter) Acquire(_ context.Context, key string, limit int) (release func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.n[key] >= limit {
@@ -252,7 +252,7 @@ func (g *gauge) Acquire(_ context.Context, key string, limit int) (release func(
 	return func() { g.release(key) }, nil
 }
 
-func (g *gauge) release(key string) {
+func (g *concurrencyCounter) release(key string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.n[key]--; g.n[key] <= 0 {

@@ -513,7 +513,7 @@ func TestLimits_Draws(t *testing.T) {
 	reserve := func(n int) []llmhttp.Draw { return []llmhttp.Draw{requests(1), tokens(0), tokens(n), quota(n)} }
 	settle := func(n int) []llmhttp.Draw { return []llmhttp.Draw{tokens(n), quota(n)} }
 	onlyRequest := []llmhttp.Draw{requests(1), tokens(0)}
-	giveBack := []llmhttp.Draw{requests(-1)}
+	returnDraw := []llmhttp.Draw{requests(-1)}
 	tests := []struct {
 		name               string
 		backend            llmhttp.Backend
@@ -528,8 +528,8 @@ func TestLimits_Draws(t *testing.T) {
 		{"images", nil, "POST", imagesPath, `{"model":"m","prompt":"one two three"}`, reserve(3), settle(-3)},
 		{"models", nil, "GET", modelsPath, "", onlyRequest, nil},
 		{"usage", nil, "GET", usagePath, "", onlyRequest, nil},
-		{"bad request", nil, "POST", chatPath, chatWith(`"n":0`), onlyRequest, giveBack},
-		{"more tokens than the limit", nil, "POST", chatPath, chatWith(`"max_tokens":9000`), onlyRequest, giveBack},
+		{"bad request", nil, "POST", chatPath, chatWith(`"n":0`), onlyRequest, returnDraw},
+		{"more tokens than the limit", nil, "POST", chatPath, chatWith(`"max_tokens":9000`), onlyRequest, returnDraw},
 		{"no key", nil, "POST", chatPath, chatBody, nil, nil},
 		{"unknown URL", nil, "GET", "/v1/x", "", nil, nil},
 	}

@@ -20,8 +20,8 @@ type requestLog struct {
 	warned misuse // guarded by the response's mu
 }
 
-// try calls a function of the host, and logs an error or a panic.
-func (l *requestLog) try(failure string, call func() error) {
+// guard calls a function of the host, and logs an error or a panic.
+func (l *requestLog) guard(failure string, call func() error) {
 	defer l.recoverAndLog(failure)
 	if err := call(); err != nil {
 		l.print(slog.LevelError, failure, err)

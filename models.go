@@ -1,6 +1,10 @@
 package llmhttp
 
-import "github.com/llmhttp/llmhttp/internal/jsonwire"
+import (
+	"context"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
 
 // A Model is an entry of the model list. It is decoded leniently: see
 // [ChatChunk].
@@ -61,13 +65,9 @@ func serveModel(q *request) error {
 
 // listModels returns the models that the key may use.
 func listModels(q *request) ([]Model, error) {
-	if err := q.beginBackendCall(); err != nil {
-		return nil, err
-	}
-	models, err := allowedModels(q)
-	q.res.backendReturned()
+	models, err := callHost(q, func(context.Context) ([]Model, error) { return allowedModels(q) })
 	if err != nil {
-		return nil, q.life.endedOr(err)
+		return nil, err
 	}
 	return models, q.life.ended()
 }

@@ -217,8 +217,8 @@ func (s *RequestSummary) Target() string {
 	return s.Tries[len(s.Tries)-1].Target
 }
 
-// Cut reports whether the reply was a stream that failed after it began.
-func (s *RequestSummary) Cut() bool { return s.Err != nil && s.Status == http.StatusOK }
+// Aborted reports whether the reply was a stream that failed after it began.
+func (s *RequestSummary) Aborted() bool { return s.Err != nil && s.Status == http.StatusOK }
 
 // Timing tells when parts of a request happened, as durations from its arrival.
 // A part that did not happen is zero.

@@ -13,15 +13,15 @@ type chunkSink interface {
 // have contiguous indices and tell their ID, type and name once, and nothing
 // follows the end of a choice.
 type orderer struct {
-	sink     chunkSink
-	limit    int            // the number of choices that the client asked for
-	maxBytes int            // of the texts of a choice; zero for no limit
-	ended    int            // number of choices that have ended
-	cut      bool           // a choice has ended because of maxBytes
-	hasStart bool           // start is set
-	choices  []choiceState  // by index; as long as the largest index seen
-	first    [1]choiceState // the memory of choices, if there is one (budget: allocations of a whole request)
-	emitted  emittedChunk
+	sink      chunkSink
+	limit     int            // the number of choices that the client asked for
+	maxBytes  int            // of the texts of a choice; zero for no limit
+	ended     int            // number of choices that have ended
+	truncated bool           // a choice has ended because of maxBytes
+	hasStart  bool           // start is set
+	choices   []choiceState  // by index; as long as the largest index seen
+	first     [1]choiceState // the memory of choices, if there is one (budget: allocations of a whole request)
+	emitted   emittedChunk
 
 	start      ReplyStart // from the first chunk
 	model      string     // as the Backend set it
@@ -42,7 +42,7 @@ type emittedChunk struct {
 
 // A choiceState is what has been emitted of a choice, and what is held back.
 type choiceState struct {
-	opened, ended, isCut        bool         // isCut: it has ended because of maxBytes
+	opened, ended, truncated    bool         // truncated: it has ended because of maxBytes
 	bytes                       int          // of texts
 	reason                      FinishReason // if it has ended
 	content, reasoning, refusal utf8Splitter
@@ -85,7 +85,7 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	}
 	s := o.open(c.Index)
 	if s.ended {
-		if !s.isCut && deltaLen(&c.Delta) > 0 {
+		if !s.truncated && deltaLen(&c.Delta) > 0 {
 			o.misuse |= misuseAfterFinish
 		}
 		return
@@ -107,8 +107,8 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 			return
 		}
 	}
-	if o.maxBytes > 0 && s.cut(d, o.maxBytes) {
-		reason, stop, s.isCut, o.cut = FinishLength, "", true, true
+	if o.maxBytes > 0 && s.truncate(d, o.maxBytes) {
+		reason, stop, s.truncated, o.truncated = FinishLength, "", true, true
 		o.misuse |= misuseCompletion
 	}
 	if reason != "" {
@@ -126,13 +126,13 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	}
 }
 
-// isCut reports whether nothing can follow, because a choice was cut and the
+// isTruncated reports whether nothing can follow, because a choice was cut and the
 // others have ended.
-func (o *orderer) isCut() bool { return o.cut && o.ended == o.limit }
+func (o *orderer) isTruncated() bool { return o.truncated && o.ended == o.limit }
 
-// cut shortens d if the choice would have more than limit bytes of text, and
+// truncate shortens d if the choice would have more than limit bytes of text, and
 // reports whether it did.
-func (s *choiceState) cut(d *Delta, limit int) bool {
+func (s *choiceState) truncate(d *Delta, limit int) bool {
 	room := limit - s.bytes
 	n := deltaLen(d)
 	s.bytes += n

@@ -169,7 +169,7 @@ func CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
 	if q == nil {
 		return (&tokenCounter{}).prompt(req), nil
 	}
-	if err := q.useModel(req.Model); err != nil {
+	if err := q.authorizeModel(req.Model); err != nil {
 		return 0, err
 	}
 	n, err := q.h.backend.CountTokens(ctx, req)
@@ -225,13 +225,9 @@ func serveOther(q *request, serve func(context.Context, *http.Request, []byte) (
 		}
 		defer putBuffer(body)
 	}
-	if err := q.beginBackendCall(); err != nil {
-		return err
-	}
-	v, err := serve(q.life.ctx, q.r, body.b)
-	q.res.backendReturned()
+	v, err := callHost(q, func(ctx context.Context) (any, error) { return serve(ctx, q.r, body.b) })
 	if err != nil {
-		return q.life.endedOr(err)
+		return err
 	}
 	return q.replyJSON(v)
 }

@@ -123,13 +123,13 @@ func (a amount) reaches(q Quota) bool {
 	return q.Tokens != 0 && a.tokens >= int64(max(q.Tokens, 0)) || q.Cost != 0 && !(a.dollars < max(q.Cost, 0))
 }
 
-// A quotaBook has what keys have used of their quotas.
-type quotaBook struct {
+// A quotaCache has what keys have used of their quotas.
+type quotaCache struct {
 	store UsageStore
 	cost  func(UsageSum) float64 // nil if costs are not known
 
 	mu      sync.Mutex // guards keys and the fields of their values
-	keys    map[quotaID]*quotaUse
+	keys    map[quotaID]*quotaEntry
 	sweepAt int // the len(keys) at which idle keys are removed
 }
 
@@ -150,8 +150,8 @@ func newQuotaID(k *Key, now time.Time) quotaID {
 	return quotaID{k.Account, k.ID, q.Per, start.UnixMicro()}
 }
 
-// A quotaUse is what counts toward the quota of a key.
-type quotaUse struct {
+// A quotaEntry is what counts toward the quota of a key.
+type quotaEntry struct {
 	stored   amount        // what the store reported
 	known    bool          // the store has reported
 	readAt   time.Time     // when the last read of the store began
@@ -163,7 +163,7 @@ type quotaUse struct {
 	requests int           // in progress
 }
 
-func (u *quotaUse) isFresh(now time.Time) bool {
+func (u *quotaEntry) isFresh(now time.Time) bool {
 	return u.known && (u.reading != nil || now.Sub(u.readAt) < quotaTTL)
 }
 
@@ -171,7 +171,7 @@ func (u *quotaUse) isFresh(now time.Time) bool {
 // is left, and returns what it reserved. If the usage cannot
 // be known because of the kind of the store, the error wraps
 // errors.ErrUnsupported.
-func (b *quotaBook) reserve(ctx context.Context, k *Key, want, least amount, now time.Time) (quotaReservation, error) {
+func (b *quotaCache) reserve(ctx context.Context, k *Key, want, least amount, now time.Time) (quotaReservation, error) {
 	var none quotaReservation
 	u, err := b.read(ctx, k, now)
 	if err != nil {
@@ -197,10 +197,10 @@ func (b *quotaBook) reserve(ctx context.Context, k *Key, want, least amount, now
 }
 
 // settle ends a reservation, after what the request used was recorded.
-func (b *quotaBook) settle(r quotaReservation, used amount) {
+func (b *quotaCache) settle(r quotaReservation, used amount) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := r.use
+	u := r.entry
 	u.reserved = u.reserved.minus(r.amount)
 	if u.requests--; u.requests == 0 {
 		u.reserved = amount{} // without rounding errors
@@ -211,9 +211,9 @@ func (b *quotaBook) settle(r quotaReservation, used amount) {
 // read returns the use of k with sums that are fresh, or with older ones if the
 // store does not answer. One request reads them. Others wait for it only if
 // there are no older ones.
-func (b *quotaBook) read(ctx context.Context, k *Key, now time.Time) (*quotaUse, error) {
+func (b *quotaCache) read(ctx context.Context, k *Key, now time.Time) (*quotaEntry, error) {
 	b.mu.Lock()
-	u := b.use(newQuotaID(k, now))
+	u := b.entry(newQuotaID(k, now))
 	if u.isFresh(u.usedAt) {
 		b.mu.Unlock()
 		return u, nil
@@ -242,14 +242,14 @@ func (b *quotaBook) read(ctx context.Context, k *Key, now time.Time) (*quotaUse,
 }
 
 // use returns the use with the given ID. It is called with mu held.
-func (b *quotaBook) use(id quotaID) *quotaUse {
+func (b *quotaCache) entry(id quotaID) *quotaEntry {
 	now := time.Now()
 	u := b.keys[id]
 	if u == nil {
 		if len(b.keys) >= b.sweepAt {
 			b.sweep(now)
 		}
-		u = new(quotaUse)
+		u = new(quotaEntry)
 		b.keys[id] = u
 	}
 	u.usedAt = now
@@ -257,7 +257,7 @@ func (b *quotaBook) use(id quotaID) *quotaUse {
 }
 
 // sweep removes the uses that are idle. It is called with mu held.
-func (b *quotaBook) sweep(now time.Time) {
+func (b *quotaCache) sweep(now time.Time) {
 	for id, u := range b.keys {
 		if u.requests == 0 && u.reading == nil && now.Sub(u.usedAt) > quotaIdle {
 			delete(b.keys, id)
@@ -265,13 +265,13 @@ func (b *quotaBook) sweep(now time.Time) {
 	}
 	b.sweepAt = max(64, 2*len(b.keys))
 	if b.keys == nil {
-		b.keys = make(map[quotaID]*quotaUse)
+		b.keys = make(map[quotaID]*quotaEntry)
 	}
 }
 
 // query asks the store for what k has used. Afterwards u.settled lacks what was
 // settled before, which the sums include.
-func (b *quotaBook) query(ctx context.Context, k *Key, u *quotaUse, settled amount, now time.Time) {
+func (b *quotaCache) query(ctx context.Context, k *Key, u *quotaEntry, settled amount, now time.Time) {
 	stored, err := amount{}, errGoexit
 	defer func() {
 		if p := recover(); p != nil {
@@ -298,7 +298,7 @@ func (b *quotaBook) query(ctx context.Context, k *Key, u *quotaUse, settled amou
 }
 
 // sum returns what sums count toward a quota.
-func (b *quotaBook) sum(sums []UsageSum) (total amount) {
+func (b *quotaCache) sum(sums []UsageSum) (total amount) {
 	for _, s := range sums {
 		total = total.plus(b.amount(s))
 	}
@@ -306,7 +306,7 @@ func (b *quotaBook) sum(sums []UsageSum) (total amount) {
 }
 
 // amount returns what s counts toward a quota.
-func (b *quotaBook) amount(s UsageSum) amount {
+func (b *quotaCache) amount(s UsageSum) amount {
 	a := amount{tokens: s.PromptTokens}.plus(amount{tokens: s.CompletionTokens})
 	if b.cost != nil {
 		a.dollars = b.cost(s)
@@ -316,7 +316,7 @@ func (b *quotaBook) amount(s UsageSum) amount {
 
 // A quotaReservation is what a request has reserved of the quota of its key.
 type quotaReservation struct {
-	use    *quotaUse // nil if nothing is reserved
+	entry  *quotaEntry // nil if nothing is reserved
 	amount amount
 }
 
@@ -338,7 +338,7 @@ func (a *account) reserveQuota(e estimate) (useBucket bool, err error) {
 			PromptTokens: int64(min(a.prompt, tokens)), CompletionTokens: int64(max(tokens-a.prompt, 0)),
 		})
 	}
-	q.recorder.failing = ClassUsageStore
+	q.recorder.serverError = ClassUsageStore
 	reserved, err := book.reserve(q.life.ctx, q.key, expected(e.tokens), expected(e.least), a.record.Time)
 	switch refusal, refused := errors.AsType[*Error](err); {
 	case err == nil:
@@ -361,7 +361,7 @@ func (a *account) reserveQuota(e estimate) (useBucket bool, err error) {
 // recorded, even if the store failed: until the next read, the sums lack it.
 func (a *account) settleQuota(used bool) {
 	r := a.quota
-	if r.use == nil {
+	if r.entry == nil {
 		return
 	}
 	a.quota = quotaReservation{}

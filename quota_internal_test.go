@@ -19,7 +19,7 @@ func (unusedStore) QueryKey(context.Context, string, UsageQuery) ([]UsageSum, er
 // Keys that are idle are forgotten, except while they have requests in progress.
 func TestQuotaBook_ForgetsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		book := quotaBook{store: unusedStore{}}
+		book := quotaCache{store: unusedStore{}}
 		want := amount{tokens: 1}
 		reserve := func(key string) quotaReservation {
 			u, err := book.reserve(t.Context(), &Key{ID: key, Limits: Limits{Quota: Quota{Tokens: 1}}}, want, want, time.Now())

@@ -13,11 +13,11 @@ import (
 // functions. Except for startTry and what it returns, its methods are called by
 // the goroutine of ServeHTTP.
 type recorder struct {
-	q         *request
-	observed  *observedRequest // nil if there is no Observer
-	failing   ErrorClass       // the class of a 5xx at the present step
-	limit     string           // the limit that refused the request
-	recordErr error
+	q           *request
+	observed    *observedRequest // nil if there is no Observer
+	serverError ErrorClass       // the class of a 5xx at the present step
+	limit       string           // the limit that refused the request
+	recordErr   error
 
 	// The fields below are guarded by q.res.mu.
 	chunks int
@@ -190,13 +190,13 @@ func (rec *recorder) end() {
 	}
 	s := rec.summary()
 	if o.transcript != nil {
-		rec.q.log.try("observer panicked", func() error {
+		rec.q.log.guard("observer panicked", func() error {
 			o.hooks.Transcript(o.transcript.finish(&rec.q.chat.order, rec.q.cred.redactor()))
 			return nil
 		})
 	}
 	if o.hooks.Ended != nil {
-		rec.q.log.try("observer panicked", func() error { o.hooks.Ended(s); return nil })
+		rec.q.log.guard("observer panicked", func() error { o.hooks.Ended(s); return nil })
 	}
 }
 
@@ -241,7 +241,7 @@ func (rec *recorder) class() ErrorClass {
 	case q.res.err == errShutdown:
 		return ClassShutdown
 	}
-	return classifyStatus(completeError(q.r, q.res.err).Status, rec.failing)
+	return classifyStatus(completeError(q.r, q.res.err).Status, rec.serverError)
 }
 
 // reply describes what the Backend replied. q.res.mu is held.
@@ -255,32 +255,6 @@ func (rec *recorder) reply() ReplySummary {
 		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)
 	}
 	return s
-}
-
-func (r *ChatRequest) describe(info *RequestInfo) {
-	info.Stream = r.Stream
-	limit, _ := r.TokenLimit()
-	info.Params = RequestParams{
-		MaxTokens: limit, Choices: r.Choices(), Messages: len(r.Messages), Tools: len(r.Tools),
-		Temperature: clone(r.Temperature), TopP: clone(r.TopP), TopK: extraNumber[float64](r.Extra, "top_k"),
-		PresencePenalty: clone(r.PresencePenalty), FrequencyPenalty: clone(r.FrequencyPenalty), Seed: extraNumber[int](r.Extra, "seed"),
-		Stop: slices.Clone(r.Stop), ReasoningEffort: r.ReasoningEffort,
-	}
-	if r.ResponseFormat != nil {
-		info.Params.ResponseFormat = r.ResponseFormat.Type
-	}
-}
-
-func (r *EmbeddingRequest) describe(info *RequestInfo) {
-	p := &info.Params
-	p.Messages, p.EncodingFormat = r.Input.Len(), r.EncodingFormat
-	if r.Dimensions != nil {
-		p.Dimensions = *r.Dimensions
-	}
-}
-
-func (r *ImageRequest) describe(info *RequestInfo) {
-	info.Params.Choices, info.Params.Messages = r.Count(), 1
 }
 
 // clone returns a copy, because the Backend may modify its request.

@@ -79,7 +79,7 @@ func TestObserver_TimingOfASilentStream(t *testing.T) {
 		s.chat(streamBody)
 		got := s.summary()
 		assert.Equal(t, llmhttp.Timing{FirstWrite: time.Second, Duration: 5 * time.Second}, got.Timing)
-		assert.True(t, got.Cut())
+		assert.True(t, got.Aborted())
 		assert.Equal(t, llmhttp.ClassTimeout, got.ErrorClass)
 	})
 }

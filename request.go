@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
@@ -46,7 +47,7 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q.account.q, q.failures.q, q.chat.q = q, q, q
 	q.account.record = &q.account.records[0]
 	q.life.start(w, r.Context(), q)
-	q.recorder.q, q.recorder.failing = q, ClassInternal
+	q.recorder.q, q.recorder.serverError = q, ClassInternal
 	q.log = requestLog{logger: h.opts.Logger, life: &q.life, cred: &q.cred, record: q.account.record}
 	return q
 }
@@ -89,11 +90,11 @@ func (q *request) serve() error {
 		return Errorf(http.StatusForbidden, "missing_scope",
 			"You have insufficient permissions for this operation. Missing scope: %s.", rt.endpoint)
 	}
-	q.recorder.failing = ClassLimiter
+	q.recorder.serverError = ClassLimiter
 	if err := q.account.admit(); err != nil {
 		return err
 	}
-	q.recorder.failing = ClassInternal
+	q.recorder.serverError = ClassInternal
 	return rt.serve(q)
 }
 
@@ -115,10 +116,10 @@ func (q *request) identify() {
 // maxModelID is the maximum length of a model ID in bytes.
 const maxModelID = 512
 
-// useModel sets the model. One that the key may not use is refused as if it did
+// authorizeModel sets the model. One that the key may not use is refused as if it did
 // not exist, and so is one that must not be recorded: it contains the key, or
 // control characters, which some stores do not take.
-func (q *request) useModel(id string) error {
+func (q *request) authorizeModel(id string) error {
 	if len(id) > maxModelID || strings.ContainsFunc(id, unicode.IsControl) || !q.key.AllowsModel(id) || q.cred.isIn(id) {
 		return ModelNotFound(id)
 	}
@@ -135,10 +136,45 @@ func (q *request) beginBackendCall() error {
 	if !q.res.beginWaiting() {
 		return q.failures.cause()
 	}
-	q.account.keep()
+	q.account.keepDraw()
 	q.idle.start(q)
-	q.recorder.failing = ClassBackend
+	q.recorder.serverError = ClassBackend
 	return nil
+}
+
+// callHost calls a function of the host that no usage is recorded for, such as
+// ListModels of the Backend. It has Options.Timeout.
+func callHost[T any](q *request, call func(ctx context.Context) (T, error)) (v T, err error) {
+	if err := q.beginBackendCall(); err != nil {
+		return v, err
+	}
+	v, err = call(q.life.ctx)
+	q.res.backendReturned()
+	if err != nil {
+		return v, q.life.endedOr(err)
+	}
+	return v, nil
+}
+
+// callModel calls the Backend for a request that is not a chat. From here on the
+// request is recorded, even if the client leaves. count notes what was used; it is not
+// called if the Backend returns nil, which is not an error of callModel.
+func callModel[T any](q *request, req describer, call func(ctx context.Context) (*T, error), count func(*T)) (*T, error) {
+	if err := q.beginBackendCall(); err != nil {
+		return nil, err
+	}
+	q.recorder.start(req)
+	q.account.bill()
+	reply, err := call(q.life.backend)
+	q.res.backendReturned()
+	q.account.noteBackendError(err)
+	if err != nil {
+		return nil, q.life.endedOr(err)
+	}
+	if reply != nil {
+		count(reply)
+	}
+	return reply, q.life.ended()
 }
 
 // replyJSON writes v, which may be of any type, as the whole reply.

@@ -149,7 +149,7 @@ func askUsageStore(q *request, ask func(ctx context.Context) error) error {
 	}
 	ctx, cancel := context.WithTimeout(q.life.ctx, usageTimeout)
 	defer cancel()
-	q.recorder.failing = ClassUsageStore
+	q.recorder.serverError = ClassUsageStore
 	err := ask(ctx)
 	q.res.backendReturned()
 	if err != nil {
@@ -170,7 +170,7 @@ func usageRange(query url.Values, now time.Time) (from, to time.Time, err error)
 		s := query.Get(param)
 		t, e := time.Parse("2006-1-2", s) // also accepts leading zeros
 		if e != nil {
-			err = invalidText(param, s, "a date of the form YYYY-MM-DD")
+			err = errInvalidText(param, s, "a date of the form YYYY-MM-DD")
 		}
 		return t
 	}
@@ -186,9 +186,9 @@ func usageRange(query url.Values, now time.Time) (from, to time.Time, err error)
 		if !query.Has(param) {
 			param = "start_date"
 		}
-		err = badRequest("invalid_value", param, "Invalid '%s': the range has no day. 'end_date', which is not part of the range, must not be before 'start_date'.", param)
+		err = errBadRequest("invalid_value", param, "Invalid '%s': the range has no day. 'end_date', which is not part of the range, must not be before 'start_date'.", param)
 	case to.Sub(from) > maxDays*day:
-		err = badRequest("invalid_value", "start_date", "Invalid 'start_date': the range is too long. Expected at most %d days.", maxDays)
+		err = errBadRequest("invalid_value", "start_date", "Invalid 'start_date': the range is too long. Expected at most %d days.", maxDays)
 	}
 	return from, to, err
 }
@@ -215,7 +215,7 @@ type subscriptionReply struct {
 // serveSubscription serves GET /v1/dashboard/billing/subscription: the quota and the
 // expiry of the key.
 func serveSubscription(q *request) error {
-	q.account.keep()
+	q.account.keepDraw()
 	quota := q.key.Limits.Quota
 	limit := amount{int64(max(quota.Tokens, 0)), max(quota.Cost, 0)}
 	if _, ok := q.h.opts.Usage.(KeyUsageStore); ok && quota.limits() {

@@ -12,19 +12,19 @@ const maxRefusals = 3
 
 // A recordRefusal is what is known of a record that the store has refused alone.
 type recordRefusal struct {
-	count int
-	taken int // what UsageBuffer.taken was at the last count
+	count    int
+	accepted int // what UsageBuffer.accepted was at the last count
 }
 
 // A batchWriter writes a batch of records, in parts if the store refuses it. It
 // is used by the goroutine that holds UsageBuffer.writing.
 type batchWriter struct {
-	b        *UsageBuffer
-	ctx      context.Context
-	patience int  // how many failures in a row do not mean that the store is down
-	failures int  // in a row
-	took     bool // the store took something
-	err      error
+	b           *UsageBuffer
+	ctx         context.Context
+	maxFailures int  // how many failures in a row do not mean that the store is down
+	failures    int  // in a row
+	accepted    bool // the store took something
+	err         error
 
 	rest    []UsageRecord // were not written, because the store is down
 	refused []UsageRecord // were refused alone
@@ -34,17 +34,17 @@ type batchWriter struct {
 // record, so that a store that is down gets one call. If the store takes the
 // record, the others are divided to find those that it does not take.
 func (w *batchWriter) write(batch []UsageRecord, failures int) {
-	w.patience = bits.Len(uint(len(batch))) + 1
+	w.maxFailures = bits.Len(uint(len(batch))) + 1
 	switch {
 	case len(batch) == 1:
 		w.divide(batch)
 	case failures == 0:
-		if !w.try(batch) {
+		if !w.writeOnce(batch) {
 			w.rest = batch
 		}
 	default:
 		w.divide(batch[:1])
-		if !w.took && w.err != nil {
+		if !w.accepted && w.err != nil {
 			w.rest = append(w.rest, batch[1:]...)
 			return
 		}
@@ -55,7 +55,7 @@ func (w *batchWriter) write(batch []UsageRecord, failures int) {
 // divide writes records in as few calls as possible.
 func (w *batchWriter) divide(records []UsageRecord) {
 	switch {
-	case !w.isDown() && w.try(records):
+	case !w.isDown() && w.writeOnce(records):
 	case w.isDown():
 		w.rest = append(w.rest, records...)
 	case len(records) == 1:
@@ -72,24 +72,24 @@ func (w *batchWriter) isComplete() bool { return len(w.rest)+len(w.refused) == 0
 
 // isUp reports whether the store took everything but records that it refused
 // alone.
-func (w *batchWriter) isUp() bool { return w.took && len(w.rest) == 0 }
+func (w *batchWriter) isUp() bool { return w.accepted && len(w.rest) == 0 }
 
 // isDown reports whether the store seems to be down.
-func (w *batchWriter) isDown() bool { return w.failures > w.patience }
+func (w *batchWriter) isDown() bool { return w.failures > w.maxFailures }
 
-// try writes records and reports whether the store took them. A store that does
+// writeOnce writes records and reports whether the store took them. A store that does
 // not answer is down.
-func (w *batchWriter) try(records []UsageRecord) bool {
+func (w *batchWriter) writeOnce(records []UsageRecord) bool {
 	if err := w.b.write(w.ctx, records); err != nil {
 		w.err = err
 		w.failures++
 		if w.ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
-			w.failures = w.patience + 1
+			w.failures = w.maxFailures + 1
 		}
 		return false
 	}
-	w.failures, w.took = 0, true
-	w.b.taken++
+	w.failures, w.accepted = 0, true
+	w.b.accepted++
 	for i := range records {
 		delete(w.b.refusals, records[i].ID)
 	}
@@ -102,8 +102,8 @@ func (w *batchWriter) try(records []UsageRecord) bool {
 func (w *batchWriter) refuse(r *UsageRecord) {
 	b := w.b
 	known := b.refusals[r.ID]
-	if known.count == 0 || b.taken > known.taken {
-		known = recordRefusal{known.count + 1, b.taken}
+	if known.count == 0 || b.accepted > known.accepted {
+		known = recordRefusal{known.count + 1, b.accepted}
 	}
 	if known.count < maxRefusals {
 		if b.refusals == nil {

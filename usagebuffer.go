@@ -51,7 +51,7 @@ type UsageBuffer struct {
 	// writing is a semaphore that guards the fields below it: it holds a value while
 	// records are written.
 	writing  chan struct{}
-	taken    int                      // writes that the store took
+	accepted int                      // writes that the store took
 	refusals map[string]recordRefusal // by the ID of the record
 
 	mu       sync.Mutex // guards the fields below

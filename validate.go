@@ -12,52 +12,52 @@ import (
 // The wording and the codes of refused parameters follow what the original
 // service was recorded to answer.
 
-func badRequest(code, param, format string, args ...any) *Error {
+func errBadRequest(code, param, format string, args ...any) *Error {
 	e := Errorf(http.StatusBadRequest, code, format, args...)
 	e.Param = param
 	return e
 }
 
-func missing(param string) *Error {
-	return badRequest("missing_required_parameter", param, "Missing required parameter: '%s'.", param)
+func errMissing(param string) *Error {
+	return errBadRequest("missing_required_parameter", param, "Missing required parameter: '%s'.", param)
 }
 
-func emptyArray(param string) *Error {
-	return badRequest("empty_array", param, "Invalid '%s': empty array. Expected an array with minimum length 1, but got an empty array instead.", param)
+func errEmptyArray(param string) *Error {
+	return errBadRequest("empty_array", param, "Invalid '%s': empty array. Expected an array with minimum length 1, but got an empty array instead.", param)
 }
 
-func emptyString(param string) *Error {
-	return badRequest("empty_string", param, "Invalid '%s': empty string. Expected a string with minimum length 1, but got an empty string instead.", param)
+func errEmptyString(param string) *Error {
+	return errBadRequest("empty_string", param, "Invalid '%s': empty string. Expected a string with minimum length 1, but got an empty string instead.", param)
 }
 
-func longArray(param string, limit, got int) *Error {
-	return badRequest("array_above_max_length", param, "Invalid '%s': array too long. Expected an array with maximum length %d, but got an array with length %d instead.", param, limit, got)
+func errLongArray(param string, limit, got int) *Error {
+	return errBadRequest("array_above_max_length", param, "Invalid '%s': array too long. Expected an array with maximum length %d, but got an array with length %d instead.", param, limit, got)
 }
 
-func longString(param string, limit, got int) *Error {
-	return badRequest("string_above_max_length", param, "Invalid '%s': string too long. Expected a string with maximum length %d, but got a string with length %d instead.", param, limit, got)
+func errLongString(param string, limit, got int) *Error {
+	return errBadRequest("string_above_max_length", param, "Invalid '%s': string too long. Expected a string with maximum length %d, but got a string with length %d instead.", param, limit, got)
 }
 
-// invalidType says that a value is of another type than the wanted one. Both
+// errInvalidType says that a value is of another type than the wanted one. Both
 // are given with their articles, as in "a string".
-func invalidType(param, want, got string) *Error {
+func errInvalidType(param, want, got string) *Error {
 	if param == "" {
-		return badRequest("invalid_type", "", "Invalid type for the request body: expected %s, but got %s instead.", want, got)
+		return errBadRequest("invalid_type", "", "Invalid type for the request body: expected %s, but got %s instead.", want, got)
 	}
-	return badRequest("invalid_type", param, "Invalid type for '%s': expected %s, but got %s instead.", param, want, got)
+	return errBadRequest("invalid_type", param, "Invalid type for '%s': expected %s, but got %s instead.", param, want, got)
 }
 
-func invalidValue(param, got string, supported ...string) *Error {
-	return badRequest("invalid_value", param, "Invalid value: '%s'. Supported values are: %s.", echo(got), list(supported))
+func errInvalidValue(param, got string, supported ...string) *Error {
+	return errBadRequest("invalid_value", param, "Invalid value: '%s'. Supported values are: %s.", echo(got), quoteList(supported))
 }
 
-// invalidText is like invalidValue, for values that cannot be listed.
-func invalidText(param, got, want string) *Error {
-	return badRequest("invalid_value", param, "Invalid '%s': '%s'. Expected %s.", param, echo(got), want)
+// errInvalidText is like invalidValue, for values that cannot be listed.
+func errInvalidText(param, got, want string) *Error {
+	return errBadRequest("invalid_value", param, "Invalid '%s': '%s'. Expected %s.", param, echo(got), want)
 }
 
-// outOfRange says that a number is above or below its limit.
-func outOfRange(e *jsonwire.Error) *Error {
+// errOutOfRange says that a number is above or below its limit.
+func errOutOfRange(e *jsonwire.Error) *Error {
 	noun, relation, side, sign := "decimal", "below_min", "below minimum", ">="
 	if e.Integer {
 		noun = "integer"
@@ -65,13 +65,13 @@ func outOfRange(e *jsonwire.Error) *Error {
 	if e.Above {
 		relation, side, sign = "above_max", "above maximum", "<="
 	}
-	return badRequest(noun+"_"+relation+"_value", e.Path, "Invalid '%s': %s %s value. Expected a value %s %s, but got %s instead.",
+	return errBadRequest(noun+"_"+relation+"_value", e.Path, "Invalid '%s': %s %s value. Expected a value %s %s, but got %s instead.",
 		e.Path, noun, side, sign, jsonwire.FormatNumber(e.Limit), e.Got)
 }
 
-// within returns an error of decoding a parameter by itself with the parameter's
+// inParameter returns an error of decoding a parameter by itself with the parameter's
 // name in front of what is at fault.
-func within(param string, err error) error {
+func inParameter(param string, err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
 		return err
@@ -84,7 +84,7 @@ func within(param string, err error) error {
 	return &whole
 }
 
-func list(values []string) string {
+func quoteList(values []string) string {
 	var b strings.Builder
 	for i, v := range values {
 		switch {
@@ -111,9 +111,9 @@ func echo(s string) string {
 	return s
 }
 
-// path names an element of a list by its index and member, as in
+// elementPath names an element of a list by its index and member, as in
 // "messages[1].role".
-func path(list string, index int, member string) string {
+func elementPath(list string, index int, member string) string {
 	p := list + "[" + strconv.Itoa(index) + "]"
 	if member != "" {
 		p += "." + member

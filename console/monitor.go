@@ -114,7 +114,7 @@ func errorClass(s *llmhttp.RequestSummary) string {
 	if s.Limit != "" {
 		class += ", " + s.Limit
 	}
-	if s.Cut() {
+	if s.Aborted() {
 		class += ", in the middle of a stream"
 	}
 	return strings.ReplaceAll(class, "_", " ")

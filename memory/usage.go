@@ -15,11 +15,10 @@ import (
 // A UsageStore is a [llmhttp.KeyUsageStore] and a [llmhttp.UsageReporter] in
 // memory. The zero value is an empty store. Its methods are safe for concurrent use and never fail.
 //
-// The store is bounded. It keeps 65536 entries of about 100 bytes. Records of the
-// same key and model that follow each other within a second share an entry, which has
-// the time of the first. When the store is full, it adds up the older half by
-// account, key, model and hour; such an entry has the time at which its hour began. If
-// this leaves the store more than three quarters full, it drops the older half.
+// The store is bounded. It keeps 65536 entries of about 100 bytes, one for each
+// record. When it is full, it adds up the older half by account, key, model and
+// hour; such an entry has the time at which its hour began. If this leaves the store
+// more than three quarters full, it drops the older half.
 //
 // A record is skipped if its ID is among the last 32768 that were stored, and may
 // be skipped if it is among the last 65536.
@@ -80,18 +79,14 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 	return nil
 }
 
-// add adds e to the last entry of the account if that has the same key, model and
-// second, and otherwise appends it.
+// add appends an entry of an account.
 func (u *UsageStore) add(account string, e entry) {
 	entries := u.accounts[account]
-	if n := len(entries); n > 0 {
-		last := &entries[n-1]
-		if last.keyID == e.keyID && last.Model == e.Model && last.Start.Unix() == e.Start.Unix() {
-			last.add(&e)
-			return
-		}
+	if n := len(entries); n > 0 && entries[n-1].Model == e.Model {
+		e.Model = entries[n-1].Model
+	} else {
+		e.Model = strings.Clone(e.Model) // it may be part of a request's body
 	}
-	e.Model = strings.Clone(e.Model) // it may be part of a request's body
 	u.accounts[account] = append(entries, e)
 	if u.count++; u.count > maxEntries {
 		u.compact()

@@ -142,7 +142,7 @@ func (t *Telemetry) record(ctx context.Context, start *spanStart, s *llmhttp.Req
 	m.requestDuration.Record(ctx, s.Duration.Seconds(), with.times...)
 	if s.Err == nil {
 		m.recordTokenTimes(ctx, s, with)
-	} else if s.Cut() {
+	} else if s.Aborted() {
 		m.streamsCut.Add(ctx, 1, with.cut...)
 	}
 	if s.Request != nil {
