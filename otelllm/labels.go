@@ -55,9 +55,9 @@ type labels struct {
 	account                               string             // only of usage
 }
 
-// requestLabels returns the labels of a request whose reply is not known.
-func requestLabels(info *llmhttp.RequestInfo) labels {
-	return labels{operation: info.Operation, protocol: info.Protocol, requestModel: info.Model}
+// samplingLabels returns the labels of a request that a sampler gets.
+func samplingLabels(info *llmhttp.RequestInfo) labels {
+	return labels{operation: info.Operation, requestModel: info.Model}
 }
 
 // attributes returns the attributes that all metrics of a request have.

@@ -23,7 +23,7 @@ type spanStart struct {
 // spanStart returns the start of the span for a request. The model is not in the
 // name of the span until it is known, so that there are few names.
 func (t *Telemetry) spanStart(info *llmhttp.RequestInfo) *spanStart {
-	l := requestLabels(info)
+	l := samplingLabels(info)
 	if t.models.has(info.Model) {
 		return t.spanStarts.get(l)
 	}
@@ -39,7 +39,7 @@ func (t *Telemetry) newSpanStart(l labels) *spanStart {
 // when its span starts.
 func requestAttributes(info *llmhttp.RequestInfo) attributeList {
 	p := &info.Params
-	l := attributeList{attrRequestID.String(info.ID), attrKey.String(info.KeyID), attrAccount.String(info.Account)}
+	l := attributeList{attrProtocol.String(info.Protocol), attrRequestID.String(info.ID), attrKey.String(info.KeyID), attrAccount.String(info.Account)}
 	l.text(attrConversation, info.Conversation)
 	if info.Stream {
 		l = append(l, attrStream.Bool(true))
