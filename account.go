@@ -360,8 +360,8 @@ const (
 	codeQuota     = "insufficient_quota"
 )
 
-// maxRetryAfter is the longest time that a client is told to wait. What takes
-// longer, such as more tokens than a bucket holds, never comes.
+// maxRetryAfter is the longest time that a client is told to wait. A longer wait
+// means never, as for more tokens than a bucket can hold: the error has NoRetry.
 const maxRetryAfter = 366 * 24 * time.Hour
 
 // errRateLimit tells which limit was reached, in OpenAI's words.

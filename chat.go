@@ -135,69 +135,6 @@ func (r *ChatRequest) check() error {
 	return r.checkToolChoice()
 }
 
-func (m *Message) check(i int) error {
-	switch m.Role {
-	case "":
-		return errMissing(elementPath("messages", i, "role"))
-	case RoleAssistant, RoleFunction:
-	case RoleSystem, RoleDeveloper, RoleUser, RoleTool:
-		if m.Content == nil {
-			return errInvalidType(elementPath("messages", i, "content"), "one of a string or array of objects", "null")
-		}
-	default:
-		return errInvalidValue(elementPath("messages", i, "role"), string(m.Role), "system", "assistant", "user", "function", "tool", "developer")
-	}
-	if m.Content != nil && len(m.Content) == 0 {
-		return errEmptyArray(elementPath("messages", i, "content"))
-	}
-	for j := range m.Content {
-		p := &m.Content[j]
-		at := func(member string) string { return elementPath(elementPath("messages", i, "content"), j, member) }
-		switch {
-		case p.Type == "":
-			return errMissing(at("type"))
-		case p.Type == PartImage && p.ImageURL == nil:
-			return errMissing(at("image_url"))
-		case p.Type == PartImage && p.ImageURL.URL == "":
-			return errMissing(at("image_url.url"))
-		case p.Type == PartAudio && p.Extra[PartAudio] == nil:
-			return errMissing(at(PartAudio))
-		case p.Type == PartFile && p.Extra[PartFile] == nil:
-			return errMissing(at(PartFile))
-		}
-	}
-	if m.Role == RoleTool && m.ToolCallID == "" {
-		return errMissing(elementPath("messages", i, "tool_call_id"))
-	}
-	for j := range m.ToolCalls {
-		c := &m.ToolCalls[j]
-		at := func(member string) string { return elementPath(elementPath("messages", i, "tool_calls"), j, member) }
-		switch {
-		case c.ID == "":
-			return errMissing(at("id"))
-		case isFunction(c.Type) && c.Function.Name == "":
-			return errMissing(at("function.name"))
-		}
-	}
-	return nil
-}
-
-func (t *Tool) check(i int) error {
-	switch {
-	case t.Type == "":
-		return errMissing(elementPath("tools", i, "type"))
-	case t.Type != toolFunction:
-	case t.Function == nil:
-		return errMissing(elementPath("tools", i, "function"))
-	case t.Function.Name == "":
-		return errMissing(elementPath("tools", i, "function.name"))
-	case t.Function.Parameters != nil && t.Function.Parameters[0] != '{':
-		return errBadRequest("invalid_type", elementPath("tools", i, "function.parameters"),
-			"Invalid type for '%s': expected an object.", elementPath("tools", i, "function.parameters"))
-	}
-	return nil
-}
-
 func (r *ChatRequest) checkToolChoice() error {
 	if r.ToolChoice == nil {
 		return nil

@@ -104,8 +104,8 @@ type Options struct {
 
 	// WriteTimeout is the timeout of each write to a client; a large reply is
 	// written in pieces of 32 KiB. The actual timeout is between one and one and
-	// a half times this value. The default is 30 seconds. It takes the place of http.Server.WriteTimeout, which limits the
-	// duration of a whole reply and would cut streams.
+	// a half times this value. The default is 30 seconds. It overrides
+	// http.Server.WriteTimeout, which is not needed.
 	WriteTimeout time.Duration
 
 	// RequestID returns the ID of a request, which must be unique for all time:

@@ -151,8 +151,8 @@ func (r *ImageRequest) check() error {
 	return nil
 }
 
-// checkEmpty refuses members that are "", which Go does not tell from members that
-// are missing.
+// checkEmpty refuses members that are "". After decoding, they look like members that
+// are missing, so it looks at the body.
 func (r *ImageRequest) checkEmpty(body []byte) error {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(body, &members) != nil {

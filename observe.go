@@ -185,24 +185,24 @@ type RequestParams struct {
 	Dimensions       int    // of embeddings
 }
 
-// A RequestSummary describes a request that has ended. It contains no API keys.
-// Of the request's body it has the model and the parameters; the text of Err may
-// quote more, as errors of invalid requests do, and errors of a Backend may.
+// A RequestSummary describes a request that has ended. It contains no API keys. It
+// contains the model and the parameters, but not the rest of the body. The text of Err
+// can quote the body: errors of invalid requests do, and errors of a Backend may.
 type RequestSummary struct {
-	UsageRecord              // fields are zero if the request failed before they were known
-	Timing                   //
-	Request     *RequestInfo // nil if the Backend was not called for a chat, images or embeddings
-	Reply       ReplySummary
-	Route       string // method and pattern of the path, such as "GET /v1/models/{id...}"; empty for unknown paths
-	Operation   Operation
-	Status      int        // HTTP status; 499 if the client disconnected before one was sent
-	Err         error      // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
-	ErrorClass  ErrorClass // of Err; empty if it is nil
-	Limit       string     // the limit that refused the request: the name of a bucket, or LimitConcurrent; empty if none did
-	RecordErr   error      // why UsageStore.Record did not store the UsageRecord; nil if it did, or was not called
-	Streamed    bool       // whether the client asked for a stream
-	Chunks      int        // number of chunks that the Backend yielded
-	Tries       []Try      // in the order of their start; the first 100 that the Backend reported with [StartTry]
+	UsageRecord // fields are zero if the request failed before they were known
+	Timing
+	Request    *RequestInfo // nil if the Backend was not called for a chat, images or embeddings
+	Reply      ReplySummary
+	Route      string // method and pattern of the path, such as "GET /v1/models/{id...}"; empty for unknown paths
+	Operation  Operation
+	Status     int        // HTTP status; 499 if the client disconnected before one was sent
+	Err        error      // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
+	ErrorClass ErrorClass // of Err; empty if it is nil
+	Limit      string     // the limit that refused the request: the name of a bucket, or LimitConcurrent; empty if none did
+	RecordErr  error      // why UsageStore.Record did not store the UsageRecord; nil if it did, or was not called
+	Streamed   bool       // whether the client asked for a stream
+	Chunks     int        // number of chunks that the Backend yielded
+	Tries      []Try      // in the order of their start; the first 100 that the Backend reported with [StartTry]
 }
 
 // LimitConcurrent is the Limit of a [RequestSummary] that Limits.Concurrent

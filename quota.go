@@ -167,10 +167,9 @@ func (u *quotaEntry) isFresh(now time.Time) bool {
 	return u.known && (u.reading != nil || now.Sub(u.readAt) < quotaTTL)
 }
 
-// reserve reserves want for a request of k at the time now, or least if not so much
-// is left, and returns what it reserved. If the usage cannot
-// be known because of the kind of the store, the error wraps
-// errors.ErrUnsupported.
+// reserve reserves want for a request of k at the time now, or least if want exceeds
+// what is left of the quota. It returns what it reserved. If the UsageStore is not a
+// KeyUsageStore, the error wraps errors.ErrUnsupported.
 func (b *quotaCache) reserve(ctx context.Context, k *Key, want, least amount, now time.Time) (quotaReservation, error) {
 	var none quotaReservation
 	u, err := b.read(ctx, k, now)

@@ -10,8 +10,8 @@ import (
 )
 
 // A recorder collects what the Observer of a request gets, and calls its
-// functions. Except for startTry and what it returns, its methods are called by
-// the goroutine of ServeHTTP.
+// functions. Goroutines of the Backend may call addChunk, startTry and the function
+// that startTry returns. Its other methods are called by the goroutine of ServeHTTP.
 type recorder struct {
 	q           *request
 	observed    *observedRequest // nil if there is no Observer
@@ -117,7 +117,7 @@ func (c *ChatChunk) hasToken() bool {
 	return false
 }
 
-// startTry is StartTry.
+// startTry implements StartTry for this request.
 func (rec *recorder) startTry(ctx context.Context, target string) (context.Context, func(error)) {
 	q, o := rec.q, rec.observed
 	start := time.Now()

@@ -17,7 +17,8 @@ import (
 // which it happens: run calls serve, which authenticates and calls the function
 // of the route; that reads and decodes the body, reserves tokens, calls the
 // Backend, settles the usage and replies. If anything fails, the failureHandler
-// replies. finish does what is due in any case.
+// replies. finish settles the usage, calls the Observer and ends the use of the
+// ResponseWriter.
 //
 // All of it happens on the goroutine of ServeHTTP, except for what others do
 // through res: see response.
@@ -217,11 +218,11 @@ func (q *request) setHeaders() {
 	q.protocol.SetHeaders(q.res.w.Header(), info)
 }
 
-// finish does what is due however the request ended. Each step runs even if
+// finish ends the request, whether it succeeded or not. Each step runs even if
 // the one before it panics or calls runtime.Goexit.
 func (q *request) finish() {
 	defer func() {
-		if q.res.aborted {
+		if q.res.aborted { // does not change after res.finish
 			panic(http.ErrAbortHandler)
 		}
 	}()

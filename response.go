@@ -29,10 +29,12 @@ const (
 	stateDone
 )
 
-// A response is the state machine that writes the reply to one request. It is
-// the only part of a request that several goroutines use: that of ServeHTTP,
-// the idle timer, the goroutine that flushes bursts, those that Shutdown starts,
-// and goroutines of a Backend that call yield or [StartTry].
+// A response is the state machine that writes the reply to one request. Several
+// goroutines use it: that of ServeHTTP, the idle timer, the goroutine that writes
+// bursts, those that Shutdown starts, and those of a Backend that call yield or
+// [StartTry]. Its mu also guards what these share in other parts of the request:
+// chatCall, orderer, eventStream, and some fields of idleTimer, recorder, account and
+// requestLog, which say so.
 type response struct {
 	w http.ResponseWriter
 	r *http.Request

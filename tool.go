@@ -99,3 +99,19 @@ func (f FunctionCall) MarshalJSON() ([]byte, error) { return marshal(functionCal
 func (f *FunctionCall) UnmarshalJSON(data []byte) error {
 	return unmarshalRequest(data, functionCallJSON, f)
 }
+
+func (t *Tool) check(i int) error {
+	switch {
+	case t.Type == "":
+		return errMissing(elementPath("tools", i, "type"))
+	case t.Type != toolFunction:
+	case t.Function == nil:
+		return errMissing(elementPath("tools", i, "function"))
+	case t.Function.Name == "":
+		return errMissing(elementPath("tools", i, "function.name"))
+	case t.Function.Parameters != nil && t.Function.Parameters[0] != '{':
+		return errBadRequest("invalid_type", elementPath("tools", i, "function.parameters"),
+			"Invalid type for '%s': expected an object.", elementPath("tools", i, "function.parameters"))
+	}
+	return nil
+}

@@ -202,7 +202,7 @@ func (b *UsageBuffer) wrote(n int, w *batchWriter) {
 	switch {
 	case w.isComplete(), w.isUp():
 		b.failures, b.backoff, b.err = 0, 0, nil
-	case w.ctx.Err() == nil: // a caller without patience does not tell that the store fails
+	case w.ctx.Err() == nil: // if the caller gave up, the store has not failed
 		b.failures++
 		b.err = w.err
 		b.backoff = min(max(2*b.backoff, b.delay, time.Millisecond), maxBackoff)

@@ -105,9 +105,10 @@ func (d *Decoder) text() string {
 	return raw
 }
 
-// own returns text, which may be part of the document, for use after decoding. It
-// shares the memory of the document if that keeps no more than sharedSize or
-// sharedRatio times its own length from being freed.
+// own returns text, which may be part of the document, for use after decoding. A text
+// that shares the memory of the document keeps all of it from being freed. So text is
+// copied, unless the document is no larger than sharedSize or than sharedRatio times
+// the text.
 func (d *Decoder) own(text string) string {
 	if len(d.doc) <= sharedSize || len(d.doc)/sharedRatio <= len(text) {
 		return text
