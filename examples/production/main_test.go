@@ -398,7 +398,7 @@ for port in 8080 8081; do
   until [[ $(curl -sS http://127.0.0.1:$port/readyz) = ok ]]; do sleep 0.1; done
 done
 ` + blocks[1] + `
-until [[ $(bin/llmhttpctl usage --account acme) = *" 2 "* ]]; do sleep 0.1; done
+until bin/llmhttpctl usage --account acme | grep 'demo-chat  *2 ' >/dev/null; do sleep 0.1; done
 ` + blocks[2]
 	script = strings.NewReplacer(
 		"8080", freePort(t), "8081", freePort(t), "bin/", t.TempDir()+"/", "curl http", "curl -sS --max-time 20 http",
