@@ -102,7 +102,7 @@ func TestObserver_Started(t *testing.T) {
 				PresencePenalty: new(1.0), FrequencyPenalty: new(-1.0), Seed: new(9), Stop: []string{"x", "y"},
 				ReasoningEffort: "low", ResponseFormat: "json_object",
 			}}},
-		{"members of another type", chatPath, chatWith(`"top_k":"x","seed":[]`), llmhttp.RequestInfo{Operation: llmhttp.OperationChat,
+		{"members of another type", chatPath, chatWith(`"top_k":"x"`), llmhttp.RequestInfo{Operation: llmhttp.OperationChat,
 			Model: "demo-chat", Params: llmhttp.RequestParams{Choices: 1, Messages: 1}}},
 		{"images", imagesPath, `{"model":"m","prompt":"p","n":3}`, llmhttp.RequestInfo{Operation: llmhttp.OperationImages, Model: "m",
 			Params: llmhttp.RequestParams{Choices: 3, Messages: 1}}},
