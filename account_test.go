@@ -394,3 +394,148 @@ func TestAccount_HugeUsageDoesNotOverflow(t *testing.T) {
 	_, adjusted := l.calls()
 	assert.Positive(t, adjusted[0][0].Cost)
 }
+
+// Whatever a step of settling does, the others run: what the Limiter has taken is what
+// is recorded, and the request is no longer in progress.
+func TestAccount_EveryStepOfSettlingRuns(t *testing.T) {
+	const reply = "one two three"
+	for _, step := range []string{"CountTokens", "Adjust", "Record", "Cost", "release"} {
+		for name, fault := range hostFaults {
+			t.Run(step+"/"+name, func(t *testing.T) {
+				at := func(current string) error {
+					if current == step {
+						return fault()
+					}
+					return nil
+				}
+				mustNotFail := func(current string) {
+					if err := at(current); err != nil {
+						panic(err)
+					}
+				}
+				released := make(chan struct{})
+				l := &stubConcurrencyLimiter{acquire: func(context.Context, string, int) (func(), error) {
+					return func() { close(released); mustNotFail("release") }, nil
+				}}
+				l.adjust = func(context.Context) error { return at("Adjust") }
+				var recorded []llmhttp.UsageRecord
+				store := recordFunc(func(r llmhttp.UsageRecord) error { recorded = append(recorded, r); return at("Record") })
+				s := startServer(t, config{
+					backend: textBackend(reply),
+					keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1, Quota: llmhttp.Quota{Cost: 1000}}),
+					opts: llmhttp.Options{
+						Limiter: l, Usage: store,
+						CountTokens: func(model, text string) int {
+							if text == reply {
+								mustNotFail("CountTokens")
+							}
+							return countWords(model, text)
+						},
+						Cost: func(u llmhttp.UsageSum) float64 {
+							if u.Start != (time.Time{}) { // of a record, not of a reservation
+								mustNotFail("Cost")
+							}
+							return 1
+						},
+					},
+				})
+				s.chat(chatBody)
+				s.shutdown()
+				<-released
+				require.Len(t, recorded, 1)
+				taken, adjusted := l.calls()
+				books := 0
+				for _, call := range append(taken, adjusted...) {
+					for _, draw := range call {
+						books += draw.Cost
+					}
+				}
+				assert.Equal(t, recorded[0].Usage.TotalTokens, books)
+				assert.Contains(t, s.log.String(), `"level":"ERROR"`)
+			})
+		}
+	}
+}
+
+// A recordFunc is a KeyUsageStore without sums.
+type recordFunc func(llmhttp.UsageRecord) error
+
+func (f recordFunc) Record(_ context.Context, records ...llmhttp.UsageRecord) error {
+	return f(records[0])
+}
+
+// A request for a model that does not exist uses nothing, even if its client leaves
+// before it gets the reply.
+func TestAccount_ClientLeavesBeforeA404(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	var l stubConcurrencyLimiter
+	l.acquire = func(requestCtx context.Context, _ string, _ int) (func(), error) {
+		return func() { leave(); <-requestCtx.Done() }, nil
+	}
+	s := startServer(t, config{
+		backend: failingBackend(llmhttp.ModelNotFound("demo-chat")),
+		keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1}),
+		opts:    llmhttp.Options{Limiter: &l},
+	})
+	_, err := s.open(ctx, "POST", chatPath, chatBody)
+	require.Error(t, err)
+	assert.Equal(t, 499, s.summary().Status)
+	assert.Empty(t, s.usage.records())
+	taken, adjusted := l.calls()
+	require.Len(t, adjusted, 1)
+	assert.Equal(t, -taken[0][0].Cost, adjusted[0][0].Cost)
+}
+
+// An error does not wait for its record.
+func TestAccount_ErrorDoesNotWaitForTheUsageStore(t *testing.T) {
+	for name, tt := range map[string]struct {
+		backend llmhttp.Backend
+		status  int
+		waits   time.Duration
+	}{
+		"error":   {failingBackend(llmhttp.Errorf(422, "", "no")), 422, 0},
+		"success": {textBackend("Hello!"), 200, 9 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					backend: tt.backend,
+					usage:   &usageLog{before: func(context.Context) error { time.Sleep(9 * time.Second); return nil }},
+				})
+				begin := time.Now()
+				assert.Equal(t, tt.status, s.chat(chatBody).StatusCode)
+				assert.Equal(t, tt.waits, time.Since(begin))
+				s.record()
+			})
+		})
+	}
+}
+
+// A prompt that no model has seen is not charged when its client leaves.
+func TestAccount_NotSent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err    error
+		prompt int
+	}{
+		"sent":     {errCause, 4},
+		"not sent": {fmt.Errorf("no connection: %w", llmhttp.ErrNotSent), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started := make(chan struct{})
+			s := startServer(t, config{
+				opts: llmhttp.Options{CountTokens: countWords},
+				backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+					close(started)
+					<-ctx.Done()
+					yield(nil, tt.err)
+				}),
+			})
+			ctx, leave := context.WithCancel(t.Context())
+			go func() { <-started; leave() }()
+			_, err := s.open(ctx, "POST", chatPath, chatBody)
+			require.Error(t, err)
+			assert.Equal(t, tt.prompt, s.summary().Usage.PromptTokens)
+			assert.Equal(t, tt.prompt, s.record().Usage.PromptTokens)
+		})
+	}
+}

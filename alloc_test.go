@@ -84,7 +84,7 @@ func TestAllocs_PerRequest(t *testing.T) {
 }
 
 // No body of 16 MiB makes the Handler use much more memory than its size.
-func TestAmplification(t *testing.T) {
+func TestAllocs_LargeBodies(t *testing.T) {
 	const size = 16 << 20
 	// repeat returns head, as many elements as fit, and tail. A %d in element is the
 	// element's number.

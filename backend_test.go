@@ -20,9 +20,6 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A panickyError is an error whose text cannot be had.
-type panickyError struct{}
-
 func (panickyError) Error() string { panic("Error panics") }
 
 // A fault of a Backend is the server's error, and only this request's.
@@ -443,16 +440,4 @@ func TestBackend_YieldAfterTheStream(t *testing.T) {
 		assert.False(t, late(llmhttp.TextChunk("b"), nil))
 	}
 	assert.Equal(t, 1, strings.Count(s.log.String(), "after its stream had returned"))
-}
-
-// A stream through a ResponseWriter that cannot be flushed is logged once.
-func TestStream_WriterCannotFlush(t *testing.T) {
-	s := startServer(t, config{backend: textBackend("a", "b", "c"), wrap: func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(plainWriter{w}, r) })
-	}})
-	s.chat(streamBody).checkText(t, "abc")
-	s.summary()
-	assert.Equal(t, 1, strings.Count(s.log.String(), "a stream is buffered"), "%s", s.log)
-	s.chat(chatBody)
-	assert.Equal(t, 1, strings.Count(s.log.String(), "WARN"), "a whole reply needs no flush")
 }

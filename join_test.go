@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"strings"
@@ -16,70 +15,9 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-func TestCollect_JoinsChunksAndStreamSplitsThemAgain(t *testing.T) {
-	r, err := llmhttp.Collect(streamOf(parseChunks(t,
-		`{"id":"i","created":5,"model":"m","system_fingerprint":"fp","choices":[{"index":1,"delta":{"content":"b"},"logprobs":{"content":[{"token":"b"}]}}]}`,
-		`{"choices":[{"index":0,"delta":{"reasoning_content":"think","refusal":"no"}},{"index":1,"delta":{"content":"c"},"logprobs":{"content":[{"token":"c"}]},"finish_reason":"length"}]}`,
-		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`)...))
-	require.NoError(t, err)
-	got, err := json.Marshal(r)
-	require.NoError(t, err)
-	assert.Equal(t, `{"id":"i","object":"chat.completion","created":5,"model":"m","choices":[`+
-		`{"index":0,"message":{"role":"assistant","content":null,"reasoning_content":"think","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}],"refusal":"no"},"logprobs":null,"finish_reason":"tool_calls"},`+
-		`{"index":1,"message":{"role":"assistant","content":"bc","refusal":null},"finish_reason":"length","logprobs":{"content":[{"token":"b"},{"token":"c"}]}}],`+
-		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3},"system_fingerprint":"fp"}`, string(got))
-	again, err := llmhttp.Collect(r.Stream())
-	require.NoError(t, err)
-	assert.Equal(t, r, again)
-}
-
-func TestCollect_ReturnsWhatCameBeforeAnError(t *testing.T) {
-	r, err := llmhttp.Collect(failAfter(errCause, "a", "b\xf0\x9f").Chat(t.Context(), nil))
-	require.Equal(t, errCause, err)
-	assert.Equal(t, "ab\ufffd", r.Choices[0].Message.Content.Text())
-	assert.Empty(t, r.Choices[0].FinishReason)
-
-	r, err = llmhttp.Collect(llmhttp.Fail(errCause))
-	require.Equal(t, errCause, err)
-	assert.Empty(t, r.Choices)
-}
-
-func TestCollect_ReplyHasAFinishReason(t *testing.T) {
-	r, err := llmhttp.Collect(llmhttp.Reply("x"))
-	require.NoError(t, err)
-	assert.Equal(t, llmhttp.FinishStop, r.Choices[0].FinishReason)
-}
-
-func TestCollect_TextMayBeCutAnywhere(t *testing.T) {
-	const text = "Zwölf 🧑‍🚀 sagen: „data: [DONE]“\u2028\x00 …"
-	for seed := range uint64(300) {
-		random := rand.New(rand.NewPCG(seed, 8))
-		var chunks []*llmhttp.ChatChunk
-		for rest := text; rest != ""; {
-			n := 1 + random.IntN(min(len(rest), 9))
-			chunks = append(chunks, llmhttp.TextChunk(rest[:n]))
-			rest = rest[n:]
-		}
-		r, err := llmhttp.Collect(streamOf(chunks...))
-		require.NoError(t, err)
-		require.Len(t, r.Choices, 1)
-		require.Equal(t, text, r.Choices[0].Message.Content.Text(), "seed %d", seed)
-	}
-}
-
-func TestCollect_ReplySurvivesJSON(t *testing.T) {
-	r, err := llmhttp.Collect(llmhttp.Reply("hi"))
-	require.NoError(t, err)
-	b, err := json.Marshal(r)
-	require.NoError(t, err)
-	again := new(llmhttp.ChatResponse)
-	require.NoError(t, json.Unmarshal(b, again))
-	assert.Equal(t, r, again)
-}
-
 // Joining and streaming a reply takes work in proportion to its length, however it is
 // divided: four times the chunks take about four times the memory, and not sixteen times.
-func TestReply_WorkIsLinear(t *testing.T) {
+func TestJoin_WorkIsLinear(t *testing.T) {
 	call := func(f func(d *llmhttp.ToolCallDelta, i, n int)) func(i, n int) *llmhttp.ChatChunk {
 		return func(i, n int) *llmhttp.ChatChunk {
 			d := llmhttp.ToolCallDelta{Function: llmhttp.FunctionCall{Arguments: "0123456789"}}
@@ -151,7 +89,7 @@ func TestReply_WorkIsLinear(t *testing.T) {
 
 // A reply that is too large is refused, whether it is one chunk or many, and so are too
 // many tool calls, which are not joined first.
-func TestReply_MaxReply(t *testing.T) {
+func TestJoin_MaxReply(t *testing.T) {
 	const limit = 1 << 20
 	piece := strings.Repeat("a", 1<<10)
 	chunk := func(d llmhttp.Delta) *llmhttp.ChatChunk {
@@ -222,7 +160,7 @@ func TestReply_MaxReply(t *testing.T) {
 }
 
 // Choices that a Backend leaves out are missing in whole replies and in streams alike.
-func TestReply_GapsBetweenChoices(t *testing.T) {
+func TestJoin_GapsBetweenChoices(t *testing.T) {
 	for mode, members := range map[string]string{"whole": `"n":5`, "stream": `"n":5,"stream":true`} {
 		s := startServer(t, config{backend: chunkBackend(func() []*llmhttp.ChatChunk {
 			return []*llmhttp.ChatChunk{{Choices: []llmhttp.ChunkChoice{{Index: 3, Delta: llmhttp.Delta{Content: "x"}}, {Index: 1, Delta: llmhttp.Delta{Content: "y"}}}}}
@@ -232,24 +170,5 @@ func TestReply_GapsBetweenChoices(t *testing.T) {
 		for i, present := range []bool{true, true, false, true, false} {
 			assert.Equal(t, present, strings.Contains(r.body, fmt.Sprintf(`"index":%d`, i)), "%s: choice %d", mode, i)
 		}
-	}
-}
-
-// The estimate of a reply's or a prompt's tokens counts text in unknown members too.
-func TestAccount_EstimateCountsExtra(t *testing.T) {
-	long, _ := json.Marshal(strings.Repeat("word", 1000))
-	s := startServer(t, config{backend: chunkBackend(func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Extra: llmhttp.Extra{"thinking": long}}}}}}
-	})})
-	require.Equal(t, 200, s.chat(chatBody).StatusCode)
-	assert.InDelta(t, 1000, s.record().Usage.CompletionTokens, 100)
-	for _, body := range []string{
-		chatWith(`"documents":["` + strings.Repeat("word", 1000) + `"]`),
-		chatWith(`"response_format":{"type":"json_schema","json_schema":{"name":"x","description":"` + strings.Repeat("word", 1000) + `"}}`),
-		strings.Replace(chatBody, `"role":"user"`, `"role":"user","thinking":"`+strings.Repeat("word", 1000)+`"`, 1),
-	} {
-		s := startServer(t, config{})
-		require.Equal(t, 200, s.chat(body).StatusCode, body)
-		assert.InDelta(t, 1000, s.record().Usage.PromptTokens, 100)
 	}
 }

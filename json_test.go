@@ -1,10 +1,13 @@
 package llmhttp_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +16,248 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 )
+
+// jsonTypes are the types of the API, as functions that return a pointer to a new value.
+var jsonTypes = map[string]func() any{
+	"ChatRequest":       func() any { return new(llmhttp.ChatRequest) },
+	"Message":           func() any { return new(llmhttp.Message) },
+	"Content":           func() any { return new(llmhttp.Content) },
+	"Part":              func() any { return new(llmhttp.Part) },
+	"ImageURL":          func() any { return new(llmhttp.ImageURL) },
+	"Tool":              func() any { return new(llmhttp.Tool) },
+	"Function":          func() any { return new(llmhttp.Function) },
+	"ToolCall":          func() any { return new(llmhttp.ToolCall) },
+	"FunctionCall":      func() any { return new(llmhttp.FunctionCall) },
+	"StreamOptions":     func() any { return new(llmhttp.StreamOptions) },
+	"ResponseFormat":    func() any { return new(llmhttp.ResponseFormat) },
+	"StringList":        func() any { return new(llmhttp.StringList) },
+	"ChatResponse":      func() any { return new(llmhttp.ChatResponse) },
+	"Choice":            func() any { return new(llmhttp.Choice) },
+	"ChatChunk":         func() any { return new(llmhttp.ChatChunk) },
+	"ChunkChoice":       func() any { return new(llmhttp.ChunkChoice) },
+	"Delta":             func() any { return new(llmhttp.Delta) },
+	"ToolCallDelta":     func() any { return new(llmhttp.ToolCallDelta) },
+	"Usage":             func() any { return new(llmhttp.Usage) },
+	"ReasoningDetail":   func() any { return new(llmhttp.ReasoningDetail) },
+	"PromptTokens":      func() any { return new(llmhttp.PromptTokensDetails) },
+	"CompletionTokens":  func() any { return new(llmhttp.CompletionTokensDetails) },
+	"ImageRequest":      func() any { return new(llmhttp.ImageRequest) },
+	"ImageResponse":     func() any { return new(llmhttp.ImageResponse) },
+	"Image":             func() any { return new(llmhttp.Image) },
+	"Model":             func() any { return new(llmhttp.Model) },
+	"EmbeddingRequest":  func() any { return new(llmhttp.EmbeddingRequest) },
+	"EmbeddingResponse": func() any { return new(llmhttp.EmbeddingResponse) },
+}
+
+// jsonDocuments are documents in the form in which they are encoded.
+var jsonDocuments = []struct{ typ, doc string }{
+	{"ChatRequest", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`},
+	{"ChatRequest", `{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true,"x":1},"temperature":0,"top_p":1,"presence_penalty":-2,"frequency_penalty":0.5,"max_tokens":1,"max_completion_tokens":2,"n":3,"stop":["a","b"],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}},"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true},"x":1}],"tool_choice":"auto","logit_bias":{"50256":-100},"metadata":null,"sampler":7,"user":"u"}`},
+	{"ChatRequest", `{"model":"m","messages":[],"stop":"a","tool_choice":{"type":"function","function":{"name":"f"}},"Model":"wrong case is another name"}`},
+	{"Message", `{"role":"assistant","content":null,"reasoning_content":"r","name":"n","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}","x":1},"x":[2]},{"id":"d","type":"custom","custom":{"name":"g","input":"x"}}],"refusal":"no","annotations":[]}`},
+	{"Message", `{"role":"tool","content":"r","tool_call_id":"c"}`},
+	{"Message", `{"role":"oracle","content":[]}`},
+	{"Content", `null`}, {"Content", `""`}, {"Content", `"a"`}, {"Content", `[]`},
+	{"Content", `[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]`},
+	{"Content", `[{"type":"text","text":"a"},{"type":"text","text":""}]`},
+	{"Content", `[{"type":"image_url","image_url":{"url":"https://x/y.png","detail":"low","x":1},"y":2}]`},
+	{"Content", `[{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}},{"type":"file","file":{"file_id":"f"}},{"type":"refusal","refusal":"no"},{"type":"brand_new","brand_new":{"a":[1]}}]`},
+	{"Part", `{"type":"odd","text":"t","x":1}`},
+	{"Part", `{"type":"odd","image_url":"https://x/y.png"}`},
+	{"Part", `{"type":"odd","text":{"value":"t","annotations":[]}}`},
+	{"Part", `{"type":"odd","text":""}`},
+	{"Tool", `{"type":"custom","custom":{"name":"g"},"x":1}`},
+	{"Function", `{"name":"f","x":1}`},
+	{"ToolCall", `{"id":"c","type":"custom","custom":{"name":"f","input":"x"}}`},
+	{"ResponseFormat", `{"type":"grammar","grammar":"x"}`},
+	{"StreamOptions", `{"include_usage":false,"include_obfuscation":true}`},
+	{"StringList", `null`}, {"StringList", `[]`}, {"StringList", `"a"`}, {"StringList", `["a","b"]`}, {"StringList", `""`},
+	{"ChatResponse", `{"id":"i","object":"chat.completion","created":7,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a","refusal":null,"x":1},"finish_reason":"stop","logprobs":{"content":[]},"y":1}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":1}},"service_tier":"default","system_fingerprint":null}`},
+	{"ChatChunk", `{"id":"i","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":1,"delta":{"role":"assistant","reasoning_content":"r","content":"a","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"","x":1},"y":2},{"index":1,"function":{"arguments":"}"}}],"x":null},"finish_reason":null,"logprobs":{"content":[]},"y":null}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3},"obfuscation":"x"}`},
+	{"ChatChunk", `{"id":"i","object":"chat.completion.chunk","created":7,"model":"m","choices":[]}`},
+	{"ImageRequest", `{"model":"m","prompt":"p","n":2,"size":"256x256","quality":"hd","response_format":"url","style":"vivid"}`},
+	{"ImageResponse", `{"created":7,"data":[{"url":"u","revised_prompt":"r","x":1},{"b64_json":"AAE="}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3,"input_tokens_details":{}},"background":"opaque"}`},
+	{"Model", `{"id":"m","object":"model","created":7,"owned_by":"o","meta":{"a":1},"parent":null}`},
+	{"EmbeddingRequest", `{"model":"m","input":["a",""],"dimensions":3,"encoding_format":"base64","user":"u"}`},
+	{"EmbeddingRequest", `{"model":"m","input":[[1,2],[3]]}`},
+	{"EmbeddingResponse", `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1},"x":1}`},
+}
+
+// The struct tags, which are there for the reader, agree with the tables that
+// encode and decode: each tag names a member, and says whether it is left out if it is
+// zero.
+func TestJSON_TagsAgreeWithTables(t *testing.T) {
+	constants := []string{"object", "logprobs"} // have no field
+	for name, newValue := range jsonTypes {
+		typ := reflect.TypeOf(newValue()).Elem()
+		if typ.Kind() != reflect.Struct || name == "EmbeddingInput" {
+			continue
+		}
+		always := make(map[string]bool)
+		for i := range typ.NumField() {
+			field := typ.Field(i)
+			member, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if !field.IsExported() || member == "-" {
+				continue
+			}
+			require.NotEmpty(t, member, "%s.%s", name, field.Name)
+			always[member] = options == ""
+			v := newValue()
+			fillValue(reflect.ValueOf(v).Elem().Field(i), rand.New(rand.NewPCG(1, 2)), 0)
+			if p, ok := v.(*llmhttp.Part); ok && p.Type == "" {
+				p.Type = member // image_url or text
+			}
+			assert.Contains(t, encodedMembers(t, v), member, "%s.%s", name, field.Name)
+		}
+		if name == "ToolCall" {
+			always["function"] = true // unless the type is another one
+		}
+		for member := range encodedMembers(t, newValue()) {
+			assert.True(t, always[member] || slices.Contains(constants, member), "%s has %q", name, member)
+			delete(always, member)
+		}
+		for member, left := range always {
+			assert.False(t, left, "%s lacks %q", name, member)
+		}
+	}
+}
+
+func encodedMembers(t *testing.T, v any) object {
+	var members object
+	require.NoError(t, json.Unmarshal([]byte(encode(t, v)), &members))
+	return members
+}
+
+// eachDocument calls test with each document and the value it is decoded to.
+func eachDocument(t *testing.T, test func(t *testing.T, newValue func() any, doc string)) {
+	for _, d := range jsonDocuments {
+		t.Run(fmt.Sprintf("%s/%.40s", d.typ, d.doc), func(t *testing.T) { test(t, jsonTypes[d.typ], d.doc) })
+	}
+}
+
+func encode(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// A document is encoded as it was decoded: named members in the order of the format, and
+// others behind them in the order of their names.
+func TestJSON_RoundTrip(t *testing.T) {
+	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
+		v := newValue()
+		require.NoError(t, json.Unmarshal([]byte(doc), v))
+		assert.Equal(t, doc, encode(t, v))
+	})
+}
+
+// Members may come in any order, with any space between them.
+func TestJSON_OrderAndSpaceDoNotMatter(t *testing.T) {
+	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
+		var members object
+		if json.Unmarshal([]byte(doc), &members) != nil || members == nil {
+			t.Skip("not an object")
+		}
+		names := slices.Sorted(maps.Keys(members))
+		for range 2 {
+			slices.Reverse(names)
+			var list []string
+			for _, name := range names {
+				list = append(list, fmt.Sprintf("%q :\t%s\r\n", name, members[name]))
+			}
+			v := newValue()
+			require.NoError(t, json.Unmarshal([]byte("\n{"+strings.Join(list, " ,")+"} "), v))
+			assert.Equal(t, doc, encode(t, v))
+		}
+	})
+}
+
+// The types work with encoding/json as values, pointers, elements and members.
+func TestJSON_WithinOtherValues(t *testing.T) {
+	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
+		pointer := newValue()
+		require.NoError(t, json.Unmarshal([]byte(doc), pointer))
+		value := reflect.ValueOf(pointer).Elem()
+		assert.Equal(t, fmt.Sprintf(`{"p":%s,"s":[%[1]s,%[1]s],"v":%[1]s}`, doc),
+			encode(t, map[string]any{"v": value.Interface(), "p": pointer, "s": []any{value.Interface(), pointer}}))
+
+		list := reflect.MakeSlice(reflect.SliceOf(value.Type()), 2, 2)
+		list.Index(1).Set(value)
+		assert.True(t, strings.HasSuffix(encode(t, list.Interface()), ","+doc+"]"))
+
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		require.NoError(t, e.Encode(value.Interface()))
+		assert.Equal(t, doc+"\n", b.String())
+	})
+	var nilRequest *llmhttp.ChatRequest
+	assert.Equal(t, "null", encode(t, nilRequest))
+}
+
+// Neither invalid JSON nor null changes a value, but for lists, which null makes nil.
+func TestJSON_InvalidJSONChangesNothing(t *testing.T) {
+	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
+		v := newValue()
+		require.NoError(t, json.Unmarshal([]byte(doc), v))
+		require.Error(t, json.Unmarshal([]byte(`{"a":`), v))
+		switch v.(type) {
+		case *llmhttp.Content, *llmhttp.StringList:
+		default:
+			require.Error(t, v.(json.Unmarshaler).UnmarshalJSON([]byte(`{"model":`)))
+			require.NoError(t, json.Unmarshal([]byte("null"), v))
+		}
+		assert.Equal(t, doc, encode(t, v))
+	})
+}
+
+// Decoding replaces a value: nothing of the old one is left.
+func TestJSON_DecodingReplaces(t *testing.T) {
+	r := llmhttp.ChatRequest{Model: "old", Messages: []llmhttp.Message{{Role: "user"}}, Extra: llmhttp.Extra{"x": json.RawMessage("1")}, Stop: llmhttp.StringList{"s"}}
+	require.NoError(t, json.Unmarshal([]byte(`{"n":2}`), &r))
+	assert.Equal(t, llmhttp.ChatRequest{N: new(2)}, r)
+	c := llmhttp.Text("old")
+	require.NoError(t, json.Unmarshal([]byte(`null`), &c))
+	assert.Nil(t, c)
+	l := llmhttp.StringList{"old"}
+	require.NoError(t, json.Unmarshal([]byte(`null`), &l))
+	assert.Nil(t, l)
+}
+
+// An explicit null is the zero value, for every member.
+func TestJSON_ExplicitNulls(t *testing.T) {
+	for typ, names := range map[string]string{
+		"ChatRequest":      "model messages stream stream_options temperature top_p presence_penalty frequency_penalty max_tokens max_completion_tokens n stop response_format tools tool_choice",
+		"Message":          "role content reasoning_content name tool_calls tool_call_id",
+		"Part":             "type",
+		"ImageURL":         "url detail",
+		"Tool":             "type function",
+		"Function":         "name description parameters",
+		"ToolCall":         "id type function",
+		"FunctionCall":     "name arguments",
+		"StreamOptions":    "include_usage",
+		"ResponseFormat":   "type",
+		"ChatChunk":        "id created model choices usage",
+		"ChunkChoice":      "index delta finish_reason",
+		"Delta":            "role content reasoning_content tool_calls",
+		"ToolCallDelta":    "index id type function",
+		"Usage":            "prompt_tokens completion_tokens total_tokens",
+		"ImageRequest":     "model prompt n size quality response_format",
+		"Image":            "url b64_json revised_prompt",
+		"EmbeddingRequest": "model input dimensions encoding_format",
+		"ChatResponse":     "id created model choices usage",
+		"Choice":           "index message finish_reason logprobs",
+		"Model":            "id created owned_by",
+	} {
+		t.Run(typ, func(t *testing.T) {
+			v := jsonTypes[typ]()
+			doc := `{"` + strings.ReplaceAll(names, " ", `":null,"`) + `":null}`
+			require.NoError(t, json.Unmarshal([]byte(doc), v))
+			assert.True(t, reflect.ValueOf(v).Elem().IsZero(), "%+v", v)
+		})
+	}
+}
 
 // reencode decodes a document as a T and encodes it again.
 func reencode[T any](t testing.TB, doc string) string {
@@ -24,7 +269,7 @@ func reencode[T any](t testing.TB, doc string) string {
 	return string(b)
 }
 
-func TestTypedMembers(t *testing.T) {
+func TestJSON_TypedMembers(t *testing.T) {
 	strict, parallel := true, false
 	for name, test := range map[string]struct {
 		doc  string
@@ -89,105 +334,9 @@ func TestTypedMembers(t *testing.T) {
 	}
 }
 
-// Replies of other servers are decoded leniently, as the documentation of
-// ChatChunk says.
-func TestLenientChunk(t *testing.T) {
-	const head, choice = `{"id":"","object":"chat.completion.chunk","created":0,"model":"",`, `"choices":[{"index":0,"delta":`
-	for name, test := range map[string]struct{ doc, want string }{
-		"plain": {`{"id":"x","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":1,"delta":{"content":"Hi"},"finish_reason":null}]}`,
-			`{"id":"x","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":1,"delta":{"content":"Hi"},"finish_reason":null}]}`},
-		"members of a vendor": {`{"choices":[{"delta":{"reasoning":"r","x":{"a":[1,null]}},"logprobs":{"content":[]},"y":1}],"service_tier":"default","system_fingerprint":null}`,
-			head + choice + `{"reasoning":"r","x":{"a":[1,null]}},"finish_reason":null,"logprobs":{"content":[]},"y":1}],"service_tier":"default","system_fingerprint":null}`},
-		"null everywhere": {`{"id":null,"object":null,"created":null,"model":null,"choices":[{"index":null,"delta":{"role":null,"content":null,"reasoning_content":null,"reasoning_details":null,"tool_calls":null,"refusal":null},"logprobs":null,"finish_reason":null,"stop_reason":null}],"usage":null}`,
-			head + choice + `{},"finish_reason":null}]}`},
-		"null choices": {`{"choices":null}`, head + `"choices":[]}`},
-		"null delta":   {`{"choices":[{"delta":null},null,5]}`, head + choice + `{},"finish_reason":null}]}`},
-		"no index": {`{"choices":[null,{"index":null,"delta":{"content":"a"}},{"index":[],"delta":{"tool_calls":[null,{"id":"b"}]}}]}`,
-			head + choice + `{"content":"a"},"finish_reason":null},{"index":1,"delta":{"tool_calls":[{"index":0,"id":"b"}]},"finish_reason":null}]}`},
-		"empty": {`{}`, head + `"choices":[]}`},
-		"wrong scalars": {`{"id":17,"object":7,"created":"1755137933","model":3.5,"choices":[{"index":"2","delta":{"content":7},"finish_reason":""}]}`,
-			`{"id":"17","object":"chat.completion.chunk","created":1755137933,"model":"3.5","choices":[{"index":2,"delta":{"content":"7"},"finish_reason":null}]}`},
-		"wrong containers": {`{"id":["a"],"choices":{},"usage":7}`, strings.Replace(head, `"id":""`, `"id":"[\"a\"]"`, 1) + `"choices":[]}`},
-		"wrong containers within": {`{"choices":[{"delta":[],"finish_reason":{}},{"delta":{"tool_calls":{},"reasoning_details":"x"}},{"delta":{"tool_calls":[{"function":5}]}}]}`,
-			head + choice + `{},"finish_reason":"{}"},{"index":1,"delta":{},"finish_reason":null},{"index":2,"delta":{"tool_calls":[{"index":0}]},"finish_reason":null}]}`},
-		"fraction of a second": {`{"created":1755137933.75}`, strings.Replace(head, `"created":0`, `"created":1755137933`, 1) + `"choices":[]}`},
-		"time out of range":    {`{"created":1e300}`, head + `"choices":[]}`},
-		"usage": {`{"choices":[],"usage":{"prompt_tokens":12.0,"completion_tokens":"3","total_tokens":null,"prompt_tokens_details":{"cached_tokens":"4"},"completion_tokens_details":null}}`,
-			head + `"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":3,"total_tokens":15,"prompt_tokens_details":{"cached_tokens":4}}}`},
-		"usage of zeros":   {`{"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`, head + `"choices":[]}`},
-		"usage below zero": {`{"usage":{"prompt_tokens":-1,"completion_tokens":-1,"total_tokens":-1}}`, head + `"choices":[]}`},
-		"tool calls": {`{"choices":[{"delta":{"tool_calls":[{"index":2,"id":"call_1","type":"function","function":{"name":"f","arguments":"{","z":1},"w":true},{"function":{"arguments":null}},null]}}]}`,
-			head + choice + `{"tool_calls":[{"index":2,"id":"call_1","type":"function","function":{"name":"f","arguments":"{","z":1},"w":true},{"index":1}]},"finish_reason":null}]}`},
-		"arguments that are an object": {`{"choices":[{"delta":{"tool_calls":[{"id":"a","type":null,"function":{"name":"f","arguments":{"a": 1}}}]}}]}`,
-			head + choice + `{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"a\": 1}"}}]},"finish_reason":null}]}`},
-		"content in parts": {`{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[]},{"type":"text","text":"a"},null,{"type":"text","text":"b"},5]}}]}`,
-			head + choice + `{"content":"ab","content_parts":[{"type":"thinking","thinking":[]},5]},"finish_reason":null}]}`},
-		"whole reply": {`{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","reasoning_content":"so","refusal":null,"annotations":[],"tool_calls":[{"index":9,"id":"a","type":"function","function":{"name":"f","arguments":{}}},{"id":"b","type":"x","x":1}]},"logprobs":null,"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1}}`,
-			head + choice + `{"role":"assistant","reasoning_content":"so","content":"Hi","tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"b","type":"x","x":1}],"annotations":[]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}}`},
-		"whole reply in parts": {`{"choices":[{"message":{"content":[{"type":"text","text":"a"}]}},{"message":"x"}]}`,
-			head + choice + `{"content":"a"},"finish_reason":null},{"index":1,"delta":{},"finish_reason":null}]}`},
-		"stop token": {`{"choices":[{"delta":{},"finish_reason":"stop","stop_reason":128001}]}`, head + choice + `{},"finish_reason":"stop"}]}`},
-		"duplicate names": {`{"id":"a","id":"b","x":{"y":1,"y":2},"choices":[{"delta":{"content":"a","content":"b"}}]}`,
-			`{"id":"b","object":"chat.completion.chunk","created":0,"model":"",` + choice + `{"content":"b"},"finish_reason":null}],"x":{"y":1}}`},
-		"bytes that are not UTF-8": {"{\"choices\":[{\"delta\":{\"content\":\"a\xffb\",\"x\xff\":[\"\xff\"]}}]}",
-			head + choice + "{\"content\":\"a\ufffdb\",\"x\ufffd\":[\"\ufffd\"]},\"finish_reason\":null}]}"},
-		"halves of surrogate pairs": {`{"x":"\ud83d","choices":[{"delta":{"content":"a\ud83db","x":{"a":"\ude42"}},"y":["\ud83d"]}]}`,
-			head + choice + "{\"content\":\"a\ufffdb\",\"x\":{\"a\":\"\ufffd\"}},\"finish_reason\":null,\"y\":[\"\ufffd\"]}],\"x\":\"\ufffd\"}"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.want, reencode[llmhttp.ChatChunk](t, test.doc))
-		})
-	}
-	for _, doc := range []string{``, `{`, `[]`, `"a"`, `5`, `{"choices":[{"delta":{"content":"a`, `{"id":"a"}{"id":"b"}`, `data: {}`, "\x00", strings.Repeat(`{"a":`, 10_000), `{"a":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`} {
-		t.Run(fmt.Sprintf("refused/%.20q", doc), func(t *testing.T) {
-			assert.Error(t, new(llmhttp.ChatChunk).UnmarshalJSON([]byte(doc)))
-		})
-	}
-}
-
-func TestLenientReplies(t *testing.T) {
-	response := reencode[llmhttp.ChatResponse](t, `{"id":5,"created":"7","choices":[{"message":{"role":"assistant","content":{"a":1},"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"b":2}}},null]},"finish_reason":null,"stop_reason":7,"logprobs":null},null,{"message":{"content":[{"type":"text","text":"a"},5,{"type":"text"}]}}],"usage":{"prompt_tokens":"1"},"x":"\ud83d"}`)
-	assert.Equal(t, `{"id":"5","object":"chat.completion","created":7,"model":"","choices":[`+
-		`{"index":0,"message":{"role":"assistant","content":"{\"a\":1}","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"b\":2}"}}],"refusal":null},"logprobs":null,"finish_reason":null},`+
-		`{"index":1,"message":{"role":"","content":[{"type":"text","text":"a"},{"type":"text","text":""}],"refusal":null},"logprobs":null,"finish_reason":null}],`+
-		`"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1},"x":"`+"\ufffd"+`"}`, response)
-
-	images := reencode[llmhttp.ImageResponse](t, `{"created":1.5,"data":[null,{"url":5,"b64_json":"AAE="}],"usage":{"input_tokens":1.0,"output_tokens":"2"}}`)
-	assert.Equal(t, `{"created":1,"data":[{"url":"5","b64_json":"AAE="}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3}}`, images)
-	assert.Error(t, new(llmhttp.ImageResponse).UnmarshalJSON([]byte(`{"data":[{"b64_json":"no base64!"}]}`)))
-
-	embeddings := reencode[llmhttp.EmbeddingResponse](t, `{"model":null,"data":[{"index":1,"embedding":[1,0.5]},{"index":0,"embedding":"AACAPw=="},{"embedding":[]}],"usage":{"prompt_tokens":2,"completion_tokens":0,"total_tokens":2}}`)
-	assert.Equal(t, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1]},{"object":"embedding","index":1,"embedding":[1,0.5]},{"object":"embedding","index":2,"embedding":[]}],"model":"","usage":{"prompt_tokens":2,"total_tokens":2}}`, embeddings)
-	for _, doc := range []string{`{"data":[{"index":-1,"embedding":[]}]}`, `{"data":[{"index":2048,"embedding":[]}]}`, `{"data":[{"embedding":"AAA="}]}`, `{"data":[{"embedding":"?"}]}`, `{"data":[{"embedding":["a"]}]}`} {
-		assert.Error(t, new(llmhttp.EmbeddingResponse).UnmarshalJSON([]byte(doc)), doc)
-	}
-
-	model := reencode[llmhttp.Model](t, `{"id":"m","created":"5","owned_by":{"n":1},"meta":2}`)
-	assert.Equal(t, `{"id":"m","object":"model","created":5,"owned_by":"","meta":2}`, model)
-}
-
-// An error in place of a reply is in Extra, and is never encoded.
-func TestErrorOfReply(t *testing.T) {
-	for doc, want := range map[string]string{
-		`{"error":{"message":"m"}}`:                         `{"message":"m"}`,
-		`{"id":"a","choices":[],"error":"text"}`:            `"text"`,
-		`{"object":"error","message":"m","code":400}`:       `{"code":400,"message":"m"}`,
-		`{"message":"m","code":"\ud83d","object":"error"}`:  `{"code":"` + "\ufffd" + `","message":"m"}`,
-		`{"error":null,"object":"chat.completion.chunk"}`:   `null`,
-		`{"object":"chat.completion.chunk","message":"ok"}`: ``,
-	} {
-		var c llmhttp.ChatChunk
-		require.NoError(t, c.UnmarshalJSON([]byte(doc)))
-		assert.Equal(t, want, string(c.Extra["error"]), doc)
-		b, err := json.Marshal(c)
-		require.NoError(t, err)
-		assert.NotContains(t, string(b), "error")
-	}
-}
-
 // What is decoded does not share memory with the document, nor with what is
 // decoded afterwards.
-func TestDecodeCopies(t *testing.T) {
+func TestJSON_DecodingCopies(t *testing.T) {
 	var chunks []llmhttp.ChatChunk
 	names := []string{"alpha", "bravo", "charlie"}
 	for _, name := range names {
@@ -206,7 +355,7 @@ func TestDecodeCopies(t *testing.T) {
 
 // Line breaks that JSON need not escape are escaped: in texts, names and raw
 // values.
-func TestLineBreaksAreEscaped(t *testing.T) {
+func TestJSON_LineBreaksAreEscaped(t *testing.T) {
 	const breaks = "a\u0085\u2028\u2029\n\r“é”"
 	raw, err := json.Marshal(map[string]string{breaks: breaks})
 	require.NoError(t, err)
@@ -223,7 +372,7 @@ func TestLineBreaksAreEscaped(t *testing.T) {
 
 // What decoding and encoding a request has for a result does not depend on what
 // the same decoder did before, successful or not.
-func TestDecodersAreUsedAgain(t *testing.T) {
+func TestJSON_DecodersAreReusable(t *testing.T) {
 	docs := []string{`{"model":"a","messages":[{"role":"user","content":[{"text":"x","type":"text"}]}]}`, `{"model":`, `{"model":5}`, `{"messages":[{"content":[{"type":"text"}]}]}`, `{"model":"b","n":3}`}
 	want := make(map[string]string)
 	for range 3 {
@@ -278,12 +427,12 @@ func fillValue(v reflect.Value, r *rand.Rand, depth int) {
 
 // No field of a type is forgotten by the codec: what has values everywhere comes
 // back through JSON.
-func TestEveryFieldIsEncoded(t *testing.T) {
+func TestJSON_EveryFieldIsEncoded(t *testing.T) {
 	for name, fresh := range jsonTypes {
 		t.Run(name, func(t *testing.T) {
 			v := fresh()
 			fillValue(reflect.ValueOf(v).Elem(), rand.New(rand.NewPCG(3, 4)), 0)
-			wellFormed(v)
+			makeConsistent(v)
 			b, err := json.Marshal(v)
 			require.NoError(t, err)
 			again := fresh()
@@ -293,28 +442,28 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 	}
 }
 
-// wellFormed corrects what values of fillValue cannot be at the same time.
-func wellFormed(v any) {
+// makeConsistent corrects what values of fillValue cannot be at the same time.
+func makeConsistent(v any) {
 	switch v := v.(type) {
 	case *llmhttp.ChatRequest:
 		for i := range v.Messages {
-			wellFormed(&v.Messages[i])
+			makeConsistent(&v.Messages[i])
 		}
 	case *llmhttp.Message:
-		wellFormed(&v.Content)
+		makeConsistent(&v.Content)
 	case *llmhttp.Content:
 		for i := range *v {
-			wellFormed(&(*v)[i])
+			makeConsistent(&(*v)[i])
 		}
 	case *llmhttp.Part:
 		v.Type, v.ImageURL = llmhttp.PartText, nil
 	case *llmhttp.ChatResponse:
 		for i := range v.Choices {
 			v.Choices[i].Index = i
-			wellFormed(&v.Choices[i])
+			makeConsistent(&v.Choices[i])
 		}
 	case *llmhttp.Choice:
-		wellFormed(&v.Message)
+		makeConsistent(&v.Message)
 	case *llmhttp.ImageResponse:
 		v.Usage.PromptTokensDetails, v.Usage.CompletionTokensDetails = llmhttp.PromptTokensDetails{}, llmhttp.CompletionTokensDetails{}
 	case *llmhttp.EmbeddingRequest:
@@ -322,63 +471,4 @@ func wellFormed(v any) {
 	case *llmhttp.EmbeddingResponse:
 		v.Usage.CompletionTokens, v.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
 	}
-}
-
-func TestJoinReasoningDetails(t *testing.T) {
-	stream := func(deltas ...string) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			for _, details := range deltas {
-				var c llmhttp.ChatChunk
-				require.NoError(t, c.UnmarshalJSON([]byte(`{"choices":[{"delta":{"reasoning_details":[`+details+`]}}]}`)))
-				if !yield(&c, nil) {
-					return
-				}
-			}
-		}
-	}
-	for name, test := range map[string]struct {
-		deltas []string
-		want   string
-	}{
-		"texts with one index": {
-			[]string{`{"type":"reasoning.text","text":"a","index":0}`, `{"type":"reasoning.text","text":"b","index":0,"format":"f"}`, `{"type":"reasoning.text","signature":"s","index":0}`},
-			`{"type":"reasoning.text","text":"ab","signature":"s","format":"f","index":0}`,
-		},
-		"another index": {
-			[]string{`{"type":"reasoning.text","text":"a","index":0},{"type":"reasoning.text","text":"b","index":1}`, `{"type":"reasoning.text","text":"c","index":1}`},
-			`{"type":"reasoning.text","text":"a","index":0},{"type":"reasoning.text","text":"bc","index":1}`,
-		},
-		"a signature between": {
-			[]string{`{"type":"reasoning.text","text":"a","signature":"s"}`, `{"type":"reasoning.text","text":"b"}`},
-			`{"type":"reasoning.text","text":"a","signature":"s"},{"type":"reasoning.text","text":"b"}`,
-		},
-		"other types": {
-			[]string{`{"type":"reasoning.summary","summary":"a"}`, `{"type":"reasoning.summary","summary":"b"}`, `{"type":"reasoning.encrypted","data":"d"}`, `{"type":"reasoning.text","text":"t"}`},
-			`{"type":"reasoning.summary","summary":"a"},{"type":"reasoning.summary","summary":"b"},{"type":"reasoning.encrypted","data":"d"},{"type":"reasoning.text","text":"t"}`,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, err := llmhttp.Collect(stream(test.deltas...))
-			require.NoError(t, err)
-			b, err := json.Marshal(r.Choices[0].Message)
-			require.NoError(t, err)
-			assert.Equal(t, `{"role":"assistant","content":"","reasoning_details":[`+test.want+`]}`, string(b))
-			again, err := llmhttp.Collect(r.Stream())
-			require.NoError(t, err)
-			assert.Equal(t, r, again)
-		})
-	}
-}
-
-// The refusal and the stop sequence of a stream are those of the reply.
-func TestCollectRefusalAndStopSequence(t *testing.T) {
-	r, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
-		_ = yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Refusal: "I "}}}}, nil) &&
-			yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Refusal: "won't."}, FinishReason: llmhttp.FinishStop, StopSequence: "END"}}}, nil)
-	})
-	require.NoError(t, err)
-	assert.Equal(t, []llmhttp.Choice{{Message: llmhttp.Message{Role: llmhttp.RoleAssistant, Refusal: "I won't."}, FinishReason: llmhttp.FinishStop, StopSequence: "END"}}, r.Choices)
-	again, err := llmhttp.Collect(r.Stream())
-	require.NoError(t, err)
-	assert.Equal(t, r, again)
 }

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,7 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-func TestObserver_IsToldOfEachRequestOnce(t *testing.T) {
+func TestObserver_SeesEachRequestOnce(t *testing.T) {
 	type summary struct {
 		status   int
 		failed   bool
@@ -201,7 +203,7 @@ func TestObservers_CallsAllFunctions(t *testing.T) {
 }
 
 // An Observer that looks for an Error does not find a nil one.
-func TestObserve_NilErrorOfTheBackend(t *testing.T) {
+func TestObserver_NilErrorOfTheBackend(t *testing.T) {
 	var nilError *llmhttp.Error
 	for _, err := range []error{nilError, fmt.Errorf("wrapped: %w", nilError)} {
 		var summary *llmhttp.RequestSummary
@@ -216,4 +218,80 @@ func TestObserve_NilErrorOfTheBackend(t *testing.T) {
 		_, ok := errors.AsType[*llmhttp.Error](summary.Err)
 		assert.False(t, ok)
 	}
+}
+
+// Tries are reported with their time and error, in the order in which they began.
+func TestStartTry(t *testing.T) {
+	ownError := &llmhttp.Error{Status: 502, Message: "no " + testSecret}
+	for mode, body := range chatModes {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+					for i, err := range []error{ownError, llmhttp.Errorf(400, "", "x"), context.DeadlineExceeded, nil} {
+						time.Sleep(time.Second)
+						tryCtx, end := llmhttp.StartTry(ctx, string(rune('a'+i)))
+						assert.Equal(t, ctx, tryCtx)
+						time.Sleep(2 * time.Second)
+						end(err)
+					}
+					var wg sync.WaitGroup
+					wg.Go(func() { llmhttp.StartTry(context.WithoutCancel(ctx), "does not end") })
+					wg.Wait()
+					time.Sleep(3 * time.Second)
+					yield(llmhttp.TextChunk("a"), nil)
+				})})
+				s.chat(body)
+				e := s.summary()
+				require.Len(t, e.Tries, 5)
+				for i, want := range []struct {
+					class    llmhttp.ErrorClass
+					duration time.Duration
+				}{{llmhttp.ClassBackend, 2}, {llmhttp.ClassInvalidRequest, 2}, {llmhttp.ClassTimeout, 2}, {"", 2}, {"", 3}} {
+					got := e.Tries[i]
+					assert.Equal(t, want.class, got.ErrorClass)
+					assert.Equal(t, want.class != "", got.Err != nil)
+					assert.Equal(t, want.duration*time.Second, got.Duration)
+					assert.NotContains(t, fmt.Sprint(got.Err), testSecret)
+					if i < 4 {
+						assert.Equal(t, time.Duration(i*3+1)*time.Second, got.Start)
+					}
+				}
+				assert.Equal(t, "does not end", e.Target())
+			})
+		})
+	}
+	t.Run("many", func(t *testing.T) {
+		s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			for range 200 {
+				_, end := llmhttp.StartTry(ctx, "a")
+				end(nil)
+			}
+		})})
+		s.chat(chatBody)
+		assert.Len(t, s.summary().Tries, 100)
+	})
+	t.Run("an error whose Unwrap panics", func(t *testing.T) {
+		s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			var wg sync.WaitGroup
+			wg.Go(func() { // on which a panic would end the process
+				_, end := llmhttp.StartTry(ctx, "a")
+				end(unwrapPanics{})
+			})
+			wg.Wait()
+			yield(llmhttp.TextChunk("a"), nil)
+		})})
+		assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+		try := s.summary().Tries[0]
+		assert.Equal(t, llmhttp.ClassBackend, try.ErrorClass)
+		assert.Error(t, try.Err)
+	})
+	t.Run("no Observer", func(t *testing.T) {
+		h := llmhttp.NewHandler(streamBackend(func(ctx context.Context, yield yieldFunc) {
+			got, end := llmhttp.StartTry(ctx, "a")
+			assert.Equal(t, ctx, got)
+			end(nil)
+		}), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
+		llmhttp.StartTry(t.Context(), "outside of a request")
+		assert.False(t, serve(h, httptest.NewRecorder(), chatBody))
+	})
 }

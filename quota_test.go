@@ -2,7 +2,6 @@ package llmhttp_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -327,13 +326,6 @@ func TestQuota_UsageBuffer(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, other)
 	})
-}
-
-func TestQueryKey_Unsupported(t *testing.T) {
-	for _, s := range []llmhttp.UsageStore{nil, new(usageLog), llmhttp.NewUsageBuffer(new(usageLog), 0, 0)} {
-		_, err := llmhttp.QueryKey(t.Context(), s, "key_1", llmhttp.UsageQuery{})
-		assert.True(t, errors.Is(err, errors.ErrUnsupported), "%T: %v", s, err)
-	}
 }
 
 // A request without max_tokens is admitted as long as its prompt is within the quota.

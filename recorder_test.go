@@ -2,13 +2,9 @@ package llmhttp_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,7 +27,7 @@ func started(list *[]*llmhttp.RequestInfo) llmhttp.Observer {
 
 type startedKey struct{}
 
-func TestObserver_Timing(t *testing.T) {
+func TestRecorder_Timing(t *testing.T) {
 	for name, token := range map[string]llmhttp.Delta{
 		"text":      {Content: "a"},
 		"reasoning": {Reasoning: "a"},
@@ -72,7 +68,7 @@ func TestObserver_Timing(t *testing.T) {
 }
 
 // A keep-alive comment is a write, but not a token.
-func TestObserver_TimingOfASilentStream(t *testing.T) {
+func TestRecorder_TimingOfASilentStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{opts: llmhttp.Options{KeepAlive: time.Second, Timeout: 5 * time.Second}, backend: streamBackend(
 			func(ctx context.Context, _ yieldFunc) { <-ctx.Done() })})
@@ -84,7 +80,7 @@ func TestObserver_TimingOfASilentStream(t *testing.T) {
 	})
 }
 
-func TestObserver_Started(t *testing.T) {
+func TestRecorder_Started(t *testing.T) {
 	const params = `"n":2,"max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":40,"presence_penalty":1,"frequency_penalty":-1,` +
 		`"seed":9,"stop":["x","y"],"reasoning_effort":"low","response_format":{"type":"json_object"},` +
 		`"tools":[{"type":"function","function":{"name":"f"}}]`
@@ -150,7 +146,7 @@ func TestObserver_Started(t *testing.T) {
 
 // Started is not called for a request that does not reach the Backend, or that calls no
 // model.
-func TestObserver_NotStarted(t *testing.T) {
+func TestRecorder_NotStarted(t *testing.T) {
 	var got []*llmhttp.RequestInfo
 	s := startServer(t, config{opts: llmhttp.Options{Observe: started(&got)}})
 	for i, send := range []func(){
@@ -170,7 +166,7 @@ func TestObserver_NotStarted(t *testing.T) {
 	}
 }
 
-func TestObserver_StartedPanics(t *testing.T) {
+func TestRecorder_StartedPanics(t *testing.T) {
 	s := startServer(t, config{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 		return ctx, llmhttp.Observation{Started: func(context.Context, *llmhttp.RequestInfo) context.Context { panic(secretCause) }}
 	}}})
@@ -178,7 +174,7 @@ func TestObserver_StartedPanics(t *testing.T) {
 	assert.Empty(t, s.usage.records(), "the Backend was not called")
 }
 
-func TestObserver_Reply(t *testing.T) {
+func TestRecorder_Reply(t *testing.T) {
 	chunks := []string{
 		`{"id":"reply-1","model":"served-model","choices":[{"index":1,"delta":{"content":"b"},"finish_reason":"length"}]}`,
 		`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}`,
@@ -205,7 +201,7 @@ func TestObserver_Reply(t *testing.T) {
 	})
 }
 
-func TestObserver_ErrorClass(t *testing.T) {
+func TestRecorder_ErrorClass(t *testing.T) {
 	withBackend := func(err error) config { return config{backend: failingBackend(err)} }
 	scoped := testKey()
 	scoped.Scopes = []llmhttp.Endpoint{}
@@ -266,7 +262,7 @@ func (brokenQuery) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSu
 
 // A request that its client abandons has a class of its own, and so has one that Shutdown
 // refuses or interrupts.
-func TestObserver_ErrorClassOfInterruptedRequests(t *testing.T) {
+func TestRecorder_ErrorClassOfInterruptedRequests(t *testing.T) {
 	for mode, body := range chatModes {
 		for _, speaks := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, reply began=%t", mode, speaks), func(t *testing.T) {
@@ -307,7 +303,7 @@ func TestObserver_ErrorClassOfInterruptedRequests(t *testing.T) {
 	}
 }
 
-func TestObserver_Limit(t *testing.T) {
+func TestRecorder_Limit(t *testing.T) {
 	none := llmhttp.Rate{N: -1}
 	for want, limits := range map[string]llmhttp.Limits{
 		"":                      {Requests: noRefill(1), Tokens: noRefill(1000), Quota: llmhttp.Quota{Tokens: 1000}, Concurrent: 1},
@@ -325,7 +321,7 @@ func TestObserver_Limit(t *testing.T) {
 	}
 }
 
-func TestObserver_RecordErr(t *testing.T) {
+func TestRecorder_RecordErr(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"error": func(context.Context) error { return errCause },
 		"panic": func(context.Context) error { panic(secretCause) },
@@ -339,123 +335,4 @@ func TestObserver_RecordErr(t *testing.T) {
 	s := startServer(t, config{})
 	s.chat(chatBody)
 	assert.NoError(t, s.summary().RecordErr)
-}
-
-// Tries are reported with their time and error, in the order in which they began.
-func TestStartTry(t *testing.T) {
-	ownError := &llmhttp.Error{Status: 502, Message: "no " + testSecret}
-	for mode, body := range chatModes {
-		t.Run(mode, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := startPipeServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-					for i, err := range []error{ownError, llmhttp.Errorf(400, "", "x"), context.DeadlineExceeded, nil} {
-						time.Sleep(time.Second)
-						tryCtx, end := llmhttp.StartTry(ctx, string(rune('a'+i)))
-						assert.Equal(t, ctx, tryCtx)
-						time.Sleep(2 * time.Second)
-						end(err)
-					}
-					var wg sync.WaitGroup
-					wg.Go(func() { llmhttp.StartTry(context.WithoutCancel(ctx), "does not end") })
-					wg.Wait()
-					time.Sleep(3 * time.Second)
-					yield(llmhttp.TextChunk("a"), nil)
-				})})
-				s.chat(body)
-				e := s.summary()
-				require.Len(t, e.Tries, 5)
-				for i, want := range []struct {
-					class    llmhttp.ErrorClass
-					duration time.Duration
-				}{{llmhttp.ClassBackend, 2}, {llmhttp.ClassInvalidRequest, 2}, {llmhttp.ClassTimeout, 2}, {"", 2}, {"", 3}} {
-					got := e.Tries[i]
-					assert.Equal(t, want.class, got.ErrorClass)
-					assert.Equal(t, want.class != "", got.Err != nil)
-					assert.Equal(t, want.duration*time.Second, got.Duration)
-					assert.NotContains(t, fmt.Sprint(got.Err), testSecret)
-					if i < 4 {
-						assert.Equal(t, time.Duration(i*3+1)*time.Second, got.Start)
-					}
-				}
-				assert.Equal(t, "does not end", e.Target())
-			})
-		})
-	}
-	t.Run("many", func(t *testing.T) {
-		s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-			for range 200 {
-				_, end := llmhttp.StartTry(ctx, "a")
-				end(nil)
-			}
-		})})
-		s.chat(chatBody)
-		assert.Len(t, s.summary().Tries, 100)
-	})
-	t.Run("an error whose Unwrap panics", func(t *testing.T) {
-		s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-			var wg sync.WaitGroup
-			wg.Go(func() { // on which a panic would end the process
-				_, end := llmhttp.StartTry(ctx, "a")
-				end(unwrapPanics{})
-			})
-			wg.Wait()
-			yield(llmhttp.TextChunk("a"), nil)
-		})})
-		assert.Equal(t, 200, s.chat(chatBody).StatusCode)
-		try := s.summary().Tries[0]
-		assert.Equal(t, llmhttp.ClassBackend, try.ErrorClass)
-		assert.Error(t, try.Err)
-	})
-	t.Run("no Observer", func(t *testing.T) {
-		h := llmhttp.NewHandler(streamBackend(func(ctx context.Context, yield yieldFunc) {
-			got, end := llmhttp.StartTry(ctx, "a")
-			assert.Equal(t, ctx, got)
-			end(nil)
-		}), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
-		llmhttp.StartTry(t.Context(), "outside of a request")
-		assert.False(t, serve(h, httptest.NewRecorder(), chatBody))
-	})
-}
-
-func TestLogRequests(t *testing.T) {
-	var out logBuffer
-	log := llmhttp.LogRequests(slog.New(slog.NewJSONHandler(&out, nil)))
-	s := startServer(t, config{
-		opts: llmhttp.Options{Observe: log},
-		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-			_, end := llmhttp.StartTry(ctx, "a")
-			end(nil)
-			c := llmhttp.TextChunk("reply")
-			c.Usage = &llmhttp.Usage{PromptTokens: 3, CompletionTokens: 4}
-			_ = yield(c, nil) && yield(nil, errCause)
-		}),
-	})
-	s.chat(streamBody)
-	s.chat(`{"model":"demo-chat","messages":[{"role":"user","content":17}]}`)
-	s.get("/v1/models/"+testSecret+"?q=query", withoutKey)
-	s.get("/v1/models/" + testSecret + "?q=query")
-	s.shutdown()
-	var lines []map[string]any
-	for line := range strings.Lines(out.String()) {
-		var v map[string]any
-		require.NoError(t, json.Unmarshal([]byte(line), &v))
-		delete(v, "time")
-		lines = append(lines, v)
-	}
-	require.Len(t, lines, 4)
-	for _, name := range []string{"admitted_ms", "first_token_ms", "duration_ms"} {
-		assert.Positive(t, lines[0][name], name)
-		delete(lines[0], name)
-	}
-	assert.Equal(t, map[string]any{
-		"level": "INFO", "msg": "request", "request_id": s.summaries()[0].ID, "client": "127.0.0.1", "method": "POST", "path": chatPath,
-		"status": 200.0, "protocol": "chat", "endpoint": "chat", "account": "acme", "key": "key_1", "model": "demo-chat",
-		"target": "a", "tries": 1.0, "streamed": true, "prompt_tokens": 3.0, "completion_tokens": 4.0,
-		"error_class": "backend", "error": secretCause,
-	}, lines[0])
-	assert.Equal(t, 400.0, lines[1]["status"])
-	assert.Equal(t, "invalid_request", lines[1]["error_class"])
-	assert.NotContains(t, lines[1], "error", "it may quote the request")
-	assert.Equal(t, "/v1/models/[redacted]", lines[3]["path"])
-	assert.NotContains(t, out.String(), "query")
 }

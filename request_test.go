@@ -286,23 +286,6 @@ func TestRequest_ClientLeavesWhileItSends(t *testing.T) {
 	})
 }
 
-// A func of the host that panics costs its request a 500, and nothing else.
-func TestRequest_FuncsOfTheHostPanic(t *testing.T) {
-	for name, opts := range map[string]llmhttp.Options{
-		"RequestID": {RequestID: func(*http.Request) string { panic(secretCause) }},
-		"Now":       {Now: func() time.Time { panic(secretCause) }},
-		"Observe": {Observe: func(context.Context, *http.Request) (context.Context, llmhttp.Observation) {
-			panic(secretCause)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := startServer(t, config{opts: opts})
-			s.chat(chatBody).checkError(t, 500)
-			s.shutdown()
-		})
-	}
-}
-
 // Requests that follow each other on a connection do not mix, however the first
 // ends. A request that is refused before its body was read closes the
 // connection: the reply does not wait for the body.
@@ -415,42 +398,6 @@ func TestRequest_LeavesNoMemoryBehind(t *testing.T) {
 	assert.Less(t, heap()-before, int64(2<<20))
 	require.NoError(t, h.Shutdown(t.Context()))
 }
-
-// A call of runtime.Goexit by the host ends the goroutine. The client has a
-// reply all the same, and the Handler can shut down.
-func TestRequest_Goexit(t *testing.T) {
-	goexit := func() { runtime.Goexit() }
-	for name, c := range map[string]config{
-		"KeyStore": {keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { goexit(); return nil, nil })},
-		"Backend":  {backend: streamBackend(func(context.Context, yieldFunc) { goexit() })},
-		"Limiter": {keys: limitedKeys(llmhttp.Limits{Requests: noRefill(9), Concurrent: 1}), opts: llmhttp.Options{
-			Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { goexit(); return nil, nil }}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := startServer(t, c)
-			for range 2 {
-				s.chat(chatBody).checkError(t, 500)
-			}
-			s.waitForSummaries(2)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			require.NoError(t, s.handler.Shutdown(ctx))
-		})
-	}
-}
-
-// A log handler that panics neither ends the process nor keeps the client from
-// its reply, on whichever goroutine it is called.
-func TestRequest_LogHandlerPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		backend := streamBackend(func(ctx context.Context, _ yieldFunc) { <-ctx.Done() })
-		s := startPipeServer(t, config{backend: backend, opts: llmhttp.Options{Timeout: time.Minute, Logger: slog.New(panickingHandler{})}})
-		s.chat(chatBody).checkError(t, 504) // from the goroutine of the idle timer
-		s.chat("{").checkError(t, 400)
-	})
-}
-
-type panickingHandler struct{ slog.Handler }
 
 func (panickingHandler) Enabled(context.Context, slog.Level) bool { panic("no logs") }
 

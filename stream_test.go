@@ -1,15 +1,9 @@
 package llmhttp_test
 
 import (
-	"context"
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
-	"slices"
-	"strings"
+	"math/rand/v2"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,261 +11,122 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// These tests check the form of a stream, on which clients rely.
-
-func TestStream_LastChunkOfAChoiceHasNullContentAndReason(t *testing.T) {
-	r := streamChat(t, jsonBackend(t, `{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}`), chatParams{})
-	assert.True(t, strings.HasSuffix(r.raw, `"choices":[{"index":0,"delta":{"content":null},"finish_reason":"length"}]}`+"\n\ndata: [DONE]\n\n"), r.raw)
-	assert.Equal(t, 2, strings.Count(r.raw, `"finish_reason":null`), "the first chunk and the text's")
-}
-
-func TestStream_DoneIsTheLastEvent(t *testing.T) {
-	r := streamChat(t, textBackend("a"), chatParams{})
-	assert.True(t, strings.HasSuffix(r.raw, "\n\ndata: [DONE]\n\n"), r.raw)
-	assert.Equal(t, 1, strings.Count(r.raw, "[DONE]"))
-}
-
-// A Backend cannot smuggle lines into a stream: checkStream permits only data and
-// comments.
-func TestStream_HasNoLinesOfTheBackend(t *testing.T) {
-	const evil = "\n\nevent: ping\n\nretry: 3000\n\nid: 7\n\ndata: \n\ndata: [DONE]\n\n: ping\n\nerror: {}\r\rdata: {}\r\n\r\n"
-	quoted, err := json.Marshal(evil)
+func TestCollect_JoinsChunksAndStreamSplitsThemAgain(t *testing.T) {
+	r, err := llmhttp.Collect(streamOf(parseChunks(t,
+		`{"id":"i","created":5,"model":"m","system_fingerprint":"fp","choices":[{"index":1,"delta":{"content":"b"},"logprobs":{"content":[{"token":"b"}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"reasoning_content":"think","refusal":"no"}},{"index":1,"delta":{"content":"c"},"logprobs":{"content":[{"token":"c"}]},"finish_reason":"length"}]}`,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`)...))
 	require.NoError(t, err)
-	spaced := json.RawMessage("[\n\n1,\r\n\t2 ]")
-	b := chunkBackend(func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{{
-			ID: evil, Model: evil,
-			Choices: []llmhttp.ChunkChoice{{
-				Delta: llmhttp.Delta{Content: evil, Reasoning: evil, Extra: llmhttp.Extra{evil: quoted, "a": spaced},
-					ToolCalls: []llmhttp.ToolCallDelta{{ID: evil, Function: llmhttp.FunctionCall{Name: evil, Arguments: evil}, Extra: llmhttp.Extra{evil: spaced}}}},
-				FinishReason: llmhttp.FinishReason(evil),
-				Extra:        llmhttp.Extra{evil: quoted},
-			}},
-			Extra: llmhttp.Extra{evil: spaced},
-			Usage: &llmhttp.Usage{PromptTokens: 1, Extra: llmhttp.Extra{evil: spaced}},
-		}}
-	})
-	r := streamChat(t, b, chatParams{usage: true})
-	assert.Equal(t, evil, r.ID)
-	assert.Equal(t, evil, r.Model)
-	assert.Equal(t, &chatMessage{Content: evil, Reasoning: evil, Finish: evil, Calls: []toolCall{{evil, "function", evil, evil}}}, r.Choices[0])
+	got, err := json.Marshal(r)
+	require.NoError(t, err)
+	assert.Equal(t, `{"id":"i","object":"chat.completion","created":5,"model":"m","choices":[`+
+		`{"index":0,"message":{"role":"assistant","content":null,"reasoning_content":"think","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}],"refusal":"no"},"logprobs":null,"finish_reason":"tool_calls"},`+
+		`{"index":1,"message":{"role":"assistant","content":"bc","refusal":null},"finish_reason":"length","logprobs":{"content":[{"token":"b"},{"token":"c"}]}}],`+
+		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3},"system_fingerprint":"fp"}`, string(got))
+	again, err := llmhttp.Collect(r.Stream())
+	require.NoError(t, err)
+	assert.Equal(t, r, again)
 }
 
-func TestStream_ChunksHaveNoErrorMember(t *testing.T) {
-	r := streamChat(t, jsonBackend(t,
-		`{"error":null,"choices":[{"delta":{"content":"a"}}]}`,
-		`{"error":{"message":"x"},"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}`,
-		`{"error":null,"choices":[]}`), chatParams{usage: true})
-	assert.Equal(t, "ab", r.Choices[0].Content)
-	assert.NotContains(t, r.raw, `"error"`)
+func TestCollect_ReturnsWhatCameBeforeAnError(t *testing.T) {
+	r, err := llmhttp.Collect(failAfter(errCause, "a", "b\xf0\x9f").Chat(t.Context(), nil))
+	require.Equal(t, errCause, err)
+	assert.Equal(t, "ab\ufffd", r.Choices[0].Message.Content.Text())
+	assert.Empty(t, r.Choices[0].FinishReason)
+
+	r, err = llmhttp.Collect(llmhttp.Fail(errCause))
+	require.Equal(t, errCause, err)
+	assert.Empty(t, r.Choices)
 }
 
-func TestStream_FailureIsAnEventThatBeginsWithError(t *testing.T) {
-	for want, err := range map[string]error{
-		errorBody(internalMessage, "server_error", "", ""):                                    errCause,
-		errorBody("too long", "invalid_request_error", "messages", "context_length_exceeded"): &llmhttp.Error{Status: 400, Code: "context_length_exceeded", Param: "messages", Message: "too long"},
-	} {
-		h := llmhttp.NewHandler(failAfter(err, "a", "b"), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
-		w := httptest.NewRecorder()
-		assert.True(t, serve(h, w, streamBody), "the connection is cut")
-		events, _, err := splitEvents(w.Body.String())
-		require.NoError(t, err)
-		require.Len(t, events, 4)
-		assert.Equal(t, want, events[3])
-		assert.NotContains(t, w.Body.String(), "[DONE]")
-		assert.NotContains(t, w.Body.String(), `"stop"`)
-	}
+func TestCollect_ReplyHasAFinishReason(t *testing.T) {
+	r, err := llmhttp.Collect(llmhttp.Reply("x"))
+	require.NoError(t, err)
+	assert.Equal(t, llmhttp.FinishStop, r.Choices[0].FinishReason)
 }
 
-func TestStream_RoleIsSentOnce(t *testing.T) {
-	r := streamChat(t, jsonBackend(t,
-		`{"choices":[{"delta":{"role":"assistant","content":"a"}}]}`,
-		`{"choices":[{"delta":{"role":"assistant"}}]}`,
-		`{"choices":[{"delta":{"role":"user","content":"b"}}]}`,
-		`{"choices":[{"delta":{"role":"assistant"},"finish_reason":"stop"}]}`), chatParams{})
-	assert.Equal(t, "ab", r.Choices[0].Content)
-	assert.Equal(t, 4, r.chunks)
-	assert.Equal(t, 1, strings.Count(r.raw, `"role"`))
-}
-
-func TestStream_AllChunksHaveTheHeadOfTheFirst(t *testing.T) {
-	lines := []string{
-		`{"id":"x1","created":11,"model":"m1","choices":[{"delta":{"content":"a"}}]}`,
-		`{"id":"x2","created":12,"model":"m2","choices":[{"delta":{"content":"b"}}]}`,
-		`{"choices":[{"delta":{"content":"c"},"finish_reason":"stop"}]}`,
-	}
-	r := streamChat(t, jsonBackend(t, lines...), chatParams{usage: true})
-	assert.Equal(t, "x1", r.ID)
-	assert.Equal(t, int64(11), r.Created)
-	assert.Equal(t, "m1", r.Model)
-	assert.Equal(t, "abc", r.Choices[0].Content)
-
-	// The Handler makes up what the first chunk lacks. It does not wait for a later one.
-	slices.Reverse(lines)
-	r = streamChat(t, jsonBackend(t, lines...), chatParams{})
-	assert.Regexp(t, randomID, r.ID)
-	assert.Greater(t, r.Created, int64(1e9))
-	assert.Equal(t, "m", r.Model)
-}
-
-func TestStream_UsageIsTheLastReported(t *testing.T) {
-	b := jsonBackend(t,
-		`{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`,
-		`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`,
-		`{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":2}}}`,
-		`{"choices":[],"usage":null}`)
-	for _, shown := range []bool{false, true} {
-		usage := new(usageLog)
-		h := llmhttp.NewHandler(b, keysFor(testKey()), &llmhttp.Options{Usage: usage})
-		r := streamFrom(t, h, chatParams{usage: shown})
-		if shown {
-			assert.Equal(t, `{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":2}}`, r.Usage)
+func TestCollect_TextMayBeCutAnywhere(t *testing.T) {
+	const text = "Zwölf 🧑‍🚀 sagen: „data: [DONE]“\u2028\x00 …"
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 8))
+		var chunks []*llmhttp.ChatChunk
+		for rest := text; rest != ""; {
+			n := 1 + random.IntN(min(len(rest), 9))
+			chunks = append(chunks, llmhttp.TextChunk(rest[:n]))
+			rest = rest[n:]
 		}
-		require.Len(t, usage.records(), 1)
-		assert.Equal(t, 7, usage.records()[0].Usage.TotalTokens, "recorded whether it is asked for or not")
-		assert.False(t, usage.records()[0].Estimated)
+		r, err := llmhttp.Collect(streamOf(chunks...))
+		require.NoError(t, err)
+		require.Len(t, r.Choices, 1)
+		require.Equal(t, text, r.Choices[0].Message.Content.Text(), "seed %d", seed)
 	}
 }
 
-// A complete reply has a finish reason even if the Backend gives none.
-func TestStream_FinishReasonIsNeverMissing(t *testing.T) {
-	for name, test := range map[string]struct{ chunk, want string }{
-		"text":          {`{"choices":[{"delta":{"content":"a"}}]}`, "stop"},
-		"tool calls":    {`{"choices":[{"delta":{"tool_calls":[{"id":"c","function":{"name":"f"}}]}}]}`, "tool_calls"},
-		"no choices":    {`{"choices":[]}`, "stop"},
-		"the Backend's": {`{"choices":[{"delta":{},"finish_reason":"content_filter"}]}`, "content_filter"},
+func TestCollect_ReplySurvivesJSON(t *testing.T) {
+	r, err := llmhttp.Collect(llmhttp.Reply("hi"))
+	require.NoError(t, err)
+	b, err := json.Marshal(r)
+	require.NoError(t, err)
+	again := new(llmhttp.ChatResponse)
+	require.NoError(t, json.Unmarshal(b, again))
+	assert.Equal(t, r, again)
+}
+
+func TestCollect_ReasoningDetails(t *testing.T) {
+	stream := func(deltas ...string) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			for _, details := range deltas {
+				var c llmhttp.ChatChunk
+				require.NoError(t, c.UnmarshalJSON([]byte(`{"choices":[{"delta":{"reasoning_details":[`+details+`]}}]}`)))
+				if !yield(&c, nil) {
+					return
+				}
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		deltas []string
+		want   string
+	}{
+		"texts with one index": {
+			[]string{`{"type":"reasoning.text","text":"a","index":0}`, `{"type":"reasoning.text","text":"b","index":0,"format":"f"}`, `{"type":"reasoning.text","signature":"s","index":0}`},
+			`{"type":"reasoning.text","text":"ab","signature":"s","format":"f","index":0}`,
+		},
+		"another index": {
+			[]string{`{"type":"reasoning.text","text":"a","index":0},{"type":"reasoning.text","text":"b","index":1}`, `{"type":"reasoning.text","text":"c","index":1}`},
+			`{"type":"reasoning.text","text":"a","index":0},{"type":"reasoning.text","text":"bc","index":1}`,
+		},
+		"a signature between": {
+			[]string{`{"type":"reasoning.text","text":"a","signature":"s"}`, `{"type":"reasoning.text","text":"b"}`},
+			`{"type":"reasoning.text","text":"a","signature":"s"},{"type":"reasoning.text","text":"b"}`,
+		},
+		"other types": {
+			[]string{`{"type":"reasoning.summary","summary":"a"}`, `{"type":"reasoning.summary","summary":"b"}`, `{"type":"reasoning.encrypted","data":"d"}`, `{"type":"reasoning.text","text":"t"}`},
+			`{"type":"reasoning.summary","summary":"a"},{"type":"reasoning.summary","summary":"b"},{"type":"reasoning.encrypted","data":"d"},{"type":"reasoning.text","text":"t"}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := jsonBackend(t, test.chunk)
-			assert.Equal(t, test.want, streamChat(t, b, chatParams{}).Choices[0].Finish)
-			assert.Equal(t, test.want, wholeChat(t, b, chatParams{}).Choices[0].Finish)
+			r, err := llmhttp.Collect(stream(test.deltas...))
+			require.NoError(t, err)
+			b, err := json.Marshal(r.Choices[0].Message)
+			require.NoError(t, err)
+			assert.Equal(t, `{"role":"assistant","content":"","reasoning_details":[`+test.want+`]}`, string(b))
+			again, err := llmhttp.Collect(r.Stream())
+			require.NoError(t, err)
+			assert.Equal(t, r, again)
 		})
 	}
 }
 
-func TestStream_WithoutChunksIsAnEmptyReply(t *testing.T) {
-	r := streamChat(t, textBackend(), chatParams{usage: true, n: 3})
-	assert.Equal(t, map[int]*chatMessage{0: {Finish: "stop"}}, r.Choices)
-}
-
-// A nil chunk and one without choices are skipped.
-func TestStream_SkipsEmptyChunks(t *testing.T) {
-	b := chunkBackend(func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{nil, llmhttp.TextChunk("hi"), nil, {}}
+// The refusal and the stop sequence of a stream are those of the reply.
+func TestCollect_RefusalAndStopSequence(t *testing.T) {
+	r, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
+		_ = yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Refusal: "I "}}}}, nil) &&
+			yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Refusal: "won't."}, FinishReason: llmhttp.FinishStop, StopSequence: "END"}}}, nil)
 	})
-	want := &chatMessage{Content: "hi", Finish: "stop"}
-	assert.Equal(t, want, streamChat(t, b, chatParams{}).Choices[0])
-	assert.Equal(t, want, wholeChat(t, b, chatParams{}).Choices[0])
-}
-
-// Invalid JSON in an Extra fails the request, and does not break the stream.
-func TestStream_InvalidExtraIsAFailure(t *testing.T) {
-	newHandler := func(before ...string) http.Handler {
-		b := chunkBackend(func() []*llmhttp.ChatChunk {
-			var chunks []*llmhttp.ChatChunk
-			for _, text := range before {
-				chunks = append(chunks, llmhttp.TextChunk(text))
-			}
-			invalid := llmhttp.TextChunk("x")
-			invalid.Extra = llmhttp.Extra{"a": json.RawMessage(`{`)}
-			return append(chunks, invalid, llmhttp.TextChunk("after"))
-		})
-		return llmhttp.NewHandler(b, keysFor(testKey()), &llmhttp.Options{Logger: noLog})
-	}
-	for mode, body := range chatModes {
-		w := httptest.NewRecorder()
-		assert.False(t, serve(newHandler(), w, body), mode)
-		assert.Equal(t, 500, w.Code, mode)
-	}
-	w := httptest.NewRecorder()
-	assert.True(t, serve(newHandler("a"), w, streamBody), "the connection is cut")
-	events, _, err := splitEvents(w.Body.String())
 	require.NoError(t, err)
-	for _, e := range events {
-		assert.True(t, json.Valid([]byte(e)), e)
-	}
-	assert.Equal(t, errorBody(internalMessage, "server_error", "", ""), events[len(events)-1])
-}
-
-// Keep-alives are comments of a single line: openai/openai-python#2722,
-// openai-go#556, coder/coder#28185, mckinsey/agents-at-scale-ark#2567.
-func TestKeepAlive(t *testing.T) {
-	tests := []struct {
-		name          string
-		keepAlive     time.Duration
-		before, after time.Duration // the silence before and after the only chunk
-		want          string        // "#" for a comment, "." for an event
-	}{
-		{"silence is too short", 0, 14 * time.Second, 14 * time.Second, "...."},
-		{"before the first chunk", 0, 46 * time.Second, 0, "#\n#\n#\n...."},
-		{"between chunks", 0, 0, 31 * time.Second, "..#\n#\n.."},
-		{"before and between chunks", time.Second, 2500 * time.Millisecond, 1500 * time.Millisecond, "#\n#\n..#\n.."},
-		{"negative means never", -1, time.Minute, time.Minute, "...."},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := startPipeServer(t, config{
-					opts: llmhttp.Options{KeepAlive: tt.keepAlive},
-					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-						time.Sleep(tt.before)
-						if yield(llmhttp.TextChunk("hi"), nil) {
-							time.Sleep(tt.after)
-						}
-					}),
-				})
-				r := s.chat(streamBody)
-				r.checkText(t, "hi")
-				r.checkHeaders(t)
-				assert.Equal(t, "text/event-stream; charset=utf-8", r.Header.Get("Content-Type"))
-				got := strings.ReplaceAll(r.body, ": keep-alive\n", "#\n")
-				for _, event := range r.events(t) {
-					got = strings.Replace(got, "data: "+event+"\n\n", ".", 1)
-				}
-				assert.Equal(t, tt.want, got)
-				s.shutdown()
-			})
-		})
-	}
-}
-
-func TestKeepAlive_NotInAWholeReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-			time.Sleep(4 * time.Minute)
-			yield(llmhttp.TextChunk("hi"), nil)
-		})})
-		r := s.chat(chatBody)
-		assert.Equal(t, 200, r.StatusCode)
-		assert.True(t, strings.HasPrefix(r.body, `{"id":"`), r.body)
-	})
-}
-
-// After a keep-alive the status is sent, so an error can only be an event.
-func TestKeepAlive_ErrorAfterItIsAnEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t, config{
-			opts: llmhttp.Options{KeepAlive: time.Second},
-			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-				time.Sleep(1500 * time.Millisecond)
-				yield(nil, llmhttp.ModelNotFound("demo-chat"))
-			}),
-		})
-		r := s.chat(streamBody)
-		r.checkCut(t)
-		want := errorBody("The model `demo-chat` does not exist or you do not have access to it.", "invalid_request_error", "", "model_not_found")
-		assert.Equal(t, ": keep-alive\ndata: "+want+"\n\n", r.body)
-	})
-}
-
-func TestKeepAlive_EndsWithTheTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t, config{backend: streamBackend(func(ctx context.Context, _ yieldFunc) { <-ctx.Done() })})
-		start := time.Now()
-		r := s.chat(streamBody)
-		assert.Equal(t, timeoutMessage, r.checkCut(t).Message)
-		assert.Len(t, r.events(t), 1)
-		assert.Equal(t, 5*time.Minute, time.Since(start).Round(time.Second))
-		assert.Equal(t, 19, strings.Count(r.body, ": keep-alive\n"))
-	})
+	assert.Equal(t, []llmhttp.Choice{{Message: llmhttp.Message{Role: llmhttp.RoleAssistant, Refusal: "I won't."}, FinishReason: llmhttp.FinishStop, StopSequence: "END"}}, r.Choices)
+	again, err := llmhttp.Collect(r.Stream())
+	require.NoError(t, err)
+	assert.Equal(t, r, again)
 }

@@ -3,6 +3,7 @@ package llmhttp_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -232,4 +233,11 @@ func TestUsage_SubscriptionWithoutItsStore(t *testing.T) {
 		store := llmhttp.NewUsageBuffer(new(usageLog), 0, 0) // which knows no keys
 		assert.Contains(t, startPipeServer(t, config{keys: keys, opts: llmhttp.Options{Usage: store}}).get(path).body, `"hard_limit_tokens":100`)
 	})
+}
+
+func TestQueryKey_Unsupported(t *testing.T) {
+	for _, s := range []llmhttp.UsageStore{nil, new(usageLog), llmhttp.NewUsageBuffer(new(usageLog), 0, 0)} {
+		_, err := llmhttp.QueryKey(t.Context(), s, "key_1", llmhttp.UsageQuery{})
+		assert.True(t, errors.Is(err, errors.ErrUnsupported), "%T: %v", s, err)
+	}
 }

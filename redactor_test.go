@@ -124,7 +124,7 @@ func leakConfigs(secret string) map[string]config {
 // No secret and no text of a request is in a reply, in the log or in a summary, even if
 // a part of the host puts it into its errors: BerriAI/litellm#31620, #39293, #39964,
 // #30736, one-api middleware/recover.go.
-func TestScrub_NothingLeaks(t *testing.T) {
+func TestRedactor_NothingLeaks(t *testing.T) {
 	key := testKey()
 	key.Limits = llmhttp.Limits{Requests: noRefill(1000), Tokens: noRefill(1 << 30)}
 	anySecret := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
@@ -179,33 +179,8 @@ func unescaped(s string) string {
 }
 
 // A key of one letter does not turn each such letter into a secret.
-func TestScrub_ShortSecret(t *testing.T) {
+func TestRedactor_ShortSecret(t *testing.T) {
 	s := startServer(t, config{keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return &llmhttp.Key{ID: "k"}, nil })})
 	r := s.chat("{", withSecret("e"))
 	assert.Equal(t, "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)", r.checkError(t, 400).Message)
-}
-
-// The log has the cause of a failure, and what is needed to find the request.
-func TestLog_CauseOfAFailure(t *testing.T) {
-	s := startServer(t, config{backend: failingBackend(errCause)})
-	r := s.chat(chatBody)
-	var line struct {
-		Level, Msg, Error, Endpoint string
-		RequestID                   string `json:"request_id"`
-		KeyID                       string `json:"key_id"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(s.log.String()), &line), "%s", s.log)
-	assert.Equal(t, "ERROR", line.Level)
-	assert.Equal(t, secretCause, line.Error)
-	assert.Equal(t, r.Header.Get("X-Request-Id"), line.RequestID)
-	assert.Equal(t, "key_1", line.KeyID)
-	assert.Equal(t, "chat", line.Endpoint)
-}
-
-func TestLog_MistakesOfClientsAreNotLogged(t *testing.T) {
-	s := startServer(t, config{})
-	s.chat("{")
-	s.chat(chatBody, withoutKey)
-	s.get("/x")
-	assert.Empty(t, s.log.String())
 }

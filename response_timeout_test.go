@@ -1,0 +1,354 @@
+package llmhttp_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A WriteTimeout of the server does not cut replies that take longer:
+// infiniflow/ragflow#15840, inference-gateway#427, stacklok/toolhive#3691.
+func TestResponse_OutlastsTheServersWriteTimeout(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					http2:  http2,
+					server: func(srv *http.Server) { srv.WriteTimeout = 25 * time.Second },
+					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+						for range 6 {
+							time.Sleep(10 * time.Second)
+							if !yield(llmhttp.TextChunk("."), nil) {
+								return
+							}
+						}
+					}),
+				})
+				s.chat(streamBody).checkText(t, "......")
+				r := s.chat(chatBody)
+				require.NoError(t, r.err)
+				assert.Contains(t, r.body, "......")
+				assert.Equal(t, 200, s.get(usagePath).StatusCode, "the connection goes on")
+			})
+		})
+	}
+	t.Run("error", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := startPipeServer(t, config{
+				server: func(srv *http.Server) { srv.WriteTimeout = 25 * time.Second },
+				backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+					time.Sleep(time.Minute)
+					yield(nil, errCause)
+				}),
+			})
+			s.chat(chatBody).checkError(t, 500)
+		})
+	})
+}
+
+// The server's ReadTimeout is for the request. A Backend may take longer.
+func TestResponse_OutlastsTheServersReadTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startPipeServer(t, config{
+			server: func(srv *http.Server) { srv.ReadTimeout = 5 * time.Second },
+			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+				time.Sleep(time.Minute)
+				yield(llmhttp.TextChunk("late"), nil)
+			}),
+		})
+		s.chat(streamBody).checkText(t, "late")
+	})
+}
+
+// The largest durations mean forever, and do not overflow.
+func TestResponse_TimeoutsMayBeTheLargestDuration(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					http2:  http2,
+					opts:   llmhttp.Options{Timeout: math.MaxInt64, KeepAlive: math.MaxInt64, WriteTimeout: math.MaxInt64},
+					server: func(srv *http.Server) { srv.WriteTimeout = time.Minute },
+					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+						if yield(llmhttp.TextChunk("one "), nil) {
+							time.Sleep(24 * time.Hour)
+							yield(llmhttp.TextChunk("two"), nil)
+						}
+					}),
+				})
+				r := s.chat(streamBody)
+				r.checkText(t, "one two")
+				assert.NotContains(t, r.body, "keep-alive")
+				r = s.chat(chatBody)
+				require.NoError(t, r.err)
+				assert.Contains(t, r.body, "one two")
+			})
+		})
+	}
+}
+
+// On HTTP/2 a write deadline that passes ends the stream, even while nothing is being
+// written. So none may be left behind after a write.
+func TestResponse_HTTP2StreamOutlastsItsWriteDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startPipeServer(t, config{
+			http2: true,
+			opts:  llmhttp.Options{WriteTimeout: time.Second, KeepAlive: -1},
+			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+				if yield(llmhttp.TextChunk("one "), nil) {
+					time.Sleep(time.Minute)
+					yield(llmhttp.TextChunk("two"), nil)
+				}
+			}),
+		})
+		s.chat(streamBody).checkText(t, "one two")
+	})
+}
+
+// sendUntilClosed sends a request again and again, without reading, until the server
+// closes the connection.
+func sendUntilClosed(t *testing.T, c net.Conn, request string) {
+	t.Helper()
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Hour)))
+	var err error
+	for err == nil {
+		_, err = io.WriteString(c, request)
+	}
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server did not close the connection")
+}
+
+// A client that sends request after request and reads no more replies is given up.
+func TestResponse_PipelinedRequestsWithoutReading(t *testing.T) {
+	for _, replies := range []int{0, 3} {
+		t.Run(fmt.Sprintf("after %d replies", replies), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					opts:    llmhttp.Options{WriteTimeout: 10 * time.Second},
+					backend: textBackend(strings.Repeat("x", 24<<10)), // more than net/http buffers
+				})
+				c := s.dial()
+				in := bufio.NewReader(c)
+				request := rawPost("HTTP/1.1", chatPath, chatBody)
+				for range replies {
+					_, err := io.WriteString(c, request)
+					require.NoError(t, err)
+					resp, err := http.ReadResponse(in, nil)
+					require.NoError(t, err)
+					require.NoError(t, readReply(resp).err)
+				}
+				start := time.Now()
+				sendUntilClosed(t, c, request)
+				assert.LessOrEqual(t, time.Since(start), 15*time.Second)
+				s.shutdown()
+			})
+		})
+	}
+}
+
+// net/http buffers short replies and errors, and writes them after ServeHTTP has
+// returned. The server's WriteTimeout bounds these writes.
+func TestResponse_ShortRepliesWithoutReading(t *testing.T) {
+	for name, request := range map[string]string{
+		"whole":  rawPost("HTTP/1.1", chatPath, chatBody),
+		"stream": rawPost("HTTP/1.1", chatPath, streamBody),
+		"400":    rawPost("HTTP/1.1", chatPath, "{}"),
+		"401":    "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					opts:   llmhttp.Options{WriteTimeout: 10 * time.Second},
+					server: func(srv *http.Server) { srv.WriteTimeout = 20 * time.Second },
+				})
+				start := time.Now()
+				sendUntilClosed(t, s.dial(), request)
+				assert.LessOrEqual(t, time.Since(start), 20*time.Second)
+			})
+		})
+	}
+}
+
+// http2Frame returns the bytes of a frame.
+func http2Frame(kind, flags byte, stream uint32, payload string) string {
+	head := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}
+	return string(binary.BigEndian.AppendUint32(head, stream)) + payload
+}
+
+// A client of HTTP/2 whose flow-control window is zero takes nothing. It is given up
+// however short the reply is.
+func TestResponse_HTTP2ClientWithoutAWindow(t *testing.T) {
+	const headers, settings, resetStream = 1, 4, 3
+	const endStream, endHeaders = 1, 4
+	for _, size := range []int{10, 20 << 10, 200 << 10} {
+		for name, body := range map[string]string{"whole": chatBody, "stream": streamBody, "error": "{"} {
+			t.Run(fmt.Sprintf("%s/%d", name, size), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := startPipeServer(t, config{
+						opts:    llmhttp.Options{WriteTimeout: 10 * time.Second},
+						backend: textBackend(strings.Repeat("x", size)),
+						server:  func(srv *http.Server) { srv.WriteTimeout = 20 * time.Second },
+					})
+					var block strings.Builder
+					for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "x"}, {":path", chatPath}, {"authorization", "Bearer " + testSecret}} {
+						fmt.Fprintf(&block, "\x00%c%s%c%s", len(h[0]), h[0], len(h[1]), h[1])
+					}
+					c := s.dial()
+					go io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+
+						http2Frame(settings, 0, 0, "\x00\x04\x00\x00\x00\x00")+ // the initial window is 0
+						http2Frame(headers, endHeaders, 1, block.String())+
+						http2Frame(0, endStream, 1, body))
+					start := time.Now()
+					in := bufio.NewReader(c)
+					for kind := byte(0); kind != resetStream; {
+						var head [9]byte
+						_, err := io.ReadFull(in, head[:])
+						require.NoError(t, err, "the stream was not reset")
+						kind = head[3]
+						size := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
+						_, err = io.CopyN(io.Discard, in, size)
+						require.NoError(t, err)
+					}
+					assert.LessOrEqual(t, time.Since(start), 20*time.Second)
+					s.summary()
+					s.shutdown()
+				})
+			})
+		}
+	}
+}
+
+// A client that does not read stops its Backend after WriteTimeout. Meanwhile nothing
+// piles up: MAXeaglet/commandcode-proxy#20.
+func TestResponse_ClientThatDoesNotRead(t *testing.T) {
+	for _, test := range []struct {
+		name, body string
+		pause      time.Duration // before each chunk
+		chunks     int
+	}{
+		{"stream at once", streamBody, 0, math.MaxInt},
+		{"steady stream", streamBody, time.Millisecond, math.MaxInt},
+		{"whole", chatBody, 0, 512},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			checkNoLeaks(t)
+			piece := strings.Repeat("x", 64<<10)
+			stopped := make(chan int, 1)
+			s := startServer(t, config{
+				opts: llmhttp.Options{WriteTimeout: 200 * time.Millisecond, KeepAlive: 50 * time.Millisecond},
+				backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+					n := 0
+					for ; n < test.chunks && yield(llmhttp.TextChunk(piece), nil); n++ {
+						time.Sleep(test.pause)
+					}
+					stopped <- n
+				}),
+				server: func(srv *http.Server) {
+					srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+						assert.NoError(t, c.(*net.TCPConn).SetWriteBuffer(16<<10))
+						return ctx
+					}
+				},
+			})
+			c := s.dial()
+			require.NoError(t, c.(*net.TCPConn).SetReadBuffer(16<<10))
+			_, err := io.WriteString(c, rawPost("HTTP/1.1", chatPath, test.body))
+			require.NoError(t, err)
+			yielded := receive(t, "the Backend to be stopped", stopped)
+			e := s.summary()
+			assert.Error(t, e.Err)
+			assert.Equal(t, 200, e.Status)
+			if test.body == streamBody {
+				assert.Less(t, yielded, 2048)
+			}
+			s.record()
+			s.shutdown()
+		})
+	}
+}
+
+// WriteTimeout is for each write: a client that reads slowly gets all of a large reply.
+func TestResponse_ClientThatReadsSlowly(t *testing.T) {
+	const size = 2 << 20
+	for mode, body := range chatModes {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					opts:    llmhttp.Options{WriteTimeout: time.Second, KeepAlive: -1},
+					backend: textBackend(strings.Repeat("x", size)),
+				})
+				c := s.send(rawPost("HTTP/1.1", chatPath, body, "Connection: close"))
+				n := 0
+				for buf := make([]byte, 64<<10); ; {
+					k, err := c.Read(buf)
+					n += k
+					if err != nil {
+						break
+					}
+					time.Sleep(5 * time.Second * time.Duration(k) / size) // 5 s in all
+				}
+				assert.Greater(t, n, size, "the reply was cut")
+			})
+		})
+	}
+}
+
+// A stallingWriter is a ResponseWriter whose third write takes as long as stall.
+type stallingWriter struct {
+	*httptest.ResponseRecorder
+	writes int
+	stall  func()
+}
+
+func (w *stallingWriter) Write(p []byte) (int, error) {
+	if w.writes++; w.writes == 3 {
+		w.stall()
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+// A write to a slow client takes longer than Timeout, which is for the Backend: it lasts
+// until another request of the Handler has timed out.
+func TestResponse_SlowWriteIsNotSilenceOfTheBackend(t *testing.T) {
+	s := newHandler(t, config{
+		opts: llmhttp.Options{Timeout: time.Second},
+		backend: llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+			if req.Model == "silent" {
+				<-ctx.Done()
+			}
+			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+				for range 20 {
+					time.Sleep(2 * time.Millisecond) // so that chunks do not share a write
+					if !yield(llmhttp.TextChunk("."), nil) {
+						return
+					}
+				}
+			}
+		}),
+	})
+	stalled := false
+	w := &stallingWriter{ResponseRecorder: httptest.NewRecorder(), stall: func() {
+		silent := httptest.NewRecorder()
+		serve(s.handler, silent, strings.Replace(chatBody, "demo-chat", "silent", 1))
+		assert.Equal(t, 504, silent.Code)
+		stalled = true
+	}}
+	assert.False(t, serve(s.handler, w, streamBody))
+	readReply(w.Result()).checkText(t, strings.Repeat(".", 20))
+	assert.True(t, stalled)
+}

@@ -1,0 +1,191 @@
+package llmhttp_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// These tests check the form of a stream, on which clients rely.
+
+func TestEventStream_LastChunkOfAChoiceHasNullContentAndReason(t *testing.T) {
+	r := streamChat(t, jsonBackend(t, `{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}`), chatParams{})
+	assert.True(t, strings.HasSuffix(r.raw, `"choices":[{"index":0,"delta":{"content":null},"finish_reason":"length"}]}`+"\n\ndata: [DONE]\n\n"), r.raw)
+	assert.Equal(t, 2, strings.Count(r.raw, `"finish_reason":null`), "the first chunk and the text's")
+}
+
+func TestEventStream_DoneIsTheLastEvent(t *testing.T) {
+	r := streamChat(t, textBackend("a"), chatParams{})
+	assert.True(t, strings.HasSuffix(r.raw, "\n\ndata: [DONE]\n\n"), r.raw)
+	assert.Equal(t, 1, strings.Count(r.raw, "[DONE]"))
+}
+
+// A Backend cannot smuggle lines into a stream: checkStream permits only data and
+// comments.
+func TestEventStream_HasNoLinesOfTheBackend(t *testing.T) {
+	const evil = "\n\nevent: ping\n\nretry: 3000\n\nid: 7\n\ndata: \n\ndata: [DONE]\n\n: ping\n\nerror: {}\r\rdata: {}\r\n\r\n"
+	quoted, err := json.Marshal(evil)
+	require.NoError(t, err)
+	spaced := json.RawMessage("[\n\n1,\r\n\t2 ]")
+	b := chunkBackend(func() []*llmhttp.ChatChunk {
+		return []*llmhttp.ChatChunk{{
+			ID: evil, Model: evil,
+			Choices: []llmhttp.ChunkChoice{{
+				Delta: llmhttp.Delta{Content: evil, Reasoning: evil, Extra: llmhttp.Extra{evil: quoted, "a": spaced},
+					ToolCalls: []llmhttp.ToolCallDelta{{ID: evil, Function: llmhttp.FunctionCall{Name: evil, Arguments: evil}, Extra: llmhttp.Extra{evil: spaced}}}},
+				FinishReason: llmhttp.FinishReason(evil),
+				Extra:        llmhttp.Extra{evil: quoted},
+			}},
+			Extra: llmhttp.Extra{evil: spaced},
+			Usage: &llmhttp.Usage{PromptTokens: 1, Extra: llmhttp.Extra{evil: spaced}},
+		}}
+	})
+	r := streamChat(t, b, chatParams{usage: true})
+	assert.Equal(t, evil, r.ID)
+	assert.Equal(t, evil, r.Model)
+	assert.Equal(t, &chatMessage{Content: evil, Reasoning: evil, Finish: evil, Calls: []toolCall{{evil, "function", evil, evil}}}, r.Choices[0])
+}
+
+func TestEventStream_ChunksHaveNoErrorMember(t *testing.T) {
+	r := streamChat(t, jsonBackend(t,
+		`{"error":null,"choices":[{"delta":{"content":"a"}}]}`,
+		`{"error":{"message":"x"},"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}`,
+		`{"error":null,"choices":[]}`), chatParams{usage: true})
+	assert.Equal(t, "ab", r.Choices[0].Content)
+	assert.NotContains(t, r.raw, `"error"`)
+}
+
+func TestEventStream_FailureIsAnEventThatBeginsWithError(t *testing.T) {
+	for want, err := range map[string]error{
+		errorBody(internalMessage, "server_error", "", ""):                                    errCause,
+		errorBody("too long", "invalid_request_error", "messages", "context_length_exceeded"): &llmhttp.Error{Status: 400, Code: "context_length_exceeded", Param: "messages", Message: "too long"},
+	} {
+		h := llmhttp.NewHandler(failAfter(err, "a", "b"), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
+		w := httptest.NewRecorder()
+		assert.True(t, serve(h, w, streamBody), "the connection is cut")
+		events, _, err := splitEvents(w.Body.String())
+		require.NoError(t, err)
+		require.Len(t, events, 4)
+		assert.Equal(t, want, events[3])
+		assert.NotContains(t, w.Body.String(), "[DONE]")
+		assert.NotContains(t, w.Body.String(), `"stop"`)
+	}
+}
+
+func TestEventStream_RoleIsSentOnce(t *testing.T) {
+	r := streamChat(t, jsonBackend(t,
+		`{"choices":[{"delta":{"role":"assistant","content":"a"}}]}`,
+		`{"choices":[{"delta":{"role":"assistant"}}]}`,
+		`{"choices":[{"delta":{"role":"user","content":"b"}}]}`,
+		`{"choices":[{"delta":{"role":"assistant"},"finish_reason":"stop"}]}`), chatParams{})
+	assert.Equal(t, "ab", r.Choices[0].Content)
+	assert.Equal(t, 4, r.chunks)
+	assert.Equal(t, 1, strings.Count(r.raw, `"role"`))
+}
+
+func TestEventStream_AllChunksHaveTheHeadOfTheFirst(t *testing.T) {
+	lines := []string{
+		`{"id":"x1","created":11,"model":"m1","choices":[{"delta":{"content":"a"}}]}`,
+		`{"id":"x2","created":12,"model":"m2","choices":[{"delta":{"content":"b"}}]}`,
+		`{"choices":[{"delta":{"content":"c"},"finish_reason":"stop"}]}`,
+	}
+	r := streamChat(t, jsonBackend(t, lines...), chatParams{usage: true})
+	assert.Equal(t, "x1", r.ID)
+	assert.Equal(t, int64(11), r.Created)
+	assert.Equal(t, "m1", r.Model)
+	assert.Equal(t, "abc", r.Choices[0].Content)
+
+	// The Handler makes up what the first chunk lacks. It does not wait for a later one.
+	slices.Reverse(lines)
+	r = streamChat(t, jsonBackend(t, lines...), chatParams{})
+	assert.Regexp(t, randomID, r.ID)
+	assert.Greater(t, r.Created, int64(1e9))
+	assert.Equal(t, "m", r.Model)
+}
+
+func TestEventStream_UsageIsTheLastReported(t *testing.T) {
+	b := jsonBackend(t,
+		`{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`,
+		`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`,
+		`{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":2}}}`,
+		`{"choices":[],"usage":null}`)
+	for _, shown := range []bool{false, true} {
+		usage := new(usageLog)
+		h := llmhttp.NewHandler(b, keysFor(testKey()), &llmhttp.Options{Usage: usage})
+		r := streamFrom(t, h, chatParams{usage: shown})
+		if shown {
+			assert.Equal(t, `{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":2}}`, r.Usage)
+		}
+		require.Len(t, usage.records(), 1)
+		assert.Equal(t, 7, usage.records()[0].Usage.TotalTokens, "recorded whether it is asked for or not")
+		assert.False(t, usage.records()[0].Estimated)
+	}
+}
+
+// A complete reply has a finish reason even if the Backend gives none.
+func TestEventStream_FinishReasonIsNeverMissing(t *testing.T) {
+	for name, test := range map[string]struct{ chunk, want string }{
+		"text":          {`{"choices":[{"delta":{"content":"a"}}]}`, "stop"},
+		"tool calls":    {`{"choices":[{"delta":{"tool_calls":[{"id":"c","function":{"name":"f"}}]}}]}`, "tool_calls"},
+		"no choices":    {`{"choices":[]}`, "stop"},
+		"the Backend's": {`{"choices":[{"delta":{},"finish_reason":"content_filter"}]}`, "content_filter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := jsonBackend(t, test.chunk)
+			assert.Equal(t, test.want, streamChat(t, b, chatParams{}).Choices[0].Finish)
+			assert.Equal(t, test.want, wholeChat(t, b, chatParams{}).Choices[0].Finish)
+		})
+	}
+}
+
+func TestEventStream_WithoutChunksIsAnEmptyReply(t *testing.T) {
+	r := streamChat(t, textBackend(), chatParams{usage: true, n: 3})
+	assert.Equal(t, map[int]*chatMessage{0: {Finish: "stop"}}, r.Choices)
+}
+
+// A nil chunk and one without choices are skipped.
+func TestEventStream_SkipsEmptyChunks(t *testing.T) {
+	b := chunkBackend(func() []*llmhttp.ChatChunk {
+		return []*llmhttp.ChatChunk{nil, llmhttp.TextChunk("hi"), nil, {}}
+	})
+	want := &chatMessage{Content: "hi", Finish: "stop"}
+	assert.Equal(t, want, streamChat(t, b, chatParams{}).Choices[0])
+	assert.Equal(t, want, wholeChat(t, b, chatParams{}).Choices[0])
+}
+
+// Invalid JSON in an Extra fails the request, and does not break the stream.
+func TestEventStream_InvalidExtraIsAFailure(t *testing.T) {
+	newHandler := func(before ...string) http.Handler {
+		b := chunkBackend(func() []*llmhttp.ChatChunk {
+			var chunks []*llmhttp.ChatChunk
+			for _, text := range before {
+				chunks = append(chunks, llmhttp.TextChunk(text))
+			}
+			invalid := llmhttp.TextChunk("x")
+			invalid.Extra = llmhttp.Extra{"a": json.RawMessage(`{`)}
+			return append(chunks, invalid, llmhttp.TextChunk("after"))
+		})
+		return llmhttp.NewHandler(b, keysFor(testKey()), &llmhttp.Options{Logger: noLog})
+	}
+	for mode, body := range chatModes {
+		w := httptest.NewRecorder()
+		assert.False(t, serve(newHandler(), w, body), mode)
+		assert.Equal(t, 500, w.Code, mode)
+	}
+	w := httptest.NewRecorder()
+	assert.True(t, serve(newHandler("a"), w, streamBody), "the connection is cut")
+	events, _, err := splitEvents(w.Body.String())
+	require.NoError(t, err)
+	for _, e := range events {
+		assert.True(t, json.Valid([]byte(e)), e)
+	}
+	assert.Equal(t, errorBody(internalMessage, "server_error", "", ""), events[len(events)-1])
+}
