@@ -11,13 +11,13 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// errCall is the error of a reply with a call that this API cannot express.
-var errCall = &llmhttp.Error{
+// errInvalidCall is the error for a reply with a call that this API cannot express.
+var errInvalidCall = &llmhttp.Error{
 	Status:  http.StatusBadGateway,
 	Message: "The model called a tool without its name, or with arguments that are not a JSON object.",
 }
 
-// startsObject reports whether the arguments of a call begin as an object.
+// startsObject reports whether text begins with the brace of a JSON object.
 func startsObject(text []byte) bool {
 	trimmed := bytes.TrimLeft(text, " \t\r\n")
 	return len(trimmed) > 0 && trimmed[0] == '{'
@@ -25,31 +25,31 @@ func startsObject(text []byte) bool {
 
 func isSpace(s string) bool { return strings.Trim(s, " \t\r\n") == "" }
 
-// missingArguments returns what must follow the arguments of a call to make them a
-// JSON object. If the reply was cut, that completes the object; otherwise an incomplete
-// one is an error, and so is every other value. No arguments and null count as an
-// empty object.
-func missingArguments(text []byte, cut bool) (rest string, err error) {
+// argumentsCompletion returns the text that must follow the arguments of a call to make
+// them a JSON object. An incomplete object is completed only if the reply was cut, and
+// is an error otherwise. Any value that is not an object is an error, except that no
+// arguments and null count as an empty object.
+func argumentsCompletion(text []byte, cut bool) (rest string, err error) {
 	trimmed := bytes.Trim(text, " \t\r\n")
 	switch {
 	case len(trimmed) == 0, string(trimmed) == "null":
 		return "", nil
 	case trimmed[0] != '{':
-		return "", errCall
+		return "", errInvalidCall
 	case json.Valid(trimmed):
 		return "", nil
 	case !cut:
-		return "", errCall
+		return "", errInvalidCall
 	}
-	if rest = completion(trimmed); !json.Valid(append(trimmed[:len(trimmed):len(trimmed)], rest...)) {
-		return "", errCall
+	if rest = documentCompletion(trimmed); !json.Valid(append(trimmed[:len(trimmed):len(trimmed)], rest...)) {
+		return "", errInvalidCall
 	}
 	return rest, nil
 }
 
-// completion returns what completes the beginning of a JSON document that ends
-// anywhere. Strings end where they were cut, and values that are missing are null.
-func completion(text []byte) string {
+// documentCompletion returns the text that completes a JSON document of which text is
+// the beginning. A string that was cut is closed. A value that is missing is null.
+func documentCompletion(text []byte) string {
 	d := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for err := error(nil); err == nil; {
 		_, err = d.ReadToken()
@@ -80,8 +80,8 @@ func completion(text []byte) string {
 	return string(b)
 }
 
-// tokenCompletion returns what completes the beginning of a JSON string, number or
-// literal.
+// tokenCompletion returns the text that completes the beginning of a JSON string,
+// number or literal.
 func tokenCompletion(token []byte) string {
 	if len(token) == 0 {
 		return ""
@@ -102,8 +102,8 @@ func tokenCompletion(token []byte) string {
 	return ""
 }
 
-// stringCompletion returns what completes a JSON string, which may end within an
-// escape sequence.
+// stringCompletion returns the text that completes a JSON string without its opening
+// quote, which may end within an escape sequence.
 func stringCompletion(s []byte) string {
 	for {
 		i := bytes.IndexByte(s, '\\')

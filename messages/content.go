@@ -8,30 +8,31 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// A block is an element of content. Type decides which of the other fields is
-// used; those whose JSON type depends on it are not decoded.
+// A block is an element of content. Type decides which other fields are used. Members
+// whose JSON type depends on Type are raw and decoded later.
 type block struct {
 	Type string
 
-	Text      string // of text
-	Thinking  string // of thinking
-	Signature string // of thinking
+	Text string // type text
 
-	ID    string // of tool_use
-	Name  string // of tool_use
-	Input raw    // of tool_use
+	Thinking  string // type thinking
+	Signature string
 
-	ToolUseID string // of tool_result
-	IsError   bool   // of tool_result
+	ID    string // type tool_use
+	Name  string
+	Input raw
 
-	Title    raw // of document and search_result: a string
-	Data     raw // of redacted_thinking: a string
-	Source   raw // of image and document: an object; of search_result: a string
-	Content  raw // of tool_result, search_result and compaction: a string or blocks
-	ToolName raw // of tool_reference: a string
+	ToolUseID string // type tool_result
+	IsError   bool
+
+	Title    raw // document, search_result: a string
+	Data     raw // redacted_thinking: a string
+	Source   raw // image, document: an object; search_result: a string
+	Content  raw // tool_result, search_result, compaction: a string or blocks
+	ToolName raw // tool_reference: a string
 }
 
-// A source is where the data of an image or document is.
+// A source contains the data of an image or document, or tells where it is.
 type source struct {
 	Type      string // base64, url, text, content or file
 	MediaType string
@@ -40,186 +41,22 @@ type source struct {
 	Content   raw // a string or blocks
 }
 
-// stringOf returns the text of a JSON string, or "" if v is another value.
-func stringOf(v raw) (s string) {
+// stringValue returns the text of a JSON string, or "" if v is another value.
+func stringValue(v raw) (s string) {
 	if v == nil || json.Unmarshal(v, &s) != nil {
 		return ""
 	}
 	return s
 }
 
-// convertMessages converts the system prompt and the turns. Turns that follow each
-// other with the same role become one.
-func (p *params) convertMessages(req *llmhttp.ChatRequest) error {
-	if p.System != nil {
-		text, err := systemText(p.System)
-		if err != nil {
-			return within(err, "system")
-		}
-		appendSystem(req, text)
-	}
-	var current turnConverter
-	for i := range p.Messages {
-		t := &p.Messages[i]
-		if t.Role != current.role {
-			current.flush(req)
-			current = turnConverter{role: t.Role}
-		}
-		if err := current.add(t, req); err != nil {
-			return within(err, "messages", i)
-		}
-	}
-	current.flush(req)
-	if len(req.Messages) == 0 {
-		return fieldError("messages", "at least one message is required")
-	}
-	return nil
-}
-
-// attribution begins a block that Claude Code puts into its system prompt. It
-// changes with each request, so that no prompt cache would match.
-const attribution = "x-anthropic-billing-header:"
-
-// systemText returns the text of a system prompt.
-func systemText(blocks content) (string, error) {
-	var texts []string
-	for i := range blocks {
-		if blocks[i].Type != "text" {
-			return "", within(fieldError("type", "Input should be 'text'"), i)
-		}
-		if text := blocks[i].Text; text != "" && !strings.HasPrefix(text, attribution) {
-			texts = append(texts, text)
-		}
-	}
-	return strings.Join(texts, "\n\n"), nil
-}
-
-func appendSystem(req *llmhttp.ChatRequest, text string) {
-	if text != "" {
-		req.Messages = append(req.Messages, llmhttp.Message{Role: llmhttp.RoleSystem, Content: llmhttp.Text(text)})
-	}
-}
-
-// A turnConverter converts the turns of one role that follow each other.
-type turnConverter struct {
-	role      string
-	results   []llmhttp.Message // of tools
-	parts     llmhttp.Content
-	assistant llmhttp.Message // all but its content
-}
-
-// add adds a turn. A system turn is appended to req at once.
-func (c *turnConverter) add(t *turn, req *llmhttp.ChatRequest) error {
-	var convert func(b *block) error
-	switch t.Role {
-	case "user":
-		convert = c.addUser
-	case "assistant":
-		convert = c.addAssistant
-	case "system":
-		if t.Content == nil {
-			return missing("content")
-		}
-		text, err := systemText(t.Content)
-		appendSystem(req, text)
-		return within(err, "content")
-	case "":
-		return missing("role")
-	default:
-		return fieldError("role", "Input should be 'user', 'assistant' or 'system'")
-	}
-	if t.Content == nil {
-		return missing("content")
-	}
-	for i := range t.Content {
-		if err := convert(&t.Content[i]); err != nil {
-			return within(err, "content", i)
-		}
-	}
-	return nil
-}
-
-// flush appends what was converted to req. The results of tools come first, right
-// behind the calls.
-func (c *turnConverter) flush(req *llmhttp.ChatRequest) {
-	switch c.role {
-	case "user":
-		req.Messages = append(req.Messages, c.results...)
-		if len(c.parts) > 0 || len(c.results) == 0 {
-			req.Messages = append(req.Messages, llmhttp.Message{Role: llmhttp.RoleUser, Content: orEmptyText(c.parts)})
-		}
-	case "assistant":
-		m := c.assistant
-		m.Role, m.Content = llmhttp.RoleAssistant, c.parts
-		if m.Content == nil && m.ToolCalls == nil {
-			m.Content = llmhttp.Text("")
-		}
-		req.Messages = append(req.Messages, m)
-	}
-}
-
-// orEmptyText returns parts, or an empty text if there are none.
-func orEmptyText(parts llmhttp.Content) llmhttp.Content {
-	if len(parts) == 0 {
-		return llmhttp.Text("")
-	}
-	return parts
-}
-
-func (c *turnConverter) addUser(b *block) error {
-	if b.Type != "tool_result" {
-		parts, err := b.parts()
-		c.parts = append(c.parts, parts...)
-		return err
-	}
-	if b.ToolUseID == "" {
-		return missing("tool_use_id")
-	}
-	m := llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: b.ToolUseID, IsError: b.IsError}
-	if b.Content != nil {
-		parts, err := contentParts(b.Content)
-		if err != nil {
-			return within(err, "content")
-		}
-		m.Content = parts
-	}
-	m.Content = orEmptyText(m.Content)
-	c.results = append(c.results, m)
-	return nil
-}
-
-func (c *turnConverter) addAssistant(b *block) error {
-	m := &c.assistant
-	switch b.Type {
-	case "thinking":
-		m.Reasoning += b.Thinking
-		if b.Signature != "" {
-			m.ReasoningDetails = append(m.ReasoningDetails, openSignature(b.Thinking, b.Signature))
-		}
-	case "redacted_thinking":
-		m.ReasoningDetails = append(m.ReasoningDetails, openData(stringOf(b.Data)))
-	case "tool_use":
-		call, err := b.call()
-		if err != nil {
-			return err
-		}
-		m.ToolCalls = append(m.ToolCalls, call)
-	default:
-		parts, err := b.parts()
-		c.parts = append(c.parts, parts...)
-		return err
-	}
-	return nil
-}
-
-// call returns the call of a tool_use block.
+// call converts a tool_use block.
 func (b *block) call() (llmhttp.ToolCall, error) {
 	call := llmhttp.ToolCall{ID: b.ID, Type: "function", Function: llmhttp.FunctionCall{Name: b.Name, Arguments: "{}"}}
 	switch {
 	case b.ID == "":
-		return call, missing("id")
+		return call, missingField("id")
 	case b.Name == "":
-		return call, missing("name")
+		return call, missingField("name")
 	case b.Input == nil:
 		return call, nil
 	case b.Input[0] != '{':
@@ -230,10 +67,10 @@ func (b *block) call() (llmhttp.ToolCall, error) {
 	return call, err
 }
 
-// contentParts converts content that has no blocks of tools.
+// contentParts converts content that must not have tool_use or tool_result blocks.
 func contentParts(content raw) (llmhttp.Content, error) {
 	if content == nil {
-		return nil, missing("")
+		return nil, missingField("")
 	}
 	blocks, err := decodeContent(content)
 	if err != nil {
@@ -243,15 +80,15 @@ func contentParts(content raw) (llmhttp.Content, error) {
 	for i := range blocks {
 		parts, err := blocks[i].parts()
 		if err != nil {
-			return nil, within(err, i)
+			return nil, prefixPath(err, i)
 		}
 		all = append(all, parts...)
 	}
 	return all, nil
 }
 
-// parts returns the parts that a block becomes. Empty texts and the blocks of tools
-// that Anthropic runs become none.
+// parts converts a block to parts. It returns none for an empty text, and for blocks of
+// tools that Anthropic runs.
 func (b *block) parts() (llmhttp.Content, error) {
 	switch b.Type {
 	case "text":
@@ -263,11 +100,11 @@ func (b *block) parts() (llmhttp.Content, error) {
 	case "search_result":
 		return b.searchResultParts()
 	case "tool_reference":
-		return textPart("Tool: " + stringOf(b.ToolName)), nil
+		return textPart("Tool: " + stringValue(b.ToolName)), nil
 	case "compaction":
-		return textPart(stringOf(b.Content)), nil
+		return textPart(stringValue(b.Content)), nil
 	case "":
-		return nil, missing("type")
+		return nil, missingField("type")
 	}
 	if isServerBlock(b.Type) {
 		return nil, nil
@@ -275,8 +112,8 @@ func (b *block) parts() (llmhttp.Content, error) {
 	return nil, fieldError("type", "Input tag '%s' does not match any of the expected tags", clip(b.Type))
 }
 
-// isServerBlock reports whether blocks of a type belong to tools that Anthropic runs, or
-// tell about the service.
+// isServerBlock reports whether blocks of a type belong to tools that Anthropic runs,
+// or describe events of Anthropic's service.
 func isServerBlock(typ string) bool {
 	switch typ {
 	case "server_tool_use", "mcp_tool_use", "container_upload", "fallback", "tool_addition", "tool_removal", "mcp_tool_listing":
@@ -294,23 +131,23 @@ func textPart(text string) llmhttp.Content {
 
 func (b *block) decodeSource() (*source, error) {
 	if b.Source == nil {
-		return nil, missing("source")
+		return nil, missingField("source")
 	}
 	s := new(source)
 	if err := decode(b.Source, sourceObject, s); err != nil {
-		return nil, within(err, "source")
+		return nil, prefixPath(err, "source")
 	}
 	switch {
 	case s.Type == "":
-		return nil, missing("source.type")
+		return nil, missingField("source.type")
 	case s.Type == "file":
 		return nil, fieldError("source.type", "Uploaded files are not supported")
 	case s.Type == "base64" && s.MediaType == "":
-		return nil, missing("source.media_type")
+		return nil, missingField("source.media_type")
 	case (s.Type == "base64" || s.Type == "text") && s.Data == "":
-		return nil, missing("source.data")
+		return nil, missingField("source.data")
 	case s.Type == "url" && s.URL == "":
-		return nil, missing("source.url")
+		return nil, missingField("source.url")
 	}
 	return s, nil
 }
@@ -340,10 +177,10 @@ func (b *block) documentParts() (llmhttp.Content, error) {
 	}
 	switch s.Type {
 	case "text":
-		return textPart(withTitle(stringOf(b.Title), s.Data)), nil
+		return textPart(withTitle(stringValue(b.Title), s.Data)), nil
 	case "content":
 		parts, err := contentParts(s.Content)
-		return parts, within(err, "source.content")
+		return parts, prefixPath(err, "source.content")
 	case "base64":
 		return b.filePart(s.dataURL()), nil
 	case "url":
@@ -352,9 +189,9 @@ func (b *block) documentParts() (llmhttp.Content, error) {
 	return nil, fieldError("source.type", "Input should be 'base64', 'text', 'content', 'url' or 'file'")
 }
 
-// filePart returns a part with a file, which is given by a URL.
+// filePart returns a part with the file at a URL, which may be a data: URL.
 func (b *block) filePart(url string) llmhttp.Content {
-	name := stringOf(b.Title)
+	name := stringValue(b.Title)
 	if name == "" {
 		name = "document.pdf"
 	}
@@ -372,8 +209,8 @@ func withTitle(title, text string) string {
 func (b *block) searchResultParts() (llmhttp.Content, error) {
 	parts, err := contentParts(b.Content)
 	if err != nil {
-		return nil, within(err, "content")
+		return nil, prefixPath(err, "content")
 	}
-	title := strings.TrimSpace(stringOf(b.Title) + " " + stringOf(b.Source))
+	title := strings.TrimSpace(stringValue(b.Title) + " " + stringValue(b.Source))
 	return textPart(withTitle(title, parts.Text())), nil
 }

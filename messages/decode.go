@@ -33,11 +33,11 @@ func decode[V any](data []byte, t jsonwire.Type[V], v *V) error {
 // "messages.2.content".
 var pathReplacer = strings.NewReplacer("[", ".", "]", "")
 
-// clip returns a text of the client as a message may quote it.
+// clip shortens a text of the client, so that an error message can quote it.
 func clip(s string) string { return jsonwire.Clip(s, 64) }
 
-// stringList decodes an array of strings.
-func stringList(d *jsonwire.Decoder) []string {
+// decodeStrings decodes an array of strings.
+func decodeStrings(d *jsonwire.Decoder) []string {
 	var list []string
 	d.Array(0, func(int) { list = append(list, d.String()) })
 	return list
@@ -101,7 +101,7 @@ var paramsObject = jsonwire.NewObject(
 	jsonwire.Member("system", func(p *params) *content { return &p.System }, contentType{}),
 	jsonwire.OptionalInt("max_tokens", func(p *params) **int { return &p.MaxTokens }),
 	jsonwire.Bool("stream", func(p *params) *bool { return &p.Stream }),
-	jsonwire.Func("stop_sequences", func(p *params, d *jsonwire.Decoder) { p.StopSequences = stringList(d) }, nil),
+	jsonwire.Func("stop_sequences", func(p *params, d *jsonwire.Decoder) { p.StopSequences = decodeStrings(d) }, nil),
 	jsonwire.OptionalFloat("temperature", func(p *params) **float64 { return &p.Temperature }),
 	jsonwire.OptionalFloat("top_p", func(p *params) **float64 { return &p.TopP }),
 	jsonwire.OptionalInt("top_k", func(p *params) **int { return &p.TopK }),

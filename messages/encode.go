@@ -36,8 +36,8 @@ func appendMessageHead(b []byte, id, model string) []byte {
 	return append(b, `,"content":[`...)
 }
 
-// appendUsage appends a usage. Its input tokens do not include those of the cache,
-// as the prompt tokens of chat completions do.
+// appendUsage appends a usage object. Its input_tokens do not include the tokens
+// that were read from or written to the cache; PromptTokens does.
 func appendUsage(b []byte, u *llmhttp.Usage) []byte {
 	cached, written := u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens
 	b = append(b, `{"input_tokens":`...)
@@ -53,24 +53,24 @@ func appendUsage(b []byte, u *llmhttp.Usage) []byte {
 	return append(b, `},"service_tier":"standard"}`...)
 }
 
-// A reason is why a reply ended.
-type reason struct {
+// A stopReason has what determines the stop_reason of a reply.
+type stopReason struct {
 	finish   llmhttp.FinishReason
 	sequence string // the stop sequence, if one ended the reply
-	calls    bool   // the reply has tool calls
+	hasCalls bool   // the reply has tool calls
 	refused  bool   // the reply has a refusal
 }
 
-// append appends the members stop_reason and stop_sequence. A client that runs
-// tools looks for tool_use, and fails if there are no calls.
-func (r *reason) append(b []byte) []byte {
+// append appends the members stop_reason and stop_sequence. stop_reason is tool_use
+// only if the reply has calls, because clients that run tools fail without them.
+func (r *stopReason) append(b []byte) []byte {
 	stop := "end_turn"
 	switch {
 	case r.finish == llmhttp.FinishLength:
 		stop = "max_tokens"
 	case r.finish == llmhttp.FinishContentFilter, r.refused:
 		stop = "refusal"
-	case r.calls:
+	case r.hasCalls:
 		stop = "tool_use"
 	case r.sequence != "":
 		stop = "stop_sequence"
@@ -84,8 +84,8 @@ func (r *reason) append(b []byte) []byte {
 	return jsonwire.AppendString(b, r.sequence)
 }
 
-// cut reports whether the reply ended before the model was done, so that the
+// isCut reports whether the reply ended before the model was done, so that the
 // arguments of a call may be incomplete.
-func (r *reason) cut() bool {
+func (r *stopReason) isCut() bool {
 	return r.finish == llmhttp.FinishLength || r.finish == llmhttp.FinishContentFilter
 }

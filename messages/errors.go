@@ -33,8 +33,8 @@ func appendErrorObject(b []byte, e *llmhttp.Error, status int) []byte {
 	b = jsonwire.AppendString(b, errorType(status))
 	b = append(b, `,"message":`...)
 	b = jsonwire.AppendString(b, errorMessage(e))
-	if e.Code == codeThread {
-		b = append(b, `,"details":{"error_code":"`+codeThread+`"}`...)
+	if e.Code == codeNoThreads {
+		b = append(b, `,"details":{"error_code":"`+codeNoThreads+`"}`...)
 	}
 	return append(b, '}')
 }
@@ -69,14 +69,14 @@ func errorType(status int) string {
 // codeContextLength is the code of OpenAI's error for a prompt that is too long.
 const codeContextLength = "context_length_exceeded"
 
-// errorMessage returns the message of e. Claude Code recognises a prompt that is
-// too long by its wording.
+// errorMessage returns the message of e. For a prompt that is too long, it has the
+// wording by which Claude Code recognises this error.
 func errorMessage(e *llmhttp.Error) string {
 	const tooLong = "prompt is too long"
 	if e.Code != codeContextLength || strings.HasPrefix(e.Message, tooLong) {
 		return e.Message
 	}
-	if n, most, ok := contextLength(e.Message); ok {
+	if n, most, ok := parseContextLength(e.Message); ok {
 		return fmt.Sprintf("%s: %d tokens > %d maximum", tooLong, n, most)
 	}
 	return tooLong + ": " + e.Message
@@ -84,11 +84,11 @@ func errorMessage(e *llmhttp.Error) string {
 
 var tokenCount = regexp.MustCompile(`\d{1,15}`)
 
-// contextLength returns the numbers in a message such as "This model's maximum
+// parseContextLength returns the numbers in a message such as "This model's maximum
 // context length is 8192 tokens. However, your messages resulted in 9000 tokens."
-// The maximum is the first number after the word, and the other one is the first
-// that is larger.
-func contextLength(message string) (n, most int, ok bool) {
+// most is the first number after the word "maximum", and n is the first number that is
+// larger than most.
+func parseContextLength(message string) (n, most int, ok bool) {
 	i := strings.Index(message, "maximum")
 	if i < 0 {
 		return 0, 0, false
@@ -107,7 +107,7 @@ func contextLength(message string) (n, most int, ok bool) {
 
 // A requestError says what is wrong with a request.
 type requestError struct {
-	path    string // of the value at fault, such as "messages.2.content.0.type"; empty for the whole body
+	path    string // path of the wrong value, such as "messages.2.content.0.type"; empty for the whole body
 	message string
 }
 
@@ -115,7 +115,7 @@ func fieldError(path, format string, args ...any) *requestError {
 	return &requestError{path, fmt.Sprintf(format, args...)}
 }
 
-func missing(path string) *requestError { return fieldError(path, "Field required") }
+func missingField(path string) *requestError { return fieldError(path, "Field required") }
 
 func (e *requestError) Error() string {
 	if e.path == "" {
@@ -128,9 +128,9 @@ func (e *requestError) forClient() *llmhttp.Error {
 	return &llmhttp.Error{Status: http.StatusBadRequest, Param: e.path, Message: e.Error()}
 }
 
-// within puts the path of a value in front of the path of err, which is about a
-// part of the value. It returns nil if err is nil.
-func within(err error, path ...any) error {
+// prefixPath returns err, which is about a part of a value, with the path of the value
+// before its own path. It returns nil if err is nil.
+func prefixPath(err error, path ...any) error {
 	e, ok := errors.AsType[*requestError](err)
 	if !ok {
 		return err

@@ -35,14 +35,14 @@ func (p *protocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{
 		{Pattern: "POST /v1/messages", Endpoint: llmhttp.EndpointChat, Chat: p.decodeChat, StartsEarly: true},
 		{Pattern: "POST /v1/messages/count_tokens", Endpoint: llmhttp.EndpointChat, Serve: p.countTokens},
-		{Pattern: "GET /v1/models", Endpoint: llmhttp.EndpointModels, Match: hasVersion, Serve: p.listModels},
-		{Pattern: "GET /v1/models/{id...}", Endpoint: llmhttp.EndpointModels, Match: hasVersion, Serve: p.getModel},
+		{Pattern: "GET /v1/models", Endpoint: llmhttp.EndpointModels, Match: hasVersionHeader, Serve: p.listModels},
+		{Pattern: "GET /v1/models/{id...}", Endpoint: llmhttp.EndpointModels, Match: hasVersionHeader, Serve: p.getModel},
 	}
 }
 
-// hasVersion reports whether r is from a client of this API. All of them send the
-// header; clients of OpenAI's API, which has the same paths, do not.
-func hasVersion(r *http.Request) bool { return r.Header.Get("Anthropic-Version") != "" }
+// hasVersionHeader reports whether r is from a client of this API. All of its clients
+// send the header. Clients of OpenAI's API, which has the same paths, do not.
+func hasVersionHeader(r *http.Request) bool { return r.Header.Get("Anthropic-Version") != "" }
 
 // Secret prefers X-Api-Key. Claude Code sends both headers if it has two keys.
 func (*protocol) Secret(r *http.Request) string {
@@ -54,11 +54,11 @@ func (*protocol) Secret(r *http.Request) string {
 
 func (*protocol) SetHeaders(h http.Header, info llmhttp.ReplyInfo) {
 	h.Set("Request-Id", info.RequestID)
-	setLimit(h, "requests", info.Requests)
-	setLimit(h, "tokens", info.Tokens)
+	setLimitHeaders(h, "requests", info.Requests)
+	setLimitHeaders(h, "tokens", info.Tokens)
 }
 
-func setLimit(h http.Header, kind string, l *llmhttp.LimitInfo) {
+func setLimitHeaders(h http.Header, kind string, l *llmhttp.LimitInfo) {
 	if l == nil {
 		return
 	}
@@ -77,8 +77,8 @@ func (p *protocol) decodeChat(_ context.Context, _ *http.Request, body []byte) (
 	return req, &encoder{model: p.useModel(req)}, nil
 }
 
-// useModel sets the model that serves req. It returns the name that the client
-// used if that is another one, and otherwise "".
+// useModel sets req.Model to the model that serves the request. It returns the name
+// that the client used if the two differ, and otherwise "".
 func (p *protocol) useModel(req *llmhttp.ChatRequest) (name string) {
 	served := p.servedModel(req.Model)
 	if served == req.Model {

@@ -4,34 +4,39 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// Some servers need more of a reasoning detail back than this API has room for,
-// such as its ID and its format. Clients return signatures and redacted data
-// unchanged, so such a detail travels in one of them: sealedPrefix and the detail
-// in base64.
-const sealedPrefix = "llmhttp."
+// detailPrefix begins a signature, or the data of redacted thinking, that contains a
+// whole reasoning detail in base64. Some servers need members of a detail back for
+// which this API has no field, such as its ID and its format. Clients return
+// signatures and redacted data unchanged.
+const detailPrefix = "llmhttp."
 
-// seal returns what a client is to return for d, in place of plain.
-func seal(d *llmhttp.ReasoningDetail, plain string) string {
+// encodeDetail returns the signature or the data to send for d: plain, or the whole
+// detail if it has members in Extra.
+func encodeDetail(d *llmhttp.ReasoningDetail, plain string) string {
 	if len(d.Extra) == 0 {
 		return plain
 	}
-	sealed := *d
-	sealed.Text = "" // is in the block
-	b, err := json.Marshal(&sealed)
+	withoutText := *d
+	withoutText.Text = "" // the block has it
+	b, err := json.Marshal(&withoutText)
 	if err != nil {
 		return plain
 	}
-	return sealedPrefix + base64.RawURLEncoding.EncodeToString(b)
+	return detailPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// unseal returns the detail that seal has sealed, or false if there is none.
-func unseal(s string) (d llmhttp.ReasoningDetail, ok bool) {
-	encoded, ok := strings.CutPrefix(s, sealedPrefix)
+// decodeDetail returns the detail that encodeDetail put into s, or false if s does
+// not contain one.
+func decodeDetail(s string) (d llmhttp.ReasoningDetail, ok bool) {
+	encoded, ok := strings.CutPrefix(s, detailPrefix)
 	if !ok {
 		return d, false
 	}
@@ -43,9 +48,10 @@ func unseal(s string) (d llmhttp.ReasoningDetail, ok bool) {
 	return d, err == nil
 }
 
-// openSignature returns the detail for a block of thinking.
-func openSignature(thinking, signature string) llmhttp.ReasoningDetail {
-	d, ok := unseal(signature)
+// detailFromSignature returns the detail of a block with the given thinking and
+// signature.
+func detailFromSignature(thinking, signature string) llmhttp.ReasoningDetail {
+	d, ok := decodeDetail(signature)
 	if !ok {
 		d = llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signature}
 	}
@@ -55,33 +61,37 @@ func openSignature(thinking, signature string) llmhttp.ReasoningDetail {
 	return d
 }
 
-// openData returns the detail for a block of redacted thinking.
-func openData(data string) llmhttp.ReasoningDetail {
-	if d, ok := unseal(data); ok {
+// detailFromData returns the detail of a block of redacted thinking.
+func detailFromData(data string) llmhttp.ReasoningDetail {
+	if d, ok := decodeDetail(data); ok {
 		return d
 	}
 	return llmhttp.ReasoningDetail{Type: llmhttp.ReasoningEncrypted, Data: data}
 }
 
-// thoughts is what an encoder knows of the reasoning of a reply.
+// A reasoningState finds the reasoning of a reply that a Backend yields twice.
 //
-// A Backend may yield the same reasoning twice: as text, and in details. They may come
-// together or one after the other, split anywhere. What has come from one
-// source only is kept, so that its repetition by the other can be left out.
-type thoughts struct {
-	text, details []byte // came from this source and not yet from the other
-	index         []byte // of the last detail that had text
+// A Backend may yield the same reasoning as text and in details, together or one after
+// the other, split at different places. Text that has come from only one of these two
+// sources is kept until the other source repeats it.
+type reasoningState struct {
+	text, details []byte // from this source, and not yet from the other
+	index         []byte // the index of the last detail that had text
 	unsigned      bool   // the thinking block that ended last has no signature
 }
 
-// fromText returns what text adds to the reasoning.
-func (t *thoughts) fromText(text string) string { return addThought(text, &t.text, &t.details) }
+// fromText returns the part of text that is new.
+func (t *reasoningState) fromText(text string) string {
+	return withoutRepetition(text, &t.text, &t.details)
+}
 
-// fromDetails returns what the text of a detail adds to the reasoning.
-func (t *thoughts) fromDetails(text string) string { return addThought(text, &t.details, &t.text) }
+// fromDetails returns the part of the text of a detail that is new.
+func (t *reasoningState) fromDetails(text string) string {
+	return withoutRepetition(text, &t.details, &t.text)
+}
 
-// addThought returns text without what the other source has had already.
-func addThought(text string, own, other *[]byte) string {
+// withoutRepetition returns text without what it repeats of the other source.
+func withoutRepetition(text string, own, other *[]byte) string {
 	n := min(len(text), len(*other))
 	if text[:n] != string((*other)[:n]) {
 		n = 0
@@ -91,10 +101,76 @@ func addThought(text string, own, other *[]byte) string {
 	return text[n:]
 }
 
-// continues reports whether d may have a piece of the same text as the detail
-// before it: pieces of one text have the same index.
-func (t *thoughts) continues(d *llmhttp.ReasoningDetail) bool {
+// continues reports whether d may be a part of the same text as the detail before
+// it: all parts of one text have the same index.
+func (t *reasoningState) continues(d *llmhttp.ReasoningDetail) bool {
 	same := t.index == nil || bytes.Equal(t.index, d.Extra["index"])
 	t.index = append(t.index[:0], d.Extra["index"]...)
 	return same
+}
+
+// appendReasoning adds the reasoning of a delta: thinking, signatures and redacted
+// thinking. Details with text are added before the reasoning text, because they divide
+// it into blocks. Details without text are added after it: their signatures belong to
+// that text.
+func (e *encoder) appendReasoning(b []byte, d *llmhttp.Delta) []byte {
+	detailsFirst := slices.ContainsFunc(d.ReasoningDetails, func(d llmhttp.ReasoningDetail) bool { return d.Text != "" || d.Summary != "" })
+	if !detailsFirst && d.Reasoning != "" {
+		b = e.appendText(b, thinkingBlock, e.reasoning.fromText(d.Reasoning))
+	}
+	for i := range d.ReasoningDetails {
+		b = e.appendDetail(b, &d.ReasoningDetails[i])
+	}
+	if detailsFirst && d.Reasoning != "" {
+		b = e.appendText(b, thinkingBlock, e.reasoning.fromText(d.Reasoning))
+	}
+	return b
+}
+
+func (e *encoder) appendDetail(b []byte, d *llmhttp.ReasoningDetail) []byte {
+	if d.Type == llmhttp.ReasoningEncrypted {
+		b, _ = e.beginBlock(b, outputBlock{kind: redactedBlock, data: encodeDetail(d, d.Data)})
+		return b
+	}
+	text := e.reasoning.fromDetails(d.Text + d.Summary)
+	if text != "" && !e.reasoning.continues(d) {
+		b, _ = e.beginBlock(b, outputBlock{kind: thinkingBlock})
+	}
+	b = e.appendText(b, thinkingBlock, text)
+	if d.Signature != "" {
+		b = e.addSignature(b, encodeDetail(d, d.Signature))
+	}
+	return b
+}
+
+// addSignature adds a signature to the last thinking block if that has none. A
+// signature without any text before it gets a block of its own. A signature whose
+// block has already ended is dropped, because it is not valid for another text.
+func (e *encoder) addSignature(b []byte, signature string) []byte {
+	for i := len(e.waiting) - 1; i >= 0; i-- {
+		if k := &e.waiting[i]; k.accepts(thinkingBlock) {
+			k.signature = signature
+			return b
+		}
+	}
+	switch {
+	case e.isOpen && e.open.accepts(thinkingBlock):
+		e.open.signature = signature
+		b = e.appendSignature(b)
+	case !e.reasoning.unsigned:
+		b, _ = e.beginBlock(b, outputBlock{kind: thinkingBlock, signature: signature})
+	}
+	return b
+}
+
+// appendSignature sends the signature of the open block, if it has one.
+func (e *encoder) appendSignature(b []byte) []byte {
+	if e.open.signature == "" {
+		return b
+	}
+	b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"...)
+	b = strconv.AppendInt(b, int64(e.index), 10)
+	b = append(b, `,"delta":{"type":"signature_delta","signature":`...)
+	b = jsonwire.AppendString(b, e.open.signature)
+	return append(b, "}}\n\n"...)
 }

@@ -26,10 +26,10 @@ type params struct {
 	ToolChoice    *toolChoice
 	Thinking      *thinkingConfig
 	OutputConfig  outputConfig
-	OutputFormat  *outputFormat // its place in a beta of the older version
+	OutputFormat  *outputFormat // the name of OutputConfig.Format in a beta of version 2023-06-01
 	Metadata      metadata
 	ServiceTier   string
-	Thread        raw // of a conversation that the server is to keep
+	Thread        raw // asks the server to keep the conversation
 }
 
 // A turn is an element of messages.
@@ -69,18 +69,18 @@ type outputFormat struct {
 
 type metadata struct{ UserID string }
 
-// codeThread is the code by which clients recognise a server without message
-// threads. The tool runners of the SDKs of 2026-10-21 ask for a thread first, and
-// after this error they send the whole conversation each time.
-const codeThread = "thread_unsupported_request"
+// codeNoThreads is the error code that means that a server does not support message
+// threads. The tool runners of the SDKs of 2026-10-21 ask for a thread first. After
+// this error they send the whole conversation with each request.
+const codeNoThreads = "thread_unsupported_request"
 
-var errThread = &llmhttp.Error{
-	Status: http.StatusBadRequest, Code: codeThread, Param: "thread",
+var errNoThreads = &llmhttp.Error{
+	Status: http.StatusBadRequest, Code: codeNoThreads, Param: "thread",
 	Message: "thread: Message threads are not supported; send the full conversation without `thread`",
 }
 
-// decodeRequest decodes a body. A token count is a request without a limit on the
-// tokens of the reply.
+// decodeRequest decodes a body and converts it. isChat is false for a request to count
+// tokens, which needs no max_tokens.
 func decodeRequest(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
 	req, err := convertBody(body, isChat)
 	if e, ok := err.(*requestError); ok {
@@ -104,15 +104,15 @@ func convertBody(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
 func (p *params) check(isChat bool) error {
 	switch {
 	case p.Thread != nil:
-		return errThread
+		return errNoThreads
 	case p.Model == "":
-		return missing("model")
+		return missingField("model")
 	case p.Messages == nil:
-		return missing("messages")
+		return missingField("messages")
 	case len(p.Messages) == 0:
 		return fieldError("messages", "at least one message is required")
 	case isChat && p.MaxTokens == nil:
-		return missing("max_tokens")
+		return missingField("max_tokens")
 	case p.MaxTokens != nil && *p.MaxTokens < 1:
 		return fieldError("max_tokens", "Input should be greater than or equal to 1")
 	case p.TopK != nil && *p.TopK < 0:
@@ -160,7 +160,7 @@ func (p *params) convert() (*llmhttp.ChatRequest, error) {
 	return req, nil
 }
 
-// setExtra sets a member to a value that has a JSON form.
+// setExtra sets a member of req.Extra. It panics if value cannot be encoded as JSON.
 func setExtra(req *llmhttp.ChatRequest, name string, value any) {
 	if req.Extra == nil {
 		req.Extra = make(llmhttp.Extra)
@@ -168,7 +168,7 @@ func setExtra(req *llmhttp.ChatRequest, name string, value any) {
 	req.Extra[name] = mustMarshal(value)
 }
 
-// mustMarshal returns the JSON of a value that has one.
+// mustMarshal encodes v as JSON. It panics if that fails.
 func mustMarshal(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -186,11 +186,11 @@ func (p *params) convertTools(req *llmhttp.ChatRequest) error {
 		case t.Type != "" && t.Type != "custom":
 			continue
 		case t.Name == "":
-			return within(missing("name"), "tools", i)
+			return prefixPath(missingField("name"), "tools", i)
 		case t.InputSchema == nil:
-			return within(missing("input_schema"), "tools", i)
+			return prefixPath(missingField("input_schema"), "tools", i)
 		case t.InputSchema[0] != '{':
-			return within(fieldError("input_schema", "Input should be an object"), "tools", i)
+			return prefixPath(fieldError("input_schema", "Input should be an object"), "tools", i)
 		}
 		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{
 			Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict,
@@ -219,12 +219,12 @@ func (p *params) convertToolChoice(req *llmhttp.ChatRequest) error {
 		}
 		choice = map[string]any{"type": "function", "function": map[string]string{"name": c.Name}}
 	case "":
-		return missing("tool_choice.type")
+		return missingField("tool_choice.type")
 	default:
 		return fieldError("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none'")
 	}
-	if len(req.Tools) == 0 || c.Type == "tool" && !hasFunction(req, c.Name) {
-		return nil // it is about tools that were left out
+	if len(req.Tools) == 0 || c.Type == "tool" && !hasFunctionTool(req, c.Name) {
+		return nil // the choice is about tools that are not passed on
 	}
 	req.ToolChoice = mustMarshal(choice)
 	if c.DisableParallel != nil {
@@ -243,7 +243,7 @@ func (p *params) hasTool(name string) bool {
 	return false
 }
 
-func hasFunction(req *llmhttp.ChatRequest, name string) bool {
+func hasFunctionTool(req *llmhttp.ChatRequest, name string) bool {
 	for i := range req.Tools {
 		if req.Tools[i].Function.Name == name {
 			return true
@@ -252,8 +252,8 @@ func hasFunction(req *llmhttp.ChatRequest, name string) bool {
 	return false
 }
 
-// convertThinking sets the effort. A budget has no equivalent: the effort is a
-// rough one, and Extra has the parameter itself.
+// convertThinking sets the reasoning effort. A budget of tokens is converted to an
+// approximate effort, and is also passed on in Extra.
 func (p *params) convertThinking(req *llmhttp.ChatRequest) error {
 	c := p.Thinking
 	if c == nil {
@@ -265,27 +265,23 @@ func (p *params) convertThinking(req *llmhttp.ChatRequest) error {
 	case "adaptive", "between_tools":
 	case "enabled":
 		if c.BudgetTokens == nil {
-			return missing("thinking.budget_tokens")
+			return missingField("thinking.budget_tokens")
 		}
 		if *c.BudgetTokens < 1 || *c.BudgetTokens > math.MaxInt32 {
 			return fieldError("thinking.budget_tokens", "Input should be greater than or equal to 1")
 		}
-		req.ReasoningEffort = effortOf(*c.BudgetTokens)
-		setExtra(req, "thinking", c.wire())
+		req.ReasoningEffort = effortForBudget(*c.BudgetTokens)
+		setExtra(req, "thinking", map[string]any{"type": c.Type, "budget_tokens": *c.BudgetTokens})
 	case "":
-		return missing("thinking.type")
+		return missingField("thinking.type")
 	default:
 		return fieldError("thinking.type", "Input should be 'enabled', 'adaptive', 'between_tools' or 'disabled'")
 	}
 	return nil
 }
 
-func (c *thinkingConfig) wire() any {
-	return map[string]any{"type": c.Type, "budget_tokens": *c.BudgetTokens}
-}
-
-// effortOf returns the effort for a budget of thinking tokens.
-func effortOf(budget int) string {
+// effortForBudget returns the effort for a budget of thinking tokens.
+func effortForBudget(budget int) string {
 	switch {
 	case budget < 4096:
 		return "low"
@@ -305,13 +301,13 @@ func (p *params) convertFormat(req *llmhttp.ChatRequest) error {
 	}
 	switch {
 	case f.Type == "":
-		return within(missing("type"), path)
+		return prefixPath(missingField("type"), path)
 	case f.Type != "json_schema":
-		return within(fieldError("type", "Input should be 'json_schema'"), path)
+		return prefixPath(fieldError("type", "Input should be 'json_schema'"), path)
 	case f.Schema == nil:
-		return within(missing("schema"), path)
+		return prefixPath(missingField("schema"), path)
 	case f.Schema[0] != '{':
-		return within(fieldError("schema", "Input should be an object"), path)
+		return prefixPath(fieldError("schema", "Input should be an object"), path)
 	}
 	schema := mustMarshal(map[string]any{"name": "output", "schema": f.Schema, "strict": true})
 	req.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema", Extra: llmhttp.Extra{"json_schema": schema}}

@@ -1,86 +1,15 @@
 package messages_test
 
 import (
-	"context"
 	"encoding/json"
-	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/messages"
 )
 
-// A server serves the protocol from the Backend b.
-type server struct {
-	http.Handler
-	usage []llmhttp.UsageRecord
-	ends  []*llmhttp.RequestSummary
-	last  *llmhttp.ChatRequest // what the Backend was asked
-}
-
-// serve returns a server whose Backend replies with the result of reply, or with
-// "Hello" if that is nil.
-func serve(reply func() llmhttp.ChatStream, change func(*llmhttp.Options)) *server {
-	s := new(server)
-	backend := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-		s.last = req
-		if reply == nil {
-			return llmhttp.Reply("Hello")
-		}
-		return reply()
-	})
-	opts := &llmhttp.Options{
-		Protocols: []llmhttp.Protocol{messages.New(nil)},
-		Logger:    slog.New(slog.DiscardHandler),
-		Usage:     s,
-		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
-			return ctx, llmhttp.Observation{Ended: func(end *llmhttp.RequestSummary) { s.ends = append(s.ends, end) }}
-		},
-	}
-	if change != nil {
-		change(opts)
-	}
-	s.Handler = llmhttp.NewHandler(backend, llmhttp.AllowAll("demo"), opts)
-	return s
-}
-
-func (s *server) Record(_ context.Context, records ...llmhttp.UsageRecord) error {
-	s.usage = append(s.usage, records...)
-	return nil
-}
-
-func (s *server) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return nil, nil
-}
-
-// do sends a request without a connection.
-func (s *server) do(method, path, body string, header ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, path, strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Anthropic-Version", "2023-06-01")
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, r)
-	return w
-}
-
-const path = "/v1/messages"
-
-// chat returns a body with the given members, which begin with a comma.
-func chat(members string) string { return `{"model":"m","max_tokens":9` + members + `}` }
-
-const hi = `,"messages":[{"role":"user","content":"Hi"}]`
-
-func TestRequest(t *testing.T) {
+func TestRequest_Conversion(t *testing.T) {
 	const user = `{"role":"user","content":"Hi"}`
 	for name, test := range map[string]struct{ members, want string }{
 		"text":       {hi, `"messages":[` + user + `]`},
@@ -98,9 +27,9 @@ func TestRequest(t *testing.T) {
 		"system in the middle": {`,"messages":[{"role":"user","content":"Hi"},{"role":"system","content":"Now French."},{"role":"user","content":"Hi"}]`, `"messages":[` + user + `,{"role":"system","content":"Now French."},` + user + `]`},
 		"turns of one role": {`,"messages":[{"role":"user","content":"a"},{"role":"user","content":[{"type":"text","text":"b"}]},{"role":"assistant","content":"c"},{"role":"assistant","content":"d"}]`,
 			`"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":[{"type":"text","text":"c"},{"type":"text","text":"d"}]}]`},
-		"prefill":           {`,"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"{"}]`, `"messages":[` + user + `,{"role":"assistant","content":"{"}]`},
-		"empty texts":       {`,"messages":[{"role":"user","content":[{"type":"text","text":""},{"type":"text","text":"Hi"}]},{"role":"assistant","content":[]}]`, `"messages":[` + user + `,{"role":"assistant","content":""}]`},
-		"nothing but empty": {`,"messages":[{"role":"user","content":[{"type":"text","text":""}]}]`, `"messages":[{"role":"user","content":""}]`},
+		"prefill":            {`,"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"{"}]`, `"messages":[` + user + `,{"role":"assistant","content":"{"}]`},
+		"empty texts":        {`,"messages":[{"role":"user","content":[{"type":"text","text":""},{"type":"text","text":"Hi"}]},{"role":"assistant","content":[]}]`, `"messages":[` + user + `,{"role":"assistant","content":""}]`},
+		"only an empty text": {`,"messages":[{"role":"user","content":[{"type":"text","text":""}]}]`, `"messages":[{"role":"user","content":""}]`},
 		"images": {`,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}]}]`,
 			`"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}]}]`},
 		"documents": {`,"messages":[{"role":"user","content":[{"type":"document","title":"a.pdf","source":{"type":"base64","media_type":"application/pdf","data":"AAAA"}},{"type":"document","source":{"type":"url","url":"https://example.com/b.pdf"}},` +
@@ -123,11 +52,11 @@ func TestRequest(t *testing.T) {
 			`"messages":[{"role":"assistant","content":[{"type":"text","text":"Hi"},{"type":"text","text":"Sum."}]}]`},
 		"tools": {hi + `,"tools":[{"name":"f","description":"F","input_schema":{"type":"object"},"strict":true,"cache_control":{"type":"ephemeral"},"eager_input_streaming":true},{"type":"custom","name":"g","input_schema":{}},{"type":"web_search_20260318","name":"web_search","max_uses":2},{"type":"bash_20250124","name":"bash"}]`,
 			`"messages":[` + user + `],"tools":[{"type":"function","function":{"name":"f","description":"F","parameters":{"type":"object"},"strict":true}},{"type":"function","function":{"name":"g","parameters":{}}}]`},
-		"tool choice":             {tools(`{"type":"tool","name":"f","disable_parallel_tool_use":true}`), toolsWant + `,"tool_choice":{"function":{"name":"f"},"type":"function"},"parallel_tool_calls":false`},
-		"tool choice auto":        {tools(`{"type":"auto"}`), toolsWant + `,"tool_choice":"auto"`},
-		"tool choice any":         {tools(`{"type":"any"}`), toolsWant + `,"tool_choice":"required"`},
-		"tool choice none":        {tools(`{"type":"none"}`), toolsWant + `,"tool_choice":"none"`},
-		"tool choice, parallel":   {tools(`{"type":"any","disable_parallel_tool_use":false}`), toolsWant + `,"tool_choice":"required","parallel_tool_calls":true`},
+		"tool choice":             {withToolChoice(`{"type":"tool","name":"f","disable_parallel_tool_use":true}`), wantWithTools + `,"tool_choice":{"function":{"name":"f"},"type":"function"},"parallel_tool_calls":false`},
+		"tool choice auto":        {withToolChoice(`{"type":"auto"}`), wantWithTools + `,"tool_choice":"auto"`},
+		"tool choice any":         {withToolChoice(`{"type":"any"}`), wantWithTools + `,"tool_choice":"required"`},
+		"tool choice none":        {withToolChoice(`{"type":"none"}`), wantWithTools + `,"tool_choice":"none"`},
+		"tool choice, parallel":   {withToolChoice(`{"type":"any","disable_parallel_tool_use":false}`), wantWithTools + `,"tool_choice":"required","parallel_tool_calls":true`},
 		"choice of a server tool": {hi + `,"tools":[{"type":"web_search_20260318","name":"web_search"}],"tool_choice":{"type":"tool","name":"web_search"}`, `"messages":[` + user + `]`},
 		"auto without tools":      {hi + `,"tool_choice":{"type":"auto"}`, `"messages":[` + user + `]`},
 		"thinking budget":         {hi + `,"thinking":{"type":"enabled","budget_tokens":1024}`, `"messages":[` + user + `],"reasoning_effort":"low","thinking":{"budget_tokens":1024,"type":"enabled"}`},
@@ -142,8 +71,8 @@ func TestRequest(t *testing.T) {
 			`"messages":[` + user + `],"response_format":{"type":"json_schema","json_schema":{"name":"output","schema":{"type":"object"},"strict":true}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(nil, nil)
-			w := s.do("POST", path, chat(test.members), "Anthropic-Beta", "context-management-2025-06-27,x")
+			s := newServer(nil, nil)
+			w := s.do("POST", messagesPath, requestBody(test.members), "Anthropic-Beta", "context-management-2025-06-27,x")
 			require.Equal(t, 200, w.Code, w.Body)
 			got, err := json.Marshal(s.last)
 			require.NoError(t, err)
@@ -152,98 +81,98 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-const toolsWant = `"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]`
+const wantWithTools = `"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]`
 
-func tools(choice string) string {
+// withToolChoice returns members with one tool and a tool_choice.
+func withToolChoice(choice string) string {
 	return hi + `,"tools":[{"name":"f","input_schema":{}}],"tool_choice":` + choice
 }
 
-// The arguments of a call keep the order of their members.
-func TestRequest_ArgumentsKeepTheirOrder(t *testing.T) {
-	s := serve(nil, nil)
-	s.do("POST", path, chat(`,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{ "z" : 1.50, "a": [ 1 , 2 ]}}]}]`))
+func TestRequest_ArgumentsKeepOrderOfMembers(t *testing.T) {
+	s := newServer(nil, nil)
+	s.do("POST", messagesPath, requestBody(`,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{ "z" : 1.50, "a": [ 1 , 2 ]}}]}]`))
 	assert.Equal(t, `{"z":1.50,"a":[1,2]}`, s.last.Messages[0].ToolCalls[0].Function.Arguments)
 }
 
 func TestRequest_Refused(t *testing.T) {
 	turn := func(content string) string {
-		return chat(`,"messages":[{"role":"user","content":"a"},{"role":"user","content":` + content + `}]`)
+		return requestBody(`,"messages":[{"role":"user","content":"a"},{"role":"user","content":` + content + `}]`)
 	}
 	assistant := func(content string) string {
-		return chat(`,"messages":[{"role":"assistant","content":` + content + `}]`)
+		return requestBody(`,"messages":[{"role":"assistant","content":` + content + `}]`)
 	}
 	for name, test := range map[string]struct{ body, want string }{
-		"no JSON":           {`{"model"`, "The request body is not valid JSON: it must be one document in UTF-8"},
-		"two documents":     {chat(hi) + `{}`, "The request body is not valid JSON: it must be one document in UTF-8"},
-		"invalid UTF-8":     {chat(`,"messages":[{"role":"user","content":"` + "\xff" + `"}]`), "The request body is not valid JSON: it must be one document in UTF-8"},
-		"an array":          {`[]`, "Input should be an object"},
-		"no model":          {`{"max_tokens":1` + hi + `}`, "model: Field required"},
-		"null model":        {`{"model":null,"max_tokens":1` + hi + `}`, "model: Field required"},
-		"model":             {`{"model":1}`, "model: Input should be a string"},
-		"duplicate":         {`{"model":"m","model":"m"}`, "model: Duplicate field"},
-		"nested duplicate":  {chat(`,"messages":[{"role":"user","content":[{"type":"text","type":"text"}]}]`), "messages.0.content.0.type: Duplicate field"},
-		"no max_tokens":     {`{"model":"m"` + hi + `}`, "max_tokens: Field required"},
-		"max_tokens":        {`{"model":"m","max_tokens":0` + hi + `}`, "max_tokens: Input should be greater than or equal to 1"},
-		"max_tokens text":   {`{"model":"m","max_tokens":"9"` + hi + `}`, "max_tokens: Input should be an integer"},
-		"no messages":       {chat(``), "messages: Field required"},
-		"empty messages":    {chat(`,"messages":[]`), "messages: at least one message is required"},
-		"messages":          {chat(`,"messages":"Hi"`), "messages: Input should be an array"},
-		"a message":         {chat(`,"messages":["Hi"]`), "messages.0: Input should be an object"},
-		"no role":           {chat(`,"messages":[{"content":"Hi"}]`), "messages.0.role: Field required"},
-		"role":              {chat(`,"messages":[{"role":"tool","content":"Hi"}]`), "messages.0.role: Input should be 'user', 'assistant' or 'system'"},
-		"no content":        {chat(`,"messages":[{"role":"user"}]`), "messages.0.content: Field required"},
-		"content":           {turn(`1`), "messages.1.content: Input should be a string or an array"},
-		"a block":           {turn(`[1]`), "messages.1.content.0: Input should be an object"},
-		"block type":        {turn(`[{"type":"text","text":"a"},{"type":1}]`), "messages.1.content.1.type: Input should be a string"},
-		"no block type":     {turn(`[{"text":"a"}]`), "messages.1.content.0.type: Field required"},
-		"unknown block":     {turn(`[{"type":"hologram"}]`), "messages.1.content.0.type: Input tag 'hologram' does not match any of the expected tags"},
-		"no source":         {turn(`[{"type":"image"}]`), "messages.1.content.0.source: Field required"},
-		"source":            {turn(`[{"type":"image","source":"x"}]`), "messages.1.content.0.source: Input should be an object"},
-		"source type":       {turn(`[{"type":"image","source":{"type":"text","data":"x"}}]`), "messages.1.content.0.source.type: Input should be 'base64', 'url' or 'file'"},
-		"no source type":    {turn(`[{"type":"image","source":{}}]`), "messages.1.content.0.source.type: Field required"},
-		"file":              {turn(`[{"type":"document","source":{"type":"file","file_id":"f"}}]`), "messages.1.content.0.source.type: Uploaded files are not supported"},
-		"no data":           {turn(`[{"type":"image","source":{"type":"base64","media_type":"image/png"}}]`), "messages.1.content.0.source.data: Field required"},
-		"no media type":     {turn(`[{"type":"image","source":{"type":"base64","data":"AA"}}]`), "messages.1.content.0.source.media_type: Field required"},
-		"no URL":            {turn(`[{"type":"image","source":{"type":"url"}}]`), "messages.1.content.0.source.url: Field required"},
-		"document type":     {turn(`[{"type":"document","source":{"type":"disk"}}]`), "messages.1.content.0.source.type: Input should be 'base64', 'text', 'content', 'url' or 'file'"},
-		"document content":  {turn(`[{"type":"document","source":{"type":"content","content":[{"type":"text","text":"a"},{"type":"x"}]}}]`), "messages.1.content.0.source.content.1.type: Input tag 'x' does not match any of the expected tags"},
-		"no tool_use_id":    {turn(`[{"type":"tool_result"}]`), "messages.1.content.0.tool_use_id: Field required"},
-		"in a tool result":  {turn(`[{"type":"tool_result","tool_use_id":"t","content":[{"type":"image"}]}]`), "messages.1.content.0.content.0.source: Field required"},
-		"no call ID":        {assistant(`[{"type":"tool_use","name":"f","input":{}}]`), "messages.0.content.0.id: Field required"},
-		"no call name":      {assistant(`[{"type":"tool_use","id":"t","input":{}}]`), "messages.0.content.0.name: Field required"},
-		"input":             {assistant(`[{"type":"tool_use","id":"t","name":"f","input":"{}"}]`), "messages.0.content.0.input: Input should be an object"},
-		"system":            {chat(hi + `,"system":1`), "system: Input should be a string or an array"},
-		"system block":      {chat(hi + `,"system":[{"type":"image"}]`), "system.0.type: Input should be 'text'"},
-		"system role":       {chat(`,"messages":[{"role":"system","content":[{"type":"image"}]}]`), "messages.0.content.0.type: Input should be 'text'"},
-		"temperature":       {chat(hi + `,"temperature":1.5`), "temperature: Input should be from 0 to 1"},
-		"top_p":             {chat(hi + `,"top_p":-1`), "top_p: Input should be from 0 to 1"},
-		"top_k":             {chat(hi + `,"top_k":-1`), "top_k: Input should be greater than or equal to 0"},
-		"stop_sequences":    {chat(hi + `,"stop_sequences":[1]`), "stop_sequences.0: Input should be a string"},
-		"stream":            {chat(hi + `,"stream":"yes"`), "stream: Input should be a boolean"},
-		"tool name":         {chat(hi + `,"tools":[{"input_schema":{}}]`), "tools.0.name: Field required"},
-		"tool schema":       {chat(hi + `,"tools":[{"name":"f"}]`), "tools.0.input_schema: Field required"},
-		"tool schema type":  {chat(hi + `,"tools":[{"name":"f","input_schema":[]}]`), "tools.0.input_schema: Input should be an object"},
-		"choice type":       {chat(tools(`{"type":"some"}`)), "tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'"},
-		"no choice type":    {chat(tools(`{}`)), "tool_choice.type: Field required"},
-		"choice of nothing": {chat(tools(`{"type":"tool","name":"g"}`)), "tool_choice.name: Tool 'g' not found in provided tools"},
-		"choice, no tools":  {chat(hi + `,"tool_choice":{"type":"any"}`), "tool_choice: may only be specified while providing tools"},
-		"thinking":          {chat(hi + `,"thinking":true`), "thinking: Input should be an object"},
-		"thinking type":     {chat(hi + `,"thinking":{"type":"deep"}`), "thinking.type: Input should be 'enabled', 'adaptive', 'between_tools' or 'disabled'"},
-		"no thinking type":  {chat(hi + `,"thinking":{}`), "thinking.type: Field required"},
-		"no budget":         {chat(hi + `,"thinking":{"type":"enabled"}`), "thinking.budget_tokens: Field required"},
-		"budget":            {chat(hi + `,"thinking":{"type":"enabled","budget_tokens":0}`), "thinking.budget_tokens: Input should be greater than or equal to 1"},
-		"format type":       {chat(hi + `,"output_config":{"format":{"type":"xml"}}`), "output_config.format.type: Input should be 'json_schema'"},
-		"no format type":    {chat(hi + `,"output_format":{}`), "output_format.type: Field required"},
-		"no schema":         {chat(hi + `,"output_config":{"format":{"type":"json_schema"}}`), "output_config.format.schema: Field required"},
-		"schema":            {chat(hi + `,"output_config":{"format":{"type":"json_schema","schema":"x"}}`), "output_config.format.schema: Input should be an object"},
-		"thread":            {chat(hi + `,"thread":{"type":"create"}`), "thread: Message threads are not supported; send the full conversation without `thread`"},
-		"a large number":    {`{"model":"m","max_tokens":1e300` + hi + `}`, "max_tokens: Input should be a number that is not as large"},
-		"deep":              {chat(hi + `,"x":` + strings.Repeat("[", 600) + strings.Repeat("]", 600)), "The request body nests deeper than 512 levels"},
-		"many values":       {turn(`[` + strings.Repeat(`{"type":"text"},`, 70000) + `{}]`), "The request body has too many values"},
+		"no JSON":                   {`{"model"`, "The request body is not valid JSON: it must be one document in UTF-8"},
+		"two documents":             {requestBody(hi) + `{}`, "The request body is not valid JSON: it must be one document in UTF-8"},
+		"invalid UTF-8":             {requestBody(`,"messages":[{"role":"user","content":"` + "\xff" + `"}]`), "The request body is not valid JSON: it must be one document in UTF-8"},
+		"an array":                  {`[]`, "Input should be an object"},
+		"no model":                  {`{"max_tokens":1` + hi + `}`, "model: Field required"},
+		"null model":                {`{"model":null,"max_tokens":1` + hi + `}`, "model: Field required"},
+		"model":                     {`{"model":1}`, "model: Input should be a string"},
+		"duplicate":                 {`{"model":"m","model":"m"}`, "model: Duplicate field"},
+		"nested duplicate":          {requestBody(`,"messages":[{"role":"user","content":[{"type":"text","type":"text"}]}]`), "messages.0.content.0.type: Duplicate field"},
+		"no max_tokens":             {`{"model":"m"` + hi + `}`, "max_tokens: Field required"},
+		"max_tokens":                {`{"model":"m","max_tokens":0` + hi + `}`, "max_tokens: Input should be greater than or equal to 1"},
+		"max_tokens text":           {`{"model":"m","max_tokens":"9"` + hi + `}`, "max_tokens: Input should be an integer"},
+		"no messages":               {requestBody(``), "messages: Field required"},
+		"empty messages":            {requestBody(`,"messages":[]`), "messages: at least one message is required"},
+		"messages":                  {requestBody(`,"messages":"Hi"`), "messages: Input should be an array"},
+		"a message":                 {requestBody(`,"messages":["Hi"]`), "messages.0: Input should be an object"},
+		"no role":                   {requestBody(`,"messages":[{"content":"Hi"}]`), "messages.0.role: Field required"},
+		"role":                      {requestBody(`,"messages":[{"role":"tool","content":"Hi"}]`), "messages.0.role: Input should be 'user', 'assistant' or 'system'"},
+		"no content":                {requestBody(`,"messages":[{"role":"user"}]`), "messages.0.content: Field required"},
+		"content":                   {turn(`1`), "messages.1.content: Input should be a string or an array"},
+		"a block":                   {turn(`[1]`), "messages.1.content.0: Input should be an object"},
+		"block type":                {turn(`[{"type":"text","text":"a"},{"type":1}]`), "messages.1.content.1.type: Input should be a string"},
+		"no block type":             {turn(`[{"text":"a"}]`), "messages.1.content.0.type: Field required"},
+		"unknown block":             {turn(`[{"type":"hologram"}]`), "messages.1.content.0.type: Input tag 'hologram' does not match any of the expected tags"},
+		"no source":                 {turn(`[{"type":"image"}]`), "messages.1.content.0.source: Field required"},
+		"source":                    {turn(`[{"type":"image","source":"x"}]`), "messages.1.content.0.source: Input should be an object"},
+		"source type":               {turn(`[{"type":"image","source":{"type":"text","data":"x"}}]`), "messages.1.content.0.source.type: Input should be 'base64', 'url' or 'file'"},
+		"no source type":            {turn(`[{"type":"image","source":{}}]`), "messages.1.content.0.source.type: Field required"},
+		"file":                      {turn(`[{"type":"document","source":{"type":"file","file_id":"f"}}]`), "messages.1.content.0.source.type: Uploaded files are not supported"},
+		"no data":                   {turn(`[{"type":"image","source":{"type":"base64","media_type":"image/png"}}]`), "messages.1.content.0.source.data: Field required"},
+		"no media type":             {turn(`[{"type":"image","source":{"type":"base64","data":"AA"}}]`), "messages.1.content.0.source.media_type: Field required"},
+		"no URL":                    {turn(`[{"type":"image","source":{"type":"url"}}]`), "messages.1.content.0.source.url: Field required"},
+		"document type":             {turn(`[{"type":"document","source":{"type":"disk"}}]`), "messages.1.content.0.source.type: Input should be 'base64', 'text', 'content', 'url' or 'file'"},
+		"document content":          {turn(`[{"type":"document","source":{"type":"content","content":[{"type":"text","text":"a"},{"type":"x"}]}}]`), "messages.1.content.0.source.content.1.type: Input tag 'x' does not match any of the expected tags"},
+		"no tool_use_id":            {turn(`[{"type":"tool_result"}]`), "messages.1.content.0.tool_use_id: Field required"},
+		"in a tool result":          {turn(`[{"type":"tool_result","tool_use_id":"t","content":[{"type":"image"}]}]`), "messages.1.content.0.content.0.source: Field required"},
+		"no call ID":                {assistant(`[{"type":"tool_use","name":"f","input":{}}]`), "messages.0.content.0.id: Field required"},
+		"no call name":              {assistant(`[{"type":"tool_use","id":"t","input":{}}]`), "messages.0.content.0.name: Field required"},
+		"input":                     {assistant(`[{"type":"tool_use","id":"t","name":"f","input":"{}"}]`), "messages.0.content.0.input: Input should be an object"},
+		"system":                    {requestBody(hi + `,"system":1`), "system: Input should be a string or an array"},
+		"system block":              {requestBody(hi + `,"system":[{"type":"image"}]`), "system.0.type: Input should be 'text'"},
+		"system role":               {requestBody(`,"messages":[{"role":"system","content":[{"type":"image"}]}]`), "messages.0.content.0.type: Input should be 'text'"},
+		"temperature":               {requestBody(hi + `,"temperature":1.5`), "temperature: Input should be from 0 to 1"},
+		"top_p":                     {requestBody(hi + `,"top_p":-1`), "top_p: Input should be from 0 to 1"},
+		"top_k":                     {requestBody(hi + `,"top_k":-1`), "top_k: Input should be greater than or equal to 0"},
+		"stop_sequences":            {requestBody(hi + `,"stop_sequences":[1]`), "stop_sequences.0: Input should be a string"},
+		"stream":                    {requestBody(hi + `,"stream":"yes"`), "stream: Input should be a boolean"},
+		"tool name":                 {requestBody(hi + `,"tools":[{"input_schema":{}}]`), "tools.0.name: Field required"},
+		"tool schema":               {requestBody(hi + `,"tools":[{"name":"f"}]`), "tools.0.input_schema: Field required"},
+		"tool schema type":          {requestBody(hi + `,"tools":[{"name":"f","input_schema":[]}]`), "tools.0.input_schema: Input should be an object"},
+		"choice type":               {requestBody(withToolChoice(`{"type":"some"}`)), "tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'"},
+		"no choice type":            {requestBody(withToolChoice(`{}`)), "tool_choice.type: Field required"},
+		"choice of an unknown tool": {requestBody(withToolChoice(`{"type":"tool","name":"g"}`)), "tool_choice.name: Tool 'g' not found in provided tools"},
+		"choice, no tools":          {requestBody(hi + `,"tool_choice":{"type":"any"}`), "tool_choice: may only be specified while providing tools"},
+		"thinking":                  {requestBody(hi + `,"thinking":true`), "thinking: Input should be an object"},
+		"thinking type":             {requestBody(hi + `,"thinking":{"type":"deep"}`), "thinking.type: Input should be 'enabled', 'adaptive', 'between_tools' or 'disabled'"},
+		"no thinking type":          {requestBody(hi + `,"thinking":{}`), "thinking.type: Field required"},
+		"no budget":                 {requestBody(hi + `,"thinking":{"type":"enabled"}`), "thinking.budget_tokens: Field required"},
+		"budget":                    {requestBody(hi + `,"thinking":{"type":"enabled","budget_tokens":0}`), "thinking.budget_tokens: Input should be greater than or equal to 1"},
+		"format type":               {requestBody(hi + `,"output_config":{"format":{"type":"xml"}}`), "output_config.format.type: Input should be 'json_schema'"},
+		"no format type":            {requestBody(hi + `,"output_format":{}`), "output_format.type: Field required"},
+		"no schema":                 {requestBody(hi + `,"output_config":{"format":{"type":"json_schema"}}`), "output_config.format.schema: Field required"},
+		"schema":                    {requestBody(hi + `,"output_config":{"format":{"type":"json_schema","schema":"x"}}`), "output_config.format.schema: Input should be an object"},
+		"thread":                    {requestBody(hi + `,"thread":{"type":"create"}`), "thread: Message threads are not supported; send the full conversation without `thread`"},
+		"a large number":            {`{"model":"m","max_tokens":1e300` + hi + `}`, "max_tokens: Input should be a number that is not as large"},
+		"deep":                      {requestBody(hi + `,"x":` + strings.Repeat("[", 600) + strings.Repeat("]", 600)), "The request body nests deeper than 512 levels"},
+		"many values":               {turn(`[` + strings.Repeat(`{"type":"text"},`, 70000) + `{}]`), "The request body has too many values"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(nil, nil)
-			w := s.do("POST", path, test.body)
+			s := newServer(nil, nil)
+			w := s.do("POST", messagesPath, test.body)
 			assert.Equal(t, 400, w.Code)
 			typ, message, err := readError(w.Body.Bytes())
 			require.NoError(t, err)
@@ -255,135 +184,9 @@ func TestRequest_Refused(t *testing.T) {
 	}
 }
 
-// The tool runners of the SDKs look for the code.
-func TestRequest_ThreadIsRefusedWithACode(t *testing.T) {
-	w := serve(nil, nil).do("POST", path, chat(hi+`,"thread":{"type":"continue","previous_message_id":"msg_1"}`))
+// The tool runners of the SDKs recognise the refusal of a thread by its code.
+func TestRequest_ThreadRefusedWithCode(t *testing.T) {
+	w := newServer(nil, nil).do("POST", messagesPath, requestBody(hi+`,"thread":{"type":"continue","previous_message_id":"msg_1"}`))
 	assert.Contains(t, w.Body.String(), `"details":{"error_code":"thread_unsupported_request"}`)
-	assert.Equal(t, 200, serve(nil, nil).do("POST", path, chat(hi+`,"thread":null`)).Code)
-}
-
-func TestCountTokens(t *testing.T) {
-	s := serve(nil, func(o *llmhttp.Options) {
-		o.CountTokens = func(_, text string) int { return 100 * len(strings.Fields(text)) }
-	})
-	w := s.do("POST", path+"/count_tokens", `{"model":"m","system":"Be brief."`+hi+`}`)
-	require.Equal(t, 200, w.Code, w.Body)
-	var got struct {
-		InputTokens int `json:"input_tokens"`
-	}
-	require.NoError(t, decodeStrict(w.Body.Bytes(), &got))
-	assert.Greater(t, got.InputTokens, 300)
-	assert.Empty(t, s.usage, "it is not billed")
-	assert.Nil(t, s.last)
-	require.Len(t, s.ends, 1)
-	assert.Equal(t, "messages", s.ends[0].Protocol)
-	assert.Equal(t, "m", s.ends[0].Model)
-
-	w = s.do("POST", path+"/count_tokens", `{"model":"m"}`)
-	assert.Equal(t, 400, w.Code)
-	_, message, err := readError(w.Body.Bytes())
-	require.NoError(t, err)
-	assert.Equal(t, "messages: Field required", message)
-}
-
-// A counter is a Backend that counts tokens.
-type counter struct{ llmhttp.Backend }
-
-func (counter) CountTokens(_ context.Context, req *llmhttp.ChatRequest) (int, error) {
-	return len(req.Messages) + 10*len(req.Tools), nil
-}
-
-func TestCountTokens_ByTheBackend(t *testing.T) {
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
-		return &llmhttp.Key{ID: "k", Models: []string{"m"}, Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 2, Per: 1e15}}}, nil
-	})
-	h := llmhttp.NewHandler(counter{}, keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})
-	s := &server{Handler: h}
-	const members = hi + `,"tools":[{"name":"f","input_schema":{}}]}`
-	w := s.do("POST", path+"/count_tokens", `{"model":"m"`+members)
-	assert.Equal(t, 200, w.Code)
-	assert.JSONEq(t, `{"input_tokens":11}`, w.Body.String())
-	w = s.do("POST", path+"/count_tokens", `{"model":"other"`+members)
-	assert.Equal(t, 404, w.Code)
-	w = s.do("POST", path+"/count_tokens", `{"model":"m"`+members)
-	assert.Equal(t, 429, w.Code, "it counts as a request")
-	typ, _, err := readError(w.Body.Bytes())
-	require.NoError(t, err)
-	assert.Equal(t, "rate_limit_error", typ)
-}
-
-func TestOptions_Model(t *testing.T) {
-	p := messages.New(&messages.Options{Model: func(name string) string {
-		if strings.HasPrefix(name, "claude-") {
-			return "served"
-		}
-		return name
-	}})
-	s := serve(nil, func(o *llmhttp.Options) { o.Protocols = []llmhttp.Protocol{p} })
-	for name, served := range map[string]string{"claude-haiku-4-5": "served", "other": "other"} {
-		for _, stream := range []string{"false", "true"} {
-			w := s.do("POST", path, `{"model":"`+name+`","max_tokens":9,"stream":`+stream+hi+`}`)
-			require.Equal(t, 200, w.Code, w.Body)
-			assert.Equal(t, served, s.last.Model)
-			assert.Contains(t, w.Body.String(), `"model":"`+name+`"`)
-			assert.Equal(t, served, s.usage[len(s.usage)-1].Model)
-		}
-	}
-	assert.Equal(t, 200, s.do("POST", path+"/count_tokens", `{"model":"claude-x"`+hi+`}`).Code)
-	assert.Equal(t, "served", s.ends[len(s.ends)-1].Model)
-}
-
-// A lister is a Backend with models.
-type lister struct {
-	llmhttp.Backend
-	models []llmhttp.Model
-}
-
-func (l lister) ListModels(context.Context) ([]llmhttp.Model, error) { return l.models, nil }
-
-func TestModels(t *testing.T) {
-	var models []llmhttp.Model
-	for _, id := range []string{"a", "b/c", "hidden", "d", "e"} {
-		models = append(models, llmhttp.Model{ID: id, Created: 1767225600, OwnedBy: "x"})
-	}
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
-		return &llmhttp.Key{ID: "k", Models: []string{"?", "a", "b/c", "d", "e"}}, nil
-	})
-	alias := func(name string) string { return strings.Replace(name, "claude", "d", 1) }
-	h := llmhttp.NewHandler(lister{models: models}, keys, &llmhttp.Options{
-		Protocols: []llmhttp.Protocol{messages.New(&messages.Options{Model: alias})},
-	})
-	s := &server{Handler: h}
-	model := func(id string) string {
-		return `{"type":"model","id":"` + id + `","display_name":"` + id + `","created_at":"2026-01-01T00:00:00Z"}`
-	}
-	for query, want := range map[string]string{
-		"":                      `{"data":[` + model("a") + `,` + model("b/c") + `,` + model("d") + `,` + model("e") + `],"has_more":false,"first_id":"a","last_id":"e"}`,
-		"?limit=2":              `{"data":[` + model("a") + `,` + model("b/c") + `],"has_more":true,"first_id":"a","last_id":"b/c"}`,
-		"?limit=2&after_id=b/c": `{"data":[` + model("d") + `,` + model("e") + `],"has_more":false,"first_id":"d","last_id":"e"}`,
-		"?limit=2&before_id=e":  `{"data":[` + model("b/c") + `,` + model("d") + `],"has_more":true,"first_id":"b/c","last_id":"d"}`,
-		"?after_id=e":           `{"data":[],"has_more":false,"first_id":null,"last_id":null}`,
-		"/b/c":                  model("b/c"),
-		"/claude":               model("d"),
-	} {
-		w := s.do("GET", "/v1/models"+query, "", "X-Api-Key", "sk-x")
-		assert.Equal(t, 200, w.Code, query)
-		assert.JSONEq(t, want, w.Body.String(), query)
-		assert.NotEmpty(t, w.Header().Get("Request-Id"))
-	}
-	for query, status := range map[string]int{"/hidden": 404, "/nothing": 404, "?limit=0": 400, "?limit=x": 400} {
-		w := s.do("GET", "/v1/models"+query, "")
-		assert.Equal(t, status, w.Code, query)
-		_, _, err := readError(w.Body.Bytes())
-		assert.NoError(t, err)
-	}
-
-	// Clients of OpenAI's API do not send the version.
-	r := httptest.NewRequest("GET", "/v1/models", nil)
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	body, err := io.ReadAll(w.Body)
-	require.NoError(t, err)
-	assert.Contains(t, string(body), `{"object":"list","data":[{"id":"a","object":"model","created":1767225600`)
-	assert.Empty(t, w.Header().Get("Request-Id"))
+	assert.Equal(t, 200, newServer(nil, nil).do("POST", messagesPath, requestBody(hi+`,"thread":null`)).Code)
 }

@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/llmhttp/llmhttp"
@@ -10,21 +9,21 @@ import (
 
 // An encoder encodes one reply.
 //
-// The blocks of a stream may not overlap. At most one is open, and what belongs to
-// other blocks waits until that one is complete: a tool call may be incomplete. In a
-// whole reply all blocks wait for the end.
+// The blocks of a stream must not overlap. So at most one block is open, and the
+// others are queued in waiting until it is complete. Only a tool call can be
+// incomplete. In a whole reply all blocks are queued until the end.
 type encoder struct {
-	whole    bool          // the reply is not a stream
-	model    string        // the name that the client used, if the Backend knows another one
-	index    int           // of the open block, or else of the next one
-	isOpen   bool          // whether there is an open block
-	open     outputBlock   // the open block
-	waiting  []outputBlock // the blocks after it
-	head     []byte        // what precedes the text of a delta of the open block
-	dropped  []int         // the indices of calls that have no form in this API
-	thoughts thoughts
-	reason   reason
-	err      error // the first error
+	whole     bool          // the reply is not a stream
+	model     string        // the name that the client used, if the Backend knows another one
+	index     int           // the index of the open block, or of the next one if none is open
+	isOpen    bool          // whether there is an open block
+	open      outputBlock   // the open block
+	waiting   []outputBlock // the blocks after the open one
+	deltaHead []byte        // the bytes before the text in a delta of the open block
+	dropped   []int         // the indices of calls that have no form in this API
+	reasoning reasoningState
+	stop      stopReason
+	err       error // the first error
 }
 
 // A blockKind is the type of a content block of a reply.
@@ -40,20 +39,20 @@ const (
 // An outputBlock is a content block of a reply.
 type outputBlock struct {
 	kind      blockKind
-	text      []byte                 // of a block that waits; of a call, all of its arguments
-	sent      int                    // how much of the arguments has been sent
-	signature string                 // of thinking
-	data      string                 // of redacted thinking
+	text      []byte                 // the text while the block waits; for a call, all of its arguments
+	sent      int                    // how many bytes of the arguments were sent
+	signature string                 // the signature of thinking
+	data      string                 // the data of redacted thinking
 	call      int                    // the index of the call
-	id, name  string                 // of the call
-	scanner   jsonwire.ObjectScanner // of the arguments
+	id, name  string                 // the ID and the function of the call
+	scanner   jsonwire.ObjectScanner // finds the end of the arguments
 }
 
 // isComplete reports whether the block may end.
 func (k *outputBlock) isComplete() bool { return k.kind != callBlock || k.scanner.Complete() }
 
-// takes reports whether text of the kind belongs to the block.
-func (k *outputBlock) takes(kind blockKind) bool { return k.kind == kind && k.signature == "" }
+// accepts reports whether text of the kind belongs to the block.
+func (k *outputBlock) accepts(kind blockKind) bool { return k.kind == kind && k.signature == "" }
 
 func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	b = append(b, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
@@ -73,14 +72,14 @@ func (e *encoder) modelName(served string) string {
 func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
 	if choice.FinishReason != "" {
-		e.reason.finish, e.reason.sequence = choice.FinishReason, choice.StopSequence
+		e.stop.finish, e.stop.sequence = choice.FinishReason, choice.StopSequence
 		return b, nil // AppendEnd sends it with the usage
 	}
 	d := &choice.Delta
 	b = e.appendReasoning(b, d)
 	b = e.appendText(b, textBlock, d.Content)
 	if d.Refusal != "" {
-		e.reason.refused = true
+		e.stop.refused = true
 		b = e.appendText(b, textBlock, d.Refusal)
 	}
 	for i := range d.ToolCalls {
@@ -93,11 +92,11 @@ func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
 	b = e.stopBlock(b)
 	for len(e.waiting) > 0 {
-		b = e.openNext(b)
+		b = e.openNextBlock(b)
 		b = e.stopBlock(b)
 	}
 	b = append(b, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
-	b = e.reason.append(b)
+	b = e.stop.append(b)
 	b = append(b, `},"usage":`...)
 	b = appendUsage(b, u)
 	return append(b, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...), e.err
@@ -109,15 +108,15 @@ func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// appendText adds text to the last block if that takes it, and otherwise begins a
+// appendText adds text to the last block if that accepts it, and otherwise begins a
 // block.
 func (e *encoder) appendText(b []byte, kind blockKind, text string) []byte {
 	if text == "" {
 		return b
 	}
-	last := e.last()
-	if last == nil || !last.takes(kind) {
-		b, last = e.begin(b, outputBlock{kind: kind})
+	last := e.lastBlock()
+	if last == nil || !last.accepts(kind) {
+		b, last = e.beginBlock(b, outputBlock{kind: kind})
 	}
 	if last == &e.open {
 		return e.appendDelta(b, text)
@@ -126,8 +125,8 @@ func (e *encoder) appendText(b []byte, kind blockKind, text string) []byte {
 	return b
 }
 
-// last returns the block that was begun last, or nil if no block is open.
-func (e *encoder) last() *outputBlock {
+// lastBlock returns the block that was begun last, or nil if no block is open.
+func (e *encoder) lastBlock() *outputBlock {
 	switch {
 	case len(e.waiting) > 0:
 		return &e.waiting[len(e.waiting)-1]
@@ -137,25 +136,26 @@ func (e *encoder) last() *outputBlock {
 	return nil
 }
 
-// begin begins a block. It is opened at once unless the open block is incomplete.
-func (e *encoder) begin(b []byte, k outputBlock) ([]byte, *outputBlock) {
+// beginBlock begins a block. It is opened at once unless the open block is incomplete.
+func (e *encoder) beginBlock(b []byte, k outputBlock) ([]byte, *outputBlock) {
 	e.waiting = append(e.waiting, k)
-	b = e.openWaiting(b)
-	return b, e.last()
+	b = e.openWaitingBlocks(b)
+	return b, e.lastBlock()
 }
 
-// openWaiting opens the blocks that wait, one after the other, until the open block is
+// openWaitingBlocks opens the blocks that wait, one after the other, until the open block is
 // incomplete.
-func (e *encoder) openWaiting(b []byte) []byte {
+func (e *encoder) openWaitingBlocks(b []byte) []byte {
 	for !e.whole && len(e.waiting) > 0 && (!e.isOpen || e.open.isComplete()) {
 		b = e.stopBlock(b)
-		b = e.openNext(b)
+		b = e.openNextBlock(b)
 	}
 	return b
 }
 
-// openNext opens the first block that waits, and sends what there is of it.
-func (e *encoder) openNext(b []byte) []byte {
+// openNextBlock opens the first block that waits, and sends the content that it has
+// so far.
+func (e *encoder) openNextBlock(b []byte) []byte {
 	e.open, e.isOpen = e.waiting[0], true
 	e.waiting = append(e.waiting[:0], e.waiting[1:]...)
 	b = append(b, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":"...)
@@ -163,7 +163,7 @@ func (e *encoder) openNext(b []byte) []byte {
 	b = append(b, `,"content_block":`...)
 	b = e.open.appendEmpty(b)
 	b = append(b, "}\n\n"...)
-	e.setHead()
+	e.setDeltaHead()
 	if e.open.kind == callBlock {
 		return e.appendArguments(b)
 	}
@@ -173,7 +173,7 @@ func (e *encoder) openNext(b []byte) []byte {
 	return e.appendSignature(b)
 }
 
-// appendEmpty appends the block as it is when it begins.
+// appendEmpty appends the block without its content, as a stream begins it.
 func (k *outputBlock) appendEmpty(b []byte) []byte {
 	switch k.kind {
 	case thinkingBlock:
@@ -192,10 +192,9 @@ func (k *outputBlock) appendEmpty(b []byte) []byte {
 	return append(b, `{"type":"text","text":""}`...)
 }
 
-// setHead sets the head of the open block, so that a delta is its text and little
-// else.
-func (e *encoder) setHead() {
-	b := append(e.head[:0], "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"...)
+// setDeltaHead sets deltaHead for the open block.
+func (e *encoder) setDeltaHead() {
+	b := append(e.deltaHead[:0], "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"...)
 	b = strconv.AppendInt(b, int64(e.index), 10)
 	switch e.open.kind {
 	case thinkingBlock:
@@ -205,12 +204,12 @@ func (e *encoder) setHead() {
 	default:
 		b = append(b, `,"delta":{"type":"text_delta","text":`...)
 	}
-	e.head = b
+	e.deltaHead = b
 }
 
 // appendDelta sends text of the open block.
 func (e *encoder) appendDelta(b []byte, text string) []byte {
-	b = append(b, e.head...)
+	b = append(b, e.deltaHead...)
 	b = jsonwire.AppendString(b, text)
 	return append(b, "}}\n\n"...)
 }
@@ -224,7 +223,7 @@ func (e *encoder) stopBlock(b []byte) []byte {
 	case callBlock:
 		b = e.completeArguments(b)
 	case thinkingBlock:
-		e.thoughts.unsigned = e.open.signature == ""
+		e.reasoning.unsigned = e.open.signature == ""
 	}
 	e.isOpen = false
 	b = append(b, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":"...)
@@ -233,143 +232,9 @@ func (e *encoder) stopBlock(b []byte) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// appendCall adds to a tool call. Calls of other tools than functions are dropped:
-// this API has none that a client could have asked for.
-func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
-	if t.ID != "" && t.Type != "" && t.Type != "function" {
-		e.dropped = append(e.dropped, t.Index)
-	}
-	if slices.Contains(e.dropped, t.Index) {
-		return b
-	}
-	k := e.findCall(t.Index)
-	if k == nil && t.ID != "" {
-		if t.Function.Name == "" {
-			e.fail(errCall)
-		}
-		e.reason.calls = true
-		b, k = e.begin(b, outputBlock{kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name})
-	}
-	if k == nil { // the call has ended
-		if !isSpace(t.Function.Arguments) {
-			e.fail(errCall)
-		}
-		return b
-	}
-	k.text = append(k.text, t.Function.Arguments...)
-	k.scanner.Scan(t.Function.Arguments)
-	if k == &e.open {
-		b = e.appendArguments(b)
-	}
-	return e.openWaiting(b)
-}
-
-// findCall returns a call that is open or waits, or nil.
-func (e *encoder) findCall(index int) *outputBlock {
-	if e.isOpen && e.open.kind == callBlock && e.open.call == index {
-		return &e.open
-	}
-	for i := range e.waiting {
-		if k := &e.waiting[i]; k.kind == callBlock && k.call == index {
-			return k
-		}
-	}
-	return nil
-}
-
-// appendArguments sends the arguments of the open call as far as they are known.
-func (e *encoder) appendArguments(b []byte) []byte {
-	k := &e.open
-	if k.sent == len(k.text) || !startsObject(k.text) {
-		return b
-	}
-	b = append(b, e.head...)
-	b = jsonwire.AppendString(b, string(k.text[k.sent:]))
-	k.sent = len(k.text)
-	return append(b, "}}\n\n"...)
-}
-
-// completeArguments sends what the arguments of the open call lack. Without any
-// delta, the input is an empty object.
-func (e *encoder) completeArguments(b []byte) []byte {
-	k := &e.open
-	rest, err := missingArguments(k.text, e.reason.cut())
-	if err != nil {
-		e.fail(err)
-		return b
-	}
-	k.text = append(k.text, rest...)
-	return e.appendArguments(b)
-}
-
 // fail makes the stream end with an error.
 func (e *encoder) fail(err error) {
 	if e.err == nil {
 		e.err = err
 	}
-}
-
-// appendReasoning adds thinking, and the signatures and redacted thinking of details.
-// Text of details comes first, because they divide it into blocks; signatures alone
-// belong to the text.
-func (e *encoder) appendReasoning(b []byte, d *llmhttp.Delta) []byte {
-	divided := slices.ContainsFunc(d.ReasoningDetails, func(d llmhttp.ReasoningDetail) bool { return d.Text != "" || d.Summary != "" })
-	if !divided && d.Reasoning != "" {
-		b = e.appendText(b, thinkingBlock, e.thoughts.fromText(d.Reasoning))
-	}
-	for i := range d.ReasoningDetails {
-		b = e.appendDetail(b, &d.ReasoningDetails[i])
-	}
-	if divided && d.Reasoning != "" {
-		b = e.appendText(b, thinkingBlock, e.thoughts.fromText(d.Reasoning))
-	}
-	return b
-}
-
-func (e *encoder) appendDetail(b []byte, d *llmhttp.ReasoningDetail) []byte {
-	if d.Type == llmhttp.ReasoningEncrypted {
-		b, _ = e.begin(b, outputBlock{kind: redactedBlock, data: seal(d, d.Data)})
-		return b
-	}
-	text := e.thoughts.fromDetails(d.Text + d.Summary)
-	if text != "" && !e.thoughts.continues(d) {
-		b, _ = e.begin(b, outputBlock{kind: thinkingBlock})
-	}
-	b = e.appendText(b, thinkingBlock, text)
-	if d.Signature != "" {
-		b = e.sign(b, seal(d, d.Signature))
-	}
-	return b
-}
-
-// sign adds a signature to the thinking that came last, if that has none. A signature
-// of no text is a block of its own, but one that comes too late for its text is
-// dropped: with no text or another one it would be wrong.
-func (e *encoder) sign(b []byte, signature string) []byte {
-	for i := len(e.waiting) - 1; i >= 0; i-- {
-		if k := &e.waiting[i]; k.takes(thinkingBlock) {
-			k.signature = signature
-			return b
-		}
-	}
-	switch {
-	case e.isOpen && e.open.takes(thinkingBlock):
-		e.open.signature = signature
-		b = e.appendSignature(b)
-	case !e.thoughts.unsigned:
-		b, _ = e.begin(b, outputBlock{kind: thinkingBlock, signature: signature})
-	}
-	return b
-}
-
-// appendSignature sends the signature of the open block, if it has one.
-func (e *encoder) appendSignature(b []byte) []byte {
-	if e.open.signature == "" {
-		return b
-	}
-	b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"...)
-	b = strconv.AppendInt(b, int64(e.index), 10)
-	b = append(b, `,"delta":{"type":"signature_delta","signature":`...)
-	b = jsonwire.AppendString(b, e.open.signature)
-	return append(b, "}}\n\n"...)
 }

@@ -3,10 +3,8 @@ package messages_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -14,124 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/messages"
 )
-
-// chunk decodes a choice of a chunk.
-func chunk(t testing.TB, choice string) *llmhttp.ChatChunk {
-	t.Helper()
-	c := new(llmhttp.ChatChunk)
-	require.NoError(t, json.Unmarshal([]byte(`{"choices":[`+choice+`]}`), c), choice)
-	return c
-}
-
-// parseEvents parses a stream. Comments are skipped.
-func parseEvents(body string) (events []llmhttptest.Event, err error) {
-	var e llmhttptest.Event
-	for line := range strings.SplitSeq(strings.TrimSuffix(body, "\n"), "\n") {
-		name, value, _ := strings.Cut(line, ": ")
-		switch name {
-		case "event":
-			e.Name = value
-		case "data":
-			e.Data = value
-		case "":
-			if value == "" {
-				events, e = append(events, e), llmhttptest.Event{}
-			}
-		default:
-			return nil, fmt.Errorf("line %q", line)
-		}
-	}
-	if e.Data != "" {
-		return nil, errors.New("the last event is not terminated")
-	}
-	return events, nil
-}
-
-// replies sends a request whole and streamed, and returns both replies or the message
-// of the error that is the reply.
-func replies(t testing.TB, chunks func() []*llmhttp.ChatChunk) (whole, streamed *message, failure string) {
-	t.Helper()
-	s := serve(func() llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			for _, c := range chunks() {
-				if !yield(c, nil) {
-					return
-				}
-			}
-		}
-	}, nil)
-	w := s.do("POST", path, chat(hi))
-	if w.Code != 200 {
-		_, message, err := readError(w.Body.Bytes())
-		require.NoError(t, err)
-		failure = message
-	} else {
-		var err error
-		whole, err = readMessage(w.Body.Bytes())
-		require.NoError(t, err, "%s", w.Body)
-	}
-	body, aborted := s.stream(chat(hi + `,"stream":true`))
-	if strings.HasPrefix(body, "{") { // it failed before the stream began
-		_, message, err := readError([]byte(body))
-		require.NoError(t, err)
-		require.Equal(t, failure, message)
-		return nil, nil, failure
-	}
-	events, err := parseEvents(body)
-	require.NoError(t, err, body)
-	if !aborted {
-		require.Empty(t, failure, "only the whole reply failed")
-		streamed, err = readStream(events)
-		require.NoError(t, err, body)
-		return whole, streamed, ""
-	}
-	require.NotEmpty(t, failure, "only the stream failed: %s", body)
-	last := events[len(events)-1]
-	require.Equal(t, "error", last.Name)
-	_, message, err := readError([]byte(last.Data))
-	require.NoError(t, err)
-	require.Equal(t, failure, message)
-	_, err = readStream(events)
-	require.Error(t, err)
-	return nil, nil, failure
-}
-
-// stream sends a request for a stream, and reports whether the Handler aborted the
-// connection.
-func (s *server) stream(body string) (reply string, aborted bool) {
-	r := httptest.NewRequest("POST", path, strings.NewReader(body))
-	w := httptest.NewRecorder()
-	defer func() {
-		aborted = recover() != nil
-		reply = w.Body.String()
-	}()
-	s.ServeHTTP(w, r)
-	return
-}
-
-// describe returns the blocks of a message and why it ended.
-func (m *message) describe() string {
-	var b strings.Builder
-	for _, k := range m.Content {
-		switch k.Type {
-		case "text":
-			fmt.Fprintf(&b, "text(%s) ", *k.Text)
-		case "thinking":
-			fmt.Fprintf(&b, "thinking(%s|%s) ", *k.Thinking, *k.Signature)
-		case "redacted_thinking":
-			fmt.Fprintf(&b, "redacted(%s) ", *k.Data)
-		case "tool_use":
-			fmt.Fprintf(&b, "%s:%s%s ", k.ID, k.Name, bytes.TrimSpace(k.Input))
-		}
-	}
-	b.WriteString(*m.StopReason)
-	if m.StopSequence != nil {
-		b.WriteString(" " + *m.StopSequence)
-	}
-	return b.String()
-}
 
 func TestReplies(t *testing.T) {
 	const (
@@ -208,7 +90,7 @@ func TestReplies(t *testing.T) {
 				}
 				return list
 			}
-			whole, streamed, failure := replies(t, chunks)
+			whole, streamed, failure := sendBoth(t, chunks)
 			if failure != "" {
 				assert.Equal(t, test.want, failure)
 				return
@@ -219,10 +101,10 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// A signature that comes after its text has ended is lost in a stream, which has no
-// place for it.
+// A stream drops a signature that arrives after its thinking block has ended. A whole
+// reply has it.
 func TestReplies_LateSignature(t *testing.T) {
-	whole, streamed, _ := replies(t, func() []*llmhttp.ChatChunk {
+	whole, streamed, _ := sendBoth(t, func() []*llmhttp.ChatChunk {
 		return []*llmhttp.ChatChunk{chunk(t, `{"delta":{"reasoning_content":"Hm"}}`), chunk(t, `{"delta":{"content":"Hi"}}`),
 			chunk(t, `{"delta":{"reasoning_details":[{"type":"reasoning.text","text":"Hm","signature":"s"}]}}`)}
 	})
@@ -230,19 +112,20 @@ func TestReplies_LateSignature(t *testing.T) {
 	assert.Equal(t, "thinking(Hm|) text(Hi) end_turn", streamed.describe())
 }
 
-// What other servers need of a detail besides its text returns to the Backend.
-func TestReasoning_DetailsReturnUnchanged(t *testing.T) {
+// Reasoning details with members for which this API has no field are the same in the
+// next request, when the client has returned the content.
+func TestReplies_ReasoningDetailsRoundTrip(t *testing.T) {
 	details := `[{"type":"reasoning.text","text":"Hm","signature":"s","format":"anthropic-claude-v1","index":0},` +
 		`{"type":"reasoning.encrypted","data":"d","id":"rs_1","format":"openai-responses-v1","index":1},` +
 		`{"type":"reasoning.text","text":"So.","signature":"llmhttp.not sealed"},{"type":"reasoning.encrypted","data":"plain"}]`
-	whole, streamed, _ := replies(t, func() []*llmhttp.ChatChunk {
+	whole, streamed, _ := sendBoth(t, func() []*llmhttp.ChatChunk {
 		return []*llmhttp.ChatChunk{chunk(t, `{"delta":{"reasoning_details":`+details+`}}`)}
 	})
 	for _, m := range []*message{whole, streamed} {
 		content, err := json.Marshal(m.Content)
 		require.NoError(t, err)
-		s := serve(nil, nil)
-		w := s.do("POST", path, chat(`,"messages":[{"role":"assistant","content":`+string(content)+`}]`))
+		s := newServer(nil, nil)
+		w := s.do("POST", messagesPath, requestBody(`,"messages":[{"role":"assistant","content":`+string(content)+`}]`))
 		require.Equal(t, 200, w.Code, w.Body)
 		got, err := json.Marshal(s.last.Messages[0].ReasoningDetails)
 		require.NoError(t, err)
@@ -251,8 +134,8 @@ func TestReasoning_DetailsReturnUnchanged(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
-	whole, streamed, _ := replies(t, func() []*llmhttp.ChatChunk {
+func TestReplies_Usage(t *testing.T) {
+	whole, streamed, _ := sendBoth(t, func() []*llmhttp.ChatChunk {
 		u := &llmhttp.Usage{PromptTokens: 100, CompletionTokens: 20}
 		u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens = 60, 30
 		u.CompletionTokensDetails.ReasoningTokens = 5
@@ -265,20 +148,20 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// FuzzReplies yields random chunks, legal and illegal, and reads the replies as the
-// strictest client would.
+// FuzzReplies yields random chunks, valid and invalid. It reads the replies as a strict
+// client does and compares them with the result of Collect.
 func FuzzReplies(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		list := func() []*llmhttp.ChatChunk { return randomChunks(rand.New(rand.NewPCG(seed, 1))) }
-		whole, streamed, failure := replies(t, list)
+		whole, streamed, failure := sendBoth(t, list)
 		if failure != "" {
 			return
 		}
 		require.Equal(t, whole.response().Choices[0].Message.Content, streamed.response().Choices[0].Message.Content)
-		known, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
+		want, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
 			for _, c := range list() {
 				if !yield(c, nil) {
 					return
@@ -286,34 +169,25 @@ func FuzzReplies(f *testing.F) {
 			}
 		})
 		require.NoError(t, err)
-		if len(known.Choices) == 0 || known.Choices[0].Index != 0 {
+		if len(want.Choices) == 0 || want.Choices[0].Index != 0 {
 			return
 		}
-		require.Equal(t, known.Choices[0].Message.Content.Text()+known.Choices[0].Message.Refusal, sortedText(whole, known))
-		require.Equal(t, len(known.Choices[0].Message.ToolCalls), count(whole, "tool_use"))
-		require.Equal(t, count(whole, "tool_use"), count(streamed, "tool_use"))
-		require.Equal(t, count(whole, "redacted_thinking"), count(streamed, "redacted_thinking"))
+		require.Equal(t, want.Choices[0].Message.Content.Text()+want.Choices[0].Message.Refusal, textInOrder(whole, want))
+		require.Equal(t, len(want.Choices[0].Message.ToolCalls), countBlocks(whole, "tool_use"))
+		require.Equal(t, countBlocks(whole, "tool_use"), countBlocks(streamed, "tool_use"))
+		require.Equal(t, countBlocks(whole, "redacted_thinking"), countBlocks(streamed, "redacted_thinking"))
 	})
 }
 
-// sortedText returns the text of m. If the reply has a refusal, whose place in the text
-// Collect does not tell, only its length is compared.
-func sortedText(m *message, known *llmhttp.ChatResponse) string {
+// textInOrder returns the text of m, with the refusal of collected at the end. Collect
+// does not tell where in the text the refusal was, so only the length is compared.
+func textInOrder(m *message, collected *llmhttp.ChatResponse) string {
 	text := m.response().Choices[0].Message.Content.Text()
-	message := known.Choices[0].Message
+	message := collected.Choices[0].Message
 	if want := message.Content.Text() + message.Refusal; message.Refusal != "" && len(text) == len(want) {
 		return want
 	}
 	return text
-}
-
-func count(m *message, typ string) (n int) {
-	for _, k := range m.Content {
-		if k.Type == typ {
-			n++
-		}
-	}
-	return n
 }
 
 // randomChunks returns chunks of random content in random order.
@@ -360,8 +234,8 @@ func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
 	return chunks
 }
 
-// Any beginning of an object is completed when the reply is cut.
-func FuzzCutArguments(f *testing.F) {
+// The arguments of a call are completed wherever the token limit cuts them.
+func FuzzReplies_CutArguments(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":"b\"c\\d\u00e9\ud83d\ude42","e":[1,-2.5e+10,true,false,null,{}],"f":{"g":[[]],"h":""}}`,
 		` { "a" : 1 , "b" : [ 1 , 2 ] } `, `{}`, `{"é東":"🦊"}`,
@@ -377,7 +251,7 @@ func FuzzCutArguments(f *testing.F) {
 			c := llmhttp.TextChunk("")
 			c.Choices[0].Delta.ToolCalls = []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: document[:end]}}}
 			c.Choices[0].FinishReason = llmhttp.FinishLength
-			whole, _, failure := replies(t, func() []*llmhttp.ChatChunk {
+			whole, _, failure := sendBoth(t, func() []*llmhttp.ChatChunk {
 				again := *c
 				again.Choices = append([]llmhttp.ChunkChoice(nil), c.Choices...)
 				again.Choices[0].Delta.ToolCalls = append([]llmhttp.ToolCallDelta(nil), c.Choices[0].Delta.ToolCalls...)
@@ -387,7 +261,18 @@ func FuzzCutArguments(f *testing.F) {
 				continue // the beginning of null
 			}
 			require.Empty(t, failure, "%q", document[:end])
-			require.Equal(t, 1, count(whole, "tool_use"))
+			require.Equal(t, 1, countBlocks(whole, "tool_use"))
 		}
 	})
+}
+
+// A text delta is encoded without allocating memory.
+func TestAppendChunk_Allocs(t *testing.T) {
+	_, encoder, err := messages.New(nil).Routes()[0].Chat(t.Context(), nil, []byte(requestBody(hi+`,"stream":true`)))
+	require.NoError(t, err)
+	b := encoder.AppendStart(make([]byte, 0, 64<<10), &llmhttp.ReplyStart{Model: "m"})
+	c := llmhttp.TextChunk("some text")
+	_, err = encoder.AppendChunk(b, c)
+	require.NoError(t, err)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { encoder.AppendChunk(b, c) }), "per text delta")
 }

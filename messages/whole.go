@@ -7,7 +7,7 @@ import (
 
 var _ llmhttp.ChunkCollector = (*encoder)(nil)
 
-// CollectStart makes the reply a whole one. It has the same blocks as a stream.
+// CollectStart makes the encoder queue all blocks for AppendWhole.
 func (e *encoder) CollectStart(*llmhttp.ReplyStart) { e.whole = true }
 
 func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
@@ -23,18 +23,19 @@ func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error)
 			b = append(b, ',')
 		}
 		var err error
-		if b, err = e.waiting[i].append(b, e.reason.cut()); err != nil {
+		if b, err = e.waiting[i].append(b, e.stop.isCut()); err != nil {
 			return b, err
 		}
 	}
 	b = append(b, "],"...)
-	b = e.reason.append(b)
+	b = e.stop.append(b)
 	b = append(b, `,"usage":`...)
 	b = appendUsage(b, r.Usage)
 	return append(b, '}'), nil
 }
 
-// append appends a block that is complete. cut is whether the reply was.
+// append appends a block of a whole reply. cut tells whether the reply was cut, so that
+// the arguments of a call may be incomplete.
 func (k *outputBlock) append(b []byte, cut bool) ([]byte, error) {
 	switch k.kind {
 	case textBlock:
@@ -48,7 +49,7 @@ func (k *outputBlock) append(b []byte, cut bool) ([]byte, error) {
 	case redactedBlock:
 		return k.appendEmpty(b), nil
 	case callBlock:
-		rest, err := missingArguments(k.text, cut)
+		rest, err := argumentsCompletion(k.text, cut)
 		if err != nil {
 			return b, err
 		}

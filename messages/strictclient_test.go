@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
@@ -74,7 +75,7 @@ func decodeStrict(data []byte, v any) error {
 	return nil
 }
 
-// readMessage decodes a whole message and refuses what any known client does.
+// readMessage decodes a whole message. It refuses whatever any known client refuses.
 func readMessage(body []byte) (*message, error) {
 	m := new(message)
 	if err := decodeStrict(body, m); err != nil {
@@ -116,7 +117,7 @@ func (m *message) check() error {
 	return m.Usage.check()
 }
 
-// check checks that a block has what its type demands, and nothing else.
+// check returns an error unless the block has exactly the members of its type.
 func (k *block) check() error {
 	has := map[string]bool{
 		"text": k.Text != nil, "thinking": k.Thinking != nil, "signature": k.Signature != nil,
@@ -145,18 +146,18 @@ func (k *block) check() error {
 	return nil
 }
 
-// A streamReader accumulates a stream. It fails on whatever any known client fails
-// on, and on what the documentation of the API does not allow.
+// A streamReader accumulates the events of a stream. It refuses whatever any known
+// client refuses, and what the documentation of the API does not allow.
 type streamReader struct {
 	message *message
 	open    bool   // the last block has not stopped
 	input   []byte // the JSON of the open block's deltas
-	signed  bool   // the open block has had its signature_delta
-	delta   bool   // there was a message_delta
-	stopped bool
+	signed  bool   // a signature_delta of the open block was read
+	delta   bool   // a message_delta was read
+	stopped bool   // message_stop was read
 }
 
-// An event is the data of any event.
+// An event has the members of all types of events.
 type event struct {
 	Type         string          `json:"type"`
 	Message      json.RawMessage `json:"message"`
@@ -359,4 +360,36 @@ func readError(body []byte) (typ, text string, err error) {
 		return "", "", fmt.Errorf("not an error: %s", body)
 	}
 	return e.Error.Type, e.Error.Message, nil
+}
+
+// describe returns the blocks of a message and why it ended.
+func (m *message) describe() string {
+	var b strings.Builder
+	for _, k := range m.Content {
+		switch k.Type {
+		case "text":
+			fmt.Fprintf(&b, "text(%s) ", *k.Text)
+		case "thinking":
+			fmt.Fprintf(&b, "thinking(%s|%s) ", *k.Thinking, *k.Signature)
+		case "redacted_thinking":
+			fmt.Fprintf(&b, "redacted(%s) ", *k.Data)
+		case "tool_use":
+			fmt.Fprintf(&b, "%s:%s%s ", k.ID, k.Name, bytes.TrimSpace(k.Input))
+		}
+	}
+	b.WriteString(*m.StopReason)
+	if m.StopSequence != nil {
+		b.WriteString(" " + *m.StopSequence)
+	}
+	return b.String()
+}
+
+// countBlocks returns how many blocks of a type a message has.
+func countBlocks(m *message, typ string) (n int) {
+	for _, k := range m.Content {
+		if k.Type == typ {
+			n++
+		}
+	}
+	return n
 }

@@ -1,0 +1,77 @@
+package messages
+
+import (
+	"slices"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
+
+// appendCall begins a tool call or adds arguments to it. Calls of tools that are not
+// functions are dropped, because this API has no form for them.
+func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
+	if t.ID != "" && t.Type != "" && t.Type != "function" {
+		e.dropped = append(e.dropped, t.Index)
+	}
+	if slices.Contains(e.dropped, t.Index) {
+		return b
+	}
+	k := e.findCall(t.Index)
+	if k == nil && t.ID != "" {
+		if t.Function.Name == "" {
+			e.fail(errInvalidCall)
+		}
+		e.stop.hasCalls = true
+		b, k = e.beginBlock(b, outputBlock{kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name})
+	}
+	if k == nil { // the call has ended
+		if !isSpace(t.Function.Arguments) {
+			e.fail(errInvalidCall)
+		}
+		return b
+	}
+	k.text = append(k.text, t.Function.Arguments...)
+	k.scanner.Scan(t.Function.Arguments)
+	if k == &e.open {
+		b = e.appendArguments(b)
+	}
+	return e.openWaitingBlocks(b)
+}
+
+// findCall returns a call that is open or waits, or nil.
+func (e *encoder) findCall(index int) *outputBlock {
+	if e.isOpen && e.open.kind == callBlock && e.open.call == index {
+		return &e.open
+	}
+	for i := range e.waiting {
+		if k := &e.waiting[i]; k.kind == callBlock && k.call == index {
+			return k
+		}
+	}
+	return nil
+}
+
+// appendArguments sends the arguments of the open call that were not sent yet.
+func (e *encoder) appendArguments(b []byte) []byte {
+	k := &e.open
+	if k.sent == len(k.text) || !startsObject(k.text) {
+		return b
+	}
+	b = append(b, e.deltaHead...)
+	b = jsonwire.AppendString(b, string(k.text[k.sent:]))
+	k.sent = len(k.text)
+	return append(b, "}}\n\n"...)
+}
+
+// completeArguments sends what the arguments of the open call lack to be an object.
+// It sends nothing if they are empty: a call without deltas has the input {}.
+func (e *encoder) completeArguments(b []byte) []byte {
+	k := &e.open
+	rest, err := argumentsCompletion(k.text, e.stop.isCut())
+	if err != nil {
+		e.fail(err)
+		return b
+	}
+	k.text = append(k.text, rest...)
+	return e.appendArguments(b)
+}

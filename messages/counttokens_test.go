@@ -1,0 +1,63 @@
+package messages_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/messages"
+)
+
+func TestCountTokens(t *testing.T) {
+	s := newServer(nil, func(o *llmhttp.Options) {
+		o.CountTokens = func(_, text string) int { return 100 * len(strings.Fields(text)) }
+	})
+	w := s.do("POST", messagesPath+"/count_tokens", `{"model":"m","system":"Be brief."`+hi+`}`)
+	require.Equal(t, 200, w.Code, w.Body)
+	var got struct {
+		InputTokens int `json:"input_tokens"`
+	}
+	require.NoError(t, decodeStrict(w.Body.Bytes(), &got))
+	assert.Greater(t, got.InputTokens, 300)
+	assert.Empty(t, s.usage, "it is not billed")
+	assert.Nil(t, s.last)
+	require.Len(t, s.ends, 1)
+	assert.Equal(t, "messages", s.ends[0].Protocol)
+	assert.Equal(t, "m", s.ends[0].Model)
+
+	w = s.do("POST", messagesPath+"/count_tokens", `{"model":"m"}`)
+	assert.Equal(t, 400, w.Code)
+	_, message, err := readError(w.Body.Bytes())
+	require.NoError(t, err)
+	assert.Equal(t, "messages: Field required", message)
+}
+
+// A counter is a Backend that counts tokens.
+type counter struct{ llmhttp.Backend }
+
+func (counter) CountTokens(_ context.Context, req *llmhttp.ChatRequest) (int, error) {
+	return len(req.Messages) + 10*len(req.Tools), nil
+}
+
+func TestCountTokens_ByTheBackend(t *testing.T) {
+	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+		return &llmhttp.Key{ID: "k", Models: []string{"m"}, Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 2, Per: 1e15}}}, nil
+	})
+	h := llmhttp.NewHandler(counter{}, keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})
+	s := &server{Handler: h}
+	const members = hi + `,"tools":[{"name":"f","input_schema":{}}]}`
+	w := s.do("POST", messagesPath+"/count_tokens", `{"model":"m"`+members)
+	assert.Equal(t, 200, w.Code)
+	assert.JSONEq(t, `{"input_tokens":11}`, w.Body.String())
+	w = s.do("POST", messagesPath+"/count_tokens", `{"model":"other"`+members)
+	assert.Equal(t, 404, w.Code)
+	w = s.do("POST", messagesPath+"/count_tokens", `{"model":"m"`+members)
+	assert.Equal(t, 429, w.Code, "it counts as a request")
+	typ, _, err := readError(w.Body.Bytes())
+	require.NoError(t, err)
+	assert.Equal(t, "rate_limit_error", typ)
+}

@@ -1,0 +1,70 @@
+package messages_test
+
+import (
+	"context"
+	"io"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/messages"
+)
+
+// A lister is a Backend with models.
+type lister struct {
+	llmhttp.Backend
+	models []llmhttp.Model
+}
+
+func (l lister) ListModels(context.Context) ([]llmhttp.Model, error) { return l.models, nil }
+
+func TestModels(t *testing.T) {
+	var models []llmhttp.Model
+	for _, id := range []string{"a", "b/c", "hidden", "d", "e"} {
+		models = append(models, llmhttp.Model{ID: id, Created: 1767225600, OwnedBy: "x"})
+	}
+	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+		return &llmhttp.Key{ID: "k", Models: []string{"?", "a", "b/c", "d", "e"}}, nil
+	})
+	alias := func(name string) string { return strings.Replace(name, "claude", "d", 1) }
+	h := llmhttp.NewHandler(lister{models: models}, keys, &llmhttp.Options{
+		Protocols: []llmhttp.Protocol{messages.New(&messages.Options{Model: alias})},
+	})
+	s := &server{Handler: h}
+	model := func(id string) string {
+		return `{"type":"model","id":"` + id + `","display_name":"` + id + `","created_at":"2026-01-01T00:00:00Z"}`
+	}
+	for query, want := range map[string]string{
+		"":                      `{"data":[` + model("a") + `,` + model("b/c") + `,` + model("d") + `,` + model("e") + `],"has_more":false,"first_id":"a","last_id":"e"}`,
+		"?limit=2":              `{"data":[` + model("a") + `,` + model("b/c") + `],"has_more":true,"first_id":"a","last_id":"b/c"}`,
+		"?limit=2&after_id=b/c": `{"data":[` + model("d") + `,` + model("e") + `],"has_more":false,"first_id":"d","last_id":"e"}`,
+		"?limit=2&before_id=e":  `{"data":[` + model("b/c") + `,` + model("d") + `],"has_more":true,"first_id":"b/c","last_id":"d"}`,
+		"?after_id=e":           `{"data":[],"has_more":false,"first_id":null,"last_id":null}`,
+		"/b/c":                  model("b/c"),
+		"/claude":               model("d"),
+	} {
+		w := s.do("GET", "/v1/models"+query, "", "X-Api-Key", "sk-x")
+		assert.Equal(t, 200, w.Code, query)
+		assert.JSONEq(t, want, w.Body.String(), query)
+		assert.NotEmpty(t, w.Header().Get("Request-Id"))
+	}
+	for query, status := range map[string]int{"/hidden": 404, "/nothing": 404, "?limit=0": 400, "?limit=x": 400} {
+		w := s.do("GET", "/v1/models"+query, "")
+		assert.Equal(t, status, w.Code, query)
+		_, _, err := readError(w.Body.Bytes())
+		assert.NoError(t, err)
+	}
+
+	// Clients of OpenAI's API do not send the version.
+	r := httptest.NewRequest("GET", "/v1/models", nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	body, err := io.ReadAll(w.Body)
+	require.NoError(t, err)
+	assert.Contains(t, string(body), `{"object":"list","data":[{"id":"a","object":"model","created":1767225600`)
+	assert.Empty(t, w.Header().Get("Request-Id"))
+}

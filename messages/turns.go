@@ -1,0 +1,171 @@
+package messages
+
+import (
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// convertMessages converts the system prompt and the turns. Turns that follow each
+// other with the same role become one.
+func (p *params) convertMessages(req *llmhttp.ChatRequest) error {
+	if p.System != nil {
+		text, err := systemText(p.System)
+		if err != nil {
+			return prefixPath(err, "system")
+		}
+		appendSystem(req, text)
+	}
+	var current turnConverter
+	for i := range p.Messages {
+		t := &p.Messages[i]
+		if t.Role != current.role {
+			current.flush(req)
+			current = turnConverter{role: t.Role}
+		}
+		if err := current.add(t, req); err != nil {
+			return prefixPath(err, "messages", i)
+		}
+	}
+	current.flush(req)
+	if len(req.Messages) == 0 {
+		return fieldError("messages", "at least one message is required")
+	}
+	return nil
+}
+
+// attributionPrefix begins a block that Claude Code adds to its system prompt. The
+// block is left out, because it differs in each request and so defeats prompt caches.
+const attributionPrefix = "x-anthropic-billing-header:"
+
+// systemText returns the texts of a system prompt as paragraphs.
+func systemText(blocks content) (string, error) {
+	var texts []string
+	for i := range blocks {
+		if blocks[i].Type != "text" {
+			return "", prefixPath(fieldError("type", "Input should be 'text'"), i)
+		}
+		if text := blocks[i].Text; text != "" && !strings.HasPrefix(text, attributionPrefix) {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "\n\n"), nil
+}
+
+func appendSystem(req *llmhttp.ChatRequest, text string) {
+	if text != "" {
+		req.Messages = append(req.Messages, llmhttp.Message{Role: llmhttp.RoleSystem, Content: llmhttp.Text(text)})
+	}
+}
+
+// A turnConverter converts the turns of one role that follow each other.
+type turnConverter struct {
+	role      string
+	results   []llmhttp.Message // results of tools, in turns of the user
+	parts     llmhttp.Content
+	assistant llmhttp.Message // the assistant's message without its content
+}
+
+// add adds a turn. A system turn is appended to req at once.
+func (c *turnConverter) add(t *turn, req *llmhttp.ChatRequest) error {
+	var convert func(b *block) error
+	switch t.Role {
+	case "user":
+		convert = c.addUser
+	case "assistant":
+		convert = c.addAssistant
+	case "system":
+		if t.Content == nil {
+			return missingField("content")
+		}
+		text, err := systemText(t.Content)
+		appendSystem(req, text)
+		return prefixPath(err, "content")
+	case "":
+		return missingField("role")
+	default:
+		return fieldError("role", "Input should be 'user', 'assistant' or 'system'")
+	}
+	if t.Content == nil {
+		return missingField("content")
+	}
+	for i := range t.Content {
+		if err := convert(&t.Content[i]); err != nil {
+			return prefixPath(err, "content", i)
+		}
+	}
+	return nil
+}
+
+func (c *turnConverter) addUser(b *block) error {
+	if b.Type != "tool_result" {
+		parts, err := b.parts()
+		c.parts = append(c.parts, parts...)
+		return err
+	}
+	if b.ToolUseID == "" {
+		return missingField("tool_use_id")
+	}
+	m := llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: b.ToolUseID, IsError: b.IsError}
+	if b.Content != nil {
+		parts, err := contentParts(b.Content)
+		if err != nil {
+			return prefixPath(err, "content")
+		}
+		m.Content = parts
+	}
+	m.Content = orEmptyText(m.Content)
+	c.results = append(c.results, m)
+	return nil
+}
+
+func (c *turnConverter) addAssistant(b *block) error {
+	m := &c.assistant
+	switch b.Type {
+	case "thinking":
+		m.Reasoning += b.Thinking
+		if b.Signature != "" {
+			m.ReasoningDetails = append(m.ReasoningDetails, detailFromSignature(b.Thinking, b.Signature))
+		}
+	case "redacted_thinking":
+		m.ReasoningDetails = append(m.ReasoningDetails, detailFromData(stringValue(b.Data)))
+	case "tool_use":
+		call, err := b.call()
+		if err != nil {
+			return err
+		}
+		m.ToolCalls = append(m.ToolCalls, call)
+	default:
+		parts, err := b.parts()
+		c.parts = append(c.parts, parts...)
+		return err
+	}
+	return nil
+}
+
+// flush appends the converted turns to req. The results of tools come first, so that
+// they follow the calls directly.
+func (c *turnConverter) flush(req *llmhttp.ChatRequest) {
+	switch c.role {
+	case "user":
+		req.Messages = append(req.Messages, c.results...)
+		if len(c.parts) > 0 || len(c.results) == 0 {
+			req.Messages = append(req.Messages, llmhttp.Message{Role: llmhttp.RoleUser, Content: orEmptyText(c.parts)})
+		}
+	case "assistant":
+		m := c.assistant
+		m.Role, m.Content = llmhttp.RoleAssistant, c.parts
+		if m.Content == nil && m.ToolCalls == nil {
+			m.Content = llmhttp.Text("")
+		}
+		req.Messages = append(req.Messages, m)
+	}
+}
+
+// orEmptyText returns parts, or an empty text if there are none.
+func orEmptyText(parts llmhttp.Content) llmhttp.Content {
+	if len(parts) == 0 {
+		return llmhttp.Text("")
+	}
+	return parts
+}
