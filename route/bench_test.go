@@ -10,8 +10,8 @@ import (
 	"github.com/llmhttp/llmhttp/route"
 )
 
-// repeat returns a Backend that replies with n chunks.
-func repeat(n int) llmhttp.Backend {
+// newRepeating returns a Backend that replies with n chunks.
+func newRepeating(n int) llmhttp.Backend {
 	chunk := llmhttp.TextChunk("token ")
 	return newFake(func(_ context.Context, yield yieldFunc) {
 		for range n {
@@ -31,7 +31,7 @@ func TestChat_AllocatesPerRequestOnly(t *testing.T) {
 	req := newRequest("m")
 	allocs := func(chunks int) float64 {
 		r := newRouter(t, nil, route.Route{Model: "m", Targets: []route.Target{
-			{Name: "a", Backend: repeat(chunks), Model: "x"}, {Name: "b", Backend: repeat(chunks), Model: "x"}}})
+			{Name: "a", Backend: newRepeating(chunks), Model: "x"}, {Name: "b", Backend: newRepeating(chunks), Model: "x"}}})
 		return testing.AllocsPerRun(100, func() { drain(r, req) })
 	}
 	one := allocs(1)
@@ -42,7 +42,7 @@ func TestChat_AllocatesPerRequestOnly(t *testing.T) {
 // BenchmarkChat compares a Backend with the same one behind a Router.
 func BenchmarkChat(b *testing.B) {
 	for name, chunks := range map[string]int{"1chunk": 1, "100chunks": 100} {
-		backend := repeat(chunks)
+		backend := newRepeating(chunks)
 		for via, backend := range map[string]llmhttp.Backend{
 			"direct": backend,
 			"routed": newRouter(b, nil, route.Route{Model: "m", Targets: targets(backend, backend)}),

@@ -11,21 +11,21 @@ const (
 	StateHalfOpen State = "half-open" // the target gets one request at a time, to find out whether it works again
 )
 
-// An outcome is what a try shows about its target.
+// An outcome is what a try tells about its target.
 type outcome int
 
 const (
-	neutral outcome = iota // nothing
-	worked
-	failed
+	outcomeNone outcome = iota // neither success nor failure
+	outcomeSuccess
+	outcomeFailure
 )
 
 // A breaker is a circuit breaker. The zero value is closed. It does not read a
 // clock and has no lock: the caller passes the time and serializes the calls.
 //
-// To let a request through, call admit, which returns a ticket. Settle the ticket
-// when the outcome is known. The state may have changed in between, and then the
-// outcome is ignored.
+// To let a request through, call admit, which returns a ticket. When the outcome is
+// known, call settle with the ticket. If the state has changed in between, settle
+// ignores the outcome.
 //
 // Failures of requests of a single account open the breaker for that account
 // only, because its requests may be the reason. If another account's request fails
@@ -35,10 +35,10 @@ type breaker struct {
 	since    time.Time     // when the state was entered
 	until    time.Time     // while open: when it becomes half-open
 	failures int           // while closed: consecutive failures
-	account  string        // whose requests failed; empty if those of several did, or it is not known
-	period   time.Duration // for which it was last opened, without jitter
+	account  string        // the account whose requests failed; empty if there were several or it is not known
+	period   time.Duration // for how long it was last opened, without jitter
 	epoch    int           // counts state changes
-	probing  bool          // while half-open: a request is in flight
+	probing  bool          // while half-open: whether a request is in flight
 }
 
 // maxOpen limits the doubling of the time for which a breaker is open.
@@ -48,7 +48,7 @@ const maxOpen = 5 * time.Minute
 type ticket struct {
 	account string
 	epoch   int
-	probe   bool // a request that finds out whether the target works again
+	probe   bool // the request was let through by a half-open breaker
 }
 
 // breakerOptions are the parts of [Options] that a breaker needs.
@@ -57,16 +57,16 @@ type breakerOptions struct {
 	openFor  time.Duration
 }
 
-func (b *breaker) current() State {
+func (b *breaker) currentState() State {
 	if b.state == "" {
 		return StateClosed
 	}
 	return b.state
 }
 
-// closedFor reports whether the breaker does not hold up requests of an account.
+// closedFor reports whether the breaker is closed for requests of an account.
 func (b *breaker) closedFor(account string) bool {
-	return b.current() == StateClosed || b.account != "" && b.account != account
+	return b.currentState() == StateClosed || b.account != "" && b.account != account
 }
 
 // ready reports whether a request of an account should be let through.
@@ -80,14 +80,14 @@ func (b *breaker) ready(account string, now time.Time) bool {
 	return !b.probing
 }
 
-// admit lets a request through, even if the breaker is not ready. The ticket must
-// be settled once.
+// admit lets a request through, even if the breaker is not ready. The caller must
+// settle the ticket once.
 func (b *breaker) admit(account string, now time.Time) ticket {
 	if b.closedFor(account) {
 		return ticket{account: account, epoch: b.epoch}
 	}
 	if b.state == StateOpen {
-		b.become(StateHalfOpen, now)
+		b.setState(StateHalfOpen, now)
 	}
 	b.probing = true
 	return ticket{account, b.epoch, true}
@@ -105,18 +105,18 @@ func (b *breaker) settle(tk ticket, out outcome, now time.Time, o breakerOptions
 		b.probing = false
 	}
 	switch {
-	case out == neutral:
-	case out == worked:
+	case out == outcomeNone:
+	case out == outcomeSuccess:
 		b.failures, b.period = 0, 0
-		if b.current() != StateClosed {
-			b.become(StateClosed, now)
+		if b.currentState() != StateClosed {
+			b.setState(StateClosed, now)
 		}
-	case !tk.probe && b.current() != StateClosed:
+	case !tk.probe && b.currentState() != StateClosed:
 		b.account = "" // another account's request failed too
 	case tk.probe && mayOpen:
 		b.open(now, min(2*b.period, max(maxOpen, o.openFor)), jitter)
 	case tk.probe:
-		b.become(StateClosed, now)
+		b.setState(StateClosed, now)
 	default:
 		b.countFailure(tk.account)
 		if mayOpen && o.failures >= 0 && b.failures >= o.failures {
@@ -135,12 +135,12 @@ func (b *breaker) countFailure(account string) {
 }
 
 func (b *breaker) open(now time.Time, period time.Duration, jitter float64) {
-	b.become(StateOpen, now)
+	b.setState(StateOpen, now)
 	b.period = period
 	b.until = now.Add(period + time.Duration(jitter*float64(period/2)))
 }
 
-func (b *breaker) become(s State, now time.Time) {
+func (b *breaker) setState(s State, now time.Time) {
 	b.state, b.since = s, now
 	b.epoch++
 	b.failures, b.probing = 0, false

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A breakerModel is a simple implementation of a breaker without jitter. It
-// keeps the set of tickets that still count.
-type breakerModel struct {
+// A referenceBreaker is a simple implementation of a breaker without jitter. Tickets
+// of earlier states are removed from valid.
+type referenceBreaker struct {
 	limit   int
 	openFor time.Duration
 
@@ -23,16 +23,16 @@ type breakerModel struct {
 	next    int
 }
 
-func (m *breakerModel) ready(now time.Time) bool {
+func (m *referenceBreaker) ready(now time.Time) bool {
 	return m.state == StateClosed || m.state == StateOpen && !now.Before(m.until) || m.state == StateHalfOpen && !m.probing
 }
 
-func (m *breakerModel) change(s State) {
+func (m *referenceBreaker) change(s State) {
 	m.state, m.failed, m.probing = s, 0, false
 	m.valid = map[int]bool{}
 }
 
-func (m *breakerModel) admit() int {
+func (m *referenceBreaker) admit() int {
 	if m.state == StateOpen {
 		m.change(StateHalfOpen)
 	}
@@ -44,7 +44,7 @@ func (m *breakerModel) admit() int {
 	return m.next
 }
 
-func (m *breakerModel) settle(id int, o outcome, now time.Time) {
+func (m *referenceBreaker) settle(id int, o outcome, now time.Time) {
 	if !m.valid[id] {
 		return
 	}
@@ -52,18 +52,18 @@ func (m *breakerModel) settle(id int, o outcome, now time.Time) {
 	if m.state == StateHalfOpen {
 		m.probing = false
 		switch o {
-		case worked:
+		case outcomeSuccess:
 			m.opened = 0
 			m.change(StateClosed)
-		case failed:
+		case outcomeFailure:
 			m.open(now)
 		}
 		return
 	}
 	switch o {
-	case worked:
+	case outcomeSuccess:
 		m.failed = 0
-	case failed:
+	case outcomeFailure:
 		if m.failed++; m.limit >= 0 && m.failed >= m.limit {
 			m.opened = 0
 			m.open(now)
@@ -71,7 +71,7 @@ func (m *breakerModel) settle(id int, o outcome, now time.Time) {
 	}
 }
 
-func (m *breakerModel) open(now time.Time) {
+func (m *referenceBreaker) open(now time.Time) {
 	m.change(StateOpen)
 	d := m.openFor
 	for range m.opened {
@@ -81,8 +81,8 @@ func (m *breakerModel) open(now time.Time) {
 	m.until = now.Add(d)
 }
 
-// FuzzBreaker performs the operations of a script with a breaker and with its
-// model, and compares the two.
+// FuzzBreaker performs the operations of a script on a breaker and on a
+// referenceBreaker, and compares the two.
 func FuzzBreaker(f *testing.F) {
 	f.Add(2, int64(10), []byte{0, 0, 1, 1, 3, 200, 0, 2, 0, 1, 3, 255})
 	f.Add(1, int64(1), []byte("aAbBcCdDeEfF0123456789"))
@@ -96,7 +96,7 @@ func FuzzBreaker(f *testing.F) {
 		openFor := time.Duration(1+(seconds&0xfff)) * time.Second
 		now := time.Unix(0, 0)
 		b := new(breaker)
-		m := &breakerModel{limit: limit, openFor: openFor, state: StateClosed, valid: map[int]bool{}}
+		m := &referenceBreaker{limit: limit, openFor: openFor, state: StateClosed, valid: map[int]bool{}}
 		type request struct {
 			ticket ticket
 			id     int
@@ -117,16 +117,16 @@ func FuzzBreaker(f *testing.F) {
 				i := arg % len(requests)
 				r := requests[i]
 				requests = append(requests[:i], requests[i+1:]...)
-				o := failed
+				o := outcomeFailure
 				if op&3 == 2 {
-					o = []outcome{worked, neutral}[arg&1]
+					o = []outcome{outcomeSuccess, outcomeNone}[arg&1]
 				}
 				b.settle(r.ticket, o, now, breakerOptions{limit, openFor}, true, 0)
 				m.settle(r.id, o, now)
 			case 3:
 				now = now.Add(openFor * time.Duration(arg) / 16)
 			}
-			require.Equal(t, m.state, b.current())
+			require.Equal(t, m.state, b.currentState())
 			switch m.state {
 			case StateOpen:
 				require.Equal(t, m.until, b.until)
@@ -141,7 +141,7 @@ func TestBreaker_Jitter(t *testing.T) {
 	now := time.Unix(0, 0)
 	for jitter, want := range map[float64]time.Duration{0: 10 * time.Second, 0.5: 12500 * time.Millisecond, 0.999: 14995 * time.Millisecond} {
 		var b breaker
-		b.settle(b.admit("", now), failed, now, breakerOptions{1, 10 * time.Second}, true, jitter)
+		b.settle(b.admit("", now), outcomeFailure, now, breakerOptions{1, 10 * time.Second}, true, jitter)
 		assert.Equal(t, want, b.until.Sub(now))
 	}
 }

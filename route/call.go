@@ -11,22 +11,22 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A call is one request of a client. It tries targets until one answers or none
+// A call serves one request of a client. It tries targets until one answers or none
 // is left. It is used by one goroutine.
 type call struct {
-	router  *Router
-	route   *route
-	ctx     context.Context // of the client's request
-	subject *subject
+	router *Router
+	route  *route
+	ctx    context.Context // of the client's request
+	info   *requestInfo
 
-	round   int
-	tries   int
-	sent    bool   // a target has seen the request, as far as is known
-	tryFrom []int  // for each target, the first round in which it may be tried
-	best    result // of the failed tries, the one whose error the client should get
+	round       int
+	tries       int
+	sent        bool   // the request may have reached a target
+	firstRound  []int  // for each target, the first round in which it may be tried next
+	bestFailure result // the failed try whose error the client gets if no target answers
 }
 
-// never is the tryFrom of a target that is not tried again.
+// never is the firstRound of a target that must not be tried again.
 const never = math.MaxInt
 
 // A sendFunc sends the request to the target of a try and passes on the reply.
@@ -44,21 +44,13 @@ func (r *Router) newCall(ctx context.Context, model string, endpoint llmhttp.End
 	if err != nil {
 		return nil, err
 	}
-	c := &call{router: r, route: rt, ctx: ctx, subject: newSubject(ctx, model, endpoint), round: 1, tryFrom: make([]int, len(rt.targets))}
+	c := &call{router: r, route: rt, ctx: ctx, info: newRequestInfo(ctx, model, endpoint), round: 1, firstRound: make([]int, len(rt.targets))}
 	for i, t := range rt.targets {
 		if !t.supports(endpoint) {
-			c.tryFrom[i] = never
+			c.firstRound[i] = never
 		}
 	}
 	return c, nil
-}
-
-func newSubject(ctx context.Context, model string, endpoint llmhttp.Endpoint) *subject {
-	s := &subject{model: model, endpoint: endpoint}
-	if key := llmhttp.KeyFrom(ctx); key != nil {
-		s.account = key.Account
-	}
-	return s
 }
 
 // run tries targets until the call has an answer. It returns the error for the
@@ -67,13 +59,13 @@ func (c *call) run(send sendFunc) error {
 	for {
 		t := c.nextTry()
 		if t == nil {
-			return c.failure()
+			return c.finalError()
 		}
 		res := t.run(send)
 		if res.final {
 			return res.err
 		}
-		c.noteFailure(t, &res)
+		c.recordFailure(t, &res)
 	}
 }
 
@@ -93,11 +85,11 @@ func (c *call) nextTry() *try {
 }
 
 // pickTarget returns a try of one of the targets that are left in this round, or
-// nil. As long as no target has answered or failed, even one whose breaker is
-// open is better than none: it may be the only one that knows the model.
+// nil. Until a target has answered or failed, it may pick one whose breaker is open:
+// that target may be the only one that knows the model.
 func (c *call) pickTarget() *try {
-	allow := allowance{resting: c.round == 1, blocked: c.best.rank < rankFailure}
-	i, tk := c.route.pool.pick(c.subject, c.candidates(c.round), allow, time.Now())
+	opts := pickOptions{allowResting: c.round == 1, allowBlocked: c.bestFailure.rank < rankFailure}
+	i, tk := c.route.pool.pick(c.info, c.candidates(c.round), opts, time.Now())
 	if i < 0 {
 		return nil
 	}
@@ -107,8 +99,8 @@ func (c *call) pickTarget() *try {
 
 // candidates returns the targets that the call may try in a round.
 func (c *call) candidates(round int) []int {
-	list := make([]int, 0, len(c.tryFrom))
-	for i, from := range c.tryFrom {
+	list := make([]int, 0, len(c.firstRound))
+	for i, from := range c.firstRound {
 		if from <= round {
 			list = append(list, i)
 		}
@@ -116,15 +108,15 @@ func (c *call) candidates(round int) []int {
 	return list
 }
 
-// awaitRound waits until the next round may begin. It reports false if there is
-// none, or if the client's context ends first.
+// awaitRound waits until the next round may begin. It returns false if there is no
+// next round, or if the client's context ends first.
 func (c *call) awaitRound() bool {
 	o := &c.router.opts
 	if c.tries == 0 || c.round >= o.Rounds {
 		return false
 	}
 	now := time.Now()
-	recovery, ok := c.route.pool.nextRecovery(c.subject, c.candidates(c.round+1), now)
+	recovery, ok := c.route.pool.nextRecovery(c.info, c.candidates(c.round+1), now)
 	if !ok || recovery > o.MaxWait {
 		return false
 	}
@@ -152,47 +144,47 @@ func backoff(o *Options, round int) time.Duration {
 	return delay - time.Duration(rand.Float64()*float64(delay/2))
 }
 
-// noteFailure records that a try failed, and when its target may be tried again.
-func (c *call) noteFailure(t *try, res *result) {
-	c.remember(res)
-	c.tryFrom[t.index] = never
+// recordFailure records the result of a failed try, and when its target may be tried
+// again.
+func (c *call) recordFailure(t *try, res *result) {
+	c.updateBest(res)
+	c.firstRound[t.index] = never
 	if res.retry {
-		c.tryFrom[t.index] = c.round + 1
+		c.firstRound[t.index] = c.round + 1
 	}
 }
 
-// remember keeps the result of a failed try if its error tells the client more
-// than the one it would get so far. Of several 429s, the shortest RetryAfter
-// counts.
-func (c *call) remember(res *result) {
-	if res.rank == rankLimit && c.best.rank == rankLimit {
-		shorter := res.retryAfter > 0 && (c.best.retryAfter <= 0 || res.retryAfter < c.best.retryAfter)
+// updateBest keeps the result of a failed try if its rank is not below that of
+// bestFailure. Of several 429s it keeps the one with the shortest RetryAfter.
+func (c *call) updateBest(res *result) {
+	if res.rank == rankLimit && c.bestFailure.rank == rankLimit {
+		shorter := res.retryAfter > 0 && (c.bestFailure.retryAfter <= 0 || res.retryAfter < c.bestFailure.retryAfter)
 		if !shorter {
 			return
 		}
 	}
-	if res.rank >= c.best.rank {
-		c.best = *res
+	if res.rank >= c.bestFailure.rank {
+		c.bestFailure = *res
 	}
 }
 
-// failure returns the error of a call that no target answered.
-func (c *call) failure() error {
+// finalError returns the error of a call that no target answered.
+func (c *call) finalError() error {
 	switch {
 	case c.ctx.Err() != nil:
-		return c.ended()
-	case c.best.rank >= rankFailure:
-		return c.best.err
-	case c.best.rank == rankNotFound:
-		return c.notFound(c.best.err)
-	case c.best.rank == rankUnsupported:
-		return c.best.err
+		return c.contextError()
+	case c.bestFailure.rank >= rankFailure:
+		return c.bestFailure.err
+	case c.bestFailure.rank == rankNotFound:
+		return c.notFound(c.bestFailure.err)
+	case c.bestFailure.rank == rankUnsupported:
+		return c.bestFailure.err
 	}
-	return c.notFound(errUnsupported(c.subject.endpoint))
+	return c.notFound(errUnsupported(c.info.endpoint))
 }
 
-// ended returns the error of a call whose context has ended.
-func (c *call) ended() error {
+// contextError returns the error of a call whose context has ended.
+func (c *call) contextError() error {
 	cause := context.Cause(c.ctx)
 	if !c.sent {
 		return fmt.Errorf("%w: %w", llmhttp.ErrNotSent, cause)
@@ -203,13 +195,13 @@ func (c *call) ended() error {
 // notFound returns the error for a model that no target knows. It has the
 // client's name of the model, which may differ from those in cause.
 func (c *call) notFound(cause error) error {
-	e := llmhttp.ModelNotFound(c.subject.model)
+	e := llmhttp.ModelNotFound(c.info.model)
 	e.Err = cause
 	return e
 }
 
-// tryTargets runs a call whose reply is a single value, which ask requests from
-// a target.
+// tryTargets runs a call whose reply is a single value. ask sends the request to a
+// target and returns its reply.
 func tryTargets[T any](ctx context.Context, r *Router, model string, endpoint llmhttp.Endpoint,
 	ask func(context.Context, *target) (*T, error)) (*T, error) {
 	c, err := r.newCall(ctx, model, endpoint)
@@ -227,8 +219,4 @@ func tryTargets[T any](ctx context.Context, r *Router, model string, endpoint ll
 		return nil, err
 	}
 	return reply, nil
-}
-
-func errUnsupported(endpoint llmhttp.Endpoint) error {
-	return fmt.Errorf("route: no target supports %s: %w", endpoint, errors.ErrUnsupported)
 }

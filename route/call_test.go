@@ -51,7 +51,7 @@ func TestCall_FallbackByError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				bad, good := newFake(fail(test.err)), newFake(say("good"))
-				r := inOrder(t, nil, bad, good)
+				r := newInOrderRouter(t, nil, bad, good)
 				text, err := ask(t.Context(), r)
 				if test.fallsBack {
 					require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestCall_FallbackByError(t *testing.T) {
 				assert.Equal(t, test.failure, s.Failures > 0)
 
 				bad = newFake(fail(test.err), say("at last"))
-				text, err = ask(t.Context(), inOrder(t, nil, bad))
+				text, err = ask(t.Context(), newInOrderRouter(t, nil, bad))
 				if test.retries {
 					require.NoError(t, err)
 					assert.Equal(t, "at last", text)
@@ -101,7 +101,7 @@ func TestCall_ErrorWhenAllTargetsFail(t *testing.T) {
 				for _, s := range test.steps {
 					backends = append(backends, newFake(s))
 				}
-				_, err := ask(t.Context(), inOrder(t, nil, backends...))
+				_, err := ask(t.Context(), newInOrderRouter(t, nil, backends...))
 				e := requireStatus(t, err, test.status)
 				assert.Equal(t, test.retryAfter, e.RetryAfter)
 				assert.NotContains(t, e.Message, "internal")
@@ -109,11 +109,11 @@ func TestCall_ErrorWhenAllTargetsFail(t *testing.T) {
 		})
 	}
 	t.Run("unsupported by all", func(t *testing.T) {
-		_, err := ask(t.Context(), inOrder(t, nil, newFake(unsupported)))
+		_, err := ask(t.Context(), newInOrderRouter(t, nil, newFake(unsupported)))
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
 	})
 	t.Run("with the name of the target", func(t *testing.T) {
-		_, err := ask(t.Context(), inOrder(t, &route.Options{Rounds: 1}, newFake(fail(errDial))))
+		_, err := ask(t.Context(), newInOrderRouter(t, &route.Options{Rounds: 1}, newFake(fail(errDial))))
 		assert.EqualError(t, err, `route: target "a": `+errDial.Error())
 	})
 }
@@ -145,7 +145,7 @@ func TestCall_TriesAndRounds(t *testing.T) {
 				}
 				test.opts.Failures = -1
 				start := time.Now()
-				_, err := ask(t.Context(), inOrder(t, &test.opts, backends...))
+				_, err := ask(t.Context(), newInOrderRouter(t, &test.opts, backends...))
 				assert.Error(t, err)
 				assert.Equal(t, test.tries, bad.calls.Load())
 				assert.GreaterOrEqual(t, time.Since(start), test.min)
@@ -197,7 +197,7 @@ func TestCall_RetryAfter(t *testing.T) {
 				}
 				a, b := newFake(test.a...), newFake(test.b...)
 				start := time.Now()
-				text, err := ask(ctx, inOrder(t, &route.Options{MaxWait: test.maxWait}, a, b))
+				text, err := ask(ctx, newInOrderRouter(t, &route.Options{MaxWait: test.maxWait}, a, b))
 				assert.Equal(t, test.want, text)
 				assert.Equal(t, test.want == "", err != nil)
 				assert.GreaterOrEqual(t, time.Since(start), test.min)
@@ -213,7 +213,7 @@ func TestCall_RetryAfter(t *testing.T) {
 func TestCall_RestingTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newFake(rateLimit(10*time.Second), say("a")), newFake(say("b"), say("b"), failStatus(500), say("b"))
-		r := inOrder(t, nil, a, b)
+		r := newInOrderRouter(t, nil, a, b)
 		order := askTimes(t, r, 1)
 		assert.Equal(t, 10*time.Second, time.Until(r.Status()[0].Rest))
 		order += askTimes(t, r, 3) // the third request uses a, because b fails
@@ -223,7 +223,7 @@ func TestCall_RestingTarget(t *testing.T) {
 	})
 	t.Run("for five minutes at most", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			r := inOrder(t, nil, newFake(rateLimit(24*time.Hour), say("a")), newFake(say("b")))
+			r := newInOrderRouter(t, nil, newFake(rateLimit(24*time.Hour), say("a")), newFake(say("b")))
 			assert.Equal(t, "b", askTimes(t, r, 1))
 			time.Sleep(5 * time.Minute)
 			assert.Equal(t, "a", askTimes(t, r, 1))

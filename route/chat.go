@@ -18,38 +18,38 @@ func (r *Router) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Cha
 			yield(nil, err)
 			return
 		}
-		send := (&chat{req: req, yield: yield}).send
+		send := (&chatForwarder{req: req, yield: yield}).send
 		if err := c.run(send); err != nil && err != errClientLeft {
 			yield(nil, err)
 		}
 	}
 }
 
-// A chat is a chat request, and what gets its reply.
-type chat struct {
+// A chatForwarder sends a chat request to targets and their replies to the client.
+type chatForwarder struct {
 	req   *llmhttp.ChatRequest // nil when the reply has begun, so that a long stream does not retain it
 	yield func(*llmhttp.ChatChunk, error) bool
 }
 
-// send is the [sendFunc] of a chat.
-func (c *chat) send(ctx context.Context, t *try) error {
+// send implements [sendFunc].
+func (c *chatForwarder) send(ctx context.Context, t *try) error {
 	s := &stream{chat: c, try: t}
-	defer s.stop()
-	req, model := clone(c.req), t.call.subject.model
+	defer s.ignoreRest()
+	req, model := cloneRequest(c.req), t.call.info.model
 	req.Model = t.target.backendModel(model)
 	if req.Model != model {
 		s.model = model
 	}
 	t.target.backend.Chat(ctx, req)(s.receive)
-	return s.end(ctx)
+	return s.finish(ctx)
 }
 
-// A stream is the reply to one try of a chat. A target calls receive on the
-// goroutine of the client: no channel or goroutine lies between the two.
+// A stream passes the reply to one try from the target to the client. The target
+// calls receive, which calls the client's yield function on the same goroutine.
 type stream struct {
-	chat  *chat
+	chat  *chatForwarder
 	try   *try
-	model string // to set in chunks; empty if the target has the same name for it
+	model string // the client's name of the model, to set in chunks; empty if the target uses the same name
 
 	// mu keeps a target that calls receive late, or from several goroutines,
 	// from adding to the reply of another try. It guards the fields below.
@@ -72,11 +72,11 @@ func (s *stream) receive(chunk *llmhttp.ChatChunk, err error) bool {
 	case s.closed:
 		return false
 	case err != nil:
-		return s.close(err)
+		return s.fail(err)
 	case chunk == nil:
 		return true
 	case !s.try.stopTimeout():
-		return s.close(errTryTimeout)
+		return s.fail(errTryTimeout)
 	}
 	if s.model != "" {
 		chunk.Model = s.model
@@ -86,14 +86,14 @@ func (s *stream) receive(chunk *llmhttp.ChatChunk, err error) bool {
 			s.held = append(s.held, chunk)
 			return true
 		}
-		s.start()
+		s.startReply()
 	}
-	return s.pass(chunk)
+	return s.forward(chunk)
 }
 
-// end ends the stream when the target has returned. It returns the result of the
-// [sendFunc]; ctx is that of the try.
-func (s *stream) end(ctx context.Context) error {
+// finish ends the stream after the target has returned. It returns the result for
+// [sendFunc]. ctx is the context of the try.
+func (s *stream) finish(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch client := s.try.call.ctx; {
@@ -103,46 +103,45 @@ func (s *stream) end(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx) // the try's timeout
 	case !s.try.started:
-		s.start() // a reply without content is complete as well
+		s.startReply() // a reply without content is complete as well
 	}
 	return s.err
 }
 
-// stop makes the stream ignore what the target sends after it has returned or
-// panicked.
-func (s *stream) stop() {
+// ignoreRest makes the stream ignore chunks that the target sends after Chat has
+// returned or panicked.
+func (s *stream) ignoreRest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// close makes the stream ignore what the target sends after this. It returns
-// false.
-func (s *stream) close(err error) bool {
+// fail ends the stream with an error. It returns false, for receive to return.
+func (s *stream) fail(err error) bool {
 	s.closed, s.err = true, err
 	return false
 }
 
-// start begins the reply to the client with the chunks that were held back.
-func (s *stream) start() {
-	s.try.start()
+// startReply begins the reply to the client with the chunks that were held back.
+func (s *stream) startReply() {
+	s.try.markStarted()
 	held := s.held
 	s.held, s.chat.req = nil, nil
 	for _, chunk := range held {
-		s.pass(chunk)
+		s.forward(chunk)
 	}
 }
 
-// pass passes a chunk on to the client, unless the client has left. It reports
+// forward passes a chunk on to the client, unless the client has left. It reports
 // whether the client wants more.
-func (s *stream) pass(chunk *llmhttp.ChatChunk) bool {
+func (s *stream) forward(chunk *llmhttp.ChatChunk) bool {
 	if s.err != nil {
 		return false
 	}
 	s.try.inClient = true
 	more := s.chat.yield(chunk, nil)
 	s.try.inClient = false
-	return more || s.close(errClientLeft)
+	return more || s.fail(errClientLeft)
 }
 
 // hasContent reports whether a chunk has more than the announcement of a role.

@@ -47,7 +47,7 @@ func TestChat_NoFallbackAfterContent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, err := range []error{llmhttp.Errorf(500, "", "x"), llmhttp.Errorf(429, "", "x"), errDial} {
 				bad, good := newFake(sequence(test.first, fail(err))), newFake(say("good"))
-				r := inOrder(t, nil, bad, good)
+				r := newInOrderRouter(t, nil, bad, good)
 				text, got := ask(t.Context(), r)
 				if test.begun {
 					assert.ErrorIs(t, got, err)
@@ -79,7 +79,7 @@ func TestChat_HeldChunks(t *testing.T) {
 		"no chunks at all": {sequence(), 9, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := inOrder(t, nil, newFake(sequence(sayRole("0"), fail(errDial))), newFake(test.step))
+			r := newInOrderRouter(t, nil, newFake(sequence(sayRole("0"), fail(errDial))), newFake(test.step))
 			var ids []string
 			for c, err := range r.Chat(t.Context(), newRequest("m")) {
 				require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestChat_IgnoresChunksAfterTheEnd(t *testing.T) {
 			yield(llmhttp.TextChunk("x"), nil)
 			yield(nil, nil)
 		}
-		assert.Equal(t, "b", askTimes(t, inOrder(t, nil, newFake(goesOn), newFake(say("b"))), 1))
+		assert.Equal(t, "b", askTimes(t, newInOrderRouter(t, nil, newFake(goesOn), newFake(say("b"))), 1))
 	})
 	t.Run("after the client left", func(t *testing.T) {
 		goesOn := func(_ context.Context, yield yieldFunc) {
@@ -110,14 +110,14 @@ func TestChat_IgnoresChunksAfterTheEnd(t *testing.T) {
 			yield(nil, errDial)
 		}
 		chunks := 0
-		r := inOrder(t, nil, newFake(goesOn))
+		r := newInOrderRouter(t, nil, newFake(goesOn))
 		r.Chat(t.Context(), newRequest("m"))(func(*llmhttp.ChatChunk, error) bool { chunks++; return false })
 		assert.Equal(t, 1, chunks)
 	})
 }
 
-// Nothing of a try that has ended reaches the client, even if its target goes on
-// while another one answers.
+// Chunks that a target yields after its try has ended do not reach the client, even
+// while another target answers.
 func TestChat_TargetYieldsAfterItsTry(t *testing.T) {
 	var late yieldFunc
 	var wg sync.WaitGroup
@@ -136,5 +136,5 @@ func TestChat_TargetYieldsAfterItsTry(t *testing.T) {
 		wg.Wait()
 		yield(llmhttp.TextChunk("b"), nil)
 	}
-	assert.Equal(t, "bb", askTimes(t, inOrder(t, nil, newFake(keep), newFake(answer)), 1))
+	assert.Equal(t, "bb", askTimes(t, newInOrderRouter(t, nil, newFake(keep), newFake(answer)), 1))
 }

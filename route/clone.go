@@ -2,9 +2,9 @@ package route
 
 import "reflect"
 
-// clone returns a deep copy of a request, so that every target may change its
+// cloneRequest returns a deep copy of a request, so that every target may change its
 // own. The copy shares strings and raw JSON with the original.
-func clone[T any](r *T) *T {
+func cloneRequest[T any](r *T) *T {
 	n := new(T)
 	copyValue(reflect.ValueOf(n).Elem(), reflect.ValueOf(r).Elem())
 	return n

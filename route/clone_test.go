@@ -11,9 +11,9 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A target may change its request: the next one gets the original.
-func TestChat_EachTryHasACopy(t *testing.T) {
-	whole := func() *llmhttp.ChatRequest {
+// A target that changes its request does not change the request of the next target.
+func TestChat_EachTryGetsACopy(t *testing.T) {
+	newFullRequest := func() *llmhttp.ChatRequest {
 		number, n := 0.5, 2
 		extra := func() llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(`1`)} }
 		return &llmhttp.ChatRequest{
@@ -33,10 +33,10 @@ func TestChat_EachTryHasACopy(t *testing.T) {
 		}
 	}
 	tries := 0
-	vandal := llmhttp.BackendFunc(func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+	mutating := llmhttp.BackendFunc(func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
 		tries++
-		assert.Equal(t, whole(), r)
-		r.Model = "vandal"
+		assert.Equal(t, newFullRequest(), r)
+		r.Model = "mutating"
 		for _, p := range []*float64{r.Temperature, r.TopP, r.PresencePenalty, r.FrequencyPenalty} {
 			*p = 0
 		}
@@ -54,7 +54,7 @@ func TestChat_EachTryHasACopy(t *testing.T) {
 		return llmhttp.Fail(errDial)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		_, err := llmhttp.Collect(inOrder(t, nil, vandal, vandal).Chat(t.Context(), whole()))
+		_, err := llmhttp.Collect(newInOrderRouter(t, nil, mutating, mutating).Chat(t.Context(), newFullRequest()))
 		assert.ErrorIs(t, err, errDial)
 		assert.Equal(t, 4, tries)
 	})

@@ -13,16 +13,16 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A result is what a try has shown.
+// A result is the result of a try.
 type result struct {
 	err     error   // nil if the target answered
 	outcome outcome // for the target's circuit breaker
 	final   bool    // the call ends with err; otherwise another target is tried
 	retry   bool    // the same target may be tried again in the next round
 
-	rank       rank          // of err among the errors of the call; not used if final
+	rank       rank          // the rank of err; not used if final
 	retryAfter time.Duration // for how long the target wants no requests
-	summary    string        // of a failure or a 429, for logs and Status; empty for all else
+	summary    string        // describes a failure or a 429, for logs and Status; otherwise empty
 }
 
 // A rank orders the errors of a call: the client gets the one with the highest
@@ -36,13 +36,13 @@ const (
 	rankLimit
 )
 
-// Codes of errors that do not mean the same as their status alone.
+// Error codes that classify distinguishes from others with the same status.
 const (
 	codeQuota         = "insufficient_quota" // of a 429: waiting does not help
 	codeModelNotFound = "model_not_found"    // of a 404
 )
 
-// classify returns the result of a try that the target ended with err.
+// classify returns the result of a try for which the target returned err.
 func classify(err error) result {
 	e, _ := errors.AsType[*llmhttp.Error](err)
 	switch {
@@ -52,14 +52,14 @@ func classify(err error) result {
 	default:
 		e = &llmhttp.Error{Status: http.StatusInternalServerError}
 	}
-	res := result{err: err, outcome: worked}
+	res := result{err: err, outcome: outcomeSuccess}
 	switch status := statusOf(e); {
 	case status == http.StatusTooManyRequests:
 		res.rank, res.retry = rankLimit, e.Code != codeQuota
 	case status == http.StatusRequestTimeout, status >= 500:
 		res.rank, res.retry = rankFailure, status != http.StatusNotImplemented
 		if !isRefusal(err) {
-			res.outcome = failed
+			res.outcome = outcomeFailure
 		}
 	case status == http.StatusNotFound && e.Code == codeModelNotFound:
 		res.rank = rankNotFound
@@ -73,9 +73,8 @@ func classify(err error) result {
 	return res
 }
 
-// isRefusal reports whether err is that of a server that refused the request
-// itself with a status of 4xx, as upstream.Error tells. The same server may
-// answer every other request.
+// isRefusal reports whether err is from a server that refused this request with a
+// status of 4xx, according to upstream.Error. The server may answer other requests.
 func isRefusal(err error) bool {
 	e, ok := errors.AsType[interface {
 		error
@@ -86,7 +85,7 @@ func isRefusal(err error) bool {
 	}
 	switch status := e.UpstreamStatus(); status {
 	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusProxyAuthRequired, http.StatusRequestTimeout:
-		return false // about the account of the operator, or the server
+		return false // the cause is the operator's account or the server, not the request
 	default:
 		return status >= 400 && status < 500
 	}
@@ -100,8 +99,8 @@ func statusOf(e *llmhttp.Error) int {
 	return e.Status
 }
 
-// codePattern matches the codes that summarize repeats. Some servers send a text in
-// place of a code.
+// codePattern matches the codes that summarize may log. Some servers send a text, which
+// may contain secrets, in place of a code.
 var codePattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 // summarize describes an error by its status, followed by its code or by the
@@ -133,3 +132,7 @@ type targetError struct {
 func (e *targetError) Error() string { return fmt.Sprintf("route: target %q: %v", e.target, e.err) }
 
 func (e *targetError) Unwrap() error { return e.err }
+
+func errUnsupported(endpoint llmhttp.Endpoint) error {
+	return fmt.Errorf("route: no target supports %s: %w", endpoint, errors.ErrUnsupported)
+}

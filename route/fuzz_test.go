@@ -14,8 +14,8 @@ import (
 	"github.com/llmhttp/llmhttp/route"
 )
 
-// FuzzRouter lets three targets behave as the bytes of a script say, and checks
-// what is true of every reply.
+// FuzzRouter sends requests to three targets, whose replies the bytes of a script
+// select. It checks properties that every reply must have.
 func FuzzRouter(f *testing.F) {
 	f.Add(byte(0), []byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d"))
 	f.Add(byte(1), []byte("\x02\x02\x02\x02\x02\x02\x02\x02\x02\x00"))
@@ -26,7 +26,7 @@ func FuzzRouter(f *testing.F) {
 			t.Skip("the script is too long")
 		}
 		synctest.Test(t, func(t *testing.T) {
-			var called []string // the targets of the present request
+			var called []string // the targets of the current request
 			started := ""       // the target whose content the client got
 			backend := func(name string) llmhttp.Backend {
 				return newFake(func(ctx context.Context, yield yieldFunc) {

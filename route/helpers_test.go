@@ -64,6 +64,7 @@ func sayChunk(c llmhttp.ChatChunk) step {
 	}
 }
 
+// fail returns a step that replies with an error.
 func fail(err error) step {
 	return func(_ context.Context, yield yieldFunc) { yield(nil, err) }
 }
@@ -112,8 +113,8 @@ func targets(backends ...llmhttp.Backend) []route.Target {
 	return list
 }
 
-// target returns a single target with its own name for the model.
-func target(b llmhttp.Backend, model string) []route.Target {
+// singleTarget returns one target, whose Backend calls the model by the given name.
+func singleTarget(b llmhttp.Backend, model string) []route.Target {
 	return []route.Target{{Name: "a", Backend: b, Model: model}}
 }
 
@@ -132,9 +133,9 @@ func newRouter(t testing.TB, opts *route.Options, routes ...route.Route) *route.
 	return r
 }
 
-// inOrder returns a Router with a route for the model m, whose targets are tried
+// newInOrderRouter returns a Router with a route for the model m, whose targets are tried
 // in order.
-func inOrder(t testing.TB, opts *route.Options, backends ...llmhttp.Backend) *route.Router {
+func newInOrderRouter(t testing.TB, opts *route.Options, backends ...llmhttp.Backend) *route.Router {
 	t.Helper()
 	return newRouter(t, opts, route.Route{Model: "m", Strategy: route.InOrder, Targets: targets(backends...)})
 }
@@ -185,7 +186,7 @@ func postJSON(h http.Handler, path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// summaries collects what a Handler tells its Observer.
+// summaries collects the RequestSummary of each request of a Handler.
 type summaries struct {
 	mu   sync.Mutex
 	list []*llmhttp.RequestSummary
@@ -205,14 +206,14 @@ func (s *summaries) all() []*llmhttp.RequestSummary {
 	return append([]*llmhttp.RequestSummary(nil), s.list...)
 }
 
-// newLogger returns a Logger and the buffer that it writes to. Read the buffer
-// when nothing logs any more.
+// newLogger returns a Logger and the buffer that it writes to. The buffer must not be
+// read while something logs.
 func newLogger() (*slog.Logger, *bytes.Buffer) {
 	b := new(bytes.Buffer)
 	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug})), b
 }
 
-// assertNoSecrets checks that a text has nothing of [errDial].
+// assertNoSecrets checks that text does not contain the secrets in [errDial].
 func assertNoSecrets(t testing.TB, text string) {
 	t.Helper()
 	assert.NotContains(t, text, "sk-secret")

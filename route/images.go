@@ -12,7 +12,7 @@ import (
 // req.
 func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	return tryTargets(ctx, r, req.Model, llmhttp.EndpointImages, func(ctx context.Context, t *target) (*llmhttp.ImageResponse, error) {
-		copied := clone(req)
+		copied := cloneRequest(req)
 		copied.Model = t.backendModel(req.Model)
 		return llmhttp.Forwarder{Backend: t.backend}.GenerateImages(ctx, copied)
 	})
@@ -30,12 +30,12 @@ func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error)
 	}
 	var common, first []string
 	known := false // a target might know the model
-	about, now := newSubject(ctx, model, llmhttp.EndpointImages), time.Now()
+	info, now := newRequestInfo(ctx, model, llmhttp.EndpointImages), time.Now()
 	for i, t := range rt.targets {
 		if !t.supports(llmhttp.EndpointImages) {
 			continue
 		}
-		if !rt.pool.ready(i, about, now) {
+		if !rt.pool.ready(i, info, now) {
 			known = true
 			continue
 		}

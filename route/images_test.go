@@ -77,7 +77,7 @@ func TestImagesAndEmbeddings_Fallback(t *testing.T) {
 			return nil, ctx.Err()
 		},
 	}
-	vandal := &multimodal{
+	mutating := &multimodal{
 		generate: func(_ context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 			*r.N, r.Model = 0, "x"
 			delete(r.Extra, "x")
@@ -102,7 +102,7 @@ func TestImagesAndEmbeddings_Fallback(t *testing.T) {
 		"serves chats only":    {newFake(say("a")), "b"},
 		"returns ErrUnsupport": {llmhttp.Forwarder{Backend: newFake(say("a"))}, "b"},
 		"unknown model":        {newMultimodal("a", llmhttp.ModelNotFound("m")), "b"},
-		"changes its request":  {vandal, "b"},
+		"changes its request":  {mutating, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestImagesAndEmbeddings_Fallback(t *testing.T) {
 					assert.Equal(t, &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &three, Extra: unchanged}, r)
 					return embed(ctx, r)
 				}
-				r := inOrder(t, nil, test.first, second)
+				r := newInOrderRouter(t, nil, test.first, second)
 				images, imagesErr := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m", N: &n, Extra: extra})
 				vectors, vectorsErr := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &n, Extra: extra})
 				if test.want == "" {
@@ -149,7 +149,7 @@ func TestGenerateImages_LateReply(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return generate(ctx, r)
 		}
-		r := inOrder(t, &route.Options{TryTimeout: time.Second}, b)
+		r := newInOrderRouter(t, &route.Options{TryTimeout: time.Second}, b)
 		resp, err := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m"})
 		require.NoError(t, err)
 		assert.Equal(t, "a", resp.Data[0].URL)
@@ -167,11 +167,11 @@ func TestImagesAndEmbeddings_Unsupported(t *testing.T) {
 		_, err3 := r.ImageSizes(t.Context(), model)
 		return []error{err1, err2, err3}
 	}
-	for _, err := range requestAll(inOrder(t, nil, chats, chats), "m") {
+	for _, err := range requestAll(newInOrderRouter(t, nil, chats, chats), "m") {
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
 	}
 	f := llmhttp.Forwarder{Backend: chats}
-	errs := requestAll(inOrder(t, nil, f, f), "m")
+	errs := requestAll(newInOrderRouter(t, nil, f, f), "m")
 	assert.ErrorIs(t, errs[0], errors.ErrUnsupported)
 	assert.ErrorIs(t, errs[1], errors.ErrUnsupported)
 	assert.NoError(t, errs[2], "a Forwarder may support images without a list of sizes")
@@ -213,7 +213,7 @@ func TestImageSizes(t *testing.T) {
 		"unknown to all":    {[]llmhttp.Backend{newMultimodal("a", llmhttp.ModelNotFound("m"))}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := inOrder(t, nil, test.targets...).ImageSizes(t.Context(), "m")
+			got, err := newInOrderRouter(t, nil, test.targets...).ImageSizes(t.Context(), "m")
 			assert.Equal(t, test.want, got)
 			assert.Equal(t, test.err, err != nil)
 		})
@@ -225,7 +225,7 @@ func TestImageSizes(t *testing.T) {
 			t.Error("a target with an open breaker was called")
 			return nil, nil
 		}
-		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, bad, newMultimodal("b", nil))
+		r := newInOrderRouter(t, &route.Options{Failures: 1, Rounds: 1}, bad, newMultimodal("b", nil))
 		_, err := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m"})
 		require.NoError(t, err)
 		require.Equal(t, route.StateOpen, r.Status()[0].State)
@@ -238,7 +238,7 @@ func TestImageSizes(t *testing.T) {
 		gone := errors.New("gone")
 		b := newMultimodal("a", nil)
 		b.sizes = func(string) ([]string, error) { cancel(gone); return nil, nil }
-		_, err := inOrder(t, nil, b).ImageSizes(ctx, "m")
+		_, err := newInOrderRouter(t, nil, b).ImageSizes(ctx, "m")
 		assert.Equal(t, gone, err)
 	})
 }

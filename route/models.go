@@ -3,11 +3,9 @@ package route
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -15,7 +13,7 @@ import (
 )
 
 const (
-	listTimeout = 10 * time.Second // of a Backend's ListModels
+	listTimeout = 10 * time.Second // limits a call of a Backend's ListModels
 	listRetry   = 5 * time.Second  // maximum delay after a ListModels that failed
 )
 
@@ -35,24 +33,24 @@ func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	if err := r.awaitLists(ctx); err != nil {
 		return nil, err
 	}
-	if !r.knowsModels() {
+	if !r.canListModels() {
 		return nil, errNoLists
 	}
 	var list []llmhttp.Model
 	seen := make(map[string]bool)
 	for _, rt := range r.routes {
 		if r.byName[rt.model] == rt {
-			list = append(list, rt.describe())
+			list = append(list, rt.listedModel())
 			continue
 		}
 		for _, t := range rt.targets {
-			for _, m := range t.list.cached() {
+			for _, m := range t.list.cachedModels() {
 				name, ok := t.clientModel(m.ID)
-				if !ok || seen[name] || r.find(name) != rt {
+				if !ok || seen[name] || r.findRoute(name) != rt {
 					continue
 				}
 				seen[name] = true
-				list = append(list, renamed(m, name))
+				list = append(list, renameModel(m, name))
 			}
 		}
 	}
@@ -65,9 +63,9 @@ var errNoLists = &llmhttp.Error{
 	Err:     errors.New("route: no target has listed its models"),
 }
 
-// knowsModels reports whether a target has listed its models, or none needs to
-// because no route with a pattern takes names from a list.
-func (r *Router) knowsModels() bool {
+// canListModels reports whether a target has listed its models, or whether the result
+// depends on no target because no route with a pattern takes names from a list.
+func (r *Router) canListModels() bool {
 	needed := false
 	for _, rt := range r.patterns {
 		for _, t := range rt.targets {
@@ -77,23 +75,23 @@ func (r *Router) knowsModels() bool {
 	return !needed || slices.ContainsFunc(r.lists, (*modelList).isKnown)
 }
 
-// describe returns the model of a route with an exact name. The members are
+// listedModel returns the model of a route with an exact name. The members are
 // those of the first target that lists the model.
-func (rt *route) describe() llmhttp.Model {
+func (rt *route) listedModel() llmhttp.Model {
 	for _, t := range rt.targets {
 		id := t.backendModel(rt.model)
-		for _, m := range t.list.cached() {
+		for _, m := range t.list.cachedModels() {
 			if m.ID == id {
-				return renamed(m, rt.model)
+				return renameModel(m, rt.model)
 			}
 		}
 	}
 	return llmhttp.Model{ID: rt.model}
 }
 
-// renamed returns m with the given ID, without members that would reveal the
+// renameModel returns m with the given ID, without members that would reveal the
 // old one.
-func renamed(m llmhttp.Model, id string) llmhttp.Model {
+func renameModel(m llmhttp.Model, id string) llmhttp.Model {
 	m.Extra = pattern.RenameMembers(m.Extra, m.ID, id)
 	m.ID = id
 	return m
@@ -115,90 +113,10 @@ func (r *Router) awaitLists(ctx context.Context) error {
 		case <-timeout.C:
 			// The remaining Backends ignore their contexts: do not wait for them again.
 			for _, l := range r.lists {
-				l.setReady()
+				l.markReady()
 			}
 			return nil
 		}
 	}
 	return nil
-}
-
-// A modelList caches the models of a Backend.
-type modelList struct {
-	lister llmhttp.ModelLister
-	target string // the first target with the Backend, for logs
-	opts   *Options
-
-	ready    chan struct{} // closed when there is no reason to wait for the first list
-	setReady func()        // closes ready; may be called several times
-
-	mu         sync.Mutex
-	models     []llmhttp.Model // never modified
-	known      bool            // the Backend has answered
-	expires    time.Time
-	refreshing bool
-}
-
-func newModelList(lister llmhttp.ModelLister, target string, opts *Options) *modelList {
-	ready := make(chan struct{})
-	return &modelList{lister: lister, target: target, opts: opts, ready: ready, setReady: sync.OnceFunc(func() { close(ready) })}
-}
-
-// refresh starts to fetch the list if it has expired and is not being fetched.
-func (l *modelList) refresh() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.refreshing && !time.Now().Before(l.expires) {
-		l.refreshing = true
-		go l.fetch()
-	}
-}
-
-func (l *modelList) fetch() {
-	defer l.setReady()
-	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
-	defer cancel()
-	models, err := l.listModels(ctx)
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		l.opts.Logger.Warn("listing models failed", "target", l.target, "error", summarize(err))
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.refreshing = false
-	ttl := l.opts.ModelsTTL
-	l.known = l.known || err == nil || errors.Is(err, errors.ErrUnsupported)
-	if err == nil {
-		l.models = slices.DeleteFunc(slices.Clone(models), func(m llmhttp.Model) bool { return m.ID == "" })
-	} else {
-		ttl = min(ttl, listRetry)
-	}
-	l.expires = time.Now().Add(ttl)
-}
-
-// listModels calls the Backend. It returns a panic as an error, because it does
-// not run on the goroutine of a request.
-func (l *modelList) listModels(ctx context.Context) (models []llmhttp.Model, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return l.lister.ListModels(ctx)
-}
-
-func (l *modelList) isKnown() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.known
-}
-
-// cached returns the list that was fetched last. It is empty if there is none or
-// l is nil.
-func (l *modelList) cached() []llmhttp.Model {
-	if l == nil {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.models
 }

@@ -15,9 +15,9 @@ import (
 // needs no cleanup.
 type Router struct {
 	opts     Options
-	routes   []*route          // all, in the order of New
-	byName   map[string]*route // the routes whose model has no *
-	patterns []*route          // the routes whose model has one, in order
+	routes   []*route          // all routes, in the order of New
+	byName   map[string]*route // routes whose model has no *
+	patterns []*route          // routes whose model has a *, in the order of New
 	lists    []*modelList      // one for each Backend that lists models
 }
 
@@ -72,7 +72,7 @@ func New(routes []Route, opts *Options) (*Router, error) {
 	return r, nil
 }
 
-// newRoute validates c. The errors call it field.
+// newRoute validates c and returns its runtime form. Errors call it field.
 func (r *Router) newRoute(c *Route, field string) (*route, error) {
 	switch {
 	case c.Model == "":
@@ -125,8 +125,8 @@ func checkTarget(t *Target, routeModel, field string) error {
 }
 
 // modelList returns the list of the models of t's Backend, or nil if the Backend
-// does not list models. Targets with equal Backends share a list, which lists
-// holds by Backend.
+// does not list models. Targets with equal Backends share a list. lists maps
+// Backends to their lists.
 func (r *Router) modelList(t *target, lists map[llmhttp.Backend]*modelList) *modelList {
 	lister, ok := t.backend.(llmhttp.ModelLister)
 	if !ok {
@@ -144,8 +144,8 @@ func (r *Router) modelList(t *target, lists map[llmhttp.Backend]*modelList) *mod
 	return l
 }
 
-// find returns the route for a model, or nil if there is none.
-func (r *Router) find(model string) *route {
+// findRoute returns the route for a model, or nil if there is none.
+func (r *Router) findRoute(model string) *route {
 	if rt := r.byName[model]; rt != nil {
 		return rt
 	}
@@ -164,7 +164,7 @@ func (r *Router) routeFor(model string, endpoint llmhttp.Endpoint) (*route, erro
 	if !r.supports(endpoint) {
 		return nil, errUnsupported(endpoint)
 	}
-	rt := r.find(model)
+	rt := r.findRoute(model)
 	if rt == nil {
 		return nil, llmhttp.ModelNotFound(model)
 	}

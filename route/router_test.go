@@ -16,7 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp/route"
 )
 
-func TestRouter_IsABackend(t *testing.T) {
+func TestRouter_Conformance(t *testing.T) {
 	models := []string{memory.ModelChat, memory.ModelEmbed, memory.ModelImageSmall}
 	echo := func(model string) []route.Target {
 		return []route.Target{{Name: "a", Backend: memory.Echo(), Model: model}, {Name: "b", Backend: memory.Echo(), Model: model}}
@@ -149,13 +149,13 @@ func TestRouter_ModelNames(t *testing.T) {
 			found := false
 			for _, m := range []string{"1st/*", "*/2nd", "p/*", "p/exact"} {
 				if found = found || m == test.route; m == test.route {
-					routes = append(routes, route.Route{Model: m, Targets: target(right, test.target)})
+					routes = append(routes, route.Route{Model: m, Targets: singleTarget(right, test.target)})
 				} else {
 					routes = append(routes, route.Route{Model: m, Targets: targets(wrong)})
 				}
 			}
 			if !found {
-				routes = append(routes, route.Route{Model: test.route, Targets: target(right, test.target)})
+				routes = append(routes, route.Route{Model: test.route, Targets: singleTarget(right, test.target)})
 			}
 			r := newRouter(t, nil, routes...)
 			req := newRequest(model)
@@ -184,7 +184,7 @@ func TestRouter_ErrorsHaveTheClientsModelName(t *testing.T) {
 		"retryable error": &llmhttp.Error{Status: 429, Param: "seed", Message: original.Message},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRouter(t, &route.Options{Rounds: 1}, route.Route{Model: "chat", Targets: target(newFake(fail(err)), "llama-70b")})
+			r := newRouter(t, &route.Options{Rounds: 1}, route.Route{Model: "chat", Targets: singleTarget(newFake(fail(err)), "llama-70b")})
 			w := post(llmhttp.NewHandler(r, llmhttp.AllowAll("a"), nil), "chat")
 			assert.NotEqual(t, 200, w.Code)
 			assert.Contains(t, w.Body.String(), `"message":"chat is not llama-70b-chat."`)
@@ -196,7 +196,7 @@ func TestRouter_ErrorsHaveTheClientsModelName(t *testing.T) {
 
 func TestRouter_UnknownModel(t *testing.T) {
 	r := newRouter(t, nil,
-		route.Route{Model: "gone", Targets: target(memory.Echo(), "internal-name")},
+		route.Route{Model: "gone", Targets: singleTarget(memory.Echo(), "internal-name")},
 		route.Route{Model: "p/*", Targets: targets(memory.Echo(), memory.Echo())})
 	for _, model := range []string{"", "none", "gone", "p/x"} {
 		_, err := llmhttp.Collect(r.Chat(t.Context(), newRequest(model)))

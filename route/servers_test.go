@@ -297,7 +297,7 @@ func TestServers_OneReturns(t *testing.T) {
 	addr := l.Addr().String()
 	require.NoError(t, l.Close())
 
-	r := inOrder(t, &route.Options{OpenFor: time.Millisecond, Failures: 2}, newUpstream(t, addr), newFake(say("b")))
+	r := newInOrderRouter(t, &route.Options{OpenFor: time.Millisecond, Failures: 2}, newUpstream(t, addr), newFake(say("b")))
 	assert.Equal(t, "bbbbb", askTimes(t, r, 5))
 	assert.Equal(t, "502 connection refused", r.Status()[0].LastError)
 	assert.GreaterOrEqual(t, r.Status()[0].Failures, int64(2))
@@ -360,7 +360,7 @@ func TestServers_Faults(t *testing.T) {
 			if test.hangs {
 				opts.TryTimeout = 50 * time.Millisecond
 			}
-			r := inOrder(t, &opts, b, newFake(say("b")))
+			r := newInOrderRouter(t, &opts, b, newFake(say("b")))
 			assert.Equal(t, "b", askTimes(t, r, 1))
 			s := r.Status()
 			assert.Equal(t, int64(1), s[0].Tries)

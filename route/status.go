@@ -52,27 +52,27 @@ func (p *pool) status(route string, now time.Time) []TargetStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []TargetStatus
-	for i := range p.members {
-		m := &p.members[i]
+	for i := range p.states {
+		st := &p.states[i]
 		s := TargetStatus{
 			Route: route, Target: p.targets[i].name, State: StateClosed,
-			InFlight: m.inFlight, Tries: m.tries, Failures: m.failures, LastError: m.lastError,
+			InFlight: st.inFlight, Tries: st.tries, Failures: st.failures, LastError: st.lastError,
 		}
-		for _, model := range slices.Sorted(maps.Keys(m.models)) {
-			s.add(model, m.models[model], now)
+		for _, model := range slices.Sorted(maps.Keys(st.models)) {
+			s.addHealth(model, st.models[model], now)
 		}
 		list = append(list, s)
 	}
 	return list
 }
 
-// add adds the health of a model.
-func (s *TargetStatus) add(model string, h *health, now time.Time) {
+// addHealth adds the health of a model to the status.
+func (s *TargetStatus) addHealth(model string, h *modelHealth, now time.Time) {
 	if h.resting(now) && h.restUntil.After(s.Rest) {
 		s.Rest = h.restUntil
 	}
 	b := &h.breaker
-	switch b.current() {
+	switch b.currentState() {
 	case StateClosed:
 		return
 	case StateHalfOpen:

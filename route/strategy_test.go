@@ -78,6 +78,6 @@ func TestLeastInFlight_EqualLoadsTakeTurns(t *testing.T) {
 }
 
 func TestInOrder_PrefersTheFirst(t *testing.T) {
-	r := inOrder(t, nil, newFake(say("a"), failStatus(500), say("a")), newFake(say("b")))
+	r := newInOrderRouter(t, nil, newFake(say("a"), failStatus(500), say("a")), newFake(say("b")))
 	assert.Equal(t, "abaa", askTimes(t, r, 4))
 }

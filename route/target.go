@@ -8,8 +8,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/pattern"
 )
 
-// A target is the runtime form of a [Target]. It does not change; the pool of
-// its route has the state that does.
+// A target is the runtime form of a [Target]. It is immutable; its mutable state is
+// in the pool of the route.
 type target struct {
 	routeModel string // the Model of its route
 	name       string

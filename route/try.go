@@ -19,14 +19,13 @@ type try struct {
 	ticket ticket
 	timer  *time.Timer // of Options.TryTimeout; nil if there is none or it has been stopped
 
-	started  bool // the client has got a part of the reply
-	inClient bool // the client's code is running, called by the target's
+	started  bool // a part of the reply was passed to the client
+	inClient bool // the client's yield function is running
 }
 
 // errTryTimeout is the cause of a try's context after Options.TryTimeout.
 var errTryTimeout = &llmhttp.Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: context.DeadlineExceeded}
 
-// errPanic is reported for a try whose target panicked.
 var (
 	errPanic    = errors.New("route: the target panicked")
 	errNilError = errors.New("route: the target returned a nil *Error as an error")
@@ -35,14 +34,14 @@ var (
 // run sends the request to the target and records the result, even if the target
 // panics.
 func (t *try) run(send sendFunc) (res result) {
-	res = result{outcome: failed, summary: "panic", err: errPanic}
+	res = result{outcome: outcomeFailure, summary: "panic", err: errPanic}
 	c := t.call
 	ctx, end := llmhttp.StartTry(c.ctx, t.target.name)
 	defer func() {
 		if t.inClient {
-			res = result{} // the client's code panicked, which says nothing about the target
+			res = result{} // a panic of the client's code is no failure of the target
 		}
-		change := t.call.route.pool.settle(t.index, t.call.subject, t.ticket, &res, time.Now(), rand.Float64())
+		change := t.call.route.pool.settle(t.index, t.call.info, t.ticket, &res, time.Now(), rand.Float64())
 		if res.summary != "" {
 			t.logger().InfoContext(t.call.ctx, "target failed", "try", t.call.tries, "error", res.summary)
 		}
@@ -65,13 +64,13 @@ func (t *try) result(ctx context.Context, err error) result {
 	c.sent = c.sent || !errors.Is(err, llmhttp.ErrNotSent)
 	switch {
 	case err == nil:
-		return result{outcome: worked, final: true}
+		return result{outcome: outcomeSuccess, final: true}
 	case err == errClientLeft:
 		return result{final: true, err: err}
 	case c.ctx.Err() != nil:
-		res := result{final: true, err: c.ended()}
+		res := result{final: true, err: c.contextError()}
 		if isIdleTimeout(c.ctx) {
-			res.outcome, res.summary = failed, "504"
+			res.outcome, res.summary = outcomeFailure, "504"
 		}
 		return res
 	case context.Cause(ctx) == errTryTimeout:
@@ -80,7 +79,7 @@ func (t *try) result(ctx context.Context, err error) result {
 	if e, ok := errors.AsType[*llmhttp.Error](err); ok && e == nil {
 		err = errNilError
 	}
-	res := classify(t.target.translateError(err, c.subject.model))
+	res := classify(t.target.translateError(err, c.info.model))
 	res.final = res.final || t.started
 	res.err = &targetError{t.target.name, res.err}
 	return res
@@ -88,14 +87,14 @@ func (t *try) result(ctx context.Context, err error) result {
 
 // isIdleTimeout reports whether ctx ended because the target was silent for too
 // long: a Handler cancels the context with [context.DeadlineExceeded] as the
-// cause. If the deadline of ctx itself has passed, which was set before the
-// try, that is not the target's failure.
+// cause. It returns false if the deadline of ctx has passed, because that was set
+// before the try and is not the target's failure.
 func isIdleTimeout(ctx context.Context) bool {
 	return ctx.Err() == context.Canceled && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
-// stopTimeout stops the timeout of the try. It reports false if the time had
-// run out.
+// stopTimeout stops the timeout of the try. It returns false if the timeout had
+// already fired.
 func (t *try) stopTimeout() bool {
 	if t.timer == nil {
 		return true
@@ -105,15 +104,15 @@ func (t *try) stopTimeout() bool {
 	return inTime
 }
 
-// start marks that the reply has begun, so that no other target is tried. If a
+// markStarted records that the reply has begun, so that no other target is tried. If a
 // half-open breaker let the try through, it closes.
-func (t *try) start() {
+func (t *try) markStarted() {
 	t.started = true
 	if !t.ticket.probe {
 		return
 	}
 	var change stateChange
-	t.ticket, change = t.call.route.pool.confirm(t.index, t.call.subject, t.ticket, time.Now())
+	t.ticket, change = t.call.route.pool.confirm(t.index, t.call.info, t.ticket, time.Now())
 	t.logChange(change, "")
 }
 
@@ -124,9 +123,9 @@ func (t *try) logChange(change stateChange, summary string) {
 	case change.from == change.to:
 	case change.to == StateOpen:
 		t.logger().WarnContext(t.call.ctx, "circuit breaker opened",
-			"model", t.call.subject.model, "account", change.account, "retry_after", change.openFor, "error", summary)
+			"model", t.call.info.model, "account", change.account, "retry_after", change.openFor, "error", summary)
 	case change.to == StateClosed:
-		t.logger().InfoContext(t.call.ctx, "circuit breaker closed", "model", t.call.subject.model)
+		t.logger().InfoContext(t.call.ctx, "circuit breaker closed", "model", t.call.info.model)
 	}
 }
 

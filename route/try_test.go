@@ -43,7 +43,7 @@ func TestTry_Timeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				r := inOrder(t, &route.Options{TryTimeout: test.timeout}, newFake(test.step), newFake(say("b")))
+				r := newInOrderRouter(t, &route.Options{TryTimeout: test.timeout}, newFake(test.step), newFake(say("b")))
 				assert.Equal(t, test.want, askTimes(t, r, 1))
 				assert.Equal(t, test.after, time.Since(start))
 				if s := r.Status()[0]; test.want == "b" {
@@ -55,13 +55,13 @@ func TestTry_Timeout(t *testing.T) {
 	}
 	t.Run("error for the client", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			_, err := ask(t.Context(), inOrder(t, &route.Options{TryTimeout: time.Second}, newFake(hang)))
+			_, err := ask(t.Context(), newInOrderRouter(t, &route.Options{TryTimeout: time.Second}, newFake(hang)))
 			requireStatus(t, err, 504)
 		})
 	})
 	t.Run("each try has its own", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			r := inOrder(t, &route.Options{TryTimeout: time.Second},
+			r := newInOrderRouter(t, &route.Options{TryTimeout: time.Second},
 				newFake(sequence(say(""), fail(errDial))), newFake(hang), newFake(sequence(say("c"), pause(time.Minute), say("c"))))
 			assert.Equal(t, "cc", askTimes(t, r, 1))
 		})
@@ -76,7 +76,7 @@ func TestTry_ContextEndsWithTheTry(t *testing.T) {
 	}
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, "value")
-	_, err := ask(ctx, inOrder(t, nil, newFake(sequence(keep, fail(errDial))), newFake(sequence(keep, say("b"), keep))))
+	_, err := ask(ctx, newInOrderRouter(t, nil, newFake(sequence(keep, fail(errDial))), newFake(sequence(keep, say("b"), keep))))
 	require.NoError(t, err)
 	require.Len(t, ctxs, 3)
 	for _, c := range ctxs {
@@ -86,7 +86,7 @@ func TestTry_ContextEndsWithTheTry(t *testing.T) {
 	assert.NoError(t, ctx.Err())
 }
 
-// Whatever the target does when the client has left, it is no failure.
+// Nothing that a target does after the client has left counts as a failure.
 func TestTry_ClientLeaves(t *testing.T) {
 	gone := errors.New("gone")
 	for name, test := range map[string]struct {
@@ -107,7 +107,7 @@ func TestTry_ClientLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newFake(test.step)
-				r := inOrder(t, &route.Options{Failures: 9}, b)
+				r := newInOrderRouter(t, &route.Options{Failures: 9}, b)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				time.AfterFunc(100*time.Millisecond, func() { cancel(gone) })
 				_, err := ask(ctx, r)
@@ -125,7 +125,7 @@ func TestTry_ClientLeaves(t *testing.T) {
 		})
 	}
 	t.Run("by ending the iteration", func(t *testing.T) {
-		r := inOrder(t, &route.Options{Failures: 1}, newFake(sequence(say("a", "b"), fail(errDial))))
+		r := newInOrderRouter(t, &route.Options{Failures: 1}, newFake(sequence(say("a", "b"), fail(errDial))))
 		for range r.Chat(t.Context(), newRequest("m")) {
 			break
 		}
@@ -138,7 +138,7 @@ func TestTry_ClientLeaves(t *testing.T) {
 
 func TestTry_DeadlineAndIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := inOrder(t, nil, newFake(hang))
+		r := newInOrderRouter(t, nil, newFake(hang))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := ask(ctx, r)
@@ -154,7 +154,7 @@ func TestTry_DeadlineAndIdleTimeout(t *testing.T) {
 
 func TestTry_Panic(t *testing.T) {
 	boom := func(context.Context, yieldFunc) { panic("boom") }
-	r := inOrder(t, nil, newFake(boom, sequence(say("a"), boom), say("a")), newFake(say("b")))
+	r := newInOrderRouter(t, nil, newFake(boom, sequence(say("a"), boom), say("a")), newFake(say("b")))
 	for range 2 {
 		assert.PanicsWithValue(t, "boom", func() { ask(t.Context(), r) })
 	}
@@ -175,7 +175,7 @@ func TestTry_Panic(t *testing.T) {
 
 func TestTry_Log(t *testing.T) {
 	logger, log := newLogger()
-	r := inOrder(t, &route.Options{Logger: logger, Failures: 1},
+	r := newInOrderRouter(t, &route.Options{Logger: logger, Failures: 1},
 		newFake(fail(&llmhttp.Error{Status: 502, Message: "sk-secret", Err: errDial})), newFake(fail(errDial), say("b")))
 	askTimes(t, r, 1)
 	assert.Contains(t, log.String(), `level=INFO msg="target failed" request_id="" route=m target=a try=1 error=502`)
@@ -194,7 +194,7 @@ func TestTry_LastErrorOfTheSystem(t *testing.T) {
 	require.NoError(t, l.Close())
 	b, err := upstream.New("http://"+l.Addr().String()+"/v1", nil)
 	require.NoError(t, err)
-	r := inOrder(t, nil, b)
+	r := newInOrderRouter(t, nil, b)
 	_, err = ask(t.Context(), r)
 	require.Error(t, err)
 	assert.Equal(t, "502 connection refused", r.Status()[0].LastError)
@@ -213,7 +213,7 @@ func TestTry_ClientLeavesBetweenTries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sums summaries
-				r := inOrder(t, &route.Options{Backoff: 2 * time.Second, TryTimeout: -1}, newFake(test.step))
+				r := newInOrderRouter(t, &route.Options{Backoff: 2 * time.Second, TryTimeout: -1}, newFake(test.step))
 				h := llmhttp.NewHandler(r, llmhttp.AllowAll("a"), &llmhttp.Options{Observe: sums.observe, Timeout: -1})
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(500*time.Millisecond, cancel)
@@ -230,7 +230,7 @@ func TestTry_ClientLeavesBetweenTries(t *testing.T) {
 
 // An Observer that looks for an Error does not find a nil one.
 func TestTry_NilError(t *testing.T) {
-	_, err := ask(t.Context(), inOrder(t, &route.Options{Rounds: 1}, newFake(fail((*llmhttp.Error)(nil)))))
+	_, err := ask(t.Context(), newInOrderRouter(t, &route.Options{Rounds: 1}, newFake(fail((*llmhttp.Error)(nil)))))
 	require.Error(t, err)
 	_, ok := errors.AsType[*llmhttp.Error](err)
 	assert.False(t, ok)

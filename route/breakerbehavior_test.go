@@ -20,24 +20,24 @@ import (
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
-// maxOpenFor is the longest time for which a breaker is open at first, by
-// default.
+// maxOpenFor is the maximum time for which a breaker with the default options is open
+// before its first half-open state.
 const maxOpenFor = 15 * time.Second
 
-// withOpenBreaker returns a Router whose first target has just failed, so that
-// its breaker is open, and which performs the steps from here on. The second
-// target replies with "standby".
+// withOpenBreaker returns a Router whose first target has an open breaker, and the
+// Backend of that target, which then performs steps. The second target replies with
+// "standby".
 func withOpenBreaker(t testing.TB, opts route.Options, steps ...step) (*route.Router, *fake) {
 	t.Helper()
 	b := newFake(append([]step{failStatus(500)}, steps...)...)
 	opts.Failures, opts.Rounds = 1, 1
-	r := inOrder(t, &opts, b, newFake(say("standby")))
+	r := newInOrderRouter(t, &opts, b, newFake(say("standby")))
 	require.Equal(t, "standby", askTimes(t, r, 1))
 	require.Equal(t, route.StateOpen, r.Status()[0].State)
 	return r, b
 }
 
-// requireAvoided checks that r answers a request without b.
+// requireAvoided checks that r answers a request without calling b.
 func requireAvoided(t testing.TB, r llmhttp.Backend, b *fake) {
 	t.Helper()
 	before := b.calls.Load()
@@ -53,7 +53,7 @@ func TestBreaker_OpensAfterFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newFake(failStatus(500))
-				r := inOrder(t, &route.Options{Failures: test.failures, Rounds: 1}, b, newFake(say("b")))
+				r := newInOrderRouter(t, &route.Options{Failures: test.failures, Rounds: 1}, b, newFake(say("b")))
 				askTimes(t, r, 10)
 				assert.Equal(t, test.tries, b.calls.Load())
 			})
@@ -61,11 +61,11 @@ func TestBreaker_OpensAfterFailures(t *testing.T) {
 	}
 }
 
-// The last target of a model gets every request, however often it fails.
+// The breaker of the last working target of a model never opens.
 func TestBreaker_LastTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, last := newFake(failStatus(500)), newFake(failStatus(500))
-		r := inOrder(t, &route.Options{Failures: 3, Rounds: 1}, first, last)
+		r := newInOrderRouter(t, &route.Options{Failures: 3, Rounds: 1}, first, last)
 		for range 20 {
 			_, err := ask(t.Context(), r)
 			requireStatus(t, err, 500)
@@ -82,7 +82,7 @@ func TestBreaker_LastTarget(t *testing.T) {
 
 func TestBreaker_OnlyTarget(t *testing.T) {
 	b := newFake(failStatus(500))
-	r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, b)
+	r := newInOrderRouter(t, &route.Options{Failures: 1, Rounds: 1}, b)
 	for range 10 {
 		_, err := ask(t.Context(), r)
 		requireStatus(t, err, 500)
@@ -91,8 +91,8 @@ func TestBreaker_OnlyTarget(t *testing.T) {
 	assert.Equal(t, route.StateClosed, r.Status()[0].State)
 }
 
-// Failures with one model do not affect the others of a target, whose names may
-// come from clients.
+// Failures with one model do not affect the other models of a target, even if clients
+// request many models.
 func TestBreaker_PerModel(t *testing.T) {
 	var tries sync.Map
 	failing := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -144,11 +144,11 @@ func TestBreaker_ManyModels(t *testing.T) {
 	assert.True(t, models["999"], "the most recent ones are kept")
 }
 
-// What one account does opens a breaker for that account only.
+// Failures of one account's requests open a breaker for that account only.
 func TestBreaker_PerAccount(t *testing.T) {
 	provoke := newFake(failStatus(500))
 	provoked := provoke.steps
-	r := inOrder(t, &route.Options{Failures: 3, Rounds: 1}, provoke, newFake(say("b")))
+	r := newInOrderRouter(t, &route.Options{Failures: 3, Rounds: 1}, provoke, newFake(say("b")))
 	h := llmhttp.NewHandler(r, llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: secret, Account: secret[:1]}, nil
 	}), nil)
@@ -185,8 +185,9 @@ func TestBreaker_PerAccount(t *testing.T) {
 	assert.Empty(t, r.Status()[0].Breakers[0].Account)
 }
 
-// A server that refuses requests works.
-func TestBreaker_UpstreamRefuses(t *testing.T) {
+// A 4xx with which a server refuses a request is not a failure, except for 401, 402
+// and 408.
+func TestBreaker_UpstreamStatus(t *testing.T) {
 	for status, want := range map[int]route.State{401: route.StateOpen, 402: route.StateOpen, 408: route.StateOpen, 500: route.StateOpen,
 		403: route.StateClosed, 409: route.StateClosed, 451: route.StateClosed} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -194,7 +195,7 @@ func TestBreaker_UpstreamRefuses(t *testing.T) {
 			defer server.Close()
 			b, err := upstream.New(server.URL, nil)
 			require.NoError(t, err)
-			r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, b, newFake(say("b")))
+			r := newInOrderRouter(t, &route.Options{Failures: 1, Rounds: 1}, b, newFake(say("b")))
 			assert.Equal(t, "b", askTimes(t, r, 1))
 			assert.Equal(t, want, r.Status()[0].State)
 		})
@@ -225,7 +226,7 @@ func TestBreaker_OpenForLimits(t *testing.T) {
 func TestBreaker_OnlyConsecutiveFailuresCount(t *testing.T) {
 	for name, s := range map[string]step{"reply": say("a"), "empty reply": sequence(), "429": rateLimit(0), "400": failStatus(400), "404": failStatus(404)} {
 		t.Run("interrupted by "+name, func(t *testing.T) {
-			r := inOrder(t, &route.Options{Failures: 2, Rounds: 1}, newFake(failStatus(500), s, failStatus(500), s, failStatus(500), s), newFake(say("b")))
+			r := newInOrderRouter(t, &route.Options{Failures: 2, Rounds: 1}, newFake(failStatus(500), s, failStatus(500), s, failStatus(500), s), newFake(say("b")))
 			for range 6 {
 				ask(t.Context(), r)
 			}
@@ -244,7 +245,7 @@ func TestBreaker_OnlyConsecutiveFailuresCount(t *testing.T) {
 		"the client cancels":            {sequence(func(context.Context, yieldFunc) { cancel() }, failStatus(500)), canceled},
 	} {
 		t.Run("not interrupted if "+name, func(t *testing.T) {
-			r := inOrder(t, &route.Options{Failures: 2, Rounds: 1}, newFake(failStatus(500), test.step, failStatus(500)), newFake(say("b")))
+			r := newInOrderRouter(t, &route.Options{Failures: 2, Rounds: 1}, newFake(failStatus(500), test.step, failStatus(500)), newFake(say("b")))
 			ask(t.Context(), r)
 			for range r.Chat(test.ctx, newRequest("m")) {
 				break
@@ -278,13 +279,12 @@ func TestBreaker_Recovers(t *testing.T) {
 	})
 }
 
-// A target whose breaker is open is better than none: it may be the only one
-// that knows the model.
+// A target with an open breaker is tried if the other targets do not know the model.
 func TestBreaker_OtherTargetsDoNotKnowTheModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unknown := newFake(fail(llmhttp.ModelNotFound("m")))
 		down := newFake(failStatus(500), failStatus(500), say("b"))
-		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, unknown, down)
+		r := newInOrderRouter(t, &route.Options{Failures: 1, Rounds: 1}, unknown, down)
 		for range 2 {
 			_, err := ask(t.Context(), r)
 			requireStatus(t, err, 500)
@@ -341,7 +341,8 @@ func TestHalfOpen_OneRequestAtATime(t *testing.T) {
 	})
 }
 
-// If the client of the only request leaves, the next request is let through.
+// If the client of the request in the half-open state leaves, the next request is let
+// through.
 func TestHalfOpen_ClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, b := withOpenBreaker(t, route.Options{}, hang, sequence(say(""), hang, fail(errDial)), say("a"))
@@ -376,8 +377,8 @@ func TestHalfOpen_Panic(t *testing.T) {
 	})
 }
 
-// A reply that breaks off after its first chunk closed the breaker is a new
-// failure.
+// The first chunk of a reply closes the breaker. If the reply then breaks off, that is
+// a new first failure.
 func TestHalfOpen_ReplyBreaksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := withOpenBreaker(t, route.Options{}, sequence(say("a"), fail(errDial)))
@@ -397,7 +398,7 @@ func TestBreaker_IgnoresOldRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		minute := pause(time.Minute)
 		b := newFake(sequence(say("a"), minute), sequence(say("b"), minute, fail(errDial)), failStatus(500), sequence(say("c"), hang))
-		r := inOrder(t, &route.Options{Failures: 1, Rounds: 1}, b, newFake(fail(llmhttp.ModelNotFound("m"))))
+		r := newInOrderRouter(t, &route.Options{Failures: 1, Rounds: 1}, b, newFake(fail(llmhttp.ModelNotFound("m"))))
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() { ask(t.Context(), r) })
