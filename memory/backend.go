@@ -15,7 +15,7 @@ const (
 	ModelImageSmall = "demo-image-small" // 256x256, 512x512, 1024x1024
 )
 
-// A Backend is a [llmhttp.Backend] that takes the place of a model. It is
+// A Backend is a [llmhttp.Backend] that simulates a model. It is
 // deterministic: the same request gets the same reply, except for the IDs of
 // tool calls. The zero value is ready to use. The fields must not be changed
 // while the Backend is in use. Its methods are safe for concurrent use.
@@ -28,17 +28,19 @@ const (
 // parameters of the request apply in this order:
 //
 //   - Reasoning. If reasoning_effort is set and not none, the reply begins with
-//     reasoning and its signature. If the client returns reasoning with a
-//     signature of a Backend that does not fit, the reply is a 400.
+//     reasoning and its signature. If the client returns reasoning that does not
+//     match its signature by a Backend, the reply is a 400.
 //   - Tools. If tool_choice requires a call, or if it allows one and the last
 //     message is the user's, the reply is a call. It calls the function that
 //     tool_choice names, or else the first one, with arguments that satisfy
 //     its schema. If parallel_tool_calls is true, it calls all functions, and
-//     their arguments alternate. If there are results of tools since the assistant's last
-//     message, the reply is a text with them, unless a call is required. Tools other than functions are ignored.
+//     their arguments alternate. If there are results of tools since the
+//     assistant's last message, the reply is a text with them, unless a call is
+//     required. Tools other than functions are ignored.
 //   - Response format. For json_object, the reply is an object with the text
-//     as "reply". For json_schema, and for json_object with a member schema, it is a value that satisfies the schema and
-//     has the text in its strings where the schema allows that.
+//     as "reply". For json_schema, and for json_object with a member schema, it
+//     is a value that satisfies the schema and has the text in its strings where
+//     the schema allows that.
 //   - Stop sequences. The reply ends before the first stop sequence, in JSON
 //     too. They do not apply to tool calls.
 //   - Token limit. Texts, JSON and the arguments of tool calls are cut after
@@ -127,8 +129,8 @@ func (s *sender) send(c *llmhttp.ChatChunk) bool {
 	return s.wait(s.delay) && s.yield(c, nil)
 }
 
-// wait waits for d and returns true. If the context is done before that, it
-// yields the cause and returns false.
+// wait waits for d and returns true. If the context is done first, it yields the
+// cause and returns false.
 func (s *sender) wait(d time.Duration) bool {
 	if d > 0 {
 		timer := time.NewTimer(d)

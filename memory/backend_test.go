@@ -16,17 +16,17 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// request decodes a request for the chat model with the given members.
-func request(t testing.TB, members string) *llmhttp.ChatRequest {
+// newRequest decodes a request for the chat model with the given members.
+func newRequest(t testing.TB, members string) *llmhttp.ChatRequest {
 	t.Helper()
 	req := &llmhttp.ChatRequest{Model: memory.ModelChat}
 	require.NoError(t, json.Unmarshal([]byte(`{"model":"demo-chat",`+members+`}`), req))
 	return req
 }
 
-// collect returns the whole reply to req. It checks that there is a chunk for
+// collectChecked returns the whole reply to req. It checks that there is a chunk for
 // each token, and that the usage is exact.
-func collect(t testing.TB, b *memory.Backend, req *llmhttp.ChatRequest) *llmhttp.ChatResponse {
+func collectChecked(t testing.TB, b *memory.Backend, req *llmhttp.ChatRequest) *llmhttp.ChatResponse {
 	t.Helper()
 	chunks := 0
 	resp, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
@@ -48,7 +48,7 @@ func collect(t testing.TB, b *memory.Backend, req *llmhttp.ChatRequest) *llmhttp
 		text := c.Message.Content.Text()
 		for _, call := range c.Message.ToolCalls {
 			text += call.Function.Arguments
-			chunks-- // the one that opens the call
+			chunks-- // the chunk with the name of the call
 		}
 		completion += memory.CountTokens("", text)
 		if text == "" {
@@ -142,9 +142,9 @@ func TestBackend_Chat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, n := range []int{1, 3} {
-				req := request(t, test.members)
+				req := newRequest(t, test.members)
 				req.N = &n
-				resp := collect(t, memory.Echo(), req)
+				resp := collectChecked(t, memory.Echo(), req)
 				for _, c := range resp.Choices {
 					assert.Equal(t, test.want, c.Message.Content.Text())
 					assert.Equal(t, test.finish, c.FinishReason)
@@ -152,53 +152,6 @@ func TestBackend_Chat(t *testing.T) {
 				}
 				assert.Equal(t, test.prompt, resp.Usage.PromptTokens)
 				assert.Equal(t, n*test.completion, resp.Usage.CompletionTokens)
-			}
-		})
-	}
-}
-
-func TestBackend_ToolCalls(t *testing.T) {
-	const tools = `"tools":[{"type":"custom","custom":{"name":"x"}},` +
-		`{"type":"function","function":{"name":"first","parameters":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","minimum":2}},"required":["city"]}}},` +
-		`{"type":"function","function":{"name":"second"}},` +
-		`{"type":"function","function":{"name":"third","parameters":{"foo":"bar"}}}]`
-	const user = `"messages":[{"role":"user","content":"in Paris"}],` + tools
-	const tool = `"messages":[{"role":"user","content":"in Paris"},{"role":"tool","tool_call_id":"1","content":"rain"}],` + tools
-	for name, test := range map[string]struct {
-		members, call, arguments string
-		finish                   llmhttp.FinishReason
-	}{
-		"no tool_choice":              {user, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"auto":                        {user + `,"tool_choice":"auto"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"required":                    {user + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"required after result":       {tool + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"named":                       {user + `,"tool_choice":{"type":"function","function":{"name":"second"}}`, "second", `{}`, llmhttp.FinishToolCalls},
-		"named after result":          {tool + `,"tool_choice":{"type":"function","function":{"name":"third"}}`, "third", `{}`, llmhttp.FinishToolCalls},
-		"allowed_tools":               {user + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"third"}}]}}`, "third", `{}`, llmhttp.FinishToolCalls},
-		"allowed_tools, required":     {tool + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"third"}}]}}`, "third", `{}`, llmhttp.FinishToolCalls},
-		"response format is ignored":  {user + `,"response_format":{"type":"json_object"}`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"stop is ignored":             {user + `,"stop":"Paris"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"max_tokens cuts arguments":   {user + `,"max_tokens":1`, "first", `{"city":"in`, llmhttp.FinishLength},
-		"max_tokens equals arguments": {user + `,"max_tokens":3`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ids := map[string]bool{}
-			for _, n := range []int{1, 3} {
-				req := request(t, test.members)
-				req.N = &n
-				resp := collect(t, memory.Echo(), req)
-				for _, c := range resp.Choices {
-					assert.Nil(t, c.Message.Content)
-					assert.Equal(t, test.finish, c.FinishReason)
-					require.Len(t, c.Message.ToolCalls, 1)
-					call := c.Message.ToolCalls[0]
-					assert.Equal(t, "function", call.Type)
-					assert.Equal(t, test.call, call.Function.Name)
-					assert.Equal(t, test.arguments, call.Function.Arguments)
-					assert.Regexp(t, "^call_[0-9a-f]{24}$", call.ID)
-					assert.NotContains(t, ids, call.ID)
-					ids[call.ID] = true
-				}
 			}
 		})
 	}
@@ -221,7 +174,7 @@ func TestBackend_ChatErrors(t *testing.T) {
 			"invalid_function_parameters", "tools[1].function.parameters", `Invalid schema for function 'g': found no value that satisfies "type" at "#".`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), request(t, test.members)))
+			_, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), newRequest(t, test.members)))
 			var e *llmhttp.Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, 400, e.Status)
@@ -231,7 +184,7 @@ func TestBackend_ChatErrors(t *testing.T) {
 		})
 	}
 	for _, model := range []string{"", "demo", memory.ModelEmbed, memory.ModelImageLarge} {
-		req := request(t, user+`"n":1`)
+		req := newRequest(t, user+`"n":1`)
 		req.Model = model
 		_, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), req))
 		assert.Equal(t, llmhttp.ModelNotFound(model), err)
@@ -240,11 +193,11 @@ func TestBackend_ChatErrors(t *testing.T) {
 
 func TestBackend_ChatLimitsSizeOfAllChoices(t *testing.T) {
 	text := strings.Repeat("a"+strings.Repeat("\u0301", 1000)+" ", 400)
-	req := request(t, `"messages":[{"role":"user","content":""}]`)
+	req := newRequest(t, `"messages":[{"role":"user","content":""}]`)
 	req.Messages[0].Content = llmhttp.Text(text)
 	n := 1
 	req.N = &n
-	assert.Equal(t, text, collect(t, memory.Echo(), req).Choices[0].Message.Content.Text())
+	assert.Equal(t, text, collectChecked(t, memory.Echo(), req).Choices[0].Message.Content.Text())
 
 	n = 128
 	resp, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), req))
@@ -257,7 +210,7 @@ func TestBackend_ChatLimitsSizeOfAllChoices(t *testing.T) {
 
 func TestBackend_ChatAlternatesChoices(t *testing.T) {
 	var order []int
-	for c := range memory.Echo().Chat(t.Context(), request(t, `"messages":[{"role":"user","content":"a b c"}],"n":2`)) {
+	for c := range memory.Echo().Chat(t.Context(), newRequest(t, `"messages":[{"role":"user","content":"a b c"}],"n":2`)) {
 		order = append(order, c.Choices[0].Index)
 	}
 	assert.Equal(t, []int{0, 1, 0, 1, 0, 1}, order)
@@ -269,7 +222,7 @@ func TestBackend_Delay(t *testing.T) {
 		b.Delay = time.Second
 		begin := time.Now()
 		var at []time.Duration
-		for _, err := range b.Chat(t.Context(), request(t, `"messages":[{"role":"user","content":"a b c"}]`)) {
+		for _, err := range b.Chat(t.Context(), newRequest(t, `"messages":[{"role":"user","content":"a b c"}]`)) {
 			require.NoError(t, err)
 			at = append(at, time.Since(begin))
 		}
@@ -289,7 +242,7 @@ func TestBackend_ChatEndsWithContext(t *testing.T) {
 				time.AfterFunc(3*delay/2, func() { cancel(gone) })
 			}
 			begin, chunks, failed := time.Now(), 0, error(nil)
-			for _, err := range b.Chat(ctx, request(t, `"messages":[{"role":"user","content":"a b c"}]`)) {
+			for _, err := range b.Chat(ctx, newRequest(t, `"messages":[{"role":"user","content":"a b c"}]`)) {
 				if failed = err; err == nil {
 					chunks++
 				}
@@ -301,7 +254,7 @@ func TestBackend_ChatEndsWithContext(t *testing.T) {
 			assert.Equal(t, gone, failed)
 			assert.Equal(t, 3*delay/2, time.Since(begin))
 
-			for c, err := range b.Chat(ctx, request(t, `"messages":[{"role":"user","content":"a b c"}]`)) {
+			for c, err := range b.Chat(ctx, newRequest(t, `"messages":[{"role":"user","content":"a b c"}]`)) {
 				assert.Nil(t, c)
 				assert.Equal(t, gone, err)
 			}
@@ -326,7 +279,7 @@ func TestBackend_ListModels(t *testing.T) {
 }
 
 func BenchmarkBackend_Chat(b *testing.B) {
-	req := request(b, `"messages":[{"role":"user","content":"The quick brown fox jumps over the lazy dog."}]`)
+	req := newRequest(b, `"messages":[{"role":"user","content":"The quick brown fox jumps over the lazy dog."}]`)
 	b.ReportAllocs()
 	for b.Loop() {
 		for range memory.Echo().Chat(b.Context(), req) {
@@ -334,66 +287,9 @@ func BenchmarkBackend_Chat(b *testing.B) {
 	}
 }
 
-func TestBackend_Reasoning(t *testing.T) {
-	const hello = `"messages":[{"role":"user","content":"Hello you"}],"reasoning_effort":"low"`
-	resp, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), request(t, hello)))
-	require.NoError(t, err)
-	m := resp.Choices[0].Message
-	assert.Equal(t, "The user said: Hello you", m.Reasoning)
-	assert.Equal(t, "Hello you", m.Content.Text())
-	assert.Equal(t, 5, resp.Usage.CompletionTokensDetails.ReasoningTokens)
-	assert.Equal(t, 7, resp.Usage.CompletionTokens)
-	require.Len(t, m.ReasoningDetails, 1)
-	assert.NotEmpty(t, m.ReasoningDetails[0].Signature)
-
-	next := request(t, `"messages":[]`)
-	user := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text("Go on")}
-	next.Messages = []llmhttp.Message{m, user}
-	resp, err = llmhttp.Collect(memory.Echo().Chat(t.Context(), next))
-	require.NoError(t, err)
-	assert.Empty(t, resp.Choices[0].Message.Reasoning)
-	assert.Equal(t, 9, resp.Usage.PromptTokens, "reasoning counts")
-
-	m.Reasoning = "The user said: something else"
-	next.Messages = []llmhttp.Message{m, user}
-	_, err = llmhttp.Collect(memory.Echo().Chat(t.Context(), next))
-	var refused *llmhttp.Error
-	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, 400, refused.Status)
-	assert.Equal(t, "invalid_signature", refused.Code)
-
-	m.ReasoningDetails[0].Signature = "of another model"
-	_, err = llmhttp.Collect(memory.Echo().Chat(t.Context(), next))
-	assert.NoError(t, err)
-	resp, err = llmhttp.Collect(memory.Echo().Chat(t.Context(), request(t, strings.Replace(hello, "low", "none", 1))))
-	require.NoError(t, err)
-	assert.Empty(t, resp.Choices[0].Message.Reasoning)
-}
-
-func TestBackend_ParallelCalls(t *testing.T) {
-	const tools = `"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}}},` +
-		`{"type":"function","function":{"name":"g"}},` +
-		`{"type":"function","function":{"name":"h","parameters":{"type":"object","properties":{"b":{"type":"string"}},"required":["b"]}}}]`
-	const parallel = `"messages":[{"role":"user","content":"one two three"}],"parallel_tool_calls":true,` + tools
-	for limit, want := range map[string][]string{
-		"":                 {`f({"a":"one two three"})`, `g({})`, `h({"b":"one two three"})`},
-		`,"max_tokens":6`:  {`f({"a":"one two three"})`, `g({})`, `h({"b":"one two)`},
-		`,"max_tokens":1`:  {`f({"a":"one)`, `g()`, `h()`},
-		`,"max_tokens":99`: {`f({"a":"one two three"})`, `g({})`, `h({"b":"one two three"})`},
-	} {
-		resp, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), request(t, parallel+limit)))
-		require.NoError(t, err)
-		var got []string
-		for _, c := range resp.Choices[0].Message.ToolCalls {
-			got = append(got, c.Function.Name+"("+c.Function.Arguments+")")
-		}
-		assert.Equal(t, want, got, limit)
-	}
-}
-
 func TestBackend_StopSequence(t *testing.T) {
 	for stop, want := range map[string]string{`"two"`: "two", `["none","wo"]`: "wo", `"four"`: ""} {
-		resp := collect(t, memory.Echo(), request(t, `"messages":[{"role":"user","content":"one two"}],"stop":`+stop))
+		resp := collectChecked(t, memory.Echo(), newRequest(t, `"messages":[{"role":"user","content":"one two"}],"stop":`+stop))
 		assert.Equal(t, want, resp.Choices[0].StopSequence)
 	}
 }

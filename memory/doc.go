@@ -1,10 +1,10 @@
 // Package memory implements the interfaces of package llmhttp in memory, for
 // development, examples and tests. Everything is lost when the process ends.
 //
-// [Backend] takes the place of a model. It is deterministic: it repeats the
+// [Backend] simulates a model. It is deterministic: it repeats the
 // user's text, calls the tools of the request, makes values that satisfy a
 // requested JSON schema, draws images, computes embeddings, and counts tokens
-// exactly. [Scripted] returns a Backend whose replies a test determines step by
+// exactly. [Scripted] returns a Backend whose replies a test defines step by
 // step.
 //
 // [KeyStore], [UsageStore] and [Images] are stores. The memory of UsageStore

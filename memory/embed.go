@@ -43,7 +43,7 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 	return &llmhttp.EmbeddingResponse{Model: req.Model, Vectors: vectors, Usage: usage}, nil
 }
 
-// readInputs returns the words of each input and the number of tokens of all.
+// readInputs returns the words of each input, and the number of tokens of all inputs.
 func readInputs(req *llmhttp.EmbeddingRequest) (inputs [][]string, tokens int) {
 	for _, input := range req.Input.Tokens {
 		words := make([]string, len(input))
@@ -122,7 +122,7 @@ func vector(words []string, dimensions int) []float32 {
 	for _, n := range sums {
 		square += float64(n * n)
 	}
-	if square == 0 { // the features cancelled each other out
+	if square == 0 { // the features with opposite signs add up to zero
 		sums[0], square = 1, 1
 	}
 	norm := math.Sqrt(square)

@@ -30,7 +30,7 @@ func embed(t testing.TB, input string, dimensions *int) *llmhttp.EmbeddingRespon
 	return resp
 }
 
-func dot(a, b []float32) float64 {
+func dotProduct(a, b []float32) float64 {
 	var sum float64
 	for i := range a {
 		sum += float64(a[i]) * float64(b[i])
@@ -64,7 +64,7 @@ func TestBackend_Embed(t *testing.T) {
 				require.Len(t, resp.Vectors, test.count)
 				for _, v := range resp.Vectors {
 					assert.Len(t, v, dimensions)
-					assert.InDelta(t, 1, math.Sqrt(dot(v, v)), 1e-6)
+					assert.InDelta(t, 1, math.Sqrt(dotProduct(v, v)), 1e-6)
 				}
 				assert.Equal(t, resp, embed(t, test.input, d), "the same input gives the same vectors")
 			}
@@ -75,12 +75,12 @@ func TestBackend_Embed(t *testing.T) {
 func TestBackend_EmbedSimilarity(t *testing.T) {
 	v := embed(t, `["The cat sat on the mat.","A cat is sitting on a mat!","Stock markets fell sharply in Tokyo today.",
 		"the cat sat on the mat","猫は庭で寝ています","猫は庭で遊んでいます","株価が下がった"]`, nil).Vectors
-	assert.Greater(t, dot(v[0], v[1]), dot(v[0], v[2])+0.2)
-	assert.InDelta(t, 1, dot(v[0], v[3]), 1e-6, "case and punctuation are ignored")
-	assert.Greater(t, dot(v[4], v[5]), dot(v[4], v[6])+0.2)
+	assert.Greater(t, dotProduct(v[0], v[1]), dotProduct(v[0], v[2])+0.2)
+	assert.InDelta(t, 1, dotProduct(v[0], v[3]), 1e-6, "case and punctuation are ignored")
+	assert.Greater(t, dotProduct(v[4], v[5]), dotProduct(v[4], v[6])+0.2)
 
 	n := embed(t, `[[1,2,3,4],[1,2,3,5],[9,8,7,6]]`, nil).Vectors
-	assert.Greater(t, dot(n[0], n[1]), dot(n[0], n[2])+0.2)
+	assert.Greater(t, dotProduct(n[0], n[1]), dotProduct(n[0], n[2])+0.2)
 }
 
 func TestBackend_EmbedErrors(t *testing.T) {

@@ -71,14 +71,14 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 	return resp, nil
 }
 
-// An image uses a palette of several layers of the same shades: the gradient has
-// the first layer, and each disc raises its pixels by one layer.
+// The palette of an image has several layers with the same number of shades. The
+// gradient uses the first layer, and each disc moves its pixels to the next layer.
 const (
 	shades = 64
 	layers = 4
 )
 
-// drawPNG returns a PNG that is determined by the arguments.
+// drawPNG returns a PNG image. The same arguments give the same image.
 func drawPNG(prompt string, index, width, height, discs int) ([]byte, error) {
 	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", index, prompt))
 	rng := rand.New(rand.NewChaCha8(seed))
@@ -144,7 +144,8 @@ func drawGradient(img *image.Paletted, rng *rand.Rand) {
 	}
 }
 
-// drawDisc raises the pixels of a random disc by one layer, up to the last.
+// drawDisc moves the pixels of a random disc to the next layer. Those in the last
+// layer are not changed.
 func drawDisc(img *image.Paletted, rng *rand.Rand) {
 	width, height := img.Rect.Dx(), img.Rect.Dy()
 	radius := float64(min(width, height)) * (0.05 + 0.25*rng.Float64())

@@ -42,8 +42,8 @@ type storedImage struct {
 	created         time.Time
 }
 
-// size returns about how many bytes of memory the image needs.
-func (m *storedImage) size() int { return len(m.data) + 512 }
+// memory returns about how many bytes of memory the image needs.
+func (m *storedImage) memory() int { return len(m.data) + 512 }
 
 func (m *storedImage) age() time.Duration { return time.Since(m.created) }
 
@@ -86,15 +86,15 @@ func (s *Images) Put(ctx context.Context, data []byte, mediaType string) (string
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.queue) > 0 && (s.size+m.size() > limit || s.queue[0].age() >= imageLifetime) {
+	for len(s.queue) > 0 && (s.size+m.memory() > limit || s.queue[0].age() >= imageLifetime) {
 		oldest := s.queue[0]
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
-		s.size -= oldest.size()
+		s.size -= oldest.memory()
 		delete(s.byName, oldest.name)
 	}
 	s.queue = append(s.queue, m)
-	s.size += m.size()
+	s.size += m.memory()
 	s.byName[m.name] = m
 	return s.base + m.name, nil
 }
@@ -129,7 +129,7 @@ func (s *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", m.mediaType)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "default-src 'none'; sandbox") // an SVG may hold a script
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox") // an SVG may contain a script
 	h.Set("Cache-Control", "private, max-age="+strconv.Itoa(int(left/time.Second)))
 	http.ServeContent(w, r, "", m.created, bytes.NewReader(m.data))
 }

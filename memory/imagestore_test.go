@@ -18,18 +18,18 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-func put(t testing.TB, s *memory.Images, data, mediaType string) string {
+func putImage(t testing.TB, s *memory.Images, data, mediaType string) string {
 	t.Helper()
 	address, err := s.Put(t.Context(), []byte(data), mediaType)
 	require.NoError(t, err)
 	return address
 }
 
-func get(s *memory.Images, address string) *http.Response {
-	return send(s, httptest.NewRequest(http.MethodGet, address, nil))
+func getImage(s *memory.Images, address string) *http.Response {
+	return serveRequest(s, httptest.NewRequest(http.MethodGet, address, nil))
 }
 
-func send(s *memory.Images, r *http.Request) *http.Response {
+func serveRequest(s *memory.Images, r *http.Request) *http.Response {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
 	return w.Result()
@@ -55,7 +55,7 @@ func TestImages(t *testing.T) {
 			assert.Regexp(t, `^https://example\.com/images/[A-Z2-7]{26}`+regexp.QuoteMeta(want.extension)+"$", address)
 			data[0] = 'x' // must not change the image
 
-			resp := get(s, address)
+			resp := getImage(s, address)
 			body, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -72,9 +72,9 @@ func TestImages(t *testing.T) {
 
 func TestImages_Methods(t *testing.T) {
 	s := memory.NewImages("http://localhost/")
-	address := put(t, s, "pixels", "image/png")
+	address := putImage(t, s, "pixels", "image/png")
 
-	head := send(s, httptest.NewRequest(http.MethodHead, address, nil))
+	head := serveRequest(s, httptest.NewRequest(http.MethodHead, address, nil))
 	assert.Equal(t, 200, head.StatusCode)
 	assert.Equal(t, "6", head.Header.Get("Content-Length"))
 	body, err := io.ReadAll(head.Body)
@@ -83,14 +83,14 @@ func TestImages_Methods(t *testing.T) {
 
 	part := httptest.NewRequest(http.MethodGet, address, nil)
 	part.Header.Set("Range", "bytes=1-3")
-	resp := send(s, part)
+	resp := serveRequest(s, part)
 	body, err = io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	assert.Equal(t, 206, resp.StatusCode)
 	assert.Equal(t, "ixe", string(body))
 
 	for _, method := range []string{http.MethodPost, http.MethodDelete, http.MethodOptions} {
-		resp := send(s, httptest.NewRequest(method, address, nil))
+		resp := serveRequest(s, httptest.NewRequest(method, address, nil))
 		assert.Equal(t, 405, resp.StatusCode)
 		assert.Equal(t, "GET, HEAD", resp.Header.Get("Allow"))
 	}
@@ -98,37 +98,37 @@ func TestImages_Methods(t *testing.T) {
 
 func TestImages_NotFound(t *testing.T) {
 	s := memory.NewImages("http://localhost/images/")
-	address := put(t, s, "pixels", "image/png")
+	address := putImage(t, s, "pixels", "image/png")
 	u, err := url.Parse(address)
 	require.NoError(t, err)
 	for _, path := range []string{"/", "/images/", "/images/x", u.Path + "x", u.Path[:len(u.Path)-1], u.Path + "/"} {
-		resp := get(s, path)
+		resp := getImage(s, path)
 		assert.Equal(t, 404, resp.StatusCode, path)
 		assert.Empty(t, resp.Header.Get("Cache-Control"))
 	}
 	name := u.Path[len("/images/"):]
-	assert.Equal(t, 200, get(s, "/"+name).StatusCode, "behind http.StripPrefix")
-	assert.Equal(t, 200, get(s, "/elsewhere/images/"+name).StatusCode)
+	assert.Equal(t, 200, getImage(s, "/"+name).StatusCode, "behind http.StripPrefix")
+	assert.Equal(t, 200, getImage(s, "/elsewhere/images/"+name).StatusCode)
 }
 
 func TestImages_Expire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.NewImages("http://localhost/")
-		first := put(t, s, "first", "image/png")
+		first := putImage(t, s, "first", "image/png")
 		time.Sleep(30 * time.Minute)
-		second := put(t, s, "second", "image/png")
+		second := putImage(t, s, "second", "image/png")
 		time.Sleep(30*time.Minute - time.Nanosecond)
-		resp := get(s, first)
+		resp := getImage(s, first)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, "private, max-age=0", resp.Header.Get("Cache-Control"))
 		time.Sleep(time.Nanosecond)
-		assert.Equal(t, 404, get(s, first).StatusCode)
-		assert.Equal(t, 200, get(s, second).StatusCode)
-		third := put(t, s, "third", "image/png")
-		assert.Equal(t, 404, get(s, first).StatusCode)
+		assert.Equal(t, 404, getImage(s, first).StatusCode)
+		assert.Equal(t, 200, getImage(s, second).StatusCode)
+		third := putImage(t, s, "third", "image/png")
+		assert.Equal(t, 404, getImage(s, first).StatusCode)
 		time.Sleep(30 * time.Minute)
-		assert.Equal(t, 404, get(s, second).StatusCode)
-		assert.Equal(t, 200, get(s, third).StatusCode)
+		assert.Equal(t, 404, getImage(s, second).StatusCode)
+		assert.Equal(t, 200, getImage(s, third).StatusCode)
 	})
 }
 
@@ -138,22 +138,22 @@ func TestImages_DropOldest(t *testing.T) {
 	data := string(bytes.Repeat([]byte("x"), 3000))
 	var addresses []string
 	for range 5 {
-		addresses = append(addresses, put(t, s, data, "image/png"))
+		addresses = append(addresses, putImage(t, s, data, "image/png"))
 	}
 	for i, address := range addresses {
 		want := 404
 		if i >= 3 { // an image counts as more than its 3000 bytes
 			want = 200
 		}
-		assert.Equal(t, want, get(s, address).StatusCode, i)
+		assert.Equal(t, want, getImage(s, address).StatusCode, i)
 	}
 
 	_, err := s.Put(t.Context(), make([]byte, 10_001), "image/png")
 	assert.EqualError(t, err, "memory: image of 10001 bytes exceeds the limit of 10000 bytes")
-	assert.Equal(t, 200, get(s, addresses[4]).StatusCode, "an image that is too large drops no other")
-	whole := put(t, s, string(make([]byte, 10_000)), "image/png")
-	assert.Equal(t, 200, get(s, whole).StatusCode)
-	assert.Equal(t, 404, get(s, addresses[4]).StatusCode)
+	assert.Equal(t, 200, getImage(s, addresses[4]).StatusCode, "an image that is too large drops no other")
+	whole := putImage(t, s, string(make([]byte, 10_000)), "image/png")
+	assert.Equal(t, 200, getImage(s, whole).StatusCode)
+	assert.Equal(t, 404, getImage(s, addresses[4]).StatusCode)
 
 	_, err = memory.NewImages("http://localhost/").Put(t.Context(), make([]byte, 128<<20+1), "image/png")
 	assert.Error(t, err)
@@ -168,7 +168,7 @@ func TestImages_ConcurrentUse(t *testing.T) {
 			for range 100 {
 				address, err := s.Put(t.Context(), []byte("pixels"), "image/png")
 				if assert.NoError(t, err) {
-					assert.Contains(t, []int{200, 404}, get(s, address).StatusCode)
+					assert.Contains(t, []int{200, 404}, getImage(s, address).StatusCode)
 				}
 			}
 		})

@@ -13,9 +13,9 @@ import (
 
 const (
 	secretPrefix = "sk-"
-	maxPrefix    = 11 // displayed characters of a secret
+	prefixLength = 11 // characters of a secret in KeyInfo.Prefix
 
-	defaultPage, maxPage = 100, 1000
+	defaultPage, maxPage = 100, 1000 // keys in the reply of ListKeys
 )
 
 // Key implements [llmhttp.KeyManager].
@@ -26,17 +26,7 @@ func (s *KeyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) 
 	if k == nil {
 		return llmhttp.KeyInfo{}, llmhttp.ErrKeyNotFound
 	}
-	return k.copy(), nil
-}
-
-// copy returns a description that shares no memory with k.
-func (k *managedKey) copy() llmhttp.KeyInfo {
-	info := k.info
-	info.Scopes, info.Models = slices.Clone(info.Scopes), slices.Clone(info.Models)
-	if used := k.usedAt.Load(); used != 0 {
-		info.LastUsed = time.Unix(0, used)
-	}
-	return info
+	return k.copyInfo(), nil
 }
 
 // ListKeys implements [llmhttp.KeyManager]. Its cost grows with the number of
@@ -67,7 +57,7 @@ func (s *KeyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.
 		}
 		text := lowerASCII(strings.Join([]string{k.info.ID, k.info.Account, k.info.Name, k.info.Prefix}, "\n"))
 		if (q.Account == "" || k.info.Account == q.Account) && (q.Status == "" || k.info.Status(now) == q.Status) && strings.Contains(text, search) {
-			page = append(page, k.copy())
+			page = append(page, k.copyInfo())
 		}
 	}
 	return page, nil
@@ -85,24 +75,24 @@ func lowerASCII(s string) string {
 // CreateKey implements [llmhttp.KeyManager]. Secrets begin with "sk-".
 func (s *KeyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (llmhttp.KeyInfo, string, error) {
 	secret := llmhttp.NewSecret(secretPrefix)
-	info := llmhttp.KeyInfo{Prefix: secret[:maxPrefix], Created: time.Now()}
+	info := llmhttp.KeyInfo{Prefix: secret[:prefixLength], Created: time.Now()}
 	info.ID = "key_" + strings.ToLower(rand.Text()[:20])
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.addKey(info, hashSecret(secret))
-	s.set(k, params)
-	return k.copy(), secret, nil
+	s.applyParams(k, params)
+	return k.copyInfo(), secret, nil
 }
 
 // UpdateKey implements [llmhttp.KeyManager].
 func (s *KeyStore) UpdateKey(ctx context.Context, id string, change func(*llmhttp.KeyParams) error) (llmhttp.KeyInfo, error) {
 	return s.changeKey(id, func(k *managedKey) error {
-		info := k.copy()
+		info := k.copyInfo()
 		params := info.Params()
 		if err := change(&params); err != nil {
 			return err
 		}
-		s.set(k, params)
+		s.applyParams(k, params)
 		return nil
 	})
 }
@@ -126,8 +116,8 @@ func (s *KeyStore) RotateKey(ctx context.Context, id string, overlap time.Durati
 			}
 		}
 		k.secrets[hashSecret(secret)] = time.Time{}
-		k.info.Prefix = secret[:maxPrefix]
-		s.set(k, k.info.Params())
+		k.info.Prefix = secret[:prefixLength]
+		s.applyParams(k, k.info.Params())
 		return nil
 	})
 	if err != nil {
@@ -140,7 +130,7 @@ func (s *KeyStore) RotateKey(ctx context.Context, id string, overlap time.Durati
 func (s *KeyStore) RevokeKey(ctx context.Context, id string) error {
 	_, err := s.changeKey(id, func(k *managedKey) error {
 		k.info.Revoked = time.Now()
-		s.set(k, k.info.Params())
+		s.applyParams(k, k.info.Params())
 		return nil
 	})
 	if errors.Is(err, llmhttp.ErrKeyRevoked) {
@@ -164,5 +154,5 @@ func (s *KeyStore) changeKey(id string, change func(*managedKey) error) (llmhttp
 	if err := change(k); err != nil {
 		return llmhttp.KeyInfo{}, err
 	}
-	return k.copy(), nil
+	return k.copyInfo(), nil
 }

@@ -60,8 +60,8 @@ func (s *sender) sendToAll(choices int, d llmhttp.Delta) bool {
 	return true
 }
 
-// checkReasoning returns an error if a message has reasoning that a Backend has
-// signed, and that was changed since.
+// checkReasoning returns an error if a message has reasoning that does not match its
+// signature by a Backend.
 func checkReasoning(messages []llmhttp.Message) error {
 	for i := range messages {
 		m := &messages[i]

@@ -1,27 +1,16 @@
 package memory
 
 import (
-	"bytes"
-	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"math"
-	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/memory/internal/instance"
 )
 
-// A reply is the reply of a Backend to one request. All choices have it.
+// A reply is the reply of a Backend to one request. All choices have the same reply.
 type reply struct {
 	reasoning string
-	calls     []call // of functions; the reply is text if this is empty
+	calls     []call // if empty, the reply is text
 	text      string
 	finish    llmhttp.FinishReason
 	stop      string // the stop sequence, if one ended the text
@@ -32,7 +21,7 @@ type reply struct {
 // A call is a call of a function.
 type call struct{ name, arguments string }
 
-// greeting is the reply to a request without a text of the user.
+// greeting is the reply to a request whose user messages have no text.
 const greeting = "Hello! How can I help you today?"
 
 // maxReply limits the text of all choices together, in bytes.
@@ -53,23 +42,23 @@ func newReply(req *llmhttp.ChatRequest) (*reply, error) {
 		r.calls, r.finish = append(r.calls, call{f.name, arguments}), llmhttp.FinishToolCalls
 	}
 	if r.calls == nil {
-		text, err := formatted(req.ResponseFormat, tools.text(req.Messages))
+		text, err := formatReply(req.ResponseFormat, tools.replyText(req.Messages))
 		if err != nil {
 			return nil, err
 		}
-		r.text, r.stop = beforeStop(text, req.Stop)
+		r.text, r.stop = cutAtStop(text, req.Stop)
 	}
 	reasoning := CountTokens(req.Model, r.reasoning)
-	n := reasoning + r.cut(req)
+	n := reasoning + r.cutAtLimit(req)
 	r.usage = llmhttp.Usage{PromptTokens: promptTokens(req), CompletionTokens: n * r.choices}
 	r.usage.CompletionTokensDetails.ReasoningTokens = reasoning * r.choices
 	r.usage.TotalTokens = r.usage.PromptTokens + r.usage.CompletionTokens
 	return r, nil
 }
 
-// cut cuts the text and the arguments of the calls at the token limit, and returns
-// the tokens that they have.
-func (r *reply) cut(req *llmhttp.ChatRequest) (n int) {
+// cutAtLimit cuts the text and the arguments of the calls at the token limit. It
+// returns the number of tokens that are left.
+func (r *reply) cutAtLimit(req *llmhttp.ChatRequest) (n int) {
 	limit, limited := req.TokenLimit()
 	if !limited {
 		limit = math.MaxInt
@@ -94,7 +83,7 @@ func (r *reply) cut(req *llmhttp.ChatRequest) (n int) {
 // or the arguments of the calls. The tokens of several calls alternate. The usage is in
 // the last chunk.
 func (s *sender) sendReply(r *reply) {
-	if !s.sendReasoning(r) || !s.openCalls(r) {
+	if !s.sendReasoning(r) || !s.sendCallNames(r) {
 		return
 	}
 	rest := []string{r.text}
@@ -143,8 +132,8 @@ func (s *sender) sendToken(r *reply, call int, token string, last bool) bool {
 	return true
 }
 
-// openCalls sends the names of the calls.
-func (s *sender) openCalls(r *reply) bool {
+// sendCallNames sends the ID and name of each call for each choice.
+func (s *sender) sendCallNames(r *reply) bool {
 	for i := range r.choices {
 		for j, c := range r.calls {
 			delta := llmhttp.ToolCallDelta{Index: j, ID: callID(s.ctx, i, j), Type: "function", Function: llmhttp.FunctionCall{Name: c.name}}
@@ -154,21 +143,6 @@ func (s *sender) openCalls(r *reply) bool {
 		}
 	}
 	return true
-}
-
-// callID returns the ID of a tool call of a choice. It is derived from the
-// request ID, so that a test can make it predictable. Without a request ID it is
-// random.
-func callID(ctx context.Context, choice, call int) string {
-	id := llmhttp.RequestIDFrom(ctx)
-	if id == "" {
-		id = rand.Text()
-	}
-	if call > 0 {
-		id = fmt.Sprintf("%d %s", call, id)
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", choice, id))
-	return "call_" + hex.EncodeToString(sum[:12])
 }
 
 // userText returns the text of the last user message that has a text part, or
@@ -181,164 +155,6 @@ func userText(messages []llmhttp.Message) string {
 		}
 	}
 	return greeting
-}
-
-// toolResults returns the texts of the results of tools since the last message of
-// the assistant. Clients may send other messages after the results.
-func toolResults(messages []llmhttp.Message) []string {
-	var results []string
-	for i := range messages {
-		switch m := &messages[i]; m.Role {
-		case llmhttp.RoleAssistant:
-			results = nil
-		case llmhttp.RoleTool, llmhttp.RoleFunction:
-			results = append(results, m.Content.Text())
-		}
-	}
-	return results
-}
-
-// tools are the functions that a request offers and how they may be used.
-type tools struct {
-	mode      string // none, auto or required
-	functions []function
-}
-
-// A function is one of the tools of a request.
-type function struct {
-	name   string
-	param  string // path of the schema in the request
-	schema json.RawMessage
-}
-
-// toolsOf returns the functions that the tool_choice of req allows.
-func toolsOf(req *llmhttp.ChatRequest) tools {
-	t := tools{mode: "auto"}
-	for i, tool := range req.Tools {
-		if f := tool.Function; f != nil && f.Name != "" && tool.Type == "function" {
-			t.functions = append(t.functions, function{f.Name, fmt.Sprintf("tools[%d].function.parameters", i), f.Parameters})
-		}
-	}
-	if json.Unmarshal(req.ToolChoice, &t.mode) == nil {
-		return t
-	}
-	type named struct{ Function struct{ Name string } }
-	var choice struct {
-		named
-		Type    string
-		Allowed struct {
-			Mode  string
-			Tools []named
-		} `json:"allowed_tools"`
-	}
-	if json.Unmarshal(req.ToolChoice, &choice) != nil {
-		return t
-	}
-	var allowed []named
-	switch choice.Type {
-	case "function":
-		t.mode, allowed = "required", []named{choice.named}
-	case "allowed_tools":
-		t.mode, allowed = choice.Allowed.Mode, choice.Allowed.Tools
-	}
-	t.functions = slices.DeleteFunc(t.functions, func(f function) bool {
-		return !slices.ContainsFunc(allowed, func(n named) bool { return n.Function.Name == f.name })
-	})
-	return t
-}
-
-// functionsToCall returns the functions to call: the first one, or all if the
-// client asks for parallel calls, or none.
-func (t *tools) functionsToCall(req *llmhttp.ChatRequest) []function {
-	due := t.mode == "required" ||
-		t.mode != "none" && len(req.Messages) > 0 && req.Messages[len(req.Messages)-1].Role == llmhttp.RoleUser && toolResults(req.Messages) == nil
-	if !due || len(t.functions) == 0 {
-		return nil
-	}
-	if p := req.ParallelToolCalls; p != nil && *p {
-		return t.functions
-	}
-	return t.functions[:1]
-}
-
-// text returns the text of a reply to messages: the results of tools, or else
-// the text of the user.
-func (t *tools) text(messages []llmhttp.Message) string {
-	if t.mode != "none" && len(t.functions) > 0 {
-		if results := toolResults(messages); results != nil {
-			return "The tools say: " + strings.Join(results, "\n")
-		}
-	}
-	return userText(messages)
-}
-
-// arguments returns arguments for a call of f that satisfy its schema.
-func (f *function) arguments(text string) (string, error) {
-	if f.schema == nil {
-		return "{}", nil
-	}
-	object, err := instance.Make(f.schema, text, true)
-	if err != nil {
-		return "", invalidSchema("invalid_function_parameters", f.param, fmt.Sprintf("function '%.64s'", f.name), err)
-	}
-	return string(object), nil
-}
-
-// formatted returns text in the format f. A nil f means text.
-func formatted(f *llmhttp.ResponseFormat, text string) (string, error) {
-	if f == nil || f.Type != "json_object" && f.Type != "json_schema" {
-		return text, nil
-	}
-	var format struct {
-		Name   string
-		Schema json.RawMessage
-	}
-	param := "response_format.json_schema.schema"
-	switch {
-	case f.Type == "json_object" && f.Extra["schema"] != nil: // as llama.cpp has it
-		format.Schema, param = f.Extra["schema"], "response_format.schema"
-	case f.Extra["json_schema"] != nil:
-		if err := json.Unmarshal(f.Extra["json_schema"], &format); err != nil {
-			return "", invalidSchema("invalid_json_schema", "response_format.json_schema", "response_format", errors.New("it is not an object with a name and a schema"))
-		}
-	}
-	if format.Schema == nil || string(format.Schema) == "null" {
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		err := e.Encode(struct {
-			Reply string `json:"reply"`
-		}{text})
-		return strings.TrimSuffix(b.String(), "\n"), err
-	}
-	value, err := instance.Make(format.Schema, text, false)
-	if err != nil {
-		return "", invalidSchema("invalid_json_schema", param, fmt.Sprintf("response_format '%.64s'", format.Name), err)
-	}
-	return string(value), nil
-}
-
-// invalidSchema returns an error for the client. place names the part of the
-// request that has the schema.
-func invalidSchema(code, param, place string, err error) error {
-	e := llmhttp.Errorf(http.StatusBadRequest, code, "Invalid schema for %s: %v.", place, err)
-	e.Param = param
-	return e
-}
-
-// beforeStop returns the part of text before the first stop sequence, and that
-// sequence.
-func beforeStop(text string, sequences []string) (head, stop string) {
-	end := len(text)
-	for _, s := range sequences {
-		if s == "" {
-			continue
-		}
-		if i := strings.Index(text[:end], s); i >= 0 {
-			end, stop = i, s
-		}
-	}
-	return text[:end], stop
 }
 
 // promptTokens counts the tokens of the messages as [Backend] documents.

@@ -38,7 +38,7 @@ func TestScripted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := memory.Scripted(test.steps...)
 			for range 2 {
-				req := request(t, `"messages":[{"role":"user","content":"echo"}]`)
+				req := newRequest(t, `"messages":[{"role":"user","content":"echo"}]`)
 				req.Model = "any"
 				text, chunks := "", 0
 				var finish llmhttp.FinishReason
@@ -71,7 +71,7 @@ func TestScripted_ReasonAndCall(t *testing.T) {
 		memory.Finish(llmhttp.FinishToolCalls),
 	)
 	for range 2 {
-		resp, err := llmhttp.Collect(b.Chat(t.Context(), request(t, `"messages":[]`)))
+		resp, err := llmhttp.Collect(b.Chat(t.Context(), newRequest(t, `"messages":[]`)))
 		require.NoError(t, err)
 		m := resp.Choices[0].Message
 		assert.Equal(t, "Let me see.", m.Reasoning)
@@ -87,7 +87,7 @@ func TestScripted_Panic(t *testing.T) {
 	b := memory.Scripted(memory.Say("a"), memory.Panic("boom"))
 	chunks := 0
 	assert.PanicsWithValue(t, "boom", func() {
-		for range b.Chat(t.Context(), request(t, `"messages":[]`)) {
+		for range b.Chat(t.Context(), newRequest(t, `"messages":[]`)) {
 			chunks++
 		}
 	})
@@ -103,7 +103,7 @@ func TestScripted_WaitAndHang(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), limit, gone)
 			defer cancel()
 			begin, text, failed := time.Now(), "", error(nil)
-			for c, err := range b.Chat(ctx, request(t, `"messages":[]`)) {
+			for c, err := range b.Chat(ctx, newRequest(t, `"messages":[]`)) {
 				if failed = err; err == nil {
 					text += c.Choices[0].Delta.Content
 				}
@@ -119,7 +119,7 @@ func TestScripted_WaitAndHang(t *testing.T) {
 	})
 }
 
-// The receiver of a chunk may change it, and so may the caller of Chunk.
+// Chunk copies its argument, and yields a new copy each time.
 func TestChunk_Copies(t *testing.T) {
 	var c llmhttp.ChatChunk
 	const wire = `{"id":"1","object":"chat.completion.chunk","created":2,"model":"m","choices":[{"index":1,"delta":{"content":"x",` +
@@ -127,23 +127,23 @@ func TestChunk_Copies(t *testing.T) {
 		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"x":1},"x":1}`
 	require.NoError(t, json.Unmarshal([]byte(wire), &c))
 	b := memory.Scripted(memory.Chunk(&c))
-	spoil := func(c *llmhttp.ChatChunk) {
+	modify := func(c *llmhttp.ChatChunk) {
 		choice := &c.Choices[0]
 		call := &choice.Delta.ToolCalls[0]
 		for _, extra := range []llmhttp.Extra{c.Extra, c.Usage.Extra, choice.Extra, choice.Delta.Extra, call.Extra, call.Function.Extra} {
 			require.Len(t, extra, 1)
-			extra["spoiled"] = json.RawMessage(`true`)
+			extra["modified"] = json.RawMessage(`true`)
 		}
-		c.Usage.PromptTokens, choice.Index, call.ID = 99, 99, "spoiled"
+		c.Usage.PromptTokens, choice.Index, call.ID = 99, 99, "modified"
 	}
-	spoil(&c)
+	modify(&c)
 	for range 3 {
-		for got, err := range b.Chat(t.Context(), request(t, `"messages":[]`)) {
+		for got, err := range b.Chat(t.Context(), newRequest(t, `"messages":[]`)) {
 			require.NoError(t, err)
 			encoded, err := json.Marshal(got)
 			require.NoError(t, err)
 			assert.JSONEq(t, wire, string(encoded))
-			spoil(got)
+			modify(got)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestBackend_Script(t *testing.T) {
 		return nil
 	}}
 	for text, want := range map[string]string{"ping": "pong", "echo": "echo"} {
-		req := request(t, `"messages":[{"role":"user","content":"`+text+`"}]`)
+		req := newRequest(t, `"messages":[{"role":"user","content":"`+text+`"}]`)
 		resp, err := llmhttp.Collect(b.Chat(t.Context(), req))
 		require.NoError(t, err)
 		assert.Equal(t, want, resp.Choices[0].Message.Content.Text())

@@ -41,8 +41,7 @@ func cutTokens(text string, limit, size int) (head string, n int) {
 	return text[:end], n
 }
 
-// maxRun bounds the characters of a token: those of white space, and those of a
-// word.
+// maxRun limits both the white space and the word of a token, in characters.
 const maxRun = 12
 
 // tokenLen returns the length of the first token of s in bytes. It looks at most

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// split returns the tokens of text.
-func split(text string) []string {
+// splitTokens returns the tokens of text.
+func splitTokens(text string) []string {
 	var tokens []string
 	for text != "" {
 		n := tokenLen(text)
@@ -39,7 +39,7 @@ func TestCountTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Join(want, "")
-			assert.Equal(t, want, split(text))
+			assert.Equal(t, want, splitTokens(text))
 			assert.Equal(t, len(want), CountTokens(ModelChat, text))
 		})
 	}
@@ -75,7 +75,7 @@ func FuzzCountTokens(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		tokens := split(text)
+		tokens := splitTokens(text)
 		require.Equal(t, text, strings.Join(tokens, ""))
 		at := 0
 		for i, token := range tokens {
@@ -86,10 +86,10 @@ func FuzzCountTokens(f *testing.F) {
 			if i > 0 {
 				first, _ := utf8.DecodeRuneInString(token)
 				before, _ := utf8.DecodeLastRuneInString(text[:at])
-				require.False(t, extends(first) && !ends(before), "%q is cut before the mark of %q", text, token)
-				require.False(t, before == '\u200d' && !ends(first), "%q is cut after a joiner", text)
+				require.False(t, isExtender(first) && !isControl(before), "%q is cut before the mark of %q", text, token)
+				require.False(t, before == '\u200d' && !isControl(first), "%q is cut after a joiner", text)
 				require.False(t, before == '\r' && first == '\n', "%q is cut within a line end", text)
-				require.False(t, isFlag(before) && isFlag(first) && flagsBefore(text[:at])%2 == 1, "%q is cut within a flag", text)
+				require.False(t, isRegionalIndicator(before) && isRegionalIndicator(first) && countTrailingIndicators(text[:at])%2 == 1, "%q is cut within a flag", text)
 			}
 			at += len(token)
 			// A text that is cut after a token has the same tokens.
@@ -98,10 +98,11 @@ func FuzzCountTokens(f *testing.F) {
 	})
 }
 
-// The rules for FuzzCountTokens are independent of the grapheme library.
+// FuzzCountTokens uses the following functions instead of the grapheme library, to
+// check its results independently.
 
-// extends reports whether r belongs to the character before it.
-func extends(r rune) bool {
+// isExtender reports whether r belongs to the character before it.
+func isExtender(r rune) bool {
 	switch {
 	case r >= 0x300 && r < 0x370, r >= 0xfe00 && r < 0xfe10, r >= 0x1f3fb && r <= 0x1f3ff, r == 0x20e3, r == 0x200d:
 		return true
@@ -109,20 +110,20 @@ func extends(r rune) bool {
 	return false
 }
 
-// ends reports whether r is a control character, which nothing extends.
-func ends(r rune) bool {
+// isControl reports whether r is a control character, which nothing extends.
+func isControl(r rune) bool {
 	return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r == utf8.RuneError
 }
 
-// isFlag reports whether r is one half of a flag.
-func isFlag(r rune) bool { return r >= 0x1f1e6 && r <= 0x1f1ff }
+// isRegionalIndicator reports whether r is one of the two runes of a flag.
+func isRegionalIndicator(r rune) bool { return r >= 0x1f1e6 && r <= 0x1f1ff }
 
-// flagsBefore returns the number of halves of flags at the end of text.
-func flagsBefore(text string) int {
+// countTrailingIndicators returns the number of regional indicators at the end of text.
+func countTrailingIndicators(text string) int {
 	n := 0
 	for {
 		r, size := utf8.DecodeLastRuneInString(text)
-		if !isFlag(r) {
+		if !isRegionalIndicator(r) {
 			return n
 		}
 		text = text[:len(text)-size]

@@ -29,7 +29,7 @@ func compareReportSums(a, b llmhttp.ReportSum) int {
 func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	groups := make(map[reportGroup]*adder)
+	groups := make(map[reportGroup]*usageAdder)
 	for account, entries := range u.accounts {
 		if q.Account != "" && account != q.Account {
 			continue
@@ -49,7 +49,7 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 				g.account = account
 			}
 			if groups[g] == nil {
-				groups[g] = &adder{}
+				groups[g] = &usageAdder{}
 			}
 			e.keyID = ""
 			groups[g].add(start, e)
@@ -64,20 +64,23 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 	return sums
 }
 
-// A reportGroup is a key, an account or neither.
+// A reportGroup identifies what a ReportSum is for: a key and its account, an account,
+// or neither.
 type reportGroup struct{ keyID, account string }
 
 // largestGroups returns the sums of the n groups with the most tokens.
 func largestGroups(sums []llmhttp.ReportSum, n int) []llmhttp.ReportSum {
-	type group struct {
+	type periodGroup struct {
 		start time.Time
 		reportGroup
 	}
-	of := func(s *llmhttp.ReportSum) group { return group{s.Start.UTC(), reportGroup{s.KeyID, s.Account}} }
-	totals := make(map[group]llmhttp.UsageSum)
-	var groups []group
+	groupOf := func(s *llmhttp.ReportSum) periodGroup {
+		return periodGroup{s.Start.UTC(), reportGroup{s.KeyID, s.Account}}
+	}
+	totals := make(map[periodGroup]llmhttp.UsageSum)
+	var groups []periodGroup
 	for i := range sums {
-		g := of(&sums[i])
+		g := groupOf(&sums[i])
 		if _, ok := totals[g]; !ok {
 			groups = append(groups, g)
 		}
@@ -90,16 +93,16 @@ func largestGroups(sums []llmhttp.ReportSum, n int) []llmhttp.ReportSum {
 	if len(groups) <= n {
 		return sums
 	}
-	slices.SortFunc(groups, func(a, b group) int {
+	slices.SortFunc(groups, func(a, b periodGroup) int {
 		ta, tb := totals[a], totals[b]
 		return cmp.Or(
 			cmp.Compare(tb.PromptTokens+tb.CompletionTokens, ta.PromptTokens+ta.CompletionTokens), cmp.Compare(tb.Requests, ta.Requests),
 			a.start.Compare(b.start), strings.Compare(a.keyID, b.keyID), strings.Compare(a.account, b.account),
 		)
 	})
-	kept := make(map[group]bool)
+	kept := make(map[periodGroup]bool)
 	for _, g := range groups[:n] {
 		kept[g] = true
 	}
-	return slices.DeleteFunc(sums, func(s llmhttp.ReportSum) bool { return !kept[of(&s)] })
+	return slices.DeleteFunc(sums, func(s llmhttp.ReportSum) bool { return !kept[groupOf(&s)] })
 }

@@ -8,6 +8,6 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-func TestUsageReporter(t *testing.T) {
+func TestUsageStore_ReporterConformance(t *testing.T) {
 	llmhttptest.TestUsageReporter(t, func(testing.TB) llmhttp.UsageReporter { return memory.NewUsageStore() })
 }

@@ -14,10 +14,11 @@ import (
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
-func TestResponseStore(t *testing.T) {
+func TestResponseStore_Conformance(t *testing.T) {
 	llmhttptest.TestResponseStore(t, func(testing.TB) llmhttp.ResponseStore { return NewResponseStore() })
 }
 
+// storedResponse returns a response with one item of about 1000 bytes.
 func storedResponse(i int, expires time.Time) *llmhttp.StoredResponse {
 	return &llmhttp.StoredResponse{
 		ID: fmt.Sprint("resp_", i), Account: "acme", Expires: expires, Body: []byte("{}"),
@@ -44,7 +45,7 @@ func TestResponseStore_DropsTheOldest(t *testing.T) {
 	assert.Len(t, s.byID, 5)
 }
 
-func TestResponseStore_DropsWhatHasExpired(t *testing.T) {
+func TestResponseStore_DropsExpiredResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewResponseStore()
 		for i := range 3 {

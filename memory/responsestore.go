@@ -25,14 +25,14 @@ type ResponseStore struct {
 
 	mu    sync.Mutex // guards the fields below
 	byID  map[ownedID]*list.Element
-	items map[ownedID][]*llmhttp.StoredResponse // that have an item of the ID, oldest first
+	items map[ownedID][]*llmhttp.StoredResponse // the responses with the item, oldest first
 	queue *list.List                            // of *llmhttp.StoredResponse, oldest first
 	size  int                                   // of all responses, in bytes
 }
 
 var _ llmhttp.ResponseStore = (*ResponseStore)(nil)
 
-// An ownedID is the ID of a response or an item of an account.
+// An ownedID is the ID of a response or an item, and the account that owns it.
 type ownedID struct{ account, id string }
 
 const defaultResponseBytes = 128 << 20
@@ -60,10 +60,10 @@ func (s *ResponseStore) SaveResponse(_ context.Context, r *llmhttp.StoredRespons
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.byID[ownedID{c.Account, c.ID}]; old != nil {
-		s.remove(old)
+		s.removeResponse(old)
 	}
 	for e := s.queue.Front(); e != nil && (s.size+size > limit || isExpired(e.Value.(*llmhttp.StoredResponse))); e = s.queue.Front() {
-		s.remove(e)
+		s.removeResponse(e)
 	}
 	s.size += size
 	s.byID[ownedID{c.Account, c.ID}] = s.queue.PushBack(&c)
@@ -90,7 +90,7 @@ func responseSize(r *llmhttp.StoredResponse) int {
 	return n
 }
 
-// itemIDs returns the IDs of the items of r, each once.
+// itemIDs returns the IDs of the items of r without duplicates.
 func itemIDs(r *llmhttp.StoredResponse) []ownedID {
 	var ids []ownedID
 	for _, item := range slices.Concat(r.Input, r.Output) {
@@ -104,8 +104,8 @@ func isExpired(r *llmhttp.StoredResponse) bool {
 	return !r.Expires.IsZero() && !time.Now().Before(r.Expires)
 }
 
-// remove removes a response. s.mu is held.
-func (s *ResponseStore) remove(e *list.Element) {
+// removeResponse removes a response. The caller holds mu.
+func (s *ResponseStore) removeResponse(e *list.Element) {
 	r := s.queue.Remove(e).(*llmhttp.StoredResponse)
 	s.size -= responseSize(r)
 	delete(s.byID, ownedID{r.Account, r.ID})
@@ -117,9 +117,9 @@ func (s *ResponseStore) remove(e *list.Element) {
 	}
 }
 
-// find returns the element of a response, or nil if it is not stored. s.mu
+// findResponse returns the element of a response, or nil if it is not stored. s.mu
 // is held.
-func (s *ResponseStore) find(account, id string) *list.Element {
+func (s *ResponseStore) findResponse(account, id string) *list.Element {
 	e := s.byID[ownedID{account, id}]
 	if e == nil || isExpired(e.Value.(*llmhttp.StoredResponse)) {
 		return nil
@@ -131,7 +131,7 @@ func (s *ResponseStore) find(account, id string) *list.Element {
 func (s *ResponseStore) LoadResponse(_ context.Context, account, id string) (*llmhttp.StoredResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(account, id)
+	e := s.findResponse(account, id)
 	if e == nil {
 		return nil, llmhttp.ErrResponseNotFound
 	}
@@ -156,7 +156,7 @@ func (s *ResponseStore) LoadItems(_ context.Context, account string, ids []strin
 	return found, nil
 }
 
-// findItem returns an item that r has.
+// findItem returns the item of r with the given ID, which must exist.
 func findItem(r *llmhttp.StoredResponse, id string) *llmhttp.StoredItem {
 	hasID := func(item llmhttp.StoredItem) bool { return item.ID == id }
 	if i := slices.IndexFunc(r.Input, hasID); i >= 0 {
@@ -169,10 +169,10 @@ func findItem(r *llmhttp.StoredResponse, id string) *llmhttp.StoredItem {
 func (s *ResponseStore) DeleteResponse(_ context.Context, account, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(account, id)
+	e := s.findResponse(account, id)
 	if e == nil {
 		return llmhttp.ErrResponseNotFound
 	}
-	s.remove(e)
+	s.removeResponse(e)
 	return nil
 }

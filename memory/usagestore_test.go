@@ -11,24 +11,25 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// Package llmhttptest tests what every UsageStore must do.
+// llmhttptest.TestUsageStore tests the requirements of the interface. The tests below
+// are about the bounds of this store.
 
 var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
-// record records n requests of one account. The request with index i is for the
+// recordUsage records n requests of one account. The request with index i is for the
 // model and at the time that request returns.
-func record(t testing.TB, u *UsageStore, n int, request func(i int) (model string, at time.Time)) {
+func recordUsage(t testing.TB, u *UsageStore, n int, request func(i int) (model string, at time.Time)) {
 	t.Helper()
-	recordAll(t, u, n, func(i int) llmhttp.UsageRecord {
+	recordBatches(t, u, n, func(i int) llmhttp.UsageRecord {
 		model, at := request(i)
 		usage := llmhttp.Usage{PromptTokens: i, CompletionTokens: 1}
 		return llmhttp.UsageRecord{ID: fmt.Sprint(i), Time: at, Account: "a", Model: model, Usage: usage, Images: 2}
 	})
 }
 
-// recordAll records the n records that next returns, some at a time, and checks
+// recordBatches records the n records that next returns, in batches, and checks
 // that the store does not grow beyond its limits.
-func recordAll(t testing.TB, u *UsageStore, n int, next func(i int) llmhttp.UsageRecord) {
+func recordBatches(t testing.TB, u *UsageStore, n int, next func(i int) llmhttp.UsageRecord) {
 	t.Helper()
 	records := make([]llmhttp.UsageRecord, 0, 100)
 	for i := range n {
@@ -43,7 +44,7 @@ func recordAll(t testing.TB, u *UsageStore, n int, next func(i int) llmhttp.Usag
 	}
 }
 
-func query(t testing.TB, u *UsageStore, from, to time.Time, step time.Duration) []llmhttp.UsageSum {
+func queryUsage(t testing.TB, u *UsageStore, from, to time.Time, step time.Duration) []llmhttp.UsageSum {
 	t.Helper()
 	sums, err := u.Query(t.Context(), llmhttp.UsageQuery{Account: "a", From: from, To: to, Step: step})
 	require.NoError(t, err)
@@ -54,7 +55,7 @@ func TestUsageStore_AddsUpOldEntriesByHour(t *testing.T) {
 	const n = maxEntries + maxEntries/4
 	u := NewUsageStore()
 	byHour, byDay := map[string]int64{}, map[string]int64{}
-	record(t, u, n, func(i int) (string, time.Time) {
+	recordUsage(t, u, n, func(i int) (string, time.Time) {
 		at, model := noon.Add(time.Duration(i)*10*time.Second+time.Duration(i*7919%600)*time.Second), fmt.Sprint("m", i%3)
 		byHour[fmt.Sprint(at.Truncate(time.Hour), model)] += int64(i)
 		byDay[fmt.Sprint(at.Truncate(24*time.Hour), model)] += int64(i)
@@ -65,13 +66,13 @@ func TestUsageStore_AddsUpOldEntriesByHour(t *testing.T) {
 	midnight := noon.Truncate(24 * time.Hour)
 	for step, want := range map[time.Duration]map[string]int64{time.Hour: byHour, 24 * time.Hour: byDay} {
 		got := map[string]int64{}
-		for _, s := range query(t, u, midnight, midnight.AddDate(0, 1, 0), step) {
+		for _, s := range queryUsage(t, u, midnight, midnight.AddDate(0, 1, 0), step) {
 			got[fmt.Sprint(s.Start, s.Model)] += s.PromptTokens
 		}
 		assert.Equal(t, want, got)
 	}
 	total := llmhttp.UsageSum{}
-	for _, s := range query(t, u, time.Time{}, noon.AddDate(9, 0, 0), 0) {
+	for _, s := range queryUsage(t, u, time.Time{}, noon.AddDate(9, 0, 0), 0) {
 		total.Requests += s.Requests
 		total.CompletionTokens += s.CompletionTokens
 		total.Images += s.Images
@@ -79,39 +80,39 @@ func TestUsageStore_AddsUpOldEntriesByHour(t *testing.T) {
 	assert.Equal(t, llmhttp.UsageSum{Requests: n, CompletionTokens: n, Images: 2 * n}, total)
 
 	last := noon.Add((n - 100) * 10 * time.Second)
-	recent := query(t, u, last, last.Add(time.Second), 0)
+	recent := queryUsage(t, u, last, last.Add(time.Second), 0)
 	assert.Less(t, len(recent), 3, "recent entries keep their times")
 }
 
 func TestUsageStore_DropsOldEntries(t *testing.T) {
 	u := NewUsageStore()
 	at := func(i int) time.Time { return noon.Add(time.Duration(i) * time.Second) }
-	record(t, u, 2*maxEntries, func(i int) (string, time.Time) { return fmt.Sprint(i), at(i) })
+	recordUsage(t, u, 2*maxEntries, func(i int) (string, time.Time) { return fmt.Sprint(i), at(i) })
 	assert.Greater(t, u.count, maxEntries/4)
-	assert.Empty(t, query(t, u, at(0), at(maxEntries), 0))
-	assert.Len(t, query(t, u, at(2*maxEntries-100), at(2*maxEntries), 0), 100)
+	assert.Empty(t, queryUsage(t, u, at(0), at(maxEntries), 0))
+	assert.Len(t, queryUsage(t, u, at(2*maxEntries-100), at(2*maxEntries), 0), 100)
 
-	recordAll(t, u, maxEntries+1, func(i int) llmhttp.UsageRecord {
+	recordBatches(t, u, maxEntries+1, func(i int) llmhttp.UsageRecord {
 		return llmhttp.UsageRecord{ID: fmt.Sprint("account", i), Account: fmt.Sprint(i), Time: at(3*maxEntries + i)}
 	})
 }
 
-func TestUsageStore_AddsUpEntriesOfOneMoment(t *testing.T) {
+func TestUsageStore_AddsUpEntriesWithSameTime(t *testing.T) {
 	u := NewUsageStore()
-	record(t, u, 2*maxEntries, func(int) (string, time.Time) { return "m", noon.Add(time.Minute) })
-	sums := query(t, u, noon, noon.Add(time.Hour), 0)
+	recordUsage(t, u, 2*maxEntries, func(int) (string, time.Time) { return "m", noon.Add(time.Minute) })
+	sums := queryUsage(t, u, noon, noon.Add(time.Hour), 0)
 	require.Len(t, sums, 1)
 	assert.EqualValues(t, 2*maxEntries, sums[0].Requests)
 }
 
-func TestUsageStore_RemembersIDs(t *testing.T) {
+func TestUsageStore_SkipsRecordsWithKnownIDs(t *testing.T) {
 	u := NewUsageStore()
 	recordIDs := func(prefix string, n int) {
-		recordAll(t, u, n, func(i int) llmhttp.UsageRecord {
+		recordBatches(t, u, n, func(i int) llmhttp.UsageRecord {
 			return llmhttp.UsageRecord{ID: fmt.Sprint(prefix, i), Account: "a", Model: "m", Time: noon}
 		})
 	}
-	requests := func() int64 { return query(t, u, noon.Add(-time.Hour), noon.Add(1), 0)[0].Requests }
+	requests := func() int64 { return queryUsage(t, u, noon.Add(-time.Hour), noon.Add(1), 0)[0].Requests }
 	for range 2 {
 		recordIDs("a", maxIDs)
 		assert.EqualValues(t, maxIDs, requests(), "each ID counts once")
@@ -124,11 +125,11 @@ func TestUsageStore_RemembersIDs(t *testing.T) {
 func TestUsageStore_AcceptsAnyTime(t *testing.T) {
 	u := NewUsageStore()
 	times := []time.Time{{}, time.Unix(1<<40, 0), time.Date(-400, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(-1<<40, 5)}
-	record(t, u, len(times), func(i int) (string, time.Time) { return "m", times[i] })
+	recordUsage(t, u, len(times), func(i int) (string, time.Time) { return "m", times[i] })
 	from, to := time.Unix(-1<<41, 0), time.Unix(1<<41, 0)
 	for _, step := range []time.Duration{0, 1, time.Hour, 1<<63 - 1} {
 		var requests int64
-		for _, s := range query(t, u, from, to, step) {
+		for _, s := range queryUsage(t, u, from, to, step) {
 			requests += s.Requests
 			assert.False(t, s.Start.Before(from))
 		}

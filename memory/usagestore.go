@@ -13,7 +13,8 @@ import (
 )
 
 // A UsageStore is a [llmhttp.KeyUsageStore] and a [llmhttp.UsageReporter] in
-// memory. The zero value is an empty store. Its methods are safe for concurrent use and never fail.
+// memory. The zero value is an empty store. Its methods are safe for concurrent
+// use and never fail.
 //
 // The store is bounded. It keeps 65536 entries of about 100 bytes, one for each
 // record. When it is full, it adds up the older half by account, key, model and
@@ -24,19 +25,20 @@ import (
 // be skipped if it is among the last 65536.
 type UsageStore struct {
 	mu       sync.Mutex             // guards the fields below
-	accounts map[string][]entry     // of each account, in any order
-	seeds    [2]maphash.Seed        // of idHash
-	count    int                    // of all entries
-	ids      [2]map[idHash]struct{} // of stored records: the newer ones and the older ones
+	accounts map[string][]entry     // entries by account, in any order
+	seeds    [2]maphash.Seed        // for idHash
+	count    int                    // number of all entries
+	ids      [2]map[idHash]struct{} // IDs of stored records; ids[0] has the newer ones
 }
 
-// An entry is what a key used of a model at its Start.
+// An entry is the usage of a model by a key at or from the time Start.
 type entry struct {
 	keyID string
 	llmhttp.UsageSum
 }
 
-// An idHash takes the place of an ID, which may have any length.
+// An idHash is a hash of an ID. It is stored in place of the ID, which may have any
+// length.
 type idHash [2]uint64
 
 var (
@@ -65,7 +67,7 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 		if !u.addID(r.ID) {
 			continue
 		}
-		u.add(r.Account, entry{r.KeyID, llmhttp.UsageSum{
+		u.addEntry(r.Account, entry{r.KeyID, llmhttp.UsageSum{
 			Start:            r.Time,
 			Model:            r.Model,
 			Requests:         1,
@@ -79,13 +81,13 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 	return nil
 }
 
-// add appends an entry of an account.
-func (u *UsageStore) add(account string, e entry) {
+// addEntry appends an entry of an account. The caller holds mu.
+func (u *UsageStore) addEntry(account string, e entry) {
 	entries := u.accounts[account]
 	if n := len(entries); n > 0 && entries[n-1].Model == e.Model {
 		e.Model = entries[n-1].Model
 	} else {
-		e.Model = strings.Clone(e.Model) // it may be part of a request's body
+		e.Model = strings.Clone(e.Model) // e.Model may refer to the memory of a request's body
 	}
 	u.accounts[account] = append(entries, e)
 	if u.count++; u.count > maxEntries {
@@ -93,8 +95,8 @@ func (u *UsageStore) add(account string, e entry) {
 	}
 }
 
-// add adds the numbers of other to e.
-func (e *entry) add(other *entry) {
+// accumulate adds the numbers of other to e.
+func (e *entry) accumulate(other *entry) {
 	e.Requests += other.Requests
 	e.PromptTokens += other.PromptTokens
 	e.CompletionTokens += other.CompletionTokens
@@ -103,7 +105,7 @@ func (e *entry) add(other *entry) {
 	e.Images += other.Images
 }
 
-// addID remembers id. It reports whether id is new.
+// addID adds id to ids. It reports whether id is new. The caller holds mu.
 func (u *UsageStore) addID(id string) bool {
 	hash := idHash{maphash.String(u.seeds[0], id), maphash.String(u.seeds[1], id)}
 	for _, ids := range u.ids {
@@ -131,7 +133,7 @@ func (u *UsageStore) QueryKey(ctx context.Context, keyID string, q llmhttp.Usage
 func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) bool) []llmhttp.UsageSum {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	var periods adder
+	var periods usageAdder
 	for _, e := range u.accounts[q.Account] {
 		if includes(e.keyID) && !e.Start.Before(q.From) && e.Start.Before(q.To) {
 			e.keyID = ""
@@ -148,7 +150,8 @@ func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) boo
 	return sums
 }
 
-// compact makes room for at least a quarter of maxEntries.
+// compact reduces the entries to at most three quarters of maxEntries. The caller
+// holds mu.
 func (u *UsageStore) compact() {
 	var times []time.Time
 	for _, entries := range u.accounts {
@@ -159,8 +162,8 @@ func (u *UsageStore) compact() {
 	slices.SortFunc(times, time.Time.Compare)
 	median := times[len(times)/2]
 
-	u.replace(func(entries []entry) []entry {
-		var hours adder
+	u.replaceEntries(func(entries []entry) []entry {
+		var hours usageAdder
 		recent := slices.DeleteFunc(entries, func(e entry) bool {
 			if e.Start.After(median) {
 				return false
@@ -173,14 +176,14 @@ func (u *UsageStore) compact() {
 	if u.count <= maxEntries/4*3 {
 		return
 	}
-	u.replace(func(entries []entry) []entry {
+	u.replaceEntries(func(entries []entry) []entry {
 		return slices.DeleteFunc(entries, func(e entry) bool { return !e.Start.After(median) })
 	})
 }
 
-// replace replaces the entries of each account. It drops accounts that are left
+// replaceEntries replaces the entries of each account. It drops accounts that are left
 // without entries.
-func (u *UsageStore) replace(change func([]entry) []entry) {
+func (u *UsageStore) replaceEntries(change func([]entry) []entry) {
 	u.count = 0
 	for account, entries := range u.accounts {
 		entries = change(entries)
@@ -193,30 +196,31 @@ func (u *UsageStore) replace(change func([]entry) []entry) {
 	}
 }
 
-// An adder adds up entries by period, key and model. Its zero value is empty.
-type adder struct {
+// A usageAdder adds up entries by period, key and model. Its zero value is ready to
+// use.
+type usageAdder struct {
 	entries []entry
-	indices map[group]int // in entries
+	indices map[usageGroup]int // index in entries
 }
 
-type group struct {
+type usageGroup struct {
 	start        time.Time
 	keyID, model string
 }
 
 // add adds e to the sum of its key and model in the period that begins at start.
 // All starts must have the same location.
-func (a *adder) add(start time.Time, e entry) {
-	g := group{start.UTC(), e.keyID, e.Model}
+func (a *usageAdder) add(start time.Time, e entry) {
+	g := usageGroup{start.UTC(), e.keyID, e.Model}
 	i, ok := a.indices[g]
 	if !ok {
 		if a.indices == nil {
-			a.indices = make(map[group]int)
+			a.indices = make(map[usageGroup]int)
 		}
 		e.Start = start
 		a.indices[g] = len(a.entries)
 		a.entries = append(a.entries, e)
 		return
 	}
-	a.entries[i].add(&e)
+	a.entries[i].accumulate(&e)
 }

@@ -62,7 +62,7 @@ func BenchmarkKeyStore_Lookup(b *testing.B) {
 	})
 }
 
-func TestKeyManager(t *testing.T) {
+func TestKeyStore_Conformance(t *testing.T) {
 	llmhttptest.TestKeyManager(t, func(testing.TB) llmhttp.KeyManager { return memory.Keys() })
 }
 

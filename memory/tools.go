@@ -1,0 +1,131 @@
+package memory
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory/internal/instance"
+)
+
+// tools has the functions that a request allows, and whether they must be called.
+type tools struct {
+	mode      string // none, auto or required
+	functions []function
+}
+
+// A function is one of the tools of a request.
+type function struct {
+	name   string
+	param  string // path of the schema in the request
+	schema json.RawMessage
+}
+
+// toolsOf returns the functions that the tool_choice of req allows.
+func toolsOf(req *llmhttp.ChatRequest) tools {
+	t := tools{mode: "auto"}
+	for i, tool := range req.Tools {
+		if f := tool.Function; f != nil && f.Name != "" && tool.Type == "function" {
+			t.functions = append(t.functions, function{f.Name, fmt.Sprintf("tools[%d].function.parameters", i), f.Parameters})
+		}
+	}
+	if json.Unmarshal(req.ToolChoice, &t.mode) == nil {
+		return t
+	}
+	type named struct{ Function struct{ Name string } }
+	var choice struct {
+		named
+		Type    string
+		Allowed struct {
+			Mode  string
+			Tools []named
+		} `json:"allowed_tools"`
+	}
+	if json.Unmarshal(req.ToolChoice, &choice) != nil {
+		return t
+	}
+	var allowed []named
+	switch choice.Type {
+	case "function":
+		t.mode, allowed = "required", []named{choice.named}
+	case "allowed_tools":
+		t.mode, allowed = choice.Allowed.Mode, choice.Allowed.Tools
+	}
+	t.functions = slices.DeleteFunc(t.functions, func(f function) bool {
+		return !slices.ContainsFunc(allowed, func(n named) bool { return n.Function.Name == f.name })
+	})
+	return t
+}
+
+// functionsToCall returns the functions that the reply calls: none, the first one, or
+// all if the client asks for parallel calls.
+func (t *tools) functionsToCall(req *llmhttp.ChatRequest) []function {
+	mustCall := t.mode == "required" ||
+		t.mode != "none" && len(req.Messages) > 0 && req.Messages[len(req.Messages)-1].Role == llmhttp.RoleUser && toolResults(req.Messages) == nil
+	if !mustCall || len(t.functions) == 0 {
+		return nil
+	}
+	if p := req.ParallelToolCalls; p != nil && *p {
+		return t.functions
+	}
+	return t.functions[:1]
+}
+
+// replyText returns the text of a reply to messages: the results of tools, or else
+// the text of the user.
+func (t *tools) replyText(messages []llmhttp.Message) string {
+	if t.mode != "none" && len(t.functions) > 0 {
+		if results := toolResults(messages); results != nil {
+			return "The tools say: " + strings.Join(results, "\n")
+		}
+	}
+	return userText(messages)
+}
+
+// arguments returns arguments for a call of f that satisfy its schema.
+func (f *function) arguments(text string) (string, error) {
+	if f.schema == nil {
+		return "{}", nil
+	}
+	object, err := instance.Make(f.schema, text, true)
+	if err != nil {
+		return "", invalidSchema("invalid_function_parameters", f.param, fmt.Sprintf("function '%.64s'", f.name), err)
+	}
+	return string(object), nil
+}
+
+// toolResults returns the texts of the results of tools since the last message of
+// the assistant. Clients may send other messages after the results.
+func toolResults(messages []llmhttp.Message) []string {
+	var results []string
+	for i := range messages {
+		switch m := &messages[i]; m.Role {
+		case llmhttp.RoleAssistant:
+			results = nil
+		case llmhttp.RoleTool, llmhttp.RoleFunction:
+			results = append(results, m.Content.Text())
+		}
+	}
+	return results
+}
+
+// callID returns the ID of a tool call of a choice. It is derived from the
+// request ID, so that a test can make it predictable. Without a request ID it is
+// random.
+func callID(ctx context.Context, choice, call int) string {
+	id := llmhttp.RequestIDFrom(ctx)
+	if id == "" {
+		id = rand.Text()
+	}
+	if call > 0 {
+		id = fmt.Sprintf("%d %s", call, id)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", choice, id))
+	return "call_" + hex.EncodeToString(sum[:12])
+}
