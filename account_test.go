@@ -23,8 +23,8 @@ import (
 // keysWithThousandTokens are keys with a limit of tokens, so that requests are settled.
 var keysWithThousandTokens = limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)})
 
-// What was reserved and not used is given back, and what was used beyond it is taken:
-// BerriAI/litellm#18730.
+// Settling a request returns the reserved tokens that it did not use, and takes those
+// that it used beyond its reservation: BerriAI/litellm#18730.
 func TestAccount_ReservationIsSettled(t *testing.T) {
 	const limit = 1000
 	tests := []struct {
@@ -33,14 +33,14 @@ func TestAccount_ReservationIsSettled(t *testing.T) {
 		members  string
 		status   int
 		reserved int // as the headers of the reply show
-		used     int // as those of the next reply show
+		used     int // as the headers of the next reply show
 	}{
 		{"less is used", usageBackend(4, 6), `"max_tokens":50`, 200, 54, 10},
 		{"less is used, stream", usageBackend(4, 6), `"max_tokens":50,"stream":true`, 200, 54, 10},
 		{"more is used", usageBackend(40, 600), `"max_tokens":50`, 200, 54, 640},
 		{"more is used, without max_tokens", usageBackend(4, 200), `"n":1`, 200, 4 + 512, 204},
 		{"without max_tokens, several choices", usageBackend(4, 200), `"n":3`, 200, limit, 204},
-		{"as much is used", usageBackend(4, 50), `"max_tokens":50`, 200, 54, 54},
+		{"exactly the reservation is used", usageBackend(4, 50), `"max_tokens":50`, 200, 54, 54},
 		{"more is used than the limit", usageBackend(4, 3000), `"max_tokens":50`, 200, 54, limit},
 		{"no usage is reported", textBackend("three words here"), `"max_tokens":50`, 200, 54, 4 + 3},
 		{"no usage is reported, stream", textBackend("three words here"), `"max_tokens":50,"stream":true`, 200, 54, 4 + 3},
@@ -61,14 +61,15 @@ func TestAccount_ReservationIsSettled(t *testing.T) {
 			require.Equal(t, tt.status, r.StatusCode, "%s", r.body)
 			checkRemaining(t, r, 99, limit-tt.reserved)
 			s.summary()
-			r = s.chat("{") // takes nothing itself
+			r = s.chat("{") // takes no tokens
 			r.checkError(t, 400)
 			checkRemaining(t, r, 99, limit-tt.used)
 		})
 	}
 }
 
-// A client that leaves pays for what was made. The rest of the reservation is given back.
+// A client that leaves is charged for the tokens generated until then. The rest of the
+// reservation is returned.
 func TestAccount_ClientLeavesAStream(t *testing.T) {
 	l := new(stubLimiter)
 	yielded := make(chan struct{})
@@ -96,8 +97,9 @@ func TestAccount_ClientLeavesAStream(t *testing.T) {
 	assert.True(t, record.Estimated)
 }
 
-// The usage that a Backend reports is recorded and shown as it is. What it does not
-// report is counted. BerriAI/litellm#15740, helixml/helix#3005, envoyproxy/ai-gateway#942.
+// Usage that a Backend reports is recorded and sent unchanged. Usage that it does not
+// report is counted. BerriAI/litellm#15740, helixml/helix#3005,
+// envoyproxy/ai-gateway#942.
 func TestAccount_UsageOfAChat(t *testing.T) {
 	usage := func(prompt, completion, total int) *llmhttp.Usage {
 		return &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: total}
@@ -198,7 +200,8 @@ func TestAccount_UsageStoreFailsOrIsSlow(t *testing.T) {
 	}
 }
 
-// A UsageStore that never returns is given 10 seconds. Its context ends then.
+// The context of Record expires after 10 seconds, which ends the wait for a UsageStore
+// that hangs.
 func TestAccount_UsageStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took time.Duration
@@ -214,8 +217,8 @@ func TestAccount_UsageStoreHangs(t *testing.T) {
 	})
 }
 
-// The context of Record outlives that of the request: it is not done although the client
-// has left, and has a deadline of its own.
+// Record gets a context that outlives the request: it is not canceled when the client
+// leaves, and has its own deadline.
 func TestAccount_UsageIsRecordedAfterTheClientHasLeft(t *testing.T) {
 	checkNoLeaks(t)
 	type recordContext struct {
@@ -243,7 +246,7 @@ func TestAccount_UsageIsRecordedAfterTheClientHasLeft(t *testing.T) {
 	s.record()
 }
 
-// A Limiter that hangs when a request is settled does not use up the time of the
+// A Limiter that hangs when a request is settled does not shorten the deadline of the
 // UsageStore.
 func TestAccount_AdjustHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -285,8 +288,8 @@ func TestAccount_CountTokensPanics(t *testing.T) {
 	assert.Contains(t, s.log.String(), "usage not counted")
 }
 
-// The client gets an error however long the UsageStore and the Limiter take, although a
-// write has a deadline.
+// A client gets its error reply even if the UsageStore and the Limiter take longer than
+// the write deadline.
 func TestAccount_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
 	for name, limiter := range map[string]llmhttp.Limiter{
 		"slow UsageStore": nil,
@@ -310,8 +313,7 @@ func TestAccount_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
 	}
 }
 
-// A client that leaves before the Backend is called owes nothing: what was reserved is
-// given back.
+// If a client leaves before the Backend is called, its whole reservation is returned.
 func TestAccount_ClientLeavesBeforeTheBackend(t *testing.T) {
 	for path, body := range map[string]string{chatPath: chatBody, imagesPath: imageBody, embeddingsPath: embeddingBody} {
 		t.Run(path, func(t *testing.T) {
@@ -349,7 +351,7 @@ func TestAccount_ClientLeavesBeforeTheBackend(t *testing.T) {
 	}
 }
 
-// What a Backend has made and reports is recorded although the client has left.
+// Usage that a Backend reports after the client has left is recorded.
 func TestAccount_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 	for path, images := range map[string]int{imagesPath: 3, embeddingsPath: 0} {
 		t.Run(path, func(t *testing.T) {
@@ -377,7 +379,7 @@ func TestAccount_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 	}
 }
 
-// Images that were made are recorded even if ImageURL has no place for them.
+// Generated images are recorded even if ImageURL fails.
 func TestAccount_ImageURLFails(t *testing.T) {
 	s := startServer(t, config{opts: llmhttp.Options{ImageURL: func(context.Context, []byte, string) (string, error) {
 		return "", fmt.Errorf("link: %w", errors.ErrUnsupported)
@@ -395,8 +397,8 @@ func TestAccount_HugeUsageDoesNotOverflow(t *testing.T) {
 	assert.Positive(t, adjusted[0][0].Cost)
 }
 
-// Whatever a step of settling does, the others run: what the Limiter has taken is what
-// is recorded, and the request is no longer in progress.
+// If one step of settling fails, the others still run: the Limiter takes as many tokens
+// as are recorded, and the request is no longer in progress.
 func TestAccount_EveryStepOfSettlingRuns(t *testing.T) {
 	const reply = "one two three"
 	for _, step := range []string{"CountTokens", "Adjust", "Record", "Cost", "release"} {
@@ -457,14 +459,14 @@ func TestAccount_EveryStepOfSettlingRuns(t *testing.T) {
 	}
 }
 
-// A recordFunc is a KeyUsageStore without sums.
+// A recordFunc is a KeyUsageStore that passes records to itself and reports no usage.
 type recordFunc func(llmhttp.UsageRecord) error
 
 func (f recordFunc) Record(_ context.Context, records ...llmhttp.UsageRecord) error {
 	return f(records[0])
 }
 
-// A request for a model that does not exist uses nothing, even if its client leaves
+// A request for a model that does not exist is not charged, even if its client leaves
 // before it gets the reply.
 func TestAccount_ClientLeavesBeforeA404(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
@@ -486,7 +488,7 @@ func TestAccount_ClientLeavesBeforeA404(t *testing.T) {
 	assert.Equal(t, -taken[0][0].Cost, adjusted[0][0].Cost)
 }
 
-// An error does not wait for its record.
+// An error reply is sent before its usage is recorded.
 func TestAccount_ErrorDoesNotWaitForTheUsageStore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		backend llmhttp.Backend
@@ -511,7 +513,7 @@ func TestAccount_ErrorDoesNotWaitForTheUsageStore(t *testing.T) {
 	}
 }
 
-// A prompt that no model has seen is not charged when its client leaves.
+// If a client leaves before its prompt was sent to a model, the prompt is not charged.
 func TestAccount_NotSent(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err    error

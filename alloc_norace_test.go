@@ -2,5 +2,6 @@
 
 package llmhttp_test
 
-// raceEnabled tells that allocations are not as usual.
+// raceEnabled reports whether the race detector is on, which changes the number of
+// allocations.
 const raceEnabled = false

@@ -18,7 +18,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// allocsPerRequest returns the number of allocations with which a Handler serves body.
+// allocsPerRequest returns the average number of allocations of a request with body.
 func allocsPerRequest(b llmhttp.Backend, keys llmhttp.KeyStore, body string, runs int) float64 {
 	h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: discardStore{}})
 	r := newRepeatableRequest(body)
@@ -40,8 +40,8 @@ func repeatChunk(n int, pause time.Duration) llmhttp.Backend {
 	return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
 }
 
-// A chunk of text allocates nothing. Chunks that come at once allocate for each write,
-// and not for each chunk.
+// A chunk of text causes no allocation of its own. When chunks come faster than they are
+// written, each write allocates, but not each chunk.
 func TestAllocs_PerChunk(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -62,7 +62,8 @@ func TestAllocs_PerChunk(t *testing.T) {
 	}
 }
 
-// A request of half a kilobyte and its whole reply.
+// TestAllocs_PerRequest bounds the allocations of a chat request of half a kilobyte with
+// a reply that is not a stream.
 func TestAllocs_PerRequest(t *testing.T) {
 	body := fmt.Sprintf(`{"model":"demo-chat","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"%s"}],"temperature":0.7,"top_p":1,"max_tokens":100}`,
 		strings.Repeat("word ", 68))
@@ -83,7 +84,8 @@ func TestAllocs_PerRequest(t *testing.T) {
 	assert.LessOrEqual(t, got, 25.0) // the budget in docs/performance.md
 }
 
-// No body of 16 MiB makes the Handler use much more memory than its size.
+// The memory that the Handler allocates for a body of 16 MiB is bounded, whatever the
+// body contains.
 func TestAllocs_LargeBodies(t *testing.T) {
 	const size = 16 << 20
 	// repeat returns head, as many elements as fit, and tail. A %d in element is the

@@ -20,7 +20,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A key comes in the Authorization header as a Bearer, and nowhere else.
+// A key is accepted only as a Bearer token in the Authorization header.
 func TestAuth_Bearer(t *testing.T) {
 	const missing, wrong, good = "missing", "wrong", "good"
 	longest := "sk-" + strings.Repeat("x", 4093)
@@ -107,7 +107,7 @@ func TestAuth_Bearer(t *testing.T) {
 	})
 }
 
-// The reply to an expired key is the reply to an unknown one.
+// An expired key gets the same reply as an unknown one.
 func TestAuth_ExpiredKeyIsRefused(t *testing.T) {
 	key := testKey()
 	key.Expires = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
@@ -127,7 +127,7 @@ func TestAuth_ExpiredKeyIsRefused(t *testing.T) {
 	}
 }
 
-// A KeyStore that fails is the server's fault, and never the client's.
+// An error of the KeyStore other than ErrKeyNotFound is not reported as an invalid key.
 func TestAuth_KeyStoreFails(t *testing.T) {
 	var nilError *llmhttp.Error
 	disabled := &llmhttp.Error{Status: 403, Code: "account_disabled", Message: "Your account is disabled.", Err: errCause}
@@ -172,7 +172,8 @@ func TestAuth_KeyStoreFails(t *testing.T) {
 	}
 }
 
-// A key with scopes may call the endpoints they name. Nil scopes permit all, empty ones none.
+// A key with scopes may call only the endpoints that they name. Nil scopes permit all
+// endpoints, empty ones none.
 func TestAuth_Scopes(t *testing.T) {
 	calls := map[llmhttp.Endpoint][][3]string{
 		llmhttp.EndpointChat:       {{"POST", chatPath, chatBody}, {"POST", chatPath, streamBody}},
@@ -281,7 +282,7 @@ func TestAllowAll(t *testing.T) {
 	}
 }
 
-// A KeyStore around AllowAll admits every request, too.
+// A KeyStore that wraps AllowAll admits every request.
 func TestAllowAll_Wrapped(t *testing.T) {
 	s := startServer(t, config{keys: llmhttp.KeyFunc(llmhttp.AllowAll("everybody").Lookup)})
 	assert.Equal(t, 200, s.chat(chatBody, withoutKey).StatusCode)
@@ -302,20 +303,20 @@ func TestKey_DefaultIDAndAccount(t *testing.T) {
 	assert.Equal(t, "k", s.record().Account)
 }
 
-func TestContext_OutsideOfARequestIsEmpty(t *testing.T) {
+func TestKeyFrom_OutsideOfARequest(t *testing.T) {
 	assert.Nil(t, llmhttp.KeyFrom(t.Context()))
 	assert.Empty(t, llmhttp.RequestIDFrom(t.Context()))
 }
 
-func TestSecrets(t *testing.T) {
+func TestNewSecretAndHashSecret(t *testing.T) {
 	assert.Equal(t, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", llmhttp.HashSecret("abc"))
 	a, b := llmhttp.NewSecret("sk-"), llmhttp.NewSecret("sk-")
 	require.NotEqual(t, a, b)
 	assert.Regexp(t, `^sk-[A-Za-z0-9_-]{43}$`, a)
 }
 
-// A request that is refused costs little, even if its key and its path are long and
-// resemble each other: they are searched for the key in linear time.
+// Refusing a request takes little memory even if its key and its path are long and
+// similar: the key is searched in the path in linear time.
 func TestAuth_RefusalOfALongKey(t *testing.T) {
 	const size = 512 << 10
 	h := newHandler(t, config{}).handler

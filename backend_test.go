@@ -22,9 +22,9 @@ import (
 
 func (panickyError) Error() string { panic("Error panics") }
 
-// A fault of a Backend is the server's error, and only this request's.
-// QuantumNous/new-api#2473: a panic ended the process. Portkey-AI/gateway#1797: a
-// stream that was cut ended like a complete one.
+// A Backend that fails or panics causes a server error for its request only.
+// QuantumNous/new-api#2473: a panic ended the process. Portkey-AI/gateway#1797: a stream
+// that was cut ended like a complete one.
 func TestBackend_Fails(t *testing.T) {
 	var nilError *llmhttp.Error
 	chat := func(f func() llmhttp.ChatStream) llmhttp.Backend {
@@ -108,7 +108,7 @@ func TestBackend_Fails(t *testing.T) {
 	}
 }
 
-// A Backend that yields again although it must stop cannot hide what failed first.
+// If a Backend yields again after an error, the client still gets the first error.
 func TestBackend_YieldsAfterItsError(t *testing.T) {
 	checkNoLeaks(t)
 	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
@@ -132,7 +132,8 @@ func TestBackend_PanicHarmsNoOtherRequest(t *testing.T) {
 	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
 }
 
-// Embedders, ImageGenerators and ModelListers that fail, or return what was not asked for.
+// Embedders, ImageGenerators and ModelListers that fail or return an invalid result cause
+// an error reply.
 func TestBackend_OptionalInterfacesFail(t *testing.T) {
 	embed := func(resp *llmhttp.EmbeddingResponse, err error) *stubBackend {
 		return &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return resp, err }}
@@ -182,7 +183,8 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 	}
 }
 
-// A Backend that is silent for too long is given up, also one that ignores its context.
+// A Backend that yields nothing for as long as Timeout is stopped, and its request fails,
+// even if it ignores its context.
 func TestBackend_IsSilentForTooLong(t *testing.T) {
 	tests := []struct {
 		name, method, path, body string
@@ -265,7 +267,7 @@ func TestBackend_IsSilentForTooLong(t *testing.T) {
 	}
 }
 
-// A Backend that keeps yielding is not silent, however long it takes.
+// Timeout bounds the time between chunks, and not that of the whole stream.
 func TestBackend_MayTakeLongerThanTimeoutInAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
@@ -284,7 +286,7 @@ func TestBackend_MayTakeLongerThanTimeoutInAll(t *testing.T) {
 	})
 }
 
-// Each call that a request for images waits for has a Timeout of its own.
+// Each call that an image request waits for has its own Timeout.
 func TestBackend_TimeoutIsForEachCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wait := func() { time.Sleep(18 * time.Second) }
@@ -305,8 +307,8 @@ func TestBackend_TimeoutIsForEachCall(t *testing.T) {
 	})
 }
 
-// The time that a UsageStore takes is not silence of the Backend.
-func TestBackend_SlowUsageStoreIsNotItsSilence(t *testing.T) {
+// The time that a UsageStore takes does not count toward Timeout.
+func TestBackend_TimeoutExcludesTheUsageStore(t *testing.T) {
 	for mode, body := range chatModes {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -325,8 +327,8 @@ func TestBackend_SlowUsageStoreIsNotItsSilence(t *testing.T) {
 	}
 }
 
-// A host's middleware may give requests a deadline. The client has not left then, and
-// gets an answer.
+// If middleware of the host sets a deadline for a request, the client gets an error reply
+// when it expires.
 func TestBackend_DeadlineOfTheHost(t *testing.T) {
 	for mode, body := range chatModes {
 		t.Run(mode, func(t *testing.T) {
@@ -350,7 +352,7 @@ func TestBackend_DeadlineOfTheHost(t *testing.T) {
 	}
 }
 
-// Once a Backend has a request, it may change it.
+// A Backend may modify the request that it gets.
 func TestBackend_OwnsItsRequest(t *testing.T) {
 	var counted []llmhttp.Usage
 	for _, change := range []bool{false, true} {
@@ -370,7 +372,7 @@ func TestBackend_OwnsItsRequest(t *testing.T) {
 	assert.Positive(t, counted[0].PromptTokens)
 }
 
-// What a Backend does wrong, and no reply tells, is logged once for a request.
+// A mistake of a Backend that causes no error reply is logged once per request.
 func TestBackend_MisuseIsLogged(t *testing.T) {
 	chunk := func(text string, reason llmhttp.FinishReason, u *llmhttp.Usage) *llmhttp.ChatChunk {
 		c := llmhttp.TextChunk(text)

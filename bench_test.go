@@ -29,8 +29,7 @@ func (discardStore) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageS
 	return nil, nil
 }
 
-// A repeatableRequest is a chat request that can be served often, without allocations
-// of its own.
+// A repeatableRequest is a chat request that can be served repeatedly without allocating.
 type repeatableRequest struct {
 	body   string
 	reader *strings.Reader

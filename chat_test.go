@@ -12,8 +12,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// The parameters of a chat: good values, wrong types, and values at, below and above
-// their bounds.
+// TestChat_Params sends valid values, wrong types, and values at, below and above the
+// bounds of each parameter.
 func TestChat_Params(t *testing.T) {
 	const user = `{"role":"user","content":"x"}`
 	const tool = `{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}`
@@ -201,7 +201,8 @@ func TestChat_Params(t *testing.T) {
 	}
 }
 
-// A Backend gets what the client has sent. An explicit null is the default.
+// A Backend gets the parameters that the client has sent. An explicit null means the
+// default.
 func TestChat_ParamsReachTheBackend(t *testing.T) {
 	b := new(lastRequestBackend)
 	s := startServer(t, config{backend: b})

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Hosts that embed the root package import one module besides the standard
-// library. What other packages need is not among them.
+// The root package depends on one module besides the standard library, whatever other
+// packages of this module depend on.
 func TestDependenciesOfTheRootPackage(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.Module.Path}}{{end}}", ".").Output()
 	require.NoError(t, err)

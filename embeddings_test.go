@@ -86,7 +86,7 @@ func TestEmbeddings_InputReachesTheBackend(t *testing.T) {
 	}
 }
 
-// Vectors come in the encoding that the client asks for: mem0ai/mem0#5170,
+// Vectors have the encoding that the client asks for: mem0ai/mem0#5170,
 // anything-llm#5794, arabold/docs-mcp-server#471.
 func TestEmbeddings_EncodingFormat(t *testing.T) {
 	vectors := [][]float32{

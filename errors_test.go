@@ -17,8 +17,9 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// Every kind of failure, byte for byte. QuantumNous/new-api and vllm-project/vllm#12886,
-// #35438: flat objects, numeric codes, empty messages.
+// TestError_EachKindOfFailure compares error replies byte for byte. Other servers send
+// flat objects, numeric codes or empty messages: QuantumNous/new-api and
+// vllm-project/vllm#12886, #35438.
 func TestError_EachKindOfFailure(t *testing.T) {
 	const (
 		invalid  = "invalid_request_error"
@@ -152,7 +153,8 @@ func TestError_EachKindOfFailure(t *testing.T) {
 			}
 			assert.Equal(t, tt.status, s.summary().Status)
 			if tt.request.body == chatBody {
-				// A stream that has not begun fails with the same error.
+				// A request for a stream gets the same reply if it fails before the first
+				// chunk.
 				r := startServer(t, tt.config).chat(streamBody, tt.request.options...)
 				r.checkError(t, tt.status)
 				assert.Equal(t, tt.body, r.body)
@@ -161,7 +163,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 	}
 }
 
-// WriteError writes what the Handler would have written.
+// WriteError writes the same reply as a Handler whose Backend returns the error.
 func TestWriteError(t *testing.T) {
 	for name, err := range map[string]error{
 		"opaque error":      errCause,
@@ -218,6 +220,6 @@ func TestError_Text(t *testing.T) {
 	require.EqualError(t, llmhttp.Errorf(400, "", "%d of %s", 3, "x"), "400: 3 of x")
 }
 
-// errorf hides from go vet that Errorf formats: without arguments it leaves the
-// text as it is.
+// errorf hides the format from go vet. Errorf without arguments must leave the text
+// unchanged.
 var errorf = llmhttp.Errorf

@@ -67,8 +67,8 @@ func ExampleNewHandler() {
 	// true
 }
 
-// A Handler serves paths below /v1. It may stand beside other handlers, at a host of
-// its own, or under a prefix.
+// A Handler serves paths below /v1. It can be mounted beside other handlers, on its own
+// host, or under a prefix.
 func ExampleHandler_mount() {
 	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), nil)
 
@@ -179,7 +179,7 @@ func ExampleCollect() {
 	// no model
 }
 
-// A KeyStore with a map. It stores the hash of a secret, and never the secret.
+// A KeyStore that is backed by a map of hashes, so that it does not store secrets.
 func ExampleKeyFunc() {
 	stored := map[string]*llmhttp.Key{
 		llmhttp.HashSecret("sk-demo"): {ID: "key_1", Account: "acme", Models: []string{"demo*"}},
@@ -219,7 +219,8 @@ func ExampleLimits() {
 	// 429 remaining: 0
 }
 
-// A printStore is a UsageStore that prints. It has no Query.
+// A printStore is a UsageStore that prints the number of records it gets. Its Query
+// method is nil.
 type printStore struct{ llmhttp.UsageStore }
 
 func (printStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
@@ -252,7 +253,7 @@ func ExampleObserver() {
 	// Output: POST /v1/chat/completions 200 acme demo 3 <nil>
 }
 
-// WriteError lets middleware fail in the form that clients of the API understand.
+// WriteError lets middleware send errors in the format of the API.
 func ExampleWriteError() {
 	closed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := llmhttp.Errorf(http.StatusServiceUnavailable, "closed", "We are closed until %s.", "Monday")

@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// An Extra cannot repeat or replace a named member.
+// Extra cannot duplicate or replace a member that its type declares.
 func TestExtra_DoesNotOverride(t *testing.T) {
 	all := llmhttp.Extra{}
 	for _, name := range []string{"id", "object", "created", "model", "choices", "usage", "error", "role", "content", "type", "text", "function", "index", "delta", "finish_reason", "message", "name", "arguments", "prompt_tokens", "url", "data", "tool_calls"} {
@@ -40,7 +40,7 @@ func TestExtra_InvalidJSONIsNotEncoded(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Names that differ only in invalid bytes are not encoded as the same name twice.
+// Names in Extra that differ only in invalid UTF-8 are not encoded as duplicates.
 func TestExtra_NamesWithInvalidBytes(t *testing.T) {
 	b, err := llmhttp.Model{Extra: llmhttp.Extra{"a\xff": json.RawMessage("1"), "a\xfe": json.RawMessage("2")}}.MarshalJSON()
 	if err == nil { // an error is good too

@@ -19,8 +19,8 @@ import (
 	"github.com/llmhttp/llmhttp/responses"
 )
 
-// A wireFormat is a protocol as these tests need to know it. Each fault is tested with
-// every protocol, because what happens then is the Handler's.
+// A wireFormat describes a protocol to these tests. The Handler treats faults alike for
+// every protocol, so each fault is tested with all of them.
 type wireFormat struct {
 	name string // as in a RequestSummary
 	path string
@@ -70,8 +70,8 @@ func (f wireFormat) checkFailed(t *testing.T, r reply, message string) {
 	assert.NotContains(t, r.body, "secret")
 }
 
-// checkEnd checks what the Handler tells of the only request.
-func (f wireFormat) checkEnd(t *testing.T, s *testServer, status int) *llmhttp.RequestSummary {
+// checkSummary checks the RequestSummary of the only request, and returns it.
+func (f wireFormat) checkSummary(t *testing.T, s *testServer, status int) *llmhttp.RequestSummary {
 	t.Helper()
 	end := s.summary()
 	assert.Equal(t, f.name, end.Protocol)
@@ -108,7 +108,7 @@ func TestFaults_BeforeTheReply(t *testing.T) {
 					assert.Equal(t, "application/json", r.Header.Get("Content-Type"))
 					assert.Contains(t, r.body, test.message)
 					assert.NotContains(t, r.body, "secret")
-					end := f.checkEnd(t, s, test.status)
+					end := f.checkSummary(t, s, test.status)
 					assert.Error(t, end.Err)
 				})
 			}
@@ -138,7 +138,7 @@ func TestFaults_InMidStream(t *testing.T) {
 				r := s.do("POST", f.path, f.stream())
 				assert.Contains(t, r.body, "Hel")
 				f.checkFailed(t, r, test.message)
-				end := f.checkEnd(t, s, 200)
+				end := f.checkSummary(t, s, 200)
 				assert.Error(t, end.Err)
 				assert.True(t, end.Streamed)
 				assert.Equal(t, 1, end.Chunks)
@@ -148,7 +148,8 @@ func TestFaults_InMidStream(t *testing.T) {
 	}
 }
 
-// Streams whose clients wait for a first event start without the Backend's first chunk.
+// Protocols whose clients expect a first event start the stream before the Backend's
+// first chunk.
 func TestFaults_StartOfASilentStream(t *testing.T) {
 	backend := streamBackend(func(_ context.Context, yield yieldFunc) {
 		time.Sleep(10 * time.Second)
@@ -176,7 +177,7 @@ func TestFaults_StartOfASilentStream(t *testing.T) {
 	}
 }
 
-// An error has its HTTP status until the stream starts.
+// An error of the Backend sets the HTTP status only if the stream has not started.
 func TestFaults_ErrorOfASlowBackend(t *testing.T) {
 	for _, delay := range []time.Duration{900 * time.Millisecond, 1100 * time.Millisecond} {
 		backend := streamBackend(func(_ context.Context, yield yieldFunc) {
@@ -211,7 +212,7 @@ func TestFaults_KeepAlive(t *testing.T) {
 		assert.Equal(t, 4, strings.Count(r.body, ": keep-alive\n"))
 		assert.Contains(t, strings.ReplaceAll(r.body, ": keep-alive\n", ""), "Hel")
 		assert.Contains(t, r.body, f.end)
-		f.checkEnd(t, s, 200)
+		f.checkSummary(t, s, 200)
 	})
 }
 
@@ -254,7 +255,7 @@ func TestFaults_Shutdown(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, s.handler.Shutdown(ctx), context.DeadlineExceeded)
 		f.checkFailed(t, <-stream, shutdownMessage)
-		f.checkEnd(t, s, 200)
+		f.checkSummary(t, s, 200)
 		r := s.do("POST", f.path, f.whole())
 		assert.Equal(t, f.overloaded, r.StatusCode)
 		assert.Equal(t, "1", r.Header.Get("Retry-After"))
@@ -281,7 +282,7 @@ func TestFaults_Limits(t *testing.T) {
 	})
 }
 
-// Bodies are bounded and must be JSON, and errors have the form of the protocol.
+// A body that is too large or not JSON gets an error in the format of the protocol.
 func TestFaults_Bodies(t *testing.T) {
 	newConfig := func() config { return config{opts: llmhttp.Options{MaxBody: 1000}} }
 	eachFormat(t, newConfig, func(t *testing.T, f wireFormat, s *testServer) {

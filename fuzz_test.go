@@ -16,7 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A codec is a type of the API.
+// A codec is a type of the API that encodes and decodes itself.
 type codec[T any] interface {
 	*T
 	json.Marshaler
@@ -209,8 +209,8 @@ func FuzzContent(f *testing.F) {
 	})
 }
 
-// What Backends yield and clients get survives decoding and encoding, with all members
-// that the types do not name.
+// FuzzExtraRoundTrip decodes and encodes what Backends yield and clients get. Members
+// that the types do not declare must be kept.
 func FuzzExtraRoundTrip(f *testing.F) {
 	for _, s := range append(slices.Clone(requestSeeds),
 		`{"id":"i","object":"chat.completion.chunk","created":1.7e9,"model":"m","choices":[{"index":1,"delta":{"role":"assistant","content":"a","reasoning_content":"r","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"{}","x":1},"y":2}],"z":3},"finish_reason":null,"logprobs":null}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"details":{"a":1}},"error":null,"w":[]}`,
@@ -257,8 +257,8 @@ func withoutMembers(data []byte, names ...string) []byte {
 	return b
 }
 
-// Any Authorization header leads to one lookup of a secret that it holds, or to a reply
-// that tells nothing of it.
+// FuzzBearer sends arbitrary Authorization headers. Each must cause one lookup of a
+// secret that it contains, or an error that does not quote it.
 func FuzzBearer(f *testing.F) {
 	const maxSecret = 4096
 	for _, s := range []string{"", "Bearer", "Bearer ", "Bearer sk-1", "bearer sk-1", "BEARER  sk-1 ", "Basic dXNlcjpw", "sk-1",

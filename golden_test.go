@@ -41,7 +41,7 @@ var update = flag.Bool("update", false, "write the replies to testdata/golden")
 //	request     a request without its Content-Length
 //	response    the reply to the request before it
 //
-// A file that says what the Backend does is for all requests that follow it. Lines of
+// A file that configures the Backend applies to all requests that follow it. Lines of
 // heads end in CRLF on the wire. The chunks of a chunked body are joined, and the line
 // "(end)" or "(cut)" tells whether the body ended or the connection was cut. Random IDs
 // are shown as zeros. Each request is also sent over HTTP/2, to another Handler: the
@@ -156,7 +156,7 @@ func newConversation(t *testing.T, options string, http2 bool) *conversation {
 	return &conversation{startPipeServer(t, config{backend: b, keys: keys, opts: opts, http2: http2}), b}
 }
 
-// A goldenBackend does what the files of a conversation say.
+// A goldenBackend behaves as the files of a conversation specify.
 type goldenBackend struct {
 	steps      []string
 	models     []llmhttp.Model
@@ -250,8 +250,8 @@ func goldenRequest(t testing.TB, request string) (*http.Request, string) {
 	return r, wire
 }
 
-// sendRaw sends a request as it is over HTTP/1.1, and returns the reply as it is, since a
-// parser would tidy it up.
+// sendRaw sends the bytes of a request over HTTP/1.1. It does not parse the head of the
+// reply, because that would normalize it.
 func (c *conversation) sendRaw(request string) (head string, status int, body string) {
 	t := c.t
 	r, wire := goldenRequest(t, request)

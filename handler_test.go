@@ -25,8 +25,8 @@ func TestNewHandler_NilOptionsAreTheDefaults(t *testing.T) {
 	assert.Equal(t, 200, w.Code)
 }
 
-// Paths are taken as they are sent: nothing is cleaned, and nothing redirected.
-// ollama#10139, #13715, litellm#37271: models with slashes in their IDs were not found.
+// Paths are matched as they are sent, without cleaning or redirects. ollama#10139,
+// #13715, litellm#37271: models with slashes in their IDs were not found.
 func TestHandler_Paths(t *testing.T) {
 	s := startServer(t, config{})
 	const model = "model_not_found"
@@ -151,7 +151,8 @@ func TestHandler_Methods(t *testing.T) {
 	})
 }
 
-// Middleware around a Handler finds the route in the request, as with a ServeMux.
+// The Handler sets Request.Pattern, as a ServeMux does, so that middleware around it can
+// read the route.
 func TestHandler_SetsThePatternOfTheRequest(t *testing.T) {
 	h := llmhttp.NewHandler(textBackend("a"), keysFor(testKey()), &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)})
 	for path, want := range map[string]string{modelsPath + "/a": "GET " + modelsPath + "/{id...}", "/v1/none": ""} {
@@ -221,9 +222,9 @@ func TestHandler_RequestID(t *testing.T) {
 	})
 }
 
-// The 404 for an address of an API that is not served names what is. One of a protocol
-// that is switched on is served.
-func TestHandler_KnownAddressesThatAreNotServed(t *testing.T) {
+// The 404 for an unserved path of a known API lists the served routes. The routes of a
+// Protocol in Options are served.
+func TestHandler_UnservedPaths(t *testing.T) {
 	s := startServer(t, config{backend: textBackend("x")})
 	for _, path := range []string{"responses", "messages", "completions", "audio/speech", "files", "images/edits", "responses/resp_1/cancel"} {
 		e := s.do("POST", "/v1/"+path, "{}").checkError(t, 404)

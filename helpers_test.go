@@ -58,7 +58,7 @@ const (
 	shutdownMessage = "The server is shutting down. Please try again."
 )
 
-// secretCause stands in errors whose text must not reach a client.
+// secretCause is the text of errors that must not reach a client.
 const secretCause = "marker-of-the-cause"
 
 // errCause is an error that a client must not see.
@@ -87,7 +87,7 @@ func limitedKeys(l llmhttp.Limits) llmhttp.KeyStore {
 // yieldFunc is the function that a ChatStream calls with each chunk.
 type yieldFunc = func(*llmhttp.ChatChunk, error) bool
 
-// A stubBackend has every optional interface. A func that is nil is replaced by a
+// A stubBackend implements every optional interface. A method whose func is nil returns a
 // fixed reply.
 type stubBackend struct {
 	chat   func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream
@@ -114,7 +114,7 @@ func (b *stubBackend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	return b.models(ctx)
 }
 
-// pngData begins like a PNG, as far as the detection of media types looks.
+// pngData has the signature of a PNG, which the detection of media types looks for.
 const pngData = "\x89PNG\r\n\x1a\nrest"
 
 func (b *stubBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
@@ -258,7 +258,7 @@ func (l *summaryLog) observe(ctx context.Context, _ *http.Request) (context.Cont
 	}}
 }
 
-// A usageLog is a UsageStore that keeps every record, also those with the same ID.
+// A usageLog is a UsageStore that keeps every record, including those with the same ID.
 type usageLog struct {
 	before func(ctx context.Context) error // called by Record first; its error is Record's
 	sums   []llmhttp.UsageSum              // the result of Query
@@ -301,8 +301,8 @@ func (u *usageLog) records() []llmhttp.UsageRecord {
 	return slices.Clone(u.kept)
 }
 
-// A stubLimiter is a Limiter that keeps the draws it is asked for. It admits every
-// request unless its funcs say otherwise.
+// A stubLimiter is a Limiter that keeps the draws of each call. It admits every request
+// unless its funcs are set.
 type stubLimiter struct {
 	take   func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error)
 	adjust func(context.Context) error
@@ -365,8 +365,8 @@ func (l *stubConcurrencyLimiter) Acquire(ctx context.Context, key string, limit 
 // noRefill returns a rate that permits n and refills nothing while a test runs.
 func noRefill(n int) llmhttp.Rate { return llmhttp.Rate{N: n, Per: 365 * 24 * time.Hour} }
 
-// countWords counts each word as a token, but none for the prompt of chatBody, so
-// that the prompt costs 4 tokens: those that every message costs.
+// countWords counts each word as a token, except those of the prompt of chatBody. That
+// prompt then costs 4 tokens, which every message costs in addition to its words.
 func countWords(_, text string) int {
 	if strings.HasPrefix(text, "Hello, how") {
 		return 0

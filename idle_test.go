@@ -66,7 +66,7 @@ func TestKeepAlive_NotInAWholeReply(t *testing.T) {
 	})
 }
 
-// After a keep-alive the status is sent, so an error can only be an event.
+// A keep-alive sends the status, so that a later error can only be an event.
 func TestKeepAlive_ErrorAfterItIsAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{

@@ -64,7 +64,7 @@ func TestImages_DefaultsReachTheBackend(t *testing.T) {
 	assert.Nil(t, b.images.Load(), "a bad request does not reach the Backend")
 }
 
-// A Backend says which sizes a model has. Without an answer any size is good.
+// ImageSizes restricts the parameter size. If it is unsupported, every size is accepted.
 func TestImages_SizesOfAModel(t *testing.T) {
 	sizes := map[string][]string{
 		"small": {"256x256", "512x512", "1024x1024"},
@@ -111,7 +111,7 @@ func TestImages_DefaultSizeMustBeOneOfTheModel(t *testing.T) {
 	assert.Equal(t, "size", s.do("POST", imagesPath, imageBody).checkError(t, 400).Param)
 }
 
-// An image comes in the form that the client asks for.
+// An image has the response_format that the client asks for.
 func TestImages_ResponseFormat(t *testing.T) {
 	text := base64.StdEncoding.EncodeToString([]byte(pngData))
 	data := llmhttp.Image{Data: []byte(pngData), RevisedPrompt: "a better p"}

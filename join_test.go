@@ -87,8 +87,8 @@ func TestJoin_WorkIsLinear(t *testing.T) {
 	}
 }
 
-// A reply that is too large is refused, whether it is one chunk or many, and so are too
-// many tool calls, which are not joined first.
+// A reply that is too large fails, whether it is one chunk or many. One with too many
+// tool calls fails before they are joined.
 func TestJoin_MaxReply(t *testing.T) {
 	const limit = 1 << 20
 	piece := strings.Repeat("a", 1<<10)
@@ -159,7 +159,8 @@ func TestJoin_MaxReply(t *testing.T) {
 	}
 }
 
-// Choices that a Backend leaves out are missing in whole replies and in streams alike.
+// Choice 0 is in every reply. Other choices that the Backend does not yield are missing
+// in whole replies and in streams.
 func TestJoin_GapsBetweenChoices(t *testing.T) {
 	for mode, members := range map[string]string{"whole": `"n":5`, "stream": `"n":5,"stream":true`} {
 		s := startServer(t, config{backend: chunkBackend(func() []*llmhttp.ChatChunk {

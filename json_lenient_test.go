@@ -89,7 +89,7 @@ func TestJSON_LenientReplies(t *testing.T) {
 	assert.Equal(t, `{"id":"m","object":"model","created":5,"owned_by":"","meta":2}`, model)
 }
 
-// An error in place of a reply is in Extra, and is never encoded.
+// An error that a server sends in place of a reply is kept in Extra, and is not encoded.
 func TestJSON_ErrorInPlaceOfAReply(t *testing.T) {
 	for doc, want := range map[string]string{
 		`{"error":{"message":"m"}}`:                         `{"message":"m"}`,

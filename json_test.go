@@ -17,7 +17,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// jsonTypes are the types of the API, as functions that return a pointer to a new value.
+// jsonTypes maps the name of each type of the API to a function that returns a pointer to
+// a new value.
 var jsonTypes = map[string]func() any{
 	"ChatRequest":       func() any { return new(llmhttp.ChatRequest) },
 	"Message":           func() any { return new(llmhttp.Message) },
@@ -49,7 +50,7 @@ var jsonTypes = map[string]func() any{
 	"EmbeddingResponse": func() any { return new(llmhttp.EmbeddingResponse) },
 }
 
-// jsonDocuments are documents in the form in which they are encoded.
+// jsonDocuments are documents that encoding reproduces byte for byte.
 var jsonDocuments = []struct{ typ, doc string }{
 	{"ChatRequest", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`},
 	{"ChatRequest", `{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true,"x":1},"temperature":0,"top_p":1,"presence_penalty":-2,"frequency_penalty":0.5,"max_tokens":1,"max_completion_tokens":2,"n":3,"stop":["a","b"],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}},"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true},"x":1}],"tool_choice":"auto","logit_bias":{"50256":-100},"metadata":null,"sampler":7,"user":"u"}`},
@@ -83,9 +84,8 @@ var jsonDocuments = []struct{ typ, doc string }{
 	{"EmbeddingResponse", `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1},"x":1}`},
 }
 
-// The struct tags, which are there for the reader, agree with the tables that
-// encode and decode: each tag names a member, and says whether it is left out if it is
-// zero.
+// The struct tags, which only document the types, agree with the tables that encode and
+// decode: each tag has the name of its member, and options if a zero value is left out.
 func TestJSON_TagsAgreeWithTables(t *testing.T) {
 	constants := []string{"object", "logprobs"} // have no field
 	for name, newValue := range jsonTypes {
@@ -142,8 +142,8 @@ func encode(t *testing.T, v any) string {
 	return string(b)
 }
 
-// A document is encoded as it was decoded: named members in the order of the format, and
-// others behind them in the order of their names.
+// Decoding and encoding reproduces a document: declared members are in the order of the
+// format, and unknown ones follow, sorted by name.
 func TestJSON_RoundTrip(t *testing.T) {
 	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
 		v := newValue()
@@ -152,7 +152,7 @@ func TestJSON_RoundTrip(t *testing.T) {
 	})
 }
 
-// Members may come in any order, with any space between them.
+// Members may be in any order, with any white space between them.
 func TestJSON_OrderAndSpaceDoNotMatter(t *testing.T) {
 	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
 		var members object
@@ -196,7 +196,7 @@ func TestJSON_WithinOtherValues(t *testing.T) {
 	assert.Equal(t, "null", encode(t, nilRequest))
 }
 
-// Neither invalid JSON nor null changes a value, but for lists, which null makes nil.
+// Invalid JSON leaves a value unchanged. So does null, except that it sets lists to nil.
 func TestJSON_InvalidJSONChangesNothing(t *testing.T) {
 	eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
 		v := newValue()
@@ -212,7 +212,7 @@ func TestJSON_InvalidJSONChangesNothing(t *testing.T) {
 	})
 }
 
-// Decoding replaces a value: nothing of the old one is left.
+// Decoding replaces the whole old value.
 func TestJSON_DecodingReplaces(t *testing.T) {
 	r := llmhttp.ChatRequest{Model: "old", Messages: []llmhttp.Message{{Role: "user"}}, Extra: llmhttp.Extra{"x": json.RawMessage("1")}, Stop: llmhttp.StringList{"s"}}
 	require.NoError(t, json.Unmarshal([]byte(`{"n":2}`), &r))
@@ -225,7 +225,7 @@ func TestJSON_DecodingReplaces(t *testing.T) {
 	assert.Nil(t, l)
 }
 
-// An explicit null is the zero value, for every member.
+// An explicit null sets any member to its zero value.
 func TestJSON_ExplicitNulls(t *testing.T) {
 	for typ, names := range map[string]string{
 		"ChatRequest":      "model messages stream stream_options temperature top_p presence_penalty frequency_penalty max_tokens max_completion_tokens n stop response_format tools tool_choice",
@@ -334,8 +334,7 @@ func TestJSON_TypedMembers(t *testing.T) {
 	}
 }
 
-// What is decoded does not share memory with the document, nor with what is
-// decoded afterwards.
+// Decoded values share no memory with the document or with values that are decoded later.
 func TestJSON_DecodingCopies(t *testing.T) {
 	var chunks []llmhttp.ChatChunk
 	names := []string{"alpha", "bravo", "charlie"}
@@ -353,8 +352,8 @@ func TestJSON_DecodingCopies(t *testing.T) {
 	}
 }
 
-// Line breaks that JSON need not escape are escaped: in texts, names and raw
-// values.
+// U+2028 and U+2029, which some readers take for line breaks, are escaped in texts, names
+// and raw values.
 func TestJSON_LineBreaksAreEscaped(t *testing.T) {
 	const breaks = "a\u0085\u2028\u2029\n\r“é”"
 	raw, err := json.Marshal(map[string]string{breaks: breaks})
@@ -370,8 +369,7 @@ func TestJSON_LineBreaksAreEscaped(t *testing.T) {
 	assert.Equal(t, breaks, again.Name)
 }
 
-// What decoding and encoding a request has for a result does not depend on what
-// the same decoder did before, successful or not.
+// Decoding does not depend on earlier uses of the decoder.
 func TestJSON_DecodersAreReusable(t *testing.T) {
 	docs := []string{`{"model":"a","messages":[{"role":"user","content":[{"text":"x","type":"text"}]}]}`, `{"model":`, `{"model":5}`, `{"messages":[{"content":[{"type":"text"}]}]}`, `{"model":"b","n":3}`}
 	want := make(map[string]string)
@@ -388,7 +386,7 @@ func TestJSON_DecodersAreReusable(t *testing.T) {
 	}
 }
 
-// fillValue sets all that v refers to to values that are not zero.
+// fillValue sets v, and everything that it refers to, to random values other than zero.
 func fillValue(v reflect.Value, r *rand.Rand, depth int) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -425,24 +423,23 @@ func fillValue(v reflect.Value, r *rand.Rand, depth int) {
 	}
 }
 
-// No field of a type is forgotten by the codec: what has values everywhere comes
-// back through JSON.
+// Every field of each type survives encoding and decoding.
 func TestJSON_EveryFieldIsEncoded(t *testing.T) {
-	for name, fresh := range jsonTypes {
+	for name, newValue := range jsonTypes {
 		t.Run(name, func(t *testing.T) {
-			v := fresh()
+			v := newValue()
 			fillValue(reflect.ValueOf(v).Elem(), rand.New(rand.NewPCG(3, 4)), 0)
 			makeConsistent(v)
 			b, err := json.Marshal(v)
 			require.NoError(t, err)
-			again := fresh()
+			again := newValue()
 			require.NoError(t, json.Unmarshal(b, again), "%s", b)
 			assert.Equal(t, v, again, "%s", b)
 		})
 	}
 }
 
-// makeConsistent corrects what values of fillValue cannot be at the same time.
+// makeConsistent removes combinations of fields that no document can have.
 func makeConsistent(v any) {
 	switch v := v.(type) {
 	case *llmhttp.ChatRequest:

@@ -26,8 +26,8 @@ var hostContexts = map[string]func(context.Context) (context.Context, func()){
 	},
 }
 
-// A client that is still there when the host cancels the server's base context is told
-// that the server shuts down, and one that has left counts as departed.
+// When the host cancels the server's base context, connected clients get the error of a
+// shutdown. A client that left before counts as departed.
 func TestLifetime_HostCancelsTheBaseContext(t *testing.T) {
 	for name, newContext := range hostContexts {
 		for _, http2 := range []bool{false, true} {

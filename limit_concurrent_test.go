@@ -52,7 +52,7 @@ func TestConcurrent_LimitOfEachKey(t *testing.T) {
 	})
 }
 
-// A request is no longer in progress when it has ended, however it ended.
+// A request that has ended no longer counts as in progress, whatever its result.
 func TestConcurrent_IsReleased(t *testing.T) {
 	reached := make(chan struct{}, 1)
 	backends := map[string]llmhttp.Backend{
@@ -189,8 +189,8 @@ func slowRelease() llmhttp.Limiter {
 	}}
 }
 
-// A client that has all of a reply may send the next request, even if only one may be in
-// progress and its release takes a while.
+// A client that has received a whole reply may send the next request, even if only one
+// may be in progress and the release is slow.
 func TestConcurrent_ReleasedBeforeTheReplyEnds(t *testing.T) {
 	tests := map[string]struct {
 		method, path, body string

@@ -20,7 +20,7 @@ import (
 
 // These tests check how a Handler applies the limits of keys.
 
-// remaining returns what a header says is left of a limit.
+// remaining returns the value of an X-Ratelimit-Remaining header.
 func remaining(t testing.TB, r reply, what string) int {
 	t.Helper()
 	n, err := strconv.Atoi(r.Header.Get("X-Ratelimit-Remaining-" + what))
@@ -28,7 +28,7 @@ func remaining(t testing.TB, r reply, what string) int {
 	return n
 }
 
-// checkRemaining checks what the headers say is left.
+// checkRemaining checks the X-Ratelimit-Remaining headers.
 func checkRemaining(t testing.TB, r reply, requests, tokens int) {
 	t.Helper()
 	assert.Equal(t, requests, remaining(t, r, "Requests"), "requests")
@@ -56,7 +56,7 @@ func (c *statusCount) get(status int) int {
 	return c.n[status]
 }
 
-// A request that one limit refuses takes nothing from another: BerriAI/litellm#39309.
+// A request that one limit refuses takes nothing from the others: BerriAI/litellm#39309.
 func TestLimits_AllOrNothing(t *testing.T) {
 	limits := llmhttp.Limits{Requests: noRefill(10), Tokens: noRefill(100), Quota: llmhttp.Quota{Tokens: 1000}}
 	start := func(t *testing.T, l llmhttp.Limits, b llmhttp.Backend) *testServer {
@@ -137,9 +137,9 @@ func TestLimits_AllOrNothing(t *testing.T) {
 	})
 }
 
-// A request beyond a limit of requests is refused before its body is read or counted,
-// and one that is refused for another reason gives back the request that it drew.
-func TestLimits_RequestsAreDecidedBeforeTheBody(t *testing.T) {
+// The request limit is checked before the body is read and its tokens are counted. A
+// request that is refused for another reason does not count toward the limit.
+func TestLimits_RequestLimitIsCheckedBeforeTheBody(t *testing.T) {
 	counted := 0
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{Requests: noRefill(2), Tokens: noRefill(20)}),
@@ -165,8 +165,8 @@ func TestLimits_RequestsAreDecidedBeforeTheBody(t *testing.T) {
 	assert.Zero(t, counted)
 }
 
-// Parallel requests without max_tokens do not overrun a limit by more than their
-// replies exceed what was reserved for each.
+// Parallel requests without max_tokens exceed a token limit at most by the tokens that
+// their replies use beyond the default reservations.
 func TestLimits_RequestsWithoutMaxTokensReserveADefault(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limits   llmhttp.Limits
@@ -205,7 +205,8 @@ func TestLimits_RequestsWithoutMaxTokensReserveADefault(t *testing.T) {
 	}
 }
 
-// The Backend gets the smaller of the client's limit and the key's.
+// The Backend gets the smaller of the client's max_tokens and the key's
+// MaxCompletionTokens.
 func TestLimits_MaxCompletionTokens(t *testing.T) {
 	for members, want := range map[string]string{
 		`"n":1`:                      `"max_completion_tokens":10`,
@@ -226,8 +227,8 @@ func TestLimits_MaxCompletionTokens(t *testing.T) {
 	}
 }
 
-// A Backend that ignores the limit of a key is stopped when every choice has far more
-// text than it may have.
+// A Backend that ignores MaxCompletionTokens is stopped when every choice has reached the
+// largest size of its text.
 func TestLimits_MaxCompletionTokensIsEnforced(t *testing.T) {
 	const most = 8*10 + 64
 	long := strings.Repeat("é", most) // two bytes each
@@ -263,9 +264,9 @@ func TestLimits_MaxCompletionTokensIsEnforced(t *testing.T) {
 	}
 }
 
-// A Backend is asked for its image sizes only when the request was admitted. One that
-// it refuses gives back its tokens.
-func TestLimits_ImageSizesAreAskedForAfterAdmission(t *testing.T) {
+// ImageSizes is called only for admitted requests. If it does not have the requested
+// size, the reserved tokens are returned.
+func TestLimits_ImageSizesIsCalledAfterAdmission(t *testing.T) {
 	asked := 0
 	b := &stubBackend{sizes: func(context.Context, string) ([]string, error) { asked++; return []string{"512x512"}, nil }}
 	s := startServer(t, config{backend: b, keys: limitedKeys(llmhttp.Limits{Tokens: noRefill(10)})})
@@ -277,7 +278,7 @@ func TestLimits_ImageSizesAreAskedForAfterAdmission(t *testing.T) {
 	assert.Equal(t, 9, asked)
 }
 
-// Concurrent requests are admitted exactly as far as a limit goes:
+// Exactly as many concurrent requests are admitted as the limit permits:
 // songquanpeng/one-api#2440, QuantumNous/new-api#5690, #6609, litellm#24677.
 func TestLimits_ConcurrentRequestsAreAdmittedExactly(t *testing.T) {
 	for name, l := range map[string]llmhttp.Limits{
@@ -298,7 +299,7 @@ func TestLimits_ConcurrentRequestsAreAdmittedExactly(t *testing.T) {
 	}
 }
 
-// Limits are for each key, and change when the key's rates change.
+// Each key has its own limits. New rates of a key apply to its next request.
 func TestLimits_BelongToAKey(t *testing.T) {
 	limit := 2
 	s := startServer(t, config{keys: llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
@@ -311,7 +312,7 @@ func TestLimits_BelongToAKey(t *testing.T) {
 	assert.Equal(t, 200, ask("a"))
 }
 
-// Every reply to a key with limits tells what is left of them.
+// Every reply to a key with limits has the X-Ratelimit headers.
 func TestLimits_Headers(t *testing.T) {
 	s := startServer(t, config{
 		backend: &stubBackend{chat: func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -375,7 +376,7 @@ func TestLimits_Headers(t *testing.T) {
 	})
 }
 
-// Durations are written as the original API writes them, rounded up to milliseconds.
+// Durations in headers have the format of the original API, rounded up to milliseconds.
 func TestLimits_FormOfResetHeaders(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0:                       "0s",
@@ -439,7 +440,7 @@ func TestLimits_LongWaits(t *testing.T) {
 	ask(llmhttp.Rate{N: -1}, nil) // permits nothing
 }
 
-// A Limiter that fails refuses the request. It is asked once.
+// A request is refused if the Limiter fails. Take is called once.
 func TestLimits_LimiterFails(t *testing.T) {
 	tests := map[string]struct {
 		take   func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error)
@@ -473,12 +474,12 @@ func TestLimits_LimiterFails(t *testing.T) {
 			assert.Empty(t, s.usage.records())
 			taken, _ := l.calls()
 			assert.Len(t, taken, 1)
-			s.do("POST", "/v1/x", "{").checkError(t, 404) // another failure is not hidden
+			s.do("POST", "/v1/x", "{").checkError(t, 404) // is refused before the Limiter is called
 		})
 	}
 }
 
-// A Limiter that ignores its context is waited for.
+// The Handler waits for a Limiter that ignores its context.
 func TestLimits_LimiterIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(9)}), opts: llmhttp.Options{
@@ -495,7 +496,8 @@ func TestLimits_LimiterIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// What a Limiter is asked to take, and to adjust when the request has ended.
+// TestLimits_Draws checks the draws that Take gets, and those that Adjust gets when the
+// request has ended.
 func TestLimits_Draws(t *testing.T) {
 	limits := llmhttp.Limits{Requests: llmhttp.PerMinute(5), Tokens: llmhttp.Rate{N: 7000, Per: time.Second, Burst: 9000}, Quota: llmhttp.Quota{Tokens: 1 << 40}}
 	requests := func(cost int) llmhttp.Draw {

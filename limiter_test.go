@@ -210,7 +210,8 @@ func TestLimiter_NoDraws(t *testing.T) {
 	require.NoError(t, l.Adjust(t.Context(), "key"))
 }
 
-// Keys and bucket names that would be the same if they were joined are not.
+// Pairs of a key and a bucket name are different buckets even if their concatenations are
+// equal.
 func TestLimiter_DifferentNamesAreDifferentBuckets(t *testing.T) {
 	l := NewLimiter()
 	parts := []string{"", "a", "b", "ab", ":", "a:", ":a", "a:b", "A", " a", "\x00", "a\x00"}
@@ -290,8 +291,8 @@ func TestLimiter_EvictsFullBuckets(t *testing.T) {
 	})
 }
 
-// Evicting a bucket that is not full would fill it. Maps that grow and shrink
-// around it must not lose it either.
+// A bucket that is not full must not be evicted, because a new bucket is full. It must
+// also survive when the maps that hold it grow and shrink.
 func TestLimiter_KeepsBucketsThatAreNotFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys, burst = 5000, 3
@@ -325,8 +326,7 @@ func TestLimiter_KeepsBucketsThatAreNotFull(t *testing.T) {
 	})
 }
 
-// A caller that waits for RetryAfter gets the tokens, whatever is lost in
-// rounding.
+// Waiting for RetryAfter always suffices to get the tokens, despite rounding.
 func TestBucket_WaitOfRetryAfterSuffices(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	waits := 0
@@ -351,14 +351,14 @@ func TestBucket_WaitOfRetryAfterSuffices(t *testing.T) {
 	assert.Greater(t, waits, 10_000)
 }
 
-// A modelBucket is a token bucket written for clarity.
+// A modelBucket is a simple token bucket to which TestLimiter_Model compares the Limiter.
 type modelBucket struct {
 	rate   Rate // with its defaults
 	tokens float64
 	at     time.Time
 }
 
-// refill brings b up to now.
+// refill adds the tokens that b has gained until now.
 func (b *modelBucket) refill() {
 	b.tokens += time.Since(b.at).Seconds() * float64(b.rate.N) / b.rate.Per.Seconds()
 	b.tokens = min(b.tokens, float64(b.rate.Burst))
@@ -369,8 +369,8 @@ func (b *modelBucket) full() bool { return b.tokens >= float64(b.rate.Burst)-1e-
 
 func (b *modelBucket) take(cost int) { b.tokens = min(b.tokens-float64(cost), float64(b.rate.Burst)) }
 
-// checkLevel checks the level of b after a Take of cost, which lacked tokens
-// if b held too little.
+// checkLevel checks the level that a Take of cost returned. lacked is the number of
+// tokens that b lacked, or zero or less if the tokens were available.
 func (b *modelBucket) checkLevel(t *testing.T, level Level, cost int, lacked float64) {
 	t.Helper()
 	require.InDelta(t, max(math.Floor(b.tokens), 0), level.Remaining, 1.0001)
@@ -468,10 +468,9 @@ func TestLimiter_Model(t *testing.T) {
 	}
 }
 
-// However many goroutines take at once, no more is granted than the bucket
-// held and gained. A limiter whose time ran backwards would count what was
-// gained twice, as in BerriAI/litellm#24677.
-func TestLimiter_GrantsNoMoreThanWasGained(t *testing.T) {
+// Concurrent goroutines get no more tokens than the bucket held and gained. A limiter
+// whose time ran backwards would refill tokens twice, as in BerriAI/litellm#24677.
+func TestLimiter_ConcurrentTakesAreBounded(t *testing.T) {
 	l := NewLimiter()
 	r := Rate{N: 50_000, Per: time.Second, Burst: 5_000}
 	var granted atomic.Int64
@@ -589,8 +588,8 @@ func BenchmarkLimiter(b *testing.B) {
 	}
 }
 
-// A key with many buckets has an index, so that work on one does not grow with their
-// number.
+// A key with many buckets has an index, so that the time to find a bucket does not grow
+// with their number.
 func TestLimiter_ManyBucketsOfAKey(t *testing.T) {
 	l := NewLimiter().(*limiter)
 	const n = 50_000

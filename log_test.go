@@ -13,7 +13,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// The log has the cause of a failure, and what is needed to find the request.
+// The log has the cause of a failure, the ID of the request and that of the key.
 func TestLog_CauseOfAFailure(t *testing.T) {
 	s := startServer(t, config{backend: failingBackend(errCause)})
 	r := s.chat(chatBody)

@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A model that a key may not use looks like one that does not exist.
+// A model that a key may not use gets the same replies as one that does not exist.
 func TestModels_KeySeesOnlyItsModels(t *testing.T) {
 	called := false
 	b := &stubBackend{
@@ -65,7 +65,8 @@ func TestModels_IDHasAtMost512Bytes(t *testing.T) {
 	assert.Less(t, len(e.Message), 300)
 }
 
-// A model's name is recorded, so it has no characters that a store may not take.
+// Model IDs with control characters are refused: IDs are recorded, and a store may not
+// accept such characters.
 func TestModels_IDHasNoControlCharacters(t *testing.T) {
 	s := startServer(t, config{})
 	for path, body := range map[string]string{chatPath: chatBody, imagesPath: `{"model":"demo-chat","prompt":"a"}`, embeddingsPath: `{"model":"demo-chat","input":"a"}`} {

@@ -202,7 +202,8 @@ func TestObservers_CallsAllFunctions(t *testing.T) {
 	assert.Nil(t, s.summary().Tries[0].Err)
 }
 
-// An Observer that looks for an Error does not find a nil one.
+// If a Backend fails with a nil *Error, RequestSummary.Err has no *Error that errors.As
+// can find.
 func TestObserver_NilErrorOfTheBackend(t *testing.T) {
 	var nilError *llmhttp.Error
 	for _, err := range []error{nilError, fmt.Errorf("wrapped: %w", nilError)} {

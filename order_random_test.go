@@ -12,7 +12,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A byteSource makes choices from bytes, which come from a fuzzer or at random.
+// A byteSource derives choices from bytes, which are random or come from a fuzzer.
 type byteSource struct {
 	data []byte
 	pos  int
@@ -55,7 +55,7 @@ func (s *byteSource) extra() llmhttp.Extra {
 	return e
 }
 
-// chunks makes chunks for a request with n choices, legal ones and all others.
+// chunks returns legal and illegal chunks for a request with n choices.
 func (s *byteSource) chunks(n int) []*llmhttp.ChatChunk {
 	var list []*llmhttp.ChatChunk
 	for s.more() && len(list) < 60 {
@@ -110,8 +110,8 @@ func (s *byteSource) choice(n int) llmhttp.ChunkChoice {
 	return c
 }
 
-// checkRandomChunks checks that the chunks that data makes become a legal stream, and
-// that the stream, the whole reply and Collect make the same reply of them.
+// checkRandomChunks derives chunks from data. It checks that they become a legal stream,
+// and that the stream, the whole reply and Collect have the same content.
 func checkRandomChunks(t testing.TB, data []byte) {
 	t.Helper()
 	if len(data) == 0 {
@@ -135,7 +135,7 @@ func checkRandomChunks(t testing.TB, data []byte) {
 	for i := range r.Choices {
 		c := &r.Choices[i]
 		if m := whole.Choices[c.Index]; m != nil && c.FinishReason == "" {
-			// The Handler makes up what the Backend did not give.
+			// The Handler generates what the Backend did not set.
 			require.Contains(t, []string{"stop", "tool_calls"}, m.Finish)
 			c.FinishReason = llmhttp.FinishReason(m.Finish)
 		}
@@ -177,7 +177,7 @@ func TestOrder_RandomChunks(t *testing.T) {
 	}
 }
 
-// FuzzStream makes chunks of data, as TestOrder_RandomChunks.
+// FuzzStream does the same as TestOrder_RandomChunks with the bytes of a fuzzer.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte{0})
 	f.Add([]byte("\x05 a plain text has all kinds of bytes that make chunks"))

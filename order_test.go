@@ -12,8 +12,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// These tests check that chunks reach the client in legal order, also if a Backend
-// yields them in another one. checkStream has the rules.
+// These tests check that chunks reach the client in legal order, even if a Backend yields
+// them in another order. checkStream defines that order.
 
 func TestOrder_FirstChunkIsOfChoice0(t *testing.T) {
 	r := streamChat(t, jsonBackend(t,
@@ -35,10 +35,10 @@ func TestOrder_NothingFollowsTheEndOfAChoice(t *testing.T) {
 	assert.Equal(t, &chatMessage{Content: "x", Finish: "length"}, r.Choices[1])
 }
 
-// All ways in which Backends are known to stream tool calls make the same calls.
+// All known ways in which Backends stream tool calls result in the same calls.
 func TestOrder_ToolCalls(t *testing.T) {
 	two := []toolCall{{"c1", "function", "f", `{"a":1}`}, {"c2", "function", "g", `{}`}}
-	madeUp := hideIDs("call_" + strings.Repeat("0", 32))
+	generated := hideIDs("call_" + strings.Repeat("0", 32))
 	tests := map[string]struct {
 		want   []toolCall
 		deltas []string
@@ -76,9 +76,9 @@ func TestOrder_ToolCalls(t *testing.T) {
 		"empty strings and nulls": {two, []string{
 			`{"index":0,"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\""}}`, `{"index":0,"id":"","type":"","function":{"name":"","arguments":":1}"}}`,
 			`{"index":1,"id":"c2","type":null,"function":{"name":"g","arguments":null}}`, `{"index":1,"id":null,"function":{"name":null,"arguments":"{}"}}`}},
-		"no ids": {[]toolCall{{madeUp, "function", "f", `{"a":1}`}, {madeUp, "function", "g", `{}`}}, []string{
+		"no ids": {[]toolCall{{generated, "function", "f", `{"a":1}`}, {generated, "function", "g", `{}`}}, []string{
 			`{"index":0,"function":{"name":"f","arguments":"{\"a\":1}"}}`, `{"index":1,"function":{"name":"g","arguments":"{}"}}`}},
-		"no ids and no indices": {[]toolCall{{madeUp, "function", "f", `{"a":1}`}, {madeUp, "function", "f", `{}`}}, []string{
+		"no ids and no indices": {[]toolCall{{generated, "function", "f", `{"a":1}`}, {generated, "function", "f", `{}`}}, []string{
 			`{"function":{"name":"f","arguments":"{\"a\":1}"}}`, `{"function":{"name":"f","arguments":"{}"}}`}},
 		"arguments beyond ASCII": {[]toolCall{{"c1", "function", "f", `{"a":"é"}`}}, []string{
 			`{"id":"c1","function":{"name":"f","arguments":"{\"a\":\"é\"}"}}`}},
@@ -102,7 +102,7 @@ func TestOrder_ToolCalls(t *testing.T) {
 	}
 }
 
-func TestOrder_MadeUpToolCallIDsAreUnique(t *testing.T) {
+func TestOrder_GeneratedToolCallIDsAreUnique(t *testing.T) {
 	calls := streamChat(t, jsonBackend(t, `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}},{"index":1,"function":{"name":"g"}}]}}]}`), chatParams{}).Choices[0].Calls
 	require.Len(t, calls, 2)
 	assert.NotEqual(t, calls[0].ID, calls[1].ID)
@@ -115,8 +115,8 @@ func TestOrder_CustomToolCallHasItsTypeOnce(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.raw, `"type"`))
 }
 
-// A tool call is held back until its name has come. Its Extra is not lost meanwhile.
-func TestOrder_ExtraOfAToolCallOutlastsTheWaitForItsName(t *testing.T) {
+// A tool call is buffered until its name arrives. Its Extra is kept.
+func TestOrder_BufferedToolCallKeepsItsExtra(t *testing.T) {
 	for name, last := range map[string]string{
 		"the name comes":       `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}}]}}]}`,
 		"the name never comes": `{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}`,
@@ -133,7 +133,8 @@ func TestOrder_ExtraOfAToolCallOutlastsTheWaitForItsName(t *testing.T) {
 	}
 }
 
-// checkLines fails t if a line of a stream is longer than old clients of openai-go read.
+// checkLines fails t if a line of a stream is longer than old versions of openai-go can
+// read.
 func checkLines(t testing.TB, stream string) {
 	t.Helper()
 	for line := range strings.Lines(stream) {
@@ -148,7 +149,8 @@ func TestOrder_LongTextIsSplitIntoShortLines(t *testing.T) {
 	checkLines(t, r.raw)
 }
 
-// A long text is split between characters, also where it has none for long.
+// A long text is split only between characters. Long runs of bytes that are no characters
+// are split too.
 func TestOrder_LongTextIsSplitBetweenCharacters(t *testing.T) {
 	for name, text := range map[string]string{
 		"emoji":                       strings.Repeat("😀", 10_000),
@@ -180,7 +182,8 @@ func TestOrder_LongTextIsSplitBetweenCharacters(t *testing.T) {
 	}
 }
 
-// A text that a Backend cuts anywhere arrives whole, and no chunk has part of a character.
+// Text that a Backend cuts anywhere arrives complete, and each chunk has only whole
+// characters.
 func TestOrder_TextMayBeCutWithinCharacters(t *testing.T) {
 	const text = "aé👩‍👩‍👧‍👦🇩🇪€\u00a0\U0010ffff~"
 	fields := map[string]func(*llmhttp.Delta, string){
@@ -224,7 +227,7 @@ func TestOrder_TextMayBeCutWithinCharacters(t *testing.T) {
 	}
 }
 
-// Each text of each choice has its own incomplete character.
+// Incomplete characters are buffered separately for each text of each choice.
 func TestOrder_InterleavedTextsDoNotMix(t *testing.T) {
 	b := chunkBackend(func() []*llmhttp.ChatChunk {
 		var chunks []*llmhttp.ChatChunk
@@ -256,7 +259,7 @@ func TestOrder_AnyTextArrivesUnchanged(t *testing.T) {
 	}
 }
 
-// Bytes that are not UTF-8 become U+FFFD, the same ones wherever the text is cut.
+// Invalid UTF-8 becomes U+FFFD in the same way wherever the text is cut.
 func TestOrder_InvalidBytesAreReplaced(t *testing.T) {
 	for in, want := range map[string]string{
 		"\xff":                   "\ufffd",

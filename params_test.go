@@ -58,10 +58,10 @@ func checkParams(t *testing.T, s *testServer, path string, tests []paramTest) {
 	}
 }
 
-// goWords match what only a Go programmer understands.
+// goWords matches terms of Go, which clients should not see.
 var goWords = regexp.MustCompile(`json:|Unmarshal|strconv|EOF|invalid character|unexpected end|cannot|float64|\bint\b|struct|Go |nil|panic|runtime|llmhttp|jsonwire|unexpected|parsing|0x[0-9a-f]{6}|<nil>|%!|RawMessage|\*`)
 
-// checkWords checks that an error is fit for a client.
+// checkWords checks that an error is short and has no terms of Go.
 func checkWords(t testing.TB, e apiError) {
 	t.Helper()
 	assert.Less(t, len(e.Message), 300, "%s", e.Message)
@@ -74,7 +74,7 @@ func repeatJSON(n int, item string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
 }
 
-// each applies a function to each string of a list.
+// each replaces each string of list by the result of f, and returns list.
 func each(f func(string) string, list ...string) []string {
 	for i := range list {
 		list[i] = f(list[i])

@@ -15,7 +15,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A plainProtocol is a small wire format: one text in, texts out.
+// A plainProtocol is a minimal Protocol: a request has one text, and a reply a list of
+// texts.
 type plainProtocol struct{}
 
 func (plainProtocol) Name() string { return "plain" }
@@ -175,7 +176,8 @@ func TestProtocol_Serve(t *testing.T) {
 	assert.Equal(t, 404, s.do("GET", "/plain/", "", withPlainKey).StatusCode)
 }
 
-// A sharedProtocol serves paths of chat completions, for requests with a header.
+// A sharedProtocol serves paths of chat completions for requests with the header
+// X-Shared.
 type sharedProtocol struct{ plainProtocol }
 
 func (sharedProtocol) Routes() []llmhttp.Route {
@@ -210,8 +212,8 @@ func TestProtocol_DuplicateRoutesPanic(t *testing.T) {
 	})
 }
 
-// A savingProtocol is a plainProtocol that keeps the order of texts and tool
-// calls, and saves replies.
+// A savingProtocol is a plainProtocol whose encoder collects the texts and tool calls of
+// a reply in their order, and saves them.
 type savingProtocol struct {
 	plainProtocol
 	save func(ctx context.Context, reply string) error
@@ -305,8 +307,8 @@ func TestProtocol_ChunkCollectorAndReplySaver(t *testing.T) {
 	})
 }
 
-// A wrapper that forwards all optional methods is a TokenCounter, even if the
-// wrapped Backend is none.
+// A wrapper may implement TokenCounter although the wrapped Backend does not. Tokens are
+// then estimated, as without a wrapper.
 func TestCountTokens_OfAWrapper(t *testing.T) {
 	wrapped := llmhttp.Forwarder{Backend: llmhttp.Forwarder{Backend: textBackend("x")}}
 	for name, b := range map[string]llmhttp.Backend{"plain": textBackend("x"), "wrapped": wrapped} {

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An unusedStore has no usage.
+// An unusedStore is a UsageStore that reports no usage.
 type unusedStore struct{ UsageStore }
 
 func (unusedStore) QueryKey(context.Context, string, UsageQuery) ([]UsageSum, error) { return nil, nil }
 
-// Keys that are idle are forgotten, except while they have requests in progress.
-func TestQuotaBook_ForgetsIdleKeys(t *testing.T) {
+// A quotaBook evicts idle keys, except those with requests in progress.
+func TestQuotaBook_EvictsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := quotaCache{store: unusedStore{}}
 		want := amount{tokens: 1}

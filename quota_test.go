@@ -66,7 +66,7 @@ func requireLeft(t *testing.T, s *testServer, n int) {
 	require.Equal(t, "insufficient_quota", s.chat(chatWith(tenTokens)).checkError(t, 429).Code)
 }
 
-// A quota is what the store has recorded: a new Handler with a new Limiter knows it.
+// The used part of a quota is read from the store, so that it survives a restart.
 func TestQuota_SurvivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &quotaTest{store: memory.NewUsageStore(), quota: llmhttp.Quota{Tokens: 50}, now: day(2026, 3, 10)}
@@ -145,7 +145,7 @@ func TestQuota_PermitsNothing(t *testing.T) {
 	}
 }
 
-// A store that does not know which key used what leaves the quota to the Limiter.
+// The Limiter enforces quotas if the UsageStore is not a KeyUsageStore.
 func TestQuota_WithoutKeyUsageStore(t *testing.T) {
 	for name, store := range map[string]llmhttp.UsageStore{"store": new(usageLog), "buffer": llmhttp.NewUsageBuffer(new(usageLog), 0, 0)} {
 		t.Run(name, func(t *testing.T) {
@@ -158,21 +158,22 @@ func TestQuota_WithoutKeyUsageStore(t *testing.T) {
 	}
 }
 
-// Two Handlers on one store: what the other serves counts when the sums are read again.
+// Of two Handlers with one store, each counts the usage of the other when it reads the
+// sums again.
 func TestQuota_TwoHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &quotaTest{store: memory.NewUsageStore(), quota: llmhttp.Quota{Tokens: 100}, now: day(2026, 3, 10)}
 		first, second := q.start(t), q.start(t)
 		require.Equal(t, 200, first.chat(chatWith(tenTokens)).StatusCode)
 		require.Equal(t, 200, second.chat(chatWith(tenTokens)).StatusCode)
-		requireLeft(t, first, 9) // of the second Handler's request it does not know
+		requireLeft(t, first, 9) // it has not read the usage of the second Handler yet
 		time.Sleep(5 * time.Second)
 		requireLeft(t, second, 0)
 	})
 }
 
-// Concurrent requests are admitted exactly as far as the quota goes. Those that have
-// to wait for the reservations of others are told so.
+// Concurrent requests are admitted exactly up to the quota. A request that fits only
+// without the reservations of others is told to retry.
 func TestQuota_Reservations(t *testing.T) {
 	store := memory.NewUsageStore()
 	started, release := make(chan struct{}, 9), make(chan struct{})
@@ -201,8 +202,7 @@ func TestQuota_Reservations(t *testing.T) {
 	assert.Equal(t, "insufficient_quota", s.chat(chatWith(`"max_tokens":60`)).checkError(t, 429).Code)
 }
 
-// The images of requests in progress are reserved, with the cost that Options.Cost
-// gives them.
+// Requests in progress reserve their images, at the price of Options.Cost.
 func TestQuota_ReservesImages(t *testing.T) {
 	started, release := make(chan struct{}, 1), make(chan struct{})
 	s := startServer(t, config{
@@ -226,7 +226,7 @@ func TestQuota_ReservesImages(t *testing.T) {
 	assert.Len(t, started, 1)
 }
 
-// A failure leaves nothing reserved, and neither does a refusal by another limit.
+// A request that fails, or that another limit refuses, leaves no reservation.
 func TestQuota_FailuresReserveNothing(t *testing.T) {
 	store := memory.NewUsageStore()
 	s := startServer(t, config{
@@ -240,7 +240,7 @@ func TestQuota_FailuresReserveNothing(t *testing.T) {
 	}
 }
 
-// A hangingStore is a store in memory that can stop to answer.
+// A hangingStore is a store in memory that can be made to hang.
 type hangingStore struct {
 	*memory.UsageStore
 	hangs, fails atomic.Bool
@@ -303,7 +303,7 @@ func TestQuota_StoreHangs(t *testing.T) {
 	})
 }
 
-// The records in a UsageBuffer count, even if they cannot be written.
+// Records in a UsageBuffer count toward the quota even if they cannot be stored.
 func TestQuota_UsageBuffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{UsageStore: memory.NewUsageStore()}

@@ -133,8 +133,8 @@ func TestReadme_Quickstart(t *testing.T) {
 	assert.True(t, strings.HasSuffix(replies[1], "data: [DONE]\n\n"), replies[1])
 }
 
-// The gateway answers through one of its two servers, and through the other when that is
-// dead.
+// The gateway uses one of its two servers, and fails over to the other when the first is
+// down.
 func TestReadme_Gateway(t *testing.T) {
 	t.Parallel()
 	blocks := readmeBlocks(t, "bash")
@@ -142,7 +142,7 @@ func TestReadme_Gateway(t *testing.T) {
 	dir := t.TempDir()
 	goCommand(t, "build", "-o", dir, "./examples/inmemory", "./examples/gateway")
 
-	// The programs are those that were built, and listen on free ports.
+	// Run the programs that were built, on free ports.
 	const config = "examples/gateway/gateway.json"
 	configCopy := filepath.Join(dir, "gateway.json")
 	replacements := []string{config, configCopy, "go run ./examples/", "exec " + dir + "/"}

@@ -271,7 +271,7 @@ func (r *streamReader) choice(c object, first bool) error {
 		r.ended[*index] = true
 		m.Finish = *reason
 		if string(c["delta"]) != `{"content":null}` {
-			return errors.New("the end of a choice must say nothing else")
+			return errors.New("the end of a choice must have no other content")
 		}
 	default:
 		return m.add(delta)
@@ -282,7 +282,7 @@ func (r *streamReader) choice(c object, first bool) error {
 // add adds a delta to m.
 func (m *chatMessage) add(delta object) error {
 	if delta["role"] != nil {
-		return errors.New("the role again")
+		return errors.New("the role is repeated")
 	}
 	for name, to := range map[string]*string{"content": &m.Content, "reasoning_content": &m.Reasoning} {
 		raw, ok := delta[name]
@@ -344,11 +344,11 @@ func (m *chatMessage) addCall(c toolCallDelta) error {
 	} else {
 		switch {
 		case c.ID != nil:
-			return errors.New("the id of a tool call again")
+			return errors.New("the id of a tool call is repeated")
 		case c.Type != nil && (*c.Type == "function" || *c.Type != m.Calls[*c.Index].Type):
-			return errors.New("the type of a tool call again")
+			return errors.New("the type of a tool call is repeated")
 		case name != nil:
-			return errors.New("the name of a tool call again")
+			return errors.New("the name of a tool call is repeated")
 		}
 	}
 	if arguments != nil {

@@ -260,8 +260,8 @@ func (brokenQuery) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSu
 	return nil, errCause
 }
 
-// A request that its client abandons has a class of its own, and so has one that Shutdown
-// refuses or interrupts.
+// Requests that clients abandon have their own ErrorClass, and so have those that
+// Shutdown refuses or interrupts.
 func TestRecorder_ErrorClassOfInterruptedRequests(t *testing.T) {
 	for mode, body := range chatModes {
 		for _, speaks := range []bool{false, true} {

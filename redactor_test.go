@@ -15,10 +15,11 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// promptMarker stands in the texts of requests, which must not be repeated.
+// promptMarker is a text in requests that must not appear in replies, logs or summaries.
 const promptMarker = "marker-of-the-prompt"
 
-// promptRequest returns the body of a request whose texts are promptMarker. A chat has no end.
+// promptRequest returns the body of a request whose texts are promptMarker. A chat
+// request lacks its last brace, so that members can be added.
 func promptRequest(path string) string {
 	switch path {
 	case imagesPath:
@@ -29,8 +30,8 @@ func promptRequest(path string) string {
 	return fmt.Sprintf(`{"model":"m","messages":[{"role":"system","content":%q},{"role":"user","name":%[1]q,"content":[{"type":"text","text":%[1]q}]}],"metadata":{"x":%[1]q}`, promptMarker)
 }
 
-// leakRequests are requests of every kind. Many have the secret in a wrong place, as
-// clients do by mistake.
+// leakRequests returns the method, path and body of requests of every kind. Many have the
+// secret in a wrong place, a mistake that clients make.
 func leakRequests(secret string) map[string][3]string {
 	chat := promptRequest(chatPath)
 	escaped := strings.NewReplacer(`"`, "%22", `\`, "%5C", "<", "%3C", ">", "%3E", "&", "%26").Replace(secret)
@@ -65,7 +66,8 @@ func leakRequests(secret string) map[string][3]string {
 	return requests
 }
 
-// leakConfigs are servers whose parts put the secret into their errors.
+// leakConfigs returns servers in which a function of the host puts the secret into its
+// errors.
 func leakConfigs(secret string) map[string]config {
 	opaque := errors.New("it was " + secret + ", and " + secret)
 	shown := &llmhttp.Error{Status: 500, Type: "type_" + secret, Code: "code_" + secret, Param: "param_" + secret, Message: "message " + secret, Err: opaque}
@@ -121,9 +123,9 @@ func leakConfigs(secret string) map[string]config {
 	}
 }
 
-// No secret and no text of a request is in a reply, in the log or in a summary, even if
-// a part of the host puts it into its errors: BerriAI/litellm#31620, #39293, #39964,
-// #30736, one-api middleware/recover.go.
+// Neither the secret nor a text of a request is in a reply, in the log or in a summary,
+// even if a function of the host puts it into its errors: BerriAI/litellm#31620, #39293,
+// #39964, #30736, one-api middleware/recover.go.
 func TestRedactor_NothingLeaks(t *testing.T) {
 	key := testKey()
 	key.Limits = llmhttp.Limits{Requests: noRefill(1000), Tokens: noRefill(1 << 30)}
@@ -167,8 +169,8 @@ func TestRedactor_NothingLeaks(t *testing.T) {
 	}
 }
 
-// unescaped returns s followed by what it says without the escapes of JSON and %q, of
-// which there may be several layers.
+// unescaped returns s, followed by s with one, two and three layers of escapes of JSON
+// and %q removed.
 func unescaped(s string) string {
 	all := s
 	for range 3 {
@@ -178,7 +180,7 @@ func unescaped(s string) string {
 	return all
 }
 
-// A key of one letter does not turn each such letter into a secret.
+// A secret of one letter is too short to redact: other texts keep that letter.
 func TestRedactor_ShortSecret(t *testing.T) {
 	s := startServer(t, config{keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return &llmhttp.Key{ID: "k"}, nil })})
 	r := s.chat("{", withSecret("e"))

@@ -16,7 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// An unwrapPanics is an error whose cause cannot be had.
+// An unwrapPanics is an error whose Unwrap method panics.
 type unwrapPanics struct{}
 
 func (unwrapPanics) Error() string { return secretCause }
@@ -32,9 +32,9 @@ var hostFaults = map[string]func() error{
 	"runtime.Goexit": func() error { runtime.Goexit(); return nil },
 }
 
-// However a function of the host fails, at whichever step of a request: the client gets
-// a reply, the failure is logged, the Observer sees the end, the request is no longer in
-// progress, and Shutdown returns.
+// TestRequest_HostFunctionFails lets each function of the host fail in each of the ways
+// of hostFaults. The client gets a reply, the failure is logged, the Observer gets the
+// end of the request, the request is no longer in progress, and Shutdown returns.
 func TestRequest_HostFunctionFails(t *testing.T) {
 	limits := limitedKeys(llmhttp.Limits{Requests: noRefill(100), Tokens: noRefill(1 << 20), Concurrent: 1})
 	acquire := func(context.Context, string, int) (func(), error) { return func() {}, nil }
@@ -119,7 +119,7 @@ func (recordFunc) QueryKey(context.Context, string, llmhttp.UsageQuery) ([]llmht
 	return nil, nil
 }
 
-// A panickyWriter is a ResponseWriter of the host whose Write panics when it is broken.
+// A panickyWriter is a ResponseWriter whose Write panics while broken is true.
 type panickyWriter struct {
 	http.ResponseWriter
 	broken *atomic.Bool
@@ -134,8 +134,8 @@ func (w panickyWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// A ResponseWriter that panics on a goroutine of the Handler, that of keep-alives or of
-// Shutdown, does not end the process. The request ends.
+// A ResponseWriter that panics outside of ServeHTTP, in a keep-alive, a timeout or
+// Shutdown, ends its request but not the process.
 func TestRequest_WriterPanics(t *testing.T) {
 	for name, write := range map[string]func(t *testing.T, s *testServer){
 		"keep-alive": func(*testing.T, *testServer) { time.Sleep(15 * time.Second) },
@@ -174,10 +174,11 @@ func TestRequest_WriterPanics(t *testing.T) {
 	}
 }
 
-// A panickyError is an error whose text cannot be had.
+// A panickyError is an error whose Error method panics.
 type panickyError struct{}
 
-// A func of the host that panics costs its request a 500, and nothing else.
+// A func in Options that panics fails its own request with status 500, and no other
+// request.
 func TestRequest_OptionPanics(t *testing.T) {
 	for name, opts := range map[string]llmhttp.Options{
 		"RequestID": {RequestID: func(*http.Request) string { panic(secretCause) }},
@@ -194,8 +195,8 @@ func TestRequest_OptionPanics(t *testing.T) {
 	}
 }
 
-// A call of runtime.Goexit by the host ends the goroutine. The client has a
-// reply all the same, and the Handler can shut down.
+// If a function of the host calls runtime.Goexit, the client still gets a reply, and
+// Shutdown returns.
 func TestRequest_HostCallsGoexit(t *testing.T) {
 	goexit := func() { runtime.Goexit() }
 	for name, c := range map[string]config{
@@ -217,8 +218,8 @@ func TestRequest_HostCallsGoexit(t *testing.T) {
 	}
 }
 
-// A log handler that panics neither ends the process nor keeps the client from
-// its reply, on whichever goroutine it is called.
+// A slog.Handler that panics neither ends the process nor prevents the reply, on any
+// goroutine.
 func TestRequest_LogHandlerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := streamBackend(func(ctx context.Context, _ yieldFunc) { <-ctx.Done() })

@@ -22,8 +22,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// The body is asked for only after the path, the key, its scope, its limits of
-// requests and the headers of the body were found good.
+// 100 Continue is sent only after the path, the key, its scope, its request limits and
+// the headers of the body were checked.
 func TestRequest_BodyIsReadAfterTheChecks(t *testing.T) {
 	noScope := testKey()
 	noScope.Scopes = []llmhttp.Endpoint{}
@@ -66,7 +66,7 @@ func TestRequest_BodyIsReadAfterTheChecks(t *testing.T) {
 	})
 }
 
-// Adapters of other servers make requests whose Body is nil.
+// Adapters to other HTTP servers may pass requests whose Body is nil.
 func TestRequest_WithoutABodyIsRefused(t *testing.T) {
 	s := newHandler(t, config{})
 	r, err := http.NewRequest("POST", chatPath, nil)
@@ -143,9 +143,9 @@ func TestRequest_BodyIsCut(t *testing.T) {
 	assert.Empty(t, s.usage.records())
 }
 
-// A declared length is not believed before the bytes have come: this one would not fit
-// into memory.
-func TestRequest_DeclaredLengthIsALie(t *testing.T) {
+// The Handler allocates memory for the bytes that arrive, and not for the declared
+// length, which would not fit into memory here.
+func TestRequest_DeclaredLengthIsTooLarge(t *testing.T) {
 	s := startServer(t, config{opts: llmhttp.Options{MaxBody: 1 << 40}})
 	c := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Length: 500000000000\r\n\r\n{")
 	s.waitForRequest()
@@ -153,7 +153,7 @@ func TestRequest_DeclaredLengthIsALie(t *testing.T) {
 	s.summary()
 }
 
-// A body that has no end is not read to its end.
+// An endless body is read only up to the limit.
 func TestRequest_EndlessBody(t *testing.T) {
 	checkNoLeaks(t)
 	s := startServer(t, config{opts: llmhttp.Options{MaxBody: 1 << 20}})
@@ -171,9 +171,9 @@ func TestRequest_EndlessBody(t *testing.T) {
 	assert.True(t, r.Close, "the connection ends")
 }
 
-// A client that leaves stops its Backend at once, and pays for what was made.
-// QuantumNous/new-api#4184, maximhq/bifrost#3164, BerriAI/litellm#30245, #36123, #37140,
-// #30630: Backends went on, on some routes or all, and nothing was recorded.
+// When a client leaves, its Backend is stopped at once, and the usage until then is
+// recorded. In QuantumNous/new-api#4184, maximhq/bifrost#3164, BerriAI/litellm#30245,
+// #36123, #37140 and #30630, Backends kept running and nothing was recorded.
 func TestRequest_ClientLeaves(t *testing.T) {
 	const text = "It was a dark and stormy night"
 	tests := []struct{ name, path, body string }{
@@ -250,7 +250,7 @@ func TestRequest_ClientLeaves(t *testing.T) {
 	}
 }
 
-// A Backend that ignores its context is stopped where it yields.
+// If a Backend ignores its context, yield returns false once the client has left.
 func TestRequest_ClientLeavesABackendThatIgnoresItsContext(t *testing.T) {
 	checkNoLeaks(t)
 	stopped := make(chan struct{})
@@ -270,8 +270,8 @@ func TestRequest_ClientLeavesABackendThatIgnoresItsContext(t *testing.T) {
 	s.record()
 }
 
-// A client that leaves while it sends its body is not an error to log, and its limits
-// are not asked for.
+// A client that leaves while it sends its body causes no logged error and no call of the
+// Limiter.
 func TestRequest_ClientLeavesWhileItSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(stubLimiter)
@@ -286,9 +286,9 @@ func TestRequest_ClientLeavesWhileItSends(t *testing.T) {
 	})
 }
 
-// Requests that follow each other on a connection do not mix, however the first
-// ends. A request that is refused before its body was read closes the
-// connection: the reply does not wait for the body.
+// A second request on a connection is served correctly, whatever the result of the first.
+// A request that is refused before its body was read closes the connection, so that the
+// reply need not wait for the body.
 func TestRequest_ConnectionIsUsedAgain(t *testing.T) {
 	s := startServer(t, config{})
 	const second = "GET /v1/models/demo-chat HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer " + testSecret + "\r\n\r\n"
@@ -342,7 +342,7 @@ func TestRequest_HTTP10(t *testing.T) {
 	})
 }
 
-// SDKs accept application/json also of streams, so that no Accept is refused.
+// Every Accept header is accepted, because SDKs send application/json for streams too.
 func TestRequest_AnyAcceptHeaderIsGood(t *testing.T) {
 	s := startServer(t, config{})
 	for _, accept := range []string{"application/json", "text/event-stream", "*/*", "text/html", "nonsense"} {
@@ -352,7 +352,7 @@ func TestRequest_AnyAcceptHeaderIsGood(t *testing.T) {
 	}
 }
 
-// Nothing piles up from request to request, however they end:
+// The memory in use does not grow with the number of requests, whatever their results:
 // BerriAI/litellm#12685, #27954, #38193, router-for-me/CLIProxyAPI#3048.
 func TestRequest_LeavesNoMemoryBehind(t *testing.T) {
 	backend := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {

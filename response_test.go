@@ -23,8 +23,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// The headers keep proxies from buffering or changing a stream, and leave to net/http
-// what it must set itself: ggml-org/llama.cpp#20872, LostRuins/koboldcpp#1168.
+// The headers keep proxies from buffering or changing a stream. Those that net/http sets
+// itself are absent: ggml-org/llama.cpp#20872, LostRuins/koboldcpp#1168.
 func TestResponse_HeadersOfAStream(t *testing.T) {
 	s := startServer(t, config{})
 	r := s.chat(streamBody)
@@ -39,8 +39,8 @@ func TestResponse_HeadersOfAStream(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(raw, "Transfer-Encoding: chunked\r\n"))
 }
 
-// A countingWriter is a ResponseWriter that counts calls. The race detector notices
-// concurrent ones.
+// A countingWriter is a ResponseWriter that counts calls. It has no lock, so that the
+// race detector reports concurrent calls.
 type countingWriter struct {
 	httptest.ResponseRecorder
 	writes, flushes, unflushed int // unflushed is a number of bytes
@@ -73,8 +73,8 @@ func TestResponse_ErrorEventIsFlushedBeforeTheCut(t *testing.T) {
 	}
 }
 
-// The clock of a bubble stands still while the Backend works, so that all chunks come
-// at once, however slow the machine is.
+// In a synctest bubble no time passes while the Backend runs, so that all chunks come at
+// once even on a slow machine.
 func TestResponse_ChunksThatComeAtOnceShareWrites(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // else another goroutine may write between two chunks
 	const chunks = 2000
@@ -115,9 +115,9 @@ func TestResponse_ChunksThatComeOneByOneHaveAWriteEach(t *testing.T) {
 	})
 }
 
-// Each chunk reaches the client before the Backend goes on. In a bubble, where no time
-// passes, chunks always count as coming at once: a Handler that waited for more of
-// them would be found out. On a network they may count so or not.
+// Each chunk reaches the client before the Backend continues. In a bubble no time passes,
+// so all chunks count as one burst, and a Handler that delayed a burst would fail. On a
+// network they may count as one or not.
 func TestResponse_EachChunkReachesTheClient(t *testing.T) {
 	const chunks = 100
 	check := func(t *testing.T, start func(testing.TB, config) *testServer, http2 bool) {
@@ -260,7 +260,7 @@ func TestResponse_WrappedWriters(t *testing.T) {
 	assert.Positive(t, flushes.Load())
 }
 
-// A brokenFlusher is a ResponseWriter that cannot flush any more.
+// A brokenFlusher is a ResponseWriter whose FlushError fails.
 type brokenFlusher struct{ *httptest.ResponseRecorder }
 
 func (w *brokenFlusher) FlushError() error { return errors.New("i/o timeout") }
@@ -281,8 +281,8 @@ func TestResponse_FailedFlushMeansThatTheClientHasLeft(t *testing.T) {
 	})
 }
 
-// Streams that end in different ways leave nothing behind:
-// BerriAI/litellm#12685, maximhq/bifrost#828, #6802.
+// Streams that end in different ways leak nothing: BerriAI/litellm#12685,
+// maximhq/bifrost#828, #6802.
 func TestResponse_ManyStreamsLeaveNothingBehind(t *testing.T) {
 	checkNoLeaks(t)
 	s := startServer(t, config{
@@ -357,7 +357,7 @@ func TestResponse_ConnectionIsClosedWhileTheBackendRuns(t *testing.T) {
 	})
 }
 
-// A stream through a ResponseWriter that cannot be flushed is logged once.
+// A stream through a ResponseWriter that cannot be flushed is logged as a warning, once.
 func TestResponse_WriterCannotFlush(t *testing.T) {
 	s := startServer(t, config{backend: textBackend("a", "b", "c"), wrap: func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(plainWriter{w}, r) })

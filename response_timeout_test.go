@@ -62,7 +62,8 @@ func TestResponse_OutlastsTheServersWriteTimeout(t *testing.T) {
 	})
 }
 
-// The server's ReadTimeout is for the request. A Backend may take longer.
+// The server's ReadTimeout bounds the time to read a request, and not that of the
+// Backend.
 func TestResponse_OutlastsTheServersReadTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{
@@ -103,8 +104,8 @@ func TestResponse_TimeoutsMayBeTheLargestDuration(t *testing.T) {
 	}
 }
 
-// On HTTP/2 a write deadline that passes ends the stream, even while nothing is being
-// written. So none may be left behind after a write.
+// On HTTP/2 a write deadline that expires ends the stream, even while nothing is written.
+// So the Handler must clear the deadline after each write.
 func TestResponse_HTTP2StreamOutlastsItsWriteDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{
@@ -133,7 +134,8 @@ func sendUntilClosed(t *testing.T, c net.Conn, request string) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server did not close the connection")
 }
 
-// A client that sends request after request and reads no more replies is given up.
+// The connection of a client that keeps sending requests without reading replies is
+// closed.
 func TestResponse_PipelinedRequestsWithoutReading(t *testing.T) {
 	for _, replies := range []int{0, 3} {
 		t.Run(fmt.Sprintf("after %d replies", replies), func(t *testing.T) {
@@ -190,8 +192,8 @@ func http2Frame(kind, flags byte, stream uint32, payload string) string {
 	return string(binary.BigEndian.AppendUint32(head, stream)) + payload
 }
 
-// A client of HTTP/2 whose flow-control window is zero takes nothing. It is given up
-// however short the reply is.
+// An HTTP/2 client whose flow-control window is zero receives no data. Its stream is
+// reset even if the reply is short.
 func TestResponse_HTTP2ClientWithoutAWindow(t *testing.T) {
 	const headers, settings, resetStream = 1, 4, 3
 	const endStream, endHeaders = 1, 4
@@ -233,8 +235,8 @@ func TestResponse_HTTP2ClientWithoutAWindow(t *testing.T) {
 	}
 }
 
-// A client that does not read stops its Backend after WriteTimeout. Meanwhile nothing
-// piles up: MAXeaglet/commandcode-proxy#20.
+// If a client does not read, its Backend is stopped after WriteTimeout. The memory in use
+// is bounded until then: MAXeaglet/commandcode-proxy#20.
 func TestResponse_ClientThatDoesNotRead(t *testing.T) {
 	for _, test := range []struct {
 		name, body string
@@ -282,7 +284,8 @@ func TestResponse_ClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// WriteTimeout is for each write: a client that reads slowly gets all of a large reply.
+// WriteTimeout bounds each write, so that a client that reads slowly gets all of a large
+// reply.
 func TestResponse_ClientThatReadsSlowly(t *testing.T) {
 	const size = 2 << 20
 	for mode, body := range chatModes {
@@ -308,7 +311,7 @@ func TestResponse_ClientThatReadsSlowly(t *testing.T) {
 	}
 }
 
-// A stallingWriter is a ResponseWriter whose third write takes as long as stall.
+// A stallingWriter is a ResponseWriter whose third Write calls stall first.
 type stallingWriter struct {
 	*httptest.ResponseRecorder
 	writes int
@@ -322,9 +325,9 @@ func (w *stallingWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// A write to a slow client takes longer than Timeout, which is for the Backend: it lasts
-// until another request of the Handler has timed out.
-func TestResponse_SlowWriteIsNotSilenceOfTheBackend(t *testing.T) {
+// Timeout bounds the silence of the Backend, and does not include the time of a slow
+// write. The write in this test lasts until another request has timed out.
+func TestResponse_TimeoutExcludesSlowWrites(t *testing.T) {
 	s := newHandler(t, config{
 		opts: llmhttp.Options{Timeout: time.Second},
 		backend: llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {

@@ -70,7 +70,8 @@ func TestShutdown_WaitsForRequestsAndTheirRecords(t *testing.T) {
 	})
 }
 
-// A host may close what its Observer writes to when Shutdown has returned.
+// When Shutdown has returned, the Observer is no longer called, so that a host may close
+// what it writes to.
 func TestShutdown_WaitsForTheObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := false
@@ -138,7 +139,7 @@ func TestShutdown_ContextIsDone(t *testing.T) {
 	}
 }
 
-// Requests that have not reached the Backend are answered too.
+// Requests that have not reached the Backend get an error reply too.
 func TestShutdown_BeforeTheBackend(t *testing.T) {
 	for name, c := range map[string]config{
 		"in the KeyStore": {keys: llmhttp.KeyFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
@@ -175,16 +176,16 @@ func TestShutdown_BeforeTheBackend(t *testing.T) {
 	})
 }
 
-// A request whose key is being looked up when Shutdown gives up is refused, even if the
-// KeyStore does not heed its context and the body never comes.
+// When the context of Shutdown is done, a request whose key is being looked up is
+// refused, even if the KeyStore ignores its context and the body never arrives.
 func TestShutdown_InterruptsALookupAndASlowBody(t *testing.T) {
-	for _, heeds := range []bool{true, false} {
-		t.Run(fmt.Sprintf("KeyStore heeds its context=%t", heeds), func(t *testing.T) {
+	for _, respects := range []bool{true, false} {
+		t.Run(fmt.Sprintf("KeyStore respects its context=%t", respects), func(t *testing.T) {
 			looking, found := make(chan struct{}), make(chan struct{})
 			key := testKey()
 			s := startServer(t, config{keys: llmhttp.KeyFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
 				close(looking)
-				if heeds {
+				if respects {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
@@ -195,12 +196,12 @@ func TestShutdown_InterruptsALookupAndASlowBody(t *testing.T) {
 			receive(t, "Lookup", looking)
 			ended := make(chan error, 1)
 			go func() { ended <- s.handler.Shutdown(done(t)) }()
-			if !heeds {
+			if !respects {
 				require.ErrorIs(t, receive(t, "Shutdown", ended), context.Canceled)
 				close(found)
 			}
 			checkShuttingDown(t, parseReply(t, "POST", readAll(t, c)))
-			if heeds {
+			if respects {
 				require.ErrorIs(t, receive(t, "Shutdown", ended), context.Canceled)
 			}
 			s.summary()

@@ -14,7 +14,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// These tests check the form of a stream, on which clients rely.
+// These tests check the format of streams.
 
 func TestEventStream_LastChunkOfAChoiceHasNullContentAndReason(t *testing.T) {
 	r := streamChat(t, jsonBackend(t, `{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}`), chatParams{})
@@ -28,9 +28,9 @@ func TestEventStream_DoneIsTheLastEvent(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.raw, "[DONE]"))
 }
 
-// A Backend cannot smuggle lines into a stream: checkStream permits only data and
+// A Backend cannot inject lines into a stream: checkStream permits only data and
 // comments.
-func TestEventStream_HasNoLinesOfTheBackend(t *testing.T) {
+func TestEventStream_BackendCannotInjectLines(t *testing.T) {
 	const evil = "\n\nevent: ping\n\nretry: 3000\n\nid: 7\n\ndata: \n\ndata: [DONE]\n\n: ping\n\nerror: {}\r\rdata: {}\r\n\r\n"
 	quoted, err := json.Marshal(evil)
 	require.NoError(t, err)
@@ -103,7 +103,8 @@ func TestEventStream_AllChunksHaveTheHeadOfTheFirst(t *testing.T) {
 	assert.Equal(t, "m1", r.Model)
 	assert.Equal(t, "abc", r.Choices[0].Content)
 
-	// The Handler makes up what the first chunk lacks. It does not wait for a later one.
+	// The Handler generates what the first chunk lacks. It does not wait for a later
+	// chunk.
 	slices.Reverse(lines)
 	r = streamChat(t, jsonBackend(t, lines...), chatParams{})
 	assert.Regexp(t, randomID, r.ID)
@@ -161,7 +162,7 @@ func TestEventStream_SkipsEmptyChunks(t *testing.T) {
 	assert.Equal(t, want, wholeChat(t, b, chatParams{}).Choices[0])
 }
 
-// Invalid JSON in an Extra fails the request, and does not break the stream.
+// Invalid JSON in Extra fails the request, and the stream ends with a valid error event.
 func TestEventStream_InvalidExtraIsAFailure(t *testing.T) {
 	newHandler := func(before ...string) http.Handler {
 		b := chunkBackend(func() []*llmhttp.ChatChunk {

@@ -33,8 +33,8 @@ type config struct {
 	http2   bool               // the client speaks HTTP/2
 }
 
-// A testServer is a Handler in a server, with a client for it and a record of what
-// the Handler logs, records and tells its Observer.
+// A testServer is a Handler in an HTTP server, with a client. It keeps the log, the usage
+// records and the summaries of the Handler.
 type testServer struct {
 	t         testing.TB
 	handler   *llmhttp.Handler
@@ -295,7 +295,7 @@ func (s *testServer) summary() *llmhttp.RequestSummary {
 func (s *testServer) waitForSummaries(n int) {
 	s.t.Helper()
 	waitFor(s.t, "the end of requests", func() bool { return len(s.summaries()) >= n })
-	require.Len(s.t, s.summaries(), n, "the Observer is told once of each request")
+	require.Len(s.t, s.summaries(), n, "the Observer sees each request once")
 }
 
 // waitForRequest waits until a request has begun.
@@ -331,7 +331,7 @@ func newChatRequest(body string) *http.Request {
 	return r
 }
 
-// serve has h serve a chat request without a network. It reports whether h cut the
+// serve calls h with a chat request, without a network. It reports whether h aborted the
 // connection.
 func serve(h http.Handler, w http.ResponseWriter, body string) (cut bool) {
 	defer func() {
@@ -358,7 +358,8 @@ func readReply(resp *http.Response) reply {
 	return reply{resp, string(b), err}
 }
 
-// readRest reads the rest of a reply, of which beginning was read through in.
+// readRest reads the rest of a reply from in. The part that was already read is
+// beginning.
 func readRest(resp *http.Response, beginning string, in *bufio.Reader) reply {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(in)
@@ -407,7 +408,7 @@ func (r reply) text(t testing.TB) (text, finishReason string) {
 	return text, finishReason
 }
 
-// checkText checks that a stream says text and comes to its normal end.
+// checkText checks that a stream has the text want and ends normally.
 func (r reply) checkText(t testing.TB, want string) {
 	t.Helper()
 	require.NoError(t, r.err)

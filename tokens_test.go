@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// The estimate of a reply's or a prompt's tokens counts text in unknown members too.
+// Estimates of the tokens of prompts and replies include the text of unknown members.
 func TestTokens_EstimateCountsExtra(t *testing.T) {
 	long, _ := json.Marshal(strings.Repeat("word", 1000))
 	s := startServer(t, config{backend: chunkBackend(func() []*llmhttp.ChatChunk {

@@ -63,7 +63,8 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-// The texts of the request and those of the reply have the limit each, whatever they are.
+// The limit applies to all texts of the request, and separately to all texts of the
+// reply.
 func TestTranscript_Limit(t *testing.T) {
 	const limit = 200
 	long := strings.Repeat("é", 5000)
@@ -87,7 +88,8 @@ func TestTranscript_Limit(t *testing.T) {
 				require.NoError(t, err)
 				return len(b)
 			}
-			// Each element of JSON is less than 12 times what it counts.
+			// The JSON of an element is less than 12 times as large as what it counts
+			// toward the limit.
 			assert.Less(t, size(got.Messages)+size(got.Tools), 12*limit)
 			assert.Less(t, size(got.Choices), 12*limit)
 		})
@@ -96,7 +98,7 @@ func TestTranscript_Limit(t *testing.T) {
 	assert.False(t, exact.Truncated)
 }
 
-// A Transcript is only made if the Backend was called, and then also if it fails.
+// A request has a Transcript only if the Backend was called, even if that call failed.
 func TestTranscript_Failures(t *testing.T) {
 	assert.Nil(t, transcribe(t, 0, nil, "{"))
 	cut := transcribe(t, 0, failAfter(errCause, "a", "b"), streamBody)

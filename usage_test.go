@@ -23,7 +23,7 @@ func day(year int, month time.Month, day int) time.Time {
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }
 
-// The range of days that the usage endpoint reports. end_date is not part of it.
+// TestUsage_Range checks which days the usage endpoint reports. end_date is exclusive.
 func TestUsage_Range(t *testing.T) {
 	now := time.Date(2026, 3, 10, 23, 30, 0, 0, time.FixedZone("behind", -5*3600)) // the 11th in UTC
 	today, tomorrow := day(2026, 3, 11), day(2026, 3, 12)
@@ -110,7 +110,7 @@ func TestUsage_WithoutAStoreIsNotFound(t *testing.T) {
 	s.get(usagePath).checkError(t, 404)
 }
 
-// A UsageStore that does not answer costs the usage endpoint ten seconds.
+// The usage endpoint fails after ten seconds if the UsageStore hangs.
 func TestUsage_StoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -164,10 +164,9 @@ func TestUsage_Subscription(t *testing.T) {
 	})
 }
 
-// A client of another server of this API computes the credit that is left: it
-// subtracts the usage of this month from the limit or, if there is no payment method,
-// that of the last 100 days.
-func TestUsage_SubscriptionTellsCreditLeft(t *testing.T) {
+// A known client computes the remaining credit from the limit: it subtracts the usage of
+// this month or, without a payment method, that of the last 100 days.
+func TestUsage_SubscriptionAndRemainingCredit(t *testing.T) {
 	now := time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
 	store := memory.NewUsageStore()
 	for i, r := range []struct {

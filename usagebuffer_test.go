@@ -20,7 +20,7 @@ import (
 
 var errDown = errors.New("down")
 
-// A batchStore is a UsageStore that notes when it gets how many records.
+// A batchStore is a UsageStore that keeps the time and the size of each batch.
 type batchStore struct {
 	usageLog
 	fail func(call int) error // the result of each call of Record, counted from 1; may panic
@@ -151,7 +151,8 @@ func TestNewUsageBuffer_PanicsWithoutAStore(t *testing.T) {
 	assert.Panics(t, func() { llmhttp.NewUsageBuffer(nil, 1, 1) })
 }
 
-// A store that fails is tried again, with growing pauses. Nothing is lost or stored twice.
+// Batches that the store did not accept are sent again with growing pauses. No record is
+// lost or stored twice.
 func TestUsageBuffer_BacksOffWhenTheStoreFails(t *testing.T) {
 	testUsageBuffer(t, 2, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
 		const failures = 9
@@ -185,7 +186,7 @@ func TestUsageBuffer_BacksOffWhenTheStoreFails(t *testing.T) {
 	})
 }
 
-// A pickyStore does not take records of some models.
+// A pickyStore rejects records of some models.
 type pickyStore struct {
 	*batchStore
 	bad func(model string) bool
@@ -200,9 +201,9 @@ func (s pickyStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) 
 	return s.batchStore.Record(ctx, records...)
 }
 
-// A record that the store does not take is found, logged and dropped; the others are
-// stored, in a number of calls that is bounded.
-func TestUsageBuffer_DropsOnlyTheRecordThatTheStoreDoesNotTake(t *testing.T) {
+// A record that the store rejects is found, logged and dropped. The others are stored
+// with a bounded number of calls.
+func TestUsageBuffer_DropsOnlyRejectedRecords(t *testing.T) {
 	for name, bad := range map[string][]int{"first": {0}, "last": {99}, "one": {41}, "neighbours": {7, 8, 9}, "several": {0, 30, 31, 64, 99}} {
 		for _, size := range []int{1, 2, 100} {
 			t.Run(fmt.Sprintf("%s, batches of %d", name, size), func(t *testing.T) {
@@ -233,8 +234,8 @@ func TestUsageBuffer_DropsOnlyTheRecordThatTheStoreDoesNotTake(t *testing.T) {
 	}
 }
 
-// A store that fails now and then loses no record: one failure of a record alone does not
-// mean that the store never takes it.
+// A store that sometimes fails causes no loss: a record is not dropped after a single
+// failure.
 func TestUsageBuffer_FailuresOfTheStoreDropNothing(t *testing.T) {
 	for every := 1; every < 8; every++ {
 		testUsageBuffer(t, 10, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
@@ -332,7 +333,8 @@ func TestUsageBuffer_Close(t *testing.T) {
 	})
 }
 
-// Close tells how many records are left when the store fails, and may be called again.
+// When the store fails, the error of Close has the number of records left. Close may be
+// called again.
 func TestUsageBuffer_CloseFails(t *testing.T) {
 	testUsageBuffer(t, 10, time.Hour, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
 		s.fail = func(call int) error {
