@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
 type object = map[string]any
 
-// An accumulator reads a stream and refuses everything that a client is known to
-// refuse: see docs/wire-format.md.
+// An accumulator reads a stream and returns an error for anything that some client
+// refuses; docs/wire-format.md lists what clients refuse.
 type accumulator struct {
 	response object // of the last event with a response
 	items    []object
@@ -104,8 +103,8 @@ func equalJSON(a, b any) bool {
 	return string(x) == string(y)
 }
 
-// requiredMembers are those that clients or the specification of Open Responses
-// require, and what they may be.
+// requiredMembers has the members of a response that clients or the specification of
+// Open Responses require, and the types that their values may have.
 var requiredMembers = map[string]string{
 	"id": "string", "object": "string", "created_at": "number", "completed_at": "number null", "status": "string",
 	"incomplete_details": "object null", "model": "string", "previous_response_id": "string null", "instructions": "string null",
@@ -322,7 +321,7 @@ func (a *accumulator) finishItem(index int, it object) error {
 	return checkItem(it, false)
 }
 
-// partList returns the member of an item that has its parts.
+// partList returns the name of the member with the parts of an item.
 func partList(it object) string {
 	switch it["type"] {
 	case "message":
@@ -338,7 +337,7 @@ func lastPart(it object, list string) object {
 	return parts[len(parts)-1].(object)
 }
 
-// partMember returns the member that has the text of a part or of an event.
+// partMember returns the name of the member with the text of a part or an event.
 func partMember(kind string) string {
 	if strings.HasPrefix(kind, "refusal") {
 		return "refusal"
@@ -385,45 +384,4 @@ func (a *accumulator) addText(index int, kind string, data object) error {
 		p["logprobs"] = append(p["logprobs"].([]any), data["logprobs"].([]any)...)
 	}
 	return nil
-}
-
-// chatResponse returns a response as one of chat completions, for llmhttptest.
-func chatResponse(r object) (*llmhttp.ChatResponse, error) {
-	if err := checkResponse(r); err != nil {
-		return nil, err
-	}
-	if r["usage"] == nil {
-		return nil, fmt.Errorf("the status is %v", r["status"])
-	}
-	c := llmhttp.Choice{Message: llmhttp.Message{Role: llmhttp.RoleAssistant}, FinishReason: llmhttp.FinishStop}
-	m := &c.Message
-	text := ""
-	for _, it := range r["output"].([]any) {
-		it := it.(object)
-		switch it["type"] {
-		case "reasoning":
-			for _, p := range it["summary"].([]any) {
-				m.Reasoning += p.(object)["text"].(string)
-			}
-		case "message":
-			for _, p := range it["content"].([]any) {
-				if s, ok := p.(object)["text"].(string); ok {
-					text += s
-				}
-			}
-		case "function_call":
-			c.FinishReason = llmhttp.FinishToolCalls
-			m.ToolCalls = append(m.ToolCalls, llmhttp.ToolCall{ID: it["call_id"].(string),
-				Function: llmhttp.FunctionCall{Name: it["name"].(string), Arguments: it["arguments"].(string)}})
-		}
-	}
-	m.Content = llmhttp.Text(text)
-	if details, ok := r["incomplete_details"].(object); ok {
-		c.FinishReason = map[any]llmhttp.FinishReason{"max_output_tokens": llmhttp.FinishLength, "content_filter": llmhttp.FinishContentFilter}[details["reason"]]
-	}
-	usage := r["usage"].(object)
-	return &llmhttp.ChatResponse{
-		Choices: []llmhttp.Choice{c},
-		Usage:   &llmhttp.Usage{PromptTokens: int(usage["input_tokens"].(float64)), CompletionTokens: int(usage["output_tokens"].(float64))},
-	}, nil
 }

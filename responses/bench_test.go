@@ -37,7 +37,7 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// A discardWriter is a ResponseWriter that drops what it is given.
+// A discardWriter is a ResponseWriter that discards the reply.
 type discardWriter struct{ header http.Header }
 
 func (w *discardWriter) Header() http.Header         { return w.header }

@@ -2,57 +2,46 @@ package responses
 
 import "strconv"
 
-// events appends the events of a stream. A whole reply has none.
-type events struct {
-	on     bool
-	out    []byte
-	seq    int
-	sealed bool // items have encrypted_content
+// An eventWriter encodes the events of a stream into buf.
+type eventWriter struct {
+	enabled  bool // false for a whole reply, which has no events
+	buf      []byte
+	sequence int
+	sealed   bool // whether items have encrypted_content
 }
 
-// take returns what was appended.
-func (e *events) take() []byte {
-	out := e.out
-	e.out = nil
+// takeBuffer returns the encoded events and empties the buffer.
+func (e *eventWriter) takeBuffer() []byte {
+	out := e.buf
+	e.buf = nil
 	return out
 }
 
-// begin appends an event up to its sequence number.
-func (e *events) begin(typ string) {
-	b := append(e.out, "event: "...)
+// beginEvent appends an event up to its sequence number.
+func (e *eventWriter) beginEvent(typ string) {
+	b := append(e.buf, "event: "...)
 	b = append(b, typ...)
 	b = append(b, "\ndata: {\"type\":\""...)
 	b = append(b, typ...)
 	b = append(b, `","sequence_number":`...)
-	e.out = strconv.AppendInt(b, int64(e.seq), 10)
-	e.seq++
+	e.buf = strconv.AppendInt(b, int64(e.sequence), 10)
+	e.sequence++
 }
 
-func (e *events) end() { e.out = append(e.out, "}\n\n"...) }
-
-// lifecycle appends an event with the response.
-func (r *reply) lifecycle(typ string) {
-	e := &r.output.events
-	if !e.on {
-		return
-	}
-	e.begin(typ)
-	e.out = r.appendResponse(append(e.out, `,"response":`...))
-	e.end()
-}
+func (e *eventWriter) endEvent() { e.buf = append(e.buf, "}\n\n"...) }
 
 // itemEvent appends an event with an item.
-func (e *events) itemEvent(typ string, it *item) {
-	if !e.on {
+func (e *eventWriter) itemEvent(typ string, it *item) {
+	if !e.enabled {
 		return
 	}
-	e.begin(typ)
-	b := appendIndex(e.out, "output_index", it.index)
-	e.out = it.append(append(b, `,"item":`...), e.sealed)
-	e.end()
+	e.beginEvent(typ)
+	b := appendIndex(e.buf, "output_index", it.index)
+	e.buf = it.append(append(b, `,"item":`...), e.sealed)
+	e.endEvent()
 }
 
-// The names of events of parts, by the kind of the part.
+// The names of the events about a part, by its type.
 var (
 	partAdded = map[partType]string{
 		partText: "response.content_part.added", partRefusal: "response.content_part.added", partSummary: "response.reasoning_summary_part.added",
@@ -63,37 +52,37 @@ var (
 )
 
 // partEvent appends an event with the last part of an item.
-func (e *events) partEvent(types map[partType]string, it *item) {
-	if !e.on {
+func (e *eventWriter) partEvent(types map[partType]string, it *item) {
+	if !e.enabled {
 		return
 	}
 	p := &it.parts[len(it.parts)-1]
 	e.beginPart(types[p.typ], it)
-	e.out = p.append(append(e.out, `,"part":`...))
-	e.end()
+	e.buf = p.append(append(e.buf, `,"part":`...))
+	e.endEvent()
 }
 
 // beginPart appends the beginning of an event about the last part of an item.
-func (e *events) beginPart(typ string, it *item) {
+func (e *eventWriter) beginPart(typ string, it *item) {
 	e.beginItem(typ, it)
 	name, last := "content_index", len(it.parts)-1
 	if it.parts[last].typ == partSummary {
 		name = "summary_index"
 	}
-	e.out = appendIndex(e.out, name, last)
+	e.buf = appendIndex(e.buf, name, last)
 }
 
-func (e *events) beginItem(typ string, it *item) {
-	e.begin(typ)
-	b := append(e.out, `,"item_id":"`...)
+func (e *eventWriter) beginItem(typ string, it *item) {
+	e.beginEvent(typ)
+	b := append(e.buf, `,"item_id":"`...)
 	b = append(b, it.id...)
 	b = append(b, '"')
-	e.out = appendIndex(b, "output_index", it.index)
+	e.buf = appendIndex(b, "output_index", it.index)
 }
 
 // textDelta appends an event with text that was added to the last part.
-func (e *events) textDelta(it *item, text string, logprobs []byte) {
-	if !e.on {
+func (e *eventWriter) textDelta(it *item, text string, logprobs []byte) {
+	if !e.enabled {
 		return
 	}
 	typ := it.parts[len(it.parts)-1].typ
@@ -105,19 +94,19 @@ func (e *events) textDelta(it *item, text string, logprobs []byte) {
 	case partSummary:
 		e.beginPart("response.reasoning_summary_text.delta", it)
 	}
-	b := appendString(append(e.out, `,"delta":`...), text)
+	b := appendString(append(e.buf, `,"delta":`...), text)
 	if typ == partText {
 		b = append(b, `,"logprobs":[`...)
 		b = append(b, logprobs...)
 		b = append(b, ']')
 	}
-	e.out = b
-	e.end()
+	e.buf = b
+	e.endEvent()
 }
 
 // textDone appends an event with the whole text of the last part.
-func (e *events) textDone(it *item) {
-	if !e.on {
+func (e *eventWriter) textDone(it *item) {
+	if !e.enabled {
 		return
 	}
 	p := &it.parts[len(it.parts)-1]
@@ -131,17 +120,18 @@ func (e *events) textDone(it *item) {
 	case partSummary:
 		e.beginPart("response.reasoning_summary_text.done", it)
 	}
-	b := appendString(append(e.out, name...), string(p.text))
+	b := appendString(append(e.buf, name...), string(p.text))
 	if p.typ == partText {
 		b = append(b, `,"logprobs":[`...)
 		b = append(b, p.logprobs...)
 		b = append(b, ']')
 	}
-	e.out = b
-	e.end()
+	e.buf = b
+	e.endEvent()
 }
 
-// The events of calls, and the member with what they add.
+// callMembers has the names of the events about calls, and of their members with the
+// arguments or the input.
 var callMembers = map[string]string{
 	"response.function_call_arguments.delta": "delta",
 	"response.function_call_arguments.done":  "arguments",
@@ -151,16 +141,16 @@ var callMembers = map[string]string{
 
 // argumentsEvent appends an event with arguments or with the input of a custom
 // tool.
-func (e *events) argumentsEvent(typ string, it *item, text string) {
-	if !e.on {
+func (e *eventWriter) argumentsEvent(typ string, it *item, text string) {
+	if !e.enabled {
 		return
 	}
 	e.beginItem(typ, it)
 	if typ == "response.function_call_arguments.done" {
-		e.out = appendString(append(e.out, `,"name":`...), it.name.name)
+		e.buf = appendString(append(e.buf, `,"name":`...), it.name.name)
 	}
-	b := append(e.out, `,"`...)
+	b := append(e.buf, `,"`...)
 	b = append(b, callMembers[typ]...)
-	e.out = appendString(append(b, `":`...), text)
-	e.end()
+	e.buf = appendString(append(b, `":`...), text)
+	e.endEvent()
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/llmhttp/llmhttp/responses"
 )
 
-// serve answers a request without a network. cut reports whether the connection
+// serveDirectly serves a request without a network. cut reports whether the connection
 // would have been cut.
-func serve(h http.Handler, body []byte) (w *httptest.ResponseRecorder, cut bool) {
+func serveDirectly(h http.Handler, body []byte) (w *httptest.ResponseRecorder, cut bool) {
 	r := httptest.NewRequest("POST", "/v1/responses", bytes.NewReader(body))
 	w = httptest.NewRecorder()
 	defer func() {
@@ -43,8 +43,8 @@ func newHandler(b llmhttp.Backend) http.Handler {
 	})
 }
 
-// FuzzCreate checks that requests are answered or refused with a 4xx, and that
-// what is answered has messages that a Backend may rely on.
+// FuzzCreate checks that each request gets a reply or a 4xx, and that requests that
+// reach the Backend have valid messages.
 func FuzzCreate(f *testing.F) {
 	for _, seed := range []string{
 		`{"model":"m","input":"Hi"}`,
@@ -62,7 +62,7 @@ func FuzzCreate(f *testing.F) {
 	}))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		req = nil
-		w, _ := serve(h, body)
+		w, _ := serveDirectly(h, body)
 		if w.Code != http.StatusOK {
 			assert.GreaterOrEqual(t, w.Code, 400)
 			assert.Less(t, w.Code, 500, "%s", w.Body)
@@ -81,7 +81,7 @@ func FuzzCreate(f *testing.F) {
 	})
 }
 
-// checkMessages checks what Handlers promise to Backends.
+// checkMessages checks the guarantees about messages that a Handler gives to Backends.
 func checkMessages(t *testing.T, r *llmhttp.ChatRequest) {
 	require.NotNil(t, r)
 	require.NotEmpty(t, r.Messages)
@@ -115,8 +115,8 @@ func checkMessages(t *testing.T, r *llmhttp.ChatRequest) {
 	assert.NoError(t, err)
 }
 
-// FuzzReply checks that no Backend can make a stream that a client refuses, and
-// that the whole reply equals the streamed one but for IDs and times.
+// FuzzReply checks for arbitrary chunks of a Backend that clients accept the stream,
+// and that the whole reply equals the streamed one except for IDs and times.
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
 		chunkText + "\n" + chunkUsage,
@@ -130,13 +130,13 @@ func FuzzReply(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, script string) {
-		checkReplies(t, func() llmhttp.ChatStream { return scripted(script) })
+		checkReplies(t, func() llmhttp.ChatStream { return scriptedStream(script) })
 	})
 }
 
-// FuzzOrders is like FuzzReply with random chunks, legal and illegal, in random
+// FuzzReply_RandomChunks is like FuzzReply with random chunks, valid and invalid, in random
 // order.
-func FuzzOrders(f *testing.F) {
+func FuzzReply_RandomChunks(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(seed)
 	}
@@ -153,13 +153,13 @@ func FuzzOrders(f *testing.F) {
 	})
 }
 
-// checkReplies requests the same reply as a stream and whole, and compares both.
+// checkReplies requests the same reply streamed and whole, and compares the two.
 func checkReplies(t *testing.T, stream func() llmhttp.ChatStream) {
 	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream() }))
 	const body = `{"model":"m","input":"Hi","tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
 		"include":["message.output_text.logprobs","reasoning.encrypted_content"]`
-	whole, _ := serve(h, []byte(body+"}"))
-	streamed, cut := serve(h, []byte(body+`,"stream":true}`))
+	whole, _ := serveDirectly(h, []byte(body+"}"))
+	streamed, cut := serveDirectly(h, []byte(body+`,"stream":true}`))
 	if streamed.Code != http.StatusOK {
 		assert.Equal(t, streamed.Code, whole.Code)
 		return
@@ -177,9 +177,9 @@ func checkReplies(t *testing.T, stream func() llmhttp.ChatStream) {
 	assert.Equal(t, withoutIDs(w), withoutIDs(r))
 }
 
-// scripted returns a stream with a chunk for each line that is one. The line
-// "fail" is an error.
-func scripted(script string) llmhttp.ChatStream {
+// scriptedStream returns a stream with a chunk for each line of script that decodes as
+// one. The line "fail" yields an error.
+func scriptedStream(script string) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
 		for line := range strings.Lines(script) {
 			if line == "fail" {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -23,13 +24,13 @@ import (
 type server struct {
 	t       testing.TB
 	url     string
-	chunks  []string // of the Backend, as JSON
-	err     error    // of the Backend, after the chunks
-	request *llmhttp.ChatRequest
-	info    *llmhttp.RequestInfo // of request
+	chunks  []string             // chunks that the Backend yields, as JSON
+	err     error                // error that the Backend yields after the chunks
+	request *llmhttp.ChatRequest // the last request that the Backend got
+	info    *llmhttp.RequestInfo // what the Observer got about it
 }
 
-// observe is an Observer.
+// observe is the Observer of the Handler.
 func (s *server) observe(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 	return ctx, llmhttp.Observation{Started: func(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
 		s.info = info
@@ -37,7 +38,7 @@ func (s *server) observe(ctx context.Context, _ *http.Request) (context.Context,
 	}}
 }
 
-// newServer starts a server. The key sk-NAME is that of the account NAME.
+// newServer starts a server. The key sk-NAME belongs to the account NAME.
 func newServer(t testing.TB, opts *responses.Options, chunks ...string) *server {
 	s := &server{t: t, chunks: chunks}
 	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
@@ -145,8 +146,8 @@ func readEvents(t testing.TB, data string) []llmhttptest.Event {
 	return events
 }
 
-// refused sends a request that must be refused, and returns the error.
-func (s *server) refused(status int, method, path, body string) (e struct{ Message, Type, Param, Code string }) {
+// requireRefused sends a request that must be refused, and returns the error.
+func (s *server) requireRefused(status int, method, path, body string) (e struct{ Message, Type, Param, Code string }) {
 	s.t.Helper()
 	got, data := s.send("acme", method, path, body)
 	require.Equal(s.t, status, got, "%s", data)
@@ -158,8 +159,49 @@ func (s *server) refused(status int, method, path, body string) (e struct{ Messa
 	return *reply.Error
 }
 
-// chunks of a Backend.
+// Chunks that the Backend of a server yields.
 const (
 	chunkText  = `{"choices":[{"delta":{"content":"Hello"}}]}`
 	chunkUsage = `{"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":3},"completion_tokens_details":{"reasoning_tokens":2}}}`
 )
+
+// chatResponse returns a response as one of chat completions, for llmhttptest.
+func chatResponse(r object) (*llmhttp.ChatResponse, error) {
+	if err := checkResponse(r); err != nil {
+		return nil, err
+	}
+	if r["usage"] == nil {
+		return nil, fmt.Errorf("the status is %v", r["status"])
+	}
+	c := llmhttp.Choice{Message: llmhttp.Message{Role: llmhttp.RoleAssistant}, FinishReason: llmhttp.FinishStop}
+	m := &c.Message
+	text := ""
+	for _, it := range r["output"].([]any) {
+		it := it.(object)
+		switch it["type"] {
+		case "reasoning":
+			for _, p := range it["summary"].([]any) {
+				m.Reasoning += p.(object)["text"].(string)
+			}
+		case "message":
+			for _, p := range it["content"].([]any) {
+				if s, ok := p.(object)["text"].(string); ok {
+					text += s
+				}
+			}
+		case "function_call":
+			c.FinishReason = llmhttp.FinishToolCalls
+			m.ToolCalls = append(m.ToolCalls, llmhttp.ToolCall{ID: it["call_id"].(string),
+				Function: llmhttp.FunctionCall{Name: it["name"].(string), Arguments: it["arguments"].(string)}})
+		}
+	}
+	m.Content = llmhttp.Text(text)
+	if details, ok := r["incomplete_details"].(object); ok {
+		c.FinishReason = map[any]llmhttp.FinishReason{"max_output_tokens": llmhttp.FinishLength, "content_filter": llmhttp.FinishContentFilter}[details["reason"]]
+	}
+	usage := r["usage"].(object)
+	return &llmhttp.ChatResponse{
+		Choices: []llmhttp.Choice{c},
+		Usage:   &llmhttp.Usage{PromptTokens: int(usage["input_tokens"].(float64)), CompletionTokens: int(usage["output_tokens"].(float64))},
+	}, nil
+}

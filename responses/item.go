@@ -12,15 +12,15 @@ type item struct {
 	id        string
 	index     int
 	status    string
-	parts     []part                    // of a message or of reasoning; the last may be open
-	details   []llmhttp.ReasoningDetail // of reasoning
-	encrypted string                    // of reasoning
+	parts     []part                    // for a message or reasoning; the last may be open
+	details   []llmhttp.ReasoningDetail // for reasoning
+	encrypted string                    // encrypted_content, for reasoning
 	callID    string
 	name      toolName
 	arguments []byte // or the input of a custom tool
 }
 
-// A partType is the kind of a part. It decides on the events.
+// A partType is the type of a part. It determines which events are about the part.
 type partType string
 
 const (
@@ -36,7 +36,8 @@ type part struct {
 	logprobs []byte // JSON values joined by commas
 }
 
-// append appends the JSON of the item, as far as it is known.
+// append appends the item in its current state as JSON. encrypted tells whether to
+// include encrypted_content.
 func (it *item) append(b []byte, encrypted bool) []byte {
 	b = append(b, `{"id":"`...)
 	b = append(b, it.id...)
@@ -112,7 +113,7 @@ func (p *part) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendIndex appends a member that is a number.
+// appendIndex appends a member with a number, such as output_index.
 func appendIndex(b []byte, name string, i int) []byte {
 	b = append(b, `,"`...)
 	b = append(b, name...)

@@ -14,7 +14,7 @@ import (
 // appendString appends s as a JSON string.
 func appendString(b []byte, s string) []byte { return jsonwire.AppendString(b, s) }
 
-// marshal returns the JSON of v without needless space.
+// marshal returns v as JSON without white space between tokens.
 func marshal(v any) ([]byte, error) {
 	b, err := jsonv2.Marshal(v, jsonv2.Deterministic(true))
 	if err != nil {
@@ -23,11 +23,11 @@ func marshal(v any) ([]byte, error) {
 	return escapeLineBreaks(b, 0), nil
 }
 
-// lineBreaks are the characters that JSON need not escape and where some clients
-// of streams nevertheless end a line, as Python's splitlines does.
+// lineBreaks are characters that JSON need not escape, but at which some clients split
+// the lines of a stream, as Python's splitlines does.
 var lineBreaks = []string{"\u0085", "\u2028", "\u2029"}
 
-// escapeLineBreaks escapes lineBreaks in the JSON that begins at start.
+// escapeLineBreaks escapes lineBreaks in the JSON b[start:].
 func escapeLineBreaks(b []byte, start int) []byte {
 	for _, c := range lineBreaks {
 		if bytes.Contains(b[start:], []byte(c)) {
@@ -48,5 +48,5 @@ func newID(prefix string) string {
 	return string(raw)
 }
 
-// clip makes a client's own text fit for a message: short and printable.
+// clip shortens a text of the client, so that an error message can quote it.
 func clip(s string) string { return jsonwire.Clip(s, 64) }

@@ -9,21 +9,21 @@ import (
 
 // An output turns chunks into items, and appends the events about them.
 //
-// At most one item that takes text is open at a time: reasoning or a message. A
-// delta of another kind closes it, so that the order of the items is that in
-// which the Backend yielded them. Calls stay open until the end, because their
-// arguments may arrive in turns.
+// At most one text item, which is a message or reasoning, is open at a time. A delta
+// of another type closes it, so that the items are in the order in which the Backend
+// yielded them. Calls stay open until the end, because the arguments of several calls
+// may alternate.
 type output struct {
-	req    *request
-	sealer *sealer // nil if nobody gets encrypted_content
-	events events
-	items  []*item
-	text   *item   // the open item that takes text, or nil
-	calls  []*item // by the index of the call
+	req      *request
+	sealer   *sealer // nil if neither the client nor the store gets encrypted_content
+	events   eventWriter
+	items    []*item
+	textItem *item   // the open text item, or nil
+	calls    []*item // by the index of the call
 }
 
-// add adds a delta and the logprobs of its choice.
-func (o *output) add(d *llmhttp.Delta, logprobs []byte) error {
+// addDelta adds a delta and the logprobs of its choice.
+func (o *output) addDelta(d *llmhttp.Delta, logprobs []byte) error {
 	if d.Reasoning != "" || len(d.ReasoningDetails) > 0 {
 		if err := o.addReasoning(d); err != nil {
 			return err
@@ -47,38 +47,38 @@ func (o *output) add(d *llmhttp.Delta, logprobs []byte) error {
 	return nil
 }
 
-// open adds an item to the output.
-func (o *output) open(it *item) *item {
+// openItem adds an item to the output.
+func (o *output) openItem(it *item) *item {
 	it.id, it.index, it.status = newID(idPrefixes[it.typ]), len(o.items), statusInProgress
 	o.items = append(o.items, it)
 	o.events.itemEvent("response.output_item.added", it)
 	return it
 }
 
-// openText returns the open item that takes text of a type. It closes the one of
-// another type.
-func (o *output) openText(typ string) (*item, error) {
-	if o.text != nil && o.text.typ == typ {
-		return o.text, nil
+// openTextItem returns the open text item if it has the given type. Otherwise it closes
+// that item and opens a new one.
+func (o *output) openTextItem(typ string) (*item, error) {
+	if o.textItem != nil && o.textItem.typ == typ {
+		return o.textItem, nil
 	}
-	if err := o.closeText(statusCompleted); err != nil {
+	if err := o.closeTextItem(statusCompleted); err != nil {
 		return nil, err
 	}
-	o.text = o.open(&item{typ: typ})
-	return o.text, nil
+	o.textItem = o.openItem(&item{typ: typ})
+	return o.textItem, nil
 }
 
-func (o *output) closeText(status string) error {
-	if o.text == nil {
+func (o *output) closeTextItem(status string) error {
+	if o.textItem == nil {
 		return nil
 	}
-	it := o.text
-	o.text = nil
-	return o.close(it, status)
+	it := o.textItem
+	o.textItem = nil
+	return o.closeItem(it, status)
 }
 
 func (o *output) addReasoning(d *llmhttp.Delta) error {
-	it, err := o.openText(itemReasoning)
+	it, err := o.openTextItem(itemReasoning)
 	if err != nil {
 		return err
 	}
@@ -89,14 +89,14 @@ func (o *output) addReasoning(d *llmhttp.Delta) error {
 	if len(it.parts) == 0 {
 		o.openPart(it, partSummary)
 	}
-	o.addDelta(it, d.Reasoning, nil)
+	o.appendText(it, d.Reasoning, nil)
 	return nil
 }
 
-// logprobsOf returns the logprobs of a choice if the client wants them. Those of
-// tokens that are only a part of a character arrive without a text: they are
-// added to the open part.
-func (o *output) logprobsOf(c *llmhttp.ChunkChoice) ([]byte, error) {
+// takeLogprobs returns the logprobs of a choice if the client wants them. Tokens that
+// are only a part of a character have logprobs but no text. takeLogprobs adds their
+// logprobs to the open part and returns nil.
+func (o *output) takeLogprobs(c *llmhttp.ChunkChoice) ([]byte, error) {
 	raw := c.Extra["logprobs"]
 	if !o.req.logprobs || len(raw) == 0 {
 		return nil, nil
@@ -105,14 +105,14 @@ func (o *output) logprobsOf(c *llmhttp.ChunkChoice) ([]byte, error) {
 	if err != nil || c.Delta.Content != "" || len(logprobs) == 0 {
 		return logprobs, err
 	}
-	if it := o.text; it != nil && it.typ == itemMessage && it.parts[len(it.parts)-1].typ == partText {
-		o.addDelta(it, "", logprobs)
+	if it := o.textItem; it != nil && it.typ == itemMessage && it.parts[len(it.parts)-1].typ == partText {
+		o.appendText(it, "", logprobs)
 	}
 	return nil, nil
 }
 
 func (o *output) addText(typ partType, text string, logprobs []byte) error {
-	it, err := o.openText(itemMessage)
+	it, err := o.openTextItem(itemMessage)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (o *output) addText(typ partType, text string, logprobs []byte) error {
 		}
 		o.openPart(it, typ)
 	}
-	o.addDelta(it, text, logprobs)
+	o.appendText(it, text, logprobs)
 	return nil
 }
 
@@ -136,8 +136,8 @@ func (o *output) closePart(it *item) {
 	o.events.partEvent(partDone, it)
 }
 
-// addDelta adds text to the last part of an item.
-func (o *output) addDelta(it *item, text string, logprobs []byte) {
+// appendText adds text and logprobs to the last part of an item.
+func (o *output) appendText(it *item, text string, logprobs []byte) {
 	p := &it.parts[len(it.parts)-1]
 	p.text = append(p.text, text...)
 	if len(logprobs) > 0 {
@@ -151,10 +151,10 @@ func (o *output) addDelta(it *item, text string, logprobs []byte) {
 
 func (o *output) addCall(t *llmhttp.ToolCallDelta) error {
 	if t.Index == len(o.calls) {
-		if err := o.closeText(statusCompleted); err != nil {
+		if err := o.closeTextItem(statusCompleted); err != nil {
 			return err
 		}
-		o.calls = append(o.calls, o.open(o.newCall(t)))
+		o.calls = append(o.calls, o.openItem(o.newCall(t)))
 	}
 	it := o.calls[t.Index]
 	it.arguments = append(it.arguments, t.Function.Arguments...)
@@ -164,8 +164,8 @@ func (o *output) addCall(t *llmhttp.ToolCallDelta) error {
 	return nil
 }
 
-// newCall returns the item of a call, whose first delta is t. A Backend may also
-// call a custom tool by its own type.
+// newCall returns the item of a call, whose first delta is t. A Backend may report a
+// call of a custom tool as a function call or with the type "custom".
 func (o *output) newCall(t *llmhttp.ToolCallDelta) *item {
 	it := &item{typ: itemCall, callID: t.ID}
 	if t.Type == toolCustom {
@@ -177,17 +177,17 @@ func (o *output) newCall(t *llmhttp.ToolCallDelta) *item {
 		}
 	}
 	var custom bool
-	if it.name, custom = o.req.tools.tool(t.Function.Name); custom {
+	if it.name, custom = o.req.tools.toolOf(t.Function.Name); custom {
 		it.typ = itemCustom
 	}
 	return it
 }
 
-// end closes the items. The last one gets the status of the response.
-func (o *output) end(status string) error {
+// closeAll closes the open items. The last item gets the status of the response.
+func (o *output) closeAll(status string) error {
 	if len(o.items) == 0 {
-		// Agents ask the model again if there is no message.
-		it, err := o.openText(itemMessage)
+		// Agents repeat the request if there is no message.
+		it, err := o.openTextItem(itemMessage)
 		if err != nil {
 			return err
 		}
@@ -201,33 +201,33 @@ func (o *output) end(status string) error {
 		if i == len(o.items)-1 {
 			itemStatus = status
 		}
-		if err := o.close(it, itemStatus); err != nil {
+		if err := o.closeItem(it, itemStatus); err != nil {
 			return err
 		}
 	}
-	o.text = nil
+	o.textItem = nil
 	return nil
 }
 
-// fail marks the items that are open as incomplete.
-func (o *output) fail() {
+// markIncomplete marks the items that are open as incomplete.
+func (o *output) markIncomplete() {
 	for _, it := range o.items {
 		if it.status != statusInProgress {
 			continue
 		}
 		if it.status = statusIncomplete; it.typ == itemCustom {
-			it.arguments = nil // they are JSON until the call is complete
+			it.arguments = nil // the input is only decoded from them when the call is complete
 		}
 	}
 }
 
-// close completes an item.
-func (o *output) close(it *item, status string) error {
+// closeItem completes an item.
+func (o *output) closeItem(it *item, status string) error {
 	it.status = status
 	switch it.typ {
 	case itemCall:
 		if len(it.arguments) == 0 && status == statusCompleted {
-			// Clients parse the arguments.
+			// Clients parse the arguments as JSON.
 			it.arguments = []byte("{}")
 			o.events.argumentsEvent("response.function_call_arguments.delta", it, "{}")
 		}
@@ -243,7 +243,7 @@ func (o *output) close(it *item, status string) error {
 		}
 	}
 	if it.typ == itemReasoning {
-		if err := o.seal(it); err != nil {
+		if err := o.sealReasoning(it); err != nil {
 			return err
 		}
 	}
@@ -251,8 +251,8 @@ func (o *output) close(it *item, status string) error {
 	return nil
 }
 
-// seal sets the encrypted_content of an item if a client or the store gets it.
-func (o *output) seal(it *item) error {
+// sealReasoning sets the encrypted_content of an item, if the output has a sealer.
+func (o *output) sealReasoning(it *item) error {
 	if o.sealer == nil {
 		return nil
 	}
@@ -265,7 +265,7 @@ func (o *output) seal(it *item) error {
 	return err
 }
 
-// joinDetails joins details that arrived in pieces.
+// joinDetails joins the pieces of details, as llmhttp.Collect does.
 func joinDetails(details []llmhttp.ReasoningDetail) []llmhttp.ReasoningDetail {
 	if len(details) == 0 {
 		return nil
@@ -278,8 +278,8 @@ func joinDetails(details []llmhttp.ReasoningDetail) []llmhttp.ReasoningDetail {
 	return joined.Choices[0].Message.ReasoningDetails
 }
 
-// convertLogprobs returns the logprobs of the content in those of a choice of chat
-// completions, joined by commas.
+// convertLogprobs converts the logprobs of a choice of chat completions. It returns the
+// elements for the content, joined by commas.
 func convertLogprobs(raw json.RawMessage) ([]byte, error) {
 	type token struct {
 		Token       string          `json:"token"`
@@ -289,7 +289,7 @@ func convertLogprobs(raw json.RawMessage) ([]byte, error) {
 	}
 	var all struct{ Content []token }
 	if json.Unmarshal(raw, &all) != nil || len(all.Content) == 0 {
-		return nil, nil // of another server, in another form
+		return nil, nil // another format, which some servers use
 	}
 	var b strings.Builder
 	for i := range all.Content {

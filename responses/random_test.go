@@ -22,13 +22,13 @@ func TestCreate_RandomReplies(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		lines, texts := randomReply(random)
 		script := strings.Join(lines, "\n")
-		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return scripted(script) }))
+		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return scriptedStream(script) }))
 		const body = `{"model":"m","input":"Hi","tools":[{"type":"custom","name":"patch"}],"include":["message.output_text.logprobs"]`
-		streamed, cut := serve(h, []byte(body+`,"stream":true}`))
+		streamed, cut := serveDirectly(h, []byte(body+`,"stream":true}`))
 		require.False(t, cut)
 		r, err := accumulate(readEvents(t, streamed.Body.String()))
 		require.NoError(t, err, "seed %d: %s\n%s", seed, script, streamed.Body)
-		whole, _ := serve(h, []byte(body+"}"))
+		whole, _ := serveDirectly(h, []byte(body+"}"))
 		var w object
 		require.NoError(t, json.Unmarshal(whole.Body.Bytes(), &w))
 		require.Equal(t, withoutIDs(w), withoutIDs(r), "seed %d: %s", seed, script)
@@ -36,7 +36,7 @@ func TestCreate_RandomReplies(t *testing.T) {
 	}
 }
 
-// randomReply returns chunks as JSON, and what each kind of text adds up to.
+// randomReply returns chunks as JSON, and the joined texts of each type.
 func randomReply(random *rand.Rand) (lines []string, texts map[string]string) {
 	texts = make(map[string]string)
 	calls := 0
@@ -86,8 +86,8 @@ func randomReply(random *rand.Rand) (lines []string, texts map[string]string) {
 	return lines, texts
 }
 
-// randomChunks returns chunks of random content in random order, of which a Backend
-// should yield only some.
+// randomChunks returns chunks of random content in random order. Many of them are
+// invalid.
 func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
 	text := func() string {
@@ -136,7 +136,7 @@ func randomDelta(random *rand.Rand, pick func(...string) string, text func() str
 	}
 }
 
-// textsOf returns what each kind of text in a response adds up to.
+// textsOf returns the joined texts of each type in a response.
 func textsOf(r object) map[string]string {
 	texts := make(map[string]string)
 	add := func(kind, text string) {

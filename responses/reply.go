@@ -17,12 +17,12 @@ const (
 	statusFailed     = "failed"
 )
 
-// A reply encodes the reply to one request. Streams and whole replies are made of
-// the same items: a whole reply only has no events.
+// A reply encodes the reply to one request. Streams and whole replies have the same
+// items. A whole reply has no events.
 type reply struct {
 	p        *protocol
 	req      *request
-	echo     []byte // members of the response that repeat the request
+	echo     []byte // see encodeEcho
 	id       string
 	start    llmhttp.ReplyStart
 	output   output
@@ -33,7 +33,7 @@ type reply struct {
 // An outcome is how a response ended.
 type outcome struct {
 	status      string
-	reason      string // why it is incomplete
+	reason      string // why the response is incomplete; empty if it is complete
 	err         *llmhttp.Error
 	completedAt int64
 	serviceTier json.RawMessage // as the Backend reports it
@@ -47,36 +47,36 @@ var (
 
 func newReply(p *protocol, req *request) (*reply, error) {
 	r := &reply{p: p, req: req, id: newID("resp_"), outcome: outcome{status: statusInProgress}}
-	r.output = output{req: req, events: events{sealed: req.sealed}}
+	r.output = output{req: req, events: eventWriter{sealed: req.sealed}}
 	if req.sealed || p.stores(req) {
 		r.output.sealer = p.sealer
 	}
 	var err error
-	r.echo, err = newEcho(req, p.stores(req))
+	r.echo, err = encodeEcho(req, p.stores(req))
 	return r, err
 }
 
 // AppendStart begins a stream. Clients wait for response.created.
 func (r *reply) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	r.start = *s
-	r.output.events.out, r.output.events.on = b, true
-	r.lifecycle("response.created")
-	r.lifecycle("response.in_progress")
-	return r.output.events.take()
+	r.output.events.buf, r.output.events.enabled = b, true
+	r.responseEvent("response.created")
+	r.responseEvent("response.in_progress")
+	return r.output.events.takeBuffer()
 }
 
 func (r *reply) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
-	r.output.events.out = b
+	r.output.events.buf = b
 	err := r.CollectChunk(c)
-	return r.output.events.take(), err
+	return r.output.events.takeBuffer(), err
 }
 
 // AppendEnd ends a stream with the whole response.
 func (r *reply) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
 	r.finish(u, extra)
-	r.output.events.out = b
-	r.lifecycle("response." + r.outcome.status)
-	return r.output.events.take(), nil
+	r.output.events.buf = b
+	r.responseEvent("response." + r.outcome.status)
+	return r.output.events.takeBuffer(), nil
 }
 
 // AppendFailure ends a stream that failed. The response has begun, because the
@@ -84,10 +84,10 @@ func (r *reply) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]by
 func (r *reply) AppendFailure(b []byte, e *llmhttp.Error) []byte {
 	r.outcome.err = e
 	r.outcome.status, r.outcome.reason, r.outcome.completedAt = statusFailed, "", 0
-	r.output.fail()
-	r.output.events.out = b
-	r.lifecycle("response.failed")
-	return r.output.events.take()
+	r.output.markIncomplete()
+	r.output.events.buf = b
+	r.responseEvent("response.failed")
+	return r.output.events.takeBuffer()
 }
 
 func (r *reply) CollectStart(s *llmhttp.ReplyStart) { r.start = *s }
@@ -98,14 +98,14 @@ func (r *reply) AppendWhole(b []byte, c *llmhttp.ChatResponse) ([]byte, error) {
 	return r.appendResponse(b), nil
 }
 
-// finish completes the response. It is called by SaveReply if that is called, so
-// that the response is stored as it is sent.
+// finish completes the response. SaveReply calls it before AppendEnd or AppendWhole
+// do, so that the stored response equals the one that is sent. Later calls do nothing.
 func (r *reply) finish(u *llmhttp.Usage, extra llmhttp.Extra) {
 	if r.finished {
 		return
 	}
 	r.finished = true
-	r.noteExtra(extra)
+	r.readExtra(extra)
 	r.outcome.usage = u
 	if r.outcome.status == statusCompleted {
 		r.outcome.completedAt = max(time.Now().Unix(), r.start.Created)
@@ -141,8 +141,8 @@ func (r *reply) SaveReply(u *llmhttp.Usage, extra llmhttp.Extra) func(context.Co
 	}
 }
 
-// noteExtra notes members of chunks that are members of the response.
-func (r *reply) noteExtra(e llmhttp.Extra) {
+// readExtra keeps the members of e that become members of the response.
+func (r *reply) readExtra(e llmhttp.Extra) {
 	if tier := e["service_tier"]; len(tier) > 0 && tier[0] == '"' {
 		r.outcome.serviceTier = tier
 	}
@@ -150,20 +150,20 @@ func (r *reply) noteExtra(e llmhttp.Extra) {
 
 // CollectChunk adds a chunk to the items.
 func (r *reply) CollectChunk(c *llmhttp.ChatChunk) error {
-	r.noteExtra(c.Extra)
+	r.readExtra(c.Extra)
 	choice := &c.Choices[0]
-	logprobs, err := r.output.logprobsOf(choice)
+	logprobs, err := r.output.takeLogprobs(choice)
 	if err != nil {
 		return err
 	}
 	if choice.FinishReason != "" {
-		return r.end(choice.FinishReason)
+		return r.endChoice(choice.FinishReason)
 	}
-	return r.output.add(&choice.Delta, logprobs)
+	return r.output.addDelta(&choice.Delta, logprobs)
 }
 
-// end completes the items when the choice has ended.
-func (r *reply) end(reason llmhttp.FinishReason) error {
+// endChoice sets the status of the response and closes the items.
+func (r *reply) endChoice(reason llmhttp.FinishReason) error {
 	r.outcome.status = statusCompleted
 	switch reason {
 	case llmhttp.FinishLength:
@@ -171,7 +171,7 @@ func (r *reply) end(reason llmhttp.FinishReason) error {
 	case llmhttp.FinishContentFilter:
 		r.outcome.status, r.outcome.reason = statusIncomplete, "content_filter"
 	}
-	return r.output.end(r.outcome.status)
+	return r.output.closeAll(r.outcome.status)
 }
 
 // errorCode returns the code of the error in a response that failed. SDKs list
@@ -187,4 +187,15 @@ func errorCode(e *llmhttp.Error) string {
 		return "server_error"
 	}
 	return "invalid_prompt"
+}
+
+// responseEvent appends an event that contains the response.
+func (r *reply) responseEvent(typ string) {
+	e := &r.output.events
+	if !e.enabled {
+		return
+	}
+	e.beginEvent(typ)
+	e.buf = r.appendResponse(append(e.buf, `,"response":`...))
+	e.endEvent()
 }

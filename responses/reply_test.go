@@ -1,18 +1,19 @@
 package responses_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/memory"
-	"github.com/llmhttp/llmhttp/responses"
 )
 
 func TestCreate_Output(t *testing.T) {
@@ -182,83 +183,30 @@ func TestCreate_Failure(t *testing.T) {
 	assert.Equal(t, 503, status, "an error before the reply is its status")
 }
 
-// details are the reasoning of a Backend, in pieces.
-var details = []string{
-	`{"choices":[{"delta":{"reasoning_content":"A","reasoning_details":[{"type":"reasoning.text","text":"A","index":0}]}}]}`,
-	`{"choices":[{"delta":{"reasoning_content":"B","reasoning_details":[{"type":"reasoning.text","text":"B","index":0,"signature":"sig"}]}}]}`,
-	chunkText,
-}
-
-const wantDetails = `{"role":"assistant","content":"Hello","reasoning_content":"AB","reasoning_details":[{"type":"reasoning.text","text":"AB","signature":"sig","index":0}]}`
-
-// assistantMessage returns the message of the assistant that the Backend got.
-func assistantMessage(t *testing.T, r *llmhttp.ChatRequest) string {
-	for i := range r.Messages {
-		if r.Messages[i].Role == llmhttp.RoleAssistant {
-			data, err := json.Marshal(r.Messages[i])
-			require.NoError(t, err)
-			return string(data)
-		}
-	}
-	return ""
-}
-
-func TestReasoning_StatelessLoop(t *testing.T) {
-	opts := &responses.Options{Secret: []byte("0123456789abcdef")}
-	s := newServer(t, opts, details...)
-	const params = `"model":"m","store":false,"include":["reasoning.encrypted_content"]`
-	for name, r := range map[string]object{
-		"whole":    s.create(`{"input":"Hi",` + params + `}`),
-		"streamed": must(accumulate(s.stream(`{"input":"Hi",` + params + `}`))),
-	} {
-		t.Run(name, func(t *testing.T) {
-			output := r["output"].([]any)
-			sealed := output[0].(object)["encrypted_content"].(string)
-			assert.NotContains(t, sealed, "sig")
-			next := func(s *server, output any) string {
-				items, err := json.Marshal(output)
-				require.NoError(t, err)
-				input := `[{"role":"user","content":"Hi"},` + strings.Trim(string(items), "[]") + `,{"role":"user","content":"Go on"}]`
-				s.create(`{"input":` + strings.Replace(input, `"content":[{"annotations":[,`, `"content":[{`, 1) + `,` + params + `}`)
-				return assistantMessage(t, s.request)
-			}
-			assert.JSONEq(t, wantDetails, next(s, output))
-			assert.JSONEq(t, wantDetails, next(newServer(t, opts, chunkText), output), "another process with the same Secret")
-
-			const withoutDetails = `{"role":"assistant","content":"Hello","reasoning_content":"AB"}`
-			assert.JSONEq(t, withoutDetails, next(newServer(t, nil, chunkText), output), "another process")
-			output[0].(object)["encrypted_content"] = sealed[:len(sealed)-2] + "xx"
-			assert.JSONEq(t, withoutDetails, next(s, output), "changed by the client")
-			output[0].(object)["encrypted_content"] = sealed
-			output[0].(object)["summary"] = []any{object{"type": "summary_text", "text": "changed"}}
-			assert.JSONEq(t, wantDetails, next(s, output), "the summary was changed by the client")
-		})
-	}
-	r := s.create(`{"model":"m","input":"Hi"}`)
-	assert.NotContains(t, r["output"].([]any)[0], "encrypted_content", "the client did not ask for it")
-}
-
-func TestReasoning_OfAnotherAccount(t *testing.T) {
-	s := newServer(t, nil, details...)
-	r := s.create(`{"model":"m","input":"Hi","include":["reasoning.encrypted_content"]}`)
-	items, err := json.Marshal(r["output"])
-	require.NoError(t, err)
-	s.ask("other", "POST", "/v1/responses", `{"model":"m","input":`+string(items)+`}`)
-	assert.JSONEq(t, `{"role":"assistant","content":"Hello","reasoning_content":"AB"}`, assistantMessage(t, s.request))
-}
-
-func TestReasoning_OnlyEncrypted(t *testing.T) {
-	s := newServer(t, &responses.Options{Store: memory.NewResponseStore()},
-		`{"choices":[{"delta":{"reasoning_details":[{"type":"reasoning.encrypted","data":"blob"}]}}]}`, chunkText)
-	r := s.create(`{"model":"m","input":"Hi"}`)
-	assert.Equal(t, []any{}, r["output"].([]any)[0].(object)["summary"])
-	s.create(`{"model":"m","input":"Go on","previous_response_id":"` + r["id"].(string) + `"}`)
-	assert.JSONEq(t, `{"role":"assistant","content":"Hello","reasoning_details":[{"type":"reasoning.encrypted","data":"blob"}]}`, assistantMessage(t, s.request))
-}
-
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
 	return v
+}
+
+// A stream that starts before the Backend's first chunk keeps its ID and creation time.
+func TestCreate_SlowBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+				time.Sleep(20 * time.Second)
+				c := llmhttp.TextChunk("Hello")
+				c.ID, c.Model, c.Created = "chatcmpl-1", "another name", 1
+				yield(c, nil)
+			}
+		}))
+		w, cut := serveDirectly(h, []byte(`{"model":"demo-chat","input":"Hi","stream":true}`))
+		assert.False(t, cut)
+		r, err := accumulate(readEvents(t, w.Body.String()))
+		assert.NoError(t, err)
+		assert.Equal(t, "demo-chat", r["model"])
+		assert.Equal(t, map[string]string{"text": "Hello"}, textsOf(r))
+		assert.Contains(t, w.Body.String(), ": keep-alive\n")
+	})
 }

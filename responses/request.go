@@ -11,15 +11,15 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A createBody is the body of POST /v1/responses. Members that it lacks are
-// ignored, such as client_metadata and context_management.
+// A createBody is the body of POST /v1/responses. Other members, such as
+// client_metadata and context_management, are ignored.
 type createBody struct {
 	Model        string         `json:"model"`
 	Input        jsontext.Value `json:"input"`
 	Instructions *string        `json:"instructions"`
 	Stream       bool           `json:"stream"`
-	Include      list           `json:"include"`
-	Tools        list           `json:"tools"`
+	Include      rawList        `json:"include"`
+	Tools        rawList        `json:"tools"`
 	ToolChoice   jsontext.Value `json:"tool_choice"`
 	Text         *textParams    `json:"text"`
 	Reasoning    *reasoning     `json:"reasoning"`
@@ -28,7 +28,7 @@ type createBody struct {
 	state
 }
 
-// sampling has the parameters of the model.
+// sampling has the parameters of the model's output.
 type sampling struct {
 	Temperature       *float64 `json:"temperature"`
 	TopP              *float64 `json:"top_p"`
@@ -41,7 +41,8 @@ type sampling struct {
 	Truncation        *string  `json:"truncation"`
 }
 
-// identity has the parameters that are passed on under the same names.
+// identity has the parameters that are passed on under the same names, most of which
+// identify the user or a cache.
 type identity struct {
 	Metadata             jsontext.Value `json:"metadata"`
 	ServiceTier          *string        `json:"service_tier"`
@@ -51,7 +52,7 @@ type identity struct {
 	PromptCacheRetention *string        `json:"prompt_cache_retention"`
 }
 
-// state has the parameters of what is stored.
+// state has the parameters about stored responses and conversations.
 type state struct {
 	Store              *bool          `json:"store"`
 	PreviousResponseID *string        `json:"previous_response_id"`
@@ -65,8 +66,8 @@ type textParams struct {
 	Verbosity *string     `json:"verbosity"`
 }
 
-// A textFormat is a format of texts. It has the members of a jsonSchema if its
-// type is json_schema.
+// A textFormat is the format of the output text. The members of jsonSchema are set
+// only if the type is json_schema.
 type textFormat struct {
 	Type string `json:"type"`
 	jsonSchema
@@ -101,8 +102,8 @@ const (
 	includeEncrypted = "reasoning.encrypted_content"
 )
 
-// decode decodes the body of a request and translates it.
-func (p *protocol) decode(ctx context.Context, raw []byte) (*request, error) {
+// decodeRequest decodes the body of a request and converts it.
+func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, error) {
 	body := new(createBody)
 	if err := checkBounds(raw); err != nil {
 		return nil, err
@@ -132,16 +133,17 @@ func (p *protocol) decode(ctx context.Context, raw []byte) (*request, error) {
 	return r, r.setTools()
 }
 
-// checkState refuses what would need more than a store of responses.
+// checkState refuses the parameters of features that are not supported. stored tells
+// whether there is a store of responses.
 func (r *request) checkState(stored bool) error {
 	b := r.body
 	switch {
 	case b.Background != nil && *b.Background:
-		return unsupported("background", "Responses in the background are not supported. Use 'background': false.")
+		return unsupportedParam("background", "Responses in the background are not supported. Use 'background': false.")
 	case !isNull(b.Conversation):
-		return unsupported("conversation", "Conversations are not supported. Send the whole conversation as 'input'.")
+		return unsupportedParam("conversation", "Conversations are not supported. Send the whole conversation as 'input'.")
 	case !isNull(b.Prompt):
-		return unsupported("prompt", "Stored prompts are not supported. Use 'instructions' and 'input'.")
+		return unsupportedParam("prompt", "Stored prompts are not supported. Use 'instructions' and 'input'.")
 	case b.PreviousResponseID != nil && !stored:
 		return badRequest("previous_response_not_found", "previous_response_id",
 			"Responses are not stored. Use 'store': false and send the whole conversation as 'input'.")
@@ -151,7 +153,7 @@ func (r *request) checkState(stored bool) error {
 
 func (r *request) readIncludes() error {
 	for i, raw := range r.body.Include {
-		value, err := textOf(raw, index("include", i))
+		value, err := decodeString(raw, elementPath("include", i))
 		if err != nil {
 			return err
 		}
@@ -241,9 +243,9 @@ func (r *request) setText() error {
 func (f *jsonSchema) check() error {
 	switch {
 	case f.Name == "":
-		return missing("text.format.name")
+		return missingParam("text.format.name")
 	case isNull(f.Schema):
-		return missing("text.format.schema")
+		return missingParam("text.format.schema")
 	case f.Schema.Kind() != '{':
 		return invalidType("text.format.schema", "an object")
 	}

@@ -156,38 +156,11 @@ func TestCreate_Refused(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			e := s.refused(400, "POST", "/v1/responses", test.body)
+			e := s.requireRefused(400, "POST", "/v1/responses", test.body)
 			assert.Equal(t, test.param, e.Param)
 			assert.Equal(t, test.code, e.Code)
 			assert.Contains(t, e.Message, test.message)
 			assert.Equal(t, "invalid_request_error", e.Type)
 		})
 	}
-}
-
-func TestRoutes(t *testing.T) {
-	s := newServer(t, nil, chunkText)
-	status, _ := s.send("acme", "GET", "/v1/responses", "", "Upgrade", "websocket", "Connection", "Upgrade")
-	assert.Equal(t, 426, status)
-	status, _ = s.send("acme", "GET", "/v1/responses", "")
-	assert.Equal(t, 405, status)
-	status, _ = s.send("acme", "POST", "/v1/responses", `{"model":"m","input":"Hi"}`, "Content-Encoding", "zstd")
-	assert.Equal(t, 415, status)
-	s.refused(404, "POST", "/v1/responses/compact", `{}`)
-	s.refused(404, "POST", "/v1/conversations", `{}`)
-	s.refused(400, "POST", "/v1/responses/resp_1/cancel", "")
-	s.refused(404, "GET", "/v1/responses/resp_1", "")
-	s.refused(404, "DELETE", "/v1/responses/resp_1", "")
-	s.refused(404, "GET", "/v1/responses/resp_1/input_items", "")
-	status, _ = s.send("acme", "PUT", "/v1/responses", "{}")
-	assert.Equal(t, 405, status)
-}
-
-func TestInputTokens(t *testing.T) {
-	s := newServer(t, nil)
-	r := s.ask("acme", "POST", "/v1/responses/input_tokens", `{"model":"m","instructions":"Be kind.","input":"Hi there"}`)
-	assert.Equal(t, object{"object": "response.input_tokens", "input_tokens": 12.0}, r)
-	assert.Nil(t, s.request)
-	e := s.refused(400, "POST", "/v1/responses/input_tokens", `{"input":1}`)
-	assert.Equal(t, "input", e.Param)
 }

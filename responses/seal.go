@@ -12,8 +12,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A sealedReasoning is what encrypted_content contains: the reasoning of a reply
-// as the Backend needs it in the next request.
+// A sealedReasoning is the content of encrypted_content: the reasoning of a reply,
+// which the Backend gets again with the next request.
 type sealedReasoning struct {
 	Text    string                    `json:"text,omitempty"`
 	Details []llmhttp.ReasoningDetail `json:"details,omitempty"`
@@ -24,7 +24,7 @@ type sealedReasoning struct {
 // account is refused.
 type sealer struct{ aead cipher.AEAD }
 
-// sealedPrefix begins encrypted_content, and tells the version of its format.
+// sealedPrefix begins encrypted_content and identifies the version of its format.
 const sealedPrefix = "llmhttp1."
 
 // newSealer returns a sealer with a key that is derived from secret, or with a
@@ -59,7 +59,7 @@ func (s *sealer) seal(account string, r *sealedReasoning) (string, error) {
 	return sealedPrefix + base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, []byte(account))), nil
 }
 
-// open returns what was sealed, or false if content was not sealed by s for the
+// open decrypts content. It returns false if content was not sealed by s for the
 // account.
 func (s *sealer) open(account, content string) (*sealedReasoning, bool) {
 	encoded, ok := strings.CutPrefix(content, sealedPrefix)

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,8 +23,8 @@ func newStoringServer(t *testing.T, chunks ...string) *server {
 	return newServer(t, &responses.Options{Store: memory.NewResponseStore()}, chunks...)
 }
 
-// texts returns the roles and texts of the messages that the Backend got.
-func (s *server) texts() string {
+// messageTexts returns the roles and texts of the messages that the Backend got.
+func (s *server) messageTexts() string {
 	var all []string
 	for i := range s.request.Messages {
 		m := &s.request.Messages[i]
@@ -37,30 +40,30 @@ func TestStored_Conversation(t *testing.T) {
 	assert.Empty(t, s.info.Conversation)
 	second := must(accumulate(s.stream(`{"model":"m","instructions":"Be brief.","input":"two","previous_response_id":"` + first["id"].(string) + `"}`)))
 	assert.Equal(t, first["id"], second["previous_response_id"])
-	assert.Equal(t, "system: Be brief., user: one, assistant: Hello, user: two", s.texts())
+	assert.Equal(t, "system: Be brief., user: one, assistant: Hello, user: two", s.messageTexts())
 	s.create(`{"model":"m","input":"three","previous_response_id":"` + second["id"].(string) + `"}`)
-	assert.Equal(t, "user: one, assistant: Hello, user: two, assistant: Hello, user: three", s.texts(), "instructions are not inherited")
+	assert.Equal(t, "user: one, assistant: Hello, user: two, assistant: Hello, user: three", s.messageTexts(), "instructions are not inherited")
 	assert.Equal(t, first["id"], s.info.Conversation)
 
 	message := second["output"].([]any)[0].(object)["id"].(string)
 	s.create(`{"model":"m","input":[{"role":"user","content":"two"},{"type":"item_reference","id":"` + message + `"},{"id":"` + message + `"},{"role":"user","content":"four"}]}`)
-	assert.Equal(t, "user: two, assistant: HelloHello, user: four", s.texts(), "two texts of the assistant are one message")
+	assert.Equal(t, "user: two, assistant: HelloHello, user: four", s.messageTexts(), "two texts of the assistant are one message")
 
 	s.ask("acme", "DELETE", "/v1/responses/"+first["id"].(string), "")
-	e := s.refused(400, "POST", "/v1/responses", `{"model":"m","input":"x","previous_response_id":"`+second["id"].(string)+`"}`)
+	e := s.requireRefused(400, "POST", "/v1/responses", `{"model":"m","input":"x","previous_response_id":"`+second["id"].(string)+`"}`)
 	assert.Equal(t, "previous_response_not_found", e.Code)
 	assert.Contains(t, e.Message, first["id"], "the message names what is missing")
 }
 
 func TestStored_ToolsAndReasoning(t *testing.T) {
-	s := newStoringServer(t, details[0], details[1], `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"ns__f","arguments":"{}"}},{"index":1,"id":"c2","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}}]}`)
+	s := newStoringServer(t, reasoningChunks[0], reasoningChunks[1], `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"ns__f","arguments":"{}"}},{"index":1,"id":"c2","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}}]}`)
 	const tools = `"tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"ns","tools":[{"type":"function","name":"f"}]}]`
 	first := s.create(`{"model":"m","input":"Hi",` + tools + `}`)
 	s.create(`{"model":"m","previous_response_id":"` + first["id"].(string) + `","input":[{"type":"function_call_output","call_id":"c1","output":"1"},{"type":"custom_tool_call_output","call_id":"c2","output":"2"}],` + tools + `}`)
 	assert.JSONEq(t, `{"role":"assistant","content":null,"reasoning_content":"AB","reasoning_details":[{"type":"reasoning.text","text":"AB","signature":"sig","index":0}],
 		"tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}`,
 		assistantMessage(t, s.request))
-	assert.Equal(t, "user: Hi, assistant: , tool: 1, tool: 2", s.texts())
+	assert.Equal(t, "user: Hi, assistant: , tool: 1, tool: 2", s.messageTexts())
 
 	path := "/v1/responses/" + first["id"].(string)
 	assert.Equal(t, first, s.ask("acme", "GET", path, ""), "without encrypted_content")
@@ -68,16 +71,16 @@ func TestStored_ToolsAndReasoning(t *testing.T) {
 	assert.NotEmpty(t, shown["output"].([]any)[0].(object)["encrypted_content"])
 }
 
-func TestStored_NotStored(t *testing.T) {
+func TestStored_StoreIsFalse(t *testing.T) {
 	s := newStoringServer(t, chunkText)
 	r := s.create(`{"model":"m","input":"Hi","store":false}`)
 	assert.Equal(t, false, r["store"])
-	s.refused(404, "GET", "/v1/responses/"+r["id"].(string), "")
+	s.requireRefused(404, "GET", "/v1/responses/"+r["id"].(string), "")
 
 	s.err = llmhttp.Errorf(500, "", "It broke.")
 	r = must(accumulate(s.stream(`{"model":"m","input":"Hi"}`)))
 	assert.Equal(t, "failed", r["status"])
-	s.refused(404, "GET", "/v1/responses/"+r["id"].(string), "")
+	s.requireRefused(404, "GET", "/v1/responses/"+r["id"].(string), "")
 }
 
 func TestStored_Incomplete(t *testing.T) {
@@ -143,13 +146,13 @@ func TestStored_InputItems(t *testing.T) {
 	assert.Equal(t, "[msg_4] false", page("?order=asc&limit=2&after=msg_3"))
 	assert.Equal(t, "[] false", page("?after=msg_0"))
 	for _, query := range []string{"?limit=0", "?limit=101", "?limit=x", "?order=up", "?after=msg_9"} {
-		s.refused(400, "GET", path+query, "")
+		s.requireRefused(400, "GET", path+query, "")
 	}
-	s.refused(400, "GET", "/v1/responses/"+r["id"].(string)+"?stream=true", "")
-	s.refused(400, "POST", "/v1/responses/"+r["id"].(string)+"/cancel", "")
+	s.requireRefused(400, "GET", "/v1/responses/"+r["id"].(string)+"?stream=true", "")
+	s.requireRefused(400, "POST", "/v1/responses/"+r["id"].(string)+"/cancel", "")
 }
 
-// A failingStore fails after it has worked for a while.
+// A failingStore fails with err if that is not nil.
 type failingStore struct {
 	llmhttp.ResponseStore
 	err error
@@ -181,7 +184,7 @@ func TestStored_StoreFails(t *testing.T) {
 		{"POST", "/v1/responses", `{"model":"m","input":"Hi","previous_response_id":"` + r["id"].(string) + `"}`},
 		{"GET", "/v1/responses/" + r["id"].(string), ""},
 	} {
-		e := s.refused(503, request[0], request[1], request[2])
+		e := s.requireRefused(503, request[0], request[1], request[2])
 		assert.NotContains(t, e.Message, "secret cause")
 	}
 	whole := s.create(`{"model":"m","input":"Hi","store":false}`)
@@ -189,7 +192,7 @@ func TestStored_StoreFails(t *testing.T) {
 }
 
 // A client that has seen the end of a response can load it at once.
-func TestStored_BeforeTheEnd(t *testing.T) {
+func TestStored_BeforeStreamEnds(t *testing.T) {
 	store := memory.NewResponseStore()
 	s := newServer(t, &responses.Options{Store: store}, chunkText)
 	for range 20 {
@@ -201,4 +204,42 @@ func TestStored_BeforeTheEnd(t *testing.T) {
 		assert.Equal(t, "completed", body["status"])
 		assert.Equal(t, r["usage"], body["usage"])
 	}
+}
+
+// A hangingStore returns only when the context ends.
+type hangingStore struct{ llmhttp.ResponseStore }
+
+func (hangingStore) SaveResponse(ctx context.Context, _ *llmhttp.StoredResponse) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (hangingStore) LoadResponse(ctx context.Context, _, _ string) (*llmhttp.StoredResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestStored_StoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("acme"), &llmhttp.Options{
+			Protocols: []llmhttp.Protocol{responses.New(&responses.Options{Store: hangingStore{}})},
+			Logger:    slog.New(slog.DiscardHandler),
+			KeepAlive: 3 * time.Second,
+		})
+		start := time.Now()
+		w, cut := serveDirectly(h, []byte(`{"model":"demo-chat","input":"Hi","stream":true}`))
+		r, err := accumulate(readEvents(t, w.Body.String()))
+		assert.NoError(t, err)
+		assert.True(t, cut)
+		assert.Equal(t, "failed", r["status"])
+		assert.Nil(t, r["completed_at"])
+		assert.Equal(t, "We could not store the response. Please try again.", r["error"].(object)["message"])
+		assert.Contains(t, w.Body.String(), ": keep-alive\n")
+		assert.Equal(t, 10*time.Second, time.Since(start))
+
+		w, _ = serveDirectly(h, []byte(`{"model":"demo-chat","input":"Hi","previous_response_id":"resp_1"}`))
+		assert.Equal(t, 503, w.Code)
+		assert.Contains(t, w.Body.String(), "We could not reach the stored responses.")
+		assert.Equal(t, 20*time.Second, time.Since(start))
+	})
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// The types of tools that are passed to the Backend. The others are hosted: the
-// original service runs them.
+// The types of tools that are passed to the Backend. All others are hosted tools, which
+// OpenAI's service runs itself.
 const (
 	toolFunction  = "function"
 	toolCustom    = "custom"
 	toolNamespace = "namespace"
 )
 
-// A toolName is the name of a tool for the client.
+// A toolName is the name by which the client knows a tool.
 type toolName struct{ namespace, name string }
 
 // A toolset translates between the tools of the client and functions.
 type toolset struct {
 	functions []llmhttp.Tool
-	names     map[string]toolName // by the name of the function
-	custom    map[string]bool     // functions that are custom tools
-	byName    map[toolName]string // the name of the function
+	names     map[string]toolName // function name to tool name
+	custom    map[string]bool     // names of the functions that stand for custom tools
+	byName    map[toolName]string // tool name to function name
 }
 
 func newToolset() *toolset {
@@ -44,7 +44,7 @@ type tool struct {
 	Parameters  jsontext.Value `json:"parameters"`
 	Strict      *bool          `json:"strict"`
 	Format      *toolFormat    `json:"format"`
-	Tools       list           `json:"tools"`
+	Tools       rawList        `json:"tools"`
 }
 
 // A toolFormat is the format of the input of a custom tool.
@@ -55,16 +55,16 @@ type toolFormat struct {
 }
 
 // addAll adds the tools of a list.
-func (s *toolset) addAll(tools list, path, namespace string) error {
+func (s *toolset) addAll(tools rawList, path, namespace string) error {
 	for i, raw := range tools {
-		if err := s.add(raw, index(path, i), namespace); err != nil {
+		if err := s.addTool(raw, elementPath(path, i), namespace); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *toolset) add(raw jsontext.Value, path, namespace string) error {
+func (s *toolset) addTool(raw jsontext.Value, path, namespace string) error {
 	var head struct {
 		Type *string `json:"type"`
 	}
@@ -73,7 +73,7 @@ func (s *toolset) add(raw jsontext.Value, path, namespace string) error {
 	}
 	switch {
 	case head.Type == nil:
-		return missing(at(path, "type"))
+		return missingParam(memberPath(path, "type"))
 	case *head.Type != toolFunction && *head.Type != toolCustom && (*head.Type != toolNamespace || namespace != ""):
 		return nil // hosted
 	}
@@ -83,23 +83,23 @@ func (s *toolset) add(raw jsontext.Value, path, namespace string) error {
 	}
 	switch {
 	case t.Name == "":
-		return missing(at(path, "name"))
+		return missingParam(memberPath(path, "name"))
 	case t.Type == toolNamespace:
-		return s.addAll(t.Tools, at(path, "tools"), t.Name)
+		return s.addAll(t.Tools, memberPath(path, "tools"), t.Name)
 	case !isNull(t.Parameters) && t.Parameters.Kind() != '{':
-		return invalidType(at(path, "parameters"), "an object")
+		return invalidType(memberPath(path, "parameters"), "an object")
 	}
 	return s.addFunction(&t, namespace)
 }
 
-// addFunction adds a function or a custom tool. A second one of the same name is
-// dropped.
+// addFunction adds a function or a custom tool. A tool whose name is already in the set
+// is dropped.
 func (s *toolset) addFunction(t *tool, namespace string) error {
 	name := toolName{namespace, t.Name}
 	if s.byName[name] != "" {
 		return nil
 	}
-	f := &llmhttp.Function{Name: s.function(name), Strict: t.Strict}
+	f := &llmhttp.Function{Name: s.functionName(name), Strict: t.Strict}
 	if s.names[f.Name] != (toolName{}) {
 		f.Name = shorten(f.Name, name)
 	}
@@ -123,9 +123,9 @@ func (s *toolset) addFunction(t *tool, namespace string) error {
 // maxFunctionName is the length of the longest function name of OpenAI's API.
 const maxFunctionName = 64
 
-// function returns the name of the function for a tool, which need not be in
-// the set: it may be in an earlier part of the conversation only.
-func (s *toolset) function(n toolName) string {
+// functionName returns the name of the function for a tool. The tool need not be in the
+// set, because only an earlier part of the conversation may use it.
+func (s *toolset) functionName(n toolName) string {
 	if f := s.byName[n]; f != "" {
 		return f
 	}
@@ -139,22 +139,23 @@ func (s *toolset) function(n toolName) string {
 	return name
 }
 
-// shorten makes the name of a function unique by a hash of the tool's name.
+// shorten cuts the name of a function and appends a hash of the tool's name, which makes
+// it unique.
 func shorten(function string, n toolName) string {
 	sum := sha256.Sum256([]byte(n.namespace + "\x00" + n.name))
 	hash := "_" + hex.EncodeToString(sum[:4])
 	return function[:min(len(function), maxFunctionName-len(hash))] + hash
 }
 
-// tool returns the tool that a function stands for.
-func (s *toolset) tool(function string) (name toolName, custom bool) {
+// toolOf returns the tool that a function stands for.
+func (s *toolset) toolOf(function string) (name toolName, custom bool) {
 	if n, ok := s.names[function]; ok {
 		return n, s.custom[function]
 	}
 	return toolName{name: function}, false
 }
 
-// A customInput is the arguments of a function that is a custom tool.
+// A customInput has the arguments of a function that stands for a custom tool.
 type customInput struct {
 	Input *string `json:"input"`
 }
@@ -164,8 +165,8 @@ func wrapInput(input string) string {
 	return string(append(appendString([]byte(`{"input":`), input), '}'))
 }
 
-// unwrapInput returns the input in the arguments of a custom tool. If they are
-// not what parameters describes, the input is the arguments.
+// unwrapInput returns the input in the arguments of a custom tool. If the arguments do
+// not match the schema of toolFormat.parameters, it returns them unchanged.
 func unwrapInput(arguments string) string {
 	var in customInput
 	if jsonv2.Unmarshal([]byte(arguments), &in) != nil || in.Input == nil {
@@ -174,7 +175,7 @@ func unwrapInput(arguments string) string {
 	return *in.Input
 }
 
-// parameters returns the schema of the function that is a custom tool.
+// parameters returns the schema of the function that stands for a custom tool.
 func (f *toolFormat) parameters() (json.RawMessage, error) {
 	description := "The input of the tool as plain text."
 	if f != nil && f.Definition != "" {
@@ -190,18 +191,18 @@ func (f *toolFormat) parameters() (json.RawMessage, error) {
 
 // A toolChoice is a tool_choice that is an object.
 type toolChoice struct {
-	Type      string `json:"type"`
-	Name      string `json:"name"`
-	Namespace string `json:"namespace"`
-	Mode      string `json:"mode"`
-	Tools     list   `json:"tools"`
+	Type      string  `json:"type"`
+	Name      string  `json:"name"`
+	Namespace string  `json:"namespace"`
+	Mode      string  `json:"mode"`
+	Tools     rawList `json:"tools"`
 }
 
 // setTools sets the tools of the chat request and the choice among them.
 func (r *request) setTools() error {
 	c := r.chat
 	c.Tools = r.tools.functions
-	choice, err := r.chooseTools()
+	choice, err := r.convertToolChoice()
 	if err != nil || len(c.Tools) == 0 {
 		return err // without tools, servers refuse the parameters of tools
 	}
@@ -209,18 +210,18 @@ func (r *request) setTools() error {
 	return nil
 }
 
-// chooseTools returns the tool_choice of chat completions. It may drop tools.
-func (r *request) chooseTools() (json.RawMessage, error) {
+// convertToolChoice returns the tool_choice of chat completions. It may drop tools.
+func (r *request) convertToolChoice() (json.RawMessage, error) {
 	raw := r.body.ToolChoice
 	if isNull(raw) {
 		return nil, nil
 	}
 	if raw.Kind() == '"' {
-		mode, err := textOf(raw, "tool_choice")
+		mode, err := decodeString(raw, "tool_choice")
 		if err != nil {
 			return nil, err
 		}
-		return r.chooseMode(mode, "tool_choice")
+		return r.checkToolMode(mode, "tool_choice")
 	}
 	var choice toolChoice
 	if err := decode(raw, "tool_choice", &choice); err != nil {
@@ -228,9 +229,9 @@ func (r *request) chooseTools() (json.RawMessage, error) {
 	}
 	switch choice.Type {
 	case "":
-		return nil, missing("tool_choice.type")
+		return nil, missingParam("tool_choice.type")
 	case toolFunction, toolCustom:
-		function := r.tools.find(&choice)
+		function := r.tools.findFunction(&choice)
 		if function == "" {
 			return nil, badRequest("invalid_value", "tool_choice", "Tool choice '%s' not found in 'tools' parameter.", clip(choice.Name))
 		}
@@ -241,9 +242,9 @@ func (r *request) chooseTools() (json.RawMessage, error) {
 	return nil, badRequest("invalid_value", "tool_choice", "Hosted tools such as '%s' are not supported.", clip(choice.Type))
 }
 
-// find returns the function of a chosen tool, or "" if the request has no
-// such tool. A choice without a namespace finds tools of every namespace.
-func (s *toolset) find(c *toolChoice) string {
+// findFunction returns the name of the function for a chosen tool, or "" if the request
+// has no such tool. A choice without a namespace matches tools of every namespace.
+func (s *toolset) findFunction(c *toolChoice) string {
 	if f := s.byName[toolName{c.Namespace, c.Name}]; f != "" {
 		return f
 	}
@@ -261,19 +262,20 @@ func (r *request) allowTools(choice *toolChoice) (json.RawMessage, error) {
 	allowed := make(map[string]bool)
 	for i, raw := range choice.Tools {
 		var c toolChoice
-		if err := decode(raw, index("tool_choice.tools", i), &c); err != nil {
+		if err := decode(raw, elementPath("tool_choice.tools", i), &c); err != nil {
 			return nil, err
 		}
-		allowed[r.tools.find(&c)] = true
+		allowed[r.tools.findFunction(&c)] = true
 	}
 	r.chat.Tools = slices.DeleteFunc(slices.Clone(r.chat.Tools), func(t llmhttp.Tool) bool { return !allowed[t.Function.Name] })
 	if choice.Mode == "" {
 		choice.Mode = "auto"
 	}
-	return r.chooseMode(choice.Mode, "tool_choice.mode")
+	return r.checkToolMode(choice.Mode, "tool_choice.mode")
 }
 
-func (r *request) chooseMode(mode, param string) (json.RawMessage, error) {
+// checkToolMode returns mode as JSON, or an error if it is not valid.
+func (r *request) checkToolMode(mode, param string) (json.RawMessage, error) {
 	switch mode {
 	case "required":
 		if len(r.chat.Tools) == 0 {

@@ -44,7 +44,7 @@ func New(opts *Options) llmhttp.Protocol {
 	return p
 }
 
-// A protocol has the keys, headers and errors of chat completions.
+// A protocol uses the keys, headers and errors of chat completions.
 type protocol struct {
 	llmhttp.Protocol
 	opts   Options
@@ -59,7 +59,7 @@ func (p *protocol) Routes() []llmhttp.Route {
 		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.create, StartsEarly: true},
 		{Pattern: "GET /v1/responses", Endpoint: chat, Serve: p.refuseUpgrade},
 		{Pattern: "POST /v1/responses/input_tokens", Endpoint: chat, Serve: p.countTokens},
-		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Serve: notServed},
+		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Serve: replyNotFound},
 		{Pattern: "GET /v1/responses/{id}", Endpoint: chat, Serve: p.retrieve},
 		{Pattern: "DELETE /v1/responses/{id}", Endpoint: chat, Serve: p.delete},
 		{Pattern: "GET /v1/responses/{id}/input_items", Endpoint: chat, Serve: p.listInput},
@@ -69,15 +69,15 @@ func (p *protocol) Routes() []llmhttp.Route {
 
 // create decodes a request for a response.
 func (p *protocol) create(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
-	req, err := p.decode(ctx, body)
+	req, err := p.decodeRequest(ctx, body)
 	if err != nil {
 		return nil, nil, err
 	}
 	if req.body.Model == "" {
-		return nil, nil, missing("model")
+		return nil, nil, missingParam("model")
 	}
 	if len(req.chat.Messages) == 0 {
-		return nil, nil, missing("input")
+		return nil, nil, missingParam("input")
 	}
 	r, err := newReply(p, req)
 	return req.chat, r, err
@@ -86,7 +86,7 @@ func (p *protocol) create(ctx context.Context, _ *http.Request, body []byte) (*l
 // countTokens serves POST /v1/responses/input_tokens, whose request has the
 // members of a request for a response, all of them optional.
 func (p *protocol) countTokens(ctx context.Context, _ *http.Request, body []byte) (any, error) {
-	req, err := p.decode(ctx, body)
+	req, err := p.decodeRequest(ctx, body)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (*protocol) refuseUpgrade(_ context.Context, r *http.Request, _ []byte) (an
 	return nil, llmhttp.Errorf(http.StatusMethodNotAllowed, "", "Not allowed to GET %s. Use POST.", r.URL.Path)
 }
 
-// notServed answers requests for what the API has and this package has not.
-func notServed(_ context.Context, r *http.Request, _ []byte) (any, error) {
+// replyNotFound serves the paths of the API that this package does not support.
+func replyNotFound(_ context.Context, r *http.Request, _ []byte) (any, error) {
 	return nil, llmhttp.Errorf(http.StatusNotFound, "", "Invalid URL (%s %s)", r.Method, r.URL.Path)
 }

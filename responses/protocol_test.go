@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/responses"
 )
 
-func TestProtocol(t *testing.T) {
+func TestProtocol_Conformance(t *testing.T) {
 	llmhttptest.TestProtocol(t, responses.New(nil), llmhttptest.ProtocolOptions{
 		Path: "/v1/responses",
 		Request: func(stream bool, _ int) []byte {
@@ -54,4 +56,31 @@ func TestProtocol(t *testing.T) {
 			return r["error"].(object)["message"].(string), nil
 		},
 	})
+}
+
+func TestProtocol_Routes(t *testing.T) {
+	s := newServer(t, nil, chunkText)
+	status, _ := s.send("acme", "GET", "/v1/responses", "", "Upgrade", "websocket", "Connection", "Upgrade")
+	assert.Equal(t, 426, status)
+	status, _ = s.send("acme", "GET", "/v1/responses", "")
+	assert.Equal(t, 405, status)
+	status, _ = s.send("acme", "POST", "/v1/responses", `{"model":"m","input":"Hi"}`, "Content-Encoding", "zstd")
+	assert.Equal(t, 415, status)
+	s.requireRefused(404, "POST", "/v1/responses/compact", `{}`)
+	s.requireRefused(404, "POST", "/v1/conversations", `{}`)
+	s.requireRefused(400, "POST", "/v1/responses/resp_1/cancel", "")
+	s.requireRefused(404, "GET", "/v1/responses/resp_1", "")
+	s.requireRefused(404, "DELETE", "/v1/responses/resp_1", "")
+	s.requireRefused(404, "GET", "/v1/responses/resp_1/input_items", "")
+	status, _ = s.send("acme", "PUT", "/v1/responses", "{}")
+	assert.Equal(t, 405, status)
+}
+
+func TestCountTokens(t *testing.T) {
+	s := newServer(t, nil)
+	r := s.ask("acme", "POST", "/v1/responses/input_tokens", `{"model":"m","instructions":"Be kind.","input":"Hi there"}`)
+	assert.Equal(t, object{"object": "response.input_tokens", "input_tokens": 12.0}, r)
+	assert.Nil(t, s.request)
+	e := s.requireRefused(400, "POST", "/v1/responses/input_tokens", `{"input":1}`)
+	assert.Equal(t, "input", e.Param)
 }

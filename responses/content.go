@@ -1,0 +1,115 @@
+package responses
+
+import (
+	"encoding/json"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// readContent decodes content, which is a string or an array of parts. It returns the
+// text of refusals separately.
+func readContent(raw jsontext.Value, path string) (content llmhttp.Content, refusal string, err error) {
+	switch raw.Kind() {
+	case '"':
+		text, err := decodeString(raw, path)
+		return llmhttp.Text(text), "", err
+	case '[':
+	default:
+		return nil, "", invalidType(path, "a string or an array of parts")
+	}
+	parts, err := decodeArray(raw, path)
+	if err != nil {
+		return nil, "", err
+	}
+	for i, raw := range parts {
+		part, text, err := readPart(raw, elementPath(path, i))
+		if err != nil {
+			return nil, "", err
+		}
+		refusal += text
+		if part != nil {
+			content = append(content, *part)
+		}
+	}
+	return content, refusal, nil
+}
+
+// A contentPart is a part of content.
+type contentPart struct {
+	Type     string         `json:"type"`
+	Text     *string        `json:"text"`
+	Refusal  *string        `json:"refusal"`
+	ImageURL *string        `json:"image_url"`
+	Detail   string         `json:"detail"`
+	FileID   *string        `json:"file_id"`
+	FileURL  *string        `json:"file_url"`
+	FileData *string        `json:"file_data"`
+	Filename *string        `json:"filename"`
+	Audio    jsontext.Value `json:"input_audio"`
+}
+
+// readPart decodes a part. It returns nil for a refusal, and for a part of an unknown
+// type without text.
+func readPart(raw jsontext.Value, path string) (part *llmhttp.Part, refusal string, err error) {
+	var p contentPart
+	if err := decode(raw, path, &p); err != nil {
+		return nil, "", err
+	}
+	switch p.Type {
+	case "":
+		return nil, "", missingParam(memberPath(path, "type"))
+	case "refusal":
+		if p.Refusal == nil {
+			return nil, "", missingParam(memberPath(path, "refusal"))
+		}
+		return nil, *p.Refusal, nil
+	case "input_image":
+		part, err = p.image(path)
+		return part, "", err
+	case "input_file":
+		part, err = p.file(path)
+		return part, "", err
+	case "input_audio":
+		if isNull(p.Audio) {
+			return nil, "", missingParam(memberPath(path, "input_audio"))
+		}
+		return &llmhttp.Part{Type: llmhttp.PartAudio, Extra: llmhttp.Extra{llmhttp.PartAudio: json.RawMessage(p.Audio)}}, "", nil
+	case "input_text", "output_text", "text":
+		if p.Text == nil {
+			return nil, "", missingParam(memberPath(path, "text"))
+		}
+	}
+	if p.Text == nil {
+		return nil, "", nil
+	}
+	return &llmhttp.Part{Type: llmhttp.PartText, Text: *p.Text}, "", nil
+}
+
+func (p *contentPart) image(path string) (*llmhttp.Part, error) {
+	switch {
+	case p.ImageURL != nil && *p.ImageURL != "":
+		return &llmhttp.Part{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: *p.ImageURL, Detail: p.Detail}}, nil
+	case p.FileID != nil:
+		return nil, unsupportedParam(memberPath(path, "file_id"), "Files are not stored. Send the image as '%s', which can be a data: URL.", memberPath(path, "image_url"))
+	}
+	return nil, missingParam(memberPath(path, "image_url"))
+}
+
+// file returns the part for an input_file. Its members are passed on unchanged.
+func (p *contentPart) file(path string) (*llmhttp.Part, error) {
+	if p.FileID == nil && p.FileURL == nil && p.FileData == nil {
+		return nil, missingParam(memberPath(path, "file_data"))
+	}
+	file, err := marshal(&struct {
+		Filename *string `json:"filename,omitzero"`
+		FileData *string `json:"file_data,omitzero"`
+		FileID   *string `json:"file_id,omitzero"`
+		FileURL  *string `json:"file_url,omitzero"`
+	}{p.Filename, p.FileData, p.FileID, p.FileURL})
+	if err != nil {
+		return nil, err
+	}
+	return &llmhttp.Part{Type: llmhttp.PartFile, Extra: llmhttp.Extra{llmhttp.PartFile: file}}, nil
+}

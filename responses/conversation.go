@@ -1,0 +1,251 @@
+package responses
+
+import (
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A conversation joins items to messages. Consecutive texts, calls and reasoning of
+// the assistant become one message, because chat completions require all calls of a
+// turn in one message, before the results.
+type conversation struct {
+	messages []llmhttp.Message
+	open     bool // the last message is the assistant's, and items are added to it
+	tools    *toolset
+	sealer   *sealer
+	account  string
+}
+
+// appendMessage appends a message that is not the assistant's.
+func (c *conversation) appendMessage(m llmhttp.Message) {
+	c.closeAssistant()
+	c.messages = append(c.messages, m)
+}
+
+// assistantMessage returns the open message of the assistant. It appends one if none
+// is open.
+func (c *conversation) assistantMessage() *llmhttp.Message {
+	if !c.open {
+		c.open = true
+		c.messages = append(c.messages, llmhttp.Message{Role: llmhttp.RoleAssistant})
+	}
+	return &c.messages[len(c.messages)-1]
+}
+
+// closeAssistant closes the message of the assistant, if it is open. A message with
+// only reasoning is dropped, because servers refuse it.
+func (c *conversation) closeAssistant() {
+	if !c.open {
+		return
+	}
+	c.open = false
+	last := len(c.messages) - 1
+	if m := &c.messages[last]; len(m.Content) == 0 && len(m.ToolCalls) == 0 && m.Refusal == "" {
+		c.messages = c.messages[:last]
+	}
+}
+
+// finish returns all messages.
+func (c *conversation) finish() []llmhttp.Message {
+	c.closeAssistant()
+	return c.messages
+}
+
+func (c *conversation) addItem(item *inputItem) error {
+	switch item.Type {
+	case itemMessage:
+		return c.addMessageItem(item)
+	case itemReasoning:
+		return c.addReasoning(item)
+	case itemCall, itemCustom:
+		return c.addCall(item)
+	case itemCallOutput, itemCustomOutput:
+		return c.addOutput(item)
+	case itemAdditionalTools:
+		var v struct {
+			Tools rawList `json:"tools"`
+		}
+		if err := decode(item.raw, item.path, &v); err != nil {
+			return err
+		}
+		return c.tools.addAll(v.Tools, memberPath(item.path, "tools"), "")
+	}
+	return c.addUnknown(item)
+}
+
+func (c *conversation) addMessageItem(item *inputItem) error {
+	var v struct {
+		Content jsontext.Value `json:"content"`
+	}
+	if err := decode(item.raw, item.path, &v); err != nil {
+		return err
+	}
+	role := llmhttp.Role(item.Role)
+	switch role {
+	case llmhttp.RoleUser, llmhttp.RoleSystem, llmhttp.RoleDeveloper, llmhttp.RoleAssistant:
+	case "":
+		return missingParam(memberPath(item.path, "role"))
+	default:
+		return badRequest("invalid_value", memberPath(item.path, "role"),
+			"Invalid value for '%s'. Supported values are: 'user', 'assistant', 'system' and 'developer'.", memberPath(item.path, "role"))
+	}
+	if isNull(v.Content) {
+		return missingParam(memberPath(item.path, "content"))
+	}
+	content, refusal, err := readContent(v.Content, memberPath(item.path, "content"))
+	if err != nil {
+		return err
+	}
+	c.addContent(role, content, refusal)
+	return nil
+}
+
+func (c *conversation) addContent(role llmhttp.Role, content llmhttp.Content, refusal string) {
+	switch {
+	case role == llmhttp.RoleAssistant:
+		m := c.assistantMessage()
+		m.Content = append(m.Content, content...)
+		m.Refusal += refusal
+	case len(content) > 0:
+		c.appendMessage(llmhttp.Message{Role: role, Content: content})
+	}
+}
+
+// addUnknown adds the text of an item of an unknown type, such as a message between
+// agents. An item without text is skipped.
+func (c *conversation) addUnknown(item *inputItem) error {
+	var v struct {
+		Content jsontext.Value `json:"content"`
+	}
+	if decode(item.raw, item.path, &v) != nil || isNull(v.Content) {
+		return nil
+	}
+	content, _, err := readContent(v.Content, memberPath(item.path, "content"))
+	content = slices.DeleteFunc(content, func(p llmhttp.Part) bool { return p.Type != llmhttp.PartText || p.Text == "" })
+	if err != nil || len(content) == 0 {
+		return nil
+	}
+	role := llmhttp.RoleUser
+	if item.Role == string(llmhttp.RoleAssistant) {
+		role = llmhttp.RoleAssistant
+	}
+	c.addContent(role, content, "")
+	return nil
+}
+
+// addReasoning adds reasoning to the open message of the assistant, or to a new one.
+func (c *conversation) addReasoning(item *inputItem) error {
+	var v struct {
+		Summary   rawList `json:"summary"`
+		Content   rawList `json:"content"`
+		Encrypted *string `json:"encrypted_content"`
+	}
+	if err := decode(item.raw, item.path, &v); err != nil {
+		return err
+	}
+	r := new(sealedReasoning)
+	if v.Encrypted != nil {
+		if sealed, ok := c.sealer.open(c.account, *v.Encrypted); ok {
+			r = sealed
+		}
+	}
+	if r.Text == "" && r.Details == nil {
+		parts, name := v.Summary, "summary"
+		if len(parts) == 0 {
+			parts, name = v.Content, "content"
+		}
+		var err error
+		if r.Text, err = joinTexts(parts, memberPath(item.path, name)); err != nil {
+			return err
+		}
+	}
+	if r.Text == "" && r.Details == nil {
+		return nil
+	}
+	m := c.assistantMessage()
+	m.Reasoning = joinParagraphs(m.Reasoning, r.Text)
+	m.ReasoningDetails = append(m.ReasoningDetails, r.Details...)
+	return nil
+}
+
+// joinTexts returns the texts of parts as paragraphs.
+func joinTexts(parts rawList, path string) (string, error) {
+	var all string
+	for i, raw := range parts {
+		var part struct {
+			Text string `json:"text"`
+		}
+		if err := decode(raw, elementPath(path, i), &part); err != nil {
+			return "", err
+		}
+		all = joinParagraphs(all, part.Text)
+	}
+	return all, nil
+}
+
+func joinParagraphs(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "\n\n" + b
+}
+
+func (c *conversation) addCall(item *inputItem) error {
+	var v struct {
+		CallID    string  `json:"call_id"`
+		Name      string  `json:"name"`
+		Namespace string  `json:"namespace"`
+		Arguments *string `json:"arguments"`
+		Input     *string `json:"input"`
+	}
+	if err := decode(item.raw, item.path, &v); err != nil {
+		return err
+	}
+	call := llmhttp.ToolCall{ID: v.CallID, Type: toolFunction}
+	call.Function.Name = c.tools.functionName(toolName{v.Namespace, v.Name})
+	switch {
+	case v.CallID == "":
+		return missingParam(memberPath(item.path, "call_id"))
+	case v.Name == "":
+		return missingParam(memberPath(item.path, "name"))
+	case item.Type == itemCall && v.Arguments == nil:
+		return missingParam(memberPath(item.path, "arguments"))
+	case item.Type == itemCustom && v.Input == nil:
+		return missingParam(memberPath(item.path, "input"))
+	case item.Type == itemCustom:
+		call.Function.Arguments = wrapInput(*v.Input)
+	default:
+		call.Function.Arguments = *v.Arguments
+	}
+	m := c.assistantMessage()
+	m.ToolCalls = append(m.ToolCalls, call)
+	return nil
+}
+
+func (c *conversation) addOutput(item *inputItem) error {
+	var v struct {
+		CallID string         `json:"call_id"`
+		Output jsontext.Value `json:"output"`
+	}
+	if err := decode(item.raw, item.path, &v); err != nil {
+		return err
+	}
+	switch {
+	case v.CallID == "":
+		return missingParam(memberPath(item.path, "call_id"))
+	case isNull(v.Output):
+		return missingParam(memberPath(item.path, "output"))
+	}
+	content, _, err := readContent(v.Output, memberPath(item.path, "output"))
+	if err != nil {
+		return err
+	}
+	if len(content) == 0 {
+		content = llmhttp.Text("")
+	}
+	c.appendMessage(llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: v.CallID, Content: content})
+	return nil
+}
