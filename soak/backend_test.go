@@ -12,19 +12,19 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A countingBackend counts the calls that are to be recorded.
+// A countingBackend counts the calls whose usage must be recorded.
 type countingBackend struct {
-	w *world
+	sim *simulation
 	llmhttp.Forwarder
 }
 
 func (b *countingBackend) count(ctx context.Context) {
 	for _, key := range []any{soakKey{}, startedKey{}} {
 		if v := ctx.Value(key); v != nil && v != llmhttp.RequestIDFrom(ctx) {
-			b.w.fail("the context of request %s has the Observer's value of %v", llmhttp.RequestIDFrom(ctx), v)
+			b.sim.fail("the context of request %s has the Observer's value of %v", llmhttp.RequestIDFrom(ctx), v)
 		}
 	}
-	b.w.account(llmhttp.RequestIDFrom(ctx), func(a *requestAccount) { a.backend++ })
+	b.sim.account(llmhttp.RequestIDFrom(ctx), func(a *requestAccount) { a.backend++ })
 }
 
 func (b *countingBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -59,8 +59,8 @@ const (
 	yieldTogether
 	wrongChunks
 	slowChunks
-	sayNothing
-	behaviors
+	noReply
+	behaviorCount
 )
 
 // A script is the behavior of the Backend for one request. Clients compute it too.
@@ -73,12 +73,12 @@ type script struct {
 
 // script returns the script of request n. Half of the requests have an ordinary
 // one.
-func (w *world) script(n int) *script {
-	s := &script{rng: w.rand(n, forBackend)}
+func (sim *simulation) script(n int) *script {
+	s := &script{rng: sim.rand(n, forBackend)}
 	if s.rng.IntN(2) == 0 {
-		s.behavior = behavior(s.rng.IntN(int(behaviors)))
+		s.behavior = behavior(s.rng.IntN(int(behaviorCount)))
 	}
-	if s.behavior == exitLate && w.kind != serverHTTP1 {
+	if s.behavior == exitLate && sim.kind != serverHTTP1 {
 		s.behavior = panicLate // net/http forgets a stream of HTTP/2 whose goroutine exits
 	}
 	for range 1 + s.rng.IntN(8) {
@@ -91,7 +91,7 @@ func (w *world) script(n int) *script {
 	return s
 }
 
-// mark returns a text that says to which request it belongs.
+// mark returns a text that identifies request n.
 func mark(n int) string { return fmt.Sprintf("#%d#", n) }
 
 func (s *script) text() string { return strings.Join(s.pieces, "") }
@@ -121,15 +121,15 @@ func (s *script) err(n int) error {
 }
 
 // A backend is a Backend that misbehaves as its scripts say.
-type backend struct{ w *world }
+type backend struct{ sim *simulation }
 
 type yieldFunc = func(*llmhttp.ChatChunk, error) bool
 
 func (b *backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	n := number(ctx)
-	s := b.w.script(n)
+	s := b.sim.script(n)
 	if text := req.Messages[len(req.Messages)-1].Content.Text(); text != mark(n) {
-		b.w.fail("request %d has the message %q", n, text)
+		b.sim.fail("request %d has the message %q", n, text)
 	}
 	if s.rng.IntN(10) == 0 {
 		*req = llmhttp.ChatRequest{} // it belongs to the Backend
@@ -152,7 +152,7 @@ func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
 			yield(nil, ctx.Err())
 		}
 		return
-	case sayNothing:
+	case noReply:
 		return
 	case yieldTogether:
 		b.yieldTogether(s, yield)
@@ -160,9 +160,9 @@ func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
 	}
 	for i, piece := range s.pieces {
 		chunk := llmhttp.TextChunk(piece)
-		chunk.ID, chunk.Model = mark(n), req(n)
+		chunk.ID, chunk.Model = mark(n), modelName(n)
 		if s.behavior == wrongChunks {
-			s.spoil(chunk, n)
+			s.corrupt(chunk, n)
 		}
 		if s.behavior == slowChunks {
 			s.sleep(ctx, 20*time.Millisecond)
@@ -180,22 +180,22 @@ func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
 	}
 	yield(end, nil)
 	if s.behavior == yieldLater {
-		b.w.wg.Go(func() {
-			eventually(func() bool { return b.w.isRecorded(n) }) // then this function has returned
+		b.sim.wg.Go(func() {
+			eventually(func() bool { return b.sim.isRecorded(n) }) // then this function has returned
 			for range 3 {
 				if yield(llmhttp.TextChunk("late"), nil) {
-					b.w.fail("request %d: a chunk was accepted after the Backend had returned", n)
+					b.sim.fail("request %d: a chunk was accepted after the Backend had returned", n)
 				}
 			}
 		})
 	}
 }
 
-// req returns the model of request n.
-func req(int) string { return "m" }
+// modelName returns the model of a request.
+func modelName(int) string { return "m" }
 
-// interrupt does what happens in the middle of a reply. It reports whether the
-// reply is over.
+// interrupt does what the behavior requires in the middle of a reply. It reports whether
+// the reply is over.
 func (b *backend) interrupt(ctx context.Context, n int, s *script, yield yieldFunc) bool {
 	switch s.behavior {
 	case failLate:
@@ -218,7 +218,7 @@ func (b *backend) interrupt(ctx context.Context, n int, s *script, yield yieldFu
 func (b *backend) yieldTogether(s *script, yield yieldFunc) {
 	done := make(chan struct{})
 	for _, piece := range s.pieces {
-		b.w.wg.Go(func() {
+		b.sim.wg.Go(func() {
 			yield(llmhttp.TextChunk(piece), nil)
 			done <- struct{}{}
 		})
@@ -228,8 +228,8 @@ func (b *backend) yieldTogether(s *script, yield yieldFunc) {
 	}
 }
 
-// spoil makes a chunk wrong.
-func (s *script) spoil(c *llmhttp.ChatChunk, n int) {
+// corrupt makes a chunk invalid in a random way.
+func (s *script) corrupt(c *llmhttp.ChatChunk, n int) {
 	choice := &c.Choices[0]
 	switch s.rng.IntN(10) {
 	case 0:
@@ -257,8 +257,8 @@ func (s *script) spoil(c *llmhttp.ChatChunk, n int) {
 	}
 }
 
-// before does what happens before a reply that is no stream.
-func (b *backend) before(ctx context.Context, n int, s *script) error {
+// beforeReply does what the behavior requires before a reply that is not a stream.
+func (b *backend) beforeReply(ctx context.Context, n int, s *script) error {
 	switch s.behavior {
 	case failFirst, failLate:
 		return s.err(n)
@@ -277,11 +277,11 @@ func (b *backend) before(ctx context.Context, n int, s *script) error {
 
 func (b *backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 	n := number(ctx)
-	s := b.w.script(n)
-	if err := b.before(ctx, n, s); err != nil {
+	s := b.sim.script(n)
+	if err := b.beforeReply(ctx, n, s); err != nil {
 		return nil, err
 	}
-	if s.behavior == sayNothing {
+	if s.behavior == noReply {
 		return nil, nil
 	}
 	resp := &llmhttp.EmbeddingResponse{Vectors: [][]float32{{float32(n)}}}
@@ -296,12 +296,12 @@ func (b *backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 
 func (b *backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	n := number(ctx)
-	s := b.w.script(n)
-	if err := b.before(ctx, n, s); err != nil {
+	s := b.sim.script(n)
+	if err := b.beforeReply(ctx, n, s); err != nil {
 		return nil, err
 	}
 	switch s.behavior {
-	case sayNothing:
+	case noReply:
 		return nil, nil
 	case wrongChunks:
 		return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 3)}, nil

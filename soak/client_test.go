@@ -84,11 +84,11 @@ func find(text string, path ...any) string {
 	return s
 }
 
-// A manner is how a client misbehaves.
-type manner int
+// A clientBehavior is one way in which a client misbehaves, or wellBehaved.
+type clientBehavior int
 
 const (
-	polite manner = iota
+	wellBehaved clientBehavior = iota
 	leaveEarly
 	leaveInReply
 	readSlowly
@@ -101,60 +101,61 @@ const (
 	wrongType
 	narrowKey
 	halfHeader
-	manners
+	clientBehaviorCount
 )
 
 // A clientPlan is what the client of request n does.
 type clientPlan struct {
-	w      *world
-	n      int
-	rng    *rand.Rand
-	wire   *wire
-	stream bool
-	manner manner
-	slow   bool // a timeout has passed, or another request could not read the quota for this one
+	sim      *simulation
+	n        int
+	rng      *rand.Rand
+	wire     *wire
+	stream   bool
+	behavior clientBehavior
+	slow     bool // a timeout has passed, or another request could not read the quota for this one
 }
 
-func (w *world) clientPlan(n int) *clientPlan {
-	p := &clientPlan{w: w, n: n, rng: w.rand(n, forClient)}
+func (sim *simulation) clientPlan(n int) *clientPlan {
+	p := &clientPlan{sim: sim, n: n, rng: sim.rand(n, forClient)}
 	p.wire = &wires[p.rng.IntN(3)] // chats are most of the requests
 	if p.rng.IntN(4) == 0 {
 		p.wire = &wires[p.rng.IntN(len(wires))]
 	}
 	p.stream = p.wire.terminal != nil && p.rng.IntN(2) == 0
 	if p.rng.IntN(2) == 0 {
-		p.manner = manner(p.rng.IntN(int(manners)))
+		p.behavior = clientBehavior(p.rng.IntN(int(clientBehaviorCount)))
 	}
 	return p
 }
 
-// mustSucceed reports whether nothing goes wrong with the request.
+// mustSucceed reports whether the request must succeed, because neither the client nor
+// the host misbehaves.
 func (p *clientPlan) mustSucceed() bool {
-	w := p.w
-	b := w.script(p.n).behavior
-	return (p.manner == polite || p.manner == readSlowly || p.manner == sendSlowly) &&
+	sim := p.sim
+	b := sim.script(p.n).behavior
+	return (p.behavior == wellBehaved || p.behavior == readSlowly || p.behavior == sendSlowly) &&
 		(b == behave || b == slowChunks || b == ignoreStop || b == yieldLater) &&
-		!p.slow && !w.shutdown && !w.exits(p.n) && !w.keysFail(p.n) && !w.quotaFails(p.n) && !w.limiterFails(p.n) && !w.observerFails(p.n) && !w.responsesFail(p.n) && (p.wire.body != "" || !w.usageFails(p.n))
+		!p.slow && !sim.shutdown && !sim.exits(p.n) && !sim.keysFail(p.n) && !sim.quotaFails(p.n) && !sim.limiterFails(p.n) && !sim.observerFails(p.n) && !sim.responsesFail(p.n) && (p.wire.body != "" || !sim.usageFails(p.n))
 }
 
 // send sends request n and checks the reply.
-func (w *world) send(n int) {
-	p := w.clientPlan(n)
-	if p.manner == halfHeader && w.kind != serverHTTP2 {
+func (sim *simulation) send(n int) {
+	p := sim.clientPlan(n)
+	if p.behavior == halfHeader && sim.kind != serverHTTP2 {
 		p.sendHalfHeader()
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	req := p.request(ctx)
-	if p.manner == leaveEarly {
+	if p.behavior == leaveEarly {
 		timer := time.AfterFunc(time.Duration(p.rng.Int64N(int64(20*time.Millisecond))), cancel)
 		defer timer.Stop()
 	}
-	resp, err := w.client.Do(req)
+	resp, err := sim.client.Do(req)
 	if err != nil {
 		if p.mustSucceed() {
-			w.fail("request %d: %v", n, err)
+			sim.fail("request %d: %v", n, err)
 		}
 		return
 	}
@@ -170,7 +171,7 @@ func (p *clientPlan) request(ctx context.Context) *http.Request {
 		method = "GET"
 	}
 	var r io.Reader = strings.NewReader(body)
-	switch p.manner {
+	switch p.behavior {
 	case sendSlowly:
 		r = &slowReader{r: r, rng: p.rng}
 	case sendPart:
@@ -189,15 +190,15 @@ func (p *clientPlan) request(ctx context.Context) *http.Request {
 	if method == "GET" {
 		r = nil
 	}
-	req, err := http.NewRequestWithContext(ctx, method, p.w.server.URL+strings.Replace(path, "#", "%23", -1), r)
+	req, err := http.NewRequestWithContext(ctx, method, p.sim.server.URL+strings.Replace(path, "#", "%23", -1), r)
 	if err != nil {
 		panic(err)
 	}
-	req.Close = p.w.exits(p.n) // net/http may close the connection after the reply
+	req.Close = p.sim.exits(p.n) // net/http may close the connection after the reply
 	req.Header.Set("X-Soak", requestID(p.n))
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
-	if p.manner == wrongType {
+	if p.behavior == wrongType {
 		req.Header.Set("Content-Type", "text/plain")
 	}
 	return req
@@ -206,19 +207,19 @@ func (p *clientPlan) request(ctx context.Context) *http.Request {
 // checkReply reads a reply, or a part of it, and checks it.
 func (p *clientPlan) checkReply(resp *http.Response, cancel context.CancelFunc) {
 	var r io.Reader = resp.Body
-	switch p.manner {
+	switch p.behavior {
 	case readSlowly:
 		r = &slowReader{r: r, rng: p.rng}
 	case leaveInReply:
 		r = io.LimitReader(r, p.rng.Int64N(2000))
 	}
 	body, err := io.ReadAll(r)
-	if p.manner == leaveInReply {
+	if p.behavior == leaveInReply {
 		cancel()
 		return
 	}
 	fail := func(format string, args ...any) {
-		p.w.fail("request %d (%s, manner %d, behavior %d): %s; status %d, read error %v, body %.2000q", p.n, p.wire.path, p.manner, p.w.script(p.n).behavior,
+		p.sim.fail("request %d (%s, client behavior %d, Backend behavior %d): %s; status %d, read error %v, body %.2000q", p.n, p.wire.path, p.behavior, p.sim.script(p.n).behavior,
 			fmt.Sprintf(format, args...), resp.StatusCode, err, body)
 	}
 	for _, m := range markPattern.FindAllSubmatch(body, -1) {
@@ -246,8 +247,8 @@ func (p *clientPlan) checkReply(resp *http.Response, cancel context.CancelFunc) 
 
 // cutAllowed reports whether the server may cut the connection.
 func (p *clientPlan) cutAllowed() bool {
-	return p.w.isClosing() || p.manner == leaveEarly || p.manner == sendPart || p.manner == sendTooMuch || p.manner == sendSlowly ||
-		p.w.script(p.n).behavior == exitLate || p.w.exits(p.n)
+	return p.sim.isClosing() || p.behavior == leaveEarly || p.behavior == sendPart || p.behavior == sendTooMuch || p.behavior == sendSlowly ||
+		p.sim.script(p.n).behavior == exitLate || p.sim.exits(p.n)
 }
 
 var markPattern = regexp.MustCompile(`#(\d+)#`)
@@ -257,7 +258,7 @@ func (p *clientPlan) checkWhole(resp *http.Response, body []byte, fail func(stri
 		fail("the reply is not JSON")
 	}
 	if p.mustSucceed() && p.wire.whole != nil {
-		if want := p.w.script(p.n).text(); p.wire.whole(body) != want {
+		if want := p.sim.script(p.n).text(); p.wire.whole(body) != want {
 			fail("the text is not %q", want)
 		}
 	}
@@ -284,8 +285,8 @@ func (p *clientPlan) checkStream(body []byte, err error, fail func(string, ...an
 		fail("a stream that is not complete ended like one that is")
 	case err != nil && complete && !p.cutAllowed():
 		fail("a complete stream was cut")
-	case p.mustSucceed() && text.String() != p.w.script(p.n).text():
-		fail("the text is not %q but %q", p.w.script(p.n).text(), text.String())
+	case p.mustSucceed() && text.String() != p.sim.script(p.n).text():
+		fail("the text is not %q but %q", p.sim.script(p.n).text(), text.String())
 	}
 }
 
@@ -311,9 +312,9 @@ func parseEvents(body string) (events []event) {
 
 // sendHalfHeader opens a connection and closes it within the header of a request.
 func (p *clientPlan) sendHalfHeader() {
-	c, err := net.Dial("tcp", p.w.server.Listener.Addr().String())
+	c, err := net.Dial("tcp", p.sim.server.Listener.Addr().String())
 	if err != nil {
-		p.w.fail("request %d: %v", p.n, err)
+		p.sim.fail("request %d: %v", p.n, err)
 		return
 	}
 	defer c.Close()

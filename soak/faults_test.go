@@ -34,18 +34,18 @@ func pickFault(rng *rand.Rand) fault {
 }
 
 // fault returns the fault of a function of the host in request n.
-func (w *world) fault(n int, purpose uint64) fault {
-	f := pickFault(w.rand(n, purpose))
-	if f == faultExit && w.kind != serverHTTP1 {
+func (sim *simulation) fault(n int, purpose uint64) fault {
+	f := pickFault(sim.rand(n, purpose))
+	if f == faultExit && sim.kind != serverHTTP1 {
 		return faultPanic // net/http forgets a stream of HTTP/2 whose goroutine exits
 	}
 	return f
 }
 
 // exits reports whether a function of the host ends the goroutine of request n.
-func (w *world) exits(n int) bool {
+func (sim *simulation) exits(n int) bool {
 	for purpose := uint64(forKeys); purpose <= forResponses; purpose++ {
-		if purpose != forObserver && w.fault(n, purpose) == faultExit {
+		if purpose != forObserver && sim.fault(n, purpose) == faultExit {
 			return true
 		}
 	}
@@ -73,14 +73,14 @@ func (f fault) inject(ctx context.Context) error {
 
 // keys returns a KeyStore whose keys have limits that are never reached, except
 // for that of concurrent requests.
-func (w *world) keys() llmhttp.KeyStore {
+func (sim *simulation) keys() llmhttp.KeyStore {
 	return llmhttp.KeyFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
-		if err := w.fault(number(ctx), forKeys).inject(ctx); err != nil {
+		if err := sim.fault(number(ctx), forKeys).inject(ctx); err != nil {
 			return nil, err
 		}
 		key := &llmhttp.Key{ID: secret, Limits: llmhttp.Limits{
 			Requests: llmhttp.Rate{N: 1_000_000_000}, Tokens: llmhttp.Rate{N: 1_000_000_000_000}, Concurrent: 100,
-			Quota: llmhttp.Quota{Tokens: int(w.quota.Load())}}}
+			Quota: llmhttp.Quota{Tokens: int(sim.quota.Load())}}}
 		switch secret {
 		case "sk-good":
 		case "sk-narrow":
@@ -93,38 +93,38 @@ func (w *world) keys() llmhttp.KeyStore {
 }
 
 // quotaFails reports whether the quota cannot be looked up for a request.
-func (w *world) quotaFails(n int) bool { return w.fault(n, forQuota) != noFault }
+func (sim *simulation) quotaFails(n int) bool { return sim.fault(n, forQuota) != noFault }
 
 // keysFail reports whether the KeyStore fails for a request.
-func (w *world) keysFail(n int) bool { return w.fault(n, forKeys) != noFault }
+func (sim *simulation) keysFail(n int) bool { return sim.fault(n, forKeys) != noFault }
 
-// A usageStore notes records, and then fails at times.
-type usageStore struct{ w *world }
+// A usageStore keeps records, and sometimes fails afterwards.
+type usageStore struct{ sim *simulation }
 
 func (s *usageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
-	s.w.record(records)
-	return s.w.fault(number(ctx), forUsage).inject(ctx)
+	s.sim.record(records)
+	return s.sim.fault(number(ctx), forUsage).inject(ctx)
 }
 
-func (w *world) record(records []llmhttp.UsageRecord) {
+func (sim *simulation) record(records []llmhttp.UsageRecord) {
 	for _, r := range records {
-		w.account(r.ID, func(a *requestAccount) { a.records = append(a.records, r) })
+		sim.account(r.ID, func(a *requestAccount) { a.records = append(a.records, r) })
 	}
 }
 
 func (s *usageStore) Query(ctx context.Context, _ llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return nil, s.w.fault(number(ctx), forUsage).inject(ctx)
+	return nil, s.sim.fault(number(ctx), forUsage).inject(ctx)
 }
 
 func (s *usageStore) QueryKey(ctx context.Context, keyID string, _ llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return []llmhttp.UsageSum{{Model: "m", PromptTokens: int64(s.w.recorded(keyID))}}, s.w.fault(number(ctx), forQuota).inject(ctx)
+	return []llmhttp.UsageSum{{Model: "m", PromptTokens: int64(s.sim.recorded(keyID))}}, s.sim.fault(number(ctx), forQuota).inject(ctx)
 }
 
 // recorded returns the tokens that are recorded of a key.
-func (w *world) recorded(keyID string) (tokens int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, a := range w.accounts {
+func (sim *simulation) recorded(keyID string) (tokens int) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	for _, a := range sim.accounts {
 		for _, r := range a.records {
 			if r.KeyID == keyID {
 				tokens += r.Usage.TotalTokens
@@ -134,8 +134,8 @@ func (w *world) recorded(keyID string) (tokens int) {
 	return tokens
 }
 
-// A bufferedStore is the store of a UsageBuffer. It takes nothing during an outage,
-// and sometimes fails after it has stored.
+// A bufferedStore is the store of a UsageBuffer. It rejects records during an outage, and
+// sometimes fails after it has stored them.
 type bufferedStore struct {
 	usageStore
 
@@ -156,7 +156,7 @@ func (s *bufferedStore) Record(ctx context.Context, records ...llmhttp.UsageReco
 	for _, r := range records {
 		if !s.stored[r.ID] { // the buffer repeats what failed
 			s.stored[r.ID] = true
-			s.w.record([]llmhttp.UsageRecord{r})
+			s.sim.record([]llmhttp.UsageRecord{r})
 		}
 	}
 	if s.rng.IntN(5) == 0 {
@@ -165,40 +165,40 @@ func (s *bufferedStore) Record(ctx context.Context, records ...llmhttp.UsageReco
 	return nil
 }
 
-func (w *world) usageFails(n int) bool { return w.fault(n, forUsage) != noFault }
+func (sim *simulation) usageFails(n int) bool { return sim.fault(n, forUsage) != noFault }
 
-// A limiter keeps a book for each request. It fails before it takes anything, or
-// after it has settled.
+// A limiter counts the draws of each request. Take fails before it takes tokens, and
+// Adjust after it has adjusted.
 type limiter struct {
-	w    *world
+	sim  *simulation
 	base llmhttp.Limiter
 }
 
 func (l *limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
-	if err := l.w.fault(number(ctx), forLimiter).inject(ctx); err != nil {
+	if err := l.sim.fault(number(ctx), forLimiter).inject(ctx); err != nil {
 		return nil, err
 	}
 	levels, err := l.base.Take(ctx, key, draws...)
 	for _, level := range levels {
 		if level.RetryAfter > 0 {
-			l.w.fail("a limit was reached: %+v", levels)
+			l.sim.fail("a limit was reached: %+v", levels)
 		}
 	}
-	l.note(ctx, draws)
+	l.count(ctx, draws)
 	return levels, err
 }
 
 func (l *limiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
 	err := l.base.Adjust(ctx, key, draws...)
-	l.note(ctx, draws)
-	if fault := l.w.fault(number(ctx), forAdjust).inject(ctx); fault != nil {
+	l.count(ctx, draws)
+	if fault := l.sim.fault(number(ctx), forAdjust).inject(ctx); fault != nil {
 		return fault
 	}
 	return err
 }
 
-func (l *limiter) note(ctx context.Context, draws []llmhttp.Draw) {
-	l.w.account(llmhttp.RequestIDFrom(ctx), func(a *requestAccount) {
+func (l *limiter) count(ctx context.Context, draws []llmhttp.Draw) {
+	l.sim.account(llmhttp.RequestIDFrom(ctx), func(a *requestAccount) {
 		for _, d := range draws {
 			switch d.Bucket {
 			case llmhttp.BucketRequests:
@@ -212,7 +212,7 @@ func (l *limiter) note(ctx context.Context, draws []llmhttp.Draw) {
 
 // Acquire implements [llmhttp.ConcurrencyLimiter].
 func (l *limiter) Acquire(ctx context.Context, key string, limit int) (func(), error) {
-	if err := l.w.fault(number(ctx), forAcquire).inject(ctx); err != nil {
+	if err := l.sim.fault(number(ctx), forAcquire).inject(ctx); err != nil {
 		return nil, err
 	}
 	c, ok := l.base.(llmhttp.ConcurrencyLimiter)
@@ -223,32 +223,32 @@ func (l *limiter) Acquire(ctx context.Context, key string, limit int) (func(), e
 	if release == nil {
 		return nil, err
 	}
-	l.w.count(1)
-	return sync.OnceFunc(func() { l.w.count(-1); release() }), err
+	l.sim.count(1)
+	return sync.OnceFunc(func() { l.sim.count(-1); release() }), err
 }
 
-func (w *world) count(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.inUse += n
+func (sim *simulation) count(n int) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	sim.inUse += n
 }
 
 // limiterFails reports whether the Limiter fails for a request.
-func (w *world) limiterFails(n int) bool {
-	return w.fault(n, forLimiter) != noFault || w.fault(n, forAcquire) != noFault
+func (sim *simulation) limiterFails(n int) bool {
+	return sim.fault(n, forLimiter) != noFault || sim.fault(n, forAcquire) != noFault
 }
 
 // observe is an Observer that panics at times.
-func (w *world) observe(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
+func (sim *simulation) observe(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
 	id := llmhttp.RequestIDFrom(ctx)
-	rng := w.rand(number(ctx), forObserver)
+	rng := sim.rand(number(ctx), forObserver)
 	switch rng.IntN(100) {
 	case 0:
 		panic(errFault)
 	case 1:
 		return nil, llmhttp.Observation{}
 	}
-	w.account(id, func(a *requestAccount) { a.begun++ })
+	sim.account(id, func(a *requestAccount) { a.begun++ })
 	started, tried, ended := pickFault(rng), pickFault(rng), pickFault(rng)
 	return context.WithValue(ctx, soakKey{}, id), llmhttp.Observation{
 		Started: func(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
@@ -257,16 +257,16 @@ func (w *world) observe(ctx context.Context, r *http.Request) (context.Context, 
 		},
 		Try: func(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {
 			tried.panics()
-			w.account(id, func(a *requestAccount) { a.triesBegun++ })
+			sim.account(id, func(a *requestAccount) { a.triesBegun++ })
 			return nil, func(llmhttp.Try) {
-				w.account(id, func(a *requestAccount) { a.triesEnded++ })
+				sim.account(id, func(a *requestAccount) { a.triesEnded++ })
 			}
 		},
 		Transcript: func(*llmhttp.Transcript) { ended.panics() },
 		Ended: func(s *llmhttp.RequestSummary) {
-			w.account(id, func(a *requestAccount) { a.ended = append(a.ended, s) })
+			sim.account(id, func(a *requestAccount) { a.ended = append(a.ended, s) })
 			if s.ID != id {
-				w.fail("request %s: the Observer got the summary of %s", id, s.ID)
+				sim.fail("request %s: the Observer got the summary of %s", id, s.ID)
 			}
 			ended.panics()
 		},
@@ -284,24 +284,24 @@ type startedKey struct{}
 type soakKey struct{}
 
 // observerFails reports whether the Observer panics before the reply.
-func (w *world) observerFails(n int) bool {
-	rng := w.rand(n, forObserver)
+func (sim *simulation) observerFails(n int) bool {
+	rng := sim.rand(n, forObserver)
 	return rng.IntN(100) == 0 || pickFault(rng) == faultPanic || pickFault(rng) == faultPanic
 }
 
 // A responseStore fails at times.
 type responseStore struct {
-	w *world
+	sim *simulation
 	llmhttp.ResponseStore
 }
 
 func (s *responseStore) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
-	if err := s.w.fault(number(ctx), forResponses).inject(ctx); err != nil {
+	if err := s.sim.fault(number(ctx), forResponses).inject(ctx); err != nil {
 		return err
 	}
 	return s.ResponseStore.SaveResponse(ctx, r)
 }
 
-func (w *world) responsesFail(n int) bool {
-	return w.fault(n, forResponses) != noFault
+func (sim *simulation) responsesFail(n int) bool {
+	return sim.fault(n, forResponses) != noFault
 }

@@ -1,12 +1,12 @@
 // Package soak tests a Handler whose Backend, stores, limiter, observer and
-// clients misbehave at random, and checks that its accounts are right and that
-// nothing is left behind.
+// clients misbehave at random. It checks that each request is accounted for and that
+// no goroutine is leaked.
 //
-// A run is a sequence of worlds. Each has its own Handler, server and clients,
-// and a seed that determines what they do; how the goroutines of a world
+// A run is a sequence of simulations. Each has its own Handler, server and clients,
+// and a seed that determines what they do; how the goroutines of a simulation
 // interleave differs from run to run. A failure names the seed:
 //
-//	SOAK_SEED=123 go test -race -run TestSoak ./soak      # this world only
+//	SOAK_SEED=123 go test -race -run TestSoak ./soak      # this simulation only
 //	SOAK_FOR=30m go test -race -timeout 0 -run TestSoak ./soak
 package soak
 
@@ -25,14 +25,15 @@ import (
 // shortRun is how long TestSoak runs unless SOAK_FOR says otherwise.
 const shortRun = 4 * time.Second
 
-// patience is how long a test waits for what happens soon if all is well.
-const patience = 60 * time.Second
+// waitLimit bounds the wait for an event that is due soon. Only a test that fails waits
+// so long.
+const waitLimit = 60 * time.Second
 
 func TestSoak(t *testing.T) {
 	if s := os.Getenv("SOAK_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		require.NoError(t, err, "SOAK_SEED")
-		runWorld(t, seed)
+		runSimulation(t, seed)
 		return
 	}
 	length := shortRun
@@ -41,27 +42,27 @@ func TestSoak(t *testing.T) {
 		length, err = time.ParseDuration(s)
 		require.NoError(t, err, "SOAK_FOR")
 	}
-	worlds, requests := 0, 0
-	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); worlds++ {
-		requests += runWorld(t, rand.Uint64())
+	simulations, requests := 0, 0
+	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); simulations++ {
+		requests += runSimulation(t, rand.Uint64())
 	}
-	t.Logf("%d requests in %d worlds", requests, worlds)
+	t.Logf("%d requests in %d simulations", requests, simulations)
 }
 
-// runWorld runs the world with a seed and returns the number of its requests.
-func runWorld(t *testing.T, seed uint64) int {
-	w := newWorld(seed)
-	w.run()
-	w.check()
-	for _, f := range w.failures {
+// runSimulation runs the simulation with a seed and returns the number of its requests.
+func runSimulation(t *testing.T, seed uint64) int {
+	sim := newSimulation(seed)
+	sim.run()
+	sim.check()
+	for _, f := range sim.failures {
 		t.Errorf("SOAK_SEED=%d: %s", seed, f)
 	}
-	return w.requests
+	return sim.requests
 }
 
 // eventually waits until cond returns true, and reports whether it does.
 func eventually(cond func() bool) bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(waitLimit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if cond() {
 			return true
 		}

@@ -27,12 +27,12 @@ import (
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
-// A world is a Handler, its server and its clients, and what is known of the
-// requests. Requests are numbered from 0.
-type world struct {
+// A simulation is a Handler with its server and clients, whose faults are random but
+// determined by a seed, and the state of all requests. Requests are numbered from 0.
+type simulation struct {
 	seed     uint64
 	started  time.Time
-	rng      *rand.Rand // of the goroutine that runs the world
+	rng      *rand.Rand // of the goroutine that runs the simulation
 	requests int
 	kind     serverKind
 	shutdown bool // the Handler is shut down while requests are in progress
@@ -41,10 +41,10 @@ type world struct {
 	quota      atomic.Int64   // in tokens, of each key
 	wg         sync.WaitGroup // goroutines of the Backend
 	inProgress atomic.Int32   // calls of the Handler
-	notes
+	requestStates
 }
 
-// servers are the Handler and what is in front of it and behind it.
+// servers are the Handler, the server in front of it and the server behind it.
 type servers struct {
 	handler   *llmhttp.Handler
 	buffer    *llmhttp.UsageBuffer // between the Handler and the usage store, if there is one
@@ -55,17 +55,17 @@ type servers struct {
 	closers   []func()
 }
 
-// notes are what is known of the requests.
-type notes struct {
+// requestStates holds what the parts of a simulation have observed.
+type requestStates struct {
 	mu       sync.Mutex // guards the fields below
 	failures []string
 	accounts map[string]*requestAccount // by the ID of the request
 	conns    map[net.Conn]bool
-	inUse    int // places among the concurrent requests
+	inUse    int // requests that hold a place in the limit of concurrent requests
 	closing  bool
 }
 
-// A requestAccount is what the parts of a world have seen of a request.
+// A requestAccount counts what the parts of a simulation have seen of a request.
 type requestAccount struct {
 	backend  int // calls that are to be recorded
 	records  []llmhttp.UsageRecord
@@ -86,18 +86,18 @@ const (
 	serverKinds
 )
 
-func newWorld(seed uint64) *world {
-	w := &world{seed: seed, started: time.Now(), rng: rand.New(rand.NewPCG(seed, 1))}
-	w.accounts, w.conns = make(map[string]*requestAccount), make(map[net.Conn]bool)
-	w.kind = serverKind(w.rng.IntN(int(serverKinds)))
-	w.requests = 20 + w.rng.IntN(100)
-	w.shutdown = w.rng.IntN(3) == 0
-	return w
+func newSimulation(seed uint64) *simulation {
+	sim := &simulation{seed: seed, started: time.Now(), rng: rand.New(rand.NewPCG(seed, 1))}
+	sim.accounts, sim.conns = make(map[string]*requestAccount), make(map[net.Conn]bool)
+	sim.kind = serverKind(sim.rng.IntN(int(serverKinds)))
+	sim.requests = 20 + sim.rng.IntN(100)
+	sim.shutdown = sim.rng.IntN(3) == 0
+	return sim
 }
 
 // rand returns the random numbers for one purpose of one request.
-func (w *world) rand(n int, purpose uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(w.seed+purpose, uint64(n)))
+func (sim *simulation) rand(n int, purpose uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(sim.seed+purpose, uint64(n)))
 }
 
 // The purposes of random numbers.
@@ -125,83 +125,83 @@ func number(ctx context.Context) int {
 	return n
 }
 
-func (w *world) fail(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.failures) < 20 {
-		w.failures = append(w.failures, fmt.Sprintf(format, args...))
+func (sim *simulation) fail(format string, args ...any) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	if len(sim.failures) < 20 {
+		sim.failures = append(sim.failures, fmt.Sprintf(format, args...))
 	}
 }
 
 // account calls f with the account of a request.
-func (w *world) account(id string, f func(a *requestAccount)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	a := w.accounts[id]
+func (sim *simulation) account(id string, f func(a *requestAccount)) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	a := sim.accounts[id]
 	if a == nil {
 		a = new(requestAccount)
-		w.accounts[id] = a
+		sim.accounts[id] = a
 	}
 	f(a)
 }
 
-func (w *world) isRecorded(n int) (recorded bool) {
-	w.account(requestID(n), func(a *requestAccount) { recorded = len(a.records) > 0 })
+func (sim *simulation) isRecorded(n int) (recorded bool) {
+	sim.account(requestID(n), func(a *requestAccount) { recorded = len(a.records) > 0 })
 	return recorded
 }
 
 // run sends all requests and closes the servers.
-func (w *world) run() {
-	w.start()
+func (sim *simulation) run() {
+	sim.start()
 	var wg sync.WaitGroup
 	next := make(chan int)
-	for range 1 + w.rng.IntN(16) {
+	for range 1 + sim.rng.IntN(16) {
 		wg.Go(func() {
 			for n := range next {
-				w.send(n)
+				sim.send(n)
 			}
 		})
 	}
-	shutdownAt := w.rng.IntN(w.requests)
-	for n := range w.requests {
-		if w.shutdown && n == shutdownAt {
-			grace := time.Duration(w.rng.IntN(100)) * time.Millisecond
-			wg.Go(func() { w.shutdownHandler(grace) })
+	shutdownAt := sim.rng.IntN(sim.requests)
+	for n := range sim.requests {
+		if sim.shutdown && n == shutdownAt {
+			grace := time.Duration(sim.rng.IntN(100)) * time.Millisecond
+			wg.Go(func() { sim.shutdownHandler(grace) })
 		}
 		next <- n
 	}
 	close(next)
 	wg.Wait()
-	w.stop()
+	sim.stop()
 }
 
-func (w *world) shutdownHandler(grace time.Duration) {
-	w.mu.Lock()
-	w.closing = true
-	w.mu.Unlock()
+func (sim *simulation) shutdownHandler(grace time.Duration) {
+	sim.mu.Lock()
+	sim.closing = true
+	sim.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	w.handler.Shutdown(ctx)
+	sim.handler.Shutdown(ctx)
 }
 
-func (w *world) isClosing() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.closing
+func (sim *simulation) isClosing() bool {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	return sim.closing
 }
 
 // start starts the servers.
-func (w *world) start() {
-	backend := w.newBackend()
-	w.quota.Store(1 << 40)
-	w.handler = llmhttp.NewHandler(&countingBackend{w, llmhttp.Forwarder{Backend: backend}}, w.keys(), &llmhttp.Options{
-		Usage:   w.newUsageStore(),
-		Limiter: &limiter{w, llmhttp.NewLimiter()},
-		Observe: w.observe,
+func (sim *simulation) start() {
+	backend := sim.newBackend()
+	sim.quota.Store(1 << 40)
+	sim.handler = llmhttp.NewHandler(&countingBackend{sim, llmhttp.Forwarder{Backend: backend}}, sim.keys(), &llmhttp.Options{
+		Usage:   sim.newUsageStore(),
+		Limiter: &limiter{sim, llmhttp.NewLimiter()},
+		Observe: sim.observe,
 		Logger:  slog.New(slog.DiscardHandler),
 		Protocols: []llmhttp.Protocol{
 			messages.New(nil),
-			responses.New(&responses.Options{Store: &responseStore{w, memory.NewResponseStore()}}),
+			responses.New(&responses.Options{Store: &responseStore{sim, memory.NewResponseStore()}}),
 		},
 		RequestID:    func(r *http.Request) string { return r.Header.Get("X-Soak") },
 		Timeout:      handlerTimeout,
@@ -210,25 +210,25 @@ func (w *world) start() {
 		WriteTimeout: 30 * time.Second,
 		MaxBody:      maxBody,
 	})
-	w.server = w.newServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.inProgress.Add(1)
-		defer w.inProgress.Add(-1)
-		w.handler.ServeHTTP(rw, r)
+	sim.server = sim.newServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		sim.inProgress.Add(1)
+		defer sim.inProgress.Add(-1)
+		sim.handler.ServeHTTP(rw, r)
 	}))
-	w.client = w.newClient()
+	sim.client = sim.newClient()
 }
 
 // newUsageStore returns the usage store, perhaps behind a UsageBuffer.
-func (w *world) newUsageStore() llmhttp.UsageStore {
-	if w.rng.IntN(3) != 0 {
-		return &usageStore{w}
+func (sim *simulation) newUsageStore() llmhttp.UsageStore {
+	if sim.rng.IntN(3) != 0 {
+		return &usageStore{sim}
 	}
-	outage := w.rng.IntN(20)
-	store := &bufferedStore{usageStore: usageStore{w}, rng: rand.New(rand.NewPCG(w.seed, 2)), outage: outage, end: outage + w.rng.IntN(20),
+	outage := sim.rng.IntN(20)
+	store := &bufferedStore{usageStore: usageStore{sim}, rng: rand.New(rand.NewPCG(sim.seed, 2)), outage: outage, end: outage + sim.rng.IntN(20),
 		stored: make(map[string]bool)}
-	w.buffer = llmhttp.NewUsageBuffer(store, 1+w.rng.IntN(10), time.Duration(1+w.rng.IntN(10))*time.Millisecond)
-	w.buffer.Logger = slog.New(slog.DiscardHandler)
-	return w.buffer
+	sim.buffer = llmhttp.NewUsageBuffer(store, 1+sim.rng.IntN(10), time.Duration(1+sim.rng.IntN(10))*time.Millisecond)
+	sim.buffer.Logger = slog.New(slog.DiscardHandler)
+	return sim.buffer
 }
 
 const (
@@ -239,12 +239,12 @@ const (
 
 // newBackend returns the misbehaving Backend, perhaps behind a Router or another
 // server.
-func (w *world) newBackend() llmhttp.Backend {
-	var b llmhttp.Backend = &backend{w}
-	if w.rng.IntN(4) == 0 {
-		b = w.newUpstream(b)
+func (sim *simulation) newBackend() llmhttp.Backend {
+	var b llmhttp.Backend = &backend{sim}
+	if sim.rng.IntN(4) == 0 {
+		b = sim.newUpstream(b)
 	}
-	if w.rng.IntN(3) == 0 {
+	if sim.rng.IntN(3) == 0 {
 		r, err := route.New([]route.Route{{Model: "*", Targets: []route.Target{{Name: "first", Backend: b}, {Name: "second", Backend: b, Weight: 3}}}},
 			&route.Options{Tries: 3, Backoff: 5 * time.Millisecond, TryTimeout: 200 * time.Millisecond, OpenFor: 20 * time.Millisecond, Failures: 3,
 				Logger: slog.New(slog.DiscardHandler)})
@@ -257,34 +257,34 @@ func (w *world) newBackend() llmhttp.Backend {
 }
 
 // newUpstream returns a Backend that forwards to another server with b.
-func (w *world) newUpstream(b llmhttp.Backend) llmhttp.Backend {
-	w.inner = httptest.NewUnstartedServer(llmhttp.NewHandler(b, llmhttp.AllowAll("inner"), &llmhttp.Options{
+func (sim *simulation) newUpstream(b llmhttp.Backend) llmhttp.Backend {
+	sim.inner = httptest.NewUnstartedServer(llmhttp.NewHandler(b, llmhttp.AllowAll("inner"), &llmhttp.Options{
 		RequestID: func(r *http.Request) string { return r.Header.Get("X-Request-Id") },
 		Logger:    slog.New(slog.DiscardHandler), Timeout: handlerTimeout,
 	}))
-	w.inner.Config.ErrorLog = log.New(&w.serverLog, "", 0)
-	w.inner.Start()
-	u, err := upstream.New(w.inner.URL+"/v1", &upstream.Options{IdleTimeout: 300 * time.Millisecond})
+	sim.inner.Config.ErrorLog = log.New(&sim.serverLog, "", 0)
+	sim.inner.Start()
+	u, err := upstream.New(sim.inner.URL+"/v1", &upstream.Options{IdleTimeout: 300 * time.Millisecond})
 	if err != nil {
 		panic(err)
 	}
-	w.closers = append(w.closers, u.CloseIdleConnections)
+	sim.closers = append(sim.closers, u.CloseIdleConnections)
 	return u
 }
 
-func (w *world) newServer(h http.Handler) *httptest.Server {
+func (sim *simulation) newServer(h http.Handler) *httptest.Server {
 	s := httptest.NewUnstartedServer(h)
-	s.Config.ErrorLog = log.New(&w.serverLog, "", 0)
+	s.Config.ErrorLog = log.New(&sim.serverLog, "", 0)
 	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
+		sim.mu.Lock()
+		defer sim.mu.Unlock()
 		if state == http.StateClosed {
-			delete(w.conns, c)
+			delete(sim.conns, c)
 		} else {
-			w.conns[c] = true
+			sim.conns[c] = true
 		}
 	}
-	switch w.kind {
+	switch sim.kind {
 	case serverHTTP2:
 		s.EnableHTTP2 = true
 		s.StartTLS()
@@ -299,69 +299,69 @@ func (w *world) newServer(h http.Handler) *httptest.Server {
 	return s
 }
 
-func (w *world) newClient() *http.Client {
-	if w.kind == serverHTTP2 {
-		return w.server.Client()
+func (sim *simulation) newClient() *http.Client {
+	if sim.kind == serverHTTP2 {
+		return sim.server.Client()
 	}
 	transport := &http.Transport{}
-	if w.kind == serverH2C {
+	if sim.kind == serverH2C {
 		transport.Protocols = new(http.Protocols)
 		transport.Protocols.SetUnencryptedHTTP2(true)
 	}
-	w.closers = append(w.closers, transport.CloseIdleConnections)
+	sim.closers = append(sim.closers, transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
 // stop closes everything.
-func (w *world) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (sim *simulation) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	w.checkQuota()
-	if err := w.handler.Shutdown(ctx); err != nil {
-		w.fail("Shutdown after the last request: %v", err)
+	sim.checkQuota()
+	if err := sim.handler.Shutdown(ctx); err != nil {
+		sim.fail("Shutdown after the last request: %v", err)
 	}
-	if w.buffer != nil && !eventually(func() bool { return w.buffer.Close(ctx) == nil }) {
-		w.fail("the UsageBuffer keeps %d records", w.buffer.Waiting())
+	if sim.buffer != nil && !eventually(func() bool { return sim.buffer.Close(ctx) == nil }) {
+		sim.fail("the UsageBuffer keeps %d records", sim.buffer.Waiting())
 	}
-	w.client.CloseIdleConnections()
-	w.server.Close()
-	for _, f := range w.closers {
+	sim.client.CloseIdleConnections()
+	sim.server.Close()
+	for _, f := range sim.closers {
 		f()
 	}
-	if w.inner != nil {
-		w.inner.Close()
+	if sim.inner != nil {
+		sim.inner.Close()
 	}
-	w.wg.Wait()
+	sim.wg.Wait()
 }
 
 // checkQuota checks that requests that have ended reserve nothing of a quota. It
 // does not if the Handler refuses requests, or may have read the usage a second
 // time: what is settled meanwhile counts twice until the next read.
-func (w *world) checkQuota() {
+func (sim *simulation) checkQuota() {
 	const secondRead = 4 * time.Second
-	if w.shutdown || w.buffer != nil || time.Since(w.started) > secondRead || !eventually(func() bool { return w.inProgress.Load() == 0 }) {
+	if sim.shutdown || sim.buffer != nil || time.Since(sim.started) > secondRead || !eventually(func() bool { return sim.inProgress.Load() == 0 }) {
 		return
 	}
-	n := w.requests
-	for w.clientPlan(n).wire != &wires[0] || w.clientPlan(n).manner != polite || !w.clientPlan(n).mustSucceed() {
+	n := sim.requests
+	for sim.clientPlan(n).wire != &wires[0] || sim.clientPlan(n).behavior != wellBehaved || !sim.clientPlan(n).mustSucceed() {
 		n++
 	}
 	prompt := 4 + (len(mark(n))+3)/4 // tokens, the least that a chat reserves
-	w.quota.Store(int64(w.recorded("sk-good") + prompt - 1))
-	if status := w.probe(n); status != http.StatusTooManyRequests && time.Since(w.started) < secondRead {
-		w.fail("request %d got status %d beyond the quota", n, status)
+	sim.quota.Store(int64(sim.recorded("sk-good") + prompt - 1))
+	if status := sim.probe(n); status != http.StatusTooManyRequests && time.Since(sim.started) < secondRead {
+		sim.fail("request %d got status %d beyond the quota", n, status)
 	}
-	w.quota.Add(1)
-	if status := w.probe(n); status != http.StatusOK && time.Since(w.started) < secondRead {
-		w.fail("request %d got status %d within the quota", n, status)
+	sim.quota.Add(1)
+	if status := sim.probe(n); status != http.StatusOK && time.Since(sim.started) < secondRead {
+		sim.fail("request %d got status %d within the quota", n, status)
 	}
 }
 
 // probe sends request n and returns the status of the reply.
-func (w *world) probe(n int) int {
-	resp, err := w.client.Do(w.clientPlan(n).request(context.Background()))
+func (sim *simulation) probe(n int) int {
+	resp, err := sim.client.Do(sim.clientPlan(n).request(context.Background()))
 	if err != nil {
-		w.fail("request %d: %v", n, err)
+		sim.fail("request %d: %v", n, err)
 		return 0
 	}
 	defer resp.Body.Close()
@@ -369,26 +369,26 @@ func (w *world) probe(n int) int {
 	return resp.StatusCode
 }
 
-// check checks what must be true when all requests have ended.
-func (w *world) check() {
+// check checks the final state, after all requests have ended.
+func (sim *simulation) check() {
 	if !eventually(func() bool { return len(handlerGoroutines()) == 0 }) {
-		w.fail("goroutines are left:\n%s", strings.Join(handlerGoroutines(), "\n\n"))
+		sim.fail("goroutines are left:\n%s", strings.Join(handlerGoroutines(), "\n\n"))
 	}
-	w.mu.Lock()
-	conns, inUse := len(w.conns), w.inUse
-	w.mu.Unlock()
+	sim.mu.Lock()
+	conns, inUse := len(sim.conns), sim.inUse
+	sim.mu.Unlock()
 	if conns > 0 {
-		w.fail("%d connections are left", conns)
+		sim.fail("%d connections are left", conns)
 	}
 	if inUse != 0 {
-		w.fail("%d requests still count as concurrent", inUse)
+		sim.fail("%d requests still count as concurrent", inUse)
 	}
-	if text := w.serverLog.String(); strings.Contains(text, "panic") || strings.Contains(text, "superfluous") {
-		w.fail("net/http logged: %s", text)
+	if text := sim.serverLog.String(); strings.Contains(text, "panic") || strings.Contains(text, "superfluous") {
+		sim.fail("net/http logged: %s", text)
 	}
-	for id, a := range w.accounts {
+	for id, a := range sim.accounts {
 		a.check(func(format string, args ...any) {
-			w.fail("request %s: %s; %s", id, fmt.Sprintf(format, args...), w.describe(id))
+			sim.fail("request %s: %s; %s", id, fmt.Sprintf(format, args...), sim.describe(id))
 		})
 	}
 }
@@ -400,15 +400,15 @@ func isNotFound(s *llmhttp.RequestSummary) bool {
 	return s.Status == http.StatusNotFound || ok && e.Status == http.StatusNotFound
 }
 
-// describe says what the client and the Backend of a request do.
-func (w *world) describe(id string) string {
+// describe describes what the client and the Backend of a request do.
+func (sim *simulation) describe(id string) string {
 	n, err := strconv.Atoi(strings.TrimPrefix(id, "r"))
 	if err != nil {
 		return ""
 	}
-	p := w.clientPlan(n)
-	s := fmt.Sprintf("server %d, %s, stream %v, manner %d, behavior %d", w.kind, p.wire.path, p.stream, p.manner, w.script(n).behavior)
-	for _, e := range w.accounts[id].ended {
+	p := sim.clientPlan(n)
+	s := fmt.Sprintf("server %d, %s, stream %v, client behavior %d, Backend behavior %d", sim.kind, p.wire.path, p.stream, p.behavior, sim.script(n).behavior)
+	for _, e := range sim.accounts[id].ended {
 		s += fmt.Sprintf(", status %d, error %v", e.Status, e.Err)
 	}
 	return s
