@@ -25,7 +25,7 @@ type client struct {
 	mu       sync.Mutex // guards the fields below
 	failures int        // in a row
 	lastErr  error
-	retryAt  time.Time // when the breaker lets the next call through
+	retryAt  time.Time // when the half-open breaker allows the next call
 }
 
 // failureThreshold is the number of failures that open the circuit breaker. A
@@ -145,18 +145,18 @@ func (c *client) allow() error {
 	if now.Before(c.retryAt) {
 		return &callError{message: "Redis did not answer a moment ago", err: c.lastErr, notSent: true}
 	}
-	c.retryAt = now.Add(c.retryInterval) // half-open: one call goes through
+	c.retryAt = now.Add(c.retryInterval) // half-open: one call is sent
 	return nil
 }
 
-// report tells the circuit breaker of the result of a call and returns the
-// error for the caller.
+// report records the result of a call in the circuit breaker and returns the error for
+// the caller.
 func (c *client) report(ctx context.Context, err error) error {
 	var reply redis.Error
 	answered := err == nil || errors.As(err, &reply)
 	if !answered {
 		if cause := contextErr(ctx); cause != nil {
-			return cause // the caller did not wait long enough to blame Redis
+			return cause // the deadline of the caller was too short to count it as a failure of Redis
 		}
 	}
 	c.mu.Lock()

@@ -29,7 +29,7 @@ func ExampleNew() {
 	log.Fatal(http.ListenAndServe("localhost:8080", h))
 }
 
-// A server that limits on its own while Redis is away.
+// A server that limits in its own process while Redis is unavailable.
 func ExampleOptions_fallback() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true}) // no server
 	defer client.Close()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,8 +18,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
-// withClients runs test with clients that obey the deadlines of contexts, and
-// with clients that do not, which is their default.
+// withClients runs test with clients that respect the deadlines of contexts, and with
+// clients that do not, which is their default.
 func withClients(t *testing.T, test func(t *testing.T, newClient func(s *servertest.Server) *redis.Client)) {
 	for name, enabled := range map[string]bool{"ContextTimeoutEnabled": true, "default options": false} {
 		t.Run(name, func(t *testing.T) {
@@ -34,11 +33,11 @@ func withClients(t *testing.T, test func(t *testing.T, newClient func(s *servert
 	}
 }
 
-// durable makes a Redis keep all data of which it has answered the writes.
+// durable is the configuration of a Redis that keeps all writes that it has acknowledged.
 var durable = servertest.Args("--appendonly", "yes", "--appendfsync", "always")
 
-// A Redis that keeps its data is killed and started again under load. No more
-// requests are admitted than without that, and later requests are served.
+// A Redis that keeps its data is killed and restarted under load. No more requests are
+// admitted than without the restart, and later requests are served.
 func TestFaults_RedisIsKilled(t *testing.T) {
 	t.Parallel()
 	withClients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
@@ -93,8 +92,8 @@ func TestFaults_RedisIsKilled(t *testing.T) {
 	})
 }
 
-// A Redis that hangs costs a few requests the Timeout. Then the circuit breaker
-// opens, and requests fail without being sent.
+// If Redis hangs, a few requests wait for the Timeout. Then the circuit breaker opens,
+// and requests fail without being sent.
 func TestFaults_RedisHangs(t *testing.T) {
 	t.Parallel()
 	withClients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
@@ -126,21 +125,6 @@ func TestFaults_RedisHangs(t *testing.T) {
 	})
 }
 
-// While the breaker is half-open, one call per retry interval is sent.
-func TestClient_HalfOpenBreakerAllowsOneCall(t *testing.T) {
-	c := &client{retryInterval: time.Hour}
-	for range failureThreshold {
-		require.NoError(t, c.allow())
-		require.Error(t, c.report(t.Context(), io.EOF))
-	}
-	require.Error(t, c.allow())
-	c.retryAt = time.Now()
-	require.NoError(t, c.allow())
-	require.Error(t, c.allow())
-	require.NoError(t, c.report(t.Context(), nil))
-	require.NoError(t, c.allow(), "an answer closes the breaker")
-}
-
 func TestFaults_ErrorsWithoutAddresses(t *testing.T) {
 	t.Parallel()
 	withClients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
@@ -160,7 +144,7 @@ func TestFaults_ErrorsWithoutAddresses(t *testing.T) {
 	})
 }
 
-// Fewer failures in a row than the threshold do not open the breaker.
+// Fewer consecutive failures than the threshold do not open the circuit breaker.
 func TestFaults_SingleFailures(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	l, key := newLimiter(t, c, nil), uniqueKey()
@@ -183,7 +167,7 @@ func TestFaults_SingleFailures(t *testing.T) {
 	}
 }
 
-// A caller that gives up early does not count as a failure of Redis.
+// A call that ends because its context is done does not count as a failure of Redis.
 func TestFaults_CallerGivesUp(t *testing.T) {
 	t.Parallel()
 	withClients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
@@ -203,7 +187,8 @@ func TestFaults_CallerGivesUp(t *testing.T) {
 	})
 }
 
-// A caller whose context is canceled after Redis got the call learns what was taken.
+// A Take whose context is canceled after Redis received the call still returns what was
+// taken.
 func TestFaults_CanceledDuringTake(t *testing.T) {
 	c, key := newClient(t, servertest.SharedRedis(t)), uniqueKey()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -301,127 +286,4 @@ func TestFaults_AnswerIsLost(t *testing.T) {
 	p.cut.Store(false)
 	require.EqualValues(t, 2, p.lost.Load())
 	assert.Equal(t, 80, remaining(t, direct, key, one(100, 0)))
-}
-
-func TestFallback_DecidesWhileRedisIsAway(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		fallback llmhttp.Limiter
-		admitted int // of ten
-	}{
-		"NewLimiter": {llmhttp.NewLimiter(), 4},
-		"FailOpen":   {FailOpen(), 10},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var log logBuffer
-			s := servertest.Redis(t, durable)
-			l, key := newLimiter(t, newClient(t, s), &Options{Fallback: tt.fallback, Logger: log.logger()}), uniqueKey()
-			limits := llmhttp.Limits{Requests: slow(4), Tokens: slow(1 << 20), Concurrent: 1}
-			h := newHandler(l, key, limits, nil)
-			require.Equal(t, 200, chat(h).Code)
-			require.Empty(t, log.String())
-
-			s.Kill(t)
-			admitted := 0
-			for range 10 {
-				switch w := chat(h); w.Code {
-				case 200:
-					admitted++
-				default:
-					require.Equal(t, 429, w.Code)
-				}
-			}
-			assert.Equal(t, tt.admitted, admitted)
-			assert.Contains(t, log.String(), "the fallback limits")
-			assert.NotContains(t, log.String(), s.Addr())
-
-			s.Start(t)
-			eventually(t, "Redis decides again", func() bool {
-				d := llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: limits.Requests}
-				levels, err := l.Take(t.Context(), key, d)
-				return err == nil && levels[0].Remaining == 3
-			})
-			assert.Contains(t, log.String(), "Redis answers again")
-			for range 3 {
-				assert.Equal(t, 200, chat(h).Code)
-			}
-			assert.Equal(t, 429, chat(h).Code)
-		})
-	}
-}
-
-// With a Fallback, a process counts its own requests in progress while Redis
-// is away. Redis learns of them when it is back.
-func TestFallback_CountsRequestsInProgress(t *testing.T) {
-	t.Parallel()
-	s := servertest.Redis(t)
-	l, key := newLimiter(t, newClient(t, s), &Options{Fallback: FailOpen()}), uniqueKey()
-	first := mustAcquire(t, l, key, 2)
-	s.Kill(t)
-	second := mustAcquire(t, l, key, 2)
-	mustNotAcquire(t, l, key, 2)
-	first()
-	third := mustAcquire(t, l, key, 2)
-	s.Start(t)
-	eventually(t, "Redis has both leases", func() bool {
-		l.leases.renew() // the timer would, too, but later
-		return leaseCount(t, l, key) == 2
-	})
-	second()
-	third()
-	eventually(t, "the leases are removed", l.leases.idle)
-	assert.Zero(t, leaseCount(t, l, key))
-}
-
-// Concurrent Acquires without Redis are not granted beyond the limit.
-func TestFallback_ConcurrentAcquires(t *testing.T) {
-	t.Parallel()
-	s := servertest.Redis(t)
-	l, key := newLimiter(t, newClient(t, s), &Options{Fallback: FailOpen()}), uniqueKey()
-	s.Kill(t)
-	var acquired atomic.Int64
-	var wg sync.WaitGroup
-	for range 50 {
-		wg.Go(func() {
-			release, err := l.Acquire(t.Context(), key, 5)
-			assert.NoError(t, err)
-			if release != nil {
-				acquired.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	assert.EqualValues(t, 5, acquired.Load())
-	s.Start(t)
-}
-
-func TestFailOpen(t *testing.T) {
-	l := FailOpen()
-	nothing := llmhttp.Draw{Bucket: "bucket", Rate: llmhttp.Rate{N: -1}, Cost: 1}
-	assert.Equal(t, []llmhttp.Level{{Remaining: 7}, {Remaining: 5}}, take(t, l, "key", one(10, 3), one(5, 0)))
-	for _, d := range []llmhttp.Draw{nothing, one(10, 11)} {
-		levels := take(t, l, "key", d, one(5, 1))
-		assert.Equal(t, []llmhttp.Level{{Remaining: d.Rate.WithDefaults().Burst, RetryAfter: duration(-1)}, {Remaining: 5}}, levels)
-	}
-	nothing.Cost = 0
-	assert.True(t, granted(take(t, l, "key", nothing)))
-	assert.NoError(t, l.Adjust(t.Context(), "key", one(1, 5)))
-}
-
-func TestOutageLog_SkipsFrequentFailures(t *testing.T) {
-	var log logBuffer
-	o := outageLog{logger: log.logger()}
-	o.failed(t.Context(), "failure", io.EOF)
-	o.next = time.Now().Add(time.Hour)
-	for range 999 {
-		o.failed(t.Context(), "failure", io.EOF)
-	}
-	assert.Equal(t, 1, strings.Count(log.String(), "\n"))
-	o.next = time.Time{}
-	o.failed(t.Context(), "failure", io.EOF)
-	assert.Contains(t, log.String(), "skipped=999")
-	o.answered(t.Context())
-	o.answered(t.Context())
-	assert.Equal(t, 3, strings.Count(log.String(), "\n"))
 }

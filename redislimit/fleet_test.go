@@ -164,7 +164,7 @@ func (h *host) begin(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Eight processes together admit exactly as many requests as one would.
+// Eight processes together admit exactly as many requests as one process would.
 func TestFleet_AdmitsExactly(t *testing.T) {
 	const hosts, requests, admitted = 8, 10_000, 5_500
 	l, key := newLimiter(t, nil, nil), uniqueKey()
@@ -204,8 +204,8 @@ func TestFleet_AdmitsExactly(t *testing.T) {
 	assert.Zero(t, leaseCount(t, l, key))
 }
 
-// Requests in progress count for all hosts. Those of a host that is killed
-// expire, and those of a host that lives do not.
+// Requests in progress count for all hosts. The leases of a killed host expire, and those
+// of a running host do not.
 func TestFleet_HostDies(t *testing.T) {
 	t.Parallel()
 	const limit = 10

@@ -88,7 +88,7 @@ func granted(levels []llmhttp.Level) bool {
 	return true
 }
 
-// eventually waits until condition is true, for minutes if need be.
+// eventually waits until condition is true, for up to minutes.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(3 * time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {

@@ -37,7 +37,7 @@ func leaseCount(t testing.TB, l *Limiter, key string) int {
 }
 
 // Concurrent counts the leases of all processes that have not expired.
-func TestLimiter_Concurrent(t *testing.T) {
+func TestLeases_Concurrent(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, servertest.SharedRedis(t))
 	key := uniqueKey()
@@ -142,8 +142,8 @@ func TestLeases_ReleaseDuringRenewal(t *testing.T) {
 	assert.Zero(t, leaseCount(t, l, key))
 }
 
-// Neither is a lease that a failed renewal restores because Redis executes it
-// late.
+// A lease that was released after a failed renewal is not left in Redis, even if Redis
+// executes the renewal late.
 func TestLeases_ReleaseAfterFailedRenewal(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	l, key := newLimiter(t, c, &Options{Lease: time.Hour}), uniqueKey()
@@ -182,8 +182,9 @@ func TestLeases_RestoredAfterRedisLostThem(t *testing.T) {
 	mustNotAcquire(t, l, key, 1)
 }
 
-// A lease that is released while Redis is away is removed when it is back.
-func TestLeases_ReleaseWhileRedisIsAway(t *testing.T) {
+// A lease that is released while Redis is unavailable is removed when Redis answers
+// again.
+func TestLeases_ReleaseWhileRedisIsUnavailable(t *testing.T) {
 	t.Parallel()
 	s := servertest.Redis(t, durable)
 	var log logBuffer
@@ -220,7 +221,7 @@ func TestLeases_AcquireTimesOut(t *testing.T) {
 	mustAcquire(t, l, key, 1)()
 }
 
-func TestLimiter_CloseRemovesLeases(t *testing.T) {
+func TestLeases_CloseRemovesThem(t *testing.T) {
 	l, other := newLimiter(t, nil, nil), newLimiter(t, nil, nil)
 	keys := []string{uniqueKey(), uniqueKey()}
 	var releases []func()

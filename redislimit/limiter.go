@@ -38,8 +38,8 @@ type Options struct {
 	// answers again.
 	Fallback llmhttp.Limiter
 
-	// Lease is how long a request in progress counts after its process was
-	// last heard of. Processes renew their leases three times in that time.
+	// Lease is how long a request in progress counts after its process last
+	// renewed its lease. Processes renew their leases three times in that time.
 	// Zero means 30 s. Negative means that leases do not expire. The minimum
 	// is a second.
 	Lease time.Duration
@@ -132,7 +132,7 @@ func (l *Limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) (
 	if err := ctx.Err(); err != nil || len(draws) == 0 {
 		return nil, err
 	}
-	answered, cancel := l.untilAnswered(ctx)
+	answered, cancel := l.withoutCancel(ctx)
 	defer cancel()
 	values, err := l.runBuckets(answered, "take", key, draws)
 	if err != nil {
@@ -152,9 +152,9 @@ func (l *Limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) (
 	return levels, nil
 }
 
-// untilAnswered returns a context that ends at the deadline of ctx, but not when ctx
-// is canceled. Without a Timeout it is ctx.
-func (l *Limiter) untilAnswered(ctx context.Context) (context.Context, context.CancelFunc) {
+// withoutCancel returns a context that ends at the deadline of ctx, but not when ctx is
+// canceled. Without a Timeout it is ctx.
+func (l *Limiter) withoutCancel(ctx context.Context) (context.Context, context.CancelFunc) {
 	if l.opts.Timeout == forever {
 		return ctx, func() {}
 	}

@@ -2,10 +2,8 @@ package redislimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -56,7 +54,7 @@ func TestLimiter_OnCluster(t *testing.T) {
 	}
 }
 
-// After a node was killed and started again, keys of all nodes are served.
+// After a restart of a killed node, keys of all nodes are served.
 func TestLimiter_OnClusterWhoseNodeRestarts(t *testing.T) {
 	t.Parallel()
 	nodes := servertest.RedisCluster(t, 3)
@@ -307,8 +305,8 @@ func TestLimiter_RefusedByRedis(t *testing.T) {
 	assert.True(t, granted(take(t, l, key, one(10, 1))))
 }
 
-// A Redis that does not write, because it is a replica or has no memory left,
-// refuses calls only as long as that lasts, and takes from none of the buckets.
+// If Redis does not write, because it is a replica or out of memory, calls fail only as
+// long as that lasts, and take from no bucket.
 func TestLimiter_RedisDoesNotWrite(t *testing.T) {
 	s := servertest.Redis(t)
 	c := newClient(t, s)
@@ -389,20 +387,5 @@ func TestLimiter_UnusualNames(t *testing.T) {
 		release := mustAcquire(t, l, key, 1)
 		mustNotAcquire(t, l, key, 1)
 		release()
-	}
-}
-
-func TestDescribe_WithoutAddresses(t *testing.T) {
-	for _, tt := range []struct {
-		err  error
-		want string
-	}{
-		{&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 6379}, Err: os.NewSyscallError("connect", errors.New("connection refused"))}, "dial: connect: connection refused"},
-		{fmt.Errorf("wrapped with 10.1.2.3: %w", &net.OpError{Op: "read", Err: errors.New("reset")}), "read: reset"},
-		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "redis.internal", Server: "10.1.2.3:53"}}, "dial: no such host"},
-		{errors.New("MOVED 3999 10.1.2.3:6381"), "MOVED"},
-		{errors.New("LOADING Redis is loading the dataset in memory"), "LOADING Redis is loading the dataset in memory"},
-	} {
-		assert.Equal(t, tt.want, describe(tt.err))
 	}
 }

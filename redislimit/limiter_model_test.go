@@ -33,7 +33,7 @@ func least(a, b *big.Rat) *big.Rat {
 
 func (b *modelBucket) burst() *big.Rat { return ratio(int64(b.rate.Burst), 1) }
 
-// refill brings b up to now and sets its rate.
+// refill adds the tokens gained until now and sets the rate of b.
 func (b *modelBucket) refill(now int64, r llmhttp.Rate) {
 	gained := new(big.Rat).Mul(ratio(now-b.at, 1), ratio(int64(b.rate.N), b.rate.Per.Microseconds()))
 	b.level = least(new(big.Rat).Add(b.level, gained), b.burst())
@@ -194,7 +194,7 @@ func TestLimiter_Model(t *testing.T) {
 	}
 }
 
-// A wait of RetryAfter suffices, and a shorter one does not.
+// A wait of RetryAfter suffices to get the tokens, and a shorter one does not.
 func TestLimiter_RetryAfterIsExact(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 6))
 	l, key := newLimiter(t, nil, nil), uniqueKey()
@@ -229,8 +229,8 @@ func TestLimiter_RetryAfterIsExact(t *testing.T) {
 	}
 }
 
-// If rounding makes the tokens after the computed wait too few, the wait is a
-// microsecond longer.
+// If rounding leaves too few tokens after the computed wait, RetryAfter is a microsecond
+// longer.
 func TestLimiter_RetryAfterWithRoundingError(t *testing.T) {
 	const level, cost, elapsed = 0.9130148679245274, 15, 746610212
 	r := llmhttp.Rate{N: 279, Per: 14787 * time.Second}
