@@ -38,7 +38,7 @@ type BackendOptions struct {
 // models in opts. It makes about a hundred short chats, and generates about a
 // dozen images of the smallest size.
 //
-// The kit does not judge what a model says. It checks that chunks are
+// The kit does not check what a model says. It checks that chunks are
 // well-formed, that streams start, end and stop when they must, and that errors
 // are meant for clients. A Backend may refuse every request except plain ones
 // with an [llmhttp.Error] whose status is 4xx.

@@ -232,7 +232,7 @@ func checkChatCancelledBefore(t testing.TB, b backendTest) {
 func checkChatConcurrent(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	const chats = 8
-	together(t, chats, func(int) {
+	runConcurrently(t, chats, func(int) {
 		if r := b.chat(t.Context(), t, b.request()); r.err != nil {
 			t.Errorf("one of %d concurrent chats yielded the error %v, want none", chats, r.err)
 		}

@@ -98,7 +98,7 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 		}
 	}
 	const calls = 8
-	together(t, calls, func(int) {
+	runConcurrently(t, calls, func(int) {
 		if resp, err := b.Embed(t.Context(), b.embeddingRequest("one", "two")); err != nil || len(resp.Vectors) != 2 {
 			t.Errorf("one of %d concurrent calls of Embed returned %+v and the error %v, want 2 vectors", calls, resp, err)
 		}

@@ -119,7 +119,7 @@ func checkImages(t testing.TB, b backendTest) {
 	}
 	const calls = 4
 	plain := *b.imageRequest(t)
-	together(t, calls, func(int) {
+	runConcurrently(t, calls, func(int) {
 		req := plain
 		if resp, err := b.GenerateImages(t.Context(), &req); err != nil || len(resp.Data) != 1 {
 			t.Errorf("one of %d concurrent calls of GenerateImages returned %+v and the error %v, want one image", calls, resp, err)

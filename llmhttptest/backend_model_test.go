@@ -27,8 +27,8 @@ type (
 	vectorResp = llmhttp.EmbeddingResponse
 )
 
-// An echo is a simple correct Backend that repeats the last message, draws grey
-// images and counts bytes for vectors. Mutants replace its functions.
+// An echo is a simple correct Backend. It repeats the last message, generates grey
+// images, and counts bytes as vectors. Mutants replace its functions.
 type echo struct {
 	edit   func(i int, c *chunk) *chunk // changes chunk i
 	chat   func(e *echo, ctx context.Context, req *chatReq) stream
@@ -137,7 +137,7 @@ func drawImages(req *imageReq) (*imageResp, error) {
 	return resp, nil
 }
 
-// countBytes returns vectors that say how often each byte occurs in a text.
+// countBytes returns one vector for each text: the number of times each byte occurs.
 func countBytes(req *vectorReq) (*vectorResp, error) {
 	if req.Model != "embed" {
 		return nil, llmhttp.ModelNotFound(req.Model)
@@ -227,8 +227,8 @@ func rewriting(change func(req *chatReq)) func(testing.TB) backendTest {
 	})
 }
 
-// failingWith returns a constructor of a Backend whose streams fail with err if
-// fails says so.
+// failingWith returns a constructor of a Backend whose streams fail with err if fails
+// returns true.
 func failingWith(err error, fails func(req *chatReq) bool) func(testing.TB) backendTest {
 	return chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
 		if fails(req) {

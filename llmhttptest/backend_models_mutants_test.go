@@ -10,8 +10,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// otherMutants have faults in ListModels, ImageSizes, GenerateImages or Embed.
-var otherMutants = slices.Concat(listMutants, imageMutants, embeddingMutants)
+// optionalMethodMutants have faults in ListModels, ImageSizes, GenerateImages or Embed.
+var optionalMethodMutants = slices.Concat(listMutants, imageMutants, embeddingMutants)
 
 var listMutants = []mutant[backendTest]{
 	{"an ID is empty", "Models", listing(append(echoModels, llmhttp.Model{})...)},

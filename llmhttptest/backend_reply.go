@@ -14,7 +14,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A reply is what a Backend yielded.
+// A reply has what a Backend yielded.
 type reply struct {
 	chunks []*llmhttp.ChatChunk
 	err    error
@@ -108,7 +108,7 @@ type replyChecker struct {
 	usage   *llmhttp.Usage // the latest
 }
 
-// A choiceState is what the chunks so far say about a choice.
+// A choiceState has what the chunks so far contain of a choice.
 type choiceState struct {
 	begun, ended bool
 	text         string

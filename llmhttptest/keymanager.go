@@ -59,8 +59,8 @@ func normal(p llmhttp.KeyParams) llmhttp.KeyParams {
 	return p
 }
 
-// wantLookup reports an error unless the secret is that of a key that works, or,
-// if works is false, of none.
+// wantLookup reports an error unless Lookup of the secret finds a key that works or, if
+// works is false, finds none.
 func wantLookup(t testing.TB, s llmhttp.KeyManager, secret, what string, works bool) {
 	t.Helper()
 	key, err := s.Lookup(t.Context(), secret)

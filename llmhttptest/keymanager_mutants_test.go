@@ -330,8 +330,8 @@ var keyListMutants = []mutant[llmhttp.KeyManager]{
 	{"the search is ignored", "Search", listingKeys(func(q *keyQuery) { q.Search = "" })},
 }
 
-// blank makes the characters equal that the searches of the check tell apart by
-// not taking _ for a pattern.
+// blank replaces the characters that the searches of the check distinguish only if _ is
+// not a wildcard.
 func blank(r rune) rune {
 	if strings.ContainsRune("_% ", r) {
 		return '_'

@@ -140,7 +140,7 @@ func checkKeyUnusual(t testing.TB, f KeyStoreFixture) {
 	f.wantKey(t, secret, key)
 }
 
-// checkKeyChosen adds keys under secrets that differ by little.
+// checkKeyChosen adds keys with similar secrets.
 func checkKeyChosen(t testing.TB, f KeyStoreFixture) {
 	if f.AddSecret == nil {
 		t.Skip("KeyStoreFixture.AddSecret is nil")
@@ -270,7 +270,7 @@ func checkKeyConcurrent(t testing.TB, f KeyStoreFixture) {
 	for i := range secrets {
 		secrets[i], keys[i] = f.mustAdd(t, newKey())
 	}
-	together(t, workers, func(i int) {
+	runConcurrently(t, workers, func(i int) {
 		for round := range rounds {
 			n := (i + round) % workers
 			f.wantKey(t, secrets[n], keys[n])

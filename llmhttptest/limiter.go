@@ -98,7 +98,7 @@ func (l *tracker) newBucket() string {
 	return fmt.Sprintf("bucket-%d", l.created)
 }
 
-// A bucketState is what is known of a bucket: bounds of its tokens.
+// A bucketState has bounds of the tokens in a bucket.
 type bucketState struct {
 	rate        llmhttp.Rate // with its defaults
 	least, most float64
@@ -107,7 +107,7 @@ type bucketState struct {
 
 func (b *bucketState) perSecond() float64 { return float64(b.rate.N) / b.rate.Per.Seconds() }
 
-// slack returns by how much a number of about n tokens may be off.
+// slack returns the largest error of a number of about n tokens.
 func (b *bucketState) slack(n float64) float64 {
 	return clockError.Seconds()*b.perSecond() + floatError*(math.Abs(n)+float64(b.rate.Burst))
 }

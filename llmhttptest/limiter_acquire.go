@@ -143,7 +143,7 @@ func checkAcquireConcurrent(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 	for range 3 {
 		var mu sync.Mutex
 		var releases []func()
-		together(t, workers, func(int) {
+		runConcurrently(t, workers, func(int) {
 			release, err := l.Acquire(t.Context(), key, limit)
 			if err != nil {
 				t.Errorf("Acquire returned the error %v, want nil", err)
@@ -156,6 +156,6 @@ func checkAcquireConcurrent(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 		if len(releases) != limit {
 			t.Errorf("%d of %d concurrent Acquires were granted, want %d", len(releases), workers, limit)
 		}
-		together(t, len(releases), func(i int) { releases[i]() })
+		runConcurrently(t, len(releases), func(i int) { releases[i]() })
 	}
 }

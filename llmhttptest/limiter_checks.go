@@ -331,7 +331,7 @@ func checkLimiterConcurrentTakes(t testing.TB, s limiterTest) {
 		key := unique("key")
 		d := llmhttp.Draw{Bucket: "bucket", Rate: slow(holds), Cost: cost}
 		var granted atomic.Int64
-		together(t, workers, func(int) {
+		runConcurrently(t, workers, func(int) {
 			for range 2 * holds / workers {
 				levels, err := s.Take(t.Context(), key, d)
 				if err != nil || len(levels) != 1 {
@@ -357,7 +357,7 @@ func checkLimiterConcurrentSeveral(t testing.TB, s limiterTest) {
 		a := llmhttp.Draw{Bucket: "a", Rate: slow(small), Cost: 1}
 		b := llmhttp.Draw{Bucket: "b", Rate: slow(large), Cost: 1}
 		var granted atomic.Int64
-		together(t, workers, func(i int) {
+		runConcurrently(t, workers, func(i int) {
 			draws := []llmhttp.Draw{a, b}
 			if i%2 == 1 {
 				slices.Reverse(draws)
@@ -387,7 +387,7 @@ func checkLimiterConcurrentSeveral(t testing.TB, s limiterTest) {
 func checkLimiterConcurrentAdjusts(t testing.TB, s limiterTest) {
 	const workers, rounds, holds = 8, 10, 1000
 	key := unique("key")
-	together(t, workers, func(int) {
+	runConcurrently(t, workers, func(int) {
 		for range rounds {
 			for _, cost := range []int{20, -15} { // never fills the bucket
 				d := llmhttp.Draw{Bucket: "bucket", Rate: slow(holds), Cost: cost}

@@ -19,8 +19,8 @@ func TestLimiterMutants(t *testing.T) {
 	testMutants(t, limiterChecks, limiterFixture(func(*tokenMap) {}), limiterMutants)
 }
 
-// TestLimiterMutants_InexactTime checks which mutants TestLimiter sees, which
-// must allow for clocks that differ and cannot wait for days.
+// TestLimiterMutants_InexactTime checks which mutants TestLimiter detects. It must allow
+// for clocks that differ, and cannot wait for days.
 func TestLimiterMutants_InexactTime(t *testing.T) {
 	inexact := func(newS func(testing.TB) limiterTest) func(testing.TB) limiterTest {
 		return func(t testing.TB) limiterTest {

@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// timeMutants are wrong about time, names, contexts or concurrent calls.
+// timeMutants have faults in times, names, contexts or concurrent calls.
 var timeMutants = []mutant[limiterTest]{
 	{"a bucket never holds less than zero", "Debt", limiterFixture(func(m *tokenMap) {
 		spend := m.spend

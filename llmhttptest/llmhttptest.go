@@ -32,11 +32,10 @@ import (
 	"testing"
 )
 
-// A check tests one promise of an interface. It gets an S of its own and reports
-// faults to t.
+// A check tests one requirement of an interface. It gets its own S and reports faults to
+// t.
 //
-// Checks may run in a bubble of [testing/synctest], so they do not start
-// subtests.
+// Checks may run in a bubble of [testing/synctest], so they do not start subtests.
 type check[S any] struct {
 	name string
 	run  func(t testing.TB, s S)
@@ -85,9 +84,9 @@ func newRand(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
-// together calls f(0) to f(n-1) concurrently and waits for all of them. f must
+// runConcurrently calls f(0) to f(n-1) concurrently and waits for all of them. f must
 // not call t.FailNow. A panic in f is reported as an error.
-func together(t testing.TB, n int, f func(i int)) {
+func runConcurrently(t testing.TB, n int, f func(i int)) {
 	t.Helper()
 	var wg sync.WaitGroup
 	start := make(chan struct{})

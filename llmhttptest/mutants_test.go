@@ -48,8 +48,8 @@ func (r *recorder) SkipNow()                          { runtime.Goexit() }
 func (r *recorder) Skip(...any)                       { runtime.Goexit() }
 func (r *recorder) Skipf(string, ...any)              { runtime.Goexit() }
 
-// failuresOf runs c in a bubble, where it costs no time that mutants are slow,
-// and returns the failures that it reports.
+// failuresOf runs c in a bubble, where slow mutants take no real time, and returns the
+// failures that it reports.
 func failuresOf[S any](t *testing.T, c check[S], newS func(t testing.TB) S) (failures []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

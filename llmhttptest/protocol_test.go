@@ -34,7 +34,7 @@ var completionOptions = ProtocolOptions{
 	},
 }
 
-// readCompletionStream refuses everything that any known client refuses.
+// readCompletionStream returns an error for any stream that a known client refuses.
 func readCompletionStream(events []Event) (*llmhttp.ChatResponse, error) {
 	if n := len(events); n == 0 || events[n-1].Data != "[DONE]" {
 		return nil, errors.New("the stream does not end with [DONE]")

@@ -353,7 +353,7 @@ func (s *responseTest) wantState(t testing.TB, random *rand.Rand, saved map[stri
 func checkResponsesConcurrent(t testing.TB, s responseTest) {
 	shared := s.response()
 	s.mustSave(t, shared)
-	together(t, 4, func(i int) {
+	runConcurrently(t, 4, func(i int) {
 		ctx := context.WithoutCancel(t.Context())
 		for range 10 {
 			r := s.response()

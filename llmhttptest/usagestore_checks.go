@@ -35,13 +35,13 @@ var usageChecks = []check[usageTest]{
 	withCause("ConcurrentCalls", "looking for an ID and storing it is not one atomic step, or Query does not see what Record accepted.", checkUsageConcurrent),
 }
 
-// everything returns a query of one period that includes all records of a check.
-func everything() llmhttp.UsageQuery {
+// queryAll returns a query of one period that includes all records of a check.
+func queryAll() llmhttp.UsageQuery {
 	return llmhttp.UsageQuery{From: noon.Add(-1000 * day), To: noon.Add(1000 * day)}
 }
 
 func checkUsageNone(t testing.TB, s usageTest) {
-	q := everything()
+	q := queryAll()
 	s.wantSums(t, q)
 	q.Step = 30 * day
 	s.wantSums(t, q)
@@ -215,12 +215,12 @@ func checkUsageEmptyRange(t testing.TB, s usageTest) {
 
 func checkUsageDuplicates(t testing.TB, s usageTest) {
 	first := s.record(noon, "m", 10, 1)
-	want := llmhttp.UsageSum{Start: everything().From, Model: "m", Requests: 1, PromptTokens: 10, CompletionTokens: 1}
+	want := llmhttp.UsageSum{Start: queryAll().From, Model: "m", Requests: 1, PromptTokens: 10, CompletionTokens: 1}
 	s.mustRecord(t, first, first)
-	s.wantSums(t, everything(), want)
+	s.wantSums(t, queryAll(), want)
 	s.mustRecord(t, first)
 	s.mustRecord(t, first, first, first)
-	s.wantSums(t, everything(), want)
+	s.wantSums(t, queryAll(), want)
 
 	// The ID alone makes a duplicate, whatever the other fields are.
 	changed := s.record(noon.Add(time.Hour), "other", 99, 99)
@@ -229,8 +229,8 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 	other := first
 	other.Account = unique("account")
 	s.mustRecord(t, other)
-	s.wantSums(t, everything(), want)
-	q := everything()
+	s.wantSums(t, queryAll(), want)
+	q := queryAll()
 	q.Account = other.Account
 	s.wantSums(t, q)
 
@@ -238,7 +238,7 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 	next, last := s.record(noon, "m", 100, 0), s.record(noon, "m", 1000, 0)
 	s.mustRecord(t, first, next, changed, next, last, first)
 	want.Requests, want.PromptTokens = 3, 1110
-	s.wantSums(t, everything(), want)
+	s.wantSums(t, queryAll(), want)
 }
 
 func checkUsageSimilarIDs(t testing.TB, s usageTest) {
@@ -254,7 +254,7 @@ func checkUsageSimilarIDs(t testing.TB, s usageTest) {
 	for _, r := range records {
 		s.mustRecord(t, r)
 	}
-	s.wantSumsOf(t, everything(), records)
+	s.wantSumsOf(t, queryAll(), records)
 }
 
 func checkUsageAccounts(t testing.TB, s usageTest) {
@@ -270,7 +270,7 @@ func checkUsageAccounts(t testing.TB, s usageTest) {
 		accounts = append(accounts, r.Account)
 	}
 	for _, account := range accounts {
-		q := everything()
+		q := queryAll()
 		q.Account = account
 		s.wantSumsOf(t, q, records)
 	}
@@ -286,7 +286,7 @@ func checkUsageModels(t testing.TB, s usageTest) {
 		}
 	}
 	s.mustRecord(t, records...)
-	s.wantSumsOf(t, everything(), records)
+	s.wantSumsOf(t, queryAll(), records)
 }
 
 // checkUsageMemory overwrites what it passed to Record and what Query returned.
@@ -299,9 +299,9 @@ func checkUsageMemory(t testing.TB, s usageTest) {
 	for i := range passed {
 		passed[i] = s.record(noon, "overwritten", 99, 99)
 	}
-	s.wantSumsOf(t, everything(), records)
+	s.wantSumsOf(t, queryAll(), records)
 
-	q := everything()
+	q := queryAll()
 	q.Account = s.account
 	got, err := s.Query(t.Context(), q)
 	if err != nil {
@@ -316,9 +316,9 @@ func checkUsageMemory(t testing.TB, s usageTest) {
 func checkUsageLargeBatch(t testing.TB, s usageTest) {
 	records := s.randomRecords(fixedRand(0), 5000)
 	s.mustRecord(t, records...)
-	s.wantSumsOf(t, everything(), records)
+	s.wantSumsOf(t, queryAll(), records)
 	s.mustRecord(t, records...)
-	q := everything()
+	q := queryAll()
 	q.Step = day
 	s.wantSumsOf(t, q, records)
 }
@@ -332,7 +332,7 @@ func checkUsageLargeSums(t testing.TB, s usageTest) {
 		records = append(records, r)
 	}
 	s.mustRecord(t, records...)
-	s.wantSumsOf(t, everything(), records)
+	s.wantSumsOf(t, queryAll(), records)
 }
 
 // checkUsageOfKeys does nothing if the store is not a KeyUsageStore.
@@ -368,7 +368,7 @@ func checkUsageCancelled(t testing.TB, s usageTest) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	records := []llmhttp.UsageRecord{s.record(noon, "m", 1, 2), s.record(noon, "m", 3, 4)}
-	q := everything()
+	q := queryAll()
 	q.Account = s.account
 	if err := s.Record(ctx, slices.Clone(records)...); err == nil {
 		s.wantSumsOf(t, q, records)

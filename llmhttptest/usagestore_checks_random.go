@@ -95,7 +95,7 @@ func checkUsageRandomBatches(t testing.TB, s usageTest) {
 			}
 			rest = rest[n:]
 		}
-		s.wantSumsOf(t, everything(), records)
+		s.wantSumsOf(t, queryAll(), records)
 		s.wantSumsOf(t, s.randomQuery(rng, records), records)
 	}
 }
@@ -105,9 +105,9 @@ func checkUsageRandomBatches(t testing.TB, s usageTest) {
 func checkUsageConcurrent(t testing.TB, s usageTest) {
 	const workers, size = 8, 60
 	records := s.randomRecords(fixedRand(0), size)
-	q := everything()
+	q := queryAll()
 	q.Account = s.account
-	together(t, workers, func(worker int) {
+	runConcurrently(t, workers, func(worker int) {
 		rng := fixedRand(uint64(worker))
 		rest := slices.Clone(records)
 		rng.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })

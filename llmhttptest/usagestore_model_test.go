@@ -151,7 +151,7 @@ func startingAt(change func(q usageQuery, start time.Time) time.Time) func(testi
 	})
 }
 
-// identifying returns a constructor of a store with another notion of
+// identifying returns a constructor of a store that compares other fields to find
 // duplicates.
 func identifying(id func(r *usageRecord) string) func(testing.TB) usageTest {
 	return usageFixture(func(l *usageList) { l.id = id })
@@ -186,8 +186,8 @@ func (k *usageKeeper) Query(_ context.Context, q usageQuery) ([]usageSum, error)
 	return sumRecords(q, slices.Concat(k.batches...)), nil
 }
 
-// wallClock returns the time in UTC at which clocks show what they show at t in
-// its time zone.
+// wallClock returns the time in UTC with the same date and time of day that t has in its
+// time zone.
 func wallClock(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
