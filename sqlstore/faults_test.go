@@ -2,12 +2,10 @@ package sqlstore
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -172,38 +170,4 @@ func TestStore_LostIdleConnections(t *testing.T) {
 			assert.NoError(t, err, name)
 		}
 	}
-}
-
-func TestOpen_WrongPassword(t *testing.T) {
-	t.Parallel()
-	server := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
-	admin := openStore(t, server.DSN(), nil)
-	for _, statement := range []string{
-		"CREATE USER host PASSWORD 'hunter2'",
-		"COPY (SELECT 'host all host 127.0.0.1/32 scram-sha-256') TO PROGRAM 'cat >pg_hba.conf'",
-		"SELECT pg_reload_conf()",
-	} {
-		_, err := admin.write.Exec(statement)
-		require.NoError(t, err)
-	}
-	dsn := strings.Replace(server.DSN(), "postgres@", "host:hunter3@", 1)
-	eventually(t, func() bool { // the server reloads its configuration in the background
-		s, err := Open(t.Context(), dsn, nil)
-		if err == nil {
-			s.Close()
-			return false
-		}
-		assert.NotContains(t, err.Error(), "hunter")
-		return strings.Contains(err.Error(), "password authentication failed")
-	}, "the password is accepted")
-}
-
-func TestOpen_WrongEncoding(t *testing.T) {
-	dsn := newPostgres(t)
-	s := openStore(t, dsn, nil)
-	name := "latin1_" + strings.ToLower(rand.Text())
-	_, err := s.write.Exec("CREATE DATABASE " + name + " ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
-	require.NoError(t, err)
-	_, err = Open(t.Context(), strings.Replace(dsn, "/postgres?", "/"+name+"?", 1), nil)
-	assert.EqualError(t, err, "sqlstore: the encoding of the database is LATIN1; it must be UTF8")
 }

@@ -36,7 +36,7 @@ var sharedDatabases = map[string]func(testing.TB) string{
 	"PostgreSQL": newPostgres,
 }
 
-// databases are sharedDatabases and the database in memory.
+// databases has the sharedDatabases and the database in memory.
 var databases = map[string]func(testing.TB) string{
 	"SQLite":     newSQLite,
 	"Memory":     func(testing.TB) string { return ":memory:" },

@@ -107,8 +107,8 @@ func isRunning(function string) bool {
 	return bytes.Contains(buf[:runtime.Stack(buf, true)], []byte(function))
 }
 
-// A PostgreSQL that hangs costs a request seconds and not the Timeout of minutes.
-// Requests of cached keys are served, with and without a quota.
+// If PostgreSQL hangs, requests that need it fail after seconds rather than after the
+// Timeout of minutes. Requests with cached keys are served, with and without a quota.
 func TestHandler_PostgresHangs(t *testing.T) {
 	t.Parallel()
 	postgres := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))

@@ -45,8 +45,8 @@ func (s *Store) CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, 
 }
 
 // ImportKey creates a key with an existing secret of 16 to 4096 printable ASCII
-// characters. The secret should be random, because whoever obtains the database
-// can guess at secrets offline. ImportKey fails if another key has the secret.
+// characters. The secret should be random, because a copy of the database allows offline
+// guessing. ImportKey fails if another key has the secret.
 func (s *Store) ImportKey(ctx context.Context, secret string, params KeyParams) (KeyInfo, error) {
 	if len(secret) < minImportedSecret || len(secret) > maxImportedSecret || !isPrintableASCII(secret) {
 		return KeyInfo{}, fmt.Errorf("sqlstore: importing a key: the secret must have %d to %d printable ASCII characters", minImportedSecret, maxImportedSecret)
@@ -221,10 +221,10 @@ func (s *Store) UpdateKey(ctx context.Context, id string, change func(*KeyParams
 	return updated, nil
 }
 
-// RevokeKey disables the key with the given ID for good. When RevokeKey returns
-// the key no longer works with this Store; other Stores refuse it within their
-// Options.KeyTTL. Revoking a revoked key does nothing. If there is no such key,
-// the error wraps [llmhttp.ErrKeyNotFound].
+// RevokeKey disables the key with the given ID permanently. When RevokeKey returns, the
+// key no longer works with this Store. Other Stores refuse it within their
+// Options.KeyTTL. Revoking a revoked key does nothing. If there is no such key, the error
+// wraps [llmhttp.ErrKeyNotFound].
 func (s *Store) RevokeKey(ctx context.Context, id string) error {
 	err := s.changeKey(ctx, id, func(tx *sql.Tx, info KeyInfo) error {
 		_, err := tx.ExecContext(ctx, "UPDATE llmhttp_keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL", id, micros(s.now()))

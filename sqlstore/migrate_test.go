@@ -3,8 +3,6 @@ package sqlstore
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -83,8 +81,8 @@ func TestOpen_ReadOnlyDatabase(t *testing.T) {
 	assert.Equal(t, "acme", lookup(t, readOnly, secret).Account)
 }
 
-// During a rolling deployment, programs of version 1 run beside newer ones, and can
-// be started again. What they record counts toward quotas.
+// During a rolling deployment, programs of version 1 run beside newer ones, and can be
+// restarted. The usage that they record counts toward quotas.
 func TestMigrate_RollingDeployment(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		dialect := "sqlite"
@@ -153,37 +151,4 @@ func TestOpen_NoMigrate(t *testing.T) {
 		openStore(t, dsn, nil)
 		openStore(t, dsn, opts)
 	})
-}
-
-// A SQLite file can be read only by its owner, as can the files beside it. The
-// mode of a file that exists does not change.
-func TestOpen_FileMode(t *testing.T) {
-	dir := t.TempDir()
-	modes := func(base string) (modes []string) {
-		names, err := filepath.Glob(filepath.Join(dir, base+"*"))
-		require.NoError(t, err)
-		for _, name := range names {
-			info, err := os.Stat(name)
-			require.NoError(t, err)
-			modes = append(modes, info.Mode().String())
-		}
-		return modes
-	}
-	for base, dsn := range map[string]string{
-		"a": "DIR/a%20 ?.db", "b": "sqlite:DIR/b#.db", "c": "file:DIR/c%20.db", "d": "file:DIR/d.db?mode=rwc", "e": "file://DIR/e.db",
-	} {
-		dsn = strings.Replace(dsn, "DIR", dir, 1)
-		s := openStore(t, dsn, nil)
-		createKey(t, s, KeyParams{})
-		assert.Equal(t, []string{"-rw-------", "-rw-------", "-rw-------"}, modes(base), "%s", dsn)
-	}
-	name := filepath.Join(dir, "x.db")
-	require.NoError(t, os.WriteFile(name, nil, 0o640))
-	openStore(t, name, nil)
-	assert.Equal(t, "-rw-r-----", modes("x")[0])
-
-	for _, mode := range []string{"ro", "rw"} {
-		_, err := Open(t.Context(), "file:"+filepath.Join(dir, "y.db")+"?mode="+mode, nil)
-		assert.EqualError(t, err, "sqlstore: opening the SQLite file: no such file or directory")
-	}
 }

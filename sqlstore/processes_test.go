@@ -18,7 +18,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// Tests run the test binary as a child process in one of these roles.
+// Tests start the test binary as a child process in one of these roles.
 const (
 	childRole = "SQLSTORE_TEST_CHILD"
 	childDSN  = "SQLSTORE_TEST_DSN"

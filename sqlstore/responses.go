@@ -19,7 +19,7 @@ type responseRow struct {
 	created     int64
 	expires     sql.NullInt64
 	data        []byte
-	items       []string // sorted, each once
+	items       []string // sorted, without duplicates
 }
 
 func newResponseRow(r *llmhttp.StoredResponse) *responseRow {
@@ -30,7 +30,7 @@ func newResponseRow(r *llmhttp.StoredResponse) *responseRow {
 	return row
 }
 
-// itemNames returns the stored forms of the IDs of the items of r, each once.
+// itemNames returns the stored forms of the IDs of the items of r, without duplicates.
 func itemNames(r *llmhttp.StoredResponse) []string {
 	names := make([]string, 0, len(r.Input)+len(r.Output))
 	for _, item := range slices.Concat(r.Input, r.Output) {
@@ -43,8 +43,7 @@ func itemNames(r *llmhttp.StoredResponse) []string {
 // responseFormat is the first byte of the column data.
 const responseFormat = 1
 
-// encodeResponse returns what the column data has of r: strings with their lengths
-// before them.
+// encodeResponse returns the column data of r: strings, each after its length.
 func encodeResponse(r *llmhttp.StoredResponse) []byte {
 	b := []byte{responseFormat}
 	b = appendBytes(b, []byte(r.Previous))
@@ -100,7 +99,7 @@ func (r *responseReader) items() []llmhttp.StoredItem {
 
 var errResponseFormat = errors.New("a stored response is damaged or of a newer version of this package")
 
-// decodeResponse sets the fields of r that the column data has.
+// decodeResponse sets the fields of r that are encoded in the column data.
 func decodeResponse(data []byte, r *llmhttp.StoredResponse) error {
 	if len(data) == 0 || data[0] != responseFormat {
 		return errResponseFormat
@@ -158,7 +157,7 @@ func (db *database) lockResponse(ctx context.Context, tx *sql.Tx, account, id st
 	return data, err
 }
 
-// maxParams is how many values a statement of this file lists.
+// maxParams is the maximum number of values in the lists of one statement.
 const maxParams = 900
 
 // insertItems inserts the IDs of the items of a response.
@@ -193,7 +192,8 @@ func deleteItems(ctx context.Context, tx *sql.Tx, account, id string, data []byt
 	return nil
 }
 
-// inList returns a list of parameters that follow those in args, and all values.
+// inList returns an SQL list of placeholders for values, numbered after those of args,
+// and args with the values appended.
 func inList(values []string, args ...any) (string, []any) {
 	params := make([]string, len(values))
 	for i, v := range values {
@@ -228,8 +228,8 @@ func (s *Store) LoadResponse(ctx context.Context, account, id string) (*llmhttp.
 	return r, nil
 }
 
-// notExpired is the beginning of a condition on llmhttp_responses that the time
-// follows.
+// notExpired is the start of an SQL condition that a response has not expired. The
+// placeholder of the current time and a parenthesis must follow.
 const notExpired = "(expires IS NULL OR expires > "
 
 // LoadItems implements [llmhttp.ResponseStore].

@@ -72,7 +72,7 @@ func TestStore_ConcurrentPrunes(t *testing.T) {
 			})
 		}
 		running.Wait()
-		_, err := stores[0].PruneResponses(t.Context()) // what both skipped because the other had locked it
+		_, err := stores[0].PruneResponses(t.Context()) // deletes the rows that both skipped because the other had locked them
 		require.NoError(t, err)
 		assert.Zero(t, queryInt(t, stores[0], "SELECT count(*) FROM llmhttp_responses"))
 		assert.Zero(t, queryInt(t, stores[0], "SELECT count(*) FROM llmhttp_response_items"))
@@ -118,8 +118,8 @@ func serveResponses(s *Store) int {
 	return 1
 }
 
-// TestStore_KilledServerLosesNoResponse kills a server while clients get
-// responses. All that a client has seen completed are stored.
+// TestStore_KilledServerLosesNoResponse kills a server while clients request responses.
+// Every response that a client has seen complete must be stored.
 func TestStore_KilledServerLosesNoResponse(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		c := startChild(t, roleServe, dsn)
@@ -193,8 +193,7 @@ func completedResponse(address string, stream bool) string {
 	}
 }
 
-// An item that a client sends again and again is found for as long as one of its
-// responses is stored.
+// An item that several responses have is found as long as one of them is stored.
 func TestStore_SharedItem(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)

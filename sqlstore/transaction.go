@@ -69,9 +69,9 @@ func (db *database) retry(ctx context.Context, shouldRetry func(error) bool, f f
 	}
 }
 
-// retryRead calls f, and calls it again if the first call failed because of a
-// conflict or a lost connection. One lost connection suggests that the idle
-// connections are lost as well, so the second call uses a new one.
+// retryRead calls f, and calls it again after a conflict or a lost connection. One lost
+// connection suggests that the idle connections are lost as well, so the second call uses
+// a new one.
 func (db *database) retryRead(ctx context.Context, f func() error) error {
 	err := f()
 	if err != nil && ctx.Err() == nil && db.isTransient(err) {

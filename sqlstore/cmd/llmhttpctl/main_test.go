@@ -84,7 +84,7 @@ func (x *transcript) mask(s string) string {
 	s = prefixPattern.ReplaceAllString(s, "sk-********")
 	return timePattern.ReplaceAllStringFunc(s, func(s string) string {
 		if strings.HasPrefix(s, "2999") || strings.HasPrefix(s, "2026-03") {
-			return s // a time from the test's input
+			return s // a time in an argument of the command
 		}
 		return "YYYY-MM-DDThh:mm:ssZ"
 	})
