@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRun_Short checks that every case works. It checks no figure.
+// TestRun_Short checks that every case works. It does not check the results.
 func TestRun_Short(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs wrk for some seconds")

@@ -76,7 +76,7 @@ func newHandler(contender string, m mode, upstreamAddr string) (http.Handler, er
 	return nil, fmt.Errorf("unknown contender %q", contender)
 }
 
-// A mode is how the model behind a contender answers.
+// A mode is the way in which the model behind a contender replies.
 type mode string
 
 const (
@@ -167,8 +167,8 @@ func newObserved(b llmhttp.Backend, observe llmhttp.Observer, protocols ...llmht
 	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore(), Protocols: protocols, Observe: observe})
 }
 
-// newTelemetry returns a Telemetry that samples 1 % of the traces. Its spans are
-// exported to nowhere, and nobody reads its metrics.
+// newTelemetry returns a Telemetry that samples 1 % of the traces. It exports neither
+// spans nor metrics.
 func newTelemetry() (*otelllm.Telemetry, error) {
 	return otelllm.New(&otelllm.Options{
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()),
@@ -235,8 +235,8 @@ type stdAccount struct {
 	used             atomic.Int64 // tokens
 }
 
-// newStd returns the handler as it is most often written by hand. It sends no
-// headers about limits or the request's identity, and it does not stream.
+// newStd returns a handler like those that hosts write without a package. It sends no
+// headers about limits or request IDs, and it does not stream.
 func newStd(m mode) http.Handler {
 	accounts := map[string]*stdAccount{
 		secret: {requests: rate.NewLimiter(1<<34, 1<<40), tokens: rate.NewLimiter(1<<34, 1<<40)},

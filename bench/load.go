@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// A loadCase puts wrk's load on several contenders.
+// A loadCase measures several contenders under the load of wrk.
 type loadCase struct {
 	name     string
 	mode     mode               // of the contenders, or of the server behind gateways
@@ -81,8 +81,8 @@ func (b *bench) runLoadCases(cases ...loadCase) {
 	}
 }
 
-// runLoadCase starts all contenders of a case and puts load on one after the
-// other. The others sleep meanwhile.
+// runLoadCase starts all contenders of a case and measures one after the other. The
+// others are idle meanwhile.
 func (b *bench) runLoadCase(c loadCase) error {
 	upstreamAddr := ""
 	if c.gateway {
@@ -132,9 +132,8 @@ func (b *bench) measureLoad(c loadCase, contender string, s *server) (values, er
 	}, nil
 }
 
-// runBursts counts the chunks that the Handler holds back. The model yields
-// chunks in bursts; a chunk is late if it reaches the client after half of the
-// pause between two bursts.
+// runBursts counts the chunks that the Handler delays. The model yields chunks in bursts.
+// A chunk is late if it reaches the client after half of the pause between two bursts.
 func runBursts(b *bench) {
 	b.measureCase("Stream/chunks=bursts", b.rounds, measurement{ours, func() (values, error) {
 		s, err := startServer(serverCPU, ours, modeBursts, "")
@@ -206,8 +205,8 @@ var loadScript []byte
 // A loadSummary is the outcome of one run of wrk. Times are in microseconds.
 type loadSummary struct{ requests, duration, p50, errors float64 }
 
-// generateLoad has wrk send r to the server at addr, on conns connections with
-// one request at a time, for a window of whole seconds.
+// generateLoad runs wrk, which sends r to the server at addr for a window of whole
+// seconds. It uses conns connections with one request at a time.
 func (b *bench) generateLoad(addr string, r request, conns int, window time.Duration) (s loadSummary, err error) {
 	script := filepath.Join(b.dir, "load.lua")
 	if err := os.WriteFile(script, loadScript, 0o600); err != nil {
