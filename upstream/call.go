@@ -20,7 +20,7 @@ import (
 // An endpoint is a method and a URL of the server.
 type endpoint struct {
 	method, url string
-	required    bool  // every server has it, so a 404 is not about the endpoint
+	required    bool  // every server has this endpoint, so a 404 has another cause
 	maxReply    int64 // the largest reply that is not a stream, in bytes
 }
 
@@ -35,21 +35,22 @@ type call struct {
 	client context.Context // the context of the caller
 	ctx    context.Context // the context of the HTTP request
 	cancel context.CancelCauseFunc
-	detach func() bool // keeps the end of client from canceling ctx
+	detach func() bool // stops client from canceling ctx; false if it already has
 	idle   *bounded.IdleTimer
-	memory *reservation // of a reply that is not a stream
+	memory *reservation // for a reply that is not a stream
 
-	begun      bool        // the transport was called
-	connecting atomic.Bool // the transport reports what it does, and has begun to get a connection
-	sent       atomic.Bool // a part of the request was sent
+	transportCalled bool
+	connecting      atomic.Bool // the transport supports httptrace and has begun to get a connection
+	sent            atomic.Bool // a part of the request was sent
 
 	resp *http.Response
 	body *bufio.Reader // reads resp.Body, with the idle timeout
 	done bool          // [DONE] was read, so the rest of the body has no meaning
 }
 
-// left returns an error if the client has left, and nil if not.
-func (c *call) left() error {
+// clientCause returns the reason why the context of the caller has ended, or nil if it
+// has not ended.
+func (c *call) clientCause() error {
 	if c.client.Err() == nil {
 		return nil
 	}
@@ -60,20 +61,20 @@ func (c *call) left() error {
 	return cause
 }
 
-// notSent reports whether the server has certainly not seen the request.
+// notSent reports whether it is certain that the server got no part of the request.
 func (c *call) notSent() bool {
-	return c.resp == nil && !c.sent.Load() && (!c.begun || c.connecting.Load())
+	return c.resp == nil && !c.sent.Load() && (!c.transportCalled || c.connecting.Load())
 }
 
 // errIdle is the cause of a call's context if the server was silent for too long.
 var errIdle = errors.New("the server sent nothing for too long")
 
-// do sends a request and waits for the header of the reply, whose status is
-// 2xx. The caller must close the call. accept is the Accept header.
-func (b *Backend) do(ctx context.Context, e endpoint, body []byte, accept string, model modelNames) (*call, error) {
+// startCall sends a request and waits for the header of the reply. It returns an error
+// if the status is not 2xx. The caller must close the call. accept is the Accept header.
+func (b *Backend) startCall(ctx context.Context, e endpoint, body []byte, accept string, model modelNames) (*call, error) {
 	c := b.newCall(ctx, e, model)
 	var r *http.Request
-	err := c.left()
+	err := c.clientCause()
 	if err == nil {
 		r, err = c.newRequest(body, accept)
 	}
@@ -103,12 +104,12 @@ func (b *Backend) newCall(ctx context.Context, e endpoint, model modelNames) *ca
 	return c
 }
 
-// newRequest returns the HTTP request. Its body is not changed or used again,
-// so the transport may read it also after the reply has begun, and repeat it.
+// newRequest returns the HTTP request. The transport may read body after the reply has
+// begun, and may send it again, so the caller must not change or reuse body.
 func (c *call) newRequest(body []byte, accept string) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(c.ctx, c.endpoint.method, c.endpoint.url, bytes.NewReader(body))
 	if err != nil {
-		return nil, c.failure(http.StatusBadGateway, messageUnavailable, "the request is not valid", err)
+		return nil, c.newFailure(http.StatusBadGateway, messageUnavailable, "the request is not valid", err)
 	}
 	r.Header = c.b.header.Clone()
 	r.Header.Set("Accept", accept)
@@ -136,14 +137,14 @@ const (
 // setKey sets the key that KeyFunc returns.
 func (c *call) setKey(h http.Header) error {
 	key, err := c.b.opts.KeyFunc(c.client)
-	if err := c.left(); err != nil {
+	if err := c.clientCause(); err != nil {
 		return err
 	}
 	if err == nil && !isToken(key) {
 		err = errors.New("the key has a character that a header must not have")
 	}
 	if err != nil {
-		return c.failure(http.StatusBadGateway, messageUnavailable, "no key", err)
+		return c.newFailure(http.StatusBadGateway, messageUnavailable, "no key", err)
 	}
 	if key != "" {
 		c.redactor = c.redactor.WithSecrets(key)
@@ -155,20 +156,20 @@ func (c *call) setKey(h http.Header) error {
 // roundTrip sends r and checks the header of the reply.
 func (c *call) roundTrip(r *http.Request) (err error) {
 	c.idle.Reset(c.b.opts.FirstByteTimeout)
-	c.begun = true
+	c.transportCalled = true
 	c.resp, err = c.b.transport.RoundTrip(r)
 	if err == nil && c.resp == nil {
 		err = errors.New("the Transport returned neither a response nor an error")
 	}
 	if err != nil {
-		return c.interrupted(err)
+		return c.interruptedError(err)
 	}
 	c.body = bufio.NewReader(c.idle.Reader(c.resp.Body, c.b.opts.IdleTimeout))
 	if c.resp.StatusCode < 200 || c.resp.StatusCode > 299 {
 		return c.statusError()
 	}
 	if enc := c.resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return c.invalid("the reply is compressed, which was not requested")
+		return c.invalidReply("the reply is compressed, which was not requested")
 	}
 	return nil
 }
@@ -178,7 +179,7 @@ func (c *call) roundTrip(r *http.Request) (err error) {
 func (c *call) readAll() ([]byte, error) {
 	body, err := bounded.ReadAll(c.memory.reader(c.ctx, c.body), nil, c.resp.ContentLength, c.endpoint.maxReply)
 	if err != nil {
-		return nil, c.interrupted(err)
+		return nil, c.interruptedError(err)
 	}
 	return body, c.checkBody(body)
 }
@@ -187,14 +188,14 @@ func (c *call) readAll() ([]byte, error) {
 // body was read to its end.
 func (c *call) close() {
 	if c.done && c.detach() {
-		go c.drain() // the client need not wait
+		go c.drain() // in the background, so that the client does not wait for it
 		return
 	}
-	c.end()
+	c.closeNow()
 }
 
 const (
-	// drainTimeout and drainSize bound what is read after [DONE]. Most servers
+	// drainTimeout and drainSize limit reading after [DONE], where most servers
 	// send only the end of the HTTP body.
 	drainTimeout = time.Second
 	drainSize    = 16 << 10
@@ -202,14 +203,14 @@ const (
 
 // drain reads the rest of the body and ends the call.
 func (c *call) drain() {
-	defer c.end()
+	defer c.closeNow()
 	timer := time.AfterFunc(drainTimeout, func() { c.cancel(errIdle) })
 	defer timer.Stop()
 	io.CopyN(io.Discard, c.body, drainSize)
 }
 
-// end ends the call at once.
-func (c *call) end() {
+// closeNow ends the call without reading the rest of the body.
+func (c *call) closeNow() {
 	c.detach()
 	c.idle.Stop()
 	c.memory.release()
@@ -219,9 +220,9 @@ func (c *call) end() {
 	}
 }
 
-// fetch sends a request and calls decode with the body of the reply.
-func (b *Backend) fetch(ctx context.Context, e endpoint, body []byte, model modelNames, decode func(c *call, reply []byte) error) error {
-	c, err := b.do(ctx, e, body, mediaJSON, model)
+// fetchReply sends a request and calls decode with the body of the reply.
+func (b *Backend) fetchReply(ctx context.Context, e endpoint, body []byte, model modelNames, decode func(c *call, reply []byte) error) error {
+	c, err := b.startCall(ctx, e, body, mediaJSON, model)
 	if err != nil {
 		return err
 	}

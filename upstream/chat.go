@@ -17,8 +17,8 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 	}
 }
 
-// chatOnce sends req and yields the chunks of the reply. It returns an error
-// that has not been yielded.
+// chatOnce sends req and yields the chunks of the reply. It does not yield the error
+// that it returns.
 func (b *Backend) chatOnce(ctx context.Context, req *llmhttp.ChatRequest, yield func(*llmhttp.ChatChunk, error) bool) error {
 	model := b.modelNames(req.Model)
 	body, err := b.encodeChat(req, model.server)
@@ -29,7 +29,7 @@ func (b *Backend) chatOnce(ctx context.Context, req *llmhttp.ChatRequest, yield 
 	if req.Stream {
 		accept = mediaEvents
 	}
-	c, err := b.do(ctx, b.chat, body, accept, model)
+	c, err := b.startCall(ctx, b.chat, body, accept, model)
 	if err != nil {
 		return err
 	}
@@ -63,15 +63,15 @@ type chatReply struct {
 	surrogates surrogateJoiner
 }
 
-// read reads the reply as a stream or as a whole, depending on its first byte:
-// the Content-Type may be wrong, and the server may ignore what was requested.
+// read reads the reply as a stream or as a whole reply, depending on its first byte.
+// The Content-Type may be wrong, and the server may ignore the parameter stream.
 func (r *chatReply) read() error {
 	first, err := skipSpace(r.c.body, r.c.b.opts.MaxReply)
 	switch {
 	case err == io.EOF:
-		return r.c.invalid("the reply is empty")
+		return r.c.invalidReply("the reply is empty")
 	case err != nil:
-		return r.c.interrupted(err)
+		return r.c.interruptedError(err)
 	case first == '{', first == '[', first == '<':
 		return r.readWhole()
 	}
@@ -85,15 +85,15 @@ func (r *chatReply) readWhole() error {
 		return err
 	}
 	if len(chunk.Choices) == 0 {
-		return r.c.invalid("the reply has no choices")
+		return r.c.invalidReply("the reply has no choices")
 	}
-	r.choices.numberWhole(chunk.Choices)
+	r.choices.assignWholeIndices(chunk.Choices)
 	r.yield(chunk, nil)
 	return nil
 }
 
-// decodeWhole reads and decodes a reply that is not a stream. Its body is not
-// retained.
+// decodeWhole reads and decodes a reply that is not a stream. It releases the memory of
+// the body.
 func (r *chatReply) decodeWhole() (*llmhttp.ChatChunk, error) {
 	body, err := r.c.readAll()
 	if err != nil {
@@ -114,7 +114,7 @@ func (r *chatReply) readStream() error {
 		case e.kind == eventPing:
 			continue
 		case isDone(e.data) && !r.begun:
-			return r.c.invalid("the stream has no chunks before [DONE]")
+			return r.c.invalidReply("the stream has no chunks before [DONE]")
 		case isDone(e.data):
 			r.c.done = true
 			return nil
@@ -130,7 +130,7 @@ func (r *chatReply) readStream() error {
 		if r.preamble.hold(chunk, len(data)) {
 			continue
 		}
-		r.choices.number(chunk.Choices)
+		r.choices.assignIndices(chunk.Choices)
 		r.surrogates.join(chunk, data)
 		if !r.yield(chunk, nil) {
 			return nil
@@ -138,22 +138,22 @@ func (r *chatReply) readStream() error {
 	}
 }
 
-// streamEnd returns the error of a stream that ended, with io.EOF or another
-// error, before [DONE]. It is nil if all choices were finished, unless the
-// client has gone.
+// streamEnd returns the error for a stream of which err, such as io.EOF, was read
+// before [DONE]. It returns nil if all choices were finished, unless err is not io.EOF
+// and the client has left.
 func (r *chatReply) streamEnd(err error) error {
 	switch {
 	case err == io.EOF && !r.begun:
-		return r.c.invalid("the stream is empty")
+		return r.c.invalidReply("the stream is empty")
 	case r.choices.areFinished() && (err == io.EOF || r.c.client.Err() == nil):
 		return nil
 	case err == io.EOF:
-		return r.c.invalid("the stream ended with neither a finish_reason nor [DONE]")
+		return r.c.invalidReply("the stream ended with neither a finish_reason nor [DONE]")
 	}
-	return r.c.interrupted(err)
+	return r.c.interruptedError(err)
 }
 
-// errorEvent returns the error of an event of type error.
+// errorEvent returns the error for an event of the type error.
 func (r *chatReply) errorEvent(data []byte) error {
 	e, ok := parseServerError(data)
 	if !ok {
@@ -166,15 +166,15 @@ func (r *chatReply) errorEvent(data []byte) error {
 func (r *chatReply) decode(data []byte) (*llmhttp.ChatChunk, error) {
 	chunk := new(llmhttp.ChatChunk)
 	if err := chunk.UnmarshalJSON(data); err != nil {
-		return nil, r.c.malformed(err)
+		return nil, r.c.malformedReply(err)
 	}
-	if err := r.c.errorIn(data, chunk.Extra["error"], hasResult(chunk)); err != nil {
+	if err := r.c.reportedError(data, chunk.Extra["error"], hasResult(chunk)); err != nil {
 		return nil, err
 	}
 	delete(chunk.Extra, "error")
 	for i := range chunk.Choices {
 		if chunk.Choices[i].FinishReason == finishError {
-			return nil, r.c.invalid(`a choice ended with the finish_reason "error"`)
+			return nil, r.c.invalidReply(`a choice ended with the finish_reason "error"`)
 		}
 	}
 	if r.c.model.client != r.c.model.server {
@@ -188,10 +188,10 @@ const finishError = "error"
 
 func hasResult(chunk *llmhttp.ChatChunk) bool { return len(chunk.Choices) > 0 || chunk.Usage != nil }
 
-// A preamble is the chunks of a stream that come before the first one with an ID,
-// a choice or the usage. They are not yielded, because the first chunk that is
-// yielded has the ID of the reply: Azure sends the results of its filters first,
-// in a chunk without an ID. Their members are added to the first chunk that is.
+// A preamble collects the chunks of a stream before the first one with an ID, a choice
+// or the usage. Azure, for example, first sends the results of its filters in a chunk
+// without an ID. These chunks are not yielded, because the first chunk that is yielded
+// must have the ID of the reply. Their extra members are added to that chunk.
 type preamble struct {
 	over    bool
 	members llmhttp.Extra
@@ -201,8 +201,9 @@ type preamble struct {
 // maxPreamble bounds the size of a preamble, in bytes.
 const maxPreamble = 64 << 10
 
-// hold reports whether chunk is of the preamble, and then keeps its members. size
-// is its size in bytes. The first chunk after the preamble gets what was kept.
+// hold reports whether chunk belongs to the preamble, and keeps its members if so. It
+// adds the members that it kept to the first chunk after the preamble. size is the size
+// of chunk in bytes.
 func (p *preamble) hold(chunk *llmhttp.ChatChunk, size int) bool {
 	if p.over {
 		return false

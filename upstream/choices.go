@@ -2,29 +2,28 @@ package upstream
 
 import "github.com/llmhttp/llmhttp"
 
-// choices are the choices of a reply, streamed or whole. A choice has the index
-// that the server gives it, even if there are gaps, unless the client did not ask
-// for that index.
+// choices assigns indices to the choices of a reply. A choice keeps the index that the
+// server gives it if that is less than the number of choices that the client requested.
 type choices struct {
-	requested int          // how many the client asked for
-	finished  map[int]bool // which of them have a finish_reason, by index
-	byServer  map[int]int  // the index of a choice of a stream by the server's index
-	taken     map[int]bool // the indices in byServer
+	requested int          // the number of choices that the client requested
+	finished  map[int]bool // the indices of the choices that have a finish_reason
+	byServer  map[int]int  // for a stream: from the server's index to the assigned index
+	taken     map[int]bool // the indices that are assigned in byServer
 }
 
 func newChoices(requested int) choices {
 	return choices{requested: requested, finished: make(map[int]bool), byServer: make(map[int]int), taken: make(map[int]bool)}
 }
 
-// number gives the choices of a chunk their indices, and notes which of them are
-// finished. An index that the client did not ask for, as of a server that counts
-// from 1, is replaced by the lowest one that is free.
-func (c *choices) number(list []llmhttp.ChunkChoice) {
+// assignIndices sets the indices of the choices of a chunk, and records which choices
+// are finished. An index that the client did not request, such as that of a server
+// which counts from 1, is replaced by the lowest free index.
+func (c *choices) assignIndices(list []llmhttp.ChunkChoice) {
 	for i := range list {
 		choice := &list[i]
 		index, ok := c.byServer[choice.Index]
 		if !ok {
-			index = c.take(choice.Index)
+			index = c.assignIndex(choice.Index)
 		}
 		choice.Index = index
 		if choice.FinishReason != "" && index < c.requested {
@@ -33,9 +32,9 @@ func (c *choices) number(list []llmhttp.ChunkChoice) {
 	}
 }
 
-// take returns the index for a new choice to which the server gave index. If all
-// are taken, it is one that the client did not ask for.
-func (c *choices) take(index int) int {
+// assignIndex returns the index for a new choice of a stream, to which the server gave
+// index. If all requested indices are taken, it returns a higher one.
+func (c *choices) assignIndex(index int) int {
 	if len(c.taken) >= c.requested {
 		return max(index, c.requested)
 	}
@@ -50,9 +49,9 @@ func (c *choices) take(index int) int {
 	return free
 }
 
-// numberWhole gives the choices of a whole reply their indices. If one of them
-// cannot have the index that the server gives it, all are numbered in their order.
-func (c *choices) numberWhole(list []llmhttp.ChunkChoice) {
+// assignWholeIndices sets the indices of the choices of a whole reply. If the indices of
+// the server are not valid or not unique, it numbers the choices in their order.
+func (c *choices) assignWholeIndices(list []llmhttp.ChunkChoice) {
 	seen := make(map[int]bool)
 	for i := range list {
 		index := list[i].Index

@@ -19,15 +19,15 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		return nil, err
 	}
 	resp, inputs := new(llmhttp.EmbeddingResponse), req.Input.Len()
-	err = b.fetch(ctx, b.embeddings, body, model, func(c *call, reply []byte) error {
+	err = b.fetchReply(ctx, b.embeddings, body, model, func(c *call, reply []byte) error {
 		if err := resp.UnmarshalJSON(reply); err != nil {
-			return c.malformed(err)
+			return c.malformedReply(err)
 		}
-		if err := c.errorIn(reply, resp.Extra["error"], len(resp.Vectors) > 0); err != nil {
+		if err := c.reportedError(reply, resp.Extra["error"], len(resp.Vectors) > 0); err != nil {
 			return err
 		}
 		if err := checkVectors(resp.Vectors, inputs); err != nil {
-			return c.malformed(err)
+			return c.malformedReply(err)
 		}
 		return nil
 	})

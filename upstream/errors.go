@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -73,7 +71,7 @@ func (e *Error) As(target any) bool {
 	return ok && e.cause != nil && errors.As(e.cause, errno)
 }
 
-// The messages that clients get for failures of which they get no details.
+// The messages for clients that get no details of a failure.
 const (
 	messageFailed      = "The model's server had an error. Please try again."
 	messageUnavailable = "The model's server could not be reached. Please try again."
@@ -86,57 +84,57 @@ const hintBaseURL = "is the base URL right?"
 
 const (
 	maxMessage = 2 << 10 // the longest message of a server that is passed on, in bytes
-	maxName    = 128     // the same for a code, a type and a request ID
-	maxParam   = 256
+	maxName    = 128     // the longest code, type or request ID
+	maxParam   = 256     // the longest param
 )
 
-// failure returns an error with a status and message for the client, and text
+// newFailure returns an error with a status and message for the client, and text
 // and cause for logs. cause may be nil.
-func (c *call) failure(status int, message, text string, cause error) *llmhttp.Error {
+func (c *call) newFailure(status int, message, text string, cause error) *llmhttp.Error {
 	e := &Error{Upstream: c.b.opts.Name, cause: cause, notSent: c.notSent()}
 	if c.resp != nil {
 		e.Status, e.RequestID = c.resp.StatusCode, c.requestID()
 	}
 	if cause != nil {
-		text += ": " + describe(cause)
+		text += ": " + describeNetError(cause)
 	}
 	e.Message = redactText(c.redactor, text)
 	return &llmhttp.Error{Status: status, Message: message, Err: e}
 }
 
-// invalid returns the error for a reply that is not usable.
-func (c *call) invalid(text string) error {
-	return c.failure(http.StatusBadGateway, messageFailed, text, nil)
+// invalidReply returns the error for a reply that is not usable.
+func (c *call) invalidReply(text string) error {
+	return c.newFailure(http.StatusBadGateway, messageFailed, text, nil)
 }
 
-// malformed returns the error for a reply that cannot be decoded.
-func (c *call) malformed(err error) error {
-	return c.invalid("the reply is not valid: " + err.Error())
+// malformedReply returns the error for a reply that cannot be decoded.
+func (c *call) malformedReply(err error) error {
+	return c.invalidReply("the reply is not valid: " + err.Error())
 }
 
-// interrupted returns the error for a request or a reply that failed with err
-// before it was complete.
-func (c *call) interrupted(err error) error {
-	if left := c.left(); left != nil {
-		return left
+// interruptedError returns the error for a request or reply that failed with err before
+// it was complete.
+func (c *call) interruptedError(err error) error {
+	if cause := c.clientCause(); cause != nil {
+		return cause
 	}
 	switch {
 	case context.Cause(c.ctx) == errIdle:
-		e := c.failure(http.StatusGatewayTimeout, messageTimeout, errIdle.Error(), nil)
+		e := c.newFailure(http.StatusGatewayTimeout, messageTimeout, errIdle.Error(), nil)
 		e.Err.(*Error).cause = context.DeadlineExceeded
 		return e
 	case errors.Is(err, bounded.ErrTooLarge):
-		return c.invalid("the reply is too large")
+		return c.invalidReply("the reply is too large")
 	case errors.Is(err, errEventTooLarge):
-		return c.invalid(err.Error())
+		return c.invalidReply(err.Error())
 	case c.resp == nil:
-		return c.failure(http.StatusBadGateway, messageUnavailable, "no reply", err)
+		return c.newFailure(http.StatusBadGateway, messageUnavailable, "no reply", err)
 	}
-	return c.failure(http.StatusBadGateway, messageFailed, "the reply was interrupted", err)
+	return c.newFailure(http.StatusBadGateway, messageFailed, "the reply was interrupted", err)
 }
 
-// errorTimeout is how long the body of an error may take, unless IdleTimeout is
-// shorter. Without the body, the status still says what to do.
+// errorTimeout limits reading the body of an error, unless IdleTimeout is shorter. If
+// it runs out, the error has only the status.
 const errorTimeout = 5 * time.Second
 
 // statusError returns the error for a reply whose status is not 2xx.
@@ -144,9 +142,9 @@ func (c *call) statusError() error {
 	status := c.resp.StatusCode
 	switch {
 	case status >= 300 && status < 400:
-		return c.invalid("the reply is a redirect, which is not followed: " + hintBaseURL)
+		return c.invalidReply("the reply is a redirect, which is not followed: " + hintBaseURL)
 	case status < 400:
-		return c.invalid("the status of the reply is not expected")
+		return c.invalidReply("the status of the reply is not expected")
 	}
 	timeout := errorTimeout
 	if d := c.b.opts.IdleTimeout; d >= 0 {
@@ -155,37 +153,36 @@ func (c *call) statusError() error {
 	timer := time.AfterFunc(timeout, func() { c.cancel(errIdle) })
 	defer timer.Stop()
 	body, err := bounded.ReadAll(c.body, nil, -1, maxErrorBody)
-	if left := c.left(); err != nil && left != nil {
-		return left
+	if cause := c.clientCause(); err != nil && cause != nil {
+		return cause
 	}
 	if e, ok := parseServerError(body); ok {
 		return c.serverFailure(status, e, "")
 	}
 	media, _, _ := mime.ParseMediaType(c.resp.Header.Get("Content-Type"))
 	if status == http.StatusUnprocessableEntity && media == "text/plain" && len(body) > 0 {
-		// Servers in Rust that use axum reply so. Proxies do not use this status.
+		// Rust servers that use axum send such errors. Proxies do not use this status.
 		return c.serverFailure(status, serverError{message: string(body)}, "")
 	}
 	return c.serverFailure(status, serverError{}, fmt.Sprintf("%s, with %d bytes of %s", http.StatusText(status), len(body), cmp.Or(media, "unknown type")))
 }
 
-// checkBody returns an error if body, of a reply with the status 2xx, cannot be
-// of the API.
+// checkBody returns an error if body, of a reply with the status 2xx, is empty or HTML.
 func (c *call) checkBody(body []byte) error {
 	body = bytes.TrimSpace(body)
 	switch {
 	case len(body) == 0:
-		return c.invalid("the reply is empty")
+		return c.invalidReply("the reply is empty")
 	case body[0] == '<':
-		return c.invalid("the reply is an HTML page: " + hintBaseURL)
+		return c.invalidReply("the reply is an HTML page: " + hintBaseURL)
 	}
 	return nil
 }
 
-// errorIn returns the error that a reply with the status 2xx, or a chunk of one,
+// reportedError returns the error that a reply with the status 2xx, or a chunk of one,
 // reports in its body, or nil. member is the member "error" of the body, nil if
 // there is none; hasResult says whether the body has a result as well.
-func (c *call) errorIn(body []byte, member json.RawMessage, hasResult bool) error {
+func (c *call) reportedError(body []byte, member json.RawMessage, hasResult bool) error {
 	isError := member != nil && !isNoError(member)
 	if !isError && (hasResult || member == nil && !isErrorObject(body)) {
 		return nil
@@ -242,8 +239,8 @@ func (c *call) serverFailure(status int, e serverError, text string) error {
 	return out
 }
 
-// clientStatus returns the status that the client gets if the server reported e
-// with the given status. 502 is for whatever only the operator can change.
+// clientStatus returns the status that the client gets if the server reported e with
+// the given status. It is 502 for errors that only the operator can correct.
 func (c *call) clientStatus(status int, e serverError) int {
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
@@ -253,7 +250,7 @@ func (c *call) clientStatus(status int, e serverError) int {
 		case e.isAboutKey():
 			return http.StatusBadGateway
 		case e == serverError{} && status != http.StatusRequestEntityTooLarge:
-			return http.StatusBadGateway // it is the reply of a proxy in front of the server
+			return http.StatusBadGateway // probably from a proxy in front of the server
 		}
 		return status
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
@@ -290,29 +287,4 @@ func hiddenMessage(status int) string {
 // requestID returns the ID that the server gave to the request.
 func (c *call) requestID() string {
 	return redactText(c.redactor, oneLine(c.resp.Header.Get("X-Request-Id"), maxName))
-}
-
-// maxRetryAfter is the longest time that a server can ask clients to wait.
-const maxRetryAfter = 366 * 24 * time.Hour
-
-// retryAfter returns how long the header of a reply asks clients to wait, or 0.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	number := func(name string, unit time.Duration) time.Duration {
-		f, err := strconv.ParseFloat(strings.TrimSpace(h.Get(name)), 64)
-		if err != nil || !(f > 0) || math.IsInf(f, 1) {
-			return 0
-		}
-		return time.Duration(min(f*float64(unit), float64(maxRetryAfter)))
-	}
-	if d := cmp.Or(number("Retry-After-Ms", time.Millisecond), number("Retry-After", time.Second)); d > 0 {
-		return d
-	}
-	at, err := http.ParseTime(h.Get("Retry-After"))
-	if err != nil {
-		return 0
-	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date // the clock of the server may differ
-	}
-	return min(max(at.Sub(now), 0), maxRetryAfter)
 }

@@ -2,18 +2,12 @@ package upstream
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
 // GenerateImages implements [llmhttp.ImageGenerator]. An image whose address
@@ -30,15 +24,15 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 		return nil, err
 	}
 	resp, format := new(llmhttp.ImageResponse), req.ResponseFormat
-	err = b.fetch(ctx, b.images, body, model, func(c *call, reply []byte) error {
+	err = b.fetchReply(ctx, b.images, body, model, func(c *call, reply []byte) error {
 		if err := resp.UnmarshalJSON(reply); err != nil {
-			return c.malformed(err)
+			return c.malformedReply(err)
 		}
-		if err := c.errorIn(reply, resp.Extra["error"], len(resp.Data) > 0); err != nil {
+		if err := c.reportedError(reply, resp.Extra["error"], len(resp.Data) > 0); err != nil {
 			return err
 		}
 		if len(resp.Data) == 0 {
-			return c.invalid("the reply has no images")
+			return c.invalidReply("the reply has no images")
 		}
 		return c.resolveImages(resp.Data, format)
 	})
@@ -53,8 +47,8 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 // number that a client can request; a server may return more.
 const maxFetches = 10
 
-// resolveImages fetches the images that the client cannot use as they are, all
-// at the same time. The first failure ends the others.
+// resolveImages fetches the images that the client cannot use without that, all at the
+// same time. The first failure cancels the other fetches.
 func (c *call) resolveImages(images []llmhttp.Image, format string) error {
 	ctx, cancel := context.WithCancelCause(c.client)
 	defer cancel(nil)
@@ -66,7 +60,7 @@ func (c *call) resolveImages(images []llmhttp.Image, format string) error {
 	fetches := 0
 	for i := range images {
 		m := &images[i]
-		u, err := c.b.fetchURL(m, format)
+		u, err := c.b.urlToFetch(m, format)
 		if err == nil && u != nil {
 			if fetches++; fetches > maxFetches {
 				err = errors.New("there are too many to be fetched")
@@ -92,123 +86,10 @@ func (c *call) resolveImages(images []llmhttp.Image, format string) error {
 	case err == nil:
 		return nil
 	case c.client.Err() != nil:
-		return c.left()
+		return c.clientCause()
 	case errors.Is(err, context.DeadlineExceeded):
-		return c.failure(http.StatusGatewayTimeout, messageTimeout, "fetching an image", err)
+		return c.newFailure(http.StatusGatewayTimeout, messageTimeout, "fetching an image", err)
 	default:
-		return c.failure(http.StatusBadGateway, messageFailed, "fetching an image", err)
+		return c.newFailure(http.StatusBadGateway, messageFailed, "fetching an image", err)
 	}
-}
-
-// fetchURL returns the address from which m has to be fetched. It is nil if the
-// client can use m as it is, perhaps without its address, which is then removed.
-func (b *Backend) fetchURL(m *llmhttp.Image, format string) (*url.URL, error) {
-	hasData := len(m.Data) > 0
-	switch {
-	case m.URL == "" && !hasData:
-		return nil, errors.New("it has neither data nor an address")
-	case m.URL == "":
-		return nil, nil
-	case strings.HasPrefix(m.URL, "data:"):
-		if hasData {
-			return nil, nil
-		}
-		return nil, checkDataURL(m.URL)
-	}
-	u, err := b.base.Parse(m.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, errors.New("its address is not one of http or https")
-	}
-	own := hostOf(u) == hostOf(b.base)
-	switch {
-	case hasData && (own || format == llmhttp.ImageFormatBase64):
-		m.URL = ""
-		return nil, nil
-	case hasData, !own && format != llmhttp.ImageFormatBase64:
-		return nil, nil
-	case b.allowsImage(u):
-		return u, nil
-	case own:
-		return nil, errors.New("its address is the server's own, which is not in Options.Images.Hosts")
-	}
-	return nil, errors.New("its host is not in Options.Images.Hosts")
-}
-
-func checkDataURL(s string) error {
-	_, text, ok := strings.Cut(s, ";base64,")
-	data, err := base64.StdEncoding.DecodeString(text)
-	switch {
-	case !ok || err != nil:
-		return errors.New("its data: URL is not base64")
-	case len(data) == 0:
-		return errors.New("its data: URL is empty")
-	}
-	return nil
-}
-
-// hostOf returns the host name of u in the form in which names are compared.
-func hostOf(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
-
-// isHostPattern reports whether s has the form that ImageOptions.Hosts requires.
-func isHostPattern(s string) bool {
-	host := strings.TrimPrefix(s, "*.")
-	u, err := url.Parse("http://" + host)
-	return err == nil && u.Hostname() != "" && u.Host == host && !strings.Contains(host, "*")
-}
-
-// allowsImage reports whether ImageOptions.Hosts has the host and port of u.
-func (b *Backend) allowsImage(u *url.URL) bool {
-	for _, pattern := range b.opts.Images.Hosts {
-		base, below := strings.CutPrefix(pattern, "*.")
-		allowed := &url.URL{Scheme: u.Scheme, Host: base}
-		if portOf(u) != portOf(allowed) {
-			continue
-		}
-		host, name := hostOf(u), hostOf(allowed)
-		if !below && host == name || below && strings.HasSuffix(host, "."+name) && net.ParseIP(host) == nil {
-			return true
-		}
-	}
-	return false
-}
-
-// portOf returns the port of u, or the default port of its scheme.
-func portOf(u *url.URL) string {
-	switch {
-	case u.Port() != "":
-		return u.Port()
-	case u.Scheme == "https":
-		return "443"
-	}
-	return "80"
-}
-
-// fetchImage returns the image at u. The request has no secrets of the server.
-func (c *call) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, errors.New("its address is not valid")
-	}
-	r.Header.Set("Accept", "image/*")
-	r.Header.Set("User-Agent", "llmhttp")
-	resp, err := c.b.imageTransport.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", resp.StatusCode)
-	}
-	data, err := bounded.ReadAll(c.memory.reader(ctx, resp.Body), nil, resp.ContentLength, c.b.opts.Images.MaxSize)
-	switch {
-	case errors.Is(err, bounded.ErrTooLarge):
-		return nil, errors.New("it is larger than Options.Images.MaxSize, or all images are larger than Options.MaxReply")
-	case err != nil:
-		return nil, err
-	case len(data) == 0:
-		return nil, errors.New("the body is empty")
-	case !strings.HasPrefix(resp.Header.Get("Content-Type"), "image/") && !strings.HasPrefix(http.DetectContentType(data), "image/"):
-		return nil, errors.New("it is not an image")
-	}
-	return data, nil
 }

@@ -16,7 +16,7 @@ import (
 // Options.Models that the server does not list.
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	var list []llmhttp.Model
-	err := b.fetch(ctx, b.models, nil, modelNames{}, func(c *call, reply []byte) (err error) {
+	err := b.fetchReply(ctx, b.models, nil, modelNames{}, func(c *call, reply []byte) (err error) {
 		list, err = c.decodeModels(reply)
 		return err
 	})
@@ -36,29 +36,29 @@ func (c *call) decodeModels(reply []byte) (list []llmhttp.Model, err error) {
 	if json.Unmarshal(reply, &object.Data) != nil {
 		err = json.Unmarshal(reply, &object)
 	}
-	if err := c.errorIn(reply, object.Error, object.Data != nil); err != nil {
+	if err := c.reportedError(reply, object.Error, object.Data != nil); err != nil {
 		return nil, err
 	}
 	if err != nil {
-		return nil, c.malformed(err)
+		return nil, c.malformedReply(err)
 	}
 	if len(object.Data) > maxModels {
-		return nil, c.invalid("the reply has too many models")
+		return nil, c.invalidReply("the reply has too many models")
 	}
 	if list, err = decodeModelEntries(object.Data); err != nil {
-		return nil, c.malformed(err)
+		return nil, c.malformedReply(err)
 	}
 	return list, nil
 }
 
-// These bound a list of models, which takes far more memory than its JSON.
+// These limit a list of models, which takes far more memory than its JSON.
 const (
 	maxModels     = 10_000
 	maxModelReply = 8 << 20 // in bytes
 )
 
 // decodeModelEntries decodes a list of models. It leaves out entries that cannot be
-// decoded or have no ID, but fails if that leaves nothing.
+// decoded or have no ID. It fails if no entry is left.
 func decodeModelEntries(entries []json.RawMessage) (list []llmhttp.Model, err error) {
 	for _, entry := range entries {
 		var m llmhttp.Model
@@ -80,7 +80,7 @@ func decodeModelEntries(entries []json.RawMessage) (list []llmhttp.Model, err er
 func (b *Backend) renameModels(list []llmhttp.Model) []llmhttp.Model {
 	clientNames := slices.Sorted(maps.Keys(b.opts.Models))
 	byServerName := make(map[string][]string) // the client names of a model
-	var hidden []string                       // server names that clients must not see
+	var hidden []string                       // server names that clients do not see
 	for _, client := range clientNames {
 		server := b.opts.Models[client]
 		byServerName[server] = append(byServerName[server], client)

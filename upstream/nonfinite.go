@@ -2,12 +2,12 @@ package upstream
 
 import "bytes"
 
-// unlikely is the logprob that OpenAI sends for a token that is very unlikely.
-const unlikely = "-9999.0"
+// minLogprob is the logprob that OpenAI sends for a token that is very unlikely.
+const minLogprob = "-9999.0"
 
 // replaceNonFinite returns JSON without the numbers NaN and Infinity, which
 // servers in Python write, in logprobs for example, and which are not JSON:
-// -Infinity becomes unlikely, the others null. It does not change data.
+// -Infinity becomes minLogprob, and the others become null. It does not change data.
 func replaceNonFinite(data []byte) []byte {
 	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
 		return data
@@ -26,10 +26,10 @@ func replaceNonFinite(data []byte) []byte {
 	return out
 }
 
-// nonFinite returns the length of the number that data begins with, and what to
-// write in its place; 0 if it begins with something else.
+// nonFinite returns the length of the non-finite number at the beginning of data, and
+// its replacement. The length is 0 if there is none.
 func nonFinite(data []byte) (n int, replacement string) {
-	for number, replacement := range map[string]string{"NaN": "null", "Infinity": "null", "-Infinity": unlikely} {
+	for number, replacement := range map[string]string{"NaN": "null", "Infinity": "null", "-Infinity": minLogprob} {
 		if bytes.HasPrefix(data, []byte(number)) {
 			return len(number), replacement
 		}
@@ -37,7 +37,8 @@ func nonFinite(data []byte) (n int, replacement string) {
 	return 0, ""
 }
 
-// tokenLength returns the length of the string that data begins with, or 1.
+// tokenLength returns the length of the JSON string at the beginning of data, or 1 if
+// there is none.
 func tokenLength(data []byte) int {
 	if data[0] != '"' {
 		return 1

@@ -17,8 +17,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
-// newRedactor returns a Redactor for what neither clients nor logs may contain:
-// the key, the values of the header, those of the query of the base URL, and
+// newRedactor returns a Redactor that removes from errors what neither clients nor logs
+// may contain: the key, the values of the header and of the query of the base URL, and
 // the address of the server.
 func newRedactor(base *url.URL, key string, header http.Header) *redact.Redactor {
 	secrets := []string{key}
@@ -27,7 +27,7 @@ func newRedactor(base *url.URL, key string, header http.Header) *redact.Redactor
 			continue
 		}
 		for _, value := range values {
-			secrets = append(secrets, value, oneLine(value, len(value)+1)) // texts are redacted in one line
+			secrets = append(secrets, value, oneLine(value, len(value)+1)) // redactText gets texts that oneLine has changed
 			if _, credentials, ok := strings.Cut(value, " "); ok && name == "Authorization" {
 				secrets = append(secrets, credentials)
 			}
@@ -38,28 +38,28 @@ func newRedactor(base *url.URL, key string, header http.Header) *redact.Redactor
 	}
 	for pair := range strings.SplitSeq(base.RawQuery, "&") {
 		_, value, _ := strings.Cut(pair, "=")
-		secrets = append(secrets, value) // escaped as the operator wrote it
+		secrets = append(secrets, value) // escaped as in the base URL
 	}
 	names := []string{base.String(), base.Scheme + "://" + base.Host}
 	if base.Port() != "" {
 		names = append(names, base.Host)
 	}
-	if host := hostOf(base); strings.ContainsAny(host, ".:") { // any other may be an ordinary word
+	if host := hostOf(base); strings.ContainsAny(host, ".:") { // other host names may be ordinary words
 		names = append(names, host)
 	}
 	return redact.New(secrets...).WithNames(names...)
 }
 
-// These match addresses and keys in general. A server may repeat those of a
-// server behind it.
+// These match addresses and keys of any server. A server may forward an error of
+// another server, which contains its address or key.
 var (
 	addressPattern = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}\b(:\d+)?|\blocalhost(:\d+)?\b`)
 	keyPattern     = regexp.MustCompile(`\b(sk|pk|rk|gsk|xai|org|proj)[-_][\w*.-]{6,}|(Bearer |Basic )[^\s"',]+|[^\s"',;:()]*\*{3,}[^\s"',;:()]*`)
 	namePattern    = regexp.MustCompile(`^[a-z_]+([_.][a-z0-9_]+|\[\d+\])*$`)
 )
 
-// redactText returns text without what r removes and without what looks like a
-// key or an address.
+// redactText removes from text what r removes, and whatever looks like a key or an
+// address.
 func redactText(r *redact.Redactor, text string) string {
 	text = keyPattern.ReplaceAllStringFunc(r.Text(text), func(match string) string {
 		if !strings.ContainsAny(match, "0123456789*") {
@@ -96,9 +96,9 @@ func oneLine(s string, n int) string {
 	return strings.ToValidUTF8(b.String(), "\ufffd")
 }
 
-// describe returns what went wrong with a connection. The texts of most errors
-// of package net contain addresses, so only known causes are described.
-func describe(err error) string {
+// describeNetError describes an error of a connection without addresses. The texts of
+// most errors of package net contain addresses, so it only describes known causes.
+func describeNetError(err error) string {
 	var (
 		dns       *net.DNSError
 		op        *net.OpError

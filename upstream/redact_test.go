@@ -92,6 +92,6 @@ func TestDescribe(t *testing.T) {
 		{errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "\x00secret"`), "the reply is not valid HTTP"},
 		{errors.New("something\nelse"), "something else"},
 	} {
-		assert.Equal(t, test.want, describe(test.err))
+		assert.Equal(t, test.want, describeNetError(test.err))
 	}
 }

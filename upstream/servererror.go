@@ -60,7 +60,7 @@ func parseServerError(body []byte) (serverError, bool) {
 	return e, e != serverError{}
 }
 
-// addDetail adds a validation error of FastAPI:
+// addDetail sets the message and the param from a validation error of FastAPI:
 // {"loc":["body","messages",0,"role"],"msg":"field required"}.
 func (e *serverError) addDetail(detail any) {
 	object, _ := detail.(map[string]any)
@@ -100,8 +100,8 @@ func isNoError(value []byte) bool {
 	return slices.Contains([]string{"null", "false", `""`, "0"}, string(value))
 }
 
-// status returns the HTTP status that the code or type of e stands for, for an
-// error that came with the status 200.
+// status returns the HTTP status that matches the code or type of e. It is used for
+// errors in replies with the status 200.
 func (e *serverError) status() int {
 	if n, err := strconv.Atoi(e.code); err == nil && n >= 400 && n <= 599 {
 		return n
@@ -143,8 +143,8 @@ func (e *serverError) isAboutRequest() bool {
 	return e.typ == "invalid_request_error" && !strings.Contains(e.message, "URL")
 }
 
-// isAboutKey reports whether e says that the key of the Backend is not valid.
-// Some servers do so with the status 400.
+// isAboutKey reports whether e says that the key of the Backend is not valid. Some
+// servers send such an error with the status 400.
 func (e *serverError) isAboutKey() bool {
 	return e.code == codeInvalidKey || e.typ == "authentication_error" || invalidKeyPattern.MatchString(e.message)
 }

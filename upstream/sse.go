@@ -18,16 +18,16 @@ type eventReader struct {
 	r      *bufio.Reader
 	max    int    // the largest size of an event, in bytes
 	line   []byte // the line that was read last
-	skipLF bool   // a CR ended that line, so a LF that follows belongs to it
+	skipLF bool   // a CR ended that line, so a LF that follows is part of its end
 
 	// The event being read.
 	kind    string
 	hasData bool
 	data    []byte // the values of its data lines, joined by LF
-	size    int    // of its lines, from the first data line on
+	size    int    // size of its lines, from the first data line on
 }
 
-// An event of a stream. The data is valid until the next event is read.
+// An event is an event of a stream. The data is valid until the next event is read.
 type event struct {
 	kind string // eventError, eventPing or empty
 	data []byte
@@ -41,14 +41,14 @@ const (
 // errEventTooLarge is the error of an event that is larger than MaxEvent.
 var errEventTooLarge = errors.New("an event of the stream is too large")
 
-// maxKept is the largest memory of an event that is kept for the next one.
-const maxKept = 64 << 10
+// maxRetained is the largest buffer that is reused for the next event, in bytes.
+const maxRetained = 64 << 10
 
 // next returns the next event that has data. Comments before it count only
 // against the size of a line. The error is io.EOF at the end of the stream, and
 // that of the reader if the stream is interrupted, even within an event.
 func (e *eventReader) next() (event, error) {
-	e.clear()
+	e.reset()
 	for {
 		err := e.readLine()
 		switch {
@@ -67,14 +67,14 @@ func (e *eventReader) next() (event, error) {
 		case len(e.data) > 0:
 			return event{e.kind, e.data}, nil
 		default:
-			e.clear()
+			e.reset()
 		}
 	}
 }
 
-// clear forgets the event being read.
-func (e *eventReader) clear() {
-	if cap(e.data) > maxKept {
+// reset discards the event that is being read.
+func (e *eventReader) reset() {
+	if cap(e.data) > maxRetained {
 		e.data = nil
 	}
 	e.kind, e.hasData, e.data, e.size = "", false, e.data[:0], 0
@@ -122,7 +122,7 @@ func (e *eventReader) addData(value []byte) {
 // readLine reads the next line, without its end. The last line of the stream
 // need not have one.
 func (e *eventReader) readLine() error {
-	if cap(e.line) > maxKept {
+	if cap(e.line) > maxRetained {
 		e.line = nil
 	}
 	e.line = e.line[:0]

@@ -130,15 +130,15 @@ func TestEventReader_Errors(t *testing.T) {
 // memory of a large event is given back.
 func TestEventReader_Memory(t *testing.T) {
 	comments := strings.Repeat(": keep-alive\n", 100_000)
-	large := "data: " + strings.Repeat("x", 10*maxKept) + "\n\n"
-	e := eventReader{r: bufio.NewReader(strings.NewReader(comments + large + comments + "data: b\n\n")), max: 20 * maxKept}
+	large := "data: " + strings.Repeat("x", 10*maxRetained) + "\n\n"
+	e := eventReader{r: bufio.NewReader(strings.NewReader(comments + large + comments + "data: b\n\n")), max: 20 * maxRetained}
 	got, err := e.next()
 	require.NoError(t, err)
-	assert.Len(t, got.data, 10*maxKept)
+	assert.Len(t, got.data, 10*maxRetained)
 	got, err = e.next()
 	require.NoError(t, err)
 	assert.Equal(t, "b", string(got.data))
-	assert.LessOrEqual(t, cap(e.data)+cap(e.line), 2*maxKept)
+	assert.LessOrEqual(t, cap(e.data)+cap(e.line), 2*maxRetained)
 }
 
 // The time to read an event grows linearly with the number of its lines.

@@ -8,13 +8,13 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A surrogateJoiner restores characters that a server has cut in two. Servers
-// that cut texts by UTF-16 code units, as those in JavaScript do, may end one
-// chunk with the high surrogate "\ud83d" and begin the next with the low one,
-// "\ude42", and a decoder replaces each of them by U+FFFD. The joiner holds back
-// a high surrogate at the end of a text until there is more of the text.
+// A surrogateJoiner joins surrogate pairs that a server has split between two chunks.
+// Servers that split texts by UTF-16 code units, such as those in JavaScript, may end a
+// chunk with the high surrogate "\ud83d" and begin the next one with the low surrogate
+// "\ude42". A decoder would replace each of the two by U+FFFD. The joiner holds back a
+// high surrogate at the end of a text until the next piece of the text arrives.
 type surrogateJoiner struct {
-	held map[textID]string // escape sequences, such as `\ud83d`
+	held map[textID]string // escape sequences that are held back, such as `\ud83d`
 }
 
 // A textID identifies a text that comes in pieces: a member of a choice and, for
@@ -48,24 +48,25 @@ func (j *surrogateJoiner) join(chunk *llmhttp.ChatChunk, data []byte) {
 		Choices []struct{ Delta rawDelta }
 	}
 	if json.Unmarshal(data, &raw) != nil || len(raw.Choices) != len(chunk.Choices) {
-		return // the chunk has odd types, which no server that cuts texts is known to use
+		return // an unusual type, which no server that splits surrogates is known to send
 	}
 	for i := range chunk.Choices {
 		c, d := &chunk.Choices[i], &raw.Choices[i].Delta
 		last := c.FinishReason != ""
-		j.piece(&c.Delta.Content, d.Content, textID{c.Index, "content", 0}, last)
-		j.piece(&c.Delta.Reasoning, d.Reasoning, textID{c.Index, "reasoning", 0}, last)
+		j.joinPiece(&c.Delta.Content, d.Content, textID{c.Index, "content", 0}, last)
+		j.joinPiece(&c.Delta.Reasoning, d.Reasoning, textID{c.Index, "reasoning", 0}, last)
 		for k := range min(len(c.Delta.ToolCalls), len(d.ToolCalls)) {
 			t := &c.Delta.ToolCalls[k]
-			j.piece(&t.Function.Arguments, d.ToolCalls[k].Function.Arguments, textID{c.Index, "arguments", t.Index}, last)
+			j.joinPiece(&t.Function.Arguments, d.ToolCalls[k].Function.Arguments, textID{c.Index, "arguments", t.Index}, last)
 		}
 	}
 }
 
 var highSurrogate = regexp.MustCompile(`(?i)^\\ud[89ab][0-9a-f]{2}$`)
 
-// cutHigh splits text before the high surrogate that it ends with, if it does.
-func cutHigh(text []byte) (before, high []byte) {
+// splitHighSurrogate splits off the high surrogate at the end of text. high is nil if
+// there is none.
+func splitHighSurrogate(text []byte) (before, high []byte) {
 	n := len(text) - len(`\ud83d`)
 	if n < 0 || !highSurrogate.Match(text[n:]) {
 		return text, nil
@@ -77,9 +78,9 @@ func cutHigh(text []byte) (before, high []byte) {
 	return text[:n], text[n:]
 }
 
-// piece corrects a piece of the text id. raw is the piece as it is written in
-// JSON; last says that it is the last piece.
-func (j *surrogateJoiner) piece(s *string, raw json.RawMessage, id textID, last bool) {
+// joinPiece sets s to the corrected piece of the text id. raw is the piece as JSON. last
+// tells whether it is the last piece of the text.
+func (j *surrogateJoiner) joinPiece(s *string, raw json.RawMessage, id textID, last bool) {
 	text := []byte(j.held[id])
 	if len(raw) > 2 && raw[0] == '"' {
 		text = append(text, raw[1:len(raw)-1]...)
@@ -90,7 +91,7 @@ func (j *surrogateJoiner) piece(s *string, raw json.RawMessage, id textID, last 
 		return
 	}
 	delete(j.held, id)
-	if before, high := cutHigh(text); high != nil && !last && len(j.held) < maxHeld {
+	if before, high := splitHighSurrogate(text); high != nil && !last && len(j.held) < maxHeld {
 		if j.held == nil {
 			j.held = make(map[textID]string)
 		}

@@ -28,11 +28,11 @@ func TestSurrogateJoiner_IsBounded(t *testing.T) {
 	assert.Len(t, j.held, maxHeld)
 }
 
-func TestCutHigh(t *testing.T) {
+func TestSplitHighSurrogate(t *testing.T) {
 	for text, want := range map[string]string{
 		``: ``, `a`: ``, `\ud83d`: `\ud83d`, `a\uDBFF`: `\uDBFF`, `\ude42`: ``, `\ud83`: ``, `\\ud83d`: ``, `\\\ud83d`: `\ud83d`, `\u0041`: ``,
 	} {
-		before, high := cutHigh([]byte(text))
+		before, high := splitHighSurrogate([]byte(text))
 		assert.Equal(t, want, string(high), "%q", text)
 		assert.Equal(t, strings.TrimSuffix(text, want), string(before), "%q", text)
 	}

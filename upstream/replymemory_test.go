@@ -57,7 +57,7 @@ func TestReplyMemory_Waits(t *testing.T) {
 			v.release()
 		}
 		assert.Zero(t, m.used)
-		assert.Nil(t, m.exceeds)
+		assert.Nil(t, m.overLimit)
 	})
 }
 

@@ -11,27 +11,28 @@ import (
 // A replyMemory bounds the memory of the replies that are not streams. Its
 // methods may be called concurrently.
 //
-// A reply grows while it is read, and waits if there is no memory left. So that
-// replies do not wait for each other for ever, one at a time may exceed the limit.
+// A reply reserves memory while it is read, and waits if no memory is left. One reply at
+// a time may exceed the limit, because replies would otherwise deadlock waiting for
+// each other.
 type replyMemory struct {
 	limit int64
 
-	mu      sync.Mutex // guards the fields below and those of reservations
-	used    int64
-	exceeds *reservation  // the reply that may exceed the limit; nil if none needs to
-	freed   chan struct{} // closed when memory is released; nil if nobody waits
+	mu        sync.Mutex // guards the fields below and those of reservations
+	used      int64
+	overLimit *reservation  // the reply that exceeds the limit; nil if none does
+	freed     chan struct{} // closed when memory is released; nil if no reply waits
 }
 
-// A reservation is the memory of one reply.
+// A reservation is the memory that is reserved for one reply.
 type reservation struct {
 	m     *replyMemory
-	limit int64 // of this reply; a larger one fails
-	read  int64
-	held  int64
+	limit int64 // maximum size of this reply
+	read  int64 // bytes that were read
+	held  int64 // bytes that are reserved
 }
 
-// reserveStep is how much memory a reply may take beyond its reservation, in
-// bytes. So small replies need none.
+// reserveStep is the number of bytes that may be read beyond held. Replies that are not
+// larger need no reservation.
 const reserveStep = 16 << 10
 
 // reader returns a Reader that reads from r and reserves memory for what it
@@ -50,8 +51,8 @@ type reservingReader struct {
 // reservation.
 func (r *reservingReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
-	if wait := r.v.add(int64(n)); wait != nil {
-		if err := r.v.await(r.ctx, wait); err != nil {
+	if wait := r.v.grow(int64(n)); wait != nil {
+		if err := r.v.waitForMemory(r.ctx, wait); err != nil {
 			return n, err
 		}
 	}
@@ -61,9 +62,9 @@ func (r *reservingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// add notes that n bytes were read, and reserves memory if they need it. If
-// there is none, it returns a channel that is closed when some is released.
-func (v *reservation) add(n int64) (wait chan struct{}) {
+// grow records that n bytes were read, and reserves memory for them if necessary. If no
+// memory is left, it returns a channel that is closed when memory is released.
+func (v *reservation) grow(n int64) (wait chan struct{}) {
 	m := v.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,27 +72,28 @@ func (v *reservation) add(n int64) (wait chan struct{}) {
 	if v.read <= v.held+reserveStep {
 		return nil
 	}
-	more := max(v.read, min(2*v.held, v.limit)) - v.held // as a buffer grows
+	more := max(v.read, min(2*v.held, v.limit)) - v.held // doubles, as the buffer of the reply does
 	if m.used+more > m.limit {
-		if m.exceeds != nil && m.exceeds != v {
+		if m.overLimit != nil && m.overLimit != v {
 			if m.freed == nil {
 				m.freed = make(chan struct{})
 			}
 			return m.freed
 		}
-		m.exceeds = v
+		m.overLimit = v
 	}
 	m.used += more
 	v.held += more
 	return nil
 }
 
-// await repeats add until there is memory or ctx ends.
-func (v *reservation) await(ctx context.Context, wait chan struct{}) error {
+// waitForMemory waits for wait and calls grow again, until memory is reserved or ctx
+// ends.
+func (v *reservation) waitForMemory(ctx context.Context, wait chan struct{}) error {
 	for wait != nil {
 		select {
 		case <-wait:
-			wait = v.add(0)
+			wait = v.grow(0)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -105,15 +107,15 @@ func (v *reservation) isTooLarge() bool {
 	return v.read > v.limit
 }
 
-// release returns the memory.
+// release releases the memory of the reply.
 func (v *reservation) release() {
 	m := v.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.used -= v.held
 	v.held, v.read = 0, 0
-	if m.exceeds == v {
-		m.exceeds = nil
+	if m.overLimit == v {
+		m.overLimit = nil
 	}
 	if m.freed != nil {
 		close(m.freed)

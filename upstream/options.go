@@ -1,41 +1,3 @@
-// Package upstream provides a [Backend] that forwards requests to another
-// server of the same API: a hosted service, a model server or another llmhttp.
-//
-//	b, err := upstream.New("https://models.example.com/v1", &upstream.Options{Key: os.Getenv("MODELS_KEY")})
-//	if err != nil {
-//		log.Fatal(err)
-//	}
-//	h := llmhttp.NewHandler(b, keys, nil)
-//
-// # Requests
-//
-// The server gets every parameter of a request, including those that llmhttp
-// does not know, but not the key of the client. It is asked for a stream if the
-// client wants one, and always for the usage.
-//
-// # Replies
-//
-// A reply is read by its content, not by its Content-Type: a server may stream
-// although it was not asked to, or send a whole reply although it was. Members
-// that llmhttp does not know are kept in Extra at every level. Members that are
-// null, missing or of another type than usual are accepted where that loses
-// nothing. The model has the name that the client used, except in members that
-// llmhttp does not know.
-//
-// These are errors: a stream that ends with neither a finish_reason nor [DONE],
-// an error with the status 200, a redirect, and a reply that is incomplete, too
-// large or not valid JSON.
-//
-// # Errors
-//
-// The client gets an [llmhttp.Error] with the status, message, param and code
-// of the server if it can act on it: for a status of 400, 413, 422 and 429, and
-// for a model that does not exist. The client gets no details of any other
-// error, only a status of 502, 503 or 504. In both cases Err is an [*Error] for
-// logs, from which keys and the address of the server are removed.
-//
-// A request is sent once. It is repeated only where [http.Transport] knows that
-// the server has not processed it, such as on a stale connection.
 package upstream
 
 import (
@@ -45,40 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/redact"
-)
-
-// Backend forwards requests to another server. Create one with [New]. Its
-// methods may be called concurrently.
-type Backend struct {
-	opts     Options
-	base     *url.URL
-	header   http.Header // of every request
-	redactor *redact.Redactor
-
-	transport      http.RoundTripper
-	imageTransport http.RoundTripper
-	owned          []*http.Transport // the transports that New created
-
-	chat, images, embeddings, models endpoint
-
-	memory replyMemory
-}
-
-var (
-	_ llmhttp.Backend        = (*Backend)(nil)
-	_ llmhttp.ModelLister    = (*Backend)(nil)
-	_ llmhttp.ImageGenerator = (*Backend)(nil)
-	_ llmhttp.Embedder       = (*Backend)(nil)
 )
 
 // Options configure a [Backend]. The zero value is ready to use. The timeouts
@@ -180,67 +113,6 @@ type ImageOptions struct {
 	// OmitFormat leaves response_format out of requests, for models that refuse
 	// it. Clients get the format that they asked for all the same.
 	OmitFormat bool
-}
-
-// New returns a Backend for the server at baseURL, the URL that clients of the
-// server are configured with, such as "https://example.com/v1". If baseURL has a
-// query, it is sent with every request. New copies opts; nil means the zero
-// Options.
-//
-// New returns an error if baseURL or an option is invalid. It does not contact
-// the server.
-func New(baseURL string, opts *Options) (*Backend, error) {
-	base, err := parseBaseURL(baseURL)
-	if err != nil {
-		return nil, err
-	}
-	b := &Backend{base: base}
-	if opts != nil {
-		b.opts = *opts
-	}
-	if err := b.opts.validate(); err != nil {
-		return nil, err
-	}
-	b.opts.setDefaults()
-	b.header = b.opts.requestHeader()
-	b.redactor = newRedactor(base, b.opts.Key, b.header)
-	if b.transport = b.opts.Transport; b.transport == nil {
-		b.transport = b.ownTransport()
-	}
-	if b.imageTransport = b.opts.Images.Transport; b.imageTransport == nil {
-		b.imageTransport = b.ownTransport()
-	}
-	size := b.opts.MaxReply
-	b.chat = endpoint{http.MethodPost, base.JoinPath("chat/completions").String(), true, size}
-	b.images = endpoint{http.MethodPost, base.JoinPath("images/generations").String(), false, size}
-	b.embeddings = endpoint{http.MethodPost, base.JoinPath("embeddings").String(), false, size}
-	b.models = endpoint{http.MethodGet, base.JoinPath("models").String(), false, min(size, maxModelReply)}
-	b.memory.limit = b.opts.MaxReplies
-	return b, nil
-}
-
-// parseBaseURL parses a base URL. Its errors do not contain the URL, which may
-// have a secret in it.
-func parseBaseURL(s string) (*url.URL, error) {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil:
-		return nil, errors.New("upstream: the base URL is not valid")
-	case !utf8.ValidString(u.Host) || !utf8.ValidString(s):
-		return nil, errors.New("upstream: the base URL is not valid UTF-8")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, errors.New(`upstream: the base URL must begin with "http://" or "https://"`)
-	case u.Hostname() == "":
-		return nil, errors.New("upstream: the base URL has no host")
-	case u.User != nil:
-		return nil, errors.New("upstream: the base URL must not have a user or password; use Options.Key or Options.Header")
-	case u.Fragment != "":
-		return nil, errors.New("upstream: the base URL must not have a fragment")
-	}
-	if _, err := http.NewRequest(http.MethodGet, u.JoinPath("models").String(), nil); err != nil {
-		return nil, errors.New("upstream: the base URL is not valid")
-	}
-	return u, nil
 }
 
 // validate returns an error that names the first option that is invalid.
@@ -349,66 +221,9 @@ func isHeaderName(s string) bool {
 	})
 }
 
-// maxIdleConns is how many idle connections are kept. [http.DefaultTransport]
-// keeps two for each host, so a busy gateway would open a new connection for
-// most requests.
-const maxIdleConns = 1024
-
-// NewTransport returns a transport that keeps connections alive and uses the
-// proxies of the environment. Of opts it uses ConnectTimeout and IdleTimeout; nil
-// means the zero Options. A Backend has such a transport unless Options.Transport
-// is set, for example to a wrapper of it.
-func NewTransport(opts *Options) *http.Transport {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
-	o.setDefaults()
-	connectTimeout := max(o.ConnectTimeout, 0) // zero means none here
-	t := &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: connectTimeout}).DialContext,
-		TLSHandshakeTimeout:    connectTimeout,
-		ForceAttemptHTTP2:      true,
-		DisableCompression:     true, // compression would delay chunks
-		MaxIdleConnsPerHost:    maxIdleConns,
-		IdleConnTimeout:        90 * time.Second,
-		MaxResponseHeaderBytes: 256 << 10,
-	}
-	if d := o.IdleTimeout; d > 0 {
-		// A server answers pings also while its model computes a reply.
-		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: d / 2, PingTimeout: d / 2}
-	}
-	return t
-}
-
-// ownTransport returns a transport that CloseIdleConnections closes.
-func (b *Backend) ownTransport() *http.Transport {
-	t := NewTransport(&b.opts)
-	b.owned = append(b.owned, t)
-	return t
-}
-
-// CloseIdleConnections closes the idle connections of the transports that New
-// created. It does not affect Options.Transport and Options.Images.Transport.
-// The Backend remains usable.
-func (b *Backend) CloseIdleConnections() {
-	for _, t := range b.owned {
-		t.CloseIdleConnections()
-	}
-}
-
-// modelNames are the names of a model. Both are empty for requests that are not
-// about a model.
-type modelNames struct {
-	client string // the name that clients use
-	server string
-}
-
-// modelNames returns the names of the model that clients call name.
-func (b *Backend) modelNames(name string) modelNames {
-	if server, ok := b.opts.Models[name]; ok {
-		return modelNames{name, server}
-	}
-	return modelNames{name, name}
+// isHostPattern reports whether s has the form that ImageOptions.Hosts requires.
+func isHostPattern(s string) bool {
+	host := strings.TrimPrefix(s, "*.")
+	u, err := url.Parse("http://" + host)
+	return err == nil && u.Hostname() != "" && u.Host == host && !strings.Contains(host, "*")
 }

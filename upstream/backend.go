@@ -1,0 +1,111 @@
+package upstream
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"unicode/utf8"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/redact"
+)
+
+// Backend forwards requests to another server. Create one with [New]. Its
+// methods may be called concurrently.
+type Backend struct {
+	opts     Options
+	base     *url.URL
+	header   http.Header // sent with every request
+	redactor *redact.Redactor
+
+	transport      http.RoundTripper
+	imageTransport http.RoundTripper
+	owned          []*http.Transport // the transports that New created
+
+	chat, images, embeddings, models endpoint
+
+	memory replyMemory
+}
+
+var (
+	_ llmhttp.Backend        = (*Backend)(nil)
+	_ llmhttp.ModelLister    = (*Backend)(nil)
+	_ llmhttp.ImageGenerator = (*Backend)(nil)
+	_ llmhttp.Embedder       = (*Backend)(nil)
+)
+
+// New returns a Backend for the server at baseURL, the URL that clients of the
+// server are configured with, such as "https://example.com/v1". If baseURL has a
+// query, it is sent with every request. New copies opts; nil means the zero
+// Options.
+//
+// New returns an error if baseURL or an option is invalid. It does not contact
+// the server.
+func New(baseURL string, opts *Options) (*Backend, error) {
+	base, err := parseBaseURL(baseURL)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{base: base}
+	if opts != nil {
+		b.opts = *opts
+	}
+	if err := b.opts.validate(); err != nil {
+		return nil, err
+	}
+	b.opts.setDefaults()
+	b.header = b.opts.requestHeader()
+	b.redactor = newRedactor(base, b.opts.Key, b.header)
+	if b.transport = b.opts.Transport; b.transport == nil {
+		b.transport = b.ownTransport()
+	}
+	if b.imageTransport = b.opts.Images.Transport; b.imageTransport == nil {
+		b.imageTransport = b.ownTransport()
+	}
+	size := b.opts.MaxReply
+	b.chat = endpoint{http.MethodPost, base.JoinPath("chat/completions").String(), true, size}
+	b.images = endpoint{http.MethodPost, base.JoinPath("images/generations").String(), false, size}
+	b.embeddings = endpoint{http.MethodPost, base.JoinPath("embeddings").String(), false, size}
+	b.models = endpoint{http.MethodGet, base.JoinPath("models").String(), false, min(size, maxModelReply)}
+	b.memory.limit = b.opts.MaxReplies
+	return b, nil
+}
+
+// parseBaseURL parses a base URL. Its errors do not contain the URL, which may
+// have a secret in it.
+func parseBaseURL(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return nil, errors.New("upstream: the base URL is not valid")
+	case !utf8.ValidString(u.Host) || !utf8.ValidString(s):
+		return nil, errors.New("upstream: the base URL is not valid UTF-8")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New(`upstream: the base URL must begin with "http://" or "https://"`)
+	case u.Hostname() == "":
+		return nil, errors.New("upstream: the base URL has no host")
+	case u.User != nil:
+		return nil, errors.New("upstream: the base URL must not have a user or password; use Options.Key or Options.Header")
+	case u.Fragment != "":
+		return nil, errors.New("upstream: the base URL must not have a fragment")
+	}
+	if _, err := http.NewRequest(http.MethodGet, u.JoinPath("models").String(), nil); err != nil {
+		return nil, errors.New("upstream: the base URL is not valid")
+	}
+	return u, nil
+}
+
+// modelNames are the two names of a model. Both are empty for requests that are not
+// about a model.
+type modelNames struct {
+	client string // the name that clients use
+	server string // the name that the server uses
+}
+
+// modelNames returns the names of the model that clients call name.
+func (b *Backend) modelNames(name string) modelNames {
+	if server, ok := b.opts.Models[name]; ok {
+		return modelNames{name, server}
+	}
+	return modelNames{name, name}
+}

@@ -1,0 +1,39 @@
+// Package upstream provides a [Backend] that forwards requests to another
+// server of the same API: a hosted service, a model server or another llmhttp.
+//
+//	b, err := upstream.New("https://models.example.com/v1", &upstream.Options{Key: os.Getenv("MODELS_KEY")})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	h := llmhttp.NewHandler(b, keys, nil)
+//
+// # Requests
+//
+// The server gets every parameter of a request, including those that llmhttp
+// does not know, but not the key of the client. It is asked for a stream if the
+// client wants one, and always for the usage.
+//
+// # Replies
+//
+// A reply is read by its content, not by its Content-Type: a server may stream
+// although it was not asked to, or send a whole reply although it was. Members
+// that llmhttp does not know are kept in Extra at every level. Members that are
+// null, missing or of another type than usual are accepted where that loses
+// nothing. The model has the name that the client used, except in members that
+// llmhttp does not know.
+//
+// These are errors: a stream that ends with neither a finish_reason nor [DONE],
+// an error with the status 200, a redirect, and a reply that is incomplete, too
+// large or not valid JSON.
+//
+// # Errors
+//
+// The client gets an [llmhttp.Error] with the status, message, param and code
+// of the server if it can act on it: for a status of 400, 413, 422 and 429, and
+// for a model that does not exist. The client gets no details of any other
+// error, only a status of 502, 503 or 504. In both cases Err is an [*Error] for
+// logs, from which keys and the address of the server are removed.
+//
+// A request is sent once. It is repeated only where [http.Transport] knows that
+// the server has not processed it, such as on a stale connection.
+package upstream

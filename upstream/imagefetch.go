@@ -1,0 +1,123 @@
+package upstream
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/bounded"
+)
+
+// urlToFetch returns the address from which m must be fetched. It returns nil if the
+// client can use m without that. In this case it removes an address that the client
+// cannot or need not use.
+func (b *Backend) urlToFetch(m *llmhttp.Image, format string) (*url.URL, error) {
+	hasData := len(m.Data) > 0
+	switch {
+	case m.URL == "" && !hasData:
+		return nil, errors.New("it has neither data nor an address")
+	case m.URL == "":
+		return nil, nil
+	case strings.HasPrefix(m.URL, "data:"):
+		if hasData {
+			return nil, nil
+		}
+		return nil, checkDataURL(m.URL)
+	}
+	u, err := b.base.Parse(m.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, errors.New("its address is not one of http or https")
+	}
+	own := hostOf(u) == hostOf(b.base)
+	switch {
+	case hasData && (own || format == llmhttp.ImageFormatBase64):
+		m.URL = ""
+		return nil, nil
+	case hasData, !own && format != llmhttp.ImageFormatBase64:
+		return nil, nil
+	case b.allowsImage(u):
+		return u, nil
+	case own:
+		return nil, errors.New("its address is the server's own, which is not in Options.Images.Hosts")
+	}
+	return nil, errors.New("its host is not in Options.Images.Hosts")
+}
+
+func checkDataURL(s string) error {
+	_, text, ok := strings.Cut(s, ";base64,")
+	data, err := base64.StdEncoding.DecodeString(text)
+	switch {
+	case !ok || err != nil:
+		return errors.New("its data: URL is not base64")
+	case len(data) == 0:
+		return errors.New("its data: URL is empty")
+	}
+	return nil
+}
+
+// hostOf returns the host name of u in lower case and without a trailing dot.
+func hostOf(u *url.URL) string { return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") }
+
+// allowsImage reports whether ImageOptions.Hosts has the host and port of u.
+func (b *Backend) allowsImage(u *url.URL) bool {
+	for _, pattern := range b.opts.Images.Hosts {
+		base, below := strings.CutPrefix(pattern, "*.")
+		allowed := &url.URL{Scheme: u.Scheme, Host: base}
+		if portOf(u) != portOf(allowed) {
+			continue
+		}
+		host, name := hostOf(u), hostOf(allowed)
+		if !below && host == name || below && strings.HasSuffix(host, "."+name) && net.ParseIP(host) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// portOf returns the port of u, or the default port of its scheme.
+func portOf(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "https":
+		return "443"
+	}
+	return "80"
+}
+
+// fetchImage fetches the image at u. The request contains no key or header of the
+// Backend.
+func (c *call) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, errors.New("its address is not valid")
+	}
+	r.Header.Set("Accept", "image/*")
+	r.Header.Set("User-Agent", "llmhttp")
+	resp, err := c.b.imageTransport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	data, err := bounded.ReadAll(c.memory.reader(ctx, resp.Body), nil, resp.ContentLength, c.b.opts.Images.MaxSize)
+	switch {
+	case errors.Is(err, bounded.ErrTooLarge):
+		return nil, errors.New("it is larger than Options.Images.MaxSize, or all images are larger than Options.MaxReply")
+	case err != nil:
+		return nil, err
+	case len(data) == 0:
+		return nil, errors.New("the body is empty")
+	case !strings.HasPrefix(resp.Header.Get("Content-Type"), "image/") && !strings.HasPrefix(http.DetectContentType(data), "image/"):
+		return nil, errors.New("it is not an image")
+	}
+	return data, nil
+}
