@@ -19,8 +19,8 @@ import (
 )
 
 func TestChat_Replies(t *testing.T) {
-	stream := sse(textChunk("Hello"), textChunk(" there"), stopChunk, usageChunk)
-	complete := stream + sse(done)
+	stream := eventStream(textChunk("Hello"), textChunk(" there"), stopChunk, usageChunk)
+	complete := stream + eventStream(done)
 	lineEnds := func(s, end string) string { return strings.ReplaceAll(s, "\n", end) }
 	writers := map[string]func(c net.Conn, contentType, body string){
 		"with a length": func(c net.Conn, contentType, body string) { writeReply(c, 200, contentType, body) },
@@ -49,19 +49,19 @@ func TestChat_Replies(t *testing.T) {
 		{"whole as text", "text/plain", wholeReply},
 		{"whole without a type", "", wholeReply},
 		{"whole as a stream", mediaEvents, wholeReply},
-		{"whole in an event", mediaEvents, sse(wholeReply, done)},
+		{"whole in an event", mediaEvents, eventStream(wholeReply, done)},
 		{"stream", mediaEvents, complete},
 		{"stream with a charset", mediaEvents + "; charset=utf-8", complete},
 		{"stream with CRLF", mediaEvents, lineEnds(complete, "\r\n")},
 		{"stream with CR", mediaEvents, lineEnds(complete, "\r")},
-		{"stream with comments", mediaEvents, ": hello\n\n: OPENROUTER PROCESSING\n\n" + stream + ": bye\n" + sse(done)},
+		{"stream with comments", mediaEvents, ": hello\n\n: OPENROUTER PROCESSING\n\n" + stream + ": bye\n" + eventStream(done)},
 		{"stream with pings", mediaEvents, "event: ping\ndata: {\"type\":\"ping\"}\n\nevent: x\n\n" + complete},
 		{"stream with event types", mediaEvents, strings.ReplaceAll(complete, "data: {", "event: chunk\nid: 1\ndata: {")},
 		{"stream with several data lines", mediaEvents, strings.ReplaceAll(complete, `"choices":`, "\ndata: \"choices\":")},
 		{"stream without [DONE]", mediaEvents, stream},
 		{"stream without a last empty line", mediaEvents, strings.TrimRight(stream, "\n")},
 		{"stream without a line end after [DONE]", mediaEvents, stream + "data: [DONE]"},
-		{"stream with events after [DONE]", mediaEvents, complete + sse("more")},
+		{"stream with events after [DONE]", mediaEvents, complete + eventStream("more")},
 		{"stream as JSON", mediaJSON, complete},
 		{"stream as text", "text/plain; charset=utf-8", ":\n\n" + complete},
 		{"stream without a type", "", complete},
@@ -82,7 +82,7 @@ func TestChat_Replies(t *testing.T) {
 				assert.Equal(t, "stop", reason)
 				list := eventData(t, got.body)
 				assert.Equal(t, usageChunk, list[len(list)-2])
-				sum := g.used(2)
+				sum := g.recordedUsage(2)
 				assert.EqualValues(t, 2*7, sum.PromptTokens)
 				assert.EqualValues(t, 2*5, sum.CompletionTokens)
 			})
@@ -90,7 +90,7 @@ func TestChat_Replies(t *testing.T) {
 	}
 }
 
-// The usage is recorded in any case, and sent to clients that asked for it.
+// The usage is always recorded, and is sent only to clients that request it.
 func TestChat_Usage(t *testing.T) {
 	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
@@ -103,14 +103,14 @@ func TestChat_Usage(t *testing.T) {
 	g := newGateway(t, s.url(), nil)
 	assert.NotContains(t, g.chat(askStream).body, "usage")
 	assert.Contains(t, g.chat(askUsage).body, `"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12}`)
-	assert.EqualValues(t, 2*7, g.used(2).PromptTokens)
+	assert.EqualValues(t, 2*7, g.recordedUsage(2).PromptTokens)
 
 	g = newGateway(t, s.url(), &upstream.Options{OmitStreamOptions: true})
 	g.chat(askStream)
 	assert.True(t, g.summary().Estimated)
 }
 
-// Members that llmhttp does not know reach the client.
+// Members that llmhttp does not know are passed on to the client.
 func TestChat_KeepsExtraMembers(t *testing.T) {
 	checkLeaks(t)
 	const choice = `"index":0,"%":{"role":"assistant","content":"Hi","reasoning_content":"so","reasoning":"thus","annotations":[{"a":1}],` +
@@ -137,8 +137,8 @@ func TestChat_KeepsExtraMembers(t *testing.T) {
 	}
 }
 
-// Members that come after the last choice are sent with the usage, or in a whole
-// reply. Other clients get no chunk without choices.
+// Members after the last choice are sent with the usage, or in a whole reply. Clients
+// that do not request the usage get no chunk without choices.
 func TestChat_KeepsExtraMembersAtTheEnd(t *testing.T) {
 	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, _ *rawRequest) {
@@ -214,7 +214,7 @@ func TestChat_ErrorMemberOfSuccess(t *testing.T) {
 	g.chat(askWhole).requireError(t, 429)
 }
 
-// Whole replies whose indices do not number the choices are numbered in order.
+// The choices of a whole reply are numbered in order if their indices are not valid.
 func TestChat_IndicesOfWholeReplies(t *testing.T) {
 	checkLeaks(t)
 	var indices [2]string
@@ -224,15 +224,15 @@ func TestChat_IndicesOfWholeReplies(t *testing.T) {
 	g := newGateway(t, s.url(), nil)
 	for _, indices = range [][2]string{{"0", "0"}, {"1", "2"}, {"-1", "0"}, {"0", "1"}, {"null", "null"}, {"99999", "1"}} {
 		for _, ask := range []string{askWhole, askStream} {
-			body := g.chat(with(ask, `"n":2`)).body
+			body := g.chat(withMembers(ask, `"n":2`)).body
 			assert.Regexp(t, `"index":0,"(message|delta)":\{("role":"assistant",)?"content":"A"`, body)
 			assert.Regexp(t, `"index":1,"(message|delta)":\{("role":"assistant",)?"content":"B"`, body)
 		}
 	}
 }
 
-// The indices of a reply are the same whether it is streamed or whole, also if
-// there are gaps.
+// Choices have the same indices in a stream and in a whole reply, even if there are
+// gaps.
 func TestChat_Indices(t *testing.T) {
 	for _, test := range []struct {
 		name         string
@@ -255,9 +255,9 @@ func TestChat_Indices(t *testing.T) {
 		for _, index := range test.server {
 			stream = append(stream, fmt.Sprintf(`{"choices":[{"index":%d,"delta":{},"finish_reason":"stop"}]}`, index))
 		}
-		for media, body := range map[string]string{mediaJSON: `{"choices":[` + strings.Join(whole, ",") + `]}`, mediaEvents: sse(append(stream, done)...)} {
+		for media, body := range map[string]string{mediaJSON: `{"choices":[` + strings.Join(whole, ",") + `]}`, mediaEvents: eventStream(append(stream, done)...)} {
 			t.Run(test.name+"/"+media, func(t *testing.T) {
-				transport := roundTripper(func(*http.Request) (*http.Response, error) { return response(media, strings.NewReader(body)), nil })
+				transport := roundTripper(func(*http.Request) (*http.Response, error) { return okResponse(media, strings.NewReader(body)), nil })
 				b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
 				var got []int
 				for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", N: &test.requested}) {
@@ -274,15 +274,15 @@ func TestChat_Indices(t *testing.T) {
 	}
 }
 
-// Servers in Python write numbers that are not JSON.
+// Servers in Python write NaN and Infinity, which are not JSON.
 func TestChat_NonFiniteLogprobs(t *testing.T) {
 	const logprobs = `"logprobs":{"content":[{"token":"-Infinity \"NaN","logprob":-Infinity},{"token":"NaN","logprob":NaN,"top":[Infinity]}]}`
 	const want = `{"content":[{"token":"-Infinity \"NaN","logprob":-9999.0},{"token":"NaN","logprob":null,"top":[null]}]}`
 	for media, body := range map[string]string{
 		mediaJSON:   `{"choices":[{"message":{"content":"Hi"},` + logprobs + `,"finish_reason":"stop"}]}`,
-		mediaEvents: sse(`{"choices":[{"delta":{"content":"Hi \ud83d"},`+logprobs+`}]}`, `{"choices":[{"delta":{"content":"\ude42"},"finish_reason":"stop"}]}`, done),
+		mediaEvents: eventStream(`{"choices":[{"delta":{"content":"Hi \ud83d"},`+logprobs+`}]}`, `{"choices":[{"delta":{"content":"\ude42"},"finish_reason":"stop"}]}`, done),
 	} {
-		transport := roundTripper(func(*http.Request) (*http.Response, error) { return response(media, strings.NewReader(body)), nil })
+		transport := roundTripper(func(*http.Request) (*http.Response, error) { return okResponse(media, strings.NewReader(body)), nil })
 		b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
 		resp, err := llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
 		require.NoError(t, err, media)
@@ -300,7 +300,7 @@ func TestChat_StreamWithoutDone(t *testing.T) {
 	var breaks bool
 	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
 		writeHead(c, mediaEvents)
-		writePiece(c, sse(textChunk("Hello"), stopChunk))
+		writePiece(c, eventStream(textChunk("Hello"), stopChunk))
 		if breaks {
 			c.Close()
 		} else {
@@ -311,12 +311,12 @@ func TestChat_StreamWithoutDone(t *testing.T) {
 	for _, breaks = range []bool{false, true} {
 		g.chat(askStream).requireComplete(t)
 		assert.Equal(t, 200, g.chat(askWhole).StatusCode)
-		assert.Equal(t, 502, g.chat(with(askWhole, `"n":2`)).StatusCode, "one of two choices is missing")
-		assert.Contains(t, g.chat(with(askStream, `"n":2`)).body, `{"error":`)
+		assert.Equal(t, 502, g.chat(withMembers(askWhole, `"n":2`)).StatusCode, "one of two choices is missing")
+		assert.Contains(t, g.chat(withMembers(askStream, `"n":2`)).body, `{"error":`)
 	}
 }
 
-// A connection is used for the next request, whatever the reply was.
+// A connection is reused after all types of replies.
 func TestChat_ConnectionIsReused(t *testing.T) {
 	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
@@ -327,7 +327,7 @@ func TestChat_ConnectionIsReused(t *testing.T) {
 			writeReply(c, 429, mediaJSON, `{"error":{"message":"slow"}}`)
 		case 2: // a stream, also to a client that did not ask for one
 			writeHead(c, mediaEvents)
-			writePiece(c, sse(textChunk("Hello"), stopChunk, done))
+			writePiece(c, eventStream(textChunk("Hello"), stopChunk, done))
 			writeEnd(c)
 		case 3:
 			writeReply(c, 500, "text/html", "<p>"+strings.Repeat("x", 10_000))
@@ -364,14 +364,14 @@ func (c closeNotifier) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// A client gets [DONE] as soon as the server has sent it, even if the server
-// does not end the reply.
+// A client gets [DONE] as soon as the server has sent it, even if the server does not
+// end the HTTP body.
 func TestChat_DoneEndsTheStream(t *testing.T) {
 	checkLeaks(t)
 	var s *rawServer
 	s = newRawServer(t, func(c net.Conn, _ *rawRequest) {
 		writeHead(c, mediaEvents)
-		writePiece(c, sse(textChunk("Hello"))+"data: [DONE]\n")
+		writePiece(c, eventStream(textChunk("Hello"))+"data: [DONE]\n")
 		s.hang(c)
 	})
 	newGateway(t, s.url(), nil).chat(askStream).requireComplete(t)
@@ -393,14 +393,14 @@ func TestChat_HTTP2(t *testing.T) {
 		streaming.Add(1)
 		defer streaming.Add(-1)
 		w.Header().Set("Content-Type", mediaEvents)
-		io.WriteString(w, sse(textChunk("Hello")))
+		io.WriteString(w, eventStream(textChunk("Hello")))
 		if strings.Contains(string(body), "hang") {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 			reset.Store(true)
 			return
 		}
-		io.WriteString(w, sse(stopChunk, done))
+		io.WriteString(w, eventStream(stopChunk, done))
 	}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
@@ -420,7 +420,7 @@ func TestChat_HTTP2(t *testing.T) {
 	waitFor(t, "the stream to be reset", func() bool { return reset.Load() && streaming.Load() == 0 })
 }
 
-// Members of unusual types, as a client of the Backend sees them.
+// Members of unusual types are accepted; these are the values that a client gets.
 func TestChat_AcceptsUnusualTypes(t *testing.T) {
 	const head, choice = `{"id":"","object":"chat.completion.chunk","created":0,"model":"",`, `"choices":[{"index":0,"delta":`
 	for _, test := range []struct{ name, in, want string }{
@@ -445,7 +445,7 @@ func TestChat_AcceptsUnusualTypes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			transport := roundTripper(func(*http.Request) (*http.Response, error) {
-				return response(mediaEvents, strings.NewReader(sse(test.in, done))), nil
+				return okResponse(mediaEvents, strings.NewReader(eventStream(test.in, done))), nil
 			})
 			b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
 			for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true, N: new(3)}) {
@@ -458,7 +458,7 @@ func TestChat_AcceptsUnusualTypes(t *testing.T) {
 	}
 }
 
-// Characters whose surrogates a server has sent in different chunks are whole.
+// A character whose surrogates are in different chunks is joined.
 func TestChat_JoinsSurrogates(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -496,7 +496,7 @@ func TestChat_JoinsSurrogates(t *testing.T) {
 					}
 				}
 				transport := roundTripper(func(*http.Request) (*http.Response, error) {
-					return response(mediaEvents, strings.NewReader(sse(append(chunks, done)...))), nil
+					return okResponse(mediaEvents, strings.NewReader(eventStream(append(chunks, done)...))), nil
 				})
 				b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
 				var got [2]string

@@ -36,13 +36,13 @@ func TestEmbed(t *testing.T) {
 			require.Equal(t, test.status, got.StatusCode, "%s", got.body)
 			if test.want != "" {
 				assert.Equal(t, test.want, got.body)
-				assert.EqualValues(t, 3, g.used(1).PromptTokens)
+				assert.EqualValues(t, 3, g.recordedUsage(1).PromptTokens)
 			}
 		})
 	}
 }
 
-// A reply has one vector for each input, in whatever form the inputs are.
+// A reply must have one vector for each input, for all types of inputs.
 func TestEmbed_NumberOfVectors(t *testing.T) {
 	checkLeaks(t)
 	for input, n := range map[string]int{`"a"`: 1, `["a"]`: 1, `["a","b","c"]`: 3, `[1,2,3]`: 1, `[[1,2],[3]]`: 2} {

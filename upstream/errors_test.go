@@ -16,8 +16,8 @@ import (
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
-// The status and body that clients get for errors of the server, and what is
-// logged.
+// TestErrors checks the status and body that clients get for errors of the server, and
+// the error that is logged.
 func TestErrors(t *testing.T) {
 	const (
 		failed   = "The model's server had an error. Please try again."
@@ -126,8 +126,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// An endpoint that the server does not have is unknown to clients, too, except
-// for that of chats.
+// If the server does not have an endpoint, clients get a 404. The endpoint of chats is
+// an exception, because every server has it.
 func TestErrors_UnsupportedEndpoint(t *testing.T) {
 	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
@@ -155,7 +155,7 @@ func TestErrors_ShouldRetry(t *testing.T) {
 	assert.Equal(t, "false", newGateway(t, s.url(), nil).chat(askWhole).Header.Get("X-Should-Retry"))
 }
 
-// Words that only resemble a key or an address are kept.
+// Words that only resemble a key or an address are not removed.
 func TestErrors_KeepWords(t *testing.T) {
 	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, _ *rawRequest) {
@@ -180,7 +180,8 @@ func TestErrors_LargeBody(t *testing.T) {
 	}
 }
 
-// Causes of an Error can be recognized, but not read.
+// errors.Is and errors.As find the causes of an Error, but not errors whose texts contain
+// addresses.
 func TestError_IsAndAs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

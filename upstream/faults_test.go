@@ -3,13 +3,9 @@ package upstream_test
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -46,7 +41,7 @@ func randomBytes(n int) string {
 	return string(b)
 }
 
-// A fault is a reply that fails.
+// A fault is a way in which a reply fails.
 type fault struct {
 	name   string
 	reply  func(s *rawServer, c net.Conn)
@@ -56,9 +51,9 @@ type fault struct {
 	log    string // that the log contains
 }
 
-// A failure before the first chunk gives the client a status. A later one ends
-// the stream with an error event, without [DONE], and breaks the connection. The
-// request is recorded in any case.
+// If a request fails before the first chunk, the client gets an error status. If it fails
+// later, the stream ends with an error event, without [DONE], and the connection is
+// closed. In both cases the request is recorded.
 func TestFaults(t *testing.T) {
 	early, late := earlyFaults(), lateFaults()
 	for _, f := range early {
@@ -92,7 +87,7 @@ func testFault(t *testing.T, f fault, ask string) llmhttp.UsageSum {
 	assert.Equal(t, f.status, summary.Status)
 	require.Error(t, summary.Err)
 	assert.Contains(t, g.log.String(), f.log)
-	sum := g.used(1)
+	sum := g.recordedUsage(1)
 	assert.EqualValues(t, 1, sum.Requests, "the request is recorded")
 	if f.status != 200 {
 		require.NoError(t, got.err)
@@ -175,12 +170,12 @@ func earlyFaults() []fault {
 		body("error beside choices", mediaJSON, wholeReply[:len(wholeReply)-1]+`,"error":{"message":"boom"}}`, "boom"),
 		body("error without a message", mediaJSON, `{"error":{}}`, "without a message"),
 		stream("empty stream", "", "empty"),
-		stream("stream of [DONE]", sse(done), "no chunks before [DONE]"),
+		stream("stream of [DONE]", eventStream(done), "no chunks before [DONE]"),
 		stream("stream of comments", ": hello\n\n", "empty"),
-		stream("stream of an error", sse(`{"error":{"message":"boom"}}`, done), "boom"),
-		stream("stream of a flat error", sse(`{"object":"error","message":"boom"}`, done), "boom"),
+		stream("stream of an error", eventStream(`{"error":{"message":"boom"}}`, done), "boom"),
+		stream("stream of a flat error", eventStream(`{"object":"error","message":"boom"}`, done), "boom"),
 		body("stream of random bytes", mediaEvents, randomBytes(1000), ""),
-		stream("event of random bytes", sse(randomBytes(1000), done), "the reply is not valid"),
+		stream("event of random bytes", eventStream(randomBytes(1000), done), "the reply is not valid"),
 		{"large reply", func(_ *rawServer, c net.Conn) {
 			writeReply(c, 200, mediaJSON, strings.Repeat(" ", 1<<17))
 			c.Close()
@@ -200,7 +195,7 @@ func lateFaults() []fault {
 	after := func(name string, reply func(s *rawServer, c net.Conn), body, log string) fault {
 		return fault{name, func(s *rawServer, c net.Conn) {
 			writeHead(c, mediaEvents)
-			writePiece(c, sse(textChunk("Hello"), textChunk(" there")))
+			writePiece(c, eventStream(textChunk("Hello"), textChunk(" there")))
 			reply(s, c)
 		}, upstream.Options{}, 200, body, log}
 	}
@@ -227,15 +222,15 @@ func lateFaults() []fault {
 		failed("large line", writeLargeLine, "an event of the stream is too large"),
 		stream("random bytes", randomBytes(100)+"\n\ndata: \x00\n\n", "the reply is not valid"),
 		stream("truncated JSON", `data: {"choices":[{"del`, "the reply is not valid"),
-		stream("error", sse(`{"error":{"message":"boom"}}`), "boom"),
-		stream("error before [DONE]", sse(`{"error":{"message":"boom"}}`, done), "boom"),
-		stream("error that is a string", sse(`{"error":"boom"}`), "boom"),
+		stream("error", eventStream(`{"error":{"message":"boom"}}`), "boom"),
+		stream("error before [DONE]", eventStream(`{"error":{"message":"boom"}}`, done), "boom"),
+		stream("error that is a string", eventStream(`{"error":"boom"}`), "boom"),
 		stream("event of type error", "event: error\ndata: {\"message\":\"boom\"}\n\n", "boom"),
 		stream("event of type error with text", "event: error\ndata: boom\n\n", "boom"),
 		stream("field error", "error: {\"code\":500,\"message\":\"boom\"}\n\n", "boom"),
-		stream("error without a message", sse(`{"error":{}}`), "without a message"),
-		stream("error in a chunk", sse(`{"choices":[{"index":0,"delta":{}}],"error":{"message":"boom"}}`), "boom"),
-		stream("finish_reason error", sse(`{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}`, done), `finish_reason \"error\"`),
+		stream("error without a message", eventStream(`{"error":{}}`), "without a message"),
+		stream("error in a chunk", eventStream(`{"choices":[{"index":0,"delta":{}}],"error":{"message":"boom"}}`), "boom"),
+		stream("finish_reason error", eventStream(`{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}`, done), `finish_reason \"error\"`),
 	}
 }
 
@@ -258,7 +253,7 @@ func TestFaults_NoServer(t *testing.T) {
 		assert.Equal(t, bodyUnavailable, got.body)
 	}
 	assert.Contains(t, g.log.String(), "upstream: no reply: dial: connection refused")
-	sum := g.used(2)
+	sum := g.recordedUsage(2)
 	assert.EqualValues(t, 2, sum.Requests)
 	assert.Zero(t, sum.PromptTokens)
 }
@@ -278,37 +273,6 @@ func TestFaults_NoTLSHandshake(t *testing.T) {
 	g := newGateway(t, "https://"+l.Addr().String()+"/v1", &upstream.Options{ConnectTimeout: 50 * time.Millisecond})
 	assert.Equal(t, bodyUnavailable, g.chat(askStream).body)
 	assert.Contains(t, g.log.String(), "no reply: timeout")
-}
-
-// childVariable is the environment variable that makes the test binary a server.
-const childVariable = "LLMHTTP_UPSTREAM_TEST_SERVER"
-
-// serveAsChild prints its address and replies to each request with two chunks.
-func serveAsChild() {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(l.Addr())
-	b := memory.Scripted(memory.Say("Hello"), memory.Say(" there"), memory.Hang())
-	http.Serve(l, llmhttp.NewHandler(b, llmhttp.AllowAll("parent"), nil))
-}
-
-// startChild starts a server in another process.
-func startChild(t *testing.T) (base string, process *os.Process) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVariable+"=1")
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	return "http://" + strings.TrimSpace(line) + "/v1", cmd.Process
 }
 
 func TestFaults_ServerIsKilled(t *testing.T) {
@@ -338,7 +302,7 @@ func TestFaults_ServerIsKilled(t *testing.T) {
 			streaming.Done()
 			rest, err := io.ReadAll(in)
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			assert.True(t, strings.HasSuffix(body+string(rest), sse(bodyFailed)), "%s", rest)
+			assert.True(t, strings.HasSuffix(body+string(rest), eventStream(bodyFailed)), "%s", rest)
 			assert.NotContains(t, string(rest), done)
 		})
 	}
@@ -346,12 +310,12 @@ func TestFaults_ServerIsKilled(t *testing.T) {
 	require.NoError(t, process.Kill())
 	clients.Wait()
 	assert.Equal(t, bodyUnavailable, g.chat(askStream).body, "the server is gone")
-	sum := g.used(n + 1)
+	sum := g.recordedUsage(n + 1)
 	assert.EqualValues(t, n+1, sum.Requests)
 	assert.EqualValues(t, 3*n, sum.CompletionTokens)
 }
 
-func TestFaults_ServerComesBack(t *testing.T) {
+func TestFaults_ServerRestarts(t *testing.T) {
 	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
 		if r.n%2 == 0 {
@@ -366,13 +330,13 @@ func TestFaults_ServerComesBack(t *testing.T) {
 		assert.Equal(t, 502, g.chat(askStream).StatusCode)
 		g.chat(askStream).requireComplete(t)
 	}
-	sum := g.used(n)
+	sum := g.recordedUsage(n)
 	assert.EqualValues(t, n, sum.Requests)
 	assert.EqualValues(t, n/2*5, sum.CompletionTokens)
 }
 
-// Failures and successes at the same time do not affect one another.
-func TestFaults_HalfOfTheReplies(t *testing.T) {
+// Failures do not affect requests that succeed at the same time.
+func TestFaults_ConcurrentFailuresAndSuccesses(t *testing.T) {
 	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, r *rawRequest) {
 		if r.n%2 == 0 {
@@ -402,7 +366,7 @@ func TestFaults_HalfOfTheReplies(t *testing.T) {
 	wg.Wait()
 	assert.EqualValues(t, n/2, succeeded.Load())
 	assert.EqualValues(t, n/2, failed.Load())
-	sum := g.used(n)
+	sum := g.recordedUsage(n)
 	assert.EqualValues(t, n, sum.Requests)
 	assert.EqualValues(t, n/2*7, sum.PromptTokens)
 	assert.EqualValues(t, n/2*5, sum.CompletionTokens)
@@ -414,148 +378,4 @@ func TestFaults_HalfOfTheReplies(t *testing.T) {
 		g.chat(askWhole)
 	}
 	assert.Less(t, s.accepted.Load()-before, int64(n/2), "connections are reused after errors")
-}
-
-// A client that leaves ends the request to the server.
-func TestClientLeaves(t *testing.T) {
-	for _, test := range []struct {
-		name, path, body string
-		reply            func(c net.Conn)
-	}{
-		{"whole reply, before the header", chatPath, askWhole, func(net.Conn) {}},
-		{"stream, before the header", chatPath, askStream, func(net.Conn) {}},
-		{"after the header", chatPath, askStream, func(c net.Conn) { writeHead(c, mediaEvents) }},
-		{"after a chunk", chatPath, askStream, func(c net.Conn) { writeHead(c, mediaEvents); writePiece(c, sse(textChunk("Hello"))) }},
-		{"within an event", chatPath, askStream, func(c net.Conn) {
-			writeHead(c, mediaEvents)
-			writePiece(c, sse(textChunk("Hello"))+"data: {\"cho")
-		}},
-		{"within a whole reply", chatPath, askWhole, func(c net.Conn) { writeHead(c, mediaJSON); writePiece(c, wholeReply[:50]) }},
-		{"within an error", chatPath, askWhole, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 X\r\nContent-Length: 100\r\n\r\n{") }},
-		{"images", "/v1/images/generations", `{"model":"m","prompt":"a cat"}`, func(net.Conn) {}},
-		{"embeddings", "/v1/embeddings", `{"model":"m","input":"Hello?"}`, func(net.Conn) {}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			checkLeaks(t)
-			replied := make(chan struct{})
-			var s *rawServer
-			s = newRawServer(t, func(c net.Conn, _ *rawRequest) {
-				test.reply(c)
-				close(replied)
-				s.hang(c)
-			})
-			g := newGateway(t, s.url(), nil)
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			chunk := make(chan struct{}) // closed when the client has got something
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				resp, err := g.Client().Do(g.request(ctx, "POST", test.path, test.body))
-				if err != nil {
-					return
-				}
-				defer resp.Body.Close()
-				resp.Body.Read(make([]byte, 1))
-				close(chunk)
-				io.Copy(io.Discard, resp.Body)
-			}()
-			<-replied
-			if test.name == "after a chunk" {
-				<-chunk
-			}
-			cancel()
-			<-ended
-			waitFor(t, "the connection to be closed", func() bool { return s.aborted.Load() == 1 && s.open.Load() == 0 })
-			assert.ErrorIs(t, g.summary().Err, context.Canceled)
-			sum := g.used(1)
-			assert.EqualValues(t, 1, sum.Requests)
-			if test.path != "/v1/images/generations" && test.name != "within an error" {
-				assert.Positive(t, sum.PromptTokens, "the server has seen the prompt")
-			}
-			assert.NotContains(t, g.log.String(), `"level":"ERROR"`, "a client that leaves is not a failure")
-		})
-	}
-}
-
-// A prompt that the server has not seen is not charged.
-func TestClientLeaves_WhileConnecting(t *testing.T) {
-	for path, body := range map[string]string{chatPath: askStream, "/v1/embeddings": `{"model":"m","input":"Hello?"}`} {
-		t.Run(path, func(t *testing.T) { testLeavesWhileConnecting(t, path, body) })
-	}
-}
-
-func testLeavesWhileConnecting(t *testing.T, path, body string) {
-	checkLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	g := newGateway(t, "https://"+l.Addr().String()+"/v1", &upstream.Options{ConnectTimeout: -1, FirstByteTimeout: -1})
-	ended := make(chan error, 1)
-	go func() {
-		resp, err := g.Client().Do(g.request(ctx, "POST", path, body))
-		if err == nil {
-			resp.Body.Close()
-		}
-		ended <- err
-	}()
-	c, err := l.Accept() // there is no TLS handshake
-	require.NoError(t, err)
-	defer c.Close()
-	cancel()
-	assert.ErrorIs(t, <-ended, context.Canceled)
-	assert.ErrorIs(t, g.summary().Err, context.Canceled)
-	assert.EqualValues(t, 1, g.used(1).Requests)
-	sum := g.used(1)
-	assert.EqualValues(t, 1, sum.Requests)
-	assert.Zero(t, sum.PromptTokens)
-}
-
-// A server cannot send much more than the consumer of a stream has asked for.
-func TestBackpressure(t *testing.T) {
-	event := sse(textChunk(strings.Repeat("x", 4000)))
-	sent := 0
-	body := readerFunc(func(p []byte) (int, error) {
-		n := copy(p, event[sent%len(event):])
-		sent += n
-		return n, nil
-	})
-	transport := roundTripper(func(*http.Request) (*http.Response, error) { return response(mediaEvents, body), nil })
-	b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
-	chunks := 0
-	for _, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true}) {
-		require.NoError(t, err)
-		chunks++
-		assert.LessOrEqual(t, sent, chunks*len(event)+4096)
-		if chunks == 100 {
-			break
-		}
-	}
-}
-
-type readerFunc func(p []byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-// Shutdown ends streams, and the requests to the server with them.
-func TestShutdown(t *testing.T) {
-	checkLeaks(t)
-	var s *rawServer
-	s = newRawServer(t, func(c net.Conn, _ *rawRequest) {
-		writeHead(c, mediaEvents)
-		writePiece(c, sse(textChunk("Hello")))
-		s.hang(c)
-	})
-	g := newGateway(t, s.url(), nil)
-	resp, err := g.Client().Do(g.request(context.Background(), "POST", chatPath, askStream))
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	require.ErrorIs(t, g.Config.Handler.(*llmhttp.Handler).Shutdown(ctx), context.Canceled)
-	body, _ := io.ReadAll(resp.Body)
-	assert.Contains(t, string(body), "The server is shutting down.")
-	waitFor(t, "the request to be closed", func() bool { return s.aborted.Load() == 1 })
 }

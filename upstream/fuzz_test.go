@@ -18,8 +18,8 @@ import (
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
-// A Backend reads what a Handler writes: a reply is the same whether it was
-// streamed or not.
+// FuzzHandler checks that a Backend reads the replies of a Handler, and that a streamed
+// reply equals the whole one.
 func FuzzHandler(f *testing.F) {
 	f.Add("It was a dark", " and stormy night", "{}", uint8(0))
 	f.Add("Gr\xc3", "\xbc\xc3\x9fe \xf0\x9f\x91\x8b", "{\"a\":\"\u2028\"}", uint8(1))
@@ -27,7 +27,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add("", "", "", uint8(3))
 	f.Add("\xff\xfe", "\xed\xa0\xbd", "\xf4\x8f\xa0\xbd", uint8(7))
 	f.Fuzz(func(t *testing.T, a, b, c string, flags uint8) {
-		h := llmhttp.NewHandler(memory.Scripted(scriptOf(t, a, b, c, flags)...), llmhttp.AllowAll("fuzz"), nil)
+		h := llmhttp.NewHandler(memory.Scripted(scriptedReply(t, a, b, c, flags)...), llmhttp.AllowAll("fuzz"), nil)
 		var got [2]string
 		for i, stream := range []bool{false, true} {
 			backend, err := upstream.New("http://fuzz.invalid/v1", &upstream.Options{Transport: handlerTransport(h, flags&4 != 0)})
@@ -44,8 +44,8 @@ func FuzzHandler(f *testing.F) {
 	})
 }
 
-// scriptOf returns the steps of a reply that is made of three texts.
-func scriptOf(t *testing.T, a, b, c string, flags uint8) []memory.Step {
+// scriptedReply returns the steps of a reply with three texts.
+func scriptedReply(t *testing.T, a, b, c string, flags uint8) []memory.Step {
 	one := func(d llmhttp.Delta) memory.Step {
 		return memory.Chunk(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: d}}})
 	}
@@ -84,12 +84,13 @@ func handlerTransport(h http.Handler, halves bool) http.RoundTripper {
 	})
 }
 
-// Whatever the server sends, the client gets a valid reply or an error.
+// FuzzReply checks that the client gets a valid reply or an error, for arbitrary bytes
+// from the server.
 func FuzzReply(f *testing.F) {
 	for _, s := range []string{
-		sse(textChunk("Hello"), done), "data: {}\n\n", wholeReply, "<html>", "event: error\ndata: x\n\n",
-		sse(`{"error":{"message":"m","code":429}}`), sse(`{"choices":[{"index":5,"delta":{"content":"a"},"finish_reason":"stop"}]}`),
-		sse(`{"choices":[{"delta":{"content":"\ud83d"}}]}`, `{"choices":[{"delta":{"content":"\ude42"}}]}`),
+		eventStream(textChunk("Hello"), done), "data: {}\n\n", wholeReply, "<html>", "event: error\ndata: x\n\n",
+		eventStream(`{"error":{"message":"m","code":429}}`), eventStream(`{"choices":[{"index":5,"delta":{"content":"a"},"finish_reason":"stop"}]}`),
+		eventStream(`{"choices":[{"delta":{"content":"\ud83d"}}]}`, `{"choices":[{"delta":{"content":"\ude42"}}]}`),
 		"data: {\"x\":\"\xff\"}\n\n", `{"choices":[{"message":{"content":[{"type":"text","text":"a"},{"type":"b","c":1}]}}]}`, `{"error":"a"}`, `{"created":"1e3"}`,
 	} {
 		f.Add(s, true)
@@ -97,7 +98,7 @@ func FuzzReply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body string, stream bool) {
 		backend, err := upstream.New("http://fuzz.invalid/v1", &upstream.Options{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
-			return response("", iotest.HalfReader(strings.NewReader(body))), nil
+			return okResponse("", iotest.HalfReader(strings.NewReader(body))), nil
 		})})
 		require.NoError(t, err)
 		h := llmhttp.NewHandler(backend, llmhttp.AllowAll("fuzz"), &llmhttp.Options{Logger: noLog})

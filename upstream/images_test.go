@@ -123,7 +123,7 @@ func TestGenerateImages(t *testing.T) {
 			g := newGateway(t, newImageServer(t, test.image).url(), opts)
 			got := g.do("POST", imagesPath, `{"model":"m","prompt":"a cat","response_format":"`+test.format+`"}`)
 			require.Equal(t, test.status, got.StatusCode, "%s", got.body)
-			sum := g.used(1)
+			sum := g.recordedUsage(1)
 			assert.EqualValues(t, 1, sum.Requests)
 			if test.status != 200 {
 				g.checkNoSecrets("reply", got.body, host)
@@ -141,7 +141,9 @@ func TestGenerateImages(t *testing.T) {
 
 func TestImageOptions_Hosts(t *testing.T) {
 	checkLeaks(t)
-	transport := roundTripper(func(*http.Request) (*http.Response, error) { return response("image/png", strings.NewReader(png)), nil })
+	transport := roundTripper(func(*http.Request) (*http.Response, error) {
+		return okResponse("image/png", strings.NewReader(png)), nil
+	})
 	opts := upstream.ImageOptions{Transport: transport, Hosts: []string{"cdn.example.com", "*.img.example.com", "port.example.com:8080", "*.0.0.1"}}
 	for address, allowed := range map[string]bool{
 		"https://cdn.example.com/a":       true,
@@ -164,9 +166,8 @@ func TestImageOptions_Hosts(t *testing.T) {
 	}
 }
 
-// If one image cannot be fetched, the request fails, and the others are not
-// waited for.
-func TestGenerateImages_FailTogether(t *testing.T) {
+// If one image cannot be fetched, the request fails without waiting for the others.
+func TestGenerateImages_FirstFailureEndsAll(t *testing.T) {
 	checkLeaks(t)
 	images, host := newImageHost(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -177,11 +178,11 @@ func TestGenerateImages_FailTogether(t *testing.T) {
 	})
 	s := newImageServer(t, `{"url":"`+images+`/slow"}`, `{"url":"`+images+`/none"}`, `{"url":"`+images+`/slow"}`)
 	g := newGateway(t, s.url(), &upstream.Options{Images: upstream.ImageOptions{Hosts: []string{host}, Timeout: -1}})
-	assert.Equal(t, bodyFailed, g.do("POST", imagesPath, with(askImage, `"n":3`)).body)
+	assert.Equal(t, bodyFailed, g.do("POST", imagesPath, withMembers(askImage, `"n":3`)).body)
 	assert.Contains(t, g.log.String(), "status 404")
 }
 
-// A Transport may report a cancellation that is not the client's.
+// context.Canceled from a Transport is not mistaken for a client that left.
 func TestGenerateImages_TransportIsCanceled(t *testing.T) {
 	checkLeaks(t)
 	s := newImageServer(t, `{"url":"/a.png"}`)
@@ -202,7 +203,7 @@ func TestGenerateImages_LargestMaxSize(t *testing.T) {
 	assert.Contains(t, g.do("POST", imagesPath, askImage).body, base64Of(png))
 }
 
-// A server cannot make the Backend fetch more images than a client can ask for.
+// The Backend fetches at most as many images as a client can request.
 func TestGenerateImages_TooMany(t *testing.T) {
 	checkLeaks(t)
 	var fetched atomic.Int64
@@ -213,7 +214,7 @@ func TestGenerateImages_TooMany(t *testing.T) {
 	for n, status := range map[int]int{10: 200, 1000: 502} {
 		list := strings.TrimSuffix(strings.Repeat(`{"url":"`+images+`/a.png"},`, n), ",")
 		g := newGateway(t, newImageServer(t, list).url(), &upstream.Options{Images: upstream.ImageOptions{Hosts: []string{host}}})
-		got := g.do("POST", imagesPath, with(askImage, `"n":10`))
+		got := g.do("POST", imagesPath, withMembers(askImage, `"n":10`))
 		assert.Equal(t, status, got.StatusCode)
 		assert.LessOrEqual(t, fetched.Swap(0), int64(10))
 		if status == 200 {

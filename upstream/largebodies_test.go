@@ -26,7 +26,7 @@ const largeBodiesURL = "UPSTREAM_LARGE_BODIES_URL"
 
 const largeBody = 1 << 30
 
-// Eight replies of 1 GB at the same time take a bounded amount of memory.
+// Eight concurrent replies of 1 GB take a bounded amount of memory.
 func TestLargeBodies(t *testing.T) {
 	if url := os.Getenv(largeBodiesURL); url != "" {
 		readLargeBodies(t, url)
@@ -60,8 +60,8 @@ func TestLargeBodies(t *testing.T) {
 	assert.Less(t, peak, 700)
 }
 
-// readLargeBodies asks for eight replies, and requires that all of them are too large.
-// It prints how many MiB of memory the process had.
+// readLargeBodies requests eight replies, and requires that all of them are refused as
+// too large. It prints the memory of the process in MiB.
 func readLargeBodies(t *testing.T, url string) {
 	b, err := New(url, nil)
 	require.NoError(t, err)

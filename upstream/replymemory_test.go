@@ -67,8 +67,8 @@ func TestReplyMemory_TooLarge(t *testing.T) {
 	assert.ErrorIs(t, readReply(t.Context(), v, 60_000), bounded.ErrTooLarge, "the limit is for both readers")
 }
 
-// Replies of random sizes all end, and never hold more than the limit and what
-// one of them needs.
+// Replies of random sizes are all read without a deadlock, and never hold more memory
+// than the limit and the size of one reply.
 func TestReplyMemory_NoDeadlock(t *testing.T) {
 	const reply, limit = 1 << 20, 1 << 20
 	m := &replyMemory{limit: limit}
@@ -91,7 +91,7 @@ func TestReplyMemory_NoDeadlock(t *testing.T) {
 }
 
 // Replies that are together larger than MaxReplies are read one after the other.
-func TestReplies_AreBounded(t *testing.T) {
+func TestReplyMemory_BoundsAllReplies(t *testing.T) {
 	const numbers = 1 << 17
 	embedding := `{"data":[{"index":0,"embedding":[` + strings.Repeat("0,", numbers-1) + `0]}]}`
 	image := strings.Repeat("x", 1<<18)
@@ -147,7 +147,7 @@ func TestReplies_AreBounded(t *testing.T) {
 	assert.Zero(t, small.memory.used)
 }
 
-// The body of an error is read up to a limit, and not kept.
+// The body of an error is read up to a limit, and is not retained.
 func TestErrors_MemoryOfLargeBody(t *testing.T) {
 	for name, test := range map[string]struct {
 		status int

@@ -88,7 +88,7 @@ func TestEventReader(t *testing.T) {
 	}
 }
 
-// An emptyReads reads nothing every other time.
+// An emptyReads is a Reader of which every second Read returns no bytes.
 type emptyReads struct {
 	r    io.Reader
 	even bool
@@ -126,8 +126,8 @@ func TestEventReader_Errors(t *testing.T) {
 	}
 }
 
-// Comments between events do not count against the size of an event, and the
-// memory of a large event is given back.
+// Comments between events do not count towards the size of an event, and the buffer of a
+// large event is not kept.
 func TestEventReader_Memory(t *testing.T) {
 	comments := strings.Repeat(": keep-alive\n", 100_000)
 	large := "data: " + strings.Repeat("x", 10*maxRetained) + "\n\n"
@@ -150,7 +150,7 @@ func TestEventReader_ManyLines(t *testing.T) {
 	assert.Len(t, got[0].data, n-1)
 }
 
-// Events that arrive together are returned without another Read.
+// Events that arrive in one Read are returned without another Read.
 func TestEventReader_Burst(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
@@ -248,7 +248,7 @@ func FuzzEventReader(f *testing.F) {
 	})
 }
 
-// A smallReads returns at most n bytes at a time.
+// A smallReads is a Reader of which each Read returns at most n bytes.
 type smallReads struct {
 	b []byte
 	n int

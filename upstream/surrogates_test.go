@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A server that never sends low surrogates cannot make a joiner grow.
+// The memory of a joiner is bounded, even if a server never sends low surrogates.
 func TestSurrogateJoiner_IsBounded(t *testing.T) {
 	var j surrogateJoiner
 	for i := range 2 * maxHeld {

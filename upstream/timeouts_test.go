@@ -19,7 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A scriptedTransport replies as script does, which writes the body of the reply.
+// A scriptedTransport is a RoundTripper whose replies have the body that script writes.
 type scriptedTransport struct {
 	status int
 	script func(w io.Writer)
@@ -38,7 +38,7 @@ func (s scriptedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 const benchEvent = "data: " + benchChunk + "\n\n"
 
-func TestTimeouts(t *testing.T) {
+func TestTimeouts_Phases(t *testing.T) {
 	const (
 		first = 5 * time.Minute // the defaults
 		idle  = time.Minute
@@ -97,8 +97,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// The status of an error counts, also if its body does not come in time or is
-// too large.
+// If the body of an error is late or too large, the client gets an error with its status.
 func TestTimeouts_BodyOfError(t *testing.T) {
 	for name, script := range map[string]func(w io.Writer){
 		"silence":           func(io.Writer) { time.Sleep(time.Hour) },
@@ -161,8 +160,7 @@ func TestTimeouts_AfterDone(t *testing.T) {
 	})
 }
 
-// A pipeListener accepts connections of net.Pipe, whose time is that of a
-// synctest bubble.
+// A pipeListener accepts connections of net.Pipe, which work in a synctest bubble.
 type pipeListener struct {
 	conns chan net.Conn
 	ctx   context.Context // canceled when it is closed
@@ -181,7 +179,7 @@ func (l pipeListener) Accept() (net.Conn, error) {
 func (l pipeListener) Close() error   { l.close(); return nil }
 func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }
 
-// A frozenConn loses all that is written once it is frozen.
+// A frozenConn discards all writes after it is frozen.
 type frozenConn struct {
 	net.Conn
 	frozen *atomic.Bool
@@ -194,8 +192,8 @@ func (c frozenConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A lost HTTP/2 connection is found by its pings, long before FirstByteTimeout,
-// and replaced. A connection to a server that computes is kept.
+// Pings detect a lost HTTP/2 connection long before FirstByteTimeout, and it is replaced.
+// A connection to a server that is silent but answers pings is kept.
 func TestTimeouts_LostHTTP2Connection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = 2 * time.Second
