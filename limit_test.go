@@ -56,52 +56,56 @@ func (c *statusCount) get(status int) int {
 	return c.n[status]
 }
 
+// smallLimits limits requests, tokens and the quota, but not requests in progress.
+var smallLimits = llmhttp.Limits{Requests: noRefill(10), Tokens: noRefill(100), Quota: llmhttp.Quota{Tokens: 1000}}
+
+// chatOfCost returns chatBody with the max_tokens for which a chat reserves cost tokens: 4
+// for the prompt, and the rest for the reply.
+func chatOfCost(cost int) string { return chatWith(fmt.Sprintf(`"max_tokens":%d`, cost-4)) }
+
 // A request that one limit refuses takes nothing from the others: BerriAI/litellm#39309.
 func TestLimits_AllOrNothing(t *testing.T) {
-	limits := llmhttp.Limits{Requests: noRefill(10), Tokens: noRefill(100), Quota: llmhttp.Quota{Tokens: 1000}}
 	start := func(t *testing.T, l llmhttp.Limits, b llmhttp.Backend) *testServer {
 		return startServer(t, config{keys: limitedKeys(l), backend: b, opts: llmhttp.Options{CountTokens: countWords}})
 	}
-	cost := func(tokens int) string { return chatWith(fmt.Sprintf(`"max_tokens":%d`, tokens-4)) } // 4 for the prompt
-
 	t.Run("tokens", func(t *testing.T) {
-		s := start(t, limits, usageBackend(4, 60))
-		r := s.chat(cost(64))
+		s := start(t, smallLimits, usageBackend(4, 60))
+		r := s.chat(chatOfCost(64))
 		require.Equal(t, 200, r.StatusCode)
 		checkRemaining(t, r, 9, 36)
 		for range 3 {
-			r = s.chat(cost(64))
+			r = s.chat(chatOfCost(64))
 			assert.Equal(t, "tokens", r.checkError(t, 429).Type)
 			checkRemaining(t, r, 9, 36)
 		}
-		r = s.chat(cost(36))
+		r = s.chat(chatOfCost(36))
 		require.Equal(t, 200, r.StatusCode)
 		assert.Equal(t, 8, remaining(t, r, "Requests"))
 	})
 	t.Run("requests", func(t *testing.T) {
-		l := limits
+		l := smallLimits
 		l.Requests = noRefill(1)
 		s := start(t, l, usageBackend(4, 6))
-		require.Equal(t, 200, s.chat(cost(10)).StatusCode)
+		require.Equal(t, 200, s.chat(chatOfCost(10)).StatusCode)
 		for range 3 {
-			r := s.chat(cost(10))
+			r := s.chat(chatOfCost(10))
 			assert.Equal(t, "requests", r.checkError(t, 429).Type)
 			checkRemaining(t, r, 0, 90)
 		}
 	})
 	t.Run("quota", func(t *testing.T) {
-		l := limits
+		l := smallLimits
 		l.Quota = llmhttp.Quota{Tokens: 65}
 		s := start(t, l, usageBackend(4, 60))
-		require.Equal(t, 200, s.chat(cost(64)).StatusCode)
-		r := s.chat(cost(14))
+		require.Equal(t, 200, s.chat(chatOfCost(64)).StatusCode)
+		r := s.chat(chatOfCost(14))
 		assert.Equal(t, "insufficient_quota", r.checkError(t, 429).Code)
 		checkRemaining(t, r, 9, 36)
 		assert.Equal(t, "false", r.Header.Get("X-Should-Retry"))
 		assert.Empty(t, r.Header.Get("Retry-After"))
 	})
 	t.Run("requests in progress", func(t *testing.T) {
-		l := limits
+		l := smallLimits
 		l.Concurrent = 1
 		started, release := make(chan struct{}), make(chan struct{})
 		s := start(t, l, streamBackend(func(_ context.Context, yield yieldFunc) {
@@ -109,10 +113,10 @@ func TestLimits_AllOrNothing(t *testing.T) {
 			<-release
 			yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 4}}, nil)
 		}))
-		first := s.begin("POST", chatPath, cost(64))
+		first := s.begin("POST", chatPath, chatOfCost(64))
 		receive(t, "the Backend to be called", started)
 		for range 20 {
-			r := s.chat(cost(64))
+			r := s.chat(chatOfCost(64))
 			assert.Equal(t, "rate_limit_exceeded", r.checkError(t, 429).Code)
 			assert.Equal(t, "1", r.Header.Get("Retry-After"))
 			checkRemaining(t, r, 9, 36)
@@ -120,21 +124,27 @@ func TestLimits_AllOrNothing(t *testing.T) {
 		close(release)
 		assert.Equal(t, 200, receive(t, "the first reply", first).StatusCode)
 	})
-	t.Run("more tokens than the limit", func(t *testing.T) {
-		s := start(t, limits, nil)
-		r := s.chat(cost(101))
-		assert.Equal(t, apiError{
-			Message: "Request too large: Limit 100 tokens, Requested 101. Ask for fewer tokens, or shorten the messages.",
-			Type:    "tokens", Code: "rate_limit_exceeded",
-		}, r.checkError(t, 429))
-		assert.Equal(t, "false", r.Header.Get("X-Should-Retry"))
-		checkRemaining(t, r, 10, 100)
-		// Each choice counts, and nothing overflows.
-		for _, members := range []string{`"max_tokens":33,"n":3`, `"max_tokens":9007199254740991,"n":128`, `"max_completion_tokens":2147483647`} {
-			assert.Contains(t, s.chat(chatWith(members)).checkError(t, 429).Message, "Request too large")
-		}
-		assert.Equal(t, 200, s.chat(cost(100)).StatusCode)
+}
+
+// A request that needs more tokens than the burst of the limit can never succeed, and its
+// error says so.
+func TestLimits_MoreTokensThanTheLimit(t *testing.T) {
+	s := startServer(t, config{
+		keys: limitedKeys(smallLimits),
+		opts: llmhttp.Options{CountTokens: countWords},
 	})
+	r := s.chat(chatOfCost(101))
+	assert.Equal(t, apiError{
+		Message: "Request too large: Limit 100 tokens, Requested 101. Ask for fewer tokens, or shorten the messages.",
+		Type:    "tokens", Code: "rate_limit_exceeded",
+	}, r.checkError(t, 429))
+	assert.Equal(t, "false", r.Header.Get("X-Should-Retry"))
+	checkRemaining(t, r, 10, 100)
+	// Each choice counts, and nothing overflows.
+	for _, members := range []string{`"max_tokens":33,"n":3`, `"max_tokens":9007199254740991,"n":128`, `"max_completion_tokens":2147483647`} {
+		assert.Contains(t, s.chat(chatWith(members)).checkError(t, 429).Message, "Request too large")
+	}
+	assert.Equal(t, 200, s.chat(chatOfCost(100)).StatusCode)
 }
 
 // The request limit is checked before the body is read and its tokens are counted. A

@@ -343,7 +343,7 @@ func TestRequest_HTTP10(t *testing.T) {
 }
 
 // Every Accept header is accepted, because SDKs send application/json for streams too.
-func TestRequest_AnyAcceptHeaderIsGood(t *testing.T) {
+func TestRequest_EveryAcceptHeaderIsAccepted(t *testing.T) {
 	s := startServer(t, config{})
 	for _, accept := range []string{"application/json", "text/event-stream", "*/*", "text/html", "nonsense"} {
 		for mode, body := range chatModes {
@@ -354,7 +354,7 @@ func TestRequest_AnyAcceptHeaderIsGood(t *testing.T) {
 
 // The memory in use does not grow with the number of requests, whatever their results:
 // BerriAI/litellm#12685, #27954, #38193, router-for-me/CLIProxyAPI#3048.
-func TestRequest_LeavesNoMemoryBehind(t *testing.T) {
+func TestRequest_LeaksNoMemory(t *testing.T) {
 	backend := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 		return func(yield func(*llmhttp.ChatChunk, error) bool) {
 			if !yield(llmhttp.TextChunk(strings.Repeat("x", 4<<10)), nil) {

@@ -283,7 +283,7 @@ func TestResponse_FailedFlushMeansThatTheClientHasLeft(t *testing.T) {
 
 // Streams that end in different ways leak nothing: BerriAI/litellm#12685,
 // maximhq/bifrost#828, #6802.
-func TestResponse_ManyStreamsLeaveNothingBehind(t *testing.T) {
+func TestResponse_ManyStreamsLeakNothing(t *testing.T) {
 	checkNoLeaks(t)
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{Concurrent: 1000}),

@@ -10,8 +10,9 @@
 //	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage})
 //
 // A [Store] implements [llmhttp.KeyStore], [llmhttp.UsageStore] and
-// [llmhttp.ResponseStore]. Any number of Stores, in any number of processes, can share a database. The command
-// llmhttpctl in this module manages keys and prints usage.
+// [llmhttp.ResponseStore]. Any number of Stores, in any number of processes, can
+// share a database. The command llmhttpctl in this module manages keys and prints
+// usage.
 //
 // # Keys
 //

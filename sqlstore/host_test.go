@@ -69,7 +69,7 @@ func TestHandlers_ShareKeysAndUsage(t *testing.T) {
 	})
 }
 
-func TestStore_CloseLeavesNothingRunning(t *testing.T) {
+func TestStore_CloseStopsAllGoroutines(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		postgres := strings.HasPrefix(dsn, "postgres")
 		if postgres {

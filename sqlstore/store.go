@@ -93,9 +93,9 @@ var (
 //     also if that assigns connections to transactions; without it,
 //     default_query_exec_mode=cache_statement saves the database some planning.
 //   - a path, sqlite:path or file:path?parameters: a SQLite file. If it does not
-//     exist, it is created, and only its owner can read and write it. Each commit waits for the disk, so that it
-//     survives a loss of power. file:path?_pragma=synchronous(1) trades that
-//     guarantee for speed.
+//     exist, it is created, and only its owner can read and write it. Each
+//     commit waits for the disk, so that it survives a loss of power.
+//     file:path?_pragma=synchronous(1) trades that guarantee for speed.
 //   - :memory: or sqlite::memory:, a SQLite database in memory, which Close
 //     discards.
 //

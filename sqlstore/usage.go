@@ -75,9 +75,9 @@ const maxBatch = 5000
 // committed. When it returns an error, some of them may be committed, and the
 // caller may repeat the call.
 //
-// IDs, accounts, key IDs, models, endpoints and protocols can be any strings. Of a string of
-// more than 512 bytes, Record stores the beginning and a hash. Of the Usage it
-// stores the numbers of prompt, completion, cached and reasoning tokens.
+// IDs, accounts, key IDs, models, endpoints and protocols can be any strings. Of
+// a string of more than 512 bytes, Record stores the beginning and a hash. Of the
+// Usage it stores the numbers of prompt, completion, cached and reasoning tokens.
 //
 // Record skips a record whose ID is already stored. IDs of deleted records are
 // unknown; see [Store.Prune].
