@@ -17,10 +17,10 @@ type modelList struct {
 	target string // the name of the first target with this Backend, for logs
 	opts   *Options
 
-	ready     chan struct{} // closed when there is no reason to wait for the first list
+	ready     chan struct{} // closed after the first fetch, or when it has taken too long
 	markReady func()        // closes ready; may be called several times
 
-	mu         sync.Mutex
+	mu         sync.Mutex      // guards the fields below
 	models     []llmhttp.Model // never modified
 	known      bool            // the Backend has returned a list, or does not support lists
 	expires    time.Time
@@ -80,8 +80,8 @@ func (l *modelList) isKnown() bool {
 	return l.known
 }
 
-// cachedModels returns the list that was fetched last. It is empty if there is none or
-// l is nil.
+// cachedModels returns the list that was fetched last. It returns nil if there is none
+// or l is nil.
 func (l *modelList) cachedModels() []llmhttp.Model {
 	if l == nil {
 		return nil

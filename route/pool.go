@@ -276,7 +276,7 @@ func (p *pool) hasOther(i int, info *requestInfo) bool {
 }
 
 // nextRecovery returns how long it takes until one of candidates is no longer
-// resting. It reports false if the breakers of all are open.
+// resting. It returns false if the breakers of all of them are open.
 func (p *pool) nextRecovery(info *requestInfo, candidates []int, now time.Time) (wait time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

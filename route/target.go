@@ -41,7 +41,7 @@ func (t *target) backendModel(name string) string {
 }
 
 // clientModel returns the clients' name of the model that the Backend calls
-// name. It reports false if there is none, or if there are many because any
+// name. It returns false if there is none, or if there are many because any
 // name that matches the route's pattern means the same model.
 func (t *target) clientModel(name string) (string, bool) {
 	switch {
