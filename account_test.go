@@ -17,8 +17,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// These tests check that tokens are settled and usage is recorded, also when something
-// goes wrong.
+// These tests check that tokens are settled and usage is recorded, including after
+// failures.
 
 // keysWithThousandTokens are keys with a limit of tokens, so that requests are settled.
 var keysWithThousandTokens = limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(1000)})

@@ -67,7 +67,7 @@ var errCause = errors.New(secretCause)
 // testKey returns a key without limits.
 func testKey() llmhttp.Key { return llmhttp.Key{ID: "key_1", Account: "acme"} }
 
-// keysFor returns a KeyStore that knows only k, with the secret testSecret.
+// keysFor returns a KeyStore whose only key is k, with the secret testSecret.
 func keysFor(k llmhttp.Key) llmhttp.KeyStore {
 	return llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret != testSecret {
@@ -77,7 +77,7 @@ func keysFor(k llmhttp.Key) llmhttp.KeyStore {
 	})
 }
 
-// limitedKeys returns a KeyStore that knows only testKey, with the limits l.
+// limitedKeys returns a KeyStore whose only key is testKey, with the limits l.
 func limitedKeys(l llmhttp.Limits) llmhttp.KeyStore {
 	k := testKey()
 	k.Limits = l
@@ -200,7 +200,7 @@ func parseChunks(t testing.TB, lines ...string) []*llmhttp.ChatChunk {
 	return chunks
 }
 
-// usageBackend returns a Backend that says "Hello!" and reports a usage.
+// usageBackend returns a Backend that replies "Hello!" and reports a usage.
 func usageBackend(prompt, completion int) llmhttp.BackendFunc {
 	return chunkBackend(func() []*llmhttp.ChatChunk {
 		c := llmhttp.TextChunk("Hello!")

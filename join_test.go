@@ -15,8 +15,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// Joining and streaming a reply takes work in proportion to its length, however it is
-// divided: four times the chunks take about four times the memory, and not sixteen times.
+// The work of joining and streaming a reply is linear in its length: four times as many
+// chunks allocate about four times as many bytes, and not sixteen times.
 func TestJoin_WorkIsLinear(t *testing.T) {
 	call := func(f func(d *llmhttp.ToolCallDelta, i, n int)) func(i, n int) *llmhttp.ChatChunk {
 		return func(i, n int) *llmhttp.ChatChunk {

@@ -239,9 +239,9 @@ func checkChatConcurrent(t testing.TB, b backendTest) {
 	})
 }
 
-// checkChatGoroutines checks that streams leave no goroutines behind when they
-// are abandoned: by the end of the loop, or by a cancelled context, which the
-// Backend may notice in the loop or while it waits for its next chunk.
+// checkChatGoroutines checks that streams leak no goroutines when they are abandoned: by
+// the end of the loop, or by a cancelled context, which the Backend may notice in the
+// loop or while it waits for its next chunk.
 func checkChatGoroutines(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	soon := func(cancel func()) { time.AfterFunc(time.Millisecond, cancel) }

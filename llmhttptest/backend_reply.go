@@ -202,8 +202,8 @@ func (rc *replyChecker) checkEnd() {
 	}
 }
 
-// checkUsage reports an error if u, which may be nil, contradicts itself. what
-// says where u is.
+// checkUsage reports an error if u, which may be nil, contradicts itself. what describes
+// where u is.
 func checkUsage(t testing.TB, what string, u *llmhttp.Usage) {
 	t.Helper()
 	if u == nil {

@@ -172,8 +172,7 @@ func (s *leases) release(e lease) {
 	}
 }
 
-// removeLater removes e from Redis in the background. It gives up when e has
-// expired.
+// removeLater removes e from Redis in the background. It stops trying when e has expired.
 func (s *leases) removeLater(e lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

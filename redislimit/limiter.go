@@ -125,9 +125,9 @@ var bucketsSource string
 
 var bucketsScript = newScript(bucketsSource)
 
-// Take implements [llmhttp.Limiter]. It waits for the answer of Redis even if ctx is
-// canceled meanwhile, such as by a client that leaves, until the Timeout or the
-// deadline of ctx: the caller could not give back what it does not know was taken.
+// Take implements [llmhttp.Limiter]. If ctx is canceled, for example because the client
+// leaves, Take still waits for the answer of Redis, until the Timeout or the deadline of
+// ctx. Otherwise the caller could not return tokens that were taken.
 func (l *Limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	if err := ctx.Err(); err != nil || len(draws) == 0 {
 		return nil, err

@@ -120,7 +120,7 @@ func (s *script) err(n int) error {
 	return errFault
 }
 
-// A backend is a Backend that misbehaves as its scripts say.
+// A backend is a Backend that behaves as its scripts specify.
 type backend struct{ sim *simulation }
 
 type yieldFunc = func(*llmhttp.ChatChunk, error) bool

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A wire is a protocol or an endpoint, as a client sees it.
+// A wire describes a protocol or an endpoint to the clients.
 type wire struct {
 	path     string
 	body     string                   // with the text of the request in place of TEXT; empty for a GET
