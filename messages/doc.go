@@ -35,7 +35,8 @@
 // Backend, or after a second if the Backend is silent. An error before that is a
 // reply with an HTTP status, which SDKs retry; later it is an event.
 //
-// The blocks of a stream never overlap, even if the Backend yields their parts in turns:
-// while a tool call is incomplete, everything that belongs to other blocks is held back. The arguments of a call are always a JSON object. If the token limit
-// cuts them they are completed; if the model wrote something else, the reply fails.
+// The blocks of a stream never overlap, even if the Backend yields their parts in
+// turns: while a tool call is incomplete, everything that belongs to other blocks is
+// held back. The arguments of a call are always a JSON object. If the token limit cuts
+// them, they are completed. If the model wrote something else, the reply fails.
 package messages
