@@ -9,7 +9,7 @@
 //		last := req.Messages[len(req.Messages)-1] // never empty: the Handler has checked
 //		return llmhttp.Reply(strings.ToUpper(last.Content.Text()))
 //	})
-//	h := llmhttp.NewHandler(shout, memory.Keys("sk-demo"), nil)
+//	h := llmhttp.NewHandler(shout, memory.NewKeyStore("sk-demo"), nil)
 //	log.Fatal(http.ListenAndServe("localhost:8080", h))
 //
 // The Handler authenticates and validates requests, enforces limits, streams or

@@ -162,7 +162,7 @@ func newOurs(b llmhttp.Backend, protocols ...llmhttp.Protocol) http.Handler {
 // newObserved is like newOurs, with an Observer that may be nil.
 func newObserved(b llmhttp.Backend, observe llmhttp.Observer, protocols ...llmhttp.Protocol) http.Handler {
 	limit := llmhttp.PerMinute(1 << 40)
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: limit, Tokens: limit}})
 	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore(), Protocols: protocols, Observe: observe})
 }

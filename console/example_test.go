@@ -13,7 +13,7 @@ import (
 // A host with a sign-in of its own, which puts the name of the person into a
 // header. The console asks it who sent a request.
 func Example() {
-	keys, usage, monitor := memory.Keys(), memory.NewUsageStore(), console.NewMonitor()
+	keys, usage, monitor := memory.NewKeyStore(), memory.NewUsageStore(), console.NewMonitor()
 	api := llmhttp.NewHandler(memory.Echo(), console.KeyStore(keys), &llmhttp.Options{Usage: usage, Observe: monitor.Observe})
 
 	c, err := console.New(keys, &console.Options{

@@ -73,7 +73,7 @@ func (b *logBuffer) String() string {
 // people with keys. configure changes the options; it may be nil.
 func newHost(t testing.TB, configure func(*host, *console.Options)) *host {
 	t.Helper()
-	return newHostWith(t, memory.Keys(), memory.NewUsageStore(), configure)
+	return newHostWith(t, memory.NewKeyStore(), memory.NewUsageStore(), configure)
 }
 
 func newHostWith(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, configure func(*host, *console.Options)) *host {

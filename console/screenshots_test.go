@@ -28,7 +28,7 @@ func newDemo(t testing.TB) (h *host, key llmhttp.KeyInfo) {
 			return []route.TargetStatus{
 				{Route: "chat", Target: "rack-1", State: route.StateClosed, InFlight: 3, Tries: 18_204, Failures: 12},
 				{Route: "chat", Target: "rack-2", State: route.StateOpen, Tries: 17_322, Failures: 97, LastError: "502 connection refused", Breakers: []route.BreakerStatus{
-					{Model: "large-chat", State: route.StateOpen, Since: now.Add(-40 * time.Second), Retry: now.Add(20 * time.Second)},
+					{Model: "large-chat", State: route.StateOpen, Since: now.Add(-40 * time.Second), RetryAt: now.Add(20 * time.Second)},
 				}},
 				{Route: "embed-*", Target: "vendor", State: route.StateHalfOpen, InFlight: 1, Tries: 5_120, Failures: 31, LastError: "429 rate_limit_exceeded", Breakers: []route.BreakerStatus{
 					{Model: "embed-2", Account: "search", State: route.StateHalfOpen, Since: now.Add(-2 * time.Second)},

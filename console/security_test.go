@@ -143,7 +143,7 @@ func TestSecurity_SignOut(t *testing.T) {
 // Two processes with the same secret accept each other's sessions. A session ends
 // with the password and with the secret.
 func TestSecurity_SessionsOfOthers(t *testing.T) {
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	start := func(password, secret string) *host {
 		return newHostWith(t, keys, memory.NewUsageStore(), func(_ *host, o *console.Options) {
 			o.SignIn.SessionSecret = []byte(secret)
@@ -478,7 +478,7 @@ func TestSecurity_AuditLog(t *testing.T) {
 }
 
 func TestSecurity_ErrorsAreNotShown(t *testing.T) {
-	h := newHostWith(t, failingKeys{memory.Keys()}, memory.NewUsageStore(), func(_ *host, o *console.Options) {
+	h := newHostWith(t, failingKeys{memory.NewKeyStore()}, memory.NewUsageStore(), func(_ *host, o *console.Options) {
 		o.SignIn = nil
 		o.User = func(*http.Request) (console.User, error) { return console.User{Name: "ada", Admin: true}, nil }
 	})
@@ -508,7 +508,7 @@ func TestSecurity_LongForm(t *testing.T) {
 
 // Requests from outside cannot name the key of the playground.
 func TestSecurity_PlaygroundKeys(t *testing.T) {
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	info, _, err := keys.CreateKey(t.Context(), llmhttp.KeyParams{})
 	require.NoError(t, err)
 	api := llmhttp.NewHandler(memory.Echo(), console.KeyStore(keys), nil)

@@ -12,7 +12,7 @@ import (
 // creates them.
 func ExampleTestKeyStore() {
 	newKeys := func(t testing.TB) llmhttptest.KeyStoreFixture {
-		store := memory.Keys()
+		store := memory.NewKeyStore()
 		return llmhttptest.KeyStoreFixture{
 			Store: store,
 			AddSecret: func(secret string, key *llmhttp.Key) error {

@@ -64,7 +64,7 @@ func (m *managerHooks) RevokeKey(ctx context.Context, id string) error { return 
 // managerFixture returns a constructor of a KeyManager with a fault.
 func managerFixture(fault func(*managerHooks)) func(testing.TB) llmhttp.KeyManager {
 	return func(testing.TB) llmhttp.KeyManager {
-		s := memory.Keys()
+		s := memory.NewKeyStore()
 		m := &managerHooks{
 			KeyManager: s, lookup: s.Lookup, key: s.Key, list: s.ListKeys, create: s.CreateKey, update: s.UpdateKey, rotate: s.RotateKey, revoke: s.RevokeKey,
 		}

@@ -17,7 +17,7 @@ import (
 // These tests run the kits for the implementations of this module.
 
 func newKeys(testing.TB) llmhttptest.KeyStoreFixture {
-	store := memory.Keys("sk-demo")
+	store := memory.NewKeyStore("sk-demo")
 	return llmhttptest.KeyStoreFixture{
 		Store:     store,
 		AddSecret: func(secret string, key *llmhttp.Key) error { store.Add(secret, key); return nil },

@@ -15,7 +15,7 @@ import (
 
 // A Handler for development in one line.
 func ExampleEcho() {
-	h := llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), nil)
+	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), nil)
 
 	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(
 		`{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello there, world!"}], "max_tokens": 2}`))
@@ -47,8 +47,8 @@ func ExampleScripted() {
 	// "It was a dark and stormy ", then: connection reset
 }
 
-func ExampleKeys() {
-	keys := memory.Keys("sk-admin") // all scopes, no limits
+func ExampleNewKeyStore() {
+	keys := memory.NewKeyStore("sk-admin") // all scopes, no limits
 	keys.Add("sk-guest", &llmhttp.Key{
 		ID:      "guest",
 		Account: "guests",
@@ -70,14 +70,14 @@ func ExampleKeys() {
 }
 
 // Clients get the addresses of images and fetch them from the same server.
-func ExampleImages() {
+func ExampleImageStore() {
 	mux := http.NewServeMux()
 	server := httptest.NewServer(mux)
 	defer server.Close()
 
-	images := memory.NewImages(server.URL + "/images/")
+	images := memory.NewImageStore(server.URL + "/images/")
 	mux.Handle("/images/", images)
-	mux.Handle("/v1/", llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), &llmhttp.Options{ImageURL: images.Put}))
+	mux.Handle("/v1/", llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{ImageURL: images.Put}))
 
 	r, _ := http.NewRequest("POST", server.URL+"/v1/images/generations", strings.NewReader(
 		`{"model": "demo-image-small", "prompt": "a lighthouse", "size": "256x256"}`))

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Images is a store of images and the [http.Handler] that serves them. Each
+// An ImageStore is a store of images and the [http.Handler] that serves them. Each
 // image is available for an hour at an address that cannot be guessed; anyone
-// who knows the address may see the image. Create an Images with [NewImages]. Its
+// who knows the address may see the image. Create one with [NewImageStore]. Its
 // methods are safe for concurrent use.
 //
 // The memory is bounded: if the images need more than MaxBytes, the oldest ones
 // are dropped before their hour is over.
-type Images struct {
+type ImageStore struct {
 	// MaxBytes limits the size of all images together. If it is zero or
 	// negative, the limit is 128 MiB. It must not be changed after the first
 	// call of Put.
@@ -34,7 +34,7 @@ type Images struct {
 	size   int            // of all images, in bytes
 }
 
-var _ http.Handler = (*Images)(nil)
+var _ http.Handler = (*ImageStore)(nil)
 
 type storedImage struct {
 	name, mediaType string
@@ -49,24 +49,24 @@ func (m *storedImage) age() time.Duration { return time.Since(m.created) }
 
 const imageLifetime = time.Hour
 
-// NewImages returns an empty store whose addresses begin with base, the URL at
+// NewImageStore returns an empty store whose addresses begin with base, the URL at
 // which clients reach the handler, such as "https://example.com/images/". A slash
 // is added to base if it does not end in one.
 //
 // The path of a request may differ from that of base, for example behind
 // [http.StripPrefix]: the handler looks only at the last segment.
-func NewImages(base string) *Images {
+func NewImageStore(base string) *ImageStore {
 	if !strings.HasSuffix(base, "/") {
 		base += "/"
 	}
-	return &Images{base: base, byName: make(map[string]*storedImage)}
+	return &ImageStore{base: base, byName: make(map[string]*storedImage)}
 }
 
 // Put stores a copy of data and returns its address. It can be used as
 // [llmhttp.Options.ImageURL]. If mediaType is not that of an image, the data is
 // served as application/octet-stream, which browsers do not display. Put fails
 // only if data is larger than MaxBytes.
-func (s *Images) Put(ctx context.Context, data []byte, mediaType string) (string, error) {
+func (s *ImageStore) Put(ctx context.Context, data []byte, mediaType string) (string, error) {
 	limit := s.MaxBytes
 	if limit <= 0 {
 		limit = 128 << 20
@@ -111,7 +111,7 @@ var extensions = map[string]string{
 // ServeHTTP serves the images at the addresses that Put returned. It replies with
 // 404 to an address that is unknown or whose image has expired or was dropped,
 // and with 405 to methods other than GET and HEAD.
-func (s *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *ImageStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)

@@ -18,25 +18,25 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-func putImage(t testing.TB, s *memory.Images, data, mediaType string) string {
+func putImage(t testing.TB, s *memory.ImageStore, data, mediaType string) string {
 	t.Helper()
 	address, err := s.Put(t.Context(), []byte(data), mediaType)
 	require.NoError(t, err)
 	return address
 }
 
-func getImage(s *memory.Images, address string) *http.Response {
+func getImage(s *memory.ImageStore, address string) *http.Response {
 	return serveRequest(s, httptest.NewRequest(http.MethodGet, address, nil))
 }
 
-func serveRequest(s *memory.Images, r *http.Request) *http.Response {
+func serveRequest(s *memory.ImageStore, r *http.Request) *http.Response {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
 	return w.Result()
 }
 
 func TestImages(t *testing.T) {
-	s := memory.NewImages("https://example.com/images")
+	s := memory.NewImageStore("https://example.com/images")
 	for mediaType, want := range map[string]struct{ contentType, extension string }{
 		"image/png":                {"image/png", ".png"},
 		"image/jpeg":               {"image/jpeg", ".jpg"},
@@ -71,7 +71,7 @@ func TestImages(t *testing.T) {
 }
 
 func TestImages_Methods(t *testing.T) {
-	s := memory.NewImages("http://localhost/")
+	s := memory.NewImageStore("http://localhost/")
 	address := putImage(t, s, "pixels", "image/png")
 
 	head := serveRequest(s, httptest.NewRequest(http.MethodHead, address, nil))
@@ -97,7 +97,7 @@ func TestImages_Methods(t *testing.T) {
 }
 
 func TestImages_NotFound(t *testing.T) {
-	s := memory.NewImages("http://localhost/images/")
+	s := memory.NewImageStore("http://localhost/images/")
 	address := putImage(t, s, "pixels", "image/png")
 	u, err := url.Parse(address)
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestImages_NotFound(t *testing.T) {
 
 func TestImages_Expire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := memory.NewImages("http://localhost/")
+		s := memory.NewImageStore("http://localhost/")
 		first := putImage(t, s, "first", "image/png")
 		time.Sleep(30 * time.Minute)
 		second := putImage(t, s, "second", "image/png")
@@ -133,7 +133,7 @@ func TestImages_Expire(t *testing.T) {
 }
 
 func TestImages_DropOldest(t *testing.T) {
-	s := memory.NewImages("http://localhost/")
+	s := memory.NewImageStore("http://localhost/")
 	s.MaxBytes = 10_000
 	data := string(bytes.Repeat([]byte("x"), 3000))
 	var addresses []string
@@ -155,12 +155,12 @@ func TestImages_DropOldest(t *testing.T) {
 	assert.Equal(t, 200, getImage(s, whole).StatusCode)
 	assert.Equal(t, 404, getImage(s, addresses[4]).StatusCode)
 
-	_, err = memory.NewImages("http://localhost/").Put(t.Context(), make([]byte, 128<<20+1), "image/png")
+	_, err = memory.NewImageStore("http://localhost/").Put(t.Context(), make([]byte, 128<<20+1), "image/png")
 	assert.Error(t, err)
 }
 
 func TestImages_ConcurrentUse(t *testing.T) {
-	s := memory.NewImages("http://localhost/")
+	s := memory.NewImageStore("http://localhost/")
 	s.MaxBytes = 4000
 	var wg sync.WaitGroup
 	for range 8 {

@@ -39,9 +39,9 @@ type managedKey struct {
 
 var _ llmhttp.KeyManager = (*KeyStore)(nil)
 
-// Keys returns a KeyStore with one key for each secret. Each key has an account
+// NewKeyStore returns a KeyStore with one key for each secret. Each key has an account
 // of its own, all scopes and no limits. Keys panics if a secret is empty.
-func Keys(secrets ...string) *KeyStore {
+func NewKeyStore(secrets ...string) *KeyStore {
 	s := &KeyStore{}
 	for _, secret := range secrets {
 		s.Add(secret, nil)

@@ -12,7 +12,7 @@ import (
 )
 
 func TestKeys(t *testing.T) {
-	s := memory.Keys("sk-a", "sk-b")
+	s := memory.NewKeyStore("sk-a", "sk-b")
 	a, err := s.Lookup(t.Context(), "sk-a")
 	require.NoError(t, err)
 	id := "key_" + llmhttp.HashSecret("sk-a")[:12]
@@ -37,7 +37,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestKeyStore_EmptySecret(t *testing.T) {
-	assert.PanicsWithValue(t, "memory: empty secret", func() { memory.Keys("sk-a", "") })
+	assert.PanicsWithValue(t, "memory: empty secret", func() { memory.NewKeyStore("sk-a", "") })
 	var zero memory.KeyStore
 	assert.PanicsWithValue(t, "memory: empty secret", func() { zero.Add("", nil) })
 	zero.Remove("")
@@ -50,7 +50,7 @@ func TestKeyStore_EmptySecret(t *testing.T) {
 
 func BenchmarkKeyStore_Lookup(b *testing.B) {
 	secret := llmhttp.NewSecret("sk-")
-	s := memory.Keys(secret)
+	s := memory.NewKeyStore(secret)
 	ctx := b.Context()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -63,11 +63,11 @@ func BenchmarkKeyStore_Lookup(b *testing.B) {
 }
 
 func TestKeyStore_Conformance(t *testing.T) {
-	llmhttptest.TestKeyManager(t, func(testing.TB) llmhttp.KeyManager { return memory.Keys() })
+	llmhttptest.TestKeyManager(t, func(testing.TB) llmhttp.KeyManager { return memory.NewKeyStore() })
 }
 
 func TestKeyStore_AddAgain(t *testing.T) {
-	s := memory.Keys()
+	s := memory.NewKeyStore()
 	s.Add("sk-a", &llmhttp.Key{ID: "x"})
 	s.Add("sk-b", &llmhttp.Key{ID: "x", Account: "acme"})
 	for _, secret := range []string{"sk-a", "sk-b"} {

@@ -11,7 +11,7 @@ import (
 )
 
 func ExampleNew() {
-	h := llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), &llmhttp.Options{
+	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{messages.New(&messages.Options{
 			Model: func(name string) string {
 				if strings.HasPrefix(name, "claude-") {

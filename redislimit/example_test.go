@@ -23,7 +23,7 @@ func ExampleNew() {
 	limiter := redislimit.New(client, &redislimit.Options{Prefix: "api:"})
 	defer limiter.Close()
 
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	keys.Add("sk-demo", &llmhttp.Key{Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(60), Concurrent: 4}})
 	h := llmhttp.NewHandler(memory.Echo(), keys, &llmhttp.Options{Limiter: limiter})
 	log.Fatal(http.ListenAndServe("localhost:8080", h))
@@ -40,7 +40,7 @@ func ExampleOptions_fallback() {
 	})
 	defer limiter.Close()
 
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	keys.Add("sk-demo", &llmhttp.Key{Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(2)}})
 	h := llmhttp.NewHandler(memory.Echo(), keys, &llmhttp.Options{Limiter: limiter})
 	for range 3 {

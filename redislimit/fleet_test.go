@@ -45,7 +45,7 @@ const promptTokens, completionTokens = 4, 10
 // newHandler returns a Handler with one key. If onChat is not nil, its Backend
 // calls onChat for each request.
 func newHandler(l llmhttp.Limiter, keyID string, limits llmhttp.Limits, onChat func()) *llmhttp.Handler {
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	keys.Add("sk-fleet", &llmhttp.Key{ID: keyID, Limits: limits})
 	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
 		if onChat != nil {

@@ -264,7 +264,7 @@ func TestBreaker_Recovers(t *testing.T) {
 		r, b := withOpenBreaker(t, route.Options{Logger: logger}, say("a"))
 		s := r.Status()[0].Breakers[0]
 		assert.Equal(t, start, s.Since)
-		openFor := s.Retry.Sub(start)
+		openFor := s.RetryAt.Sub(start)
 		assert.GreaterOrEqual(t, openFor, 10*time.Second)
 		assert.Less(t, openFor, maxOpenFor)
 
@@ -299,7 +299,7 @@ func TestBreaker_OpenForDoubles(t *testing.T) {
 		r, b := withOpenBreaker(t, route.Options{})
 		for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
 			s := r.Status()[0].Breakers[0]
-			openFor := s.Retry.Sub(s.Since)
+			openFor := s.RetryAt.Sub(s.Since)
 			assert.GreaterOrEqual(t, openFor, want*time.Second)
 			assert.Less(t, openFor, want*time.Second*3/2)
 			requireAvoided(t, r, b)
@@ -388,7 +388,7 @@ func TestHalfOpen_ReplyBreaksOff(t *testing.T) {
 		s := r.Status()[0]
 		assert.Equal(t, route.StateOpen, s.State)
 		assert.Equal(t, int64(2), s.Failures)
-		assert.Less(t, s.Breakers[0].Retry.Sub(s.Breakers[0].Since), maxOpenFor, "the time has not doubled")
+		assert.Less(t, s.Breakers[0].RetryAt.Sub(s.Breakers[0].Since), maxOpenFor, "the time has not doubled")
 	})
 }
 

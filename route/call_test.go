@@ -215,10 +215,10 @@ func TestCall_RestingTarget(t *testing.T) {
 		a, b := newFake(rateLimit(10*time.Second), say("a")), newFake(say("b"), say("b"), failStatus(500), say("b"))
 		r := newInOrderRouter(t, nil, a, b)
 		order := askTimes(t, r, 1)
-		assert.Equal(t, 10*time.Second, time.Until(r.Status()[0].Rest))
+		assert.Equal(t, 10*time.Second, time.Until(r.Status()[0].RestUntil))
 		order += askTimes(t, r, 3) // the third request uses a, because b fails
 		time.Sleep(10 * time.Second)
-		assert.Zero(t, r.Status()[0].Rest)
+		assert.Zero(t, r.Status()[0].RestUntil)
 		assert.Equal(t, "bbaba", order+askTimes(t, r, 1))
 	})
 	t.Run("for five minutes at most", func(t *testing.T) {

@@ -16,7 +16,7 @@ type TargetStatus struct {
 	State    State
 	Breakers []BreakerStatus
 
-	Rest time.Time // until when the target asked, with a RetryAfter, for no requests of a model; zero if it did not or the time has passed
+	RestUntil time.Time // until when the target asked, with a RetryAfter, for no requests of a model; zero if it did not or the time has passed
 
 	InFlight int
 	Tries    int64 // since New
@@ -35,7 +35,7 @@ type BreakerStatus struct {
 	Account string    // the only account for which the breaker is not closed; empty if that is so for all
 	State   State     // StateOpen or StateHalfOpen
 	Since   time.Time // when the breaker entered State
-	Retry   time.Time // when the breaker lets the next request through; zero unless State is StateOpen
+	RetryAt time.Time // when the breaker lets the next request through; zero unless State is StateOpen
 }
 
 // Status returns the status of all targets, in the order of the routes.
@@ -68,8 +68,8 @@ func (p *pool) status(route string, now time.Time) []TargetStatus {
 
 // addHealth adds the health of a model to the status.
 func (s *TargetStatus) addHealth(model string, h *modelHealth, now time.Time) {
-	if h.resting(now) && h.restUntil.After(s.Rest) {
-		s.Rest = h.restUntil
+	if h.resting(now) && h.restUntil.After(s.RestUntil) {
+		s.RestUntil = h.restUntil
 	}
 	b := &h.breaker
 	switch b.currentState() {
@@ -84,7 +84,7 @@ func (s *TargetStatus) addHealth(model string, h *modelHealth, now time.Time) {
 	}
 	status := BreakerStatus{Model: model, Account: b.account, State: b.state, Since: b.since}
 	if b.state == StateOpen {
-		status.Retry = b.until
+		status.RetryAt = b.until
 	}
 	s.Breakers = append(s.Breakers, status)
 }

@@ -67,7 +67,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.images = endpoint{http.MethodPost, base.JoinPath("images/generations").String(), false, size}
 	b.embeddings = endpoint{http.MethodPost, base.JoinPath("embeddings").String(), false, size}
 	b.models = endpoint{http.MethodGet, base.JoinPath("models").String(), false, min(size, maxModelReply)}
-	b.memory.limit = b.opts.MaxReplies
+	b.memory.limit = b.opts.MaxReplyMemory
 	return b, nil
 }
 

@@ -21,7 +21,7 @@ import (
 // TestBackend_Conformance tests a Backend whose server is a Handler.
 func TestBackend_Conformance(t *testing.T) {
 	checkLeaks(t)
-	srv := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.Keys(serverKey), nil))
+	srv := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore(serverKey), nil))
 	defer srv.Close()
 	b := newBackend(t, srv.URL+"/v1", &upstream.Options{Key: serverKey})
 	llmhttptest.TestBackend(t, b, llmhttptest.BackendOptions{
@@ -31,11 +31,11 @@ func TestBackend_Conformance(t *testing.T) {
 
 func TestBackend_GatewayRepliesAsTheServer(t *testing.T) {
 	checkLeaks(t)
-	srv := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.Keys(serverKey), nil))
+	srv := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore(serverKey), nil))
 	defer srv.Close()
 	g := newGateway(t, srv.URL+"/v1", nil)
 	direct := newGateway(t, "http://unused.invalid/v1", nil)
-	direct.Config.Handler = llmhttp.NewHandler(memory.Echo(), memory.Keys(clientKey), nil)
+	direct.Config.Handler = llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore(clientKey), nil)
 	variable := regexp.MustCompile(`"(id|created)":("[^"]*"|\d+)`)
 	normalize := func(s string) string { return variable.ReplaceAllString(s, `"$1":0`) }
 	chat := func(members string) string {

@@ -122,7 +122,7 @@ func BenchmarkHandler(b *testing.B) {
 	const secret = "sk-bench-0123456789"
 	backend, err := New("http://bench.invalid/v1", &Options{Key: "sk-server", Transport: cannedTransport{mediaJSON, benchReply}})
 	require.NoError(b, err)
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	plenty := llmhttp.PerMinute(1 << 40)
 	keys.Add(secret, &llmhttp.Key{ID: "key_1", Limits: llmhttp.Limits{Requests: plenty, Tokens: plenty}})
 	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: memory.NewUsageStore()})

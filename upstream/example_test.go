@@ -16,7 +16,7 @@ import (
 
 // A gateway has its own keys and its own names of models.
 func ExampleNew() {
-	server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-server"), nil))
+	server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-server"), nil))
 	defer server.Close()
 
 	b, err := upstream.New(server.URL+"/v1", &upstream.Options{
@@ -26,7 +26,7 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	gateway := httptest.NewServer(llmhttp.NewHandler(b, memory.Keys("sk-client"), nil))
+	gateway := httptest.NewServer(llmhttp.NewHandler(b, memory.NewKeyStore("sk-client"), nil))
 	defer gateway.Close()
 
 	r, _ := http.NewRequest("POST", gateway.URL+"/v1/chat/completions", strings.NewReader(
@@ -47,7 +47,7 @@ func ExampleNew() {
 
 // A Backend can be used without a Handler.
 func ExampleBackend_Chat() {
-	server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-server"), nil))
+	server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-server"), nil))
 	defer server.Close()
 	b, err := upstream.New(server.URL+"/v1", &upstream.Options{Key: "sk-server"})
 	if err != nil {
@@ -71,7 +71,7 @@ func ExampleBackend_Chat() {
 
 // An Error has the details that clients do not get.
 func ExampleError() {
-	server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-server"), nil))
+	server := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-server"), nil))
 	defer server.Close()
 	b, err := upstream.New(server.URL+"/v1", &upstream.Options{Name: "parrots", Key: "sk-outdated"})
 	if err != nil {

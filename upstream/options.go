@@ -67,12 +67,12 @@ type Options struct {
 	// with the images that are fetched for it. Zero or negative means 64 MiB.
 	MaxReply int64
 
-	// MaxReplies bounds the replies that are not streams and are being read and
+	// MaxReplyMemory bounds the replies that are not streams and are being read and
 	// decoded at the same time, in bytes of all of them. A reply for which there
 	// is no room waits, except that one at a time may exceed the bound. To decode
 	// a reply takes several times as much memory as the reply itself. Zero or
 	// negative means 64 MiB.
-	MaxReplies int64
+	MaxReplyMemory int64
 
 	// MaxEvent is the largest event of a stream, in bytes. Zero or negative
 	// means 16 MiB.
@@ -173,7 +173,7 @@ func (o *Options) setDefaults() {
 	o.FirstByteTimeout = cmp.Or(o.FirstByteTimeout, 5*time.Minute)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
 	o.MaxReply = positiveOr(o.MaxReply, 64<<20)
-	o.MaxReplies = positiveOr(o.MaxReplies, 64<<20)
+	o.MaxReplyMemory = positiveOr(o.MaxReplyMemory, 64<<20)
 	o.MaxEvent = min(positiveOr(o.MaxEvent, 16<<20), math.MaxInt)
 	o.Images.Hosts = slices.Clone(o.Images.Hosts)
 	o.Images.Timeout = cmp.Or(o.Images.Timeout, 30*time.Second)

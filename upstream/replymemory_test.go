@@ -90,7 +90,7 @@ func TestReplyMemory_NoDeadlock(t *testing.T) {
 	assert.Zero(t, m.used)
 }
 
-// Replies that are together larger than MaxReplies are read one after the other.
+// Replies that are together larger than MaxReplyMemory are read one after the other.
 func TestReplyMemory_BoundsAllReplies(t *testing.T) {
 	const numbers = 1 << 17
 	embedding := `{"data":[{"index":0,"embedding":[` + strings.Repeat("0,", numbers-1) + `0]}]}`
@@ -129,7 +129,7 @@ func TestReplyMemory_BoundsAllReplies(t *testing.T) {
 		return err
 	}
 
-	b := newBackend(Options{MaxReplies: 1})
+	b := newBackend(Options{MaxReplyMemory: 1})
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() { assert.NoError(t, embed(b)) })

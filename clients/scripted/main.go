@@ -48,7 +48,7 @@ func run(addr string, backend llmhttp.Backend) error {
 	if err != nil {
 		return err
 	}
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	keys.Add("sk-demo", &llmhttp.Key{ID: "demo"})
 	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},

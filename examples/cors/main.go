@@ -83,7 +83,7 @@ func main() {
 
 // run serves until ctx is done.
 func run(ctx context.Context, addr string, origins []string, denied []netip.Prefix, out io.Writer) error {
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	keys.Add("sk-demo", &llmhttp.Key{ID: "demo", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(60)}})
 	h := llmhttp.NewHandler(memory.Echo(), keys, &llmhttp.Options{Usage: memory.NewUsageStore()})
 

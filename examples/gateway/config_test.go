@@ -208,5 +208,5 @@ func TestGateway_BreakerOptions(t *testing.T) {
 	s := g.router.Status()[0]
 	assert.EqualValues(t, 2, s.Tries)
 	require.Len(t, s.Breakers, 1)
-	assert.GreaterOrEqual(t, time.Until(s.Breakers[0].Retry), 23*time.Hour)
+	assert.GreaterOrEqual(t, time.Until(s.Breakers[0].RetryAt), 23*time.Hour)
 }

@@ -60,7 +60,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		return err
 	}
 	base := "http://" + l.Addr().String()
-	images := memory.NewImages(cmp.Or(g.publicURL, base) + "/images/")
+	images := memory.NewImageStore(cmp.Or(g.publicURL, base) + "/images/")
 	h := llmhttp.NewHandler(g.router, g.keys, &llmhttp.Options{
 		Timeout:  g.timeout,
 		Usage:    memory.NewUsageStore(),

@@ -57,7 +57,7 @@ func main() {
 
 // run serves until ctx is done. It writes instructions to out.
 func run(ctx context.Context, addr string, out io.Writer) error {
-	h := llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
+	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err

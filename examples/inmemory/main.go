@@ -51,12 +51,12 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 	}
 	base := "http://" + l.Addr().String()
 
-	keys := memory.Keys()
+	keys := memory.NewKeyStore()
 	keys.Add(key, &llmhttp.Key{
 		ID:     "demo",
 		Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(rpm), Tokens: llmhttp.PerMinute(tpm)},
 	})
-	images := memory.NewImages(base + "/images/")
+	images := memory.NewImageStore(base + "/images/")
 	backend := memory.Echo()
 	backend.Delay = delay
 	monitor := console.NewMonitor()

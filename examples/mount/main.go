@@ -54,7 +54,7 @@ func run(ctx context.Context, addr, router string, out io.Writer) error {
 	if routes == nil {
 		return fmt.Errorf("unknown router %q", router)
 	}
-	h := llmhttp.NewHandler(memory.Echo(), memory.Keys("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
+	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err

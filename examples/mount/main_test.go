@@ -66,7 +66,7 @@ const (
 // serve starts a server and returns its URL.
 func serve(t *testing.T, b llmhttp.Backend, routes func(http.Handler) http.Handler) string {
 	t.Helper()
-	h := llmhttp.NewHandler(b, memory.Keys("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
+	h := llmhttp.NewHandler(b, memory.NewKeyStore("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
 	s := httptest.NewServer(routes(h))
 	t.Cleanup(s.Close)
 	return s.URL
