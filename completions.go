@@ -25,19 +25,19 @@ func (p chatCompletions) Routes() []Route {
 }
 
 func (chatCompletions) decode(_ context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
-	var call struct { // one allocation for both (budget: allocations of a whole request)
-		ChatRequest
-		completionEncoder
-	}
-	req := &call.ChatRequest
+	req := new(ChatRequest)
 	if err := decodeRequest(body, chatRequestJSON, req); err != nil {
 		return nil, nil, err
 	}
 	if err := req.check(); err != nil {
 		return nil, nil, err
 	}
-	call.showUsage = req.StreamOptions != nil && req.StreamOptions.IncludeUsage
-	return req, &call.completionEncoder, nil
+	if !req.Stream {
+		return req, wholeCompletion, nil
+	}
+	// The encoder must not refer to req, whose memory is free while the stream runs.
+	showUsage := req.StreamOptions != nil && req.StreamOptions.IncludeUsage
+	return req, &completionEncoder{showUsage: showUsage}, nil
 }
 
 const (
@@ -95,6 +95,9 @@ func appendNullable(b []byte, s string) []byte {
 	}
 	return appendString(b, s)
 }
+
+// wholeCompletion encodes whole replies, which need no state.
+var wholeCompletion = &completionEncoder{}
 
 // A completionEncoder encodes one reply of chat completions.
 type completionEncoder struct {

@@ -1,12 +1,15 @@
 package llmhttp_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -189,4 +192,24 @@ func TestEventStream_InvalidExtraIsAFailure(t *testing.T) {
 		assert.True(t, json.Valid([]byte(e)), e)
 	}
 	assert.Equal(t, errorBody(internalMessage, "server_error", "", ""), events[len(events)-1])
+}
+
+// The memory of a request is free while its stream runs: a server may have many idle
+// streams.
+func TestEventStream_DoesNotKeepTheRequest(t *testing.T) {
+	freed := false
+	b := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		request := weak.Make(req)
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			yield(llmhttp.TextChunk("x"), nil)
+			for range 10 {
+				runtime.GC()
+				freed = freed || request.Value() == nil
+			}
+		}
+	})
+	h := llmhttp.NewHandler(b, keysFor(testKey()), &llmhttp.Options{Logger: noLog})
+	w := httptest.NewRecorder()
+	assert.False(t, serve(h, w, streamBody))
+	assert.True(t, freed)
 }

@@ -22,8 +22,7 @@ func benchmark(contender string, run func(*testing.B)) measurement {
 		if r.N == 0 {
 			return nil, errors.New("the benchmark failed")
 		}
-		n := float64(r.N)
-		return values{unitTime: r.T.Seconds() / n, unitAllocs: float64(r.MemAllocs) / n}, nil
+		return values{unitTime: r.T.Seconds() / float64(r.N), unitAllocs: float64(r.AllocsPerOp())}, nil
 	}}
 }
 
