@@ -103,6 +103,11 @@ func (b *bench) runLoadCase(c loadCase) error {
 		if err := verify(s.addr, c.requests[contender], c.mode); err != nil {
 			return fmt.Errorf("%s: %w", contender, err)
 		}
+		if !b.short { // warm up
+			if _, err := b.generateLoad(s.addr, c.requests[contender], c.conns, time.Second); err != nil {
+				return err
+			}
+		}
 		ms = append(ms, measurement{contender, func() (values, error) { return b.measureLoad(c, contender, s) }})
 	}
 	b.measureCase(c.name, b.rounds, ms...)
@@ -110,12 +115,6 @@ func (b *bench) runLoadCase(c loadCase) error {
 }
 
 func (b *bench) measureLoad(c loadCase, contender string, s *server) (values, error) {
-	// A server that has slept has empty pools and has returned memory to the system.
-	if !b.short {
-		if _, err := b.generateLoad(s.addr, c.requests[contender], c.conns, time.Second); err != nil {
-			return nil, err
-		}
-	}
 	var load loadSummary
 	used, err := s.measure(false, func() (err error) {
 		load, err = b.generateLoad(s.addr, c.requests[contender], c.conns, c.window)
