@@ -43,9 +43,9 @@ type account struct {
 // A tokenReservation is what was taken from buckets of tokens before the Backend was
 // called.
 type tokenReservation struct {
-	n      int
-	draws  []Draw  // empty if there are no such buckets
-	memory [2]Draw // of draws, and of draws of requests before
+	n      int     // number of tokens
+	draws  []Draw  // empty if the key has no such buckets
+	memory [2]Draw // backs draws, and before that the draws of admit and peek
 }
 
 // A limitState is the state of a limit, if it is known.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A connection sets the deadlines of the client's connection. Some wrappers of a
-// ResponseWriter do not support deadlines; then there are none.
+// A connection sets the deadlines of the client's connection. Errors are ignored,
+// because some wrappers of a ResponseWriter do not support deadlines.
 //
 // Setting a deadline takes time. So a deadline is set for one and a half times its
 // timeout, and again when less than the timeout is left, instead of before each read

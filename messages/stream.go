@@ -51,7 +51,7 @@ type outputBlock struct {
 // isComplete reports whether the block may end.
 func (k *outputBlock) isComplete() bool { return k.kind != callBlock || k.scanner.Complete() }
 
-// accepts reports whether text of the kind belongs to the block.
+// accepts reports whether the block takes text of this kind.
 func (k *outputBlock) accepts(kind blockKind) bool { return k.kind == kind && k.signature == "" }
 
 func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
