@@ -85,7 +85,7 @@ func (res *response) continueReading() {
 	res.mu.Lock()
 	defer res.mu.Unlock()
 	if !res.readingStopped {
-		res.conn.extendRead()
+		res.conn.extendRead(time.Now())
 	}
 }
 

@@ -15,7 +15,6 @@ type chatCall struct {
 	q       *request
 	encoder ChatEncoder
 	order   orderer
-	joiner  joiner       // of a whole reply
 	stream  *eventStream // nil unless the reply is a stream
 	size    int          // of the chunks, about, in bytes
 	err     error        // why the Backend must stop
@@ -61,7 +60,8 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 
 // replyWhole answers with a whole reply.
 func (c *chatCall) replyWhole(req *ChatRequest) error {
-	c.order.sink = &c.joiner
+	joiner := new(joiner)
+	c.order.sink = joiner
 	var collected *collectedReply
 	if collector, ok := c.encoder.(ChunkCollector); ok {
 		collected = &collectedReply{call: c, collector: collector}
@@ -75,7 +75,7 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 	if collected != nil && collected.err != nil {
 		return collected.err
 	}
-	r := c.joiner.response(&c.order)
+	r := joiner.response(&c.order)
 	start := c.replyStart()
 	r.Created, r.Model, r.Usage = start.Created, start.Model, &c.q.account.record.Usage
 	c.warn(c.order.misuse)

@@ -18,26 +18,25 @@ type connection struct {
 	read, write  time.Time     // as last set; zero if not set
 }
 
-// extendRead gives the client at least readTimeout to send more of the body.
-func (c *connection) extendRead() {
-	if next, due := extend(c.read, c.readTimeout); due {
+// extendRead gives the client at least readTimeout from now to send more of the body.
+func (c *connection) extendRead(now time.Time) {
+	if next, due := extend(c.read, now, c.readTimeout); due {
 		c.setRead(next)
 	}
 }
 
-// extendWrite gives the next write at least writeTimeout.
-func (c *connection) extendWrite() {
-	if next, due := extend(c.write, c.writeTimeout); due {
+// extendWrite gives the next write at least writeTimeout from now.
+func (c *connection) extendWrite(now time.Time) {
+	if next, due := extend(c.write, now, c.writeTimeout); due {
 		c.setWrite(next)
 	}
 }
 
 // extend returns the deadline that takes the place of old, if it is time to set one.
-func extend(old time.Time, timeout time.Duration) (next time.Time, due bool) {
+func extend(old, now time.Time, timeout time.Duration) (next time.Time, due bool) {
 	if timeout == 0 {
 		return old, false
 	}
-	now := time.Now()
 	return now.Add(timeout + timeout/2), old.Sub(now) < timeout
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"time"
 )
 
 // A failureHandler ends a request that failed: by an error reply, or by the end
@@ -102,10 +103,11 @@ func (f *failureHandler) reply(err error) {
 		q.res.state, q.res.aborted = stateDone, true
 		return
 	}
-	q.setHeaders()
+	now := time.Now()
+	q.setHeaders(now)
 	setErrorHeaders(q.res.w.Header(), e)
 	body, status := q.protocol.AppendError(nil, e, q.account.record.ID)
-	q.res.replyLocked(status, body)
+	q.res.replyLocked(status, body, now)
 }
 
 // cause returns the error with which another goroutine has ended the request.

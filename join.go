@@ -9,9 +9,15 @@ import (
 
 // A joiner is a chunkSink that joins chunks to a whole reply.
 type joiner struct {
-	choices []joinedChoice  // in the order in which they opened
-	first   [1]joinedChoice // the memory of choices, if there is one (budget: allocations of a whole request)
+	choices []joinedChoice // in the order in which they opened
 	extra   Extra
+
+	// The memory of the reply and of what it has if there is one choice (budget:
+	// allocations of a whole request).
+	reply         ChatResponse
+	firstJoined   [1]joinedChoice
+	firstReplied  [1]Choice
+	firstContents [1]Part
 }
 
 // A joinedChoice is what has been joined of a choice. All of its texts are
@@ -43,7 +49,7 @@ func (j *joiner) add(c *ChatChunk) {
 	from := &c.Choices[0]
 	if from.Delta.Role != "" {
 		if j.choices == nil {
-			j.choices = j.first[:0]
+			j.choices = j.firstJoined[:0]
 		}
 		j.choices = append(j.choices, joinedChoice{index: from.Index})
 	}
@@ -109,18 +115,12 @@ func (j *joinedDetail) isContinuedBy(d *ReasoningDetail) bool {
 
 // response returns the reply as far as it was joined.
 func (j *joiner) response(o *orderer) *ChatResponse {
-	var reply struct {
-		ChatResponse
-		// The memory of a single choice and of its content (budget: allocations of a whole request).
-		choices [1]Choice
-		parts   [1]Part
-	}
-	r := &reply.ChatResponse
+	r := &j.reply
 	*r = ChatResponse{
 		ID: o.start.ID, Created: o.start.Created, Model: o.start.Model,
-		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: slices.Grow(reply.choices[:0], len(j.choices))[:len(j.choices)],
+		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: slices.Grow(j.firstReplied[:0], len(j.choices))[:len(j.choices)],
 	}
-	parts := slices.Grow(reply.parts[:0], len(j.choices))[:len(j.choices)]
+	parts := slices.Grow(j.firstContents[:0], len(j.choices))[:len(j.choices)]
 	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	for i := range j.choices {
 		c := &j.choices[i]

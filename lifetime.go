@@ -123,9 +123,10 @@ func (l *lifetime) ended() error {
 	return cause // such as a deadline that the host set
 }
 
-// departureGrace is how long net/http may take to report that the client has
-// left, after it has cancelled the context.
-const departureGrace = 20 * time.Millisecond
+// departureGrace is how long net/http may take to report that the client has left,
+// after it has cancelled the context because a write failed. On a busy machine that
+// can be tens of milliseconds.
+const departureGrace = 200 * time.Millisecond
 
 // endedByHost reports whether the host has cancelled the context of the
 // http.Request, as with a signal's context as http.Server.BaseContext, while the

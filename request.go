@@ -207,13 +207,14 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 	if q.res.state == stateDone {
 		return nil
 	}
-	q.setHeaders()
-	return q.res.replyLocked(http.StatusOK, buf.b)
+	now := time.Now()
+	q.setHeaders(now)
+	return q.res.replyLocked(http.StatusOK, buf.b, now)
 }
 
 // setHeaders sets the headers that do not depend on what the reply is.
-func (q *request) setHeaders() {
-	info := ReplyInfo{RequestID: q.account.record.ID, Processing: time.Since(q.arrived)}
+func (q *request) setHeaders(now time.Time) {
+	info := ReplyInfo{RequestID: q.account.record.ID, Processing: now.Sub(q.arrived)}
 	q.account.addLimits(&info)
 	q.protocol.SetHeaders(q.res.w.Header(), info)
 }

@@ -92,11 +92,18 @@ func (res *response) backendReturned() {
 	res.backendRuns = false
 }
 
-var contentTypeJSON = []string{"application/json"}
+// Values of headers, which replies share.
+var (
+	contentTypeJSON   = []string{"application/json"}
+	contentTypeStream = []string{"text/event-stream; charset=utf-8"}
+	cacheNothing      = []string{"no-cache, no-transform"}
+	bufferNothing     = []string{"no"}
+)
 
-// replyLocked writes a reply of JSON whose other headers are set, and sends it.
-func (res *response) replyLocked(status int, body []byte) error {
-	res.state, res.status, res.firstWrite = stateDone, status, time.Now()
+// replyLocked writes a reply of JSON whose other headers are set, and sends it. The
+// time is now.
+func (res *response) replyLocked(status int, body []byte, now time.Time) error {
+	res.state, res.status, res.firstWrite = stateDone, status, now
 	h := res.w.Header()
 	h["Content-Type"] = contentTypeJSON
 	res.contentLength[0] = strconv.Itoa(len(body))
@@ -108,32 +115,34 @@ func (res *response) replyLocked(status int, body []byte) error {
 		h.Set("Connection", "close")
 	}
 	res.w.WriteHeader(status)
-	return res.writeLocked(body)
+	return res.writeLocked(body, now)
 }
 
-// startStream writes the header of an event stream.
-func (res *response) startStream() {
-	res.state, res.status, res.firstWrite = stateStreaming, http.StatusOK, time.Now()
+// startStream sets the header of an event stream, which goes with the first write.
+func (res *response) startStream(now time.Time) {
+	res.state, res.status, res.firstWrite = stateStreaming, http.StatusOK, now
 	h := res.w.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h["Content-Type"] = contentTypeStream
 	// nginx heeds X-Accel-Buffering, other proxies Cache-Control.
-	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no")
+	h["Cache-Control"] = cacheNothing
+	h["X-Accel-Buffering"] = bufferNothing
 }
 
 // maxWrite is how many bytes are written at once. Each piece of a large reply
 // has the whole WriteTimeout, so a client may be slow but must not stall.
 const maxWrite = 32 << 10
 
-// writeLocked writes and flushes p. It returns errGone if that fails.
-func (res *response) writeLocked(p []byte) error {
+// writeLocked writes and flushes p. It returns errGone if that fails. The time is now.
+func (res *response) writeLocked(p []byte, now time.Time) error {
 	for len(p) > 0 {
-		res.conn.extendWrite()
+		res.conn.extendWrite(now)
 		n := min(len(p), maxWrite)
 		if _, err := res.w.Write(p[:n]); err != nil {
 			return errGone
 		}
-		p = p[n:]
+		if p = p[n:]; len(p) > 0 {
+			now = time.Now()
+		}
 	}
 	// net/http reports a write that missed its deadline only when it flushes.
 	err := res.conn.ctl.Flush()

@@ -15,8 +15,9 @@ const (
 	// what a chunk costs (budget: streams of chunks that are ready at once).
 	burstGap = 50 * time.Microsecond
 
-	// maxPending is how many bytes may wait for a shared write.
-	maxPending = 15 << 10
+	// maxPending is how many bytes may wait for a shared write. net/http makes three
+	// system calls for a write of more than 4 KB, whatever its size.
+	maxPending = 31 << 10
 
 	// maxDeltaText is how many bytes of text one event may have. Escaped, the
 	// text is at most six times as long, and old releases of openai-go read
@@ -103,7 +104,7 @@ func (s *eventStream) push(now time.Time) error {
 		}
 		return nil
 	}
-	err := s.writePending()
+	err := s.writePending(now)
 	// While it was written the Backend could not go on: a slow client is not a
 	// silent Backend.
 	s.lastChunk = time.Now()
@@ -119,25 +120,26 @@ func (s *eventStream) writeBurst() {
 	defer q.res.mu.Unlock()
 	s.burstWriter = false
 	if q.res.state == stateStreaming && s.pending != nil {
-		s.writePending()
+		s.writePending(time.Now())
 		s.lastChunk = time.Now()
 		q.idle.touch(s.lastChunk)
 	}
 }
 
-// writePending writes what is pending. If that fails, the client has left.
-func (s *eventStream) writePending() error {
+// writePending writes what is pending. If that fails, the client has left. The time is
+// now.
+func (s *eventStream) writePending(now time.Time) error {
 	if s.writeErr != nil {
 		return s.writeErr
 	}
 	q := s.q
 	if q.res.state != stateStreaming {
-		q.setHeaders()
-		q.res.startStream()
+		q.setHeaders(now)
+		q.res.startStream(now)
 	}
 	buf := s.buffer()
 	s.pending = nil
-	err := q.res.writeLocked(buf.b)
+	err := q.res.writeLocked(buf.b, now)
 	if q.res.cannotFlush {
 		q.log.warn(misuseNoFlush)
 	}
@@ -156,11 +158,11 @@ func (s *eventStream) startsNext() bool { return s.q.route.early && !s.started }
 func (s *eventStream) keepAlive() error {
 	if s.startsNext() {
 		s.appendStart()
-		return s.writePending()
+		return s.writePending(time.Now())
 	}
 	buf := s.buffer()
 	buf.b = append(buf.b, keepAliveComment...)
-	return s.writePending()
+	return s.writePending(time.Now())
 }
 
 // end writes the end of a complete stream.
@@ -175,14 +177,14 @@ func (s *eventStream) end(u *Usage, extra Extra) error {
 		return err
 	}
 	buf.b = b
-	return s.writePending()
+	return s.writePending(time.Now())
 }
 
 // fail writes the end of a stream that failed.
 func (s *eventStream) fail(e *Error) {
 	buf := s.buffer()
 	buf.b = s.encoder.AppendFailure(buf.b, e)
-	s.writePending()
+	s.writePending(time.Now())
 }
 
 // deltaLen returns the number of bytes of text in d.

@@ -77,13 +77,13 @@ func TestBudget_Judge(t *testing.T) {
 		budget        budget
 		measured, met string
 	}{
-		{"below an upper bound", budget{"", atMost, 2, series{1, 1.5, 9}}, "1.5 (1 to 9)", "yes"},
-		{"at an upper bound", budget{"", atMost, 0, series{0, 0, 0}}, "0 (0 to 0)", "yes"},
-		{"above an upper bound", budget{"", atMost, 2, series{3, 1, 2.5}}, "2.5 (1 to 3)", "no"},
-		{"above a lower bound", budget{"", atLeast, 2, series{3}}, "3 (3 to 3)", "yes"},
-		{"at a lower bound", budget{"", atLeast, 2, series{2}}, "2 (2 to 2)", "yes"},
-		{"below a lower bound", budget{"", atLeast, 2, series{1.999}}, "2 (2 to 2)", "no"},
-		{"not measured", budget{"", atLeast, 2, nil}, "-", "-"},
+		{"below an upper bound", budget{"", atMost, 2, series{1, 1.5, 9}.median()}, "1.5 (1 to 9)", "yes"},
+		{"at an upper bound", budget{"", atMost, 0, series{0, 0, 0}.median()}, "0 (0 to 0)", "yes"},
+		{"above an upper bound", budget{"", atMost, 2, series{3, 1, 2.5}.median()}, "2.5 (1 to 3)", "no"},
+		{"above a lower bound", budget{"", atLeast, 2, series{3}.median()}, "3 (3 to 3)", "yes"},
+		{"at a lower bound", budget{"", atLeast, 2, series{2}.median()}, "2 (2 to 2)", "yes"},
+		{"below a lower bound", budget{"", atLeast, 2, series{1.999}.median()}, "2 (2 to 2)", "no"},
+		{"not measured", budget{"", atLeast, 2, series{}.median()}, "-", "-"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			measured, met := tc.budget.judge()
@@ -93,15 +93,27 @@ func TestBudget_Judge(t *testing.T) {
 	}
 }
 
-func TestBudgets_AreRatiosWithinARound(t *testing.T) {
+func TestBudgets_CompareTheLeastCPUTimes(t *testing.T) {
 	var r results
-	for _, cpu := range []float64{2, 4, 6} {
-		r = append(r, result{"Whole/size=0.5KB", ours, values{unitCPU: cpu}}, result{"Whole/size=0.5KB", bare, values{unitCPU: cpu / 2}})
+	for _, cpu := range [][2]float64{{8, 2}, {4, 4}, {6, 4}} {
+		r = append(r, result{"Whole/size=0.5KB", ours, values{unitCPU: cpu[0]}}, result{"Whole/size=0.5KB", bare, values{unitCPU: cpu[1]}})
 	}
 	list := budgets(r)
-	assert.Equal(t, series{2, 2, 2}, list[0].value)
+	assert.Equal(t, figure{value: 2, low: 1, high: 4, rounds: 3}, list[0].value)
 	for _, b := range list[1:] {
 		assert.Empty(t, b.value, b.what)
+	}
+}
+
+func TestBudgets_AreRatiosWithinARound(t *testing.T) {
+	var r results
+	for _, seconds := range []float64{1, 5, 2} {
+		r = append(r, result{"Decode/size=1MB", ours, values{unitTime: seconds}}, result{"Decode/size=1MB", types, values{unitTime: 20 * seconds}})
+	}
+	for _, b := range budgets(r) {
+		if b.value.rounds > 0 {
+			assert.Equal(t, figure{value: 20, low: 20, high: 20, rounds: 3}, b.value, b.what)
+		}
 	}
 }
 

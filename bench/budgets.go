@@ -15,7 +15,7 @@ type budget struct {
 	what  string
 	bound string // atMost or atLeast
 	limit float64
-	value series // empty if it was not measured
+	value figure
 }
 
 const (
@@ -25,41 +25,44 @@ const (
 
 // budgets returns the budgets with what was measured for them.
 func budgets(r results) []budget {
-	ratio := func(name, unit, contender, other string) series {
-		return r.series(name, contender, unit).combine(r.series(name, other, unit), divide)
+	ratio := func(name, unit, contender, other string) figure {
+		return r.series(name, contender, unit).combine(r.series(name, other, unit), divide).median()
+	}
+	cpu := func(name, contender, other string) figure {
+		return ratioOfLeast(r.series(name, contender, unitCPU), r.series(name, other, unitCPU))
 	}
 	addedLatency := func(contender string) series {
 		return r.series("Gateway/connections=1", contender, unitLatency).combine(r.series("Gateway/connections=1", bare, unitLatency), subtract)
 	}
 	chunkAllocs := r.series("Handler/chunks=1100", ours, unitAllocs).combine(r.series("Handler/chunks=100", ours, unitAllocs), allocsPerChunk)
 	return []budget{
-		{"whole 0.5 KB: CPU, of bare", atMost, 2.3, ratio("Whole/size=0.5KB", unitCPU, ours, bare)},
-		{"whole 0.5 KB: CPU, of bare with the same headers", atMost, 1.75, ratio("Whole/size=0.5KB", unitCPU, ours, headed)},
-		{"whole 0.5 KB: requests/s, of std", atLeast, 1.05, ratio("Whole/size=0.5KB", unitRate, ours, std)},
-		{"whole 8 KB: requests/s, of std", atLeast, 2.5, ratio("Whole/size=8KB", unitRate, ours, std)},
+		{"whole 0.5 KB: CPU, of bare", atMost, 2.3, cpu("Whole/size=0.5KB", ours, bare)},
+		{"whole 0.5 KB: CPU, of bare with the same headers", atMost, 1.75, cpu("Whole/size=0.5KB", ours, headed)},
+		{"whole 0.5 KB: requests/s, of std", atLeast, 1.05, cpu("Whole/size=0.5KB", std, ours)},
+		{"whole 8 KB: requests/s, of std", atLeast, 2.5, cpu("Whole/size=8KB", std, ours)},
 		{"decode 128 KB: times as fast as encoding/json", atLeast, 3, ratio("Decode/size=128KB", unitTime, types, ours)},
 		{"decode 1 MB: times as fast as encoding/json", atLeast, 10, ratio("Decode/size=1MB", unitTime, types, ours)},
 		{"decode an agent's request: time, of encoding/json", atMost, 0.35, ratio("Decode/request=agent", unitTime, ours, types)},
-		{"stream, a flush per chunk: CPU, of bare", atMost, 1.3, ratio("Stream/chunks=paced", unitCPU, ours, bare)},
-		{"stream, chunks ready at once: streams/s, of bare", atLeast, 3.5, ratio("Stream/chunks=ready", unitRate, ours, bare)},
-		{"Messages API, a flush per chunk: CPU, of chat", atMost, 1.15, ratio("Stream/chunks=paced", unitCPU, blocks, ours)},
-		{"Responses API, a flush per chunk: CPU, of chat", atMost, 1.3, ratio("Stream/chunks=paced", unitCPU, items, ours)},
-		{"whole 0.5 KB with otelllm: CPU, of without", atMost, 1.15, ratio("Telemetry/size=0.5KB", unitCPU, traced, ours)},
-		{"stream, bursts: chunks held back", atMost, 0, r.series("Stream/chunks=bursts", ours, unitLate)},
-		{"allocations per text chunk", atMost, 0, chunkAllocs},
-		{"allocations of a whole request", atMost, 25, r.series("Handler/whole", ours, unitAllocs)},
-		{"memory of a request of 128 KB, of its body", atMost, 2.5, r.series("Memory/size=128KB", ours, unitAllocated)},
-		{"memory of a request of 1 MB, of its body", atMost, 2.5, r.series("Memory/size=1MB", ours, unitAllocated)},
-		{"16 MiB of tiny things: MB", atMost, 100, worstHostile(r)},
+		{"stream, a flush per chunk: CPU, of bare", atMost, 1.3, cpu("Stream/chunks=paced", ours, bare)},
+		{"stream, chunks ready at once: streams/s, of bare", atLeast, 3.5, cpu("Stream/chunks=ready", bare, ours)},
+		{"Messages API, a flush per chunk: CPU, of chat", atMost, 1.15, cpu("Stream/chunks=paced", blocks, ours)},
+		{"Responses API, a flush per chunk: CPU, of chat", atMost, 1.3, cpu("Stream/chunks=paced", items, ours)},
+		{"whole 0.5 KB with otelllm: CPU, of without", atMost, 1.15, cpu("Telemetry/size=0.5KB", traced, ours)},
+		{"stream, bursts: chunks held back", atMost, 0, r.series("Stream/chunks=bursts", ours, unitLate).median()},
+		{"allocations per text chunk", atMost, 0, chunkAllocs.median()},
+		{"allocations of a whole request", atMost, 25, r.series("Handler/whole", ours, unitAllocs).median()},
+		{"memory of a request of 128 KB, of its body", atMost, 2.5, r.series("Memory/size=128KB", ours, unitAllocated).median()},
+		{"memory of a request of 1 MB, of its body", atMost, 2.5, r.series("Memory/size=1MB", ours, unitAllocated).median()},
+		{"16 MiB of tiny things: MB", atMost, 100, worstHostile(r).median()},
 		{"idle stream: resident memory, of bare", atMost, 1.2, ratio("Held/size=8KB", unitResident, ours, bare)},
 		{"Limiter.Take, 2 buckets: time, of two AllowN", atMost, 4, ratio("Take/buckets=2", unitTime, ours, allowN)},
 		{"Limiter.Take, 1,000,000 buckets: time, of two AllowN", atMost, 15, ratio("Take/buckets=1000000", unitTime, ours, allowN)},
-		{"Limiter: memory of idle buckets given back", atLeast, 0.9, r.series("Take/idle", ours, unitGivenBack)},
-		{"gateway 0.5 KB: CPU, of ReverseProxy", atMost, 1.3, ratio("Gateway/size=0.5KB", unitCPU, ours, proxy)},
-		{"gateway 0.5 KB: added median latency, of ReverseProxy", atMost, 1.2, addedLatency(ours).combine(addedLatency(proxy), divide)},
-		{"gateway 1 MB: CPU, of ReverseProxy", atMost, 3, ratio("Gateway/size=1MB", unitCPU, ours, proxy)},
-		{"gateway stream, paced: CPU, of ReverseProxy", atMost, 1.3, ratio("Gateway/chunks=paced", unitCPU, ours, proxy)},
-		{"gateway stream, ready: CPU, of ReverseProxy", atMost, 1.3, ratio("Gateway/chunks=ready", unitCPU, ours, proxy)},
+		{"Limiter: memory of idle buckets given back", atLeast, 0.9, r.series("Take/idle", ours, unitGivenBack).median()},
+		{"gateway 0.5 KB: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/size=0.5KB", ours, proxy)},
+		{"gateway 0.5 KB: added median latency, of ReverseProxy", atMost, 1.2, addedLatency(ours).combine(addedLatency(proxy), divide).median()},
+		{"gateway 1 MB: CPU, of ReverseProxy", atMost, 3, cpu("Gateway/size=1MB", ours, proxy)},
+		{"gateway stream, paced: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/chunks=paced", ours, proxy)},
+		{"gateway stream, ready: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/chunks=ready", ours, proxy)},
 	}
 }
 
@@ -82,19 +85,18 @@ func worstHostile(r results) (worst series) {
 	return worst
 }
 
-// judge returns the median and the range of the measured values, and whether
-// the median is within the budget: yes or no. Both are "-" if nothing was
-// measured.
+// judge returns the measured value with its range, and whether it is within the budget:
+// yes or no. Both are "-" if nothing was measured.
 func (b budget) judge() (measured, met string) {
-	if len(b.value) == 0 {
+	f := b.value
+	if f.rounds == 0 {
 		return "-", "-"
 	}
-	median, low, high := b.value.summary()
 	met = "no"
-	if median == b.limit || (median < b.limit) == (b.bound == atMost) {
+	if f.value == b.limit || (f.value < b.limit) == (b.bound == atMost) {
 		met = "yes"
 	}
-	return fmt.Sprintf("%.3g (%.3g to %.3g)", median, low, high), met
+	return fmt.Sprintf("%.3g (%.3g to %.3g)", f.value, f.low, f.high), met
 }
 
 // printReport prints the figures with benchstat, and then the part that

@@ -86,7 +86,7 @@ func (b *bench) runLoadCases(cases ...loadCase) {
 func (b *bench) runLoadCase(c loadCase) error {
 	upstreamAddr := ""
 	if c.gateway {
-		s, err := startServer(loadCPU, bare, c.mode, "")
+		s, err := startServer(upstreamCPU, bare, c.mode, "")
 		if err != nil {
 			return err
 		}
@@ -123,13 +123,7 @@ func (b *bench) measureLoad(c loadCase, contender string, s *server) (values, er
 	if err != nil {
 		return nil, err
 	}
-	cpu, elapsed := used.CPU.Seconds(), load.duration/1e6
-	return values{
-		unitCPU:     cpu / load.requests,
-		unitRate:    load.requests / elapsed,
-		unitLatency: load.p50 / 1e6,
-		unitBusy:    100 * cpu / elapsed,
-	}, nil
+	return values{unitCPU: used.CPU.Seconds() / load.requests, unitLatency: load.p50 / 1e6}, nil
 }
 
 // runBursts counts the chunks that the Handler delays. The model yields chunks in bursts.
@@ -202,8 +196,9 @@ func verify(addr string, r request, m mode) error {
 //go:embed load.lua
 var loadScript []byte
 
-// A loadSummary is the outcome of one run of wrk. Times are in microseconds.
-type loadSummary struct{ requests, duration, p50, errors float64 }
+// A loadSummary is the outcome of one run of wrk. The median latency p50 is in
+// microseconds.
+type loadSummary struct{ requests, p50, errors float64 }
 
 // generateLoad runs wrk, which sends r to the server at addr for a window of whole
 // seconds. It uses conns connections with one request at a time.
@@ -212,7 +207,7 @@ func (b *bench) generateLoad(addr string, r request, conns int, window time.Dura
 	if err := os.WriteFile(script, loadScript, 0o600); err != nil {
 		return s, err
 	}
-	cmd := pinned(loadCPU, "wrk", "--threads", "1", "--connections", strconv.Itoa(conns), "--duration", strconv.Itoa(int(window.Seconds())),
+	cmd := pinned(serverCPU, "wrk", "--threads", "1", "--connections", strconv.Itoa(conns), "--duration", strconv.Itoa(int(window.Seconds())),
 		"--timeout", "10s", "--script", script, "http://"+addr+r.path, "--", secret)
 	cmd.Stdin = bytes.NewReader(r.body)
 	out, err := cmd.CombinedOutput()
@@ -220,7 +215,7 @@ func (b *bench) generateLoad(addr string, r request, conns int, window time.Dura
 		return s, fmt.Errorf("wrk: %w\n%s", err, out)
 	}
 	_, line, _ := strings.Cut(string(out), "FIGURES ")
-	if _, err := fmt.Sscan(line, &s.requests, &s.duration, &s.p50, &s.errors); err != nil || s.errors > 0 {
+	if _, err := fmt.Sscan(line, &s.requests, &s.p50, &s.errors); err != nil || s.errors > 0 {
 		return s, fmt.Errorf("wrk: %v replies, %v errors\n%s", s.requests, s.errors, out)
 	}
 	if s.requests == 0 { // on a busy machine a stream can take longer than the window

@@ -13,9 +13,7 @@ import (
 // Units of the measured values, as benchstat knows them.
 const (
 	unitCPU       = "cpu-sec/op" // CPU time of the server for one reply
-	unitRate      = "op/s"       // replies a second
 	unitLatency   = "p50-sec"    // median latency
-	unitBusy      = "busy-%"     // share of its CPU that the server used
 	unitTime      = "sec/op"
 	unitAllocs    = "allocs/op"
 	unitLate      = "late-chunks"
@@ -77,8 +75,28 @@ func (s series) combine(t series, f func(a, b float64) float64) series {
 func divide(a, b float64) float64   { return a / b }
 func subtract(a, b float64) float64 { return a - b }
 
-// summary returns the median and the range of s, which must not be empty.
-func (s series) summary() (median, low, high float64) {
+// A figure is a value that was measured in several rounds, with the range of the rounds.
+type figure struct {
+	value, low, high float64
+	rounds           int // zero if it was not measured
+}
+
+// median returns the median of s.
+func (s series) median() figure {
+	if len(s) == 0 {
+		return figure{}
+	}
 	sample := benchmath.NewSample(slices.Clone(s), &benchmath.DefaultThresholds)
-	return benchmath.AssumeNothing.Summary(sample, 0.95).Center, sample.Values[0], sample.Values[len(s)-1]
+	return figure{benchmath.AssumeNothing.Summary(sample, 0.95).Center, sample.Values[0], sample.Values[len(s)-1], len(s)}
+}
+
+// ratioOfLeast returns the least value of s divided by that of t. It is for CPU times:
+// what else runs on a machine only adds to them. The range is that of the ratios within
+// a round.
+func ratioOfLeast(s, t series) figure {
+	f := s.combine(t, divide).median()
+	if f.rounds > 0 {
+		f.value = slices.Min(s) / slices.Min(t)
+	}
+	return f
 }

@@ -151,19 +151,22 @@ func (s *server) usage(settle bool) (u usage, err error) {
 	return u, s.out.Decode(&u)
 }
 
-// The measured servers run on one CPU, and the load and the servers behind
-// gateways on another. Otherwise the number of requests a second would depend
-// on what the load itself takes of the CPUs.
+// The load shares the CPU of the server that it asks. With a CPU of its own, it would
+// often be idle, and each reply would wake it by an interrupt. On a virtual machine an
+// interrupt takes microseconds, which count as the server's. The server behind
+// gateways has another CPU, so that it sends a stream while a gateway passes it on.
 const (
-	serverCPU = 1
-	loadCPU   = 0
+	serverCPU   = 1
+	upstreamCPU = 0
 )
 
-// pinned returns a command that runs on one CPU, if there are several. The Go
-// runtime of such a process knows of no other CPU.
+// pinned returns a command that runs on one CPU, if there are several. The Go runtime
+// of such a process knows of no other CPU. With --batch, a process that has work to do
+// waits until the one that runs has none. Otherwise server and load would take turns
+// after one request, or after many, as it happens.
 func pinned(cpu int, name string, args ...string) *exec.Cmd {
 	if runtime.NumCPU() == 1 {
 		return exec.Command(name, args...)
 	}
-	return exec.Command("taskset", append([]string{"-c", fmt.Sprint(cpu), name}, args...)...)
+	return exec.Command("taskset", append([]string{"-c", fmt.Sprint(cpu), "chrt", "--batch", "0", name}, args...)...)
 }

@@ -30,35 +30,39 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	groups := make(map[reportGroup]*usageAdder)
-	for account, entries := range u.accounts {
-		if q.Account != "" && account != q.Account {
-			continue
-		}
-		for _, e := range entries {
-			if q.KeyID != "" && e.keyID != q.KeyID || e.Start.Before(q.From) || !e.Start.Before(q.To) {
+	for account, sources := range u.accounts {
+		for source, entries := range sources {
+			if q.Account != "" && account != q.Account || q.KeyID != "" && source.keyID != q.KeyID {
 				continue
 			}
 			var g reportGroup
-			start := q.From
 			switch q.By {
-			case llmhttp.ByDay:
-				start = e.Start.UTC().Truncate(24 * time.Hour)
 			case llmhttp.ByKey:
-				g = reportGroup{e.keyID, account}
+				g = reportGroup{source.keyID, account}
 			case llmhttp.ByAccount:
 				g.account = account
 			}
 			if groups[g] == nil {
 				groups[g] = &usageAdder{}
 			}
-			e.keyID = ""
-			groups[g].add(start, e)
+			for i := range *entries {
+				e := &(*entries)[i]
+				at := e.start.time()
+				if at.Before(q.From) || !at.Before(q.To) {
+					continue
+				}
+				start := q.From
+				if q.By == llmhttp.ByDay {
+					start = at.Truncate(24 * time.Hour)
+				}
+				groups[g].add(start, source.model, e)
+			}
 		}
 	}
 	var sums []llmhttp.ReportSum
 	for g, a := range groups {
-		for _, e := range a.entries {
-			sums = append(sums, llmhttp.ReportSum{KeyID: g.keyID, Account: g.account, UsageSum: e.UsageSum})
+		for _, sum := range a.sums {
+			sums = append(sums, llmhttp.ReportSum{KeyID: g.keyID, Account: g.account, UsageSum: sum})
 		}
 	}
 	return sums

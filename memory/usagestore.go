@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,30 +17,42 @@ import (
 // memory. The zero value is an empty store. Its methods are safe for concurrent
 // use and never fail.
 //
-// The store is bounded. It keeps 65536 entries of about 100 bytes, one for each
-// record. When it is full, it adds up the older half by account, key, model and
-// hour; such an entry has the time at which its hour began. If this leaves the store
-// more than three quarters full, it drops the older half.
+// The store is bounded. It keeps 65536 entries, one for each record. When it is full,
+// it adds up the older half by account, key, model and hour; such an entry has the time
+// at which its hour began. If this leaves the store more than three quarters full, it
+// drops the older half.
 //
 // A record is skipped if its ID is among the last 32768 that were stored, and may
 // be skipped if it is among the last 65536.
 type UsageStore struct {
-	mu       sync.Mutex             // guards the fields below
-	accounts map[string][]entry     // entries by account, in any order
-	seeds    [2]maphash.Seed        // for idHash
-	count    int                    // number of all entries
-	ids      [2]map[idHash]struct{} // IDs of stored records; ids[0] has the newer ones
+	mu       sync.Mutex                          // guards the fields below
+	accounts map[string]map[usageSource]*[]entry // entries by account, in any order
+	count    int                                 // number of all entries
+	seed     maphash.Seed
+	ids      map[uint64]bool // hashes of the IDs of stored records; true for the newer ones
+	newer    int             // number of the newer ones
 }
 
-// An entry is the usage of a model by a key at or from the time Start.
+// A usageSource is the key and the model of entries.
+type usageSource struct{ keyID, model string }
+
+// An entry is the usage at or from a time. It has no pointers, so that the garbage
+// collector does not look at the entries.
 type entry struct {
-	keyID string
-	llmhttp.UsageSum
+	start                                                                           moment
+	requests, promptTokens, completionTokens, cachedTokens, reasoningTokens, images int64
 }
 
-// An idHash is a hash of an ID. It is stored in place of the ID, which may have any
-// length.
-type idHash [2]uint64
+// A moment is a time without a location.
+type moment struct{ seconds, nanoseconds int64 } // since 1970
+
+func momentOf(t time.Time) moment { return moment{t.Unix(), int64(t.Nanosecond())} }
+
+func (m moment) time() time.Time { return time.Unix(m.seconds, m.nanoseconds).UTC() }
+
+func (m moment) compare(other moment) int {
+	return cmp.Or(cmp.Compare(m.seconds, other.seconds), cmp.Compare(m.nanoseconds, other.nanoseconds))
+}
 
 var (
 	_ llmhttp.KeyUsageStore = (*UsageStore)(nil)
@@ -51,7 +64,7 @@ func NewUsageStore() *UsageStore { return &UsageStore{} }
 
 const (
 	maxEntries = 1 << 16
-	maxIDs     = 1 << 15 // in each element of UsageStore.ids
+	maxIDs     = 1 << 15 // newer ones in UsageStore.ids; there are as many older ones
 )
 
 // Record implements [llmhttp.UsageStore].
@@ -59,37 +72,40 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.accounts == nil {
-		u.accounts = make(map[string][]entry)
-		u.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+		u.accounts = make(map[string]map[usageSource]*[]entry)
+		u.seed = maphash.MakeSeed()
+		u.ids = make(map[uint64]bool)
 	}
 	for i := range records {
-		r := &records[i]
-		if !u.addID(r.ID) {
-			continue
+		if u.addID(records[i].ID) {
+			u.addEntry(&records[i])
 		}
-		u.addEntry(r.Account, entry{r.KeyID, llmhttp.UsageSum{
-			Start:            r.Time,
-			Model:            r.Model,
-			Requests:         1,
-			PromptTokens:     int64(r.Usage.PromptTokens),
-			CompletionTokens: int64(r.Usage.CompletionTokens),
-			CachedTokens:     int64(r.Usage.PromptTokensDetails.CachedTokens),
-			ReasoningTokens:  int64(r.Usage.CompletionTokensDetails.ReasoningTokens),
-			Images:           int64(r.Images),
-		}})
 	}
 	return nil
 }
 
-// addEntry appends an entry of an account. The caller holds mu.
-func (u *UsageStore) addEntry(account string, e entry) {
-	entries := u.accounts[account]
-	if n := len(entries); n > 0 && entries[n-1].Model == e.Model {
-		e.Model = entries[n-1].Model
-	} else {
-		e.Model = strings.Clone(e.Model) // e.Model may refer to the memory of a request's body
+// addEntry adds an entry for r. The caller holds mu.
+func (u *UsageStore) addEntry(r *llmhttp.UsageRecord) {
+	sources := u.accounts[r.Account]
+	if sources == nil {
+		sources = make(map[usageSource]*[]entry)
+		u.accounts[r.Account] = sources
 	}
-	u.accounts[account] = append(entries, e)
+	entries := sources[usageSource{r.KeyID, r.Model}]
+	if entries == nil {
+		entries = new([]entry)
+		// r.Model may refer to the memory of a request's body.
+		sources[usageSource{r.KeyID, strings.Clone(r.Model)}] = entries
+	}
+	*entries = append(*entries, entry{
+		start:            momentOf(r.Time),
+		requests:         1,
+		promptTokens:     int64(r.Usage.PromptTokens),
+		completionTokens: int64(r.Usage.CompletionTokens),
+		cachedTokens:     int64(r.Usage.PromptTokensDetails.CachedTokens),
+		reasoningTokens:  int64(r.Usage.CompletionTokensDetails.ReasoningTokens),
+		images:           int64(r.Images),
+	})
 	if u.count++; u.count > maxEntries {
 		u.compact()
 	}
@@ -97,26 +113,29 @@ func (u *UsageStore) addEntry(account string, e entry) {
 
 // accumulate adds the numbers of other to e.
 func (e *entry) accumulate(other *entry) {
-	e.Requests += other.Requests
-	e.PromptTokens += other.PromptTokens
-	e.CompletionTokens += other.CompletionTokens
-	e.CachedTokens += other.CachedTokens
-	e.ReasoningTokens += other.ReasoningTokens
-	e.Images += other.Images
+	e.requests += other.requests
+	e.promptTokens += other.promptTokens
+	e.completionTokens += other.completionTokens
+	e.cachedTokens += other.cachedTokens
+	e.reasoningTokens += other.reasoningTokens
+	e.images += other.images
 }
 
 // addID adds id to ids. It reports whether id is new. The caller holds mu.
 func (u *UsageStore) addID(id string) bool {
-	hash := idHash{maphash.String(u.seeds[0], id), maphash.String(u.seeds[1], id)}
-	for _, ids := range u.ids {
-		if _, ok := ids[hash]; ok {
-			return false
+	hash := maphash.String(u.seed, id) // an ID may have any length
+	if _, ok := u.ids[hash]; ok {
+		return false
+	}
+	if u.newer == maxIDs {
+		maps.DeleteFunc(u.ids, func(_ uint64, newer bool) bool { return !newer })
+		for id := range u.ids {
+			u.ids[id] = false
 		}
+		u.newer = 0
 	}
-	if u.ids[0] == nil || len(u.ids[0]) == maxIDs {
-		u.ids[0], u.ids[1] = make(map[idHash]struct{}), u.ids[0]
-	}
-	u.ids[0][hash] = struct{}{}
+	u.ids[hash] = true
+	u.newer++
 	return true
 }
 
@@ -134,93 +153,115 @@ func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) boo
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var periods usageAdder
-	for _, e := range u.accounts[q.Account] {
-		if includes(e.keyID) && !e.Start.Before(q.From) && e.Start.Before(q.To) {
-			e.keyID = ""
-			periods.add(q.PeriodStart(e.Start), e)
+	for source, entries := range u.accounts[q.Account] {
+		if !includes(source.keyID) {
+			continue
+		}
+		for i := range *entries {
+			e := &(*entries)[i]
+			if at := e.start.time(); !at.Before(q.From) && at.Before(q.To) {
+				periods.add(q.PeriodStart(at), source.model, e)
+			}
 		}
 	}
-	slices.SortFunc(periods.entries, func(a, b entry) int {
-		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Model, b.Model))
-	})
-	var sums []llmhttp.UsageSum
-	for _, e := range periods.entries {
-		sums = append(sums, e.UsageSum)
-	}
-	return sums
+	return periods.sorted()
 }
 
 // compact reduces the entries to at most three quarters of maxEntries. The caller
 // holds mu.
 func (u *UsageStore) compact() {
-	var times []time.Time
-	for _, entries := range u.accounts {
-		for i := range entries {
-			times = append(times, entries[i].Start)
+	var times []moment
+	for _, sources := range u.accounts {
+		for _, entries := range sources {
+			for i := range *entries {
+				times = append(times, (*entries)[i].start)
+			}
 		}
 	}
-	slices.SortFunc(times, time.Time.Compare)
+	slices.SortFunc(times, moment.compare)
 	median := times[len(times)/2]
 
 	u.replaceEntries(func(entries []entry) []entry {
-		var hours usageAdder
+		hours := make(map[moment]*entry)
 		recent := slices.DeleteFunc(entries, func(e entry) bool {
-			if e.Start.After(median) {
+			if e.start.compare(median) > 0 {
 				return false
 			}
-			hours.add(e.Start.UTC().Truncate(time.Hour), e)
+			hour := momentOf(e.start.time().Truncate(time.Hour))
+			if hours[hour] == nil {
+				hours[hour] = &entry{start: hour}
+			}
+			hours[hour].accumulate(&e)
 			return true
 		})
-		return append(recent, hours.entries...)
+		for _, e := range hours {
+			recent = append(recent, *e)
+		}
+		return recent
 	})
 	if u.count <= maxEntries/4*3 {
 		return
 	}
 	u.replaceEntries(func(entries []entry) []entry {
-		return slices.DeleteFunc(entries, func(e entry) bool { return !e.Start.After(median) })
+		return slices.DeleteFunc(entries, func(e entry) bool { return e.start.compare(median) <= 0 })
 	})
 }
 
-// replaceEntries replaces the entries of each account. It drops accounts that are left
-// without entries.
+// replaceEntries replaces the entries of each source. It drops sources and accounts
+// that are left without entries.
 func (u *UsageStore) replaceEntries(change func([]entry) []entry) {
 	u.count = 0
-	for account, entries := range u.accounts {
-		entries = change(entries)
-		if len(entries) == 0 {
-			delete(u.accounts, account)
-			continue
+	for account, sources := range u.accounts {
+		for source, entries := range sources {
+			*entries = change(*entries)
+			if len(*entries) == 0 {
+				delete(sources, source)
+			}
+			u.count += len(*entries)
 		}
-		u.accounts[account] = entries
-		u.count += len(entries)
+		if len(sources) == 0 {
+			delete(u.accounts, account)
+		}
 	}
 }
 
-// A usageAdder adds up entries by period, key and model. Its zero value is ready to
-// use.
+// A usageAdder adds up entries by period and model. Its zero value is ready to use.
 type usageAdder struct {
-	entries []entry
-	indices map[usageGroup]int // index in entries
+	sums    []llmhttp.UsageSum
+	indices map[usagePeriod]int // index in sums
 }
 
-type usageGroup struct {
-	start        time.Time
-	keyID, model string
+type usagePeriod struct {
+	start time.Time
+	model string
 }
 
-// add adds e to the sum of its key and model in the period that begins at start.
-// All starts must have the same location.
-func (a *usageAdder) add(start time.Time, e entry) {
-	g := usageGroup{start.UTC(), e.keyID, e.Model}
-	i, ok := a.indices[g]
+// add adds e to the sum of a model in the period that begins at start. All starts must
+// have the same location.
+func (a *usageAdder) add(start time.Time, model string, e *entry) {
+	p := usagePeriod{start.UTC(), model}
+	i, ok := a.indices[p]
 	if !ok {
 		if a.indices == nil {
-			a.indices = make(map[usageGroup]int)
+			a.indices = make(map[usagePeriod]int)
 		}
-		e.Start = start
-		a.indices[g] = len(a.entries)
-		a.entries = append(a.entries, e)
-		return
+		i = len(a.sums)
+		a.indices[p] = i
+		a.sums = append(a.sums, llmhttp.UsageSum{Start: start, Model: model})
 	}
-	a.entries[i].accumulate(&e)
+	sum := &a.sums[i]
+	sum.Requests += e.requests
+	sum.PromptTokens += e.promptTokens
+	sum.CompletionTokens += e.completionTokens
+	sum.CachedTokens += e.cachedTokens
+	sum.ReasoningTokens += e.reasoningTokens
+	sum.Images += e.images
+}
+
+// sorted returns the sums in the order that a [llmhttp.UsageStore] promises.
+func (a *usageAdder) sorted() []llmhttp.UsageSum {
+	slices.SortFunc(a.sums, func(a, b llmhttp.UsageSum) int {
+		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Model, b.Model))
+	})
+	return a.sums
 }

@@ -38,7 +38,7 @@ func recordBatches(t testing.TB, u *UsageStore, n int, next func(i int) llmhttp.
 			require.NoError(t, u.Record(t.Context(), records...))
 			require.LessOrEqual(t, u.count, maxEntries)
 			require.LessOrEqual(t, len(u.accounts), maxEntries)
-			require.LessOrEqual(t, len(u.ids[0])+len(u.ids[1]), 2*maxIDs)
+			require.LessOrEqual(t, len(u.ids), 2*maxIDs)
 			records = records[:0]
 		}
 	}
