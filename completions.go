@@ -140,7 +140,7 @@ func (n *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 		}
 	default:
 		b = append(b, `,"delta":`...)
-		b, err = deltaJSON.Append(b, &choice.Delta)
+		b, err = appendDelta(b, &choice.Delta)
 		b = append(b, `,"finish_reason":null`...)
 	}
 	if err == nil {
@@ -151,6 +151,17 @@ func (n *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 		b, err = chatChunkJSON.AppendExtra(b, c)
 	}
 	return append(b, "}\n\n"...), err
+}
+
+// appendDelta is like deltaJSON.Append, and faster for a delta that has only content
+// (budget: CPU of a stream with a flush per chunk).
+func appendDelta(b []byte, d *Delta) ([]byte, error) {
+	if d.Content == "" || d.Role != "" || d.Reasoning != "" || d.Refusal != "" ||
+		len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || len(d.Extra) > 0 {
+		return deltaJSON.Append(b, d)
+	}
+	b = appendString(append(b, `{"content":`...), d.Content)
+	return append(b, '}'), nil
 }
 
 // AppendEnd appends the usage, if the client asked for it, and [DONE]. Other
