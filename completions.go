@@ -194,5 +194,34 @@ func (n *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, erro
 	if r.ID == "" {
 		r.ID = newID(idPrefix)
 	}
+	if len(r.Choices) == 1 && len(r.Extra) == 0 && r.Choices[0].isText() {
+		return appendTextReply(b, r)
+	}
 	return chatResponseJSON.Append(b, r)
+}
+
+// isText reports whether c has a text and nothing else.
+func (c *Choice) isText() bool {
+	m := &c.Message
+	return m.Content.isText() && m.Reasoning == "" && m.Refusal == "" && m.Name == "" && m.ToolCallID == "" && !m.IsError &&
+		len(m.ReasoningDetails) == 0 && len(m.ToolCalls) == 0 && len(m.Extra) == 0 && c.StopSequence == "" && len(c.Extra) == 0
+}
+
+// appendTextReply is like chatResponseJSON.Append, and faster. It is for a reply with
+// one choice that is a text (budget: CPU of a whole reply of 0.5 KB).
+func appendTextReply(b []byte, r *ChatResponse) ([]byte, error) {
+	c := &r.Choices[0]
+	b = appendString(append(b, `{"id":`...), r.ID)
+	b = strconv.AppendInt(append(b, `,"object":"`+objectCompletion+`","created":`...), r.Created, 10)
+	b = appendString(append(b, `,"model":`...), r.Model)
+	b = strconv.AppendInt(append(b, `,"choices":[{"index":`...), int64(c.Index), 10)
+	b = appendString(append(b, `,"message":{"role":`...), string(c.Message.Role))
+	b = appendString(append(b, `,"content":`...), c.Message.Content[0].Text)
+	b = append(b, `,"refusal":null},"logprobs":null,"finish_reason":`...)
+	b = append(appendNullable(b, string(c.FinishReason)), "}]"...)
+	if r.Usage == nil {
+		return append(b, '}'), nil
+	}
+	b, err := usageJSON.Append(append(b, `,"usage":`...), r.Usage)
+	return append(b, '}'), err
 }
