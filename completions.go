@@ -222,6 +222,18 @@ func appendTextReply(b []byte, r *ChatResponse) ([]byte, error) {
 	if r.Usage == nil {
 		return append(b, '}'), nil
 	}
-	b, err := usageJSON.Append(append(b, `,"usage":`...), r.Usage)
+	b, err := appendUsage(append(b, `,"usage":`...), r.Usage)
 	return append(b, '}'), err
+}
+
+// appendUsage is like usageJSON.Append, and faster for a usage without details.
+func appendUsage(b []byte, u *Usage) ([]byte, error) {
+	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
+	if p.CachedTokens|p.CacheWriteTokens|p.AudioTokens|c.ReasoningTokens|c.AudioTokens != 0 || p.Extra != nil || c.Extra != nil || len(u.Extra) > 0 {
+		return usageJSON.Append(b, u)
+	}
+	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), int64(u.PromptTokens), 10)
+	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), int64(u.CompletionTokens), 10)
+	b = strconv.AppendInt(append(b, `,"total_tokens":`...), int64(u.total()), 10)
+	return append(b, '}'), nil
 }

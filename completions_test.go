@@ -58,6 +58,13 @@ func TestAppendWhole_IsLikeTheTable(t *testing.T) {
 			func() { r.Extra = extra },
 			func() { r.Usage = nil },
 			func() { r.Usage.Extra = extra },
+			func() { r.Usage.PromptTokensDetails.CachedTokens = 1 },
+			func() { r.Usage.PromptTokensDetails.CacheWriteTokens = 1 },
+			func() { r.Usage.PromptTokensDetails.AudioTokens = 1 },
+			func() { r.Usage.PromptTokensDetails.Extra = Extra{} },
+			func() { r.Usage.CompletionTokensDetails.ReasoningTokens = 1 },
+			func() { r.Usage.CompletionTokensDetails.AudioTokens = 1 },
+			func() { r.Usage.CompletionTokensDetails.Extra = extra },
 		} {
 			if rarely() && r.Usage != nil && len(m.Content) == 1 {
 				change()
