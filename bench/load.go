@@ -27,6 +27,13 @@ type loadCase struct {
 	gateway  bool          // the contenders are gateways to a bare server
 }
 
+func (c *loadCase) loadCPU() int {
+	if c.gateway {
+		return otherCPU
+	}
+	return serverCPU
+}
+
 // sendAll returns the requests of a case that sends r to all contenders.
 func sendAll(r request, contenders ...string) map[string]request {
 	m := make(map[string]request)
@@ -86,7 +93,7 @@ func (b *bench) runLoadCases(cases ...loadCase) {
 func (b *bench) runLoadCase(c loadCase) error {
 	upstreamAddr := ""
 	if c.gateway {
-		s, err := startServer(upstreamCPU, bare, c.mode, "")
+		s, err := startServer(otherCPU, bare, c.mode, "")
 		if err != nil {
 			return err
 		}
@@ -104,7 +111,7 @@ func (b *bench) runLoadCase(c loadCase) error {
 			return fmt.Errorf("%s: %w", contender, err)
 		}
 		if !b.short { // warm up
-			if _, err := b.generateLoad(s.addr, c.requests[contender], c.conns, time.Second); err != nil {
+			if _, err := b.generateLoad(c.loadCPU(), s.addr, c.requests[contender], c.conns, time.Second); err != nil {
 				return err
 			}
 		}
@@ -117,7 +124,7 @@ func (b *bench) runLoadCase(c loadCase) error {
 func (b *bench) measureLoad(c loadCase, contender string, s *server) (values, error) {
 	var load loadSummary
 	used, err := s.measure(false, func() (err error) {
-		load, err = b.generateLoad(s.addr, c.requests[contender], c.conns, c.window)
+		load, err = b.generateLoad(c.loadCPU(), s.addr, c.requests[contender], c.conns, c.window)
 		return err
 	})
 	if err != nil {
@@ -202,12 +209,12 @@ type loadSummary struct{ requests, p50, errors float64 }
 
 // generateLoad runs wrk, which sends r to the server at addr for a window of whole
 // seconds. It uses conns connections with one request at a time.
-func (b *bench) generateLoad(addr string, r request, conns int, window time.Duration) (s loadSummary, err error) {
+func (b *bench) generateLoad(cpu int, addr string, r request, conns int, window time.Duration) (s loadSummary, err error) {
 	script := filepath.Join(b.dir, "load.lua")
 	if err := os.WriteFile(script, loadScript, 0o600); err != nil {
 		return s, err
 	}
-	cmd := pinned(serverCPU, "wrk", "--threads", "1", "--connections", strconv.Itoa(conns), "--duration", strconv.Itoa(int(window.Seconds())),
+	cmd := pinned(cpu, "wrk", "--threads", "1", "--connections", strconv.Itoa(conns), "--duration", strconv.Itoa(int(window.Seconds())),
 		"--timeout", "10s", "--script", script, "http://"+addr+r.path, "--", secret)
 	cmd.Stdin = bytes.NewReader(r.body)
 	out, err := cmd.CombinedOutput()
@@ -219,7 +226,7 @@ func (b *bench) generateLoad(addr string, r request, conns int, window time.Dura
 		return s, fmt.Errorf("wrk: %v replies, %v errors\n%s", s.requests, s.errors, out)
 	}
 	if s.requests == 0 { // on a busy machine a stream can take longer than the window
-		return b.generateLoad(addr, r, conns, 2*window)
+		return b.generateLoad(cpu, addr, r, conns, 2*window)
 	}
 	return s, nil
 }

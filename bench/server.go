@@ -151,13 +151,15 @@ func (s *server) usage(settle bool) (u usage, err error) {
 	return u, s.out.Decode(&u)
 }
 
-// The load shares the CPU of the server that it asks. With a CPU of its own, it would
-// often be idle, and each reply would wake it by an interrupt. On a virtual machine an
-// interrupt takes microseconds, which count as the server's. The server behind
-// gateways has another CPU, so that it sends a stream while a gateway passes it on.
+// The measured servers have serverCPU. The load shares it. With a CPU of its own, the
+// load would often be idle, and each reply would wake it by an interrupt. On a virtual
+// machine an interrupt takes microseconds, which count as the server's.
+//
+// Gateways have serverCPU for themselves, because latency must not depend on what they
+// do after the reply. The load and the server behind them share otherCPU.
 const (
-	serverCPU   = 1
-	upstreamCPU = 0
+	serverCPU = 1
+	otherCPU  = 0
 )
 
 // pinned returns a command that runs on one CPU, if there are several. The Go runtime
