@@ -60,6 +60,7 @@ type chatReply struct {
 	begun      bool // a chunk had a choice or the usage
 	preamble   preamble
 	choices    choices
+	pattern    textPattern // of the last event that it did not decode
 	surrogates surrogateJoiner
 }
 
@@ -122,7 +123,7 @@ func (r *chatReply) readStream() error {
 			return r.errorEvent(e.data)
 		}
 		data := replaceNonFinite(e.data)
-		chunk, err := r.decode(data)
+		chunk, err := r.decodeEvent(data)
 		if err != nil {
 			return err
 		}
@@ -160,6 +161,18 @@ func (r *chatReply) errorEvent(data []byte) error {
 		e.message = string(data)
 	}
 	return r.c.serverFailure(e.status(), e, "")
+}
+
+// decodeEvent decodes a chunk of a stream.
+func (r *chatReply) decodeEvent(data []byte) (*llmhttp.ChatChunk, error) {
+	if chunk := r.pattern.decode(data); chunk != nil {
+		return chunk, nil
+	}
+	chunk, err := r.decode(data)
+	if err == nil {
+		r.pattern.learn(data, chunk)
+	}
+	return chunk, err
 }
 
 // decode decodes a chunk, or a whole reply as a chunk.
