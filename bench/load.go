@@ -70,7 +70,7 @@ func runGateways(b *bench) {
 	streams := sendAll(chatRequest(512, true), ours, proxy)
 	b.runLoadCases(
 		loadCase{name: "Gateway/size=0.5KB", mode: modeWhole, requests: sendAll(whole, ours, proxy), conns: 64, window: time.Second, gateway: true},
-		loadCase{name: "Gateway/size=1MB", mode: modeWhole, requests: sendAll(image, ours, proxy), conns: 8, window: time.Second, gateway: true},
+		loadCase{name: "Gateway/size=1MB", mode: modeWhole, requests: sendAll(image, ours, proxy), conns: 8, window: 2 * time.Second, gateway: true},
 		loadCase{name: "Gateway/chunks=paced", mode: modePaced, requests: streams, conns: 64, window: 2 * time.Second, gateway: true},
 		loadCase{name: "Gateway/chunks=ready", mode: modeReady, requests: streams, conns: 64, window: time.Second, gateway: true},
 		loadCase{name: "Gateway/connections=1", mode: modeWhole, requests: sendAll(whole, ours, proxy, bare), conns: 1, window: time.Second, gateway: true},
