@@ -34,6 +34,11 @@ type observedRequest struct {
 
 	// tries is guarded by the response's mu.
 	tries []Try
+
+	// The memory of what the Observer gets (budget: whole 0.5 KB with otelllm).
+	requestInfo RequestInfo
+	summary     RequestSummary
+	finish      [1]FinishReason
 }
 
 var errNotRecorded = errors.New("llmhttp: UsageStore.Record panicked")
@@ -72,7 +77,8 @@ func (rec *recorder) start(req describer) {
 	}
 	q := rec.q
 	used := q.account.record
-	o.info = &RequestInfo{
+	o.info = &o.requestInfo
+	*o.info = RequestInfo{
 		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model, Conversation: o.conversation,
 		Protocol: used.Protocol, Operation: q.route.operation, Arrived: q.arrived.Round(0), Params: RequestParams{Choices: 1},
 	}
@@ -204,7 +210,8 @@ func (rec *recorder) summary() *RequestSummary {
 	q, o := rec.q, rec.observed
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	s := &RequestSummary{
+	s := &o.summary
+	*s = RequestSummary{
 		UsageRecord: *q.account.record, Timing: rec.timing, Request: o.info, Reply: rec.reply(),
 		Status: q.res.status, Err: q.res.err, ErrorClass: rec.class(), Limit: rec.limit, RecordErr: rec.recordErr,
 		Streamed: q.chat.stream != nil, Chunks: rec.chunks, Tries: slices.Clone(o.tries),
@@ -250,6 +257,9 @@ func (rec *recorder) reply() ReplySummary {
 	s := ReplySummary{ID: o.start.ID, Model: o.model}
 	if rec.observed.replyModel != "" {
 		s.Model = rec.observed.replyModel
+	}
+	if len(o.choices) == 1 {
+		s.FinishReasons = rec.observed.finish[:0]
 	}
 	for i := range o.choices {
 		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)
