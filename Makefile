@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test setup lint fmt tidy cover fuzz soak soak-production bench bench-stores bench-console screenshots bench-console screenshots bench-responses
+.PHONY: help test setup lint fmt tidy cover fuzz soak soak-production bench bench-stores bench-console bench-responses screenshots
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -25,15 +26,14 @@ type account struct {
 	quota     quotaReservation
 	settleCtx detachedContext // for stores, when the request is over
 
-	billed        bool // the Backend was called, so the request is recorded
+	backendCalled bool // so the request is recorded
 	notSent       bool // no model has seen the request
 	settled       bool
 	limiterCalled bool
-	requestDrawn  bool // it is given back if the Backend is not called
+	requestDrawn  bool // the draw is returned to its bucket if the Backend is not called
 
-	// limits has the last known states of the limits of requests and tokens.
-	// It is guarded by q.res.mu.
-	limits [2]limitState
+	// The last known states of the limits of requests and tokens, guarded by q.res.mu.
+	requestLimit, tokenLimit limitState
 
 	// releaseConcurrent gives up the request's place among the concurrent
 	// ones; nil if it has none.
@@ -54,8 +54,8 @@ type limitState struct {
 	info  LimitInfo
 }
 
-// bill marks that the request is to be recorded from here on.
-func (a *account) bill() { a.billed = true }
+// markBackendCalled makes the request one that is recorded.
+func (a *account) markBackendCalled() { a.backendCalled = true }
 
 // admit counts the request as one in progress and draws one request, or returns
 // an error.
@@ -92,7 +92,7 @@ func (a *account) reserve(e estimate) error {
 		tooLarge := Errorf(http.StatusTooManyRequests, codeRateLimit,
 			"Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", burst, tokens)
 		tooLarge.Type, tooLarge.NoRetry = "tokens", true
-		a.q.recorder.limit = BucketTokens
+		a.q.recorder.refusedBy = BucketTokens
 		return tooLarge
 	}
 	draws := appendDraw(a.tokens.memory[:0], BucketTokens, l.Tokens, tokens)
@@ -135,7 +135,7 @@ func (a *account) take(draws []Draw) error {
 	a.setLimits(draws, levels)
 	bucket, err := refusal(draws, levels)
 	if err != nil {
-		a.q.recorder.limit = bucket
+		a.q.recorder.refusedBy = bucket
 	}
 	return err
 }
@@ -172,7 +172,7 @@ func (a *account) acquire(limit int) error {
 		e := Errorf(http.StatusTooManyRequests, codeRateLimit,
 			"Too many requests in progress: Limit %d. Please try again when one has ended.", max(limit, 0))
 		e.RetryAfter = time.Second
-		a.q.recorder.limit = LimitConcurrent
+		a.q.recorder.refusedBy = LimitConcurrent
 		return e
 	}
 	a.releaseConcurrent = release
@@ -204,7 +204,7 @@ func (a *account) returnDraw() {
 	a.q.res.mu.Lock()
 	defer a.q.res.mu.Unlock()
 	r = r.WithDefaults()
-	info := &a.limits[0].info
+	info := &a.requestLimit.info
 	info.Remaining = min(info.Remaining+1, info.Limit)
 	info.ResetAfter = max(info.ResetAfter-r.Per/time.Duration(max(r.N, 1)), 0)
 }
@@ -232,19 +232,20 @@ func (a *account) setLimits(draws []Draw, levels []Level) {
 		info := LimitInfo{Limit: draws[i].Rate.WithDefaults().Burst, Remaining: level.Remaining, ResetAfter: level.ResetAfter}
 		switch draws[i].Bucket {
 		case BucketRequests:
-			a.limits[0] = limitState{true, info}
+			a.requestLimit = limitState{true, info}
 		case BucketTokens:
-			a.limits[1] = limitState{true, info}
+			a.tokenLimit = limitState{true, info}
 		}
 	}
 }
 
-// addLimits adds the limits to info as far as their state is known.
+// addLimits adds the limits to info as far as their state is known. q.res.mu is held.
 func (a *account) addLimits(info *ReplyInfo) {
-	for i, p := range []**LimitInfo{&info.Requests, &info.Tokens} {
-		if a.limits[i].known {
-			*p = &a.limits[i].info
-		}
+	if a.requestLimit.known {
+		info.Requests = &a.requestLimit.info
+	}
+	if a.tokenLimit.known {
+		info.Tokens = &a.tokenLimit.info
 	}
 }
 
@@ -255,14 +256,14 @@ func (a *account) noteBackendError(err error) { a.notSent = errors.Is(err, ErrNo
 // once, whether the client is still there or not. A request that succeeds is
 // settled before its reply ends: the client may ask for its usage next.
 func (a *account) settle() {
-	if a.settled || !a.billed && len(a.tokens.draws) == 0 {
+	if a.settled || !a.backendCalled && len(a.tokens.draws) == 0 {
 		a.settleQuota(false)
 		return
 	}
 	a.settled = true
 	q := a.q
 	q.idle.stopTimeout(q)
-	used := a.billed && !a.isNotFound()
+	used := a.backendCalled && !a.isNotFound()
 	ctx := a.settleContext()
 	// Deferred, each step runs even if one before it calls runtime.Goexit.
 	defer a.release()
@@ -279,7 +280,7 @@ func (a *account) settleContext() context.Context {
 	if c.Context != nil { // something that hangs may still use it
 		c = new(detachedContext)
 	}
-	*c = detachedContext{a.q.h.deadlines.next(), a.q.life.backend}
+	*c = detachedContext{a.q.h.settleContexts.next(), a.q.life.backend}
 	return c
 }
 
@@ -350,48 +351,40 @@ func (a *account) measure(used bool) {
 	u.TotalTokens = u.total()
 }
 
-// limitsTokens reports whether the key has a limit that counts tokens.
-func (k *Key) limitsTokens() bool { return k.Limits.Tokens.N != 0 || k.Limits.Quota.limits() }
+// settleGrace bounds how long the Limiter and the usage store may take to settle a
+// request that is over. They have at least half of it.
+const settleGrace = 10 * time.Second
 
-const messageLimits = "We could not check your rate limits. Please try again."
-
-const (
-	codeRateLimit = "rate_limit_exceeded"
-	codeQuota     = "insufficient_quota"
-)
-
-// maxRetryAfter is the longest time that a client is told to wait. A longer wait
-// means never, as for more tokens than a bucket can hold: the error has NoRetry.
-const maxRetryAfter = 366 * 24 * time.Hour
-
-// errRateLimit tells which limit was reached, in OpenAI's words.
-func errRateLimit(d Draw, l Level) *Error {
-	rate := d.Rate.WithDefaults()
-	short, typ := "RPM", "requests"
-	if d.Bucket == BucketTokens {
-		short, typ = "TPM", "tokens"
-	}
-	period := "min (" + short + ")"
-	if rate.Per != time.Minute {
-		period = rate.Per.String()
-	}
-	if l.RetryAfter > maxRetryAfter {
-		e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached on %s per %s: Limit %d.", typ, period, rate.Burst)
-		e.Type, e.NoRetry = typ, true
-		return e
-	}
-	e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
-		typ, period, rate.Burst, max(rate.Burst-l.Remaining, 0), d.Cost, formatReset(l.RetryAfter))
-	e.Type, e.RetryAfter = typ, l.RetryAfter
-	return e
+// settleContexts provides a context that ends after settleGrace and is replaced when
+// half of that has passed. Requests share it, which saves each a timer and its
+// context (TestAllocs_PerRequest).
+type settleContexts struct {
+	mu        sync.Mutex // guards the fields below
+	ctx       context.Context
+	cancel    context.CancelFunc // not called, because requests may still use ctx
+	replaceAt time.Time          // when ctx is to be replaced
 }
 
-// formatReset formats a duration as the x-ratelimit-reset headers do: as
-// [time.Duration.String] does, here rounded up to milliseconds.
-func formatReset(d time.Duration) string {
-	d = min(d, maxDuration)
-	if rest := d % time.Millisecond; rest > 0 {
-		d += time.Millisecond - rest
+func (s *settleContexts) next() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); !now.Before(s.replaceAt) {
+		s.ctx, s.cancel = context.WithDeadline(context.Background(), now.Add(settleGrace))
+		s.replaceAt = now.Add(settleGrace / 2)
 	}
-	return d.String()
+	return s.ctx
+}
+
+// A detachedContext is cancelled with its Context and has the values of another context.
+type detachedContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c *detachedContext) Value(key any) any {
+	// Package context asks with a key of its own for what cancels the Context.
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
 }

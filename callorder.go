@@ -27,7 +27,7 @@ type callState struct {
 	out      int           // its index for the client; -1 until it was emitted
 	first    ToolCallDelta // what came before it was emitted, except for args
 	args     []byte        // arguments that came before it was emitted
-	splitter utf8Splitter
+	splitter utf8Joiner
 	object   jsonwire.ObjectScanner // of the arguments, if there is no ID
 }
 

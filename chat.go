@@ -18,9 +18,9 @@ const (
 	maxStops     = 4
 )
 
-// A ChatRequest is the body of POST /v1/chat/completions. A Handler checks requests
-// before it passes them to a Backend: there is at least one message, and
-// parameters are within their bounds.
+// A ChatRequest is the body of POST /v1/chat/completions. There it is checked before a
+// Backend gets it: there is at least one message, and parameters are within their
+// bounds. Other protocols check their own requests and convert them.
 //
 // A nil pointer means that the client left the choice to the Backend.
 type ChatRequest struct {
@@ -287,4 +287,25 @@ func (r *ChatRequest) describe(info *RequestInfo) {
 	if r.ResponseFormat != nil {
 		info.Params.ResponseFormat = r.ResponseFormat.Type
 	}
+}
+
+// clone returns a copy, because the Backend may modify its request.
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}
+
+// extraNumber returns a member of e that is a number, or nil.
+func extraNumber[T int | float64](e Extra, name string) *T {
+	raw := e[name]
+	if raw == nil {
+		return nil
+	}
+	var n *T
+	if json.Unmarshal(raw, &n) != nil {
+		return nil
+	}
+	return n
 }

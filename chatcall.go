@@ -16,7 +16,7 @@ type chatCall struct {
 	encoder ChatEncoder
 	order   orderer
 	stream  *eventStream // nil unless the reply is a stream
-	size    int          // of the chunks, about, in bytes
+	size    int          // approximate size of the chunks so far, in bytes
 	err     error        // why the Backend must stop
 }
 
@@ -50,7 +50,7 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 		return err
 	}
 	c.encoder = encoder
-	c.order.limit = req.Choices()
+	c.order.choiceLimit = req.Choices()
 	c.order.output.keepText = q.h.opts.CountTokens != nil
 	if req.Stream {
 		return c.replyStream(req)
@@ -175,7 +175,7 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	}
 	q.recorder.transcribe(req, &c.order)
 	q.recorder.start(req)
-	q.account.bill()
+	q.account.markBackendCalled()
 	stream := q.h.backend.Chat(q.life.backend, req)
 	if stream == nil {
 		stream = Fail(errNilStream)
@@ -195,8 +195,8 @@ func (c *chatCall) warn(set misuse) {
 	c.q.log.warn(set)
 }
 
-// yield is the yield function of the Backend's stream. When it returns, the
-// chunk is on its way to the client.
+// yield is the yield function of the Backend's stream. When it returns, the chunk was
+// written, or is queued for a write with the next chunks or for the whole reply.
 func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
 	c.q.res.mu.Lock()
 	defer c.q.res.mu.Unlock()

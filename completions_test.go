@@ -85,7 +85,7 @@ func BenchmarkAppendDelta(b *testing.B) {
 	b.ReportAllocs()
 	var buf []byte
 	for b.Loop() {
-		buf, _ = deltaJSON.Append(buf[:0], d)
+		buf, _ = appendDelta(buf[:0], d)
 	}
 }
 

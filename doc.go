@@ -29,7 +29,7 @@
 //  4. The body is read, decoded and validated. The key must allow the model.
 //  5. An estimate of the tokens is reserved. A request that is refused by any of
 //     the checks so far, this one included, takes nothing from any limit.
-//  6. The Backend is called. Its chunks are put in legal order, encoded and sent.
+//  6. The Backend is called. Its chunks are put in valid order, encoded and sent.
 //  7. The tokens that were reserved are corrected to those used, and the usage
 //     is recorded. A successful reply ends only after that.
 //  8. The function that the Observer returned is called.

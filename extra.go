@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -54,4 +55,24 @@ func dropInvalid(extras ...Extra) (dropped bool) {
 
 func (u *Usage) dropInvalid() bool {
 	return dropInvalid(u.Extra, u.PromptTokensDetails.Extra, u.CompletionTokensDetails.Extra)
+}
+
+// mergeExtra adds the members of b to a, which it may change, and returns the
+// result.
+func mergeExtra(a, b Extra) Extra {
+	if len(a) == 0 {
+		return b
+	}
+	maps.Copy(a, b)
+	return a
+}
+
+// hasValue reports whether e has a member that is not null.
+func hasValue(e Extra) bool {
+	for _, v := range e {
+		if string(v) != "null" {
+			return true
+		}
+	}
+	return false
 }

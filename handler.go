@@ -14,13 +14,13 @@ import (
 // A Handler answers every request itself, in the format of the API, and never
 // redirects: unknown paths get a 404 in JSON.
 type Handler struct {
-	backend    Forwarder
-	keys       KeyStore
-	opts       Options
-	routes     routeTable
-	concurrent concurrencyCounter
-	quotas     quotaCache
-	deadlines  settleDeadlines
+	backend        Forwarder
+	keys           KeyStore
+	opts           Options
+	routes         routeTable
+	concurrent     concurrencyCounter
+	quotas         quotaCache
+	settleContexts settleContexts
 
 	mu      sync.Mutex // guards the fields below
 	active  map[*request]struct{}

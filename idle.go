@@ -12,7 +12,8 @@ const startDelay = time.Second
 // An idleTimer ends a request whose Backend is silent for longer than
 // Options.Timeout, and writes comments to a stream that is silent for longer
 // than Options.KeepAlive. The first write to a stream that starts early is its
-// start, after startDelay. It runs while the Backend does.
+// start, after startDelay. It runs from the first call to the Backend to the end of
+// the request.
 //
 // Chunks only note the time. The timer looks at it when it fires, and is set
 // again for what is left, so that a chunk costs no timer operation.
@@ -49,8 +50,8 @@ func (t *idleTimer) start(q *request) {
 // touch notes that the Backend made progress. q.res.mu is held.
 func (t *idleTimer) touch(now time.Time) { t.active = now }
 
-// stopTimeout is called when the Backend is done: what takes time from then on is
-// not its silence.
+// stopTimeout is called when the Backend is done. Time after that does not count toward
+// Options.Timeout.
 func (t *idleTimer) stopTimeout(q *request) {
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
@@ -78,7 +79,7 @@ func (t *idleTimer) next(now time.Time) (d time.Duration, ok bool) {
 
 // maxSilence returns how long the client may be sent nothing; zero for any time.
 func (t *idleTimer) maxSilence() time.Duration {
-	if t.keepAlive > 0 && t.q.chat.stream.startsNext() {
+	if t.keepAlive > 0 && t.q.chat.stream.startIsDue() {
 		return min(startDelay, t.keepAlive)
 	}
 	return t.keepAlive
@@ -98,7 +99,7 @@ func (t *idleTimer) fire() {
 	q := t.q
 	defer func() {
 		if p := recover(); p != nil {
-			q.log.print(slog.LevelError, "keep-alive failed", newPanicError(p))
+			q.log.print(slog.LevelError, "idle timer panicked", newPanicError(p))
 			q.life.cancel(errGone) // the timer no longer ends the request
 		}
 	}()

@@ -12,12 +12,12 @@ type joiner struct {
 	choices []joinedChoice // in the order in which they opened
 	extra   Extra
 
-	// The memory of the reply and of what it has if there is one choice (budget:
-	// allocations of a whole request).
+	// Storage of the reply, and of its choice if there is one (budget: allocations of a
+	// whole request).
 	reply         ChatResponse
-	firstJoined   [1]joinedChoice
-	firstReplied  [1]Choice
-	firstContents [1]Part
+	choiceStorage [1]joinedChoice
+	replyStorage  [1]Choice
+	partStorage   [1]Part
 }
 
 // A joinedChoice is what has been joined of a choice. All of its texts are
@@ -27,16 +27,16 @@ type joinedChoice struct {
 	content, reasoning, refusal joinedText
 	details                     []joinedDetail
 	calls                       []joinedCall
-	message, choice             joinedExtra
+	messageExtra, choiceExtra   joinedExtra
 	reason                      FinishReason
 	stop                        string
 }
 
 // A joinedCall is a tool call. Its first delta has everything but the texts.
 type joinedCall struct {
-	first           ToolCallDelta
-	arguments       joinedText
-	extra, function joinedExtra
+	first                    ToolCallDelta
+	arguments                joinedText
+	callExtra, functionExtra joinedExtra
 }
 
 type joinedDetail struct {
@@ -49,12 +49,12 @@ func (j *joiner) add(c *ChatChunk) {
 	from := &c.Choices[0]
 	if from.Delta.Role != "" {
 		if j.choices == nil {
-			j.choices = j.firstJoined[:0]
+			j.choices = j.choiceStorage[:0]
 		}
 		j.choices = append(j.choices, joinedChoice{index: from.Index})
 	}
 	to := j.find(from.Index)
-	to.choice.add(from.Extra)
+	to.choiceExtra.add(from.Extra)
 	if from.FinishReason != "" {
 		to.reason, to.stop = from.FinishReason, from.StopSequence
 		return
@@ -63,7 +63,7 @@ func (j *joiner) add(c *ChatChunk) {
 	to.content.add(d.Content)
 	to.reasoning.add(d.Reasoning)
 	to.refusal.add(d.Refusal)
-	to.message.add(d.Extra)
+	to.messageExtra.add(d.Extra)
 	to.addDetails(d.ReasoningDetails)
 	to.addCalls(d.ToolCalls)
 }
@@ -85,8 +85,8 @@ func (c *joinedChoice) addCalls(deltas []ToolCallDelta) {
 		}
 		call := &c.calls[t.Index]
 		call.arguments.add(t.Function.Arguments)
-		call.extra.add(t.Extra)
-		call.function.add(t.Function.Extra)
+		call.callExtra.add(t.Extra)
+		call.functionExtra.add(t.Function.Extra)
 	}
 }
 
@@ -118,20 +118,20 @@ func (j *joiner) response(o *orderer) *ChatResponse {
 	r := &j.reply
 	*r = ChatResponse{
 		ID: o.start.ID, Created: o.start.Created, Model: o.start.Model,
-		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: slices.Grow(j.firstReplied[:0], len(j.choices))[:len(j.choices)],
+		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: slices.Grow(j.replyStorage[:0], len(j.choices))[:len(j.choices)],
 	}
-	parts := slices.Grow(j.firstContents[:0], len(j.choices))[:len(j.choices)]
+	parts := slices.Grow(j.partStorage[:0], len(j.choices))[:len(j.choices)]
 	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	for i := range j.choices {
 		c := &j.choices[i]
-		r.Choices[i] = Choice{Index: c.index, Message: c.joinMessage(parts[i : i+1 : i+1]), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choice.join(false)}
+		r.Choices[i] = Choice{Index: c.index, Message: c.joinMessage(parts[i : i+1 : i+1]), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choiceExtra.join(false)}
 	}
 	return r
 }
 
-// joinMessage returns the message. content is the memory of its content, one part.
+// joinMessage returns the message. content is the storage of its content, one part.
 func (c *joinedChoice) joinMessage(content Content) Message {
-	m := Message{Role: RoleAssistant, Reasoning: c.reasoning.String(), Refusal: c.refusal.String(), Extra: c.message.join(true)}
+	m := Message{Role: RoleAssistant, Reasoning: c.reasoning.String(), Refusal: c.refusal.String(), Extra: c.messageExtra.join(true)}
 	for i := range c.details {
 		d := c.details[i].first
 		d.Text = c.details[i].text.String()
@@ -140,8 +140,8 @@ func (c *joinedChoice) joinMessage(content Content) Message {
 	for i := range c.calls {
 		call := &c.calls[i]
 		m.ToolCalls = append(m.ToolCalls, ToolCall{
-			ID: call.first.ID, Type: call.first.Type, Extra: call.extra.join(true),
-			Function: FunctionCall{Name: call.first.Function.Name, Arguments: call.arguments.String(), Extra: call.function.join(false)},
+			ID: call.first.ID, Type: call.first.Type, Extra: call.callExtra.join(true),
+			Function: FunctionCall{Name: call.first.Function.Name, Arguments: call.arguments.String(), Extra: call.functionExtra.join(false)},
 		})
 	}
 	// The content of a message that only calls tools or refuses is null.
@@ -273,14 +273,4 @@ func mergeObjects(values []json.RawMessage, texts bool) json.RawMessage {
 		joined = append(joined, joinValues(members[name], texts)...)
 	}
 	return append(joined, '}')
-}
-
-// mergeExtra adds the members of b to a, which it may change, and returns the
-// result.
-func mergeExtra(a, b Extra) Extra {
-	if len(a) == 0 {
-		return b
-	}
-	maps.Copy(a, b)
-	return a
 }

@@ -228,7 +228,7 @@ func TestJSON_DecodingReplaces(t *testing.T) {
 // An explicit null sets any member to its zero value.
 func TestJSON_ExplicitNulls(t *testing.T) {
 	for typ, names := range map[string]string{
-		"ChatRequest":      "model messages stream stream_options temperature top_p presence_penalty frequency_penalty max_tokens max_completion_tokens n stop response_format tools tool_choice",
+		"ChatRequest":      "model messages stream stream_options temperature top_p presence_penalty frequency_penalty max_tokens max_completion_tokens n stop response_format tools tool_choice reasoning_effort parallel_tool_calls",
 		"Message":          "role content reasoning_content name tool_calls tool_call_id",
 		"Part":             "type",
 		"ImageURL":         "url detail",

@@ -14,7 +14,7 @@ type lifetime struct {
 	w       http.ResponseWriter
 	client  requestContext  // of the http.Request; done when the client has left, or when the host cancels it
 	ctx     context.Context // for the stores and the Backend
-	backend context.Context // ctx, or the context of Observation.Started, which derives from it; only used by ServeHTTP
+	backend context.Context // ctx, or the context of Observation.Started, which derives from it; only used on the goroutine of ServeHTTP
 	cancel  context.CancelCauseFunc
 
 	checkHost sync.Once
@@ -49,45 +49,6 @@ func (c *requestContext) Value(key any) any {
 func requestFrom(ctx context.Context) *request {
 	q, _ := ctx.Value(requestKey{}).(*request)
 	return q
-}
-
-// settleGrace bounds how long the Limiter and the usage store may take to settle a
-// request that is over. They have at least half of it.
-const settleGrace = 10 * time.Second
-
-// settleDeadlines has a context that ends after settleGrace and is replaced when
-// half of that has passed. Requests share it, which saves each a timer and its
-// context (TestAllocs_PerRequest).
-type settleDeadlines struct {
-	mu     sync.Mutex // guards the fields below
-	ctx    context.Context
-	cancel context.CancelFunc // not called, because requests may still use ctx
-	old    time.Time          // when ctx is to be replaced
-}
-
-func (s *settleDeadlines) next() context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := time.Now(); !now.Before(s.old) {
-		s.ctx, s.cancel = context.WithDeadline(context.Background(), now.Add(settleGrace))
-		s.old = now.Add(settleGrace / 2)
-	}
-	return s.ctx
-}
-
-// A detachedContext is done when its Context is, which has no values, and has the
-// values of another context.
-type detachedContext struct {
-	context.Context
-	values context.Context
-}
-
-func (c *detachedContext) Value(key any) any {
-	// Package context asks with a key of its own for what cancels the Context.
-	if v := c.Context.Value(key); v != nil {
-		return v
-	}
-	return c.values.Value(key)
 }
 
 // derive replaces the context by one that derives from ctx, which derives from

@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"context"
+	"net/http"
 	"time"
 )
 
@@ -174,4 +175,50 @@ type Level struct {
 
 	// ResetAfter is the time until the bucket is full, and zero if it is.
 	ResetAfter time.Duration
+}
+
+// limitsTokens reports whether the key has a limit that counts tokens.
+func (k *Key) limitsTokens() bool { return k.Limits.Tokens.N != 0 || k.Limits.Quota.limits() }
+
+const (
+	codeRateLimit = "rate_limit_exceeded"
+	codeQuota     = "insufficient_quota"
+)
+
+const messageLimits = "We could not check your rate limits. Please try again."
+
+// maxRetryAfter is the longest time that a client is told to wait. A longer wait
+// means never, as for more tokens than a bucket can hold: the error has NoRetry.
+const maxRetryAfter = 366 * 24 * time.Hour
+
+// errRateLimit tells which limit was reached, in OpenAI's words.
+func errRateLimit(d Draw, l Level) *Error {
+	rate := d.Rate.WithDefaults()
+	short, typ := "RPM", "requests"
+	if d.Bucket == BucketTokens {
+		short, typ = "TPM", "tokens"
+	}
+	period := "min (" + short + ")"
+	if rate.Per != time.Minute {
+		period = rate.Per.String()
+	}
+	if l.RetryAfter > maxRetryAfter {
+		e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached on %s per %s: Limit %d.", typ, period, rate.Burst)
+		e.Type, e.NoRetry = typ, true
+		return e
+	}
+	e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
+		typ, period, rate.Burst, max(rate.Burst-l.Remaining, 0), d.Cost, formatReset(l.RetryAfter))
+	e.Type, e.RetryAfter = typ, l.RetryAfter
+	return e
+}
+
+// formatReset formats a duration as the x-ratelimit-reset headers do: as
+// [time.Duration.String] does, here rounded up to milliseconds.
+func formatReset(d time.Duration) string {
+	d = min(d, maxDuration)
+	if rest := d % time.Millisecond; rest > 0 {
+		d += time.Millisecond - rest
+	}
+	return d.String()
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// A requestLog logs what the client of a request is not told.
+// A requestLog logs errors of a request whose details are not sent to its client.
 type requestLog struct {
 	logger *slog.Logger
 	life   *lifetime
@@ -64,8 +64,8 @@ func stackOf(err error) string {
 	return ""
 }
 
-// A misuse is a set of mistakes of the host that no reply tells of: each is
-// logged once for a request.
+// A misuse is a set of mistakes of the host that no reply reports. Each is logged once
+// for a request.
 type misuse uint
 
 const (

@@ -2,26 +2,26 @@ package llmhttp
 
 import "unicode/utf8"
 
-// A chunkSink takes chunks in legal order: see [ChatEncoder]. The chunk is only
+// A chunkSink takes chunks in valid order: see [ChatEncoder]. The chunk is only
 // valid during the call.
 type chunkSink interface {
 	add(c *ChatChunk)
 }
 
-// An orderer turns the chunks that a Backend yields into chunks of legal order:
+// An orderer turns the chunks that a Backend yields into chunks of valid order:
 // each choice opens once and choice 0 first, characters are whole, tool calls
 // have contiguous indices and tell their ID, type and name once, and nothing
 // follows the end of a choice.
 type orderer struct {
-	sink      chunkSink
-	limit     int            // the number of choices that the client asked for
-	maxBytes  int            // of the texts of a choice; zero for no limit
-	ended     int            // number of choices that have ended
-	truncated bool           // a choice has ended because of maxBytes
-	hasStart  bool           // start is set
-	choices   []choiceState  // by index; as long as the largest index seen
-	first     [1]choiceState // the memory of choices, if there is one (budget: allocations of a whole request)
-	emitted   emittedChunk
+	sink        chunkSink
+	choiceLimit int            // the number of choices that the client asked for
+	maxBytes    int            // of the texts of a choice; zero for no limit
+	ended       int            // number of choices that have ended
+	truncated   bool           // a choice has ended because of maxBytes
+	hasStart    bool           // start is set
+	choices     []choiceState  // by index; as long as the largest index seen
+	first       [1]choiceState // backs choices, if there is one (budget: allocations of a whole request)
+	emitted     emittedChunk
 
 	start      ReplyStart // from the first chunk
 	model      string     // as the Backend set it
@@ -33,7 +33,7 @@ type orderer struct {
 	err        error // the reply cannot be continued
 }
 
-// emittedChunk is the memory of a chunk that is passed to the sink, which saves an
+// emittedChunk is reused for each chunk that is passed to the sink, which saves an
 // allocation per chunk.
 type emittedChunk struct {
 	chunk  ChatChunk
@@ -45,7 +45,7 @@ type choiceState struct {
 	opened, ended, truncated    bool         // truncated: it has ended because of maxBytes
 	bytes                       int          // of texts
 	reason                      FinishReason // if it has ended
-	content, reasoning, refusal utf8Splitter
+	content, reasoning, refusal utf8Joiner
 	calls                       *callOrder // nil if there are none
 }
 
@@ -79,7 +79,7 @@ func (o *orderer) add(c *ChatChunk) {
 // slice of one, so that it can be emitted without an allocation.
 func (o *orderer) addChoice(list []ChunkChoice) {
 	c := &list[0]
-	if c.Index < 0 || c.Index >= o.limit {
+	if c.Index < 0 || c.Index >= o.choiceLimit {
 		o.misuse |= misuseChoice
 		return
 	}
@@ -128,7 +128,7 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 
 // isTruncated reports whether nothing can follow, because a choice was cut and the
 // others have ended.
-func (o *orderer) isTruncated() bool { return o.truncated && o.ended == o.limit }
+func (o *orderer) isTruncated() bool { return o.truncated && o.ended == o.choiceLimit }
 
 // truncate shortens d if the choice would have more than limit bytes of text, and
 // reports whether it did.
@@ -170,7 +170,7 @@ func (o *orderer) emitOne(c ChunkChoice) {
 }
 
 // emit passes a chunk of one choice to the sink. The members of chunks in
-// o.extra go with the first chunk that is not an opening.
+// o.extra are sent with the first chunk that has no role.
 func (o *orderer) emit(list []ChunkChoice) {
 	out := &o.emitted.chunk
 	out.Choices = list
@@ -244,62 +244,15 @@ func (u *Usage) isContinuedBy(next *Usage) bool {
 	return (u.PromptTokens == 0 || u.PromptTokens == next.PromptTokens) && u.CompletionTokens <= next.CompletionTokens
 }
 
-func isEmptyDelta(d *Delta) bool {
-	return d.Content == "" && d.Reasoning == "" && d.Refusal == "" && len(d.ToolCalls) == 0 &&
-		len(d.ReasoningDetails) == 0 && !hasValue(d.Extra)
-}
-
-// hasValue reports whether e has a member that is not null.
-func hasValue(e Extra) bool {
-	for _, v := range e {
-		if string(v) != "null" {
-			return true
-		}
-	}
-	return false
-}
-
-// An outputCounter counts the text of a reply, for an estimate of its tokens.
-type outputCounter struct {
-	keepText bool // whether text is kept, for Options.CountTokens
-	bytes    int
-	text     []byte
-}
-
-func (n *outputCounter) add(d *Delta) {
-	n.addText(d.Reasoning)
-	n.addText(d.Content)
-	n.addText(d.Refusal)
-	for i := range d.ToolCalls {
-		n.addText(d.ToolCalls[i].Function.Name)
-		n.addText(d.ToolCalls[i].Function.Arguments)
-	}
-	if d.Reasoning == "" {
-		for i := range d.ReasoningDetails {
-			n.addText(d.ReasoningDetails[i].Text)
-		}
-	}
-	if len(d.Extra) > 0 {
-		n.addText(d.Extra.texts())
-	}
-}
-
-func (n *outputCounter) addText(s string) {
-	n.bytes += len(s)
-	if n.keepText {
-		n.text = append(n.text, s...)
-	}
-}
-
-// A utf8Splitter makes text that arrives in pieces valid UTF-8. It holds back a
+// A utf8Joiner makes text that arrives in pieces valid UTF-8. It holds back a
 // character that is not complete, and replaces each invalid byte by U+FFFD.
-type utf8Splitter struct {
+type utf8Joiner struct {
 	n    uint8
 	held [3]byte
 }
 
 // next returns what was held back and s, up to the last complete character.
-func (u *utf8Splitter) next(s string) string {
+func (u *utf8Joiner) next(s string) string {
 	if s == "" {
 		return s
 	}
@@ -315,7 +268,7 @@ func (u *utf8Splitter) next(s string) string {
 }
 
 // rest returns what is held back: nothing, or U+FFFD for a cut character.
-func (u *utf8Splitter) rest() string {
+func (u *utf8Joiner) rest() string {
 	if u.n == 0 {
 		return ""
 	}

@@ -55,7 +55,7 @@ func (s *byteSource) extra() llmhttp.Extra {
 	return e
 }
 
-// chunks returns legal and illegal chunks for a request with n choices.
+// chunks returns valid and invalid chunks for a request with n choices.
 func (s *byteSource) chunks(n int) []*llmhttp.ChatChunk {
 	var list []*llmhttp.ChatChunk
 	for s.more() && len(list) < 60 {
@@ -110,7 +110,7 @@ func (s *byteSource) choice(n int) llmhttp.ChunkChoice {
 	return c
 }
 
-// checkRandomChunks derives chunks from data. It checks that they become a legal stream,
+// checkRandomChunks derives chunks from data. It checks that they become a valid stream,
 // and that the stream, the whole reply and Collect have the same content.
 func checkRandomChunks(t testing.TB, data []byte) {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// These tests check that chunks reach the client in legal order, even if a Backend yields
+// These tests check that chunks reach the client in valid order, even if a Backend yields
 // them in another order. checkStream defines that order.
 
 func TestOrder_FirstChunkIsOfChoice0(t *testing.T) {

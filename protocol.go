@@ -85,7 +85,7 @@ type Route struct {
 // comment that keeps the connection alive. A whole reply is one call of
 // AppendWhole.
 //
-// Chunks arrive in legal order. Each has exactly one choice and is one of:
+// Chunks arrive in valid order. Each has exactly one choice and is one of:
 //   - the opening of the choice: Delta.Role is set and nothing else. Choice 0
 //     opens first.
 //   - a delta: text is valid UTF-8 and at most 8 KiB long; tool calls have
@@ -116,7 +116,7 @@ type ChatEncoder interface {
 // A ChunkCollector is a [ChatEncoder] that builds whole replies from chunks,
 // because its format keeps the order of texts and tool calls, which a
 // [ChatResponse] does not have. For a whole reply the Handler calls CollectStart,
-// CollectChunk for each chunk in legal order, and AppendWhole with a response
+// CollectChunk for each chunk in valid order, and AppendWhole with a response
 // without Choices.
 type ChunkCollector interface {
 	ChatEncoder

@@ -345,7 +345,7 @@ func (a *account) reserveQuota(e estimate) (useBucket bool, err error) {
 		return false, nil
 	case refused:
 		if refusal != nil && refusal.Status == http.StatusTooManyRequests {
-			q.recorder.limit = BucketQuota
+			q.recorder.refusedBy = BucketQuota
 		}
 		return false, err
 	case !errors.Is(err, errors.ErrUnsupported):

@@ -52,7 +52,7 @@ type chatMessage struct {
 
 type toolCall struct{ ID, Type, Name, Arguments string }
 
-// streamChat asks b for a stream, requires that it is legal and complete, and returns
+// streamChat asks b for a stream, requires that it is valid and complete, and returns
 // the reply it makes.
 func streamChat(t testing.TB, b llmhttp.Backend, p chatParams) *chatReply {
 	t.Helper()
@@ -86,7 +86,7 @@ func wholeFrom(t testing.TB, h http.Handler, p chatParams) *chatReply {
 	return parseWhole(t, w.Body.String())
 }
 
-// checkStream requires that a stream is a legal and complete reply to a request with
+// checkStream requires that a stream is a valid and complete reply to a request with
 // parameters p, and returns the reply.
 func checkStream(t testing.TB, stream string, p chatParams) *chatReply {
 	t.Helper()

@@ -2,7 +2,6 @@ package llmhttp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
@@ -16,7 +15,7 @@ type recorder struct {
 	q           *request
 	observed    *observedRequest // nil if there is no Observer
 	serverError ErrorClass       // the class of a 5xx at the present step
-	limit       string           // the limit that refused the request
+	refusedBy   string           // the limit that refused the request
 	recordErr   error
 
 	// The fields below are guarded by q.res.mu.
@@ -35,7 +34,7 @@ type observedRequest struct {
 	// tries is guarded by the response's mu.
 	tries []Try
 
-	// The memory of what the Observer gets (budget: whole 0.5 KB with otelllm).
+	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm).
 	requestInfo RequestInfo
 	summary     RequestSummary
 	finish      [1]FinishReason
@@ -107,20 +106,6 @@ func (rec *recorder) addChunk(c *ChatChunk, now time.Time) {
 			t.FirstToken = since
 		}
 	}
-}
-
-// hasToken reports whether c has anything that a model generated.
-func (c *ChatChunk) hasToken() bool {
-	if c == nil {
-		return false
-	}
-	for i := range c.Choices {
-		d := &c.Choices[i].Delta
-		if d.Content != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // startTry implements StartTry for this request.
@@ -213,7 +198,7 @@ func (rec *recorder) summary() *RequestSummary {
 	s := &o.summary
 	*s = RequestSummary{
 		UsageRecord: *q.account.record, Timing: rec.timing, Request: o.info, Reply: rec.reply(),
-		Status: q.res.status, Err: q.res.err, ErrorClass: rec.class(), Limit: rec.limit, RecordErr: rec.recordErr,
+		Status: q.res.status, Err: q.res.err, ErrorClass: rec.class(), Limit: rec.refusedBy, RecordErr: rec.recordErr,
 		Streamed: q.chat.stream != nil, Chunks: rec.chunks, Tries: slices.Clone(o.tries),
 	}
 	if q.route != nil {
@@ -265,25 +250,4 @@ func (rec *recorder) reply() ReplySummary {
 		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)
 	}
 	return s
-}
-
-// clone returns a copy, because the Backend may modify its request.
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	return new(*p)
-}
-
-// extraNumber returns a member of e that is a number, or nil.
-func extraNumber[T int | float64](e Extra, name string) *T {
-	raw := e[name]
-	if raw == nil {
-		return nil
-	}
-	var n *T
-	if json.Unmarshal(raw, &n) != nil {
-		return nil
-	}
-	return n
 }

@@ -143,8 +143,8 @@ func (q *request) beginBackendCall() error {
 	return nil
 }
 
-// callHost calls a function of the host that no usage is recorded for, such as
-// ListModels of the Backend. It has Options.Timeout.
+// callHost calls a function of the host, such as ListModels of the Backend, and records
+// no usage. The function has Options.Timeout.
 func callHost[T any](q *request, call func(ctx context.Context) (T, error)) (v T, err error) {
 	if err := q.beginBackendCall(); err != nil {
 		return v, err
@@ -165,7 +165,7 @@ func callModel[T any](q *request, req describer, call func(ctx context.Context) 
 		return nil, err
 	}
 	q.recorder.start(req)
-	q.account.bill()
+	q.account.markBackendCalled()
 	reply, err := call(q.life.backend)
 	q.res.backendReturned()
 	q.account.noteBackendError(err)
@@ -212,7 +212,7 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 	return q.res.replyLocked(http.StatusOK, buf.b, now)
 }
 
-// setHeaders sets the headers that do not depend on what the reply is.
+// setHeaders sets the headers that do not depend on what the reply is. q.res.mu is held.
 func (q *request) setHeaders(now time.Time) {
 	info := ReplyInfo{RequestID: q.account.record.ID, Processing: now.Sub(q.arrived)}
 	q.account.addLimits(&info)

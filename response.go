@@ -50,9 +50,9 @@ type response struct {
 	backendRuns    bool  // the Backend was called and has not returned
 	aborted        bool  // the connection must be cut
 	firstWrite     time.Time
-	clientLeft     bool      // before there was a reply
+	clientLeft     bool      // the client left before it had the whole reply
 	cannotFlush    bool      // w does not support it
-	contentLength  [1]string // the memory of a header (budget: allocations of a whole request)
+	contentLength  [1]string // the storage of a header (budget: allocations of a whole request)
 }
 
 func (res *response) init(w http.ResponseWriter, r *http.Request, o *Options) {
@@ -77,7 +77,8 @@ func (res *response) beginWaiting() bool {
 		res.state = stateWaiting
 		if !res.isHTTP1() || res.conn.writeTimeout == 0 {
 			// On HTTP/2 a deadline that passes resets the stream, even if
-			// nothing is being written.
+			// nothing is being written. Without WriteTimeout, a deadline of the
+			// http.Server must not cut a long reply.
 			res.conn.setWrite(time.Time{})
 		}
 	}
@@ -100,8 +101,8 @@ var (
 	bufferNothing     = []string{"no"}
 )
 
-// replyLocked writes a reply of JSON whose other headers are set, and sends it. The
-// time is now.
+// replyLocked writes a reply of JSON whose other headers are set, and sends it. mu is
+// held; now is the current time.
 func (res *response) replyLocked(status int, body []byte, now time.Time) error {
 	res.state, res.status, res.firstWrite = stateDone, status, now
 	h := res.w.Header()
@@ -118,7 +119,8 @@ func (res *response) replyLocked(status int, body []byte, now time.Time) error {
 	return res.writeLocked(body, now)
 }
 
-// startStream sets the header of an event stream, which goes with the first write.
+// startStream sets the header of an event stream, which is sent with the first write. mu
+// is held.
 func (res *response) startStream(now time.Time) {
 	res.state, res.status, res.firstWrite = stateStreaming, http.StatusOK, now
 	h := res.w.Header()
@@ -132,7 +134,8 @@ func (res *response) startStream(now time.Time) {
 // has the whole WriteTimeout, so a client may be slow but must not stall.
 const maxWrite = 32 << 10
 
-// writeLocked writes and flushes p. It returns errGone if that fails. The time is now.
+// writeLocked writes and flushes p. It returns errGone if that fails. mu is held; now is
+// the current time.
 func (res *response) writeLocked(p []byte, now time.Time) error {
 	for len(p) > 0 {
 		res.conn.extendWrite(now)
@@ -177,8 +180,8 @@ func (res *response) finish() {
 	res.conn.setWrite(deadline)
 }
 
-// stopReading makes a Read of the request's body return, now or at its next
-// call.
+// stopReading makes a Read of the request's body return, now or at its next call. mu is
+// held.
 func (res *response) stopReading() {
 	res.readingStopped = true
 	res.conn.setRead(time.Now())

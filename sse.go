@@ -2,7 +2,6 @@ package llmhttp
 
 import (
 	"time"
-	"unicode/utf8"
 )
 
 // keepAliveComment is a comment without the empty line that would end an event.
@@ -32,14 +31,14 @@ const (
 // come in a burst: then the first of them starts a goroutine that writes what
 // is pending as soon as it runs, which is at the latest when the Backend pauses.
 type eventStream struct {
-	q           *request
-	encoder     ChatEncoder
-	pending     *buffer // events that are not written; nil if there are none
-	started     bool    // the encoder's start was called
-	burstWriter bool    // a goroutine is about to write what is pending
-	lastChunk   time.Time
-	writeErr    error // a write failed
-	encoderErr  error // the encoder failed
+	q              *request
+	encoder        ChatEncoder
+	pending        *buffer // events that are not written; nil if there are none
+	started        bool    // the encoder's start was called
+	burstScheduled bool    // a goroutine is about to write what is pending
+	lastChunk      time.Time
+	writeErr       error // a write failed
+	encoderErr     error // the encoder failed
 }
 
 // add encodes a chunk that the orderer emits.
@@ -98,8 +97,8 @@ func (s *eventStream) push(now time.Time) error {
 	case s.pending == nil || len(s.pending.b) == 0:
 		return nil
 	case s.q.res.state == stateStreaming && gap < burstGap && len(s.pending.b) < maxPending:
-		if !s.burstWriter {
-			s.burstWriter = true
+		if !s.burstScheduled {
+			s.burstScheduled = true
 			go s.writeBurst()
 		}
 		return nil
@@ -118,7 +117,7 @@ func (s *eventStream) writeBurst() {
 	defer q.log.recoverAndLog("writing a stream failed")
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	s.burstWriter = false
+	s.burstScheduled = false
 	if q.res.state == stateStreaming && s.pending != nil {
 		s.writePending(time.Now())
 		s.lastChunk = time.Now()
@@ -126,8 +125,8 @@ func (s *eventStream) writeBurst() {
 	}
 }
 
-// writePending writes what is pending. If that fails, the client has left. The time is
-// now.
+// writePending writes what is pending. If that fails, the client has left. now is the
+// current time.
 func (s *eventStream) writePending(now time.Time) error {
 	if s.writeErr != nil {
 		return s.writeErr
@@ -151,12 +150,13 @@ func (s *eventStream) writePending(now time.Time) error {
 	return err
 }
 
-// startsNext reports whether the next write to a silent stream starts it.
-func (s *eventStream) startsNext() bool { return s.q.route.early && !s.started }
+// startIsDue reports whether streams of the route start early and this one has not
+// started.
+func (s *eventStream) startIsDue() bool { return s.q.route.early && !s.started }
 
 // keepAlive writes the start of the stream if that is due, or a comment.
 func (s *eventStream) keepAlive() error {
-	if s.startsNext() {
+	if s.startIsDue() {
 		s.appendStart()
 		return s.writePending(time.Now())
 	}
@@ -185,58 +185,4 @@ func (s *eventStream) fail(e *Error) {
 	buf := s.buffer()
 	buf.b = s.encoder.AppendFailure(buf.b, e)
 	s.writePending(time.Now())
-}
-
-// deltaLen returns the number of bytes of text in d.
-func deltaLen(d *Delta) int {
-	n := len(d.Reasoning) + len(d.Content) + len(d.Refusal)
-	for i := range d.ToolCalls {
-		n += len(d.ToolCalls[i].Function.Arguments)
-	}
-	return n
-}
-
-// splitDelta shortens d to room bytes of text and returns the rest.
-func splitDelta(d *Delta, room int) (rest Delta) {
-	d.Reasoning, rest.Reasoning = splitText(d.Reasoning, &room)
-	d.Content, rest.Content = splitText(d.Content, &room)
-	d.Refusal, rest.Refusal = splitText(d.Refusal, &room)
-	for i := range d.ToolCalls {
-		t := &d.ToolCalls[i]
-		more := ToolCallDelta{Index: t.Index}
-		t.Function.Arguments, more.Function.Arguments = splitText(t.Function.Arguments, &room)
-		if more.Function.Arguments != "" {
-			rest.ToolCalls = append(rest.ToolCalls, more)
-		}
-	}
-	return rest
-}
-
-// splitText splits s after the last character that fits in room bytes, and
-// takes what it used from room.
-func splitText(s string, room *int) (head, rest string) {
-	if len(s) <= *room {
-		*room -= len(s)
-		return s, ""
-	}
-	n := *room
-	*room = 0
-	n -= incompleteSuffix(s[:n])
-	return s[:n], s[n:]
-}
-
-// incompleteSuffix returns how many bytes at the end of s begin a character
-// that is not complete.
-func incompleteSuffix(s string) int {
-	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
-		c := s[len(s)-i]
-		if !utf8.RuneStart(c) {
-			continue
-		}
-		if c >= utf8.RuneSelf && !utf8.FullRuneInString(s[len(s)-i:]) {
-			return i
-		}
-		return 0
-	}
-	return 0
 }

@@ -80,7 +80,7 @@ func (c *Choice) chunk() ChunkChoice {
 // of other values the last one is kept.
 func Collect(s ChatStream) (*ChatResponse, error) {
 	j := new(joiner)
-	o := orderer{sink: j, limit: maxChoices}
+	o := orderer{sink: j, choiceLimit: maxChoices}
 	for chunk, err := range s {
 		if err != nil {
 			o.emitHeld()

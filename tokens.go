@@ -130,3 +130,35 @@ func maxCompletionBytes(tokens int) int {
 	const perToken, slack = 8, 64
 	return min(tokens, math.MaxInt32)*perToken + slack
 }
+
+// An outputCounter counts the text of a reply, for an estimate of its tokens.
+type outputCounter struct {
+	keepText bool // whether text is kept, for Options.CountTokens
+	bytes    int
+	text     []byte
+}
+
+func (n *outputCounter) add(d *Delta) {
+	n.addText(d.Reasoning)
+	n.addText(d.Content)
+	n.addText(d.Refusal)
+	for i := range d.ToolCalls {
+		n.addText(d.ToolCalls[i].Function.Name)
+		n.addText(d.ToolCalls[i].Function.Arguments)
+	}
+	if d.Reasoning == "" {
+		for i := range d.ReasoningDetails {
+			n.addText(d.ReasoningDetails[i].Text)
+		}
+	}
+	if len(d.Extra) > 0 {
+		n.addText(d.Extra.texts())
+	}
+}
+
+func (n *outputCounter) addText(s string) {
+	n.bytes += len(s)
+	if n.keepText {
+		n.text = append(n.text, s...)
+	}
+}

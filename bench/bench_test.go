@@ -108,7 +108,7 @@ func TestBudgets_CompareTheLeastCPUTimes(t *testing.T) {
 func TestBudgets_AreRatiosWithinARound(t *testing.T) {
 	var r results
 	for _, seconds := range []float64{1, 5, 2} {
-		r = append(r, result{"Decode/size=1MB", ours, values{unitTime: seconds}}, result{"Decode/size=1MB", types, values{unitTime: 20 * seconds}})
+		r = append(r, result{"Decode/size=1MB", ours, values{unitTime: seconds}}, result{"Decode/size=1MB", goOpenAI, values{unitTime: 20 * seconds}})
 	}
 	for _, b := range budgets(r) {
 		if b.value.rounds > 0 {

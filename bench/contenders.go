@@ -35,16 +35,16 @@ import (
 
 // The contenders that serve HTTP, and what other cases compare with.
 const (
-	ours   = "llmhttp"      // with keys, two rate limits and usage records in memory
-	traced = "otelllm"      // llmhttp with spans, of which 1 % are sampled, and metrics
-	blocks = "messages"     // llmhttp, asked through the Messages API
-	items  = "responses"    // llmhttp, asked through the Responses API
-	bare   = "bare"         // net/http that writes the bytes llmhttp would
-	headed = "headed"       // bare with the headers that llmhttp sends
-	std    = "std"          // net/http, encoding/json and the types of go-openai
-	proxy  = "ReverseProxy" // httputil's, with a transport that keeps its connections
-	types  = "go-openai"    // encoding/json into the types of go-openai
-	allowN = "AllowN"       // time.Now and two calls of rate.Limiter.AllowN
+	ours            = "llmhttp"      // with keys, two rate limits and usage records in memory
+	traced          = "otelllm"      // llmhttp with spans, of which 1 % are sampled, and metrics
+	messagesAPI     = "messages"     // llmhttp, asked through the Messages API
+	responsesAPI    = "responses"    // llmhttp, asked through the Responses API
+	bare            = "bare"         // net/http that writes the bytes llmhttp would
+	bareWithHeaders = "bare+headers" // bare with the headers that llmhttp sends
+	std             = "std"          // net/http, encoding/json and the types of go-openai
+	proxy           = "ReverseProxy" // httputil's, with a transport that keeps its connections
+	goOpenAI        = "go-openai"    // encoding/json into the types of go-openai
+	allowN          = "AllowN"       // time.Now and two calls of rate.Limiter.AllowN
 )
 
 // newHandler returns the handler of a contender. If upstreamAddr is not empty,
@@ -60,13 +60,13 @@ func newHandler(contender string, m mode, upstreamAddr string) (http.Handler, er
 	case traced:
 		telemetry, err := newTelemetry()
 		return newObserved(newModel(m), telemetry.Observe), err
-	case blocks:
+	case messagesAPI:
 		return newOurs(newModel(m), messages.New(nil)), nil
-	case items:
+	case responsesAPI:
 		return newOurs(newModel(m), responses.New(nil)), nil
 	case bare:
 		return newBare(m, false), nil
-	case headed:
+	case bareWithHeaders:
 		return newBare(m, true), nil
 	case std:
 		return newStd(m), nil

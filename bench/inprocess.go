@@ -41,7 +41,7 @@ func runDecode(b *bench) {
 		body := c.request.body
 		b.measureCase(c.name, b.rounds,
 			benchmarkDecode(ours, func() error { return new(llmhttp.ChatRequest).UnmarshalJSON(body) }),
-			benchmarkDecode(types, func() error { return json.Unmarshal(body, new(openai.ChatCompletionRequest)) }))
+			benchmarkDecode(goOpenAI, func() error { return json.Unmarshal(body, new(openai.ChatCompletionRequest)) }))
 	}
 }
 

@@ -46,7 +46,7 @@ func sendAll(r request, contenders ...string) map[string]request {
 func runWhole(b *bench) {
 	small, large := chatRequest(512, false), chatRequest(8<<10, false)
 	b.runLoadCases(
-		loadCase{name: "Whole/size=0.5KB", mode: modeWhole, requests: sendAll(small, ours, bare, headed, std), conns: 64, window: time.Second},
+		loadCase{name: "Whole/size=0.5KB", mode: modeWhole, requests: sendAll(small, ours, bare, bareWithHeaders, std), conns: 64, window: time.Second},
 		loadCase{name: "Whole/size=8KB", mode: modeWhole, requests: sendAll(large, ours, std), conns: 64, window: time.Second},
 	)
 }
@@ -57,8 +57,8 @@ func runTelemetry(b *bench) {
 
 func runStreams(b *bench) {
 	requests := sendAll(chatRequest(512, true), ours, bare)
-	requests[blocks] = messagesRequest(chatRequest(512, true))
-	requests[items] = responsesRequest(chatRequest(512, true))
+	requests[messagesAPI] = messagesRequest(chatRequest(512, true))
+	requests[responsesAPI] = responsesRequest(chatRequest(512, true))
 	b.runLoadCases(
 		loadCase{name: "Stream/chunks=paced", mode: modePaced, requests: requests, conns: 64, window: 2 * time.Second},
 		loadCase{name: "Stream/chunks=ready", mode: modeReady, requests: requests, conns: 64, window: time.Second},

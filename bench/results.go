@@ -90,13 +90,23 @@ func (s series) median() figure {
 	return figure{benchmath.AssumeNothing.Summary(sample, 0.95).Center, sample.Values[0], sample.Values[len(s)-1], len(s)}
 }
 
-// ratioOfLeast returns the least value of s divided by that of t. It is for CPU times and
-// latency: what else runs on a machine only adds to them. The range is that of the ratios
-// within a round.
+// ratioOfLeast returns the least value of s divided by that of t. It is for CPU times:
+// what else runs on a machine only adds to them. The range is that of the ratios within
+// a round.
 func ratioOfLeast(s, t series) figure {
 	f := s.combine(t, divide).median()
 	if f.rounds > 0 {
 		f.value = slices.Min(s) / slices.Min(t)
+	}
+	return f
+}
+
+// addedLatency returns how much latency s adds to none, divided by what t adds. Like
+// ratioOfLeast it compares the least of all rounds.
+func addedLatency(s, t, none series) figure {
+	f := s.combine(none, subtract).combine(t.combine(none, subtract), divide).median()
+	if f.rounds > 0 {
+		f.value = (slices.Min(s) - slices.Min(none)) / (slices.Min(t) - slices.Min(none))
 	}
 	return f
 }

@@ -127,25 +127,25 @@ func (s *server) stop() {
 }
 
 // measure calls f and returns the CPU time that the process used meanwhile, and
-// by how much its memory grew to the end and to the peak. If settle is true, the
+// by how much its memory grew to the end and to the peak. If collect is true, the
 // process collects garbage before and after.
-func (s *server) measure(settle bool, f func() error) (used usage, err error) {
-	before, err := s.usage(settle)
+func (s *server) measure(collect bool, f func() error) (used usage, err error) {
+	before, err := s.usage(collect)
 	if err != nil {
 		return used, err
 	}
 	if err := f(); err != nil {
 		return used, err
 	}
-	used, err = s.usage(settle)
+	used, err = s.usage(collect)
 	used.CPU -= before.CPU
 	used.Resident -= before.Resident
 	used.Peak -= before.Resident
 	return used, err
 }
 
-func (s *server) usage(settle bool) (u usage, err error) {
-	if _, err := fmt.Fprintln(s.in, settle); err != nil {
+func (s *server) usage(collect bool) (u usage, err error) {
+	if _, err := fmt.Fprintln(s.in, collect); err != nil {
 		return u, err
 	}
 	return u, s.out.Decode(&u)

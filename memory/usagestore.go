@@ -17,10 +17,10 @@ import (
 // memory. The zero value is an empty store. Its methods are safe for concurrent
 // use and never fail.
 //
-// The store is bounded. It keeps 65536 entries, one for each record. When it is full,
-// it adds up the older half by account, key, model and hour; such an entry has the time
-// at which its hour began. If this leaves the store more than three quarters full, it
-// drops the older half.
+// The store is bounded. It keeps at most 65536 entries. A record is an entry at first.
+// When the store is full, it adds up the older half by account, key, model and hour;
+// such an entry has the time at which its hour began. If this leaves the store more than
+// three quarters full, it drops the older half.
 //
 // A record is skipped if its ID is among the last 32768 that were stored, and may
 // be skipped if it is among the last 65536.

@@ -60,7 +60,7 @@ type chatReply struct {
 	begun      bool // a chunk had a choice or the usage
 	preamble   preamble
 	choices    choices
-	pattern    textPattern // of the last event that it did not decode
+	pattern    textPattern // learned from the last event that the JSON decoder decoded
 	surrogates surrogateJoiner
 }
 

@@ -45,6 +45,7 @@ func (p *textPattern) learn(event []byte, chunk *llmhttp.ChatChunk) {
 	p.before = append(p.before, event[:start]...)
 	p.after = append(p.after[:0], event[start+len(d.Content):]...)
 	p.chunk.ChatChunk, p.chunk.choice[0] = *chunk, *choice
+	p.chunk.cloneExtra() // the caller may change chunk
 }
 
 // decode returns the chunk of an event, or nil if the event does not have the pattern.
@@ -60,12 +61,17 @@ func (p *textPattern) decode(event []byte) *llmhttp.ChatChunk {
 	c := new(textChunk)
 	*c = p.chunk
 	c.Choices = c.choice[:]
+	c.choice[0].Delta.Content = string(text)
+	c.cloneExtra()
+	return &c.ChatChunk
+}
+
+// cloneExtra replaces the maps of c by copies.
+func (c *textChunk) cloneExtra() {
 	choice := &c.choice[0]
-	choice.Delta.Content = string(text)
 	for _, extra := range []*llmhttp.Extra{&c.Extra, &choice.Extra, &choice.Delta.Extra} {
 		*extra = maps.Clone(*extra)
 	}
-	return &c.ChatChunk
 }
 
 // isPlain reports whether text is the same between the quotes of a JSON string.

@@ -32,8 +32,13 @@ func TestTextPattern_DecodesLikeTheDecoder(t *testing.T) {
 		require.NotNil(t, got, text)
 		assert.Equal(t, &want, got)
 	}
+	chunk := new(llmhttp.ChatChunk)
+	require.NoError(t, chunk.UnmarshalJSON(textEvent(`"Hello"`)))
+	p.learn(textEvent(`"Hello"`), chunk)
+	chunk.Extra["y"] = nil
 	first, second := p.decode(textEvent(`"a"`)), p.decode(textEvent(`"b"`))
 	first.Extra["x"], first.Choices[0].Index = nil, 9
+	assert.NotContains(t, first.Extra, "y")
 	assert.Equal(t, "[1]", string(second.Extra["x"]), "chunks share no maps")
 	assert.Zero(t, second.Choices[0].Index)
 }
