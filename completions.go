@@ -143,11 +143,11 @@ func (n *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 		b, err = appendDelta(b, &choice.Delta)
 		b = append(b, `,"finish_reason":null`...)
 	}
-	if err == nil {
+	if err == nil && len(choice.Extra) > 0 {
 		b, err = chunkChoiceJSON.AppendExtra(b, choice)
 	}
 	b = append(b, "}]"...)
-	if err == nil {
+	if err == nil && len(c.Extra) > 0 {
 		b, err = chatChunkJSON.AppendExtra(b, c)
 	}
 	return append(b, "}\n\n"...), err

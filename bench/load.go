@@ -88,8 +88,6 @@ func (b *bench) runLoadCases(cases ...loadCase) {
 	}
 }
 
-// runLoadCase starts all contenders of a case and measures one after the other. The
-// others are idle meanwhile.
 func (b *bench) runLoadCase(c loadCase) error {
 	upstreamAddr := ""
 	if c.gateway {
@@ -102,26 +100,28 @@ func (b *bench) runLoadCase(c loadCase) error {
 	}
 	var ms []measurement
 	for _, contender := range slices.Sorted(maps.Keys(c.requests)) {
-		s, err := startServer(serverCPU, contender, c.mode, upstreamAddr)
-		if err != nil {
-			return err
-		}
-		defer s.stop()
-		if err := verify(s.addr, c.requests[contender], c.mode); err != nil {
-			return fmt.Errorf("%s: %w", contender, err)
-		}
-		if !b.short { // warm up
-			if _, err := b.generateLoad(c.loadCPU(), s.addr, c.requests[contender], c.conns, time.Second); err != nil {
-				return err
-			}
-		}
-		ms = append(ms, measurement{contender, func() (values, error) { return b.measureLoad(c, contender, s) }})
+		ms = append(ms, measurement{contender, func() (values, error) { return b.measureLoad(c, contender, upstreamAddr) }})
 	}
 	b.measureCase(c.name, b.rounds, ms...)
 	return nil
 }
 
-func (b *bench) measureLoad(c loadCase, contender string, s *server) (values, error) {
+// measureLoad measures a contender in a new process. Where the memory of a process lies
+// changes its CPU time, and stays the same while it runs.
+func (b *bench) measureLoad(c loadCase, contender, upstreamAddr string) (values, error) {
+	s, err := startServer(serverCPU, contender, c.mode, upstreamAddr)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	if err := verify(s.addr, c.requests[contender], c.mode); err != nil {
+		return nil, err
+	}
+	if !b.short { // warm up
+		if _, err := b.generateLoad(c.loadCPU(), s.addr, c.requests[contender], c.conns, time.Second); err != nil {
+			return nil, err
+		}
+	}
 	var load loadSummary
 	used, err := s.measure(false, func() (err error) {
 		load, err = b.generateLoad(c.loadCPU(), s.addr, c.requests[contender], c.conns, c.window)

@@ -113,7 +113,7 @@ func (b *bench) parse(args []string) error {
 	flags.BoolVar(&b.short, "short", false, "run every case for a moment, to show that it works; the figures mean nothing")
 	flags.BoolVar(&b.strict, "strict", false, "exit with status 1 if a budget is not met")
 	flags.StringVar(&b.only, "only", strings.Join(names, ","), "run these `parts`, separated by commas")
-	flags.IntVar(&b.rounds, "rounds", 7, "how many times each case is measured")
+	flags.IntVar(&b.rounds, "rounds", 6, "how many times each case is measured")
 	flags.StringVar(&b.file, "out", "", "write the measurements of every round to this `file`, which benchstat can read")
 	if err := flags.Parse(args); err != nil {
 		return err
