@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,59 @@ func TestAppendWhole_IsLikeTheTable(t *testing.T) {
 		want, err := chatResponseJSON.Append(nil, &r)
 		require.NoError(t, err)
 		require.Equal(t, string(want), string(got))
+	}
+}
+
+// setEachField sets one field of a struct after the other, calls check, and restores the
+// field. It does so for structs in the struct too.
+func setEachField(t *testing.T, v reflect.Value, check func(field string)) {
+	for i := range v.NumField() {
+		f, name := v.Field(i), v.Type().Field(i).Name
+		old := reflect.ValueOf(f.Interface())
+		switch f.Kind() {
+		case reflect.Struct:
+			setEachField(t, f, check)
+			continue
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Int, reflect.Int64:
+			f.SetInt(7)
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Slice:
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+		case reflect.Map:
+			f.Set(reflect.ValueOf(Extra{"x": json.RawMessage("1")}))
+		default:
+			require.Fail(t, "a field of another kind", name)
+		}
+		check(name)
+		f.Set(old)
+	}
+}
+
+// A field that is added to a type must not be missing in the encoders that do without
+// the table.
+func TestAppend_EncodesEveryField(t *testing.T) {
+	d := Delta{Content: "x"}
+	setEachField(t, reflect.ValueOf(&d).Elem(), func(field string) {
+		got, err := appendDelta(nil, &d)
+		require.NoError(t, err)
+		want, err := deltaJSON.Append(nil, &d)
+		require.NoError(t, err)
+		assert.Equal(t, string(want), string(got), field)
+	})
+	r := ChatResponse{ID: "1", Usage: &Usage{}, Choices: []Choice{{Message: Message{Role: RoleAssistant, Content: Text("x")}}}}
+	for _, v := range []any{&r, &r.Choices[0], r.Usage} {
+		setEachField(t, reflect.ValueOf(v).Elem(), func(field string) {
+			got, err := wholeCompletion.AppendWhole(nil, &r)
+			require.NoError(t, err)
+			want, err := chatResponseJSON.Append(nil, &r)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), string(got), "%T.%s", v, field)
+		})
 	}
 }
 
