@@ -1,0 +1,32 @@
+package llmhttp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestErrRateLimit_Messages(t *testing.T) {
+	hourly := Rate{N: 3, Per: time.Hour}
+	for _, tc := range []struct {
+		name        string
+		draw        Draw
+		level       Level
+		wantMessage string
+		wantNoRetry bool
+	}{
+		{"a wait", Draw{Bucket: BucketRequests, Rate: PerMinute(3), Cost: 1}, Level{RetryAfter: 20 * time.Second},
+			"Rate limit reached on requests per min (RPM): Limit 3, Used 3, Requested 1. Please try again in 20s.", false},
+		{"tokens by the hour", Draw{Bucket: BucketTokens, Rate: hourly, Cost: 2}, Level{Remaining: 1, RetryAfter: time.Minute},
+			"Rate limit reached on tokens per 1h0m0s: Limit 3, Used 2, Requested 2. Please try again in 1m0s.", false},
+		{"never", Draw{Bucket: BucketTokens, Rate: PerMinute(3), Cost: 9}, Level{RetryAfter: never},
+			"Rate limit reached on tokens per min (TPM): Limit 3.", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := errRateLimit(tc.draw, tc.level)
+			assert.Equal(t, tc.wantMessage, e.Message)
+			assert.Equal(t, tc.wantNoRetry, e.NoRetry)
+		})
+	}
+}
