@@ -18,7 +18,7 @@ var extraJSON = jsonwire.NewObject(jsonwire.Extra(func(e *Extra) *Extra { return
 
 // size returns the number of bytes of the members of e.
 func (e Extra) size() int {
-	if len(e) == 0 { // the usual case, in which a loop would cost more (budget: CPU of a stream)
+	if len(e) == 0 { // the usual case, in which a loop would cost more (budget: stream, a flush per chunk)
 		return 0
 	}
 	n := 0

@@ -97,8 +97,8 @@ func (res *response) backendReturned() {
 var (
 	contentTypeJSON   = []string{"application/json"}
 	contentTypeStream = []string{"text/event-stream; charset=utf-8"}
-	cacheNothing      = []string{"no-cache, no-transform"}
-	bufferNothing     = []string{"no"}
+	noCache           = []string{"no-cache, no-transform"}
+	noBuffering       = []string{"no"}
 )
 
 // replyLocked writes a reply of JSON whose other headers are set, and sends it. mu is
@@ -126,8 +126,8 @@ func (res *response) startStream(now time.Time) {
 	h := res.w.Header()
 	h["Content-Type"] = contentTypeStream
 	// nginx heeds X-Accel-Buffering, other proxies Cache-Control.
-	h["Cache-Control"] = cacheNothing
-	h["X-Accel-Buffering"] = bufferNothing
+	h["Cache-Control"] = noCache
+	h["X-Accel-Buffering"] = noBuffering
 }
 
 // maxWrite is how many bytes are written at once. Each piece of a large reply

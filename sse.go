@@ -14,8 +14,8 @@ const (
 	// what a chunk costs (budget: streams of chunks that are ready at once).
 	burstGap = 50 * time.Microsecond
 
-	// maxPending is how many bytes may wait for a shared write. net/http makes three
-	// system calls for a write of more than 4 KB, whatever its size.
+	// maxPending is how many bytes may wait for a shared write. For net/http a few large
+	// writes are cheaper than many small ones.
 	maxPending = 31 << 10
 
 	// maxDeltaText is how many bytes of text one event may have. Escaped, the
@@ -33,7 +33,7 @@ const (
 type eventStream struct {
 	q              *request
 	encoder        ChatEncoder
-	pending        *buffer // events that are not written; nil if there are none
+	pending        *buffer // encoded events that wait to be written; nil if none do
 	started        bool    // the encoder's start was called
 	burstScheduled bool    // a goroutine is about to write what is pending
 	lastChunk      time.Time
