@@ -52,7 +52,7 @@ func benchAccount(i int) string {
 
 func insertBenchKeys(b *testing.B, s *Store) (secrets []string) {
 	limits := encodeLimits(llmhttp.Limits{Requests: llmhttp.PerMinute(60), Tokens: llmhttp.PerMinute(20_000)})
-	require.NoError(b, inTx(b.Context(), s.write, nil, func(tx *sql.Tx) error {
+	require.NoError(b, inTx(b.Context(), s.db.write, nil, func(tx *sql.Tx) error {
 		for i := range *benchKeys {
 			secret := llmhttp.NewSecret("sk-")
 			secrets = append(secrets, secret)
@@ -98,8 +98,8 @@ func insertBenchRecords(b *testing.B, s *Store) {
 // databaseMB returns the size of the database.
 func databaseMB(b *testing.B, s *Store) float64 {
 	size := "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-	if s.name() == "postgres" {
-		_, err := s.write.Exec("VACUUM ANALYZE") // the server would do it in the background
+	if s.db.name() == "postgres" {
+		_, err := s.db.write.Exec("VACUUM ANALYZE") // the server would do it in the background
 		require.NoError(b, err)
 		size = "SELECT CAST(sum(pg_total_relation_size(oid)) AS bigint) FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
 	}
@@ -178,7 +178,7 @@ func BenchmarkResponses(b *testing.B) {
 			})
 			b.Run("CommitOneRow", func(b *testing.B) { // what the disk takes at least
 				for b.Loop() {
-					_, err := s.write.Exec("INSERT INTO llmhttp_state (name, value) VALUES ($1, 0)", rand.Text())
+					_, err := s.db.write.Exec("INSERT INTO llmhttp_state (name, value) VALUES ($1, 0)", rand.Text())
 					require.NoError(b, err)
 				}
 			})
@@ -218,7 +218,7 @@ const fillBatch = 50_000
 // of them. It logs how long that takes and the size of the database.
 func insertBenchResponses(b *testing.B, s *Store) {
 	fill := fillSQLite
-	if s.name() == "postgres" {
+	if s.db.name() == "postgres" {
 		fill = fillPostgres
 	}
 	start := time.Now()
@@ -238,10 +238,10 @@ func insertBenchResponses(b *testing.B, s *Store) {
 // the limit, each response reads and writes several pages of the file. It empties
 // the write-ahead log, which the next commits would have to do otherwise.
 func fillSQLite(ctx context.Context, s *Store, rows []*responseRow) error {
-	if _, err := s.write.ExecContext(ctx, "PRAGMA cache_size = -500000; PRAGMA synchronous = off"); err != nil {
+	if _, err := s.db.write.ExecContext(ctx, "PRAGMA cache_size = -500000; PRAGMA synchronous = off"); err != nil {
 		return err
 	}
-	err := inTx(ctx, s.write, nil, func(tx *sql.Tx) error {
+	err := inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
 		response, err := tx.PrepareContext(ctx, "INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5)")
 		if err != nil {
 			return err
@@ -264,7 +264,7 @@ func fillSQLite(ctx context.Context, s *Store, rows []*responseRow) error {
 		}
 		return nil
 	})
-	_, restoreErr := s.write.ExecContext(ctx, "PRAGMA synchronous = full; PRAGMA wal_checkpoint(truncate); PRAGMA cache_size = -2000")
+	_, restoreErr := s.db.write.ExecContext(ctx, "PRAGMA synchronous = full; PRAGMA wal_checkpoint(truncate); PRAGMA cache_size = -2000")
 	return errors.Join(err, restoreErr)
 }
 
@@ -276,7 +276,7 @@ func fillPostgres(ctx context.Context, s *Store, rows []*responseRow) error {
 			items = append(items, []any{row.account, id, row.id})
 		}
 	}
-	conn, err := s.write.Conn(ctx)
+	conn, err := s.db.write.Conn(ctx)
 	if err != nil {
 		return err
 	}

@@ -3,14 +3,18 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"time"
 )
 
-// A database is an open database of one dialect.
+// A database is an open database of one dialect. The parts of a Store share it.
 type database struct {
 	dialect
 	write, read *sql.DB // one pool for PostgreSQL and for SQLite in memory
 	discardIdle func()  // closes the idle connections of both pools
 	close       func() error
+	now         func() time.Time // replaced in tests; retry and the key cache use time.Now
 
 	ctx  context.Context // ends when stop is called; calls do not wait for a retry after that
 	stop context.CancelFunc
@@ -67,20 +71,34 @@ type dialect interface {
 
 // openDatabase opens the database that dsn names. Unless create is set, a SQLite
 // file must exist.
-func openDatabase(ctx context.Context, dsn string, create bool) (database, error) {
+func openDatabase(ctx context.Context, dsn string, create bool) (*database, error) {
 	source, err := parseDSN(dsn)
 	if err != nil {
-		return database{}, err
+		return nil, err
 	}
-	var db database
+	var db *database
 	if source.postgres {
 		db, err = openPostgres(ctx, source.address)
 	} else {
 		db, err = openSQLite(source, create)
 	}
 	if err != nil {
-		return database{}, err
+		return nil, err
 	}
+	db.now = time.Now
 	db.ctx, db.stop = context.WithCancel(context.Background())
 	return db, nil
+}
+
+var errClosed = errors.New("the store is closed")
+
+// wrapError adds the operation to err. It returns nil if err is nil.
+func (db *database) wrapError(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if db.ctx.Err() != nil {
+		err = errClosed
+	}
+	return fmt.Errorf("sqlstore: %s: %w", operation, err)
 }

@@ -106,7 +106,7 @@ func TestOpen_SpecialCharactersInPath(t *testing.T) {
 func TestOpen_SQLiteParameters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "llm.db")
 	pragma := func(s *Store, name string) (value string) {
-		require.NoError(t, s.write.QueryRow("PRAGMA "+name).Scan(&value))
+		require.NoError(t, s.db.write.QueryRow("PRAGMA "+name).Scan(&value))
 		return value
 	}
 	s := openStore(t, path, nil)

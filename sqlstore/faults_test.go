@@ -155,7 +155,7 @@ func TestStore_LostIdleConnections(t *testing.T) {
 		for i := range conns {
 			running.Go(func() {
 				var err error
-				conns[i], err = s.read.Conn(t.Context())
+				conns[i], err = s.db.read.Conn(t.Context())
 				assert.NoError(t, err)
 			})
 		}

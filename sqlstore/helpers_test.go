@@ -125,7 +125,7 @@ func eventually(t testing.TB, condition func() bool, message string) {
 // queryInt returns the result of a query for one number.
 func queryInt(t testing.TB, s *Store, query string, args ...any) (n int64) {
 	t.Helper()
-	require.NoError(t, s.read.QueryRowContext(t.Context(), query, args...).Scan(&n))
+	require.NoError(t, s.db.read.QueryRowContext(t.Context(), query, args...).Scan(&n))
 	return n
 }
 
@@ -169,10 +169,10 @@ func storedIDs(t testing.TB, s *Store) map[string]bool {
 	ctx := t.Context()
 	var ids map[string]bool
 	var sum, total int64
-	err := s.retryRead(ctx, func() error {
+	err := s.db.retryRead(ctx, func() error {
 		ids = make(map[string]bool)
 		snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-		return inTx(ctx, s.read, snapshot, func(tx *sql.Tx) error {
+		return inTx(ctx, s.db.read, snapshot, func(tx *sql.Tx) error {
 			err := forEachRow(ctx, tx, func(rows *sql.Rows) error {
 				var id string
 				err := rows.Scan(&id)

@@ -13,17 +13,17 @@ import (
 
 // Lookup implements [llmhttp.KeyStore]. The result can be as old as
 // Options.KeyTTL, but it reflects every change that this Store has made.
-func (s *Store) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
-	key, err := s.keys.lookup(ctx, llmhttp.HashSecret(secret))
+func (s *keyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
+	key, err := s.cache.lookup(ctx, llmhttp.HashSecret(secret))
 	if err != nil && !errors.Is(err, llmhttp.ErrKeyNotFound) {
-		return nil, s.wrapError("looking up a key", err)
+		return nil, s.db.wrapError("looking up a key", err)
 	}
 	return key, err
 }
 
 // readSecret reads the key whose secret has the given hash. If there is none,
 // the error is ErrKeyNotFound.
-func (db *database) readSecret(ctx context.Context, hash string) (*llmhttp.Key, error) {
+func readSecret(ctx context.Context, db *database, hash string) (*llmhttp.Key, error) {
 	var k keyRow
 	var secretExpires sql.NullInt64
 	err := db.retryRead(ctx, func() error {
@@ -93,17 +93,17 @@ const (
 	warnInterval = 10 * time.Second // between warnings
 )
 
-func newKeyCache(s *Store) *keyCache {
+func newKeyCache(db *database, opts *Options, running *sync.WaitGroup) *keyCache {
 	return &keyCache{
-		ttl:   max(s.opts.KeyTTL, 0),
-		grace: max(s.opts.KeyGrace, 0),
-		limit: s.opts.KeyCache,
-		read:  s.readSecret,
+		ttl:   max(opts.KeyTTL, 0),
+		grace: max(opts.KeyGrace, 0),
+		limit: opts.KeyCache,
+		read:  func(ctx context.Context, hash string) (*llmhttp.Key, error) { return readSecret(ctx, db, hash) },
 		warn: func(err error) {
-			s.logger().Error("the database does not answer; serving cached keys", "error", err)
+			opts.logger().Error("the database does not answer; serving cached keys", "error", err)
 		},
-		ctx:      s.ctx,
-		running:  &s.background,
+		ctx:      db.ctx,
+		running:  running,
 		entries:  make(map[string]*list.Element),
 		reads:    make(map[string]*keyRead),
 		lastUsed: make(map[string]time.Time),

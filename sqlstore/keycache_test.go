@@ -31,8 +31,7 @@ func newTestCache(t *testing.T, opts Options) *testCache {
 	c := &testCache{ids: make(map[string]string)}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	c.keyCache = newKeyCache(&Store{opts: opts, database: database{ctx: ctx}})
-	c.keyCache.running = &c.background
+	c.keyCache = newKeyCache(&database{ctx: ctx}, &opts, &c.background)
 	c.keyCache.warn = func(error) { c.warnings++ }
 	c.keyCache.read = c.readKey
 	return c

@@ -33,13 +33,20 @@ const (
 	shownSecret = 8
 )
 
+// A keyStore keeps API keys. It implements [llmhttp.KeyManager].
+type keyStore struct {
+	db    *database
+	opts  *Options
+	cache *keyCache
+}
+
 // CreateKey creates a key and returns its secret. The secret is not stored and
 // cannot be recovered later.
-func (s *Store) CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, secret string, err error) {
+func (s *keyStore) CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, secret string, err error) {
 	secret, prefix := s.newSecret()
 	info, err = s.insertKey(ctx, secret, prefix, params)
 	if err != nil {
-		return KeyInfo{}, "", s.wrapError("creating a key", err)
+		return KeyInfo{}, "", s.db.wrapError("creating a key", err)
 	}
 	return info, secret, nil
 }
@@ -47,27 +54,27 @@ func (s *Store) CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, 
 // ImportKey creates a key with an existing secret of 16 to 4096 printable ASCII
 // characters. The secret should be random, because a copy of the database allows offline
 // guessing. ImportKey fails if another key has the secret.
-func (s *Store) ImportKey(ctx context.Context, secret string, params KeyParams) (KeyInfo, error) {
+func (s *keyStore) ImportKey(ctx context.Context, secret string, params KeyParams) (KeyInfo, error) {
 	if len(secret) < minImportedSecret || len(secret) > maxImportedSecret || !isPrintableASCII(secret) {
 		return KeyInfo{}, fmt.Errorf("sqlstore: importing a key: the secret must have %d to %d printable ASCII characters", minImportedSecret, maxImportedSecret)
 	}
 	info, err := s.insertKey(ctx, secret, secret[:min(len(secret)/4, 12)], params)
-	return info, s.wrapError("importing a key", err)
+	return info, s.db.wrapError("importing a key", err)
 }
 
 // insertKey stores a new key. The prefix is the displayed part of the secret.
-func (s *Store) insertKey(ctx context.Context, secret, prefix string, params KeyParams) (KeyInfo, error) {
+func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params KeyParams) (KeyInfo, error) {
 	info := KeyInfo{
 		Key:     llmhttp.Key{ID: "key_" + strings.ToLower(rand.Text()[:20])},
 		Prefix:  prefix,
-		Created: s.now(),
+		Created: s.db.now(),
 	}
 	row, err := newKeyRow(&info, params)
 	if err != nil {
 		return KeyInfo{}, err
 	}
-	err = s.retry(ctx, s.isConflict, func() error {
-		return inTx(ctx, s.write, nil, func(tx *sql.Tx) error {
+	err = s.db.retry(ctx, s.db.isConflict, func() error {
+		return inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, `
 				INSERT INTO llmhttp_keys (id, account, name, prefix, scopes, models, limits, suspended, expires, created)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
@@ -81,12 +88,12 @@ func (s *Store) insertKey(ctx context.Context, secret, prefix string, params Key
 	if err != nil {
 		return KeyInfo{}, err
 	}
-	s.keys.forget(llmhttp.HashSecret(secret)) // an imported secret may be cached as unknown
+	s.cache.forget(llmhttp.HashSecret(secret)) // an imported secret may be cached as unknown
 	return row.info()
 }
 
 // newSecret returns a random secret and the prefix to display.
-func (s *Store) newSecret() (secret, prefix string) {
+func (s *keyStore) newSecret() (secret, prefix string) {
 	secret = llmhttp.NewSecret(s.opts.SecretPrefix)
 	return secret, secret[:len(s.opts.SecretPrefix)+shownSecret]
 }
@@ -107,28 +114,28 @@ func insertSecret(ctx context.Context, tx *sql.Tx, secret, keyID string) error {
 
 // Key returns the key with the given ID. If there is no such key, the error
 // wraps [llmhttp.ErrKeyNotFound].
-func (s *Store) Key(ctx context.Context, id string) (KeyInfo, error) {
+func (s *keyStore) Key(ctx context.Context, id string) (KeyInfo, error) {
 	var info KeyInfo
-	err := s.retryRead(ctx, func() (err error) {
-		info, err = readKey(ctx, s.read, id, "")
+	err := s.db.retryRead(ctx, func() (err error) {
+		info, err = readKey(ctx, s.db.read, id, "")
 		return err
 	})
-	return info, s.wrapError("reading a key", err)
+	return info, s.db.wrapError("reading a key", err)
 }
 
 // ListKeys returns a page of keys, including revoked and expired ones. A page
 // with fewer keys than the limit is the last. If there is no key q.After, the
 // error wraps [llmhttp.ErrKeyNotFound].
-func (s *Store) ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error) {
+func (s *keyStore) ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error) {
 	var page []KeyInfo
-	err := s.retryRead(ctx, func() (err error) {
-		page, err = s.listKeys(ctx, q, s.now())
+	err := s.db.retryRead(ctx, func() (err error) {
+		page, err = s.listKeys(ctx, q, s.db.now())
 		return err
 	})
-	return page, s.wrapError("listing keys", err)
+	return page, s.db.wrapError("listing keys", err)
 }
 
-func (db *database) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]KeyInfo, error) {
+func (s *keyStore) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]KeyInfo, error) {
 	limit := min(q.Limit, maxPage)
 	if limit <= 0 {
 		limit = defaultPage
@@ -145,7 +152,7 @@ func (db *database) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]
 		where += " AND account = " + arg(q.Account)
 	}
 	if q.Search != "" {
-		where += " AND " + db.contains(arg(lowerASCII(q.Search)), "id", "account", "name", "prefix")
+		where += " AND " + s.db.contains(arg(lowerASCII(q.Search)), "id", "account", "name", "prefix")
 	}
 	if q.Status != "" {
 		where += " AND " + keyStatus(arg(micros(now))) + " = " + arg(string(q.Status))
@@ -155,7 +162,7 @@ func (db *database) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]
 		comparison, direction = " < ", " DESC"
 	}
 	if q.After != "" {
-		last, err := readKey(ctx, db.read, q.After, "")
+		last, err := readKey(ctx, s.db.read, q.After, "")
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +171,7 @@ func (db *database) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]
 	order := " ORDER BY created" + direction + ", id" + direction
 	query := selectKey + " WHERE id IN (SELECT id FROM llmhttp_keys WHERE " + where + order + " LIMIT $1)" + order // SQLite reads only an index in the subquery
 	var page []KeyInfo
-	err := forEachRow(ctx, db.read, func(rows *sql.Rows) error {
+	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		info, err := scanKey(rows)
 		page = append(page, info)
 		return err
@@ -194,7 +201,7 @@ func lowerASCII(s string) string {
 //
 // If there is no such key, the error wraps [llmhttp.ErrKeyNotFound]. If the key
 // is revoked, the error wraps [ErrKeyRevoked].
-func (s *Store) UpdateKey(ctx context.Context, id string, change func(*KeyParams) error) (KeyInfo, error) {
+func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*KeyParams) error) (KeyInfo, error) {
 	var updated KeyInfo
 	err := s.changeKey(ctx, id, func(tx *sql.Tx, info KeyInfo) error {
 		if !info.Revoked.IsZero() {
@@ -216,7 +223,7 @@ func (s *Store) UpdateKey(ctx context.Context, id string, change func(*KeyParams
 		return err
 	})
 	if err != nil {
-		return KeyInfo{}, s.wrapError("updating a key", err)
+		return KeyInfo{}, s.db.wrapError("updating a key", err)
 	}
 	return updated, nil
 }
@@ -225,12 +232,12 @@ func (s *Store) UpdateKey(ctx context.Context, id string, change func(*KeyParams
 // key no longer works with this Store. Other Stores refuse it within their
 // Options.KeyTTL. Revoking a revoked key does nothing. If there is no such key, the error
 // wraps [llmhttp.ErrKeyNotFound].
-func (s *Store) RevokeKey(ctx context.Context, id string) error {
+func (s *keyStore) RevokeKey(ctx context.Context, id string) error {
 	err := s.changeKey(ctx, id, func(tx *sql.Tx, info KeyInfo) error {
-		_, err := tx.ExecContext(ctx, "UPDATE llmhttp_keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL", id, micros(s.now()))
+		_, err := tx.ExecContext(ctx, "UPDATE llmhttp_keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL", id, micros(s.db.now()))
 		return err
 	})
-	return s.wrapError("revoking a key", err)
+	return s.db.wrapError("revoking a key", err)
 }
 
 // RotateKey adds a new secret to the key with the given ID and returns it. The
@@ -240,7 +247,7 @@ func (s *Store) RevokeKey(ctx context.Context, id string) error {
 //
 // If there is no such key, the error wraps [llmhttp.ErrKeyNotFound]. If the key
 // is revoked, the error wraps [ErrKeyRevoked].
-func (s *Store) RotateKey(ctx context.Context, id string, overlap time.Duration) (info KeyInfo, secret string, err error) {
+func (s *keyStore) RotateKey(ctx context.Context, id string, overlap time.Duration) (info KeyInfo, secret string, err error) {
 	if overlap < 0 {
 		return KeyInfo{}, "", errors.New("sqlstore: rotating a key: the overlap is negative")
 	}
@@ -251,7 +258,7 @@ func (s *Store) RotateKey(ctx context.Context, id string, overlap time.Duration)
 		}
 		info = before
 		info.Prefix = prefix
-		if err := expireSecrets(ctx, tx, id, s.now(), overlap); err != nil {
+		if err := expireSecrets(ctx, tx, id, s.db.now(), overlap); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, "UPDATE llmhttp_keys SET prefix = $2 WHERE id = $1", id, prefix); err != nil {
@@ -260,7 +267,7 @@ func (s *Store) RotateKey(ctx context.Context, id string, overlap time.Duration)
 		return insertSecret(ctx, tx, secret, id)
 	})
 	if err != nil {
-		return KeyInfo{}, "", s.wrapError("rotating a key", err)
+		return KeyInfo{}, "", s.db.wrapError("rotating a key", err)
 	}
 	return info, secret, nil
 }
@@ -278,12 +285,12 @@ func expireSecrets(ctx context.Context, tx *sql.Tx, keyID string, now time.Time,
 
 // changeKey calls change in a transaction that holds a lock on the key, and
 // then removes the key's secrets from the cache.
-func (s *Store) changeKey(ctx context.Context, id string, change func(tx *sql.Tx, info KeyInfo) error) error {
+func (s *keyStore) changeKey(ctx context.Context, id string, change func(tx *sql.Tx, info KeyInfo) error) error {
 	var hashes []string
-	err := s.retry(ctx, s.isConflict, func() error {
+	err := s.db.retry(ctx, s.db.isConflict, func() error {
 		hashes = nil
-		return inTx(ctx, s.write, nil, func(tx *sql.Tx) error {
-			info, err := readKey(ctx, tx, id, s.forUpdate())
+		return inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
+			info, err := readKey(ctx, tx, id, s.db.forUpdate())
 			if err != nil {
 				return err
 			}
@@ -297,6 +304,6 @@ func (s *Store) changeKey(ctx context.Context, id string, change func(tx *sql.Tx
 			return change(tx, info)
 		})
 	})
-	s.keys.forget(hashes...) // also after an error: the commit may have succeeded
+	s.cache.forget(hashes...) // also after an error: the commit may have succeeded
 	return err
 }

@@ -48,7 +48,7 @@ func TestStore_CreateKey(t *testing.T) {
 		assert.Equal(t, &info.Key, lookup(t, s, secret))
 
 		var hash string
-		require.NoError(t, s.read.QueryRow("SELECT hash FROM llmhttp_secrets").Scan(&hash))
+		require.NoError(t, s.db.read.QueryRow("SELECT hash FROM llmhttp_secrets").Scan(&hash))
 		assert.Equal(t, llmhttp.HashSecret(secret), hash)
 
 		info, secret = createKey(t, s, KeyParams{})
@@ -142,7 +142,7 @@ func TestStore_ListKeys(t *testing.T) {
 		now := time.Now()
 		var all, acme []string
 		for i := range 25 {
-			s.now = func() time.Time { return now.Add(time.Duration(i/3) * time.Second) } // three keys per second
+			s.db.now = func() time.Time { return now.Add(time.Duration(i/3) * time.Second) } // three keys per second
 			account := []string{"acme", "it's", "acme "}[i%3]
 			info, _ := createKey(t, s, KeyParams{Account: account})
 			all = append(all, info.ID)
@@ -313,7 +313,7 @@ func testLookupAfterChange(t *testing.T, s *Store, name string, change func(s *S
 					after.Add(1)
 				}
 				if before.Load()%10 == 0 {
-					s.keys.forget(llmhttp.HashSecret(secret)) // makes the next lookup read
+					s.cache.forget(llmhttp.HashSecret(secret)) // makes the next lookup read
 				}
 			}
 		})
@@ -329,7 +329,7 @@ func TestStore_RotateKey(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
 		now := time.Now().Truncate(time.Microsecond).UTC()
-		s.now = func() time.Time { return now }
+		s.db.now = func() time.Time { return now }
 		info, first := createKey(t, s, fullParams)
 		rotate := func(overlap time.Duration) (KeyInfo, string) {
 			info, secret, err := s.RotateKey(t.Context(), info.ID, overlap)

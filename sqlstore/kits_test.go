@@ -90,7 +90,7 @@ func TestUsageReporter(t *testing.T) {
 		llmhttptest.TestUsageReporter(t, func(t testing.TB) llmhttp.UsageReporter {
 			s := openStore(t, dsn, nil)
 			for _, table := range []string{"records", "days", "key_days", "key_blocks", "totals"} { // the kit needs an empty store
-				_, err := s.write.Exec("DELETE FROM llmhttp_usage_" + table)
+				_, err := s.db.write.Exec("DELETE FROM llmhttp_usage_" + table)
 				require.NoError(t, err)
 			}
 			return s

@@ -14,7 +14,7 @@ func TestStore_LastUsed(t *testing.T) {
 		used, secret := createKey(t, s, KeyParams{})
 		idle, _ := createKey(t, s, KeyParams{})
 		lastUsed := func(k KeyInfo) time.Time { return getKey(t, s, k.ID).LastUsed }
-		set := func(uses ...keyUse) { require.NoError(t, s.setLastUsed(t.Context(), s.write, uses)) }
+		set := func(uses ...keyUse) { require.NoError(t, s.db.setLastUsed(t.Context(), s.db.write, uses)) }
 
 		start := time.Now().Truncate(time.Microsecond)
 		lookup(t, s, secret)

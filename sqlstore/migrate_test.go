@@ -37,7 +37,7 @@ func TestMigrate(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
 		_, secret := createKey(t, s, KeyParams{Account: "acme"})
-		released, err := readMigrations(migrations, s.name())
+		released, err := readMigrations(migrations, s.db.name())
 		require.NoError(t, err)
 		// with returns the released migrations and one more.
 		with := func(sql string) []migration {
@@ -47,10 +47,10 @@ func TestMigrate(t *testing.T) {
 
 		_, err = open(t.Context(), dsn, nil, with("CREATE TABLE llmhttp_new (a integer); nonsense"))
 		require.ErrorContains(t, err, fmt.Sprintf("migration %d: ", len(released)+1))
-		version, err := s.schemaVersion(t.Context(), s.read)
+		version, err := s.db.schemaVersion(t.Context(), s.db.read)
 		require.NoError(t, err)
 		assert.Equal(t, len(released), version)
-		assert.Error(t, s.read.QueryRow("SELECT a FROM llmhttp_new").Scan(new(int)), "a failed migration changes nothing")
+		assert.Error(t, s.db.read.QueryRow("SELECT a FROM llmhttp_new").Scan(new(int)), "a failed migration changes nothing")
 
 		migrated := with("CREATE TABLE llmhttp_new (a integer); INSERT INTO llmhttp_new VALUES (1)")
 		var running sync.WaitGroup
@@ -99,7 +99,7 @@ func TestMigrate_RollingDeployment(t *testing.T) {
 		}
 		// insert records as version 1 does.
 		insert := func(s *Store, id, key string, tokens int) {
-			_, err := s.write.Exec(`
+			_, err := s.db.write.Exec(`
 				INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, images, estimated)
 				VALUES ($1, $2, 'acme', $3, 'm', 'chat', $4, 1, 0, $5) ON CONFLICT DO NOTHING`, id, micros(noon), key, tokens, false)
 			require.NoError(t, err)

@@ -25,14 +25,14 @@ type postgresDialect struct{}
 // connectTimeout limits an attempt to connect if the DSN sets no limit.
 const connectTimeout = 5 * time.Second
 
-func openPostgres(ctx context.Context, dsn string) (database, error) {
+func openPostgres(ctx context.Context, dsn string) (*database, error) {
 	config, err := parsePostgres(dsn)
 	if err != nil {
-		return database{}, err
+		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return database{}, err
+		return nil, err
 	}
 	db := stdlib.OpenDBFromPool(pool)
 	closeAll := func() error {
@@ -42,9 +42,9 @@ func openPostgres(ctx context.Context, dsn string) (database, error) {
 	}
 	if err := checkEncoding(ctx, db); err != nil {
 		_ = closeAll()
-		return database{}, err
+		return nil, err
 	}
-	return database{dialect: postgresDialect{}, write: db, read: db, discardIdle: pool.Reset, close: closeAll}, nil
+	return &database{dialect: postgresDialect{}, write: db, read: db, discardIdle: pool.Reset, close: closeAll}, nil
 }
 
 // parsePostgres parses the DSN of a PostgreSQL database. Its errors contain no

@@ -51,7 +51,7 @@ func TestOpen_WrongPassword(t *testing.T) {
 		"COPY (SELECT 'host all host 127.0.0.1/32 scram-sha-256') TO PROGRAM 'cat >pg_hba.conf'",
 		"SELECT pg_reload_conf()",
 	} {
-		_, err := admin.write.Exec(statement)
+		_, err := admin.db.write.Exec(statement)
 		require.NoError(t, err)
 	}
 	dsn := strings.Replace(server.DSN(), "postgres@", "host:hunter3@", 1)
@@ -70,7 +70,7 @@ func TestOpen_WrongEncoding(t *testing.T) {
 	dsn := newPostgres(t)
 	s := openStore(t, dsn, nil)
 	name := "latin1_" + strings.ToLower(rand.Text())
-	_, err := s.write.Exec("CREATE DATABASE " + name + " ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+	_, err := s.db.write.Exec("CREATE DATABASE " + name + " ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
 	require.NoError(t, err)
 	_, err = Open(t.Context(), strings.Replace(dsn, "/postgres?", "/"+name+"?", 1), nil)
 	assert.EqualError(t, err, "sqlstore: the encoding of the database is LATIN1; it must be UTF8")

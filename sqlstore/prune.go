@@ -21,29 +21,29 @@ const pruneBatch = 5000
 // A Store prunes the records that are older than Options.KeepRecords once an
 // hour. SQLite reuses the space of deleted records but does not return it to
 // the file system.
-func (s *Store) Prune(ctx context.Context, before time.Time) (int64, error) {
-	if before.After(s.now().Add(-day)) {
+func (s *usageStore) Prune(ctx context.Context, before time.Time) (int64, error) {
+	if before.After(s.db.now().Add(-day)) {
 		return 0, errors.New("sqlstore: pruning records: the time must be at least a day ago")
 	}
 	limit := dayOf(micros(before))
 	if err := s.setPruned(ctx, limit); err != nil {
-		return 0, s.wrapError("pruning records", err)
+		return 0, s.db.wrapError("pruning records", err)
 	}
 	var deleted int64
 	for {
 		n, err := s.deleteRecords(ctx, limit)
 		deleted += n
 		if err != nil || n == 0 {
-			return deleted, s.wrapError("pruning records", err)
+			return deleted, s.db.wrapError("pruning records", err)
 		}
 	}
 }
 
 // setPruned stores that records from before limit may be missing. Queries must
 // see that before the first record disappears.
-func (db *database) setPruned(ctx context.Context, limit int64) error {
-	return db.retry(ctx, db.isTransient, func() error {
-		_, err := db.write.ExecContext(ctx, `
+func (s *usageStore) setPruned(ctx context.Context, limit int64) error {
+	return s.db.retry(ctx, s.db.isTransient, func() error {
+		_, err := s.db.write.ExecContext(ctx, `
 			INSERT INTO llmhttp_state (name, value) VALUES ('pruned', $1)
 			ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE excluded.value > llmhttp_state.value`, limit)
 		return err
@@ -52,11 +52,11 @@ func (db *database) setPruned(ctx context.Context, limit int64) error {
 
 // deleteRecords deletes up to pruneBatch records from before limit and returns
 // how many it deleted.
-func (db *database) deleteRecords(ctx context.Context, limit int64) (n int64, err error) {
-	err = db.retry(ctx, db.isTransient, func() error {
-		result, err := db.write.ExecContext(ctx, `
+func (s *usageStore) deleteRecords(ctx context.Context, limit int64) (n int64, err error) {
+	err = s.db.retry(ctx, s.db.isTransient, func() error {
+		result, err := s.db.write.ExecContext(ctx, `
 			DELETE FROM llmhttp_usage_records WHERE id IN (
-				SELECT id FROM llmhttp_usage_records WHERE time < $1 LIMIT $2`+db.skipLocked()+`)`, limit, pruneBatch)
+				SELECT id FROM llmhttp_usage_records WHERE time < $1 LIMIT $2`+s.db.skipLocked()+`)`, limit, pruneBatch)
 		if err != nil {
 			return err
 		}
@@ -64,19 +64,4 @@ func (db *database) deleteRecords(ctx context.Context, limit int64) (n int64, er
 		return err
 	})
 	return n, err
-}
-
-// pruneOld deletes the records that are older than Options.KeepRecords.
-func (s *Store) pruneOld() {
-	if s.opts.KeepRecords < 0 {
-		return
-	}
-	n, err := s.Prune(s.ctx, s.now().Add(-max(s.opts.KeepRecords, day)))
-	switch {
-	case s.ctx.Err() != nil:
-	case err != nil:
-		s.logger().Error("usage records not pruned", "error", err)
-	case n > 0:
-		s.logger().Info("usage records pruned", "records", n)
-	}
 }

@@ -103,11 +103,11 @@ func TestStore_QueryDuringPrune(t *testing.T) {
 func TestStore_KeepRecords(t *testing.T) {
 	for keep, want := range map[time.Duration]int64{-1: 6, 0: 5, 48 * time.Hour: 2, time.Hour: 1} {
 		s := openStore(t, ":memory:", &Options{KeepRecords: keep, Logger: discardLogger})
-		s.now = func() time.Time { return noon }
+		s.db.now = func() time.Time { return noon }
 		for i, days := range []time.Duration{0, 2, 3, 100, 399, 402} {
 			mustRecord(t, s, usageRecord(fmt.Sprint(i), "acme", "m", noon.Add(-days*day), 1))
 		}
-		s.pruneOld()
+		s.pruneOldRecords()
 		assert.Equal(t, want, queryInt(t, s, "SELECT count(*) FROM llmhttp_usage_records"), keep)
 	}
 }

@@ -113,25 +113,28 @@ func decodeResponse(data []byte, r *llmhttp.StoredResponse) error {
 	return nil
 }
 
+// A responseStore implements [llmhttp.ResponseStore].
+type responseStore struct{ db *database }
+
 // SaveResponse implements [llmhttp.ResponseStore]. When it returns nil, the
 // response is committed.
-func (s *Store) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
+func (s *responseStore) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
 	row := newResponseRow(r)
-	err := s.retry(ctx, s.isTransient, func() error {
-		saved, err := s.insertResponse(ctx, s.write, row)
+	err := s.db.retry(ctx, s.db.isTransient, func() error {
+		saved, err := s.db.insertResponse(ctx, s.db.write, row)
 		if err != nil || saved {
 			return err
 		}
 		return s.replaceResponse(ctx, row)
 	})
-	return s.wrapError("saving a response", err)
+	return s.db.wrapError("saving a response", err)
 }
 
 // replaceResponse replaces a response of the same ID. If that has been deleted in
 // the meantime, the new one is not saved, as if it had been deleted afterwards.
-func (db *database) replaceResponse(ctx context.Context, row *responseRow) error {
-	return inTx(ctx, db.write, nil, func(tx *sql.Tx) error {
-		old, err := db.lockResponse(ctx, tx, row.account, row.id)
+func (s *responseStore) replaceResponse(ctx context.Context, row *responseRow) error {
+	return inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
+		old, err := s.lockResponse(ctx, tx, row.account, row.id)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
@@ -152,8 +155,8 @@ func (db *database) replaceResponse(ctx context.Context, row *responseRow) error
 
 // lockResponse returns the column data of a response, which is locked until the
 // end of tx.
-func (db *database) lockResponse(ctx context.Context, tx *sql.Tx, account, id string) (data []byte, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT data FROM llmhttp_responses WHERE account = $1 AND id = $2"+db.forUpdate(), account, id).Scan(&data)
+func (s *responseStore) lockResponse(ctx context.Context, tx *sql.Tx, account, id string) (data []byte, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT data FROM llmhttp_responses WHERE account = $1 AND id = $2"+s.db.forUpdate(), account, id).Scan(&data)
 	return data, err
 }
 
@@ -204,14 +207,14 @@ func inList(values []string, args ...any) (string, []any) {
 }
 
 // LoadResponse implements [llmhttp.ResponseStore].
-func (s *Store) LoadResponse(ctx context.Context, account, id string) (*llmhttp.StoredResponse, error) {
+func (s *responseStore) LoadResponse(ctx context.Context, account, id string) (*llmhttp.StoredResponse, error) {
 	r := &llmhttp.StoredResponse{ID: id, Account: account}
 	var created int64
 	var expires sql.NullInt64
 	var data []byte
-	err := s.retryRead(ctx, func() error {
-		return s.read.QueryRowContext(ctx, "SELECT created, expires, data FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired+"$3)",
-			storedName(account), storedName(id), micros(s.now())).Scan(&created, &expires, &data)
+	err := s.db.retryRead(ctx, func() error {
+		return s.db.read.QueryRowContext(ctx, "SELECT created, expires, data FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired+"$3)",
+			storedName(account), storedName(id), micros(s.db.now())).Scan(&created, &expires, &data)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		err = llmhttp.ErrResponseNotFound
@@ -220,7 +223,7 @@ func (s *Store) LoadResponse(ctx context.Context, account, id string) (*llmhttp.
 		err = decodeResponse(data, r)
 	}
 	if err != nil {
-		return nil, s.wrapError("loading a response", err)
+		return nil, s.db.wrapError("loading a response", err)
 	}
 	if r.Created = fromMicros(created); expires.Valid {
 		r.Expires = fromMicros(expires.Int64)
@@ -233,10 +236,10 @@ func (s *Store) LoadResponse(ctx context.Context, account, id string) (*llmhttp.
 const notExpired = "(expires IS NULL OR expires > "
 
 // LoadItems implements [llmhttp.ResponseStore].
-func (s *Store) LoadItems(ctx context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
+func (s *responseStore) LoadItems(ctx context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
 	var found []llmhttp.StoredItem
 	for chunk := range slices.Chunk(ids, maxParams) {
-		err := s.retryRead(ctx, func() error {
+		err := s.db.retryRead(ctx, func() error {
 			items, err := s.loadItems(ctx, storedName(account), chunk)
 			if err == nil {
 				found = append(found, items...)
@@ -244,21 +247,21 @@ func (s *Store) LoadItems(ctx context.Context, account string, ids []string) ([]
 			return err
 		})
 		if err != nil {
-			return nil, s.wrapError("loading items", err)
+			return nil, s.db.wrapError("loading items", err)
 		}
 	}
 	return found, nil
 }
 
 // loadItems finds a response for each item, and then reads each response once.
-func (s *Store) loadItems(ctx context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
+func (s *responseStore) loadItems(ctx context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
 	names := make([]string, len(ids))
 	for i, id := range ids {
 		names[i] = storedName(id)
 	}
 	responses := make(map[string]string) // by the stored ID of the item
-	list, args := inList(names, account, micros(s.now()))
-	err := forEachRow(ctx, s.read, func(rows *sql.Rows) error {
+	list, args := inList(names, account, micros(s.db.now()))
+	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		var item, response string
 		err := rows.Scan(&item, &response)
 		responses[item] = response
@@ -280,7 +283,7 @@ func (s *Store) loadItems(ctx context.Context, account string, ids []string) ([]
 	}
 	var found []llmhttp.StoredItem
 	list, args = inList(keys, account)
-	err = forEachRow(ctx, s.read, func(rows *sql.Rows) error {
+	err = forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		var id string
 		var data []byte
 		var r llmhttp.StoredResponse
@@ -313,10 +316,10 @@ func selectItems(r *llmhttp.StoredResponse, ids []string) []llmhttp.StoredItem {
 }
 
 // DeleteResponse implements [llmhttp.ResponseStore].
-func (s *Store) DeleteResponse(ctx context.Context, account, id string) error {
+func (s *responseStore) DeleteResponse(ctx context.Context, account, id string) error {
 	account, id = storedName(account), storedName(id)
-	err := s.retry(ctx, s.isTransient, func() error {
-		return inTx(ctx, s.write, nil, func(tx *sql.Tx) error {
+	err := s.db.retry(ctx, s.db.isTransient, func() error {
+		return inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
 			data, err := s.lockResponse(ctx, tx, account, id)
 			if errors.Is(err, sql.ErrNoRows) {
 				return llmhttp.ErrResponseNotFound
@@ -327,7 +330,7 @@ func (s *Store) DeleteResponse(ctx context.Context, account, id string) error {
 			if err := deleteItems(ctx, tx, account, id, data); err != nil {
 				return err
 			}
-			result, err := tx.ExecContext(ctx, "DELETE FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired+"$3)", account, id, micros(s.now()))
+			result, err := tx.ExecContext(ctx, "DELETE FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired+"$3)", account, id, micros(s.db.now()))
 			if err != nil {
 				return err
 			}
@@ -337,7 +340,7 @@ func (s *Store) DeleteResponse(ctx context.Context, account, id string) error {
 			return nil
 		})
 	})
-	return s.wrapError("deleting a response", err)
+	return s.db.wrapError("deleting a response", err)
 }
 
 // pruneResponsesBatch is the maximum number of responses that one transaction
@@ -346,24 +349,24 @@ const pruneResponsesBatch = 200
 
 // PruneResponses deletes the responses that have expired and returns how many it
 // deleted. A Store does so once an hour.
-func (s *Store) PruneResponses(ctx context.Context) (deleted int64, err error) {
-	now := micros(s.now())
+func (s *responseStore) PruneResponses(ctx context.Context) (deleted int64, err error) {
+	now := micros(s.db.now())
 	for {
 		var n int64
-		err := s.retry(ctx, s.isTransient, func() (err error) {
+		err := s.db.retry(ctx, s.db.isTransient, func() (err error) {
 			n, err = s.deleteExpired(ctx, now)
 			return err
 		})
 		deleted += n
 		if err != nil || n == 0 {
-			return deleted, s.wrapError("pruning responses", err)
+			return deleted, s.db.wrapError("pruning responses", err)
 		}
 	}
 }
 
 // deleteExpired deletes up to pruneResponsesBatch responses.
-func (db *database) deleteExpired(ctx context.Context, now int64) (n int64, err error) {
-	err = inTx(ctx, db.write, nil, func(tx *sql.Tx) error {
+func (s *responseStore) deleteExpired(ctx context.Context, now int64) (n int64, err error) {
+	err = inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
 		n = 0
 		var expired []responseRow
 		err := forEachRow(ctx, tx, func(rows *sql.Rows) error {
@@ -371,7 +374,7 @@ func (db *database) deleteExpired(ctx context.Context, now int64) (n int64, err 
 			err := rows.Scan(&r.account, &r.id, &r.data)
 			expired = append(expired, r)
 			return err
-		}, "SELECT account, id, data FROM llmhttp_responses WHERE expires <= $1 ORDER BY expires LIMIT $2"+db.skipLocked(), now, pruneResponsesBatch)
+		}, "SELECT account, id, data FROM llmhttp_responses WHERE expires <= $1 ORDER BY expires LIMIT $2"+s.db.skipLocked(), now, pruneResponsesBatch)
 		for i := range expired {
 			r := &expired[i]
 			if err == nil {
@@ -388,15 +391,4 @@ func (db *database) deleteExpired(ctx context.Context, now int64) (n int64, err 
 		n = 0
 	}
 	return n, err
-}
-
-func (s *Store) pruneExpired() {
-	n, err := s.PruneResponses(s.ctx)
-	switch {
-	case s.ctx.Err() != nil:
-	case err != nil:
-		s.logger().Error("responses not pruned", "error", err)
-	case n > 0:
-		s.logger().Info("responses pruned", "responses", n)
-	}
 }

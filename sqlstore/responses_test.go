@@ -39,13 +39,13 @@ func mustSave(t testing.TB, s *Store, responses ...*llmhttp.StoredResponse) {
 func TestStore_PruneResponses(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, &Options{Logger: discardLogger})
-		s.now = func() time.Time { return noon }
+		s.db.now = func() time.Time { return noon }
 		const n = pruneResponsesBatch + 10
 		for i := range n {
 			mustSave(t, s, storedResponse(fmt.Sprint("old_", i), noon.Add(-time.Duration(i)*time.Minute), fmt.Sprint("item_", i), "shared"))
 		}
 		mustSave(t, s, storedResponse("later", noon.Add(time.Microsecond), "item_later", "shared"), storedResponse("never", time.Time{}, "item_never"))
-		s.pruneExpired()
+		s.pruneExpiredResponses()
 		assert.EqualValues(t, 2, queryInt(t, s, "SELECT count(*) FROM llmhttp_responses"))
 		assert.EqualValues(t, 3, queryInt(t, s, "SELECT count(*) FROM llmhttp_response_items"))
 		found, err := s.LoadItems(t.Context(), "acme", []string{"item_1", "item_later", "item_never", "shared"})
@@ -95,7 +95,7 @@ func TestDecodeResponse_Damaged(t *testing.T) {
 func TestStore_DamagedResponse(t *testing.T) {
 	s := openStore(t, ":memory:", nil)
 	mustSave(t, s, storedResponse("resp", time.Time{}, "a"))
-	_, err := s.write.Exec("UPDATE llmhttp_responses SET data = x'02'")
+	_, err := s.db.write.Exec("UPDATE llmhttp_responses SET data = x'02'")
 	require.NoError(t, err)
 	_, err = s.LoadResponse(t.Context(), "acme", "resp")
 	assert.ErrorIs(t, err, errResponseFormat)

@@ -26,24 +26,24 @@ const sqliteReaders = 4
 // openSQLite opens a SQLite database. One connection writes, so that the writers
 // of this process queue in order. The others read at the same time.
 //
-// Store.retry does most of the waiting for writers in other processes, because
+// database.retry does most of the waiting for writers in other processes, because
 // it ends with its context, unlike the busy timeout of SQLite. Readers wait only
 // while another process recovers the file after a crash.
-func openSQLite(source dataSource, create bool) (database, error) {
+func openSQLite(source dataSource, create bool) (*database, error) {
 	if err := source.prepareFile(create); err != nil {
-		return database{}, err
+		return nil, err
 	}
 	write, err := newSQLitePool(source, 1, "busy_timeout(500)", "foreign_keys(1)", "journal_mode(wal)", "synchronous(full)")
 	if err != nil {
-		return database{}, err
+		return nil, err
 	}
-	db := database{dialect: sqliteDialect{}, write: write, read: write, discardIdle: func() {}, close: write.Close}
+	db := &database{dialect: sqliteDialect{}, write: write, read: write, discardIdle: func() {}, close: write.Close}
 	if source.memory {
 		return db, nil
 	}
 	read, err := newSQLitePool(source, sqliteReaders, "busy_timeout(5000)")
 	if err != nil {
-		return database{}, errors.Join(err, write.Close())
+		return nil, errors.Join(err, write.Close())
 	}
 	db.read = read
 	db.close = func() error { return errors.Join(read.Close(), write.Close()) }

@@ -54,7 +54,7 @@ const (
 	day = 24 * time.Hour
 )
 
-// A Store keeps API keys and usage in a database. Its methods are safe for
+// A Store keeps API keys, usage and responses in a database. Its methods are safe for
 // concurrent use. They fail after Close.
 //
 // A transaction that conflicts with another one is retried for ten seconds. If
@@ -62,12 +62,14 @@ const (
 // are retried for as long. Errors contain neither the password of a DSN nor a
 // secret.
 type Store struct {
-	database
-	opts Options
-	keys *keyCache
-	now  func() time.Time // replaced in tests; the key cache uses time.Now
+	// Most methods of a Store are methods of these parts.
+	keyStore
+	usageStore
+	responseStore
 
-	background sync.WaitGroup
+	db         *database
+	opts       Options
+	background sync.WaitGroup // counts goroutines that use db
 }
 
 var (
@@ -107,14 +109,14 @@ func Open(ctx context.Context, dsn string, opts *Options) (*Store, error) {
 // open is Open with the given migrations instead of the dialect's own, unless
 // list is nil.
 func open(ctx context.Context, dsn string, opts *Options, list []migration) (_ *Store, err error) {
-	s := &Store{now: time.Now}
+	s := new(Store)
 	if opts != nil {
 		s.opts = *opts
 	}
 	if err := s.opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	if s.database, err = openDatabase(ctx, dsn, !s.opts.NoMigrate); err != nil {
+	if s.db, err = openDatabase(ctx, dsn, !s.opts.NoMigrate); err != nil {
 		if errors.Is(err, ErrSchemaTooOld) {
 			return nil, err
 		}
@@ -122,26 +124,28 @@ func open(ctx context.Context, dsn string, opts *Options, list []migration) (_ *
 	}
 	defer func() {
 		if err != nil {
-			s.stop()
-			_ = s.close()
+			s.db.stop()
+			_ = s.db.close()
 		}
 	}()
 	if list == nil {
-		if list, err = readMigrations(migrations, s.name()); err != nil {
+		if list, err = readMigrations(migrations, s.db.name()); err != nil {
 			return nil, err
 		}
 	}
-	prepare := s.migrate
+	prepare := s.db.migrate
 	if s.opts.NoMigrate {
-		prepare = s.requireSchema
+		prepare = s.db.requireSchema
 	}
-	if err := s.retry(ctx, s.isConflict, func() error { return prepare(ctx, list) }); err != nil {
+	if err := s.db.retry(ctx, s.db.isConflict, func() error { return prepare(ctx, list) }); err != nil {
 		if errors.Is(err, ErrSchemaTooNew) || errors.Is(err, ErrSchemaTooOld) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("sqlstore: opening the database: %w", err)
 	}
-	s.keys = newKeyCache(s)
+	s.keyStore = keyStore{s.db, &s.opts, newKeyCache(s.db, &s.opts, &s.background)}
+	s.usageStore = usageStore{s.db}
+	s.responseStore = responseStore{s.db}
 	s.background.Go(s.runBackground)
 	return s, nil
 }
@@ -165,41 +169,28 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
+func (o *Options) logger() *slog.Logger {
+	if o.Logger != nil {
+		return o.Logger
+	}
+	return slog.Default()
+}
+
 // Ping returns an error if the database does not answer.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.wrapError("pinging the database", s.read.PingContext(ctx))
+	return s.db.wrapError("pinging the database", s.db.read.PingContext(ctx))
 }
 
 // Close stops background work, stores when keys were last used and closes the
 // database. If an [llmhttp.UsageBuffer] writes to the Store, close the buffer
 // first. Calls after the first do nothing.
 func (s *Store) Close() error {
-	if !s.keys.close() {
+	if !s.cache.close() {
 		return nil
 	}
-	s.stop()
+	s.db.stop()
 	s.background.Wait()
-	return s.close()
-}
-
-var errClosed = errors.New("the store is closed")
-
-// wrapError adds the operation to err. It returns nil if err is nil.
-func (s *Store) wrapError(operation string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if s.ctx.Err() != nil {
-		err = errClosed
-	}
-	return fmt.Errorf("sqlstore: %s: %w", operation, err)
-}
-
-func (s *Store) logger() *slog.Logger {
-	if s.opts.Logger != nil {
-		return s.opts.Logger
-	}
-	return slog.Default()
+	return s.db.close()
 }
 
 const (
@@ -208,8 +199,8 @@ const (
 	closeTimeout     = 5 * time.Second // for the last write of Close
 )
 
-// runBackground stores when keys were last used and prunes records at regular
-// intervals until the Store is closed.
+// runBackground stores when keys were last used, and deletes old records and
+// expired responses, at regular intervals until the Store is closed.
 func (s *Store) runBackground() {
 	lastUsed, prune := time.NewTicker(lastUsedInterval), time.NewTicker(pruneInterval)
 	defer lastUsed.Stop()
@@ -217,15 +208,41 @@ func (s *Store) runBackground() {
 	for {
 		select {
 		case <-lastUsed.C:
-			s.storeLastUsed(s.ctx)
+			s.storeLastUsed(s.db.ctx)
 		case <-prune.C:
-			s.pruneOld()
-			s.pruneExpired()
-		case <-s.ctx.Done():
+			s.pruneOldRecords()
+			s.pruneExpiredResponses()
+		case <-s.db.ctx.Done():
 			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 			defer cancel()
 			s.storeLastUsed(ctx)
 			return
 		}
+	}
+}
+
+// pruneOldRecords deletes the records that are older than Options.KeepRecords.
+func (s *Store) pruneOldRecords() {
+	if s.opts.KeepRecords < 0 {
+		return
+	}
+	n, err := s.Prune(s.db.ctx, s.db.now().Add(-max(s.opts.KeepRecords, day)))
+	switch {
+	case s.db.ctx.Err() != nil:
+	case err != nil:
+		s.opts.logger().Error("usage records not pruned", "error", err)
+	case n > 0:
+		s.opts.logger().Info("usage records pruned", "records", n)
+	}
+}
+
+func (s *Store) pruneExpiredResponses() {
+	n, err := s.PruneResponses(s.db.ctx)
+	switch {
+	case s.db.ctx.Err() != nil:
+	case err != nil:
+		s.opts.logger().Error("responses not pruned", "error", err)
+	case n > 0:
+		s.opts.logger().Info("responses pruned", "responses", n)
 	}
 }

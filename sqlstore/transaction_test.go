@@ -36,8 +36,8 @@ func (d *conflictCounter) isConflict(err error) bool {
 }
 
 func countConflicts(s *Store) *conflictCounter {
-	d := &conflictCounter{dialect: s.dialect}
-	s.dialect = d
+	d := &conflictCounter{dialect: s.db.dialect}
+	s.db.dialect = d
 	return d
 }
 
@@ -77,7 +77,7 @@ func TestStore_RetriesDeadlocks(t *testing.T) {
 	require.NoError(t, record(0))
 	rounds := 1
 	eventually(t, func() bool {
-		tx, err := other.write.Begin()
+		tx, err := other.db.write.Begin()
 		require.NoError(t, err)
 		defer tx.Rollback()
 		require.NoError(t, lock(tx, "m2"))
@@ -88,7 +88,7 @@ func TestStore_RetriesDeadlocks(t *testing.T) {
 		}, "Record does not wait")
 		// PostgreSQL makes one of the two transactions fail.
 		if err := lock(tx, "m1"); err != nil {
-			assert.True(t, other.isConflict(err), err)
+			assert.True(t, other.db.isConflict(err), err)
 		}
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, <-recorded)
@@ -102,7 +102,7 @@ func TestStore_SQLiteWriterWaitsForOtherStore(t *testing.T) {
 	dsn := newSQLite(t)
 	s, other := openStore(t, dsn, nil), openStore(t, dsn, nil)
 	counter := countConflicts(s)
-	tx, err := other.write.Begin()
+	tx, err := other.db.write.Begin()
 	require.NoError(t, err)
 	defer tx.Rollback()
 

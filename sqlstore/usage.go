@@ -68,6 +68,10 @@ func saturatingAdd(a, b int64) int64 {
 	return a + b
 }
 
+// A usageStore keeps usage. It implements [llmhttp.KeyUsageStore] and
+// [llmhttp.UsageReporter].
+type usageStore struct{ db *database }
+
 // maxBatch is the maximum number of records that one transaction stores.
 const maxBatch = 5000
 
@@ -81,7 +85,7 @@ const maxBatch = 5000
 //
 // Record skips a record whose ID is already stored. IDs of deleted records are
 // unknown; see [Store.Prune].
-func (s *Store) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+func (s *usageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
 	rows := make([]record, len(records))
 	for i := range records {
 		rows[i] = newRecord(&records[i])
@@ -90,9 +94,9 @@ func (s *Store) Record(ctx context.Context, records ...llmhttp.UsageRecord) erro
 	slices.SortStableFunc(rows, func(a, b record) int { return strings.Compare(a.id, b.id) })
 	rows = slices.CompactFunc(rows, func(a, b record) bool { return a.id == b.id })
 	for batch := range slices.Chunk(rows, maxBatch) {
-		err := s.retry(ctx, s.isTransient, func() error { return s.addUsage(ctx, s.write, batch) })
+		err := s.db.retry(ctx, s.db.isTransient, func() error { return s.db.addUsage(ctx, s.db.write, batch) })
 		if err != nil {
-			return s.wrapError("recording usage", err)
+			return s.db.wrapError("recording usage", err)
 		}
 	}
 	return nil
@@ -105,13 +109,13 @@ func (s *Store) Record(ctx context.Context, records ...llmhttp.UsageRecord) erro
 //
 // If the records of a day that several periods share have been pruned, the
 // whole day counts as used at its beginning.
-func (s *Store) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	return s.query(ctx, selection{q, "llmhttp_usage_days", "account = $3", []any{storedName(q.Account)}})
 }
 
 // QueryKey implements [llmhttp.KeyUsageStore]. It reads sums by day and records
 // like Query.
-func (s *Store) QueryKey(ctx context.Context, keyID string, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+func (s *usageStore) QueryKey(ctx context.Context, keyID string, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	return s.query(ctx, selection{q, "llmhttp_usage_key_days", "account = $3 AND key_id = $4", []any{storedName(q.Account), storedName(keyID)}})
 }
 
@@ -123,19 +127,19 @@ type selection struct {
 	args      []any
 }
 
-func (s *Store) query(ctx context.Context, q selection) ([]llmhttp.UsageSum, error) {
+func (s *usageStore) query(ctx context.Context, q selection) ([]llmhttp.UsageSum, error) {
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
 	var sums usageSums
-	err := s.retryRead(ctx, func() error {
+	err := s.db.retryRead(ctx, func() error {
 		sums = make(usageSums)
 		// Sums and records must be read from the same snapshot.
 		opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-		return inTx(ctx, s.read, opts, func(tx *sql.Tx) error { return sums.read(ctx, tx, q) })
+		return inTx(ctx, s.db.read, opts, func(tx *sql.Tx) error { return sums.read(ctx, tx, q) })
 	})
 	if err != nil {
-		return nil, s.wrapError("querying usage", err)
+		return nil, s.db.wrapError("querying usage", err)
 	}
 	return sums.list(q.From.Location()), nil
 }

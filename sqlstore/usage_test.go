@@ -102,7 +102,7 @@ func TestStore_QueryReadsSumsOfDays(t *testing.T) {
 		assert.Less(t, queryInt(t, s, "SELECT count(*) FROM llmhttp_usage_days"), int64(3*150))
 
 		// Without the records, only the sums can answer the queries.
-		_, err := s.write.Exec("DELETE FROM llmhttp_usage_records")
+		_, err := s.db.write.Exec("DELETE FROM llmhttp_usage_records")
 		require.NoError(t, err)
 		midnight := noon.Truncate(day)
 		for _, q := range []llmhttp.UsageQuery{

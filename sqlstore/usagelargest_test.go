@@ -52,7 +52,7 @@ func TestReportUsage_LargestKeys(t *testing.T) {
 					{From: reportFrom.Add(10 * day), To: reportFrom.Add(40 * day), Limit: 5, Account: "account 1"},
 				} {
 					q.By = llmhttp.ByKey
-					sums, err := newReport(&s.database, &q).largestKeys(t.Context())
+					sums, err := newReport(s.db, &q).largestKeys(t.Context())
 					require.NoError(t, err)
 					assert.Equal(t, test.blocks, sums != nil)
 					assertLargest(t, s, q)

@@ -17,17 +17,17 @@ import (
 // keys, that were used on each of the days. With a Limit, a report by key reads
 // the sums of a few keys if these are sure to have the most tokens. In SQLite,
 // sums of more than 2^53 are rounded.
-func (s *Store) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
+func (s *usageStore) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
 	var sums []llmhttp.ReportSum
-	err := s.retryRead(ctx, func() (err error) {
+	err := s.db.retryRead(ctx, func() (err error) {
 		sums, err = s.report(ctx, &q)
 		return err
 	})
 	if err != nil {
-		return nil, s.wrapError("reporting usage", err)
+		return nil, s.db.wrapError("reporting usage", err)
 	}
 	slices.SortFunc(sums, func(a, b llmhttp.ReportSum) int {
 		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Account, b.Account), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Model, b.Model))
@@ -36,8 +36,8 @@ func (s *Store) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmht
 }
 
 // report returns the sums for q in any order.
-func (db *database) report(ctx context.Context, q *llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
-	r := newReport(db, q)
+func (s *usageStore) report(ctx context.Context, q *llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
+	r := newReport(s.db, q)
 	if q.Limit > 0 && len(r.groups) > 0 {
 		return r.largest(ctx)
 	}
