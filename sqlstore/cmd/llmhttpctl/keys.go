@@ -85,7 +85,7 @@ func (c *command) createKey(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return c.printSecret(info, secret)
+		return c.out.printSecret(info, secret)
 	})
 }
 
@@ -107,7 +107,7 @@ func (c *command) updateKey(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return c.printKey(info, "")
+		return c.out.printKey(info, "")
 	})
 }
 
@@ -127,47 +127,67 @@ func (c *command) rotateKey(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return c.printSecret(info, secret)
+		return c.out.printSecret(info, secret)
 	})
 }
 
-// changeKeys calls change for each key that args name, and reports that it has the
-// new state.
-func (c *command) changeKeys(ctx context.Context, args []string, state string, change func(context.Context, *sqlstore.Store, string) error) error {
-	ids, err := c.parse(c.newFlags(), "ID...", args)
-	if err != nil {
-		return err
-	}
-	if len(ids) == 0 {
-		return usageErrorf("expected the ID of a key")
-	}
-	for _, id := range ids {
-		if err := checkID(id); err != nil {
+// A keyChange changes the key with the given ID.
+type keyChange func(ctx context.Context, s *sqlstore.Store, id string) error
+
+func suspendKey(ctx context.Context, s *sqlstore.Store, id string) error {
+	return setSuspended(ctx, s, id, true)
+}
+
+func resumeKey(ctx context.Context, s *sqlstore.Store, id string) error {
+	return setSuspended(ctx, s, id, false)
+}
+
+func setSuspended(ctx context.Context, s *sqlstore.Store, id string, suspended bool) error {
+	_, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error { p.Suspended = suspended; return nil })
+	return err
+}
+
+func revokeKey(ctx context.Context, s *sqlstore.Store, id string) error { return s.RevokeKey(ctx, id) }
+
+// changeKeys returns a command that changes each key that its arguments name, and
+// reports that it has the new state.
+func (c *command) changeKeys(state string, change keyChange) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		ids, err := c.parse(c.newFlags(), "ID...", args)
+		if err != nil {
 			return err
 		}
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		var errs []error
-		for _, id := range ids {
-			errs = append(errs, c.changeKey(ctx, s, id, state, change))
+		if len(ids) == 0 {
+			return usageErrorf("expected the ID of a key")
 		}
-		return errors.Join(errs...)
-	})
+		for _, id := range ids {
+			if err := checkID(id); err != nil {
+				return err
+			}
+		}
+		return c.withStore(ctx, func(s *sqlstore.Store) error {
+			var errs []error
+			for _, id := range ids {
+				errs = append(errs, c.changeKey(ctx, s, id, state, change))
+			}
+			return errors.Join(errs...)
+		})
+	}
 }
 
-func (c *command) changeKey(ctx context.Context, s *sqlstore.Store, id, state string, change func(context.Context, *sqlstore.Store, string) error) error {
+func (c *command) changeKey(ctx context.Context, s *sqlstore.Store, id, state string, change keyChange) error {
 	if err := change(ctx, s, id); err != nil {
 		return fmt.Errorf("%s: %w", printable(id), err)
 	}
-	if !c.json {
-		_, err := fmt.Fprintf(c.stdout, "%s is %s\n", id, state)
+	if !c.out.json {
+		_, err := fmt.Fprintf(c.out.stdout, "%s is %s\n", id, state)
 		return err
 	}
 	info, err := s.Key(ctx, id)
 	if err != nil {
 		return err
 	}
-	return c.writeJSON(newKeyJSON(info, ""))
+	return c.out.printKey(info, "")
 }
 
 func (c *command) showKey(ctx context.Context, args []string) error {
@@ -180,25 +200,8 @@ func (c *command) showKey(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return c.printKey(info, "")
+		return c.out.printKey(info, "")
 	})
-}
-
-func (c *command) suspendKeys(ctx context.Context, args []string) error {
-	return c.changeKeys(ctx, args, "suspended", func(ctx context.Context, s *sqlstore.Store, id string) error { return setSuspended(ctx, s, id, true) })
-}
-
-func (c *command) resumeKeys(ctx context.Context, args []string) error {
-	return c.changeKeys(ctx, args, "active", func(ctx context.Context, s *sqlstore.Store, id string) error { return setSuspended(ctx, s, id, false) })
-}
-
-func setSuspended(ctx context.Context, s *sqlstore.Store, id string, suspended bool) error {
-	_, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error { p.Suspended = suspended; return nil })
-	return err
-}
-
-func (c *command) revokeKeys(ctx context.Context, args []string) error {
-	return c.changeKeys(ctx, args, "revoked", func(ctx context.Context, s *sqlstore.Store, id string) error { return s.RevokeKey(ctx, id) })
 }
 
 // parseID is parse for a command with the ID of a key as its only operand.
@@ -246,11 +249,11 @@ func (c *command) listKeys(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := c.printKeys(keys); err != nil {
+		if err := c.out.printKeys(keys); err != nil {
 			return err
 		}
 		if more {
-			fmt.Fprintf(c.stderr, "There may be more: --after %s\n", keys[len(keys)-1].ID)
+			fmt.Fprintf(c.out.stderr, "There may be more: --after %s\n", keys[len(keys)-1].ID)
 		}
 		return nil
 	})

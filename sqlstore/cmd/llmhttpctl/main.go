@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,8 +14,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-	"unicode"
 
 	"github.com/llmhttp/llmhttp/internal/passwordhash"
 	"github.com/llmhttp/llmhttp/sqlstore"
@@ -52,7 +49,7 @@ flags.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	c := &command{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, dsn: os.Getenv("LLMHTTP_DSN")}
+	c := &command{stdin: os.Stdin, out: printer{stdout: os.Stdout, stderr: os.Stderr}, dsn: os.Getenv("LLMHTTP_DSN")}
 	os.Exit(c.run(ctx, os.Args[1:]))
 }
 
@@ -72,11 +69,10 @@ func usageErrorf(format string, args ...any) error {
 
 // A command is one run of the program.
 type command struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	dsn            string
-	json           bool
-	name           string // such as "keys create"
+	stdin io.Reader
+	out   printer
+	dsn   string
+	name  string // such as "keys create"
 }
 
 // run runs the command that args name and returns the exit status.
@@ -85,9 +81,9 @@ func (c *command) run(ctx context.Context, args []string) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
-	fmt.Fprintf(c.stderr, "llmhttpctl: %v\n", err)
+	fmt.Fprintf(c.out.stderr, "llmhttpctl: %v\n", err)
 	if _, ok := errors.AsType[*usageError](err); ok {
-		fmt.Fprintf(c.stderr, "Run \"llmhttpctl %s\" for help.\n", strings.TrimSpace(c.name+" --help"))
+		fmt.Fprintf(c.out.stderr, "Run \"llmhttpctl %s\" for help.\n", strings.TrimSpace(c.name+" --help"))
 		return exitUsage
 	}
 	return exitFailed
@@ -95,7 +91,7 @@ func (c *command) run(ctx context.Context, args []string) int {
 
 func (c *command) dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		fmt.Fprint(c.stderr, help)
+		fmt.Fprint(c.out.stderr, help)
 		return usageErrorf("a command is missing")
 	}
 	name, rest := args[0], args[1:]
@@ -109,10 +105,10 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 	}
 	switch {
 	case word == "help" || word == "-h" || word == "-help" || word == "--help":
-		_, err := fmt.Fprint(c.stdout, help)
+		_, err := fmt.Fprint(c.out.stdout, help)
 		return err
 	case word == "--version" || word == "-version":
-		_, err := fmt.Fprintln(c.stdout, "llmhttpctl", version())
+		_, err := fmt.Fprintln(c.out.stdout, "llmhttpctl", version())
 		return err
 	case strings.HasPrefix(word, "-"):
 		return usageErrorf("flags must follow the command")
@@ -124,9 +120,9 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 		"keys show":     c.showKey,
 		"keys update":   c.updateKey,
 		"keys rotate":   c.rotateKey,
-		"keys suspend":  c.suspendKeys,
-		"keys resume":   c.resumeKeys,
-		"keys revoke":   c.revokeKeys,
+		"keys suspend":  c.changeKeys("suspended", suspendKey),
+		"keys resume":   c.changeKeys("active", resumeKey),
+		"keys revoke":   c.changeKeys("revoked", revokeKey),
 		"keys quota":    c.keyQuota,
 		"usage":         c.usage,
 		"hash-password": c.hashPassword,
@@ -144,7 +140,7 @@ func (c *command) newFlags() *flag.FlagSet {
 	f.SetOutput(io.Discard)
 	f.Usage = func() {} // FlagSet would also call it after an error
 	f.StringVar(&c.dsn, "dsn", c.dsn, "the `database`; the default is LLMHTTP_DSN")
-	f.BoolVar(&c.json, "json", false, "write a line of JSON for each key or sum")
+	f.BoolVar(&c.out.json, "json", false, "write a line of JSON for each key or sum")
 	return f
 }
 
@@ -156,7 +152,7 @@ func (c *command) parse(f *flag.FlagSet, operandSyntax string, args []string) ([
 	for len(args) > 0 {
 		err := f.Parse(args)
 		if errors.Is(err, flag.ErrHelp) {
-			c.printHelp(f, operandSyntax)
+			c.out.printHelp(c.name, f, operandSyntax)
 			return nil, err
 		}
 		if err != nil {
@@ -181,14 +177,6 @@ func (c *command) parse(f *flag.FlagSet, operandSyntax string, args []string) ([
 	return operands, nil
 }
 
-func (c *command) printHelp(f *flag.FlagSet, operandSyntax string) {
-	fmt.Fprintf(c.stdout, "Usage: %s\n\n", strings.TrimSpace("llmhttpctl "+c.name+" [flags] "+operandSyntax))
-	f.VisitAll(func(g *flag.Flag) {
-		value, text := flag.UnquoteUsage(g)
-		fmt.Fprintf(c.stdout, "  %s\n        %s\n", strings.TrimSpace("--"+g.Name+" "+value), text)
-	})
-}
-
 // quote quotes an argument for an error. It shows only the beginning of an
 // argument that may be a secret or a DSN with a password in the wrong place.
 func quote(arg string) string {
@@ -207,7 +195,7 @@ func (c *command) migrate(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(c.stdout, "The database is up to date.")
+	_, err = fmt.Fprintln(c.out.stdout, "The database is up to date.")
 	return errors.Join(err, s.Close())
 }
 
@@ -219,36 +207,6 @@ func (c *command) withStore(ctx context.Context, f func(s *sqlstore.Store) error
 		return err
 	}
 	return errors.Join(f(s), s.Close())
-}
-
-func (c *command) writeJSON(v any) error {
-	e := json.NewEncoder(c.stdout)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
-
-// writeTable writes rows of cells in aligned columns.
-func (c *command) writeTable(rows [][]string) error {
-	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		for i, text := range row {
-			row[i] = printable(text)
-		}
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	return w.Flush()
-}
-
-// printable returns text in a form that cannot control a terminal. The empty
-// text becomes "-".
-func printable(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
-		return strconv.Quote(text)
-	}
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // version returns the version of the module, or the commit of a build in a clone.
@@ -284,6 +242,6 @@ func (c *command) hashPassword(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(c.stdout, hash)
+	_, err = fmt.Fprintln(c.out.stdout, hash)
 	return err
 }

@@ -1,16 +1,67 @@
 package main
 
 import (
+	"encoding/json"
+	"flag"
 	"fmt"
+	"io"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
+
+// A printer writes what commands print: a line of JSON for each value, or a table.
+type printer struct {
+	stdout, stderr io.Writer
+	json           bool
+}
+
+func (p *printer) writeJSON(v any) error {
+	e := json.NewEncoder(p.stdout)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// writeTable writes rows of cells in aligned columns.
+func (p *printer) writeTable(rows [][]string) error {
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i, text := range row {
+			row[i] = printable(text)
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+// printable returns text in a form that cannot control a terminal. The empty
+// text becomes "-".
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+		return strconv.Quote(text)
+	}
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// printHelp prints the help for the command with the given name.
+func (p *printer) printHelp(name string, f *flag.FlagSet, operandSyntax string) {
+	fmt.Fprintf(p.stdout, "Usage: %s\n\n", strings.TrimSpace("llmhttpctl "+name+" [flags] "+operandSyntax))
+	f.VisitAll(func(g *flag.Flag) {
+		value, text := flag.UnquoteUsage(g)
+		fmt.Fprintf(p.stdout, "  %s\n        %s\n", strings.TrimSpace("--"+g.Name+" "+value), text)
+	})
+}
 
 // keyJSON is the JSON form of a key. Limits have the syntax of the flags.
 type keyJSON struct {
@@ -63,22 +114,22 @@ func newKeyJSON(k sqlstore.KeyInfo, secret string) keyJSON {
 }
 
 // printKeys prints a line for each key.
-func (c *command) printKeys(keys []sqlstore.KeyInfo) error {
+func (p *printer) printKeys(keys []sqlstore.KeyInfo) error {
 	rows := [][]string{{"ID", "ACCOUNT", "NAME", "PREFIX", "STATUS", "LIMITS", "CREATED", "USED", "EXPIRES"}}
 	for _, info := range keys {
 		k := newKeyJSON(info, "")
-		if c.json {
-			if err := c.writeJSON(k); err != nil {
+		if p.json {
+			if err := p.writeJSON(k); err != nil {
 				return err
 			}
 			continue
 		}
 		rows = append(rows, []string{k.ID, k.Account, k.Name, k.Prefix, k.Status, limitsText(&info.Limits), k.CreatedAt, k.UsedAt, k.ExpiresAt})
 	}
-	if c.json {
+	if p.json {
 		return nil
 	}
-	return c.writeTable(rows)
+	return p.writeTable(rows)
 }
 
 // limitsText returns the limits in one line.
@@ -93,10 +144,10 @@ func limitsText(l *llmhttp.Limits) string {
 }
 
 // printKey prints all fields of a key. The secret is empty unless it is new.
-func (c *command) printKey(info sqlstore.KeyInfo, secret string) error {
+func (p *printer) printKey(info sqlstore.KeyInfo, secret string) error {
 	k := newKeyJSON(info, secret)
-	if c.json {
-		return c.writeJSON(k)
+	if p.json {
+		return p.writeJSON(k)
 	}
 	rows := [][]string{
 		{"id", k.ID}, {"account", k.Account}, {"name", k.Name}, {"prefix", k.Prefix}, {"status", k.Status},
@@ -114,18 +165,18 @@ func (c *command) printKey(info sqlstore.KeyInfo, secret string) error {
 			rows = append(rows, row)
 		}
 	}
-	return c.writeTable(rows)
+	return p.writeTable(rows)
 }
 
 // printSecret prints a key that has a new secret.
-func (c *command) printSecret(k sqlstore.KeyInfo, secret string) error {
+func (p *printer) printSecret(k sqlstore.KeyInfo, secret string) error {
 	// SIGPIPE would end the process before it can report that the secret is lost.
 	signal.Ignore(syscall.SIGPIPE)
-	if err := c.printKey(k, secret); err != nil {
+	if err := p.printKey(k, secret); err != nil {
 		return fmt.Errorf("%s has a new secret, but it could not be written; rotate or revoke the key: %w", k.ID, err)
 	}
-	if !c.json {
-		fmt.Fprintln(c.stderr, "Keep the secret now: it cannot be shown again.")
+	if !p.json {
+		fmt.Fprintln(p.stderr, "Keep the secret now: it cannot be shown again.")
 	}
 	return nil
 }

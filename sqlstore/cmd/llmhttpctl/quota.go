@@ -31,44 +31,60 @@ func (c *command) keyQuota(ctx context.Context, args []string) error {
 	}
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
 		if *reset {
-			_, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error {
-				if p.Limits.Quota.Tokens == 0 && p.Limits.Quota.Cost == 0 {
-					return errors.New("the key has no quota")
-				}
-				p.Limits.Quota.Since = time.Now()
-				return nil
-			})
-			if err != nil {
+			if err := resetQuota(ctx, s, id); err != nil {
 				return err
 			}
 		}
-		return c.printQuota(ctx, s, id)
+		quota, err := readQuota(ctx, s, id)
+		if err != nil {
+			return err
+		}
+		return c.out.printQuota(quota)
 	})
 }
 
-func (c *command) printQuota(ctx context.Context, s *sqlstore.Store, id string) error {
+// resetQuota makes the quota of a key count from now on.
+func resetQuota(ctx context.Context, s *sqlstore.Store, id string) error {
+	_, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error {
+		if p.Limits.Quota.Tokens == 0 && p.Limits.Quota.Cost == 0 {
+			return errors.New("the key has no quota")
+		}
+		p.Limits.Quota.Since = time.Now()
+		return nil
+	})
+	return err
+}
+
+// readQuota returns what a key has used of its quota.
+func readQuota(ctx context.Context, s *sqlstore.Store, id string) (*quotaJSON, error) {
 	info, err := s.Key(ctx, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now, quota := time.Now(), info.Limits.Quota
 	q := llmhttp.UsageQuery{Account: info.Account, From: quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day)}
 	sums, err := s.QueryKey(ctx, id, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out := quotaJSON{ID: id, Quota: keytext.FormatQuota(quota), Since: keytext.FormatTime(q.From)}
+	used := &quotaJSON{ID: id, Quota: keytext.FormatQuota(quota), Since: keytext.FormatTime(q.From)}
 	for _, u := range sums {
-		out.Used += u.PromptTokens + u.CompletionTokens
+		used.Used += u.PromptTokens + u.CompletionTokens
 	}
-	rows := [][]string{{"id", id}, {"quota", out.Quota}, {"since", out.Since}, {"used", fmt.Sprint(out.Used)}}
 	if quota.Tokens != 0 {
-		left := max(int64(quota.Tokens)-out.Used, 0)
-		out.Left = &left
-		rows = append(rows, []string{"left", fmt.Sprint(left)})
+		left := max(int64(quota.Tokens)-used.Used, 0)
+		used.Left = &left
 	}
-	if c.json {
-		return c.writeJSON(out)
+	return used, nil
+}
+
+func (p *printer) printQuota(q *quotaJSON) error {
+	if p.json {
+		return p.writeJSON(q)
 	}
-	return c.writeTable(rows)
+	rows := [][]string{{"id", q.ID}, {"quota", q.Quota}, {"since", q.Since}, {"used", fmt.Sprint(q.Used)}}
+	if q.Left != nil {
+		rows = append(rows, []string{"left", fmt.Sprint(*q.Left)})
+	}
+	return p.writeTable(rows)
 }

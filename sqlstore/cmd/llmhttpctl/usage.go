@@ -57,7 +57,7 @@ func (c *command) usage(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return c.printUsage(&u, sums)
+		return c.out.printUsage(&u, sums)
 	})
 }
 
@@ -115,12 +115,12 @@ type usageJSON struct {
 }
 
 // printUsage prints a line for each sum, and in a table their total.
-func (c *command) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
+func (p *printer) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 	switch {
-	case c.json:
-		return c.printUsageJSON(sums)
+	case p.json:
+		return p.printUsageJSON(sums)
 	case u.csv:
-		w := keytext.NewUsageCSV(c.stdout, append(usageGroup(u.By), "model"))
+		w := keytext.NewUsageCSV(p.stdout, append(usageGroup(u.By), "model"))
 		for i := range sums {
 			w.Write(groupOf(u.By, &sums[i]), &sums[i].UsageSum)
 		}
@@ -149,13 +149,13 @@ func (c *command) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 		}
 		rows = append(rows, append(row, keytext.UsageNumbers(&total)...))
 	}
-	return c.writeTable(rows)
+	return p.writeTable(rows)
 }
 
-func (c *command) printUsageJSON(sums []llmhttp.ReportSum) error {
+func (p *printer) printUsageJSON(sums []llmhttp.ReportSum) error {
 	for i := range sums {
 		s := &sums[i]
-		err := c.writeJSON(usageJSON{
+		err := p.writeJSON(usageJSON{
 			keytext.FormatTime(s.Start), s.Account, s.KeyID, s.Model, s.Requests,
 			s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.ReasoningTokens, s.Images,
 		})
