@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 )
@@ -45,8 +44,6 @@ default_pool_size = 2
 		checkReady: checkPostgres,
 	}, nil)
 }
-
-func (s *Server) configName() string { return filepath.Join(s.dir, "config") }
 
 func findPgBouncer() (string, error) {
 	if path, err := exec.LookPath("pgbouncer"); err == nil {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -77,27 +76,6 @@ func initPostgres(s *Server) error {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	return nil
-}
-
-// dropRoot makes the server run as the user postgres or nobody.
-func (s *Server) dropRoot() error {
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		u, err = user.Lookup("nobody")
-	}
-	if err != nil {
-		return err
-	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return err
-	}
-	gid, err := strconv.Atoi(u.Gid)
-	if err != nil {
-		return err
-	}
-	s.user = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return os.Chown(s.dir, uid, gid)
 }
 
 // checkPostgres begins a session. The format of the messages is described in

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // Servers use ports below the range from which systems assign local ports.
@@ -43,6 +44,50 @@ func checkFree(port int) error {
 		return err
 	}
 	return l.Close()
+}
+
+// A process is the main process of a server.
+type process struct {
+	*os.Process
+	exited chan struct{} // closed when it has exited
+}
+
+func startProcess(cmd *exec.Cmd) (*process, error) {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{cmd.Process, make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// signalAll sends sig to the process and to its children.
+func (p *process) signalAll(sig syscall.Signal) {
+	_ = p.Signal(sig)
+	for _, pid := range childrenOf(p.Pid) {
+		_ = syscall.Kill(pid, sig)
+	}
+}
+
+// killAll ends the process and its children with SIGKILL, and waits until they
+// have ended.
+func (p *process) killAll() {
+	_ = p.Signal(syscall.SIGSTOP) // a stopped process starts no further children
+	children := childrenOf(p.Pid)
+	_ = p.Kill()
+	for _, pid := range children {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-p.exited
+	// PostgreSQL does not start while children of its previous process run.
+	for _, pid := range children {
+		for isRunning(pid) {
+			time.Sleep(time.Millisecond)
+		}
+	}
 }
 
 // childrenOf returns the process IDs of the children of pid. It works on Linux.

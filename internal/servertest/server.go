@@ -3,12 +3,10 @@
 package servertest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -24,17 +22,14 @@ import (
 // test. They return when the server has reached its new state. If they fail,
 // they end the test.
 type Server struct {
+	home
 	product            *product
 	program            string
-	args               []string            // from Args
-	firstSlot, endSlot int                 // of a node of a Redis Cluster; zero for other servers
-	dir                string              // holds data and log
-	user               *syscall.Credential // of the server's processes; nil means the user of this process
+	args               []string // from Args
+	firstSlot, endSlot int      // of a node of a Redis Cluster; zero for other servers
 	port               int
 	reaper             *reaper
-
-	process *os.Process   // nil if the server is not running
-	exited  chan struct{} // closed when process has exited
+	process            *process // nil if the server is not running
 }
 
 // A product describes how to run a kind of server.
@@ -169,42 +164,16 @@ func (s *Server) run() error {
 	}
 	cmd := s.command(s.program, append(s.product.args(s), s.args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
+	if s.process, err = startProcess(cmd); err != nil {
 		return err
 	}
-	exited := make(chan struct{})
-	s.process, s.exited = cmd.Process, exited
 	s.reaper.setProcess(s.process.Pid)
-	go func() {
-		_ = cmd.Wait()
-		close(exited)
-	}()
 	if err := s.awaitReady(); err != nil {
 		tail := s.logTail()
 		s.kill()
 		return fmt.Errorf("the server does not start: %w; its log ends with:\n%s", err, tail)
 	}
 	return nil
-}
-
-// command returns a command that runs as the server's user in its directory.
-func (s *Server) command(program string, args ...string) *exec.Cmd {
-	cmd := exec.Command(program, args...)
-	cmd.Dir = s.dir
-	// Other environment variables could change what a server does.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "HOME=" + s.dir}
-	// In a process group of its own, the server does not get the SIGINT of a
-	// terminal, so that it does not end before the test.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.user}
-	return cmd
-}
-
-func (s *Server) logName() string { return filepath.Join(s.dir, "log") }
-
-// logTail returns the end of the server's log.
-func (s *Server) logTail() []byte {
-	b, _ := os.ReadFile(s.logName())
-	return bytes.TrimSpace(b[max(0, len(b)-4096):])
 }
 
 var errExited = errors.New("it exited")
@@ -218,7 +187,7 @@ func (s *Server) awaitReady() error {
 			return err
 		}
 		select {
-		case <-s.exited:
+		case <-s.process.exited:
 			return errExited
 		case <-time.After(20 * time.Millisecond):
 		}
@@ -259,7 +228,7 @@ func (s *Server) Stop(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	select {
-	case <-s.exited:
+	case <-s.process.exited:
 		s.setExited()
 	case <-time.After(timeout):
 		tail := s.logTail()
@@ -271,36 +240,16 @@ func (s *Server) Stop(tb testing.TB) {
 // Pause suspends all processes of a running server with SIGSTOP. The operating
 // system still accepts connections to it.
 func (s *Server) Pause(testing.TB) {
-	s.signal(syscall.SIGSTOP)
+	s.process.signalAll(syscall.SIGSTOP)
 }
 
 // Resume ends a Pause.
 func (s *Server) Resume(testing.TB) {
-	s.signal(syscall.SIGCONT)
-}
-
-// signal sends sig to the server and to its child processes.
-func (s *Server) signal(sig syscall.Signal) {
-	_ = s.process.Signal(sig)
-	for _, pid := range childrenOf(s.process.Pid) {
-		_ = syscall.Kill(pid, sig)
-	}
+	s.process.signalAll(syscall.SIGCONT)
 }
 
 func (s *Server) kill() {
-	_ = s.process.Signal(syscall.SIGSTOP) // a stopped process starts no further children
-	children := childrenOf(s.process.Pid)
-	_ = s.process.Kill()
-	for _, pid := range children {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	<-s.exited
-	// PostgreSQL does not start while children of its previous process run.
-	for _, pid := range children {
-		for isRunning(pid) {
-			time.Sleep(time.Millisecond)
-		}
-	}
+	s.process.killAll()
 	s.setExited()
 }
 
