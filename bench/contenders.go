@@ -53,23 +53,23 @@ func newHandler(contender string, m mode, upstreamAddr string) (http.Handler, er
 	switch contender {
 	case ours:
 		if upstreamAddr == "" {
-			return newOurs(newModel(m)), nil
+			return newOurs(newModel(m), llmhttp.Options{}), nil
 		}
 		b, err := upstream.New("http://"+upstreamAddr+"/v1", &upstream.Options{Key: "sk-upstream"})
-		return newOurs(b), err
+		return newOurs(b, llmhttp.Options{}), err
 	case traced:
 		telemetry, err := newTelemetry()
-		return newObserved(newModel(m), telemetry.Observe), err
+		return newOurs(newModel(m), llmhttp.Options{Observe: telemetry.Observe}), err
 	case messagesAPI:
-		return newOurs(newModel(m), messages.New(nil)), nil
+		return newOurs(newModel(m), llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}}), nil
 	case responsesAPI:
-		return newOurs(newModel(m), responses.New(nil)), nil
+		return newOurs(newModel(m), llmhttp.Options{Protocols: []llmhttp.Protocol{responses.New(nil)}}), nil
 	case bare:
 		return newBare(m, false), nil
 	case bareWithHeaders:
 		return newBare(m, true), nil
 	case std:
-		return newStd(m), nil
+		return newStd(), nil
 	case proxy:
 		return newProxy(upstreamAddr), nil
 	}
@@ -155,16 +155,12 @@ const secret = "sk-bench-7d0b2c4e9f1a63587d0b2c4e9f1a6358"
 
 // newOurs returns a Handler as a host would configure it: with a key, a limit
 // of requests and one of tokens that no load reaches, and usage records.
-func newOurs(b llmhttp.Backend, protocols ...llmhttp.Protocol) http.Handler {
-	return newObserved(b, nil, protocols...)
-}
-
-// newObserved is like newOurs, with an Observer that may be nil.
-func newObserved(b llmhttp.Backend, observe llmhttp.Observer, protocols ...llmhttp.Protocol) http.Handler {
+func newOurs(b llmhttp.Backend, options llmhttp.Options) http.Handler {
 	limit := llmhttp.PerMinute(1 << 40)
 	keys := memory.NewKeyStore()
 	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: limit, Tokens: limit}})
-	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore(), Protocols: protocols, Observe: observe})
+	options.Usage = memory.NewUsageStore()
+	return llmhttp.NewHandler(b, keys, &options)
 }
 
 // newTelemetry returns a Telemetry that samples 1 % of the traces. It exports neither
@@ -215,7 +211,7 @@ func ourReply(m mode) *httptest.ResponseRecorder {
 		m = modeReady // the same bytes without pauses
 	}
 	w := httptest.NewRecorder()
-	newOurs(newModel(m)).ServeHTTP(w, chatRequest(512, m.streams()).http(""))
+	newOurs(newModel(m), llmhttp.Options{}).ServeHTTP(w, chatRequest(512, m.streams()).http(""))
 	return w
 }
 
@@ -237,7 +233,7 @@ type stdAccount struct {
 
 // newStd returns a handler like those that hosts write without a package. It sends no
 // headers about limits or request IDs, and it does not stream.
-func newStd(m mode) http.Handler {
+func newStd() http.Handler {
 	accounts := map[string]*stdAccount{
 		secret: {requests: rate.NewLimiter(1<<34, 1<<40), tokens: rate.NewLimiter(1<<34, 1<<40)},
 	}
@@ -254,7 +250,7 @@ func newStd(m mode) http.Handler {
 		case !account.tokens.AllowN(time.Now(), req.MaxTokens): //lint:ignore SA1019 the requests set this field
 			http.Error(w, "too many tokens", http.StatusTooManyRequests)
 		default:
-			reply := chatResponse(&req, m.texts(r.Context()))
+			reply := chatResponse(req.Model)
 			w.Header().Set("Content-Type", "application/json")
 			json.NewEncoder(w).Encode(reply)
 			account.used.Add(int64(reply.Usage.TotalTokens))
@@ -262,23 +258,18 @@ func newStd(m mode) http.Handler {
 	})
 }
 
-func chatResponse(req *openai.ChatCompletionRequest, texts iter.Seq[string]) *openai.ChatCompletionResponse {
-	var text string
-	n := 0
-	for t := range texts {
-		text += t
-		n++
-	}
+// chatResponse returns the model's whole answer.
+func chatResponse(model string) *openai.ChatCompletionResponse {
 	return &openai.ChatCompletionResponse{
 		ID:      "chatcmpl-" + rand.Text(),
 		Object:  "chat.completion",
 		Created: time.Now().Unix(),
-		Model:   req.Model,
+		Model:   model,
 		Choices: []openai.ChatCompletionChoice{{
-			Message:      openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: text},
+			Message:      openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: answerText},
 			FinishReason: openai.FinishReasonStop,
 		}},
-		Usage: openai.Usage{PromptTokens: promptTokens, CompletionTokens: n, TotalTokens: promptTokens + n},
+		Usage: openai.Usage{PromptTokens: promptTokens, CompletionTokens: 1, TotalTokens: promptTokens + 1},
 	}
 }
 

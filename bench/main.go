@@ -2,7 +2,7 @@
 // ways to serve the same bytes, and compares the ratios with the budgets of
 // docs/performance.md.
 //
-//	go run ./bench [-short] [-strict] [-only whole,stream] [-rounds n] [-out file]
+//	go run ./bench [-short] [-strict] [-only whole,stream] [-out file]
 //
 // Every contender that serves HTTP runs in a process of its own under load from
 // wrk, which must be installed. The tables go to standard output, the progress
@@ -14,9 +14,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,29 +24,26 @@ import (
 )
 
 // parts are the groups of cases that -only can select.
-var parts = []struct {
-	name string
-	run  func(*bench)
-}{
-	{"whole", runWhole},         // replies in one piece
-	{"stream", runStreams},      // streams of 100 chunks
-	{"bursts", runBursts},       // chunks that are held back
-	{"gateway", runGateways},    // in front of another server
-	{"held", runHeld},           // idle open streams
-	{"memory", runMemory},       // large and hostile requests
-	{"decode", runDecode},       // requests, in process
-	{"handler", runHandler},     // allocations, in process
-	{"limiter", runLimiter},     // Limiter.Take, in process
-	{"telemetry", runTelemetry}, // whole replies with otelllm
+var parts = map[string]func(*bench){
+	"whole":     runWhole,     // replies in one piece
+	"stream":    runStreams,   // streams of 100 chunks
+	"bursts":    runBursts,    // chunks that are held back
+	"gateway":   runGateways,  // in front of another server
+	"held":      runHeld,      // idle open streams
+	"memory":    runMemory,    // large and hostile requests
+	"decode":    runDecode,    // requests, in process
+	"handler":   runHandler,   // allocations, in process
+	"limiter":   runLimiter,   // Limiter.Take, in process
+	"telemetry": runTelemetry, // whole replies with otelllm
 }
 
 // A bench is one run of the command.
 type bench struct {
 	short, strict bool
 	only          string
-	rounds        int
-	file          string // for the results; "" means a temporary file
+	file          string // for the results; may be ""
 
+	rounds  int // how many times each case is measured
 	log     io.Writer
 	dir     string // for temporary files
 	results results
@@ -81,19 +78,16 @@ func run(args []string, out, log io.Writer) error {
 	}
 	defer os.RemoveAll(dir)
 	b.dir = dir
-	for _, p := range parts {
-		if slices.Contains(strings.Split(b.only, ","), p.name) {
-			p.run(b)
-		}
+	for name := range strings.SplitSeq(b.only, ",") {
+		parts[name](b)
 	}
 	if b.err != nil {
 		return b.err
 	}
-	if b.file == "" {
-		b.file = filepath.Join(dir, "results.txt")
-	}
-	if err := b.results.save(b.file); err != nil {
-		return err
+	if b.file != "" {
+		if err := os.WriteFile(b.file, b.results.format(), 0o644); err != nil {
+			return err
+		}
 	}
 	missed, err := b.printReport(out)
 	if b.strict && err == nil && missed > 0 {
@@ -104,29 +98,23 @@ func run(args []string, out, log io.Writer) error {
 
 // parse reads the command line.
 func (b *bench) parse(args []string) error {
-	var names []string
-	for _, p := range parts {
-		names = append(names, p.name)
-	}
+	all := strings.Join(slices.Sorted(maps.Keys(parts)), ",")
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(b.log)
 	flags.BoolVar(&b.short, "short", false, "run every case for a moment, to show that it works; the figures mean nothing")
 	flags.BoolVar(&b.strict, "strict", false, "exit with status 1 if a budget is not met")
-	flags.StringVar(&b.only, "only", strings.Join(names, ","), "run these `parts`, separated by commas")
-	flags.IntVar(&b.rounds, "rounds", 6, "how many times each case is measured")
+	flags.StringVar(&b.only, "only", all, "run these `parts`, separated by commas")
 	flags.StringVar(&b.file, "out", "", "write the measurements of every round to this `file`, which benchstat can read")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	for name := range strings.SplitSeq(b.only, ",") {
-		if !slices.Contains(names, name) {
-			return fmt.Errorf("unknown part %q; the parts are %s", name, strings.Join(names, ", "))
+		if parts[name] == nil {
+			return fmt.Errorf("unknown part %q; the parts are %s", name, all)
 		}
 	}
-	if b.rounds < 1 {
-		return errors.New("-rounds must be at least 1")
-	}
 	benchtime := "100ms"
+	b.rounds = 6
 	if b.short {
 		b.rounds, benchtime = 1, "5ms"
 	}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"runtime"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 // runHeld measures what idle streams add to the resident memory of a server. A
@@ -25,23 +28,21 @@ func heldMeasurement(contender string, n int) measurement {
 			return nil, err
 		}
 		defer s.stop()
-		var open []*http.Response
+		ctx, closeStreams := context.WithCancel(context.Background())
+		defer closeStreams()
 		used, err := s.measure(true, func() error {
 			for range n {
-				resp, err := http.DefaultClient.Do(chatRequest(8<<10, true).http(s.addr)) // returns when the first chunk is sent
+				req := chatRequest(8<<10, true).http(s.addr).WithContext(ctx)
+				resp, err := http.DefaultClient.Do(req) // returns when the first chunk is sent
 				if err != nil {
 					return err
 				}
-				open = append(open, resp)
 				if resp.StatusCode != http.StatusOK {
 					return errors.New(resp.Status)
 				}
 			}
 			return nil
 		})
-		for _, resp := range open {
-			resp.Body.Close()
-		}
 		return values{unitResident: used.Resident / float64(n)}, err
 	}}
 }
@@ -62,7 +63,7 @@ func runMemory(b *bench) {
 // bodyMeasurement measures what the Handler allocates for a request while its
 // pools are empty. The peak of its memory cannot be larger.
 func bodyMeasurement(r request) measurement {
-	serve := inProcess(newOurs(cannedBackend(1)), r)
+	serve := inProcess(newOurs(cannedBackend(1), llmhttp.Options{}), r)
 	return measurement{ours, func() (values, error) {
 		serve()
 		runtime.GC()
@@ -75,8 +76,8 @@ func bodyMeasurement(r request) measurement {
 	}}
 }
 
-// measureHostile sends r to a new server and measures the growth of its
-// resident memory, of which the body is a part.
+// measureHostile sends r to a new server and measures by how many MB its
+// resident memory grows. The body is a part of that.
 func measureHostile(r request) (values, error) {
 	s, err := startServer(serverCPU, ours, modeWhole, "")
 	if err != nil {
@@ -93,5 +94,5 @@ func measureHostile(r request) (values, error) {
 		}
 		return err
 	})
-	return values{unitPeak: used.Peak}, err
+	return values{unitPeak: used.Peak / 1e6}, err
 }

@@ -50,15 +50,17 @@ func chatRequest(size int, stream bool) request {
 	return request{chatPath, b.Bytes()}
 }
 
-// messagesRequest returns a chat request as one of the Messages API, which has the
-// same parameters.
-func messagesRequest(chat request) request { return request{"/v1/messages", chat.body} }
-
-// responsesRequest returns the request of the Responses API for the same
-// conversation as a chat request.
-func responsesRequest(chat request) request {
-	body := bytes.Replace(chat.body, []byte(`"messages":`), []byte(`"input":`), 1)
-	return request{"/v1/responses", bytes.Replace(body, []byte(`"max_tokens":`), []byte(`"max_output_tokens":`), 1)}
+// forAPI returns the request for the same conversation as the chat request r in the
+// API of the contender.
+func (r request) forAPI(contender string) request {
+	switch contender {
+	case messagesAPI: // has the same parameters
+		return request{"/v1/messages", r.body}
+	case responsesAPI:
+		body := bytes.Replace(r.body, []byte(`"messages":`), []byte(`"input":`), 1)
+		return request{"/v1/responses", bytes.Replace(body, []byte(`"max_tokens":`), []byte(`"max_output_tokens":`), 1)}
+	}
+	return r
 }
 
 // imageRequest returns a request of about size bytes, nearly all of which are

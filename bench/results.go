@@ -1,11 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/perf/benchmath"
 )
@@ -18,7 +17,7 @@ const (
 	unitAllocs    = "allocs/op"
 	unitLate      = "late-chunks"
 	unitResident  = "resident-B/op"  // resident memory of the server for one stream
-	unitPeak      = "peak-B"         // growth of the server's resident memory
+	unitPeak      = "peak-MB"        // growth of the server's resident memory
 	unitAllocated = "allocated/body" // bytes allocated for a request, for each byte of its body
 	unitGivenBack = "given-back"     // share of the memory of idle buckets
 )
@@ -47,9 +46,9 @@ func (r results) series(name, contender, unit string) (s series) {
 	return s
 }
 
-// save writes the results to a file in the Go benchmark format.
-func (r results) save(file string) error {
-	var b strings.Builder
+// format returns the results in the Go benchmark format.
+func (r results) format() []byte {
+	var b bytes.Buffer
 	for _, res := range r {
 		fmt.Fprintf(&b, "Benchmark%s/impl=%s 1", res.name, res.contender)
 		for _, unit := range slices.Sorted(maps.Keys(res.values)) {
@@ -57,7 +56,7 @@ func (r results) save(file string) error {
 		}
 		b.WriteByte('\n')
 	}
-	return os.WriteFile(file, []byte(b.String()), 0o644)
+	return b.Bytes()
 }
 
 // A series has one value for each round.

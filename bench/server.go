@@ -20,10 +20,9 @@ import (
 // starts of itself: -serve contender mode upstream-address.
 const serveFlag = "-serve"
 
-// serve is the main function of a server process. It writes its usage, with the
-// contender's address, and does so again after each line of input; the line
-// "true" makes it collect garbage first. It returns when the input ends, which
-// it does when the parent process ends.
+// serve is the main function of a server process. For each line of input it writes
+// its usage, with the contender's address; the line "true" makes it collect garbage
+// first. It returns when the input ends, which it does when the parent process ends.
 func serve(args []string, in io.Reader, out io.Writer) error {
 	h, err := newHandler(args[0], mode(args[1]), args[2])
 	if err != nil {
@@ -35,7 +34,7 @@ func serve(args []string, in io.Reader, out io.Writer) error {
 	}
 	go http.Serve(listener, h)
 	lines := bufio.NewScanner(in)
-	for {
+	for lines.Scan() {
 		if lines.Text() == "true" {
 			runtime.GC() // a sync.Pool keeps its contents for one collection
 			debug.FreeOSMemory()
@@ -48,10 +47,8 @@ func serve(args []string, in io.Reader, out io.Writer) error {
 		if err := json.NewEncoder(out).Encode(u); err != nil {
 			return err
 		}
-		if !lines.Scan() {
-			return lines.Err()
-		}
 	}
+	return lines.Err()
 }
 
 // A usage is what a process has used according to the kernel.
@@ -111,8 +108,8 @@ func startServer(cpu int, contender string, m mode, upstreamAddr string) (*serve
 		return nil, err
 	}
 	s := &server{cmd: cmd, in: in, out: json.NewDecoder(out)}
-	var first usage
-	if err := s.out.Decode(&first); err != nil {
+	first, err := s.usage(false)
+	if err != nil {
 		s.stop()
 		return nil, fmt.Errorf("start of %s: %w", contender, err)
 	}
