@@ -75,9 +75,9 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 	if collected != nil && collected.err != nil {
 		return collected.err
 	}
+	c.replyStart() // sets what the Backend has left out
 	r := joiner.response(&c.order)
-	start := c.replyStart()
-	r.Created, r.Model, r.Usage = start.Created, start.Model, &c.q.account.record.Usage
+	r.Usage = &c.q.account.record.Usage
 	c.warn(c.order.misuse)
 	if err := c.save(r.Extra); err != nil {
 		return err
@@ -256,7 +256,8 @@ func (c *chatCall) close() error {
 	return err
 }
 
-// replyStart returns the identity of the reply.
+// replyStart returns the identity of the reply. What the Backend has left out is that of
+// the request.
 func (c *chatCall) replyStart() *ReplyStart {
 	s, a := &c.order.start, &c.q.account
 	s.PromptTokens = a.prompt

@@ -105,16 +105,17 @@ type completionEncoder struct {
 	head      []byte // "data: {" and the members with which each chunk begins
 }
 
-func (*completionEncoder) identity(s *ReplyStart) (id string) {
-	if s.ID == "" {
+// completionID returns the ID of a reply. id is that which the Backend has set, or "".
+func completionID(id string) string {
+	if id == "" {
 		return newID(idPrefix)
 	}
-	return s.ID
+	return id
 }
 
 func (n *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
 	h := append(make([]byte, 0, 128), `data: {"id":`...)
-	h = appendString(h, n.identity(s))
+	h = appendString(h, completionID(s.ID))
 	h = append(h, `,"object":"`+objectChunk+`","created":`...)
 	h = strconv.AppendInt(h, s.Created, 10)
 	h = append(h, `,"model":`...)
@@ -191,9 +192,7 @@ func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
 
 // AppendWhole appends a chat.completion object.
 func (n *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, error) {
-	if r.ID == "" {
-		r.ID = newID(idPrefix)
-	}
+	r.ID = completionID(r.ID)
 	if len(r.Choices) == 1 && len(r.Extra) == 0 && r.Choices[0].isText() {
 		return appendTextReply(b, r)
 	}
