@@ -5,11 +5,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
-	"sync/atomic"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -32,47 +29,20 @@ type call struct {
 	model    modelNames
 	redactor *redact.Redactor
 
-	client context.Context // the context of the caller
-	ctx    context.Context // the context of the HTTP request
-	cancel context.CancelCauseFunc
-	detach func() bool // stops client from canceling ctx; false if it already has
-	idle   *bounded.IdleTimer
+	lifetime
 	memory *reservation // for a reply that is not a stream
-
-	transportCalled bool
-	connecting      atomic.Bool // the transport supports httptrace and has begun to get a connection
-	sent            atomic.Bool // a part of the request was sent
 
 	resp *http.Response
 	body *bufio.Reader // reads resp.Body, with the idle timeout
 	done bool          // [DONE] was read, so the rest of the body has no meaning
 }
 
-// clientCause returns the reason why the context of the caller has ended, or nil if it
-// has not ended.
-func (c *call) clientCause() error {
-	if c.client.Err() == nil {
-		return nil
-	}
-	cause := context.Cause(c.client)
-	if c.notSent() {
-		return fmt.Errorf("%w: %w", llmhttp.ErrNotSent, cause)
-	}
-	return cause
-}
-
-// notSent reports whether it is certain that the server got no part of the request.
-func (c *call) notSent() bool {
-	return c.resp == nil && !c.sent.Load() && (!c.transportCalled || c.connecting.Load())
-}
-
-// errIdle is the cause of a call's context if the server was silent for too long.
-var errIdle = errors.New("the server sent nothing for too long")
-
 // startCall sends a request and waits for the header of the reply. It returns an error
 // if the status is not 2xx. The caller must close the call. accept is the Accept header.
 func (b *Backend) startCall(ctx context.Context, e endpoint, body []byte, accept string, model modelNames) (*call, error) {
-	c := b.newCall(ctx, e, model)
+	c := &call{b: b, endpoint: e, model: model, redactor: b.redactor}
+	c.memory = &reservation{m: &b.memory, limit: e.maxReply}
+	c.begin(ctx)
 	var r *http.Request
 	err := c.clientCause()
 	if err == nil {
@@ -86,22 +56,6 @@ func (b *Backend) startCall(ctx context.Context, e endpoint, body []byte, accept
 		return nil, err
 	}
 	return c, nil
-}
-
-// newCall returns a call whose context has the values of ctx and ends with it.
-// It is not a child of ctx, because the rest of the body may still be read when
-// the reply is complete and ctx has ended.
-func (b *Backend) newCall(ctx context.Context, e endpoint, model modelNames) *call {
-	c := &call{b: b, endpoint: e, model: model, redactor: b.redactor, client: ctx}
-	c.memory = &reservation{m: &b.memory, limit: e.maxReply}
-	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	c.ctx = httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{
-		GetConn:      func(string) { c.connecting.Store(true) },
-		WroteHeaders: func() { c.sent.Store(true) },
-	})
-	c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
-	c.idle = bounded.NewIdleTimer(func() { c.cancel(errIdle) })
-	return c
 }
 
 // newRequest returns the HTTP request. The transport may read body after the reply has
@@ -158,6 +112,9 @@ func (c *call) roundTrip(r *http.Request) (err error) {
 	c.idle.Reset(c.b.opts.FirstByteTimeout)
 	c.transportCalled = true
 	c.resp, err = c.b.transport.RoundTrip(r)
+	if c.resp != nil {
+		c.sent.Store(true) // also if the transport does not support httptrace
+	}
 	if err == nil && c.resp == nil {
 		err = errors.New("the Transport returned neither a response nor an error")
 	}
@@ -181,7 +138,10 @@ func (c *call) readAll() ([]byte, error) {
 	if err != nil {
 		return nil, c.interruptedError(err)
 	}
-	return body, c.checkBody(body)
+	if text := problemOf(body); text != "" {
+		return nil, c.invalidReply(text)
+	}
+	return body, nil
 }
 
 // close ends the call. The connection is kept for the next request only if the
@@ -204,17 +164,14 @@ const (
 // drain reads the rest of the body and ends the call.
 func (c *call) drain() {
 	defer c.closeNow()
-	timer := time.AfterFunc(drainTimeout, func() { c.cancel(errIdle) })
-	defer timer.Stop()
+	defer c.endAfter(drainTimeout).Stop()
 	io.CopyN(io.Discard, c.body, drainSize)
 }
 
 // closeNow ends the call without reading the rest of the body.
 func (c *call) closeNow() {
-	c.detach()
-	c.idle.Stop()
+	c.end()
 	c.memory.release()
-	c.cancel(nil)
 	if c.resp != nil {
 		c.resp.Body.Close()
 	}

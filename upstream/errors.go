@@ -150,8 +150,7 @@ func (c *call) statusError() error {
 	if d := c.b.opts.IdleTimeout; d >= 0 {
 		timeout = min(timeout, d)
 	}
-	timer := time.AfterFunc(timeout, func() { c.cancel(errIdle) })
-	defer timer.Stop()
+	defer c.endAfter(timeout).Stop()
 	body, err := bounded.ReadAll(c.body, nil, -1, maxErrorBody)
 	if cause := c.clientCause(); err != nil && cause != nil {
 		return cause
@@ -167,16 +166,17 @@ func (c *call) statusError() error {
 	return c.serverFailure(status, serverError{}, fmt.Sprintf("%s, with %d bytes of %s", http.StatusText(status), len(body), cmp.Or(media, "unknown type")))
 }
 
-// checkBody returns an error if body, of a reply with the status 2xx, is empty or HTML.
-func (c *call) checkBody(body []byte) error {
+// problemOf returns what is wrong with body, of a reply with the status 2xx, if it is
+// empty or HTML.
+func problemOf(body []byte) string {
 	body = bytes.TrimSpace(body)
 	switch {
 	case len(body) == 0:
-		return c.invalidReply("the reply is empty")
+		return "the reply is empty"
 	case body[0] == '<':
-		return c.invalidReply("the reply is an HTML page: " + hintBaseURL)
+		return "the reply is an HTML page: " + hintBaseURL
 	}
-	return nil
+	return ""
 }
 
 // reportedError returns the error that a reply with the status 2xx, or a chunk of one,
@@ -211,7 +211,7 @@ func (c *call) serverFailure(status int, e serverError, text string) error {
 		Upstream: c.b.opts.Name, Status: c.resp.StatusCode, RequestID: c.requestID(),
 		Code: redactName(c.redactor, oneLine(e.code, maxName)), Message: cmp.Or(text, message, "no message"),
 	}
-	out := &llmhttp.Error{Status: c.clientStatus(status, e), Err: cause}
+	out := &llmhttp.Error{Status: c.endpoint.clientStatus(status, e), Err: cause}
 	switch out.Status {
 	case http.StatusNotFound:
 		if c.model.client == "" || !e.isAboutModel() {
@@ -241,7 +241,7 @@ func (c *call) serverFailure(status int, e serverError, text string) error {
 
 // clientStatus returns the status that the client gets if the server reported e with
 // the given status. It is 502 for errors that only the operator can correct.
-func (c *call) clientStatus(status int, e serverError) int {
+func (p endpoint) clientStatus(status int, e serverError) int {
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		switch {
@@ -255,7 +255,7 @@ func (c *call) clientStatus(status int, e serverError) int {
 		return status
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		switch {
-		case !c.endpoint.required || status == http.StatusNotFound && e.isAboutModel():
+		case !p.required || status == http.StatusNotFound && e.isAboutModel():
 			return http.StatusNotFound
 		case status == http.StatusNotFound && e.isAboutRequest():
 			return http.StatusBadRequest

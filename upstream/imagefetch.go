@@ -9,13 +9,63 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
-// urlToFetch returns the address from which m must be fetched. It returns nil if the
-// client can use m without that. In this case it removes an address that the client
+// An imageFetcher fetches images of a reply in place of the client.
+type imageFetcher struct {
+	b      *Backend
+	memory *reservation // of the reply
+}
+
+// maxFetches is how many images are fetched for one request. It is the largest
+// number that a client can request; a server may return more.
+const maxFetches = 10
+
+// fetchAll fetches the images whose addresses the client cannot use, all at the same
+// time. The first failure cancels the other fetches.
+func (f *imageFetcher) fetchAll(ctx context.Context, images []llmhttp.Image, format string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if d := f.b.opts.Images.Timeout; d >= 0 {
+		timer := time.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
+		defer timer.Stop()
+	}
+	var wg sync.WaitGroup
+	fetches := 0
+	for i := range images {
+		m := &images[i]
+		u, err := f.b.urlToFetch(m, format)
+		if err == nil && u != nil {
+			if fetches++; fetches > maxFetches {
+				err = errors.New("there are too many to be fetched")
+			}
+		}
+		if err != nil {
+			cancel(err)
+			break
+		}
+		if u == nil {
+			continue
+		}
+		wg.Go(func() {
+			data, err := f.fetch(ctx, u)
+			if err != nil {
+				cancel(err)
+			}
+			m.Data, m.URL = data, ""
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// urlToFetch returns the address from which m must be fetched, or nil if the client can
+// use m as it is. If m has data as well, urlToFetch removes an address that the client
 // cannot or need not use.
 func (b *Backend) urlToFetch(m *llmhttp.Image, format string) (*url.URL, error) {
 	hasData := len(m.Data) > 0
@@ -91,16 +141,16 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
-// fetchImage fetches the image at u. The request contains no key or header of the
+// fetch fetches the image at u. The request contains no key or header of the
 // Backend.
-func (c *call) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
+func (f *imageFetcher) fetch(ctx context.Context, u *url.URL) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, errors.New("its address is not valid")
 	}
 	r.Header.Set("Accept", "image/*")
 	r.Header.Set("User-Agent", "llmhttp")
-	resp, err := c.b.imageTransport.RoundTrip(r)
+	resp, err := f.b.imageTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +158,7 @@ func (c *call) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	data, err := bounded.ReadAll(c.memory.reader(ctx, resp.Body), nil, resp.ContentLength, c.b.opts.Images.MaxSize)
+	data, err := bounded.ReadAll(f.memory.reader(ctx, resp.Body), nil, resp.ContentLength, f.b.opts.Images.MaxSize)
 	switch {
 	case errors.Is(err, bounded.ErrTooLarge):
 		return nil, errors.New("it is larger than Options.Images.MaxSize, or all images are larger than Options.MaxReply")

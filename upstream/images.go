@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
-	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -34,7 +32,11 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 		if len(resp.Data) == 0 {
 			return c.invalidReply("the reply has no images")
 		}
-		return c.resolveImages(resp.Data, format)
+		f := imageFetcher{b: b, memory: c.memory}
+		if err := f.fetchAll(c.client, resp.Data, format); err != nil {
+			return c.fetchError(err)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -43,53 +45,13 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 	return resp, nil
 }
 
-// maxFetches is how many images are fetched for one request. It is the largest
-// number that a client can request; a server may return more.
-const maxFetches = 10
-
-// resolveImages fetches the images that the client cannot use without that, all at the
-// same time. The first failure cancels the other fetches.
-func (c *call) resolveImages(images []llmhttp.Image, format string) error {
-	ctx, cancel := context.WithCancelCause(c.client)
-	defer cancel(nil)
-	if d := c.b.opts.Images.Timeout; d >= 0 {
-		timer := time.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
-		defer timer.Stop()
+// fetchError returns the error for an image that could not be fetched because of err.
+func (c *call) fetchError(err error) error {
+	if cause := c.clientCause(); cause != nil {
+		return cause
 	}
-	var wg sync.WaitGroup
-	fetches := 0
-	for i := range images {
-		m := &images[i]
-		u, err := c.b.urlToFetch(m, format)
-		if err == nil && u != nil {
-			if fetches++; fetches > maxFetches {
-				err = errors.New("there are too many to be fetched")
-			}
-		}
-		if err != nil {
-			cancel(err)
-			break
-		}
-		if u == nil {
-			continue
-		}
-		wg.Go(func() {
-			data, err := c.fetchImage(ctx, u)
-			if err != nil {
-				cancel(err)
-			}
-			m.Data, m.URL = data, ""
-		})
-	}
-	wg.Wait()
-	switch err := context.Cause(ctx); {
-	case err == nil:
-		return nil
-	case c.client.Err() != nil:
-		return c.clientCause()
-	case errors.Is(err, context.DeadlineExceeded):
+	if errors.Is(err, context.DeadlineExceeded) {
 		return c.newFailure(http.StatusGatewayTimeout, messageTimeout, "fetching an image", err)
-	default:
-		return c.newFailure(http.StatusBadGateway, messageFailed, "fetching an image", err)
 	}
+	return c.newFailure(http.StatusBadGateway, messageFailed, "fetching an image", err)
 }

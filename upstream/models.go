@@ -17,7 +17,7 @@ import (
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	var list []llmhttp.Model
 	err := b.fetchReply(ctx, b.models, nil, modelNames{}, func(c *call, reply []byte) (err error) {
-		list, err = c.decodeModels(reply)
+		list, err = decodeModels(c, reply)
 		return err
 	})
 	if err != nil {
@@ -26,8 +26,8 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	return b.renameModels(list), nil
 }
 
-// decodeModels decodes the reply to a request for the models.
-func (c *call) decodeModels(reply []byte) (list []llmhttp.Model, err error) {
+// decodeModels decodes the reply to the request c for the models.
+func decodeModels(c *call, reply []byte) (list []llmhttp.Model, err error) {
 	var object struct {
 		Data  []json.RawMessage `json:"data"`
 		Error json.RawMessage   `json:"error"`
