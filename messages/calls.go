@@ -16,35 +16,35 @@ func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
 	if slices.Contains(e.dropped, t.Index) {
 		return b
 	}
-	k := e.findCall(t.Index)
+	k := e.blocks.findCall(t.Index)
 	if k == nil && t.ID != "" {
 		if t.Function.Name == "" {
-			e.fail(errInvalidCall)
+			e.blocks.fail(errInvalidCall)
 		}
 		e.stop.hasCalls = true
-		b, k = e.beginBlock(b, outputBlock{kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name})
+		b, k = e.blocks.begin(b, outputBlock{kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name})
 	}
 	if k == nil { // the call has ended
 		if !isSpace(t.Function.Arguments) {
-			e.fail(errInvalidCall)
+			e.blocks.fail(errInvalidCall)
 		}
 		return b
 	}
 	k.text = append(k.text, t.Function.Arguments...)
 	k.scanner.Scan(t.Function.Arguments)
-	if k == &e.open {
-		b = e.appendArguments(b)
+	if k == &e.blocks.open {
+		b = e.blocks.appendArguments(b)
 	}
-	return e.openWaitingBlocks(b)
+	return e.blocks.openWaiting(b)
 }
 
 // findCall returns a call that is open or waits, or nil.
-func (e *encoder) findCall(index int) *outputBlock {
-	if e.isOpen && e.open.kind == callBlock && e.open.call == index {
-		return &e.open
+func (q *blockQueue) findCall(index int) *outputBlock {
+	if q.isOpen && q.open.kind == callBlock && q.open.call == index {
+		return &q.open
 	}
-	for i := range e.waiting {
-		if k := &e.waiting[i]; k.kind == callBlock && k.call == index {
+	for i := range q.waiting {
+		if k := &q.waiting[i]; k.kind == callBlock && k.call == index {
 			return k
 		}
 	}
@@ -52,12 +52,12 @@ func (e *encoder) findCall(index int) *outputBlock {
 }
 
 // appendArguments sends the arguments of the open call that were not sent yet.
-func (e *encoder) appendArguments(b []byte) []byte {
-	k := &e.open
+func (q *blockQueue) appendArguments(b []byte) []byte {
+	k := &q.open
 	if k.sent == len(k.text) || !startsObject(k.text) {
 		return b
 	}
-	b = append(b, e.deltaHead...)
+	b = append(b, q.deltaHead...)
 	b = jsonwire.AppendString(b, string(k.text[k.sent:]))
 	k.sent = len(k.text)
 	return append(b, "}}\n\n"...)
@@ -65,13 +65,13 @@ func (e *encoder) appendArguments(b []byte) []byte {
 
 // completeArguments sends what the arguments of the open call lack to be an object.
 // It sends nothing if they are empty: a call without deltas has the input {}.
-func (e *encoder) completeArguments(b []byte) []byte {
-	k := &e.open
-	rest, err := argumentsCompletion(k.text, e.stop.isCut())
+func (q *blockQueue) completeArguments(b []byte) []byte {
+	k := &q.open
+	rest, err := argumentsCompletion(k.text, q.cut)
 	if err != nil {
-		e.fail(err)
+		q.fail(err)
 		return b
 	}
 	k.text = append(k.text, rest...)
-	return e.appendArguments(b)
+	return q.appendArguments(b)
 }

@@ -77,7 +77,6 @@ func detailFromData(data string) llmhttp.ReasoningDetail {
 type reasoningState struct {
 	text, details []byte // from this source, and not yet from the other
 	index         []byte // the index of the last detail that had text
-	unsigned      bool   // the thinking block that ended last has no signature
 }
 
 // fromText returns the part of text that is new.
@@ -116,29 +115,29 @@ func (t *reasoningState) continues(d *llmhttp.ReasoningDetail) bool {
 func (e *encoder) appendReasoning(b []byte, d *llmhttp.Delta) []byte {
 	detailsFirst := slices.ContainsFunc(d.ReasoningDetails, func(d llmhttp.ReasoningDetail) bool { return d.Text != "" || d.Summary != "" })
 	if !detailsFirst && d.Reasoning != "" {
-		b = e.appendText(b, thinkingBlock, e.reasoning.fromText(d.Reasoning))
+		b = e.blocks.appendText(b, thinkingBlock, e.reasoning.fromText(d.Reasoning))
 	}
 	for i := range d.ReasoningDetails {
 		b = e.appendDetail(b, &d.ReasoningDetails[i])
 	}
 	if detailsFirst && d.Reasoning != "" {
-		b = e.appendText(b, thinkingBlock, e.reasoning.fromText(d.Reasoning))
+		b = e.blocks.appendText(b, thinkingBlock, e.reasoning.fromText(d.Reasoning))
 	}
 	return b
 }
 
 func (e *encoder) appendDetail(b []byte, d *llmhttp.ReasoningDetail) []byte {
 	if d.Type == llmhttp.ReasoningEncrypted {
-		b, _ = e.beginBlock(b, outputBlock{kind: redactedBlock, data: encodeDetail(d, d.Data)})
+		b, _ = e.blocks.begin(b, outputBlock{kind: redactedBlock, data: encodeDetail(d, d.Data)})
 		return b
 	}
 	text := e.reasoning.fromDetails(d.Text + d.Summary)
 	if text != "" && !e.reasoning.continues(d) {
-		b, _ = e.beginBlock(b, outputBlock{kind: thinkingBlock})
+		b, _ = e.blocks.begin(b, outputBlock{kind: thinkingBlock})
 	}
-	b = e.appendText(b, thinkingBlock, text)
+	b = e.blocks.appendText(b, thinkingBlock, text)
 	if d.Signature != "" {
-		b = e.addSignature(b, encodeDetail(d, d.Signature))
+		b = e.blocks.addSignature(b, encodeDetail(d, d.Signature))
 	}
 	return b
 }
@@ -146,31 +145,31 @@ func (e *encoder) appendDetail(b []byte, d *llmhttp.ReasoningDetail) []byte {
 // addSignature adds a signature to the last thinking block if that has none. A
 // signature without any text before it gets a block of its own. A signature whose
 // block has already ended is dropped, because it is not valid for another text.
-func (e *encoder) addSignature(b []byte, signature string) []byte {
-	for i := len(e.waiting) - 1; i >= 0; i-- {
-		if k := &e.waiting[i]; k.accepts(thinkingBlock) {
+func (q *blockQueue) addSignature(b []byte, signature string) []byte {
+	for i := len(q.waiting) - 1; i >= 0; i-- {
+		if k := &q.waiting[i]; k.accepts(thinkingBlock) {
 			k.signature = signature
 			return b
 		}
 	}
 	switch {
-	case e.isOpen && e.open.accepts(thinkingBlock):
-		e.open.signature = signature
-		b = e.appendSignature(b)
-	case !e.reasoning.unsigned:
-		b, _ = e.beginBlock(b, outputBlock{kind: thinkingBlock, signature: signature})
+	case q.isOpen && q.open.accepts(thinkingBlock):
+		q.open.signature = signature
+		b = q.appendSignature(b)
+	case !q.unsigned:
+		b, _ = q.begin(b, outputBlock{kind: thinkingBlock, signature: signature})
 	}
 	return b
 }
 
 // appendSignature sends the signature of the open block, if it has one.
-func (e *encoder) appendSignature(b []byte) []byte {
-	if e.open.signature == "" {
+func (q *blockQueue) appendSignature(b []byte) []byte {
+	if q.open.signature == "" {
 		return b
 	}
 	b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"...)
-	b = strconv.AppendInt(b, int64(e.index), 10)
+	b = strconv.AppendInt(b, int64(q.index), 10)
 	b = append(b, `,"delta":{"type":"signature_delta","signature":`...)
-	b = jsonwire.AppendString(b, e.open.signature)
+	b = jsonwire.AppendString(b, q.open.signature)
 	return append(b, "}}\n\n"...)
 }

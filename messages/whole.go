@@ -8,7 +8,7 @@ import (
 var _ llmhttp.ChunkCollector = (*encoder)(nil)
 
 // CollectStart makes the encoder queue all blocks for AppendWhole.
-func (e *encoder) CollectStart(*llmhttp.ReplyStart) { e.whole = true }
+func (e *encoder) CollectStart(*llmhttp.ReplyStart) { e.blocks.whole = true }
 
 func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
 	_, err := e.AppendChunk(nil, c)
@@ -18,12 +18,12 @@ func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
 // AppendWhole appends a message.
 func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
 	b = appendMessageHead(b, r.ID, e.modelName(r.Model))
-	for i := range e.waiting {
+	for i := range e.blocks.waiting {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		var err error
-		if b, err = e.waiting[i].append(b, e.stop.isCut()); err != nil {
+		if b, err = e.blocks.waiting[i].append(b, e.blocks.cut); err != nil {
 			return b, err
 		}
 	}
