@@ -179,9 +179,9 @@ type idleTimer struct {
 	timer     *time.Timer
 
 	// The fields below are guarded by q.res.mu.
-	timeout   time.Duration // zero for none
-	active    time.Time     // when the Backend last made progress
-	commented time.Time     // when the last comment, or the start, was written
+	timeout      time.Duration // zero for none
+	lastProgress time.Time     // of the Backend
+	lastComment  time.Time     // or the start of the stream
 }
 
 // start starts the timer, or restarts the timeout if it is running: each call
@@ -189,7 +189,7 @@ type idleTimer struct {
 func (t *idleTimer) start(q *request) {
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	t.active = time.Now()
+	t.lastProgress = time.Now()
 	if t.q != nil {
 		return
 	}
@@ -198,13 +198,13 @@ func (t *idleTimer) start(q *request) {
 	if q.chat.stream != nil {
 		t.keepAlive = max(q.h.opts.KeepAlive, 0)
 	}
-	if d, ok := t.next(t.active); ok {
+	if d, ok := t.next(t.lastProgress); ok {
 		t.timer = time.AfterFunc(d, t.fire)
 	}
 }
 
 // touch notes that the Backend made progress. q.res.mu is held.
-func (t *idleTimer) touch(now time.Time) { t.active = now }
+func (t *idleTimer) touch(now time.Time) { t.lastProgress = now }
 
 // stopTimeout is called when the Backend is done. Time after that does not count toward
 // Options.Timeout.
@@ -223,10 +223,10 @@ func (t *idleTimer) stop() {
 // next returns how long from now the next action is due, if there is one.
 func (t *idleTimer) next(now time.Time) (d time.Duration, ok bool) {
 	if t.timeout > 0 {
-		d, ok = t.timeout-now.Sub(t.active), true
+		d, ok = t.timeout-now.Sub(t.lastProgress), true
 	}
 	if silence := t.maxSilence(); silence > 0 {
-		if k := silence - now.Sub(t.lastWrite()); !ok || k < d {
+		if k := silence - now.Sub(t.lastSent()); !ok || k < d {
 			d, ok = k, true
 		}
 	}
@@ -241,12 +241,12 @@ func (t *idleTimer) maxSilence() time.Duration {
 	return t.keepAlive
 }
 
-// lastWrite returns when the client was last sent something.
-func (t *idleTimer) lastWrite() time.Time {
-	if t.commented.After(t.active) {
-		return t.commented
+// lastSent returns when the client was last sent something.
+func (t *idleTimer) lastSent() time.Time {
+	if t.lastComment.After(t.lastProgress) {
+		return t.lastComment
 	}
-	return t.active
+	return t.lastProgress
 }
 
 // fire does what is due. It runs on its own goroutine, where a panic of a
@@ -265,16 +265,16 @@ func (t *idleTimer) fire() {
 		return
 	}
 	now := time.Now()
-	if t.timeout > 0 && now.Sub(t.active) >= t.timeout {
+	if t.timeout > 0 && now.Sub(t.lastProgress) >= t.timeout {
 		q.failures.handleLocked(errSilent)
 		return
 	}
-	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastWrite()) >= silence {
+	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastSent()) >= silence {
 		if q.chat.stream.keepAlive() != nil {
 			return
 		}
 		now = time.Now()
-		t.commented = now
+		t.lastComment = now
 	}
 	if d, ok := t.next(now); ok {
 		t.timer.Reset(d)
