@@ -37,7 +37,7 @@ type observedRequest struct {
 	// tries is guarded by the response's mu.
 	tries []Try
 
-	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm).
+	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm; BenchmarkObserve).
 	requestInfo RequestInfo
 	summary     RequestSummary
 	finish      [1]FinishReason

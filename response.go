@@ -192,7 +192,7 @@ func (res *response) stopReading() {
 //
 // Setting a deadline takes time. So a deadline is set for one and a half times its
 // timeout, and again when less than the timeout is left, instead of before each read
-// and write (budget: CPU of a stream with a flush per chunk).
+// and write (budget: stream, a flush per chunk).
 type connection struct {
 	ctl          http.ResponseController
 	readTimeout  time.Duration // zero for none

@@ -11,7 +11,7 @@ const keepAliveComment = ": keep-alive\n"
 const (
 	// burstGap is the time between two chunks below which they are taken for
 	// chunks that were ready at once, which share writes. A write is most of
-	// what a chunk costs (budget: streams of chunks that are ready at once).
+	// what a chunk costs (budget: stream, chunks ready at once).
 	burstGap = 50 * time.Microsecond
 
 	// maxPending is how many bytes may wait for a shared write. For net/http a few large

@@ -9,7 +9,7 @@ import (
 
 // plainLength returns the length of the longest prefix of s that consists of
 // printable ASCII without quotes and backslashes. It looks at 32 bytes at a time
-// (budget: gateway 1 MB; benchmark: BenchmarkDecodeRequest, image-1MB).
+// (budget: gateway 1 MB; BenchmarkDecodeRequest).
 func plainLength(s string) int {
 	i := 0
 	for ; len(s)-i >= 32; i += 32 {
