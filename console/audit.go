@@ -38,9 +38,9 @@ const (
 // maxAuditEntries is how many entries the console shows.
 const maxAuditEntries = 1000
 
-// An auditLog keeps the newest entries.
+// An auditLog keeps the newest entries and passes each entry to the host.
 type auditLog struct {
-	write func(context.Context, AuditEntry)
+	write func(context.Context, AuditEntry) // Options.Audit, or a function that logs
 
 	mu      sync.Mutex // guards entries
 	entries []AuditEntry
@@ -74,4 +74,12 @@ func (l *auditLog) newest() []AuditEntry {
 	entries := slices.Clone(l.entries)
 	slices.Reverse(entries)
 	return entries
+}
+
+// serve shows the audit log.
+func (l *auditLog) serve(q *request) error {
+	if !q.user.Admin {
+		return errForbidden
+	}
+	return q.render("audit.html", "Audit log", l.newest())
 }

@@ -2,11 +2,9 @@ package console
 
 import (
 	"bytes"
-	"cmp"
 	"image/color"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -16,8 +14,6 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
-
-	"github.com/llmhttp/llmhttp"
 )
 
 // A chart has a stacked bar at each label, with a value of each series.
@@ -33,7 +29,8 @@ type chartSeries struct {
 	Bad    bool      // drawn in the color of errors
 }
 
-// A chartStyle is how a chart is drawn. Pages offer browsers all of them.
+// A chartStyle is how a chart is drawn. Pages link to every style, and browsers
+// choose.
 type chartStyle struct{ dark, narrow bool }
 
 func readChartStyle(r *http.Request) chartStyle {
@@ -41,8 +38,7 @@ func readChartStyle(r *http.Request) chartStyle {
 	return chartStyle{dark: q.Get("theme") == "dark", narrow: q.Get("size") == "narrow"}
 }
 
-// maxSeries is how many series a chart has, because it has as many colors. The
-// last may be the sum of others.
+// maxSeries is the maximum number of series. There are as many colors.
 const maxSeries = 7
 
 var (
@@ -257,62 +253,14 @@ func shortMoney(v float64) string { return "$" + strconv.FormatFloat(v, 'f', -1,
 // nothing else.
 const chartPolicy = "default-src 'none'; style-src 'unsafe-inline'"
 
-func (p *page) writeChart(c *chart) error {
-	b, err := c.svg(readChartStyle(p.r))
+// writeChart replies with c in the style that the query names.
+func (q *request) writeChart(c *chart) error {
+	b, err := c.svg(readChartStyle(q.r))
 	if err != nil {
 		return err
 	}
-	p.w.Header().Set("Content-Type", "image/svg+xml")
-	p.w.Header().Set("Content-Security-Policy", chartPolicy)
-	_, _ = p.w.Write(b) // fails if the client has left
+	q.w.Header().Set("Content-Type", "image/svg+xml")
+	q.w.Header().Set("Content-Security-Policy", chartPolicy)
+	_, _ = q.w.Write(b) // fails if the client has left
 	return nil
-}
-
-// serveUsageChart draws the usage of each day by model.
-func (h *Handler) serveUsageChart(p *page) error {
-	f, err := h.readUsageFilter(p)
-	if err != nil {
-		return err
-	}
-	sums, err := h.report(p, &f, llmhttp.ByDay, 0)
-	if err != nil {
-		return err
-	}
-	c := &chart{Format: shortNumber}
-	if f.Measure == "cost" {
-		c.Format = shortMoney
-	}
-	for t := f.From; !t.After(f.To); t = t.Add(day) {
-		c.Labels = append(c.Labels, t.Format("Jan 2"))
-	}
-	value := func(r *usageRow) float64 {
-		switch f.Measure {
-		case "requests":
-			return float64(r.Requests)
-		case "images":
-			return float64(r.Images)
-		case "cost":
-			return r.Cost
-		}
-		return float64(r.Tokens())
-	}
-	totals := h.foldRows(sums, func(s *llmhttp.ReportSum) string { return s.Model })
-	slices.SortStableFunc(totals, func(a, b usageRow) int { return cmp.Compare(value(&b), value(&a)) })
-	index := make(map[string]int)
-	for i, row := range totals {
-		index[row.Name] = min(i, maxSeries-1)
-		switch {
-		case i < maxSeries:
-			c.Series = append(c.Series, chartSeries{Name: row.Name, Values: make([]float64, len(c.Labels))})
-		case i == maxSeries:
-			c.Series[maxSeries-1].Name = "others"
-		}
-	}
-	for i := range sums {
-		row := usageRow{}
-		row.add(h, &sums[i].UsageSum)
-		at := int(sums[i].Start.Sub(f.From) / day)
-		c.Series[index[sums[i].Model]].Values[at] += value(&row)
-	}
-	return p.writeChart(c)
 }

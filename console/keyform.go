@@ -2,10 +2,12 @@ package console
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -28,6 +30,9 @@ type keyForm struct {
 	Scopes []scopeBox
 	admin  bool
 }
+
+// errInvalidForm is returned for a form with Errors.
+var errInvalidForm = errors.New("console: the form has mistakes")
 
 // A scopeBox is a checkbox for a scope.
 type scopeBox struct {
@@ -76,7 +81,8 @@ func readKeyForm(sent url.Values, admin bool) *keyForm {
 	return f
 }
 
-// setScopes sets the checkboxes: those of the API, and others that the key has.
+// setScopes sets a checkbox for each scope of the API and for other scopes of the
+// key.
 func (f *keyForm) setScopes() {
 	checked := strings.Split(f.Values["scopes"], ",")
 	names := []string{"all"}
@@ -112,6 +118,7 @@ func (f *keyForm) apply(p *llmhttp.KeyParams, now time.Time) error {
 	return nil
 }
 
+// applyField sets one setting in p.
 func (f *keyForm) applyField(p *llmhttp.KeyParams, name, value string, now time.Time) (err error) {
 	if err := checkText(value); err != nil && name != "models" && name != "scopes" {
 		return err
@@ -167,6 +174,7 @@ func (f *keyForm) parseScopes(value string) ([]llmhttp.Endpoint, error) {
 // maxText is the maximum length of a name or an account in bytes.
 const maxText = 512
 
+// checkText returns an error if s is too long or is not text.
 func checkText(s string) error {
 	if len(s) > maxText || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
 		return fmt.Errorf("enter at most %d bytes of text", maxText)
@@ -174,9 +182,29 @@ func checkText(s string) error {
 	return nil
 }
 
+// status returns the status of a reply that shows the form.
 func (f *keyForm) status() int {
 	if len(f.Errors) > 0 {
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusOK
+}
+
+// describeChange lists the settings in which two keys differ.
+func describeChange(before, after *llmhttp.KeyParams) string {
+	var changes []string
+	was, is := keyFields(before), keyFields(after)
+	for _, name := range keyFieldNames {
+		if was[name] != is[name] {
+			changes = append(changes, name+": "+quoteValue(was[name])+" to "+quoteValue(is[name]))
+		}
+	}
+	return strings.Join(changes, "; ")
+}
+
+func quoteValue(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return strconv.Quote(s)
 }

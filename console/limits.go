@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"strings"
 	"time"
@@ -19,14 +20,24 @@ type limitUse struct {
 	Known     bool // whether the fields below are known
 	Used, Max float64
 	Money     bool          // Used and Max are in US dollars
-	Full      time.Duration // until nothing is used if the key is not used meanwhile; zero if not known
-	Since     time.Time     // from when use counts; zero if not known
-	Local     bool          // Used is that of this process
+	Full      time.Duration // until the token bucket is full without further requests; zero if not known
+	Since     time.Time     // when the period of the quota began; zero if it has none
+	Local     bool          // Used counts only requests of this process
 }
 
-// limitUse returns the limits of a key. If the Limiter or the store fails, it
-// returns them without what is used.
-func (h *Handler) limitUse(ctx context.Context, info *llmhttp.KeyInfo) []limitUse {
+// A limitReader reads how much of the limits of a key is used. Each of its fields
+// but logger may be nil.
+type limitReader struct {
+	limiter llmhttp.Limiter
+	usage   llmhttp.UsageStore
+	cost    func(llmhttp.UsageSum) float64
+	monitor *Monitor
+	logger  *slog.Logger
+}
+
+// read returns the limits of a key and how much of each is used. If the Limiter or
+// the store fails, it logs the error and returns the limit without its use.
+func (l *limitReader) read(ctx context.Context, info *llmhttp.KeyInfo) []limitUse {
 	var uses []limitUse
 	for _, name := range keytext.LimitNames {
 		text := keytext.LimitText(&info.Limits, name)
@@ -37,16 +48,16 @@ func (h *Handler) limitUse(ctx context.Context, info *llmhttp.KeyInfo) []limitUs
 		var err error
 		switch name {
 		case "requests":
-			err = h.readLevel(ctx, info.ID, llmhttp.BucketRequests, info.Limits.Requests, &use)
+			err = l.readLevel(ctx, info.ID, llmhttp.BucketRequests, info.Limits.Requests, &use)
 		case "tokens":
-			err = h.readLevel(ctx, info.ID, llmhttp.BucketTokens, info.Limits.Tokens, &use)
+			err = l.readLevel(ctx, info.ID, llmhttp.BucketTokens, info.Limits.Tokens, &use)
 		case "quota":
-			err = h.readQuota(ctx, info, &use)
+			err = l.readQuota(ctx, info, &use)
 		case "concurrent":
-			err = h.readConcurrent(ctx, info, &use)
+			err = l.readConcurrent(ctx, info, &use)
 		}
 		if err != nil {
-			h.opts.Logger.ErrorContext(ctx, "console: use of a limit not read", "key", info.ID, "limit", name, "error", err)
+			l.logger.ErrorContext(ctx, "console: use of a limit not read", "key", info.ID, "limit", name, "error", err)
 		}
 		uses = append(uses, use)
 	}
@@ -54,11 +65,11 @@ func (h *Handler) limitUse(ctx context.Context, info *llmhttp.KeyInfo) []limitUs
 }
 
 // readLevel sets how much of a bucket is used.
-func (h *Handler) readLevel(ctx context.Context, keyID, bucket string, rate llmhttp.Rate, use *limitUse) error {
-	if h.opts.Limiter == nil {
+func (l *limitReader) readLevel(ctx context.Context, keyID, bucket string, rate llmhttp.Rate, use *limitUse) error {
+	if l.limiter == nil {
 		return nil
 	}
-	levels, err := h.opts.Limiter.Take(ctx, keyID, llmhttp.Draw{Bucket: bucket, Rate: rate})
+	levels, err := l.limiter.Take(ctx, keyID, llmhttp.Draw{Bucket: bucket, Rate: rate})
 	if err != nil {
 		return err
 	}
@@ -72,12 +83,12 @@ func (h *Handler) readLevel(ctx context.Context, keyID, bucket string, rate llmh
 
 // readQuota sets how much of the quota is used: of its tokens, or of its cost if
 // more of that is used.
-func (h *Handler) readQuota(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
+func (l *limitReader) readQuota(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
 	quota, now := info.Limits.Quota, time.Now()
-	if h.opts.Usage == nil {
+	if l.usage == nil {
 		return nil
 	}
-	sums, err := llmhttp.QueryKey(ctx, h.opts.Usage, info.ID, llmhttp.UsageQuery{
+	sums, err := llmhttp.QueryKey(ctx, l.usage, info.ID, llmhttp.UsageQuery{
 		Account: info.Account, From: quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day), // as the Handler does
 	})
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -88,29 +99,29 @@ func (h *Handler) readQuota(ctx context.Context, info *llmhttp.KeyInfo, use *lim
 	}
 	var totals usageTotals
 	for i := range sums {
-		totals.add(h, &sums[i])
+		totals.add(&sums[i], l.cost)
 	}
 	use.Known, use.Used, use.Max = true, float64(totals.Tokens()), float64(max(quota.Tokens, 0))
-	if cost := max(quota.Cost, 0); quota.Cost != 0 && h.opts.Cost != nil && (quota.Tokens == 0 || totals.Cost*use.Max > use.Used*cost) {
+	if cost := max(quota.Cost, 0); quota.Cost != 0 && l.cost != nil && (quota.Tokens == 0 || totals.Cost*use.Max > use.Used*cost) {
 		use.Money, use.Used, use.Max = true, totals.Cost, cost
 	}
 	use.Since = quota.Start(now)
 	return nil
 }
 
-// readConcurrent sets how many requests are in progress: those that the Limiter
-// counts, or else those of this process.
-func (h *Handler) readConcurrent(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
+// readConcurrent sets how many requests are in progress. If the Limiter does not
+// count them, it sets those that the Monitor of this process counts.
+func (l *limitReader) readConcurrent(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
 	var n int
-	counter, ok := h.opts.Limiter.(llmhttp.ConcurrencyCounter)
+	counter, ok := l.limiter.(llmhttp.ConcurrencyCounter)
 	switch {
 	case ok:
 		var err error
 		if n, err = counter.Concurrent(ctx, info.ID); err != nil {
 			return err
 		}
-	case h.opts.Monitor != nil:
-		n, use.Local = h.opts.Monitor.concurrent(info.ID), true
+	case l.monitor != nil:
+		n, use.Local = l.monitor.concurrent(info.ID), true
 	default:
 		return nil
 	}

@@ -11,14 +11,15 @@ func newNonce() string { return rand.Text() }
 // maxNonces is how many nonces each generation of nonces holds.
 const maxNonces = 10_000
 
-// nonces remember the nonces of the forms that were sent: the last maxNonces of
-// them at least. The zero value remembers none.
+// nonces remember at least the last maxNonces nonces of forms that were sent. The
+// zero value is ready to use.
 type nonces struct {
-	mu   sync.Mutex // guards used
-	used [2]map[string]struct{}
+	mu   sync.Mutex             // guards used
+	used [2]map[string]struct{} // the present and the previous generation
 }
 
-// take reports whether nonce is used for the first time. No nonce is refused.
+// take reports whether nonce is used for the first time. It returns false for a
+// text that cannot be a nonce.
 func (n *nonces) take(nonce string) bool {
 	if len(nonce) != len(newNonce()) {
 		return false

@@ -4,36 +4,43 @@ import (
 	"github.com/llmhttp/llmhttp/route"
 )
 
-// overviewPage is the data of overview.html.
-type overviewPage struct {
+// overviewData is the data of overview.html.
+type overviewData struct {
 	Monitor *snapshot // nil if there is no Monitor
 	Targets []route.TargetStatus
-	Router  bool
+	Router  bool // whether there is a Router
 }
 
-func (h *Handler) serveOverview(p *page) error {
-	if !p.user.Admin {
+// overviewPages serve the overview and its chart to administrators.
+type overviewPages struct {
+	monitor *Monitor                    // nil if the host has none
+	targets func() []route.TargetStatus // nil if the host has no Router
+}
+
+// serve shows the overview.
+func (o *overviewPages) serve(q *request) error {
+	if !q.user.Admin {
 		return errForbidden
 	}
-	if !h.showsOverview(&p.user) {
+	if o.monitor == nil && o.targets == nil {
 		return errNotFound
 	}
-	data := &overviewPage{}
-	if h.opts.Monitor != nil {
-		data.Monitor = h.opts.Monitor.snapshot()
+	data := &overviewData{}
+	if o.monitor != nil {
+		data.Monitor = o.monitor.snapshot()
 	}
-	if h.opts.Router != nil {
-		data.Targets, data.Router = h.opts.Router(), true
+	if o.targets != nil {
+		data.Targets, data.Router = o.targets(), true
 	}
-	return p.render("overview.html", "Overview", data)
+	return q.render("overview.html", "Overview", data)
 }
 
-// serveOverviewChart draws the requests of each minute of the last hour.
-func (h *Handler) serveOverviewChart(p *page) error {
-	if !p.user.Admin || h.opts.Monitor == nil {
+// serveChart draws the requests of each minute of the last hour.
+func (o *overviewPages) serveChart(q *request) error {
+	if !q.user.Admin || o.monitor == nil {
 		return errNotFound
 	}
-	s := h.opts.Monitor.snapshot()
+	s := o.monitor.snapshot()
 	succeeded, failed := chartSeries{Name: "succeeded"}, chartSeries{Name: "failed", Bad: true}
 	c := &chart{Format: shortNumber}
 	for _, m := range s.minutes {
@@ -41,5 +48,5 @@ func (h *Handler) serveOverviewChart(p *page) error {
 		succeeded.Values, failed.Values = append(succeeded.Values, m.succeeded), append(failed.Values, m.failed)
 	}
 	c.Series = []chartSeries{succeeded, failed}
-	return p.writeChart(c)
+	return q.writeChart(c)
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// KeyStore returns a KeyStore for the Handler of the API: that of keys, and with
-// the requests of the console's playground. Those present no secret; the console
-// calls the Handler in the same process and says with the context which key to
-// use. So the playground needs no secrets in the browser, and limits, models and
-// usage are those of the key. Requests from outside cannot do so.
+// KeyStore returns the KeyStore for the Handler of the API. It finds keys by their
+// secrets, as the KeyManager does. Requests of the console's playground have no secret: the
+// console calls the Handler in the same process, with the ID of the key in the
+// context, which requests from outside cannot set. So the browser needs no secret,
+// and limits, models and usage are those of the key.
 func KeyStore(keys llmhttp.KeyManager) llmhttp.KeyStore { return playgroundKeys{keys} }
 
 type playgroundKeys struct{ llmhttp.KeyManager }
@@ -24,7 +24,7 @@ type playgroundKeys struct{ llmhttp.KeyManager }
 // playgroundKey is the context key of the ID of the key to use.
 type playgroundKey struct{}
 
-// Lookup returns the key of the playground's user, or the key for secret.
+// Lookup returns the key whose ID is in ctx, or else the key for secret.
 func (s playgroundKeys) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
 	id, ok := ctx.Value(playgroundKey{}).(string)
 	if !ok {
@@ -47,21 +47,29 @@ var playgroundModes = []struct{ name, title, path string }{
 	{"embeddings", "Embeddings", "/v1/embeddings"},
 }
 
-// playgroundPage is the data of playground.html.
-type playgroundPage struct {
+// playgroundData is the data of playground.html.
+type playgroundData struct {
 	Mode    string
-	Modes   []link
+	Modes   []link // to the page in each mode
 	Keys    []llmhttp.KeyInfo
 	KeyID   string
 	BaseURL string // of the API, in examples
 }
 
-func (h *Handler) servePlayground(p *page) error {
-	if h.opts.API == nil {
+// A playground serves the page of the playground and passes its requests to the API.
+type playground struct {
+	keys   llmhttp.KeyManager
+	api    http.Handler // nil if there is no playground
+	apiURL string       // Options.APIURL
+}
+
+// serve shows the playground.
+func (p *playground) serve(q *request) error {
+	if p.api == nil {
 		return errNotFound
 	}
-	query := p.r.URL.Query()
-	data := &playgroundPage{Mode: "chat", KeyID: query.Get("key"), BaseURL: h.apiURL(p.r)}
+	query := q.r.URL.Query()
+	data := &playgroundData{Mode: "chat", KeyID: query.Get("key"), BaseURL: p.baseURL(q.r)}
 	for _, m := range playgroundModes {
 		if query.Get("mode") == m.name {
 			data.Mode = m.name
@@ -75,37 +83,38 @@ func (h *Handler) servePlayground(p *page) error {
 		data.Modes = append(data.Modes, link{"?" + v.Encode(), m.title, m.name == data.Mode})
 	}
 	var err error
-	if data.Keys, err = h.usableKeys(p, data.KeyID); err != nil {
+	if data.Keys, err = p.usableKeys(q, data.KeyID); err != nil {
 		return err
 	}
-	return p.render("playground.html", "Playground", data)
+	return q.render("playground.html", "Playground", data)
 }
 
 // usableKeys returns the newest keys that the user may use, and the key with the
 // given ID if that is another one.
-func (h *Handler) usableKeys(p *page, id string) ([]llmhttp.KeyInfo, error) {
-	q := llmhttp.KeyQuery{Status: llmhttp.KeyActive, Newest: true, Limit: keysPerPage}
-	if !p.user.Admin {
-		q.Account = p.user.Account
+func (p *playground) usableKeys(q *request, id string) ([]llmhttp.KeyInfo, error) {
+	list := llmhttp.KeyQuery{Status: llmhttp.KeyActive, Newest: true, Limit: keysPerPage}
+	if !q.user.Admin {
+		list.Account = q.user.Account
 	}
-	keys, err := h.keys.ListKeys(p.r.Context(), q)
+	keys, err := p.keys.ListKeys(q.r.Context(), list)
 	if err != nil {
 		return nil, err
 	}
 	if id != "" && !slices.ContainsFunc(keys, func(k llmhttp.KeyInfo) bool { return k.ID == id }) {
-		info, err := h.keys.Key(p.r.Context(), id)
-		if err == nil && p.user.sees(&info) && info.Status(time.Now()) == llmhttp.KeyActive {
+		info, err := p.keys.Key(q.r.Context(), id)
+		if err == nil && q.user.sees(&info) && info.Status(time.Now()) == llmhttp.KeyActive {
 			keys = append([]llmhttp.KeyInfo{info}, keys...)
 		} else if err != nil && !errors.Is(err, llmhttp.ErrKeyNotFound) {
 			return nil, err
 		}
 	}
-	return slices.DeleteFunc(keys, func(k llmhttp.KeyInfo) bool { return !p.user.mayUse(&k) }), nil
+	return slices.DeleteFunc(keys, func(k llmhttp.KeyInfo) bool { return !q.user.mayUse(&k) }), nil
 }
 
-func (h *Handler) apiURL(r *http.Request) string {
-	if h.opts.APIURL != "" {
-		return strings.TrimSuffix(h.opts.APIURL, "/")
+// baseURL returns the address of the API in examples.
+func (p *playground) baseURL(r *http.Request) string {
+	if p.apiURL != "" {
+		return strings.TrimSuffix(p.apiURL, "/")
 	}
 	scheme := "http"
 	if r.TLS != nil {
@@ -115,38 +124,38 @@ func (h *Handler) apiURL(r *http.Request) string {
 }
 
 // callAPI passes a request of the playground to the API, on behalf of the key
-// that the query names. A page of another site cannot send one, because it
-// cannot send JSON without asking first.
-func (h *Handler) callAPI(p *page) error {
+// in the query. Other sites cannot send such a request: browsers send JSON to
+// another site only after a preflight, which the console does not permit.
+func (p *playground) callAPI(q *request) error {
 	path := "/v1/models"
-	if p.r.Method == http.MethodPost {
+	if q.r.Method == http.MethodPost {
 		path = ""
 		for _, m := range playgroundModes {
-			if m.name == p.r.PathValue("endpoint") {
+			if m.name == q.r.PathValue("endpoint") {
 				path = m.path
 			}
 		}
 	}
-	if path == "" || h.opts.API == nil {
+	if path == "" || p.api == nil {
 		return errNotFound
 	}
-	info, err := h.findUsableKey(p, p.r.URL.Query().Get("key"))
+	info, err := q.findUsableKey(p.keys, q.r.URL.Query().Get("key"))
 	if err != nil {
 		return err
 	}
-	p.h.opts.API.ServeHTTP(p.w, p.apiRequest(path, info.ID))
+	p.api.ServeHTTP(q.w, q.apiRequest(path, info.ID))
 	return nil
 }
 
-// apiRequest returns a request for the API with the body of p. Of the headers it
-// has only those that describe the body.
-func (p *page) apiRequest(path, keyID string) *http.Request {
-	r := p.r.WithContext(context.WithValue(p.r.Context(), playgroundKey{}, keyID))
+// apiRequest returns a request for the API with the body of q. It has only the
+// headers that the API needs, and so no cookies.
+func (q *request) apiRequest(path, keyID string) *http.Request {
+	r := q.r.WithContext(context.WithValue(q.r.Context(), playgroundKey{}, keyID))
 	r.URL = &url.URL{Path: path}
 	r.RequestURI = path
 	r.Header = make(http.Header)
 	for _, name := range []string{"Accept", "Content-Type", "Content-Length"} {
-		if v := p.r.Header.Get(name); v != "" {
+		if v := q.r.Header.Get(name); v != "" {
 			r.Header.Set(name, v)
 		}
 	}

@@ -94,8 +94,8 @@ func (m *sessions) end(value string, now time.Time) {
 	m.ended[s.ID] = s.Ends
 }
 
-// forget drops the sessions whose time has passed, and one more: that which ends
-// first. The caller holds mu.
+// forget makes room in ended. It deletes the sessions that have expired, and the
+// one that expires next. The caller holds mu.
 func (m *sessions) forget(now time.Time) {
 	first := ""
 	for id, ends := range m.ended {

@@ -7,10 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -53,8 +50,8 @@ type SignIn struct {
 
 	// ClientAddr returns the address to which sign-in attempts are attributed.
 	// Nil means r.RemoteAddr, which behind a proxy is the proxy's: then the
-	// limit is one for all clients. A function that reads a header must be
-	// sure that the proxy sets it.
+	// limit is one for all clients. A function may read a header only if the
+	// proxy always sets it.
 	ClientAddr func(r *http.Request) string
 }
 
@@ -74,7 +71,7 @@ type signIn struct {
 	config   SignIn
 	keys     llmhttp.KeyManager
 	admins   map[string]*passwordhash.Hash
-	decoy    *passwordhash.Hash // compared with the passwords of unknown names
+	decoy    *passwordhash.Hash // compared with the passwords of unknown names, so that they take as long
 	attempts llmhttp.Limiter
 	hashing  chan struct{} // bounds how many passwords are hashed at a time
 	sessions *sessions
@@ -125,7 +122,8 @@ func newSignIn(config SignIn, keys llmhttp.KeyManager) (*signIn, error) {
 	return s, err
 }
 
-// user is a [UserFunc].
+// user returns the person to whom the session in the cookie belongs. It is a
+// [UserFunc].
 func (s *signIn) user(r *http.Request) (User, error) {
 	cookie, err := r.Cookie(sessionCookie)
 	if err != nil {
@@ -165,7 +163,7 @@ func (s *signIn) passwordID(name string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// newSession returns the value of a cookie for a person who has signed in.
+// newSession returns the value of the session cookie of a person who has signed in.
 func (s *signIn) newSession(u *User) string {
 	session := session{Ends: time.Now().Add(s.config.Duration).Unix()}
 	if u.Admin {
@@ -176,7 +174,7 @@ func (s *signIn) newSession(u *User) string {
 	return s.sessions.encode(session)
 }
 
-// A signInError is a refusal that the person is told.
+// A signInError is a refusal whose text is shown.
 type signInError struct {
 	status int
 	text   string
@@ -242,8 +240,8 @@ func (s *signIn) checkKey(r *http.Request, secret string) (User, error) {
 	return User{Name: info.ID, Account: info.Account, key: &info.Key}, nil
 }
 
-// countAttempt returns errTooManyAttempts if the client or the name has no
-// attempt left. An empty name has no limit of its own.
+// countAttempt counts an attempt to sign in. It returns errTooManyAttempts if the
+// client or the administrator with that name has no attempt left.
 func (s *signIn) countAttempt(r *http.Request, name string) error {
 	address := clientAddr(r)
 	if s.config.ClientAddr != nil {
@@ -256,29 +254,14 @@ func (s *signIn) countAttempt(r *http.Request, name string) error {
 	return err
 }
 
+// take takes one of the attempts of key. It returns errTooManyAttempts if there is
+// none left.
 func (s *signIn) take(ctx context.Context, key string, rate llmhttp.Rate) error {
 	levels, err := s.attempts.Take(ctx, key, llmhttp.Draw{Bucket: "sign-in", Rate: rate, Cost: 1})
 	if err == nil && levels[0].RetryAfter > 0 {
 		return errTooManyAttempts
 	}
 	return err
-}
-
-// clientAddr returns the address of the client without its port. Of an IPv6
-// address it returns the network of 64 bits, which usually belongs to one
-// client.
-func clientAddr(r *http.Request) string {
-	addr, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	ip := addr.Addr().Unmap()
-	if ip.Is6() {
-		if prefix, err := ip.Prefix(64); err == nil {
-			return prefix.String()
-		}
-	}
-	return ip.String()
 }
 
 // sessionCookie is the name of the cookie that has the session.
@@ -295,16 +278,4 @@ func (s *signIn) setCookie(w http.ResponseWriter, r *http.Request, path, value s
 		cookie.MaxAge = -1
 	}
 	http.SetCookie(w, cookie)
-}
-
-// isLoopback reports whether host, which may have a port, is this machine.
-func isLoopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && addr.IsLoopback()
 }

@@ -8,21 +8,29 @@ import (
 	"time"
 )
 
-// signInPage is the data of signin.html.
-type signInPage struct {
+// signInData is the data of signin.html.
+type signInData struct {
 	Passwords, Keys bool
 	Next            string // where to go afterwards
 	Error           string
 }
 
-// askToSignIn redirects to the sign-in page. A POST is not repeated afterwards.
-func (h *Handler) askToSignIn(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Sec-Fetch-Mode") == "cors" || r.Method != http.MethodGet { // a script's request: it cannot follow
-		h.showError(w, r, nil, &pageError{http.StatusUnauthorized, "Your session has ended. Please sign in again."})
+// signInPages sign people in and out.
+type signInPages struct {
+	renderer *renderer
+	signIn   *signIn
+	audit    *auditLog
+}
+
+// askToSignIn redirects to the sign-in page. Only a GET is repeated after the
+// sign-in; other requests, and those of scripts, which cannot sign in, get a 401.
+func (s *signInPages) askToSignIn(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Sec-Fetch-Mode") == "cors" || r.Method != http.MethodGet {
+		s.renderer.showError(w, r, nil, &pageError{http.StatusUnauthorized, "Your session has ended. Please sign in again."})
 		return
 	}
-	target := h.opts.Path + "sign-in"
-	if at := strings.TrimPrefix(r.URL.Path, h.opts.Path); at != "" {
+	target := s.renderer.path + "sign-in"
+	if at := strings.TrimPrefix(r.URL.Path, s.renderer.path); at != "" {
 		if r.URL.RawQuery != "" {
 			at += "?" + r.URL.RawQuery
 		}
@@ -31,71 +39,76 @@ func (h *Handler) askToSignIn(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, target, http.StatusSeeOther)
 }
 
-func (h *Handler) newSignInPage(next string) *signInPage {
-	return &signInPage{Passwords: len(h.signIn.admins) > 0, Keys: h.signIn.config.Keys, Next: next}
+// serve shows the sign-in page.
+func (s *signInPages) serve(w http.ResponseWriter, r *http.Request) {
+	s.show(w, r, http.StatusOK, &signInData{Next: r.URL.Query().Get("next")})
 }
 
-func (h *Handler) showSignIn(w http.ResponseWriter, r *http.Request, status int, data *signInPage) {
-	if err := h.render(w, r, nil, status, "signin.html", "Sign in", data); err != nil {
-		h.showError(w, r, nil, err)
+// show shows the sign-in page. It sets the fields of data that depend on the
+// SignIn.
+func (s *signInPages) show(w http.ResponseWriter, r *http.Request, status int, data *signInData) {
+	data.Passwords, data.Keys = len(s.signIn.admins) > 0, s.signIn.config.Keys
+	if err := s.renderer.render(w, r, status, "signin.html", &view{Title: "Sign in", Data: data}); err != nil {
+		s.renderer.showError(w, r, nil, err)
 	}
 }
 
-func (h *Handler) serveSignIn(w http.ResponseWriter, r *http.Request) {
-	h.showSignIn(w, r, http.StatusOK, h.newSignInPage(r.URL.Query().Get("next")))
-}
-
-func (h *Handler) postSignIn(w http.ResponseWriter, r *http.Request) {
+// post signs a person in with the password or the API key in the form.
+func (s *signInPages) post(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		h.showError(w, r, nil, &pageError{http.StatusBadRequest, "The form could not be read."})
+		s.renderer.showError(w, r, nil, &pageError{http.StatusBadRequest, "The form could not be read."})
 		return
 	}
-	next := r.PostForm.Get("next")
-	name := r.PostForm.Get("name")
-	var user User
-	var err error
-	if r.PostForm.Has("key") {
-		name = ""
-		user, err = h.signIn.checkKey(r, strings.TrimSpace(r.PostForm.Get("key")))
-	} else {
-		user, err = h.signIn.checkPassword(r, name, r.PostForm.Get("password"))
-	}
+	user, err := s.checkForm(r)
 	if refused, ok := errors.AsType[*signInError](err); ok {
-		if h.signIn.admins[name] == nil { // it may be a password in the wrong field
-			name = ""
-		}
-		h.audit.add(r, name, ActionSignInFailed, "", refused.text)
-		data := h.newSignInPage(next)
-		data.Error = refused.text
-		h.showSignIn(w, r, refused.status, data)
+		s.refuse(w, r, refused)
 		return
 	}
 	if err != nil {
-		h.showError(w, r, nil, err)
+		s.renderer.showError(w, r, nil, err)
 		return
 	}
 	if old, err := r.Cookie(sessionCookie); err == nil {
-		h.signIn.sessions.end(old.Value, time.Now())
+		s.signIn.sessions.end(old.Value, time.Now())
 	}
-	h.signIn.setCookie(w, r, h.opts.Path, h.signIn.newSession(&user))
-	h.audit.add(r, user.Name, ActionSignIn, "", "")
-	http.Redirect(w, r, h.opts.Path+localPath(next), http.StatusSeeOther)
+	s.signIn.setCookie(w, r, s.renderer.path, s.signIn.newSession(&user))
+	s.audit.add(r, user.Name, ActionSignIn, "", "")
+	http.Redirect(w, r, s.renderer.path+localPath(r.PostForm.Get("next")), http.StatusSeeOther)
 }
 
-// localPath returns next if it is a path below that of the console, and
-// otherwise "".
+// checkForm returns the person whose password or API key the form has.
+func (s *signInPages) checkForm(r *http.Request) (User, error) {
+	if r.PostForm.Has("key") {
+		return s.signIn.checkKey(r, strings.TrimSpace(r.PostForm.Get("key")))
+	}
+	return s.signIn.checkPassword(r, r.PostForm.Get("name"), r.PostForm.Get("password"))
+}
+
+// refuse shows the sign-in page again, with the reason.
+func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *signInError) {
+	name := r.PostForm.Get("name")
+	if r.PostForm.Has("key") || s.signIn.admins[name] == nil { // an unknown name may be a password in the wrong field
+		name = ""
+	}
+	s.audit.add(r, name, ActionSignInFailed, "", reason.text)
+	s.show(w, r, reason.status, &signInData{Next: r.PostForm.Get("next"), Error: reason.text})
+}
+
+// signOut ends the session and removes the cookie.
+func (s *signInPages) signOut(q *request) error {
+	s.signIn.sessions.end(q.user.session, time.Now())
+	s.signIn.setCookie(q.w, q.r, s.renderer.path, "")
+	s.audit.add(q.r, q.user.Name, ActionSignOut, "", "")
+	return q.redirect("sign-in")
+}
+
+// localPath returns next if it is a path below that of the console. Otherwise it
+// returns "".
 func localPath(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || strings.HasPrefix(next, "/") || strings.ContainsAny(next, "\\\r\n") || strings.Contains(u.Path, "..") {
 		return ""
 	}
 	return next
-}
-
-func (h *Handler) signOut(p *page) error {
-	h.signIn.sessions.end(p.user.session, time.Now())
-	h.signIn.setCookie(p.w, p.r, h.opts.Path, "")
-	h.audit.add(p.r, p.user.Name, ActionSignOut, "", "")
-	return p.redirect("sign-in")
 }

@@ -37,12 +37,13 @@ func readStatic() map[string]staticFile {
 	return read
 }
 
-// staticPath returns the path of a file below that of the console. The query
-// changes with the content, so that browsers need not ask again.
+// staticPath returns the path of a file below that of the console. Its query
+// changes with the content, so that browsers may cache the file.
 func staticPath(name string) string {
 	return "static/" + name + "?v=" + strings.Trim(staticFiles[name].etag, `"`)
 }
 
+// serveStatic replies with an embedded file.
 func serveStatic(w http.ResponseWriter, r *http.Request) {
 	file, ok := staticFiles[r.PathValue("file")]
 	if !ok {

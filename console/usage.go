@@ -1,8 +1,6 @@
 package console
 
 import (
-	"cmp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,56 +9,20 @@ import (
 	"github.com/llmhttp/llmhttp/internal/keytext"
 )
 
-const (
-	day         = 24 * time.Hour
-	defaultDays = 30
-	maxDays     = 366
+// maxGroups is the number of keys or accounts in a table.
+const maxGroups = 25
 
-	// maxGroups is the number of keys or accounts in a table.
-	maxGroups = 25
-)
-
-// usageTotals are sums of usage with their cost.
-type usageTotals struct {
-	llmhttp.UsageSum
-	Cost float64 // in US dollars
-}
-
-func (t *usageTotals) add(h *Handler, s *llmhttp.UsageSum) {
-	t.Requests += s.Requests
-	t.PromptTokens += s.PromptTokens
-	t.CompletionTokens += s.CompletionTokens
-	t.CachedTokens += s.CachedTokens
-	t.ReasoningTokens += s.ReasoningTokens
-	t.Images += s.Images
-	if h.opts.Cost != nil {
-		t.Cost += h.opts.Cost(*s)
-	}
-}
-
-// Tokens returns the tokens of prompts and completions.
-func (t *usageTotals) Tokens() int64 { return t.PromptTokens + t.CompletionTokens }
-
-// A usageRow is a row of a table of usage.
-type usageRow struct {
-	Name string // a date, a model, the ID of a key, or an account
-	Note string // the name of a key
-	usageTotals
-}
-
-// A usagePage is the data of usage.html.
-type usagePage struct {
+// usageData is the data of usage.html.
+type usageData struct {
 	usageFilter
-	Rows     []usageRow
-	Totals   usageTotals
+	*usageTable
 	Tables   []link
 	Measures []link
 	Periods  []link
 	Query    string // of the chart and the CSV file
 	Costs    bool
 	Admin    bool
-	Limited  bool // there may be more rows
-	Key      *llmhttp.KeyInfo
+	Key      *llmhttp.KeyInfo // the key of the filter, or nil
 }
 
 // A link leads to a variant of the page.
@@ -69,40 +31,48 @@ type link struct {
 	Current      bool
 }
 
-var usageMeasures = []string{"tokens", "requests", "images", "cost"}
-
-// report reads the sums that f selects. Of a key it selects what was used for its
-// present account, as stores find that faster.
-func (h *Handler) report(p *page, f *usageFilter, by llmhttp.ReportGroup, limit int) ([]llmhttp.ReportSum, error) {
-	account := f.Account
-	if account == "" && f.key != nil {
-		account = f.key.Account
-	}
-	return h.usage.ReportUsage(p.r.Context(), llmhttp.ReportQuery{
-		Account: account, KeyID: f.KeyID, From: f.From, To: f.To.Add(day), By: by, Limit: limit,
-	})
+// usagePages serve the page of usage, its chart and its CSV file.
+type usagePages struct {
+	keys    llmhttp.KeyManager
+	reports *usageReports
 }
 
-func (h *Handler) serveUsage(p *page) error {
-	f, err := h.readUsageFilter(p)
+// serve shows usage as a table with a chart.
+func (u *usagePages) serve(q *request) error {
+	f, err := u.readFilter(q)
 	if err != nil {
 		return err
 	}
-	data := &usagePage{usageFilter: f, Query: f.query(p.user.Admin), Costs: h.opts.Cost != nil, Admin: p.user.Admin}
-	data.Key = f.key
-	if data.Rows, data.Totals, data.Limited, err = h.usageRows(p, &f, maxGroups); err != nil {
+	table, err := u.reports.table(q.r.Context(), &f, maxGroups)
+	if err != nil {
 		return err
 	}
+	if f.By == "key" {
+		u.addKeyNames(q, table.Rows)
+	}
+	data := &usageData{
+		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Costs: u.reports.cost != nil, Admin: q.user.Admin, Key: f.key,
+	}
 	data.addLinks()
-	return p.render("usage.html", "Usage", data)
+	return q.render("usage.html", "Usage", data)
+}
+
+// addKeyNames adds the names of keys that still exist and that the user sees.
+func (u *usagePages) addKeyNames(q *request, rows []usageRow) {
+	for i := range rows {
+		if info, err := q.findKey(u.keys, rows[i].Name); err == nil {
+			rows[i].Note = info.Name
+		}
+	}
 }
 
 // ByTitle returns the heading of the first column.
-func (d *usagePage) ByTitle() string { return capitalized(d.By) }
+func (d *usageData) ByTitle() string { return capitalized(d.By) }
 
 func capitalized(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-func (d *usagePage) addLinks() {
+// addLinks adds links to the same page with another table, measure or period.
+func (d *usageData) addLinks() {
 	tables := []string{"day", "model", "key", "account"}
 	if !d.Admin {
 		tables = tables[:3]
@@ -128,111 +98,26 @@ func (d *usagePage) addLinks() {
 	}
 }
 
-// usageRows returns the rows of the table that f selects and their sum. It
-// reports whether there may be more than limit.
-func (h *Handler) usageRows(p *page, f *usageFilter, limit int) (rows []usageRow, totals usageTotals, limited bool, err error) {
-	by := map[string]llmhttp.ReportGroup{"key": llmhttp.ByKey, "account": llmhttp.ByAccount}[f.By]
-	days, err := h.report(p, f, llmhttp.ByDay, 0)
-	if err != nil {
-		return nil, totals, false, err
-	}
-	for i := range days {
-		totals.add(h, &days[i].UsageSum)
-	}
-	if by == llmhttp.ByTotal {
-		rows = h.foldRows(days, func(s *llmhttp.ReportSum) string {
-			if f.By == "model" {
-				return s.Model
-			}
-			return formatDate(s.Start)
-		})
-	} else {
-		sums, err := h.report(p, f, by, limit)
-		if err != nil {
-			return nil, totals, false, err
-		}
-		rows = h.foldRows(sums, func(s *llmhttp.ReportSum) string {
-			if f.By == "key" {
-				return s.KeyID
-			}
-			return s.Account
-		})
-		limited = limit > 0 && len(rows) >= limit
-	}
-	if f.By == "day" {
-		slices.SortFunc(rows, func(a, b usageRow) int { return strings.Compare(b.Name, a.Name) })
-	} else {
-		slices.SortStableFunc(rows, func(a, b usageRow) int {
-			return cmp.Or(cmp.Compare(b.Tokens(), a.Tokens()), cmp.Compare(b.Requests, a.Requests))
-		})
-	}
-	if f.By == "key" {
-		h.addKeyNames(p, rows)
-	}
-	return rows, totals, limited, nil
-}
-
-// foldRows adds up sums that have the same name.
-func (h *Handler) foldRows(sums []llmhttp.ReportSum, name func(*llmhttp.ReportSum) string) []usageRow {
-	var rows []usageRow
-	indices := make(map[string]int)
-	for i := range sums {
-		n := name(&sums[i])
-		j, ok := indices[n]
-		if !ok {
-			j = len(rows)
-			indices[n] = j
-			rows = append(rows, usageRow{Name: n})
-		}
-		rows[j].add(h, &sums[i].UsageSum)
-	}
-	return rows
-}
-
-// addKeyNames adds the names of up to maxGroups keys. Keys that are not known
-// any more have none.
-func (h *Handler) addKeyNames(p *page, rows []usageRow) {
-	for i := range rows[:min(len(rows), maxGroups)] {
-		if info, err := h.keys.Key(p.r.Context(), rows[i].Name); err == nil && p.user.sees(&info) {
-			rows[i].Note = info.Name
-		}
-	}
-}
-
-// keyTotals returns what a key has used in the last defaultDays days.
-func (h *Handler) keyTotals(p *page, info *llmhttp.KeyInfo) (*usageTotals, error) {
-	today := time.Now().UTC().Truncate(day)
-	f := &usageFilter{From: today.Add(-(defaultDays - 1) * day), To: today, KeyID: info.ID, Account: info.Account}
-	sums, err := h.report(p, f, llmhttp.ByTotal, 0)
-	if err != nil {
-		return nil, err
-	}
-	totals := &usageTotals{}
-	for i := range sums {
-		totals.add(h, &sums[i].UsageSum)
-	}
-	return totals, nil
-}
-
-// serveUsageCSV replies with all rows of a table.
-func (h *Handler) serveUsageCSV(p *page) error {
-	f, err := h.readUsageFilter(p)
+// serveCSV replies with all rows of a table.
+func (u *usagePages) serveCSV(q *request) error {
+	f, err := u.readFilter(q)
 	if err != nil {
 		return err
 	}
-	rows, _, _, err := h.usageRows(p, &f, 0)
+	table, err := u.reports.table(q.r.Context(), &f, 0)
 	if err != nil {
 		return err
 	}
-	p.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	p.w.Header().Set("Content-Disposition", `attachment; filename="usage-by-`+f.By+"-"+formatDate(f.From)+"-"+formatDate(f.To)+`.csv"`)
-	w := keytext.NewUsageCSV(p.w, []string{f.By}, "cost_usd")
-	for i := range rows {
+	q.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	q.w.Header().Set("Content-Disposition", `attachment; filename="usage-by-`+f.By+"-"+formatDate(f.From)+"-"+formatDate(f.To)+`.csv"`)
+	w := keytext.NewUsageCSV(q.w, []string{f.By}, "cost_usd")
+	for i := range table.Rows {
+		row := &table.Rows[i]
 		cost := ""
-		if h.opts.Cost != nil {
-			cost = strconv.FormatFloat(rows[i].Cost, 'f', -1, 64)
+		if u.reports.cost != nil {
+			cost = strconv.FormatFloat(row.Cost, 'f', -1, 64)
 		}
-		w.Write([]string{rows[i].Name}, &rows[i].UsageSum, cost)
+		w.Write([]string{row.Name}, &row.UsageSum, cost)
 	}
 	_ = w.Flush() // fails if the client has left
 	return nil

@@ -10,6 +10,12 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
+// maxDays is the longest period.
+const maxDays = 366
+
+// usageMeasures are what the chart can show.
+var usageMeasures = []string{"tokens", "requests", "images", "cost"}
+
 // A usageFilter selects usage. Its form is the query of the usage pages.
 type usageFilter struct {
 	From, To time.Time // midnights in UTC; To is the last day
@@ -21,13 +27,13 @@ type usageFilter struct {
 	key *llmhttp.KeyInfo // that of KeyID; nil if it does not exist or the user does not see it
 }
 
-// readUsageFilter reads the query of a usage page. The result selects only what the
+// readFilter reads the query of a usage page. The result selects only what the
 // user may see.
-func (h *Handler) readUsageFilter(p *page) (f usageFilter, err error) {
-	if h.usage == nil {
+func (u *usagePages) readFilter(q *request) (f usageFilter, err error) {
+	if u.reports.store == nil {
 		return f, errNotFound
 	}
-	query := p.r.URL.Query()
+	query := q.r.URL.Query()
 	if err := f.readPeriod(query); err != nil {
 		return f, err
 	}
@@ -35,17 +41,17 @@ func (h *Handler) readUsageFilter(p *page) (f usageFilter, err error) {
 	if by := query.Get("by"); slices.Contains([]string{"model", "key", "account"}, by) {
 		f.By = by
 	}
-	if measure := query.Get("measure"); slices.Contains(usageMeasures, measure) && (measure != "cost" || h.opts.Cost != nil) {
+	if measure := query.Get("measure"); slices.Contains(usageMeasures, measure) && (measure != "cost" || u.reports.cost != nil) {
 		f.Measure = measure
 	}
 	f.Account, f.KeyID = strings.TrimSpace(query.Get("account")), strings.TrimSpace(query.Get("key"))
-	if !p.user.Admin {
-		f.Account = p.user.Account
+	if !q.user.Admin {
+		f.Account = q.user.Account
 		if f.By == "account" {
 			f.By = "day"
 		}
 	}
-	f.key = h.findFilterKey(p, &f)
+	f.key = u.findFilterKey(q, f.KeyID)
 	return f, nil
 }
 
@@ -86,14 +92,14 @@ func (f usageFilter) query(admin bool) string {
 	return "?" + v.Encode()
 }
 
-// findFilterKey returns the key of the filter, or nil if the filter has no key. A
-// key of another account looks like one that does not exist, and so does its usage.
-func (h *Handler) findFilterKey(p *page, f *usageFilter) *llmhttp.KeyInfo {
-	if f.KeyID == "" {
+// findFilterKey returns the key with the given ID. It returns nil if the ID is
+// empty, the key does not exist, or the user does not see it.
+func (u *usagePages) findFilterKey(q *request, id string) *llmhttp.KeyInfo {
+	if id == "" {
 		return nil
 	}
-	info, err := h.keys.Key(p.r.Context(), f.KeyID)
-	if err != nil || !p.user.sees(&info) {
+	info, err := q.findKey(u.keys, id)
+	if err != nil {
 		return nil
 	}
 	return &info

@@ -1,0 +1,43 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A pageError is an error whose text is shown.
+type pageError struct {
+	status int
+	text   string
+}
+
+func (e *pageError) Error() string { return e.text }
+
+var (
+	errNotFound  = &pageError{http.StatusNotFound, "There is no such page."}
+	errNoKey     = &pageError{http.StatusNotFound, "There is no such key."}
+	errForbidden = &pageError{http.StatusForbidden, "You may not do this."}
+)
+
+// showError replies with an error page. Errors other than a pageError are logged
+// and not shown. The user is nil if it is not known.
+func (d *renderer) showError(w http.ResponseWriter, r *http.Request, user *User, err error) {
+	shown, ok := errors.AsType[*pageError](err)
+	switch {
+	case ok:
+	case errors.Is(err, llmhttp.ErrKeyNotFound):
+		shown = errNoKey
+	case errors.Is(err, llmhttp.ErrKeyRevoked):
+		shown = &pageError{http.StatusConflict, "The key is revoked."}
+	case r.Context().Err() != nil: // the client has left
+		return
+	default:
+		d.logger.ErrorContext(r.Context(), "console: request failed", "path", r.URL.Path, "error", err)
+		shown = &pageError{http.StatusInternalServerError, "Something went wrong. The server's log has the reason."}
+	}
+	if err := d.render(w, r, shown.status, "error.html", &view{Title: "Error", User: user, Data: shown.text}); err != nil {
+		http.Error(w, shown.text, shown.status)
+	}
+}

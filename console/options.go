@@ -1,0 +1,86 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/route"
+)
+
+// Options configure a [Handler]. Either User or SignIn is required.
+type Options struct {
+	// User returns who sent a request, for hosts that have a sign-in of their own.
+	User UserFunc
+
+	// SignIn lets people sign in at the console.
+	SignIn *SignIn
+
+	// Path is the path below which the host mounts the Handler. It begins and
+	// ends with a slash. Empty means "/console/".
+	Path string
+
+	// Usage is the UsageStore of the API. If it is not a [llmhttp.UsageReporter], the
+	// console shows no usage.
+	Usage llmhttp.UsageStore
+
+	// Limiter is the Limiter of the API. With it the console shows how much of
+	// each limit is used. It may be nil. If it is not a
+	// [llmhttp.ConcurrencyCounter], concurrent requests are those that Monitor sees.
+	Limiter llmhttp.Limiter
+
+	// Cost returns the cost of usage in US dollars. If nil, costs are not shown.
+	Cost func(llmhttp.UsageSum) float64
+
+	// API is the Handler of the API, which the playground calls. Its KeyStore
+	// must be one that [KeyStore] returned. If nil, there is no playground.
+	API http.Handler
+
+	// APIURL is the address of the API in the examples of the playground, such
+	// as "https://llm.example.com/v1". Empty means /v1 on the server of the
+	// console.
+	APIURL string
+
+	// Monitor collects what the overview shows. Nil means that the console has
+	// no overview.
+	Monitor *Monitor
+
+	// Router returns the targets to show in the overview, such as the method
+	// Status of a [route.Router]. It may be nil.
+	Router func() []route.TargetStatus
+
+	// Audit is called for each change of a key, sign-in, failed sign-in and
+	// sign-out. If nil, Logger gets the entries, at level Info. The console
+	// itself shows the last 1000 entries since the process began.
+	Audit func(context.Context, AuditEntry)
+
+	// Logger gets the errors whose text the console does not show. Nil means
+	// slog.Default(). Secrets are not logged.
+	Logger *slog.Logger
+}
+
+// withDefaults returns a copy of opts, which may be nil, with the defaults of empty
+// fields. It returns an error if opts do not say who may use the console, or if a
+// field is not valid.
+func (opts *Options) withDefaults() (*Options, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Path == "" {
+		o.Path = "/console/"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if !strings.HasPrefix(o.Path, "/") || !strings.HasSuffix(o.Path, "/") || strings.ContainsAny(o.Path, "{}") {
+		return nil, errors.New("console: Options.Path must begin and end with a slash and have no braces")
+	}
+	if (o.User == nil) == (o.SignIn == nil) {
+		return nil, errors.New("console: Options must have either User or SignIn")
+	}
+	return &o, nil
+}

@@ -1,0 +1,121 @@
+package console
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+//go:embed templates static
+var files embed.FS
+
+// A view is the data of layout.html. Its Data is that of the page.
+type view struct {
+	Path    string // of the console
+	Page    string // the file name of the template without ".html"
+	Title   string
+	User    *User // nil if nobody is signed in
+	SignOut bool
+	Nav     []navLink
+	Data    any
+}
+
+// A chartView is an image of a chart in a page.
+type chartView struct{ Src, Alt string }
+
+// A navLink is a link in the navigation.
+type navLink struct {
+	Path, Title string
+	Current     bool
+}
+
+// templates are the parsed templates of pages by file name.
+var templates = parseTemplates()
+
+func parseTemplates() map[string]*template.Template {
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		panic(err)
+	}
+	layout := template.New("layout.html").Funcs(template.FuncMap{
+		"time": formatTime, "ago": formatAgo, "date": formatDate, "count": formatCount, "money": formatMoney,
+		"duration": formatDuration, "percent": formatPercent, "list": formatAny, "status": func(k llmhttp.KeyInfo) llmhttp.KeyStatus { return k.Status(time.Now()) },
+		"static": staticPath, "chart": func(src, alt string) chartView { return chartView{src, alt} },
+	})
+	template.Must(layout.ParseFS(files, "templates/layout.html", "templates/parts.html"))
+	parsed := make(map[string]*template.Template)
+	for _, name := range names {
+		base := path.Base(name)
+		if base != "layout.html" && base != "parts.html" {
+			parsed[base] = template.Must(template.Must(layout.Clone()).ParseFS(files, name))
+		}
+	}
+	return parsed
+}
+
+// A renderer renders pages and reports errors.
+type renderer struct {
+	path   string // Options.Path
+	menu   []menuEntry
+	logger *slog.Logger
+}
+
+// render replies with a page. It sets the fields of v that do not depend on the page.
+func (d *renderer) render(w http.ResponseWriter, r *http.Request, status int, name string, v *view) error {
+	v.Path, v.Page = d.path, strings.TrimSuffix(name, ".html")
+	if v.User != nil {
+		v.SignOut = v.User.session != ""
+		v.Nav = d.nav(r, v.User)
+	}
+	var b bytes.Buffer
+	if err := templates[name].Execute(&b, v); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // fails if the client has left
+	return nil
+}
+
+// nav returns links to the pages that user may see. r is the present request.
+func (d *renderer) nav(r *http.Request, user *User) []navLink {
+	var nav []navLink
+	at := strings.TrimPrefix(r.URL.Path, d.path)
+	for _, e := range d.menu {
+		if !e.admin || user.Admin {
+			current := at == e.path || e.path == "keys" && strings.HasPrefix(at, "key")
+			nav = append(nav, navLink{d.path + e.path, e.title, current})
+		}
+	}
+	return nav
+}
+
+// A menuEntry is a page to which the navigation links.
+type menuEntry struct {
+	path, title string
+	admin       bool // only administrators see it
+}
+
+// newMenu returns the entries of the pages for which o has what they need.
+func newMenu(o *Options) []menuEntry {
+	var menu []menuEntry
+	if o.Monitor != nil || o.Router != nil {
+		menu = append(menu, menuEntry{"overview", "Overview", true})
+	}
+	menu = append(menu, menuEntry{"keys", "API keys", false})
+	if _, ok := o.Usage.(llmhttp.UsageReporter); ok {
+		menu = append(menu, menuEntry{"usage", "Usage", false})
+	}
+	if o.API != nil {
+		menu = append(menu, menuEntry{"playground", "Playground", false})
+	}
+	return append(menu, menuEntry{"audit", "Audit log", true})
+}

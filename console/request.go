@@ -1,0 +1,70 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A request is an HTTP request of a person who is signed in, and its reply.
+type request struct {
+	renderer *renderer
+	w        http.ResponseWriter
+	r        *http.Request
+	user     User
+}
+
+// maxForm is the maximum size of a form in bytes.
+const maxForm = 64 << 10
+
+// parseForm reads the form of a POST.
+func (q *request) parseForm() error {
+	q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxForm)
+	if err := q.r.ParseForm(); err != nil {
+		return &pageError{http.StatusBadRequest, "The form could not be read, or it is too long."}
+	}
+	return nil
+}
+
+// keyID returns the ID of the key that the request is about.
+func (q *request) keyID() string { return q.r.URL.Query().Get("id") }
+
+// findKey returns a key. A key that the user may not see gets the same error as one
+// that does not exist.
+func (q *request) findKey(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
+	info, err := keys.Key(q.r.Context(), id)
+	if err == nil && !q.user.sees(&info) {
+		err = errNoKey
+	}
+	return info, err
+}
+
+// findUsableKey returns a key of which the user may obtain a secret.
+func (q *request) findUsableKey(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
+	info, err := q.findKey(keys, id)
+	if err == nil && !q.user.mayUse(&info) {
+		err = errForbidden
+	}
+	return info, err
+}
+
+// render replies with a page.
+func (q *request) render(template, title string, data any) error {
+	return q.renderStatus(http.StatusOK, template, title, data)
+}
+
+func (q *request) renderStatus(status int, template, title string, data any) error {
+	return q.renderer.render(q.w, q.r, status, template, &view{Title: title, User: &q.user, Data: data})
+}
+
+// redirect sends the browser to another page of the console. It returns nil.
+func (q *request) redirect(path string) error {
+	http.Redirect(q.w, q.r, q.renderer.path+path, http.StatusSeeOther)
+	return nil
+}
+
+// redirectToKey sends the browser to the page of a key. It returns nil.
+func (q *request) redirectToKey(id string) error {
+	return q.redirect("key?" + url.Values{"id": {id}}.Encode())
+}

@@ -1,0 +1,65 @@
+package console
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// serveChart draws the usage of each day by model.
+func (u *usagePages) serveChart(q *request) error {
+	f, err := u.readFilter(q)
+	if err != nil {
+		return err
+	}
+	sums, err := u.reports.read(q.r.Context(), &f, llmhttp.ByDay, 0)
+	if err != nil {
+		return err
+	}
+	return q.writeChart(u.reports.chart(&f, sums))
+}
+
+// chart returns a chart of sums by day. Each model has a series, but if there are
+// more than maxSeries models, those with the least usage share the last series.
+func (u *usageReports) chart(f *usageFilter, sums []llmhttp.ReportSum) *chart {
+	c := &chart{Format: shortNumber}
+	if f.Measure == "cost" {
+		c.Format = shortMoney
+	}
+	for t := f.From; !t.After(f.To); t = t.Add(day) {
+		c.Labels = append(c.Labels, t.Format("Jan 2"))
+	}
+	models := u.group(sums, func(s *llmhttp.ReportSum) string { return s.Model })
+	slices.SortStableFunc(models, func(a, b usageRow) int { return cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)) })
+	index := make(map[string]int) // of the series of each model
+	for i := range models {
+		index[models[i].Name] = min(i, maxSeries-1)
+		switch {
+		case i < maxSeries:
+			c.Series = append(c.Series, chartSeries{Name: models[i].Name, Values: make([]float64, len(c.Labels))})
+		case i == maxSeries:
+			c.Series[maxSeries-1].Name = "others"
+		}
+	}
+	for i := range sums {
+		var totals usageTotals
+		totals.add(&sums[i].UsageSum, u.cost)
+		at := int(sums[i].Start.Sub(f.From) / day)
+		c.Series[index[sums[i].Model]].Values[at] += totals.measure(f.Measure)
+	}
+	return c
+}
+
+// measure returns the value of one of usageMeasures.
+func (t *usageTotals) measure(name string) float64 {
+	switch name {
+	case "requests":
+		return float64(t.Requests)
+	case "images":
+		return float64(t.Images)
+	case "cost":
+		return t.Cost
+	}
+	return float64(t.Tokens())
+}

@@ -1,0 +1,156 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+const (
+	day         = 24 * time.Hour
+	defaultDays = 30
+)
+
+// usageTotals are sums of usage with their cost.
+type usageTotals struct {
+	llmhttp.UsageSum
+	Cost float64 // in US dollars
+}
+
+// add adds s and its cost to t. If cost is nil, costs are not known.
+func (t *usageTotals) add(s *llmhttp.UsageSum, cost func(llmhttp.UsageSum) float64) {
+	t.Requests += s.Requests
+	t.PromptTokens += s.PromptTokens
+	t.CompletionTokens += s.CompletionTokens
+	t.CachedTokens += s.CachedTokens
+	t.ReasoningTokens += s.ReasoningTokens
+	t.Images += s.Images
+	if cost != nil {
+		t.Cost += cost(*s)
+	}
+}
+
+// Tokens returns the tokens of prompts and completions.
+func (t *usageTotals) Tokens() int64 { return t.PromptTokens + t.CompletionTokens }
+
+// A usageTable is a table of usage.
+type usageTable struct {
+	Rows    []usageRow
+	Totals  usageTotals // of all usage, including that of rows that are left out
+	Limited bool        // rows may be left out
+}
+
+// A usageRow is a row of a table of usage.
+type usageRow struct {
+	Name string // a date, a model, the ID of a key, or an account
+	Note string // the name of a key
+	usageTotals
+}
+
+// usageReports read and add up usage.
+type usageReports struct {
+	store llmhttp.UsageReporter          // nil if the host has none
+	cost  func(llmhttp.UsageSum) float64 // nil if costs are not shown
+}
+
+// newUsageReports returns reports of the usage in store, which may be nil.
+func newUsageReports(store llmhttp.UsageStore, cost func(llmhttp.UsageSum) float64) *usageReports {
+	reporter, _ := store.(llmhttp.UsageReporter)
+	return &usageReports{store: reporter, cost: cost}
+}
+
+// read reads the sums that f selects. Of a key it selects what was used for its
+// present account, as stores find that faster.
+func (u *usageReports) read(ctx context.Context, f *usageFilter, by llmhttp.ReportGroup, limit int) ([]llmhttp.ReportSum, error) {
+	account := f.Account
+	if account == "" && f.key != nil {
+		account = f.key.Account
+	}
+	return u.store.ReportUsage(ctx, llmhttp.ReportQuery{
+		Account: account, KeyID: f.KeyID, From: f.From, To: f.To.Add(day), By: by, Limit: limit,
+	})
+}
+
+// table returns the table that f selects. A table of keys or accounts has at most
+// limit rows; zero means no limit.
+func (u *usageReports) table(ctx context.Context, f *usageFilter, limit int) (*usageTable, error) {
+	sums, err := u.read(ctx, f, llmhttp.ByDay, 0)
+	if err != nil {
+		return nil, err
+	}
+	t := &usageTable{Totals: u.sum(sums)}
+	name := func(s *llmhttp.ReportSum) string { return formatDate(s.Start) }
+	switch f.By {
+	case "model":
+		name = func(s *llmhttp.ReportSum) string { return s.Model }
+	case "key":
+		name = func(s *llmhttp.ReportSum) string { return s.KeyID }
+		sums, err = u.read(ctx, f, llmhttp.ByKey, limit)
+	case "account":
+		name = func(s *llmhttp.ReportSum) string { return s.Account }
+		sums, err = u.read(ctx, f, llmhttp.ByAccount, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.Rows = u.group(sums, name)
+	t.Limited = (f.By == "key" || f.By == "account") && limit > 0 && len(t.Rows) >= limit
+	t.sort(f.By)
+	return t, nil
+}
+
+// sort sorts days from the last to the first, and other rows by their tokens.
+func (t *usageTable) sort(by string) {
+	if by == "day" {
+		slices.SortFunc(t.Rows, func(a, b usageRow) int { return strings.Compare(b.Name, a.Name) })
+		return
+	}
+	slices.SortStableFunc(t.Rows, func(a, b usageRow) int {
+		return cmp.Or(cmp.Compare(b.Tokens(), a.Tokens()), cmp.Compare(b.Requests, a.Requests))
+	})
+}
+
+// group adds up the sums that have the same name.
+func (u *usageReports) group(sums []llmhttp.ReportSum, name func(*llmhttp.ReportSum) string) []usageRow {
+	var rows []usageRow
+	indices := make(map[string]int)
+	for i := range sums {
+		n := name(&sums[i])
+		j, ok := indices[n]
+		if !ok {
+			j = len(rows)
+			indices[n] = j
+			rows = append(rows, usageRow{Name: n})
+		}
+		rows[j].add(&sums[i].UsageSum, u.cost)
+	}
+	return rows
+}
+
+// sum adds up sums.
+func (u *usageReports) sum(sums []llmhttp.ReportSum) (t usageTotals) {
+	for i := range sums {
+		t.add(&sums[i].UsageSum, u.cost)
+	}
+	return t
+}
+
+// keyTotals returns what a key has used in the last defaultDays days, or nil if
+// the host has no UsageReporter.
+func (u *usageReports) keyTotals(ctx context.Context, info *llmhttp.KeyInfo) (*usageTotals, error) {
+	if u.store == nil {
+		return nil, nil
+	}
+	today := time.Now().UTC().Truncate(day)
+	f := &usageFilter{From: today.Add(-(defaultDays - 1) * day), To: today, KeyID: info.ID, Account: info.Account}
+	sums, err := u.read(ctx, f, llmhttp.ByTotal, 0)
+	if err != nil {
+		return nil, err
+	}
+	totals := u.sum(sums)
+	return &totals, nil
+}
