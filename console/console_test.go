@@ -1,0 +1,73 @@
+package console_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+func TestNew_Errors(t *testing.T) {
+	user := func(*http.Request) (console.User, error) { return console.User{}, console.ErrNoUser }
+	keys := memory.NewKeyStore()
+	for name, test := range map[string]struct {
+		keys llmhttp.KeyManager
+		opts *console.Options
+		want string
+	}{
+		"no keys":             {nil, &console.Options{User: user}, "nil KeyManager"},
+		"no options":          {keys, nil, "either User or SignIn"},
+		"User and SignIn":     {keys, &console.Options{User: user, SignIn: &console.SignIn{Keys: true}}, "either User or SignIn"},
+		"relative path":       {keys, &console.Options{User: user, Path: "console/"}, "Options.Path"},
+		"path without end":    {keys, &console.Options{User: user, Path: "/console"}, "Options.Path"},
+		"path with braces":    {keys, &console.Options{User: user, Path: "/{x}/"}, "Options.Path"},
+		"nobody can sign in":  {keys, &console.Options{SignIn: &console.SignIn{}}, "nobody can sign in"},
+		"not a password hash": {keys, &console.Options{SignIn: &console.SignIn{Admins: map[string]string{"ada": "x"}}}, "ada"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := console.New(test.keys, test.opts)
+			assert.Nil(t, c)
+			assert.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+// What a UserFunc returns decides who sees the console and what its errors reveal.
+func TestHandler_UserFunc(t *testing.T) {
+	for name, test := range map[string]struct {
+		user   console.User
+		err    error
+		status int
+	}{
+		"a user":           {console.User{Name: "grace"}, nil, http.StatusOK},
+		"nobody":           {console.User{}, console.ErrNoUser, http.StatusForbidden},
+		"an error":         {console.User{Name: "grace", Admin: true}, errors.New("marker"), http.StatusInternalServerError},
+		"without a name":   {console.User{Admin: true}, nil, http.StatusInternalServerError},
+		"nobody with name": {console.User{Name: "grace", Admin: true}, console.ErrNoUser, http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, func(_ *host, o *console.Options) {
+				o.SignIn = nil
+				o.User = func(*http.Request) (console.User, error) { return test.user, test.err }
+			})
+			key, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "secret account"})
+			v := h.newVisitor(t)
+			for _, path := range pagesOf(key.ID) {
+				r := v.get(path)
+				assert.NotContains(t, r.body, "secret account", path)
+				assert.NotContains(t, r.body, "marker", path)
+				if test.status != http.StatusOK {
+					assert.Equal(t, test.status, r.status, path)
+				}
+			}
+			require.Equal(t, test.status, v.get("keys").status)
+			assert.Equal(t, http.StatusNotFound, v.get("sign-in").status, "the host has its own sign-in")
+		})
+	}
+}
