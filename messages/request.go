@@ -22,14 +22,12 @@ type params struct {
 	Temperature   *float64
 	TopP          *float64
 	TopK          *int
-	Tools         []tool
-	ToolChoice    *toolChoice
-	Thinking      *thinkingConfig
-	OutputConfig  outputConfig
-	OutputFormat  *outputFormat // the name of OutputConfig.Format in a beta of version 2023-06-01
-	Metadata      metadata
-	ServiceTier   string
-	Thread        raw // asks the server to keep the conversation
+	toolParams
+	outputParams
+	Thinking    *thinkingConfig
+	Metadata    metadata
+	ServiceTier string
+	Thread      raw // asks the server to keep the conversation
 }
 
 // A turn is an element of messages.
@@ -38,33 +36,9 @@ type turn struct {
 	Content content
 }
 
-type tool struct {
-	Type        string // empty or "custom" for a tool with a schema
-	Name        string
-	Description string
-	InputSchema raw
-	Strict      *bool
-}
-
-type toolChoice struct {
-	Type            string
-	Name            string
-	DisableParallel *bool
-}
-
 type thinkingConfig struct {
 	Type         string
 	BudgetTokens *int
-}
-
-type outputConfig struct {
-	Effort string
-	Format *outputFormat
-}
-
-type outputFormat struct {
-	Type   string
-	Schema raw
 }
 
 type metadata struct{ UserID string }
@@ -177,81 +151,6 @@ func mustMarshal(v any) json.RawMessage {
 	return b
 }
 
-// convertTools converts the tools that have a schema. The others are tools that
-// Anthropic runs or defines.
-func (p *params) convertTools(req *llmhttp.ChatRequest) error {
-	for i := range p.Tools {
-		t := &p.Tools[i]
-		switch {
-		case t.Type != "" && t.Type != "custom":
-			continue
-		case t.Name == "":
-			return prefixPath(missingField("name"), "tools", i)
-		case t.InputSchema == nil:
-			return prefixPath(missingField("input_schema"), "tools", i)
-		case t.InputSchema[0] != '{':
-			return prefixPath(fieldError("input_schema", "Input should be an object"), "tools", i)
-		}
-		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{
-			Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict,
-		}})
-	}
-	return nil
-}
-
-func (p *params) convertToolChoice(req *llmhttp.ChatRequest) error {
-	c := p.ToolChoice
-	if c == nil {
-		return nil
-	}
-	if c.Type != "none" && c.Type != "auto" && len(p.Tools) == 0 {
-		return fieldError("tool_choice", "may only be specified while providing tools")
-	}
-	var choice any
-	switch c.Type {
-	case "auto", "none":
-		choice = c.Type
-	case "any":
-		choice = "required"
-	case "tool":
-		if !p.hasTool(c.Name) {
-			return fieldError("tool_choice.name", "Tool '%s' not found in provided tools", clip(c.Name))
-		}
-		choice = map[string]any{"type": "function", "function": map[string]string{"name": c.Name}}
-	case "":
-		return missingField("tool_choice.type")
-	default:
-		return fieldError("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none'")
-	}
-	if len(req.Tools) == 0 || c.Type == "tool" && !hasFunctionTool(req, c.Name) {
-		return nil // the choice is about tools that are not passed on
-	}
-	req.ToolChoice = mustMarshal(choice)
-	if c.DisableParallel != nil {
-		parallel := !*c.DisableParallel
-		req.ParallelToolCalls = &parallel
-	}
-	return nil
-}
-
-func (p *params) hasTool(name string) bool {
-	for i := range p.Tools {
-		if p.Tools[i].Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-func hasFunctionTool(req *llmhttp.ChatRequest, name string) bool {
-	for i := range req.Tools {
-		if req.Tools[i].Function.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
 // convertThinking sets the reasoning effort. A budget of tokens is converted to an
 // approximate effort, and is also passed on in Extra.
 func (p *params) convertThinking(req *llmhttp.ChatRequest) error {
@@ -289,27 +188,4 @@ func effortForBudget(budget int) string {
 		return "medium"
 	}
 	return "high"
-}
-
-func (p *params) convertFormat(req *llmhttp.ChatRequest) error {
-	f, path := p.OutputConfig.Format, "output_config.format"
-	if f == nil {
-		f, path = p.OutputFormat, "output_format"
-	}
-	if f == nil {
-		return nil
-	}
-	switch {
-	case f.Type == "":
-		return prefixPath(missingField("type"), path)
-	case f.Type != "json_schema":
-		return prefixPath(fieldError("type", "Input should be 'json_schema'"), path)
-	case f.Schema == nil:
-		return prefixPath(missingField("schema"), path)
-	case f.Schema[0] != '{':
-		return prefixPath(fieldError("schema", "Input should be an object"), path)
-	}
-	schema := mustMarshal(map[string]any{"name": "output", "schema": f.Schema, "strict": true})
-	req.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema", Extra: llmhttp.Extra{"json_schema": schema}}
-	return nil
 }

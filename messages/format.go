@@ -1,0 +1,43 @@
+package messages
+
+import "github.com/llmhttp/llmhttp"
+
+// outputParams are the parameters about the output: its format, and the effort to make it.
+type outputParams struct {
+	OutputConfig outputConfig
+	OutputFormat *outputFormat // the name of OutputConfig.Format in a beta of version 2023-06-01
+}
+
+type outputConfig struct {
+	Effort string
+	Format *outputFormat
+}
+
+type outputFormat struct {
+	Type   string
+	Schema raw
+}
+
+// convertFormat sets the response format.
+func (p *outputParams) convertFormat(req *llmhttp.ChatRequest) error {
+	f, path := p.OutputConfig.Format, "output_config.format"
+	if f == nil {
+		f, path = p.OutputFormat, "output_format"
+	}
+	if f == nil {
+		return nil
+	}
+	switch {
+	case f.Type == "":
+		return prefixPath(missingField("type"), path)
+	case f.Type != "json_schema":
+		return prefixPath(fieldError("type", "Input should be 'json_schema'"), path)
+	case f.Schema == nil:
+		return prefixPath(missingField("schema"), path)
+	case f.Schema[0] != '{':
+		return prefixPath(fieldError("schema", "Input should be an object"), path)
+	}
+	schema := mustMarshal(map[string]any{"name": "output", "schema": f.Schema, "strict": true})
+	req.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema", Extra: llmhttp.Extra{"json_schema": schema}}
+	return nil
+}

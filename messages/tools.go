@@ -1,0 +1,99 @@
+package messages
+
+import "github.com/llmhttp/llmhttp"
+
+// toolParams are the parameters about tools.
+type toolParams struct {
+	Tools      []tool
+	ToolChoice *toolChoice
+}
+
+type tool struct {
+	Type        string // empty or "custom" for a tool with a schema
+	Name        string
+	Description string
+	InputSchema raw
+	Strict      *bool
+}
+
+type toolChoice struct {
+	Type            string
+	Name            string
+	DisableParallel *bool
+}
+
+// convertTools converts the tools that have a schema. The others are tools that
+// Anthropic runs or defines.
+func (p *toolParams) convertTools(req *llmhttp.ChatRequest) error {
+	for i := range p.Tools {
+		t := &p.Tools[i]
+		switch {
+		case t.Type != "" && t.Type != "custom":
+			continue
+		case t.Name == "":
+			return prefixPath(missingField("name"), "tools", i)
+		case t.InputSchema == nil:
+			return prefixPath(missingField("input_schema"), "tools", i)
+		case t.InputSchema[0] != '{':
+			return prefixPath(fieldError("input_schema", "Input should be an object"), "tools", i)
+		}
+		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{
+			Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict,
+		}})
+	}
+	return nil
+}
+
+// convertToolChoice sets the tool choice. It must be called after convertTools.
+func (p *toolParams) convertToolChoice(req *llmhttp.ChatRequest) error {
+	c := p.ToolChoice
+	if c == nil {
+		return nil
+	}
+	if c.Type != "none" && c.Type != "auto" && len(p.Tools) == 0 {
+		return fieldError("tool_choice", "may only be specified while providing tools")
+	}
+	var choice any
+	switch c.Type {
+	case "auto", "none":
+		choice = c.Type
+	case "any":
+		choice = "required"
+	case "tool":
+		if !p.hasTool(c.Name) {
+			return fieldError("tool_choice.name", "Tool '%s' not found in provided tools", clip(c.Name))
+		}
+		choice = map[string]any{"type": "function", "function": map[string]string{"name": c.Name}}
+	case "":
+		return missingField("tool_choice.type")
+	default:
+		return fieldError("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none'")
+	}
+	if len(req.Tools) == 0 || c.Type == "tool" && !hasFunctionTool(req, c.Name) {
+		return nil // the choice is about tools that are not passed on
+	}
+	req.ToolChoice = mustMarshal(choice)
+	if c.DisableParallel != nil {
+		parallel := !*c.DisableParallel
+		req.ParallelToolCalls = &parallel
+	}
+	return nil
+}
+
+func (p *toolParams) hasTool(name string) bool {
+	for i := range p.Tools {
+		if p.Tools[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func hasFunctionTool(req *llmhttp.ChatRequest, name string) bool {
+	for i := range req.Tools {
+		if req.Tools[i].Function.Name == name {
+			return true
+		}
+	}
+	return false
+}
