@@ -265,9 +265,9 @@ func (c *keyCache) takeLastUsed() map[string]time.Time {
 	return used
 }
 
-// returnLastUsed returns the result of takeLastUsed, so that the next call
-// includes it.
-func (c *keyCache) returnLastUsed(used map[string]time.Time) {
+// restoreLastUsed adds the result of takeLastUsed again, so that the next call of
+// takeLastUsed includes it.
+func (c *keyCache) restoreLastUsed(used map[string]time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, at := range used {

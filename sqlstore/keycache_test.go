@@ -247,7 +247,7 @@ func TestKeyCache_LastUsed(t *testing.T) {
 		c.get("a2", "none", "b", "c") // evicts a
 		assert.Equal(t, map[string]time.Time{"a": start.Add(time.Second), "b": start.Add(time.Second), "c": start.Add(time.Second)}, c.takeLastUsed())
 		assert.Empty(t, c.takeLastUsed())
-		c.returnLastUsed(map[string]time.Time{"a": start})
+		c.restoreLastUsed(map[string]time.Time{"a": start})
 		assert.Equal(t, map[string]time.Time{"a": start}, c.takeLastUsed())
 		time.Sleep(time.Second)
 		c.get("c")

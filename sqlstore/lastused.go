@@ -24,7 +24,7 @@ func (s *keyStore) storeLastUsed(ctx context.Context) {
 	for batch := range slices.Chunk(uses, maxBatch) {
 		err := s.db.retry(ctx, s.db.isConflict, func() error { return s.db.setLastUsed(ctx, s.db.write, batch) })
 		if err != nil {
-			s.cache.returnLastUsed(used)
+			s.cache.restoreLastUsed(used)
 			if !errors.Is(err, context.Canceled) { // Close interrupts this call and makes another
 				s.opts.logger().Error("last use of keys not stored", "keys", len(uses), "error", err)
 			}

@@ -64,8 +64,8 @@ func appendBytes(b, s []byte) []byte {
 
 // A responseReader reads what encodeResponse has written.
 type responseReader struct {
-	data []byte
-	bad  bool
+	data []byte // what was not read yet
+	bad  bool   // the data is damaged
 }
 
 func (r *responseReader) number() int {

@@ -23,8 +23,8 @@ type record struct {
 	estimated                  bool
 }
 
-// newRecord returns the stored form of r. Of r.Usage it keeps only the numbers
-// of prompt, completion, cached and reasoning tokens.
+// newRecord returns the stored form of r. It keeps only these numbers of r.Usage:
+// prompt, completion, cached and reasoning tokens.
 func newRecord(r *llmhttp.UsageRecord) record {
 	return record{
 		id:         storedName(r.ID),
@@ -79,9 +79,10 @@ const maxBatch = 5000
 // committed. When it returns an error, some of them may be committed, and the
 // caller may repeat the call.
 //
-// IDs, accounts, key IDs, models, endpoints and protocols can be any strings. Of
-// a string of more than 512 bytes, Record stores the beginning and a hash. Of the
-// Usage it stores the numbers of prompt, completion, cached and reasoning tokens.
+// IDs, accounts, key IDs, models, endpoints and protocols can be any strings.
+// Record stores only the beginning and a hash of a string of more than 512 bytes.
+// It stores only these numbers of the Usage: prompt, completion, cached and
+// reasoning tokens.
 //
 // Record skips a record whose ID is already stored. IDs of deleted records are
 // unknown; see [Store.Prune].
@@ -113,8 +114,8 @@ func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp
 	return s.query(ctx, selection{q, "llmhttp_usage_days", "account = $3", []any{storedName(q.Account)}})
 }
 
-// QueryKey implements [llmhttp.KeyUsageStore]. It reads sums by day and records
-// like Query.
+// QueryKey implements [llmhttp.KeyUsageStore]. Like Query, it reads sums by day and
+// single records.
 func (s *usageStore) QueryKey(ctx context.Context, keyID string, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	return s.query(ctx, selection{q, "llmhttp_usage_key_days", "account = $3 AND key_id = $4", []any{storedName(q.Account), storedName(keyID)}})
 }

@@ -66,7 +66,7 @@ func (r *report) largestGroups(ctx context.Context) (groups []reportGroup, err e
 	return groups, err
 }
 
-// longPeriod is a period of which SQLite adds up the days of accounts faster
+// For a period of more than longPeriod, SQLite adds up the days of accounts faster
 // without the index by day, because the primary key has the accounts in order.
 const longPeriod = 60 * day
 
@@ -106,8 +106,8 @@ const blockMicros = 32 * dayMicros
 // blockOf returns the beginning of the block of m, as a stored time.
 func blockOf(m int64) int64 { return m - (m%blockMicros+blockMicros)%blockMicros }
 
-// maxOverlap is how many times as long as a period the blocks that it touches may
-// be for largestKeys to be worth a try.
+// largestKeys is tried only if the blocks that a period touches are together at most
+// maxOverlap times as long as the period.
 const maxOverlap = 4
 
 // largestKeys is largest for keys. Instead of all keys, of which there may be
@@ -164,8 +164,8 @@ func largestSums(sums []llmhttp.ReportSum, n int) (largest []llmhttp.ReportSum, 
 	return largest, totals[keys[n-1]].tokens
 }
 
-// candidateBound returns a number of tokens that no key exceeds that is not among
-// the n candidates of any block.
+// candidateBound returns an upper bound for the tokens of a key that is not among the
+// n candidates of any block.
 func (r *report) candidateBound(ctx context.Context, n int) (bound float64, err error) {
 	from, to := r.args[0].(int64), r.args[1].(int64)
 	for block := blockOf(from); block < to; block += blockMicros {

@@ -12,11 +12,11 @@ import (
 )
 
 // ReportUsage implements [llmhttp.UsageReporter]. It reads sums by day, so its
-// cost does not depend on the number of requests. Of all accounts it reads one sum
-// for each day and model; otherwise the cost depends on the number of accounts, or
-// keys, that were used on each of the days. With a Limit, a report by key reads
-// the sums of a few keys if these are sure to have the most tokens. In SQLite,
-// sums of more than 2^53 are rounded.
+// cost does not depend on the number of requests. A report on all accounts together
+// reads one sum for each day and model. The cost of other reports depends on the
+// number of accounts, or keys, that were used on each of the days. A report by key
+// with a Limit reads only the sums of a few keys if these certainly have the most
+// tokens. In SQLite, sums of more than 2^53 are rounded.
 func (s *usageStore) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
 	if !q.From.Before(q.To) {
 		return nil, nil

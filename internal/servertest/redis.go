@@ -39,8 +39,8 @@ func clusterNode(i, masters int) Option {
 	return func(s *Server) { s.firstSlot, s.endSlot = i*slots/masters, (i+1)*slots/masters }
 }
 
-// RedisCluster starts a Redis Cluster of so many masters without replicas, which
-// ends with tb. The servers lose their data when they are killed or stopped.
+// RedisCluster starts a Redis Cluster with the given number of masters and no
+// replicas, which ends with tb. The servers lose their data when they are killed or stopped.
 func RedisCluster(tb testing.TB, masters int) []*Server {
 	tb.Helper()
 	nodes := make([]*Server, masters)
@@ -53,8 +53,8 @@ func RedisCluster(tb testing.TB, masters int) []*Server {
 	return nodes
 }
 
-// joinCluster tells the first node of the others, and waits until all nodes know that
-// they have all slots.
+// joinCluster makes the first node meet the others, and waits until all nodes know that
+// all slots are assigned.
 func joinCluster(nodes []*Server) error {
 	for _, s := range nodes[1:] {
 		if _, err := nodes[0].redisDo(fmt.Sprintf("CLUSTER MEET 127.0.0.1 %d", s.port)); err != nil {
