@@ -24,9 +24,9 @@ func AppendFloat(b []byte, f float64, bits int) ([]byte, error) {
 // AppendRaw appends a JSON value without its space. It fails if raw is not one
 // value of strict JSON.
 func AppendRaw(b, raw []byte) ([]byte, error) {
-	d := Decoder{doc: string(raw)}
-	d.Skip()
-	if err := d.end(); err != nil {
+	p := parser{lexer: lexer{doc: string(raw)}}
+	p.Skip()
+	if err := p.end(); err != nil {
 		return b, fmt.Errorf("a raw value is not valid: %w", err)
 	}
 	for i := 0; i < len(raw); {

@@ -79,9 +79,9 @@ func (o *Object[T]) Then(then func(v *T)) *Object[T] {
 // Decode reads an object into *v.
 func (o *Object[T]) Decode(d *Decoder, v *T) {
 	if o.selected != nil {
-		*o.selected(v) = d.find(o.selector)
+		*o.selected(v) = d.peekMember(o.selector)
 	}
-	if len(d.path) > 0 && d.Null() || !d.open('{', "an object") {
+	if len(d.path) > 0 && d.Null() || !d.begin('{', "an object") {
 		return
 	}
 	var seen uint64
@@ -96,8 +96,8 @@ func (o *Object[T]) Decode(d *Decoder, v *T) {
 			o.decodeUnknown(d, v, name)
 			continue
 		}
-		if expected = i + 1; seen&(1<<i) != 0 && !d.lenient {
-			d.duplicate()
+		if expected = i + 1; seen&(1<<i) != 0 {
+			d.foundDuplicate()
 		}
 		seen |= 1 << i
 		if f := &o.fields[i]; f.required || !d.Null() {
@@ -127,16 +127,29 @@ func (o *Object[T]) find(name string, expected int, v *T) int {
 	return -1
 }
 
+// decodeUnknown reads the value of a member without a field into the Extra map, if
+// there is one.
 func (o *Object[T]) decodeUnknown(d *Decoder, v *T, name string) {
 	if o.extra == nil {
 		d.Skip()
 		return
 	}
-	before := o.extra(v)
-	members := d.keep(before, name)
-	if before == nil && members != nil {
+	members := o.extra(v)
+	if _, ok := members[name]; ok {
+		d.foundDuplicate()
+	}
+	if !d.countValue() {
+		return
+	}
+	raw := d.Raw()
+	if d.err != nil {
+		return
+	}
+	if members == nil {
+		members = make(map[string]json.RawMessage)
 		o.setExtra(v, members)
 	}
+	members[detach(d.doc, name)] = raw
 }
 
 // checkRequired fails if one of the missing fields is required in v.
@@ -144,7 +157,7 @@ func (o *Object[T]) checkRequired(d *Decoder, v *T, missing uint64) {
 	for i := range o.fields {
 		if f := &o.fields[i]; missing&(1<<i) != 0 && (f.when == nil || f.when(v)) {
 			d.path = append(d.path, step{f.name, -1})
-			d.fail(&Error{Kind: Missing, Path: d.Path()})
+			d.failHere(&Error{Kind: Missing})
 			d.path = d.path[:len(d.path)-1]
 		}
 	}
@@ -246,28 +259,6 @@ func FormatNumber(f float64) string {
 		return strconv.FormatFloat(f, 'e', 2, 64)
 	}
 	return strconv.FormatFloat(f, 'f', -1, 64)
-}
-
-// find returns the string that the next value has as its member name, or "" if it
-// has no such member. It does not consume the value.
-func (d *Decoder) find(name string) (value string) {
-	if d.peek() != '{' || d.err != nil {
-		return ""
-	}
-	ahead := Decoder{doc: d.doc, pos: d.pos, lenient: true, path: make([]step, 0, 8)}
-	ahead.open('{', "")
-	for n := 0; ; n++ {
-		switch member, ok := ahead.member(n); {
-		case !ok:
-			return ""
-		case member != name:
-			ahead.Skip()
-		case ahead.peek() == '"':
-			return ahead.text()
-		default:
-			return ""
-		}
-	}
 }
 
 // A Field describes a member of an object whose Go type is T.

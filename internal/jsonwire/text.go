@@ -49,77 +49,69 @@ func special(x uint64) uint64 {
 
 func isPlain(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }
 
-// scanString reads the string that begins at d.pos and returns what is between
-// its quotes. If cooked is true it must be unescaped: it has escape sequences or,
-// for a lenient decoder, is not UTF-8.
-func (d *Decoder) scanString() (raw string, cooked bool) {
-	start := d.pos + 1
+// scanString reads the string that begins at l.pos and returns what is between
+// its quotes. If escaped is true it must be unescaped: it has escape sequences or,
+// for a lenient lexer, is not UTF-8.
+func (l *lexer) scanString() (raw string, escaped bool) {
+	start := l.pos + 1
 	wide := false // there are bytes that are not ASCII
 	for i := start; ; {
-		i += plainLength(d.doc[i:])
-		if i == len(d.doc) {
-			d.syntax()
+		i += plainLength(l.doc[i:])
+		if i == len(l.doc) {
+			l.failSyntax()
 			return "", false
 		}
-		switch c := d.doc[i]; {
+		switch c := l.doc[i]; {
 		case c == '"':
-			raw, d.pos = d.doc[start:i], i+1
+			raw, l.pos = l.doc[start:i], i+1
 			if wide && !utf8.ValidString(raw) {
-				d.notUnicode()
-				cooked = true
+				l.foundInvalidText()
+				escaped = true
 			}
-			return raw, cooked
+			return raw, escaped
 		case c >= utf8.RuneSelf:
 			wide = true
-			for i < len(d.doc) && d.doc[i] >= utf8.RuneSelf {
+			for i < len(l.doc) && l.doc[i] >= utf8.RuneSelf {
 				i++
 			}
 		case c == '\\':
-			cooked = true
-			if i+1 < len(d.doc) && escapes[d.doc[i+1]] != 0 {
+			escaped = true
+			if i+1 < len(l.doc) && escapes[l.doc[i+1]] != 0 {
 				i += 2
 				continue
 			}
-			r, n := unescapeCodeUnits(d.doc[i:])
+			r, n := unescapeCodeUnits(l.doc[i:])
 			if n == 0 {
-				d.syntax()
+				l.failSyntax()
 				return "", false
 			}
 			if utf16.IsSurrogate(r) {
-				d.notUnicode()
+				l.foundInvalidText()
 			}
 			i += n
 		default:
-			d.syntax()
+			l.failSyntax()
 			return "", false
 		}
 	}
 }
 
-// text reads the string that begins at d.pos. Its memory may be that of the document.
-func (d *Decoder) text() string {
-	raw, cooked := d.scanString()
-	if cooked {
+// foundInvalidText is called for text that is not Unicode.
+func (l *lexer) foundInvalidText() {
+	l.notStrict = true
+	if !l.lenient {
+		l.failSyntax()
+	}
+}
+
+// text reads the string that begins at l.pos. Its memory may be that of the document.
+func (l *lexer) text() string {
+	raw, escaped := l.scanString()
+	if escaped {
 		return unescape(raw)
 	}
 	return raw
 }
-
-// own returns text, which may be part of the document, for use after decoding. A text
-// that shares the memory of the document keeps all of it from being freed. So text is
-// copied, unless the document is no larger than sharedSize or than sharedRatio times
-// the text.
-func (d *Decoder) own(text string) string {
-	if len(d.doc) <= sharedSize || len(d.doc)/sharedRatio <= len(text) {
-		return text
-	}
-	return strings.Clone(text)
-}
-
-const (
-	sharedSize  = 4 << 10
-	sharedRatio = 4
-)
 
 // unescape returns the text of a string that scanString has checked. What is not
 // Unicode becomes U+FFFD.

@@ -1,6 +1,6 @@
 package jsonwire
 
-// An ObjectScanner tells when a JSON object that arrives in pieces is complete.
+// An ObjectScanner finds out when a JSON object that arrives in pieces is complete.
 // It assumes that the object is valid.
 type ObjectScanner struct {
 	depth            int
