@@ -124,15 +124,13 @@ func runBursts(b *bench) {
 
 // verify checks that the server at addr answers r with the text of its model.
 func verify(addr string, r request, m mode) error {
-	got := ""
-	if err := receive(addr, r, func(text string) { got += text }); err != nil {
-		return err
-	}
 	want := strings.Join(slices.Collect(m.texts(context.Background())), "")
-	if got != want {
-		return fmt.Errorf("wrong text: %q", got)
+	got := ""
+	err := receive(addr, r, func(text string) { got += text })
+	if err == nil && got != want {
+		err = fmt.Errorf("wrong text: %q", got)
 	}
-	return nil
+	return err
 }
 
 // contentText matches a text in a whole reply or in an event of a stream.
