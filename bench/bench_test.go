@@ -94,13 +94,13 @@ func TestBudget_Judge(t *testing.T) {
 	}
 }
 
-func TestBudgets_CompareTheLeastCPUTimes(t *testing.T) {
+func TestBudgets_CompareLowerQuartilesOfCPUTimes(t *testing.T) {
 	var r results
-	for _, cpu := range [][2]float64{{8, 2}, {4, 4}, {6, 4}} {
+	for _, cpu := range [][2]float64{{9, 9}, {2, 1}, {8, 4}, {12, 3}, {16, 8}} { // the lower quartiles are 8 and 3
 		r = append(r, result{"Whole/size=0.5KB", ours, values{unitCPU: cpu[0]}}, result{"Whole/size=0.5KB", bare, values{unitCPU: cpu[1]}})
 	}
 	list := budgets(r)
-	assert.Equal(t, figure{value: 2, low: 1, high: 4, rounds: 3}, list[0].value)
+	assert.Equal(t, figure{value: 8.0 / 3, low: 1, high: 4, rounds: 5}, list[0].value)
 	for _, b := range list[1:] {
 		assert.Empty(t, b.value, b.what)
 	}

@@ -29,7 +29,7 @@ func budgets(r results) []budget {
 		return r.series(name, contender, unit).combine(r.series(name, other, unit), divide).median()
 	}
 	cpu := func(name, contender, other string) figure {
-		return ratioOfLeast(r.series(name, contender, unitCPU), r.series(name, other, unitCPU))
+		return ratioOfQuartiles(r.series(name, contender, unitCPU), r.series(name, other, unitCPU))
 	}
 	latency := func(contender string) series { return r.series("Gateway/connections=1", contender, unitLatency) }
 	chunkAllocs := r.series("Handler/chunks=1100", ours, unitAllocs).combine(r.series("Handler/chunks=100", ours, unitAllocs), allocsPerChunk)

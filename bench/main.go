@@ -117,7 +117,7 @@ func (b *bench) parse(args []string) error {
 		}
 	}
 	benchtime := "100ms"
-	b.rounds = 6
+	b.rounds = 12
 	if b.short {
 		b.rounds, benchtime = 1, "5ms"
 	}

@@ -89,23 +89,26 @@ func (s series) median() figure {
 	return figure{benchmath.AssumeNothing.Summary(sample, 0.95).Center, sample.Values[0], sample.Values[len(s)-1], len(s)}
 }
 
-// ratioOfLeast returns the least value of s divided by that of t. It is for CPU times:
-// what else runs on a machine only adds to them. The range is that of the ratios within
-// a round.
-func ratioOfLeast(s, t series) figure {
+// lowerQuartile returns the value that a quarter of s, which is not empty, is below.
+func (s series) lowerQuartile() float64 { return slices.Sorted(slices.Values(s))[(len(s)-1)/4] }
+
+// ratioOfQuartiles returns the lower quartile of s divided by that of t. It is for CPU
+// times: most of what else runs on a machine adds to them, and the least value may be one
+// of a moment when the machine was faster. The range is that of the ratios within a round.
+func ratioOfQuartiles(s, t series) figure {
 	f := s.combine(t, divide).median()
 	if f.rounds > 0 {
-		f.value = slices.Min(s) / slices.Min(t)
+		f.value = s.lowerQuartile() / t.lowerQuartile()
 	}
 	return f
 }
 
 // addedLatency returns how much latency s adds to none, divided by what t adds. Like
-// ratioOfLeast it compares the least of all rounds.
+// ratioOfQuartiles it compares lower quartiles.
 func addedLatency(s, t, none series) figure {
 	f := s.combine(none, subtract).combine(t.combine(none, subtract), divide).median()
 	if f.rounds > 0 {
-		f.value = (slices.Min(s) - slices.Min(none)) / (slices.Min(t) - slices.Min(none))
+		f.value = (s.lowerQuartile() - none.lowerQuartile()) / (t.lowerQuartile() - none.lowerQuartile())
 	}
 	return f
 }
