@@ -12,27 +12,27 @@ import (
 	"time"
 )
 
-// An account is what a request takes from the limits of its key, and what it
+// An accounting is what a request takes from the limits of its key, and what it
 // used in the end.
 //
-// One request is drawn before the body is read, and the tokens that the request
-// is expected to use are reserved before the Backend is called. When the request
-// ends, settle corrects the reservation to what was used and records the usage.
-type account struct {
-	q         *request
-	record    *UsageRecord   // of what was used; in records
-	records   [1]UsageRecord // an array, so that the store gets it without an allocation
-	prompt    int            // the estimated tokens of the prompt
-	reported  *Usage         // by the Backend, for images and embeddings
-	tokens    tokenReservation
-	quota     quotaReservation
-	settleCtx detachedContext // for stores, when the request is over
+// One request is taken from its bucket before the body is read, and the tokens that
+// the request is expected to use are reserved before the Backend is called. When the
+// request ends, settle corrects the reservation to what was used and records the usage.
+type accounting struct {
+	q            *request
+	record       *UsageRecord   // of what was used; in records
+	records      [1]UsageRecord // an array, so that the store gets it without an allocation
+	promptTokens int            // estimated
+	reported     *Usage         // by the Backend, for images and embeddings
+	tokens       tokenReservation
+	quota        quotaReservation
+	settleCtx    detachedContext // for stores, when the request is over
 
 	backendCalled bool // so the request is recorded
 	notSent       bool // no model has seen the request
 	settled       bool
 	limiterCalled bool
-	requestDrawn  bool // the draw is returned to its bucket if the Backend is not called
+	refundable    bool // admit has taken a request that refundRequest may return
 
 	// The last known states of the limits of requests and tokens, guarded by q.res.mu.
 	requestLimit, tokenLimit limitState
@@ -57,11 +57,11 @@ type limitState struct {
 }
 
 // markBackendCalled makes the request one that is recorded.
-func (a *account) markBackendCalled() { a.backendCalled = true }
+func (a *accounting) markBackendCalled() { a.backendCalled = true }
 
-// admit counts the request as one in progress and draws one request, or returns
-// an error.
-func (a *account) admit() error {
+// admit counts the request as one in progress and takes one from the bucket of requests,
+// or returns an error.
+func (a *accounting) admit() error {
 	l := &a.q.key.Limits
 	if l.Concurrent != 0 {
 		if err := a.acquire(l.Concurrent); err != nil {
@@ -75,26 +75,26 @@ func (a *account) admit() error {
 	if err := a.take(appendDraw(draws, BucketTokens, l.Tokens, 0)); err != nil {
 		return err
 	}
-	a.requestDrawn = true
+	a.refundable = true
 	return nil
 }
 
 // An estimate is what a request is expected to use.
 type estimate struct {
-	tokens int
-	least  int // the tokens that are enough if less is left of a quota
-	images int
+	tokens    int
+	minTokens int // the tokens that are enough if less is left of a quota
+	images    int
 }
 
 // reserve reserves what the request is expected to use, from the quota and all
 // buckets of tokens or from none.
-func (a *account) reserve(e estimate) error {
+func (a *accounting) reserve(e estimate) error {
 	l, tokens := &a.q.key.Limits, e.tokens
 	if burst := l.Tokens.WithDefaults().Burst; l.Tokens.N != 0 && tokens > burst {
 		tooLarge := Errorf(http.StatusTooManyRequests, codeRateLimit,
 			"Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", burst, tokens)
 		tooLarge.Type, tooLarge.NoRetry = "tokens", true
-		a.q.recorder.refusedBy = BucketTokens
+		a.q.observer.refusedBy = BucketTokens
 		return tooLarge
 	}
 	draws := appendDraw(a.tokens.memory[:0], BucketTokens, l.Tokens, tokens)
@@ -108,7 +108,7 @@ func (a *account) reserve(e estimate) error {
 	if len(draws) == 0 {
 		return nil
 	}
-	a.q.recorder.serverError = ClassLimiter
+	a.q.observer.stepClass = ClassLimiter
 	if err := a.take(draws); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func appendDraw(draws []Draw, bucket string, r Rate, cost int) []Draw {
 }
 
 // take asks the Limiter for draws. It returns an error if it does not grant them.
-func (a *account) take(draws []Draw) error {
+func (a *accounting) take(draws []Draw) error {
 	a.limiterCalled = true
 	levels, err := a.q.h.opts.Limiter.Take(a.q.life.ctx, a.q.key.ID, draws...)
 	if err == nil && len(levels) != len(draws) {
@@ -137,7 +137,7 @@ func (a *account) take(draws []Draw) error {
 	a.setLimits(draws, levels)
 	bucket, err := refusal(draws, levels)
 	if err != nil {
-		a.q.recorder.refusedBy = bucket
+		a.q.observer.refusedBy = bucket
 	}
 	return err
 }
@@ -161,7 +161,7 @@ func refusal(draws []Draw, levels []Level) (bucket string, err error) {
 }
 
 // acquire takes a place among the concurrent requests of the key.
-func (a *account) acquire(limit int) error {
+func (a *accounting) acquire(limit int) error {
 	acquire := a.q.h.concurrent.Acquire
 	if l, ok := a.q.h.opts.Limiter.(ConcurrencyLimiter); ok {
 		acquire = l.Acquire
@@ -174,7 +174,7 @@ func (a *account) acquire(limit int) error {
 		e := Errorf(http.StatusTooManyRequests, codeRateLimit,
 			"Too many requests in progress: Limit %d. Please try again when one has ended.", max(limit, 0))
 		e.RetryAfter = time.Second
-		a.q.recorder.refusedBy = LimitConcurrent
+		a.q.observer.refusedBy = LimitConcurrent
 		return e
 	}
 	a.releaseConcurrent = release
@@ -182,7 +182,7 @@ func (a *account) acquire(limit int) error {
 }
 
 // release gives up the place among the concurrent requests, if there is one.
-func (a *account) release() {
+func (a *accounting) release() {
 	release := a.releaseConcurrent
 	if release == nil {
 		return
@@ -192,13 +192,13 @@ func (a *account) release() {
 	a.q.log.guard("concurrent request not released", func() error { release(); return nil })
 }
 
-// returnDraw returns the request that was drawn if the request is refused before
-// the Backend is called, so that it took nothing from any limit.
-func (a *account) returnDraw() {
-	if !a.requestDrawn {
+// refundRequest returns what admit took from the bucket of requests, if the request has
+// failed before the Backend was called.
+func (a *accounting) refundRequest() {
+	if !a.refundable {
 		return
 	}
-	a.requestDrawn = false
+	a.refundable = false
 	r := a.q.key.Limits.Requests
 	a.q.log.guard("limits not settled", func() error {
 		return a.q.h.opts.Limiter.Adjust(a.settleContext(), a.q.key.ID, Draw{Bucket: BucketRequests, Rate: r, Cost: -1})
@@ -211,13 +211,13 @@ func (a *account) returnDraw() {
 	info.ResetAfter = max(info.ResetAfter-r.Per/time.Duration(max(r.N, 1)), 0)
 }
 
-// keepDraw keeps the request that was drawn: the Backend is about to be called.
-func (a *account) keepDraw() { a.requestDrawn = false }
+// chargeRequest makes what admit took final: the Backend is about to be called.
+func (a *accounting) chargeRequest() { a.refundable = false }
 
 // peek asks for the state of the limits if the Limiter was not called: every
 // reply to a key with limits tells it.
-func (a *account) peek() {
-	if a.q.key == nil || a.limiterCalled || a.q.life.ended() == errGone {
+func (a *accounting) peek() {
+	if a.q.key == nil || a.limiterCalled || a.q.life.ended() == errClientLeft {
 		return
 	}
 	draws := appendDraw(a.tokens.memory[:0], BucketRequests, a.q.key.Limits.Requests, 0)
@@ -227,7 +227,7 @@ func (a *account) peek() {
 }
 
 // setLimits notes the states of the limits that draws are on.
-func (a *account) setLimits(draws []Draw, levels []Level) {
+func (a *accounting) setLimits(draws []Draw, levels []Level) {
 	a.q.res.mu.Lock()
 	defer a.q.res.mu.Unlock()
 	for i, level := range levels {
@@ -242,7 +242,7 @@ func (a *account) setLimits(draws []Draw, levels []Level) {
 }
 
 // addLimits adds the limits to info as far as their state is known. q.res.mu is held.
-func (a *account) addLimits(info *ReplyInfo) {
+func (a *accounting) addLimits(info *ReplyInfo) {
 	if a.requestLimit.known {
 		info.Requests = &a.requestLimit.info
 	}
@@ -252,12 +252,12 @@ func (a *account) addLimits(info *ReplyInfo) {
 }
 
 // noteBackendError takes what the Backend returned, which may be nil.
-func (a *account) noteBackendError(err error) { a.notSent = errors.Is(err, ErrNotSent) }
+func (a *accounting) noteBackendError(err error) { a.notSent = errors.Is(err, ErrNotSent) }
 
 // settle corrects the reservation to what was used, and records it. It does so
 // once, whether the client is still there or not. A request that succeeds is
 // settled before its reply ends: the client may ask for its usage next.
-func (a *account) settle() {
+func (a *accounting) settle() {
 	if a.settled || !a.backendCalled && len(a.tokens.draws) == 0 {
 		a.settleQuota(false)
 		return
@@ -277,17 +277,17 @@ func (a *account) settle() {
 
 // settleContext returns a context with the values of the request that outlives
 // its client.
-func (a *account) settleContext() context.Context {
+func (a *accounting) settleContext() context.Context {
 	c := &a.settleCtx
 	if c.Context != nil { // something that hangs may still use it
 		c = new(detachedContext)
 	}
-	*c = detachedContext{a.q.h.settleContexts.next(), a.q.life.backend}
+	*c = detachedContext{a.q.h.settleContexts.next(), a.q.life.backendCtx}
 	return c
 }
 
 // adjust takes the difference between the tokens used and those reserved.
-func (a *account) adjust(ctx context.Context) error {
+func (a *accounting) adjust(ctx context.Context) error {
 	difference := a.record.Usage.TotalTokens - a.tokens.n
 	if len(a.tokens.draws) == 0 || difference == 0 {
 		return nil
@@ -299,8 +299,8 @@ func (a *account) adjust(ctx context.Context) error {
 }
 
 // store records the usage if anything was used.
-func (a *account) store(ctx context.Context, used bool) error {
-	usage, rec := a.q.h.opts.Usage, &a.q.recorder
+func (a *accounting) store(ctx context.Context, used bool) error {
+	usage, rec := a.q.h.opts.Usage, &a.q.observer
 	if usage == nil || !used {
 		return nil
 	}
@@ -314,20 +314,20 @@ func (a *account) store(ctx context.Context, used bool) error {
 
 // isNotFound reports whether the Backend knows no such model or has no such
 // method, so that nothing was used.
-func (a *account) isNotFound() bool {
+func (a *accounting) isNotFound() bool {
 	q := a.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	return q.res.err != nil && q.recorder.chunks == 0 && a.record.Images == 0 && q.failures.clientError(q.res.err).Status == http.StatusNotFound
+	return q.res.err != nil && q.observer.chunks == 0 && a.record.Images == 0 && q.failures.clientError(q.res.err).Status == http.StatusNotFound
 }
 
 // measure sets the usage to what the Backend reported, or to an estimate. A
 // request that failed before its reply began used nothing, unless its client
 // has left, which may be why.
-func (a *account) measure(used bool) {
+func (a *accounting) measure(used bool) {
 	q := a.q
 	q.res.mu.Lock()
-	failed := q.res.err != nil && q.recorder.chunks == 0 && !q.res.clientLeft
+	failed := q.res.err != nil && q.observer.chunks == 0 && !q.res.clientLeft
 	output := q.chat.order.output
 	reported := a.reported
 	if q.chat.order.usage != nil {
@@ -348,7 +348,7 @@ func (a *account) measure(used bool) {
 	case failed, a.notSent, a.record.Endpoint == EndpointImages:
 	default:
 		a.record.Estimated = true
-		u.PromptTokens, u.CompletionTokens = a.prompt, q.tokens().output(&output)
+		u.PromptTokens, u.CompletionTokens = a.promptTokens, q.tokens().output(&output)
 	}
 	u.TotalTokens = u.total()
 }
@@ -399,7 +399,7 @@ type tokenCounter struct {
 
 // tokens returns the tokenCounter for the request's model.
 func (q *request) tokens() *tokenCounter {
-	return &tokenCounter{q.account.record.Model, q.h.opts.CountTokens}
+	return &tokenCounter{q.accounting.record.Model, q.h.opts.CountTokens}
 }
 
 func (c *tokenCounter) text(s string) int {
@@ -474,8 +474,8 @@ func (c *tokenCounter) output(out *outputCounter) int {
 
 // chatCost returns the number of tokens to reserve for a chat: its prompt, and
 // the limit of each choice. A choice without a limit gets reserve, as far as the
-// limits of the key can ever allow it: what it uses beyond that is taken when the request is
-// settled.
+// limits of the key can ever allow it: what it uses beyond that is taken when the
+// request is settled.
 func chatCost(prompt, reserve int, r *ChatRequest, l *Limits) int {
 	limit, ok := r.TokenLimit()
 	if !ok {

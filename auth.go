@@ -155,7 +155,7 @@ func KeyFrom(ctx context.Context) *Key {
 // there is none.
 func RequestIDFrom(ctx context.Context) string {
 	if q := requestFrom(ctx); q != nil {
-		return q.account.record.ID
+		return q.accounting.record.ID
 	}
 	return ""
 }
@@ -324,7 +324,7 @@ func (q *request) authenticate() error {
 	if secret == "" || !isWellFormed(secret) {
 		secret = Anonymous
 	}
-	q.recorder.serverError = ClassKeyStore
+	q.observer.stepClass = ClassKeyStore
 	key, err := q.h.keys.Lookup(q.life.ctx, secret)
 	switch {
 	case errors.Is(err, ErrKeyNotFound):
@@ -334,14 +334,14 @@ func (q *request) authenticate() error {
 		fallthrough
 	case err != nil:
 		return q.life.storeError(err, "We could not check your API key. Please try again.")
-	case !key.Expires.IsZero() && !q.account.record.Time.Before(key.Expires):
+	case !key.Expires.IsZero() && !q.accounting.record.Time.Before(key.Expires):
 		return errInvalidKey
 	}
 	if key.ID == "" || key.Account == "" {
 		key = namedKey(key, secret)
 	}
-	q.key, q.recorder.serverError = key, ClassInternal
-	q.account.record.KeyID, q.account.record.Account = key.ID, key.Account
+	q.key, q.observer.stepClass = key, ClassInternal
+	q.accounting.record.KeyID, q.accounting.record.Account = key.ID, key.Account
 	return nil
 }
 

@@ -8,9 +8,9 @@ import (
 )
 
 // A chatCall is the call of Backend.Chat for a request of any protocol, and its
-// reply. Its fields are guarded by the response's mu while the Backend runs, so
-// that a Backend that calls yield from several goroutines at once does no harm
-// to other requests.
+// reply. Its fields are guarded by the response's mu while the Backend runs: a Backend
+// that wrongly calls yield from several goroutines at once must not corrupt buffers
+// that other requests get later.
 type chatCall struct {
 	q       *request
 	encoder ChatEncoder
@@ -40,13 +40,13 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 		limitCompletion(req, n)
 		c.order.maxBytes = maxCompletionBytes(n)
 	}
-	q.account.prompt = q.tokens().prompt(req) // before the Backend owns req
-	cost := chatCost(q.account.prompt, q.h.opts.ReserveCompletion, req, limits)
-	least := cost
+	q.accounting.promptTokens = q.tokens().prompt(req) // before the Backend owns req
+	cost := chatCost(q.accounting.promptTokens, q.h.opts.ReserveCompletion, req, limits)
+	minTokens := cost
 	if _, ok := req.TokenLimit(); !ok {
-		least = q.account.prompt
+		minTokens = q.accounting.promptTokens
 	}
-	if err := q.account.reserve(estimate{tokens: cost, least: least}); err != nil {
+	if err := q.accounting.reserve(estimate{tokens: cost, minTokens: minTokens}); err != nil {
 		return err
 	}
 	c.encoder = encoder
@@ -71,13 +71,13 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 		return err
 	}
 	c.order.complete()
-	c.q.account.settle()
+	c.q.accounting.settle()
 	if collected != nil && collected.err != nil {
 		return collected.err
 	}
 	c.replyStart() // sets what the Backend has left out
 	r := joiner.response(&c.order)
-	r.Usage = &c.q.account.record.Usage
+	r.Usage = &c.q.accounting.record.Usage
 	c.warn(c.order.misuse)
 	if err := c.save(r.Extra); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (c *chatCall) save(extra Extra) error {
 	res.mu.Lock()
 	var save func(context.Context) error
 	if res.state != stateDone {
-		save = saver.SaveReply(&c.q.account.record.Usage, extra)
+		save = saver.SaveReply(&c.q.accounting.record.Usage, extra)
 	}
 	res.mu.Unlock()
 	if save == nil {
@@ -143,7 +143,7 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 		c.order.complete()
 	}
 	res.mu.Unlock()
-	c.q.account.settle()
+	c.q.accounting.settle()
 	extra := c.order.endExtra()
 	c.warn(c.order.misuse)
 	if err := c.save(extra); err != nil {
@@ -154,7 +154,7 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	if res.state == stateDone {
 		return res.err
 	}
-	if err := c.stream.end(&c.q.account.record.Usage, extra); err != nil {
+	if err := c.stream.end(&c.q.accounting.record.Usage, extra); err != nil {
 		return err
 	}
 	res.state = stateDone
@@ -173,16 +173,16 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
-	q.recorder.transcribe(req, &c.order)
-	q.recorder.start(req)
-	q.account.markBackendCalled()
-	stream := q.h.backend.Chat(q.life.backend, req)
+	q.observer.transcribe(req, &c.order)
+	q.observer.start(req)
+	q.accounting.markBackendCalled()
+	stream := q.h.backend.Chat(q.life.backendCtx, req)
 	if stream == nil {
 		stream = Fail(errNilStream)
 	}
 	stream(c.yield)
 	err := c.close()
-	q.account.noteBackendError(err)
+	q.accounting.noteBackendError(err)
 	// A Backend may return without an error when its context is done. That is
 	// not the end of a reply.
 	return q.life.endedOr(err)
@@ -219,7 +219,7 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 	}
 	now := time.Now()
 	q.idle.touch(now)
-	q.recorder.addChunk(chunk, now)
+	q.observer.addChunk(chunk, now)
 	if chunk != nil {
 		if c.size += chunk.size(); c.size > q.h.opts.MaxReply {
 			return errReplyTooLarge(q.h.opts.MaxReply)
@@ -259,8 +259,8 @@ func (c *chatCall) close() error {
 // replyStart returns the identity of the reply. What the Backend has left out is that of
 // the request.
 func (c *chatCall) replyStart() *ReplyStart {
-	s, a := &c.order.start, &c.q.account
-	s.PromptTokens = a.prompt
+	s, a := &c.order.start, &c.q.accounting
+	s.PromptTokens = a.promptTokens
 	if s.Created == 0 {
 		s.Created = a.record.Time.Unix()
 	}

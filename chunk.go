@@ -70,8 +70,8 @@ func constantField[T any](name, value string) jsonwire.Field[T] {
 		func(_ *T, b []byte) ([]byte, error) { return appendString(b, value), nil })
 }
 
-// objectField returns the member "object", which is constant. If a server says there
-// that the object is an error, it is in Extra until wrapError is called.
+// objectField returns the member "object", which is constant. If a server sends "error"
+// there, decoding keeps it in Extra, where wrapError finds it.
 func objectField[T any](constant string, extra func(*T) *Extra) jsonwire.Field[T] {
 	return constantField[T](memberObject, constant).DecodeWith(func(v *T, d *jsonwire.Decoder) {
 		if raw := d.View(); raw == `"error"` {

@@ -35,7 +35,8 @@ func (chatCompletions) decode(_ context.Context, _ *http.Request, body []byte) (
 	if !req.Stream {
 		return req, wholeCompletion, nil
 	}
-	// The encoder must not refer to req, so that req can be garbage-collected while the stream runs.
+	// The encoder must not refer to req, so that req can be garbage-collected while the
+	// stream runs.
 	showUsage := req.StreamOptions != nil && req.StreamOptions.IncludeUsage
 	return req, &completionEncoder{showUsage: showUsage}, nil
 }

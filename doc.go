@@ -86,12 +86,12 @@
 // images or embeddings, with the usage that the Backend reported or an estimate.
 // GET /v1/dashboard/billing/usage returns the usage of the key's account by day
 // and model. The query parameters start_date and end_date are dates in UTC of the
-// form 2006-01-02. end_date is not part of the range, unless it is start_date;
-// the range has at most 366 days;
-// the default is the 100 days before end_date, and end_date's is tomorrow. The
-// reply has OpenAI's legacy members daily_costs (timestamp and line_items with
-// name and cost) and total_usage, in US cents from Options.Cost, and besides
-// prompt_tokens, completion_tokens, total_tokens, requests and images.
+// form 2006-01-02. end_date is not part of the range, unless it is start_date, and
+// is tomorrow by default. start_date is 100 days before end_date by default. The
+// range has at most 366 days. The reply has OpenAI's legacy members daily_costs
+// (timestamp and line_items with name and cost) and total_usage, in US cents from
+// Options.Cost, and besides prompt_tokens, completion_tokens, total_tokens, requests
+// and images.
 //
 // GET /v1/dashboard/billing/subscription returns the limits of the key's Quota in
 // the legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, and

@@ -332,17 +332,17 @@ func serveEmbeddings(q *request) error {
 	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
-	q.account.prompt = q.tokens().input(&req.Input)
-	tokens := max(q.account.prompt, 1)
-	if err := q.account.reserve(estimate{tokens: tokens, least: tokens}); err != nil {
+	q.accounting.promptTokens = q.tokens().input(&req.Input)
+	tokens := max(q.accounting.promptTokens, 1)
+	if err := q.accounting.reserve(estimate{tokens: tokens, minTokens: tokens}); err != nil {
 		return err
 	}
 	format, inputs := req.EncodingFormat, req.Input.Len()
 	resp, err := callModel(q, req,
 		func(ctx context.Context) (*EmbeddingResponse, error) { return q.h.backend.Embed(ctx, req) },
 		func(resp *EmbeddingResponse) {
-			q.account.reported = resp.Usage
-			q.recorder.setReplyModel(resp.Model)
+			q.accounting.reported = resp.Usage
+			q.observer.setReplyModel(resp.Model)
 		})
 	switch {
 	case err != nil:
@@ -352,12 +352,12 @@ func serveEmbeddings(q *request) error {
 	case resp.size() > q.h.opts.MaxReply:
 		return errReplyTooLarge(q.h.opts.MaxReply)
 	}
-	q.account.settle()
+	q.accounting.settle()
 	answer := *resp
 	answer.base64 = format == "base64"
-	answer.Usage = &q.account.record.Usage
+	answer.Usage = &q.accounting.record.Usage
 	if answer.Model == "" {
-		answer.Model = q.account.record.Model
+		answer.Model = q.accounting.record.Model
 	}
 	return replyTyped(q, embeddingResponseJSON, &answer)
 }

@@ -266,9 +266,9 @@ type failureHandler struct{ q *request }
 // The client gets its reply even if a step before that calls runtime.Goexit.
 func (f *failureHandler) handle(err error) {
 	defer f.end(err)
-	defer f.q.account.peek()
-	defer f.q.account.returnDraw()
-	f.q.account.release() // before the client can know
+	defer f.q.accounting.peek()
+	defer f.q.accounting.refundRequest()
+	f.q.accounting.release() // before the client can know
 }
 
 // end replies to the client, on the request's own goroutine.
@@ -290,13 +290,14 @@ func (f *failureHandler) interrupt(err error) {
 	case stateReading:
 		// The request's own goroutine replies when it notices.
 		q.life.cancel(err)
-		q.res.stopReading()
+		q.res.stopReadingLocked()
 	case stateWaiting, stateStreaming:
 		f.handleLocked(err)
 	}
 }
 
-// handleLocked is like handle. It is called with res.mu held.
+// handleLocked tells the client of err, unless the request has ended already. Unlike
+// handle, it leaves the limits alone. res.mu is held.
 func (f *failureHandler) handleLocked(err error) {
 	q := f.q
 	res := &q.res
@@ -309,7 +310,7 @@ func (f *failureHandler) handleLocked(err error) {
 	cause := q.life.ended() // before cancel, which would be the cause from then on
 	q.life.cancel(err)
 	switch {
-	case err == errGone || cause == errGone && !isReadTimeout(err):
+	case err == errClientLeft || cause == errClientLeft && !isReadTimeout(err):
 		// err is a consequence of the client's departure.
 		f.clientLeft(err)
 	case res.state == stateDone:
@@ -320,17 +321,18 @@ func (f *failureHandler) handleLocked(err error) {
 	res.err = err
 }
 
-// statusGone is the status of a request whose client left before it was sent
+// statusClientClosed is the status of a request whose client left before it was sent
 // one. nginx has the same.
-const statusGone = 499
+const statusClientClosed = 499
 
+// clientLeft ends a request whose client has left. res.mu is held.
 func (f *failureHandler) clientLeft(err error) {
 	res := &f.q.res
 	res.clientLeft = true
 	switch res.state {
 	case stateReading, stateWaiting:
-		res.status = statusGone
-		res.w.WriteHeader(statusGone) // for the host's access log
+		res.status = statusClientClosed
+		res.w.WriteHeader(statusClientClosed) // for the host's access log
 	case stateStreaming:
 		res.aborted = true
 	}
@@ -338,7 +340,7 @@ func (f *failureHandler) clientLeft(err error) {
 	f.q.log.print(slog.LevelDebug, "client left", err)
 }
 
-// reply tells the client of err.
+// reply tells the client of err. res.mu is held.
 func (f *failureHandler) reply(err error) {
 	q := f.q
 	e := f.clientError(err)
@@ -356,7 +358,7 @@ func (f *failureHandler) reply(err error) {
 	now := time.Now()
 	q.setHeaders(now)
 	setErrorHeaders(q.res.w.Header(), e)
-	body, status := q.protocol.AppendError(nil, e, q.account.record.ID)
+	body, status := q.protocol.AppendError(nil, e, q.accounting.record.ID)
 	q.res.replyLocked(status, body, now)
 }
 

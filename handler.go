@@ -39,9 +39,9 @@ type Handler struct {
 type Options struct {
 	// Usage records what requests used, and answers the usage endpoint within
 	// 10 seconds. If nil, usage is not recorded and the endpoint answers 404. A
-	// [KeyUsageStore] also answers how much of its [Quota] a key has used. A successful reply is
-	// sent only after Record has returned; wrap a slow store with
-	// [NewUsageBuffer].
+	// [KeyUsageStore] also answers how much of its [Quota] a key has used. A
+	// successful reply is sent only after Record has returned; wrap a slow store
+	// with [NewUsageBuffer].
 	Usage UsageStore
 
 	// Limiter enforces Key.Limits; if nil, [NewLimiter] does.
@@ -66,9 +66,9 @@ type Options struct {
 	CountTokens func(model, text string) int
 
 	// ReserveCompletion is how many tokens are reserved from the limits of a key
-	// for each choice of a chat whose client sets no max_tokens; of a smaller
-	// bucket, all. What a reply uses beyond it is taken when it has ended, so
-	// concurrent requests can together overrun a limit by that much. The default
+	// for each choice of a chat whose client sets no max_tokens, and at most what
+	// the bucket can hold. What a reply uses beyond it is taken when it has ended,
+	// so concurrent requests can together overrun a limit by that much. The default
 	// is 512; negative reserves the prompt only.
 	ReserveCompletion int
 

@@ -212,10 +212,10 @@ func serveImages(q *request) error {
 		return err
 	}
 	if q.key.limitsTokens() {
-		q.account.prompt = q.tokens().text(req.Prompt)
+		q.accounting.promptTokens = q.tokens().text(req.Prompt)
 	}
-	tokens := max(q.account.prompt, 1)
-	if err := q.account.reserve(estimate{tokens: tokens, least: tokens, images: req.Count()}); err != nil {
+	tokens := max(q.accounting.promptTokens, 1)
+	if err := q.accounting.reserve(estimate{tokens: tokens, minTokens: tokens, images: req.Count()}); err != nil {
 		return err
 	}
 	if err := checkImageSize(q, req); err != nil {
@@ -229,14 +229,14 @@ func serveImages(q *request) error {
 	answer := *resp
 	answer.Data = slices.Clone(resp.Data)
 	if answer.Created == 0 {
-		answer.Created = q.account.record.Time.Unix()
+		answer.Created = q.accounting.record.Time.Unix()
 	}
 	for i := range answer.Data {
 		if err := convertImage(q, &answer.Data[i], format); err != nil {
 			return q.life.endedOr(err)
 		}
 	}
-	q.account.settle()
+	q.accounting.settle()
 	return replyTyped(q, imageResponseJSON, &answer)
 }
 
@@ -259,7 +259,9 @@ func checkImageSize(q *request, req *ImageRequest) error {
 func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
 	resp, err := callModel(q, req,
 		func(ctx context.Context) (*ImageResponse, error) { return q.h.backend.GenerateImages(ctx, req) },
-		func(resp *ImageResponse) { q.account.reported, q.account.record.Images = resp.Usage, len(resp.Data) })
+		func(resp *ImageResponse) {
+			q.accounting.reported, q.accounting.record.Images = resp.Usage, len(resp.Data)
+		})
 	switch {
 	case err != nil:
 		return nil, err

@@ -15,7 +15,7 @@ import (
 
 // Each type of the wire has a table beside it, such as chatRequestJSON, which
 // decodes and encodes it: see package jsonwire. The struct tags only tell the
-// reader the names; TestTagsAgreeWithTables compares them.
+// reader the names; TestJSON_TagsAgreeWithTables compares them.
 
 // decodeRequest decodes the body of a request into v, which points to a zero
 // value. Its error is an *Error for the client that names the parameter at

@@ -12,21 +12,21 @@ import (
 
 // A lifetime is the context of a request, which ends with a cause.
 type lifetime struct {
-	w       http.ResponseWriter
-	client  requestContext  // of the http.Request; done when the client has left, or when the host cancels it
-	ctx     context.Context // for the stores and the Backend
-	backend context.Context // ctx, or the context of Observation.Started, which derives from it; only used on the goroutine of ServeHTTP
-	cancel  context.CancelCauseFunc
+	w          http.ResponseWriter
+	clientCtx  requestContext  // of the http.Request; done when the client has left, or when the host cancels it
+	ctx        context.Context // for the stores and the Backend
+	backendCtx context.Context // ctx, or the context of Observation.Started, which derives from it; only used on the goroutine of ServeHTTP
+	cancel     context.CancelCauseFunc
 
-	checkHost sync.Once
-	byHost    bool // the host cancelled client; set by checkHost
+	hostOnce sync.Once
+	byHost   bool // the host cancelled clientCtx; set by hostOnce
 }
 
 // start sets the context, from which requestFrom returns q.
 func (l *lifetime) start(w http.ResponseWriter, client context.Context, q *request) {
-	l.w, l.client = w, requestContext{client, q}
-	l.ctx, l.cancel = context.WithCancelCause(&l.client)
-	l.backend = l.ctx
+	l.w, l.clientCtx = w, requestContext{client, q}
+	l.ctx, l.cancel = context.WithCancelCause(&l.clientCtx)
+	l.backendCtx = l.ctx
 }
 
 // A requestContext is a context that has the request as a value. It is part of a
@@ -64,7 +64,7 @@ func (l *lifetime) derive(ctx context.Context) {
 		cancel(cause)
 		outer(cause)
 	}
-	l.backend = inner
+	l.backendCtx = inner
 }
 
 // ended returns why the request has ended, or nil if it has not.
@@ -74,13 +74,13 @@ func (l *lifetime) ended() error {
 	}
 	cause := context.Cause(l.ctx)
 	switch {
-	case cause == errGone, cause == errShutdown, cause == errSilent:
+	case cause == errClientLeft, cause == errShutdown, cause == errSilent:
 		return cause
-	case errors.Is(l.client.Err(), context.Canceled):
+	case errors.Is(l.clientCtx.Err(), context.Canceled):
 		if l.endedByHost() {
 			return errShutdown
 		}
-		return errGone
+		return errClientLeft
 	}
 	return cause // such as a deadline that the host set
 }
@@ -97,8 +97,8 @@ const departureGrace = 200 * time.Millisecond
 // A departed client cancels the context without a cause, as the host may do too.
 // Only CloseNotify tells one from the other: it does not depend on the context.
 func (l *lifetime) endedByHost() bool {
-	l.checkHost.Do(func() {
-		if context.Cause(&l.client) != context.Canceled {
+	l.hostOnce.Do(func() {
+		if context.Cause(&l.clientCtx) != context.Canceled {
 			l.byHost = true
 			return
 		}
@@ -156,9 +156,9 @@ func (l *lifetime) storeError(err error, message string) error {
 // Errors that end a request before its Backend does. As causes of the context
 // they tell the Backend why.
 var (
-	errShutdown = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "The server is shutting down. Please try again."}
-	errSilent   = &Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: context.DeadlineExceeded}
-	errGone     = fmt.Errorf("llmhttp: client left: %w", context.Canceled)
+	errShutdown   = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "The server is shutting down. Please try again."}
+	errSilent     = &Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: context.DeadlineExceeded}
+	errClientLeft = fmt.Errorf("llmhttp: client left: %w", context.Canceled)
 )
 
 // startDelay is how long a Backend may be silent before a stream of a route that
@@ -256,7 +256,7 @@ func (t *idleTimer) fire() {
 	defer func() {
 		if p := recover(); p != nil {
 			q.log.print(slog.LevelError, "idle timer panicked", newPanicError(p))
-			q.life.cancel(errGone) // the timer no longer ends the request
+			q.life.cancel(errClientLeft) // the timer no longer ends the request
 		}
 	}()
 	q.res.mu.Lock()

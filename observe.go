@@ -158,7 +158,7 @@ type RequestInfo struct {
 	Protocol     string    // the name of the wire format; "chat" for the endpoints of OpenAI's API
 	Operation    Operation // never empty
 	Model        string    // the name that the client used; at most 512 bytes
-	Conversation string    // that the request belongs to, as [SetConversation] told; empty if it did not
+	Conversation string    // the ID that [SetConversation] has set; empty if it was not called
 	Stream       bool      // whether the client asked for a stream
 	Arrived      time.Time // when the request arrived, by the clock of the system
 	Params       RequestParams
@@ -257,8 +257,8 @@ type Try struct {
 // Handler, StartTry returns ctx. It may be called concurrently.
 func StartTry(ctx context.Context, target string) (_ context.Context, end func(error)) {
 	q := requestFrom(ctx)
-	if q == nil || q.recorder.observed == nil {
+	if q == nil || q.observer.observed == nil {
 		return ctx, func(error) {}
 	}
-	return q.recorder.startTry(ctx, target)
+	return q.observer.startTry(ctx, target)
 }

@@ -14,9 +14,9 @@ import (
 // Quota sets no limit. A request beyond it fails with the code
 // insufficient_quota, which clients do not retry.
 //
-// A Handler compares a Quota with the usage that its UsageStore has recorded
-// for the key, which must be a [KeyUsageStore], and with what the requests in
-// progress have reserved. So a Quota survives restarts, and the data of a
+// A Handler whose UsageStore is a [KeyUsageStore] compares a Quota with the usage
+// that the store has recorded for the key and with what the requests in progress
+// have reserved. So a Quota survives restarts, and the data of a
 // Limiter can be lost. The sums of a key are read at most every 5 seconds while
 // it is used. Meanwhile a Handler counts its own requests and does not see those
 // of other Handlers on the same store: together they can exceed a Quota by what
@@ -322,7 +322,7 @@ type quotaReservation struct {
 // reserveQuota reserves what the request is expected to use, or the least of it
 // if not so much is left. It reports whether a bucket of the Limiter has to do so
 // instead.
-func (a *account) reserveQuota(e estimate) (useBucket bool, err error) {
+func (a *accounting) reserveQuota(e estimate) (useBucket bool, err error) {
 	q, book := a.q, &a.q.h.quotas
 	quota := q.key.Limits.Quota
 	if !quota.limits() || e.tokens == 0 {
@@ -334,18 +334,18 @@ func (a *account) reserveQuota(e estimate) (useBucket bool, err error) {
 	expected := func(tokens int) amount {
 		return book.amount(UsageSum{
 			Model: a.record.Model, Requests: 1, Images: int64(e.images),
-			PromptTokens: int64(min(a.prompt, tokens)), CompletionTokens: int64(max(tokens-a.prompt, 0)),
+			PromptTokens: int64(min(a.promptTokens, tokens)), CompletionTokens: int64(max(tokens-a.promptTokens, 0)),
 		})
 	}
-	q.recorder.serverError = ClassUsageStore
-	reserved, err := book.reserve(q.life.ctx, q.key, expected(e.tokens), expected(e.least), a.record.Time)
+	q.observer.stepClass = ClassUsageStore
+	reserved, err := book.reserve(q.life.ctx, q.key, expected(e.tokens), expected(e.minTokens), a.record.Time)
 	switch refusal, refused := errors.AsType[*Error](err); {
 	case err == nil:
 		a.quota = reserved
 		return false, nil
 	case refused:
 		if refusal != nil && refusal.Status == http.StatusTooManyRequests {
-			q.recorder.refusedBy = BucketQuota
+			q.observer.refusedBy = BucketQuota
 		}
 		return false, err
 	case !errors.Is(err, errors.ErrUnsupported):
@@ -358,7 +358,7 @@ func (a *account) reserveQuota(e estimate) (useBucket bool, err error) {
 
 // settleQuota ends the reservation. It counts the usage of a request that is to be
 // recorded, even if the store failed: until the next read, the sums lack it.
-func (a *account) settleQuota(used bool) {
+func (a *accounting) settleQuota(used bool) {
 	r := a.quota
 	if r.entry == nil {
 		return

@@ -3,9 +3,12 @@ package llmhttp
 import (
 	"errors"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
 // A responseState is how far the reply to a request has got.
@@ -33,8 +36,9 @@ const (
 // goroutines use it: that of ServeHTTP, the idle timer, the goroutine that writes
 // bursts, those that Shutdown starts, and those of a Backend that call yield or
 // [StartTry]. Its mu also guards what these share in other parts of the request:
-// chatCall, orderer, eventStream, and some fields of idleTimer, recorder, account and
-// requestLog, which say so.
+// chatCall, orderer, eventStream, joiner, and some fields of idleTimer, requestObserver,
+// accounting and requestLog, which say so. Methods whose names end in Locked are called
+// with mu held.
 type response struct {
 	w http.ResponseWriter
 	r *http.Request
@@ -46,7 +50,7 @@ type response struct {
 	status         int   // that was written, or 499
 	err            error // why the request failed
 	bodyRead       bool  // the body was read to its end
-	readingStopped bool  // by stopReading
+	readingStopped bool  // by stopReadingLocked
 	backendRuns    bool  // the Backend was called and has not returned
 	aborted        bool  // the connection must be cut
 	firstWrite     time.Time
@@ -64,6 +68,79 @@ func (res *response) init(w http.ResponseWriter, r *http.Request, o *Options) {
 // isHTTP1 reports whether the connection serves one request at a time.
 func (res *response) isHTTP1() bool { return res.r.ProtoMajor < 2 }
 
+// readBody appends a request's body of at most limit bytes to buf. It reads to
+// the end: net/http notices only after that when the client leaves.
+func (res *response) readBody(buf []byte, limit int64) ([]byte, error) {
+	if res.r.Body == nil {
+		return buf, nil
+	}
+	buf, err := bounded.ReadAll(bodyReader{res}, buf, res.r.ContentLength, limit)
+	switch {
+	case errors.Is(err, bounded.ErrTooLarge):
+		return buf, errTooLarge(limit)
+	case err != nil:
+		return buf, bodyError(err)
+	}
+	res.finishReading()
+	return buf, nil
+}
+
+// A bodyReader reads the body of a request. Each Read has ReadTimeout.
+type bodyReader struct{ res *response }
+
+func (r bodyReader) Read(p []byte) (int, error) {
+	r.res.continueReading()
+	return r.res.r.Body.Read(p)
+}
+
+// continueReading gives the client more time to send the body, unless reading was
+// stopped.
+func (res *response) continueReading() {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	if !res.readingStopped {
+		res.conn.extendRead(time.Now())
+	}
+}
+
+// finishReading marks the body as read to its end. It lifts the read deadline:
+// when one passes later, net/http cancels the request's context.
+func (res *response) finishReading() {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	res.bodyRead = true
+	if !res.readingStopped {
+		res.conn.setReadDeadline(time.Time{})
+	}
+}
+
+// bodyError returns the error for a body that could not be read.
+func bodyError(err error) error {
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return errTooLarge(e.Limit)
+	}
+	e := Errorf(http.StatusBadRequest, "", "We could not read the body of your request.")
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		e = Errorf(http.StatusRequestTimeout, codeReadTimeout, "The body of your request did not arrive in time.")
+	}
+	e.Err = err
+	return e
+}
+
+const codeReadTimeout = "request_timeout"
+
+// isReadTimeout reports whether err is that of a body that did not arrive
+// within ReadTimeout.
+func isReadTimeout(err error) bool {
+	e, ok := err.(*Error)
+	return ok && e != nil && e.Code == codeReadTimeout
+}
+
+func errTooLarge(limit int64) error {
+	return Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
+		"The request body is too large. The limit is %d bytes.", limit)
+}
+
 // beginWaiting moves from reading to waiting: the Backend is about to be called. It
 // reports false if the request has ended in the meantime.
 func (res *response) beginWaiting() bool {
@@ -77,9 +154,9 @@ func (res *response) beginWaiting() bool {
 		res.state = stateWaiting
 		if !res.isHTTP1() || res.conn.writeTimeout == 0 {
 			// On HTTP/2 a deadline that passes resets the stream, even if
-			// nothing is being written. Without WriteTimeout, a deadline of the
+			// nothing is being written. Without Options.WriteTimeout, a deadline of the
 			// http.Server must not cut a long reply.
-			res.conn.setWrite(time.Time{})
+			res.conn.setWriteDeadline(time.Time{})
 		}
 	}
 	return true
@@ -101,8 +178,8 @@ var (
 	noBuffering       = []string{"no"}
 )
 
-// replyLocked writes a reply of JSON whose other headers are set, and sends it. mu is
-// held; now is the current time.
+// replyLocked writes a reply of JSON whose other headers are set, and sends it. now is
+// the current time.
 func (res *response) replyLocked(status int, body []byte, now time.Time) error {
 	res.state, res.status, res.firstWrite = stateDone, status, now
 	h := res.w.Header()
@@ -119,9 +196,9 @@ func (res *response) replyLocked(status int, body []byte, now time.Time) error {
 	return res.writeLocked(body, now)
 }
 
-// startStream sets the header of an event stream, which is sent with the first write. mu
-// is held.
-func (res *response) startStream(now time.Time) {
+// startStreamLocked sets the header of an event stream, which is sent with the first
+// write.
+func (res *response) startStreamLocked(now time.Time) {
 	res.state, res.status, res.firstWrite = stateStreaming, http.StatusOK, now
 	h := res.w.Header()
 	h["Content-Type"] = contentTypeStream
@@ -134,14 +211,14 @@ func (res *response) startStream(now time.Time) {
 // has the whole WriteTimeout, so a client may be slow but must not stall.
 const maxWrite = 32 << 10
 
-// writeLocked writes and flushes p. It returns errGone if that fails. mu is held; now is
-// the current time.
+// writeLocked writes and flushes p. It returns errClientLeft if that fails. now is the
+// current time.
 func (res *response) writeLocked(p []byte, now time.Time) error {
 	for len(p) > 0 {
 		res.conn.extendWrite(now)
 		n := min(len(p), maxWrite)
 		if _, err := res.w.Write(p[:n]); err != nil {
-			return errGone
+			return errClientLeft
 		}
 		if p = p[n:]; len(p) > 0 {
 			now = time.Now()
@@ -153,10 +230,10 @@ func (res *response) writeLocked(p []byte, now time.Time) error {
 		res.cannotFlush, err = true, nil
 	}
 	if err != nil {
-		return errGone
+		return errClientLeft
 	}
 	if !res.isHTTP1() {
-		res.conn.setWrite(time.Time{})
+		res.conn.setWriteDeadline(time.Time{})
 	}
 	return nil
 }
@@ -166,7 +243,7 @@ func (res *response) finish() {
 	res.mu.Lock()
 	defer res.mu.Unlock()
 	res.state = stateDone
-	if res.aborted || !res.isHTTP1() || res.conn.write.IsZero() {
+	if res.aborted || !res.isHTTP1() || res.conn.writeDeadline.IsZero() {
 		return
 	}
 	var deadline time.Time
@@ -175,16 +252,15 @@ func (res *response) finish() {
 		// the next request of the connection.
 		deadline = time.Now().Add(res.conn.writeTimeout)
 	}
-	// Without WriteTimeout, net/http never sets a deadline, and ours would
+	// Without http.Server.WriteTimeout, net/http never sets a deadline, and ours would
 	// remain for the next request, which may be another handler's.
-	res.conn.setWrite(deadline)
+	res.conn.setWriteDeadline(deadline)
 }
 
-// stopReading makes a Read of the request's body return, now or at its next call. mu is
-// held.
-func (res *response) stopReading() {
+// stopReadingLocked makes a Read of the request's body return, now or at its next call.
+func (res *response) stopReadingLocked() {
 	res.readingStopped = true
-	res.conn.setRead(time.Now())
+	res.conn.setReadDeadline(time.Now())
 }
 
 // A connection sets the deadlines of the client's connection. Errors are ignored,
@@ -197,20 +273,22 @@ type connection struct {
 	ctl          http.ResponseController
 	readTimeout  time.Duration // zero for none
 	writeTimeout time.Duration // zero for none
-	read, write  time.Time     // as last set; zero if not set
+
+	// The deadlines as last set; zero if not set.
+	readDeadline, writeDeadline time.Time
 }
 
 // extendRead gives the client at least readTimeout from now to send more of the body.
 func (c *connection) extendRead(now time.Time) {
-	if next, due := extend(c.read, now, c.readTimeout); due {
-		c.setRead(next)
+	if next, due := extend(c.readDeadline, now, c.readTimeout); due {
+		c.setReadDeadline(next)
 	}
 }
 
 // extendWrite gives the next write at least writeTimeout from now.
 func (c *connection) extendWrite(now time.Time) {
-	if next, due := extend(c.write, now, c.writeTimeout); due {
-		c.setWrite(next)
+	if next, due := extend(c.writeDeadline, now, c.writeTimeout); due {
+		c.setWriteDeadline(next)
 	}
 }
 
@@ -222,12 +300,37 @@ func extend(old, now time.Time, timeout time.Duration) (next time.Time, due bool
 	return now.Add(timeout + timeout/2), old.Sub(now) < timeout
 }
 
-func (c *connection) setRead(t time.Time) {
-	c.read = t
+func (c *connection) setReadDeadline(t time.Time) {
+	c.readDeadline = t
 	c.ctl.SetReadDeadline(t)
 }
 
-func (c *connection) setWrite(t time.Time) {
-	c.write = t
+func (c *connection) setWriteDeadline(t time.Time) {
+	c.writeDeadline = t
 	c.ctl.SetWriteDeadline(t)
+}
+
+// A buffer is memory for a body or for events, which is used again.
+type buffer struct{ b []byte }
+
+// maxPooledBuffer is the size of the largest buffer that is kept for reuse.
+const maxPooledBuffer = 2 << 20
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+// getBuffer returns an empty buffer with room for size bytes.
+func getBuffer(size int) *buffer {
+	buf := buffers.Get().(*buffer)
+	if cap(buf.b) < size {
+		buf.b = make([]byte, 0, size)
+	}
+	buf.b = buf.b[:0]
+	return buf
+}
+
+// putBuffer takes back a buffer that nothing refers to.
+func putBuffer(buf *buffer) {
+	if cap(buf.b) <= maxPooledBuffer {
+		buffers.Put(buf)
+	}
 }

@@ -134,7 +134,7 @@ func (s *eventStream) writePending(now time.Time) error {
 	q := s.q
 	if q.res.state != stateStreaming {
 		q.setHeaders(now)
-		q.res.startStream(now)
+		q.res.startStreamLocked(now)
 	}
 	buf := s.buffer()
 	s.pending = nil

@@ -27,8 +27,9 @@ type UsageStore interface {
 	Query(ctx context.Context, q UsageQuery) ([]UsageSum, error)
 }
 
-// A KeyUsageStore is a [UsageStore] that knows which key used what. A [Handler]
-// needs it for Limits.Quota.
+// A KeyUsageStore is a [UsageStore] that knows which key used what. Without
+// one, a [Handler] enforces the tokens of Limits.Quota with its Limiter, and cannot
+// enforce a Quota with a Cost.
 type KeyUsageStore interface {
 	UsageStore
 
@@ -48,8 +49,9 @@ func QueryKey(ctx context.Context, s UsageStore, keyID string, q UsageQuery) ([]
 
 // A UsageRecord is what one request used. There is one for each request for which
 // the Backend was asked for a chat, images or embeddings, whether it succeeded,
-// failed or was abandoned by its client. The exception is a request that the Backend refuses with a 404, because
-// it does not know the model or does not implement the endpoint.
+// failed or was abandoned by its client. The exception is a request that the Backend
+// refuses with a 404, because it does not know the model or does not implement the
+// endpoint.
 type UsageRecord struct {
 	ID        string    // the ID of the request, unique for all time
 	Time      time.Time // when the request arrived
@@ -170,7 +172,7 @@ func serveUsage(q *request) error {
 	if store == nil {
 		return errUnknownURL(q.r)
 	}
-	from, to, err := usageRange(q.r.URL.Query(), q.account.record.Time.UTC())
+	from, to, err := usageRange(q.r.URL.Query(), q.accounting.record.Time.UTC())
 	if err != nil {
 		return err
 	}
@@ -192,7 +194,7 @@ func askUsageStore(q *request, ask func(ctx context.Context) error) error {
 	}
 	ctx, cancel := context.WithTimeout(q.life.ctx, usageTimeout)
 	defer cancel()
-	q.recorder.serverError = ClassUsageStore
+	q.observer.stepClass = ClassUsageStore
 	err := ask(ctx)
 	q.res.backendReturned()
 	if err != nil {
@@ -258,7 +260,7 @@ type subscriptionReply struct {
 // serveSubscription serves GET /v1/dashboard/billing/subscription: the quota and the
 // expiry of the key.
 func serveSubscription(q *request) error {
-	q.account.keepDraw()
+	q.accounting.chargeRequest()
 	quota := q.key.Limits.Quota
 	limit := amount{int64(max(quota.Tokens, 0)), max(quota.Cost, 0)}
 	if _, ok := q.h.opts.Usage.(KeyUsageStore); ok && quota.limits() {
@@ -286,7 +288,7 @@ func serveSubscription(q *request) error {
 // about, without what counts toward the quota of the key. The difference is that of
 // periods, and the usage of other keys of the account.
 func otherUsage(q *request) (other amount, err error) {
-	now := q.account.record.Time.UTC()
+	now := q.accounting.record.Time.UTC()
 	tomorrow := now.Truncate(day).Add(day)
 	reported := UsageQuery{Account: q.key.Account, From: tomorrow.Add(-defaultDays * day), To: tomorrow}
 	if q.key.Limits.Quota.Per == 0 {

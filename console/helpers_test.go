@@ -249,6 +249,7 @@ const chatBody = `{"model": "demo-chat", "messages": [{"role": "user", "content"
 // installs, and returns the reply.
 func (h *host) openAI(t testing.TB, secret string) string {
 	t.Helper()
+	require.FileExists(t, nodePath, "make test installs it")
 	cmd := exec.CommandContext(t.Context(), nodePath, "--input-type=module", "-e", `
 		import OpenAI from "openai";
 		const reply = await new OpenAI().chat.completions.create({ model: "demo-chat", messages: [{ role: "user", content: "Hello there!" }] });

@@ -40,7 +40,7 @@ type managedKey struct {
 var _ llmhttp.KeyManager = (*KeyStore)(nil)
 
 // NewKeyStore returns a KeyStore with one key for each secret. Each key has an account
-// of its own, all scopes and no limits. Keys panics if a secret is empty.
+// of its own, all scopes and no limits. NewKeyStore panics if a secret is empty.
 func NewKeyStore(secrets ...string) *KeyStore {
 	s := &KeyStore{}
 	for _, secret := range secrets {

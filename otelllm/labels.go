@@ -124,10 +124,12 @@ func (t tryLabels) options() []metric.RecordOption {
 // operationName returns the value of gen_ai.operation.name.
 func operationName(op llmhttp.Operation) string {
 	switch op {
+	case llmhttp.OperationChat:
+		return operationChat
 	case llmhttp.OperationEmbeddings:
 		return operationEmbeddings
 	case llmhttp.OperationImages:
 		return operationGenerate
 	}
-	return operationChat
+	return string(op)
 }

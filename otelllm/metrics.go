@@ -134,19 +134,19 @@ func (t *Telemetry) record(ctx context.Context, start *spanStart, s *llmhttp.Req
 		return
 	}
 	success := s.Err == nil && s.Request != nil
-	with := m.options(start, labels{
+	opts := m.options(start, labels{
 		operation: s.Operation, protocol: s.Protocol,
 		requestModel: t.models.label(s.Model, success), responseModel: t.models.label(s.Reply.Model, success),
 		errorType: s.ErrorClass, account: account,
 	})
-	m.requestDuration.Record(ctx, s.Duration.Seconds(), with.times...)
+	m.requestDuration.Record(ctx, s.Duration.Seconds(), opts.times...)
 	if s.Err == nil {
-		m.recordTokenTimes(ctx, s, with)
+		m.recordTokenTimes(ctx, s, opts)
 	} else if s.Aborted() {
-		m.streamsCut.Add(ctx, 1, with.cut...)
+		m.streamsCut.Add(ctx, 1, opts.cut...)
 	}
 	if s.Request != nil {
-		t.recordUsage(ctx, s, with)
+		t.recordUsage(ctx, s, opts)
 	}
 }
 
@@ -167,29 +167,29 @@ func (m *metrics) options(start *spanStart, l labels) *requestOptions {
 
 // recordTokenTimes records when tokens were generated. A Backend that yields the
 // reply in one chunk does not tell that, unless the client asked for a stream.
-func (m *metrics) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, with *requestOptions) {
+func (m *metrics) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, opts *requestOptions) {
 	several := s.LastToken > s.FirstToken
 	if several || s.Streamed && s.FirstToken > 0 {
-		m.firstToken.Record(ctx, s.FirstToken.Seconds(), with.times...)
+		m.firstToken.Record(ctx, s.FirstToken.Seconds(), opts.times...)
 	}
 	if n := s.Usage.CompletionTokens; several && n > 1 && !s.Estimated {
-		m.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), with.times...)
+		m.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), opts.times...)
 	}
 }
 
 // recordUsage records what a request used, whether it succeeded or not.
-func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, with *requestOptions) {
+func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, opts *requestOptions) {
 	m, u := t.metrics, &s.Usage
 	if !s.Estimated {
-		recordTokens(ctx, m.tokenUsage, u.PromptTokens, with.input)
-		recordTokens(ctx, m.tokenUsage, u.CompletionTokens, with.output)
+		recordTokens(ctx, m.tokenUsage, u.PromptTokens, opts.input)
+		recordTokens(ctx, m.tokenUsage, u.CompletionTokens, opts.output)
 	}
-	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CachedTokens, with.cacheRead)
-	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CacheWriteTokens, with.cacheWrite)
-	addTokens(ctx, m.tokenDetails, u.CompletionTokensDetails.ReasoningTokens, with.reasoning)
+	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CachedTokens, opts.cacheRead)
+	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CacheWriteTokens, opts.cacheWrite)
+	addTokens(ctx, m.tokenDetails, u.CompletionTokensDetails.ReasoningTokens, opts.reasoning)
 	if t.opts.Cost != nil {
 		if cost := t.opts.Cost(sum(s)); cost > 0 {
-			m.spend.Add(ctx, cost, with.spend...)
+			m.spend.Add(ctx, cost, opts.spend...)
 		}
 	}
 }

@@ -21,15 +21,15 @@ type endpoint struct {
 	maxReply    int64 // the largest reply that is not a stream, in bytes
 }
 
-// A call is one request to the server and its reply. It is used by one
-// goroutine; only the idle timer runs in another.
+// A call is one request to the server and its reply. It is used by one goroutine at a
+// time: close may leave it to one that reads the rest of the reply.
 type call struct {
 	b        *Backend
 	endpoint endpoint
 	model    modelNames
 	redactor *redact.Redactor
 
-	lifetime
+	callContext
 	memory *reservation // for a reply that is not a stream
 
 	resp *http.Response

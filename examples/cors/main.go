@@ -97,7 +97,7 @@ func run(ctx context.Context, addr string, origins []string, denied []netip.Pref
 		Handler:           allowOrigins(origins).Handler(denyNetworks(denied, h)),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
-		WriteTimeout:      5 * time.Minute, // the Handler sets its own deadlines for streams
+		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

@@ -76,7 +76,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,     // of a request with its body
-		WriteTimeout:      5 * time.Minute, // the Handler sets its own deadlines for streams
+		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 		IdleTimeout:       2 * time.Minute, // of a connection between requests
 	}
 	served := make(chan error, 1)

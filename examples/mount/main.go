@@ -63,7 +63,7 @@ func run(ctx context.Context, addr, router string, out io.Writer) error {
 		Handler:           routes(h),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
-		WriteTimeout:      5 * time.Minute, // the Handler sets its own deadlines for streams
+		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

@@ -253,7 +253,7 @@ func (c *config) serve(ctx context.Context, h *llmhttp.Handler, traced http.Hand
 		Handler:           newMux(ctx, traced, health),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
-		WriteTimeout:      5 * time.Minute, // the Handler sets its own deadlines for streams
+		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 		IdleTimeout:       2 * time.Minute, // longer than a load balancer's, so that the balancer closes idle connections
 		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelWarn),
 	}

@@ -56,8 +56,8 @@ func (o *Object[T]) Reserve(names ...string) *Object[T] {
 	return o
 }
 
-// By makes the conditions of fields depend on a member that is a string. Wherever
-// it stands in an object, it is read before the others.
+// By makes the conditions of fields depend on a member that is a string. It is read
+// before the other members, even if they stand before it in the object.
 func (o *Object[T]) By(name string, at func(v *T) *string) *Object[T] {
 	o.selector, o.selected = name, at
 	return o

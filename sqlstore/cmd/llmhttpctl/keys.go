@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
@@ -18,13 +19,23 @@ type keyFlags struct {
 	params sqlstore.KeyParams
 }
 
+// endpointNames returns the names of all endpoints, as in "chat, images and usage".
+func endpointNames() string {
+	var names []string
+	for _, e := range llmhttp.Endpoints() {
+		names = append(names, string(e))
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
 // addKeyFlags adds the flags to f.
 func addKeyFlags(f *flag.FlagSet) *keyFlags {
 	k := &keyFlags{flags: f}
 	p := &k.params
 	f.StringVar(&p.Account, "account", "", "the `account` that pays; the default is the ID of the key")
 	f.StringVar(&p.Name, "name", "", "a `name` for display")
-	f.Func("scopes", "the allowed endpoints: a comma-separated `list` of chat, images, embeddings, models and usage, or all, or none", func(s string) (err error) {
+	f.Func("scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(s string) (err error) {
 		p.Scopes, err = keytext.ParseScopes(s)
 		return err
 	})

@@ -12,9 +12,9 @@ import (
 	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
-// A lifetime is the context of a call, and what tells why it has ended and whether the
+// A callContext is the context of a call, and what tells why it has ended and whether the
 // request was sent before.
-type lifetime struct {
+type callContext struct {
 	client context.Context // the context of the caller
 	ctx    context.Context // the context of the HTTP request
 	cancel context.CancelCauseFunc
@@ -32,7 +32,7 @@ var errIdle = errors.New("the server sent nothing for too long")
 // begin sets the context, which has the values of client and ends with it. It is not a
 // child of client, because the rest of the body may still be read when the reply is
 // complete and client has ended.
-func (l *lifetime) begin(client context.Context) {
+func (l *callContext) begin(client context.Context) {
 	l.client = client
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(client))
 	l.ctx = httptrace.WithClientTrace(l.ctx, &httptrace.ClientTrace{
@@ -45,12 +45,12 @@ func (l *lifetime) begin(client context.Context) {
 
 // endAfter makes the context end after d with the cause errIdle, unless the timer is
 // stopped before.
-func (l *lifetime) endAfter(d time.Duration) *time.Timer {
+func (l *callContext) endAfter(d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() { l.cancel(errIdle) })
 }
 
 // end ends the context.
-func (l *lifetime) end() {
+func (l *callContext) end() {
 	l.detach()
 	l.idle.Stop()
 	l.cancel(nil)
@@ -58,7 +58,7 @@ func (l *lifetime) end() {
 
 // clientCause returns the reason why the context of the caller has ended, or nil if it
 // has not ended.
-func (l *lifetime) clientCause() error {
+func (l *callContext) clientCause() error {
 	if l.client.Err() == nil {
 		return nil
 	}
@@ -70,6 +70,6 @@ func (l *lifetime) clientCause() error {
 }
 
 // notSent reports whether it is certain that the server got no part of the request.
-func (l *lifetime) notSent() bool {
+func (l *callContext) notSent() bool {
 	return !l.sent.Load() && (!l.transportCalled || l.connecting.Load())
 }

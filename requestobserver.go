@@ -11,15 +11,15 @@ import (
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
-// A recorder collects what the Observer of a request gets, and calls its
+// A requestObserver collects what the Observer of a request gets, and calls its
 // functions. Goroutines of the Backend may call addChunk, startTry and the function
 // that startTry returns. Its other methods are called by the goroutine of ServeHTTP.
-type recorder struct {
-	q           *request
-	observed    *observedRequest // nil if there is no Observer
-	serverError ErrorClass       // the class of a 5xx at the present step
-	refusedBy   string           // the limit that refused the request
-	recordErr   error
+type requestObserver struct {
+	q         *request
+	observed  *observedRequest // nil if there is no Observer
+	stepClass ErrorClass       // the class of a 5xx at the present step
+	refusedBy string           // the limit that refused the request
+	recordErr error
 
 	// The fields below are guarded by q.res.mu.
 	chunks int
@@ -50,14 +50,14 @@ const maxTries = 100
 
 // observe calls the Observer. The context that it returns is the one that the
 // stores and the Backend get.
-func (rec *recorder) observe() {
-	q := rec.q
+func (ro *requestObserver) observe() {
+	q := ro.q
 	observe := q.h.opts.Observe
 	if observe == nil {
 		return
 	}
 	o := new(observedRequest)
-	rec.observed = o
+	ro.observed = o
 	var ctx context.Context
 	if ctx, o.hooks = observe(q.life.ctx, q.r); ctx != nil {
 		q.life.derive(ctx)
@@ -72,13 +72,13 @@ type describer interface {
 
 // start notes that the Backend is about to be called with req. The context that
 // Started returns is the Backend's.
-func (rec *recorder) start(req describer) {
-	o := rec.observed
+func (ro *requestObserver) start(req describer) {
+	o := ro.observed
 	if o == nil {
 		return
 	}
-	q := rec.q
-	used := q.account.record
+	q := ro.q
+	used := q.accounting.record
 	o.info = &o.requestInfo
 	*o.info = RequestInfo{
 		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model, Conversation: o.conversation,
@@ -86,21 +86,21 @@ func (rec *recorder) start(req describer) {
 	}
 	req.describe(o.info)
 	q.res.mu.Lock()
-	rec.timing.Admitted = time.Since(q.arrived)
+	ro.timing.Admitted = time.Since(q.arrived)
 	q.res.mu.Unlock()
 	if o.hooks.Started == nil {
 		return
 	}
 	if ctx := o.hooks.Started(q.life.ctx, o.info); ctx != nil {
-		q.life.backend = ctx
+		q.life.backendCtx = ctx
 	}
 }
 
 // addChunk notes that the Backend yielded c. q.res.mu is held.
-func (rec *recorder) addChunk(c *ChatChunk, now time.Time) {
-	t := &rec.timing
-	since := now.Sub(rec.q.arrived)
-	if rec.chunks++; rec.chunks == 1 {
+func (ro *requestObserver) addChunk(c *ChatChunk, now time.Time) {
+	t := &ro.timing
+	since := now.Sub(ro.q.arrived)
+	if ro.chunks++; ro.chunks == 1 {
 		t.FirstChunk = since
 	}
 	if c.hasToken() {
@@ -112,8 +112,8 @@ func (rec *recorder) addChunk(c *ChatChunk, now time.Time) {
 }
 
 // startTry implements StartTry for this request.
-func (rec *recorder) startTry(ctx context.Context, target string) (context.Context, func(error)) {
-	q, o := rec.q, rec.observed
+func (ro *requestObserver) startTry(ctx context.Context, target string) (context.Context, func(error)) {
+	q, o := ro.q, ro.observed
 	start := time.Now()
 	try := Try{Target: target, Start: start.Sub(q.arrived)}
 	q.res.mu.Lock()
@@ -135,7 +135,7 @@ func (rec *recorder) startTry(ctx context.Context, target string) (context.Conte
 		once.Do(func() {
 			try.Duration = max(time.Since(start), 1)
 			if err != nil {
-				try.Err, try.ErrorClass = q.cred.redactor().err(err), rec.classifyTry(err)
+				try.Err, try.ErrorClass = q.cred.redactor().err(err), ro.classifyTry(err)
 			}
 			q.res.mu.Lock()
 			if n < maxTries {
@@ -151,13 +151,13 @@ func (rec *recorder) startTry(ctx context.Context, target string) (context.Conte
 
 // classifyTry returns the class of the error of a try, which may end after the
 // request, on a goroutine of the Backend.
-func (rec *recorder) classifyTry(err error) (class ErrorClass) {
+func (ro *requestObserver) classifyTry(err error) (class ErrorClass) {
 	defer func() {
 		if recover() != nil { // a method of err, such as Unwrap, panicked
 			class = ClassBackend
 		}
 	}()
-	if ctx := rec.q.life.ctx; ctx.Err() != nil {
+	if ctx := ro.q.life.ctx; ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	switch {
@@ -166,43 +166,43 @@ func (rec *recorder) classifyTry(err error) (class ErrorClass) {
 	case errors.Is(err, context.Canceled):
 		return ClassCanceled
 	}
-	return classifyStatus(completeError(rec.q.r, err).Status, ClassBackend)
+	return classifyStatus(completeError(ro.q.r, err).Status, ClassBackend)
 }
 
 // setReplyModel notes which model a Backend says that it used for embeddings.
-func (rec *recorder) setReplyModel(model string) {
-	if rec.observed != nil {
-		rec.observed.replyModel = model
+func (ro *requestObserver) setReplyModel(model string) {
+	if ro.observed != nil {
+		ro.observed.replyModel = model
 	}
 }
 
 // end calls the functions for the end of the request.
-func (rec *recorder) end() {
-	o := rec.observed
+func (ro *requestObserver) end() {
+	o := ro.observed
 	if o == nil || o.hooks.Ended == nil && o.hooks.Transcript == nil {
 		return
 	}
-	s := rec.summary()
+	s := ro.summary()
 	if o.transcript != nil {
-		rec.q.log.guard("observer panicked", func() error {
-			o.hooks.Transcript(o.transcript.finish(&rec.q.chat.order, rec.q.cred.redactor()))
+		ro.q.log.guard("observer panicked", func() error {
+			o.hooks.Transcript(o.transcript.finish(&ro.q.chat.order, ro.q.cred.redactor()))
 			return nil
 		})
 	}
 	if o.hooks.Ended != nil {
-		rec.q.log.guard("observer panicked", func() error { o.hooks.Ended(s); return nil })
+		ro.q.log.guard("observer panicked", func() error { o.hooks.Ended(s); return nil })
 	}
 }
 
-func (rec *recorder) summary() *RequestSummary {
-	q, o := rec.q, rec.observed
+func (ro *requestObserver) summary() *RequestSummary {
+	q, o := ro.q, ro.observed
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	s := &o.summary
 	*s = RequestSummary{
-		UsageRecord: *q.account.record, Timing: rec.timing, Request: o.info, Reply: rec.reply(),
-		Status: q.res.status, Err: q.res.err, ErrorClass: rec.class(), Limit: rec.refusedBy, RecordErr: rec.recordErr,
-		Streamed: q.chat.stream != nil, Chunks: rec.chunks, Tries: slices.Clone(o.tries),
+		UsageRecord: *q.accounting.record, Timing: ro.timing, Request: o.info, Reply: ro.reply(),
+		Status: q.res.status, Err: q.res.err, ErrorClass: ro.class(), Limit: ro.refusedBy, RecordErr: ro.recordErr,
+		Streamed: q.chat.stream != nil, Chunks: ro.chunks, Tries: slices.Clone(o.tries),
 	}
 	if q.route != nil {
 		s.Route, s.Operation = q.route.pattern, q.route.operation
@@ -226,8 +226,8 @@ func (rec *recorder) summary() *RequestSummary {
 
 // class returns the class of the error that the request failed with. q.res.mu is
 // held.
-func (rec *recorder) class() ErrorClass {
-	q := rec.q
+func (ro *requestObserver) class() ErrorClass {
+	q := ro.q
 	switch {
 	case q.res.err == nil:
 		return ""
@@ -236,18 +236,18 @@ func (rec *recorder) class() ErrorClass {
 	case q.res.err == errShutdown:
 		return ClassShutdown
 	}
-	return classifyStatus(completeError(q.r, q.res.err).Status, rec.serverError)
+	return classifyStatus(completeError(q.r, q.res.err).Status, ro.stepClass)
 }
 
 // reply describes what the Backend replied. q.res.mu is held.
-func (rec *recorder) reply() ReplySummary {
-	o := &rec.q.chat.order
+func (ro *requestObserver) reply() ReplySummary {
+	o := &ro.q.chat.order
 	s := ReplySummary{ID: o.start.ID, Model: o.model}
-	if rec.observed.replyModel != "" {
-		s.Model = rec.observed.replyModel
+	if ro.observed.replyModel != "" {
+		s.Model = ro.observed.replyModel
 	}
 	if len(o.choices) == 1 {
-		s.FinishReasons = rec.observed.finish[:0]
+		s.FinishReasons = ro.observed.finish[:0]
 	}
 	for i := range o.choices {
 		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)
@@ -284,23 +284,23 @@ func (o *Observation) transcriptLimit() int {
 // A transcript collects a Transcript. After addRequest it is a chunkSink that
 // passes chunks on to next, and it is guarded by the response's mu.
 type transcript struct {
-	out   Transcript
-	room  int // bytes that may still be added
-	reply joiner
-	next  chunkSink
+	out       Transcript
+	bytesLeft int // that may still be added
+	reply     joiner
+	next      chunkSink
 }
 
 // transcribe collects the texts of req and of the reply, if the Observer asked
 // for them.
-func (rec *recorder) transcribe(req *ChatRequest, order *orderer) {
-	if rec.observed == nil || rec.observed.hooks.Transcript == nil {
+func (ro *requestObserver) transcribe(req *ChatRequest, order *orderer) {
+	if ro.observed == nil || ro.observed.hooks.Transcript == nil {
 		return
 	}
-	limit := rec.observed.hooks.transcriptLimit()
-	t := &transcript{room: limit, next: order.sink}
+	limit := ro.observed.hooks.transcriptLimit()
+	t := &transcript{bytesLeft: limit, next: order.sink}
 	t.addRequest(req)
-	t.room = limit
-	rec.observed.transcript, order.sink = t, t
+	t.bytesLeft = limit
+	ro.observed.transcript, order.sink = t, t
 }
 
 func (t *transcript) addRequest(r *ChatRequest) {
@@ -347,8 +347,8 @@ func (t *transcript) tool(from *Tool) Tool {
 	out := Tool{Type: t.text(from.Type)}
 	if f := from.Function; f != nil {
 		out.Function = &Function{Name: t.text(f.Name), Description: t.text(f.Description)}
-		if len(f.Parameters) > t.room {
-			t.room, t.out.Truncated = 0, true
+		if len(f.Parameters) > t.bytesLeft {
+			t.bytesLeft, t.out.Truncated = 0, true
 		} else if f.Parameters != nil {
 			out.Function.Parameters = []byte(t.text(string(f.Parameters)))
 		}
@@ -369,14 +369,14 @@ func (t *transcript) addReply(c *ChunkChoice) {
 	switch {
 	case c.FinishReason != "":
 		return
-	case t.room <= 0, d.Role != "" && !t.enter():
+	case t.bytesLeft <= 0, d.Role != "" && !t.enter():
 		t.out.Truncated = t.out.Truncated || !isEmptyDelta(d)
 		return
 	}
 	part := Delta{Role: d.Role, Content: t.text(d.Content), Reasoning: t.text(d.Reasoning), Refusal: t.text(d.Refusal)}
 	for i := range d.ToolCalls {
 		call := &d.ToolCalls[i]
-		if t.room <= 0 || call.ID != "" && !t.enter() {
+		if t.bytesLeft <= 0 || call.ID != "" && !t.enter() {
 			t.out.Truncated = true
 			break
 		}
@@ -387,24 +387,24 @@ func (t *transcript) addReply(c *ChunkChoice) {
 
 // enter takes the room for a message, a part, a tool or a call.
 func (t *transcript) enter() bool {
-	if t.room <= 0 {
+	if t.bytesLeft <= 0 {
 		t.out.Truncated = true
 		return false
 	}
-	t.room -= transcriptOverhead
+	t.bytesLeft -= transcriptOverhead
 	return true
 }
 
 // text takes the room for s and returns it, or as much of it as there is room
 // for.
 func (t *transcript) text(s string) string {
-	room := min(max(t.room, 0), redact.MaxText)
+	room := min(max(t.bytesLeft, 0), redact.MaxText)
 	if len(s) <= room {
-		t.room -= len(s)
+		t.bytesLeft -= len(s)
 		return s
 	}
 	t.out.Truncated = true
-	t.room -= room
+	t.bytesLeft -= room
 	return s[:room-incompleteSuffix(s[:room])] + jsonwire.Clipped
 }
 
