@@ -28,11 +28,10 @@ type requestObserver struct {
 
 // An observedRequest is what is only collected for an Observer.
 type observedRequest struct {
-	hooks        Observation
-	info         *RequestInfo
-	transcript   *transcript // nil unless one was asked for
-	replyModel   string      // of embeddings
-	conversation string      // its ID, if it is known
+	hooks      Observation
+	info       *RequestInfo // requestInfo; nil until the Backend is called
+	transcript *transcript  // nil unless one was asked for
+	replyModel string       // of embeddings
 
 	// tries is guarded by the response's mu.
 	tries []Try
@@ -79,12 +78,12 @@ func (ro *requestObserver) start(req describer) {
 	}
 	q := ro.q
 	used := q.accounting.record
-	o.info = &o.requestInfo
-	*o.info = RequestInfo{
-		ID: used.ID, Account: used.Account, KeyID: used.KeyID, Model: used.Model, Conversation: o.conversation,
-		Protocol: used.Protocol, Operation: q.route.operation, Arrived: q.arrived.Round(0), Params: RequestParams{Choices: 1},
-	}
-	req.describe(o.info)
+	info := &o.requestInfo
+	info.ID, info.Account, info.KeyID, info.Model = used.ID, used.Account, used.KeyID, used.Model
+	info.Protocol, info.Operation, info.Arrived = used.Protocol, q.route.operation, q.arrived.Round(0)
+	info.Params.Choices = 1
+	req.describe(info)
+	o.info = info
 	q.res.mu.Lock()
 	ro.timing.Admitted = time.Since(q.arrived)
 	q.res.mu.Unlock()
@@ -199,11 +198,11 @@ func (ro *requestObserver) summary() *RequestSummary {
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	s := &o.summary
-	*s = RequestSummary{
-		UsageRecord: *q.accounting.record, Timing: ro.timing, Request: o.info, Reply: ro.reply(),
-		Status: q.res.status, Err: q.res.err, ErrorClass: ro.class(), Limit: ro.refusedBy, RecordErr: ro.recordErr,
-		Streamed: q.chat.stream != nil, Chunks: ro.chunks, Tries: slices.Clone(o.tries),
-	}
+	s.UsageRecord, s.Timing = *q.accounting.record, ro.timing
+	s.Request, s.Reply, s.Tries = o.info, ro.reply(), slices.Clone(o.tries)
+	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.class()
+	s.Limit, s.RecordErr = ro.refusedBy, ro.recordErr
+	s.Streamed, s.Chunks = q.chat.stream != nil, ro.chunks
 	if q.route != nil {
 		s.Route, s.Operation = q.route.pattern, q.route.operation
 	}
