@@ -31,7 +31,10 @@ func budgets(r results) []budget {
 	cpu := func(name, contender, other string) figure {
 		return ratioOfQuartiles(r.series(name, contender, unitCPU), r.series(name, other, unitCPU))
 	}
-	latency := func(contender string) series { return r.series("Gateway/connections=1", contender, unitLatency) }
+	added := func(contender string) series { // the latency that a gateway adds
+		const name = "Gateway/connections=1"
+		return r.series(name, contender, unitLatency).combine(r.series(name, bare, unitLatency), subtract)
+	}
 	chunkAllocs := r.series("Handler/chunks=1100", ours, unitAllocs).combine(r.series("Handler/chunks=100", ours, unitAllocs), allocsPerChunk)
 	return []budget{
 		{"whole 0.5 KB: CPU, of bare", atMost, 2.3, cpu("Whole/size=0.5KB", ours, bare)},
@@ -57,7 +60,7 @@ func budgets(r results) []budget {
 		{"Limiter.Take, 1,000,000 buckets: time, of two AllowN", atMost, 15, ratio("Take/buckets=1000000", unitTime, ours, allowN)},
 		{"Limiter: memory of idle buckets given back", atLeast, 0.9, r.series("Take/idle", ours, unitGivenBack).median()},
 		{"gateway 0.5 KB: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/size=0.5KB", ours, proxy)},
-		{"gateway 0.5 KB: added median latency, of ReverseProxy", atMost, 1.2, addedLatency(latency(ours), latency(proxy), latency(bare))},
+		{"gateway 0.5 KB: added median latency, of ReverseProxy", atMost, 1.2, added(ours).combine(added(proxy), divide).median()},
 		{"gateway 1 MB: CPU, of ReverseProxy", atMost, 3, cpu("Gateway/size=1MB", ours, proxy)},
 		{"gateway stream, paced: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/chunks=paced", ours, proxy)},
 		{"gateway stream, ready: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/chunks=ready", ours, proxy)},

@@ -102,13 +102,3 @@ func ratioOfQuartiles(s, t series) figure {
 	}
 	return f
 }
-
-// addedLatency returns how much latency s adds to none, divided by what t adds. Like
-// ratioOfQuartiles it compares lower quartiles.
-func addedLatency(s, t, none series) figure {
-	f := s.combine(none, subtract).combine(t.combine(none, subtract), divide).median()
-	if f.rounds > 0 {
-		f.value = (s.lowerQuartile() - none.lowerQuartile()) / (t.lowerQuartile() - none.lowerQuartile())
-	}
-	return f
-}
