@@ -47,7 +47,7 @@ type accounting struct {
 type tokenReservation struct {
 	n      int     // number of tokens
 	draws  []Draw  // empty if the key has no such buckets
-	memory [2]Draw // backs draws, and before that the draws of admit and peek
+	memory [2]Draw // the storage of draws, and before that of the draws of admit and peek
 }
 
 // A limitState is the state of a limit, if it is known.

@@ -146,10 +146,10 @@ func unsupported(what string) error {
 // An error ends the stream; a chunk that is yielded together with an error is
 // dropped. Before the first chunk an error becomes the HTTP status of the reply,
 // unless the Backend was silent for so long that the stream has begun: see
-// Options.KeepAlive and Route.StartsEarly.
-// Later it is an error event.
+// Options.KeepAlive and Route.StartsEarly. Later it is an error event.
 //
-// The Backend must not use a chunk that it has yielded: the loop may change and keep it.
+// The Backend must not use a chunk that it has yielded: the loop may change it and
+// keep it.
 type ChatStream = iter.Seq2[*ChatChunk, error]
 
 // TextChunk returns a chunk that adds s to the first choice.

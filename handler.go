@@ -337,7 +337,8 @@ func (h *Handler) addProtocol(p Protocol) {
 	}
 }
 
-// findRoute returns the route of r, or the error for the client if there is none.
+// findRoute returns the route that serves r. If no route does, the error is the one that
+// the client gets: 405 for a path that has other methods, and otherwise 404.
 func (h *Handler) findRoute(r *http.Request) (*route, error) {
 	rt, allowed := h.routes.find(r)
 	switch {
@@ -435,8 +436,8 @@ func insertRoute(routes []*route, rt *route) []*route {
 	return append([]*route{rt}, routes...)
 }
 
-// find returns the route of r. If there is none for the method of r but there are
-// routes for its path, it returns their methods.
+// find returns the route for the method and the path of r. If the path has only routes
+// for other methods, it returns nil and these methods.
 func (t *routeTable) find(r *http.Request) (rt *route, allowed []string) {
 	path := r.URL.Path
 	if strings.Contains(r.URL.RawPath, "%2F") || strings.Contains(r.URL.RawPath, "%2f") {

@@ -25,7 +25,7 @@ type orderer struct {
 	truncated   bool           // a choice has ended because of maxBytes
 	hasStart    bool           // start is set
 	choices     []choiceState  // by index; as long as the largest index seen
-	first       [1]choiceState // backs choices, if there is one (budget: allocations of a whole request)
+	first       [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
 	emitted     emittedChunk
 
 	start      ReplyStart // from the first chunk

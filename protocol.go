@@ -171,9 +171,9 @@ type ResponseStore interface {
 	// ID again replaces it. SaveResponse must not retain or modify r.
 	SaveResponse(ctx context.Context, r *StoredResponse) error
 
-	// LoadResponse returns the response of an account, or an error wrapping
-	// [ErrResponseNotFound] if there is none or if it has expired. The caller
-	// must not modify what it returns.
+	// LoadResponse returns a response of an account. If the account has no
+	// response with the ID, or if it has expired, the error wraps
+	// [ErrResponseNotFound]. The caller must not modify the response.
 	LoadResponse(ctx context.Context, account, id string) (*StoredResponse, error)
 
 	// LoadItems returns those items with the given IDs that are in responses of an
@@ -182,8 +182,8 @@ type ResponseStore interface {
 	// responses do not exist. The caller must not modify what it returns.
 	LoadItems(ctx context.Context, account string, ids []string) ([]StoredItem, error)
 
-	// DeleteResponse deletes a response of an account and its items, or returns
-	// an error wrapping [ErrResponseNotFound] if there is none.
+	// DeleteResponse deletes a response of an account and its items. If the
+	// account has no response with the ID, the error wraps [ErrResponseNotFound].
 	DeleteResponse(ctx context.Context, account, id string) error
 }
 

@@ -24,7 +24,7 @@ import (
 )
 
 // parts are the groups of cases that -only can select. They run in the order of their
-// names, because what is measured in process depends on the heap that others leave.
+// names.
 var parts = map[string]func(*bench){
 	"whole":     runWhole,     // replies in one piece
 	"stream":    runStreams,   // streams of 100 chunks
