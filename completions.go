@@ -115,7 +115,7 @@ func completionID(id string) string {
 }
 
 func (n *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
-	h := append(make([]byte, 0, 128), `data: {"id":`...)
+	h := append(make([]byte, 0, 160), `data: {"id":`...)
 	h = appendString(h, completionID(s.ID))
 	h = append(h, `,"object":"`+objectChunk+`","created":`...)
 	h = strconv.AppendInt(h, s.Created, 10)
