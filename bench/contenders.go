@@ -225,17 +225,19 @@ func splitFrames(stream []byte) [][]byte {
 	return append(frames, bytes.Join(events[chunkCount+1:], nil))
 }
 
-// A stdAccount has the limits and the usage of one API key of newStd's handler.
-type stdAccount struct {
-	requests, tokens *rate.Limiter
-	used             atomic.Int64 // tokens
-}
-
 // newStd returns a handler like those that hosts write without a package. It sends no
 // headers about limits or request IDs, and it does not stream.
 func newStd() http.Handler {
-	accounts := map[string]*stdAccount{
+	type account struct {
+		requests, tokens *rate.Limiter
+		used             atomic.Int64 // tokens
+	}
+	accounts := map[string]*account{
 		secret: {requests: rate.NewLimiter(1<<34, 1<<40), tokens: rate.NewLimiter(1<<34, 1<<40)},
+	}
+	var answer openai.ChatCompletionResponse
+	if err := json.Unmarshal(ourReply(modeWhole).Body.Bytes(), &answer); err != nil {
+		panic(err)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -250,27 +252,13 @@ func newStd() http.Handler {
 		case !account.tokens.AllowN(time.Now(), req.MaxTokens): //lint:ignore SA1019 the requests set this field
 			http.Error(w, "too many tokens", http.StatusTooManyRequests)
 		default:
-			reply := chatResponse(req.Model)
+			reply := answer
+			reply.ID, reply.Created, reply.Model = "chatcmpl-"+rand.Text(), time.Now().Unix(), req.Model
 			w.Header().Set("Content-Type", "application/json")
 			json.NewEncoder(w).Encode(reply)
 			account.used.Add(int64(reply.Usage.TotalTokens))
 		}
 	})
-}
-
-// chatResponse returns the model's whole answer.
-func chatResponse(model string) *openai.ChatCompletionResponse {
-	return &openai.ChatCompletionResponse{
-		ID:      "chatcmpl-" + rand.Text(),
-		Object:  "chat.completion",
-		Created: time.Now().Unix(),
-		Model:   model,
-		Choices: []openai.ChatCompletionChoice{{
-			Message:      openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: answerText},
-			FinishReason: openai.FinishReasonStop,
-		}},
-		Usage: openai.Usage{PromptTokens: promptTokens, CompletionTokens: 1, TotalTokens: promptTokens + 1},
-	}
 }
 
 // newProxy returns httputil's ReverseProxy. Its transport keeps more idle

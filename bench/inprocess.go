@@ -35,8 +35,6 @@ func runDecode(b *bench) {
 			benchmark(ours, func() error { return new(llmhttp.ChatRequest).UnmarshalJSON(r.body) }),
 			benchmark(goOpenAI, func() error { return json.Unmarshal(r.body, new(openai.ChatCompletionRequest)) }))
 	}
-	measure("Decode/size=0.5KB", chatRequest(512, false))
-	measure("Decode/size=8KB", chatRequest(8<<10, false))
 	measure("Decode/size=128KB", imageRequest(128<<10))
 	measure("Decode/size=1MB", imageRequest(1<<20))
 	measure("Decode/request=agent", agentRequest())

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -23,92 +23,144 @@ type loadCase struct {
 	mode    mode // of the contenders, or of the server behind gateways
 	request request
 	conns   int
-	window  time.Duration // of one measurement, in whole seconds
-	gateway bool          // the contenders are gateways to a bare server
+	gateway bool // the contenders are gateways to a bare server
 }
 
 func runWhole(b *bench) {
 	small, large := chatRequest(512, false), chatRequest(8<<10, false)
-	b.runLoadCase(loadCase{name: "Whole/size=0.5KB", mode: modeWhole, request: small, conns: 64, window: time.Second}, ours, bare, bareWithHeaders, std)
-	b.runLoadCase(loadCase{name: "Whole/size=8KB", mode: modeWhole, request: large, conns: 64, window: time.Second}, ours, std)
-}
-
-func runTelemetry(b *bench) {
-	r := chatRequest(512, false)
-	b.runLoadCase(loadCase{name: "Telemetry/size=0.5KB", mode: modeWhole, request: r, conns: 64, window: time.Second}, ours, traced)
+	b.runLoadCase(loadCase{"Whole/size=0.5KB", modeWhole, small, 64, false}, ours, traced, bare, bareWithHeaders, std)
+	b.runLoadCase(loadCase{"Whole/size=8KB", modeWhole, large, 64, false}, ours, std)
 }
 
 func runStreams(b *bench) {
 	r := chatRequest(512, true)
-	b.runLoadCase(loadCase{name: "Stream/chunks=paced", mode: modePaced, request: r, conns: 64, window: 2 * time.Second}, ours, bare, messagesAPI, responsesAPI)
-	b.runLoadCase(loadCase{name: "Stream/chunks=ready", mode: modeReady, request: r, conns: 64, window: time.Second}, ours, bare, messagesAPI, responsesAPI)
+	b.runLoadCase(loadCase{"Stream/chunks=paced", modePaced, r, 64, false}, ours, bare, messagesAPI, responsesAPI)
+	b.runLoadCase(loadCase{"Stream/chunks=ready", modeReady, r, 64, false}, ours, bare)
 }
 
 func runGateways(b *bench) {
 	whole, image, stream := chatRequest(512, false), imageRequest(1<<20), chatRequest(512, true)
-	b.runLoadCase(loadCase{name: "Gateway/size=0.5KB", mode: modeWhole, request: whole, conns: 64, window: time.Second, gateway: true}, ours, proxy)
-	b.runLoadCase(loadCase{name: "Gateway/size=1MB", mode: modeWhole, request: image, conns: 8, window: 2 * time.Second, gateway: true}, ours, proxy)
-	b.runLoadCase(loadCase{name: "Gateway/chunks=paced", mode: modePaced, request: stream, conns: 64, window: 2 * time.Second, gateway: true}, ours, proxy)
-	b.runLoadCase(loadCase{name: "Gateway/chunks=ready", mode: modeReady, request: stream, conns: 64, window: time.Second, gateway: true}, ours, proxy)
-	b.runLoadCase(loadCase{name: "Gateway/connections=1", mode: modeWhole, request: whole, conns: 1, window: time.Second, gateway: true}, ours, proxy, bare)
+	b.runLoadCase(loadCase{"Gateway/size=0.5KB", modeWhole, whole, 64, true}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/size=1MB", modeWhole, image, 8, true}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/chunks=paced", modePaced, stream, 64, true}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/chunks=ready", modeReady, stream, 64, true}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/connections=1", modeWhole, whole, 1, true}, ours, proxy, bare)
 }
 
 func (b *bench) runLoadCase(c loadCase, contenders ...string) {
 	if b.short {
-		c.conns, c.window = min(c.conns, 2), time.Second
+		c.conns = min(c.conns, 2)
 	}
-	var ms []measurement
-	for _, contender := range contenders {
-		ms = append(ms, measurement{contender, func() (values, error) { return b.measureLoad(c, contender) }})
-	}
-	b.measureCase(c.name, b.rounds, ms...)
+	b.measureRounds(c.name, b.rounds, func(round int) (all results, err error) {
+		var runs []*loadRun
+		for _, contender := range contenders {
+			run := &loadRun{loadCase: c, bench: b, contender: contender}
+			defer run.stop()
+			if err := run.start(); err != nil {
+				return nil, fmt.Errorf("%s: %w", contender, err)
+			}
+			runs = append(runs, run)
+		}
+		if err := takeTurns(runs, round); err != nil {
+			return nil, err
+		}
+		for _, run := range runs {
+			v, err := run.finish()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", run.contender, err)
+			}
+			all = append(all, result{c.name, run.contender, v})
+		}
+		return all, nil
+	})
 }
 
-// measureLoad measures a contender in a new process. Where the memory of a process lies
-// changes its CPU time, and stays the same while it runs.
-func (b *bench) measureLoad(c loadCase, contender string) (values, error) {
-	loadCPU, upstreamAddr := serverCPU, ""
-	if c.gateway {
-		s, err := startServer(otherCPU, bare, c.mode, "")
+// turn is how long a contender and its load run before the next ones continue. It is
+// short beside the seconds in which the speed of a shared machine changes, and long
+// beside the time in which caches fill.
+const turn = 100 * time.Millisecond
+
+// takeTurns starts the load of all runs and lets the processes of one run at a time
+// proceed. The first turn is that of another run in each round.
+func takeTurns(runs []*loadRun, round int) error {
+	total := time.Second
+	if !runs[0].short {
+		total = time.Duration(len(runs)) * 2 * time.Second
+	}
+	for _, run := range runs {
+		if err := run.startLoad(total); err != nil {
+			return err
+		}
+		run.signal(syscall.SIGSTOP)
+	}
+	for end := time.Now().Add(total); time.Now().Before(end); round++ {
+		run := runs[round%len(runs)]
+		run.signal(syscall.SIGCONT)
+		time.Sleep(turn)
+		run.signal(syscall.SIGSTOP)
+	}
+	return nil
+}
+
+// A loadRun measures a contender in new processes, once. Where the memory of a process
+// lies changes its CPU time, and stays the same while it runs.
+type loadRun struct {
+	loadCase
+	*bench
+	contender string
+	servers   []*server // the last one is the contender; before it is the one behind a gateway
+	wrk       *exec.Cmd
+	output    bytes.Buffer // of wrk
+	before    usage        // of the contender, before the load
+}
+
+// start starts the servers, checks that the contender replies, and warms it up.
+func (r *loadRun) start() error {
+	r.request = r.request.forAPI(r.contender)
+	upstreamAddr := ""
+	if r.gateway {
+		s, err := startServer(otherCPU, bare, r.mode, "")
 		if err != nil {
-			return nil, err
+			return err
 		}
-		defer s.stop()
-		loadCPU, upstreamAddr = otherCPU, s.addr
+		r.servers, upstreamAddr = append(r.servers, s), s.addr
 	}
-	s, err := startServer(serverCPU, contender, c.mode, upstreamAddr)
+	s, err := startServer(serverCPU, r.contender, r.mode, upstreamAddr)
 	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
-	r := c.request.forAPI(contender)
-	if err := verify(s.addr, r, c.mode); err != nil {
-		return nil, err
-	}
-	if !b.short { // warm up
-		if _, _, err := b.generateLoad(loadCPU, s.addr, r, c.conns, time.Second); err != nil {
-			return nil, err
-		}
-	}
-	var requests, latency float64
-	used, err := s.measure(false, func() (err error) {
-		requests, latency, err = b.generateLoad(loadCPU, s.addr, r, c.conns, c.window)
 		return err
-	})
-	return values{unitCPU: used.CPU.Seconds() / requests, unitLatency: latency}, err
+	}
+	r.servers = append(r.servers, s)
+	if err := verify(s.addr, r.request, r.mode); err != nil || r.short {
+		return err
+	}
+	if err := r.startLoad(time.Second); err != nil {
+		return err
+	}
+	_, err = r.finish()
+	return err
+}
+
+func (r *loadRun) server() *server { return r.servers[len(r.servers)-1] }
+
+func (r *loadRun) signal(s syscall.Signal) {
+	for _, server := range r.servers {
+		server.cmd.Process.Signal(s)
+	}
+	r.wrk.Process.Signal(s)
+}
+
+func (r *loadRun) stop() {
+	for _, server := range r.servers {
+		server.stop()
+	}
 }
 
 // runBursts counts the chunks that the Handler delays. The model yields chunks in bursts.
 // A chunk is late if it reaches the client after half of the pause between two bursts.
 func runBursts(b *bench) {
-	b.measureCase("Stream/chunks=bursts", b.rounds, measurement{ours, func() (values, error) {
-		s, err := startServer(serverCPU, ours, modeBursts, "")
-		if err != nil {
-			return nil, err
-		}
-		defer s.stop()
+	b.measureCase("Stream/chunks=bursts", b.rounds, serverMeasurement(ours, modeBursts, func(s *server) (values, error) {
 		chunks, late := 0, 0.0
-		err = receive(s.addr, chatRequest(512, true), func(text string) {
+		err := receive(s.addr, chatRequest(512, true), func(text string) {
 			yielded, _ := strconv.ParseInt(text, 10, 64) // a text that is not a time is late
 			if time.Since(time.Unix(0, yielded)) > burstPause/2 {
 				late++
@@ -119,7 +171,7 @@ func runBursts(b *bench) {
 			err = fmt.Errorf("%d of %d chunks", chunks, chunkCount)
 		}
 		return values{unitLate: late}, err
-	}})
+	}))
 }
 
 // verify checks that the server at addr answers r with the text of its model.
@@ -136,8 +188,7 @@ func verify(addr string, r request, m mode) error {
 // contentText matches a text in a whole reply or in an event of a stream.
 var contentText = regexp.MustCompile(`"(?:content|delta|text_delta","text)":"((?:[^"\\]|\\.)+)"`)
 
-// receive sends r to the server at addr and calls each for every text of the reply,
-// as soon as the text arrives.
+// receive sends r to the server at addr and calls each for every text as it arrives.
 func receive(addr string, r request, each func(text string)) error {
 	resp, err := http.DefaultClient.Do(r.http(addr))
 	if err != nil {
@@ -160,28 +211,34 @@ func receive(addr string, r request, each func(text string)) error {
 //go:embed load.lua
 var loadScript []byte
 
-// generateLoad runs wrk, which sends r to the server at addr for a window of whole
-// seconds. It uses conns connections with one request at a time. It returns the number
-// of requests and the median latency in seconds.
-func (b *bench) generateLoad(cpu int, addr string, r request, conns int, window time.Duration) (requests, latency float64, err error) {
-	script := filepath.Join(b.dir, "load.lua")
-	if err := os.WriteFile(script, loadScript, 0o600); err != nil {
-		return 0, 0, err
+// startLoad starts wrk, which sends the request for whole seconds. It uses conns
+// connections with one request at a time.
+func (r *loadRun) startLoad(d time.Duration) (err error) {
+	cpu := serverCPU
+	if r.gateway {
+		cpu = otherCPU
 	}
-	cmd := pinned(cpu, "wrk", "--threads", "1", "--connections", fmt.Sprint(conns), "--duration", fmt.Sprint(window.Seconds()),
-		"--timeout", "10s", "--script", script, "http://"+addr+r.path, "--", secret)
-	cmd.Stdin = bytes.NewReader(r.body)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return 0, 0, fmt.Errorf("wrk: %w\n%s", err, out)
+	if r.before, err = r.server().usage(false); err != nil {
+		return err
 	}
-	_, line, _ := strings.Cut(string(out), "FIGURES ")
-	failed := 0
-	if _, err := fmt.Sscan(line, &requests, &latency, &failed); err != nil || failed > 0 {
-		return 0, 0, fmt.Errorf("wrk: %v replies, %v errors\n%s", requests, failed, out)
+	r.wrk = pinned(cpu, "wrk", "--threads", "1", "--connections", fmt.Sprint(r.conns), "--duration", fmt.Sprint(d.Seconds()),
+		"--timeout", "60s", "--script", r.script, "http://"+r.server().addr+r.request.path, "--", secret)
+	r.output.Reset()
+	r.wrk.Stdin, r.wrk.Stdout, r.wrk.Stderr = bytes.NewReader(r.request.body), &r.output, &r.output
+	return r.wrk.Start()
+}
+
+// finish waits for the end of the load and returns what was measured.
+func (r *loadRun) finish() (values, error) {
+	r.signal(syscall.SIGCONT)
+	if err := r.wrk.Wait(); err != nil {
+		return nil, fmt.Errorf("wrk: %w\n%s", err, &r.output)
 	}
-	if requests == 0 { // on a busy machine a stream can take longer than the window
-		return b.generateLoad(cpu, addr, r, conns, 2*window)
+	var requests, latency, failed float64
+	_, line, _ := strings.Cut(r.output.String(), "FIGURES ")
+	if _, err := fmt.Sscan(line, &requests, &latency, &failed); err != nil || failed > 0 || requests == 0 {
+		return nil, fmt.Errorf("wrk: %v replies, %v errors\n%s", requests, failed, &r.output)
 	}
-	return requests, latency / 1e6, nil
+	after, err := r.server().usage(false)
+	return values{unitCPU: (after.CPU - r.before.CPU).Seconds() / requests, unitLatency: latency / 1e6}, err
 }

@@ -22,15 +22,10 @@ func runHeld(b *bench) {
 // heldMeasurement opens n streams to a new server and measures its resident
 // memory after a garbage collection.
 func heldMeasurement(contender string, n int) measurement {
-	return measurement{contender, func() (values, error) {
-		s, err := startServer(serverCPU, contender, modeHeld, "")
-		if err != nil {
-			return nil, err
-		}
-		defer s.stop()
+	return serverMeasurement(contender, modeHeld, func(s *server) (values, error) {
 		ctx, closeStreams := context.WithCancel(context.Background())
 		defer closeStreams()
-		used, err := s.measure(true, func() error {
+		grown, err := s.growth(func() error {
 			for range n {
 				req := chatRequest(8<<10, true).http(s.addr).WithContext(ctx)
 				resp, err := http.DefaultClient.Do(req) // returns when the first chunk is sent
@@ -43,8 +38,8 @@ func heldMeasurement(contender string, n int) measurement {
 			}
 			return nil
 		})
-		return values{unitResident: used.Resident / float64(n)}, err
-	}}
+		return values{unitResident: grown.Resident / float64(n)}, err
+	})
 }
 
 func runMemory(b *bench) {
@@ -55,8 +50,7 @@ func runMemory(b *bench) {
 		size = 128 << 10
 	}
 	for _, h := range hostileBodies {
-		r := h.request(size)
-		b.measureCase("Hostile/body="+h.name, min(b.rounds, 3), measurement{ours, func() (values, error) { return measureHostile(r) }})
+		b.measureCase("Hostile/body="+h.name, min(b.rounds, 3), hostileMeasurement(h.request(size)))
 	}
 }
 
@@ -76,23 +70,20 @@ func bodyMeasurement(r request) measurement {
 	}}
 }
 
-// measureHostile sends r to a new server and measures by how many MB its
+// hostileMeasurement sends r to a new server and measures by how many MB its
 // resident memory grows. The body is a part of that.
-func measureHostile(r request) (values, error) {
-	s, err := startServer(serverCPU, ours, modeWhole, "")
-	if err != nil {
-		return nil, err
-	}
-	defer s.stop()
-	if err := verify(s.addr, chatRequest(512, false), modeWhole); err != nil { // warm up
-		return nil, err
-	}
-	used, err := s.measure(true, func() error {
-		resp, err := http.DefaultClient.Do(r.http(s.addr))
-		if err == nil {
-			resp.Body.Close()
+func hostileMeasurement(r request) measurement {
+	return serverMeasurement(ours, modeWhole, func(s *server) (values, error) {
+		if err := verify(s.addr, chatRequest(512, false), modeWhole); err != nil { // warm up
+			return nil, err
 		}
-		return err
+		grown, err := s.growth(func() error {
+			resp, err := http.DefaultClient.Do(r.http(s.addr))
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err
+		})
+		return values{unitPeak: grown.Peak / 1e6}, err
 	})
-	return values{unitPeak: used.Peak / 1e6}, err
 }

@@ -88,17 +88,3 @@ func (s series) median() figure {
 	sample := benchmath.NewSample(slices.Clone(s), &benchmath.DefaultThresholds)
 	return figure{benchmath.AssumeNothing.Summary(sample, 0.95).Center, sample.Values[0], sample.Values[len(s)-1], len(s)}
 }
-
-// lowerQuartile returns the value that a quarter of s, which is not empty, is below.
-func (s series) lowerQuartile() float64 { return slices.Sorted(slices.Values(s))[(len(s)-1)/4] }
-
-// ratioOfQuartiles returns the lower quartile of s divided by that of t. It is for CPU
-// times: most of what else runs on a machine adds to them, and the least value may be one
-// of a moment when the machine was faster. The range is that of the ratios within a round.
-func ratioOfQuartiles(s, t series) figure {
-	f := s.combine(t, divide).median()
-	if f.rounds > 0 {
-		f.value = s.lowerQuartile() / t.lowerQuartile()
-	}
-	return f
-}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -90,21 +91,11 @@ type server struct {
 // startServer starts a contender. If upstreamAddr is not empty, the contender
 // is a gateway to that server.
 func startServer(cpu int, contender string, m mode, upstreamAddr string) (*server, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := pinned(cpu, exe, serveFlag, contender, string(m), upstreamAddr)
+	cmd := pinned(cpu, os.Args[0], serveFlag, contender, string(m), upstreamAddr)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
 		return nil, err
 	}
 	s := &server{cmd: cmd, in: in, out: json.NewDecoder(out)}
@@ -123,22 +114,32 @@ func (s *server) stop() {
 	s.cmd.Wait()
 }
 
-// measure calls f and returns the CPU time that the process used meanwhile, and
-// by how much its memory grew to the end and to the peak. If collect is true, the
-// process collects garbage before and after.
-func (s *server) measure(collect bool, f func() error) (used usage, err error) {
-	before, err := s.usage(collect)
+// serverMeasurement returns a measurement of a new server.
+func serverMeasurement(contender string, m mode, measure func(*server) (values, error)) measurement {
+	return measurement{contender, func() (values, error) {
+		s, err := startServer(serverCPU, contender, m, "")
+		if err != nil {
+			return nil, err
+		}
+		defer s.stop()
+		return measure(s)
+	}}
+}
+
+// growth calls f and returns by how much the memory of the process grew to the end and
+// to the peak. The process collects garbage before and after.
+func (s *server) growth(f func() error) (grown usage, err error) {
+	before, err := s.usage(true)
 	if err != nil {
-		return used, err
+		return grown, err
 	}
 	if err := f(); err != nil {
-		return used, err
+		return grown, err
 	}
-	used, err = s.usage(collect)
-	used.CPU -= before.CPU
-	used.Resident -= before.Resident
-	used.Peak -= before.Resident
-	return used, err
+	grown, err = s.usage(true)
+	grown.Resident -= before.Resident
+	grown.Peak -= before.Resident
+	return grown, err
 }
 
 func (s *server) usage(collect bool) (u usage, err error) {
@@ -148,21 +149,18 @@ func (s *server) usage(collect bool) (u usage, err error) {
 	return u, s.out.Decode(&u)
 }
 
-// The measured servers have serverCPU. The load shares it. With a CPU of its own, the
-// load would often be idle, and each reply would wake it by an interrupt. On a virtual
-// machine an interrupt takes microseconds, which count as the server's.
-//
-// Gateways have serverCPU for themselves, because latency must not depend on what they
-// do after the reply. The load and the server behind them share otherCPU.
+// The measured servers have serverCPU, which the load shares: a load that is often idle
+// would be woken by interrupts, which take microseconds on a virtual machine and count
+// as the server's. Gateways have serverCPU for themselves, because latency must not depend
+// on what they do after the reply.
 const (
 	serverCPU = 1
 	otherCPU  = 0
 )
 
-// pinned returns a command that runs on one CPU, if there are several. The Go runtime
-// of such a process knows of no other CPU. With --batch, a process that has work to do
-// waits until the one that runs has none. Otherwise server and load would take turns
-// after one request, or after many, as it happens.
+// pinned returns a command that runs on one CPU, if there are several. With --batch, a
+// process that has work to do waits until the one that runs has none. Otherwise server
+// and load would take turns after one request, or after many, as it happens.
 func pinned(cpu int, name string, args ...string) *exec.Cmd {
 	if runtime.NumCPU() == 1 {
 		return exec.Command(name, args...)
