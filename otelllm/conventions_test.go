@@ -2,12 +2,14 @@ package otelllm_test
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -179,6 +181,41 @@ func TestCardinality(t *testing.T) {
 			assert.EqualValues(t, 2*requests+1, total)
 		})
 	}
+}
+
+// Requests whose traces are not sampled are recorded in batches, but before metrics are
+// collected. The number of requests is not a multiple of the size of a batch.
+func TestBatch_IsCompleteWhenMetricsAreCollected(t *testing.T) {
+	const requests, senders = 25, 8
+	f := newFixture(t, config{sampler: sdktrace.NeverSample(), bare: true})
+	go func() {
+		for range 2 * requests * senders {
+			<-f.ended
+		}
+	}()
+	for round := range 2 {
+		var wg sync.WaitGroup
+		for range senders {
+			wg.Go(func() {
+				for range requests {
+					f.serve("POST", chatPath, chatBody, secret)
+				}
+			})
+		}
+		wg.Wait()
+		got := points(f.metrics()["gen_ai.server.request.duration"])
+		require.Len(t, got, 1)
+		assert.EqualValues(t, (round+1)*requests*senders, got[0].count)
+	}
+}
+
+// A request whose trace is sampled can be an exemplar, which names the trace.
+func TestBatch_SampledRequestsAreExemplars(t *testing.T) {
+	f := newFixture(t, config{})
+	f.chat(chatBody)
+	points := f.metrics()["gen_ai.server.request.duration"].Data.(metricdata.Histogram[float64]).DataPoints
+	require.Len(t, points[0].Exemplars, 1)
+	assert.Contains(t, traceparent, hex.EncodeToString(points[0].Exemplars[0].TraceID))
 }
 
 // echoModel is a Backend that replies with the name of the model in the request.

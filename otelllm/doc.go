@@ -28,6 +28,11 @@
 // that succeeded and of their replies. Other names become "_OTHER". Tokens that the
 // Handler estimated are not in gen_ai.client.token.usage, but in llmhttp.spend.
 //
+// Requests whose traces are not sampled are recorded in batches of 16, without their
+// context, and at the latest when the metrics are collected: the function that observes
+// llmhttp.requests.active does it. Without that instrument, as many as 15 requests are
+// recorded later.
+//
 // # Content
 //
 // Messages and replies are not recorded unless Options ask for them: on spans with

@@ -72,8 +72,6 @@ func (l labels) attributes(provider string) attributeList {
 // requestOptions are the attributes of the metrics of a request, as options of
 // measurements.
 type requestOptions struct {
-	labels labels
-
 	times []metric.RecordOption // of durations
 	cut   []metric.AddOption    // of a stream that was cut
 
@@ -89,8 +87,7 @@ func newRequestOptions(l labels, provider string) *requestOptions {
 	request.text(attrErrorType, string(l.errorType))
 	usage.text(attrAccount, l.account)
 	return &requestOptions{
-		labels: l,
-		times:  request.record(), cut: request.add(),
+		times: request.record(), cut: request.add(),
 		input: usage.with(attrTokenType, tokenInput).record(), output: usage.with(attrTokenType, tokenOutput).record(),
 		cacheRead: usage.with(attrTokenKind, tokenCacheRead).add(), cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).add(),
 		reasoning: usage.with(attrTokenKind, tokenReasoning).add(), spend: usage.add(),

@@ -33,7 +33,9 @@ type metrics struct {
 	tryOptions     *cache[tryLabels, []metric.RecordOption]
 }
 
-func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer) (*metrics, error) {
+// newMetrics makes the instruments. When metrics are collected, flush is called first: the
+// SDK calls the functions of observable instruments before it reads the others.
+func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer, flush func()) (*metrics, error) {
 	b := builder{meter: meter}
 	m := &metrics{
 		requestDuration: b.seconds(metricRequestDuration, "Duration of requests", boundsDuration),
@@ -52,7 +54,10 @@ func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer
 		refusalOptions: newCache(refusalLabels.options),
 		tryOptions:     newCache(tryLabels.options),
 	}
-	b.observeLevel(metricActive, "{request}", "Requests in progress", m.active.Load)
+	b.observeLevel(metricActive, "{request}", "Requests in progress", func() int64 {
+		flush()
+		return m.active.Load()
+	})
 	if buffer != nil {
 		b.observeLevel(metricBufferWaiting, "{record}", "Usage records that wait to be written to the store",
 			func() int64 { return int64(buffer.Waiting()) })
@@ -115,17 +120,11 @@ func observe(value func() int64) metric.Int64ObservableOption {
 	})
 }
 
-// record records the metrics of a request that has ended. start is nil if it did not
-// start.
-func (t *Telemetry) record(ctx context.Context, start *spanStart, s *llmhttp.RequestSummary) {
+// record records the metrics of a request that has ended, except for its cost.
+func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	m := t.metrics
-	m.active.Add(-1)
-	account := ""
-	if t.opts.Accounts {
-		account = s.Account
-	}
 	if s.Limit != "" {
-		m.refusals.Add(ctx, 1, m.refusalOptions.get(refusalLabels{s.Limit, account})...)
+		m.refusals.Add(ctx, 1, m.refusalOptions.get(refusalLabels{s.Limit, t.account(s)})...)
 	}
 	if s.RecordErr != nil {
 		m.recordFailures.Add(ctx, 1)
@@ -133,12 +132,7 @@ func (t *Telemetry) record(ctx context.Context, start *spanStart, s *llmhttp.Req
 	if s.Operation == "" {
 		return
 	}
-	success := s.Err == nil && s.Request != nil
-	opts := m.options(start, labels{
-		operation: s.Operation, protocol: s.Protocol,
-		requestModel: t.models.label(s.Model, success), responseModel: t.models.label(s.Reply.Model, success),
-		errorType: s.ErrorClass, account: account,
-	})
+	opts := t.requestOptions(s)
 	m.requestDuration.Record(ctx, s.Duration.Seconds(), opts.times...)
 	if s.Err == nil {
 		m.recordTokenTimes(ctx, s, opts)
@@ -146,23 +140,26 @@ func (t *Telemetry) record(ctx context.Context, start *spanStart, s *llmhttp.Req
 		m.streamsCut.Add(ctx, 1, opts.cut...)
 	}
 	if s.Request != nil {
-		t.recordUsage(ctx, s, opts)
+		m.recordUsage(ctx, s, opts)
 	}
 }
 
-// options returns the options for l. Most requests that start alike end alike, so
-// the last options save a look-up (budget: whole 0.5 KB with otelllm;
-// BenchmarkObserve).
-func (m *metrics) options(start *spanStart, l labels) *requestOptions {
-	if start == nil {
-		return m.requestOptions.get(l)
+// requestOptions returns the attributes of the metrics of a request.
+func (t *Telemetry) requestOptions(s *llmhttp.RequestSummary) *requestOptions {
+	success := s.Err == nil && s.Request != nil
+	return t.metrics.requestOptions.get(labels{
+		operation: s.Operation, protocol: s.Protocol,
+		requestModel: t.models.label(s.Model, success), responseModel: t.models.label(s.Reply.Model, success),
+		errorType: s.ErrorClass, account: t.account(s),
+	})
+}
+
+// account returns the account as an attribute, or "" if metrics have none.
+func (t *Telemetry) account(s *llmhttp.RequestSummary) string {
+	if !t.opts.Accounts {
+		return ""
 	}
-	last := start.last.Load()
-	if last == nil || last.labels != l {
-		last = m.requestOptions.get(l)
-		start.last.Store(last)
-	}
-	return last
+	return s.Account
 }
 
 // recordTokenTimes records when tokens were generated. A Backend that yields the
@@ -177,9 +174,9 @@ func (m *metrics) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummar
 	}
 }
 
-// recordUsage records what a request used, whether it succeeded or not.
-func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, opts *requestOptions) {
-	m, u := t.metrics, &s.Usage
+// recordUsage records the tokens of a request, whether it succeeded or not.
+func (m *metrics) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, opts *requestOptions) {
+	u := &s.Usage
 	if !s.Estimated {
 		recordTokens(ctx, m.tokenUsage, u.PromptTokens, opts.input)
 		recordTokens(ctx, m.tokenUsage, u.CompletionTokens, opts.output)
@@ -187,10 +184,15 @@ func (t *Telemetry) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, 
 	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CachedTokens, opts.cacheRead)
 	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CacheWriteTokens, opts.cacheWrite)
 	addTokens(ctx, m.tokenDetails, u.CompletionTokensDetails.ReasoningTokens, opts.reasoning)
-	if t.opts.Cost != nil {
-		if cost := t.opts.Cost(sum(s)); cost > 0 {
-			m.spend.Add(ctx, cost, opts.spend...)
-		}
+}
+
+// recordSpend records the cost of a request, whether it succeeded or not.
+func (t *Telemetry) recordSpend(ctx context.Context, s *llmhttp.RequestSummary) {
+	if t.opts.Cost == nil || s.Request == nil {
+		return
+	}
+	if cost := t.opts.Cost(sum(s)); cost > 0 {
+		t.metrics.spend.Add(ctx, cost, t.requestOptions(s).spend...)
 	}
 }
 

@@ -27,7 +27,6 @@ func (t *Telemetry) Observe(ctx context.Context, _ *http.Request) (context.Conte
 type request struct {
 	t          *Telemetry
 	ctx        context.Context // of the request; then of its span
-	start      *spanStart      // nil until the request started
 	span       trace.Span      // nil until the request started
 	info       *llmhttp.RequestInfo
 	tries      tries
@@ -37,8 +36,8 @@ type request struct {
 // started begins the span.
 func (r *request) started(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
 	r.info = info
-	r.start = r.t.spanStart(info)
-	r.ctx, r.span = r.t.tracer.Start(ctx, r.start.name, r.start.attributes, spanKindInternal, trace.WithTimestamp(info.Arrived))
+	start := r.t.spanStart(info)
+	r.ctx, r.span = r.t.tracer.Start(ctx, start.name, start.attributes, spanKindInternal, trace.WithTimestamp(info.Arrived))
 	if r.span.IsRecording() {
 		r.span.SetAttributes(requestAttributes(info)...)
 	}
@@ -52,7 +51,13 @@ func (r *request) ended(s *llmhttp.RequestSummary) {
 	} else {
 		r.endSpan(s)
 	}
-	r.t.record(r.ctx, r.start, s)
+	r.t.metrics.active.Add(-1)
+	r.t.recordSpend(r.ctx, s) // at once, because it calls a function of the host
+	if trace.SpanContextFromContext(r.ctx).IsSampled() {
+		r.t.record(r.ctx, s) // at once, because an exemplar names the trace
+	} else {
+		r.t.batch.add(s)
+	}
 }
 
 // refused describes a request without a span of its own on the span around it.

@@ -82,6 +82,7 @@ type Telemetry struct {
 	tracer     trace.Tracer
 	logger     log.Logger
 	metrics    *metrics
+	batch      batch // of requests whose metrics are to be recorded
 	models     *modelNames
 	spanStarts *cache[labels, *spanStart] // of known models
 }
@@ -109,8 +110,9 @@ func New(opts *Options) (*Telemetry, error) {
 	t.models, t.spanStarts = newModelNames(o.Models), newCache(t.newSpanStart)
 	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(schemaURL))
 	t.logger = o.LoggerProvider.Logger(scopeName, log.WithSchemaURL(schemaURL))
+	t.batch.record = t.record
 	var err error
-	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o.Provider, o.UsageBuffer)
+	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o.Provider, o.UsageBuffer, t.batch.flush)
 	if err != nil {
 		return nil, err
 	}

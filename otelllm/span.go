@@ -1,8 +1,6 @@
 package otelllm
 
 import (
-	"sync/atomic"
-
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
@@ -17,7 +15,6 @@ var (
 type spanStart struct {
 	name       string
 	attributes trace.SpanStartOption
-	last       atomic.Pointer[requestOptions] // of the last request that started like this
 }
 
 // spanStart returns the start of the span for a request. The model is not in the
