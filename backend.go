@@ -154,7 +154,13 @@ type ChatStream = iter.Seq2[*ChatChunk, error]
 
 // TextChunk returns a chunk that adds s to the first choice.
 func TextChunk(s string) *ChatChunk {
-	return &ChatChunk{Choices: []ChunkChoice{{Delta: Delta{Content: s}}}}
+	c := new(struct {
+		ChatChunk
+		choice [1]ChunkChoice
+	})
+	c.choice[0].Delta.Content = s
+	c.Choices = c.choice[:]
+	return &c.ChatChunk
 }
 
 // Reply returns a complete reply with the text s.

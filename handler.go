@@ -149,9 +149,6 @@ func (o *Options) withDefaults() Options {
 	if n.Logger == nil {
 		n.Logger = slog.Default()
 	}
-	if n.Now == nil {
-		n.Now = time.Now
-	}
 	if n.MaxBody <= 0 {
 		n.MaxBody = defaultMaxBody
 	}

@@ -112,7 +112,9 @@ func (q *request) identify() {
 	if f := q.h.opts.RequestID; f != nil {
 		rec.ID = f(q.r)
 	}
-	rec.Time = q.h.opts.Now()
+	if f := q.h.opts.Now; f != nil {
+		rec.Time = f()
+	}
 }
 
 // readJSON reads the body and decodes it into v.
