@@ -146,10 +146,13 @@ func (r *loadRun) signal(s syscall.Signal) {
 	for _, server := range r.servers {
 		server.cmd.Process.Signal(s)
 	}
-	r.wrk.Process.Signal(s)
+	if r.wrk != nil {
+		r.wrk.Process.Signal(s)
+	}
 }
 
 func (r *loadRun) stop() {
+	r.signal(syscall.SIGKILL)
 	for _, server := range r.servers {
 		server.stop()
 	}

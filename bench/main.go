@@ -23,8 +23,7 @@ import (
 	"testing"
 )
 
-// parts are the groups of cases that -only can select. They run in the order of their
-// names.
+// parts are the groups of cases that -only can select, in the order of their names.
 var parts = map[string]func(*bench){
 	"whole":   runWhole,    // replies in one piece, with and without otelllm
 	"stream":  runStreams,  // streams of 100 chunks

@@ -63,8 +63,7 @@ func (r request) forAPI(contender string) request {
 	return r
 }
 
-// imageRequest returns a request of about size bytes, nearly all of which are
-// one image in a data: URL.
+// imageRequest returns a request of about size bytes, nearly all of them one image.
 func imageRequest(size int) request {
 	head := `{"model":"` + modelName + `","messages":[{"role":"user","content":[{"type":"text","text":"What is in this image?"},` +
 		`{"type":"image_url","image_url":{"url":"data:image/png;base64,`

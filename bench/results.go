@@ -25,10 +25,9 @@ const (
 // values are measured values by their units.
 type values map[string]float64
 
-// A result is what one round measured of a contender in a case. The name of a
-// case follows the rules of the Go benchmark format.
+// A result is what one round measured of a contender in a case.
 type result struct {
-	name      string
+	name      string // of the case, by the rules of the Go benchmark format
 	contender string
 	values    values
 }
