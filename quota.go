@@ -367,6 +367,6 @@ func (a *accounting) settleQuota(used bool) {
 	var spent amount
 	defer func() { a.q.h.quotas.settle(r, spent) }() // even if Options.Cost panics
 	if used {
-		spent = a.q.h.quotas.amount(a.record.sum())
+		spent = a.q.h.quotas.amount(a.record.Sum())
 	}
 }

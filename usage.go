@@ -100,8 +100,18 @@ type UsageSum struct {
 	Images                         int64
 }
 
-// sum returns the sum of r alone.
-func (r *UsageRecord) sum() UsageSum {
+// Add adds the numbers of other to s. It does not change Start and Model.
+func (s *UsageSum) Add(other UsageSum) {
+	s.Requests += other.Requests
+	s.PromptTokens += other.PromptTokens
+	s.CompletionTokens += other.CompletionTokens
+	s.CachedTokens += other.CachedTokens
+	s.ReasoningTokens += other.ReasoningTokens
+	s.Images += other.Images
+}
+
+// Sum returns r as the sum of a single request, whose Start is the time of r.
+func (r *UsageRecord) Sum() UsageSum {
 	u := &r.Usage
 	return UsageSum{
 		Start: r.Time, Model: r.Model, Requests: 1, Images: int64(r.Images),
@@ -357,7 +367,7 @@ func newBillingReply(sums []UsageSum, price func(UsageSum) float64) *billingRepl
 			cost = price(s)
 		}
 		dollars += cost
-		all.add(s)
+		all.Add(s)
 		day := &reply.DailyCosts[len(reply.DailyCosts)-1]
 		day.LineItems = append(day.LineItems, lineItem{s.Model, cents(cost), newBilledUsage(&s)})
 	}
@@ -367,12 +377,3 @@ func newBillingReply(sums []UsageSum, price func(UsageSum) float64) *billingRepl
 
 // cents rounds away what floating point adds to sums of dollars.
 func cents(dollars float64) float64 { return math.Round(dollars*100*1e6) / 1e6 }
-
-func (s *UsageSum) add(t UsageSum) {
-	s.Requests += t.Requests
-	s.PromptTokens += t.PromptTokens
-	s.CompletionTokens += t.CompletionTokens
-	s.CachedTokens += t.CachedTokens
-	s.ReasoningTokens += t.ReasoningTokens
-	s.Images += t.Images
-}

@@ -264,7 +264,7 @@ func (b *UsageBuffer) QueryKey(ctx context.Context, keyID string, q UsageQuery) 
 		if !found {
 			sums = slices.Insert(sums, i, UsageSum{Start: s.Start, Model: s.Model})
 		}
-		sums[i].add(s)
+		sums[i].Add(s)
 	}
 	return sums, nil
 }
@@ -277,7 +277,7 @@ func (b *UsageBuffer) sums(keyID string, q UsageQuery) []UsageSum {
 	for i := range b.records {
 		r := &b.records[i]
 		if r.KeyID == keyID && r.Account == q.Account && !r.Time.Before(q.From) && r.Time.Before(q.To) {
-			s := r.sum()
+			s := r.Sum()
 			s.Start = q.PeriodStart(r.Time)
 			sums = append(sums, s)
 		}

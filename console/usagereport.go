@@ -23,12 +23,7 @@ type usageTotals struct {
 
 // add adds s and its cost to t. If cost is nil, costs are not known.
 func (t *usageTotals) add(s *llmhttp.UsageSum, cost func(llmhttp.UsageSum) float64) {
-	t.Requests += s.Requests
-	t.PromptTokens += s.PromptTokens
-	t.CompletionTokens += s.CompletionTokens
-	t.CachedTokens += s.CachedTokens
-	t.ReasoningTokens += s.ReasoningTokens
-	t.Images += s.Images
+	t.Add(*s)
 	if cost != nil {
 		t.Cost += cost(*s)
 	}

@@ -89,9 +89,7 @@ func largestGroups(sums []llmhttp.ReportSum, n int) []llmhttp.ReportSum {
 			groups = append(groups, g)
 		}
 		t := totals[g]
-		t.PromptTokens += sums[i].PromptTokens
-		t.CompletionTokens += sums[i].CompletionTokens
-		t.Requests += sums[i].Requests
+		t.Add(sums[i].UsageSum)
 		totals[g] = t
 	}
 	if len(groups) <= n {

@@ -191,7 +191,7 @@ func (t *Telemetry) recordSpend(ctx context.Context, s *llmhttp.RequestSummary) 
 	if t.opts.Cost == nil || s.Request == nil {
 		return
 	}
-	if cost := t.opts.Cost(sum(s)); cost > 0 {
+	if cost := t.opts.Cost(s.Sum()); cost > 0 {
 		t.metrics.spend.Add(ctx, cost, t.requestOptions(s).spend...)
 	}
 }
@@ -211,14 +211,4 @@ func addTokens(ctx context.Context, c metric.Int64Counter, n int, opts []metric.
 // recordTry records the metric of a try that has ended.
 func (m *metrics) recordTry(ctx context.Context, d time.Duration, l tryLabels) {
 	m.tryDuration.Record(ctx, d.Seconds(), m.tryOptions.get(l)...)
-}
-
-// sum returns what a request used in the form that Options.Cost takes.
-func sum(s *llmhttp.RequestSummary) llmhttp.UsageSum {
-	u := &s.Usage
-	return llmhttp.UsageSum{
-		Start: s.Time, Model: s.Model, Requests: 1, Images: int64(s.Images),
-		PromptTokens: int64(u.PromptTokens), CompletionTokens: int64(u.CompletionTokens), CachedTokens: int64(u.PromptTokensDetails.CachedTokens),
-		ReasoningTokens: int64(u.CompletionTokensDetails.ReasoningTokens),
-	}
 }

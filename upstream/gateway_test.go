@@ -128,10 +128,7 @@ func (g *gateway) recordedUsage(n int) llmhttp.UsageSum {
 	require.NoError(g.t, err)
 	var all llmhttp.UsageSum
 	for _, s := range sums {
-		all.Requests += s.Requests
-		all.PromptTokens += s.PromptTokens
-		all.CompletionTokens += s.CompletionTokens
-		all.Images += s.Images
+		all.Add(s)
 	}
 	return all
 }

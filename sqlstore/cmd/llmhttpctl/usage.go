@@ -135,12 +135,7 @@ func (p *printer) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 	for i := range sums {
 		s := &sums[i]
 		rows = append(rows, append(groupOf(u.By, s), keytext.UsageNumbers(&s.UsageSum)...))
-		total.Requests += s.Requests
-		total.PromptTokens += s.PromptTokens
-		total.CachedTokens += s.CachedTokens
-		total.CompletionTokens += s.CompletionTokens
-		total.ReasoningTokens += s.ReasoningTokens
-		total.Images += s.Images
+		total.Add(s.UsageSum)
 	}
 	if len(sums) > 0 {
 		row := []string{"TOTAL"}
