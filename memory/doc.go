@@ -7,6 +7,6 @@
 // exactly. [Scripted] returns a Backend whose replies a test defines step by
 // step.
 //
-// [KeyStore], [UsageStore] and [ImageStore] are stores. The memory of UsageStore
-// and Images is bounded; that of KeyStore grows with the keys that are added.
+// [KeyStore], [UsageStore], [ResponseStore] and [ImageStore] are stores. The memory
+// of a KeyStore grows with the keys that are added; that of the others is bounded.
 package memory

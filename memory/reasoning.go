@@ -33,31 +33,17 @@ func (s *sender) sendReasoning(r *reply) bool {
 	for rest := r.reasoning; rest != ""; {
 		token := rest[:tokenLen(rest)]
 		rest = rest[len(token):]
-		if !s.sendToAll(r.choices, llmhttp.Delta{Reasoning: token}) {
+		if !s.sendToAll(r.choices, func(int) llmhttp.Delta { return llmhttp.Delta{Reasoning: token} }) {
 			return false
 		}
 	}
 	if r.reasoning == "" {
 		return true
 	}
-	for i := range r.choices {
-		detail := llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signatureOf(r.reasoning)}
-		delta := llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{detail}}
-		if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: delta})) {
-			return false
-		}
-	}
-	return true
-}
-
-// sendToAll sends a delta, which must have no pointers, for each choice.
-func (s *sender) sendToAll(choices int, d llmhttp.Delta) bool {
-	for i := range choices {
-		if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: d})) {
-			return false
-		}
-	}
-	return true
+	detail := llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signatureOf(r.reasoning)}
+	return s.sendToAll(r.choices, func(int) llmhttp.Delta {
+		return llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{detail}}
+	})
 }
 
 // checkReasoning returns an error if a message has reasoning that does not match its

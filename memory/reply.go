@@ -134,12 +134,23 @@ func (s *sender) sendToken(r *reply, call int, token string, last bool) bool {
 
 // sendCallNames sends the ID and name of each call for each choice.
 func (s *sender) sendCallNames(r *reply) bool {
-	for i := range r.choices {
-		for j, c := range r.calls {
-			delta := llmhttp.ToolCallDelta{Index: j, ID: callID(s.ctx, i, j), Type: "function", Function: llmhttp.FunctionCall{Name: c.name}}
-			if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{delta}}})) {
-				return false
-			}
+	for j, c := range r.calls {
+		ok := s.sendToAll(r.choices, func(i int) llmhttp.Delta {
+			call := llmhttp.ToolCallDelta{Index: j, ID: callID(s.ctx, i, j), Type: "function", Function: llmhttp.FunctionCall{Name: c.name}}
+			return llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}
+		})
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// sendToAll sends a chunk for each choice. delta returns the delta of a choice.
+func (s *sender) sendToAll(choices int, delta func(choice int) llmhttp.Delta) bool {
+	for i := range choices {
+		if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: delta(i)})) {
+			return false
 		}
 	}
 	return true

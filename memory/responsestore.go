@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,7 +97,7 @@ func itemIDs(r *llmhttp.StoredResponse) []ownedID {
 	for _, item := range slices.Concat(r.Input, r.Output) {
 		ids = append(ids, ownedID{r.Account, item.ID})
 	}
-	slices.SortFunc(ids, func(a, b ownedID) int { return bytes.Compare([]byte(a.id), []byte(b.id)) })
+	slices.SortFunc(ids, func(a, b ownedID) int { return strings.Compare(a.id, b.id) })
 	return slices.Compact(ids)
 }
 
@@ -117,8 +118,8 @@ func (s *ResponseStore) removeResponse(e *list.Element) {
 	}
 }
 
-// findResponse returns the element of a response, or nil if it is not stored. s.mu
-// is held.
+// findResponse returns the element of a response, or nil if it is not stored. The
+// caller holds mu.
 func (s *ResponseStore) findResponse(account, id string) *list.Element {
 	e := s.byID[ownedID{account, id}]
 	if e == nil || isExpired(e.Value.(*llmhttp.StoredResponse)) {

@@ -2,11 +2,11 @@ package memory
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
 
 // A Step is a part of a scripted reply. It passes its chunks to yield and
@@ -31,51 +31,46 @@ func Scripted(steps ...Step) *Backend {
 
 // Say returns a Step that adds text to the first choice.
 func Say(text string) Step {
-	return addDelta(llmhttp.Delta{Content: text})
+	return choiceStep(llmhttp.ChunkChoice{Delta: llmhttp.Delta{Content: text}})
 }
 
 // Reason returns a Step that adds text to the reasoning of the first choice.
 func Reason(text string) Step {
-	return addDelta(llmhttp.Delta{Reasoning: text})
+	return choiceStep(llmhttp.ChunkChoice{Delta: llmhttp.Delta{Reasoning: text}})
 }
 
 // Sign returns a Step that adds a signature for the reasoning before it to the first
 // choice.
 func Sign(signature string) Step {
-	return addDetail(llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signature})
+	return detailStep(llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signature})
 }
 
 // ReasonEncrypted returns a Step that adds encrypted or redacted reasoning to the
 // first choice.
 func ReasonEncrypted(data string) Step {
-	return addDetail(llmhttp.ReasoningDetail{Type: llmhttp.ReasoningEncrypted, Data: data})
+	return detailStep(llmhttp.ReasoningDetail{Type: llmhttp.ReasoningEncrypted, Data: data})
 }
 
 // Call returns a Step that adds a complete call of the function with the given
 // name to the first choice. The id must differ from those of other calls.
 func Call(id, name, arguments string) Step {
-	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		call := llmhttp.ToolCallDelta{ID: id, Type: "function", Function: llmhttp.FunctionCall{Name: name, Arguments: arguments}}
-		delta := llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}
-		return yield(newChunk(llmhttp.ChunkChoice{Delta: delta}), nil)
-	}
+	call := llmhttp.ToolCallDelta{ID: id, Type: "function", Function: llmhttp.FunctionCall{Name: name, Arguments: arguments}}
+	return choiceStep(llmhttp.ChunkChoice{Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}})
 }
 
 // Chunk returns a Step that yields a copy of c. It is for what the other steps
 // do not yield, such as usage, further choices and members of vendors.
 func Chunk(c *llmhttp.ChatChunk) Step {
-	c = cloneChunk(c)
+	c = deepcopy.Of(c)
 	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		return yield(cloneChunk(c), nil)
+		return yield(deepcopy.Of(c), nil)
 	}
 }
 
 // Finish returns a Step that ends the first choice with the given reason, such
 // as [llmhttp.FinishContentFilter].
 func Finish(reason llmhttp.FinishReason) Step {
-	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		return yield(newChunk(llmhttp.ChunkChoice{FinishReason: reason}), nil)
-	}
+	return choiceStep(llmhttp.ChunkChoice{FinishReason: reason})
 }
 
 // Fail returns a Step that ends the reply with err. Before the first chunk, the
@@ -128,52 +123,15 @@ func (s *sender) run(steps []Step) {
 	}
 }
 
-// addDelta returns a Step that adds d, which must have no pointers, to the first
-// choice.
-func addDelta(d llmhttp.Delta) Step {
-	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		return yield(newChunk(llmhttp.ChunkChoice{Delta: d}), nil)
-	}
-}
+// choiceStep returns a Step that yields a chunk with a copy of choice.
+func choiceStep(choice llmhttp.ChunkChoice) Step { return Chunk(newChunk(choice)) }
 
-// addDetail returns a Step that adds a reasoning detail to the first choice.
-func addDetail(d llmhttp.ReasoningDetail) Step {
-	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		delta := llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{d}}
-		return yield(newChunk(llmhttp.ChunkChoice{Delta: delta}), nil)
-	}
+// detailStep returns a Step that adds a reasoning detail to the first choice.
+func detailStep(d llmhttp.ReasoningDetail) Step {
+	return choiceStep(llmhttp.ChunkChoice{Delta: llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{d}}})
 }
 
 // newChunk returns a chunk with one choice.
 func newChunk(choice llmhttp.ChunkChoice) *llmhttp.ChatChunk {
 	return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{choice}}
-}
-
-// cloneChunk returns a deep copy of c.
-func cloneChunk(c *llmhttp.ChatChunk) *llmhttp.ChatChunk {
-	n := *c
-	n.Extra = maps.Clone(c.Extra)
-	if c.Usage != nil {
-		u := *c.Usage
-		u.Extra = maps.Clone(u.Extra)
-		n.Usage = &u
-	}
-	n.Choices = slices.Clone(c.Choices)
-	for i := range n.Choices {
-		choice := &n.Choices[i]
-		choice.Extra = maps.Clone(choice.Extra)
-		choice.Delta.Extra = maps.Clone(choice.Delta.Extra)
-		choice.Delta.ReasoningDetails = slices.Clone(choice.Delta.ReasoningDetails)
-		for j := range choice.Delta.ReasoningDetails {
-			detail := &choice.Delta.ReasoningDetails[j]
-			detail.Extra = maps.Clone(detail.Extra)
-		}
-		choice.Delta.ToolCalls = slices.Clone(choice.Delta.ToolCalls)
-		for j := range choice.Delta.ToolCalls {
-			call := &choice.Delta.ToolCalls[j]
-			call.Extra = maps.Clone(call.Extra)
-			call.Function.Extra = maps.Clone(call.Function.Extra)
-		}
-	}
-	return &n
 }

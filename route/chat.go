@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
 
 // Chat implements [llmhttp.Backend].
@@ -35,7 +36,7 @@ type chatForwarder struct {
 func (c *chatForwarder) send(ctx context.Context, t *try) error {
 	s := &stream{chat: c, try: t}
 	defer s.ignoreRest()
-	req, model := cloneRequest(c.req), t.call.info.model
+	req, model := deepcopy.Of(c.req), t.call.info.model
 	req.Model = t.target.backendModel(model)
 	if req.Model != model {
 		s.model = model

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
 
 // GenerateImages implements [llmhttp.ImageGenerator]. Each try gets a copy of
 // req.
 func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	return tryTargets(ctx, r, req.Model, llmhttp.EndpointImages, func(ctx context.Context, t *target) (*llmhttp.ImageResponse, error) {
-		copied := cloneRequest(req)
+		copied := deepcopy.Of(req)
 		copied.Model = t.backendModel(req.Model)
 		return llmhttp.Forwarder{Backend: t.backend}.GenerateImages(ctx, copied)
 	})

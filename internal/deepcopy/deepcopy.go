@@ -1,17 +1,17 @@
-package route
+// Package deepcopy copies requests and chunks.
+package deepcopy
 
 import "reflect"
 
-// cloneRequest returns a deep copy of a request, so that every target may change its
-// own. The copy shares strings and raw JSON with the original.
-func cloneRequest[T any](r *T) *T {
+// Of returns a deep copy of *v. The copy shares strings, raw JSON and other byte
+// slices with the original. T must not contain interfaces or unexported fields.
+func Of[T any](v *T) *T {
 	n := new(T)
-	copyValue(reflect.ValueOf(n).Elem(), reflect.ValueOf(r).Elem())
+	copyValue(reflect.ValueOf(n).Elem(), reflect.ValueOf(v).Elem())
 	return n
 }
 
-// copyValue sets to, which is zero, to a deep copy of from. The types of
-// requests have exported fields only, and no interfaces.
+// copyValue sets to, which is zero, to a deep copy of from.
 func copyValue(to, from reflect.Value) {
 	switch from.Kind() {
 	case reflect.Pointer:
