@@ -47,13 +47,12 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 			}
 			for i := range *entries {
 				e := &(*entries)[i]
-				at := e.start.time()
-				if at.Before(q.From) || !at.Before(q.To) {
+				if e.Start.Before(q.From) || !e.Start.Before(q.To) {
 					continue
 				}
 				start := q.From
 				if q.By == llmhttp.ByDay {
-					start = at.Truncate(24 * time.Hour)
+					start = e.Start.Truncate(24 * time.Hour)
 				}
 				groups[g].add(start, source.model, e)
 			}

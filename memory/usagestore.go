@@ -25,9 +25,9 @@ import (
 // A record is skipped if its ID is among the last 32768 that were stored, and may
 // be skipped if it is among the last 65536.
 type UsageStore struct {
-	mu       sync.Mutex                          // guards the fields below
-	accounts map[string]map[usageSource]*[]entry // entries by account, in any order
-	count    int                                 // number of all entries
+	mu       sync.Mutex                                     // guards the fields below
+	accounts map[string]map[usageSource]*[]llmhttp.UsageSum // entries by account, in any order; without Model
+	count    int                                            // number of all entries
 	seed     maphash.Seed
 	ids      map[uint64]bool // hashes of the IDs of stored records; true for the newer ones
 	newer    int             // number of the newer ones
@@ -35,24 +35,6 @@ type UsageStore struct {
 
 // A usageSource is the key and the model of entries.
 type usageSource struct{ keyID, model string }
-
-// An entry is the usage at or from a time. It has no pointers, so that the garbage
-// collector does not look at the entries.
-type entry struct {
-	start                                                                           moment
-	requests, promptTokens, completionTokens, cachedTokens, reasoningTokens, images int64
-}
-
-// A moment is a time without a location.
-type moment struct{ seconds, nanoseconds int64 } // since 1970
-
-func momentOf(t time.Time) moment { return moment{t.Unix(), int64(t.Nanosecond())} }
-
-func (m moment) time() time.Time { return time.Unix(m.seconds, m.nanoseconds).UTC() }
-
-func (m moment) compare(other moment) int {
-	return cmp.Or(cmp.Compare(m.seconds, other.seconds), cmp.Compare(m.nanoseconds, other.nanoseconds))
-}
 
 var (
 	_ llmhttp.KeyUsageStore = (*UsageStore)(nil)
@@ -72,7 +54,7 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.accounts == nil {
-		u.accounts = make(map[string]map[usageSource]*[]entry)
+		u.accounts = make(map[string]map[usageSource]*[]llmhttp.UsageSum)
 		u.seed = maphash.MakeSeed()
 		u.ids = make(map[uint64]bool)
 	}
@@ -88,37 +70,27 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 func (u *UsageStore) addEntry(r *llmhttp.UsageRecord) {
 	sources := u.accounts[r.Account]
 	if sources == nil {
-		sources = make(map[usageSource]*[]entry)
+		sources = make(map[usageSource]*[]llmhttp.UsageSum)
 		u.accounts[r.Account] = sources
 	}
 	entries := sources[usageSource{r.KeyID, r.Model}]
 	if entries == nil {
-		entries = new([]entry)
+		entries = new([]llmhttp.UsageSum)
 		// r.Model may refer to the memory of a request's body.
 		sources[usageSource{r.KeyID, strings.Clone(r.Model)}] = entries
 	}
-	*entries = append(*entries, entry{
-		start:            momentOf(r.Time),
-		requests:         1,
-		promptTokens:     int64(r.Usage.PromptTokens),
-		completionTokens: int64(r.Usage.CompletionTokens),
-		cachedTokens:     int64(r.Usage.PromptTokensDetails.CachedTokens),
-		reasoningTokens:  int64(r.Usage.CompletionTokensDetails.ReasoningTokens),
-		images:           int64(r.Images),
+	*entries = append(*entries, llmhttp.UsageSum{
+		Start:            r.Time.Round(0).UTC(), // without the monotonic clock
+		Requests:         1,
+		PromptTokens:     int64(r.Usage.PromptTokens),
+		CompletionTokens: int64(r.Usage.CompletionTokens),
+		CachedTokens:     int64(r.Usage.PromptTokensDetails.CachedTokens),
+		ReasoningTokens:  int64(r.Usage.CompletionTokensDetails.ReasoningTokens),
+		Images:           int64(r.Images),
 	})
 	if u.count++; u.count > maxEntries {
 		u.compact()
 	}
-}
-
-// accumulate adds the numbers of other to e.
-func (e *entry) accumulate(other *entry) {
-	e.requests += other.requests
-	e.promptTokens += other.promptTokens
-	e.completionTokens += other.completionTokens
-	e.cachedTokens += other.cachedTokens
-	e.reasoningTokens += other.reasoningTokens
-	e.images += other.images
 }
 
 // addID adds id to ids. It reports whether id is new. The caller holds mu.
@@ -159,8 +131,8 @@ func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) boo
 		}
 		for i := range *entries {
 			e := &(*entries)[i]
-			if at := e.start.time(); !at.Before(q.From) && at.Before(q.To) {
-				periods.add(q.PeriodStart(at), source.model, e)
+			if !e.Start.Before(q.From) && e.Start.Before(q.To) {
+				periods.add(q.PeriodStart(e.Start), source.model, e)
 			}
 		}
 	}
@@ -170,46 +142,39 @@ func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) boo
 // compact reduces the entries to at most three quarters of maxEntries. The caller
 // holds mu.
 func (u *UsageStore) compact() {
-	var times []moment
+	var times []time.Time
 	for _, sources := range u.accounts {
 		for _, entries := range sources {
 			for i := range *entries {
-				times = append(times, (*entries)[i].start)
+				times = append(times, (*entries)[i].Start)
 			}
 		}
 	}
-	slices.SortFunc(times, moment.compare)
+	slices.SortFunc(times, time.Time.Compare)
 	median := times[len(times)/2]
 
-	u.replaceEntries(func(entries []entry) []entry {
-		hours := make(map[moment]*entry)
-		recent := slices.DeleteFunc(entries, func(e entry) bool {
-			if e.start.compare(median) > 0 {
+	u.replaceEntries(func(entries []llmhttp.UsageSum) []llmhttp.UsageSum {
+		var hours usageAdder
+		recent := slices.DeleteFunc(entries, func(e llmhttp.UsageSum) bool {
+			if e.Start.After(median) {
 				return false
 			}
-			hour := momentOf(e.start.time().Truncate(time.Hour))
-			if hours[hour] == nil {
-				hours[hour] = &entry{start: hour}
-			}
-			hours[hour].accumulate(&e)
+			hours.add(e.Start.Truncate(time.Hour), "", &e)
 			return true
 		})
-		for _, e := range hours {
-			recent = append(recent, *e)
-		}
-		return recent
+		return append(recent, hours.sums...)
 	})
 	if u.count <= maxEntries/4*3 {
 		return
 	}
-	u.replaceEntries(func(entries []entry) []entry {
-		return slices.DeleteFunc(entries, func(e entry) bool { return e.start.compare(median) <= 0 })
+	u.replaceEntries(func(entries []llmhttp.UsageSum) []llmhttp.UsageSum {
+		return slices.DeleteFunc(entries, func(e llmhttp.UsageSum) bool { return !e.Start.After(median) })
 	})
 }
 
 // replaceEntries replaces the entries of each source. It drops sources and accounts
 // that are left without entries.
-func (u *UsageStore) replaceEntries(change func([]entry) []entry) {
+func (u *UsageStore) replaceEntries(change func([]llmhttp.UsageSum) []llmhttp.UsageSum) {
 	u.count = 0
 	for account, sources := range u.accounts {
 		for source, entries := range sources {
@@ -238,7 +203,7 @@ type usagePeriod struct {
 
 // add adds e to the sum of a model in the period that begins at start. All starts must
 // have the same location.
-func (a *usageAdder) add(start time.Time, model string, e *entry) {
+func (a *usageAdder) add(start time.Time, model string, e *llmhttp.UsageSum) {
 	p := usagePeriod{start.UTC(), model}
 	i, ok := a.indices[p]
 	if !ok {
@@ -250,12 +215,12 @@ func (a *usageAdder) add(start time.Time, model string, e *entry) {
 		a.sums = append(a.sums, llmhttp.UsageSum{Start: start, Model: model})
 	}
 	sum := &a.sums[i]
-	sum.Requests += e.requests
-	sum.PromptTokens += e.promptTokens
-	sum.CompletionTokens += e.completionTokens
-	sum.CachedTokens += e.cachedTokens
-	sum.ReasoningTokens += e.reasoningTokens
-	sum.Images += e.images
+	sum.Requests += e.Requests
+	sum.PromptTokens += e.PromptTokens
+	sum.CompletionTokens += e.CompletionTokens
+	sum.CachedTokens += e.CachedTokens
+	sum.ReasoningTokens += e.ReasoningTokens
+	sum.Images += e.Images
 }
 
 // sorted returns the sums in the order that a [llmhttp.UsageStore] promises.
