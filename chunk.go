@@ -59,7 +59,7 @@ var chatChunkJSON = jsonwire.NewObject(
 	jsonwire.List("choices", func(c *ChatChunk) *[]ChunkChoice { return &c.Choices }, chunkChoiceJSON, 0).Always(),
 	jsonwire.Pointer("usage", func(c *ChatChunk) **Usage { return &c.Usage }, usageJSON),
 	jsonwire.Extra(func(c *ChatChunk) *Extra { return &c.Extra }),
-).Reserve(objectError).Then(func(c *ChatChunk) {
+).Reserve(objectError).AfterDecode(func(c *ChatChunk) {
 	c.Usage = reported(c.Usage)
 	wrapError(&c.Extra)
 })
@@ -133,7 +133,7 @@ var chunkChoiceJSON = jsonwire.NewObject(
 	jsonwire.Func("logprobs", func(c *ChunkChoice, d *jsonwire.Decoder) { decodeLogprobs(d, &c.Extra) }, nil),
 	jsonwire.Func("message", (*ChunkChoice).decodeMessage, nil),
 	jsonwire.Extra(func(c *ChunkChoice) *Extra { return &c.Extra }),
-).Place(func(c *ChunkChoice, i int) { c.Index = i })
+).InitElement(func(c *ChunkChoice, i int) { c.Index = i })
 
 // decodeLogprobs decodes the log probabilities of a choice. They are in its Extra
 // unless they are null.
@@ -177,7 +177,7 @@ var chatResponseJSON = jsonwire.NewObject(
 	jsonwire.List("choices", func(r *ChatResponse) *[]Choice { return &r.Choices }, choiceJSON, 0).Always(),
 	jsonwire.Pointer("usage", func(r *ChatResponse) **Usage { return &r.Usage }, usageJSON),
 	jsonwire.Extra(func(r *ChatResponse) *Extra { return &r.Extra }),
-).Reserve(objectError).Then(func(r *ChatResponse) {
+).Reserve(objectError).AfterDecode(func(r *ChatResponse) {
 	r.Usage = reported(r.Usage)
 	wrapError(&r.Extra)
 })
@@ -210,7 +210,7 @@ var choiceJSON = jsonwire.NewObject(
 	jsonwire.StringOr("finish_reason", func(c *Choice) *FinishReason { return &c.FinishReason }, "null"),
 	jsonwire.PlainString("stop_reason", func(c *Choice) *string { return &c.StopSequence }),
 	jsonwire.Extra(func(c *Choice) *Extra { return &c.Extra }),
-).Place(func(c *Choice, i int) { c.Index = i })
+).InitElement(func(c *Choice, i int) { c.Index = i })
 
 // replyMessageJSON is the JSON of the message of a whole reply.
 var replyMessageJSON = jsonwire.NewObject(append(slices.Clip(messageFields),
@@ -430,9 +430,9 @@ var toolCallDeltaJSON = jsonwire.NewObject(
 	jsonwire.String("id", func(t *ToolCallDelta) *string { return &t.ID }),
 	jsonwire.String("type", func(t *ToolCallDelta) *string { return &t.Type }),
 	jsonwire.Struct("function", func(t *ToolCallDelta) *FunctionCall { return &t.Function }, functionCallJSON).
-		KeptIf(func(t *ToolCallDelta) bool { return t.Type == toolFunction }),
+		AlwaysIf(func(t *ToolCallDelta) bool { return t.Type == toolFunction }),
 	jsonwire.Extra(func(t *ToolCallDelta) *Extra { return &t.Extra }),
-).Place(func(t *ToolCallDelta, i int) { t.Index = i })
+).InitElement(func(t *ToolCallDelta, i int) { t.Index = i })
 
 // MarshalJSON encodes t.
 func (t ToolCallDelta) MarshalJSON() ([]byte, error) { return marshal(toolCallDeltaJSON, &t) }

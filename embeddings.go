@@ -105,7 +105,7 @@ func (embeddingInputType) Decode(d *jsonwire.Decoder, in *EmbeddingInput) {
 func (in *EmbeddingInput) decodeArray(d *jsonwire.Decoder) {
 	t := tokenDecoder{d: d, param: d.Path()}
 	var kind byte
-	d.Sequence(func(i int) {
+	d.UnboundedArray(func(i int) {
 		next := d.Kind()
 		if i == 0 {
 			kind = next
@@ -120,12 +120,12 @@ func (in *EmbeddingInput) decodeArray(d *jsonwire.Decoder) {
 				in.Tokens = make([][]int, 1)
 			}
 			t.decode(&in.Tokens[0])
-		case !d.Limit(i, maxInputs):
+		case !d.CountElement(i, maxInputs):
 		case kind == '"':
 			in.Texts = append(in.Texts, d.String())
 		default:
 			tokens := []int{}
-			d.Sequence(func(int) { t.decode(&tokens) })
+			d.UnboundedArray(func(int) { t.decode(&tokens) })
 			in.Tokens = append(in.Tokens, tokens)
 		}
 	})
@@ -149,7 +149,7 @@ func (t *tokenDecoder) decode(list *[]int) {
 	}
 	n := t.d.Int()
 	if n < 0 {
-		t.d.Unwanted("a token number", "a negative number")
+		t.d.MismatchGot("a token number", "a negative number")
 	}
 	*list = append(*list, int(n))
 }
@@ -206,7 +206,7 @@ var embeddingResponseJSON = jsonwire.NewObject(
 	jsonwire.Pointer("usage", func(r *EmbeddingResponse) **Usage { return &r.Usage }, usageJSON).
 		AppendWith(func(r *EmbeddingResponse, b []byte) ([]byte, error) { return embeddingUsageJSON.Append(b, r.Usage) }),
 	jsonwire.Extra(func(r *EmbeddingResponse) *Extra { return &r.Extra }),
-).Reserve(objectError).Then(func(r *EmbeddingResponse) { r.Usage = reported(r.Usage) })
+).Reserve(objectError).AfterDecode(func(r *EmbeddingResponse) { r.Usage = reported(r.Usage) })
 
 // embeddingUsageJSON is the JSON of the Usage of embeddings.
 var embeddingUsageJSON = jsonwire.NewObject(
@@ -234,7 +234,7 @@ var embeddingJSON = jsonwire.NewObject(
 	constantField[embedding]("object", "embedding"),
 	jsonwire.Int("index", func(e *embedding) *int { return &e.index }).Always(),
 	jsonwire.Member("embedding", func(e *embedding) *vector { return &e.vector }, vectorJSON).Always(),
-).Place(func(e *embedding, i int) { e.index = i })
+).InitElement(func(e *embedding, i int) { e.index = i })
 
 var embeddingsJSON = jsonwire.ListOf(embeddingJSON, 0)
 
@@ -308,7 +308,7 @@ func (vectorType) Decode(d *jsonwire.Decoder, v *vector) {
 		}
 	case '[':
 		v.numbers = []float32{}
-		d.Sequence(func(int) {
+		d.UnboundedArray(func(int) {
 			var f float64 // 0 for null
 			if !d.Null() {
 				f = d.Float(32)

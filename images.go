@@ -98,7 +98,7 @@ var imageResponseJSON = jsonwire.NewObject(
 	jsonwire.List("data", func(r *ImageResponse) *[]Image { return &r.Data }, imageJSON, 0).Always(),
 	jsonwire.Pointer("usage", func(r *ImageResponse) **Usage { return &r.Usage }, imageUsageJSON),
 	jsonwire.Extra(func(r *ImageResponse) *Extra { return &r.Extra }),
-).Then(func(r *ImageResponse) { r.Usage = reported(r.Usage) })
+).AfterDecode(func(r *ImageResponse) { r.Usage = reported(r.Usage) })
 
 // imageUsageJSON is the JSON of the Usage of images.
 var imageUsageJSON = jsonwire.NewObject(

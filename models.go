@@ -21,7 +21,7 @@ var modelJSON = jsonwire.NewObject(
 	jsonwire.Int("created", func(m *Model) *int64 { return &m.Created }).Always(),
 	jsonwire.PlainString("owned_by", func(m *Model) *string { return &m.OwnedBy }).Always(),
 	jsonwire.Extra(func(m *Model) *Extra { return &m.Extra }),
-).Reserve(objectError).Then(func(m *Model) { wrapError(&m.Extra) })
+).Reserve(objectError).AfterDecode(func(m *Model) { wrapError(&m.Extra) })
 
 // MarshalJSON encodes m.
 func (m Model) MarshalJSON() ([]byte, error) { return marshal(modelJSON, &m) }

@@ -404,7 +404,7 @@ func (t *transcript) text(s string) string {
 	}
 	t.out.Truncated = true
 	t.bytesLeft -= room
-	return s[:room-incompleteSuffix(s[:room])] + jsonwire.Clipped
+	return s[:room-incompleteSuffix(s[:room])] + jsonwire.ClipMark
 }
 
 // finish returns what was collected, without the API key of the request.

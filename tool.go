@@ -68,7 +68,7 @@ var toolCallJSON = jsonwire.NewObject(
 	jsonwire.String("id", func(c *ToolCall) *string { return &c.ID }),
 	jsonwire.StringOr("type", func(c *ToolCall) *string { return &c.Type }, `"function"`),
 	jsonwire.Struct("function", func(c *ToolCall) *FunctionCall { return &c.Function }, functionCallJSON).
-		KeptIf(func(c *ToolCall) bool { return isFunction(c.Type) }),
+		AlwaysIf(func(c *ToolCall) bool { return isFunction(c.Type) }),
 	jsonwire.Extra(func(c *ToolCall) *Extra { return &c.Extra }),
 )
 

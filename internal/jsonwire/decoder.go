@@ -9,9 +9,17 @@ import (
 // Bounds on what a document may contain besides its size in bytes. They keep a
 // small document from becoming much memory.
 const (
-	MaxDepth   = 512     // nested arrays and objects
-	MaxMembers = 16384   // of an object; objects within one another may have four times as many. Not for lenient decoders.
-	MaxValues  = 1 << 16 // elements of arrays that are decoded, and members that are kept
+	// MaxDepth is the maximum depth of nested arrays and objects.
+	MaxDepth = 512
+
+	// MaxMembers is the maximum number of members of an object. Objects that are
+	// nested in each other may have four times as many together. It does not
+	// apply to lenient decoders.
+	MaxMembers = 16384
+
+	// MaxValues is the maximum number of array elements that are decoded and of
+	// unknown members that are kept.
+	MaxValues = 1 << 16
 
 	// MaxInteger bounds integers to those that survive a float64, as JSON
 	// numbers must in JavaScript, and an int.
@@ -23,7 +31,7 @@ const (
 // after it, all methods return zero values.
 type Decoder struct {
 	parser
-	values int // of MaxValues, how many the document may still have
+	values int // how many of MaxValues are left
 }
 
 var decoders = sync.Pool{New: func() any { return new(Decoder) }}
@@ -72,13 +80,13 @@ func (d *Decoder) Fail(err error) { d.failHere(&Error{Kind: Other, Err: err}) }
 // The type is given with its article, as in "a string".
 func (d *Decoder) Mismatch(want string) {
 	if raw := d.View(); d.err == nil {
-		d.Unwanted(want, Describe(raw))
+		d.MismatchGot(want, Describe(raw))
 	}
 }
 
-// Unwanted fails because the value that was read last is of another type than wanted.
+// MismatchGot fails because the value that was read last is of another type than wanted.
 // Both types are given with their articles.
-func (d *Decoder) Unwanted(want, got string) {
+func (d *Decoder) MismatchGot(want, got string) {
 	d.failHere(&Error{Kind: WrongType, Want: want, Got: got})
 }
 
@@ -120,16 +128,16 @@ func (d *Decoder) begin(bracket byte, want string) bool {
 // is not zero, a strict Decoder refuses an array of more elements. Array reports
 // false if the next value is not an array.
 func (d *Decoder) Array(most int, element func(i int)) bool {
-	return d.Sequence(func(i int) {
-		if d.Limit(i, most) {
+	return d.UnboundedArray(func(i int) {
+		if d.CountElement(i, most) {
 			element(i)
 		}
 	})
 }
 
-// Sequence is like [Decoder.Array] without bounds, for elements that take little
+// UnboundedArray is like [Decoder.Array] without bounds, for elements that take little
 // memory.
-func (d *Decoder) Sequence(element func(i int)) bool {
+func (d *Decoder) UnboundedArray(element func(i int)) bool {
 	if !d.begin('[', "an array") {
 		return false
 	}
@@ -140,10 +148,10 @@ func (d *Decoder) Sequence(element func(i int)) bool {
 	return true
 }
 
-// Limit counts element i of an array before it is read. It fails, and reports false,
+// CountElement counts element i of an array before it is read. It fails, and reports false,
 // if the document has too many values. A strict Decoder also fails if the array has
 // more than most elements; 0 is no bound.
-func (d *Decoder) Limit(i, most int) bool {
+func (d *Decoder) CountElement(i, most int) bool {
 	if i == most && most > 0 && !d.lenient {
 		d.failLength(most)
 		return false

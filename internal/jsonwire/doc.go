@@ -18,8 +18,8 @@
 // struct and encoded behind the others in the order of their names; without an
 // Extra map they are skipped.
 //
-// Values other than structs are described by a [Type]. [Member] returns the field
-// of such a value.
+// Values other than structs are described by a [Type]. [Member] returns a field
+// with a Type.
 //
 // [Unmarshal] is strict: it refuses duplicate names, invalid UTF-8, halves of
 // surrogate pairs and values of the wrong type. [UnmarshalLenient] accepts them

@@ -1,31 +1,32 @@
 package jsonwire
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// A Kind says what is wrong with a document.
-type Kind int
+// An ErrorKind says what is wrong with a document.
+type ErrorKind int
 
 // The kinds of an [Error].
 const (
-	Syntax         Kind = iota // not JSON, or not UTF-8
-	WrongType                  // a value of another type was expected
-	OutOfRange                 // a number is out of its bounds
-	Duplicate                  // an object has two members with the same name
-	Missing                    // a required member is missing
-	TooDeep                    // arrays and objects are nested too deep
-	TooLong                    // an array has too many elements
-	TooManyMembers             // an object has too many members
-	TooManyValues              // the document has too many values
-	Other                      // Err says what is wrong
+	Syntax         ErrorKind = iota // not JSON, or not UTF-8
+	WrongType                       // a value of another type was expected
+	OutOfRange                      // a number is out of its bounds
+	Duplicate                       // an object has two members with the same name
+	Missing                         // a required member is missing
+	TooDeep                         // arrays and objects are nested too deep
+	TooLong                         // an array has too many elements
+	TooManyMembers                  // an object has too many members
+	TooManyValues                   // the document has too many values
+	Other                           // Err says what is wrong
 )
 
 // An Error says what is wrong with a document, and where.
 type Error struct {
-	Kind Kind
+	Kind ErrorKind
 	Path string // of the value, such as "messages[1].role"; empty for the document
 
 	Want string // of WrongType: the expected type, with its article
@@ -96,15 +97,23 @@ func formatPath(steps []step) string {
 	return b.String()
 }
 
-// Clipped ends a text that [Clip] has shortened.
-const Clipped = "..."
+// FormatNumber formats f for a message.
+func FormatNumber(f float64) string {
+	if math.Abs(f) >= 1e21 {
+		return strconv.FormatFloat(f, 'e', 2, 64)
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
+// ClipMark ends a text that [Clip] has shortened.
+const ClipMark = "..."
 
 // Clip shortens s to about n bytes and drops characters that are not printable.
 func Clip(s string, n int) string {
-	b := make([]byte, 0, min(len(s), n+len(Clipped)))
+	b := make([]byte, 0, min(len(s), n+len(ClipMark)))
 	for _, r := range s {
 		if len(b) >= n {
-			return string(append(b, Clipped...))
+			return string(append(b, ClipMark...))
 		}
 		if strconv.IsPrint(r) {
 			b = utf8.AppendRune(b, r)

@@ -42,14 +42,14 @@ var pointJSON = jsonwire.NewObject(
 	jsonwire.Int("x", func(p *point) *int { return &p.X }).Always(),
 	jsonwire.Int("index", func(p *point) *int { return &p.Index }),
 	jsonwire.PlainString("name", func(p *point) *string { return &p.Name }),
-).Place(func(p *point, i int) { p.Index = i })
+).InitElement(func(p *point, i int) { p.Index = i })
 
 var shapeJSON = jsonwire.NewObject(
 	jsonwire.StringOr("kind", func(s *shape) *string { return &s.Kind }, "null"),
 	jsonwire.String("label", func(s *shape) *string { return &s.Label }).Required().When(func(s *shape) bool { return s.Kind == "labeled" }),
 	jsonwire.OptionalInt("sides", func(s *shape) **int { return &s.Sides }).Between(3, 8),
 	jsonwire.OptionalFloat("area", func(s *shape) **float64 { return &s.Area }).Between(0, 1.5),
-	jsonwire.Bool("filled", func(s *shape) *bool { return &s.Filled }).KeptIf(func(s *shape) bool { return s.Kind == "disc" }),
+	jsonwire.Bool("filled", func(s *shape) *bool { return &s.Filled }).AlwaysIf(func(s *shape) bool { return s.Kind == "disc" }),
 	jsonwire.OptionalBool("hidden", func(s *shape) **bool { return &s.Hidden }),
 	jsonwire.Int("order", func(s *shape) *int { return &s.Order }),
 	jsonwire.Base64("data", func(s *shape) *[]byte { return &s.Data }),
@@ -58,7 +58,7 @@ var shapeJSON = jsonwire.NewObject(
 	jsonwire.Pointer("target", func(s *shape) **point { return &s.Target }, pointJSON),
 	jsonwire.List("points", func(s *shape) *[]point { return &s.Points }, pointJSON, 3),
 	jsonwire.Extra(func(s *shape) *map[string]json.RawMessage { return &s.Extra }),
-).By("kind", func(s *shape) *string { return &s.Kind }).Reserve("secret")
+).Discriminator("kind", func(s *shape) *string { return &s.Kind }).Reserve("secret")
 
 // roundTrip decodes doc strictly and encodes what it was decoded to.
 func roundTrip(t *testing.T, doc string) string {
@@ -214,7 +214,7 @@ func TestAppendErrors(t *testing.T) {
 func TestFail(t *testing.T) {
 	boom := errors.New("boom")
 	o := jsonwire.NewObject(jsonwire.Func("a", func(_ *point, d *jsonwire.Decoder) {
-		d.Sequence(func(int) { d.Skip() })
+		d.UnboundedArray(func(int) { d.Skip() })
 		d.Fail(boom)
 	}, nil))
 	err := jsonwire.Unmarshal([]byte(`{"a":[1,2],"b":1}`), o, new(point))

@@ -10,15 +10,15 @@ type lexer struct {
 	lenient bool
 	err     *Error
 
-	// notStrict is set when a lenient lexer or parser has read what is not strict
-	// JSON: characters that are not Unicode, or duplicate names.
+	// notStrict is set when a lexer or parser has read something that a strict one
+	// refuses: text that is not Unicode, or duplicate names.
 	notStrict bool
 }
 
 // Failed reports whether there was an error.
 func (l *lexer) Failed() bool { return l.err != nil }
 
-// fail ends reading. The first error counts.
+// fail sets the error, unless there is one already, and ends reading.
 func (l *lexer) fail(e *Error) {
 	if l.err == nil {
 		l.err = e

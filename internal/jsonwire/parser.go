@@ -2,13 +2,13 @@ package jsonwire
 
 import "slices"
 
-// A parser reads arrays and objects, and skips values. It knows the path to the value
-// that is read.
+// A parser reads arrays and objects, and skips values. It keeps the path to the value
+// that is being read.
 type parser struct {
 	lexer
 	path    []step
-	names   []string // of the objects that are skipped, innermost last
-	members int      // of the objects that are open
+	names   []string // member names of the objects that are being skipped, innermost last
+	members int      // number of members, so far, of the objects that are being read
 }
 
 // end returns the first error, which may be that something follows the value.

@@ -1,6 +1,7 @@
 package jsonwire
 
 import (
+	"encoding/base64"
 	"math"
 	"strconv"
 	"strings"
@@ -36,6 +37,20 @@ func (d *Decoder) String() string {
 		return detach(d.doc, d.View())
 	}
 	return ""
+}
+
+// Base64 reads a string in base64.
+func (d *Decoder) Base64() []byte {
+	if d.Kind() != '"' {
+		d.Mismatch("a string")
+		return nil
+	}
+	text := d.text()
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || strings.ContainsAny(text, "\r\n") {
+		d.MismatchGot("base64", "another string")
+	}
+	return data
 }
 
 // Float reads a number, with the precision of 32 or 64 bits.
@@ -75,7 +90,7 @@ func (d *Decoder) Int() int64 {
 		d.failRange(text, true, MaxInteger)
 		return 0
 	case f != math.Trunc(f):
-		d.Unwanted("an integer", "a decimal number")
+		d.MismatchGot("an integer", "a decimal number")
 		return 0
 	}
 	return int64(f)

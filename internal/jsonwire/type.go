@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"strconv"
-	"strings"
 )
 
 // A Type describes how values of a Go type are written in JSON.
@@ -84,20 +83,6 @@ func (base64Type) IsZero(v *[]byte) bool { return *v == nil }
 
 func (base64Type) Decode(d *Decoder, v *[]byte) { *v = d.Base64() }
 
-// Base64 reads a string in base64.
-func (d *Decoder) Base64() []byte {
-	if d.Kind() != '"' {
-		d.Mismatch("a string")
-		return nil
-	}
-	text := d.text()
-	data, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") {
-		d.Unwanted("base64", "another string")
-	}
-	return data
-}
-
 func (base64Type) Append(b []byte, v *[]byte) ([]byte, error) {
 	return append(base64.StdEncoding.AppendEncode(append(b, '"'), *v), '"'), nil
 }
@@ -124,7 +109,7 @@ func (t pointerType[V]) Append(b []byte, v **V) ([]byte, error) {
 // A listType is the Type of arrays of objects.
 type listType[V any] struct {
 	of   *Object[V]
-	most int // of a strict document, how many elements there may be; 0 is no bound
+	most int // the maximum number of elements in a strict document; 0 is no bound
 }
 
 // ListOf returns the Type of arrays of objects. A strict decoder refuses arrays of
@@ -151,8 +136,8 @@ func (t listType[V]) Decode(d *Decoder, v *[]V) {
 		var zero V
 		list = append(list, zero)
 		last := &list[len(list)-1]
-		if t.of.place != nil {
-			t.of.place(last, len(list)-1)
+		if t.of.initElement != nil {
+			t.of.initElement(last, len(list)-1)
 		}
 		t.of.Decode(d, last)
 	})
