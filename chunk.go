@@ -3,7 +3,6 @@ package llmhttp
 import (
 	"encoding/json"
 	"slices"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -44,10 +43,12 @@ type ChatChunk struct {
 	Extra   Extra         `json:"-"`
 }
 
+// The values of the member "object".
 const (
 	objectChunk      = "chat.completion.chunk"
 	objectCompletion = "chat.completion"
 	objectModel      = "model"
+	objectList       = "list"
 	objectError      = "error"
 )
 
@@ -90,15 +91,6 @@ func wrapError(extra *Extra) {
 	delete(*extra, memberObject)
 	b, _ := extraJSON.Append(nil, extra) // which is valid, because it was decoded
 	*extra = Extra{objectError: b}
-}
-
-// reported returns u, or nil if no number in it is above zero. Some servers
-// report that if they do not count tokens.
-func reported(u *Usage) *Usage {
-	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
-		return nil
-	}
-	return u
 }
 
 // MarshalJSON encodes c as it is, without what a Handler would complete.
@@ -232,95 +224,6 @@ const (
 	FinishContentFilter FinishReason = "content_filter" // a safety filter blocked it
 	FinishToolCalls     FinishReason = "tool_calls"     // the model calls tools
 )
-
-// Usage is the number of tokens that a request used. It is decoded leniently: see
-// [ChatChunk].
-type Usage struct {
-	PromptTokens     int `json:"prompt_tokens"`
-	CompletionTokens int `json:"completion_tokens"`
-	TotalTokens      int `json:"total_tokens"` // if zero, the sum of the other two is encoded
-
-	PromptTokensDetails     PromptTokensDetails     `json:"prompt_tokens_details,omitzero"`
-	CompletionTokensDetails CompletionTokensDetails `json:"completion_tokens_details,omitzero"`
-	Extra                   Extra                   `json:"-"`
-}
-
-// PromptTokensDetails counts some of the PromptTokens of a [Usage] by their kind.
-// The name of CacheWriteTokens is OpenRouter's
-// (https://openrouter.ai/docs/use-cases/usage-accounting).
-type PromptTokensDetails struct {
-	CachedTokens     int   `json:"cached_tokens,omitzero"`      // read from the prompt cache
-	CacheWriteTokens int   `json:"cache_write_tokens,omitzero"` // written to the prompt cache
-	AudioTokens      int   `json:"audio_tokens,omitzero"`
-	Extra            Extra `json:"-"`
-}
-
-// CompletionTokensDetails counts some of the CompletionTokens of a [Usage] by
-// their kind.
-type CompletionTokensDetails struct {
-	ReasoningTokens int   `json:"reasoning_tokens,omitzero"`
-	AudioTokens     int   `json:"audio_tokens,omitzero"`
-	Extra           Extra `json:"-"`
-}
-
-var usageJSON = jsonwire.NewObject(
-	jsonwire.Int("prompt_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
-	jsonwire.Int("completion_tokens", func(u *Usage) *int { return &u.CompletionTokens }).Always(),
-	totalTokens,
-	jsonwire.Struct("prompt_tokens_details", func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails }, promptTokensDetailsJSON),
-	jsonwire.Struct("completion_tokens_details", func(u *Usage) *CompletionTokensDetails { return &u.CompletionTokensDetails }, completionTokensDetailsJSON),
-	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
-)
-
-var totalTokens = jsonwire.Int("total_tokens", func(u *Usage) *int { return &u.TotalTokens }).
-	Always().AppendWith(func(u *Usage, b []byte) ([]byte, error) { return strconv.AppendInt(b, int64(u.total()), 10), nil })
-
-var promptTokensDetailsJSON = jsonwire.NewObject(
-	jsonwire.Int("cached_tokens", func(p *PromptTokensDetails) *int { return &p.CachedTokens }),
-	jsonwire.Int("cache_write_tokens", func(p *PromptTokensDetails) *int { return &p.CacheWriteTokens }),
-	jsonwire.Int("audio_tokens", func(p *PromptTokensDetails) *int { return &p.AudioTokens }),
-	jsonwire.Extra(func(p *PromptTokensDetails) *Extra { return &p.Extra }),
-)
-
-var completionTokensDetailsJSON = jsonwire.NewObject(
-	jsonwire.Int("reasoning_tokens", func(c *CompletionTokensDetails) *int { return &c.ReasoningTokens }),
-	jsonwire.Int("audio_tokens", func(c *CompletionTokensDetails) *int { return &c.AudioTokens }),
-	jsonwire.Extra(func(c *CompletionTokensDetails) *Extra { return &c.Extra }),
-)
-
-// total returns TotalTokens, or the sum of the other two if that is zero.
-func (u *Usage) total() int {
-	if u.TotalTokens != 0 {
-		return u.TotalTokens
-	}
-	return u.PromptTokens + u.CompletionTokens
-}
-
-// MarshalJSON encodes u.
-func (u Usage) MarshalJSON() ([]byte, error) { return marshal(usageJSON, &u) }
-
-// UnmarshalJSON decodes a usage leniently.
-func (u *Usage) UnmarshalJSON(data []byte) error { return unmarshalReply(data, usageJSON, u) }
-
-// MarshalJSON encodes p.
-func (p PromptTokensDetails) MarshalJSON() ([]byte, error) {
-	return marshal(promptTokensDetailsJSON, &p)
-}
-
-// UnmarshalJSON decodes details leniently.
-func (p *PromptTokensDetails) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, promptTokensDetailsJSON, p)
-}
-
-// MarshalJSON encodes c.
-func (c CompletionTokensDetails) MarshalJSON() ([]byte, error) {
-	return marshal(completionTokensDetailsJSON, &c)
-}
-
-// UnmarshalJSON decodes details leniently.
-func (c *CompletionTokensDetails) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, completionTokensDetailsJSON, c)
-}
 
 // elementSize is what an element of a reply counts besides its text, so that
 // many empty ones do not use memory without limit.

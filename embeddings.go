@@ -362,18 +362,6 @@ func serveEmbeddings(q *request) error {
 	return replyTyped(q, embeddingResponseJSON, &answer)
 }
 
-// input counts the tokens of the inputs of an embedding request.
-func (c *tokenCounter) input(in *EmbeddingInput) int {
-	n := 0
-	for _, text := range in.Texts {
-		n += c.text(text)
-	}
-	for _, tokens := range in.Tokens {
-		n += len(tokens)
-	}
-	return n
-}
-
 func (r *EmbeddingResponse) size() int {
 	n := r.Extra.size()
 	for _, v := range r.Vectors {

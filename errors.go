@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -256,127 +255,6 @@ func errReplyTooLarge(limit int) *Error {
 	e := Errorf(http.StatusBadGateway, "", "The reply of the model is too large. The limit is %d bytes.", limit)
 	e.NoRetry = true
 	return e
-}
-
-// A failureHandler ends a request that failed: by an error reply, or by the end
-// of the stream if it has begun.
-type failureHandler struct{ q *request }
-
-// handle ends the request with err. It does nothing if the request has ended already.
-// The client gets its reply even if a step before that calls runtime.Goexit.
-func (f *failureHandler) handle(err error) {
-	defer f.end(err)
-	defer f.q.accounting.peek()
-	defer f.q.accounting.refundRequest()
-	f.q.accounting.release() // before the client can know
-}
-
-// end replies to the client, on the request's own goroutine.
-func (f *failureHandler) end(err error) {
-	q := f.q
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	// After runtime.Goexit, net/http closes the connection.
-	q.res.backendRuns = err == errGoexit
-	f.handleLocked(err)
-}
-
-// interrupt ends the request from another goroutine than its own.
-func (f *failureHandler) interrupt(err error) {
-	q := f.q
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	switch q.res.state {
-	case stateReading:
-		// The request's own goroutine replies when it notices.
-		q.life.cancel(err)
-		q.res.stopReadingLocked()
-	case stateWaiting, stateStreaming:
-		f.handleLocked(err)
-	}
-}
-
-// handleLocked tells the client of err, unless the request has ended already. Unlike
-// handle, it leaves the limits alone. res.mu is held.
-func (f *failureHandler) handleLocked(err error) {
-	q := f.q
-	res := &q.res
-	if res.err != nil {
-		return
-	}
-	if isNilError(err) {
-		err = errNilError // an Observer that finds the Error may use it
-	}
-	cause := q.life.ended() // before cancel, which would be the cause from then on
-	q.life.cancel(err)
-	switch {
-	case err == errClientLeft || cause == errClientLeft && !isReadTimeout(err):
-		// err is a consequence of the client's departure.
-		f.clientLeft(err)
-	case res.state == stateDone:
-		q.log.print(slog.LevelError, "failed after the reply", err)
-	default:
-		f.reply(err)
-	}
-	res.err = err
-}
-
-// statusClientClosed is the status of a request whose client left before it was sent
-// one. nginx has the same.
-const statusClientClosed = 499
-
-// clientLeft ends a request whose client has left. res.mu is held.
-func (f *failureHandler) clientLeft(err error) {
-	res := &f.q.res
-	res.clientLeft = true
-	switch res.state {
-	case stateReading, stateWaiting:
-		res.status = statusClientClosed
-		res.w.WriteHeader(statusClientClosed) // for the host's access log
-	case stateStreaming:
-		res.aborted = true
-	}
-	res.state = stateDone
-	f.q.log.print(slog.LevelDebug, "client left", err)
-}
-
-// reply tells the client of err. res.mu is held.
-func (f *failureHandler) reply(err error) {
-	q := f.q
-	e := f.clientError(err)
-	switch {
-	case err == errShutdown:
-		q.log.print(slog.LevelInfo, "shutting down", err)
-	case e.Status >= 500:
-		q.log.print(slog.LevelError, "request failed", err)
-	}
-	if q.res.state == stateStreaming {
-		q.chat.stream.fail(e)
-		q.res.state, q.res.aborted = stateDone, true
-		return
-	}
-	now := time.Now()
-	q.setHeaders(now)
-	setErrorHeaders(q.res.w.Header(), e)
-	body, status := q.protocol.AppendError(nil, e, q.accounting.record.ID)
-	q.res.replyLocked(status, body, now)
-}
-
-// cause returns the error with which another goroutine has ended the request.
-func (f *failureHandler) cause() error {
-	q := f.q
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	if q.res.err != nil {
-		return q.res.err
-	}
-	return q.life.endedOr(errShutdown) // only Shutdown stops a request that is still being read
-}
-
-// clientError returns what the client is told of err: an Error whose Status,
-// Type and Message are set, and in which the request's API key is redacted.
-func (f *failureHandler) clientError(err error) *Error {
-	return f.q.cred.redactor().error(completeError(f.q.r, err))
 }
 
 var (

@@ -300,10 +300,6 @@ func dropInvalid(extras ...Extra) (dropped bool) {
 	return dropped
 }
 
-func (u *Usage) dropInvalid() bool {
-	return dropInvalid(u.Extra, u.PromptTokensDetails.Extra, u.CompletionTokensDetails.Extra)
-}
-
 // mergeExtra adds the members of b to a, which it may change, and returns the
 // result.
 func mergeExtra(a, b Extra) Extra {

@@ -60,6 +60,57 @@ func (m Message) MarshalJSON() ([]byte, error) { return marshal(messageJSON, &m)
 // UnmarshalJSON decodes a message.
 func (m *Message) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, messageJSON, m) }
 
+// A ToolCall is a call the model asks for. The call of a tool of another Type
+// than "function" is in Extra.
+type ToolCall struct {
+	ID       string       `json:"id,omitzero"`
+	Type     string       `json:"type"` // "function" if empty
+	Function FunctionCall `json:"function,omitzero"`
+	Extra    Extra        `json:"-"`
+}
+
+var toolCallJSON = jsonwire.NewObject(
+	jsonwire.String("id", func(c *ToolCall) *string { return &c.ID }),
+	jsonwire.StringOr("type", func(c *ToolCall) *string { return &c.Type }, `"function"`),
+	jsonwire.Struct("function", func(c *ToolCall) *FunctionCall { return &c.Function }, functionCallJSON).
+		AlwaysIf(func(c *ToolCall) bool { return isFunction(c.Type) }),
+	jsonwire.Extra(func(c *ToolCall) *Extra { return &c.Extra }),
+)
+
+// MarshalJSON encodes c.
+func (c ToolCall) MarshalJSON() ([]byte, error) { return marshal(toolCallJSON, &c) }
+
+// UnmarshalJSON decodes a tool call.
+func (c *ToolCall) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, toolCallJSON, c) }
+
+// A FunctionCall is the function a [ToolCall] calls. Arguments is JSON as the
+// model wrote it, which may be invalid.
+type FunctionCall struct {
+	Name      string `json:"name,omitzero"`
+	Arguments string `json:"arguments"`
+	Extra     Extra  `json:"-"`
+}
+
+var functionCallJSON = jsonwire.NewObject(
+	jsonwire.String("name", func(f *FunctionCall) *string { return &f.Name }),
+	jsonwire.String("arguments", func(f *FunctionCall) *string { return &f.Arguments }).Always(),
+	jsonwire.Extra(func(f *FunctionCall) *Extra { return &f.Extra }),
+)
+
+// MarshalJSON encodes f.
+func (f FunctionCall) MarshalJSON() ([]byte, error) { return marshal(functionCallJSON, &f) }
+
+// UnmarshalJSON decodes a function call.
+func (f *FunctionCall) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, functionCallJSON, f)
+}
+
+// toolFunction is the Type of tools and calls that are functions.
+const toolFunction = "function"
+
+// isFunction reports whether a call of type typ is one of a function.
+func isFunction(typ string) bool { return typ == "" || typ == toolFunction }
+
 // The types of a [ReasoningDetail].
 const (
 	ReasoningText      = "reasoning.text"      // has Text and perhaps a Signature

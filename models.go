@@ -29,8 +29,6 @@ func (m Model) MarshalJSON() ([]byte, error) { return marshal(modelJSON, &m) }
 // UnmarshalJSON decodes a model leniently.
 func (m *Model) UnmarshalJSON(data []byte) error { return unmarshalReply(data, modelJSON, m) }
 
-const objectList = "list"
-
 // A modelList is the reply to GET /v1/models.
 type modelList struct{ data []Model }
 

@@ -2,7 +2,10 @@ package llmhttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -261,4 +264,247 @@ func StartTry(ctx context.Context, target string) (_ context.Context, end func(e
 		return ctx, func(error) {}
 	}
 	return q.observer.startTry(ctx, target)
+}
+
+// A requestObserver collects what the Observer of a request gets, and calls its
+// functions. Goroutines of the Backend may call addChunk, startTry and the function
+// that startTry returns. Its other methods are called by the goroutine of ServeHTTP.
+type requestObserver struct {
+	q         *request
+	observed  *observedRequest // nil if there is no Observer
+	stepClass ErrorClass       // the class of a 5xx at the present step
+	refusedBy string           // the limit that refused the request
+	recordErr error
+
+	// The fields below are guarded by q.res.mu.
+	chunks int
+	timing Timing
+}
+
+// An observedRequest is what is only collected for an Observer.
+type observedRequest struct {
+	hooks      Observation
+	info       *RequestInfo // requestInfo; nil until the Backend is called
+	transcript *transcript  // nil unless one was asked for
+	replyModel string       // of embeddings
+
+	// tries is guarded by the response's mu.
+	tries []Try
+
+	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm; BenchmarkObserve).
+	requestInfo RequestInfo
+	summary     RequestSummary
+	finish      [1]FinishReason
+}
+
+var errNotRecorded = errors.New("llmhttp: UsageStore.Record panicked")
+
+// maxTries is how many tries a RequestSummary has.
+const maxTries = 100
+
+// observe calls the Observer. The context that it returns is the one that the
+// stores and the Backend get.
+func (ro *requestObserver) observe() {
+	q := ro.q
+	observe := q.h.opts.Observe
+	if observe == nil {
+		return
+	}
+	o := new(observedRequest)
+	ro.observed = o
+	var ctx context.Context
+	if ctx, o.hooks = observe(q.life.ctx, q.r); ctx != nil {
+		q.life.derive(ctx)
+	}
+}
+
+// A describer is a request that a Backend gets.
+type describer interface {
+	// describe sets the fields of info that the request knows.
+	describe(info *RequestInfo)
+}
+
+// start notes that the Backend is about to be called with req. The context that
+// Started returns is the Backend's.
+func (ro *requestObserver) start(req describer) {
+	o := ro.observed
+	if o == nil {
+		return
+	}
+	q := ro.q
+	used := q.accounting.record
+	info := &o.requestInfo
+	info.ID, info.Account, info.KeyID, info.Model = used.ID, used.Account, used.KeyID, used.Model
+	info.Protocol, info.Operation, info.Arrived = used.Protocol, q.route.operation, q.arrived.Round(0)
+	info.Params.Choices = 1
+	req.describe(info)
+	o.info = info
+	q.res.mu.Lock()
+	ro.timing.Admitted = time.Since(q.arrived)
+	q.res.mu.Unlock()
+	if o.hooks.Started == nil {
+		return
+	}
+	if ctx := o.hooks.Started(q.life.ctx, o.info); ctx != nil {
+		q.life.backendCtx = ctx
+	}
+}
+
+// addChunk notes that the Backend yielded c. q.res.mu is held.
+func (ro *requestObserver) addChunk(c *ChatChunk, now time.Time) {
+	t := &ro.timing
+	since := now.Sub(ro.q.arrived)
+	if ro.chunks++; ro.chunks == 1 {
+		t.FirstChunk = since
+	}
+	if c.hasToken() {
+		t.LastToken = since
+		if t.FirstToken == 0 {
+			t.FirstToken = since
+		}
+	}
+}
+
+// startTry implements StartTry for this request.
+func (ro *requestObserver) startTry(ctx context.Context, target string) (context.Context, func(error)) {
+	q, o := ro.q, ro.observed
+	start := time.Now()
+	try := Try{Target: target, Start: start.Sub(q.arrived)}
+	q.res.mu.Lock()
+	n := len(o.tries)
+	if n < maxTries {
+		o.tries = append(o.tries, try)
+	}
+	q.res.mu.Unlock()
+	var ended func(Try)
+	if o.hooks.Try != nil {
+		next, end := o.hooks.Try(ctx, target)
+		if next != nil {
+			ctx = next
+		}
+		ended = end
+	}
+	var once sync.Once
+	return ctx, func(err error) {
+		once.Do(func() {
+			try.Duration = max(time.Since(start), 1)
+			if err != nil {
+				try.Err, try.ErrorClass = q.cred.redactor().err(err), ro.classifyTry(err)
+			}
+			q.res.mu.Lock()
+			if n < maxTries {
+				o.tries[n] = try
+			}
+			q.res.mu.Unlock()
+			if ended != nil {
+				ended(try)
+			}
+		})
+	}
+}
+
+// classifyTry returns the class of the error of a try, which may end after the
+// request, on a goroutine of the Backend.
+func (ro *requestObserver) classifyTry(err error) (class ErrorClass) {
+	defer func() {
+		if recover() != nil { // a method of err, such as Unwrap, panicked
+			class = ClassBackend
+		}
+	}()
+	if ctx := ro.q.life.ctx; ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	switch {
+	case err == errShutdown:
+		return ClassShutdown
+	case errors.Is(err, context.Canceled):
+		return ClassCanceled
+	}
+	return classifyStatus(completeError(ro.q.r, err).Status, ClassBackend)
+}
+
+// setReplyModel notes which model a Backend says that it used for embeddings.
+func (ro *requestObserver) setReplyModel(model string) {
+	if ro.observed != nil {
+		ro.observed.replyModel = model
+	}
+}
+
+// end calls the functions for the end of the request.
+func (ro *requestObserver) end() {
+	o := ro.observed
+	if o == nil || o.hooks.Ended == nil && o.hooks.Transcript == nil {
+		return
+	}
+	s := ro.summary()
+	if o.transcript != nil {
+		ro.q.log.guard("observer panicked", func() error {
+			o.hooks.Transcript(o.transcript.finish(&ro.q.chat.order, ro.q.cred.redactor()))
+			return nil
+		})
+	}
+	if o.hooks.Ended != nil {
+		ro.q.log.guard("observer panicked", func() error { o.hooks.Ended(s); return nil })
+	}
+}
+
+func (ro *requestObserver) summary() *RequestSummary {
+	q, o := ro.q, ro.observed
+	q.res.mu.Lock()
+	defer q.res.mu.Unlock()
+	s := &o.summary
+	s.UsageRecord, s.Timing = *q.accounting.record, ro.timing
+	s.Request, s.Reply, s.Tries = o.info, ro.reply(), slices.Clone(o.tries)
+	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.class()
+	s.Limit, s.RecordErr = ro.refusedBy, ro.recordErr
+	s.Streamed, s.Chunks = q.chat.stream != nil, ro.chunks
+	if q.route != nil {
+		s.Route, s.Operation = q.route.pattern, q.route.operation
+	}
+	for _, err := range []*error{&s.Err, &s.RecordErr} {
+		if *err != nil {
+			*err = q.cred.redactor().err(*err)
+		}
+	}
+	if !q.res.firstWrite.IsZero() {
+		s.FirstWrite = q.res.firstWrite.Sub(q.arrived)
+	}
+	s.Duration = time.Since(q.arrived)
+	for i := range s.Tries {
+		if t := &s.Tries[i]; t.Duration == 0 {
+			t.Duration = s.Duration - t.Start
+		}
+	}
+	return s
+}
+
+// class returns the class of the error that the request failed with. q.res.mu is
+// held.
+func (ro *requestObserver) class() ErrorClass {
+	q := ro.q
+	switch {
+	case q.res.err == nil:
+		return ""
+	case q.res.clientLeft:
+		return ClassCanceled
+	case q.res.err == errShutdown:
+		return ClassShutdown
+	}
+	return classifyStatus(completeError(q.r, q.res.err).Status, ro.stepClass)
+}
+
+// reply describes what the Backend replied. q.res.mu is held.
+func (ro *requestObserver) reply() ReplySummary {
+	o := &ro.q.chat.order
+	s := ReplySummary{ID: o.start.ID, Model: o.model}
+	if ro.observed.replyModel != "" {
+		s.Model = ro.observed.replyModel
+	}
+	if len(o.choices) == 1 {
+		s.FinishReasons = ro.observed.finish[:0]
+	}
+	for i := range o.choices {
+		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)
+	}
+	return s
 }

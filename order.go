@@ -244,12 +244,6 @@ func (o *orderer) endExtra() Extra {
 	return e
 }
 
-// isContinuedBy reports whether next can be the usage of the same request at a later
-// time: it has the same prompt, and no fewer tokens of the completion.
-func (u *Usage) isContinuedBy(next *Usage) bool {
-	return (u.PromptTokens == 0 || u.PromptTokens == next.PromptTokens) && u.CompletionTokens <= next.CompletionTokens
-}
-
 // A utf8Joiner makes text that arrives in pieces valid UTF-8. It holds back a
 // character that is not complete, and replaces each invalid byte by U+FFFD.
 type utf8Joiner struct {

@@ -2,7 +2,6 @@ package llmhttp_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -28,7 +27,7 @@ func started(list *[]*llmhttp.RequestInfo) llmhttp.Observer {
 
 type startedKey struct{}
 
-func TestRecorder_Timing(t *testing.T) {
+func TestRequestSummary_Timing(t *testing.T) {
 	for name, token := range map[string]llmhttp.Delta{
 		"text":      {Content: "a"},
 		"reasoning": {Reasoning: "a"},
@@ -69,7 +68,7 @@ func TestRecorder_Timing(t *testing.T) {
 }
 
 // A keep-alive comment is a write, but not a token.
-func TestRecorder_TimingOfASilentStream(t *testing.T) {
+func TestRequestSummary_TimingOfASilentStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{opts: llmhttp.Options{KeepAlive: time.Second, Timeout: 5 * time.Second}, backend: streamBackend(
 			func(ctx context.Context, _ yieldFunc) { <-ctx.Done() })})
@@ -81,7 +80,7 @@ func TestRecorder_TimingOfASilentStream(t *testing.T) {
 	})
 }
 
-func TestRecorder_Started(t *testing.T) {
+func TestObservation_Started(t *testing.T) {
 	const params = `"n":2,"max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":40,"presence_penalty":1,"frequency_penalty":-1,` +
 		`"seed":9,"stop":["x","y"],"reasoning_effort":"low","response_format":{"type":"json_object"},` +
 		`"tools":[{"type":"function","function":{"name":"f"}}]`
@@ -147,7 +146,7 @@ func TestRecorder_Started(t *testing.T) {
 
 // Started is not called for a request that does not reach the Backend, or that calls no
 // model.
-func TestRecorder_NotStarted(t *testing.T) {
+func TestObservation_NotStarted(t *testing.T) {
 	var got []*llmhttp.RequestInfo
 	s := startServer(t, config{opts: llmhttp.Options{Observe: started(&got)}})
 	for i, send := range []func(){
@@ -167,7 +166,7 @@ func TestRecorder_NotStarted(t *testing.T) {
 	}
 }
 
-func TestRecorder_StartedPanics(t *testing.T) {
+func TestObservation_StartedPanics(t *testing.T) {
 	s := startServer(t, config{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 		return ctx, llmhttp.Observation{Started: func(context.Context, *llmhttp.RequestInfo) context.Context { panic(secretCause) }}
 	}}})
@@ -175,7 +174,7 @@ func TestRecorder_StartedPanics(t *testing.T) {
 	assert.Empty(t, s.usage.records(), "the Backend was not called")
 }
 
-func TestRecorder_Reply(t *testing.T) {
+func TestRequestSummary_Reply(t *testing.T) {
 	chunks := []string{
 		`{"id":"reply-1","model":"served-model","choices":[{"index":1,"delta":{"content":"b"},"finish_reason":"length"}]}`,
 		`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}`,
@@ -202,7 +201,7 @@ func TestRecorder_Reply(t *testing.T) {
 	})
 }
 
-func TestRecorder_ErrorClass(t *testing.T) {
+func TestRequestSummary_ErrorClass(t *testing.T) {
 	withBackend := func(err error) config { return config{backend: failingBackend(err)} }
 	scoped := testKey()
 	scoped.Scopes = []llmhttp.Endpoint{}
@@ -263,7 +262,7 @@ func (brokenQuery) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSu
 
 // Requests that clients abandon have their own ErrorClass, and so have those that
 // Shutdown refuses or interrupts.
-func TestRecorder_ErrorClassOfInterruptedRequests(t *testing.T) {
+func TestRequestSummary_ErrorClassOfInterruptedRequests(t *testing.T) {
 	for mode, body := range chatModes {
 		for _, speaks := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, reply began=%t", mode, speaks), func(t *testing.T) {
@@ -304,7 +303,7 @@ func TestRecorder_ErrorClassOfInterruptedRequests(t *testing.T) {
 	}
 }
 
-func TestRecorder_Limit(t *testing.T) {
+func TestRequestSummary_Limit(t *testing.T) {
 	none := llmhttp.Rate{N: -1}
 	for want, limits := range map[string]llmhttp.Limits{
 		"":                      {Requests: noRefill(1), Tokens: noRefill(1000), Quota: llmhttp.Quota{Tokens: 1000}, Concurrent: 1},
@@ -322,7 +321,7 @@ func TestRecorder_Limit(t *testing.T) {
 	}
 }
 
-func TestRecorder_RecordErr(t *testing.T) {
+func TestRequestSummary_RecordErr(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"error": func(context.Context) error { return errCause },
 		"panic": func(context.Context) error { panic(secretCause) },
@@ -336,99 +335,4 @@ func TestRecorder_RecordErr(t *testing.T) {
 	s := startServer(t, config{})
 	s.chat(chatBody)
 	assert.NoError(t, s.summary().RecordErr)
-}
-
-// transcribe sends a chat to a Backend and returns the Transcript.
-func transcribe(t *testing.T, limit int, b llmhttp.Backend, body string) *llmhttp.Transcript {
-	t.Helper()
-	var got *llmhttp.Transcript
-	s := startServer(t, config{backend: b, opts: llmhttp.Options{
-		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
-			return ctx, llmhttp.Observation{TranscriptLimit: limit, Transcript: func(tr *llmhttp.Transcript) { got = tr }}
-		},
-	}})
-	s.chat(body)
-	s.shutdown()
-	return got
-}
-
-func TestTranscript(t *testing.T) {
-	const request = `{"model":"m","n":2,"messages":[
-		{"role":"system","content":"be brief","vendor":"x"},
-		{"role":"user","name":"u","content":[{"type":"text","text":"what is this?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},
-			{"type":"input_audio","input_audio":{"data":"BBBB","format":"wav"}}]},
-		{"role":"assistant","reasoning_content":"hm","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"look","arguments":"{}"}}]},
-		{"role":"tool","tool_call_id":"call_1","content":"my key is ` + testSecret + `"}],
-		"tools":[{"type":"function","function":{"name":"look","description":"looks","parameters":{"type":"object"}}}]`
-	chunks := []string{
-		`{"choices":[{"index":0,"delta":{"reasoning_content":"let me "}},{"index":1,"delta":{"refusal":"no"}}]}`,
-		`{"choices":[{"index":0,"delta":{"reasoning_content":"see","content":"a "}}]}`,
-		`{"choices":[{"index":0,"delta":{"content":"cat, ` + testSecret[:10] + `"}}]}`,
-		`{"choices":[{"index":0,"delta":{"content":"` + testSecret[10:] + `","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"look","arguments":"{\"a\""}}]}}]}`,
-		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]},"finish_reason":"tool_calls"},{"index":1,"delta":{},"finish_reason":"stop"}]}`,
-	}
-	want := &llmhttp.Transcript{
-		Messages: []llmhttp.Message{
-			{Role: "system", Content: llmhttp.Text("be brief")},
-			{Role: "user", Name: "u", Content: llmhttp.Content{{Type: "text", Text: "what is this?"}, {Type: "image_url"}, {Type: "input_audio"}}},
-			{Role: "assistant", Reasoning: "hm", ToolCalls: []llmhttp.ToolCall{{ID: "call_1", Type: "function", Function: llmhttp.FunctionCall{Name: "look", Arguments: "{}"}}}},
-			{Role: "tool", ToolCallID: "call_1", Content: llmhttp.Text("my key is [redacted]")},
-		},
-		Tools: []llmhttp.Tool{{Type: "function", Function: &llmhttp.Function{Name: "look", Description: "looks", Parameters: json.RawMessage(`{"type":"object"}`)}}},
-		Choices: []llmhttp.Choice{
-			{Index: 0, FinishReason: "tool_calls", Message: llmhttp.Message{Role: "assistant", Reasoning: "let me see", Content: llmhttp.Text("a cat, [redacted]"),
-				ToolCalls: []llmhttp.ToolCall{{ID: "c", Type: "function", Function: llmhttp.FunctionCall{Name: "look", Arguments: `{"a":1}`}}}}},
-			{Index: 1, FinishReason: "stop", Message: llmhttp.Message{Role: "assistant", Refusal: "no"}},
-		},
-	}
-	for mode, end := range map[string]string{"whole": "}", "stream": `,"stream":true}`} {
-		t.Run(mode, func(t *testing.T) {
-			assert.Equal(t, want, transcribe(t, 0, jsonBackend(t, chunks...), request+end))
-		})
-	}
-}
-
-// The limit applies to all texts of the request, and separately to all texts of the
-// reply.
-func TestTranscript_Limit(t *testing.T) {
-	const limit = 200
-	long := strings.Repeat("é", 5000)
-	many := strings.Repeat(`{"role":"user","content":""},`, 1000)
-	calls := `"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"` + long + `"}},{"index":1,"id":"d","type":"function","function":{"name":"g"}}]`
-	for name, test := range map[string]struct{ message, delta string }{
-		"text":     {`{"role":"user","content":"` + long + `"}`, `"content":"` + long + `"`},
-		"messages": {many + `{"role":"user","content":""}`, `"content":"` + long + `"`},
-		"parts": {`{"role":"user","content":[` + strings.Repeat(`{"type":"text","text":""},`, 1000) + `{"type":"text","text":"a"}]}`,
-			`"reasoning_content":"` + long + `"`},
-		"calls": {`{"role":"assistant","tool_calls":[` + strings.Repeat(`{"id":"c","type":"function","function":{"name":"f"}},`, 500) +
-			`{"id":"c","type":"function","function":{"name":"f"}}]}`, calls},
-		"tools": {`{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"x":"` + long + `"}}}`, calls},
-	} {
-		t.Run(name, func(t *testing.T) {
-			chunk := `{"choices":[{"index":0,"delta":{` + test.delta + `}},{"index":1,"delta":{"content":"b"}}]}`
-			got := transcribe(t, limit, jsonBackend(t, chunk, chunk), `{"model":"m","n":2,"messages":[`+test.message+`]}`)
-			assert.True(t, got.Truncated)
-			size := func(v any) int {
-				b, err := json.Marshal(v)
-				require.NoError(t, err)
-				return len(b)
-			}
-			// The JSON of an element is less than 12 times as large as what it counts
-			// toward the limit.
-			assert.Less(t, size(got.Messages)+size(got.Tools), 12*limit)
-			assert.Less(t, size(got.Choices), 12*limit)
-		})
-	}
-	exact := transcribe(t, limit, textBackend("hello"), chatBody)
-	assert.False(t, exact.Truncated)
-}
-
-// A request has a Transcript only if the Backend was called, even if that call failed.
-func TestTranscript_Failures(t *testing.T) {
-	assert.Nil(t, transcribe(t, 0, nil, "{"))
-	cut := transcribe(t, 0, failAfter(errCause, "a", "b"), streamBody)
-	assert.Equal(t, []llmhttp.Choice{{Message: llmhttp.Message{Role: "assistant", Content: llmhttp.Text("ab")}}}, cut.Choices)
-	failed := transcribe(t, 0, failingBackend(errCause), chatBody)
-	assert.Len(t, failed.Messages, 1)
-	assert.Empty(t, failed.Choices)
 }

@@ -1,0 +1,208 @@
+package llmhttp
+
+import (
+	"slices"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/redact"
+)
+
+// A Transcript has the texts of a chat, for an [Observer] that asks for them. It
+// contains no images, no audio, no files, no encrypted reasoning and no members of
+// Extra: of parts of a message other than text it has only the Type. The API key
+// of the request is redacted.
+type Transcript struct {
+	Messages  []Message // of the request, up to the one at which the limit was reached
+	Tools     []Tool
+	Choices   []Choice // of the reply, as far as the Backend yielded it
+	Truncated bool     // texts are missing, because the limit was reached
+}
+
+const (
+	defaultTranscriptLimit = 16 << 10
+
+	// transcriptOverhead is how many bytes a message, a part, a tool or a call
+	// counts besides its texts, so that their number is bounded too.
+	transcriptOverhead = 16
+)
+
+func (o *Observation) transcriptLimit() int {
+	if o.TranscriptLimit <= 0 {
+		return defaultTranscriptLimit
+	}
+	return o.TranscriptLimit
+}
+
+// transcribe collects the texts of req and of the reply, if the Observer asked
+// for them.
+func (ro *requestObserver) transcribe(req *ChatRequest, order *orderer) {
+	if ro.observed == nil || ro.observed.hooks.Transcript == nil {
+		return
+	}
+	limit := ro.observed.hooks.transcriptLimit()
+	t := &transcript{bytesLeft: limit, next: order.sink}
+	t.addRequest(req)
+	t.bytesLeft = limit
+	ro.observed.transcript, order.sink = t, t
+}
+
+// A transcript collects a Transcript. After addRequest it is a chunkSink that
+// passes chunks on to next, and it is guarded by the response's mu.
+type transcript struct {
+	out       Transcript
+	bytesLeft int // that may still be added
+	reply     joiner
+	next      chunkSink
+}
+
+func (t *transcript) addRequest(r *ChatRequest) {
+	for i := range r.Messages {
+		if !t.enter() {
+			return
+		}
+		t.out.Messages = append(t.out.Messages, t.message(&r.Messages[i]))
+	}
+	for i := range r.Tools {
+		if !t.enter() {
+			return
+		}
+		t.out.Tools = append(t.out.Tools, t.tool(&r.Tools[i]))
+	}
+}
+
+func (t *transcript) message(m *Message) Message {
+	out := Message{Role: m.Role, Name: t.text(m.Name), ToolCallID: t.text(m.ToolCallID), IsError: m.IsError,
+		Reasoning: t.text(m.Reasoning), Refusal: t.text(m.Refusal)}
+	for i := range m.Content {
+		if !t.enter() {
+			return out
+		}
+		out.Content = append(out.Content, Part{Type: t.text(m.Content[i].Type), Text: t.text(m.Content[i].Text)})
+	}
+	for i := range m.ToolCalls {
+		if !t.enter() {
+			return out
+		}
+		c := &m.ToolCalls[i]
+		out.ToolCalls = append(out.ToolCalls, ToolCall{ID: t.text(c.ID), Type: t.text(c.Type), Function: t.call(&c.Function)})
+	}
+	return out
+}
+
+// tool returns a copy of a tool. The schema of its parameters is kept whole or
+// left out.
+func (t *transcript) tool(from *Tool) Tool {
+	out := Tool{Type: t.text(from.Type)}
+	if f := from.Function; f != nil {
+		out.Function = &Function{Name: t.text(f.Name), Description: t.text(f.Description)}
+		if len(f.Parameters) > t.bytesLeft {
+			t.bytesLeft, t.out.Truncated = 0, true
+		} else if f.Parameters != nil {
+			out.Function.Parameters = []byte(t.text(string(f.Parameters)))
+		}
+	}
+	return out
+}
+
+func (t *transcript) call(f *FunctionCall) FunctionCall {
+	return FunctionCall{Name: t.text(f.Name), Arguments: t.text(f.Arguments)}
+}
+
+// add is called by the orderer.
+func (t *transcript) add(c *ChatChunk) {
+	t.addReply(&c.Choices[0])
+	t.next.add(c)
+}
+
+// addReply joins a part of the reply. When there is no room left, nothing more is
+// joined, because the joiner must get the first part of each choice and call.
+func (t *transcript) addReply(c *ChunkChoice) {
+	d := &c.Delta
+	switch {
+	case c.FinishReason != "":
+		return
+	case t.bytesLeft <= 0, d.Role != "" && !t.enter():
+		t.out.Truncated = t.out.Truncated || !isEmptyDelta(d)
+		return
+	}
+	part := Delta{Role: d.Role, Content: t.text(d.Content), Reasoning: t.text(d.Reasoning), Refusal: t.text(d.Refusal)}
+	for i := range d.ToolCalls {
+		call := &d.ToolCalls[i]
+		if t.bytesLeft <= 0 || call.ID != "" && !t.enter() {
+			t.out.Truncated = true
+			break
+		}
+		part.ToolCalls = append(part.ToolCalls, ToolCallDelta{Index: call.Index, ID: t.text(call.ID), Type: t.text(call.Type), Function: t.call(&call.Function)})
+	}
+	t.reply.add(&ChatChunk{Choices: []ChunkChoice{{Index: c.Index, Delta: part}}})
+}
+
+// enter takes the room for a message, a part, a tool or a call.
+func (t *transcript) enter() bool {
+	if t.bytesLeft <= 0 {
+		t.out.Truncated = true
+		return false
+	}
+	t.bytesLeft -= transcriptOverhead
+	return true
+}
+
+// text takes the room for s and returns it, or as much of it as there is room
+// for.
+func (t *transcript) text(s string) string {
+	room := min(max(t.bytesLeft, 0), redact.MaxText)
+	if len(s) <= room {
+		t.bytesLeft -= len(s)
+		return s
+	}
+	t.out.Truncated = true
+	t.bytesLeft -= room
+	return s[:room-incompleteSuffix(s[:room])] + jsonwire.ClipMark
+}
+
+// finish returns what was collected, without the API key of the request.
+func (t *transcript) finish(o *orderer, r redactor) *Transcript {
+	slices.SortFunc(t.reply.choices, func(a, b joinedChoice) int { return a.index - b.index })
+	for i := range t.reply.choices {
+		c := &t.reply.choices[i]
+		m := c.joinMessage(make(Content, 1))
+		r.message(&m)
+		t.out.Choices = append(t.out.Choices, Choice{Index: c.index, Message: m, FinishReason: o.choices[c.index].reason})
+	}
+	for i := range t.out.Messages {
+		r.message(&t.out.Messages[i])
+	}
+	for i := range t.out.Tools {
+		r.tool(&t.out.Tools[i])
+	}
+	return &t.out
+}
+
+// message redacts the texts of m in place.
+func (r redactor) message(m *Message) {
+	r.texts(&m.Name, &m.ToolCallID, &m.Reasoning, &m.Refusal)
+	for i := range m.Content {
+		r.texts(&m.Content[i].Type, &m.Content[i].Text)
+	}
+	for i := range m.ToolCalls {
+		c := &m.ToolCalls[i]
+		r.texts(&c.ID, &c.Type, &c.Function.Name, &c.Function.Arguments)
+	}
+}
+
+// tool redacts the texts of t in place.
+func (r redactor) tool(t *Tool) {
+	r.texts(&t.Type)
+	if f := t.Function; f != nil {
+		r.texts(&f.Name, &f.Description)
+		if f.Parameters != nil {
+			f.Parameters = []byte(r.text(string(f.Parameters)))
+		}
+	}
+}
+
+func (r redactor) texts(texts ...*string) {
+	for _, s := range texts {
+		*s = r.text(*s)
+	}
+}

@@ -1,0 +1,109 @@
+package llmhttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// transcribe sends a chat to a Backend and returns the Transcript.
+func transcribe(t *testing.T, limit int, b llmhttp.Backend, body string) *llmhttp.Transcript {
+	t.Helper()
+	var got *llmhttp.Transcript
+	s := startServer(t, config{backend: b, opts: llmhttp.Options{
+		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return ctx, llmhttp.Observation{TranscriptLimit: limit, Transcript: func(tr *llmhttp.Transcript) { got = tr }}
+		},
+	}})
+	s.chat(body)
+	s.shutdown()
+	return got
+}
+
+func TestTranscript(t *testing.T) {
+	const request = `{"model":"m","n":2,"messages":[
+		{"role":"system","content":"be brief","vendor":"x"},
+		{"role":"user","name":"u","content":[{"type":"text","text":"what is this?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},
+			{"type":"input_audio","input_audio":{"data":"BBBB","format":"wav"}}]},
+		{"role":"assistant","reasoning_content":"hm","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"look","arguments":"{}"}}]},
+		{"role":"tool","tool_call_id":"call_1","content":"my key is ` + testSecret + `"}],
+		"tools":[{"type":"function","function":{"name":"look","description":"looks","parameters":{"type":"object"}}}]`
+	chunks := []string{
+		`{"choices":[{"index":0,"delta":{"reasoning_content":"let me "}},{"index":1,"delta":{"refusal":"no"}}]}`,
+		`{"choices":[{"index":0,"delta":{"reasoning_content":"see","content":"a "}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"cat, ` + testSecret[:10] + `"}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"` + testSecret[10:] + `","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"look","arguments":"{\"a\""}}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]},"finish_reason":"tool_calls"},{"index":1,"delta":{},"finish_reason":"stop"}]}`,
+	}
+	want := &llmhttp.Transcript{
+		Messages: []llmhttp.Message{
+			{Role: "system", Content: llmhttp.Text("be brief")},
+			{Role: "user", Name: "u", Content: llmhttp.Content{{Type: "text", Text: "what is this?"}, {Type: "image_url"}, {Type: "input_audio"}}},
+			{Role: "assistant", Reasoning: "hm", ToolCalls: []llmhttp.ToolCall{{ID: "call_1", Type: "function", Function: llmhttp.FunctionCall{Name: "look", Arguments: "{}"}}}},
+			{Role: "tool", ToolCallID: "call_1", Content: llmhttp.Text("my key is [redacted]")},
+		},
+		Tools: []llmhttp.Tool{{Type: "function", Function: &llmhttp.Function{Name: "look", Description: "looks", Parameters: json.RawMessage(`{"type":"object"}`)}}},
+		Choices: []llmhttp.Choice{
+			{Index: 0, FinishReason: "tool_calls", Message: llmhttp.Message{Role: "assistant", Reasoning: "let me see", Content: llmhttp.Text("a cat, [redacted]"),
+				ToolCalls: []llmhttp.ToolCall{{ID: "c", Type: "function", Function: llmhttp.FunctionCall{Name: "look", Arguments: `{"a":1}`}}}}},
+			{Index: 1, FinishReason: "stop", Message: llmhttp.Message{Role: "assistant", Refusal: "no"}},
+		},
+	}
+	for mode, end := range map[string]string{"whole": "}", "stream": `,"stream":true}`} {
+		t.Run(mode, func(t *testing.T) {
+			assert.Equal(t, want, transcribe(t, 0, jsonBackend(t, chunks...), request+end))
+		})
+	}
+}
+
+// The limit applies to all texts of the request, and separately to all texts of the
+// reply.
+func TestTranscript_Limit(t *testing.T) {
+	const limit = 200
+	long := strings.Repeat("é", 5000)
+	many := strings.Repeat(`{"role":"user","content":""},`, 1000)
+	calls := `"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"` + long + `"}},{"index":1,"id":"d","type":"function","function":{"name":"g"}}]`
+	for name, test := range map[string]struct{ message, delta string }{
+		"text":     {`{"role":"user","content":"` + long + `"}`, `"content":"` + long + `"`},
+		"messages": {many + `{"role":"user","content":""}`, `"content":"` + long + `"`},
+		"parts": {`{"role":"user","content":[` + strings.Repeat(`{"type":"text","text":""},`, 1000) + `{"type":"text","text":"a"}]}`,
+			`"reasoning_content":"` + long + `"`},
+		"calls": {`{"role":"assistant","tool_calls":[` + strings.Repeat(`{"id":"c","type":"function","function":{"name":"f"}},`, 500) +
+			`{"id":"c","type":"function","function":{"name":"f"}}]}`, calls},
+		"tools": {`{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"x":"` + long + `"}}}`, calls},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chunk := `{"choices":[{"index":0,"delta":{` + test.delta + `}},{"index":1,"delta":{"content":"b"}}]}`
+			got := transcribe(t, limit, jsonBackend(t, chunk, chunk), `{"model":"m","n":2,"messages":[`+test.message+`]}`)
+			assert.True(t, got.Truncated)
+			size := func(v any) int {
+				b, err := json.Marshal(v)
+				require.NoError(t, err)
+				return len(b)
+			}
+			// The JSON of an element is less than 12 times as large as what it counts
+			// toward the limit.
+			assert.Less(t, size(got.Messages)+size(got.Tools), 12*limit)
+			assert.Less(t, size(got.Choices), 12*limit)
+		})
+	}
+	exact := transcribe(t, limit, textBackend("hello"), chatBody)
+	assert.False(t, exact.Truncated)
+}
+
+// A request has a Transcript only if the Backend was called, even if that call failed.
+func TestTranscript_Failures(t *testing.T) {
+	assert.Nil(t, transcribe(t, 0, nil, "{"))
+	cut := transcribe(t, 0, failAfter(errCause, "a", "b"), streamBody)
+	assert.Equal(t, []llmhttp.Choice{{Message: llmhttp.Message{Role: "assistant", Content: llmhttp.Text("ab")}}}, cut.Choices)
+	failed := transcribe(t, 0, failingBackend(errCause), chatBody)
+	assert.Len(t, failed.Messages, 1)
+	assert.Empty(t, failed.Choices)
+}
