@@ -53,29 +53,13 @@ type rawList []jsontext.Value
 var errTooLong = errors.New("too many elements")
 
 func (l *rawList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if dec.PeekKind() == 'n' {
-		*l = nil
-		return dec.SkipValue()
-	}
-	if dec.PeekKind() != '[' {
-		return &jsonv2.SemanticError{JSONKind: dec.PeekKind(), GoType: reflect.TypeFor[rawList]()}
-	}
-	if _, err := dec.ReadToken(); err != nil {
+	if err := jsonv2.UnmarshalDecode(dec, (*[]jsontext.Value)(l)); err != nil {
 		return err
 	}
-	*l = rawList{}
-	for dec.PeekKind() != ']' {
-		v, err := dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		if len(*l) == maxElements {
-			return errTooLong
-		}
-		*l = append(*l, v.Clone())
+	if len(*l) > maxElements {
+		return errTooLong
 	}
-	_, err := dec.ReadToken()
-	return err
+	return nil
 }
 
 // decode decodes a value of a request strictly. path is the path of the value in the

@@ -3,7 +3,6 @@ package responses
 import (
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -26,11 +25,10 @@ func unsupportedParam(param, format string, args ...any) *llmhttp.Error {
 	return badRequest("unsupported_parameter", param, format, args...)
 }
 
-// memberPath returns the path of the member name of the value at path. If name is an
-// index in brackets, it returns the path of that element.
+// memberPath returns the path of the member name of the object at path.
 func memberPath(path, name string) string {
-	if path == "" || strings.HasPrefix(name, "[") {
-		return path + name
+	if path == "" {
+		return name
 	}
 	return path + "." + name
 }

@@ -1,10 +1,9 @@
 package responses
 
 import (
-	"bytes"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
 
@@ -20,32 +19,16 @@ func marshal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("responses: encoding %T: %w", v, err)
 	}
-	return escapeLineBreaks(b, 0), nil
+	return []byte(escapeLineBreaks.Replace(string(b))), nil
 }
 
-// lineBreaks are characters that JSON need not escape, but at which some clients split
-// the lines of a stream, as Python's splitlines does.
-var lineBreaks = []string{"\u0085", "\u2028", "\u2029"}
-
-// escapeLineBreaks escapes lineBreaks in the JSON b[start:].
-func escapeLineBreaks(b []byte, start int) []byte {
-	for _, c := range lineBreaks {
-		if bytes.Contains(b[start:], []byte(c)) {
-			escaped := fmt.Appendf(nil, `\u%04x`, []rune(c)[0])
-			b = append(b[:start:start], bytes.ReplaceAll(b[start:], []byte(c), escaped)...)
-		}
-	}
-	return b
-}
+// escapeLineBreaks escapes characters that JSON need not escape, but at which some
+// clients split the lines of a stream, as Python's splitlines does.
+var escapeLineBreaks = strings.NewReplacer("\u0085", `\u0085`, "\u2028", `\u2028`, "\u2029", `\u2029`)
 
 // newID returns prefix and 128 random bits in hexadecimal.
 func newID(prefix string) string {
-	raw := fmt.Appendf(nil, "%s", prefix)
-	for range 2 {
-		n := rand.Uint64()
-		raw = hex.AppendEncode(raw, []byte{byte(n >> 56), byte(n >> 48), byte(n >> 40), byte(n >> 32), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
-	}
-	return string(raw)
+	return fmt.Sprintf("%s%016x%016x", prefix, rand.Uint64(), rand.Uint64())
 }
 
 // clip shortens a text of the client, so that an error message can quote it.

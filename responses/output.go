@@ -2,7 +2,6 @@ package responses
 
 import (
 	"encoding/json"
-	"strings"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -282,31 +281,23 @@ func joinDetails(details []llmhttp.ReasoningDetail) []llmhttp.ReasoningDetail {
 // elements for the content, joined by commas.
 func convertLogprobs(raw json.RawMessage) ([]byte, error) {
 	type token struct {
-		Token       string          `json:"token"`
-		Bytes       json.RawMessage `json:"bytes,omitempty"`
-		Logprob     float64         `json:"logprob"`
-		TopLogprobs []token         `json:"top_logprobs,omitempty"`
+		Token       string           `json:"token"`
+		Bytes       *json.RawMessage `json:"bytes,omitzero"`
+		Logprob     float64          `json:"logprob"`
+		TopLogprobs []token          `json:"top_logprobs,omitzero"`
 	}
 	var all struct{ Content []token }
 	if json.Unmarshal(raw, &all) != nil || len(all.Content) == 0 {
 		return nil, nil // another format, which some servers use
 	}
-	var b strings.Builder
 	for i := range all.Content {
-		t := &all.Content[i]
-		encoded, err := marshal(&struct {
-			Token       string          `json:"token"`
-			Bytes       json.RawMessage `json:"bytes,omitzero"`
-			Logprob     float64         `json:"logprob"`
-			TopLogprobs []token         `json:"top_logprobs"`
-		}{t.Token, t.Bytes, t.Logprob, append([]token{}, t.TopLogprobs...)})
-		if err != nil {
-			return nil, err
+		if t := &all.Content[i]; t.TopLogprobs == nil {
+			t.TopLogprobs = []token{} // required here, but not in the elements of top_logprobs
 		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(encoded)
 	}
-	return []byte(b.String()), nil
+	list, err := marshal(all.Content)
+	if err != nil {
+		return nil, err
+	}
+	return list[1 : len(list)-1], nil
 }

@@ -111,9 +111,9 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, err
 	if err := decode(raw, "", body); err != nil {
 		return nil, err
 	}
-	r := &request{body: body, chat: &llmhttp.ChatRequest{Model: body.Model, Stream: body.Stream}, tools: newToolset()}
-	if key := llmhttp.KeyFrom(ctx); key != nil {
-		r.account = key.Account
+	r := &request{
+		body: body, account: accountOf(ctx), tools: newToolset(),
+		chat: &llmhttp.ChatRequest{Model: body.Model, Stream: body.Stream},
 	}
 	if err := r.checkState(p.opts.Store != nil); err != nil {
 		return nil, err
