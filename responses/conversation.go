@@ -146,7 +146,7 @@ func (c *conversation) addReasoning(item *inputItem) error {
 	if err := decode(item.raw, item.path, &v); err != nil {
 		return err
 	}
-	r := new(sealedReasoning)
+	r := new(plainReasoning)
 	if v.Encrypted != nil {
 		if sealed, ok := c.sealer.open(c.account, *v.Encrypted); ok {
 			r = sealed

@@ -1,8 +1,6 @@
 package responses
 
-import (
-	"github.com/go-json-experiment/json/jsontext"
-)
+import "github.com/go-json-experiment/json/jsontext"
 
 // echoedParams has the members of a response that repeat parameters of the request, or
 // their default values. Each of them is required by some client. Numbers and lists must
@@ -13,12 +11,12 @@ type echoedParams struct {
 	Tools              []jsontext.Value `json:"tools"`
 	ToolChoice         jsontext.Value   `json:"tool_choice"`
 	Text               textParams       `json:"text"`
-	Reasoning          reasoning        `json:"reasoning"`
+	Reasoning          reasoningParams  `json:"reasoning"`
 	Metadata           jsontext.Value   `json:"metadata"`
 	Store              bool             `json:"store"`
 	Background         bool             `json:"background"`
 	echoedNumbers
-	echoedNames
+	identifiers
 }
 
 type echoedNumbers struct {
@@ -33,13 +31,6 @@ type echoedNumbers struct {
 	Truncation        string  `json:"truncation"`
 }
 
-type echoedNames struct {
-	User                 *string `json:"user"`
-	SafetyIdentifier     *string `json:"safety_identifier"`
-	PromptCacheKey       *string `json:"prompt_cache_key"`
-	PromptCacheRetention *string `json:"prompt_cache_retention"`
-}
-
 // encodeEcho returns the JSON members of echoedParams, without braces.
 func encodeEcho(r *request, stored bool) ([]byte, error) {
 	b := r.body
@@ -52,7 +43,7 @@ func encodeEcho(r *request, stored bool) ([]byte, error) {
 			TopLogprobs: valueOr(b.TopLogprobs, 0), MaxOutputTokens: b.MaxOutputTokens, MaxToolCalls: b.MaxToolCalls,
 			ParallelToolCalls: valueOr(b.ParallelToolCalls, true), Truncation: valueOr(b.Truncation, "disabled"),
 		},
-		echoedNames: echoedNames{b.User, b.SafetyIdentifier, b.PromptCacheKey, b.PromptCacheRetention},
+		identifiers: b.identifiers,
 	}
 	if b.Reasoning != nil {
 		e.Reasoning = *b.Reasoning

@@ -4,10 +4,10 @@ import "strconv"
 
 // An eventWriter encodes the events of a stream into buf.
 type eventWriter struct {
-	enabled  bool // false for a whole reply, which has no events
-	buf      []byte
-	sequence int
-	sealed   bool // whether items have encrypted_content
+	enabled   bool // false for a whole reply, which has no events
+	buf       []byte
+	sequence  int
+	encrypted bool // whether items have encrypted_content
 }
 
 // takeBuffer returns the encoded events and empties the buffer.
@@ -15,6 +15,112 @@ func (e *eventWriter) takeBuffer() []byte {
 	out := e.buf
 	e.buf = nil
 	return out
+}
+
+// itemEvent appends an event with an item.
+func (e *eventWriter) itemEvent(typ string, it *item) {
+	if !e.enabled {
+		return
+	}
+	e.beginEvent(typ)
+	b := appendIndex(e.buf, "output_index", it.index)
+	e.buf = it.append(append(b, `,"item":`...), e.encrypted)
+	e.endEvent()
+}
+
+// A partKind has the names of the events about a type of part, and of the member with
+// the part's index.
+type partKind struct{ added, textDelta, textDone, done, index string }
+
+var partKinds = map[partType]partKind{
+	partText: {
+		"response.content_part.added", "response.output_text.delta", "response.output_text.done", "response.content_part.done", "content_index",
+	},
+	partRefusal: {
+		"response.content_part.added", "response.refusal.delta", "response.refusal.done", "response.content_part.done", "content_index",
+	},
+	partSummary: {
+		"response.reasoning_summary_part.added", "response.reasoning_summary_text.delta",
+		"response.reasoning_summary_text.done", "response.reasoning_summary_part.done", "summary_index",
+	},
+}
+
+// partAdded appends the event that begins the last part of an item.
+func (e *eventWriter) partAdded(it *item) {
+	if e.enabled {
+		e.partEvent(partKinds[it.lastPart().typ].added, it)
+	}
+}
+
+// textDelta appends an event with text that was added to the last part.
+func (e *eventWriter) textDelta(it *item, text string, logprobs []byte) {
+	if e.enabled {
+		e.textEvent(partKinds[it.lastPart().typ].textDelta, it, "delta", text, logprobs)
+	}
+}
+
+// partDone appends the events with the whole text of the last part and with the part.
+func (e *eventWriter) partDone(it *item) {
+	if !e.enabled {
+		return
+	}
+	p, member := it.lastPart(), "text"
+	if p.typ == partRefusal {
+		member = "refusal"
+	}
+	e.textEvent(partKinds[p.typ].textDone, it, member, string(p.text), p.logprobs)
+	e.partEvent(partKinds[p.typ].done, it)
+}
+
+// partEvent appends an event with the last part of an item.
+func (e *eventWriter) partEvent(typ string, it *item) {
+	e.beginPart(typ, it)
+	e.buf = it.lastPart().append(append(e.buf, `,"part":`...))
+	e.endEvent()
+}
+
+// textEvent appends an event whose member with the given name is text of the last part.
+func (e *eventWriter) textEvent(typ string, it *item, member, text string, logprobs []byte) {
+	e.beginPart(typ, it)
+	e.appendText(member, text)
+	if it.lastPart().typ == partText {
+		b := append(e.buf, `,"logprobs":[`...)
+		b = append(b, logprobs...)
+		e.buf = append(b, ']')
+	}
+	e.endEvent()
+}
+
+// argumentsDelta appends an event with arguments, or with input of a custom tool, that
+// were added to a call.
+func (e *eventWriter) argumentsDelta(it *item, text string) {
+	if !e.enabled {
+		return
+	}
+	typ := "response.function_call_arguments.delta"
+	if it.typ == itemCustom {
+		typ = "response.custom_tool_call_input.delta"
+	}
+	e.beginItem(typ, it)
+	e.appendText("delta", text)
+	e.endEvent()
+}
+
+// argumentsDone appends an event with all arguments of a call, or with the input of a
+// custom tool.
+func (e *eventWriter) argumentsDone(it *item) {
+	if !e.enabled {
+		return
+	}
+	if it.typ == itemCustom {
+		e.beginItem("response.custom_tool_call_input.done", it)
+		e.appendText("input", string(it.arguments))
+	} else {
+		e.beginItem("response.function_call_arguments.done", it)
+		e.appendText("name", it.name.name)
+		e.appendText("arguments", string(it.arguments))
+	}
+	e.endEvent()
 }
 
 // beginEvent appends an event up to its sequence number.
@@ -28,50 +134,7 @@ func (e *eventWriter) beginEvent(typ string) {
 	e.sequence++
 }
 
-func (e *eventWriter) endEvent() { e.buf = append(e.buf, "}\n\n"...) }
-
-// itemEvent appends an event with an item.
-func (e *eventWriter) itemEvent(typ string, it *item) {
-	if !e.enabled {
-		return
-	}
-	e.beginEvent(typ)
-	b := appendIndex(e.buf, "output_index", it.index)
-	e.buf = it.append(append(b, `,"item":`...), e.sealed)
-	e.endEvent()
-}
-
-// The names of the events about a part, by its type.
-var (
-	partAdded = map[partType]string{
-		partText: "response.content_part.added", partRefusal: "response.content_part.added", partSummary: "response.reasoning_summary_part.added",
-	}
-	partDone = map[partType]string{
-		partText: "response.content_part.done", partRefusal: "response.content_part.done", partSummary: "response.reasoning_summary_part.done",
-	}
-)
-
-// partEvent appends an event with the last part of an item.
-func (e *eventWriter) partEvent(types map[partType]string, it *item) {
-	if !e.enabled {
-		return
-	}
-	p := &it.parts[len(it.parts)-1]
-	e.beginPart(types[p.typ], it)
-	e.buf = p.append(append(e.buf, `,"part":`...))
-	e.endEvent()
-}
-
-// beginPart appends the beginning of an event about the last part of an item.
-func (e *eventWriter) beginPart(typ string, it *item) {
-	e.beginItem(typ, it)
-	name, last := "content_index", len(it.parts)-1
-	if it.parts[last].typ == partSummary {
-		name = "summary_index"
-	}
-	e.buf = appendIndex(e.buf, name, last)
-}
-
+// beginItem appends the beginning of an event about an item.
 func (e *eventWriter) beginItem(typ string, it *item) {
 	e.beginEvent(typ)
 	b := append(e.buf, `,"item_id":"`...)
@@ -80,77 +143,17 @@ func (e *eventWriter) beginItem(typ string, it *item) {
 	e.buf = appendIndex(b, "output_index", it.index)
 }
 
-// textDelta appends an event with text that was added to the last part.
-func (e *eventWriter) textDelta(it *item, text string, logprobs []byte) {
-	if !e.enabled {
-		return
-	}
-	typ := it.parts[len(it.parts)-1].typ
-	switch typ {
-	case partText:
-		e.beginPart("response.output_text.delta", it)
-	case partRefusal:
-		e.beginPart("response.refusal.delta", it)
-	case partSummary:
-		e.beginPart("response.reasoning_summary_text.delta", it)
-	}
-	b := appendString(append(e.buf, `,"delta":`...), text)
-	if typ == partText {
-		b = append(b, `,"logprobs":[`...)
-		b = append(b, logprobs...)
-		b = append(b, ']')
-	}
-	e.buf = b
-	e.endEvent()
-}
-
-// textDone appends an event with the whole text of the last part.
-func (e *eventWriter) textDone(it *item) {
-	if !e.enabled {
-		return
-	}
-	p := &it.parts[len(it.parts)-1]
-	name := `,"text":`
-	switch p.typ {
-	case partText:
-		e.beginPart("response.output_text.done", it)
-	case partRefusal:
-		e.beginPart("response.refusal.done", it)
-		name = `,"refusal":`
-	case partSummary:
-		e.beginPart("response.reasoning_summary_text.done", it)
-	}
-	b := appendString(append(e.buf, name...), string(p.text))
-	if p.typ == partText {
-		b = append(b, `,"logprobs":[`...)
-		b = append(b, p.logprobs...)
-		b = append(b, ']')
-	}
-	e.buf = b
-	e.endEvent()
-}
-
-// callMembers has the names of the events about calls, and of their members with the
-// arguments or the input.
-var callMembers = map[string]string{
-	"response.function_call_arguments.delta": "delta",
-	"response.function_call_arguments.done":  "arguments",
-	"response.custom_tool_call_input.delta":  "delta",
-	"response.custom_tool_call_input.done":   "input",
-}
-
-// argumentsEvent appends an event with arguments or with the input of a custom
-// tool.
-func (e *eventWriter) argumentsEvent(typ string, it *item, text string) {
-	if !e.enabled {
-		return
-	}
+// beginPart appends the beginning of an event about the last part of an item.
+func (e *eventWriter) beginPart(typ string, it *item) {
 	e.beginItem(typ, it)
-	if typ == "response.function_call_arguments.done" {
-		e.buf = appendString(append(e.buf, `,"name":`...), it.name.name)
-	}
-	b := append(e.buf, `,"`...)
-	b = append(b, callMembers[typ]...)
-	e.buf = appendString(append(b, `":`...), text)
-	e.endEvent()
+	e.buf = appendIndex(e.buf, partKinds[it.lastPart().typ].index, len(it.parts)-1)
 }
+
+// appendText appends a member that is a string.
+func (e *eventWriter) appendText(member, text string) {
+	b := append(e.buf, `,"`...)
+	b = append(b, member...)
+	e.buf = appendString(append(b, `":`...), text)
+}
+
+func (e *eventWriter) endEvent() { e.buf = append(e.buf, "}\n\n"...) }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
 )
 
@@ -15,12 +13,6 @@ const (
 	maxHistory      = 4096     // responses
 	maxHistoryBytes = 64 << 20 // size of their items
 )
-
-// stores reports whether the response to r is stored. The default is true, as in
-// OpenAI's service.
-func (p *protocol) stores(r *request) bool {
-	return p.opts.Store != nil && (r.body.Store == nil || *r.body.Store)
-}
 
 // addHistory adds the items of the response id and of the responses before it. The ID
 // of the first response becomes the ID of the conversation.
@@ -64,27 +56,13 @@ func (p *protocol) addHistory(ctx context.Context, c *conversation, id string) e
 
 // resolveReferences replaces references to items by the items that they refer to.
 func (p *protocol) resolveReferences(ctx context.Context, account string, items []inputItem) error {
-	var ids []string
-	for i := range items {
-		if items[i].Type != itemReference {
-			continue
-		}
-		if items[i].ID == "" {
-			return missingParam(memberPath(items[i].path, "id"))
-		}
-		if p.opts.Store == nil {
-			return badRequest("item_not_found", memberPath(items[i].path, "id"),
-				"Item '%s' is not stored, because this server stores no responses. Use 'store': false and send the item itself.", clip(items[i].ID))
-		}
-		ids = append(ids, items[i].ID)
-	}
-	if ids == nil {
-		return nil
+	ids, err := p.referencedIDs(items)
+	if err != nil || ids == nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	slices.Sort(ids)
-	found, err := p.opts.Store.LoadItems(ctx, account, slices.Compact(ids))
+	found, err := p.opts.Store.LoadItems(ctx, account, ids)
 	if err != nil {
 		return storeError(err)
 	}
@@ -92,55 +70,37 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 	for _, item := range found {
 		bodies[item.ID] = item.Body
 	}
-	for i := range items {
-		if items[i].Type != itemReference {
+	for i, item := range items {
+		if item.Type != itemReference {
 			continue
 		}
-		body, ok := bodies[items[i].ID]
+		body, ok := bodies[item.ID]
 		if !ok {
-			return badRequest("item_not_found", memberPath(items[i].path, "id"), "Item with id '%s' not found.", clip(items[i].ID))
+			return badRequest("item_not_found", memberPath(item.path, "id"), "Item with id '%s' not found.", clip(item.ID))
 		}
-		if items[i], err = newInputItem(body, items[i].path); err != nil {
+		if items[i], err = newInputItem(body, item.path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// storedInput returns the items of a request in the form in which they are stored.
-// Each item has an ID and a type, and the content of messages is a list of parts.
-func storedInput(items []inputItem) ([]llmhttp.StoredItem, error) {
-	stored := make([]llmhttp.StoredItem, len(items))
-	for i := range items {
-		item := &items[i]
-		if item.ID == "" {
-			prefix := idPrefixes[item.Type]
-			if prefix == "" {
-				prefix = "item_"
-			}
-			item.ID = newID(prefix)
+// referencedIDs returns the distinct IDs of the items that are references, or nil if
+// there are none.
+func (p *protocol) referencedIDs(items []inputItem) ([]string, error) {
+	var ids []string
+	for _, item := range items {
+		switch {
+		case item.Type != itemReference:
+			continue
+		case item.ID == "":
+			return nil, missingParam(memberPath(item.path, "id"))
+		case p.opts.Store == nil:
+			return nil, badRequest("item_not_found", memberPath(item.path, "id"),
+				"Item '%s' is not stored, because this server stores no responses. Use 'store': false and send the item itself.", clip(item.ID))
 		}
-		members := make(map[string]jsontext.Value)
-		if err := decode(item.raw, item.path, &members); err != nil {
-			return nil, err
-		}
-		members["id"], members["type"] = appendString(nil, item.ID), appendString(nil, item.Type)
-		if content := members["content"]; item.Type == itemMessage && content.Kind() == '"' {
-			members["content"] = textContent(item.Role, content)
-		}
-		body, err := marshal(members)
-		if err != nil {
-			return nil, err
-		}
-		stored[i] = llmhttp.StoredItem{ID: item.ID, Body: body}
+		ids = append(ids, item.ID)
 	}
-	return stored, nil
-}
-
-// textContent returns a list of parts with one text, which is a JSON string.
-func textContent(role string, text jsontext.Value) jsontext.Value {
-	if role == string(llmhttp.RoleAssistant) {
-		return slices.Concat(jsontext.Value(`[{"type":"output_text","text":`), text, jsontext.Value(`,"annotations":[],"logprobs":[]}]`))
-	}
-	return slices.Concat(jsontext.Value(`[{"type":"input_text","text":`), text, jsontext.Value(`}]`))
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
 }

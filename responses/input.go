@@ -103,9 +103,3 @@ func newInputItem(raw jsontext.Value, path string) (inputItem, error) {
 	}
 	return item, nil
 }
-
-// idPrefixes has the prefixes of the IDs of items, by the type of the item.
-var idPrefixes = map[string]string{
-	itemMessage: "msg_", itemReasoning: "rs_", itemCall: "fc_", itemCustom: "ctc_",
-	itemCallOutput: "fco_", itemCustomOutput: "ctco_",
-}

@@ -20,6 +20,12 @@ type item struct {
 	arguments []byte // or the input of a custom tool
 }
 
+// idPrefixes has the prefixes of the IDs of items, by the type of the item.
+var idPrefixes = map[string]string{
+	itemMessage: "msg_", itemReasoning: "rs_", itemCall: "fc_", itemCustom: "ctc_",
+	itemCallOutput: "fco_", itemCustomOutput: "ctco_",
+}
+
 // A partType is the type of a part. It determines which events are about the part.
 type partType string
 
@@ -83,6 +89,9 @@ func (it *item) appendCall(b []byte) []byte {
 	}
 	return appendString(b, string(it.arguments))
 }
+
+// lastPart returns the last part. There must be one.
+func (it *item) lastPart() *part { return &it.parts[len(it.parts)-1] }
 
 func (it *item) appendParts(b []byte) []byte {
 	b = append(b, '[')

@@ -1,32 +1,35 @@
 package responses
 
 import (
+	"net/http"
 	"strconv"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 // appendResponse appends the response in its current state. The output is empty while
 // the response is in progress.
-func (r *reply) appendResponse(b []byte) []byte {
-	b = r.appendHead(b)
+func (e *encoder) appendResponse(b []byte) []byte {
+	b = e.appendHead(b)
 	b = append(b, `,"output":[`...)
-	if r.outcome.status != statusInProgress {
-		for i, it := range r.output.items {
+	if e.outcome.status != statusInProgress {
+		for i, it := range e.output.items {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = it.append(b, r.req.sealed)
+			b = it.append(b, e.req.wantsEncrypted)
 		}
 	}
 	return append(b, "]}"...)
 }
 
 // appendHead appends the response without its output and without the last brace.
-func (r *reply) appendHead(b []byte) []byte {
-	o := &r.outcome
+func (e *encoder) appendHead(b []byte) []byte {
+	o := &e.outcome
 	b = append(b, `{"id":"`...)
-	b = append(b, r.id...)
+	b = append(b, e.id...)
 	b = append(b, `","object":"response","created_at":`...)
-	b = strconv.AppendInt(b, r.start.Created, 10)
+	b = strconv.AppendInt(b, e.start.Created, 10)
 	b = append(b, `,"status":"`...)
 	b = append(b, o.status...)
 	b = append(b, `","completed_at":`...)
@@ -36,16 +39,9 @@ func (r *reply) appendHead(b []byte) []byte {
 		b = strconv.AppendInt(b, o.completedAt, 10)
 	}
 	b = append(b, `,"model":`...)
-	b = appendString(b, r.start.Model)
+	b = appendString(b, e.start.Model)
 	b = append(b, `,"error":`...)
-	if e := o.err; e == nil {
-		b = append(b, "null"...)
-	} else {
-		b = append(b, `{"code":`...)
-		b = appendString(b, errorCode(e))
-		b = append(b, `,"message":`...)
-		b = append(appendString(b, e.Message), '}')
-	}
+	b = appendError(b, o.err)
 	b = append(b, `,"incomplete_details":`...)
 	if o.reason == "" {
 		b = append(b, "null"...)
@@ -54,11 +50,36 @@ func (r *reply) appendHead(b []byte) []byte {
 		b = append(append(b, o.reason...), `"}`...)
 	}
 	b = append(b, `,"service_tier":`...)
-	b = o.appendServiceTier(b, r.req.body.ServiceTier)
+	b = o.appendServiceTier(b, e.req.body.ServiceTier)
 	b = append(b, ',')
-	b = append(b, r.echo...)
+	b = append(b, e.echo...)
 	b = append(b, `,"usage":`...)
 	return o.appendUsage(b)
+}
+
+func appendError(b []byte, e *llmhttp.Error) []byte {
+	if e == nil {
+		return append(b, "null"...)
+	}
+	b = append(b, `{"code":`...)
+	b = appendString(b, errorCode(e))
+	b = append(b, `,"message":`...)
+	return append(appendString(b, e.Message), '}')
+}
+
+// errorCode returns the code of the error in a response that failed. SDKs list
+// the codes of the original service; Codex also acts on some that a Backend may
+// set, such as context_length_exceeded.
+func errorCode(e *llmhttp.Error) string {
+	switch {
+	case e.Code != "":
+		return e.Code
+	case e.Status == http.StatusTooManyRequests:
+		return "rate_limit_exceeded"
+	case e.Status >= 500:
+		return "server_error"
+	}
+	return "invalid_prompt"
 }
 
 // appendServiceTier appends the tier that the Backend reported, or else the requested

@@ -6,13 +6,14 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// An output turns chunks into items, and appends the events about them.
+// An outputBuilder builds the output of a response from chunks, and appends the events
+// about its items.
 //
 // At most one text item, which is a message or reasoning, is open at a time. A delta
 // of another type closes it, so that the items are in the order in which the Backend
 // yielded them. Calls stay open until the end, because the arguments of several calls
 // may alternate.
-type output struct {
+type outputBuilder struct {
 	req      *request
 	sealer   *sealer // nil if neither the client nor the store gets encrypted_content
 	events   eventWriter
@@ -22,7 +23,7 @@ type output struct {
 }
 
 // addDelta adds a delta and the logprobs of its choice.
-func (o *output) addDelta(d *llmhttp.Delta, logprobs []byte) error {
+func (o *outputBuilder) addDelta(d *llmhttp.Delta, logprobs []byte) error {
 	if d.Reasoning != "" || len(d.ReasoningDetails) > 0 {
 		if err := o.addReasoning(d); err != nil {
 			return err
@@ -47,7 +48,7 @@ func (o *output) addDelta(d *llmhttp.Delta, logprobs []byte) error {
 }
 
 // openItem adds an item to the output.
-func (o *output) openItem(it *item) *item {
+func (o *outputBuilder) openItem(it *item) *item {
 	it.id, it.index, it.status = newID(idPrefixes[it.typ]), len(o.items), statusInProgress
 	o.items = append(o.items, it)
 	o.events.itemEvent("response.output_item.added", it)
@@ -56,7 +57,7 @@ func (o *output) openItem(it *item) *item {
 
 // openTextItem returns the open text item if it has the given type. Otherwise it closes
 // that item and opens a new one.
-func (o *output) openTextItem(typ string) (*item, error) {
+func (o *outputBuilder) openTextItem(typ string) (*item, error) {
 	if o.textItem != nil && o.textItem.typ == typ {
 		return o.textItem, nil
 	}
@@ -67,7 +68,7 @@ func (o *output) openTextItem(typ string) (*item, error) {
 	return o.textItem, nil
 }
 
-func (o *output) closeTextItem(status string) error {
+func (o *outputBuilder) closeTextItem(status string) error {
 	if o.textItem == nil {
 		return nil
 	}
@@ -76,7 +77,7 @@ func (o *output) closeTextItem(status string) error {
 	return o.closeItem(it, status)
 }
 
-func (o *output) addReasoning(d *llmhttp.Delta) error {
+func (o *outputBuilder) addReasoning(d *llmhttp.Delta) error {
 	it, err := o.openTextItem(itemReasoning)
 	if err != nil {
 		return err
@@ -95,49 +96,45 @@ func (o *output) addReasoning(d *llmhttp.Delta) error {
 // takeLogprobs returns the logprobs of a choice if the client wants them. Tokens that
 // are only a part of a character have logprobs but no text. takeLogprobs adds their
 // logprobs to the open part and returns nil.
-func (o *output) takeLogprobs(c *llmhttp.ChunkChoice) ([]byte, error) {
+func (o *outputBuilder) takeLogprobs(c *llmhttp.ChunkChoice) ([]byte, error) {
 	raw := c.Extra["logprobs"]
-	if !o.req.logprobs || len(raw) == 0 {
+	if !o.req.wantsLogprobs || len(raw) == 0 {
 		return nil, nil
 	}
 	logprobs, err := convertLogprobs(raw)
 	if err != nil || c.Delta.Content != "" || len(logprobs) == 0 {
 		return logprobs, err
 	}
-	if it := o.textItem; it != nil && it.typ == itemMessage && it.parts[len(it.parts)-1].typ == partText {
+	if it := o.textItem; it != nil && it.typ == itemMessage && it.lastPart().typ == partText {
 		o.appendText(it, "", logprobs)
 	}
 	return nil, nil
 }
 
-func (o *output) addText(typ partType, text string, logprobs []byte) error {
+func (o *outputBuilder) addText(typ partType, text string, logprobs []byte) error {
 	it, err := o.openTextItem(itemMessage)
 	if err != nil {
 		return err
 	}
-	if n := len(it.parts); n == 0 || it.parts[n-1].typ != typ {
-		if n > 0 {
-			o.closePart(it)
-		}
+	switch {
+	case len(it.parts) == 0:
+		o.openPart(it, typ)
+	case it.lastPart().typ != typ:
+		o.events.partDone(it)
 		o.openPart(it, typ)
 	}
 	o.appendText(it, text, logprobs)
 	return nil
 }
 
-func (o *output) openPart(it *item, typ partType) {
+func (o *outputBuilder) openPart(it *item, typ partType) {
 	it.parts = append(it.parts, part{typ: typ})
-	o.events.partEvent(partAdded, it)
-}
-
-func (o *output) closePart(it *item) {
-	o.events.textDone(it)
-	o.events.partEvent(partDone, it)
+	o.events.partAdded(it)
 }
 
 // appendText adds text and logprobs to the last part of an item.
-func (o *output) appendText(it *item, text string, logprobs []byte) {
-	p := &it.parts[len(it.parts)-1]
+func (o *outputBuilder) appendText(it *item, text string, logprobs []byte) {
+	p := it.lastPart()
 	p.text = append(p.text, text...)
 	if len(logprobs) > 0 {
 		if len(p.logprobs) > 0 {
@@ -148,7 +145,7 @@ func (o *output) appendText(it *item, text string, logprobs []byte) {
 	o.events.textDelta(it, text, logprobs)
 }
 
-func (o *output) addCall(t *llmhttp.ToolCallDelta) error {
+func (o *outputBuilder) addCall(t *llmhttp.ToolCallDelta) error {
 	if t.Index == len(o.calls) {
 		if err := o.closeTextItem(statusCompleted); err != nil {
 			return err
@@ -158,14 +155,14 @@ func (o *output) addCall(t *llmhttp.ToolCallDelta) error {
 	it := o.calls[t.Index]
 	it.arguments = append(it.arguments, t.Function.Arguments...)
 	if it.typ == itemCall && t.Function.Arguments != "" {
-		o.events.argumentsEvent("response.function_call_arguments.delta", it, t.Function.Arguments)
+		o.events.argumentsDelta(it, t.Function.Arguments)
 	}
 	return nil
 }
 
 // newCall returns the item of a call, whose first delta is t. A Backend may report a
 // call of a custom tool as a function call or with the type "custom".
-func (o *output) newCall(t *llmhttp.ToolCallDelta) *item {
+func (o *outputBuilder) newCall(t *llmhttp.ToolCallDelta) *item {
 	it := &item{typ: itemCall, callID: t.ID}
 	if t.Type == toolCustom {
 		var custom struct{ Name, Input string }
@@ -183,7 +180,7 @@ func (o *output) newCall(t *llmhttp.ToolCallDelta) *item {
 }
 
 // closeAll closes the open items. The last item gets the status of the response.
-func (o *output) closeAll(status string) error {
+func (o *outputBuilder) closeAll(status string) error {
 	if len(o.items) == 0 {
 		// Agents repeat the request if there is no message.
 		it, err := o.openTextItem(itemMessage)
@@ -209,7 +206,7 @@ func (o *output) closeAll(status string) error {
 }
 
 // markIncomplete marks the items that are open as incomplete.
-func (o *output) markIncomplete() {
+func (o *outputBuilder) markIncomplete() {
 	for _, it := range o.items {
 		if it.status != statusInProgress {
 			continue
@@ -221,24 +218,24 @@ func (o *output) markIncomplete() {
 }
 
 // closeItem completes an item.
-func (o *output) closeItem(it *item, status string) error {
+func (o *outputBuilder) closeItem(it *item, status string) error {
 	it.status = status
 	switch it.typ {
 	case itemCall:
 		if len(it.arguments) == 0 && status == statusCompleted {
 			// Clients parse the arguments as JSON.
 			it.arguments = []byte("{}")
-			o.events.argumentsEvent("response.function_call_arguments.delta", it, "{}")
+			o.events.argumentsDelta(it, "{}")
 		}
-		o.events.argumentsEvent("response.function_call_arguments.done", it, string(it.arguments))
+		o.events.argumentsDone(it)
 	case itemCustom:
 		input := unwrapInput(string(it.arguments))
 		it.arguments = []byte(input)
-		o.events.argumentsEvent("response.custom_tool_call_input.delta", it, input)
-		o.events.argumentsEvent("response.custom_tool_call_input.done", it, input)
+		o.events.argumentsDelta(it, input)
+		o.events.argumentsDone(it)
 	default:
 		if len(it.parts) > 0 {
-			o.closePart(it)
+			o.events.partDone(it)
 		}
 	}
 	if it.typ == itemReasoning {
@@ -250,12 +247,12 @@ func (o *output) closeItem(it *item, status string) error {
 	return nil
 }
 
-// sealReasoning sets the encrypted_content of an item, if the output has a sealer.
-func (o *output) sealReasoning(it *item) error {
+// sealReasoning sets the encrypted_content of an item, if the builder has a sealer.
+func (o *outputBuilder) sealReasoning(it *item) error {
 	if o.sealer == nil {
 		return nil
 	}
-	sealed := &sealedReasoning{Details: joinDetails(it.details)}
+	sealed := &plainReasoning{Details: joinDetails(it.details)}
 	if len(it.parts) > 0 {
 		sealed.Text = string(it.parts[0].text)
 	}

@@ -79,7 +79,7 @@ func (p *protocol) create(ctx context.Context, _ *http.Request, body []byte) (*l
 	if len(req.chat.Messages) == 0 {
 		return nil, nil, missingParam("input")
 	}
-	r, err := newReply(p, req)
+	r, err := newEncoder(p, req)
 	return req.chat, r, err
 }
 

@@ -14,22 +14,22 @@ import (
 // A createBody is the body of POST /v1/responses. Other members, such as
 // client_metadata and context_management, are ignored.
 type createBody struct {
-	Model        string         `json:"model"`
-	Input        jsontext.Value `json:"input"`
-	Instructions *string        `json:"instructions"`
-	Stream       bool           `json:"stream"`
-	Include      rawList        `json:"include"`
-	Tools        rawList        `json:"tools"`
-	ToolChoice   jsontext.Value `json:"tool_choice"`
-	Text         *textParams    `json:"text"`
-	Reasoning    *reasoning     `json:"reasoning"`
-	sampling
-	identity
-	state
+	Model        string           `json:"model"`
+	Input        jsontext.Value   `json:"input"`
+	Instructions *string          `json:"instructions"`
+	Stream       bool             `json:"stream"`
+	Include      rawList          `json:"include"`
+	Tools        rawList          `json:"tools"`
+	ToolChoice   jsontext.Value   `json:"tool_choice"`
+	Text         *textParams      `json:"text"`
+	Reasoning    *reasoningParams `json:"reasoning"`
+	samplingParams
+	passedParams
+	stateParams
 }
 
-// sampling has the parameters of the model's output.
-type sampling struct {
+// samplingParams has the parameters of the model's output.
+type samplingParams struct {
 	Temperature       *float64 `json:"temperature"`
 	TopP              *float64 `json:"top_p"`
 	PresencePenalty   *float64 `json:"presence_penalty"`
@@ -41,19 +41,23 @@ type sampling struct {
 	Truncation        *string  `json:"truncation"`
 }
 
-// identity has the parameters that are passed on under the same names, most of which
-// identify the user or a cache.
-type identity struct {
-	Metadata             jsontext.Value `json:"metadata"`
-	ServiceTier          *string        `json:"service_tier"`
-	User                 *string        `json:"user"`
-	SafetyIdentifier     *string        `json:"safety_identifier"`
-	PromptCacheKey       *string        `json:"prompt_cache_key"`
-	PromptCacheRetention *string        `json:"prompt_cache_retention"`
+// passedParams has the parameters that are passed on under the same names.
+type passedParams struct {
+	Metadata    jsontext.Value `json:"metadata"`
+	ServiceTier *string        `json:"service_tier"`
+	identifiers
 }
 
-// state has the parameters about stored responses and conversations.
-type state struct {
+// identifiers has the parameters that identify the user or a cache.
+type identifiers struct {
+	User                 *string `json:"user"`
+	SafetyIdentifier     *string `json:"safety_identifier"`
+	PromptCacheKey       *string `json:"prompt_cache_key"`
+	PromptCacheRetention *string `json:"prompt_cache_retention"`
+}
+
+// stateParams has the parameters about stored responses and conversations.
+type stateParams struct {
 	Store              *bool          `json:"store"`
 	PreviousResponseID *string        `json:"previous_response_id"`
 	Background         *bool          `json:"background"`
@@ -80,20 +84,20 @@ type jsonSchema struct {
 	Strict      *bool          `json:"strict,omitzero"`
 }
 
-type reasoning struct {
+type reasoningParams struct {
 	Effort  *string `json:"effort"`
 	Summary *string `json:"summary"`
 }
 
 // A request is a decoded createBody.
 type request struct {
-	body     *createBody
-	account  string
-	chat     *llmhttp.ChatRequest
-	tools    *toolset
-	logprobs bool // the client wants logprobs
-	sealed   bool // the client wants encrypted_content
-	items    []llmhttp.StoredItem
+	body           *createBody
+	account        string
+	chat           *llmhttp.ChatRequest
+	tools          *toolset
+	wantsLogprobs  bool
+	wantsEncrypted bool                 // the client wants encrypted_content
+	items          []llmhttp.StoredItem // the input, to be stored; nil if it is not
 }
 
 // The values of include that are supported. Others are ignored.
@@ -159,9 +163,9 @@ func (r *request) readIncludes() error {
 		}
 		switch value {
 		case includeLogprobs:
-			r.logprobs = true
+			r.wantsLogprobs = true
 		case includeEncrypted:
-			r.sealed = true
+			r.wantsEncrypted = true
 		}
 	}
 	return nil
@@ -170,8 +174,11 @@ func (r *request) readIncludes() error {
 // setParams sets the parameters of the chat request.
 func (r *request) setParams() error {
 	b, c := r.body, r.chat
-	if err := b.sampling.check(); err != nil {
+	if err := b.samplingParams.check(); err != nil {
 		return err
+	}
+	if !isNull(b.Metadata) && b.Metadata.Kind() != '{' {
+		return invalidType("metadata", "an object")
 	}
 	c.Temperature, c.TopP = b.Temperature, b.TopP
 	c.PresencePenalty, c.FrequencyPenalty = b.PresencePenalty, b.FrequencyPenalty
@@ -180,19 +187,6 @@ func (r *request) setParams() error {
 		c.ReasoningEffort = *b.Reasoning.Effort
 	}
 	c.Extra = make(llmhttp.Extra)
-	if err := r.setText(); err != nil {
-		return err
-	}
-	if !isNull(b.Metadata) && b.Metadata.Kind() != '{' {
-		return invalidType("metadata", "an object")
-	}
-	r.logprobs = r.logprobs || b.TopLogprobs != nil && *b.TopLogprobs > 0
-	if r.logprobs {
-		c.Extra["logprobs"] = json.RawMessage("true")
-		if b.TopLogprobs != nil {
-			c.Extra["top_logprobs"] = strconv.AppendInt(nil, int64(*b.TopLogprobs), 10)
-		}
-	}
 	if !isNull(b.Metadata) {
 		c.Extra["metadata"] = json.RawMessage(b.Metadata)
 	}
@@ -201,7 +195,21 @@ func (r *request) setParams() error {
 	setExtra(c.Extra, "safety_identifier", b.SafetyIdentifier)
 	setExtra(c.Extra, "prompt_cache_key", b.PromptCacheKey)
 	setExtra(c.Extra, "prompt_cache_retention", b.PromptCacheRetention)
-	return nil
+	r.setLogprobs()
+	return r.setText()
+}
+
+// setLogprobs asks for logprobs if the request includes them or has top_logprobs.
+func (r *request) setLogprobs() {
+	top := r.body.TopLogprobs
+	r.wantsLogprobs = r.wantsLogprobs || top != nil && *top > 0
+	if !r.wantsLogprobs {
+		return
+	}
+	r.chat.Extra["logprobs"] = json.RawMessage("true")
+	if top != nil {
+		r.chat.Extra["top_logprobs"] = strconv.AppendInt(nil, int64(*top), 10)
+	}
 }
 
 func setExtra(e llmhttp.Extra, name string, value *string) {
@@ -253,7 +261,7 @@ func (f *jsonSchema) check() error {
 }
 
 // check checks the bounds of numbers.
-func (s *sampling) check() error {
+func (s *samplingParams) check() error {
 	for _, f := range []struct {
 		param       string
 		value       *float64

@@ -12,9 +12,9 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A sealedReasoning is the content of encrypted_content: the reasoning of a reply,
+// A plainReasoning is the plaintext of encrypted_content: the reasoning of a reply,
 // which the Backend gets again with the next request.
-type sealedReasoning struct {
+type plainReasoning struct {
 	Text    string                    `json:"text,omitempty"`
 	Details []llmhttp.ReasoningDetail `json:"details,omitempty"`
 }
@@ -51,7 +51,7 @@ func newSealer(secret []byte) *sealer {
 	return &sealer{aead}
 }
 
-func (s *sealer) seal(account string, r *sealedReasoning) (string, error) {
+func (s *sealer) seal(account string, r *plainReasoning) (string, error) {
 	plain, err := json.Marshal(r)
 	if err != nil {
 		return "", err
@@ -61,7 +61,7 @@ func (s *sealer) seal(account string, r *sealedReasoning) (string, error) {
 
 // open decrypts content. It returns false if content was not sealed by s for the
 // account.
-func (s *sealer) open(account, content string) (*sealedReasoning, bool) {
+func (s *sealer) open(account, content string) (*plainReasoning, bool) {
 	encoded, ok := strings.CutPrefix(content, sealedPrefix)
 	if !ok {
 		return nil, false
@@ -74,7 +74,7 @@ func (s *sealer) open(account, content string) (*sealedReasoning, bool) {
 	if err != nil {
 		return nil, false
 	}
-	r := new(sealedReasoning)
+	r := new(plainReasoning)
 	if json.Unmarshal(plain, r) != nil {
 		return nil, false
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -26,14 +25,14 @@ type toolName struct{ namespace, name string }
 
 // A toolset translates between the tools of the client and functions.
 type toolset struct {
-	functions []llmhttp.Tool
-	names     map[string]toolName // function name to tool name
-	custom    map[string]bool     // names of the functions that stand for custom tools
-	byName    map[toolName]string // tool name to function name
+	functions     []llmhttp.Tool
+	functionNames map[toolName]string
+	toolNames     map[string]toolName // by function name
+	custom        map[string]bool     // names of the functions that stand for custom tools
 }
 
 func newToolset() *toolset {
-	return &toolset{names: make(map[string]toolName), custom: make(map[string]bool), byName: make(map[toolName]string)}
+	return &toolset{functionNames: make(map[toolName]string), toolNames: make(map[string]toolName), custom: make(map[string]bool)}
 }
 
 // A tool is a tool of a request.
@@ -75,7 +74,7 @@ func (s *toolset) addTool(raw jsontext.Value, path, namespace string) error {
 	case head.Type == nil:
 		return missingParam(memberPath(path, "type"))
 	case *head.Type != toolFunction && *head.Type != toolCustom && (*head.Type != toolNamespace || namespace != ""):
-		return nil // hosted
+		return nil // a hosted tool, whose other members may have other types
 	}
 	var t tool
 	if err := decode(raw, path, &t); err != nil {
@@ -96,14 +95,14 @@ func (s *toolset) addTool(raw jsontext.Value, path, namespace string) error {
 // is dropped.
 func (s *toolset) addFunction(t *tool, namespace string) error {
 	name := toolName{namespace, t.Name}
-	if s.byName[name] != "" {
+	if s.functionNames[name] != "" {
 		return nil
 	}
 	f := &llmhttp.Function{Name: s.functionName(name), Strict: t.Strict}
-	if s.names[f.Name] != (toolName{}) {
+	if s.toolNames[f.Name] != (toolName{}) {
 		f.Name = shorten(f.Name, name)
 	}
-	s.names[f.Name], s.byName[name], s.custom[f.Name] = name, f.Name, t.Type == toolCustom
+	s.toolNames[f.Name], s.functionNames[name], s.custom[f.Name] = name, f.Name, t.Type == toolCustom
 	if t.Description != nil {
 		f.Description = *t.Description
 	}
@@ -126,7 +125,7 @@ const maxFunctionName = 64
 // functionName returns the name of the function for a tool. The tool need not be in the
 // set, because only an earlier part of the conversation may use it.
 func (s *toolset) functionName(n toolName) string {
-	if f := s.byName[n]; f != "" {
+	if f := s.functionNames[n]; f != "" {
 		return f
 	}
 	if n.namespace == "" {
@@ -149,7 +148,7 @@ func shorten(function string, n toolName) string {
 
 // toolOf returns the tool that a function stands for.
 func (s *toolset) toolOf(function string) (name toolName, custom bool) {
-	if n, ok := s.names[function]; ok {
+	if n, ok := s.toolNames[function]; ok {
 		return n, s.custom[function]
 	}
 	return toolName{name: function}, false
@@ -187,103 +186,4 @@ func (f *toolFormat) parameters() (json.RawMessage, error) {
 		"required":             []string{"input"},
 		"additionalProperties": false,
 	})
-}
-
-// A toolChoice is a tool_choice that is an object.
-type toolChoice struct {
-	Type      string  `json:"type"`
-	Name      string  `json:"name"`
-	Namespace string  `json:"namespace"`
-	Mode      string  `json:"mode"`
-	Tools     rawList `json:"tools"`
-}
-
-// setTools sets the tools of the chat request and the choice among them.
-func (r *request) setTools() error {
-	c := r.chat
-	c.Tools = r.tools.functions
-	choice, err := r.convertToolChoice()
-	if err != nil || len(c.Tools) == 0 {
-		return err // without tools, servers refuse the parameters of tools
-	}
-	c.ToolChoice, c.ParallelToolCalls = choice, r.body.ParallelToolCalls
-	return nil
-}
-
-// convertToolChoice returns the tool_choice of chat completions. It may drop tools.
-func (r *request) convertToolChoice() (json.RawMessage, error) {
-	raw := r.body.ToolChoice
-	if isNull(raw) {
-		return nil, nil
-	}
-	if raw.Kind() == '"' {
-		mode, err := decodeString(raw, "tool_choice")
-		if err != nil {
-			return nil, err
-		}
-		return r.checkToolMode(mode, "tool_choice")
-	}
-	var choice toolChoice
-	if err := decode(raw, "tool_choice", &choice); err != nil {
-		return nil, err
-	}
-	switch choice.Type {
-	case "":
-		return nil, missingParam("tool_choice.type")
-	case toolFunction, toolCustom:
-		function := r.tools.findFunction(&choice)
-		if function == "" {
-			return nil, badRequest("invalid_value", "tool_choice", "Tool choice '%s' not found in 'tools' parameter.", clip(choice.Name))
-		}
-		return marshal(map[string]any{"type": toolFunction, "function": map[string]string{"name": function}})
-	case "allowed_tools":
-		return r.allowTools(&choice)
-	}
-	return nil, badRequest("invalid_value", "tool_choice", "Hosted tools such as '%s' are not supported.", clip(choice.Type))
-}
-
-// findFunction returns the name of the function for a chosen tool, or "" if the request
-// has no such tool. A choice without a namespace matches tools of every namespace.
-func (s *toolset) findFunction(c *toolChoice) string {
-	if f := s.byName[toolName{c.Namespace, c.Name}]; f != "" {
-		return f
-	}
-	for i := range s.functions {
-		f := s.functions[i].Function.Name
-		if n := s.names[f]; n.name == c.Name && c.Namespace == "" || f == c.Name {
-			return f
-		}
-	}
-	return ""
-}
-
-// allowTools drops the tools that are not in the list of the choice.
-func (r *request) allowTools(choice *toolChoice) (json.RawMessage, error) {
-	allowed := make(map[string]bool)
-	for i, raw := range choice.Tools {
-		var c toolChoice
-		if err := decode(raw, elementPath("tool_choice.tools", i), &c); err != nil {
-			return nil, err
-		}
-		allowed[r.tools.findFunction(&c)] = true
-	}
-	r.chat.Tools = slices.DeleteFunc(slices.Clone(r.chat.Tools), func(t llmhttp.Tool) bool { return !allowed[t.Function.Name] })
-	if choice.Mode == "" {
-		choice.Mode = "auto"
-	}
-	return r.checkToolMode(choice.Mode, "tool_choice.mode")
-}
-
-// checkToolMode returns mode as JSON, or an error if it is not valid.
-func (r *request) checkToolMode(mode, param string) (json.RawMessage, error) {
-	switch mode {
-	case "required":
-		if len(r.chat.Tools) == 0 {
-			return nil, badRequest("invalid_value", param, "Invalid value for '%s': 'required' needs a function in 'tools'. Hosted tools are not supported.", param)
-		}
-	case "none", "auto":
-	default:
-		return nil, badRequest("invalid_value", param, "Invalid value for '%s'. Supported values are: 'none', 'auto' and 'required'.", param)
-	}
-	return appendString(nil, mode), nil
 }

@@ -9,48 +9,30 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-// storeTimeout is how long the store may take to load what a request needs.
-const storeTimeout = 10 * time.Second
-
-// storeError returns the error for the client after the store has failed with err.
-func storeError(err error) error {
-	if e := (*llmhttp.Error)(nil); errors.As(err, &e) {
-		return err
+// responseError returns the error for the client after the store has failed with err to
+// find the response with the given ID.
+func responseError(id string, err error) error {
+	if errors.Is(err, llmhttp.ErrResponseNotFound) {
+		return llmhttp.Errorf(http.StatusNotFound, "", "Response with id '%s' not found.", clip(id))
 	}
-	return &llmhttp.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
-		Message: "We could not reach the stored responses. Please try again.", Err: err}
-}
-
-func responseNotFound(id string) error {
-	return llmhttp.Errorf(http.StatusNotFound, "", "Response with id '%s' not found.", clip(id))
-}
-
-func accountOf(ctx context.Context) string {
-	if key := llmhttp.KeyFrom(ctx); key != nil {
-		return key.Account
-	}
-	return ""
+	return storeError(err)
 }
 
 // loadResponse returns the stored response whose ID is in the path of r.
 func (p *protocol) loadResponse(ctx context.Context, r *http.Request) (*llmhttp.StoredResponse, error) {
 	id := r.PathValue("id")
 	if p.opts.Store == nil {
-		return nil, responseNotFound(id)
+		return nil, responseError(id, llmhttp.ErrResponseNotFound)
 	}
 	stored, err := p.opts.Store.LoadResponse(ctx, accountOf(ctx), id)
-	switch {
-	case errors.Is(err, llmhttp.ErrResponseNotFound):
-		return nil, responseNotFound(id)
-	case err != nil:
-		return nil, storeError(err)
+	if err != nil {
+		return nil, responseError(id, err)
 	}
 	return stored, nil
 }
@@ -107,13 +89,10 @@ func encodeItems(items []llmhttp.StoredItem, encrypted bool) ([]byte, error) {
 func (p *protocol) delete(ctx context.Context, r *http.Request, _ []byte) (any, error) {
 	id := r.PathValue("id")
 	if p.opts.Store == nil {
-		return nil, responseNotFound(id)
+		return nil, responseError(id, llmhttp.ErrResponseNotFound)
 	}
-	switch err := p.opts.Store.DeleteResponse(ctx, accountOf(ctx), id); {
-	case errors.Is(err, llmhttp.ErrResponseNotFound):
-		return nil, responseNotFound(id)
-	case err != nil:
-		return nil, storeError(err)
+	if err := p.opts.Store.DeleteResponse(ctx, accountOf(ctx), id); err != nil {
+		return nil, responseError(id, err)
 	}
 	return &deletedResponse{ID: id, Object: "response", Deleted: true}, nil
 }

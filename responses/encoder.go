@@ -1,0 +1,152 @@
+package responses
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// The states of a response and of its items.
+const (
+	statusInProgress = "in_progress"
+	statusCompleted  = "completed"
+	statusIncomplete = "incomplete"
+	statusFailed     = "failed"
+)
+
+// An encoder encodes the reply to one request. Streams and whole replies have the same
+// items. A whole reply has no events.
+type encoder struct {
+	p        *protocol
+	req      *request
+	echo     []byte // see encodeEcho
+	id       string
+	start    llmhttp.ReplyStart
+	output   outputBuilder
+	outcome  outcome
+	finished bool // the outcome is final
+}
+
+// An outcome is how a response ended.
+type outcome struct {
+	status      string
+	reason      string // why the response is incomplete; empty if it is complete
+	err         *llmhttp.Error
+	completedAt int64
+	serviceTier json.RawMessage // as the Backend reports it
+	usage       *llmhttp.Usage
+}
+
+var (
+	_ llmhttp.ChunkCollector = (*encoder)(nil)
+	_ llmhttp.ReplySaver     = (*encoder)(nil)
+)
+
+func newEncoder(p *protocol, req *request) (*encoder, error) {
+	e := &encoder{p: p, req: req, id: newID("resp_"), outcome: outcome{status: statusInProgress}}
+	e.output = outputBuilder{req: req, events: eventWriter{encrypted: req.wantsEncrypted}}
+	if req.wantsEncrypted || p.stores(req) {
+		e.output.sealer = p.sealer
+	}
+	var err error
+	e.echo, err = encodeEcho(req, p.stores(req))
+	return e, err
+}
+
+// AppendStart begins a stream. Clients wait for response.created.
+func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
+	e.start = *s
+	e.output.events.buf, e.output.events.enabled = b, true
+	e.responseEvent("response.created")
+	e.responseEvent("response.in_progress")
+	return e.output.events.takeBuffer()
+}
+
+func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+	e.output.events.buf = b
+	err := e.CollectChunk(c)
+	return e.output.events.takeBuffer(), err
+}
+
+func (e *encoder) CollectStart(s *llmhttp.ReplyStart) { e.start = *s }
+
+// CollectChunk adds a chunk to the items.
+func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
+	e.readExtra(c.Extra)
+	choice := &c.Choices[0]
+	logprobs, err := e.output.takeLogprobs(choice)
+	if err != nil {
+		return err
+	}
+	if choice.FinishReason != "" {
+		return e.endChoice(choice.FinishReason)
+	}
+	return e.output.addDelta(&choice.Delta, logprobs)
+}
+
+// endChoice sets the status of the response and closes the items.
+func (e *encoder) endChoice(reason llmhttp.FinishReason) error {
+	e.outcome.status = statusCompleted
+	switch reason {
+	case llmhttp.FinishLength:
+		e.outcome.status, e.outcome.reason = statusIncomplete, "max_output_tokens"
+	case llmhttp.FinishContentFilter:
+		e.outcome.status, e.outcome.reason = statusIncomplete, "content_filter"
+	}
+	return e.output.closeAll(e.outcome.status)
+}
+
+// AppendEnd ends a stream with the whole response.
+func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
+	e.finish(u, extra)
+	e.output.events.buf = b
+	e.responseEvent("response." + e.outcome.status)
+	return e.output.events.takeBuffer(), nil
+}
+
+// AppendFailure ends a stream that failed. The response has begun, because the
+// route starts early.
+func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
+	e.outcome.err = failure
+	e.outcome.status, e.outcome.reason, e.outcome.completedAt = statusFailed, "", 0
+	e.output.markIncomplete()
+	e.output.events.buf = b
+	e.responseEvent("response.failed")
+	return e.output.events.takeBuffer()
+}
+
+// AppendWhole appends the response.
+func (e *encoder) AppendWhole(b []byte, c *llmhttp.ChatResponse) ([]byte, error) {
+	e.finish(c.Usage, c.Extra)
+	return e.appendResponse(b), nil
+}
+
+// finish completes the response. SaveReply calls it before AppendEnd or AppendWhole
+// do, so that the stored response equals the one that is sent. Later calls do nothing.
+func (e *encoder) finish(u *llmhttp.Usage, extra llmhttp.Extra) {
+	if e.finished {
+		return
+	}
+	e.finished = true
+	e.readExtra(extra)
+	e.outcome.usage = u
+	if e.outcome.status == statusCompleted {
+		e.outcome.completedAt = max(time.Now().Unix(), e.start.Created)
+	}
+}
+
+// readExtra keeps the members of extra that become members of the response.
+func (e *encoder) readExtra(extra llmhttp.Extra) {
+	if tier := extra["service_tier"]; len(tier) > 0 && tier[0] == '"' {
+		e.outcome.serviceTier = tier
+	}
+}
+
+// responseEvent appends an event that contains the response.
+func (e *encoder) responseEvent(typ string) {
+	w := &e.output.events
+	w.beginEvent(typ)
+	w.buf = e.appendResponse(append(w.buf, `,"response":`...))
+	w.endEvent()
+}

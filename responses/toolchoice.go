@@ -1,0 +1,107 @@
+package responses
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A toolChoice is a tool_choice that is an object.
+type toolChoice struct {
+	Type      string  `json:"type"`
+	Name      string  `json:"name"`
+	Namespace string  `json:"namespace"`
+	Mode      string  `json:"mode"`
+	Tools     rawList `json:"tools"`
+}
+
+// setTools sets the tools of the chat request and the choice among them.
+func (r *request) setTools() error {
+	c := r.chat
+	c.Tools = r.tools.functions
+	choice, err := r.convertToolChoice()
+	if err != nil || len(c.Tools) == 0 {
+		return err // without tools, servers refuse the parameters of tools
+	}
+	c.ToolChoice, c.ParallelToolCalls = choice, r.body.ParallelToolCalls
+	return nil
+}
+
+// convertToolChoice returns the tool_choice of chat completions. It may drop tools.
+func (r *request) convertToolChoice() (json.RawMessage, error) {
+	raw := r.body.ToolChoice
+	if isNull(raw) {
+		return nil, nil
+	}
+	if raw.Kind() == '"' {
+		mode, err := decodeString(raw, "tool_choice")
+		if err != nil {
+			return nil, err
+		}
+		return r.checkToolMode(mode, "tool_choice")
+	}
+	var choice toolChoice
+	if err := decode(raw, "tool_choice", &choice); err != nil {
+		return nil, err
+	}
+	switch choice.Type {
+	case "":
+		return nil, missingParam("tool_choice.type")
+	case toolFunction, toolCustom:
+		function := r.tools.findFunction(&choice)
+		if function == "" {
+			return nil, badRequest("invalid_value", "tool_choice", "Tool choice '%s' not found in 'tools' parameter.", clip(choice.Name))
+		}
+		return marshal(map[string]any{"type": toolFunction, "function": map[string]string{"name": function}})
+	case "allowed_tools":
+		return r.allowTools(&choice)
+	}
+	return nil, badRequest("invalid_value", "tool_choice", "Hosted tools such as '%s' are not supported.", clip(choice.Type))
+}
+
+// findFunction returns the name of the function for a chosen tool, or "" if the request
+// has no such tool. A choice without a namespace matches tools of every namespace.
+func (s *toolset) findFunction(c *toolChoice) string {
+	if f := s.functionNames[toolName{c.Namespace, c.Name}]; f != "" {
+		return f
+	}
+	for i := range s.functions {
+		f := s.functions[i].Function.Name
+		if n := s.toolNames[f]; n.name == c.Name && c.Namespace == "" || f == c.Name {
+			return f
+		}
+	}
+	return ""
+}
+
+// allowTools drops the tools that are not in the list of the choice.
+func (r *request) allowTools(choice *toolChoice) (json.RawMessage, error) {
+	allowed := make(map[string]bool)
+	for i, raw := range choice.Tools {
+		var c toolChoice
+		if err := decode(raw, elementPath("tool_choice.tools", i), &c); err != nil {
+			return nil, err
+		}
+		allowed[r.tools.findFunction(&c)] = true
+	}
+	r.chat.Tools = slices.DeleteFunc(slices.Clone(r.chat.Tools), func(t llmhttp.Tool) bool { return !allowed[t.Function.Name] })
+	if choice.Mode == "" {
+		choice.Mode = "auto"
+	}
+	return r.checkToolMode(choice.Mode, "tool_choice.mode")
+}
+
+// checkToolMode returns mode as JSON, or an error if it is not valid.
+func (r *request) checkToolMode(mode, param string) (json.RawMessage, error) {
+	switch mode {
+	case "required":
+		if len(r.chat.Tools) == 0 {
+			return nil, badRequest("invalid_value", param, "Invalid value for '%s': 'required' needs a function in 'tools'. Hosted tools are not supported.", param)
+		}
+	case "none", "auto":
+	default:
+		return nil, badRequest("invalid_value", param, "Invalid value for '%s'. Supported values are: 'none', 'auto' and 'required'.", param)
+	}
+	return appendString(nil, mode), nil
+}
