@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/pattern"
+	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
@@ -98,7 +98,7 @@ func (k *Key) AllowsModel(id string) bool {
 		return true
 	}
 	for _, p := range k.Models {
-		if pattern.Match(p, id) {
+		if modelname.Match(p, id) {
 			return true
 		}
 	}

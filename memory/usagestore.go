@@ -79,15 +79,10 @@ func (u *UsageStore) addEntry(r *llmhttp.UsageRecord) {
 		// r.Model may refer to the memory of a request's body.
 		sources[usageSource{r.KeyID, strings.Clone(r.Model)}] = entries
 	}
-	*entries = append(*entries, llmhttp.UsageSum{
-		Start:            r.Time.Round(0).UTC(), // without the monotonic clock
-		Requests:         1,
-		PromptTokens:     int64(r.Usage.PromptTokens),
-		CompletionTokens: int64(r.Usage.CompletionTokens),
-		CachedTokens:     int64(r.Usage.PromptTokensDetails.CachedTokens),
-		ReasoningTokens:  int64(r.Usage.CompletionTokensDetails.ReasoningTokens),
-		Images:           int64(r.Images),
-	})
+	sum := r.Sum()
+	sum.Start = sum.Start.Round(0).UTC() // without the monotonic clock
+	sum.Model = ""                       // the source has it
+	*entries = append(*entries, sum)
 	if u.count++; u.count > maxEntries {
 		u.compact()
 	}
@@ -214,13 +209,7 @@ func (a *usageAdder) add(start time.Time, model string, e *llmhttp.UsageSum) {
 		a.indices[p] = i
 		a.sums = append(a.sums, llmhttp.UsageSum{Start: start, Model: model})
 	}
-	sum := &a.sums[i]
-	sum.Requests += e.Requests
-	sum.PromptTokens += e.PromptTokens
-	sum.CompletionTokens += e.CompletionTokens
-	sum.CachedTokens += e.CachedTokens
-	sum.ReasoningTokens += e.ReasoningTokens
-	sum.Images += e.Images
+	a.sums[i].Add(*e)
 }
 
 // sorted returns the sums in the order that a [llmhttp.UsageStore] promises.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/pattern"
+	"github.com/llmhttp/llmhttp/internal/modelname"
 )
 
 const (
@@ -92,7 +92,7 @@ func (rt *route) listedModel() llmhttp.Model {
 // renameModel returns m with the given ID, without members that would reveal the
 // old one.
 func renameModel(m llmhttp.Model, id string) llmhttp.Model {
-	m.Extra = pattern.RenameMembers(m.Extra, m.ID, id)
+	m.Extra = modelname.RenameMembers(m.Extra, m.ID, id)
 	m.ID = id
 	return m
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/pattern"
+	"github.com/llmhttp/llmhttp/internal/modelname"
 )
 
 // A Router is an [llmhttp.Backend] that forwards each request to the targets of
@@ -150,7 +150,7 @@ func (r *Router) findRoute(model string) *route {
 		return rt
 	}
 	for _, rt := range r.patterns {
-		if pattern.Match(rt.model, model) {
+		if modelname.Match(rt.model, model) {
 			return rt
 		}
 	}

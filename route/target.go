@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/pattern"
+	"github.com/llmhttp/llmhttp/internal/modelname"
 )
 
 // A target is the runtime form of a [Target]. It is immutable; its mutable state is
@@ -36,7 +36,7 @@ func (t *target) backendModel(name string) string {
 	if t.model == "" {
 		return name
 	}
-	text, _ := pattern.Wildcard(t.routeModel, name)
+	text, _ := modelname.Wildcard(t.routeModel, name)
 	return strings.Replace(t.model, "*", text, 1)
 }
 
@@ -46,11 +46,11 @@ func (t *target) backendModel(name string) string {
 func (t *target) clientModel(name string) (string, bool) {
 	switch {
 	case t.model == "":
-		return name, pattern.Match(t.routeModel, name)
+		return name, modelname.Match(t.routeModel, name)
 	case !strings.Contains(t.model, "*"):
 		return "", false
 	}
-	text, ok := pattern.Wildcard(t.model, name)
+	text, ok := modelname.Wildcard(t.model, name)
 	return strings.Replace(t.routeModel, "*", text, 1), ok
 }
 
@@ -62,7 +62,7 @@ func (t *target) translateError(err error, model string) error {
 	if e == nil {
 		return err
 	}
-	message := pattern.Rename(e.Message, t.backendModel(model), model)
+	message := modelname.Rename(e.Message, t.backendModel(model), model)
 	if message == e.Message {
 		return err
 	}

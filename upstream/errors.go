@@ -15,7 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/bounded"
-	"github.com/llmhttp/llmhttp/internal/pattern"
+	"github.com/llmhttp/llmhttp/internal/modelname"
 )
 
 // An Error is a failure of a request to the server of a [Backend], with the
@@ -224,7 +224,7 @@ func (c *call) serverFailure(status int, e serverError, text string) error {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
 		out.Type, out.Code = redactName(c.redactor, oneLine(e.typ, maxName)), cause.Code
 		out.Param = redactName(c.redactor, oneLine(e.param, maxParam))
-		out.Message = pattern.Rename(message, c.model.server, c.model.client)
+		out.Message = modelname.Rename(message, c.model.server, c.model.client)
 		if out.Message == "" && out.Status == http.StatusTooManyRequests {
 			out.Message = messageRateLimit
 		}

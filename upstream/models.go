@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/pattern"
+	"github.com/llmhttp/llmhttp/internal/modelname"
 )
 
 // ListModels implements [llmhttp.ModelLister]. It returns the models that the
@@ -95,7 +95,7 @@ func (b *Backend) renameModels(list []llmhttp.Model) []llmhttp.Model {
 			return
 		}
 		listed[name] = true
-		m.Extra = pattern.RenameMembers(m.Extra, m.ID, name, hidden...)
+		m.Extra = modelname.RenameMembers(m.Extra, m.ID, name, hidden...)
 		m.ID = name
 		out = append(out, m)
 	}

@@ -24,7 +24,7 @@ const (
 	// MaxText is the length of the longest text that is kept whole, in bytes.
 	MaxText = 64 << 10
 
-	// clipMark ends a text, or a value quoted in one, that was cut short.
+	// clipMark ends a text that was cut short, or a secret in it that was.
 	clipMark = "..."
 )
 
@@ -36,13 +36,16 @@ type Redactor struct{ patterns []pattern }
 type pattern struct {
 	text     string // in lower case if anyCase is true
 	anyCase  bool   // ASCII letters match in either case
-	minMatch int    // how much of text, before a clipMark, counts as a match
+	minMatch int    // the length of a prefix of text that, before a clipMark, is a match too
 }
 
-// New returns a Redactor that removes secrets. A secret is also found as
-// package encoding/json, base64, url.QueryEscape, url.PathEscape and
-// strconv.Quote write it, also in base64 that a URL escapes, and if "..." replaces all but its first [MinSecret]
-// or more bytes. Secrets shorter than MinSecret are ignored.
+// New returns a Redactor that removes secrets. A secret is also found
+//
+//   - as encoding/json, encoding/base64 and strconv.Quote write it;
+//   - as url.QueryEscape and url.PathEscape write it or its base64;
+//   - if "..." replaces all but its first [MinSecret] or more bytes.
+//
+// Secrets shorter than MinSecret are ignored.
 func New(secrets ...string) *Redactor {
 	return (*Redactor)(nil).WithSecrets(secrets...)
 }
@@ -92,7 +95,7 @@ func (r *Redactor) add(p pattern) {
 func encodings(secret string) []string {
 	quoted := strconv.Quote(secret)
 	escaped, _ := json.Marshal(secret) // cannot fail
-	forms := []string{secret, quoted[1 : len(quoted)-1], string(escaped[1 : len(escaped)-1])}
+	forms := []string{quoted[1 : len(quoted)-1], string(escaped[1 : len(escaped)-1])}
 	for _, s := range []string{
 		secret,
 		base64.RawStdEncoding.EncodeToString([]byte(secret)),
@@ -115,9 +118,9 @@ func lowerEscapes(s string) string {
 	return escapePattern.ReplaceAllStringFunc(s, strings.ToLower)
 }
 
-// Text returns s with each secret replaced by [Placeholder]. Of a longer text
-// than [MaxText], the rest is replaced by "...". The time that Text takes grows
-// linearly with the lengths of s and of the secrets.
+// Text returns s with each secret replaced by [Placeholder]. If s is longer than
+// [MaxText], "..." replaces the rest. The time that Text takes grows linearly with
+// the lengths of s and of the secrets.
 func (r *Redactor) Text(s string) string {
 	s = clip(s)
 	if r == nil {
@@ -155,15 +158,15 @@ func clip(s string) string {
 // A span is a part of a text, from start up to but not including end.
 type span struct{ start, end int }
 
-// find appends the spans of text that match p. It is the algorithm of Knuth,
-// Morris and Pratt: a search for the pattern at each position would take time
-// that grows with the product of the lengths where both repeat themselves.
+// find appends the spans of text that match p. It uses the algorithm of Knuth,
+// Morris and Pratt, because clients choose some of the texts and secrets: for those
+// that repeat themselves, a simple search takes time in the product of the lengths.
 func (p *pattern) find(spans []span, text string) []span {
 	if !strings.Contains(text, p.text[:p.minMatch]) {
 		return spans // most texts have no secret
 	}
 	borders := p.borders()
-	n := 0 // p.text[:n] is the longest beginning of p.text that ends before text[i]
+	n := 0 // p.text[:n] is the longest prefix of p.text that ends before text[i]
 	for i := range len(text) {
 		for n > 0 && (n == len(p.text) || text[i] != p.text[n]) {
 			n = borders[n-1]
@@ -182,8 +185,8 @@ func (p *pattern) find(spans []span, text string) []span {
 	return spans
 }
 
-// borders returns, for each beginning of p.text, the length of the longest
-// shorter beginning that it also ends with.
+// borders returns, for each prefix of p.text, the length of the longest shorter
+// prefix that is also its suffix.
 func (p *pattern) borders() []int {
 	borders := make([]int, len(p.text))
 	n := 0
@@ -207,7 +210,7 @@ func replace(s string, spans []span) string {
 	}
 	slices.SortFunc(spans, func(a, b span) int { return a.start - b.start })
 	var b strings.Builder
-	last := 0 // the end of what b has
+	last := 0 // s[:last] has been copied or replaced
 	for i := 0; i < len(spans); {
 		start, end := spans[i].start, spans[i].end
 		for i++; i < len(spans) && spans[i].start < end; i++ {
@@ -221,8 +224,8 @@ func replace(s string, spans []span) string {
 	return b.String()
 }
 
-// lower returns s with ASCII letters in lower case. Unlike that of
-// [strings.ToLower], the result is as long as s.
+// lower returns s with ASCII letters in lower case. The result is as long as s,
+// unlike that of [strings.ToLower].
 func lower(s string) string {
 	b := []byte(s)
 	for i, c := range b {

@@ -1,6 +1,6 @@
-// Package pattern handles names of models: it matches them with patterns, and
-// replaces them in texts.
-package pattern
+// Package modelname matches names of models with patterns, and replaces them in
+// texts.
+package modelname
 
 import "strings"
 

@@ -1,4 +1,4 @@
-package pattern_test
+package modelname_test
 
 import (
 	"regexp"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp/internal/pattern"
+	"github.com/llmhttp/llmhttp/internal/modelname"
 )
 
 func TestMatch(t *testing.T) {
@@ -33,7 +33,7 @@ func TestMatch(t *testing.T) {
 		{"**", "x", true},
 		{"a.c", "abc", false},
 	} {
-		assert.Equal(t, test.want, pattern.Match(test.pattern, test.s), "%q, %q", test.pattern, test.s)
+		assert.Equal(t, test.want, modelname.Match(test.pattern, test.s), "%q, %q", test.pattern, test.s)
 	}
 }
 
@@ -54,7 +54,7 @@ func FuzzMatch(f *testing.F) {
 		if strings.ToValidUTF8(s, "") != s {
 			t.Skip("regular expressions match characters, patterns bytes")
 		}
-		assert.Equal(t, re.MatchString(s), pattern.Match(p, s))
+		assert.Equal(t, re.MatchString(s), modelname.Match(p, s))
 	})
 }
 
@@ -72,7 +72,7 @@ func TestWildcard(t *testing.T) {
 		{"a*a", "a", "", false},
 		{"p/*", "q/x", "", false},
 	} {
-		text, ok := pattern.Wildcard(test.pattern, test.s)
+		text, ok := modelname.Wildcard(test.pattern, test.s)
 		assert.Equal(t, test.want, text, "%q, %q", test.pattern, test.s)
 		assert.Equal(t, test.ok, ok, "%q, %q", test.pattern, test.s)
 	}

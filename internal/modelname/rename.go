@@ -1,4 +1,4 @@
-package pattern
+package modelname
 
 import (
 	"bytes"
@@ -9,14 +9,14 @@ import (
 	"unicode"
 )
 
-// Rename returns text with the name old of a model replaced by name, except
-// where old is a part of a longer name.
+// Rename returns text with the model name old replaced by name, except where old
+// is a part of a longer name.
 func Rename(text, old, name string) string {
 	if old == "" || !strings.Contains(text, old) {
 		return text
 	}
 	var b strings.Builder
-	copied := 0 // how much of text has been dealt with
+	copied := 0 // b has what text[:copied] becomes
 	for from := 0; ; {
 		i := strings.Index(text[from:], old)
 		if i < 0 {
@@ -36,12 +36,12 @@ func Rename(text, old, name string) string {
 }
 
 // RenameMembers returns a copy of the members of a model's JSON object, for a
-// model whose name changes from old to name. In the copy, texts have the new
-// name. Members that would still reveal old, or the names of other models in
-// hidden, are removed; so are root and parent, which name the model's origin.
+// model whose name changes from old to name. Members that are strings have the new
+// name. Members that would still reveal old, or a name in hidden, are removed. So
+// are root and parent, which name the model's origin, if the name changes.
 //
-// Names that consist of letters only are neither replaced nor removed, because
-// in a text they may be ordinary words.
+// Names that consist of letters only are neither replaced nor hidden, because in a
+// text they may be ordinary words.
 func RenameMembers(members map[string]json.RawMessage, old, name string, hidden ...string) map[string]json.RawMessage {
 	members = maps.Clone(members)
 	hidden = slices.DeleteFunc(slices.Clone(hidden), func(h string) bool { return h == old || isWord(h) })

@@ -1,4 +1,4 @@
-package pattern_test
+package modelname_test
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp/internal/pattern"
+	"github.com/llmhttp/llmhttp/internal/modelname"
 )
 
 func TestRename(t *testing.T) {
@@ -23,7 +23,7 @@ func TestRename(t *testing.T) {
 		{"x", "", "m", "x"},
 		{"über", "ber", "m", "über"},
 	} {
-		assert.Equal(t, test.want, pattern.Rename(test.text, test.old, test.name), "%q", test.text)
+		assert.Equal(t, test.want, modelname.Rename(test.text, test.old, test.name), "%q", test.text)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestRenameMembers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := maps.Clone(test.members)
-			got := pattern.RenameMembers(test.members, test.old, test.name, test.hidden...)
+			got := modelname.RenameMembers(test.members, test.old, test.name, test.hidden...)
 			assert.Equal(t, test.want, got)
 			clear(got)
 			assert.Equal(t, before, test.members, "the argument is not changed")
