@@ -3,115 +3,14 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
 )
-
-// A responseRow is a row of llmhttp_responses, and the IDs of its items. Names
-// are in their stored forms.
-type responseRow struct {
-	account, id string
-	created     int64
-	expires     sql.NullInt64
-	data        []byte
-	items       []string // sorted, without duplicates
-}
-
-func newResponseRow(r *llmhttp.StoredResponse) *responseRow {
-	row := &responseRow{account: storedName(r.Account), id: storedName(r.ID), created: micros(r.Created), data: encodeResponse(r), items: itemNames(r)}
-	if !r.Expires.IsZero() {
-		row.expires = sql.NullInt64{Int64: micros(r.Expires), Valid: true}
-	}
-	return row
-}
-
-// itemNames returns the stored forms of the IDs of the items of r, without duplicates.
-func itemNames(r *llmhttp.StoredResponse) []string {
-	names := make([]string, 0, len(r.Input)+len(r.Output))
-	for _, item := range slices.Concat(r.Input, r.Output) {
-		names = append(names, storedName(item.ID))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// responseFormat is the first byte of the column data.
-const responseFormat = 1
-
-// encodeResponse returns the column data of r: strings, each after its length.
-func encodeResponse(r *llmhttp.StoredResponse) []byte {
-	b := []byte{responseFormat}
-	b = appendBytes(b, []byte(r.Previous))
-	b = appendBytes(b, r.Body)
-	for _, items := range [][]llmhttp.StoredItem{r.Input, r.Output} {
-		b = binary.AppendUvarint(b, uint64(len(items)))
-		for i := range items {
-			b = appendBytes(b, []byte(items[i].ID))
-			b = appendBytes(b, items[i].Body)
-		}
-	}
-	return b
-}
-
-func appendBytes(b, s []byte) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-// A responseReader reads what encodeResponse has written.
-type responseReader struct {
-	data []byte // what was not read yet
-	bad  bool   // the data is damaged
-}
-
-func (r *responseReader) number() int {
-	n, size := binary.Uvarint(r.data)
-	if size <= 0 || n > uint64(len(r.data)) {
-		r.bad, r.data = true, nil
-		return 0
-	}
-	r.data = r.data[size:]
-	return int(n)
-}
-
-func (r *responseReader) bytes() []byte {
-	n := r.number()
-	if n > len(r.data) {
-		r.bad, r.data = true, nil
-		return nil
-	}
-	s := r.data[:n:n]
-	r.data = r.data[n:]
-	return s
-}
-
-func (r *responseReader) items() []llmhttp.StoredItem {
-	var items []llmhttp.StoredItem
-	for range r.number() {
-		items = append(items, llmhttp.StoredItem{ID: string(r.bytes()), Body: r.bytes()})
-	}
-	return items
-}
-
-var errResponseFormat = errors.New("a stored response is damaged or of a newer version of this package")
-
-// decodeResponse sets the fields of r that are encoded in the column data.
-func decodeResponse(data []byte, r *llmhttp.StoredResponse) error {
-	if len(data) == 0 || data[0] != responseFormat {
-		return errResponseFormat
-	}
-	reader := responseReader{data: data[1:]}
-	r.Previous, r.Body = string(reader.bytes()), reader.bytes()
-	r.Input, r.Output = reader.items(), reader.items()
-	if reader.bad || len(reader.data) > 0 {
-		return errResponseFormat
-	}
-	return nil
-}
 
 // A responseStore implements [llmhttp.ResponseStore].
 type responseStore struct{ db *database }
@@ -141,7 +40,7 @@ func (s *responseStore) replaceResponse(ctx context.Context, row *responseRow) e
 		if err != nil {
 			return err
 		}
-		if err := deleteItems(ctx, tx, row.account, row.id, old); err != nil {
+		if err := deleteItems(ctx, tx, old); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, "UPDATE llmhttp_responses SET created = $3, expires = $4, data = $5 WHERE account = $1 AND id = $2",
@@ -153,11 +52,12 @@ func (s *responseStore) replaceResponse(ctx context.Context, row *responseRow) e
 	})
 }
 
-// lockResponse returns the column data of a response, which is locked until the
-// end of tx.
-func (s *responseStore) lockResponse(ctx context.Context, tx *sql.Tx, account, id string) (data []byte, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT data FROM llmhttp_responses WHERE account = $1 AND id = $2"+s.db.forUpdate(), account, id).Scan(&data)
-	return data, err
+// lockResponse reads a response, which is locked until the end of tx.
+func (s *responseStore) lockResponse(ctx context.Context, tx *sql.Tx, account, id string) (*responseRow, error) {
+	row := &responseRow{account: account, id: id}
+	err := tx.QueryRowContext(ctx, "SELECT expires, data FROM llmhttp_responses WHERE account = $1 AND id = $2"+s.db.forUpdate(), account, id).
+		Scan(&row.expires, &row.data)
+	return row, err
 }
 
 // maxParams is the maximum number of values in the lists of one statement.
@@ -180,14 +80,14 @@ func insertItems(ctx context.Context, tx *sql.Tx, row *responseRow) error {
 	return nil
 }
 
-// deleteItems deletes the IDs of the items of a response, which are in its data.
-func deleteItems(ctx context.Context, tx *sql.Tx, account, id string, data []byte) error {
+// deleteItems deletes the IDs of the items in the data of row.
+func deleteItems(ctx context.Context, tx *sql.Tx, row *responseRow) error {
 	var r llmhttp.StoredResponse
-	if err := decodeResponse(data, &r); err != nil {
+	if err := decodeResponse(row.data, &r); err != nil {
 		return err
 	}
 	for names := range slices.Chunk(itemNames(&r), maxParams) {
-		list, args := inList(names, account, id)
+		list, args := inList(names, row.account, row.id)
 		if _, err := tx.ExecContext(ctx, "DELETE FROM llmhttp_response_items WHERE account = $1 AND response = $2 AND id IN "+list, args...); err != nil {
 			return err
 		}
@@ -255,34 +155,12 @@ func (s *responseStore) LoadItems(ctx context.Context, account string, ids []str
 
 // loadItems finds a response for each item, and then reads each response once.
 func (s *responseStore) loadItems(ctx context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = storedName(id)
-	}
-	responses := make(map[string]string) // by the stored ID of the item
-	list, args := inList(names, account, micros(s.db.now()))
-	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
-		var item, response string
-		err := rows.Scan(&item, &response)
-		responses[item] = response
-		return err
-	}, `SELECT i.id, max(i.response) FROM llmhttp_response_items i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response
-		WHERE i.account = $1 AND `+notExpired+"$2) AND i.id IN "+list+" GROUP BY i.id", args...)
-	if err != nil || len(responses) == 0 {
+	wanted, err := s.findItems(ctx, account, ids)
+	if err != nil || len(wanted) == 0 {
 		return nil, err
 	}
-	wanted := make(map[string][]string) // the IDs of the items that are read from a response
-	var keys []string
-	for i, id := range ids {
-		if response, ok := responses[names[i]]; ok {
-			if wanted[response] == nil {
-				keys = append(keys, response)
-			}
-			wanted[response] = append(wanted[response], id)
-		}
-	}
 	var found []llmhttp.StoredItem
-	list, args = inList(keys, account)
+	list, args := inList(slices.Collect(maps.Keys(wanted)), account)
 	err = forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		var id string
 		var data []byte
@@ -299,16 +177,39 @@ func (s *responseStore) loadItems(ctx context.Context, account string, ids []str
 	return found, err
 }
 
-// selectItems returns the items of r with the given IDs, one for each.
-func selectItems(r *llmhttp.StoredResponse, ids []string) []llmhttp.StoredItem {
-	wanted := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		wanted[id] = true
+// An itemSet is a set of the IDs of items, in their stored form.
+type itemSet map[string]bool
+
+// findItems returns the items that are stored, by the stored ID of a response that
+// has them.
+func (s *responseStore) findItems(ctx context.Context, account string, ids []string) (map[string]itemSet, error) {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = storedName(id)
 	}
+	found := make(map[string]itemSet)
+	list, args := inList(names, account, micros(s.db.now()))
+	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
+		var item, response string
+		if err := rows.Scan(&item, &response); err != nil {
+			return err
+		}
+		if found[response] == nil {
+			found[response] = make(itemSet)
+		}
+		found[response][item] = true
+		return nil
+	}, `SELECT i.id, max(i.response) FROM llmhttp_response_items i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response
+		WHERE i.account = $1 AND `+notExpired+"$2) AND i.id IN "+list+" GROUP BY i.id", args...)
+	return found, err
+}
+
+// selectItems returns the items of r that are in the set wanted, one for each ID.
+func selectItems(r *llmhttp.StoredResponse, wanted itemSet) []llmhttp.StoredItem {
 	var selected []llmhttp.StoredItem
 	for _, item := range slices.Concat(r.Input, r.Output) {
-		if wanted[item.ID] {
-			delete(wanted, item.ID)
+		if name := storedName(item.ID); wanted[name] {
+			delete(wanted, name)
 			selected = append(selected, item)
 		}
 	}
@@ -317,30 +218,28 @@ func selectItems(r *llmhttp.StoredResponse, ids []string) []llmhttp.StoredItem {
 
 // DeleteResponse implements [llmhttp.ResponseStore].
 func (s *responseStore) DeleteResponse(ctx context.Context, account, id string) error {
-	account, id = storedName(account), storedName(id)
 	err := s.db.retry(ctx, s.db.isTransient, func() error {
 		return inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
-			data, err := s.lockResponse(ctx, tx, account, id)
-			if errors.Is(err, sql.ErrNoRows) {
+			row, err := s.lockResponse(ctx, tx, storedName(account), storedName(id))
+			if errors.Is(err, sql.ErrNoRows) || err == nil && row.hasExpired(s.db.now()) {
 				return llmhttp.ErrResponseNotFound
 			}
 			if err != nil {
 				return err
 			}
-			if err := deleteItems(ctx, tx, account, id, data); err != nil {
-				return err
-			}
-			result, err := tx.ExecContext(ctx, "DELETE FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired+"$3)", account, id, micros(s.db.now()))
-			if err != nil {
-				return err
-			}
-			if n, err := result.RowsAffected(); err != nil || n == 0 {
-				return errors.Join(err, llmhttp.ErrResponseNotFound)
-			}
-			return nil
+			return deleteResponse(ctx, tx, row)
 		})
 	})
 	return s.db.wrapError("deleting a response", err)
+}
+
+// deleteResponse deletes a response and the IDs of its items.
+func deleteResponse(ctx context.Context, tx *sql.Tx, row *responseRow) error {
+	if err := deleteItems(ctx, tx, row); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "DELETE FROM llmhttp_responses WHERE account = $1 AND id = $2", row.account, row.id)
+	return err
 }
 
 // pruneResponsesBatch is the maximum number of responses that one transaction
@@ -352,22 +251,22 @@ const pruneResponsesBatch = 200
 func (s *responseStore) PruneResponses(ctx context.Context) (deleted int64, err error) {
 	now := micros(s.db.now())
 	for {
-		var n int64
+		var n int
 		err := s.db.retry(ctx, s.db.isTransient, func() (err error) {
 			n, err = s.deleteExpired(ctx, now)
 			return err
 		})
-		deleted += n
 		if err != nil || n == 0 {
 			return deleted, s.db.wrapError("pruning responses", err)
 		}
+		deleted += int64(n)
 	}
 }
 
-// deleteExpired deletes up to pruneResponsesBatch responses.
-func (s *responseStore) deleteExpired(ctx context.Context, now int64) (n int64, err error) {
+// deleteExpired deletes up to pruneResponsesBatch responses and returns how many
+// it deleted.
+func (s *responseStore) deleteExpired(ctx context.Context, now int64) (n int, err error) {
 	err = inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
-		n = 0
 		var expired []responseRow
 		err := forEachRow(ctx, tx, func(rows *sql.Rows) error {
 			var r responseRow
@@ -375,20 +274,16 @@ func (s *responseStore) deleteExpired(ctx context.Context, now int64) (n int64, 
 			expired = append(expired, r)
 			return err
 		}, "SELECT account, id, data FROM llmhttp_responses WHERE expires <= $1 ORDER BY expires LIMIT $2"+s.db.skipLocked(), now, pruneResponsesBatch)
+		if err != nil {
+			return err
+		}
 		for i := range expired {
-			r := &expired[i]
-			if err == nil {
-				err = deleteItems(ctx, tx, r.account, r.id, r.data)
-			}
-			if err == nil {
-				_, err = tx.ExecContext(ctx, "DELETE FROM llmhttp_responses WHERE account = $1 AND id = $2", r.account, r.id)
+			if err := deleteResponse(ctx, tx, &expired[i]); err != nil {
+				return err
 			}
 		}
-		n = int64(len(expired))
-		return err
+		n = len(expired)
+		return nil
 	})
-	if err != nil {
-		n = 0
-	}
 	return n, err
 }
