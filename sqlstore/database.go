@@ -40,12 +40,9 @@ type dialect interface {
 	// contain text, whose ASCII letters must be lower-case, in any case.
 	contains(text string, columns ...string) string
 
-	// total returns an expression for the sum of a column. It does not overflow,
-	// and need not be exact above 2^53.
-	total(column string) string
-	// toInteger returns an expression for the stored integer that is nearest to
-	// number.
-	toInteger(number string) string
+	// sum returns an expression for the sum of a column. A sum that overflows
+	// becomes the nearest integer. Above 2^53 it need not be exact.
+	sum(column string) string
 
 	// unindexed returns an expression for a column that keeps the database from
 	// using an index of it, where that makes a difference.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -79,4 +80,36 @@ func sqliteFile(path string) (dataSource, error) {
 	}
 	escaped := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)
 	return dataSource{address: "file:" + escaped, memory: path == ":memory:"}, nil
+}
+
+var errMalformedDSN = errors.New("DSN: expected postgres://user:password@host:port/database?sslmode=... or host=... user=... password=..., with special characters escaped")
+
+// isUnambiguous reports whether dsn has no @, or a single one that ends the
+// password of a URL. Otherwise a part of the password may become a host or a
+// database, which later errors show.
+func isUnambiguous(dsn string) bool {
+	_, rest, isURL := strings.Cut(dsn, "://")
+	if !isURL || keywordPattern.MatchString(dsn) {
+		return true
+	}
+	at, end := strings.IndexByte(rest, '@'), strings.IndexAny(rest, "/?#")
+	return !strings.Contains(rest, "#") && at == strings.LastIndexByte(rest, '@') && (at < 0 || end < 0 || at < end)
+}
+
+// redactDSNError returns the cause of err, the error of parsing dsn, or
+// errMalformedDSN if the cause may contain a part of the password.
+func redactDSNError(dsn string, err error) error {
+	u, urlErr := url.Parse(dsn)
+	cause := errors.Unwrap(err)
+	if urlErr != nil || u.Host == "" || u.Fragment != "" || cause == nil || strings.Contains(u.Host+u.Path+u.RawQuery, "@") {
+		return errMalformedDSN // part of the password may be somewhere else in the URL
+	}
+	secrets := slices.Concat(u.Query()["password"], u.Query()["sslpassword"])
+	if password, ok := u.User.Password(); ok {
+		secrets = append(secrets, password)
+	}
+	if slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(cause.Error(), s) }) {
+		return errMalformedDSN
+	}
+	return fmt.Errorf("DSN: %w", cause)
 }

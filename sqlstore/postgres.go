@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -71,38 +69,6 @@ func parsePostgres(dsn string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-var errMalformedDSN = errors.New("DSN: expected postgres://user:password@host:port/database?sslmode=... or host=... user=... password=..., with special characters escaped")
-
-// isUnambiguous reports whether dsn has no @, or a single one that ends the
-// password of a URL. Otherwise a part of the password may become a host or a
-// database, which later errors show.
-func isUnambiguous(dsn string) bool {
-	_, rest, isURL := strings.Cut(dsn, "://")
-	if !isURL || keywordPattern.MatchString(dsn) {
-		return true
-	}
-	at, end := strings.IndexByte(rest, '@'), strings.IndexAny(rest, "/?#")
-	return !strings.Contains(rest, "#") && at == strings.LastIndexByte(rest, '@') && (at < 0 || end < 0 || at < end)
-}
-
-// redactDSNError returns the cause of err, the error of parsing dsn, or
-// errMalformedDSN if the cause may contain a part of the password.
-func redactDSNError(dsn string, err error) error {
-	u, urlErr := url.Parse(dsn)
-	cause := errors.Unwrap(err)
-	if urlErr != nil || u.Host == "" || u.Fragment != "" || cause == nil || strings.Contains(u.Host+u.Path+u.RawQuery, "@") {
-		return errMalformedDSN // part of the password may be somewhere else in the URL
-	}
-	secrets := slices.Concat(u.Query()["password"], u.Query()["sslpassword"])
-	if password, ok := u.User.Password(); ok {
-		secrets = append(secrets, password)
-	}
-	if slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(cause.Error(), s) }) {
-		return errMalformedDSN
-	}
-	return fmt.Errorf("DSN: %w", cause)
-}
-
 func checkEncoding(ctx context.Context, db *sql.DB) error {
 	var encoding string
 	err := db.QueryRowContext(ctx, "SHOW server_encoding").Scan(&encoding)
@@ -134,8 +100,8 @@ func (postgresDialect) contains(text string, columns ...string) string {
 	return "strpos(lower((" + strings.Join(columns, " || chr(10) || ") + `) COLLATE "C"), ` + text + ") > 0"
 }
 
-func (postgresDialect) total(column string) string     { return "sum(" + column + ")" } // a numeric, which does not overflow
-func (postgresDialect) toInteger(number string) string { return "llmhttp_bigint(" + number + ")" }
+// sum converts the result of the function sum, a numeric, which does not overflow.
+func (postgresDialect) sum(column string) string { return "llmhttp_bigint(sum(" + column + "))" }
 
 func (postgresDialect) unindexed(column string) string { return column }
 

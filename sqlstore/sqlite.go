@@ -53,31 +53,28 @@ func openSQLite(source dataSource, create bool) (*database, error) {
 // prepareFile creates the file if it does not exist, so that only its owner can
 // read and write it; the files that SQLite puts beside it have the same mode. If
 // create is not set, or if the DSN has a mode that does not create files, a
-// missing file is an error. Errors do not contain the path, which may be a
-// password in the wrong place.
+// missing file is an error, and SQLite does not create it either. Errors do not
+// contain the path, which may be a password in the wrong place.
 func (d *dataSource) prepareFile(create bool) error {
 	values, _ := url.ParseQuery(d.params) // parseDSN has checked them
-	mode := values.Get("mode")
 	if d.memory || values.Has("vfs") {
 		return nil
 	}
-	u, err := url.Parse(d.address)
+	path, err := d.path()
 	if err != nil {
-		return errors.New("DSN: the path after file: is malformed")
+		return err
 	}
-	path := u.Path
-	if u.Opaque != "" { // a relative path
-		if path, err = url.PathUnescape(u.Opaque); err != nil {
-			return errors.New("DSN: the path after file: is malformed")
-		}
+	mode := cmp.Or(values.Get("mode"), "rwc")
+	if mode == "rwc" && !create {
+		mode = "rw"
+		d.params = strings.TrimPrefix(d.params+"&mode=rw", "&")
 	}
 	flags := os.O_RDWR
-	if create && (mode == "" || mode == "rwc") {
+	switch mode {
+	case "rwc":
 		flags |= os.O_CREATE
-	} else if mode == "ro" {
+	case "ro":
 		flags = os.O_RDONLY
-	} else if mode == "" || mode == "rwc" {
-		d.params = strings.TrimPrefix(d.params+"&mode=rw", "&")
 	}
 	f, err := os.OpenFile(path, flags, 0o600)
 	switch {
@@ -90,6 +87,22 @@ func (d *dataSource) prepareFile(create bool) error {
 		return fmt.Errorf("opening the SQLite file: %w", err)
 	}
 	return f.Close()
+}
+
+// path returns the path of the file, which need not be absolute.
+func (d *dataSource) path() (string, error) {
+	u, err := url.Parse(d.address)
+	if err == nil && u.Opaque == "" {
+		return u.Path, nil
+	}
+	path := ""
+	if err == nil {
+		path, err = url.PathUnescape(u.Opaque) // a relative path
+	}
+	if err != nil {
+		return "", errors.New("DSN: the path after file: is malformed")
+	}
+	return path, nil
 }
 
 // newSQLitePool returns a pool of at most conns connections. A pragma in the DSN
@@ -126,6 +139,17 @@ func (sqliteDialect) lockSchema(context.Context, *sql.Tx) error { return nil }
 func (sqliteDialect) forUpdate() string                         { return "" }
 func (sqliteDialect) skipLocked() string                        { return "" }
 
+// contains uses instr, which is several times as fast as LIKE.
+func (sqliteDialect) contains(text string, columns ...string) string {
+	return "instr(lower(" + strings.Join(columns, " || char(10) || ") + "), " + text + ") > 0"
+}
+
+// sum uses the function total, which returns a REAL, because the function sum
+// fails if the sum overflows.
+func (sqliteDialect) sum(column string) string { return "CAST(total(" + column + ") AS INTEGER)" }
+
+func (sqliteDialect) unindexed(column string) string { return "+" + column }
+
 func (d sqliteDialect) addUsage(ctx context.Context, db *sql.DB, records []record) error {
 	return inTx(ctx, db, nil, func(tx *sql.Tx) error {
 		days, err := d.insertRecords(ctx, tx, records)
@@ -143,21 +167,9 @@ type dayKey struct {
 	model   string
 }
 
-func compareDays(a, b dayKey) int {
-	return cmp.Or(strings.Compare(a.account, b.account), cmp.Compare(a.day, b.day), strings.Compare(a.model, b.model))
+func (k dayKey) compare(o dayKey) int {
+	return cmp.Or(strings.Compare(k.account, o.account), cmp.Compare(k.day, o.day), strings.Compare(k.model, o.model))
 }
-
-// contains uses instr, which is several times as fast as LIKE.
-func (sqliteDialect) contains(text string, columns ...string) string {
-	return "instr(lower(" + strings.Join(columns, " || char(10) || ") + "), " + text + ") > 0"
-}
-
-// total uses the function total, which returns a REAL, because the function sum
-// fails if the sum overflows.
-func (sqliteDialect) total(column string) string     { return "total(" + column + ")" }
-func (sqliteDialect) toInteger(number string) string { return "CAST(" + number + " AS INTEGER)" }
-
-func (sqliteDialect) unindexed(column string) string { return "+" + column }
 
 // insertRecords inserts the records whose IDs are new, and returns their sums.
 func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]counts, error) {
@@ -203,7 +215,7 @@ func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]
 		return err
 	}
 	defer upsert.Close()
-	for _, key := range slices.SortedFunc(maps.Keys(days), compareDays) {
+	for _, key := range slices.SortedFunc(maps.Keys(days), dayKey.compare) {
 		c := days[key]
 		if _, err := upsert.ExecContext(ctx, key.account, key.day, key.model, c.requests, c.prompt, c.completion, c.cached, c.reasoning, c.images); err != nil {
 			return err

@@ -89,7 +89,7 @@ func (r *report) sums(ctx context.Context) (sums []llmhttp.ReportSum, err error)
 		}
 	}
 	for _, column := range []string{"d.requests", "d.prompt_tokens", "d.completion_tokens", "d.cached_tokens", "d.reasoning_tokens", "d.images"} {
-		columns = append(columns, r.db.toInteger(r.db.total(column)))
+		columns = append(columns, r.db.sum(column))
 	}
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s GROUP BY %s", strings.Join(columns, ", "), r.from, r.where, strings.Join(append(r.groups, "d.model"), ", "))
 	err = forEachRow(ctx, r.db.read, func(rows *sql.Rows) error {
