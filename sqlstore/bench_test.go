@@ -153,12 +153,12 @@ func benchmarkKeys(b *testing.B, cached, uncached *Store, secrets []string) {
 	})
 	b.Run("CreateKey", func(b *testing.B) {
 		for b.Loop() {
-			createKey(b, cached, KeyParams{Account: "new"})
+			createKey(b, cached, llmhttp.KeyParams{Account: "new"})
 		}
 	})
 	b.Run("ListKeys100", func(b *testing.B) {
 		for b.Loop() {
-			_, err := cached.ListKeys(b.Context(), KeyQuery{Account: busyAccount})
+			_, err := cached.ListKeys(b.Context(), llmhttp.KeyQuery{Account: busyAccount})
 			require.NoError(b, err)
 		}
 	})

@@ -23,7 +23,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	_, secret, err := store.CreateKey(ctx, sqlstore.KeyParams{Account: "acme"})
+	_, secret, err := store.CreateKey(ctx, llmhttp.KeyParams{Account: "acme"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func ExampleStore_UpdateKey() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	key, _, err := store.CreateKey(ctx, sqlstore.KeyParams{
+	key, _, err := store.CreateKey(ctx, llmhttp.KeyParams{
 		Account: "acme",
 		Limits:  llmhttp.Limits{Requests: llmhttp.PerMinute(60), Concurrent: 4},
 	})
@@ -77,7 +77,7 @@ func ExampleStore_UpdateKey() {
 		log.Fatal(err)
 	}
 
-	key, err = store.UpdateKey(ctx, key.ID, func(p *sqlstore.KeyParams) error {
+	key, err = store.UpdateKey(ctx, key.ID, func(p *llmhttp.KeyParams) error {
 		p.Limits.Requests.N *= 2
 		return nil
 	})
@@ -95,7 +95,7 @@ func ExampleStore_RotateKey() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	key, oldSecret, err := store.CreateKey(ctx, sqlstore.KeyParams{Account: "acme"})
+	key, oldSecret, err := store.CreateKey(ctx, llmhttp.KeyParams{Account: "acme"})
 	if err != nil {
 		log.Fatal(err)
 	}

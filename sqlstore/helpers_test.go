@@ -93,14 +93,14 @@ func openStore(t testing.TB, dsn string, opts *Options) *Store {
 	return s
 }
 
-func createKey(t testing.TB, s *Store, params KeyParams) (KeyInfo, string) {
+func createKey(t testing.TB, s *Store, params llmhttp.KeyParams) (llmhttp.KeyInfo, string) {
 	t.Helper()
 	info, secret, err := s.CreateKey(t.Context(), params)
 	require.NoError(t, err)
 	return info, secret
 }
 
-func getKey(t testing.TB, s *Store, id string) KeyInfo {
+func getKey(t testing.TB, s *Store, id string) llmhttp.KeyInfo {
 	t.Helper()
 	info, err := s.Key(t.Context(), id)
 	require.NoError(t, err)

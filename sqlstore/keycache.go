@@ -21,9 +21,9 @@ func (s *keyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, err
 	return key, err
 }
 
-// readSecret reads the key whose secret has the given hash. If there is none,
+// readKeyByHash reads the key whose secret has the given hash. If there is none,
 // the error is ErrKeyNotFound.
-func readSecret(ctx context.Context, db *database, hash string) (*llmhttp.Key, error) {
+func readKeyByHash(ctx context.Context, db *database, hash string) (*llmhttp.Key, error) {
 	var k keyRow
 	var secretExpires sql.NullInt64
 	err := db.retryRead(ctx, func() error {
@@ -98,7 +98,7 @@ func newKeyCache(db *database, opts *Options, running *sync.WaitGroup) *keyCache
 		ttl:   max(opts.KeyTTL, 0),
 		grace: max(opts.KeyGrace, 0),
 		limit: opts.KeyCache,
-		read:  func(ctx context.Context, hash string) (*llmhttp.Key, error) { return readSecret(ctx, db, hash) },
+		read:  func(ctx context.Context, hash string) (*llmhttp.Key, error) { return readKeyByHash(ctx, db, hash) },
 		warn: func(err error) {
 			opts.logger().Error("the database does not answer; serving cached keys", "error", err)
 		},

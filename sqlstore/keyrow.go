@@ -27,9 +27,9 @@ const selectKey = "SELECT id, account, name, prefix, scopes, models, limits, sus
 
 // readKey reads the key with the given ID. The suffix ends the query. If there
 // is no such key, the error is ErrKeyNotFound.
-func readKey(ctx context.Context, q querier, id, suffix string) (KeyInfo, error) {
+func readKey(ctx context.Context, q querier, id, suffix string) (llmhttp.KeyInfo, error) {
 	if checkName("ID", id) != nil {
-		return KeyInfo{}, llmhttp.ErrKeyNotFound
+		return llmhttp.KeyInfo{}, llmhttp.ErrKeyNotFound
 	}
 	info, err := scanKey(q.QueryRowContext(ctx, selectKey+" WHERE id = $1"+suffix, id))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -39,17 +39,17 @@ func readKey(ctx context.Context, q querier, id, suffix string) (KeyInfo, error)
 }
 
 // scanKey reads a row of a query that begins with selectKey.
-func scanKey(row interface{ Scan(...any) error }) (KeyInfo, error) {
+func scanKey(row interface{ Scan(...any) error }) (llmhttp.KeyInfo, error) {
 	var k keyRow
 	if err := row.Scan(&k.id, &k.account, &k.name, &k.prefix, &k.scopes, &k.models, &k.limits, &k.suspended, &k.expires, &k.created, &k.lastUsed, &k.revoked); err != nil {
-		return KeyInfo{}, err
+		return llmhttp.KeyInfo{}, err
 	}
 	return k.info()
 }
 
 // newKeyRow returns the row of the key k with other params. It returns an error
 // if a name in params cannot be stored.
-func newKeyRow(k *KeyInfo, params KeyParams) (keyRow, error) {
+func newKeyRow(k *llmhttp.KeyInfo, params llmhttp.KeyParams) (keyRow, error) {
 	if params.Account == "" {
 		params.Account = k.ID
 	}
@@ -79,8 +79,8 @@ func newKeyRow(k *KeyInfo, params KeyParams) (keyRow, error) {
 	}, nil
 }
 
-func (k *keyRow) info() (KeyInfo, error) {
-	info := KeyInfo{
+func (k *keyRow) info() (llmhttp.KeyInfo, error) {
+	info := llmhttp.KeyInfo{
 		Key:       llmhttp.Key{ID: k.id, Account: k.account, Expires: decodeTime(k.expires)},
 		Name:      k.name,
 		Prefix:    k.prefix,
@@ -92,7 +92,7 @@ func (k *keyRow) info() (KeyInfo, error) {
 	var limits limitsJSON
 	err := cmp.Or(decodeList(k.scopes, &info.Scopes), decodeList(k.models, &info.Models), json.Unmarshal([]byte(k.limits), &limits))
 	if err != nil {
-		return KeyInfo{}, fmt.Errorf("key %s: %w", k.id, err)
+		return llmhttp.KeyInfo{}, fmt.Errorf("key %s: %w", k.id, err)
 	}
 	info.Limits = limits.decode()
 	return info, nil

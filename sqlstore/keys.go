@@ -12,16 +12,6 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// ErrKeyRevoked is [llmhttp.ErrKeyRevoked].
-var ErrKeyRevoked = llmhttp.ErrKeyRevoked
-
-// The types of [llmhttp.KeyManager], which Store implements.
-type (
-	KeyParams = llmhttp.KeyParams
-	KeyInfo   = llmhttp.KeyInfo
-	KeyQuery  = llmhttp.KeyQuery
-)
-
 const (
 	defaultPage = 100
 	maxPage     = 1000
@@ -42,11 +32,11 @@ type keyStore struct {
 
 // CreateKey creates a key and returns its secret. The secret is not stored and
 // cannot be recovered later.
-func (s *keyStore) CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, secret string, err error) {
+func (s *keyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (info llmhttp.KeyInfo, secret string, err error) {
 	secret, prefix := s.newSecret()
 	info, err = s.insertKey(ctx, secret, prefix, params)
 	if err != nil {
-		return KeyInfo{}, "", s.db.wrapError("creating a key", err)
+		return llmhttp.KeyInfo{}, "", s.db.wrapError("creating a key", err)
 	}
 	return info, secret, nil
 }
@@ -54,24 +44,24 @@ func (s *keyStore) CreateKey(ctx context.Context, params KeyParams) (info KeyInf
 // ImportKey creates a key with an existing secret of 16 to 4096 printable ASCII
 // characters. The secret should be random, because a copy of the database allows offline
 // guessing. ImportKey fails if another key has the secret.
-func (s *keyStore) ImportKey(ctx context.Context, secret string, params KeyParams) (KeyInfo, error) {
+func (s *keyStore) ImportKey(ctx context.Context, secret string, params llmhttp.KeyParams) (llmhttp.KeyInfo, error) {
 	if len(secret) < minImportedSecret || len(secret) > maxImportedSecret || !isPrintableASCII(secret) {
-		return KeyInfo{}, fmt.Errorf("sqlstore: importing a key: the secret must have %d to %d printable ASCII characters", minImportedSecret, maxImportedSecret)
+		return llmhttp.KeyInfo{}, fmt.Errorf("sqlstore: importing a key: the secret must have %d to %d printable ASCII characters", minImportedSecret, maxImportedSecret)
 	}
 	info, err := s.insertKey(ctx, secret, secret[:min(len(secret)/4, 12)], params)
 	return info, s.db.wrapError("importing a key", err)
 }
 
 // insertKey stores a new key. The prefix is the displayed part of the secret.
-func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params KeyParams) (KeyInfo, error) {
-	info := KeyInfo{
+func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params llmhttp.KeyParams) (llmhttp.KeyInfo, error) {
+	info := llmhttp.KeyInfo{
 		Key:     llmhttp.Key{ID: "key_" + strings.ToLower(rand.Text()[:20])},
 		Prefix:  prefix,
 		Created: s.db.now(),
 	}
 	row, err := newKeyRow(&info, params)
 	if err != nil {
-		return KeyInfo{}, err
+		return llmhttp.KeyInfo{}, err
 	}
 	err = s.db.retry(ctx, s.db.isConflict, func() error {
 		return inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
@@ -86,7 +76,7 @@ func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params 
 		})
 	})
 	if err != nil {
-		return KeyInfo{}, err
+		return llmhttp.KeyInfo{}, err
 	}
 	s.cache.forget(llmhttp.HashSecret(secret)) // an imported secret may be cached as unknown
 	return row.info()
@@ -114,8 +104,8 @@ func insertSecret(ctx context.Context, tx *sql.Tx, secret, keyID string) error {
 
 // Key returns the key with the given ID. If there is no such key, the error
 // wraps [llmhttp.ErrKeyNotFound].
-func (s *keyStore) Key(ctx context.Context, id string) (KeyInfo, error) {
-	var info KeyInfo
+func (s *keyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) {
+	var info llmhttp.KeyInfo
 	err := s.db.retryRead(ctx, func() (err error) {
 		info, err = readKey(ctx, s.db.read, id, "")
 		return err
@@ -126,8 +116,8 @@ func (s *keyStore) Key(ctx context.Context, id string) (KeyInfo, error) {
 // ListKeys returns a page of keys, including revoked and expired ones. A page
 // with fewer keys than the limit is the last. If there is no key q.After, the
 // error wraps [llmhttp.ErrKeyNotFound].
-func (s *keyStore) ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error) {
-	var page []KeyInfo
+func (s *keyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
+	var page []llmhttp.KeyInfo
 	err := s.db.retryRead(ctx, func() (err error) {
 		page, err = s.listKeys(ctx, q, s.db.now())
 		return err
@@ -135,7 +125,7 @@ func (s *keyStore) ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error) 
 	return page, s.db.wrapError("listing keys", err)
 }
 
-func (s *keyStore) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]KeyInfo, error) {
+func (s *keyStore) listKeys(ctx context.Context, q llmhttp.KeyQuery, now time.Time) ([]llmhttp.KeyInfo, error) {
 	limit := min(q.Limit, maxPage)
 	if limit <= 0 {
 		limit = defaultPage
@@ -170,7 +160,7 @@ func (s *keyStore) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]K
 	}
 	order := " ORDER BY created" + direction + ", id" + direction
 	query := selectKey + " WHERE id IN (SELECT id FROM llmhttp_keys WHERE " + where + order + " LIMIT $1)" + order // SQLite reads only an index in the subquery
-	var page []KeyInfo
+	var page []llmhttp.KeyInfo
 	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		info, err := scanKey(rows)
 		page = append(page, info)
@@ -179,7 +169,7 @@ func (s *keyStore) listKeys(ctx context.Context, q KeyQuery, now time.Time) ([]K
 	return page, err
 }
 
-// keyStatus returns an SQL expression for [KeyInfo.Status] at the time now.
+// keyStatus returns an SQL expression for [llmhttp.KeyInfo.Status] at the time now.
 func keyStatus(now string) string {
 	return "CASE WHEN revoked IS NOT NULL THEN 'revoked' WHEN suspended THEN 'suspended' WHEN expires <= " + now + " THEN 'expired' ELSE 'active' END"
 }
@@ -200,12 +190,12 @@ func lowerASCII(s string) string {
 // retried.
 //
 // If there is no such key, the error wraps [llmhttp.ErrKeyNotFound]. If the key
-// is revoked, the error wraps [ErrKeyRevoked].
-func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*KeyParams) error) (KeyInfo, error) {
-	var updated KeyInfo
-	err := s.changeKey(ctx, id, func(tx *sql.Tx, info KeyInfo) error {
+// is revoked, the error wraps [llmhttp.ErrKeyRevoked].
+func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*llmhttp.KeyParams) error) (llmhttp.KeyInfo, error) {
+	var updated llmhttp.KeyInfo
+	err := s.changeKey(ctx, id, func(tx *sql.Tx, info llmhttp.KeyInfo) error {
 		if !info.Revoked.IsZero() {
-			return ErrKeyRevoked
+			return llmhttp.ErrKeyRevoked
 		}
 		params := info.Params()
 		if err := change(&params); err != nil {
@@ -223,7 +213,7 @@ func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*KeyPar
 		return err
 	})
 	if err != nil {
-		return KeyInfo{}, s.db.wrapError("updating a key", err)
+		return llmhttp.KeyInfo{}, s.db.wrapError("updating a key", err)
 	}
 	return updated, nil
 }
@@ -233,7 +223,7 @@ func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*KeyPar
 // Options.KeyTTL. Revoking a revoked key does nothing. If there is no such key, the error
 // wraps [llmhttp.ErrKeyNotFound].
 func (s *keyStore) RevokeKey(ctx context.Context, id string) error {
-	err := s.changeKey(ctx, id, func(tx *sql.Tx, info KeyInfo) error {
+	err := s.changeKey(ctx, id, func(tx *sql.Tx, info llmhttp.KeyInfo) error {
 		_, err := tx.ExecContext(ctx, "UPDATE llmhttp_keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL", id, micros(s.db.now()))
 		return err
 	})
@@ -246,15 +236,15 @@ func (s *keyStore) RevokeKey(ctx context.Context, id string) error {
 // limits and usage of the key stay the same.
 //
 // If there is no such key, the error wraps [llmhttp.ErrKeyNotFound]. If the key
-// is revoked, the error wraps [ErrKeyRevoked].
-func (s *keyStore) RotateKey(ctx context.Context, id string, overlap time.Duration) (info KeyInfo, secret string, err error) {
+// is revoked, the error wraps [llmhttp.ErrKeyRevoked].
+func (s *keyStore) RotateKey(ctx context.Context, id string, overlap time.Duration) (info llmhttp.KeyInfo, secret string, err error) {
 	if overlap < 0 {
-		return KeyInfo{}, "", errors.New("sqlstore: rotating a key: the overlap is negative")
+		return llmhttp.KeyInfo{}, "", errors.New("sqlstore: rotating a key: the overlap is negative")
 	}
 	secret, prefix := s.newSecret()
-	err = s.changeKey(ctx, id, func(tx *sql.Tx, before KeyInfo) error {
+	err = s.changeKey(ctx, id, func(tx *sql.Tx, before llmhttp.KeyInfo) error {
 		if !before.Revoked.IsZero() {
-			return ErrKeyRevoked
+			return llmhttp.ErrKeyRevoked
 		}
 		info = before
 		info.Prefix = prefix
@@ -267,7 +257,7 @@ func (s *keyStore) RotateKey(ctx context.Context, id string, overlap time.Durati
 		return insertSecret(ctx, tx, secret, id)
 	})
 	if err != nil {
-		return KeyInfo{}, "", s.db.wrapError("rotating a key", err)
+		return llmhttp.KeyInfo{}, "", s.db.wrapError("rotating a key", err)
 	}
 	return info, secret, nil
 }
@@ -285,7 +275,7 @@ func expireSecrets(ctx context.Context, tx *sql.Tx, keyID string, now time.Time,
 
 // changeKey calls change in a transaction that holds a lock on the key, and
 // then removes the key's secrets from the cache.
-func (s *keyStore) changeKey(ctx context.Context, id string, change func(tx *sql.Tx, info KeyInfo) error) error {
+func (s *keyStore) changeKey(ctx context.Context, id string, change func(tx *sql.Tx, info llmhttp.KeyInfo) error) error {
 	var hashes []string
 	err := s.db.retry(ctx, s.db.isConflict, func() error {
 		hashes = nil

@@ -13,8 +13,8 @@ import (
 func newKeyStoreFixture(newDatabase func(testing.TB) string, opts Options) func(testing.TB) llmhttptest.KeyStoreFixture {
 	return func(t testing.TB) llmhttptest.KeyStoreFixture {
 		s := openStore(t, newDatabase(t), &opts)
-		params := func(k *llmhttp.Key) KeyParams {
-			return KeyParams{Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
+		params := func(k *llmhttp.Key) llmhttp.KeyParams {
+			return llmhttp.KeyParams{Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
 		}
 		return llmhttptest.KeyStoreFixture{
 			Store: s,

@@ -6,14 +6,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 func TestStore_LastUsed(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
-		used, secret := createKey(t, s, KeyParams{})
-		idle, _ := createKey(t, s, KeyParams{})
-		lastUsed := func(k KeyInfo) time.Time { return getKey(t, s, k.ID).LastUsed }
+		used, secret := createKey(t, s, llmhttp.KeyParams{})
+		idle, _ := createKey(t, s, llmhttp.KeyParams{})
+		lastUsed := func(k llmhttp.KeyInfo) time.Time { return getKey(t, s, k.ID).LastUsed }
 		set := func(uses ...keyUse) { require.NoError(t, s.db.setLastUsed(t.Context(), s.db.write, uses)) }
 
 		start := time.Now().Truncate(time.Microsecond)
@@ -39,7 +41,7 @@ func TestStore_CloseStoresLastUsed(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		s, err := Open(t.Context(), dsn, nil)
 		require.NoError(t, err)
-		info, secret := createKey(t, s, KeyParams{})
+		info, secret := createKey(t, s, llmhttp.KeyParams{})
 		lookup(t, s, secret)
 		require.NoError(t, s.Close())
 		assert.NotZero(t, getKey(t, openStore(t, dsn, nil), info.ID).LastUsed)

@@ -21,14 +21,14 @@ var ErrSchemaTooNew = errors.New("sqlstore: the database schema is too new")
 // database has no tables, or if those are of an older version of this package.
 var ErrSchemaTooOld = errors.New("sqlstore: the database schema is missing or too old; migrate it with llmhttpctl migrate")
 
-// migrations has a directory for each dialect. The name of a file begins with
+// migrationFiles has a directory for each dialect. The name of a file begins with
 // the schema version that the file creates. A program has the version of its last
 // migration. The first line of a file names the oldest program that can use the
 // schema: during a rolling deployment and after a rollback, older programs use a
 // newer schema. Released files never change.
 //
 //go:embed migrations
-var migrations embed.FS
+var migrationFiles embed.FS
 
 // A migration brings the schema from the previous version to version.
 type migration struct {
@@ -44,7 +44,7 @@ func readMigrations(files fs.FS, dialect string) ([]migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := make([]migration, len(names))
+	migrations := make([]migration, len(names))
 	for i, name := range names {
 		number, _, _ := strings.Cut(path.Base(name), "_")
 		version, err := strconv.Atoi(number)
@@ -55,20 +55,20 @@ func readMigrations(files fs.FS, dialect string) ([]migration, error) {
 		if err != nil {
 			return nil, err
 		}
-		list[i] = migration{version: version, sql: string(text)}
-		if _, err := fmt.Sscanf(list[i].sql, "-- oldest: %d\n", &list[i].oldest); err != nil || list[i].oldest < 1 || list[i].oldest > version {
+		migrations[i] = migration{version: version, sql: string(text)}
+		if _, err := fmt.Sscanf(migrations[i].sql, "-- oldest: %d\n", &migrations[i].oldest); err != nil || migrations[i].oldest < 1 || migrations[i].oldest > version {
 			return nil, fmt.Errorf("sqlstore: migration %s: expected \"-- oldest: VERSION\" in the first line", name)
 		}
 	}
-	return list, nil
+	return migrations, nil
 }
 
-// migrate applies the migrations of list that are missing, in one transaction.
+// migrate applies the missing migrations in one transaction.
 // Concurrent calls, in this process or others, wait for each other. If no
 // migration is missing, migrate takes no lock and needs no right to change the
 // schema.
-func (db *database) migrate(ctx context.Context, list []migration) error {
-	missing, err := db.missingMigrations(ctx, db.write, list)
+func (db *database) migrate(ctx context.Context, migrations []migration) error {
+	missing, err := db.missingMigrations(ctx, db.write, migrations)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -76,59 +76,64 @@ func (db *database) migrate(ctx context.Context, list []migration) error {
 		if err := db.lockSchema(ctx, tx); err != nil {
 			return err
 		}
-		missing, err := db.missingMigrations(ctx, tx, list) // another process may have been first
-		if err != nil {
+		missing, err := db.missingMigrations(ctx, tx, migrations) // another process may have been first
+		if err != nil || len(missing) == 0 {
 			return err
 		}
-		if len(missing) == len(list) {
+		if len(missing) == len(migrations) {
 			if _, err := tx.ExecContext(ctx, "CREATE TABLE llmhttp_schema (version integer PRIMARY KEY, applied bigint NOT NULL)"); err != nil {
 				return err
 			}
 		}
-		for _, m := range missing {
-			if _, err := tx.ExecContext(ctx, m.sql); err != nil {
-				return fmt.Errorf("migration %d: %w", m.version, err)
-			}
-			if _, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_schema (version, applied) VALUES ($1, $2)", m.version, micros(time.Now())); err != nil {
-				return err
-			}
-		}
-		last := list[len(list)-1]
-		if last.version < oldestColumn {
-			return nil
-		}
-		_, err = tx.ExecContext(ctx, "UPDATE llmhttp_schema SET oldest = $1 WHERE version = $2", last.oldest, last.version)
-		return err
+		return applyMigrations(ctx, tx, missing)
 	})
+}
+
+// applyMigrations applies migrations, of which there is at least one, in order.
+func applyMigrations(ctx context.Context, tx *sql.Tx, migrations []migration) error {
+	for _, m := range migrations {
+		if _, err := tx.ExecContext(ctx, m.sql); err != nil {
+			return fmt.Errorf("migration %d: %w", m.version, err)
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_schema (version, applied) VALUES ($1, $2)", m.version, micros(time.Now())); err != nil {
+			return err
+		}
+	}
+	last := migrations[len(migrations)-1]
+	if last.version < oldestColumn {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE llmhttp_schema SET oldest = $1 WHERE version = $2", last.oldest, last.version)
+	return err
 }
 
 // oldestColumn is the version that added the column oldest.
 const oldestColumn = 2
 
-// requireSchema returns an error unless no migration of list is missing.
-func (db *database) requireSchema(ctx context.Context, list []migration) error {
-	missing, err := db.missingMigrations(ctx, db.read, list)
+// requireSchema returns an error if a migration is missing.
+func (db *database) requireSchema(ctx context.Context, migrations []migration) error {
+	missing, err := db.missingMigrations(ctx, db.read, migrations)
 	if err == nil && len(missing) > 0 {
 		err = ErrSchemaTooOld
 	}
 	return err
 }
 
-// missingMigrations returns the migrations of list that the schema lacks.
-func (db *database) missingMigrations(ctx context.Context, q querier, list []migration) ([]migration, error) {
+// missingMigrations returns the migrations that the schema lacks.
+func (db *database) missingMigrations(ctx context.Context, q querier, migrations []migration) ([]migration, error) {
 	version, err := db.schemaVersion(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	if version <= len(list) {
-		return list[version:], nil
+	if version <= len(migrations) {
+		return migrations[version:], nil
 	}
 	var oldest int
 	if err := q.QueryRowContext(ctx, "SELECT oldest FROM llmhttp_schema WHERE version = $1", version).Scan(&oldest); err != nil {
 		return nil, err
 	}
-	if oldest > len(list) {
-		return nil, fmt.Errorf("%w: its version %d can be used by programs of version %d and later, and this program has version %d", ErrSchemaTooNew, version, oldest, len(list))
+	if oldest > len(migrations) {
+		return nil, fmt.Errorf("%w: its version %d can be used by programs of version %d and later, and this program has version %d", ErrSchemaTooNew, version, oldest, len(migrations))
 	}
 	return nil, nil
 }

@@ -16,10 +16,10 @@ import (
 )
 
 func TestReadMigrations(t *testing.T) {
-	sqlite, err := readMigrations(migrations, "sqlite")
+	sqlite, err := readMigrations(migrationFiles, "sqlite")
 	require.NoError(t, err)
 	assert.NotEmpty(t, sqlite)
-	postgres, err := readMigrations(migrations, "postgres")
+	postgres, err := readMigrations(migrationFiles, "postgres")
 	require.NoError(t, err)
 	assert.Len(t, postgres, len(sqlite), "all dialects have the same versions")
 
@@ -36,8 +36,8 @@ func TestReadMigrations(t *testing.T) {
 func TestMigrate(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
-		_, secret := createKey(t, s, KeyParams{Account: "acme"})
-		released, err := readMigrations(migrations, s.db.name())
+		_, secret := createKey(t, s, llmhttp.KeyParams{Account: "acme"})
+		released, err := readMigrations(migrationFiles, s.db.name())
 		require.NoError(t, err)
 		// with returns the released migrations and one more.
 		with := func(sql string) []migration {
@@ -76,7 +76,7 @@ func TestMigrate(t *testing.T) {
 
 func TestOpen_ReadOnlyDatabase(t *testing.T) {
 	dsn := newPostgres(t)
-	_, secret := createKey(t, openStore(t, dsn, nil), KeyParams{Account: "acme"})
+	_, secret := createKey(t, openStore(t, dsn, nil), llmhttp.KeyParams{Account: "acme"})
 	readOnly := openStore(t, dsn+"&default_transaction_read_only=on", &Options{Logger: discardLogger})
 	assert.Equal(t, "acme", lookup(t, readOnly, secret).Account)
 }
@@ -89,7 +89,7 @@ func TestMigrate_RollingDeployment(t *testing.T) {
 		if strings.HasPrefix(dsn, "postgres") {
 			dialect = "postgres"
 		}
-		released, err := readMigrations(migrations, dialect)
+		released, err := readMigrations(migrationFiles, dialect)
 		require.NoError(t, err)
 		openOld := func() *Store {
 			s, err := open(t.Context(), dsn, nil, released[:1])
@@ -134,9 +134,9 @@ func TestMigrate_RollingDeployment(t *testing.T) {
 
 func TestOpen_NoMigrate(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		released, err := readMigrations(migrations, "sqlite")
+		released, err := readMigrations(migrationFiles, "sqlite")
 		if strings.HasPrefix(dsn, "postgres") {
-			released, err = readMigrations(migrations, "postgres")
+			released, err = readMigrations(migrationFiles, "postgres")
 		}
 		require.NoError(t, err)
 		opts := &Options{NoMigrate: true, Logger: discardLogger}

@@ -140,7 +140,7 @@ func TestOpen_ConcurrentProcesses(t *testing.T) {
 			assert.Equal(t, "open", c.next())
 		}
 		s := openStore(t, dsn, nil)
-		released, err := readMigrations(migrations, s.db.name())
+		released, err := readMigrations(migrationFiles, s.db.name())
 		require.NoError(t, err)
 		assert.EqualValues(t, len(released), queryInt(t, s, "SELECT count(*) FROM llmhttp_schema"))
 	})

@@ -106,9 +106,8 @@ func Open(ctx context.Context, dsn string, opts *Options) (*Store, error) {
 	return open(ctx, dsn, opts, nil)
 }
 
-// open is Open with the given migrations instead of the dialect's own, unless
-// list is nil.
-func open(ctx context.Context, dsn string, opts *Options, list []migration) (_ *Store, err error) {
+// open is Open with other migrations than the dialect's own, unless they are nil.
+func open(ctx context.Context, dsn string, opts *Options, migrations []migration) (_ *Store, err error) {
 	s := new(Store)
 	if opts != nil {
 		s.opts = *opts
@@ -128,8 +127,8 @@ func open(ctx context.Context, dsn string, opts *Options, list []migration) (_ *
 			_ = s.db.close()
 		}
 	}()
-	if list == nil {
-		if list, err = readMigrations(migrations, s.db.name()); err != nil {
+	if migrations == nil {
+		if migrations, err = readMigrations(migrationFiles, s.db.name()); err != nil {
 			return nil, err
 		}
 	}
@@ -137,7 +136,7 @@ func open(ctx context.Context, dsn string, opts *Options, list []migration) (_ *
 	if s.opts.NoMigrate {
 		prepare = s.db.requireSchema
 	}
-	if err := s.db.retry(ctx, s.db.isConflict, func() error { return prepare(ctx, list) }); err != nil {
+	if err := s.db.retry(ctx, s.db.isConflict, func() error { return prepare(ctx, migrations) }); err != nil {
 		if errors.Is(err, ErrSchemaTooNew) || errors.Is(err, ErrSchemaTooOld) {
 			return nil, err
 		}
@@ -223,26 +222,24 @@ func (s *Store) runBackground() {
 
 // pruneOldRecords deletes the records that are older than Options.KeepRecords.
 func (s *Store) pruneOldRecords() {
-	if s.opts.KeepRecords < 0 {
-		return
-	}
-	n, err := s.Prune(s.db.ctx, s.db.now().Add(-max(s.opts.KeepRecords, day)))
-	switch {
-	case s.db.ctx.Err() != nil:
-	case err != nil:
-		s.opts.logger().Error("usage records not pruned", "error", err)
-	case n > 0:
-		s.opts.logger().Info("usage records pruned", "records", n)
+	if s.opts.KeepRecords >= 0 {
+		n, err := s.Prune(s.db.ctx, s.db.now().Add(-max(s.opts.KeepRecords, day)))
+		s.logPruned("usage records", n, err)
 	}
 }
 
 func (s *Store) pruneExpiredResponses() {
 	n, err := s.PruneResponses(s.db.ctx)
+	s.logPruned("responses", n, err)
+}
+
+// logPruned logs the result of pruning, unless Close interrupted it.
+func (s *Store) logPruned(what string, n int64, err error) {
 	switch {
 	case s.db.ctx.Err() != nil:
 	case err != nil:
-		s.opts.logger().Error("responses not pruned", "error", err)
+		s.opts.logger().Error(what+" not pruned", "error", err)
 	case n > 0:
-		s.opts.logger().Info("responses pruned", "responses", n)
+		s.opts.logger().Info(what+" pruned", "count", n)
 	}
 }

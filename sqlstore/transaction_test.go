@@ -157,7 +157,7 @@ func TestStore_SQLiteFull(t *testing.T) {
 func TestStore_InterruptedCalls(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, &Options{KeyTTL: -1, KeepRecords: -1})
-		info, secret := createKey(t, s, KeyParams{Account: "acme"})
+		info, secret := createKey(t, s, llmhttp.KeyParams{Account: "acme"})
 		const batchSize = 20
 		calls := []func(ctx context.Context, id string) error{
 			func(ctx context.Context, id string) error {
@@ -172,7 +172,7 @@ func TestStore_InterruptedCalls(t *testing.T) {
 				return err
 			},
 			func(ctx context.Context, _ string) error {
-				_, err := s.UpdateKey(ctx, info.ID, func(p *KeyParams) error { p.Limits.Concurrent++; return nil })
+				_, err := s.UpdateKey(ctx, info.ID, func(p *llmhttp.KeyParams) error { p.Limits.Concurrent++; return nil })
 				return err
 			},
 			func(ctx context.Context, _ string) error {
@@ -180,7 +180,7 @@ func TestStore_InterruptedCalls(t *testing.T) {
 				return err
 			},
 			func(ctx context.Context, _ string) error { _, err := s.Lookup(ctx, secret); return err },
-			func(ctx context.Context, _ string) error { _, err := s.ListKeys(ctx, KeyQuery{}); return err },
+			func(ctx context.Context, _ string) error { _, err := s.ListKeys(ctx, llmhttp.KeyQuery{}); return err },
 			func(ctx context.Context, _ string) error {
 				_, err := s.Prune(ctx, noon.Add(-100*day))
 				return err

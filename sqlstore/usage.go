@@ -72,7 +72,8 @@ func saturatingAdd(a, b int64) int64 {
 // [llmhttp.UsageReporter].
 type usageStore struct{ db *database }
 
-// maxBatch is the maximum number of records that one transaction stores.
+// maxBatch is the maximum number of records, or of uses of keys, that one
+// transaction stores.
 const maxBatch = 5000
 
 // Record implements [llmhttp.UsageStore]. When it returns nil, the records are

@@ -321,7 +321,7 @@ func (u *usage) add(v usage) {
 // storedUsage returns the usage of an account in the database.
 func storedUsage(t *testing.T, dsn, account string) (sum usage) {
 	t.Helper()
-	for _, u := range runCtl[usage](t, dsn, "usage", "--account", account, "--total") {
+	for _, u := range runCtl[usage](t, dsn, "usage", "--account", account, "--by", "model") {
 		sum.add(u)
 	}
 	return sum

@@ -13,10 +13,55 @@ import (
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-// keyFlags are the flags that set the settings of a key.
-type keyFlags struct {
-	flags  *flag.FlagSet
-	params sqlstore.KeyParams
+// keySettings are the settings of a key that flags name. Each function sets one.
+type keySettings []func(p *llmhttp.KeyParams) error
+
+// addFlags adds a flag for each setting of a key to f.
+func (k *keySettings) addFlags(f *flag.FlagSet) {
+	add := func(name, usage string, set func(p *llmhttp.KeyParams, s string) error) {
+		f.Func(name, usage, func(s string) error {
+			*k = append(*k, func(p *llmhttp.KeyParams) error { return set(p, s) })
+			return set(new(llmhttp.KeyParams), s)
+		})
+	}
+	add("account", "the `account` that pays; the default is the ID of the key", func(p *llmhttp.KeyParams, s string) error {
+		p.Account = s
+		return nil
+	})
+	add("name", "a `name` for display", func(p *llmhttp.KeyParams, s string) error {
+		p.Name = s
+		return nil
+	})
+	add("scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(p *llmhttp.KeyParams, s string) (err error) {
+		p.Scopes, err = keytext.ParseScopes(s)
+		return err
+	})
+	add("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(p *llmhttp.KeyParams, s string) (err error) {
+		p.Models, err = keytext.ParseList[string](s)
+		return err
+	})
+	add("expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never", func(p *llmhttp.KeyParams, s string) (err error) {
+		p.Expires, err = keytext.ParseExpiry(s, time.Now())
+		return err
+	})
+	limit := func(name, usage string) {
+		add(name, usage, func(p *llmhttp.KeyParams, s string) error { return keytext.SetLimit(&p.Limits, name, s) })
+	}
+	limit("requests", "the `limit` of requests, such as 60/min, 60/min,burst=10 or 1000/7d, or none")
+	limit("tokens", "the `limit` of tokens, such as 20k/min, or none")
+	limit("quota", "the `limit` of what is used in a long period: tokens, dollars or both, such as 1M/month (a calendar month in UTC), 1M/30d (the last 30 days), 1M/all (prepaid), 20usd/month or 1M,20usd/month, or none")
+	limit("max-completion-tokens", "the maximum `number` of tokens of a completion, or none")
+	limit("concurrent", "the maximum `number` of concurrent requests, or none; a negative number admits no requests")
+}
+
+// apply sets the settings in p. Other settings stay.
+func (k keySettings) apply(p *llmhttp.KeyParams) error {
+	for _, set := range k {
+		if err := set(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endpointNames returns the names of all endpoints, as in "chat, images and usage".
@@ -29,70 +74,19 @@ func endpointNames() string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// addKeyFlags adds the flags to f.
-func addKeyFlags(f *flag.FlagSet) *keyFlags {
-	k := &keyFlags{flags: f}
-	p := &k.params
-	f.StringVar(&p.Account, "account", "", "the `account` that pays; the default is the ID of the key")
-	f.StringVar(&p.Name, "name", "", "a `name` for display")
-	f.Func("scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(s string) (err error) {
-		p.Scopes, err = keytext.ParseScopes(s)
-		return err
-	})
-	f.Func("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(s string) (err error) {
-		p.Models, err = keytext.ParseList[string](s)
-		return err
-	})
-	f.Func("expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never", func(s string) (err error) {
-		p.Expires, err = keytext.ParseExpiry(s, time.Now())
-		return err
-	})
-	limit := func(name, usage string) {
-		f.Func(name, usage, func(s string) error { return keytext.SetLimit(&p.Limits, name, s) })
-	}
-	limit("requests", "the `limit` of requests, such as 60/min, 60/min,burst=10 or 1000/7d, or none")
-	limit("tokens", "the `limit` of tokens, such as 20k/min, or none")
-	limit("quota", "the `limit` of what is used in a long period: tokens, dollars or both, such as 1M/month (a calendar month in UTC), 1M/30d (the last 30 days), 1M/all (prepaid), 20usd/month or 1M,20usd/month, or none")
-	limit("max-completion-tokens", "the maximum `number` of tokens of a completion, or none")
-	limit("concurrent", "the maximum `number` of concurrent requests, or none; a negative number admits no requests")
-	return k
-}
-
-// apply copies the settings whose flags were given to p. It returns how many
-// there were.
-func (k *keyFlags) apply(p *sqlstore.KeyParams) (n int) {
-	setters := map[string]func(){
-		"account":  func() { p.Account = k.params.Account },
-		"name":     func() { p.Name = k.params.Name },
-		"scopes":   func() { p.Scopes = k.params.Scopes },
-		"models":   func() { p.Models = k.params.Models },
-		"expires":  func() { p.Expires = k.params.Expires },
-		"requests": func() { p.Limits.Requests = k.params.Limits.Requests },
-		"tokens":   func() { p.Limits.Tokens = k.params.Limits.Tokens },
-		"quota": func() {
-			k.params.Limits.Quota.Since = p.Limits.Quota.Since
-			p.Limits.Quota = k.params.Limits.Quota
-		},
-		"max-completion-tokens": func() { p.Limits.MaxCompletionTokens = k.params.Limits.MaxCompletionTokens },
-		"concurrent":            func() { p.Limits.Concurrent = k.params.Limits.Concurrent },
-	}
-	k.flags.Visit(func(f *flag.Flag) {
-		if set, ok := setters[f.Name]; ok {
-			set()
-			n++
-		}
-	})
-	return n
-}
-
 func (c *command) createKey(ctx context.Context, args []string) error {
 	f := c.newFlags()
-	settings := addKeyFlags(f)
+	var settings keySettings
+	settings.addFlags(f)
 	if _, err := c.parse(f, "", args); err != nil {
 		return err
 	}
+	var params llmhttp.KeyParams
+	if err := settings.apply(&params); err != nil {
+		return err
+	}
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		info, secret, err := s.CreateKey(ctx, settings.params)
+		info, secret, err := s.CreateKey(ctx, params)
 		if err != nil {
 			return err
 		}
@@ -102,19 +96,17 @@ func (c *command) createKey(ctx context.Context, args []string) error {
 
 func (c *command) updateKey(ctx context.Context, args []string) error {
 	f := c.newFlags()
-	settings := addKeyFlags(f)
+	var settings keySettings
+	settings.addFlags(f)
 	id, err := c.parseID(f, args)
 	if err != nil {
 		return err
 	}
-	if settings.apply(new(sqlstore.KeyParams)) == 0 {
+	if len(settings) == 0 {
 		return usageErrorf("no flag names a setting to change")
 	}
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		info, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error {
-			settings.apply(p)
-			return nil
-		})
+		info, err := s.UpdateKey(ctx, id, settings.apply)
 		if err != nil {
 			return err
 		}
@@ -154,7 +146,7 @@ func resumeKey(ctx context.Context, s *sqlstore.Store, id string) error {
 }
 
 func setSuspended(ctx context.Context, s *sqlstore.Store, id string, suspended bool) error {
-	_, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error { p.Suspended = suspended; return nil })
+	_, err := s.UpdateKey(ctx, id, func(p *llmhttp.KeyParams) error { p.Suspended = suspended; return nil })
 	return err
 }
 
@@ -241,7 +233,7 @@ const listPage = 500
 
 func (c *command) listKeys(ctx context.Context, args []string) error {
 	f := c.newFlags()
-	var q sqlstore.KeyQuery
+	var q llmhttp.KeyQuery
 	f.StringVar(&q.Account, "account", "", "list only keys of this `account`")
 	f.StringVar(&q.Search, "search", "", "list only keys that contain this `text` in the ID, account, name or prefix")
 	f.StringVar(&q.After, "after", "", "list only keys after the key with this `ID`")
@@ -272,7 +264,7 @@ func (c *command) listKeys(ctx context.Context, args []string) error {
 
 // readKeys reads up to limit keys, or all keys if limit is 0. It reports
 // whether there may be more.
-func readKeys(ctx context.Context, s *sqlstore.Store, q sqlstore.KeyQuery, limit int) (keys []sqlstore.KeyInfo, more bool, err error) {
+func readKeys(ctx context.Context, s *sqlstore.Store, q llmhttp.KeyQuery, limit int) (keys []llmhttp.KeyInfo, more bool, err error) {
 	for {
 		q.Limit = listPage
 		if limit > 0 {

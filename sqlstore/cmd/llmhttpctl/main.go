@@ -123,7 +123,7 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 		"keys suspend":  c.changeKeys("suspended", suspendKey),
 		"keys resume":   c.changeKeys("active", resumeKey),
 		"keys revoke":   c.changeKeys("revoked", revokeKey),
-		"keys quota":    c.keyQuota,
+		"keys quota":    c.showQuota,
 		"usage":         c.usage,
 		"hash-password": c.hashPassword,
 	}[name]

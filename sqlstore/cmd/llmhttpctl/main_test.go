@@ -148,7 +148,7 @@ func TestTranscript(t *testing.T) {
 
 			recordUsage(t, x.dsn)
 			x.run(t, "usage", "--account", "acme", "--from", "2026-03-01", "--to", "2026-03-16")
-			x.run(t, "usage", "--account", "acme", "--from", "2026-03-01", "--to", "2026-04-01", "--total")
+			x.run(t, "usage", "--account", "acme", "--from", "2026-03-01", "--to", "2026-04-01", "--by", "model")
 			x.run(t, "usage", "--account", "acme", "--to", "2026-03-15", "--json")
 			x.run(t, "usage", "--account", "nobody")
 			x.run(t, "usage", "--by", "account", "--from", "2026-03-01", "--to", "2026-04-01")
@@ -324,7 +324,7 @@ func TestLostSecret(t *testing.T) {
 	dsn := filepath.Join(t.TempDir(), "llm.db")
 	s, err := sqlstore.Open(t.Context(), dsn, nil)
 	require.NoError(t, err)
-	info, _, err := s.CreateKey(t.Context(), sqlstore.KeyParams{})
+	info, _, err := s.CreateKey(t.Context(), llmhttp.KeyParams{})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	for _, args := range [][]string{

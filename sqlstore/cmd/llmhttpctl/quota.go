@@ -11,8 +11,8 @@ import (
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-// quotaJSON is the JSON form of what a key has used.
-type quotaJSON struct {
+// quotaUseJSON is the JSON form of how much of its quota a key has used.
+type quotaUseJSON struct {
 	ID    string `json:"id"`
 	Quota string `json:"quota"` // in the syntax of the flag; empty means none
 	Since string `json:"since"` // the start of the period, or the reset if that was later
@@ -20,9 +20,9 @@ type quotaJSON struct {
 	Left  *int64 `json:"left_tokens,omitempty"` // nil without a limit of tokens
 }
 
-// keyQuota prints how many tokens of its quota a key has used. The servers know
+// showQuota prints how many tokens of its quota a key has used. The servers know
 // the prices, so it prints no cost.
-func (c *command) keyQuota(ctx context.Context, args []string) error {
+func (c *command) showQuota(ctx context.Context, args []string) error {
 	f := c.newFlags()
 	reset := f.Bool("reset", false, "count from now on")
 	id, err := c.parseID(f, args)
@@ -35,17 +35,17 @@ func (c *command) keyQuota(ctx context.Context, args []string) error {
 				return err
 			}
 		}
-		quota, err := readQuota(ctx, s, id)
+		use, err := readQuotaUse(ctx, s, id)
 		if err != nil {
 			return err
 		}
-		return c.out.printQuota(quota)
+		return c.out.printQuotaUse(use)
 	})
 }
 
 // resetQuota makes the quota of a key count from now on.
 func resetQuota(ctx context.Context, s *sqlstore.Store, id string) error {
-	_, err := s.UpdateKey(ctx, id, func(p *sqlstore.KeyParams) error {
+	_, err := s.UpdateKey(ctx, id, func(p *llmhttp.KeyParams) error {
 		if p.Limits.Quota.Tokens == 0 && p.Limits.Quota.Cost == 0 {
 			return errors.New("the key has no quota")
 		}
@@ -55,8 +55,8 @@ func resetQuota(ctx context.Context, s *sqlstore.Store, id string) error {
 	return err
 }
 
-// readQuota returns what a key has used of its quota.
-func readQuota(ctx context.Context, s *sqlstore.Store, id string) (*quotaJSON, error) {
+// readQuotaUse returns how much of its quota a key has used.
+func readQuotaUse(ctx context.Context, s *sqlstore.Store, id string) (*quotaUseJSON, error) {
 	info, err := s.Key(ctx, id)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func readQuota(ctx context.Context, s *sqlstore.Store, id string) (*quotaJSON, e
 	if err != nil {
 		return nil, err
 	}
-	used := &quotaJSON{ID: id, Quota: keytext.FormatQuota(quota), Since: keytext.FormatTime(q.From)}
+	used := &quotaUseJSON{ID: id, Quota: keytext.FormatQuota(quota), Since: keytext.FormatTime(q.From)}
 	for _, u := range sums {
 		used.Used += u.PromptTokens + u.CompletionTokens
 	}
@@ -78,7 +78,7 @@ func readQuota(ctx context.Context, s *sqlstore.Store, id string) (*quotaJSON, e
 	return used, nil
 }
 
-func (p *printer) printQuota(q *quotaJSON) error {
+func (p *printer) printQuotaUse(q *quotaUseJSON) error {
 	if p.json {
 		return p.writeJSON(q)
 	}

@@ -17,8 +17,8 @@ const day = 24 * time.Hour
 // usageFlags are the flags of the command usage.
 type usageFlags struct {
 	llmhttp.ReportQuery
-	by         string
-	total, csv bool
+	by  string
+	csv bool
 }
 
 func (c *command) usage(ctx context.Context, args []string) error {
@@ -30,7 +30,6 @@ func (c *command) usage(ctx context.Context, args []string) error {
 	f.StringVar(&u.by, "by", u.by, "the `group` of each line: day, model, key or account; each has a line for each model")
 	f.IntVar(&u.Limit, "limit", 0, "the maximum `number` of groups, of which those with the most tokens are printed; 0 means all")
 	f.BoolVar(&u.csv, "csv", false, "write comma-separated values")
-	f.BoolVar(&u.total, "total", false, "print one sum for all days; like --by model")
 	date := func(name, usage string, t *time.Time) {
 		f.Func(name, usage, func(s string) (err error) {
 			if *t, err = time.Parse(time.DateOnly, s); err != nil {
@@ -70,7 +69,7 @@ func (u *usageFlags) check() error {
 		return usageErrorf("the range is empty: --from %s is not before --to %s", u.From.Format(time.DateOnly), u.To.Format(time.DateOnly))
 	}
 	switch {
-	case u.total || u.by == "model":
+	case u.by == "model":
 		u.By = llmhttp.ByTotal
 	case u.by == "day", u.by == "key", u.by == "account":
 		u.By = llmhttp.ReportGroup(u.by)
@@ -89,7 +88,7 @@ func (u *usageFlags) check() error {
 // checkAccount returns an error if nothing in the store has the account, which is
 // probably misspelled.
 func checkAccount(ctx context.Context, s *sqlstore.Store, account string) error {
-	keys, err := s.ListKeys(ctx, sqlstore.KeyQuery{Account: account, Limit: 1})
+	keys, err := s.ListKeys(ctx, llmhttp.KeyQuery{Account: account, Limit: 1})
 	if err != nil || len(keys) > 0 {
 		return err
 	}
@@ -120,13 +119,13 @@ func (p *printer) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 	case p.json:
 		return p.printUsageJSON(sums)
 	case u.csv:
-		w := keytext.NewUsageCSV(p.stdout, append(usageGroup(u.By), "model"))
+		w := keytext.NewUsageCSV(p.stdout, groupColumns(u.By))
 		for i := range sums {
-			w.Write(groupOf(u.By, &sums[i]), &sums[i].UsageSum)
+			w.Write(groupValues(u.By, &sums[i]), &sums[i].UsageSum)
 		}
 		return w.Flush()
 	}
-	header := append(usageGroup(u.By), "model", "requests", "prompt", "cached", "completion", "reasoning", "images")
+	header := append(groupColumns(u.By), "requests", "prompt", "cached", "completion", "reasoning", "images")
 	for i := range header {
 		header[i] = strings.ToUpper(header[i])
 	}
@@ -134,7 +133,7 @@ func (p *printer) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 	var total llmhttp.UsageSum
 	for i := range sums {
 		s := &sums[i]
-		rows = append(rows, append(groupOf(u.By, s), keytext.UsageNumbers(&s.UsageSum)...))
+		rows = append(rows, append(groupValues(u.By, s), keytext.UsageNumbers(&s.UsageSum)...))
 		total.Add(s.UsageSum)
 	}
 	if len(sums) > 0 {
@@ -161,19 +160,19 @@ func (p *printer) printUsageJSON(sums []llmhttp.ReportSum) error {
 	return nil
 }
 
-// usageGroup returns the names of the columns that identify a group.
-func usageGroup(by llmhttp.ReportGroup) []string {
+// groupColumns returns the names of the columns that identify a sum.
+func groupColumns(by llmhttp.ReportGroup) []string {
 	switch by {
 	case llmhttp.ByKey:
-		return []string{"account", "key"}
+		return []string{"account", "key", "model"}
 	case llmhttp.ByAccount:
-		return []string{"account"}
+		return []string{"account", "model"}
 	}
-	return []string{"from"}
+	return []string{"from", "model"}
 }
 
-// groupOf returns the values of the columns of usageGroup, and the model.
-func groupOf(by llmhttp.ReportGroup, s *llmhttp.ReportSum) []string {
+// groupValues returns the values of the columns that groupColumns names.
+func groupValues(by llmhttp.ReportGroup, s *llmhttp.ReportSum) []string {
 	switch by {
 	case llmhttp.ByKey:
 		return []string{s.Account, s.KeyID, s.Model}
