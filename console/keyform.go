@@ -47,7 +47,7 @@ func keyFields(p *llmhttp.KeyParams) map[string]string {
 		"scopes": keytext.FormatList(p.Scopes), "models": keytext.FormatList(p.Models),
 	}
 	for _, name := range keytext.LimitNames {
-		fields[name] = keytext.LimitText(&p.Limits, name)
+		fields[name] = keytext.FormatLimit(&p.Limits, name)
 	}
 	return fields
 }

@@ -40,7 +40,7 @@ type limitReader struct {
 func (l *limitReader) read(ctx context.Context, info *llmhttp.KeyInfo) []limitUse {
 	var uses []limitUse
 	for _, name := range keytext.LimitNames {
-		text := keytext.LimitText(&info.Limits, name)
+		text := keytext.FormatLimit(&info.Limits, name)
 		if text == "" {
 			continue
 		}

@@ -1,6 +1,6 @@
-// Package keytext has the text forms of the settings and the usage of keys, which
-// the console and llmhttpctl share. Unlike other internal packages it knows types of the root
-// package.
+// Package keytext formats and parses the settings of keys, and formats their usage,
+// for the console and llmhttpctl. Unlike other internal packages it knows types of
+// the root package.
 package keytext
 
 import (
@@ -11,13 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/llmhttp/llmhttp"
 )
 
 const day = 24 * time.Hour
 
-// units are the names of periods. The first four are used in output.
+// units are the names of periods. FormatPeriod uses the first four.
 var units = []struct {
 	name   string
 	length time.Duration
@@ -32,7 +30,7 @@ var units = []struct {
 // ParsePeriod parses a Go duration, or an integer and a unit such as 30d, 15min or
 // day. A missing integer means 1.
 func ParsePeriod(s string) (time.Duration, error) {
-	refused := fmt.Errorf("%q is not a period such as 90s, 12h or 30d", s)
+	errInvalid := fmt.Errorf("%q is not a period such as 90s, 12h or 30d", s)
 	if d, err := time.ParseDuration(s); err == nil {
 		return d, nil
 	}
@@ -46,11 +44,11 @@ func ParsePeriod(s string) (time.Duration, error) {
 		}
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 0 || n > int(math.MaxInt64/unit.length) {
-			return 0, refused
+			return 0, errInvalid
 		}
 		return time.Duration(n) * unit.length, nil
 	}
-	return 0, refused
+	return 0, errInvalid
 }
 
 // FormatPeriod is the inverse of ParsePeriod.
@@ -70,7 +68,7 @@ func FormatPeriod(d time.Duration) string {
 // optional suffix: k or K for a thousand, M for a million, G or B for a thousand
 // million. Decimals are allowed before a suffix, as in 1.5M.
 func ParseCount(s string) (int, error) {
-	refused := fmt.Errorf("%q is not a number such as 60, 1_000_000 or 1.5M", s)
+	errInvalid := fmt.Errorf("%q is not a number such as 60, 1_000_000 or 1.5M", s)
 	digits, factor := s, 1.0
 	if s != "" {
 		if f, ok := map[byte]float64{'k': 1e3, 'K': 1e3, 'M': 1e6, 'G': 1e9, 'B': 1e9}[s[len(s)-1]]; ok {
@@ -78,136 +76,25 @@ func ParseCount(s string) (int, error) {
 		}
 	}
 	if strings.HasPrefix(digits, "_") || strings.HasSuffix(digits, "_") || strings.Contains(digits, "__") {
-		return 0, refused
+		return 0, errInvalid
 	}
 	digits = strings.ReplaceAll(digits, "_", "")
 	if factor == 1 {
 		n, err := strconv.Atoi(digits)
 		if err != nil {
-			return 0, refused
+			return 0, errInvalid
 		}
 		return n, nil
 	}
 	if strings.Trim(digits, "0123456789.-+") != "" { // ParseFloat accepts more, such as 1e3 and Inf
-		return 0, refused
+		return 0, errInvalid
 	}
 	f, err := strconv.ParseFloat(digits, 64)
 	f *= factor
 	if err != nil || math.Abs(f) > 1<<53 || f != math.Trunc(f) {
-		return 0, refused
+		return 0, errInvalid
 	}
 	return int(f), nil
-}
-
-var (
-	errZero   = errors.New("the number must not be 0; none means no limit")
-	errPeriod = errors.New("the period must be longer than 0")
-)
-
-// ParseRate parses N/PERIOD or N/PERIOD,burst=N. The text none means the zero
-// Rate.
-func ParseRate(s string) (llmhttp.Rate, error) {
-	if s == "none" {
-		return llmhttp.Rate{}, nil
-	}
-	rest, burst, hasBurst := strings.Cut(s, ",burst=")
-	number, period, hasPeriod := strings.Cut(rest, "/")
-	if !hasPeriod {
-		return llmhttp.Rate{}, fmt.Errorf("%q has no period, unlike 60/m", s)
-	}
-	n, err := ParseCount(number)
-	if err != nil {
-		return llmhttp.Rate{}, err
-	}
-	if n == 0 {
-		return llmhttp.Rate{}, errZero
-	}
-	per, err := ParsePeriod(period)
-	if err != nil {
-		return llmhttp.Rate{}, err
-	}
-	if per <= 0 {
-		return llmhttp.Rate{}, errPeriod
-	}
-	r := llmhttp.Rate{N: n, Per: per}
-	if hasBurst {
-		if r.Burst, err = ParseCount(burst); err != nil || r.Burst < 1 {
-			return llmhttp.Rate{}, fmt.Errorf("%q is not a burst of at least 1", burst)
-		}
-	}
-	return r, nil
-}
-
-// FormatRate is the inverse of ParseRate, except that it returns "" for no limit.
-func FormatRate(r llmhttp.Rate) string {
-	if r.N == 0 {
-		return ""
-	}
-	if r.Per <= 0 {
-		r.Per = time.Minute
-	}
-	s := fmt.Sprint(r.N, "/", FormatPeriod(r.Per))
-	if r.Burst > 0 {
-		s += fmt.Sprint(",burst=", r.Burst)
-	}
-	return s
-}
-
-// ParseQuota parses AMOUNTS/PERIOD, where AMOUNTS is a number of tokens, an
-// amount such as 20usd, or both with a comma, and PERIOD is month, all or the
-// length of a sliding period. The text none means the zero Quota.
-func ParseQuota(s string) (q llmhttp.Quota, err error) {
-	if s == "none" {
-		return q, nil
-	}
-	amounts, period, hasPeriod := strings.Cut(s, "/")
-	if !hasPeriod {
-		return q, fmt.Errorf("%q has no period, unlike 1M/month", s)
-	}
-	for amount := range strings.SplitSeq(amounts, ",") {
-		if dollars, ok := strings.CutSuffix(amount, "usd"); ok && q.Cost == 0 {
-			if q.Cost, err = strconv.ParseFloat(dollars, 64); err != nil || q.Cost == 0 || q.Cost-q.Cost != 0 {
-				return q, fmt.Errorf("%q is not an amount other than 0", amount)
-			}
-		} else if q.Tokens != 0 {
-			return q, fmt.Errorf("%q is more than a number of tokens and an amount in usd", amounts)
-		} else if q.Tokens, err = ParseCount(amount); err != nil {
-			return q, err
-		} else if q.Tokens == 0 {
-			return q, errZero
-		}
-	}
-	switch period {
-	case "month":
-	case "all":
-		q.Per = -1
-	default:
-		if q.Per, err = ParsePeriod(period); err == nil && q.Per <= 0 {
-			err = errPeriod
-		}
-	}
-	return q, err
-}
-
-// FormatQuota is the inverse of ParseQuota, except that it returns "" for no limit.
-func FormatQuota(q llmhttp.Quota) string {
-	var amounts []string
-	if q.Tokens != 0 {
-		amounts = append(amounts, strconv.Itoa(q.Tokens))
-	}
-	if q.Cost != 0 {
-		amounts = append(amounts, strconv.FormatFloat(q.Cost, 'f', -1, 64)+"usd")
-	}
-	period := "month"
-	switch {
-	case amounts == nil:
-		return ""
-	case q.Per < 0:
-		period = "all"
-	case q.Per > 0:
-		period = FormatPeriod(q.Per)
-	}
-	return strings.Join(amounts, ",") + "/" + period
 }
 
 // ParseExpiry parses a time, a date, a duration from now, or never, which is
@@ -240,9 +127,6 @@ func FormatTime(t time.Time) string {
 	}
 	return t.UTC().Format(time.RFC3339)
 }
-
-// ParseScopes parses a list of endpoints, as ParseList does.
-func ParseScopes(s string) ([]llmhttp.Endpoint, error) { return ParseList(s, llmhttp.Endpoints()...) }
 
 // ParseList parses comma-separated items. The text all means nil, none means
 // empty. If known is not empty, each item must be one of them.
@@ -280,64 +164,4 @@ func FormatList[T ~string](list []T) string {
 		items[i] = string(item)
 	}
 	return strings.Join(items, ",")
-}
-
-// LimitNames are the names of the limits, in the order in which they are shown.
-var LimitNames = []string{"requests", "tokens", "quota", "max-completion-tokens", "concurrent"}
-
-// SetLimit sets the limit with the given name to the value that s describes. The
-// text none, or no text, means no limit. The Since of a quota stays.
-func SetLimit(l *llmhttp.Limits, name, s string) (err error) {
-	if s == "" {
-		s = "none"
-	}
-	switch name {
-	case "requests":
-		l.Requests, err = ParseRate(s)
-	case "tokens":
-		l.Tokens, err = ParseRate(s)
-	case "quota":
-		since := l.Quota.Since
-		l.Quota, err = ParseQuota(s)
-		l.Quota.Since = since
-	case "max-completion-tokens":
-		if err = setCount(&l.MaxCompletionTokens, s); err == nil && l.MaxCompletionTokens < 0 {
-			err = errors.New("the number must not be negative")
-		}
-	case "concurrent":
-		err = setCount(&l.Concurrent, s)
-	default:
-		err = fmt.Errorf("there is no limit %q", name)
-	}
-	return err
-}
-
-func setCount(n *int, s string) (err error) {
-	*n = 0
-	if s != "none" {
-		*n, err = ParseCount(s)
-	}
-	return err
-}
-
-// LimitText is the inverse of SetLimit. It returns "" for no limit.
-func LimitText(l *llmhttp.Limits, name string) string {
-	switch name {
-	case "requests":
-		return FormatRate(l.Requests)
-	case "tokens":
-		return FormatRate(l.Tokens)
-	case "quota":
-		return FormatQuota(l.Quota)
-	case "max-completion-tokens":
-		return formatLimit(max(l.MaxCompletionTokens, 0))
-	}
-	return formatLimit(l.Concurrent)
-}
-
-func formatLimit(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.Itoa(n)
 }

@@ -90,7 +90,7 @@ func TestParseList(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, text, FormatList(list))
 	}
-	_, err := ParseScopes("chat,chats")
+	_, err := ParseList("chat,chats", llmhttp.Endpoints()...)
 	assert.ErrorContains(t, err, `"chats" is not one of`)
 	_, err = ParseList[string]("a,,b")
 	assert.Error(t, err)
@@ -100,13 +100,13 @@ func TestSetLimit(t *testing.T) {
 	l := llmhttp.Limits{Quota: llmhttp.Quota{Since: time.Unix(1, 0)}}
 	for name, text := range map[string]string{"requests": "60/m", "tokens": "5/s", "quota": "7/month", "max-completion-tokens": "900", "concurrent": "-1"} {
 		require.NoError(t, SetLimit(&l, name, text))
-		assert.Equal(t, text, LimitText(&l, name))
+		assert.Equal(t, text, FormatLimit(&l, name))
 	}
 	assert.Equal(t, time.Unix(1, 0), l.Quota.Since, "a new quota does not reset what counts")
 	for _, name := range LimitNames {
 		assert.Error(t, SetLimit(&llmhttp.Limits{}, name, "many"), name)
 		require.NoError(t, SetLimit(&l, name, ""))
-		assert.Empty(t, LimitText(&l, name))
+		assert.Empty(t, FormatLimit(&l, name))
 	}
 	assert.Error(t, SetLimit(&l, "max-completion-tokens", "-1"))
 	assert.Error(t, SetLimit(&l, "speed", "1"))

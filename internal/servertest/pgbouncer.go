@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// PgBouncer starts a PgBouncer in front of a PostgreSQL server, which ends with
-// tb. It assigns one of two connections to each transaction, and knows no prepared
-// statements.
+// PgBouncer starts a PgBouncer that ends with tb, in front of a PostgreSQL server.
+// It assigns one of two connections to each transaction, and does not support
+// prepared statements.
 func PgBouncer(tb testing.TB, postgres *Server) *Server {
 	tb.Helper()
 	return newServer(tb, &product{
@@ -40,7 +40,7 @@ default_pool_size = 2
 			return os.WriteFile(s.configName(), []byte(text), 0o644)
 		},
 		args:       func(s *Server) []string { return []string{s.configName()} },
-		dsn:        func(s *Server) string { return "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable" },
+		dsn:        postgresDSN,
 		checkReady: checkPostgres,
 	}, nil)
 }

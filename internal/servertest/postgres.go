@@ -45,7 +45,7 @@ var postgres = &product{
 			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
 		}
 	},
-	dsn:        func(s *Server) string { return "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable" },
+	dsn:        postgresDSN,
 	checkReady: checkPostgres,
 }
 
@@ -61,6 +61,10 @@ func findPostgres() (string, error) {
 		}
 	}
 	return "", errors.New("no program postgres")
+}
+
+func postgresDSN(s *Server) string {
+	return "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable"
 }
 
 // initPostgres creates the data directory.

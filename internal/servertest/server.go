@@ -25,8 +25,8 @@ type Server struct {
 	home
 	product            *product
 	program            string
-	args               []string // from Args
-	firstSlot, endSlot int      // of a node of a Redis Cluster; zero for other servers
+	args               []string // added by Args
+	firstSlot, endSlot int      // the range of hash slots of a node of a Redis Cluster; zero for other servers
 	port               int
 	reaper             *reaper
 	process            *process // nil if the server is not running
@@ -38,10 +38,13 @@ type product struct {
 	find    func() (program string, err error)
 	prepare func(s *Server) error // creates the data of a new server; nil means there is none
 	args    func(s *Server) []string
-	// configure writes what depends on the port, before each start; nil means nothing.
+
+	// configure writes the configuration file, which has the port, before each
+	// start; nil means there is none.
 	configure func(s *Server) error
-	dsn       func(s *Server) string
-	stop      syscall.Signal // makes the server shut down
+
+	dsn  func(s *Server) string
+	stop syscall.Signal // makes the server shut down
 
 	// checkReady returns an error if the server behind conn does not answer.
 	checkReady func(s *Server, conn net.Conn) error
@@ -70,7 +73,7 @@ func (s *Server) DSN() string { return s.product.dsn(s) }
 // end of the server's log.
 func newServer(tb testing.TB, p *product, opts []Option) *Server {
 	tb.Helper()
-	s, err := start(p, opts)
+	s, err := createServer(p, opts)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -92,7 +95,7 @@ type sharedServer struct {
 
 func (s *sharedServer) get(tb testing.TB, p *product) *Server {
 	tb.Helper()
-	s.once.Do(func() { s.server, s.err = start(p, nil) })
+	s.once.Do(func() { s.server, s.err = createServer(p, nil) })
 	if s.err != nil {
 		tb.Fatal(s.err)
 	}
@@ -109,8 +112,8 @@ func Close() {
 	}
 }
 
-// start starts a new server.
-func start(p *product, opts []Option) (_ *Server, err error) {
+// createServer creates the directory of a server and starts the server.
+func createServer(p *product, opts []Option) (_ *Server, err error) {
 	s := &Server{product: p}
 	for _, o := range opts {
 		o(s)
@@ -125,14 +128,15 @@ func start(p *product, opts []Option) (_ *Server, err error) {
 		os.RemoveAll(s.dir)
 		return nil, fmt.Errorf("servertest: %w", err)
 	}
-	if err := s.startNew(); err != nil {
+	if err := s.prepareAndRun(); err != nil {
 		s.close()
 		return nil, fmt.Errorf("servertest: %s: %w", p.name, err)
 	}
 	return s, nil
 }
 
-func (s *Server) startNew() (err error) {
+// prepareAndRun creates the data of a new server, finds a port and runs the server.
+func (s *Server) prepareAndRun() (err error) {
 	if s.product.prepare != nil {
 		if err := s.product.prepare(s); err != nil {
 			return err

@@ -116,14 +116,14 @@ func TestRedis_AppendOnlyFileSurvivesKill(t *testing.T) {
 }
 
 func TestStart_ErrorContainsLog(t *testing.T) {
-	_, err := start(redis, []Option{Args("--nonsense", "1")})
+	_, err := createServer(redis, []Option{Args("--nonsense", "1")})
 	require.ErrorIs(t, err, errExited)
 	assert.ErrorContains(t, err, "nonsense")
 }
 
 func TestStart_MissingServer(t *testing.T) {
 	missing := &product{name: "Missing", find: func() (string, error) { return exec.LookPath("no-such-server") }}
-	_, err := start(missing, nil)
+	_, err := createServer(missing, nil)
 	assert.ErrorContains(t, err, "Missing is not installed")
 	assert.ErrorContains(t, err, "run make setup")
 }
@@ -146,7 +146,7 @@ const startServersVariable = "SERVERTEST_START_SERVERS"
 // and waits to be killed.
 func startServersAndWait() {
 	for _, p := range []*product{postgres, redis} {
-		s, err := start(p, nil)
+		s, err := createServer(p, nil)
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)

@@ -33,7 +33,7 @@ func (k *keySettings) addFlags(f *flag.FlagSet) {
 		return nil
 	})
 	add("scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(p *llmhttp.KeyParams, s string) (err error) {
-		p.Scopes, err = keytext.ParseScopes(s)
+		p.Scopes, err = keytext.ParseList(s, llmhttp.Endpoints()...)
 		return err
 	})
 	add("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(p *llmhttp.KeyParams, s string) (err error) {

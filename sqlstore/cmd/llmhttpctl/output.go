@@ -135,7 +135,7 @@ func (p *printer) printKeys(keys []llmhttp.KeyInfo) error {
 func limitsText(l *llmhttp.Limits) string {
 	var texts []string
 	for _, name := range keytext.LimitNames {
-		if text := keytext.LimitText(l, name); text != "" {
+		if text := keytext.FormatLimit(l, name); text != "" {
 			texts = append(texts, name+" "+text)
 		}
 	}
@@ -153,7 +153,7 @@ func (p *printer) printKey(info llmhttp.KeyInfo, secret string) error {
 		{"scopes", keytext.FormatList(k.Scopes)}, {"models", keytext.FormatList(k.Models)},
 	}
 	for _, name := range keytext.LimitNames {
-		if text := keytext.LimitText(&info.Limits, name); text != "" {
+		if text := keytext.FormatLimit(&info.Limits, name); text != "" {
 			rows = append(rows, []string{name, text})
 		}
 	}

@@ -1,0 +1,182 @@
+package keytext
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// LimitNames are the names of the limits, in the order in which they are shown.
+var LimitNames = []string{"requests", "tokens", "quota", "max-completion-tokens", "concurrent"}
+
+// SetLimit sets the limit with the given name to the value that s describes. The
+// text none, or no text, means no limit. The Since of a quota stays.
+func SetLimit(l *llmhttp.Limits, name, s string) (err error) {
+	if s == "" {
+		s = "none"
+	}
+	switch name {
+	case "requests":
+		l.Requests, err = ParseRate(s)
+	case "tokens":
+		l.Tokens, err = ParseRate(s)
+	case "quota":
+		since := l.Quota.Since
+		l.Quota, err = ParseQuota(s)
+		l.Quota.Since = since
+	case "max-completion-tokens":
+		if err = setCount(&l.MaxCompletionTokens, s); err == nil && l.MaxCompletionTokens < 0 {
+			err = errors.New("the number must not be negative")
+		}
+	case "concurrent":
+		err = setCount(&l.Concurrent, s)
+	default:
+		err = fmt.Errorf("there is no limit %q", name)
+	}
+	return err
+}
+
+func setCount(n *int, s string) (err error) {
+	*n = 0
+	if s != "none" {
+		*n, err = ParseCount(s)
+	}
+	return err
+}
+
+// FormatLimit is the inverse of SetLimit. It returns "" for no limit.
+func FormatLimit(l *llmhttp.Limits, name string) string {
+	switch name {
+	case "requests":
+		return FormatRate(l.Requests)
+	case "tokens":
+		return FormatRate(l.Tokens)
+	case "quota":
+		return FormatQuota(l.Quota)
+	case "max-completion-tokens":
+		return formatCount(max(l.MaxCompletionTokens, 0))
+	}
+	return formatCount(l.Concurrent)
+}
+
+func formatCount(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+var (
+	errZero   = errors.New("the number must not be 0; none means no limit")
+	errPeriod = errors.New("the period must be longer than 0")
+)
+
+// ParseRate parses N/PERIOD or N/PERIOD,burst=N. The text none means the zero
+// Rate.
+func ParseRate(s string) (llmhttp.Rate, error) {
+	if s == "none" {
+		return llmhttp.Rate{}, nil
+	}
+	rest, burst, hasBurst := strings.Cut(s, ",burst=")
+	number, period, hasPeriod := strings.Cut(rest, "/")
+	if !hasPeriod {
+		return llmhttp.Rate{}, fmt.Errorf("%q has no period, unlike 60/m", s)
+	}
+	n, err := ParseCount(number)
+	if err != nil {
+		return llmhttp.Rate{}, err
+	}
+	if n == 0 {
+		return llmhttp.Rate{}, errZero
+	}
+	per, err := ParsePeriod(period)
+	if err != nil {
+		return llmhttp.Rate{}, err
+	}
+	if per <= 0 {
+		return llmhttp.Rate{}, errPeriod
+	}
+	r := llmhttp.Rate{N: n, Per: per}
+	if hasBurst {
+		if r.Burst, err = ParseCount(burst); err != nil || r.Burst < 1 {
+			return llmhttp.Rate{}, fmt.Errorf("%q is not a burst of at least 1", burst)
+		}
+	}
+	return r, nil
+}
+
+// FormatRate is the inverse of ParseRate, except that it returns "" for no limit.
+func FormatRate(r llmhttp.Rate) string {
+	if r.N == 0 {
+		return ""
+	}
+	if r.Per <= 0 {
+		r.Per = time.Minute
+	}
+	s := fmt.Sprint(r.N, "/", FormatPeriod(r.Per))
+	if r.Burst > 0 {
+		s += fmt.Sprint(",burst=", r.Burst)
+	}
+	return s
+}
+
+// ParseQuota parses AMOUNTS/PERIOD, where AMOUNTS is a number of tokens, an
+// amount such as 20usd, or both with a comma, and PERIOD is month, all or the
+// length of a sliding period. The text none means the zero Quota.
+func ParseQuota(s string) (q llmhttp.Quota, err error) {
+	if s == "none" {
+		return q, nil
+	}
+	amounts, period, hasPeriod := strings.Cut(s, "/")
+	if !hasPeriod {
+		return q, fmt.Errorf("%q has no period, unlike 1M/month", s)
+	}
+	for amount := range strings.SplitSeq(amounts, ",") {
+		if dollars, ok := strings.CutSuffix(amount, "usd"); ok && q.Cost == 0 {
+			if q.Cost, err = strconv.ParseFloat(dollars, 64); err != nil || q.Cost == 0 || q.Cost-q.Cost != 0 {
+				return q, fmt.Errorf("%q is not an amount other than 0", amount)
+			}
+		} else if q.Tokens != 0 {
+			return q, fmt.Errorf("%q is more than a number of tokens and an amount in usd", amounts)
+		} else if q.Tokens, err = ParseCount(amount); err != nil {
+			return q, err
+		} else if q.Tokens == 0 {
+			return q, errZero
+		}
+	}
+	switch period {
+	case "month":
+	case "all":
+		q.Per = -1
+	default:
+		if q.Per, err = ParsePeriod(period); err == nil && q.Per <= 0 {
+			err = errPeriod
+		}
+	}
+	return q, err
+}
+
+// FormatQuota is the inverse of ParseQuota, except that it returns "" for no limit.
+func FormatQuota(q llmhttp.Quota) string {
+	var amounts []string
+	if q.Tokens != 0 {
+		amounts = append(amounts, strconv.Itoa(q.Tokens))
+	}
+	if q.Cost != 0 {
+		amounts = append(amounts, strconv.FormatFloat(q.Cost, 'f', -1, 64)+"usd")
+	}
+	period := "month"
+	switch {
+	case amounts == nil:
+		return ""
+	case q.Per < 0:
+		period = "all"
+	case q.Per > 0:
+		period = FormatPeriod(q.Per)
+	}
+	return strings.Join(amounts, ",") + "/" + period
+}
