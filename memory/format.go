@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/memory/internal/instance"
 )
 
@@ -31,13 +31,8 @@ func formatReply(f *llmhttp.ResponseFormat, text string) (string, error) {
 		}
 	}
 	if format.Schema == nil || string(format.Schema) == "null" {
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		err := e.Encode(struct {
-			Reply string `json:"reply"`
-		}{text})
-		return strings.TrimSuffix(b.String(), "\n"), err
+		b := jsonwire.AppendString([]byte(`{"reply":`), text)
+		return string(append(b, '}')), nil
 	}
 	value, err := instance.Make(format.Schema, text, false)
 	if err != nil {

@@ -42,8 +42,8 @@ type storedImage struct {
 	created         time.Time
 }
 
-// memory returns about how many bytes of memory the image needs.
-func (m *storedImage) memory() int { return len(m.data) + 512 }
+// size returns about how many bytes of memory the image needs.
+func (m *storedImage) size() int { return len(m.data) + 512 }
 
 func (m *storedImage) age() time.Duration { return time.Since(m.created) }
 
@@ -86,15 +86,15 @@ func (s *ImageStore) Put(ctx context.Context, data []byte, mediaType string) (st
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.queue) > 0 && (s.size+m.memory() > limit || s.queue[0].age() >= imageLifetime) {
+	for len(s.queue) > 0 && (s.size+m.size() > limit || s.queue[0].age() >= imageLifetime) {
 		oldest := s.queue[0]
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
-		s.size -= oldest.memory()
+		s.size -= oldest.size()
 		delete(s.byName, oldest.name)
 	}
 	s.queue = append(s.queue, m)
-	s.size += m.memory()
+	s.size += m.size()
 	s.byName[m.name] = m
 	return s.base + m.name, nil
 }

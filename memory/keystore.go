@@ -24,7 +24,7 @@ type KeyStore struct {
 
 type secretHash = [sha256.Size]byte
 
-// A secretKey has what Lookup needs for a secret. It is immutable.
+// A secretKey is what Lookup returns for a secret. It is immutable.
 type secretKey struct {
 	key    *llmhttp.Key // nil if the key is suspended or revoked
 	usedAt *atomic.Int64

@@ -26,7 +26,7 @@ type ResponseStore struct {
 
 	mu    sync.Mutex // guards the fields below
 	byID  map[ownedID]*list.Element
-	items map[ownedID][]*llmhttp.StoredResponse // the responses with the item, oldest first
+	items map[ownedID][]*llmhttp.StoredResponse // by ID of an item: the responses that have it, oldest first
 	queue *list.List                            // of *llmhttp.StoredResponse, oldest first
 	size  int                                   // of all responses, in bytes
 }

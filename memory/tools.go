@@ -14,7 +14,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory/internal/instance"
 )
 
-// tools has the functions that a request allows, and whether they must be called.
+// tools are the functions that a request allows, and whether they must be called.
 type tools struct {
 	mode      string // none, auto or required
 	functions []function

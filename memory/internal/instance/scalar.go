@@ -17,26 +17,8 @@ import (
 // numbersFor returns numbers near 1 or near the bounds of rules, and one between
 // the bounds.
 func (m *maker) numbersFor(variant int, rules []*jsonschema.Schema, integer bool) (list []any) {
-	var low, high, unit *big.Rat
-	for _, s := range rules {
-		for _, b := range []*big.Rat{s.Minimum, s.ExclusiveMinimum} {
-			if b != nil && (low == nil || b.Cmp(low) > 0) {
-				low = b
-			}
-		}
-		for _, b := range []*big.Rat{s.Maximum, s.ExclusiveMaximum} {
-			if b != nil && (high == nil || b.Cmp(high) < 0) {
-				high = b
-			}
-		}
-		switch {
-		case unit == nil:
-			unit = s.MultipleOf
-		case s.MultipleOf != nil: // ac is a multiple of both a/b and c/d
-			unit = new(big.Rat).SetInt(new(big.Int).Mul(unit.Num(), s.MultipleOf.Num()))
-			m.spend(unit.Num().BitLen())
-		}
-	}
+	low, high := numberBounds(rules)
+	unit := m.commonMultiple(rules)
 	start := big.NewRat(1, 1)
 	if unit == nil {
 		unit = start
@@ -65,6 +47,39 @@ func (m *maker) numbersFor(variant int, rules []*jsonschema.Schema, integer bool
 	return list
 }
 
+// numberBounds returns the strictest bounds of rules, exclusive or not. They are nil
+// if there are none.
+func numberBounds(rules []*jsonschema.Schema) (low, high *big.Rat) {
+	for _, s := range rules {
+		for _, b := range []*big.Rat{s.Minimum, s.ExclusiveMinimum} {
+			if b != nil && (low == nil || b.Cmp(low) > 0) {
+				low = b
+			}
+		}
+		for _, b := range []*big.Rat{s.Maximum, s.ExclusiveMaximum} {
+			if b != nil && (high == nil || b.Cmp(high) < 0) {
+				high = b
+			}
+		}
+	}
+	return low, high
+}
+
+// commonMultiple returns a number whose multiples are multiples of each multipleOf in
+// rules, or nil if there is none.
+func (m *maker) commonMultiple(rules []*jsonschema.Schema) (unit *big.Rat) {
+	for _, s := range rules {
+		switch {
+		case unit == nil:
+			unit = s.MultipleOf
+		case s.MultipleOf != nil: // ac is a multiple of both a/b and c/d
+			unit = new(big.Rat).SetInt(new(big.Int).Mul(unit.Num(), s.MultipleOf.Num()))
+			m.spend(unit.Num().BitLen())
+		}
+	}
+	return unit
+}
+
 // formats has an example of each format, for a number from 1 to 28.
 var formats = map[string]string{
 	"date":                  "2026-01-%02d",
@@ -86,15 +101,15 @@ var formats = map[string]string{
 	"regex":                 ".{%d}",
 }
 
-// maxText bounds the code points that a string has of the text, and
-// maxSparingText those that it has after half of the steps.
+// maxText bounds the text in a string, in code points. maxSparingText bounds it when
+// the maker is sparing.
 const (
 	maxText        = 4096
 	maxSparingText = 64
 )
 
 // stringsFor returns examples of the formats of rules, the text, and examples
-// of the patterns of rules. Without a text, it uses name.
+// of the patterns of rules. If the text is empty, name takes its place.
 func (m *maker) stringsFor(name string, variant int, rules []*jsonschema.Schema) (list []any) {
 	least, most := 0, maxSteps
 	for _, s := range rules {
@@ -157,7 +172,7 @@ const maxPattern = 1024
 
 // A pattern is a regular expression of a schema.
 type pattern struct {
-	m      *maker
+	maker  *maker
 	source string
 	expr   *regexp.Regexp // nil if package regexp cannot express the pattern
 	size   int            // instructions of expr
@@ -167,7 +182,7 @@ type pattern struct {
 // package regexp cannot express: some generators of schemas put a pattern with
 // lookahead beside each format.
 func (m *maker) compilePattern(source string) (jsonschema.Regexp, error) {
-	p := &pattern{m: m, source: source}
+	p := &pattern{maker: m, source: source}
 	re, err := syntax.Parse(source, syntax.Perl)
 	if err != nil || len(source) > maxPattern {
 		return p, nil
@@ -188,9 +203,9 @@ func (p *pattern) String() string { return p.source }
 // express matches only examples of formats.
 func (p *pattern) MatchString(s string) bool {
 	if p.expr == nil {
-		return p.m.examples[s]
+		return p.maker.examples[s]
 	}
-	p.m.spend(1 + len(s)*p.size/1024)
+	p.maker.spend(1 + len(s)*p.size/1024)
 	return p.expr.MatchString(s)
 }
 
