@@ -22,7 +22,7 @@ type endpoint struct {
 }
 
 // A call is one request to the server and its reply. It is used by one goroutine at a
-// time: close may leave it to one that reads the rest of the reply.
+// time: close may hand it to another that reads the rest of the reply.
 type call struct {
 	b        *Backend
 	endpoint endpoint
@@ -30,7 +30,7 @@ type call struct {
 	redactor *redact.Redactor
 
 	callContext
-	memory *reservation // for a reply that is not a stream
+	reservation *reservation // memory for a reply that is not a stream
 
 	resp *http.Response
 	body *bufio.Reader // reads resp.Body, with the idle timeout
@@ -41,7 +41,7 @@ type call struct {
 // if the status is not 2xx. The caller must close the call. accept is the Accept header.
 func (b *Backend) startCall(ctx context.Context, e endpoint, body []byte, accept string, model modelNames) (*call, error) {
 	c := &call{b: b, endpoint: e, model: model, redactor: b.redactor}
-	c.memory = &reservation{m: &b.memory, limit: e.maxReply}
+	c.reservation = &reservation{memory: &b.memory, limit: e.maxReply}
 	c.begin(ctx)
 	var r *http.Request
 	err := c.clientCause()
@@ -94,7 +94,7 @@ func (c *call) setKey(h http.Header) error {
 	if err := c.clientCause(); err != nil {
 		return err
 	}
-	if err == nil && !isToken(key) {
+	if err == nil && !isKey(key) {
 		err = errors.New("the key has a character that a header must not have")
 	}
 	if err != nil {
@@ -131,10 +131,10 @@ func (c *call) roundTrip(r *http.Request) (err error) {
 	return nil
 }
 
-// readAll returns the whole body of the reply. The caller releases c.memory when
+// readAll returns the whole body of the reply. The caller releases c.reservation when
 // the body is no longer in use.
 func (c *call) readAll() ([]byte, error) {
-	body, err := bounded.ReadAll(c.memory.reader(c.ctx, c.body), nil, c.resp.ContentLength, c.endpoint.maxReply)
+	body, err := bounded.ReadAll(c.reservation.reader(c.ctx, c.body), nil, c.resp.ContentLength, c.endpoint.maxReply)
 	if err != nil {
 		return nil, c.interruptedError(err)
 	}
@@ -171,7 +171,7 @@ func (c *call) drain() {
 // closeNow ends the call without reading the rest of the body.
 func (c *call) closeNow() {
 	c.end()
-	c.memory.release()
+	c.reservation.release()
 	if c.resp != nil {
 		c.resp.Body.Close()
 	}

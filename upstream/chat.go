@@ -11,15 +11,15 @@ import (
 // Chat implements [llmhttp.Backend].
 func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		if err := b.chatOnce(ctx, req, yield); err != nil {
+		if err := b.forwardChat(ctx, req, yield); err != nil {
 			yield(nil, err)
 		}
 	}
 }
 
-// chatOnce sends req and yields the chunks of the reply. It does not yield the error
-// that it returns.
-func (b *Backend) chatOnce(ctx context.Context, req *llmhttp.ChatRequest, yield func(*llmhttp.ChatChunk, error) bool) error {
+// forwardChat sends req to the server and yields the chunks of the reply. It does not
+// yield the error that it returns.
+func (b *Backend) forwardChat(ctx context.Context, req *llmhttp.ChatRequest, yield func(*llmhttp.ChatChunk, error) bool) error {
 	model := b.modelNames(req.Model)
 	body, err := b.encodeChat(req, model.server)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *chatReply) decodeWhole() (*llmhttp.ChatChunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.c.memory.release()
+	defer r.c.reservation.release()
 	return r.decode(replaceNonFinite(body))
 }
 
@@ -139,14 +139,14 @@ func (r *chatReply) readStream() error {
 	}
 }
 
-// streamEnd returns the error for a stream of which err, such as io.EOF, was read
-// before [DONE]. It returns nil if all choices were finished, unless err is not io.EOF
-// and the client has left.
+// streamEnd returns the error for a stream in which reading failed with err before
+// [DONE]; err is io.EOF at its end. It returns nil if all choices were finished: what is
+// missing does not matter then, unless the client has left.
 func (r *chatReply) streamEnd(err error) error {
 	switch {
 	case err == io.EOF && !r.begun:
 		return r.c.invalidReply("the stream is empty")
-	case r.choices.areFinished() && (err == io.EOF || r.c.client.Err() == nil):
+	case r.choices.allFinished() && (err == io.EOF || r.c.client.Err() == nil):
 		return nil
 	case err == io.EOF:
 		return r.c.invalidReply("the stream ended with neither a finish_reason nor [DONE]")

@@ -65,5 +65,5 @@ func (c *choices) assignWholeIndices(list []llmhttp.ChunkChoice) {
 	}
 }
 
-// areFinished reports whether all choices have a finish_reason.
-func (c *choices) areFinished() bool { return len(c.finished) == c.requested }
+// allFinished reports whether all choices have a finish_reason.
+func (c *choices) allFinished() bool { return len(c.finished) == c.requested }

@@ -18,8 +18,8 @@ import (
 
 // An imageFetcher fetches images of a reply in place of the client.
 type imageFetcher struct {
-	b      *Backend
-	memory *reservation // of the reply
+	b           *Backend
+	reservation *reservation // of the reply
 }
 
 // maxFetches is how many images are fetched for one request. It is the largest
@@ -158,7 +158,7 @@ func (f *imageFetcher) fetch(ctx context.Context, u *url.URL) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	data, err := bounded.ReadAll(f.memory.reader(ctx, resp.Body), nil, resp.ContentLength, f.b.opts.Images.MaxSize)
+	data, err := bounded.ReadAll(f.reservation.reader(ctx, resp.Body), nil, resp.ContentLength, f.b.opts.Images.MaxSize)
 	switch {
 	case errors.Is(err, bounded.ErrTooLarge):
 		return nil, errors.New("it is larger than Options.Images.MaxSize, or all images are larger than Options.MaxReply")

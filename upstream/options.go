@@ -120,7 +120,7 @@ func (o *Options) validate() error {
 	if o.Key != "" && o.KeyFunc != nil {
 		return errors.New("upstream: Options.Key and Options.KeyFunc are both set")
 	}
-	if !isToken(o.Key) {
+	if !isKey(o.Key) {
 		return errors.New("upstream: Options.Key has a character that a header must not have, such as a space or a line break")
 	}
 	if err := o.validateHeader(); err != nil {
@@ -210,8 +210,8 @@ func isReservedHeader(name string) bool {
 	return false
 }
 
-// isToken reports whether s may follow "Bearer ".
-func isToken(s string) bool {
+// isKey reports whether s may follow "Bearer " in a header, or is empty.
+func isKey(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 

@@ -1,17 +1,10 @@
 package upstream
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
-	"syscall"
 	"unicode"
 
 	"github.com/llmhttp/llmhttp/internal/redact"
@@ -27,7 +20,7 @@ func newRedactor(base *url.URL, key string, header http.Header) *redact.Redactor
 			continue
 		}
 		for _, value := range values {
-			secrets = append(secrets, value, oneLine(value, len(value)+1)) // redactText gets texts that oneLine has changed
+			secrets = append(secrets, value, oneLine(value, len(value)+1)) // many texts go through oneLine first
 			if _, credentials, ok := strings.Cut(value, " "); ok && name == "Authorization" {
 				secrets = append(secrets, credentials)
 			}
@@ -50,15 +43,16 @@ func newRedactor(base *url.URL, key string, header http.Header) *redact.Redactor
 	return redact.New(secrets...).WithNames(names...)
 }
 
-// These match addresses and keys of any server. A server may forward an error of
-// another server, which contains its address or key.
+// A server may forward an error of another server, which contains the address or key of
+// that server. So addressPattern and keyPattern match the addresses and keys of all
+// servers. namePattern matches codes, types and params that contain neither.
 var (
 	addressPattern = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}\b(:\d+)?|\blocalhost(:\d+)?\b`)
 	keyPattern     = regexp.MustCompile(`\b(sk|pk|rk|gsk|xai|org|proj)[-_][\w*.-]{6,}|(Bearer |Basic )[^\s"',]+|[^\s"',;:()]*\*{3,}[^\s"',;:()]*`)
 	namePattern    = regexp.MustCompile(`^[a-z_]+([_.][a-z0-9_]+|\[\d+\])*$`)
 )
 
-// redactText removes from text what r removes, and whatever looks like a key or an
+// redactText removes from text what r removes, and what looks like a key or an
 // address.
 func redactText(r *redact.Redactor, text string) string {
 	text = keyPattern.ReplaceAllStringFunc(r.Text(text), func(match string) string {
@@ -94,64 +88,4 @@ func oneLine(s string, n int) string {
 		b.WriteString(word)
 	}
 	return strings.ToValidUTF8(b.String(), "\ufffd")
-}
-
-// describeNetError describes an error of a connection without addresses. The texts of
-// most errors of package net contain addresses, so it only describes known causes.
-func describeNetError(err error) string {
-	var (
-		dns       *net.DNSError
-		op        *net.OpError
-		errno     syscall.Errno
-		alert     tls.AlertError
-		record    tls.RecordHeaderError
-		authority x509.UnknownAuthorityError
-		hostname  x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		netErr    net.Error
-	)
-	switch {
-	case errors.As(err, &dns):
-		if dns.IsNotFound {
-			return "no such host"
-		}
-		return "the host name could not be resolved"
-	case errors.As(err, &hostname):
-		return "the certificate is for another host"
-	case errors.As(err, &authority):
-		return "the certificate is signed by an unknown authority"
-	case errors.As(err, &invalid):
-		return "the certificate is not valid"
-	case errors.As(err, &record):
-		return "the server does not use TLS"
-	case errors.As(err, &alert):
-		return alert.Error()
-	case errors.As(err, &errno):
-		text := errno.Error()
-		if errors.As(err, &op) {
-			text = op.Op + ": " + text
-		}
-		return text
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return "the connection was closed before the reply was complete"
-	case errors.Is(err, context.Canceled):
-		return "the request was canceled"
-	case errors.As(err, &netErr) && netErr.Timeout():
-		return "timeout"
-	}
-	return describeText(err.Error())
-}
-
-// describeText describes an error of net/http that has no type of its own. Such
-// errors may repeat what the server sent, which can be anything.
-func describeText(text string) string {
-	for _, part := range []string{"malformed HTTP", "malformed chunked", "malformed MIME", "invalid byte in chunk", "chunked encoding", "chunk length", "bad status line", "http2: "} {
-		if strings.Contains(text, part) {
-			return "the reply is not valid HTTP"
-		}
-	}
-	if strings.Contains(text, "server gave HTTP response to HTTPS client") {
-		return "the server does not use TLS"
-	}
-	return oneLine(text, 200)
 }

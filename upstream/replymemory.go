@@ -25,38 +25,38 @@ type replyMemory struct {
 
 // A reservation is the memory that is reserved for one reply.
 type reservation struct {
-	m     *replyMemory
-	limit int64 // maximum size of this reply
-	read  int64 // bytes that were read
-	held  int64 // bytes that are reserved
+	memory *replyMemory
+	limit  int64 // maximum size of this reply
+	read   int64 // bytes that were read
+	held   int64 // bytes that are reserved
 }
 
 // reserveStep is the number of bytes that may be read beyond held. Replies that are not
 // larger need no reservation.
 const reserveStep = 16 << 10
 
-// reader returns a Reader that reads from r and reserves memory for what it
+// reader returns a Reader that reads from source and reserves memory for what it
 // reads. Several readers of a reservation may be used concurrently.
-func (v *reservation) reader(ctx context.Context, r io.Reader) io.Reader {
-	return &reservingReader{ctx, r, v}
+func (r *reservation) reader(ctx context.Context, source io.Reader) io.Reader {
+	return &reservingReader{ctx, source, r}
 }
 
 type reservingReader struct {
-	ctx context.Context
-	r   io.Reader
-	v   *reservation
+	ctx         context.Context
+	source      io.Reader
+	reservation *reservation
 }
 
 // Read returns bounded.ErrTooLarge if the reply is larger than the limit of its
 // reservation.
 func (r *reservingReader) Read(p []byte) (int, error) {
-	n, err := r.r.Read(p)
-	if wait := r.v.grow(int64(n)); wait != nil {
-		if err := r.v.waitForMemory(r.ctx, wait); err != nil {
+	n, err := r.source.Read(p)
+	if wait := r.reservation.grow(int64(n)); wait != nil {
+		if err := r.reservation.waitForMemory(r.ctx, wait); err != nil {
 			return n, err
 		}
 	}
-	if r.v.isTooLarge() {
+	if r.reservation.isTooLarge() {
 		return n, bounded.ErrTooLarge
 	}
 	return n, err
@@ -64,36 +64,36 @@ func (r *reservingReader) Read(p []byte) (int, error) {
 
 // grow records that n bytes were read, and reserves memory for them if necessary. If no
 // memory is left, it returns a channel that is closed when memory is released.
-func (v *reservation) grow(n int64) (wait chan struct{}) {
-	m := v.m
+func (r *reservation) grow(n int64) (wait chan struct{}) {
+	m := r.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v.read += n
-	if v.read <= v.held+reserveStep {
+	r.read += n
+	if r.read <= r.held+reserveStep {
 		return nil
 	}
-	more := max(v.read, min(2*v.held, v.limit)) - v.held // doubles, as the buffer of the reply does
+	more := max(r.read, min(2*r.held, r.limit)) - r.held // doubles, as the buffer of the reply does
 	if m.used+more > m.limit {
-		if m.overLimit != nil && m.overLimit != v {
+		if m.overLimit != nil && m.overLimit != r {
 			if m.freed == nil {
 				m.freed = make(chan struct{})
 			}
 			return m.freed
 		}
-		m.overLimit = v
+		m.overLimit = r
 	}
 	m.used += more
-	v.held += more
+	r.held += more
 	return nil
 }
 
 // waitForMemory waits for wait and calls grow again, until memory is reserved or ctx
 // ends.
-func (v *reservation) waitForMemory(ctx context.Context, wait chan struct{}) error {
+func (r *reservation) waitForMemory(ctx context.Context, wait chan struct{}) error {
 	for wait != nil {
 		select {
 		case <-wait:
-			wait = v.grow(0)
+			wait = r.grow(0)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -101,20 +101,20 @@ func (v *reservation) waitForMemory(ctx context.Context, wait chan struct{}) err
 	return nil
 }
 
-func (v *reservation) isTooLarge() bool {
-	v.m.mu.Lock()
-	defer v.m.mu.Unlock()
-	return v.read > v.limit
+func (r *reservation) isTooLarge() bool {
+	r.memory.mu.Lock()
+	defer r.memory.mu.Unlock()
+	return r.read > r.limit
 }
 
 // release releases the memory of the reply.
-func (v *reservation) release() {
-	m := v.m
+func (r *reservation) release() {
+	m := r.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.used -= v.held
-	v.held, v.read = 0, 0
-	if m.overLimit == v {
+	m.used -= r.held
+	r.held, r.read = 0, 0
+	if m.overLimit == r {
 		m.overLimit = nil
 	}
 	if m.freed != nil {

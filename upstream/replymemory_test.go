@@ -30,7 +30,7 @@ func TestReplyMemory_Waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const reply = 1 << 20
 		m := &replyMemory{limit: 2 * reply}
-		reserve := func() *reservation { return &reservation{m: m, limit: reply} }
+		reserve := func() *reservation { return &reservation{memory: m, limit: reply} }
 		var held []*reservation
 		for range 3 { // the third exceeds the limit
 			held = append(held, reserve())
@@ -62,7 +62,7 @@ func TestReplyMemory_Waits(t *testing.T) {
 }
 
 func TestReplyMemory_TooLarge(t *testing.T) {
-	v := &reservation{m: &replyMemory{limit: 1 << 30}, limit: 100_000}
+	v := &reservation{memory: &replyMemory{limit: 1 << 30}, limit: 100_000}
 	require.NoError(t, readReply(t.Context(), v, 60_000))
 	assert.ErrorIs(t, readReply(t.Context(), v, 60_000), bounded.ErrTooLarge, "the limit is for both readers")
 }
@@ -77,7 +77,7 @@ func TestReplyMemory_NoDeadlock(t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
 			for range 20 {
-				v := &reservation{m: m, limit: reply}
+				v := &reservation{memory: m, limit: reply}
 				assert.NoError(t, readReply(t.Context(), v, rng.IntN(reply)))
 				m.mu.Lock()
 				assert.LessOrEqual(t, m.used, int64(limit+2*reply))

@@ -21,7 +21,7 @@ func NewTransport(opts *Options) *http.Transport {
 		o = *opts
 	}
 	o.setDefaults()
-	connectTimeout := max(o.ConnectTimeout, 0) // zero means none here
+	connectTimeout := max(o.ConnectTimeout, 0) // a net.Dialer has no timeout if it is zero
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: connectTimeout}).DialContext,
