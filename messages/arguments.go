@@ -38,46 +38,35 @@ func argumentsCompletion(text []byte, cut bool) (rest string, err error) {
 		return "", errInvalidCall
 	case json.Valid(trimmed):
 		return "", nil
-	case !cut:
-		return "", errInvalidCall
 	}
-	if rest = documentCompletion(trimmed); !json.Valid(append(trimmed[:len(trimmed):len(trimmed)], rest...)) {
+	rest, ok := documentCompletion(trimmed)
+	if !cut || !ok {
 		return "", errInvalidCall
 	}
 	return rest, nil
 }
 
 // documentCompletion returns the text that completes a JSON document of which text is
-// the beginning. A string that was cut is closed. A value that is missing is null.
-func documentCompletion(text []byte) string {
+// the beginning, or false if there is none. A string that was cut is closed. A value
+// that is missing is null.
+func documentCompletion(text []byte) (rest string, ok bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for err := error(nil); err == nil; {
 		_, err = d.ReadToken()
 	}
-	rest := bytes.TrimLeft(text[d.InputOffset():], " \t\r\n")
-	separator := byte(0)
-	if len(rest) > 0 && (rest[0] == ',' || rest[0] == ':') {
-		separator, rest = rest[0], bytes.TrimLeft(rest[1:], " \t\r\n")
-	}
-	b := []byte(tokenCompletion(rest))
-	depth := d.StackDepth()
-	kind, n := d.StackIndex(depth)
-	switch isName := kind == '{' && n%2 == 0; {
-	case isName && len(rest) > 0:
-		b = append(b, ":null"...)
-	case isName && separator != 0:
-		b = append(b, `"":null`...)
-	case isName, len(rest) > 0:
-	case kind == '{' && separator == 0:
-		b = append(b, ":null"...)
-	case separator != 0:
-		b = append(b, "null"...)
-	}
-	for ; depth > 0; depth-- {
+	token := tokenCompletion(bytes.TrimLeft(text[d.InputOffset():], " \t\r\n,:"))
+	var brackets string
+	for depth := d.StackDepth(); depth > 0; depth-- {
 		kind, _ := d.StackIndex(depth)
-		b = append(b, byte(kind)+2) // the closing bracket
+		brackets += string(kind + 2) // the closing bracket
 	}
-	return string(b)
+	for _, missing := range []string{"", "null", ":null", `"":null`} {
+		rest = token + missing + brackets
+		if json.Valid(append(bytes.Clone(text), rest...)) {
+			return rest, true
+		}
+	}
+	return "", false
 }
 
 // tokenCompletion returns the text that completes the beginning of a JSON string,

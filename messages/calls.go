@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // appendCall begins a tool call or adds arguments to it. Calls of tools that are not
@@ -51,20 +50,20 @@ func (q *blockQueue) findCall(index int) *outputBlock {
 	return nil
 }
 
-// appendArguments sends the arguments of the open call that were not sent yet.
+// appendArguments appends a delta with the arguments of the open call that were not sent
+// yet.
 func (q *blockQueue) appendArguments(b []byte) []byte {
 	k := &q.open
 	if k.sent == len(k.text) || !startsObject(k.text) {
 		return b
 	}
-	b = append(b, q.deltaHead...)
-	b = jsonwire.AppendString(b, string(k.text[k.sent:]))
+	b = q.appendDelta(b, "input_json_delta", "partial_json", string(k.text[k.sent:]))
 	k.sent = len(k.text)
-	return append(b, "}}\n\n"...)
+	return b
 }
 
-// completeArguments sends what the arguments of the open call lack to be an object.
-// It sends nothing if they are empty: a call without deltas has the input {}.
+// completeArguments appends what the arguments of the open call lack to be an object.
+// It appends nothing if they are empty: a call without deltas has the input {}.
 func (q *blockQueue) completeArguments(b []byte) []byte {
 	k := &q.open
 	rest, err := argumentsCompletion(k.text, q.cut)

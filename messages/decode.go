@@ -44,9 +44,9 @@ func decodeStrings(d *jsonwire.Decoder) []string {
 }
 
 // decodeContent decodes a string or an array of blocks.
-func decodeContent(raw []byte) ([]block, error) {
+func decodeContent(data []byte) ([]block, error) {
 	var c content
-	err := decode(raw, contentType{}, &c)
+	err := decode(data, contentType{}, &c)
 	return c, err
 }
 

@@ -128,16 +128,20 @@ func (e *requestError) forClient() *llmhttp.Error {
 	return &llmhttp.Error{Status: http.StatusBadRequest, Param: e.path, Message: e.Error()}
 }
 
-// prefixPath returns err, which is about a part of a value, with the path of the value
-// before its own path. It returns nil if err is nil.
+// prefixPath returns err, which is about a part of a value, with the path of that value
+// before its own path. The elements of path are names and indices. Other errors, and nil,
+// are returned unchanged.
 func prefixPath(err error, path ...any) error {
 	e, ok := errors.AsType[*requestError](err)
 	if !ok {
 		return err
 	}
-	prefix := strings.ReplaceAll(strings.TrimSpace(fmt.Sprintln(path...)), " ", ".")
-	if e.path == "" {
-		return &requestError{prefix, e.message}
+	var steps []string
+	for _, step := range path {
+		steps = append(steps, fmt.Sprint(step))
 	}
-	return &requestError{prefix + "." + e.path, e.message}
+	if e.path != "" {
+		steps = append(steps, e.path)
+	}
+	return &requestError{strings.Join(steps, "."), e.message}
 }

@@ -51,30 +51,35 @@ func (p *protocol) listModels(ctx context.Context, r *http.Request, _ []byte) (a
 	if err != nil {
 		return nil, err
 	}
+	models, more := selectPage(models, query.Get("after_id"), query.Get("before_id"), limit)
+	page := &modelPage{Data: make([]model, len(models)), HasMore: more}
+	for i := range models {
+		page.Data[i] = newModel(&models[i])
+	}
+	if n := len(page.Data); n > 0 {
+		page.FirstID, page.LastID = &page.Data[0].ID, &page.Data[n-1].ID
+	}
+	return page, nil
+}
+
+// selectPage returns at most limit of the models after one ID and before another, and
+// whether there are more. They are the last ones if there is a before, and otherwise the
+// first.
+func selectPage(models []llmhttp.Model, after, before string, limit int) (page []llmhttp.Model, more bool) {
 	start, end := 0, len(models)
-	if id := query.Get("after_id"); id != "" {
-		start = indexModel(models, id) + 1
+	if after != "" {
+		start = indexModel(models, after) + 1
 	}
-	backward := query.Get("before_id") != ""
-	if backward {
-		end = max(start, indexModel(models, query.Get("before_id")))
+	if before != "" {
+		end = max(start, indexModel(models, before))
 	}
-	page := models[start:end]
-	list := modelPage{Data: []model{}, HasMore: len(page) > limit}
 	switch {
-	case !list.HasMore:
-	case backward:
-		page = page[len(page)-limit:]
-	default:
-		page = page[:limit]
+	case end-start <= limit:
+		return models[start:end], false
+	case before != "":
+		return models[end-limit : end], true
 	}
-	for i := range page {
-		list.Data = append(list.Data, newModel(&page[i]))
-	}
-	if n := len(list.Data); n > 0 {
-		list.FirstID, list.LastID = &list.Data[0].ID, &list.Data[n-1].ID
-	}
-	return &list, nil
+	return models[start : start+limit], true
 }
 
 // indexModel returns the index of the model with the given ID, or -1.

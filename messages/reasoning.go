@@ -5,11 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // detailPrefix begins a signature, or the data of redacted thinking, that contains a
@@ -69,23 +67,23 @@ func detailFromData(data string) llmhttp.ReasoningDetail {
 	return llmhttp.ReasoningDetail{Type: llmhttp.ReasoningEncrypted, Data: data}
 }
 
-// A reasoningState finds the reasoning of a reply that a Backend yields twice.
+// A reasoningMerger drops the reasoning of a reply that a Backend yields twice.
 //
 // A Backend may yield the same reasoning as text and in details, together or one after
 // the other, split at different places. Text that has come from only one of these two
 // sources is kept until the other source repeats it.
-type reasoningState struct {
+type reasoningMerger struct {
 	text, details []byte // from this source, and not yet from the other
 	index         []byte // the index of the last detail that had text
 }
 
 // fromText returns the part of text that is new.
-func (t *reasoningState) fromText(text string) string {
+func (t *reasoningMerger) fromText(text string) string {
 	return withoutRepetition(text, &t.text, &t.details)
 }
 
 // fromDetails returns the part of the text of a detail that is new.
-func (t *reasoningState) fromDetails(text string) string {
+func (t *reasoningMerger) fromDetails(text string) string {
 	return withoutRepetition(text, &t.details, &t.text)
 }
 
@@ -102,7 +100,7 @@ func withoutRepetition(text string, own, other *[]byte) string {
 
 // continues reports whether d may be a part of the same text as the detail before
 // it: all parts of one text have the same index.
-func (t *reasoningState) continues(d *llmhttp.ReasoningDetail) bool {
+func (t *reasoningMerger) continues(d *llmhttp.ReasoningDetail) bool {
 	same := t.index == nil || bytes.Equal(t.index, d.Extra["index"])
 	t.index = append(t.index[:0], d.Extra["index"]...)
 	return same
@@ -156,20 +154,16 @@ func (q *blockQueue) addSignature(b []byte, signature string) []byte {
 	case q.isOpen && q.open.accepts(thinkingBlock):
 		q.open.signature = signature
 		b = q.appendSignature(b)
-	case !q.unsigned:
+	case !q.lastUnsigned:
 		b, _ = q.begin(b, outputBlock{kind: thinkingBlock, signature: signature})
 	}
 	return b
 }
 
-// appendSignature sends the signature of the open block, if it has one.
+// appendSignature appends a delta with the signature of the open block, if it has one.
 func (q *blockQueue) appendSignature(b []byte) []byte {
 	if q.open.signature == "" {
 		return b
 	}
-	b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"...)
-	b = strconv.AppendInt(b, int64(q.index), 10)
-	b = append(b, `,"delta":{"type":"signature_delta","signature":`...)
-	b = jsonwire.AppendString(b, q.open.signature)
-	return append(b, "}}\n\n"...)
+	return q.appendDelta(b, "signature_delta", "signature", q.open.signature)
 }

@@ -130,7 +130,7 @@ func (c *turnConverter) addAssistant(b *block) error {
 	case "redacted_thinking":
 		m.ReasoningDetails = append(m.ReasoningDetails, detailFromData(stringValue(b.Data)))
 	case "tool_use":
-		call, err := b.call()
+		call, err := b.toolCall()
 		if err != nil {
 			return err
 		}

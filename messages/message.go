@@ -1,7 +1,7 @@
 package messages
 
 import (
-	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -20,11 +20,7 @@ func messageID(id string) string {
 	case id != "":
 		return prefix + strings.TrimPrefix(id, "chatcmpl-")
 	}
-	var random [16]byte
-	for i := range random {
-		random[i] = byte(rand.Uint32())
-	}
-	return prefix + hex.EncodeToString(random[:])
+	return fmt.Sprintf("%s%016x%016x", prefix, rand.Uint64(), rand.Uint64())
 }
 
 // appendMessageHead appends a message up to its content.

@@ -6,13 +6,16 @@ import "github.com/llmhttp/llmhttp"
 type encoder struct {
 	model     string // the name that the client used, if the Backend knows another one
 	blocks    blockQueue
-	reasoning reasoningState
+	reasoning reasoningMerger
 	dropped   []int // the indices of calls that have no form in this API
 	stop      stopReason
 }
 
+var _ llmhttp.ChunkCollector = (*encoder)(nil)
+
 func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
-	b = append(b, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
+	b = beginEvent(b, "message_start")
+	b = append(b, `,"message":`...)
 	b = appendMessageHead(b, s.ID, e.modelName(s.Model))
 	b = append(b, `],"stop_reason":null,"stop_sequence":null,"usage":`...)
 	b = appendUsage(b, &llmhttp.Usage{PromptTokens: s.PromptTokens})
@@ -46,18 +49,57 @@ func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 	return b, e.blocks.err
 }
 
-// AppendEnd sends the blocks that wait, and the end of the message.
+// AppendEnd appends the blocks that wait, and the end of the message.
 func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
 	b = e.blocks.endAll(b)
-	b = append(b, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
+	b = beginEvent(b, "message_delta")
+	b = append(b, `,"delta":{`...)
 	b = e.stop.append(b)
 	b = append(b, `},"usage":`...)
 	b = appendUsage(b, u)
-	return append(b, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...), e.blocks.err
+	b = append(b, "}\n\n"...)
+	b = beginEvent(b, "message_stop")
+	return append(b, "}\n\n"...), e.blocks.err
 }
 
 func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
 	b = append(b, "event: error\ndata: "...)
 	b = appendErrorObject(b, failure, failure.Status)
 	return append(b, "}\n\n"...)
+}
+
+// beginEvent appends an event up to its type. The SDKs need the type in both places.
+func beginEvent(b []byte, typ string) []byte {
+	b = append(b, "event: "...)
+	b = append(b, typ...)
+	b = append(b, "\ndata: {\"type\":\""...)
+	b = append(b, typ...)
+	return append(b, '"')
+}
+
+// CollectStart makes the encoder queue all blocks for AppendWhole.
+func (e *encoder) CollectStart(*llmhttp.ReplyStart) { e.blocks.whole = true }
+
+func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
+	_, err := e.AppendChunk(nil, c)
+	return err
+}
+
+// AppendWhole appends a message.
+func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
+	b = appendMessageHead(b, r.ID, e.modelName(r.Model))
+	for i := range e.blocks.waiting {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = e.blocks.waiting[i].appendWhole(b, e.blocks.cut); err != nil {
+			return b, err
+		}
+	}
+	b = append(b, "],"...)
+	b = e.stop.append(b)
+	b = append(b, `,"usage":`...)
+	b = appendUsage(b, r.Usage)
+	return append(b, '}'), nil
 }

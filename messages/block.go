@@ -49,8 +49,8 @@ func stringValue(v raw) (s string) {
 	return s
 }
 
-// call converts a tool_use block.
-func (b *block) call() (llmhttp.ToolCall, error) {
+// toolCall converts a tool_use block.
+func (b *block) toolCall() (llmhttp.ToolCall, error) {
 	call := llmhttp.ToolCall{ID: b.ID, Type: "function", Function: llmhttp.FunctionCall{Name: b.Name, Arguments: "{}"}}
 	switch {
 	case b.ID == "":
@@ -92,7 +92,7 @@ func contentParts(content raw) (llmhttp.Content, error) {
 func (b *block) parts() (llmhttp.Content, error) {
 	switch b.Type {
 	case "text":
-		return textPart(b.Text), nil
+		return textParts(b.Text), nil
 	case "image":
 		return b.imageParts()
 	case "document":
@@ -100,9 +100,9 @@ func (b *block) parts() (llmhttp.Content, error) {
 	case "search_result":
 		return b.searchResultParts()
 	case "tool_reference":
-		return textPart("Tool: " + stringValue(b.ToolName)), nil
+		return textParts("Tool: " + stringValue(b.ToolName)), nil
 	case "compaction":
-		return textPart(stringValue(b.Content)), nil
+		return textParts(stringValue(b.Content)), nil
 	case "":
 		return nil, missingField("type")
 	}
@@ -122,7 +122,7 @@ func isServerBlock(typ string) bool {
 	return strings.HasSuffix(typ, "_tool_result")
 }
 
-func textPart(text string) llmhttp.Content {
+func textParts(text string) llmhttp.Content {
 	if text == "" {
 		return nil
 	}
@@ -177,20 +177,20 @@ func (b *block) documentParts() (llmhttp.Content, error) {
 	}
 	switch s.Type {
 	case "text":
-		return textPart(withTitle(stringValue(b.Title), s.Data)), nil
+		return textParts(withTitle(stringValue(b.Title), s.Data)), nil
 	case "content":
 		parts, err := contentParts(s.Content)
 		return parts, prefixPath(err, "source.content")
 	case "base64":
-		return b.filePart(s.dataURL()), nil
+		return b.fileParts(s.dataURL()), nil
 	case "url":
-		return b.filePart(s.URL), nil
+		return b.fileParts(s.URL), nil
 	}
 	return nil, fieldError("source.type", "Input should be 'base64', 'text', 'content', 'url' or 'file'")
 }
 
-// filePart returns a part with the file at a URL, which may be a data: URL.
-func (b *block) filePart(url string) llmhttp.Content {
+// fileParts returns a part with the file at url, which may be a data: URL.
+func (b *block) fileParts(url string) llmhttp.Content {
 	name := stringValue(b.Title)
 	if name == "" {
 		name = "document.pdf"
@@ -212,5 +212,5 @@ func (b *block) searchResultParts() (llmhttp.Content, error) {
 		return nil, prefixPath(err, "content")
 	}
 	title := strings.TrimSpace(stringValue(b.Title) + " " + stringValue(b.Source))
-	return textPart(withTitle(title, parts.Text())), nil
+	return textParts(withTitle(title, parts.Text())), nil
 }

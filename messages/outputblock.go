@@ -1,0 +1,75 @@
+package messages
+
+import "github.com/llmhttp/llmhttp/internal/jsonwire"
+
+// A blockKind is the type of a content block of a reply.
+type blockKind uint8
+
+const (
+	textBlock blockKind = iota
+	thinkingBlock
+	redactedBlock
+	callBlock
+)
+
+// An outputBlock is a content block of a reply.
+type outputBlock struct {
+	kind      blockKind
+	text      []byte                 // the text while the block waits; for a call, all of its arguments
+	sent      int                    // how many bytes of the arguments were sent
+	signature string                 // the signature of thinking
+	data      string                 // the data of redacted thinking
+	call      int                    // the index of the call
+	id, name  string                 // the ID and the function of the call
+	scanner   jsonwire.ObjectScanner // finds the end of the arguments
+}
+
+// isComplete reports whether the block may end.
+func (k *outputBlock) isComplete() bool { return k.kind != callBlock || k.scanner.Complete() }
+
+// accepts reports whether the block takes text of this kind.
+func (k *outputBlock) accepts(kind blockKind) bool { return k.kind == kind && k.signature == "" }
+
+// appendStart appends the block as a stream begins it, without the content that comes in
+// deltas.
+func (k *outputBlock) appendStart(b []byte) []byte { return k.append(b, "", "", "{}") }
+
+// appendWhole appends the block with all of its content. cut tells whether the reply was
+// cut, so that the arguments of a call may be incomplete.
+func (k *outputBlock) appendWhole(b []byte, cut bool) ([]byte, error) {
+	if k.kind != callBlock {
+		return k.append(b, string(k.text), k.signature, ""), nil
+	}
+	rest, err := argumentsCompletion(k.text, cut)
+	input := "{}"
+	if startsObject(k.text) {
+		input = string(k.text) + rest
+	}
+	return k.append(b, "", "", input), err
+}
+
+// append appends the block. Which of text, signature and input it uses depends on its
+// kind. input is JSON.
+func (k *outputBlock) append(b []byte, text, signature, input string) []byte {
+	switch k.kind {
+	case textBlock:
+		b = append(b, `{"type":"text","text":`...)
+		b = jsonwire.AppendString(b, text)
+	case thinkingBlock:
+		b = append(b, `{"type":"thinking","thinking":`...)
+		b = jsonwire.AppendString(b, text)
+		b = append(b, `,"signature":`...)
+		b = jsonwire.AppendString(b, signature)
+	case redactedBlock:
+		b = append(b, `{"type":"redacted_thinking","data":`...)
+		b = jsonwire.AppendString(b, k.data)
+	case callBlock:
+		b = append(b, `{"type":"tool_use","id":`...)
+		b = jsonwire.AppendString(b, k.id)
+		b = append(b, `,"name":`...)
+		b = jsonwire.AppendString(b, k.name)
+		b = append(b, `,"input":`...)
+		b = append(b, input...)
+	}
+	return append(b, '}')
+}
