@@ -22,7 +22,7 @@ type accounting struct {
 	records      [1]UsageRecord // an array, so that the store gets it without an allocation
 	promptTokens int            // estimated
 	reported     *Usage         // by the Backend, for images and embeddings
-	tokens       tokenReservation
+	reservation  tokenReservation
 	quota        quotaReservation
 	settleCtx    detachedContext // for stores, when the request is over
 
@@ -35,17 +35,17 @@ type accounting struct {
 	// The last known states of the limits of requests and tokens, guarded by q.res.mu.
 	requestLimit, tokenLimit limitState
 
-	// releaseConcurrent gives up the request's place among the concurrent
+	// freeSlot gives up the request's place among the concurrent
 	// ones; nil if it has none.
-	releaseConcurrent func()
+	freeSlot func()
 }
 
 // A tokenReservation is what was taken from buckets of tokens before the Backend was
 // called.
 type tokenReservation struct {
-	n      int     // number of tokens
-	draws  []Draw  // empty if the key has no such buckets
-	memory [2]Draw // the storage of draws, and before that of the draws of admit and peek
+	tokens  int     // number of tokens
+	draws   []Draw  // empty if the key has no such buckets
+	storage [2]Draw // the storage of draws, and before that of the draws of admit and ensureLimitsKnown
 }
 
 // A limitState is the state of a limit, if it is known.
@@ -62,14 +62,14 @@ func (a *accounting) markBackendCalled() { a.backendCalled = true }
 func (a *accounting) admit() error {
 	l := &a.q.key.Limits
 	if l.Concurrent != 0 {
-		if err := a.acquire(l.Concurrent); err != nil {
+		if err := a.acquireSlot(l.Concurrent); err != nil {
 			return err
 		}
 	}
 	if l.Requests.N == 0 {
 		return nil
 	}
-	draws := appendDraw(a.tokens.memory[:0], BucketRequests, l.Requests, 1)
+	draws := appendDraw(a.reservation.storage[:0], BucketRequests, l.Requests, 1)
 	if err := a.take(appendDraw(draws, BucketTokens, l.Tokens, 0)); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (a *accounting) reserve(e estimate) error {
 		a.q.observer.refusedBy = BucketTokens
 		return tooLarge
 	}
-	draws := appendDraw(a.tokens.memory[:0], BucketTokens, l.Tokens, tokens)
+	draws := appendDraw(a.reservation.storage[:0], BucketTokens, l.Tokens, tokens)
 	useBucket, err := a.reserveQuota(e)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (a *accounting) reserve(e estimate) error {
 	if err := a.take(draws); err != nil {
 		return err
 	}
-	a.tokens.draws, a.tokens.n = draws, tokens
+	a.reservation.draws, a.reservation.tokens = draws, tokens
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (a *accounting) take(draws []Draw) error {
 	if err != nil {
 		return a.q.life.storeError(err, messageLimits)
 	}
-	a.setLimits(draws, levels)
+	a.noteLevels(draws, levels)
 	bucket, err := refusal(draws, levels)
 	if err != nil {
 		a.q.observer.refusedBy = bucket
@@ -158,8 +158,8 @@ func refusal(draws []Draw, levels []Level) (bucket string, err error) {
 	return bucket, err
 }
 
-// acquire takes a place among the concurrent requests of the key.
-func (a *accounting) acquire(limit int) error {
+// acquireSlot takes a place among the concurrent requests of the key.
+func (a *accounting) acquireSlot(limit int) error {
 	acquire := a.q.h.concurrent.Acquire
 	if l, ok := a.q.h.opts.Limiter.(ConcurrencyLimiter); ok {
 		acquire = l.Acquire
@@ -175,17 +175,17 @@ func (a *accounting) acquire(limit int) error {
 		a.q.observer.refusedBy = LimitConcurrent
 		return e
 	}
-	a.releaseConcurrent = release
+	a.freeSlot = release
 	return nil
 }
 
-// release gives up the place among the concurrent requests, if there is one.
-func (a *accounting) release() {
-	release := a.releaseConcurrent
+// releaseSlot gives up the place among the concurrent requests, if there is one.
+func (a *accounting) releaseSlot() {
+	release := a.freeSlot
 	if release == nil {
 		return
 	}
-	a.releaseConcurrent = nil
+	a.freeSlot = nil
 	a.q.idle.stopTimeout(a.q)
 	a.q.log.guard("concurrent request not released", func() error { release(); return nil })
 }
@@ -209,23 +209,23 @@ func (a *accounting) refundRequest() {
 	info.ResetAfter = max(info.ResetAfter-r.Per/time.Duration(max(r.N, 1)), 0)
 }
 
-// chargeRequest makes what admit took final: the Backend is about to be called.
-func (a *accounting) chargeRequest() { a.refundable = false }
+// commitRequest makes what admit took final: the Backend is about to be called.
+func (a *accounting) commitRequest() { a.refundable = false }
 
-// peek asks for the state of the limits if the Limiter was not called: every
+// ensureLimitsKnown asks for the state of the limits if the Limiter was not called: every
 // reply to a key with limits tells it.
-func (a *accounting) peek() {
-	if a.q.key == nil || a.limiterCalled || a.q.life.ended() == errClientLeft {
+func (a *accounting) ensureLimitsKnown() {
+	if a.q.key == nil || a.limiterCalled || a.q.life.endCause() == errClientLeft {
 		return
 	}
-	draws := appendDraw(a.tokens.memory[:0], BucketRequests, a.q.key.Limits.Requests, 0)
+	draws := appendDraw(a.reservation.storage[:0], BucketRequests, a.q.key.Limits.Requests, 0)
 	if draws = appendDraw(draws, BucketTokens, a.q.key.Limits.Tokens, 0); len(draws) > 0 {
 		a.q.log.guard("limits are not known", func() error { return a.take(draws) })
 	}
 }
 
-// setLimits notes the states of the limits that draws are on.
-func (a *accounting) setLimits(draws []Draw, levels []Level) {
+// noteLevels notes the states of the limits that draws are on.
+func (a *accounting) noteLevels(draws []Draw, levels []Level) {
 	a.q.res.mu.Lock()
 	defer a.q.res.mu.Unlock()
 	for i, level := range levels {
@@ -239,8 +239,8 @@ func (a *accounting) setLimits(draws []Draw, levels []Level) {
 	}
 }
 
-// addLimits adds the limits to info as far as their state is known. q.res.mu is held.
-func (a *accounting) addLimits(info *ReplyInfo) {
+// reportLimits adds the limits to info as far as their state is known. q.res.mu is held.
+func (a *accounting) reportLimits(info *ReplyInfo) {
 	if a.requestLimit.known {
 		info.Requests = &a.requestLimit.info
 	}
@@ -256,21 +256,21 @@ func (a *accounting) noteBackendError(err error) { a.notSent = errors.Is(err, Er
 // once, whether the client is still there or not. A request that succeeds is
 // settled before its reply ends: the client may ask for its usage next.
 func (a *accounting) settle() {
-	if a.settled || !a.backendCalled && len(a.tokens.draws) == 0 {
+	if a.settled || !a.backendCalled && len(a.reservation.draws) == 0 {
 		a.settleQuota(false)
 		return
 	}
 	a.settled = true
 	q := a.q
 	q.idle.stopTimeout(q)
-	used := a.backendCalled && !a.isNotFound()
+	used := a.backendCalled && !a.failedAsNotFound()
 	ctx := a.settleContext()
 	// Deferred, each step runs even if one before it calls runtime.Goexit.
-	defer a.release()
+	defer a.releaseSlot()
 	defer q.log.guard("quota not settled", func() error { a.settleQuota(used); return nil })
-	defer q.log.guard("usage not recorded", func() error { return a.store(ctx, used) })
-	defer q.log.guard("limits not settled", func() error { return a.adjust(ctx) })
-	q.log.guard("usage not counted", func() error { a.measure(used); return nil })
+	defer q.log.guard("usage not recorded", func() error { return a.recordUsage(ctx, used) })
+	defer q.log.guard("limits not settled", func() error { return a.settleTokens(ctx) })
+	q.log.guard("usage not counted", func() error { a.setUsage(used); return nil })
 }
 
 // settleContext returns a context with the values of the request that outlives
@@ -284,20 +284,20 @@ func (a *accounting) settleContext() context.Context {
 	return c
 }
 
-// adjust takes the difference between the tokens used and those reserved.
-func (a *accounting) adjust(ctx context.Context) error {
-	difference := a.record.Usage.TotalTokens - a.tokens.n
-	if len(a.tokens.draws) == 0 || difference == 0 {
+// settleTokens takes the difference between the tokens used and those reserved.
+func (a *accounting) settleTokens(ctx context.Context) error {
+	difference := a.record.Usage.TotalTokens - a.reservation.tokens
+	if len(a.reservation.draws) == 0 || difference == 0 {
 		return nil
 	}
-	for i := range a.tokens.draws {
-		a.tokens.draws[i].Cost = difference
+	for i := range a.reservation.draws {
+		a.reservation.draws[i].Cost = difference
 	}
-	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, a.tokens.draws...)
+	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, a.reservation.draws...)
 }
 
-// store records the usage if anything was used.
-func (a *accounting) store(ctx context.Context, used bool) error {
+// recordUsage records the usage if anything was used.
+func (a *accounting) recordUsage(ctx context.Context, used bool) error {
 	usage, rec := a.q.h.opts.Usage, &a.q.observer
 	if usage == nil || !used {
 		return nil
@@ -310,19 +310,19 @@ func (a *accounting) store(ctx context.Context, used bool) error {
 	return rec.recordErr
 }
 
-// isNotFound reports whether the Backend knows no such model or has no such
+// failedAsNotFound reports whether the Backend knows no such model or has no such
 // method, so that nothing was used.
-func (a *accounting) isNotFound() bool {
+func (a *accounting) failedAsNotFound() bool {
 	q := a.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	return q.res.err != nil && q.observer.chunks == 0 && a.record.Images == 0 && q.failures.clientError(q.res.err).Status == http.StatusNotFound
 }
 
-// measure sets the usage to what the Backend reported, or to an estimate. A
+// setUsage sets the usage to what the Backend reported, or to an estimate. A
 // request that failed before its reply began used nothing, unless its client
 // has left, which may be why.
-func (a *accounting) measure(used bool) {
+func (a *accounting) setUsage(used bool) {
 	q := a.q
 	q.res.mu.Lock()
 	failed := q.res.err != nil && q.observer.chunks == 0 && !q.res.clientLeft
@@ -334,7 +334,7 @@ func (a *accounting) measure(used bool) {
 	q.res.mu.Unlock()
 	u := &a.record.Usage
 	if reported != nil && reported.dropInvalid() {
-		q.chat.warn(misuseExtra)
+		q.chat.warn(misuseInvalidExtra)
 	}
 	switch {
 	case !used:
@@ -346,7 +346,7 @@ func (a *accounting) measure(used bool) {
 	case failed, a.notSent, a.record.Endpoint == EndpointImages:
 	default:
 		a.record.Estimated = true
-		u.PromptTokens, u.CompletionTokens = a.promptTokens, q.tokens().output(&output)
+		u.PromptTokens, u.CompletionTokens = a.promptTokens, q.tokenCounter().output(&output)
 	}
 	u.TotalTokens = u.total()
 }

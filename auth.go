@@ -365,19 +365,19 @@ func newRedactor(secret string) redactor { return redactor{redact.New(secret)} }
 
 func (r redactor) text(s string) string { return r.r.Text(s) }
 
-// error redacts an Error, and its cause, in place.
-func (r redactor) error(e *Error) *Error {
+// errorInPlace redacts e and its cause, and returns e.
+func (r redactor) errorInPlace(e *Error) *Error {
 	for _, s := range []*string{&e.Type, &e.Code, &e.Param, &e.Message} {
 		*s = r.text(*s)
 	}
 	if e.Err != nil {
-		e.Err = r.err(e.Err)
+		e.Err = r.error(e.Err)
 	}
 	return e
 }
 
-// err returns err, or an error like it whose text is redacted.
-func (r redactor) err(err error) error {
+// error returns err, or an error like it whose text is redacted.
+func (r redactor) error(err error) error {
 	text := errorText(err)
 	clean := r.text(text)
 	if clean == text {
@@ -385,7 +385,7 @@ func (r redactor) err(err error) error {
 	}
 	if e, ok := err.(*Error); ok {
 		redacted := *e
-		return r.error(&redacted)
+		return r.errorInPlace(&redacted)
 	}
 	return &redactedError{clean, err}
 }

@@ -30,7 +30,7 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 	req, encoder, err := decode(q.life.ctx, q.r, body.b)
 	putBuffer(body)
 	if err != nil {
-		return q.life.endedOr(err)
+		return q.life.endCauseOr(err)
 	}
 	if err := q.authorizeModel(req.Model); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 		limitCompletion(req, n)
 		c.order.maxBytes = maxCompletionBytes(n)
 	}
-	q.accounting.promptTokens = q.tokens().prompt(req) // before the Backend owns req
+	q.accounting.promptTokens = q.tokenCounter().prompt(req) // before the Backend owns req
 	cost := chatCost(q.accounting.promptTokens, q.h.opts.ReserveCompletion, req, limits)
 	minTokens := cost
 	if _, ok := req.TokenLimit(); !ok {
@@ -79,7 +79,7 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 	r := joiner.response(&c.order)
 	r.Usage = &c.q.accounting.record.Usage
 	c.warn(c.order.misuse)
-	if err := c.save(r.Extra); err != nil {
+	if err := c.saveReply(r.Extra); err != nil {
 		return err
 	}
 	return c.q.reply(func(b []byte) ([]byte, error) { return c.encoder.AppendWhole(b, r) })
@@ -104,9 +104,9 @@ func (r *collectedReply) add(c *ChatChunk) {
 	}
 }
 
-// save stores a complete reply if the encoder is a ReplySaver. The response's mu
+// saveReply stores a complete reply if the encoder is a ReplySaver. The response's mu
 // must not be held, because a store takes time.
-func (c *chatCall) save(extra Extra) error {
+func (c *chatCall) saveReply(extra Extra) error {
 	saver, ok := c.encoder.(ReplySaver)
 	if !ok {
 		return nil
@@ -124,7 +124,7 @@ func (c *chatCall) save(extra Extra) error {
 	ctx, cancel := context.WithTimeout(c.q.life.ctx, settleGrace)
 	defer cancel()
 	if err := save(ctx); err != nil {
-		return c.q.life.endedOr(err)
+		return c.q.life.endCauseOr(err)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	c.q.accounting.settle()
 	extra := c.order.endExtra()
 	c.warn(c.order.misuse)
-	if err := c.save(extra); err != nil {
+	if err := c.saveReply(extra); err != nil {
 		return err
 	}
 	res.mu.Lock()
@@ -174,18 +174,18 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 		return err
 	}
 	q.observer.transcribe(req, &c.order)
-	q.observer.start(req)
+	q.observer.callStarted(req)
 	q.accounting.markBackendCalled()
 	stream := q.h.backend.Chat(q.life.backendCtx, req)
 	if stream == nil {
 		stream = Fail(errNilStream)
 	}
 	stream(c.yield)
-	err := c.close()
+	err := c.closeStream()
 	q.accounting.noteBackendError(err)
 	// A Backend may return without an error when its context is done. That is
 	// not the end of a reply.
-	return q.life.endedOr(err)
+	return q.life.endCauseOr(err)
 }
 
 // warn logs misuses. The response's mu must not be held.
@@ -202,7 +202,7 @@ func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
 	defer c.q.res.mu.Unlock()
 	switch {
 	case c.err == errStreamOver:
-		c.q.log.warn(misuseAfterReturn)
+		c.q.log.warn(misuseYieldAfterReturn)
 	case c.err == nil && err == nil:
 		err = c.receive(chunk)
 	}
@@ -218,7 +218,7 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 		return q.res.err
 	}
 	now := time.Now()
-	q.idle.touch(now)
+	q.idle.noteProgress(now)
 	q.observer.addChunk(chunk, now)
 	if chunk != nil {
 		if c.size += chunk.size(); c.size > q.h.opts.MaxReply {
@@ -243,8 +243,8 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 	return nil
 }
 
-// close refuses further chunks, and returns the error that ended the stream.
-func (c *chatCall) close() error {
+// closeStream refuses further chunks, and returns the error that ended the stream.
+func (c *chatCall) closeStream() error {
 	res := &c.q.res
 	res.mu.Lock()
 	defer res.mu.Unlock()

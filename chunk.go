@@ -61,8 +61,8 @@ var chatChunkJSON = jsonwire.NewObject(
 	jsonwire.Pointer("usage", func(c *ChatChunk) **Usage { return &c.Usage }, usageJSON),
 	jsonwire.Extra(func(c *ChatChunk) *Extra { return &c.Extra }),
 ).Reserve(objectError).AfterDecode(func(c *ChatChunk) {
-	c.Usage = reported(c.Usage)
-	wrapError(&c.Extra)
+	c.Usage = nilIfZero(c.Usage)
+	wrapErrorMembers(&c.Extra)
 })
 
 // constantField returns a member that is always the same, and ignored in a document.
@@ -72,7 +72,7 @@ func constantField[T any](name, value string) jsonwire.Field[T] {
 }
 
 // objectField returns the member "object", which is constant. If a server sends "error"
-// there, decoding keeps it in Extra, where wrapError finds it.
+// there, decoding keeps it in Extra, where wrapErrorMembers finds it.
 func objectField[T any](constant string, extra func(*T) *Extra) jsonwire.Field[T] {
 	return constantField[T](memberObject, constant).DecodeWith(func(v *T, d *jsonwire.Decoder) {
 		if raw := d.View(); raw == `"error"` {
@@ -83,8 +83,8 @@ func objectField[T any](constant string, extra func(*T) *Extra) jsonwire.Field[T
 
 const memberObject = "object"
 
-// wrapError moves the members of a reply that is an error to Extra["error"].
-func wrapError(extra *Extra) {
+// wrapErrorMembers moves the members of a reply that is an error to Extra["error"].
+func wrapErrorMembers(extra *Extra) {
 	if _, ok := (*extra)[memberObject]; !ok {
 		return
 	}
@@ -170,8 +170,8 @@ var chatResponseJSON = jsonwire.NewObject(
 	jsonwire.Pointer("usage", func(r *ChatResponse) **Usage { return &r.Usage }, usageJSON),
 	jsonwire.Extra(func(r *ChatResponse) *Extra { return &r.Extra }),
 ).Reserve(objectError).AfterDecode(func(r *ChatResponse) {
-	r.Usage = reported(r.Usage)
-	wrapError(&r.Extra)
+	r.Usage = nilIfZero(r.Usage)
+	wrapErrorMembers(&r.Extra)
 })
 
 // MarshalJSON encodes r.
@@ -235,7 +235,7 @@ func (c *ChatChunk) size() int {
 	for i := range c.Choices {
 		choice := &c.Choices[i]
 		d := &choice.Delta
-		n += deltaLen(d) + d.Extra.size() + choice.Extra.size()
+		n += d.textLen() + d.Extra.size() + choice.Extra.size()
 		for j := range d.ToolCalls {
 			t := &d.ToolCalls[j]
 			n += elementSize + len(t.ID) + len(t.Function.Name) + t.Extra.size() + t.Function.Extra.size()
@@ -345,13 +345,14 @@ func (t *ToolCallDelta) UnmarshalJSON(data []byte) error {
 	return unmarshalReply(data, toolCallDeltaJSON, t)
 }
 
-func isEmptyDelta(d *Delta) bool {
+// isEmpty reports whether d adds nothing.
+func (d *Delta) isEmpty() bool {
 	return d.Content == "" && d.Reasoning == "" && d.Refusal == "" && len(d.ToolCalls) == 0 &&
 		len(d.ReasoningDetails) == 0 && !hasValue(d.Extra)
 }
 
-// deltaLen returns the number of bytes of text in d.
-func deltaLen(d *Delta) int {
+// textLen returns the number of bytes of text in d.
+func (d *Delta) textLen() int {
 	n := len(d.Reasoning) + len(d.Content) + len(d.Refusal)
 	for i := range d.ToolCalls {
 		n += len(d.ToolCalls[i].Function.Arguments)
@@ -359,8 +360,8 @@ func deltaLen(d *Delta) int {
 	return n
 }
 
-// splitDelta shortens d to room bytes of text and returns the rest.
-func splitDelta(d *Delta, room int) (rest Delta) {
+// split shortens d to room bytes of text and returns the rest.
+func (d *Delta) split(room int) (rest Delta) {
 	d.Reasoning, rest.Reasoning = splitText(d.Reasoning, &room)
 	d.Content, rest.Content = splitText(d.Content, &room)
 	d.Refusal, rest.Refusal = splitText(d.Refusal, &room)
@@ -384,13 +385,13 @@ func splitText(s string, room *int) (head, rest string) {
 	}
 	n := *room
 	*room = 0
-	n -= incompleteSuffix(s[:n])
+	n -= incompleteSuffixLen(s[:n])
 	return s[:n], s[n:]
 }
 
-// incompleteSuffix returns how many bytes at the end of s begin a character
+// incompleteSuffixLen returns how many bytes at the end of s begin a character
 // that is not complete.
-func incompleteSuffix(s string) int {
+func incompleteSuffixLen(s string) int {
 	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
 		c := s[len(s)-i]
 		if !utf8.RuneStart(c) {

@@ -114,19 +114,19 @@ func completionID(id string) string {
 	return id
 }
 
-func (n *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
+func (e *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
 	h := append(make([]byte, 0, 160), `data: {"id":`...)
 	h = appendString(h, completionID(s.ID))
 	h = append(h, `,"object":"`+objectChunk+`","created":`...)
 	h = strconv.AppendInt(h, s.Created, 10)
 	h = append(h, `,"model":`...)
-	n.head = appendString(h, s.Model)
+	e.head = appendString(h, s.Model)
 	return b
 }
 
-func (n *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
+func (e *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
-	b = append(b, n.head...)
+	b = append(b, e.head...)
 	b = append(b, `,"choices":[{"index":`...)
 	b = strconv.AppendInt(b, int64(choice.Index), 10)
 	var err error
@@ -169,9 +169,9 @@ func appendDelta(b []byte, d *Delta) ([]byte, error) {
 // AppendEnd appends the usage, if the client asked for it, and [DONE]. Other
 // clients get no chunk without choices: many look at the first choice of every
 // chunk.
-func (n *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
-	if n.showUsage {
-		b = append(b, n.head...)
+func (e *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+	if e.showUsage {
+		b = append(b, e.head...)
 		b = append(b, `,"choices":[],"usage":`...)
 		var err error
 		if b, err = usageJSON.Append(b, u); err != nil {
@@ -192,7 +192,7 @@ func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
 }
 
 // AppendWhole appends a chat.completion object.
-func (n *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, error) {
+func (e *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, error) {
 	r.ID = completionID(r.ID)
 	if len(r.Choices) == 1 && len(r.Extra) == 0 && r.Choices[0].isText() {
 		return appendTextReply(b, r)

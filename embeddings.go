@@ -206,12 +206,12 @@ var embeddingResponseJSON = jsonwire.NewObject(
 	jsonwire.Pointer("usage", func(r *EmbeddingResponse) **Usage { return &r.Usage }, usageJSON).
 		AppendWith(func(r *EmbeddingResponse, b []byte) ([]byte, error) { return embeddingUsageJSON.Append(b, r.Usage) }),
 	jsonwire.Extra(func(r *EmbeddingResponse) *Extra { return &r.Extra }),
-).Reserve(objectError).AfterDecode(func(r *EmbeddingResponse) { r.Usage = reported(r.Usage) })
+).Reserve(objectError).AfterDecode(func(r *EmbeddingResponse) { r.Usage = nilIfZero(r.Usage) })
 
 // embeddingUsageJSON is the JSON of the Usage of embeddings.
 var embeddingUsageJSON = jsonwire.NewObject(
 	jsonwire.Int("prompt_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
-	totalTokens,
+	totalTokensField,
 	jsonwire.Struct("prompt_tokens_details", func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails }, promptTokensDetailsJSON),
 	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
 )
@@ -332,7 +332,7 @@ func serveEmbeddings(q *request) error {
 	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
-	q.accounting.promptTokens = q.tokens().input(&req.Input)
+	q.accounting.promptTokens = q.tokenCounter().input(&req.Input)
 	tokens := max(q.accounting.promptTokens, 1)
 	if err := q.accounting.reserve(estimate{tokens: tokens, minTokens: tokens}); err != nil {
 		return err

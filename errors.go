@@ -152,7 +152,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	if h.Get(headerProcessing) == "" {
 		h.Set(headerProcessing, "0")
 	}
-	e := newRedactor(BearerSecret(r)).error(completeError(r, err))
+	e := newRedactor(BearerSecret(r)).errorInPlace(completeError(r, err))
 	setErrorHeaders(h, e)
 	body, status := chatCompletions{}.AppendError(nil, e, id)
 	h.Set("Content-Type", "application/json")

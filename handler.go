@@ -254,7 +254,7 @@ const interruptGrace = time.Second
 // [os/signal.NotifyContext], ends them at once: their Backends see the
 // cancellation, and clients that are still there get the same replies.
 func (h *Handler) Shutdown(ctx context.Context) error {
-	drained := h.close()
+	drained := h.refuseRequests()
 	select {
 	case <-drained:
 		return nil
@@ -275,9 +275,9 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// close makes the Handler refuse requests, and returns a channel that is closed
+// refuseRequests makes the Handler refuse new requests, and returns a channel that is closed
 // when none is active.
-func (h *Handler) close() <-chan struct{} {
+func (h *Handler) refuseRequests() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closing {
@@ -329,7 +329,7 @@ func (h *Handler) addProtocol(p Protocol) {
 			op, serve = "", func(q *request) error { return serveOther(q, rt.Serve) }
 		}
 		added := newRoute(p, rt.Pattern, rt.Endpoint, op, serve)
-		added.match, added.early = rt.Match, rt.StartsEarly
+		added.match, added.startsEarly = rt.Match, rt.StartsEarly
 		h.routes.add(added)
 	}
 }
@@ -349,7 +349,7 @@ func (h *Handler) findRoute(r *http.Request) (*route, error) {
 	}
 	e := errUnknownURL(r)
 	if isKnownPath(r.URL.Path) {
-		e.Message += ". This server does not serve it. It serves " + strings.Join(h.served(), ", ") + "."
+		e.Message += ". This server does not serve it. It serves " + strings.Join(h.servedPatterns(), ", ") + "."
 	}
 	return nil, e
 }
@@ -374,9 +374,9 @@ func isKnownPath(path string) bool {
 	return slices.Contains(knownPaths, first)
 }
 
-// served returns the patterns of the routes, except those of optional methods that
+// servedPatterns returns the patterns of the routes, except those of optional methods that
 // the Backend does not have.
-func (h *Handler) served() []string {
+func (h *Handler) servedPatterns() []string {
 	_, images := h.backend.Backend.(ImageGenerator)
 	_, embeddings := h.backend.Backend.(Embedder)
 	_, models := h.backend.Backend.(ModelLister)
@@ -453,7 +453,7 @@ func (t *routeTable) find(r *http.Request) (rt *route, allowed []string) {
 		if !rt.matches(r) {
 			continue
 		}
-		if values, ok := rt.parse(r.URL.EscapedPath()); ok {
+		if values, ok := rt.matchPath(r.URL.EscapedPath()); ok {
 			if rt.allows(r.Method) {
 				rt.setPathValues(r, values)
 				return rt, nil
@@ -466,15 +466,15 @@ func (t *routeTable) find(r *http.Request) (rt *route, allowed []string) {
 
 // A route is a Route of a Protocol, or an endpoint of the Handler itself.
 type route struct {
-	pattern   string
-	method    string
-	segments  []string // of the path; the first is empty
-	endpoint  Endpoint
-	operation Operation // empty if no model is called
-	protocol  Protocol
-	match     func(r *http.Request) bool // nil if it serves every request
-	early     bool                       // Route.StartsEarly
-	serve     func(q *request) error
+	pattern     string
+	method      string
+	segments    []string // of the path; the first is empty
+	endpoint    Endpoint
+	operation   Operation // empty if no model is called
+	protocol    Protocol
+	match       func(r *http.Request) bool // nil if it serves every request
+	startsEarly bool                       // Route.StartsEarly
+	serve       func(q *request) error
 }
 
 // newRoute parses a pattern. It panics if the pattern is malformed.
@@ -494,9 +494,9 @@ func (rt *route) allows(method string) bool {
 	return method == rt.method || method == http.MethodHead && rt.method == http.MethodGet
 }
 
-// parse reports whether the route serves an escaped path, and returns the
+// matchPath reports whether the route serves an escaped path, and returns the
 // unescaped values of its wildcards in their order.
-func (rt *route) parse(path string) (values []string, ok bool) {
+func (rt *route) matchPath(path string) (values []string, ok bool) {
 	last := len(rt.segments) - 1
 	for i, segment := range rt.segments {
 		var got string

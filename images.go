@@ -98,13 +98,13 @@ var imageResponseJSON = jsonwire.NewObject(
 	jsonwire.List("data", func(r *ImageResponse) *[]Image { return &r.Data }, imageJSON, 0).Always(),
 	jsonwire.Pointer("usage", func(r *ImageResponse) **Usage { return &r.Usage }, imageUsageJSON),
 	jsonwire.Extra(func(r *ImageResponse) *Extra { return &r.Extra }),
-).AfterDecode(func(r *ImageResponse) { r.Usage = reported(r.Usage) })
+).AfterDecode(func(r *ImageResponse) { r.Usage = nilIfZero(r.Usage) })
 
 // imageUsageJSON is the JSON of the Usage of images.
 var imageUsageJSON = jsonwire.NewObject(
 	jsonwire.Int("input_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
 	jsonwire.Int("output_tokens", func(u *Usage) *int { return &u.CompletionTokens }).Always(),
-	totalTokens,
+	totalTokensField,
 	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
 )
 
@@ -212,7 +212,7 @@ func serveImages(q *request) error {
 		return err
 	}
 	if q.key.limitsTokens() {
-		q.accounting.promptTokens = q.tokens().text(req.Prompt)
+		q.accounting.promptTokens = q.tokenCounter().text(req.Prompt)
 	}
 	tokens := max(q.accounting.promptTokens, 1)
 	if err := q.accounting.reserve(estimate{tokens: tokens, minTokens: tokens, images: req.Count()}); err != nil {
@@ -233,7 +233,7 @@ func serveImages(q *request) error {
 	}
 	for i := range answer.Data {
 		if err := convertImage(q, &answer.Data[i], format); err != nil {
-			return q.life.endedOr(err)
+			return q.life.endCauseOr(err)
 		}
 	}
 	q.accounting.settle()

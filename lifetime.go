@@ -67,8 +67,8 @@ func (l *lifetime) derive(ctx context.Context) {
 	l.backendCtx = inner
 }
 
-// ended returns why the request has ended, or nil if it has not.
-func (l *lifetime) ended() error {
+// endCause returns why the request has endCause, or nil if it has not.
+func (l *lifetime) endCause() error {
 	if l.ctx.Err() == nil {
 		return nil
 	}
@@ -132,10 +132,10 @@ func closeNotify(w http.ResponseWriter) <-chan bool {
 	return nil
 }
 
-// endedOr returns why the request has ended if it has, and otherwise err. If it
+// endCauseOr returns why the request has ended if it has, and otherwise err. If it
 // has, err is a consequence.
-func (l *lifetime) endedOr(err error) error {
-	if cause := l.ended(); cause != nil {
+func (l *lifetime) endCauseOr(err error) error {
+	if cause := l.endCause(); cause != nil {
 		return cause
 	}
 	return err
@@ -144,7 +144,7 @@ func (l *lifetime) endedOr(err error) error {
 // storeError returns what the client is told when a store that the request needs
 // fails: the store's own Error, or a 503 with message.
 func (l *lifetime) storeError(err error, message string) error {
-	if cause := l.ended(); cause != nil {
+	if cause := l.endCause(); cause != nil {
 		return cause
 	}
 	if e, ok := errors.AsType[*Error](err); ok && e != nil {
@@ -198,13 +198,13 @@ func (t *idleTimer) start(q *request) {
 	if q.chat.stream != nil {
 		t.keepAlive = max(q.h.opts.KeepAlive, 0)
 	}
-	if d, ok := t.next(t.lastProgress); ok {
+	if d, ok := t.untilNext(t.lastProgress); ok {
 		t.timer = time.AfterFunc(d, t.fire)
 	}
 }
 
-// touch notes that the Backend made progress. q.res.mu is held.
-func (t *idleTimer) touch(now time.Time) { t.lastProgress = now }
+// noteProgress notes that the Backend made progress. q.res.mu is held.
+func (t *idleTimer) noteProgress(now time.Time) { t.lastProgress = now }
 
 // stopTimeout is called when the Backend is done. Time after that does not count toward
 // Options.Timeout.
@@ -220,8 +220,8 @@ func (t *idleTimer) stop() {
 	}
 }
 
-// next returns how long from now the next action is due, if there is one.
-func (t *idleTimer) next(now time.Time) (d time.Duration, ok bool) {
+// untilNext returns how long from now the next action is due, if there is one.
+func (t *idleTimer) untilNext(now time.Time) (d time.Duration, ok bool) {
 	if t.timeout > 0 {
 		d, ok = t.timeout-now.Sub(t.lastProgress), true
 	}
@@ -270,13 +270,13 @@ func (t *idleTimer) fire() {
 		return
 	}
 	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastSent()) >= silence {
-		if q.chat.stream.keepAlive() != nil {
+		if q.chat.stream.writeKeepAlive() != nil {
 			return
 		}
 		now = time.Now()
 		t.lastComment = now
 	}
-	if d, ok := t.next(now); ok {
+	if d, ok := t.untilNext(now); ok {
 		t.timer.Reset(d)
 	}
 }

@@ -239,23 +239,23 @@ type concurrencyCounter struct {
 
 // Acquire is like that of a [ConcurrencyLimiter], but release must be called only
 // once.
-func (g *concurrencyCounter) Acquire(_ context.Context, key string, limit int) (release func(), err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.n[key] >= limit {
+func (c *concurrencyCounter) Acquire(_ context.Context, key string, limit int) (release func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n[key] >= limit {
 		return nil, nil
 	}
-	if g.n == nil {
-		g.n = make(map[string]int)
+	if c.n == nil {
+		c.n = make(map[string]int)
 	}
-	g.n[key]++
-	return func() { g.release(key) }, nil
+	c.n[key]++
+	return func() { c.release(key) }, nil
 }
 
-func (g *concurrencyCounter) release(key string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.n[key]--; g.n[key] <= 0 {
-		delete(g.n, key)
+func (c *concurrencyCounter) release(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n[key]--; c.n[key] <= 0 {
+		delete(c.n, key)
 	}
 }

@@ -69,13 +69,13 @@ func stackOf(err error) string {
 type misuse uint
 
 const (
-	misuseChoice misuse = 1 << iota
+	misuseUnknownChoice misuse = 1 << iota
 	misuseNilChunk
-	misuseAfterFinish
-	misuseUsage
-	misuseAfterReturn
-	misuseExtra
-	misuseCompletion
+	misuseContentAfterFinish
+	misuseConflictingUsage
+	misuseYieldAfterReturn
+	misuseInvalidExtra
+	misuseTooLong
 	misuseNoFlush
 )
 
@@ -85,19 +85,19 @@ var misuses = []struct {
 	message string
 	advice  error
 }{
-	{misuseChoice, "the Backend yielded choices that were not asked for",
+	{misuseUnknownChoice, "the Backend yielded choices that were not asked for",
 		errors.New("llmhttp: they are dropped: choice indices must be less than ChatRequest.Choices")},
 	{misuseNilChunk, "the Backend yielded a nil chunk",
 		errors.New("llmhttp: it is ignored: yield a chunk or an error")},
-	{misuseAfterFinish, "the Backend yielded content of a choice after its FinishReason",
+	{misuseContentAfterFinish, "the Backend yielded content of a choice after its FinishReason",
 		errors.New("llmhttp: it is dropped: set FinishReason in the last chunk of the choice only")},
-	{misuseUsage, "the Backend reported usages that contradict each other",
+	{misuseConflictingUsage, "the Backend reported usages that contradict each other",
 		errors.New("llmhttp: the last one counts: Usage is the total of the request and not that of a chunk")},
-	{misuseAfterReturn, "the Backend called yield after its stream had returned",
+	{misuseYieldAfterReturn, "the Backend called yield after its stream had returned",
 		errors.New("llmhttp: the chunk is dropped: wait for goroutines that yield before the function of the stream returns")},
-	{misuseExtra, "the Backend set members of Extra beside the usage that are not JSON",
+	{misuseInvalidExtra, "the Backend set members of Extra beside the usage that are not JSON",
 		errors.New("llmhttp: they are dropped: set valid JSON, such as null instead of NaN")},
-	{misuseCompletion, "the Backend exceeded the token limit of the request",
+	{misuseTooLong, "the Backend exceeded the token limit of the request",
 		errors.New("llmhttp: the text is cut: pass ChatRequest.TokenLimit on to the model")},
 	{misuseNoFlush, "a stream is buffered",
 		errors.New("llmhttp: the ResponseWriter of a middleware cannot be flushed: it needs a method Flush or Unwrap")},

@@ -21,7 +21,7 @@ var modelJSON = jsonwire.NewObject(
 	jsonwire.Int("created", func(m *Model) *int64 { return &m.Created }).Always(),
 	jsonwire.PlainString("owned_by", func(m *Model) *string { return &m.OwnedBy }).Always(),
 	jsonwire.Extra(func(m *Model) *Extra { return &m.Extra }),
-).Reserve(objectError).AfterDecode(func(m *Model) { wrapError(&m.Extra) })
+).Reserve(objectError).AfterDecode(func(m *Model) { wrapErrorMembers(&m.Extra) })
 
 // MarshalJSON encodes m.
 func (m Model) MarshalJSON() ([]byte, error) { return marshal(modelJSON, &m) }
@@ -67,7 +67,7 @@ func listModels(q *request) ([]Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return models, q.life.ended()
+	return models, q.life.endCause()
 }
 
 // allowedModels asks the Backend for its models and returns those that the key may

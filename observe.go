@@ -302,9 +302,9 @@ var errNotRecorded = errors.New("llmhttp: UsageStore.Record panicked")
 // maxTries is how many tries a RequestSummary has.
 const maxTries = 100
 
-// observe calls the Observer. The context that it returns is the one that the
+// callObserver calls the Observer. The context that it returns is the one that the
 // stores and the Backend get.
-func (ro *requestObserver) observe() {
+func (ro *requestObserver) callObserver() {
 	q := ro.q
 	observe := q.h.opts.Observe
 	if observe == nil {
@@ -326,7 +326,7 @@ type describer interface {
 
 // start notes that the Backend is about to be called with req. The context that
 // Started returns is the Backend's.
-func (ro *requestObserver) start(req describer) {
+func (ro *requestObserver) callStarted(req describer) {
 	o := ro.observed
 	if o == nil {
 		return
@@ -389,7 +389,7 @@ func (ro *requestObserver) startTry(ctx context.Context, target string) (context
 		once.Do(func() {
 			try.Duration = max(time.Since(start), 1)
 			if err != nil {
-				try.Err, try.ErrorClass = q.cred.redactor().err(err), ro.classifyTry(err)
+				try.Err, try.ErrorClass = q.cred.redactor().error(err), ro.classifyTry(err)
 			}
 			q.res.mu.Lock()
 			if n < maxTries {
@@ -430,8 +430,8 @@ func (ro *requestObserver) setReplyModel(model string) {
 	}
 }
 
-// end calls the functions for the end of the request.
-func (ro *requestObserver) end() {
+// callEnded calls the functions for the end of the request.
+func (ro *requestObserver) callEnded() {
 	o := ro.observed
 	if o == nil || o.hooks.Ended == nil && o.hooks.Transcript == nil {
 		return
@@ -454,8 +454,8 @@ func (ro *requestObserver) summary() *RequestSummary {
 	defer q.res.mu.Unlock()
 	s := &o.summary
 	s.UsageRecord, s.Timing = *q.accounting.record, ro.timing
-	s.Request, s.Reply, s.Tries = o.info, ro.reply(), slices.Clone(o.tries)
-	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.class()
+	s.Request, s.Reply, s.Tries = o.info, ro.replySummary(), slices.Clone(o.tries)
+	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.errorClass()
 	s.Limit, s.RecordErr = ro.refusedBy, ro.recordErr
 	s.Streamed, s.Chunks = q.chat.stream != nil, ro.chunks
 	if q.route != nil {
@@ -463,7 +463,7 @@ func (ro *requestObserver) summary() *RequestSummary {
 	}
 	for _, err := range []*error{&s.Err, &s.RecordErr} {
 		if *err != nil {
-			*err = q.cred.redactor().err(*err)
+			*err = q.cred.redactor().error(*err)
 		}
 	}
 	if !q.res.firstWrite.IsZero() {
@@ -478,9 +478,9 @@ func (ro *requestObserver) summary() *RequestSummary {
 	return s
 }
 
-// class returns the class of the error that the request failed with. q.res.mu is
+// errorClass returns the class of the error that the request failed with. q.res.mu is
 // held.
-func (ro *requestObserver) class() ErrorClass {
+func (ro *requestObserver) errorClass() ErrorClass {
 	q := ro.q
 	switch {
 	case q.res.err == nil:
@@ -493,8 +493,8 @@ func (ro *requestObserver) class() ErrorClass {
 	return classifyStatus(completeError(q.r, q.res.err).Status, ro.stepClass)
 }
 
-// reply describes what the Backend replied. q.res.mu is held.
-func (ro *requestObserver) reply() ReplySummary {
+// replySummary describes what the Backend replied. q.res.mu is held.
+func (ro *requestObserver) replySummary() ReplySummary {
 	o := &ro.q.chat.order
 	s := ReplySummary{ID: o.start.ID, Model: o.model}
 	if ro.observed.replyModel != "" {

@@ -25,8 +25,8 @@ type orderer struct {
 	truncated   bool           // a choice has ended because of maxBytes
 	hasStart    bool           // start is set
 	choices     []choiceState  // by index; as long as the largest index seen
-	first       [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
-	emitted     emittedChunk
+	storage     [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
+	scratch     scratchChunk
 
 	start      ReplyStart // from the first chunk
 	model      string     // as the Backend set it
@@ -38,9 +38,9 @@ type orderer struct {
 	err        error // the reply cannot be continued
 }
 
-// emittedChunk is reused for each chunk that is passed to the sink, which saves an
+// scratchChunk is reused for each chunk that is passed to the sink, which saves an
 // allocation per chunk.
-type emittedChunk struct {
+type scratchChunk struct {
 	chunk  ChatChunk
 	choice [1]ChunkChoice
 }
@@ -50,8 +50,8 @@ type choiceState struct {
 	opened, ended, truncated    bool         // truncated: it has ended because of maxBytes
 	bytes                       int          // of texts
 	reason                      FinishReason // if it has ended
-	content, reasoning, refusal utf8Joiner
-	calls                       *callOrder // nil if there are none
+	content, reasoning, refusal utf8Buffer
+	calls                       *callOrderer // nil if there are none
 }
 
 // add emits what c adds to the reply. It may change c.
@@ -67,7 +67,7 @@ func (o *orderer) add(c *ChatChunk) {
 	extra := c.Extra
 	if c.Usage != nil {
 		if o.usage != nil && !o.usage.isContinuedBy(c.Usage) {
-			o.misuse |= misuseUsage
+			o.misuse |= misuseConflictingUsage
 		}
 		o.usage = c.Usage
 		if len(c.Choices) == 0 {
@@ -85,13 +85,13 @@ func (o *orderer) add(c *ChatChunk) {
 func (o *orderer) addChoice(list []ChunkChoice) {
 	c := &list[0]
 	if c.Index < 0 || c.Index >= o.choiceLimit {
-		o.misuse |= misuseChoice
+		o.misuse |= misuseUnknownChoice
 		return
 	}
 	s := o.open(c.Index)
 	if s.ended {
-		if !s.truncated && deltaLen(&c.Delta) > 0 {
-			o.misuse |= misuseAfterFinish
+		if !s.truncated && c.Delta.textLen() > 0 {
+			o.misuse |= misuseContentAfterFinish
 		}
 		return
 	}
@@ -99,14 +99,14 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	c.FinishReason, c.StopSequence = "", ""
 	d := &c.Delta
 	d.Role = ""
-	d.Content = s.content.next(d.Content)
-	d.Reasoning = s.reasoning.next(d.Reasoning)
-	d.Refusal = s.refusal.next(d.Refusal)
+	d.Content = s.content.add(d.Content)
+	d.Reasoning = s.reasoning.add(d.Reasoning)
+	d.Refusal = s.refusal.add(d.Refusal)
 	if len(d.ToolCalls) > 0 {
 		if s.calls == nil {
-			s.calls = new(callOrder)
+			s.calls = new(callOrderer)
 		}
-		d.ToolCalls = s.calls.next(d.ToolCalls)
+		d.ToolCalls = s.calls.order(d.ToolCalls)
 		if s.calls.tooMany {
 			o.err = errTooManyCalls()
 			return
@@ -114,12 +114,12 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	}
 	if o.maxBytes > 0 && s.truncate(d, o.maxBytes) {
 		reason, stop, s.truncated, o.truncated = FinishLength, "", true, true
-		o.misuse |= misuseCompletion
+		o.misuse |= misuseTooLong
 	}
 	if reason != "" {
 		s.appendHeld(d)
 	}
-	if !isEmptyDelta(d) || reason == "" && hasValue(c.Extra) {
+	if !d.isEmpty() || reason == "" && hasValue(c.Extra) {
 		o.output.add(d)
 		o.emit(list)
 		c.Extra = nil
@@ -127,7 +127,7 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	if reason != "" {
 		s.ended, s.reason = true, reason
 		o.ended++
-		o.emitOne(ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
+		o.emitNew(ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
 	}
 }
 
@@ -139,19 +139,19 @@ func (o *orderer) isTruncated() bool { return o.truncated && o.ended == o.choice
 // reports whether it did.
 func (s *choiceState) truncate(d *Delta, limit int) bool {
 	room := limit - s.bytes
-	n := deltaLen(d)
+	n := d.textLen()
 	s.bytes += n
 	if n <= room {
 		return false
 	}
-	splitDelta(d, max(room, 0))
+	d.split(max(room, 0))
 	return true
 }
 
 // open returns the state of a choice, and opens the choice if it is not open.
 func (o *orderer) open(index int) *choiceState {
 	if o.choices == nil {
-		o.choices = o.first[:0]
+		o.choices = o.storage[:0]
 	}
 	for len(o.choices) <= index {
 		o.choices = append(o.choices, choiceState{})
@@ -163,21 +163,21 @@ func (o *orderer) open(index int) *choiceState {
 			o.open(0)
 		}
 		s.opened = true
-		o.emitOne(ChunkChoice{Index: index, Delta: Delta{Role: RoleAssistant}})
+		o.emitNew(ChunkChoice{Index: index, Delta: Delta{Role: RoleAssistant}})
 	}
 	return s
 }
 
-// emitOne passes a chunk of a new choice to the sink.
-func (o *orderer) emitOne(c ChunkChoice) {
-	o.emitted.choice[0] = c
-	o.emit(o.emitted.choice[:])
+// emitNew is like emit, for a ChunkChoice that is not an element of a slice yet.
+func (o *orderer) emitNew(c ChunkChoice) {
+	o.scratch.choice[0] = c
+	o.emit(o.scratch.choice[:])
 }
 
 // emit passes a chunk of one choice to the sink. The members of chunks in
 // o.extra are sent with the first chunk that has no role.
 func (o *orderer) emit(list []ChunkChoice) {
-	out := &o.emitted.chunk
+	out := &o.scratch.chunk
 	out.Choices = list
 	out.Extra = nil
 	if list[0].Delta.Role == "" {
@@ -189,11 +189,11 @@ func (o *orderer) emit(list []ChunkChoice) {
 
 // appendHeld adds to d what is held back of a choice that ends.
 func (s *choiceState) appendHeld(d *Delta) {
-	d.Content += s.content.rest()
-	d.Reasoning += s.reasoning.rest()
-	d.Refusal += s.refusal.rest()
+	d.Content += s.content.flush()
+	d.Reasoning += s.reasoning.flush()
+	d.Refusal += s.refusal.flush()
 	if s.calls != nil {
-		d.ToolCalls = s.calls.rest(d.ToolCalls)
+		d.ToolCalls = s.calls.flush(d.ToolCalls)
 	}
 }
 
@@ -206,9 +206,9 @@ func (o *orderer) emitHeld() {
 		}
 		var d Delta
 		s.appendHeld(&d)
-		if !isEmptyDelta(&d) {
+		if !d.isEmpty() {
 			o.output.add(&d)
-			o.emitOne(ChunkChoice{Index: i, Delta: d})
+			o.emitNew(ChunkChoice{Index: i, Delta: d})
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (o *orderer) complete() {
 			reason = FinishToolCalls
 		}
 		s.ended, s.reason = true, reason
-		o.emitOne(ChunkChoice{Index: i, FinishReason: reason})
+		o.emitNew(ChunkChoice{Index: i, FinishReason: reason})
 	}
 }
 
@@ -239,27 +239,27 @@ func (o *orderer) complete() {
 func (o *orderer) endExtra() Extra {
 	e := mergeExtra(o.extra, o.usageExtra)
 	if dropInvalid(e) {
-		o.misuse |= misuseExtra
+		o.misuse |= misuseInvalidExtra
 	}
 	return e
 }
 
-// A utf8Joiner makes text that arrives in pieces valid UTF-8. It holds back a
+// A utf8Buffer makes text that arrives in pieces valid UTF-8. It holds back a
 // character that is not complete, and replaces each invalid byte by U+FFFD.
-type utf8Joiner struct {
+type utf8Buffer struct {
 	n    uint8
 	held [3]byte
 }
 
-// next returns what was held back and s, up to the last complete character.
-func (u *utf8Joiner) next(s string) string {
+// add returns what was held back and s, up to the last complete character.
+func (u *utf8Buffer) add(s string) string {
 	if s == "" {
 		return s
 	}
 	if u.n > 0 {
 		s = string(u.held[:u.n]) + s
 	}
-	u.n = uint8(copy(u.held[:], s[len(s)-incompleteSuffix(s):]))
+	u.n = uint8(copy(u.held[:], s[len(s)-incompleteSuffixLen(s):]))
 	s = s[:len(s)-int(u.n)]
 	if !utf8.ValidString(s) {
 		s = string([]rune(s))
@@ -267,8 +267,8 @@ func (u *utf8Joiner) next(s string) string {
 	return s
 }
 
-// rest returns what is held back: nothing, or U+FFFD for a cut character.
-func (u *utf8Joiner) rest() string {
+// flush returns what is held back: nothing, or U+FFFD for a cut character.
+func (u *utf8Buffer) flush() string {
 	if u.n == 0 {
 		return ""
 	}
@@ -279,11 +279,11 @@ func (u *utf8Joiner) rest() string {
 // maxCalls is how many tool calls a choice may have.
 const maxCalls = 1024
 
-// A callOrder gives the tool calls of a choice contiguous indices, and tells
+// A callOrderer gives the tool calls of a choice contiguous indices, and tells
 // the ID, type and name of each once. Backends tell calls apart in several
 // ways: the format's own is by index, with the ID in the first delta; some
 // repeat the ID in each delta; some leave all indices 0, or send no IDs.
-type callOrder struct {
+type callOrderer struct {
 	calls   []callState
 	emitted int            // how many of calls were emitted
 	tooMany bool           // there was one beyond maxCalls
@@ -293,18 +293,21 @@ type callOrder struct {
 
 // A callState is what is known of a tool call.
 type callState struct {
-	id, name string
-	out      int           // its index for the client; -1 until it was emitted
-	first    ToolCallDelta // what came before it was emitted, except for args
-	args     []byte        // arguments that came before it was emitted
-	splitter utf8Joiner
-	object   jsonwire.ObjectScanner // of the arguments, if there is no ID
+	id, name  string
+	index     int // for the client; -1 until it was emitted
+	arguments utf8Buffer
+
+	// What came before the call was emitted.
+	held          ToolCallDelta // without its arguments
+	heldArguments []byte
+
+	object jsonwire.ObjectScanner // of the arguments, if there is no ID
 }
 
-func (o *callOrder) count() int { return len(o.calls) }
+func (o *callOrderer) count() int { return len(o.calls) }
 
-// next returns what deltas add to the calls, in the memory of deltas.
-func (o *callOrder) next(deltas []ToolCallDelta) []ToolCallDelta {
+// order returns what deltas add to the calls, in the memory of deltas.
+func (o *callOrderer) order(deltas []ToolCallDelta) []ToolCallDelta {
 	out := deltas[:0]
 	for i := range deltas {
 		t := deltas[i]
@@ -319,33 +322,33 @@ func (o *callOrder) next(deltas []ToolCallDelta) []ToolCallDelta {
 		if c.id == "" {
 			c.object.Scan(t.Function.Arguments)
 		}
-		t.Function.Arguments = c.splitter.next(t.Function.Arguments)
-		if c.out >= 0 {
+		t.Function.Arguments = c.arguments.add(t.Function.Arguments)
+		if c.index >= 0 {
 			if t.Function.Arguments != "" || hasValue(t.Extra) || hasValue(t.Function.Extra) {
-				out = append(out, ToolCallDelta{Index: c.out, Extra: t.Extra,
+				out = append(out, ToolCallDelta{Index: c.index, Extra: t.Extra,
 					Function: FunctionCall{Arguments: t.Function.Arguments, Extra: t.Function.Extra}})
 			}
 			continue
 		}
 		c.hold(&t)
-		if c.name != "" || !isFunction(c.first.Type) {
+		if c.name != "" || !isFunction(c.held.Type) {
 			out = append(out, o.emit(c))
 		}
 	}
 	return out
 }
 
-// rest appends what is held back of the calls to deltas.
-func (o *callOrder) rest(deltas []ToolCallDelta) []ToolCallDelta {
+// flush appends what is held back of the calls to deltas.
+func (o *callOrderer) flush(deltas []ToolCallDelta) []ToolCallDelta {
 	for i := range o.calls {
 		c := &o.calls[i]
-		rest := c.splitter.rest()
+		rest := c.arguments.flush()
 		switch {
-		case c.out < 0:
-			c.args = append(c.args, rest...)
+		case c.index < 0:
+			c.heldArguments = append(c.heldArguments, rest...)
 			deltas = append(deltas, o.emit(c))
 		case rest != "":
-			deltas = append(deltas, ToolCallDelta{Index: c.out, Function: FunctionCall{Arguments: rest}})
+			deltas = append(deltas, ToolCallDelta{Index: c.index, Function: FunctionCall{Arguments: rest}})
 		}
 	}
 	return deltas
@@ -353,7 +356,7 @@ func (o *callOrder) rest(deltas []ToolCallDelta) []ToolCallDelta {
 
 // find returns the call that t adds to, which may be a new one, or nil if
 // there are too many.
-func (o *callOrder) find(t *ToolCallDelta) *callState {
+func (o *callOrderer) find(t *ToolCallDelta) *callState {
 	if t.ID != "" {
 		if i, ok := o.byID[t.ID]; ok {
 			return &o.calls[i]
@@ -364,7 +367,7 @@ func (o *callOrder) find(t *ToolCallDelta) *callState {
 		switch {
 		case t.ID == "" && !c.isFollowedBy(t.Function.Name):
 			return c
-		case t.ID != "" && c.id == "" && (c.out < 0 || t.Function.Name == ""):
+		case t.ID != "" && c.id == "" && (c.index < 0 || t.Function.Name == ""):
 			c.id = t.ID // the ID came late
 			o.byID[t.ID] = i
 			return c
@@ -373,7 +376,7 @@ func (o *callOrder) find(t *ToolCallDelta) *callState {
 	return o.append(t)
 }
 
-func (o *callOrder) append(t *ToolCallDelta) *callState {
+func (o *callOrderer) append(t *ToolCallDelta) *callState {
 	if len(o.calls) >= maxCalls {
 		return nil
 	}
@@ -384,7 +387,7 @@ func (o *callOrder) append(t *ToolCallDelta) *callState {
 		o.byID[t.ID] = len(o.calls)
 	}
 	o.byIndex[t.Index] = len(o.calls)
-	o.calls = append(o.calls, callState{id: t.ID, out: -1})
+	o.calls = append(o.calls, callState{id: t.ID, index: -1})
 	return &o.calls[len(o.calls)-1]
 }
 
@@ -400,26 +403,26 @@ func (c *callState) isFollowedBy(name string) bool {
 
 // hold adds t to what is held back of c.
 func (c *callState) hold(t *ToolCallDelta) {
-	f := &c.first
+	f := &c.held
 	if f.Type == "" {
 		f.Type = t.Type
 	}
 	if f.Function.Name == "" {
 		f.Function.Name = t.Function.Name
 	}
-	c.args = append(c.args, t.Function.Arguments...)
+	c.heldArguments = append(c.heldArguments, t.Function.Arguments...)
 	f.Extra = mergeExtra(f.Extra, t.Extra)
 	f.Function.Extra = mergeExtra(f.Function.Extra, t.Function.Extra)
 }
 
 // emit returns the first delta of c.
-func (o *callOrder) emit(c *callState) ToolCallDelta {
-	c.out = o.emitted
+func (o *callOrderer) emit(c *callState) ToolCallDelta {
+	c.index = o.emitted
 	o.emitted++
-	t := c.first
-	t.Function.Arguments = string(c.args)
-	c.first, c.args = ToolCallDelta{}, nil
-	t.Index, t.ID = c.out, c.id
+	t := c.held
+	t.Function.Arguments = string(c.heldArguments)
+	c.held, c.heldArguments = ToolCallDelta{}, nil
+	t.Index, t.ID = c.index, c.id
 	if t.ID == "" {
 		t.ID = newID("call_")
 	}

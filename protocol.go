@@ -223,7 +223,7 @@ func CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
 	}
 	n, err := q.h.backend.CountTokens(ctx, req)
 	if errors.Is(err, errors.ErrUnsupported) { // also of a wrapper that is a TokenCounter
-		return q.tokens().prompt(req), nil
+		return q.tokenCounter().prompt(req), nil
 	}
 	return n, err
 }

@@ -72,7 +72,7 @@ func (q *request) run() {
 
 func (q *request) serve() error {
 	q.identify()
-	q.observer.observe()
+	q.observer.callObserver()
 	rt, err := q.h.findRoute(q.r)
 	if rt != nil {
 		q.route, q.protocol = rt, rt.protocol // before any error, which has the form of the protocol
@@ -137,10 +137,10 @@ func (q *request) readBody() (*buffer, error) {
 	var err error
 	if buf.b, err = q.res.readBody(buf.b, q.h.opts.MaxBody); err != nil {
 		putBuffer(buf)
-		if isReadTimeout(err) && q.life.ended() == errClientLeft {
+		if isReadTimeout(err) && q.life.endCause() == errClientLeft {
 			return nil, err // net/http cancels the context when a read fails
 		}
-		return nil, q.life.endedOr(err)
+		return nil, q.life.endCauseOr(err)
 	}
 	return buf, nil
 }
@@ -177,13 +177,13 @@ func (q *request) authorizeModel(id string) error {
 // beginBackendCall must be called before each call to the Backend, or to anything
 // else that has Options.Timeout.
 func (q *request) beginBackendCall() error {
-	if err := q.life.ended(); err != nil {
+	if err := q.life.endCause(); err != nil {
 		return err
 	}
 	if !q.res.beginWaiting() {
-		return q.failures.cause()
+		return q.failures.interruptCause()
 	}
-	q.accounting.chargeRequest()
+	q.accounting.commitRequest()
 	q.idle.start(q)
 	q.observer.stepClass = ClassBackend
 	return nil
@@ -198,7 +198,7 @@ func callHost[T any](q *request, call func(ctx context.Context) (T, error)) (v T
 	v, err = call(q.life.ctx)
 	q.res.backendReturned()
 	if err != nil {
-		return v, q.life.endedOr(err)
+		return v, q.life.endCauseOr(err)
 	}
 	return v, nil
 }
@@ -210,18 +210,18 @@ func callModel[T any](q *request, req describer, call func(ctx context.Context) 
 	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
-	q.observer.start(req)
+	q.observer.callStarted(req)
 	q.accounting.markBackendCalled()
 	reply, err := call(q.life.backendCtx)
 	q.res.backendReturned()
 	q.accounting.noteBackendError(err)
 	if err != nil {
-		return nil, q.life.endedOr(err)
+		return nil, q.life.endCauseOr(err)
 	}
 	if reply != nil {
 		count(reply)
 	}
-	return reply, q.life.ended()
+	return reply, q.life.endCause()
 }
 
 // replyJSON writes v, which may be of any type, as the whole reply.
@@ -237,7 +237,7 @@ func replyTyped[T any](q *request, t jsonwire.Type[T], v *T) error {
 // reply writes what encode appends as the whole reply. The request gives up its
 // place among the concurrent ones before the client can know that it ended.
 func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
-	q.accounting.release()
+	q.accounting.releaseSlot()
 	buf := getBuffer(1 << 10)
 	defer putBuffer(buf)
 	b, err := encode(buf.b)
@@ -245,7 +245,7 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 		return err
 	}
 	buf.b = b
-	if err := q.life.ended(); err == errClientLeft {
+	if err := q.life.endCause(); err == errClientLeft {
 		return err
 	}
 	q.res.mu.Lock()
@@ -261,7 +261,7 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 // setHeaders sets the headers that do not depend on what the reply is. q.res.mu is held.
 func (q *request) setHeaders(now time.Time) {
 	info := ReplyInfo{RequestID: q.accounting.record.ID, Processing: now.Sub(q.arrived)}
-	q.accounting.addLimits(&info)
+	q.accounting.reportLimits(&info)
 	q.protocol.SetHeaders(q.res.w.Header(), info)
 }
 
@@ -275,9 +275,9 @@ func (q *request) finish() {
 	}()
 	defer q.h.leave(q)
 	defer q.res.finish()
-	defer q.observer.end()
+	defer q.observer.callEnded()
 	defer q.life.cancel(nil)
-	defer q.accounting.release()
+	defer q.accounting.releaseSlot()
 	defer q.accounting.settle()
 	q.idle.stop()
 }
@@ -289,14 +289,14 @@ type failureHandler struct{ q *request }
 // handle ends the request with err. It does nothing if the request has ended already.
 // The client gets its reply even if a step before that calls runtime.Goexit.
 func (f *failureHandler) handle(err error) {
-	defer f.end(err)
-	defer f.q.accounting.peek()
+	defer f.lockAndHandle(err)
+	defer f.q.accounting.ensureLimitsKnown()
 	defer f.q.accounting.refundRequest()
-	f.q.accounting.release() // before the client can know
+	f.q.accounting.releaseSlot() // before the client can know
 }
 
 // end replies to the client, on the request's own goroutine.
-func (f *failureHandler) end(err error) {
+func (f *failureHandler) lockAndHandle(err error) {
 	q := f.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
@@ -331,16 +331,16 @@ func (f *failureHandler) handleLocked(err error) {
 	if isNilError(err) {
 		err = errNilError // an Observer that finds the Error may use it
 	}
-	cause := q.life.ended() // before cancel, which would be the cause from then on
+	cause := q.life.endCause() // before cancel, which would be the cause from then on
 	q.life.cancel(err)
 	switch {
 	case err == errClientLeft || cause == errClientLeft && !isReadTimeout(err):
 		// err is a consequence of the client's departure.
-		f.clientLeft(err)
+		f.endWithoutReply(err)
 	case res.state == stateDone:
 		q.log.print(slog.LevelError, "failed after the reply", err)
 	default:
-		f.reply(err)
+		f.replyError(err)
 	}
 	res.err = err
 }
@@ -349,8 +349,8 @@ func (f *failureHandler) handleLocked(err error) {
 // one. nginx has the same.
 const statusClientClosed = 499
 
-// clientLeft ends a request whose client has left. res.mu is held.
-func (f *failureHandler) clientLeft(err error) {
+// endWithoutReply ends a request whose client has left. res.mu is held.
+func (f *failureHandler) endWithoutReply(err error) {
 	res := &f.q.res
 	res.clientLeft = true
 	switch res.state {
@@ -364,8 +364,8 @@ func (f *failureHandler) clientLeft(err error) {
 	f.q.log.print(slog.LevelDebug, "client left", err)
 }
 
-// reply tells the client of err. res.mu is held.
-func (f *failureHandler) reply(err error) {
+// replyError tells the client of err. res.mu is held.
+func (f *failureHandler) replyError(err error) {
 	q := f.q
 	e := f.clientError(err)
 	switch {
@@ -386,21 +386,21 @@ func (f *failureHandler) reply(err error) {
 	q.res.replyLocked(status, body, now)
 }
 
-// cause returns the error with which another goroutine has ended the request.
-func (f *failureHandler) cause() error {
+// interruptCause returns the error with which another goroutine has ended the request.
+func (f *failureHandler) interruptCause() error {
 	q := f.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	if q.res.err != nil {
 		return q.res.err
 	}
-	return q.life.endedOr(errShutdown) // only Shutdown stops a request that is still being read
+	return q.life.endCauseOr(errShutdown) // only Shutdown stops a request that is still being read
 }
 
 // clientError returns what the client is told of err: an Error whose Status,
 // Type and Message are set, and in which the request's API key is redacted.
 func (f *failureHandler) clientError(err error) *Error {
-	return f.q.cred.redactor().error(completeError(f.q.r, err))
+	return f.q.cred.redactor().errorInPlace(completeError(f.q.r, err))
 }
 
 // newID returns prefix and 128 random bits in hexadecimal.

@@ -44,8 +44,8 @@ type eventStream struct {
 // add encodes a chunk that the orderer emits.
 func (s *eventStream) add(c *ChatChunk) {
 	choice := &c.Choices[0]
-	for deltaLen(&choice.Delta) > maxDeltaText {
-		rest := splitDelta(&choice.Delta, maxDeltaText)
+	for choice.Delta.textLen() > maxDeltaText {
+		rest := choice.Delta.split(maxDeltaText)
 		s.encode(c)
 		choice.Delta, choice.Extra, c.Extra = rest, nil, nil
 	}
@@ -107,7 +107,7 @@ func (s *eventStream) push(now time.Time) error {
 	// While it was written the Backend could not go on: a slow client is not a
 	// silent Backend.
 	s.lastChunk = time.Now()
-	s.q.idle.touch(s.lastChunk)
+	s.q.idle.noteProgress(s.lastChunk)
 	return err
 }
 
@@ -121,7 +121,7 @@ func (s *eventStream) writeBurst() {
 	if q.res.state == stateStreaming && s.pending != nil {
 		s.writePending(time.Now())
 		s.lastChunk = time.Now()
-		q.idle.touch(s.lastChunk)
+		q.idle.noteProgress(s.lastChunk)
 	}
 }
 
@@ -152,10 +152,10 @@ func (s *eventStream) writePending(now time.Time) error {
 
 // startIsDue reports whether streams of the route start early and this one has not
 // started.
-func (s *eventStream) startIsDue() bool { return s.q.route.early && !s.started }
+func (s *eventStream) startIsDue() bool { return s.q.route.startsEarly && !s.started }
 
-// keepAlive writes the start of the stream if that is due, or a comment.
-func (s *eventStream) keepAlive() error {
+// writeKeepAlive writes the start of the stream if that is due, or a comment.
+func (s *eventStream) writeKeepAlive() error {
 	if s.startIsDue() {
 		s.appendStart()
 		return s.writePending(time.Now())

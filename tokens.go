@@ -12,8 +12,8 @@ type tokenCounter struct {
 	count func(model, text string) int // nil for an estimate by length
 }
 
-// tokens returns the tokenCounter for the request's model.
-func (q *request) tokens() *tokenCounter {
+// tokenCounter returns the tokenCounter for the request's model.
+func (q *request) tokenCounter() *tokenCounter {
 	return &tokenCounter{q.accounting.record.Model, q.h.opts.CountTokens}
 }
 

@@ -57,88 +57,88 @@ type transcript struct {
 
 func (t *transcript) addRequest(r *ChatRequest) {
 	for i := range r.Messages {
-		if !t.enter() {
+		if !t.takeRoom() {
 			return
 		}
-		t.out.Messages = append(t.out.Messages, t.message(&r.Messages[i]))
+		t.out.Messages = append(t.out.Messages, t.copyMessage(&r.Messages[i]))
 	}
 	for i := range r.Tools {
-		if !t.enter() {
+		if !t.takeRoom() {
 			return
 		}
-		t.out.Tools = append(t.out.Tools, t.tool(&r.Tools[i]))
+		t.out.Tools = append(t.out.Tools, t.copyTool(&r.Tools[i]))
 	}
 }
 
-func (t *transcript) message(m *Message) Message {
-	out := Message{Role: m.Role, Name: t.text(m.Name), ToolCallID: t.text(m.ToolCallID), IsError: m.IsError,
-		Reasoning: t.text(m.Reasoning), Refusal: t.text(m.Refusal)}
+func (t *transcript) copyMessage(m *Message) Message {
+	out := Message{Role: m.Role, Name: t.clip(m.Name), ToolCallID: t.clip(m.ToolCallID), IsError: m.IsError,
+		Reasoning: t.clip(m.Reasoning), Refusal: t.clip(m.Refusal)}
 	for i := range m.Content {
-		if !t.enter() {
+		if !t.takeRoom() {
 			return out
 		}
-		out.Content = append(out.Content, Part{Type: t.text(m.Content[i].Type), Text: t.text(m.Content[i].Text)})
+		out.Content = append(out.Content, Part{Type: t.clip(m.Content[i].Type), Text: t.clip(m.Content[i].Text)})
 	}
 	for i := range m.ToolCalls {
-		if !t.enter() {
+		if !t.takeRoom() {
 			return out
 		}
 		c := &m.ToolCalls[i]
-		out.ToolCalls = append(out.ToolCalls, ToolCall{ID: t.text(c.ID), Type: t.text(c.Type), Function: t.call(&c.Function)})
+		out.ToolCalls = append(out.ToolCalls, ToolCall{ID: t.clip(c.ID), Type: t.clip(c.Type), Function: t.copyCall(&c.Function)})
 	}
 	return out
 }
 
-// tool returns a copy of a tool. The schema of its parameters is kept whole or
+// copyTool returns a copy of a tool. The schema of its parameters is kept whole or
 // left out.
-func (t *transcript) tool(from *Tool) Tool {
-	out := Tool{Type: t.text(from.Type)}
+func (t *transcript) copyTool(from *Tool) Tool {
+	out := Tool{Type: t.clip(from.Type)}
 	if f := from.Function; f != nil {
-		out.Function = &Function{Name: t.text(f.Name), Description: t.text(f.Description)}
+		out.Function = &Function{Name: t.clip(f.Name), Description: t.clip(f.Description)}
 		if len(f.Parameters) > t.bytesLeft {
 			t.bytesLeft, t.out.Truncated = 0, true
 		} else if f.Parameters != nil {
-			out.Function.Parameters = []byte(t.text(string(f.Parameters)))
+			out.Function.Parameters = []byte(t.clip(string(f.Parameters)))
 		}
 	}
 	return out
 }
 
-func (t *transcript) call(f *FunctionCall) FunctionCall {
-	return FunctionCall{Name: t.text(f.Name), Arguments: t.text(f.Arguments)}
+func (t *transcript) copyCall(f *FunctionCall) FunctionCall {
+	return FunctionCall{Name: t.clip(f.Name), Arguments: t.clip(f.Arguments)}
 }
 
 // add is called by the orderer.
 func (t *transcript) add(c *ChatChunk) {
-	t.addReply(&c.Choices[0])
+	t.addReplyPart(&c.Choices[0])
 	t.next.add(c)
 }
 
-// addReply joins a part of the reply. When there is no room left, nothing more is
+// addReplyPart joins a part of the reply. When there is no room left, nothing more is
 // joined, because the joiner must get the first part of each choice and call.
-func (t *transcript) addReply(c *ChunkChoice) {
+func (t *transcript) addReplyPart(c *ChunkChoice) {
 	d := &c.Delta
 	switch {
 	case c.FinishReason != "":
 		return
-	case t.bytesLeft <= 0, d.Role != "" && !t.enter():
-		t.out.Truncated = t.out.Truncated || !isEmptyDelta(d)
+	case t.bytesLeft <= 0, d.Role != "" && !t.takeRoom():
+		t.out.Truncated = t.out.Truncated || !d.isEmpty()
 		return
 	}
-	part := Delta{Role: d.Role, Content: t.text(d.Content), Reasoning: t.text(d.Reasoning), Refusal: t.text(d.Refusal)}
+	part := Delta{Role: d.Role, Content: t.clip(d.Content), Reasoning: t.clip(d.Reasoning), Refusal: t.clip(d.Refusal)}
 	for i := range d.ToolCalls {
 		call := &d.ToolCalls[i]
-		if t.bytesLeft <= 0 || call.ID != "" && !t.enter() {
+		if t.bytesLeft <= 0 || call.ID != "" && !t.takeRoom() {
 			t.out.Truncated = true
 			break
 		}
-		part.ToolCalls = append(part.ToolCalls, ToolCallDelta{Index: call.Index, ID: t.text(call.ID), Type: t.text(call.Type), Function: t.call(&call.Function)})
+		part.ToolCalls = append(part.ToolCalls, ToolCallDelta{Index: call.Index, ID: t.clip(call.ID), Type: t.clip(call.Type), Function: t.copyCall(&call.Function)})
 	}
 	t.reply.add(&ChatChunk{Choices: []ChunkChoice{{Index: c.Index, Delta: part}}})
 }
 
-// enter takes the room for a message, a part, a tool or a call.
-func (t *transcript) enter() bool {
+// takeRoom takes the room for a message, a part, a tool or a call.
+func (t *transcript) takeRoom() bool {
 	if t.bytesLeft <= 0 {
 		t.out.Truncated = true
 		return false
@@ -147,9 +147,9 @@ func (t *transcript) enter() bool {
 	return true
 }
 
-// text takes the room for s and returns it, or as much of it as there is room
+// clip takes the room for s and returns it, or as much of it as there is room
 // for.
-func (t *transcript) text(s string) string {
+func (t *transcript) clip(s string) string {
 	room := min(max(t.bytesLeft, 0), redact.MaxText)
 	if len(s) <= room {
 		t.bytesLeft -= len(s)
@@ -157,7 +157,7 @@ func (t *transcript) text(s string) string {
 	}
 	t.out.Truncated = true
 	t.bytesLeft -= room
-	return s[:room-incompleteSuffix(s[:room])] + jsonwire.ClipMark
+	return s[:room-incompleteSuffixLen(s[:room])] + jsonwire.ClipMark
 }
 
 // finish returns what was collected, without the API key of the request.

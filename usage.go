@@ -198,13 +198,13 @@ type CompletionTokensDetails struct {
 var usageJSON = jsonwire.NewObject(
 	jsonwire.Int("prompt_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
 	jsonwire.Int("completion_tokens", func(u *Usage) *int { return &u.CompletionTokens }).Always(),
-	totalTokens,
+	totalTokensField,
 	jsonwire.Struct("prompt_tokens_details", func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails }, promptTokensDetailsJSON),
 	jsonwire.Struct("completion_tokens_details", func(u *Usage) *CompletionTokensDetails { return &u.CompletionTokensDetails }, completionTokensDetailsJSON),
 	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
 )
 
-var totalTokens = jsonwire.Int("total_tokens", func(u *Usage) *int { return &u.TotalTokens }).
+var totalTokensField = jsonwire.Int("total_tokens", func(u *Usage) *int { return &u.TotalTokens }).
 	Always().AppendWith(func(u *Usage, b []byte) ([]byte, error) { return strconv.AppendInt(b, int64(u.total()), 10), nil })
 
 var promptTokensDetailsJSON = jsonwire.NewObject(
@@ -254,9 +254,9 @@ func (u *Usage) total() int {
 	return u.PromptTokens + u.CompletionTokens
 }
 
-// reported returns u, or nil if no number in it is above zero. Some servers
-// report that if they do not count tokens.
-func reported(u *Usage) *Usage {
+// nilIfZero returns u, or nil if no number in it is above zero. Some servers send
+// such a usage if they do not count tokens.
+func nilIfZero(u *Usage) *Usage {
 	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
 		return nil
 	}
@@ -318,7 +318,7 @@ func askUsageStore(q *request, ask func(ctx context.Context) error) error {
 	err := ask(ctx)
 	q.res.backendReturned()
 	if err != nil {
-		return q.life.endedOr(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
+		return q.life.endCauseOr(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
 	}
 	return nil
 }
@@ -380,7 +380,7 @@ type subscriptionReply struct {
 // serveSubscription serves GET /v1/dashboard/billing/subscription: the quota and the
 // expiry of the key.
 func serveSubscription(q *request) error {
-	q.accounting.chargeRequest()
+	q.accounting.commitRequest()
 	quota := q.key.Limits.Quota
 	limit := amount{int64(max(quota.Tokens, 0)), max(quota.Cost, 0)}
 	if _, ok := q.h.opts.Usage.(KeyUsageStore); ok && quota.limits() {
