@@ -27,8 +27,9 @@ const (
 // background, all at the same time, with a timeout of 10 seconds. Until a new
 // list arrives the old one is used. So only the first calls wait, and the models
 // of a target that is down remain listed. If the list depends on the targets and
-// none of them has listed its models yet, the error is a 503. The contexts of the targets'
-// ListModels do not derive from ctx, because the result is used for all callers.
+// none of them has listed its models yet, the error is a 503. The targets'
+// ListModels get contexts that do not derive from ctx, because all callers use the
+// result.
 func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	if err := r.awaitLists(ctx); err != nil {
 		return nil, err

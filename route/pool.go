@@ -3,7 +3,6 @@ package route
 import (
 	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -32,15 +31,7 @@ type targetState struct {
 	failures  int64
 	lastError string
 
-	models map[string]*modelHealth // by the Backend's name of the model; only models that had a failure or a RetryAfter
-}
-
-// A modelHealth is the state of a target for one model. A nil modelHealth is that
-// of a model without failures.
-type modelHealth struct {
-	breaker   breaker
-	restUntil time.Time // from the target's RetryAfter
-	used      time.Time // when a try was last settled
+	models map[string]*modelState // by the Backend's name of the model; only models that had a failure or a RetryAfter
 }
 
 // A requestInfo has the properties of a request that decide which targets can serve
@@ -49,6 +40,14 @@ type requestInfo struct {
 	model    string // the client's name
 	account  string // the account of the key; empty if it is not known
 	endpoint llmhttp.Endpoint
+}
+
+func newRequestInfo(ctx context.Context, model string, endpoint llmhttp.Endpoint) *requestInfo {
+	info := &requestInfo{model: model, endpoint: endpoint}
+	if key := llmhttp.KeyFrom(ctx); key != nil {
+		info.account = key.Account
+	}
+	return info
 }
 
 // minMaxRest is the minimum of pool.maxRest, which is longer if Options.MaxWait is.
@@ -68,63 +67,6 @@ func newPool(c *Route, targets []*target, o *Options) *pool {
 	return p
 }
 
-func (h *modelHealth) resting(now time.Time) bool { return h != nil && now.Before(h.restUntil) }
-
-func (h *modelHealth) ready(account string, now time.Time) bool {
-	return h == nil || h.breaker.ready(account, now)
-}
-
-// findHealth returns the health of target i for the model of info, or nil if it has
-// none. The caller holds mu.
-func (p *pool) findHealth(i int, info *requestInfo) *modelHealth {
-	st := &p.states[i]
-	if len(st.models) == 0 {
-		return nil
-	}
-	return st.models[p.targets[i].backendModel(info.model)]
-}
-
-const (
-	maxHealths   = 256  // for each target; clients choose the names of models
-	maxModelName = 1024 // in bytes; a model with a longer name has no health
-)
-
-// addHealth is like findHealth, but creates a health if there is none. It returns
-// nil if the name of the model is too long.
-func (p *pool) addHealth(i int, info *requestInfo, now time.Time) *modelHealth {
-	st, name := &p.states[i], p.targets[i].backendModel(info.model)
-	h := st.models[name]
-	if h != nil || len(name) > maxModelName {
-		return h
-	}
-	if st.models == nil {
-		st.models = make(map[string]*modelHealth)
-	}
-	if len(st.models) >= maxHealths {
-		st.evictHealth(now)
-	}
-	h = &modelHealth{used: now}
-	st.models[name] = h
-	return h
-}
-
-// evictHealth removes the least recently used health. Those whose breaker is closed
-// are removed first.
-func (st *targetState) evictHealth(now time.Time) {
-	var oldest string
-	var age time.Duration = -1
-	for name, h := range st.models {
-		d := now.Sub(h.used)
-		if h.breaker.currentState() == StateClosed {
-			d += forever
-		}
-		if d > age {
-			oldest, age = name, d
-		}
-	}
-	delete(st.models, oldest)
-}
-
 // pickOptions tell which targets may be picked if there is no better one.
 type pickOptions struct {
 	allowResting bool // targets that asked for no requests with a RetryAfter
@@ -139,10 +81,10 @@ func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now t
 	usable := make([]int, 0, len(candidates))
 	var resting, blocked []int
 	for _, i := range candidates {
-		switch h := p.findHealth(i, info); {
-		case !h.ready(info.account, now):
+		switch m := p.findModel(i, info); {
+		case !m.ready(info.account, now):
 			blocked = append(blocked, i)
-		case h.resting(now):
+		case m.resting(now):
 			resting = append(resting, i)
 		default:
 			usable = append(usable, i)
@@ -161,45 +103,10 @@ func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now t
 	st := &p.states[i]
 	st.inFlight++
 	st.tries++
-	if h := p.findHealth(i, info); h != nil {
-		return i, h.breaker.admit(info.account, now)
+	if m := p.findModel(i, info); m != nil {
+		return i, m.breaker.admit(info.account, now)
 	}
 	return i, ticket{account: info.account}
-}
-
-// applyStrategy applies the strategy to candidates, which must not be empty. It
-// overwrites candidates.
-func (p *pool) applyStrategy(candidates []int) int {
-	switch p.strategy {
-	case InOrder:
-		return candidates[0]
-	case LeastInFlight:
-		load := func(a, b int) int { return compareLoad(&p.states[a], &p.states[b]) }
-		least := slices.MinFunc(candidates, load)
-		candidates = slices.DeleteFunc(candidates, func(i int) bool { return load(i, least) > 0 })
-	}
-	// Smooth weighted round-robin: the weight of each candidate is added to its
-	// credit. The one with the most credit is chosen, and the sum of the weights
-	// is subtracted from its credit. This spreads the requests to a target as
-	// evenly as possible.
-	best, total := &p.states[candidates[0]], 0
-	chosen := candidates[0]
-	for _, i := range candidates {
-		st := &p.states[i]
-		st.credit += st.weight
-		total += st.weight
-		if st.credit > best.credit {
-			best, chosen = st, i
-		}
-	}
-	best.credit -= total
-	return chosen
-}
-
-// compareLoad compares a and b by the number of requests in flight that each would
-// have with one more request, divided by its weight.
-func compareLoad(a, b *targetState) int {
-	return cmp.Compare(int64(a.inFlight+1)*int64(b.weight), int64(b.inFlight+1)*int64(a.weight))
 }
 
 // A stateChange is the effect of a result on the state of a circuit breaker: none if
@@ -223,20 +130,20 @@ func (p *pool) settle(i int, info *requestInfo, tk ticket, res *result, now time
 	if res.summary != "" {
 		st.lastError = res.summary
 	}
-	h := p.findHealth(i, info)
+	m := p.findModel(i, info)
 	if res.outcome == outcomeFailure || res.retryAfter > 0 {
-		h = p.addHealth(i, info, now)
+		m = p.findOrAddModel(i, info, now)
 	}
-	if h == nil {
+	if m == nil {
 		return stateChange{}
 	}
 	if res.retryAfter > 0 {
-		if until := now.Add(min(res.retryAfter, p.maxRest)); until.After(h.restUntil) {
-			h.restUntil = until
+		if until := now.Add(min(res.retryAfter, p.maxRest)); until.After(m.restUntil) {
+			m.restUntil = until
 		}
 	}
-	h.used = now
-	return p.settleBreaker(i, info, tk, res.outcome, now, jitter)
+	m.used = now
+	return p.settleBreaker(i, m, info, tk, res.outcome, now, jitter)
 }
 
 // confirm records that the target of a try works, before the try has ended. It
@@ -244,18 +151,18 @@ func (p *pool) settle(i int, info *requestInfo, tk ticket, res *result, now time
 func (p *pool) confirm(i int, info *requestInfo, tk ticket, now time.Time) (ticket, stateChange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.findHealth(i, info)
-	if h == nil {
-		return tk, stateChange{} // the health was evicted
+	m := p.findModel(i, info)
+	if m == nil {
+		return tk, stateChange{} // the model was evicted
 	}
-	change := p.settleBreaker(i, info, tk, outcomeSuccess, now, 0)
-	return ticket{account: tk.account, epoch: h.breaker.epoch}, change
+	change := p.settleBreaker(i, m, info, tk, outcomeSuccess, now, 0)
+	return ticket{account: tk.account, epoch: m.breaker.epoch}, change
 }
 
-// settleBreaker settles tk with the breaker of target i, which must have a
-// health. The caller holds mu.
-func (p *pool) settleBreaker(i int, info *requestInfo, tk ticket, out outcome, now time.Time, jitter float64) stateChange {
-	b := &p.findHealth(i, info).breaker
+// settleBreaker settles tk with the breaker of target i for the model m. The caller
+// holds mu.
+func (p *pool) settleBreaker(i int, m *modelState, info *requestInfo, tk ticket, out outcome, now time.Time, jitter float64) stateChange {
+	b := &m.breaker
 	change := stateChange{from: b.currentState()}
 	b.settle(tk, out, now, p.breakers, p.hasOther(i, info), jitter)
 	change.to, change.openFor, change.account = b.currentState(), b.until.Sub(now), b.account
@@ -268,7 +175,7 @@ func (p *pool) hasOther(i int, info *requestInfo) bool {
 		if j == i || !t.supports(info.endpoint) {
 			continue
 		}
-		if h := p.findHealth(j, info); h == nil || h.breaker.closedFor(info.account) {
+		if m := p.findModel(j, info); m == nil || m.breaker.closedFor(info.account) {
 			return true
 		}
 	}
@@ -281,13 +188,13 @@ func (p *pool) nextRecovery(info *requestInfo, candidates []int, now time.Time) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, i := range candidates {
-		h := p.findHealth(i, info)
-		if !h.ready(info.account, now) {
+		m := p.findModel(i, info)
+		if !m.ready(info.account, now) {
 			continue
 		}
 		var d time.Duration
-		if h.resting(now) {
-			d = h.restUntil.Sub(now)
+		if m.resting(now) {
+			d = m.restUntil.Sub(now)
 		}
 		if !ok || d < wait {
 			wait, ok = d, true
@@ -300,13 +207,5 @@ func (p *pool) nextRecovery(info *requestInfo, candidates []int, now time.Time) 
 func (p *pool) ready(i int, info *requestInfo, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.findHealth(i, info).ready(info.account, now)
-}
-
-func newRequestInfo(ctx context.Context, model string, endpoint llmhttp.Endpoint) *requestInfo {
-	s := &requestInfo{model: model, endpoint: endpoint}
-	if key := llmhttp.KeyFrom(ctx); key != nil {
-		s.account = key.Account
-	}
-	return s
+	return p.findModel(i, info).ready(info.account, now)
 }

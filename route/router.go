@@ -132,13 +132,13 @@ func (r *Router) modelList(t *target, lists map[llmhttp.Backend]*modelList) *mod
 	if !ok {
 		return nil
 	}
-	comparable := reflect.ValueOf(t.backend).Comparable()
-	if comparable && lists[t.backend] != nil {
+	isComparable := reflect.ValueOf(t.backend).Comparable()
+	if isComparable && lists[t.backend] != nil {
 		return lists[t.backend]
 	}
 	l := newModelList(lister, t.name, &r.opts)
 	r.lists = append(r.lists, l)
-	if comparable {
+	if isComparable {
 		lists[t.backend] = l
 	}
 	return l

@@ -59,19 +59,19 @@ func (p *pool) status(route string, now time.Time) []TargetStatus {
 			InFlight: st.inFlight, Tries: st.tries, Failures: st.failures, LastError: st.lastError,
 		}
 		for _, model := range slices.Sorted(maps.Keys(st.models)) {
-			s.addHealth(model, st.models[model], now)
+			s.addModel(model, st.models[model], now)
 		}
 		list = append(list, s)
 	}
 	return list
 }
 
-// addHealth adds the health of a model to the status.
-func (s *TargetStatus) addHealth(model string, h *modelHealth, now time.Time) {
-	if h.resting(now) && h.restUntil.After(s.RestUntil) {
-		s.RestUntil = h.restUntil
+// addModel adds the state of a model to the status.
+func (s *TargetStatus) addModel(model string, m *modelState, now time.Time) {
+	if m.resting(now) && m.restUntil.After(s.RestUntil) {
+		s.RestUntil = m.restUntil
 	}
-	b := &h.breaker
+	b := &m.breaker
 	switch b.currentState() {
 	case StateClosed:
 		return
