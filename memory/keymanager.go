@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	secretPrefix = "sk-"
-	prefixLength = 11 // characters of a secret in KeyInfo.Prefix
+	secretPrefix     = "sk-"
+	infoPrefixLength = 11 // characters of a secret in KeyInfo.Prefix
 
 	defaultPage, maxPage = 100, 1000 // keys in the reply of ListKeys
 )
@@ -75,7 +75,7 @@ func lowerASCII(s string) string {
 // CreateKey implements [llmhttp.KeyManager]. Secrets begin with "sk-".
 func (s *KeyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (llmhttp.KeyInfo, string, error) {
 	secret := llmhttp.NewSecret(secretPrefix)
-	info := llmhttp.KeyInfo{Prefix: secret[:prefixLength], Created: time.Now()}
+	info := llmhttp.KeyInfo{Prefix: secret[:infoPrefixLength], Created: time.Now()}
 	info.ID = "key_" + strings.ToLower(rand.Text()[:20])
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *KeyStore) RotateKey(ctx context.Context, id string, overlap time.Durati
 			}
 		}
 		k.secrets[hashSecret(secret)] = time.Time{}
-		k.info.Prefix = secret[:prefixLength]
+		k.info.Prefix = secret[:infoPrefixLength]
 		s.applyParams(k, k.info.Params())
 		return nil
 	})

@@ -61,7 +61,7 @@ func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
 	if secret == "" {
 		panic("memory: empty secret")
 	}
-	info := llmhttp.KeyInfo{Prefix: secret[:min(len(secret)/4, prefixLength)], Created: time.Now()}
+	info := llmhttp.KeyInfo{Prefix: secret[:min(len(secret)/4, infoPrefixLength)], Created: time.Now()}
 	if key != nil {
 		info.Key = *key
 	}

@@ -93,15 +93,15 @@ func (s *sender) sendReply(r *reply) {
 			rest = append(rest, c.arguments)
 		}
 	}
-	for more := true; more; {
+	for {
 		for i := range rest {
 			token := rest[i][:tokenLen(rest[i])]
 			rest[i] = rest[i][len(token):]
-			more = slices.ContainsFunc(rest, func(s string) bool { return s != "" })
-			if token == "" && (more || i < len(rest)-1) {
-				continue // this call is complete, but another one is not
+			last := !slices.ContainsFunc(rest, func(s string) bool { return s != "" })
+			if token == "" && (!last || i < len(rest)-1) {
+				continue // this call is complete
 			}
-			if !s.sendToken(r, i, token, !more) || !more {
+			if !s.sendToken(r, i, token, last) || last {
 				return
 			}
 		}

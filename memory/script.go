@@ -11,7 +11,8 @@ import (
 
 // A Step is a part of a scripted reply. It passes its chunks to yield and
 // returns true if the reply continues after it. It must return false when yield
-// does, which is after every error, and soon after ctx is done. It may panic.
+// has returned false, as yield does after every error, and soon after ctx is done.
+// It may panic.
 //
 // Steps may run for several requests at the same time. Each chunk must be new,
 // because its receiver may change it.

@@ -42,13 +42,17 @@
 //
 // # Circuit breakers
 //
-// Each target has a circuit breaker for each model, by the target's name of the
-// model. Consecutive failures open it, and the target gets no requests for the
-// model. After a while the breaker is half-open: one request at a time is let
-// through to find out whether the target works again. A stream that breaks off
-// is a failure. These are not: a 429 and every other answer of the target, a
-// status of 4xx with which an upstream refused a request, except 401, 402, 407
-// and 408, and a try that ends because the client left.
+// Each target has a circuit breaker for each model, identified by the target's name
+// of the model. Consecutive failures open it, and the target gets no requests for
+// the model. After a while the breaker is half-open: one request at a
+// time is let through to find out whether the target works again.
+//
+// A stream that breaks off is a failure too. These are not failures of the target:
+//
+//   - a 429 and every other answer that is not a failed try;
+//   - an error for which an upstream.Error has a status of 4xx, because the
+//     server refused this request. The statuses 401, 402, 407 and 408 are failures;
+//   - the end of a try because the client left.
 //
 // A client may provoke failures. So failures of requests of one account (see
 // [llmhttp.Key]) open the breaker for that account only. If a request of another
@@ -56,13 +60,12 @@
 // count as those of several accounts.
 //
 // A breaker opens only while another target of the route has a closed one. If no
-// target can answer whose breaker is closed, for example because the others do
-// not know the model, a request is sent to a target whose breaker is open.
+// target with a closed breaker can answer, for example because none of them knows
+// the model, the request is sent to a target whose breaker is open.
 //
-// A target keeps the breakers of up to 256 models; those that are closed and have
-// not been used for longest are forgotten first. [Router.Status] reports the
-// breakers that are not closed; Options.Logger gets a message when one opens or
-// closes.
+// A target keeps the breakers of up to 256 models. It forgets the least recently used
+// ones, and closed ones before others. [Router.Status] reports the breakers that are
+// not closed; Options.Logger gets a message when one opens or closes.
 //
 // A target that sent a RetryAfter with a 429, 408 or 5xx is resting for that
 // time: new requests for the model use it only if no other target can be used.

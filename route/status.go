@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A TargetStatus reports how a target is doing.
+// A TargetStatus describes the state of a target.
 type TargetStatus struct {
 	Route  string // the route's Model
 	Target string // the target's Name
@@ -16,11 +16,14 @@ type TargetStatus struct {
 	State    State
 	Breakers []BreakerStatus
 
-	RestUntil time.Time // until when the target asked, with a RetryAfter, for no requests of a model; zero if it did not or the time has passed
+	// RestUntil is the time until which the target asked for no requests for one
+	// of its models, with a RetryAfter. It is zero if there is no such time or if
+	// it has passed.
+	RestUntil time.Time
 
-	InFlight int
-	Tries    int64 // since New
-	Failures int64 // how many of Tries failed; a 429 and other answers are no failures
+	InFlight int   // tries that have not ended
+	Tries    int64 // tries since New
+	Failures int64 // those of Tries that count as failures for circuit breakers
 
 	// LastError is the status of the last failure or 429, followed by its code
 	// or by the operating system's name of the error, such as
@@ -29,10 +32,10 @@ type TargetStatus struct {
 	LastError string
 }
 
-// A BreakerStatus reports about a circuit breaker that is not closed.
+// A BreakerStatus describes a circuit breaker that is not closed.
 type BreakerStatus struct {
 	Model   string    // the Backend's name of the model
-	Account string    // the only account for which the breaker is not closed; empty if that is so for all
+	Account string    // the only account for which the breaker is not closed; empty means all accounts
 	State   State     // StateOpen or StateHalfOpen
 	Since   time.Time // when the breaker entered State
 	RetryAt time.Time // when the breaker lets the next request through; zero unless State is StateOpen

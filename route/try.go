@@ -41,9 +41,9 @@ func (t *try) run(send sendFunc) (res result) {
 		if t.inClient {
 			res = result{} // a panic of the client's code is no failure of the target
 		}
-		change := t.call.route.pool.settle(t.index, t.call.info, t.ticket, &res, time.Now(), rand.Float64())
+		change := c.route.pool.settle(t.index, c.info, t.ticket, &res, time.Now(), rand.Float64())
 		if res.summary != "" {
-			t.logger().InfoContext(t.call.ctx, "target failed", "try", t.call.tries, "error", res.summary)
+			t.logger().InfoContext(c.ctx, "target failed", "try", c.tries, "error", res.summary)
 		}
 		t.logChange(change, res.summary)
 		end(res.err)

@@ -26,7 +26,7 @@ type Options struct {
 	Key string
 
 	// KeyFunc returns the key for one request. It may be called concurrently.
-	// If it fails, the client gets the status 502. It excludes Key.
+	// If it fails, the client gets the status 502. It must be nil if Key is set.
 	KeyFunc func(ctx context.Context) (string, error)
 
 	// Header is sent with every request, for example with an API version.
