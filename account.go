@@ -89,11 +89,8 @@ type estimate struct {
 func (a *accounting) reserve(e estimate) error {
 	l, tokens := &a.q.key.Limits, e.tokens
 	if burst := l.Tokens.WithDefaults().Burst; l.Tokens.N != 0 && tokens > burst {
-		tooLarge := Errorf(http.StatusTooManyRequests, codeRateLimit,
-			"Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", burst, tokens)
-		tooLarge.Type, tooLarge.NoRetry = "tokens", true
 		a.q.observer.refusedBy = BucketTokens
-		return tooLarge
+		return errRequestTooLarge(burst, tokens)
 	}
 	draws := appendDraw(a.reservation.storage[:0], BucketTokens, l.Tokens, tokens)
 	useBucket, err := a.reserveQuota(e)
@@ -169,11 +166,8 @@ func (a *accounting) acquireSlot(limit int) error {
 		return a.q.life.storeError(err, messageLimits)
 	}
 	if release == nil {
-		e := Errorf(http.StatusTooManyRequests, codeRateLimit,
-			"Too many requests in progress: Limit %d. Please try again when one has ended.", max(limit, 0))
-		e.RetryAfter = time.Second
 		a.q.observer.refusedBy = LimitConcurrent
-		return e
+		return errConcurrent(limit)
 	}
 	a.freeSlot = release
 	return nil
@@ -263,14 +257,14 @@ func (a *accounting) settle() {
 	a.settled = true
 	q := a.q
 	q.idle.stopTimeout(q)
-	used := a.backendCalled && !a.failedAsNotFound()
+	billable := a.backendCalled && !a.failedAsNotFound()
 	ctx := a.settleContext()
 	// Deferred, each step runs even if one before it calls runtime.Goexit.
 	defer a.releaseSlot()
-	defer q.log.guard("quota not settled", func() error { a.settleQuota(used); return nil })
-	defer q.log.guard("usage not recorded", func() error { return a.recordUsage(ctx, used) })
+	defer q.log.guard("quota not settled", func() error { a.settleQuota(billable); return nil })
+	defer q.log.guard("usage not recorded", func() error { return a.recordUsage(ctx, billable) })
 	defer q.log.guard("limits not settled", func() error { return a.settleTokens(ctx) })
-	q.log.guard("usage not counted", func() error { a.setUsage(used); return nil })
+	q.log.guard("usage not counted", func() error { a.setUsage(billable); return nil })
 }
 
 // settleContext returns a context with the values of the request that outlives
@@ -297,17 +291,17 @@ func (a *accounting) settleTokens(ctx context.Context) error {
 }
 
 // recordUsage records the usage if anything was used.
-func (a *accounting) recordUsage(ctx context.Context, used bool) error {
-	usage, rec := a.q.h.opts.Usage, &a.q.observer
-	if usage == nil || !used {
+func (a *accounting) recordUsage(ctx context.Context, billable bool) error {
+	store, observer := a.q.h.opts.Usage, &a.q.observer
+	if store == nil || !billable {
 		return nil
 	}
 	if ctx.Err() != nil { // a Limiter that hangs does not take the store's time
 		ctx = a.settleContext()
 	}
-	rec.recordErr = errNotRecorded // unless Record returns
-	rec.recordErr = usage.Record(ctx, a.records[:]...)
-	return rec.recordErr
+	observer.recordErr = errNotRecorded // unless Record returns
+	observer.recordErr = store.Record(ctx, a.records[:]...)
+	return observer.recordErr
 }
 
 // failedAsNotFound reports whether the Backend knows no such model or has no such
@@ -322,7 +316,7 @@ func (a *accounting) failedAsNotFound() bool {
 // setUsage sets the usage to what the Backend reported, or to an estimate. A
 // request that failed before its reply began used nothing, unless its client
 // has left, which may be why.
-func (a *accounting) setUsage(used bool) {
+func (a *accounting) setUsage(billable bool) {
 	q := a.q
 	q.res.mu.Lock()
 	failed := q.res.err != nil && q.observer.chunks == 0 && !q.res.clientLeft
@@ -337,7 +331,7 @@ func (a *accounting) setUsage(used bool) {
 		q.chat.warn(misuseInvalidExtra)
 	}
 	switch {
-	case !used:
+	case !billable:
 	case reported != nil:
 		*u = *reported
 		for _, n := range []*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens} {

@@ -35,18 +35,11 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
-	limits := &q.key.Limits
-	if n := limits.MaxCompletionTokens; n > 0 {
+	if n := q.key.Limits.MaxCompletionTokens; n > 0 {
 		limitCompletion(req, n)
 		c.order.maxBytes = maxCompletionBytes(n)
 	}
-	q.accounting.promptTokens = q.tokenCounter().prompt(req) // before the Backend owns req
-	cost := chatCost(q.accounting.promptTokens, q.h.opts.ReserveCompletion, req, limits)
-	minTokens := cost
-	if _, ok := req.TokenLimit(); !ok {
-		minTokens = q.accounting.promptTokens
-	}
-	if err := q.accounting.reserve(estimate{tokens: cost, minTokens: minTokens}); err != nil {
+	if err := c.reserve(req); err != nil {
 		return err
 	}
 	c.encoder = encoder
@@ -56,6 +49,19 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 		return c.replyStream(req)
 	}
 	return c.replyWhole(req)
+}
+
+// reserve reserves the estimated tokens of the prompt and of the reply. If the client sets
+// no limit, a quota that has only the tokens of the prompt left is enough.
+func (c *chatCall) reserve(req *ChatRequest) error {
+	a := &c.q.accounting
+	a.promptTokens = c.q.tokenCounter().prompt(req)
+	tokens := chatCost(a.promptTokens, c.q.h.opts.ReserveCompletion, req, &c.q.key.Limits)
+	minTokens := tokens
+	if _, ok := req.TokenLimit(); !ok {
+		minTokens = a.promptTokens
+	}
+	return a.reserve(estimate{tokens: tokens, minTokens: minTokens})
 }
 
 // replyWhole answers with a whole reply.

@@ -185,11 +185,14 @@ const (
 	codeQuota     = "insufficient_quota"
 )
 
+// messageLimits is the text of the 503 if a limit could not be checked.
 const messageLimits = "We could not check your rate limits. Please try again."
 
 // maxRetryAfter is the longest time that a client is told to wait. A longer wait
 // means never, as for more tokens than a bucket can hold: the error has NoRetry.
 const maxRetryAfter = 366 * 24 * time.Hour
+
+// The functions below return the replies with status 429.
 
 // errRateLimit tells which limit was reached, in OpenAI's words.
 func errRateLimit(d Draw, l Level) *Error {
@@ -210,6 +213,35 @@ func errRateLimit(d Draw, l Level) *Error {
 	e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
 		typ, period, rate.Burst, max(rate.Burst-l.Remaining, 0), d.Cost, formatReset(l.RetryAfter))
 	e.Type, e.RetryAfter = typ, l.RetryAfter
+	return e
+}
+
+// errRequestTooLarge is the error for a request that needs more tokens than the
+// bucket of tokens can hold.
+func errRequestTooLarge(burst, tokens int) *Error {
+	e := Errorf(http.StatusTooManyRequests, codeRateLimit,
+		"Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", burst, tokens)
+	e.Type, e.NoRetry = "tokens", true
+	return e
+}
+
+// errConcurrent is the error for a request beyond Limits.Concurrent.
+func errConcurrent(limit int) *Error {
+	e := Errorf(http.StatusTooManyRequests, codeRateLimit,
+		"Too many requests in progress: Limit %d. Please try again when one has ended.", max(limit, 0))
+	e.RetryAfter = time.Second
+	return e
+}
+
+// errQuota is the error for a quota that is used up.
+func errQuota() *Error {
+	return Errorf(http.StatusTooManyRequests, codeQuota, "You exceeded your current quota, please check your plan and billing details.")
+}
+
+// errQuotaReserved is the error for a quota that is not used up, but reserved.
+func errQuotaReserved() *Error {
+	e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Requests in progress have reserved the rest of your quota. Please try again when one has ended.")
+	e.RetryAfter = time.Second
 	return e
 }
 

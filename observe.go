@@ -284,17 +284,17 @@ type requestObserver struct {
 // An observedRequest is what is only collected for an Observer.
 type observedRequest struct {
 	hooks      Observation
-	info       *RequestInfo // requestInfo; nil until the Backend is called
-	transcript *transcript  // nil unless one was asked for
-	replyModel string       // of embeddings
+	started    bool        // info is complete: the Backend is about to be called or was called
+	transcript *transcript // nil unless one was asked for
+	replyModel string      // of embeddings
 
 	// tries is guarded by the response's mu.
 	tries []Try
 
 	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm; BenchmarkObserve).
-	requestInfo RequestInfo
-	summary     RequestSummary
-	finish      [1]FinishReason
+	info          RequestInfo
+	summary       RequestSummary
+	finishReasons [1]FinishReason
 }
 
 var errNotRecorded = errors.New("llmhttp: UsageStore.Record panicked")
@@ -332,20 +332,20 @@ func (ro *requestObserver) callStarted(req describer) {
 		return
 	}
 	q := ro.q
-	used := q.accounting.record
-	info := &o.requestInfo
-	info.ID, info.Account, info.KeyID, info.Model = used.ID, used.Account, used.KeyID, used.Model
-	info.Protocol, info.Operation, info.Arrived = used.Protocol, q.route.operation, q.arrived.Round(0)
+	record := q.accounting.record
+	info := &o.info
+	info.ID, info.Account, info.KeyID, info.Model = record.ID, record.Account, record.KeyID, record.Model
+	info.Protocol, info.Operation, info.Arrived = record.Protocol, q.route.operation, q.arrived.Round(0)
 	info.Params.Choices = 1
 	req.describe(info)
-	o.info = info
+	o.started = true
 	q.res.mu.Lock()
 	ro.timing.Admitted = time.Since(q.arrived)
 	q.res.mu.Unlock()
 	if o.hooks.Started == nil {
 		return
 	}
-	if ctx := o.hooks.Started(q.life.ctx, o.info); ctx != nil {
+	if ctx := o.hooks.Started(q.life.ctx, info); ctx != nil {
 		q.life.backendCtx = ctx
 	}
 }
@@ -454,7 +454,10 @@ func (ro *requestObserver) summary() *RequestSummary {
 	defer q.res.mu.Unlock()
 	s := &o.summary
 	s.UsageRecord, s.Timing = *q.accounting.record, ro.timing
-	s.Request, s.Reply, s.Tries = o.info, ro.replySummary(), slices.Clone(o.tries)
+	s.Reply, s.Tries = ro.replySummary(), slices.Clone(o.tries)
+	if o.started {
+		s.Request = &o.info
+	}
 	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.errorClass()
 	s.Limit, s.RecordErr = ro.refusedBy, ro.recordErr
 	s.Streamed, s.Chunks = q.chat.stream != nil, ro.chunks
@@ -501,7 +504,7 @@ func (ro *requestObserver) replySummary() ReplySummary {
 		s.Model = ro.observed.replyModel
 	}
 	if len(o.choices) == 1 {
-		s.FinishReasons = ro.observed.finish[:0]
+		s.FinishReasons = ro.observed.finishReasons[:0]
 	}
 	for i := range o.choices {
 		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)

@@ -245,7 +245,7 @@ func ListModels(ctx context.Context) ([]Model, error) {
 // is called, and by the function that got ctx.
 func SetConversation(ctx context.Context, id string) {
 	if q := requestFrom(ctx); q != nil && q.observer.observed != nil {
-		q.observer.observed.requestInfo.Conversation = id
+		q.observer.observed.info.Conversation = id
 	}
 }
 

@@ -72,10 +72,6 @@ func (q Quota) Start(now time.Time) time.Time {
 // limits reports whether q sets a limit.
 func (q Quota) limits() bool { return q.Tokens != 0 || q.Cost != 0 }
 
-func errQuota() *Error {
-	return Errorf(http.StatusTooManyRequests, codeQuota, "You exceeded your current quota, please check your plan and billing details.")
-}
-
 // rate returns the Rate of the bucket that replaces q.
 func (q Quota) rate() Rate {
 	switch {
@@ -123,7 +119,8 @@ func (a amount) reaches(q Quota) bool {
 	return q.Tokens != 0 && a.tokens >= int64(max(q.Tokens, 0)) || q.Cost != 0 && !(a.dollars < max(q.Cost, 0))
 }
 
-// A quotaCache has what keys have used of their quotas.
+// A quotaCache has what keys have used of their quotas: the sums of the UsageStore,
+// and what this Handler has served or reserved since they were read.
 type quotaCache struct {
 	store UsageStore
 	cost  func(UsageSum) float64 // nil if costs are not known
@@ -163,152 +160,153 @@ type quotaEntry struct {
 	requests int           // in progress
 }
 
-func (u *quotaEntry) isFresh(now time.Time) bool {
-	return u.known && (u.reading != nil || now.Sub(u.readAt) < quotaTTL)
+// isFresh reports whether e can be used without a read of the store: also if another
+// request reads it.
+func (e *quotaEntry) isFresh(now time.Time) bool {
+	return e.known && (e.reading != nil || now.Sub(e.readAt) < quotaTTL)
 }
 
-// reserve reserves want for a request of k at the time now, or least if want exceeds
+// reserve reserves want for a request of k at the time now, or minimum if want exceeds
 // what is left of the quota. It returns what it reserved. If the UsageStore is not a
 // KeyUsageStore, the error wraps errors.ErrUnsupported.
-func (b *quotaCache) reserve(ctx context.Context, k *Key, want, least amount, now time.Time) (quotaReservation, error) {
+func (c *quotaCache) reserve(ctx context.Context, k *Key, want, minimum amount, now time.Time) (quotaReservation, error) {
 	var none quotaReservation
-	u, err := b.read(ctx, k, now)
+	e, err := c.read(ctx, k, now)
 	if err != nil {
 		return none, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	q, used := k.Limits.Quota, u.stored.plus(u.settled)
-	if used.plus(u.reserved).plus(want).exceeds(q) {
-		want = least
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q, used := k.Limits.Quota, e.stored.plus(e.settled)
+	if used.plus(e.reserved).plus(want).exceeds(q) {
+		want = minimum
 	}
 	switch {
 	case used.reaches(q), used.plus(want).exceeds(q):
 		return none, errQuota()
-	case used.plus(u.reserved).plus(want).exceeds(q):
-		e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Requests in progress have reserved the rest of your quota. Please try again when one has ended.")
-		e.RetryAfter = time.Second
-		return none, e
+	case used.plus(e.reserved).plus(want).exceeds(q):
+		return none, errQuotaReserved()
 	}
-	u.reserved = u.reserved.plus(want)
-	u.requests++
-	return quotaReservation{u, want}, nil
+	e.reserved = e.reserved.plus(want)
+	e.requests++
+	return quotaReservation{e, want}, nil
 }
 
 // settle ends a reservation, after what the request used was recorded.
-func (b *quotaCache) settle(r quotaReservation, used amount) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	u := r.entry
-	u.reserved = u.reserved.minus(r.amount)
-	if u.requests--; u.requests == 0 {
-		u.reserved = amount{} // without rounding errors
+func (c *quotaCache) settle(r quotaReservation, used amount) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := r.entry
+	e.reserved = e.reserved.minus(r.amount)
+	if e.requests--; e.requests == 0 {
+		e.reserved = amount{} // without rounding errors
 	}
-	u.settled = u.settled.plus(used)
+	e.settled = e.settled.plus(used)
 }
 
-// read returns the use of k with sums that are fresh, or with older ones if the
-// store does not answer. One request reads them. Others wait for it only if
-// there are no older ones.
-func (b *quotaCache) read(ctx context.Context, k *Key, now time.Time) (*quotaEntry, error) {
-	b.mu.Lock()
-	u := b.entry(newQuotaID(k, now))
-	if u.isFresh(u.usedAt) {
-		b.mu.Unlock()
-		return u, nil
+// read returns the entry of k with what the store has recorded: the sums of the last
+// quotaTTL, or older ones if the store does not answer. If the sums are not fresh, one
+// request reads them again. Other requests wait for it only if there are no older sums.
+func (c *quotaCache) read(ctx context.Context, k *Key, now time.Time) (*quotaEntry, error) {
+	c.mu.Lock()
+	e := c.entry(newQuotaID(k, now))
+	if e.isFresh(e.usedAt) {
+		c.mu.Unlock()
+		return e, nil
 	}
-	reading := u.reading
+	reading := e.reading
 	if reading == nil {
-		u.reading = make(chan struct{})
-		u.readAt = u.usedAt
-		settled := u.settled
-		b.mu.Unlock()
-		b.query(ctx, k, u, settled, now)
+		e.reading = make(chan struct{})
+		e.readAt = e.usedAt
+		settled := e.settled
+		c.mu.Unlock()
+		c.query(ctx, k, e, settled, now)
 	} else {
-		b.mu.Unlock()
+		c.mu.Unlock()
 		select {
 		case <-reading:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if u.known {
-		return u, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.known {
+		return e, nil
 	}
-	return nil, u.err
+	return nil, e.err
 }
 
-// use returns the use with the given ID. It is called with mu held.
-func (b *quotaCache) entry(id quotaID) *quotaEntry {
+// entry returns the entry with the given ID, which it creates if there is none. It is
+// called with mu held.
+func (c *quotaCache) entry(id quotaID) *quotaEntry {
 	now := time.Now()
-	u := b.keys[id]
-	if u == nil {
-		if len(b.keys) >= b.sweepAt {
-			b.sweep(now)
+	e := c.keys[id]
+	if e == nil {
+		if len(c.keys) >= c.sweepAt {
+			c.sweep(now)
 		}
-		u = new(quotaEntry)
-		b.keys[id] = u
+		e = new(quotaEntry)
+		c.keys[id] = e
 	}
-	u.usedAt = now
-	return u
+	e.usedAt = now
+	return e
 }
 
-// sweep removes the uses that are idle. It is called with mu held.
-func (b *quotaCache) sweep(now time.Time) {
-	for id, u := range b.keys {
-		if u.requests == 0 && u.reading == nil && now.Sub(u.usedAt) > quotaIdle {
-			delete(b.keys, id)
+// sweep removes the entries that are idle. It is called with mu held.
+func (c *quotaCache) sweep(now time.Time) {
+	for id, e := range c.keys {
+		if e.requests == 0 && e.reading == nil && now.Sub(e.usedAt) > quotaIdle {
+			delete(c.keys, id)
 		}
 	}
-	b.sweepAt = max(64, 2*len(b.keys))
-	if b.keys == nil {
-		b.keys = make(map[quotaID]*quotaEntry)
+	c.sweepAt = max(64, 2*len(c.keys))
+	if c.keys == nil {
+		c.keys = make(map[quotaID]*quotaEntry)
 	}
 }
 
-// query asks the store for what k has used. Afterwards u.settled lacks what was
-// settled before, which the sums include.
-func (b *quotaCache) query(ctx context.Context, k *Key, u *quotaEntry, settled amount, now time.Time) {
+// query asks the store for what k has used and writes it to e. settled is the
+// e.settled of the time when the query began: the sums include it, so it is subtracted.
+func (c *quotaCache) query(ctx context.Context, k *Key, e *quotaEntry, settled amount, now time.Time) {
 	stored, err := amount{}, errGoexit
 	defer func() {
 		if p := recover(); p != nil {
 			err = newPanicError(p)
 		}
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		close(u.reading)
-		u.reading, u.err = nil, err
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		close(e.reading)
+		e.reading, e.err = nil, err
 		if err == nil {
-			u.stored, u.known = stored, true
-			u.settled = u.settled.minus(settled)
+			e.stored, e.known = stored, true
+			e.settled = e.settled.minus(settled)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout)
 	defer cancel()
 	// The range ends with a day, of which a store may keep sums. It includes the
 	// records of copies whose clocks are ahead.
-	sums, err2 := QueryKey(ctx, b.store, k.ID, UsageQuery{
+	sums, queryErr := QueryKey(ctx, c.store, k.ID, UsageQuery{
 		Account: k.Account, From: k.Limits.Quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day),
 	})
-	stored = b.sum(sums)
-	err = err2
+	stored = c.sum(sums)
+	err = queryErr
 }
 
 // sum returns what sums count toward a quota.
-func (b *quotaCache) sum(sums []UsageSum) (total amount) {
+func (c *quotaCache) sum(sums []UsageSum) (total amount) {
 	for _, s := range sums {
-		total = total.plus(b.amount(s))
+		total = total.plus(c.amount(s))
 	}
 	return total
 }
 
 // amount returns what s counts toward a quota.
-func (b *quotaCache) amount(s UsageSum) amount {
+func (c *quotaCache) amount(s UsageSum) amount {
 	a := amount{tokens: s.PromptTokens}.plus(amount{tokens: s.CompletionTokens})
-	if b.cost != nil {
-		a.dollars = b.cost(s)
+	if c.cost != nil {
+		a.dollars = c.cost(s)
 	}
 	return a
 }
@@ -319,26 +317,26 @@ type quotaReservation struct {
 	amount amount
 }
 
-// reserveQuota reserves what the request is expected to use, or the least of it
-// if not so much is left. It reports whether a bucket of the Limiter has to do so
-// instead.
+// reserveQuota reserves from the quota what the request is expected to use, or e.minTokens
+// if less is left. useBucket reports that the UsageStore is not a KeyUsageStore, so that
+// the caller must reserve from a bucket of the Limiter instead.
 func (a *accounting) reserveQuota(e estimate) (useBucket bool, err error) {
-	q, book := a.q, &a.q.h.quotas
+	q, quotas := a.q, &a.q.h.quotas
 	quota := q.key.Limits.Quota
 	if !quota.limits() || e.tokens == 0 {
 		return false, nil
 	}
-	if quota.Cost != 0 && book.cost == nil {
+	if quota.Cost != 0 && quotas.cost == nil {
 		return false, fmt.Errorf("llmhttp: the quota of key %s has a Cost, which needs Options.Cost", q.key.ID)
 	}
 	expected := func(tokens int) amount {
-		return book.amount(UsageSum{
+		return quotas.amount(UsageSum{
 			Model: a.record.Model, Requests: 1, Images: int64(e.images),
 			PromptTokens: int64(min(a.promptTokens, tokens)), CompletionTokens: int64(max(tokens-a.promptTokens, 0)),
 		})
 	}
 	q.observer.stepClass = ClassUsageStore
-	reserved, err := book.reserve(q.life.ctx, q.key, expected(e.tokens), expected(e.minTokens), a.record.Time)
+	reserved, err := quotas.reserve(q.life.ctx, q.key, expected(e.tokens), expected(e.minTokens), a.record.Time)
 	switch refusal, refused := errors.AsType[*Error](err); {
 	case err == nil:
 		a.quota = reserved
@@ -356,9 +354,9 @@ func (a *accounting) reserveQuota(e estimate) (useBucket bool, err error) {
 	return true, nil
 }
 
-// settleQuota ends the reservation. It counts the usage of a request that is to be
-// recorded, even if the store failed: until the next read, the sums lack it.
-func (a *accounting) settleQuota(used bool) {
+// settleQuota ends the reservation. If the request is billable, its usage counts toward the
+// quota, even if the store did not record it.
+func (a *accounting) settleQuota(billable bool) {
 	r := a.quota
 	if r.entry == nil {
 		return
@@ -366,7 +364,7 @@ func (a *accounting) settleQuota(used bool) {
 	a.quota = quotaReservation{}
 	var spent amount
 	defer func() { a.q.h.quotas.settle(r, spent) }() // even if Options.Cost panics
-	if used {
+	if billable {
 		spent = a.q.h.quotas.amount(a.record.Sum())
 	}
 }

@@ -415,7 +415,7 @@ func otherUsage(q *request) (other amount, err error) {
 		reported.From = time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
 	}
 	counted := UsageQuery{Account: q.key.Account, From: q.key.Limits.Quota.Start(now), To: tomorrow}
-	store, book := q.h.opts.Usage, &q.h.quotas
+	store, quotas := q.h.opts.Usage, &q.h.quotas
 	err = askUsageStore(q, func(ctx context.Context) error {
 		all, err := store.Query(ctx, reported)
 		if err != nil {
@@ -425,7 +425,7 @@ func otherUsage(q *request) (other amount, err error) {
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil // the Limiter keeps the quota
 		}
-		other = book.sum(all).minus(book.sum(own))
+		other = quotas.sum(all).minus(quotas.sum(own))
 		return err
 	})
 	return other, err

@@ -170,7 +170,7 @@ func (b *UsageBuffer) writeAll(ctx context.Context) error {
 		b.mu.Unlock()
 		w := batchWriter{b: b, ctx: ctx}
 		w.write(batch, failures)
-		b.wrote(len(batch), &w)
+		b.finishBatch(len(batch), &w)
 		if !w.isComplete() {
 			failed = w.err
 			if !w.isUp() {
@@ -194,12 +194,12 @@ func (b *UsageBuffer) write(ctx context.Context, batch []UsageRecord) (err error
 	return b.store.Record(ctx, batch...)
 }
 
-// wrote replaces the n oldest records, a batch, by those that w did not write.
+// finishBatch replaces the n oldest records, a batch, by those that w did not write.
 // Those that were refused alone become the newest: they do not hold back others.
-func (b *UsageBuffer) wrote(n int, w *batchWriter) {
+func (b *UsageBuffer) finishBatch(n int, w *batchWriter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.records = append(slices.Replace(b.records, 0, n, w.rest...), w.refused...)
+	b.records = append(slices.Replace(b.records, 0, n, w.unwritten...), w.refused...)
 	switch {
 	case w.isComplete(), w.isUp():
 		b.failures, b.backoff, b.err = 0, 0, nil
@@ -338,8 +338,8 @@ type batchWriter struct {
 	accepted    bool // the store took something
 	err         error
 
-	rest    []UsageRecord // were not written, because the store is down
-	refused []UsageRecord // were refused alone
+	unwritten []UsageRecord // were not written, because the store is down
+	refused   []UsageRecord // were refused alone
 }
 
 // write writes a batch. After failures of earlier writes it begins with a single
@@ -352,12 +352,12 @@ func (w *batchWriter) write(batch []UsageRecord, failures int) {
 		w.divide(batch)
 	case failures == 0:
 		if !w.writeOnce(batch) {
-			w.rest = batch
+			w.unwritten = batch
 		}
 	default:
 		w.divide(batch[:1])
 		if !w.accepted && w.err != nil {
-			w.rest = append(w.rest, batch[1:]...)
+			w.unwritten = append(w.unwritten, batch[1:]...)
 			return
 		}
 		w.divide(batch[1:])
@@ -369,7 +369,7 @@ func (w *batchWriter) divide(records []UsageRecord) {
 	switch {
 	case !w.isDown() && w.writeOnce(records):
 	case w.isDown():
-		w.rest = append(w.rest, records...)
+		w.unwritten = append(w.unwritten, records...)
 	case len(records) == 1:
 		w.refuse(&records[0])
 	default:
@@ -380,11 +380,11 @@ func (w *batchWriter) divide(records []UsageRecord) {
 }
 
 // isComplete reports whether nothing is to be tried again.
-func (w *batchWriter) isComplete() bool { return len(w.rest)+len(w.refused) == 0 }
+func (w *batchWriter) isComplete() bool { return len(w.unwritten)+len(w.refused) == 0 }
 
 // isUp reports whether the store took everything but records that it refused
 // alone.
-func (w *batchWriter) isUp() bool { return w.accepted && len(w.rest) == 0 }
+func (w *batchWriter) isUp() bool { return w.accepted && len(w.unwritten) == 0 }
 
 // isDown reports whether the store seems to be down.
 func (w *batchWriter) isDown() bool { return w.failures > w.maxFailures }
