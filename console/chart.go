@@ -110,7 +110,7 @@ func (c *chart) svg(style chartStyle) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// draw draws the names of the series above the plot, where they cover nothing.
+// draw draws the plot, and above it the names of the series if there are several.
 func (c *chart) draw(p *plot.Plot, canvas draw.Canvas, style chartStyle) {
 	height := vg.Length(8)
 	if len(c.Series) > 1 {
@@ -158,7 +158,7 @@ func (c *chart) styleAxes(p *plot.Plot, style chartStyle, face font.Font) {
 	p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XCenter, draw.YTop
 	p.Y.Tick.Label.XAlign, p.Y.Tick.Label.YAlign = draw.XRight, draw.YCenter
 	p.X.Min, p.X.Max = -0.6, float64(len(c.Labels))-0.4
-	p.Y.Min, p.Y.Max = 0, c.max()
+	p.Y.Min, p.Y.Max = 0, c.axisTop()
 	p.X.Tick.Marker = plot.ConstantTicks(c.labelTicks(style))
 	p.Y.Tick.Marker = plot.ConstantTicks(c.valueTicks(p.Y.Max))
 }
@@ -180,15 +180,15 @@ func (c *chart) labelTicks(style chartStyle) []plot.Tick {
 // valueTicks returns four or five round values from zero to top.
 func (c *chart) valueTicks(top float64) []plot.Tick {
 	var ticks []plot.Tick
-	step := niceStep(top)
+	step := roundStep(top)
 	for v := 0.0; v <= top*1.0001; v += step {
 		ticks = append(ticks, plot.Tick{Value: v, Label: c.Format(v)})
 	}
 	return ticks
 }
 
-// niceStep returns 1, 2, 2.5 or 5 times a power of ten, of which about four make top.
-func niceStep(top float64) float64 {
+// roundStep returns 1, 2, 2.5 or 5 times a power of ten, of which about four make top.
+func roundStep(top float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(top/4)))
 	for _, f := range []float64{1, 2, 2.5, 5} {
 		if top/(f*power) <= 5 {
@@ -198,8 +198,8 @@ func niceStep(top float64) float64 {
 	return 10 * power
 }
 
-// max returns the top of the value axis: a multiple of the step.
-func (c *chart) max() float64 {
+// axisTop returns the top of the value axis: a multiple of the step.
+func (c *chart) axisTop() float64 {
 	top := 0.0
 	for i := range c.Labels {
 		sum := 0.0
@@ -211,7 +211,7 @@ func (c *chart) max() float64 {
 	if top <= 0 || math.IsInf(top, 0) || math.IsNaN(top) {
 		return 1
 	}
-	step := niceStep(top)
+	step := roundStep(top)
 	return math.Ceil(top/step) * step
 }
 

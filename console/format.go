@@ -5,10 +5,9 @@ import (
 	"math"
 	"strconv"
 	"time"
-
-	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/keytext"
 )
+
+const day = 24 * time.Hour
 
 func formatTime(t time.Time) string {
 	if t.IsZero() {
@@ -30,7 +29,6 @@ func formatAgo(t time.Time) string {
 	if t.After(time.Now()) {
 		format = "in %s"
 	}
-	const day = 24 * time.Hour
 	for _, unit := range []struct {
 		name   string
 		length time.Duration
@@ -87,15 +85,4 @@ func formatPercent(part, whole int64) string {
 		return "0 %"
 	}
 	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
-}
-
-// formatAny is keytext.FormatList for the lists of a key.
-func formatAny(list any) string {
-	switch list := list.(type) {
-	case []llmhttp.Endpoint:
-		return keytext.FormatList(list)
-	case []string:
-		return keytext.FormatList(list)
-	}
-	return ""
 }

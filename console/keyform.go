@@ -120,14 +120,11 @@ func (f *keyForm) apply(p *llmhttp.KeyParams, now time.Time) error {
 
 // applyField sets one setting in p.
 func (f *keyForm) applyField(p *llmhttp.KeyParams, name, value string, now time.Time) (err error) {
-	if err := checkText(value); err != nil && name != "models" && name != "scopes" {
-		return err
-	}
 	switch name {
 	case "name":
-		p.Name = value
+		p.Name, err = value, checkText(value)
 	case "account":
-		p.Account = value
+		p.Account, err = value, checkText(value)
 	case "expires":
 		return f.applyExpiry(p, value, now)
 	case "scopes":

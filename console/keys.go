@@ -75,7 +75,7 @@ func (k *keyPages) show(q *request, info *llmhttp.KeyInfo, form *keyForm) error 
 func (k *keyPages) update(q *request) error {
 	info, err := q.findUsableKey(k.keys, q.keyID())
 	if err == nil {
-		err = q.parseForm()
+		err = parseForm(q.w, q.r)
 	}
 	if err != nil {
 		return err

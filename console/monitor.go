@@ -30,11 +30,11 @@ const monitoredMinutes = 60
 
 // A minute counts the requests that ended in one minute.
 type minute struct {
-	number   int64 // of the minute since 1970; if it is not the expected one, the other fields are outdated
-	requests int64
-	errors   map[string]int64 // by class
-	duration histogram
-	first    histogram // the time to the first token of streams
+	number     int64 // of the minute since 1970; if it is not the expected one, the other fields are outdated
+	requests   int64
+	errors     map[string]int64 // by class
+	duration   histogram
+	firstToken histogram // the time to the first token of streams
 }
 
 // NewMonitor returns a Monitor without requests.
@@ -77,7 +77,7 @@ func (m *Monitor) end(keyID string, s *llmhttp.RequestSummary) {
 	if m.byKey[keyID]--; m.byKey[keyID] <= 0 {
 		delete(m.byKey, keyID)
 	}
-	at := m.at(minuteOf(m.now()))
+	at := m.minute(minuteOf(m.now()))
 	at.requests++
 	if class != "" {
 		if at.errors == nil {
@@ -88,20 +88,20 @@ func (m *Monitor) end(keyID string, s *llmhttp.RequestSummary) {
 	}
 	at.duration.add(s.Duration)
 	if s.Streamed && s.FirstToken > 0 {
-		at.first.add(s.FirstToken)
+		at.firstToken.add(s.FirstToken)
 	}
 }
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
-// at returns the minute with the given number, which is empty if it is new. The
+// minute returns the minute with the given number, which is empty if it is new. The
 // caller holds mu.
-func (m *Monitor) at(number int64) *minute {
-	at := &m.minutes[number%monitoredMinutes]
-	if at.number != number {
-		*at = minute{number: number}
+func (m *Monitor) minute(number int64) *minute {
+	found := &m.minutes[number%monitoredMinutes]
+	if found.number != number {
+		*found = minute{number: number}
 	}
-	return at
+	return found
 }
 
 // errorClass returns the class of the error of a request, with the limit that
@@ -122,13 +122,13 @@ func errorClass(s *llmhttp.RequestSummary) string {
 
 // A snapshot is what a Monitor has collected.
 type snapshot struct {
-	InFlight int
-	Requests int64
-	Failed   int64
-	Errors   []errorCount // most frequent first
-	Duration percentiles  // of requests that succeeded
-	First    percentiles  // of streams that succeeded
-	minutes  []minuteStats
+	InFlight   int
+	Requests   int64
+	Failed     int64
+	Errors     []errorCount // most frequent first
+	Duration   percentiles  // of requests that succeeded
+	FirstToken percentiles  // of streams that succeeded
+	minutes    []minuteStats
 }
 
 type errorCount struct {
@@ -153,7 +153,7 @@ func (m *Monitor) snapshot() *snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &snapshot{InFlight: m.inFlight}
-	var duration, first histogram
+	var duration, firstToken histogram
 	classes := make(map[string]int64)
 	last := minuteOf(m.now())
 	for number := last - monitoredMinutes + 1; number <= last; number++ {
@@ -166,7 +166,7 @@ func (m *Monitor) snapshot() *snapshot {
 			}
 			stats.succeeded = float64(at.requests) - stats.failed
 			duration.merge(&at.duration)
-			first.merge(&at.first)
+			firstToken.merge(&at.firstToken)
 		}
 		s.Failed += int64(stats.failed)
 		s.minutes = append(s.minutes, stats)
@@ -177,7 +177,7 @@ func (m *Monitor) snapshot() *snapshot {
 	slices.SortFunc(s.Errors, func(a, b errorCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Class, b.Class))
 	})
-	s.Duration, s.First = duration.percentiles(), first.percentiles()
+	s.Duration, s.FirstToken = duration.percentiles(), firstToken.percentiles()
 	return s
 }
 

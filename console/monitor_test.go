@@ -37,7 +37,7 @@ func TestMonitor(t *testing.T) {
 	assert.EqualValues(t, 100, s.Duration.Count)
 	for want, got := range map[time.Duration]time.Duration{
 		50 * time.Second: s.Duration.P50, 95 * time.Second: s.Duration.P95, 99 * time.Second: s.Duration.P99,
-		50 * time.Millisecond: s.First.P50, 95 * time.Millisecond: s.First.P95, 99 * time.Millisecond: s.First.P99,
+		50 * time.Millisecond: s.FirstToken.P50, 95 * time.Millisecond: s.FirstToken.P95, 99 * time.Millisecond: s.FirstToken.P99,
 	} {
 		assert.InEpsilon(t, want, got, 0.05)
 	}

@@ -40,11 +40,18 @@ func (s playgroundKeys) Lookup(ctx context.Context, secret string) (*llmhttp.Key
 	return &info.Key, nil
 }
 
-// The modes of the playground and the endpoints that they call.
-var playgroundModes = []struct{ name, title, path string }{
+// A playgroundMode is a form of the playground and the endpoint that it calls.
+type playgroundMode struct{ name, title, path string }
+
+var playgroundModes = []playgroundMode{
 	{"chat", "Chat", "/v1/chat/completions"},
 	{"images", "Images", "/v1/images/generations"},
 	{"embeddings", "Embeddings", "/v1/embeddings"},
+}
+
+// modeIndex returns the index of a mode, or -1 if there is none with that name.
+func modeIndex(name string) int {
+	return slices.IndexFunc(playgroundModes, func(m playgroundMode) bool { return m.name == name })
 }
 
 // playgroundData is the data of playground.html.
@@ -69,18 +76,14 @@ func (p *playground) serve(q *request) error {
 		return errNotFound
 	}
 	query := q.r.URL.Query()
-	data := &playgroundData{Mode: "chat", KeyID: query.Get("key"), BaseURL: p.baseURL(q.r)}
-	for _, m := range playgroundModes {
-		if query.Get("mode") == m.name {
-			data.Mode = m.name
-		}
-	}
+	mode := playgroundModes[max(modeIndex(query.Get("mode")), 0)]
+	data := &playgroundData{Mode: mode.name, KeyID: query.Get("key"), BaseURL: p.baseURL(q.r)}
 	for _, m := range playgroundModes {
 		v := url.Values{"mode": {m.name}}
 		if data.KeyID != "" {
 			v.Set("key", data.KeyID)
 		}
-		data.Modes = append(data.Modes, link{"?" + v.Encode(), m.title, m.name == data.Mode})
+		data.Modes = append(data.Modes, link{"?" + v.Encode(), m.title, m == mode})
 	}
 	var err error
 	if data.Keys, err = p.usableKeys(q, data.KeyID); err != nil {
@@ -127,17 +130,16 @@ func (p *playground) baseURL(r *http.Request) string {
 // in the query. Other sites cannot send such a request: browsers send JSON to
 // another site only after a preflight, which the console does not permit.
 func (p *playground) callAPI(q *request) error {
+	if p.api == nil {
+		return errNotFound
+	}
 	path := "/v1/models"
 	if q.r.Method == http.MethodPost {
-		path = ""
-		for _, m := range playgroundModes {
-			if m.name == q.r.PathValue("endpoint") {
-				path = m.path
-			}
+		i := modeIndex(q.r.PathValue("mode"))
+		if i < 0 {
+			return errNotFound
 		}
-	}
-	if path == "" || p.api == nil {
-		return errNotFound
+		path = playgroundModes[i].path
 	}
 	info, err := q.findUsableKey(p.keys, q.r.URL.Query().Get("key"))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
 )
 
 //go:embed templates static
@@ -47,7 +48,8 @@ func parseTemplates() map[string]*template.Template {
 	}
 	layout := template.New("layout.html").Funcs(template.FuncMap{
 		"time": formatTime, "ago": formatAgo, "date": formatDate, "count": formatCount, "money": formatMoney,
-		"duration": formatDuration, "percent": formatPercent, "list": formatAny, "status": func(k llmhttp.KeyInfo) llmhttp.KeyStatus { return k.Status(time.Now()) },
+		"duration": formatDuration, "percent": formatPercent,
+		"scopes": keytext.FormatList[llmhttp.Endpoint], "models": keytext.FormatList[string], "status": func(k llmhttp.KeyInfo) llmhttp.KeyStatus { return k.Status(time.Now()) },
 		"static": staticPath, "chart": func(src, alt string) chartView { return chartView{src, alt} },
 	})
 	template.Must(layout.ParseFS(files, "templates/layout.html", "templates/parts.html"))

@@ -19,9 +19,9 @@ type request struct {
 const maxForm = 64 << 10
 
 // parseForm reads the form of a POST.
-func (q *request) parseForm() error {
-	q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxForm)
-	if err := q.r.ParseForm(); err != nil {
+func parseForm(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
 		return &pageError{http.StatusBadRequest, "The form could not be read, or it is too long."}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (s *secretPages) create(q *request) error {
 	if !q.user.mayCreate() {
 		return errForbidden
 	}
-	if err := q.parseForm(); err != nil {
+	if err := parseForm(q.w, q.r); err != nil {
 		return err
 	}
 	form := readKeyForm(q.r.PostForm, q.user.Admin)
@@ -83,13 +83,13 @@ func (s *secretPages) showRotate(q *request, info *llmhttp.KeyInfo, overlap, pro
 }
 
 // maxOverlap bounds how long the previous secret of a key works after a rotation.
-const maxOverlap = 90 * 24 * time.Hour
+const maxOverlap = 90 * day
 
 // rotate replaces the secret of a key.
 func (s *secretPages) rotate(q *request) error {
 	info, err := q.findUsableKey(s.keys, q.keyID())
 	if err == nil {
-		err = q.parseForm()
+		err = parseForm(q.w, q.r)
 	}
 	if err != nil {
 		return err

@@ -133,19 +133,19 @@ func (s *signIn) user(r *http.Request) (User, error) {
 	if !ok {
 		return User{}, ErrNoUser
 	}
-	u := User{Name: session.Admin, Admin: true, session: cookie.Value}
 	if session.Admin == "" {
-		u, err = s.keyUser(r.Context(), session.KeyID)
+		u, err := s.keyUser(r.Context(), session.KeyID)
 		u.session = cookie.Value
 		return u, err
 	}
 	if s.admins[session.Admin] == nil || session.Password != s.passwordID(session.Admin) {
 		return User{}, ErrNoUser
 	}
-	return u, nil
+	return User{Name: session.Admin, Admin: true, session: cookie.Value}, nil
 }
 
-// keyUser returns the person who has signed in with a key.
+// keyUser returns the person who signs in, or has signed in, with a key. If the key
+// no longer works, the error is ErrNoUser.
 func (s *signIn) keyUser(ctx context.Context, keyID string) (User, error) {
 	info, err := s.keys.Key(ctx, keyID)
 	if errors.Is(err, llmhttp.ErrKeyNotFound) || err == nil && (!s.config.Keys || info.Status(time.Now()) != llmhttp.KeyActive) {
@@ -174,18 +174,11 @@ func (s *signIn) newSession(u *User) string {
 	return s.sessions.encode(session)
 }
 
-// A signInError is a refusal whose text is shown.
-type signInError struct {
-	status int
-	text   string
-}
-
-func (e *signInError) Error() string { return e.text }
-
+// The reasons to refuse a sign-in, which the sign-in page shows.
 var (
-	errWrongPassword   = &signInError{http.StatusForbidden, "The name or the password is wrong."}
-	errWrongKey        = &signInError{http.StatusForbidden, "There is no such key, or it does not work any more."}
-	errTooManyAttempts = &signInError{http.StatusTooManyRequests, "There were too many attempts. Please wait a minute."}
+	errWrongPassword   = &pageError{http.StatusForbidden, "The name or the password is wrong."}
+	errWrongKey        = &pageError{http.StatusForbidden, "There is no such key, or it does not work any more."}
+	errTooManyAttempts = &pageError{http.StatusTooManyRequests, "There were too many attempts. Please wait a minute."}
 )
 
 // checkPassword returns the administrator with the given name and password.
@@ -229,15 +222,14 @@ func (s *signIn) checkKey(r *http.Request, secret string) (User, error) {
 	if err != nil {
 		return User{}, err
 	}
-	info, err := s.keys.Key(r.Context(), key.ID)
-	if err != nil {
-		return User{}, err
-	}
-	expired := !key.Expires.IsZero() && !time.Now().Before(key.Expires) // also of a secret from before a rotation
-	if expired || info.Status(time.Now()) != llmhttp.KeyActive {
+	if !key.Expires.IsZero() && !time.Now().Before(key.Expires) { // also of a secret from before a rotation
 		return User{}, errWrongKey
 	}
-	return User{Name: info.ID, Account: info.Account, key: &info.Key}, nil
+	user, err := s.keyUser(r.Context(), key.ID)
+	if errors.Is(err, ErrNoUser) {
+		err = errWrongKey
+	}
+	return user, err
 }
 
 // countAttempt counts an attempt to sign in. It returns errTooManyAttempts if the

@@ -55,14 +55,13 @@ func (s *signInPages) show(w http.ResponseWriter, r *http.Request, status int, d
 
 // post signs a person in with the password or the API key in the form.
 func (s *signInPages) post(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		s.renderer.showError(w, r, nil, &pageError{http.StatusBadRequest, "The form could not be read."})
+	if err := parseForm(w, r); err != nil {
+		s.renderer.showError(w, r, nil, err)
 		return
 	}
 	user, err := s.checkForm(r)
-	if refused, ok := errors.AsType[*signInError](err); ok {
-		s.refuse(w, r, refused)
+	if reason, ok := errors.AsType[*pageError](err); ok {
+		s.refuse(w, r, reason)
 		return
 	}
 	if err != nil {
@@ -86,7 +85,7 @@ func (s *signInPages) checkForm(r *http.Request) (User, error) {
 }
 
 // refuse shows the sign-in page again, with the reason.
-func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *signInError) {
+func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *pageError) {
 	name := r.PostForm.Get("name")
 	if r.PostForm.Has("key") || s.signIn.admins[name] == nil { // an unknown name may be a password in the wrong field
 		name = ""

@@ -22,7 +22,6 @@ type usageData struct {
 	Query    string // of the chart and the CSV file
 	Costs    bool
 	Admin    bool
-	Key      *llmhttp.KeyInfo // the key of the filter, or nil
 }
 
 // A link leads to a variant of the page.
@@ -51,7 +50,7 @@ func (u *usagePages) serve(q *request) error {
 		u.addKeyNames(q, table.Rows)
 	}
 	data := &usageData{
-		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Costs: u.reports.cost != nil, Admin: q.user.Admin, Key: f.key,
+		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Costs: u.reports.cost != nil, Admin: q.user.Admin,
 	}
 	data.addLinks()
 	return q.render("usage.html", "Usage", data)

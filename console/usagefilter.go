@@ -24,7 +24,7 @@ type usageFilter struct {
 	By       string // the table: day, model, key or account
 	Measure  string // the chart: tokens, requests, images or cost
 
-	key *llmhttp.KeyInfo // that of KeyID; nil if it does not exist or the user does not see it
+	Key *llmhttp.KeyInfo // that of KeyID; nil if it does not exist or the user does not see it
 }
 
 // readFilter reads the query of a usage page. The result selects only what the
@@ -51,7 +51,7 @@ func (u *usagePages) readFilter(q *request) (f usageFilter, err error) {
 			f.By = "day"
 		}
 	}
-	f.key = u.findFilterKey(q, f.KeyID)
+	f.Key = u.findFilterKey(q, f.KeyID)
 	return f, nil
 }
 

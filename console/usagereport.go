@@ -10,10 +10,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-const (
-	day         = 24 * time.Hour
-	defaultDays = 30
-)
+// defaultDays is the length of a period that nobody has chosen.
+const defaultDays = 30
 
 // usageTotals are sums of usage with their cost.
 type usageTotals struct {
@@ -62,8 +60,8 @@ func newUsageReports(store llmhttp.UsageStore, cost func(llmhttp.UsageSum) float
 // present account, as stores find that faster.
 func (u *usageReports) read(ctx context.Context, f *usageFilter, by llmhttp.ReportGroup, limit int) ([]llmhttp.ReportSum, error) {
 	account := f.Account
-	if account == "" && f.key != nil {
-		account = f.key.Account
+	if account == "" && f.Key != nil {
+		account = f.Key.Account
 	}
 	return u.store.ReportUsage(ctx, llmhttp.ReportQuery{
 		Account: account, KeyID: f.KeyID, From: f.From, To: f.To.Add(day), By: by, Limit: limit,
