@@ -59,7 +59,7 @@ func (r *request) recordContent(s *llmhttp.RequestSummary) {
 // emit emits the event with the details of the request.
 func (r *request) emit(s *llmhttp.RequestSummary, c *Content) {
 	attrs := slices.Concat(samplingLabels(r.info).attributes(r.t.opts.Provider), requestAttributes(r.info), replyAttributes(s), c.attributes(structuredValue))
-	attrs.text(attrErrorType, string(s.ErrorClass))
+	attrs.addString(attrErrorType, string(s.ErrorClass))
 	var record log.Record
 	record.SetEventName(eventDetails)
 	record.SetTimestamp(time.Now())

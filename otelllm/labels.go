@@ -13,31 +13,31 @@ import (
 // its value is empty, zero or nil.
 type attributeList []attribute.KeyValue
 
-func (l *attributeList) text(key attribute.Key, value string) {
+func (l *attributeList) addString(key attribute.Key, value string) {
 	if value != "" {
 		*l = append(*l, key.String(value))
 	}
 }
 
-func (l *attributeList) number(key attribute.Key, n int) {
+func (l *attributeList) addInt(key attribute.Key, n int) {
 	if n != 0 {
 		*l = append(*l, key.Int(n))
 	}
 }
 
-func (l *attributeList) float(key attribute.Key, f *float64) {
+func (l *attributeList) addFloat(key attribute.Key, f *float64) {
 	if f != nil {
 		*l = append(*l, key.Float64(*f))
 	}
 }
 
-// add returns the attributes as options for counters.
-func (l attributeList) add() []metric.AddOption {
+// addOptions returns the attributes as options for counters.
+func (l attributeList) addOptions() []metric.AddOption {
 	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(l...))}
 }
 
-// record returns the attributes as options for histograms.
-func (l attributeList) record() []metric.RecordOption {
+// recordOptions returns the attributes as options for histograms.
+func (l attributeList) recordOptions() []metric.RecordOption {
 	return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(l...))}
 }
 
@@ -46,9 +46,10 @@ func (l attributeList) with(key attribute.Key, value string) attributeList {
 	return append(l[:len(l):len(l)], key.String(value))
 }
 
-// labels are what the attributes of the metrics of a request depend on. Those that
+// requestLabels are the values of which the attributes of a request's metrics are
+// made. As they are comparable, a cache finds the attributes by them. Values that
 // are empty are left out.
-type labels struct {
+type requestLabels struct {
 	operation                             llmhttp.Operation
 	protocol, requestModel, responseModel string
 	errorType                             llmhttp.ErrorClass // not of usage
@@ -56,16 +57,16 @@ type labels struct {
 }
 
 // samplingLabels returns the labels of a request that a sampler gets.
-func samplingLabels(info *llmhttp.RequestInfo) labels {
-	return labels{operation: info.Operation, requestModel: info.Model}
+func samplingLabels(info *llmhttp.RequestInfo) requestLabels {
+	return requestLabels{operation: info.Operation, requestModel: info.Model}
 }
 
 // attributes returns the attributes that all metrics of a request have.
-func (l labels) attributes(provider string) attributeList {
+func (l requestLabels) attributes(provider string) attributeList {
 	list := attributeList{attrOperation.String(operationName(l.operation)), attrProvider.String(provider)}
-	list.text(attrProtocol, l.protocol)
-	list.text(attrRequestModel, l.requestModel)
-	list.text(attrResponseModel, l.responseModel)
+	list.addString(attrProtocol, l.protocol)
+	list.addString(attrRequestModel, l.requestModel)
+	list.addString(attrResponseModel, l.responseModel)
 	return list
 }
 
@@ -81,30 +82,30 @@ type requestOptions struct {
 	spend                            []metric.AddOption
 }
 
-func newRequestOptions(l labels, provider string) *requestOptions {
+func newRequestOptions(l requestLabels, provider string) *requestOptions {
 	request := l.attributes(provider)
 	usage := slices.Clone(request)
-	request.text(attrErrorType, string(l.errorType))
-	usage.text(attrAccount, l.account)
+	request.addString(attrErrorType, string(l.errorType))
+	usage.addString(attrAccount, l.account)
 	return &requestOptions{
-		times: request.record(), cut: request.add(),
-		input: usage.with(attrTokenType, tokenInput).record(), output: usage.with(attrTokenType, tokenOutput).record(),
-		cacheRead: usage.with(attrTokenKind, tokenCacheRead).add(), cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).add(),
-		reasoning: usage.with(attrTokenKind, tokenReasoning).add(), spend: usage.add(),
+		times: request.recordOptions(), cut: request.addOptions(),
+		input: usage.with(attrTokenType, tokenInput).recordOptions(), output: usage.with(attrTokenType, tokenOutput).recordOptions(),
+		cacheRead: usage.with(attrTokenKind, tokenCacheRead).addOptions(), cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).addOptions(),
+		reasoning: usage.with(attrTokenKind, tokenReasoning).addOptions(), spend: usage.addOptions(),
 	}
 }
 
-// refusalLabels are what the attributes of the metric of refusals depend on.
+// refusalLabels are the values of which the attributes of a refusal are made.
 type refusalLabels struct{ limit, account string }
 
 func (r refusalLabels) options() []metric.AddOption {
 	var l attributeList
-	l.text(attrLimit, r.limit)
-	l.text(attrAccount, r.account)
-	return l.add()
+	l.addString(attrLimit, r.limit)
+	l.addString(attrAccount, r.account)
+	return l.addOptions()
 }
 
-// tryLabels are what the attributes of the metric of tries depend on.
+// tryLabels are the values of which the attributes of a try are made.
 type tryLabels struct {
 	operation        llmhttp.Operation
 	provider, target string
@@ -113,9 +114,9 @@ type tryLabels struct {
 
 func (t tryLabels) options() []metric.RecordOption {
 	l := attributeList{attrOperation.String(operationName(t.operation)), attrProvider.String(t.provider)}
-	l.text(attrTarget, t.target)
-	l.text(attrErrorType, string(t.errorType))
-	return l.record()
+	l.addString(attrTarget, t.target)
+	l.addString(attrErrorType, string(t.errorType))
+	return l.recordOptions()
 }
 
 // operationName returns the value of gen_ai.operation.name.

@@ -28,7 +28,7 @@ type metrics struct {
 
 	active atomic.Int64 // requests in progress
 
-	requestOptions *cache[labels, *requestOptions]
+	requestOptions *cache[requestLabels, *requestOptions]
 	refusalOptions *cache[refusalLabels, []metric.AddOption]
 	tryOptions     *cache[tryLabels, []metric.RecordOption]
 }
@@ -50,7 +50,7 @@ func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer
 		spend:           b.dollars(metricSpend, "Cost of usage in US dollars, estimated usage included"),
 		recordFailures:  b.counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
 
-		requestOptions: newCache(func(l labels) *requestOptions { return newRequestOptions(l, provider) }),
+		requestOptions: newCache(func(l requestLabels) *requestOptions { return newRequestOptions(l, provider) }),
 		refusalOptions: newCache(refusalLabels.options),
 		tryOptions:     newCache(tryLabels.options),
 	}
@@ -147,7 +147,7 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 // requestOptions returns the attributes of the metrics of a request.
 func (t *Telemetry) requestOptions(s *llmhttp.RequestSummary) *requestOptions {
 	success := s.Err == nil && s.Request != nil
-	return t.metrics.requestOptions.get(labels{
+	return t.metrics.requestOptions.get(requestLabels{
 		operation: s.Operation, protocol: s.Protocol,
 		requestModel: t.models.label(s.Model, success), responseModel: t.models.label(s.Reply.Model, success),
 		errorType: s.ErrorClass, account: t.account(s),

@@ -76,7 +76,7 @@ const (
 	outputText          = "text"
 	outputJSON          = "json"
 	outputImage         = "image"
-	other               = "_OTHER"
+	otherModel          = "_OTHER"
 )
 
 // eventDetails is the name of the event that has the content of a chat.

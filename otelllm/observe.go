@@ -36,7 +36,7 @@ type request struct {
 // started begins the span.
 func (r *request) started(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
 	r.info = info
-	start := r.t.spanStart(info)
+	start := r.t.spanStartFor(info)
 	r.ctx, r.span = r.t.tracer.Start(ctx, start.name, start.attributes, spanKindInternal, trace.WithTimestamp(info.Arrived))
 	if r.span.IsRecording() {
 		r.span.SetAttributes(requestAttributes(info)...)
@@ -47,7 +47,7 @@ func (r *request) started(ctx context.Context, info *llmhttp.RequestInfo) contex
 // ended ends the span and records the metrics.
 func (r *request) ended(s *llmhttp.RequestSummary) {
 	if r.span == nil {
-		r.refused(s)
+		r.describeRefusal(s)
 	} else {
 		r.endSpan(s)
 	}
@@ -60,14 +60,14 @@ func (r *request) ended(s *llmhttp.RequestSummary) {
 	}
 }
 
-// refused describes a request without a span of its own on the span around it.
-func (r *request) refused(s *llmhttp.RequestSummary) {
+// describeRefusal describes a request without a span of its own on the span around it.
+func (r *request) describeRefusal(s *llmhttp.RequestSummary) {
 	if s.Err == nil {
 		return
 	}
 	if parent := trace.SpanFromContext(r.ctx); parent.IsRecording() {
 		l := attributeList{attrErrorType.String(string(s.ErrorClass)), attrRequestID.String(s.ID)}
-		l.text(attrLimit, s.Limit)
+		l.addString(attrLimit, s.Limit)
 		parent.SetAttributes(l...)
 	}
 }
@@ -100,14 +100,14 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 		return ctx, nil // not of a call that generates anything
 	}
 	t := r.t
-	described := t.opts.Targets[target]
-	if described.Provider == "" {
-		described.Provider = t.opts.Provider
+	server := t.opts.Targets[target]
+	if server.Provider == "" {
+		server.Provider = t.opts.Provider
 	}
 	op := operationName(r.info.Operation)
-	l := attributeList{attrOperation.String(op), attrProvider.String(described.Provider), attrRequestModel.String(r.info.Model), attrTarget.String(target)}
-	l.text(attrServerAddress, described.Address)
-	l.number(attrServerPort, described.Port)
+	l := attributeList{attrOperation.String(op), attrProvider.String(server.Provider), attrRequestModel.String(r.info.Model), attrTarget.String(target)}
+	l.addString(attrServerAddress, server.Address)
+	l.addInt(attrServerPort, server.Port)
 	ctx, span := t.tracer.Start(ctx, op+" "+target, spanKindClient, trace.WithAttributes(l...))
 	if r.tries.begin(target) {
 		t.metrics.fallbacks.Add(ctx, 1, metric.WithAttributes(attrTarget.String(target)))
@@ -120,7 +120,7 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 			span.SetStatus(codes.Error, class) // of a client, for which any error is one
 		}
 		span.End()
-		t.metrics.recordTry(ctx, try.Duration, tryLabels{r.info.Operation, described.Provider, target, try.ErrorClass})
+		t.metrics.recordTry(ctx, try.Duration, tryLabels{r.info.Operation, server.Provider, target, try.ErrorClass})
 	}
 }
 

@@ -84,7 +84,7 @@ type Telemetry struct {
 	metrics    *metrics
 	batch      batch // of requests whose metrics are to be recorded
 	models     *modelNames
-	spanStarts *cache[labels, *spanStart] // of known models
+	spanStarts *cache[requestLabels, *spanStart] // of known models
 }
 
 // New returns a Telemetry, which keeps a copy of opts. Nil means the zero Options.

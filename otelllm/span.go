@@ -17,19 +17,23 @@ type spanStart struct {
 	attributes trace.SpanStartOption
 }
 
-// spanStart returns the start of the span for a request. The model is not in the
-// name of the span until it is known, so that there are few names.
-func (t *Telemetry) spanStart(info *llmhttp.RequestInfo) *spanStart {
+// spanStartFor returns the start of the span for a request.
+func (t *Telemetry) spanStartFor(info *llmhttp.RequestInfo) *spanStart {
 	l := samplingLabels(info)
-	if t.models.has(info.Model) {
-		return t.spanStarts.get(l)
+	if !t.models.has(info.Model) {
+		return t.newSpanStart(l)
 	}
-	return &spanStart{name: operationName(info.Operation), attributes: trace.WithAttributes(l.attributes(t.opts.Provider)...)}
+	return t.spanStarts.get(l)
 }
 
-// newSpanStart returns the start of the span for a model that is known.
-func (t *Telemetry) newSpanStart(l labels) *spanStart {
-	return &spanStart{name: operationName(l.operation) + " " + l.requestModel, attributes: trace.WithAttributes(l.attributes(t.opts.Provider)...)}
+// newSpanStart returns the start of a span. Its name has no model that is not known,
+// so that there are few names.
+func (t *Telemetry) newSpanStart(l requestLabels) *spanStart {
+	name := operationName(l.operation)
+	if t.models.has(l.requestModel) {
+		name += " " + l.requestModel
+	}
+	return &spanStart{name, trace.WithAttributes(l.attributes(t.opts.Provider)...)}
 }
 
 // requestAttributes returns the attributes of a request that need not be known
@@ -37,31 +41,31 @@ func (t *Telemetry) newSpanStart(l labels) *spanStart {
 func requestAttributes(info *llmhttp.RequestInfo) attributeList {
 	p := &info.Params
 	l := attributeList{attrProtocol.String(info.Protocol), attrRequestID.String(info.ID), attrKey.String(info.KeyID), attrAccount.String(info.Account)}
-	l.text(attrConversation, info.Conversation)
+	l.addString(attrConversation, info.Conversation)
 	if info.Stream {
 		l = append(l, attrStream.Bool(true))
 	}
 	if p.Choices > 1 {
-		l.number(attrChoiceCount, p.Choices)
+		l.addInt(attrChoiceCount, p.Choices)
 	}
-	l.number(attrMaxTokens, p.MaxTokens)
-	l.number(attrDimensions, p.Dimensions)
+	l.addInt(attrMaxTokens, p.MaxTokens)
+	l.addInt(attrDimensions, p.Dimensions)
 	if p.Seed != nil {
 		l = append(l, attrSeed.Int(*p.Seed))
 	}
-	l.float(attrTemperature, p.Temperature)
-	l.float(attrTopP, p.TopP)
-	l.float(attrTopK, p.TopK)
-	l.float(attrFrequencyPenalty, p.FrequencyPenalty)
-	l.float(attrPresencePenalty, p.PresencePenalty)
+	l.addFloat(attrTemperature, p.Temperature)
+	l.addFloat(attrTopP, p.TopP)
+	l.addFloat(attrTopK, p.TopK)
+	l.addFloat(attrFrequencyPenalty, p.FrequencyPenalty)
+	l.addFloat(attrPresencePenalty, p.PresencePenalty)
 	if len(p.Stop) > 0 {
 		l = append(l, attrStopSequences.StringSlice(p.Stop))
 	}
 	if p.EncodingFormat != "" {
 		l = append(l, attrEncodingFormats.StringSlice([]string{p.EncodingFormat}))
 	}
-	l.text(attrReasoningEffort, p.ReasoningEffort)
-	l.text(attrOutputType, outputType(info))
+	l.addString(attrReasoningEffort, p.ReasoningEffort)
+	l.addString(attrOutputType, outputType(info))
 	return l
 }
 
@@ -82,8 +86,8 @@ func outputType(info *llmhttp.RequestInfo) string {
 // replyAttributes returns the attributes of a request that has ended.
 func replyAttributes(s *llmhttp.RequestSummary) attributeList {
 	var l attributeList
-	l.text(attrResponseID, s.Reply.ID)
-	l.text(attrResponseModel, s.Reply.Model)
+	l.addString(attrResponseID, s.Reply.ID)
+	l.addString(attrResponseModel, s.Reply.Model)
 	if len(s.Reply.FinishReasons) > 0 {
 		reasons := make([]string, len(s.Reply.FinishReasons))
 		for i, reason := range s.Reply.FinishReasons {
@@ -98,10 +102,10 @@ func replyAttributes(s *llmhttp.RequestSummary) attributeList {
 		l = append(l, attrEstimated.Bool(true))
 	}
 	u := &s.Usage
-	l.number(attrInputTokens, u.PromptTokens)
-	l.number(attrOutputTokens, u.CompletionTokens)
-	l.number(attrCacheRead, u.PromptTokensDetails.CachedTokens)
-	l.number(attrCacheCreation, u.PromptTokensDetails.CacheWriteTokens)
-	l.number(attrReasoning, u.CompletionTokensDetails.ReasoningTokens)
+	l.addInt(attrInputTokens, u.PromptTokens)
+	l.addInt(attrOutputTokens, u.CompletionTokens)
+	l.addInt(attrCacheRead, u.PromptTokensDetails.CachedTokens)
+	l.addInt(attrCacheCreation, u.PromptTokensDetails.CacheWriteTokens)
+	l.addInt(attrReasoning, u.CompletionTokensDetails.ReasoningTokens)
 	return l
 }
