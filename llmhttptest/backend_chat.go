@@ -12,8 +12,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// request returns a new plain chat request.
-func (b *backendTest) request() *llmhttp.ChatRequest {
+// chatRequest returns a new plain chat chatRequest.
+func (b *backendTest) chatRequest() *llmhttp.ChatRequest {
 	return &llmhttp.ChatRequest{
 		Model:    b.opts.ChatModel,
 		Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text(b.opts.Prompt)}},
@@ -25,7 +25,7 @@ func (b *backendTest) request() *llmhttp.ChatRequest {
 func checkChat(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	for _, stream := range []bool{false, true} {
-		req := b.request()
+		req := b.chatRequest()
 		req.Stream = stream
 		if stream {
 			req.StreamOptions = &llmhttp.StreamOptions{IncludeUsage: true}
@@ -39,7 +39,7 @@ func checkChat(t testing.TB, b backendTest) {
 func checkChatChoices(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	for _, n := range []int{1, 2, 5} {
-		req := b.request()
+		req := b.chatRequest()
 		req.N = &n
 		if r := b.chat(t.Context(), t, req); r.err != nil && n == 1 {
 			t.Errorf("a chat with N 1 yielded the error %v, want none", r.err)
@@ -47,90 +47,93 @@ func checkChatChoices(t testing.TB, b backendTest) {
 	}
 }
 
-// checkChatRequests makes a chat with each kind of request that a Handler
-// accepts.
+// checkChatRequests makes a chat with each of unusualRequests.
 func checkChatRequests(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
-	user := b.request().Messages[0]
-	tool := llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Name: "weather", Description: "Tells the weather.",
-		Parameters: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`)}}
-	for what, change := range map[string]func(r *llmhttp.ChatRequest){
-		"a conversation": func(r *llmhttp.ChatRequest) {
-			r.Messages = []llmhttp.Message{
-				{Role: llmhttp.RoleSystem, Content: llmhttp.Text("Be brief.")},
-				{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!"), Name: "Alice"},
-				{Role: llmhttp.RoleAssistant, Content: llmhttp.Text("Hello, Alice!"), Reasoning: "It is Alice."},
-				user,
-			}
-		},
-		"no user message": func(r *llmhttp.ChatRequest) {
-			r.Messages = []llmhttp.Message{{Role: llmhttp.RoleSystem, Content: llmhttp.Text("Greet the user.")}}
-		},
-		"an assistant message at the end": func(r *llmhttp.ChatRequest) {
-			r.Messages = append(r.Messages, llmhttp.Message{Role: llmhttp.RoleAssistant, Content: llmhttp.Text("Well,")})
-		},
-		"a developer message": func(r *llmhttp.ChatRequest) {
-			r.Messages = []llmhttp.Message{{Role: llmhttp.RoleDeveloper, Content: llmhttp.Text("Be brief.")}, user}
-		},
-		"an empty message": func(r *llmhttp.ChatRequest) {
-			r.Messages = []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("")}}
-		},
-		"control characters and emoji": func(r *llmhttp.ChatRequest) {
-			r.Messages[0].Content = llmhttp.Text("\x00\x1b\u2028 data: [DONE]\r\n\r\n\"\\ \U0001f468\u200d\U0001f469\u200d\U0001f467 e\u0301 \ufffd")
-		},
-		"a long text": func(r *llmhttp.ChatRequest) {
-			r.Messages[0].Content = llmhttp.Text(strings.Repeat("A word and another. ", 100))
-		},
-		"several text parts": func(r *llmhttp.ChatRequest) {
-			r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "Repeat: "}, {Type: llmhttp.PartText, Text: b.opts.Prompt}}
-		},
-		"an image": func(r *llmhttp.ChatRequest) {
-			r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "What is this?"},
-				{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: onePixel}}}
-		},
-		"a part of an unknown type": func(r *llmhttp.ChatRequest) {
-			r.Messages[0].Content = llmhttp.Content{{Type: "smell", Extra: llmhttp.Extra{"smell": json.RawMessage(`{"of":"roses"}`)}}}
-		},
-		"unknown members": func(r *llmhttp.ChatRequest) {
-			r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":[1,2]}`), "user": json.RawMessage(`"u-1"`)}
-			r.Messages[0].Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`null`)}
-		},
-		"all numbers": func(r *llmhttp.ChatRequest) {
-			r.Temperature, r.TopP, r.PresencePenalty, r.FrequencyPenalty = ptr(0.0), ptr(1.0), ptr(-2.0), ptr(2.0)
-			r.MaxTokens = ptr(50)
-		},
-		"stop sequences": func(r *llmhttp.ChatRequest) { r.Stop = llmhttp.StringList{"fox", "", "\n", "dog"} },
-		"a JSON object": func(r *llmhttp.ChatRequest) {
-			r.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_object"}
-			r.Messages[0].Content = llmhttp.Text("Reply with a JSON object that has a member named a.")
-		},
-		"tools": func(r *llmhttp.ChatRequest) {
-			r.Tools = []llmhttp.Tool{tool}
-			r.Messages[0].Content = llmhttp.Text("What is the weather in Paris?")
-		},
-		"a required tool": func(r *llmhttp.ChatRequest) {
-			r.Tools, r.ToolChoice = []llmhttp.Tool{tool}, json.RawMessage(`"required"`)
-		},
-		"a tool of an unknown type": func(r *llmhttp.ChatRequest) {
-			r.Tools = []llmhttp.Tool{{Type: "x_unknown", Extra: llmhttp.Extra{"x": json.RawMessage(`1`)}}}
-		},
-		"a tool result": func(r *llmhttp.ChatRequest) {
-			r.Tools = []llmhttp.Tool{tool}
-			r.Messages = []llmhttp.Message{
-				{Role: llmhttp.RoleUser, Content: llmhttp.Text("What is the weather in Paris?")},
-				{Role: llmhttp.RoleAssistant, ToolCalls: []llmhttp.ToolCall{
-					{ID: "call_1", Type: "function", Function: llmhttp.FunctionCall{Name: "weather", Arguments: `{"city":"Paris"}`}}}},
-				{Role: llmhttp.RoleTool, ToolCallID: "call_1", Content: llmhttp.Text("It rains.")},
-			}
-		},
-	} {
-		req := b.request()
+	for what, change := range unusualRequests {
+		req := b.chatRequest()
 		change(req)
 		if r := b.chat(t.Context(), t, req); t.Failed() {
 			t.Fatalf("the request was one with %s; the Backend yielded %d chunks and the error %v", what, len(r.chunks), r.err)
 		}
 	}
 }
+
+// unusualRequests has functions that change a plain chat request to one of each kind that
+// a Handler accepts.
+var unusualRequests = map[string]func(r *llmhttp.ChatRequest){
+	"a conversation": func(r *llmhttp.ChatRequest) {
+		r.Messages = []llmhttp.Message{
+			{Role: llmhttp.RoleSystem, Content: llmhttp.Text("Be brief.")},
+			{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!"), Name: "Alice"},
+			{Role: llmhttp.RoleAssistant, Content: llmhttp.Text("Hello, Alice!"), Reasoning: "It is Alice."},
+			r.Messages[0],
+		}
+	},
+	"no user message": func(r *llmhttp.ChatRequest) {
+		r.Messages = []llmhttp.Message{{Role: llmhttp.RoleSystem, Content: llmhttp.Text("Greet the user.")}}
+	},
+	"an assistant message at the end": func(r *llmhttp.ChatRequest) {
+		r.Messages = append(r.Messages, llmhttp.Message{Role: llmhttp.RoleAssistant, Content: llmhttp.Text("Well,")})
+	},
+	"a developer message": func(r *llmhttp.ChatRequest) {
+		r.Messages = []llmhttp.Message{{Role: llmhttp.RoleDeveloper, Content: llmhttp.Text("Be brief.")}, r.Messages[0]}
+	},
+	"an empty message": func(r *llmhttp.ChatRequest) {
+		r.Messages = []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("")}}
+	},
+	"control characters and emoji": func(r *llmhttp.ChatRequest) {
+		r.Messages[0].Content = llmhttp.Text("\x00\x1b\u2028 data: [DONE]\r\n\r\n\"\\ \U0001f468\u200d\U0001f469\u200d\U0001f467 e\u0301 \ufffd")
+	},
+	"a long text": func(r *llmhttp.ChatRequest) {
+		r.Messages[0].Content = llmhttp.Text(strings.Repeat("A word and another. ", 100))
+	},
+	"several text parts": func(r *llmhttp.ChatRequest) {
+		r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "Repeat: "}, {Type: llmhttp.PartText, Text: r.Messages[0].Content.Text()}}
+	},
+	"an image": func(r *llmhttp.ChatRequest) {
+		r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "What is this?"},
+			{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: onePixel}}}
+	},
+	"a part of an unknown type": func(r *llmhttp.ChatRequest) {
+		r.Messages[0].Content = llmhttp.Content{{Type: "smell", Extra: llmhttp.Extra{"smell": json.RawMessage(`{"of":"roses"}`)}}}
+	},
+	"unknown members": func(r *llmhttp.ChatRequest) {
+		r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":[1,2]}`), "user": json.RawMessage(`"u-1"`)}
+		r.Messages[0].Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`null`)}
+	},
+	"all numbers": func(r *llmhttp.ChatRequest) {
+		r.Temperature, r.TopP, r.PresencePenalty, r.FrequencyPenalty = ptr(0.0), ptr(1.0), ptr(-2.0), ptr(2.0)
+		r.MaxTokens = ptr(50)
+	},
+	"stop sequences": func(r *llmhttp.ChatRequest) { r.Stop = llmhttp.StringList{"fox", "", "\n", "dog"} },
+	"a JSON object": func(r *llmhttp.ChatRequest) {
+		r.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_object"}
+		r.Messages[0].Content = llmhttp.Text("Reply with a JSON object that has a member named a.")
+	},
+	"tools": func(r *llmhttp.ChatRequest) {
+		r.Tools = []llmhttp.Tool{weatherTool}
+		r.Messages[0].Content = llmhttp.Text("What is the weather in Paris?")
+	},
+	"a required tool": func(r *llmhttp.ChatRequest) {
+		r.Tools, r.ToolChoice = []llmhttp.Tool{weatherTool}, json.RawMessage(`"required"`)
+	},
+	"a tool of an unknown type": func(r *llmhttp.ChatRequest) {
+		r.Tools = []llmhttp.Tool{{Type: "x_unknown", Extra: llmhttp.Extra{"x": json.RawMessage(`1`)}}}
+	},
+	"a tool result": func(r *llmhttp.ChatRequest) {
+		r.Tools = []llmhttp.Tool{weatherTool}
+		r.Messages = []llmhttp.Message{
+			{Role: llmhttp.RoleUser, Content: llmhttp.Text("What is the weather in Paris?")},
+			{Role: llmhttp.RoleAssistant, ToolCalls: []llmhttp.ToolCall{
+				{ID: "call_1", Type: "function", Function: llmhttp.FunctionCall{Name: "weather", Arguments: `{"city":"Paris"}`}}}},
+			{Role: llmhttp.RoleTool, ToolCallID: "call_1", Content: llmhttp.Text("It rains.")},
+		}
+	},
+}
+
+var weatherTool = llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Name: "weather", Description: "Tells the weather.",
+	Parameters: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`)}}
 
 // onePixel is a PNG image of one pixel.
 const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
@@ -139,7 +142,7 @@ func checkChatTokenLimit(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	const limit = 16
 	for _, limited := range []llmhttp.ChatRequest{{MaxTokens: ptr(limit)}, {MaxCompletionTokens: ptr(limit)}} {
-		req := b.request()
+		req := b.chatRequest()
 		req.MaxTokens, req.MaxCompletionTokens = limited.MaxTokens, limited.MaxCompletionTokens
 		for _, c := range b.chat(t.Context(), t, req).chunks {
 			if c.Usage != nil && c.Usage.CompletionTokens > limit {
@@ -151,7 +154,7 @@ func checkChatTokenLimit(t testing.TB, b backendTest) {
 
 func checkChatUnknownModel(t testing.TB, b backendTest) {
 	b.wantUnknownModels(t, b.opts.ChatModel, func(model string) error {
-		req := b.request()
+		req := b.chatRequest()
 		req.Model = model
 		r := b.chat(t.Context(), t, req)
 		if len(r.chunks) > 0 {
@@ -175,7 +178,7 @@ func checkChatStartsLate(t testing.TB, b backendTest) {
 		if err := b.call(ctx, func(ctx context.Context) {
 			for range manyStreams {
 				begin := time.Now()
-				if b.Chat(ctx, b.request()) == nil {
+				if b.Chat(ctx, b.chatRequest()) == nil {
 					panic("Chat returned a nil stream, want one that yields an error")
 				}
 				fastest = min(fastest, time.Since(begin))
@@ -195,7 +198,7 @@ func checkChatStartsLate(t testing.TB, b backendTest) {
 func checkChatBreak(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	for n := 1; n <= 3; n++ {
-		r, ok := b.iterate(t.Context(), t, b.request(), func(r reply) bool { return len(r.chunks) < n })
+		r, ok := b.iterate(t.Context(), t, b.chatRequest(), func(r backendReply) bool { return len(r.chunks) < n })
 		if ok && r.err != nil {
 			t.Errorf("a plain chat yielded the error %v, want none", r.err)
 		}
@@ -208,7 +211,7 @@ func checkChatCancel(t testing.TB, b backendTest) {
 	const limit = 10_000 // more chunks than a Backend buffers
 	for n := range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
-		r, _ := b.iterate(ctx, t, b.request(), func(r reply) bool {
+		r, _ := b.iterate(ctx, t, b.chatRequest(), func(r backendReply) bool {
 			if len(r.chunks) == n+1 {
 				cancel()
 			}
@@ -226,23 +229,23 @@ func checkChatCancelledBefore(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b.iterate(ctx, t, b.request(), func(reply) bool { return true })
+	b.iterate(ctx, t, b.chatRequest(), func(backendReply) bool { return true })
 }
 
 func checkChatConcurrent(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	const chats = 8
 	runConcurrently(t, chats, func(int) {
-		if r := b.chat(t.Context(), t, b.request()); r.err != nil {
+		if r := b.chat(t.Context(), t, b.chatRequest()); r.err != nil {
 			t.Errorf("one of %d concurrent chats yielded the error %v, want none", chats, r.err)
 		}
 	})
 }
 
-// checkChatGoroutines checks that streams leak no goroutines when they are abandoned: by
+// checkChatLeavesNoGoroutines checks that streams leak no goroutines when they are abandoned: by
 // the end of the loop, or by a cancelled context, which the Backend may notice in the
 // loop or while it waits for its next chunk.
-func checkChatGoroutines(t testing.TB, b backendTest) {
+func checkChatLeavesNoGoroutines(t testing.TB, b backendTest) {
 	needModel(t, b.opts.ChatModel)
 	soon := func(cancel func()) { time.AfterFunc(time.Millisecond, cancel) }
 	checkAbandonedStreams(t, b, "cancelled while the loop waited for the first chunk", 0, func(cancel func()) bool { soon(cancel); return true })
@@ -266,7 +269,7 @@ func checkAbandonedStreams(t testing.TB, b backendTest, how string, n int, aband
 			if n == 0 {
 				abandon(cancel)
 			}
-			b.iterate(ctx, t, b.request(), func(r reply) bool { return len(r.chunks) != n || abandon(cancel) })
+			b.iterate(ctx, t, b.chatRequest(), func(r backendReply) bool { return len(r.chunks) != n || abandon(cancel) })
 			cancel()
 		}
 	})

@@ -26,8 +26,8 @@ func (b *backendTest) embed(t testing.TB, req *llmhttp.EmbeddingRequest) ([][]fl
 	if len(resp.Vectors) != n {
 		t.Fatalf("Embed returned %d vectors, want one for each of %d inputs", len(resp.Vectors), n)
 	}
-	checkJSON(t, "the response", resp, resp.Extra)
-	checkUsage(t, "the response", resp.Usage)
+	wantJSON(t, "the response", resp, resp.Extra)
+	wantConsistentUsage(t, "the response", resp.Usage)
 	want := max(1, len(resp.Vectors[0]))
 	if dimensions != nil {
 		want = *dimensions
@@ -63,8 +63,8 @@ func dot(a, b []float32) float64 {
 
 func cosine(a, b []float32) float64 { return dot(a, b) / math.Sqrt(dot(a, a)*dot(b, b)) }
 
-// texts have vectors that are far from each other.
-var texts = []string{
+// sampleTexts have vectors that are far from each other.
+var sampleTexts = []string{
 	"The recipe asks for two eggs, a cup of flour and some butter.",
 	"The court of appeal dismissed the claim with costs.",
 	"func main() { fmt.Println(x) }",
@@ -74,24 +74,24 @@ var texts = []string{
 
 func checkEmbeddings(t testing.TB, b backendTest) {
 	needModel(t, b.opts.EmbeddingModel)
-	one, all := b.mustEmbed(t, texts[0]), b.mustEmbed(t, texts...)
+	one, all := b.mustEmbed(t, sampleTexts[0]), b.mustEmbed(t, sampleTexts...)
 	if len(one[0]) != len(all[0]) {
 		t.Errorf("vectors had %d dimensions and then %d, want the same", len(one[0]), len(all[0]))
 	}
-	unusual := []string{texts[0], texts[0], " ", "\n", "\x00", "\U0001f642", strings.Repeat("word ", 200)}
+	unusual := []string{sampleTexts[0], sampleTexts[0], " ", "\n", "\x00", "\U0001f642", strings.Repeat("word ", 200)}
 	tokens := func(tokens ...[]int) func(*llmhttp.EmbeddingRequest) {
 		return func(r *llmhttp.EmbeddingRequest) { r.Input = llmhttp.EmbeddingInput{Tokens: tokens} }
 	}
 	for _, change := range []func(*llmhttp.EmbeddingRequest){
 		func(r *llmhttp.EmbeddingRequest) { r.Input.Texts = unusual },
-		func(r *llmhttp.EmbeddingRequest) { r.Input.Texts = slices.Repeat(texts, 20) },
+		func(r *llmhttp.EmbeddingRequest) { r.Input.Texts = slices.Repeat(sampleTexts, 20) },
 		tokens([]int{1, 2, 3}),
 		tokens([]int{1, 2, 3}, []int{4}),
 		func(r *llmhttp.EmbeddingRequest) { r.EncodingFormat = "base64" },
 		func(r *llmhttp.EmbeddingRequest) { r.Dimensions = ptr(max(1, len(one[0])/2)) },
 		func(r *llmhttp.EmbeddingRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`1`)} },
 	} {
-		req := b.embeddingRequest(texts...)
+		req := b.embeddingRequest(sampleTexts...)
 		change(req)
 		if _, err := b.embed(t, req); err != nil {
 			wantClientError(t, err)
@@ -109,8 +109,8 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 // texts get in requests of their own.
 func checkEmbeddingOrder(t testing.TB, b backendTest) {
 	needModel(t, b.opts.EmbeddingModel)
-	all := b.mustEmbed(t, texts...)
-	for i, text := range texts {
+	all := b.mustEmbed(t, sampleTexts...)
+	for i, text := range sampleTexts {
 		alone := b.mustEmbed(t, text)[0]
 		for k, other := range all {
 			if len(alone) != len(other) {
@@ -125,7 +125,7 @@ func checkEmbeddingOrder(t testing.TB, b backendTest) {
 
 func checkEmbeddingUnknownModel(t testing.TB, b backendTest) {
 	b.wantUnknownModels(t, b.opts.EmbeddingModel, func(model string) error {
-		req := b.embeddingRequest(texts[0])
+		req := b.embeddingRequest(sampleTexts[0])
 		req.Model = model
 		_, err := b.embed(t, req)
 		return err

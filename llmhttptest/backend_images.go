@@ -56,13 +56,13 @@ func (b *backendTest) generate(t testing.TB, req *llmhttp.ImageRequest) error {
 	if len(resp.Data) != n {
 		t.Errorf("GenerateImages returned %d images, want %d", len(resp.Data), n)
 	}
-	checkJSON(t, "the response", resp, resp.Extra)
-	checkUsage(t, "the response", resp.Usage)
+	wantJSON(t, "the response", resp, resp.Extra)
+	wantConsistentUsage(t, "the response", resp.Usage)
 	for i, img := range resp.Data {
 		what := fmt.Sprintf("image %d", i)
-		checkJSON(t, what, img, img.Extra)
+		wantJSON(t, what, img, img.Extra)
 		if len(img.Data) > 0 {
-			checkImageData(t, what, img.Data, size)
+			wantImage(t, what, img.Data, size)
 		} else if img.URL == "" {
 			t.Errorf("%s has neither Data nor a URL, want one of them", what)
 		}
@@ -78,9 +78,9 @@ func isImageURL(s string) bool {
 	return err == nil && (u.Scheme == "data" || (u.Scheme == "http" || u.Scheme == "https") && u.Host != "")
 }
 
-// checkImageData reports an error unless data is an image. It checks the size of
+// wantImage reports an error unless data is an image. It checks the size of
 // formats that the standard library can decode.
-func checkImageData(t testing.TB, what string, data []byte, size string) {
+func wantImage(t testing.TB, what string, data []byte, size string) {
 	t.Helper()
 	if kind := http.DetectContentType(data); !strings.HasPrefix(kind, "image/") {
 		t.Errorf("%s has data of type %s, want an image", what, kind)

@@ -18,7 +18,7 @@ func checkModels(t testing.TB, b backendTest) {
 			t.Fatalf("ListModels returned the error %v, want nil", err)
 		}
 		for _, m := range models {
-			checkJSON(t, fmt.Sprintf("model %q", m.ID), m, m.Extra)
+			wantJSON(t, fmt.Sprintf("model %q", m.ID), m, m.Extra)
 			if m.ID == "" || slices.Contains(lists[i], m.ID) {
 				t.Errorf("ListModels returned the ID %q after %q, want unique IDs that are not empty", m.ID, lists[i])
 			}

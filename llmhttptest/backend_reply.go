@@ -14,18 +14,18 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A reply has what a Backend yielded.
-type reply struct {
+// A backendReply has what a Backend yielded.
+type backendReply struct {
 	chunks []*llmhttp.ChatChunk
 	err    error
 }
 
 // chat iterates over the whole reply to req, and reports faults of the stream
 // and its chunks.
-func (b *backendTest) chat(ctx context.Context, t testing.TB, req *llmhttp.ChatRequest) reply {
+func (b *backendTest) chat(ctx context.Context, t testing.TB, req *llmhttp.ChatRequest) backendReply {
 	t.Helper()
 	n := req.Choices() // before the Backend may change req
-	r, ok := b.iterate(ctx, t, req, func(reply) bool { return true })
+	r, ok := b.iterate(ctx, t, req, func(backendReply) bool { return true })
 	switch {
 	case !ok:
 	case r.err != nil:
@@ -39,58 +39,70 @@ func (b *backendTest) chat(ctx context.Context, t testing.TB, req *llmhttp.ChatR
 // iterate iterates over the reply to req until more, which is called after each
 // chunk, returns false. It reports faults of the stream, but not of its chunks.
 // It returns what was yielded, and whether the stream had no fault.
-func (b *backendTest) iterate(ctx context.Context, t testing.TB, req *llmhttp.ChatRequest, more func(reply) bool) (reply, bool) {
+func (b *backendTest) iterate(ctx context.Context, t testing.TB, req *llmhttp.ChatRequest, more func(backendReply) bool) (backendReply, bool) {
 	t.Helper()
-	var (
-		mu     sync.Mutex // a faulty Backend may yield on several goroutines
-		r      reply
-		over   bool
-		faults []string
-	)
-	addFault := func(s string) {
-		if !slices.Contains(faults, s) {
-			faults = append(faults, s)
-		}
-	}
+	l := &chatLoop{more: more}
 	err := b.call(ctx, func(ctx context.Context) {
 		stream := b.Chat(ctx, req)
 		if stream == nil {
 			panic("Chat returned a nil stream, want one that yields an error")
 		}
-		loop := goroutineID()
-		stream(func(c *llmhttp.ChatChunk, err error) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			if over {
-				addFault("the stream yielded after an error, or after yield had returned false; want it to return")
-				return false
-			}
-			if goroutineID() != loop {
-				addFault("the stream yielded on another goroutine than that of the loop, want the same")
-			}
-			switch {
-			case err != nil:
-				r.err, over = err, true
-				return true // the stream must end by itself
-			case c == nil:
-				addFault("the stream yielded neither a chunk nor an error, want one of them")
-				return true
-			}
-			r.chunks = append(r.chunks, c)
-			over = !more(r)
-			return !over
-		})
+		l.goroutine = goroutineID()
+		stream(l.yield)
 	})
-	mu.Lock()
-	defer mu.Unlock()
-	over = true
-	for _, f := range faults {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	for _, f := range l.faults {
 		t.Error(f)
 	}
 	if err != nil {
 		t.Errorf("iterating over the stream of Chat: %v", err)
 	}
-	return r, err == nil && len(faults) == 0
+	return l.reply, err == nil && len(l.faults) == 0
+}
+
+// A chatLoop is a loop over a stream. It collects the reply, and the faults of the
+// stream.
+type chatLoop struct {
+	more      func(backendReply) bool // see iterate
+	goroutine string                  // that of the loop
+
+	mu     sync.Mutex // guards the fields below; a faulty Backend may yield on several goroutines
+	reply  backendReply
+	over   bool // the stream must not yield again
+	faults []string
+}
+
+// yield is the body of the loop.
+func (l *chatLoop) yield(c *llmhttp.ChatChunk, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		l.addFault("the stream yielded after an error, or after yield had returned false; want it to return")
+		return false
+	}
+	if goroutineID() != l.goroutine {
+		l.addFault("the stream yielded on another goroutine than that of the loop, want the same")
+	}
+	switch {
+	case err != nil:
+		l.reply.err, l.over = err, true
+		return true // the stream must end by itself
+	case c == nil:
+		l.addFault("the stream yielded neither a chunk nor an error, want one of them")
+		return true
+	}
+	l.reply.chunks = append(l.reply.chunks, c)
+	l.over = !l.more(l.reply)
+	return !l.over
+}
+
+// addFault adds a fault once. The caller holds l.mu.
+func (l *chatLoop) addFault(fault string) {
+	if !slices.Contains(l.faults, fault) {
+		l.faults = append(l.faults, fault)
+	}
 }
 
 // goroutineID returns the start of a stack trace, such as "goroutine 18 ".
@@ -116,7 +128,7 @@ type choiceState struct {
 }
 
 // check reports faults in the chunks of a reply to a request for n choices.
-func (r *reply) check(t testing.TB, n int) {
+func (r *backendReply) check(t testing.TB, n int) {
 	t.Helper()
 	rc := &replyChecker{t: t, choices: make([]choiceState, n)}
 	for i, c := range r.chunks {
@@ -131,8 +143,8 @@ func (r *reply) check(t testing.TB, n int) {
 
 func (rc *replyChecker) checkChunk(c *llmhttp.ChatChunk) {
 	rc.t.Helper()
-	checkJSON(rc.t, rc.chunk, c, c.Extra)
-	checkUsage(rc.t, rc.chunk, c.Usage)
+	wantJSON(rc.t, rc.chunk, c, c.Extra)
+	wantConsistentUsage(rc.t, rc.chunk, c.Usage)
 	if u := c.Usage; u != nil {
 		if last := rc.usage; last != nil && (u.PromptTokens < last.PromptTokens || u.CompletionTokens < last.CompletionTokens) {
 			rc.t.Errorf("%s: the usage fell from %+v to %+v, want each Usage to count the whole request so far", rc.chunk, *last, *u)
@@ -147,7 +159,7 @@ func (rc *replyChecker) checkChunk(c *llmhttp.ChatChunk) {
 func (rc *replyChecker) checkChoice(c *llmhttp.ChunkChoice) {
 	t := rc.t
 	t.Helper()
-	checkJSON(t, rc.chunk, c, c.Extra, c.Delta.Extra)
+	wantJSON(t, rc.chunk, c, c.Extra, c.Delta.Extra)
 	if c.Index < 0 || c.Index >= len(rc.choices) {
 		t.Errorf("%s: the index of a choice is %d, want 0 to %d", rc.chunk, c.Index, len(rc.choices)-1)
 		return
@@ -169,7 +181,7 @@ func (rc *replyChecker) checkChoice(c *llmhttp.ChunkChoice) {
 	}
 	s.text += c.Delta.Content
 	for _, call := range c.Delta.ToolCalls {
-		checkJSON(t, rc.chunk, call, call.Extra, call.Function.Extra)
+		wantJSON(t, rc.chunk, call, call.Extra, call.Function.Extra)
 		isFunction := call.Type == "" || call.Type == "function"
 		if !s.calls[call.Index] && (call.ID == "" || isFunction && call.Function.Name == "") {
 			t.Errorf("%s: the first delta of tool call %d has the ID %q and the name %q, want both", rc.chunk, call.Index, call.ID, call.Function.Name)
@@ -202,9 +214,9 @@ func (rc *replyChecker) checkEnd() {
 	}
 }
 
-// checkUsage reports an error if u, which may be nil, contradicts itself. what describes
+// wantConsistentUsage reports an error if u, which may be nil, contradicts itself. what describes
 // where u is.
-func checkUsage(t testing.TB, what string, u *llmhttp.Usage) {
+func wantConsistentUsage(t testing.TB, what string, u *llmhttp.Usage) {
 	t.Helper()
 	if u == nil {
 		return
@@ -215,11 +227,11 @@ func checkUsage(t testing.TB, what string, u *llmhttp.Usage) {
 	if u.TotalTokens != 0 && u.TotalTokens != u.PromptTokens+u.CompletionTokens {
 		t.Errorf("%s: the usage is %+v, want TotalTokens to be the sum of the others or 0", what, *u)
 	}
-	checkJSON(t, what, u, u.Extra)
+	wantJSON(t, what, u, u.Extra)
 }
 
-// checkJSON reports an error unless v, which contains extras, can be encoded.
-func checkJSON(t testing.TB, what string, v any, extras ...llmhttp.Extra) {
+// wantJSON reports an error unless v, which contains extras, can be encoded.
+func wantJSON(t testing.TB, what string, v any, extras ...llmhttp.Extra) {
 	t.Helper()
 	for _, extra := range extras {
 		for name, raw := range extra {

@@ -73,53 +73,62 @@ func BenchmarkKeyStore(b *testing.B, newStore func(b testing.TB) KeyStoreFixture
 // 10,000 requests of a month by day. Each uses a store of its own.
 func BenchmarkUsageStore(b *testing.B, newStore func(b testing.TB) llmhttp.UsageStore) {
 	b.Helper()
-	const requests = 10_000
-	models := []string{"demo-chat", "demo-embed", "demo-image-small"}
-	open := func() (s usageTest, record func(i uint64) llmhttp.UsageRecord) {
-		s = usageTest{newStore(b), unique("account")}
-		template := s.record(noon, "", 100, 50)
-		return s, func(i uint64) llmhttp.UsageRecord {
-			r := template
-			r.ID += strconv.FormatUint(i, 10)
-			r.Time = noon.Add(time.Duration(i%requests) * 257 * time.Second)
-			r.Model = models[i%uint64(len(models))]
-			return r
-		}
-	}
+	one := newUsageBench(b, newStore)
+	bench(b, "Record", func(i uint64) error { return one.Record(b.Context(), one.record(i)) })
+	parallel := newUsageBench(b, newStore)
+	benchParallel(b, "RecordParallel", func(i uint64) error { return parallel.Record(b.Context(), parallel.record(i)) })
+	batches := newUsageBench(b, newStore)
+	bench(b, "RecordBatch", func(i uint64) error { return batches.Record(b.Context(), batches.batch(i)...) })
 
-	batch := make([]llmhttp.UsageRecord, 100)
-	{
-		s, record := open()
-		bench(b, "Record", func(i uint64) error { return s.Record(b.Context(), record(i)) })
-	}
-	{
-		s, record := open()
-		benchParallel(b, "RecordParallel", func(i uint64) error { return s.Record(b.Context(), record(i)) })
-	}
-	{
-		s, record := open()
-		bench(b, "RecordBatch", func(i uint64) error {
-			for k := range batch {
-				batch[k] = record(i*uint64(len(batch)) + uint64(k))
-			}
-			return s.Record(b.Context(), batch...)
-		})
-	}
-	s, record := open()
-	for i := range uint64(requests) {
-		batch[i%uint64(len(batch))] = record(i)
-		if (i+1)%uint64(len(batch)) == 0 {
-			s.mustRecord(b, batch...)
-		}
+	s := newUsageBench(b, newStore)
+	for i := range uint64(benchRequests / benchBatch) {
+		s.mustRecord(b, s.batch(i)...)
 	}
 	q := llmhttp.UsageQuery{Account: s.account, From: noon, To: noon.Add(30 * day), Step: day}
 	bench(b, "Query", func(uint64) error {
 		sums, err := s.Query(b.Context(), q)
-		if want := 30 * len(models); err == nil && len(sums) != want {
+		if want := 30 * len(benchModels); err == nil && len(sums) != want {
 			return fmt.Errorf("got %d sums from Query, want %d", len(sums), want)
 		}
 		return err
 	})
+}
+
+const (
+	benchRequests = 10_000 // of a month
+	benchBatch    = 100
+)
+
+var benchModels = []string{"demo-chat", "demo-embed", "demo-image-small"}
+
+// A usageBench is a store to measure, with numbered records.
+type usageBench struct {
+	usageTest
+	template llmhttp.UsageRecord
+	buf      [benchBatch]llmhttp.UsageRecord // for batch
+}
+
+func newUsageBench(b testing.TB, newStore func(b testing.TB) llmhttp.UsageStore) *usageBench {
+	s := &usageBench{usageTest: usageTest{newStore(b), unique("account")}}
+	s.template = s.newRecord(noon, "", 100, 50)
+	return s
+}
+
+// record returns record i.
+func (s *usageBench) record(i uint64) llmhttp.UsageRecord {
+	r := s.template
+	r.ID += strconv.FormatUint(i, 10)
+	r.Time = noon.Add(time.Duration(i%benchRequests) * 257 * time.Second)
+	r.Model = benchModels[i%uint64(len(benchModels))]
+	return r
+}
+
+// batch returns batch i of records. The next call overwrites it.
+func (s *usageBench) batch(i uint64) []llmhttp.UsageRecord {
+	for k := range s.buf {
+		s.buf[k] = s.record(i*benchBatch + uint64(k))
+	}
+	return s.buf[:]
 }
 
 // BenchmarkLimiter measures a [llmhttp.Limiter]: a Take of one bucket, a Take of

@@ -20,17 +20,17 @@ func TestKeyManager(t *testing.T, newStore func(t testing.TB) llmhttp.KeyManager
 }
 
 var managerChecks = []check[llmhttp.KeyManager]{
-	withCause("CreatedKey", "a setting is dropped, or the secret is not stored.", checkCreatedKey),
-	withCause("UpdatedKey", "a setting is dropped, or a refused change is stored.", checkUpdatedKey),
-	withCause("SuspendedKey", "Lookup ignores Suspended, or uses an outdated cache.", checkSuspendedKey),
-	withCause("RotatedKey", "the previous secret works too long or too short.", checkRotatedKey),
-	withCause("RevokedKey", "a revoked key still works or can be changed.", checkRevokedKey),
-	withCause("UnknownKey", "the error of a query without a result is passed on, or not checked.", checkUnknownKey),
-	withCause("Pages", "pages overlap, leave out keys, or are not in order.", checkPages),
-	withCause("Search", "the search compares a part of a name only, or takes special characters for patterns.", checkSearch),
+	{"CreatedKey", "a setting is dropped, or the secret is not stored.", checkManagerCreate},
+	{"UpdatedKey", "a setting is dropped, or a refused change is stored.", checkManagerUpdate},
+	{"SuspendedKey", "Lookup ignores Suspended, or uses an outdated cache.", checkManagerSuspend},
+	{"RotatedKey", "the previous secret works too long or too short.", checkManagerRotate},
+	{"RevokedKey", "a revoked key still works or can be changed.", checkManagerRevoke},
+	{"UnknownKey", "the error of a query without a result is passed on, or not checked.", checkManagerUnknown},
+	{"Pages", "pages overlap, leave out keys, or are not in order.", checkManagerPages},
+	{"Search", "the search compares a part of a name only, or takes special characters for patterns.", checkManagerSearch},
 }
 
-func params(k *llmhttp.Key) llmhttp.KeyParams {
+func newParams(k *llmhttp.Key) llmhttp.KeyParams {
 	return llmhttp.KeyParams{Account: k.Account, Name: unique("name"), Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
 }
 
@@ -48,13 +48,13 @@ func mustCreate(t testing.TB, s llmhttp.KeyManager, p llmhttp.KeyParams) (llmhtt
 func wantSettings(t testing.TB, s llmhttp.KeyManager, id string, want llmhttp.KeyParams) {
 	t.Helper()
 	info, err := s.Key(t.Context(), id)
-	if got := info.Params(); err != nil || !reflect.DeepEqual(normal(got), normal(want)) {
+	if got := info.Params(); err != nil || !reflect.DeepEqual(normalParams(got), normalParams(want)) {
 		t.Errorf("Key returned the settings %+v and the error %v, want %+v", got, err, want)
 	}
 }
 
-// normal makes settings comparable with reflect.DeepEqual.
-func normal(p llmhttp.KeyParams) llmhttp.KeyParams {
+// normalParams makes settings comparable with reflect.DeepEqual.
+func normalParams(p llmhttp.KeyParams) llmhttp.KeyParams {
 	p.Expires = p.Expires.UTC().Round(0)
 	return p
 }
@@ -75,9 +75,9 @@ func wantLookup(t testing.TB, s llmhttp.KeyManager, secret, what string, works b
 	}
 }
 
-func checkCreatedKey(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerCreate(t testing.TB, s llmhttp.KeyManager) {
 	for _, key := range []*llmhttp.Key{fullKey(), newKey()} {
-		p := params(key)
+		p := newParams(key)
 		info, secret := mustCreate(t, s, p)
 		wantSettings(t, s, info.ID, p)
 		wantLookup(t, s, secret, "a new key", true)
@@ -94,8 +94,8 @@ func checkCreatedKey(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkUpdatedKey(t testing.TB, s llmhttp.KeyManager) {
-	p, want := params(fullKey()), params(newKey())
+func checkManagerUpdate(t testing.TB, s llmhttp.KeyManager) {
+	p, want := newParams(fullKey()), newParams(newKey())
 	info, secret := mustCreate(t, s, p)
 	refused := errors.New("refused")
 	if _, err := s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { *p = want; return refused }); !errors.Is(err, refused) {
@@ -112,8 +112,8 @@ func checkUpdatedKey(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkSuspendedKey(t testing.TB, s llmhttp.KeyManager) {
-	info, secret := mustCreate(t, s, params(newKey()))
+func checkManagerSuspend(t testing.TB, s llmhttp.KeyManager) {
+	info, secret := mustCreate(t, s, newParams(newKey()))
 	for _, suspended := range []bool{true, false} {
 		wantLookup(t, s, secret, "a key before a change", suspended)
 		info, err := s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { p.Suspended = suspended; return nil })
@@ -124,8 +124,8 @@ func checkSuspendedKey(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkRotatedKey(t testing.TB, s llmhttp.KeyManager) {
-	p := params(newKey())
+func checkManagerRotate(t testing.TB, s llmhttp.KeyManager) {
+	p := newParams(newKey())
 	info, first := mustCreate(t, s, p)
 	rotate := func(overlap time.Duration) string {
 		rotated, secret, err := s.RotateKey(t.Context(), info.ID, overlap)
@@ -147,8 +147,8 @@ func checkRotatedKey(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkRevokedKey(t testing.TB, s llmhttp.KeyManager) {
-	info, secret := mustCreate(t, s, params(newKey()))
+func checkManagerRevoke(t testing.TB, s llmhttp.KeyManager) {
+	info, secret := mustCreate(t, s, newParams(newKey()))
 	for range 2 {
 		if err := s.RevokeKey(t.Context(), info.ID); err != nil {
 			t.Errorf("RevokeKey returned the error %v, want nil", err)
@@ -165,9 +165,9 @@ func checkRevokedKey(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkUnknownKey(t testing.TB, s llmhttp.KeyManager) {
-	_, _ = mustCreate(t, s, params(newKey()))
-	for _, id := range append(names(), "", unique("key")) {
+func checkManagerUnknown(t testing.TB, s llmhttp.KeyManager) {
+	_, _ = mustCreate(t, s, newParams(newKey()))
+	for _, id := range append(trickyNames(), "", unique("key")) {
 		_, err := s.Key(t.Context(), id)
 		_, updateErr := s.UpdateKey(t.Context(), id, func(*llmhttp.KeyParams) error { return nil })
 		_, _, rotateErr := s.RotateKey(t.Context(), id, 0)
@@ -205,7 +205,7 @@ func listIDs(ctx context.Context, t testing.TB, s llmhttp.KeyManager, q llmhttp.
 	}
 }
 
-func checkPages(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerPages(t testing.TB, s llmhttp.KeyManager) {
 	account := unique("account")
 	var created []string
 	for range 7 {
@@ -213,7 +213,7 @@ func checkPages(t testing.TB, s llmhttp.KeyManager) {
 		created = append(created, info.ID)
 		time.Sleep(time.Microsecond) // so that no two have the same time
 	}
-	_, _ = mustCreate(t, s, params(newKey()))
+	_, _ = mustCreate(t, s, newParams(newKey()))
 	for _, limit := range []int{0, 1, 3, 7, 8} {
 		for _, newest := range []bool{false, true} {
 			got := listIDs(t.Context(), t, s, llmhttp.KeyQuery{Account: account, Limit: limit, Newest: newest})
@@ -227,7 +227,7 @@ func checkPages(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkSearch(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerSearch(t testing.TB, s llmhttp.KeyManager) {
 	ctx, account := t.Context(), unique("Account")
 	special, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: `50%_\ Off`})
 	other, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: "50 xx off", Expires: time.Now().Add(-time.Hour)})

@@ -153,7 +153,7 @@ func sampleKeys() []*llmhttp.Key {
 	sibling.Account = full.Account // an account may have several keys
 	sibling.Expires = time.Date(2100, 2, 3, 4, 5, 6, 7000, time.FixedZone("east", 5*3600+1800))
 	keys := []*llmhttp.Key{newKey(), full, refused, sibling}
-	for _, name := range names() {
+	for _, name := range trickyNames() {
 		k := newKey()
 		k.ID += name
 		k.Account += name

@@ -195,15 +195,15 @@ func (l *tracker) take(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 			b.most -= float64(d.Cost)
 		}
 		what := fmt.Sprintf("%s: level %d", call, i)
-		l.checkLevel(what, levels[i], b)
+		l.wantLevel(what, levels[i], b)
 		if refused && b.rate.N > 0 && d.Cost <= b.rate.Burst {
-			l.checkWait(what+": RetryAfter", levels[i].RetryAfter, b, float64(d.Cost))
+			l.wantWait(what+": RetryAfter", levels[i].RetryAfter, b, float64(d.Cost))
 		}
 	}
 	return levels, granted
 }
 
-func (l *tracker) checkLevel(what string, level llmhttp.Level, b *bucketState) {
+func (l *tracker) wantLevel(what string, level llmhttp.Level, b *bucketState) {
 	l.t.Helper()
 	if level.Remaining < 0 || level.RetryAfter < 0 || level.ResetAfter < 0 {
 		l.t.Errorf("%s is %+v, want no negative field", what, level)
@@ -215,12 +215,12 @@ func (l *tracker) checkLevel(what string, level llmhttp.Level, b *bucketState) {
 		l.t.Errorf("%s: Remaining is %d, want %.0f to %.0f, because the bucket holds %v", what, level.Remaining, least, most, b)
 	}
 	if b.rate.N > 0 {
-		l.checkWait(what+": ResetAfter", level.ResetAfter, b, float64(b.rate.Burst))
+		l.wantWait(what+": ResetAfter", level.ResetAfter, b, float64(b.rate.Burst))
 	}
 }
 
-// checkWait checks a time that a Limiter gave until b holds tokens.
-func (l *tracker) checkWait(what string, wait time.Duration, b *bucketState, tokens float64) {
+// wantWait checks a time that a Limiter gave until b holds tokens.
+func (l *tracker) wantWait(what string, wait time.Duration, b *bucketState, tokens float64) {
 	l.t.Helper()
 	least := min(seconds((tokens-b.most)/b.perSecond()*(1-floatError))-clockError, 100*365*day)
 	most := seconds((tokens - b.least) / b.perSecond() * (1 + floatError))

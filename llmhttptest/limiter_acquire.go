@@ -10,14 +10,14 @@ import (
 
 // acquireChecks test a ConcurrencyLimiter.
 var acquireChecks = []check[llmhttp.ConcurrencyLimiter]{
-	withCause("Limit", "the count is compared with the limit wrongly, or release does not reduce it.", checkAcquireLimit),
-	withCause("NoLimit", "a limit that is not positive is read as unlimited or as one.", checkAcquireNoLimit),
-	withCause("LimitChange", "the limit of an earlier call is kept.", checkAcquireLimitChange),
-	withCause("ReleaseTwice", "release reduces the count each time that it is called.", checkAcquireReleaseTwice),
-	withCause("ReleaseAfterCancel", "release depends on the context of Acquire, or its end releases.", checkAcquireReleaseAfterCancel),
-	withCause("Names", "keys are normalised, cut or parsed.", checkAcquireNames),
-	withCause("IndependentOfTokens", "requests in progress are stored under the same name as a token bucket.", checkAcquireIndependentOfTokens),
-	withCause("Concurrent", "checking the count and increasing it is not one atomic step.", checkAcquireConcurrent),
+	{"Limit", "the count is compared with the limit wrongly, or release does not reduce it.", checkAcquireLimit},
+	{"NoLimit", "a limit that is not positive is read as unlimited or as one.", checkAcquireNoLimit},
+	{"LimitChange", "the limit of an earlier call is kept.", checkAcquireLimitChange},
+	{"ReleaseTwice", "release reduces the count each time that it is called.", checkAcquireReleaseTwice},
+	{"ReleaseAfterCancel", "release depends on the context of Acquire, or its end releases.", checkAcquireReleaseAfterCancel},
+	{"Names", "keys are normalised, cut or parsed.", checkAcquireNames},
+	{"IndependentOfTokens", "requests in progress are stored under the same name as a token bucket.", checkAcquireIndependentOfTokens},
+	{"Concurrent", "checking the count and increasing it is not one atomic step.", checkAcquireConcurrent},
 }
 
 // mustAcquire acquires and fails the test if that is refused.
@@ -114,7 +114,7 @@ func checkAcquireReleaseAfterCancel(t testing.TB, l llmhttp.ConcurrencyLimiter) 
 
 func checkAcquireNames(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 	prefix := unique("key")
-	for _, name := range names() {
+	for _, name := range trickyNames() {
 		for _, key := range []string{prefix + name, prefix + name + ":", prefix + ":" + name} {
 			defer mustAcquire(t, l, key, 1)()
 			mustNotAcquire(t, l, key, 1)

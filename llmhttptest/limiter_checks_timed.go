@@ -187,42 +187,25 @@ func checkLimiterLargeNumbers(t testing.TB, s limiterTest) {
 
 func checkLimiterRandom(t testing.TB, s limiterTest) {
 	rng := newRand(t)
-	rounds, calls := 1, 250
+	rounds := 1
 	rates := []llmhttp.Rate{
 		{N: 200, Per: time.Second}, {N: 1500, Per: time.Second, Burst: 40}, {N: 13, Per: 40 * time.Millisecond, Burst: 70}, {N: 9, Per: 17 * time.Millisecond},
 		slow(1000), {N: 100, Per: 10 * time.Second}, {N: -1}, {N: 1, Per: time.Millisecond, Burst: 2000},
 	}
 	pause := func() time.Duration { return time.Duration(rng.IntN(3000)) * time.Microsecond }
 	if s.exact {
-		rounds, calls = 6, 250
+		rounds = 6
 		rates = append(rates, longRates...)
 		pause = func() time.Duration { return time.Duration(math.Exp(rng.Float64() * math.Log(float64(day)))) }
 	}
 	for range rounds {
 		l := s.track(t)
-		names := []string{l.newBucket(), l.newBucket(), l.newBucket(), l.newBucket()}
-		current := make([]llmhttp.Rate, len(names))
-		for i := range current {
-			current[i] = rates[rng.IntN(len(rates))]
+		buckets := make([]llmhttp.Draw, 4) // with the current Rate of each
+		for i := range buckets {
+			buckets[i] = llmhttp.Draw{Bucket: l.newBucket(), Rate: pick(rng, rates...)}
 		}
-		for range calls {
-			var draws []llmhttp.Draw
-			for _, i := range rng.Perm(len(names))[:1+rng.IntN(3)] {
-				if rng.IntN(50) == 0 && current[i].N > 0 {
-					if changed := rates[rng.IntN(len(rates))]; changed.N > 0 {
-						current[i] = changed
-					}
-				}
-				draws = append(draws, llmhttp.Draw{Bucket: names[i], Rate: current[i], Cost: randomCost(rng, current[i].WithDefaults().Burst)})
-			}
-			if rng.IntN(3) == 0 {
-				for i := range draws {
-					draws[i].Cost *= 1 - 2*rng.IntN(2)
-				}
-				l.adjust(draws...)
-			} else {
-				l.take(draws...)
-			}
+		for range 250 {
+			l.randomCall(rng, buckets, rates)
 			if rng.IntN(2) == 0 {
 				time.Sleep(pause())
 			}
@@ -231,6 +214,28 @@ func checkLimiterRandom(t testing.TB, s limiterTest) {
 			}
 		}
 	}
+}
+
+// randomCall calls Take or Adjust for some of the buckets, and now and then changes the
+// Rate of one. The Rate of a bucket that permits nothing does not change.
+func (l *tracker) randomCall(rng *rand.Rand, buckets []llmhttp.Draw, rates []llmhttp.Rate) {
+	l.t.Helper()
+	var draws []llmhttp.Draw
+	for _, i := range rng.Perm(len(buckets))[:1+rng.IntN(3)] {
+		b := &buckets[i]
+		if changed := pick(rng, rates...); rng.IntN(50) == 0 && b.Rate.N > 0 && changed.N > 0 {
+			b.Rate = changed
+		}
+		draws = append(draws, llmhttp.Draw{Bucket: b.Bucket, Rate: b.Rate, Cost: randomCost(rng, b.Rate.WithDefaults().Burst)})
+	}
+	if rng.IntN(3) > 0 {
+		l.take(draws...)
+		return
+	}
+	for i := range draws {
+		draws[i].Cost *= pick(rng, 1, -1)
+	}
+	l.adjust(draws...)
 }
 
 func randomCost(rng *rand.Rand, burst int) int {

@@ -32,27 +32,25 @@ import (
 	"testing"
 )
 
-// A check tests one requirement of an interface. It gets its own S and reports faults to
-// t.
-//
-// Checks may run in a bubble of [testing/synctest], so they do not start subtests.
+// A check tests one requirement of an interface.
 type check[S any] struct {
-	name string
-	run  func(t testing.TB, s S)
+	name  string
+	cause string // the usual cause of a failure
+
+	// test gets an S of its own and reports faults to t. It does not start subtests,
+	// because it may run in a bubble of testing/synctest.
+	test func(t testing.TB, s S)
 }
 
-// withCause returns a check that logs the usual cause of its failure once,
-// after the errors that it reports.
-func withCause[S any](name, cause string, run func(t testing.TB, s S)) check[S] {
-	return check[S]{name, func(t testing.TB, s S) {
-		t.Helper()
-		defer func() {
-			if t.Failed() {
-				t.Log("Usual cause: " + cause)
-			}
-		}()
-		run(t, s)
-	}}
+// run calls c.test. If that fails, run logs the cause after the errors.
+func (c check[S]) run(t testing.TB, s S) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Log("Usual cause: " + c.cause)
+		}
+	}()
+	c.test(t, s)
 }
 
 // runChecks runs each check as a subtest with a new S.
@@ -84,6 +82,12 @@ func newRand(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
+// fixedRand returns a source of random numbers that are the same in every run.
+func fixedRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }
+
+// pick returns a random element of list.
+func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))] }
+
 // runConcurrently calls f(0) to f(n-1) concurrently and waits for all of them. f must
 // not call t.FailNow. A panic in f is reported as an error.
 func runConcurrently(t testing.TB, n int, f func(i int)) {
@@ -105,9 +109,9 @@ func runConcurrently(t testing.TB, n int, f func(i int)) {
 	wg.Wait()
 }
 
-// names returns distinct texts that a store may confuse or fail to keep. They
+// trickyNames returns distinct texts that a store may confuse or fail to keep. They
 // are valid UTF-8 and contain no NUL byte, which PostgreSQL refuses.
-func names() []string {
+func trickyNames() []string {
 	long := strings.Repeat("long ", 60)
 	return []string{
 		"plain", "PLAIN", "Plain", "plain ", " plain", "plai", "plainn", "plain\n", "plain:plain",

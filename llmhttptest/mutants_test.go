@@ -103,7 +103,7 @@ func testMutants[S any](t *testing.T, checks []check[S], correct func(t testing.
 	}
 }
 
-func TestWithCause_LogsCauseOfFailure(t *testing.T) {
+func TestCheck_LogsCauseOfFailure(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		run   func(t testing.TB, _ int)
@@ -116,7 +116,7 @@ func TestWithCause_LogsCauseOfFailure(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			logged := &logRecorder{recorder: recorder{TB: t}}
 			var wg sync.WaitGroup
-			wg.Go(func() { withCause("Check", "a bug.", test.run).run(logged, 0) })
+			wg.Go(func() { check[int]{"Check", "a bug.", test.run}.run(logged, 0) })
 			wg.Wait()
 			assert.Equal(t, test.cause, slices.Contains(logged.logs, "Usual cause: a bug."))
 		})
@@ -137,6 +137,6 @@ func TestNewRand_SeedRepeatsNumbers(t *testing.T) {
 	t.Setenv(seedVariable, "")
 	assert.NotEqual(t, newRand(t).Uint64(), newRand(t).Uint64())
 	t.Setenv(seedVariable, "x")
-	malformed := check[int]{run: func(t testing.TB, _ int) { newRand(t) }}
+	malformed := check[int]{test: func(t testing.TB, _ int) { newRand(t) }}
 	assert.Len(t, failuresOf(t, malformed, func(testing.TB) int { return 0 }), 1, "a malformed seed must fail the test")
 }

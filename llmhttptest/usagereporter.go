@@ -3,6 +3,7 @@ package llmhttptest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -22,15 +23,14 @@ func TestUsageReporter(t *testing.T, newStore func(t testing.TB) llmhttp.UsageRe
 }
 
 var reporterChecks = []check[llmhttp.UsageReporter]{
-	withCause("Groups", "sums are grouped or filtered in another way than the query asks for, or a number is dropped.", checkReportGroups),
-	withCause("EmptyRange", "an empty range is not empty, or includes its end.", checkReportRange),
+	{"Groups", "sums are grouped or filtered in another way than the query asks for, or a number is dropped.", checkReportGroups},
+	{"EmptyRange", "an empty range is not empty, or includes its end.", checkReportRange},
 }
 
 // reportStart is a midnight in UTC.
 var reportStart = time.Date(2026, 2, 26, 0, 0, 0, 0, time.UTC)
 
-// checkReportGroups compares reports about random records with the sums that a
-// simple model computes.
+// checkReportGroups compares reports about random records with expectedReport.
 func checkReportGroups(t testing.TB, s llmhttp.UsageReporter) {
 	rng := newRand(t)
 	var records []llmhttp.UsageRecord
@@ -49,6 +49,20 @@ func checkReportGroups(t testing.TB, s llmhttp.UsageReporter) {
 				}
 			}
 		}
+	}
+}
+
+func checkReportRange(t testing.TB, s llmhttp.UsageReporter) {
+	r := randomReportRecord(newRand(t))
+	r.Time = reportStart
+	if err := s.Record(t.Context(), r); err != nil {
+		t.Fatalf("Record returned the error %v, want nil", err)
+	}
+	for _, q := range []llmhttp.ReportQuery{
+		{From: reportStart, To: reportStart}, {From: reportStart.Add(day), To: reportStart}, {From: reportStart.Add(-day), To: reportStart},
+		{From: reportStart.Add(day), To: reportStart.Add(2 * day)}, {From: reportStart, To: reportStart.Add(day)},
+	} {
+		wantReport(t, s, q, []llmhttp.UsageRecord{r})
 	}
 }
 
@@ -78,60 +92,37 @@ func wantReport(t testing.TB, s llmhttp.UsageReporter, q llmhttp.ReportQuery, re
 	for i := range got {
 		got[i].Start = got[i].Start.UTC()
 	}
-	if want := modelReport(q, records); !slices.Equal(got, want) {
+	if want := expectedReport(q, records); !slices.Equal(got, want) {
 		t.Errorf("ReportUsage(%+v) returned\n%+v, want\n%+v", q, got, want)
 	}
 }
 
-// modelReport computes the report for q.
-func modelReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmhttp.ReportSum {
-	type group struct {
-		start        time.Time
-		key, account string
-	}
-	sums := make(map[group]map[string]llmhttp.UsageSum)
+// expectedReport returns the report for q about records.
+func expectedReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmhttp.ReportSum {
+	groups := make(map[reportGroup]map[string]*llmhttp.ReportSum) // the sums by model
+	tokens := make(map[reportGroup]int64)
 	for _, r := range records {
 		if r.Time.Before(q.From) || !r.Time.Before(q.To) || q.Account != "" && r.Account != q.Account || q.KeyID != "" && r.KeyID != q.KeyID {
 			continue
 		}
-		g := group{start: q.From}
-		switch q.By {
-		case llmhttp.ByDay:
-			g.start = r.Time.Truncate(day)
-		case llmhttp.ByKey:
-			g.key, g.account = r.KeyID, r.Account
-		case llmhttp.ByAccount:
-			g.account = r.Account
+		g := groupOf(q, &r)
+		if groups[g] == nil {
+			groups[g] = make(map[string]*llmhttp.ReportSum)
 		}
-		if sums[g] == nil {
-			sums[g] = make(map[string]llmhttp.UsageSum)
+		if groups[g][r.Model] == nil {
+			groups[g][r.Model] = &llmhttp.ReportSum{KeyID: g.key, Account: g.account, UsageSum: llmhttp.UsageSum{Start: g.start, Model: r.Model}}
 		}
-		sum := sums[g][r.Model]
-		sum.Start, sum.Model = g.start, r.Model
-		sum.Requests++
-		sum.PromptTokens += int64(r.Usage.PromptTokens)
-		sum.CompletionTokens += int64(r.Usage.CompletionTokens)
-		sum.CachedTokens += int64(r.Usage.PromptTokensDetails.CachedTokens)
-		sum.ReasoningTokens += int64(r.Usage.CompletionTokensDetails.ReasoningTokens)
-		sum.Images += int64(r.Images)
-		sums[g][r.Model] = sum
+		addToSum(&groups[g][r.Model].UsageSum, &r)
+		tokens[g] += int64(r.Usage.PromptTokens + r.Usage.CompletionTokens)
 	}
-	var groups []group
-	tokens := make(map[group]int64)
-	for g, models := range sums {
-		groups = append(groups, g)
-		for _, sum := range models {
-			tokens[g] += sum.PromptTokens + sum.CompletionTokens
-		}
-	}
-	slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(tokens[b], tokens[a]) }) // random tokens are not equal
+	largest := slices.SortedFunc(maps.Keys(groups), func(a, b reportGroup) int { return cmp.Compare(tokens[b], tokens[a]) }) // random tokens are not equal
 	if q.Limit > 0 {
-		groups = groups[:min(len(groups), q.Limit)]
+		largest = largest[:min(len(largest), q.Limit)]
 	}
 	var list []llmhttp.ReportSum
-	for _, g := range groups {
-		for _, sum := range sums[g] {
-			list = append(list, llmhttp.ReportSum{KeyID: g.key, Account: g.account, UsageSum: sum})
+	for _, g := range largest {
+		for _, sum := range groups[g] {
+			list = append(list, *sum)
 		}
 	}
 	slices.SortFunc(list, func(a, b llmhttp.ReportSum) int {
@@ -140,16 +131,21 @@ func modelReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmhttp
 	return list
 }
 
-func checkReportRange(t testing.TB, s llmhttp.UsageReporter) {
-	r := randomReportRecord(newRand(t))
-	r.Time = reportStart
-	if err := s.Record(t.Context(), r); err != nil {
-		t.Fatalf("Record returned the error %v, want nil", err)
+// A reportGroup identifies the sums of a report that Limit counts as one.
+type reportGroup struct {
+	start        time.Time
+	key, account string
+}
+
+// groupOf returns the group of r in the report for q.
+func groupOf(q llmhttp.ReportQuery, r *llmhttp.UsageRecord) reportGroup {
+	switch q.By {
+	case llmhttp.ByDay:
+		return reportGroup{start: r.Time.Truncate(day)}
+	case llmhttp.ByKey:
+		return reportGroup{start: q.From, key: r.KeyID, account: r.Account}
+	case llmhttp.ByAccount:
+		return reportGroup{start: q.From, account: r.Account}
 	}
-	for _, q := range []llmhttp.ReportQuery{
-		{From: reportStart, To: reportStart}, {From: reportStart.Add(day), To: reportStart}, {From: reportStart.Add(-day), To: reportStart},
-		{From: reportStart.Add(day), To: reportStart.Add(2 * day)}, {From: reportStart, To: reportStart.Add(day)},
-	} {
-		wantReport(t, s, q, []llmhttp.UsageRecord{r})
-	}
+	return reportGroup{start: q.From}
 }

@@ -1,6 +1,7 @@
 package llmhttptest
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"reflect"
@@ -40,8 +41,8 @@ var noon = time.Date(2025, 3, 14, 12, 0, 0, 0, time.UTC)
 
 const day = 24 * time.Hour
 
-// record returns a record of the test's account with a unique ID.
-func (s *usageTest) record(at time.Time, model string, prompt, completion int) llmhttp.UsageRecord {
+// newRecord returns a newRecord of the test's account with a unique ID.
+func (s *usageTest) newRecord(at time.Time, model string, prompt, completion int) llmhttp.UsageRecord {
 	return llmhttp.UsageRecord{
 		ID:       unique("request"),
 		Time:     at,
@@ -110,19 +111,21 @@ func sumRecords(q llmhttp.UsageQuery, records []llmhttp.UsageRecord) []llmhttp.U
 			i = len(sums)
 			sums = append(sums, llmhttp.UsageSum{Start: start, Model: r.Model})
 		}
-		sums[i].Requests++
-		sums[i].PromptTokens += int64(r.Usage.PromptTokens)
-		sums[i].CompletionTokens += int64(r.Usage.CompletionTokens)
-		sums[i].CachedTokens += int64(r.Usage.PromptTokensDetails.CachedTokens)
-		sums[i].Images += int64(r.Images)
+		addToSum(&sums[i], &r)
 	}
 	slices.SortFunc(sums, func(a, b llmhttp.UsageSum) int {
-		if c := a.Start.Compare(b.Start); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Model, b.Model)
+		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Model, b.Model))
 	})
 	return sums
+}
+
+func addToSum(sum *llmhttp.UsageSum, r *llmhttp.UsageRecord) {
+	sum.Requests++
+	sum.PromptTokens += int64(r.Usage.PromptTokens)
+	sum.CompletionTokens += int64(r.Usage.CompletionTokens)
+	sum.CachedTokens += int64(r.Usage.PromptTokensDetails.CachedTokens)
+	sum.ReasoningTokens += int64(r.Usage.CompletionTokensDetails.ReasoningTokens)
+	sum.Images += int64(r.Images)
 }
 
 // timeInPeriod returns how long after the start of its period t is, if periods

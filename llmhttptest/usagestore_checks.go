@@ -12,27 +12,27 @@ import (
 )
 
 var usageChecks = []check[usageTest]{
-	withCause("NoUsage", "a query without a result is an error or a sum of zeros, or Record needs at least one record.", checkUsageNone),
-	withCause("Sums", "a number is read from the wrong field, records are skipped or grouped by another field, or a result is cached.", checkUsageSums),
-	withCause("OrderOfSums", "sums are not sorted by start and then by model, or models are sorted by a locale.", checkUsageOrder),
-	withCause("OrderOfArrival", "the store relies on records that arrive in the order of their times. A long request is recorded after later ones.", checkUsageArrival),
-	withCause("RangeBounds", "From is exclusive, To is inclusive, or times are rounded to more than microseconds.", checkUsageBounds),
-	withCause("Periods", "periods do not begin at From, have another length than Step, or are cut wrongly at To; or an early From overflows.", checkUsagePeriods),
-	withCause("OnePeriod", "a Step that is not positive is not read as one period, or a large Step or an early From overflows.", checkUsageOnePeriod),
-	withCause("TimeZones", "times are compared by the clock of their time zone, or periods are calendar days.", checkUsageTimeZones),
-	withCause("EmptyRange", "a range that is empty or reversed is an error, or its bounds are swapped.", checkUsageEmptyRange),
-	withCause("DuplicateIDs", "a record whose ID is stored is added, replaces the stored one, or affects the rest of its batch.", checkUsageDuplicates),
-	withCause("SimilarIDs", "IDs are normalised or cut, for example by the collation of a column.", checkUsageSimilarIDs),
-	withCause("SimilarAccounts", "accounts are normalised or cut, or become part of the text of a query.", checkUsageAccounts),
-	withCause("SimilarModels", "models are normalised or cut, for example by the collation of a column.", checkUsageModels),
-	withCause("NoSharedMemory", "the store keeps the slice that Record was passed, or the one that Query returned.", checkUsageMemory),
-	withCause("LargeBatch", "a batch exceeds the number of parameters that a query may have.", checkUsageLargeBatch),
-	withCause("LargeSums", "sums are stored as 32-bit integers or as floats.", checkUsageLargeSums),
-	withCause("CancelledContext", "a cancelled call returns no error although it was not completed, or a repeated call is skipped.", checkUsageCancelled),
-	withCause("UsageOfKeys", "QueryKey does not select by the key and the account, or differs from Query in something else.", checkUsageOfKeys),
-	withCause("RandomQueries", "an unusual combination of records and query; the seed repeats it.", checkUsageRandomQueries),
-	withCause("RandomBatches", "duplicates within a batch, or of an earlier batch, are counted.", checkUsageRandomBatches),
-	withCause("ConcurrentCalls", "looking for an ID and storing it is not one atomic step, or Query does not see what Record accepted.", checkUsageConcurrent),
+	{"NoUsage", "a query without a result is an error or a sum of zeros, or Record needs at least one record.", checkUsageNone},
+	{"Sums", "a number is read from the wrong field, records are skipped or grouped by another field, or a result is cached.", checkUsageSums},
+	{"OrderOfSums", "sums are not sorted by start and then by model, or models are sorted by a locale.", checkUsageOrder},
+	{"OrderOfArrival", "the store relies on records that arrive in the order of their times. A long request is recorded after later ones.", checkUsageArrival},
+	{"RangeBounds", "From is exclusive, To is inclusive, or times are rounded to more than microseconds.", checkUsageBounds},
+	{"Periods", "periods do not begin at From, have another length than Step, or are cut wrongly at To; or an early From overflows.", checkUsagePeriods},
+	{"OnePeriod", "a Step that is not positive is not read as one period, or a large Step or an early From overflows.", checkUsageOnePeriod},
+	{"TimeZones", "times are compared by the clock of their time zone, or periods are calendar days.", checkUsageTimeZones},
+	{"EmptyRange", "a range that is empty or reversed is an error, or its bounds are swapped.", checkUsageEmptyRange},
+	{"DuplicateIDs", "a record whose ID is stored is added, replaces the stored one, or affects the rest of its batch.", checkUsageDuplicates},
+	{"SimilarIDs", "IDs are normalised or cut, for example by the collation of a column.", checkUsageSimilarIDs},
+	{"SimilarAccounts", "accounts are normalised or cut, or become part of the text of a query.", checkUsageAccounts},
+	{"SimilarModels", "models are normalised or cut, for example by the collation of a column.", checkUsageModels},
+	{"NoSharedMemory", "the store keeps the slice that Record was passed, or the one that Query returned.", checkUsageMemory},
+	{"LargeBatch", "a batch exceeds the number of parameters that a query may have.", checkUsageLargeBatch},
+	{"LargeSums", "sums are stored as 32-bit integers or as floats.", checkUsageLargeSums},
+	{"CancelledContext", "a cancelled call returns no error although it was not completed, or a repeated call is skipped.", checkUsageCancelled},
+	{"UsageOfKeys", "QueryKey does not select by the key and the account, or differs from Query in something else.", checkUsageOfKeys},
+	{"RandomQueries", "an unusual combination of records and query; the seed repeats it.", checkUsageRandomQueries},
+	{"RandomBatches", "duplicates within a batch, or of an earlier batch, are counted.", checkUsageRandomBatches},
+	{"ConcurrentCalls", "looking for an ID and storing it is not one atomic step, or Query does not see what Record accepted.", checkUsageConcurrent},
 }
 
 // queryAll returns a query of one period that includes all records of a check.
@@ -50,18 +50,18 @@ func checkUsageNone(t testing.TB, s usageTest) {
 }
 
 func checkUsageSums(t testing.TB, s usageTest) {
-	chat := s.record(noon, "chat", 10, 5)
+	chat := s.newRecord(noon, "chat", 10, 5)
 	chat.Protocol = "messages"
 	chat.Usage.PromptTokensDetails.CachedTokens = 4
-	estimated := s.record(noon.Add(time.Minute), "chat", 1, 2)
+	estimated := s.newRecord(noon.Add(time.Minute), "chat", 1, 2)
 	estimated.Usage.TotalTokens = 0 // the total is optional
 	estimated.Estimated = true
-	unused := s.record(noon.Add(2*time.Minute), "chat", 0, 0)
-	images := s.record(noon.Add(3*time.Minute), "draw", 7, 0)
+	unused := s.newRecord(noon.Add(2*time.Minute), "chat", 0, 0)
+	images := s.newRecord(noon.Add(3*time.Minute), "draw", 7, 0)
 	images.Endpoint, images.Images = llmhttp.EndpointImages, 4
 	more := images
 	more.ID, more.Images, more.KeyID = unique("request"), 6, "another key"
-	embedding := s.record(noon.Add(4*time.Minute), "embed", 100, 0)
+	embedding := s.newRecord(noon.Add(4*time.Minute), "embed", 100, 0)
 	embedding.Endpoint = llmhttp.EndpointEmbeddings
 	s.mustRecord(t, chat, estimated, unused, images, more, embedding)
 
@@ -72,7 +72,7 @@ func checkUsageSums(t testing.TB, s usageTest) {
 		{Start: noon, Model: "embed", Requests: 1, PromptTokens: 100},
 	}
 	s.wantSums(t, q, want...)
-	s.mustRecord(t, s.record(noon.Add(5*time.Minute), "embed", 11, 0))
+	s.mustRecord(t, s.newRecord(noon.Add(5*time.Minute), "embed", 11, 0))
 	want[2].Requests, want[2].PromptTokens = 2, 111
 	s.wantSums(t, q, want...)
 }
@@ -82,7 +82,7 @@ func checkUsageOrder(t testing.TB, s usageTest) {
 	var records []llmhttp.UsageRecord
 	for i := range 5 {
 		for _, model := range models {
-			r := s.record(noon.Add(time.Duration((i*3)%5)*day), model, 1, 1)
+			r := s.newRecord(noon.Add(time.Duration((i*3)%5)*day), model, 1, 1)
 			s.mustRecord(t, r)
 			records = append(records, r)
 		}
@@ -99,7 +99,7 @@ func checkUsageArrival(t testing.TB, s usageTest) {
 			s.account = unique("account")
 			var records []llmhttp.UsageRecord
 			for _, i := range order {
-				records = append(records, s.record(noon.Add(time.Duration(i)*time.Hour), "m", i, 1))
+				records = append(records, s.newRecord(noon.Add(time.Duration(i)*time.Hour), "m", i, 1))
 			}
 			for rs := range slices.Chunk(records, batch) {
 				s.mustRecord(t, rs...)
@@ -118,7 +118,7 @@ func checkUsageBounds(t testing.TB, s usageTest) {
 	var records []llmhttp.UsageRecord
 	for _, at := range []time.Time{noon, noon.Add(day), noon.Add(day + 500*time.Millisecond), noon.Add(day + 250*us), noon.Add(-day)} {
 		for _, offset := range []time.Duration{-us, 0, us} {
-			records = append(records, s.record(at.Add(offset), "m", 1, 1))
+			records = append(records, s.newRecord(at.Add(offset), "m", 1, 1))
 		}
 	}
 	s.mustRecord(t, records...)
@@ -140,7 +140,7 @@ func checkUsagePeriods(t testing.TB, s usageTest) {
 	var records []llmhttp.UsageRecord
 	for _, at := range []time.Duration{0, 1, us, 249 * time.Millisecond, 250*time.Millisecond - us, 250 * time.Millisecond, time.Second,
 		time.Hour - us, time.Hour, 7 * time.Hour, 12*time.Hour - us, 12 * time.Hour, day - us, day, day + us, 3*day + 17*time.Hour, 30 * day} {
-		records = append(records, s.record(noon.Add(at.Truncate(us)), "m", int(at/time.Second), 1))
+		records = append(records, s.newRecord(noon.Add(at.Truncate(us)), "m", int(at/time.Second), 1))
 	}
 	s.mustRecord(t, records...)
 	for _, from := range []time.Duration{0, -us, us, -time.Hour, -12 * time.Hour, -7*time.Hour - 13*us, 100 * time.Millisecond} {
@@ -168,7 +168,7 @@ func checkUsagePeriods(t testing.TB, s usageTest) {
 var earlyTimes = []time.Time{{}, time.Unix(0, 0), time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC)}
 
 func checkUsageOnePeriod(t testing.TB, s usageTest) {
-	s.mustRecord(t, s.record(noon, "m", 1, 2), s.record(noon.Add(day), "m", 3, 4), s.record(noon.Add(40*day), "m", 5, 6))
+	s.mustRecord(t, s.newRecord(noon, "m", 1, 2), s.newRecord(noon.Add(day), "m", 3, 4), s.newRecord(noon.Add(40*day), "m", 5, 6))
 	from, to := noon.Add(-90*time.Minute), noon.Add(41*day)
 	for _, step := range []time.Duration{0, -1, -day, math.MinInt64, to.Sub(from), to.Sub(from) + 1, 1000 * day, math.MaxInt64} {
 		s.wantSums(t, llmhttp.UsageQuery{From: from, To: to, Step: step},
@@ -194,7 +194,7 @@ func checkUsageTimeZones(t testing.TB, s usageTest) {
 	var records []llmhttp.UsageRecord
 	for i, zone := range zones {
 		for n := range 30 * 24 / 5 {
-			records = append(records, s.record(noon.Add(time.Duration(n*5)*time.Hour-10*day).In(zone), "m", i, n))
+			records = append(records, s.newRecord(noon.Add(time.Duration(n*5)*time.Hour-10*day).In(zone), "m", i, n))
 		}
 	}
 	s.mustRecord(t, records...)
@@ -206,7 +206,7 @@ func checkUsageTimeZones(t testing.TB, s usageTest) {
 }
 
 func checkUsageEmptyRange(t testing.TB, s usageTest) {
-	s.mustRecord(t, s.record(noon.Add(-time.Hour), "m", 1, 1), s.record(noon, "m", 1, 1), s.record(noon.Add(time.Hour), "m", 1, 1))
+	s.mustRecord(t, s.newRecord(noon.Add(-time.Hour), "m", 1, 1), s.newRecord(noon, "m", 1, 1), s.newRecord(noon.Add(time.Hour), "m", 1, 1))
 	for _, step := range []time.Duration{0, time.Hour, day} {
 		s.wantSums(t, llmhttp.UsageQuery{From: noon, To: noon, Step: step})
 		s.wantSums(t, llmhttp.UsageQuery{From: noon.Add(2 * time.Hour), To: noon.Add(-2 * time.Hour), Step: step})
@@ -214,7 +214,7 @@ func checkUsageEmptyRange(t testing.TB, s usageTest) {
 }
 
 func checkUsageDuplicates(t testing.TB, s usageTest) {
-	first := s.record(noon, "m", 10, 1)
+	first := s.newRecord(noon, "m", 10, 1)
 	want := llmhttp.UsageSum{Start: queryAll().From, Model: "m", Requests: 1, PromptTokens: 10, CompletionTokens: 1}
 	s.mustRecord(t, first, first)
 	s.wantSums(t, queryAll(), want)
@@ -223,7 +223,7 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 	s.wantSums(t, queryAll(), want)
 
 	// The ID alone makes a duplicate, whatever the other fields are.
-	changed := s.record(noon.Add(time.Hour), "other", 99, 99)
+	changed := s.newRecord(noon.Add(time.Hour), "other", 99, 99)
 	changed.ID, changed.Images, changed.KeyID, changed.Endpoint, changed.Protocol = first.ID, 9, "another key", llmhttp.EndpointImages, "messages"
 	s.mustRecord(t, changed)
 	other := first
@@ -235,7 +235,7 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 	s.wantSums(t, q)
 
 	// The rest of a batch is stored.
-	next, last := s.record(noon, "m", 100, 0), s.record(noon, "m", 1000, 0)
+	next, last := s.newRecord(noon, "m", 100, 0), s.newRecord(noon, "m", 1000, 0)
 	s.mustRecord(t, first, next, changed, next, last, first)
 	want.Requests, want.PromptTokens = 3, 1110
 	s.wantSums(t, queryAll(), want)
@@ -244,8 +244,8 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 func checkUsageSimilarIDs(t testing.TB, s usageTest) {
 	id := unique("request")
 	var records []llmhttp.UsageRecord
-	for _, name := range names() {
-		r := s.record(noon, "m", 1, 2)
+	for _, name := range trickyNames() {
+		r := s.newRecord(noon, "m", 1, 2)
 		r.ID = id + name
 		records = append(records, r)
 	}
@@ -259,8 +259,8 @@ func checkUsageSimilarIDs(t testing.TB, s usageTest) {
 
 func checkUsageAccounts(t testing.TB, s usageTest) {
 	var records []llmhttp.UsageRecord
-	for i, name := range names() {
-		r := s.record(noon, "m", i, 1)
+	for i, name := range trickyNames() {
+		r := s.newRecord(noon, "m", i, 1)
 		r.Account += name
 		records = append(records, r)
 	}
@@ -278,9 +278,9 @@ func checkUsageAccounts(t testing.TB, s usageTest) {
 
 func checkUsageModels(t testing.TB, s usageTest) {
 	var records []llmhttp.UsageRecord
-	for i, name := range names() {
+	for i, name := range trickyNames() {
 		for range 2 {
-			r := s.record(noon, name, i, 1)
+			r := s.newRecord(noon, name, i, 1)
 			r.KeyID = name
 			records = append(records, r)
 		}
@@ -291,13 +291,13 @@ func checkUsageModels(t testing.TB, s usageTest) {
 
 // checkUsageMemory overwrites what it passed to Record and what Query returned.
 func checkUsageMemory(t testing.TB, s usageTest) {
-	records := []llmhttp.UsageRecord{s.record(noon, "m", 1, 2), s.record(noon, "n", 3, 4), s.record(noon, "m", 5, 6)}
+	records := []llmhttp.UsageRecord{s.newRecord(noon, "m", 1, 2), s.newRecord(noon, "n", 3, 4), s.newRecord(noon, "m", 5, 6)}
 	passed := slices.Clone(records)
 	if err := s.Record(t.Context(), passed...); err != nil {
 		t.Fatalf("Record returned the error %v, want nil", err)
 	}
 	for i := range passed {
-		passed[i] = s.record(noon, "overwritten", 99, 99)
+		passed[i] = s.newRecord(noon, "overwritten", 99, 99)
 	}
 	s.wantSumsOf(t, queryAll(), records)
 
@@ -326,7 +326,7 @@ func checkUsageLargeBatch(t testing.TB, s usageTest) {
 func checkUsageLargeSums(t testing.TB, s usageTest) {
 	var records []llmhttp.UsageRecord
 	for range 5 {
-		r := s.record(noon, "m", math.MaxInt32, math.MaxInt32-1)
+		r := s.newRecord(noon, "m", math.MaxInt32, math.MaxInt32-1)
 		r.Usage.PromptTokensDetails.CachedTokens = math.MaxInt32 - 3
 		r.Images = math.MaxInt32 - 2
 		records = append(records, r)
@@ -367,7 +367,7 @@ func checkUsageOfKeys(t testing.TB, s usageTest) {
 func checkUsageCancelled(t testing.TB, s usageTest) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	records := []llmhttp.UsageRecord{s.record(noon, "m", 1, 2), s.record(noon, "m", 3, 4)}
+	records := []llmhttp.UsageRecord{s.newRecord(noon, "m", 1, 2), s.newRecord(noon, "m", 3, 4)}
 	q := queryAll()
 	q.Account = s.account
 	if err := s.Record(ctx, slices.Clone(records)...); err == nil {

@@ -9,11 +9,6 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// fixedRand returns a source of random numbers that are the same in every run.
-func fixedRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }
-
-func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))] }
-
 // randomRecords returns n records of the three days after noon. Many of their
 // times are equal and many are whole hours.
 func (s *usageTest) randomRecords(rng *rand.Rand, n int) []llmhttp.UsageRecord {
@@ -21,7 +16,7 @@ func (s *usageTest) randomRecords(rng *rand.Rand, n int) []llmhttp.UsageRecord {
 	records := make([]llmhttp.UsageRecord, n)
 	for i := range records {
 		at := noon.Add(time.Duration(rng.Int64N(int64(3 * day)))).Truncate(randomUnit(rng))
-		r := s.record(at.In(pick(rng, zones...)), pick(rng, "a", "B", "a-b", "ab", "demo-chat", "\u00e9"), rng.IntN(1000), rng.IntN(1000))
+		r := s.newRecord(at.In(pick(rng, zones...)), pick(rng, "a", "B", "a-b", "ab", "demo-chat", "\u00e9"), rng.IntN(1000), rng.IntN(1000))
 		r.Usage.PromptTokensDetails.CachedTokens = rng.IntN(r.Usage.PromptTokens + 1)
 		r.Protocol = pick(rng, "chat", "messages", "responses")
 		if rng.IntN(4) == 0 {

@@ -1,0 +1,278 @@
+package llmhttptest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+var responseChecks = []check[responseTest]{
+	{"Unknown", "a response that does not exist has another error than ErrResponseNotFound, or items that do not exist are an error.", checkResponsesUnknown},
+	{"RoundTrip", "a field is not stored, items lose their order, or bodies are normalised.", checkResponsesRoundTrip},
+	{"EmptyFields", "an empty field is stored as another value, or a response without items is not found.", checkResponsesEmpty},
+	{"Accounts", "a response or an item of another account is found or deleted.", checkResponsesAccounts},
+	{"SimilarNames", "IDs or accounts are normalised, cut, or become part of the text of a query.", checkResponsesNames},
+	{"Items", "items of the input or of the output are not found by ID, or several items of one ID are returned.", checkResponsesItems},
+	{"ManyItems", "a query has a limited number of parameters.", checkResponsesManyItems},
+	{"Delete", "items survive their response, or a second deletion succeeds.", checkResponsesDelete},
+	{"Expiry", "expired responses or their items are found.", checkResponsesExpiry},
+	{"SaveAgain", "a response that is saved again is an error, or keeps old items.", checkResponsesSaveAgain},
+	{"NoSharedMemory", "the store keeps slices that SaveResponse was passed.", checkResponsesMemory},
+	{"LargeResponse", "bodies have a limited size.", checkResponsesLarge},
+	{"RandomCalls", "an unusual order of calls; the seed repeats it.", checkResponsesRandom},
+	{"ConcurrentCalls", "a response is visible before all of its items are, or calls are not safe for concurrent use.", checkResponsesConcurrent},
+}
+
+func checkResponsesUnknown(t testing.TB, s responseTest) {
+	s.wantNoResponse(t, s.account, "resp_unknown")
+	s.wantItems(t, s.account, []string{"msg_unknown"})
+	s.wantItems(t, s.account, nil)
+	if err := s.DeleteResponse(t.Context(), s.account, "resp_unknown"); !errors.Is(err, llmhttp.ErrResponseNotFound) {
+		t.Errorf("DeleteResponse of an unknown response returned the error %v, want ErrResponseNotFound", err)
+	}
+}
+
+func checkResponsesRoundTrip(t testing.TB, s responseTest) {
+	r := s.newResponse()
+	r.Previous = unique("resp")
+	r.Expires = r.Created.Add(time.Hour)
+	r.Body = []byte("{ \"b\":1.0,\n\"a\" : \"\u6a21\\u0000\\ud83d\\ude42\" , \"c\":[1e400]}")
+	for i := range 30 { // so that an order by text differs
+		r.Input = append(r.Input, newItem(fmt.Sprintf("%s-%d", unique("in"), i), "input"))
+		r.Output = append(r.Output, newItem(fmt.Sprintf("%s-%d", unique("out"), 30-i), "output"))
+	}
+	s.mustSave(t, r, s.newResponse())
+	s.wantResponse(t, r)
+}
+
+func checkResponsesEmpty(t testing.TB, s responseTest) {
+	r := &llmhttp.StoredResponse{ID: unique("resp"), Account: s.account, Created: time.Unix(0, 0), Body: []byte("{}")}
+	s.mustSave(t, r)
+	s.wantResponse(t, r)
+	got, err := s.LoadResponse(t.Context(), s.account, r.ID)
+	if err == nil && !got.Expires.IsZero() {
+		t.Errorf("Expires is %v, want zero", got.Expires)
+	}
+}
+
+func checkResponsesAccounts(t testing.TB, s responseTest) {
+	mine, theirs := s.newResponse(), s.newResponse()
+	other := unique("account")
+	theirs.Account = other
+	same := s.newResponse() // an ID that both have
+	same.Account, same.ID = other, mine.ID
+	s.mustSave(t, mine, theirs, same)
+	s.wantResponse(t, mine)
+	s.wantResponse(t, same)
+	s.wantNoResponse(t, s.account, theirs.ID)
+	s.wantItems(t, s.account, []string{theirs.Input[0].ID, theirs.Output[0].ID, mine.Output[0].ID}, mine.Output[0])
+	if err := s.DeleteResponse(t.Context(), s.account, theirs.ID); !errors.Is(err, llmhttp.ErrResponseNotFound) {
+		t.Errorf("DeleteResponse of another account's response returned the error %v, want ErrResponseNotFound", err)
+	}
+	s.wantResponse(t, theirs)
+	if err := s.DeleteResponse(t.Context(), s.account, mine.ID); err != nil {
+		t.Errorf("DeleteResponse returned the error %v, want nil", err)
+	}
+	s.wantResponse(t, same)
+}
+
+func checkResponsesNames(t testing.TB, s responseTest) {
+	var saved []*llmhttp.StoredResponse
+	for _, name := range trickyNames() {
+		r := s.newResponse()
+		r.ID = name
+		r.Input[0] = newItem(name, "of "+name)
+		o := s.newResponse()
+		o.Account += name
+		saved = append(saved, r, o)
+	}
+	s.mustSave(t, saved...)
+	for _, r := range saved {
+		s.wantResponse(t, r)
+		s.wantItems(t, r.Account, []string{r.Input[0].ID}, r.Input[0])
+	}
+}
+
+func checkResponsesItems(t testing.TB, s responseTest) {
+	r := s.newResponse()
+	again := s.newResponse()
+	again.Input = append(again.Input, r.Output[0]) // a client sends it again
+	s.mustSave(t, r, again)
+	s.wantResponse(t, again)
+	s.wantItems(t, s.account, []string{r.Output[0].ID, "msg_unknown", again.Input[0].ID, again.Output[0].ID}, r.Output[0], again.Input[0], again.Output[0])
+}
+
+func checkResponsesManyItems(t testing.TB, s responseTest) {
+	r := s.newResponse()
+	var ids []string
+	for i := range 3000 {
+		r.Input = append(r.Input, newItem(unique("in"), fmt.Sprint(i)))
+		ids = append(ids, r.Input[len(r.Input)-1].ID)
+	}
+	s.mustSave(t, r)
+	s.wantItems(t, s.account, ids, r.Input[1:]...)
+	s.wantResponse(t, r)
+}
+
+func checkResponsesDelete(t testing.TB, s responseTest) {
+	r, other := s.newResponse(), s.newResponse()
+	other.Previous = r.ID
+	other.Input = append(other.Input, r.Input[0])
+	s.mustSave(t, r, other)
+	if err := s.DeleteResponse(t.Context(), s.account, r.ID); err != nil {
+		t.Errorf("DeleteResponse returned the error %v, want nil", err)
+	}
+	s.wantNoResponse(t, s.account, r.ID)
+	s.wantItems(t, s.account, []string{r.Input[0].ID, r.Output[0].ID}, r.Input[0])
+	s.wantResponse(t, other)
+	if err := s.DeleteResponse(t.Context(), s.account, r.ID); !errors.Is(err, llmhttp.ErrResponseNotFound) {
+		t.Errorf("the second DeleteResponse returned the error %v, want ErrResponseNotFound", err)
+	}
+}
+
+func checkResponsesExpiry(t testing.TB, s responseTest) {
+	expired, later := s.newResponse(), s.newResponse()
+	expired.Expires = time.Now().Add(-time.Second).Truncate(time.Microsecond)
+	later.Expires = time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	s.mustSave(t, expired, later)
+	s.wantNoResponse(t, s.account, expired.ID)
+	s.wantItems(t, s.account, []string{expired.Output[0].ID, later.Output[0].ID}, later.Output[0])
+	s.wantResponse(t, later)
+}
+
+func checkResponsesSaveAgain(t testing.TB, s responseTest) {
+	r := s.newResponse()
+	s.mustSave(t, r, r)
+	s.wantResponse(t, r)
+	changed := s.newResponse()
+	changed.ID = r.ID
+	s.mustSave(t, changed)
+	s.wantResponse(t, changed)
+	s.wantItems(t, s.account, []string{r.Input[0].ID, changed.Input[0].ID}, changed.Input[0])
+}
+
+func checkResponsesMemory(t testing.TB, s responseTest) {
+	r := s.newResponse()
+	passed := *r
+	passed.Body = bytes.Clone(r.Body)
+	passed.Input = []llmhttp.StoredItem{{ID: r.Input[0].ID, Body: bytes.Clone(r.Input[0].Body)}}
+	s.mustSave(t, &passed)
+	if !reflect.DeepEqual(&passed, r) {
+		t.Error("SaveResponse changed the response that it was passed, want it as it was")
+	}
+	clear(passed.Body)
+	clear(passed.Input[0].Body)
+	passed.Input[0] = llmhttp.StoredItem{}
+	s.wantResponse(t, r)
+}
+
+func checkResponsesLarge(t testing.TB, s responseTest) {
+	r := s.newResponse()
+	r.Output = append(r.Output, newItem(unique("msg"), strings.Repeat("large ", 4<<20/6)))
+	s.mustSave(t, r)
+	s.wantResponse(t, r)
+}
+
+// checkResponsesRandom compares the store with a map.
+func checkResponsesRandom(t testing.TB, s responseTest) {
+	rng := newRand(t)
+	saved := make(map[string]*llmhttp.StoredResponse)
+	questions := make(map[string]string) // the IDs of items that are in one response only
+	var ids []string
+	for range 150 {
+		switch n := rng.IntN(10); {
+		case n < 4 && len(ids) < 90:
+			r := s.newResponse()
+			if len(ids) > 0 {
+				previous := saved[ids[rng.IntN(len(ids))]]
+				if previous != nil {
+					r.Previous = previous.ID
+					r.Input = append(r.Input, previous.Output...)
+				}
+			}
+			s.mustSave(t, r)
+			saved[r.ID], questions[r.ID] = r, r.Input[0].ID
+			ids = append(ids, r.ID)
+		case len(ids) == 0:
+		case n < 6:
+			id := ids[rng.IntN(len(ids))]
+			err := s.DeleteResponse(t.Context(), s.account, id)
+			if found := saved[id] != nil; found != (err == nil) {
+				t.Errorf("DeleteResponse returned the error %v for a response that exists: %t", err, found)
+			}
+			delete(saved, id)
+		default:
+			id := ids[rng.IntN(len(ids))]
+			s.wantState(t, rng, saved, id)
+			if saved[id] == nil {
+				s.wantItems(t, s.account, []string{questions[id]})
+			}
+		}
+	}
+}
+
+// wantState reports an error unless the store agrees with saved about a response
+// and the items of some others.
+func (s *responseTest) wantState(t testing.TB, rng *rand.Rand, saved map[string]*llmhttp.StoredResponse, id string) {
+	t.Helper()
+	if r := saved[id]; r != nil {
+		s.wantResponse(t, r)
+	} else {
+		s.wantNoResponse(t, s.account, id)
+	}
+	items := make(map[string]llmhttp.StoredItem)
+	var ids []string
+	for _, r := range saved {
+		for _, i := range slices.Concat(r.Input, r.Output) {
+			if rng.IntN(4) == 0 && items[i.ID].ID == "" {
+				items[i.ID] = i
+				ids = append(ids, i.ID)
+			}
+		}
+	}
+	var want []llmhttp.StoredItem
+	for _, i := range items {
+		want = append(want, i)
+	}
+	s.wantItems(t, s.account, ids, want...)
+}
+
+func checkResponsesConcurrent(t testing.TB, s responseTest) {
+	shared := s.newResponse()
+	s.mustSave(t, shared)
+	runConcurrently(t, 4, func(i int) {
+		ctx := context.WithoutCancel(t.Context())
+		for range 10 {
+			r := s.newResponse()
+			r.Previous = shared.ID
+			if err := s.SaveResponse(ctx, r); err != nil {
+				t.Errorf("SaveResponse returned the error %v, want nil", err)
+				return
+			}
+			got, err := s.LoadResponse(ctx, s.account, r.ID)
+			if err != nil || describeResponse(got) != describeResponse(r) {
+				t.Errorf("LoadResponse returned %v and the error %v, want what was saved", got, err)
+			}
+			if err := s.SaveResponse(ctx, shared); err != nil {
+				t.Errorf("SaveResponse of a response that others save too returned the error %v, want nil", err)
+			}
+			if got, err := s.LoadResponse(ctx, s.account, shared.ID); err != nil || describeResponse(got) != describeResponse(shared) {
+				t.Errorf("LoadResponse of the shared response returned %v and the error %v, want what was saved", got, err)
+			}
+			if i%2 == 0 {
+				if err := s.DeleteResponse(ctx, s.account, r.ID); err != nil {
+					t.Errorf("DeleteResponse returned the error %v, want nil", err)
+				}
+			}
+		}
+	})
+}
