@@ -1,6 +1,10 @@
 package upstream
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
 
 // minLogprob is the logprob that OpenAI sends for a token that is very unlikely.
 const minLogprob = "-9999.0"
@@ -17,10 +21,14 @@ func replaceNonFinite(data []byte) []byte {
 		n, replacement := nonFinite(data)
 		if n > 0 {
 			out = append(out, replacement...)
-		} else {
-			n = tokenLength(data)
-			out = append(out, data[:n]...)
+			data = data[n:]
+			continue
 		}
+		n = 1
+		if data[0] == '"' {
+			n = jsonwire.StringLength(data) // a string may contain NaN
+		}
+		out = append(out, data[:n]...)
 		data = data[n:]
 	}
 	return out
@@ -35,21 +43,4 @@ func nonFinite(data []byte) (n int, replacement string) {
 		}
 	}
 	return 0, ""
-}
-
-// tokenLength returns the length of the JSON string at the beginning of data, or 1 if
-// there is none.
-func tokenLength(data []byte) int {
-	if data[0] != '"' {
-		return 1
-	}
-	for i := 1; i < len(data); i++ {
-		switch data[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(data)
 }

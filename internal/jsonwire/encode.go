@@ -34,7 +34,7 @@ func AppendRaw(b, raw []byte) ([]byte, error) {
 		case ' ', '\t', '\r', '\n':
 			i++
 		case '"':
-			n := lengthOfString(raw[i:])
+			n := StringLength(raw[i:])
 			b = appendEscapingBreaks(b, raw[i:i+n])
 			i += n
 		default:
@@ -45,9 +45,10 @@ func AppendRaw(b, raw []byte) ([]byte, error) {
 	return b, nil
 }
 
-// lengthOfString returns the length of the valid string that raw begins with.
-func lengthOfString(raw []byte) int {
-	for i := 1; ; i++ {
+// StringLength returns the length of the JSON string that raw begins with, or that of
+// raw if the string has no end.
+func StringLength(raw []byte) int {
+	for i := 1; i < len(raw); i++ {
 		switch raw[i] {
 		case '\\':
 			i++
@@ -55,6 +56,7 @@ func lengthOfString(raw []byte) int {
 			return i + 1
 		}
 	}
+	return len(raw)
 }
 
 // appendEscapingBreaks appends the text of a JSON string, in which it escapes what

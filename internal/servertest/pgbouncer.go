@@ -3,10 +3,8 @@
 package servertest
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 )
@@ -17,9 +15,9 @@ import (
 func PgBouncer(tb testing.TB, postgres *Server) *Server {
 	tb.Helper()
 	return newServer(tb, &product{
-		name: "PgBouncer",
-		find: findPgBouncer,
-		stop: syscall.SIGTERM,
+		name:     "PgBouncer",
+		programs: []string{"pgbouncer", "/usr/sbin/pgbouncer"}, // /usr/sbin is not on the PATH of all users
+		stop:     syscall.SIGTERM,
 		prepare: func(s *Server) error {
 			if os.Geteuid() == 0 { // PgBouncer refuses to run as root
 				return s.dropRoot()
@@ -43,15 +41,4 @@ default_pool_size = 2
 		dsn:        postgresDSN,
 		checkReady: checkPostgres,
 	}, nil)
-}
-
-func findPgBouncer() (string, error) {
-	if path, err := exec.LookPath("pgbouncer"); err == nil {
-		return path, nil
-	}
-	const path = "/usr/sbin/pgbouncer" // which is not on the PATH of all users
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	return "", errors.New("no program pgbouncer")
 }

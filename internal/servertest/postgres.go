@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -35,8 +34,10 @@ func SharedPostgres(tb testing.TB) *Server {
 var sharedPostgres sharedServer
 
 var postgres = &product{
-	name:    "PostgreSQL",
-	find:    findPostgres,
+	name: "PostgreSQL",
+	programs: []string{ // some packages install it outside of the PATH
+		"postgres", "/usr/lib/postgresql/*/bin/postgres", "/usr/pgsql-*/bin/postgres", "/opt/homebrew/opt/postgresql@*/bin/postgres",
+	},
 	prepare: initPostgres,
 	stop:    syscall.SIGINT, // "fast shutdown", which terminates sessions
 	args: func(s *Server) []string {
@@ -47,20 +48,6 @@ var postgres = &product{
 	},
 	dsn:        postgresDSN,
 	checkReady: checkPostgres,
-}
-
-// findPostgres returns the path of the program postgres. Some packages install
-// it in a directory that is not on the PATH.
-func findPostgres() (string, error) {
-	if path, err := exec.LookPath("postgres"); err == nil {
-		return filepath.EvalSymlinks(path) // initdb is in the same directory
-	}
-	for _, pattern := range []string{"/usr/lib/postgresql/*/bin/postgres", "/usr/pgsql-*/bin/postgres", "/opt/homebrew/opt/postgresql@*/bin/postgres"} {
-		if versions, _ := filepath.Glob(pattern); len(versions) > 0 {
-			return versions[len(versions)-1], nil
-		}
-	}
-	return "", errors.New("no program postgres")
 }
 
 func postgresDSN(s *Server) string {
@@ -74,7 +61,11 @@ func initPostgres(s *Server) error {
 			return err
 		}
 	}
-	initdb := filepath.Join(filepath.Dir(s.program), "initdb")
+	program, err := filepath.EvalSymlinks(s.program) // initdb is in the same directory
+	if err != nil {
+		return err
+	}
+	initdb := filepath.Join(filepath.Dir(program), "initdb")
 	cmd := s.command(initdb, "-D", filepath.Join(s.dir, "data"), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)

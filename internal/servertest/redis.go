@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,10 +33,12 @@ func SharedRedis(tb testing.TB) *Server {
 
 var sharedRedis sharedServer
 
+var redisPrograms = []string{"redis-server", "valkey-server"}
+
 var redis = &product{
-	name: "Redis",
-	find: findRedis,
-	stop: syscall.SIGTERM,
+	name:     "Redis",
+	programs: redisPrograms,
+	stop:     syscall.SIGTERM,
 	args: func(s *Server) []string {
 		args := []string{
 			"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
@@ -50,15 +51,6 @@ var redis = &product{
 	},
 	dsn:        func(s *Server) string { return "redis://" + s.Addr() },
 	checkReady: checkRedis,
-}
-
-func findRedis() (string, error) {
-	for _, program := range []string{"redis-server", "valkey-server"} {
-		if path, err := exec.LookPath(program); err == nil {
-			return path, nil
-		}
-	}
-	return "", errors.New("no program redis-server or valkey-server")
 }
 
 // checkRedis returns nil if the server answers. It assigns its slots to a new node
@@ -130,9 +122,9 @@ const SentinelMaster = "mymaster"
 func Sentinel(tb testing.TB, master *Server, password string) *Server {
 	tb.Helper()
 	return newServer(tb, &product{
-		name: "Redis Sentinel",
-		find: findRedis,
-		stop: syscall.SIGTERM,
+		name:     "Redis Sentinel",
+		programs: redisPrograms,
+		stop:     syscall.SIGTERM,
 		configure: func(s *Server) error {
 			text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s 127.0.0.1 %[4]d 1\n"+
 				"sentinel auth-pass %[3]s %[5]s\nsentinel down-after-milliseconds %[3]s 1000\nsentinel failover-timeout %[3]s 5000\n", s.port, s.dir, SentinelMaster, master.port, password)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -34,10 +35,10 @@ type Server struct {
 
 // A product describes how to run a kind of server.
 type product struct {
-	name    string
-	find    func() (program string, err error)
-	prepare func(s *Server) error // creates the data of a new server; nil means there is none
-	args    func(s *Server) []string
+	name     string
+	programs []string              // names on the PATH or patterns of absolute paths; the first that exists is run
+	prepare  func(s *Server) error // creates the data of a new server; nil means there is none
+	args     func(s *Server) []string
 
 	// configure writes the configuration file, which has the port, before each
 	// start; nil means there is none.
@@ -118,8 +119,8 @@ func createServer(p *product, opts []Option) (_ *Server, err error) {
 	for _, o := range opts {
 		o(s)
 	}
-	if s.program, err = p.find(); err != nil {
-		return nil, fmt.Errorf("servertest: %s is not installed: %w; to install what the tests need, run make setup", p.name, err)
+	if s.program = findProgram(p.programs); s.program == "" {
+		return nil, fmt.Errorf("servertest: %s is not installed; to install what the tests need, run make setup", p.name)
 	}
 	if s.dir, err = os.MkdirTemp("", "servertest-"+filepath.Base(s.program)+"-"); err != nil {
 		return nil, fmt.Errorf("servertest: %w", err)
@@ -133,6 +134,20 @@ func createServer(p *product, opts []Option) (_ *Server, err error) {
 		return nil, fmt.Errorf("servertest: %s: %w", p.name, err)
 	}
 	return s, nil
+}
+
+// findProgram returns the first program that exists, or "". Of several paths that match
+// a pattern it returns the last, which has the newest version.
+func findProgram(programs []string) string {
+	for _, program := range programs {
+		if paths, _ := filepath.Glob(program); len(paths) > 0 && filepath.IsAbs(program) {
+			program = paths[len(paths)-1]
+		}
+		if path, err := exec.LookPath(program); err == nil {
+			return path
+		}
+	}
+	return ""
 }
 
 // prepareAndRun creates the data of a new server, finds a port and runs the server.

@@ -122,7 +122,7 @@ func TestStart_ErrorContainsLog(t *testing.T) {
 }
 
 func TestStart_MissingServer(t *testing.T) {
-	missing := &product{name: "Missing", find: func() (string, error) { return exec.LookPath("no-such-server") }}
+	missing := &product{name: "Missing", programs: []string{"no-such-server", "/no/such/*/server"}}
 	_, err := createServer(missing, nil)
 	assert.ErrorContains(t, err, "Missing is not installed")
 	assert.ErrorContains(t, err, "run make setup")
