@@ -10,41 +10,40 @@ import (
 	"time"
 )
 
-// An accounting is what a request takes from the limits of its key, and what it
-// used in the end.
+// An accounting takes what a request uses from the limits of its key, and records it.
 //
-// One request is taken from its bucket before the body is read, and the tokens that
-// the request is expected to use are reserved before the Backend is called. When the
-// request ends, settle corrects the reservation to what was used and records the usage.
+// Before the body is read, admit takes a slot and one request. Before the Backend is
+// called, reserve reserves the tokens that the request is expected to use. When the request
+// ends, settle corrects the reservation to what was used and records the usage.
+//
+// A slot is one of the Limits.Concurrent requests that a key may have in progress.
 type accounting struct {
 	q            *request
-	record       *UsageRecord   // of what was used; in records
-	records      [1]UsageRecord // an array, so that the store gets it without an allocation
-	promptTokens int            // estimated
+	record       *UsageRecord   // points to the element of records
+	records      [1]UsageRecord // the argument of UsageStore.Record (budget: allocations of a whole request)
+	promptTokens int            // an estimate
 	reported     *Usage         // by the Backend, for images and embeddings
 	reservation  tokenReservation
 	quota        quotaReservation
-	settleCtx    detachedContext // for stores, when the request is over
+	settleCtx    detachedContext // for the Limiter and the store after the request; see settleContext
 
-	backendCalled bool // so the request is recorded
-	notSent       bool // no model has seen the request
+	backendCalled bool // for a chat, images or embeddings: the request is recorded
+	notSent       bool // the error of the Backend wraps ErrNotSent
 	settled       bool
 	limiterCalled bool
 	refundable    bool // admit has taken a request that refundRequest may return
 
-	// The last known states of the limits of requests and tokens, guarded by q.res.mu.
+	// The last known states of Limits.Requests and Limits.Tokens, guarded by q.res.mu.
 	requestLimit, tokenLimit limitState
 
-	// freeSlot gives up the request's place among the concurrent
-	// ones; nil if it has none.
+	// freeSlot frees the slot of the request; nil if it has none.
 	freeSlot func()
 }
 
-// A tokenReservation is what was taken from buckets of tokens before the Backend was
-// called.
+// A tokenReservation is what reserve has taken from buckets of the Limiter.
 type tokenReservation struct {
-	tokens  int     // number of tokens
-	draws   []Draw  // empty if the key has no such buckets
+	tokens  int
+	draws   []Draw  // empty if the key has no bucket that counts tokens
 	storage [2]Draw // the storage of draws, and before that of the draws of admit and ensureLimitsKnown
 }
 
@@ -54,11 +53,12 @@ type limitState struct {
 	info  LimitInfo
 }
 
-// markBackendCalled makes the request one that is recorded.
+// markBackendCalled notes that the Backend is about to be called for a chat, images or
+// embeddings, so that settle records the request.
 func (a *accounting) markBackendCalled() { a.backendCalled = true }
 
-// admit counts the request as one in progress and takes one from the bucket of requests,
-// or returns an error.
+// admit takes a slot, and one request from its bucket. If it returns an error, it took no
+// request; releaseSlot frees the slot.
 func (a *accounting) admit() error {
 	l := &a.q.key.Limits
 	if l.Concurrent != 0 {
@@ -80,7 +80,7 @@ func (a *accounting) admit() error {
 // An estimate is what a request is expected to use.
 type estimate struct {
 	tokens    int
-	minTokens int // the tokens that are enough if less is left of a quota
+	minTokens int // enough if a quota has less than tokens left
 	images    int
 }
 
@@ -119,7 +119,8 @@ func appendDraw(draws []Draw, bucket string, r Rate, cost int) []Draw {
 	return append(draws, Draw{Bucket: bucket, Rate: r, Cost: cost})
 }
 
-// take asks the Limiter for draws. It returns an error if it does not grant them.
+// take takes draws from the Limiter. If one of them has to wait, it takes none and returns
+// the error for the client.
 func (a *accounting) take(draws []Draw) error {
 	a.limiterCalled = true
 	levels, err := a.q.h.opts.Limiter.Take(a.q.life.ctx, a.q.key.ID, draws...)
@@ -155,7 +156,7 @@ func refusal(draws []Draw, levels []Level) (bucket string, err error) {
 	return bucket, err
 }
 
-// acquireSlot takes a place among the concurrent requests of the key.
+// acquireSlot takes a slot, or returns an error if limit requests are in progress.
 func (a *accounting) acquireSlot(limit int) error {
 	acquire := a.q.h.concurrent.Acquire
 	if l, ok := a.q.h.opts.Limiter.(ConcurrencyLimiter); ok {
@@ -173,7 +174,7 @@ func (a *accounting) acquireSlot(limit int) error {
 	return nil
 }
 
-// releaseSlot gives up the place among the concurrent requests, if there is one.
+// releaseSlot frees the slot of the request, if it has one.
 func (a *accounting) releaseSlot() {
 	release := a.freeSlot
 	if release == nil {
@@ -206,8 +207,8 @@ func (a *accounting) refundRequest() {
 // commitRequest makes what admit took final: the Backend is about to be called.
 func (a *accounting) commitRequest() { a.refundable = false }
 
-// ensureLimitsKnown asks for the state of the limits if the Limiter was not called: every
-// reply to a key with limits tells it.
+// ensureLimitsKnown asks the Limiter for the state of the limits if it was not called yet:
+// the headers of every reply to a key with limits report it.
 func (a *accounting) ensureLimitsKnown() {
 	if a.q.key == nil || a.limiterCalled || a.q.life.endCause() == errClientLeft {
 		return
@@ -218,7 +219,7 @@ func (a *accounting) ensureLimitsKnown() {
 	}
 }
 
-// noteLevels notes the states of the limits that draws are on.
+// noteLevels stores the levels of the buckets of requests and tokens for reportLimits.
 func (a *accounting) noteLevels(draws []Draw, levels []Level) {
 	a.q.res.mu.Lock()
 	defer a.q.res.mu.Unlock()
@@ -233,7 +234,7 @@ func (a *accounting) noteLevels(draws []Draw, levels []Level) {
 	}
 }
 
-// reportLimits adds the limits to info as far as their state is known. q.res.mu is held.
+// reportLimits sets the limits in info whose state is known. q.res.mu is held.
 func (a *accounting) reportLimits(info *ReplyInfo) {
 	if a.requestLimit.known {
 		info.Requests = &a.requestLimit.info
@@ -243,12 +244,13 @@ func (a *accounting) reportLimits(info *ReplyInfo) {
 	}
 }
 
-// noteBackendError takes what the Backend returned, which may be nil.
+// noteBackendError notes whether the error of the Backend, which may be nil, wraps
+// ErrNotSent.
 func (a *accounting) noteBackendError(err error) { a.notSent = errors.Is(err, ErrNotSent) }
 
-// settle corrects the reservation to what was used, and records it. It does so
-// once, whether the client is still there or not. A request that succeeds is
-// settled before its reply ends: the client may ask for its usage next.
+// settle finds out what was used, corrects the reservation to it, records it and frees the
+// slot. Calls after the first do nothing. A request that succeeds is settled before its
+// reply ends: the client may ask for its usage next. Others are settled by request.finish.
 func (a *accounting) settle() {
 	if a.settled || !a.backendCalled && len(a.reservation.draws) == 0 {
 		a.settleQuota(false)
@@ -259,7 +261,8 @@ func (a *accounting) settle() {
 	q.idle.stopTimeout(q)
 	billable := a.backendCalled && !a.failedAsNotFound()
 	ctx := a.settleContext()
-	// Deferred, each step runs even if one before it calls runtime.Goexit.
+	// Read the steps from the last to the first. They are deferred, so that each runs even
+	// if one before it calls runtime.Goexit.
 	defer a.releaseSlot()
 	defer q.log.guard("quota not settled", func() error { a.settleQuota(billable); return nil })
 	defer q.log.guard("usage not recorded", func() error { return a.recordUsage(ctx, billable) })
@@ -267,11 +270,11 @@ func (a *accounting) settle() {
 	q.log.guard("usage not counted", func() error { a.setUsage(billable); return nil })
 }
 
-// settleContext returns a context with the values of the request that outlives
-// its client.
+// settleContext returns a context with the values of the request. It is not cancelled when
+// the client leaves, but ends after settleGrace.
 func (a *accounting) settleContext() context.Context {
 	c := &a.settleCtx
-	if c.Context != nil { // something that hangs may still use it
+	if c.Context != nil { // a Limiter or a store that hangs may still use it
 		c = new(detachedContext)
 	}
 	*c = detachedContext{a.q.h.settleContexts.next(), a.q.life.backendCtx}
@@ -290,7 +293,7 @@ func (a *accounting) settleTokens(ctx context.Context) error {
 	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, a.reservation.draws...)
 }
 
-// recordUsage records the usage if anything was used.
+// recordUsage records the usage of a billable request.
 func (a *accounting) recordUsage(ctx context.Context, billable bool) error {
 	store, observer := a.q.h.opts.Usage, &a.q.observer
 	if store == nil || !billable {

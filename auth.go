@@ -357,8 +357,8 @@ func namedKey(k *Key, secret string) *Key {
 	return &named
 }
 
-// A redactor removes a request's API key from texts, where an error of the
-// host, or a client that put it in the wrong place, may have got it.
+// A redactor removes the API key of a request from texts. Errors of the host can quote
+// it, and so do errors about a request that has it in the wrong place.
 type redactor struct{ r *redact.Redactor }
 
 func newRedactor(secret string) redactor { return redactor{redact.New(secret)} }

@@ -179,7 +179,7 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	if err := q.beginBackendCall(); err != nil {
 		return err
 	}
-	q.observer.transcribe(req, &c.order)
+	q.observer.startTranscript(req, &c.order)
 	q.observer.callStarted(req)
 	q.accounting.markBackendCalled()
 	stream := q.h.backend.Chat(q.life.backendCtx, req)

@@ -101,6 +101,43 @@ func (c *ChatChunk) UnmarshalJSON(data []byte) error {
 	return unmarshalReply(data, chatChunkJSON, c)
 }
 
+// elementSize is what an element of a reply counts toward Options.MaxReply besides its
+// text, so that many empty elements cannot use unbounded memory.
+const elementSize = 64
+
+// size returns about how much memory a chunk adds to a reply, in bytes.
+func (c *ChatChunk) size() int {
+	n := c.Extra.size()
+	for i := range c.Choices {
+		choice := &c.Choices[i]
+		d := &choice.Delta
+		n += d.textLen() + d.Extra.size() + choice.Extra.size()
+		for j := range d.ToolCalls {
+			t := &d.ToolCalls[j]
+			n += elementSize + len(t.ID) + len(t.Function.Name) + t.Extra.size() + t.Function.Extra.size()
+		}
+		for j := range d.ReasoningDetails {
+			r := &d.ReasoningDetails[j]
+			n += elementSize + len(r.Text) + len(r.Summary) + len(r.Signature) + len(r.Data) + r.Extra.size()
+		}
+	}
+	return n
+}
+
+// hasToken reports whether c has anything that a model generated.
+func (c *ChatChunk) hasToken() bool {
+	if c == nil {
+		return false
+	}
+	for i := range c.Choices {
+		d := &c.Choices[i].Delta
+		if d.Content != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // A ChunkChoice is what a [ChatChunk] adds to one choice. Index is the index of the
 // choice, less than the number of choices that the client asked for; other
 // indices are dropped. So is everything after the FinishReason of a choice.
@@ -225,43 +262,6 @@ const (
 	FinishToolCalls     FinishReason = "tool_calls"     // the model calls tools
 )
 
-// elementSize is what an element of a reply counts besides its text, so that
-// many empty ones do not use memory without limit.
-const elementSize = 64
-
-// size returns about how much memory a chunk adds to a reply, in bytes.
-func (c *ChatChunk) size() int {
-	n := c.Extra.size()
-	for i := range c.Choices {
-		choice := &c.Choices[i]
-		d := &choice.Delta
-		n += d.textLen() + d.Extra.size() + choice.Extra.size()
-		for j := range d.ToolCalls {
-			t := &d.ToolCalls[j]
-			n += elementSize + len(t.ID) + len(t.Function.Name) + t.Extra.size() + t.Function.Extra.size()
-		}
-		for j := range d.ReasoningDetails {
-			r := &d.ReasoningDetails[j]
-			n += elementSize + len(r.Text) + len(r.Summary) + len(r.Signature) + len(r.Data) + r.Extra.size()
-		}
-	}
-	return n
-}
-
-// hasToken reports whether c has anything that a model generated.
-func (c *ChatChunk) hasToken() bool {
-	if c == nil {
-		return false
-	}
-	for i := range c.Choices {
-		d := &c.Choices[i].Delta
-		if d.Content != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // A Delta is what a chunk adds to the message of a choice. Texts are appended to
 // those of earlier chunks. They may be split anywhere, even within a character.
 type Delta struct {
@@ -316,34 +316,6 @@ func (d Delta) MarshalJSON() ([]byte, error) { return marshal(deltaJSON, &d) }
 
 // UnmarshalJSON decodes a delta leniently.
 func (d *Delta) UnmarshalJSON(data []byte) error { return unmarshalReply(data, deltaJSON, d) }
-
-// A ToolCallDelta adds to a tool call. The first for a call has its ID, Type
-// and the function's Name; Arguments are appended to what came before. One
-// without an ID belongs to the last call with the same Index.
-type ToolCallDelta struct {
-	Index    int          `json:"index"`
-	ID       string       `json:"id,omitzero"`
-	Type     string       `json:"type,omitzero"`
-	Function FunctionCall `json:"function,omitzero"`
-	Extra    Extra        `json:"-"`
-}
-
-var toolCallDeltaJSON = jsonwire.NewObject(
-	jsonwire.Int("index", func(t *ToolCallDelta) *int { return &t.Index }).Always(),
-	jsonwire.String("id", func(t *ToolCallDelta) *string { return &t.ID }),
-	jsonwire.String("type", func(t *ToolCallDelta) *string { return &t.Type }),
-	jsonwire.Struct("function", func(t *ToolCallDelta) *FunctionCall { return &t.Function }, functionCallJSON).
-		AlwaysIf(func(t *ToolCallDelta) bool { return t.Type == toolFunction }),
-	jsonwire.Extra(func(t *ToolCallDelta) *Extra { return &t.Extra }),
-).InitElement(func(t *ToolCallDelta, i int) { t.Index = i })
-
-// MarshalJSON encodes t.
-func (t ToolCallDelta) MarshalJSON() ([]byte, error) { return marshal(toolCallDeltaJSON, &t) }
-
-// UnmarshalJSON decodes a part of a tool call leniently.
-func (t *ToolCallDelta) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, toolCallDeltaJSON, t)
-}
 
 // isEmpty reports whether d adds nothing.
 func (d *Delta) isEmpty() bool {
@@ -403,4 +375,32 @@ func incompleteSuffixLen(s string) int {
 		return 0
 	}
 	return 0
+}
+
+// A ToolCallDelta adds to a tool call. The first for a call has its ID, Type
+// and the function's Name; Arguments are appended to what came before. One
+// without an ID belongs to the last call with the same Index.
+type ToolCallDelta struct {
+	Index    int          `json:"index"`
+	ID       string       `json:"id,omitzero"`
+	Type     string       `json:"type,omitzero"`
+	Function FunctionCall `json:"function,omitzero"`
+	Extra    Extra        `json:"-"`
+}
+
+var toolCallDeltaJSON = jsonwire.NewObject(
+	jsonwire.Int("index", func(t *ToolCallDelta) *int { return &t.Index }).Always(),
+	jsonwire.String("id", func(t *ToolCallDelta) *string { return &t.ID }),
+	jsonwire.String("type", func(t *ToolCallDelta) *string { return &t.Type }),
+	jsonwire.Struct("function", func(t *ToolCallDelta) *FunctionCall { return &t.Function }, functionCallJSON).
+		AlwaysIf(func(t *ToolCallDelta) bool { return t.Type == toolFunction }),
+	jsonwire.Extra(func(t *ToolCallDelta) *Extra { return &t.Extra }),
+).InitElement(func(t *ToolCallDelta, i int) { t.Index = i })
+
+// MarshalJSON encodes t.
+func (t ToolCallDelta) MarshalJSON() ([]byte, error) { return marshal(toolCallDeltaJSON, &t) }
+
+// UnmarshalJSON decodes a part of a tool call leniently.
+func (t *ToolCallDelta) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, toolCallDeltaJSON, t)
 }

@@ -185,7 +185,7 @@ func errInvalidValue(param, got string, supported ...string) *Error {
 	return errBadRequest("invalid_value", param, "Invalid value: '%s'. Supported values are: %s.", echo(got), quoteList(supported))
 }
 
-// errInvalidText is like invalidValue, for values that cannot be listed.
+// errInvalidText is like errInvalidValue, for parameters whose values cannot be listed.
 func errInvalidText(param, got, want string) *Error {
 	return errBadRequest("invalid_value", param, "Invalid '%s': '%s'. Expected %s.", param, echo(got), want)
 }

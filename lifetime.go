@@ -214,6 +214,7 @@ func (t *idleTimer) stopTimeout(q *request) {
 	t.timeout = 0
 }
 
+// stop stops the timer at the end of the request.
 func (t *idleTimer) stop() {
 	if t.timer != nil {
 		t.timer.Stop()

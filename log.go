@@ -20,7 +20,8 @@ type requestLog struct {
 	warned misuse // guarded by the response's mu
 }
 
-// guard calls a function of the host, and logs an error or a panic.
+// guard calls a function of the host. It recovers from a panic. failure is the message with
+// which it logs an error or a panic.
 func (l *requestLog) guard(failure string, call func() error) {
 	defer l.recoverAndLog(failure)
 	if err := call(); err != nil {
@@ -28,7 +29,7 @@ func (l *requestLog) guard(failure string, call func() error) {
 	}
 }
 
-// recoverAndLog is to be deferred.
+// recoverAndLog recovers from a panic and logs it. It must be deferred.
 func (l *requestLog) recoverAndLog(failure string) {
 	if p := recover(); p != nil {
 		l.print(slog.LevelError, failure, newPanicError(p))
@@ -103,7 +104,7 @@ var misuses = []struct {
 		errors.New("llmhttp: the ResponseWriter of a middleware cannot be flushed: it needs a method Flush or Unwrap")},
 }
 
-// warn logs those of set that were not logged yet. It is called with the
+// warn logs the misuses in set that were not logged yet. It is called with the
 // response's mu held.
 func (l *requestLog) warn(set misuse) {
 	set &^= l.warned

@@ -60,6 +60,53 @@ func (m Message) MarshalJSON() ([]byte, error) { return marshal(messageJSON, &m)
 // UnmarshalJSON decodes a message.
 func (m *Message) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, messageJSON, m) }
 
+func (m *Message) check(i int) error {
+	switch m.Role {
+	case "":
+		return errMissing(elementPath("messages", i, "role"))
+	case RoleAssistant, RoleFunction:
+	case RoleSystem, RoleDeveloper, RoleUser, RoleTool:
+		if m.Content == nil {
+			return errInvalidType(elementPath("messages", i, "content"), "one of a string or array of objects", "null")
+		}
+	default:
+		return errInvalidValue(elementPath("messages", i, "role"), string(m.Role), "system", "assistant", "user", "function", "tool", "developer")
+	}
+	if m.Content != nil && len(m.Content) == 0 {
+		return errEmptyArray(elementPath("messages", i, "content"))
+	}
+	for j := range m.Content {
+		p := &m.Content[j]
+		at := func(member string) string { return elementPath(elementPath("messages", i, "content"), j, member) }
+		switch {
+		case p.Type == "":
+			return errMissing(at("type"))
+		case p.Type == PartImage && p.ImageURL == nil:
+			return errMissing(at("image_url"))
+		case p.Type == PartImage && p.ImageURL.URL == "":
+			return errMissing(at("image_url.url"))
+		case p.Type == PartAudio && p.Extra[PartAudio] == nil:
+			return errMissing(at(PartAudio))
+		case p.Type == PartFile && p.Extra[PartFile] == nil:
+			return errMissing(at(PartFile))
+		}
+	}
+	if m.Role == RoleTool && m.ToolCallID == "" {
+		return errMissing(elementPath("messages", i, "tool_call_id"))
+	}
+	for j := range m.ToolCalls {
+		c := &m.ToolCalls[j]
+		at := func(member string) string { return elementPath(elementPath("messages", i, "tool_calls"), j, member) }
+		switch {
+		case c.ID == "":
+			return errMissing(at("id"))
+		case isFunction(c.Type) && c.Function.Name == "":
+			return errMissing(at("function.name"))
+		}
+	}
+	return nil
+}
+
 // A ToolCall is a call the model asks for. The call of a tool of another Type
 // than "function" is in Extra.
 type ToolCall struct {
@@ -268,50 +315,3 @@ func (u ImageURL) MarshalJSON() ([]byte, error) { return marshal(imageURLJSON, &
 
 // UnmarshalJSON decodes an image's address.
 func (u *ImageURL) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, imageURLJSON, u) }
-
-func (m *Message) check(i int) error {
-	switch m.Role {
-	case "":
-		return errMissing(elementPath("messages", i, "role"))
-	case RoleAssistant, RoleFunction:
-	case RoleSystem, RoleDeveloper, RoleUser, RoleTool:
-		if m.Content == nil {
-			return errInvalidType(elementPath("messages", i, "content"), "one of a string or array of objects", "null")
-		}
-	default:
-		return errInvalidValue(elementPath("messages", i, "role"), string(m.Role), "system", "assistant", "user", "function", "tool", "developer")
-	}
-	if m.Content != nil && len(m.Content) == 0 {
-		return errEmptyArray(elementPath("messages", i, "content"))
-	}
-	for j := range m.Content {
-		p := &m.Content[j]
-		at := func(member string) string { return elementPath(elementPath("messages", i, "content"), j, member) }
-		switch {
-		case p.Type == "":
-			return errMissing(at("type"))
-		case p.Type == PartImage && p.ImageURL == nil:
-			return errMissing(at("image_url"))
-		case p.Type == PartImage && p.ImageURL.URL == "":
-			return errMissing(at("image_url.url"))
-		case p.Type == PartAudio && p.Extra[PartAudio] == nil:
-			return errMissing(at(PartAudio))
-		case p.Type == PartFile && p.Extra[PartFile] == nil:
-			return errMissing(at(PartFile))
-		}
-	}
-	if m.Role == RoleTool && m.ToolCallID == "" {
-		return errMissing(elementPath("messages", i, "tool_call_id"))
-	}
-	for j := range m.ToolCalls {
-		c := &m.ToolCalls[j]
-		at := func(member string) string { return elementPath(elementPath("messages", i, "tool_calls"), j, member) }
-		switch {
-		case c.ID == "":
-			return errMissing(at("id"))
-		case isFunction(c.Type) && c.Function.Name == "":
-			return errMissing(at("function.name"))
-		}
-	}
-	return nil
-}

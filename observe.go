@@ -272,7 +272,7 @@ func StartTry(ctx context.Context, target string) (_ context.Context, end func(e
 type requestObserver struct {
 	q         *request
 	observed  *observedRequest // nil if there is no Observer
-	stepClass ErrorClass       // the class of a 5xx at the present step
+	stepClass ErrorClass       // the ErrorClass of the request if the current step fails with a 5xx
 	refusedBy string           // the limit that refused the request
 	recordErr error
 
@@ -318,14 +318,14 @@ func (ro *requestObserver) callObserver() {
 	}
 }
 
-// A describer is a request that a Backend gets.
+// A describer is a decoded request for a chat, images or embeddings.
 type describer interface {
 	// describe sets the fields of info that the request knows.
 	describe(info *RequestInfo)
 }
 
-// start notes that the Backend is about to be called with req. The context that
-// Started returns is the Backend's.
+// callStarted is called before the Backend is called with req. It completes the RequestInfo
+// and calls Observation.Started, whose context the Backend gets.
 func (ro *requestObserver) callStarted(req describer) {
 	o := ro.observed
 	if o == nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// A request serves one HTTP request. Its methods are in the order in which they are
+// A request serves one HTTP request. Variables of this type are named q, because r is an
+// *http.Request and req a decoded body. Its methods are in the order in which they are
 // first called: run calls serve, which authenticates and calls the function
 // of the route; that reads and decodes the body, reserves tokens, calls the
 // Backend, settles the usage and replies. If anything fails, the failureHandler
@@ -38,7 +39,7 @@ type request struct {
 	accounting accounting
 	res        response
 	idle       idleTimer
-	chat       chatCall // of a chat request
+	chat       chatCall // used if the request is a chat
 	failures   failureHandler
 	observer   requestObserver
 }
@@ -163,9 +164,9 @@ func checkMediaType(r *http.Request) error {
 // maxModelID is the maximum length of a model ID in bytes.
 const maxModelID = 512
 
-// authorizeModel sets the model. One that the key may not use is refused as if it did
-// not exist, and so is one that must not be recorded: it contains the key, or
-// control characters, which some stores do not take.
+// authorizeModel sets the model of the request. It returns the same error for a model that
+// does not exist, one that the key may not use, and an ID that must not be recorded: one
+// that contains the API key, or control characters, which some stores do not take.
 func (q *request) authorizeModel(id string) error {
 	if len(id) > maxModelID || strings.ContainsFunc(id, unicode.IsControl) || !q.key.AllowsModel(id) || q.cred.isIn(id) {
 		return ModelNotFound(id)
@@ -265,8 +266,9 @@ func (q *request) setHeaders(now time.Time) {
 	q.protocol.SetHeaders(q.res.w.Header(), info)
 }
 
-// finish ends the request, whether it succeeded or not. Each step runs even if
-// the one before it panics or calls runtime.Goexit.
+// finish ends the request, whether it succeeded or not. Read its steps from the last to
+// the first. They are deferred, so that each runs even if the one before it panics or calls
+// runtime.Goexit.
 func (q *request) finish() {
 	defer func() {
 		if q.res.aborted { // does not change after res.finish
@@ -286,8 +288,10 @@ func (q *request) finish() {
 // of the stream if it has begun.
 type failureHandler struct{ q *request }
 
-// handle ends the request with err. It does nothing if the request has ended already.
-// The client gets its reply even if a step before that calls runtime.Goexit.
+// handle ends the request with err, on the goroutine of ServeHTTP. If the request has ended
+// already, only the limits are updated. The steps before the reply are deferred too, in
+// reverse order, so that the client gets its reply even if one of them calls
+// runtime.Goexit.
 func (f *failureHandler) handle(err error) {
 	defer f.lockAndHandle(err)
 	defer f.q.accounting.ensureLimitsKnown()
@@ -295,7 +299,8 @@ func (f *failureHandler) handle(err error) {
 	f.q.accounting.releaseSlot() // before the client can know
 }
 
-// end replies to the client, on the request's own goroutine.
+// lockAndHandle calls handleLocked on the goroutine of ServeHTTP, after the Backend has
+// returned.
 func (f *failureHandler) lockAndHandle(err error) {
 	q := f.q
 	q.res.mu.Lock()
@@ -305,14 +310,14 @@ func (f *failureHandler) lockAndHandle(err error) {
 	f.handleLocked(err)
 }
 
-// interrupt ends the request from another goroutine than its own.
+// interrupt ends the request with err, on another goroutine than that of ServeHTTP.
 func (f *failureHandler) interrupt(err error) {
 	q := f.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	switch q.res.state {
 	case stateReading:
-		// The request's own goroutine replies when it notices.
+		// The goroutine of ServeHTTP replies when it notices.
 		q.life.cancel(err)
 		q.res.stopReadingLocked()
 	case stateWaiting, stateStreaming:

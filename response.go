@@ -47,7 +47,7 @@ type response struct {
 	mu             sync.Mutex
 	conn           connection
 	state          responseState
-	status         int   // that was written, or 499
+	status         int   // the HTTP status that was written, or statusClientClosed
 	err            error // why the request failed
 	bodyRead       bool  // the body was read to its end
 	readingStopped bool  // by stopReadingLocked

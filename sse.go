@@ -34,7 +34,7 @@ type eventStream struct {
 	q              *request
 	encoder        ChatEncoder
 	pending        *buffer // encoded events that wait to be written; nil if none do
-	started        bool    // the encoder's start was called
+	started        bool    // AppendStart was called
 	burstScheduled bool    // a goroutine is about to write what is pending
 	lastChunk      time.Time
 	writeErr       error // a write failed
@@ -84,8 +84,8 @@ func (s *eventStream) buffer() *buffer {
 	return s.pending
 }
 
-// push writes the events of a chunk that arrived at now, or has them written
-// with those of the next chunks.
+// push writes the pending events. In a burst it leaves them to writeBurst, which writes
+// them with those of the next chunks. now is when the last chunk arrived.
 func (s *eventStream) push(now time.Time) error {
 	gap := now.Sub(s.lastChunk)
 	s.lastChunk = now

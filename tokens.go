@@ -24,7 +24,7 @@ func (c *tokenCounter) text(s string) int {
 	return estimateTokens(len(s))
 }
 
-// estimateTokens estimates the tokens of a text of so many bytes.
+// estimateTokens estimates the number of tokens of a text of that many bytes.
 func estimateTokens(bytes int) int { return (bytes + 3) / 4 }
 
 // The tokens of a chat besides its texts. OpenAI counts an image in low detail
@@ -99,7 +99,8 @@ func (c *tokenCounter) output(out *outputCounter) int {
 	return estimateTokens(out.bytes)
 }
 
-// An outputCounter counts the text of a reply, for an estimate of its tokens.
+// An outputCounter counts the text of a reply, from which tokenCounter.output estimates the
+// tokens.
 type outputCounter struct {
 	keepText bool // whether text is kept, for Options.CountTokens
 	bytes    int
@@ -156,7 +157,8 @@ func chatCost(prompt, reserve int, r *ChatRequest, l *Limits) int {
 	return max(cost, prompt)
 }
 
-// limitCompletion puts Limits.MaxCompletionTokens into a request.
+// limitCompletion sets the limits on the tokens of a choice to at most limit, which is
+// Limits.MaxCompletionTokens.
 func limitCompletion(r *ChatRequest, limit int) {
 	for _, n := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
 		if n != nil {
@@ -168,8 +170,8 @@ func limitCompletion(r *ChatRequest, limit int) {
 	}
 }
 
-// maxCompletionBytes returns how long the texts of a choice of at most so many
-// tokens may become: longer than those of any Backend that counts tokens.
+// maxCompletionBytes returns the maximum length of the texts of a choice that may have that
+// many tokens. Only a Backend that ignores the limit on tokens exceeds it.
 func maxCompletionBytes(tokens int) int {
 	const perToken, slack = 8, 64
 	return min(tokens, math.MaxInt32)*perToken + slack

@@ -33,9 +33,9 @@ func (o *Observation) transcriptLimit() int {
 	return o.TranscriptLimit
 }
 
-// transcribe collects the texts of req and of the reply, if the Observer asked
-// for them.
-func (ro *requestObserver) transcribe(req *ChatRequest, order *orderer) {
+// startTranscript collects the texts of req, and makes order pass the reply through the
+// transcript, if the Observer asked for one.
+func (ro *requestObserver) startTranscript(req *ChatRequest, order *orderer) {
 	if ro.observed == nil || ro.observed.hooks.Transcript == nil {
 		return
 	}

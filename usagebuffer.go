@@ -61,8 +61,8 @@ type UsageBuffer struct {
 	busy     bool          // a background goroutine writes or is about to
 	backoff  time.Duration // before the next try; zero if the last one succeeded
 	dropped  int64
-	failures int   // writes in a row that failed
-	err      error // of the last of them
+	failures int   // consecutive batches that failed
+	err      error // of the last batch, if it failed
 	closed   bool
 }
 
@@ -289,7 +289,7 @@ func compareSums(a, b UsageSum) int {
 	return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Model, b.Model))
 }
 
-// tryWriteAll is writeAll with half of the time that ctx allows.
+// tryWriteAll is like writeAll, but gives up after half of the time that ctx allows.
 func (b *UsageBuffer) tryWriteAll(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok {
 		half, cancel := context.WithTimeout(ctx, time.Until(end)/2)
