@@ -34,7 +34,7 @@ func AppendRaw(b, raw []byte) ([]byte, error) {
 		case ' ', '\t', '\r', '\n':
 			i++
 		case '"':
-			n := StringLength(raw[i:])
+			n := stringLength(raw[i:])
 			b = appendEscapingBreaks(b, raw[i:i+n])
 			i += n
 		default:
@@ -45,10 +45,9 @@ func AppendRaw(b, raw []byte) ([]byte, error) {
 	return b, nil
 }
 
-// StringLength returns the length of the JSON string that raw begins with, or that of
-// raw if the string has no end.
-func StringLength(raw []byte) int {
-	for i := 1; i < len(raw); i++ {
+// stringLength returns the length of the valid string that raw begins with.
+func stringLength(raw []byte) int {
+	for i := 1; ; i++ {
 		switch raw[i] {
 		case '\\':
 			i++
@@ -56,7 +55,6 @@ func StringLength(raw []byte) int {
 			return i + 1
 		}
 	}
-	return len(raw)
 }
 
 // appendEscapingBreaks appends the text of a JSON string, in which it escapes what
