@@ -69,11 +69,11 @@ func newScript(source string) *script {
 	return &script{source, hex.EncodeToString(sum[:])}
 }
 
-// run runs a script.
+// run runs a script by its hash. It sends the source only if Redis does not know it.
 func (c *client) run(ctx context.Context, s *script, keys []string, args ...any) (*redis.Cmd, error) {
 	return call(ctx, c, func(ctx context.Context) (*redis.Cmd, error) {
 		cmd := c.eval(ctx, "evalsha", s.sha, keys, args)
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") { // Redis stores it when it is sent
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			cmd = c.eval(ctx, "eval", s.source, keys, args)
 		}
 		return cmd, cmd.Err()

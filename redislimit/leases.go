@@ -32,11 +32,11 @@ func (l *Limiter) Acquire(ctx context.Context, key string, limit int) (release f
 	if err := ctx.Err(); err != nil || limit <= 0 {
 		return nil, err
 	}
-	e := lease{key: l.leasesKey(key)}
+	e := lease{redisKey: l.leasesKey(key)}
 	if e.name, err = l.leases.newName(); err != nil {
 		return nil, err
 	}
-	reply, err := l.client.run(ctx, leasesScript, []string{e.key}, limit, l.opts.Lease.Milliseconds(), e.name)
+	reply, err := l.client.run(ctx, leasesScript, []string{e.redisKey}, limit, l.opts.Lease.Milliseconds(), e.name)
 	if err != nil {
 		return l.acquireLocally(ctx, e, limit, err)
 	}
@@ -109,8 +109,8 @@ type leases struct {
 }
 
 type lease struct {
-	key, name string
-	expires   time.Time // when Redis has dropped it at the latest; set in released
+	redisKey, name string
+	expires        time.Time // when Redis has dropped it at the latest; set in released
 }
 
 func newLeases(l *Limiter) *leases {
@@ -134,40 +134,40 @@ func (s *leases) newName() (string, error) {
 func (s *leases) hold(e lease, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.held[e.key]) >= limit {
+	if len(s.held[e.redisKey]) >= limit {
 		return false
 	}
-	if s.held[e.key] == nil {
-		s.held[e.key] = make(map[string]struct{})
+	if s.held[e.redisKey] == nil {
+		s.held[e.redisKey] = make(map[string]struct{})
 	}
-	s.held[e.key][e.name] = struct{}{}
+	s.held[e.redisKey][e.name] = struct{}{}
 	s.scheduleRenewal(s.interval)
 	return true
 }
 
 // drop stops renewing e. It reports whether e was held, and whether a renewal
 // may restore e after it was removed from Redis.
-func (s *leases) drop(e lease) (held, mayReturn bool) {
+func (s *leases) drop(e lease) (held, mayBeRestored bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := s.held[e.key]
+	names := s.held[e.redisKey]
 	_, held = names[e.name]
 	delete(names, e.name)
 	if len(names) == 0 {
-		delete(s.held, e.key)
+		delete(s.held, e.redisKey)
 	}
 	return held, s.renewing || s.late
 }
 
 func (s *leases) release(e lease) {
-	held, mayReturn := s.drop(e)
+	held, mayBeRestored := s.drop(e)
 	if !held {
 		return // removed by close
 	}
 	_, err := call(context.Background(), s.client, func(ctx context.Context) (int64, error) {
-		return s.client.redis.ZRem(ctx, e.key, e.name).Result()
+		return s.client.redis.ZRem(ctx, e.redisKey, e.name).Result()
 	})
-	if err != nil || mayReturn {
+	if err != nil || mayBeRestored {
 		s.removeLater(e)
 	}
 }
@@ -205,38 +205,55 @@ func (s *leases) scheduleRenewal(d time.Duration) {
 // renew renews the leases that are held, removes those that were released, and
 // schedules the next renewal.
 func (s *leases) renew() {
-	s.mu.Lock()
-	if s.closed || s.renewing {
-		s.mu.Unlock()
+	held, released, ok := s.startRenewal()
+	if !ok {
 		return
 	}
-	held := make(map[string][]string, len(s.held))
-	for key, names := range s.held {
-		held[key] = slices.Collect(maps.Keys(names))
-	}
-	released, late := s.released, s.late
-	s.released, s.renewing, s.next = nil, true, time.Time{}
-	s.renewals.Add(1)
-	s.mu.Unlock()
 	defer s.renewals.Done()
-
 	ctx := context.Background()
 	err := s.send(ctx, held, released)
 	if err != nil {
 		s.log.failed(ctx, "redislimit: leases are not renewed", err)
-		now := time.Now()
-		released = slices.DeleteFunc(released, func(e lease) bool { return !now.Before(e.expires) })
 	} else {
 		s.log.answered(ctx)
-		if !late { // or they are removed once more
-			released = nil
-		}
 	}
+	s.endRenewal(released, err)
+}
 
+// startRenewal returns the names of the leases that are held, by their key in Redis,
+// and the leases that were released. It returns false if a renewal is in progress
+// or the Limiter is closed.
+func (s *leases) startRenewal() (held map[string][]string, released []lease, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed || s.renewing {
+		return nil, nil, false
+	}
+	held = make(map[string][]string, len(s.held))
+	for key, names := range s.held {
+		held[key] = slices.Collect(maps.Keys(names))
+	}
+	released = s.released
+	s.released, s.renewing, s.next = nil, true, time.Time{}
+	s.renewals.Add(1)
+	return held, released, true
+}
+
+// endRenewal schedules the next renewal after one that returned err. The next one
+// removes the leases in released once more if this one failed, or if the one before
+// it may have restored them.
+func (s *leases) endRenewal(released []lease, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	switch {
+	case err != nil:
+		released = slices.DeleteFunc(released, func(e lease) bool { return !now.Before(e.expires) })
+		s.released = append(s.released, released...)
+	case s.late:
+		s.released = append(s.released, released...)
+	}
 	s.renewing, s.late = false, err != nil
-	s.released = append(s.released, released...)
 	switch {
 	case len(s.released) > 0, err != nil && len(s.held) > 0:
 		s.scheduleRenewal(s.retryDelay())
@@ -264,7 +281,7 @@ func (s *leases) send(ctx context.Context, held map[string][]string, released []
 		}
 	}
 	for _, e := range released {
-		commands = append(commands, func(p redis.Pipeliner) { p.ZRem(ctx, e.key, e.name) })
+		commands = append(commands, func(p redis.Pipeliner) { p.ZRem(ctx, e.redisKey, e.name) })
 	}
 	var first error
 	for commands := range slices.Chunk(commands, batchSize) {
@@ -297,7 +314,7 @@ func (s *leases) close() error {
 	released := s.released
 	for key, names := range s.held {
 		for name := range names {
-			released = append(released, lease{key: key, name: name})
+			released = append(released, lease{redisKey: key, name: name})
 		}
 	}
 	s.held, s.released = make(map[string]map[string]struct{}), nil
