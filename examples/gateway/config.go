@@ -23,7 +23,7 @@ import (
 )
 
 // A config is the content of the configuration file. Secrets are not in the
-// file but in environment variables, whose names are.
+// file but in environment variables, which the file names.
 type config struct {
 	// PublicURL is the address at which clients reach the gateway, such as
 	// "https://llm.example.com", for the addresses of images. If empty, it is

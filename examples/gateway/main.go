@@ -72,6 +72,13 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // unknown paths get an error in the format of the API
 	mux.Handle("/images/", images)
+	fmt.Print(c.welcome(base))
+	return serve(ctx, l, mux, h, drain)
+}
+
+// serve serves mux until ctx is done. Then the requests to h may go on for the
+// duration drain.
+func serve(ctx context.Context, l net.Listener, mux http.Handler, h *llmhttp.Handler, drain time.Duration) error {
 	server := &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -81,8 +88,6 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	fmt.Print(c.welcome(base))
-
 	select {
 	case err := <-served:
 		return err

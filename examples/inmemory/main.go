@@ -44,6 +44,7 @@ func main() {
 func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -77,29 +78,29 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // also replies to unknown paths
 	mux.Handle("/images/", images)
-	password := ""
+	instructions := fmt.Sprintf(welcome, base, key)
 	if withConsole {
-		c, secret, err := newConsole(keys, h, monitor, opts)
+		c, password, err := newConsole(keys, h, monitor, opts)
 		if err != nil {
 			return err
 		}
 		mux.Handle("/console/", c)
-		password = secret
+		instructions += fmt.Sprintf("\nConsole: %s/console/\nName: admin\nPassword: %s\n", base, password)
 	}
+	fmt.Print(instructions)
+	return serve(ctx, l, mux, h)
+}
+
+// serve serves mux until ctx is done. Then it lets the requests to h finish.
+func serve(ctx context.Context, l net.Listener, mux http.Handler, h *llmhttp.Handler) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	fmt.Printf(welcome, base, key)
-	if withConsole {
-		fmt.Printf("\nConsole: %s/console/\nName: admin\nPassword: %s\n", base, password)
-	}
-
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
-	stop() // a second signal ends the process at once
 	const drainTime = 7 * time.Second
 	fmt.Printf("draining ... for at most %v; Ctrl-C again ends at once\n", drainTime)
 	drain, cancel := context.WithTimeout(context.Background(), drainTime)

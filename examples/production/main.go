@@ -102,7 +102,8 @@ func setFromEnvironment(flags *flag.FlagSet) (err error) {
 	return err
 }
 
-// storeTimeout limits how long run waits for the last usage to be stored. With
+// storeTimeout limits how long run waits for the last usage to be stored, and for
+// the last telemetry to be exported. With
 // the default drain times, a process ends within the 30 s that orchestrators
 // usually allow.
 const storeTimeout = 5 * time.Second
@@ -118,13 +119,9 @@ func run(c *config) (err error) {
 	if err != nil {
 		return err
 	}
-	opts := new(llmhttp.Options)
-	if c.prices != "" {
-		list, err := readPrices(c.prices)
-		if err != nil {
-			return err
-		}
-		opts.Cost = list.cost
+	cost, err := c.newCost()
+	if err != nil {
+		return err
 	}
 	store, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeyTTL: c.keyTTL, KeyGrace: c.keyGrace})
 	if err != nil {
@@ -152,31 +149,23 @@ func run(c *config) (err error) {
 	background.Go(func() { health.run(ctx) })
 	defer func() { stop(); background.Wait() }()
 
-	telemetry, err := newTelemetry(ctx, otelllm.Options{Cost: opts.Cost, UsageBuffer: usage})
+	telemetry, err := newTelemetry(ctx, otelllm.Options{Cost: cost, UsageBuffer: usage})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-		defer cancel()
-		if err := telemetry.shutdown(ctx); err != nil {
-			slog.Warn("telemetry not exported", "err", err)
-		}
-	}()
-	if c.metrics != "" {
-		l, err := net.Listen("tcp", c.metrics)
-		if err != nil {
-			return err
-		}
-		slog.Info("serving metrics", "url", "http://"+l.Addr().String()+"/metrics")
-		defer telemetry.serve(l)()
+	defer telemetry.shutdown()
+	closeMetrics, err := telemetry.serve(c.metrics)
+	if err != nil {
+		return err
 	}
-	opts.Usage, opts.Limiter = usage, limiter
+	defer closeMetrics()
 	monitor := console.NewMonitor()
-	opts.Observe = llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe)
-	h := llmhttp.NewHandler(backend, console.KeyStore(store), opts)
+	h := llmhttp.NewHandler(backend, console.KeyStore(store), &llmhttp.Options{
+		Usage: usage, Limiter: limiter, Cost: cost,
+		Observe: llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe),
+	})
 	pages, err := c.withConsole(telemetry.wrap(h), store, backend, &console.Options{
-		Usage: store, Limiter: limiter, Cost: opts.Cost, API: h, Monitor: monitor,
+		Usage: store, Limiter: limiter, Cost: cost, API: h, Monitor: monitor,
 	})
 	if err != nil {
 		return err

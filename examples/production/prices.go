@@ -41,7 +41,19 @@ func readPrices(file string) (prices, error) {
 	return list, nil
 }
 
-// cost is the Cost of [llmhttp.Options].
+// newCost returns the Cost of [llmhttp.Options]. It is nil without the flag -prices.
+func (c *config) newCost() (func(llmhttp.UsageSum) float64, error) {
+	if c.prices == "" {
+		return nil, nil
+	}
+	list, err := readPrices(c.prices)
+	if err != nil {
+		return nil, err
+	}
+	return list.cost, nil
+}
+
+// cost returns the cost of usage.
 func (list prices) cost(s llmhttp.UsageSum) float64 {
 	p, ok := list[s.Model]
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -112,16 +113,29 @@ func (p propagator) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.RoundTripper.RoundTrip(r)
 }
 
-// serve serves /metrics on l until close is called.
-func (t *telemetry) serve(l net.Listener) (close func() error) {
+// serve serves /metrics on addr until close is called. It does nothing if addr is
+// empty.
+func (t *telemetry) serve(addr string) (close func() error, err error) {
+	if addr == "" {
+		return func() error { return nil }, nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	slog.Info("serving metrics", "url", "http://"+l.Addr().String()+"/metrics")
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
 	go server.Serve(l)
-	return server.Close
+	return server.Close, nil
 }
 
 // shutdown exports what is left.
-func (t *telemetry) shutdown(ctx context.Context) error {
-	return errors.Join(t.tracers.Shutdown(ctx), t.meters.Shutdown(ctx))
+func (t *telemetry) shutdown() {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	if err := errors.Join(t.tracers.Shutdown(ctx), t.meters.Shutdown(ctx)); err != nil {
+		slog.Warn("telemetry not exported", "err", err)
+	}
 }
