@@ -101,8 +101,8 @@ var backendChecks = []check[backendTest]{
 	{"EmbeddingCancelled", "the context of Embed is not passed on.", checkEmbeddingCancelled},
 }
 
-// needModel skips a check unless BackendOptions have a model for it.
-func needModel(t testing.TB, model string) {
+// skipWithoutModel skips a check unless BackendOptions have a model for it.
+func skipWithoutModel(t testing.TB, model string) {
 	t.Helper()
 	if model == "" {
 		t.Skip("BackendOptions have no model for this endpoint")
@@ -174,7 +174,7 @@ func wantCancelled[Req, Resp any](b *backendTest, t testing.TB, name string, met
 // refuses models that do not exist. model is one that exists.
 func (b *backendTest) wantUnknownModels(t testing.TB, model string, use func(model string) error) {
 	t.Helper()
-	needModel(t, model)
+	skipWithoutModel(t, model)
 	if b.opts.AnyModel {
 		t.Skip("the Backend accepts any model")
 	}

@@ -23,7 +23,7 @@ func (b *backendTest) chatRequest() *llmhttp.ChatRequest {
 // checkChat makes plain chats, which must succeed whether or not the client
 // asked for a stream.
 func checkChat(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	for _, stream := range []bool{false, true} {
 		req := b.chatRequest()
 		req.Stream = stream
@@ -37,7 +37,7 @@ func checkChat(t testing.TB, b backendTest) {
 }
 
 func checkChatChoices(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	for _, n := range []int{1, 2, 5} {
 		req := b.chatRequest()
 		req.N = &n
@@ -49,7 +49,7 @@ func checkChatChoices(t testing.TB, b backendTest) {
 
 // checkChatRequests makes a chat with each of unusualRequests.
 func checkChatRequests(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	for what, change := range unusualRequests {
 		req := b.chatRequest()
 		change(req)
@@ -139,7 +139,7 @@ var weatherTool = llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Nam
 const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
 func checkChatTokenLimit(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	const limit = 16
 	for _, limited := range []llmhttp.ChatRequest{{MaxTokens: ptr(limit)}, {MaxCompletionTokens: ptr(limit)}} {
 		req := b.chatRequest()
@@ -171,7 +171,7 @@ const manyStreams, allowedGoroutines = 20, 10
 // checkChatStartsLate checks that Chat itself neither takes time nor starts
 // goroutines. Other work cannot be seen.
 func checkChatStartsLate(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	const limit = 100 * time.Millisecond
 	fastest := time.Hour // the machine may be slow for some of the calls
 	goroutines := countGoroutines(t, func(ctx context.Context) {
@@ -196,7 +196,7 @@ func checkChatStartsLate(t testing.TB, b backendTest) {
 }
 
 func checkChatBreak(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	for n := 1; n <= 3; n++ {
 		r, ok := b.iterate(t.Context(), t, b.chatRequest(), func(r backendReply) bool { return len(r.chunks) < n })
 		if ok && r.err != nil {
@@ -207,7 +207,7 @@ func checkChatBreak(t testing.TB, b backendTest) {
 
 // checkChatCancel cancels the context during the loop.
 func checkChatCancel(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	const limit = 10_000 // more chunks than a Backend buffers
 	for n := range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -226,14 +226,14 @@ func checkChatCancel(t testing.TB, b backendTest) {
 
 // checkChatCancelledBefore cancels the context before the loop.
 func checkChatCancelledBefore(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.iterate(ctx, t, b.chatRequest(), func(backendReply) bool { return true })
 }
 
 func checkChatConcurrent(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	const chats = 8
 	runConcurrently(t, chats, func(int) {
 		if r := b.chat(t.Context(), t, b.chatRequest()); r.err != nil {
@@ -246,7 +246,7 @@ func checkChatConcurrent(t testing.TB, b backendTest) {
 // the end of the loop, or by a cancelled context, which the Backend may notice in the
 // loop or while it waits for its next chunk.
 func checkChatLeavesNoGoroutines(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ChatModel)
+	skipWithoutModel(t, b.opts.ChatModel)
 	soon := func(cancel func()) { time.AfterFunc(time.Millisecond, cancel) }
 	checkAbandonedStreams(t, b, "cancelled while the loop waited for the first chunk", 0, func(cancel func()) bool { soon(cancel); return true })
 	for n := 1; n <= 3; n++ {

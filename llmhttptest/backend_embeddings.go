@@ -73,7 +73,7 @@ var sampleTexts = []string{
 }
 
 func checkEmbeddings(t testing.TB, b backendTest) {
-	needModel(t, b.opts.EmbeddingModel)
+	skipWithoutModel(t, b.opts.EmbeddingModel)
 	one, all := b.mustEmbed(t, sampleTexts[0]), b.mustEmbed(t, sampleTexts...)
 	if len(one[0]) != len(all[0]) {
 		t.Errorf("vectors had %d dimensions and then %d, want the same", len(one[0]), len(all[0]))
@@ -108,7 +108,7 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 // checkEmbeddingOrder compares the vectors of several texts with those that the
 // texts get in requests of their own.
 func checkEmbeddingOrder(t testing.TB, b backendTest) {
-	needModel(t, b.opts.EmbeddingModel)
+	skipWithoutModel(t, b.opts.EmbeddingModel)
 	all := b.mustEmbed(t, sampleTexts...)
 	for i, text := range sampleTexts {
 		alone := b.mustEmbed(t, text)[0]
@@ -133,6 +133,6 @@ func checkEmbeddingUnknownModel(t testing.TB, b backendTest) {
 }
 
 func checkEmbeddingCancelled(t testing.TB, b backendTest) {
-	needModel(t, b.opts.EmbeddingModel)
+	skipWithoutModel(t, b.opts.EmbeddingModel)
 	wantCancelled(&b, t, "Embed", b.Embed, b.embeddingRequest("text"))
 }

@@ -100,7 +100,7 @@ func wantImage(t testing.TB, what string, data []byte, size string) {
 }
 
 func checkImages(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ImageModel)
+	skipWithoutModel(t, b.opts.ImageModel)
 	if err := b.generate(t, b.imageRequest(t)); err != nil {
 		t.Fatalf("GenerateImages returned the error %v for a plain request, want nil", err)
 	}
@@ -128,7 +128,7 @@ func checkImages(t testing.TB, b backendTest) {
 }
 
 func checkImageSizes(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ImageModel)
+	skipWithoutModel(t, b.opts.ImageModel)
 	sizes, err := b.ImageSizes(t.Context(), b.opts.ImageModel)
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("the Backend is not an ImageSizer")
@@ -161,6 +161,6 @@ func checkImageUnknownModel(t testing.TB, b backendTest) {
 }
 
 func checkImageCancelled(t testing.TB, b backendTest) {
-	needModel(t, b.opts.ImageModel)
+	skipWithoutModel(t, b.opts.ImageModel)
 	wantCancelled(&b, t, "GenerateImages", b.GenerateImages, b.imageRequest(t))
 }

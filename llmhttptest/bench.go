@@ -158,7 +158,7 @@ func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limite
 	bench(b, "TakeThree", func(uint64) error { return take(true, keys[0], draws...) })
 	bench(b, "Adjust", func(uint64) error { return l.Adjust(b.Context(), keys[0], draws...) })
 
-	empty := llmhttp.Draw{Bucket: "bucket", Rate: slow(1), Cost: 1}
+	empty := llmhttp.Draw{Bucket: "bucket", Rate: slowRate(1), Cost: 1}
 	if err := take(true, keys[0], empty); err != nil {
 		b.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func TestLimiterInBubble(t *testing.T, newLimiter func(t testing.TB) llmhttp.Lim
 	for _, c := range limiterChecks {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c.run(t, limiterTest{Limiter: newLimiter(t), exact: true})
+				c.run(t, limiterTest{Limiter: newLimiter(t), inBubble: true})
 			})
 		})
 	}
@@ -60,7 +60,7 @@ func TestLimiterInBubble(t *testing.T, newLimiter func(t testing.TB) llmhttp.Lim
 // A limiterTest is the Limiter that a check tests.
 type limiterTest struct {
 	llmhttp.Limiter
-	exact bool // time passes only in time.Sleep
+	inBubble bool // time passes only in time.Sleep
 }
 
 const (
@@ -112,9 +112,9 @@ func (b *bucketState) slack(n float64) float64 {
 	return clockError.Seconds()*b.perSecond() + floatError*(math.Abs(n)+float64(b.rate.Burst))
 }
 
-// lacks reports whether b must have held enough for cost, and whether it must
+// holds reports whether b must have held enough for cost, and whether it must
 // have held less. Both are false if either may be true.
-func (b *bucketState) lacks(cost int) (mustHold, mustLack bool) {
+func (b *bucketState) holds(cost int) (mustHold, mustLack bool) {
 	c := float64(cost)
 	switch {
 	case cost == 0:
@@ -144,7 +144,7 @@ func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
 		l.buckets[d.Bucket] = b
 	} else {
 		drift := driftError
-		if l.exact {
+		if l.inBubble {
 			drift = 0
 		}
 		oldBurst := float64(b.rate.Burst)
@@ -182,7 +182,7 @@ func (l *tracker) take(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 	granted := isGranted(levels)
 	for i, d := range draws {
 		b := l.refill(d, begin, end)
-		mustHold, mustLack := b.lacks(d.Cost)
+		mustHold, mustLack := b.holds(d.Cost)
 		refused := levels[i].RetryAfter > 0
 		if refused && mustHold {
 			l.t.Errorf("%s: RetryAfter of draw %d is %v, want 0, because the bucket held %v", call, i, levels[i].RetryAfter, b)
@@ -312,7 +312,7 @@ func describeDraws(draws []llmhttp.Draw) string {
 	return "(" + strings.Join(list, "; ") + ")"
 }
 
-// slow returns a Rate of n that gains less than a token while a test runs.
-func slow(n int) llmhttp.Rate {
+// slowRate returns a Rate of n that gains less than a token while a test runs.
+func slowRate(n int) llmhttp.Rate {
 	return llmhttp.Rate{N: n, Per: time.Duration(n) * 10 * time.Hour}
 }

@@ -127,7 +127,7 @@ func checkAcquireNames(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 func checkAcquireIndependentOfTokens(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 	for _, bucket := range []string{"", llmhttp.BucketRequests, "concurrent", "leases"} {
 		tracker := limiterTest{Limiter: l}.track(t)
-		d := llmhttp.Draw{Bucket: bucket, Rate: slow(10), Cost: 4}
+		d := llmhttp.Draw{Bucket: bucket, Rate: slowRate(10), Cost: 4}
 		tracker.mustTake(d)
 		release := mustAcquire(t, l, tracker.key, 1)
 		tracker.wantRemaining(6, d)

@@ -38,9 +38,9 @@ var limiterChecks = []check[limiterTest]{
 
 func checkLimiterNewBucket(t testing.TB, s limiterTest) {
 	l := s.track(t)
-	large, small := slow(10), slow(10)
+	large, small := slowRate(10), slowRate(10)
 	large.Burst, small.Burst = 25, 4
-	for _, rate := range []llmhttp.Rate{slow(1), slow(10), large, small} {
+	for _, rate := range []llmhttp.Rate{slowRate(1), slowRate(10), large, small} {
 		burst := rate.WithDefaults().Burst
 		peek := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate}
 		l.wantRemaining(burst, peek)
@@ -85,7 +85,7 @@ func checkLimiterAllOrNothing(t testing.TB, s limiterTest) {
 		l := s.track(t)
 		var draws []llmhttp.Draw
 		for i := range 3 {
-			draws = append(draws, llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10 + i), Cost: 4})
+			draws = append(draws, llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10 + i), Cost: 4})
 		}
 		wantOthers := func(taken int) {
 			t.Helper()
@@ -115,7 +115,7 @@ func checkLimiterLevels(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	var draws []llmhttp.Draw
 	for i := range 4 {
-		draws = append(draws, llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10 * (i + 1)), Cost: i + 1})
+		draws = append(draws, llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10 * (i + 1)), Cost: i + 1})
 	}
 	wantLevels := func(levels []llmhttp.Level, want ...int) {
 		t.Helper()
@@ -140,9 +140,9 @@ func checkLimiterLevels(t testing.TB, s limiterTest) {
 
 func checkLimiterZeroCost(t testing.TB, s limiterTest) {
 	l := s.track(t)
-	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 10}
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Cost: 10}
 	peek := llmhttp.Draw{Bucket: d.Bucket, Rate: d.Rate}
-	other := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 3}
+	other := llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Cost: 3}
 	l.mustTake(d)
 	for range 3 {
 		l.wantRemaining(0, peek)
@@ -160,17 +160,17 @@ func checkLimiterZeroCost(t testing.TB, s limiterTest) {
 
 func checkLimiterCostAboveBurst(t testing.TB, s limiterTest) {
 	l := s.track(t)
-	rate := slow(100)
+	rate := slowRate(100)
 	rate.Burst = 5
 	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate}
-	other := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 1}
+	other := llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Cost: 1}
 	for _, cost := range []int{6, 100, 101, math.MaxInt32} {
 		d.Cost = cost
 		l.mustRefuse(d)
 		l.mustRefuse(other, d)
 		l.wantRemaining(5, d)
 		l.wantRemaining(10, other)
-		if s.exact {
+		if s.inBubble {
 			time.Sleep(5000 * time.Hour)
 			l.mustRefuse(d)
 		}
@@ -182,12 +182,12 @@ func checkLimiterCostAboveBurst(t testing.TB, s limiterTest) {
 func checkLimiterNegativeRate(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	wait := time.Millisecond
-	if s.exact {
+	if s.inBubble {
 		wait = 10 * time.Hour
 	}
 	for _, rate := range []llmhttp.Rate{{N: -1}, {N: -1, Per: time.Microsecond, Burst: 100}, {N: -1000000, Per: time.Hour}} {
 		d := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate, Cost: 1}
-		other := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 1}
+		other := llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Cost: 1}
 		l.mustRefuse(d)
 		l.mustRefuse(other, d)
 		l.wantRemaining(0, d)
@@ -215,7 +215,7 @@ func checkLimiterAdjust(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	names := []string{l.newBucket(), l.newBucket(), l.newBucket()}
 	draw := func(bucket, cost int) llmhttp.Draw {
-		return llmhttp.Draw{Bucket: names[bucket], Rate: slow(10), Cost: cost}
+		return llmhttp.Draw{Bucket: names[bucket], Rate: slowRate(10), Cost: cost}
 	}
 	l.mustTake(draw(0, 6))
 	l.adjust(draw(0, 3))
@@ -247,7 +247,7 @@ func checkLimiterAdjust(t testing.TB, s limiterTest) {
 func checkLimiterDebt(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	bucket := l.newBucket()
-	draw := func(cost int) llmhttp.Draw { return llmhttp.Draw{Bucket: bucket, Rate: slow(10), Cost: cost} }
+	draw := func(cost int) llmhttp.Draw { return llmhttp.Draw{Bucket: bucket, Rate: slowRate(10), Cost: cost} }
 	l.adjust(draw(25)) // 15 in debt
 	l.wantRemaining(0, draw(0))
 	l.mustRefuse(draw(1))
@@ -284,7 +284,7 @@ func checkLimiterNames(t testing.TB, s limiterTest) {
 	add := func(l *tracker, bucket string) {
 		if id := [2]string{l.key, bucket}; !seen[id] {
 			seen[id] = true
-			uses = append(uses, use{l, llmhttp.Draw{Bucket: bucket, Rate: slow(100), Cost: len(uses) % 100}})
+			uses = append(uses, use{l, llmhttp.Draw{Bucket: bucket, Rate: slowRate(100), Cost: len(uses) % 100}})
 		}
 	}
 	one := s.trackKey(t, prefix)
@@ -310,7 +310,7 @@ func checkLimiterCancelled(t testing.TB, s limiterTest) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	key := unique("key")
-	d := llmhttp.Draw{Bucket: "bucket", Rate: slow(10), Cost: 3}
+	d := llmhttp.Draw{Bucket: "bucket", Rate: slowRate(10), Cost: 3}
 	levels, err := s.Take(ctx, key, d)
 	if err == nil && (len(levels) != 1 || levels[0].RetryAfter != 0 || levels[0].Remaining != 7) {
 		t.Errorf("Take of 3 of 10 tokens with a cancelled context returned the levels %+v, want an error or 7 remaining tokens", levels)
@@ -329,7 +329,7 @@ func checkLimiterConcurrentTakes(t testing.TB, s limiterTest) {
 	const workers, holds = 16, 50
 	for _, cost := range []int{1, 3} {
 		key := unique("key")
-		d := llmhttp.Draw{Bucket: "bucket", Rate: slow(holds), Cost: cost}
+		d := llmhttp.Draw{Bucket: "bucket", Rate: slowRate(holds), Cost: cost}
 		var granted atomic.Int64
 		runConcurrently(t, workers, func(int) {
 			for range 2 * holds / workers {
@@ -354,8 +354,8 @@ func checkLimiterConcurrentSeveral(t testing.TB, s limiterTest) {
 	const workers, small = 16, 30
 	for _, large := range []int{small, 50} {
 		key := unique("key")
-		a := llmhttp.Draw{Bucket: "a", Rate: slow(small), Cost: 1}
-		b := llmhttp.Draw{Bucket: "b", Rate: slow(large), Cost: 1}
+		a := llmhttp.Draw{Bucket: "a", Rate: slowRate(small), Cost: 1}
+		b := llmhttp.Draw{Bucket: "b", Rate: slowRate(large), Cost: 1}
 		var granted atomic.Int64
 		runConcurrently(t, workers, func(i int) {
 			draws := []llmhttp.Draw{a, b}
@@ -390,7 +390,7 @@ func checkLimiterConcurrentAdjusts(t testing.TB, s limiterTest) {
 	runConcurrently(t, workers, func(int) {
 		for range rounds {
 			for _, cost := range []int{20, -15} { // never fills the bucket
-				d := llmhttp.Draw{Bucket: "bucket", Rate: slow(holds), Cost: cost}
+				d := llmhttp.Draw{Bucket: "bucket", Rate: slowRate(holds), Cost: cost}
 				if err := s.Adjust(t.Context(), key, d); err != nil {
 					t.Errorf("Adjust returned the error %v, want nil", err)
 					return
@@ -398,7 +398,7 @@ func checkLimiterConcurrentAdjusts(t testing.TB, s limiterTest) {
 			}
 		}
 	})
-	levels, err := s.Take(t.Context(), key, llmhttp.Draw{Bucket: "bucket", Rate: slow(holds)})
+	levels, err := s.Take(t.Context(), key, llmhttp.Draw{Bucket: "bucket", Rate: slowRate(holds)})
 	if want := holds - workers*rounds*5; err != nil || len(levels) != 1 || levels[0].Remaining != want {
 		t.Errorf("after concurrent Adjusts: levels %+v and error %v, want %d remaining tokens", levels, err, want)
 	}

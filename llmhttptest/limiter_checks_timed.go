@@ -41,7 +41,7 @@ func checkLimiterRefill(t testing.TB, s limiterTest) {
 func checkLimiterFrequentCalls(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	unit := time.Millisecond
-	if s.exact {
+	if s.inBubble {
 		unit = time.Second
 	}
 	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 10, Per: 200 * unit}, Cost: 10}
@@ -60,9 +60,9 @@ func checkLimiterRetryAfter(t testing.TB, s limiterTest) {
 	rates := []llmhttp.Rate{
 		{N: 3, Per: 20 * time.Millisecond}, {N: 7, Per: 30 * time.Millisecond, Burst: 2}, {N: 1, Per: 3 * time.Millisecond, Burst: 9},
 	}
-	inexact := clockError
-	if s.exact {
-		inexact = time.Microsecond // for rounding
+	tolerance := clockError
+	if s.inBubble {
+		tolerance = time.Microsecond // for rounding
 		rates = append(rates, longRates...)
 	}
 	l := s.track(t)
@@ -74,17 +74,17 @@ func checkLimiterRetryAfter(t testing.TB, s limiterTest) {
 			l.adjust(llmhttp.Draw{Bucket: d.Bucket, Rate: rate, Cost: burst / 7})
 			d.Cost = cost
 			level := l.takeOne(d)
-			if s.exact && level.RetryAfter > clockError && !t.Failed() {
+			if s.inBubble && level.RetryAfter > clockError && !t.Failed() {
 				time.Sleep(level.RetryAfter - clockError) // too early, except at fast rates
 				level = l.takeOne(d)
 			}
 			if wait := level.RetryAfter; wait > 0 && !t.Failed() {
-				time.Sleep(wait + inexact)
+				time.Sleep(wait + tolerance)
 				l.mustTake(d)
 			}
 			d.Cost = 0
 			if wait := l.takeOne(d).ResetAfter; !t.Failed() {
-				time.Sleep(wait + inexact)
+				time.Sleep(wait + tolerance)
 				d.Cost = burst
 				l.mustTake(d)
 			}
@@ -104,7 +104,7 @@ var longRates = []llmhttp.Rate{
 
 // checkLimiterIdleBucket checks that a bucket is not evicted before it is full.
 func checkLimiterIdleBucket(t testing.TB, s limiterTest) {
-	if !s.exact {
+	if !s.inBubble {
 		t.Skip("only TestLimiterInBubble can run this check, which takes days")
 	}
 	l := s.track(t)
@@ -125,28 +125,28 @@ func checkLimiterIdleBucket(t testing.TB, s limiterTest) {
 
 func checkLimiterRateChange(t testing.TB, s limiterTest) {
 	l := s.track(t)
-	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 10}
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Cost: 10}
 	l.mustTake(d)
-	for _, rate := range []llmhttp.Rate{slow(20), slow(5), {N: 10, Per: 300 * time.Hour}, {N: 30, Per: 100 * time.Hour, Burst: 90}, slow(1)} {
+	for _, rate := range []llmhttp.Rate{slowRate(20), slowRate(5), {N: 10, Per: 300 * time.Hour}, {N: 30, Per: 100 * time.Hour, Burst: 90}, slowRate(1)} {
 		d.Rate = rate
 		l.wantRemaining(0, d) // an empty bucket stays empty
 	}
 
-	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(10), Cost: 3}
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Cost: 3}
 	l.mustTake(d)
-	d.Rate = slow(20)
+	d.Rate = slowRate(20)
 	l.wantRemaining(7, d)
-	d.Rate = slow(4)
+	d.Rate = slowRate(4)
 	l.wantRemaining(4, d) // the new burst
 	d.Cost = 5
 	l.mustRefuse(d)
 	d.Cost = 4
 	l.mustTake(d)
-	d.Rate, d.Cost = slow(10), 15
+	d.Rate, d.Cost = slowRate(10), 15
 	l.adjust(d)
-	d.Rate, d.Cost = slow(40), 1
+	d.Rate, d.Cost = slowRate(40), 1
 	l.mustRefuse(d) // a debt stays
-	d.Rate, d.Cost = slow(10), -16
+	d.Rate, d.Cost = slowRate(10), -16
 	l.adjust(d)
 	l.wantRemaining(1, d)
 
@@ -154,7 +154,7 @@ func checkLimiterRateChange(t testing.TB, s limiterTest) {
 	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 1000, Per: time.Second}, Cost: 1000}
 	l.mustTake(d)
 	d.Cost = 0
-	for _, rate := range []llmhttp.Rate{slow(1000), {N: 1000, Per: time.Second}, {N: 100, Per: time.Second}, {N: 2000, Per: time.Second, Burst: 300}} {
+	for _, rate := range []llmhttp.Rate{slowRate(1000), {N: 1000, Per: time.Second}, {N: 100, Per: time.Second}, {N: 2000, Per: time.Second, Burst: 300}} {
 		d.Rate = rate
 		l.take(d)
 		time.Sleep(20 * time.Millisecond)
@@ -170,7 +170,7 @@ func checkLimiterLargeNumbers(t testing.TB, s limiterTest) {
 	l.take(d)
 
 	// A wait longer than the longest Duration must not become negative.
-	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slow(1), Cost: math.MaxInt32}
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(1), Cost: math.MaxInt32}
 	for range 2 {
 		d.Cost = math.MaxInt32
 		l.adjust(d)
@@ -190,10 +190,10 @@ func checkLimiterRandom(t testing.TB, s limiterTest) {
 	rounds := 1
 	rates := []llmhttp.Rate{
 		{N: 200, Per: time.Second}, {N: 1500, Per: time.Second, Burst: 40}, {N: 13, Per: 40 * time.Millisecond, Burst: 70}, {N: 9, Per: 17 * time.Millisecond},
-		slow(1000), {N: 100, Per: 10 * time.Second}, {N: -1}, {N: 1, Per: time.Millisecond, Burst: 2000},
+		slowRate(1000), {N: 100, Per: 10 * time.Second}, {N: -1}, {N: 1, Per: time.Millisecond, Burst: 2000},
 	}
 	pause := func() time.Duration { return time.Duration(rng.IntN(3000)) * time.Microsecond }
-	if s.exact {
+	if s.inBubble {
 		rounds = 6
 		rates = append(rates, longRates...)
 		pause = func() time.Duration { return time.Duration(math.Exp(rng.Float64() * math.Log(float64(day)))) }

@@ -25,7 +25,7 @@ func TestLimiterMutants_InexactTime(t *testing.T) {
 	inexact := func(newS func(testing.TB) limiterTest) func(testing.TB) limiterTest {
 		return func(t testing.TB) limiterTest {
 			s := newS(t)
-			s.exact = false
+			s.inBubble = false
 			return s
 		}
 	}

@@ -141,7 +141,7 @@ func limiterFixture(fault func(*tokenMap)) func(testing.TB) limiterTest {
 	return func(testing.TB) limiterTest {
 		m := newTokenMap()
 		fault(m)
-		return limiterTest{Limiter: m, exact: true}
+		return limiterTest{Limiter: m, inBubble: true}
 	}
 }
 

@@ -1,6 +1,10 @@
 package messages
 
-import "github.com/llmhttp/llmhttp"
+import (
+	"slices"
+
+	"github.com/llmhttp/llmhttp"
+)
 
 // toolParams are the parameters about tools.
 type toolParams struct {
@@ -60,7 +64,7 @@ func (p *toolParams) convertToolChoice(req *llmhttp.ChatRequest) error {
 	case "any":
 		choice = "required"
 	case "tool":
-		if !p.hasTool(c.Name) {
+		if !slices.ContainsFunc(p.Tools, func(t tool) bool { return t.Name == c.Name }) {
 			return fieldError("tool_choice.name", "Tool '%s' not found in provided tools", clip(c.Name))
 		}
 		choice = map[string]any{"type": "function", "function": map[string]string{"name": c.Name}}
@@ -69,7 +73,8 @@ func (p *toolParams) convertToolChoice(req *llmhttp.ChatRequest) error {
 	default:
 		return fieldError("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none'")
 	}
-	if len(req.Tools) == 0 || c.Type == "tool" && !hasFunctionTool(req, c.Name) {
+	isPassedOn := func(t llmhttp.Tool) bool { return t.Function.Name == c.Name }
+	if len(req.Tools) == 0 || c.Type == "tool" && !slices.ContainsFunc(req.Tools, isPassedOn) {
 		return nil // the choice is about tools that are not passed on
 	}
 	req.ToolChoice = mustMarshal(choice)
@@ -78,22 +83,4 @@ func (p *toolParams) convertToolChoice(req *llmhttp.ChatRequest) error {
 		req.ParallelToolCalls = &parallel
 	}
 	return nil
-}
-
-func (p *toolParams) hasTool(name string) bool {
-	for i := range p.Tools {
-		if p.Tools[i].Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-func hasFunctionTool(req *llmhttp.ChatRequest, name string) bool {
-	for i := range req.Tools {
-		if req.Tools[i].Function.Name == name {
-			return true
-		}
-	}
-	return false
 }

@@ -154,7 +154,7 @@ func checkResponse(r object) error {
 		return errors.New("the usage is missing")
 	}
 	for i, it := range r["output"].([]any) {
-		if err := checkItem(it.(object), status == "failed"); err != nil {
+		if err := checkItem(it.(object)); err != nil {
 			return fmt.Errorf("output[%d]: %w", i, err)
 		}
 	}
@@ -170,7 +170,7 @@ func requireStrings(o object, names ...string) error {
 	return nil
 }
 
-func checkItem(it object, partial bool) error {
+func checkItem(it object) error {
 	if err := requireStrings(it, "id", "type"); err != nil {
 		return err
 	}
@@ -196,25 +196,24 @@ func checkItem(it object, partial bool) error {
 	if it["role"] != "assistant" {
 		return errors.New("the role is not assistant")
 	}
-	content := it["content"].([]any)
-	for _, p := range content {
-		p := p.(object)
-		if p["type"] == "refusal" {
-			if err := requireStrings(p, "refusal"); err != nil {
-				return err
-			}
-			continue
-		}
-		_, annotations := p["annotations"].([]any)
-		_, logprobs := p["logprobs"].([]any)
-		if p["type"] != "output_text" || !annotations || !logprobs {
-			return fmt.Errorf("a part %v", p)
-		}
-		if err := requireStrings(p, "text"); err != nil {
+	for _, p := range it["content"].([]any) {
+		if err := checkContentPart(p.(object)); err != nil {
 			return err
 		}
 	}
 	return requireStrings(it, "status")
+}
+
+func checkContentPart(p object) error {
+	if p["type"] == "refusal" {
+		return requireStrings(p, "refusal")
+	}
+	_, annotations := p["annotations"].([]any)
+	_, logprobs := p["logprobs"].([]any)
+	if p["type"] != "output_text" || !annotations || !logprobs {
+		return fmt.Errorf("a part %v", p)
+	}
+	return requireStrings(p, "text")
 }
 
 func (a *accumulator) itemEvent(typ string, data object) error {
@@ -244,13 +243,7 @@ func (a *accumulator) itemEvent(typ string, data object) error {
 	case "content_part.added", "reasoning_summary_part.added":
 		return a.addPart(index, data)
 	case "content_part.done", "reasoning_summary_part.done":
-		open := a.parts[index]
-		a.parts[index] = ""
-		p := lastPart(it, partList(it))
-		if open == "" || !equalJSON(p, data["part"]) {
-			return fmt.Errorf("the part differs from its deltas: %v", p)
-		}
-		return nil
+		return a.finishPart(index, data)
 	case "output_text.delta", "refusal.delta", "reasoning_summary_text.delta":
 		return a.addText(index, strings.TrimSuffix(kind, ".delta"), data)
 	case "output_text.done", "refusal.done", "reasoning_summary_text.done":
@@ -262,28 +255,42 @@ func (a *accumulator) itemEvent(typ string, data object) error {
 	case "function_call_arguments.delta":
 		it["arguments"] = it["arguments"].(string) + data["delta"].(string)
 		return nil
-	case "function_call_arguments.done":
-		if data["arguments"] != it["arguments"] || data["name"] != it["name"] {
-			return errors.New("the arguments differ from their deltas")
-		}
-		return nil
 	case "custom_tool_call_input.delta":
 		it["input"] = it["input"].(string) + data["delta"].(string)
 		return nil
+	case "function_call_arguments.done":
+		return requireEqual(data, it, "arguments", "name")
 	case "custom_tool_call_input.done":
-		if data["input"] != it["input"] {
-			return errors.New("the input differs from its deltas")
-		}
-		return nil
+		return requireEqual(data, it, "input")
 	}
 	return errors.New("unknown type")
+}
+
+// requireEqual compares members of an event with those that its item has by the deltas.
+func requireEqual(data, it object, names ...string) error {
+	for _, name := range names {
+		if data[name] != it[name] {
+			return fmt.Errorf("%s is %v, and %v in the item", name, data[name], it[name])
+		}
+	}
+	return nil
+}
+
+func (a *accumulator) finishPart(index int, data object) error {
+	open := a.parts[index]
+	a.parts[index] = ""
+	p := lastPart(a.items[index], partList(a.items[index]))
+	if open == "" || !equalJSON(p, data["part"]) {
+		return fmt.Errorf("the part differs from its deltas: %v", p)
+	}
+	return nil
 }
 
 func (a *accumulator) addItem(index int, it object) error {
 	if index != len(a.items) {
 		return errors.New("the index is not the next")
 	}
-	if err := checkItem(it, true); err != nil {
+	if err := checkItem(it); err != nil {
 		return err
 	}
 	for _, name := range []string{"id", "call_id"} {
@@ -318,7 +325,7 @@ func (a *accumulator) finishItem(index int, it object) error {
 		return errors.New("a finished item is in progress")
 	}
 	a.items[index], a.done[index] = it, true
-	return checkItem(it, false)
+	return checkItem(it)
 }
 
 // partList returns the name of the member with the parts of an item.

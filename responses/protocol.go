@@ -56,7 +56,7 @@ func (*protocol) Name() string { return "responses" }
 func (p *protocol) Routes() []llmhttp.Route {
 	const chat = llmhttp.EndpointChat
 	return []llmhttp.Route{
-		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.create, StartsEarly: true},
+		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.decodeChat, StartsEarly: true},
 		{Pattern: "GET /v1/responses", Endpoint: chat, Serve: p.refuseUpgrade},
 		{Pattern: "POST /v1/responses/input_tokens", Endpoint: chat, Serve: p.countTokens},
 		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Serve: replyNotFound},
@@ -67,8 +67,8 @@ func (p *protocol) Routes() []llmhttp.Route {
 	}
 }
 
-// create decodes a request for a response.
-func (p *protocol) create(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+// decodeChat decodes a request for a response.
+func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
 	req, err := p.decodeRequest(ctx, body)
 	if err != nil {
 		return nil, nil, err
