@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -81,29 +82,27 @@ func largestGroups(sums []llmhttp.ReportSum, n int) []llmhttp.ReportSum {
 		return periodGroup{s.Start.UTC(), reportGroup{s.KeyID, s.Account}}
 	}
 	totals := make(map[periodGroup]llmhttp.UsageSum)
-	var groups []periodGroup
 	for i := range sums {
 		g := groupOf(&sums[i])
-		if _, ok := totals[g]; !ok {
-			groups = append(groups, g)
-		}
 		t := totals[g]
 		t.Add(sums[i].UsageSum)
 		totals[g] = t
 	}
-	if len(groups) <= n {
+	if len(totals) <= n {
 		return sums
 	}
-	slices.SortFunc(groups, func(a, b periodGroup) int {
+	groups := slices.SortedFunc(maps.Keys(totals), func(a, b periodGroup) int {
 		ta, tb := totals[a], totals[b]
 		return cmp.Or(
 			cmp.Compare(tb.PromptTokens+tb.CompletionTokens, ta.PromptTokens+ta.CompletionTokens), cmp.Compare(tb.Requests, ta.Requests),
 			a.start.Compare(b.start), strings.Compare(a.keyID, b.keyID), strings.Compare(a.account, b.account),
 		)
 	})
-	kept := make(map[periodGroup]bool)
-	for _, g := range groups[:n] {
-		kept[g] = true
+	for _, g := range groups[n:] {
+		delete(totals, g)
 	}
-	return slices.DeleteFunc(sums, func(s llmhttp.ReportSum) bool { return !kept[groupOf(&s)] })
+	return slices.DeleteFunc(sums, func(s llmhttp.ReportSum) bool {
+		_, kept := totals[groupOf(&s)]
+		return !kept
+	})
 }
