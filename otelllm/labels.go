@@ -5,6 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -63,10 +64,10 @@ func samplingLabels(info *llmhttp.RequestInfo) requestLabels {
 
 // attributes returns the attributes that all metrics of a request have.
 func (l requestLabels) attributes(provider string) attributeList {
-	list := attributeList{attrOperation.String(operationName(l.operation)), attrProvider.String(provider)}
+	list := attributeList{semconv.GenAIOperationNameKey.String(operationName(l.operation)), semconv.GenAIProviderNameKey.String(provider)}
 	list.addString(attrProtocol, l.protocol)
-	list.addString(attrRequestModel, l.requestModel)
-	list.addString(attrResponseModel, l.responseModel)
+	list.addString(semconv.GenAIRequestModelKey, l.requestModel)
+	list.addString(semconv.GenAIResponseModelKey, l.responseModel)
 	return list
 }
 
@@ -85,11 +86,11 @@ type requestOptions struct {
 func newRequestOptions(l requestLabels, provider string) *requestOptions {
 	request := l.attributes(provider)
 	usage := slices.Clone(request)
-	request.addString(attrErrorType, string(l.errorType))
+	request.addString(semconv.ErrorTypeKey, string(l.errorType))
 	usage.addString(attrAccount, l.account)
 	return &requestOptions{
 		times: request.recordOptions(), cut: request.addOptions(),
-		input: usage.with(attrTokenType, tokenInput).recordOptions(), output: usage.with(attrTokenType, tokenOutput).recordOptions(),
+		input: usage.with(semconv.GenAITokenTypeKey, tokenInput).recordOptions(), output: usage.with(semconv.GenAITokenTypeKey, tokenOutput).recordOptions(),
 		cacheRead: usage.with(attrTokenKind, tokenCacheRead).addOptions(), cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).addOptions(),
 		reasoning: usage.with(attrTokenKind, tokenReasoning).addOptions(), spend: usage.addOptions(),
 	}
@@ -113,9 +114,9 @@ type tryLabels struct {
 }
 
 func (t tryLabels) options() []metric.RecordOption {
-	l := attributeList{attrOperation.String(operationName(t.operation)), attrProvider.String(t.provider)}
+	l := attributeList{semconv.GenAIOperationNameKey.String(operationName(t.operation)), semconv.GenAIProviderNameKey.String(t.provider)}
 	l.addString(attrTarget, t.target)
-	l.addString(attrErrorType, string(t.errorType))
+	l.addString(semconv.ErrorTypeKey, string(t.errorType))
 	return l.recordOptions()
 }
 

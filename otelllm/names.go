@@ -3,51 +3,12 @@ package otelllm
 import "go.opentelemetry.io/otel/attribute"
 
 // The conventions for generative AI are in development, and names change between
-// versions. This file has all of them as of version 1.41.0 of the semantic
-// conventions, the last that contains them: they are now maintained at
+// versions. This package uses semconv/v1.41.0, because version 1.41.0 of the semantic
+// conventions is the last that contains them: they are now maintained at
 // https://github.com/open-telemetry/semantic-conventions-genai, without a release.
-const schemaURL = "https://opentelemetry.io/schemas/1.41.0"
 
 // scopeName is the name of the instrumentation scope.
 const scopeName = "github.com/llmhttp/llmhttp/otelllm"
-
-// Attributes of the conventions.
-const (
-	attrOperation        = attribute.Key("gen_ai.operation.name")
-	attrProvider         = attribute.Key("gen_ai.provider.name")
-	attrConversation     = attribute.Key("gen_ai.conversation.id")
-	attrOutputType       = attribute.Key("gen_ai.output.type")
-	attrTokenType        = attribute.Key("gen_ai.token.type")
-	attrRequestModel     = attribute.Key("gen_ai.request.model")
-	attrChoiceCount      = attribute.Key("gen_ai.request.choice.count")
-	attrSeed             = attribute.Key("gen_ai.request.seed")
-	attrStream           = attribute.Key("gen_ai.request.stream")
-	attrMaxTokens        = attribute.Key("gen_ai.request.max_tokens")
-	attrTemperature      = attribute.Key("gen_ai.request.temperature")
-	attrTopP             = attribute.Key("gen_ai.request.top_p")
-	attrTopK             = attribute.Key("gen_ai.request.top_k")
-	attrFrequencyPenalty = attribute.Key("gen_ai.request.frequency_penalty")
-	attrPresencePenalty  = attribute.Key("gen_ai.request.presence_penalty")
-	attrStopSequences    = attribute.Key("gen_ai.request.stop_sequences")
-	attrEncodingFormats  = attribute.Key("gen_ai.request.encoding_formats")
-	attrDimensions       = attribute.Key("gen_ai.embeddings.dimension.count")
-	attrResponseID       = attribute.Key("gen_ai.response.id")
-	attrResponseModel    = attribute.Key("gen_ai.response.model")
-	attrFinishReasons    = attribute.Key("gen_ai.response.finish_reasons")
-	attrFirstChunk       = attribute.Key("gen_ai.response.time_to_first_chunk")
-	attrInputTokens      = attribute.Key("gen_ai.usage.input_tokens")
-	attrOutputTokens     = attribute.Key("gen_ai.usage.output_tokens")
-	attrCacheRead        = attribute.Key("gen_ai.usage.cache_read.input_tokens")
-	attrCacheCreation    = attribute.Key("gen_ai.usage.cache_creation.input_tokens")
-	attrReasoning        = attribute.Key("gen_ai.usage.reasoning.output_tokens")
-	attrInputMessages    = attribute.Key("gen_ai.input.messages")
-	attrOutputMessages   = attribute.Key("gen_ai.output.messages")
-	attrSystem           = attribute.Key("gen_ai.system_instructions")
-	attrTools            = attribute.Key("gen_ai.tool.definitions")
-	attrErrorType        = attribute.Key("error.type")
-	attrServerAddress    = attribute.Key("server.address")
-	attrServerPort       = attribute.Key("server.port")
-)
 
 // Attributes of llmhttp.
 const (
