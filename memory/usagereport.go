@@ -46,11 +46,7 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 			if groups[g] == nil {
 				groups[g] = &usageAdder{}
 			}
-			for i := range *entries {
-				e := &(*entries)[i]
-				if e.Start.Before(q.From) || !e.Start.Before(q.To) {
-					continue
-				}
+			for e := range entriesBetween(*entries, q.From, q.To) {
 				start := q.From
 				if q.By == llmhttp.ByDay {
 					start = e.Start.Truncate(24 * time.Hour)

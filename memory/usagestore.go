@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -124,14 +125,23 @@ func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) boo
 		if !includes(source.keyID) {
 			continue
 		}
-		for i := range *entries {
-			e := &(*entries)[i]
-			if !e.Start.Before(q.From) && e.Start.Before(q.To) {
-				periods.add(q.PeriodStart(e.Start), source.model, e)
-			}
+		for e := range entriesBetween(*entries, q.From, q.To) {
+			periods.add(q.PeriodStart(e.Start), source.model, e)
 		}
 	}
 	return periods.sorted()
+}
+
+// entriesBetween returns the entries from a time up to but not including another.
+func entriesBetween(entries []llmhttp.UsageSum, from, to time.Time) iter.Seq[*llmhttp.UsageSum] {
+	return func(yield func(*llmhttp.UsageSum) bool) {
+		for i := range entries {
+			e := &entries[i]
+			if !e.Start.Before(from) && e.Start.Before(to) && !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // compact reduces the entries to at most three quarters of maxEntries. The caller

@@ -59,17 +59,17 @@ func (p *parser) appendStrict(b []byte) []byte {
 	return append(b, p.View()...)
 }
 
+const (
+	sharedSize  = 4 << 10 // in bytes; strings may share the memory of a document up to this size
+	sharedRatio = 4       // a larger document may be up to this many times as long as the string
+)
+
 // detach returns text, which may be part of doc, for use after decoding. A text that
-// shares the memory of doc keeps all of it from being freed. So text is copied, unless
-// doc is no larger than sharedSize or than sharedRatio times the text.
+// shares the memory of doc keeps all of it from being freed, so detach copies the text
+// of a large doc.
 func detach(doc, text string) string {
 	if len(doc) <= sharedSize || len(doc)/sharedRatio <= len(text) {
 		return text
 	}
 	return strings.Clone(text)
 }
-
-const (
-	sharedSize  = 4 << 10
-	sharedRatio = 4
-)

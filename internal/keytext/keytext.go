@@ -120,7 +120,7 @@ func ParseExpiry(s string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// FormatTime formats the zero time as "".
+// FormatTime formats t as RFC 3339 in UTC, and the zero time as "".
 func FormatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
