@@ -67,7 +67,7 @@ func (chatCompletions) SetHeaders(h http.Header, info ReplyInfo) {
 	}
 }
 
-// appendFields appends a space and the value of a header for each number.
+// appendFields appends the values of the headers of one limit, with a space before each.
 func (l *LimitInfo) appendFields(b []byte) []byte {
 	b = strconv.AppendInt(append(b, ' '), int64(l.Limit), 10)
 	b = strconv.AppendInt(append(b, ' '), int64(l.Remaining), 10)

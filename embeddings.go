@@ -262,8 +262,7 @@ func (r *EmbeddingResponse) decodeVectors(d *jsonwire.Decoder) {
 }
 
 // A vector is a vector on the wire: an array of numbers, or the base64 of its
-// little-endian float32s, which is what openai-python and openai-node ask for
-// unless told otherwise.
+// little-endian float32s, for which openai-python and openai-node ask by default.
 type vector struct {
 	numbers []float32
 	base64  bool

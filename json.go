@@ -27,7 +27,7 @@ func decodeRequest[T any](body []byte, t jsonwire.Type[T], v *T) error {
 	return nil
 }
 
-// paramError returns what a client is told of an error in a request.
+// paramError returns the Error that a client gets for a request that cannot be decoded.
 func paramError(e *jsonwire.Error) *Error {
 	switch e.Kind {
 	case jsonwire.WrongType:
@@ -143,8 +143,7 @@ func textOf(raw json.RawMessage) (s string) {
 	return s
 }
 
-// The wording and the codes of refused parameters follow what the original
-// service was recorded to answer.
+// The texts and codes of the errors below are those that OpenAI's API was recorded to send.
 
 func errBadRequest(code, param, format string, args ...any) *Error {
 	e := Errorf(http.StatusBadRequest, code, format, args...)
@@ -203,8 +202,8 @@ func errOutOfRange(e *jsonwire.Error) *Error {
 		e.Path, noun, side, sign, jsonwire.FormatNumber(e.Limit), e.Got)
 }
 
-// inParameter returns an error of decoding a parameter by itself with the parameter's
-// name in front of what is at fault.
+// inParameter returns err, an error of decoding the value of a parameter by itself, with the
+// name of the parameter in front of its Param: "name" becomes "tool_choice.name".
 func inParameter(param string, err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -235,8 +234,8 @@ func quoteList(values []string) string {
 	return b.String()
 }
 
-// echo makes a client's own text fit for a message: short, printable, and
-// without what looks like an API key.
+// echo returns text of a client for use in an error message: shortened, printable, and
+// without anything that looks like an API key.
 func echo(s string) string {
 	s = jsonwire.Clip(s, 64)
 	if i := strings.Index(s, "sk-"); i >= 0 && len(s)-i > len("sk-")+8 {

@@ -141,8 +141,9 @@ func (l *lifetime) endCauseOr(err error) error {
 	return err
 }
 
-// storeError returns what the client is told when a store that the request needs
-// fails: the store's own Error, or a 503 with message.
+// storeError returns the error of a request that needs a store, such as a KeyStore or a
+// Limiter, that failed with err: why the request has ended, if it has, or else the *Error
+// in err, or else a 503 with message.
 func (l *lifetime) storeError(err error, message string) error {
 	if cause := l.endCause(); cause != nil {
 		return cause
@@ -171,8 +172,8 @@ const startDelay = time.Second
 // start, after startDelay. It runs from the first call to the Backend to the end of
 // the request.
 //
-// Chunks only note the time. The timer looks at it when it fires, and is set
-// again for what is left, so that a chunk costs no timer operation.
+// A chunk only sets lastProgress. When the timer fires, it is set again for the time that is
+// left, so that a chunk costs no timer operation.
 type idleTimer struct {
 	q         *request
 	keepAlive time.Duration // zero for none
@@ -250,8 +251,9 @@ func (t *idleTimer) lastSent() time.Time {
 	return t.lastProgress
 }
 
-// fire does what is due. It runs on its own goroutine, where a panic of a
-// ResponseWriter or a log handler would end the process.
+// fire ends the request or writes a comment, if it is time to, and sets the timer again. It
+// runs on its own goroutine, where a panic of a ResponseWriter or a log handler would end
+// the process.
 func (t *idleTimer) fire() {
 	q := t.q
 	defer func() {

@@ -188,8 +188,8 @@ const (
 // messageLimits is the text of the 503 if a limit could not be checked.
 const messageLimits = "We could not check your rate limits. Please try again."
 
-// maxRetryAfter is the longest time that a client is told to wait. A longer wait
-// means never, as for more tokens than a bucket can hold: the error has NoRetry.
+// maxRetryAfter is the longest RetryAfter of an error reply. If a client would have to wait
+// longer, for example for more tokens than a bucket can hold, the error has NoRetry.
 const maxRetryAfter = 366 * 24 * time.Hour
 
 // The functions below return the replies with status 429.

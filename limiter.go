@@ -204,7 +204,7 @@ func (b *bucket) retryAfter(tokens float64, cost int) time.Duration {
 	return b.until(float64(cost), tokens)
 }
 
-// until returns the time until b, which holds tokens, holds want.
+// until returns the time until b, which now holds tokens, holds want.
 func (b *bucket) until(want, tokens float64) time.Duration {
 	missing := want - tokens
 	if missing <= b.epsilon() {

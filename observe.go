@@ -223,7 +223,7 @@ func (s *RequestSummary) Target() string {
 // Aborted reports whether the reply was a stream that failed after it began.
 func (s *RequestSummary) Aborted() bool { return s.Err != nil && s.Status == http.StatusOK }
 
-// Timing tells when parts of a request happened, as durations from its arrival.
+// Timing has the times of parts of a request, as durations since its arrival.
 // A part that did not happen is zero.
 type Timing struct {
 	Admitted   time.Duration // the Backend was called for a chat, images or embeddings
@@ -281,7 +281,7 @@ type requestObserver struct {
 	timing Timing
 }
 
-// An observedRequest is what is only collected for an Observer.
+// An observedRequest has what is collected only if there is an Observer.
 type observedRequest struct {
 	hooks      Observation
 	started    bool        // info is complete: the Backend is about to be called or was called

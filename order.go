@@ -45,7 +45,7 @@ type scratchChunk struct {
 	choice [1]ChunkChoice
 }
 
-// A choiceState is what has been emitted of a choice, and what is held back.
+// A choiceState has the progress of a choice and the text that is held back.
 type choiceState struct {
 	opened, ended, truncated    bool         // truncated: it has ended because of maxBytes
 	bytes                       int          // of texts
@@ -148,7 +148,7 @@ func (s *choiceState) truncate(d *Delta, limit int) bool {
 	return true
 }
 
-// open returns the state of a choice, and opens the choice if it is not open.
+// open returns the state of a choice. If the choice is not open, it emits its first chunk.
 func (o *orderer) open(index int) *choiceState {
 	if o.choices == nil {
 		o.choices = o.storage[:0]
@@ -213,8 +213,9 @@ func (o *orderer) emitHeld() {
 	}
 }
 
-// complete ends a reply whose Backend is done. Choices without a FinishReason
-// get the one that is due; a reply without choices has an empty one.
+// complete ends a reply after the Backend has returned. A choice without a FinishReason
+// gets FinishToolCalls if it has tool calls, and otherwise FinishStop. A reply without
+// choices gets an empty one.
 func (o *orderer) complete() {
 	o.emitHeld()
 	if len(o.choices) == 0 {
@@ -234,8 +235,8 @@ func (o *orderer) complete() {
 	}
 }
 
-// endExtra returns the members that have not been emitted. Those that are not JSON
-// are dropped: a reply that is complete does not fail because of them.
+// endExtra returns the members for the end of the reply: those that have not been emitted.
+// Invalid JSON is dropped, because a reply that is complete should not fail for it.
 func (o *orderer) endExtra() Extra {
 	e := mergeExtra(o.extra, o.usageExtra)
 	if dropInvalid(e) {
@@ -291,7 +292,7 @@ type callOrderer struct {
 	byIndex map[int]int    // the last of calls with an index of the Backend
 }
 
-// A callState is what is known of a tool call.
+// A callState has the identity of a tool call and what is held back of it.
 type callState struct {
 	id, name  string
 	index     int // for the client; -1 until it was emitted

@@ -136,7 +136,7 @@ type ReplySaver interface {
 	SaveReply(u *Usage, extra Extra) func(ctx context.Context) error
 }
 
-// A ReplyStart is what is known of a reply when it begins.
+// A ReplyStart has the identity of a reply, as far as it is known when the reply begins.
 type ReplyStart struct {
 	ID           string // as the Backend set it; may be empty, and is before the first chunk
 	Created      int64  // Unix time in seconds

@@ -87,14 +87,14 @@ const (
 	// quotaTTL is how long the recorded usage of a key is cached.
 	quotaTTL = 5 * time.Second
 
-	// quotaTimeout is how long the store may take to report it.
+	// quotaTimeout is how long the store may take to answer a query.
 	quotaTimeout = 2 * time.Second
 
-	// quotaIdle is how long the usage of a key that is not used is kept.
+	// quotaIdle is how long the entry of a key that is not used is kept.
 	quotaIdle = 5 * time.Minute
 )
 
-// An amount is what counts toward a Quota.
+// An amount is a number of tokens and their cost, which count toward a Quota.
 type amount struct {
 	tokens  int64
 	dollars float64
@@ -147,7 +147,7 @@ func newQuotaID(k *Key, now time.Time) quotaID {
 	return quotaID{k.Account, k.ID, q.Per, start.UnixMicro()}
 }
 
-// A quotaEntry is what counts toward the quota of a key.
+// A quotaEntry has what counts toward the quota of a key.
 type quotaEntry struct {
 	stored   amount        // what the store reported
 	known    bool          // the store has reported
@@ -192,7 +192,7 @@ func (c *quotaCache) reserve(ctx context.Context, k *Key, want, minimum amount, 
 	return quotaReservation{e, want}, nil
 }
 
-// settle ends a reservation, after what the request used was recorded.
+// settle replaces a reservation by the amount that the request used.
 func (c *quotaCache) settle(r quotaReservation, used amount) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

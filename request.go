@@ -325,8 +325,8 @@ func (f *failureHandler) interrupt(err error) {
 	}
 }
 
-// handleLocked tells the client of err, unless the request has ended already. Unlike
-// handle, it leaves the limits alone. res.mu is held.
+// handleLocked ends the request with err, unless it has ended already. Unlike handle, it
+// does not use the Limiter. q.res.mu is held.
 func (f *failureHandler) handleLocked(err error) {
 	q := f.q
 	res := &q.res
@@ -354,7 +354,7 @@ func (f *failureHandler) handleLocked(err error) {
 // one. nginx has the same.
 const statusClientClosed = 499
 
-// endWithoutReply ends a request whose client has left. res.mu is held.
+// endWithoutReply ends a request whose client has left. q.res.mu is held.
 func (f *failureHandler) endWithoutReply(err error) {
 	res := &f.q.res
 	res.clientLeft = true
@@ -369,7 +369,7 @@ func (f *failureHandler) endWithoutReply(err error) {
 	f.q.log.print(slog.LevelDebug, "client left", err)
 }
 
-// replyError tells the client of err. res.mu is held.
+// replyError writes an error reply, or the end of a stream that has begun. q.res.mu is held.
 func (f *failureHandler) replyError(err error) {
 	q := f.q
 	e := f.clientError(err)
@@ -402,8 +402,8 @@ func (f *failureHandler) interruptCause() error {
 	return q.life.endCauseOr(errShutdown) // only Shutdown stops a request that is still being read
 }
 
-// clientError returns what the client is told of err: an Error whose Status,
-// Type and Message are set, and in which the request's API key is redacted.
+// clientError returns the Error that the client gets for err. Its Status, Type and Message
+// are set, and the API key of the request is redacted.
 func (f *failureHandler) clientError(err error) *Error {
 	return f.q.cred.redactor().errorInPlace(completeError(f.q.r, err))
 }

@@ -28,14 +28,14 @@ const (
 // by the response's mu.
 //
 // The events of a chunk are written before the Backend goes on, unless chunks
-// come in a burst: then the first of them starts a goroutine that writes what
-// is pending as soon as it runs, which is at the latest when the Backend pauses.
+// come in a burst: then the first of them starts a goroutine that writes all
+// pending events as soon as it runs, which is at the latest when the Backend pauses.
 type eventStream struct {
 	q              *request
 	encoder        ChatEncoder
 	pending        *buffer // encoded events that wait to be written; nil if none do
 	started        bool    // AppendStart was called
-	burstScheduled bool    // a goroutine is about to write what is pending
+	burstScheduled bool    // writeBurst is about to run
 	lastChunk      time.Time
 	writeErr       error // a write failed
 	encoderErr     error // the encoder failed
@@ -111,7 +111,7 @@ func (s *eventStream) push(now time.Time) error {
 	return err
 }
 
-// writeBurst writes what is pending, on a goroutine of its own.
+// writeBurst writes the pending events, on a goroutine of its own.
 func (s *eventStream) writeBurst() {
 	q := s.q
 	defer q.log.recoverAndLog("writing a stream failed")
@@ -125,7 +125,7 @@ func (s *eventStream) writeBurst() {
 	}
 }
 
-// writePending writes what is pending. If that fails, the client has left. now is the
+// writePending writes the pending events. If that fails, the client has left. now is the
 // current time.
 func (s *eventStream) writePending(now time.Time) error {
 	if s.writeErr != nil {

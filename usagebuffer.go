@@ -322,7 +322,7 @@ func (b *UsageBuffer) Close(ctx context.Context) error {
 // between, until the record is dropped.
 const maxRefusals = 3
 
-// A recordRefusal is what is known of a record that the store has refused alone.
+// A recordRefusal counts how often the store has refused a record that was written alone.
 type recordRefusal struct {
 	count    int
 	accepted int // what UsageBuffer.accepted was at the last count
