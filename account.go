@@ -331,7 +331,7 @@ func (a *accounting) setUsage(billable bool) {
 	q.res.mu.Unlock()
 	u := &a.record.Usage
 	if reported != nil && reported.dropInvalid() {
-		q.chat.warn(misuseInvalidExtra)
+		q.chat.lockAndWarn(misuseInvalidExtra)
 	}
 	switch {
 	case !billable:

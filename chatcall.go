@@ -84,7 +84,7 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 	c.replyStart() // sets what the Backend has left out
 	r := joiner.response(&c.order)
 	r.Usage = &c.q.accounting.record.Usage
-	c.warn(c.order.misuse)
+	c.lockAndWarn(c.order.misuses)
 	if err := c.saveReply(r.Extra); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	res.mu.Unlock()
 	c.q.accounting.settle()
 	extra := c.order.endExtra()
-	c.warn(c.order.misuse)
+	c.lockAndWarn(c.order.misuses)
 	if err := c.saveReply(extra); err != nil {
 		return err
 	}
@@ -194,8 +194,8 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	return q.life.endCauseOr(err)
 }
 
-// warn logs misuses. The response's mu must not be held.
-func (c *chatCall) warn(set misuse) {
+// lockAndWarn logs misuses. The response's mu must not be held.
+func (c *chatCall) lockAndWarn(set misuseSet) {
 	c.q.res.mu.Lock()
 	defer c.q.res.mu.Unlock()
 	c.q.log.warn(set)
@@ -232,8 +232,8 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 		}
 	}
 	c.order.add(chunk)
-	if c.order.misuse != 0 {
-		q.log.warn(c.order.misuse)
+	if c.order.misuses != 0 {
+		q.log.warn(c.order.misuses)
 	}
 	if c.order.err != nil {
 		return c.order.err

@@ -17,7 +17,7 @@ type requestLog struct {
 	life   *lifetime
 	cred   *credential
 	record *UsageRecord
-	warned misuse // guarded by the response's mu
+	warned misuseSet // guarded by the response's mu
 }
 
 // guard calls a function of the host. It recovers from a panic. failure is the message with
@@ -65,12 +65,12 @@ func stackOf(err error) string {
 	return ""
 }
 
-// A misuse is a set of mistakes of the host that no reply reports. Each is logged once
+// A misuseSet is a set of mistakes of the host that no reply reports. Each is logged once
 // for a request.
-type misuse uint
+type misuseSet uint
 
 const (
-	misuseUnknownChoice misuse = 1 << iota
+	misuseUnknownChoice misuseSet = 1 << iota
 	misuseNilChunk
 	misuseContentAfterFinish
 	misuseConflictingUsage
@@ -80,9 +80,9 @@ const (
 	misuseNoFlush
 )
 
-// misuses has the log message of each misuse, and what to do about it.
-var misuses = []struct {
-	misuse  misuse
+// misuseWarnings has the log message of each misuse, and what to do about it.
+var misuseWarnings = []struct {
+	misuse  misuseSet
 	message string
 	advice  error
 }{
@@ -106,10 +106,10 @@ var misuses = []struct {
 
 // warn logs the misuses in set that were not logged yet. It is called with the
 // response's mu held.
-func (l *requestLog) warn(set misuse) {
+func (l *requestLog) warn(set misuseSet) {
 	set &^= l.warned
 	l.warned |= set
-	for _, m := range misuses {
+	for _, m := range misuseWarnings {
 		if set&m.misuse != 0 {
 			l.print(slog.LevelWarn, m.message, m.advice)
 		}

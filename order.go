@@ -34,8 +34,8 @@ type orderer struct {
 	extra      Extra      // members of chunks that have not been emitted
 	usageExtra Extra      // members of chunks that had nothing but usage
 	output     outputCounter
-	misuse     misuse
-	err        error // the reply cannot be continued
+	misuses    misuseSet // of the Backend so far
+	err        error     // the reply cannot be continued
 }
 
 // scratchChunk is reused for each chunk that is passed to the sink, which saves an
@@ -57,7 +57,7 @@ type choiceState struct {
 // add emits what c adds to the reply. It may change c.
 func (o *orderer) add(c *ChatChunk) {
 	if c == nil {
-		o.misuse |= misuseNilChunk
+		o.misuses |= misuseNilChunk
 		return
 	}
 	if !o.hasStart {
@@ -67,7 +67,7 @@ func (o *orderer) add(c *ChatChunk) {
 	extra := c.Extra
 	if c.Usage != nil {
 		if o.usage != nil && !o.usage.isContinuedBy(c.Usage) {
-			o.misuse |= misuseConflictingUsage
+			o.misuses |= misuseConflictingUsage
 		}
 		o.usage = c.Usage
 		if len(c.Choices) == 0 {
@@ -85,13 +85,13 @@ func (o *orderer) add(c *ChatChunk) {
 func (o *orderer) addChoice(list []ChunkChoice) {
 	c := &list[0]
 	if c.Index < 0 || c.Index >= o.choiceLimit {
-		o.misuse |= misuseUnknownChoice
+		o.misuses |= misuseUnknownChoice
 		return
 	}
 	s := o.open(c.Index)
 	if s.ended {
 		if !s.truncated && c.Delta.textLen() > 0 {
-			o.misuse |= misuseContentAfterFinish
+			o.misuses |= misuseContentAfterFinish
 		}
 		return
 	}
@@ -114,7 +114,7 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	}
 	if o.maxBytes > 0 && s.truncate(d, o.maxBytes) {
 		reason, stop, s.truncated, o.truncated = FinishLength, "", true, true
-		o.misuse |= misuseTooLong
+		o.misuses |= misuseTooLong
 	}
 	if reason != "" {
 		s.appendHeld(d)
@@ -240,7 +240,7 @@ func (o *orderer) complete() {
 func (o *orderer) endExtra() Extra {
 	e := mergeExtra(o.extra, o.usageExtra)
 	if dropInvalid(e) {
-		o.misuse |= misuseInvalidExtra
+		o.misuses |= misuseInvalidExtra
 	}
 	return e
 }

@@ -55,15 +55,14 @@ type UsageBuffer struct {
 	accepted int                      // writes that the store took
 	refusals map[string]recordRefusal // by the ID of the record
 
-	mu       sync.Mutex // guards the fields below
-	records  []UsageRecord
-	timer    *time.Timer   // set while there are records and no goroutine writes them
-	busy     bool          // a background goroutine writes or is about to
-	backoff  time.Duration // before the next try; zero if the last one succeeded
-	dropped  int64
-	failures int   // consecutive batches that failed
-	err      error // of the last batch, if it failed
-	closed   bool
+	mu      sync.Mutex // guards the fields below
+	records []UsageRecord
+	timer   *time.Timer   // set while there are records and no goroutine writes them
+	busy    bool          // a background goroutine writes or is about to
+	backoff time.Duration // before the next try; zero if the last one succeeded
+	dropped int64
+	err     error // of the last batch; nil if it was written
+	closed  bool
 }
 
 // NewUsageBuffer returns a UsageBuffer that writes to s as soon as size records
@@ -166,10 +165,10 @@ func (b *UsageBuffer) writeAll(ctx context.Context) error {
 	var failed error
 	for left > 0 {
 		b.mu.Lock()
-		batch, failures := slices.Clone(b.records[:min(left, b.size)]), b.failures
+		batch, failing := slices.Clone(b.records[:min(left, b.size)]), b.err != nil
 		b.mu.Unlock()
 		w := batchWriter{b: b, ctx: ctx}
-		w.write(batch, failures)
+		w.write(batch, failing)
 		b.finishBatch(len(batch), &w)
 		if !w.isComplete() {
 			failed = w.err
@@ -202,9 +201,8 @@ func (b *UsageBuffer) finishBatch(n int, w *batchWriter) {
 	b.records = append(slices.Replace(b.records, 0, n, w.unwritten...), w.refused...)
 	switch {
 	case w.isComplete(), w.isUp():
-		b.failures, b.backoff, b.err = 0, 0, nil
+		b.backoff, b.err = 0, nil
 	case w.ctx.Err() == nil: // if the caller gave up, the store has not failed
-		b.failures++
 		b.err = w.err
 		b.backoff = min(max(2*b.backoff, b.delay, time.Millisecond), maxBackoff)
 	}
@@ -342,15 +340,15 @@ type batchWriter struct {
 	refused   []UsageRecord // were refused alone
 }
 
-// write writes a batch. After failures of earlier writes it begins with a single
-// record, so that a store that is down gets one call. If the store takes the
-// record, the others are divided to find those that it does not take.
-func (w *batchWriter) write(batch []UsageRecord, failures int) {
+// write writes a batch. If the store is failing, it begins with a single record, so that a
+// store that is down gets one call. If the store takes the record, the others are divided to
+// find those that it does not take.
+func (w *batchWriter) write(batch []UsageRecord, failing bool) {
 	w.maxFailures = bits.Len(uint(len(batch))) + 1
 	switch {
 	case len(batch) == 1:
 		w.divide(batch)
-	case failures == 0:
+	case !failing:
 		if !w.writeOnce(batch) {
 			w.unwritten = batch
 		}
