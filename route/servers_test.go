@@ -186,108 +186,137 @@ func startServer(t *testing.T) (addr string, kill func()) {
 // error event. All others of the 200 are answered completely.
 func TestServers_OneDies(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) (string, func()){"process": startProcess, "server": startServer} {
-		t.Run(name, func(t *testing.T) {
-			const streams = 200
-			checkGoroutines(t)
-			addr, kill := start(t)
-			survivor := httptest.NewServer(newHandler(memory.Scripted(memory.Say("surv"), memory.Say("ivor"))))
-			t.Cleanup(survivor.Close)
-
-			router := newRouter(t, nil, route.Route{Model: "m", Targets: []route.Target{
-				{Name: "victim", Backend: newUpstream(t, addr)},
-				{Name: "survivor", Backend: newUpstream(t, survivor.Listener.Addr().String())},
-			}})
-			var observed summaries
-			usage := memory.NewUsageStore()
-			gateway := httptest.NewServer(llmhttp.NewHandler(router, llmhttp.AllowAll("acme"),
-				&llmhttp.Options{Observe: observed.observe, Usage: usage, Logger: slog.New(slog.DiscardHandler)}))
-			t.Cleanup(gateway.Close)
-			transport := &http.Transport{MaxIdleConnsPerHost: streams}
-			t.Cleanup(transport.CloseIdleConnections)
-
-			var mu sync.Mutex
-			var results []streamResult
-			started := 0 // by the victim
-			var wg sync.WaitGroup
-			for i := range streams {
-				wg.Go(func() {
-					res, err := readStream(&http.Client{Transport: transport}, gateway.URL, []string{promptStarted, promptSilent}[i%2], func(text string) {
-						mu.Lock()
-						defer mu.Unlock()
-						if text == "victim" {
-							started++
-						}
-					})
-					assert.NoError(t, err)
-					mu.Lock()
-					defer mu.Unlock()
-					results = append(results, res)
-				})
-			}
-			eventually(t, func() bool {
-				mu.Lock()
-				defer mu.Unlock()
-				done := 0
-				for _, res := range results {
-					if res.prompt == promptStarted {
-						done++
-					}
-				}
-				return len(results) == streams/2 && started == streams/2-done
-			}, "the survivor answered its half and the victim started what it could")
-			assert.Equal(t, streams/2, router.Status()[0].InFlight)
-
-			kill()
-			wg.Wait()
-
-			broken, whole := 0, 0
-			for _, res := range results {
-				assert.Equal(t, 200, res.status)
-				switch res.text {
-				case "victim":
-					broken++
-					assert.True(t, res.failed)
-					assert.False(t, res.done)
-					assert.Equal(t, promptStarted, res.prompt)
-				case "survivor":
-					whole++
-					assert.False(t, res.failed)
-					assert.True(t, res.done)
-				default:
-					t.Errorf("a client got %q", res.text)
-				}
-			}
-			assert.Equal(t, started, broken)
-			assert.Equal(t, streams-started, whole)
-
-			eventually(t, func() bool { return len(observed.all()) == streams }, "the Observer got all summaries")
-			again := 0
-			for _, e := range observed.all() {
-				if e.Err != nil {
-					assert.Equal(t, "victim", e.Target())
-					assert.Len(t, e.Tries, 1)
-					assert.Equal(t, 2, e.Chunks, "the role and a text")
-				} else {
-					assert.Equal(t, "survivor", e.Target())
-					assert.LessOrEqual(t, len(e.Tries), 2)
-					again += len(e.Tries) - 1
-				}
-				assert.Equal(t, e.Err != nil, e.Estimated, "the survivor reports its usage")
-				assert.Positive(t, e.Usage.CompletionTokens)
-			}
-			assert.Equal(t, streams/2-started, again)
-			sums, err := usage.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
-			require.NoError(t, err)
-			require.Len(t, sums, 1)
-			assert.Equal(t, int64(streams), sums[0].Requests)
-
-			s := router.Status()
-			assert.Equal(t, route.StateOpen, s[0].State)
-			assert.Equal(t, int64(streams/2), s[0].Failures)
-			assert.Equal(t, route.StateClosed, s[1].State)
-			assert.Zero(t, s[0].InFlight+s[1].InFlight)
-		})
+		t.Run(name, func(t *testing.T) { testOneDies(t, start) })
 	}
+}
+
+// testOneDies starts the victim with start, which returns its address and a function
+// that kills it.
+func testOneDies(t *testing.T, start func(*testing.T) (string, func())) {
+	const streams = 200
+	checkGoroutines(t)
+	addr, kill := start(t)
+	survivor := httptest.NewServer(newHandler(memory.Scripted(memory.Say("surv"), memory.Say("ivor"))))
+	t.Cleanup(survivor.Close)
+
+	router := newRouter(t, nil, route.Route{Model: "m", Targets: []route.Target{
+		{Name: "victim", Backend: newUpstream(t, addr)},
+		{Name: "survivor", Backend: newUpstream(t, survivor.Listener.Addr().String())},
+	}})
+	var observed summaries
+	usage := memory.NewUsageStore()
+	gateway := httptest.NewServer(llmhttp.NewHandler(router, llmhttp.AllowAll("acme"),
+		&llmhttp.Options{Observe: observed.observe, Usage: usage, Logger: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(gateway.Close)
+	transport := &http.Transport{MaxIdleConnsPerHost: streams}
+	t.Cleanup(transport.CloseIdleConnections)
+
+	var clients streamClients
+	for i := range streams {
+		clients.start(t, &http.Client{Transport: transport}, gateway.URL, []string{promptStarted, promptSilent}[i%2])
+	}
+	eventually(t, func() bool { return clients.allReady(streams / 2) },
+		"the survivor answered its half and the victim started what it could")
+	assert.Equal(t, streams/2, router.Status()[0].InFlight)
+	kill()
+	clients.wg.Wait()
+	clients.checkResults(t)
+
+	eventually(t, func() bool { return len(observed.all()) == streams }, "the Observer got all summaries")
+	assert.Equal(t, streams/2-clients.started, checkSummaries(t, observed.all()))
+	sums, err := usage.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	require.Len(t, sums, 1)
+	assert.Equal(t, int64(streams), sums[0].Requests)
+
+	s := router.Status()
+	assert.Equal(t, route.StateOpen, s[0].State)
+	assert.Equal(t, int64(streams/2), s[0].Failures)
+	assert.Equal(t, route.StateClosed, s[1].State)
+	assert.Zero(t, s[0].InFlight+s[1].InFlight)
+}
+
+// streamClients read streams at the same time.
+type streamClients struct {
+	wg sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	results []streamResult
+	started int // streams of the victim with a text
+}
+
+// start starts a client that reads a stream.
+func (c *streamClients) start(t *testing.T, client *http.Client, url, prompt string) {
+	c.wg.Go(func() {
+		res, err := readStream(client, url, prompt, func(text string) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if text == "victim" {
+				c.started++
+			}
+		})
+		assert.NoError(t, err)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.results = append(c.results, res)
+	})
+}
+
+// allReady reports whether half of the streams have ended, which are those of the
+// survivor, and all streams of the victim that can start have started.
+func (c *streamClients) allReady(half int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	done := 0
+	for _, res := range c.results {
+		if res.prompt == promptStarted {
+			done++
+		}
+	}
+	return len(c.results) == half && c.started == half-done
+}
+
+// checkResults checks that the streams that the victim had started are broken and that
+// all others are complete.
+func (c *streamClients) checkResults(t *testing.T) {
+	t.Helper()
+	broken := 0
+	for _, res := range c.results {
+		assert.Equal(t, 200, res.status)
+		switch res.text {
+		case "victim":
+			broken++
+			assert.True(t, res.failed)
+			assert.False(t, res.done)
+			assert.Equal(t, promptStarted, res.prompt)
+		case "survivor":
+			assert.False(t, res.failed)
+			assert.True(t, res.done)
+		default:
+			t.Errorf("a client got %q", res.text)
+		}
+	}
+	assert.Equal(t, c.started, broken)
+}
+
+// checkSummaries checks what the Observer got, and returns the number of tries that were
+// repeated.
+func checkSummaries(t *testing.T, list []*llmhttp.RequestSummary) (again int) {
+	t.Helper()
+	for _, e := range list {
+		if e.Err != nil {
+			assert.Equal(t, "victim", e.Target())
+			assert.Len(t, e.Tries, 1)
+			assert.Equal(t, 2, e.Chunks, "the role and a text")
+		} else {
+			assert.Equal(t, "survivor", e.Target())
+			assert.LessOrEqual(t, len(e.Tries), 2)
+			again += len(e.Tries) - 1
+		}
+		assert.Equal(t, e.Err != nil, e.Estimated, "the survivor reports its usage")
+		assert.Positive(t, e.Usage.CompletionTokens)
+	}
+	return again
 }
 
 func TestServers_OneReturns(t *testing.T) {
