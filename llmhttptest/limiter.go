@@ -68,10 +68,10 @@ const (
 	// clock that counts milliseconds.
 	clockError = 2 * time.Millisecond
 
-	// driftError is the part by which two clocks may differ in speed.
+	// driftError is the fraction by which two clocks may differ in speed.
 	driftError = 0.001
 
-	// floatError is the part by which numbers may differ because of rounding.
+	// floatError is the fraction by which numbers may differ because of rounding.
 	floatError = 1e-9
 )
 

@@ -176,9 +176,9 @@ func (p *protocolTest) wantSameReplies(t testing.TB, name string, chunks []*llmh
 	}
 }
 
-// describeReply describes what the kit compares of a reply. It leaves out what a
-// Handler adds to known: an empty choice if there is none, the FinishReason of an
-// unfinished choice, and an estimated Usage.
+// describeReply describes the parts of a reply that the kit compares. known is the reply
+// without the additions of a Handler, which are left out: an empty choice if there is
+// none, the FinishReason of an unfinished choice, and an estimated Usage.
 func describeReply(r, known *llmhttp.ChatResponse) string {
 	var b strings.Builder
 	for i := range r.Choices {

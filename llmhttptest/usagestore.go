@@ -68,8 +68,8 @@ func (s *usageTest) mustRecord(t testing.TB, records ...llmhttp.UsageRecord) {
 	}
 }
 
-// wantSums reports an error unless Query of q returns want. If q.Account is
-// empty, it is the test's account.
+// wantSums reports an error unless Query of q returns want. An empty
+// q.Account means the test's account.
 func (s *usageTest) wantSums(t testing.TB, q llmhttp.UsageQuery, want ...llmhttp.UsageSum) {
 	t.Helper()
 	if q.Account == "" {

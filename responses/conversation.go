@@ -8,7 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A conversation joins items to messages. Consecutive texts, calls and reasoning of
+// A conversation converts items to messages. Consecutive texts, calls and reasoning of
 // the assistant become one message, because chat completions require all calls of a
 // turn in one message, before the results.
 type conversation struct {
@@ -141,17 +141,12 @@ func (c *conversation) addReasoning(item *inputItem) error {
 	var v struct {
 		Summary   rawList `json:"summary"`
 		Content   rawList `json:"content"`
-		Encrypted *string `json:"encrypted_content"`
+		Encrypted string  `json:"encrypted_content"`
 	}
 	if err := decode(item.raw, item.path, &v); err != nil {
 		return err
 	}
-	r := new(plainReasoning)
-	if v.Encrypted != nil {
-		if sealed, ok := c.sealer.open(c.account, *v.Encrypted); ok {
-			r = sealed
-		}
-	}
+	r := c.sealer.open(c.account, v.Encrypted)
 	if r.Text == "" && r.Details == nil {
 		parts, name := v.Summary, "summary"
 		if len(parts) == 0 {

@@ -59,24 +59,19 @@ func (s *sealer) seal(account string, r *plainReasoning) (string, error) {
 	return sealedPrefix + base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, []byte(account))), nil
 }
 
-// open decrypts content. It returns false if content was not sealed by s for the
-// account.
-func (s *sealer) open(account, content string) (*plainReasoning, bool) {
+// open decrypts content. It returns an empty plainReasoning if s has not sealed content
+// for the account.
+func (s *sealer) open(account, content string) (r plainReasoning) {
 	encoded, ok := strings.CutPrefix(content, sealedPrefix)
 	if !ok {
-		return nil, false
+		return r
 	}
 	sealed, err := base64.RawURLEncoding.DecodeString(encoded)
 	if err != nil {
-		return nil, false
+		return r
 	}
-	plain, err := s.aead.Open(nil, nil, sealed, []byte(account))
-	if err != nil {
-		return nil, false
+	if plain, err := s.aead.Open(nil, nil, sealed, []byte(account)); err == nil {
+		_ = json.Unmarshal(plain, &r) // seal has encoded it
 	}
-	r := new(plainReasoning)
-	if json.Unmarshal(plain, r) != nil {
-		return nil, false
-	}
-	return r, true
+	return r
 }
