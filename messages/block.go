@@ -41,14 +41,6 @@ type source struct {
 	Content   raw // a string or blocks
 }
 
-// stringValue returns the text of a JSON string, or "" if v is another value.
-func stringValue(v raw) (s string) {
-	if v == nil || json.Unmarshal(v, &s) != nil {
-		return ""
-	}
-	return s
-}
-
 // toolCall converts a tool_use block.
 func (b *block) toolCall() (llmhttp.ToolCall, error) {
 	call := llmhttp.ToolCall{ID: b.ID, Type: "function", Function: llmhttp.FunctionCall{Name: b.Name, Arguments: "{}"}}
@@ -213,4 +205,12 @@ func (b *block) searchResultParts() (llmhttp.Content, error) {
 	}
 	title := strings.TrimSpace(stringValue(b.Title) + " " + stringValue(b.Source))
 	return textParts(withTitle(title, parts.Text())), nil
+}
+
+// stringValue returns the text of a JSON string, or "" if v is another value.
+func stringValue(v raw) (s string) {
+	if v == nil || json.Unmarshal(v, &s) != nil {
+		return ""
+	}
+	return s
 }

@@ -68,15 +68,6 @@ func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// beginEvent appends an event up to its type. The SDKs need the type in both places.
-func beginEvent(b []byte, typ string) []byte {
-	b = append(b, "event: "...)
-	b = append(b, typ...)
-	b = append(b, "\ndata: {\"type\":\""...)
-	b = append(b, typ...)
-	return append(b, '"')
-}
-
 // CollectStart makes the encoder queue all blocks for AppendWhole.
 func (e *encoder) CollectStart(*llmhttp.ReplyStart) { e.blocks.whole = true }
 
@@ -102,4 +93,13 @@ func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error)
 	b = append(b, `,"usage":`...)
 	b = appendUsage(b, r.Usage)
 	return append(b, '}'), nil
+}
+
+// beginEvent appends an event up to its type. The SDKs need the type in both places.
+func beginEvent(b []byte, typ string) []byte {
+	b = append(b, "event: "...)
+	b = append(b, typ...)
+	b = append(b, "\ndata: {\"type\":\""...)
+	b = append(b, typ...)
+	return append(b, '"')
 }

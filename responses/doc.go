@@ -1,27 +1,36 @@
-// Package responses serves OpenAI's Responses API from any [llmhttp.Backend]. It
-// is a [llmhttp.Protocol], which a host switches on with
+// Package responses serves OpenAI's Responses API with an [llmhttp.Handler], so that
+// its SDKs, and agents such as Codex, can use any [llmhttp.Backend].
 //
-//	llmhttp.NewHandler(backend, keys, &llmhttp.Options{
+//	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
 //		Protocols: []llmhttp.Protocol{responses.New(nil)},
 //	})
 //
-// It serves POST /v1/responses, whole and streamed, and POST
-// /v1/responses/input_tokens. With a [llmhttp.ResponseStore] it also serves stored
-// responses: clients can continue from previous_response_id, refer to items by
-// ID, and read and delete responses.
+// The Handler then serves, besides the other endpoints:
 //
-// A request becomes a [llmhttp.ChatRequest]:
+//   - POST /v1/responses, whole and streamed
+//   - POST /v1/responses/input_tokens
+//   - with a [llmhttp.ResponseStore]: GET and DELETE /v1/responses/{id}, and GET
+//     /v1/responses/{id}/input_items
+//
+// With a store, clients can also continue from previous_response_id and refer to
+// items by ID.
+//
+// # Requests
+//
+// A request becomes an [llmhttp.ChatRequest]:
 //
 //   - The instructions are the first message. Items of the input become messages.
 //     Consecutive texts, calls and reasoning of the assistant become one message.
 //   - A custom tool becomes a function with one parameter, the string "input". A
 //     tool of a namespace becomes a function whose name begins with that of
 //     the namespace. Calls are translated back.
-//   - Hosted tools, such as web_search, are dropped, and so are items that have no
+//   - Hosted tools, such as web_search, are ignored, and so are items that have no
 //     text and are not known.
 //   - Parameters of the same meaning are in the fields of the ChatRequest. metadata,
 //     service_tier, user, safety_identifier, prompt_cache_key and
 //     prompt_cache_retention are in its Extra.
+//
+// # Replies
 //
 // A stream begins with response.created, which is sent with the first chunk of the
 // Backend, or after a second if the Backend is silent. An error before that is a

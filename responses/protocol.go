@@ -30,8 +30,8 @@ const (
 	minSecret      = 16
 )
 
-// New returns the protocol. Nil opts mean the zero Options. It panics if the
-// Secret is shorter than 16 bytes.
+// New returns the protocol. It keeps a copy of opts; nil means the zero Options. It
+// panics if the Secret is not nil and shorter than 16 bytes.
 func New(opts *Options) llmhttp.Protocol {
 	p := &protocol{Protocol: llmhttp.ChatCompletions()}
 	if opts != nil {

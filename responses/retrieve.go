@@ -15,28 +15,6 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// responseError returns the error for the client after the store has failed with err to
-// find the response with the given ID.
-func responseError(id string, err error) error {
-	if errors.Is(err, llmhttp.ErrResponseNotFound) {
-		return llmhttp.Errorf(http.StatusNotFound, "", "Response with id '%s' not found.", clip(id))
-	}
-	return storeError(err)
-}
-
-// loadResponse returns the stored response whose ID is in the path of r.
-func (p *protocol) loadResponse(ctx context.Context, r *http.Request) (*llmhttp.StoredResponse, error) {
-	id := r.PathValue("id")
-	if p.opts.Store == nil {
-		return nil, responseError(id, llmhttp.ErrResponseNotFound)
-	}
-	stored, err := p.opts.Store.LoadResponse(ctx, accountOf(ctx), id)
-	if err != nil {
-		return nil, responseError(id, err)
-	}
-	return stored, nil
-}
-
 // retrieve serves GET /v1/responses/{id}.
 func (p *protocol) retrieve(ctx context.Context, r *http.Request, _ []byte) (any, error) {
 	query := r.URL.Query()
@@ -53,6 +31,28 @@ func (p *protocol) retrieve(ctx context.Context, r *http.Request, _ []byte) (any
 	}
 	body := slices.Concat(bytes.TrimSuffix(stored.Body, []byte("}")), []byte(`,"output":`), items, []byte("}"))
 	return json.RawMessage(body), nil
+}
+
+// loadResponse returns the stored response whose ID is in the path of r.
+func (p *protocol) loadResponse(ctx context.Context, r *http.Request) (*llmhttp.StoredResponse, error) {
+	id := r.PathValue("id")
+	if p.opts.Store == nil {
+		return nil, responseError(id, llmhttp.ErrResponseNotFound)
+	}
+	stored, err := p.opts.Store.LoadResponse(ctx, accountOf(ctx), id)
+	if err != nil {
+		return nil, responseError(id, err)
+	}
+	return stored, nil
+}
+
+// responseError returns the error for the client after the store has failed with err to
+// find the response with the given ID.
+func responseError(id string, err error) error {
+	if errors.Is(err, llmhttp.ErrResponseNotFound) {
+		return llmhttp.Errorf(http.StatusNotFound, "", "Response with id '%s' not found.", clip(id))
+	}
+	return storeError(err)
 }
 
 // queryIncludes reports whether the include parameter of a query has the value what.
