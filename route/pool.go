@@ -53,16 +53,16 @@ func newRequestInfo(ctx context.Context, model string, endpoint llmhttp.Endpoint
 // minMaxRest is the minimum of pool.maxRest, which is longer if Options.MaxWait is.
 const minMaxRest = 5 * time.Minute
 
-// newPool returns the pool for targets, which are those of the route c.
-func newPool(c *Route, targets []*target, o *Options) *pool {
+// newPool returns the pool for targets, which are those of the route config.
+func newPool(config *Route, targets []*target, o *Options) *pool {
 	p := &pool{
-		strategy: cmp.Or(c.Strategy, Weighted),
+		strategy: cmp.Or(config.Strategy, Weighted),
 		breakers: breakerOptions{o.Failures, o.OpenFor},
 		maxRest:  max(minMaxRest, o.MaxWait),
 		targets:  targets,
 	}
-	for i := range c.Targets {
-		p.states = append(p.states, targetState{weight: max(c.Targets[i].Weight, 1)})
+	for i := range config.Targets {
+		p.states = append(p.states, targetState{weight: max(config.Targets[i].Weight, 1)})
 	}
 	return p
 }
@@ -169,7 +169,8 @@ func (p *pool) settleBreaker(i int, m *modelState, info *requestInfo, tk ticket,
 	return change
 }
 
-// hasOther reports whether a target other than i can serve the request.
+// hasOther reports whether another target than i, with a closed breaker, can serve the
+// request.
 func (p *pool) hasOther(i int, info *requestInfo) bool {
 	for j, t := range p.targets {
 		if j == i || !t.supports(info.endpoint) {

@@ -72,34 +72,34 @@ func New(routes []Route, opts *Options) (*Router, error) {
 	return r, nil
 }
 
-// newRoute validates c and returns its runtime form. Errors call it field.
-func (r *Router) newRoute(c *Route, field string) (*route, error) {
+// newRoute validates config and returns its runtime form. Errors call it field.
+func (r *Router) newRoute(config *Route, field string) (*route, error) {
 	switch {
-	case c.Model == "":
+	case config.Model == "":
 		return nil, fmt.Errorf("route: %s.model: must not be empty", field)
-	case len(c.Targets) == 0:
+	case len(config.Targets) == 0:
 		return nil, fmt.Errorf("route: %s.targets: must not be empty", field)
 	}
-	switch c.Strategy {
+	switch config.Strategy {
 	case "", Weighted, LeastInFlight, InOrder:
 	default:
-		return nil, fmt.Errorf("route: %s.strategy: unknown strategy %q, want %q, %q or %q", field, c.Strategy, Weighted, LeastInFlight, InOrder)
+		return nil, fmt.Errorf("route: %s.strategy: unknown strategy %q, want %q, %q or %q", field, config.Strategy, Weighted, LeastInFlight, InOrder)
 	}
-	rt := &route{model: c.Model}
+	rt := &route{model: config.Model}
 	seen := make(map[string]int)
-	for i := range c.Targets {
-		t := &c.Targets[i]
+	for i := range config.Targets {
+		t := &config.Targets[i]
 		field := fmt.Sprintf("%s.targets[%d]", field, i)
-		if err := checkTarget(t, c.Model, field); err != nil {
+		if err := checkTarget(t, config.Model, field); err != nil {
 			return nil, err
 		}
 		if first, ok := seen[t.Name]; ok {
 			return nil, fmt.Errorf("route: %s.name: targets[%d] has the name %q too", field, first, t.Name)
 		}
 		seen[t.Name] = i
-		rt.targets = append(rt.targets, &target{routeModel: c.Model, name: t.Name, backend: t.Backend, model: t.Model})
+		rt.targets = append(rt.targets, &target{routeModel: config.Model, name: t.Name, backend: t.Backend, model: t.Model})
 	}
-	rt.pool = newPool(c, rt.targets, &r.opts)
+	rt.pool = newPool(config, rt.targets, &r.opts)
 	return rt, nil
 }
 
