@@ -177,7 +177,7 @@ func (c *chart) labelTicks(style chartStyle) []plot.Tick {
 	return ticks
 }
 
-// valueTicks returns four or five round values from zero to top.
+// valueTicks returns round values from zero to top.
 func (c *chart) valueTicks(top float64) []plot.Tick {
 	var ticks []plot.Tick
 	step := roundStep(top)
@@ -187,7 +187,8 @@ func (c *chart) valueTicks(top float64) []plot.Tick {
 	return ticks
 }
 
-// roundStep returns 1, 2, 2.5 or 5 times a power of ten, of which about four make top.
+// roundStep returns 1, 2, 2.5 or 5 times a power of ten, so that an axis up to top has
+// at most five steps.
 func roundStep(top float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(top/4)))
 	for _, f := range []float64{1, 2, 2.5, 5} {

@@ -40,7 +40,7 @@ func (q *request) findKey(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, 
 	return info, err
 }
 
-// findUsableKey returns a key of which the user may obtain a secret.
+// findUsableKey is findKey for a key that the user may also use; see User.mayUse.
 func (q *request) findUsableKey(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
 	info, err := q.findKey(keys, id)
 	if err == nil && !q.user.mayUse(&info) {

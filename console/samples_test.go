@@ -47,7 +47,7 @@ func (b *tab) runSample(language, secret string) string {
 	return string(out)
 }
 
-// setField sets the value of a field and tells the page.
+// setField sets the value of a field and dispatches the event of a change.
 func (b *tab) setField(id, value string) {
 	b.t.Helper()
 	evaluate[bool](b, fmt.Sprintf("((f) => { f.value = %s; return f.dispatchEvent(new Event('input', { bubbles: true })) })(document.getElementById(%q))", mustJSON(b.t, value), id))

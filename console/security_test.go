@@ -319,7 +319,7 @@ func TestSecurity_OthersAreInvisible(t *testing.T) {
 	assert.Equal(t, "their key", after.Name)
 }
 
-// TestSecurity_Owner checks that people who look after an account cannot give
+// TestSecurity_Owner checks that people who have signed in with a key cannot give
 // themselves more than they have.
 func TestSecurity_Owner(t *testing.T) {
 	h := newHost(t, nil)

@@ -22,10 +22,9 @@ type SignIn struct {
 	// passwords, which [HashPassword] returns.
 	Admins map[string]string
 
-	// Keys lets people sign in with an API key, to look after its account. They
-	// see the keys and the usage of the account, and can rename them, and
-	// rotate and revoke those that allow no more than the key they have signed
-	// in with. They cannot raise limits or create keys. The session ends when
+	// Keys lets people sign in with an API key. They see the keys and the usage
+	// of its account. They can rename these keys, and rotate and revoke those
+	// that allow no more than the key they have signed in with. They cannot raise limits or create keys. The session ends when
 	// the key stops working.
 	Keys bool
 
@@ -204,7 +203,7 @@ func (s *signIn) checkPassword(r *http.Request, name, password string) (User, er
 	return User{Name: name, Admin: true}, nil
 }
 
-// checkKey returns the person who looks after the account of an API key.
+// checkKey returns the person who signs in with an API key.
 func (s *signIn) checkKey(r *http.Request, secret string) (User, error) {
 	if !s.config.Keys {
 		return User{}, errWrongKey

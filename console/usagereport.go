@@ -10,7 +10,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// defaultDays is the length of a period that nobody has chosen.
+// defaultDays is the length of the period if the query names none.
 const defaultDays = 30
 
 // usageTotals are sums of usage with their cost.

@@ -6,8 +6,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// Content is what was said in a chat, in the form that the conventions give it.
-// Its JSON follows their schemas.
+// Content has the messages and the tools of a chat. Its JSON follows the schemas of
+// the conventions.
 type Content struct {
 	System    []Part    // the system instructions, if the protocol separates them from the messages
 	Input     []Message // the messages of the request

@@ -47,9 +47,8 @@ func (l attributeList) with(key attribute.Key, value string) attributeList {
 	return append(l[:len(l):len(l)], key.String(value))
 }
 
-// requestLabels are the values of which the attributes of a request's metrics are
-// made. As they are comparable, a cache finds the attributes by them. Values that
-// are empty are left out.
+// requestLabels are the values in the attributes of a request's metrics, and the key
+// of these attributes in a cache. Values that are empty are left out.
 type requestLabels struct {
 	operation                             llmhttp.Operation
 	protocol, requestModel, responseModel string
@@ -96,7 +95,7 @@ func newRequestOptions(l requestLabels, provider string) *requestOptions {
 	}
 }
 
-// refusalLabels are the values of which the attributes of a refusal are made.
+// refusalLabels are the values in the attributes of a refusal.
 type refusalLabels struct{ limit, account string }
 
 func (r refusalLabels) options() []metric.AddOption {
@@ -106,7 +105,7 @@ func (r refusalLabels) options() []metric.AddOption {
 	return l.addOptions()
 }
 
-// tryLabels are the values of which the attributes of a try are made.
+// tryLabels are the values in the attributes of a try.
 type tryLabels struct {
 	operation        llmhttp.Operation
 	provider, target string

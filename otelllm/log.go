@@ -9,7 +9,7 @@ import (
 
 // LogHandler returns a Handler that adds trace_id and span_id to the records whose
 // context has a span, and passes them on to h. With it, the lines of
-// [llmhttp.LogRequests] and of Options.Logger tell their trace.
+// [llmhttp.LogRequests] and of Options.Logger have the IDs of their trace and span.
 func LogHandler(h slog.Handler) slog.Handler { return logHandler{h} }
 
 type logHandler struct{ slog.Handler }

@@ -162,8 +162,8 @@ func (t *Telemetry) account(s *llmhttp.RequestSummary) string {
 	return s.Account
 }
 
-// recordTokenTimes records when tokens were generated. A Backend that yields the
-// reply in one chunk does not tell that, unless the client asked for a stream.
+// recordTokenTimes records when tokens were generated. If the Backend yields the
+// reply in one chunk, that is not known, unless the client asked for a stream.
 func (m *metrics) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, opts *requestOptions) {
 	several := s.LastToken > s.FirstToken
 	if several || s.Streamed && s.FirstToken > 0 {

@@ -98,7 +98,7 @@ func isServerError(c llmhttp.ErrorClass) bool {
 // try begins the span of a try.
 func (r *request) try(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {
 	if r.span == nil {
-		return ctx, nil // not of a call that generates anything
+		return ctx, nil // a list of models, for example, has no span
 	}
 	t := r.t
 	server := t.opts.Targets[target]
@@ -118,7 +118,7 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 		if try.Err != nil {
 			class := string(try.ErrorClass)
 			span.SetAttributes(semconv.ErrorTypeKey.String(class))
-			span.SetStatus(codes.Error, class) // of a client, for which any error is one
+			span.SetStatus(codes.Error, class) // a span of the kind CLIENT has the status Error for every error
 		}
 		span.End()
 		t.metrics.recordTry(ctx, try.Duration, tryLabels{r.info.Operation, server.Provider, target, try.ErrorClass})

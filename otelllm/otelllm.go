@@ -58,10 +58,10 @@ type Options struct {
 	ContentEvents bool
 
 	// ContentHook is called for each chat that reached the Backend, before its span
-	// ends and whether it is sampled or not, with what was said. It may upload the
-	// content, set a reference to it on the span, and modify the content, which is
-	// recorded afterwards if CaptureContent or ContentEvents is true. The request
-	// waits for it. It must be safe for concurrent use.
+	// ends and whether it is sampled or not. It may upload the content, set a
+	// reference to it on the span, and modify the content, which is recorded
+	// afterwards if CaptureContent or ContentEvents is true. The request waits for
+	// it. It must be safe for concurrent use.
 	ContentHook func(ctx context.Context, span trace.Span, c *Content)
 
 	// ContentLimit is the maximum number of bytes of the texts of a request, and of

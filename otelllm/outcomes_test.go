@@ -116,7 +116,7 @@ func outcomes() map[string]outcome {
 	}
 }
 
-// A brokenLimiter is a Limiter whose store is away.
+// A brokenLimiter is a Limiter whose store is unavailable.
 type brokenLimiter struct{}
 
 func (brokenLimiter) Take(context.Context, string, ...llmhttp.Draw) ([]llmhttp.Level, error) {

@@ -24,8 +24,8 @@ type Options struct {
 	// node.
 	Prefix string
 
-	// Timeout bounds each call to Redis, and thereby the time that a Redis
-	// that hangs adds to a request. Zero means 250 ms, negative no timeout.
+	// Timeout bounds each call to Redis. A request waits that long for a Redis
+	// that hangs. Zero means 250 ms, negative no timeout.
 	Timeout time.Duration
 
 	// Fallback decides while Redis does not answer or refuses. If nil, calls

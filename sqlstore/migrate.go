@@ -89,7 +89,7 @@ func (db *database) migrate(ctx context.Context, migrations []migration) error {
 	})
 }
 
-// applyMigrations applies migrations, of which there is at least one, in order.
+// applyMigrations applies migrations in order. There must be at least one.
 func applyMigrations(ctx context.Context, tx *sql.Tx, migrations []migration) error {
 	for _, m := range migrations {
 		if _, err := tx.ExecContext(ctx, m.sql); err != nil {

@@ -110,12 +110,12 @@ func blockOf(m int64) int64 { return m - (m%blockMicros+blockMicros)%blockMicros
 // maxOverlap times as long as the period.
 const maxOverlap = 4
 
-// largestKeys is largest for keys. Instead of all keys, of which there may be
-// many, it reads the sums of candidates: the keys with the most tokens in a block.
-// Any other key has in each block at most as many tokens as the last candidate of
-// that block. If the sum of these bounds is less than the tokens of each key in the
-// result, the result is right. If not, it tries again with more candidates, and
-// then returns nil.
+// largestKeys does what largest does, for keys, without reading the sums of all of
+// them. Its candidates are the keys with the most tokens in a block. Any other key
+// has in each block at most as many tokens as the last candidate of that block, so
+// the sum of these numbers is a bound for its tokens. If each key of the result has
+// more, the result is right. If not, largestKeys tries again with more candidates,
+// and then returns nil.
 func (r *report) largestKeys(ctx context.Context) ([]llmhttp.ReportSum, error) {
 	from, to := r.args[0].(int64), r.args[1].(int64)
 	if (blockOf(to-1)+blockMicros-blockOf(from))/maxOverlap > to-from {

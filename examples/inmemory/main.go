@@ -119,8 +119,8 @@ func serve(ctx context.Context, l net.Listener, mux http.Handler, h *llmhttp.Han
 	return nil
 }
 
-// servedModel returns the model that serves requests for name: agents ask for models
-// of their own.
+// servedModel returns the model that serves requests for the model name. Agents
+// request models of the vendor whose protocol they use.
 func servedModel(name string) string {
 	if strings.HasPrefix(name, "claude-") {
 		return memory.ModelChat
