@@ -214,8 +214,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q.run()
 }
 
-// enter adds q to the active requests. It reports false if the Handler is
-// shutting down.
+// enter adds q to the active requests. It reports false and adds nothing if the Handler
+// is shutting down.
 func (h *Handler) enter(q *request) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -77,7 +77,7 @@ func (l *lifetime) endCause() error {
 	case cause == errClientLeft, cause == errShutdown, cause == errSilent:
 		return cause
 	case errors.Is(l.clientCtx.Err(), context.Canceled):
-		if l.endedByHost() {
+		if l.canceledByHost() {
 			return errShutdown
 		}
 		return errClientLeft
@@ -90,13 +90,13 @@ func (l *lifetime) endCause() error {
 // can be tens of milliseconds.
 const departureGrace = 200 * time.Millisecond
 
-// endedByHost reports whether the host has cancelled the context of the
+// canceledByHost reports whether the host has cancelled the context of the
 // http.Request, as with a signal's context as http.Server.BaseContext, while the
 // client is still connected. It must not be called after ServeHTTP has returned.
 //
 // A departed client cancels the context without a cause, as the host may do too.
 // Only CloseNotify tells one from the other: it does not depend on the context.
-func (l *lifetime) endedByHost() bool {
+func (l *lifetime) canceledByHost() bool {
 	l.hostOnce.Do(func() {
 		if context.Cause(&l.clientCtx) != context.Canceled {
 			l.byHost = true

@@ -24,12 +24,12 @@ type orderer struct {
 	ended       int            // number of choices that have ended
 	truncated   bool           // a choice has ended because of maxBytes
 	hasStart    bool           // start is set
-	choices     []choiceState  // by index; as long as the largest index seen
+	choices     []choiceState  // by index, up to the largest index seen; some may not be open
 	storage     [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
 	scratch     scratchChunk
 
-	start      ReplyStart // from the first chunk
-	model      string     // as the Backend set it
+	start      ReplyStart // from the first chunk; chatCall.replyStart completes it
+	model      string     // from the first chunk; may be empty
 	usage      *Usage     // the last one reported
 	extra      Extra      // members of chunks that have not been emitted
 	usageExtra Extra      // members of chunks that had nothing but usage

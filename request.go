@@ -256,7 +256,7 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 	}
 	now := time.Now()
 	q.setHeaders(now)
-	return q.res.replyLocked(http.StatusOK, buf.b, now)
+	return q.res.writeReplyLocked(http.StatusOK, buf.b, now)
 }
 
 // setHeaders sets the headers that do not depend on what the reply is. q.res.mu is held.
@@ -388,7 +388,7 @@ func (f *failureHandler) replyError(err error) {
 	q.setHeaders(now)
 	setErrorHeaders(q.res.w.Header(), e)
 	body, status := q.protocol.AppendError(nil, e, q.accounting.record.ID)
-	q.res.replyLocked(status, body, now)
+	q.res.writeReplyLocked(status, body, now)
 }
 
 // interruptCause returns the error with which another goroutine has ended the request.

@@ -178,9 +178,9 @@ var (
 	noBuffering       = []string{"no"}
 )
 
-// replyLocked writes a reply of JSON whose other headers are set, and sends it. now is
+// writeReplyLocked writes a reply of JSON whose other headers are set, and sends it. now is
 // the current time.
-func (res *response) replyLocked(status int, body []byte, now time.Time) error {
+func (res *response) writeReplyLocked(status int, body []byte, now time.Time) error {
 	res.state, res.status, res.firstWrite = stateDone, status, now
 	h := res.w.Header()
 	h["Content-Type"] = contentTypeJSON

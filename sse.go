@@ -57,7 +57,7 @@ func (s *eventStream) encode(c *ChatChunk) {
 		return
 	}
 	s.appendStart()
-	buf := s.buffer()
+	buf := s.pendingBuffer()
 	b, err := s.encoder.AppendChunk(buf.b, c)
 	if err != nil {
 		s.encoderErr = err
@@ -72,12 +72,12 @@ func (s *eventStream) appendStart() {
 		return
 	}
 	s.started = true
-	buf := s.buffer()
+	buf := s.pendingBuffer()
 	buf.b = s.encoder.AppendStart(buf.b, s.q.chat.replyStart())
 }
 
-// buffer returns the buffer of pending events.
-func (s *eventStream) buffer() *buffer {
+// pendingBuffer returns the buffer of pending events, and gets one if there is none.
+func (s *eventStream) pendingBuffer() *buffer {
 	if s.pending == nil {
 		s.pending = getBuffer(1 << 10)
 	}
@@ -136,7 +136,7 @@ func (s *eventStream) writePending(now time.Time) error {
 		q.setHeaders(now)
 		q.res.startStreamLocked(now)
 	}
-	buf := s.buffer()
+	buf := s.pendingBuffer()
 	s.pending = nil
 	err := q.res.writeLocked(buf.b, now)
 	if q.res.cannotFlush {
@@ -160,7 +160,7 @@ func (s *eventStream) writeKeepAlive() error {
 		s.appendStart()
 		return s.writePending(time.Now())
 	}
-	buf := s.buffer()
+	buf := s.pendingBuffer()
 	buf.b = append(buf.b, keepAliveComment...)
 	return s.writePending(time.Now())
 }
@@ -170,7 +170,7 @@ func (s *eventStream) end(u *Usage, extra Extra) error {
 	if s.encoderErr != nil {
 		return s.encoderErr
 	}
-	buf := s.buffer()
+	buf := s.pendingBuffer()
 	b, err := s.encoder.AppendEnd(buf.b, u, extra)
 	if err != nil {
 		s.encoderErr = err
@@ -182,7 +182,7 @@ func (s *eventStream) end(u *Usage, extra Extra) error {
 
 // fail writes the end of a stream that failed.
 func (s *eventStream) fail(e *Error) {
-	buf := s.buffer()
+	buf := s.pendingBuffer()
 	buf.b = s.encoder.AppendFailure(buf.b, e)
 	s.writePending(time.Now())
 }
