@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ascii"
 )
 
 const (
@@ -49,27 +50,18 @@ func (s *KeyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.
 	if limit <= 0 {
 		limit = defaultPage
 	}
-	search, now := lowerASCII(q.Search), time.Now()
+	search, now := ascii.ToLower(q.Search), time.Now()
 	var page []llmhttp.KeyInfo
 	for _, k := range keys {
 		if len(page) == limit {
 			break
 		}
-		text := lowerASCII(strings.Join([]string{k.info.ID, k.info.Account, k.info.Name, k.info.Prefix}, "\n"))
+		text := ascii.ToLower(strings.Join([]string{k.info.ID, k.info.Account, k.info.Name, k.info.Prefix}, "\n"))
 		if (q.Account == "" || k.info.Account == q.Account) && (q.Status == "" || k.info.Status(now) == q.Status) && strings.Contains(text, search) {
 			page = append(page, k.copyInfo())
 		}
 	}
 	return page, nil
-}
-
-func lowerASCII(s string) string {
-	return strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			r += 'a' - 'A'
-		}
-		return r
-	}, s)
 }
 
 // CreateKey implements [llmhttp.KeyManager]. Secrets begin with "sk-".

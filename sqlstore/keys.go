@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ascii"
 )
 
 const (
@@ -142,7 +143,7 @@ func (s *keyStore) listKeys(ctx context.Context, q llmhttp.KeyQuery, now time.Ti
 		where += " AND account = " + arg(q.Account)
 	}
 	if q.Search != "" {
-		where += " AND " + s.db.contains(arg(lowerASCII(q.Search)), "id", "account", "name", "prefix")
+		where += " AND " + s.db.contains(arg(ascii.ToLower(q.Search)), "id", "account", "name", "prefix")
 	}
 	if q.Status != "" {
 		where += " AND " + keyStatus(arg(micros(now))) + " = " + arg(string(q.Status))
@@ -172,15 +173,6 @@ func (s *keyStore) listKeys(ctx context.Context, q llmhttp.KeyQuery, now time.Ti
 // keyStatus returns an SQL expression for [llmhttp.KeyInfo.Status] at the time now.
 func keyStatus(now string) string {
 	return "CASE WHEN revoked IS NOT NULL THEN 'revoked' WHEN suspended THEN 'suspended' WHEN expires <= " + now + " THEN 'expired' ELSE 'active' END"
-}
-
-func lowerASCII(s string) string {
-	return strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			r += 'a' - 'A'
-		}
-		return r
-	}, s)
 }
 
 // UpdateKey calls change with the settings of the key with the given ID and

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmhttp/llmhttp/internal/ascii"
 )
 
 const (
@@ -72,7 +74,7 @@ func (r *Redactor) WithNames(names ...string) *Redactor {
 	out := r.clone()
 	for _, name := range names {
 		if name != "" {
-			out.add(pattern{lower(name), true, len(name)})
+			out.add(pattern{ascii.ToLower(name), true, len(name)})
 		}
 	}
 	return out
@@ -134,7 +136,7 @@ func (r *Redactor) Text(s string) string {
 		text := s
 		if r.patterns[i].anyCase {
 			if lowered == "" {
-				lowered = lower(s)
+				lowered = ascii.ToLower(s)
 			}
 			text = lowered
 		}
@@ -222,16 +224,4 @@ func replace(s string, spans []span) string {
 	}
 	b.WriteString(s[last:])
 	return b.String()
-}
-
-// lower returns s with ASCII letters in lower case. The result is as long as s,
-// unlike that of [strings.ToLower].
-func lower(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
-		}
-	}
-	return string(b)
 }
