@@ -122,9 +122,7 @@ func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) er
 		return err
 	case <-ctx.Done():
 	}
-	const drainTime = 10 * time.Second
-	fmt.Fprintf(out, "draining for at most %v; Ctrl-C again ends at once\n", drainTime)
-	drain, cancel := context.WithTimeout(context.Background(), drainTime)
+	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	// Close does not lose records, because no request is left after Shutdown.
 	return errors.Join(h.Shutdown(drain), server.Shutdown(drain), usage.Close(drain))

@@ -72,9 +72,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	case <-ctx.Done():
 	}
-	const drainTime = 10 * time.Second
-	fmt.Fprintf(out, "draining for at most %v; Ctrl-C again ends at once\n", drainTime)
-	drain, cancel := context.WithTimeout(context.Background(), drainTime)
+	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return errors.Join(h.Shutdown(drain), server.Shutdown(drain))
 }

@@ -20,6 +20,18 @@ type price struct {
 // which cost nothing without it.
 type prices map[string]price
 
+// newCost returns the Cost of [llmhttp.Options]. It is nil without the flag -prices.
+func (c *config) newCost() (func(llmhttp.UsageSum) float64, error) {
+	if c.prices == "" {
+		return nil, nil
+	}
+	list, err := readPrices(c.prices)
+	if err != nil {
+		return nil, err
+	}
+	return list.cost, nil
+}
+
 // readPrices reads a JSON file.
 func readPrices(file string) (prices, error) {
 	f, err := os.Open(file)
@@ -39,18 +51,6 @@ func readPrices(file string) (prices, error) {
 		}
 	}
 	return list, nil
-}
-
-// newCost returns the Cost of [llmhttp.Options]. It is nil without the flag -prices.
-func (c *config) newCost() (func(llmhttp.UsageSum) float64, error) {
-	if c.prices == "" {
-		return nil, nil
-	}
-	list, err := readPrices(c.prices)
-	if err != nil {
-		return nil, err
-	}
-	return list.cost, nil
 }
 
 // cost returns the cost of usage.
