@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -172,25 +173,22 @@ func copyKey(k *llmhttp.Key) *llmhttp.Key {
 // diffKeys describes the fields in which got differs from want, or returns "".
 func diffKeys(got, want *llmhttp.Key) string {
 	var diffs []string
-	compare := func(field string, same bool, got, want any) {
-		if !same {
-			diffs = append(diffs, fmt.Sprintf("%s is %#v, want %#v", field, got, want))
+	g, w := reflect.ValueOf(normalKey(got)), reflect.ValueOf(normalKey(want))
+	for i := range g.NumField() {
+		if a, b := g.Field(i).Interface(), w.Field(i).Interface(); !reflect.DeepEqual(a, b) {
+			diffs = append(diffs, fmt.Sprintf("%s is %#v, want %#v", g.Type().Field(i).Name, a, b))
 		}
 	}
-	compare("ID", got.ID == want.ID, got.ID, want.ID)
-	compare("Account", got.Account == want.Account, got.Account, want.Account)
-	compare("Scopes", sameList(got.Scopes, want.Scopes), got.Scopes, want.Scopes)
-	compare("Models", sameList(got.Models, want.Models), got.Models, want.Models)
-	compare("Expires", got.Expires.Equal(want.Expires), got.Expires.String(), want.Expires.String())
-	compare("Limits.Quota.Since", got.Limits.Quota.Since.Equal(want.Limits.Quota.Since), got.Limits.Quota.Since.String(), want.Limits.Quota.Since.String())
-	g, w := got.Limits, want.Limits
-	g.Quota.Since, w.Quota.Since = time.Time{}, time.Time{}
-	compare("Limits", g == w, g, w)
 	return strings.Join(diffs, "; ")
 }
 
-// sameList compares lists whose order does not matter. A nil list differs from
-// an empty one.
-func sameList[T ~string](a, b []T) bool {
-	return (a == nil) == (b == nil) && slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+// normalKey returns a copy of k for comparison by reflect.DeepEqual. The order of lists
+// and the zones of times do not matter, but a nil list differs from an empty one.
+func normalKey(k *llmhttp.Key) llmhttp.Key {
+	c := *copyKey(k)
+	slices.Sort(c.Scopes)
+	slices.Sort(c.Models)
+	c.Expires = c.Expires.UTC().Round(0)
+	c.Limits.Quota.Since = c.Limits.Quota.Since.UTC().Round(0)
+	return c
 }
