@@ -7,9 +7,17 @@ import (
 	"strings"
 )
 
-// clientAddr returns the address of the client without its port. For an IPv6
+// clientAddr returns the function that returns the address of a client.
+func (o *Options) clientAddr() func(*http.Request) string {
+	if o.SignIn != nil && o.SignIn.ClientAddr != nil {
+		return o.SignIn.ClientAddr
+	}
+	return remoteAddr
+}
+
+// remoteAddr returns the address of the client without its port. For an IPv6
 // address it returns the prefix of 64 bits, which usually belongs to one client.
-func clientAddr(r *http.Request) string {
+func remoteAddr(r *http.Request) string {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -16,7 +15,7 @@ type AuditEntry struct {
 	Action AuditAction
 	KeyID  string // of the key that was changed; empty if none was
 	Detail string // what changed, such as "requests: none to 60/m"
-	Addr   string // the address of the client
+	Addr   string // the address of the client: see SignIn.ClientAddr
 }
 
 // An AuditAction is the kind of an [AuditEntry].
@@ -40,24 +39,26 @@ const maxAuditEntries = 1000
 
 // An auditLog keeps the newest entries and passes each entry to the host.
 type auditLog struct {
-	write func(context.Context, AuditEntry) // Options.Audit, or a function that logs
+	write      func(context.Context, AuditEntry) // Options.Audit, or a function that logs
+	clientAddr func(*http.Request) string
 
 	mu      sync.Mutex // guards entries
 	entries []AuditEntry
 }
 
-func newAuditLog(write func(context.Context, AuditEntry), logger *slog.Logger) *auditLog {
+func newAuditLog(o *Options) *auditLog {
+	write := o.Audit
 	if write == nil {
 		write = func(ctx context.Context, e AuditEntry) {
-			logger.InfoContext(ctx, "console: "+string(e.Action), "user", e.User, "key", e.KeyID, "detail", e.Detail, "addr", e.Addr)
+			o.Logger.InfoContext(ctx, "console: "+string(e.Action), "user", e.User, "key", e.KeyID, "detail", e.Detail, "addr", e.Addr)
 		}
 	}
-	return &auditLog{write: write}
+	return &auditLog{write: write, clientAddr: o.clientAddr()}
 }
 
 // add records what the sender of r did.
 func (l *auditLog) add(r *http.Request, user string, action AuditAction, keyID, detail string) {
-	e := AuditEntry{Time: time.Now(), User: user, Action: action, KeyID: keyID, Detail: detail, Addr: clientAddr(r)}
+	e := AuditEntry{Time: time.Now(), User: user, Action: action, KeyID: keyID, Detail: detail, Addr: l.clientAddr(r)}
 	l.mu.Lock()
 	if len(l.entries) >= maxAuditEntries {
 		l.entries = slices.Delete(l.entries, 0, 1)

@@ -34,7 +34,9 @@ func New(keys llmhttp.KeyManager, opts *Options) (*Handler, error) {
 	}
 	h := newHandler(keys, o)
 	if o.SignIn != nil {
-		s, err := newSignIn(*o.SignIn, keys)
+		config := *o.SignIn
+		config.ClientAddr = o.clientAddr()
+		s, err := newSignIn(config, keys)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +49,7 @@ func New(keys llmhttp.KeyManager, opts *Options) (*Handler, error) {
 
 // newHandler returns a Handler that has no sign-in and no routes yet.
 func newHandler(keys llmhttp.KeyManager, o *Options) *Handler {
-	audit := newAuditLog(o.Audit, o.Logger)
+	audit := newAuditLog(o)
 	reports := newUsageReports(o.Usage, o.Cost)
 	limits := &limitReader{limiter: o.Limiter, usage: o.Usage, cost: o.Cost, monitor: o.Monitor, logger: o.Logger}
 	return &Handler{

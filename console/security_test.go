@@ -181,6 +181,9 @@ func TestSecurity_SignInAttempts(t *testing.T) {
 	address := "198.51.100.1"
 	h := newHost(t, func(_ *host, o *console.Options) {
 		o.SignIn.ClientAddr = func(*http.Request) string { return address }
+		o.Audit = func(_ context.Context, e console.AuditEntry) {
+			assert.Equal(t, address, e.Addr, "the audit log has the same address")
+		}
 	})
 	_, secret := h.mustCreate(t, llmhttp.KeyParams{})
 	v := h.newVisitor(t)

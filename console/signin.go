@@ -47,8 +47,8 @@ type SignIn struct {
 	// other than that of the same machine, where networks can read them.
 	PlainHTTP bool
 
-	// ClientAddr returns the address to which sign-in attempts are attributed.
-	// Nil means r.RemoteAddr, which behind a proxy is the proxy's: then the
+	// ClientAddr returns the address to which sign-in attempts are attributed,
+	// and with which actions are in the audit log. Nil means r.RemoteAddr, which behind a proxy is the proxy's: then the
 	// limit is one for all clients. A function may read a header only if the
 	// proxy always sets it.
 	ClientAddr func(r *http.Request) string
@@ -234,11 +234,7 @@ func (s *signIn) checkKey(r *http.Request, secret string) (User, error) {
 // countAttempt counts an attempt to sign in. It returns errTooManyAttempts if the
 // client or the administrator with that name has no attempt left.
 func (s *signIn) countAttempt(r *http.Request, name string) error {
-	address := clientAddr(r)
-	if s.config.ClientAddr != nil {
-		address = s.config.ClientAddr(r)
-	}
-	err := s.take(r.Context(), "address "+address, attemptsPerAddress)
+	err := s.take(r.Context(), "address "+s.config.ClientAddr(r), attemptsPerAddress)
 	if err == nil && s.admins[name] != nil {
 		err = s.take(r.Context(), "name "+name, attemptsPerName)
 	}
