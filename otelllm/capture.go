@@ -9,7 +9,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/log"
-	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
@@ -60,7 +59,7 @@ func (r *request) recordContent(s *llmhttp.RequestSummary) {
 // emit emits the event with the details of the request.
 func (r *request) emit(s *llmhttp.RequestSummary, c *Content) {
 	attrs := slices.Concat(samplingLabels(r.info).attributes(r.t.opts.Provider), requestAttributes(r.info), replyAttributes(s), c.attributes(structuredValue))
-	attrs.addString(semconv.ErrorTypeKey, string(s.ErrorClass))
+	attrs.addString(attrErrorType, string(s.ErrorClass))
 	var record log.Record
 	record.SetEventName(eventDetails)
 	record.SetTimestamp(time.Now())
@@ -79,10 +78,10 @@ func (c *Content) attributes(encode func([]byte) attribute.Value) attributeList 
 			l = append(l, attribute.KeyValue{Key: key, Value: encode(b)})
 		}
 	}
-	add(semconv.GenAISystemInstructionsKey, len(c.System), c.System)
-	add(semconv.GenAIInputMessagesKey, len(c.Input), c.Input)
-	add(semconv.GenAIOutputMessagesKey, len(c.Output), c.Output)
-	add(semconv.GenAIToolDefinitionsKey, len(c.Tools), c.Tools)
+	add(attrSystem, len(c.System), c.System)
+	add(attrInputMessages, len(c.Input), c.Input)
+	add(attrOutputMessages, len(c.Output), c.Output)
+	add(attrTools, len(c.Tools), c.Tools)
 	if c.Truncated {
 		l = append(l, attrTruncated.Bool(true))
 	}

@@ -5,7 +5,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -63,10 +62,10 @@ func samplingLabels(info *llmhttp.RequestInfo) requestLabels {
 
 // attributes returns the attributes that all metrics of a request have.
 func (l requestLabels) attributes(provider string) attributeList {
-	list := attributeList{semconv.GenAIOperationNameKey.String(operationName(l.operation)), semconv.GenAIProviderNameKey.String(provider)}
+	list := attributeList{attrOperation.String(operationName(l.operation)), attrProvider.String(provider)}
 	list.addString(attrProtocol, l.protocol)
-	list.addString(semconv.GenAIRequestModelKey, l.requestModel)
-	list.addString(semconv.GenAIResponseModelKey, l.responseModel)
+	list.addString(attrRequestModel, l.requestModel)
+	list.addString(attrResponseModel, l.responseModel)
 	return list
 }
 
@@ -85,11 +84,11 @@ type requestOptions struct {
 func newRequestOptions(l requestLabels, provider string) *requestOptions {
 	request := l.attributes(provider)
 	usage := slices.Clone(request)
-	request.addString(semconv.ErrorTypeKey, string(l.errorType))
+	request.addString(attrErrorType, string(l.errorType))
 	usage.addString(attrAccount, l.account)
 	return &requestOptions{
 		times: request.recordOptions(), cut: request.addOptions(),
-		input: usage.with(semconv.GenAITokenTypeKey, tokenInput).recordOptions(), output: usage.with(semconv.GenAITokenTypeKey, tokenOutput).recordOptions(),
+		input: usage.with(attrTokenType, tokenInput).recordOptions(), output: usage.with(attrTokenType, tokenOutput).recordOptions(),
 		cacheRead: usage.with(attrTokenKind, tokenCacheRead).addOptions(), cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).addOptions(),
 		reasoning: usage.with(attrTokenKind, tokenReasoning).addOptions(), spend: usage.addOptions(),
 	}
@@ -113,9 +112,9 @@ type tryLabels struct {
 }
 
 func (t tryLabels) options() []metric.RecordOption {
-	l := attributeList{semconv.GenAIOperationNameKey.String(operationName(t.operation)), semconv.GenAIProviderNameKey.String(t.provider)}
+	l := attributeList{attrOperation.String(operationName(t.operation)), attrProvider.String(t.provider)}
 	l.addString(attrTarget, t.target)
-	l.addString(semconv.ErrorTypeKey, string(t.errorType))
+	l.addString(attrErrorType, string(t.errorType))
 	return l.recordOptions()
 }
 

@@ -1,14 +1,56 @@
 package otelllm
 
-import "go.opentelemetry.io/otel/attribute"
+import (
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+)
 
 // The conventions for generative AI are in development, and names change between
-// versions. This package uses semconv/v1.41.0, because version 1.41.0 of the semantic
-// conventions is the last that contains them: they are now maintained at
+// versions. This file has all of them as of version 1.41.0 of the semantic
+// conventions, the last that contains them: they are now maintained at
 // https://github.com/open-telemetry/semantic-conventions-genai, without a release.
+const schemaURL = semconv.SchemaURL
 
 // scopeName is the name of the instrumentation scope.
 const scopeName = "github.com/llmhttp/llmhttp/otelllm"
+
+// Attributes of the conventions.
+const (
+	attrOperation        = semconv.GenAIOperationNameKey
+	attrProvider         = semconv.GenAIProviderNameKey
+	attrConversation     = semconv.GenAIConversationIDKey
+	attrOutputType       = semconv.GenAIOutputTypeKey
+	attrTokenType        = semconv.GenAITokenTypeKey
+	attrRequestModel     = semconv.GenAIRequestModelKey
+	attrChoiceCount      = semconv.GenAIRequestChoiceCountKey
+	attrSeed             = semconv.GenAIRequestSeedKey
+	attrStream           = semconv.GenAIRequestStreamKey
+	attrMaxTokens        = semconv.GenAIRequestMaxTokensKey
+	attrTemperature      = semconv.GenAIRequestTemperatureKey
+	attrTopP             = semconv.GenAIRequestTopPKey
+	attrTopK             = semconv.GenAIRequestTopKKey
+	attrFrequencyPenalty = semconv.GenAIRequestFrequencyPenaltyKey
+	attrPresencePenalty  = semconv.GenAIRequestPresencePenaltyKey
+	attrStopSequences    = semconv.GenAIRequestStopSequencesKey
+	attrEncodingFormats  = semconv.GenAIRequestEncodingFormatsKey
+	attrDimensions       = semconv.GenAIEmbeddingsDimensionCountKey
+	attrResponseID       = semconv.GenAIResponseIDKey
+	attrResponseModel    = semconv.GenAIResponseModelKey
+	attrFinishReasons    = semconv.GenAIResponseFinishReasonsKey
+	attrFirstChunk       = semconv.GenAIResponseTimeToFirstChunkKey
+	attrInputTokens      = semconv.GenAIUsageInputTokensKey
+	attrOutputTokens     = semconv.GenAIUsageOutputTokensKey
+	attrCacheRead        = semconv.GenAIUsageCacheReadInputTokensKey
+	attrCacheCreation    = semconv.GenAIUsageCacheCreationInputTokensKey
+	attrReasoning        = semconv.GenAIUsageReasoningOutputTokensKey
+	attrInputMessages    = semconv.GenAIInputMessagesKey
+	attrOutputMessages   = semconv.GenAIOutputMessagesKey
+	attrSystem           = semconv.GenAISystemInstructionsKey
+	attrTools            = semconv.GenAIToolDefinitionsKey
+	attrErrorType        = semconv.ErrorTypeKey
+	attrServerAddress    = semconv.ServerAddressKey
+	attrServerPort       = semconv.ServerPortKey
+)
 
 // Attributes of llmhttp.
 const (

@@ -7,7 +7,6 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
-	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
@@ -67,7 +66,7 @@ func (r *request) describeRefusal(s *llmhttp.RequestSummary) {
 		return
 	}
 	if parent := trace.SpanFromContext(r.ctx); parent.IsRecording() {
-		l := attributeList{semconv.ErrorTypeKey.String(string(s.ErrorClass)), attrRequestID.String(s.ID)}
+		l := attributeList{attrErrorType.String(string(s.ErrorClass)), attrRequestID.String(s.ID)}
 		l.addString(attrLimit, s.Limit)
 		parent.SetAttributes(l...)
 	}
@@ -82,7 +81,7 @@ func (r *request) endSpan(s *llmhttp.RequestSummary) {
 	if s.Err == nil {
 		r.span.SetName(operationName(s.Operation) + " " + s.Model) // the Backend knows the model
 	} else {
-		r.span.SetAttributes(semconv.ErrorTypeKey.String(string(s.ErrorClass)))
+		r.span.SetAttributes(attrErrorType.String(string(s.ErrorClass)))
 		if isServerError(s.ErrorClass) {
 			r.span.SetStatus(codes.Error, string(s.ErrorClass))
 		}
@@ -106,9 +105,9 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 		server.Provider = t.opts.Provider
 	}
 	op := operationName(r.info.Operation)
-	l := attributeList{semconv.GenAIOperationNameKey.String(op), semconv.GenAIProviderNameKey.String(server.Provider), semconv.GenAIRequestModelKey.String(r.info.Model), attrTarget.String(target)}
-	l.addString(semconv.ServerAddressKey, server.Address)
-	l.addInt(semconv.ServerPortKey, server.Port)
+	l := attributeList{attrOperation.String(op), attrProvider.String(server.Provider), attrRequestModel.String(r.info.Model), attrTarget.String(target)}
+	l.addString(attrServerAddress, server.Address)
+	l.addInt(attrServerPort, server.Port)
 	ctx, span := t.tracer.Start(ctx, op+" "+target, spanKindClient, trace.WithAttributes(l...))
 	if r.tries.begin(target) {
 		t.metrics.fallbacks.Add(ctx, 1, metric.WithAttributes(attrTarget.String(target)))
@@ -117,7 +116,7 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 		r.tries.end(&try)
 		if try.Err != nil {
 			class := string(try.ErrorClass)
-			span.SetAttributes(semconv.ErrorTypeKey.String(class))
+			span.SetAttributes(attrErrorType.String(class))
 			span.SetStatus(codes.Error, class) // a span of the kind CLIENT has the status Error for every error
 		}
 		span.End()

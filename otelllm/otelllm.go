@@ -6,7 +6,6 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/metric"
-	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
@@ -109,11 +108,11 @@ func New(opts *Options) (*Telemetry, error) {
 		o.Provider = "llmhttp"
 	}
 	t.models, t.spanStarts = newModelNames(o.Models), newCache(t.newSpanStart)
-	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(semconv.SchemaURL))
-	t.logger = o.LoggerProvider.Logger(scopeName, log.WithSchemaURL(semconv.SchemaURL))
+	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(schemaURL))
+	t.logger = o.LoggerProvider.Logger(scopeName, log.WithSchemaURL(schemaURL))
 	t.batch.record = t.record
 	var err error
-	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(semconv.SchemaURL)), o.Provider, o.UsageBuffer, t.batch.flush)
+	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o.Provider, o.UsageBuffer, t.batch.flush)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package otelllm
 
 import (
-	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
@@ -42,31 +41,31 @@ func (t *Telemetry) newSpanStart(l requestLabels) *spanStart {
 func requestAttributes(info *llmhttp.RequestInfo) attributeList {
 	p := &info.Params
 	l := attributeList{attrProtocol.String(info.Protocol), attrRequestID.String(info.ID), attrKey.String(info.KeyID), attrAccount.String(info.Account)}
-	l.addString(semconv.GenAIConversationIDKey, info.Conversation)
+	l.addString(attrConversation, info.Conversation)
 	if info.Stream {
-		l = append(l, semconv.GenAIRequestStreamKey.Bool(true))
+		l = append(l, attrStream.Bool(true))
 	}
 	if p.Choices > 1 {
-		l.addInt(semconv.GenAIRequestChoiceCountKey, p.Choices)
+		l.addInt(attrChoiceCount, p.Choices)
 	}
-	l.addInt(semconv.GenAIRequestMaxTokensKey, p.MaxTokens)
-	l.addInt(semconv.GenAIEmbeddingsDimensionCountKey, p.Dimensions)
+	l.addInt(attrMaxTokens, p.MaxTokens)
+	l.addInt(attrDimensions, p.Dimensions)
 	if p.Seed != nil {
-		l = append(l, semconv.GenAIRequestSeedKey.Int(*p.Seed))
+		l = append(l, attrSeed.Int(*p.Seed))
 	}
-	l.addFloat(semconv.GenAIRequestTemperatureKey, p.Temperature)
-	l.addFloat(semconv.GenAIRequestTopPKey, p.TopP)
-	l.addFloat(semconv.GenAIRequestTopKKey, p.TopK)
-	l.addFloat(semconv.GenAIRequestFrequencyPenaltyKey, p.FrequencyPenalty)
-	l.addFloat(semconv.GenAIRequestPresencePenaltyKey, p.PresencePenalty)
+	l.addFloat(attrTemperature, p.Temperature)
+	l.addFloat(attrTopP, p.TopP)
+	l.addFloat(attrTopK, p.TopK)
+	l.addFloat(attrFrequencyPenalty, p.FrequencyPenalty)
+	l.addFloat(attrPresencePenalty, p.PresencePenalty)
 	if len(p.Stop) > 0 {
-		l = append(l, semconv.GenAIRequestStopSequencesKey.StringSlice(p.Stop))
+		l = append(l, attrStopSequences.StringSlice(p.Stop))
 	}
 	if p.EncodingFormat != "" {
-		l = append(l, semconv.GenAIRequestEncodingFormatsKey.StringSlice([]string{p.EncodingFormat}))
+		l = append(l, attrEncodingFormats.StringSlice([]string{p.EncodingFormat}))
 	}
 	l.addString(attrReasoningEffort, p.ReasoningEffort)
-	l.addString(semconv.GenAIOutputTypeKey, outputType(info))
+	l.addString(attrOutputType, outputType(info))
 	return l
 }
 
@@ -87,26 +86,26 @@ func outputType(info *llmhttp.RequestInfo) string {
 // replyAttributes returns the attributes of a request that has ended.
 func replyAttributes(s *llmhttp.RequestSummary) attributeList {
 	var l attributeList
-	l.addString(semconv.GenAIResponseIDKey, s.Reply.ID)
-	l.addString(semconv.GenAIResponseModelKey, s.Reply.Model)
+	l.addString(attrResponseID, s.Reply.ID)
+	l.addString(attrResponseModel, s.Reply.Model)
 	if len(s.Reply.FinishReasons) > 0 {
 		reasons := make([]string, len(s.Reply.FinishReasons))
 		for i, reason := range s.Reply.FinishReasons {
 			reasons[i] = string(reason)
 		}
-		l = append(l, semconv.GenAIResponseFinishReasonsKey.StringSlice(reasons))
+		l = append(l, attrFinishReasons.StringSlice(reasons))
 	}
 	if s.Streamed && s.FirstChunk > 0 {
-		l = append(l, semconv.GenAIResponseTimeToFirstChunkKey.Float64(s.FirstChunk.Seconds()))
+		l = append(l, attrFirstChunk.Float64(s.FirstChunk.Seconds()))
 	}
 	if s.Estimated {
 		l = append(l, attrEstimated.Bool(true))
 	}
 	u := &s.Usage
-	l.addInt(semconv.GenAIUsageInputTokensKey, u.PromptTokens)
-	l.addInt(semconv.GenAIUsageOutputTokensKey, u.CompletionTokens)
-	l.addInt(semconv.GenAIUsageCacheReadInputTokensKey, u.PromptTokensDetails.CachedTokens)
-	l.addInt(semconv.GenAIUsageCacheCreationInputTokensKey, u.PromptTokensDetails.CacheWriteTokens)
-	l.addInt(semconv.GenAIUsageReasoningOutputTokensKey, u.CompletionTokensDetails.ReasoningTokens)
+	l.addInt(attrInputTokens, u.PromptTokens)
+	l.addInt(attrOutputTokens, u.CompletionTokens)
+	l.addInt(attrCacheRead, u.PromptTokensDetails.CachedTokens)
+	l.addInt(attrCacheCreation, u.PromptTokensDetails.CacheWriteTokens)
+	l.addInt(attrReasoning, u.CompletionTokensDetails.ReasoningTokens)
 	return l
 }
