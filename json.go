@@ -160,15 +160,18 @@ func errEmptyArray(param string) *Error {
 }
 
 func errEmptyString(param string) *Error {
-	return errBadRequest("empty_string", param, "Invalid '%s': empty string. Expected a string with minimum length 1, but got an empty string instead.", param)
+	return errBadRequest("empty_string", param,
+		"Invalid '%s': empty string. Expected a string with minimum length 1, but got an empty string instead.", param)
 }
 
 func errLongArray(param string, limit, got int) *Error {
-	return errBadRequest("array_above_max_length", param, "Invalid '%s': array too long. Expected an array with maximum length %d, but got an array with length %d instead.", param, limit, got)
+	return errBadRequest("array_above_max_length", param,
+		"Invalid '%s': array too long. Expected an array with maximum length %d, but got an array with length %d instead.", param, limit, got)
 }
 
 func errLongString(param string, limit, got int) *Error {
-	return errBadRequest("string_above_max_length", param, "Invalid '%s': string too long. Expected a string with maximum length %d, but got a string with length %d instead.", param, limit, got)
+	return errBadRequest("string_above_max_length", param,
+		"Invalid '%s': string too long. Expected a string with maximum length %d, but got a string with length %d instead.", param, limit, got)
 }
 
 // errInvalidType says that a value is of another type than the wanted one. Both

@@ -172,7 +172,7 @@ func (b *UsageBuffer) writeAll(ctx context.Context) error {
 		b.finishBatch(len(batch), &w)
 		if !w.isComplete() {
 			failed = w.err
-			if !w.isUp() {
+			if !w.wroteAllButRefused() {
 				break
 			}
 		}
@@ -200,7 +200,7 @@ func (b *UsageBuffer) finishBatch(n int, w *batchWriter) {
 	defer b.mu.Unlock()
 	b.records = append(slices.Replace(b.records, 0, n, w.unwritten...), w.refused...)
 	switch {
-	case w.isComplete(), w.isUp():
+	case w.isComplete(), w.wroteAllButRefused():
 		b.backoff, b.err = 0, nil
 	case w.ctx.Err() == nil: // if the caller gave up, the store has not failed
 		b.err = w.err
@@ -365,8 +365,8 @@ func (w *batchWriter) write(batch []UsageRecord, failing bool) {
 // divide writes records in as few calls as possible.
 func (w *batchWriter) divide(records []UsageRecord) {
 	switch {
-	case !w.isDown() && w.writeOnce(records):
-	case w.isDown():
+	case !w.storeSeemsDown() && w.writeOnce(records):
+	case w.storeSeemsDown():
 		w.unwritten = append(w.unwritten, records...)
 	case len(records) == 1:
 		w.refuse(&records[0])
@@ -380,12 +380,12 @@ func (w *batchWriter) divide(records []UsageRecord) {
 // isComplete reports whether nothing is to be tried again.
 func (w *batchWriter) isComplete() bool { return len(w.unwritten)+len(w.refused) == 0 }
 
-// isUp reports whether the store took everything but records that it refused
-// alone.
-func (w *batchWriter) isUp() bool { return w.accepted && len(w.unwritten) == 0 }
+// wroteAllButRefused reports whether the store took records, and refused the others one by
+// one.
+func (w *batchWriter) wroteAllButRefused() bool { return w.accepted && len(w.unwritten) == 0 }
 
-// isDown reports whether the store seems to be down.
-func (w *batchWriter) isDown() bool { return w.failures > w.maxFailures }
+// storeSeemsDown reports whether the store seems to be down.
+func (w *batchWriter) storeSeemsDown() bool { return w.failures > w.maxFailures }
 
 // writeOnce writes records and reports whether the store took them. A store that does
 // not answer is down.
