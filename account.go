@@ -174,7 +174,8 @@ func (a *accounting) acquireSlot(limit int) error {
 	return nil
 }
 
-// releaseSlot frees the slot of the request, if it has one.
+// releaseSlot frees the slot of the request, if it has one. It stops Options.Timeout, which
+// is the Backend's and not that of the Limiter.
 func (a *accounting) releaseSlot() {
 	release := a.freeSlot
 	if release == nil {
@@ -249,8 +250,9 @@ func (a *accounting) reportLimits(info *ReplyInfo) {
 func (a *accounting) noteBackendError(err error) { a.notSent = errors.Is(err, ErrNotSent) }
 
 // settle finds out what was used, corrects the reservation to it, records it and frees the
-// slot. Calls after the first do nothing. A request that succeeds is settled before its
-// reply ends: the client may ask for its usage next. Others are settled by request.finish.
+// slot. If nothing was reserved or used, and in calls after the first, it only ends what is
+// left of the reservation of the quota. A request that succeeds is settled before its reply
+// ends: the client may ask for its usage next. Others are settled by request.finish.
 func (a *accounting) settle() {
 	if a.settled || !a.backendCalled && len(a.reservation.draws) == 0 {
 		a.settleQuota(false)
@@ -334,13 +336,13 @@ func (a *accounting) setUsage(billable bool) {
 		q.chat.lockAndWarn(misuseInvalidExtra)
 	}
 	switch {
-	case !billable:
+	case !billable: // nothing was used
 	case reported != nil:
 		*u = *reported
 		for _, n := range []*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens} {
 			*n = min(max(*n, 0), math.MaxInt/2) // so that two can be added
 		}
-	case failed, a.notSent, a.record.Endpoint == EndpointImages:
+	case failed, a.notSent, a.record.Endpoint == EndpointImages: // there is no estimate
 	default:
 		a.record.Estimated = true
 		u.PromptTokens, u.CompletionTokens = a.promptTokens, q.tokenCounter().output(&output)

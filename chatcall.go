@@ -81,7 +81,7 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 	if collected != nil && collected.err != nil {
 		return collected.err
 	}
-	c.replyStart() // sets what the Backend has left out
+	c.completeStart()
 	r := joiner.response(&c.order)
 	r.Usage = &c.q.accounting.record.Usage
 	c.lockAndWarn(c.order.misuses)
@@ -103,7 +103,7 @@ type collectedReply struct {
 func (r *collectedReply) add(c *ChatChunk) {
 	if !r.started {
 		r.started = true
-		r.collector.CollectStart(r.call.replyStart())
+		r.collector.CollectStart(r.call.completeStart())
 	}
 	if r.err == nil {
 		r.err = r.collector.CollectChunk(c)
@@ -262,9 +262,9 @@ func (c *chatCall) closeStream() error {
 	return err
 }
 
-// replyStart returns the identity of the reply. What the Backend has left out is that of
-// the request.
-func (c *chatCall) replyStart() *ReplyStart {
+// completeStart sets what the Backend has left out of the identity of the reply, and
+// returns it.
+func (c *chatCall) completeStart() *ReplyStart {
 	s, a := &c.order.start, &c.q.accounting
 	s.PromptTokens = a.promptTokens
 	if s.Created == 0 {

@@ -67,7 +67,7 @@ func (l *lifetime) derive(ctx context.Context) {
 	l.backendCtx = inner
 }
 
-// endCause returns why the request has endCause, or nil if it has not.
+// endCause returns why the request has ended, or nil if it has not.
 func (l *lifetime) endCause() error {
 	if l.ctx.Err() == nil {
 		return nil
@@ -182,7 +182,7 @@ type idleTimer struct {
 	// The fields below are guarded by q.res.mu.
 	timeout      time.Duration // zero for none
 	lastProgress time.Time     // of the Backend
-	lastComment  time.Time     // or the start of the stream
+	lastWrite    time.Time     // of a comment, or of the start of a stream that starts early
 }
 
 // start starts the timer, or restarts the timeout if it is running: each call
@@ -228,7 +228,7 @@ func (t *idleTimer) untilNext(now time.Time) (d time.Duration, ok bool) {
 		d, ok = t.timeout-now.Sub(t.lastProgress), true
 	}
 	if silence := t.maxSilence(); silence > 0 {
-		if k := silence - now.Sub(t.lastSent()); !ok || k < d {
+		if k := silence - now.Sub(t.lastActivity()); !ok || k < d {
 			d, ok = k, true
 		}
 	}
@@ -243,10 +243,10 @@ func (t *idleTimer) maxSilence() time.Duration {
 	return t.keepAlive
 }
 
-// lastSent returns when the client was last sent something.
-func (t *idleTimer) lastSent() time.Time {
-	if t.lastComment.After(t.lastProgress) {
-		return t.lastComment
+// lastActivity returns when the Backend made progress or the timer wrote something.
+func (t *idleTimer) lastActivity() time.Time {
+	if t.lastWrite.After(t.lastProgress) {
+		return t.lastWrite
 	}
 	return t.lastProgress
 }
@@ -272,12 +272,12 @@ func (t *idleTimer) fire() {
 		q.failures.handleLocked(errSilent)
 		return
 	}
-	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastSent()) >= silence {
+	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastActivity()) >= silence {
 		if q.chat.stream.writeKeepAlive() != nil {
 			return
 		}
 		now = time.Now()
-		t.lastComment = now
+		t.lastWrite = now
 	}
 	if d, ok := t.untilNext(now); ok {
 		t.timer.Reset(d)

@@ -21,14 +21,14 @@ type orderer struct {
 	sink        chunkSink
 	choiceLimit int            // the number of choices that the client asked for
 	maxBytes    int            // of the texts of a choice; zero for no limit
-	ended       int            // number of choices that have ended
+	endedCount  int            // number of choices that have ended
 	truncated   bool           // a choice has ended because of maxBytes
 	hasStart    bool           // start is set
 	choices     []choiceState  // by index, up to the largest index seen; some may not be open
 	storage     [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
 	scratch     scratchChunk
 
-	start      ReplyStart // from the first chunk; chatCall.replyStart completes it
+	start      ReplyStart // from the first chunk; chatCall.completeStart completes it
 	model      string     // from the first chunk; may be empty
 	usage      *Usage     // the last one reported
 	extra      Extra      // members of chunks that have not been emitted
@@ -125,15 +125,20 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 		c.Extra = nil
 	}
 	if reason != "" {
-		s.ended, s.reason = true, reason
-		o.ended++
+		o.end(s, reason)
 		o.emitNew(ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
 	}
 }
 
+// end notes that a choice has ended.
+func (o *orderer) end(s *choiceState, reason FinishReason) {
+	s.ended, s.reason = true, reason
+	o.endedCount++
+}
+
 // isTruncated reports whether nothing can follow, because a choice was cut and the
 // others have ended.
-func (o *orderer) isTruncated() bool { return o.truncated && o.ended == o.choiceLimit }
+func (o *orderer) isTruncated() bool { return o.truncated && o.endedCount == o.choiceLimit }
 
 // truncate shortens d if the choice would have more than limit bytes of text, and
 // reports whether it did.
@@ -230,7 +235,7 @@ func (o *orderer) complete() {
 		if s.calls != nil && s.calls.count() > 0 {
 			reason = FinishToolCalls
 		}
-		s.ended, s.reason = true, reason
+		o.end(s, reason)
 		o.emitNew(ChunkChoice{Index: i, FinishReason: reason})
 	}
 }
@@ -374,10 +379,11 @@ func (o *callOrderer) find(t *ToolCallDelta) *callState {
 			return c
 		}
 	}
-	return o.append(t)
+	return o.newCall(t)
 }
 
-func (o *callOrderer) append(t *ToolCallDelta) *callState {
+// newCall adds the call that t begins, unless there are too many.
+func (o *callOrderer) newCall(t *ToolCallDelta) *callState {
 	if len(o.calls) >= maxCalls {
 		return nil
 	}
@@ -404,16 +410,16 @@ func (c *callState) isFollowedBy(name string) bool {
 
 // hold adds t to what is held back of c.
 func (c *callState) hold(t *ToolCallDelta) {
-	f := &c.held
-	if f.Type == "" {
-		f.Type = t.Type
+	h := &c.held
+	if h.Type == "" {
+		h.Type = t.Type
 	}
-	if f.Function.Name == "" {
-		f.Function.Name = t.Function.Name
+	if h.Function.Name == "" {
+		h.Function.Name = t.Function.Name
 	}
 	c.heldArguments = append(c.heldArguments, t.Function.Arguments...)
-	f.Extra = mergeExtra(f.Extra, t.Extra)
-	f.Function.Extra = mergeExtra(f.Function.Extra, t.Function.Extra)
+	h.Extra = mergeExtra(h.Extra, t.Extra)
+	h.Function.Extra = mergeExtra(h.Function.Extra, t.Function.Extra)
 }
 
 // emit returns the first delta of c.

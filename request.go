@@ -176,7 +176,8 @@ func (q *request) authorizeModel(id string) error {
 }
 
 // beginBackendCall must be called before each call to the Backend, or to anything
-// else that has Options.Timeout.
+// else that has Options.Timeout. From then on other goroutines may end the request, the
+// request that admit took is not refunded, and the idle timer runs.
 func (q *request) beginBackendCall() error {
 	if err := q.life.endCause(); err != nil {
 		return err
@@ -235,8 +236,8 @@ func replyTyped[T any](q *request, t jsonwire.Type[T], v *T) error {
 	return q.reply(func(b []byte) ([]byte, error) { return t.Append(b, v) })
 }
 
-// reply writes what encode appends as the whole reply. The request gives up its
-// place among the concurrent ones before the client can know that it ended.
+// reply writes what encode appends as the whole reply. It frees the slot of the request
+// before the client can know that the request has ended.
 func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 	q.accounting.releaseSlot()
 	buf := getBuffer(1 << 10)

@@ -37,8 +37,8 @@ const (
 // bursts, those that Shutdown starts, and those of a Backend that call yield or
 // [StartTry]. Its mu also guards what these share in other parts of the request:
 // chatCall, orderer, eventStream, joiner, and some fields of idleTimer, requestObserver,
-// accounting and requestLog, which say so. Methods whose names end in Locked are called
-// with mu held.
+// accounting and requestLog, which say so. Methods of response whose names end in Locked
+// are called with mu held, the others without it.
 type response struct {
 	w http.ResponseWriter
 	r *http.Request

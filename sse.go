@@ -33,12 +33,12 @@ const (
 type eventStream struct {
 	q              *request
 	encoder        ChatEncoder
-	pending        *buffer // encoded events that wait to be written; nil if none do
-	started        bool    // AppendStart was called
-	burstScheduled bool    // writeBurst is about to run
-	lastChunk      time.Time
-	writeErr       error // a write failed
-	encoderErr     error // the encoder failed
+	pending        *buffer   // encoded events that wait to be written; nil if none do
+	started        bool      // AppendStart was called
+	burstScheduled bool      // writeBurst is about to run
+	lastActivity   time.Time // when the last chunk arrived, or its write ended
+	writeErr       error     // a write failed
+	encoderErr     error     // the encoder failed
 }
 
 // add encodes a chunk that the orderer emits.
@@ -73,7 +73,7 @@ func (s *eventStream) appendStart() {
 	}
 	s.started = true
 	buf := s.pendingBuffer()
-	buf.b = s.encoder.AppendStart(buf.b, s.q.chat.replyStart())
+	buf.b = s.encoder.AppendStart(buf.b, s.q.chat.completeStart())
 }
 
 // pendingBuffer returns the buffer of pending events, and gets one if there is none.
@@ -85,10 +85,10 @@ func (s *eventStream) pendingBuffer() *buffer {
 }
 
 // push writes the pending events. In a burst it leaves them to writeBurst, which writes
-// them with those of the next chunks. now is when the last chunk arrived.
+// them with those of the next chunks. now is when the chunk arrived whose events were added last.
 func (s *eventStream) push(now time.Time) error {
-	gap := now.Sub(s.lastChunk)
-	s.lastChunk = now
+	gap := now.Sub(s.lastActivity)
+	s.lastActivity = now
 	switch {
 	case s.encoderErr != nil:
 		return s.encoderErr
@@ -106,8 +106,8 @@ func (s *eventStream) push(now time.Time) error {
 	err := s.writePending(now)
 	// While it was written the Backend could not go on: a slow client is not a
 	// silent Backend.
-	s.lastChunk = time.Now()
-	s.q.idle.noteProgress(s.lastChunk)
+	s.lastActivity = time.Now()
+	s.q.idle.noteProgress(s.lastActivity)
 	return err
 }
 
@@ -120,8 +120,8 @@ func (s *eventStream) writeBurst() {
 	s.burstScheduled = false
 	if q.res.state == stateStreaming && s.pending != nil {
 		s.writePending(time.Now())
-		s.lastChunk = time.Now()
-		q.idle.noteProgress(s.lastChunk)
+		s.lastActivity = time.Now()
+		q.idle.noteProgress(s.lastActivity)
 	}
 }
 

@@ -81,7 +81,7 @@ func (b *bench) runLoadCase(c loadCase, contenders ...string) {
 const turn = 100 * time.Millisecond
 
 // takeTurns starts the load of all runs and lets the processes of one run at a time
-// proceed. The first turn is that of another run in each round.
+// proceed. Each round begins with another run.
 func takeTurns(runs []*loadRun, round int) error {
 	total := time.Second
 	if !runs[0].short {
@@ -93,8 +93,8 @@ func takeTurns(runs []*loadRun, round int) error {
 		}
 		run.signal(syscall.SIGSTOP)
 	}
-	for end := time.Now().Add(total); time.Now().Before(end); round++ {
-		run := runs[round%len(runs)]
+	for i, end := round, time.Now().Add(total); time.Now().Before(end); i++ {
+		run := runs[i%len(runs)]
 		run.signal(syscall.SIGCONT)
 		time.Sleep(turn)
 		run.signal(syscall.SIGSTOP)

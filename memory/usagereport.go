@@ -46,7 +46,7 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 			if groups[g] == nil {
 				groups[g] = &usageAdder{}
 			}
-			for e := range entriesBetween(*entries, q.From, q.To) {
+			for e := range sumsBetween(*entries, q.From, q.To) {
 				start := q.From
 				if q.By == llmhttp.ByDay {
 					start = e.Start.Truncate(24 * time.Hour)

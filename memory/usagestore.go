@@ -145,15 +145,15 @@ func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) boo
 		if !includes(source.keyID) {
 			continue
 		}
-		for e := range entriesBetween(*entries, q.From, q.To) {
+		for e := range sumsBetween(*entries, q.From, q.To) {
 			periods.add(q.PeriodStart(e.Start), source.model, e)
 		}
 	}
 	return periods.sorted()
 }
 
-// entriesBetween returns the entries from a time up to but not including another.
-func entriesBetween(entries []entry, from, to time.Time) iter.Seq[*llmhttp.UsageSum] {
+// sumsBetween returns the entries whose start is not before from, and before to.
+func sumsBetween(entries []entry, from, to time.Time) iter.Seq[*llmhttp.UsageSum] {
 	return func(yield func(*llmhttp.UsageSum) bool) {
 		for i := range entries {
 			start := entries[i].start()

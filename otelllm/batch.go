@@ -11,16 +11,17 @@ import (
 const batchSize = 16
 
 // A batch has requests that are recorded together, when there are batchSize of them or
-// when metrics are collected. That takes less time than one by one, because the SDK's
+// when metrics are collected: newMetrics has flush called. That takes less time than one by one, because the SDK's
 // code and data are in the CPU's caches from the second request on (budget: whole 0.5 KB
 // with otelllm).
 type batch struct {
-	record func(context.Context, *llmhttp.RequestSummary)
+	record func(context.Context, *llmhttp.RequestSummary) // Telemetry.record
 
 	mu      sync.Mutex // guards waiting
 	waiting []*llmhttp.RequestSummary
 }
 
+// add adds a request whose trace is not sampled.
 func (b *batch) add(s *llmhttp.RequestSummary) {
 	b.mu.Lock()
 	b.waiting = append(b.waiting, s)
@@ -38,6 +39,6 @@ func (b *batch) flush() {
 	b.waiting = make([]*llmhttp.RequestSummary, 0, batchSize)
 	b.mu.Unlock()
 	for _, s := range all {
-		b.record(context.Background(), s)
+		b.record(context.Background(), s) // exemplars need the context of sampled requests only
 	}
 }

@@ -29,7 +29,7 @@ type request struct {
 	ctx        context.Context // of the request; then of its span
 	span       trace.Span      // nil until the request started
 	info       *llmhttp.RequestInfo
-	tries      tries
+	fallbacks  fallbackDetector
 	transcript *llmhttp.Transcript
 }
 
@@ -109,11 +109,11 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 	l.addString(attrServerAddress, server.Address)
 	l.addInt(attrServerPort, server.Port)
 	ctx, span := t.tracer.Start(ctx, op+" "+target, spanKindClient, trace.WithAttributes(l...))
-	if r.tries.begin(target) {
+	if r.fallbacks.isFallback(target) {
 		t.metrics.fallbacks.Add(ctx, 1, metric.WithAttributes(attrTarget.String(target)))
 	}
 	return ctx, func(try llmhttp.Try) {
-		r.tries.end(&try)
+		r.fallbacks.noteEnd(&try)
 		if try.Err != nil {
 			class := string(try.ErrorClass)
 			span.SetAttributes(attrErrorType.String(class))
@@ -124,20 +124,21 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 	}
 }
 
-// tries finds out which tries are fallbacks.
-type tries struct {
+// A fallbackDetector finds out which tries are fallbacks.
+type fallbackDetector struct {
 	mu     sync.Mutex // guards failed
 	failed string     // the target that failed last
 }
 
-// begin reports whether a try at target takes the place of one at another target.
-func (t *tries) begin(target string) (fallback bool) {
+// isFallback reports whether a try at target takes the place of one at another target.
+func (t *fallbackDetector) isFallback(target string) (fallback bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.failed != "" && t.failed != target
 }
 
-func (t *tries) end(try *llmhttp.Try) {
+// noteEnd notes that a try has ended.
+func (t *fallbackDetector) noteEnd(try *llmhttp.Try) {
 	if try.Err == nil {
 		return
 	}
