@@ -8,9 +8,9 @@ import (
 )
 
 // A Backend answers chat requests. It may also implement [ModelLister],
-// [ImageGenerator], [ImageSizer], [Embedder] and [TokenCounter]; a [Handler]
-// answers 404 on the endpoints of those that it does not implement. All
-// methods must be safe for concurrent use.
+// [ImageGenerator] and [Embedder], without which a [Handler] answers 404 on their
+// endpoints, and [ImageSizer] and [TokenCounter]. All methods must be safe for
+// concurrent use.
 type Backend interface {
 	// Chat returns the reply to req. The work is done while the returned
 	// stream is iterated over, not before, and must stop when ctx is done.

@@ -8,7 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// A ChatChunk is a piece of a reply. A Backend sets Choices and, once, Usage.
+// A ChatChunk is a piece of a reply. A Backend sets Choices, and Usage in the last chunk or in another.
 // The Handler completes the rest: ID, Created and Model when empty, the chunk
 // that announces the role, the one that ends the stream, and [DONE].
 //

@@ -107,6 +107,7 @@
 //
 // The Handler logs causes of 5xx replies and failures of the host's functions
 // at level Error, mistakes of a Backend at Warn, requests that Shutdown
-// interrupts at Info, and disconnected clients at Debug. API keys and the
-// contents of requests are not logged.
+// interrupts at Info, and disconnected clients at Debug. It logs no contents of
+// requests, but the text of an error or a panic of the host's code can quote them.
+// The API key of the request is removed from such a text, if it has at least 8 bytes.
 package llmhttp

@@ -77,8 +77,8 @@ type Options struct {
 
 	// Logger receives what clients do not see: causes of 5xx replies at level
 	// Error, mistakes of the Backend at Warn, requests that Shutdown interrupts
-	// at Info, and disconnected clients at Debug. API keys and the contents of
-	// requests are not logged. If nil, slog.Default() is used.
+	// at Info, and disconnected clients at Debug. The texts of errors can quote
+	// requests, but not their API keys. If nil, slog.Default() is used.
 	Logger *slog.Logger
 
 	// MaxBody is the maximum size of a request body in bytes. Zero or negative

@@ -115,11 +115,11 @@ type ConcurrencyLimiter interface {
 	// It returns a function that ends the request. If there are limit requests
 	// already, or if limit is zero or negative, both release and err are nil.
 	//
-	// The requests in progress of a key are independent of its token buckets.
+	// Acquire and release do not change the buckets of key. Take and Adjust do not
+	// change how many requests it has in progress.
 	//
-	// The Handler calls release when the request has ended. release works after
-	// ctx is done and may be called from any goroutine. Calls after the first
-	// have no effect.
+	// The Handler calls release when the request has ended. release must work after
+	// ctx is done and from any goroutine. Calls after the first must have no effect.
 	//
 	// If a process dies, it does not release its requests. A Limiter on a shared
 	// store must therefore let requests expire, and renew those of the processes

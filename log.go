@@ -122,8 +122,8 @@ func (l *requestLog) warn(set misuseSet) {
 // left out. If l is nil, slog.Default() is used.
 //
 // The lines contain no API keys, no messages, no replies, and no queries of URLs.
-// They do not contain the errors that [ErrorClass.IsClientError] reports, which
-// can quote the request. Handlers of l get the context of the request, for example
+// They leave out errors caused by the client, for which [ErrorClass.IsClientError]
+// returns true, because these can quote the request. Handlers of l get the context of the request, for example
 // to add the ID of a trace.
 func LogRequests(l *slog.Logger) Observer {
 	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {

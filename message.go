@@ -271,9 +271,9 @@ const (
 	PartFile  = "file"
 )
 
-// A Part is a piece of [Content]. Type decides which of the other fields is set
-// and encoded. In parts of other types, members named "text" or "image_url" are in
-// Extra.
+// A Part is a piece of [Content]. Text is used only with PartText, and ImageURL only
+// with PartImage. All other members are in Extra, also a "text" or "image_url" of a
+// part of another type.
 type Part struct {
 	Type     string    `json:"type,omitzero"`
 	Text     string    `json:"text,omitzero"`      // with PartText, and then always encoded

@@ -257,7 +257,8 @@ type Try struct {
 //
 // Use a name that the host has configured and not an address, because summaries
 // are logged and counted by target. If ctx does not belong to a request of a
-// Handler, StartTry returns ctx. It may be called concurrently.
+// Handler that has an Observer, StartTry returns ctx, and an end that does nothing. It
+// may be called concurrently.
 func StartTry(ctx context.Context, target string) (_ context.Context, end func(error)) {
 	q := requestFrom(ctx)
 	if q == nil || q.observer.observed == nil {

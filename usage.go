@@ -23,9 +23,9 @@ type UsageStore interface {
 
 	// Query returns the sums for q, sorted by Start and then by Model, which is
 	// compared as Go compares strings. They include all records of the calls of
-	// Record that have returned without an error. There are no sums for periods
-	// without usage. For an empty range and for an unknown account, Query
-	// returns no sums and no error.
+	// Record that have returned without an error; [UsageBuffer] documents an exception.
+	// There are no sums for periods without usage. For an empty range and for an unknown
+	// account, Query returns no sums and no error.
 	Query(ctx context.Context, q UsageQuery) ([]UsageSum, error)
 }
 
@@ -52,8 +52,8 @@ func QueryKey(ctx context.Context, s UsageStore, keyID string, q UsageQuery) ([]
 // A UsageRecord is what one request used. There is one for each request for which
 // the Backend was asked for a chat, images or embeddings, whether it succeeded,
 // failed or was abandoned by its client. The exception is a request that the Backend
-// refuses with a 404, because it does not know the model or does not implement the
-// endpoint.
+// refuses with a 404 before it has returned any part of a reply: it does not know the
+// model, or does not implement the endpoint.
 type UsageRecord struct {
 	ID        string    // the ID of the request, unique for all time
 	Time      time.Time // when the request arrived

@@ -75,8 +75,8 @@ func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
 	s.addKey(info, hash)
 }
 
-// Remove removes the key with the given secret. It does nothing if there is no
-// such key. Requests that are in progress continue.
+// Remove removes a secret, and its key if that has no other secret. It does nothing if
+// the secret is unknown. Requests that are in progress continue.
 func (s *KeyStore) Remove(secret string) {
 	hash := hashSecret(secret)
 	s.mu.Lock()

@@ -26,6 +26,6 @@
 // and makes the best of the document. Both bound what a small document can cost:
 // see [MaxDepth], [MaxMembers] and [MaxValues].
 //
-// Decoded strings may share the memory of one copy of the document, but a string
-// that is kept keeps at most 4 KB, or four times its own length, from being freed.
+// Decoded strings may share one copy of the document. A string that outlives the rest
+// keeps at most 4 KB of it in memory, or four times its own length if that is more.
 package jsonwire
