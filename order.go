@@ -51,7 +51,7 @@ type choiceState struct {
 	bytes                       int          // of texts
 	reason                      FinishReason // if it has ended
 	content, reasoning, refusal utf8Buffer
-	calls                       *callOrderer // nil if there are none
+	calls                       *callOrderer // nil until the choice has a tool call
 }
 
 // add emits what c adds to the reply. It may change c.

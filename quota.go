@@ -237,8 +237,8 @@ func (c *quotaCache) read(ctx context.Context, k *Key, now time.Time) (*quotaEnt
 	return nil, e.err
 }
 
-// entry returns the entry with the given ID, which it creates if there is none. It is
-// called with mu held.
+// entry returns the entry with the given ID, and creates it if it is missing. The caller
+// holds mu.
 func (c *quotaCache) entry(id quotaID) *quotaEntry {
 	now := time.Now()
 	e := c.keys[id]

@@ -49,7 +49,7 @@ var playgroundModes = []playgroundMode{
 	{"embeddings", "Embeddings", "/v1/embeddings"},
 }
 
-// modeIndex returns the index of a mode, or -1 if there is none with that name.
+// modeIndex returns the index of the mode with a name, or -1 if the name is unknown.
 func modeIndex(name string) int {
 	return slices.IndexFunc(playgroundModes, func(m playgroundMode) bool { return m.name == name })
 }

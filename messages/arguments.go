@@ -47,7 +47,7 @@ func argumentsCompletion(text []byte, cut bool) (rest string, err error) {
 }
 
 // documentCompletion returns the text that completes a JSON document of which text is
-// the beginning, or false if there is none. A string that was cut is closed. A value
+// the beginning. ok is false if nothing completes it. A string that was cut is closed. A value
 // that is missing is null.
 func documentCompletion(text []byte) (rest string, ok bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))

@@ -117,7 +117,7 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 		if try.Err != nil {
 			class := string(try.ErrorClass)
 			span.SetAttributes(attrErrorType.String(class))
-			span.SetStatus(codes.Error, class) // a span of the kind CLIENT has the status Error for every error
+			span.SetStatus(codes.Error, class) // every error of a CLIENT span sets the status Error
 		}
 		span.End()
 		t.metrics.recordTry(ctx, try.Duration, tryLabels{r.info.Operation, server.Provider, target, try.ErrorClass})

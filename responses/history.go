@@ -85,8 +85,8 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 	return nil
 }
 
-// referencedIDs returns the distinct IDs of the items that are references, or nil if
-// there are none.
+// referencedIDs returns the distinct IDs of the items that are references. Without
+// references it returns nil.
 func (p *protocol) referencedIDs(items []inputItem) ([]string, error) {
 	var ids []string
 	for _, item := range items {

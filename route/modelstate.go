@@ -33,8 +33,8 @@ const (
 	maxModelName = 1024 // in bytes; a model with a longer name has no state
 )
 
-// findOrAddModel is like findModel, but adds a state if there is none. It returns
-// nil if the name of the model is too long.
+// findOrAddModel is like findModel, but adds a missing state. It returns nil if the name
+// of the model is too long.
 func (p *pool) findOrAddModel(i int, info *requestInfo, now time.Time) *modelState {
 	st, name := &p.states[i], p.targets[i].backendModel(info.model)
 	m := st.models[name]

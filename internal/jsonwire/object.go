@@ -21,7 +21,7 @@ type Object[T any] struct {
 
 	reserved []string // names that are not encoded from extra besides those of fields
 
-	discriminator   string // see Discriminator; empty if there is none
+	discriminator   string // see Discriminator; empty if it was not called
 	discriminatorAt func(v *T) *string
 
 	initElement func(v *T, i int) // see InitElement; nil if there is nothing to do

@@ -37,11 +37,11 @@ type Server struct {
 type product struct {
 	name     string
 	programs []string              // names on the PATH or patterns of absolute paths; the first that exists is run
-	prepare  func(s *Server) error // creates the data of a new server; nil means there is none
+	prepare  func(s *Server) error // creates the data of a new server; may be nil
 	args     func(s *Server) []string
 
 	// configure writes the configuration file, which has the port, before each
-	// start; nil means there is none.
+	// start. It may be nil.
 	configure func(s *Server) error
 
 	dsn  func(s *Server) string

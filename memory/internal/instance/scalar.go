@@ -47,8 +47,8 @@ func (m *maker) numbersFor(variant int, rules []*jsonschema.Schema, integer bool
 	return list
 }
 
-// numberBounds returns the strictest bounds of rules, exclusive or not. They are nil
-// if there are none.
+// numberBounds returns the strictest bounds of rules, exclusive or not. A missing bound
+// is nil.
 func numberBounds(rules []*jsonschema.Schema) (low, high *big.Rat) {
 	for _, s := range rules {
 		for _, b := range []*big.Rat{s.Minimum, s.ExclusiveMinimum} {
@@ -66,7 +66,7 @@ func numberBounds(rules []*jsonschema.Schema) (low, high *big.Rat) {
 }
 
 // commonMultiple returns a number whose multiples are multiples of each multipleOf in
-// rules, or nil if there is none.
+// rules, or nil if no rule has a multipleOf.
 func (m *maker) commonMultiple(rules []*jsonschema.Schema) (unit *big.Rat) {
 	for _, s := range rules {
 		switch {
