@@ -1,0 +1,115 @@
+package responses_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+const notJSON = "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library correctly. The API expects a JSON payload, but what was sent was not valid JSON.)"
+
+func TestCreate_Numbers(t *testing.T) {
+	const integer, number = "an integer", "a number"
+	s := newServer(t, nil, chunkText)
+	for _, test := range []struct{ member, value, wantType, outOfBounds string }{
+		{"max_output_tokens", `1`, "", ""},
+		{"max_output_tokens", `2147483647`, "", ""},
+		{"max_output_tokens", `2147483648`, "", "expected a value from 1 to 2.147483647e+09, but got 2.147483648e+09 instead."},
+		{"max_output_tokens", `9223372036854775807`, "", "expected a value from 1 to 2.147483647e+09, but got 9.223372036854776e+18 instead."},
+		{"max_output_tokens", `-0`, "", "expected a value from 1 to 2.147483647e+09, but got 0 instead."},
+		{"max_output_tokens", `9223372036854775808`, integer, ""},
+		{"max_output_tokens", `99999999999999999999`, integer, ""},
+		{"max_output_tokens", `-9223372036854775809`, integer, ""},
+		{"max_output_tokens", `1.0`, integer, ""},
+		{"max_output_tokens", `1e2`, integer, ""},
+		{"max_output_tokens", `1.5`, integer, ""},
+		{"max_output_tokens", `1e400`, integer, ""},
+		{"max_output_tokens", `"1"`, integer, ""},
+		{"max_output_tokens", `true`, integer, ""},
+		{"max_output_tokens", `[1]`, integer, ""},
+		{"top_logprobs", `20`, "", ""},
+		{"top_logprobs", `2e1`, integer, ""},
+		{"temperature", `1`, "", ""},
+		{"temperature", `1e-400`, "", ""},
+		{"temperature", `2e0`, "", ""},
+		{"temperature", `1e300`, "", "expected a value from 0 to 2, but got 1e+300 instead."},
+		{"temperature", `1e400`, number, ""},
+		{"temperature", `-1e400`, number, ""},
+		{"temperature", `"1"`, number, ""},
+		{"temperature", `{}`, number, ""},
+	} {
+		t.Run(test.member+" "+test.value, func(t *testing.T) {
+			body := `{"model":"m","input":"Hi","` + test.member + `":` + test.value + `}`
+			switch {
+			case test.wantType != "":
+				e := s.requireRefused(400, "POST", "/v1/responses", body)
+				assert.Equal(t, "invalid_type", e.Code)
+				assert.Equal(t, test.member, e.Param)
+				assert.Equal(t, "Invalid type for '"+test.member+"': expected "+test.wantType+".", e.Message)
+			case test.outOfBounds != "":
+				e := s.requireRefused(400, "POST", "/v1/responses", body)
+				assert.Equal(t, "invalid_value", e.Code)
+				assert.Equal(t, test.member, e.Param)
+				assert.Equal(t, "Invalid '"+test.member+"': "+test.outOfBounds, e.Message)
+			default:
+				s.create(body)
+			}
+		})
+	}
+}
+
+// A member that is null is as if it were missing.
+func TestCreate_Nulls(t *testing.T) {
+	s := newServer(t, nil, chunkText)
+	for _, body := range []string{
+		`{"model":"m","input":"Hi","instructions":null,"stream":null,"include":null,"tools":null,"tool_choice":null,"text":null,"reasoning":null,"temperature":null,
+			"top_logprobs":null,"max_output_tokens":null,"metadata":null,"user":null,"store":null,"previous_response_id":null,"background":null,"conversation":null,"prompt":null}`,
+		`{"model":"m","input":"Hi","text":{"format":null,"verbosity":null},"reasoning":{"effort":null,"summary":null}}`,
+		`{"model":"m","input":"Hi","tools":[{"type":"function","name":"f","description":null,"parameters":null,"strict":null}]}`,
+		`{"model":"m","input":[{"type":null,"id":null,"role":"user","content":[{"type":"input_image","image_url":"u","detail":null,"file_id":null}]}]}`,
+		`{"model":"m","input":[{"role":"user","content":"Hi"},{"type":"reasoning","summary":null,"content":null,"encrypted_content":null}]}`,
+	} {
+		s.create(body)
+	}
+	for _, test := range []struct{ body, param, message string }{
+		{`null`, "model", "Missing required parameter: 'model'."},
+		{`{"model":null,"input":"Hi"}`, "model", "Missing required parameter: 'model'."},
+		{`{"model":"m","input":null}`, "input", "Missing required parameter: 'input'."},
+		{`{"model":"m","input":[null]}`, "input[0].type", "Missing required parameter: 'input[0].type'."},
+		{`{"model":"m","input":[{"role":"user","content":null}]}`, "input[0].content", "Missing required parameter: 'input[0].content'."},
+		{`{"model":"m","input":[{"role":"user","content":[null]}]}`, "input[0].content[0].type", "Missing required parameter: 'input[0].content[0].type'."},
+		{`{"model":"m","input":"Hi","include":[null]}`, "include[0]", "Invalid type for 'include[0]': expected a string."},
+		{`{"model":"m","input":"Hi","tools":[null]}`, "tools[0].type", "Missing required parameter: 'tools[0].type'."},
+	} {
+		t.Run(test.body, func(t *testing.T) {
+			e := s.requireRefused(400, "POST", "/v1/responses", test.body)
+			assert.Equal(t, test.param, e.Param)
+			assert.Equal(t, test.message, e.Message)
+		})
+	}
+}
+
+// What is ambiguous or not Unicode is refused.
+func TestCreate_Strict(t *testing.T) {
+	s := newServer(t, nil, chunkText)
+	s.create(`{"model":"m","input":"Hi","Stream":"yes","MODEL":1}`) // unknown members
+	s.create(`{"model":"m","input":"Hi","x":"\ud83d\ude00"}` + " \n\t\r")
+	for _, test := range []struct{ members, param, message string }{
+		{`,"x":1,"x":2`, "x", "Duplicate parameter: 'x'."},
+		{`,"x":[0,{"a":1,"a":2}]`, "x[1].a", "Duplicate parameter: 'x[1].a'."},
+		{`,"metadata":{"a":1,"\u0061":2}`, "metadata.a", "Duplicate parameter: 'metadata.a'."},
+		{`,"x":"` + "\xff" + `"`, "", notJSON},
+		{`,"` + "\xff" + `":1`, "", notJSON},
+		{`,"x":"\ud800"`, "", notJSON},
+		{`,"x":01`, "", notJSON},
+		{`,"x":"` + "\n" + `"`, "", notJSON},
+		{`}{`, "", notJSON},
+	} {
+		t.Run(test.members, func(t *testing.T) {
+			e := s.requireRefused(400, "POST", "/v1/responses", `{"model":"m","input":"Hi"`+test.members+`}`)
+			assert.Equal(t, test.param, e.Param)
+			assert.Equal(t, test.message, e.Message)
+		})
+	}
+	assert.Equal(t, notJSON, s.requireRefused(400, "POST", "/v1/responses", ` `).Message)
+}
