@@ -11,34 +11,34 @@ import (
 // A block is an element of content. Type decides which other fields are used. Members
 // whose JSON type depends on Type are raw and decoded later.
 type block struct {
-	Type string
+	Type string `json:"type"`
 
-	Text string // type text
+	Text string `json:"text"` // type text
 
-	Thinking  string // type thinking
-	Signature string
+	Thinking  string `json:"thinking"` // type thinking
+	Signature string `json:"signature"`
 
-	ID    string // type tool_use
-	Name  string
-	Input raw
+	ID    string `json:"id"` // type tool_use
+	Name  string `json:"name"`
+	Input *raw   `json:"input"`
 
-	ToolUseID string // type tool_result
-	IsError   bool
+	ToolUseID string `json:"tool_use_id"` // type tool_result
+	IsError   bool   `json:"is_error"`
 
-	Title    raw // document, search_result: a string
-	Data     raw // redacted_thinking: a string
-	Source   raw // image, document: an object; search_result: a string
-	Content  raw // tool_result, search_result, compaction: a string or blocks
-	ToolName raw // tool_reference: a string
+	Title    *raw `json:"title"`     // document, search_result: a string
+	Data     *raw `json:"data"`      // redacted_thinking: a string
+	Source   *raw `json:"source"`    // image, document: an object; search_result: a string
+	Content  *raw `json:"content"`   // tool_result, search_result, compaction: a string or blocks
+	ToolName *raw `json:"tool_name"` // tool_reference: a string
 }
 
 // A source contains the data of an image or document, or tells where it is.
 type source struct {
-	Type      string // base64, url, text, content or file
-	MediaType string
-	Data      string
-	URL       string
-	Content   raw // a string or blocks
+	Type      string `json:"type"` // base64, url, text, content or file
+	MediaType string `json:"media_type"`
+	Data      string `json:"data"`
+	URL       string `json:"url"`
+	Content   *raw   `json:"content"` // a string or blocks
 }
 
 // toolCall converts a tool_use block.
@@ -51,26 +51,26 @@ func (b *block) toolCall() (llmhttp.ToolCall, error) {
 		return call, missingField("name")
 	case b.Input == nil:
 		return call, nil
-	case b.Input[0] != '{':
+	case (*b.Input)[0] != '{':
 		return call, fieldError("input", "Input should be an object")
 	}
-	compact, err := jsonwire.AppendRaw(nil, b.Input)
+	compact, err := jsonwire.AppendRaw(nil, *b.Input)
 	call.Function.Arguments = string(compact)
 	return call, err
 }
 
 // contentParts converts content that must not have tool_use or tool_result blocks.
-func contentParts(content raw) (llmhttp.Content, error) {
-	if content == nil {
+func contentParts(encoded *raw) (llmhttp.Content, error) {
+	if encoded == nil {
 		return nil, missingField("")
 	}
-	blocks, err := decodeContent(content)
-	if err != nil {
+	var blocks content
+	if err := decode(*encoded, &blocks); err != nil {
 		return nil, err
 	}
 	var all llmhttp.Content
-	for i := range blocks {
-		parts, err := blocks[i].parts()
+	for i, b := range blocks {
+		parts, err := b.parts()
 		if err != nil {
 			return nil, prefixPath(err, i)
 		}
@@ -126,7 +126,7 @@ func (b *block) decodeSource() (*source, error) {
 		return nil, missingField("source")
 	}
 	s := new(source)
-	if err := decode(b.Source, sourceObject, s); err != nil {
+	if err := decode(*b.Source, s); err != nil {
 		return nil, prefixPath(err, "source")
 	}
 	switch {
@@ -208,8 +208,8 @@ func (b *block) searchResultParts() (llmhttp.Content, error) {
 }
 
 // stringValue returns the text of a JSON string, or "" if v is another value.
-func stringValue(v raw) (s string) {
-	if v == nil || json.Unmarshal(v, &s) != nil {
+func stringValue(v *raw) (s string) {
+	if v == nil || json.Unmarshal(*v, &s) != nil {
 		return ""
 	}
 	return s

@@ -112,6 +112,8 @@ func TestRequest_Strict(t *testing.T) {
 	const invalid = "The request body is not valid JSON: it must be one document in UTF-8"
 	for _, test := range []struct{ body, want string }{
 		{requestBody(hi + `,"Stream":"yes","MODEL":1`), ""}, // unknown members
+		{requestBody(hi + `,"x":1,"x":2`), "x: Duplicate field"},
+		{requestBody(hi + `,"metadata":{"x":1,"x":2}`), "metadata.x: Duplicate field"},
 		{requestBody(hi + `,"x":{"a":1,"a":2}`), "x.a: Duplicate field"},
 		{requestBody(hi + `,"x":[0,{"a":1,"a":2}]`), "x.1.a: Duplicate field"},
 		{requestBody(hi + `,"tools":[{"name":"f","input_schema":{"a":{"b":1,"b":1}}}]`), "tools.0.input_schema.a.b: Duplicate field"},
@@ -133,6 +135,19 @@ func TestRequest_Strict(t *testing.T) {
 		{``, invalid},
 		{` `, invalid},
 		{`"m"`, "Input should be an object"},
+	} {
+		t.Run(test.body, func(t *testing.T) { assert.Equal(t, test.want, errorText(t, test.body)) })
+	}
+}
+
+func TestRequest_NestedContentRefused(t *testing.T) {
+	result := func(content string) string {
+		return requestBody(`,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":` + content + `}]}]`)
+	}
+	for _, test := range []struct{ body, want string }{
+		{result(`{}`), "messages.0.content.0.content: Input should be a string or an array"},
+		{result(`[1]`), "messages.0.content.0.content.0: Input should be an object"},
+		{result(`[{"type":"text","text":1}]`), "messages.0.content.0.content.0.text: Input should be a string"},
 	} {
 		t.Run(test.body, func(t *testing.T) { assert.Equal(t, test.want, errorText(t, test.body)) })
 	}

@@ -4,18 +4,18 @@ import "github.com/llmhttp/llmhttp"
 
 // outputParams are the parameters about the output: its format, and the effort to make it.
 type outputParams struct {
-	OutputConfig outputConfig
-	OutputFormat *outputFormat // the name of OutputConfig.Format in a beta of version 2023-06-01
+	OutputConfig outputConfig  `json:"output_config"`
+	OutputFormat *outputFormat `json:"output_format"` // the name of OutputConfig.Format in a beta of version 2023-06-01
 }
 
 type outputConfig struct {
-	Effort string
-	Format *outputFormat
+	Effort string        `json:"effort"`
+	Format *outputFormat `json:"format"`
 }
 
 type outputFormat struct {
-	Type   string
-	Schema raw
+	Type   string `json:"type"`
+	Schema *raw   `json:"schema"`
 }
 
 // convertFormat sets the response format.
@@ -34,7 +34,7 @@ func (p *outputParams) convertFormat(req *llmhttp.ChatRequest) error {
 		return prefixPath(fieldError("type", "Input should be 'json_schema'"), path)
 	case f.Schema == nil:
 		return prefixPath(missingField("schema"), path)
-	case f.Schema[0] != '{':
+	case (*f.Schema)[0] != '{':
 		return prefixPath(fieldError("schema", "Input should be an object"), path)
 	}
 	schema := mustMarshal(map[string]any{"name": "output", "schema": f.Schema, "strict": true})

@@ -6,42 +6,45 @@ import (
 	"net/http"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
 
-// raw is a JSON value that is not decoded; nil if it is absent or null.
+// raw is a JSON value that is not decoded. A nil *raw is absent or null.
 type raw = json.RawMessage
 
 // params is the body of a request.
 type params struct {
-	Model         string
-	Messages      []turn
-	System        content // text only
-	MaxTokens     *int
-	Stream        bool
-	StopSequences []string
-	Temperature   *float64
-	TopP          *float64
-	TopK          *int
+	Model         string       `json:"model"`
+	Messages      list[turn]   `json:"messages"`
+	System        content      `json:"system"` // text only
+	MaxTokens     *integer     `json:"max_tokens"`
+	Stream        bool         `json:"stream"`
+	StopSequences list[string] `json:"stop_sequences"`
+	Temperature   *float64     `json:"temperature"`
+	TopP          *float64     `json:"top_p"`
+	TopK          *integer     `json:"top_k"`
 	toolParams
 	outputParams
-	Thinking    *thinkingConfig
-	Metadata    metadata
-	ServiceTier string
-	Thread      raw // asks the server to keep the conversation
+	Thinking    *thinkingConfig `json:"thinking"`
+	Metadata    metadata        `json:"metadata"`
+	ServiceTier string          `json:"service_tier"`
+	Thread      *raw            `json:"thread"` // asks the server to keep the conversation
 }
 
 // A turn is an element of messages.
 type turn struct {
-	Role    string
-	Content content
+	Role    string  `json:"role"`
+	Content content `json:"content"`
 }
 
 type thinkingConfig struct {
-	Type         string
-	BudgetTokens *int
+	Type         string   `json:"type"`
+	BudgetTokens *integer `json:"budget_tokens"`
 }
 
-type metadata struct{ UserID string }
+type metadata struct {
+	UserID string `json:"user_id"`
+}
 
 // codeNoThreads is the error code that means that a server does not support message
 // threads. The tool runners of the SDKs of 2026-10-21 ask for a thread first. After
@@ -64,8 +67,11 @@ func decodeRequest(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
 }
 
 func convertBody(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
-	p := new(params)
-	if err := decode(body, paramsObject, p); err != nil {
+	if err := decodeError(strictjson.CheckBounds(body)); err != nil {
+		return nil, err
+	}
+	var p *params
+	if err := decode(body, &p); err != nil {
 		return nil, err
 	}
 	if err := p.check(isChat); err != nil {
@@ -77,6 +83,8 @@ func convertBody(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
 // check returns an error for the first parameter that is missing or out of bounds.
 func (p *params) check(isChat bool) error {
 	switch {
+	case p == nil: // the body is null
+		return fieldError("", "Input should be an object")
 	case p.Thread != nil:
 		return errNoThreads
 	case p.Model == "":
@@ -103,10 +111,10 @@ func isFraction(f *float64) bool { return f == nil || *f >= 0 && *f <= 1 }
 
 func (p *params) convert() (*llmhttp.ChatRequest, error) {
 	req := &llmhttp.ChatRequest{
-		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.MaxTokens, Stop: p.StopSequences,
+		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: (*int)(p.MaxTokens),
 	}
-	if len(p.StopSequences) == 0 {
-		req.Stop = nil
+	for _, s := range p.StopSequences {
+		req.Stop = append(req.Stop, *s)
 	}
 	for _, step := range []func(*llmhttp.ChatRequest) error{
 		p.convertMessages, p.convertTools, p.convertToolChoice, p.convertThinking, p.convertFormat,
@@ -180,7 +188,7 @@ func (p *params) convertThinking(req *llmhttp.ChatRequest) error {
 }
 
 // effortForBudget returns the effort for a budget of thinking tokens.
-func effortForBudget(budget int) string {
+func effortForBudget(budget integer) string {
 	switch {
 	case budget < 4096:
 		return "low"

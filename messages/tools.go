@@ -8,29 +8,28 @@ import (
 
 // toolParams are the parameters about tools.
 type toolParams struct {
-	Tools      []tool
-	ToolChoice *toolChoice
+	Tools      list[tool]  `json:"tools"`
+	ToolChoice *toolChoice `json:"tool_choice"`
 }
 
 type tool struct {
-	Type        string // empty or "custom" for a tool with a schema
-	Name        string
-	Description string
-	InputSchema raw
-	Strict      *bool
+	Type        string `json:"type"` // empty or "custom" for a tool with a schema
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	InputSchema *raw   `json:"input_schema"`
+	Strict      *bool  `json:"strict"`
 }
 
 type toolChoice struct {
-	Type            string
-	Name            string
-	DisableParallel *bool
+	Type            string `json:"type"`
+	Name            string `json:"name"`
+	DisableParallel *bool  `json:"disable_parallel_tool_use"`
 }
 
 // convertTools converts the tools that have a schema. The others are tools that
 // Anthropic runs or defines.
 func (p *toolParams) convertTools(req *llmhttp.ChatRequest) error {
-	for i := range p.Tools {
-		t := &p.Tools[i]
+	for i, t := range p.Tools {
 		switch {
 		case t.Type != "" && t.Type != "custom":
 			continue
@@ -38,11 +37,11 @@ func (p *toolParams) convertTools(req *llmhttp.ChatRequest) error {
 			return prefixPath(missingField("name"), "tools", i)
 		case t.InputSchema == nil:
 			return prefixPath(missingField("input_schema"), "tools", i)
-		case t.InputSchema[0] != '{':
+		case (*t.InputSchema)[0] != '{':
 			return prefixPath(fieldError("input_schema", "Input should be an object"), "tools", i)
 		}
 		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{
-			Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict,
+			Name: t.Name, Description: t.Description, Parameters: *t.InputSchema, Strict: t.Strict,
 		}})
 	}
 	return nil
@@ -64,7 +63,7 @@ func (p *toolParams) convertToolChoice(req *llmhttp.ChatRequest) error {
 	case "any":
 		choice = "required"
 	case "tool":
-		if !slices.ContainsFunc(p.Tools, func(t tool) bool { return t.Name == c.Name }) {
+		if !slices.ContainsFunc(p.Tools, func(t *tool) bool { return t.Name == c.Name }) {
 			return fieldError("tool_choice.name", "Tool '%s' not found in provided tools", clip(c.Name))
 		}
 		choice = map[string]any{"type": "function", "function": map[string]string{"name": c.Name}}

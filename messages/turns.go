@@ -17,8 +17,7 @@ func (p *params) convertMessages(req *llmhttp.ChatRequest) error {
 		appendSystem(req, text)
 	}
 	var current turnConverter
-	for i := range p.Messages {
-		t := &p.Messages[i]
+	for i, t := range p.Messages {
 		if t.Role != current.role {
 			current.flush(req)
 			current = turnConverter{role: t.Role}
@@ -41,11 +40,11 @@ const attributionPrefix = "x-anthropic-billing-header:"
 // systemText returns the texts of a system prompt as paragraphs.
 func systemText(blocks content) (string, error) {
 	var texts []string
-	for i := range blocks {
-		if blocks[i].Type != "text" {
+	for i, b := range blocks {
+		if b.Type != "text" {
 			return "", prefixPath(fieldError("type", "Input should be 'text'"), i)
 		}
-		if text := blocks[i].Text; text != "" && !strings.HasPrefix(text, attributionPrefix) {
+		if text := b.Text; text != "" && !strings.HasPrefix(text, attributionPrefix) {
 			texts = append(texts, text)
 		}
 	}
@@ -89,8 +88,8 @@ func (c *turnConverter) add(t *turn, req *llmhttp.ChatRequest) error {
 	if t.Content == nil {
 		return missingField("content")
 	}
-	for i := range t.Content {
-		if err := convert(&t.Content[i]); err != nil {
+	for i, b := range t.Content {
+		if err := convert(b); err != nil {
 			return prefixPath(err, "content", i)
 		}
 	}

@@ -19,8 +19,8 @@ func readContent(raw jsontext.Value, path string) (content llmhttp.Content, refu
 	default:
 		return nil, "", invalidType(path, "a string or an array of parts")
 	}
-	parts, err := decodeArray(raw, path)
-	if err != nil {
+	var parts rawList
+	if err := decode(raw, path, &parts); err != nil {
 		return nil, "", err
 	}
 	for i, raw := range parts {

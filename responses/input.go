@@ -74,12 +74,13 @@ func (r *request) inputItems() ([]inputItem, error) {
 	if raw.Kind() != '[' {
 		return nil, invalidType("input", "a string or an array of items")
 	}
-	values, err := decodeArray(raw, "input")
-	if err != nil {
+	var values rawList
+	if err := decode(raw, "input", &values); err != nil {
 		return nil, err
 	}
 	items := make([]inputItem, len(values))
 	for i, v := range values {
+		var err error
 		if items[i], err = newInputItem(v, elementPath("input", i)); err != nil {
 			return nil, err
 		}

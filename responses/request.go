@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
 
 // A createBody is the body of POST /v1/responses. Other members, such as
@@ -109,7 +110,7 @@ const (
 // decodeRequest decodes the body of a request and converts it.
 func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, error) {
 	body := new(createBody)
-	if err := checkBounds(raw); err != nil {
+	if err := decodeError("", strictjson.CheckBounds(raw)); err != nil {
 		return nil, err
 	}
 	if err := decode(raw, "", body); err != nil {

@@ -1,0 +1,101 @@
+// Package strictjson decodes JSON into structs by their tags. It refuses documents that
+// are ambiguous, or that would take much more memory than their size.
+package strictjson
+
+import (
+	"reflect"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Bounds on a document besides its size in bytes. Without them, decoding a small
+// document could take a large amount of memory.
+const (
+	MaxDepth  = 512     // nested arrays and objects
+	MaxValues = 1 << 17 // values of arrays and objects in the whole document
+)
+
+// A Kind says what is wrong with a document.
+type Kind int
+
+// The kinds of an [Error].
+const (
+	Syntax        Kind = iota // not JSON, or not UTF-8
+	Duplicate                 // an object has two members with the same name
+	WrongType                 // a value of another type was expected
+	OutOfRange                // a number is too large for its type
+	TooDeep                   // more levels than MaxDepth
+	TooManyValues             // more values than MaxValues
+	TooLong                   // an array has too many elements
+)
+
+// An Error says what is wrong with a document, and where. A method UnmarshalJSONFrom may
+// return an Error without a path about the value that it has read. It may also return
+// strconv.ErrRange for OutOfRange; another error is a WrongType.
+type Error struct {
+	Kind Kind
+	Path jsontext.Pointer // of the value; empty for the document
+	Want string           // of WrongType and OutOfRange: the expected type, with its article
+}
+
+func (e *Error) Error() string { return "strictjson: invalid value at " + string(e.Path) }
+
+// CheckBounds returns an error if doc has too many values or levels. It does not check
+// that doc is valid JSON; Unmarshal does.
+func CheckBounds(doc []byte) *Error {
+	depth, values := 0, 0
+	for i := 0; i < len(doc); i++ {
+		switch doc[i] {
+		case '"':
+			for i++; i < len(doc) && doc[i] != '"'; i++ {
+				if doc[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+			values++
+		case '}', ']':
+			depth--
+		case ',':
+			values++
+		}
+		if depth > MaxDepth {
+			return &Error{Kind: TooDeep}
+		}
+	}
+	if values > MaxValues {
+		return &Error{Kind: TooManyValues}
+	}
+	return nil
+}
+
+// Unmarshal decodes doc, a document that CheckBounds has checked or a value of one, into
+// *v. Members without a field are skipped.
+func Unmarshal(doc []byte, v any) *Error {
+	switch err := json.Unmarshal(doc, v).(type) {
+	case nil:
+		return nil
+	case *json.SemanticError:
+		e := &Error{Kind: WrongType, Path: err.JSONPointer, Want: typeNames[err.GoType.Kind()]}
+		if own, ok := err.Err.(*Error); ok {
+			e.Kind, e.Want = own.Kind, own.Want
+		} else if err.Err == strconv.ErrRange {
+			e.Kind = OutOfRange
+		}
+		return e
+	case *jsontext.SyntacticError:
+		if err.Err == jsontext.ErrDuplicateName {
+			return &Error{Kind: Duplicate, Path: err.JSONPointer}
+		}
+	}
+	return &Error{Kind: Syntax}
+}
+
+// typeNames has the names of the JSON types for Go types, with their articles.
+var typeNames = map[reflect.Kind]string{
+	reflect.Bool: "a boolean", reflect.Int: "an integer", reflect.Float64: "a number", reflect.String: "a string",
+	reflect.Slice: "an array", reflect.Struct: "an object", reflect.Map: "an object",
+}
