@@ -78,9 +78,10 @@ func benchBatch(from, n int) []llmhttp.UsageRecord {
 	batch := make([]llmhttp.UsageRecord, n)
 	for i := range batch {
 		number := (from + i) % *benchRecords
+		key := number * 7919 % *benchKeys
 		at := benchStart.Add(time.Duration(number) * (100 * day / time.Duration(*benchRecords)))
-		batch[i] = usageRecord("req_"+rand.Text(), benchAccount(number), fmt.Sprint("vendor/model-", number%5), at, 1000)
-		batch[i].KeyID = "key_" + batch[i].ID[4:24]
+		batch[i] = usageRecord("req_"+rand.Text(), benchAccount(key), fmt.Sprint("vendor/model-", number%5), at, 1000)
+		batch[i].KeyID = fmt.Sprintf("key_%020d", key)
 	}
 	return batch
 }
@@ -129,6 +130,25 @@ func benchmarkUsage(b *testing.B, s *Store) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				require.NotEmpty(b, mustQuery(b, s, q))
+			}
+		})
+	}
+	benchmarkReports(b, s)
+}
+
+func benchmarkReports(b *testing.B, s *Store) {
+	for name, q := range map[string]llmhttp.ReportQuery{
+		"Report100DaysByDay":     {From: benchStart, To: benchStart.Add(100 * day), By: llmhttp.ByDay},
+		"Report100DaysByAccount": {From: benchStart, To: benchStart.Add(100 * day), By: llmhttp.ByAccount, Limit: 25},
+		"Report100DaysByKey":     {From: benchStart, To: benchStart.Add(100 * day), By: llmhttp.ByKey, Limit: 25},
+		"Report30DaysByKey":      {From: benchStart.Add(70 * day), To: benchStart.Add(100 * day), By: llmhttp.ByKey, Limit: 25},
+		"Report1DayByKey":        {From: benchStart.Add(99 * day), To: benchStart.Add(100 * day), By: llmhttp.ByKey, Limit: 25},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				sums, err := s.ReportUsage(b.Context(), q)
+				require.NoError(b, err)
+				require.NotEmpty(b, sums)
 			}
 		})
 	}

@@ -89,7 +89,7 @@ func TestUsageReporter(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		llmhttptest.TestUsageReporter(t, func(t testing.TB) llmhttp.UsageReporter {
 			s := openStore(t, dsn, nil)
-			for _, table := range []string{"records", "days", "key_days", "key_blocks", "totals"} { // the kit needs an empty store
+			for _, table := range []string{"records", "days", "key_days", "totals"} { // the kit needs an empty store
 				_, err := s.db.write.Exec("DELETE FROM llmhttp_usage_" + table)
 				require.NoError(t, err)
 			}

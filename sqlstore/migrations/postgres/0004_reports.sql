@@ -20,24 +20,8 @@ CREATE TABLE llmhttp_usage_totals (
 	PRIMARY KEY (day, model)
 ) WITH (fillfactor = 70);
 
--- The tokens that a key used in each block of 32 days. Reports find the keys with
--- the most tokens with it. Negative numbers of tokens count as zero.
-CREATE TABLE llmhttp_usage_key_blocks (
-	block   bigint NOT NULL, -- the time of its first microsecond
-	account text COLLATE "C" NOT NULL,
-	key_id  text COLLATE "C" NOT NULL,
-	tokens  bigint NOT NULL,
-	PRIMARY KEY (block, account, key_id)
-);
-CREATE INDEX llmhttp_usage_key_blocks_tokens ON llmhttp_usage_key_blocks (block, tokens);
-
 CREATE FUNCTION llmhttp_add_to_reports() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-	INSERT INTO llmhttp_usage_key_blocks AS b (block, account, key_id, tokens)
-	SELECT time - ((time % 2764800000000) + 2764800000000) % 2764800000000 AS block, account, key_id,
-		llmhttp_bigint(sum(greatest(prompt_tokens, 0)) + sum(greatest(completion_tokens, 0)))
-	FROM added GROUP BY block, account, key_id ORDER BY block, account, key_id
-	ON CONFLICT (block, account, key_id) DO UPDATE SET tokens = llmhttp_bigint(b.tokens::numeric + excluded.tokens);
 	INSERT INTO llmhttp_usage_totals AS t (day, model, requests, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images)
 	SELECT time - ((time % 86400000000) + 86400000000) % 86400000000 AS day, model, count(*),
 		llmhttp_bigint(sum(prompt_tokens)), llmhttp_bigint(sum(completion_tokens)), llmhttp_bigint(sum(cached_tokens)), llmhttp_bigint(sum(reasoning_tokens)), llmhttp_bigint(sum(images))
@@ -58,8 +42,3 @@ CREATE TRIGGER llmhttp_add_to_reports AFTER INSERT ON llmhttp_usage_records
 INSERT INTO llmhttp_usage_totals (day, model, requests, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images)
 SELECT day, model, llmhttp_bigint(sum(requests)), llmhttp_bigint(sum(prompt_tokens)), llmhttp_bigint(sum(completion_tokens)), llmhttp_bigint(sum(cached_tokens)), llmhttp_bigint(sum(reasoning_tokens)), llmhttp_bigint(sum(images))
 FROM llmhttp_usage_days GROUP BY day, model;
-
-INSERT INTO llmhttp_usage_key_blocks (block, account, key_id, tokens)
-SELECT day - ((day % 2764800000000) + 2764800000000) % 2764800000000 AS block, account, key_id,
-	llmhttp_bigint(sum(greatest(prompt_tokens, 0)) + sum(greatest(completion_tokens, 0)))
-FROM llmhttp_usage_key_days GROUP BY block, account, key_id;
