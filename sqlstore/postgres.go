@@ -121,27 +121,21 @@ func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []recor
 	)
 	for i, r := range records {
 		ids[i], accounts[i], keys[i], models[i], endpoints[i], protocols[i] = r.id, r.account, r.keyID, r.model, r.endpoint, r.protocol
-		times[i], prompts[i], completions[i], cached[i], reasoning[i], images[i], estimated[i] = r.time, r.prompt, r.completion, r.cached, r.reasoning, r.images, r.estimated
+		times[i], estimated[i] = r.time, r.estimated
+		prompts[i], completions[i], cached[i], reasoning[i], images[i] = r.sum.PromptTokens, r.sum.CompletionTokens, r.sum.CachedTokens, r.sum.ReasoningTokens, r.sum.Images
 	}
 	_, err := db.ExecContext(ctx, `
 		WITH added AS (
-			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images, estimated, protocol)
-			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::boolean[], $13::text[])
+			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, protocol, estimated, `+strings.Join(sumColumns[1:], ", ")+`)
+			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
 			ON CONFLICT DO NOTHING
-			RETURNING account, time, model, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images
+			RETURNING account, time, model, `+strings.Join(sumColumns[1:], ", ")+`
 		)
-		INSERT INTO llmhttp_usage_days AS d (account, day, model, requests, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images)
-		SELECT account, `+dayOfTime+` AS day, model, count(*),
-			llmhttp_bigint(sum(prompt_tokens)), llmhttp_bigint(sum(completion_tokens)), llmhttp_bigint(sum(cached_tokens)), llmhttp_bigint(sum(reasoning_tokens)), llmhttp_bigint(sum(images))
+		INSERT INTO llmhttp_usage_days AS d (account, day, model, `+strings.Join(sumColumns, ", ")+`)
+		SELECT account, `+dayOfTime+` AS day, model, count(*), `+columnList(sumColumns[1:], "llmhttp_bigint(sum(%s))")+`
 		FROM added GROUP BY account, day, model ORDER BY account, day, model
-		ON CONFLICT (account, day, model) DO UPDATE SET
-			requests          = llmhttp_bigint(d.requests::numeric          + excluded.requests),
-			prompt_tokens     = llmhttp_bigint(d.prompt_tokens::numeric     + excluded.prompt_tokens),
-			completion_tokens = llmhttp_bigint(d.completion_tokens::numeric + excluded.completion_tokens),
-			cached_tokens     = llmhttp_bigint(d.cached_tokens::numeric     + excluded.cached_tokens),
-			reasoning_tokens  = llmhttp_bigint(d.reasoning_tokens::numeric  + excluded.reasoning_tokens),
-			images            = llmhttp_bigint(d.images::numeric            + excluded.images)`,
-		ids, times, accounts, keys, models, endpoints, prompts, completions, cached, reasoning, images, estimated, protocols)
+		ON CONFLICT (account, day, model) DO UPDATE SET `+columnList(sumColumns, "%[1]s = llmhttp_bigint(d.%[1]s::numeric + excluded.%[1]s)"),
+		ids, times, accounts, keys, models, endpoints, protocols, estimated, prompts, completions, cached, reasoning, images)
 	return err
 }
 

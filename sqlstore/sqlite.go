@@ -15,6 +15,8 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 // sqliteDialect is the dialect of SQLite.
@@ -172,17 +174,17 @@ func (k dayKey) compare(o dayKey) int {
 }
 
 // insertRecords inserts the records whose IDs are new, and returns their sums.
-func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]counts, error) {
+func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]llmhttp.UsageSum, error) {
 	insert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images, estimated, protocol)
+		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, protocol, estimated, `+strings.Join(sumColumns[1:], ", ")+`)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO NOTHING`)
 	if err != nil {
 		return nil, err
 	}
 	defer insert.Close()
-	days := make(map[dayKey]counts)
+	days := make(map[dayKey]llmhttp.UsageSum)
 	for _, r := range records {
-		result, err := insert.ExecContext(ctx, r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.prompt, r.completion, r.cached, r.reasoning, r.images, r.estimated, r.protocol)
+		result, err := insert.ExecContext(ctx, append([]any{r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.protocol, r.estimated}, sumNumbers(&r.sum)[1:]...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +194,7 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 		}
 		if inserted > 0 {
 			key := dayKey{r.account, dayOf(r.time), r.model}
-			days[key] = days[key].plus(counts{1, r.prompt, r.completion, r.cached, r.reasoning, r.images})
+			days[key] = addSums(days[key], r.sum)
 		}
 	}
 	return days, nil
@@ -200,24 +202,18 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 
 // addToDays adds to the sums by day. A sum that overflows an INTEGER becomes a
 // REAL, which the cast converts to the nearest INTEGER.
-func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]counts) error {
+func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]llmhttp.UsageSum) error {
 	upsert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_days (account, day, model, requests, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images)
+		INSERT INTO llmhttp_usage_days (account, day, model, `+strings.Join(sumColumns, ", ")+`)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		ON CONFLICT DO UPDATE SET
-			requests          = CAST(requests          + excluded.requests          AS INTEGER),
-			prompt_tokens     = CAST(prompt_tokens     + excluded.prompt_tokens     AS INTEGER),
-			completion_tokens = CAST(completion_tokens + excluded.completion_tokens AS INTEGER),
-			cached_tokens     = CAST(cached_tokens     + excluded.cached_tokens     AS INTEGER),
-			reasoning_tokens  = CAST(reasoning_tokens  + excluded.reasoning_tokens  AS INTEGER),
-			images            = CAST(images            + excluded.images            AS INTEGER)`)
+		ON CONFLICT DO UPDATE SET `+columnList(sumColumns, "%[1]s = CAST(%[1]s + excluded.%[1]s AS INTEGER)"))
 	if err != nil {
 		return err
 	}
 	defer upsert.Close()
 	for _, key := range slices.SortedFunc(maps.Keys(days), dayKey.compare) {
-		c := days[key]
-		if _, err := upsert.ExecContext(ctx, key.account, key.day, key.model, c.requests, c.prompt, c.completion, c.cached, c.reasoning, c.images); err != nil {
+		sum := days[key]
+		if _, err := upsert.ExecContext(ctx, append([]any{key.account, key.day, key.model}, sumNumbers(&sum)...)...); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -15,46 +16,57 @@ import (
 
 // A record is a row of llmhttp_usage_records.
 type record struct {
-	id, account, keyID, model  string
-	endpoint, protocol         string
-	time                       int64
-	prompt, completion, images int64
-	cached, reasoning          int64 // parts of prompt and completion
-	estimated                  bool
+	id, account, keyID, model string
+	endpoint, protocol        string
+	time                      int64
+	estimated                 bool
+	sum                       llmhttp.UsageSum // its numbers only
 }
 
-// newRecord returns the stored form of r. It keeps only these numbers of r.Usage:
-// prompt, completion, cached and reasoning tokens.
+// newRecord returns the stored form of r. It keeps only the numbers of r.Usage that
+// a UsageSum has.
 func newRecord(r *llmhttp.UsageRecord) record {
 	return record{
-		id:         storedName(r.ID),
-		account:    storedName(r.Account),
-		keyID:      storedName(r.KeyID),
-		model:      storedName(r.Model),
-		endpoint:   storedName(string(r.Endpoint)),
-		protocol:   storedName(r.Protocol),
-		time:       micros(r.Time),
-		prompt:     int64(r.Usage.PromptTokens),
-		completion: int64(r.Usage.CompletionTokens),
-		cached:     int64(r.Usage.PromptTokensDetails.CachedTokens),
-		reasoning:  int64(r.Usage.CompletionTokensDetails.ReasoningTokens),
-		images:     int64(r.Images),
-		estimated:  r.Estimated,
+		id:        storedName(r.ID),
+		account:   storedName(r.Account),
+		keyID:     storedName(r.KeyID),
+		model:     storedName(r.Model),
+		endpoint:  storedName(string(r.Endpoint)),
+		protocol:  storedName(r.Protocol),
+		time:      micros(r.Time),
+		estimated: r.Estimated,
+		sum:       r.Sum(),
 	}
 }
 
-// counts are sums of usage. They saturate at the bounds of int64, so that an
-// upstream that reports absurd numbers cannot make a record fail.
-type counts struct{ requests, prompt, completion, cached, reasoning, images int64 }
+// sumColumns are the columns of the numbers of a UsageSum. Records have all but the
+// first.
+var sumColumns = []string{"requests", "prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "images"}
 
-func (c counts) plus(d counts) counts {
-	return counts{
-		requests:   saturatingAdd(c.requests, d.requests),
-		prompt:     saturatingAdd(c.prompt, d.prompt),
-		completion: saturatingAdd(c.completion, d.completion),
-		cached:     saturatingAdd(c.cached, d.cached),
-		reasoning:  saturatingAdd(c.reasoning, d.reasoning),
-		images:     saturatingAdd(c.images, d.images),
+// sumNumbers returns pointers to the numbers of s in the order of sumColumns.
+func sumNumbers(s *llmhttp.UsageSum) []any {
+	return []any{&s.Requests, &s.PromptTokens, &s.CompletionTokens, &s.CachedTokens, &s.ReasoningTokens, &s.Images}
+}
+
+// columnList formats each of columns and joins the results with commas.
+func columnList(columns []string, format string) string {
+	list := make([]string, len(columns))
+	for i, column := range columns {
+		list[i] = fmt.Sprintf(format, column)
+	}
+	return strings.Join(list, ", ")
+}
+
+// addSums adds the numbers of a and b. They saturate at the bounds of int64, so that an
+// upstream that reports absurd numbers cannot make a record fail.
+func addSums(a, b llmhttp.UsageSum) llmhttp.UsageSum {
+	return llmhttp.UsageSum{
+		Requests:         saturatingAdd(a.Requests, b.Requests),
+		PromptTokens:     saturatingAdd(a.PromptTokens, b.PromptTokens),
+		CompletionTokens: saturatingAdd(a.CompletionTokens, b.CompletionTokens),
+		CachedTokens:     saturatingAdd(a.CachedTokens, b.CachedTokens),
+		ReasoningTokens:  saturatingAdd(a.ReasoningTokens, b.ReasoningTokens),
+		Images:           saturatingAdd(a.Images, b.Images),
 	}
 }
 
@@ -147,16 +159,16 @@ func (s *usageStore) query(ctx context.Context, q selection) ([]llmhttp.UsageSum
 }
 
 // usageSums are the results of a query.
-type usageSums map[sumKey]counts
+type usageSums map[sumKey]llmhttp.UsageSum
 
 type sumKey struct {
 	start time.Time // of a period, in UTC and without a monotonic clock reading, so that == works
 	model string
 }
 
-func (s usageSums) add(start time.Time, storedModel string, c counts) {
+func (s usageSums) add(start time.Time, storedModel string, numbers llmhttp.UsageSum) {
 	key := sumKey{start.UTC(), originalName(storedModel)}
-	s[key] = s[key].plus(c)
+	s[key] = addSums(s[key], numbers)
 }
 
 func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
@@ -165,17 +177,9 @@ func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
 	}
 	var list []llmhttp.UsageSum
 	for _, key := range slices.SortedFunc(maps.Keys(s), byStartAndModel) {
-		c := s[key]
-		list = append(list, llmhttp.UsageSum{
-			Start:            key.start.In(loc),
-			Model:            key.model,
-			Requests:         c.requests,
-			PromptTokens:     c.prompt,
-			CompletionTokens: c.completion,
-			CachedTokens:     c.cached,
-			ReasoningTokens:  c.reasoning,
-			Images:           c.images,
-		})
+		sum := s[key]
+		sum.Start, sum.Model = key.start.In(loc), key.model
+		list = append(list, sum)
 	}
 	return list
 }
@@ -209,14 +213,14 @@ func (s usageSums) readDays(ctx context.Context, tx *sql.Tx, q selection, pruned
 	err = forEachRow(ctx, tx, func(rows *sql.Rows) error {
 		var day int64
 		var model string
-		var c counts
-		if err := rows.Scan(&day, &model, &c.requests, &c.prompt, &c.completion, &c.cached, &c.reasoning, &c.images); err != nil {
+		var sum llmhttp.UsageSum
+		if err := rows.Scan(append([]any{&day, &model}, sumNumbers(&sum)...)...); err != nil {
 			return err
 		}
 		switch r := (timeRange{max(day, from), min(day+dayMicros, to)}); {
 		case day < pruned && day < from: // counts at its beginning, which is not in the query
 		case day < pruned, isWithinPeriod(q.UsageQuery, day):
-			s.add(q.PeriodStart(fromMicros(day)), model, c)
+			s.add(q.PeriodStart(fromMicros(day)), model, sum)
 		case len(rest) > 0 && rest[len(rest)-1].to >= r.from:
 			rest[len(rest)-1].to = r.to
 		default:
@@ -224,7 +228,7 @@ func (s usageSums) readDays(ctx context.Context, tx *sql.Tx, q selection, pruned
 		}
 		return nil
 	}, `
-		SELECT day, model, requests, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images
+		SELECT day, model, `+strings.Join(sumColumns, ", ")+`
 		FROM `+q.days+` WHERE day >= $1 AND day < $2 AND `+q.condition+` ORDER BY day`, append([]any{dayOf(from), to}, q.args...)...)
 	return rest, err
 }
@@ -235,14 +239,14 @@ func (s usageSums) readRecords(ctx context.Context, tx *sql.Tx, q selection, r t
 	return forEachRow(ctx, tx, func(rows *sql.Rows) error {
 		var at int64
 		var model string
-		c := counts{requests: 1}
-		if err := rows.Scan(&at, &model, &c.prompt, &c.completion, &c.cached, &c.reasoning, &c.images); err != nil {
+		sum := llmhttp.UsageSum{Requests: 1}
+		if err := rows.Scan(append([]any{&at, &model}, sumNumbers(&sum)[1:]...)...); err != nil {
 			return err
 		}
-		s.add(q.PeriodStart(fromMicros(at)), model, c)
+		s.add(q.PeriodStart(fromMicros(at)), model, sum)
 		return nil
 	}, `
-		SELECT time, model, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, images
+		SELECT time, model, `+strings.Join(sumColumns[1:], ", ")+`
 		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND `+q.condition, append([]any{r.from, r.to}, q.args...)...)
 }
 

@@ -101,8 +101,8 @@ func (r *report) sums(ctx context.Context) (sums []llmhttp.ReportSum, err error)
 			columns[i] = column
 		}
 	}
-	for _, column := range []string{"d.requests", "d.prompt_tokens", "d.completion_tokens", "d.cached_tokens", "d.reasoning_tokens", "d.images"} {
-		columns = append(columns, r.db.sum(column))
+	for _, column := range sumColumns {
+		columns = append(columns, r.db.sum("d."+column))
 	}
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s GROUP BY %s", strings.Join(columns, ", "), r.from, r.where, strings.Join(append(r.groups, "d.model"), ", "))
 	err = forEachRow(ctx, r.db.read, func(rows *sql.Rows) error {
@@ -118,11 +118,10 @@ func (r *report) scan(rows *sql.Rows) (llmhttp.ReportSum, error) {
 	var sum llmhttp.ReportSum
 	var day int64
 	var account, key, model string
-	u := &sum.UsageSum
-	err := rows.Scan(&day, &account, &key, &model, &u.Requests, &u.PromptTokens, &u.CompletionTokens, &u.CachedTokens, &u.ReasoningTokens, &u.Images)
-	u.Model, sum.Account, sum.KeyID = originalName(model), originalName(account), originalName(key)
-	if u.Start = r.query.From; r.query.By == llmhttp.ByDay {
-		u.Start = fromMicros(day)
+	err := rows.Scan(append([]any{&day, &account, &key, &model}, sumNumbers(&sum.UsageSum)...)...)
+	sum.Model, sum.Account, sum.KeyID = originalName(model), originalName(account), originalName(key)
+	if sum.Start = r.query.From; r.query.By == llmhttp.ByDay {
+		sum.Start = fromMicros(day)
 	}
 	return sum, err
 }
