@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"strings"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
 
 // A block is an element of content. Type decides which other fields are used. Members
@@ -25,20 +29,40 @@ type block struct {
 	ToolUseID string `json:"tool_use_id"` // type tool_result
 	IsError   bool   `json:"is_error"`
 
+	Source *source `json:"source"` // image, document, search_result
+
 	Title    *raw `json:"title"`     // document, search_result: a string
 	Data     *raw `json:"data"`      // redacted_thinking: a string
-	Source   *raw `json:"source"`    // image, document: an object; search_result: a string
 	Content  *raw `json:"content"`   // tool_result, search_result, compaction: a string or blocks
 	ToolName *raw `json:"tool_name"` // tool_reference: a string
 }
 
-// A source contains the data of an image or document, or tells where it is.
+// A source contains the data of an image or document, or tells where it is. That of a
+// search_result is a string.
 type source struct {
 	Type      string `json:"type"` // base64, url, text, content or file
 	MediaType string `json:"media_type"`
 	Data      string `json:"data"`
 	URL       string `json:"url"`
 	Content   *raw   `json:"content"` // a string or blocks
+
+	text *string // the string; nil for an object
+}
+
+// UnmarshalJSONFrom decodes the object in place, because it may contain megabytes that
+// a second pass would read again.
+func (s *source) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	switch dec.PeekKind() {
+	case '{':
+		type members source // has no methods
+		return jsonv2.UnmarshalDecode(dec, (*members)(s))
+	case '"':
+		return jsonv2.UnmarshalDecode(dec, &s.text)
+	}
+	if err := dec.SkipValue(); err != nil {
+		return err
+	}
+	return &strictjson.Error{Kind: strictjson.WrongType, Want: "an object"}
 }
 
 // toolCall converts a tool_use block.
@@ -121,37 +145,35 @@ func textParts(text string) llmhttp.Content {
 	return llmhttp.Text(text)
 }
 
-func (b *block) decodeSource() (*source, error) {
-	if b.Source == nil {
-		return nil, missingField("source")
-	}
-	s := new(source)
-	if err := decode(*b.Source, s); err != nil {
-		return nil, prefixPath(err, "source")
-	}
+// checkSource returns an error if an image or a document has no valid source.
+func (b *block) checkSource() error {
+	s := b.Source
 	switch {
+	case s == nil:
+		return missingField("source")
+	case s.text != nil:
+		return fieldError("source", "Input should be an object")
 	case s.Type == "":
-		return nil, missingField("source.type")
+		return missingField("source.type")
 	case s.Type == "file":
-		return nil, fieldError("source.type", "Uploaded files are not supported")
+		return fieldError("source.type", "Uploaded files are not supported")
 	case s.Type == "base64" && s.MediaType == "":
-		return nil, missingField("source.media_type")
+		return missingField("source.media_type")
 	case (s.Type == "base64" || s.Type == "text") && s.Data == "":
-		return nil, missingField("source.data")
+		return missingField("source.data")
 	case s.Type == "url" && s.URL == "":
-		return nil, missingField("source.url")
+		return missingField("source.url")
 	}
-	return s, nil
+	return nil
 }
 
 func (s *source) dataURL() string { return "data:" + s.MediaType + ";base64," + s.Data }
 
 func (b *block) imageParts() (llmhttp.Content, error) {
-	s, err := b.decodeSource()
-	if err != nil {
+	if err := b.checkSource(); err != nil {
 		return nil, err
 	}
-	url := s.URL
+	s, url := b.Source, b.Source.URL
 	switch s.Type {
 	case "base64":
 		url = s.dataURL()
@@ -163,11 +185,10 @@ func (b *block) imageParts() (llmhttp.Content, error) {
 }
 
 func (b *block) documentParts() (llmhttp.Content, error) {
-	s, err := b.decodeSource()
-	if err != nil {
+	if err := b.checkSource(); err != nil {
 		return nil, err
 	}
-	switch s.Type {
+	switch s := b.Source; s.Type {
 	case "text":
 		return textParts(withTitle(stringValue(b.Title), s.Data)), nil
 	case "content":
@@ -203,7 +224,11 @@ func (b *block) searchResultParts() (llmhttp.Content, error) {
 	if err != nil {
 		return nil, prefixPath(err, "content")
 	}
-	title := strings.TrimSpace(stringValue(b.Title) + " " + stringValue(b.Source))
+	title := stringValue(b.Title)
+	if b.Source != nil && b.Source.text != nil {
+		title += " " + *b.Source.text
+	}
+	title = strings.TrimSpace(title)
 	return textParts(withTitle(title, parts.Text())), nil
 }
 

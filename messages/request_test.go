@@ -128,6 +128,8 @@ func TestRequest_Refused(t *testing.T) {
 		"unknown block":             {turn(`[{"type":"hologram"}]`), "messages.1.content.0.type: Input tag 'hologram' does not match any of the expected tags"},
 		"no source":                 {turn(`[{"type":"image"}]`), "messages.1.content.0.source: Field required"},
 		"source":                    {turn(`[{"type":"image","source":"x"}]`), "messages.1.content.0.source: Input should be an object"},
+		"source is an array":        {turn(`[{"type":"image","source":[]}]`), "messages.1.content.0.source: Input should be an object"},
+		"member of a source":        {turn(`[{"type":"image","source":{"data":1}}]`), "messages.1.content.0.source.data: Input should be a string"},
 		"source type":               {turn(`[{"type":"image","source":{"type":"text","data":"x"}}]`), "messages.1.content.0.source.type: Input should be 'base64', 'url' or 'file'"},
 		"no source type":            {turn(`[{"type":"image","source":{}}]`), "messages.1.content.0.source.type: Field required"},
 		"file":                      {turn(`[{"type":"document","source":{"type":"file","file_id":"f"}}]`), "messages.1.content.0.source.type: Uploaded files are not supported"},

@@ -3,6 +3,7 @@
 package strictjson
 
 import (
+	"bytes"
 	"reflect"
 	"strconv"
 
@@ -49,11 +50,7 @@ func CheckBounds(doc []byte) *Error {
 	for i := 0; i < len(doc); i++ {
 		switch doc[i] {
 		case '"':
-			for i++; i < len(doc) && doc[i] != '"'; i++ {
-				if doc[i] == '\\' {
-					i++
-				}
-			}
+			i += stringLen(doc[i+1:])
 		case '{', '[':
 			depth++
 			values++
@@ -70,6 +67,26 @@ func CheckBounds(doc []byte) *Error {
 		return &Error{Kind: TooManyValues}
 	}
 	return nil
+}
+
+// stringLen returns the length of the JSON string that doc continues with, with its
+// closing quote. It searches for quotes with IndexByte, which in a large image is much
+// faster than a loop over the bytes (BenchmarkRequest_Image in messages).
+func stringLen(doc []byte) int {
+	for end := 0; ; end++ {
+		n := bytes.IndexByte(doc[end:], '"')
+		if n < 0 {
+			return len(doc)
+		}
+		end += n
+		escapes := 0 // backslashes before the quote
+		for escapes < n && doc[end-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return end + 1
+		}
+	}
 }
 
 // Unmarshal decodes doc, a document that CheckBounds has checked or a value of one, into
