@@ -9,7 +9,6 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
 
 // A block is an element of content. Type decides which other fields are used. Members
@@ -46,7 +45,8 @@ type source struct {
 	URL       string `json:"url"`
 	Content   *raw   `json:"content"` // a string or blocks
 
-	text *string // the string; nil for an object
+	isObject bool
+	text     string // of a search_result
 }
 
 // UnmarshalJSONFrom decodes the object in place, because it may contain megabytes that
@@ -54,15 +54,13 @@ type source struct {
 func (s *source) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	switch dec.PeekKind() {
 	case '{':
+		s.isObject = true
 		type members source // has no methods
 		return jsonv2.UnmarshalDecode(dec, (*members)(s))
 	case '"':
 		return jsonv2.UnmarshalDecode(dec, &s.text)
 	}
-	if err := dec.SkipValue(); err != nil {
-		return err
-	}
-	return &strictjson.Error{Kind: strictjson.WrongType, Want: "an object"}
+	return dec.SkipValue()
 }
 
 // toolCall converts a tool_use block.
@@ -151,7 +149,7 @@ func (b *block) checkSource() error {
 	switch {
 	case s == nil:
 		return missingField("source")
-	case s.text != nil:
+	case !s.isObject:
 		return fieldError("source", "Input should be an object")
 	case s.Type == "":
 		return missingField("source.type")
@@ -225,8 +223,8 @@ func (b *block) searchResultParts() (llmhttp.Content, error) {
 		return nil, prefixPath(err, "content")
 	}
 	title := stringValue(b.Title)
-	if b.Source != nil && b.Source.text != nil {
-		title += " " + *b.Source.text
+	if b.Source != nil {
+		title += " " + b.Source.text
 	}
 	title = strings.TrimSpace(title)
 	return textParts(withTitle(title, parts.Text())), nil

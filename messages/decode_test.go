@@ -99,6 +99,7 @@ func TestRequest_Nulls(t *testing.T) {
 		{block(`"type":"image","source":{"type":"url","url":null}`), "messages.0.content.0.source.url: Field required"},
 		{block(`"type":"document","source":{"type":"content","content":null}`), "messages.0.content.0.source.content: Field required"},
 		{block(`"type":"document","title":null,"source":{"type":"text","data":"x"}`), ""},
+		{block(`"type":"search_result","content":"x","source":1`), ""},
 		{block(`"type":"search_result","content":null`), "messages.0.content.0.content: Field required"},
 		{block(`"type":"redacted_thinking","data":null`), ""},
 		{requestBody(`,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":null,"is_error":null}]}]`), ""},
