@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,28 +95,12 @@ func Endpoints() []Endpoint {
 
 // AllowsModel reports whether k may use the model of the given ID.
 func (k *Key) AllowsModel(id string) bool {
-	if k.Models == nil {
-		return true
-	}
-	for _, p := range k.Models {
-		if modelname.Match(p, id) {
-			return true
-		}
-	}
-	return false
+	return k.Models == nil || slices.ContainsFunc(k.Models, func(pattern string) bool { return modelname.Match(pattern, id) })
 }
 
 // AllowsEndpoint reports whether k may call e.
 func (k *Key) AllowsEndpoint(e Endpoint) bool {
-	if k.Scopes == nil {
-		return true
-	}
-	for _, s := range k.Scopes {
-		if s == e {
-			return true
-		}
-	}
-	return false
+	return k.Scopes == nil || slices.Contains(k.Scopes, e)
 }
 
 // HashSecret returns the SHA-256 hash of secret in hexadecimal. It cannot be
@@ -273,15 +258,7 @@ const maxSecret = 4096
 // isWellFormed reports whether secret is printable ASCII without spaces, and
 // not too long.
 func isWellFormed(secret string) bool {
-	if len(secret) > maxSecret {
-		return false
-	}
-	for i := range len(secret) {
-		if c := secret[i]; c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return true
+	return len(secret) <= maxSecret && !strings.ContainsFunc(secret, func(c rune) bool { return c <= ' ' || c >= 0x7f })
 }
 
 const codeInvalidKey = "invalid_api_key"

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -156,22 +157,12 @@ func (o *Options) withDefaults() Options {
 	if n.MaxReply <= 0 {
 		n.MaxReply = defaultMaxReply
 	}
-	if n.ReserveCompletion == 0 {
-		n.ReserveCompletion = defaultReserveCompletion
-	}
-	n.ReserveCompletion = max(n.ReserveCompletion, 0)
-	setDefault(&n.Timeout, defaultTimeout)
-	setDefault(&n.KeepAlive, defaultKeepAlive)
-	setDefault(&n.ReadTimeout, defaultReadTimeout)
-	setDefault(&n.WriteTimeout, defaultWriteTimeout)
+	n.ReserveCompletion = max(cmp.Or(n.ReserveCompletion, defaultReserveCompletion), 0)
+	n.Timeout = min(cmp.Or(n.Timeout, defaultTimeout), maxDuration)
+	n.KeepAlive = min(cmp.Or(n.KeepAlive, defaultKeepAlive), maxDuration)
+	n.ReadTimeout = min(cmp.Or(n.ReadTimeout, defaultReadTimeout), maxDuration)
+	n.WriteTimeout = min(cmp.Or(n.WriteTimeout, defaultWriteTimeout), maxDuration)
 	return n
-}
-
-func setDefault(d *time.Duration, value time.Duration) {
-	if *d == 0 {
-		*d = value
-	}
-	*d = min(*d, maxDuration)
 }
 
 // NewHandler returns a Handler that answers requests with b, for the keys in

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -128,13 +129,11 @@ func (r *ImageRequest) check() error {
 	if err := imageRequestJSON.Check(r); err != nil {
 		return paramError(err)
 	}
-	switch r.Size {
-	case "":
+	if r.Size == "" {
 		r.Size = "1024x1024"
-	default:
-		if !isSize(r.Size) {
-			return errInvalidText("size", r.Size, sizeForm)
-		}
+	}
+	if !sizePattern.MatchString(r.Size) {
+		return errInvalidText("size", r.Size, sizeForm)
 	}
 	switch r.Quality {
 	case "", "standard", "hd":
@@ -172,23 +171,7 @@ func (r *ImageRequest) checkEmpty(body []byte) error {
 
 const sizeForm = "a width and a height in pixels, such as '1024x1024'"
 
-// isSize reports whether s is of the form <width>x<height>.
-func isSize(s string) bool {
-	width, height, ok := strings.Cut(s, "x")
-	return ok && isPixels(width) && isPixels(height)
-}
-
-func isPixels(s string) bool {
-	if s == "" || len(s) > 5 || s[0] == '0' {
-		return false
-	}
-	for _, c := range s {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return true
-}
+var sizePattern = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
 
 // serveImages serves POST /v1/images/generations.
 func serveImages(q *request) error {

@@ -220,21 +220,16 @@ func inParameter(param string, err error) error {
 	return &whole
 }
 
+// quoteList lists values, of which there is at least one, as in "'a', 'b', and 'c'".
 func quoteList(values []string) string {
-	var b strings.Builder
-	for i, v := range values {
-		switch {
-		case i == 0:
-		case i < len(values)-1:
-			b.WriteString(", ")
-		case i == 1:
-			b.WriteString(" and ")
-		default:
-			b.WriteString(", and ")
-		}
-		b.WriteString("'" + v + "'")
+	last := len(values) - 1
+	switch last {
+	case 0:
+		return "'" + values[0] + "'"
+	case 1:
+		return "'" + values[0] + "' and '" + values[1] + "'"
 	}
-	return b.String()
+	return "'" + strings.Join(values[:last], "', '") + "', and '" + values[last] + "'"
 }
 
 // echo returns text of a client for use in an error message: shortened, printable, and

@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"context"
+	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -53,12 +54,11 @@ func serveModel(q *request) error {
 	if err != nil {
 		return err
 	}
-	for i := range models {
-		if models[i].ID == id {
-			return replyTyped(q, modelJSON, &models[i])
-		}
+	i := slices.IndexFunc(models, func(m Model) bool { return m.ID == id })
+	if i < 0 {
+		return ModelNotFound(id)
 	}
-	return ModelNotFound(id)
+	return replyTyped(q, modelJSON, &models[i])
 }
 
 // listModels returns the models that the key may use.

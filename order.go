@@ -232,7 +232,7 @@ func (o *orderer) complete() {
 			continue
 		}
 		reason := FinishStop
-		if s.calls != nil && s.calls.count() > 0 {
+		if s.calls != nil {
 			reason = FinishToolCalls
 		}
 		o.end(s, reason)
@@ -309,8 +309,6 @@ type callState struct {
 
 	object jsonwire.ObjectScanner // of the arguments, if there is no ID
 }
-
-func (o *callOrderer) count() int { return len(o.calls) }
 
 // order returns what deltas add to the calls, in the memory of deltas.
 func (o *callOrderer) order(deltas []ToolCallDelta) []ToolCallDelta {
