@@ -2,7 +2,6 @@ package llmhttp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -27,7 +26,7 @@ type accounting struct {
 	quota        quotaReservation
 	settleCtx    detachedContext // for the Limiter and the store after the request; see settleContext
 
-	backendCalled bool // for a chat, images or embeddings: the request is recorded
+	backendCalled bool // the Backend is about to be called or was called for a chat, images or embeddings: the request is recorded
 	notSent       bool // the error of the Backend wraps ErrNotSent
 	settled       bool
 	limiterCalled bool
@@ -52,10 +51,6 @@ type limitState struct {
 	known bool
 	info  LimitInfo
 }
-
-// markBackendCalled notes that the Backend is about to be called for a chat, images or
-// embeddings, so that settle records the request.
-func (a *accounting) markBackendCalled() { a.backendCalled = true }
 
 // admit takes a slot, and one request from its bucket. If it returns an error, it took no
 // request; releaseSlot frees the slot.
@@ -244,10 +239,6 @@ func (a *accounting) reportLimits(info *ReplyInfo) {
 		info.Tokens = &a.tokenLimit.info
 	}
 }
-
-// noteBackendError notes whether the error of the Backend, which may be nil, wraps
-// ErrNotSent.
-func (a *accounting) noteBackendError(err error) { a.notSent = errors.Is(err, ErrNotSent) }
 
 // settle finds out what was used, corrects the reservation to it, records it and frees the
 // slot. If nothing was reserved or used, and in calls after the first, it only ends what is

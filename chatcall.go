@@ -181,14 +181,14 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	}
 	q.observer.startTranscript(req, &c.order)
 	q.observer.callStarted(req)
-	q.accounting.markBackendCalled()
+	q.accounting.backendCalled = true
 	stream := q.h.backend.Chat(q.life.backendCtx, req)
 	if stream == nil {
 		stream = Fail(errNilStream)
 	}
 	stream(c.yield)
 	err := c.closeStream()
-	q.accounting.noteBackendError(err)
+	q.accounting.notSent = errors.Is(err, ErrNotSent)
 	// A Backend may return without an error when its context is done. That is
 	// not the end of a reply.
 	return q.life.endCauseOr(err)

@@ -154,7 +154,9 @@ func (t *tokenDecoder) decode(list *[]int) {
 	*list = append(*list, int(n))
 }
 
-func (r *EmbeddingRequest) check() error {
+// check returns an *Error for the first parameter that the format does not allow. It does
+// not need the body.
+func (r *EmbeddingRequest) check([]byte) error {
 	switch {
 	case r.Model == "":
 		return errMissing("model")
@@ -322,10 +324,7 @@ func (vectorType) Decode(d *jsonwire.Decoder, v *vector) {
 // serveEmbeddings serves POST /v1/embeddings.
 func serveEmbeddings(q *request) error {
 	req := new(EmbeddingRequest)
-	if err := readJSON(q, embeddingRequestJSON, req); err != nil {
-		return err
-	}
-	if err := req.check(); err != nil {
+	if err := readJSON(q, embeddingRequestJSON, req, req.check); err != nil {
 		return err
 	}
 	if err := q.authorizeModel(req.Model); err != nil {

@@ -117,7 +117,12 @@ func (r *ImageResponse) UnmarshalJSON(data []byte) error {
 	return unmarshalReply(data, imageResponseJSON, r)
 }
 
-func (r *ImageRequest) check() error {
+// check returns an *Error for the first parameter that the format does not allow, and sets
+// what has a default. r was decoded from body.
+func (r *ImageRequest) check(body []byte) error {
+	if err := r.checkEmpty(body); err != nil {
+		return err
+	}
 	switch n := utf8.RuneCountInString(r.Prompt); {
 	case r.Model == "":
 		return errMissing("model")
@@ -176,19 +181,7 @@ var sizePattern = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
 // serveImages serves POST /v1/images/generations.
 func serveImages(q *request) error {
 	req := new(ImageRequest)
-	body, err := q.readBody()
-	if err != nil {
-		return err
-	}
-	err = decodeRequest(body.b, imageRequestJSON, req)
-	if err == nil {
-		err = req.checkEmpty(body.b)
-	}
-	putBuffer(body)
-	if err != nil {
-		return err
-	}
-	if err := req.check(); err != nil {
+	if err := readJSON(q, imageRequestJSON, req, req.check); err != nil {
 		return err
 	}
 	if err := q.authorizeModel(req.Model); err != nil {

@@ -145,13 +145,10 @@ func (l *lifetime) endCauseOr(err error) error {
 // Limiter, that failed with err: why the request has ended, if it has, or else the *Error
 // in err, or else a 503 with message.
 func (l *lifetime) storeError(err error, message string) error {
-	if cause := l.endCause(); cause != nil {
-		return cause
+	if e, ok := errors.AsType[*Error](err); !ok || e == nil {
+		err = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: message, Err: err}
 	}
-	if e, ok := errors.AsType[*Error](err); ok && e != nil {
-		return err
-	}
-	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: message, Err: err}
+	return l.endCauseOr(err)
 }
 
 // Errors that end a request before its Backend does. As causes of the context

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"mime"
@@ -119,14 +120,18 @@ func (q *request) identify() {
 	}
 }
 
-// readJSON reads the body and decodes it into v.
-func readJSON[T any](q *request, t jsonwire.Type[T], v *T) error {
+// readJSON reads the body, decodes it into v and checks it with check, which also gets the
+// body.
+func readJSON[T any](q *request, t jsonwire.Type[T], v *T, check func(body []byte) error) error {
 	body, err := q.readBody()
 	if err != nil {
 		return err
 	}
 	defer putBuffer(body)
-	return decodeRequest(body.b, t, v)
+	if err := decodeRequest(body.b, t, v); err != nil {
+		return err
+	}
+	return check(body.b)
 }
 
 // readBody reads the body. The caller returns the buffer with putBuffer.
@@ -213,10 +218,10 @@ func callModel[T any](q *request, req describer, call func(ctx context.Context) 
 		return nil, err
 	}
 	q.observer.callStarted(req)
-	q.accounting.markBackendCalled()
+	q.accounting.backendCalled = true
 	reply, err := call(q.life.backendCtx)
 	q.res.backendReturned()
-	q.accounting.noteBackendError(err)
+	q.accounting.notSent = errors.Is(err, ErrNotSent)
 	if err != nil {
 		return nil, q.life.endCauseOr(err)
 	}

@@ -296,10 +296,8 @@ func serveUsage(q *request) error {
 	if err != nil {
 		return err
 	}
-	var sums []UsageSum
-	err = askUsageStore(q, func(ctx context.Context) error {
-		sums, err = store.Query(ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
-		return err
+	sums, err := askUsageStore(q, func(ctx context.Context) ([]UsageSum, error) {
+		return store.Query(ctx, UsageQuery{Account: q.key.Account, From: from, To: to, Step: day})
 	})
 	if err != nil {
 		return err
@@ -308,19 +306,17 @@ func serveUsage(q *request) error {
 }
 
 // askUsageStore calls ask, which asks the usage store.
-func askUsageStore(q *request, ask func(ctx context.Context) error) error {
-	if err := q.beginBackendCall(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(q.life.ctx, usageTimeout)
-	defer cancel()
-	q.observer.stepClass = ClassUsageStore
-	err := ask(ctx)
-	q.res.backendReturned()
-	if err != nil {
-		return q.life.endCauseOr(&Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err})
-	}
-	return nil
+func askUsageStore[T any](q *request, ask func(ctx context.Context) (T, error)) (T, error) {
+	return callHost(q, func(ctx context.Context) (T, error) {
+		ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+		defer cancel()
+		q.observer.stepClass = ClassUsageStore
+		v, err := ask(ctx)
+		if err != nil {
+			err = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err}
+		}
+		return v, err
+	})
 }
 
 // usageRange reads the dates of a query. Days begin in UTC. end_date is not part of
@@ -407,7 +403,7 @@ func serveSubscription(q *request) error {
 // otherUsage returns what the usage endpoint reports for the days that clients ask
 // about, without what counts toward the quota of the key. The difference is that of
 // periods, and the usage of other keys of the account.
-func otherUsage(q *request) (other amount, err error) {
+func otherUsage(q *request) (amount, error) {
 	now := q.accounting.record.Time.UTC()
 	tomorrow := now.Truncate(day).Add(day)
 	reported := UsageQuery{Account: q.key.Account, From: tomorrow.Add(-defaultDays * day), To: tomorrow}
@@ -416,19 +412,17 @@ func otherUsage(q *request) (other amount, err error) {
 	}
 	counted := UsageQuery{Account: q.key.Account, From: q.key.Limits.Quota.Start(now), To: tomorrow}
 	store, quotas := q.h.opts.Usage, &q.h.quotas
-	err = askUsageStore(q, func(ctx context.Context) error {
+	return askUsageStore(q, func(ctx context.Context) (other amount, err error) {
 		all, err := store.Query(ctx, reported)
 		if err != nil {
-			return err
+			return other, err
 		}
 		own, err := QueryKey(ctx, store, q.key.ID, counted)
 		if errors.Is(err, errors.ErrUnsupported) {
-			return nil // the Limiter keeps the quota
+			return other, nil // the Limiter keeps the quota
 		}
-		other = quotas.sum(all).minus(quotas.sum(own))
-		return err
+		return quotas.sum(all).minus(quotas.sum(own)), err
 	})
-	return other, err
 }
 
 // A billingReply is the reply of the usage endpoint.
