@@ -178,7 +178,7 @@ func (a *accounting) releaseSlot() {
 	}
 	a.freeSlot = nil
 	a.q.idle.stopTimeout(a.q)
-	a.q.log.guard("concurrent request not released", func() error { release(); return nil })
+	a.q.log.callAndLog("concurrent request not released", func() error { release(); return nil })
 }
 
 // refundRequest returns what admit took from the bucket of requests, if the request has
@@ -189,7 +189,7 @@ func (a *accounting) refundRequest() {
 	}
 	a.refundable = false
 	r := a.q.key.Limits.Requests
-	a.q.log.guard("limits not settled", func() error {
+	a.q.log.callAndLog("limits not settled", func() error {
 		return a.q.h.opts.Limiter.Adjust(a.settleContext(), a.q.key.ID, Draw{Bucket: BucketRequests, Rate: r, Cost: -1})
 	})
 	a.q.res.mu.Lock()
@@ -211,7 +211,7 @@ func (a *accounting) ensureLimitsKnown() {
 	}
 	draws := appendDraw(a.reservation.storage[:0], BucketRequests, a.q.key.Limits.Requests, 0)
 	if draws = appendDraw(draws, BucketTokens, a.q.key.Limits.Tokens, 0); len(draws) > 0 {
-		a.q.log.guard("limits are not known", func() error { return a.take(draws) })
+		a.q.log.callAndLog("limits are not known", func() error { return a.take(draws) })
 	}
 }
 
@@ -257,10 +257,10 @@ func (a *accounting) settle() {
 	// Read the steps from the last to the first. They are deferred, so that each runs even
 	// if one before it calls runtime.Goexit.
 	defer a.releaseSlot()
-	defer q.log.guard("quota not settled", func() error { a.settleQuota(billable); return nil })
-	defer q.log.guard("usage not recorded", func() error { return a.recordUsage(ctx, billable) })
-	defer q.log.guard("limits not settled", func() error { return a.settleTokens(ctx) })
-	q.log.guard("usage not counted", func() error { a.setUsage(billable); return nil })
+	defer q.log.callAndLog("quota not settled", func() error { a.settleQuota(billable); return nil })
+	defer q.log.callAndLog("usage not recorded", func() error { return a.recordUsage(ctx, billable) })
+	defer q.log.callAndLog("limits not settled", func() error { return a.settleTokens(ctx) })
+	q.log.callAndLog("usage not counted", func() error { a.setUsage(billable); return nil })
 }
 
 // settleContext returns a context with the values of the request. It is not cancelled when
@@ -324,7 +324,7 @@ func (a *accounting) setUsage(billable bool) {
 	q.res.mu.Unlock()
 	u := &a.record.Usage
 	if reported != nil && reported.dropInvalid() {
-		q.chat.lockAndWarn(misuseInvalidExtra)
+		q.log.warn(misuseInvalidExtra)
 	}
 	switch {
 	case !billable: // nothing was used

@@ -84,7 +84,7 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 	c.completeStart()
 	r := joiner.response(&c.order)
 	r.Usage = &c.q.accounting.record.Usage
-	c.lockAndWarn(c.order.misuses)
+	c.q.log.warn(c.order.misuses)
 	if err := c.saveReply(r.Extra); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	res.mu.Unlock()
 	c.q.accounting.settle()
 	extra := c.order.endExtra()
-	c.lockAndWarn(c.order.misuses)
+	c.q.log.warn(c.order.misuses)
 	if err := c.saveReply(extra); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 		return err
 	}
 	q.observer.startTranscript(req, &c.order)
-	q.observer.callStarted(req)
+	q.observer.notifyStarted(req)
 	q.accounting.backendCalled = true
 	stream := q.h.backend.Chat(q.life.backendCtx, req)
 	if stream == nil {
@@ -194,13 +194,6 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	return q.life.endCauseOr(err)
 }
 
-// lockAndWarn logs misuses. The response's mu must not be held.
-func (c *chatCall) lockAndWarn(set misuseSet) {
-	c.q.res.mu.Lock()
-	defer c.q.res.mu.Unlock()
-	c.q.log.warn(set)
-}
-
 // yield is the yield function of the Backend's stream. When it returns, the chunk was
 // written, or is queued for a write with the next chunks or for the whole reply.
 func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
@@ -208,7 +201,7 @@ func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
 	defer c.q.res.mu.Unlock()
 	switch {
 	case c.err == errStreamOver:
-		c.q.log.warn(misuseYieldAfterReturn)
+		c.q.log.warnLocked(misuseYieldAfterReturn)
 	case c.err == nil && err == nil:
 		err = c.receive(chunk)
 	}
@@ -233,7 +226,7 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 	}
 	c.order.add(chunk)
 	if c.order.misuses != 0 {
-		q.log.warn(c.order.misuses)
+		q.log.warnLocked(c.order.misuses)
 	}
 	if c.order.err != nil {
 		return c.order.err

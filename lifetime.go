@@ -266,7 +266,7 @@ func (t *idleTimer) fire() {
 	}
 	now := time.Now()
 	if t.timeout > 0 && now.Sub(t.lastProgress) >= t.timeout {
-		q.failures.handleLocked(errSilent)
+		q.failures.endLocked(errSilent)
 		return
 	}
 	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastActivity()) >= silence {

@@ -13,16 +13,13 @@ import (
 
 // A requestLog logs errors of a request whose details are not sent to its client.
 type requestLog struct {
-	logger *slog.Logger
-	life   *lifetime
-	cred   *credential
-	record *UsageRecord
-	warned misuseSet // guarded by the response's mu
+	q      *request
+	warned misuseSet // guarded by q.res.mu
 }
 
-// guard calls a function of the host. It recovers from a panic. failure is the message with
-// which it logs an error or a panic.
-func (l *requestLog) guard(failure string, call func() error) {
+// callAndLog calls a function of the host. If that returns an error or panics, callAndLog
+// logs it with the message failure.
+func (l *requestLog) callAndLog(failure string, call func() error) {
 	defer l.recoverAndLog(failure)
 	if err := call(); err != nil {
 		l.print(slog.LevelError, failure, err)
@@ -40,20 +37,21 @@ func (l *requestLog) recoverAndLog(failure string) {
 // else.
 func (l *requestLog) print(level slog.Level, msg string, err error) {
 	defer func() { _ = recover() }()
-	if !l.logger.Enabled(l.life.ctx, level) {
+	logger, ctx, record := l.q.h.opts.Logger, l.q.life.ctx, l.q.accounting.record
+	if !logger.Enabled(ctx, level) {
 		return
 	}
-	redact := l.cred.redactor()
+	redact := l.q.cred.redactor()
 	attrs := []slog.Attr{
-		slog.String("request_id", l.record.ID),
-		slog.String("endpoint", string(l.record.Endpoint)),
-		slog.String("key_id", l.record.KeyID),
+		slog.String("request_id", record.ID),
+		slog.String("endpoint", string(record.Endpoint)),
+		slog.String("key_id", record.KeyID),
 		slog.String("error", redact.text(errorText(err))),
 	}
 	if stack := stackOf(err); stack != "" {
 		attrs = append(attrs, slog.String("stack", redact.text(stack)))
 	}
-	l.logger.LogAttrs(l.life.ctx, level, msg, attrs...)
+	logger.LogAttrs(ctx, level, msg, attrs...)
 }
 
 // stackOf returns the stack of a panic that err is or wraps, or "".
@@ -104,9 +102,15 @@ var misuseWarnings = []struct {
 		errors.New("llmhttp: the ResponseWriter of a middleware cannot be flushed: it needs a method Flush or Unwrap")},
 }
 
-// warn logs the misuses in set that were not logged yet. It is called with the
-// response's mu held.
+// warn logs the misuses in set that were not logged yet. q.res.mu must not be held.
 func (l *requestLog) warn(set misuseSet) {
+	l.q.res.mu.Lock()
+	defer l.q.res.mu.Unlock()
+	l.warnLocked(set)
+}
+
+// warnLocked is like warn. q.res.mu is held.
+func (l *requestLog) warnLocked(set misuseSet) {
 	set &^= l.warned
 	l.warned |= set
 	for _, m := range misuseWarnings {

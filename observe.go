@@ -261,7 +261,7 @@ type Try struct {
 // may be called concurrently.
 func StartTry(ctx context.Context, target string) (_ context.Context, end func(error)) {
 	q := requestFrom(ctx)
-	if q == nil || q.observer.observed == nil {
+	if q == nil || q.observer.data == nil {
 		return ctx, func(error) {}
 	}
 	return q.observer.startTry(ctx, target)
@@ -272,9 +272,9 @@ func StartTry(ctx context.Context, target string) (_ context.Context, end func(e
 // that startTry returns. Its other methods are called by the goroutine of ServeHTTP.
 type requestObserver struct {
 	q         *request
-	observed  *observedRequest // nil if there is no Observer
-	stepClass ErrorClass       // the ErrorClass of the request if the current step fails with a 5xx
-	refusedBy string           // the limit that refused the request
+	data      *observerData // nil if there is no Observer
+	stepClass ErrorClass    // the ErrorClass of the request if the current step fails with a 5xx
+	refusedBy string        // the limit that refused the request
 	recordErr error
 
 	// The fields below are guarded by q.res.mu.
@@ -282,8 +282,8 @@ type requestObserver struct {
 	timing Timing
 }
 
-// An observedRequest has what is collected only if there is an Observer.
-type observedRequest struct {
+// An observerData has what is collected only if there is an Observer.
+type observerData struct {
 	hooks      Observation
 	started    bool        // info is complete: the Backend is about to be called or was called
 	transcript *transcript // nil unless one was asked for
@@ -303,18 +303,17 @@ var errNotRecorded = errors.New("llmhttp: UsageStore.Record panicked")
 // maxTries is how many tries a RequestSummary has.
 const maxTries = 100
 
-// callObserver calls the Observer. The context that it returns is the one that the
+// start calls the Observer. The context that it returns is the one that the
 // stores and the Backend get.
-func (ro *requestObserver) callObserver() {
+func (ro *requestObserver) start() {
 	q := ro.q
 	observe := q.h.opts.Observe
 	if observe == nil {
 		return
 	}
-	o := new(observedRequest)
-	ro.observed = o
+	ro.data = new(observerData)
 	var ctx context.Context
-	if ctx, o.hooks = observe(q.life.ctx, q.r); ctx != nil {
+	if ctx, ro.data.hooks = observe(q.life.ctx, q.r); ctx != nil {
 		q.life.derive(ctx)
 	}
 }
@@ -325,28 +324,28 @@ type describer interface {
 	describe(info *RequestInfo)
 }
 
-// callStarted is called before the Backend is called with req. It completes the RequestInfo
+// notifyStarted is called before the Backend is called with req. It completes the RequestInfo
 // and calls Observation.Started, whose context the Backend gets.
-func (ro *requestObserver) callStarted(req describer) {
-	o := ro.observed
-	if o == nil {
+func (ro *requestObserver) notifyStarted(req describer) {
+	d := ro.data
+	if d == nil {
 		return
 	}
 	q := ro.q
 	record := q.accounting.record
-	info := &o.info
+	info := &d.info
 	info.ID, info.Account, info.KeyID, info.Model = record.ID, record.Account, record.KeyID, record.Model
 	info.Protocol, info.Operation, info.Arrived = record.Protocol, q.route.operation, q.arrived.Round(0)
 	info.Params.Choices = 1
 	req.describe(info)
-	o.started = true
+	d.started = true
 	q.res.mu.Lock()
 	ro.timing.Admitted = time.Since(q.arrived)
 	q.res.mu.Unlock()
-	if o.hooks.Started == nil {
+	if d.hooks.Started == nil {
 		return
 	}
-	if ctx := o.hooks.Started(q.life.ctx, info); ctx != nil {
+	if ctx := d.hooks.Started(q.life.ctx, info); ctx != nil {
 		q.life.backendCtx = ctx
 	}
 }
@@ -368,18 +367,18 @@ func (ro *requestObserver) addChunk(c *ChatChunk, now time.Time) {
 
 // startTry implements StartTry for this request.
 func (ro *requestObserver) startTry(ctx context.Context, target string) (context.Context, func(error)) {
-	q, o := ro.q, ro.observed
+	q, d := ro.q, ro.data
 	start := time.Now()
 	try := Try{Target: target, Start: start.Sub(q.arrived)}
 	q.res.mu.Lock()
-	n := len(o.tries)
+	n := len(d.tries)
 	if n < maxTries {
-		o.tries = append(o.tries, try)
+		d.tries = append(d.tries, try)
 	}
 	q.res.mu.Unlock()
 	var ended func(Try)
-	if o.hooks.Try != nil {
-		next, end := o.hooks.Try(ctx, target)
+	if d.hooks.Try != nil {
+		next, end := d.hooks.Try(ctx, target)
 		if next != nil {
 			ctx = next
 		}
@@ -394,7 +393,7 @@ func (ro *requestObserver) startTry(ctx context.Context, target string) (context
 			}
 			q.res.mu.Lock()
 			if n < maxTries {
-				o.tries[n] = try
+				d.tries[n] = try
 			}
 			q.res.mu.Unlock()
 			if ended != nil {
@@ -426,38 +425,38 @@ func (ro *requestObserver) classifyTry(err error) (class ErrorClass) {
 
 // setReplyModel notes which model a Backend says that it used for embeddings.
 func (ro *requestObserver) setReplyModel(model string) {
-	if ro.observed != nil {
-		ro.observed.replyModel = model
+	if ro.data != nil {
+		ro.data.replyModel = model
 	}
 }
 
-// callEnded calls the functions for the end of the request.
-func (ro *requestObserver) callEnded() {
-	o := ro.observed
-	if o == nil || o.hooks.Ended == nil && o.hooks.Transcript == nil {
+// notifyEnded calls the functions for the end of the request.
+func (ro *requestObserver) notifyEnded() {
+	d := ro.data
+	if d == nil || d.hooks.Ended == nil && d.hooks.Transcript == nil {
 		return
 	}
 	s := ro.summary()
-	if o.transcript != nil {
-		ro.q.log.guard("observer panicked", func() error {
-			o.hooks.Transcript(o.transcript.finish(&ro.q.chat.order, ro.q.cred.redactor()))
+	if d.transcript != nil {
+		ro.q.log.callAndLog("observer panicked", func() error {
+			d.hooks.Transcript(d.transcript.finish(&ro.q.chat.order, ro.q.cred.redactor()))
 			return nil
 		})
 	}
-	if o.hooks.Ended != nil {
-		ro.q.log.guard("observer panicked", func() error { o.hooks.Ended(s); return nil })
+	if d.hooks.Ended != nil {
+		ro.q.log.callAndLog("observer panicked", func() error { d.hooks.Ended(s); return nil })
 	}
 }
 
 func (ro *requestObserver) summary() *RequestSummary {
-	q, o := ro.q, ro.observed
+	q, d := ro.q, ro.data
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	s := &o.summary
+	s := &d.summary
 	s.UsageRecord, s.Timing = *q.accounting.record, ro.timing
-	s.Reply, s.Tries = ro.replySummary(), slices.Clone(o.tries)
-	if o.started {
-		s.Request = &o.info
+	s.Reply, s.Tries = ro.replySummary(), slices.Clone(d.tries)
+	if d.started {
+		s.Request = &d.info
 	}
 	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.errorClass()
 	s.Limit, s.RecordErr = ro.refusedBy, ro.recordErr
@@ -501,11 +500,11 @@ func (ro *requestObserver) errorClass() ErrorClass {
 func (ro *requestObserver) replySummary() ReplySummary {
 	o := &ro.q.chat.order
 	s := ReplySummary{ID: o.start.ID, Model: o.model}
-	if ro.observed.replyModel != "" {
-		s.Model = ro.observed.replyModel
+	if ro.data.replyModel != "" {
+		s.Model = ro.data.replyModel
 	}
 	if len(o.choices) == 1 {
-		s.FinishReasons = ro.observed.finishReasons[:0]
+		s.FinishReasons = ro.data.finishReasons[:0]
 	}
 	for i := range o.choices {
 		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)

@@ -52,8 +52,8 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q.accounting.q, q.failures.q, q.chat.q = q, q, q
 	q.accounting.record = &q.accounting.records[0]
 	q.life.start(w, r.Context(), q)
-	q.observer.q, q.observer.stepClass = q, ClassInternal
-	q.log = requestLog{logger: h.opts.Logger, life: &q.life, cred: &q.cred, record: q.accounting.record}
+	q.log.q, q.observer.q = q, q
+	q.observer.stepClass = ClassInternal
 	return q
 }
 
@@ -74,7 +74,7 @@ func (q *request) run() {
 
 func (q *request) serve() error {
 	q.identify()
-	q.observer.callObserver()
+	q.observer.start()
 	rt, err := q.h.findRoute(q.r)
 	if rt != nil {
 		q.route, q.protocol = rt, rt.protocol // before any error, which has the form of the protocol
@@ -217,7 +217,7 @@ func callModel[T any](q *request, req describer, call func(ctx context.Context) 
 	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
-	q.observer.callStarted(req)
+	q.observer.notifyStarted(req)
 	q.accounting.backendCalled = true
 	reply, err := call(q.life.backendCtx)
 	q.res.backendReturned()
@@ -283,7 +283,7 @@ func (q *request) finish() {
 	}()
 	defer q.h.leave(q)
 	defer q.res.finish()
-	defer q.observer.callEnded()
+	defer q.observer.notifyEnded()
 	defer q.life.cancel(nil)
 	defer q.accounting.releaseSlot()
 	defer q.accounting.settle()
@@ -294,26 +294,21 @@ func (q *request) finish() {
 // of the stream if it has begun.
 type failureHandler struct{ q *request }
 
-// handle ends the request with err, on the goroutine of ServeHTTP. If the request has ended
-// already, only the limits are updated. The steps before the reply are deferred too, in
-// reverse order, so that the client gets its reply even if one of them calls
-// runtime.Goexit.
+// handle ends the request with err, on the goroutine of ServeHTTP, after the Backend has
+// returned. If the request has ended already, only the limits are updated. Read the steps
+// from the last to the first. They are deferred, so that the client gets its reply even if
+// one before it calls runtime.Goexit.
 func (f *failureHandler) handle(err error) {
-	defer f.lockAndHandle(err)
-	defer f.q.accounting.ensureLimitsKnown()
-	defer f.q.accounting.refundRequest()
-	f.q.accounting.releaseSlot() // before the client can know
-}
-
-// lockAndHandle calls handleLocked on the goroutine of ServeHTTP, after the Backend has
-// returned.
-func (f *failureHandler) lockAndHandle(err error) {
 	q := f.q
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	// After runtime.Goexit, net/http closes the connection.
-	q.res.backendRuns = err == errGoexit
-	f.handleLocked(err)
+	defer func() {
+		q.res.mu.Lock()
+		defer q.res.mu.Unlock()
+		q.res.backendRuns = err == errGoexit // after runtime.Goexit, net/http closes the connection
+		f.endLocked(err)
+	}()
+	defer q.accounting.ensureLimitsKnown()
+	defer q.accounting.refundRequest()
+	q.accounting.releaseSlot() // before the client can know
 }
 
 // interrupt ends the request with err, on another goroutine than that of ServeHTTP.
@@ -327,13 +322,13 @@ func (f *failureHandler) interrupt(err error) {
 		q.life.cancel(err)
 		q.res.stopReadingLocked()
 	case stateWaiting, stateStreaming:
-		f.handleLocked(err)
+		f.endLocked(err)
 	}
 }
 
-// handleLocked ends the request with err, unless it has ended already. Unlike handle, it
-// does not use the Limiter. q.res.mu is held.
-func (f *failureHandler) handleLocked(err error) {
+// endLocked ends the request with err, unless it has ended already. It writes what the
+// client gets, and leaves the limits alone. q.res.mu is held.
+func (f *failureHandler) endLocked(err error) {
 	q := f.q
 	res := &q.res
 	if res.err != nil {

@@ -140,7 +140,7 @@ func (s *eventStream) writePending(now time.Time) error {
 	s.pending = nil
 	err := q.res.writeLocked(buf.b, now)
 	if q.res.cannotFlush {
-		q.log.warn(misuseNoFlush)
+		q.log.warnLocked(misuseNoFlush)
 	}
 	putBuffer(buf)
 	if err != nil {

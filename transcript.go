@@ -36,14 +36,14 @@ func (o *Observation) transcriptLimit() int {
 // startTranscript collects the texts of req, and makes order pass the reply through the
 // transcript, if the Observer asked for one.
 func (ro *requestObserver) startTranscript(req *ChatRequest, order *orderer) {
-	if ro.observed == nil || ro.observed.hooks.Transcript == nil {
+	if ro.data == nil || ro.data.hooks.Transcript == nil {
 		return
 	}
-	limit := ro.observed.hooks.transcriptLimit()
+	limit := ro.data.hooks.transcriptLimit()
 	t := &transcript{bytesLeft: limit, next: order.sink}
 	t.addRequest(req)
 	t.bytesLeft = limit
-	ro.observed.transcript, order.sink = t, t
+	ro.data.transcript, order.sink = t, t
 }
 
 // A transcript collects a Transcript. After addRequest it is a chunkSink that
