@@ -388,7 +388,9 @@ func (h *Handler) servedPatterns() []string {
 type methodError []string
 
 func (e methodError) Error() string {
-	s := strings.Join(e, ", ")
+	methods := slices.Clone(e)
+	slices.Sort(methods)
+	s := strings.Join(slices.Compact(methods), ", ")
 	return strings.Replace(s, http.MethodGet, "GET, HEAD", 1)
 }
 

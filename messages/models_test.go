@@ -52,6 +52,9 @@ func TestModels(t *testing.T) {
 		assert.JSONEq(t, want, w.Body.String(), query)
 		assert.NotEmpty(t, w.Header().Get("Request-Id"))
 	}
+	w := s.do("POST", "/v1/models", "{}") // two protocols serve GET
+	assert.Equal(t, 405, w.Code)
+	assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
 	for query, status := range map[string]int{"/hidden": 404, "/nothing": 404, "?limit=0": 400, "?limit=x": 400} {
 		w := s.do("GET", "/v1/models"+query, "")
 		assert.Equal(t, status, w.Code, query)
@@ -61,7 +64,7 @@ func TestModels(t *testing.T) {
 
 	// Clients of OpenAI's API do not send the version.
 	r := httptest.NewRequest("GET", "/v1/models", nil)
-	w := httptest.NewRecorder()
+	w = httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	body, err := io.ReadAll(w.Body)
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func (p *protocol) Routes() []llmhttp.Route {
 	const chat = llmhttp.EndpointChat
 	return []llmhttp.Route{
 		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.decodeChat, StartsEarly: true},
-		{Pattern: "GET /v1/responses", Endpoint: chat, Serve: p.refuseUpgrade},
+		{Pattern: "GET /v1/responses", Endpoint: chat, Match: isUpgrade, Serve: p.refuseUpgrade},
 		{Pattern: "POST /v1/responses/input_tokens", Endpoint: chat, Serve: p.countTokens},
 		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Serve: replyNotFound},
 		{Pattern: "GET /v1/responses/{id}", Endpoint: chat, Serve: p.retrieve},
@@ -102,13 +102,13 @@ type tokenCount struct {
 	InputTokens int    `json:"input_tokens"`
 }
 
+// isUpgrade reports whether r asks for another protocol, such as WebSocket.
+func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
+
 // refuseUpgrade answers clients that try a WebSocket first. Codex falls back to
 // HTTP at once when it gets a 426, and tries again after any other status.
 func (*protocol) refuseUpgrade(_ context.Context, r *http.Request, _ []byte) (any, error) {
-	if r.Header.Get("Upgrade") != "" {
-		return nil, llmhttp.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", r.URL.Path)
-	}
-	return nil, llmhttp.Errorf(http.StatusMethodNotAllowed, "", "Not allowed to GET %s. Use POST.", r.URL.Path)
+	return nil, llmhttp.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", r.URL.Path)
 }
 
 // replyNotFound serves the paths of the API that this package does not support.

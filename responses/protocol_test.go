@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
@@ -62,8 +63,11 @@ func TestProtocol_Routes(t *testing.T) {
 	s := newServer(t, nil, chunkText)
 	status, _ := s.send("acme", "GET", "/v1/responses", "", "Upgrade", "websocket", "Connection", "Upgrade")
 	assert.Equal(t, 426, status)
-	status, _ = s.send("acme", "GET", "/v1/responses", "")
-	assert.Equal(t, 405, status)
+	resp, err := http.Get(s.url + "/v1/responses")
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, 405, resp.StatusCode)
+	assert.Equal(t, "POST", resp.Header.Get("Allow"))
 	status, _ = s.send("acme", "POST", "/v1/responses", `{"model":"m","input":"Hi"}`, "Content-Encoding", "zstd")
 	assert.Equal(t, 415, status)
 	s.requireRefused(404, "POST", "/v1/responses/compact", `{}`)
