@@ -12,7 +12,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// chatRequest returns a new plain chat chatRequest.
+// chatRequest returns a new plain chat request.
 func (b *backendTest) chatRequest() *llmhttp.ChatRequest {
 	return &llmhttp.ChatRequest{
 		Model:    b.opts.ChatModel,

@@ -73,9 +73,9 @@ func randomChunks(rng *rand.Rand, choices int) []*llmhttp.ChatChunk {
 		c := llmhttp.ChunkChoice{Index: rng.IntN(choices)}
 		switch rng.IntN(6) {
 		case 0, 1, 2:
-			c.Delta.Content = pieces[rng.IntN(len(pieces))]
+			c.Delta.Content = pick(rng, pieces...)
 		case 3:
-			c.Delta.Reasoning = pieces[rng.IntN(len(pieces))]
+			c.Delta.Reasoning = pick(rng, pieces...)
 		case 4:
 			n := calls[c.Index]
 			calls[c.Index]++

@@ -27,8 +27,8 @@ type responseTest struct {
 	account string
 }
 
-// newResponse returns a newResponse of the test's account with an input item and an
-// output item.
+// newResponse returns a response of the test's account with an input item and an output
+// item.
 func (s *responseTest) newResponse() *llmhttp.StoredResponse {
 	id := unique("resp")
 	return &llmhttp.StoredResponse{

@@ -2,9 +2,9 @@ package llmhttptest
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -186,35 +186,34 @@ func checkResponsesLarge(t testing.TB, s responseTest) {
 func checkResponsesRandom(t testing.TB, s responseTest) {
 	rng := newRand(t)
 	saved := make(map[string]*llmhttp.StoredResponse)
-	questions := make(map[string]string) // the IDs of items that are in one response only
+	ownItems := make(map[string]string) // by response, the ID of an item that no other response has
 	var ids []string
 	for range 150 {
 		switch n := rng.IntN(10); {
 		case n < 4 && len(ids) < 90:
 			r := s.newResponse()
 			if len(ids) > 0 {
-				previous := saved[ids[rng.IntN(len(ids))]]
-				if previous != nil {
+				if previous := saved[pick(rng, ids...)]; previous != nil {
 					r.Previous = previous.ID
 					r.Input = append(r.Input, previous.Output...)
 				}
 			}
 			s.mustSave(t, r)
-			saved[r.ID], questions[r.ID] = r, r.Input[0].ID
+			saved[r.ID], ownItems[r.ID] = r, r.Input[0].ID
 			ids = append(ids, r.ID)
 		case len(ids) == 0:
 		case n < 6:
-			id := ids[rng.IntN(len(ids))]
+			id := pick(rng, ids...)
 			err := s.DeleteResponse(t.Context(), s.account, id)
 			if found := saved[id] != nil; found != (err == nil) {
 				t.Errorf("DeleteResponse returned the error %v for a response that exists: %t", err, found)
 			}
 			delete(saved, id)
 		default:
-			id := ids[rng.IntN(len(ids))]
+			id := pick(rng, ids...)
 			s.wantState(t, rng, saved, id)
 			if saved[id] == nil {
-				s.wantItems(t, s.account, []string{questions[id]})
+				s.wantItems(t, s.account, []string{ownItems[id]})
 			}
 		}
 	}
@@ -229,47 +228,35 @@ func (s *responseTest) wantState(t testing.TB, rng *rand.Rand, saved map[string]
 	} else {
 		s.wantNoResponse(t, s.account, id)
 	}
-	items := make(map[string]llmhttp.StoredItem)
-	var ids []string
+	items := make(map[string]llmhttp.StoredItem) // by ID
 	for _, r := range saved {
 		for _, i := range slices.Concat(r.Input, r.Output) {
-			if rng.IntN(4) == 0 && items[i.ID].ID == "" {
+			if rng.IntN(4) == 0 {
 				items[i.ID] = i
-				ids = append(ids, i.ID)
 			}
 		}
 	}
-	var want []llmhttp.StoredItem
-	for _, i := range items {
-		want = append(want, i)
-	}
-	s.wantItems(t, s.account, ids, want...)
+	s.wantItems(t, s.account, slices.Collect(maps.Keys(items)), slices.Collect(maps.Values(items))...)
 }
 
 func checkResponsesConcurrent(t testing.TB, s responseTest) {
 	shared := s.newResponse()
 	s.mustSave(t, shared)
 	runConcurrently(t, 4, func(i int) {
-		ctx := context.WithoutCancel(t.Context())
 		for range 10 {
 			r := s.newResponse()
 			r.Previous = shared.ID
-			if err := s.SaveResponse(ctx, r); err != nil {
+			if err := s.SaveResponse(t.Context(), r); err != nil {
 				t.Errorf("SaveResponse returned the error %v, want nil", err)
 				return
 			}
-			got, err := s.LoadResponse(ctx, s.account, r.ID)
-			if err != nil || describeResponse(got) != describeResponse(r) {
-				t.Errorf("LoadResponse returned %v and the error %v, want what was saved", got, err)
-			}
-			if err := s.SaveResponse(ctx, shared); err != nil {
+			s.wantResponse(t, r)
+			if err := s.SaveResponse(t.Context(), shared); err != nil {
 				t.Errorf("SaveResponse of a response that others save too returned the error %v, want nil", err)
 			}
-			if got, err := s.LoadResponse(ctx, s.account, shared.ID); err != nil || describeResponse(got) != describeResponse(shared) {
-				t.Errorf("LoadResponse of the shared response returned %v and the error %v, want what was saved", got, err)
-			}
+			s.wantResponse(t, shared)
 			if i%2 == 0 {
-				if err := s.DeleteResponse(ctx, s.account, r.ID); err != nil {
+				if err := s.DeleteResponse(t.Context(), s.account, r.ID); err != nil {
 					t.Errorf("DeleteResponse returned the error %v, want nil", err)
 				}
 			}

@@ -71,7 +71,7 @@ func randomReportRecord(rng *rand.Rand) llmhttp.UsageRecord {
 	r := llmhttp.UsageRecord{
 		ID: unique("request"), Time: reportStart.Add(time.Duration(rng.Int64N(int64(7 * day)))), Endpoint: llmhttp.EndpointChat,
 		Account: []string{"account 1", "account 2", "it's", "\u6a21\u578b\x00"}[account], KeyID: fmt.Sprint("key ", account, rng.IntN(3)),
-		Model: []string{"large", "small", "\\x00"}[rng.IntN(3)], Images: rng.IntN(3),
+		Model: pick(rng, "large", "small", "\\x00"), Images: rng.IntN(3),
 	}
 	if rng.IntN(2) == 0 {
 		r.KeyID = "key 2" // keys of several accounts may have the same ID
@@ -112,7 +112,7 @@ func expectedReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmh
 		if groups[g][r.Model] == nil {
 			groups[g][r.Model] = &llmhttp.ReportSum{KeyID: g.key, Account: g.account, UsageSum: llmhttp.UsageSum{Start: g.start, Model: r.Model}}
 		}
-		addToSum(&groups[g][r.Model].UsageSum, &r)
+		groups[g][r.Model].Add(r.Sum())
 		tokens[g] += int64(r.Usage.PromptTokens + r.Usage.CompletionTokens)
 	}
 	largest := slices.SortedFunc(maps.Keys(groups), func(a, b reportGroup) int { return cmp.Compare(tokens[b], tokens[a]) }) // random tokens are not equal

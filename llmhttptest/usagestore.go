@@ -41,7 +41,7 @@ var noon = time.Date(2025, 3, 14, 12, 0, 0, 0, time.UTC)
 
 const day = 24 * time.Hour
 
-// newRecord returns a newRecord of the test's account with a unique ID.
+// newRecord returns a record of the test's account with a unique ID.
 func (s *usageTest) newRecord(at time.Time, model string, prompt, completion int) llmhttp.UsageRecord {
 	return llmhttp.UsageRecord{
 		ID:       unique("request"),
@@ -111,21 +111,12 @@ func sumRecords(q llmhttp.UsageQuery, records []llmhttp.UsageRecord) []llmhttp.U
 			i = len(sums)
 			sums = append(sums, llmhttp.UsageSum{Start: start, Model: r.Model})
 		}
-		addToSum(&sums[i], &r)
+		sums[i].Add(r.Sum())
 	}
 	slices.SortFunc(sums, func(a, b llmhttp.UsageSum) int {
 		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Model, b.Model))
 	})
 	return sums
-}
-
-func addToSum(sum *llmhttp.UsageSum, r *llmhttp.UsageRecord) {
-	sum.Requests++
-	sum.PromptTokens += int64(r.Usage.PromptTokens)
-	sum.CompletionTokens += int64(r.Usage.CompletionTokens)
-	sum.CachedTokens += int64(r.Usage.PromptTokensDetails.CachedTokens)
-	sum.ReasoningTokens += int64(r.Usage.CompletionTokensDetails.ReasoningTokens)
-	sum.Images += int64(r.Images)
 }
 
 // timeInPeriod returns how long after the start of its period t is, if periods
