@@ -31,8 +31,7 @@ type keyStore struct {
 	cache *keyCache
 }
 
-// CreateKey creates a key and returns its secret. The secret is not stored and
-// cannot be recovered later.
+// CreateKey implements [llmhttp.KeyManager].
 func (s *keyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (info llmhttp.KeyInfo, secret string, err error) {
 	secret, prefix := s.newSecret()
 	info, err = s.insertKey(ctx, secret, prefix, params)
@@ -103,8 +102,7 @@ func insertSecret(ctx context.Context, tx *sql.Tx, secret, keyID string) error {
 	return err
 }
 
-// Key returns the key with the given ID. If there is no such key, the error
-// wraps [llmhttp.ErrKeyNotFound].
+// Key implements [llmhttp.KeyManager].
 func (s *keyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) {
 	var info llmhttp.KeyInfo
 	err := s.db.retryRead(ctx, func() (err error) {
@@ -114,9 +112,7 @@ func (s *keyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) 
 	return info, s.db.wrapError("reading a key", err)
 }
 
-// ListKeys returns a page of keys, including revoked and expired ones. A page
-// with fewer keys than the limit is the last. If there is no key q.After, the
-// error wraps [llmhttp.ErrKeyNotFound].
+// ListKeys implements [llmhttp.KeyManager].
 func (s *keyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
 	var page []llmhttp.KeyInfo
 	err := s.db.retryRead(ctx, func() (err error) {
@@ -175,14 +171,8 @@ func keyStatus(now string) string {
 	return "CASE WHEN revoked IS NOT NULL THEN 'revoked' WHEN suspended THEN 'suspended' WHEN expires <= " + now + " THEN 'expired' ELSE 'active' END"
 }
 
-// UpdateKey calls change with the settings of the key with the given ID and
-// stores the result. Other changes of the key wait meanwhile, so that no change
-// is lost. If change returns an error, UpdateKey returns it and changes nothing.
-// change must not use the Store. It is called again if the transaction is
-// retried.
-//
-// If there is no such key, the error wraps [llmhttp.ErrKeyNotFound]. If the key
-// is revoked, the error wraps [llmhttp.ErrKeyRevoked].
+// UpdateKey implements [llmhttp.KeyManager]. It calls change again if the transaction
+// is retried.
 func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*llmhttp.KeyParams) error) (llmhttp.KeyInfo, error) {
 	var updated llmhttp.KeyInfo
 	err := s.changeKey(ctx, id, func(tx *sql.Tx, info llmhttp.KeyInfo) error {
@@ -210,10 +200,8 @@ func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*llmhtt
 	return updated, nil
 }
 
-// RevokeKey disables the key with the given ID permanently. When RevokeKey returns, the
-// key no longer works with this Store. Other Stores refuse it within their
-// Options.KeyTTL. Revoking a revoked key does nothing. If there is no such key, the error
-// wraps [llmhttp.ErrKeyNotFound].
+// RevokeKey implements [llmhttp.KeyManager]. When it returns, the key no longer works
+// with this Store. Other Stores refuse it within their Options.KeyTTL.
 func (s *keyStore) RevokeKey(ctx context.Context, id string) error {
 	err := s.changeKey(ctx, id, func(tx *sql.Tx, info llmhttp.KeyInfo) error {
 		_, err := tx.ExecContext(ctx, "UPDATE llmhttp_keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL", id, micros(s.db.now()))
@@ -222,13 +210,7 @@ func (s *keyStore) RevokeKey(ctx context.Context, id string) error {
 	return s.db.wrapError("revoking a key", err)
 }
 
-// RotateKey adds a new secret to the key with the given ID and returns it. The
-// previous secrets stop working after overlap, or earlier if that was already
-// set. A zero overlap stops them at once; a negative one is an error. The ID,
-// limits and usage of the key stay the same.
-//
-// If there is no such key, the error wraps [llmhttp.ErrKeyNotFound]. If the key
-// is revoked, the error wraps [llmhttp.ErrKeyRevoked].
+// RotateKey implements [llmhttp.KeyManager].
 func (s *keyStore) RotateKey(ctx context.Context, id string, overlap time.Duration) (info llmhttp.KeyInfo, secret string, err error) {
 	if overlap < 0 {
 		return llmhttp.KeyInfo{}, "", errors.New("sqlstore: rotating a key: the overlap is negative")

@@ -21,11 +21,14 @@ type responseRow struct {
 }
 
 func newResponseRow(r *llmhttp.StoredResponse) *responseRow {
-	row := &responseRow{account: storedName(r.Account), id: storedName(r.ID), created: micros(r.Created), data: encodeResponse(r), items: itemNames(r)}
-	if !r.Expires.IsZero() {
-		row.expires = sql.NullInt64{Int64: micros(r.Expires), Valid: true}
+	return &responseRow{
+		account: storedName(r.Account),
+		id:      storedName(r.ID),
+		created: micros(r.Created),
+		expires: encodeTime(r.Expires),
+		data:    encodeResponse(r),
+		items:   itemNames(r),
 	}
-	return row
 }
 
 func (r *responseRow) hasExpired(now time.Time) bool {

@@ -125,9 +125,7 @@ func (s *responseStore) LoadResponse(ctx context.Context, account, id string) (*
 	if err != nil {
 		return nil, s.db.wrapError("loading a response", err)
 	}
-	if r.Created = fromMicros(created); expires.Valid {
-		r.Expires = fromMicros(expires.Int64)
-	}
+	r.Created, r.Expires = fromMicros(created), decodeTime(expires)
 	return r, nil
 }
 
