@@ -103,8 +103,8 @@ var unusualRequests = map[string]func(r *llmhttp.ChatRequest){
 		r.Messages[0].Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`null`)}
 	},
 	"all numbers": func(r *llmhttp.ChatRequest) {
-		r.Temperature, r.TopP, r.PresencePenalty, r.FrequencyPenalty = ptr(0.0), ptr(1.0), ptr(-2.0), ptr(2.0)
-		r.MaxTokens = ptr(50)
+		r.Temperature, r.TopP, r.PresencePenalty, r.FrequencyPenalty = new(0.0), new(1.0), new(-2.0), new(2.0)
+		r.MaxTokens = new(50)
 	},
 	"stop sequences": func(r *llmhttp.ChatRequest) { r.Stop = llmhttp.StringList{"fox", "", "\n", "dog"} },
 	"a JSON object": func(r *llmhttp.ChatRequest) {
@@ -141,7 +141,7 @@ const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1
 func checkChatTokenLimit(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ChatModel)
 	const limit = 16
-	for _, limited := range []llmhttp.ChatRequest{{MaxTokens: ptr(limit)}, {MaxCompletionTokens: ptr(limit)}} {
+	for _, limited := range []llmhttp.ChatRequest{{MaxTokens: new(limit)}, {MaxCompletionTokens: new(limit)}} {
 		req := b.chatRequest()
 		req.MaxTokens, req.MaxCompletionTokens = limited.MaxTokens, limited.MaxCompletionTokens
 		for _, c := range b.chat(t.Context(), t, req).chunks {

@@ -88,7 +88,7 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 		tokens([]int{1, 2, 3}),
 		tokens([]int{1, 2, 3}, []int{4}),
 		func(r *llmhttp.EmbeddingRequest) { r.EncodingFormat = "base64" },
-		func(r *llmhttp.EmbeddingRequest) { r.Dimensions = ptr(max(1, len(one[0])/2)) },
+		func(r *llmhttp.EmbeddingRequest) { r.Dimensions = new(max(1, len(one[0])/2)) },
 		func(r *llmhttp.EmbeddingRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`1`)} },
 	} {
 		req := b.embeddingRequest(sampleTexts...)

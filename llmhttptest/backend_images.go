@@ -111,7 +111,7 @@ func checkImages(t testing.TB, b backendTest) {
 		func(r *llmhttp.ImageRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
 	} {
 		req := b.imageRequest(t)
-		req.N = ptr(2)
+		req.N = new(2)
 		change(req)
 		if err := b.generate(t, req); err != nil {
 			wantClientError(t, err)

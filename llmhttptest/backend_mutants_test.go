@@ -143,7 +143,7 @@ var chatMutants = []mutant[backendTest]{
 	})},
 
 	{"N is ignored", "ChatChoices", rewriting(func(req *chatReq) { req.N = nil })},
-	{"N is at least 2", "ChatChoices", rewriting(func(req *chatReq) { req.N = ptr(max(2, req.Choices())) })},
+	{"N is at least 2", "ChatChoices", rewriting(func(req *chatReq) { req.N = new(max(2, req.Choices())) })},
 	{"all choices have index 0", "ChatChoices", editingChoice(1, func(c *choice) { c.Index = 0 })},
 	{"N above 1 is a server error", "ChatChoices", failingWith(errNotImplemented, func(req *chatReq) bool { return req.Choices() > 1 })},
 	{"N of 1 is refused", "ChatChoices", failingWith(llmhttp.Errorf(400, "bad_n", "Bad n."), func(req *chatReq) bool { return req.Choices() == 1 })},

@@ -64,8 +64,6 @@ func runChecks[S any](t *testing.T, checks []check[S], newS func(t testing.TB) S
 // unique returns a name that starts with prefix and has never been used.
 func unique(prefix string) string { return prefix + "-" + cryptorand.Text() }
 
-func ptr[T any](v T) *T { return &v }
-
 const seedVariable = "LLMHTTPTEST_SEED"
 
 // newRand returns a source of random numbers and logs its seed.

@@ -3,10 +3,10 @@ package llmhttptest
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
 
 // chosenOrders has streams that have broken clients or servers before, or that the
@@ -96,22 +96,12 @@ func randomChunks(rng *rand.Rand, choices int) []*llmhttp.ChatChunk {
 func streamOf(chunks []*llmhttp.ChatChunk) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
 		for _, c := range chunks {
-			if !yield(copyChunk(c), nil) {
+			if c != nil {
+				c = deepcopy.Of(c)
+			}
+			if !yield(c, nil) {
 				return
 			}
 		}
 	}
-}
-
-func copyChunk(c *llmhttp.ChatChunk) *llmhttp.ChatChunk {
-	if c == nil {
-		return nil
-	}
-	n := *c
-	n.Choices = slices.Clone(c.Choices)
-	for i := range n.Choices {
-		d := &n.Choices[i].Delta
-		d.ToolCalls = slices.Clone(d.ToolCalls)
-	}
-	return &n
 }

@@ -172,12 +172,12 @@ func (o *Options) setDefaults() {
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 10*time.Second)
 	o.FirstByteTimeout = cmp.Or(o.FirstByteTimeout, 5*time.Minute)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
-	o.MaxReply = positiveOr(o.MaxReply, 64<<20)
-	o.MaxReplyMemory = positiveOr(o.MaxReplyMemory, 64<<20)
-	o.MaxEvent = min(positiveOr(o.MaxEvent, 16<<20), math.MaxInt)
+	o.MaxReply = cmp.Or(max(o.MaxReply, 0), 64<<20)
+	o.MaxReplyMemory = cmp.Or(max(o.MaxReplyMemory, 0), 64<<20)
+	o.MaxEvent = min(cmp.Or(max(o.MaxEvent, 0), 16<<20), math.MaxInt)
 	o.Images.Hosts = slices.Clone(o.Images.Hosts)
 	o.Images.Timeout = cmp.Or(o.Images.Timeout, 30*time.Second)
-	o.Images.MaxSize = positiveOr(o.Images.MaxSize, 32<<20)
+	o.Images.MaxSize = cmp.Or(max(o.Images.MaxSize, 0), 32<<20)
 }
 
 // requestHeader returns the header that all requests have in common.
@@ -190,14 +190,6 @@ func (o *Options) requestHeader() http.Header {
 		h.Set("Authorization", "Bearer "+o.Key)
 	}
 	return h
-}
-
-// positiveOr returns n, or otherwise if n is not positive.
-func positiveOr(n, otherwise int64) int64 {
-	if n <= 0 {
-		return otherwise
-	}
-	return n
 }
 
 // isReservedHeader reports whether the Backend or the transport sets a header.
