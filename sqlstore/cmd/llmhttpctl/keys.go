@@ -137,17 +137,12 @@ func (c *command) rotateKey(ctx context.Context, args []string) error {
 // A keyChange changes the key with the given ID.
 type keyChange func(ctx context.Context, s *sqlstore.Store, id string) error
 
-func suspendKey(ctx context.Context, s *sqlstore.Store, id string) error {
-	return setSuspended(ctx, s, id, true)
-}
-
-func resumeKey(ctx context.Context, s *sqlstore.Store, id string) error {
-	return setSuspended(ctx, s, id, false)
-}
-
-func setSuspended(ctx context.Context, s *sqlstore.Store, id string, suspended bool) error {
-	_, err := s.UpdateKey(ctx, id, func(p *llmhttp.KeyParams) error { p.Suspended = suspended; return nil })
-	return err
+// setSuspended returns the change that suspends or resumes a key.
+func setSuspended(suspended bool) keyChange {
+	return func(ctx context.Context, s *sqlstore.Store, id string) error {
+		_, err := s.UpdateKey(ctx, id, func(p *llmhttp.KeyParams) error { p.Suspended = suspended; return nil })
+		return err
+	}
 }
 
 func revokeKey(ctx context.Context, s *sqlstore.Store, id string) error { return s.RevokeKey(ctx, id) }
