@@ -291,23 +291,12 @@ func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 		return nil, fmt.Errorf("%s.limits.max_completion_tokens: must not be negative", field)
 	}
 	key.Limits.Concurrent, key.Limits.MaxCompletionTokens = k.Limits.Concurrent, k.Limits.Completion
-	for _, rate := range []struct {
-		name string
-		from *rateConfig
-		to   *llmhttp.Rate
-	}{
-		{"requests", k.Limits.Requests, &key.Limits.Requests},
-		{"tokens", k.Limits.Tokens, &key.Limits.Tokens},
-	} {
-		switch r := rate.from; {
-		case r == nil:
-		case r.N <= 0:
-			return nil, fmt.Errorf("%s.limits.%s.n: must be positive", field, rate.name)
-		case r.Burst < 0:
-			return nil, fmt.Errorf("%s.limits.%s.burst: must not be negative", field, rate.name)
-		default:
-			*rate.to = llmhttp.Rate{N: r.N, Per: time.Duration(r.Per), Burst: r.Burst}
-		}
+	var err error
+	if key.Limits.Requests, err = k.Limits.Requests.rate(field + ".limits.requests"); err != nil {
+		return nil, err
+	}
+	if key.Limits.Tokens, err = k.Limits.Tokens.rate(field + ".limits.tokens"); err != nil {
+		return nil, err
 	}
 	if q := k.Limits.Quota; q != nil {
 		if q.Tokens <= 0 {
@@ -316,6 +305,19 @@ func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 		key.Limits.Quota = llmhttp.Quota{Tokens: q.Tokens, Per: time.Duration(q.Per)}
 	}
 	return key, nil
+}
+
+// rate returns the Rate of r, which is nil if there is no limit.
+func (r *rateConfig) rate(field string) (llmhttp.Rate, error) {
+	switch {
+	case r == nil:
+		return llmhttp.Rate{}, nil
+	case r.N <= 0:
+		return llmhttp.Rate{}, fmt.Errorf("%s.n: must be positive", field)
+	case r.Burst < 0:
+		return llmhttp.Rate{}, fmt.Errorf("%s.burst: must not be negative", field)
+	}
+	return llmhttp.Rate{N: r.N, Per: time.Duration(r.Per), Burst: r.Burst}, nil
 }
 
 // environment returns the secret in the environment variable that a field names.
