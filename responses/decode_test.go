@@ -14,9 +14,9 @@ func TestCreate_Numbers(t *testing.T) {
 	for _, test := range []struct{ member, value, wantType, outOfBounds string }{
 		{"max_output_tokens", `1`, "", ""},
 		{"max_output_tokens", `2147483647`, "", ""},
-		{"max_output_tokens", `2147483648`, "", "expected a value from 1 to 2.147483647e+09, but got 2.147483648e+09 instead."},
-		{"max_output_tokens", `9223372036854775807`, "", "expected a value from 1 to 2.147483647e+09, but got 9.223372036854776e+18 instead."},
-		{"max_output_tokens", `-0`, "", "expected a value from 1 to 2.147483647e+09, but got 0 instead."},
+		{"max_output_tokens", `2147483648`, "", "expected a value from 1 to 2147483647, but got 2147483648 instead."},
+		{"max_output_tokens", `9223372036854775807`, "", "expected a value from 1 to 2147483647, but got 9223372036854776000 instead."},
+		{"max_output_tokens", `-0`, "", "expected a value from 1 to 2147483647, but got 0 instead."},
 		{"max_output_tokens", `9223372036854775808`, integer, ""},
 		{"max_output_tokens", `99999999999999999999`, integer, ""},
 		{"max_output_tokens", `-9223372036854775809`, integer, ""},

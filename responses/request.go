@@ -116,6 +116,9 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, err
 	if err := decode(raw, "", body); err != nil {
 		return nil, err
 	}
+	if id := body.PreviousResponseID; id != nil && *id == "" {
+		body.PreviousResponseID = nil // as sent by clients that do not omit empty members
+	}
 	r := &request{
 		body: body, account: accountOf(ctx), tools: newToolset(),
 		chat: &llmhttp.ChatRequest{Model: body.Model, Stream: body.Stream},
@@ -277,11 +280,16 @@ func (s *samplingParams) check() error {
 		{"max_tool_calls", asFloat(s.MaxToolCalls), 1, math.MaxInt32},
 	} {
 		if f.value != nil && !(*f.value >= f.least && *f.value <= f.most) {
-			return badRequest("invalid_value", f.param, "Invalid '%s': expected a value from %v to %v, but got %v instead.", f.param, f.least, f.most, *f.value)
+			return badRequest("invalid_value", f.param, "Invalid '%s': expected a value from %s to %s, but got %s instead.",
+				f.param, formatNumber(f.least), formatNumber(f.most), formatNumber(*f.value))
 		}
 	}
 	return nil
 }
+
+// formatNumber formats a number as JSON, without an exponent unless it is very large or
+// small.
+func formatNumber(f float64) string { return jsontext.Float(f).String() }
 
 func asFloat(n *int) *float64 {
 	if n == nil {

@@ -243,3 +243,14 @@ func TestStored_StoreHangs(t *testing.T) {
 		assert.Equal(t, 20*time.Second, time.Since(start))
 	})
 }
+
+// Clients that do not omit empty members send an empty ID for a new conversation.
+func TestStored_EmptyPreviousResponse(t *testing.T) {
+	for name, s := range map[string]*server{"stored": newStoringServer(t, chunkText), "not stored": newServer(t, nil, chunkText)} {
+		t.Run(name, func(t *testing.T) {
+			r := s.create(`{"model":"m","input":"one","previous_response_id":""}`)
+			assert.Nil(t, r["previous_response_id"])
+			assert.Equal(t, "user: one", s.messageTexts())
+		})
+	}
+}
