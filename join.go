@@ -15,8 +15,8 @@ type joiner struct {
 	// Storage of the reply, and of its choice if there is one (budget: allocations of a
 	// whole request).
 	reply         ChatResponse
-	choiceStorage [1]joinedChoice
-	replyStorage  [1]Choice
+	joinedStorage [1]joinedChoice
+	choiceStorage [1]Choice
 	partStorage   [1]Part
 }
 
@@ -49,7 +49,7 @@ func (j *joiner) add(c *ChatChunk) {
 	from := &c.Choices[0]
 	if from.Delta.Role != "" {
 		if j.choices == nil {
-			j.choices = j.choiceStorage[:0]
+			j.choices = j.joinedStorage[:0]
 		}
 		j.choices = append(j.choices, joinedChoice{index: from.Index})
 	}
@@ -118,7 +118,7 @@ func (j *joiner) response(o *orderer) *ChatResponse {
 	r := &j.reply
 	*r = ChatResponse{
 		ID: o.start.ID, Created: o.start.Created, Model: o.start.Model,
-		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: slices.Grow(j.replyStorage[:0], len(j.choices))[:len(j.choices)],
+		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: slices.Grow(j.choiceStorage[:0], len(j.choices))[:len(j.choices)],
 	}
 	parts := slices.Grow(j.partStorage[:0], len(j.choices))[:len(j.choices)]
 	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })

@@ -60,6 +60,8 @@ func (m Message) MarshalJSON() ([]byte, error) { return marshal(messageJSON, &m)
 // UnmarshalJSON decodes a message.
 func (m *Message) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, messageJSON, m) }
 
+// check returns an *Error for the first parameter that the format does not allow. i is the
+// index of m in messages.
 func (m *Message) check(i int) error {
 	switch m.Role {
 	case "":
@@ -75,6 +77,17 @@ func (m *Message) check(i int) error {
 	if m.Content != nil && len(m.Content) == 0 {
 		return errEmptyArray(elementPath("messages", i, "content"))
 	}
+	if err := m.checkContent(i); err != nil {
+		return err
+	}
+	if m.Role == RoleTool && m.ToolCallID == "" {
+		return errMissing(elementPath("messages", i, "tool_call_id"))
+	}
+	return m.checkToolCalls(i)
+}
+
+// checkContent checks the parts of the content. i is the index of m in messages.
+func (m *Message) checkContent(i int) error {
 	for j := range m.Content {
 		p := &m.Content[j]
 		at := func(member string) string { return elementPath(elementPath("messages", i, "content"), j, member) }
@@ -91,9 +104,11 @@ func (m *Message) check(i int) error {
 			return errMissing(at(PartFile))
 		}
 	}
-	if m.Role == RoleTool && m.ToolCallID == "" {
-		return errMissing(elementPath("messages", i, "tool_call_id"))
-	}
+	return nil
+}
+
+// checkToolCalls checks the tool calls. i is the index of m in messages.
+func (m *Message) checkToolCalls(i int) error {
 	for j := range m.ToolCalls {
 		c := &m.ToolCalls[j]
 		at := func(member string) string { return elementPath(elementPath("messages", i, "tool_calls"), j, member) }

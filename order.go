@@ -18,15 +18,13 @@ type chunkSink interface {
 // have contiguous indices and tell their ID, type and name once, and nothing
 // follows the end of a choice.
 type orderer struct {
-	sink        chunkSink
-	choiceLimit int            // the number of choices that the client asked for
-	maxBytes    int            // of the texts of a choice; zero for no limit
-	endedCount  int            // number of choices that have ended
-	truncated   bool           // a choice has ended because of maxBytes
-	hasStart    bool           // start is set
-	choices     []choiceState  // by index, up to the largest index seen; some may not be open
-	storage     [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
-	scratch     scratchChunk
+	sink          chunkSink
+	choiceLimit   int            // the number of choices that the client asked for
+	maxBytes      int            // of the texts of a choice; zero for no limit
+	hasStart      bool           // start is set
+	choices       []choiceState  // by index, up to the largest index seen; some may not be open
+	choiceStorage [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
+	scratch       scratchChunk
 
 	start      ReplyStart // from the first chunk; chatCall.completeStart completes it
 	model      string     // from the first chunk; may be empty
@@ -38,7 +36,7 @@ type orderer struct {
 	err        error     // the reply cannot be continued
 }
 
-// scratchChunk is reused for each chunk that is passed to the sink, which saves an
+// A scratchChunk is reused for each chunk that is passed to the sink, which saves an
 // allocation per chunk.
 type scratchChunk struct {
 	chunk  ChatChunk
@@ -98,22 +96,12 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 	reason, stop := c.FinishReason, c.StopSequence
 	c.FinishReason, c.StopSequence = "", ""
 	d := &c.Delta
-	d.Role = ""
-	d.Content = s.content.add(d.Content)
-	d.Reasoning = s.reasoning.add(d.Reasoning)
-	d.Refusal = s.refusal.add(d.Refusal)
-	if len(d.ToolCalls) > 0 {
-		if s.calls == nil {
-			s.calls = new(callOrderer)
-		}
-		d.ToolCalls = s.calls.order(d.ToolCalls)
-		if s.calls.tooMany {
-			o.err = errTooManyCalls()
-			return
-		}
+	if err := s.normalize(d); err != nil {
+		o.err = err
+		return
 	}
 	if o.maxBytes > 0 && s.truncate(d, o.maxBytes) {
-		reason, stop, s.truncated, o.truncated = FinishLength, "", true, true
+		reason, stop = FinishLength, ""
 		o.misuses |= misuseTooLong
 	}
 	if reason != "" {
@@ -125,20 +113,39 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 		c.Extra = nil
 	}
 	if reason != "" {
-		o.end(s, reason)
+		s.ended, s.reason = true, reason
 		o.emitNew(ChunkChoice{Index: c.Index, FinishReason: reason, StopSequence: stop, Extra: c.Extra})
 	}
 }
 
-// end notes that a choice has ended.
-func (o *orderer) end(s *choiceState, reason FinishReason) {
-	s.ended, s.reason = true, reason
-	o.endedCount++
+// normalize removes the role of d, and holds back the characters and tool calls that are
+// not complete.
+func (s *choiceState) normalize(d *Delta) (err error) {
+	d.Role = ""
+	d.Content = s.content.add(d.Content)
+	d.Reasoning = s.reasoning.add(d.Reasoning)
+	d.Refusal = s.refusal.add(d.Refusal)
+	if len(d.ToolCalls) > 0 {
+		if s.calls == nil {
+			s.calls = new(callOrderer)
+		}
+		d.ToolCalls, err = s.calls.order(d.ToolCalls)
+	}
+	return err
 }
 
 // isTruncated reports whether nothing can follow, because a choice was cut and the
 // others have ended.
-func (o *orderer) isTruncated() bool { return o.truncated && o.endedCount == o.choiceLimit }
+func (o *orderer) isTruncated() bool {
+	truncated := false
+	for i := range o.choices {
+		if !o.choices[i].ended {
+			return false
+		}
+		truncated = truncated || o.choices[i].truncated
+	}
+	return truncated && len(o.choices) == o.choiceLimit
+}
 
 // truncate shortens d if the choice would have more than limit bytes of text, and
 // reports whether it did.
@@ -150,13 +157,14 @@ func (s *choiceState) truncate(d *Delta, limit int) bool {
 		return false
 	}
 	d.split(max(room, 0))
+	s.truncated = true
 	return true
 }
 
 // open returns the state of a choice. If the choice is not open, it emits its first chunk.
 func (o *orderer) open(index int) *choiceState {
 	if o.choices == nil {
-		o.choices = o.storage[:0]
+		o.choices = o.choiceStorage[:0]
 	}
 	for len(o.choices) <= index {
 		o.choices = append(o.choices, choiceState{})
@@ -235,7 +243,7 @@ func (o *orderer) complete() {
 		if s.calls != nil {
 			reason = FinishToolCalls
 		}
-		o.end(s, reason)
+		s.ended, s.reason = true, reason
 		o.emitNew(ChunkChoice{Index: i, FinishReason: reason})
 	}
 }
@@ -292,7 +300,6 @@ const maxCalls = 1024
 type callOrderer struct {
 	calls   []callState
 	emitted int            // how many of calls were emitted
-	tooMany bool           // there was one beyond maxCalls
 	byID    map[string]int // index in calls
 	byIndex map[int]int    // the last of calls with an index of the Backend
 }
@@ -310,15 +317,15 @@ type callState struct {
 	object jsonwire.ObjectScanner // of the arguments, if there is no ID
 }
 
-// order returns what deltas add to the calls, in the memory of deltas.
-func (o *callOrderer) order(deltas []ToolCallDelta) []ToolCallDelta {
+// order returns what deltas add to the calls, in the memory of deltas. It returns an error
+// if there are more than maxCalls.
+func (o *callOrderer) order(deltas []ToolCallDelta) ([]ToolCallDelta, error) {
 	out := deltas[:0]
 	for i := range deltas {
 		t := deltas[i]
 		c := o.find(&t)
 		if c == nil {
-			o.tooMany = true
-			return nil
+			return nil, errTooManyCalls()
 		}
 		if c.name == "" {
 			c.name = t.Function.Name
@@ -339,7 +346,7 @@ func (o *callOrderer) order(deltas []ToolCallDelta) []ToolCallDelta {
 			out = append(out, o.emit(c))
 		}
 	}
-	return out
+	return out, nil
 }
 
 // flush appends what is held back of the calls to deltas.
