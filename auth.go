@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -328,9 +329,7 @@ func namedKey(k *Key, secret string) *Key {
 	if named.ID == "" {
 		named.ID = "key_" + HashSecret(secret)[:12]
 	}
-	if named.Account == "" {
-		named.Account = named.ID
-	}
+	named.Account = cmp.Or(named.Account, named.ID)
 	return &named
 }
 
@@ -342,11 +341,16 @@ func newRedactor(secret string) redactor { return redactor{redact.New(secret)} }
 
 func (r redactor) text(s string) string { return r.r.Text(s) }
 
-// errorInPlace redacts e and its cause, and returns e.
-func (r redactor) errorInPlace(e *Error) *Error {
-	for _, s := range []*string{&e.Type, &e.Code, &e.Param, &e.Message} {
+// texts redacts texts in place.
+func (r redactor) texts(texts ...*string) {
+	for _, s := range texts {
 		*s = r.text(*s)
 	}
+}
+
+// errorInPlace redacts e and its cause, and returns e.
+func (r redactor) errorInPlace(e *Error) *Error {
+	r.texts(&e.Type, &e.Code, &e.Param, &e.Message)
 	if e.Err != nil {
 		e.Err = r.error(e.Err)
 	}

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -260,11 +261,7 @@ func (c *chatCall) closeStream() error {
 func (c *chatCall) completeStart() *ReplyStart {
 	s, a := &c.order.start, &c.q.accounting
 	s.PromptTokens = a.promptTokens
-	if s.Created == 0 {
-		s.Created = a.record.Time.Unix()
-	}
-	if s.Model == "" {
-		s.Model = a.record.Model
-	}
+	s.Created = cmp.Or(s.Created, a.record.Time.Unix())
+	s.Model = cmp.Or(s.Model, a.record.Model)
 	return s
 }

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -354,9 +355,7 @@ func serveEmbeddings(q *request) error {
 	answer := *resp
 	answer.base64 = format == "base64"
 	answer.Usage = &q.accounting.record.Usage
-	if answer.Model == "" {
-		answer.Model = q.accounting.record.Model
-	}
+	answer.Model = cmp.Or(answer.Model, q.accounting.record.Model)
 	return replyTyped(q, embeddingResponseJSON, &answer)
 }
 

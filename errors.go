@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,9 +96,7 @@ func completeError(r *http.Request, err error) (e *Error) {
 		if e.Status < 400 || e.Status > 599 {
 			e.Status = http.StatusInternalServerError
 		}
-		if e.Message == "" {
-			e.Message = http.StatusText(e.Status)
-		}
+		e.Message = cmp.Or(e.Message, http.StatusText(e.Status))
 	case errors.Is(err, errors.ErrUnsupported):
 		e = errUnknownURL(r)
 		e.Err = err
@@ -106,9 +105,7 @@ func completeError(r *http.Request, err error) (e *Error) {
 	default:
 		e = &Error{Status: http.StatusInternalServerError, Message: messageInternal, Err: err}
 	}
-	if e.Type == "" {
-		e.Type = errorType(e.Status, e.Code)
-	}
+	e.Type = cmp.Or(e.Type, errorType(e.Status, e.Code))
 	return e
 }
 
@@ -142,16 +139,9 @@ func errorText(err error) (text string) {
 // to w.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	h := w.Header()
-	id := h.Get(headerRequestID)
-	if id == "" {
-		if id = RequestIDFrom(r.Context()); id == "" {
-			id = newID("req_")
-		}
-		h.Set(headerRequestID, id)
-	}
-	if h.Get(headerProcessing) == "" {
-		h.Set(headerProcessing, "0")
-	}
+	id := cmp.Or(h.Get(headerRequestID), RequestIDFrom(r.Context()), newID("req_"))
+	h.Set(headerRequestID, id)
+	h.Set(headerProcessing, cmp.Or(h.Get(headerProcessing), "0"))
 	e := newRedactor(BearerSecret(r)).errorInPlace(completeError(r, err))
 	setErrorHeaders(h, e)
 	body, status := chatCompletions{}.AppendError(nil, e, id)

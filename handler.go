@@ -147,9 +147,7 @@ func (o *Options) withDefaults() Options {
 	if n.Limiter == nil {
 		n.Limiter = NewLimiter()
 	}
-	if n.Logger == nil {
-		n.Logger = slog.Default()
-	}
+	n.Logger = cmp.Or(n.Logger, slog.Default())
 	if n.MaxBody <= 0 {
 		n.MaxBody = defaultMaxBody
 	}

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -134,9 +135,7 @@ func (r *ImageRequest) check(body []byte) error {
 	if err := imageRequestJSON.Check(r); err != nil {
 		return paramError(err)
 	}
-	if r.Size == "" {
-		r.Size = "1024x1024"
-	}
+	r.Size = cmp.Or(r.Size, "1024x1024")
 	if !sizePattern.MatchString(r.Size) {
 		return errInvalidText("size", r.Size, sizeForm)
 	}
@@ -145,9 +144,8 @@ func (r *ImageRequest) check(body []byte) error {
 	default:
 		return errInvalidValue("quality", r.Quality, "standard", "hd")
 	}
+	r.ResponseFormat = cmp.Or(r.ResponseFormat, ImageFormatURL)
 	switch r.ResponseFormat {
-	case "":
-		r.ResponseFormat = ImageFormatURL
 	case ImageFormatURL, ImageFormatBase64:
 	default:
 		return errInvalidValue("response_format", r.ResponseFormat, ImageFormatURL, ImageFormatBase64)
@@ -204,9 +202,7 @@ func serveImages(q *request) error {
 	}
 	answer := *resp
 	answer.Data = slices.Clone(resp.Data)
-	if answer.Created == 0 {
-		answer.Created = q.accounting.record.Time.Unix()
-	}
+	answer.Created = cmp.Or(answer.Created, q.accounting.record.Time.Unix())
 	for i := range answer.Data {
 		if err := convertImage(q, &answer.Data[i], format); err != nil {
 			return q.life.endCauseOr(err)

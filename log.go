@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -132,10 +133,7 @@ func (l *requestLog) warnLocked(set misuseSet) {
 func LogRequests(l *slog.Logger) Observer {
 	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
 		return ctx, Observation{Ended: func(s *RequestSummary) {
-			logger := l
-			if logger == nil {
-				logger = slog.Default()
-			}
+			logger := cmp.Or(l, slog.Default())
 			if logger.Enabled(ctx, slog.LevelInfo) {
 				logger.LogAttrs(ctx, slog.LevelInfo, "request", s.logAttrs(requestFrom(ctx), r)...)
 			}

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -499,10 +500,7 @@ func (ro *requestObserver) errorClass() ErrorClass {
 // replySummary describes what the Backend replied. q.res.mu is held.
 func (ro *requestObserver) replySummary() ReplySummary {
 	o := &ro.q.chat.order
-	s := ReplySummary{ID: o.start.ID, Model: o.model}
-	if ro.data.replyModel != "" {
-		s.Model = ro.data.replyModel
-	}
+	s := ReplySummary{ID: o.start.ID, Model: cmp.Or(ro.data.replyModel, o.model)}
 	if len(o.choices) == 1 {
 		s.FinishReasons = ro.data.finishReasons[:0]
 	}

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"net/http"
 	"unicode/utf8"
 
@@ -327,9 +328,7 @@ func (o *callOrderer) order(deltas []ToolCallDelta) ([]ToolCallDelta, error) {
 		if c == nil {
 			return nil, errTooManyCalls()
 		}
-		if c.name == "" {
-			c.name = t.Function.Name
-		}
+		c.name = cmp.Or(c.name, t.Function.Name)
 		if c.id == "" {
 			c.object.Scan(t.Function.Arguments)
 		}
@@ -416,12 +415,8 @@ func (c *callState) isFollowedBy(name string) bool {
 // hold adds t to what is held back of c.
 func (c *callState) hold(t *ToolCallDelta) {
 	h := &c.held
-	if h.Type == "" {
-		h.Type = t.Type
-	}
-	if h.Function.Name == "" {
-		h.Function.Name = t.Function.Name
-	}
+	h.Type = cmp.Or(h.Type, t.Type)
+	h.Function.Name = cmp.Or(h.Function.Name, t.Function.Name)
 	c.heldArguments = append(c.heldArguments, t.Function.Arguments...)
 	h.Extra = mergeExtra(h.Extra, t.Extra)
 	h.Function.Extra = mergeExtra(h.Function.Extra, t.Function.Extra)
@@ -438,9 +433,7 @@ func (o *callOrderer) emit(c *callState) ToolCallDelta {
 	if t.ID == "" {
 		t.ID = newID("call_")
 	}
-	if t.Type == "" {
-		t.Type = toolFunction
-	}
+	t.Type = cmp.Or(t.Type, toolFunction)
 	return t
 }
 

@@ -200,9 +200,3 @@ func (r redactor) tool(t *Tool) {
 		}
 	}
 }
-
-func (r redactor) texts(texts ...*string) {
-	for _, s := range texts {
-		*s = r.text(*s)
-	}
-}

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -248,10 +249,7 @@ func (c *CompletionTokensDetails) UnmarshalJSON(data []byte) error {
 
 // total returns TotalTokens, or the sum of the other two if that is zero.
 func (u *Usage) total() int {
-	if u.TotalTokens != 0 {
-		return u.TotalTokens
-	}
-	return u.PromptTokens + u.CompletionTokens
+	return cmp.Or(u.TotalTokens, u.PromptTokens+u.CompletionTokens)
 }
 
 // nilIfZero returns u, or nil if no number in it is above zero. Some servers send

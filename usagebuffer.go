@@ -76,11 +76,8 @@ func NewUsageBuffer(s UsageStore, size int, delay time.Duration) *UsageBuffer {
 	if size <= 0 {
 		size = 100
 	}
-	if delay == 0 {
-		delay = time.Second
-	}
 	return &UsageBuffer{
-		store: s, size: size, delay: max(delay, 0),
+		store: s, size: size, delay: max(cmp.Or(delay, time.Second), 0),
 		capacity: max(maxBatches*size, minRecords),
 		writing:  make(chan struct{}, 1),
 	}
@@ -143,12 +140,7 @@ func (b *UsageBuffer) run() {
 	}
 }
 
-func (b *UsageBuffer) logger() *slog.Logger {
-	if b.Logger != nil {
-		return b.Logger
-	}
-	return slog.Default()
-}
+func (b *UsageBuffer) logger() *slog.Logger { return cmp.Or(b.Logger, slog.Default()) }
 
 // writeAll writes the records that are in the buffer when it is called, up to the
 // first failure.
