@@ -33,7 +33,7 @@ type accounting struct {
 	refundable    bool // admit has taken a request that refundRequest may return
 
 	// The last known states of Limits.Requests and Limits.Tokens, guarded by q.res.mu.
-	requestLimit, tokenLimit limitState
+	limits struct{ requests, tokens limitState }
 
 	// freeSlot frees the slot of the request; nil if it has none.
 	freeSlot func()
@@ -177,7 +177,7 @@ func (a *accounting) releaseSlot() {
 		return
 	}
 	a.freeSlot = nil
-	a.q.idle.stopTimeout(a.q)
+	a.q.idle.stopTimeout()
 	a.q.log.callAndLog("concurrent request not released", func() error { release(); return nil })
 }
 
@@ -195,7 +195,7 @@ func (a *accounting) refundRequest() {
 	a.q.res.mu.Lock()
 	defer a.q.res.mu.Unlock()
 	r = r.WithDefaults()
-	info := &a.requestLimit.info
+	info := &a.limits.requests.info
 	info.Remaining = min(info.Remaining+1, info.Limit)
 	info.ResetAfter = max(info.ResetAfter-r.Per/time.Duration(max(r.N, 1)), 0)
 }
@@ -223,20 +223,20 @@ func (a *accounting) noteLevels(draws []Draw, levels []Level) {
 		info := LimitInfo{Limit: draws[i].Rate.WithDefaults().Burst, Remaining: level.Remaining, ResetAfter: level.ResetAfter}
 		switch draws[i].Bucket {
 		case BucketRequests:
-			a.requestLimit = limitState{true, info}
+			a.limits.requests = limitState{true, info}
 		case BucketTokens:
-			a.tokenLimit = limitState{true, info}
+			a.limits.tokens = limitState{true, info}
 		}
 	}
 }
 
 // reportLimits sets the limits in info whose state is known. q.res.mu is held.
 func (a *accounting) reportLimits(info *ReplyInfo) {
-	if a.requestLimit.known {
-		info.Requests = &a.requestLimit.info
+	if a.limits.requests.known {
+		info.Requests = &a.limits.requests.info
 	}
-	if a.tokenLimit.known {
-		info.Tokens = &a.tokenLimit.info
+	if a.limits.tokens.known {
+		info.Tokens = &a.limits.tokens.info
 	}
 }
 
@@ -251,7 +251,7 @@ func (a *accounting) settle() {
 	}
 	a.settled = true
 	q := a.q
-	q.idle.stopTimeout(q)
+	q.idle.stopTimeout()
 	billable := a.backendCalled && !a.failedAsNotFound()
 	ctx := a.settleContext()
 	// Read the steps from the last to the first. They are deferred, so that each runs even

@@ -177,6 +177,7 @@ type idleTimer struct {
 	timer     *time.Timer
 
 	// The fields below are guarded by q.res.mu.
+	running      bool          // start was called
 	timeout      time.Duration // zero for none
 	lastProgress time.Time     // of the Backend
 	lastWrite    time.Time     // of a comment, or of the start of a stream that starts early
@@ -184,15 +185,16 @@ type idleTimer struct {
 
 // start starts the timer, or restarts the timeout if it is running: each call
 // to the Backend has the whole of it. q.res.mu must not be held.
-func (t *idleTimer) start(q *request) {
+func (t *idleTimer) start() {
+	q := t.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	t.lastProgress = time.Now()
-	if t.q != nil {
+	if t.running {
 		return
 	}
-	t.q = q
-	t.timeout, t.keepAlive = max(q.h.opts.Timeout, 0), 0
+	t.running = true
+	t.timeout = max(q.h.opts.Timeout, 0)
 	if q.chat.stream != nil {
 		t.keepAlive = max(q.h.opts.KeepAlive, 0)
 	}
@@ -206,9 +208,9 @@ func (t *idleTimer) noteProgress(now time.Time) { t.lastProgress = now }
 
 // stopTimeout is called when the Backend is done. Time after that does not count toward
 // Options.Timeout.
-func (t *idleTimer) stopTimeout(q *request) {
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
+func (t *idleTimer) stopTimeout() {
+	t.q.res.mu.Lock()
+	defer t.q.res.mu.Unlock()
 	t.timeout = 0
 }
 

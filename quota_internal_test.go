@@ -16,8 +16,8 @@ type unusedStore struct{ UsageStore }
 
 func (unusedStore) QueryKey(context.Context, string, UsageQuery) ([]UsageSum, error) { return nil, nil }
 
-// A quotaBook evicts idle keys, except those with requests in progress.
-func TestQuotaBook_EvictsIdleKeys(t *testing.T) {
+// A quotaCache evicts idle keys, except those with requests in progress.
+func TestQuotaCache_EvictsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := quotaCache{store: unusedStore{}}
 		want := amount{tokens: 1}

@@ -52,7 +52,7 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q.accounting.q, q.failures.q, q.chat.q = q, q, q
 	q.accounting.record = &q.accounting.records[0]
 	q.life.start(w, r.Context(), q)
-	q.log.q, q.observer.q = q, q
+	q.log.q, q.observer.q, q.idle.q = q, q, q
 	q.observer.stepClass = ClassInternal
 	return q
 }
@@ -191,7 +191,7 @@ func (q *request) beginBackendCall() error {
 		return q.failures.interruptCause()
 	}
 	q.accounting.commitRequest()
-	q.idle.start(q)
+	q.idle.start()
 	q.observer.stepClass = ClassBackend
 	return nil
 }
