@@ -83,6 +83,8 @@ func (q Quota) rate() Rate {
 	return Rate{N: q.Tokens, Per: q.Per}
 }
 
+const day = 24 * time.Hour
+
 const (
 	// quotaTTL is how long the recorded usage of a key is cached.
 	quotaTTL = 5 * time.Second
