@@ -99,7 +99,8 @@ type Options struct {
 	KeepAlive time.Duration
 
 	// ReadTimeout is how long a client may pause while it sends a request
-	// body. The default is 1 minute. It takes the place of
+	// body. The actual timeout is between one and one and a half times this
+	// value. The default is 1 minute. It takes the place of
 	// http.Server.ReadTimeout, which limits the duration of the whole upload.
 	ReadTimeout time.Duration
 

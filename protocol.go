@@ -225,7 +225,7 @@ func CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
 	if errors.Is(err, errors.ErrUnsupported) { // also of a wrapper that is a TokenCounter
 		return q.tokenCounter().prompt(req), nil
 	}
-	return n, err
+	return max(n, 0), err
 }
 
 // ListModels returns the models that the key of a request may use, for protocols

@@ -40,12 +40,15 @@ func TestCountTokens(t *testing.T) {
 type counter struct{ llmhttp.Backend }
 
 func (counter) CountTokens(_ context.Context, req *llmhttp.ChatRequest) (int, error) {
+	if req.Model == "negative" {
+		return -1, nil
+	}
 	return len(req.Messages) + 10*len(req.Tools), nil
 }
 
 func TestCountTokens_ByTheBackend(t *testing.T) {
 	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
-		return &llmhttp.Key{ID: "k", Models: []string{"m"}, Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 2, Per: 1e15}}}, nil
+		return &llmhttp.Key{ID: "k", Models: []string{"m", "negative"}, Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 3, Per: 1e15}}}, nil
 	})
 	h := llmhttp.NewHandler(counter{}, keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})
 	s := &server{Handler: h}
@@ -53,6 +56,8 @@ func TestCountTokens_ByTheBackend(t *testing.T) {
 	w := s.do("POST", messagesPath+"/count_tokens", `{"model":"m"`+members)
 	assert.Equal(t, 200, w.Code)
 	assert.JSONEq(t, `{"input_tokens":11}`, w.Body.String())
+	w = s.do("POST", messagesPath+"/count_tokens", `{"model":"negative"`+members)
+	assert.JSONEq(t, `{"input_tokens":0}`, w.Body.String())
 	w = s.do("POST", messagesPath+"/count_tokens", `{"model":"other"`+members)
 	assert.Equal(t, 404, w.Code)
 	w = s.do("POST", messagesPath+"/count_tokens", `{"model":"m"`+members)
