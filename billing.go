@@ -115,7 +115,7 @@ func serveSubscription(q *request) error {
 	q.accounting.commitRequest()
 	quota := q.key.Limits.Quota
 	limit := amount{int64(max(quota.Tokens, 0)), max(quota.Cost, 0)}
-	if _, ok := q.h.opts.Usage.(KeyUsageStore); ok && quota.limits() {
+	if _, ok := q.h.opts.Usage.(KeyUsageStore); ok && quota.isSet() {
 		other, err := otherUsage(q)
 		if err != nil {
 			return err

@@ -341,7 +341,7 @@ func serveEmbeddings(q *request) error {
 		func(ctx context.Context) (*EmbeddingResponse, error) { return q.h.backend.Embed(ctx, req) },
 		func(resp *EmbeddingResponse) {
 			q.accounting.reported = resp.Usage
-			q.observer.setReplyModel(resp.Model)
+			q.observer.model = resp.Model
 		})
 	switch {
 	case err != nil:

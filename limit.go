@@ -178,7 +178,7 @@ type Level struct {
 }
 
 // limitsTokens reports whether the key has a limit that counts tokens.
-func (k *Key) limitsTokens() bool { return k.Limits.Tokens.N != 0 || k.Limits.Quota.limits() }
+func (k *Key) limitsTokens() bool { return k.Limits.Tokens.N != 0 || k.Limits.Quota.isSet() }
 
 const (
 	codeRateLimit = "rate_limit_exceeded"

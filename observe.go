@@ -276,7 +276,8 @@ type requestObserver struct {
 	data      *observerData // nil if there is no Observer
 	stepClass ErrorClass    // the ErrorClass of the request if the current step fails with a 5xx
 	refusedBy string        // the limit that refused the request
-	recordErr error
+	recordErr error         // of UsageStore.Record
+	model     string        // as the Backend set it in the reply to a request for embeddings
 
 	// The fields below are guarded by q.res.mu.
 	chunks int
@@ -288,7 +289,6 @@ type observerData struct {
 	hooks      Observation
 	started    bool        // info is complete: the Backend is about to be called or was called
 	transcript *transcript // nil unless one was asked for
-	replyModel string      // of embeddings
 
 	// tries is guarded by the response's mu.
 	tries []Try
@@ -424,13 +424,6 @@ func (ro *requestObserver) classifyTry(err error) (class ErrorClass) {
 	return classifyStatus(completeError(ro.q.r, err).Status, ClassBackend)
 }
 
-// setReplyModel notes which model a Backend says that it used for embeddings.
-func (ro *requestObserver) setReplyModel(model string) {
-	if ro.data != nil {
-		ro.data.replyModel = model
-	}
-}
-
 // notifyEnded calls the functions for the end of the request.
 func (ro *requestObserver) notifyEnded() {
 	d := ro.data
@@ -500,7 +493,7 @@ func (ro *requestObserver) errorClass() ErrorClass {
 // replySummary describes what the Backend replied. q.res.mu is held.
 func (ro *requestObserver) replySummary() ReplySummary {
 	o := &ro.q.chat.order
-	s := ReplySummary{ID: o.start.ID, Model: cmp.Or(ro.data.replyModel, o.model)}
+	s := ReplySummary{ID: o.start.ID, Model: cmp.Or(ro.model, o.model)}
 	if len(o.choices) == 1 {
 		s.FinishReasons = ro.data.finishReasons[:0]
 	}

@@ -69,8 +69,8 @@ func (q Quota) Start(now time.Time) time.Time {
 	return start
 }
 
-// limits reports whether q sets a limit.
-func (q Quota) limits() bool { return q.Tokens != 0 || q.Cost != 0 }
+// isSet reports whether q sets a limit.
+func (q Quota) isSet() bool { return q.Tokens != 0 || q.Cost != 0 }
 
 // rate returns the Rate of the bucket that replaces q.
 func (q Quota) rate() Rate {
@@ -325,7 +325,7 @@ type quotaReservation struct {
 func (a *accounting) reserveQuota(e estimate) (useBucket bool, err error) {
 	q, quotas := a.q, &a.q.h.quotas
 	quota := q.key.Limits.Quota
-	if !quota.limits() || e.tokens == 0 {
+	if !quota.isSet() || e.tokens == 0 {
 		return false, nil
 	}
 	if quota.Cost != 0 && quotas.cost == nil {

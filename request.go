@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -107,13 +108,9 @@ func (q *request) serve() error {
 func (q *request) identify() {
 	rec := q.accounting.record
 	rec.Time = q.arrived.Round(0) // without the monotonic clock
-	defer func() {
-		if rec.ID == "" { // also if RequestID panics
-			rec.ID = newID("req_")
-		}
-	}()
+	rec.ID = newID("req_") // remains if RequestID panics
 	if f := q.h.opts.RequestID; f != nil {
-		rec.ID = f(q.r)
+		rec.ID = cmp.Or(f(q.r), rec.ID)
 	}
 	if f := q.h.opts.Now; f != nil {
 		rec.Time = f()
@@ -187,8 +184,8 @@ func (q *request) beginBackendCall() error {
 	if err := q.life.endCause(); err != nil {
 		return err
 	}
-	if !q.res.beginWaiting() {
-		return q.failures.interruptCause()
+	if !q.res.beginWaiting() { // another goroutine has ended the request, or stopped the reading of it
+		return q.life.endCauseOr(errShutdown)
 	}
 	q.accounting.commitRequest()
 	q.idle.start()
@@ -390,17 +387,6 @@ func (f *failureHandler) replyError(err error) {
 	setErrorHeaders(q.res.w.Header(), e)
 	body, status := q.protocol.AppendError(nil, e, q.accounting.record.ID)
 	q.res.writeReplyLocked(status, body, now)
-}
-
-// interruptCause returns the error with which another goroutine has ended the request.
-func (f *failureHandler) interruptCause() error {
-	q := f.q
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	if q.res.err != nil {
-		return q.res.err
-	}
-	return q.life.endCauseOr(errShutdown) // only Shutdown stops a request that is still being read
 }
 
 // clientError returns the Error that the client gets for err. Its Status, Type and Message

@@ -1,8 +1,6 @@
 package llmhttp
 
-import (
-	"time"
-)
+import "time"
 
 // keepAliveComment is a comment without the empty line that would end an event.
 // Old releases of openai-go and openai-python fail on an empty event.
