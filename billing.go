@@ -55,9 +55,9 @@ func askUsageStore[T any](q *request, ask func(ctx context.Context) (T, error)) 
 	})
 }
 
-// usageRange reads the dates of a query. Days begin in UTC. end_date is not part of
-// the range, because clients of OpenAI's API send tomorrow to see today, unless it
-// is start_date.
+// usageRange reads the dates of a query. Days begin at midnight in UTC. end_date is
+// exclusive, because clients of OpenAI's API send tomorrow to see today. An end_date that
+// equals start_date selects that day.
 func usageRange(query url.Values, now time.Time) (from, to time.Time, err error) {
 	today := now.Truncate(day)
 	date := func(param string, otherwise time.Time) time.Time {

@@ -8,9 +8,10 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// A ChatChunk is a piece of a reply. A Backend sets Choices, and Usage in the last chunk or in another.
-// The Handler completes the rest: ID, Created and Model when empty, the chunk
-// that announces the role, the one that ends the stream, and [DONE].
+// A ChatChunk is a piece of a reply. A Backend sets Choices, and Usage in the last
+// chunk or in another. The Handler completes the rest: ID, Created and Model when
+// empty, the chunk that announces the role, the one that ends the stream, and
+// [DONE].
 //
 // The ID, Created and Model of the first chunk apply to the whole reply. Usage is
 // the usage of the whole request; if several chunks have one, the last is used.

@@ -128,8 +128,8 @@ func (l *requestLog) warnLocked(set misuseSet) {
 //
 // The lines contain no API keys, no messages, no replies, and no queries of URLs.
 // They leave out errors caused by the client, for which [ErrorClass.IsClientError]
-// returns true, because these can quote the request. Handlers of l get the context of the request, for example
-// to add the ID of a trace.
+// returns true, because these can quote the request. Handlers of l get the context
+// of the request, for example to add the ID of a trace.
 func LogRequests(l *slog.Logger) Observer {
 	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
 		return ctx, Observation{Ended: func(s *RequestSummary) {

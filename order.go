@@ -198,7 +198,7 @@ func (o *orderer) emit(list []ChunkChoice) {
 		out.Extra, o.extra = o.extra, nil
 	}
 	o.sink.add(out)
-	out.Choices = nil // of a chunk that can be garbage-collected while the Backend is silent
+	out.Choices = nil // so that the Backend's chunk can be garbage-collected while it is silent
 }
 
 // appendHeld adds to d what is held back of a choice that ends.

@@ -48,13 +48,12 @@ type request struct {
 
 func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q := &request{h: h, r: r, arrived: time.Now(), protocol: chatCompletions{}}
+	q.log.q, q.accounting.q, q.idle.q, q.chat.q, q.failures.q, q.observer.q = q, q, q, q, q, q
 	q.cred.r = r
-	q.res.init(w, r, &h.opts)
-	q.accounting.q, q.failures.q, q.chat.q = q, q, q
 	q.accounting.record = &q.accounting.records[0]
-	q.life.start(w, r.Context(), q)
-	q.log.q, q.observer.q, q.idle.q = q, q, q
 	q.observer.stepClass = ClassInternal
+	q.res.init(w, r, &h.opts)
+	q.life.start(w, r.Context(), q)
 	return q
 }
 
@@ -108,7 +107,7 @@ func (q *request) serve() error {
 func (q *request) identify() {
 	rec := q.accounting.record
 	rec.Time = q.arrived.Round(0) // without the monotonic clock
-	rec.ID = newID("req_") // remains if RequestID panics
+	rec.ID = newID("req_")        // remains if RequestID panics
 	if f := q.h.opts.RequestID; f != nil {
 		rec.ID = cmp.Or(f(q.r), rec.ID)
 	}
@@ -178,7 +177,7 @@ func (q *request) authorizeModel(id string) error {
 }
 
 // beginBackendCall must be called before each call to the Backend, or to anything
-// else that has Options.Timeout. From then on other goroutines may end the request, the
+// else to which Options.Timeout applies. From then on other goroutines may end the request, the
 // request that admit took is not refunded, and the idle timer runs.
 func (q *request) beginBackendCall() error {
 	if err := q.life.endCause(); err != nil {
@@ -194,7 +193,7 @@ func (q *request) beginBackendCall() error {
 }
 
 // callHost calls a function of the host, such as ListModels of the Backend, and records
-// no usage. The function has Options.Timeout.
+// no usage. Options.Timeout applies to the call.
 func callHost[T any](q *request, call func(ctx context.Context) (T, error)) (v T, err error) {
 	if err := q.beginBackendCall(); err != nil {
 		return v, err

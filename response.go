@@ -85,7 +85,7 @@ func (res *response) readBody(buf []byte, limit int64) ([]byte, error) {
 	return buf, nil
 }
 
-// A bodyReader reads the body of a request. Each Read has ReadTimeout.
+// A bodyReader reads the body of a request. Options.ReadTimeout applies to each Read.
 type bodyReader struct{ res *response }
 
 func (r bodyReader) Read(p []byte) (int, error) {

@@ -83,7 +83,7 @@ func (s *eventStream) pendingBuffer() *buffer {
 }
 
 // push writes the pending events. In a burst it leaves them to writeBurst, which writes
-// them with those of the next chunks. now is when the chunk arrived whose events were added last.
+// them with those of the next chunks. now is when the last chunk arrived.
 func (s *eventStream) push(now time.Time) error {
 	gap := now.Sub(s.lastActivity)
 	s.lastActivity = now

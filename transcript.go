@@ -137,7 +137,8 @@ func (t *transcript) addReplyPart(c *ChunkChoice) {
 	t.reply.add(&ChatChunk{Choices: []ChunkChoice{{Index: c.Index, Delta: part}}})
 }
 
-// takeRoom takes the room for a message, a part, a tool or a call.
+// takeRoom counts a message, a part, a tool or a call toward the limit. It reports false
+// if the limit was reached.
 func (t *transcript) takeRoom() bool {
 	if t.bytesLeft <= 0 {
 		t.out.Truncated = true
@@ -147,8 +148,7 @@ func (t *transcript) takeRoom() bool {
 	return true
 }
 
-// clip takes the room for s and returns it, or as much of it as there is room
-// for.
+// clip counts s toward the limit. It returns s, or the part of it for which there is room.
 func (t *transcript) clip(s string) string {
 	room := min(max(t.bytesLeft, 0), redact.MaxText)
 	if len(s) <= room {
