@@ -36,6 +36,9 @@ type KeyStore interface {
 	// Stores should keep [HashSecret] of the secret instead of the secret and
 	// look up by it, so that neither a leak of the store nor the time of a
 	// comparison reveals a secret.
+	//
+	// The Handler sets no timeout for Lookup. A store that may hang must limit how
+	// long it waits: ctx ends only when the client leaves or Shutdown interrupts.
 	Lookup(ctx context.Context, secret string) (*Key, error)
 }
 

@@ -77,6 +77,8 @@ func (r Rate) WithDefaults() Rate {
 // if it is an [Error], and otherwise with 503. A Limiter that prefers to admit
 // requests while its store is down should log the failure and report success.
 // After an error of either method, it is unknown whether the draws took effect.
+// The Handler sets no timeout for Take; a Limiter on a store that may hang must
+// limit how long it waits.
 //
 // Methods may be called concurrently. They must not modify draws or retain it.
 type Limiter interface {

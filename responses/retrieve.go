@@ -39,6 +39,8 @@ func (p *protocol) loadResponse(ctx context.Context, r *http.Request) (*llmhttp.
 	if p.opts.Store == nil {
 		return nil, responseError(id, llmhttp.ErrResponseNotFound)
 	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	stored, err := p.opts.Store.LoadResponse(ctx, accountOf(ctx), id)
 	if err != nil {
 		return nil, responseError(id, err)
@@ -91,6 +93,8 @@ func (p *protocol) delete(ctx context.Context, r *http.Request, _ []byte) (any, 
 	if p.opts.Store == nil {
 		return nil, responseError(id, llmhttp.ErrResponseNotFound)
 	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	if err := p.opts.Store.DeleteResponse(ctx, accountOf(ctx), id); err != nil {
 		return nil, responseError(id, err)
 	}

@@ -85,7 +85,8 @@ func textContent(role string, text jsontext.Value) jsontext.Value {
 	return slices.Concat(jsontext.Value(`[{"type":"input_text","text":`), text, jsontext.Value(`}]`))
 }
 
-// storeTimeout is how long the store may take to load what a request needs.
+// storeTimeout is how long the store may take to load what a request needs, or to
+// delete a response.
 const storeTimeout = 10 * time.Second
 
 // storeError returns the error for the client after the store has failed with err.

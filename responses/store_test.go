@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -219,6 +220,11 @@ func (hangingStore) LoadResponse(ctx context.Context, _, _ string) (*llmhttp.Sto
 	return nil, ctx.Err()
 }
 
+func (hangingStore) DeleteResponse(ctx context.Context, _, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 func TestStored_StoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("acme"), &llmhttp.Options{
@@ -241,6 +247,17 @@ func TestStored_StoreHangs(t *testing.T) {
 		assert.Equal(t, 503, w.Code)
 		assert.Contains(t, w.Body.String(), "We could not reach the stored responses.")
 		assert.Equal(t, 20*time.Second, time.Since(start))
+
+		for _, request := range [][2]string{
+			{"GET", "/v1/responses/resp_1"}, {"GET", "/v1/responses/resp_1/input_items"}, {"DELETE", "/v1/responses/resp_1"},
+		} {
+			start = time.Now()
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(request[0], request[1], nil))
+			assert.Equal(t, 503, w.Code)
+			assert.Contains(t, w.Body.String(), "We could not reach the stored responses.")
+			assert.Equal(t, 10*time.Second, time.Since(start))
+		}
 	})
 }
 
