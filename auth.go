@@ -37,8 +37,9 @@ type KeyStore interface {
 	// look up by it, so that neither a leak of the store nor the time of a
 	// comparison reveals a secret.
 	//
-	// The Handler sets no timeout for Lookup. A store that may hang must limit how
-	// long it waits: ctx ends only when the client leaves or Shutdown interrupts.
+	// The Handler sets no timeout for Lookup, and does not always notice that the
+	// client has left, because the body of the request has not been read yet. A
+	// store that may hang must limit how long it waits.
 	Lookup(ctx context.Context, secret string) (*Key, error)
 }
 
