@@ -114,17 +114,7 @@ func (r *collectedReply) add(c *ChatChunk) {
 // saveReply stores a complete reply if the encoder is a ReplySaver. The response's mu
 // must not be held, because a store takes time.
 func (c *chatCall) saveReply(extra Extra) error {
-	saver, ok := c.encoder.(ReplySaver)
-	if !ok {
-		return nil
-	}
-	res := &c.q.res
-	res.mu.Lock()
-	var save func(context.Context) error
-	if res.state != stateDone {
-		save = saver.SaveReply(&c.q.accounting.record.Usage, extra)
-	}
-	res.mu.Unlock()
+	save := c.saveFunc(extra)
 	if save == nil {
 		return nil
 	}
@@ -136,6 +126,17 @@ func (c *chatCall) saveReply(extra Extra) error {
 	return nil
 }
 
+// saveFunc returns the function that stores the reply, or nil if there is nothing to store.
+func (c *chatCall) saveFunc(extra Extra) func(context.Context) error {
+	c.q.res.mu.Lock()
+	defer c.q.res.mu.Unlock()
+	saver, ok := c.encoder.(ReplySaver)
+	if !ok || c.q.res.state == stateDone {
+		return nil
+	}
+	return saver.SaveReply(&c.q.accounting.record.Usage, extra)
+}
+
 // replyStream answers with a stream. Its usage is recorded before its end is
 // sent, so that a client that has all of it finds its usage reported.
 func (c *chatCall) replyStream(req *ChatRequest) error {
@@ -144,18 +145,14 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	if err := c.callBackend(req); err != nil {
 		return err
 	}
-	res := &c.q.res
-	res.mu.Lock()
-	if res.state != stateDone {
-		c.order.complete()
-	}
-	res.mu.Unlock()
+	c.completeStream()
 	c.q.accounting.settle()
 	extra := c.order.endExtra()
 	c.q.log.warn(c.order.misuses)
 	if err := c.saveReply(extra); err != nil {
 		return err
 	}
+	res := &c.q.res
 	res.mu.Lock()
 	defer res.mu.Unlock()
 	if res.state == stateDone {
@@ -166,6 +163,15 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	}
 	res.state = stateDone
 	return nil
+}
+
+// completeStream ends the choices of a stream that has not failed.
+func (c *chatCall) completeStream() {
+	c.q.res.mu.Lock()
+	defer c.q.res.mu.Unlock()
+	if c.q.res.state != stateDone {
+		c.order.complete()
+	}
 }
 
 var (

@@ -2,6 +2,7 @@ package llmhttp_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -230,3 +231,75 @@ func TestRequest_LogHandlerPanics(t *testing.T) {
 }
 
 type panickingHandler struct{ slog.Handler }
+
+// A panickyEncoder panics in one of its methods.
+type panickyEncoder struct {
+	plainEncoder
+	in string
+}
+
+func (e panickyEncoder) panicIn(method string) {
+	if e.in == method {
+		panic(secretCause)
+	}
+}
+
+func (e panickyEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
+	e.panicIn("AppendStart")
+	return e.plainEncoder.AppendStart(b, s)
+}
+
+func (e panickyEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+	e.panicIn("AppendChunk")
+	if c.Choices[0].FinishReason != "" {
+		e.panicIn("AppendChunk at the end")
+	}
+	return e.plainEncoder.AppendChunk(b, c)
+}
+
+func (e panickyEncoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
+	e.panicIn("AppendEnd")
+	return e.plainEncoder.AppendEnd(b, u, extra)
+}
+
+func (e panickyEncoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
+	e.panicIn("AppendWhole")
+	return e.plainEncoder.AppendWhole(b, r)
+}
+
+func (e panickyEncoder) SaveReply(*llmhttp.Usage, llmhttp.Extra) func(context.Context) error {
+	e.panicIn("SaveReply")
+	return nil
+}
+
+type panickyProtocol struct {
+	plainProtocol
+	in string
+}
+
+func (p panickyProtocol) Routes() []llmhttp.Route {
+	return []llmhttp.Route{{Pattern: "POST /plain", Endpoint: llmhttp.EndpointChat, Chat: p.decode}}
+}
+
+func (p panickyProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+	req, _, err := p.plainProtocol.decode(ctx, r, body)
+	return req, panickyEncoder{in: p.in}, err
+}
+
+// An encoder that panics fails its request, and does not keep its locks.
+func TestRequest_EncoderPanics(t *testing.T) {
+	for method, streams := range map[string][]bool{
+		"AppendStart": {true}, "AppendChunk": {true}, "AppendChunk at the end": {true}, "AppendEnd": {true},
+		"SaveReply": {false, true}, "AppendWhole": {false},
+	} {
+		for _, stream := range streams {
+			t.Run(fmt.Sprintf("%s, stream %t", method, stream), func(t *testing.T) {
+				s := startServer(t, config{backend: textBackend("Hello"), opts: llmhttp.Options{Protocols: []llmhttp.Protocol{panickyProtocol{in: method}}}})
+				r := s.do("POST", "/plain", fmt.Sprintf(`{"model":"m","text":"Hi","stream":%t}`, stream), withoutKey, withPlainKey)
+				assert.NotContains(t, r.body, secretCause)
+				assert.Contains(t, r.body, "failed")
+				assert.Contains(t, s.log.String(), secretCause)
+			})
+		}
+	}
+}
