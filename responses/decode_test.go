@@ -72,7 +72,7 @@ func TestCreate_Nulls(t *testing.T) {
 		s.create(body)
 	}
 	for _, test := range []struct{ body, param, message string }{
-		{`null`, "model", "Missing required parameter: 'model'."},
+		{`null`, "", "Invalid type for the request body: expected an object."},
 		{`{"model":null,"input":"Hi"}`, "model", "Missing required parameter: 'model'."},
 		{`{"model":"m","input":null}`, "input", "Missing required parameter: 'input'."},
 		{`{"model":"m","input":[null]}`, "input[0].type", "Missing required parameter: 'input[0].type'."},

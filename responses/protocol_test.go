@@ -87,4 +87,6 @@ func TestCountTokens(t *testing.T) {
 	assert.Nil(t, s.request)
 	e := s.requireRefused(400, "POST", "/v1/responses/input_tokens", `{"input":1}`)
 	assert.Equal(t, "input", e.Param)
+	e = s.requireRefused(400, "POST", "/v1/responses/input_tokens", `null`)
+	assert.Equal(t, "invalid_type", e.Code)
 }

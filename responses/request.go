@@ -109,15 +109,9 @@ const (
 
 // decodeRequest decodes the body of a request and converts it.
 func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, error) {
-	body := new(createBody)
-	if err := decodeError("", strictjson.CheckBounds(raw)); err != nil {
+	body, err := decodeBody(raw)
+	if err != nil {
 		return nil, err
-	}
-	if err := decode(raw, "", body); err != nil {
-		return nil, err
-	}
-	if id := body.PreviousResponseID; id != nil && *id == "" {
-		body.PreviousResponseID = nil // as sent by clients that do not omit empty members
 	}
 	r := &request{
 		body: body, account: accountOf(ctx), tools: newToolset(),
@@ -139,6 +133,24 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, err
 		return nil, err
 	}
 	return r, r.setTools()
+}
+
+// decodeBody decodes the body of a request.
+func decodeBody(raw []byte) (*createBody, error) {
+	if err := decodeError("", strictjson.CheckBounds(raw)); err != nil {
+		return nil, err
+	}
+	var body *createBody
+	if err := decode(raw, "", &body); err != nil {
+		return nil, err
+	}
+	if body == nil { // raw is null
+		return nil, decodeError("", &strictjson.Error{Kind: strictjson.WrongType, Want: "an object"})
+	}
+	if id := body.PreviousResponseID; id != nil && *id == "" {
+		body.PreviousResponseID = nil // as sent by clients that do not omit empty members
+	}
+	return body, nil
 }
 
 // checkState refuses the parameters of features that are not supported. stored tells
