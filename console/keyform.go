@@ -130,10 +130,7 @@ func (f *keyForm) applyField(p *llmhttp.KeyParams, name, value string, now time.
 	case "scopes":
 		p.Scopes, err = f.parseScopes(value)
 	case "models":
-		if value == "" {
-			value = "all"
-		}
-		if p.Models, err = keytext.ParseList[string](value); err == nil {
+		if p.Models, err = keytext.ParseList[string](cmp.Or(value, "all")); err == nil {
 			for _, model := range p.Models {
 				err = cmp.Or(err, checkText(model))
 			}
@@ -146,10 +143,7 @@ func (f *keyForm) applyField(p *llmhttp.KeyParams, name, value string, now time.
 
 // applyExpiry sets the expiry. Only administrators may set a later one.
 func (f *keyForm) applyExpiry(p *llmhttp.KeyParams, value string, now time.Time) error {
-	if value == "" {
-		value = "never"
-	}
-	t, err := keytext.ParseExpiry(value, now)
+	t, err := keytext.ParseExpiry(cmp.Or(value, "never"), now)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -32,12 +33,7 @@ func newKeyData(user *User, info *llmhttp.KeyInfo) *keyData {
 }
 
 // title returns the name of a key, or its ID if it has no name.
-func title(info *llmhttp.KeyInfo) string {
-	if info.Name != "" {
-		return info.Name
-	}
-	return info.ID
-}
+func title(info *llmhttp.KeyInfo) string { return cmp.Or(info.Name, info.ID) }
 
 // keyPages serve the list of keys and the pages that show, change, suspend and
 // revoke a key.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -70,12 +71,8 @@ func (opts *Options) withDefaults() (*Options, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Path == "" {
-		o.Path = "/console/"
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Path = cmp.Or(o.Path, "/console/")
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if !strings.HasPrefix(o.Path, "/") || !strings.HasSuffix(o.Path, "/") || strings.ContainsAny(o.Path, "{}") {
 		return nil, errors.New("console: Options.Path must begin and end with a slash and have no braces")
 	}

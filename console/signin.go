@@ -110,9 +110,7 @@ func newSignIn(config SignIn, keys llmhttp.KeyManager) (*signIn, error) {
 	if s.decoy == nil && !config.Keys {
 		return nil, errors.New("console: SignIn: nobody can sign in without Admins or Keys")
 	}
-	if config.Duration <= 0 {
-		s.config.Duration = defaultSessionDuration
-	}
+	s.config.Duration = cmp.Or(max(config.Duration, 0), defaultSessionDuration)
 	if n := len(config.SessionSecret); n > 0 && n < minSessionSecret {
 		return nil, fmt.Errorf("console: SignIn.SessionSecret has %d bytes; it must have at least %d", n, minSessionSecret)
 	}

@@ -1,6 +1,7 @@
 package llmhttptest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,15 +61,9 @@ type backendTest struct {
 }
 
 func newBackendTest(b llmhttp.Backend, opts BackendOptions) backendTest {
-	if opts.Timeout == 0 {
-		opts.Timeout = time.Minute
-	}
-	if opts.Grace == 0 {
-		opts.Grace = 5 * time.Second
-	}
-	if opts.Prompt == "" {
-		opts.Prompt = defaultPrompt
-	}
+	opts.Timeout = cmp.Or(opts.Timeout, time.Minute)
+	opts.Grace = cmp.Or(opts.Grace, 5*time.Second)
+	opts.Prompt = cmp.Or(opts.Prompt, defaultPrompt)
 	return backendTest{llmhttp.Forwarder{Backend: b}, opts}
 }
 

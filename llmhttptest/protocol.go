@@ -2,6 +2,7 @@ package llmhttptest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,9 +61,7 @@ type Event struct {
 // yielded, and that clients receive errors before a reply and during a stream.
 func TestProtocol(t *testing.T, p llmhttp.Protocol, opts ProtocolOptions) {
 	t.Helper()
-	if opts.Choices == 0 {
-		opts.Choices = 1
-	}
+	opts.Choices = cmp.Or(opts.Choices, 1)
 	runChecks(t, protocolChecks, func(testing.TB) *protocolTest { return &protocolTest{protocol: p, opts: opts} })
 }
 

@@ -72,9 +72,7 @@ func (s *usageTest) mustRecord(t testing.TB, records ...llmhttp.UsageRecord) {
 // q.Account means the test's account.
 func (s *usageTest) wantSums(t testing.TB, q llmhttp.UsageQuery, want ...llmhttp.UsageSum) {
 	t.Helper()
-	if q.Account == "" {
-		q.Account = s.account
-	}
+	q.Account = cmp.Or(q.Account, s.account)
 	got, err := s.Query(t.Context(), q)
 	if err != nil {
 		t.Fatalf("Query of %s returned the error %v, want nil", describeQuery(q), err)
@@ -88,9 +86,7 @@ func (s *usageTest) wantSums(t testing.TB, q llmhttp.UsageQuery, want ...llmhttp
 // which may include records of other accounts and times.
 func (s *usageTest) wantSumsOf(t testing.TB, q llmhttp.UsageQuery, records []llmhttp.UsageRecord) {
 	t.Helper()
-	if q.Account == "" {
-		q.Account = s.account
-	}
+	q.Account = cmp.Or(q.Account, s.account)
 	s.wantSums(t, q, sumRecords(q, records)...)
 }
 

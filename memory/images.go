@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -43,10 +44,7 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 	if sizes == nil {
 		return nil, llmhttp.ModelNotFound(req.Model)
 	}
-	size := req.Size
-	if size == "" {
-		size = "1024x1024"
-	}
+	size := cmp.Or(req.Size, "1024x1024")
 	var width, height int
 	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || !slices.Contains(sizes, size) {
 		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'. Supported values are: %s.", size, strings.Join(sizes, ", "))

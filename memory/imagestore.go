@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -67,10 +68,7 @@ func NewImageStore(base string) *ImageStore {
 // served as application/octet-stream, which browsers do not display. Put fails
 // only if data is larger than MaxBytes.
 func (s *ImageStore) Put(ctx context.Context, data []byte, mediaType string) (string, error) {
-	limit := s.MaxBytes
-	if limit <= 0 {
-		limit = 128 << 20
-	}
+	limit := cmp.Or(max(s.MaxBytes, 0), 128<<20)
 	if len(data) > limit {
 		return "", fmt.Errorf("memory: image of %d bytes exceeds the limit of %d bytes", len(data), limit)
 	}

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -124,11 +125,8 @@ func (s *KeyStore) addKey(info llmhttp.KeyInfo, hash secretHash) *managedKey {
 // applyParams replaces the settings of k and what Lookup returns for its secrets. The
 // caller holds mu.
 func (s *KeyStore) applyParams(k *managedKey, p llmhttp.KeyParams) {
-	if p.Account == "" {
-		p.Account = k.info.ID
-	}
 	k.info.Key = llmhttp.Key{
-		ID: k.info.ID, Account: p.Account, Scopes: slices.Clone(p.Scopes), Models: slices.Clone(p.Models), Expires: p.Expires, Limits: p.Limits,
+		ID: k.info.ID, Account: cmp.Or(p.Account, k.info.ID), Scopes: slices.Clone(p.Scopes), Models: slices.Clone(p.Models), Expires: p.Expires, Limits: p.Limits,
 	}
 	k.info.Name, k.info.Suspended = p.Name, p.Suspended
 	for hash, expires := range k.secrets {

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
@@ -52,10 +53,7 @@ func checkReasoning(messages []llmhttp.Message) error {
 	for i := range messages {
 		m := &messages[i]
 		for _, d := range m.ReasoningDetails {
-			text := d.Text
-			if text == "" {
-				text = m.Reasoning
-			}
+			text := cmp.Or(d.Text, m.Reasoning)
 			if strings.HasPrefix(d.Signature, signaturePrefix) && d.Signature != signatureOf(text) {
 				e := llmhttp.Errorf(http.StatusBadRequest, "invalid_signature", "Invalid signature: reasoning must be returned as it was received.")
 				e.Param = "messages"

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
@@ -36,8 +37,6 @@ var _ llmhttp.ResponseStore = (*ResponseStore)(nil)
 // An ownedID is the ID of a response or an item, and the account that owns it.
 type ownedID struct{ account, id string }
 
-const defaultResponseBytes = 128 << 20
-
 // NewResponseStore returns an empty ResponseStore.
 func NewResponseStore() *ResponseStore {
 	return &ResponseStore{
@@ -48,10 +47,7 @@ func NewResponseStore() *ResponseStore {
 // SaveResponse implements [llmhttp.ResponseStore]. It fails only if r is larger
 // than MaxBytes.
 func (s *ResponseStore) SaveResponse(_ context.Context, r *llmhttp.StoredResponse) error {
-	limit := s.MaxBytes
-	if limit <= 0 {
-		limit = defaultResponseBytes
-	}
+	limit := cmp.Or(max(s.MaxBytes, 0), 128<<20)
 	size := responseSize(r)
 	if size > limit {
 		return fmt.Errorf("memory: response of %d bytes exceeds the limit of %d bytes", size, limit)

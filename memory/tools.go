@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -119,10 +120,7 @@ func toolResults(messages []llmhttp.Message) []string {
 // request ID, so that a test can make it predictable. Without a request ID it is
 // random.
 func callID(ctx context.Context, choice, call int) string {
-	id := llmhttp.RequestIDFrom(ctx)
-	if id == "" {
-		id = rand.Text()
-	}
+	id := cmp.Or(llmhttp.RequestIDFrom(ctx), rand.Text())
 	if call > 0 {
 		id = fmt.Sprintf("%d %s", call, id)
 	}

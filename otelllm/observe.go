@@ -1,6 +1,7 @@
 package otelllm
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync"
@@ -101,9 +102,7 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 	}
 	t := r.t
 	server := t.opts.Targets[target]
-	if server.Provider == "" {
-		server.Provider = t.opts.Provider
-	}
+	server.Provider = cmp.Or(server.Provider, t.opts.Provider)
 	op := operationName(r.info.Operation)
 	l := attributeList{attrOperation.String(op), attrProvider.String(server.Provider), attrRequestModel.String(r.info.Model), attrTarget.String(target)}
 	l.addString(attrServerAddress, server.Address)

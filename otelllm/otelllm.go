@@ -1,6 +1,7 @@
 package otelllm
 
 import (
+	"cmp"
 	"context"
 
 	"go.opentelemetry.io/otel"
@@ -95,18 +96,10 @@ func New(opts *Options) (*Telemetry, error) {
 		t.opts = *opts
 	}
 	o := &t.opts
-	if o.TracerProvider == nil {
-		o.TracerProvider = otel.GetTracerProvider()
-	}
-	if o.MeterProvider == nil {
-		o.MeterProvider = otel.GetMeterProvider()
-	}
-	if o.LoggerProvider == nil {
-		o.LoggerProvider = otel.GetLoggerProvider()
-	}
-	if o.Provider == "" {
-		o.Provider = "llmhttp"
-	}
+	o.TracerProvider = cmp.Or(o.TracerProvider, otel.GetTracerProvider())
+	o.MeterProvider = cmp.Or(o.MeterProvider, otel.GetMeterProvider())
+	o.LoggerProvider = cmp.Or(o.LoggerProvider, otel.GetLoggerProvider())
+	o.Provider = cmp.Or(o.Provider, "llmhttp")
 	t.models, t.spanStarts = newModelNames(o.Models), newCache(t.newSpanStart)
 	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(schemaURL))
 	t.logger = o.LoggerProvider.Logger(scopeName, log.WithSchemaURL(schemaURL))

@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -54,25 +55,15 @@ type Options struct {
 const forever = 100 * 365 * 24 * time.Hour
 
 func (o *Options) setDefaults() {
-	if o.Prefix == "" {
-		o.Prefix = "llmhttp:"
-	}
-	switch {
-	case o.Timeout == 0:
-		o.Timeout = 250 * time.Millisecond
-	case o.Timeout < 0:
+	o.Prefix = cmp.Or(o.Prefix, "llmhttp:")
+	if o.Timeout = cmp.Or(o.Timeout, 250*time.Millisecond); o.Timeout < 0 {
 		o.Timeout = forever
 	}
-	switch {
-	case o.Lease == 0:
-		o.Lease = 30 * time.Second
-	case o.Lease < 0:
+	if o.Lease = cmp.Or(o.Lease, 30*time.Second); o.Lease < 0 {
 		o.Lease = forever
 	}
 	o.Lease = max(o.Lease, time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 }
 
 // A Limiter is a [llmhttp.ConcurrencyCounter] on Redis. Its methods may be

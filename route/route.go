@@ -127,12 +127,8 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		d = *o
 	}
-	if d.Tries <= 0 {
-		d.Tries = 6
-	}
-	if d.Rounds <= 0 {
-		d.Rounds = 2
-	}
+	d.Tries = cmp.Or(max(d.Tries, 0), 6)
+	d.Rounds = cmp.Or(max(d.Rounds, 0), 2)
 	d.TryTimeout = cmp.Or(d.TryTimeout, 2*time.Minute)
 	d.Backoff = max(cmp.Or(d.Backoff, 250*time.Millisecond), 0)
 	d.MaxWait = cmp.Or(d.MaxWait, 5*time.Second)
@@ -142,8 +138,6 @@ func (o *Options) withDefaults() Options {
 	d.Failures = cmp.Or(d.Failures, 5)
 	d.OpenFor = min(max(cmp.Or(d.OpenFor, 10*time.Second), 0), forever)
 	d.ModelsTTL = max(cmp.Or(d.ModelsTTL, time.Minute), 0)
-	if d.Logger == nil {
-		d.Logger = slog.Default()
-	}
+	d.Logger = cmp.Or(d.Logger, slog.Default())
 	return d
 }

@@ -50,9 +50,7 @@ func scanKey(row interface{ Scan(...any) error }) (llmhttp.KeyInfo, error) {
 // newKeyRow returns the row of the key k with other params. It returns an error
 // if a name in params cannot be stored.
 func newKeyRow(k *llmhttp.KeyInfo, params llmhttp.KeyParams) (keyRow, error) {
-	if params.Account == "" {
-		params.Account = k.ID
-	}
+	params.Account = cmp.Or(params.Account, k.ID)
 	err := cmp.Or(checkName("Account", params.Account), checkName("Name", params.Name))
 	for i, scope := range params.Scopes {
 		err = cmp.Or(err, checkName(fmt.Sprintf("Scopes[%d]", i), string(scope)))

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,12 +47,9 @@ type Options struct {
 }
 
 const (
-	defaultKeyTTL      = 10 * time.Second
-	defaultKeyCache    = 10_000
-	defaultKeepRecords = 400 * day
-	maxSecretPrefix    = 32
-
 	day = 24 * time.Hour
+
+	maxSecretPrefix = 32
 )
 
 // A Store keeps API keys, usage and responses in a database. Its methods are safe for
@@ -150,18 +148,10 @@ func open(ctx context.Context, dsn string, opts *Options, migrations []migration
 }
 
 func (o *Options) setDefaults() error {
-	if o.KeyTTL == 0 {
-		o.KeyTTL = defaultKeyTTL
-	}
-	if o.KeyCache <= 0 {
-		o.KeyCache = defaultKeyCache
-	}
-	if o.KeepRecords == 0 {
-		o.KeepRecords = defaultKeepRecords
-	}
-	if o.SecretPrefix == "" {
-		o.SecretPrefix = "sk-"
-	}
+	o.KeyTTL = cmp.Or(o.KeyTTL, 10*time.Second)
+	o.KeyCache = cmp.Or(max(o.KeyCache, 0), 10_000)
+	o.KeepRecords = cmp.Or(o.KeepRecords, 400*day)
+	o.SecretPrefix = cmp.Or(o.SecretPrefix, "sk-")
 	if len(o.SecretPrefix) > maxSecretPrefix || !isPrintableASCII(o.SecretPrefix) {
 		return fmt.Errorf("sqlstore: SecretPrefix must have at most %d printable ASCII characters", maxSecretPrefix)
 	}

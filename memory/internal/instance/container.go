@@ -2,6 +2,7 @@ package instance
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -62,9 +63,7 @@ func (m *maker) properties(rules []*jsonschema.Schema) (names []string, required
 	for _, s := range rules {
 		least = max(least, deref(s.MinProperties, 0))
 		first := len(names)
-		for name := range s.Properties {
-			names = append(names, name)
-		}
+		names = slices.AppendSeq(names, maps.Keys(s.Properties))
 		slices.SortFunc(names[first:], func(a, b string) int { return position(s.Properties[a]) - position(s.Properties[b]) })
 		names = append(names, s.Required...)
 		for _, name := range s.Required {
