@@ -68,7 +68,6 @@ func (l *auditLog) add(r *http.Request, user string, action AuditAction, keyID, 
 	l.write(context.WithoutCancel(r.Context()), e)
 }
 
-// newest returns the entries, newest first.
 func (l *auditLog) newest() []AuditEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +76,6 @@ func (l *auditLog) newest() []AuditEntry {
 	return entries
 }
 
-// serve shows the audit log.
 func (l *auditLog) serve(q *request) error {
 	if !q.user.Admin {
 		return errForbidden

@@ -50,7 +50,6 @@ func rgb(hex uint32) color.Color {
 	return color.NRGBA{R: uint8(hex >> 16), G: uint8(hex >> 8), B: uint8(hex), A: 255}
 }
 
-// color returns the color of a series.
 func (s chartStyle) color(i int, series *chartSeries) color.Color {
 	switch {
 	case series.Bad && s.dark:
@@ -77,7 +76,6 @@ func (s chartStyle) gridColor() color.Color {
 	return rgb(0xe5e7eb)
 }
 
-// size returns the width and the height of a chart.
 func (s chartStyle) size() (w, h vg.Length) {
 	if s.narrow {
 		return 340, 240
@@ -85,7 +83,6 @@ func (s chartStyle) size() (w, h vg.Length) {
 	return 860, 260
 }
 
-// svg draws c.
 func (c *chart) svg(style chartStyle) ([]byte, error) {
 	p := plot.New()
 	p.BackgroundColor = nil

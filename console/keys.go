@@ -45,7 +45,6 @@ type keyPages struct {
 	playground bool // whether there is one
 }
 
-// serve shows a key.
 func (k *keyPages) serve(q *request) error {
 	info, err := q.findKey(k.keys, q.keyID())
 	if err != nil {

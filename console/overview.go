@@ -17,7 +17,6 @@ type overviewPages struct {
 	targets func() []route.TargetStatus // nil if the host has no Router
 }
 
-// serve shows the overview.
 func (o *overviewPages) serve(q *request) error {
 	if !q.user.Admin {
 		return errForbidden

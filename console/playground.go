@@ -70,7 +70,6 @@ type playground struct {
 	apiURL string       // Options.APIURL
 }
 
-// serve shows the playground.
 func (p *playground) serve(q *request) error {
 	if p.api == nil {
 		return errNotFound

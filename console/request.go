@@ -18,7 +18,6 @@ type request struct {
 // maxForm is the maximum size of a form in bytes.
 const maxForm = 64 << 10
 
-// parseForm reads the form of a POST.
 func parseForm(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
@@ -49,7 +48,6 @@ func (q *request) findUsableKey(keys llmhttp.KeyManager, id string) (llmhttp.Key
 	return info, err
 }
 
-// render replies with a page.
 func (q *request) render(template, title string, data any) error {
 	return q.renderStatus(http.StatusOK, template, title, data)
 }

@@ -18,7 +18,6 @@ type secretPages struct {
 	sent  nonces // of forms that have made a secret
 }
 
-// serveCreate shows the form for a new key.
 func (s *secretPages) serveCreate(q *request) error {
 	if !q.user.mayCreate() {
 		return errForbidden
@@ -63,7 +62,6 @@ func (s *secretPages) create(q *request) error {
 	return s.showSecret(q, &info, secret, "API key created")
 }
 
-// serveRotate shows the form for a rotation.
 func (s *secretPages) serveRotate(q *request) error {
 	info, err := q.findUsableKey(s.keys, q.keyID())
 	if err != nil {
@@ -85,7 +83,6 @@ func (s *secretPages) showRotate(q *request, info *llmhttp.KeyInfo, overlap, pro
 // maxOverlap bounds how long the previous secret of a key works after a rotation.
 const maxOverlap = 90 * day
 
-// rotate replaces the secret of a key.
 func (s *secretPages) rotate(q *request) error {
 	info, err := q.findUsableKey(s.keys, q.keyID())
 	if err == nil {

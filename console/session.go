@@ -80,7 +80,6 @@ func (m *sessions) decode(value string, now time.Time) (s session, ok bool) {
 	return s, !ended
 }
 
-// end ends the session of a cookie.
 func (m *sessions) end(value string, now time.Time) {
 	s, ok := m.decode(value, now)
 	if !ok {

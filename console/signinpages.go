@@ -39,7 +39,6 @@ func (s *signInPages) askToSignIn(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, target, http.StatusSeeOther)
 }
 
-// serve shows the sign-in page.
 func (s *signInPages) serve(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, http.StatusOK, &signInData{Next: r.URL.Query().Get("next")})
 }

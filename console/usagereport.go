@@ -124,7 +124,6 @@ func (u *usageReports) group(sums []llmhttp.ReportSum, name func(*llmhttp.Report
 	return rows
 }
 
-// sum adds up sums.
 func (u *usageReports) sum(sums []llmhttp.ReportSum) (t usageTotals) {
 	for i := range sums {
 		t.add(&sums[i].UsageSum, u.cost)

@@ -55,7 +55,6 @@ func (u *User) sees(k *llmhttp.KeyInfo) bool { return u.Admin || k.Account == u.
 // the others of its account.
 func (u *User) mayUse(k *llmhttp.KeyInfo) bool { return u.key == nil || isWithin(&k.Key, u.key) }
 
-// mayCreate reports whether u may create keys.
 func (u *User) mayCreate() bool { return u.Admin || u.Grant != nil }
 
 // isWithin reports whether all scopes and models of k are among those of limit.

@@ -47,7 +47,6 @@ func checkChatChoices(t testing.TB, b backendTest) {
 	}
 }
 
-// checkChatRequests makes a chat with each of unusualRequests.
 func checkChatRequests(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ChatModel)
 	for what, change := range unusualRequests {
@@ -205,7 +204,6 @@ func checkChatBreak(t testing.TB, b backendTest) {
 	}
 }
 
-// checkChatCancel cancels the context during the loop.
 func checkChatCancel(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ChatModel)
 	const limit = 10_000 // more chunks than a Backend buffers
@@ -224,7 +222,6 @@ func checkChatCancel(t testing.TB, b backendTest) {
 	}
 }
 
-// checkChatCancelledBefore cancels the context before the loop.
 func checkChatCancelledBefore(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ChatModel)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -114,7 +114,6 @@ func newUsageBench(b testing.TB, newStore func(b testing.TB) llmhttp.UsageStore)
 	return s
 }
 
-// record returns record i.
 func (s *usageBench) record(i uint64) llmhttp.UsageRecord {
 	r := s.template
 	r.ID += strconv.FormatUint(i, 10)

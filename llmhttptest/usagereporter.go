@@ -137,7 +137,6 @@ type reportGroup struct {
 	key, account string
 }
 
-// groupOf returns the group of r in the report for q.
 func groupOf(q llmhttp.ReportQuery, r *llmhttp.UsageRecord) reportGroup {
 	switch q.By {
 	case llmhttp.ByDay:

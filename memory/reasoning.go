@@ -13,7 +13,6 @@ import (
 // signaturePrefix begins the signatures of a Backend.
 const signaturePrefix = "demo."
 
-// signatureOf returns the signature of reasoning.
 func signatureOf(reasoning string) string {
 	sum := sha256.Sum256([]byte(reasoning))
 	return signaturePrefix + base64.RawURLEncoding.EncodeToString(sum[:])

@@ -31,7 +31,6 @@ func (b *batch) add(s *llmhttp.RequestSummary) {
 	}
 }
 
-// flush records the requests that wait.
 func (b *batch) flush() {
 	b.mu.Lock()
 	all := b.waiting

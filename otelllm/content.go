@@ -44,7 +44,6 @@ type Tool struct {
 	Parameters  json.RawMessage `json:"parameters,omitempty"`
 }
 
-// newContent returns the content of a chat.
 func newContent(t *llmhttp.Transcript, protocol string) *Content {
 	c := &Content{Truncated: t.Truncated}
 	messages := t.Messages

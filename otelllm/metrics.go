@@ -208,7 +208,6 @@ func addTokens(ctx context.Context, c metric.Int64Counter, n int, opts []metric.
 	}
 }
 
-// recordTry records the metric of a try that has ended.
 func (m *metrics) recordTry(ctx context.Context, d time.Duration, l tryLabels) {
 	m.tryDuration.Record(ctx, d.Seconds(), m.tryOptions.get(l)...)
 }

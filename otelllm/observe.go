@@ -34,7 +34,6 @@ type request struct {
 	transcript *llmhttp.Transcript
 }
 
-// started begins the span.
 func (r *request) started(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
 	r.info = info
 	start := r.t.spanStartFor(info)
@@ -95,7 +94,6 @@ func isServerError(c llmhttp.ErrorClass) bool {
 	return !c.IsClientError() && c != llmhttp.ClassCanceled
 }
 
-// try begins the span of a try.
 func (r *request) try(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {
 	if r.span == nil {
 		return ctx, nil // a list of models, for example, has no span
@@ -136,7 +134,6 @@ func (t *fallbackDetector) isFallback(target string) (fallback bool) {
 	return t.failed != "" && t.failed != target
 }
 
-// noteEnd notes that a try has ended.
 func (t *fallbackDetector) noteEnd(try *llmhttp.Try) {
 	if try.Err == nil {
 		return

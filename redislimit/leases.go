@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -293,9 +294,7 @@ func (s *leases) send(ctx context.Context, held map[string][]string, released []
 				return nil
 			})
 		})
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 	}
 	return first
 }

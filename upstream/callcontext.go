@@ -49,7 +49,6 @@ func (c *callContext) endAfter(d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() { c.cancel(errIdle) })
 }
 
-// end ends the context.
 func (c *callContext) end() {
 	c.detach()
 	c.idle.Stop()

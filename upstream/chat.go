@@ -104,7 +104,6 @@ func (r *chatReply) decodeWhole() (*llmhttp.ChatChunk, error) {
 	return r.decode(replaceNonFinite(body))
 }
 
-// readStream yields the chunks of a stream.
 func (r *chatReply) readStream() error {
 	events := eventReader{r: r.c.body, max: int(r.c.b.opts.MaxEvent)}
 	for {
@@ -163,7 +162,6 @@ func (r *chatReply) errorEvent(data []byte) error {
 	return r.c.serverFailure(e.status(), e, "")
 }
 
-// decodeEvent decodes a chunk of a stream.
 func (r *chatReply) decodeEvent(data []byte) (*llmhttp.ChatChunk, error) {
 	if chunk := r.pattern.decode(data); chunk != nil {
 		return chunk, nil

@@ -107,7 +107,6 @@ func (r *reservation) isTooLarge() bool {
 	return r.read > r.limit
 }
 
-// release releases the memory of the reply.
 func (r *reservation) release() {
 	m := r.memory
 	m.mu.Lock()

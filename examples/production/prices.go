@@ -32,7 +32,6 @@ func (c *config) newCost() (func(llmhttp.UsageSum) float64, error) {
 	return list.cost, nil
 }
 
-// readPrices reads a JSON file.
 func readPrices(file string) (prices, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -53,7 +52,6 @@ func readPrices(file string) (prices, error) {
 	return list, nil
 }
 
-// cost returns the cost of usage.
 func (list prices) cost(s llmhttp.UsageSum) float64 {
 	p, ok := list[s.Model]
 	if !ok {

@@ -2,6 +2,7 @@ package instance
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"iter"
 	"slices"
@@ -94,9 +95,7 @@ func (m *maker) choose(p place, schemas []*jsonschema.Schema, c conjunction) (v 
 		if e == nil {
 			return found, nil
 		}
-		if err == nil {
-			err = e
-		}
+		err = cmp.Or(err, e)
 	}
 	return value{}, err
 }
@@ -127,9 +126,7 @@ func (m *maker) propose(p place, schemas, rules []*jsonschema.Schema) (v value, 
 		if e == nil {
 			return candidate, nil
 		}
-		if err == nil {
-			err = e
-		}
+		err = cmp.Or(err, e)
 	}
 	return value{}, err
 }

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -122,13 +123,7 @@ func (m *maker) stringsFor(name string, variant int, rules []*jsonschema.Schema)
 		}
 	}
 	m.spend(least)
-	text := m.text
-	if text == "" {
-		text = name
-	}
-	if text == "" {
-		text = "text"
-	}
+	text := cmp.Or(m.text, name, "text")
 	limit := maxText
 	if m.isSparing() {
 		limit = maxSparingText

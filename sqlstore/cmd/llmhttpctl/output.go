@@ -131,7 +131,6 @@ func (p *printer) printKeys(keys []llmhttp.KeyInfo) error {
 	return p.writeTable(rows)
 }
 
-// limitsText returns the limits in one line.
 func limitsText(l *llmhttp.Limits) string {
 	var texts []string
 	for _, name := range keytext.LimitNames {
