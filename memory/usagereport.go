@@ -36,22 +36,21 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 			if q.Account != "" && account != q.Account || q.KeyID != "" && source.keyID != q.KeyID {
 				continue
 			}
-			var g reportGroup
+			g := reportGroup{start: q.From}
 			switch q.By {
 			case llmhttp.ByKey:
-				g = reportGroup{source.keyID, account}
+				g.keyID, g.account = source.keyID, account
 			case llmhttp.ByAccount:
 				g.account = account
 			}
-			if groups[g] == nil {
-				groups[g] = &usageAdder{}
-			}
 			for e := range sumsBetween(*entries, q.From, q.To) {
-				start := q.From
 				if q.By == llmhttp.ByDay {
-					start = e.Start.Truncate(24 * time.Hour)
+					g.start = e.Start.Truncate(24 * time.Hour)
 				}
-				groups[g].add(start, source.model, e)
+				if groups[g] == nil {
+					groups[g] = &usageAdder{}
+				}
+				groups[g].add(g.start, source.model, e)
 			}
 		}
 	}
@@ -64,20 +63,19 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 	return sums
 }
 
-// A reportGroup identifies what a ReportSum is for: a key and its account, an account,
-// or neither.
-type reportGroup struct{ keyID, account string }
+// A reportGroup identifies the sums of a report that ReportQuery.Limit counts as one.
+// keyID and account are empty if sums are not grouped by them.
+type reportGroup struct {
+	start          time.Time
+	keyID, account string
+}
 
 // largestGroups returns the sums of the n groups with the most tokens.
 func largestGroups(sums []llmhttp.ReportSum, n int) []llmhttp.ReportSum {
-	type periodGroup struct {
-		start time.Time
-		reportGroup
+	groupOf := func(s *llmhttp.ReportSum) reportGroup {
+		return reportGroup{s.Start, s.KeyID, s.Account}
 	}
-	groupOf := func(s *llmhttp.ReportSum) periodGroup {
-		return periodGroup{s.Start.UTC(), reportGroup{s.KeyID, s.Account}}
-	}
-	totals := make(map[periodGroup]llmhttp.UsageSum)
+	totals := make(map[reportGroup]llmhttp.UsageSum)
 	for i := range sums {
 		g := groupOf(&sums[i])
 		t := totals[g]
@@ -87,7 +85,7 @@ func largestGroups(sums []llmhttp.ReportSum, n int) []llmhttp.ReportSum {
 	if len(totals) <= n {
 		return sums
 	}
-	groups := slices.SortedFunc(maps.Keys(totals), func(a, b periodGroup) int {
+	groups := slices.SortedFunc(maps.Keys(totals), func(a, b reportGroup) int {
 		ta, tb := totals[a], totals[b]
 		return cmp.Or(
 			cmp.Compare(tb.PromptTokens+tb.CompletionTokens, ta.PromptTokens+ta.CompletionTokens), cmp.Compare(tb.Requests, ta.Requests),

@@ -30,7 +30,7 @@ type call struct {
 	redactor *redact.Redactor
 
 	callContext
-	reservation *reservation // memory for a reply that is not a stream
+	reservation *reservation // memory for a reply that is not a stream, and for its images
 
 	resp *http.Response
 	body *bufio.Reader // reads resp.Body, with the idle timeout

@@ -16,22 +16,16 @@ import (
 	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
-// An imageFetcher fetches images of a reply in place of the client.
-type imageFetcher struct {
-	b           *Backend
-	reservation *reservation // of the reply
-}
-
 // maxFetches is how many images are fetched for one request. It is the largest
 // number that a client can request; a server may return more.
 const maxFetches = 10
 
-// fetchAll fetches the images whose addresses the client cannot use, all at the same
+// fetchImages fetches the images whose addresses the client cannot use, all at the same
 // time. The first failure cancels the other fetches.
-func (f *imageFetcher) fetchAll(ctx context.Context, images []llmhttp.Image, format string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (c *call) fetchImages(images []llmhttp.Image, format string) error {
+	ctx, cancel := context.WithCancelCause(c.client)
 	defer cancel(nil)
-	if d := f.b.opts.Images.Timeout; d >= 0 {
+	if d := c.b.opts.Images.Timeout; d >= 0 {
 		timer := time.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
 		defer timer.Stop()
 	}
@@ -39,7 +33,7 @@ func (f *imageFetcher) fetchAll(ctx context.Context, images []llmhttp.Image, for
 	fetches := 0
 	for i := range images {
 		m := &images[i]
-		u, err := f.b.urlToFetch(m, format)
+		u, err := c.b.urlToFetch(m, format)
 		if err == nil && u != nil {
 			if fetches++; fetches > maxFetches {
 				err = errors.New("there are too many to be fetched")
@@ -53,7 +47,7 @@ func (f *imageFetcher) fetchAll(ctx context.Context, images []llmhttp.Image, for
 			continue
 		}
 		wg.Go(func() {
-			data, err := f.fetch(ctx, u)
+			data, err := c.fetchImage(ctx, u)
 			if err != nil {
 				cancel(err)
 			}
@@ -141,16 +135,16 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
-// fetch fetches the image at u. The request contains no key or header of the
+// fetchImage fetches the image at u. The request contains no key or header of the
 // Backend.
-func (f *imageFetcher) fetch(ctx context.Context, u *url.URL) ([]byte, error) {
+func (c *call) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, errors.New("its address is not valid")
 	}
 	r.Header.Set("Accept", "image/*")
 	r.Header.Set("User-Agent", "llmhttp")
-	resp, err := f.b.imageTransport.RoundTrip(r)
+	resp, err := c.b.imageTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +152,7 @@ func (f *imageFetcher) fetch(ctx context.Context, u *url.URL) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	data, err := bounded.ReadAll(f.reservation.reader(ctx, resp.Body), nil, resp.ContentLength, f.b.opts.Images.MaxSize)
+	data, err := bounded.ReadAll(c.reservation.reader(ctx, resp.Body), nil, resp.ContentLength, c.b.opts.Images.MaxSize)
 	switch {
 	case errors.Is(err, bounded.ErrTooLarge):
 		return nil, errors.New("it is larger than Options.Images.MaxSize, or all images are larger than Options.MaxReply")

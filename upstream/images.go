@@ -32,8 +32,7 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 		if len(resp.Data) == 0 {
 			return c.invalidReply("the reply has no images")
 		}
-		f := imageFetcher{b: b, reservation: c.reservation}
-		if err := f.fetchAll(c.client, resp.Data, format); err != nil {
+		if err := c.fetchImages(resp.Data, format); err != nil {
 			return c.fetchError(err)
 		}
 		return nil
