@@ -229,8 +229,9 @@ func checkManagerPages(t testing.TB, s llmhttp.KeyManager) {
 
 func checkManagerSearch(t testing.TB, s llmhttp.KeyManager) {
 	ctx, account := t.Context(), unique("Account")
-	special, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: `50%_\ Off`})
-	other, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: "50 xx off", Expires: time.Now().Add(-time.Hour)})
+	// The word is long, so that no random ID contains it.
+	special, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: `50%_\ Discount`})
+	other, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: "50 xx discount", Expires: time.Now().Add(-time.Hour)})
 	suspended, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Suspended: true})
 	revoked, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Suspended: true})
 	if err := s.RevokeKey(ctx, revoked.ID); err != nil {
@@ -240,7 +241,7 @@ func checkManagerSearch(t testing.TB, s llmhttp.KeyManager) {
 		q    llmhttp.KeyQuery
 		want []string
 	}{
-		{llmhttp.KeyQuery{Search: "oFF"}, []string{special.ID, other.ID}},
+		{llmhttp.KeyQuery{Search: "dISCOUNT"}, []string{special.ID, other.ID}},
 		{llmhttp.KeyQuery{Search: "%"}, []string{special.ID}},
 		{llmhttp.KeyQuery{Search: "0%_"}, []string{special.ID}},
 		{llmhttp.KeyQuery{Search: `_\ `}, []string{special.ID}},
@@ -249,7 +250,7 @@ func checkManagerSearch(t testing.TB, s llmhttp.KeyManager) {
 		{llmhttp.KeyQuery{Search: other.ID}, []string{other.ID}},
 		{llmhttp.KeyQuery{Search: revoked.Prefix[1:]}, []string{revoked.ID}},
 		{llmhttp.KeyQuery{Status: llmhttp.KeyActive}, []string{special.ID}},
-		{llmhttp.KeyQuery{Status: llmhttp.KeyExpired, Search: "off"}, []string{other.ID}},
+		{llmhttp.KeyQuery{Status: llmhttp.KeyExpired, Search: "discount"}, []string{other.ID}},
 		{llmhttp.KeyQuery{Status: llmhttp.KeySuspended}, []string{suspended.ID}},
 		{llmhttp.KeyQuery{Status: llmhttp.KeyRevoked}, []string{revoked.ID}},
 	} {
