@@ -17,16 +17,16 @@ import (
 // console calls the Handler in the same process, with the ID of the key in the
 // context, which requests from outside cannot set. So the browser needs no secret,
 // and limits, models and usage are those of the key.
-func KeyStore(keys llmhttp.KeyManager) llmhttp.KeyStore { return playgroundKeys{keys} }
+func KeyStore(keys llmhttp.KeyManager) llmhttp.KeyStore { return playgroundKeyStore{keys} }
 
-type playgroundKeys struct{ llmhttp.KeyManager }
+type playgroundKeyStore struct{ llmhttp.KeyManager }
 
-// playgroundKey is the context key of the ID of the key to use.
-type playgroundKey struct{}
+// playgroundKeyID is the context key of the ID of the key to use.
+type playgroundKeyID struct{}
 
 // Lookup returns the key whose ID is in ctx, or else the key for secret.
-func (s playgroundKeys) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
-	id, ok := ctx.Value(playgroundKey{}).(string)
+func (s playgroundKeyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
+	id, ok := ctx.Value(playgroundKeyID{}).(string)
 	if !ok {
 		return s.KeyManager.Lookup(ctx, secret)
 	}
@@ -151,7 +151,7 @@ func (p *playground) callAPI(q *request) error {
 // apiRequest returns a request for the API with the body of q. It has only the
 // headers that the API needs, and so no cookies.
 func (q *request) apiRequest(path, keyID string) *http.Request {
-	r := q.r.WithContext(context.WithValue(q.r.Context(), playgroundKey{}, keyID))
+	r := q.r.WithContext(context.WithValue(q.r.Context(), playgroundKeyID{}, keyID))
 	r.URL = &url.URL{Path: path}
 	r.RequestURI = path
 	r.Header = make(http.Header)

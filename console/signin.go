@@ -24,8 +24,8 @@ type SignIn struct {
 
 	// Keys lets people sign in with an API key. They see the keys and the usage
 	// of its account. They can rename these keys, and rotate and revoke those
-	// that allow no more than the key they have signed in with. They cannot raise limits or create keys. The session ends when
-	// the key stops working.
+	// that allow no more than the key they have signed in with. They cannot raise
+	// limits or create keys. The session ends when the key stops working.
 	Keys bool
 
 	// Duration is how long a session lasts, however much it is used. Zero or
@@ -47,10 +47,10 @@ type SignIn struct {
 	// other than that of the same machine, where networks can read them.
 	PlainHTTP bool
 
-	// ClientAddr returns the address to which sign-in attempts are attributed,
-	// and with which actions are in the audit log. Nil means r.RemoteAddr, which behind a proxy is the proxy's: then the
-	// limit is one for all clients. A function may read a header only if the
-	// proxy always sets it.
+	// ClientAddr returns the address of a client, by which attempts to sign in
+	// are limited and which is in the audit log. Nil means r.RemoteAddr. Behind
+	// a proxy that is the address of the proxy, and all clients share one limit.
+	// The function may read a header only if the proxy always sets it.
 	ClientAddr func(r *http.Request) string
 }
 

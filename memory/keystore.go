@@ -18,15 +18,15 @@ import (
 // for concurrent use.
 type KeyStore struct {
 	mu      sync.RWMutex // guards the fields below and those of the keys
-	secrets map[secretHash]*secretKey
+	secrets map[secretHash]*lookupResult
 	keys    map[string]*managedKey // by ID
 	order   []*managedKey          // in the order in which they were created
 }
 
 type secretHash = [sha256.Size]byte
 
-// A secretKey is what Lookup returns for a secret. It is immutable.
-type secretKey struct {
+// A lookupResult is what Lookup finds for a secret. It is immutable.
+type lookupResult struct {
 	key    *llmhttp.Key // nil if the key is suspended or revoked
 	usedAt *atomic.Int64
 }
@@ -110,7 +110,7 @@ func (s *KeyStore) addKey(info llmhttp.KeyInfo, hash secretHash) *managedKey {
 	k := s.keys[info.ID]
 	if k == nil {
 		if s.keys == nil {
-			s.keys, s.secrets = make(map[string]*managedKey), make(map[secretHash]*secretKey)
+			s.keys, s.secrets = make(map[string]*managedKey), make(map[secretHash]*lookupResult)
 		}
 		k = &managedKey{secrets: make(map[secretHash]time.Time)}
 		s.keys[info.ID] = k
@@ -130,7 +130,7 @@ func (s *KeyStore) applyParams(k *managedKey, p llmhttp.KeyParams) {
 	}
 	k.info.Name, k.info.Suspended = p.Name, p.Suspended
 	for hash, expires := range k.secrets {
-		found := &secretKey{usedAt: &k.usedAt}
+		found := &lookupResult{usedAt: &k.usedAt}
 		if !k.info.Suspended && k.info.Revoked.IsZero() {
 			key := k.info.Key
 			if !expires.IsZero() && (key.Expires.IsZero() || expires.Before(key.Expires)) {

@@ -103,9 +103,8 @@ func setFromEnvironment(flags *flag.FlagSet) (err error) {
 }
 
 // storeTimeout limits how long run waits for the last usage to be stored, and for
-// the last telemetry to be exported. With
-// the default drain times, a process ends within the 30 s that orchestrators
-// usually allow.
+// the last telemetry to be exported. With the default drain times, a process ends
+// within the 30 s that orchestrators usually allow.
 const storeTimeout = 5 * time.Second
 
 // run serves until SIGINT or SIGTERM. The deferred calls close what it has
