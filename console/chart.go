@@ -38,42 +38,42 @@ func readChartStyle(r *http.Request) chartStyle {
 	return chartStyle{dark: q.Get("theme") == "dark", narrow: q.Get("size") == "narrow"}
 }
 
-// maxSeries is the maximum number of series. There are as many colors.
+// maxSeries is the maximum number of series.
 const maxSeries = 7
 
+// A palette has the colors of a chart.
+type palette struct {
+	series                [maxSeries]color.Color
+	badSeries, text, grid color.Color
+}
+
 var (
-	lightPalette = []color.Color{rgb(0x4f46e5), rgb(0x0d9488), rgb(0xd97706), rgb(0xdb2777), rgb(0x0284c7), rgb(0x65a30d), rgb(0x94a3b8)}
-	darkPalette  = []color.Color{rgb(0x818cf8), rgb(0x2dd4bf), rgb(0xfbbf24), rgb(0xf472b6), rgb(0x38bdf8), rgb(0xa3e635), rgb(0x64748b)}
+	lightPalette = palette{
+		series:    [maxSeries]color.Color{rgb(0x4f46e5), rgb(0x0d9488), rgb(0xd97706), rgb(0xdb2777), rgb(0x0284c7), rgb(0x65a30d), rgb(0x94a3b8)},
+		badSeries: rgb(0xdc2626), text: rgb(0x4b5563), grid: rgb(0xe5e7eb),
+	}
+	darkPalette = palette{
+		series:    [maxSeries]color.Color{rgb(0x818cf8), rgb(0x2dd4bf), rgb(0xfbbf24), rgb(0xf472b6), rgb(0x38bdf8), rgb(0xa3e635), rgb(0x64748b)},
+		badSeries: rgb(0xf87171), text: rgb(0x9ca3af), grid: rgb(0x2b3040),
+	}
 )
 
 func rgb(hex uint32) color.Color {
 	return color.NRGBA{R: uint8(hex >> 16), G: uint8(hex >> 8), B: uint8(hex), A: 255}
 }
 
-func (s chartStyle) color(i int, series *chartSeries) color.Color {
-	switch {
-	case series.Bad && s.dark:
-		return rgb(0xf87171)
-	case series.Bad:
-		return rgb(0xdc2626)
-	case s.dark:
-		return darkPalette[i%len(darkPalette)]
+func (s chartStyle) palette() *palette {
+	if s.dark {
+		return &darkPalette
 	}
-	return lightPalette[i%len(lightPalette)]
+	return &lightPalette
 }
 
-func (s chartStyle) textColor() color.Color {
-	if s.dark {
-		return rgb(0x9ca3af)
+func (p *palette) color(i int, series *chartSeries) color.Color {
+	if series.Bad {
+		return p.badSeries
 	}
-	return rgb(0x4b5563)
-}
-
-func (s chartStyle) gridColor() color.Color {
-	if s.dark {
-		return rgb(0x2b3040)
-	}
-	return rgb(0xe5e7eb)
+	return p.series[i%maxSeries]
 }
 
 func (s chartStyle) size() (w, h vg.Length) {
@@ -91,7 +91,7 @@ func (c *chart) svg(style chartStyle) ([]byte, error) {
 
 	grid := plotter.NewGrid()
 	grid.Vertical.Width = 0
-	grid.Horizontal = draw.LineStyle{Color: style.gridColor(), Width: 0.7}
+	grid.Horizontal = draw.LineStyle{Color: style.palette().grid, Width: 0.7}
 	p.Add(grid)
 
 	if err := c.addBars(p, style); err != nil {
@@ -127,7 +127,7 @@ func (c *chart) drawLegend(label text.Style, canvas draw.Canvas, style chartStyl
 		if x+width > canvas.Max.X && x > canvas.Min.X+4 {
 			x, y = canvas.Min.X+4, y-line
 		}
-		canvas.SetColor(style.color(i, &s))
+		canvas.SetColor(style.palette().color(i, &s))
 		canvas.Fill(vg.Rectangle{Min: vg.Point{X: x, Y: y}, Max: vg.Point{X: x + square, Y: y + square}}.Path())
 		canvas.FillText(label, vg.Point{X: x + square + 5, Y: y + square/2}, name)
 		x += width
@@ -144,14 +144,14 @@ func shorten(s string, n int) string {
 }
 
 func (c *chart) styleAxes(p *plot.Plot, style chartStyle, face font.Font) {
-	label := text.Style{Color: style.textColor(), Font: face, Handler: p.TextHandler}
+	label := text.Style{Color: style.palette().text, Font: face, Handler: p.TextHandler}
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Tick.Label = label
 		axis.Tick.LineStyle.Width, axis.Tick.Length = 0, 0
 		axis.LineStyle.Width = 0
 		axis.Padding = 4
 	}
-	p.X.LineStyle = draw.LineStyle{Color: style.gridColor(), Width: 1}
+	p.X.LineStyle = draw.LineStyle{Color: style.palette().grid, Width: 1}
 	p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XCenter, draw.YTop
 	p.Y.Tick.Label.XAlign, p.Y.Tick.Label.YAlign = draw.XRight, draw.YCenter
 	p.X.Min, p.X.Max = -0.6, float64(len(c.Labels))-0.4
@@ -222,7 +222,7 @@ func (c *chart) addBars(p *plot.Plot, style chartStyle) error {
 		if err != nil {
 			return err
 		}
-		bars.Color, bars.LineStyle.Width = style.color(i, &s), 0
+		bars.Color, bars.LineStyle.Width = style.palette().color(i, &s), 0
 		if below != nil {
 			bars.StackOn(below)
 		}

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -39,9 +38,7 @@ func (b *backendTest) imageRequest(t testing.TB) *llmhttp.ImageRequest {
 
 // parseSize parses a size such as "1024x1024".
 func parseSize(s string) (width, height int, ok bool) {
-	w, h, _ := strings.Cut(s, "x")
-	width, _ = strconv.Atoi(w)
-	height, _ = strconv.Atoi(h)
+	_, _ = fmt.Sscanf(s, "%dx%d", &width, &height)
 	return width, height, width > 0 && height > 0 && fmt.Sprintf("%dx%d", width, height) == s
 }
 
