@@ -35,13 +35,14 @@ var usageChecks = []check[usageTest]{
 	{"ConcurrentCalls", "looking for an ID and storing it is not one atomic step, or Query does not see what Record accepted.", checkUsageConcurrent},
 }
 
-// queryAll returns a query of one period that includes all records of a check.
-func queryAll() llmhttp.UsageQuery {
-	return llmhttp.UsageQuery{From: noon.Add(-1000 * day), To: noon.Add(1000 * day)}
+// queryAll returns a query of one period that includes all records of the test's
+// account.
+func (s *usageTest) queryAll() llmhttp.UsageQuery {
+	return llmhttp.UsageQuery{Account: s.account, From: noon.Add(-1000 * day), To: noon.Add(1000 * day)}
 }
 
 func checkUsageNone(t testing.TB, s usageTest) {
-	q := queryAll()
+	q := s.queryAll()
 	s.wantSums(t, q)
 	q.Step = 30 * day
 	s.wantSums(t, q)
@@ -215,12 +216,12 @@ func checkUsageEmptyRange(t testing.TB, s usageTest) {
 
 func checkUsageDuplicates(t testing.TB, s usageTest) {
 	first := s.newRecord(noon, "m", 10, 1)
-	want := llmhttp.UsageSum{Start: queryAll().From, Model: "m", Requests: 1, PromptTokens: 10, CompletionTokens: 1}
+	want := llmhttp.UsageSum{Start: s.queryAll().From, Model: "m", Requests: 1, PromptTokens: 10, CompletionTokens: 1}
 	s.mustRecord(t, first, first)
-	s.wantSums(t, queryAll(), want)
+	s.wantSums(t, s.queryAll(), want)
 	s.mustRecord(t, first)
 	s.mustRecord(t, first, first, first)
-	s.wantSums(t, queryAll(), want)
+	s.wantSums(t, s.queryAll(), want)
 
 	// The ID alone makes a duplicate, whatever the other fields are.
 	changed := s.newRecord(noon.Add(time.Hour), "other", 99, 99)
@@ -229,8 +230,8 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 	other := first
 	other.Account = unique("account")
 	s.mustRecord(t, other)
-	s.wantSums(t, queryAll(), want)
-	q := queryAll()
+	s.wantSums(t, s.queryAll(), want)
+	q := s.queryAll()
 	q.Account = other.Account
 	s.wantSums(t, q)
 
@@ -238,7 +239,7 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 	next, last := s.newRecord(noon, "m", 100, 0), s.newRecord(noon, "m", 1000, 0)
 	s.mustRecord(t, first, next, changed, next, last, first)
 	want.Requests, want.PromptTokens = 3, 1110
-	s.wantSums(t, queryAll(), want)
+	s.wantSums(t, s.queryAll(), want)
 }
 
 func checkUsageSimilarIDs(t testing.TB, s usageTest) {
@@ -254,7 +255,7 @@ func checkUsageSimilarIDs(t testing.TB, s usageTest) {
 	for _, r := range records {
 		s.mustRecord(t, r)
 	}
-	s.wantSumsOf(t, queryAll(), records)
+	s.wantSumsOf(t, s.queryAll(), records)
 }
 
 func checkUsageAccounts(t testing.TB, s usageTest) {
@@ -270,7 +271,7 @@ func checkUsageAccounts(t testing.TB, s usageTest) {
 		accounts = append(accounts, r.Account)
 	}
 	for _, account := range accounts {
-		q := queryAll()
+		q := s.queryAll()
 		q.Account = account
 		s.wantSumsOf(t, q, records)
 	}
@@ -286,7 +287,7 @@ func checkUsageModels(t testing.TB, s usageTest) {
 		}
 	}
 	s.mustRecord(t, records...)
-	s.wantSumsOf(t, queryAll(), records)
+	s.wantSumsOf(t, s.queryAll(), records)
 }
 
 // checkUsageMemory overwrites what it passed to Record and what Query returned.
@@ -299,10 +300,9 @@ func checkUsageMemory(t testing.TB, s usageTest) {
 	for i := range passed {
 		passed[i] = s.newRecord(noon, "overwritten", 99, 99)
 	}
-	s.wantSumsOf(t, queryAll(), records)
+	s.wantSumsOf(t, s.queryAll(), records)
 
-	q := queryAll()
-	q.Account = s.account
+	q := s.queryAll()
 	got, err := s.Query(t.Context(), q)
 	if err != nil {
 		t.Fatalf("Query returned the error %v, want nil", err)
@@ -316,9 +316,9 @@ func checkUsageMemory(t testing.TB, s usageTest) {
 func checkUsageLargeBatch(t testing.TB, s usageTest) {
 	records := s.randomRecords(fixedRand(0), 5000)
 	s.mustRecord(t, records...)
-	s.wantSumsOf(t, queryAll(), records)
+	s.wantSumsOf(t, s.queryAll(), records)
 	s.mustRecord(t, records...)
-	q := queryAll()
+	q := s.queryAll()
 	q.Step = day
 	s.wantSumsOf(t, q, records)
 }
@@ -332,7 +332,7 @@ func checkUsageLargeSums(t testing.TB, s usageTest) {
 		records = append(records, r)
 	}
 	s.mustRecord(t, records...)
-	s.wantSumsOf(t, queryAll(), records)
+	s.wantSumsOf(t, s.queryAll(), records)
 }
 
 // checkUsageOfKeys does nothing if the store is not a KeyUsageStore.
@@ -368,8 +368,7 @@ func checkUsageCancelled(t testing.TB, s usageTest) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	records := []llmhttp.UsageRecord{s.newRecord(noon, "m", 1, 2), s.newRecord(noon, "m", 3, 4)}
-	q := queryAll()
-	q.Account = s.account
+	q := s.queryAll()
 	if err := s.Record(ctx, slices.Clone(records)...); err == nil {
 		s.wantSumsOf(t, q, records)
 	}

@@ -90,7 +90,7 @@ func checkUsageRandomBatches(t testing.TB, s usageTest) {
 			}
 			rest = rest[n:]
 		}
-		s.wantSumsOf(t, queryAll(), records)
+		s.wantSumsOf(t, s.queryAll(), records)
 		s.wantSumsOf(t, s.randomQuery(rng, records), records)
 	}
 }
@@ -100,8 +100,7 @@ func checkUsageRandomBatches(t testing.TB, s usageTest) {
 func checkUsageConcurrent(t testing.TB, s usageTest) {
 	const workers, size = 8, 60
 	records := s.randomRecords(fixedRand(0), size)
-	q := queryAll()
-	q.Account = s.account
+	q := s.queryAll()
 	runConcurrently(t, workers, func(worker int) {
 		rng := fixedRand(uint64(worker))
 		rest := slices.Clone(records)
