@@ -145,7 +145,7 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	if err := c.callBackend(req); err != nil {
 		return err
 	}
-	c.completeStream()
+	c.endChoices()
 	c.q.accounting.settle()
 	extra := c.order.endExtra()
 	c.q.log.warn(c.order.misuses)
@@ -165,8 +165,8 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	return nil
 }
 
-// completeStream ends the choices of a stream that has not failed.
-func (c *chatCall) completeStream() {
+// endChoices ends the choices of a stream, unless it has failed.
+func (c *chatCall) endChoices() {
 	c.q.res.mu.Lock()
 	defer c.q.res.mu.Unlock()
 	if c.q.res.state != stateDone {
