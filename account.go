@@ -35,8 +35,8 @@ type accounting struct {
 	// The last known states of Limits.Requests and Limits.Tokens, guarded by q.res.mu.
 	limits struct{ requests, tokens limitState }
 
-	// freeSlot frees the slot of the request; nil if it has none.
-	freeSlot func()
+	// release releases the slot of the request; nil if it has none.
+	release func()
 }
 
 // A tokenReservation is what reserve has taken from buckets of the Limiter.
@@ -53,7 +53,7 @@ type limitState struct {
 }
 
 // admit takes a slot, and one request from its bucket. If it returns an error, it took no
-// request; releaseSlot frees the slot.
+// request; releaseSlot releases the slot.
 func (a *accounting) admit() error {
 	l := &a.q.key.Limits
 	if l.Concurrent != 0 {
@@ -165,18 +165,18 @@ func (a *accounting) acquireSlot(limit int) error {
 		a.q.observer.refusedBy = LimitConcurrent
 		return errConcurrent(limit)
 	}
-	a.freeSlot = release
+	a.release = release
 	return nil
 }
 
-// releaseSlot frees the slot of the request, if it has one. It stops Options.Timeout, which
+// releaseSlot releases the slot of the request, if it has one. It stops Options.Timeout, which
 // is the Backend's and not that of the Limiter.
 func (a *accounting) releaseSlot() {
-	release := a.freeSlot
+	release := a.release
 	if release == nil {
 		return
 	}
-	a.freeSlot = nil
+	a.release = nil
 	a.q.idle.stopTimeout()
 	a.q.log.callAndLog("concurrent request not released", func() error { release(); return nil })
 }
@@ -240,8 +240,8 @@ func (a *accounting) reportLimits(info *ReplyInfo) {
 	}
 }
 
-// settle finds out what was used, corrects the reservation to it, records it and frees the
-// slot. If nothing was reserved or used, and in calls after the first, it only ends what is
+// settle finds out what was used, corrects the reservation to it, records it and releases
+// the slot. If nothing was reserved or used, and in calls after the first, it only ends what is
 // left of the reservation of the quota. A request that succeeds is settled before its reply
 // ends: the client may ask for its usage next. Others are settled by request.finish.
 func (a *accounting) settle() {

@@ -224,6 +224,7 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 		return q.res.err
 	}
 	now := time.Now()
+	gap := now.Sub(q.idle.lastProgress)
 	q.idle.noteProgress(now)
 	q.observer.addChunk(chunk, now)
 	if chunk != nil {
@@ -239,7 +240,7 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 		return c.order.err
 	}
 	if c.stream != nil {
-		if err := c.stream.push(now); err != nil {
+		if err := c.stream.push(now, gap); err != nil {
 			return err
 		}
 	}

@@ -52,9 +52,9 @@ func requestFrom(ctx context.Context) *request {
 	return q
 }
 
-// derive replaces the context by one that derives from ctx, which derives from
+// setContext replaces the context by one that derives from ctx, which derives from
 // the present one.
-func (l *lifetime) derive(ctx context.Context) {
+func (l *lifetime) setContext(ctx context.Context) {
 	if ctx == l.ctx {
 		return
 	}

@@ -237,7 +237,7 @@ func replyTyped[T any](q *request, t jsonwire.Type[T], v *T) error {
 	return q.reply(func(b []byte) ([]byte, error) { return t.Append(b, v) })
 }
 
-// reply writes what encode appends as the whole reply. It frees the slot of the request
+// reply writes what encode appends as the whole reply. It releases the slot of the request
 // before the client can know that the request has ended.
 func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 	q.accounting.releaseSlot()

@@ -56,7 +56,7 @@ func (ro *requestObserver) start() {
 	ro.data = new(observerData)
 	var ctx context.Context
 	if ctx, ro.data.hooks = observe(q.life.ctx, q.r); ctx != nil {
-		q.life.derive(ctx)
+		q.life.setContext(ctx)
 	}
 }
 

@@ -31,12 +31,11 @@ const (
 type eventStream struct {
 	q              *request
 	encoder        ChatEncoder
-	pending        *buffer   // encoded events that wait to be written; nil if none do
-	started        bool      // AppendStart was called
-	burstScheduled bool      // writeBurst is about to run
-	lastActivity   time.Time // when the last chunk arrived, or its write ended
-	writeErr       error     // a write failed
-	encoderErr     error     // the encoder failed
+	pending        *buffer // encoded events that wait to be written; nil if none do
+	started        bool    // AppendStart was called
+	burstScheduled bool    // writeBurst is about to run
+	writeErr       error   // a write failed
+	encoderErr     error   // the encoder failed
 }
 
 // add encodes a chunk that the orderer emits.
@@ -83,10 +82,9 @@ func (s *eventStream) pendingBuffer() *buffer {
 }
 
 // push writes the pending events. In a burst it leaves them to writeBurst, which writes
-// them with those of the next chunks. now is when the last chunk arrived.
-func (s *eventStream) push(now time.Time) error {
-	gap := now.Sub(s.lastActivity)
-	s.lastActivity = now
+// them with those of the next chunks. now is when the last chunk arrived, and gap the time
+// between that and the chunk before it, or the end of its write.
+func (s *eventStream) push(now time.Time, gap time.Duration) error {
 	switch {
 	case s.encoderErr != nil:
 		return s.encoderErr
@@ -104,8 +102,7 @@ func (s *eventStream) push(now time.Time) error {
 	err := s.writePending(now)
 	// While it was written the Backend could not go on: a slow client is not a
 	// silent Backend.
-	s.lastActivity = time.Now()
-	s.q.idle.noteProgress(s.lastActivity)
+	s.q.idle.noteProgress(time.Now())
 	return err
 }
 
@@ -118,8 +115,7 @@ func (s *eventStream) writeBurst() {
 	s.burstScheduled = false
 	if q.res.state == stateStreaming && s.pending != nil {
 		s.writePending(time.Now())
-		s.lastActivity = time.Now()
-		q.idle.noteProgress(s.lastActivity)
+		q.idle.noteProgress(time.Now())
 	}
 }
 
