@@ -80,7 +80,7 @@ func isKnownPath(path string) bool {
 }
 
 // servedPatterns returns the patterns of the routes, except those of optional methods that
-// the Backend does not have.
+// the Backend does not have, and those that exist only for some requests.
 func (h *Handler) servedPatterns() []string {
 	_, images := h.backend.Backend.(ImageGenerator)
 	_, embeddings := h.backend.Backend.(Embedder)
@@ -89,7 +89,7 @@ func (h *Handler) servedPatterns() []string {
 	var patterns []string
 	for _, list := range h.routes.exact {
 		for _, rt := range list {
-			if !lacks[rt.endpoint] && !slices.Contains(patterns, rt.pattern) {
+			if !lacks[rt.endpoint] && rt.match == nil && !slices.Contains(patterns, rt.pattern) {
 				patterns = append(patterns, rt.pattern)
 			}
 		}
