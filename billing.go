@@ -208,8 +208,8 @@ func newBillingReply(sums []UsageSum, price func(UsageSum) float64) *billingRepl
 		}
 		dollars += cost
 		all.Add(s)
-		day := &reply.DailyCosts[len(reply.DailyCosts)-1]
-		day.LineItems = append(day.LineItems, lineItem{s.Model, cents(cost), newBilledUsage(&s)})
+		bill := &reply.DailyCosts[len(reply.DailyCosts)-1]
+		bill.LineItems = append(bill.LineItems, lineItem{s.Model, cents(cost), newBilledUsage(&s)})
 	}
 	reply.TotalUsage, reply.billedUsage = cents(dollars), newBilledUsage(&all)
 	return reply

@@ -67,8 +67,8 @@ func (c *chatCall) reserve(req *ChatRequest) error {
 
 // replyWhole answers with a whole reply.
 func (c *chatCall) replyWhole(req *ChatRequest) error {
-	joiner := new(joiner)
-	c.order.sink = joiner
+	joined := new(joiner)
+	c.order.sink = joined
 	var collected *collectedReply
 	if collector, ok := c.encoder.(ChunkCollector); ok {
 		collected = &collectedReply{call: c, collector: collector}
@@ -83,7 +83,7 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 		return collected.err
 	}
 	c.completeStart()
-	r := joiner.response(&c.order)
+	r := joined.response(&c.order)
 	r.Usage = &c.q.accounting.record.Usage
 	c.q.log.warn(c.order.misuses)
 	if err := c.saveReply(r.Extra); err != nil {

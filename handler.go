@@ -178,7 +178,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		opts:    opts.withDefaults(),
 		active:  make(map[*request]struct{}),
 	}
-	h.quotas = quotaCache{store: h.opts.Usage, cost: h.opts.Cost}
+	h.quotas = quotaCache{store: h.opts.Usage, cost: h.opts.Cost, keys: make(map[quotaID]*quotaEntry)}
 	h.addEndpoints()
 	for _, p := range h.opts.Protocols {
 		h.addProtocol(p)

@@ -162,10 +162,10 @@ type quotaEntry struct {
 	requests int           // in progress
 }
 
-// isFresh reports whether e can be used without a read of the store: also if another
-// request reads it.
-func (e *quotaEntry) isFresh(now time.Time) bool {
-	return e.known && (e.reading != nil || now.Sub(e.readAt) < quotaTTL)
+// isFresh reports whether the use of e at usedAt needs no read of the store, because the
+// last one is recent or another request is reading.
+func (e *quotaEntry) isFresh() bool {
+	return e.known && (e.reading != nil || e.usedAt.Sub(e.readAt) < quotaTTL)
 }
 
 // reserve reserves want for a request of k at the time now, or minimum if want exceeds
@@ -212,7 +212,7 @@ func (c *quotaCache) settle(r quotaReservation, used amount) {
 func (c *quotaCache) read(ctx context.Context, k *Key, now time.Time) (*quotaEntry, error) {
 	c.mu.Lock()
 	e := c.entry(newQuotaID(k, now))
-	if e.isFresh(e.usedAt) {
+	if e.isFresh() {
 		c.mu.Unlock()
 		return e, nil
 	}
@@ -263,9 +263,6 @@ func (c *quotaCache) sweep(now time.Time) {
 		}
 	}
 	c.sweepAt = max(64, 2*len(c.keys))
-	if c.keys == nil {
-		c.keys = make(map[quotaID]*quotaEntry)
-	}
 }
 
 // query asks the store for what k has used and writes it to e. settled is the

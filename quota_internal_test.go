@@ -19,20 +19,20 @@ func (unusedStore) QueryKey(context.Context, string, UsageQuery) ([]UsageSum, er
 // A quotaCache evicts idle keys, except those with requests in progress.
 func TestQuotaCache_EvictsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		book := quotaCache{store: unusedStore{}}
+		cache := quotaCache{store: unusedStore{}, keys: make(map[quotaID]*quotaEntry)}
 		want := amount{tokens: 1}
 		reserve := func(key string) quotaReservation {
-			u, err := book.reserve(t.Context(), &Key{ID: key, Limits: Limits{Quota: Quota{Tokens: 1}}}, want, want, time.Now())
+			u, err := cache.reserve(t.Context(), &Key{ID: key, Limits: Limits{Quota: Quota{Tokens: 1}}}, want, want, time.Now())
 			require.NoError(t, err)
 			return u
 		}
 		reserve("in progress")
 		for i := range 500 {
-			book.settle(reserve(strconv.Itoa(i)), amount{})
+			cache.settle(reserve(strconv.Itoa(i)), amount{})
 			time.Sleep(time.Minute)
 		}
-		assert.LessOrEqual(t, len(book.keys), 64)
-		_, err := book.reserve(t.Context(), &Key{ID: "in progress", Limits: Limits{Quota: Quota{Tokens: 1}}}, want, want, time.Now())
+		assert.LessOrEqual(t, len(cache.keys), 64)
+		_, err := cache.reserve(t.Context(), &Key{ID: "in progress", Limits: Limits{Quota: Quota{Tokens: 1}}}, want, want, time.Now())
 		assert.Error(t, err)
 	})
 }
