@@ -45,7 +45,7 @@ type source struct {
 	URL       string `json:"url"`
 	Content   *raw   `json:"content"` // a string or blocks
 
-	isObject bool
+	isObject bool   // false for a string and for what is neither
 	text     string // of a search_result
 }
 
