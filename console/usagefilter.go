@@ -51,7 +51,11 @@ func (u *usagePages) readFilter(q *request) (f usageFilter, err error) {
 			f.By = "day"
 		}
 	}
-	f.Key = u.findFilterKey(q, f.KeyID)
+	if f.KeyID != "" {
+		if info, err := q.findKey(u.keys, f.KeyID); err == nil {
+			f.Key = &info
+		}
+	}
 	return f, nil
 }
 
@@ -90,17 +94,4 @@ func (f usageFilter) query(admin bool) string {
 		v.Set("key", f.KeyID)
 	}
 	return "?" + v.Encode()
-}
-
-// findFilterKey returns the key with the given ID. It returns nil if the ID is
-// empty, the key does not exist, or the user does not see it.
-func (u *usagePages) findFilterKey(q *request, id string) *llmhttp.KeyInfo {
-	if id == "" {
-		return nil
-	}
-	info, err := q.findKey(u.keys, id)
-	if err != nil {
-		return nil
-	}
-	return &info
 }

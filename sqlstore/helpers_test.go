@@ -167,12 +167,11 @@ func countRequests(sums []llmhttp.UsageSum) (n int64) {
 func storedIDs(t testing.TB, s *Store) map[string]bool {
 	t.Helper()
 	ctx := t.Context()
-	var ids map[string]bool
 	var sum, total int64
-	err := s.db.retryRead(ctx, func() error {
-		ids = make(map[string]bool)
+	ids, err := retryRead(ctx, s.db, func() (map[string]bool, error) {
+		ids := make(map[string]bool)
 		snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-		return inTx(ctx, s.db.read, snapshot, func(tx *sql.Tx) error {
+		err := inTx(ctx, s.db.read, snapshot, func(tx *sql.Tx) error {
 			err := forEachRow(ctx, tx, func(rows *sql.Rows) error {
 				var id string
 				err := rows.Scan(&id)
@@ -185,6 +184,7 @@ func storedIDs(t testing.TB, s *Store) map[string]bool {
 			return tx.QueryRowContext(ctx, `SELECT (SELECT CAST(coalesce(sum(requests), 0) AS bigint) FROM llmhttp_usage_days),
 				(SELECT CAST(coalesce(sum(requests), 0) AS bigint) FROM llmhttp_usage_totals)`).Scan(&sum, &total)
 		})
+		return ids, err
 	})
 	require.NoError(t, err)
 	assert.EqualValues(t, len(ids), sum, "requests in the sums by day")

@@ -24,14 +24,14 @@ func (s *keyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, err
 // readKeyByHash reads the key whose secret has the given hash. If there is none,
 // the error is ErrKeyNotFound.
 func readKeyByHash(ctx context.Context, db *database, hash string) (*llmhttp.Key, error) {
-	var k keyRow
 	var secretExpires sql.NullInt64
-	err := db.retryRead(ctx, func() error {
-		return db.read.QueryRowContext(ctx, `
+	k, err := retryRead(ctx, db, func() (k keyRow, err error) {
+		err = db.read.QueryRowContext(ctx, `
 			SELECT k.id, k.account, k.scopes, k.models, k.limits, k.expires, s.expires
 			FROM llmhttp_secrets s JOIN llmhttp_keys k ON k.id = s.key_id
 			WHERE s.hash = $1 AND k.revoked IS NULL AND NOT k.suspended`, hash).
 			Scan(&k.id, &k.account, &k.scopes, &k.models, &k.limits, &k.expires, &secretExpires)
+		return k, err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, llmhttp.ErrKeyNotFound

@@ -104,21 +104,13 @@ func insertSecret(ctx context.Context, tx *sql.Tx, secret, keyID string) error {
 
 // Key implements [llmhttp.KeyManager].
 func (s *keyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) {
-	var info llmhttp.KeyInfo
-	err := s.db.retryRead(ctx, func() (err error) {
-		info, err = readKey(ctx, s.db.read, id, "")
-		return err
-	})
+	info, err := retryRead(ctx, s.db, func() (llmhttp.KeyInfo, error) { return readKey(ctx, s.db.read, id, "") })
 	return info, s.db.wrapError("reading a key", err)
 }
 
 // ListKeys implements [llmhttp.KeyManager].
 func (s *keyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
-	var page []llmhttp.KeyInfo
-	err := s.db.retryRead(ctx, func() (err error) {
-		page, err = s.listKeys(ctx, q, s.db.now())
-		return err
-	})
+	page, err := retryRead(ctx, s.db, func() ([]llmhttp.KeyInfo, error) { return s.listKeys(ctx, q, s.db.now()) })
 	return page, s.db.wrapError("listing keys", err)
 }
 

@@ -108,24 +108,21 @@ func inList(values []string, args ...any) (string, []any) {
 
 // LoadResponse implements [llmhttp.ResponseStore].
 func (s *responseStore) LoadResponse(ctx context.Context, account, id string) (*llmhttp.StoredResponse, error) {
-	r := &llmhttp.StoredResponse{ID: id, Account: account}
-	var created int64
-	var expires sql.NullInt64
-	var data []byte
-	err := s.db.retryRead(ctx, func() error {
-		return s.db.read.QueryRowContext(ctx, "SELECT created, expires, data FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired+"$3)",
-			storedName(account), storedName(id), micros(s.db.now())).Scan(&created, &expires, &data)
+	row, err := retryRead(ctx, s.db, func() (row responseRow, err error) {
+		err = s.db.read.QueryRowContext(ctx, "SELECT created, expires, data FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired+"$3)",
+			storedName(account), storedName(id), micros(s.db.now())).Scan(&row.created, &row.expires, &row.data)
+		return row, err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		err = llmhttp.ErrResponseNotFound
 	}
+	r := &llmhttp.StoredResponse{ID: id, Account: account, Created: fromMicros(row.created), Expires: decodeTime(row.expires)}
 	if err == nil {
-		err = decodeResponse(data, r)
+		err = decodeResponse(row.data, r)
 	}
 	if err != nil {
 		return nil, s.db.wrapError("loading a response", err)
 	}
-	r.Created, r.Expires = fromMicros(created), decodeTime(expires)
 	return r, nil
 }
 
@@ -137,16 +134,11 @@ const notExpired = "(expires IS NULL OR expires > "
 func (s *responseStore) LoadItems(ctx context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
 	var found []llmhttp.StoredItem
 	for chunk := range slices.Chunk(ids, maxParams) {
-		err := s.db.retryRead(ctx, func() error {
-			items, err := s.loadItems(ctx, storedName(account), chunk)
-			if err == nil {
-				found = append(found, items...)
-			}
-			return err
-		})
+		items, err := retryRead(ctx, s.db, func() ([]llmhttp.StoredItem, error) { return s.loadItems(ctx, storedName(account), chunk) })
 		if err != nil {
 			return nil, s.db.wrapError("loading items", err)
 		}
+		found = append(found, items...)
 	}
 	return found, nil
 }

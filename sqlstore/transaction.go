@@ -72,15 +72,15 @@ func (db *database) retry(ctx context.Context, shouldRetry func(error) bool, f f
 // retryRead calls f, and calls it again after a conflict or a lost connection. One lost
 // connection suggests that the idle connections are lost as well, so the second call uses
 // a new one.
-func (db *database) retryRead(ctx context.Context, f func() error) error {
-	err := f()
+func retryRead[T any](ctx context.Context, db *database, f func() (T, error)) (T, error) {
+	result, err := f()
 	if err != nil && ctx.Err() == nil && db.isTransient(err) {
 		if db.isUnavailable(err) {
 			db.discardIdle()
 		}
-		err = f()
+		result, err = f()
 	}
-	return withContextError(ctx, err)
+	return result, withContextError(ctx, err)
 }
 
 // withContextError adds the error of ctx to err if neither is nil. Drivers may

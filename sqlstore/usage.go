@@ -145,12 +145,12 @@ func (s *usageStore) query(ctx context.Context, q selection) ([]llmhttp.UsageSum
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
-	var sums usageSums
-	err := s.db.retryRead(ctx, func() error {
-		sums = make(usageSums)
+	sums, err := retryRead(ctx, s.db, func() (usageSums, error) {
+		sums := make(usageSums)
 		// Sums and records must be read from the same snapshot.
 		opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-		return inTx(ctx, s.db.read, opts, func(tx *sql.Tx) error { return sums.read(ctx, tx, q) })
+		err := inTx(ctx, s.db.read, opts, func(tx *sql.Tx) error { return sums.read(ctx, tx, q) })
+		return sums, err
 	})
 	if err != nil {
 		return nil, s.db.wrapError("querying usage", err)

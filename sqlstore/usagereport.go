@@ -20,11 +20,7 @@ func (s *usageStore) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
-	var sums []llmhttp.ReportSum
-	err := s.db.retryRead(ctx, func() (err error) {
-		sums, err = newReport(s.db, &q).sums(ctx)
-		return err
-	})
+	sums, err := retryRead(ctx, s.db, func() ([]llmhttp.ReportSum, error) { return newReport(s.db, &q).sums(ctx) })
 	if err != nil {
 		return nil, s.db.wrapError("reporting usage", err)
 	}
