@@ -89,7 +89,7 @@ func (r *request) endSpan(s *llmhttp.RequestSummary) {
 	r.span.SetAttributes(replyAttributes(s)...)
 }
 
-// isServerError reports whether a span of a server has the status Error.
+// isServerError reports whether an error of class c sets the status of a request's span.
 func isServerError(c llmhttp.ErrorClass) bool {
 	return !c.IsClientError() && c != llmhttp.ClassCanceled
 }

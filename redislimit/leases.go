@@ -182,14 +182,14 @@ func (s *leases) removeLater(e lease) {
 	s.scheduleRenewal(s.retryDelay())
 }
 
-// retryDelay is the time until leases are removed again after that failed.
+// retryDelay returns the time until the next renewal after a call to Redis has failed.
 func (s *leases) retryDelay() time.Duration {
 	return min(s.opts.Timeout, s.interval, time.Second)
 }
 
-// scheduleRenewal makes the timer fire after d, or earlier if it was to. It is
-// called with mu held. A renewal in progress schedules the next one when it
-// ends.
+// scheduleRenewal makes the timer fire after d, unless it fires earlier anyway or a
+// renewal is in progress, which schedules the next one when it ends. The caller holds
+// mu.
 func (s *leases) scheduleRenewal(d time.Duration) {
 	next := time.Now().Add(d)
 	if s.closed || s.renewing || !s.next.IsZero() && !s.next.After(next) {

@@ -32,7 +32,7 @@ func (o *outageLog) failed(ctx context.Context, message string, err error) {
 	o.next, o.skipped, o.failing = now.Add(logInterval), 0, true
 }
 
-// answered is called after each call that succeeded.
+// answered ends an outage. It is called after each call that succeeded.
 func (o *outageLog) answered(ctx context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

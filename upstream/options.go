@@ -111,7 +111,7 @@ type ImageOptions struct {
 	MaxSize int64
 
 	// OmitFormat leaves response_format out of requests, for models that refuse
-	// it. Clients get the format that they asked for all the same.
+	// it. Clients still get the format that they asked for.
 	OmitFormat bool
 }
 

@@ -207,7 +207,7 @@ func (c *config) newBackend() (llmhttp.Backend, error) {
 	return b, nil
 }
 
-// tryKey reads a key that does not exist.
+// tryKey reads a key that does not exist. It returns nil if the database answers.
 func tryKey(ctx context.Context, store *sqlstore.Store) error {
 	_, err := store.Key(ctx, "key_readyz")
 	if errors.Is(err, llmhttp.ErrKeyNotFound) {
