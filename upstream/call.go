@@ -177,16 +177,17 @@ func (c *call) closeNow() {
 	}
 }
 
-// fetchReply sends a request and calls decode with the body of the reply.
-func (b *Backend) fetchReply(ctx context.Context, e endpoint, body []byte, model modelNames, decode func(c *call, reply []byte) error) error {
+// fetchReply sends a request and returns what decode makes of the body of the reply.
+func fetchReply[T any](ctx context.Context, b *Backend, e endpoint, body []byte, model modelNames,
+	decode func(c *call, reply []byte) (T, error)) (decoded T, err error) {
 	c, err := b.startCall(ctx, e, body, mediaJSON, model)
 	if err != nil {
-		return err
+		return decoded, err
 	}
 	defer c.close()
 	reply, err := c.readAll()
 	if err != nil {
-		return err
+		return decoded, err
 	}
 	return decode(c, reply)
 }

@@ -18,27 +18,24 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 	if err != nil {
 		return nil, err
 	}
-	resp, inputs := new(llmhttp.EmbeddingResponse), req.Input.Len()
-	err = b.fetchReply(ctx, b.embeddings, body, model, func(c *call, reply []byte) error {
+	inputs := req.Input.Len()
+	return fetchReply(ctx, b, b.embeddings, body, model, func(c *call, reply []byte) (*llmhttp.EmbeddingResponse, error) {
+		resp := new(llmhttp.EmbeddingResponse)
 		if err := resp.UnmarshalJSON(reply); err != nil {
-			return c.malformedReply(err)
+			return nil, c.malformedReply(err)
 		}
 		if err := c.reportedError(reply, resp.Extra["error"], len(resp.Vectors) > 0); err != nil {
-			return err
+			return nil, err
 		}
 		if err := checkVectors(resp.Vectors, inputs); err != nil {
-			return c.malformedReply(err)
+			return nil, c.malformedReply(err)
 		}
-		return nil
+		delete(resp.Extra, "error")
+		if model.client != model.server {
+			resp.Model = model.client
+		}
+		return resp, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	delete(resp.Extra, "error")
-	if model.client != model.server {
-		resp.Model = model.client
-	}
-	return resp, nil
 }
 
 // checkVectors returns an error if there is not one vector for each input.

@@ -21,27 +21,24 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 	if err != nil {
 		return nil, err
 	}
-	resp, format := new(llmhttp.ImageResponse), req.ResponseFormat
-	err = b.fetchReply(ctx, b.images, body, model, func(c *call, reply []byte) error {
+	format := req.ResponseFormat
+	return fetchReply(ctx, b, b.images, body, model, func(c *call, reply []byte) (*llmhttp.ImageResponse, error) {
+		resp := new(llmhttp.ImageResponse)
 		if err := resp.UnmarshalJSON(reply); err != nil {
-			return c.malformedReply(err)
+			return nil, c.malformedReply(err)
 		}
 		if err := c.reportedError(reply, resp.Extra["error"], len(resp.Data) > 0); err != nil {
-			return err
+			return nil, err
 		}
 		if len(resp.Data) == 0 {
-			return c.invalidReply("the reply has no images")
+			return nil, c.invalidReply("the reply has no images")
 		}
 		if err := c.fetchImages(resp.Data, format); err != nil {
-			return c.fetchError(err)
+			return nil, c.fetchError(err)
 		}
-		return nil
+		delete(resp.Extra, "error")
+		return resp, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	delete(resp.Extra, "error")
-	return resp, nil
 }
 
 // fetchError returns the error for an image that could not be fetched because of err.

@@ -15,11 +15,7 @@ import (
 // server lists, with the names that clients use, and then those of
 // Options.Models that the server does not list.
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
-	var list []llmhttp.Model
-	err := b.fetchReply(ctx, b.models, nil, modelNames{}, func(c *call, reply []byte) (err error) {
-		list, err = decodeModels(c, reply)
-		return err
-	})
+	list, err := fetchReply(ctx, b, b.models, nil, modelNames{}, decodeModels)
 	if err != nil {
 		return nil, err
 	}
