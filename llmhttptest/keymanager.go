@@ -1,7 +1,6 @@
 package llmhttptest
 
 import (
-	"context"
 	"errors"
 	"reflect"
 	"slices"
@@ -185,10 +184,10 @@ func checkManagerUnknown(t testing.TB, s llmhttp.KeyManager) {
 }
 
 // listIDs reads all pages of q.
-func listIDs(ctx context.Context, t testing.TB, s llmhttp.KeyManager, q llmhttp.KeyQuery) (ids []string) {
+func listIDs(t testing.TB, s llmhttp.KeyManager, q llmhttp.KeyQuery) (ids []string) {
 	t.Helper()
 	for {
-		page, err := s.ListKeys(ctx, q)
+		page, err := s.ListKeys(t.Context(), q)
 		if err != nil {
 			t.Fatalf("ListKeys(%+v) returned the error %v, want nil", q, err)
 		}
@@ -216,7 +215,7 @@ func checkManagerPages(t testing.TB, s llmhttp.KeyManager) {
 	_, _ = mustCreate(t, s, newParams(newKey()))
 	for _, limit := range []int{0, 1, 3, 7, 8} {
 		for _, newest := range []bool{false, true} {
-			got := listIDs(t.Context(), t, s, llmhttp.KeyQuery{Account: account, Limit: limit, Newest: newest})
+			got := listIDs(t, s, llmhttp.KeyQuery{Account: account, Limit: limit, Newest: newest})
 			if newest {
 				slices.Reverse(got)
 			}
@@ -228,13 +227,13 @@ func checkManagerPages(t testing.TB, s llmhttp.KeyManager) {
 }
 
 func checkManagerSearch(t testing.TB, s llmhttp.KeyManager) {
-	ctx, account := t.Context(), unique("Account")
+	account := unique("Account")
 	// The word is long, so that no random ID contains it.
 	special, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: `50%_\ Discount`})
 	other, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: "50 xx discount", Expires: time.Now().Add(-time.Hour)})
 	suspended, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Suspended: true})
 	revoked, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Suspended: true})
-	if err := s.RevokeKey(ctx, revoked.ID); err != nil {
+	if err := s.RevokeKey(t.Context(), revoked.ID); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -255,7 +254,7 @@ func checkManagerSearch(t testing.TB, s llmhttp.KeyManager) {
 		{llmhttp.KeyQuery{Status: llmhttp.KeyRevoked}, []string{revoked.ID}},
 	} {
 		c.q.Account = account
-		got := listIDs(ctx, t, s, c.q)
+		got := listIDs(t, s, c.q)
 		slices.Sort(got)
 		slices.Sort(c.want)
 		if !slices.Equal(got, c.want) {
