@@ -23,28 +23,30 @@ type loadCase struct {
 	mode    mode // of the contenders, or of the server behind gateways
 	request request
 	conns   int
-	gateway bool // the contenders are gateways to a bare server
+	gateway bool          // the contenders are gateways to a bare server
+	warmUp  time.Duration // of each server
 }
 
+// runWhole warms servers up until the usage store of llmhttp has its full size, as a host's has.
 func runWhole(b *bench) {
 	small, large := chatRequest(512, false), chatRequest(8<<10, false)
-	b.runLoadCase(loadCase{"Whole/size=0.5KB", modeWhole, small, 64, false}, ours, traced, bare, bareWithHeaders, std)
-	b.runLoadCase(loadCase{"Whole/size=8KB", modeWhole, large, 64, false}, ours, std)
+	b.runLoadCase(loadCase{"Whole/size=0.5KB", modeWhole, small, 64, false, 4 * time.Second}, ours, traced, bare, bareWithHeaders, std)
+	b.runLoadCase(loadCase{"Whole/size=8KB", modeWhole, large, 64, false, 4 * time.Second}, ours, std)
 }
 
 func runStreams(b *bench) {
 	r := chatRequest(512, true)
-	b.runLoadCase(loadCase{"Stream/chunks=paced", modePaced, r, 64, false}, ours, bare, messagesAPI, responsesAPI)
-	b.runLoadCase(loadCase{"Stream/chunks=ready", modeReady, r, 64, false}, ours, bare)
+	b.runLoadCase(loadCase{"Stream/chunks=paced", modePaced, r, 64, false, time.Second}, ours, bare, messagesAPI, responsesAPI)
+	b.runLoadCase(loadCase{"Stream/chunks=ready", modeReady, r, 64, false, time.Second}, ours, bare)
 }
 
 func runGateways(b *bench) {
 	whole, image, stream := chatRequest(512, false), imageRequest(1<<20), chatRequest(512, true)
-	b.runLoadCase(loadCase{"Gateway/size=0.5KB", modeWhole, whole, 64, true}, ours, proxy)
-	b.runLoadCase(loadCase{"Gateway/size=1MB", modeWhole, image, 8, true}, ours, proxy)
-	b.runLoadCase(loadCase{"Gateway/chunks=paced", modePaced, stream, 64, true}, ours, proxy)
-	b.runLoadCase(loadCase{"Gateway/chunks=ready", modeReady, stream, 64, true}, ours, proxy)
-	b.runLoadCase(loadCase{"Gateway/connections=1", modeWhole, whole, 1, true}, ours, proxy, bare)
+	b.runLoadCase(loadCase{"Gateway/size=0.5KB", modeWhole, whole, 64, true, time.Second}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/size=1MB", modeWhole, image, 8, true, time.Second}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/chunks=paced", modePaced, stream, 64, true, time.Second}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/chunks=ready", modeReady, stream, 64, true, time.Second}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/connections=1", modeWhole, whole, 1, true, time.Second}, ours, proxy, bare)
 }
 
 func (b *bench) runLoadCase(c loadCase, contenders ...string) {
@@ -133,7 +135,7 @@ func (r *loadRun) start() error {
 	if err := verify(s.addr, r.request, r.mode); err != nil || r.short {
 		return err
 	}
-	if err := r.startLoad(time.Second); err != nil {
+	if err := r.startLoad(r.warmUp); err != nil {
 		return err
 	}
 	_, err = r.finish()
@@ -179,10 +181,9 @@ func runBursts(b *bench) {
 
 // verify checks that the server at addr answers r with the text of its model.
 func verify(addr string, r request, m mode) error {
-	want := strings.Join(slices.Collect(m.texts(context.Background())), "")
 	got := ""
 	err := receive(addr, r, func(text string) { got += text })
-	if err == nil && got != want {
+	if err == nil && got != strings.Join(slices.Collect(m.texts(context.Background())), "") {
 		err = fmt.Errorf("wrong text: %q", got)
 	}
 	return err

@@ -62,7 +62,7 @@ func main() {
 }
 
 func run(args []string, out, log io.Writer) error {
-	b := &bench{log: log}
+	b := &bench{log: log, rounds: 6}
 	if err := b.parse(args); err != nil {
 		return err
 	}
@@ -105,7 +105,6 @@ func (b *bench) parse(args []string) error {
 		}
 	}
 	benchtime := "100ms"
-	b.rounds = 6
 	if b.short {
 		b.rounds, benchtime = 1, "5ms"
 	}
