@@ -3,12 +3,241 @@ package llmhttp
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
+
+// A KeyStore finds the [Key] for a secret. It must be safe for concurrent use.
+type KeyStore interface {
+	// Lookup returns the Key for secret, or an error wrapping [ErrKeyNotFound] if
+	// there is none. If it returns an [*Error], the client gets that; any other
+	// error becomes a 503.
+	//
+	// The secret is never empty. For a request without a well-formed secret it is
+	// [Anonymous], which no client can present. A store that does not contain
+	// Anonymous returns ErrKeyNotFound, as for any other unknown secret.
+	//
+	// The Handler checks expiry, scopes and limits; Lookup need not. The Handler
+	// does not modify the Key, so a store may return the same one many times. A
+	// store that keeps Keys in another form must preserve the difference between
+	// nil Scopes and Models, which allow everything, and empty ones, which allow
+	// nothing.
+	//
+	// Stores should keep [HashSecret] of the secret instead of the secret and
+	// look up by it, so that neither a leak of the store nor the time of a
+	// comparison reveals a secret.
+	//
+	// The Handler sets no timeout for Lookup, and does not always notice that the
+	// client has left, because the body of the request has not been read yet. A
+	// store that may hang must limit how long it waits.
+	Lookup(ctx context.Context, secret string) (*Key, error)
+}
+
+// The KeyFunc type is an adapter to use an ordinary function as a [KeyStore].
+type KeyFunc func(ctx context.Context, secret string) (*Key, error)
+
+// Lookup returns f(ctx, secret).
+func (f KeyFunc) Lookup(ctx context.Context, secret string) (*Key, error) { return f(ctx, secret) }
+
+// ErrKeyNotFound is returned by a [KeyStore] for an unknown secret.
+var ErrKeyNotFound = errors.New("llmhttp: no such key")
+
+// Anonymous is the secret that a [Handler] passes to [KeyStore.Lookup] for a
+// request without a well-formed secret. It contains a space and so is not
+// well-formed itself: no client can present it.
+const Anonymous = "(no secret)"
+
+// A Key describes what the holder of a secret may do.
+type Key struct {
+	// ID identifies the key in logs, records and limits. It is not secret. If
+	// empty, a part of the secret's hash is used.
+	ID string
+
+	// Account is the account to which usage is recorded and reported. If empty,
+	// the ID is used.
+	Account string
+
+	// Scopes are the endpoints that the key may call. Nil means all, empty none.
+	Scopes []Endpoint
+
+	// Models are the models that the key may use; a * stands for any text. Nil
+	// means all, empty none.
+	Models []string
+
+	// Expires is when the key stops working. Zero means never.
+	Expires time.Time
+
+	// Limits are the limits on the use of the key. The zero Limits set none.
+	Limits Limits
+}
+
+// An Endpoint is a scope of a [Key].
+type Endpoint string
+
+// The endpoints of the API.
+const (
+	EndpointChat       Endpoint = "chat"       // POST /v1/chat/completions
+	EndpointImages     Endpoint = "images"     // POST /v1/images/generations
+	EndpointEmbeddings Endpoint = "embeddings" // POST /v1/embeddings
+	EndpointModels     Endpoint = "models"     // GET /v1/models and /v1/models/{id}
+	EndpointUsage      Endpoint = "usage"      // GET /v1/dashboard/billing/usage and subscription
+)
+
+// Endpoints returns all endpoints, for programs that check the scopes of keys.
+func Endpoints() []Endpoint {
+	return []Endpoint{EndpointChat, EndpointImages, EndpointEmbeddings, EndpointModels, EndpointUsage}
+}
+
+// AllowsModel reports whether k may use the model of the given ID.
+func (k *Key) AllowsModel(id string) bool {
+	return k.Models == nil || slices.ContainsFunc(k.Models, func(pattern string) bool { return modelname.Match(pattern, id) })
+}
+
+// AllowsEndpoint reports whether k may call e.
+func (k *Key) AllowsEndpoint(e Endpoint) bool {
+	return k.Scopes == nil || slices.Contains(k.Scopes, e)
+}
+
+// HashSecret returns the SHA-256 hash of secret in hexadecimal. It cannot be
+// reversed for secrets made by [NewSecret], which are random; it can be for
+// passwords that people choose.
+func HashSecret(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// NewSecret returns a new secret: prefix and 256 random bits in base64url.
+// OpenAI's prefix is "sk-".
+func NewSecret(prefix string) string {
+	var b [32]byte
+	rand.Read(b[:]) // never fails
+	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// AllowAll returns a KeyStore that admits every request, with or without a
+// secret, on behalf of account. Use it only where something else controls
+// access. It may be wrapped in another KeyStore.
+func AllowAll(account string) KeyStore {
+	key := &Key{ID: account, Account: account}
+	return KeyFunc(func(context.Context, string) (*Key, error) { return key, nil })
+}
+
+// A KeyManager is a [KeyStore] whose keys can be listed and changed. A [Handler]
+// does not need one; programs that manage keys do. Its methods are safe for
+// concurrent use.
+//
+// Methods that take the ID of a key return an error that wraps
+// [ErrKeyNotFound] if there is no such key.
+type KeyManager interface {
+	KeyStore
+
+	// Key returns the key with the given ID.
+	Key(ctx context.Context, id string) (KeyInfo, error)
+
+	// ListKeys returns a page of keys, including those that are revoked,
+	// suspended or expired. A page with fewer keys than the limit is the
+	// last. If there is no key q.After, the error wraps ErrKeyNotFound.
+	ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error)
+
+	// CreateKey creates a key and returns its secret. The store does not keep
+	// the secret, which therefore cannot be recovered later.
+	CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, secret string, err error)
+
+	// UpdateKey calls change with the settings of a key and stores the result.
+	// Other changes of the key wait meanwhile, so that no change is lost. If
+	// change returns an error, UpdateKey returns it and changes nothing.
+	// change must not use the store, and may be called several times. If the
+	// key is revoked, the error wraps [ErrKeyRevoked].
+	UpdateKey(ctx context.Context, id string, change func(*KeyParams) error) (KeyInfo, error)
+
+	// RotateKey adds a new secret to a key and returns it. The previous
+	// secrets stop working after overlap, or earlier if that was already set.
+	// A zero overlap stops them at once; a negative one is an error. The ID,
+	// limits and usage of the key stay the same. If the key is revoked, the
+	// error wraps ErrKeyRevoked.
+	RotateKey(ctx context.Context, id string, overlap time.Duration) (info KeyInfo, secret string, err error)
+
+	// RevokeKey disables a key for good. Revoking a revoked key does nothing.
+	RevokeKey(ctx context.Context, id string) error
+}
+
+// ErrKeyRevoked is wrapped by the errors of changes to a revoked key.
+var ErrKeyRevoked = errors.New("llmhttp: the key is revoked")
+
+// KeyParams are the settings of a key in a [KeyManager]. A store may round times
+// down to microseconds.
+type KeyParams struct {
+	Account   string     // the account that pays; empty means the key's ID
+	Name      string     // for display; may be empty and need not be unique
+	Scopes    []Endpoint // the allowed endpoints; nil means all, empty none
+	Models    []string   // the allowed models; nil means all, empty none; * matches any text
+	Expires   time.Time  // zero means never
+	Limits    Limits
+	Suspended bool // Lookup does not find the key until this is false again
+}
+
+// A KeyInfo describes a key of a [KeyManager].
+type KeyInfo struct {
+	Key
+	Name      string
+	Prefix    string // the beginning of the newest secret, for display
+	Suspended bool
+	Created   time.Time
+	LastUsed  time.Time // accurate to about two minutes; zero if never used
+	Revoked   time.Time // zero if not revoked
+}
+
+// Params returns the settings of the key.
+func (k *KeyInfo) Params() KeyParams {
+	return KeyParams{
+		Account: k.Account, Name: k.Name, Scopes: k.Scopes, Models: k.Models,
+		Expires: k.Expires, Limits: k.Limits, Suspended: k.Suspended,
+	}
+}
+
+// A KeyStatus says whether a key works.
+type KeyStatus string
+
+// The states of a key. A key that is in several of them has the last.
+const (
+	KeyActive    KeyStatus = "active"
+	KeyExpired   KeyStatus = "expired"
+	KeySuspended KeyStatus = "suspended"
+	KeyRevoked   KeyStatus = "revoked"
+)
+
+// Status returns the state of the key at the given time.
+func (k *KeyInfo) Status(now time.Time) KeyStatus {
+	switch {
+	case !k.Revoked.IsZero():
+		return KeyRevoked
+	case k.Suspended:
+		return KeySuspended
+	case !k.Expires.IsZero() && !now.Before(k.Expires):
+		return KeyExpired
+	}
+	return KeyActive
+}
+
+// A KeyQuery selects a page of keys in the order in which they were created.
+type KeyQuery struct {
+	Account string    // empty means all accounts
+	Status  KeyStatus // empty means every status
+	Search  string    // a part of the ID, account, name or prefix in any case of ASCII letters; empty means every key
+	After   string    // the ID of the last key of the previous page; empty means the first page
+	Newest  bool      // newest first instead of oldest first
+	Limit   int       // the maximum number of keys, at most 1000; zero or negative means 100
+}
 
 // KeyFrom returns the Key of the request that ctx belongs to, or nil if there
 // is none. The Key must not be modified.

@@ -3,8 +3,12 @@ package llmhttp
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -286,5 +290,238 @@ func (h *Handler) interruptActive() {
 			defer q.log.recoverAndLog("interrupting a request failed")
 			q.failures.interrupt(errShutdown)
 		}()
+	}
+}
+
+// addEndpoints adds the endpoints that every Handler serves.
+func (h *Handler) addEndpoints() {
+	chat := chatCompletions{}
+	h.addProtocol(chat)
+	for _, rt := range []*route{
+		newRoute(chat, "POST /v1/images/generations", EndpointImages, OperationImages, serveImages),
+		newRoute(chat, "POST /v1/embeddings", EndpointEmbeddings, OperationEmbeddings, serveEmbeddings),
+		newRoute(chat, "GET /v1/models", EndpointModels, "", serveModels),
+		newRoute(chat, "GET /v1/models/{id...}", EndpointModels, "", serveModel),
+		newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, "", serveUsage),
+		newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, "", serveUsage),
+		newRoute(chat, "GET /v1/dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
+		newRoute(chat, "GET /dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
+	} {
+		h.routes.add(rt)
+	}
+}
+
+// addProtocol adds the routes of a Protocol.
+func (h *Handler) addProtocol(p Protocol) {
+	for _, rt := range p.Routes() {
+		op, serve := OperationChat, func(q *request) error { return q.chat.serve(rt.Chat) }
+		if rt.Chat == nil {
+			op, serve = "", func(q *request) error { return serveOther(q, rt.Serve) }
+		}
+		added := newRoute(p, rt.Pattern, rt.Endpoint, op, serve)
+		added.match, added.startsEarly = rt.Match, rt.StartsEarly
+		h.routes.add(added)
+	}
+}
+
+// findRoute returns the route that serves r. If no route does, the error is the one that
+// the client gets: 405 for a path that has other methods, and otherwise 404.
+func (h *Handler) findRoute(r *http.Request) (*route, error) {
+	rt, allowed := h.routes.find(r)
+	switch {
+	case rt != nil:
+		return rt, nil
+	case allowed != nil:
+		e := Errorf(http.StatusMethodNotAllowed, "", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)",
+			echo(r.Method), echo(r.URL.Path))
+		e.Err = methodError(allowed)
+		return nil, e
+	}
+	e := errUnknownURL(r)
+	if isKnownPath(r.URL.Path) {
+		e.Message += ". This server does not serve it. It serves " + strings.Join(h.servedPatterns(), ", ") + "."
+	}
+	return nil, e
+}
+
+func errUnknownURL(r *http.Request) *Error {
+	return Errorf(http.StatusNotFound, "", "Invalid URL (%s %s)", echo(r.Method), echo(r.URL.Path))
+}
+
+// knownPaths are the paths below /v1/ of APIs that clients may expect of any
+// server of this kind. A path below one of them is known too.
+var knownPaths = []string{
+	"assistants", "audio", "batches", "completions", "containers", "conversations", "embeddings", "evals", "files", "fine_tuning",
+	"images", "messages", "moderations", "organization", "realtime", "rerank", "responses", "threads", "uploads", "vector_stores", "videos",
+}
+
+func isKnownPath(path string) bool {
+	rest, ok := strings.CutPrefix(path, "/v1/")
+	if !ok {
+		return false
+	}
+	first, _, _ := strings.Cut(rest, "/")
+	return slices.Contains(knownPaths, first)
+}
+
+// servedPatterns returns the patterns of the routes, except those of optional methods that
+// the Backend does not have, and those that exist only for some requests.
+func (h *Handler) servedPatterns() []string {
+	_, images := h.backend.Backend.(ImageGenerator)
+	_, embeddings := h.backend.Backend.(Embedder)
+	_, models := h.backend.Backend.(ModelLister)
+	lacks := map[Endpoint]bool{EndpointImages: !images, EndpointEmbeddings: !embeddings, EndpointModels: !models}
+	var patterns []string
+	for _, list := range h.routes.exact {
+		for _, rt := range list {
+			if !lacks[rt.endpoint] && rt.match == nil && !slices.Contains(patterns, rt.pattern) {
+				patterns = append(patterns, rt.pattern)
+			}
+		}
+	}
+	slices.Sort(patterns)
+	return patterns
+}
+
+// A methodError is the cause of a 405. It lists the methods that are allowed.
+type methodError []string
+
+func (e methodError) Error() string {
+	methods := slices.Clone(e)
+	slices.Sort(methods)
+	s := strings.Join(slices.Compact(methods), ", ")
+	return strings.Replace(s, http.MethodGet, "GET, HEAD", 1)
+}
+
+// A routeTable finds the route of a request.
+type routeTable struct {
+	exact     map[string][]*route // routes without wildcards, by path
+	wildcards []*route
+}
+
+// add adds a route. It panics if another one serves the same requests.
+func (t *routeTable) add(rt *route) {
+	path := strings.Join(rt.segments, "/")
+	if strings.Contains(path, "{") {
+		t.wildcards = insertRoute(t.wildcards, rt)
+		return
+	}
+	for _, other := range t.exact[path] {
+		if other.method == rt.method && other.match == nil && rt.match == nil {
+			panic(fmt.Sprintf("llmhttp: two protocols serve %s %s", rt.method, path))
+		}
+	}
+	if t.exact == nil {
+		t.exact = make(map[string][]*route)
+	}
+	t.exact[path] = insertRoute(t.exact[path], rt)
+}
+
+// insertRoute adds a route. Those with a match come before the others.
+func insertRoute(routes []*route, rt *route) []*route {
+	if rt.match == nil {
+		return append(routes, rt)
+	}
+	return append([]*route{rt}, routes...)
+}
+
+// find returns the route for the method and the path of r. If the path has only routes
+// for other methods, it returns nil and these methods.
+func (t *routeTable) find(r *http.Request) (rt *route, allowed []string) {
+	path := r.URL.Path
+	if strings.Contains(r.URL.RawPath, "%2F") || strings.Contains(r.URL.RawPath, "%2f") {
+		path = r.URL.RawPath // an escaped slash belongs to a model ID
+	}
+	for _, rt := range t.exact[path] {
+		switch {
+		case !rt.matches(r):
+		case rt.allows(r.Method):
+			return rt, nil
+		default:
+			allowed = append(allowed, rt.method)
+		}
+	}
+	for _, rt := range t.wildcards {
+		values, ok := rt.matchPath(r.URL.EscapedPath())
+		switch {
+		case !ok || !rt.matches(r):
+		case rt.allows(r.Method):
+			rt.setPathValues(r, values)
+			return rt, nil
+		default:
+			allowed = append(allowed, rt.method)
+		}
+	}
+	return nil, allowed
+}
+
+// A route is a Route of a Protocol, or an endpoint of the Handler itself.
+type route struct {
+	pattern     string
+	method      string
+	segments    []string // of the path; the first is empty
+	endpoint    Endpoint
+	operation   Operation // empty if no model is called
+	protocol    Protocol
+	match       func(r *http.Request) bool // nil if it serves every request
+	startsEarly bool                       // Route.StartsEarly
+	serve       func(q *request) error
+}
+
+// newRoute parses a pattern. It panics if the pattern is malformed.
+func newRoute(p Protocol, pattern string, e Endpoint, op Operation, serve func(q *request) error) *route {
+	method, path, ok := strings.Cut(pattern, " ")
+	if !ok || !strings.HasPrefix(path, "/") {
+		panic("llmhttp: the pattern of a route must be a method and a path: " + pattern)
+	}
+	return &route{pattern: pattern, method: method, segments: strings.Split(path, "/"), endpoint: e, operation: op, protocol: p, serve: serve}
+}
+
+// matches reports whether the route exists for r.
+func (rt *route) matches(r *http.Request) bool { return rt.match == nil || rt.match(r) }
+
+// allows reports whether the route serves requests of the given method.
+func (rt *route) allows(method string) bool {
+	return method == rt.method || method == http.MethodHead && rt.method == http.MethodGet
+}
+
+// matchPath reports whether the route serves an escaped path, and returns the
+// unescaped values of its wildcards in their order.
+func (rt *route) matchPath(path string) (values []string, ok bool) {
+	last := len(rt.segments) - 1
+	for i, segment := range rt.segments {
+		var got string
+		if strings.HasSuffix(segment, "...}") {
+			got, path = path, ""
+		} else {
+			var more bool
+			if got, path, more = strings.Cut(path, "/"); more != (i < last) {
+				return nil, false
+			}
+		}
+		if !strings.HasPrefix(segment, "{") {
+			if got != segment {
+				return nil, false
+			}
+			continue
+		}
+		value, err := url.PathUnescape(got)
+		if err != nil || value == "" {
+			return nil, false
+		}
+		values = append(values, value)
+	}
+	return values, true
+}
+
+// setPathValues makes the values of the wildcards available to
+// [http.Request.PathValue].
+func (rt *route) setPathValues(r *http.Request, values []string) {
+	for _, segment := range rt.segments {
+		if name, ok := strings.CutPrefix(segment, "{"); ok {
+			name = strings.TrimSuffix(strings.TrimSuffix(name, "}"), "...")
+			r.SetPathValue(name, values[0])
+			values = values[1:]
+		}
 	}
 }
