@@ -341,7 +341,7 @@ func (ro *requestObserver) notifyStarted(req describer) {
 	req.describe(info)
 	d.started = true
 	q.res.mu.Lock()
-	ro.timing.Admitted = time.Since(q.arrived)
+	ro.timing.Admitted = q.idle.lastProgress.Sub(q.arrived) // beginBackendCall has just set it
 	q.res.mu.Unlock()
 	if d.hooks.Started == nil {
 		return

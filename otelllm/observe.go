@@ -53,11 +53,19 @@ func (r *request) ended(s *llmhttp.RequestSummary) {
 	}
 	r.t.metrics.active.Add(-1)
 	r.t.recordSpend(r.ctx, s) // at once, because it calls a function of the host
-	if trace.SpanContextFromContext(r.ctx).IsSampled() {
+	if r.isSampled() {
 		r.t.record(r.ctx, s) // at once, because an exemplar names the trace
 	} else {
 		r.t.batch.add(s)
 	}
+}
+
+// isSampled reports whether the trace of the request is sampled.
+func (r *request) isSampled() bool {
+	if r.span != nil { // asking the context takes longer
+		return r.span.SpanContext().IsSampled()
+	}
+	return trace.SpanContextFromContext(r.ctx).IsSampled()
 }
 
 // describeRefusal describes a request without a span of its own on the span around it.
