@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/largebody"
 )
 
 // allocsPerRequest returns the average number of allocations of a request with body.
@@ -87,26 +87,11 @@ func TestAllocs_PerRequest(t *testing.T) {
 // The memory that the Handler allocates for a body of 16 MiB is bounded, whatever the
 // body contains.
 func TestAllocs_LargeBodies(t *testing.T) {
-	const size = 16 << 20
-	// repeat returns head, as many elements as fit, and tail. A %d in element is the
-	// element's number.
-	repeat := func(head, element, tail string, most int) string {
-		numbered := strings.Contains(element, "%d")
-		b := append(make([]byte, 0, size), head...)
-		for i := 0; i < most && len(b) < size-len(element)-len(tail)-100; i++ {
-			if numbered {
-				b = fmt.Appendf(b, element, i)
-			} else {
-				b = append(b, element...)
-			}
-			b = append(b, ',')
-		}
-		return string(append(b[:len(b)-1], tail...))
-	}
+	repeat := largebody.Repeat
 	nested := func() string {
-		b := append(make([]byte, 0, size), `{"model":"m","x":`...)
+		b := append(make([]byte, 0, largebody.Size), `{"model":"m","x":`...)
 		depth := 0
-		for ; len(b) < size-200_000 && depth < 500; depth++ {
+		for ; len(b) < largebody.Size-200_000 && depth < 500; depth++ {
 			b = append(b, '{')
 			for i := range 16_000 {
 				b = append(fmt.Appendf(b, `"%x":0`, i), ',')
@@ -115,7 +100,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 		}
 		return string(b) + "0" + strings.Repeat("}", depth+1)
 	}
-	const all = size
+	const all = largebody.Size
 	const message = `{"model":"m","messages":[{"role":"user","content":`
 	bodies := map[string]string{
 		"messages":               repeat(`{"model":"m","messages":[`, `{}`, `]}`, all),
@@ -133,7 +118,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 		"inputs":                 repeat(`{"model":"m","input":[`, `""`, `]}`, all),
 		"inputs of tokens":       repeat(`{"model":"m","input":[`, `[1]`, `]}`, all),
 		"input of tokens":        repeat(`{"model":"m","input":[`, `1`, `]}`, all),
-		"brackets":               strings.Repeat("[", size),
+		"brackets":               strings.Repeat("[", largebody.Size),
 		"duplicate names":        repeat(`{"model":"m","x":{`, `"k%d":0`, `,"k0":0}}`, 16_000),
 	}
 	h := llmhttp.NewHandler(textBackend("x"), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
@@ -144,12 +129,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 				r.URL.Path = embeddingsPath
 			}
 			w := httptest.NewRecorder()
-			var before, after runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&before)
-			h.ServeHTTP(w, r)
-			runtime.ReadMemStats(&after)
-			megabytes := (after.TotalAlloc - before.TotalAlloc) >> 20
+			megabytes := largebody.Allocated(func() { h.ServeHTTP(w, r) })
 			t.Logf("%d bytes: status %d, %d MB allocated", len(body), w.Code, megabytes)
 			assert.NotEqual(t, 413, w.Code)
 			assert.LessOrEqual(t, megabytes, uint64(100))

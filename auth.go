@@ -239,8 +239,9 @@ type KeyQuery struct {
 	Limit   int       // the maximum number of keys, at most 1000; zero or negative means 100
 }
 
-// KeyFrom returns the Key of the request that ctx belongs to, or nil if there
-// is none. The Key must not be modified.
+// KeyFrom returns the Key of the request that ctx belongs to. It returns nil if ctx
+// does not belong to a request of a Handler, or if the Handler has not found the Key
+// yet. The Key must not be modified.
 func KeyFrom(ctx context.Context) *Key {
 	if q := requestFrom(ctx); q != nil {
 		return q.key
@@ -248,8 +249,8 @@ func KeyFrom(ctx context.Context) *Key {
 	return nil
 }
 
-// RequestIDFrom returns the ID of the request that ctx belongs to, or "" if
-// there is none.
+// RequestIDFrom returns the ID of the request that ctx belongs to. It returns "" if
+// ctx does not belong to a request of a Handler.
 func RequestIDFrom(ctx context.Context) string {
 	if q := requestFrom(ctx); q != nil {
 		return q.accounting.record.ID

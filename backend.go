@@ -154,7 +154,7 @@ type ChatStream = iter.Seq2[*ChatChunk, error]
 
 // TextChunk returns a chunk that adds s to the first choice.
 func TextChunk(s string) *ChatChunk {
-	// One allocation instead of two (budget: stream, a flush per chunk).
+	// One allocation instead of two (budget: stream, chunks ready at once).
 	c := new(struct {
 		ChatChunk
 		choice [1]ChunkChoice

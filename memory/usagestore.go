@@ -152,12 +152,17 @@ func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) boo
 	return periods.sorted()
 }
 
-// sumsBetween returns the entries whose start is not before from, and before to.
+// sumsBetween returns the entries whose start is not before from, and before to. The
+// pointers are valid until the next entry.
 func sumsBetween(entries []entry, from, to time.Time) iter.Seq[*llmhttp.UsageSum] {
 	return func(yield func(*llmhttp.UsageSum) bool) {
+		var sum llmhttp.UsageSum // one for all entries, of which there may be many
 		for i := range entries {
 			start := entries[i].start()
-			if !start.Before(from) && start.Before(to) && !yield(entries[i].sum()) {
+			if start.Before(from) || !start.Before(to) {
+				continue
+			}
+			if sum = *entries[i].sum(); !yield(&sum) {
 				return
 			}
 		}

@@ -5,33 +5,18 @@
 package messages_test
 
 import (
-	"fmt"
-	"runtime"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/llmhttp/llmhttp/internal/largebody"
 	"github.com/stretchr/testify/assert"
 )
 
 // The memory that a body of 16 MiB takes is bounded, whatever the body contains.
 func TestAllocs_LargeBodies(t *testing.T) {
-	const size = 16 << 20
-	// repeat returns head, most elements or as many as fit, and tail. A %d in element
-	// is the element's number.
-	repeat := func(head, element, tail string, most int) string {
-		numbered := strings.Contains(element, "%d")
-		b := append(make([]byte, 0, size), head...)
-		for i := 0; i < most && len(b) < size-len(element)-len(tail)-100; i++ {
-			if numbered {
-				b = fmt.Appendf(b, element, i)
-			} else {
-				b = append(b, element...)
-			}
-			b = append(b, ',')
-		}
-		return string(append(b[:len(b)-1], tail...))
-	}
-	const all = size
+	repeat := largebody.Repeat
+	const all = largebody.Size
 	const turn = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":`
 	const call = `{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":`
 	blocks := `{"role":"user","content":[` + strings.TrimSuffix(strings.Repeat(`{},`, 1000), ",") + `]}`
@@ -55,17 +40,13 @@ func TestAllocs_LargeBodies(t *testing.T) {
 		"elements of an input":  repeat(call+`{"x":[`, `1`, `]}}]}]}`, all),
 		"elements of a member":  repeat(`{"model":"m","x":[`, `{}`, `]}`, all),
 		"one text":              repeat(turn+`"`, `aaaaaaa\n`, `"}]}`, all),
-		"brackets":              strings.Repeat("[", size),
+		"brackets":              strings.Repeat("[", largebody.Size),
 	}
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(nil, nil)
-			var before, after runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&before)
-			w := s.do("POST", messagesPath, body)
-			runtime.ReadMemStats(&after)
-			megabytes := (after.TotalAlloc - before.TotalAlloc) >> 20
+			var w *httptest.ResponseRecorder
+			megabytes := largebody.Allocated(func() { w = s.do("POST", messagesPath, body) })
 			t.Logf("%d bytes: status %d, %d MB allocated", len(body), w.Code, megabytes)
 			assert.NotEqual(t, 413, w.Code)
 			assert.LessOrEqual(t, megabytes, uint64(100))
