@@ -53,8 +53,8 @@ func newEntry(s llmhttp.UsageSum) entry {
 
 func (e *entry) start() time.Time { return time.Unix(e.seconds, e.nanoseconds).UTC() }
 
-func (e *entry) sum() *llmhttp.UsageSum {
-	return &llmhttp.UsageSum{
+func (e *entry) sum() llmhttp.UsageSum {
+	return llmhttp.UsageSum{
 		Start: e.start(), Requests: e.requests, PromptTokens: e.promptTokens, CompletionTokens: e.completionTokens,
 		CachedTokens: e.cachedTokens, ReasoningTokens: e.reasoningTokens, Images: e.images,
 	}
@@ -162,7 +162,7 @@ func sumsBetween(entries []entry, from, to time.Time) iter.Seq[*llmhttp.UsageSum
 			if start.Before(from) || !start.Before(to) {
 				continue
 			}
-			if sum = *entries[i].sum(); !yield(&sum) {
+			if sum = entries[i].sum(); !yield(&sum) {
 				return
 			}
 		}
@@ -189,7 +189,8 @@ func (u *UsageStore) compact() {
 			if e.start().After(median) {
 				return false
 			}
-			hours.add(e.start().Truncate(time.Hour), "", e.sum())
+			sum := e.sum()
+			hours.add(sum.Start.Truncate(time.Hour), "", &sum)
 			return true
 		})
 		for _, sum := range hours.sums {
