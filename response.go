@@ -294,10 +294,10 @@ func (c *connection) extendWrite(now time.Time) {
 
 // extend returns the deadline that takes the place of old, if it is time to set one.
 func extend(old, now time.Time, timeout time.Duration) (next time.Time, due bool) {
-	if timeout == 0 {
+	if timeout == 0 || old.Sub(now) >= timeout {
 		return old, false
 	}
-	return now.Add(timeout + timeout/2), old.Sub(now) < timeout
+	return now.Add(timeout + timeout/2), true
 }
 
 func (c *connection) setReadDeadline(t time.Time) {

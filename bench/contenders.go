@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -100,9 +101,11 @@ const (
 // each chunk. It ends with a space.
 var answerText = strings.Repeat("Paris is the capital of France, as it has been with few breaks since the year 987. ", 3)
 
-var words = strings.Fields(answerText)
+// words has the words of answerText with the space after each. They are made once: the cost
+// of the model is not llmhttp's.
+var words = slices.DeleteFunc(strings.SplitAfter(answerText, " "), func(w string) bool { return w == "" })
 
-func word(i int) string { return words[i%len(words)] + " " }
+func word(i int) string { return words[i%len(words)] }
 
 func (m mode) streams() bool { return m != modeWhole }
 
