@@ -81,8 +81,8 @@ func (b *block) toolCall() (llmhttp.ToolCall, error) {
 	return call, err
 }
 
-// contentParts converts content that must not have tool_use or tool_result blocks.
-func contentParts(encoded *raw) (llmhttp.Content, error) {
+// contentParts converts content. convert converts one block.
+func contentParts(encoded *raw, convert func(*block) (llmhttp.Content, error)) (llmhttp.Content, error) {
 	if encoded == nil {
 		return nil, missingField("")
 	}
@@ -92,7 +92,7 @@ func contentParts(encoded *raw) (llmhttp.Content, error) {
 	}
 	var all llmhttp.Content
 	for i, b := range blocks {
-		parts, err := b.parts()
+		parts, err := convert(b)
 		if err != nil {
 			return nil, prefixPath(err, i)
 		}
@@ -123,7 +123,21 @@ func (b *block) parts() (llmhttp.Content, error) {
 	if isServerBlock(b.Type) {
 		return nil, nil
 	}
-	return nil, fieldError("type", "Input tag '%s' does not match any of the expected tags", clip(b.Type))
+	return nil, b.unexpectedType()
+}
+
+// innerParts converts a block within a document or a search result. These blocks cannot
+// contain others: each level of nesting would take memory for everything inside it.
+func (b *block) innerParts() (llmhttp.Content, error) {
+	switch b.Type {
+	case "text", "image", "":
+		return b.parts()
+	}
+	return nil, b.unexpectedType()
+}
+
+func (b *block) unexpectedType() error {
+	return fieldError("type", "Input tag '%s' does not match any of the expected tags", clip(b.Type))
 }
 
 // isServerBlock reports whether blocks of a type belong to tools that Anthropic runs,
@@ -190,7 +204,7 @@ func (b *block) documentParts() (llmhttp.Content, error) {
 	case "text":
 		return textParts(withTitle(stringValue(b.Title), s.Data)), nil
 	case "content":
-		parts, err := contentParts(s.Content)
+		parts, err := contentParts(s.Content, (*block).innerParts)
 		return parts, prefixPath(err, "source.content")
 	case "base64":
 		return b.fileParts(s.dataURL()), nil
@@ -218,7 +232,7 @@ func withTitle(title, text string) string {
 }
 
 func (b *block) searchResultParts() (llmhttp.Content, error) {
-	parts, err := contentParts(b.Content)
+	parts, err := contentParts(b.Content, (*block).innerParts)
 	if err != nil {
 		return nil, prefixPath(err, "content")
 	}

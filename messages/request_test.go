@@ -138,6 +138,8 @@ func TestRequest_Refused(t *testing.T) {
 		"no URL":                    {turn(`[{"type":"image","source":{"type":"url"}}]`), "messages.1.content.0.source.url: Field required"},
 		"document type":             {turn(`[{"type":"document","source":{"type":"disk"}}]`), "messages.1.content.0.source.type: Input should be 'base64', 'text', 'content', 'url' or 'file'"},
 		"document content":          {turn(`[{"type":"document","source":{"type":"content","content":[{"type":"text","text":"a"},{"type":"x"}]}}]`), "messages.1.content.0.source.content.1.type: Input tag 'x' does not match any of the expected tags"},
+		"nested document":           {turn(`[{"type":"document","source":{"type":"content","content":[{"type":"document","source":{}}]}}]`), "messages.1.content.0.source.content.0.type: Input tag 'document' does not match any of the expected tags"},
+		"nested search result":      {turn(`[{"type":"search_result","content":[{"type":"search_result","content":"x"}]}]`), "messages.1.content.0.content.0.type: Input tag 'search_result' does not match any of the expected tags"},
 		"no tool_use_id":            {turn(`[{"type":"tool_result"}]`), "messages.1.content.0.tool_use_id: Field required"},
 		"in a tool result":          {turn(`[{"type":"tool_result","tool_use_id":"t","content":[{"type":"image"}]}]`), "messages.1.content.0.content.0.source: Field required"},
 		"no call ID":                {assistant(`[{"type":"tool_use","name":"f","input":{}}]`), "messages.0.content.0.id: Field required"},

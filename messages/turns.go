@@ -107,7 +107,7 @@ func (c *turnConverter) addUser(b *block) error {
 	}
 	m := llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: b.ToolUseID, IsError: b.IsError}
 	if b.Content != nil {
-		parts, err := contentParts(b.Content)
+		parts, err := contentParts(b.Content, (*block).parts)
 		if err != nil {
 			return prefixPath(err, "content")
 		}
