@@ -8,10 +8,10 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// Bounds on the conversation that previous_response_id continues.
+// Bounds on what a request can load from the store with a few bytes.
 const (
-	maxHistory      = 4096     // responses
-	maxHistoryBytes = 64 << 20 // size of their items
+	maxHistory      = 4096     // responses that previous_response_id continues
+	maxHistoryBytes = 64 << 20 // size of their items, and of the items that references name
 )
 
 // addHistory adds the items of the response id and of the responses before it. The ID
@@ -70,6 +70,7 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 	for _, item := range found {
 		bodies[item.ID] = item.Body
 	}
+	size := 0
 	for i, item := range items {
 		if item.Type != itemReference {
 			continue
@@ -77,6 +78,9 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 		body, ok := bodies[item.ID]
 		if !ok {
 			return badRequest("item_not_found", memberPath(item.path, "id"), "Item with id '%s' not found.", clip(item.ID))
+		}
+		if size += len(body); size > maxHistoryBytes { // several references may name the same item
+			return badRequest("context_length_exceeded", "input", "The items that 'input' refers to are too long.")
 		}
 		if items[i], err = newInputItem(body, item.path); err != nil {
 			return err

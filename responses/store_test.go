@@ -56,6 +56,18 @@ func TestStored_Conversation(t *testing.T) {
 	assert.Contains(t, e.Message, first["id"], "the message names what is missing")
 }
 
+func TestStored_ReferencesTooLong(t *testing.T) {
+	s := newStoringServer(t, chunkText)
+	s.create(`{"model":"m","input":[{"role":"user","id":"msg_long","content":"` + strings.Repeat("a", 8<<20) + `"}]}`)
+	references := func(n int) string {
+		return `{"model":"m","store":false,"input":[` + strings.Repeat(`{"id":"msg_long"},`, n) + `{"role":"user","content":"Hi"}]}`
+	}
+	s.create(references(1))
+	e := s.requireRefused(400, "POST", "/v1/responses", references(8))
+	assert.Equal(t, "context_length_exceeded", e.Code)
+	assert.Equal(t, "input", e.Param)
+}
+
 func TestStored_ToolsAndReasoning(t *testing.T) {
 	s := newStoringServer(t, reasoningChunks[0], reasoningChunks[1], `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"ns__f","arguments":"{}"}},{"index":1,"id":"c2","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}}]}`)
 	const tools = `"tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"ns","tools":[{"type":"function","name":"f"}]}]`
