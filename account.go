@@ -254,13 +254,13 @@ func (a *accounting) settle() {
 	q.idle.stopTimeout()
 	billable := a.backendCalled && !a.failedAsNotFound()
 	ctx := a.settleContext()
-	// Read the steps from the last to the first. They are deferred, so that each runs even
-	// if one before it calls runtime.Goexit.
-	defer a.releaseSlot()
-	defer q.log.callAndLog("quota not settled", func() error { a.settleQuota(billable); return nil })
-	defer q.log.callAndLog("usage not recorded", func() error { return a.recordUsage(ctx, billable) })
-	defer q.log.callAndLog("limits not settled", func() error { return a.settleTokens(ctx) })
-	q.log.callAndLog("usage not counted", func() error { a.setUsage(billable); return nil })
+	runAll(
+		func() { q.log.callAndLog("usage not counted", func() error { a.setUsage(billable); return nil }) },
+		func() { q.log.callAndLog("limits not settled", func() error { return a.settleTokens(ctx) }) },
+		func() { q.log.callAndLog("usage not recorded", func() error { return a.recordUsage(ctx, billable) }) },
+		func() { q.log.callAndLog("quota not settled", func() error { a.settleQuota(billable); return nil }) },
+		a.releaseSlot,
+	)
 }
 
 // settleContext returns a context with the values of the request. It is not cancelled when

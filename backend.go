@@ -140,8 +140,11 @@ func unsupported(what string) error {
 // loop: yield returns when the chunk is on its way to the client, so a slow
 // client slows the stream down, and returns false when the client has left or
 // the request has ended for another reason. The Backend must then return.
-// Yield may be called from another goroutine than that of the stream's function,
-// but not from several at the same time, nor after the function has returned.
+//
+// The stream's function should call yield on its own goroutine, as llmhttptest.TestBackend
+// checks, because a loop may depend on it. A Handler does not: it accepts calls on
+// other goroutines, but not on several at the same time, nor after the function has
+// returned.
 //
 // An error ends the stream; a chunk that is yielded together with an error is
 // dropped. Before the first chunk an error becomes the HTTP status of the reply,

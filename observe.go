@@ -251,8 +251,8 @@ type Try struct {
 	ErrorClass ErrorClass    // of Err; empty if it is nil
 }
 
-// StartTry reports that the Backend begins to call one of several targets. The
-// Backend must use the context that StartTry returns for the call, and must call
+// StartTry tells the Observer of a request that the Backend is about to call one of several
+// targets. ctx is the context that the Backend got for the request. The Backend must use the context that StartTry returns for the call, and must call
 // end when the call has ended, with the error or nil. Calls of end after the first
 // do nothing.
 //

@@ -268,22 +268,30 @@ func (q *request) setHeaders(now time.Time) {
 	q.protocol.SetHeaders(q.res.w.Header(), info)
 }
 
-// finish ends the request, whether it succeeded or not. Read its steps from the last to
-// the first. They are deferred, so that each runs even if the one before it panics or calls
-// runtime.Goexit.
+// finish ends the request, whether it succeeded or not.
 func (q *request) finish() {
-	defer func() {
-		if q.res.aborted { // does not change after res.finish
-			panic(http.ErrAbortHandler)
-		}
-	}()
-	defer q.h.leave(q)
-	defer q.res.finish()
-	defer q.observer.notifyEnded()
-	defer q.life.cancel(nil)
-	defer q.accounting.releaseSlot()
-	defer q.accounting.settle()
-	q.idle.stop()
+	runAll(
+		q.idle.stop,
+		q.accounting.settle,
+		q.accounting.releaseSlot,
+		func() { q.life.cancel(nil) },
+		q.observer.notifyEnded,
+		q.res.finish,
+		func() { q.h.leave(q) },
+		func() {
+			if q.res.aborted { // does not change after res.finish
+				panic(http.ErrAbortHandler)
+			}
+		},
+	)
+}
+
+// runAll calls each step, even if a step before it panics or calls runtime.Goexit.
+func runAll(steps ...func()) {
+	if len(steps) > 0 {
+		defer runAll(steps[1:]...)
+		steps[0]()
+	}
 }
 
 // A failureHandler ends a request that failed: by an error reply, or by the end
@@ -291,20 +299,20 @@ func (q *request) finish() {
 type failureHandler struct{ q *request }
 
 // handle ends the request with err, on the goroutine of ServeHTTP, after the Backend has
-// returned. If the request has ended already, only the limits are updated. Read the steps
-// from the last to the first. They are deferred, so that the client gets its reply even if
-// one before it calls runtime.Goexit.
+// returned. If the request has ended already, only the limits are updated.
 func (f *failureHandler) handle(err error) {
 	q := f.q
-	defer func() {
-		q.res.mu.Lock()
-		defer q.res.mu.Unlock()
-		q.res.backendRuns = err == errGoexit // after runtime.Goexit, net/http closes the connection
-		f.endLocked(err)
-	}()
-	defer q.accounting.ensureLimitsKnown()
-	defer q.accounting.refundRequest()
-	q.accounting.releaseSlot() // before the client can know
+	runAll(
+		q.accounting.releaseSlot, // before the client can know
+		q.accounting.refundRequest,
+		q.accounting.ensureLimitsKnown,
+		func() {
+			q.res.mu.Lock()
+			defer q.res.mu.Unlock()
+			q.res.backendRuns = err == errGoexit // after runtime.Goexit, net/http closes the connection
+			f.endLocked(err)
+		},
+	)
 }
 
 // interrupt ends the request with err, on another goroutine than that of ServeHTTP.

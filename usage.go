@@ -52,9 +52,9 @@ func QueryKey(ctx context.Context, s UsageStore, keyID string, q UsageQuery) ([]
 
 // A UsageRecord is what one request used. There is one for each request for which
 // the Backend was asked for a chat, images or embeddings, whether it succeeded,
-// failed or was abandoned by its client. The exception is a request that the Backend
-// refuses with a 404 before it has returned any part of a reply: it does not know the
-// model, or does not implement the endpoint.
+// failed or was abandoned by its client. The exception is a request for which the
+// Backend has no such model or no such method, and says so with a 404 before it has
+// returned any part of a reply.
 type UsageRecord struct {
 	ID        string    // the ID of the request, unique for all time
 	Time      time.Time // when the request arrived

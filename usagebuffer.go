@@ -398,9 +398,9 @@ func (w *batchWriter) writeOnce(records []UsageRecord) bool {
 	return true
 }
 
-// refuse notes that the store refused a record alone. The record is dropped if
-// that has happened often enough, and is not counted if the store took nothing
-// since the last time.
+// refuse notes that the store refused a record alone. After the first time, this counts
+// only if the store has taken something since it was last counted. A record whose count is
+// maxRefusals is dropped.
 func (w *batchWriter) refuse(r *UsageRecord) {
 	b := w.b
 	known := b.refusals[r.ID]

@@ -60,13 +60,13 @@ func (p *parser) appendStrict(b []byte) []byte {
 }
 
 const (
-	sharedSize  = 4 << 10 // in bytes; strings may share the memory of a document up to this size
-	sharedRatio = 4       // a larger document may be up to this many times as long as the string
+	sharedSize  = 4 << 10 // the size in bytes up to which a document counts as small
+	sharedRatio = 4       // a string that is at least 1/sharedRatio of a document counts as a large part of it
 )
 
 // detach returns text, which may be part of doc, for use after decoding. A text that
-// shares the memory of doc keeps all of it from being freed, so detach copies the text
-// of a large doc.
+// shares the memory of doc keeps all of it from being freed. So detach copies text, unless
+// doc is small or text is a large part of it.
 func detach(doc, text string) string {
 	if len(doc) <= sharedSize || len(doc)/sharedRatio <= len(text) {
 		return text
