@@ -120,6 +120,7 @@ func (c *chatCall) saveReply(extra Extra) error {
 	}
 	ctx, cancel := context.WithTimeout(c.q.life.ctx, settleGrace)
 	defer cancel()
+	c.q.observer.stepClass = ClassInternal
 	if err := save(ctx); err != nil {
 		return c.q.life.endCauseOr(err)
 	}

@@ -279,7 +279,10 @@ func imageURL(q *request, data []byte) (string, error) {
 	if q.h.opts.ImageURL == nil {
 		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 	}
-	u, err := callHost(q, func(ctx context.Context) (string, error) { return q.h.opts.ImageURL(ctx, data, mediaType) })
+	u, err := callHost(q, func(ctx context.Context) (string, error) {
+		q.observer.stepClass = ClassInternal
+		return q.h.opts.ImageURL(ctx, data, mediaType)
+	})
 	if err != nil {
 		return "", fmt.Errorf("llmhttp: ImageURL: %w", err)
 	}

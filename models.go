@@ -75,6 +75,7 @@ func listModels(q *request) ([]Model, error) {
 func allowedModels(q *request) ([]Model, error) {
 	models, err := q.h.backend.ListModels(q.life.ctx)
 	if err != nil {
+		q.observer.stepClass = ClassBackend // for ListModels, which is called by a Protocol
 		return nil, err
 	}
 	allowed := make([]Model, 0, len(models))

@@ -260,6 +260,50 @@ func (brokenQuery) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSu
 	return nil, errCause
 }
 
+// A storingProtocol cannot save replies, and has routes that do not call the Backend for
+// a chat.
+type storingProtocol struct{ savingProtocol }
+
+func (p storingProtocol) Routes() []llmhttp.Route {
+	load := func(context.Context, *http.Request, []byte) (any, error) { return nil, errCause }
+	list := func(ctx context.Context, _ *http.Request, _ []byte) (any, error) { return llmhttp.ListModels(ctx) }
+	return append(p.savingProtocol.Routes(),
+		llmhttp.Route{Pattern: "GET /stored", Endpoint: llmhttp.EndpointModels, Serve: load},
+		llmhttp.Route{Pattern: "GET /list", Endpoint: llmhttp.EndpointModels, Serve: list})
+}
+
+// The Backend is not blamed for failures of a Protocol, its store and Options.ImageURL.
+func TestRequestSummary_ErrorClassAfterTheBackend(t *testing.T) {
+	const plainBody = `{"model":"m","text":"Hi"`
+	save := func(context.Context, string) error { return errCause }
+	imageURL := func(context.Context, []byte, string) (string, error) { return "", errCause }
+	opts := llmhttp.Options{Protocols: []llmhttp.Protocol{storingProtocol{savingProtocol{save: save}}}, ImageURL: imageURL}
+	for _, test := range []struct {
+		name, method, path, body string
+		want                     llmhttp.ErrorClass
+	}{
+		{"whole reply is not saved", "POST", "/plain", plainBody + "}", llmhttp.ClassInternal},
+		{"stream is not saved", "POST", "/plain", plainBody + `,"stream":true}`, llmhttp.ClassInternal},
+		{"stored reply", "GET", "/stored", "", llmhttp.ClassInternal},
+		{"models of a Protocol", "GET", "/list", "", llmhttp.ClassBackend},
+		{"image URL", "POST", imagesPath, `{"model":"m","prompt":"p"}`, llmhttp.ClassInternal},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := &stubBackend{
+				images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+					return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("image")}}}, nil
+				},
+				models: func(context.Context) ([]llmhttp.Model, error) { return nil, errCause },
+			}
+			s := startServer(t, config{backend: b, opts: opts})
+			s.do(test.method, test.path, test.body, withPlainKey)
+			e := s.summary()
+			require.ErrorIs(t, e.Err, errCause)
+			assert.Equal(t, test.want, e.ErrorClass)
+		})
+	}
+}
+
 // Requests that clients abandon have their own ErrorClass, and so have those that
 // Shutdown refuses or interrupts.
 func TestRequestSummary_ErrorClassOfInterruptedRequests(t *testing.T) {

@@ -274,7 +274,10 @@ func serveOther(q *request, serve func(context.Context, *http.Request, []byte) (
 		}
 		defer putBuffer(body)
 	}
-	v, err := callHost(q, func(ctx context.Context) (any, error) { return serve(ctx, q.r, body.b) })
+	v, err := callHost(q, func(ctx context.Context) (any, error) {
+		q.observer.stepClass = ClassInternal
+		return serve(ctx, q.r, body.b)
+	})
 	if err != nil {
 		return err
 	}
