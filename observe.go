@@ -222,7 +222,9 @@ func (s *RequestSummary) Target() string {
 }
 
 // Aborted reports whether the reply was a stream that failed after it began.
-func (s *RequestSummary) Aborted() bool { return s.Err != nil && s.Status == http.StatusOK }
+func (s *RequestSummary) Aborted() bool {
+	return s.Err != nil && s.Streamed && s.Status == http.StatusOK
+}
 
 // Timing has the times of parts of a request, as durations since its arrival.
 // A part that did not happen is zero.

@@ -80,6 +80,25 @@ func TestRequestSummary_TimingOfASilentStream(t *testing.T) {
 	})
 }
 
+// A client that leaves while its reply is written aborts a stream, but not a whole reply.
+func TestRequestSummary_Aborted(t *testing.T) {
+	for mode, body := range chatModes {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{backend: textBackend(strings.Repeat("a", 100_000))})
+				client := s.send(rawPost("HTTP/1.1", chatPath, body))
+				synctest.Wait()
+				client.Close()
+				s.waitForSummaries(1)
+				got := s.summary()
+				assert.Equal(t, 200, got.Status)
+				assert.Equal(t, llmhttp.ClassCanceled, got.ErrorClass)
+				assert.Equal(t, mode == "stream", got.Aborted())
+			})
+		})
+	}
+}
+
 func TestObservation_Started(t *testing.T) {
 	const params = `"n":2,"max_tokens":7,"temperature":0.5,"top_p":0.25,"top_k":40,"presence_penalty":1,"frequency_penalty":-1,` +
 		`"seed":9,"stop":["x","y"],"reasoning_effort":"low","response_format":{"type":"json_object"},` +
