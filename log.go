@@ -172,7 +172,7 @@ func (s *RequestSummary) logAttrs(q *request, r *http.Request) []slog.Attr {
 	text("model", s.Model)
 	text("target", s.Target())
 	number("tries", len(s.Tries))
-	if s.Operation == OperationChat {
+	if s.Operation == OperationChat && s.Request != nil { // it is not known of others
 		attrs = append(attrs, slog.Bool("streamed", s.Streamed))
 	}
 	number("prompt_tokens", s.Usage.PromptTokens)

@@ -77,6 +77,7 @@ func TestLog_Requests(t *testing.T) {
 	assert.Equal(t, 400.0, lines[1]["status"])
 	assert.Equal(t, "invalid_request", lines[1]["error_class"])
 	assert.NotContains(t, lines[1], "error", "it may quote the request")
+	assert.NotContains(t, lines[1], "streamed", "the request was not read to its end")
 	assert.Equal(t, "/v1/models/[redacted]", lines[3]["path"])
 	assert.NotContains(t, out.String(), "query")
 }

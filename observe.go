@@ -204,7 +204,7 @@ type RequestSummary struct {
 	ErrorClass ErrorClass // of Err; empty if it is nil
 	Limit      string     // the limit that refused the request: the name of a bucket, or LimitConcurrent; empty if none did
 	RecordErr  error      // why UsageStore.Record did not store the UsageRecord; nil if it did, or was not called
-	Streamed   bool       // whether the client asked for a stream
+	Streamed   bool       // whether the client asked for a stream; not known if Request is nil
 	Chunks     int        // number of chunks that the Backend yielded
 	Tries      []Try      // in the order of their start; the first 100 that the Backend reported with [StartTry]
 }
