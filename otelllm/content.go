@@ -141,7 +141,7 @@ func finishReason(reason llmhttp.FinishReason) string {
 	case llmhttp.FinishToolCalls:
 		return "tool_call"
 	case "":
-		return "error"
+		return finishError
 	}
 	return string(reason)
 }

@@ -80,6 +80,7 @@ const (
 	outputJSON          = "json"
 	outputImage         = "image"
 	otherModel          = "_OTHER"
+	finishError         = "error" // of a choice that did not end
 )
 
 // eventDetails is the name of the event that has the content of a chat.

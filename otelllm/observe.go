@@ -90,16 +90,17 @@ func (r *request) endSpan(s *llmhttp.RequestSummary) {
 		r.span.SetName(operationName(s.Operation) + " " + s.Model) // the Backend knows the model
 	} else {
 		r.span.SetAttributes(attrErrorType.String(string(s.ErrorClass)))
-		if isServerError(s.ErrorClass) {
+		if isServerError(s) {
 			r.span.SetStatus(codes.Error, string(s.ErrorClass))
 		}
 	}
 	r.span.SetAttributes(replyAttributes(s)...)
 }
 
-// isServerError reports whether an error of class c sets the status of a request's span.
-func isServerError(c llmhttp.ErrorClass) bool {
-	return !c.IsClientError() && c != llmhttp.ClassCanceled
+// isServerError reports whether the error of a request sets the status of its span. A
+// stream that was cut does so, whatever the class of its error.
+func isServerError(s *llmhttp.RequestSummary) bool {
+	return s.ErrorClass != llmhttp.ClassCanceled && (s.Aborted() || !s.ErrorClass.IsClientError())
 }
 
 func (r *request) try(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {

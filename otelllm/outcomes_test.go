@@ -97,17 +97,19 @@ func outcomes() map[string]outcome {
 	silent := config{backend: waits(make(chan struct{}, 1), false)}
 	silent.opts.Timeout = time.Millisecond
 	return map[string]outcome{
-		"whole":                  {span: "chat m", used: true, model: "m", reply: "m-2026"},
-		"stream":                 {body: streamBody, span: "chat m", used: true, model: "m", reply: "m-2026"},
-		"limit of requests":      {config: limited(llmhttp.Limits{Requests: none}), class: "rate_limit", limit: "requests"},
-		"limit of tokens":        {config: limited(llmhttp.Limits{Tokens: none}), class: "rate_limit", limit: "tokens", model: "_OTHER"},
-		"quota":                  {config: limited(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: -1}}), class: "rate_limit", limit: "quota", model: "_OTHER"},
-		"limit of concurrency":   {config: limited(llmhttp.Limits{Concurrent: -1}), class: "rate_limit", limit: "concurrent"},
-		"limiter away":           {config: limiterAway, class: "limiter"},
-		"bad request":            {body: "{", class: "invalid_request"},
-		"unknown model":          {config: fails(llmhttp.ModelNotFound("m")), class: "not_found", span: "chat", model: "_OTHER"},
-		"backend error":          {config: fails(errCause), class: "backend", span: "chat", failed: true, model: "_OTHER"},
-		"error in mid-stream":    {config: fails(errCause, "reply-marker"), body: streamBody, class: "backend", span: "chat", failed: true, cut: true, model: "_OTHER"},
+		"whole":                {span: "chat m", used: true, model: "m", reply: "m-2026"},
+		"stream":               {body: streamBody, span: "chat m", used: true, model: "m", reply: "m-2026"},
+		"limit of requests":    {config: limited(llmhttp.Limits{Requests: none}), class: "rate_limit", limit: "requests"},
+		"limit of tokens":      {config: limited(llmhttp.Limits{Tokens: none}), class: "rate_limit", limit: "tokens", model: "_OTHER"},
+		"quota":                {config: limited(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: -1}}), class: "rate_limit", limit: "quota", model: "_OTHER"},
+		"limit of concurrency": {config: limited(llmhttp.Limits{Concurrent: -1}), class: "rate_limit", limit: "concurrent"},
+		"limiter away":         {config: limiterAway, class: "limiter"},
+		"bad request":          {body: "{", class: "invalid_request"},
+		"unknown model":        {config: fails(llmhttp.ModelNotFound("m")), class: "not_found", span: "chat", model: "_OTHER"},
+		"backend error":        {config: fails(errCause), class: "backend", span: "chat", failed: true, model: "_OTHER"},
+		"error in mid-stream":  {config: fails(errCause, "reply-marker"), body: streamBody, class: "backend", span: "chat", failed: true, cut: true, model: "_OTHER"},
+		"429 in mid-stream": {config: fails(llmhttp.Errorf(429, "", "x"), "reply-marker"), body: streamBody, class: "rate_limit", span: "chat", failed: true,
+			cut: true, model: "_OTHER"},
 		"client gone":            {config: config{backend: waits(reached, false)}, meet: leave, class: "canceled", span: "chat", model: "_OTHER"},
 		"client gone mid-stream": {config: config{backend: waits(reached, true)}, meet: leave, class: "canceled", span: "chat", cut: true, model: "_OTHER"},
 		"timeout":                {config: silent, class: "timeout", span: "chat", failed: true, model: "_OTHER"},
@@ -224,6 +226,9 @@ func (o *outcome) checkSpans(t *testing.T, f *fixture) {
 		assert.Equal(t, o.class, attrs["error.type"])
 	} else {
 		assert.NotContains(t, attrs, "error.type")
+	}
+	if o.cut {
+		assert.Equal(t, []string{"error"}, attrs["gen_ai.response.finish_reasons"])
 	}
 	assert.Equal(t, "chat", attrs["gen_ai.operation.name"])
 	assert.Equal(t, "m", attrs["gen_ai.request.model"])

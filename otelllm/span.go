@@ -1,6 +1,8 @@
 package otelllm
 
 import (
+	"cmp"
+
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
@@ -91,7 +93,7 @@ func replyAttributes(s *llmhttp.RequestSummary) attributeList {
 	if len(s.Reply.FinishReasons) > 0 {
 		reasons := make([]string, len(s.Reply.FinishReasons))
 		for i, reason := range s.Reply.FinishReasons {
-			reasons[i] = string(reason)
+			reasons[i] = cmp.Or(string(reason), finishError)
 		}
 		l = append(l, attrFinishReasons.StringSlice(reasons))
 	}
