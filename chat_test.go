@@ -256,13 +256,14 @@ func TestChat_ParamsAreBounded(t *testing.T) {
 	calls := func(n int) string {
 		return `{"model":"m","messages":[` + user + `,{"role":"assistant","tool_calls":` + repeatJSON(n, `{"id":"c","function":{"name":"f"}}`) + `}]}`
 	}
-	members := func(n int) string {
+	list := func(n int) string {
 		var b strings.Builder
 		for i := range n {
 			fmt.Fprintf(&b, `"m%d":0,`, i)
 		}
-		return chatWith(`"x":{` + strings.TrimSuffix(b.String(), ",") + "}")
+		return strings.TrimSuffix(b.String(), ",")
 	}
+	members := func(n int) string { return chatWith(`"x":{` + list(n) + "}") }
 	arrays := func(n int) string { return chatWith(`"x":` + strings.Repeat("[", n) + strings.Repeat("]", n)) }
 	objects := func(n int) string {
 		return chatWith(`"x":` + strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n))
@@ -281,6 +282,7 @@ func TestChat_ParamsAreBounded(t *testing.T) {
 		{"too many parts of all messages", `{"model":"m","messages":` + repeatJSON(3000, `{"role":"user","content":`+repeatJSON(30, `{"type":"text","text":""}`)+`}`) + `}`, "", ""},
 		{"most members", members(16384), "", accepted},
 		{"too many members", members(16385), "x", objectTooBig},
+		{"too many members of the body", chatWith(list(16385)), "", objectTooBig},
 		{"very many members", members(200_000), "x", objectTooBig},
 		{"many elements of an unknown member", chatWith(`"x":` + repeatJSON(300_000, "{}")), "", accepted},
 		{"100 arrays deep", arrays(100), "", accepted},
@@ -306,6 +308,7 @@ func TestChat_ParamsAreBounded(t *testing.T) {
 			if tt.code != anyCode {
 				assert.Equal(t, tt.code, e.Code, "%s", r.body)
 			}
+			assert.NotContains(t, e.Message, "''")
 			checkWords(t, e)
 		})
 	}

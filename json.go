@@ -43,8 +43,12 @@ func paramError(e *jsonwire.Error) *Error {
 	case jsonwire.TooLong:
 		return errLongArray(e.Path, int(e.Limit), e.Length)
 	case jsonwire.TooManyMembers:
+		what := "request body"
+		if e.Path != "" {
+			what = "'" + e.Path + "'"
+		}
 		return errBadRequest("object_above_max_properties", e.Path,
-			"Invalid '%s': too many properties. Expected an object with at most %d properties.", e.Path, jsonwire.MaxMembers)
+			"Invalid %s: too many properties. Expected an object with at most %d properties.", what, jsonwire.MaxMembers)
 	case jsonwire.TooManyValues:
 		return errBadRequest("", "", "The JSON body of your request has too many elements.")
 	case jsonwire.Other:
