@@ -249,7 +249,7 @@ func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
 func convertImage(q *request, m *Image, format string) error {
 	if format == ImageFormatBase64 {
 		m.RevisedPrompt = "" // OpenAI sends it beside a URL only
-		if m.Data == nil {
+		if len(m.Data) == 0 {
 			data, err := decodeDataURL(m.URL)
 			if err != nil {
 				return err
@@ -289,13 +289,16 @@ func imageURL(q *request, data []byte) (string, error) {
 	return u, nil
 }
 
-// decodeDataURL returns the content of a data: URL. The Handler does not fetch
-// other URLs; a Backend that gets one has to fetch it itself.
+// decodeDataURL returns the content of a data: URL, which must not be empty. The Handler
+// does not fetch other URLs; a Backend that gets one has to fetch it itself.
 func decodeDataURL(u string) ([]byte, error) {
 	rest, ok := strings.CutPrefix(u, "data:")
 	_, text, comma := strings.Cut(rest, ";base64,")
 	if !ok || !comma {
 		return nil, errors.New("llmhttp: the client asked for b64_json, but the Backend returned a URL")
+	}
+	if text == "" {
+		return nil, errors.New("llmhttp: the Backend returned an image without Data")
 	}
 	return base64.StdEncoding.DecodeString(text)
 }

@@ -136,6 +136,9 @@ func TestImages_ResponseFormat(t *testing.T) {
 		{"URL as b64_json", address, "b64_json", false, ""},
 		{"data URL as url", dataURL, "url", true, `{"url":"data:image/png;base64,` + text + `"}`},
 		{"data URL as b64_json", dataURL, "b64_json", false, `{"b64_json":"` + text + `"}`},
+		{"data URL and empty data as b64_json", llmhttp.Image{URL: dataURL.URL, Data: []byte{}}, "b64_json", false, `{"b64_json":"` + text + `"}`},
+		{"empty data as b64_json", llmhttp.Image{Data: []byte{}}, "b64_json", false, ""},
+		{"empty data URL as b64_json", llmhttp.Image{URL: "data:image/png;base64,"}, "b64_json", false, ""},
 		{"invalid data URL as b64_json", llmhttp.Image{URL: "data:image/png;base64,***"}, "b64_json", false, ""},
 	}
 	for _, tt := range tests {
