@@ -49,11 +49,11 @@ func TestFallback_DecidesWhileRedisIsUnavailable(t *testing.T) {
 			assert.NotContains(t, log.String(), s.Addr())
 
 			s.Start(t)
-			eventually(t, "Redis decides again", func() bool {
+			eventually(t, func() bool {
 				d := llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: limits.Requests}
 				levels, err := l.Take(t.Context(), key, d)
 				return err == nil && levels[0].Remaining == 3
-			})
+			}, "Redis decides again")
 			assert.Contains(t, log.String(), "Redis answers again")
 			for range 3 {
 				assert.Equal(t, 200, chat(h).Code)
@@ -76,13 +76,13 @@ func TestFallback_CountsRequestsInProgress(t *testing.T) {
 	first()
 	third := mustAcquire(t, l, key, 2)
 	s.Start(t)
-	eventually(t, "Redis has both leases", func() bool {
+	eventually(t, func() bool {
 		l.leases.renew() // the timer would, too, but later
 		return leaseCount(t, l, key) == 2
-	})
+	}, "Redis has both leases")
 	second()
 	third()
-	eventually(t, "the leases are removed", l.leases.idle)
+	eventually(t, l.leases.idle, "the leases are removed")
 	assert.Zero(t, leaseCount(t, l, key))
 }
 

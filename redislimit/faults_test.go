@@ -68,7 +68,7 @@ func TestFaults_RedisIsKilled(t *testing.T) {
 		awaitMore := func(status int, n int64) {
 			t.Helper()
 			want := statuses[status].Load() + n
-			eventually(t, "more requests are answered", func() bool { return statuses[status].Load() >= want })
+			eventually(t, func() bool { return statuses[status].Load() >= want }, "more requests are answered")
 		}
 		for range kills {
 			awaitMore(200, 100)
@@ -101,7 +101,7 @@ func TestFaults_RedisHangs(t *testing.T) {
 		c := newClient(s)
 		l := newLimiter(t, c, &Options{Timeout: 100 * time.Millisecond})
 		h := newHandler(l, uniqueKey(), llmhttp.Limits{Requests: slow(1 << 20)}, nil)
-		eventually(t, "a first answer", func() bool { return chat(h).Code == 200 })
+		eventually(t, func() bool { return chat(h).Code == 200 }, "Redis answers")
 
 		s.Pause(t)
 		l.client.mu.Lock()
@@ -121,7 +121,7 @@ func TestFaults_RedisHangs(t *testing.T) {
 		l.client.mu.Lock()
 		l.client.retryInterval, l.client.retryAt = 0, time.Now()
 		l.client.mu.Unlock()
-		eventually(t, "an answer", func() bool { return chat(h).Code == 200 })
+		eventually(t, func() bool { return chat(h).Code == 200 }, "Redis answers again")
 	})
 }
 

@@ -231,13 +231,13 @@ func TestFleet_HostDies(t *testing.T) {
 		}
 	}
 	begin(2)
-	eventually(t, "ten requests are in progress", func() bool { return leaseCount(t, l, key) == limit })
+	eventually(t, func() bool { return leaseCount(t, l, key) == limit }, "ten requests are in progress")
 	assert.Equal(t, 429, chat(h).Code)
 
 	require.NoError(t, dies.Process.Kill())
 	require.Error(t, dies.Wait())
 	last := slices.Max(expiries(t, l, key))
-	eventually(t, "the clock of Redis moves on", func() bool { return redisTime(t, l) > last-float64(cfg.Lease.Milliseconds()) })
+	eventually(t, func() bool { return redisTime(t, l) > last-float64(cfg.Lease.Milliseconds()) }, "the clock of Redis moves on")
 	lives.begin(t)
 	require.Equal(t, "renewed", lives.readLine())
 	l.leases.renew()
@@ -247,7 +247,7 @@ func TestFleet_HostDies(t *testing.T) {
 	require.Equal(t, limit-cfg.Requests, leaseCount(t, l, key))
 
 	begin(cfg.Requests)
-	eventually(t, "ten requests are in progress", func() bool { return leaseCount(t, l, key) == limit })
+	eventually(t, func() bool { return leaseCount(t, l, key) == limit }, "ten requests are in progress")
 	assert.Equal(t, 429, chat(h).Code)
 	close(end)
 	wg.Wait()

@@ -88,8 +88,8 @@ func granted(levels []llmhttp.Level) bool {
 	return true
 }
 
-// eventually waits until condition is true, for up to minutes.
-func eventually(t testing.TB, what string, condition func() bool) {
+// eventually waits until condition returns true, for at most three minutes.
+func eventually(t testing.TB, condition func() bool, what string) {
 	t.Helper()
 	for end := time.Now().Add(3 * time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

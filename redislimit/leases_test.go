@@ -88,7 +88,7 @@ func TestLeases_AreRenewed(t *testing.T) {
 	first := expiries(t, l, key)
 	require.Len(t, first, 3)
 	for range 2 {
-		eventually(t, "all leases are renewed", func() bool {
+		eventually(t, func() bool {
 			latest := expiries(t, l, key)
 			require.Len(t, latest, 3)
 			for _, e := range latest {
@@ -98,12 +98,12 @@ func TestLeases_AreRenewed(t *testing.T) {
 			}
 			first = latest
 			return true
-		})
+		}, "all leases are renewed")
 	}
 	for _, release := range releases {
 		release()
 	}
-	eventually(t, "the timer stops", l.leases.idle)
+	eventually(t, l.leases.idle, "the timer stops")
 	assert.Zero(t, leaseCount(t, l, key))
 }
 
@@ -118,14 +118,14 @@ func TestLeases_Expire(t *testing.T) {
 	acquire(600_000)
 	mustNotAcquire(t, l, key, 1)
 	acquire(1)
-	eventually(t, "the lease expires", func() bool {
+	eventually(t, func() bool {
 		release, err := l.Acquire(t.Context(), key, 1)
 		require.NoError(t, err)
 		if release != nil {
 			release()
 		}
 		return release != nil
-	})
+	}, "the lease expires")
 }
 
 // A lease that is released while it is renewed is not left in Redis.
@@ -138,7 +138,7 @@ func TestLeases_ReleaseDuringRenewal(t *testing.T) {
 		return send(ctx)
 	}})
 	l.leases.renew()
-	eventually(t, "the lease is removed", l.leases.idle)
+	eventually(t, l.leases.idle, "the lease is removed")
 	assert.Zero(t, leaseCount(t, l, key))
 }
 
@@ -163,7 +163,7 @@ func TestLeases_ReleaseAfterFailedRenewal(t *testing.T) {
 		return send(ctx)
 	}})
 	l.leases.renew()
-	eventually(t, "the leases are removed", l.leases.idle)
+	eventually(t, l.leases.idle, "the leases are removed")
 	assert.Zero(t, leaseCount(t, l, key))
 	assert.GreaterOrEqual(t, calls, 3)
 }
@@ -175,10 +175,10 @@ func TestLeases_RestoredAfterRedisLostThem(t *testing.T) {
 	defer mustAcquire(t, l, key, 1)()
 	s.Kill(t)
 	s.Start(t)
-	eventually(t, "the lease is restored", func() bool {
+	eventually(t, func() bool {
 		l.leases.renew() // the timer would, too, but later
 		return leaseCount(t, l, key) == 1
-	})
+	}, "the lease is restored")
 	mustNotAcquire(t, l, key, 1)
 }
 
@@ -194,10 +194,10 @@ func TestLeases_ReleaseWhileRedisIsUnavailable(t *testing.T) {
 	release()
 	_, err := l.Acquire(t.Context(), key, 1)
 	require.Error(t, err)
-	eventually(t, "a warning", func() bool { return log.String() != "" })
+	eventually(t, func() bool { return log.String() != "" }, "a warning is logged")
 	assert.Contains(t, log.String(), "leases are not renewed")
 	s.Start(t)
-	eventually(t, "the lease is removed", l.leases.idle)
+	eventually(t, l.leases.idle, "the lease is removed")
 	assert.Zero(t, leaseCount(t, l, key))
 	assert.Contains(t, log.String(), "Redis answers again")
 	assert.NotContains(t, log.String(), s.Addr())
@@ -217,7 +217,7 @@ func TestLeases_AcquireTimesOut(t *testing.T) {
 	_, err := hasty.Acquire(t.Context(), key, 1)
 	require.ErrorContains(t, err, "Redis does not answer")
 	s.Resume(t)
-	eventually(t, "the lease is removed", func() bool { return hasty.leases.idle() && leaseCount(t, l, key) == 0 })
+	eventually(t, func() bool { return hasty.leases.idle() && leaseCount(t, l, key) == 0 }, "the lease is removed")
 	mustAcquire(t, l, key, 1)()
 }
 

@@ -246,7 +246,7 @@ func TestLimiter_BucketExpiry(t *testing.T) {
 
 	d = llmhttp.Draw{Bucket: "fast", Rate: llmhttp.Rate{N: 10, Per: 300 * time.Millisecond}, Cost: 10}
 	require.True(t, granted(take(t, l, key, d)))
-	eventually(t, "the bucket expires", func() bool { return !exists("fast") })
+	eventually(t, func() bool { return !exists("fast") }, "the bucket expires")
 	assert.True(t, granted(take(t, l, key, d)), "a bucket that expired is full")
 }
 

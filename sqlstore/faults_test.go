@@ -43,7 +43,7 @@ func TestStore_KilledPostgresLosesNoRecord(t *testing.T) {
 	}
 	await100 := func() {
 		before := total.Load()
-		eventually(t, func() bool { return total.Load() >= before+100 }, "100 more records")
+		eventually(t, func() bool { return total.Load() >= before+100 }, "100 more records are stored")
 	}
 	for range 2 {
 		await100()
@@ -80,7 +80,7 @@ func TestUsageBuffer_UnavailablePostgres(t *testing.T) {
 		return b.Record(t.Context(), records...)
 	}
 	require.NoError(t, record(250))
-	eventually(t, func() bool { return queryInt(t, s, "SELECT count(*) FROM llmhttp_usage_records") == 250 }, "records are not stored")
+	eventually(t, func() bool { return queryInt(t, s, "SELECT count(*) FROM llmhttp_usage_records") == 250 }, "all records are stored")
 
 	server.Kill(t)
 	require.NoError(t, record(capacity), "the buffer does not wait for the database")
@@ -120,7 +120,7 @@ func TestStore_LookupWhilePostgresIsUnavailable(t *testing.T) {
 	eventually(t, func() bool {
 		_, err := withGrace.Lookup(t.Context(), secret)
 		return errors.Is(err, llmhttp.ErrKeyNotFound)
-	}, "the revoked key is still served")
+	}, "the revoked key is refused")
 
 	// A server that hangs delays only the first of many lookups.
 	_, secret = createKey(t, withGrace, llmhttp.KeyParams{})
@@ -165,7 +165,7 @@ func TestStore_LostIdleConnections(t *testing.T) {
 		}
 		const sessions = " FROM pg_stat_activity WHERE application_name = 'llmhttp'"
 		assert.EqualValues(t, len(conns), queryInt(t, admin, "SELECT count(pg_terminate_backend(pid))"+sessions))
-		eventually(t, func() bool { return queryInt(t, admin, "SELECT count(*)"+sessions) == 0 }, "sessions do not end")
+		eventually(t, func() bool { return queryInt(t, admin, "SELECT count(*)"+sessions) == 0 }, "the sessions end")
 		if err := call(); !errors.Is(err, llmhttp.ErrKeyNotFound) {
 			assert.NoError(t, err, name)
 		}
