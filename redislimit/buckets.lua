@@ -1,8 +1,8 @@
--- Takes tokens from the buckets KEYS: from all of them, or from none if one
--- holds too little. Or adjusts the buckets: takes tokens whatever they hold.
+-- Takes tokens from the buckets KEYS.
 --
--- ARGV[1]  "take" or "adjust"
--- ARGV[2]  the time in microseconds; if empty, the time of the server
+-- ARGV[1]  "take": from all of them, or from none if one holds too little
+--          "adjust": from all of them, whatever they hold
+-- ARGV[2]  the time in microseconds, in tests; if empty, the time of the server
 -- ARGV[3]  and on, for each key: the cost; and the rate of the bucket, which is
 --          n tokens in per nanoseconds with a burst
 --
@@ -47,8 +47,8 @@ local function wait(b, tokens)
 	return math.max(elapsed, 1)
 end
 
--- load returns the bucket with the given rate whose stored data is data, or
--- false if there is none.
+-- load returns a bucket with the given rate. data is the stored bucket, or false
+-- if none is stored.
 local function load(data, n, per, burst)
 	local b = {level = burst, at = now, n = n, per = per, burst = burst}
 	if not data then

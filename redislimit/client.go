@@ -113,7 +113,7 @@ func call[T any](ctx context.Context, c *client, f func(context.Context) (T, err
 	if err := c.allow(); err != nil {
 		return r.value, err
 	}
-	timed, cancel := context.WithTimeout(ctx, c.timeout)
+	callCtx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	done := make(chan result, 1)
 	go func() {
@@ -124,12 +124,12 @@ func call[T any](ctx context.Context, c *client, f func(context.Context) (T, err
 			}
 			done <- r
 		}()
-		r.value, r.err = f(timed)
+		r.value, r.err = f(callCtx)
 	}()
 	select {
 	case r = <-done:
-	case <-timed.Done():
-		r.err = timed.Err()
+	case <-callCtx.Done():
+		r.err = callCtx.Err()
 	}
 	return r.value, c.report(ctx, r.err)
 }

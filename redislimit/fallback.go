@@ -35,14 +35,16 @@ func (failOpen) Take(_ context.Context, _ string, draws ...llmhttp.Draw) ([]llmh
 
 func (failOpen) Adjust(context.Context, string, ...llmhttp.Draw) error { return nil }
 
-// fallsBack reports whether the Fallback decides after a call failed with err.
+// fallsBack reports whether the Fallback decides after a call that returned err.
 func (l *Limiter) fallsBack(ctx context.Context, err error) bool {
 	if l.opts.Fallback == nil || ctx.Err() != nil {
 		return false
 	}
-	if _, ok := errors.AsType[*callError](err); !ok {
-		return false
-	}
+	_, ok := errors.AsType[*callError](err)
+	return ok
+}
+
+// logFallback logs that the Fallback decides because a call failed with err.
+func (l *Limiter) logFallback(ctx context.Context, err error) {
 	l.log.failed(ctx, "redislimit: the fallback limits", err)
-	return true
 }

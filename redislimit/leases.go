@@ -6,9 +6,7 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"errors"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -24,72 +22,8 @@ var leasesScript = newScript(leasesSource)
 
 var errClosed = errors.New("redislimit: the Limiter is closed")
 
-// Acquire implements [llmhttp.ConcurrencyLimiter]. It acquires a lease, which
-// is renewed until it is released or the Limiter is closed.
-//
-// release calls Redis. If that fails, it is repeated in the background. If
-// Redis loses its data, the next renewal restores the leases.
-func (l *Limiter) Acquire(ctx context.Context, key string, limit int) (release func(), err error) {
-	if err := ctx.Err(); err != nil || limit <= 0 {
-		return nil, err
-	}
-	e := lease{redisKey: l.leasesKey(key)}
-	if e.name, err = l.leases.newName(); err != nil {
-		return nil, err
-	}
-	reply, err := l.client.run(ctx, leasesScript, []string{e.redisKey}, limit, l.opts.Lease.Milliseconds(), e.name)
-	if err != nil {
-		return l.acquireLocally(ctx, e, limit, err)
-	}
-	l.log.answered(ctx)
-	if acquired, err := reply.Bool(); err != nil || !acquired {
-		return nil, err
-	}
-	l.leases.hold(e, math.MaxInt)
-	return sync.OnceFunc(func() { l.leases.release(e) }), nil
-}
-
-// Concurrent implements [llmhttp.ConcurrencyCounter]. It counts the leases of all
-// processes in Redis.
-func (l *Limiter) Concurrent(ctx context.Context, key string) (int, error) {
-	n, err := call(ctx, &l.client, func(ctx context.Context) (int64, error) {
-		now, err := l.client.redis.Time(ctx).Result()
-		if err != nil {
-			return 0, err
-		}
-		return l.client.redis.ZCount(ctx, l.leasesKey(key), fmt.Sprintf("(%d", now.UnixMilli()), "+inf").Result()
-	})
-	return int(n), err
-}
-
-// acquireLocally decides about a lease whose script failed with err. With a
-// Fallback it counts the leases of this process, and otherwise returns err.
-func (l *Limiter) acquireLocally(ctx context.Context, e lease, limit int, err error) (release func(), _ error) {
-	fallsBack := l.fallsBack(ctx, err)
-	if fallsBack && l.leases.hold(e, limit) {
-		return sync.OnceFunc(func() { l.leases.release(e) }), nil
-	}
-	if f, ok := errors.AsType[*callError](err); !ok || !f.notSent {
-		l.leases.removeLater(e) // Redis may have executed the script
-	}
-	if fallsBack {
-		return nil, nil
-	}
-	return nil, err
-}
-
-// leasesKey returns the name in Redis of the leases of a key. After the hash
-// tag of a bucket there is a colon instead of a slash.
-func (l *Limiter) leasesKey(key string) string { return l.opts.Prefix + hashTag(key) + "/leases" }
-
-// Close removes the leases that are still held, after which their release
-// functions do nothing. Acquire returns an error from then on; Take and Adjust
-// still work. Call Close after [llmhttp.Handler.Shutdown]. It does not close
-// the redis client. If it returns an error, the leases expire.
-func (l *Limiter) Close() error { return l.leases.close() }
-
-// leases are the leases of this process. A timer renews those that are held
-// and removes those in released from Redis, while there are any.
+// leases are the leases of this process. A timer renews those in held and removes
+// those in toRemove from Redis, while there are any.
 type leases struct {
 	client   *client
 	opts     *Options
@@ -98,20 +32,21 @@ type leases struct {
 	interval time.Duration  // between renewals
 	renewals sync.WaitGroup // renewals in progress, for close
 
-	mu       sync.Mutex // guards the fields below
-	serial   int
+	mu       sync.Mutex                     // guards the fields below
+	serial   int                            // of the last lease
 	held     map[string]map[string]struct{} // names of leases by their key in Redis
-	released []lease                        // may be in Redis, because release failed or a renewal restored them
-	renewing bool                           // a renewal is in progress
-	late     bool                           // the last renewal failed, but Redis may still execute it
+	toRemove []lease                        // may be in Redis, because release failed or a renewal restored them
 	timer    *time.Timer                    // calls renew
 	next     time.Time                      // when the timer fires; zero if it is stopped
 	closed   bool
+
+	renewing        bool // a renewal is in progress
+	lastMayStillRun bool // the last renewal failed, but Redis may still execute it
 }
 
 type lease struct {
 	redisKey, name string
-	expires        time.Time // when Redis has dropped it at the latest; set in released
+	expires        time.Time // when Redis has dropped it at the latest; only set in toRemove
 }
 
 func newLeases(l *Limiter) *leases {
@@ -121,64 +56,65 @@ func newLeases(l *Limiter) *leases {
 	}
 }
 
-func (s *leases) newName() (string, error) {
+// newLease returns a lease with a new name. It is not in Redis yet.
+func (s *leases) newLease(redisKey string) (lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return "", errClosed
+		return lease{}, errClosed
 	}
 	s.serial++
-	return s.id + "." + strconv.Itoa(s.serial), nil
+	return lease{redisKey: redisKey, name: s.id + "." + strconv.Itoa(s.serial)}, nil
 }
 
-// hold starts to renew e, unless this process holds limit leases of its key.
-func (s *leases) hold(e lease, limit int) bool {
+// hold starts to renew l, unless this process holds limit leases of its key.
+func (s *leases) hold(l lease, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.held[e.redisKey]) >= limit {
+	if len(s.held[l.redisKey]) >= limit {
 		return false
 	}
-	if s.held[e.redisKey] == nil {
-		s.held[e.redisKey] = make(map[string]struct{})
+	if s.held[l.redisKey] == nil {
+		s.held[l.redisKey] = make(map[string]struct{})
 	}
-	s.held[e.redisKey][e.name] = struct{}{}
+	s.held[l.redisKey][l.name] = struct{}{}
 	s.scheduleRenewal(s.interval)
 	return true
 }
 
-// drop stops renewing e. It reports whether e was held, and whether a renewal
-// may restore e after it was removed from Redis.
-func (s *leases) drop(e lease) (held, mayBeRestored bool) {
+// drop stops renewing l. It reports whether l was held, and whether a renewal
+// may restore l after it was removed from Redis.
+func (s *leases) drop(l lease) (held, mayBeRestored bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := s.held[e.redisKey]
-	_, held = names[e.name]
-	delete(names, e.name)
+	names := s.held[l.redisKey]
+	_, held = names[l.name]
+	delete(names, l.name)
 	if len(names) == 0 {
-		delete(s.held, e.redisKey)
+		delete(s.held, l.redisKey)
 	}
-	return held, s.renewing || s.late
+	return held, s.renewing || s.lastMayStillRun
 }
 
-func (s *leases) release(e lease) {
-	held, mayBeRestored := s.drop(e)
+func (s *leases) release(l lease) {
+	held, mayBeRestored := s.drop(l)
 	if !held {
 		return // removed by close
 	}
 	_, err := call(context.Background(), s.client, func(ctx context.Context) (int64, error) {
-		return s.client.redis.ZRem(ctx, e.redisKey, e.name).Result()
+		return s.client.redis.ZRem(ctx, l.redisKey, l.name).Result()
 	})
 	if err != nil || mayBeRestored {
-		s.removeLater(e)
+		s.removeLater(l)
 	}
 }
 
-// removeLater removes e from Redis in the background. It stops trying when e has expired.
-func (s *leases) removeLater(e lease) {
+// removeLater removes l from Redis in the background. It stops trying when l has expired.
+func (s *leases) removeLater(l lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.expires = time.Now().Add(s.opts.Timeout + s.opts.Lease)
-	s.released = append(s.released, e)
+	l.expires = time.Now().Add(s.opts.Timeout + s.opts.Lease)
+	s.toRemove = append(s.toRemove, l)
 	s.scheduleRenewal(s.retryDelay())
 }
 
@@ -203,28 +139,28 @@ func (s *leases) scheduleRenewal(d time.Duration) {
 	}
 }
 
-// renew renews the leases that are held, removes those that were released, and
-// schedules the next renewal.
+// renew renews the leases in held, removes those in toRemove, and schedules the next
+// renewal.
 func (s *leases) renew() {
-	held, released, ok := s.startRenewal()
+	held, toRemove, ok := s.startRenewal()
 	if !ok {
 		return
 	}
 	defer s.renewals.Done()
 	ctx := context.Background()
-	err := s.send(ctx, held, released)
+	err := s.send(ctx, held, toRemove)
 	if err != nil {
 		s.log.failed(ctx, "redislimit: leases are not renewed", err)
 	} else {
 		s.log.answered(ctx)
 	}
-	s.endRenewal(released, err)
+	s.endRenewal(toRemove, err)
 }
 
-// startRenewal returns the names of the leases that are held, by their key in Redis,
-// and the leases that were released. It returns false if a renewal is in progress
-// or the Limiter is closed.
-func (s *leases) startRenewal() (held map[string][]string, released []lease, ok bool) {
+// startRenewal returns the names in held, by their key in Redis, and the leases in
+// toRemove, which is empty then. It returns false if a renewal is in progress or the
+// Limiter is closed.
+func (s *leases) startRenewal() (held map[string][]string, toRemove []lease, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.renewing {
@@ -234,72 +170,81 @@ func (s *leases) startRenewal() (held map[string][]string, released []lease, ok 
 	for key, names := range s.held {
 		held[key] = slices.Collect(maps.Keys(names))
 	}
-	released = s.released
-	s.released, s.renewing, s.next = nil, true, time.Time{}
+	toRemove = s.toRemove
+	s.toRemove, s.renewing, s.next = nil, true, time.Time{}
 	s.renewals.Add(1)
-	return held, released, true
+	return held, toRemove, true
 }
 
-// endRenewal schedules the next renewal after one that returned err. The next one
-// removes the leases in released once more if this one failed, or if the one before
-// it may have restored them.
-func (s *leases) endRenewal(released []lease, err error) {
+// endRenewal schedules the next renewal after one that removed the leases in toRemove
+// and returned err. The next one removes them once more if this one failed, or if the
+// one before it may have restored them.
+func (s *leases) endRenewal(toRemove []lease, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	switch {
-	case err != nil:
-		released = slices.DeleteFunc(released, func(e lease) bool { return !now.Before(e.expires) })
-		s.released = append(s.released, released...)
-	case s.late:
-		s.released = append(s.released, released...)
+	if err != nil {
+		toRemove = slices.DeleteFunc(toRemove, func(l lease) bool { return !now.Before(l.expires) })
 	}
-	s.renewing, s.late = false, err != nil
+	if err != nil || s.lastMayStillRun {
+		s.toRemove = append(s.toRemove, toRemove...)
+	}
+	s.renewing, s.lastMayStillRun = false, err != nil
 	switch {
-	case len(s.released) > 0, err != nil && len(s.held) > 0:
+	case len(s.toRemove) > 0, err != nil && len(s.held) > 0:
 		s.scheduleRenewal(s.retryDelay())
 	case len(s.held) > 0:
 		s.scheduleRenewal(s.interval)
 	}
 }
 
-// batchSize is the largest number of commands that are sent together, and of
-// leases in one command.
-const batchSize = 500
+const (
+	// batchSize is the largest number of commands that are sent together, and of
+	// leases in one command.
+	batchSize = 500
 
-// send renews the leases held, which are names by key, and removes the
-// leases released. It sends all of them, and returns the first error.
-func (s *leases) send(ctx context.Context, held map[string][]string, released []lease) error {
+	// limitOfRenewal is what leases.lua gets in place of a limit to renew leases.
+	limitOfRenewal = 0
+)
+
+// send renews the leases in held, which are names by their key in Redis, and removes
+// those in toRemove. It sends all commands, and returns the first error.
+func (s *leases) send(ctx context.Context, held map[string][]string, toRemove []lease) error {
 	var commands []func(redis.Pipeliner)
 	for key, names := range held {
-		for names := range slices.Chunk(names, batchSize) {
-			args := make([]any, 0, 2+len(names))
-			args = append(args, 0, s.opts.Lease.Milliseconds())
-			for _, name := range names {
+		for batch := range slices.Chunk(names, batchSize) {
+			args := make([]any, 0, 2+len(batch))
+			args = append(args, limitOfRenewal, s.opts.Lease.Milliseconds())
+			for _, name := range batch {
 				args = append(args, name)
 			}
 			commands = append(commands, func(p redis.Pipeliner) { p.Eval(ctx, leasesSource, []string{key}, args...) })
 		}
 	}
-	for _, e := range released {
-		commands = append(commands, func(p redis.Pipeliner) { p.ZRem(ctx, e.redisKey, e.name) })
+	for _, l := range toRemove {
+		commands = append(commands, func(p redis.Pipeliner) { p.ZRem(ctx, l.redisKey, l.name) })
 	}
 	var first error
-	for commands := range slices.Chunk(commands, batchSize) {
-		_, err := call(ctx, s.client, func(ctx context.Context) ([]redis.Cmder, error) {
-			return s.client.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-				for _, command := range commands {
-					command(p)
-				}
-				return nil
-			})
-		})
-		first = cmp.Or(first, err)
+	for batch := range slices.Chunk(commands, batchSize) {
+		first = cmp.Or(first, s.sendBatch(ctx, batch))
 	}
 	return first
 }
 
-// close removes all leases of this process and makes newName fail.
+// sendBatch sends commands together. It returns the first error.
+func (s *leases) sendBatch(ctx context.Context, commands []func(redis.Pipeliner)) error {
+	_, err := call(ctx, s.client, func(ctx context.Context) ([]redis.Cmder, error) {
+		return s.client.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, command := range commands {
+				command(p)
+			}
+			return nil
+		})
+	})
+	return err
+}
+
+// close removes all leases of this process and makes newLease fail.
 func (s *leases) close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -310,13 +255,13 @@ func (s *leases) close() error {
 	s.mu.Unlock()
 	s.renewals.Wait() // or they would restore leases
 	s.mu.Lock()
-	released := s.released
+	toRemove := s.toRemove
 	for key, names := range s.held {
 		for name := range names {
-			released = append(released, lease{redisKey: key, name: name})
+			toRemove = append(toRemove, lease{redisKey: key, name: name})
 		}
 	}
-	s.held, s.released = make(map[string]map[string]struct{}), nil
+	s.held, s.toRemove = make(map[string]map[string]struct{}), nil
 	s.mu.Unlock()
-	return s.send(context.Background(), nil, released)
+	return s.send(context.Background(), nil, toRemove)
 }

@@ -73,7 +73,7 @@ func expiries(t testing.TB, l *Limiter, key string) (list []float64) {
 func (s *leases) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.renewing && s.next.IsZero() && len(s.held) == 0 && len(s.released) == 0
+	return !s.renewing && s.next.IsZero() && len(s.held) == 0 && len(s.toRemove) == 0
 }
 
 func TestLeases_AreRenewed(t *testing.T) {
@@ -128,7 +128,7 @@ func TestLeases_Expire(t *testing.T) {
 	}, "the lease expires")
 }
 
-// A lease that is released while it is renewed is not left in Redis.
+// A lease that is.toRemove while it is renewed is not left in Redis.
 func TestLeases_ReleaseDuringRenewal(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	l, key := newLimiter(t, c, &Options{Lease: time.Hour}), uniqueKey()
@@ -142,7 +142,7 @@ func TestLeases_ReleaseDuringRenewal(t *testing.T) {
 	assert.Zero(t, leaseCount(t, l, key))
 }
 
-// A lease that was released after a failed renewal is not left in Redis, even if Redis
+// A lease that was.toRemove after a failed renewal is not left in Redis, even if Redis
 // executes the renewal late.
 func TestLeases_ReleaseAfterFailedRenewal(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
@@ -182,7 +182,7 @@ func TestLeases_RestoredAfterRedisLostThem(t *testing.T) {
 	mustNotAcquire(t, l, key, 1)
 }
 
-// A lease that is released while Redis is unavailable is removed when Redis answers
+// A lease that is.toRemove while Redis is unavailable is removed when Redis answers
 // again.
 func TestLeases_ReleaseWhileRedisIsUnavailable(t *testing.T) {
 	t.Parallel()

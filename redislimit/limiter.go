@@ -3,12 +3,13 @@ package redislimit
 import (
 	"cmp"
 	"context"
-	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -56,10 +57,12 @@ const forever = 100 * 365 * 24 * time.Hour
 
 func (o *Options) setDefaults() {
 	o.Prefix = cmp.Or(o.Prefix, "llmhttp:")
-	if o.Timeout = cmp.Or(o.Timeout, 250*time.Millisecond); o.Timeout < 0 {
+	o.Timeout = cmp.Or(o.Timeout, 250*time.Millisecond)
+	if o.Timeout < 0 {
 		o.Timeout = forever
 	}
-	if o.Lease = cmp.Or(o.Lease, 30*time.Second); o.Lease < 0 {
+	o.Lease = cmp.Or(o.Lease, 30*time.Second)
+	if o.Lease < 0 {
 		o.Lease = forever
 	}
 	o.Lease = max(o.Lease, time.Second)
@@ -77,7 +80,7 @@ type Limiter struct {
 	leases *leases
 	log    outageLog
 
-	now func() int64 // in microseconds; if nil, Redis uses its clock
+	now func() int64 // the clock of the buckets, in microseconds; only tests set it, and Redis uses its own if it is nil
 }
 
 var _ llmhttp.ConcurrencyCounter = (*Limiter)(nil)
@@ -111,11 +114,6 @@ func New(c redis.UniversalClient, opts *Options) *Limiter {
 	return l
 }
 
-//go:embed buckets.lua
-var bucketsSource string
-
-var bucketsScript = newScript(bucketsSource)
-
 // Take implements [llmhttp.Limiter]. If ctx is canceled, for example because the client
 // leaves, Take still waits for the answer of Redis, until the Timeout or the deadline of
 // ctx. Otherwise the caller could not return tokens that were taken.
@@ -123,13 +121,14 @@ func (l *Limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) (
 	if err := ctx.Err(); err != nil || len(draws) == 0 {
 		return nil, err
 	}
-	answered, cancel := l.withoutCancel(ctx)
+	callCtx, cancel := l.withoutCancel(ctx)
 	defer cancel()
-	values, err := l.runBuckets(answered, "take", key, draws)
-	if err != nil {
-		if l.fallsBack(ctx, err) {
-			return l.opts.Fallback.Take(ctx, key, draws...)
-		}
+	values, err := l.runBuckets(callCtx, "take", key, draws)
+	switch {
+	case l.fallsBack(ctx, err):
+		l.logFallback(ctx, err)
+		return l.opts.Fallback.Take(ctx, key, draws...)
+	case err != nil:
 		return nil, err
 	}
 	levels := make([]llmhttp.Level, len(draws))
@@ -149,11 +148,11 @@ func (l *Limiter) withoutCancel(ctx context.Context) (context.Context, context.C
 	if l.opts.Timeout == forever {
 		return ctx, func() {}
 	}
-	kept := context.WithoutCancel(ctx)
+	callCtx := context.WithoutCancel(ctx)
 	if deadline, ok := ctx.Deadline(); ok {
-		return context.WithDeadline(kept, deadline)
+		return context.WithDeadline(callCtx, deadline)
 	}
-	return kept, func() {}
+	return callCtx, func() {}
 }
 
 // Adjust implements [llmhttp.Limiter].
@@ -162,40 +161,80 @@ func (l *Limiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw)
 		return nil
 	}
 	_, err := l.runBuckets(ctx, "adjust", key, draws)
-	if err != nil && l.fallsBack(ctx, err) {
+	if l.fallsBack(ctx, err) {
+		l.logFallback(ctx, err)
 		return l.opts.Fallback.Adjust(ctx, key, draws...)
 	}
 	return err
 }
 
-// runBuckets runs buckets.lua and returns three numbers for each draw.
-func (l *Limiter) runBuckets(ctx context.Context, operation, key string, draws []llmhttp.Draw) ([]int64, error) {
-	keys := make([]string, 0, len(draws))
-	args := make([]any, 0, 2+4*len(draws))
-	args = append(args, operation, "")
-	if l.now != nil {
-		args[1] = l.now()
+// Acquire implements [llmhttp.ConcurrencyLimiter]. It acquires a lease, which
+// is renewed until it is released or the Limiter is closed.
+//
+// release calls Redis. If that fails, it is repeated in the background. If
+// Redis loses its data, the next renewal restores the leases.
+func (l *Limiter) Acquire(ctx context.Context, key string, limit int) (release func(), err error) {
+	if err := ctx.Err(); err != nil || limit <= 0 {
+		return nil, err
 	}
-	prefix := l.opts.Prefix + hashTag(key)
-	for _, d := range draws {
-		rate := d.Rate.WithDefaults()
-		keys = append(keys, prefix+":"+d.Bucket)
-		args = append(args, d.Cost, rate.N, rate.Per.Nanoseconds(), rate.Burst)
-	}
-	reply, err := l.client.run(ctx, bucketsScript, keys, args...)
+	requested, err := l.leases.newLease(l.leasesKey(key))
 	if err != nil {
 		return nil, err
 	}
-	l.log.answered(ctx)
-	values, err := reply.Int64Slice()
-	if err == nil && len(values) != 3*len(draws) {
-		err = fmt.Errorf("%d numbers for %d draws", len(values), len(draws))
-	}
+	reply, err := l.client.run(ctx, leasesScript, []string{requested.redisKey}, limit, l.opts.Lease.Milliseconds(), requested.name)
 	if err != nil {
-		return nil, fmt.Errorf("redislimit: unexpected reply: %w", err)
+		return l.acquireLocally(ctx, requested, limit, err)
 	}
-	return values, nil
+	l.log.answered(ctx)
+	if acquired, err := reply.Bool(); err != nil || !acquired {
+		return nil, err
+	}
+	l.leases.hold(requested, math.MaxInt)
+	return l.releaseFunc(requested), nil
 }
+
+// acquireLocally decides about a lease whose script failed with err. With a
+// Fallback it counts the leases of this process, and otherwise returns err.
+func (l *Limiter) acquireLocally(ctx context.Context, requested lease, limit int, err error) (release func(), _ error) {
+	fallsBack := l.fallsBack(ctx, err)
+	if fallsBack {
+		l.logFallback(ctx, err)
+		if l.leases.hold(requested, limit) {
+			return l.releaseFunc(requested), nil
+		}
+	}
+	if f, ok := errors.AsType[*callError](err); !ok || !f.notSent {
+		l.leases.removeLater(requested) // Redis may have executed the script
+	}
+	if fallsBack {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// releaseFunc returns a function that releases a lease. It may be called several times.
+func (l *Limiter) releaseFunc(acquired lease) func() {
+	return sync.OnceFunc(func() { l.leases.release(acquired) })
+}
+
+// Concurrent implements [llmhttp.ConcurrencyCounter]. It counts the leases of all
+// processes in Redis.
+func (l *Limiter) Concurrent(ctx context.Context, key string) (int, error) {
+	n, err := call(ctx, &l.client, func(ctx context.Context) (int64, error) {
+		now, err := l.client.redis.Time(ctx).Result()
+		if err != nil {
+			return 0, err
+		}
+		return l.client.redis.ZCount(ctx, l.leasesKey(key), fmt.Sprintf("(%d", now.UnixMilli()), "+inf").Result()
+	})
+	return int(n), err
+}
+
+// Close removes the leases that are still held, after which their release
+// functions do nothing. Acquire returns an error from then on; Take and Adjust
+// still work. Call Close after [llmhttp.Handler.Shutdown]. It does not close
+// the redis client. If it returns an error, the leases expire.
+func (l *Limiter) Close() error { return l.leases.close() }
 
 // hashTag returns key as a hash tag: the part of a name in braces by which a
 // Redis Cluster finds its node. Different keys have different tags, and no tag
@@ -203,16 +242,11 @@ func (l *Limiter) runBuckets(ctx context.Context, operation, key string, draws [
 func hashTag(key string) string {
 	escaped := url.PathEscape(key)
 	if key == "" {
-		escaped = "%" // which escapes nothing else
+		escaped = "%" // no other key has this form
 	}
 	return "{" + escaped + "}"
 }
 
-// duration returns a number of microseconds of buckets.lua, where a negative
-// number means never.
-func duration(micros int64) time.Duration {
-	if micros < 0 {
-		return math.MaxInt64
-	}
-	return time.Duration(micros) * time.Microsecond
-}
+// leasesKey returns the name in Redis of the leases of a key. After the hash
+// tag of a bucket there is a colon instead of a slash.
+func (l *Limiter) leasesKey(key string) string { return l.opts.Prefix + hashTag(key) + "/leases" }
