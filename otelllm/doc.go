@@ -7,18 +7,28 @@
 //	telemetry, err := otelllm.New(&otelllm.Options{Provider: "acme"})
 //	...
 //	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Observe: telemetry.Observe})
-//	server.Handler = otelhttp.NewHandler(h, "llmhttp")
+//	server.Handler = otelhttp.NewHandler(h, "llmhttp",
+//		otelhttp.WithPropagators(propagation.TraceContext{}),
+//		otelhttp.WithMeterProvider(noop.NewMeterProvider()))
 //
 // # Spans
 //
-// otelhttp makes the span of the HTTP request and reads the traceparent of the
-// client. Its child "chat MODEL" begins when the request is admitted, with the
-// arrival of the request as its start, and is the parent of what the Backend does.
+// otelhttp makes the span of the HTTP request. It reads the traceparent of the client
+// only if it has a propagator: that of the option above or of
+// [go.opentelemetry.io/otel.SetTextMapPropagator]. Its metrics have the Host header,
+// which clients choose, as an attribute; the other option turns them off.
+//
+// The child "chat MODEL" of that span begins when the request is admitted, with the
+// arrival of the request as its start, and is the parent of what the Backend does. If
+// the model is not known and the request fails, its name is "chat". Without otelhttp it
+// has the kind INTERNAL too, and no parent.
+//
 // Each try at a target, which a route.Router makes, is a child of that with the
 // kind CLIENT; its context reaches the target, so that an instrumented
 // [net/http.Transport] sends the try's traceparent. A request that is refused
 // before the Backend is called has no span of its own: the span of the HTTP request
-// gets error.type and llmhttp.limit.
+// gets error.type and llmhttp.limit. otelhttp gives the span of a stream that is cut
+// the name "POST", without a status.
 //
 // # Metrics
 //
