@@ -47,20 +47,26 @@ func argumentsCompletion(text []byte, cut bool) (rest string, err error) {
 }
 
 // documentCompletion returns the text that completes a JSON document of which text is
-// the beginning. ok is false if nothing completes it. A string that was cut is closed. A value
-// that is missing is null.
+// the beginning. ok is false if nothing completes it. A string that was cut is closed. A
+// value that is missing is null.
 func documentCompletion(text []byte) (rest string, ok bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for err := error(nil); err == nil; {
 		_, err = d.ReadToken()
 	}
 	token := tokenCompletion(bytes.TrimLeft(text[d.InputOffset():], " \t\r\n,:"))
+	closing := map[jsontext.Kind]string{'{': "}", '[': "]"}
 	var brackets string
 	for depth := d.StackDepth(); depth > 0; depth-- {
 		kind, _ := d.StackIndex(depth)
-		brackets += string(kind + 2) // the closing bracket
+		brackets += closing[kind]
 	}
-	for _, missing := range []string{"", "null", ":null", `"":null`} {
+	for _, missing := range []string{
+		"",
+		"null",    // after [1, or {"a":
+		":null",   // after {"a"
+		`"":null`, // after {"a":1,
+	} {
 		rest = token + missing + brackets
 		if json.Valid(append(bytes.Clone(text), rest...)) {
 			return rest, true

@@ -73,7 +73,7 @@ func (b *block) toolCall() (llmhttp.ToolCall, error) {
 		return call, missingField("name")
 	case b.Input == nil:
 		return call, nil
-	case (*b.Input)[0] != '{':
+	case b.Input.Kind() != '{':
 		return call, fieldError("input", "Input should be an object")
 	}
 	compact, err := jsonwire.AppendRaw(nil, *b.Input)

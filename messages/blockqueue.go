@@ -8,18 +8,107 @@ import (
 
 // A blockQueue has the blocks of a reply, and writes their events.
 //
-// The blocks of a stream must not overlap. So at most one block is open, and the
-// others are queued in waiting until it is complete. Only a tool call can be
-// incomplete. In a whole reply all blocks are queued until the end.
+// The blocks of a stream must not overlap. So only the first block of the queue is open,
+// and the others wait until it is complete. Only a tool call can be incomplete. In a
+// whole reply no block is open, and all of them stay in the queue.
 type blockQueue struct {
 	whole        bool          // the reply is not a stream
 	cut          bool          // the reply ended early, so the arguments of a call may be incomplete
 	index        int           // the index of the open block, or of the next one if none is open
-	isOpen       bool          // whether there is an open block
-	open         outputBlock   // the open block
-	waiting      []outputBlock // the blocks after the open one
+	queue        []outputBlock // the blocks that have not ended
 	lastUnsigned bool          // the thinking block that ended last has no signature
 	err          error         // the first error
+}
+
+// openBlock returns the open block, or nil if none is open.
+func (q *blockQueue) openBlock() *outputBlock {
+	if q.whole || len(q.queue) == 0 {
+		return nil
+	}
+	return &q.queue[0]
+}
+
+// last returns the block that was begun last, or nil if the queue is empty.
+func (q *blockQueue) last() *outputBlock {
+	if len(q.queue) == 0 {
+		return nil
+	}
+	return &q.queue[len(q.queue)-1]
+}
+
+// findCall returns the call with the given index, or nil if it is not in the queue.
+func (q *blockQueue) findCall(index int) *outputBlock {
+	for i := range q.queue {
+		if k := &q.queue[i]; k.kind == callBlock && k.call == index {
+			return k
+		}
+	}
+	return nil
+}
+
+// begin begins a block. It is opened at once unless the open block is incomplete.
+func (q *blockQueue) begin(b []byte, k outputBlock) ([]byte, *outputBlock) {
+	if open := q.openBlock(); open != nil && open.isComplete() {
+		b = q.endOpen(b)
+	}
+	q.queue = append(q.queue, k)
+	if len(q.queue) == 1 {
+		b = q.appendOpen(b)
+	}
+	return b, q.last()
+}
+
+// endComplete ends the open block if it is complete and others wait, and so on with the
+// next one.
+func (q *blockQueue) endComplete(b []byte) []byte {
+	for !q.whole && len(q.queue) > 1 && q.queue[0].isComplete() {
+		b = q.endOpen(b)
+	}
+	return b
+}
+
+// endAll opens and ends all blocks.
+func (q *blockQueue) endAll(b []byte) []byte {
+	for len(q.queue) > 0 {
+		b = q.endOpen(b)
+	}
+	return b
+}
+
+// endOpen ends the open block, which must exist, and opens the next one.
+func (q *blockQueue) endOpen(b []byte) []byte {
+	open := q.openBlock()
+	switch open.kind {
+	case callBlock:
+		b = q.completeArguments(b)
+	case thinkingBlock:
+		q.lastUnsigned = open.signature == ""
+	}
+	b = q.beginEvent(b, "content_block_stop")
+	b = append(b, "}\n\n"...)
+	q.index++
+	q.queue = append(q.queue[:0], q.queue[1:]...)
+	return q.appendOpen(b)
+}
+
+// appendOpen appends the start of the open block, if there is one, and the content that
+// it has so far.
+func (q *blockQueue) appendOpen(b []byte) []byte {
+	open := q.openBlock()
+	if open == nil {
+		return b
+	}
+	b = q.beginEvent(b, "content_block_start")
+	b = append(b, `,"content_block":`...)
+	b = open.appendStart(b)
+	b = append(b, "}\n\n"...)
+	if open.kind == callBlock {
+		return q.appendArguments(b)
+	}
+	if len(open.text) > 0 {
+		b = q.appendTextDelta(b, open.kind, string(open.text))
+	}
+	return q.appendSignature(b)
 }
 
 // appendText adds text to the last block if that accepts it, and otherwise begins a
@@ -32,65 +121,85 @@ func (q *blockQueue) appendText(b []byte, kind blockKind, text string) []byte {
 	if k == nil || !k.accepts(kind) {
 		b, k = q.begin(b, outputBlock{kind: kind})
 	}
-	if k == &q.open {
-		return q.appendTextDelta(b, text)
+	if k == q.openBlock() {
+		return q.appendTextDelta(b, kind, text)
 	}
 	k.text = append(k.text, text...)
 	return b
 }
 
-// last returns the block that was begun last, or nil if none is open or waits.
-func (q *blockQueue) last() *outputBlock {
-	switch {
-	case len(q.waiting) > 0:
-		return &q.waiting[len(q.waiting)-1]
-	case q.isOpen:
-		return &q.open
+// addSignature adds a signature to the last thinking block if that has none. A
+// signature without any text before it gets a block of its own. A signature whose
+// block has already ended is dropped, because it is not valid for another text.
+func (q *blockQueue) addSignature(b []byte, signature string) []byte {
+	for i := len(q.queue) - 1; i >= 0; i-- {
+		k := &q.queue[i]
+		if !k.accepts(thinkingBlock) {
+			continue
+		}
+		k.signature = signature
+		if k == q.openBlock() {
+			b = q.appendSignature(b)
+		}
+		return b
 	}
-	return nil
-}
-
-// begin begins a block. It is opened at once unless the open block is incomplete.
-func (q *blockQueue) begin(b []byte, k outputBlock) ([]byte, *outputBlock) {
-	q.waiting = append(q.waiting, k)
-	b = q.openWaiting(b)
-	return b, q.last()
-}
-
-// openWaiting opens the blocks that wait, one after the other, until the open block is
-// incomplete.
-func (q *blockQueue) openWaiting(b []byte) []byte {
-	for !q.whole && len(q.waiting) > 0 && (!q.isOpen || q.open.isComplete()) {
-		b = q.endOpen(b)
-		b = q.openNext(b)
+	if !q.lastUnsigned {
+		b, _ = q.begin(b, outputBlock{kind: thinkingBlock, signature: signature})
 	}
 	return b
 }
 
-// openNext opens the first block that waits, and appends the content that it has
-// so far.
-func (q *blockQueue) openNext(b []byte) []byte {
-	q.open, q.isOpen = q.waiting[0], true
-	q.waiting = append(q.waiting[:0], q.waiting[1:]...)
-	b = q.beginEvent(b, "content_block_start")
-	b = append(b, `,"content_block":`...)
-	b = q.open.appendStart(b)
-	b = append(b, "}\n\n"...)
-	if q.open.kind == callBlock {
-		return q.appendArguments(b)
+// addArguments adds arguments to a call in the queue.
+func (q *blockQueue) addArguments(b []byte, call *outputBlock, arguments string) []byte {
+	call.text = append(call.text, arguments...)
+	call.scanner.Scan(arguments)
+	if call == q.openBlock() {
+		b = q.appendArguments(b)
 	}
-	if len(q.open.text) > 0 {
-		b = q.appendTextDelta(b, string(q.open.text))
-	}
-	return q.appendSignature(b)
+	return q.endComplete(b)
 }
 
-// appendTextDelta appends a delta with text of the open block, which is a text or thinking.
-func (q *blockQueue) appendTextDelta(b []byte, text string) []byte {
-	if q.open.kind == thinkingBlock {
+// appendTextDelta appends a delta with text of the open block, which is textBlock or
+// thinkingBlock.
+func (q *blockQueue) appendTextDelta(b []byte, kind blockKind, text string) []byte {
+	if kind == thinkingBlock {
 		return q.appendDelta(b, "thinking_delta", "thinking", text)
 	}
 	return q.appendDelta(b, "text_delta", "text", text)
+}
+
+// appendSignature appends a delta with the signature of the open block, if it has one.
+func (q *blockQueue) appendSignature(b []byte) []byte {
+	signature := q.openBlock().signature
+	if signature == "" {
+		return b
+	}
+	return q.appendDelta(b, "signature_delta", "signature", signature)
+}
+
+// appendArguments appends a delta with the arguments of the open call that were not sent
+// yet.
+func (q *blockQueue) appendArguments(b []byte) []byte {
+	k := q.openBlock()
+	if k.sent == len(k.text) || !startsObject(k.text) {
+		return b
+	}
+	b = q.appendDelta(b, "input_json_delta", "partial_json", string(k.text[k.sent:]))
+	k.sent = len(k.text)
+	return b
+}
+
+// completeArguments appends what the arguments of the open call lack to be an object.
+// It appends nothing if they are empty: a call without deltas has the input {}.
+func (q *blockQueue) completeArguments(b []byte) []byte {
+	k := q.openBlock()
+	rest, err := argumentsCompletion(k.text, q.cut)
+	if err != nil {
+		q.fail(err)
+		return b
+	}
+	k.text = append(k.text, rest...)
+	return q.appendArguments(b)
 }
 
 // appendDelta appends a delta of the open block. The member with the given name has text.
@@ -110,33 +219,6 @@ func (q *blockQueue) beginEvent(b []byte, typ string) []byte {
 	b = beginEvent(b, typ)
 	b = append(b, `,"index":`...)
 	return strconv.AppendInt(b, int64(q.index), 10)
-}
-
-// endOpen ends the open block.
-func (q *blockQueue) endOpen(b []byte) []byte {
-	if !q.isOpen {
-		return b
-	}
-	switch q.open.kind {
-	case callBlock:
-		b = q.completeArguments(b)
-	case thinkingBlock:
-		q.lastUnsigned = q.open.signature == ""
-	}
-	q.isOpen = false
-	b = q.beginEvent(b, "content_block_stop")
-	q.index++
-	return append(b, "}\n\n"...)
-}
-
-// endAll ends the open block, and then begins and ends those that wait.
-func (q *blockQueue) endAll(b []byte) []byte {
-	b = q.endOpen(b)
-	for len(q.waiting) > 0 {
-		b = q.openNext(b)
-		b = q.endOpen(b)
-	}
-	return b
 }
 
 // fail makes the reply end with an error.

@@ -1,6 +1,10 @@
 package messages
 
-import "github.com/llmhttp/llmhttp"
+import (
+	"slices"
+
+	"github.com/llmhttp/llmhttp"
+)
 
 // An encoder encodes one reply.
 type encoder struct {
@@ -49,12 +53,38 @@ func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 	return b, e.blocks.err
 }
 
-// AppendEnd appends the blocks that wait, and the end of the message.
+// appendCall begins a tool call or adds arguments to it. Calls of tools that are not
+// functions are dropped, because this API has no form for them.
+func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
+	if t.ID != "" && t.Type != "" && t.Type != "function" {
+		e.dropped = append(e.dropped, t.Index)
+	}
+	if slices.Contains(e.dropped, t.Index) {
+		return b
+	}
+	k := e.blocks.findCall(t.Index)
+	if k == nil && t.ID != "" {
+		if t.Function.Name == "" {
+			e.blocks.fail(errInvalidCall)
+		}
+		e.stop.hasCalls = true
+		b, k = e.blocks.begin(b, outputBlock{kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name})
+	}
+	if k == nil { // the call has ended
+		if !isSpace(t.Function.Arguments) {
+			e.blocks.fail(errInvalidCall)
+		}
+		return b
+	}
+	return e.blocks.addArguments(b, k, t.Function.Arguments)
+}
+
+// AppendEnd ends the blocks that have not ended, and then the message.
 func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
 	b = e.blocks.endAll(b)
 	b = beginEvent(b, "message_delta")
 	b = append(b, `,"delta":{`...)
-	b = e.stop.append(b)
+	b = e.stop.appendMembers(b)
 	b = append(b, `},"usage":`...)
 	b = appendUsage(b, u)
 	b = append(b, "}\n\n"...)
@@ -79,17 +109,17 @@ func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
 // AppendWhole appends a message.
 func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
 	b = appendMessageHead(b, r.ID, e.modelName(r.Model))
-	for i := range e.blocks.waiting {
+	for i := range e.blocks.queue {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		var err error
-		if b, err = e.blocks.waiting[i].appendWhole(b, e.blocks.cut); err != nil {
+		if b, err = e.blocks.queue[i].appendWhole(b, e.blocks.cut); err != nil {
 			return b, err
 		}
 	}
 	b = append(b, "],"...)
-	b = e.stop.append(b)
+	b = e.stop.appendMembers(b)
 	b = append(b, `,"usage":`...)
 	b = appendUsage(b, r.Usage)
 	return append(b, '}'), nil

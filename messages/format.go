@@ -18,8 +18,12 @@ type outputFormat struct {
 	Schema *raw   `json:"schema"`
 }
 
-// convertFormat sets the response format.
-func (p *outputParams) convertFormat(req *llmhttp.ChatRequest) error {
+// convertOutput sets the effort, which takes precedence over that of convertThinking,
+// and the response format.
+func (p *outputParams) convertOutput(req *llmhttp.ChatRequest) error {
+	if p.OutputConfig.Effort != "" {
+		req.ReasoningEffort = p.OutputConfig.Effort
+	}
 	f, path := p.OutputConfig.Format, "output_config.format"
 	if f == nil {
 		f, path = p.OutputFormat, "output_format"
@@ -34,7 +38,7 @@ func (p *outputParams) convertFormat(req *llmhttp.ChatRequest) error {
 		return prefixPath(fieldError("type", "Input should be 'json_schema'"), path)
 	case f.Schema == nil:
 		return prefixPath(missingField("schema"), path)
-	case (*f.Schema)[0] != '{':
+	case f.Schema.Kind() != '{':
 		return prefixPath(fieldError("schema", "Input should be an object"), path)
 	}
 	schema := mustMarshal(map[string]any{"name": "output", "schema": f.Schema, "strict": true})

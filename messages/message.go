@@ -57,9 +57,9 @@ type stopReason struct {
 	refused  bool   // the reply has a refusal
 }
 
-// append appends the members stop_reason and stop_sequence. stop_reason is tool_use
+// appendMembers appends the members stop_reason and stop_sequence. stop_reason is tool_use
 // only if the reply has calls, because clients that run tools fail without them.
-func (r *stopReason) append(b []byte) []byte {
+func (r *stopReason) appendMembers(b []byte) []byte {
 	stop := "end_turn"
 	switch {
 	case r.finish == llmhttp.FinishLength:

@@ -15,7 +15,7 @@ const (
 // An outputBlock is a content block of a reply.
 type outputBlock struct {
 	kind      blockKind
-	text      []byte                 // the text while the block waits; for a call, all of its arguments
+	text      []byte                 // the text that was added before the block was opened; for a call, all of its arguments
 	sent      int                    // how many bytes of the arguments were sent
 	signature string                 // the signature of thinking
 	data      string                 // the data of redacted thinking
@@ -30,36 +30,45 @@ func (k *outputBlock) isComplete() bool { return k.kind != callBlock || k.scanne
 // accepts reports whether the block takes text of this kind.
 func (k *outputBlock) accepts(kind blockKind) bool { return k.kind == kind && k.signature == "" }
 
+// A blockContent has the content of a block that a stream sends in deltas. The kind of
+// the block determines which fields are used.
+type blockContent struct {
+	text      string // of a text or thinking
+	signature string // of thinking
+	input     string // of a call, as JSON
+}
+
 // appendStart appends the block as a stream begins it, without the content that comes in
 // deltas.
-func (k *outputBlock) appendStart(b []byte) []byte { return k.append(b, "", "", "{}") }
+func (k *outputBlock) appendStart(b []byte) []byte {
+	return k.appendJSON(b, blockContent{input: "{}"})
+}
 
 // appendWhole appends the block with all of its content. cut tells whether the reply was
 // cut, so that the arguments of a call may be incomplete.
 func (k *outputBlock) appendWhole(b []byte, cut bool) ([]byte, error) {
 	if k.kind != callBlock {
-		return k.append(b, string(k.text), k.signature, ""), nil
+		return k.appendJSON(b, blockContent{text: string(k.text), signature: k.signature}), nil
 	}
 	rest, err := argumentsCompletion(k.text, cut)
 	input := "{}"
 	if startsObject(k.text) {
 		input = string(k.text) + rest
 	}
-	return k.append(b, "", "", input), err
+	return k.appendJSON(b, blockContent{input: input}), err
 }
 
-// append appends the block. Which of text, signature and input it uses depends on its
-// kind. input is JSON.
-func (k *outputBlock) append(b []byte, text, signature, input string) []byte {
+// appendJSON appends the block with the given content.
+func (k *outputBlock) appendJSON(b []byte, c blockContent) []byte {
 	switch k.kind {
 	case textBlock:
 		b = append(b, `{"type":"text","text":`...)
-		b = jsonwire.AppendString(b, text)
+		b = jsonwire.AppendString(b, c.text)
 	case thinkingBlock:
 		b = append(b, `{"type":"thinking","thinking":`...)
-		b = jsonwire.AppendString(b, text)
+		b = jsonwire.AppendString(b, c.text)
 		b = append(b, `,"signature":`...)
-		b = jsonwire.AppendString(b, signature)
+		b = jsonwire.AppendString(b, c.signature)
 	case redactedBlock:
 		b = append(b, `{"type":"redacted_thinking","data":`...)
 		b = jsonwire.AppendString(b, k.data)
@@ -69,7 +78,7 @@ func (k *outputBlock) append(b []byte, text, signature, input string) []byte {
 		b = append(b, `,"name":`...)
 		b = jsonwire.AppendString(b, k.name)
 		b = append(b, `,"input":`...)
-		b = append(b, input...)
+		b = append(b, c.input...)
 	}
 	return append(b, '}')
 }

@@ -78,13 +78,13 @@ type reasoningMerger struct {
 }
 
 // fromText returns the part of text that is new.
-func (t *reasoningMerger) fromText(text string) string {
-	return withoutRepetition(text, &t.text, &t.details)
+func (m *reasoningMerger) fromText(text string) string {
+	return withoutRepetition(text, &m.text, &m.details)
 }
 
 // fromDetails returns the part of the text of a detail that is new.
-func (t *reasoningMerger) fromDetails(text string) string {
-	return withoutRepetition(text, &t.details, &t.text)
+func (m *reasoningMerger) fromDetails(text string) string {
+	return withoutRepetition(text, &m.details, &m.text)
 }
 
 // withoutRepetition returns text without what it repeats of the other source.
@@ -98,12 +98,12 @@ func withoutRepetition(text string, own, other *[]byte) string {
 	return text[n:]
 }
 
-// continues reports whether d may be a part of the same text as the detail before
-// it: all parts of one text have the same index.
-func (t *reasoningMerger) continues(d *llmhttp.ReasoningDetail) bool {
-	same := t.index == nil || bytes.Equal(t.index, d.Extra["index"])
-	t.index = append(t.index[:0], d.Extra["index"]...)
-	return same
+// setIndex sets index. It reports whether that changes the index of an earlier detail,
+// so that another text begins: all parts of one text have the same index.
+func (m *reasoningMerger) setIndex(index []byte) (changed bool) {
+	changed = m.index != nil && !bytes.Equal(m.index, index)
+	m.index = append(m.index[:0], index...)
+	return changed
 }
 
 // appendReasoning adds the reasoning of a delta: thinking, signatures and redacted
@@ -130,40 +130,15 @@ func (e *encoder) appendDetail(b []byte, d *llmhttp.ReasoningDetail) []byte {
 		return b
 	}
 	text := e.reasoning.fromDetails(d.Text + d.Summary)
-	if text != "" && !e.reasoning.continues(d) {
-		b, _ = e.blocks.begin(b, outputBlock{kind: thinkingBlock})
+	if text != "" {
+		changed := e.reasoning.setIndex(d.Extra["index"])
+		if changed {
+			b, _ = e.blocks.begin(b, outputBlock{kind: thinkingBlock})
+		}
+		b = e.blocks.appendText(b, thinkingBlock, text)
 	}
-	b = e.blocks.appendText(b, thinkingBlock, text)
 	if d.Signature != "" {
 		b = e.blocks.addSignature(b, encodeDetail(d, d.Signature))
 	}
 	return b
-}
-
-// addSignature adds a signature to the last thinking block if that has none. A
-// signature without any text before it gets a block of its own. A signature whose
-// block has already ended is dropped, because it is not valid for another text.
-func (q *blockQueue) addSignature(b []byte, signature string) []byte {
-	for i := len(q.waiting) - 1; i >= 0; i-- {
-		if k := &q.waiting[i]; k.accepts(thinkingBlock) {
-			k.signature = signature
-			return b
-		}
-	}
-	switch {
-	case q.isOpen && q.open.accepts(thinkingBlock):
-		q.open.signature = signature
-		b = q.appendSignature(b)
-	case !q.lastUnsigned:
-		b, _ = q.begin(b, outputBlock{kind: thinkingBlock, signature: signature})
-	}
-	return b
-}
-
-// appendSignature appends a delta with the signature of the open block, if it has one.
-func (q *blockQueue) appendSignature(b []byte) []byte {
-	if q.open.signature == "" {
-		return b
-	}
-	return q.appendDelta(b, "signature_delta", "signature", q.open.signature)
 }

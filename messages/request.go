@@ -5,12 +5,15 @@ import (
 	"math"
 	"net/http"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
 
-// raw is a JSON value that is not decoded. A nil *raw is absent or null.
-type raw = json.RawMessage
+// raw is a JSON value that is not decoded. A nil *raw is absent or null. Structs have
+// pointers to it because most members are absent, and a request may have many blocks.
+type raw = jsontext.Value
 
 // params is the body of a request.
 type params struct {
@@ -109,6 +112,7 @@ func (p *params) check(isChat bool) error {
 
 func isFraction(f *float64) bool { return f == nil || *f >= 0 && *f <= 1 }
 
+// convert converts the parameters, which check has accepted.
 func (p *params) convert() (*llmhttp.ChatRequest, error) {
 	req := &llmhttp.ChatRequest{
 		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: (*int)(p.MaxTokens),
@@ -116,16 +120,24 @@ func (p *params) convert() (*llmhttp.ChatRequest, error) {
 	for _, s := range p.StopSequences {
 		req.Stop = append(req.Stop, *s)
 	}
-	for _, step := range []func(*llmhttp.ChatRequest) error{
-		p.convertMessages, p.convertTools, p.convertToolChoice, p.convertThinking, p.convertFormat,
-	} {
-		if err := step(req); err != nil {
-			return nil, err
-		}
+	if err := p.convertMessages(req); err != nil {
+		return nil, err
 	}
-	if p.OutputConfig.Effort != "" {
-		req.ReasoningEffort = p.OutputConfig.Effort
+	if err := p.convertTools(req); err != nil {
+		return nil, err
 	}
+	if err := p.convertThinking(req); err != nil {
+		return nil, err
+	}
+	if err := p.convertOutput(req); err != nil {
+		return nil, err
+	}
+	p.setExtras(req)
+	return req, nil
+}
+
+// setExtras sets the members of req.Extra for parameters that have no field.
+func (p *params) setExtras(req *llmhttp.ChatRequest) {
 	if p.TopK != nil {
 		setExtra(req, "top_k", *p.TopK)
 	}
@@ -139,7 +151,6 @@ func (p *params) convert() (*llmhttp.ChatRequest, error) {
 	default:
 		setExtra(req, "service_tier", p.ServiceTier)
 	}
-	return req, nil
 }
 
 // setExtra sets a member of req.Extra. It panics if value cannot be encoded as JSON.

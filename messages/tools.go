@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
@@ -26,9 +27,17 @@ type toolChoice struct {
 	DisableParallel *bool  `json:"disable_parallel_tool_use"`
 }
 
-// convertTools converts the tools that have a schema. The others are tools that
-// Anthropic runs or defines.
+// convertTools sets the tools and the choice among them.
 func (p *toolParams) convertTools(req *llmhttp.ChatRequest) error {
+	if err := p.setTools(req); err != nil {
+		return err
+	}
+	return p.setToolChoice(req)
+}
+
+// setTools sets the tools that have a schema. The others are tools that Anthropic runs
+// or defines.
+func (p *toolParams) setTools(req *llmhttp.ChatRequest) error {
 	for i, t := range p.Tools {
 		switch {
 		case t.Type != "" && t.Type != "custom":
@@ -37,18 +46,18 @@ func (p *toolParams) convertTools(req *llmhttp.ChatRequest) error {
 			return prefixPath(missingField("name"), "tools", i)
 		case t.InputSchema == nil:
 			return prefixPath(missingField("input_schema"), "tools", i)
-		case (*t.InputSchema)[0] != '{':
+		case t.InputSchema.Kind() != '{':
 			return prefixPath(fieldError("input_schema", "Input should be an object"), "tools", i)
 		}
 		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{
-			Name: t.Name, Description: t.Description, Parameters: *t.InputSchema, Strict: t.Strict,
+			Name: t.Name, Description: t.Description, Parameters: json.RawMessage(*t.InputSchema), Strict: t.Strict,
 		}})
 	}
 	return nil
 }
 
-// convertToolChoice sets the tool choice. It must be called after convertTools.
-func (p *toolParams) convertToolChoice(req *llmhttp.ChatRequest) error {
+// setToolChoice sets the tool choice. It reads the tools that setTools has set.
+func (p *toolParams) setToolChoice(req *llmhttp.ChatRequest) error {
 	c := p.ToolChoice
 	if c == nil {
 		return nil
