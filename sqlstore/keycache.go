@@ -3,51 +3,12 @@ package sqlstore
 import (
 	"container/list"
 	"context"
-	"database/sql"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
-
-// Lookup implements [llmhttp.KeyStore]. The result can be as old as
-// Options.KeyTTL, but it reflects every change that this Store has made.
-func (s *keyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
-	key, err := s.cache.lookup(ctx, llmhttp.HashSecret(secret))
-	if err != nil && !errors.Is(err, llmhttp.ErrKeyNotFound) {
-		return nil, s.db.wrapError("looking up a key", err)
-	}
-	return key, err
-}
-
-// readKeyByHash reads the key whose secret has the given hash. If there is none,
-// the error is ErrKeyNotFound.
-func readKeyByHash(ctx context.Context, db *database, hash string) (*llmhttp.Key, error) {
-	var secretExpires sql.NullInt64
-	k, err := retryRead(ctx, db, func() (k keyRow, err error) {
-		err = db.read.QueryRowContext(ctx, `
-			SELECT k.id, k.account, k.scopes, k.models, k.limits, k.expires, s.expires
-			FROM llmhttp_secrets s JOIN llmhttp_keys k ON k.id = s.key_id
-			WHERE s.hash = $1 AND k.revoked IS NULL AND NOT k.suspended`, hash).
-			Scan(&k.id, &k.account, &k.scopes, &k.models, &k.limits, &k.expires, &secretExpires)
-		return k, err
-	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, llmhttp.ErrKeyNotFound
-	}
-	if err != nil {
-		return nil, err
-	}
-	info, err := k.info()
-	if err != nil {
-		return nil, err
-	}
-	if end := decodeTime(secretExpires); !end.IsZero() && (info.Expires.IsZero() || end.Before(info.Expires)) {
-		info.Expires = end
-	}
-	return &info.Key, nil
-}
 
 // A keyCache caches which secrets belong to which keys, and which secrets are
 // unknown. Concurrent lookups of a secret share one read of the database. The
@@ -131,7 +92,7 @@ func (c *keyCache) lookup(ctx context.Context, hash string) (*llmhttp.Key, error
 	if r == nil {
 		r = &keyRead{begun: now, done: make(chan struct{})}
 		c.reads[hash] = r
-		c.running.Go(func() { c.finishRead(hash, r) })
+		c.running.Go(func() { c.runRead(hash, r) })
 	}
 	c.mu.Unlock()
 	select {
@@ -166,9 +127,9 @@ func (c *keyCache) noteUse(id string, at time.Time) {
 	}
 }
 
-// finishRead reads the key for r and caches the result. It continues when the
+// runRead reads the key for r and caches the result. It continues when the
 // callers that wait for r have gone.
-func (c *keyCache) finishRead(hash string, r *keyRead) {
+func (c *keyCache) runRead(hash string, r *keyRead) {
 	ctx, cancel := context.WithTimeout(c.ctx, readTimeout)
 	defer cancel()
 	key, err := c.read(ctx, hash)

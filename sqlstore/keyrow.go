@@ -47,6 +47,34 @@ func scanKey(row interface{ Scan(...any) error }) (llmhttp.KeyInfo, error) {
 	return k.info()
 }
 
+// readKeyByHash reads the key whose secret has the given hash. If there is none,
+// the error is ErrKeyNotFound.
+func readKeyByHash(ctx context.Context, db *database, hash string) (*llmhttp.Key, error) {
+	var secretExpires sql.NullInt64
+	k, err := retryRead(ctx, db, func() (k keyRow, err error) {
+		err = db.read.QueryRowContext(ctx, `
+			SELECT k.id, k.account, k.scopes, k.models, k.limits, k.expires, s.expires
+			FROM llmhttp_secrets s JOIN llmhttp_keys k ON k.id = s.key_id
+			WHERE s.hash = $1 AND k.revoked IS NULL AND NOT k.suspended`, hash).
+			Scan(&k.id, &k.account, &k.scopes, &k.models, &k.limits, &k.expires, &secretExpires)
+		return k, err
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, llmhttp.ErrKeyNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := k.info()
+	if err != nil {
+		return nil, err
+	}
+	if end := decodeTime(secretExpires); !end.IsZero() && (info.Expires.IsZero() || end.Before(info.Expires)) {
+		info.Expires = end
+	}
+	return &info.Key, nil
+}
+
 // newKeyRow returns the row of the key k with other params. It returns an error
 // if a name in params cannot be stored.
 func newKeyRow(k *llmhttp.KeyInfo, params llmhttp.KeyParams) (keyRow, error) {

@@ -31,6 +31,16 @@ type keyStore struct {
 	cache *keyCache
 }
 
+// Lookup implements [llmhttp.KeyStore]. The result can be as old as
+// Options.KeyTTL, but it reflects every change that this Store has made.
+func (s *keyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
+	key, err := s.cache.lookup(ctx, llmhttp.HashSecret(secret))
+	if err != nil && !errors.Is(err, llmhttp.ErrKeyNotFound) {
+		return nil, s.db.wrapError("looking up a key", err)
+	}
+	return key, err
+}
+
 // CreateKey implements [llmhttp.KeyManager].
 func (s *keyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (info llmhttp.KeyInfo, secret string, err error) {
 	secret, prefix := s.newSecret()
@@ -110,55 +120,60 @@ func (s *keyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) 
 
 // ListKeys implements [llmhttp.KeyManager].
 func (s *keyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
-	page, err := retryRead(ctx, s.db, func() ([]llmhttp.KeyInfo, error) { return s.listKeys(ctx, q, s.db.now()) })
+	page, err := retryRead(ctx, s.db, func() ([]llmhttp.KeyInfo, error) { return s.listKeys(ctx, &q) })
 	return page, s.db.wrapError("listing keys", err)
 }
 
-func (s *keyStore) listKeys(ctx context.Context, q llmhttp.KeyQuery, now time.Time) ([]llmhttp.KeyInfo, error) {
-	limit := min(q.Limit, maxPage)
-	if limit <= 0 {
-		limit = defaultPage
-	}
+func (s *keyStore) listKeys(ctx context.Context, q *llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
 	if checkName("Account", q.Account) != nil || checkName("Search", q.Search) != nil {
 		return nil, nil // no key can have such a name
 	}
-	where, args := "true", []any{limit}
-	arg := func(v any) string { // appends v and returns its placeholder
-		args = append(args, v)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	if q.Account != "" {
-		where += " AND account = " + arg(q.Account)
-	}
-	if q.Search != "" {
-		where += " AND " + s.db.contains(arg(ascii.ToLower(q.Search)), "id", "account", "name", "prefix")
-	}
-	if q.Status != "" {
-		where += " AND " + keyStatus(arg(micros(now))) + " = " + arg(string(q.Status))
-	}
-	comparison, direction := " > ", ""
+	var args sqlArgs
+	where := s.keyConditions(q, &args)
+	comparison, order := ">", " ORDER BY created, id"
 	if q.Newest {
-		comparison, direction = " < ", " DESC"
+		comparison, order = "<", " ORDER BY created DESC, id DESC"
 	}
 	if q.After != "" {
 		last, err := readKey(ctx, s.db.read, q.After, "")
 		if err != nil {
 			return nil, err
 		}
-		where += " AND (created, id)" + comparison + "(" + arg(micros(last.Created)) + ", " + arg(last.ID) + ")"
+		where = append(where, "(created, id) "+comparison+" ("+args.add(micros(last.Created))+", "+args.add(last.ID)+")")
 	}
-	order := " ORDER BY created" + direction + ", id" + direction
-	query := selectKey + " WHERE id IN (SELECT id FROM llmhttp_keys WHERE " + where + order + " LIMIT $1)" + order // SQLite reads only an index in the subquery
+	limit := min(q.Limit, maxPage)
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	// SQLite reads only an index in the subquery.
+	subquery := "SELECT id FROM llmhttp_keys WHERE " + strings.Join(where, " AND ") + order + " LIMIT " + args.add(limit)
 	var page []llmhttp.KeyInfo
 	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		info, err := scanKey(rows)
 		page = append(page, info)
 		return err
-	}, query, args...)
+	}, selectKey+" WHERE id IN ("+subquery+")"+order, args...)
 	return page, err
 }
 
-// keyStatus returns an SQL expression for [llmhttp.KeyInfo.Status] at the time now.
+// keyConditions returns the conditions of q on the properties of a key. It adds
+// their parameters to args.
+func (s *keyStore) keyConditions(q *llmhttp.KeyQuery, args *sqlArgs) []string {
+	where := []string{"true"}
+	if q.Account != "" {
+		where = append(where, "account = "+args.add(q.Account))
+	}
+	if q.Search != "" {
+		where = append(where, s.db.contains(args.add(ascii.ToLower(q.Search)), "id", "account", "name", "prefix"))
+	}
+	if q.Status != "" {
+		where = append(where, keyStatus(args.add(micros(s.db.now())))+" = "+args.add(string(q.Status)))
+	}
+	return where
+}
+
+// keyStatus returns an SQL expression for [llmhttp.KeyInfo.Status]. now is the
+// placeholder of the current time.
 func keyStatus(now string) string {
 	return "CASE WHEN revoked IS NOT NULL THEN 'revoked' WHEN suspended THEN 'suspended' WHEN expires <= " + now + " THEN 'expired' ELSE 'active' END"
 }

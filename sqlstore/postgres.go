@@ -107,34 +107,40 @@ func (postgresDialect) unindexed(column string) string { return column }
 // the locks on the sums as briefly as possible. All processes lock rows in the
 // same order, records before sums, which prevents deadlocks.
 func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []record) error {
-	n := len(records)
-	var (
-		ids, accounts, keys = make([]string, n), make([]string, n), make([]string, n)
-		models, endpoints   = make([]string, n), make([]string, n)
-		protocols           = make([]string, n)
-		times, prompts      = make([]int64, n), make([]int64, n)
-		completions, cached = make([]int64, n), make([]int64, n)
-		reasoning, images   = make([]int64, n), make([]int64, n)
-		estimated           = make([]bool, n)
-	)
-	for i, r := range records {
-		ids[i], accounts[i], keys[i], models[i], endpoints[i], protocols[i] = r.id, r.account, r.keyID, r.model, r.endpoint, r.protocol
-		times[i], estimated[i] = r.time, r.estimated
-		prompts[i], completions[i], cached[i], reasoning[i], images[i] = r.sum.PromptTokens, r.sum.CompletionTokens, r.sum.CachedTokens, r.sum.ReasoningTokens, r.sum.Images
-	}
 	_, err := db.ExecContext(ctx, `
 		WITH added AS (
-			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, protocol, estimated, `+strings.Join(sumColumns[1:], ", ")+`)
+			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, protocol, estimated, `+strings.Join(recordColumns, ", ")+`)
 			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
 			ON CONFLICT DO NOTHING
-			RETURNING account, time, model, `+strings.Join(sumColumns[1:], ", ")+`
+			RETURNING account, time, model, `+strings.Join(recordColumns, ", ")+`
 		)
 		INSERT INTO llmhttp_usage_days AS d (account, day, model, `+strings.Join(sumColumns, ", ")+`)
-		SELECT account, `+dayOfTime+` AS day, model, count(*), `+columnList(sumColumns[1:], "llmhttp_bigint(sum(%s))")+`
+		SELECT account, `+dayOfTime+` AS day, model, count(*), `+columnList(recordColumns, "llmhttp_bigint(sum(%s))")+`
 		FROM added GROUP BY account, day, model ORDER BY account, day, model
 		ON CONFLICT (account, day, model) DO UPDATE SET `+columnList(sumColumns, "%[1]s = llmhttp_bigint(d.%[1]s::numeric + excluded.%[1]s)"),
-		ids, times, accounts, keys, models, endpoints, protocols, estimated, prompts, completions, cached, reasoning, images)
+		column(records, func(r *record) string { return r.id }),
+		column(records, func(r *record) int64 { return r.time }),
+		column(records, func(r *record) string { return r.account }),
+		column(records, func(r *record) string { return r.keyID }),
+		column(records, func(r *record) string { return r.model }),
+		column(records, func(r *record) string { return r.endpoint }),
+		column(records, func(r *record) string { return r.protocol }),
+		column(records, func(r *record) bool { return r.estimated }),
+		column(records, func(r *record) int64 { return r.sum.PromptTokens }),
+		column(records, func(r *record) int64 { return r.sum.CompletionTokens }),
+		column(records, func(r *record) int64 { return r.sum.CachedTokens }),
+		column(records, func(r *record) int64 { return r.sum.ReasoningTokens }),
+		column(records, func(r *record) int64 { return r.sum.Images }))
 	return err
+}
+
+// column returns one value of each row: an argument for unnest.
+func column[R, V any](rows []R, value func(*R) V) []V {
+	values := make([]V, len(rows))
+	for i := range rows {
+		values[i] = value(&rows[i])
+	}
+	return values
 }
 
 // dayOfTime is dayOf in SQL.
@@ -156,10 +162,7 @@ func (postgresDialect) insertResponse(ctx context.Context, db *sql.DB, row *resp
 }
 
 func (postgresDialect) setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error {
-	ids, times := make([]string, len(uses)), make([]int64, len(uses))
-	for i, use := range uses {
-		ids[i], times[i] = use.id, use.at
-	}
+	ids, times := column(uses, func(u *keyUse) string { return u.id }), column(uses, func(u *keyUse) int64 { return u.at })
 	_, err := db.ExecContext(ctx, `
 		UPDATE llmhttp_keys k SET last_used = used.at
 		FROM (

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -66,11 +65,10 @@ const maxParams = 900
 // insertItems inserts the IDs of the items of a response.
 func insertItems(ctx context.Context, tx *sql.Tx, row *responseRow) error {
 	for names := range slices.Chunk(row.items, maxParams) {
-		args := []any{row.account, row.id}
+		args := sqlArgs{row.account, row.id}
 		var values []string
 		for _, name := range names {
-			args = append(args, name)
-			values = append(values, fmt.Sprintf("($1, $%d, $2)", len(args)))
+			values = append(values, "($1, "+args.add(name)+", $2)")
 		}
 		_, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_response_items (account, id, response) VALUES "+strings.Join(values, ", "), args...)
 		if err != nil {
@@ -87,29 +85,19 @@ func deleteItems(ctx context.Context, tx *sql.Tx, row *responseRow) error {
 		return err
 	}
 	for names := range slices.Chunk(itemNames(&r), maxParams) {
-		list, args := inList(names, row.account, row.id)
-		if _, err := tx.ExecContext(ctx, "DELETE FROM llmhttp_response_items WHERE account = $1 AND response = $2 AND id IN "+list, args...); err != nil {
+		args := sqlArgs{row.account, row.id}
+		query := "DELETE FROM llmhttp_response_items WHERE account = $1 AND response = $2 AND id IN " + args.addList(names)
+		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// inList returns an SQL list of placeholders for values, numbered after those of args,
-// and args with the values appended.
-func inList(values []string, args ...any) (string, []any) {
-	params := make([]string, len(values))
-	for i, v := range values {
-		args = append(args, v)
-		params[i] = fmt.Sprint("$", len(args))
-	}
-	return "(" + strings.Join(params, ", ") + ")", args
-}
-
 // LoadResponse implements [llmhttp.ResponseStore].
 func (s *responseStore) LoadResponse(ctx context.Context, account, id string) (*llmhttp.StoredResponse, error) {
 	row, err := retryRead(ctx, s.db, func() (row responseRow, err error) {
-		err = s.db.read.QueryRowContext(ctx, "SELECT created, expires, data FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired+"$3)",
+		err = s.db.read.QueryRowContext(ctx, "SELECT created, expires, data FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired("$3"),
 			storedName(account), storedName(id), micros(s.db.now())).Scan(&row.created, &row.expires, &row.data)
 		return row, err
 	})
@@ -126,9 +114,9 @@ func (s *responseStore) LoadResponse(ctx context.Context, account, id string) (*
 	return r, nil
 }
 
-// notExpired is the start of an SQL condition that a response has not expired. The
-// placeholder of the current time and a parenthesis must follow.
-const notExpired = "(expires IS NULL OR expires > "
+// notExpired returns an SQL condition that a response has not expired. now is the
+// placeholder of the current time.
+func notExpired(now string) string { return "(expires IS NULL OR expires > " + now + ")" }
 
 // LoadItems implements [llmhttp.ResponseStore].
 func (s *responseStore) LoadItems(ctx context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
@@ -150,7 +138,8 @@ func (s *responseStore) loadItems(ctx context.Context, account string, ids []str
 		return nil, err
 	}
 	var found []llmhttp.StoredItem
-	list, args := inList(slices.Collect(maps.Keys(wanted)), account)
+	args := sqlArgs{account}
+	query := "SELECT id, data FROM llmhttp_responses WHERE account = $1 AND id IN " + args.addList(slices.Collect(maps.Keys(wanted)))
 	err = forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		var id string
 		var data []byte
@@ -163,7 +152,7 @@ func (s *responseStore) loadItems(ctx context.Context, account string, ids []str
 		}
 		found = append(found, selectItems(&r, wanted[id])...)
 		return nil
-	}, "SELECT id, data FROM llmhttp_responses WHERE account = $1 AND id IN "+list, args...)
+	}, query, args...)
 	return found, err
 }
 
@@ -177,8 +166,10 @@ func (s *responseStore) findItems(ctx context.Context, account string, ids []str
 	for i, id := range ids {
 		names[i] = storedName(id)
 	}
+	args := sqlArgs{account, micros(s.db.now())}
+	query := "SELECT i.id, max(i.response) FROM llmhttp_response_items i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response" +
+		" WHERE i.account = $1 AND " + notExpired("$2") + " AND i.id IN " + args.addList(names) + " GROUP BY i.id"
 	found := make(map[string]itemSet)
-	list, args := inList(names, account, micros(s.db.now()))
 	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		var item, response string
 		if err := rows.Scan(&item, &response); err != nil {
@@ -189,8 +180,7 @@ func (s *responseStore) findItems(ctx context.Context, account string, ids []str
 		}
 		found[response][item] = true
 		return nil
-	}, `SELECT i.id, max(i.response) FROM llmhttp_response_items i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response
-		WHERE i.account = $1 AND `+notExpired+"$2) AND i.id IN "+list+" GROUP BY i.id", args...)
+	}, query, args...)
 	return found, err
 }
 

@@ -176,7 +176,7 @@ func (k dayKey) compare(o dayKey) int {
 // insertRecords inserts the records whose IDs are new, and returns their sums.
 func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]llmhttp.UsageSum, error) {
 	insert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, protocol, estimated, `+strings.Join(sumColumns[1:], ", ")+`)
+		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, protocol, estimated, `+strings.Join(recordColumns, ", ")+`)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO NOTHING`)
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 	defer insert.Close()
 	days := make(map[dayKey]llmhttp.UsageSum)
 	for _, r := range records {
-		result, err := insert.ExecContext(ctx, append([]any{r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.protocol, r.estimated}, sumNumbers(&r.sum)[1:]...)...)
+		result, err := insert.ExecContext(ctx, append([]any{r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.protocol, r.estimated}, recordNumbers(&r.sum)...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -228,7 +228,8 @@ func (sqliteDialect) insertResponse(ctx context.Context, db *sql.DB, row *respon
 			return err
 		}
 		n, err := result.RowsAffected()
-		if inserted = n > 0; err != nil || !inserted {
+		inserted = n > 0
+		if err != nil || !inserted {
 			return err
 		}
 		return insertItems(ctx, tx, row)

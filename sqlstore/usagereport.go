@@ -36,8 +36,8 @@ type report struct {
 	query  *llmhttp.ReportQuery
 	from   string   // the table, which is named d
 	groups []string // the columns by which it groups
-	where  string   // conditions on the rows of d
-	args   []any    // the parameters of where
+	where  []string // conditions on the rows of d
+	args   sqlArgs  // of where
 }
 
 func newReport(db *database, q *llmhttp.ReportQuery) *report {
@@ -51,22 +51,22 @@ func newReport(db *database, q *llmhttp.ReportQuery) *report {
 		// BenchmarkStore/SQLite/Report100DaysByDay, with 1000 accounts and a million records.
 		r.from = "llmhttp_usage_totals AS d"
 	}
-	r.where = "d.day >= " + r.arg(dayOf(micros(q.From))) + " AND d.day < " + r.arg(ceilMicros(q.To))
+	r.where = []string{"d.day >= " + r.args.add(dayOf(micros(q.From))), "d.day < " + r.args.add(ceilMicros(q.To))}
 	if q.Account != "" {
-		r.where += " AND d.account = " + r.arg(storedName(q.Account))
+		r.where = append(r.where, "d.account = "+r.args.add(storedName(q.Account)))
 	}
 	if q.KeyID != "" {
-		r.where += " AND d.key_id = " + r.arg(storedName(q.KeyID))
+		r.where = append(r.where, "d.key_id = "+r.args.add(storedName(q.KeyID)))
 	}
 	if q.Limit > 0 && len(r.groups) > 0 {
-		r.where += " AND " + r.largest()
+		r.where = append(r.where, r.largest())
 	}
 	return r
 }
 
 // largest returns a condition for the rows of the Limit groups with the most tokens.
 func (r *report) largest() string {
-	where := r.where
+	where := strings.Join(r.where, " AND ")
 	if r.query.By != llmhttp.ByDay && r.query.To.Sub(r.query.From) > longPeriod {
 		where = strings.ReplaceAll(where, "d.day", r.db.unindexed("d.day"))
 	}
@@ -82,12 +82,6 @@ func (r *report) largest() string {
 // two thirds of the time of BenchmarkStore/SQLite/Report100DaysByKey.
 const longPeriod = 60 * day
 
-// arg adds a parameter and returns its placeholder.
-func (r *report) arg(value any) string {
-	r.args = append(r.args, value)
-	return fmt.Sprintf("$%d", len(r.args))
-}
-
 // sums reads the sums of each group and model.
 func (r *report) sums(ctx context.Context) (sums []llmhttp.ReportSum, err error) {
 	// Each query has the same columns, so a column that is not grouped by is a constant.
@@ -100,7 +94,8 @@ func (r *report) sums(ctx context.Context) (sums []llmhttp.ReportSum, err error)
 	for _, column := range sumColumns {
 		columns = append(columns, r.db.sum("d."+column))
 	}
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s GROUP BY %s", strings.Join(columns, ", "), r.from, r.where, strings.Join(append(r.groups, "d.model"), ", "))
+	query := "SELECT " + strings.Join(columns, ", ") + " FROM " + r.from + " WHERE " + strings.Join(r.where, " AND ") +
+		" GROUP BY " + strings.Join(append(r.groups, "d.model"), ", ")
 	err = forEachRow(ctx, r.db.read, func(rows *sql.Rows) error {
 		sum, err := r.scan(rows)
 		sums = append(sums, sum)
@@ -116,7 +111,8 @@ func (r *report) scan(rows *sql.Rows) (llmhttp.ReportSum, error) {
 	var account, key, model string
 	err := rows.Scan(append([]any{&day, &account, &key, &model}, sumNumbers(&sum.UsageSum)...)...)
 	sum.Model, sum.Account, sum.KeyID = originalName(model), originalName(account), originalName(key)
-	if sum.Start = r.query.From; r.query.By == llmhttp.ByDay {
+	sum.Start = r.query.From
+	if r.query.By == llmhttp.ByDay {
 		sum.Start = fromMicros(day)
 	}
 	return sum, err

@@ -1,0 +1,159 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// Query implements [llmhttp.UsageStore]. For each UTC day that lies within one
+// period it reads the sums of the day. For other days it reads single records.
+// So if From and To are midnights in UTC and Step is a multiple of a day, the
+// cost depends on the number of days and not on the number of requests.
+//
+// If the records of a day that several periods share have been pruned, the
+// whole day counts as used at its beginning.
+func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return s.query(ctx, &selection{q, "llmhttp_usage_days", "account = $3", []any{storedName(q.Account)}})
+}
+
+// QueryKey implements [llmhttp.KeyUsageStore]. Like Query, it reads sums by day and
+// single records.
+func (s *usageStore) QueryKey(ctx context.Context, keyID string, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	return s.query(ctx, &selection{q, "llmhttp_usage_key_days", "account = $3 AND key_id = $4", []any{storedName(q.Account), storedName(keyID)}})
+}
+
+// A selection is a query for the rows of an account or of one of its keys.
+type selection struct {
+	llmhttp.UsageQuery
+	days      string // the table of sums by day
+	condition string // on a row, in SQL; its parameters begin with $3
+	args      []any
+}
+
+func (s *usageStore) query(ctx context.Context, q *selection) ([]llmhttp.UsageSum, error) {
+	if !q.From.Before(q.To) {
+		return nil, nil
+	}
+	sums, err := retryRead(ctx, s.db, func() (sums usageSums, err error) {
+		// Sums and records must be read from the same snapshot.
+		opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+		err = inTx(ctx, s.db.read, opts, func(tx *sql.Tx) (err error) {
+			sums, err = q.read(ctx, tx)
+			return err
+		})
+		return sums, err
+	})
+	if err != nil {
+		return nil, s.db.wrapError("querying usage", err)
+	}
+	return sums.list(q.From.Location()), nil
+}
+
+// usageSums are the results of a query.
+type usageSums map[sumKey]llmhttp.UsageSum
+
+type sumKey struct {
+	start time.Time // of a period, in UTC and without a monotonic clock reading, so that == works
+	model string
+}
+
+func (s usageSums) add(start time.Time, storedModel string, numbers llmhttp.UsageSum) {
+	key := sumKey{start.UTC(), originalName(storedModel)}
+	s[key] = addSums(s[key], numbers)
+}
+
+func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
+	byStartAndModel := func(a, b sumKey) int {
+		return cmp.Or(a.start.Compare(b.start), strings.Compare(a.model, b.model))
+	}
+	var list []llmhttp.UsageSum
+	for _, key := range slices.SortedFunc(maps.Keys(s), byStartAndModel) {
+		sum := s[key]
+		sum.Start, sum.Model = key.start.In(loc), key.model
+		list = append(list, sum)
+	}
+	return list
+}
+
+// read reads the usage that q selects.
+func (q *selection) read(ctx context.Context, tx *sql.Tx) (usageSums, error) {
+	var pruned int64 // records from before this midnight may be missing
+	err := tx.QueryRowContext(ctx, "SELECT coalesce(max(value), $1) FROM llmhttp_state WHERE name = 'pruned'", int64(math.MinInt64)).Scan(&pruned)
+	if err != nil {
+		return nil, err
+	}
+	sums := make(usageSums)
+	rest, err := q.addDays(ctx, tx, pruned, sums)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rest {
+		if err := q.addRecords(ctx, tx, r, sums); err != nil {
+			return nil, err
+		}
+	}
+	return sums, nil
+}
+
+// A timeRange is a range of stored times, excluding its end.
+type timeRange struct{ from, to int64 }
+
+// addDays adds the days that lie within one period, and those before pruned, to
+// sums. It returns the ranges of the other days with usage.
+func (q *selection) addDays(ctx context.Context, tx *sql.Tx, pruned int64, sums usageSums) (rest []timeRange, err error) {
+	from, to := ceilMicros(q.From), ceilMicros(q.To)
+	err = forEachRow(ctx, tx, func(rows *sql.Rows) error {
+		var day int64
+		var model string
+		var sum llmhttp.UsageSum
+		if err := rows.Scan(append([]any{&day, &model}, sumNumbers(&sum)...)...); err != nil {
+			return err
+		}
+		switch r := (timeRange{max(day, from), min(day+dayMicros, to)}); {
+		case day < pruned && day < from: // counts at its beginning, which is not in the query
+		case day < pruned, isWithinPeriod(q.UsageQuery, day):
+			sums.add(q.PeriodStart(fromMicros(day)), model, sum)
+		case len(rest) > 0 && rest[len(rest)-1].to >= r.from:
+			rest[len(rest)-1].to = r.to
+		default:
+			rest = append(rest, r)
+		}
+		return nil
+	}, `
+		SELECT day, model, `+strings.Join(sumColumns, ", ")+`
+		FROM `+q.days+` WHERE day >= $1 AND day < $2 AND `+q.condition+` ORDER BY day`, append([]any{dayOf(from), to}, q.args...)...)
+	return rest, err
+}
+
+// addRecords adds the records in r to sums. It does not add them up in SQL,
+// because a period need not begin at a whole microsecond and sums saturate.
+func (q *selection) addRecords(ctx context.Context, tx *sql.Tx, r timeRange, sums usageSums) error {
+	return forEachRow(ctx, tx, func(rows *sql.Rows) error {
+		var at int64
+		var model string
+		sum := llmhttp.UsageSum{Requests: 1}
+		if err := rows.Scan(append([]any{&at, &model}, recordNumbers(&sum)...)...); err != nil {
+			return err
+		}
+		sums.add(q.PeriodStart(fromMicros(at)), model, sum)
+		return nil
+	}, `
+		SELECT time, model, `+strings.Join(recordColumns, ", ")+`
+		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND `+q.condition, append([]any{r.from, r.to}, q.args...)...)
+}
+
+// isWithinPeriod reports whether the day that begins at m lies within one
+// period of q.
+func isWithinPeriod(q llmhttp.UsageQuery, m int64) bool {
+	begin, end := fromMicros(m), fromMicros(m+dayMicros)
+	last := end.Add(-time.Microsecond)
+	return !begin.Before(q.From) && !end.After(q.To) && q.PeriodStart(begin).Equal(q.PeriodStart(last))
+}
