@@ -26,7 +26,7 @@ type accounting struct {
 	quota        quotaReservation
 	settleCtx    detachedContext // for the Limiter and the store after the request; see settleContext
 
-	backendCalled bool // the Backend is about to be called or was called for a chat, images or embeddings: the request is recorded
+	recordable    bool // there is a record of the request, because it reached the call of the Backend for a chat, images or embeddings
 	notSent       bool // the error of the Backend wraps ErrNotSent
 	settled       bool
 	limiterCalled bool
@@ -241,18 +241,19 @@ func (a *accounting) reportLimits(info *ReplyInfo) {
 }
 
 // settle finds out what was used, corrects the reservation to it, records it and releases
-// the slot. If nothing was reserved or used, and in calls after the first, it only ends what is
-// left of the reservation of the quota. A request that succeeds is settled before its reply
-// ends: the client may ask for its usage next. Others are settled by request.finish.
+// the slot. A request that succeeds is settled before its reply ends, because the client may
+// ask for its usage next. Others are settled by request.finish. Calls after the first only
+// give back a reservation of the quota that is left, and so does a call for a request that
+// has neither reserved nor used anything.
 func (a *accounting) settle() {
-	if a.settled || !a.backendCalled && len(a.reservation.draws) == 0 {
+	if a.settled || !a.recordable && len(a.reservation.draws) == 0 {
 		a.settleQuota(false)
 		return
 	}
 	a.settled = true
 	q := a.q
 	q.idle.stopTimeout()
-	billable := a.backendCalled && !a.failedAsNotFound()
+	billable := a.recordable && !a.failedAsNotFound()
 	ctx := a.settleContext()
 	runAll(
 		func() { q.log.callAndLog("usage not counted", func() error { a.setUsage(billable); return nil }) },

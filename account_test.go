@@ -164,6 +164,16 @@ func TestAccount_UsageOfAChat(t *testing.T) {
 	}
 }
 
+// A nil chunk is no part of a reply: a Backend that yields nothing else before it fails has
+// used nothing.
+func TestAccount_FailureAfterANilChunk(t *testing.T) {
+	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+		_ = yield(nil, nil) && yield(nil, errCause)
+	})})
+	require.Equal(t, 500, s.chat(chatBody).StatusCode)
+	assert.Zero(t, s.record().Usage)
+}
+
 func TestAccount_UsageIsRecordedBeforeTheReplyEnds(t *testing.T) {
 	s := startServer(t, config{})
 	for i, body := range []string{chatBody, streamBody} {

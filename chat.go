@@ -13,7 +13,7 @@ const (
 	maxMessages  = 16384
 	maxParts     = 4096 // of a message
 	maxTools     = 2048
-	maxToolCalls = 1024 // of a message
+	maxToolCalls = 1024 // of a message in a request, and of a choice in a reply
 	maxChoices   = 128
 	maxStops     = 4
 )

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"time"
 )
@@ -18,7 +19,7 @@ type chatCall struct {
 	order   orderer
 	stream  *eventStream // nil unless the reply is a stream
 	size    int          // approximate size of the chunks so far, in bytes
-	err     error        // why the Backend must stop
+	err     error        // why the Backend must stop; errStreamOver if it has returned
 }
 
 // serve decodes the request and replies.
@@ -63,6 +64,51 @@ func (c *chatCall) reserve(req *ChatRequest) error {
 		minTokens = a.promptTokens
 	}
 	return a.reserve(estimate{tokens: tokens, minTokens: minTokens})
+}
+
+// chatCost returns the number of tokens to reserve for a chat: its prompt, and
+// the limit of each choice. A choice without a limit gets reserve, as far as the
+// limits of the key can ever allow it: what it uses beyond that is taken when the
+// request is settled.
+func chatCost(prompt, reserve int, r *ChatRequest, l *Limits) int {
+	limit, ok := r.TokenLimit()
+	if !ok {
+		limit = reserve
+	}
+	cost := math.MaxInt32
+	if n := r.Choices(); limit <= (math.MaxInt32-prompt)/n {
+		cost = prompt + limit*n
+	}
+	if ok {
+		return cost
+	}
+	if l.Tokens.N != 0 {
+		cost = min(cost, l.Tokens.WithDefaults().Burst)
+	}
+	if l.Quota.Tokens != 0 {
+		cost = min(cost, l.Quota.Tokens)
+	}
+	return max(cost, prompt)
+}
+
+// limitCompletion sets the limits on the tokens of a choice to at most limit, which is
+// Limits.MaxCompletionTokens.
+func limitCompletion(r *ChatRequest, limit int) {
+	for _, n := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
+		if n != nil {
+			*n = min(*n, limit)
+		}
+	}
+	if _, ok := r.TokenLimit(); !ok {
+		r.MaxCompletionTokens = &limit
+	}
+}
+
+// maxCompletionBytes returns the maximum length of the texts of a choice that may have that
+// many tokens. Only a Backend that ignores the limit on tokens exceeds it.
+func maxCompletionBytes(tokens int) int {
+	const perToken, slack = 8, 64
+	return min(tokens, math.MaxInt32)*perToken + slack
 }
 
 // replyWhole answers with a whole reply.
@@ -189,7 +235,7 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 	}
 	q.observer.startTranscript(req, &c.order)
 	q.observer.notifyStarted(req)
-	q.accounting.backendCalled = true
+	q.accounting.recordable = true
 	stream := q.h.backend.Chat(q.life.backendCtx, req)
 	if stream == nil {
 		stream = Fail(errNilStream)
@@ -219,13 +265,14 @@ func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
 	return c.err == nil
 }
 
+// receive passes a chunk of the Backend on. If it returns an error, the Backend must stop.
 func (c *chatCall) receive(chunk *ChatChunk) error {
 	q := c.q
 	if q.res.state == stateDone {
 		return q.res.err
 	}
 	now := time.Now()
-	gap := now.Sub(q.idle.lastProgress)
+	waited := now.Sub(q.idle.lastProgress)
 	q.idle.noteProgress(now)
 	q.observer.addChunk(chunk, now)
 	if chunk != nil {
@@ -241,7 +288,7 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 		return c.order.err
 	}
 	if c.stream != nil {
-		if err := c.stream.push(now, gap); err != nil {
+		if err := c.stream.push(now, waited); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package llmhttp
 
 import (
-	"encoding/json"
 	"slices"
 	"unicode/utf8"
 
@@ -66,34 +65,6 @@ var chatChunkJSON = jsonwire.NewObject(
 	wrapErrorMembers(&c.Extra)
 })
 
-// constantField returns a member that is always the same, and ignored in a document.
-func constantField[T any](name, value string) jsonwire.Field[T] {
-	return jsonwire.Func(name, func(_ *T, d *jsonwire.Decoder) { d.Skip() },
-		func(_ *T, b []byte) ([]byte, error) { return appendString(b, value), nil })
-}
-
-// objectField returns the member "object", which is constant. If a server sends "error"
-// there, decoding keeps it in Extra, where wrapErrorMembers finds it.
-func objectField[T any](constant string, extra func(*T) *Extra) jsonwire.Field[T] {
-	return constantField[T](memberObject, constant).DecodeWith(func(v *T, d *jsonwire.Decoder) {
-		if raw := d.View(); raw == `"error"` {
-			*extra(v) = mergeExtra(*extra(v), Extra{memberObject: json.RawMessage(raw)})
-		}
-	})
-}
-
-const memberObject = "object"
-
-// wrapErrorMembers moves the members of a reply that is an error to Extra["error"].
-func wrapErrorMembers(extra *Extra) {
-	if _, ok := (*extra)[memberObject]; !ok {
-		return
-	}
-	delete(*extra, memberObject)
-	b, _ := extraJSON.Append(nil, extra) // which is valid, because it was decoded
-	*extra = Extra{objectError: b}
-}
-
 // MarshalJSON encodes c as it is, without what a Handler would complete.
 func (c ChatChunk) MarshalJSON() ([]byte, error) { return marshal(chatChunkJSON, &c) }
 
@@ -127,9 +98,6 @@ func (c *ChatChunk) size() int {
 
 // hasToken reports whether c has anything that a model generated.
 func (c *ChatChunk) hasToken() bool {
-	if c == nil {
-		return false
-	}
 	for i := range c.Choices {
 		d := &c.Choices[i].Delta
 		if d.Content != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	maxInputs = 2048
-	maxTokens = 1 << 20 // token numbers of all inputs
+	maxEmbeddingInputs = 2048
+	maxEmbeddingTokens = 1 << 20 // token numbers of all inputs
 )
 
 // An EmbeddingRequest is the body of POST /v1/embeddings. A Handler checks requests
@@ -121,7 +121,7 @@ func (in *EmbeddingInput) decodeArray(d *jsonwire.Decoder) {
 				in.Tokens = make([][]int, 1)
 			}
 			t.decode(&in.Tokens[0])
-		case !d.CountElement(i, maxInputs):
+		case !d.CountElement(i, maxEmbeddingInputs):
 		case kind == '"':
 			in.Texts = append(in.Texts, d.String())
 		default:
@@ -144,8 +144,8 @@ type tokenDecoder struct {
 
 // decode appends a token number to list.
 func (t *tokenDecoder) decode(list *[]int) {
-	if t.total++; t.total > maxTokens {
-		t.d.Fail(errBadRequest("array_above_max_length", t.param, "Invalid '%s': too many tokens. Expected at most %d tokens.", t.param, maxTokens))
+	if t.total++; t.total > maxEmbeddingTokens {
+		t.d.Fail(errBadRequest("array_above_max_length", t.param, "Invalid '%s': too many tokens. Expected at most %d tokens.", t.param, maxEmbeddingTokens))
 		return
 	}
 	n := t.d.Int()
@@ -253,7 +253,7 @@ func (r *EmbeddingResponse) decodeVectors(d *jsonwire.Decoder) {
 	var list []embedding
 	embeddingsJSON.Decode(d, &list)
 	for _, e := range list {
-		if e.index < 0 || e.index >= maxInputs {
+		if e.index < 0 || e.index >= maxEmbeddingInputs {
 			d.Fail(errors.New("the index of a vector is out of range"))
 			return
 		}
@@ -337,7 +337,7 @@ func serveEmbeddings(q *request) error {
 		return err
 	}
 	format, inputs := req.EncodingFormat, req.Input.Len()
-	resp, err := callModel(q, req,
+	resp, err := callRecorded(q, req,
 		func(ctx context.Context) (*EmbeddingResponse, error) { return q.h.backend.Embed(ctx, req) },
 		func(resp *EmbeddingResponse) {
 			q.accounting.reported = resp.Usage

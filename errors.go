@@ -153,7 +153,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 
 // setErrorHeaders sets the headers that an error reply has in every protocol.
 func setErrorHeaders(h http.Header, e *Error) {
-	if allow, ok := errors.AsType[methodError](e.Err); ok {
+	if allow, ok := errors.AsType[allowedMethods](e.Err); ok {
 		h.Set("Allow", allow.Error())
 	}
 	if e.Status == http.StatusUnauthorized && h.Get("Www-Authenticate") == "" {
@@ -168,7 +168,7 @@ func setErrorHeaders(h http.Header, e *Error) {
 		h.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
 		h.Set("Retry-After-Ms", strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
 	}
-	if retry := shouldRetry(e); retry != "" {
+	if retry := retryHeader(e); retry != "" {
 		h.Set("X-Should-Retry", retry)
 	}
 }
@@ -177,9 +177,9 @@ func setErrorHeaders(h http.Header, e *Error) {
 // longer one, openai-node retries after its own backoff of at most 8 seconds.
 const maxSDKWait = time.Minute
 
-// shouldRetry returns the value of X-Should-Retry, which overrides what the
+// retryHeader returns the value of X-Should-Retry, which overrides what the
 // official SDKs derive from the status, or "".
-func shouldRetry(e *Error) string {
+func retryHeader(e *Error) string {
 	switch {
 	case e.NoRetry, e.Code == codeQuota, e.Status == http.StatusNotImplemented, e.RetryAfter > maxSDKWait:
 		return "false"

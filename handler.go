@@ -182,7 +182,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		opts:    opts.withDefaults(),
 		active:  make(map[*request]struct{}),
 	}
-	h.quotas = quotaCache{store: h.opts.Usage, cost: h.opts.Cost, keys: make(map[quotaID]*quotaEntry)}
+	h.quotas = quotaCache{store: h.opts.Usage, cost: h.opts.Cost, entries: make(map[quotaID]*quotaEntry)}
 	h.addEndpoints()
 	for _, p := range h.opts.Protocols {
 		h.addProtocol(p)
@@ -334,7 +334,7 @@ func (h *Handler) findRoute(r *http.Request) (*route, error) {
 	case allowed != nil:
 		e := Errorf(http.StatusMethodNotAllowed, "", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)",
 			echo(r.Method), echo(r.URL.Path))
-		e.Err = methodError(allowed)
+		e.Err = allowedMethods(allowed)
 		return nil, e
 	}
 	e := errUnknownURL(r)
@@ -383,10 +383,10 @@ func (h *Handler) servedPatterns() []string {
 	return patterns
 }
 
-// A methodError is the cause of a 405. It lists the methods that are allowed.
-type methodError []string
+// allowedMethods is the cause of a 405. Its text is the value of the header Allow.
+type allowedMethods []string
 
-func (e methodError) Error() string {
+func (e allowedMethods) Error() string {
 	methods := slices.Clone(e)
 	slices.Sort(methods)
 	s := strings.Join(slices.Compact(methods), ", ")

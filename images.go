@@ -214,7 +214,7 @@ func serveImages(q *request) error {
 
 // checkImageSize refuses a size that the model does not allow.
 func checkImageSize(q *request, req *ImageRequest) error {
-	sizes, err := callHost(q, func(ctx context.Context) ([]string, error) {
+	sizes, err := callUnrecorded(q, func(ctx context.Context) ([]string, error) {
 		return q.h.backend.ImageSizes(ctx, req.Model)
 	})
 	switch {
@@ -229,7 +229,7 @@ func checkImageSize(q *request, req *ImageRequest) error {
 
 // generateImages calls the Backend.
 func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
-	resp, err := callModel(q, req,
+	resp, err := callRecorded(q, req,
 		func(ctx context.Context) (*ImageResponse, error) { return q.h.backend.GenerateImages(ctx, req) },
 		func(resp *ImageResponse) {
 			q.accounting.reported, q.accounting.record.Images = resp.Usage, len(resp.Data)
@@ -279,7 +279,7 @@ func imageURL(q *request, data []byte) (string, error) {
 	if q.h.opts.ImageURL == nil {
 		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 	}
-	u, err := callHost(q, func(ctx context.Context) (string, error) {
+	u, err := callUnrecorded(q, func(ctx context.Context) (string, error) {
 		q.observer.stepClass = ClassInternal
 		return q.h.opts.ImageURL(ctx, data, mediaType)
 	})

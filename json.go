@@ -320,3 +320,31 @@ func hasValue(e Extra) bool {
 	}
 	return false
 }
+
+// constantField returns a member that is always the same, and ignored in a document.
+func constantField[T any](name, value string) jsonwire.Field[T] {
+	return jsonwire.Func(name, func(_ *T, d *jsonwire.Decoder) { d.Skip() },
+		func(_ *T, b []byte) ([]byte, error) { return appendString(b, value), nil })
+}
+
+// objectField returns the member "object", which is constant. If a server sends "error"
+// there, decoding keeps it in Extra, where wrapErrorMembers finds it.
+func objectField[T any](constant string, extra func(*T) *Extra) jsonwire.Field[T] {
+	return constantField[T](memberObject, constant).DecodeWith(func(v *T, d *jsonwire.Decoder) {
+		if raw := d.View(); raw == `"error"` {
+			*extra(v) = mergeExtra(*extra(v), Extra{memberObject: json.RawMessage(raw)})
+		}
+	})
+}
+
+const memberObject = "object"
+
+// wrapErrorMembers moves the members of a reply that is an error to Extra["error"].
+func wrapErrorMembers(extra *Extra) {
+	if _, ok := (*extra)[memberObject]; !ok {
+		return
+	}
+	delete(*extra, memberObject)
+	b, _ := extraJSON.Append(nil, extra) // which is valid, because it was decoded
+	*extra = Extra{objectError: b}
+}

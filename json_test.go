@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -46,8 +49,33 @@ var jsonTypes = map[string]func() any{
 	"ImageResponse":     func() any { return new(llmhttp.ImageResponse) },
 	"Image":             func() any { return new(llmhttp.Image) },
 	"Model":             func() any { return new(llmhttp.Model) },
+	"EmbeddingInput":    func() any { return new(llmhttp.EmbeddingInput) },
 	"EmbeddingRequest":  func() any { return new(llmhttp.EmbeddingRequest) },
 	"EmbeddingResponse": func() any { return new(llmhttp.EmbeddingResponse) },
+}
+
+// Every type that decodes itself is in jsonTypes.
+func TestJSON_TypesAreComplete(t *testing.T) {
+	tested := make(map[string]bool)
+	for _, newValue := range jsonTypes {
+		tested[reflect.TypeOf(newValue()).Elem().Name()] = true
+	}
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	method := regexp.MustCompile(`(?m)^func \(\w+ \*(\w+)\) UnmarshalJSON\(`)
+	found := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range method.FindAllSubmatch(source, -1) {
+			found++
+			assert.True(t, tested[string(match[1])], "jsonTypes lacks %s", match[1])
+		}
+	}
+	assert.Greater(t, found, 20)
 }
 
 // jsonDocuments are documents that encoding reproduces byte for byte.
@@ -464,7 +492,9 @@ func makeConsistent(v any) {
 	case *llmhttp.ImageResponse:
 		v.Usage.PromptTokensDetails, v.Usage.CompletionTokensDetails = llmhttp.PromptTokensDetails{}, llmhttp.CompletionTokensDetails{}
 	case *llmhttp.EmbeddingRequest:
-		v.Input.Tokens = nil
+		makeConsistent(&v.Input)
+	case *llmhttp.EmbeddingInput:
+		v.Tokens = nil
 	case *llmhttp.EmbeddingResponse:
 		v.Usage.CompletionTokens, v.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
 	}

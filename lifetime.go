@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A lifetime is the context of a request, which ends with a cause.
+// A lifetime is the context of a request, which ends with a cause. ctx is for calls of the
+// host's functions, and backendCtx for calls of a model.
 type lifetime struct {
 	w          http.ResponseWriter
 	clientCtx  requestContext  // of the http.Request; done when the client has left, or when the host cancels it

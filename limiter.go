@@ -15,7 +15,7 @@ import (
 // NewLimiter returns a Limiter that keeps its buckets in memory, for a single
 // process. It evicts the buckets of a key within minutes of all of them being
 // full. Its methods return no errors.
-func NewLimiter() Limiter { return &limiter{seed: maphash.MakeSeed()} }
+func NewLimiter() Limiter { return &memoryLimiter{seed: maphash.MakeSeed()} }
 
 const (
 	limiterShards = 64
@@ -27,10 +27,10 @@ const (
 	never = time.Duration(math.MaxInt64)
 )
 
-// A limiter spreads keys over shards, so that requests of different keys seldom
+// A memoryLimiter spreads keys over shards, so that requests of different keys seldom
 // wait for the same lock. All buckets of a key are in one shard: its lock makes
 // a Take of several buckets atomic.
-type limiter struct {
+type memoryLimiter struct {
 	seed   maphash.Seed
 	shards [limiterShards]limiterShard
 }
@@ -81,12 +81,12 @@ func (k *keyBuckets) add(b bucket) {
 
 // A bucket is a token bucket with its name and its Rate, defaults filled in.
 type bucket struct {
-	name    string
-	rate    Rate
-	limiter *rate.Limiter
+	name   string
+	rate   Rate
+	tokens *rate.Limiter
 }
 
-func (l *limiter) Take(_ context.Context, key string, draws ...Draw) ([]Level, error) {
+func (l *memoryLimiter) Take(_ context.Context, key string, draws ...Draw) ([]Level, error) {
 	if len(draws) == 0 {
 		return nil, nil
 	}
@@ -100,9 +100,9 @@ func (l *limiter) Take(_ context.Context, key string, draws ...Draw) ([]Level, e
 	levels := make([]Level, len(draws))
 	granted := true
 	for i := range draws {
-		b := s.bucket(key, &draws[i], now)
+		b := s.getBucket(key, &draws[i], now)
 		buckets = append(buckets, b)
-		levels[i].RetryAfter = b.retryAfter(b.limiter.TokensAt(now), draws[i].Cost)
+		levels[i].RetryAfter = b.retryAfter(b.tokens.TokensAt(now), draws[i].Cost)
 		granted = granted && levels[i].RetryAfter == 0
 	}
 	for i := range buckets {
@@ -110,14 +110,14 @@ func (l *limiter) Take(_ context.Context, key string, draws ...Draw) ([]Level, e
 		if granted {
 			b.take(draws[i].Cost, now)
 		}
-		tokens := b.limiter.TokensAt(now)
+		tokens := b.tokens.TokensAt(now)
 		levels[i].Remaining = b.remaining(tokens)
-		levels[i].ResetAfter = b.until(float64(b.rate.Burst), tokens)
+		levels[i].ResetAfter = b.timeToReach(float64(b.rate.Burst), tokens)
 	}
 	return levels, nil
 }
 
-func (l *limiter) Adjust(_ context.Context, key string, draws ...Draw) error {
+func (l *memoryLimiter) Adjust(_ context.Context, key string, draws ...Draw) error {
 	if len(draws) == 0 {
 		return nil
 	}
@@ -126,26 +126,26 @@ func (l *limiter) Adjust(_ context.Context, key string, draws ...Draw) error {
 	defer s.mu.Unlock()
 	now := time.Now() // under the lock, as in Take
 	for i := range draws {
-		b := s.bucket(key, &draws[i], now)
+		b := s.getBucket(key, &draws[i], now)
 		b.take(draws[i].Cost, now)
 	}
 	return nil
 }
 
-func (l *limiter) shard(key string) *limiterShard {
+func (l *memoryLimiter) shard(key string) *limiterShard {
 	return &l.shards[maphash.String(l.seed, key)%limiterShards]
 }
 
-// bucket returns the bucket of a draw, with the Rate of the draw. It creates
+// getBucket returns the bucket of a draw, with the Rate of the draw. It creates
 // the bucket if there is none. It is called with mu held.
-func (s *limiterShard) bucket(key string, d *Draw, now time.Time) bucket {
+func (s *limiterShard) getBucket(key string, d *Draw, now time.Time) bucket {
 	r := d.Rate.WithDefaults()
 	buckets := s.keys[key]
 	if b := buckets.find(d.Bucket); b != nil {
 		if b.rate != r {
 			b.rate = r
-			b.limiter.SetLimitAt(now, refillRate(r))
-			b.limiter.SetBurstAt(now, r.Burst)
+			b.tokens.SetLimitAt(now, refillRate(r))
+			b.tokens.SetBurstAt(now, r.Burst)
 		}
 		return *b
 	}
@@ -168,7 +168,7 @@ func (s *limiterShard) evict() {
 	now := time.Now()
 	maps.DeleteFunc(s.keys, func(_ string, buckets keyBuckets) bool {
 		return !slices.ContainsFunc(buckets.list, func(b bucket) bool {
-			return b.limiter.TokensAt(now) < float64(b.rate.Burst)
+			return b.tokens.TokensAt(now) < float64(b.rate.Burst)
 		})
 	})
 	if len(s.keys) == 0 {
@@ -187,10 +187,10 @@ func refillRate(r Rate) rate.Limit { return rate.Limit(float64(r.N) / r.Per.Seco
 // the rate.Limiter discards those beyond its burst when it is next read.
 func (b *bucket) take(cost int, now time.Time) {
 	if cost > b.rate.Burst { // which ReserveN refuses
-		b.limiter.SetBurstAt(now, math.MaxInt)
-		defer b.limiter.SetBurstAt(now, b.rate.Burst)
+		b.tokens.SetBurstAt(now, math.MaxInt)
+		defer b.tokens.SetBurstAt(now, b.rate.Burst)
 	}
-	b.limiter.ReserveN(now, cost)
+	b.tokens.ReserveN(now, cost)
 }
 
 // retryAfter returns the time until b, which holds tokens, holds cost.
@@ -201,11 +201,11 @@ func (b *bucket) retryAfter(tokens float64, cost int) time.Duration {
 	case cost > b.rate.Burst:
 		return never
 	}
-	return b.until(float64(cost), tokens)
+	return b.timeToReach(float64(cost), tokens)
 }
 
-// until returns the time until b, which now holds tokens, holds want.
-func (b *bucket) until(want, tokens float64) time.Duration {
+// timeToReach returns how long b, which holds tokens, needs to refill to want.
+func (b *bucket) timeToReach(want, tokens float64) time.Duration {
 	missing := want - tokens
 	if missing <= b.epsilon() {
 		return 0

@@ -232,7 +232,7 @@ func TestLimiter_DifferentNamesAreDifferentBuckets(t *testing.T) {
 }
 
 // keys returns the number of keys in memory.
-func (l *limiter) keys() (n int) {
+func (l *memoryLimiter) keys() (n int) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
@@ -243,7 +243,7 @@ func (l *limiter) keys() (n int) {
 }
 
 // timers returns the number of shards with a timer.
-func (l *limiter) timers() (n int) {
+func (l *memoryLimiter) timers() (n int) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
@@ -266,7 +266,7 @@ func heapInUse() float64 {
 func TestLimiter_EvictsFullBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 100_000
-		l := NewLimiter().(*limiter)
+		l := NewLimiter().(*memoryLimiter)
 		before := heapInUse()
 		for i := range keys {
 			_, err := l.Take(t.Context(), strconv.Itoa(i), Draw{"bucket", Rate{N: 60, Per: time.Second}, 1})
@@ -296,7 +296,7 @@ func TestLimiter_EvictsFullBuckets(t *testing.T) {
 func TestLimiter_KeepsBucketsThatAreNotFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys, burst = 5000, 3
-		l := NewLimiter().(*limiter)
+		l := NewLimiter().(*memoryLimiter)
 		slow := func(n int) Rate { return Rate{N: n, Per: 1000 * time.Hour} }
 		granted := make([]int, keys)
 		take := func(key int) {
@@ -340,13 +340,13 @@ func TestBucket_WaitOfRetryAfterSuffices(t *testing.T) {
 			now = now.Add(time.Duration(rnd.Int64N(int64(r.Per))))
 		}
 		cost := 1 + rnd.IntN(r.Burst)
-		wait := b.retryAfter(b.limiter.TokensAt(now), cost)
+		wait := b.retryAfter(b.tokens.TokensAt(now), cost)
 		if wait == 0 {
 			continue
 		}
 		waits++
 		now = now.Add(wait)
-		require.Zero(t, b.retryAfter(b.limiter.TokensAt(now), cost), "%+v, cost %d, waited %v", r, cost, wait)
+		require.Zero(t, b.retryAfter(b.tokens.TokensAt(now), cost), "%+v, cost %d, waited %v", r, cost, wait)
 	}
 	assert.Greater(t, waits, 10_000)
 }
@@ -542,7 +542,7 @@ func BenchmarkLimiter(b *testing.B) {
 			key := func(i int) string { return "key_" + strconv.Itoa(i) }
 			ctx := b.Context()
 			before := heapInUse()
-			l := NewLimiter().(*limiter)
+			l := NewLimiter().(*memoryLimiter)
 			for i := range keys {
 				_, _ = l.Take(ctx, key(i), draws...)
 			}
@@ -591,7 +591,7 @@ func BenchmarkLimiter(b *testing.B) {
 // A key with many buckets has an index, so that the time to find a bucket does not grow
 // with their number.
 func TestLimiter_ManyBucketsOfAKey(t *testing.T) {
-	l := NewLimiter().(*limiter)
+	l := NewLimiter().(*memoryLimiter)
 	const n = 50_000
 	take := func(i int) Level {
 		levels, err := l.Take(t.Context(), "key", Draw{Bucket: fmt.Sprint("a bucket of which the name begins like others/", i), Rate: Rate{N: 3, Per: time.Hour}, Cost: 1})

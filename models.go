@@ -63,7 +63,7 @@ func serveModel(q *request) error {
 
 // listModels returns the models that the key may use.
 func listModels(q *request) ([]Model, error) {
-	models, err := callHost(q, func(context.Context) ([]Model, error) { return allowedModels(q) })
+	models, err := callUnrecorded(q, func(context.Context) ([]Model, error) { return allowedModels(q) })
 	if err != nil {
 		return nil, err
 	}

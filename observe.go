@@ -141,7 +141,8 @@ func (all observations) ended(s *RequestSummary) {
 	}
 }
 
-// An Operation is what a request asks a model to do.
+// An Operation is what a request asks a model to do. Unlike an [Endpoint], it is the name for
+// Observers, and has nothing to do with the scopes of keys.
 type Operation string
 
 // The operations. Requests that call no model, such as for the list of models,
@@ -288,9 +289,9 @@ type requestObserver struct {
 
 // An observerData has what is collected only if there is an Observer.
 type observerData struct {
-	hooks      Observation
-	started    bool        // info is complete: the Backend is about to be called or was called
-	transcript *transcript // nil unless one was asked for
+	observation  Observation
+	infoComplete bool        // the Backend is about to be called or was called
+	transcript   *transcript // nil unless one was asked for
 
 	// tries is guarded by the response's mu.
 	tries []Try
@@ -301,7 +302,7 @@ type observerData struct {
 	finishReasons [1]FinishReason
 }
 
-var errNotRecorded = errors.New("llmhttp: UsageStore.Record panicked")
+var errNotRecorded = errors.New("llmhttp: UsageStore.Record did not return")
 
 // maxTries is how many tries a RequestSummary has.
 const maxTries = 100
@@ -316,7 +317,7 @@ func (ro *requestObserver) start() {
 	}
 	ro.data = new(observerData)
 	var ctx context.Context
-	if ctx, ro.data.hooks = observe(q.life.ctx, q.r); ctx != nil {
+	if ctx, ro.data.observation = observe(q.life.ctx, q.r); ctx != nil {
 		q.life.setContext(ctx)
 	}
 }
@@ -341,20 +342,23 @@ func (ro *requestObserver) notifyStarted(req describer) {
 	info.Protocol, info.Operation, info.Arrived = record.Protocol, q.route.operation, q.arrived.Round(0)
 	info.Params.Choices = 1
 	req.describe(info)
-	d.started = true
+	d.infoComplete = true
 	q.res.mu.Lock()
 	ro.timing.Admitted = q.idle.lastProgress.Sub(q.arrived) // beginBackendCall has just set it
 	q.res.mu.Unlock()
-	if d.hooks.Started == nil {
+	if d.observation.Started == nil {
 		return
 	}
-	if ctx := d.hooks.Started(q.life.ctx, info); ctx != nil {
+	if ctx := d.observation.Started(q.life.ctx, info); ctx != nil {
 		q.life.backendCtx = ctx
 	}
 }
 
 // addChunk notes that the Backend yielded c. q.res.mu is held.
 func (ro *requestObserver) addChunk(c *ChatChunk, now time.Time) {
+	if c == nil {
+		return
+	}
 	t := &ro.timing
 	since := now.Sub(ro.q.arrived)
 	if ro.chunks++; ro.chunks == 1 {
@@ -380,8 +384,8 @@ func (ro *requestObserver) startTry(ctx context.Context, target string) (context
 	}
 	q.res.mu.Unlock()
 	var ended func(Try)
-	if d.hooks.Try != nil {
-		next, end := d.hooks.Try(ctx, target)
+	if d.observation.Try != nil {
+		next, end := d.observation.Try(ctx, target)
 		if next != nil {
 			ctx = next
 		}
@@ -429,18 +433,18 @@ func (ro *requestObserver) classifyTry(err error) (class ErrorClass) {
 // notifyEnded calls the functions for the end of the request.
 func (ro *requestObserver) notifyEnded() {
 	d := ro.data
-	if d == nil || d.hooks.Ended == nil && d.hooks.Transcript == nil {
+	if d == nil || d.observation.Ended == nil && d.observation.Transcript == nil {
 		return
 	}
 	s := ro.summary()
 	if d.transcript != nil {
 		ro.q.log.callAndLog("observer panicked", func() error {
-			d.hooks.Transcript(d.transcript.finish(&ro.q.chat.order, ro.q.cred.redactor()))
+			d.observation.Transcript(d.transcript.finish(&ro.q.chat.order, ro.q.cred.redactor()))
 			return nil
 		})
 	}
-	if d.hooks.Ended != nil {
-		ro.q.log.callAndLog("observer panicked", func() error { d.hooks.Ended(s); return nil })
+	if d.observation.Ended != nil {
+		ro.q.log.callAndLog("observer panicked", func() error { d.observation.Ended(s); return nil })
 	}
 }
 
@@ -451,7 +455,7 @@ func (ro *requestObserver) summary() *RequestSummary {
 	s := &d.summary
 	s.UsageRecord, s.Timing = *q.accounting.record, ro.timing
 	s.Reply, s.Tries = ro.replySummary(), slices.Clone(d.tries)
-	if d.started {
+	if d.infoComplete {
 		s.Request = &d.info
 	}
 	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.errorClass()

@@ -65,7 +65,7 @@ func (o *orderer) add(c *ChatChunk) {
 	}
 	extra := c.Extra
 	if c.Usage != nil {
-		if o.usage != nil && !o.usage.isContinuedBy(c.Usage) {
+		if o.usage != nil && !o.usage.canGrowTo(c.Usage) {
 			o.misuses |= misuseConflictingUsage
 		}
 		o.usage = c.Usage
@@ -80,7 +80,7 @@ func (o *orderer) add(c *ChatChunk) {
 }
 
 // addChoice emits what a choice adds to the reply. The choice is passed as a
-// slice of one, so that it can be emitted without an allocation.
+// slice of one, so that it can be emitted without an allocation (budget: allocations per text chunk).
 func (o *orderer) addChoice(list []ChunkChoice) {
 	c := &list[0]
 	if c.Index < 0 || c.Index >= o.choiceLimit {
@@ -157,7 +157,7 @@ func (s *choiceState) truncate(d *Delta, limit int) bool {
 	if n <= room {
 		return false
 	}
-	d.split(max(room, 0))
+	_ = d.split(max(room, 0)) // the rest is dropped
 	s.truncated = true
 	return true
 }
@@ -291,9 +291,6 @@ func (u *utf8Buffer) flush() string {
 	return "\uFFFD"
 }
 
-// maxCalls is how many tool calls a choice may have.
-const maxCalls = 1024
-
 // A callOrderer gives the tool calls of a choice contiguous indices, and tells
 // the ID, type and name of each once. Backends tell calls apart in several
 // ways: the format's own is by index, with the ID in the first delta; some
@@ -319,7 +316,7 @@ type callState struct {
 }
 
 // order returns what deltas add to the calls, in the memory of deltas. It returns an error
-// if there are more than maxCalls.
+// if there are more than maxToolCalls.
 func (o *callOrderer) order(deltas []ToolCallDelta) ([]ToolCallDelta, error) {
 	out := deltas[:0]
 	for i := range deltas {
@@ -388,7 +385,7 @@ func (o *callOrderer) find(t *ToolCallDelta) *callState {
 
 // newCall adds the call that t begins, unless there are too many.
 func (o *callOrderer) newCall(t *ToolCallDelta) *callState {
-	if len(o.calls) >= maxCalls {
+	if len(o.calls) >= maxToolCalls {
 		return nil
 	}
 	if o.byIndex == nil {
@@ -438,7 +435,7 @@ func (o *callOrderer) emit(c *callState) ToolCallDelta {
 }
 
 func errTooManyCalls() *Error {
-	e := Errorf(http.StatusBadGateway, "", "The reply of the model has too many tool calls. The limit is %d for each choice.", maxCalls)
+	e := Errorf(http.StatusBadGateway, "", "The reply of the model has too many tool calls. The limit is %d for each choice.", maxToolCalls)
 	e.NoRetry = true
 	return e
 }

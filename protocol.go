@@ -274,7 +274,7 @@ func serveOther(q *request, serve func(context.Context, *http.Request, []byte) (
 		}
 		defer putBuffer(body)
 	}
-	v, err := callHost(q, func(ctx context.Context) (any, error) {
+	v, err := callUnrecorded(q, func(ctx context.Context) (any, error) {
 		q.observer.stepClass = ClassInternal
 		return serve(ctx, q.r, body.b)
 	})

@@ -127,9 +127,9 @@ type quotaCache struct {
 	store UsageStore
 	cost  func(UsageSum) float64 // nil if costs are not known
 
-	mu      sync.Mutex // guards keys and the fields of their values
-	keys    map[quotaID]*quotaEntry
-	sweepAt int // the len(keys) at which idle keys are removed
+	mu      sync.Mutex // guards the fields below, and those of the entries
+	entries map[quotaID]*quotaEntry
+	sweepAt int // the len(entries) at which idle entries are removed
 }
 
 // A quotaID identifies whose usage counts toward a quota, and from when. It has
@@ -140,11 +140,11 @@ type quotaID struct {
 	start        int64 // in Unix microseconds
 }
 
-func newQuotaID(k *Key, now time.Time) quotaID {
+func newQuotaID(k *Key, arrived time.Time) quotaID {
 	q := k.Limits.Quota
 	start := q.Since
 	if q.Per <= 0 {
-		start = q.Start(now)
+		start = q.Start(arrived)
 	}
 	return quotaID{k.Account, k.ID, q.Per, start.UnixMicro()}
 }
@@ -157,7 +157,7 @@ type quotaEntry struct {
 	usedAt   time.Time     // when the key was last used
 	reading  chan struct{} // closed when the read in progress ends; nil if there is none
 	err      error         // of the last read
-	settled  amount        // used since the last successful read began
+	recent   amount        // used since the last successful read began
 	reserved amount        // by requests in progress
 	requests int           // in progress
 }
@@ -168,18 +168,18 @@ func (e *quotaEntry) isFresh() bool {
 	return e.known && (e.reading != nil || e.usedAt.Sub(e.readAt) < quotaTTL)
 }
 
-// reserve reserves want for a request of k at the time now, or minimum if want exceeds
+// reserve reserves want for a request of k that has arrived at a time, or minimum if want exceeds
 // what is left of the quota. It returns what it reserved. If the UsageStore is not a
 // KeyUsageStore, the error wraps errors.ErrUnsupported.
-func (c *quotaCache) reserve(ctx context.Context, k *Key, want, minimum amount, now time.Time) (quotaReservation, error) {
+func (c *quotaCache) reserve(ctx context.Context, k *Key, want, minimum amount, arrived time.Time) (quotaReservation, error) {
 	var none quotaReservation
-	e, err := c.read(ctx, k, now)
+	e, err := c.read(ctx, k, arrived)
 	if err != nil {
 		return none, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q, used := k.Limits.Quota, e.stored.plus(e.settled)
+	q, used := k.Limits.Quota, e.stored.plus(e.recent)
 	if used.plus(e.reserved).plus(want).exceeds(q) {
 		want = minimum
 	}
@@ -203,15 +203,15 @@ func (c *quotaCache) settle(r quotaReservation, used amount) {
 	if e.requests--; e.requests == 0 {
 		e.reserved = amount{} // without rounding errors
 	}
-	e.settled = e.settled.plus(used)
+	e.recent = e.recent.plus(used)
 }
 
 // read returns the entry of k with what the store has recorded: the sums of the last
 // quotaTTL, or older ones if the store does not answer. If the sums are not fresh, one
 // request reads them again. Other requests wait for it only if there are no older sums.
-func (c *quotaCache) read(ctx context.Context, k *Key, now time.Time) (*quotaEntry, error) {
+func (c *quotaCache) read(ctx context.Context, k *Key, arrived time.Time) (*quotaEntry, error) {
 	c.mu.Lock()
-	e := c.entry(newQuotaID(k, now))
+	e := c.entry(newQuotaID(k, arrived))
 	if e.isFresh() {
 		c.mu.Unlock()
 		return e, nil
@@ -220,9 +220,9 @@ func (c *quotaCache) read(ctx context.Context, k *Key, now time.Time) (*quotaEnt
 	if reading == nil {
 		e.reading = make(chan struct{})
 		e.readAt = e.usedAt
-		settled := e.settled
+		recent := e.recent
 		c.mu.Unlock()
-		c.query(ctx, k, e, settled, now)
+		c.query(ctx, k, e, recent, arrived)
 	} else {
 		c.mu.Unlock()
 		select {
@@ -243,13 +243,13 @@ func (c *quotaCache) read(ctx context.Context, k *Key, now time.Time) (*quotaEnt
 // holds mu.
 func (c *quotaCache) entry(id quotaID) *quotaEntry {
 	now := time.Now()
-	e := c.keys[id]
+	e := c.entries[id]
 	if e == nil {
-		if len(c.keys) >= c.sweepAt {
+		if len(c.entries) >= c.sweepAt {
 			c.sweep(now)
 		}
 		e = new(quotaEntry)
-		c.keys[id] = e
+		c.entries[id] = e
 	}
 	e.usedAt = now
 	return e
@@ -257,17 +257,17 @@ func (c *quotaCache) entry(id quotaID) *quotaEntry {
 
 // sweep removes the entries that are idle. It is called with mu held.
 func (c *quotaCache) sweep(now time.Time) {
-	for id, e := range c.keys {
+	for id, e := range c.entries {
 		if e.requests == 0 && e.reading == nil && now.Sub(e.usedAt) > quotaIdle {
-			delete(c.keys, id)
+			delete(c.entries, id)
 		}
 	}
-	c.sweepAt = max(64, 2*len(c.keys))
+	c.sweepAt = max(64, 2*len(c.entries))
 }
 
-// query asks the store for what k has used and writes it to e. settled is the
-// e.settled of the time when the query began: the sums include it, so it is subtracted.
-func (c *quotaCache) query(ctx context.Context, k *Key, e *quotaEntry, settled amount, now time.Time) {
+// query asks the store for what k has used and writes it to e. recent is what e.recent was
+// before the query: the sums include it.
+func (c *quotaCache) query(ctx context.Context, k *Key, e *quotaEntry, recent amount, arrived time.Time) {
 	stored, err := amount{}, errGoexit
 	defer func() {
 		if p := recover(); p != nil {
@@ -279,7 +279,7 @@ func (c *quotaCache) query(ctx context.Context, k *Key, e *quotaEntry, settled a
 		e.reading, e.err = nil, err
 		if err == nil {
 			e.stored, e.known = stored, true
-			e.settled = e.settled.minus(settled)
+			e.recent = e.recent.minus(recent)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout)
@@ -287,7 +287,7 @@ func (c *quotaCache) query(ctx context.Context, k *Key, e *quotaEntry, settled a
 	// The range ends with a day, of which a store may keep sums. It includes the
 	// records of copies whose clocks are ahead.
 	sums, queryErr := QueryKey(ctx, c.store, k.ID, UsageQuery{
-		Account: k.Account, From: k.Limits.Quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day),
+		Account: k.Account, From: k.Limits.Quota.Start(arrived), To: arrived.UTC().Truncate(day).Add(2 * day),
 	})
 	stored = c.sum(sums)
 	err = queryErr

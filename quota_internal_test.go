@@ -19,7 +19,7 @@ func (unusedStore) QueryKey(context.Context, string, UsageQuery) ([]UsageSum, er
 // A quotaCache evicts idle keys, except those with requests in progress.
 func TestQuotaCache_EvictsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cache := quotaCache{store: unusedStore{}, keys: make(map[quotaID]*quotaEntry)}
+		cache := quotaCache{store: unusedStore{}, entries: make(map[quotaID]*quotaEntry)}
 		want := amount{tokens: 1}
 		reserve := func(key string) quotaReservation {
 			u, err := cache.reserve(t.Context(), &Key{ID: key, Limits: Limits{Quota: Quota{Tokens: 1}}}, want, want, time.Now())
@@ -31,7 +31,7 @@ func TestQuotaCache_EvictsIdleKeys(t *testing.T) {
 			cache.settle(reserve(strconv.Itoa(i)), amount{})
 			time.Sleep(time.Minute)
 		}
-		assert.LessOrEqual(t, len(cache.keys), 64)
+		assert.LessOrEqual(t, len(cache.entries), 64)
 		_, err := cache.reserve(t.Context(), &Key{ID: "in progress", Limits: Limits{Quota: Quota{Tokens: 1}}}, want, want, time.Now())
 		assert.Error(t, err)
 	})

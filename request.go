@@ -192,9 +192,10 @@ func (q *request) beginBackendCall() error {
 	return nil
 }
 
-// callHost calls a function of the host, such as ListModels of the Backend, and records
-// no usage. Options.Timeout applies to the call.
-func callHost[T any](q *request, call func(ctx context.Context) (T, error)) (v T, err error) {
+// callUnrecorded calls a function of the host that uses no model, such as ListModels of the
+// Backend. There is no record of the call, and the Observer is not told. Options.Timeout
+// applies to it.
+func callUnrecorded[T any](q *request, call func(ctx context.Context) (T, error)) (v T, err error) {
 	if err := q.beginBackendCall(); err != nil {
 		return v, err
 	}
@@ -206,15 +207,15 @@ func callHost[T any](q *request, call func(ctx context.Context) (T, error)) (v T
 	return v, nil
 }
 
-// callModel calls the Backend for a request that is not a chat. From here on the
+// callRecorded calls the Backend for images or embeddings. From here on the
 // request is recorded, even if the client leaves. count notes what was used; it is not
-// called if the Backend returns nil, which is not an error of callModel.
-func callModel[T any](q *request, req describer, call func(ctx context.Context) (*T, error), count func(*T)) (*T, error) {
+// called if the Backend returns nil, which is not an error of callRecorded.
+func callRecorded[T any](q *request, req describer, call func(ctx context.Context) (*T, error), count func(*T)) (*T, error) {
 	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
 	q.observer.notifyStarted(req)
-	q.accounting.backendCalled = true
+	q.accounting.recordable = true
 	reply, err := call(q.life.backendCtx)
 	q.res.backendReturned()
 	q.accounting.notSent = errors.Is(err, ErrNotSent)
@@ -257,12 +258,12 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 		return nil
 	}
 	now := time.Now()
-	q.setHeaders(now)
+	q.setHeadersLocked(now)
 	return q.res.writeReplyLocked(http.StatusOK, buf.b, now)
 }
 
-// setHeaders sets the headers that do not depend on what the reply is. q.res.mu is held.
-func (q *request) setHeaders(now time.Time) {
+// setHeadersLocked sets the headers that do not depend on what the reply is. q.res.mu is held.
+func (q *request) setHeadersLocked(now time.Time) {
 	info := ReplyInfo{RequestID: q.accounting.record.ID, Processing: now.Sub(q.arrived)}
 	q.accounting.reportLimits(&info)
 	q.protocol.SetHeaders(q.res.w.Header(), info)
@@ -346,11 +347,11 @@ func (f *failureHandler) endLocked(err error) {
 	switch {
 	case err == errClientLeft || cause == errClientLeft && !isReadTimeout(err):
 		// err is a consequence of the client's departure.
-		f.endWithoutReply(err)
+		f.endWithoutReplyLocked(err)
 	case res.state == stateDone:
 		q.log.print(slog.LevelError, "failed after the reply", err)
 	default:
-		f.replyError(err)
+		f.replyErrorLocked(err)
 	}
 	res.err = err
 }
@@ -359,8 +360,8 @@ func (f *failureHandler) endLocked(err error) {
 // one. nginx has the same.
 const statusClientClosed = 499
 
-// endWithoutReply ends a request whose client has left. q.res.mu is held.
-func (f *failureHandler) endWithoutReply(err error) {
+// endWithoutReplyLocked ends a request whose client has left. q.res.mu is held.
+func (f *failureHandler) endWithoutReplyLocked(err error) {
 	res := &f.q.res
 	res.clientLeft = true
 	switch res.state {
@@ -374,8 +375,8 @@ func (f *failureHandler) endWithoutReply(err error) {
 	f.q.log.print(slog.LevelDebug, "client left", err)
 }
 
-// replyError writes an error reply, or the end of a stream that has begun. q.res.mu is held.
-func (f *failureHandler) replyError(err error) {
+// replyErrorLocked writes an error reply, or the end of a stream that has begun. q.res.mu is held.
+func (f *failureHandler) replyErrorLocked(err error) {
 	q := f.q
 	e := f.clientError(err)
 	switch {
@@ -390,7 +391,7 @@ func (f *failureHandler) replyError(err error) {
 		return
 	}
 	now := time.Now()
-	q.setHeaders(now)
+	q.setHeadersLocked(now)
 	setErrorHeaders(q.res.w.Header(), e)
 	body, status := q.protocol.AppendError(nil, e, q.accounting.record.ID)
 	q.res.writeReplyLocked(status, body, now)

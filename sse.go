@@ -7,8 +7,8 @@ import "time"
 const keepAliveComment = ": keep-alive\n"
 
 const (
-	// burstGap is the time between two chunks below which they are taken for
-	// chunks that were ready at once, which share writes. A write is most of
+	// burstGap is how long a Backend takes at most for a chunk that counts as ready at the
+	// same time as the one before it. Such chunks share writes. A write is most of
 	// what a chunk costs (budget: stream, chunks ready at once).
 	burstGap = 50 * time.Microsecond
 
@@ -82,9 +82,9 @@ func (s *eventStream) pendingBuffer() *buffer {
 }
 
 // push writes the pending events. In a burst it leaves them to writeBurst, which writes
-// them with those of the next chunks. now is when the last chunk arrived, and gap the time
-// between that and the chunk before it, or the end of its write.
-func (s *eventStream) push(now time.Time, gap time.Duration) error {
+// them with those of the next chunks. now is when the last chunk arrived, and waited how long
+// the Backend took for it.
+func (s *eventStream) push(now time.Time, waited time.Duration) error {
 	switch {
 	case s.encoderErr != nil:
 		return s.encoderErr
@@ -92,7 +92,7 @@ func (s *eventStream) push(now time.Time, gap time.Duration) error {
 		return s.writeErr
 	case s.pending == nil || len(s.pending.b) == 0:
 		return nil
-	case s.q.res.state == stateStreaming && gap < burstGap && len(s.pending.b) < maxPending:
+	case s.q.res.state == stateStreaming && waited < burstGap && len(s.pending.b) < maxPending:
 		if !s.burstScheduled {
 			s.burstScheduled = true
 			go s.writeBurst()
@@ -127,7 +127,7 @@ func (s *eventStream) writePending(now time.Time) error {
 	}
 	q := s.q
 	if q.res.state != stateStreaming {
-		q.setHeaders(now)
+		q.setHeadersLocked(now)
 		q.res.startStreamLocked(now)
 	}
 	buf := s.pendingBuffer()

@@ -2,7 +2,6 @@ package llmhttp
 
 import (
 	"encoding/json"
-	"math"
 	"strings"
 )
 
@@ -130,49 +129,4 @@ func (n *outputCounter) addText(s string) {
 	if n.keepText {
 		n.text = append(n.text, s...)
 	}
-}
-
-// chatCost returns the number of tokens to reserve for a chat: its prompt, and
-// the limit of each choice. A choice without a limit gets reserve, as far as the
-// limits of the key can ever allow it: what it uses beyond that is taken when the
-// request is settled.
-func chatCost(prompt, reserve int, r *ChatRequest, l *Limits) int {
-	limit, ok := r.TokenLimit()
-	if !ok {
-		limit = reserve
-	}
-	cost := math.MaxInt32
-	if n := r.Choices(); limit <= (math.MaxInt32-prompt)/n {
-		cost = prompt + limit*n
-	}
-	if ok {
-		return cost
-	}
-	if l.Tokens.N != 0 {
-		cost = min(cost, l.Tokens.WithDefaults().Burst)
-	}
-	if l.Quota.Tokens != 0 {
-		cost = min(cost, l.Quota.Tokens)
-	}
-	return max(cost, prompt)
-}
-
-// limitCompletion sets the limits on the tokens of a choice to at most limit, which is
-// Limits.MaxCompletionTokens.
-func limitCompletion(r *ChatRequest, limit int) {
-	for _, n := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
-		if n != nil {
-			*n = min(*n, limit)
-		}
-	}
-	if _, ok := r.TokenLimit(); !ok {
-		r.MaxCompletionTokens = &limit
-	}
-}
-
-// maxCompletionBytes returns the maximum length of the texts of a choice that may have that
-// many tokens. Only a Backend that ignores the limit on tokens exceeds it.
-func maxCompletionBytes(tokens int) int {
-	const perToken, slack = 8, 64
-	return min(tokens, math.MaxInt32)*perToken + slack
 }

@@ -36,10 +36,10 @@ func (o *Observation) transcriptLimit() int {
 // startTranscript collects the texts of req, and makes order pass the reply through the
 // transcript, if the Observer asked for one.
 func (ro *requestObserver) startTranscript(req *ChatRequest, order *orderer) {
-	if ro.data == nil || ro.data.hooks.Transcript == nil {
+	if ro.data == nil || ro.data.observation.Transcript == nil {
 		return
 	}
-	limit := ro.data.hooks.transcriptLimit()
+	limit := ro.data.observation.transcriptLimit()
 	t := &transcript{bytesLeft: limit, next: order.sink}
 	t.addRequest(req)
 	t.bytesLeft = limit

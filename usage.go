@@ -265,9 +265,9 @@ func (u *Usage) dropInvalid() bool {
 	return dropInvalid(u.Extra, u.PromptTokensDetails.Extra, u.CompletionTokensDetails.Extra)
 }
 
-// isContinuedBy reports whether next can be the usage of the same request at a later
+// canGrowTo reports whether next can be the usage of the same request at a later
 // time: it has the same prompt, and no fewer tokens of the completion.
-func (u *Usage) isContinuedBy(next *Usage) bool {
+func (u *Usage) canGrowTo(next *Usage) bool {
 	return (u.PromptTokens == 0 || u.PromptTokens == next.PromptTokens) && u.CompletionTokens <= next.CompletionTokens
 }
 
@@ -303,7 +303,7 @@ func serveUsage(q *request) error {
 
 // askUsageStore calls ask, which asks the usage store.
 func askUsageStore[T any](q *request, ask func(ctx context.Context) (T, error)) (T, error) {
-	return callHost(q, func(ctx context.Context) (T, error) {
+	return callUnrecorded(q, func(ctx context.Context) (T, error) {
 		ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 		defer cancel()
 		q.observer.stepClass = ClassUsageStore
