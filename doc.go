@@ -14,8 +14,9 @@
 //
 // The Handler authenticates and validates requests, enforces limits, streams or
 // joins replies, writes errors and records usage. It owns no listener, no files
-// and no global state. The host, which is the program that mounts the Handler, supplies a [KeyStore] and, in [Options], a
-// [UsageStore], a [Limiter], an [Observer] and a logger.
+// and no global state. The host, which is the program that mounts the Handler,
+// supplies a [KeyStore] and, in [Options], a [UsageStore], a [Limiter], an
+// [Observer] and a logger.
 //
 // # The order of a request
 //
