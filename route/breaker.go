@@ -24,8 +24,8 @@ const (
 // clock and has no lock: the caller passes the time and serializes the calls.
 //
 // To let a request through, call admit, which returns a ticket. When the outcome is
-// known, call settle with the ticket. If the state has changed in between, settle
-// ignores the outcome.
+// known, call recordOutcome with the ticket. If the state has changed in between,
+// recordOutcome ignores the outcome.
 //
 // Failures of requests of a single account open the breaker for that account
 // only, because its requests may be the reason. If another account's request fails
@@ -80,8 +80,8 @@ func (b *breaker) ready(account string, now time.Time) bool {
 	return !b.probing
 }
 
-// admit lets a request through, even if the breaker is not ready. The caller must
-// settle the ticket once.
+// admit lets a request through, even if the breaker is not ready. The caller must call
+// recordOutcome with the ticket once.
 func (b *breaker) admit(account string, now time.Time) ticket {
 	if b.closedFor(account) {
 		return ticket{account: account, epoch: b.epoch}
@@ -93,11 +93,11 @@ func (b *breaker) admit(account string, now time.Time) ticket {
 	return ticket{account, b.epoch, true}
 }
 
-// settle records the outcome of a request, unless the state has changed since
-// it was admitted. The breaker opens after o.failures consecutive failures, or
+// recordOutcome records the outcome of a request, unless the state has changed since it
+// was admitted. The breaker opens after o.failures consecutive failures, or
 // never if that is negative or mayOpen is false. It stays open for o.openFor or
 // longer: jitter, in [0, 1), adds up to half of it.
-func (b *breaker) settle(tk ticket, out outcome, now time.Time, o breakerOptions, mayOpen bool, jitter float64) {
+func (b *breaker) recordOutcome(tk ticket, out outcome, now time.Time, o breakerOptions, mayOpen bool, jitter float64) {
 	if tk.epoch != b.epoch {
 		return
 	}

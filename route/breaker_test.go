@@ -44,7 +44,7 @@ func (m *referenceBreaker) admit() int {
 	return m.next
 }
 
-func (m *referenceBreaker) settle(id int, o outcome, now time.Time) {
+func (m *referenceBreaker) recordOutcome(id int, o outcome, now time.Time) {
 	if !m.valid[id] {
 		return
 	}
@@ -121,8 +121,8 @@ func FuzzBreaker(f *testing.F) {
 				if op&3 == 2 {
 					o = []outcome{outcomeSuccess, outcomeNone}[arg&1]
 				}
-				b.settle(r.ticket, o, now, breakerOptions{limit, openFor}, true, 0)
-				m.settle(r.id, o, now)
+				b.recordOutcome(r.ticket, o, now, breakerOptions{limit, openFor}, true, 0)
+				m.recordOutcome(r.id, o, now)
 			case 3:
 				now = now.Add(openFor * time.Duration(arg) / 16)
 			}
@@ -141,7 +141,7 @@ func TestBreaker_Jitter(t *testing.T) {
 	now := time.Unix(0, 0)
 	for jitter, want := range map[float64]time.Duration{0: 10 * time.Second, 0.5: 12500 * time.Millisecond, 0.999: 14995 * time.Millisecond} {
 		var b breaker
-		b.settle(b.admit("", now), outcomeFailure, now, breakerOptions{1, 10 * time.Second}, true, jitter)
+		b.recordOutcome(b.admit("", now), outcomeFailure, now, breakerOptions{1, 10 * time.Second}, true, jitter)
 		assert.Equal(t, want, b.until.Sub(now))
 	}
 }

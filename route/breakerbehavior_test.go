@@ -37,8 +37,8 @@ func withOpenBreaker(t testing.TB, opts route.Options, steps ...step) (*route.Ro
 	return r, b
 }
 
-// requireAvoided checks that r answers a request without calling b.
-func requireAvoided(t testing.TB, r llmhttp.Backend, b *fake) {
+// assertAvoided checks that r answers a request without calling b.
+func assertAvoided(t testing.TB, r llmhttp.Backend, b *fake) {
 	t.Helper()
 	before := b.calls.Load()
 	assert.Equal(t, "standby", askTimes(t, r, 1))
@@ -208,7 +208,7 @@ func TestBreaker_OpenForLimits(t *testing.T) {
 			r, b := withOpenBreaker(t, route.Options{OpenFor: math.MaxInt64})
 			for range 3 {
 				time.Sleep(365 * 24 * time.Hour)
-				requireAvoided(t, r, b)
+				assertAvoided(t, r, b)
 			}
 			assert.Equal(t, route.StateOpen, r.Status()[0].State)
 		})
@@ -268,9 +268,9 @@ func TestBreaker_Recovers(t *testing.T) {
 		assert.GreaterOrEqual(t, openFor, 10*time.Second)
 		assert.Less(t, openFor, maxOpenFor)
 
-		requireAvoided(t, r, b)
+		assertAvoided(t, r, b)
 		time.Sleep(openFor - 100*time.Millisecond)
-		requireAvoided(t, r, b)
+		assertAvoided(t, r, b)
 		time.Sleep(100 * time.Millisecond)
 		assert.Equal(t, "a", askTimes(t, r, 1))
 		assert.Equal(t, route.StateClosed, r.Status()[0].State)
@@ -302,7 +302,7 @@ func TestBreaker_OpenForDoubles(t *testing.T) {
 			openFor := s.RetryAt.Sub(s.Since)
 			assert.GreaterOrEqual(t, openFor, want*time.Second)
 			assert.Less(t, openFor, want*time.Second*3/2)
-			requireAvoided(t, r, b)
+			assertAvoided(t, r, b)
 			time.Sleep(openFor)
 			askTimes(t, r, 1)
 		}
@@ -331,7 +331,7 @@ func TestHalfOpen_OneRequestAtATime(t *testing.T) {
 		assert.Equal(t, int64(2), b.calls.Load())
 		assert.Equal(t, route.StateHalfOpen, r.Status()[0].State)
 		assert.Equal(t, 1, r.Status()[0].InFlight)
-		requireAvoided(t, r, b)
+		assertAvoided(t, r, b)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.Equal(t, route.StateClosed, r.Status()[0].State, "the first chunk of a long reply closes the breaker")

@@ -19,15 +19,15 @@ type call struct {
 	ctx    context.Context // of the client's request
 	info   *requestInfo
 
-	round       int
-	tries       int
-	sent        bool   // the request may have reached a target
-	firstRound  []int  // for each target, the first round in which it may be tried next
-	bestFailure result // the failed try whose error the client gets if no target answers
+	round        int    // from 1
+	tries        int    // so far
+	sent         bool   // the request may have reached a target
+	eligibleFrom []int  // for each target, the first round in which it may be tried next
+	bestFailure  result // the failed try whose error the client gets if no target answers
 }
 
-// never is the firstRound of a target that must not be tried again.
-const never = math.MaxInt
+// excluded is the eligibleFrom of a target that must not be tried again.
+const excluded = math.MaxInt
 
 // A sendFunc sends the request to the target of a try and passes on the reply.
 // It returns nil after a complete reply, and errClientLeft if the client wants
@@ -44,10 +44,11 @@ func (r *Router) newCall(ctx context.Context, model string, endpoint llmhttp.End
 	if err != nil {
 		return nil, err
 	}
-	c := &call{router: r, route: rt, ctx: ctx, info: newRequestInfo(ctx, model, endpoint), round: 1, firstRound: make([]int, len(rt.targets))}
+	c := &call{router: r, route: rt, ctx: ctx, info: newRequestInfo(ctx, model, endpoint)}
+	c.round, c.eligibleFrom = 1, make([]int, len(rt.targets))
 	for i, t := range rt.targets {
 		if !t.supports(endpoint) {
-			c.firstRound[i] = never
+			c.eligibleFrom[i] = excluded
 		}
 	}
 	return c, nil
@@ -88,7 +89,7 @@ func (c *call) nextTry() *try {
 // nil. Until a target has answered or failed, it may pick one whose breaker is open:
 // that target may be the only one that knows the model.
 func (c *call) pickTarget() *try {
-	opts := pickOptions{allowResting: c.round == 1, allowBlocked: c.bestFailure.rank < rankFailure}
+	opts := pickOptions{allowResting: c.round == 1, allowOpenBreaker: c.bestFailure.rank < rankFailure}
 	i, tk := c.route.pool.pick(c.info, c.candidates(c.round), opts, time.Now())
 	if i < 0 {
 		return nil
@@ -99,8 +100,8 @@ func (c *call) pickTarget() *try {
 
 // candidates returns the targets that the call may try in a round.
 func (c *call) candidates(round int) []int {
-	list := make([]int, 0, len(c.firstRound))
-	for i, from := range c.firstRound {
+	list := make([]int, 0, len(c.eligibleFrom))
+	for i, from := range c.eligibleFrom {
 		if from <= round {
 			list = append(list, i)
 		}
@@ -148,9 +149,9 @@ func backoff(o *Options, round int) time.Duration {
 // again.
 func (c *call) recordFailure(t *try, res *result) {
 	c.updateBest(res)
-	c.firstRound[t.index] = never
+	c.eligibleFrom[t.index] = excluded
 	if res.retry {
-		c.firstRound[t.index] = c.round + 1
+		c.eligibleFrom[t.index] = c.round + 1
 	}
 }
 

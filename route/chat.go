@@ -19,8 +19,8 @@ func (r *Router) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Cha
 			yield(nil, err)
 			return
 		}
-		send := (&chatForwarder{req: req, yield: yield}).send
-		if err := c.run(send); err != nil && err != errClientLeft {
+		f := &chatForwarder{req: req, yield: yield}
+		if err := c.run(f.send); err != nil && err != errClientLeft {
 			yield(nil, err)
 		}
 	}
@@ -33,10 +33,10 @@ type chatForwarder struct {
 }
 
 // send implements [sendFunc].
-func (c *chatForwarder) send(ctx context.Context, t *try) error {
-	s := &stream{chat: c, try: t}
+func (f *chatForwarder) send(ctx context.Context, t *try) error {
+	s := &stream{forwarder: f, try: t}
 	defer s.ignoreRest()
-	req, model := deepcopy.Of(c.req), t.call.info.model
+	req, model := deepcopy.Of(f.req), t.call.info.model
 	req.Model = t.target.backendModel(model)
 	if req.Model != model {
 		s.model = model
@@ -48,9 +48,9 @@ func (c *chatForwarder) send(ctx context.Context, t *try) error {
 // A stream passes the reply to one try from the target to the client. The target
 // calls receive, which calls the client's yield function on the same goroutine.
 type stream struct {
-	chat  *chatForwarder
-	try   *try
-	model string // the client's name of the model, to set in chunks; empty if the target uses the same name
+	forwarder *chatForwarder
+	try       *try
+	model     string // the client's name of the model, to set in chunks; empty if the target uses the same name
 
 	// mu keeps a target that calls receive late, or from several goroutines,
 	// from adding to the reply of another try. It guards the fields below.
@@ -97,10 +97,11 @@ func (s *stream) receive(chunk *llmhttp.ChatChunk, err error) bool {
 func (s *stream) finish(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch client := s.try.call.ctx; {
+	clientCtx := s.try.call.ctx
+	switch {
 	case s.err != nil:
-	case client.Err() != nil:
-		return context.Cause(client)
+	case clientCtx.Err() != nil:
+		return context.Cause(clientCtx)
 	case ctx.Err() != nil:
 		return context.Cause(ctx) // the try's timeout
 	case !s.try.started:
@@ -127,7 +128,7 @@ func (s *stream) fail(err error) bool {
 func (s *stream) startReply() {
 	s.try.markStarted()
 	held := s.held
-	s.held, s.chat.req = nil, nil
+	s.held, s.forwarder.req = nil, nil
 	for _, chunk := range held {
 		s.forward(chunk)
 	}
@@ -140,7 +141,7 @@ func (s *stream) forward(chunk *llmhttp.ChatChunk) bool {
 		return false
 	}
 	s.try.inClient = true
-	more := s.chat.yield(chunk, nil)
+	more := s.forwarder.yield(chunk, nil)
 	s.try.inClient = false
 	return more || s.fail(errClientLeft)
 }

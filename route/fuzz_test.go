@@ -34,21 +34,22 @@ func FuzzRouter(f *testing.F) {
 						t.Errorf("%s was tried although %s had started its reply", name, started)
 					}
 					called = append(called, name)
-					op := byte(0)
-					if len(script) > 0 {
-						op, script = script[0]%13, script[1:]
-					}
 					start := func(_ context.Context, yield yieldFunc) {
 						started = name
 						yield(llmhttp.TextChunk(name), nil)
 					}
 					role, end := say(""), say(".")
-					[]step{
+					steps := []step{
 						sequence(start, end), sequence(role, start, end),
 						failStatus(500), fail(errDial), rateLimit(2 * time.Second), rateLimit(0), failStatus(400), fail(llmhttp.ModelNotFound("m")),
 						hang, sequence(role, hang), sequence(role, failStatus(503)),
 						sequence(start, fail(errDial)), sequence(start, hang),
-					}[op](ctx, yield)
+					}
+					chosen := steps[0]
+					if len(script) > 0 {
+						chosen, script = steps[int(script[0])%len(steps)], script[1:]
+					}
+					chosen(ctx, yield)
 				})
 			}
 			r := newRouter(t, &route.Options{Tries: 5, Rounds: 2, Failures: 2, TryTimeout: time.Second},

@@ -7,7 +7,7 @@ import "time"
 type modelState struct {
 	breaker   breaker
 	restUntil time.Time // from the target's RetryAfter
-	used      time.Time // when a try was last settled
+	used      time.Time // when a result was last recorded
 }
 
 // resting reports whether the target asked for no requests with a RetryAfter.

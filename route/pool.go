@@ -13,7 +13,7 @@ import (
 // target by its index in the route. Its methods may be called concurrently.
 type pool struct {
 	strategy Strategy
-	breakers breakerOptions
+	breaker  breakerOptions
 	maxRest  time.Duration // a longer RetryAfter is shortened to this
 	targets  []*target
 
@@ -57,7 +57,7 @@ const minMaxRest = 5 * time.Minute
 func newPool(config *Route, targets []*target, o *Options) *pool {
 	p := &pool{
 		strategy: cmp.Or(config.Strategy, Weighted),
-		breakers: breakerOptions{o.Failures, o.OpenFor},
+		breaker:  breakerOptions{o.Failures, o.OpenFor},
 		maxRest:  max(minMaxRest, o.MaxWait),
 		targets:  targets,
 	}
@@ -69,8 +69,8 @@ func newPool(config *Route, targets []*target, o *Options) *pool {
 
 // pickOptions tell which targets may be picked if there is no better one.
 type pickOptions struct {
-	allowResting bool // targets that asked for no requests with a RetryAfter
-	allowBlocked bool // targets whose breaker is not ready
+	allowResting     bool // targets that asked for no requests with a RetryAfter
+	allowOpenBreaker bool // targets whose breaker is open, or half-open with a request in flight
 }
 
 // pick selects one of candidates, counts a request in flight to it, and returns
@@ -79,11 +79,11 @@ func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now t
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	usable := make([]int, 0, len(candidates))
-	var resting, blocked []int
+	var resting, openBreaker []int
 	for _, i := range candidates {
 		switch m := p.findModel(i, info); {
 		case !m.ready(info.account, now):
-			blocked = append(blocked, i)
+			openBreaker = append(openBreaker, i)
 		case m.resting(now):
 			resting = append(resting, i)
 		default:
@@ -93,8 +93,8 @@ func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now t
 	if len(usable) == 0 && opts.allowResting {
 		usable = resting
 	}
-	if len(usable) == 0 && opts.allowBlocked {
-		usable = blocked
+	if len(usable) == 0 && opts.allowOpenBreaker {
+		usable = openBreaker
 	}
 	if len(usable) == 0 {
 		return -1, ticket{}
@@ -117,9 +117,9 @@ type stateChange struct {
 	account  string        // the only account for which the breaker is open; empty if it is open for all
 }
 
-// settle records the result of a try and ends its request in flight. The jitter
-// is in [0, 1).
-func (p *pool) settle(i int, info *requestInfo, tk ticket, res *result, now time.Time, jitter float64) stateChange {
+// recordResult records the result of a try and ends its request in flight. The jitter is
+// in [0, 1).
+func (p *pool) recordResult(i int, info *requestInfo, tk ticket, res *result, now time.Time, jitter float64) stateChange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := &p.states[i]
@@ -143,11 +143,11 @@ func (p *pool) settle(i int, info *requestInfo, tk ticket, res *result, now time
 		}
 	}
 	m.used = now
-	return p.settleBreaker(i, m, info, tk, res.outcome, now, jitter)
+	return p.updateBreaker(i, m, info, tk, res.outcome, now, jitter)
 }
 
 // confirm records that the target of a try works, before the try has ended. It
-// returns the ticket with which to settle the try.
+// returns the ticket that the try has from then on.
 func (p *pool) confirm(i int, info *requestInfo, tk ticket, now time.Time) (ticket, stateChange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,16 +155,16 @@ func (p *pool) confirm(i int, info *requestInfo, tk ticket, now time.Time) (tick
 	if m == nil {
 		return tk, stateChange{} // the model was evicted
 	}
-	change := p.settleBreaker(i, m, info, tk, outcomeSuccess, now, 0)
+	change := p.updateBreaker(i, m, info, tk, outcomeSuccess, now, 0)
 	return ticket{account: tk.account, epoch: m.breaker.epoch}, change
 }
 
-// settleBreaker settles tk with the breaker of target i for the model m. The caller
+// updateBreaker records an outcome in the breaker of target i for the model m. The caller
 // holds mu.
-func (p *pool) settleBreaker(i int, m *modelState, info *requestInfo, tk ticket, out outcome, now time.Time, jitter float64) stateChange {
+func (p *pool) updateBreaker(i int, m *modelState, info *requestInfo, tk ticket, out outcome, now time.Time, jitter float64) stateChange {
 	b := &m.breaker
 	change := stateChange{from: b.currentState()}
-	b.settle(tk, out, now, p.breakers, p.hasOther(i, info), jitter)
+	b.recordOutcome(tk, out, now, p.breaker, p.hasOther(i, info), jitter)
 	change.to, change.openFor, change.account = b.currentState(), b.until.Sub(now), b.account
 	return change
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A result is the result of a try.
+// A result tells what the end of a try means for its call and for its target.
 type result struct {
 	err     error   // nil if the target answered
 	outcome outcome // for the target's circuit breaker
@@ -45,11 +45,10 @@ const (
 // classify returns the result of a try for which the target returned err.
 func classify(err error) result {
 	e, _ := errors.AsType[*llmhttp.Error](err)
-	switch {
-	case e != nil:
-	case errors.Is(err, errors.ErrUnsupported):
+	if e == nil && errors.Is(err, errors.ErrUnsupported) {
 		return result{err: err, rank: rankUnsupported}
-	default:
+	}
+	if e == nil {
 		e = &llmhttp.Error{Status: http.StatusInternalServerError}
 	}
 	res := result{err: err, outcome: outcomeSuccess}

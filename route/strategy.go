@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// applyStrategy applies the strategy to candidates, which must not be empty. It
-// overwrites candidates.
+// applyStrategy returns the one of candidates that the strategy selects. There must be at
+// least one. It overwrites candidates.
 func (p *pool) applyStrategy(candidates []int) int {
 	switch p.strategy {
 	case InOrder:

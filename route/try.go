@@ -41,7 +41,7 @@ func (t *try) run(send sendFunc) (res result) {
 		if t.inClient {
 			res = result{} // a panic of the client's code is no failure of the target
 		}
-		change := c.route.pool.settle(t.index, c.info, t.ticket, &res, time.Now(), rand.Float64())
+		change := c.route.pool.recordResult(t.index, c.info, t.ticket, &res, time.Now(), rand.Float64())
 		if res.summary != "" {
 			t.logger().InfoContext(c.ctx, "target failed", "try", c.tries, "error", res.summary)
 		}
