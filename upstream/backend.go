@@ -62,11 +62,15 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	if b.imageTransport = b.opts.Images.Transport; b.imageTransport == nil {
 		b.imageTransport = b.ownTransport()
 	}
-	size := b.opts.MaxReply
-	b.chat = endpoint{http.MethodPost, base.JoinPath("chat/completions").String(), true, size}
-	b.images = endpoint{http.MethodPost, base.JoinPath("images/generations").String(), false, size}
-	b.embeddings = endpoint{http.MethodPost, base.JoinPath("embeddings").String(), false, size}
-	b.models = endpoint{http.MethodGet, base.JoinPath("models").String(), false, min(size, maxModelReply)}
+	newEndpoint := func(method, path string) endpoint {
+		return endpoint{method: method, url: base.JoinPath(path).String(), maxReply: b.opts.MaxReply}
+	}
+	b.chat = newEndpoint(http.MethodPost, "chat/completions")
+	b.chat.required = true
+	b.images = newEndpoint(http.MethodPost, "images/generations")
+	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
+	b.models = newEndpoint(http.MethodGet, "models")
+	b.models.maxReply = min(b.models.maxReply, maxModelReply)
 	b.memory.limit = b.opts.MaxReplyMemory
 	return b, nil
 }

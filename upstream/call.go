@@ -30,32 +30,36 @@ type call struct {
 	redactor *redact.Redactor
 
 	callContext
-	reservation *reservation // memory for a reply that is not a stream, and for its images
+	reservation *memoryReservation // memory for a reply that is not a stream, and for its images
 
-	resp *http.Response
-	body *bufio.Reader // reads resp.Body, with the idle timeout
-	done bool          // [DONE] was read, so the rest of the body has no meaning
+	resp    *http.Response
+	body    *bufio.Reader // reads resp.Body, with the idle timeout
+	sawDone bool          // [DONE] was read, so the rest of the body has no meaning
 }
 
 // startCall sends a request and waits for the header of the reply. It returns an error
 // if the status is not 2xx. The caller must close the call. accept is the Accept header.
 func (b *Backend) startCall(ctx context.Context, e endpoint, body []byte, accept string, model modelNames) (*call, error) {
 	c := &call{b: b, endpoint: e, model: model, redactor: b.redactor}
-	c.reservation = &reservation{memory: &b.memory, limit: e.maxReply}
+	c.reservation = &memoryReservation{memory: &b.memory, limit: e.maxReply}
 	c.begin(ctx)
-	var r *http.Request
-	err := c.clientCause()
-	if err == nil {
-		r, err = c.newRequest(body, accept)
-	}
-	if err == nil {
-		err = c.roundTrip(r)
-	}
-	if err != nil {
+	if err := c.send(body, accept); err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// send sends the request and checks the header of the reply.
+func (c *call) send(body []byte, accept string) error {
+	if cause := c.callerCause(); cause != nil {
+		return cause
+	}
+	r, err := c.newRequest(body, accept)
+	if err != nil {
+		return err
+	}
+	return c.roundTrip(r)
 }
 
 // newRequest returns the HTTP request. The transport may read body after the reply has
@@ -71,7 +75,7 @@ func (c *call) newRequest(body []byte, accept string) (*http.Request, error) {
 		r.Header.Set("Content-Type", mediaJSON)
 	}
 	if name := c.b.opts.RequestIDHeader; name != "-" {
-		if id := llmhttp.RequestIDFrom(c.client); id != "" {
+		if id := llmhttp.RequestIDFrom(c.callerCtx); id != "" {
 			r.Header.Set(name, id)
 		}
 	}
@@ -90,9 +94,9 @@ const (
 
 // setKey sets the key that KeyFunc returns.
 func (c *call) setKey(h http.Header) error {
-	key, err := c.b.opts.KeyFunc(c.client)
-	if err := c.clientCause(); err != nil {
-		return err
+	key, err := c.b.opts.KeyFunc(c.callerCtx)
+	if cause := c.callerCause(); cause != nil {
+		return cause
 	}
 	if err == nil && !isKey(key) {
 		err = errors.New("the key has a character that a header must not have")
@@ -147,7 +151,8 @@ func (c *call) readAll() ([]byte, error) {
 // close ends the call. The connection is kept for the next request only if the
 // body was read to its end.
 func (c *call) close() {
-	if c.done && c.detach() {
+	detached := c.detach() // or drain would end with the caller's context
+	if c.sawDone && detached {
 		go c.drain() // in the background, so that the client does not wait for it
 		return
 	}

@@ -15,11 +15,11 @@ import (
 // A callContext is the context of a call. It tells why it has ended, and whether the
 // request had been sent by then.
 type callContext struct {
-	client context.Context // the context of the caller
-	ctx    context.Context // the context of the HTTP request
-	cancel context.CancelCauseFunc
-	detach func() bool // stops client from canceling ctx; returns false if client already has
-	idle   *bounded.IdleTimer
+	callerCtx context.Context // of the method of Backend
+	ctx       context.Context // of the HTTP request
+	cancel    context.CancelCauseFunc
+	detach    func() bool // stops callerCtx from canceling ctx; returns false if callerCtx already has, or at the second call
+	idle      *bounded.IdleTimer
 
 	transportCalled bool
 	connecting      atomic.Bool // the transport supports httptrace and has begun to get a connection
@@ -29,17 +29,17 @@ type callContext struct {
 // errIdle is the cause of a call's context if the server was silent for too long.
 var errIdle = errors.New("the server sent nothing for too long")
 
-// begin sets the context, which has the values of client and ends with it. It is not a
-// child of client, because the rest of the body may still be read when the reply is
-// complete and client has ended.
-func (c *callContext) begin(client context.Context) {
-	c.client = client
-	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(client))
+// begin sets ctx, which has the values of callerCtx and ends with it. It is not a child of
+// callerCtx, because the rest of the body may still be read when the reply is complete
+// and callerCtx has ended.
+func (c *callContext) begin(callerCtx context.Context) {
+	c.callerCtx = callerCtx
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(callerCtx))
 	c.ctx = httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { c.connecting.Store(true) },
 		WroteHeaders: func() { c.sent.Store(true) },
 	})
-	c.detach = context.AfterFunc(client, func() { c.cancel(context.Cause(client)) })
+	c.detach = context.AfterFunc(callerCtx, func() { c.cancel(context.Cause(callerCtx)) })
 	c.idle = bounded.NewIdleTimer(func() { c.cancel(errIdle) })
 }
 
@@ -49,19 +49,19 @@ func (c *callContext) endAfter(d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() { c.cancel(errIdle) })
 }
 
+// end ends ctx and stops the timer.
 func (c *callContext) end() {
 	c.detach()
 	c.idle.Stop()
 	c.cancel(nil)
 }
 
-// clientCause returns the reason why the context of the caller has ended, or nil if it
-// has not ended.
-func (c *callContext) clientCause() error {
-	if c.client.Err() == nil {
+// callerCause returns the reason why callerCtx has ended, or nil if it has not ended.
+func (c *callContext) callerCause() error {
+	if c.callerCtx.Err() == nil {
 		return nil
 	}
-	cause := context.Cause(c.client)
+	cause := context.Cause(c.callerCtx)
 	if c.notSent() {
 		return fmt.Errorf("%w: %w", llmhttp.ErrNotSent, cause)
 	}

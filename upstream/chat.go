@@ -57,7 +57,7 @@ func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) ([]byte, er
 type chatReply struct {
 	c          *call
 	yield      func(*llmhttp.ChatChunk, error) bool
-	begun      bool // a chunk had a choice or the usage
+	started    bool // a chunk had a choice or the usage
 	preamble   preamble
 	choices    choices
 	pattern    textPattern // learned from the last event that the JSON decoder decoded
@@ -113,29 +113,37 @@ func (r *chatReply) readStream() error {
 			return r.streamEnd(err)
 		case e.kind == eventPing:
 			continue
-		case isDone(e.data) && !r.begun:
+		case isDone(e.data) && !r.started:
 			return r.c.invalidReply("the stream has no chunks before [DONE]")
 		case isDone(e.data):
-			r.c.done = true
+			r.c.sawDone = true
 			return nil
 		case e.kind == eventError:
 			return r.errorEvent(e.data)
 		}
-		data := replaceNonFinite(e.data)
-		chunk, err := r.decodeEvent(data)
-		if err != nil {
+		more, err := r.forwardEvent(e.data)
+		if err != nil || !more {
 			return err
 		}
-		r.begun = r.begun || hasResult(chunk)
-		if r.preamble.hold(chunk, len(data)) {
-			continue
-		}
-		r.choices.assignIndices(chunk.Choices)
-		r.surrogates.join(chunk, data)
-		if !r.yield(chunk, nil) {
-			return nil
-		}
 	}
+}
+
+// forwardEvent yields the chunk of an event. It returns false if the client wants no more.
+func (r *chatReply) forwardEvent(data []byte) (more bool, err error) {
+	data = replaceNonFinite(data)
+	chunk, err := r.decodeEvent(data)
+	if err != nil {
+		return false, err
+	}
+	r.started = r.started || hasResult(chunk)
+	if r.preamble.includes(chunk, len(data)) {
+		r.preamble.absorb(chunk, len(data))
+		return true, nil
+	}
+	r.preamble.addTo(chunk)
+	r.choices.assignIndices(chunk.Choices)
+	r.surrogates.join(chunk, data)
+	return r.yield(chunk, nil), nil
 }
 
 // streamEnd returns the error for a stream in which reading failed with err before
@@ -143,9 +151,9 @@ func (r *chatReply) readStream() error {
 // missing does not matter then, unless the client has left.
 func (r *chatReply) streamEnd(err error) error {
 	switch {
-	case err == io.EOF && !r.begun:
+	case err == io.EOF && !r.started:
 		return r.c.invalidReply("the stream is empty")
-	case r.choices.allFinished() && (err == io.EOF || r.c.client.Err() == nil):
+	case r.choices.allFinished() && (err == io.EOF || r.c.callerCtx.Err() == nil):
 		return nil
 	case err == io.EOF:
 		return r.c.invalidReply("the stream ended with neither a finish_reason nor [DONE]")
@@ -206,28 +214,33 @@ func hasResult(chunk *llmhttp.ChatChunk) bool { return len(chunk.Choices) > 0 ||
 type preamble struct {
 	over    bool
 	members llmhttp.Extra
-	size    int // of the chunks, in bytes
+	size    int // of the events, in bytes
 }
 
 // maxPreamble bounds the size of a preamble, in bytes.
 const maxPreamble = 64 << 10
 
-// hold reports whether chunk belongs to the preamble, and keeps its members if so. It
-// adds the members that it kept to the first chunk after the preamble. size is the size
-// of chunk in bytes.
-func (p *preamble) hold(chunk *llmhttp.ChatChunk, size int) bool {
-	if p.over {
-		return false
+// includes reports whether chunk, whose event has size bytes, belongs to the preamble.
+func (p *preamble) includes(chunk *llmhttp.ChatChunk, size int) bool {
+	return !p.over && chunk.ID == "" && !hasResult(chunk) && p.size+size <= maxPreamble
+}
+
+// absorb keeps the members of a chunk that belongs to the preamble.
+func (p *preamble) absorb(chunk *llmhttp.ChatChunk, size int) {
+	p.size += size
+	if p.members == nil {
+		p.members = chunk.Extra
+	} else {
+		maps.Copy(p.members, chunk.Extra)
 	}
+}
+
+// addTo ends the preamble. It adds the members that were kept to chunk, the first one
+// after the preamble. For later chunks it does nothing.
+func (p *preamble) addTo(chunk *llmhttp.ChatChunk) {
 	if p.members != nil {
 		maps.Copy(p.members, chunk.Extra)
 		chunk.Extra = p.members
 	}
-	p.size += size
-	if chunk.ID != "" || hasResult(chunk) || p.size > maxPreamble {
-		p.over, p.members = true, nil
-		return false
-	}
-	p.members = chunk.Extra
-	return true
+	p.over, p.members = true, nil
 }

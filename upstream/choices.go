@@ -33,19 +33,19 @@ func (c *choices) assignIndices(list []llmhttp.ChunkChoice) {
 }
 
 // assignIndex returns the index for a new choice of a stream, to which the server gave
-// index. If all requested indices are taken, it returns a higher one.
-func (c *choices) assignIndex(index int) int {
+// serverIndex. If all requested indices are taken, it returns a higher one.
+func (c *choices) assignIndex(serverIndex int) int {
 	if len(c.taken) >= c.requested {
-		return max(index, c.requested)
+		return max(serverIndex, c.requested)
 	}
-	free := index
+	free := serverIndex
 	if free < 0 || free >= c.requested {
 		free = 0
 	}
 	for c.taken[free] {
 		free = (free + 1) % c.requested
 	}
-	c.byServer[index], c.taken[free] = free, true
+	c.byServer[serverIndex], c.taken[free] = free, true
 	return free
 }
 

@@ -108,7 +108,7 @@ func (c *call) malformedReply(err error) error {
 // interruptedError returns the error for a request or reply that failed with err before
 // it was complete.
 func (c *call) interruptedError(err error) error {
-	if cause := c.clientCause(); cause != nil {
+	if cause := c.callerCause(); cause != nil {
 		return cause
 	}
 	switch {
@@ -145,7 +145,7 @@ func (c *call) statusError() error {
 	}
 	defer c.endAfter(timeout).Stop()
 	body, err := bounded.ReadAll(c.body, nil, -1, maxErrorBody)
-	if cause := c.clientCause(); err != nil && cause != nil {
+	if cause := c.callerCause(); err != nil && cause != nil {
 		return cause
 	}
 	if e, ok := parseServerError(body); ok {

@@ -23,7 +23,7 @@ const maxFetches = 10
 // fetchImages fetches the images whose addresses the client cannot use, all at the same
 // time. The first failure cancels the other fetches.
 func (c *call) fetchImages(images []llmhttp.Image, format string) error {
-	ctx, cancel := context.WithCancelCause(c.client)
+	ctx, cancel := context.WithCancelCause(c.callerCtx)
 	defer cancel(nil)
 	if d := c.b.opts.Images.Timeout; d >= 0 {
 		timer := time.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
@@ -34,17 +34,16 @@ func (c *call) fetchImages(images []llmhttp.Image, format string) error {
 	for i := range images {
 		m := &images[i]
 		u, err := c.b.urlToFetch(m, format)
-		if err == nil && u != nil {
-			if fetches++; fetches > maxFetches {
-				err = errors.New("there are too many to be fetched")
-			}
+		if err == nil && u == nil {
+			continue
+		}
+		fetches++
+		if err == nil && fetches > maxFetches {
+			err = errors.New("there are too many to be fetched")
 		}
 		if err != nil {
 			cancel(err)
 			break
-		}
-		if u == nil {
-			continue
 		}
 		wg.Go(func() {
 			data, err := c.fetchImage(ctx, u)
@@ -79,11 +78,12 @@ func (b *Backend) urlToFetch(m *llmhttp.Image, format string) (*url.URL, error) 
 		return nil, errors.New("its address is not one of http or https")
 	}
 	own := hostOf(u) == hostOf(b.base)
+	usable := !own && format != llmhttp.ImageFormatBase64 // by the client
 	switch {
-	case hasData && (own || format == llmhttp.ImageFormatBase64):
+	case hasData && !usable:
 		m.URL = ""
 		return nil, nil
-	case hasData, !own && format != llmhttp.ImageFormatBase64:
+	case hasData, usable:
 		return nil, nil
 	case b.allowsImage(u):
 		return u, nil

@@ -43,7 +43,7 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 
 // fetchError returns the error for an image that could not be fetched because of err.
 func (c *call) fetchError(err error) error {
-	if cause := c.clientCause(); cause != nil {
+	if cause := c.callerCause(); cause != nil {
 		return cause
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

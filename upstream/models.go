@@ -23,25 +23,27 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 }
 
 // decodeModels decodes the reply to the request c for the models.
-func decodeModels(c *call, reply []byte) (list []llmhttp.Model, err error) {
+func decodeModels(c *call, reply []byte) ([]llmhttp.Model, error) {
 	var object struct {
 		Data  []json.RawMessage `json:"data"`
 		Error json.RawMessage   `json:"error"`
 	}
 	// Some servers send the array without the object around it.
+	var malformed error
 	if json.Unmarshal(reply, &object.Data) != nil {
-		err = json.Unmarshal(reply, &object)
+		malformed = json.Unmarshal(reply, &object)
 	}
 	if err := c.reportedError(reply, object.Error, object.Data != nil); err != nil {
 		return nil, err
 	}
-	if err != nil {
-		return nil, c.malformedReply(err)
+	if malformed != nil {
+		return nil, c.malformedReply(malformed)
 	}
 	if len(object.Data) > maxModels {
 		return nil, c.invalidReply("the reply has too many models")
 	}
-	if list, err = decodeModelEntries(object.Data); err != nil {
+	list, err := decodeModelEntries(object.Data)
+	if err != nil {
 		return nil, c.malformedReply(err)
 	}
 	return list, nil

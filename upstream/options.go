@@ -147,7 +147,8 @@ func (o *Options) validate() error {
 // validateHeader checks Header. Its errors contain names, but no values.
 func (o *Options) validateHeader() error {
 	for name, values := range o.Header {
-		switch name = http.CanonicalHeaderKey(name); {
+		name = http.CanonicalHeaderKey(name)
+		switch {
 		case !isHeaderName(name):
 			return fmt.Errorf("upstream: Options.Header has the invalid name %q", name)
 		case isReservedHeader(name):

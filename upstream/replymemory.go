@@ -17,44 +17,42 @@ import (
 type replyMemory struct {
 	limit int64
 
-	mu        sync.Mutex // guards the fields below and those of reservations
-	used      int64
-	overLimit *reservation  // the reply that exceeds the limit; nil if none does
-	freed     chan struct{} // closed when memory is released; nil if no reply waits
+	mu        sync.Mutex         // guards the fields below and those of memoryReservations
+	reserved  int64              // by all replies, in bytes
+	overLimit *memoryReservation // the reply that exceeds the limit; nil if none does
+	freed     chan struct{}      // closed when memory is released; nil if no reply waits
 }
 
-// A reservation is the memory that is reserved for one reply.
-type reservation struct {
-	memory *replyMemory
-	limit  int64 // maximum size of this reply
-	read   int64 // bytes that were read
-	held   int64 // bytes that are reserved
+// A memoryReservation is the memory that is reserved for one reply.
+type memoryReservation struct {
+	memory   *replyMemory
+	limit    int64 // maximum size of this reply
+	read     int64 // bytes that were read
+	reserved int64 // bytes that are reserved
 }
 
-// reserveStep is the number of bytes that may be read beyond held. Replies that are not
-// larger need no reservation.
+// reserveStep is the number of bytes that may be read beyond those that are reserved.
+// Replies that are not larger need no reservation.
 const reserveStep = 16 << 10
 
 // reader returns a Reader that reads from source and reserves memory for what it
 // reads. Several readers of a reservation may be used concurrently.
-func (r *reservation) reader(ctx context.Context, source io.Reader) io.Reader {
+func (r *memoryReservation) reader(ctx context.Context, source io.Reader) io.Reader {
 	return &reservingReader{ctx, source, r}
 }
 
 type reservingReader struct {
 	ctx         context.Context
 	source      io.Reader
-	reservation *reservation
+	reservation *memoryReservation
 }
 
 // Read returns bounded.ErrTooLarge if the reply is larger than the limit of its
 // reservation.
 func (r *reservingReader) Read(p []byte) (int, error) {
 	n, err := r.source.Read(p)
-	if wait := r.reservation.grow(int64(n)); wait != nil {
-		if err := r.reservation.waitForMemory(r.ctx, wait); err != nil {
-			return n, err
-		}
+	if err := r.reservation.grow(r.ctx, int64(n)); err != nil {
+		return n, err
 	}
 	if r.reservation.isTooLarge() {
 		return n, bounded.ErrTooLarge
@@ -63,37 +61,13 @@ func (r *reservingReader) Read(p []byte) (int, error) {
 }
 
 // grow records that n bytes were read, and reserves memory for them if necessary. If no
-// memory is left, it returns a channel that is closed when memory is released.
-func (r *reservation) grow(n int64) (wait chan struct{}) {
-	m := r.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r.read += n
-	if r.read <= r.held+reserveStep {
-		return nil
-	}
-	more := max(r.read, min(2*r.held, r.limit)) - r.held // doubles, as the buffer of the reply does
-	if m.used+more > m.limit {
-		if m.overLimit != nil && m.overLimit != r {
-			if m.freed == nil {
-				m.freed = make(chan struct{})
-			}
-			return m.freed
-		}
-		m.overLimit = r
-	}
-	m.used += more
-	r.held += more
-	return nil
-}
-
-// waitForMemory waits for wait and calls grow again, until memory is reserved or ctx
-// ends.
-func (r *reservation) waitForMemory(ctx context.Context, wait chan struct{}) error {
-	for wait != nil {
+// memory is left, it waits for some until ctx ends.
+func (r *memoryReservation) grow(ctx context.Context, n int64) error {
+	ok, freed := r.tryGrow(n)
+	for !ok {
 		select {
-		case <-wait:
-			wait = r.grow(0)
+		case <-freed:
+			ok, freed = r.tryGrow(0)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -101,18 +75,44 @@ func (r *reservation) waitForMemory(ctx context.Context, wait chan struct{}) err
 	return nil
 }
 
-func (r *reservation) isTooLarge() bool {
+// tryGrow is like grow, but returns false if no memory is left, with a channel that is
+// closed when memory is released.
+func (r *memoryReservation) tryGrow(n int64) (ok bool, freed <-chan struct{}) {
+	m := r.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.read += n
+	if r.read <= r.reserved+reserveStep {
+		return true, nil
+	}
+	more := max(r.read, min(2*r.reserved, r.limit)) - r.reserved // doubles, as the buffer of the reply does
+	if m.reserved+more > m.limit {
+		if m.overLimit != nil && m.overLimit != r {
+			if m.freed == nil {
+				m.freed = make(chan struct{})
+			}
+			return false, m.freed
+		}
+		m.overLimit = r
+	}
+	m.reserved += more
+	r.reserved += more
+	return true, nil
+}
+
+func (r *memoryReservation) isTooLarge() bool {
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()
 	return r.read > r.limit
 }
 
-func (r *reservation) release() {
+// release releases the memory. The reservation can be used again.
+func (r *memoryReservation) release() {
 	m := r.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.used -= r.held
-	r.held, r.read = 0, 0
+	m.reserved -= r.reserved
+	r.reserved, r.read = 0, 0
 	if m.overLimit == r {
 		m.overLimit = nil
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // readReply reads a reply of n bytes with a reservation.
-func readReply(ctx context.Context, v *reservation, n int) error {
+func readReply(ctx context.Context, v *memoryReservation, n int) error {
 	_, err := io.Copy(io.Discard, v.reader(ctx, strings.NewReader(strings.Repeat("x", n))))
 	return err
 }
@@ -30,21 +30,21 @@ func TestReplyMemory_Waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const reply = 1 << 20
 		m := &replyMemory{limit: 2 * reply}
-		reserve := func() *reservation { return &reservation{memory: m, limit: reply} }
-		var held []*reservation
+		reserve := func() *memoryReservation { return &memoryReservation{memory: m, limit: reply} }
+		var held []*memoryReservation
 		for range 3 { // the third exceeds the limit
 			held = append(held, reserve())
 			require.NoError(t, readReply(t.Context(), held[len(held)-1], reply))
 		}
 		var done [2]error
 		var wg sync.WaitGroup
-		waiting := []*reservation{reserve(), reserve()}
+		waiting := []*memoryReservation{reserve(), reserve()}
 		gone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		wg.Go(func() { done[0] = readReply(t.Context(), waiting[0], reply) })
 		wg.Go(func() { done[1] = readReply(ctx, waiting[1], reply) })
 		synctest.Wait()
-		assert.Less(t, waiting[0].held+waiting[1].held, int64(2*reserveStep), "they wait")
+		assert.Less(t, waiting[0].reserved+waiting[1].reserved, int64(2*reserveStep), "they wait")
 		require.NoError(t, readReply(t.Context(), reserve(), reserveStep), "a small reply does not")
 		cancel(gone)
 		synctest.Wait()
@@ -56,13 +56,13 @@ func TestReplyMemory_Waits(t *testing.T) {
 		for _, v := range append(held[:2], waiting[0]) {
 			v.release()
 		}
-		assert.Zero(t, m.used)
+		assert.Zero(t, m.reserved)
 		assert.Nil(t, m.overLimit)
 	})
 }
 
 func TestReplyMemory_TooLarge(t *testing.T) {
-	v := &reservation{memory: &replyMemory{limit: 1 << 30}, limit: 100_000}
+	v := &memoryReservation{memory: &replyMemory{limit: 1 << 30}, limit: 100_000}
 	require.NoError(t, readReply(t.Context(), v, 60_000))
 	assert.ErrorIs(t, readReply(t.Context(), v, 60_000), bounded.ErrTooLarge, "the limit is for both readers")
 }
@@ -77,17 +77,17 @@ func TestReplyMemory_NoDeadlock(t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
 			for range 20 {
-				v := &reservation{memory: m, limit: reply}
+				v := &memoryReservation{memory: m, limit: reply}
 				assert.NoError(t, readReply(t.Context(), v, rng.IntN(reply)))
 				m.mu.Lock()
-				assert.LessOrEqual(t, m.used, int64(limit+2*reply))
+				assert.LessOrEqual(t, m.reserved, int64(limit+2*reply))
 				m.mu.Unlock()
 				v.release()
 			}
 		})
 	}
 	wg.Wait()
-	assert.Zero(t, m.used)
+	assert.Zero(t, m.reserved)
 }
 
 // Replies that are together larger than MaxReplyMemory are read one after the other.
@@ -136,7 +136,7 @@ func TestReplyMemory_BoundsAllReplies(t *testing.T) {
 		wg.Go(func() { assert.NoError(t, generate(b)) })
 	}
 	wg.Wait()
-	assert.Zero(t, b.memory.used)
+	assert.Zero(t, b.memory.reserved)
 
 	small := newBackend(Options{MaxReply: 1 << 19})
 	assert.NoError(t, embed(newBackend(Options{MaxReply: int64(len(embedding))})))
@@ -144,7 +144,7 @@ func TestReplyMemory_BoundsAllReplies(t *testing.T) {
 	assert.ErrorContains(t, generate(small), "all images are larger than Options.MaxReply")
 	_, err := b.ListModels(t.Context())
 	assert.ErrorContains(t, err, "too many models")
-	assert.Zero(t, small.memory.used)
+	assert.Zero(t, small.memory.reserved)
 }
 
 // The body of an error is read up to a limit, and is not retained.

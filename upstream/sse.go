@@ -27,9 +27,10 @@ type eventReader struct {
 	size    int    // size of its lines, from the first data line on
 }
 
-// An event is an event of a stream. The data is valid until the next event is read.
+// An event is a server-sent event that has data, which is valid until the next event is
+// read.
 type event struct {
-	kind string // eventError, eventPing or empty
+	kind string // its type if that is eventError or eventPing, otherwise empty
 	data []byte
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 // A textPattern decodes the events of a stream that differ from the one before only in
-// their text, as most do (budget: gateway stream, paced; BenchmarkChat).
+// their text, as most do. docs/performance.md has the budget that needs it, "gateway
+// stream, paced"; BenchmarkChat measures it.
 type textPattern struct {
 	before, after []byte // of an event, around its text; before is empty if there is no pattern
 	chunk         textChunk
