@@ -119,7 +119,7 @@ func (r *chatReply) readStream() error {
 			r.c.sawDone = true
 			return nil
 		case e.kind == eventError:
-			return r.errorEvent(e.data)
+			return r.c.errorEvent(e.data)
 		}
 		more, err := r.forwardEvent(e.data)
 		if err != nil || !more {
@@ -159,15 +159,6 @@ func (r *chatReply) streamEnd(err error) error {
 		return r.c.invalidReply("the stream ended with neither a finish_reason nor [DONE]")
 	}
 	return r.c.interruptedError(err)
-}
-
-// errorEvent returns the error for an event of the type error.
-func (r *chatReply) errorEvent(data []byte) error {
-	e, ok := parseServerError(data)
-	if !ok {
-		e.message = string(data)
-	}
-	return r.c.serverFailure(e.status(), e, "")
 }
 
 func (r *chatReply) decodeEvent(data []byte) (*llmhttp.ChatChunk, error) {

@@ -2,8 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
-	"net/http"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -39,15 +37,4 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 		delete(resp.Extra, "error")
 		return resp, nil
 	})
-}
-
-// fetchError returns the error for an image that could not be fetched because of err.
-func (c *call) fetchError(err error) error {
-	if cause := c.callerCause(); cause != nil {
-		return cause
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return c.newFailure(http.StatusGatewayTimeout, messageTimeout, "fetching an image", err)
-	}
-	return c.newFailure(http.StatusBadGateway, messageFailed, "fetching an image", err)
 }

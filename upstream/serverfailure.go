@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -17,64 +16,49 @@ const (
 	maxParam   = 256     // the longest param
 )
 
-// reportedError returns the error that a reply with the status 2xx, or a chunk of one,
-// reports in its body, or nil. member is the member "error" of the body, nil if
-// there is none; hasResult says whether the body has a result as well.
-func (c *call) reportedError(body []byte, member json.RawMessage, hasResult bool) error {
-	isError := member != nil && !isNoError(member)
-	if !isError && (hasResult || member == nil && !isErrorObject(body)) {
-		return nil
-	}
-	e, ok := parseServerError(body)
-	if !ok {
-		return c.serverFailure(http.StatusInternalServerError, e, "an error without a message")
-	}
-	return c.serverFailure(e.status(), e, "")
-}
-
-// isErrorObject reports whether body is {"object":"error",...}, as vLLM sends it.
-func isErrorObject(body []byte) bool {
-	var v struct {
-		Object string `json:"object"`
-	}
-	return len(body) <= maxErrorBody && json.Unmarshal(body, &v) == nil && v.Object == "error"
-}
-
-// serverFailure returns the error for a failure with the given status that the
-// server reported as e. If text is not empty, it is logged in place of the
-// message of e.
-func (c *call) serverFailure(status int, e serverError, text string) error {
+// serverFailure returns the error for a failure with the given status that the server
+// reported as e. If logText is not empty, it is logged in place of the message of e.
+func (c *call) serverFailure(status int, e serverError, logText string) error {
 	message := redactText(c.redactor, oneLine(e.message, maxMessage))
-	cause := &Error{
+	logErr := &Error{
 		Upstream: c.b.opts.Name, Status: c.resp.StatusCode, RequestID: c.requestID(),
-		Code: redactName(c.redactor, oneLine(e.code, maxName)), Message: cmp.Or(text, message, "no message"),
+		Code: redactName(c.redactor, oneLine(e.code, maxName)), Message: cmp.Or(logText, message, "no message"),
 	}
-	out := &llmhttp.Error{Status: c.endpoint.clientStatus(status, e), Err: cause}
-	switch out.Status {
-	case http.StatusNotFound:
-		if c.model.client == "" || !e.isAboutModel() {
-			cause.cause = errors.ErrUnsupported
-			return cause // the Handler replies that there is no such endpoint
-		}
-		out = llmhttp.ModelNotFound(c.model.client)
-		out.Err = cause
-		return out
+	clientStatus := c.endpoint.clientStatus(status, e)
+	if clientStatus == http.StatusNotFound {
+		return c.notFound(e, logErr)
+	}
+	header := c.resp.Header
+	clientErr := &llmhttp.Error{
+		Status: clientStatus, Err: logErr,
+		RetryAfter: retryAfter(header, time.Now()), NoRetry: header.Get("X-Should-Retry") == "false",
+	}
+	switch clientStatus {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
-		out.Type, out.Code = redactName(c.redactor, oneLine(e.typ, maxName)), cause.Code
-		out.Param = redactName(c.redactor, oneLine(e.param, maxParam))
-		out.Message = modelname.Rename(message, c.model.server, c.model.client)
-		if out.Message == "" && out.Status == http.StatusTooManyRequests {
-			out.Message = messageRateLimit
+		clientErr.Type, clientErr.Code = redactName(c.redactor, oneLine(e.typ, maxName)), logErr.Code
+		clientErr.Param = redactName(c.redactor, oneLine(e.param, maxParam))
+		clientErr.Message = modelname.Rename(message, c.model.server, c.model.client)
+		if clientErr.Message == "" && clientStatus == http.StatusTooManyRequests {
+			clientErr.Message = messageRateLimit
 		}
 	default:
-		out.Message = hiddenMessage(out.Status)
+		clientErr.Message = hiddenMessage(clientStatus)
 		if status == http.StatusNotFound {
-			cause.Message += ": " + hintBaseURL
+			logErr.Message += ": " + hintBaseURL
 		}
 	}
-	out.RetryAfter = retryAfter(c.resp.Header, time.Now())
-	out.NoRetry = c.resp.Header.Get("X-Should-Retry") == "false"
-	return out
+	return clientErr
+}
+
+// notFound returns the error for a failure of which the client gets the status 404.
+func (c *call) notFound(e serverError, logErr *Error) error {
+	if c.model.client == "" || !e.isAboutModel() {
+		logErr.cause = errors.ErrUnsupported
+		return logErr // the Handler replies that there is no such endpoint
+	}
+	clientErr := llmhttp.ModelNotFound(c.model.client)
+	clientErr.Err = logErr
+	return clientErr
 }
 
 // clientStatus returns the status that the client gets if the server reported e with
