@@ -151,7 +151,8 @@ func TestLeases_ReleaseAfterFailedRenewal(t *testing.T) {
 	calls := 0
 	var renew func() error
 	c.AddHook(hooks{pipeline: func(ctx context.Context, send func(context.Context) error) error {
-		switch calls++; calls {
+		calls++
+		switch calls {
 		case 1:
 			renew = func() error { return send(context.WithoutCancel(ctx)) }
 			first()

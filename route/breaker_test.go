@@ -64,7 +64,8 @@ func (m *referenceBreaker) recordOutcome(id int, o outcome, now time.Time) {
 	case outcomeSuccess:
 		m.failed = 0
 	case outcomeFailure:
-		if m.failed++; m.limit >= 0 && m.failed >= m.limit {
+		m.failed++
+		if m.limit >= 0 && m.failed >= m.limit {
 			m.opened = 0
 			m.open(now)
 		}

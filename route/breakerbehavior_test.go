@@ -450,7 +450,8 @@ func TestBreaker_EverySecondRequestFails(t *testing.T) {
 		half := func() llmhttp.Backend {
 			n := 0
 			return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-				if n++; n%2 == 0 {
+				n++
+				if n%2 == 0 {
 					return llmhttp.Fail(llmhttp.Errorf(500, "", "x"))
 				}
 				return llmhttp.Reply("a")

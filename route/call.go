@@ -211,7 +211,8 @@ func tryTargets[T any](ctx context.Context, r *Router, model string, endpoint ll
 	}
 	var reply *T
 	err = c.run(func(ctx context.Context, t *try) (err error) {
-		if reply, err = ask(ctx, t.target); err == nil && reply == nil {
+		reply, err = ask(ctx, t.target)
+		if err == nil && reply == nil {
 			err = errors.New("route: the target returned neither a reply nor an error")
 		}
 		return err

@@ -83,7 +83,8 @@ func TestChat_HeldChunks(t *testing.T) {
 			var ids []string
 			for c, err := range r.Chat(t.Context(), newRequest("m")) {
 				require.NoError(t, err)
-				if ids = append(ids, c.ID); len(ids) == test.take {
+				ids = append(ids, c.ID)
+				if len(ids) == test.take {
 					break
 				}
 			}

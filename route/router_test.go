@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -146,16 +147,16 @@ func TestRouter_ModelNames(t *testing.T) {
 		t.Run(model, func(t *testing.T) {
 			right, wrong := new(recorder), new(recorder)
 			var routes []route.Route
-			found := false
-			for _, m := range []string{"1st/*", "*/2nd", "p/*", "p/exact"} {
-				if found = found || m == test.route; m == test.route {
+			models := []string{"1st/*", "*/2nd", "p/*", "p/exact"}
+			if !slices.Contains(models, test.route) {
+				models = append(models, test.route)
+			}
+			for _, m := range models {
+				if m == test.route {
 					routes = append(routes, route.Route{Model: m, Targets: singleTarget(right, test.target)})
 				} else {
 					routes = append(routes, route.Route{Model: m, Targets: targets(wrong)})
 				}
-			}
-			if !found {
-				routes = append(routes, route.Route{Model: test.route, Targets: singleTarget(right, test.target)})
 			}
 			r := newRouter(t, nil, routes...)
 			req := newRequest(model)

@@ -56,10 +56,11 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.opts.setDefaults()
 	b.header = b.opts.requestHeader()
 	b.redactor = newRedactor(base, b.opts.Key, b.header)
-	if b.transport = b.opts.Transport; b.transport == nil {
+	b.transport, b.imageTransport = b.opts.Transport, b.opts.Images.Transport
+	if b.transport == nil {
 		b.transport = b.ownTransport()
 	}
-	if b.imageTransport = b.opts.Images.Transport; b.imageTransport == nil {
+	if b.imageTransport == nil {
 		b.imageTransport = b.ownTransport()
 	}
 	newEndpoint := func(method, path string) endpoint {

@@ -375,7 +375,7 @@ func TestChat_DoneEndsTheStream(t *testing.T) {
 		s.hang(c)
 	})
 	newGateway(t, s.url(), nil).chat(askStream).requireComplete(t)
-	waitFor(t, "the connection to be closed", func() bool { return s.aborted.Load() == 1 })
+	eventually(t, func() bool { return s.aborted.Load() == 1 }, "the connection is closed")
 }
 
 func TestChat_HTTP2(t *testing.T) {
@@ -417,7 +417,7 @@ func TestChat_HTTP2(t *testing.T) {
 	require.NoError(t, err)
 	cancel()
 	resp.Body.Close()
-	waitFor(t, "the stream to be reset", func() bool { return reset.Load() && streaming.Load() == 0 })
+	eventually(t, func() bool { return reset.Load() && streaming.Load() == 0 }, "the stream is reset")
 }
 
 // Members of unusual types are accepted; these are the values that a client gets.

@@ -65,7 +65,7 @@ func TestClientLeaves(t *testing.T) {
 			}
 			cancel()
 			<-ended
-			waitFor(t, "the connection to be closed", func() bool { return s.aborted.Load() == 1 && s.open.Load() == 0 })
+			eventually(t, func() bool { return s.aborted.Load() == 1 && s.open.Load() == 0 }, "the connection is closed")
 			assert.ErrorIs(t, g.summary().Err, context.Canceled)
 			sum := g.recordedUsage(1)
 			assert.EqualValues(t, 1, sum.Requests)
@@ -155,5 +155,5 @@ func TestShutdown_EndsUpstreamRequests(t *testing.T) {
 	require.ErrorIs(t, g.Config.Handler.(*llmhttp.Handler).Shutdown(ctx), context.Canceled)
 	body, _ := io.ReadAll(resp.Body)
 	assert.Contains(t, string(body), "The server is shutting down.")
-	waitFor(t, "the request to be closed", func() bool { return s.aborted.Load() == 1 })
+	eventually(t, func() bool { return s.aborted.Load() == 1 }, "the request is closed")
 }

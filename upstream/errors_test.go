@@ -111,7 +111,7 @@ func TestErrors(t *testing.T) {
 				} else {
 					assert.Empty(t, got.Header.Get("Retry-After"))
 				}
-				waitFor(t, "the end of the request", func() bool { return len(g.ended()) == i+1 })
+				eventually(t, func() bool { return len(g.ended()) == i+1 }, "the request ends")
 				var e *upstream.Error
 				require.ErrorAs(t, g.ended()[i].Err, &e)
 				assert.Equal(t, test.status, e.Status)

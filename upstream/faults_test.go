@@ -67,7 +67,8 @@ func TestFaults(t *testing.T) {
 	for _, f := range late {
 		t.Run("stream/"+f.name, func(t *testing.T) { testFault(t, f, askStream) })
 		t.Run("stream for a whole reply/"+f.name, func(t *testing.T) {
-			if f.status = 502; f.body == bodyTimeout {
+			f.status = 502
+			if f.body == bodyTimeout {
 				f.status = 504
 			}
 			testFault(t, f, askWhole)

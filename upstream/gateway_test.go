@@ -113,7 +113,7 @@ func (g *gateway) ended() []*llmhttp.RequestSummary {
 // summary waits for the end of the only request, and returns its summary.
 func (g *gateway) summary() *llmhttp.RequestSummary {
 	g.t.Helper()
-	waitFor(g.t, "the end of the request", func() bool { return len(g.ended()) > 0 })
+	eventually(g.t, func() bool { return len(g.ended()) > 0 }, "the request ends")
 	list := g.ended()
 	require.Len(g.t, list, 1)
 	return list[0]
@@ -122,7 +122,7 @@ func (g *gateway) summary() *llmhttp.RequestSummary {
 // recordedUsage waits for the end of n requests, and returns the usage that was recorded.
 func (g *gateway) recordedUsage(n int) llmhttp.UsageSum {
 	g.t.Helper()
-	waitFor(g.t, "the end of the requests", func() bool { return len(g.ended()) >= n })
+	eventually(g.t, func() bool { return len(g.ended()) >= n }, "the requests end")
 	sums, err := g.usage.Query(context.Background(), llmhttp.UsageQuery{
 		Account: "client", From: time.Unix(0, 0), To: time.Now().Add(time.Hour)})
 	require.NoError(g.t, err)

@@ -34,10 +34,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// waitFor waits until cond returns true.
-func waitFor(t testing.TB, what string, cond func() bool) {
+// eventually waits until condition returns true.
+func eventually(t testing.TB, condition func() bool, what string) {
 	t.Helper()
-	require.Eventually(t, cond, testTimeout, 2*time.Millisecond, what)
+	require.Eventually(t, condition, testTimeout, 2*time.Millisecond, what)
 }
 
 // checkLeaks fails the test if it leaves goroutines behind. It must be called
@@ -47,7 +47,8 @@ func checkLeaks(t testing.TB) {
 	t.Cleanup(func() {
 		var left []string
 		for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-			if left = leakedGoroutines(); len(left) == 0 {
+			left = leakedGoroutines()
+			if len(left) == 0 {
 				return
 			}
 		}

@@ -60,7 +60,8 @@ const (
 func decodeModelEntries(entries []json.RawMessage) (list []llmhttp.Model, err error) {
 	for _, entry := range entries {
 		var m llmhttp.Model
-		if err = m.UnmarshalJSON(entry); err == nil && m.ID == "" {
+		err = m.UnmarshalJSON(entry)
+		if err == nil && m.ID == "" {
 			err = errors.New("a model has no ID")
 		}
 		if err == nil {

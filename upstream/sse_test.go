@@ -95,7 +95,8 @@ type emptyReads struct {
 }
 
 func (s *emptyReads) Read(p []byte) (int, error) {
-	if s.even = !s.even; s.even {
+	s.even = !s.even
+	if s.even {
 		return 0, nil
 	}
 	return s.r.Read(p[:min(len(p), 3)])
@@ -212,7 +213,8 @@ func parseEvents(stream []byte) (events []testEvent) {
 		value = strings.TrimPrefix(value, " ")
 		switch field {
 		case "event":
-			if kind = ""; value == "error" || value == "ping" {
+			kind = ""
+			if value == "error" || value == "ping" {
 				kind = value
 			}
 		case "error":
