@@ -18,7 +18,8 @@ type reply struct {
 	usage     llmhttp.Usage
 }
 
-// A call is a call of a function.
+// A call is a tool call of a reply. arguments is a JSON object, perhaps cut at the token
+// limit.
 type call struct{ name, arguments string }
 
 // greeting is the reply to a request whose user messages have no text.

@@ -38,7 +38,8 @@ type UsageStore struct {
 type usageSource struct{ keyID, model string }
 
 // An entry is a UsageSum without a model. It has no pointers, so that the garbage collector
-// does not look at the entries (budget: whole 0.5 KB).
+// does not look at the entries; see the budget "whole 0.5 KB: CPU, of bare" in
+// docs/performance.md.
 type entry struct {
 	seconds, nanoseconds                                                            int64 // of Start, since 1970
 	requests, promptTokens, completionTokens, cachedTokens, reasoningTokens, images int64

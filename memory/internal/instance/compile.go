@@ -67,7 +67,7 @@ func (m *maker) scan(schema []byte) error {
 
 // A meter counts the steps of validating values against a subschema.
 type meter struct {
-	maker *maker
+	steps *budget
 	cost  int // steps for a value without elements
 }
 
@@ -84,7 +84,7 @@ func (m *maker) newMeter(_ *jsonschema.CompilerContext, keywords map[string]any)
 			cost += len(list)
 		}
 	}
-	return meter{m, cost}, nil
+	return meter{m.steps, cost}, nil
 }
 
 // Validate implements [jsonschema.SchemaExt].
@@ -96,5 +96,5 @@ func (m meter) Validate(_ *jsonschema.ValidatorContext, v any) {
 	case map[string]any:
 		size = len(v)
 	}
-	m.maker.spend(m.cost + size)
+	m.steps.spend(m.cost + size)
 }

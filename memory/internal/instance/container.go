@@ -11,24 +11,24 @@ import (
 )
 
 // container returns an array or object.
-func (m *maker) container(t string, p place, rules []*jsonschema.Schema, full bool) (value, error) {
+func (m *maker) container(t string, l location, schemas []*jsonschema.Schema, full bool) (value, error) {
 	if t == "array" {
-		return m.array(p, rules, full)
+		return m.array(l, schemas, full)
 	}
-	return m.object(p, rules, full)
+	return m.object(l, schemas, full)
 }
 
 // object returns an object with the required properties and, if full is true,
 // with the optional ones that have a value.
-func (m *maker) object(p place, rules []*jsonschema.Schema, full bool) (value, error) {
-	names, required := m.properties(rules)
+func (m *maker) object(l location, schemas []*jsonschema.Schema, full bool) (value, error) {
+	names, required := m.properties(schemas)
 	members := make(map[string]any)
 	encoded := []byte("{")
 	for _, name := range names {
-		if !required[name] && (!full || m.isSparing()) {
+		if !required[name] && (!full || m.steps.isLow()) {
 			continue
 		}
-		v, err := m.value(place{name: name, variant: p.variant}, propertySchemas(rules, name))
+		v, err := m.valueFor(location{property: name, variant: l.variant}, propertySchemas(schemas, name))
 		if err != nil && required[name] {
 			return value{}, err
 		}
@@ -45,14 +45,14 @@ func (m *maker) object(p place, rules []*jsonschema.Schema, full bool) (value, e
 		members[name] = v.decoded
 		encoded = append(append(append(encoded, key.encoded...), ':'), v.encoded...)
 	}
-	m.spend(len(encoded) / 64)
+	m.steps.spend(len(encoded) / 64)
 	return value{members, append(encoded, '}')}, nil
 }
 
-// properties returns the names of the properties that rules declare or require,
+// properties returns the names of the properties that schemas declare or require,
 // in the order of the schema, and which of them are required. It adds names if
-// rules require more properties.
-func (m *maker) properties(rules []*jsonschema.Schema) (names []string, required map[string]bool) {
+// schemas require more properties.
+func (m *maker) properties(schemas []*jsonschema.Schema) (names []string, required map[string]bool) {
 	position := func(s *jsonschema.Schema) int {
 		_, fragment, _ := strings.Cut(s.Location, "#")
 		pointer, _ := url.PathUnescape(fragment)
@@ -60,7 +60,7 @@ func (m *maker) properties(rules []*jsonschema.Schema) (names []string, required
 	}
 	required = make(map[string]bool)
 	least := 0
-	for _, s := range rules {
+	for _, s := range schemas {
 		least = max(least, deref(s.MinProperties, 0))
 		first := len(names)
 		names = slices.AppendSeq(names, maps.Keys(s.Properties))
@@ -70,7 +70,7 @@ func (m *maker) properties(rules []*jsonschema.Schema) (names []string, required
 			required[name] = true
 		}
 	}
-	m.spend(len(names) + least)
+	m.steps.spend(len(names) + least)
 	seen := make(map[string]bool)
 	names = slices.DeleteFunc(names, func(name string) bool {
 		duplicate := seen[name]
@@ -85,25 +85,25 @@ func (m *maker) properties(rules []*jsonschema.Schema) (names []string, required
 	return names, required
 }
 
-// propertySchemas returns the schemas that rules have for a property.
-func propertySchemas(rules []*jsonschema.Schema, name string) []*jsonschema.Schema {
-	var schemas []*jsonschema.Schema
-	for _, s := range rules {
+// propertySchemas returns the subschemas of schemas for a property.
+func propertySchemas(schemas []*jsonschema.Schema, name string) []*jsonschema.Schema {
+	var found []*jsonschema.Schema
+	for _, s := range schemas {
 		if declared := s.Properties[name]; declared != nil {
-			schemas = append(schemas, declared)
+			found = append(found, declared)
 		} else if additional, ok := s.AdditionalProperties.(*jsonschema.Schema); ok {
-			schemas = append(schemas, additional)
+			found = append(found, additional)
 		}
 	}
-	return schemas
+	return found
 }
 
 // array returns an array with the required number of items. If full is true,
 // it tries to have at least one item and all that are declared one by one.
-func (m *maker) array(p place, rules []*jsonschema.Schema, full bool) (value, error) {
+func (m *maker) array(l location, schemas []*jsonschema.Schema, full bool) (value, error) {
 	least, want, most, unique := 0, 0, maxSteps, false
-	for _, s := range rules {
-		if prefix, _ := itemSchemas(s); full && !m.isSparing() {
+	for _, s := range schemas {
+		if prefix, _ := itemSchemas(s); full && !m.steps.isLow() {
 			want = max(want, 1, len(prefix))
 		}
 		least = max(least, deref(s.MinItems, 0))
@@ -113,7 +113,7 @@ func (m *maker) array(p place, rules []*jsonschema.Schema, full bool) (value, er
 	items := []any{}
 	encoded := []byte("[")
 	for i := range min(max(least, want), most) {
-		v, err := m.value(place{name: p.name, variant: p.variant + i}, itemSchemasAt(rules, i))
+		v, err := m.valueFor(location{property: l.property, variant: l.variant + i}, itemSchemasAt(schemas, i))
 		if err != nil && i < least {
 			return value{}, err
 		}
@@ -126,25 +126,25 @@ func (m *maker) array(p place, rules []*jsonschema.Schema, full bool) (value, er
 		items = append(items, v.decoded)
 		encoded = append(encoded, v.encoded...)
 		if unique {
-			m.spend(i) // the library may compare each item with all before it
+			m.steps.spend(i) // the library may compare each item with all before it
 		}
 	}
-	m.spend(len(encoded) / 64)
+	m.steps.spend(len(encoded) / 64)
 	return value{items, append(encoded, ']')}, nil
 }
 
-// itemSchemasAt returns the schemas that rules have for the item at index i.
-func itemSchemasAt(rules []*jsonschema.Schema, i int) []*jsonschema.Schema {
-	var schemas []*jsonschema.Schema
-	for _, s := range rules {
+// itemSchemasAt returns the subschemas of schemas for the item at index i.
+func itemSchemasAt(schemas []*jsonschema.Schema, i int) []*jsonschema.Schema {
+	var found []*jsonschema.Schema
+	for _, s := range schemas {
 		prefix, rest := itemSchemas(s)
 		if i < len(prefix) {
-			schemas = append(schemas, prefix[i])
+			found = append(found, prefix[i])
 		} else if rest != nil {
-			schemas = append(schemas, rest)
+			found = append(found, rest)
 		}
 	}
-	return schemas
+	return found
 }
 
 // itemSchemas returns the schemas of the first items and the schema of the

@@ -35,7 +35,7 @@ const (
 func Make(schema []byte, text string, objectOnly bool) (encoded []byte, err error) {
 	m := &maker{
 		text:     text,
-		steps:    maxSteps,
+		steps:    &budget{maxSteps},
 		order:    make(map[string]int),
 		active:   make(map[*jsonschema.Schema]int),
 		examples: make(map[string]bool),
@@ -58,6 +58,6 @@ func Make(schema []byte, text string, objectOnly bool) (encoded []byte, err erro
 		types.Add("object")
 		schemas = append(schemas, &jsonschema.Schema{Types: &types})
 	}
-	v, err := m.value(place{root: true}, schemas)
+	v, err := m.valueFor(location{isRoot: true}, schemas)
 	return v.encoded, err
 }

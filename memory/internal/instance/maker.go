@@ -13,7 +13,7 @@ import (
 // A maker makes the value for one schema.
 type maker struct {
 	text     string                     // of strings
-	steps    int                        // how many of maxSteps are left
+	steps    *budget                    // what is left of maxSteps
 	order    map[string]int             // position of each subschema in the document, by JSON pointer
 	active   map[*jsonschema.Schema]int // number of enclosing values that each subschema applies to
 	examples map[string]bool            // examples of formats that were proposed
@@ -22,14 +22,6 @@ type maker struct {
 // validationSteps is the least number of steps for validating a value against a schema.
 const validationSteps = 8
 
-// spend uses up n steps. It panics with errTooComplex if fewer are left.
-func (m *maker) spend(n int) {
-	m.steps -= n
-	if m.steps < 0 {
-		panic(errTooComplex)
-	}
-}
-
 // A value is a JSON value: decoded, as the library takes it, and encoded, with
 // members in the order of the schema.
 type value struct {
@@ -37,61 +29,62 @@ type value struct {
 	encoded []byte
 }
 
-// A place is a position in the instance.
-type place struct {
-	root    bool
-	name    string // of the innermost property that contains the place
-	variant int    // distinguishes the items of an array
+// A location is the location of a value in the instance.
+type location struct {
+	isRoot   bool
+	property string // the innermost property that contains the value
+	variant  int    // counts the items of an array, so that they differ
 }
 
-// A conjunction is what one value must satisfy: all rules and one alternative
-// of each choice.
-type conjunction struct {
-	rules   []*jsonschema.Schema
-	choices [][]*jsonschema.Schema
+// A requirement is what one value must satisfy: all schemas, and one schema of each list
+// of alternatives.
+type requirement struct {
+	declared     []*jsonschema.Schema // the schemas of the value's location
+	schemas      []*jsonschema.Schema // these and the schemas that they refer to
+	alternatives [][]*jsonschema.Schema
 }
 
-// value returns a value for p that satisfies all schemas.
-func (m *maker) value(p place, schemas []*jsonschema.Schema) (value, error) {
-	var c conjunction
+// valueFor returns a value for l that satisfies all schemas.
+func (m *maker) valueFor(l location, schemas []*jsonschema.Schema) (value, error) {
+	r := requirement{declared: schemas}
 	for _, s := range schemas {
-		m.add(&c, s)
+		m.add(&r, s)
 	}
-	return m.choose(p, schemas, c)
+	return m.choose(l, r)
 }
 
 // add adds s and the schemas that s refers to.
-func (m *maker) add(c *conjunction, s *jsonschema.Schema) {
-	m.spend(1 + len(c.rules)/16)
-	if slices.Contains(c.rules, s) {
+func (m *maker) add(r *requirement, s *jsonschema.Schema) {
+	m.steps.spend(1 + len(r.schemas)/16)
+	if slices.Contains(r.schemas, s) {
 		return
 	}
-	c.rules = append(c.rules, s)
+	r.schemas = append(r.schemas, s)
 	if s.Ref != nil {
-		m.add(c, s.Ref)
+		m.add(r, s.Ref)
 	}
 	for _, all := range s.AllOf {
-		m.add(c, all)
+		m.add(r, all)
 	}
-	for _, choice := range [][]*jsonschema.Schema{s.AnyOf, s.OneOf} {
-		if choice != nil {
-			c.choices = append(c.choices, choice)
+	for _, list := range [][]*jsonschema.Schema{s.AnyOf, s.OneOf} {
+		if list != nil {
+			r.alternatives = append(r.alternatives, list)
 		}
 	}
 }
 
-// choose tries the alternatives of each choice until it finds a value. The
-// error is that of the first alternative.
-func (m *maker) choose(p place, schemas []*jsonschema.Schema, c conjunction) (v value, err error) {
-	if len(c.choices) == 0 {
-		return m.propose(p, schemas, c.rules)
+// choose tries the alternatives of each list until it finds a value. The error is that
+// of the first alternative.
+func (m *maker) choose(l location, r requirement) (v value, err error) {
+	if len(r.alternatives) == 0 {
+		return m.propose(l, r)
 	}
-	alternatives := c.choices[0]
-	for i := range alternatives {
-		m.spend(1 + (len(c.rules)+len(c.choices))/16)
-		next := conjunction{slices.Clip(c.rules), slices.Clip(c.choices[1:])}
-		m.add(&next, alternatives[(i+p.variant)%len(alternatives)])
-		found, e := m.choose(p, schemas, next)
+	list := r.alternatives[0]
+	for i := range list {
+		m.steps.spend(1 + (len(r.schemas)+len(r.alternatives))/16)
+		next := requirement{r.declared, slices.Clip(r.schemas), slices.Clip(r.alternatives[1:])}
+		m.add(&next, list[(i+l.variant)%len(list)])
+		found, e := m.choose(l, next)
 		if e == nil {
 			return found, nil
 		}
@@ -100,28 +93,31 @@ func (m *maker) choose(p place, schemas []*jsonschema.Schema, c conjunction) (v 
 	return value{}, err
 }
 
-// propose returns the first candidate that satisfies schemas. rules are these
-// schemas and what they refer to. The error is that of the first candidate.
-func (m *maker) propose(p place, schemas, rules []*jsonschema.Schema) (v value, err error) {
+// propose returns the first candidate that satisfies r, which has no alternatives. The
+// error is that of the first candidate.
+func (m *maker) propose(l location, r requirement) (v value, err error) {
 	// A recursive schema applies to at most two values within each other, so
 	// that recursion ends and clients still see some.
 	limit := 2
-	if m.isSparing() {
+	if m.steps.isLow() {
 		limit = 1
 	}
-	for _, s := range rules {
+	for _, s := range r.schemas {
 		if m.active[s] >= limit {
 			return value{}, errInfinite
 		}
 	}
-	for _, s := range rules {
+	for _, s := range r.schemas {
 		m.active[s]++
-		defer func() { m.active[s]-- }()
 	}
-	for candidate, e := range m.candidates(p, rules) {
-		for i := 0; i < len(schemas) && e == nil; i++ {
-			m.spend(validationSteps)
-			e = describeViolation(schemas[i].Validate(candidate.decoded))
+	defer func() {
+		for _, s := range r.schemas {
+			m.active[s]--
+		}
+	}()
+	for candidate, e := range m.candidates(l, r.schemas) {
+		if e == nil {
+			e = m.validate(candidate, r.declared)
 		}
 		if e == nil {
 			return candidate, nil
@@ -131,28 +127,38 @@ func (m *maker) propose(p place, schemas, rules []*jsonschema.Schema) (v value, 
 	return value{}, err
 }
 
-// isSparing reports whether to leave out what the schema does not require,
-// because many steps are used up.
-func (m *maker) isSparing() bool { return m.steps < maxSteps/2 }
+// validate returns an error for the first of schemas that v does not satisfy.
+func (m *maker) validate(v value, schemas []*jsonschema.Schema) error {
+	for _, s := range schemas {
+		m.steps.spend(validationSteps)
+		if err := s.Validate(v.decoded); err != nil {
+			return describeViolation(err)
+		}
+	}
+	return nil
+}
 
-// candidates returns values for p that may satisfy rules, or errors for values
-// that cannot be made.
-func (m *maker) candidates(p place, rules []*jsonschema.Schema) iter.Seq2[value, error] {
-	variants := []int{p.variant}
-	if p.variant > 0 {
+// candidates returns values for l that may satisfy schemas, or errors for values that
+// cannot be made.
+func (m *maker) candidates(l location, schemas []*jsonschema.Schema) iter.Seq2[value, error] {
+	variants := []int{l.variant}
+	if l.variant > 0 {
 		variants = append(variants, 0) // there may be only one value
 	}
 	return func(yield func(value, error) bool) {
-		for _, t := range typesFor(p, rules) {
+		for _, t := range typesFor(l, schemas) {
 			if t == "object" || t == "array" {
-				v, err := m.container(t, p, rules, true)
-				if !yield(v, err) || err == nil && !yield(m.container(t, p, rules, false)) {
+				v, err := m.container(t, l, schemas, true)
+				if !yield(v, err) {
+					return
+				}
+				if err == nil && !yield(m.container(t, l, schemas, false)) {
 					return
 				}
 				continue
 			}
 			for _, variant := range variants {
-				for _, v := range m.scalarsFor(t, p.name, variant, rules) {
+				for _, v := range m.scalarsFor(t, l.property, variant, schemas) {
 					if !yield(m.encode(v)) {
 						return
 					}
@@ -163,16 +169,16 @@ func (m *maker) candidates(p place, rules []*jsonschema.Schema) iter.Seq2[value,
 }
 
 // scalarsFor returns values of type t, or of an enumeration, that may satisfy
-// rules.
-func (m *maker) scalarsFor(t, name string, variant int, rules []*jsonschema.Schema) []any {
+// schemas.
+func (m *maker) scalarsFor(t, property string, variant int, schemas []*jsonschema.Schema) []any {
 	switch t {
 	case "enum":
-		list := enumerated(rules)
+		list := enumerated(schemas)
 		return slices.Concat(list[variant%len(list):], list[:variant%len(list)])
 	case "string":
-		return m.stringsFor(name, variant, rules)
+		return m.stringsFor(property, variant, schemas)
 	case "number", "integer":
-		return m.numbersFor(variant, rules, t == "integer")
+		return m.numbersFor(variant, schemas, t == "integer")
 	case "boolean":
 		return []any{variant%2 == 0, variant%2 != 0}
 	}
@@ -184,13 +190,13 @@ func (m *maker) encode(v any) (value, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	err := e.Encode(v)
-	m.spend(1 + b.Len()/8)
+	m.steps.spend(1 + b.Len()/8)
 	return value{v, bytes.TrimSuffix(b.Bytes(), []byte("\n"))}, err
 }
 
-// enumerated returns the values that one of rules lists by const or enum.
-func enumerated(rules []*jsonschema.Schema) (list []any) {
-	for _, s := range rules {
+// enumerated returns the values that one of schemas lists by const or enum.
+func enumerated(schemas []*jsonschema.Schema) (list []any) {
+	for _, s := range schemas {
 		if s.Const != nil {
 			return []any{*s.Const}
 		}
@@ -201,31 +207,17 @@ func enumerated(rules []*jsonschema.Schema) (list []any) {
 	return list
 }
 
-// typesFor returns the types that all rules allow, the most likely first, or
-// enum if rules list the values. If they allow no type it returns null, so that
-// validation fails by the keyword type.
-func typesFor(p place, rules []*jsonschema.Schema) []string {
-	if len(enumerated(rules)) > 0 {
+// typesFor returns the types that all schemas allow, the most likely one first, or "enum"
+// if schemas list the values. If they allow no type it returns null, so that validation
+// fails by the keyword type.
+func typesFor(l location, schemas []*jsonschema.Schema) []string {
+	if len(enumerated(schemas)) > 0 {
 		return []string{"enum"}
 	}
-	likely := "string"
-	if p.root {
-		likely = "object"
-	}
-	for _, s := range rules {
-		switch {
-		case s.Properties != nil, s.Required != nil, s.AdditionalProperties != nil:
-			likely = "object"
-		case s.Items != nil, s.Items2020 != nil, s.PrefixItems != nil:
-			likely = "array"
-		case s.Minimum != nil, s.Maximum != nil, s.ExclusiveMinimum != nil, s.ExclusiveMaximum != nil, s.MultipleOf != nil:
-			likely = "number"
-		}
-	}
 	types := []string{"string", "object", "array", "number", "integer", "boolean", "null"}
-	i := slices.Index(types, likely)
+	i := slices.Index(types, likelyType(l, schemas))
 	types[0], types[i] = types[i], types[0]
-	for _, s := range rules {
+	for _, s := range schemas {
 		if s.Types != nil {
 			allowed := s.Types.ToStrings()
 			types = slices.DeleteFunc(types, func(t string) bool {
@@ -237,6 +229,25 @@ func typesFor(p place, rules []*jsonschema.Schema) []string {
 		return []string{"null"}
 	}
 	return types
+}
+
+// likelyType returns the type that the keywords of schemas suggest.
+func likelyType(l location, schemas []*jsonschema.Schema) string {
+	likely := "string"
+	if l.isRoot {
+		likely = "object"
+	}
+	for _, s := range schemas {
+		switch {
+		case s.Properties != nil, s.Required != nil, s.AdditionalProperties != nil:
+			likely = "object"
+		case s.Items != nil, s.Items2020 != nil, s.PrefixItems != nil:
+			likely = "array"
+		case s.Minimum != nil, s.Maximum != nil, s.ExclusiveMinimum != nil, s.ExclusiveMaximum != nil, s.MultipleOf != nil:
+			likely = "number"
+		}
+	}
+	return likely
 }
 
 // deref returns *p, or missing if p is nil.

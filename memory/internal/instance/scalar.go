@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
-	"regexp"
 	"regexp/syntax"
 	"strconv"
 	"strings"
@@ -15,11 +14,11 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// numbersFor returns numbers near 1 or near the bounds of rules, and one between
+// numbersFor returns numbers near 1 or near the bounds of schemas, and one between
 // the bounds.
-func (m *maker) numbersFor(variant int, rules []*jsonschema.Schema, integer bool) (list []any) {
-	low, high := numberBounds(rules)
-	unit := m.commonMultiple(rules)
+func (m *maker) numbersFor(variant int, schemas []*jsonschema.Schema, integer bool) (list []any) {
+	low, high := numberBounds(schemas)
+	unit := m.commonMultiple(schemas)
 	start := big.NewRat(1, 1)
 	if unit == nil {
 		unit = start
@@ -36,22 +35,29 @@ func (m *maker) numbersFor(variant int, rules []*jsonschema.Schema, integer bool
 		digits, _ := n.FloatPrec() // n is a decimal, because all bounds are
 		list = append(list, json.Number(n.FloatString(digits)))
 	}
+	first := ceil(new(big.Rat).Quo(start, unit))
 	for _, offset := range []int{variant, variant + 1, -variant, -variant - 1} {
-		n := new(big.Rat).Quo(start, unit)
-		ceiling := new(big.Int).Neg(new(big.Int).Div(new(big.Int).Neg(n.Num()), n.Denom()))
-		add(n.Mul(unit, n.SetInt(ceiling.Add(ceiling, big.NewInt(int64(offset))))))
+		factor := new(big.Int).Add(first, big.NewInt(int64(offset)))
+		add(new(big.Rat).Mul(unit, new(big.Rat).SetInt(factor)))
 	}
-	if low != nil && high != nil { // after a half, a quarter, ... of the range
-		n := new(big.Rat).Sub(high, low)
-		add(n.Add(low, n.Mul(n, big.NewRat(1, 2<<(variant%32)))))
+	if low != nil && high != nil {
+		share := big.NewRat(1, 2<<(variant%32)) // a half, a quarter, ... of the range
+		width := new(big.Rat).Sub(high, low)
+		add(new(big.Rat).Add(low, width.Mul(width, share)))
 	}
 	return list
 }
 
-// numberBounds returns the strictest bounds of rules, exclusive or not. A missing bound
+// ceil returns the least integer that is not less than n.
+func ceil(n *big.Rat) *big.Int {
+	floor := new(big.Int).Div(new(big.Int).Neg(n.Num()), n.Denom()) // of -n
+	return floor.Neg(floor)
+}
+
+// numberBounds returns the strictest bounds of schemas, exclusive or not. A missing bound
 // is nil.
-func numberBounds(rules []*jsonschema.Schema) (low, high *big.Rat) {
-	for _, s := range rules {
+func numberBounds(schemas []*jsonschema.Schema) (low, high *big.Rat) {
+	for _, s := range schemas {
 		for _, b := range []*big.Rat{s.Minimum, s.ExclusiveMinimum} {
 			if b != nil && (low == nil || b.Cmp(low) > 0) {
 				low = b
@@ -67,15 +73,15 @@ func numberBounds(rules []*jsonschema.Schema) (low, high *big.Rat) {
 }
 
 // commonMultiple returns a number whose multiples are multiples of each multipleOf in
-// rules, or nil if no rule has a multipleOf.
-func (m *maker) commonMultiple(rules []*jsonschema.Schema) (unit *big.Rat) {
-	for _, s := range rules {
+// schemas, or nil if none has a multipleOf.
+func (m *maker) commonMultiple(schemas []*jsonschema.Schema) (unit *big.Rat) {
+	for _, s := range schemas {
 		switch {
 		case unit == nil:
 			unit = s.MultipleOf
 		case s.MultipleOf != nil: // ac is a multiple of both a/b and c/d
 			unit = new(big.Rat).SetInt(new(big.Int).Mul(unit.Num(), s.MultipleOf.Num()))
-			m.spend(unit.Num().BitLen())
+			m.steps.spend(unit.Num().BitLen())
 		}
 	}
 	return unit
@@ -102,18 +108,19 @@ var formats = map[string]string{
 	"regex":                 ".{%d}",
 }
 
-// maxText bounds the text in a string, in code points. maxSparingText bounds it when
-// the maker is sparing.
+// maxText bounds the text in a string, in code points. maxLowText bounds it when the
+// budget is low.
 const (
-	maxText        = 4096
-	maxSparingText = 64
+	maxText    = 4096
+	maxLowText = 64
 )
 
-// stringsFor returns examples of the formats of rules, the text, and examples
-// of the patterns of rules. If the text is empty, name takes its place.
-func (m *maker) stringsFor(name string, variant int, rules []*jsonschema.Schema) (list []any) {
+// stringsFor returns examples of the formats of schemas, the text, and examples
+// of the patterns of schemas. If the text is empty, the name of the property takes its
+// place.
+func (m *maker) stringsFor(property string, variant int, schemas []*jsonschema.Schema) (list []any) {
 	least, most := 0, maxSteps
-	for _, s := range rules {
+	for _, s := range schemas {
 		least = max(least, deref(s.MinLength, 0))
 		most = min(most, deref(s.MaxLength, maxSteps))
 		if s.Format != nil && formats[s.Format.Name] != "" {
@@ -122,19 +129,19 @@ func (m *maker) stringsFor(name string, variant int, rules []*jsonschema.Schema)
 			list = append(list, example)
 		}
 	}
-	m.spend(least)
-	text := cmp.Or(m.text, name, "text")
+	m.steps.spend(least)
+	text := cmp.Or(m.text, property, "text")
 	limit := maxText
-	if m.isSparing() {
-		limit = maxSparingText
+	if m.steps.isLow() {
+		limit = maxLowText
 	}
 	list = append(list, fit(text, variant, least, min(most, max(least, limit))))
-	for _, s := range rules {
+	for _, s := range schemas {
 		if s.Pattern == nil {
 			continue
 		}
 		if re, err := syntax.Parse(s.Pattern.String(), syntax.Perl); err == nil {
-			list = append(list, m.patternExample(re))
+			list = append(list, patternExample(re, m.steps))
 		}
 	}
 	return list
@@ -159,86 +166,4 @@ func fit(text string, variant, least, most int) string {
 		end += len(cluster)
 	}
 	return text[:end] + strings.Repeat(".", max(0, least-size)) + suffix
-}
-
-// maxPattern bounds the length of a pattern in bytes: package regexp may need
-// a thousand instructions for each.
-const maxPattern = 1024
-
-// A pattern is a regular expression of a schema.
-type pattern struct {
-	maker  *maker
-	source string
-	expr   *regexp.Regexp // nil if package regexp cannot express the pattern
-	size   int            // instructions of expr
-}
-
-// compilePattern compiles a pattern. It returns no error for a pattern that
-// package regexp cannot express: some generators of schemas put a pattern with
-// lookahead beside each format.
-func (m *maker) compilePattern(source string) (jsonschema.Regexp, error) {
-	p := &pattern{maker: m, source: source}
-	re, err := syntax.Parse(source, syntax.Perl)
-	if err != nil || len(source) > maxPattern {
-		return p, nil
-	}
-	program, err := syntax.Compile(re.Simplify())
-	if err != nil {
-		return p, nil
-	}
-	p.size = len(program.Inst)
-	m.spend(4 * p.size)
-	p.expr, err = regexp.Compile(source)
-	return p, err
-}
-
-func (p *pattern) String() string { return p.source }
-
-// MatchString reports whether p matches s. A pattern that package regexp cannot
-// express matches only examples of formats.
-func (p *pattern) MatchString(s string) bool {
-	if p.expr == nil {
-		return p.maker.examples[s]
-	}
-	p.maker.spend(1 + len(s)*p.size/1024)
-	return p.expr.MatchString(s)
-}
-
-// patternExample returns a short string that re is likely to match. It ignores
-// assertions such as \b.
-func (m *maker) patternExample(re *syntax.Regexp) string {
-	m.spend(1)
-	switch re.Op {
-	case syntax.OpLiteral:
-		return string(re.Rune)
-	case syntax.OpCharClass:
-		return characterOf(re.Rune)
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		return "a"
-	case syntax.OpConcat:
-		var b strings.Builder
-		for _, sub := range re.Sub {
-			b.WriteString(m.patternExample(sub))
-		}
-		return b.String()
-	case syntax.OpCapture, syntax.OpPlus, syntax.OpAlternate:
-		return m.patternExample(re.Sub[0])
-	case syntax.OpRepeat:
-		example := m.patternExample(re.Sub[0])
-		m.spend(re.Min * len(example))
-		return strings.Repeat(example, re.Min)
-	}
-	return ""
-}
-
-// characterOf returns a character of a class, which is a list of ranges.
-func characterOf(class []rune) string {
-	for _, r := range "a0A-_ " {
-		for i := 0; i+1 < len(class); i += 2 {
-			if class[i] <= r && r <= class[i+1] {
-				return string(r)
-			}
-		}
-	}
-	return string(class[:min(1, len(class))])
 }
