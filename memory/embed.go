@@ -89,18 +89,23 @@ func wordsOf(text string) []string {
 // isSeparator reports whether r is neither a letter nor a mark nor a number.
 func isSeparator(r rune) bool { return !unicode.In(r, unicode.L, unicode.M, unicode.N) }
 
-// vector returns the unit vector of words by feature hashing. The features are
-// the words, with the weight 4, and the parts of three characters and pairs of
-// neighboring words, with the weight 1. The hash of a feature selects its
-// dimension and sign. The sums are integers, so all machines give the same result.
+// vector returns the unit vector of words by feature hashing. The hash of a feature
+// selects its dimension and sign. The sums are integers, so all machines give the same
+// result.
 func vector(words []string, dimensions int) []float32 {
 	sums := make([]int64, dimensions)
-	add := func(hash uint64, weight int64) {
+	hashFeatures(words, func(hash uint64, weight int64) {
 		if hash>>63 != 0 {
 			weight = -weight
 		}
 		sums[hash%uint64(dimensions)] += weight
-	}
+	})
+	return unitVector(sums)
+}
+
+// hashFeatures calls add for each feature. The features are the words, with the weight 4,
+// and the parts of three characters and pairs of neighboring words, with the weight 1.
+func hashFeatures(words []string, add func(hash uint64, weight int64)) {
 	previous := uint64(0)
 	for _, word := range words {
 		hash := hashOf(word)
@@ -118,6 +123,10 @@ func vector(words []string, dimensions int) []float32 {
 		}
 		add(mix((part<<21|'$')&(1<<63-1)), 1)
 	}
+}
+
+// unitVector returns the vector of length 1 in the direction of sums, which it may change.
+func unitVector(sums []int64) []float32 {
 	var square float64
 	for _, n := range sums {
 		square += float64(n * n)
@@ -126,7 +135,7 @@ func vector(words []string, dimensions int) []float32 {
 		sums[0], square = 1, 1
 	}
 	norm := math.Sqrt(square)
-	v := make([]float32, dimensions)
+	v := make([]float32, len(sums))
 	for i, n := range sums {
 		v[i] = float32(float64(n) / norm)
 	}

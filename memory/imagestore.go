@@ -72,13 +72,13 @@ func (s *ImageStore) Put(ctx context.Context, data []byte, mediaType string) (st
 	if len(data) > limit {
 		return "", fmt.Errorf("memory: image of %d bytes exceeds the limit of %d bytes", len(data), limit)
 	}
-	known, _, err := mime.ParseMediaType(mediaType)
-	if err != nil || !strings.HasPrefix(known, "image/") {
-		known = "application/octet-stream"
+	served, _, err := mime.ParseMediaType(mediaType)
+	if err != nil || !strings.HasPrefix(served, "image/") {
+		served = "application/octet-stream"
 	}
 	m := &storedImage{
-		name:      rand.Text() + extensions[known],
-		mediaType: known,
+		name:      rand.Text() + extensions[served],
+		mediaType: served,
 		data:      bytes.Clone(data),
 		created:   time.Now(),
 	}

@@ -50,18 +50,27 @@ func (s *KeyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.
 	if limit <= 0 {
 		limit = defaultPage
 	}
-	search, now := ascii.ToLower(q.Search), time.Now()
+	q.Search = ascii.ToLower(q.Search)
+	now := time.Now()
 	var page []llmhttp.KeyInfo
 	for _, k := range keys {
 		if len(page) == limit {
 			break
 		}
-		text := ascii.ToLower(strings.Join([]string{k.info.ID, k.info.Account, k.info.Name, k.info.Prefix}, "\n"))
-		if (q.Account == "" || k.info.Account == q.Account) && (q.Status == "" || k.info.Status(now) == q.Status) && strings.Contains(text, search) {
+		if k.matches(&q, now) {
 			page = append(page, k.copyInfo())
 		}
 	}
 	return page, nil
+}
+
+// matches reports whether q selects k. The search of q is in lower case.
+func (k *managedKey) matches(q *llmhttp.KeyQuery, now time.Time) bool {
+	i := &k.info
+	text := ascii.ToLower(strings.Join([]string{i.ID, i.Account, i.Name, i.Prefix}, "\n"))
+	return (q.Account == "" || i.Account == q.Account) &&
+		(q.Status == "" || i.Status(now) == q.Status) &&
+		strings.Contains(text, q.Search)
 }
 
 // CreateKey implements [llmhttp.KeyManager]. Secrets begin with "sk-".

@@ -59,15 +59,25 @@ func (s *ResponseStore) SaveResponse(_ context.Context, r *llmhttp.StoredRespons
 	if old := s.byID[ownedID{c.Account, c.ID}]; old != nil {
 		s.removeResponse(old)
 	}
-	for e := s.queue.Front(); e != nil && (s.size+size > limit || isExpired(e.Value.(*llmhttp.StoredResponse))); e = s.queue.Front() {
-		s.removeResponse(e)
-	}
+	s.dropOldest(limit - size)
 	s.size += size
 	s.byID[ownedID{c.Account, c.ID}] = s.queue.PushBack(&c)
 	for _, id := range itemIDs(&c) {
 		s.items[id] = append(s.items[id], &c)
 	}
 	return nil
+}
+
+// dropOldest removes the oldest responses while they are expired, or while all responses
+// together are larger than limit. The caller holds mu.
+func (s *ResponseStore) dropOldest(limit int) {
+	for {
+		oldest := s.queue.Front()
+		if oldest == nil || s.size <= limit && !isExpired(oldest.Value.(*llmhttp.StoredResponse)) {
+			return
+		}
+		s.removeResponse(oldest)
+	}
 }
 
 func cloneItems(items []llmhttp.StoredItem) []llmhttp.StoredItem {

@@ -15,8 +15,8 @@ import (
 	"github.com/llmhttp/llmhttp/memory/internal/instance"
 )
 
-// tools are the functions that a request allows, and whether they must be called.
-type tools struct {
+// allowedTools are the functions that a request allows, and whether they must be called.
+type allowedTools struct {
 	mode      string // none, auto or required
 	functions []function
 }
@@ -29,8 +29,8 @@ type function struct {
 }
 
 // toolsOf returns the functions that the tool_choice of req allows.
-func toolsOf(req *llmhttp.ChatRequest) tools {
-	t := tools{mode: "auto"}
+func toolsOf(req *llmhttp.ChatRequest) allowedTools {
+	t := allowedTools{mode: "auto"}
 	for i, tool := range req.Tools {
 		if f := tool.Function; f != nil && f.Name != "" && tool.Type == "function" {
 			t.functions = append(t.functions, function{f.Name, fmt.Sprintf("tools[%d].function.parameters", i), f.Parameters})
@@ -66,10 +66,8 @@ func toolsOf(req *llmhttp.ChatRequest) tools {
 
 // functionsToCall returns the functions that the reply calls: none, the first one, or
 // all if the client asks for parallel calls.
-func (t *tools) functionsToCall(req *llmhttp.ChatRequest) []function {
-	mustCall := t.mode == "required" ||
-		t.mode != "none" && len(req.Messages) > 0 && req.Messages[len(req.Messages)-1].Role == llmhttp.RoleUser && toolResults(req.Messages) == nil
-	if !mustCall || len(t.functions) == 0 {
+func (t *allowedTools) functionsToCall(req *llmhttp.ChatRequest) []function {
+	if len(t.functions) == 0 || !t.mustCall(req.Messages) {
 		return nil
 	}
 	if p := req.ParallelToolCalls; p != nil && *p {
@@ -78,9 +76,20 @@ func (t *tools) functionsToCall(req *llmhttp.ChatRequest) []function {
 	return t.functions[:1]
 }
 
+// mustCall reports whether the reply to messages is a call.
+func (t *allowedTools) mustCall(messages []llmhttp.Message) bool {
+	switch {
+	case t.mode == "required":
+		return true
+	case t.mode == "none", len(messages) == 0:
+		return false
+	}
+	return messages[len(messages)-1].Role == llmhttp.RoleUser && toolResults(messages) == nil
+}
+
 // replyText returns the text of a reply to messages: the results of tools, or else
 // the text of the user.
-func (t *tools) replyText(messages []llmhttp.Message) string {
+func (t *allowedTools) replyText(messages []llmhttp.Message) string {
 	if t.mode != "none" && len(t.functions) > 0 {
 		if results := toolResults(messages); results != nil {
 			return "The tools say: " + strings.Join(results, "\n")
