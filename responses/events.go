@@ -24,7 +24,7 @@ func (e *eventWriter) itemEvent(typ string, it *item) {
 	}
 	e.beginEvent(typ)
 	b := appendIndex(e.buf, "output_index", it.index)
-	e.buf = it.append(append(b, `,"item":`...), e.encrypted)
+	e.buf = it.appendJSON(append(b, `,"item":`...), e.encrypted)
 	e.endEvent()
 }
 
@@ -75,7 +75,7 @@ func (e *eventWriter) partDone(it *item) {
 // partEvent appends an event with the last part of an item.
 func (e *eventWriter) partEvent(typ string, it *item) {
 	e.beginPart(typ, it)
-	e.buf = it.lastPart().append(append(e.buf, `,"part":`...))
+	e.buf = it.lastPart().appendJSON(append(e.buf, `,"part":`...))
 	e.endEvent()
 }
 

@@ -2,6 +2,7 @@ package responses
 
 import (
 	"context"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -103,4 +104,42 @@ func newInputItem(raw jsontext.Value, path string) (inputItem, error) {
 		return item, missingParam(memberPath(path, "type"))
 	}
 	return item, nil
+}
+
+// storedInput returns the items of a request in the form in which they are stored.
+// Each item has an ID and a type, and the content of messages is a list of parts.
+func storedInput(items []inputItem) ([]llmhttp.StoredItem, error) {
+	stored := make([]llmhttp.StoredItem, len(items))
+	for i := range items {
+		item := &items[i]
+		if item.ID == "" {
+			prefix := idPrefixes[item.Type]
+			if prefix == "" {
+				prefix = "item_"
+			}
+			item.ID = newID(prefix)
+		}
+		members := make(map[string]jsontext.Value)
+		if err := decode(item.raw, item.path, &members); err != nil {
+			return nil, err
+		}
+		members["id"], members["type"] = appendString(nil, item.ID), appendString(nil, item.Type)
+		if content := members["content"]; item.Type == itemMessage && content.Kind() == '"' {
+			members["content"] = textContent(item.Role, content)
+		}
+		body, err := marshal(members)
+		if err != nil {
+			return nil, err
+		}
+		stored[i] = llmhttp.StoredItem{ID: item.ID, Body: body}
+	}
+	return stored, nil
+}
+
+// textContent returns a list of parts with one text, which is a JSON string.
+func textContent(role string, text jsontext.Value) jsontext.Value {
+	if role == string(llmhttp.RoleAssistant) {
+		return slices.Concat(jsontext.Value(`[{"type":"output_text","text":`), text, jsontext.Value(`,"annotations":[],"logprobs":[]}]`))
+	}
+	return slices.Concat(jsontext.Value(`[{"type":"input_text","text":`), text, jsontext.Value(`}]`))
 }

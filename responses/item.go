@@ -1,12 +1,14 @@
 package responses
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-// An item is an item of the output.
+// An item is an element of the output. typ determines which fields are used.
 type item struct {
 	typ       string
 	id        string
@@ -26,6 +28,11 @@ var idPrefixes = map[string]string{
 	itemCallOutput: "fco_", itemCustomOutput: "ctco_",
 }
 
+// newID returns prefix and 128 random bits in hexadecimal.
+func newID(prefix string) string {
+	return fmt.Sprintf("%s%016x%016x", prefix, rand.Uint64(), rand.Uint64())
+}
+
 // A partType is the type of a part. It determines which events are about the part.
 type partType string
 
@@ -42,9 +49,9 @@ type part struct {
 	logprobs []byte // JSON values joined by commas
 }
 
-// append appends the item in its current state as JSON. encrypted tells whether to
+// appendJSON appends the item in its current state as JSON. encrypted tells whether to
 // include encrypted_content.
-func (it *item) append(b []byte, encrypted bool) []byte {
+func (it *item) appendJSON(b []byte, encrypted bool) []byte {
 	b = append(b, `{"id":"`...)
 	b = append(b, it.id...)
 	b = append(b, `","type":"`...)
@@ -99,12 +106,12 @@ func (it *item) appendParts(b []byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = it.parts[i].append(b)
+		b = it.parts[i].appendJSON(b)
 	}
 	return append(b, ']')
 }
 
-func (p *part) append(b []byte) []byte {
+func (p *part) appendJSON(b []byte) []byte {
 	b = append(b, `{"type":"`...)
 	b = append(b, p.typ...)
 	if p.typ == partRefusal {

@@ -2,7 +2,6 @@ package responses
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -25,11 +24,6 @@ func marshal(v any) ([]byte, error) {
 // escapeLineBreaks escapes characters that JSON need not escape, but at which some
 // clients split the lines of a stream, as Python's splitlines does.
 var escapeLineBreaks = strings.NewReplacer("\u0085", `\u0085`, "\u2028", `\u2028`, "\u2029", `\u2029`)
-
-// newID returns prefix and 128 random bits in hexadecimal.
-func newID(prefix string) string {
-	return fmt.Sprintf("%s%016x%016x", prefix, rand.Uint64(), rand.Uint64())
-}
 
 // clip shortens a text of the client, so that an error message can quote it.
 func clip(s string) string { return jsonwire.Clip(s, 64) }

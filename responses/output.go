@@ -211,7 +211,8 @@ func (o *outputBuilder) markIncomplete() {
 		if it.status != statusInProgress {
 			continue
 		}
-		if it.status = statusIncomplete; it.typ == itemCustom {
+		it.status = statusIncomplete
+		if it.typ == itemCustom {
 			it.arguments = nil // the input is only decoded from them when the call is complete
 		}
 	}

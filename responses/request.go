@@ -135,6 +135,15 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, err
 	return r, r.setTools()
 }
 
+// accountOf returns the account of the request with the given context, or "" if it has no
+// key.
+func accountOf(ctx context.Context) string {
+	if key := llmhttp.KeyFrom(ctx); key != nil {
+		return key.Account
+	}
+	return ""
+}
+
 // decodeBody decodes the body of a request.
 func decodeBody(raw []byte) (*createBody, error) {
 	if err := decodeError("", strictjson.CheckBounds(raw)); err != nil {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -35,7 +32,7 @@ func (e *encoder) SaveReply(u *llmhttp.Usage, extra llmhttp.Extra) func(context.
 		stored.Expires = stored.Created.Add(e.p.opts.KeepFor)
 	}
 	for _, it := range e.output.items {
-		stored.Output = append(stored.Output, llmhttp.StoredItem{ID: it.id, Body: it.append(nil, true)})
+		stored.Output = append(stored.Output, llmhttp.StoredItem{ID: it.id, Body: it.appendJSON(nil, true)})
 	}
 	store := e.p.opts.Store
 	return func(ctx context.Context) error {
@@ -45,44 +42,6 @@ func (e *encoder) SaveReply(u *llmhttp.Usage, extra llmhttp.Extra) func(context.
 		}
 		return nil
 	}
-}
-
-// storedInput returns the items of a request in the form in which they are stored.
-// Each item has an ID and a type, and the content of messages is a list of parts.
-func storedInput(items []inputItem) ([]llmhttp.StoredItem, error) {
-	stored := make([]llmhttp.StoredItem, len(items))
-	for i := range items {
-		item := &items[i]
-		if item.ID == "" {
-			prefix := idPrefixes[item.Type]
-			if prefix == "" {
-				prefix = "item_"
-			}
-			item.ID = newID(prefix)
-		}
-		members := make(map[string]jsontext.Value)
-		if err := decode(item.raw, item.path, &members); err != nil {
-			return nil, err
-		}
-		members["id"], members["type"] = appendString(nil, item.ID), appendString(nil, item.Type)
-		if content := members["content"]; item.Type == itemMessage && content.Kind() == '"' {
-			members["content"] = textContent(item.Role, content)
-		}
-		body, err := marshal(members)
-		if err != nil {
-			return nil, err
-		}
-		stored[i] = llmhttp.StoredItem{ID: item.ID, Body: body}
-	}
-	return stored, nil
-}
-
-// textContent returns a list of parts with one text, which is a JSON string.
-func textContent(role string, text jsontext.Value) jsontext.Value {
-	if role == string(llmhttp.RoleAssistant) {
-		return slices.Concat(jsontext.Value(`[{"type":"output_text","text":`), text, jsontext.Value(`,"annotations":[],"logprobs":[]}]`))
-	}
-	return slices.Concat(jsontext.Value(`[{"type":"input_text","text":`), text, jsontext.Value(`}]`))
 }
 
 // storeTimeout is how long the store may take to load what a request needs, or to
@@ -96,11 +55,4 @@ func storeError(err error) error {
 	}
 	return &llmhttp.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
 		Message: "We could not reach the stored responses. Please try again.", Err: err}
-}
-
-func accountOf(ctx context.Context) string {
-	if key := llmhttp.KeyFrom(ctx); key != nil {
-		return key.Account
-	}
-	return ""
 }

@@ -35,7 +35,7 @@ func newToolset() *toolset {
 	return &toolset{functionNames: make(map[toolName]string), toolNames: make(map[string]toolName), custom: make(map[string]bool)}
 }
 
-// A tool is a tool of a request.
+// A tool is an element of tools. A namespace contains other tools.
 type tool struct {
 	Type        string         `json:"type"`
 	Name        string         `json:"name"`

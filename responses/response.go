@@ -17,7 +17,7 @@ func (e *encoder) appendResponse(b []byte) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = it.append(b, e.req.wantsEncrypted)
+			b = it.appendJSON(b, e.req.wantsEncrypted)
 		}
 	}
 	return append(b, "]}"...)
