@@ -3,6 +3,7 @@ package messages
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -39,13 +40,9 @@ func newModel(m *llmhttp.Model) model {
 // listModels serves GET /v1/models.
 func (p *protocol) listModels(ctx context.Context, r *http.Request, _ []byte) (any, error) {
 	query := r.URL.Query()
-	limit := defaultPage
-	if text := query.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxPage {
-			return nil, fieldError("limit", "Input should be an integer from 1 to %d", maxPage).forClient()
-		}
-		limit = n
+	limit, err := pageLimit(query)
+	if err != nil {
+		return nil, err
 	}
 	models, err := llmhttp.ListModels(ctx)
 	if err != nil {
@@ -60,6 +57,19 @@ func (p *protocol) listModels(ctx context.Context, r *http.Request, _ []byte) (a
 		page.FirstID, page.LastID = &page.Data[0].ID, &page.Data[n-1].ID
 	}
 	return page, nil
+}
+
+// pageLimit returns the limit parameter of a query.
+func pageLimit(query url.Values) (int, error) {
+	text := query.Get("limit")
+	if text == "" {
+		return defaultPage, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, fieldError("limit", "Input should be an integer from 1 to %d", maxPage).forClient()
+	}
+	return n, nil
 }
 
 // selectPage returns at most limit of the models after one ID and before another, and

@@ -68,10 +68,10 @@ func (c *conversation) addItem(item *inputItem) error {
 		var v struct {
 			Tools rawList `json:"tools"`
 		}
-		if err := decode(item.raw, item.path, &v); err != nil {
+		if err := item.decode(&v); err != nil {
 			return err
 		}
-		return c.tools.addAll(v.Tools, memberPath(item.path, "tools"), "")
+		return c.tools.addAll(v.Tools, item.memberPath("tools"), "")
 	}
 	return c.addUnknown(item)
 }
@@ -80,22 +80,22 @@ func (c *conversation) addMessageItem(item *inputItem) error {
 	var v struct {
 		Content jsontext.Value `json:"content"`
 	}
-	if err := decode(item.raw, item.path, &v); err != nil {
+	if err := item.decode(&v); err != nil {
 		return err
 	}
 	role := llmhttp.Role(item.Role)
 	switch role {
 	case llmhttp.RoleUser, llmhttp.RoleSystem, llmhttp.RoleDeveloper, llmhttp.RoleAssistant:
 	case "":
-		return missingParam(memberPath(item.path, "role"))
+		return missingParam(item.memberPath("role"))
 	default:
-		return badRequest("invalid_value", memberPath(item.path, "role"),
-			"Invalid value for '%s'. Supported values are: 'user', 'assistant', 'system' and 'developer'.", memberPath(item.path, "role"))
+		return badRequest("invalid_value", item.memberPath("role"),
+			"Invalid value for '%s'. Supported values are: 'user', 'assistant', 'system' and 'developer'.", item.memberPath("role"))
 	}
 	if isNull(v.Content) {
-		return missingParam(memberPath(item.path, "content"))
+		return missingParam(item.memberPath("content"))
 	}
-	content, refusal, err := readContent(v.Content, memberPath(item.path, "content"))
+	content, refusal, err := readContent(v.Content, item.memberPath("content"))
 	if err != nil {
 		return err
 	}
@@ -120,10 +120,10 @@ func (c *conversation) addUnknown(item *inputItem) error {
 	var v struct {
 		Content jsontext.Value `json:"content"`
 	}
-	if decode(item.raw, item.path, &v) != nil || isNull(v.Content) {
+	if item.decode(&v) != nil || isNull(v.Content) {
 		return nil
 	}
-	content, _, err := readContent(v.Content, memberPath(item.path, "content"))
+	content, _, err := readContent(v.Content, item.memberPath("content"))
 	content = slices.DeleteFunc(content, func(p llmhttp.Part) bool { return p.Type != llmhttp.PartText || p.Text == "" })
 	if err != nil || len(content) == 0 {
 		return nil
@@ -143,7 +143,7 @@ func (c *conversation) addReasoning(item *inputItem) error {
 		Content   rawList `json:"content"`
 		Encrypted string  `json:"encrypted_content"`
 	}
-	if err := decode(item.raw, item.path, &v); err != nil {
+	if err := item.decode(&v); err != nil {
 		return err
 	}
 	r := c.sealer.open(c.account, v.Encrypted)
@@ -153,7 +153,7 @@ func (c *conversation) addReasoning(item *inputItem) error {
 			parts, name = v.Content, "content"
 		}
 		var err error
-		if r.Text, err = joinTexts(parts, memberPath(item.path, name)); err != nil {
+		if r.Text, err = joinTexts(parts, item.memberPath(name)); err != nil {
 			return err
 		}
 	}
@@ -196,20 +196,20 @@ func (c *conversation) addCall(item *inputItem) error {
 		Arguments *string `json:"arguments"`
 		Input     *string `json:"input"`
 	}
-	if err := decode(item.raw, item.path, &v); err != nil {
+	if err := item.decode(&v); err != nil {
 		return err
 	}
 	call := llmhttp.ToolCall{ID: v.CallID, Type: toolFunction}
 	call.Function.Name = c.tools.functionName(toolName{v.Namespace, v.Name})
 	switch {
 	case v.CallID == "":
-		return missingParam(memberPath(item.path, "call_id"))
+		return missingParam(item.memberPath("call_id"))
 	case v.Name == "":
-		return missingParam(memberPath(item.path, "name"))
+		return missingParam(item.memberPath("name"))
 	case item.Type == itemCall && v.Arguments == nil:
-		return missingParam(memberPath(item.path, "arguments"))
+		return missingParam(item.memberPath("arguments"))
 	case item.Type == itemCustom && v.Input == nil:
-		return missingParam(memberPath(item.path, "input"))
+		return missingParam(item.memberPath("input"))
 	case item.Type == itemCustom:
 		call.Function.Arguments = wrapInput(*v.Input)
 	default:
@@ -225,16 +225,16 @@ func (c *conversation) addOutput(item *inputItem) error {
 		CallID string         `json:"call_id"`
 		Output jsontext.Value `json:"output"`
 	}
-	if err := decode(item.raw, item.path, &v); err != nil {
+	if err := item.decode(&v); err != nil {
 		return err
 	}
 	switch {
 	case v.CallID == "":
-		return missingParam(memberPath(item.path, "call_id"))
+		return missingParam(item.memberPath("call_id"))
 	case isNull(v.Output):
-		return missingParam(memberPath(item.path, "output"))
+		return missingParam(item.memberPath("output"))
 	}
-	content, _, err := readContent(v.Output, memberPath(item.path, "output"))
+	content, _, err := readContent(v.Output, item.memberPath("output"))
 	if err != nil {
 		return err
 	}

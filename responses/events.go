@@ -28,34 +28,44 @@ func (e *eventWriter) itemEvent(typ string, it *item) {
 	e.endEvent()
 }
 
-// A partKind has the names of the events about a type of part, and of the member with
-// the part's index.
-type partKind struct{ added, textDelta, textDone, done, index string }
+// partNames has the names of the events about a part, and of the member with its index.
+type partNames struct{ added, textDelta, textDone, done, index string }
 
-var partKinds = map[partType]partKind{
+var namesByType = map[partType]partNames{
 	partText: {
-		"response.content_part.added", "response.output_text.delta", "response.output_text.done", "response.content_part.done", "content_index",
+		added:     "response.content_part.added",
+		textDelta: "response.output_text.delta",
+		textDone:  "response.output_text.done",
+		done:      "response.content_part.done",
+		index:     "content_index",
 	},
 	partRefusal: {
-		"response.content_part.added", "response.refusal.delta", "response.refusal.done", "response.content_part.done", "content_index",
+		added:     "response.content_part.added",
+		textDelta: "response.refusal.delta",
+		textDone:  "response.refusal.done",
+		done:      "response.content_part.done",
+		index:     "content_index",
 	},
 	partSummary: {
-		"response.reasoning_summary_part.added", "response.reasoning_summary_text.delta",
-		"response.reasoning_summary_text.done", "response.reasoning_summary_part.done", "summary_index",
+		added:     "response.reasoning_summary_part.added",
+		textDelta: "response.reasoning_summary_text.delta",
+		textDone:  "response.reasoning_summary_text.done",
+		done:      "response.reasoning_summary_part.done",
+		index:     "summary_index",
 	},
 }
 
 // partAdded appends the event that begins the last part of an item.
 func (e *eventWriter) partAdded(it *item) {
 	if e.enabled {
-		e.partEvent(partKinds[it.lastPart().typ].added, it)
+		e.partEvent(namesByType[it.lastPart().typ].added, it)
 	}
 }
 
 // textDelta appends an event with text that was added to the last part.
 func (e *eventWriter) textDelta(it *item, text string, logprobs []byte) {
 	if e.enabled {
-		e.textEvent(partKinds[it.lastPart().typ].textDelta, it, "delta", text, logprobs)
+		e.textEvent(namesByType[it.lastPart().typ].textDelta, it, "delta", text, logprobs)
 	}
 }
 
@@ -68,8 +78,8 @@ func (e *eventWriter) partDone(it *item) {
 	if p.typ == partRefusal {
 		member = "refusal"
 	}
-	e.textEvent(partKinds[p.typ].textDone, it, member, string(p.text), p.logprobs)
-	e.partEvent(partKinds[p.typ].done, it)
+	e.textEvent(namesByType[p.typ].textDone, it, member, string(p.text), p.logprobs)
+	e.partEvent(namesByType[p.typ].done, it)
 }
 
 // partEvent appends an event with the last part of an item.
@@ -146,7 +156,7 @@ func (e *eventWriter) beginItem(typ string, it *item) {
 // beginPart appends the beginning of an event about the last part of an item.
 func (e *eventWriter) beginPart(typ string, it *item) {
 	e.beginItem(typ, it)
-	e.buf = appendIndex(e.buf, partKinds[it.lastPart().typ].index, len(it.parts)-1)
+	e.buf = appendIndex(e.buf, namesByType[it.lastPart().typ].index, len(it.parts)-1)
 }
 
 // appendText appends a member that is a string.

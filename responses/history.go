@@ -77,7 +77,7 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 		}
 		body, ok := bodies[item.ID]
 		if !ok {
-			return badRequest("item_not_found", memberPath(item.path, "id"), "Item with id '%s' not found.", clip(item.ID))
+			return badRequest("item_not_found", item.memberPath("id"), "Item with id '%s' not found.", clip(item.ID))
 		}
 		if size += len(body); size > maxHistoryBytes { // several references may name the same item
 			return badRequest("context_length_exceeded", "input", "The items that 'input' refers to are too long.")
@@ -98,9 +98,9 @@ func (p *protocol) referencedIDs(items []inputItem) ([]string, error) {
 		case item.Type != itemReference:
 			continue
 		case item.ID == "":
-			return nil, missingParam(memberPath(item.path, "id"))
+			return nil, missingParam(item.memberPath("id"))
 		case p.opts.Store == nil:
-			return nil, badRequest("item_not_found", memberPath(item.path, "id"),
+			return nil, badRequest("item_not_found", item.memberPath("id"),
 				"Item '%s' is not stored, because this server stores no responses. Use 'store': false and send the item itself.", clip(item.ID))
 		}
 		ids = append(ids, item.ID)

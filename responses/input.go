@@ -106,6 +106,12 @@ func newInputItem(raw jsontext.Value, path string) (inputItem, error) {
 	return item, nil
 }
 
+// decode decodes the members of the item that v has.
+func (item *inputItem) decode(v any) error { return decode(item.raw, item.path, v) }
+
+// memberPath returns the path of a member of the item, for errors.
+func (item *inputItem) memberPath(name string) string { return memberPath(item.path, name) }
+
 // storedInput returns the items of a request in the form in which they are stored.
 // Each item has an ID and a type, and the content of messages is a list of parts.
 func storedInput(items []inputItem) ([]llmhttp.StoredItem, error) {
@@ -120,7 +126,7 @@ func storedInput(items []inputItem) ([]llmhttp.StoredItem, error) {
 			item.ID = newID(prefix)
 		}
 		members := make(map[string]jsontext.Value)
-		if err := decode(item.raw, item.path, &members); err != nil {
+		if err := item.decode(&members); err != nil {
 			return nil, err
 		}
 		members["id"], members["type"] = appendString(nil, item.ID), appendString(nil, item.Type)

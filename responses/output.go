@@ -165,15 +165,16 @@ func (o *outputBuilder) addCall(t *llmhttp.ToolCallDelta) error {
 func (o *outputBuilder) newCall(t *llmhttp.ToolCallDelta) *item {
 	it := &item{typ: itemCall, callID: t.ID}
 	if t.Type == toolCustom {
-		var custom struct{ Name, Input string }
-		if json.Unmarshal(t.Extra[toolCustom], &custom) == nil {
-			it.typ, it.name.name = itemCustom, custom.Name
-			it.arguments = append(it.arguments, wrapInput(custom.Input)...)
+		var call struct{ Name, Input string }
+		if json.Unmarshal(t.Extra[toolCustom], &call) == nil {
+			it.typ, it.name.name = itemCustom, call.Name
+			it.arguments = append(it.arguments, wrapInput(call.Input)...)
 			return it
 		}
 	}
-	var custom bool
-	if it.name, custom = o.req.tools.toolOf(t.Function.Name); custom {
+	name, isCustom := o.req.tools.toolOf(t.Function.Name)
+	it.name = name
+	if isCustom {
 		it.typ = itemCustom
 	}
 	return it

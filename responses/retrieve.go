@@ -68,14 +68,9 @@ func encodeItems(items []llmhttp.StoredItem, encrypted bool) ([]byte, error) {
 	b := []byte("[")
 	for i := range items {
 		body := items[i].Body
-		if !encrypted && bytes.Contains(body, []byte(sealedPrefix)) {
-			members := make(map[string]jsontext.Value)
-			if err := decode(body, "", &members); err != nil {
-				return nil, err
-			}
-			delete(members, "encrypted_content")
+		if !encrypted {
 			var err error
-			if body, err = marshal(members); err != nil {
+			if body, err = withoutEncrypted(body); err != nil {
 				return nil, err
 			}
 		}
@@ -85,6 +80,19 @@ func encodeItems(items []llmhttp.StoredItem, encrypted bool) ([]byte, error) {
 		b = append(b, body...)
 	}
 	return append(b, ']'), nil
+}
+
+// withoutEncrypted returns a stored item without encrypted_content.
+func withoutEncrypted(body []byte) ([]byte, error) {
+	if !bytes.Contains(body, []byte(sealedPrefix)) {
+		return body, nil
+	}
+	members := make(map[string]jsontext.Value)
+	if err := decode(body, "", &members); err != nil {
+		return nil, err
+	}
+	delete(members, "encrypted_content")
+	return marshal(members)
 }
 
 // delete serves DELETE /v1/responses/{id}.
@@ -135,13 +143,9 @@ type itemPage struct {
 // unless the query has order=asc.
 func (p *protocol) listInput(ctx context.Context, r *http.Request, _ []byte) (any, error) {
 	query := r.URL.Query()
-	limit := defaultPage
-	if s := query.Get("limit"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > maxPage {
-			return nil, badRequest("invalid_value", "limit", "Invalid 'limit': expected an integer from 1 to %d.", maxPage)
-		}
-		limit = n
+	limit, err := pageLimit(query)
+	if err != nil {
+		return nil, err
 	}
 	order := query.Get("order")
 	if order != "" && order != "asc" && order != "desc" {
@@ -162,11 +166,31 @@ func (p *protocol) listInput(ctx context.Context, r *http.Request, _ []byte) (an
 		}
 		items = items[i+1:]
 	}
+	return newItemPage(items, limit, queryIncludes(query, includeEncrypted))
+}
+
+// pageLimit returns the limit parameter of a query.
+func pageLimit(query url.Values) (int, error) {
+	text := query.Get("limit")
+	if text == "" {
+		return defaultPage, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, badRequest("invalid_value", "limit", "Invalid 'limit': expected an integer from 1 to %d.", maxPage)
+	}
+	return n, nil
+}
+
+// newItemPage returns the page with the first items. encrypted tells whether to include
+// encrypted_content.
+func newItemPage(items []llmhttp.StoredItem, limit int, encrypted bool) (*itemPage, error) {
 	page := &itemPage{Object: "list", HasMore: len(items) > limit}
 	items = items[:min(len(items), limit)]
 	if len(items) > 0 {
 		page.FirstID, page.LastID = &items[0].ID, &items[len(items)-1].ID
 	}
-	page.Data, err = encodeItems(items, queryIncludes(query, includeEncrypted))
+	var err error
+	page.Data, err = encodeItems(items, encrypted)
 	return page, err
 }
