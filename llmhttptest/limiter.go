@@ -27,7 +27,7 @@ import (
 func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 	t.Helper()
 	runChecks(t, limiterChecks, func(t testing.TB) limiterTest {
-		return limiterTest{Limiter: newLimiter(t)}
+		return limiterTest{limiter: newLimiter(t)}
 	})
 	t.Run("Acquire", func(t *testing.T) {
 		if _, ok := newLimiter(t).(llmhttp.ConcurrencyLimiter); !ok {
@@ -51,7 +51,7 @@ func TestLimiterInBubble(t *testing.T, newLimiter func(t testing.TB) llmhttp.Lim
 	for _, c := range limiterChecks {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c.run(t, limiterTest{Limiter: newLimiter(t), inBubble: true})
+				c.run(t, limiterTest{limiter: newLimiter(t), inBubble: true})
 			})
 		})
 	}
@@ -59,7 +59,7 @@ func TestLimiterInBubble(t *testing.T, newLimiter func(t testing.TB) llmhttp.Lim
 
 // A limiterTest is the Limiter that a check tests.
 type limiterTest struct {
-	llmhttp.Limiter
+	limiter  llmhttp.Limiter
 	inBubble bool // time passes only in time.Sleep
 }
 
@@ -78,18 +78,19 @@ const (
 // A tracker calls a Limiter for one key and reports results that cannot be
 // right. It must see all calls for the key. It is not safe for concurrent use.
 type tracker struct {
-	limiterTest
-	t       testing.TB
-	key     string
-	buckets map[string]*bucketState
-	created int // names returned by newBucket
+	limiter  llmhttp.Limiter
+	inBubble bool
+	t        testing.TB
+	key      string
+	buckets  map[string]*bucketState
+	created  int // names returned by newBucket
 }
 
 // track returns a tracker for a new key.
 func (l limiterTest) track(t testing.TB) *tracker { return l.trackKey(t, unique("key")) }
 
 func (l limiterTest) trackKey(t testing.TB, key string) *tracker {
-	return &tracker{limiterTest: l, t: t, key: key, buckets: map[string]*bucketState{}}
+	return &tracker{limiter: l.limiter, inBubble: l.inBubble, t: t, key: key, buckets: map[string]*bucketState{}}
 }
 
 // newBucket returns the name of a bucket that has not been used.
@@ -162,13 +163,13 @@ func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
 	return b
 }
 
-// take calls Take, checks the result, and reports whether the tokens were
+// checkTake calls Take, checks the result, and reports whether the tokens were
 // taken.
-func (l *tracker) take(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
+func (l *tracker) checkTake(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 	l.t.Helper()
 	passed := slices.Clone(draws)
 	begin := time.Now()
-	levels, err := l.Take(l.t.Context(), l.key, passed...)
+	levels, err := l.limiter.Take(l.t.Context(), l.key, passed...)
 	end := time.Now()
 	call := "Take" + describeDraws(draws)
 	switch {
@@ -182,27 +183,34 @@ func (l *tracker) take(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 	granted := isGranted(levels)
 	for i, d := range draws {
 		b := l.refill(d, begin, end)
-		mustHold, mustLack := b.holds(d.Cost)
-		refused := levels[i].RetryAfter > 0
-		if refused && mustHold {
-			l.t.Errorf("%s: RetryAfter of draw %d is %v, want 0, because the bucket held %v", call, i, levels[i].RetryAfter, b)
-		}
-		if !refused && mustLack {
-			l.t.Errorf("%s: RetryAfter of draw %d is %v, want more than 0, because the bucket held %v", call, i, levels[i].RetryAfter, b)
-		}
+		l.wantRetryAfter(fmt.Sprintf("%s: RetryAfter of draw %d", call, i), levels[i].RetryAfter, b, d.Cost)
 		if granted {
 			b.least -= float64(d.Cost)
 			b.most -= float64(d.Cost)
 		}
 		what := fmt.Sprintf("%s: level %d", call, i)
 		l.wantLevel(what, levels[i], b)
-		if refused && b.rate.N > 0 && d.Cost <= b.rate.Burst {
+		if levels[i].RetryAfter > 0 && b.rate.N > 0 && d.Cost <= b.rate.Burst {
 			l.wantWait(what+": RetryAfter", levels[i].RetryAfter, b, float64(d.Cost))
 		}
 	}
 	return levels, granted
 }
 
+// wantRetryAfter reports an error if wait says wrongly whether b held enough for cost.
+func (l *tracker) wantRetryAfter(what string, wait time.Duration, b *bucketState, cost int) {
+	l.t.Helper()
+	mustHold, mustLack := b.holds(cost)
+	if wait > 0 && mustHold {
+		l.t.Errorf("%s is %v, want 0, because the bucket held %v", what, wait, b)
+	}
+	if wait <= 0 && mustLack {
+		l.t.Errorf("%s is %v, want more than 0, because the bucket held %v", what, wait, b)
+	}
+}
+
+// wantLevel reports an error unless level is right for b after the call. RetryAfter is only
+// checked for its sign.
 func (l *tracker) wantLevel(what string, level llmhttp.Level, b *bucketState) {
 	l.t.Helper()
 	if level.Remaining < 0 || level.RetryAfter < 0 || level.ResetAfter < 0 {
@@ -238,27 +246,27 @@ func seconds(s float64) time.Duration {
 	return math.MaxInt64
 }
 
-// takeOne is take for one draw.
-func (l *tracker) takeOne(d llmhttp.Draw) llmhttp.Level {
+// checkTakeOne is checkTake for one draw.
+func (l *tracker) checkTakeOne(d llmhttp.Draw) llmhttp.Level {
 	l.t.Helper()
-	levels, _ := l.take(d)
+	levels, _ := l.checkTake(d)
 	return levels[0]
 }
 
-// mustTake is take that also reports an error unless the tokens were taken.
+// mustTake is checkTake that also reports an error unless the tokens were taken.
 func (l *tracker) mustTake(draws ...llmhttp.Draw) []llmhttp.Level {
 	l.t.Helper()
-	levels, granted := l.take(draws...)
+	levels, granted := l.checkTake(draws...)
 	if !granted {
 		l.t.Errorf("Take%s was refused, want it granted; the levels are %+v", describeDraws(draws), levels)
 	}
 	return levels
 }
 
-// mustRefuse is take that also reports an error if the tokens were taken.
+// mustRefuse is checkTake that also reports an error if the tokens were taken.
 func (l *tracker) mustRefuse(draws ...llmhttp.Draw) []llmhttp.Level {
 	l.t.Helper()
-	levels, granted := l.take(draws...)
+	levels, granted := l.checkTake(draws...)
 	if granted {
 		l.t.Errorf("Take%s was granted, want it refused; the levels are %+v", describeDraws(draws), levels)
 	}
@@ -275,11 +283,12 @@ func (l *tracker) wantRemaining(remaining int, d llmhttp.Draw) {
 	}
 }
 
-func (l *tracker) adjust(draws ...llmhttp.Draw) {
+// checkAdjust calls Adjust and checks that it returns no error.
+func (l *tracker) checkAdjust(draws ...llmhttp.Draw) {
 	l.t.Helper()
 	passed := slices.Clone(draws)
 	begin := time.Now()
-	err := l.Adjust(l.t.Context(), l.key, passed...)
+	err := l.limiter.Adjust(l.t.Context(), l.key, passed...)
 	end := time.Now()
 	call := "Adjust" + describeDraws(draws)
 	if err != nil {

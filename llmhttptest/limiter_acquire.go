@@ -126,7 +126,7 @@ func checkAcquireNames(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 // bucket of the key, whatever its name.
 func checkAcquireIndependentOfTokens(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 	for _, bucket := range []string{"", llmhttp.BucketRequests, "concurrent", "leases"} {
-		tracker := limiterTest{Limiter: l}.track(t)
+		tracker := limiterTest{limiter: l}.track(t)
 		d := llmhttp.Draw{Bucket: bucket, Rate: slowRate(10), Cost: 4}
 		tracker.mustTake(d)
 		release := mustAcquire(t, l, tracker.key, 1)

@@ -74,7 +74,7 @@ func checkLimiterDefaults(t testing.TB, s limiterTest) {
 		l.mustTake(d)
 		d.Cost = rate.WithDefaults().Burst
 		l.mustTake(d)
-		l.take(d) // may be granted at a fast rate, but its level is known
+		l.checkTake(d) // may be granted at a fast rate, but its level is known
 		d.Cost++
 		l.mustRefuse(d)
 	}
@@ -150,7 +150,7 @@ func checkLimiterZeroCost(t testing.TB, s limiterTest) {
 	l.mustTake(other, peek)
 	l.wantRemaining(7, other)
 	d.Cost = 5
-	l.adjust(d) // leaves a debt
+	l.checkAdjust(d) // leaves a debt
 	for range 3 {
 		l.wantRemaining(0, peek)
 	}
@@ -193,10 +193,10 @@ func checkLimiterNegativeRate(t testing.TB, s limiterTest) {
 		l.wantRemaining(0, d)
 		l.wantRemaining(10, other)
 		d.Cost = -5
-		l.adjust(d)
+		l.checkAdjust(d)
 		d.Cost = 1
 		l.mustRefuse(d)
-		l.adjust(d)
+		l.checkAdjust(d)
 		l.mustRefuse(d)
 		time.Sleep(wait)
 		l.mustRefuse(d)
@@ -208,7 +208,7 @@ func checkLimiterNegativeRate(t testing.TB, s limiterTest) {
 func checkLimiterNoDraws(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	l.mustTake()
-	l.adjust()
+	l.checkAdjust()
 }
 
 func checkLimiterAdjust(t testing.TB, s limiterTest) {
@@ -218,27 +218,27 @@ func checkLimiterAdjust(t testing.TB, s limiterTest) {
 		return llmhttp.Draw{Bucket: names[bucket], Rate: slowRate(10), Cost: cost}
 	}
 	l.mustTake(draw(0, 6))
-	l.adjust(draw(0, 3))
+	l.checkAdjust(draw(0, 3))
 	l.wantRemaining(1, draw(0, 0))
-	l.adjust(draw(0, -4))
+	l.checkAdjust(draw(0, -4))
 	l.wantRemaining(5, draw(0, 0))
-	l.adjust(draw(0, 0))
+	l.checkAdjust(draw(0, 0))
 	l.wantRemaining(5, draw(0, 0))
-	l.adjust(draw(0, -100)) // more than there is room for
+	l.checkAdjust(draw(0, -100)) // more than there is room for
 	l.wantRemaining(10, draw(0, 0))
 	l.mustTake(draw(0, 10))
 	l.mustRefuse(draw(0, 1))
 
-	l.adjust(draw(1, 4)) // new buckets
+	l.checkAdjust(draw(1, 4)) // new buckets
 	l.wantRemaining(6, draw(1, 0))
-	l.adjust(draw(2, -4))
+	l.checkAdjust(draw(2, -4))
 	l.wantRemaining(10, draw(2, 0))
 
-	l.adjust(draw(0, -2), draw(1, 3), draw(2, 9)) // several
+	l.checkAdjust(draw(0, -2), draw(1, 3), draw(2, 9)) // several
 	l.wantRemaining(2, draw(0, 0))
 	l.wantRemaining(3, draw(1, 0))
 	l.wantRemaining(1, draw(2, 0))
-	l.adjust(draw(1, 7), draw(0, 0), draw(2, -1)) // one of which holds too little
+	l.checkAdjust(draw(1, 7), draw(0, 0), draw(2, -1)) // one of which holds too little
 	l.wantRemaining(2, draw(0, 0))
 	l.wantRemaining(0, draw(1, 0))
 	l.wantRemaining(2, draw(2, 0))
@@ -248,26 +248,26 @@ func checkLimiterDebt(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	bucket := l.newBucket()
 	draw := func(cost int) llmhttp.Draw { return llmhttp.Draw{Bucket: bucket, Rate: slowRate(10), Cost: cost} }
-	l.adjust(draw(25)) // 15 in debt
+	l.checkAdjust(draw(25)) // 15 in debt
 	l.wantRemaining(0, draw(0))
 	l.mustRefuse(draw(1))
-	l.adjust(draw(-15)) // empty
+	l.checkAdjust(draw(-15)) // empty
 	l.mustRefuse(draw(1))
-	l.adjust(draw(-2))
+	l.checkAdjust(draw(-2))
 	l.mustTake(draw(2))
-	l.adjust(draw(1 << 20))
+	l.checkAdjust(draw(1 << 20))
 	l.mustRefuse(draw(1))
-	l.adjust(draw(-1 << 20))
-	l.adjust(draw(-3))
+	l.checkAdjust(draw(-1 << 20))
+	l.checkAdjust(draw(-3))
 	l.wantRemaining(3, draw(0))
 
 	// Refilling pays a debt first. Here that takes 50 ms.
 	rate := llmhttp.Rate{N: 200, Per: time.Second, Burst: 40}
 	bucket = l.newBucket()
-	l.adjust(llmhttp.Draw{Bucket: bucket, Rate: rate, Cost: 50})
+	l.checkAdjust(llmhttp.Draw{Bucket: bucket, Rate: rate, Cost: 50})
 	for range 12 {
 		time.Sleep(10 * time.Millisecond)
-		l.take(llmhttp.Draw{Bucket: bucket, Rate: rate, Cost: 1})
+		l.checkTake(llmhttp.Draw{Bucket: bucket, Rate: rate, Cost: 1})
 	}
 }
 
@@ -311,12 +311,12 @@ func checkLimiterCancelled(t testing.TB, s limiterTest) {
 	cancel()
 	key := unique("key")
 	d := llmhttp.Draw{Bucket: "bucket", Rate: slowRate(10), Cost: 3}
-	levels, err := s.Take(ctx, key, d)
+	levels, err := s.limiter.Take(ctx, key, d)
 	if err == nil && (len(levels) != 1 || levels[0].RetryAfter != 0 || levels[0].Remaining != 7) {
 		t.Errorf("Take of 3 of 10 tokens with a cancelled context returned the levels %+v, want an error or 7 remaining tokens", levels)
 	}
 	d.Cost = 0
-	levels, errAfter := s.Take(t.Context(), key, d)
+	levels, errAfter := s.limiter.Take(t.Context(), key, d)
 	if errAfter != nil || len(levels) != 1 {
 		t.Fatalf("Take returned the levels %+v and the error %v, want one level and nil", levels, errAfter)
 	}
@@ -329,7 +329,7 @@ func checkLimiterCancelled(t testing.TB, s limiterTest) {
 // follow. It reports an error and returns nil unless there is one level for each draw.
 func (l limiterTest) takeUntracked(t testing.TB, key string, draws ...llmhttp.Draw) []llmhttp.Level {
 	t.Helper()
-	levels, err := l.Take(t.Context(), key, draws...)
+	levels, err := l.limiter.Take(t.Context(), key, draws...)
 	if err != nil || len(levels) != len(draws) {
 		t.Errorf("Take returned the levels %+v and the error %v, want %d levels and nil", levels, err, len(draws))
 		return nil
@@ -392,7 +392,7 @@ func checkLimiterConcurrentAdjusts(t testing.TB, s limiterTest) {
 		for range rounds {
 			for _, cost := range []int{20, -15} { // never fills the bucket
 				d := llmhttp.Draw{Bucket: "bucket", Rate: slowRate(holds), Cost: cost}
-				if err := s.Adjust(t.Context(), key, d); err != nil {
+				if err := s.limiter.Adjust(t.Context(), key, d); err != nil {
 					t.Errorf("Adjust returned the error %v, want nil", err)
 					return
 				}

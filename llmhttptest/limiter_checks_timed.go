@@ -26,11 +26,11 @@ func checkLimiterRefill(t testing.TB, s limiterTest) {
 	}
 	for i := range 12 {
 		time.Sleep(time.Duration(i+1) * 2 * time.Millisecond)
-		l.take(draws...)
+		l.checkTake(draws...)
 		if i%4 == 3 {
 			for _, d := range draws {
 				d.Cost = 2
-				l.take(d)
+				l.checkTake(d)
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func checkLimiterFrequentCalls(t testing.TB, s limiterTest) {
 	began := time.Now()
 	for i := 0; time.Since(began) < 150*unit; i++ {
 		d.Cost = i % 2 * 10
-		l.take(d)
+		l.checkTake(d)
 		time.Sleep(unit / 10)
 	}
 }
@@ -71,19 +71,19 @@ func checkLimiterRetryAfter(t testing.TB, s limiterTest) {
 		for _, cost := range slices.Compact([]int{1, max(1, burst/3), burst}) {
 			d := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate, Cost: burst}
 			l.mustTake(d)
-			l.adjust(llmhttp.Draw{Bucket: d.Bucket, Rate: rate, Cost: burst / 7})
+			l.checkAdjust(llmhttp.Draw{Bucket: d.Bucket, Rate: rate, Cost: burst / 7})
 			d.Cost = cost
-			level := l.takeOne(d)
+			level := l.checkTakeOne(d)
 			if s.inBubble && level.RetryAfter > clockError && !t.Failed() {
 				time.Sleep(level.RetryAfter - clockError) // too early, except at fast rates
-				level = l.takeOne(d)
+				level = l.checkTakeOne(d)
 			}
 			if wait := level.RetryAfter; wait > 0 && !t.Failed() {
 				time.Sleep(wait + tolerance)
 				l.mustTake(d)
 			}
 			d.Cost = 0
-			if wait := l.takeOne(d).ResetAfter; !t.Failed() {
+			if wait := l.checkTakeOne(d).ResetAfter; !t.Failed() {
 				time.Sleep(wait + tolerance)
 				d.Cost = burst
 				l.mustTake(d)
@@ -111,10 +111,10 @@ func checkLimiterIdleBucket(t testing.TB, s limiterTest) {
 	empty := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 10, Per: 100 * time.Hour}, Cost: 10}
 	l.mustTake(empty)
 	debt := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.PerMinute(10), Cost: 20_000}
-	l.adjust(debt)
+	l.checkAdjust(debt)
 	for range 20 {
 		time.Sleep(50 * time.Minute)
-		l.take(llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.PerMinute(10), Cost: 1})
+		l.checkTake(llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.PerMinute(10), Cost: 1})
 	}
 	l.wantRemaining(1, empty)
 	l.wantRemaining(0, debt)
@@ -143,11 +143,11 @@ func checkLimiterRateChange(t testing.TB, s limiterTest) {
 	d.Cost = 4
 	l.mustTake(d)
 	d.Rate, d.Cost = slowRate(10), 15
-	l.adjust(d)
+	l.checkAdjust(d)
 	d.Rate, d.Cost = slowRate(40), 1
 	l.mustRefuse(d) // a debt stays
 	d.Rate, d.Cost = slowRate(10), -16
-	l.adjust(d)
+	l.checkAdjust(d)
 	l.wantRemaining(1, d)
 
 	// A bucket refills at the Rate of the latest draw.
@@ -156,9 +156,9 @@ func checkLimiterRateChange(t testing.TB, s limiterTest) {
 	d.Cost = 0
 	for _, rate := range []llmhttp.Rate{slowRate(1000), {N: 1000, Per: time.Second}, {N: 100, Per: time.Second}, {N: 2000, Per: time.Second, Burst: 300}} {
 		d.Rate = rate
-		l.take(d)
+		l.checkTake(d)
 		time.Sleep(20 * time.Millisecond)
-		l.take(d)
+		l.checkTake(d)
 		time.Sleep(10 * time.Millisecond)
 	}
 }
@@ -166,21 +166,21 @@ func checkLimiterRateChange(t testing.TB, s limiterTest) {
 func checkLimiterLargeNumbers(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: 1_000_000 * time.Hour}, Cost: math.MaxInt32}
-	l.take(d)
-	l.take(d)
+	l.checkTake(d)
+	l.checkTake(d)
 
 	// A wait longer than the longest Duration must not become negative.
 	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(1), Cost: math.MaxInt32}
 	for range 2 {
 		d.Cost = math.MaxInt32
-		l.adjust(d)
+		l.checkAdjust(d)
 		d.Cost = 1
 		l.mustRefuse(d)
 	}
 
 	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: time.Millisecond}, Cost: math.MaxInt32}
 	for range 5 {
-		l.take(d)
+		l.checkTake(d)
 		time.Sleep(100 * time.Microsecond)
 	}
 }
@@ -229,13 +229,13 @@ func (l *tracker) randomCall(rng *rand.Rand, buckets []llmhttp.Draw, rates []llm
 		draws = append(draws, llmhttp.Draw{Bucket: b.Bucket, Rate: b.Rate, Cost: randomCost(rng, b.Rate.WithDefaults().Burst)})
 	}
 	if rng.IntN(3) > 0 {
-		l.take(draws...)
+		l.checkTake(draws...)
 		return
 	}
 	for i := range draws {
 		draws[i].Cost *= pick(rng, 1, -1)
 	}
-	l.adjust(draws...)
+	l.checkAdjust(draws...)
 }
 
 func randomCost(rng *rand.Rand, burst int) int {

@@ -14,6 +14,12 @@ import (
 )
 
 // A tokenMap is a simple correct Limiter. Mutants replace its functions.
+//
+// Take calls take, which finds each bucket with name and join, creates it with initial or
+// refills it with refill, and then calls setRate if its Rate, with defaults applied, is not
+// that of the draw. When all draws have passed holds or one has not, it calls spend if all
+// have, and then level. Adjust calls adjust, which finds each bucket in the same way and
+// calls spend.
 type tokenMap struct {
 	mu      sync.Mutex
 	buckets map[string]*tokens // guarded by mu
@@ -141,7 +147,7 @@ func limiterFixture(fault func(*tokenMap)) func(testing.TB) limiterTest {
 	return func(testing.TB) limiterTest {
 		m := newTokenMap()
 		fault(m)
-		return limiterTest{Limiter: m, inBubble: true}
+		return limiterTest{limiter: m, inBubble: true}
 	}
 }
 

@@ -258,7 +258,7 @@ var timeMutants = []mutant[limiterTest]{
 		return m.finish(key, draws, enough), nil
 	})},
 	{"concurrent calls are an error", "ConcurrentTakes", func(testing.TB) limiterTest {
-		return limiterTest{Limiter: &busyLimiter{Limiter: newTokenMap()}, inBubble: true}
+		return limiterTest{limiter: &busyLimiter{Limiter: newTokenMap()}, inBubble: true}
 	}},
 	{"Take takes bucket by bucket and returns the tokens", "ConcurrentTakesOfSeveral", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		enough := make([]bool, len(draws))

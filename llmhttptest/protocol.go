@@ -142,46 +142,54 @@ func (p *protocolTest) wantError(t testing.TB, r protocolReply, status int) stri
 // with what [llmhttp.Collect] returns for chunks.
 func (p *protocolTest) wantSameReplies(t testing.TB, name string, chunks []*llmhttp.ChatChunk, choices int) {
 	t.Helper()
-	whole := p.post(t, streamOf(chunks), p.opts.Request(false, choices), p.authorize)
-	streamed := p.post(t, streamOf(chunks), p.opts.Request(true, choices), p.authorize)
-	for _, r := range []struct {
-		what, contentType string
-		protocolReply
-	}{{"the whole reply", "application/json", whole}, {"the stream", "text/event-stream", streamed}} {
-		if r.status != http.StatusOK || r.cut {
-			t.Errorf("%s: the status of %s is %d and cut is %t, want 200 and false", name, r.what, r.status, r.cut)
-			return
-		}
-		if ct := r.header.Get("Content-Type"); !strings.HasPrefix(ct, r.contentType) {
-			t.Errorf("%s: the Content-Type of %s is %q, want %s", name, r.what, ct, r.contentType)
-		}
+	post := func(stream bool) protocolReply {
+		return p.post(t, streamOf(chunks), p.opts.Request(stream, choices), p.authorize)
 	}
-	a, err := p.opts.ReadWhole(whole.body)
+	whole, streamed := post(false), post(true)
+	if !whole.wantComplete(t, name, "the whole reply", "application/json") || !streamed.wantComplete(t, name, "the stream", "text/event-stream") {
+		return
+	}
+	fromWhole, err := p.opts.ReadWhole(whole.body)
 	if err != nil {
 		t.Errorf("%s: ReadWhole returned the error %v, want nil; the body is %s", name, err, whole.body)
 		return
 	}
-	b, err := p.opts.ReadStream(parseEvents(t, streamed.body))
+	fromStream, err := p.opts.ReadStream(parseEvents(t, streamed.body))
 	if err != nil {
 		t.Errorf("%s: ReadStream returned the error %v, want nil; the stream is %s", name, err, streamed.body)
 		return
 	}
-	if whole, stream := describeReply(a, a), describeReply(b, a); whole != stream {
-		t.Errorf("%s: the whole reply is %s, and the stream %s; want them to be equal", name, whole, stream)
+	if a, b := describeReply(fromWhole, fromWhole), describeReply(fromStream, fromWhole); a != b {
+		t.Errorf("%s: the whole reply is %s, and the stream %s; want them to be equal", name, a, b)
 	}
 	yielded, _ := llmhttp.Collect(streamOf(chunks))
-	if got, want := describeReply(a, yielded), describeReply(yielded, yielded); got != want {
+	if got, want := describeReply(fromWhole, yielded), describeReply(yielded, yielded); got != want {
 		t.Errorf("%s: the whole reply is %s, want %s as yielded", name, got, want)
 	}
 }
 
-// describeReply describes the parts of a reply that the kit compares. known is the reply
-// without the additions of a Handler, which are left out: an empty choice if there is
-// none, the FinishReason of an unfinished choice, and an estimated Usage.
-func describeReply(r, known *llmhttp.ChatResponse) string {
+// wantComplete reports an error, and returns false, unless r has the status 200 and was not
+// cut. It also reports an error unless the Content-Type begins with contentType. name and
+// what describe r.
+func (r protocolReply) wantComplete(t testing.TB, name, what, contentType string) (ok bool) {
+	t.Helper()
+	if r.status != http.StatusOK || r.cut {
+		t.Errorf("%s: the status of %s is %d and cut is %t, want 200 and false", name, what, r.status, r.cut)
+		return false
+	}
+	if ct := r.header.Get("Content-Type"); !strings.HasPrefix(ct, contentType) {
+		t.Errorf("%s: the Content-Type of %s is %q, want %s", name, what, ct, contentType)
+	}
+	return true
+}
+
+// describeReply describes the parts of r that the kit compares with reference. It leaves
+// out what a Handler adds and reference lacks: an empty choice if there is none, the
+// FinishReason of an unfinished choice, and an estimated Usage.
+func describeReply(r, reference *llmhttp.ChatResponse) string {
 	var b strings.Builder
 	for i := range r.Choices {
-		if len(known.Choices) == 0 {
+		if len(reference.Choices) == 0 {
 			break
 		}
 		c := &r.Choices[i]
@@ -189,12 +197,12 @@ func describeReply(r, known *llmhttp.ChatResponse) string {
 		for _, call := range c.Message.ToolCalls {
 			fmt.Fprintf(&b, " call %s(%s)", call.Function.Name, compactArguments(call.Function.Arguments))
 		}
-		if i < len(known.Choices) && known.Choices[i].FinishReason != "" {
+		if i < len(reference.Choices) && reference.Choices[i].FinishReason != "" {
 			fmt.Fprintf(&b, " %s", c.FinishReason)
 		}
 		b.WriteString("]")
 	}
-	if r.Usage != nil && known.Usage != nil {
+	if r.Usage != nil && reference.Usage != nil {
 		fmt.Fprintf(&b, " %d+%d tokens", r.Usage.PromptTokens, r.Usage.CompletionTokens)
 	}
 	return b.String()
