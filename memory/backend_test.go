@@ -74,7 +74,8 @@ func TestBackend_Chat(t *testing.T) {
 		"verbatim": {
 			`"messages":[{"role":"user","content":" \t a\u0000\u2028 data: [DONE]\r\n\n👩‍👩‍👧‍👦 "}]`, " \t a\x00\u2028 data: [DONE]\r\n\n👩‍👩‍👧‍👦 ", llmhttp.FinishStop, 5, 5},
 		"last user message": {
-			`"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"a"},{"role":"assistant","content":"b c"},{"role":"user","content":"d"},{"role":"assistant","content":null}]`,
+			`"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"a"},{"role":"assistant","content":"b c"},` +
+				`{"role":"user","content":"d"},{"role":"assistant","content":null}]`,
 			"d", llmhttp.FinishStop, 6, 1},
 		"text parts": {
 			`"messages":[{"role":"user","content":[{"type":"text","text":"Hello, "},{"type":"image_url","image_url":{"url":"data:,"}},{"type":"text","text":"you"}]}]`,
@@ -106,7 +107,8 @@ func TestBackend_Chat(t *testing.T) {
 		"json_object": {
 			`"messages":[{"role":"user","content":"a \"<b>\""}],"response_format":{"type":"json_object"}`, `{"reply":"a \"<b>\""}`, llmhttp.FinishStop, 2, 2},
 		"json_schema": {
-			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object","properties":{"b":{"type":"string"},"a":{"type":"integer","minimum":3}},"required":["a","b"],"additionalProperties":false}}}`,
+			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object",` +
+				`"properties":{"b":{"type":"string"},"a":{"type":"integer","minimum":3}},"required":["a","b"],"additionalProperties":false}}}`,
 			`{"b":"hi","a":3}`, llmhttp.FinishStop, 1, 2},
 		"json_schema without schema": {
 			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"s"}}`, `{"reply":"hi"}`, llmhttp.FinishStop, 1, 2},
@@ -121,23 +123,30 @@ func TestBackend_Chat(t *testing.T) {
 		"tool_choice none": {
 			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`, `hi`, llmhttp.FinishStop, 1, 1},
 		"tool_choice is not a function": {
-			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"custom","custom":{"name":"x"}}`, `hi`, llmhttp.FinishStop, 1, 1},
+			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}],` +
+				`"tool_choice":{"type":"custom","custom":{"name":"x"}}`, `hi`, llmhttp.FinishStop, 1, 1},
 		"last message of the assistant": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"well"}],"tools":[{"type":"function","function":{"name":"f"}}]`, `hi`, llmhttp.FinishStop, 2, 1},
 		"tool results": {
-			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]},{"role":"tool","tool_call_id":"1","content":"20 °C"},{"role":"tool","tool_call_id":"2","content":[{"type":"text","text":"rain"}]}],"tools":[{"type":"function","function":{"name":"f"}}]`,
+			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",` +
+				`"function":{"name":"f","arguments":"{\"a\": 1}"}}]},{"role":"tool","tool_call_id":"1","content":"20 °C"},` +
+				`{"role":"tool","tool_call_id":"2","content":[{"type":"text","text":"rain"}]}],"tools":[{"type":"function","function":{"name":"f"}}]`,
 			"The tools say: 20 °C\nrain", llmhttp.FinishStop, 6, 6},
 		"tool results before a user's message": {
-			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"x"},{"role":"tool","tool_call_id":"1","content":"rain"},{"role":"user","content":"and now?"}],"tools":[{"type":"function","function":{"name":"f"}}]`,
+			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"x"},{"role":"tool","tool_call_id":"1","content":"rain"},` +
+				`{"role":"user","content":"and now?"}],"tools":[{"type":"function","function":{"name":"f"}}]`,
 			"The tools say: rain", llmhttp.FinishStop, 5, 4},
 		"json_object with a schema": {
-			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_object","schema":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}}`,
+			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_object","schema":{"type":"object",` +
+				`"properties":{"a":{"type":"string"}},"required":["a"]}}`,
 			`{"a":"hi"}`, llmhttp.FinishStop, 1, 1},
 		"tool results as json_object": {
-			`"messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"1","content":"rain"}],"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_object"}`,
+			`"messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"1","content":"rain"}],` +
+				`"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_object"}`,
 			`{"reply":"The tools say: rain"}`, llmhttp.FinishStop, 2, 5},
 		"tool results with tool_choice none": {
-			`"messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"1","content":"rain"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`,
+			`"messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"1","content":"rain"}],` +
+				`"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`,
 			"hi", llmhttp.FinishStop, 2, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +179,8 @@ func TestBackend_ChatErrors(t *testing.T) {
 			user + `"response_format":{"type":"json_schema","json_schema":{"name":7}}`,
 			"invalid_json_schema", "response_format.json_schema", "Invalid schema for response_format: it is not an object with a name and a schema."},
 		"parameters are not an object": {
-			user + `"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g","parameters":{"type":"string"}}}],"tool_choice":{"type":"function","function":{"name":"g"}}`,
+			user + `"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g","parameters":{"type":"string"}}}],` +
+				`"tool_choice":{"type":"function","function":{"name":"g"}}`,
 			"invalid_function_parameters", "tools[1].function.parameters", `Invalid schema for function 'g': found no value that satisfies "type" at "#".`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 
 func TestBackend_ToolCalls(t *testing.T) {
 	const tools = `"tools":[{"type":"custom","custom":{"name":"x"}},` +
-		`{"type":"function","function":{"name":"first","parameters":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","minimum":2}},"required":["city"]}}},` +
+		`{"type":"function","function":{"name":"first","parameters":{"type":"object","properties":{"city":{"type":"string"},` +
+		`"days":{"type":"integer","minimum":2}},"required":["city"]}}},` +
 		`{"type":"function","function":{"name":"second"}},` +
 		`{"type":"function","function":{"name":"third","parameters":{"foo":"bar"}}}]`
 	const user = `"messages":[{"role":"user","content":"in Paris"}],` + tools
@@ -21,14 +22,24 @@ func TestBackend_ToolCalls(t *testing.T) {
 		members, call, arguments string
 		finish                   llmhttp.FinishReason
 	}{
-		"no tool_choice":              {user, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"auto":                        {user + `,"tool_choice":"auto"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"required":                    {user + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"required after result":       {tool + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"named":                       {user + `,"tool_choice":{"type":"function","function":{"name":"second"}}`, "second", `{}`, llmhttp.FinishToolCalls},
-		"named after result":          {tool + `,"tool_choice":{"type":"function","function":{"name":"third"}}`, "third", `{}`, llmhttp.FinishToolCalls},
-		"allowed_tools":               {user + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"third"}}]}}`, "third", `{}`, llmhttp.FinishToolCalls},
-		"allowed_tools, required":     {tool + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"third"}}]}}`, "third", `{}`, llmhttp.FinishToolCalls},
+		"no tool_choice":        {user, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"auto":                  {user + `,"tool_choice":"auto"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"required":              {user + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"required after result": {tool + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"named":                 {user + `,"tool_choice":{"type":"function","function":{"name":"second"}}`, "second", `{}`, llmhttp.FinishToolCalls},
+		"named after result":    {tool + `,"tool_choice":{"type":"function","function":{"name":"third"}}`, "third", `{}`, llmhttp.FinishToolCalls},
+		"allowed_tools": {
+			user + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"third"}}]}}`,
+			"third",
+			`{}`,
+			llmhttp.FinishToolCalls,
+		},
+		"allowed_tools, required": {
+			tool + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"third"}}]}}`,
+			"third",
+			`{}`,
+			llmhttp.FinishToolCalls,
+		},
 		"response format is ignored":  {user + `,"response_format":{"type":"json_object"}`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
 		"stop is ignored":             {user + `,"stop":"Paris"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
 		"max_tokens cuts arguments":   {user + `,"max_tokens":1`, "first", `{"city":"in`, llmhttp.FinishLength},

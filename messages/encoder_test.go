@@ -17,17 +17,23 @@ import (
 
 func TestReplies(t *testing.T) {
 	const (
+		text  = `{"delta":{"content":"Hi"}}`
 		call1 = `{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":""}}]}}`
 		call2 = `{"delta":{"tool_calls":[{"index":1,"id":"c2","function":{"name":"g","arguments":""}}]}}`
-		stop  = `{"delta":{},"finish_reason":"stop"}`
 	)
 	arguments := func(index int, text string) string {
 		return fmt.Sprintf(`{"delta":{"tool_calls":[{"index":%d,"function":{"arguments":%q}}]}}`, index, text)
 	}
-	const text = `{"delta":{"content":"Hi"}}`
-	detail := func(members string) string { return `{"delta":{"reasoning_details":[{` + members + `}]}}` }
-	length := strings.Replace(stop, "stop", "length", 1)
+	reasoning := func(text string) string { return fmt.Sprintf(`{"delta":{"reasoning_content":%q}}`, text) }
+	detail := func(typ, members string) string {
+		return fmt.Sprintf(`{"delta":{"reasoning_details":[{"type":"reasoning.%s",%s}]}}`, typ, members)
+	}
+	finish := func(reason string) string { return fmt.Sprintf(`{"delta":{},"finish_reason":%q}`, reason) }
+	stop, length, signature := finish("stop"), finish("length"), detail("text", `"signature":"s"`)
 	malformed := "The model called a tool without its name, or with arguments that are not a JSON object."
+	// want is what message.describe returns: a block of text as text(Hi), thinking and its
+	// signature as thinking(Hm|s), redacted thinking as redacted(data), a call with the ID c1 of
+	// the function f as c1:f{}, and then the stop_reason.
 	for name, test := range map[string]struct {
 		chunks string
 		want   string
@@ -36,21 +42,30 @@ func TestReplies(t *testing.T) {
 		"text":                   {text + text, "text(HiHi) end_turn"},
 		"stop sequence":          {text + `{"delta":{},"finish_reason":"stop","stop_reason":"END"}`, "text(Hi) stop_sequence END"},
 		"length":                 {text + length, "text(Hi) max_tokens"},
-		"content filter":         {text + `{"delta":{},"finish_reason":"content_filter"}`, "text(Hi) refusal"},
+		"content filter":         {text + finish("content_filter"), "text(Hi) refusal"},
 		"refusal":                {`{"delta":{"refusal":"No."}}` + stop, "text(No.) refusal"},
-		"unknown finish reason":  {text + `{"delta":{},"finish_reason":"bored"}`, "text(Hi) end_turn"},
-		"tool_calls without any": {text + `{"delta":{},"finish_reason":"tool_calls"}`, "text(Hi) end_turn"},
+		"unknown finish reason":  {text + finish("bored"), "text(Hi) end_turn"},
+		"tool_calls without any": {text + finish("tool_calls"), "text(Hi) end_turn"},
 
-		"call":                           {call1 + arguments(0, `{"a":`) + arguments(0, `1}`) + stop, `c1:f{"a":1} tool_use`},
-		"call without arguments":         {call1 + stop, `c1:f{} tool_use`},
-		"null arguments":                 {call1 + arguments(0, ` null `) + stop, `c1:f{} tool_use`},
-		"space around arguments":         {call1 + arguments(0, ` {"a":1} `) + call2 + arguments(0, "\n") + stop, `c1:f{"a":1} c2:g{} tool_use`},
-		"text, call, text":               {text + call1 + arguments(0, `{}`) + text, `text(Hi) c1:f{} text(Hi) tool_use`},
-		"parallel calls":                 {call1 + arguments(0, `{"a":1}`) + call2 + arguments(1, `{"b":2}`), `c1:f{"a":1} c2:g{"b":2} tool_use`},
-		"interleaved calls":              {call1 + call2 + arguments(1, `{"b`) + arguments(0, `{"a"`) + arguments(1, `":2}`) + arguments(0, `:1}`), `c1:f{"a":1} c2:g{"b":2} tool_use`},
-		"text within a call":             {call1 + arguments(0, `{"a"`) + text + arguments(0, `:1}`) + text, `c1:f{"a":1} text(HiHi) tool_use`},
-		"thinking within a call":         {call1 + arguments(0, `{"a"`) + `{"delta":{"reasoning_content":"Hm"}}` + detail(`"type":"reasoning.text","signature":"s"`) + text + arguments(0, `:1}`), `c1:f{"a":1} thinking(Hm|s) text(Hi) tool_use`},
-		"redacted thinking within":       {call1 + arguments(0, `{"a"`) + detail(`"type":"reasoning.encrypted","data":"d"`) + arguments(0, `:1}`), `c1:f{"a":1} redacted(d) tool_use`},
+		"call":                   {call1 + arguments(0, `{"a":`) + arguments(0, `1}`) + stop, `c1:f{"a":1} tool_use`},
+		"call without arguments": {call1 + stop, `c1:f{} tool_use`},
+		"null arguments":         {call1 + arguments(0, ` null `) + stop, `c1:f{} tool_use`},
+		"space around arguments": {call1 + arguments(0, ` {"a":1} `) + call2 + arguments(0, "\n") + stop, `c1:f{"a":1} c2:g{} tool_use`},
+		"text, call, text":       {text + call1 + arguments(0, `{}`) + text, `text(Hi) c1:f{} text(Hi) tool_use`},
+		"parallel calls":         {call1 + arguments(0, `{"a":1}`) + call2 + arguments(1, `{"b":2}`), `c1:f{"a":1} c2:g{"b":2} tool_use`},
+		"interleaved calls": {
+			call1 + call2 + arguments(1, `{"b`) + arguments(0, `{"a"`) + arguments(1, `":2}`) + arguments(0, `:1}`),
+			`c1:f{"a":1} c2:g{"b":2} tool_use`,
+		},
+		"text within a call": {call1 + arguments(0, `{"a"`) + text + arguments(0, `:1}`) + text, `c1:f{"a":1} text(HiHi) tool_use`},
+		"thinking within a call": {
+			call1 + arguments(0, `{"a"`) + reasoning("Hm") + signature + text + arguments(0, `:1}`),
+			`c1:f{"a":1} thinking(Hm|s) text(Hi) tool_use`,
+		},
+		"redacted thinking within": {
+			call1 + arguments(0, `{"a"`) + detail("encrypted", `"data":"d"`) + arguments(0, `:1}`),
+			`c1:f{"a":1} redacted(d) tool_use`,
+		},
 		"braces in strings":              {call1 + arguments(0, `{"a":"}\"{"`) + text + arguments(0, `}`), `c1:f{"a":"}\"{"} text(Hi) tool_use`},
 		"cut arguments":                  {call1 + arguments(0, `{"a":"b`) + length, `c1:f{"a":"b"} max_tokens`},
 		"cut calls":                      {call1 + call2 + arguments(0, `{"a`) + arguments(1, `{"b":[1,`) + length, `c1:f{"a":null} c2:g{"b":[1,null]} max_tokens`},
@@ -61,21 +76,34 @@ func TestReplies(t *testing.T) {
 		"two objects":                    {call1 + arguments(0, `{}{}`) + stop, malformed},
 		"late arguments":                 {call1 + arguments(0, `{}`) + text + arguments(0, `{}`) + stop, malformed},
 		"call without a name":            {`{"delta":{"tool_calls":[{"index":0,"id":"c1"}]}}` + stop, malformed},
-		"call of another tool":           {`{"delta":{"tool_calls":[{"index":0,"id":"x","type":"custom","custom":{"name":"x","input":"y"}}]}}` + `{"delta":{"tool_calls":[{"index":0,"custom":{"input":"z"}}]}}` + call2 + stop, `c2:g{} tool_use`},
+		"call of another tool": {
+			`{"delta":{"tool_calls":[{"index":0,"id":"x","type":"custom","custom":{"name":"x","input":"y"}}]}}` + `{"delta":{"tool_calls":[{"index":0,` +
+				`"custom":{"input":"z"}}]}}` + call2 + stop,
+			`c2:g{} tool_use`,
+		},
 
-		"thinking":                     {`{"delta":{"reasoning_content":"Hm"}}` + `{"delta":{"reasoning_content":"."}}` + text, "thinking(Hm.|) text(Hi) end_turn"},
-		"signature":                    {`{"delta":{"reasoning_content":"Hm"}}` + detail(`"type":"reasoning.text","signature":"s"`) + text, "thinking(Hm|s) text(Hi) end_turn"},
-		"signature with its text":      {`{"delta":{"reasoning_content":"Hm","reasoning_details":[{"type":"reasoning.text","signature":"s"}],"content":"Hi"}}`, "thinking(Hm|s) text(Hi) end_turn"},
-		"text in details":              {detail(`"type":"reasoning.text","text":"H"`) + detail(`"type":"reasoning.text","text":"m"`) + detail(`"type":"reasoning.text","signature":"s"`) + text, "thinking(Hm|s) text(Hi) end_turn"},
-		"text twice":                   {`{"delta":{"reasoning_content":"Hm","reasoning_details":[{"type":"reasoning.text","text":"Hm"}]}}` + detail(`"type":"reasoning.text","signature":"s"`), "thinking(Hm|s) end_turn"},
-		"text again at the end":        {`{"delta":{"reasoning_content":"H"}}{"delta":{"reasoning_content":"m"}}` + detail(`"type":"reasoning.text","text":"Hm","signature":"s"`), "thinking(Hm|s) end_turn"},
-		"text of details first":        {detail(`"type":"reasoning.text","text":"Hm"`) + `{"delta":{"reasoning_content":"Hm."}}`, "thinking(Hm.|) end_turn"},
-		"two thoughts":                 {detail(`"type":"reasoning.text","text":"A","signature":"1"`) + detail(`"type":"reasoning.text","text":"B","signature":"2"`) + text, "thinking(A|1) thinking(B|2) text(Hi) end_turn"},
-		"thoughts of two indices":      {detail(`"type":"reasoning.text","text":"A","index":0`) + detail(`"type":"reasoning.text","text":"B","index":1`), "thinking(A|) thinking(B|) end_turn"},
-		"summary":                      {detail(`"type":"reasoning.summary","summary":"Sum"`) + text, "thinking(Sum|) text(Hi) end_turn"},
-		"signature of nothing":         {detail(`"type":"reasoning.text","signature":"s"`) + text, "thinking(|s) text(Hi) end_turn"},
-		"redacted":                     {detail(`"type":"reasoning.encrypted","data":"d"`) + text, "redacted(d) text(Hi) end_turn"},
-		"thinking between calls":       {call1 + arguments(0, `{}`) + `{"delta":{"reasoning_content":"Hm"}}` + call2 + arguments(1, `{}`), `c1:f{} thinking(Hm|) c2:g{} tool_use`},
+		"thinking":  {reasoning("Hm") + reasoning(".") + text, "thinking(Hm.|) text(Hi) end_turn"},
+		"signature": {reasoning("Hm") + signature + text, "thinking(Hm|s) text(Hi) end_turn"},
+		"signature with its text": {
+			`{"delta":{"reasoning_content":"Hm","reasoning_details":[{"type":"reasoning.text","signature":"s"}],"content":"Hi"}}`,
+			"thinking(Hm|s) text(Hi) end_turn",
+		},
+		"text in details": {detail("text", `"text":"H"`) + detail("text", `"text":"m"`) + signature + text, "thinking(Hm|s) text(Hi) end_turn"},
+		"text twice": {
+			`{"delta":{"reasoning_content":"Hm","reasoning_details":[{"type":"reasoning.text","text":"Hm"}]}}` + signature,
+			"thinking(Hm|s) end_turn",
+		},
+		"text again at the end": {reasoning("H") + reasoning("m") + detail("text", `"text":"Hm","signature":"s"`), "thinking(Hm|s) end_turn"},
+		"text of details first": {detail("text", `"text":"Hm"`) + reasoning("Hm."), "thinking(Hm.|) end_turn"},
+		"two thoughts": {
+			detail("text", `"text":"A","signature":"1"`) + detail("text", `"text":"B","signature":"2"`) + text,
+			"thinking(A|1) thinking(B|2) text(Hi) end_turn",
+		},
+		"thoughts of two indices":      {detail("text", `"text":"A","index":0`) + detail("text", `"text":"B","index":1`), "thinking(A|) thinking(B|) end_turn"},
+		"summary":                      {detail("summary", `"summary":"Sum"`) + text, "thinking(Sum|) text(Hi) end_turn"},
+		"signature of nothing":         {signature + text, "thinking(|s) text(Hi) end_turn"},
+		"redacted":                     {detail("encrypted", `"data":"d"`) + text, "redacted(d) text(Hi) end_turn"},
+		"thinking between calls":       {call1 + arguments(0, `{}`) + reasoning("Hm") + call2 + arguments(1, `{}`), `c1:f{} thinking(Hm|) c2:g{} tool_use`},
 		"line separators":              {`{"delta":{"content":"a\u2028b\u2029c\u0085d"}}`, "text(a\u2028b\u2029c\u0085d) end_turn"},
 		"members of other APIs":        {`{"delta":{"content":"Hi","annotations":[{}]},"logprobs":{}}`, "text(Hi) end_turn"},
 		"choices nobody has asked for": {text + `{"index":1,"delta":{"content":"x"}}`, "text(Hi) end_turn"},

@@ -63,7 +63,8 @@ func TestCreate_Nulls(t *testing.T) {
 	s := newServer(t, nil, chunkText)
 	for _, body := range []string{
 		`{"model":"m","input":"Hi","instructions":null,"stream":null,"include":null,"tools":null,"tool_choice":null,"text":null,"reasoning":null,"temperature":null,
-			"top_logprobs":null,"max_output_tokens":null,"metadata":null,"user":null,"store":null,"previous_response_id":null,"background":null,"conversation":null,"prompt":null}`,
+			"top_logprobs":null,"max_output_tokens":null,"metadata":null,"user":null,"store":null,"previous_response_id":null,"background":null,
+			"conversation":null,"prompt":null}`,
 		`{"model":"m","input":"Hi","text":{"format":null,"verbosity":null},"reasoning":{"effort":null,"summary":null}}`,
 		`{"model":"m","input":"Hi","tools":[{"type":"function","name":"f","description":null,"parameters":null,"strict":null}]}`,
 		`{"model":"m","input":[{"type":null,"id":null,"role":"user","content":[{"type":"input_image","image_url":"u","detail":null,"file_id":null}]}]}`,

@@ -39,10 +39,13 @@ func TestCreate_Output(t *testing.T) {
 			{"type":"function_call","id":"fc_","call_id":"c2","name":"g","arguments":"{}","status":"completed"},
 			{"type":"message","id":"msg_","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Later.","annotations":[],"logprobs":[]}]}]`},
 		{"refusal", "", []string{`{"choices":[{"delta":{"content":"So: ","refusal":"No"}}]}`, `{"choices":[{"delta":{"refusal":"!"}}]}`}, "completed",
-			`[{"type":"message","id":"msg_","role":"assistant","status":"completed","content":[{"type":"output_text","text":"So: ","annotations":[],"logprobs":[]},{"type":"refusal","refusal":"No!"}]}]`},
+			`[{"type":"message","id":"msg_","role":"assistant","status":"completed","content":[{"type":"output_text","text":"So: ","annotations":[],` +
+				`"logprobs":[]},{"type":"refusal","refusal":"No!"}]}]`},
 		{"custom tool and namespace", tools, []string{
-			`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"patch","arguments":"{\"input\":\"a"}},{"index":1,"id":"c2","function":{"name":"ns__f","arguments":"{}"}}]}}]}`,
-			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\\nb\"}"}},{"index":2,"id":"c3","function":{"name":"patch","arguments":"plain"}}]}}]}`},
+			`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"patch","arguments":"{\"input\":\"a"}},` +
+				`{"index":1,"id":"c2","function":{"name":"ns__f","arguments":"{}"}}]}}]}`,
+			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\\nb\"}"}},` +
+				`{"index":2,"id":"c3","function":{"name":"patch","arguments":"plain"}}]}}]}`},
 			"completed",
 			`[{"type":"custom_tool_call","id":"ctc_","call_id":"c1","name":"patch","input":"a\nb","status":"completed"},
 			{"type":"function_call","id":"fc_","call_id":"c2","name":"f","namespace":"ns","arguments":"{}","status":"completed"},
@@ -56,11 +59,13 @@ func TestCreate_Output(t *testing.T) {
 		{"content filter", "", []string{`{"choices":[{"delta":{},"finish_reason":"content_filter"}]}`}, "incomplete",
 			`[{"type":"message","id":"msg_","role":"assistant","status":"incomplete","content":[{"type":"output_text","text":"","annotations":[],"logprobs":[]}]}]`},
 		{"logprobs", `"include":["message.output_text.logprobs"]`, []string{
-			`{"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"token":"a","logprob":-1,"bytes":[97],"top_logprobs":[{"token":"b","logprob":-2,"bytes":null}]}]}}]}`,
+			`{"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"token":"a","logprob":-1,"bytes":[97],` +
+				`"top_logprobs":[{"token":"b","logprob":-2,"bytes":null}]}]}}]}`,
 			`{"choices":[{"delta":{"content":""},"logprobs":{"content":[{"token":"x","logprob":-3}]}}]}`,
 			`{"choices":[{"delta":{"content":"c"},"logprobs":{"content":[{"token":"c","logprob":-4}]}}]}`}, "completed",
 			`[{"type":"message","id":"msg_","role":"assistant","status":"completed","content":[{"type":"output_text","text":"ac","annotations":[],"logprobs":[
-				{"token":"a","logprob":-1,"bytes":[97],"top_logprobs":[{"token":"b","logprob":-2}]},{"token":"x","logprob":-3,"top_logprobs":[]},{"token":"c","logprob":-4,"top_logprobs":[]}]}]}]`},
+				{"token":"a","logprob":-1,"bytes":[97],"top_logprobs":[{"token":"b","logprob":-2}]},{"token":"x","logprob":-3,"top_logprobs":[]},
+				{"token":"c","logprob":-4,"top_logprobs":[]}]}]}]`},
 		{"logprobs that were not asked for", "", []string{`{"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"token":"a","logprob":-1}]}}]}`}, "completed",
 			`[{"type":"message","id":"msg_","role":"assistant","status":"completed","content":[{"type":"output_text","text":"a","annotations":[],"logprobs":[]}]}]`},
 	}

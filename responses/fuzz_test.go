@@ -49,9 +49,13 @@ func FuzzCreate(f *testing.F) {
 	for _, seed := range []string{
 		`{"model":"m","input":"Hi"}`,
 		`{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:,x"}]}],"stream":true}`,
-		`{"model":"m","input":[{"type":"function_call","call_id":"c","name":"f","namespace":"n","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":[]}],"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`,
-		`{"model":"m","input":[{"type":"reasoning","summary":[{"text":"x"}],"encrypted_content":"llmhttp1.AAAA"},{"type":"custom_tool_call","call_id":"c","name":"p","input":"x"},{"type":"new","content":"x"}],"tools":[{"type":"custom","name":"p","format":{"type":"text"}}],"tool_choice":{"type":"allowed_tools","tools":[{"type":"custom","name":"p"}]}}`,
-		`{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"function","name":"f"}]},{"role":"developer","content":"x"}],"text":{"format":{"type":"json_object"}},"include":["reasoning.encrypted_content"]}`,
+		`{"model":"m","input":[{"type":"function_call","call_id":"c","name":"f","namespace":"n","arguments":"{}"},` +
+			`{"type":"function_call_output","call_id":"c","output":[]}],"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`,
+		`{"model":"m","input":[{"type":"reasoning","summary":[{"text":"x"}],"encrypted_content":"llmhttp1.AAAA"},` +
+			`{"type":"custom_tool_call","call_id":"c","name":"p","input":"x"},{"type":"new","content":"x"}],` +
+			`"tools":[{"type":"custom","name":"p","format":{"type":"text"}}],"tool_choice":{"type":"allowed_tools","tools":[{"type":"custom","name":"p"}]}}`,
+		`{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"function","name":"f"}]},{"role":"developer","content":"x"}],` +
+			`"text":{"format":{"type":"json_object"}},"include":["reasoning.encrypted_content"]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -122,7 +126,8 @@ func FuzzReply(f *testing.F) {
 		chunkText + "\n" + chunkUsage,
 		`{"choices":[{"delta":{"reasoning_content":"Hm","reasoning_details":[{"type":"reasoning.text","text":"Hm","signature":"s"}]}}]}` + "\n" + chunkText,
 		`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"patch","arguments":"{\"input\":"}}]}}]}` + "\n" + chunkText + "\n" +
-			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"x\"}"}},{"index":1,"id":"d","function":{"name":"n__f"}}]},"finish_reason":"tool_calls"}]}`,
+			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"x\"}"}},` +
+			`{"index":1,"id":"d","function":{"name":"n__f"}}]},"finish_reason":"tool_calls"}]}`,
 		`{"choices":[{"delta":{"content":"a","refusal":"b"},"logprobs":{"content":[{"token":"a","logprob":-1}]}},{"index":1,"delta":{"content":"x"}}]}`,
 		`{"choices":[{"delta":{"content":"\ud83d"},"finish_reason":"length"}]}` + "\n" + `{"error":{"message":"x"}}`,
 		`{"service_tier":"flex","choices":[{"delta":{"tool_calls":[{"id":"c","type":"custom","custom":{"name":"n","input":"i"}}]}}]}` + "\nfail",

@@ -162,7 +162,8 @@ func (s *server) requireRefused(status int, method, path, body string) (e struct
 // Chunks that the Backend of a server yields.
 const (
 	chunkText  = `{"choices":[{"delta":{"content":"Hello"}}]}`
-	chunkUsage = `{"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":3},"completion_tokens_details":{"reasoning_tokens":2}}}`
+	chunkUsage = `{"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":3},` +
+		`"completion_tokens_details":{"reasoning_tokens":2}}}`
 )
 
 // chatResponse returns a response as one of chat completions, for llmhttptest.

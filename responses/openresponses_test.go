@@ -14,7 +14,8 @@ import (
 // (https://www.openresponses.org/compliance). Each response must have all members
 // that its schema requires, which checkResponse checks.
 func TestOpenResponses(t *testing.T) {
-	const tools = `,"tools":[{"type":"function","name":"get_weather","description":"The weather","parameters":{"type":"object","properties":{"location":{"type":"string"}},"required":["location"]}}]`
+	const tools = `,"tools":[{"type":"function","name":"get_weather","description":"The weather","parameters":{"type":"object",` +
+		`"properties":{"location":{"type":"string"}},"required":["location"]}}]`
 	tests := []struct {
 		name, body string
 		stream     bool
@@ -22,11 +23,28 @@ func TestOpenResponses(t *testing.T) {
 	}{
 		{"basic text", `"input":[{"type":"message","role":"user","content":"Say hello."}]`, false, []string{"message"}},
 		{"streamed text", `"input":[{"type":"message","role":"user","content":"Count from 1 to 5."}]`, true, []string{"message"}},
-		{"system prompt", `"input":[{"type":"message","role":"system","content":"Talk like a pirate."},{"type":"message","role":"user","content":"Say hello."}]`, false, []string{"message"}},
+		{
+			"system prompt",
+			`"input":[{"type":"message","role":"system","content":"Talk like a pirate."},{"type":"message","role":"user","content":"Say hello."}]`,
+			false,
+			[]string{"message"},
+		},
 		{"tool call", `"input":[{"type":"message","role":"user","content":"What is the weather in Rome?"}]` + tools, false, []string{"function_call"}},
 		{"streamed tool call", `"input":[{"type":"message","role":"user","content":"What is the weather in Rome?"}]` + tools, true, []string{"function_call"}},
-		{"image", `"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"What is this?"},{"type":"input_image","image_url":"data:image/gif;base64,R0lGODlhAQABAAAAACw="}]}]`, false, []string{"message"}},
-		{"several turns", `"input":[{"type":"message","role":"user","content":"My name is Ada."},{"type":"message","role":"assistant","content":"Hello Ada."},{"type":"message","role":"user","content":"What is my name?"}]`, false, []string{"message"}},
+		{
+			"image",
+			`"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"What is this?"},` +
+				`{"type":"input_image","image_url":"data:image/gif;base64,R0lGODlhAQABAAAAACw="}]}]`,
+			false,
+			[]string{"message"},
+		},
+		{
+			"several turns",
+			`"input":[{"type":"message","role":"user","content":"My name is Ada."},{"type":"message","role":"assistant","content":"Hello Ada."},` +
+				`{"type":"message","role":"user","content":"What is my name?"}]`,
+			false,
+			[]string{"message"},
+		},
 	}
 	h := newHandler(memory.Echo())
 	for _, test := range tests {

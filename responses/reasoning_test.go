@@ -13,7 +13,8 @@ import (
 	"github.com/llmhttp/llmhttp/responses"
 )
 
-const wantDetails = `{"role":"assistant","content":"Hello","reasoning_content":"AB","reasoning_details":[{"type":"reasoning.text","text":"AB","signature":"sig","index":0}]}`
+const wantDetails = `{"role":"assistant","content":"Hello","reasoning_content":"AB","reasoning_details":[{"type":"reasoning.text","text":"AB",` +
+	`"signature":"sig","index":0}]}`
 
 // assistantMessage returns the message of the assistant that the Backend got.
 func assistantMessage(t *testing.T, r *llmhttp.ChatRequest) string {

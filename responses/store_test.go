@@ -69,12 +69,16 @@ func TestStored_ReferencesTooLong(t *testing.T) {
 }
 
 func TestStored_ToolsAndReasoning(t *testing.T) {
-	s := newStoringServer(t, reasoningChunks[0], reasoningChunks[1], `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"ns__f","arguments":"{}"}},{"index":1,"id":"c2","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}}]}`)
+	s := newStoringServer(t, reasoningChunks[0], reasoningChunks[1], `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1",`+
+		`"function":{"name":"ns__f","arguments":"{}"}},{"index":1,"id":"c2","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}}]}`)
 	const tools = `"tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"ns","tools":[{"type":"function","name":"f"}]}]`
 	first := s.create(`{"model":"m","input":"Hi",` + tools + `}`)
-	s.create(`{"model":"m","previous_response_id":"` + first["id"].(string) + `","input":[{"type":"function_call_output","call_id":"c1","output":"1"},{"type":"custom_tool_call_output","call_id":"c2","output":"2"}],` + tools + `}`)
-	assert.JSONEq(t, `{"role":"assistant","content":null,"reasoning_content":"AB","reasoning_details":[{"type":"reasoning.text","text":"AB","signature":"sig","index":0}],
-		"tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}`,
+	s.create(`{"model":"m","previous_response_id":"` + first["id"].(string) + `","input":[{"type":"function_call_output","call_id":"c1",` +
+		`"output":"1"},{"type":"custom_tool_call_output","call_id":"c2","output":"2"}],` + tools + `}`)
+	assert.JSONEq(t, `{"role":"assistant","content":null,"reasoning_content":"AB","reasoning_details":[{"type":"reasoning.text","text":"AB",
+		"signature":"sig","index":0}],
+		"tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},
+		{"id":"c2","type":"function","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}}]}`,
 		assistantMessage(t, s.request))
 	assert.Equal(t, "user: Hi, assistant: , tool: 1, tool: 2", s.messageTexts())
 
