@@ -105,6 +105,17 @@ func TestConventions_Span(t *testing.T) {
 	}, got)
 }
 
+// The texts that a client chooses are cut, without half a character at the end.
+func TestSpan_TextsOfClientsAreBounded(t *testing.T) {
+	long := strings.Repeat("é", 100_000)
+	f := newFixture(t, config{})
+	f.chat(`{"model":"m","messages":[{"role":"user","content":"x"}],"stop":["a` + long + `"],"reasoning_effort":"` + long + `"}`)
+	_, own := f.spansOf()
+	got := attributes(own["chat m"].Attributes)
+	assert.Equal(t, []string{"a" + strings.Repeat("é", 127)}, got["gen_ai.request.stop_sequences"])
+	assert.Equal(t, strings.Repeat("é", 128), got["llmhttp.request.reasoning_effort"])
+}
+
 func TestConventions_OtherOperations(t *testing.T) {
 	for _, test := range []struct {
 		path, body, span string

@@ -28,7 +28,8 @@
 // [net/http.Transport] sends the try's traceparent. A request that is refused
 // before the Backend is called has no span of its own: the span of the HTTP request
 // gets error.type and llmhttp.limit. otelhttp gives the span of a stream that is cut
-// the name "POST", without a status.
+// the name "POST", without a status. Stop sequences and the reasoning effort, which
+// clients choose, are cut to 256 bytes.
 //
 // # Metrics
 //

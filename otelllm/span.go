@@ -2,6 +2,7 @@ package otelllm
 
 import (
 	"cmp"
+	"strings"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -11,6 +12,13 @@ import (
 var (
 	spanKindInternal = trace.WithSpanKind(trace.SpanKindInternal)
 	spanKindClient   = trace.WithSpanKind(trace.SpanKindClient)
+)
+
+// The limits of texts that clients choose, so that they cannot fill the memory of an
+// exporter.
+const (
+	maxText = 256 // bytes of each
+	maxStop = 16  // stop sequences
 )
 
 // A spanStart has the name of a span and the attributes that a sampler gets.
@@ -61,14 +69,26 @@ func requestAttributes(info *llmhttp.RequestInfo) attributeList {
 	l.addFloat(attrFrequencyPenalty, p.FrequencyPenalty)
 	l.addFloat(attrPresencePenalty, p.PresencePenalty)
 	if len(p.Stop) > 0 {
-		l = append(l, attrStopSequences.StringSlice(p.Stop))
+		stop := make([]string, min(len(p.Stop), maxStop))
+		for i := range stop {
+			stop[i] = clip(p.Stop[i])
+		}
+		l = append(l, attrStopSequences.StringSlice(stop))
 	}
 	if p.EncodingFormat != "" {
 		l = append(l, attrEncodingFormats.StringSlice([]string{p.EncodingFormat}))
 	}
-	l.addString(attrReasoningEffort, p.ReasoningEffort)
+	l.addString(attrReasoningEffort, clip(p.ReasoningEffort))
 	l.addString(attrOutputType, outputType(info))
 	return l
+}
+
+// clip returns at most the first maxText bytes of a text that a client chose.
+func clip(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "")
 }
 
 // outputType returns the value of gen_ai.output.type, or "" if the client did not
