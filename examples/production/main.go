@@ -148,7 +148,7 @@ func run(c *config) (err error) {
 	background.Go(func() { health.run(ctx) })
 	defer func() { stop(); background.Wait() }()
 
-	telemetry, err := newTelemetry(ctx, otelllm.Options{Cost: cost, UsageBuffer: usage})
+	telemetry, err := newTelemetry(ctx, otelllm.Options{Cost: cost, UsageBuffer: usage, Targets: targets(c.upstreams)})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -101,6 +104,21 @@ func exports(signal string) bool {
 func (t *telemetry) wrap(h http.Handler) http.Handler {
 	return otelhttp.NewHandler(h, "llmhttp", otelhttp.WithTracerProvider(t.tracers), otelhttp.WithPropagators(propagation.TraceContext{}),
 		otelhttp.WithMeterProvider(noop.NewMeterProvider()))
+}
+
+// targets returns the addresses of upstreams, which newBackend has checked, for the
+// spans of tries.
+func targets(upstreams []string) map[string]otelllm.Target {
+	ports := map[string]int{"http": 80, "https": 443}
+	all := make(map[string]otelllm.Target)
+	for _, s := range upstreams {
+		name, address, _ := strings.Cut(s, "=")
+		if u, err := url.Parse(address); err == nil {
+			port, _ := strconv.Atoi(u.Port()) // 0 without a port
+			all[name] = otelllm.Target{Address: u.Hostname(), Port: cmp.Or(port, ports[u.Scheme])}
+		}
+	}
+	return all
 }
 
 // A propagator sends the traceparent of a request's context, which is that of the

@@ -24,6 +24,8 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/llmhttp/llmhttp/otelllm"
 )
 
 // A receiver receives spans by OTLP over HTTP.
@@ -327,7 +329,20 @@ func checkTrace(t *testing.T, p *process, otlp *receiver, c client) {
 	assert.Equal(t, server.SpanId, chat.ParentSpanId)
 	assert.Equal(t, chat.SpanId, try.ParentSpanId)
 	assert.Equal(t, tracepb.Span_SPAN_KIND_CLIENT, try.Kind)
+	var address string
+	for _, a := range try.Attributes {
+		if a.Key == "server.address" {
+			address = a.Value.GetStringValue()
+		}
+	}
+	assert.Equal(t, "127.0.0.1", address)
 	p.awaitOutput(t, `"trace_id":"`+clientTrace+`"`)
+}
+
+func TestTargets(t *testing.T) {
+	assert.Equal(t, map[string]otelllm.Target{
+		"a": {Address: "a.test", Port: 443}, "b": {Address: "::1", Port: 8000}, "c": {Address: "c.test", Port: 80},
+	}, targets([]string{"a=https://a.test/v1", "b=http://[::1]:8000/v1", "c=http://c.test"}))
 }
 
 // TestAlertRules checks the rules with Prometheus' own tool.
