@@ -207,7 +207,7 @@ const (
 	ClassLimiter        ErrorClass = "limiter"         // the Limiter failed
 	ClassUsageStore     ErrorClass = "usage_store"     // the query of the UsageStore failed
 	ClassBackend        ErrorClass = "backend"         // the Backend failed, or what it returned is invalid
-	ClassInternal       ErrorClass = "internal"        // any other failure of the server
+	ClassInternal       ErrorClass = "internal"        // any other failure of the server, such as of a ResponseStore
 )
 
 // IsClientError reports whether the client caused the error. The text of such an
