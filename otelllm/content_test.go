@@ -12,6 +12,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/otelllm"
 )
 
@@ -86,6 +87,24 @@ func TestContent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A hook that panics costs only the content.
+func TestContentHook_Panics(t *testing.T) {
+	f := newFixture(t, config{telemetry: otelllm.Options{
+		ContentHook: func(context.Context, trace.Span, *otelllm.Content) { panic("hook") },
+		Cost:        func(llmhttp.UsageSum) float64 { return 3 },
+	}})
+	f.chat(chatBody)
+	got := f.metrics()
+	for name, want := range map[string]float64{"llmhttp.requests.active": 0, "llmhttp.spend": 3} {
+		list := points(got[name])
+		require.Len(t, list, 1, name)
+		assert.InDelta(t, want, list[0].sum, 0, name)
+	}
+	assert.Len(t, points(got["gen_ai.server.request.duration"]), 1)
+	_, own := f.spansOf()
+	assert.Len(t, own, 1, "the span has ended")
 }
 
 // A logExporter keeps log records.

@@ -44,19 +44,20 @@ func (r *request) started(ctx context.Context, info *llmhttp.RequestInfo) contex
 	return r.ctx
 }
 
-// ended ends the span and records the metrics.
+// ended records the metrics and ends the span. Functions of the host, which may panic,
+// are called last.
 func (r *request) ended(s *llmhttp.RequestSummary) {
-	if r.span == nil {
-		r.describeRefusal(s)
-	} else {
-		r.endSpan(s)
-	}
 	r.t.metrics.active.Add(-1)
-	r.t.recordSpend(r.ctx, s) // at once, because it calls a function of the host
 	if r.isSampled() {
 		r.t.record(r.ctx, s) // at once, because an exemplar names the trace
 	} else {
 		r.t.batch.add(s)
+	}
+	defer r.t.recordSpend(r.ctx, s) // at once, because it calls a function of the host
+	if r.span == nil {
+		r.describeRefusal(s)
+	} else {
+		r.endSpan(s)
 	}
 }
 
