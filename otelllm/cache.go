@@ -2,13 +2,13 @@ package otelllm
 
 import "sync"
 
-// maxCached is how many values a cache keeps. More are needed only if there are many
-// accounts; they are created for each request.
+// maxCached is how many values a cache keeps. More values are needed only if there
+// are many accounts. Those that a cache does not keep are created for each request.
 const maxCached = 2_000
 
 // A cache keeps what create returns for a key. It may be used concurrently.
 // Without it, making sets of attributes would take longer than the measurements
-// (budget: whole 0.5 KB with otelllm; BenchmarkObserve).
+// (budget: whole 0.5 KB with otelllm, in docs/performance.md; BenchmarkObserve).
 type cache[K comparable, V any] struct {
 	create func(K) V
 

@@ -16,7 +16,7 @@ type Content struct {
 	Truncated bool      // texts are missing, because Options.ContentLimit was reached
 }
 
-// A Message is a message of a chat.
+// A Message is an element of gen_ai.input.messages or gen_ai.output.messages.
 type Message struct {
 	Role         string `json:"role"`
 	Name         string `json:"name,omitempty"`
@@ -36,7 +36,7 @@ type Part struct {
 	Response  string          `json:"response,omitempty"`
 }
 
-// A Tool is the definition of a tool.
+// A Tool is an element of gen_ai.tool.definitions.
 type Tool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name,omitempty"`
@@ -86,8 +86,8 @@ func newMessage(m *llmhttp.Message) Message {
 	return Message{Role: role, Name: m.Name, Parts: parts(m)}
 }
 
-// parts returns the parts of m. There is always a slice, because the schema
-// requires it.
+// parts returns the parts of m. The result is not nil, because the schema requires
+// an array.
 func parts(m *llmhttp.Message) []Part {
 	if m.Role == llmhttp.RoleTool || m.Role == llmhttp.RoleFunction {
 		return []Part{{Type: "tool_call_response", ID: m.ToolCallID, Response: m.Content.Text()}}

@@ -76,8 +76,8 @@ func TestAllocs_PerChunk(t *testing.T) {
 	// same with and without.
 	extra := func(n int) float64 {
 		without, with := newHandler(stream(n), nil), newHandler(stream(n), sampled(t).Observe)
-		few := testing.AllocsPerRun(50, func() { serveOnce(without, streamBody) })
-		return testing.AllocsPerRun(50, func() { serveOnce(with, streamBody) }) - few
+		base := testing.AllocsPerRun(50, func() { serveOnce(without, streamBody) })
+		return testing.AllocsPerRun(50, func() { serveOnce(with, streamBody) }) - base
 	}
 	short, long := extra(100), extra(5100)
 	t.Logf("%v more allocations for 100 chunks, %v for 5100", short, long)

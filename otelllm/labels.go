@@ -9,8 +9,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// An attributeList is a list of attributes. Its methods append an attribute unless
-// its value is empty, zero or nil.
+// An attributeList is a list of attributes. addString, addInt and addFloat append an
+// attribute unless its value is empty, zero or nil.
 type attributeList []attribute.KeyValue
 
 func (l *attributeList) addString(key attribute.Key, value string) {
@@ -31,13 +31,13 @@ func (l *attributeList) addFloat(key attribute.Key, f *float64) {
 	}
 }
 
-// addOptions returns the attributes as options for counters.
-func (l attributeList) addOptions() []metric.AddOption {
+// counterOptions returns the attributes as options for counters.
+func (l attributeList) counterOptions() []metric.AddOption {
 	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(l...))}
 }
 
-// recordOptions returns the attributes as options for histograms.
-func (l attributeList) recordOptions() []metric.RecordOption {
+// histogramOptions returns the attributes as options for histograms.
+func (l attributeList) histogramOptions() []metric.RecordOption {
 	return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(l...))}
 }
 
@@ -87,10 +87,10 @@ func newRequestOptions(l requestLabels, provider string) *requestOptions {
 	request.addString(attrErrorType, string(l.errorType))
 	usage.addString(attrAccount, l.account)
 	return &requestOptions{
-		times: request.recordOptions(), cut: request.addOptions(),
-		input: usage.with(attrTokenType, tokenInput).recordOptions(), output: usage.with(attrTokenType, tokenOutput).recordOptions(),
-		cacheRead: usage.with(attrTokenKind, tokenCacheRead).addOptions(), cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).addOptions(),
-		reasoning: usage.with(attrTokenKind, tokenReasoning).addOptions(), spend: usage.addOptions(),
+		times: request.histogramOptions(), cut: request.counterOptions(),
+		input: usage.with(attrTokenType, tokenInput).histogramOptions(), output: usage.with(attrTokenType, tokenOutput).histogramOptions(),
+		cacheRead: usage.with(attrTokenKind, tokenCacheRead).counterOptions(), cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).counterOptions(),
+		reasoning: usage.with(attrTokenKind, tokenReasoning).counterOptions(), spend: usage.counterOptions(),
 	}
 }
 
@@ -101,7 +101,7 @@ func (r refusalLabels) options() []metric.AddOption {
 	var l attributeList
 	l.addString(attrLimit, r.limit)
 	l.addString(attrAccount, r.account)
-	return l.addOptions()
+	return l.counterOptions()
 }
 
 // tryLabels are the values in the attributes of a try.
@@ -115,7 +115,7 @@ func (t tryLabels) options() []metric.RecordOption {
 	l := attributeList{attrOperation.String(operationName(t.operation)), attrProvider.String(t.provider)}
 	l.addString(attrTarget, t.target)
 	l.addString(attrErrorType, string(t.errorType))
-	return l.recordOptions()
+	return l.histogramOptions()
 }
 
 // operationName returns the value of gen_ai.operation.name.

@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// metrics has the instruments, and the attributes with which they are used.
+// metrics has the instruments, and caches of the attributes with which they are used.
 type metrics struct {
 	requestDuration metric.Float64Histogram
 	firstToken      metric.Float64Histogram
@@ -28,13 +28,13 @@ type metrics struct {
 
 	active atomic.Int64 // requests in progress
 
-	requestOptions *cache[requestLabels, *requestOptions]
-	refusalOptions *cache[refusalLabels, []metric.AddOption]
-	tryOptions     *cache[tryLabels, []metric.RecordOption]
+	byRequest *cache[requestLabels, *requestOptions]
+	byRefusal *cache[refusalLabels, []metric.AddOption]
+	byTry     *cache[tryLabels, []metric.RecordOption]
 }
 
-// newMetrics makes the instruments. When metrics are collected, flush is called first: the
-// SDK calls the functions of observable instruments before it reads the others.
+// newMetrics makes the instruments. flush is called at the beginning of each collection
+// of metrics.
 func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer, flush func()) (*metrics, error) {
 	b := builder{meter: meter}
 	m := &metrics{
@@ -50,10 +50,12 @@ func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer
 		spend:           b.dollars(metricSpend, "Cost of usage in US dollars, estimated usage included"),
 		recordFailures:  b.counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
 
-		requestOptions: newCache(func(l requestLabels) *requestOptions { return newRequestOptions(l, provider) }),
-		refusalOptions: newCache(refusalLabels.options),
-		tryOptions:     newCache(tryLabels.options),
+		byRequest: newCache(func(l requestLabels) *requestOptions { return newRequestOptions(l, provider) }),
+		byRefusal: newCache(refusalLabels.options),
+		byTry:     newCache(tryLabels.options),
 	}
+	// The SDK calls the functions of observable instruments before it reads the other
+	// instruments. It calls no function without an instrument, so flush shares one.
 	b.observeLevel(metricActive, "{request}", "Requests in progress", func() int64 {
 		flush()
 		return m.active.Load()
@@ -124,7 +126,7 @@ func observe(value func() int64) metric.Int64ObservableOption {
 func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	m := t.metrics
 	if s.Limit != "" {
-		m.refusals.Add(ctx, 1, m.refusalOptions.get(refusalLabels{s.Limit, t.account(s)})...)
+		m.refusals.Add(ctx, 1, m.byRefusal.get(refusalLabels{s.Limit, t.account(s)})...)
 	}
 	if s.RecordErr != nil {
 		m.recordFailures.Add(ctx, 1)
@@ -132,7 +134,7 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	if s.Operation == "" {
 		return
 	}
-	opts := t.requestOptions(s)
+	opts := t.optionsFor(s)
 	m.requestDuration.Record(ctx, s.Duration.Seconds(), opts.times...)
 	if s.Err == nil {
 		m.recordTokenTimes(ctx, s, opts)
@@ -144,10 +146,10 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	}
 }
 
-// requestOptions returns the attributes of the metrics of a request.
-func (t *Telemetry) requestOptions(s *llmhttp.RequestSummary) *requestOptions {
+// optionsFor returns the attributes of the metrics of a request.
+func (t *Telemetry) optionsFor(s *llmhttp.RequestSummary) *requestOptions {
 	success := s.Err == nil && s.Request != nil
-	return t.metrics.requestOptions.get(requestLabels{
+	return t.metrics.byRequest.get(requestLabels{
 		operation: s.Operation, protocol: s.Protocol,
 		requestModel: t.models.label(s.Model, success), responseModel: t.models.label(s.Reply.Model, success),
 		errorType: s.ErrorClass, account: t.account(s),
@@ -165,11 +167,11 @@ func (t *Telemetry) account(s *llmhttp.RequestSummary) string {
 // recordTokenTimes records when tokens were generated. If the Backend yields the
 // reply in one chunk, that is not known, unless the client asked for a stream.
 func (m *metrics) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummary, opts *requestOptions) {
-	several := s.LastToken > s.FirstToken
-	if several || s.Streamed && s.FirstToken > 0 {
+	hasTimes := s.LastToken > s.FirstToken
+	if hasTimes || s.Streamed && s.FirstToken > 0 {
 		m.firstToken.Record(ctx, s.FirstToken.Seconds(), opts.times...)
 	}
-	if n := s.Usage.CompletionTokens; several && n > 1 && !s.Estimated {
+	if n := s.Usage.CompletionTokens; hasTimes && n > 1 && !s.Estimated {
 		m.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), opts.times...)
 	}
 }
@@ -192,7 +194,7 @@ func (t *Telemetry) recordSpend(ctx context.Context, s *llmhttp.RequestSummary) 
 		return
 	}
 	if cost := t.opts.Cost(s.Sum()); cost > 0 {
-		t.metrics.spend.Add(ctx, cost, t.requestOptions(s).spend...)
+		t.metrics.spend.Add(ctx, cost, t.optionsFor(s).spend...)
 	}
 }
 
@@ -209,5 +211,5 @@ func addTokens(ctx context.Context, c metric.Int64Counter, n int, opts []metric.
 }
 
 func (m *metrics) recordTry(ctx context.Context, d time.Duration, l tryLabels) {
-	m.tryDuration.Record(ctx, d.Seconds(), m.tryOptions.get(l)...)
+	m.tryDuration.Record(ctx, d.Seconds(), m.byTry.get(l)...)
 }

@@ -29,9 +29,9 @@ func (m *modelNames) has(name string) bool {
 	return m.names[name]
 }
 
-// label returns the attribute's value for name, which may be empty. If learn is
-// true, the name becomes an attribute, unless there is a list or there are too
-// many.
+// label returns the attribute's value for name: name if it is empty or in the set, and
+// otherwise otherModel. If learn is true, it first adds name to the set, unless the set
+// is fixed or full.
 func (m *modelNames) label(name string, learn bool) string {
 	if name == "" || m.has(name) || learn && !m.fixed && m.add(name) {
 		return name
@@ -39,7 +39,7 @@ func (m *modelNames) label(name string, learn bool) string {
 	return otherModel
 }
 
-// add adds name unless there are too many. It reports whether name is in the set.
+// add adds name unless the set is full. It reports whether name is in the set.
 func (m *modelNames) add(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,7 +24,7 @@ func (t *Telemetry) Observe(ctx context.Context, _ *http.Request) (context.Conte
 	return ctx, o
 }
 
-// A request is the state of one request.
+// A request has the functions of an Observation, and what they keep between their calls.
 type request struct {
 	t          *Telemetry
 	ctx        context.Context // of the request; then of its span
@@ -138,17 +138,17 @@ type fallbackDetector struct {
 }
 
 // isFallback reports whether a try at target takes the place of one at another target.
-func (t *fallbackDetector) isFallback(target string) (fallback bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.failed != "" && t.failed != target
+func (d *fallbackDetector) isFallback(target string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed != "" && d.failed != target
 }
 
-func (t *fallbackDetector) noteEnd(try *llmhttp.Try) {
+func (d *fallbackDetector) noteEnd(try *llmhttp.Try) {
 	if try.Err == nil {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.failed = try.Target
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed = try.Target
 }

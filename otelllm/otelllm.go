@@ -14,13 +14,13 @@ import (
 
 // Options configures a [Telemetry]. The zero value is ready to use.
 type Options struct {
-	// TracerProvider makes spans. If nil, the global one does.
+	// TracerProvider makes spans. Nil means the global one.
 	TracerProvider trace.TracerProvider
 
-	// MeterProvider makes instruments. If nil, the global one does.
+	// MeterProvider makes instruments. Nil means the global one.
 	MeterProvider metric.MeterProvider
 
-	// LoggerProvider emits events. If nil, the global one does.
+	// LoggerProvider emits events. Nil means the global one.
 	LoggerProvider log.LoggerProvider
 
 	// Provider is the value of gen_ai.provider.name: the host's own name, or a
@@ -83,7 +83,7 @@ type Telemetry struct {
 	tracer     trace.Tracer
 	logger     log.Logger
 	metrics    *metrics
-	batch      batch // of requests whose metrics are to be recorded
+	batch      batch // requests whose metrics are recorded later
 	models     *modelNames
 	spanStarts *cache[requestLabels, *spanStart] // of known models
 }

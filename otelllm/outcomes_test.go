@@ -24,7 +24,7 @@ var errCause = errors.New("cause-marker")
 type outcome struct {
 	config config
 	body   string                         // chatBody if empty
-	meet   func(t *testing.T, f *fixture) // sends the request in another way, and waits for its end
+	send   func(t *testing.T, f *fixture) // sends the request in another way, and waits for its end
 
 	class  string // error.type; empty for success
 	span   string // the name of the request's span; empty if there is none
@@ -37,10 +37,10 @@ type outcome struct {
 }
 
 // waits returns a Backend that sends reached when it is called, yields a chunk if
-// speaks is true, and waits until its request ends.
-func waits(reached chan<- struct{}, speaks bool) llmhttp.Backend {
+// yields is true, and waits until its request ends.
+func waits(reached chan<- struct{}, yields bool) llmhttp.Backend {
 	return backend(func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
-		if speaks {
+		if yields {
 			yield(llmhttp.TextChunk("reply-marker"), nil)
 		}
 		reached <- struct{}{}
@@ -110,11 +110,11 @@ func outcomes() map[string]outcome {
 		"error in mid-stream":  {config: fails(errCause, "reply-marker"), body: streamBody, class: "backend", span: "chat", failed: true, cut: true, model: "_OTHER"},
 		"429 in mid-stream": {config: fails(llmhttp.Errorf(429, "", "x"), "reply-marker"), body: streamBody, class: "rate_limit", span: "chat", failed: true,
 			cut: true, model: "_OTHER"},
-		"client gone":            {config: config{backend: waits(reached, false)}, meet: leave, class: "canceled", span: "chat", model: "_OTHER"},
-		"client gone mid-stream": {config: config{backend: waits(reached, true)}, meet: leave, class: "canceled", span: "chat", cut: true, model: "_OTHER"},
+		"client gone":            {config: config{backend: waits(reached, false)}, send: leave, class: "canceled", span: "chat", model: "_OTHER"},
+		"client gone mid-stream": {config: config{backend: waits(reached, true)}, send: leave, class: "canceled", span: "chat", cut: true, model: "_OTHER"},
 		"timeout":                {config: silent, class: "timeout", span: "chat", failed: true, model: "_OTHER"},
-		"Shutdown":               {config: config{backend: waits(reached, true)}, meet: interrupt, class: "shutdown", span: "chat", failed: true, cut: true, model: "_OTHER"},
-		"after Shutdown":         {meet: refuse, class: "shutdown"},
+		"Shutdown":               {config: config{backend: waits(reached, true)}, send: interrupt, class: "shutdown", span: "chat", failed: true, cut: true, model: "_OTHER"},
+		"after Shutdown":         {send: refuse, class: "shutdown"},
 	}
 }
 
@@ -131,8 +131,8 @@ func TestOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, o.config)
 			switch {
-			case o.meet != nil:
-				o.meet(t, f)
+			case o.send != nil:
+				o.send(t, f)
 			case o.body != "":
 				f.send(t.Context(), "POST", chatPath, o.body)
 			default:

@@ -36,8 +36,8 @@ func (t *Telemetry) spanStartFor(info *llmhttp.RequestInfo) *spanStart {
 	return t.spanStarts.get(l)
 }
 
-// newSpanStart returns the start of a span. Its name has no model that is not known,
-// so that there are few names.
+// newSpanStart returns the start of a span. Its name contains the model only if that is
+// known, so that there are few names.
 func (t *Telemetry) newSpanStart(l requestLabels) *spanStart {
 	name := operationName(l.operation)
 	if t.models.has(l.requestModel) {
