@@ -31,7 +31,7 @@ func remoteAddr(r *http.Request) string {
 	return ip.String()
 }
 
-// isLoopback reports whether host, which may have a port, is this machine.
+// isLoopback reports whether host, which may have a port, names this machine.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -68,6 +68,7 @@ func (l *auditLog) add(r *http.Request, user string, action AuditAction, keyID, 
 	l.write(context.WithoutCancel(r.Context()), e)
 }
 
+// newest returns the entries, beginning with the newest.
 func (l *auditLog) newest() []AuditEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,21 +16,21 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// A chart has a stacked bar at each label, with a value of each series.
+// A chart has a bar for each label. A bar is a stack of one value of each series.
 type chart struct {
 	Labels []string
 	Series []chartSeries
-	Format func(float64) string
+	Format func(float64) string // of values
 }
 
 type chartSeries struct {
 	Name   string
-	Values []float64 // as many as there are labels
-	Bad    bool      // drawn in the color of errors
+	Values []float64 // one for each label
+	Errors bool      // whether the series has the color of errors
 }
 
-// A chartStyle is how a chart is drawn. Pages link to every style, and browsers
-// choose.
+// A chartStyle selects the colors and the size of a chart. Pages link to the chart in
+// every style, and the browser chooses one.
 type chartStyle struct{ dark, narrow bool }
 
 func readChartStyle(r *http.Request) chartStyle {
@@ -38,23 +38,23 @@ func readChartStyle(r *http.Request) chartStyle {
 	return chartStyle{dark: q.Get("theme") == "dark", narrow: q.Get("size") == "narrow"}
 }
 
-// maxSeries is the maximum number of series.
+// maxSeries is the maximum number of series, and how many colors there are for them.
 const maxSeries = 7
 
 // A palette has the colors of a chart.
 type palette struct {
-	series                [maxSeries]color.Color
-	badSeries, text, grid color.Color
+	series             [maxSeries]color.Color
+	errors, text, grid color.Color
 }
 
 var (
 	lightPalette = palette{
-		series:    [maxSeries]color.Color{rgb(0x4f46e5), rgb(0x0d9488), rgb(0xd97706), rgb(0xdb2777), rgb(0x0284c7), rgb(0x65a30d), rgb(0x94a3b8)},
-		badSeries: rgb(0xdc2626), text: rgb(0x4b5563), grid: rgb(0xe5e7eb),
+		series: [maxSeries]color.Color{rgb(0x4f46e5), rgb(0x0d9488), rgb(0xd97706), rgb(0xdb2777), rgb(0x0284c7), rgb(0x65a30d), rgb(0x94a3b8)},
+		errors: rgb(0xdc2626), text: rgb(0x4b5563), grid: rgb(0xe5e7eb),
 	}
 	darkPalette = palette{
-		series:    [maxSeries]color.Color{rgb(0x818cf8), rgb(0x2dd4bf), rgb(0xfbbf24), rgb(0xf472b6), rgb(0x38bdf8), rgb(0xa3e635), rgb(0x64748b)},
-		badSeries: rgb(0xf87171), text: rgb(0x9ca3af), grid: rgb(0x2b3040),
+		series: [maxSeries]color.Color{rgb(0x818cf8), rgb(0x2dd4bf), rgb(0xfbbf24), rgb(0xf472b6), rgb(0x38bdf8), rgb(0xa3e635), rgb(0x64748b)},
+		errors: rgb(0xf87171), text: rgb(0x9ca3af), grid: rgb(0x2b3040),
 	}
 )
 
@@ -70,8 +70,8 @@ func (s chartStyle) palette() *palette {
 }
 
 func (p *palette) color(i int, series *chartSeries) color.Color {
-	if series.Bad {
-		return p.badSeries
+	if series.Errors {
+		return p.errors
 	}
 	return p.series[i%maxSeries]
 }
@@ -83,6 +83,7 @@ func (s chartStyle) size() (w, h vg.Length) {
 	return 860, 260
 }
 
+// svg draws the chart as an SVG image.
 func (c *chart) svg(style chartStyle) ([]byte, error) {
 	p := plot.New()
 	p.BackgroundColor = nil
@@ -109,14 +110,15 @@ func (c *chart) svg(style chartStyle) ([]byte, error) {
 
 // draw draws the plot, and above it the names of the series if there are several.
 func (c *chart) draw(p *plot.Plot, canvas draw.Canvas, style chartStyle) {
-	height := vg.Length(8)
+	top := vg.Length(8) // the space above the plot
 	if len(c.Series) > 1 {
-		height += c.drawLegend(p.X.Tick.Label, canvas, style)
+		top += c.drawLegend(p.X.Tick.Label, canvas, style)
 	}
-	p.Draw(draw.Crop(canvas, 0, -6, 0, -height))
+	p.Draw(draw.Crop(canvas, 0, -6, 0, -top))
 }
 
-// drawLegend draws the names of the series side by side and returns the height.
+// drawLegend draws the names of the series at the top of the canvas, in as many lines
+// as they need, and returns the height of these lines.
 func (c *chart) drawLegend(label text.Style, canvas draw.Canvas, style chartStyle) vg.Length {
 	const line, square, gap = 16, 9, 16
 	label.XAlign, label.YAlign = draw.XLeft, draw.YCenter
@@ -135,6 +137,7 @@ func (c *chart) drawLegend(label text.Style, canvas draw.Canvas, style chartStyl
 	return canvas.Max.Y - y
 }
 
+// shorten cuts s to at most n characters.
 func shorten(s string, n int) string {
 	runes := []rune(s)
 	if len(runes) <= n {
@@ -143,6 +146,7 @@ func shorten(s string, n int) string {
 	return string(runes[:n-1]) + "…"
 }
 
+// styleAxes sets the range, the ticks and the style of both axes.
 func (c *chart) styleAxes(p *plot.Plot, style chartStyle, face font.Font) {
 	label := text.Style{Color: style.palette().text, Font: face, Handler: p.TextHandler}
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
@@ -160,13 +164,13 @@ func (c *chart) styleAxes(p *plot.Plot, style chartStyle, face font.Font) {
 	p.Y.Tick.Marker = plot.ConstantTicks(c.valueTicks(p.Y.Max))
 }
 
-// labelTicks returns a tick for as many labels as there is room for.
+// labelTicks returns ticks at equal distances, for as many labels as there is room for.
 func (c *chart) labelTicks(style chartStyle) []plot.Tick {
-	room := 12
+	maxTicks := 12
 	if style.narrow {
-		room = 4
+		maxTicks = 4
 	}
-	step := max((len(c.Labels)+room-1)/room, 1)
+	step := max((len(c.Labels)+maxTicks-1)/maxTicks, 1)
 	var ticks []plot.Tick
 	for i := (len(c.Labels) - 1) % step; i < len(c.Labels); i += step {
 		ticks = append(ticks, plot.Tick{Value: float64(i), Label: c.Labels[i]})
@@ -178,7 +182,7 @@ func (c *chart) labelTicks(style chartStyle) []plot.Tick {
 func (c *chart) valueTicks(top float64) []plot.Tick {
 	var ticks []plot.Tick
 	step := roundStep(top)
-	for v := 0.0; v <= top*1.0001; v += step {
+	for v := 0.0; v <= top*1.0001; v += step { // 1.0001 tolerates rounding
 		ticks = append(ticks, plot.Tick{Value: v, Label: c.Format(v)})
 	}
 	return ticks
@@ -213,12 +217,15 @@ func (c *chart) axisTop() float64 {
 	return math.Ceil(top/step) * step
 }
 
+// addBars adds the bars of each series to p, on top of those of the series before.
 func (c *chart) addBars(p *plot.Plot, style chartStyle) error {
 	w, _ := style.size()
-	width := vg.Length(math.Max(1, 0.7*float64(w-60)/float64(max(len(c.Labels), 1))))
+	const axis, share, maxWidth = 60, 0.7, 36 // of the value axis; of a bar in the space of its label
+	width := share * (w - axis) / vg.Length(max(len(c.Labels), 1))
+	width = min(max(width, 1), maxWidth)
 	var below *plotter.BarChart
 	for i, s := range c.Series {
-		bars, err := plotter.NewBarChart(plotter.Values(s.Values), min(width, 36))
+		bars, err := plotter.NewBarChart(plotter.Values(s.Values), width)
 		if err != nil {
 			return err
 		}
@@ -247,8 +254,8 @@ func shortNumber(v float64) string {
 
 func shortMoney(v float64) string { return "$" + strconv.FormatFloat(v, 'f', -1, 64) }
 
-// chartPolicy lets a chart have style attributes, as the library writes them, and
-// nothing else.
+// chartPolicy is the Content-Security-Policy of charts. It permits style attributes,
+// which the library writes, and nothing else.
 const chartPolicy = "default-src 'none'; style-src 'unsafe-inline'"
 
 // writeChart replies with c in the style that the query names.

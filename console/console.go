@@ -10,7 +10,7 @@ import (
 
 // A Handler serves the console. Its methods may be called concurrently.
 type Handler struct {
-	user       UserFunc
+	user       UserFunc // Options.User, or that of signIn
 	renderer   *renderer
 	signIn     *signInPages // nil if the host has its own sign-in
 	overview   *overviewPages
@@ -22,8 +22,8 @@ type Handler struct {
 	handler    http.Handler
 }
 
-// New returns a Handler for keys. It copies opts. It returns an error if opts do
-// not say who may use the console, or if a field is not valid.
+// New returns a Handler for keys. It copies opts. It returns an error unless opts have
+// either User or SignIn, and if a field is not valid.
 func New(keys llmhttp.KeyManager, opts *Options) (*Handler, error) {
 	if keys == nil {
 		return nil, errors.New("console: nil KeyManager")
@@ -47,7 +47,7 @@ func New(keys llmhttp.KeyManager, opts *Options) (*Handler, error) {
 	return h, nil
 }
 
-// newHandler returns a Handler that has no sign-in and no routes yet.
+// newHandler returns a Handler without a sign-in and without routes, which New adds.
 func newHandler(keys llmhttp.KeyManager, o *Options) *Handler {
 	audit := newAuditLog(o)
 	reports := newUsageReports(o.Usage, o.Cost)
@@ -117,8 +117,8 @@ func (h *Handler) routes() map[string]func(*request) error {
 	}
 }
 
-// contentSecurityPolicy allows what the console's own files do. Scripts and
-// styles inside of pages have no effect.
+// contentSecurityPolicy permits what the pages and the files in static do. Inline
+// scripts and styles have no effect.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 

@@ -7,7 +7,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A pageError is an error whose text is shown.
+// A pageError is an error whose text people see on the error page.
 type pageError struct {
 	status int
 	text   string
@@ -22,8 +22,8 @@ var (
 )
 
 // showError replies with an error page. Errors other than a pageError are logged
-// and not shown. The user is nil if it is not known.
-func (d *renderer) showError(w http.ResponseWriter, r *http.Request, user *User, err error) {
+// and not shown. The user is nil if nobody is signed in.
+func (rd *renderer) showError(w http.ResponseWriter, r *http.Request, user *User, err error) {
 	shown, ok := errors.AsType[*pageError](err)
 	switch {
 	case ok:
@@ -34,10 +34,10 @@ func (d *renderer) showError(w http.ResponseWriter, r *http.Request, user *User,
 	case r.Context().Err() != nil: // the client has left
 		return
 	default:
-		d.logger.ErrorContext(r.Context(), "console: request failed", "path", r.URL.Path, "error", err)
+		rd.logger.ErrorContext(r.Context(), "console: request failed", "path", r.URL.Path, "error", err)
 		shown = &pageError{http.StatusInternalServerError, "Something went wrong. The server's log has the reason."}
 	}
-	if err := d.render(w, r, shown.status, "error.html", &view{Title: "Error", User: user, Data: shown.text}); err != nil {
+	if err := rd.render(w, r, shown.status, "error.html", &view{Title: "Error", User: user, Data: shown.text}); err != nil {
 		http.Error(w, shown.text, shown.status)
 	}
 }

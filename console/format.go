@@ -23,8 +23,7 @@ func formatAgo(t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
-	d := time.Since(t)
-	d = max(d, -d)
+	d := time.Since(t).Abs()
 	format := "%s ago"
 	if t.After(time.Now()) {
 		format = "in %s"

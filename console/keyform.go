@@ -16,22 +16,22 @@ import (
 	"github.com/llmhttp/llmhttp/internal/keytext"
 )
 
-// keyFieldNames are the names of the fields of a keyForm. Their texts have the
-// same form as the flags of llmhttpctl.
+// keyFieldNames are the names of the fields of a keyForm. Their values have the
+// syntax of the flags of llmhttpctl.
 var keyFieldNames = append([]string{"name", "account", "expires", "scopes", "models"}, keytext.LimitNames...)
 
 // A keyForm holds the settings of a key as texts. Only the fields that a person
 // changed take effect, so that two people can change different settings at the
 // same time.
 type keyForm struct {
-	Values map[string]string
-	Was    map[string]string // the values when the form was shown
-	Errors map[string]string // by field
-	Scopes []scopeBox
-	admin  bool
+	Values   map[string]string // by field, as the maps below
+	Original map[string]string // the Values when the form was first shown
+	Errors   map[string]string
+	Scopes   []scopeBox
+	admin    bool // whether an administrator sent the form
 }
 
-// errInvalidForm is returned for a form with Errors.
+// errInvalidForm means that the form has Errors.
 var errInvalidForm = errors.New("console: the form has mistakes")
 
 // A scopeBox is a checkbox for a scope.
@@ -56,23 +56,23 @@ func keyFields(p *llmhttp.KeyParams) map[string]string {
 func newKeyForm(k *llmhttp.KeyInfo, admin bool) *keyForm {
 	params := k.Params()
 	fields := keyFields(&params)
-	f := &keyForm{Values: fields, Was: fields, Errors: make(map[string]string), admin: admin}
+	f := &keyForm{Values: fields, Original: fields, Errors: make(map[string]string), admin: admin}
 	f.setScopes()
 	return f
 }
 
-// readKeyForm reads what a browser sent.
-func readKeyForm(sent url.Values, admin bool) *keyForm {
-	f := &keyForm{Values: make(map[string]string), Was: make(map[string]string), Errors: make(map[string]string), admin: admin}
+// readKeyForm reads the form that a browser sent.
+func readKeyForm(values url.Values, admin bool) *keyForm {
+	f := &keyForm{Values: make(map[string]string), Original: make(map[string]string), Errors: make(map[string]string), admin: admin}
 	for _, name := range keyFieldNames {
-		f.Values[name] = strings.TrimSpace(sent.Get(name))
-		f.Was[name] = sent.Get("was." + name)
+		f.Values[name] = strings.TrimSpace(values.Get(name))
+		f.Original[name] = values.Get("was." + name)
 	}
-	scopes := sent["scopes"]
+	scopes := values["scopes"]
 	switch {
 	case slices.Contains(scopes, "all"):
 		f.Values["scopes"] = "all"
-	case len(scopes) == 0 && f.Was["scopes"] != "": // the form has checkboxes, and none is checked
+	case len(scopes) == 0 && f.Original["scopes"] != "": // the form has checkboxes, and none is checked
 		f.Values["scopes"] = "none"
 	default:
 		f.Values["scopes"] = strings.Join(scopes, ",")
@@ -89,7 +89,7 @@ func (f *keyForm) setScopes() {
 	for _, e := range llmhttp.Endpoints() {
 		names = append(names, string(e))
 	}
-	for _, name := range strings.Split(f.Was["scopes"], ",") {
+	for _, name := range strings.Split(f.Original["scopes"], ",") {
 		if name != "" && name != "none" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -99,13 +99,14 @@ func (f *keyForm) setScopes() {
 	}
 }
 
-// apply changes the settings in p whose fields were changed. If a field is not
-// valid, it sets Errors and returns errInvalidForm.
+// apply sets the settings in p whose fields were changed and that the person may
+// change. If a field is not valid, it sets Errors and returns errInvalidForm.
 func (f *keyForm) apply(p *llmhttp.KeyParams, now time.Time) error {
 	clear(f.Errors)
 	for _, name := range keyFieldNames {
+		permitted := f.admin || name == "name" || name == "expires"
 		value := f.Values[name]
-		if value == f.Was[name] || !f.admin && name != "name" && name != "expires" {
+		if !permitted || value == f.Original[name] {
 			continue
 		}
 		if err := f.applyField(p, name, value, now); err != nil {
@@ -181,13 +182,13 @@ func (f *keyForm) status() int {
 	return http.StatusOK
 }
 
-// describeChange lists the settings in which two keys differ.
+// describeChange lists the settings that differ, for the audit log.
 func describeChange(before, after *llmhttp.KeyParams) string {
 	var changes []string
-	was, is := keyFields(before), keyFields(after)
+	from, to := keyFields(before), keyFields(after)
 	for _, name := range keyFieldNames {
-		if was[name] != is[name] {
-			changes = append(changes, name+": "+quoteValue(was[name])+" to "+quoteValue(is[name]))
+		if from[name] != to[name] {
+			changes = append(changes, name+": "+quoteValue(from[name])+" to "+quoteValue(to[name]))
 		}
 	}
 	return strings.Join(changes, "; ")

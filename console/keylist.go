@@ -38,46 +38,48 @@ func newKeyListData(user *User, query url.Values) *keyListData {
 	return d
 }
 
-// serveList shows a page of the list of keys: the first, that after the key in
-// the query, or that before it.
+// serveList shows a page of the list of keys: the first page, or the page after or
+// before the key that the query names.
 func (k *keyPages) serveList(q *request) error {
 	query := q.r.URL.Query()
 	data := newKeyListData(&q.user, query)
-	before := query.Get("before")
-	list := llmhttp.KeyQuery{
+	page := llmhttp.KeyQuery{
 		Account: data.Account, Status: data.Status, Search: data.Search,
-		After: query.Get("after"), Newest: true, Limit: keysPerPage + 1,
+		After: query.Get("after"), Newest: true, Limit: keysPerPage + 1, // one more tells whether there is another page
 	}
-	if before != "" { // the list in the other direction, from there
-		list.After, list.Newest = before, false
+	backward := query.Get("before") != ""
+	if backward {
+		page.After, page.Newest = query.Get("before"), false
 	}
-	if list.After != "" {
-		if _, err := q.findKey(k.keys, list.After); err != nil {
+	if page.After != "" {
+		if _, err := q.findKey(k.keys, page.After); err != nil {
 			return err
 		}
 	}
-	keys, err := k.keys.ListKeys(q.r.Context(), list)
+	keys, err := k.keys.ListKeys(q.r.Context(), page)
 	if err != nil {
 		return err
 	}
 	more := len(keys) > keysPerPage
 	data.Keys = keys[:min(len(keys), keysPerPage)]
-	if before != "" {
+	hasOlder, hasNewer := more, query.Has("after")
+	if backward {
 		slices.Reverse(data.Keys)
+		hasOlder, hasNewer = true, hasNewer || more
 	}
-	data.link(before != "" || more, query.Has("after") || before != "" && more)
+	data.setLinks(hasOlder, hasNewer)
 	return q.render("keys.html", "API keys", data)
 }
 
-// link sets the queries of the neighboring pages, of those that exist.
-func (d *keyListData) link(older, newer bool) {
+// setLinks sets the queries of the neighboring pages.
+func (d *keyListData) setLinks(hasOlder, hasNewer bool) {
 	if len(d.Keys) == 0 {
 		return
 	}
-	if older {
+	if hasOlder {
 		d.Older = d.pageQuery("after", d.Keys[len(d.Keys)-1].ID)
 	}
-	if newer {
+	if hasNewer {
 		d.Newer = d.pageQuery("before", d.Keys[0].ID)
 	}
 }

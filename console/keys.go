@@ -16,12 +16,12 @@ type keyData struct {
 	Error  string
 
 	Limits []limitUse
-	Totals *usageTotals // of the last Days days; nil if the host has no UsageReporter
+	Totals *usageTotals // of the last Days days; nil if the store is no UsageReporter
 	Days   int
 
 	Admin, MayUse, Active bool
-	Playground            bool   // whether there is one
-	Overlap               string // in the form for a rotation
+	Playground            bool   // whether the console has a playground
+	Overlap               string // the value of the field in the form for a rotation
 }
 
 // newKeyData returns the data for a key that user sees.
@@ -32,8 +32,8 @@ func newKeyData(user *User, info *llmhttp.KeyInfo) *keyData {
 	}
 }
 
-// title returns the name of a key, or its ID if it has no name.
-func title(info *llmhttp.KeyInfo) string { return cmp.Or(info.Name, info.ID) }
+// keyTitle returns the name of a key, or its ID if it has no name.
+func keyTitle(info *llmhttp.KeyInfo) string { return cmp.Or(info.Name, info.ID) }
 
 // keyPages serve the list of keys and the pages that show, change, suspend and
 // revoke a key.
@@ -42,7 +42,7 @@ type keyPages struct {
 	limits     *limitReader
 	reports    *usageReports
 	audit      *auditLog
-	playground bool // whether there is one
+	playground bool // whether the console has a playground
 }
 
 func (k *keyPages) serve(q *request) error {
@@ -63,7 +63,7 @@ func (k *keyPages) show(q *request, info *llmhttp.KeyInfo, form *keyForm) error 
 	data.Form, data.Playground = form, k.playground
 	data.Limits = k.limits.read(q.r.Context(), info)
 	data.Totals, data.Days = totals, defaultDays
-	return q.renderStatus(form.status(), "key.html", title(info), data)
+	return q.renderStatus(form.status(), "key.html", keyTitle(info), data)
 }
 
 // update changes the settings of a key that differ from those that the form showed.
@@ -95,13 +95,13 @@ func (k *keyPages) update(q *request) error {
 	return q.redirectToKey(info.ID)
 }
 
-// serveRevoke asks for a confirmation.
+// serveRevoke shows a page that asks for a confirmation.
 func (k *keyPages) serveRevoke(q *request) error {
 	info, err := q.findUsableKey(k.keys, q.keyID())
 	if err != nil {
 		return err
 	}
-	return q.render("revoke.html", "Revoke "+title(&info), newKeyData(&q.user, &info))
+	return q.render("revoke.html", "Revoke "+keyTitle(&info), newKeyData(&q.user, &info))
 }
 
 func (k *keyPages) revoke(q *request) error {

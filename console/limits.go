@@ -14,15 +14,15 @@ import (
 
 // A limitUse says how much of a limit of a key is used.
 type limitUse struct {
-	Name string
-	Text string // the limit, such as 60/m
+	Name  string // such as "max completion tokens"
+	Limit string // such as 60/m
 
 	Known     bool // whether the fields below are known
 	Used, Max float64
-	Money     bool          // Used and Max are in US dollars
-	Full      time.Duration // until the token bucket is full without further requests; zero if not known
-	Since     time.Time     // when the period of the quota began; zero if it has none
-	Local     bool          // Used counts only requests of this process
+	InDollars bool          // whether Used and Max are amounts of money
+	FreeIn    time.Duration // until nothing is used, if there are no further requests; zero if not known
+	Since     time.Time     // when the period of the quota began; zero if there is none
+	Local     bool          // whether Used counts only requests of this process
 }
 
 // A limitReader reads how much of the limits of a key is used. Each of its fields
@@ -44,7 +44,7 @@ func (l *limitReader) read(ctx context.Context, info *llmhttp.KeyInfo) []limitUs
 		if text == "" {
 			continue
 		}
-		use := limitUse{Name: strings.ReplaceAll(name, "-", " "), Text: text}
+		use := limitUse{Name: strings.ReplaceAll(name, "-", " "), Limit: text}
 		var err error
 		switch name {
 		case "requests":
@@ -64,7 +64,7 @@ func (l *limitReader) read(ctx context.Context, info *llmhttp.KeyInfo) []limitUs
 	return uses
 }
 
-// readLevel sets how much of a bucket is used.
+// readLevel sets how much of a token bucket is used. It takes no tokens.
 func (l *limitReader) readLevel(ctx context.Context, keyID, bucket string, rate llmhttp.Rate, use *limitUse) error {
 	if l.limiter == nil {
 		return nil
@@ -75,8 +75,8 @@ func (l *limitReader) readLevel(ctx context.Context, keyID, bucket string, rate 
 	}
 	use.Known, use.Max = true, float64(rate.WithDefaults().Burst)
 	use.Used = use.Max - float64(levels[0].Remaining)
-	if use.Full = levels[0].ResetAfter; use.Full == math.MaxInt64 { // a rate that permits nothing
-		use.Full = 0
+	if after := levels[0].ResetAfter; after != math.MaxInt64 { // that is the value for a rate that permits nothing
+		use.FreeIn = after
 	}
 	return nil
 }
@@ -84,12 +84,13 @@ func (l *limitReader) readLevel(ctx context.Context, keyID, bucket string, rate 
 // readQuota sets how much of the quota is used: of its tokens, or of its cost if
 // more of that is used.
 func (l *limitReader) readQuota(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
-	quota, now := info.Limits.Quota, time.Now()
 	if l.usage == nil {
 		return nil
 	}
+	quota, now := info.Limits.Quota, time.Now()
+	since := quota.Start(now)
 	sums, err := llmhttp.QueryKey(ctx, l.usage, info.ID, llmhttp.UsageQuery{
-		Account: info.Account, From: quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day), // as the Handler does
+		Account: info.Account, From: since, To: now.UTC().Truncate(day).Add(2 * day), // as the Handler does
 	})
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
@@ -101,42 +102,40 @@ func (l *limitReader) readQuota(ctx context.Context, info *llmhttp.KeyInfo, use 
 	for i := range sums {
 		totals.add(&sums[i], l.cost)
 	}
-	use.Known, use.Used, use.Max = true, float64(totals.Tokens()), float64(max(quota.Tokens, 0))
-	if cost := max(quota.Cost, 0); quota.Cost != 0 && l.cost != nil && (quota.Tokens == 0 || totals.Cost*use.Max > use.Used*cost) {
-		use.Money, use.Used, use.Max = true, totals.Cost, cost
+	used, maxTokens, maxCost := float64(totals.Tokens()), float64(max(quota.Tokens, 0)), max(quota.Cost, 0)
+	use.Known, use.Since, use.Used, use.Max = true, since, used, maxTokens
+	if quota.Cost == 0 || l.cost == nil {
+		return nil
 	}
-	use.Since = quota.Start(now)
+	if quota.Tokens == 0 || totals.Cost*maxTokens > used*maxCost { // the share of the cost is larger
+		use.InDollars, use.Used, use.Max = true, totals.Cost, maxCost
+	}
 	return nil
 }
 
 // readConcurrent sets how many requests are in progress. If the Limiter does not
 // count them, it sets those that the Monitor of this process counts.
 func (l *limitReader) readConcurrent(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
-	var n int
-	counter, ok := l.limiter.(llmhttp.ConcurrencyCounter)
-	switch {
-	case ok:
-		var err error
-		if n, err = counter.Concurrent(ctx, info.ID); err != nil {
-			return err
-		}
-	case l.monitor != nil:
-		n, use.Local = l.monitor.concurrent(info.ID), true
-	default:
-		return nil
+	use.Max = float64(max(info.Limits.Concurrent, 0))
+	if counter, ok := l.limiter.(llmhttp.ConcurrencyCounter); ok {
+		n, err := counter.Concurrent(ctx, info.ID)
+		use.Known, use.Used = err == nil, float64(n)
+		return err
 	}
-	use.Known, use.Used, use.Max = true, float64(n), float64(max(info.Limits.Concurrent, 0))
+	if l.monitor != nil {
+		use.Known, use.Local, use.Used = true, true, float64(l.monitor.concurrent(info.ID))
+	}
 	return nil
 }
 
-// Amounts returns what is used and what is permitted.
+// Amounts returns how much is used and how much is permitted, such as "1 of 60".
 func (u limitUse) Amounts() string {
-	if u.Money {
+	if u.InDollars {
 		return formatMoney(u.Used) + " of " + formatMoney(u.Max)
 	}
 	return formatCount(int64(u.Used)) + " of " + formatCount(int64(u.Max))
 }
 
-// High and VeryHigh are the bounds from which a limit is nearly used up.
+// High and VeryHigh are the values of Used from which the meter warns.
 func (u limitUse) High() float64     { return 0.75 * u.Max }
 func (u limitUse) VeryHigh() float64 { return 0.95 * u.Max }

@@ -22,19 +22,19 @@ type Monitor struct {
 
 	mu       sync.Mutex // guards the fields below
 	inFlight int
-	byKey    map[string]int           // those of inFlight that use a model, by the ID of their key
-	minutes  [monitoredMinutes]minute // a ring buffer, by minute since 1970
+	byKey    map[string]int           // requests in flight that have called Started, by the ID of their key
+	minutes  [monitoredMinutes]minute // a ring buffer, indexed by minute.number modulo its length
 }
 
 const monitoredMinutes = 60
 
 // A minute counts the requests that ended in one minute.
 type minute struct {
-	number     int64 // of the minute since 1970; if it is not the expected one, the other fields are outdated
+	number     int64 // the minutes from 1970 until it began; tells a minute from one an hour before
 	requests   int64
 	errors     map[string]int64 // by class
 	duration   histogram
-	firstToken histogram // the time to the first token of streams
+	firstToken histogram // the times to the first token of streams
 }
 
 // NewMonitor returns a Monitor without requests.
@@ -74,29 +74,31 @@ func (m *Monitor) end(keyID string, s *llmhttp.RequestSummary) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.inFlight--
-	if m.byKey[keyID]--; m.byKey[keyID] <= 0 {
+	m.byKey[keyID]--
+	if m.byKey[keyID] <= 0 { // negative if the request has not started
 		delete(m.byKey, keyID)
 	}
-	at := m.minute(minuteOf(m.now()))
-	at.requests++
+	current := m.minuteAt(minuteNumber(m.now()))
+	current.requests++
 	if class != "" {
-		if at.errors == nil {
-			at.errors = make(map[string]int64)
+		if current.errors == nil {
+			current.errors = make(map[string]int64)
 		}
-		at.errors[class]++
+		current.errors[class]++
 		return
 	}
-	at.duration.add(s.Duration)
+	current.duration.add(s.Duration)
 	if s.Streamed && s.FirstToken > 0 {
-		at.firstToken.add(s.FirstToken)
+		current.firstToken.add(s.FirstToken)
 	}
 }
 
-func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
+// minuteNumber returns the number of the minute that contains t.
+func minuteNumber(t time.Time) int64 { return t.Unix() / 60 }
 
-// minute returns the minute with the given number, which is empty if it is new. The
-// caller holds mu.
-func (m *Monitor) minute(number int64) *minute {
+// minuteAt returns the minute with the given number. It replaces the minute of an
+// hour before. The caller holds mu.
+func (m *Monitor) minuteAt(number int64) *minute {
 	found := &m.minutes[number%monitoredMinutes]
 	if found.number != number {
 		*found = minute{number: number}
@@ -104,8 +106,8 @@ func (m *Monitor) minute(number int64) *minute {
 	return found
 }
 
-// errorClass returns the class of the error of a request, with the limit that
-// refused it. There are few of them. It returns "" if the request succeeded.
+// errorClass returns a text for the class of a request's error, with the limit that
+// refused it. There are few such texts. It returns "" if the request succeeded.
 func errorClass(s *llmhttp.RequestSummary) string {
 	if s.Err == nil {
 		return ""
@@ -141,7 +143,7 @@ type minuteStats struct {
 	succeeded, failed float64
 }
 
-// percentiles are times that the given share of requests did not exceed, with an
+// percentiles are durations that 50, 95 and 99 % of requests did not exceed, with an
 // error of up to 5 %.
 type percentiles struct {
 	Count         int64
@@ -155,21 +157,20 @@ func (m *Monitor) snapshot() *snapshot {
 	s := &snapshot{InFlight: m.inFlight}
 	var duration, firstToken histogram
 	classes := make(map[string]int64)
-	last := minuteOf(m.now())
+	last := minuteNumber(m.now())
 	for number := last - monitoredMinutes + 1; number <= last; number++ {
+		counted := m.minuteAt(number)
 		stats := minuteStats{time: time.Unix(number*60, 0).UTC()}
-		if at := &m.minutes[number%monitoredMinutes]; at.number == number {
-			s.Requests += at.requests
-			for class, n := range at.errors {
-				classes[class] += n
-				stats.failed += float64(n)
-			}
-			stats.succeeded = float64(at.requests) - stats.failed
-			duration.merge(&at.duration)
-			firstToken.merge(&at.firstToken)
+		for class, n := range counted.errors {
+			classes[class] += n
+			stats.failed += float64(n)
 		}
-		s.Failed += int64(stats.failed)
+		stats.succeeded = float64(counted.requests) - stats.failed
 		s.minutes = append(s.minutes, stats)
+		s.Requests += counted.requests
+		s.Failed += int64(stats.failed)
+		duration.merge(&counted.duration)
+		firstToken.merge(&counted.firstToken)
 	}
 	for class, n := range classes {
 		s.Errors = append(s.Errors, errorCount{class, n})
@@ -213,11 +214,16 @@ func (h *histogram) percentiles() percentiles {
 	return percentiles{Count: h.total, P50: h.quantile(0.5), P95: h.quantile(0.95), P99: h.quantile(0.99)}
 }
 
-// quantile returns the middle of the bucket that contains the share q.
+// quantile returns the middle of the bucket that contains the quantile q, or zero if h
+// is empty.
 func (h *histogram) quantile(q float64) time.Duration {
-	rank := int64(math.Ceil(q * float64(h.total)))
+	if h.total == 0 {
+		return 0
+	}
+	rank, seen := int64(math.Ceil(q*float64(h.total))), int64(0)
 	for i, n := range h.counts {
-		if rank -= int64(n); rank <= 0 && h.total > 0 {
+		seen += int64(n)
+		if seen >= rank {
 			ms := math.Pow(histogramGrowth, float64(i)-0.5)
 			return time.Duration(ms * float64(time.Millisecond))
 		}

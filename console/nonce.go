@@ -8,18 +8,18 @@ import (
 // newNonce returns a random text for a form that may be sent once.
 func newNonce() string { return rand.Text() }
 
-// maxNonces is how many nonces each generation of nonces holds.
+// maxNonces is how many nonces each generation has at most.
 const maxNonces = 10_000
 
-// nonces remember at least the last maxNonces nonces of forms that were sent. The
+// nonces remembers at least the last maxNonces nonces of forms that were sent. The
 // zero value is ready to use.
 type nonces struct {
 	mu   sync.Mutex             // guards used
-	used [2]map[string]struct{} // the present and the previous generation
+	used [2]map[string]struct{} // the current and the previous generation
 }
 
-// take reports whether nonce is used for the first time. It returns false for a
-// text that cannot be a nonce.
+// take remembers nonce and reports whether it is used for the first time. It returns
+// false for a text that cannot be a nonce.
 func (n *nonces) take(nonce string) bool {
 	if len(nonce) != len(newNonce()) {
 		return false

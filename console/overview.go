@@ -1,8 +1,6 @@
 package console
 
-import (
-	"github.com/llmhttp/llmhttp/route"
-)
+import "github.com/llmhttp/llmhttp/route"
 
 // overviewData is the data of overview.html.
 type overviewData struct {
@@ -39,12 +37,12 @@ func (o *overviewPages) serveChart(q *request) error {
 	if !q.user.Admin || o.monitor == nil {
 		return errNotFound
 	}
-	s := o.monitor.snapshot()
-	succeeded, failed := chartSeries{Name: "succeeded"}, chartSeries{Name: "failed", Bad: true}
+	succeeded, failed := chartSeries{Name: "succeeded"}, chartSeries{Name: "failed", Errors: true}
 	c := &chart{Format: shortNumber}
-	for _, m := range s.minutes {
+	for _, m := range o.monitor.snapshot().minutes {
 		c.Labels = append(c.Labels, m.time.Format("15:04"))
-		succeeded.Values, failed.Values = append(succeeded.Values, m.succeeded), append(failed.Values, m.failed)
+		succeeded.Values = append(succeeded.Values, m.succeeded)
+		failed.Values = append(failed.Values, m.failed)
 	}
 	c.Series = []chartSeries{succeeded, failed}
 	return q.writeChart(c)

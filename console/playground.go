@@ -34,13 +34,14 @@ func (s playgroundKeyStore) Lookup(ctx context.Context, secret string) (*llmhttp
 	if err != nil {
 		return nil, err
 	}
-	if status := info.Status(time.Now()); status != llmhttp.KeyActive {
+	if info.Status(time.Now()) != llmhttp.KeyActive {
 		return nil, llmhttp.ErrKeyNotFound
 	}
 	return &info.Key, nil
 }
 
-// A playgroundMode is a form of the playground and the endpoint that it calls.
+// A playgroundMode is one of the forms of the playground. path is the endpoint that
+// it calls.
 type playgroundMode struct{ name, title, path string }
 
 var playgroundModes = []playgroundMode{
@@ -91,14 +92,14 @@ func (p *playground) serve(q *request) error {
 	return q.render("playground.html", "Playground", data)
 }
 
-// usableKeys returns the newest keys that the user may use, and the key with the
-// given ID if that is another one.
+// usableKeys returns the newest keys that the user may use, and before them the key
+// with the given ID if that is an older one.
 func (p *playground) usableKeys(q *request, id string) ([]llmhttp.KeyInfo, error) {
-	list := llmhttp.KeyQuery{Status: llmhttp.KeyActive, Newest: true, Limit: keysPerPage}
+	query := llmhttp.KeyQuery{Status: llmhttp.KeyActive, Newest: true, Limit: keysPerPage}
 	if !q.user.Admin {
-		list.Account = q.user.Account
+		query.Account = q.user.Account
 	}
-	keys, err := p.keys.ListKeys(q.r.Context(), list)
+	keys, err := p.keys.ListKeys(q.r.Context(), query)
 	if err != nil {
 		return nil, err
 	}

@@ -18,18 +18,18 @@ import (
 //go:embed templates static
 var files embed.FS
 
-// A view is the data of layout.html. Its Data is that of the page.
+// A view is the data of layout.html and of the template of a page inside it.
 type view struct {
 	Path    string // of the console
 	Page    string // the file name of the template without ".html"
 	Title   string
 	User    *User // nil if nobody is signed in
-	SignOut bool
+	SignOut bool  // whether the user can sign out at the console
 	Nav     []navLink
-	Data    any
+	Data    any // what the page shows
 }
 
-// A chartView is an image of a chart in a page.
+// A chartView is the data of the template "chart", which shows an image.
 type chartView struct{ Src, Alt string }
 
 // A navLink is a link in the navigation.
@@ -38,7 +38,7 @@ type navLink struct {
 	Current     bool
 }
 
-// templates are the parsed templates of pages by file name.
+// templates are the parsed templates of the pages by file name.
 var templates = parseTemplates()
 
 func parseTemplates() map[string]*template.Template {
@@ -47,10 +47,13 @@ func parseTemplates() map[string]*template.Template {
 		panic(err)
 	}
 	layout := template.New("layout.html").Funcs(template.FuncMap{
-		"time": formatTime, "ago": formatAgo, "date": formatDate, "count": formatCount, "money": formatMoney,
-		"duration": formatDuration, "percent": formatPercent,
-		"scopes": keytext.FormatList[llmhttp.Endpoint], "models": keytext.FormatList[string], "status": func(k llmhttp.KeyInfo) llmhttp.KeyStatus { return k.Status(time.Now()) },
-		"static": staticPath, "chart": func(src, alt string) chartView { return chartView{src, alt} },
+		"time": formatTime, "ago": formatAgo, "date": formatDate, "duration": formatDuration,
+		"count": formatCount, "money": formatMoney, "percent": formatPercent,
+		"scopes": keytext.FormatList[llmhttp.Endpoint],
+		"models": keytext.FormatList[string],
+		"status": func(k llmhttp.KeyInfo) llmhttp.KeyStatus { return k.Status(time.Now()) },
+		"static": staticPath,
+		"chart":  func(src, alt string) chartView { return chartView{src, alt} },
 	})
 	template.Must(layout.ParseFS(files, "templates/layout.html", "templates/parts.html"))
 	parsed := make(map[string]*template.Template)
@@ -71,11 +74,11 @@ type renderer struct {
 }
 
 // render replies with a page. It sets the fields of v that do not depend on the page.
-func (d *renderer) render(w http.ResponseWriter, r *http.Request, status int, name string, v *view) error {
-	v.Path, v.Page = d.path, strings.TrimSuffix(name, ".html")
+func (rd *renderer) render(w http.ResponseWriter, r *http.Request, status int, name string, v *view) error {
+	v.Path, v.Page = rd.path, strings.TrimSuffix(name, ".html")
 	if v.User != nil {
 		v.SignOut = v.User.session != ""
-		v.Nav = d.nav(r, v.User)
+		v.Nav = rd.nav(r, v.User)
 	}
 	var b bytes.Buffer
 	if err := templates[name].Execute(&b, v); err != nil {
@@ -87,14 +90,17 @@ func (d *renderer) render(w http.ResponseWriter, r *http.Request, status int, na
 	return nil
 }
 
-// nav returns links to the pages that user may see. r is the present request.
-func (d *renderer) nav(r *http.Request, user *User) []navLink {
+// nav returns links to the pages that user may see. The link to the page that r
+// requests is the current one.
+func (rd *renderer) nav(r *http.Request, user *User) []navLink {
 	var nav []navLink
-	at := strings.TrimPrefix(r.URL.Path, d.path)
-	for _, e := range d.menu {
+	page := strings.TrimPrefix(r.URL.Path, rd.path)
+	if strings.HasPrefix(page, "key") { // such as keys/new or key/revoke
+		page = "keys"
+	}
+	for _, e := range rd.menu {
 		if !e.admin || user.Admin {
-			current := at == e.path || e.path == "keys" && strings.HasPrefix(at, "key")
-			nav = append(nav, navLink{d.path + e.path, e.title, current})
+			nav = append(nav, navLink{rd.path + e.path, e.title, page == e.path})
 		}
 	}
 	return nav
@@ -106,7 +112,7 @@ type menuEntry struct {
 	admin       bool // only administrators see it
 }
 
-// newMenu returns the entries of the pages for which o has what they need.
+// newMenu returns the entries of the pages that a console with the options o has.
 func newMenu(o *Options) []menuEntry {
 	var menu []menuEntry
 	if o.Monitor != nil || o.Router != nil {

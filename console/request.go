@@ -18,6 +18,7 @@ type request struct {
 // maxForm is the maximum size of a form in bytes.
 const maxForm = 64 << 10
 
+// parseForm parses the form in the body of r. Its error is a pageError.
 func parseForm(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
@@ -26,11 +27,11 @@ func parseForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// keyID returns the ID of the key that the request is about.
+// keyID returns the ID of the key in the query.
 func (q *request) keyID() string { return q.r.URL.Query().Get("id") }
 
-// findKey returns a key. A key that the user may not see gets the same error as one
-// that does not exist.
+// findKey returns the key with the given ID. The error is the same for a key that the
+// user may not see and for one that does not exist.
 func (q *request) findKey(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
 	info, err := keys.Key(q.r.Context(), id)
 	if err == nil && !q.user.sees(&info) {

@@ -15,7 +15,7 @@ import (
 type secretPages struct {
 	keys  llmhttp.KeyManager
 	audit *auditLog
-	sent  nonces // of forms that have made a secret
+	used  nonces // of forms that have made a secret
 }
 
 func (s *secretPages) serveCreate(q *request) error {
@@ -77,7 +77,7 @@ func (s *secretPages) showRotate(q *request, info *llmhttp.KeyInfo, overlap, pro
 	if problem != "" {
 		status = http.StatusUnprocessableEntity
 	}
-	return q.renderStatus(status, "rotate.html", "Rotate "+title(info), data)
+	return q.renderStatus(status, "rotate.html", "Rotate "+keyTitle(info), data)
 }
 
 // maxOverlap bounds how long the previous secret of a key works after a rotation.
@@ -91,12 +91,10 @@ func (s *secretPages) rotate(q *request) error {
 	if err != nil {
 		return err
 	}
-	text := strings.TrimSpace(q.r.PostForm.Get("overlap"))
-	overlap := time.Duration(0)
-	if text != "" && text != "0" {
-		if overlap, err = keytext.ParsePeriod(text); err != nil || overlap < 0 || overlap > maxOverlap {
-			return s.showRotate(q, &info, text, "Enter a time of at most 90 days, such as 0, 12h or 7d.")
-		}
+	text := cmp.Or(strings.TrimSpace(q.r.PostForm.Get("overlap")), "0")
+	overlap, ok := parseOverlap(text)
+	if !ok {
+		return s.showRotate(q, &info, text, "Enter a time of at most 90 days, such as 0, 12h or 7d.")
 	}
 	if err := s.takeNonce(q); err != nil {
 		return err
@@ -105,14 +103,24 @@ func (s *secretPages) rotate(q *request) error {
 	if err != nil {
 		return err
 	}
-	s.audit.add(q.r, q.user.Name, ActionRotate, info.ID, "overlap: "+cmp.Or(text, "0"))
+	s.audit.add(q.r, q.user.Name, ActionRotate, info.ID, "overlap: "+text)
 	return s.showSecret(q, &info, secret, "API key rotated")
+}
+
+// parseOverlap returns the duration that text names. It reports false if there is no
+// such duration, or if it is out of range.
+func parseOverlap(text string) (overlap time.Duration, ok bool) {
+	if text == "0" {
+		return 0, true
+	}
+	overlap, err := keytext.ParsePeriod(text)
+	return overlap, err == nil && overlap >= 0 && overlap <= maxOverlap
 }
 
 // takeNonce returns an error if the form was sent before, so that reloading the
 // page that shows a secret does not make another one.
 func (s *secretPages) takeNonce(q *request) error {
-	if s.sent.take(q.r.PostForm.Get("nonce")) {
+	if s.used.take(q.r.PostForm.Get("nonce")) {
 		return nil
 	}
 	return &pageError{http.StatusConflict, "This form was sent before. The secret that it made cannot be shown again."}
@@ -120,8 +128,8 @@ func (s *secretPages) takeNonce(q *request) error {
 
 // showSecret shows a new secret. Only the reply to the form that made the secret
 // has it, and the header Cache-Control keeps browsers from storing that reply.
-func (s *secretPages) showSecret(q *request, info *llmhttp.KeyInfo, secret, title string) error {
+func (s *secretPages) showSecret(q *request, info *llmhttp.KeyInfo, secret, heading string) error {
 	data := newKeyData(&q.user, info)
 	data.Secret = secret
-	return q.render("secret.html", title, data)
+	return q.render("secret.html", heading, data)
 }

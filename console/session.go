@@ -26,7 +26,7 @@ type session struct {
 const maxEnded = 10_000
 
 // sessions encodes and decodes sessions. It remembers those that were ended by
-// signing out, in this process.
+// signing out in this process.
 type sessions struct {
 	aead cipher.AEAD
 
@@ -54,56 +54,57 @@ func newSessions(secret []byte) (*sessions, error) {
 	return &sessions{aead: aead, ended: make(map[string]int64)}, nil
 }
 
-// encode returns the value of a cookie. It sets the ID of s.
-func (m *sessions) encode(s session) string {
-	s.ID = rand.Text()
-	text, err := json.Marshal(s)
+// encode returns the value of a cookie. It gives the session a new ID.
+func (s *sessions) encode(sess session) string {
+	sess.ID = rand.Text()
+	text, err := json.Marshal(sess)
 	if err != nil {
 		panic(err) // strings and numbers can be encoded
 	}
-	return base64.RawURLEncoding.EncodeToString(m.aead.Seal(nil, nil, text, nil))
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, text, nil))
 }
 
 // decode returns the session of a cookie unless it has ended.
-func (m *sessions) decode(value string, now time.Time) (s session, ok bool) {
+func (s *sessions) decode(value string, now time.Time) (sess session, ok bool) {
 	sealed, err := base64.RawURLEncoding.Strict().DecodeString(value)
 	if err != nil {
 		return session{}, false
 	}
-	text, err := m.aead.Open(nil, nil, sealed, nil)
-	if err != nil || json.Unmarshal(text, &s) != nil || now.Unix() >= s.Ends {
+	text, err := s.aead.Open(nil, nil, sealed, nil)
+	if err != nil || json.Unmarshal(text, &sess) != nil || now.Unix() >= sess.Ends {
 		return session{}, false
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ended := m.ended[s.ID]
-	return s, !ended
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ended := s.ended[sess.ID]
+	return sess, !ended
 }
 
-func (m *sessions) end(value string, now time.Time) {
-	s, ok := m.decode(value, now)
+// end makes decode refuse a session from now on.
+func (s *sessions) end(value string, now time.Time) {
+	sess, ok := s.decode(value, now)
 	if !ok {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.ended) >= maxEnded {
-		m.forget(now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ended) >= maxEnded {
+		s.makeRoom(now)
 	}
-	m.ended[s.ID] = s.Ends
+	s.ended[sess.ID] = sess.Ends
 }
 
-// forget makes room in ended. It deletes the sessions that have expired, and the
-// one that expires next. The caller holds mu.
-func (m *sessions) forget(now time.Time) {
+// makeRoom deletes the sessions that have expired from ended, and the one that
+// expires next. The caller holds mu.
+func (s *sessions) makeRoom(now time.Time) {
 	first := ""
-	for id, ends := range m.ended {
+	for id, ends := range s.ended {
 		switch {
 		case now.Unix() >= ends:
-			delete(m.ended, id)
-		case first == "" || ends < m.ended[first]:
+			delete(s.ended, id)
+		case first == "" || ends < s.ended[first]:
 			first = id
 		}
 	}
-	delete(m.ended, first)
+	delete(s.ended, first)
 }

@@ -39,8 +39,8 @@ type SignIn struct {
 	//
 	// A session ends when the person signs out, after Duration, when the password
 	// of the administrator changes, or when the API key stops working. Signing out
-	// removes the cookie from the browser, but only the process that serves it
-	// remembers the session: others would accept a copy of the cookie.
+	// removes the cookie from the browser. Only the process that serves the sign-out
+	// remembers that the session has ended: others would accept a copy of the cookie.
 	SessionSecret []byte
 
 	// PlainHTTP lets browsers send session cookies without TLS to addresses
@@ -70,14 +70,13 @@ type signIn struct {
 	config   SignIn
 	keys     llmhttp.KeyManager
 	admins   map[string]*passwordhash.Hash
-	decoy    *passwordhash.Hash // compared with the passwords of unknown names, so that they take as long
+	decoy    *passwordhash.Hash // the hash for unknown names, so that checking them takes as long; nil without Admins
 	attempts llmhttp.Limiter
-	hashing  chan struct{} // bounds how many passwords are hashed at a time
+	hashing  chan struct{} // a semaphore: bounds how many passwords are hashed at a time
 	sessions *sessions
 }
 
-// The limits of sign-in attempts. Each hash of a password takes some 100 ms of
-// a CPU.
+// The limits of sign-in attempts. Hashing a password takes about 100 ms of CPU time.
 var (
 	attemptsPerAddress = llmhttp.Rate{N: 10, Per: time.Minute}
 	attemptsPerName    = llmhttp.Rate{N: 20, Per: time.Minute}
@@ -126,23 +125,23 @@ func (s *signIn) user(r *http.Request) (User, error) {
 	if err != nil {
 		return User{}, ErrNoUser
 	}
-	session, ok := s.sessions.decode(cookie.Value, time.Now())
+	sess, ok := s.sessions.decode(cookie.Value, time.Now())
 	if !ok {
 		return User{}, ErrNoUser
 	}
-	if session.Admin == "" {
-		u, err := s.keyUser(r.Context(), session.KeyID)
+	if sess.Admin == "" {
+		u, err := s.keyUser(r.Context(), sess.KeyID)
 		u.session = cookie.Value
 		return u, err
 	}
-	if s.admins[session.Admin] == nil || session.Password != s.passwordID(session.Admin) {
+	if s.admins[sess.Admin] == nil || sess.Password != s.passwordID(sess.Admin) {
 		return User{}, ErrNoUser
 	}
-	return User{Name: session.Admin, Admin: true, session: cookie.Value}, nil
+	return User{Name: sess.Admin, Admin: true, session: cookie.Value}, nil
 }
 
-// keyUser returns the person who signs in, or has signed in, with a key. If the key
-// no longer works, the error is ErrNoUser.
+// keyUser returns the person to whom a key belongs. If the key does not work, or if
+// keys may not sign in, the error is ErrNoUser.
 func (s *signIn) keyUser(ctx context.Context, keyID string) (User, error) {
 	info, err := s.keys.Key(ctx, keyID)
 	if errors.Is(err, llmhttp.ErrKeyNotFound) || err == nil && (!s.config.Keys || info.Status(time.Now()) != llmhttp.KeyActive) {
@@ -162,13 +161,13 @@ func (s *signIn) passwordID(name string) string {
 
 // newSession returns the value of the session cookie of a person who has signed in.
 func (s *signIn) newSession(u *User) string {
-	session := session{Ends: time.Now().Add(s.config.Duration).Unix()}
+	sess := session{Ends: time.Now().Add(s.config.Duration).Unix()}
 	if u.Admin {
-		session.Admin, session.Password = u.Name, s.passwordID(u.Name)
+		sess.Admin, sess.Password = u.Name, s.passwordID(u.Name)
 	} else {
-		session.KeyID = u.key.ID
+		sess.KeyID = u.key.ID
 	}
-	return s.sessions.encode(session)
+	return s.sessions.encode(sess)
 }
 
 // The reasons to refuse a sign-in, which the sign-in page shows.
@@ -183,9 +182,11 @@ func (s *signIn) checkPassword(r *http.Request, name, password string) (User, er
 	if err := s.countAttempt(r, name); err != nil {
 		return User{}, err
 	}
-	hash := s.admins[name]
-	known := hash != nil
-	if hash = cmp.Or(hash, s.decoy); hash == nil {
+	hash, known := s.admins[name]
+	if !known {
+		hash = s.decoy
+	}
+	if hash == nil { // there are no administrators
 		return User{}, errWrongPassword
 	}
 	select {
@@ -219,7 +220,8 @@ func (s *signIn) checkKey(r *http.Request, secret string) (User, error) {
 	if err != nil {
 		return User{}, err
 	}
-	if !key.Expires.IsZero() && !time.Now().Before(key.Expires) { // also of a secret from before a rotation
+	// Expires can be that of a secret from before a rotation, which the key does not have.
+	if !key.Expires.IsZero() && !time.Now().Before(key.Expires) {
 		return User{}, errWrongKey
 	}
 	user, err := s.keyUser(r.Context(), key.ID)
@@ -232,16 +234,16 @@ func (s *signIn) checkKey(r *http.Request, secret string) (User, error) {
 // countAttempt counts an attempt to sign in. It returns errTooManyAttempts if the
 // client or the administrator with that name has no attempt left.
 func (s *signIn) countAttempt(r *http.Request, name string) error {
-	err := s.take(r.Context(), "address "+s.config.ClientAddr(r), attemptsPerAddress)
+	err := s.takeAttempt(r.Context(), "address "+s.config.ClientAddr(r), attemptsPerAddress)
 	if err == nil && s.admins[name] != nil {
-		err = s.take(r.Context(), "name "+name, attemptsPerName)
+		err = s.takeAttempt(r.Context(), "name "+name, attemptsPerName)
 	}
 	return err
 }
 
-// take takes one of the attempts of key. It returns errTooManyAttempts if there is
-// none left.
-func (s *signIn) take(ctx context.Context, key string, rate llmhttp.Rate) error {
+// takeAttempt takes one of the attempts of key. It returns errTooManyAttempts if
+// there is none left.
+func (s *signIn) takeAttempt(ctx context.Context, key string, rate llmhttp.Rate) error {
 	levels, err := s.attempts.Take(ctx, key, llmhttp.Draw{Bucket: "sign-in", Rate: rate, Cost: 1})
 	if err == nil && levels[0].RetryAfter > 0 {
 		return errTooManyAttempts

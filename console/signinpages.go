@@ -11,7 +11,7 @@ import (
 // signInData is the data of signin.html.
 type signInData struct {
 	Passwords, Keys bool
-	Next            string // where to go afterwards
+	Next            string // the page to show afterwards: a path below that of the console
 	Error           string
 }
 
@@ -22,19 +22,19 @@ type signInPages struct {
 	audit    *auditLog
 }
 
-// askToSignIn redirects to the sign-in page. Only a GET is repeated after the
-// sign-in; other requests, and those of scripts, which cannot sign in, get a 401.
+// askToSignIn redirects a GET to the sign-in page, which leads back to it. Other
+// requests, and those of scripts, which cannot sign in, get a 401.
 func (s *signInPages) askToSignIn(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Sec-Fetch-Mode") == "cors" || r.Method != http.MethodGet {
 		s.renderer.showError(w, r, nil, &pageError{http.StatusUnauthorized, "Your session has ended. Please sign in again."})
 		return
 	}
 	target := s.renderer.path + "sign-in"
-	if at := strings.TrimPrefix(r.URL.Path, s.renderer.path); at != "" {
+	if next := strings.TrimPrefix(r.URL.Path, s.renderer.path); next != "" {
 		if r.URL.RawQuery != "" {
-			at += "?" + r.URL.RawQuery
+			next += "?" + r.URL.RawQuery
 		}
-		target += "?" + url.Values{"next": {at}}.Encode()
+		target += "?" + url.Values{"next": {next}}.Encode()
 	}
 	http.Redirect(w, r, target, http.StatusSeeOther)
 }
@@ -43,8 +43,7 @@ func (s *signInPages) serve(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, http.StatusOK, &signInData{Next: r.URL.Query().Get("next")})
 }
 
-// show shows the sign-in page. It sets the fields of data that depend on the
-// SignIn.
+// show shows the sign-in page. It sets Passwords and Keys.
 func (s *signInPages) show(w http.ResponseWriter, r *http.Request, status int, data *signInData) {
 	data.Passwords, data.Keys = len(s.signIn.admins) > 0, s.signIn.config.Keys
 	if err := s.renderer.render(w, r, status, "signin.html", &view{Title: "Sign in", Data: data}); err != nil {
@@ -105,7 +104,11 @@ func (s *signInPages) signOut(q *request) error {
 // returns "".
 func localPath(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || strings.HasPrefix(next, "/") || strings.ContainsAny(next, "\\\r\n") || strings.Contains(u.Path, "..") {
+	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil {
+		return ""
+	}
+	// Browsers read a backslash as a slash.
+	if strings.HasPrefix(next, "/") || strings.ContainsAny(next, "\\\r\n") || strings.Contains(u.Path, "..") {
 		return ""
 	}
 	return next

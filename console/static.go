@@ -25,20 +25,20 @@ func readStatic() map[string]staticFile {
 		panic(err)
 	}
 	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-	read := make(map[string]staticFile)
+	byName := make(map[string]staticFile)
 	for _, e := range entries {
 		content, err := files.ReadFile("static/" + e.Name())
 		if err != nil {
 			panic(err)
 		}
 		sum := sha256.Sum256(content)
-		read[e.Name()] = staticFile{content, types[path.Ext(e.Name())], `"` + hex.EncodeToString(sum[:8]) + `"`}
+		byName[e.Name()] = staticFile{content, types[path.Ext(e.Name())], `"` + hex.EncodeToString(sum[:8]) + `"`}
 	}
-	return read
+	return byName
 }
 
-// staticPath returns the path of a file below that of the console. Its query
-// changes with the content, so that browsers may cache the file.
+// staticPath returns the path of a file, relative to the path of the console. Its
+// query changes with the content, so that browsers may cache the file.
 func staticPath(name string) string {
 	return "static/" + name + "?v=" + strings.Trim(staticFiles[name].etag, `"`)
 }

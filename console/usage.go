@@ -9,7 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/keytext"
 )
 
-// maxGroups is the number of keys or accounts in a table.
+// maxGroups is the maximum number of keys or accounts in a table.
 const maxGroups = 25
 
 // usageData is the data of usage.html.
@@ -20,11 +20,11 @@ type usageData struct {
 	Measures []link
 	Periods  []link
 	Query    string // of the chart and the CSV file
-	Costs    bool
+	Costs    bool   // whether costs are known
 	Admin    bool
 }
 
-// A link leads to a variant of the page.
+// A link leads to a variant of the same page.
 type link struct {
 	Query, Title string
 	Current      bool
@@ -72,9 +72,9 @@ func capitalized(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // addLinks adds links to the same page with another table, measure or period.
 func (d *usageData) addLinks() {
-	tables := []string{"day", "model", "key", "account"}
-	if !d.Admin {
-		tables = tables[:3]
+	tables := []string{"day", "model", "key"}
+	if d.Admin {
+		tables = append(tables, "account")
 	}
 	for _, by := range tables {
 		f := d.usageFilter
@@ -93,11 +93,12 @@ func (d *usageData) addLinks() {
 	for _, days := range []int{7, 30, 90, 365} {
 		f := d.usageFilter
 		f.From, f.To = today.Add(-time.Duration(days-1)*day), today
-		d.Periods = append(d.Periods, link{f.query(d.Admin), strconv.Itoa(days) + " days", f.From.Equal(d.From) && f.To.Equal(d.To)})
+		current := f.From.Equal(d.From) && f.To.Equal(d.To)
+		d.Periods = append(d.Periods, link{f.query(d.Admin), strconv.Itoa(days) + " days", current})
 	}
 }
 
-// serveCSV replies with all rows of a table.
+// serveCSV replies with all rows of the table as comma-separated values.
 func (u *usagePages) serveCSV(q *request) error {
 	f, err := u.readFilter(q)
 	if err != nil {
@@ -108,7 +109,8 @@ func (u *usagePages) serveCSV(q *request) error {
 		return err
 	}
 	q.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	q.w.Header().Set("Content-Disposition", `attachment; filename="usage-by-`+f.By+"-"+formatDate(f.From)+"-"+formatDate(f.To)+`.csv"`)
+	name := "usage-by-" + f.By + "-" + formatDate(f.From) + "-" + formatDate(f.To) + ".csv"
+	q.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	w := keytext.NewUsageCSV(q.w, []string{f.By}, "cost_usd")
 	for i := range table.Rows {
 		row := &table.Rows[i]

@@ -32,9 +32,9 @@ func (u *usageReports) chart(f *usageFilter, sums []llmhttp.ReportSum) *chart {
 	}
 	models := u.group(sums, func(s *llmhttp.ReportSum) string { return s.Model })
 	slices.SortStableFunc(models, func(a, b usageRow) int { return cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)) })
-	index := make(map[string]int) // of the series of each model
+	seriesOf := make(map[string]int) // the index of a model's series
 	for i := range models {
-		index[models[i].Name] = min(i, maxSeries-1)
+		seriesOf[models[i].Name] = min(i, maxSeries-1)
 		switch {
 		case i < maxSeries:
 			c.Series = append(c.Series, chartSeries{Name: models[i].Name, Values: make([]float64, len(c.Labels))})
@@ -45,13 +45,13 @@ func (u *usageReports) chart(f *usageFilter, sums []llmhttp.ReportSum) *chart {
 	for i := range sums {
 		var totals usageTotals
 		totals.add(&sums[i].UsageSum, u.cost)
-		at := int(sums[i].Start.Sub(f.From) / day)
-		c.Series[index[sums[i].Model]].Values[at] += totals.measure(f.Measure)
+		dayIndex := int(sums[i].Start.Sub(f.From) / day)
+		c.Series[seriesOf[sums[i].Model]].Values[dayIndex] += totals.measure(f.Measure)
 	}
 	return c
 }
 
-// measure returns the value of one of usageMeasures.
+// measure returns the number of t that is named in usageMeasures.
 func (t *usageTotals) measure(name string) float64 {
 	switch name {
 	case "requests":

@@ -10,10 +10,10 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// maxDays is the longest period.
+// maxDays is the length of the longest period.
 const maxDays = 366
 
-// usageMeasures are what the chart can show.
+// usageMeasures are the numbers of which the page can show a chart.
 var usageMeasures = []string{"tokens", "requests", "images", "cost"}
 
 // A usageFilter selects usage. Its form is the query of the usage pages.
@@ -24,7 +24,7 @@ type usageFilter struct {
 	By       string // the table: day, model, key or account
 	Measure  string // the chart: tokens, requests, images or cost
 
-	Key *llmhttp.KeyInfo // that of KeyID; nil if it does not exist or the user does not see it
+	Key *llmhttp.KeyInfo // the key KeyID; nil if it does not exist or the user does not see it
 }
 
 // readFilter reads the query of a usage page. The result selects only what the
@@ -41,7 +41,8 @@ func (u *usagePages) readFilter(q *request) (f usageFilter, err error) {
 	if by := query.Get("by"); slices.Contains([]string{"model", "key", "account"}, by) {
 		f.By = by
 	}
-	if measure := query.Get("measure"); slices.Contains(usageMeasures, measure) && (measure != "cost" || u.reports.cost != nil) {
+	measure, hasCosts := query.Get("measure"), u.reports.cost != nil
+	if slices.Contains(usageMeasures, measure) && (hasCosts || measure != "cost") {
 		f.Measure = measure
 	}
 	f.Account, f.KeyID = strings.TrimSpace(query.Get("account")), strings.TrimSpace(query.Get("key"))
@@ -73,9 +74,9 @@ func (f *usageFilter) readPeriod(query url.Values) (err error) {
 	return nil
 }
 
-func readDate(text string, missing time.Time) (time.Time, error) {
+func readDate(text string, byDefault time.Time) (time.Time, error) {
 	if text == "" {
-		return missing, nil
+		return byDefault, nil
 	}
 	t, err := time.Parse(time.DateOnly, text)
 	if err != nil {
@@ -84,7 +85,7 @@ func readDate(text string, missing time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// query returns the query of the page for f.
+// query returns the query of the page for f. Only administrators choose the account.
 func (f usageFilter) query(admin bool) string {
 	v := url.Values{"from": {formatDate(f.From)}, "to": {formatDate(f.To)}, "by": {f.By}, "measure": {f.Measure}}
 	if f.Account != "" && admin {

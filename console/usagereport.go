@@ -10,7 +10,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// defaultDays is the length of the period if the query names none.
+// defaultDays is the length of the period in days if the query names none.
 const defaultDays = 30
 
 // usageTotals are sums of usage with their cost.
@@ -30,14 +30,14 @@ func (t *usageTotals) add(s *llmhttp.UsageSum, cost func(llmhttp.UsageSum) float
 // Tokens returns the tokens of prompts and completions.
 func (t *usageTotals) Tokens() int64 { return t.PromptTokens + t.CompletionTokens }
 
-// A usageTable is a table of usage.
+// A usageTable has a row for each day, model, key or account.
 type usageTable struct {
 	Rows    []usageRow
 	Totals  usageTotals // of all usage, including that of rows that are left out
-	Limited bool        // rows may be left out
+	Limited bool        // whether rows may be left out
 }
 
-// A usageRow is a row of a table of usage.
+// A usageRow has the usage of one day, model, key or account.
 type usageRow struct {
 	Name string // a date, a model, the ID of a key, or an account
 	Note string // the name of a key
@@ -56,8 +56,8 @@ func newUsageReports(store llmhttp.UsageStore, cost func(llmhttp.UsageSum) float
 	return &usageReports{store: reporter, cost: cost}
 }
 
-// read reads the sums that f selects. Of a key it selects what was used for its
-// present account, as stores find that faster.
+// read reads the sums that f selects. If f selects a key, it reads only what was used
+// for the current account of the key, because stores find that faster.
 func (u *usageReports) read(ctx context.Context, f *usageFilter, by llmhttp.ReportGroup, limit int) ([]llmhttp.ReportSum, error) {
 	account := f.Account
 	if account == "" && f.Key != nil {
@@ -76,24 +76,34 @@ func (u *usageReports) table(ctx context.Context, f *usageFilter, limit int) (*u
 		return nil, err
 	}
 	t := &usageTable{Totals: u.sum(sums)}
-	name := func(s *llmhttp.ReportSum) string { return formatDate(s.Start) }
 	switch f.By {
-	case "model":
-		name = func(s *llmhttp.ReportSum) string { return s.Model }
 	case "key":
-		name = func(s *llmhttp.ReportSum) string { return s.KeyID }
 		sums, err = u.read(ctx, f, llmhttp.ByKey, limit)
 	case "account":
-		name = func(s *llmhttp.ReportSum) string { return s.Account }
 		sums, err = u.read(ctx, f, llmhttp.ByAccount, limit)
+	default:
+		limit = 0
 	}
 	if err != nil {
 		return nil, err
 	}
-	t.Rows = u.group(sums, name)
-	t.Limited = (f.By == "key" || f.By == "account") && limit > 0 && len(t.Rows) >= limit
+	t.Rows = u.group(sums, f.rowName)
+	t.Limited = limit > 0 && len(t.Rows) >= limit
 	t.sort(f.By)
 	return t, nil
+}
+
+// rowName returns the name of the row to which s belongs.
+func (f *usageFilter) rowName(s *llmhttp.ReportSum) string {
+	switch f.By {
+	case "model":
+		return s.Model
+	case "key":
+		return s.KeyID
+	case "account":
+		return s.Account
+	}
+	return formatDate(s.Start)
 }
 
 // sort sorts days from the last to the first, and other rows by their tokens.
@@ -107,23 +117,24 @@ func (t *usageTable) sort(by string) {
 	})
 }
 
-// group adds up the sums that have the same name.
-func (u *usageReports) group(sums []llmhttp.ReportSum, name func(*llmhttp.ReportSum) string) []usageRow {
+// group adds up the sums for which nameOf returns the same name.
+func (u *usageReports) group(sums []llmhttp.ReportSum, nameOf func(*llmhttp.ReportSum) string) []usageRow {
 	var rows []usageRow
-	indices := make(map[string]int)
+	rowOf := make(map[string]int) // the index of a name's row
 	for i := range sums {
-		n := name(&sums[i])
-		j, ok := indices[n]
+		name := nameOf(&sums[i])
+		row, ok := rowOf[name]
 		if !ok {
-			j = len(rows)
-			indices[n] = j
-			rows = append(rows, usageRow{Name: n})
+			row = len(rows)
+			rowOf[name] = row
+			rows = append(rows, usageRow{Name: name})
 		}
-		rows[j].add(&sums[i].UsageSum, u.cost)
+		rows[row].add(&sums[i].UsageSum, u.cost)
 	}
 	return rows
 }
 
+// sum adds up all sums.
 func (u *usageReports) sum(sums []llmhttp.ReportSum) (t usageTotals) {
 	for i := range sums {
 		t.add(&sums[i].UsageSum, u.cost)
