@@ -36,22 +36,23 @@ import (
 
 // A config holds the values of the flags.
 type config struct {
-	addr, dsn, redis, prices string
-	metrics, console         string
-	redisFallback, demo      bool
-	upstreams                []string // name=URL
-	breaker                  route.Options
+	addr, metrics, console, dsn, prices string
 
-	redisTimeout, keyTTL, keyGrace, usageDelay, drainDelay, drain time.Duration
+	upstreams []string // name=URL
+	demo      bool
+	breaker   route.Options
+	redis     redisConfig
+
+	keyTTL, keyGrace, usageDelay, drainDelay, drain time.Duration
 }
 
 func (c *config) addFlags(f *flag.FlagSet) {
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` to listen on")
 	f.StringVar(&c.metrics, "metrics", "", "the `address` on which to serve /metrics for Prometheus; it should not be public")
 	f.StringVar(&c.dsn, "dsn", "llmhttp.db", "the `database` for keys and usage: postgres://user:password@host/database, or the path of a SQLite file")
-	f.StringVar(&c.redis, "redis", "", "the `URL` of Redis for limits: redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379, or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379; without it, each process has its own limits")
-	f.BoolVar(&c.redisFallback, "redis-fallback", false, "while Redis is unavailable, use limits per process instead of refusing requests of keys with limits")
-	f.DurationVar(&c.redisTimeout, "redis-timeout", 250*time.Millisecond, "the `time` after which Redis counts as unavailable")
+	f.StringVar(&c.redis.url, "redis", "", "the `URL` of Redis for limits: redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379, or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379; without it, each process has its own limits")
+	f.BoolVar(&c.redis.fallback, "redis-fallback", false, "while Redis is unavailable, use limits per process instead of refusing requests of keys with limits")
+	f.DurationVar(&c.redis.timeout, "redis-timeout", 250*time.Millisecond, "the `time` after which Redis counts as unavailable")
 	f.Func("upstream", "a server of models, as `name=URL`; can be repeated; requests are balanced over all of them", func(s string) error {
 		c.upstreams = append(c.upstreams, strings.Fields(s)...)
 		return nil
@@ -130,7 +131,7 @@ func run(c *config) (err error) {
 	health := new(healthChecker)
 	health.add("keys", c.keyTTL+c.keyGrace, func(ctx context.Context) error { return tryKey(ctx, store) })
 
-	limiter, closeLimiter, err := c.openLimiter(health)
+	limiter, closeLimiter, err := c.redis.openLimiter(health)
 	if err != nil {
 		return err
 	}

@@ -14,23 +14,30 @@ import (
 	"github.com/llmhttp/llmhttp/redislimit"
 )
 
+// A redisConfig holds the values of the flags about Redis.
+type redisConfig struct {
+	url      string // empty if each process has its own limits
+	timeout  time.Duration
+	fallback bool // whether a process uses its own limits while Redis is unavailable
+}
+
 // openLimiter returns a Limiter on Redis, or one for this process if Redis is
 // not configured. The second result closes it.
-func (c *config) openLimiter(health *healthChecker) (llmhttp.Limiter, func() error, error) {
-	if c.redis == "" {
+func (c *redisConfig) openLimiter(health *healthChecker) (llmhttp.Limiter, func() error, error) {
+	if c.url == "" {
 		return llmhttp.NewLimiter(), func() error { return nil }, nil
 	}
-	client, err := newRedis(c.redis)
+	client, err := newRedis(c.url)
 	if err != nil {
 		return nil, nil, err
 	}
 	logging.Disable() // redislimit logs what matters, in JSON
-	opts := &redislimit.Options{Timeout: c.redisTimeout}
-	if c.redisFallback {
+	opts := &redislimit.Options{Timeout: c.timeout}
+	if c.fallback {
 		opts.Fallback = llmhttp.NewLimiter()
 	}
 	limiter := redislimit.New(client, opts)
-	if !c.redisFallback {
+	if !c.fallback {
 		health.add("limits", 0, func(ctx context.Context) error { return tryTake(ctx, limiter) })
 	}
 	return limiter, func() error { return errors.Join(limiter.Close(), client.Close()) }, nil
