@@ -1,10 +1,20 @@
 package messages
 
 import (
+	"net/http"
 	"strconv"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
+
+// maxQueue is how many blocks a queue may have. Each block that ends moves the others, and
+// each delta of a call searches them, so very many would take too much time.
+const maxQueue = 4096
+
+var errTooManyBlocks = &llmhttp.Error{
+	Status: http.StatusBadGateway, NoRetry: true, Message: "The reply of the model has too many content blocks.",
+}
 
 // A blockQueue has the blocks of a reply, and writes their events.
 //
@@ -50,6 +60,9 @@ func (q *blockQueue) findCall(index int) *outputBlock {
 func (q *blockQueue) begin(b []byte, k outputBlock) ([]byte, *outputBlock) {
 	if open := q.openBlock(); open != nil && open.isComplete() {
 		b = q.endOpen(b)
+	}
+	if len(q.queue) == maxQueue {
+		q.fail(errTooManyBlocks)
 	}
 	q.queue = append(q.queue, k)
 	if len(q.queue) == 1 {

@@ -66,6 +66,10 @@ func TestReplies(t *testing.T) {
 			call1 + arguments(0, `{"a"`) + detail("encrypted", `"data":"d"`) + arguments(0, `:1}`),
 			`c1:f{"a":1} redacted(d) tool_use`,
 		},
+		"too many blocks within a call": {
+			call1 + arguments(0, `{"a`) + strings.Repeat(text+reasoning("Hm"), 2049) + arguments(0, `":1}`),
+			"The reply of the model has too many content blocks.",
+		},
 		"braces in strings":              {call1 + arguments(0, `{"a":"}\"{"`) + text + arguments(0, `}`), `c1:f{"a":"}\"{"} text(Hi) tool_use`},
 		"cut arguments":                  {call1 + arguments(0, `{"a":"b`) + length, `c1:f{"a":"b"} max_tokens`},
 		"cut calls":                      {call1 + call2 + arguments(0, `{"a`) + arguments(1, `{"b":[1,`) + length, `c1:f{"a":null} c2:g{"b":[1,null]} max_tokens`},
