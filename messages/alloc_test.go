@@ -19,6 +19,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 	const all = largebody.Size
 	const turn = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":`
 	const call = `{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":`
+	kilobyte := strings.Repeat("a", 1<<10)
 	blocks := `{"role":"user","content":[` + strings.TrimSuffix(strings.Repeat(`{},`, 1000), ",") + `]}`
 	bodies := map[string]string{
 		"turns":                 repeat(`{"messages":[`, `{}`, `]}`, all),
@@ -39,6 +40,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 		"members of an input":   repeat(call+`{`, `"k%d":0`, `}}]}]}`, all),
 		"elements of an input":  repeat(call+`{"x":[`, `1`, `]}}]}]}`, all),
 		"elements of a member":  repeat(`{"model":"m","x":[`, `{}`, `]}`, all),
+		"long thinking":         repeat(`{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[`, `{"type":"thinking","thinking":"`+kilobyte+`"}`, `]}]}`, all),
 		"one text":              repeat(turn+`"`, `aaaaaaa\n`, `"}]}`, all),
 		"brackets":              strings.Repeat("[", largebody.Size),
 	}

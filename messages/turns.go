@@ -62,7 +62,8 @@ type turnConverter struct {
 	role      string
 	results   []llmhttp.Message // results of tools, in turns of the user
 	parts     llmhttp.Content
-	assistant llmhttp.Message // the assistant's message without its content
+	assistant llmhttp.Message // the assistant's message without its content and reasoning
+	reasoning []string        // of that message
 }
 
 // add adds a turn. A system turn is appended to req at once.
@@ -122,7 +123,7 @@ func (c *turnConverter) addAssistant(b *block) error {
 	m := &c.assistant
 	switch b.Type {
 	case "thinking":
-		m.Reasoning += b.Thinking
+		c.reasoning = append(c.reasoning, b.Thinking)
 		if b.Signature != "" {
 			m.ReasoningDetails = append(m.ReasoningDetails, detailFromSignature(b.Thinking, b.Signature))
 		}
@@ -153,7 +154,7 @@ func (c *turnConverter) flush(req *llmhttp.ChatRequest) {
 		}
 	case "assistant":
 		m := c.assistant
-		m.Role, m.Content = llmhttp.RoleAssistant, c.parts
+		m.Role, m.Content, m.Reasoning = llmhttp.RoleAssistant, c.parts, strings.Join(c.reasoning, "")
 		if m.Content == nil && m.ToolCalls == nil {
 			m.Content = llmhttp.Text("")
 		}

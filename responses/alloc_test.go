@@ -22,6 +22,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 	repeat := largebody.Repeat
 	const all = largebody.Size
 	const message = `{"model":"m","input":[{"role":"user","content":`
+	kilobyte := strings.Repeat("a", 1<<10)
 	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("x") }))
 	for name, body := range map[string]string{
 		"items":           repeat(`{"model":"m","input":[`, `{}`, `]}`, all),
@@ -32,6 +33,10 @@ func TestAllocs_LargeBodies(t *testing.T) {
 		"16000 tools":     repeat(`{"model":"m","input":"x","tools":[`, `{"type":"function","name":"f%d"}`, `]}`, 16_000),
 		"members":         repeat(`{"model":"m",`, `"k%d":0`, `}`, all),
 		"130000 members":  repeat(`{"model":"m",`, `"k%d":0`, `}`, 130_000),
+		"long reasoning":  repeat(`{"model":"m","input":[`, `{"type":"reasoning","summary":[{"text":"`+kilobyte+`"}]}`, `]}`, all),
+		"long summary":    repeat(`{"model":"m","input":[{"type":"reasoning","summary":[`, `{"text":"`+kilobyte+`"}`, `]}]}`, all),
+		"long refusals":   repeat(`{"model":"m","input":[{"role":"assistant","content":[`, `{"type":"refusal","refusal":"`+kilobyte+`"}`, `]}]}`, all),
+		"refused items":   repeat(`{"model":"m","input":[`, `{"role":"assistant","content":[{"type":"refusal","refusal":"`+kilobyte+`"}]}`, `]}`, all),
 		"one text":        repeat(message+`"`, `aaaaaaa\n`, `"}]}`, all),
 		"brackets":        strings.Repeat("[", largebody.Size),
 		"130000 elements": repeat(`{"model":"m","input":"x","metadata":{"x":[`, `1`, `]}}`, 130_000),

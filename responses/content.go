@@ -2,6 +2,7 @@ package responses
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -23,17 +24,20 @@ func readContent(raw jsontext.Value, path string) (content llmhttp.Content, refu
 	if err := decode(raw, path, &parts); err != nil {
 		return nil, "", err
 	}
+	var refusals []string
 	for i, raw := range parts {
 		part, text, err := readPart(raw, elementPath(path, i))
 		if err != nil {
 			return nil, "", err
 		}
-		refusal += text
+		if text != "" {
+			refusals = append(refusals, text)
+		}
 		if part != nil {
 			content = append(content, *part)
 		}
 	}
-	return content, refusal, nil
+	return content, strings.Join(refusals, ""), nil
 }
 
 // A contentPart is a part of content.

@@ -2,6 +2,7 @@ package responses
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -13,10 +14,13 @@ import (
 // turn in one message, before the results.
 type conversation struct {
 	messages []llmhttp.Message
-	open     bool // the last message is the assistant's, and items are added to it
 	tools    *toolset
 	sealer   *sealer
 	account  string
+
+	open      bool     // the last message is the assistant's, and items are added to it
+	reasoning []string // of that message, in paragraphs
+	refusals  []string // of that message
 }
 
 // appendMessage appends a message that is not the assistant's.
@@ -41,9 +45,11 @@ func (c *conversation) closeAssistant() {
 	if !c.open {
 		return
 	}
-	c.open = false
 	last := len(c.messages) - 1
-	if m := &c.messages[last]; len(m.Content) == 0 && len(m.ToolCalls) == 0 && m.Refusal == "" {
+	m := &c.messages[last]
+	m.Reasoning, m.Refusal = strings.Join(c.reasoning, "\n\n"), strings.Join(c.refusals, "")
+	c.open, c.reasoning, c.refusals = false, nil, nil
+	if len(m.Content) == 0 && len(m.ToolCalls) == 0 && m.Refusal == "" {
 		c.messages = c.messages[:last]
 	}
 }
@@ -108,7 +114,9 @@ func (c *conversation) addContent(role llmhttp.Role, content llmhttp.Content, re
 	case role == llmhttp.RoleAssistant:
 		m := c.assistantMessage()
 		m.Content = append(m.Content, content...)
-		m.Refusal += refusal
+		if refusal != "" {
+			c.refusals = append(c.refusals, refusal)
+		}
 	case len(content) > 0:
 		c.appendMessage(llmhttp.Message{Role: role, Content: content})
 	}
@@ -161,14 +169,16 @@ func (c *conversation) addReasoning(item *inputItem) error {
 		return nil
 	}
 	m := c.assistantMessage()
-	m.Reasoning = joinParagraphs(m.Reasoning, r.Text)
+	if r.Text != "" {
+		c.reasoning = append(c.reasoning, r.Text)
+	}
 	m.ReasoningDetails = append(m.ReasoningDetails, r.Details...)
 	return nil
 }
 
 // joinTexts returns the texts of parts as paragraphs.
 func joinTexts(parts rawList, path string) (string, error) {
-	var all string
+	var texts []string
 	for i, raw := range parts {
 		var part struct {
 			Text string `json:"text"`
@@ -176,16 +186,11 @@ func joinTexts(parts rawList, path string) (string, error) {
 		if err := decode(raw, elementPath(path, i), &part); err != nil {
 			return "", err
 		}
-		all = joinParagraphs(all, part.Text)
+		if part.Text != "" {
+			texts = append(texts, part.Text)
+		}
 	}
-	return all, nil
-}
-
-func joinParagraphs(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "\n\n" + b
+	return strings.Join(texts, "\n\n"), nil
 }
 
 func (c *conversation) addCall(item *inputItem) error {
