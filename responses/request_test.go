@@ -86,6 +86,12 @@ func TestCreate_ChatRequest(t *testing.T) {
 		{"allowed tools", `"input":"Hi","tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],` +
 			`"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"g"},{"type":"web_search"}]}`,
 			`"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"g"}}],"tool_choice":"required"`},
+		{"allowed tools of every namespace", `"input":"Hi","tools":[` +
+			`{"type":"namespace","name":"a","tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}]},` +
+			`{"type":"namespace","name":"b","tools":[{"type":"function","name":"f"},{"type":"function","name":"h"}]}],` +
+			`"tool_choice":{"type":"allowed_tools","tools":[{"type":"function","name":"f"},{"type":"function","name":"b__h"}]}`,
+			`"messages":[{"role":"user","content":"Hi"}],"tool_choice":"auto","tools":[{"type":"function","function":{"name":"a__f"}},` +
+				`{"type":"function","function":{"name":"b__f"}},{"type":"function","function":{"name":"b__h"}}]`},
 		{"additional tools", `"input":[{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"f"}]},` +
 			`{"role":"developer","content":"Be brief."},{"role":"user","content":"Hi"}]`,
 			`"messages":[{"role":"developer","content":"Be brief."},{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"f"}}]`},

@@ -75,17 +75,29 @@ func (s *toolset) findFunction(c *toolChoice) string {
 	return ""
 }
 
-// allowTools drops the tools that are not in the list of the choice.
+// allowTools drops the tools that are not in the list of the choice. Like findFunction, it
+// finds tools by their names in the request and by the names of their functions.
 func (r *request) allowTools(choice *toolChoice) (json.RawMessage, error) {
-	allowed := make(map[string]bool)
+	functions := make(map[string]bool) // allowed, by their names
+	tools := make(map[string]bool)     // allowed in every namespace, by their names
 	for i, raw := range choice.Tools {
 		var c toolChoice
 		if err := decode(raw, elementPath("tool_choice.tools", i), &c); err != nil {
 			return nil, err
 		}
-		allowed[r.tools.findFunction(&c)] = true
+		if f := r.tools.functionNames[toolName{c.Namespace, c.Name}]; f != "" {
+			functions[f] = true
+			continue
+		}
+		functions[c.Name] = true
+		if c.Namespace == "" {
+			tools[c.Name] = true
+		}
 	}
-	r.chat.Tools = slices.DeleteFunc(slices.Clone(r.chat.Tools), func(t llmhttp.Tool) bool { return !allowed[t.Function.Name] })
+	r.chat.Tools = slices.DeleteFunc(slices.Clone(r.chat.Tools), func(t llmhttp.Tool) bool {
+		f := t.Function.Name
+		return !functions[f] && !tools[r.tools.toolNames[f].name]
+	})
 	if choice.Mode == "" {
 		choice.Mode = "auto"
 	}
