@@ -100,7 +100,7 @@ func (s *sender) sendReply(r *reply) {
 			rest[i] = rest[i][len(token):]
 			last := !slices.ContainsFunc(rest, func(s string) bool { return s != "" })
 			if token == "" && (!last || i < len(rest)-1) {
-				continue // this call is complete
+				continue // this call is complete; without any token, the last one sends the end
 			}
 			if !s.sendToken(r, i, token, last) || last {
 				return

@@ -140,7 +140,9 @@ func checkResponse(r object) error {
 	}
 	status := r["status"]
 	if usage, ok := r["usage"].(object); ok {
-		for _, path := range []string{"input_tokens", "output_tokens", "total_tokens", "input_tokens_details.cached_tokens", "output_tokens_details.reasoning_tokens"} {
+		for _, path := range []string{
+			"input_tokens", "output_tokens", "total_tokens", "input_tokens_details.cached_tokens", "output_tokens_details.reasoning_tokens",
+		} {
 			outer, inner, nested := strings.Cut(path, ".")
 			v := usage[outer]
 			if nested {
@@ -304,7 +306,9 @@ func (a *accumulator) addItem(index int, it object) error {
 	if it["type"] != "reasoning" && it["status"] != "in_progress" {
 		return errors.New("a new item is not in progress")
 	}
-	if list := partList(it); list != "" && len(it[list].([]any)) > 0 || it["arguments"] != nil && it["arguments"] != "" || it["input"] != nil && it["input"] != "" {
+	list := partList(it)
+	hasText := func(name string) bool { return it[name] != nil && it[name] != "" }
+	if list != "" && len(it[list].([]any)) > 0 || hasText("arguments") || hasText("input") {
 		return errors.New("a new item is not empty")
 	}
 	a.items = append(a.items, it)
