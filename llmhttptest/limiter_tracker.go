@@ -1,0 +1,240 @@
+package llmhttptest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A tracker calls a Limiter for one key and reports results that cannot be
+// right. It must see all calls for the key. It is not safe for concurrent use.
+type tracker struct {
+	limiter  llmhttp.Limiter
+	inBubble bool // see limiterTest
+	t        testing.TB
+	key      string
+	buckets  map[string]*bucketState
+	created  int // names returned by newBucket
+}
+
+// track returns a tracker for a new key.
+func (l limiterTest) track(t testing.TB) *tracker { return l.trackKey(t, unique("key")) }
+
+func (l limiterTest) trackKey(t testing.TB, key string) *tracker {
+	return &tracker{limiter: l.limiter, inBubble: l.inBubble, t: t, key: key, buckets: map[string]*bucketState{}}
+}
+
+// newBucket returns the name of a bucket that has not been used.
+func (l *tracker) newBucket() string {
+	l.created++
+	return fmt.Sprintf("bucket-%d", l.created)
+}
+
+// A bucketState has bounds of the tokens in a bucket.
+type bucketState struct {
+	rate        llmhttp.Rate // with its defaults
+	least, most float64
+	begin, end  time.Time // of the last call
+}
+
+func (b *bucketState) perSecond() float64 { return float64(b.rate.N) / b.rate.Per.Seconds() }
+
+// slack returns the largest error of a number of about n tokens.
+func (b *bucketState) slack(n float64) float64 {
+	return clockError.Seconds()*b.perSecond() + floatError*(math.Abs(n)+float64(b.rate.Burst))
+}
+
+// holds reports whether b must have held enough for cost, and whether it must
+// have held less. Both are false if either may be true.
+func (b *bucketState) holds(cost int) (mustHold, mustLack bool) {
+	c := float64(cost)
+	switch {
+	case cost == 0:
+		return true, false
+	case cost > b.rate.Burst:
+		return false, true
+	}
+	return b.least >= c+b.slack(c), b.most < c-b.slack(c)
+}
+
+func (b *bucketState) String() string {
+	tokens := fmt.Sprintf("%.6g to %.6g", b.least, b.most)
+	if b.least == b.most {
+		tokens = fmt.Sprintf("%.6g", b.least)
+	}
+	return fmt.Sprintf("%s tokens of %d, refilling %d per %v", tokens, b.rate.Burst, b.rate.N, b.rate.Per)
+}
+
+// refill returns the bucket of d as it was during a call that lasted from begin
+// to end.
+func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
+	rate := d.Rate.WithDefaults()
+	burst := float64(rate.Burst)
+	b := l.buckets[d.Bucket]
+	if b == nil {
+		b = &bucketState{rate: rate, least: burst, most: burst}
+		l.buckets[d.Bucket] = b
+	} else {
+		drift := driftError
+		if l.inBubble {
+			drift = 0
+		}
+		oldBurst := float64(b.rate.Burst)
+		b.least = min(oldBurst, b.least+b.perSecond()*begin.Sub(b.end).Seconds()*(1-drift))
+		b.most = min(oldBurst, b.most+b.perSecond()*end.Sub(b.begin).Seconds()*(1+drift))
+		if b.rate != rate {
+			if b.most >= oldBurst-b.slack(oldBurst) {
+				b.most = max(b.most, burst) // a full bucket may have been evicted
+			}
+			b.rate = rate
+			b.least, b.most = min(b.least, burst), min(b.most, burst)
+		}
+	}
+	b.begin, b.end = begin, end
+	return b
+}
+
+// checkTake calls Take, checks the result, and reports whether the tokens were
+// taken.
+func (l *tracker) checkTake(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
+	l.t.Helper()
+	passed := slices.Clone(draws)
+	begin := time.Now()
+	levels, err := l.limiter.Take(l.t.Context(), l.key, passed...)
+	end := time.Now()
+	call := "Take" + describeDraws(draws)
+	switch {
+	case err != nil:
+		l.t.Fatalf("%s returned the error %v, want nil", call, err)
+	case len(levels) != len(draws):
+		l.t.Fatalf("%s returned %d levels, want one for each of %d draws", call, len(levels), len(draws))
+	case !slices.Equal(passed, draws):
+		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describeDraws(passed))
+	}
+	granted := isGranted(levels)
+	for i, d := range draws {
+		b := l.refill(d, begin, end)
+		l.wantRetryAfter(fmt.Sprintf("%s: RetryAfter of draw %d", call, i), levels[i].RetryAfter, b, d.Cost)
+		if granted {
+			b.least -= float64(d.Cost)
+			b.most -= float64(d.Cost)
+		}
+		what := fmt.Sprintf("%s: level %d", call, i)
+		l.wantLevel(what, levels[i], b)
+		if levels[i].RetryAfter > 0 && b.rate.N > 0 && d.Cost <= b.rate.Burst {
+			l.wantWait(what+": RetryAfter", levels[i].RetryAfter, b, float64(d.Cost))
+		}
+	}
+	return levels, granted
+}
+
+// wantRetryAfter reports an error if wait says wrongly whether b held enough for cost.
+func (l *tracker) wantRetryAfter(what string, wait time.Duration, b *bucketState, cost int) {
+	l.t.Helper()
+	mustHold, mustLack := b.holds(cost)
+	if wait > 0 && mustHold {
+		l.t.Errorf("%s is %v, want 0, because the bucket held %v", what, wait, b)
+	}
+	if wait <= 0 && mustLack {
+		l.t.Errorf("%s is %v, want more than 0, because the bucket held %v", what, wait, b)
+	}
+}
+
+// wantLevel reports an error unless level is right for b after the call. RetryAfter is only
+// checked for its sign.
+func (l *tracker) wantLevel(what string, level llmhttp.Level, b *bucketState) {
+	l.t.Helper()
+	if level.Remaining < 0 || level.RetryAfter < 0 || level.ResetAfter < 0 {
+		l.t.Errorf("%s is %+v, want no negative field", what, level)
+		return
+	}
+	least := math.Floor(max(0, b.least-b.slack(b.least)))
+	most := math.Floor(max(0, b.most+b.slack(b.most)))
+	if r := float64(level.Remaining); r < least || r > most {
+		l.t.Errorf("%s: Remaining is %d, want %.0f to %.0f, because the bucket holds %v", what, level.Remaining, least, most, b)
+	}
+	if b.rate.N > 0 {
+		l.wantWait(what+": ResetAfter", level.ResetAfter, b, float64(b.rate.Burst))
+	}
+}
+
+// wantWait checks a time that a Limiter gave until b holds tokens.
+func (l *tracker) wantWait(what string, wait time.Duration, b *bucketState, tokens float64) {
+	l.t.Helper()
+	least := min(seconds((tokens-b.most)/b.perSecond()*(1-floatError))-clockError, 100*365*day)
+	most := seconds((tokens - b.least) / b.perSecond() * (1 + floatError))
+	most += min(clockError, math.MaxInt64-most)
+	if wait < least || wait > most {
+		l.t.Errorf("%s is %v, want %v to %v until the bucket holds %.0f tokens, because it holds %v", what, wait, max(least, 0), most, tokens, b)
+	}
+}
+
+// seconds returns s as a Duration, or the longest Duration if s is longer.
+func seconds(s float64) time.Duration {
+	if s *= float64(time.Second); s < math.MaxInt64 {
+		return time.Duration(s)
+	}
+	return math.MaxInt64
+}
+
+// checkTakeOne is checkTake for one draw.
+func (l *tracker) checkTakeOne(d llmhttp.Draw) llmhttp.Level {
+	l.t.Helper()
+	levels, _ := l.checkTake(d)
+	return levels[0]
+}
+
+// mustTake is checkTake that also reports an error unless the tokens were taken.
+func (l *tracker) mustTake(draws ...llmhttp.Draw) []llmhttp.Level {
+	l.t.Helper()
+	levels, granted := l.checkTake(draws...)
+	if !granted {
+		l.t.Errorf("Take%s was refused, want it granted; the levels are %+v", describeDraws(draws), levels)
+	}
+	return levels
+}
+
+// mustRefuse is checkTake that also reports an error if the tokens were taken.
+func (l *tracker) mustRefuse(draws ...llmhttp.Draw) []llmhttp.Level {
+	l.t.Helper()
+	levels, granted := l.checkTake(draws...)
+	if granted {
+		l.t.Errorf("Take%s was granted, want it refused; the levels are %+v", describeDraws(draws), levels)
+	}
+	return levels
+}
+
+// wantRemaining reports an error unless remaining tokens are in the bucket of
+// d, whose Cost does not matter.
+func (l *tracker) wantRemaining(remaining int, d llmhttp.Draw) {
+	l.t.Helper()
+	d.Cost = 0
+	if levels := l.mustTake(d); levels[0].Remaining != remaining {
+		l.t.Errorf("%d tokens remain in the bucket %.40q, want %d", levels[0].Remaining, d.Bucket, remaining)
+	}
+}
+
+// checkAdjust calls Adjust and checks that it returns no error.
+func (l *tracker) checkAdjust(draws ...llmhttp.Draw) {
+	l.t.Helper()
+	passed := slices.Clone(draws)
+	begin := time.Now()
+	err := l.limiter.Adjust(l.t.Context(), l.key, passed...)
+	end := time.Now()
+	call := "Adjust" + describeDraws(draws)
+	if err != nil {
+		l.t.Fatalf("%s returned the error %v, want nil", call, err)
+	}
+	if !slices.Equal(passed, draws) {
+		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describeDraws(passed))
+	}
+	for _, d := range draws {
+		b := l.refill(d, begin, end)
+		b.least = min(float64(b.rate.Burst), b.least-float64(d.Cost))
+		b.most = min(float64(b.rate.Burst), b.most-float64(d.Cost))
+	}
+}
