@@ -210,7 +210,7 @@ func TestFaults_HookPanics(t *testing.T) {
 	assert.ErrorContains(t, err, "panic: boom")
 }
 
-// A cutter is a proxy. While cut is set, it closes a connection instead of
+// A cutter is a TCP proxy. While cut is set, it closes a connection instead of
 // passing an answer on.
 type cutter struct {
 	net.Listener

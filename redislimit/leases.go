@@ -44,6 +44,7 @@ type leases struct {
 	lastMayStillRun bool // the last renewal failed, but Redis may still execute it
 }
 
+// A lease counts a request in progress. Its name is unique.
 type lease struct {
 	redisKey, name string
 	expires        time.Time // when Redis has dropped it at the latest; only set in toRemove

@@ -128,7 +128,7 @@ func TestLeases_Expire(t *testing.T) {
 	}, "the lease expires")
 }
 
-// A lease that is.toRemove while it is renewed is not left in Redis.
+// A lease that is released while it is renewed is not left in Redis.
 func TestLeases_ReleaseDuringRenewal(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	l, key := newLimiter(t, c, &Options{Lease: time.Hour}), uniqueKey()
@@ -142,7 +142,7 @@ func TestLeases_ReleaseDuringRenewal(t *testing.T) {
 	assert.Zero(t, leaseCount(t, l, key))
 }
 
-// A lease that was.toRemove after a failed renewal is not left in Redis, even if Redis
+// A lease that was released after a failed renewal is not left in Redis, even if Redis
 // executes the renewal late.
 func TestLeases_ReleaseAfterFailedRenewal(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
@@ -183,7 +183,7 @@ func TestLeases_RestoredAfterRedisLostThem(t *testing.T) {
 	mustNotAcquire(t, l, key, 1)
 }
 
-// A lease that is.toRemove while Redis is unavailable is removed when Redis answers
+// A lease that is released while Redis is unavailable is removed when Redis answers
 // again.
 func TestLeases_ReleaseWhileRedisIsUnavailable(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,7 @@ type outageLog struct {
 	skipped int        // failures since the last that was logged
 }
 
+// failed logs a failure, unless one was logged less than logInterval ago.
 func (o *outageLog) failed(ctx context.Context, message string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
