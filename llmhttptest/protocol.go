@@ -82,9 +82,8 @@ type protocolReply struct {
 	cut    bool // the connection was closed before the reply was complete
 }
 
-// post sends a request to a Handler whose Backend answers with stream.
-func (p *protocolTest) post(t testing.TB, stream llmhttp.ChatStream, body []byte, authorize func(*http.Request)) protocolReply {
-	t.Helper()
+// newHandler returns a Handler whose Backend replies with stream.
+func (p *protocolTest) newHandler(stream llmhttp.ChatStream) http.Handler {
 	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
 	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret != protocolSecret {
@@ -96,11 +95,17 @@ func (p *protocolTest) post(t testing.TB, stream llmhttp.ChatStream, body []byte
 	if p.protocol != nil {
 		options.Protocols = []llmhttp.Protocol{p.protocol}
 	}
-	var h http.Handler = llmhttp.NewHandler(backend, keys, options)
+	h := llmhttp.NewHandler(backend, keys, options)
 	if p.wrap != nil {
-		h = p.wrap(h)
+		return p.wrap(h)
 	}
-	server := httptest.NewServer(h)
+	return h
+}
+
+// post sends a request to a Handler whose Backend replies with stream.
+func (p *protocolTest) post(t testing.TB, stream llmhttp.ChatStream, body []byte, authorize func(*http.Request)) protocolReply {
+	t.Helper()
+	server := httptest.NewServer(p.newHandler(stream))
 	defer server.Close()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+p.opts.Path, bytes.NewReader(body))
 	if err != nil {
