@@ -90,12 +90,12 @@ func (c *call) nextTry() *try {
 // that target may be the only one that knows the model.
 func (c *call) pickTarget() *try {
 	opts := pickOptions{allowResting: c.round == 1, allowOpenBreaker: c.bestFailure.rank < rankFailure}
-	i, tk := c.route.pool.pick(c.info, c.candidates(c.round), opts, time.Now())
-	if i < 0 {
+	a, ok := c.route.pool.pick(c.info, c.candidates(c.round), opts, time.Now())
+	if !ok {
 		return nil
 	}
 	c.tries++
-	return &try{call: c, index: i, target: c.route.targets[i], ticket: tk}
+	return &try{call: c, target: c.route.targets[a.index], admission: a}
 }
 
 // candidates returns the targets that the call may try in a round.
@@ -149,9 +149,9 @@ func backoff(o *Options, round int) time.Duration {
 // again.
 func (c *call) recordFailure(t *try, res *result) {
 	c.updateBest(res)
-	c.eligibleFrom[t.index] = excluded
+	c.eligibleFrom[t.admission.index] = excluded
 	if res.retry {
-		c.eligibleFrom[t.index] = c.round + 1
+		c.eligibleFrom[t.admission.index] = c.round + 1
 	}
 }
 

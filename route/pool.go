@@ -73,9 +73,16 @@ type pickOptions struct {
 	allowOpenBreaker bool // targets whose breaker is open, or half-open with a request in flight
 }
 
-// pick selects one of candidates, counts a request in flight to it, and returns
-// its index and the breaker's ticket. If it can select none it returns -1.
-func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now time.Time) (int, ticket) {
+// An admission is a request that a pool has let through to a target.
+type admission struct {
+	info   *requestInfo
+	index  int // of the target
+	ticket ticket
+}
+
+// pick selects one of candidates and counts a request in flight to it. It returns false
+// if it can select none. The caller must call recordResult with the admission once.
+func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now time.Time) (admission, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	usable := make([]int, 0, len(candidates))
@@ -97,16 +104,17 @@ func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now t
 		usable = openBreaker
 	}
 	if len(usable) == 0 {
-		return -1, ticket{}
+		return admission{}, false
 	}
 	i := p.applyStrategy(usable)
 	st := &p.states[i]
 	st.inFlight++
 	st.tries++
+	a := admission{info: info, index: i, ticket: ticket{account: info.account}}
 	if m := p.findModel(i, info); m != nil {
-		return i, m.breaker.admit(info.account, now)
+		a.ticket = m.breaker.admit(info.account, now)
 	}
-	return i, ticket{account: info.account}
+	return a, true
 }
 
 // A stateChange is the effect of a result on the state of a circuit breaker: none if
@@ -119,10 +127,10 @@ type stateChange struct {
 
 // recordResult records the result of a try and ends its request in flight. The jitter is
 // in [0, 1).
-func (p *pool) recordResult(i int, info *requestInfo, tk ticket, res *result, now time.Time, jitter float64) stateChange {
+func (p *pool) recordResult(a *admission, res *result, now time.Time, jitter float64) stateChange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	st := &p.states[i]
+	st := &p.states[a.index]
 	st.inFlight--
 	if res.outcome == outcomeFailure {
 		st.failures++
@@ -130,9 +138,9 @@ func (p *pool) recordResult(i int, info *requestInfo, tk ticket, res *result, no
 	if res.summary != "" {
 		st.lastError = res.summary
 	}
-	m := p.findModel(i, info)
+	m := p.findModel(a.index, a.info)
 	if res.outcome == outcomeFailure || res.retryAfter > 0 {
-		m = p.findOrAddModel(i, info, now)
+		m = p.findOrAddModel(a.index, a.info, now)
 	}
 	if m == nil {
 		return stateChange{}
@@ -143,28 +151,28 @@ func (p *pool) recordResult(i int, info *requestInfo, tk ticket, res *result, no
 		}
 	}
 	m.used = now
-	return p.updateBreaker(i, m, info, tk, res.outcome, now, jitter)
+	return p.updateBreaker(m, a, res.outcome, now, jitter)
 }
 
-// confirm records that the target of a try works, before the try has ended. It
-// returns the ticket that the try has from then on.
-func (p *pool) confirm(i int, info *requestInfo, tk ticket, now time.Time) (ticket, stateChange) {
+// confirm records that the target of a try works, before the try has ended. It replaces
+// the ticket of a, because the outcome of that is known now.
+func (p *pool) confirm(a *admission, now time.Time) stateChange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := p.findModel(i, info)
+	m := p.findModel(a.index, a.info)
 	if m == nil {
-		return tk, stateChange{} // the model was evicted
+		return stateChange{} // the model was evicted
 	}
-	change := p.updateBreaker(i, m, info, tk, outcomeSuccess, now, 0)
-	return ticket{account: tk.account, epoch: m.breaker.epoch}, change
+	change := p.updateBreaker(m, a, outcomeSuccess, now, 0)
+	a.ticket = ticket{account: a.ticket.account, epoch: m.breaker.epoch}
+	return change
 }
 
-// updateBreaker records an outcome in the breaker of target i for the model m. The caller
-// holds mu.
-func (p *pool) updateBreaker(i int, m *modelState, info *requestInfo, tk ticket, out outcome, now time.Time, jitter float64) stateChange {
+// updateBreaker records the outcome of a in the breaker of m. The caller holds mu.
+func (p *pool) updateBreaker(m *modelState, a *admission, out outcome, now time.Time, jitter float64) stateChange {
 	b := &m.breaker
 	change := stateChange{from: b.currentState()}
-	b.recordOutcome(tk, out, now, p.breaker, p.hasOther(i, info), jitter)
+	b.recordOutcome(a.ticket, out, now, p.breaker, p.hasOther(a.index, a.info), jitter)
 	change.to, change.openFor, change.account = b.currentState(), b.until.Sub(now), b.account
 	return change
 }

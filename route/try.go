@@ -13,11 +13,10 @@ import (
 
 // A try is one request to one target.
 type try struct {
-	call   *call
-	index  int // of the target in the route
-	target *target
-	ticket ticket
-	timer  *time.Timer // of Options.TryTimeout; nil if there is none or it has been stopped
+	call      *call
+	target    *target
+	admission admission
+	timer     *time.Timer // of Options.TryTimeout; nil if there is none or it has been stopped
 
 	started  bool // a part of the reply was passed to the client
 	inClient bool // the client's yield function is running
@@ -41,7 +40,7 @@ func (t *try) run(send sendFunc) (res result) {
 		if t.inClient {
 			res = result{} // a panic of the client's code is no failure of the target
 		}
-		change := c.route.pool.recordResult(t.index, c.info, t.ticket, &res, time.Now(), rand.Float64())
+		change := c.route.pool.recordResult(&t.admission, &res, time.Now(), rand.Float64())
 		if res.summary != "" {
 			t.logger().InfoContext(c.ctx, "target failed", "try", c.tries, "error", res.summary)
 		}
@@ -108,12 +107,9 @@ func (t *try) stopTimeout() bool {
 // half-open breaker let the try through, it closes.
 func (t *try) markStarted() {
 	t.started = true
-	if !t.ticket.probe {
-		return
+	if t.admission.ticket.probe {
+		t.logChange(t.call.route.pool.confirm(&t.admission, time.Now()), "")
 	}
-	var change stateChange
-	t.ticket, change = t.call.route.pool.confirm(t.index, t.call.info, t.ticket, time.Now())
-	t.logChange(change, "")
 }
 
 // logChange logs that a breaker has opened because of a failure, or has closed.
