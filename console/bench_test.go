@@ -48,7 +48,7 @@ func benchmarkPages(b *testing.B, dsn string) {
 	keys := insertKeys(b, store)
 	insertRecords(b, store, keys)
 	cpu := newCPUMeter(b, dsn)
-	h := newHostWith(b, store, store, nil)
+	h := newHostWithStores(b, store, store, nil)
 	v := h.newAdmin(b)
 	busy, quiet := keys[0], keys[1]
 	period := func(days int) string {

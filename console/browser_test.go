@@ -50,7 +50,8 @@ func startChromium() {
 	chromium.stop = func() { cancel(); stopAllocator() }
 }
 
-// A tab is a tab of Chromium.
+// A tab is a tab of Chromium in a test. It collects the problems that the browser
+// reports.
 type tab struct {
 	t   testing.TB
 	ctx context.Context
@@ -131,7 +132,7 @@ func (b *tab) run(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(b.ctx, actions...))
 }
 
-// dump logs where the browser is.
+// dump logs the address and the text of the page.
 func (b *tab) dump() {
 	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
 	b.t.Logf("the browser shows %s (error %v)", text, err)
@@ -143,7 +144,7 @@ func (b *tab) open(path string) {
 	b.run(chromedp.Navigate(b.h.URL + "/console/" + path))
 }
 
-// signIn signs in as the administrator and waits for the page at path.
+// signIn signs in as the administrator and waits for the overview.
 func (b *tab) signIn() {
 	b.t.Helper()
 	b.open("sign-in")
@@ -206,7 +207,7 @@ func (b *tab) waitForImages() {
 	assert.Empty(b.t, broken, "images are broken")
 }
 
-// setDark asks for the dark variant of pages.
+// setDark makes the browser prefer dark pages.
 func (b *tab) setDark() {
 	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{

@@ -43,7 +43,7 @@ type host struct {
 	URL     string // of the server
 	keys    llmhttp.KeyManager
 	usage   llmhttp.UsageStore
-	backend *memory.Backend // nil if newHostOf was called with another
+	backend *memory.Backend // nil if newHostWithBackend was called with another
 	monitor *console.Monitor
 	log     *logBuffer
 
@@ -51,7 +51,7 @@ type host struct {
 	audit []console.AuditEntry
 }
 
-// logBuffer is a log that can be read while it is written.
+// A logBuffer is a log that can be read while it is written.
 type logBuffer struct {
 	mu   sync.Mutex // guards text
 	text strings.Builder
@@ -73,19 +73,20 @@ func (b *logBuffer) String() string {
 // people with keys. configure changes the options; it may be nil.
 func newHost(t testing.TB, configure func(*host, *console.Options)) *host {
 	t.Helper()
-	return newHostWith(t, memory.NewKeyStore(), memory.NewUsageStore(), configure)
+	return newHostWithStores(t, memory.NewKeyStore(), memory.NewUsageStore(), configure)
 }
 
-func newHostWith(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, configure func(*host, *console.Options)) *host {
+// newHostWithStores is newHost with other stores.
+func newHostWithStores(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, configure func(*host, *console.Options)) *host {
 	t.Helper()
 	echo := memory.Echo()
-	h := newHostOf(t, keys, usage, echo, configure)
+	h := newHostWithBackend(t, keys, usage, echo, configure)
 	h.backend = echo
 	return h
 }
 
-// newHostOf is newHostWith for another Backend.
-func newHostOf(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, backend llmhttp.Backend, configure func(*host, *console.Options)) *host {
+// newHostWithBackend starts a host with a Backend other than memory.Echo.
+func newHostWithBackend(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, backend llmhttp.Backend, configure func(*host, *console.Options)) *host {
 	t.Helper()
 	h := &host{keys: keys, usage: usage, monitor: console.NewMonitor(), log: &logBuffer{}}
 	logger := slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -130,7 +131,7 @@ func testCost(u llmhttp.UsageSum) float64 {
 	return float64(u.PromptTokens)/1e6 + float64(u.CompletionTokens)*4/1e6 + float64(u.Images)*0.04
 }
 
-// mustCreate creates a key.
+// mustCreate creates a key and returns its secret too.
 func (h *host) mustCreate(t testing.TB, p llmhttp.KeyParams) (llmhttp.KeyInfo, string) {
 	t.Helper()
 	info, secret, err := h.keys.CreateKey(t.Context(), p)
@@ -138,7 +139,7 @@ func (h *host) mustCreate(t testing.TB, p llmhttp.KeyParams) (llmhttp.KeyInfo, s
 	return info, secret
 }
 
-// mustRecord records usage.
+// mustRecord records usage in the store of the host.
 func (h *host) mustRecord(t testing.TB, records ...llmhttp.UsageRecord) {
 	t.Helper()
 	require.NoError(t, h.usage.Record(t.Context(), records...))
@@ -264,7 +265,8 @@ func (h *host) openAI(t testing.TB, secret string) string {
 // nodePath is the program that scripts/setup.sh installs.
 var nodePath, _ = filepath.Abs(filepath.Join("..", "clients", "node", "node_modules", ".bin", "node"))
 
-// record returns a record of usage.
+// record returns a record of a chat with a prompt of the given number of tokens, and a
+// reply of a fourth of it.
 func record(id string, at time.Time, account, key, model string, tokens int) llmhttp.UsageRecord {
 	return llmhttp.UsageRecord{
 		ID: id, Time: at, Account: account, KeyID: key, Model: model, Endpoint: llmhttp.EndpointChat,
@@ -276,7 +278,7 @@ func record(id string, at time.Time, account, key, model string, tokens int) llm
 	}
 }
 
-// today is the present day in UTC.
+// today returns the beginning of the day in UTC.
 func today() time.Time { return time.Now().UTC().Truncate(24 * time.Hour) }
 
 // eventually waits for a condition with a generous limit.

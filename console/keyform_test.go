@@ -16,12 +16,12 @@ func TestKeyForm_ConcurrentEdits(t *testing.T) {
 	params := llmhttp.KeyParams{Name: "a", Models: []string{"one, two"}, Expires: now.Add(-time.Hour)}
 	shown := keyFields(&params)
 	send := func(field, value string) {
-		sent := make(map[string][]string)
+		form := make(map[string][]string)
 		for name, v := range shown {
-			sent[name], sent["was."+name] = []string{v}, []string{v}
+			form[name], form["was."+name] = []string{v}, []string{v}
 		}
-		sent[field] = []string{value}
-		assert.NoError(t, readKeyForm(sent, true).apply(&params, now))
+		form[field] = []string{value}
+		assert.NoError(t, readKeyForm(form, true).apply(&params, now))
 	}
 	send("name", "b")
 	send("requests", "60/min")

@@ -66,7 +66,7 @@ func newDemo(t testing.TB) (h *host, key llmhttp.KeyInfo) {
 	return h, key
 }
 
-// fillMonitor lets a Monitor see requests of the last hour.
+// fillMonitor reports requests of the last hour to m.
 func fillMonitor(m *console.Monitor) {
 	now := time.Now()
 	for i := range 60 {

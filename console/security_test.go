@@ -145,7 +145,7 @@ func TestSecurity_SignOut(t *testing.T) {
 func TestSecurity_SessionsOfOthers(t *testing.T) {
 	keys := memory.NewKeyStore()
 	start := func(password, secret string) *host {
-		return newHostWith(t, keys, memory.NewUsageStore(), func(_ *host, o *console.Options) {
+		return newHostWithStores(t, keys, memory.NewUsageStore(), func(_ *host, o *console.Options) {
 			o.SignIn.SessionSecret = []byte(secret)
 			if password != "" {
 				hash, err := console.HashPassword(password)
@@ -481,7 +481,7 @@ func TestSecurity_AuditLog(t *testing.T) {
 }
 
 func TestSecurity_ErrorsAreNotShown(t *testing.T) {
-	h := newHostWith(t, failingKeys{memory.NewKeyStore()}, memory.NewUsageStore(), func(_ *host, o *console.Options) {
+	h := newHostWithStores(t, failingKeys{memory.NewKeyStore()}, memory.NewUsageStore(), func(_ *host, o *console.Options) {
 		o.SignIn = nil
 		o.User = func(*http.Request) (console.User, error) { return console.User{Name: "ada", Admin: true}, nil }
 	})

@@ -9,18 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// newTestSessions returns the sessions of a process.
 func newTestSessions(t *testing.T, secret string) *sessions {
-	m, err := newSessions([]byte(secret))
+	s, err := newSessions([]byte(secret))
 	require.NoError(t, err)
-	return m
+	return s
 }
 
 func TestSessions(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	m := newTestSessions(t, "one secret")
-	value := m.encode(session{Admin: "ada", Ends: now.Add(time.Minute).Unix()})
+	s := newTestSessions(t, "one secret")
+	value := s.encode(session{Admin: "ada", Ends: now.Add(time.Minute).Unix()})
 	assert.NotContains(t, value, "ada")
-	for _, process := range []*sessions{m, newTestSessions(t, "one secret")} {
+	for _, process := range []*sessions{s, newTestSessions(t, "one secret")} {
 		found, ok := process.decode(value, now)
 		assert.True(t, ok)
 		assert.Equal(t, "ada", found.Admin)
@@ -33,31 +34,31 @@ func TestSessions(t *testing.T) {
 	}
 	for i := range value {
 		changed := value[:i] + string(value[i]^1) + value[i+1:]
-		_, ok := m.decode(changed, now)
+		_, ok := s.decode(changed, now)
 		assert.False(t, ok, "a changed character")
 	}
 	for _, wrong := range []string{"", value[1:], value + "A", strings.Repeat("A", 200)} {
-		_, ok := m.decode(wrong, now)
+		_, ok := s.decode(wrong, now)
 		assert.False(t, ok, wrong)
 	}
 }
 
 func TestSessions_End(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	m := newTestSessions(t, "")
-	first := m.encode(session{Admin: "ada", Ends: now.Add(time.Minute).Unix()})
-	other := m.encode(session{Admin: "ada", Ends: now.Add(time.Hour).Unix()})
-	m.end("nonsense", now)
-	m.end(first, now)
-	_, ok := m.decode(first, now)
+	s := newTestSessions(t, "")
+	first := s.encode(session{Admin: "ada", Ends: now.Add(time.Minute).Unix()})
+	other := s.encode(session{Admin: "ada", Ends: now.Add(time.Hour).Unix()})
+	s.end("nonsense", now)
+	s.end(first, now)
+	_, ok := s.decode(first, now)
 	assert.False(t, ok)
-	_, ok = m.decode(other, now)
+	_, ok = s.decode(other, now)
 	assert.True(t, ok, "another session of the same person")
 	for range maxEnded + 10 {
-		m.end(m.encode(session{Ends: now.Add(time.Hour).Unix()}), now)
+		s.end(s.encode(session{Ends: now.Add(time.Hour).Unix()}), now)
 	}
-	assert.Len(t, m.ended, maxEnded, "memory is bounded")
-	m.end(other, now.Add(time.Hour-1))
-	_, ok = m.decode(other, now.Add(time.Hour-1))
+	assert.Len(t, s.ended, maxEnded, "memory is bounded")
+	s.end(other, now.Add(time.Hour-1))
+	_, ok = s.decode(other, now.Add(time.Hour-1))
 	assert.False(t, ok)
 }

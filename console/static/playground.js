@@ -18,12 +18,12 @@ function requestBody() {
       if (text("system")) body.messages.push({ role: "system", content: text("system") });
       body.messages.push({ role: "user", content: field("prompt").value });
       ["temperature", "max_tokens", "top_p", "seed"].forEach(number);
-      if (text("tools")) body.tools = json("tools", "Tools", Array.isArray);
+      if (text("tools")) body.tools = parseField("tools", "Tools", Array.isArray);
       if (field("stream").checked) {
         body.stream = true;
         body.stream_options = { include_usage: true };
       }
-      if (text("extra")) Object.assign(body, json("extra", "Other parameters", (v) => v && typeof v === "object" && !Array.isArray(v)));
+      if (text("extra")) Object.assign(body, parseField("extra", "Other parameters", (v) => v && typeof v === "object" && !Array.isArray(v)));
       break;
     }
     case "images":
@@ -41,7 +41,8 @@ function requestBody() {
   return body;
 }
 
-function json(id, name, isValid) {
+// parseField returns the JSON in a field. name is the field's name in errors.
+function parseField(id, name, isValid) {
   let value;
   try {
     value = JSON.parse(field(id).value);
@@ -58,9 +59,9 @@ const paths = { chat: "/chat/completions", images: "/images/generations", embedd
 const shellQuote = (s) => `'${s.replaceAll("'", `'\\''`)}'`;
 const goQuote = (s) => (s.includes("`") ? JSON.stringify(s) : "`" + s + "`");
 
-// pretty returns the body as JSON. It escapes characters that some languages do
+// formatBody returns the body as JSON. It escapes characters that some languages do
 // not allow in their source, such as a byte order mark.
-function pretty(body) {
+function formatBody(body) {
   return JSON.stringify(body, null, 2).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
@@ -68,7 +69,7 @@ const languages = {
   curl: (url, body) => `curl ${shellQuote(url)} \\
   -H "Authorization: Bearer $LLM_API_KEY" \\
   -H 'Content-Type: application/json' \\
-  -d ${shellQuote(pretty(body))}
+  -d ${shellQuote(formatBody(body))}
 `,
   go: (url, body) => `package main
 
@@ -81,7 +82,7 @@ import (
 )
 
 func main() {
-	body := ${goQuote(pretty(body))}
+	body := ${goQuote(formatBody(body))}
 	req, err := http.NewRequest("POST", ${JSON.stringify(url)}, strings.NewReader(body))
 	if err != nil {
 		log.Fatal(err)
@@ -100,7 +101,7 @@ func main() {
 `,
   python: (url, body) => `import json, os, sys, urllib.request
 
-body = json.loads(r${pythonQuote(pretty(body))})
+body = json.loads(r${pythonQuote(formatBody(body))})
 request = urllib.request.Request(
     ${JSON.stringify(url)},
     data=json.dumps(body).encode(),
@@ -113,7 +114,7 @@ with urllib.request.urlopen(request) as response:
   node: (url, body) => `const response = await fetch(${JSON.stringify(url)}, {
   method: "POST",
   headers: { Authorization: \`Bearer \${process.env.LLM_API_KEY}\`, "Content-Type": "application/json" },
-  body: JSON.stringify(${pretty(body).replaceAll("\n", "\n  ")}),
+  body: JSON.stringify(${formatBody(body).replaceAll("\n", "\n  ")}),
 });
 for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) process.stdout.write(chunk);
 `,
@@ -160,7 +161,8 @@ async function* events(response) {
   }
 }
 
-function append(text, className) {
+// appendText adds text to the reply, to the last element if that has the same class.
+function appendText(text, className) {
   if (!text) return;
   const reply = field("reply");
   const last = reply.lastElementChild;
@@ -174,10 +176,13 @@ function append(text, className) {
   reply.append(span);
 }
 
+// When the request was sent, and when its first and its last token arrived. Zero means
+// not yet.
 const clock = { sent: 0, first: 0, last: 0 };
 const milliseconds = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(2)} s`);
 
-function token() {
+// noteToken notes the time at which tokens arrived.
+function noteToken() {
   clock.last = performance.now();
   if (clock.first) return;
   clock.first = clock.last;
@@ -194,13 +199,13 @@ function showUsage(usage) {
 
 function showDelta(delta) {
   const reasoning = delta.reasoning_content ?? delta.reasoning;
-  if (delta.content || reasoning || delta.refusal || delta.tool_calls) token();
-  append(reasoning, "thought");
-  append(delta.content, "text");
-  append(delta.refusal, "text");
+  if (delta.content || reasoning || delta.refusal || delta.tool_calls) noteToken();
+  appendText(reasoning, "thought");
+  appendText(delta.content, "text");
+  appendText(delta.refusal, "text");
   for (const call of delta.tool_calls ?? []) {
-    if (call.function?.name) append(`\n${call.function.name} `, "code");
-    append(call.function?.arguments, "code");
+    if (call.function?.name) appendText(`\n${call.function.name} `, "code");
+    appendText(call.function?.arguments, "code");
   }
 }
 
@@ -215,8 +220,9 @@ async function showStream(response) {
   throw new Error("The stream ended early.");
 }
 
+// showWhole shows a reply that is not a stream.
 function showWhole(reply) {
-  token();
+  noteToken();
   switch (form.dataset.mode) {
     case "chat":
       for (const choice of reply.choices) showDelta(choice.message);
@@ -230,13 +236,15 @@ function showWhole(reply) {
       }
       break;
     case "embeddings":
-      for (const { index, embedding } of reply.data) append(`${index}: ${embedding.length} numbers\n[${embedding.slice(0, 8).map((x) => x.toFixed(4)).join(", ")}, …]\n\n`, "code");
+      for (const { index, embedding } of reply.data) appendText(`${index}: ${embedding.length} numbers\n[${embedding.slice(0, 8).map((x) => x.toFixed(4)).join(", ")}, …]\n\n`, "code");
   }
   showUsage(reply.usage);
 }
 
 let running; // the AbortController of the request in progress
 
+// send sends the request and shows the reply. It throws an Error if there is no complete
+// reply.
 async function send() {
   const body = requestBody();
   running = new AbortController();
@@ -250,6 +258,7 @@ async function send() {
   else showWhole(await response.json());
 }
 
+// errorText returns the status and the message of an error reply.
 async function errorText(response) {
   const text = await response.text();
   try {
@@ -259,6 +268,7 @@ async function errorText(response) {
   }
 }
 
+// run sends the request and shows how it ends.
 async function run() {
   field("reply").replaceChildren();
   for (const id of ["first", "total", "speed", "prompt-tokens", "completion-tokens"]) show(id, "–");
@@ -292,13 +302,13 @@ async function loadModels() {
     option.value = model.id;
     return option;
   }));
-  if (field("model").value === "" && data.length) field("model").value = preferred(data);
+  if (field("model").value === "" && data.length) field("model").value = preferredModel(data);
   showCode();
 }
 
-// preferred returns the first model whose name has the mode in it, such as
+// preferredModel returns the first model whose name has the mode in it, such as
 // "image" or "embed", or the first.
-function preferred(models) {
+function preferredModel(models) {
   const part = { chat: "chat", images: "image", embeddings: "embed" }[form.dataset.mode];
   return (models.find((model) => model.id.includes(part)) ?? models[0]).id;
 }
