@@ -2,15 +2,9 @@ package main
 
 import (
 	"bytes"
-	"cmp"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +13,6 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/route"
-	"github.com/llmhttp/llmhttp/upstream"
 )
 
 // A config is the content of the configuration file. Secrets are not in the
@@ -80,13 +73,16 @@ type keyConfig struct {
 	Scopes     []llmhttp.Endpoint `json:"scopes"`      // if missing, all; if empty, none
 	Models     []string           `json:"models"`      // if missing, all; if empty, none
 	Expires    time.Time          `json:"expires"`     // if missing, never
-	Limits     struct {
-		Requests   *rateConfig  `json:"requests"`
-		Tokens     *rateConfig  `json:"tokens"`
-		Quota      *quotaConfig `json:"quota"`
-		Completion int          `json:"max_completion_tokens"`
-		Concurrent int          `json:"concurrent"`
-	} `json:"limits"`
+	Limits     limitsConfig       `json:"limits"`
+}
+
+// A limitsConfig has the [llmhttp.Limits] of a key.
+type limitsConfig struct {
+	Requests   *rateConfig  `json:"requests"`
+	Tokens     *rateConfig  `json:"tokens"`
+	Quota      *quotaConfig `json:"quota"`
+	Completion int          `json:"max_completion_tokens"`
+	Concurrent int          `json:"concurrent"`
 }
 
 // A rateConfig is an [llmhttp.Rate].
@@ -131,193 +127,6 @@ func readConfig(file string) (*config, error) {
 		return nil, fmt.Errorf("%s:%d: %w", file, 1+bytes.Count(data[:offset], []byte("\n")), err)
 	}
 	return c, nil
-}
-
-// A gateway is what a config describes.
-type gateway struct {
-	publicURL string        // without a slash at the end; may be empty
-	timeout   time.Duration // for llmhttp.Options
-	router    *route.Router
-	keys      keyStore
-}
-
-// newGateway validates c. Its errors name the field that is not valid.
-func newGateway(c *config) (*gateway, error) {
-	g := &gateway{publicURL: strings.TrimSuffix(c.PublicURL, "/"), timeout: 5 * time.Minute}
-	if g.publicURL != "" {
-		u, err := url.Parse(g.publicURL)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fmt.Errorf("public_url: %q is not a URL such as %q", c.PublicURL, "https://llm.example.com")
-		}
-	}
-	for i := range c.Upstreams {
-		// Leave enough time for the first byte of two targets.
-		g.timeout = max(g.timeout, 2*c.Upstreams[i].firstByteTimeout()+time.Minute)
-	}
-	var err error
-	if g.router, err = newRouter(c); err != nil {
-		return nil, err
-	}
-	g.keys, err = newKeyStore(c.Keys)
-	return g, err
-}
-
-func newRouter(c *config) (*route.Router, error) {
-	upstreams := make(map[string]llmhttp.Backend)
-	for i := range c.Upstreams {
-		u, field := &c.Upstreams[i], fmt.Sprintf("upstreams[%d]", i)
-		switch {
-		case u.Name == "":
-			return nil, fmt.Errorf("%s.name: must not be empty", field)
-		case upstreams[u.Name] != nil:
-			return nil, fmt.Errorf("%s.name: another upstream has the name %q", field, u.Name)
-		}
-		b, err := u.backend(field)
-		if err != nil {
-			return nil, err
-		}
-		upstreams[u.Name] = b
-	}
-	var routes []route.Route
-	for i, r := range c.Routes {
-		var targets []route.Target
-		for j, t := range r.Targets {
-			b := upstreams[t.Upstream]
-			if b == nil {
-				return nil, fmt.Errorf("routes[%d].targets[%d].upstream: there is no upstream %q", i, j, t.Upstream)
-			}
-			targets = append(targets, route.Target{Name: cmp.Or(t.Name, t.Upstream), Backend: b, Model: t.Model, Weight: t.Weight})
-		}
-		routes = append(routes, route.Route{Model: r.Model, Strategy: r.Strategy, Targets: targets})
-	}
-	return route.New(routes, &route.Options{
-		TryTimeout: -1, // each upstream has its own timeouts
-		Failures:   c.Breaker.Failures,
-		OpenFor:    time.Duration(c.Breaker.OpenFor),
-	})
-}
-
-func (u *upstreamConfig) backend(field string) (llmhttp.Backend, error) {
-	o := &upstream.Options{
-		Name:              u.Name,
-		FirstByteTimeout:  u.firstByteTimeout(),
-		IdleTimeout:       time.Duration(u.SilenceTimeout),
-		OmitStreamOptions: u.OmitStreamOptions,
-		Images:            upstream.ImageOptions{Hosts: u.ImageHosts, OmitFormat: u.OmitImageFormat},
-	}
-	if u.KeyEnv != "" {
-		var err error
-		if o.Key, err = environment(field+".key_env", u.KeyEnv); err != nil {
-			return nil, err
-		}
-	}
-	b, err := upstream.New(u.URL, o)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
-	}
-	return b, nil
-}
-
-func (u *upstreamConfig) firstByteTimeout() time.Duration {
-	return cmp.Or(time.Duration(u.FirstByteTimeout), 2*time.Minute)
-}
-
-// A keyStore holds keys by the hashes of their secrets.
-type keyStore map[string]*llmhttp.Key
-
-// Lookup implements [llmhttp.KeyStore].
-func (s keyStore) Lookup(_ context.Context, secret string) (*llmhttp.Key, error) {
-	if key := s[llmhttp.HashSecret(secret)]; key != nil {
-		return key, nil
-	}
-	return nil, llmhttp.ErrKeyNotFound
-}
-
-func newKeyStore(keys []keyConfig) (keyStore, error) {
-	if len(keys) == 0 {
-		return nil, errors.New("keys: must not be empty")
-	}
-	store := make(keyStore)
-	ids := make(map[string]bool)
-	for i := range keys {
-		k, field := &keys[i], fmt.Sprintf("keys[%d]", i)
-		switch {
-		case k.ID == "":
-			return nil, fmt.Errorf("%s.id: must not be empty", field)
-		case ids[k.ID]:
-			return nil, fmt.Errorf("%s.id: another key has the ID %q", field, k.ID)
-		}
-		ids[k.ID] = true
-		hash, err := k.hash(field)
-		if err != nil {
-			return nil, err
-		}
-		if other := store[hash]; other != nil {
-			return nil, fmt.Errorf("%s: key %q has the same secret", field, other.ID)
-		}
-		if store[hash], err = k.key(field); err != nil {
-			return nil, err
-		}
-	}
-	return store, nil
-}
-
-// hash returns the hash of the secret, as [llmhttp.HashSecret] does.
-func (k *keyConfig) hash(field string) (string, error) {
-	if (k.SecretEnv == "") == (k.SecretHash == "") {
-		return "", fmt.Errorf("%s: must have either secret_env or secret_hash", field)
-	}
-	if k.SecretEnv != "" {
-		secret, err := environment(field+".secret_env", k.SecretEnv)
-		return llmhttp.HashSecret(secret), err
-	}
-	if b, err := hex.DecodeString(k.SecretHash); err != nil || len(b) != sha256.Size {
-		return "", fmt.Errorf("%s.secret_hash: must be a SHA-256 hash of %d hexadecimal digits", field, 2*sha256.Size)
-	}
-	return strings.ToLower(k.SecretHash), nil
-}
-
-func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
-	for i, scope := range k.Scopes {
-		if endpoints := llmhttp.Endpoints(); !slices.Contains(endpoints, scope) {
-			return nil, fmt.Errorf("%s.scopes[%d]: %q is not one of %q", field, i, scope, endpoints)
-		}
-	}
-	if k.Limits.Concurrent < 0 {
-		return nil, fmt.Errorf("%s.limits.concurrent: must not be negative", field)
-	}
-	key := &llmhttp.Key{ID: k.ID, Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires}
-	if k.Limits.Completion < 0 {
-		return nil, fmt.Errorf("%s.limits.max_completion_tokens: must not be negative", field)
-	}
-	key.Limits.Concurrent, key.Limits.MaxCompletionTokens = k.Limits.Concurrent, k.Limits.Completion
-	var err error
-	if key.Limits.Requests, err = k.Limits.Requests.rate(field + ".limits.requests"); err != nil {
-		return nil, err
-	}
-	if key.Limits.Tokens, err = k.Limits.Tokens.rate(field + ".limits.tokens"); err != nil {
-		return nil, err
-	}
-	if q := k.Limits.Quota; q != nil {
-		if q.Tokens <= 0 {
-			return nil, fmt.Errorf("%s.limits.quota.tokens: must be positive", field)
-		}
-		key.Limits.Quota = llmhttp.Quota{Tokens: q.Tokens, Per: time.Duration(q.Per)}
-	}
-	return key, nil
-}
-
-// rate returns the Rate of r, which is nil if there is no limit.
-func (r *rateConfig) rate(field string) (llmhttp.Rate, error) {
-	switch {
-	case r == nil:
-		return llmhttp.Rate{}, nil
-	case r.N <= 0:
-		return llmhttp.Rate{}, fmt.Errorf("%s.n: must be positive", field)
-	case r.Burst < 0:
-		return llmhttp.Rate{}, fmt.Errorf("%s.burst: must not be negative", field)
-	}
-	return llmhttp.Rate{N: r.N, Per: time.Duration(r.Per), Burst: r.Burst}, nil
 }
 
 // environment returns the secret in the environment variable that a field names.
