@@ -65,7 +65,7 @@ func TestHandlers_ShareKeysAndUsage(t *testing.T) {
 		eventually(t, func() bool {
 			status, _ := send("POST", urls[1]+chatPath, chat)
 			return status == http.StatusUnauthorized
-		}, "the other Handler still accepts the key")
+		}, "the other Handler refuses the key")
 	})
 }
 
@@ -90,13 +90,13 @@ func TestStore_CloseStopsAllGoroutines(t *testing.T) {
 		require.True(t, isRunning("database/sql.(*DB).connectionOpener"))
 		require.NoError(t, s.Close())
 		for _, function := range []string{"sqlstore.(*Store)", "sqlstore.(*keyCache)", "database/sql.", "pgxpool.", "puddle."} {
-			eventually(t, func() bool { return !isRunning(function) }, function+" is still running")
+			eventually(t, func() bool { return !isRunning(function) }, function+" has returned")
 		}
 		if postgres {
 			admin := openStore(t, newPostgres(t), nil)
 			eventually(t, func() bool {
 				return queryInt(t, admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", t.Name()) == 0
-			}, "connections are still open")
+			}, "all connections are closed")
 		}
 	})
 }

@@ -217,12 +217,23 @@ func (q quotaJSON) decode() llmhttp.Quota {
 }
 
 func encodeLimits(l llmhttp.Limits) string {
-	return encodeJSON(limitsJSON{rateJSON(l.Requests), rateJSON(l.Tokens), encodeQuota(l.Quota), l.MaxCompletionTokens, l.Concurrent})
+	return encodeJSON(limitsJSON{
+		Requests:   rateJSON(l.Requests),
+		Tokens:     rateJSON(l.Tokens),
+		Quota:      encodeQuota(l.Quota),
+		Completion: l.MaxCompletionTokens,
+		Concurrent: l.Concurrent,
+	})
 }
 
 func (l limitsJSON) decode() llmhttp.Limits {
-	return llmhttp.Limits{Requests: llmhttp.Rate(l.Requests), Tokens: llmhttp.Rate(l.Tokens), Quota: l.Quota.decode(),
-		MaxCompletionTokens: l.Completion, Concurrent: l.Concurrent}
+	return llmhttp.Limits{
+		Requests:            llmhttp.Rate(l.Requests),
+		Tokens:              llmhttp.Rate(l.Tokens),
+		Quota:               l.Quota.decode(),
+		MaxCompletionTokens: l.Completion,
+		Concurrent:          l.Concurrent,
+	}
 }
 
 // encodeJSON encodes strings and numbers, for which json.Marshal does not fail.

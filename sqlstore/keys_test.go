@@ -261,7 +261,7 @@ func TestStore_RevokeKey(t *testing.T) {
 		eventually(t, func() bool {
 			_, err := other.Lookup(t.Context(), secret)
 			return errors.Is(err, llmhttp.ErrKeyNotFound)
-		}, "the other Store still accepts the key")
+		}, "the other Store refuses the key")
 		revoked := getKey(t, s, info.ID)
 		assert.WithinRange(t, revoked.Revoked, info.Created, time.Now())
 
@@ -318,7 +318,7 @@ func testLookupAfterChange(t *testing.T, s *Store, name string, change func(s *S
 			}
 		})
 	}
-	eventually(t, func() bool { return before.Load() > 10 }, "no lookup succeeds")
+	eventually(t, func() bool { return before.Load() > 10 }, "lookups succeed")
 	err := change(s, info.ID)
 	changed.Store(true)
 	callers.Wait()

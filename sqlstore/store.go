@@ -105,7 +105,7 @@ func Open(ctx context.Context, dsn string, opts *Options) (*Store, error) {
 }
 
 // open is Open with other migrations than the dialect's own, unless they are nil.
-func open(ctx context.Context, dsn string, opts *Options, migrations []migration) (_ *Store, err error) {
+func open(ctx context.Context, dsn string, opts *Options, migrations []migration) (*Store, error) {
 	s := new(Store)
 	if opts != nil {
 		s.opts = *opts
@@ -113,38 +113,43 @@ func open(ctx context.Context, dsn string, opts *Options, migrations []migration
 	if err := s.opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	if s.db, err = openDatabase(ctx, dsn, !s.opts.NoMigrate); err != nil {
-		if errors.Is(err, ErrSchemaTooOld) {
-			return nil, err
-		}
+	db, err := openDatabase(ctx, dsn, !s.opts.NoMigrate)
+	if errors.Is(err, ErrSchemaTooOld) {
+		return nil, err
+	}
+	if err != nil {
 		return nil, fmt.Errorf("sqlstore: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			s.db.stop()
-			_ = s.db.close()
-		}
-	}()
-	if migrations == nil {
-		if migrations, err = readMigrations(migrationFiles, s.db.name()); err != nil {
-			return nil, err
-		}
-	}
-	prepare := s.db.migrate
-	if s.opts.NoMigrate {
-		prepare = s.db.requireSchema
-	}
-	if err := s.db.retry(ctx, s.db.isConflict, func() error { return prepare(ctx, migrations) }); err != nil {
-		if errors.Is(err, ErrSchemaTooNew) || errors.Is(err, ErrSchemaTooOld) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("sqlstore: opening the database: %w", err)
+	s.db = db
+	if err := s.prepareSchema(ctx, migrations); err != nil {
+		db.stop()
+		_ = db.close()
+		return nil, err
 	}
 	s.keyStore = keyStore{s.db, &s.opts, newKeyCache(s.db, &s.opts, &s.background)}
 	s.usageStore = usageStore{s.db}
 	s.responseStore = responseStore{s.db}
 	s.background.Go(s.runBackground)
 	return s, nil
+}
+
+// prepareSchema migrates the database, or checks its schema with Options.NoMigrate. Nil
+// migrations mean those of the dialect.
+func (s *Store) prepareSchema(ctx context.Context, migrations []migration) (err error) {
+	if migrations == nil {
+		if migrations, err = readMigrations(migrationFiles, s.db.name()); err != nil {
+			return err
+		}
+	}
+	prepare := s.db.migrate
+	if s.opts.NoMigrate {
+		prepare = s.db.requireSchema
+	}
+	err = s.db.retry(ctx, s.db.isConflict, func() error { return prepare(ctx, migrations) })
+	if err == nil || errors.Is(err, ErrSchemaTooNew) || errors.Is(err, ErrSchemaTooOld) {
+		return err
+	}
+	return fmt.Errorf("sqlstore: opening the database: %w", err)
 }
 
 func (o *Options) setDefaults() error {

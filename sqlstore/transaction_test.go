@@ -56,7 +56,7 @@ func TestStore_RetriesSerializationFailures(t *testing.T) {
 		}
 		running.Wait()
 		return counter.conflicts.Load() > 0
-	}, "no serialization failure")
+	}, "a serialization failure")
 	assert.Equal(t, n.Load(), countRequests(mustQuery(t, s, allTime("acme"))))
 }
 
@@ -85,7 +85,7 @@ func TestStore_RetriesDeadlocks(t *testing.T) {
 		go func() { recorded <- record(rounds) }() // locks m1 and waits for m2
 		eventually(t, func() bool {
 			return queryInt(t, other, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%llmhttp_usage_days%'") > 0
-		}, "Record does not wait")
+		}, "Record waits for the lock")
 		// PostgreSQL makes one of the two transactions fail.
 		if err := lock(tx, "m1"); err != nil {
 			assert.True(t, other.db.isConflict(err), err)
@@ -94,7 +94,7 @@ func TestStore_RetriesDeadlocks(t *testing.T) {
 		require.NoError(t, <-recorded)
 		rounds++
 		return counter.conflicts.Load() > 0
-	}, "Record does not fail because of a deadlock")
+	}, "a deadlock makes Record fail")
 	assert.EqualValues(t, 2*rounds, countRequests(mustQuery(t, s, allTime("acme"))))
 }
 

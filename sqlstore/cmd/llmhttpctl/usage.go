@@ -150,8 +150,9 @@ func (p *printer) printUsageJSON(sums []llmhttp.ReportSum) error {
 	for i := range sums {
 		s := &sums[i]
 		err := p.writeJSON(usageJSON{
-			keytext.FormatTime(s.Start), s.Account, s.KeyID, s.Model, s.Requests,
-			s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.ReasoningTokens, s.Images,
+			Start: keytext.FormatTime(s.Start), Account: s.Account, Key: s.KeyID, Model: s.Model, Requests: s.Requests,
+			PromptTokens: s.PromptTokens, CachedTokens: s.CachedTokens,
+			CompletionTokens: s.CompletionTokens, ReasoningTokens: s.ReasoningTokens, Images: s.Images,
 		})
 		if err != nil {
 			return err
