@@ -303,18 +303,46 @@ func (d *Delta) textLen() int {
 
 // split shortens d to room bytes of text and returns the rest.
 func (d *Delta) split(room int) (rest Delta) {
-	d.Reasoning, rest.Reasoning = splitText(d.Reasoning, &room)
-	d.Content, rest.Content = splitText(d.Content, &room)
-	d.Refusal, rest.Refusal = splitText(d.Refusal, &room)
-	for i := range d.ToolCalls {
-		t := &d.ToolCalls[i]
-		more := ToolCallDelta{Index: t.Index}
-		t.Function.Arguments, more.Function.Arguments = splitText(t.Function.Arguments, &room)
-		if more.Function.Arguments != "" {
-			rest.ToolCalls = append(rest.ToolCalls, more)
-		}
-	}
+	rest = d.splitTexts(&room)
+	d.ToolCalls, rest.ToolCalls = splitCalls(d.ToolCalls, room)
 	return rest
+}
+
+// truncate shortens d to room bytes of text. All tool calls remain, some without arguments.
+func (d *Delta) truncate(room int) {
+	d.splitTexts(&room)
+	for i := range d.ToolCalls {
+		f := &d.ToolCalls[i].Function
+		f.Arguments, _ = splitText(f.Arguments, &room)
+	}
+}
+
+// splitTexts is like split for the texts that are not arguments. It takes what they use
+// from room.
+func (d *Delta) splitTexts(room *int) (rest Delta) {
+	d.Reasoning, rest.Reasoning = splitText(d.Reasoning, room)
+	d.Content, rest.Content = splitText(d.Content, room)
+	d.Refusal, rest.Refusal = splitText(d.Refusal, room)
+	return rest
+}
+
+// splitCalls splits calls where their arguments have room bytes. It may change calls.
+func splitCalls(calls []ToolCallDelta, room int) (head, rest []ToolCallDelta) {
+	for i := range calls {
+		t := &calls[i]
+		first, more := splitText(t.Function.Arguments, &room)
+		switch {
+		case more == "":
+			continue
+		case first == "":
+			return calls[:i], calls[i:]
+		}
+		head = slices.Clone(calls[:i+1])
+		head[i].Function.Arguments = first
+		*t = ToolCallDelta{Index: t.Index, Function: FunctionCall{Arguments: more}}
+		return head, calls[i:]
+	}
+	return calls, nil
 }
 
 // splitText splits s after the last character that fits in room bytes, and

@@ -157,7 +157,7 @@ func (s *choiceState) truncate(d *Delta, limit int) bool {
 	if n <= room {
 		return false
 	}
-	_ = d.split(max(room, 0)) // the rest is dropped
+	d.truncate(max(room, 0))
 	s.truncated = true
 	return true
 }

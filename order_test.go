@@ -182,6 +182,22 @@ func TestOrder_LongTextIsSplitBetweenCharacters(t *testing.T) {
 	}
 }
 
+// A chunk with many pieces of arguments is split without repeating any of them.
+func TestOrder_ManyPiecesOfArgumentsAreSplit(t *testing.T) {
+	const pieces = 5000
+	b := chunkBackend(func() []*llmhttp.ChatChunk {
+		calls := make([]llmhttp.ToolCallDelta, pieces)
+		for i := range calls {
+			calls[i].Function.Arguments = "12345678"
+		}
+		calls[0].ID, calls[0].Function.Name = "c", "f"
+		return []*llmhttp.ChatChunk{{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{ToolCalls: calls}}}}}
+	})
+	r := streamChat(t, b, chatParams{})
+	assert.Equal(t, []toolCall{{"c", "function", "f", strings.Repeat("12345678", pieces)}}, r.Choices[0].Calls)
+	assert.Zero(t, strings.Count(r.raw, `{"index":0}`), "empty pieces")
+}
+
 // Text that a Backend cuts anywhere arrives complete, and each chunk has only whole
 // characters.
 func TestOrder_TextMayBeCutWithinCharacters(t *testing.T) {
