@@ -89,7 +89,8 @@ func (c *call) statusError() error {
 		// Rust servers that use axum send such errors. Proxies do not use this status.
 		return c.serverFailure(status, serverError{message: string(body)}, "")
 	}
-	return c.serverFailure(status, serverError{}, fmt.Sprintf("%s, with %d bytes of %s", http.StatusText(status), len(body), cmp.Or(media, "unknown type")))
+	logText := fmt.Sprintf("%s, with %d bytes of %s", http.StatusText(status), len(body), cmp.Or(media, "unknown type"))
+	return c.serverFailure(status, serverError{}, logText)
 }
 
 // reportedError returns the error that a reply with the status 2xx, or a chunk of one,

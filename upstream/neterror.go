@@ -60,7 +60,9 @@ func describeNetError(err error) string {
 // describeText describes an error of net/http that has no type of its own. Such
 // errors may repeat what the server sent, which can be anything.
 func describeText(text string) string {
-	for _, part := range []string{"malformed HTTP", "malformed chunked", "malformed MIME", "invalid byte in chunk", "chunked encoding", "chunk length", "bad status line", "http2: "} {
+	for _, part := range []string{
+		"malformed HTTP", "malformed chunked", "malformed MIME", "invalid byte in chunk", "chunked encoding", "chunk length", "bad status line", "http2: ",
+	} {
 		if strings.Contains(text, part) {
 			return "the reply is not valid HTTP"
 		}
