@@ -16,8 +16,8 @@ var bucketsSource string
 var bucketsScript = newScript(bucketsSource)
 
 // runBuckets runs buckets.lua, which describes the operations "take" and "adjust". It
-// returns three numbers for each draw.
-func (l *Limiter) runBuckets(ctx context.Context, operation, key string, draws []llmhttp.Draw) ([]int64, error) {
+// returns a Level for each draw.
+func (l *Limiter) runBuckets(ctx context.Context, operation, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 	var now any = "" // the time of the server
 	if l.now != nil {
 		now = l.now()
@@ -43,7 +43,15 @@ func (l *Limiter) runBuckets(ctx context.Context, operation, key string, draws [
 	if err != nil {
 		return nil, fmt.Errorf("redislimit: unexpected reply: %w", err)
 	}
-	return values, nil
+	levels := make([]llmhttp.Level, len(draws))
+	for i := range levels {
+		levels[i] = llmhttp.Level{
+			Remaining:  int(min(values[3*i], math.MaxInt)),
+			RetryAfter: duration(values[3*i+1]),
+			ResetAfter: duration(values[3*i+2]),
+		}
+	}
+	return levels, nil
 }
 
 // duration returns a number of microseconds of buckets.lua, where a negative

@@ -123,23 +123,12 @@ func (l *Limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) (
 	}
 	callCtx, cancel := l.withoutCancel(ctx)
 	defer cancel()
-	values, err := l.runBuckets(callCtx, "take", key, draws)
-	switch {
-	case l.fallsBack(ctx, err):
+	levels, err := l.runBuckets(callCtx, "take", key, draws)
+	if l.fallsBack(ctx, err) {
 		l.logFallback(ctx, err)
 		return l.opts.Fallback.Take(ctx, key, draws...)
-	case err != nil:
-		return nil, err
 	}
-	levels := make([]llmhttp.Level, len(draws))
-	for i := range levels {
-		levels[i] = llmhttp.Level{
-			Remaining:  int(min(values[3*i], math.MaxInt)),
-			RetryAfter: duration(values[3*i+1]),
-			ResetAfter: duration(values[3*i+2]),
-		}
-	}
-	return levels, nil
+	return levels, err
 }
 
 // withoutCancel returns a context that ends at the deadline of ctx, but not when ctx is
