@@ -41,7 +41,9 @@ func readKey(ctx context.Context, q querier, id, suffix string) (llmhttp.KeyInfo
 // scanKey reads a row of a query that begins with selectKey.
 func scanKey(row interface{ Scan(...any) error }) (llmhttp.KeyInfo, error) {
 	var k keyRow
-	if err := row.Scan(&k.id, &k.account, &k.name, &k.prefix, &k.scopes, &k.models, &k.limits, &k.suspended, &k.expires, &k.created, &k.lastUsed, &k.revoked); err != nil {
+	err := row.Scan(&k.id, &k.account, &k.name, &k.prefix, &k.scopes, &k.models,
+		&k.limits, &k.suspended, &k.expires, &k.created, &k.lastUsed, &k.revoked)
+	if err != nil {
 		return llmhttp.KeyInfo{}, err
 	}
 	return k.info()

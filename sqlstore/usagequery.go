@@ -117,7 +117,8 @@ func (q *selection) addDays(ctx context.Context, tx *sql.Tx, pruned int64, sums 
 		if err := rows.Scan(append([]any{&day, &model}, sumNumbers(&sum)...)...); err != nil {
 			return err
 		}
-		switch r := (timeRange{max(day, from), min(day+dayMicros, to)}); {
+		r := timeRange{max(day, from), min(day+dayMicros, to)}
+		switch {
 		case day < pruned && day < from: // counts at its beginning, which is not in the query
 		case day < pruned, isWithinPeriod(q.UsageQuery, day):
 			sums.add(q.PeriodStart(fromMicros(day)), model, sum)

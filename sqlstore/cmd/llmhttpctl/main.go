@@ -89,6 +89,7 @@ func (c *command) run(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
+// dispatch runs the command that args name.
 func (c *command) dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		fmt.Fprint(c.out.stderr, help)
@@ -113,7 +114,17 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 	case strings.HasPrefix(word, "-"):
 		return usageErrorf("flags must follow the command")
 	}
-	run, ok := map[string]func(context.Context, []string) error{
+	run := c.commands()[name]
+	if run == nil {
+		return usageErrorf("unknown command %s", quote(name))
+	}
+	c.name = name
+	return run(ctx, rest)
+}
+
+// commands returns the functions of the commands by their names.
+func (c *command) commands() map[string]func(context.Context, []string) error {
+	return map[string]func(context.Context, []string) error{
 		"migrate":       c.migrate,
 		"keys create":   c.createKey,
 		"keys list":     c.listKeys,
@@ -126,12 +137,7 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 		"keys quota":    c.showQuota,
 		"usage":         c.usage,
 		"hash-password": c.hashPassword,
-	}[name]
-	if !ok {
-		return usageErrorf("unknown command %s", quote(name))
 	}
-	c.name = name
-	return run(ctx, rest)
 }
 
 // newFlags returns a flag set with the flags that all commands share.
