@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -262,6 +263,7 @@ func (d *Delta) decodeContent(dec *jsonwire.Decoder) {
 		d.Content = dec.String()
 		return
 	}
+	var texts strings.Builder
 	var others []byte
 	dec.Array(0, func(int) {
 		var p Part
@@ -269,11 +271,12 @@ func (d *Delta) decodeContent(dec *jsonwire.Decoder) {
 		switch err := jsonwire.UnmarshalLenient(raw, partJSON, &p); {
 		case dec.Failed() || string(raw) == "null":
 		case err == nil && p.Type == PartText && p.Extra == nil:
-			d.Content += p.Text
+			texts.WriteString(p.Text)
 		default:
 			others = append(append(others, ','), raw...)
 		}
 	})
+	d.Content = texts.String()
 	if others != nil {
 		others[0] = '['
 		d.Extra = mergeExtra(d.Extra, Extra{memberParts: append(others, ']')})

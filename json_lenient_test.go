@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/largebody"
 )
 
 // Replies of other servers are decoded leniently, as the documentation of
@@ -106,4 +107,15 @@ func TestJSON_ErrorInPlaceOfAReply(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotContains(t, string(b), "error")
 	}
+}
+
+// The memory for content in parts is linear in its length.
+func TestJSON_ContentInManyParts(t *testing.T) {
+	const parts = 2000
+	text := strings.Repeat("a", 1<<10)
+	body := []byte(`{"choices":[{"delta":{"content":` + repeatJSON(parts, `{"type":"text","text":"`+text+`"}`) + `}}]}`)
+	var c llmhttp.ChatChunk
+	megabytes := largebody.Allocated(func() { require.NoError(t, c.UnmarshalJSON(body)) })
+	assert.True(t, c.Choices[0].Delta.Content == strings.Repeat(text, parts))
+	assert.Less(t, megabytes, uint64(50))
 }
