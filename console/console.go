@@ -22,8 +22,8 @@ type Handler struct {
 	handler    http.Handler
 }
 
-// New returns a Handler for keys. It copies opts. It returns an error unless opts have
-// either User or SignIn, and if a field is not valid.
+// New returns a Handler for keys. It copies opts. It returns an error if opts do
+// not have exactly one of User and SignIn, or if a field is not valid.
 func New(keys llmhttp.KeyManager, opts *Options) (*Handler, error) {
 	if keys == nil {
 		return nil, errors.New("console: nil KeyManager")
@@ -117,7 +117,7 @@ func (h *Handler) routes() map[string]func(*request) error {
 	}
 }
 
-// contentSecurityPolicy permits what the pages and the files in static do. Inline
+// contentSecurityPolicy permits the scripts, styles and images in static. Inline
 // scripts and styles have no effect.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -64,8 +64,8 @@ type Options struct {
 }
 
 // withDefaults returns a copy of opts, which may be nil, with the defaults of empty
-// fields. It returns an error unless opts have either User or SignIn, and if Path is
-// not valid.
+// fields. It returns an error if opts do not have exactly one of User and SignIn, or if
+// Path is not valid.
 func (opts *Options) withDefaults() (*Options, error) {
 	var o Options
 	if opts != nil {

@@ -28,6 +28,7 @@ type metrics struct {
 
 	active atomic.Int64 // requests in progress
 
+	// The attributes, by the values in them.
 	byRequest *cache[requestLabels, *requestOptions]
 	byRefusal *cache[refusalLabels, []metric.AddOption]
 	byTry     *cache[tryLabels, []metric.RecordOption]
