@@ -202,15 +202,16 @@ func (x joinedExtra) join(texts bool) Extra {
 	}
 	e := make(Extra, len(x))
 	for name, values := range x {
-		e[name] = joinValues(values, texts)
+		e[name] = joinValues(values, texts, 0)
 	}
 	return e
 }
 
 // joinValues joins JSON values of one kind: strings (if texts is true) and
 // arrays are concatenated, objects are merged. Of other values the last one is
-// kept. Null is kept only if there is nothing else.
-func joinValues(values []json.RawMessage, texts bool) json.RawMessage {
+// kept. Null is kept only if there is nothing else. depth is the number of objects
+// around the values.
+func joinValues(values []json.RawMessage, texts bool, depth int) json.RawMessage {
 	last := values[len(values)-1]
 	values = slices.DeleteFunc(values, func(v json.RawMessage) bool { return string(v) == "null" })
 	if len(values) == 0 {
@@ -229,8 +230,8 @@ func joinValues(values []json.RawMessage, texts bool) json.RawMessage {
 		return concatenate(values, "")
 	case last[0] == '[':
 		return concatenate(values, ",")
-	case last[0] == '{':
-		return mergeObjects(values, texts)
+	case last[0] == '{' && depth < maxMergeDepth:
+		return mergeObjects(values, texts, depth+1)
 	}
 	return last
 }
@@ -252,8 +253,12 @@ func concatenate(values []json.RawMessage, separator string) json.RawMessage {
 	return append(joined, end)
 }
 
+// maxMergeDepth is how many levels of nested objects are merged. Each level takes time and
+// memory for everything inside it.
+const maxMergeDepth = 8
+
 // mergeObjects merges objects member by member, in the order of their names.
-func mergeObjects(values []json.RawMessage, texts bool) json.RawMessage {
+func mergeObjects(values []json.RawMessage, texts bool, depth int) json.RawMessage {
 	members := make(map[string][]json.RawMessage)
 	for _, v := range values {
 		var object map[string]json.RawMessage
@@ -270,7 +275,7 @@ func mergeObjects(values []json.RawMessage, texts bool) json.RawMessage {
 			joined = append(joined, ',')
 		}
 		joined = append(appendString(joined, name), ':')
-		joined = append(joined, joinValues(members[name], texts)...)
+		joined = append(joined, joinValues(members[name], texts, depth)...)
 	}
 	return append(joined, '}')
 }
