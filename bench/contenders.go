@@ -14,7 +14,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -97,13 +96,11 @@ const (
 	burstPause   = 20 * time.Millisecond
 )
 
-// answerText is the whole answer of the model. Streams have one word of it in
-// each chunk. It ends with a space.
+// answerText is the whole answer of the model. Streams have one of its words in each chunk.
 var answerText = strings.Repeat("Paris is the capital of France, as it has been with few breaks since the year 987. ", 3)
 
-// words has the words of answerText with the space after each. They are made once: the cost
-// of the model is not llmhttp's.
-var words = slices.DeleteFunc(strings.SplitAfter(answerText, " "), func(w string) bool { return w == "" })
+// words is made once, because the cost of the model is not llmhttp's.
+var words = strings.SplitAfter(strings.TrimSpace(answerText), " ")
 
 func word(i int) string { return words[i%len(words)] }
 
