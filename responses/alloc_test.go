@@ -36,7 +36,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 		"long reasoning":  repeat(`{"model":"m","input":[`, `{"type":"reasoning","summary":[{"text":"`+kilobyte+`"}]}`, `]}`, all),
 		"long summary":    repeat(`{"model":"m","input":[{"type":"reasoning","summary":[`, `{"text":"`+kilobyte+`"}`, `]}]}`, all),
 		"long refusals":   repeat(`{"model":"m","input":[{"role":"assistant","content":[`, `{"type":"refusal","refusal":"`+kilobyte+`"}`, `]}]}`, all),
-		"8000 refusals":   repeat(`{"model":"m","input":[`, `{"role":"assistant","content":[{"type":"refusal","refusal":"`+kilobyte+`"}]}`, `]}`, 8_000),
+		"refused items":   repeat(`{"model":"m","input":[`, `{"role":"assistant","content":[{"type":"refusal","refusal":"`+kilobyte+`"}]}`, `]}`, all),
 		"one text":        repeat(message+`"`, `aaaaaaa\n`, `"}]}`, all),
 		"brackets":        strings.Repeat("[", largebody.Size),
 		"130000 elements": repeat(`{"model":"m","input":"x","metadata":{"x":[`, `1`, `]}}`, 130_000),

@@ -30,6 +30,9 @@ func Repeat(head, element, tail string, most int) string {
 // Allocated calls f and returns how many MB the process allocated meanwhile.
 func Allocated(f func()) uint64 {
 	var before, after runtime.MemStats
+	// What f allocates depends on the buffers that earlier calls have left in pools. A
+	// sync.Pool keeps its contents for one collection.
+	runtime.GC()
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	f()
