@@ -144,6 +144,17 @@ type KeyManager interface {
 	// Key returns the key with the given ID.
 	Key(ctx context.Context, id string) (KeyInfo, error)
 
+	// KeyBySecret returns the key to which a secret belongs, and when the secret
+	// stops working because of a rotation; a zero time means not before the key
+	// does. hash is the [HashSecret] of the secret, so that programs need not keep
+	// it. If the secret is unknown or a rotation has ended it, the error wraps
+	// ErrKeyNotFound.
+	//
+	// Unlike Lookup, it also returns keys that are revoked, suspended or expired,
+	// their Expires is that of their settings, it does not count as a use of the
+	// key, and it reflects every change that any process has completed.
+	KeyBySecret(ctx context.Context, hash string) (info KeyInfo, ends time.Time, err error)
+
 	// ListKeys returns a page of keys, including those that are revoked,
 	// suspended or expired. A page with fewer keys than the limit is the
 	// last. If there is no key q.After, the error wraps ErrKeyNotFound.

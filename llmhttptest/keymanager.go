@@ -23,6 +23,7 @@ var managerChecks = []check[llmhttp.KeyManager]{
 	{"UpdatedKey", "a setting is dropped, or a refused change is stored.", checkManagerUpdate},
 	{"SuspendedKey", "Lookup ignores Suspended, or uses an outdated cache.", checkManagerSuspend},
 	{"RotatedKey", "the previous secret works too long or too short.", checkManagerRotate},
+	{"KeyBySecret", "the hash is not that of HashSecret, the answer is cached, or the time is not that of the rotation.", checkManagerBySecret},
 	{"RevokedKey", "a revoked key still works or can be changed.", checkManagerRevoke},
 	{"UnknownKey", "the error of a query without a result is passed on, or not checked.", checkManagerUnknown},
 	{"Pages", "pages overlap, leave out keys, or are not in order.", checkManagerPages},
@@ -143,6 +144,70 @@ func checkManagerRotate(t testing.TB, s llmhttp.KeyManager) {
 	wantSettings(t, s, info.ID, p)
 	if _, _, err := s.RotateKey(t.Context(), info.ID, -1); err == nil {
 		t.Error("RotateKey with a negative overlap returned no error")
+	}
+}
+
+// wantBySecret reports an error unless KeyBySecret finds the key want with a secret that
+// ends overlap after a time between from and now, or never if overlap is zero.
+func wantBySecret(t testing.TB, s llmhttp.KeyManager, secret, what, want string, overlap time.Duration, from time.Time) llmhttp.KeyInfo {
+	t.Helper()
+	const rounding = time.Millisecond
+	info, ends, err := s.KeyBySecret(t.Context(), llmhttp.HashSecret(secret))
+	switch {
+	case err != nil || info.ID != want:
+		t.Errorf("KeyBySecret of %s returned the key %q and the error %v, want the key %q", what, info.ID, err, want)
+	case overlap == 0 && !ends.IsZero():
+		t.Errorf("KeyBySecret of %s returned the end %v, want none", what, ends)
+	case overlap != 0 && (ends.Before(from.Add(overlap-rounding)) || ends.After(time.Now().Add(overlap+rounding))):
+		t.Errorf("KeyBySecret of %s returned the end %v, want %v after the rotation", what, ends, overlap)
+	}
+	return info
+}
+
+// wantNoSecret reports an error unless KeyBySecret finds no key.
+func wantNoSecret(t testing.TB, s llmhttp.KeyManager, hash, what string) {
+	t.Helper()
+	if info, ends, err := s.KeyBySecret(t.Context(), hash); !errors.Is(err, llmhttp.ErrKeyNotFound) {
+		t.Errorf("KeyBySecret of %s returned the key %q, the end %v and the error %v, want ErrKeyNotFound", what, info.ID, ends, err)
+	}
+}
+
+func checkManagerBySecret(t testing.TB, s llmhttp.KeyManager) {
+	p := newParams(fullKey())
+	created, first := mustCreate(t, s, p)
+	other, otherSecret := mustCreate(t, s, newParams(newKey()))
+	info := wantBySecret(t, s, first, "the secret of a new key", created.ID, 0, time.Time{})
+	if got := info.Params(); !reflect.DeepEqual(normalParams(got), normalParams(p)) {
+		t.Errorf("KeyBySecret returned the settings %+v, want %+v", got, p)
+	}
+	if !info.LastUsed.IsZero() {
+		t.Errorf("KeyBySecret counted as a use of the key at %v", info.LastUsed)
+	}
+	for _, hash := range append(trickyNames(), "", first, llmhttp.HashSecret(first)[1:], llmhttp.HashSecret(first)+"0", llmhttp.HashSecret(unique("secret"))) {
+		wantNoSecret(t, s, hash, "the unknown hash "+hash)
+	}
+	rotate := func(overlap time.Duration) (secret string, at time.Time) {
+		at = time.Now()
+		_, secret, err := s.RotateKey(t.Context(), created.ID, overlap)
+		if err != nil {
+			t.Fatalf("RotateKey returned the error %v, want nil", err)
+		}
+		return secret, at
+	}
+	second, at := rotate(time.Hour)
+	wantBySecret(t, s, first, "the previous secret during the overlap", created.ID, time.Hour, at)
+	wantBySecret(t, s, second, "the new secret", created.ID, 0, at)
+	third, _ := rotate(2 * time.Hour)
+	wantBySecret(t, s, first, "a secret whose end was set by an earlier rotation", created.ID, time.Hour, at)
+	_, _ = rotate(0)
+	for _, secret := range []string{first, second, third} {
+		wantNoSecret(t, s, llmhttp.HashSecret(secret), "a secret from before a rotation without overlap")
+	}
+	if err := s.RevokeKey(t.Context(), other.ID); err != nil {
+		t.Fatal(err)
+	}
+	if info := wantBySecret(t, s, otherSecret, "the secret of a revoked key", other.ID, 0, at); info.Revoked.IsZero() {
+		t.Error("KeyBySecret returned a revoked key without the time at which it was revoked")
 	}
 }
 

@@ -28,13 +28,14 @@ type (
 type managerHooks struct {
 	llmhttp.KeyManager
 
-	lookup func(ctx context.Context, secret string) (*llmhttp.Key, error)
-	key    func(ctx context.Context, id string) (keyInfo, error)
-	list   func(ctx context.Context, q keyQuery) ([]keyInfo, error)
-	create func(ctx context.Context, p keyParams) (keyInfo, string, error)
-	update func(ctx context.Context, id string, change func(*keyParams) error) (keyInfo, error)
-	rotate func(ctx context.Context, id string, overlap time.Duration) (keyInfo, string, error)
-	revoke func(ctx context.Context, id string) error
+	lookup   func(ctx context.Context, secret string) (*llmhttp.Key, error)
+	key      func(ctx context.Context, id string) (keyInfo, error)
+	bySecret func(ctx context.Context, hash string) (keyInfo, time.Time, error)
+	list     func(ctx context.Context, q keyQuery) ([]keyInfo, error)
+	create   func(ctx context.Context, p keyParams) (keyInfo, string, error)
+	update   func(ctx context.Context, id string, change func(*keyParams) error) (keyInfo, error)
+	rotate   func(ctx context.Context, id string, overlap time.Duration) (keyInfo, string, error)
+	revoke   func(ctx context.Context, id string) error
 }
 
 func (m *managerHooks) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
@@ -42,6 +43,10 @@ func (m *managerHooks) Lookup(ctx context.Context, secret string) (*llmhttp.Key,
 }
 
 func (m *managerHooks) Key(ctx context.Context, id string) (keyInfo, error) { return m.key(ctx, id) }
+
+func (m *managerHooks) KeyBySecret(ctx context.Context, hash string) (keyInfo, time.Time, error) {
+	return m.bySecret(ctx, hash)
+}
 
 func (m *managerHooks) ListKeys(ctx context.Context, q keyQuery) ([]keyInfo, error) {
 	return m.list(ctx, q)
@@ -66,11 +71,22 @@ func managerFixture(fault func(*managerHooks)) func(testing.TB) llmhttp.KeyManag
 	return func(testing.TB) llmhttp.KeyManager {
 		s := memory.NewKeyStore()
 		m := &managerHooks{
-			KeyManager: s, lookup: s.Lookup, key: s.Key, list: s.ListKeys, create: s.CreateKey, update: s.UpdateKey, rotate: s.RotateKey, revoke: s.RevokeKey,
+			KeyManager: s, lookup: s.Lookup, key: s.Key, bySecret: s.KeyBySecret, list: s.ListKeys, create: s.CreateKey, update: s.UpdateKey, rotate: s.RotateKey, revoke: s.RevokeKey,
 		}
 		fault(m)
 		return m
 	}
+}
+
+// foundBySecret returns a constructor of a store that changes what KeyBySecret returns.
+func foundBySecret(change func(info *keyInfo, ends *time.Time, err *error)) func(testing.TB) llmhttp.KeyManager {
+	return managerFixture(func(m *managerHooks) {
+		m.bySecret = func(ctx context.Context, hash string) (keyInfo, time.Time, error) {
+			info, ends, err := m.KeyManager.KeyBySecret(ctx, hash)
+			change(&info, &ends, &err)
+			return info, ends, err
+		}
+	})
 }
 
 // creating returns a constructor of a store that changes the settings of new keys.
@@ -219,6 +235,34 @@ var keyChangeMutants = []mutant[llmhttp.KeyManager]{
 				return keyInfo{}, "", err
 			}
 			return m.KeyManager.CreateKey(ctx, old.Params())
+		}
+	})},
+
+	{"the end of a secret is that of its key", "KeyBySecret", foundBySecret(func(info *keyInfo, ends *time.Time, _ *error) { *ends = info.Expires })},
+	{"secrets have no end", "KeyBySecret", foundBySecret(func(_ *keyInfo, ends *time.Time, _ *error) { *ends = time.Time{} })},
+	{"a missing secret has another error", "KeyBySecret", foundBySecret(func(_ *keyInfo, _ *time.Time, err *error) {
+		if *err != nil {
+			*err = errNoRows
+		}
+	})},
+	{"revoked keys have no secrets", "KeyBySecret", foundBySecret(func(info *keyInfo, _ *time.Time, err *error) {
+		if !info.Revoked.IsZero() {
+			*err = llmhttp.ErrKeyNotFound
+		}
+	})},
+	{"the expiry is that of the secret", "KeyBySecret", foundBySecret(func(info *keyInfo, ends *time.Time, _ *error) { info.Expires = *ends })},
+	{"KeyBySecret is a use of the key", "KeyBySecret", foundBySecret(func(info *keyInfo, _ *time.Time, _ *error) { info.LastUsed = time.Now() })},
+	{"secrets are cached", "KeyBySecret", managerFixture(func(m *managerHooks) {
+		found := make(map[string]keyInfo)
+		m.bySecret = func(ctx context.Context, hash string) (keyInfo, time.Time, error) {
+			info, ends, err := m.KeyManager.KeyBySecret(ctx, hash)
+			if cached, ok := found[hash]; ok && err != nil {
+				return cached, time.Time{}, nil
+			}
+			if err == nil {
+				found[hash] = info
+			}
+			return info, ends, err
 		}
 	})},
 

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
@@ -28,6 +29,25 @@ func (s *KeyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) 
 		return llmhttp.KeyInfo{}, llmhttp.ErrKeyNotFound
 	}
 	return k.copyInfo(), nil
+}
+
+// KeyBySecret implements [llmhttp.KeyManager].
+func (s *KeyStore) KeyBySecret(ctx context.Context, hash string) (info llmhttp.KeyInfo, ends time.Time, err error) {
+	var secret secretHash
+	if n, err := hex.Decode(secret[:], []byte(hash)); err != nil || n != len(secret) {
+		return llmhttp.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	found := s.secrets[secret]
+	if found == nil {
+		return llmhttp.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
+	}
+	ends = found.of.secrets[secret]
+	if !ends.IsZero() && !time.Now().Before(ends) {
+		return llmhttp.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
+	}
+	return found.of.copyInfo(), ends, nil
 }
 
 // ListKeys implements [llmhttp.KeyManager]. Its cost grows with the number of

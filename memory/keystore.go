@@ -27,8 +27,8 @@ type secretHash = [sha256.Size]byte
 
 // A lookupResult is what Lookup finds for a secret. It is immutable.
 type lookupResult struct {
-	key    *llmhttp.Key // nil if the key is suspended or revoked
-	usedAt *atomic.Int64
+	key *llmhttp.Key // nil if the key is suspended or revoked
+	of  *managedKey  // to which the secret belongs
 }
 
 // A managedKey is a key with its secrets.
@@ -95,7 +95,7 @@ func (s *KeyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, err
 	if found == nil || found.key == nil {
 		return nil, llmhttp.ErrKeyNotFound
 	}
-	found.usedAt.Store(time.Now().UnixNano())
+	found.of.usedAt.Store(time.Now().UnixNano())
 	return found.key, nil
 }
 
@@ -130,7 +130,7 @@ func (s *KeyStore) applyParams(k *managedKey, p llmhttp.KeyParams) {
 	}
 	k.info.Name, k.info.Suspended = p.Name, p.Suspended
 	for hash, expires := range k.secrets {
-		found := &lookupResult{usedAt: &k.usedAt}
+		found := &lookupResult{of: k}
 		if !k.info.Suspended && k.info.Revoked.IsZero() {
 			key := k.info.Key
 			if !expires.IsZero() && (key.Expires.IsZero() || expires.Before(key.Expires)) {

@@ -23,7 +23,18 @@ type keyRow struct {
 	expires, lastUsed, revoked sql.NullInt64
 }
 
-const selectKey = "SELECT id, account, name, prefix, scopes, models, limits, suspended, expires, created, last_used, revoked FROM llmhttp_keys"
+// keyColumns are the columns of a keyRow in the order of keyRow.pointers.
+const keyColumns = "id, account, name, prefix, scopes, models, limits, suspended, expires, created, last_used, revoked"
+
+const selectKey = "SELECT " + keyColumns + " FROM llmhttp_keys"
+
+// pointers returns pointers to the values of keyColumns.
+func (k *keyRow) pointers() []any {
+	return []any{
+		&k.id, &k.account, &k.name, &k.prefix, &k.scopes, &k.models,
+		&k.limits, &k.suspended, &k.expires, &k.created, &k.lastUsed, &k.revoked,
+	}
+}
 
 // readKey reads the key with the given ID. The suffix ends the query. If there
 // is no such key, the error is ErrKeyNotFound.
@@ -41,16 +52,35 @@ func readKey(ctx context.Context, q querier, id, suffix string) (llmhttp.KeyInfo
 // scanKey reads a row of a query that begins with selectKey.
 func scanKey(row interface{ Scan(...any) error }) (llmhttp.KeyInfo, error) {
 	var k keyRow
-	err := row.Scan(&k.id, &k.account, &k.name, &k.prefix, &k.scopes, &k.models,
-		&k.limits, &k.suspended, &k.expires, &k.created, &k.lastUsed, &k.revoked)
-	if err != nil {
+	if err := row.Scan(k.pointers()...); err != nil {
 		return llmhttp.KeyInfo{}, err
 	}
 	return k.info()
 }
 
-// readKeyByHash reads the key whose secret has the given hash. If there is none,
-// the error is ErrKeyNotFound.
+// readKeyBySecret reads the key whose secret has the given hash, and when the secret
+// expires. If there is no such secret, the error is ErrKeyNotFound.
+func readKeyBySecret(ctx context.Context, q querier, hash string) (info llmhttp.KeyInfo, expires time.Time, err error) {
+	if checkName("hash", hash) != nil {
+		return info, expires, llmhttp.ErrKeyNotFound
+	}
+	var k keyRow
+	var secretExpires sql.NullInt64
+	err = q.QueryRowContext(ctx, "SELECT "+keyColumns+", secret_expires FROM llmhttp_keys"+
+		" JOIN (SELECT key_id, expires AS secret_expires FROM llmhttp_secrets WHERE hash = $1) AS secret ON key_id = id", hash).
+		Scan(append(k.pointers(), &secretExpires)...)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = llmhttp.ErrKeyNotFound
+	}
+	if err != nil {
+		return info, expires, err
+	}
+	info, err = k.info()
+	return info, decodeTime(secretExpires), err
+}
+
+// readKeyByHash reads the key whose secret has the given hash, as Lookup returns it. If
+// there is none, the error is ErrKeyNotFound.
 func readKeyByHash(ctx context.Context, db *database, hash string) (*llmhttp.Key, error) {
 	var secretExpires sql.NullInt64
 	k, err := retryRead(ctx, db, func() (k keyRow, err error) {

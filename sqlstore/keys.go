@@ -118,6 +118,21 @@ func (s *keyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) 
 	return info, s.db.wrapError("reading a key", err)
 }
 
+// KeyBySecret implements [llmhttp.KeyManager]. It does not use the cache of Lookup.
+func (s *keyStore) KeyBySecret(ctx context.Context, hash string) (info llmhttp.KeyInfo, ends time.Time, err error) {
+	info, err = retryRead(ctx, s.db, func() (info llmhttp.KeyInfo, err error) {
+		info, ends, err = readKeyBySecret(ctx, s.db.read, hash)
+		return info, err
+	})
+	if err == nil && !ends.IsZero() && !s.db.now().Before(ends) {
+		err = llmhttp.ErrKeyNotFound
+	}
+	if err != nil {
+		return llmhttp.KeyInfo{}, time.Time{}, s.db.wrapError("reading a key", err)
+	}
+	return info, ends, nil
+}
+
 // ListKeys implements [llmhttp.KeyManager].
 func (s *keyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
 	page, err := retryRead(ctx, s.db, func() ([]llmhttp.KeyInfo, error) { return s.listKeys(ctx, &q) })
