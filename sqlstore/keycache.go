@@ -216,6 +216,17 @@ func (c *keyCache) forget(hashes ...string) {
 	}
 }
 
+// addUses sets the LastUsed of keys that were used since the last takeLastUsed.
+func (c *keyCache) addUses(keys []llmhttp.KeyInfo) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range keys {
+		if at := c.lastUsed[keys[i].ID]; at.After(keys[i].LastUsed) {
+			keys[i].LastUsed = fromMicros(micros(at))
+		}
+	}
+}
+
 // takeLastUsed returns when keys were last used, by ID. Keys that were not used
 // since the previous call are missing.
 func (c *keyCache) takeLastUsed() map[string]time.Time {

@@ -112,10 +112,16 @@ func insertSecret(ctx context.Context, tx *sql.Tx, secret, keyID string) error {
 	return err
 }
 
-// Key implements [llmhttp.KeyManager].
+// Key implements [llmhttp.KeyManager]. LastUsed includes the latest use in this process;
+// uses in other processes are missing for up to two minutes.
 func (s *keyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) {
 	info, err := retryRead(ctx, s.db, func() (llmhttp.KeyInfo, error) { return readKey(ctx, s.db.read, id, "") })
-	return info, s.db.wrapError("reading a key", err)
+	if err != nil {
+		return llmhttp.KeyInfo{}, s.db.wrapError("reading a key", err)
+	}
+	found := []llmhttp.KeyInfo{info}
+	s.cache.addUses(found)
+	return found[0], nil
 }
 
 // KeyBySecret implements [llmhttp.KeyManager]. It does not use the cache of Lookup.
@@ -133,9 +139,10 @@ func (s *keyStore) KeyBySecret(ctx context.Context, hash string) (info llmhttp.K
 	return info, ends, nil
 }
 
-// ListKeys implements [llmhttp.KeyManager].
+// ListKeys implements [llmhttp.KeyManager]. LastUsed is as in Key.
 func (s *keyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
 	page, err := retryRead(ctx, s.db, func() ([]llmhttp.KeyInfo, error) { return s.listKeys(ctx, &q) })
+	s.cache.addUses(page)
 	return page, s.db.wrapError("listing keys", err)
 }
 

@@ -15,7 +15,11 @@ func TestStore_LastUsed(t *testing.T) {
 		s := openStore(t, dsn, nil)
 		used, secret := createKey(t, s, llmhttp.KeyParams{})
 		idle, _ := createKey(t, s, llmhttp.KeyParams{})
-		lastUsed := func(k llmhttp.KeyInfo) time.Time { return getKey(t, s, k.ID).LastUsed }
+		lastUsed := func(k llmhttp.KeyInfo) time.Time { // as stored
+			info, err := readKey(t.Context(), s.db.read, k.ID, "")
+			require.NoError(t, err)
+			return info.LastUsed
+		}
 		set := func(uses ...keyUse) { require.NoError(t, s.db.setLastUsed(t.Context(), s.db.write, uses)) }
 
 		start := time.Now().Truncate(time.Microsecond)
@@ -34,6 +38,24 @@ func TestStore_LastUsed(t *testing.T) {
 		assert.Equal(t, fromMicros(5), lastUsed(idle))
 		set(keyUse{used.ID, micros(first)})
 		assert.Equal(t, fromMicros(later), lastUsed(used), "an earlier time changes nothing")
+	})
+}
+
+// A use is in what the same process reads before it is stored.
+func TestStore_LastUsedIsKnownAtOnce(t *testing.T) {
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, nil)
+		start := time.Now().Truncate(time.Microsecond)
+		info, secret := createKey(t, s, llmhttp.KeyParams{Account: "just-used"})
+		assert.Zero(t, getKey(t, s, info.ID).LastUsed)
+		lookup(t, s, secret)
+		assert.WithinRange(t, getKey(t, s, info.ID).LastUsed, start, time.Now())
+		page, err := s.ListKeys(t.Context(), llmhttp.KeyQuery{Account: "just-used"})
+		require.NoError(t, err)
+		require.Len(t, page, 1)
+		assert.WithinRange(t, page[0].LastUsed, start, time.Now())
+		s.storeLastUsed(t.Context())
+		assert.WithinRange(t, getKey(t, s, info.ID).LastUsed, start, time.Now())
 	})
 }
 
