@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -12,23 +13,57 @@ func (o *Options) clientAddr() func(*http.Request) string {
 	if o.SignIn != nil && o.SignIn.ClientAddr != nil {
 		return o.SignIn.ClientAddr
 	}
-	return remoteAddr
+	proxies := trustedProxies(o.TrustedProxies)
+	return proxies.clientAddr
 }
 
-// remoteAddr returns the address of the client without its port. For an IPv6
-// address it returns the prefix of 64 bits, which usually belongs to one client.
-func remoteAddr(r *http.Request) string {
-	addr, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
+// trustedProxies are the networks of proxies; see Options.TrustedProxies.
+type trustedProxies []netip.Prefix
+
+// clientAddr returns the address of the client without its port. For an IPv6 address
+// it returns the prefix of 64 bits, which usually belongs to one client.
+func (p trustedProxies) clientAddr(r *http.Request) string {
+	addr, ok := parseAddr(r.RemoteAddr)
+	if !ok {
 		return r.RemoteAddr
 	}
-	ip := addr.Addr().Unmap()
-	if ip.Is6() {
-		if prefix, err := ip.Prefix(64); err == nil {
+	addr = p.forwardedFor(addr, r.Header.Values("X-Forwarded-For"))
+	if addr.Is6() {
+		if prefix, err := addr.Prefix(64); err == nil {
 			return prefix.String()
 		}
 	}
-	return ip.String()
+	return addr.String()
+}
+
+// forwardedFor returns the address of the client for which the sender of a request with
+// the header X-Forwarded-For has sent it. It follows the header from its end for as long
+// as the addresses are those of proxies, because only proxies tell the truth.
+func (p trustedProxies) forwardedFor(sender netip.Addr, header []string) netip.Addr {
+	forwarded := strings.Split(strings.Join(header, ","), ",")
+	for i := len(forwarded) - 1; i >= 0 && p.contain(sender); i-- {
+		addr, ok := parseAddr(strings.TrimSpace(forwarded[i]))
+		if !ok {
+			break
+		}
+		sender = addr
+	}
+	return sender
+}
+
+func (p trustedProxies) contain(addr netip.Addr) bool {
+	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(addr) })
+}
+
+// parseAddr parses an address that may have a port.
+func parseAddr(s string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		var withPort netip.AddrPort
+		withPort, err = netip.ParseAddrPort(s)
+		addr = withPort.Addr()
+	}
+	return addr.Unmap().WithZone(""), err == nil
 }
 
 // isLoopback reports whether host, which may have a port, names this machine.

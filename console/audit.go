@@ -34,8 +34,30 @@ const (
 	ActionRevoke       AuditAction = "revoke key"
 )
 
-// maxAuditEntries is how many entries the console shows.
+// maxAuditEntries is how many entries of each auditGroup the console shows.
 const maxAuditEntries = 1000
+
+// An auditGroup are people whose entries displace only each other: strangers cannot
+// displace what others have done, nor can people displace what administrators have done.
+type auditGroup int
+
+const (
+	auditAdmins auditGroup = iota
+	auditOthers
+	auditFailures // failed sign-ins
+	auditGroups
+)
+
+// groupOf returns the group of an entry about what user did.
+func groupOf(user *User, action AuditAction) auditGroup {
+	switch {
+	case action == ActionSignInFailed:
+		return auditFailures
+	case user.Admin:
+		return auditAdmins
+	}
+	return auditOthers
+}
 
 // An auditLog keeps the newest entries and passes each entry to the host.
 type auditLog struct {
@@ -43,7 +65,7 @@ type auditLog struct {
 	clientAddr func(*http.Request) string
 
 	mu      sync.Mutex // guards entries
-	entries []AuditEntry
+	entries [auditGroups][]AuditEntry
 }
 
 func newAuditLog(o *Options) *auditLog {
@@ -56,14 +78,15 @@ func newAuditLog(o *Options) *auditLog {
 	return &auditLog{write: write, clientAddr: o.clientAddr()}
 }
 
-// add records what the sender of r did.
-func (l *auditLog) add(r *http.Request, user string, action AuditAction, keyID, detail string) {
-	e := AuditEntry{Time: time.Now(), User: user, Action: action, KeyID: keyID, Detail: detail, Addr: l.clientAddr(r)}
+// add records what user, the sender of r, did.
+func (l *auditLog) add(r *http.Request, user *User, action AuditAction, keyID, detail string) {
+	e := AuditEntry{Time: time.Now(), User: user.Name, Action: action, KeyID: keyID, Detail: detail, Addr: l.clientAddr(r)}
 	l.mu.Lock()
-	if len(l.entries) >= maxAuditEntries {
-		l.entries = slices.Delete(l.entries, 0, 1)
+	entries := &l.entries[groupOf(user, action)]
+	if len(*entries) >= maxAuditEntries {
+		*entries = slices.Delete(*entries, 0, 1)
 	}
-	l.entries = append(l.entries, e)
+	*entries = append(*entries, e)
 	l.mu.Unlock()
 	l.write(context.WithoutCancel(r.Context()), e)
 }
@@ -71,8 +94,9 @@ func (l *auditLog) add(r *http.Request, user string, action AuditAction, keyID, 
 // newest returns the entries, beginning with the newest.
 func (l *auditLog) newest() []AuditEntry {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	entries := slices.Clone(l.entries)
+	entries := slices.Concat(l.entries[:]...)
+	l.mu.Unlock()
+	slices.SortStableFunc(entries, func(a, b AuditEntry) int { return a.Time.Compare(b.Time) })
 	slices.Reverse(entries)
 	return entries
 }

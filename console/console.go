@@ -74,10 +74,13 @@ func (h *Handler) newMux(path string) http.Handler {
 	for pattern, serve := range h.routes() {
 		handle(pattern, h.authenticate(serve))
 	}
+	for pattern, serve := range h.forms() {
+		handle("POST "+pattern, h.renderer.withForm(h.authenticate(serve)))
+	}
 	handle("GET static/{file}", serveStatic)
 	if h.signIn != nil {
 		handle("GET sign-in", h.signIn.serve)
-		handle("POST sign-in", h.signIn.post)
+		handle("POST sign-in", h.renderer.withForm(h.signIn.post))
 		handle("POST sign-out", h.authenticate(h.signIn.signOut))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { h.renderer.showError(w, r, nil, errNotFound) })
@@ -90,7 +93,7 @@ func (h *Handler) newMux(path string) http.Handler {
 }
 
 // routes returns the functions that serve the requests of people who are signed
-// in, by method and path.
+// in, by method and path, except for forms.
 func (h *Handler) routes() map[string]func(*request) error {
 	return map[string]func(*request) error{
 		"GET {$}":                serveHome,
@@ -98,15 +101,9 @@ func (h *Handler) routes() map[string]func(*request) error {
 		"GET overview/chart.svg": h.overview.serveChart,
 		"GET keys":               h.keys.serveList,
 		"GET keys/new":           h.secrets.serveCreate,
-		"POST keys/new":          h.secrets.create,
 		"GET key":                h.keys.serve,
-		"POST key":               h.keys.update,
 		"GET key/rotate":         h.secrets.serveRotate,
-		"POST key/rotate":        h.secrets.rotate,
 		"GET key/revoke":         h.keys.serveRevoke,
-		"POST key/revoke":        h.keys.revoke,
-		"POST key/suspend":       h.keys.suspend,
-		"POST key/resume":        h.keys.resume,
 		"GET usage":              h.usage.serve,
 		"GET usage/chart.svg":    h.usage.serveChart,
 		"GET usage/table.csv":    h.usage.serveCSV,
@@ -114,6 +111,18 @@ func (h *Handler) routes() map[string]func(*request) error {
 		"GET playground/models":  h.playground.callAPI,
 		"POST playground/{mode}": h.playground.callAPI,
 		"GET audit":              h.audit.serve,
+	}
+}
+
+// forms returns the functions that take the forms of people who are signed in, by path.
+func (h *Handler) forms() map[string]func(*request) error {
+	return map[string]func(*request) error{
+		"keys/new":    h.secrets.create,
+		"key":         h.keys.update,
+		"key/rotate":  h.secrets.rotate,
+		"key/revoke":  h.keys.revoke,
+		"key/suspend": h.keys.suspend,
+		"key/resume":  h.keys.resume,
 	}
 }
 
@@ -141,6 +150,9 @@ func (h *Handler) authenticate(serve func(*request) error) http.HandlerFunc {
 		user, err := h.user(r)
 		if err == nil && user.Name == "" {
 			err = errors.New("console: the UserFunc returned a User without a Name")
+		}
+		if err == nil && !user.Admin && user.Account == "" { // in queries, no account means all of them
+			err = errNoAccount
 		}
 		switch {
 		case err == nil:

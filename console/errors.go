@@ -18,7 +18,10 @@ func (e *pageError) Error() string { return e.text }
 var (
 	errNotFound  = &pageError{http.StatusNotFound, "There is no such page."}
 	errNoKey     = &pageError{http.StatusNotFound, "There is no such key."}
+	errNoAccount = &pageError{http.StatusForbidden, "You have no account whose keys this console could show."}
 	errForbidden = &pageError{http.StatusForbidden, "You may not do this."}
+
+	errReplacedSecret = &pageError{http.StatusForbidden, "The key has been rotated. Sign in with its new secret to change it."}
 )
 
 // showError replies with an error page. Errors other than a pageError are logged

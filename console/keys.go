@@ -13,22 +13,27 @@ type keyData struct {
 	Form   *keyForm
 	Nonce  string
 	Secret string // only in the reply that shows it
-	Error  string
+
+	SignInAgain bool // whether Secret replaces the secret with which the user has signed in
+
+	Error string
 
 	Limits []limitUse
 	Totals *usageTotals // of the last Days days; nil if the store is no UsageReporter
 	Days   int
 
-	Admin, MayUse, Active bool
-	Playground            bool   // whether the console has a playground
-	Overlap               string // the value of the field in the form for a rotation
+	Admin, MayManage, MayCall bool
+	Active                    bool
+	Replaced                  bool   // see User.isReplaced
+	Playground                bool   // whether the console has a playground
+	Overlap                   string // the value of the field in the form for a rotation
 }
 
 // newKeyData returns the data for a key that user sees.
 func newKeyData(user *User, info *llmhttp.KeyInfo) *keyData {
 	return &keyData{
-		Key: *info, Nonce: newNonce(), Admin: user.Admin, MayUse: user.mayUse(info),
-		Active: info.Status(time.Now()) == llmhttp.KeyActive,
+		Key: *info, Nonce: newNonce(), Admin: user.Admin, MayManage: user.mayManage(info), MayCall: user.mayCall(info),
+		Active: info.Status(time.Now()) == llmhttp.KeyActive, Replaced: user.isReplaced(info),
 	}
 }
 
@@ -68,10 +73,7 @@ func (k *keyPages) show(q *request, info *llmhttp.KeyInfo, form *keyForm) error 
 
 // update changes the settings of a key that differ from those that the form showed.
 func (k *keyPages) update(q *request) error {
-	info, err := q.findUsableKey(k.keys, q.keyID())
-	if err == nil {
-		err = parseForm(q.w, q.r)
-	}
+	info, err := q.findKeyToManage(k.keys, q.keyID())
 	if err != nil {
 		return err
 	}
@@ -90,14 +92,14 @@ func (k *keyPages) update(q *request) error {
 		return k.show(q, &info, form)
 	}
 	if detail := describeChange(&before, &after); detail != "" {
-		k.audit.add(q.r, q.user.Name, ActionUpdate, info.ID, detail)
+		k.audit.add(q.r, &q.user, ActionUpdate, info.ID, detail)
 	}
 	return q.redirectToKey(info.ID)
 }
 
 // serveRevoke shows a page that asks for a confirmation.
 func (k *keyPages) serveRevoke(q *request) error {
-	info, err := q.findUsableKey(k.keys, q.keyID())
+	info, err := q.findKeyToManage(k.keys, q.keyID())
 	if err != nil {
 		return err
 	}
@@ -105,14 +107,14 @@ func (k *keyPages) serveRevoke(q *request) error {
 }
 
 func (k *keyPages) revoke(q *request) error {
-	info, err := q.findUsableKey(k.keys, q.keyID())
+	info, err := q.findKeyToManage(k.keys, q.keyID())
 	if err != nil {
 		return err
 	}
 	if err := k.keys.RevokeKey(q.r.Context(), info.ID); err != nil {
 		return err
 	}
-	k.audit.add(q.r, q.user.Name, ActionRevoke, info.ID, "")
+	k.audit.add(q.r, &q.user, ActionRevoke, info.ID, "")
 	return q.redirectToKey(info.ID)
 }
 
@@ -134,6 +136,6 @@ func (k *keyPages) setSuspended(q *request, suspended bool, action AuditAction) 
 	if err != nil {
 		return err
 	}
-	k.audit.add(q.r, q.user.Name, action, info.ID, "")
+	k.audit.add(q.r, &q.user, action, info.ID, "")
 	return q.redirectToKey(info.ID)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
@@ -19,6 +21,16 @@ type Options struct {
 
 	// SignIn lets people sign in at the console.
 	SignIn *SignIn
+
+	// TrustedProxies are the addresses of the proxies in front of the console. For a
+	// request from one of them, the client's address is the last one in the header
+	// X-Forwarded-For that is not in TrustedProxies; each proxy must append the
+	// address of its client to that header. For other requests, and with no
+	// TrustedProxies, it is r.RemoteAddr. Without them, all clients behind a proxy
+	// share the limit of sign-in attempts, so that any of them can use it up.
+	//
+	// TrustedProxies are not used if SignIn.ClientAddr is set.
+	TrustedProxies []netip.Prefix
 
 	// Path is the path below which the host mounts the Handler. It begins and
 	// ends with a slash. Empty means "/console/".
@@ -55,7 +67,9 @@ type Options struct {
 
 	// Audit is called for each change of a key, sign-in, failed sign-in and
 	// sign-out. If nil, Logger gets the entries, at level Info. The console
-	// itself shows the last 1000 entries since the process began.
+	// itself shows the last entries since the process began: 1000 of administrators,
+	// 1000 of other people and 1000 failed sign-ins. Attempts to sign in that are
+	// refused because there were too many are reported once a minute for each address.
 	Audit func(context.Context, AuditEntry)
 
 	// Logger gets the errors whose text the console does not show. Nil means
@@ -72,6 +86,7 @@ func (opts *Options) withDefaults() (*Options, error) {
 		o = *opts
 	}
 	o.Path = cmp.Or(o.Path, "/console/")
+	o.TrustedProxies = slices.Clone(o.TrustedProxies)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if !strings.HasPrefix(o.Path, "/") || !strings.HasSuffix(o.Path, "/") || strings.ContainsAny(o.Path, "{}") {
 		return nil, errors.New("console: Options.Path must begin and end with a slash and have no braces")

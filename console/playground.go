@@ -16,26 +16,36 @@ import (
 // secrets, as the KeyManager does. Requests of the console's playground have no secret: the
 // console calls the Handler in the same process, with the ID of the key in the
 // context, which requests from outside cannot set. So the browser needs no secret,
-// and limits, models and usage are those of the key.
+// and limits, models and usage are those of the key. Only the list of models, which the
+// page of the playground reads by itself, takes nothing from the limits.
 func KeyStore(keys llmhttp.KeyManager) llmhttp.KeyStore { return playgroundKeyStore{keys} }
 
 type playgroundKeyStore struct{ llmhttp.KeyManager }
 
-// playgroundKeyID is the context key of the ID of the key to use.
-type playgroundKeyID struct{}
+// A playgroundCall is the value of the context of a request of the playground.
+type playgroundCall struct {
+	keyID     string
+	unlimited bool // whether the limits of the key do not hold
+}
 
-// Lookup returns the key whose ID is in ctx, or else the key for secret.
+// playgroundCallKey is the key of a playgroundCall in a context.
+type playgroundCallKey struct{}
+
+// Lookup returns the key for the playgroundCall in ctx, or else the key for secret.
 func (s playgroundKeyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
-	id, ok := ctx.Value(playgroundKeyID{}).(string)
+	call, ok := ctx.Value(playgroundCallKey{}).(playgroundCall)
 	if !ok {
 		return s.KeyManager.Lookup(ctx, secret)
 	}
-	info, err := s.Key(ctx, id)
+	info, err := s.Key(ctx, call.keyID)
 	if err != nil {
 		return nil, err
 	}
 	if info.Status(time.Now()) != llmhttp.KeyActive {
 		return nil, llmhttp.ErrKeyNotFound
+	}
+	if call.unlimited {
+		info.Limits = llmhttp.Limits{}
 	}
 	return &info.Key, nil
 }
@@ -61,6 +71,8 @@ type playgroundData struct {
 	Modes   []link // to the page in each mode
 	Keys    []llmhttp.KeyInfo
 	KeyID   string
+	Search  string
+	More    bool   // whether there are further keys, or can be
 	BaseURL string // of the API, in examples
 }
 
@@ -77,41 +89,86 @@ func (p *playground) serve(q *request) error {
 	}
 	query := q.r.URL.Query()
 	mode := playgroundModes[max(modeIndex(query.Get("mode")), 0)]
-	data := &playgroundData{Mode: mode.name, KeyID: query.Get("key"), BaseURL: p.baseURL(q.r)}
+	data := &playgroundData{
+		Mode: mode.name, KeyID: query.Get("key"), Search: strings.TrimSpace(query.Get("search")), BaseURL: p.baseURL(q.r),
+	}
 	for _, m := range playgroundModes {
 		v := url.Values{"mode": {m.name}}
 		if data.KeyID != "" {
 			v.Set("key", data.KeyID)
 		}
+		if data.Search != "" {
+			v.Set("search", data.Search)
+		}
 		data.Modes = append(data.Modes, link{"?" + v.Encode(), m.title, m == mode})
 	}
 	var err error
-	if data.Keys, err = p.usableKeys(q, data.KeyID); err != nil {
+	if data.Keys, data.More, err = p.keysToCall(q, data.KeyID, data.Search); err != nil {
 		return err
 	}
 	return q.render("playground.html", "Playground", data)
 }
 
-// usableKeys returns the newest keys that the user may use, and before them the key
-// with the given ID if that is an older one.
-func (p *playground) usableKeys(q *request, id string) ([]llmhttp.KeyInfo, error) {
-	query := llmhttp.KeyQuery{Status: llmhttp.KeyActive, Newest: true, Limit: keysPerPage}
+// maxScannedKeys is how many of the newest keys of an account are searched for those that
+// a person who has signed in with a key may use.
+const maxScannedKeys = 1000
+
+// keysToCall returns at most keysPerPage keys that the user may use: the newest of those
+// that match search. Without a search, the key with the given ID and the key with which
+// the user has signed in come first. It reports whether there may be more keys.
+func (p *playground) keysToCall(q *request, id, search string) (keys []llmhttp.KeyInfo, more bool, err error) {
+	query := llmhttp.KeyQuery{Status: llmhttp.KeyActive, Search: search, Newest: true, Limit: keysPerPage + 1}
 	if !q.user.Admin {
 		query.Account = q.user.Account
 	}
-	keys, err := p.keys.ListKeys(q.r.Context(), query)
-	if err != nil {
-		return nil, err
+	if q.user.key != nil {
+		query.Limit = maxScannedKeys
 	}
-	if id != "" && !slices.ContainsFunc(keys, func(k llmhttp.KeyInfo) bool { return k.ID == id }) {
-		info, err := p.keys.Key(q.r.Context(), id)
-		if err == nil && q.user.sees(&info) && info.Status(time.Now()) == llmhttp.KeyActive {
-			keys = append([]llmhttp.KeyInfo{info}, keys...)
-		} else if err != nil && !errors.Is(err, llmhttp.ErrKeyNotFound) {
+	found, err := p.keys.ListKeys(q.r.Context(), query)
+	if err != nil {
+		return nil, false, err
+	}
+	more = len(found) == query.Limit
+	if search == "" {
+		first, err := p.firstKeys(q, id)
+		if err != nil {
+			return nil, false, err
+		}
+		found = append(first, found...)
+	}
+	for i := range found {
+		k := &found[i]
+		if !q.user.mayCall(k) || slices.ContainsFunc(keys, func(added llmhttp.KeyInfo) bool { return added.ID == k.ID }) {
+			continue
+		}
+		if len(keys) == keysPerPage {
+			return keys, true, nil
+		}
+		keys = append(keys, *k)
+	}
+	return keys, more, nil
+}
+
+// firstKeys returns the key with the given ID and the key with which the user has signed
+// in, if they are active and the user sees them.
+func (p *playground) firstKeys(q *request, id string) (keys []llmhttp.KeyInfo, err error) {
+	ids := []string{id}
+	if q.user.key != nil {
+		ids = append(ids, q.user.key.ID)
+	}
+	for _, id := range ids {
+		info, err := q.findKey(p.keys, id)
+		if errors.Is(err, errNoKey) || errors.Is(err, llmhttp.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
+		if info.Status(time.Now()) == llmhttp.KeyActive {
+			keys = append(keys, info)
+		}
 	}
-	return slices.DeleteFunc(keys, func(k llmhttp.KeyInfo) bool { return !q.user.mayUse(&k) }), nil
+	return keys, nil
 }
 
 // baseURL returns the address of the API in examples.
@@ -133,26 +190,40 @@ func (p *playground) callAPI(q *request) error {
 	if p.api == nil {
 		return errNotFound
 	}
-	path := "/v1/models"
+	path, call := "/v1/models", playgroundCall{unlimited: true}
 	if q.r.Method == http.MethodPost {
 		i := modeIndex(q.r.PathValue("mode"))
 		if i < 0 {
 			return errNotFound
 		}
-		path = playgroundModes[i].path
+		path, call.unlimited = playgroundModes[i].path, false
 	}
-	info, err := q.findUsableKey(p.keys, q.r.URL.Query().Get("key"))
+	info, err := q.findKeyToCall(p.keys, q.r.URL.Query().Get("key"))
 	if err != nil {
 		return err
 	}
-	p.api.ServeHTTP(q.w, q.apiRequest(path, info.ID))
+	call.keyID = info.ID
+	defer endStream(q.w)
+	p.api.ServeHTTP(q.w, q.apiRequest(path, call))
 	return nil
+}
+
+// endStream is a deferred function. It ends an event stream that the API has cut, instead
+// of the connection. Browsers discard what has arrived when a connection is cut, but the
+// script must see the error at the end of the stream. Because a complete stream ends with
+// [DONE], the script does not take the cut one for complete.
+func endStream(w http.ResponseWriter) {
+	cause := recover()
+	isStream := strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
+	if cause != nil && (cause != http.ErrAbortHandler || !isStream) {
+		panic(cause)
+	}
 }
 
 // apiRequest returns a request for the API with the body of q. It has only the
 // headers that the API needs, and so no cookies.
-func (q *request) apiRequest(path, keyID string) *http.Request {
-	r := q.r.WithContext(context.WithValue(q.r.Context(), playgroundKeyID{}, keyID))
+func (q *request) apiRequest(path string, call playgroundCall) *http.Request {
+	r := q.r.WithContext(context.WithValue(q.r.Context(), playgroundCallKey{}, call))
 	r.URL = &url.URL{Path: path}
 	r.RequestURI = path
 	r.Header = make(http.Header)

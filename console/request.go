@@ -18,6 +18,19 @@ type request struct {
 // maxForm is the maximum size of a form in bytes.
 const maxForm = 64 << 10
 
+// withForm returns a handler that parses the form in the body and then calls serve. So
+// serve authenticates the person after the body has arrived: a client that sends it slowly
+// does not keep rights that end meanwhile.
+func (rd *renderer) withForm(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := parseForm(w, r); err != nil {
+			rd.showError(w, r, nil, err)
+			return
+		}
+		serve(w, r)
+	}
+}
+
 // parseForm parses the form in the body of r. Its error is a pageError.
 func parseForm(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -40,10 +53,19 @@ func (q *request) findKey(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, 
 	return info, err
 }
 
-// findUsableKey is findKey for a key that the user may also use; see User.mayUse.
-func (q *request) findUsableKey(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
+// findKeyToManage is findKey for a key that the user may also manage; see User.mayManage.
+func (q *request) findKeyToManage(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
 	info, err := q.findKey(keys, id)
-	if err == nil && !q.user.mayUse(&info) {
+	if err == nil && !q.user.mayManage(&info) {
+		err = q.user.refusal(&info)
+	}
+	return info, err
+}
+
+// findKeyToCall is findKey for a key that the user may call the API with; see User.mayCall.
+func (q *request) findKeyToCall(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
+	info, err := q.findKey(keys, id)
+	if err == nil && !q.user.mayCall(&info) {
 		err = errForbidden
 	}
 	return info, err

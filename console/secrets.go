@@ -39,9 +39,6 @@ func (s *secretPages) create(q *request) error {
 	if !q.user.mayCreate() {
 		return errForbidden
 	}
-	if err := parseForm(q.w, q.r); err != nil {
-		return err
-	}
 	form := readKeyForm(q.r.PostForm, q.user.Admin)
 	var params llmhttp.KeyParams
 	if !q.user.Admin {
@@ -58,12 +55,12 @@ func (s *secretPages) create(q *request) error {
 	if err != nil {
 		return err
 	}
-	s.audit.add(q.r, q.user.Name, ActionCreate, info.ID, describeChange(&llmhttp.KeyParams{}, &params))
+	s.audit.add(q.r, &q.user, ActionCreate, info.ID, describeChange(&llmhttp.KeyParams{}, &params))
 	return s.showSecret(q, &info, secret, "API key created")
 }
 
 func (s *secretPages) serveRotate(q *request) error {
-	info, err := q.findUsableKey(s.keys, q.keyID())
+	info, err := q.findKeyToManage(s.keys, q.keyID())
 	if err != nil {
 		return err
 	}
@@ -84,10 +81,7 @@ func (s *secretPages) showRotate(q *request, info *llmhttp.KeyInfo, overlap, pro
 const maxOverlap = 90 * day
 
 func (s *secretPages) rotate(q *request) error {
-	info, err := q.findUsableKey(s.keys, q.keyID())
-	if err == nil {
-		err = parseForm(q.w, q.r)
-	}
+	info, err := q.findKeyToManage(s.keys, q.keyID())
 	if err != nil {
 		return err
 	}
@@ -103,7 +97,7 @@ func (s *secretPages) rotate(q *request) error {
 	if err != nil {
 		return err
 	}
-	s.audit.add(q.r, q.user.Name, ActionRotate, info.ID, "overlap: "+text)
+	s.audit.add(q.r, &q.user, ActionRotate, info.ID, "overlap: "+text)
 	return s.showSecret(q, &info, secret, "API key rotated")
 }
 
@@ -130,6 +124,6 @@ func (s *secretPages) takeNonce(q *request) error {
 // has it, and the header Cache-Control keeps browsers from storing that reply.
 func (s *secretPages) showSecret(q *request, info *llmhttp.KeyInfo, secret, heading string) error {
 	data := newKeyData(&q.user, info)
-	data.Secret = secret
+	data.Secret, data.SignInAgain = secret, q.user.key != nil && q.user.key.ID == info.ID
 	return q.render("secret.html", heading, data)
 }

@@ -331,7 +331,10 @@ func TestSecurity_Owner(t *testing.T) {
 		Account: "acme", Models: []string{"demo-*"}, Expires: expires, Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(1000)},
 	})
 	strong, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Name: "strong"})
-	weak, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Scopes: []llmhttp.Endpoint{"chat"}, Models: []string{"demo-chat"}})
+	weak, _ := h.mustCreate(t, llmhttp.KeyParams{
+		Account: "acme", Scopes: []llmhttp.Endpoint{"chat"}, Models: []string{"demo-chat"},
+		Expires: time.Now().Add(time.Hour), Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(10)},
+	})
 	v := h.newOwner(t, secret)
 
 	v.post("key?id="+own.ID, url.Values{"name": {"renamed"}, "account": {"other"}, "scopes": {"all"}, "models": {"all"}, "requests": {"none"}, "was.requests": {"1/m"}, "quota": {"5/m"}})

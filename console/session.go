@@ -18,7 +18,7 @@ type session struct {
 	ID       string
 	Admin    string // the name of an administrator, or empty
 	Password string // identifies the hash of the administrator's password
-	KeyID    string // of the API key with which another person has signed in
+	Secret   string // the HashSecret of the secret with which another person has signed in
 	Ends     int64  // in seconds since 1970
 }
 

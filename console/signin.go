@@ -16,16 +16,24 @@ import (
 
 // SignIn configures the console's own sign-in, for hosts that have none.
 //
-// Each process limits the attempts to sign in that it sees.
+// Each process limits the attempts to sign in that it sees: for each address, and for
+// each name, whether that exists or not. The limit of a name does not hold for addresses
+// from which the person has used the console in the last 30 days, as far as the process
+// knows, so that attempts of others do not lock administrators out.
 type SignIn struct {
 	// Admins maps the names of administrators to the hashes of their
 	// passwords, which [HashPassword] returns.
 	Admins map[string]string
 
 	// Keys lets people sign in with an API key. They see the keys and the usage
-	// of its account. They can rename these keys, and rotate and revoke those
-	// that allow no more than the key they have signed in with. They cannot raise
-	// limits or create keys. The session ends when the key stops working.
+	// of its account. They can rename, rotate, revoke and call the API with this key,
+	// and with those whose scopes, models, limits and expiry are within those of this
+	// key. They cannot raise limits or create keys.
+	//
+	// The session ends when the secret that they have entered stops working, also
+	// if the key has got another one. While a rotation lets that secret work for
+	// some time, they can call the API with its key, but not change the key, so
+	// that nothing they make works longer than the secret.
 	Keys bool
 
 	// Duration is how long a session lasts, however much it is used. Zero or
@@ -38,7 +46,7 @@ type SignIn struct {
 	// process has its own: sessions end with the process.
 	//
 	// A session ends when the person signs out, after Duration, when the password
-	// of the administrator changes, or when the API key stops working. Signing out
+	// of the administrator changes, or when the secret of the API key stops working. Signing out
 	// removes the cookie from the browser. Only the process that serves the sign-out
 	// remembers that the session has ended: others would accept a copy of the cookie.
 	SessionSecret []byte
@@ -48,9 +56,9 @@ type SignIn struct {
 	PlainHTTP bool
 
 	// ClientAddr returns the address of a client, by which attempts to sign in
-	// are limited and which is in the audit log. Nil means r.RemoteAddr. Behind
-	// a proxy that is the address of the proxy, and all clients share one limit.
-	// The function may read a header only if the proxy always sets it.
+	// are limited and which is in the audit log. If nil, Options.TrustedProxies says
+	// how the address is found. The function may read a header only if a proxy
+	// always sets it.
 	ClientAddr func(r *http.Request) string
 }
 
@@ -72,8 +80,11 @@ type signIn struct {
 	admins   map[string]*passwordhash.Hash
 	decoy    *passwordhash.Hash // the hash for unknown names, so that checking them takes as long; nil without Admins
 	attempts llmhttp.Limiter
-	hashing  chan struct{} // a semaphore: bounds how many passwords are hashed at a time
+	hashing  chan struct{} // a semaphore: bounds how many passwords of strangers are hashed at a time
 	sessions *sessions
+
+	known        knownAddrs
+	knownHashing chan struct{} // like hashing, for known addresses, which do not wait for strangers
 }
 
 // The limits of sign-in attempts. Hashing a password takes about 100 ms of CPU time.
@@ -81,6 +92,9 @@ var (
 	attemptsPerAddress = llmhttp.Rate{N: 10, Per: time.Minute}
 	attemptsPerName    = llmhttp.Rate{N: 20, Per: time.Minute}
 )
+
+// refusalsPerAddress limits the entries in the audit log about refused attempts.
+var refusalsPerAddress = llmhttp.Rate{N: 1, Per: time.Minute}
 
 const (
 	maxHashing             = 2
@@ -95,6 +109,8 @@ func newSignIn(config SignIn, keys llmhttp.KeyManager) (*signIn, error) {
 		admins:   make(map[string]*passwordhash.Hash),
 		attempts: llmhttp.NewLimiter(),
 		hashing:  make(chan struct{}, maxHashing),
+
+		knownHashing: make(chan struct{}, maxHashing),
 	}
 	for name, text := range config.Admins {
 		hash, err := passwordhash.Parse(text)
@@ -130,27 +146,38 @@ func (s *signIn) user(r *http.Request) (User, error) {
 		return User{}, ErrNoUser
 	}
 	if sess.Admin == "" {
-		u, err := s.keyUser(r.Context(), sess.KeyID)
+		u, err := s.keyUser(r.Context(), sess.Secret)
 		u.session = cookie.Value
 		return u, err
 	}
 	if s.admins[sess.Admin] == nil || sess.Password != s.passwordID(sess.Admin) {
 		return User{}, ErrNoUser
 	}
+	s.known.add(sess.Admin, s.config.ClientAddr(r), time.Now())
 	return User{Name: sess.Admin, Admin: true, session: cookie.Value}, nil
 }
 
-// keyUser returns the person to whom a key belongs. If the key does not work, or if
-// keys may not sign in, the error is ErrNoUser.
-func (s *signIn) keyUser(ctx context.Context, keyID string) (User, error) {
-	info, err := s.keys.Key(ctx, keyID)
-	if errors.Is(err, llmhttp.ErrKeyNotFound) || err == nil && (!s.config.Keys || info.Status(time.Now()) != llmhttp.KeyActive) {
+// keyUser returns the person who has the secret with the given hash. If the secret or
+// its key does not work, or if keys may not sign in, the error is ErrNoUser.
+func (s *signIn) keyUser(ctx context.Context, hash string) (User, error) {
+	if !s.config.Keys {
+		return User{}, ErrNoUser
+	}
+	info, ends, err := s.keys.KeyBySecret(ctx, hash)
+	if errors.Is(err, llmhttp.ErrKeyNotFound) {
 		return User{}, ErrNoUser
 	}
 	if err != nil {
 		return User{}, err
 	}
-	return User{Name: info.ID, Account: info.Account, key: &info.Key}, nil
+	now := time.Now()
+	if info.Status(now) != llmhttp.KeyActive || !ends.IsZero() && !now.Before(ends) {
+		return User{}, ErrNoUser
+	}
+	if !expiryWithin(info.Expires, ends) {
+		info.Expires = ends
+	}
+	return User{Name: info.ID, Account: info.Account, key: &info.Key, secret: hash}, nil
 }
 
 // passwordID returns a text that identifies the hash of an administrator's password.
@@ -159,15 +186,17 @@ func (s *signIn) passwordID(name string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// newSession returns the value of the session cookie of a person who has signed in.
+// newSession returns the value of the session cookie of a person who has signed in. The
+// session does not last longer than the secret of a key.
 func (s *signIn) newSession(u *User) string {
-	sess := session{Ends: time.Now().Add(s.config.Duration).Unix()}
+	ends := time.Now().Add(s.config.Duration)
 	if u.Admin {
-		sess.Admin, sess.Password = u.Name, s.passwordID(u.Name)
-	} else {
-		sess.KeyID = u.key.ID
+		return s.sessions.encode(session{Ends: ends.Unix(), Admin: u.Name, Password: s.passwordID(u.Name)})
 	}
-	return s.sessions.encode(sess)
+	if !expiryWithin(ends, u.key.Expires) {
+		ends = u.key.Expires
+	}
+	return s.sessions.encode(session{Ends: ends.Unix(), Secret: u.secret})
 }
 
 // The reasons to refuse a sign-in, which the sign-in page shows.
@@ -179,26 +208,37 @@ var (
 
 // checkPassword returns the administrator with the given name and password.
 func (s *signIn) checkPassword(r *http.Request, name, password string) (User, error) {
-	if err := s.countAttempt(r, name); err != nil {
+	addr, slots := s.config.ClientAddr(r), s.hashing
+	err := s.takeAttempt(r.Context(), "address "+addr, attemptsPerAddress)
+	switch {
+	case err != nil:
+	case s.known.has(name, addr, time.Now()):
+		slots = s.knownHashing
+	default:
+		// A name of any length has a short hash.
+		err = s.takeAttempt(r.Context(), "name "+llmhttp.HashSecret(name), attemptsPerName)
+	}
+	if err != nil {
 		return User{}, err
 	}
-	hash, known := s.admins[name]
-	if !known {
+	hash, exists := s.admins[name]
+	if !exists {
 		hash = s.decoy
 	}
 	if hash == nil { // there are no administrators
 		return User{}, errWrongPassword
 	}
 	select {
-	case s.hashing <- struct{}{}:
+	case slots <- struct{}{}:
 	case <-r.Context().Done():
 		return User{}, r.Context().Err()
 	}
 	matches := hash.Matches(password)
-	<-s.hashing
-	if !known || !matches {
+	<-slots
+	if !exists || !matches {
 		return User{}, errWrongPassword
 	}
+	s.known.add(name, addr, time.Now())
 	return User{Name: name, Admin: true}, nil
 }
 
@@ -207,42 +247,24 @@ func (s *signIn) checkKey(r *http.Request, secret string) (User, error) {
 	if !s.config.Keys {
 		return User{}, errWrongKey
 	}
-	if err := s.countAttempt(r, ""); err != nil {
+	if err := s.takeAttempt(r.Context(), "address "+s.config.ClientAddr(r), attemptsPerAddress); err != nil {
 		return User{}, err
 	}
-	if secret == "" || secret == llmhttp.Anonymous {
-		return User{}, errWrongKey
-	}
-	key, err := s.keys.Lookup(r.Context(), secret)
-	if errors.Is(err, llmhttp.ErrKeyNotFound) {
-		return User{}, errWrongKey
-	}
-	if err != nil {
-		return User{}, err
-	}
-	// Expires can be that of a secret from before a rotation, which the key does not have.
-	if !key.Expires.IsZero() && !time.Now().Before(key.Expires) {
-		return User{}, errWrongKey
-	}
-	user, err := s.keyUser(r.Context(), key.ID)
+	user, err := s.keyUser(r.Context(), llmhttp.HashSecret(secret))
 	if errors.Is(err, ErrNoUser) {
 		err = errWrongKey
 	}
 	return user, err
 }
 
-// countAttempt counts an attempt to sign in. It returns errTooManyAttempts if the
-// client or the administrator with that name has no attempt left.
-func (s *signIn) countAttempt(r *http.Request, name string) error {
-	err := s.takeAttempt(r.Context(), "address "+s.config.ClientAddr(r), attemptsPerAddress)
-	if err == nil && s.admins[name] != nil {
-		err = s.takeAttempt(r.Context(), "name "+name, attemptsPerName)
-	}
-	return err
+// isFirstRefusal reports whether the client was not refused in the last minute because of
+// too many attempts.
+func (s *signIn) isFirstRefusal(r *http.Request) bool {
+	return s.takeAttempt(r.Context(), "refused "+s.config.ClientAddr(r), refusalsPerAddress) == nil
 }
 
-// takeAttempt takes one of the attempts of key. It returns errTooManyAttempts if
-// there is none left.
+// takeAttempt takes one of the attempts that rate gives to key. It returns
+// errTooManyAttempts if there is none left.
 func (s *signIn) takeAttempt(ctx context.Context, key string, rate llmhttp.Rate) error {
 	levels, err := s.attempts.Take(ctx, key, llmhttp.Draw{Bucket: "sign-in", Rate: rate, Cost: 1})
 	if err == nil && levels[0].RetryAfter > 0 {

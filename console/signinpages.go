@@ -53,10 +53,6 @@ func (s *signInPages) show(w http.ResponseWriter, r *http.Request, status int, d
 
 // post signs a person in with the password or the API key in the form.
 func (s *signInPages) post(w http.ResponseWriter, r *http.Request) {
-	if err := parseForm(w, r); err != nil {
-		s.renderer.showError(w, r, nil, err)
-		return
-	}
 	user, err := s.checkForm(r)
 	if reason, ok := errors.AsType[*pageError](err); ok {
 		s.refuse(w, r, reason)
@@ -70,7 +66,7 @@ func (s *signInPages) post(w http.ResponseWriter, r *http.Request) {
 		s.signIn.sessions.end(old.Value, time.Now())
 	}
 	s.signIn.setCookie(w, r, s.renderer.path, s.signIn.newSession(&user))
-	s.audit.add(r, user.Name, ActionSignIn, "", "")
+	s.audit.add(r, &user, ActionSignIn, "", "")
 	http.Redirect(w, r, s.renderer.path+localPath(r.PostForm.Get("next")), http.StatusSeeOther)
 }
 
@@ -88,7 +84,9 @@ func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *pag
 	if r.PostForm.Has("key") || s.signIn.admins[name] == nil { // an unknown name may be a password in the wrong field
 		name = ""
 	}
-	s.audit.add(r, name, ActionSignInFailed, "", reason.text)
+	if reason != errTooManyAttempts || s.signIn.isFirstRefusal(r) {
+		s.audit.add(r, &User{Name: name}, ActionSignInFailed, "", reason.text)
+	}
 	s.show(w, r, reason.status, &signInData{Next: r.PostForm.Get("next"), Error: reason.text})
 }
 
@@ -96,7 +94,7 @@ func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *pag
 func (s *signInPages) signOut(q *request) error {
 	s.signIn.sessions.end(q.user.session, time.Now())
 	s.signIn.setCookie(q.w, q.r, s.renderer.path, "")
-	s.audit.add(q.r, q.user.Name, ActionSignOut, "", "")
+	s.audit.add(q.r, &q.user, ActionSignOut, "", "")
 	return q.redirect("sign-in")
 }
 

@@ -14,7 +14,8 @@ type User struct {
 	Name string
 
 	// Account is the account whose keys and usage the person sees. It is not
-	// used if Admin is set.
+	// used if Admin is set. A person with neither sees nothing: each request
+	// gets a 403.
 	Account string
 
 	// Admin lets the person see and change the keys and the usage of every
@@ -27,8 +28,12 @@ type User struct {
 	// use.
 	Grant *llmhttp.KeyParams
 
-	// key is the key with which the person has signed in, or nil.
+	// key is the key with which the person has signed in, or nil. It expires with
+	// the secret that the person has entered.
 	key *llmhttp.Key
+
+	// secret is the HashSecret of the secret with which the person has signed in.
+	secret string
 
 	// session is the cookie of a session of a SignIn. It is empty for other users.
 	session string
@@ -45,32 +50,3 @@ type UserFunc func(r *http.Request) (User, error)
 
 // ErrNoUser is wrapped by the error of a [UserFunc] if nobody is signed in.
 var ErrNoUser = errors.New("console: nobody is signed in")
-
-// sees reports whether u may know that the key exists.
-func (u *User) sees(k *llmhttp.KeyInfo) bool { return u.Admin || k.Account == u.Account }
-
-// mayUse reports whether u may obtain a secret of a key that u sees, call the
-// API with it, or revoke it. People who have signed in with a key may do so only
-// for keys that allow no more than theirs, so that a restricted key does not open
-// the others of its account.
-func (u *User) mayUse(k *llmhttp.KeyInfo) bool { return u.key == nil || isWithin(&k.Key, u.key) }
-
-func (u *User) mayCreate() bool { return u.Admin || u.Grant != nil }
-
-// isWithin reports whether all scopes and models of k are among those of limit.
-func isWithin(k, limit *llmhttp.Key) bool {
-	if limit.Scopes != nil && k.Scopes == nil || limit.Models != nil && k.Models == nil {
-		return false
-	}
-	for _, scope := range k.Scopes {
-		if !limit.AllowsEndpoint(scope) {
-			return false
-		}
-	}
-	for _, model := range k.Models { // a pattern of k is within limit if it matches as a text
-		if !limit.AllowsModel(model) {
-			return false
-		}
-	}
-	return true
-}

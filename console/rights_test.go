@@ -1,0 +1,170 @@
+package console
+
+import (
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// limitedKey returns a key that has every limit.
+func limitedKey() llmhttp.Key {
+	return llmhttp.Key{
+		ID: "key", Account: "acme", Scopes: []llmhttp.Endpoint{"chat", "models"}, Models: []string{"demo-*", "one"},
+		Expires: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
+		Limits: llmhttp.Limits{
+			Requests:            llmhttp.Rate{N: 60, Per: time.Minute, Burst: 10},
+			Tokens:              llmhttp.Rate{N: 1000, Per: time.Minute, Burst: 1000},
+			Quota:               llmhttp.Quota{Tokens: 10_000, Cost: 5, Per: 40 * day, Since: time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)},
+			MaxCompletionTokens: 100,
+			Concurrent:          2,
+		},
+	}
+}
+
+// wider has, for each field of a Key by its path, changes after which a key is not
+// within limitedKey. Fields without rights have none.
+var wider = map[string][]func(*llmhttp.Key){
+	"ID": {}, "Account": {},
+	"Scopes": {
+		func(k *llmhttp.Key) { k.Scopes = nil },
+		func(k *llmhttp.Key) { k.Scopes = []llmhttp.Endpoint{"chat", "images"} },
+	},
+	"Models": {
+		func(k *llmhttp.Key) { k.Models = nil },
+		func(k *llmhttp.Key) { k.Models = []string{"*"} },
+		func(k *llmhttp.Key) { k.Models = []string{"dem*"} },
+		func(k *llmhttp.Key) { k.Models = []string{"one", "two"} },
+	},
+	"Expires": {
+		func(k *llmhttp.Key) { k.Expires = time.Time{} },
+		func(k *llmhttp.Key) { k.Expires = k.Expires.Add(1) },
+	},
+	"Limits.Requests.N": {
+		func(k *llmhttp.Key) { k.Limits.Requests.N = 0 },
+		func(k *llmhttp.Key) { k.Limits.Requests.N++ },
+		func(k *llmhttp.Key) { k.Limits.Requests.N = math.MaxInt },
+	},
+	"Limits.Requests.Per":   {func(k *llmhttp.Key) { k.Limits.Requests.Per-- }},
+	"Limits.Requests.Burst": {func(k *llmhttp.Key) { k.Limits.Requests.Burst++ }, func(k *llmhttp.Key) { k.Limits.Requests.Burst = 0 }},
+	"Limits.Tokens.N":       {func(k *llmhttp.Key) { k.Limits.Tokens.N = 0 }, func(k *llmhttp.Key) { k.Limits.Tokens.N++ }},
+	"Limits.Tokens.Per":     {func(k *llmhttp.Key) { k.Limits.Tokens.Per = time.Second }},
+	"Limits.Tokens.Burst":   {func(k *llmhttp.Key) { k.Limits.Tokens.Burst++ }},
+	"Limits.Quota.Tokens":   {func(k *llmhttp.Key) { k.Limits.Quota.Tokens = 0 }, func(k *llmhttp.Key) { k.Limits.Quota.Tokens++ }},
+	"Limits.Quota.Cost": {
+		func(k *llmhttp.Key) { k.Limits.Quota.Cost = 0 },
+		func(k *llmhttp.Key) { k.Limits.Quota.Cost += 0.01 },
+		func(k *llmhttp.Key) { k.Limits.Quota.Cost = math.NaN() },
+	},
+	"Limits.Quota.Per":   {func(k *llmhttp.Key) { k.Limits.Quota.Per-- }, func(k *llmhttp.Key) { k.Limits.Quota.Per = 0 }},
+	"Limits.Quota.Since": {func(k *llmhttp.Key) { k.Limits.Quota.Since = k.Limits.Quota.Since.Add(1) }},
+	"Limits.MaxCompletionTokens": {
+		func(k *llmhttp.Key) { k.Limits.MaxCompletionTokens = 0 },
+		func(k *llmhttp.Key) { k.Limits.MaxCompletionTokens = -1 },
+		func(k *llmhttp.Key) { k.Limits.MaxCompletionTokens++ },
+	},
+	"Limits.Concurrent": {func(k *llmhttp.Key) { k.Limits.Concurrent = 0 }, func(k *llmhttp.Key) { k.Limits.Concurrent++ }},
+}
+
+// fieldPaths returns the paths of the fields of t and of the structs of llmhttp in it.
+func fieldPaths(t reflect.Type, prefix string) (paths []string) {
+	for f := range t.Fields() {
+		if f.Type.Kind() == reflect.Struct && f.Type.PkgPath() == t.PkgPath() {
+			paths = append(paths, fieldPaths(f.Type, prefix+f.Name+".")...)
+		} else {
+			paths = append(paths, prefix+f.Name)
+		}
+	}
+	return paths
+}
+
+// No field of a Key is forgotten: each has changes that isWithin notices.
+func TestIsWithin_EveryField(t *testing.T) {
+	limit := limitedKey()
+	same := limitedKey()
+	require.True(t, isWithin(&same, &limit), "a key is within itself")
+	paths := fieldPaths(reflect.TypeFor[llmhttp.Key](), "")
+	assert.Len(t, wider, len(paths))
+	for _, path := range paths {
+		changes, ok := wider[path]
+		assert.True(t, ok, "isWithin must compare %s, and wider must have a change of it", path)
+		for i, change := range changes {
+			k := limitedKey()
+			change(&k)
+			assert.False(t, isWithin(&k, &limit), "%s, change %d", path, i)
+			assert.NotEqual(t, limit, k, "%s, change %d", path, i)
+			if path != "Limits.Quota.Cost" || i != 2 { // not even NaN is within itself
+				assert.True(t, isWithin(&k, &k), "%s, change %d: a key is within itself", path, i)
+			}
+		}
+	}
+}
+
+func TestIsWithin_Unlimited(t *testing.T) {
+	unlimited, limited := llmhttp.Key{}, limitedKey()
+	assert.True(t, isWithin(&limited, &unlimited))
+	assert.False(t, isWithin(&unlimited, &limited))
+	assert.True(t, isWithin(&unlimited, &unlimited))
+	none := llmhttp.Key{Scopes: []llmhttp.Endpoint{}, Models: []string{}}
+	assert.True(t, isWithin(&none, &unlimited))
+	assert.False(t, isWithin(&unlimited, &none))
+}
+
+func TestRateWithin(t *testing.T) {
+	for _, test := range []struct {
+		r, limit llmhttp.Rate
+		want     bool
+	}{
+		{llmhttp.Rate{}, llmhttp.Rate{}, true},
+		{llmhttp.Rate{}, llmhttp.Rate{Per: time.Hour, Burst: 5}, true},
+		{llmhttp.Rate{N: 60}, llmhttp.PerMinute(60), true},
+		{llmhttp.PerMinute(60), llmhttp.Rate{N: 60}, true},
+		{llmhttp.Rate{N: 1, Per: time.Second}, llmhttp.PerMinute(60), true},
+		{llmhttp.PerMinute(60), llmhttp.Rate{N: 1, Per: time.Second}, false}, // the burst
+		{llmhttp.Rate{N: 60, Burst: 1}, llmhttp.Rate{N: 1, Per: time.Second}, true},
+		{llmhttp.Rate{N: 61, Burst: 1}, llmhttp.Rate{N: 1, Per: time.Second}, false},
+		{llmhttp.Rate{N: -1}, llmhttp.Rate{N: -5}, true},
+		{llmhttp.Rate{N: -1, Burst: 7}, llmhttp.PerMinute(1), true},
+		{llmhttp.PerMinute(1), llmhttp.Rate{N: -1}, false},
+		{llmhttp.Rate{}, llmhttp.Rate{N: -1}, false},
+		{llmhttp.Rate{N: math.MaxInt, Per: math.MaxInt64, Burst: 1}, llmhttp.Rate{N: math.MaxInt, Per: math.MaxInt64 - 1, Burst: 1}, true},
+		{llmhttp.Rate{N: math.MaxInt, Per: math.MaxInt64 - 1, Burst: 1}, llmhttp.Rate{N: math.MaxInt, Per: math.MaxInt64, Burst: 1}, false},
+	} {
+		assert.Equal(t, test.want, rateWithin(test.r, test.limit), "%+v in %+v", test.r, test.limit)
+	}
+}
+
+func TestQuotaWithin(t *testing.T) {
+	since := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, test := range []struct {
+		q, limit llmhttp.Quota
+		want     bool
+	}{
+		{llmhttp.Quota{}, llmhttp.Quota{}, true},
+		{llmhttp.Quota{}, llmhttp.Quota{Tokens: 5}, false},
+		{llmhttp.Quota{Tokens: 5, Since: since}, llmhttp.Quota{}, true},
+		{llmhttp.Quota{Tokens: 5}, llmhttp.Quota{Tokens: 5}, true},
+		{llmhttp.Quota{Tokens: 5}, llmhttp.Quota{Cost: 5}, false},
+		{llmhttp.Quota{Cost: 5}, llmhttp.Quota{Tokens: 5}, false},
+		{llmhttp.Quota{Tokens: 5, Cost: 1}, llmhttp.Quota{Tokens: 5}, true},
+		{llmhttp.Quota{Tokens: 5, Per: 31 * day}, llmhttp.Quota{Tokens: 5}, true},
+		{llmhttp.Quota{Tokens: 5, Per: 30 * day}, llmhttp.Quota{Tokens: 5}, false},
+		{llmhttp.Quota{Tokens: 5}, llmhttp.Quota{Tokens: 5, Per: day}, false}, // twice as much around the end of a month
+		{llmhttp.Quota{Tokens: 5, Per: 2 * day}, llmhttp.Quota{Tokens: 5, Per: day}, true},
+		{llmhttp.Quota{Tokens: 5, Per: -1}, llmhttp.Quota{Tokens: 5, Per: day}, true},
+		{llmhttp.Quota{Tokens: 5, Per: -2}, llmhttp.Quota{Tokens: 5, Per: -1}, true},
+		{llmhttp.Quota{Tokens: 5}, llmhttp.Quota{Tokens: 5, Per: -1}, false},
+		{llmhttp.Quota{Tokens: 5, Per: 1000 * day}, llmhttp.Quota{Tokens: 5, Per: -1}, false},
+		{llmhttp.Quota{Tokens: 5}, llmhttp.Quota{Tokens: 5, Since: since}, true},
+		{llmhttp.Quota{Tokens: 5, Since: since}, llmhttp.Quota{Tokens: 5}, false},
+		{llmhttp.Quota{Tokens: -1}, llmhttp.Quota{Tokens: 5, Cost: 1, Per: -1}, true},
+		{llmhttp.Quota{Tokens: 5}, llmhttp.Quota{Tokens: -1}, false},
+	} {
+		assert.Equal(t, test.want, quotaWithin(&test.q, &test.limit), "%+v in %+v", test.q, test.limit)
+	}
+}
