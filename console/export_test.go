@@ -20,3 +20,12 @@ func SlowAttempts(t *testing.T) {
 	attemptsPerAddress.Per, attemptsPerName.Per = time.Hour, time.Hour
 	t.Cleanup(func() { attemptsPerAddress, attemptsPerName = address, name })
 }
+
+// AttemptsPerName is how many attempts for a name FewAttempts permits.
+const AttemptsPerName = 4
+
+// FewAttempts is SlowAttempts with AttemptsPerName, because hashing a password takes long.
+func FewAttempts(t *testing.T) {
+	SlowAttempts(t)
+	attemptsPerName.N = AttemptsPerName
+}

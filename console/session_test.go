@@ -1,12 +1,16 @@
 package console
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
 )
 
 // newTestSessions returns the sessions of a process.
@@ -61,4 +65,38 @@ func TestSessions_End(t *testing.T) {
 	s.end(other, now.Add(time.Hour-1))
 	_, ok = s.decode(other, now.Add(time.Hour-1))
 	assert.False(t, ok)
+}
+
+// The session of a key does not last longer than the secret.
+func TestSignIn_SessionEndsWithSecret(t *testing.T) {
+	s, err := newSignIn(SignIn{Keys: true, Duration: time.Hour}, memory.NewKeyStore())
+	require.NoError(t, err)
+	now := time.Now()
+	for expires, want := range map[time.Time]time.Time{
+		{}:                     now.Add(time.Hour),
+		now.Add(time.Minute):   now.Add(time.Minute),
+		now.Add(2 * time.Hour): now.Add(time.Hour),
+	} {
+		sess, ok := s.sessions.decode(s.newSession(&User{key: &llmhttp.Key{Expires: expires}, secret: "hash"}), now)
+		require.True(t, ok)
+		assert.Equal(t, "hash", sess.Secret)
+		assert.WithinRange(t, time.Unix(sess.Ends, 0), want.Add(-time.Second), want.Add(time.Minute/2))
+	}
+}
+
+func TestKnownAddrs(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	var k knownAddrs
+	assert.False(t, k.has("ada", "192.0.2.1", now))
+	k.add("ada", "192.0.2.1", now)
+	assert.True(t, k.has("ada", "192.0.2.1", now.Add(knownFor-1)))
+	assert.False(t, k.has("ada", "192.0.2.1", now.Add(knownFor)))
+	assert.False(t, k.has("ada", "192.0.2.2", now))
+	assert.False(t, k.has("grace", "192.0.2.1", now))
+	for i := range maxKnownAddrs {
+		k.add("ada", strconv.Itoa(i), now.Add(time.Second))
+	}
+	assert.Len(t, k.last, maxKnownAddrs, "memory is bounded")
+	assert.False(t, k.has("ada", "192.0.2.1", now), "the oldest is forgotten")
+	assert.True(t, k.has("ada", "0", now))
 }

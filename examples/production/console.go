@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -19,6 +20,7 @@ func (c *config) withConsole(h http.Handler, keys llmhttp.KeyManager, backend ll
 		return h, nil
 	}
 	name, hash, _ := strings.Cut(c.console, ":")
+	opts.TrustedProxies = c.proxies
 	opts.SignIn = &console.SignIn{Admins: map[string]string{name: hash}, Keys: true, SessionSecret: []byte(os.Getenv("LLMHTTP_CONSOLE_SECRET"))}
 	if r, ok := backend.(*route.Router); ok {
 		opts.Router = r.Status
@@ -31,4 +33,21 @@ func (c *config) withConsole(h http.Handler, keys llmhttp.KeyManager, backend ll
 	mux.Handle("/", h)
 	mux.Handle("/console/", pages)
 	return mux, nil
+}
+
+// parseNetworks parses addresses and networks that are separated by commas.
+func parseNetworks(s string) (networks []netip.Prefix, err error) {
+	for text := range strings.SplitSeq(s, ",") {
+		text = strings.TrimSpace(text)
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			addr, addrErr := netip.ParseAddr(text)
+			if addrErr != nil {
+				return nil, fmt.Errorf("%q is neither an address nor a network such as 10.0.0.0/8", text)
+			}
+			network = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		networks = append(networks, network)
+	}
+	return networks, nil
 }

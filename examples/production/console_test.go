@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -61,6 +62,39 @@ func TestConsole(t *testing.T) {
 	for range 2 { // one on each copy
 		assert.Contains(t, read(client.Get(key)), "of 60 used")
 	}
+}
+
+// Behind load balancers that -trusted-proxies names, each client has its own limit of
+// sign-in attempts.
+func TestConsole_TrustedProxies(t *testing.T) {
+	hash, err := console.HashPassword("correct horse")
+	require.NoError(t, err)
+	p := start(t, newCommand(nil, "-demo", "-dsn", t.TempDir()+"/llmhttp.db", "-console", "ada:"+hash, "-trusted-proxies", "192.0.2.1, 127.0.0.0/8"))
+	attempt := func(client string) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/console/sign-in", strings.NewReader("key=sk-wrong"))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("X-Forwarded-For", client)
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response.StatusCode
+	}
+	var statuses []int
+	for range 20 {
+		statuses = append(statuses, attempt("203.0.113.1"))
+	}
+	assert.Contains(t, statuses, http.StatusTooManyRequests)
+	assert.Equal(t, http.StatusForbidden, attempt("203.0.113.2"))
+}
+
+func TestParseNetworks(t *testing.T) {
+	networks, err := parseNetworks("10.0.0.0/8, 192.0.2.1,fd00::/8")
+	require.NoError(t, err)
+	assert.Equal(t, "[10.0.0.0/8 192.0.2.1/32 fd00::/8]", fmt.Sprint(networks))
+	_, err = parseNetworks("load-balancer")
+	assert.EqualError(t, err, `"load-balancer" is neither an address nor a network such as 10.0.0.0/8`)
 }
 
 // examples/inmemory prints the password of its console.

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"regexp"
@@ -38,7 +39,8 @@ import (
 type config struct {
 	addr, metrics, console, dsn, prices string
 
-	upstreams []string // name=URL
+	proxies   []netip.Prefix // of -trusted-proxies
+	upstreams []string       // name=URL
 	demo      bool
 	breaker   route.Options
 	redis     redisConfig
@@ -61,6 +63,10 @@ func (c *config) addFlags(f *flag.FlagSet) {
 	f.DurationVar(&c.keyTTL, "key-ttl", 10*time.Second, "the `time` that keys are cached; a key that is revoked elsewhere works that long")
 	f.DurationVar(&c.keyGrace, "key-grace", time.Minute, "the `time` after key-ttl for which cached keys are served while the database does not answer; a key that is revoked meanwhile works that long")
 	f.StringVar(&c.console, "console", "", "serve the web console below /console/, with an administrator: `name:hash`, where llmhttpctl hash-password prints the hash")
+	f.Func("trusted-proxies", "the `addresses` or networks of the load balancers in front of the console, such as 10.0.0.0/8, separated by commas; the client's address is what they append to X-Forwarded-For. Without it, all clients behind them share one limit of sign-in attempts", func(s string) (err error) {
+		c.proxies, err = parseNetworks(s)
+		return err
+	})
 	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, such as {\"model\": {\"input\": 3, \"cached_input\": 0.3, \"output\": 15, \"image\": 0.04}, \"*\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image; * is for all other models")
 	f.IntVar(&c.breaker.Failures, "breaker-failures", 5, "the `number` of consecutive failures of an upstream with a model after which it is not asked for that model; negative means that it always is")
 	f.DurationVar(&c.breaker.OpenFor, "breaker-open", 10*time.Second, "the `time` until it is asked again")
