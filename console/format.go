@@ -13,10 +13,19 @@ func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
-	return t.UTC().Format("2006-01-02 15:04:05")
+	return t.UTC().Format("2006-01-02 15:04:05") + " UTC"
 }
 
 func formatDate(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// formatUsed returns when a key was last used, relative to now. A use becomes known
+// within about two minutes: see [llmhttp.KeyInfo].
+func formatUsed(t time.Time) string {
+	if t.IsZero() {
+		return "never or just now"
+	}
+	return formatAgo(t)
+}
 
 // formatAgo returns how long ago t was, or will be, in the largest unit.
 func formatAgo(t time.Time) string {

@@ -31,6 +31,32 @@ type keyForm struct {
 	admin    bool // whether an administrator sent the form
 }
 
+// A formField is what the template of a field shows.
+type formField struct {
+	Name, Label, Placeholder, Help string
+	Value, Original, Error         string
+	Focus                          bool // whether it is the first field with an error
+}
+
+// Field returns the field with the given name and the texts that describe it.
+func (f *keyForm) Field(name, label, placeholder, help string) formField {
+	return formField{
+		Name: name, Label: label, Placeholder: placeholder, Help: help,
+		Value: f.Values[name], Original: f.Original[name], Error: f.Errors[name], Focus: f.firstError() == name,
+	}
+}
+
+// firstError returns the name of the first field with an error in the order of the page,
+// or "" if there is none.
+func (f *keyForm) firstError() string {
+	for _, name := range keyFieldNames {
+		if f.Errors[name] != "" {
+			return name
+		}
+	}
+	return ""
+}
+
 // errInvalidForm means that the form has Errors.
 var errInvalidForm = errors.New("console: the form has mistakes")
 

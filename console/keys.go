@@ -29,6 +29,11 @@ type keyData struct {
 	Overlap                   string // the value of the field in the form for a rotation
 }
 
+// OverlapField returns the field for Overlap, with Error.
+func (d *keyData) OverlapField() formField {
+	return formField{Name: "overlap", Value: d.Overlap, Error: d.Error, Focus: d.Error != ""}
+}
+
 // newKeyData returns the data for a key that user sees.
 func newKeyData(user *User, info *llmhttp.KeyInfo) *keyData {
 	return &keyData{

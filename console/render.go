@@ -47,7 +47,7 @@ func parseTemplates() map[string]*template.Template {
 		panic(err)
 	}
 	layout := template.New("layout.html").Funcs(template.FuncMap{
-		"time": formatTime, "ago": formatAgo, "date": formatDate, "duration": formatDuration,
+		"time": formatTime, "ago": formatAgo, "used": formatUsed, "date": formatDate, "duration": formatDuration,
 		"count": formatCount, "money": formatMoney, "percent": formatPercent,
 		"scopes": keytext.FormatList[llmhttp.Endpoint],
 		"models": keytext.FormatList[string],

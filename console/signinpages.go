@@ -13,6 +13,8 @@ type signInData struct {
 	Passwords, Keys bool
 	Next            string // the page to show afterwards: a path below that of the console
 	Error           string
+
+	WrongPassword, WrongKey bool // whether that is the Error
 }
 
 // signInPages sign people in and out.
@@ -87,7 +89,9 @@ func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *pag
 	if reason != errTooManyAttempts || s.signIn.isFirstRefusal(r) {
 		s.audit.add(r, &User{Name: name}, ActionSignInFailed, "", reason.text)
 	}
-	s.show(w, r, reason.status, &signInData{Next: r.PostForm.Get("next"), Error: reason.text})
+	s.show(w, r, reason.status, &signInData{
+		Next: r.PostForm.Get("next"), Error: reason.text, WrongPassword: reason == errWrongPassword, WrongKey: reason == errWrongKey,
+	})
 }
 
 // signOut ends the session and removes the cookie.

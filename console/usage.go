@@ -47,7 +47,9 @@ func (u *usagePages) serve(q *request) error {
 		return err
 	}
 	if f.By == "key" {
-		u.addKeyNames(q, table.Rows)
+		if err := u.addKeyNames(q, table.Rows); err != nil {
+			return err
+		}
 	}
 	data := &usageData{
 		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Costs: u.reports.cost != nil, Admin: q.user.Admin,
@@ -56,12 +58,45 @@ func (u *usagePages) serve(q *request) error {
 	return q.render("usage.html", "Usage", data)
 }
 
-// addKeyNames adds the names of keys that still exist and that the user sees.
-func (u *usagePages) addKeyNames(q *request, rows []usageRow) {
+// addKeyNames adds the names of keys that still exist and that the user sees. It reads
+// few keys one by one, and for many rows all keys.
+func (u *usagePages) addKeyNames(q *request, rows []usageRow) error {
+	if len(rows) > maxGroups {
+		return u.addListedNames(q, rows)
+	}
 	for i := range rows {
 		if info, err := q.findKey(u.keys, rows[i].Name); err == nil {
 			rows[i].Note = info.Name
 		}
+	}
+	return nil
+}
+
+// addListedNames is addKeyNames for many rows.
+func (u *usagePages) addListedNames(q *request, rows []usageRow) error {
+	rowOf := make(map[string]*usageRow, len(rows))
+	for i := range rows {
+		rowOf[rows[i].Name] = &rows[i]
+	}
+	const pageSize = 1000
+	page := llmhttp.KeyQuery{Limit: pageSize}
+	if !q.user.Admin {
+		page.Account = q.user.Account
+	}
+	for {
+		keys, err := u.keys.ListKeys(q.r.Context(), page)
+		if err != nil {
+			return err
+		}
+		for i := range keys {
+			if row := rowOf[keys[i].ID]; row != nil {
+				row.Note = keys[i].Name
+			}
+		}
+		if len(keys) < pageSize {
+			return nil
+		}
+		page.After = keys[pageSize-1].ID
 	}
 }
 
@@ -98,7 +133,8 @@ func (d *usageData) addLinks() {
 	}
 }
 
-// serveCSV replies with all rows of the table as comma-separated values.
+// serveCSV replies with all rows of the table as comma-separated values. Rows of keys
+// have the name of the key too.
 func (u *usagePages) serveCSV(q *request) error {
 	f, err := u.readFilter(q)
 	if err != nil {
@@ -108,17 +144,24 @@ func (u *usagePages) serveCSV(q *request) error {
 	if err != nil {
 		return err
 	}
+	columns := []string{f.By}
+	if f.By == "key" {
+		columns = append(columns, "name")
+		if err := u.addKeyNames(q, table.Rows); err != nil {
+			return err
+		}
+	}
 	q.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	name := "usage-by-" + f.By + "-" + formatDate(f.From) + "-" + formatDate(f.To) + ".csv"
 	q.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	w := keytext.NewUsageCSV(q.w, []string{f.By}, "cost_usd")
+	w := keytext.NewUsageCSV(q.w, columns, "cost_usd")
 	for i := range table.Rows {
 		row := &table.Rows[i]
 		cost := ""
 		if u.reports.cost != nil {
 			cost = strconv.FormatFloat(row.Cost, 'f', -1, 64)
 		}
-		w.Write([]string{row.Name}, &row.UsageSum, cost)
+		w.Write([]string{row.Name, row.Note}[:len(columns)], &row.UsageSum, cost)
 	}
 	_ = w.Flush() // fails if the client has left
 	return nil

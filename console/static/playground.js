@@ -47,10 +47,33 @@ function parseField(id, name, isValid) {
   try {
     value = JSON.parse(field(id).value);
   } catch (e) {
-    throw new Error(`${name}: ${e.message}`);
+    throw new FieldError(id, `${name}: ${e.message}`);
   }
-  if (!isValid(value)) throw new Error(`${name}: not of the expected kind`);
+  if (!isValid(value)) throw new FieldError(id, `${name}: not of the expected kind`);
   return value;
+}
+
+// A FieldError says that the value of a field is not valid.
+class FieldError extends Error {
+  constructor(id, message) {
+    super(message);
+    this.id = id;
+  }
+}
+
+// markInvalid marks the field of a FieldError and sets the focus to it. It removes the
+// marks of other fields.
+function markInvalid(error) {
+  for (const marked of form.querySelectorAll("[aria-invalid]")) {
+    marked.removeAttribute("aria-invalid");
+    marked.removeAttribute("aria-describedby");
+  }
+  if (!(error instanceof FieldError)) return;
+  const invalid = field(error.id);
+  invalid.setAttribute("aria-invalid", "true");
+  invalid.setAttribute("aria-describedby", "problem");
+  invalid.closest("details")?.setAttribute("open", "");
+  invalid.focus();
 }
 
 // Code in other languages.
@@ -273,6 +296,7 @@ async function run() {
   field("reply").replaceChildren();
   for (const id of ["first", "total", "speed", "prompt-tokens", "completion-tokens"]) show(id, "–");
   field("problem").hidden = true;
+  markInvalid(null);
   field("send").disabled = true;
   field("stop").disabled = false;
   show("state", "Waiting for the reply.");
@@ -285,6 +309,7 @@ async function run() {
     if (!stopped) {
       show("problem", e.message);
       field("problem").hidden = false;
+      markInvalid(e);
     }
   }
   if (clock.sent) show("total", milliseconds(performance.now() - clock.sent));
