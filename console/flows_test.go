@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
 )
 
 // TestBrowser_Keys lets an administrator create a key, sees a client use it, and
@@ -214,6 +216,42 @@ func TestBrowser_Playground(t *testing.T) {
 	b.waitFor("#problem", "404: ")
 	b.expectProblem("404")
 	assert.NotContains(t, h.log.String(), secret)
+}
+
+// A brokenStreams Backend fails in the middle of each chat.
+type brokenStreams struct{ *memory.Backend }
+
+func (brokenStreams) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return failingBackend(ctx, req)
+}
+
+// TestBrowser_Errors sees the error of a stream, and the focus in fields with mistakes.
+func TestBrowser_Errors(t *testing.T) {
+	h := newHostWithBackend(t, memory.NewKeyStore(), memory.NewUsageStore(), brokenStreams{memory.Echo()}, nil)
+	info, _ := h.mustCreate(t, llmhttp.KeyParams{})
+	b := newTab(t, h)
+	b.signIn()
+	b.open("playground?key=" + info.ID)
+	b.waitFor("#code", "demo-chat")
+	b.click("Send")
+	b.waitFor("#problem", "the model is out of memory")
+	assert.Equal(t, "Once upon", b.text("#reply"))
+	b.run(chromedp.Click(chromedp.CSS("summary")))
+	b.fill("#tools", "nonsense")
+	b.click("Send")
+	b.waitFor("#problem", "Tools: ")
+	assert.True(t, evaluate[bool](b, "document.activeElement.matches('#tools[aria-invalid=true][aria-describedby=problem]')"))
+	evaluate[bool](b, "document.getElementById('tools').value = '', true")
+	b.click("Send")
+	b.waitFor("#problem", "the model is out of memory")
+	assert.False(t, evaluate[bool](b, "document.getElementById('tools').hasAttribute('aria-invalid')"))
+
+	b.open("key?id=" + info.ID)
+	b.fill("#quota", "much")
+	b.click("Save")
+	b.waitFor(".error", `"much" has no period`)
+	b.expectProblem("422")
+	assert.Equal(t, "quota", evaluate[string](b, "document.activeElement.id"))
 }
 
 // TestBrowser_Stop stops a stream and sees the Backend stop.

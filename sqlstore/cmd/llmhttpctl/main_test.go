@@ -152,6 +152,10 @@ func TestTranscript(t *testing.T) {
 			x.run(t, "usage", "--account", "acme", "--to", "2026-03-15", "--json")
 			x.run(t, "usage", "--account", "nobody")
 			x.run(t, "usage", "--by", "account", "--from", "2026-03-01", "--to", "2026-04-01")
+			x.run(t, "usage", "--by", "account", "--totals", "--from", "2026-03-01", "--to", "2026-04-01")
+			x.run(t, "usage", "--by", "account", "--totals", "--json", "--from", "2026-03-01", "--to", "2026-04-01")
+			x.run(t, "usage", "--by", "day", "--account", "acme", "--totals", "--csv", "--from", "2026-03-01", "--to", "2026-04-01")
+			x.run(t, "usage", "--by", "model", "--from", "2026-03-01", "--to", "2026-04-01")
 			x.run(t, "usage", "--by", "key", "--limit", "1", "--from", "2026-03-01", "--to", "2026-04-01")
 			x.run(t, "usage", "--by", "model", "--account", "acme", "--csv", "--from", "2026-03-01", "--to", "2026-04-01")
 
@@ -179,6 +183,9 @@ func recordUsage(t *testing.T, dsn string) {
 	s, err := sqlstore.Open(t.Context(), dsn, &sqlstore.Options{KeepRecords: -1})
 	require.NoError(t, err)
 	start := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
+	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
+		ID: "globex", Account: "globex", KeyID: "key_g", Model: "large", Time: start, Usage: llmhttp.Usage{PromptTokens: 5, CompletionTokens: 7},
+	}))
 	for i := range 50 {
 		require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
 			ID: fmt.Sprint(i), Account: "acme", KeyID: fmt.Sprint("key_", i%3), Model: []string{"large", "small\t"}[i%2], Time: start.Add(time.Duration(i) * time.Hour),
@@ -252,6 +259,7 @@ func TestUsageErrors(t *testing.T) {
 		`"tomorrow" is not a time`:                            {"keys", "create", "--expires", "tomorrow"},
 		`1999-01-01T00:00:00Z is not in the future`:           {"keys", "create", "--expires", "1999-01-01"},
 		`--account is missing`:                                {"usage"},
+		`--totals adds up the models`:                         {"usage", "--by", "model", "--totals"},
 		`"yesterday" is not a date`:                           {"usage", "--account", "a", "--from", "yesterday"},
 		`--from 2026-01-02 is not before --to 2026-01-02`:     {"usage", "--account", "a", "--from", "2026-01-02", "--to", "2026-01-02"},
 		`no database: set LLMHTTP_DSN or --dsn`:               {"keys", "list", "--dsn", ""},

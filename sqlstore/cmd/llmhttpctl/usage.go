@@ -17,17 +17,19 @@ const day = 24 * time.Hour
 // usageFlags are the flags of the command usage.
 type usageFlags struct {
 	llmhttp.ReportQuery
-	by  string
-	csv bool
+	by     string
+	totals bool // whether the sums of all models are added up
+	csv    bool
 }
 
 func (c *command) usage(ctx context.Context, args []string) error {
 	u := usageFlags{by: "day"}
 	u.To = time.Now().UTC().Truncate(day).Add(day)
 	f := c.newFlags()
-	f.StringVar(&u.Account, "account", "", "the `account`; required unless --by is key or account")
+	f.StringVar(&u.Account, "account", "", "the `account`; required if --by is day; without it, all accounts")
 	f.StringVar(&u.KeyID, "key", "", "only the usage of the key with this `ID`")
 	f.StringVar(&u.by, "by", u.by, "the `group` of each line: day, model, key or account; each has a line for each model")
+	f.BoolVar(&u.totals, "totals", false, "add up the models: one line for each day, key or account")
 	f.IntVar(&u.Limit, "limit", 0, "the maximum `number` of groups, of which those with the most tokens are printed; 0 means all")
 	f.BoolVar(&u.csv, "csv", false, "write comma-separated values")
 	date := func(name, usage string, t *time.Time) {
@@ -56,6 +58,9 @@ func (c *command) usage(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
+		if u.totals {
+			sums = addModels(sums)
+		}
 		return c.out.printUsage(&u, sums)
 	})
 }
@@ -76,8 +81,11 @@ func (u *usageFlags) check() error {
 	default:
 		return usageErrorf("--by %s is not day, model, key or account", quote(u.by))
 	}
-	if u.Account == "" && u.By != llmhttp.ByKey && u.By != llmhttp.ByAccount {
+	if u.Account == "" && u.By == llmhttp.ByDay {
 		return usageErrorf("--account is missing")
+	}
+	if u.totals && u.By == llmhttp.ByTotal {
+		return usageErrorf("--totals adds up the models; it cannot be used with --by model")
 	}
 	if u.Limit < 0 {
 		return usageErrorf("the limit is negative")
@@ -99,33 +107,49 @@ func checkAccount(ctx context.Context, s *sqlstore.Store, account string) error 
 	return err
 }
 
-// usageJSON is the JSON form of a sum.
+// addModels adds up the sums of each group, which are adjacent. The results have no Model.
+func addModels(sums []llmhttp.ReportSum) (totals []llmhttp.ReportSum) {
+	for i := range sums {
+		s := &sums[i]
+		last := len(totals) - 1
+		if last < 0 || !totals[last].Start.Equal(s.Start) || totals[last].Account != s.Account || totals[last].KeyID != s.KeyID {
+			total := *s
+			total.Model = ""
+			totals = append(totals, total)
+			continue
+		}
+		totals[last].Add(s.UsageSum)
+	}
+	return totals
+}
+
+// usageJSON is the JSON form of a sum. Only sums of all models have no model.
 type usageJSON struct {
-	Start            string `json:"start"`
-	Account          string `json:"account,omitempty"`
-	Key              string `json:"key,omitempty"`
-	Model            string `json:"model"`
-	Requests         int64  `json:"requests"`
-	PromptTokens     int64  `json:"prompt_tokens"`
-	CachedTokens     int64  `json:"cached_tokens"`
-	CompletionTokens int64  `json:"completion_tokens"`
-	ReasoningTokens  int64  `json:"reasoning_tokens"`
-	Images           int64  `json:"images"`
+	Start            string  `json:"start"`
+	Account          string  `json:"account,omitempty"`
+	Key              string  `json:"key,omitempty"`
+	Model            *string `json:"model,omitempty"`
+	Requests         int64   `json:"requests"`
+	PromptTokens     int64   `json:"prompt_tokens"`
+	CachedTokens     int64   `json:"cached_tokens"`
+	CompletionTokens int64   `json:"completion_tokens"`
+	ReasoningTokens  int64   `json:"reasoning_tokens"`
+	Images           int64   `json:"images"`
 }
 
 // printUsage prints a line for each sum, and in a table their total.
 func (p *printer) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 	switch {
 	case p.json:
-		return p.printUsageJSON(sums)
+		return p.printUsageJSON(u, sums)
 	case u.csv:
-		w := keytext.NewUsageCSV(p.stdout, groupColumns(u.By))
+		w := keytext.NewUsageCSV(p.stdout, u.columns())
 		for i := range sums {
-			w.Write(groupValues(u.By, &sums[i]), &sums[i].UsageSum)
+			w.Write(u.values(&sums[i]), &sums[i].UsageSum)
 		}
 		return w.Flush()
 	}
-	header := append(groupColumns(u.By), "requests", "prompt", "cached", "completion", "reasoning", "images")
+	header := append(u.columns(), "requests", "prompt", "cached", "completion", "reasoning", "images")
 	for i := range header {
 		header[i] = strings.ToUpper(header[i])
 	}
@@ -133,7 +157,7 @@ func (p *printer) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 	var total llmhttp.UsageSum
 	for i := range sums {
 		s := &sums[i]
-		rows = append(rows, append(groupValues(u.By, s), keytext.UsageNumbers(&s.UsageSum)...))
+		rows = append(rows, append(u.values(s), keytext.UsageNumbers(&s.UsageSum)...))
 		total.Add(s.UsageSum)
 	}
 	if len(sums) > 0 {
@@ -146,11 +170,15 @@ func (p *printer) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 	return p.writeTable(rows)
 }
 
-func (p *printer) printUsageJSON(sums []llmhttp.ReportSum) error {
+func (p *printer) printUsageJSON(u *usageFlags, sums []llmhttp.ReportSum) error {
 	for i := range sums {
 		s := &sums[i]
+		var model *string
+		if !u.totals {
+			model = &s.Model
+		}
 		err := p.writeJSON(usageJSON{
-			Start: keytext.FormatTime(s.Start), Account: s.Account, Key: s.KeyID, Model: s.Model, Requests: s.Requests,
+			Start: keytext.FormatTime(s.Start), Account: s.Account, Key: s.KeyID, Model: model, Requests: s.Requests,
 			PromptTokens: s.PromptTokens, CachedTokens: s.CachedTokens,
 			CompletionTokens: s.CompletionTokens, ReasoningTokens: s.ReasoningTokens, Images: s.Images,
 		})
@@ -161,24 +189,32 @@ func (p *printer) printUsageJSON(sums []llmhttp.ReportSum) error {
 	return nil
 }
 
-// groupColumns returns the names of the columns that identify a sum.
-func groupColumns(by llmhttp.ReportGroup) []string {
-	switch by {
+// columns returns the names of the columns that identify a sum.
+func (u *usageFlags) columns() []string {
+	columns := []string{"from"}
+	switch u.By {
 	case llmhttp.ByKey:
-		return []string{"account", "key", "model"}
+		columns = []string{"account", "key"}
 	case llmhttp.ByAccount:
-		return []string{"account", "model"}
+		columns = []string{"account"}
 	}
-	return []string{"from", "model"}
+	if u.totals {
+		return columns
+	}
+	return append(columns, "model")
 }
 
-// groupValues returns the values of the columns that groupColumns names.
-func groupValues(by llmhttp.ReportGroup, s *llmhttp.ReportSum) []string {
-	switch by {
+// values returns the values of columns for s.
+func (u *usageFlags) values(s *llmhttp.ReportSum) []string {
+	values := []string{s.Start.Format(time.DateOnly)}
+	switch u.By {
 	case llmhttp.ByKey:
-		return []string{s.Account, s.KeyID, s.Model}
+		values = []string{s.Account, s.KeyID}
 	case llmhttp.ByAccount:
-		return []string{s.Account, s.Model}
+		values = []string{s.Account}
 	}
-	return []string{s.Start.Format(time.DateOnly), s.Model}
+	if u.totals {
+		return values
+	}
+	return append(values, s.Model)
 }
