@@ -35,7 +35,9 @@
 // [User] with Admin sees and changes everything. Others see the keys and the usage
 // of their account, for which keys of other accounts do not exist. They can rename
 // their keys, and rotate and revoke them. They can create keys only within the
-// Grant that the host gives them, and they cannot raise limits.
+// Grant that the host gives them, and they cannot raise limits. People who have signed
+// in with a key can manage and use this key and those that allow no more in any
+// respect; see [SignIn.Keys].
 //
 // # Security
 //
@@ -46,5 +48,6 @@
 // Session cookies are encrypted, HttpOnly and SameSite=Strict, and need TLS except
 // on the same machine. Requests from other sites are refused. The
 // Content-Security-Policy forbids scripts and styles inside of pages. Attempts to
-// sign in are limited. What people change is in an audit log.
+// sign in are limited, by address and by name: behind a proxy, set
+// Options.TrustedProxies. What people change is in an audit log.
 package console
