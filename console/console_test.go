@@ -45,7 +45,8 @@ func TestHandler_UserFunc(t *testing.T) {
 		err    error
 		status int
 	}{
-		"a user":           {console.User{Name: "grace"}, nil, http.StatusOK},
+		"a user":           {console.User{Name: "grace", Account: "acme"}, nil, http.StatusOK},
+		"no account":       {console.User{Name: "grace"}, nil, http.StatusForbidden},
 		"nobody":           {console.User{}, console.ErrNoUser, http.StatusForbidden},
 		"an error":         {console.User{Name: "grace", Admin: true}, errors.New("marker"), http.StatusInternalServerError},
 		"without a name":   {console.User{Admin: true}, nil, http.StatusInternalServerError},

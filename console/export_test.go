@@ -16,9 +16,9 @@ func SetTime(m *Monitor, t time.Time) {
 // that a slow machine does not grant new ones meanwhile. It must be called before
 // the console is made.
 func SlowAttempts(t *testing.T) {
-	address, name := attemptsPerAddress, attemptsPerName
-	attemptsPerAddress.Per, attemptsPerName.Per = time.Hour, time.Hour
-	t.Cleanup(func() { attemptsPerAddress, attemptsPerName = address, name })
+	address, name, refusals := attemptsPerAddress, attemptsPerName, refusalsPerAddress
+	attemptsPerAddress.Per, attemptsPerName.Per, refusalsPerAddress.Per = time.Hour, time.Hour, time.Hour
+	t.Cleanup(func() { attemptsPerAddress, attemptsPerName, refusalsPerAddress = address, name, refusals })
 }
 
 // AttemptsPerName is how many attempts for a name FewAttempts permits.

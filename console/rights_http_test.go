@@ -91,7 +91,9 @@ func TestRights_RotationEndsSessions(t *testing.T) {
 			rotating = h.newAdmin(t)
 		}
 		require.True(t, thief.isSignedIn(), by)
-		secret := secretIn(t, rotating.rotate(info.ID, "0").body)
+		page := rotating.rotate(info.ID, "0").body
+		secret := secretIn(t, page)
+		assert.Equal(t, by == "the owner", strings.Contains(page, "Sign in with the new one"), by)
 
 		assert.False(t, thief.isSignedIn(), by)
 		thief.requireRefused(info.ID, http.StatusUnauthorized)

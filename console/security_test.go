@@ -212,6 +212,7 @@ func TestSecurity_WrongCredentials(t *testing.T) {
 	h := newHost(t, nil)
 	_, expired := h.mustCreate(t, llmhttp.KeyParams{Expires: time.Now().Add(-time.Hour)})
 	_, suspended := h.mustCreate(t, llmhttp.KeyParams{Suspended: true})
+	h.keys.(*memory.KeyStore).Add(llmhttp.Anonymous, &llmhttp.Key{ID: "of requests without a key"})
 	v := h.newVisitor(t)
 	var texts []string
 	for _, form := range []url.Values{

@@ -250,6 +250,9 @@ func (s *signIn) checkKey(r *http.Request, secret string) (User, error) {
 	if err := s.takeAttempt(r.Context(), "address "+s.config.ClientAddr(r), attemptsPerAddress); err != nil {
 		return User{}, err
 	}
+	if secret == "" || secret == llmhttp.Anonymous { // which a store can contain, but nobody can present
+		return User{}, errWrongKey
+	}
 	user, err := s.keyUser(r.Context(), llmhttp.HashSecret(secret))
 	if errors.Is(err, ErrNoUser) {
 		err = errWrongKey
