@@ -119,9 +119,14 @@ func (s *keyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) 
 	if err != nil {
 		return llmhttp.KeyInfo{}, s.db.wrapError("reading a key", err)
 	}
-	found := []llmhttp.KeyInfo{info}
-	s.cache.addUses(found)
-	return found[0], nil
+	return s.withUse(info), nil
+}
+
+// withUse returns info with the latest use in this process.
+func (s *keyStore) withUse(info llmhttp.KeyInfo) llmhttp.KeyInfo {
+	keys := []llmhttp.KeyInfo{info}
+	s.cache.addUses(keys)
+	return keys[0]
 }
 
 // KeyBySecret implements [llmhttp.KeyManager]. It does not use the cache of Lookup.
@@ -136,7 +141,7 @@ func (s *keyStore) KeyBySecret(ctx context.Context, hash string) (info llmhttp.K
 	if err != nil {
 		return llmhttp.KeyInfo{}, time.Time{}, s.db.wrapError("reading a key", err)
 	}
-	return info, ends, nil
+	return s.withUse(info), ends, nil
 }
 
 // ListKeys implements [llmhttp.KeyManager]. LastUsed is as in Key.
@@ -276,7 +281,7 @@ func expireSecrets(ctx context.Context, tx *sql.Tx, keyID string, now time.Time,
 	return err
 }
 
-// changeKey calls change in a transaction that holds a lock on the key, and
+// changeKey calls change with the key in a transaction that holds a lock on it, and
 // then removes the key's secrets from the cache.
 func (s *keyStore) changeKey(ctx context.Context, id string, change func(tx *sql.Tx, info llmhttp.KeyInfo) error) error {
 	var hashes []string
@@ -294,7 +299,7 @@ func (s *keyStore) changeKey(ctx context.Context, id string, change func(tx *sql
 			if err != nil {
 				return err
 			}
-			return change(tx, info)
+			return change(tx, s.withUse(info))
 		})
 	})
 	s.cache.forget(hashes...) // also after an error: the commit may have succeeded

@@ -194,7 +194,10 @@ func TestStore_UpdateKey(t *testing.T) {
 		refused := errors.New("refused")
 		_, err = s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { p.Name = "changed"; return refused })
 		assert.ErrorIs(t, err, refused)
-		assert.Equal(t, updated, getKey(t, s, info.ID))
+		after := getKey(t, s, info.ID)
+		assert.True(t, after.LastUsed.After(updated.LastUsed), "the key was used after the update")
+		after.LastUsed = updated.LastUsed
+		assert.Equal(t, updated, after)
 	})
 }
 
@@ -351,7 +354,8 @@ func TestStore_RotateKey(t *testing.T) {
 
 		rotated, second := rotate(time.Hour)
 		assert.Equal(t, second[:len("sk-")+8], rotated.Prefix)
-		rotated.Prefix = info.Prefix
+		assert.NotZero(t, rotated.LastUsed, "the key was used before the rotation")
+		rotated.Prefix, rotated.LastUsed = info.Prefix, info.LastUsed
 		assert.Equal(t, info, rotated)
 		assert.Equal(t, now.Add(time.Hour), expires(first))
 		assert.Equal(t, fullParams.Expires, expires(second))
