@@ -3,7 +3,6 @@ package llmhttp
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -21,7 +20,8 @@ type accounting struct {
 	record       *UsageRecord   // points to the element of records
 	records      [1]UsageRecord // the argument of UsageStore.Record (budget: allocations of a whole request)
 	promptTokens int            // an estimate
-	reported     *Usage         // by the Backend, for images and embeddings
+	images       int            // the number of images that the client asked for
+	reported     *Usage         // by the Backend; guarded by q.res.mu
 	reservation  tokenReservation
 	quota        quotaReservation
 	settleCtx    detachedContext // for the Limiter and the store after the request; see settleContext
@@ -316,30 +316,110 @@ func (a *accounting) failedAsNotFound() bool {
 func (a *accounting) setUsage(billable bool) {
 	q := a.q
 	q.res.mu.Lock()
-	failed := q.res.err != nil && q.observer.chunks == 0 && !q.res.clientLeft
-	output := q.chat.order.output
-	reported := a.reported
-	if q.chat.order.usage != nil {
-		reported = q.chat.order.usage
-	}
+	left, reported := q.res.clientLeft, a.reported
+	failed := q.res.err != nil && q.observer.chunks == 0 && !left
 	q.res.mu.Unlock()
 	u := &a.record.Usage
 	if reported != nil && reported.dropInvalid() {
 		q.log.warn(misuseInvalidExtra)
 	}
+	if billable && left && !a.notSent && a.record.Images == 0 && a.images > 0 {
+		a.record.Images, a.record.Estimated = a.images, true // nobody waited for the images to be counted
+	}
 	switch {
 	case !billable: // nothing was used
 	case reported != nil:
 		*u = *reported
-		for _, n := range []*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens} {
-			*n = min(max(*n, 0), math.MaxInt/2) // so that two can be added
+		u.bound()
+		if u.TotalTokens > u.PromptTokens+u.CompletionTokens {
+			a.divideTotal(u)
 		}
 	case failed, a.notSent, a.record.Endpoint == EndpointImages: // there is no estimate
 	default:
 		a.record.Estimated = true
-		u.PromptTokens, u.CompletionTokens = a.promptTokens, q.tokenCounter().output(&output)
+		u.PromptTokens, u.CompletionTokens = a.promptTokens, a.estimateOutput()
+		u.bound()
 	}
-	u.TotalTokens = u.total()
+	u.reconcile()
+}
+
+// estimateOutput estimates the tokens of the reply to a chat, as far as it was received.
+func (a *accounting) estimateOutput() int {
+	a.q.res.mu.Lock()
+	output := a.q.chat.order.output
+	a.q.res.mu.Unlock()
+	return a.q.tokenCounter().output(&output)
+}
+
+// divideTotal adds those tokens of u.TotalTokens that are neither counted in PromptTokens nor in
+// CompletionTokens to the one of these that is zero. If both are, the total of a chat is
+// divided like the estimate, and the output of images is what the estimate of the prompt
+// leaves. If neither is, they are tokens of the completion: xAI does not count reasoning in
+// completion_tokens. Embeddings have no completion.
+func (a *accounting) divideTotal(u *Usage) {
+	rest := u.TotalTokens - u.PromptTokens - u.CompletionTokens
+	switch {
+	case a.record.Endpoint == EndpointEmbeddings:
+		u.PromptTokens += rest
+	case u.PromptTokens > 0:
+		u.CompletionTokens += rest
+	case u.CompletionTokens > 0:
+		u.PromptTokens = rest
+	case a.record.Endpoint == EndpointImages:
+		u.PromptTokens = min(a.promptTokens, rest)
+		u.CompletionTokens = rest - u.PromptTokens
+	default:
+		u.PromptTokens = rest // unless counting the output panics
+		if output := float64(a.estimateOutput()); output > 0 {
+			u.PromptTokens = int(float64(rest) * float64(a.promptTokens) / (float64(a.promptTokens) + output))
+		}
+		u.CompletionTokens = rest - u.PromptTokens
+	}
+}
+
+// ReportUsage tells the Handler what a request has used so far. A Backend calls it with the
+// context that it got, or one that derives from it, as wrappers pass it on. It works for chats,
+// images and embeddings, from the call of the Backend's method until that method, or for
+// Chat the function of the stream, has returned: also when yield has returned false, and
+// when the client has left. See [ClientLeft] for how to find out the usage then.
+//
+// u is the total of the request and not that of one call of a model. It takes the place of the
+// usage that was yielded or reported before, unless its TotalTokens, or the sum of the
+// other two if that is zero, is less: a report never lowers what a request
+// pays. A Usage that is yielded or returned later takes the place of a report, even if it
+// is less. A Backend that calls models several times, such as an agent, reports the sum
+// of all calls after each of them, so that a client that leaves has paid for them.
+//
+// If ctx does not belong to a request of a Handler, ReportUsage does nothing. If the Backend has
+// returned, it logs a warning. It may be called concurrently. The caller must not modify
+// u.Extra afterwards.
+func ReportUsage(ctx context.Context, u Usage) {
+	if q := requestFrom(ctx); q != nil {
+		q.accounting.report(u)
+	}
+}
+
+// report implements ReportUsage for this request.
+func (a *accounting) report(u Usage) {
+	u.bound()
+	a.q.res.mu.Lock()
+	defer a.q.res.mu.Unlock()
+	switch {
+	case !a.q.res.backendRuns:
+		a.q.log.warnLocked(misuseLateUsage)
+	case a.reported == nil || a.reported.total() <= u.total():
+		a.reported = &u
+	}
+}
+
+// setReported sets the usage that the Backend has returned, unless it is nil.
+func (a *accounting) setReported(u *Usage) {
+	if u == nil {
+		return
+	}
+	a.q.res.mu.Lock()
+	defer a.q.res.mu.Unlock()
+	a.reported = u
 }
 
 // settleGrace bounds how long the Limiter and the usage store may take to settle a

@@ -253,6 +253,9 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
 	c.q.res.mu.Lock()
 	defer c.q.res.mu.Unlock()
+	if chunk != nil && chunk.Usage != nil && err == nil && c.err != errStreamOver {
+		c.q.accounting.reported = chunk.Usage // also if nobody reads the reply any more
+	}
 	switch {
 	case c.err == errStreamOver:
 		c.q.log.warnLocked(misuseYieldAfterReturn)

@@ -340,7 +340,7 @@ func serveEmbeddings(q *request) error {
 	resp, err := callRecorded(q, req,
 		func(ctx context.Context) (*EmbeddingResponse, error) { return q.h.backend.Embed(ctx, req) },
 		func(resp *EmbeddingResponse) {
-			q.accounting.reported = resp.Usage
+			q.accounting.setReported(resp.Usage)
 			q.observer.model = resp.Model
 		})
 	switch {

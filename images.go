@@ -229,10 +229,12 @@ func checkImageSize(q *request, req *ImageRequest) error {
 
 // generateImages calls the Backend.
 func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
+	q.accounting.images = req.Count()
 	resp, err := callRecorded(q, req,
 		func(ctx context.Context) (*ImageResponse, error) { return q.h.backend.GenerateImages(ctx, req) },
 		func(resp *ImageResponse) {
-			q.accounting.reported, q.accounting.record.Images = resp.Usage, len(resp.Data)
+			q.accounting.setReported(resp.Usage)
+			q.accounting.record.Images = len(resp.Data)
 		})
 	switch {
 	case err != nil:

@@ -19,8 +19,12 @@ type lifetime struct {
 	backendCtx context.Context // ctx, or the context of Observation.Started, which derives from it; only used on the goroutine of ServeHTTP
 	cancel     context.CancelCauseFunc
 
-	hostOnce sync.Once
-	byHost   bool // the host cancelled clientCtx; set by hostOnce
+	mu                sync.Mutex // guards the fields below
+	hostChecked       bool       // byHost is known
+	byHost            bool       // the host cancelled clientCtx
+	over              bool       // the request is over: w must not be used
+	afterClient       context.Context
+	cancelAfterClient context.CancelCauseFunc // of afterClient; nil until ClientLeft was called
 }
 
 // start sets the context, from which requestFrom returns q.
@@ -68,6 +72,61 @@ func (l *lifetime) setContext(ctx context.Context) {
 	l.backendCtx = inner
 }
 
+// end ends the request with err, also for what goes on after the client has left.
+func (l *lifetime) end(err error) {
+	l.cancel(err)
+	if err == errClientLeft {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cancelAfterClient != nil {
+		l.cancelAfterClient(err)
+	}
+}
+
+// finish ends the request before ServeHTTP returns.
+func (l *lifetime) finish() {
+	l.end(nil)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+}
+
+// ClientLeft reports whether ctx, which a Handler passed to a Backend, has ended because the
+// client of the request left. If so, it returns a context for what the Backend still has to
+// do, such as finding out what the request has used for [ReportUsage]. That context has the
+// values of ctx. It ends with the request, and when the Handler ends the request for another
+// reason: Options.Timeout, or Shutdown with a context that is done. A host that cancels the
+// context of its requests ends it only if it does so before the client leaves. A
+// Backend should set a deadline of its own: while it runs, the request holds its place in
+// Limits.Concurrent, and both Handler.Shutdown and [http.Server.Shutdown] wait for it.
+//
+// It reports false while the client is there, if the request has ended for another
+// reason, and if ctx does not belong to a request of a Handler: then whoever canceled ctx
+// waits for the Backend. ClientLeft may be called concurrently.
+func ClientLeft(ctx context.Context) (context.Context, bool) {
+	q := requestFrom(ctx)
+	if q == nil || q.life.endCause() != errClientLeft {
+		return ctx, false
+	}
+	return &detachedContext{q.life.contextAfterClient(), ctx}, true
+}
+
+// contextAfterClient returns the context that ends when end is called with another error
+// than errClientLeft.
+func (l *lifetime) contextAfterClient() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.afterClient == nil {
+		l.afterClient, l.cancelAfterClient = context.WithCancelCause(context.Background())
+	}
+	if l.over {
+		l.cancelAfterClient(nil)
+	}
+	return l.afterClient
+}
+
 // endCause returns why the request has ended, or nil if it has not.
 func (l *lifetime) endCause() error {
 	if l.ctx.Err() == nil {
@@ -93,26 +152,30 @@ const departureGrace = 200 * time.Millisecond
 
 // canceledByHost reports whether the host has cancelled the context of the
 // http.Request, as with a signal's context as http.Server.BaseContext, while the
-// client is still connected. It must not be called after ServeHTTP has returned.
+// client is still connected. When ServeHTTP has returned, it reports what is known.
 //
 // A departed client cancels the context without a cause, as the host may do too.
 // Only CloseNotify tells one from the other: it does not depend on the context.
 func (l *lifetime) canceledByHost() bool {
-	l.hostOnce.Do(func() {
-		if context.Cause(&l.clientCtx) != context.Canceled {
-			l.byHost = true
-			return
-		}
-		departed := closeNotify(l.w)
-		if departed == nil {
-			return
-		}
-		select {
-		case <-departed:
-		case <-time.After(departureGrace):
-			l.byHost = true
-		}
-	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hostChecked || l.over {
+		return l.byHost
+	}
+	l.hostChecked = true
+	if context.Cause(&l.clientCtx) != context.Canceled {
+		l.byHost = true
+		return true
+	}
+	departed := closeNotify(l.w)
+	if departed == nil {
+		return false
+	}
+	select {
+	case <-departed:
+	case <-time.After(departureGrace):
+		l.byHost = true
+	}
 	return l.byHost
 }
 

@@ -77,6 +77,7 @@ const (
 	misuseInvalidExtra
 	misuseTooLong
 	misuseNoFlush
+	misuseLateUsage
 )
 
 // misuseWarnings has the log message of each misuse, and what to do about it.
@@ -92,7 +93,7 @@ var misuseWarnings = []struct {
 	{misuseContentAfterFinish, "the Backend yielded content of a choice after its FinishReason",
 		errors.New("llmhttp: it is dropped: set FinishReason in the last chunk of the choice only")},
 	{misuseConflictingUsage, "the Backend reported usages that contradict each other",
-		errors.New("llmhttp: the last one counts: Usage is the total of the request and not that of a chunk")},
+		errors.New("llmhttp: the last one counts: Usage is the total of the request so far and not that of a chunk or of one call of a model")},
 	{misuseYieldAfterReturn, "the Backend called yield after its stream had returned",
 		errors.New("llmhttp: the chunk is dropped: wait for goroutines that yield before the function of the stream returns")},
 	{misuseInvalidExtra, "the Backend set members of Extra beside the usage that are not JSON",
@@ -101,6 +102,8 @@ var misuseWarnings = []struct {
 		errors.New("llmhttp: the text is cut: pass ChatRequest.TokenLimit on to the model")},
 	{misuseNoFlush, "a stream is buffered",
 		errors.New("llmhttp: the ResponseWriter of a middleware cannot be flushed: it needs a method Flush or Unwrap")},
+	{misuseLateUsage, "the Backend called ReportUsage after it had returned",
+		errors.New("llmhttp: it is ignored: the usage is recorded when the Backend returns")},
 }
 
 // warn logs the misuses in set that were not logged yet. q.res.mu must not be held.

@@ -275,7 +275,7 @@ func (q *request) finish() {
 		q.idle.stop,
 		q.accounting.settle,
 		q.accounting.releaseSlot,
-		func() { q.life.cancel(nil) },
+		q.life.finish,
 		q.observer.notifyEnded,
 		q.res.finish,
 		func() { q.h.leave(q) },
@@ -342,8 +342,8 @@ func (f *failureHandler) endLocked(err error) {
 	if isNilError(err) {
 		err = errNilError // an Observer that finds the Error may use it
 	}
-	cause := q.life.endCause() // before cancel, which would be the cause from then on
-	q.life.cancel(err)
+	cause := q.life.endCause() // before end, whose error would be the cause from then on
+	q.life.end(err)
 	switch {
 	case err == errClientLeft || cause == errClientLeft && !isReadTimeout(err):
 		// err is a consequence of the client's departure.

@@ -64,8 +64,8 @@ type UsageRecord struct {
 	Endpoint  Endpoint
 	Protocol  string // the name of the wire format; "chat" for the endpoints of OpenAI's API
 	Usage     Usage
-	Images    int  // number of images that were generated
-	Estimated bool // Usage is an estimate of the Handler, because the Backend reported none
+	Images    int  // number of images that were generated, or asked for if the client left before the Backend returned them
+	Estimated bool // Usage or Images is an estimate of the Handler, because the Backend reported none
 }
 
 // A UsageQuery selects the usage of Account at times from From, inclusive, to To,
@@ -266,9 +266,32 @@ func (u *Usage) dropInvalid() bool {
 }
 
 // canGrowTo reports whether next can be the usage of the same request at a later
-// time: it has the same prompt, and no fewer tokens of the completion.
+// time. Servers send a running total in each chunk, such as vLLM with
+// continuous_usage_stats, and the prompts of an agent add up.
 func (u *Usage) canGrowTo(next *Usage) bool {
-	return (u.PromptTokens == 0 || u.PromptTokens == next.PromptTokens) && u.CompletionTokens <= next.CompletionTokens
+	return u.PromptTokens <= next.PromptTokens && u.CompletionTokens <= next.CompletionTokens && u.total() <= next.total()
+}
+
+// bound makes negative numbers zero, and the others small enough to be added.
+func (u *Usage) bound() {
+	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
+	for _, n := range [...]*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens,
+		&p.CachedTokens, &p.CacheWriteTokens, &p.AudioTokens, &c.ReasoningTokens, &c.AudioTokens} {
+		*n = min(max(*n, 0), math.MaxInt/4)
+	}
+}
+
+// reconcile makes the numbers of u, which are bounded, agree with each other: the total is the
+// sum, and details are no more than the tokens that they are a part of. Otherwise a price
+// for uncached tokens would become negative.
+func (u *Usage) reconcile() {
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
+	p.CachedTokens = min(p.CachedTokens, u.PromptTokens)
+	p.CacheWriteTokens = min(p.CacheWriteTokens, u.PromptTokens-p.CachedTokens)
+	p.AudioTokens = min(p.AudioTokens, u.PromptTokens)
+	c.ReasoningTokens = min(c.ReasoningTokens, u.CompletionTokens)
+	c.AudioTokens = min(c.AudioTokens, u.CompletionTokens)
 }
 
 const (

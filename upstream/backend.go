@@ -67,7 +67,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 		return endpoint{method: method, url: base.JoinPath(path).String(), maxReply: b.opts.MaxReply}
 	}
 	b.chat = newEndpoint(http.MethodPost, "chat/completions")
-	b.chat.required = true
+	b.chat.required, b.chat.readOn = true, b.opts.ReadOn
 	b.images = newEndpoint(http.MethodPost, "images/generations")
 	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
 	b.models = newEndpoint(http.MethodGet, "models")

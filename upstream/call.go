@@ -17,8 +17,9 @@ import (
 // An endpoint is a method and a URL of the server.
 type endpoint struct {
 	method, url string
-	required    bool  // every server has this endpoint, so a 404 has another cause
-	maxReply    int64 // the largest reply that is not a stream, in bytes
+	required    bool          // every server has this endpoint, so a 404 has another cause
+	maxReply    int64         // the largest reply that is not a stream, in bytes
+	readOn      time.Duration // how long a reply is read on when the client has left; zero or negative for none
 }
 
 // A call is one request to the server and its reply. It is used by one goroutine at a
@@ -42,6 +43,7 @@ type call struct {
 func (b *Backend) startCall(ctx context.Context, e endpoint, body []byte, accept string, model modelNames) (*call, error) {
 	c := &call{b: b, endpoint: e, model: model, redactor: b.redactor}
 	c.reservation = &memoryReservation{memory: &b.memory, limit: e.maxReply}
+	c.readOn.timeout, c.readOn.unfinished = e.readOn, b.opts.ReadOnUnfinished
 	c.begin(ctx)
 	if err := c.send(body, accept); err != nil {
 		c.close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,12 +19,23 @@ type callContext struct {
 	callerCtx context.Context // of the method of Backend
 	ctx       context.Context // of the HTTP request
 	cancel    context.CancelCauseFunc
-	detach    func() bool // stops callerCtx from canceling ctx; returns false if callerCtx already has, or at the second call
+	detach    func() bool // stops callerCtx from canceling ctx; returns false if callerCtx already has ended, or at the second call
 	idle      *bounded.IdleTimer
 
 	transportCalled bool
 	connecting      atomic.Bool // the transport supports httptrace and has begun to get a connection
 	sent            atomic.Bool // a part of the request was sent
+
+	readOn readOn
+}
+
+// A readOn says whether a reply is read on when the client has left, because the usage may
+// follow.
+type readOn struct {
+	timeout    time.Duration // since the client has left; zero or negative for none
+	unfinished bool          // also before a choice has a finish_reason
+	finished   atomic.Bool   // a choice has one
+	once       sync.Once     // starts the timeout
 }
 
 // errIdle is the cause of a call's context if the server was silent for too long.
@@ -39,8 +51,32 @@ func (c *callContext) begin(callerCtx context.Context) {
 		GetConn:      func(string) { c.connecting.Store(true) },
 		WroteHeaders: func() { c.sent.Store(true) },
 	})
-	c.detach = context.AfterFunc(callerCtx, func() { c.cancel(context.Cause(callerCtx)) })
+	c.detach = context.AfterFunc(callerCtx, func() {
+		if !c.startReadOn() {
+			c.cancel(context.Cause(callerCtx))
+		}
+	})
 	c.idle = bounded.NewIdleTimer(func() { c.cancel(errIdle) })
+}
+
+// startReadOn reports whether the reply is to be read on, because its client has left and
+// the usage may follow. If so, ctx ends after the timeout, or when the Handler ends the
+// request for another reason. It may be called several times and concurrently.
+func (c *callContext) startReadOn() bool {
+	expected := c.readOn.finished.Load() || c.readOn.unfinished && c.sent.Load()
+	if c.readOn.timeout <= 0 || !expected {
+		return false
+	}
+	after, left := llmhttp.ClientLeft(c.callerCtx)
+	if !left {
+		return false
+	}
+	c.readOn.once.Do(func() {
+		context.AfterFunc(after, func() { c.cancel(context.Cause(after)) })
+		timer := c.endAfter(c.readOn.timeout)
+		context.AfterFunc(c.ctx, func() { timer.Stop() })
+	})
+	return true
 }
 
 // endAfter makes the context end after d with the cause errIdle, unless the timer is

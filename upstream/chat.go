@@ -35,7 +35,10 @@ func (b *Backend) forwardChat(ctx context.Context, req *llmhttp.ChatRequest, yie
 	}
 	defer c.close()
 	r := chatReply{c: c, yield: yield, choices: newChoices(req.Choices())}
-	return r.read()
+	if err := r.read(); !r.stopped {
+		return err
+	}
+	return nil
 }
 
 // encodeChat returns the body of the request to the server. It does not change
@@ -58,6 +61,7 @@ type chatReply struct {
 	c          *call
 	yield      func(*llmhttp.ChatChunk, error) bool
 	started    bool // a chunk had a choice or the usage
+	stopped    bool // yield has returned false
 	preamble   preamble
 	choices    choices
 	pattern    textPattern // learned from the last event that the JSON decoder decoded
@@ -89,7 +93,7 @@ func (r *chatReply) readWhole() error {
 		return r.c.invalidReply("the reply has no choices")
 	}
 	r.choices.assignWholeIndices(chunk.Choices)
-	r.yield(chunk, nil)
+	r.stopped = !r.yield(chunk, nil)
 	return nil
 }
 
@@ -128,7 +132,7 @@ func (r *chatReply) readStream() error {
 	}
 }
 
-// forwardEvent yields the chunk of an event. It returns false if the client wants no more.
+// forwardEvent yields the chunk of an event. It returns false if nothing more is to be read.
 func (r *chatReply) forwardEvent(data []byte) (more bool, err error) {
 	data = replaceNonFinite(data)
 	chunk, err := r.decodeEvent(data)
@@ -143,7 +147,23 @@ func (r *chatReply) forwardEvent(data []byte) (more bool, err error) {
 	r.preamble.addTo(chunk)
 	r.choices.assignIndices(chunk.Choices)
 	r.surrogates.join(chunk, data)
-	return r.yield(chunk, nil), nil
+	return r.forward(chunk), nil
+}
+
+// forward yields a chunk, or if yield has returned false, reports its usage. It returns false
+// if nothing more is to be read.
+func (r *chatReply) forward(chunk *llmhttp.ChatChunk) bool {
+	if len(r.choices.finished) > 0 {
+		r.c.readOn.finished.Store(true) // before the client sees it and can leave
+	}
+	if r.stopped {
+		if chunk.Usage != nil {
+			llmhttp.ReportUsage(r.c.callerCtx, *chunk.Usage)
+		}
+		return true
+	}
+	r.stopped = !r.yield(chunk, nil)
+	return !r.stopped || r.c.startReadOn()
 }
 
 // streamEnd returns the error for a stream in which reading failed with err before

@@ -26,6 +26,9 @@
 // an error with the status 200, a redirect, and a reply that is incomplete, too
 // large or not valid JSON.
 //
+// When the client leaves, the request to the server is cancelled. After a finish_reason the
+// reply is read on for the usage first: see Options.ReadOn.
+//
 // # Errors
 //
 // The client gets an [llmhttp.Error] with the status, message, param and code

@@ -78,6 +78,22 @@ type Options struct {
 	// means 16 MiB.
 	MaxEvent int64
 
+	// ReadOn is how long the reply to a chat is read on when the client has left and
+	// a choice has a finish_reason: the usage comes after it, and a client that leaves
+	// just before would pay for an estimate. The usage that comes in this time is passed
+	// to [llmhttp.ReportUsage]; then the request to the server ends. The client's
+	// connection is closed meanwhile, but the request still counts toward
+	// Limits.Concurrent, and Shutdown waits for it until its context is done. Zero
+	// means 5 seconds; negative means that nothing is read on.
+	ReadOn time.Duration
+
+	// ReadOnUnfinished makes ReadOn apply as soon as the request was sent, to whole
+	// replies too. The server goes on generating in this time. If it is false, a
+	// client that leaves before a finish_reason ends the request to the server at once,
+	// and its usage is estimated from the prompt and the text that has come, without
+	// reasoning that the server does not show.
+	ReadOnUnfinished bool
+
 	// OmitStreamOptions leaves stream_options out of requests, for servers that
 	// refuse it. They report no usage for streams, so it is estimated.
 	OmitStreamOptions bool
@@ -173,6 +189,7 @@ func (o *Options) setDefaults() {
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 10*time.Second)
 	o.FirstByteTimeout = cmp.Or(o.FirstByteTimeout, 5*time.Minute)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
+	o.ReadOn = cmp.Or(o.ReadOn, 5*time.Second)
 	o.MaxReply = cmp.Or(max(o.MaxReply, 0), 64<<20)
 	o.MaxReplyMemory = cmp.Or(max(o.MaxReplyMemory, 0), 64<<20)
 	o.MaxEvent = min(cmp.Or(max(o.MaxEvent, 0), 16<<20), math.MaxInt)

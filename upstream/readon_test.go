@@ -1,0 +1,392 @@
+package upstream_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/route"
+	"github.com/llmhttp/llmhttp/upstream"
+)
+
+const largeUsageChunk = `{"id":"up-1","object":"chat.completion.chunk","created":1755137933,"model":"m","choices":[],"usage":{"prompt_tokens":50000,"completion_tokens":100000,"total_tokens":150000}}`
+
+// leavingRequests ask for a stream in each protocol.
+var leavingRequests = map[string]struct{ path, body string }{
+	"chat completions": {chatPath, askStream},
+	"messages":         {"/v1/messages", `{"model":"m","max_tokens":1000,"messages":[{"role":"user","content":"Hello?"}],"stream":true}`},
+	"responses":        {"/v1/responses", `{"model":"m","input":"Hello?","stream":true}`},
+}
+
+// A watchedBackend signals when a finish_reason was passed on, and when the client has left.
+type watchedBackend struct {
+	llmhttp.Forwarder
+	finished, left chan struct{}
+}
+
+func (b *watchedBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		context.AfterFunc(ctx, func() { b.left <- struct{}{} })
+		b.Backend.Chat(ctx, req)(func(c *llmhttp.ChatChunk, err error) bool {
+			finished := c != nil && len(c.Choices) > 0 && c.Choices[0].FinishReason != ""
+			more := yield(c, err)
+			if finished {
+				b.finished <- struct{}{}
+			}
+			return more
+		})
+	}
+}
+
+// directBackend is a Backend that finds out its usage after the client has left.
+func directBackend(left <-chan struct{}) llmhttp.BackendFunc {
+	return func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			llmhttp.Reply("Hello")(yield)
+			<-left
+			llmhttp.ReportUsage(ctx, llmhttp.Usage{PromptTokens: 50000, CompletionTokens: 100000})
+		}
+	}
+}
+
+// A client that has a whole answer and leaves before its usage comes pays what it used.
+func TestReadOn_WholeAnswers(t *testing.T) {
+	for protocol, ask := range leavingRequests {
+		for _, kind := range []string{"upstream", "route", "direct"} {
+			t.Run(protocol+"/"+kind, func(t *testing.T) {
+				checkLeaks(t)
+				testWholeAnswers(t, kind, ask.path, ask.body)
+			})
+		}
+	}
+}
+
+func testWholeAnswers(t *testing.T, kind, path, body string) {
+	watched := &watchedBackend{finished: make(chan struct{}, 1), left: make(chan struct{}, 1)}
+	switch kind {
+	case "direct":
+		watched.Backend = directBackend(watched.left)
+	default:
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", mediaEvents)
+			io.WriteString(w, eventStream(textChunk("Hello"), stopChunk))
+			http.NewResponseController(w).Flush()
+			<-watched.left
+			io.WriteString(w, eventStream(largeUsageChunk, done))
+		}))
+		t.Cleanup(server.Close)
+		watched.Backend = newBackend(t, server.URL+"/v1", nil)
+	}
+	if kind == "route" {
+		router, err := route.New([]route.Route{{Model: "m", Targets: []route.Target{{Name: "a", Backend: watched.Backend}}}}, nil)
+		require.NoError(t, err)
+		watched.Backend = router
+	}
+	usage := memory.NewUsageStore()
+	keys := memory.NewKeyStore()
+	keys.Add("sk-unlimited", &llmhttp.Key{ID: "unlimited", Account: "unlimited"})
+	keys.Add("sk-limited", &llmhttp.Key{ID: "limited", Account: "limited", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 200_000}}})
+	ended := make(chan *llmhttp.RequestSummary, 1)
+	h := llmhttp.NewHandler(watched, keys, &llmhttp.Options{
+		Usage: usage, Logger: noLog, Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)},
+		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { ended <- s }}
+		},
+	})
+	gateway := httptest.NewServer(h)
+	t.Cleanup(gateway.Close)
+	request := func(ctx context.Context, key string) *http.Response {
+		r, err := http.NewRequestWithContext(ctx, "POST", gateway.URL+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header = http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {mediaJSON}, "Anthropic-Version": {"2023-06-01"}}
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		require.NoError(t, err)
+		return resp
+	}
+	leave := func(key string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		resp := request(ctx, key)
+		defer resp.Body.Close()
+		require.Equal(t, 200, resp.StatusCode)
+		<-watched.finished
+		cancel()
+		s := <-ended
+		assert.ErrorIs(t, s.Err, context.Canceled)
+		assert.False(t, s.Estimated)
+		assert.Equal(t, llmhttp.Usage{PromptTokens: 50000, CompletionTokens: 100000, TotalTokens: 150000}, s.Usage)
+	}
+	for range 10 {
+		leave("sk-unlimited")
+	}
+	sums, err := usage.Query(t.Context(), llmhttp.UsageQuery{Account: "unlimited", From: time.Unix(0, 0), To: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	require.Len(t, sums, 1)
+	assert.EqualValues(t, 1_500_000, sums[0].PromptTokens+sums[0].CompletionTokens)
+
+	leave("sk-limited")
+	leave("sk-limited")
+	resp := request(t.Context(), "sk-limited")
+	resp.Body.Close()
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "the quota is used up")
+	<-ended
+}
+
+// A scriptedBody is the body of a reply that arrives in pieces.
+type scriptedBody struct {
+	ctx    context.Context // of the request
+	pieces []scriptedPiece
+}
+
+// A scriptedPiece arrives after a pause. Without data the body is silent from then on.
+type scriptedPiece struct {
+	pause time.Duration
+	data  string
+}
+
+func (b *scriptedBody) Read(p []byte) (int, error) {
+	if len(b.pieces) == 0 {
+		return 0, io.EOF
+	}
+	var arrived <-chan time.Time
+	if b.pieces[0].data != "" {
+		arrived = time.After(b.pieces[0].pause)
+	}
+	select {
+	case <-arrived:
+		n := copy(p, b.pieces[0].data)
+		b.pieces = b.pieces[1:]
+		return n, nil
+	case <-b.ctx.Done():
+		return 0, context.Cause(b.ctx)
+	}
+}
+
+// How long a request lasts after its client has left, and what is recorded.
+func TestReadOn_Time(t *testing.T) {
+	const leaves = time.Second // when the client leaves
+	text, stop := scriptedPiece{0, eventStream(textChunk("Hello"))}, scriptedPiece{0, eventStream(stopChunk)}
+	usageAfter := func(d time.Duration) scriptedPiece { return scriptedPiece{d, eventStream(usageChunk, done)} }
+	silent := scriptedPiece{}
+	for name, test := range map[string]struct {
+		opts     upstream.Options
+		whole    bool
+		pieces   []scriptedPiece
+		shutdown time.Duration // when Shutdown interrupts the request; zero for never
+		host     bool          // the host cancels the request, not the client
+		want     time.Duration // how long the request lasts after the client has left
+		reported bool
+	}{
+		"usage comes":                           {pieces: []scriptedPiece{text, stop, usageAfter(3 * time.Second)}, want: 2 * time.Second, reported: true},
+		"usage never comes":                     {pieces: []scriptedPiece{text, stop, silent}, want: 5 * time.Second},
+		"usage comes late":                      {pieces: []scriptedPiece{text, stop, usageAfter(7 * time.Second)}, want: 5 * time.Second},
+		"another time":                          {opts: upstream.Options{ReadOn: 8 * time.Second}, pieces: []scriptedPiece{text, stop, usageAfter(7 * time.Second)}, want: 6 * time.Second, reported: true},
+		"none":                                  {opts: upstream.Options{ReadOn: -1}, pieces: []scriptedPiece{text, stop, usageAfter(2 * time.Second)}, want: 0},
+		"no finish_reason":                      {pieces: []scriptedPiece{text, usageAfter(2 * time.Second)}, want: 0},
+		"no finish_reason, read on":             {opts: upstream.Options{ReadOnUnfinished: true}, pieces: []scriptedPiece{text, {2 * time.Second, eventStream(stopChunk)}, usageAfter(0)}, want: time.Second, reported: true},
+		"no finish_reason, read on for 5 s":     {opts: upstream.Options{ReadOnUnfinished: true}, pieces: []scriptedPiece{text, usageAfter(7 * time.Second)}, want: 5 * time.Second},
+		"no chunk yet, read on":                 {opts: upstream.Options{ReadOnUnfinished: true}, pieces: []scriptedPiece{{2 * time.Second, text.data}, stop, usageAfter(0)}, want: time.Second, reported: true},
+		"whole reply":                           {whole: true, pieces: []scriptedPiece{{2 * time.Second, wholeReply}}, want: 0},
+		"whole reply, read on":                  {whole: true, opts: upstream.Options{ReadOnUnfinished: true}, pieces: []scriptedPiece{{2 * time.Second, wholeReply}}, want: time.Second, reported: true},
+		"a usage in each chunk":                 {pieces: []scriptedPiece{text, stop, {2 * time.Second, eventStream(strings.Replace(usageChunk, "12", "9", 1))}, {time.Second, eventStream(usageChunk, done)}}, want: 2 * time.Second, reported: true},
+		"the server fails":                      {pieces: []scriptedPiece{text, stop, {2 * time.Second, "data: {\"error\":{\"message\":\"boom\"}}\n\n"}}, want: time.Second},
+		"Shutdown interrupts it":                {pieces: []scriptedPiece{text, stop, silent}, shutdown: 2 * time.Second, want: time.Second},
+		"Shutdown interrupts it before the end": {opts: upstream.Options{ReadOnUnfinished: true}, pieces: []scriptedPiece{text, silent}, shutdown: 3 * time.Second, want: 2 * time.Second},
+		"Shutdown waits for the usage":          {pieces: []scriptedPiece{text, stop, usageAfter(2 * time.Second)}, shutdown: 3 * time.Second, want: time.Second, reported: true},
+		"the host cancels":                      {pieces: []scriptedPiece{text, stop, silent}, host: true, want: 200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				opts := test.opts
+				opts.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+					return okResponse(mediaEvents, &scriptedBody{r.Context(), test.pieces}), nil
+				})
+				usage := memory.NewUsageStore()
+				var summary *llmhttp.RequestSummary
+				h := llmhttp.NewHandler(newBackend(t, "http://upstream.test/v1", &opts), llmhttp.AllowAll(""), &llmhttp.Options{
+					Usage: usage, Logger: noLog,
+					Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+						return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = s }}
+					},
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				w := &departureRecorder{ResponseRecorder: httptest.NewRecorder(), closed: make(chan bool, 1)}
+				time.AfterFunc(leaves, func() {
+					if !test.host {
+						w.closed <- true
+					}
+					cancel()
+				})
+				if test.shutdown > 0 {
+					ctx, cancel := context.WithTimeout(context.Background(), test.shutdown)
+					defer cancel()
+					time.AfterFunc(leaves, func() { h.Shutdown(ctx) })
+				}
+				serve := func() {
+					body := askStream
+					if test.whole {
+						body = askWhole
+					}
+					r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(body))
+					h.ServeHTTP(w, r)
+				}
+				began := time.Now()
+				serveAborted(serve)
+				synctest.Wait()
+				assert.Equal(t, test.want, time.Since(began)-leaves)
+				require.NotNil(t, summary)
+				assert.Equal(t, !test.reported, summary.Estimated)
+				if test.reported {
+					assert.Equal(t, 12, summary.Usage.TotalTokens)
+				}
+			})
+		})
+	}
+}
+
+// A departureRecorder is a ResponseRecorder that tells when the client has left.
+type departureRecorder struct {
+	*httptest.ResponseRecorder
+	closed chan bool
+}
+
+func (w *departureRecorder) CloseNotify() <-chan bool { return w.closed }
+
+// serveAborted calls serve, which may panic with http.ErrAbortHandler.
+func serveAborted(serve func()) {
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			panic(p)
+		}
+	}()
+	serve()
+}
+
+// Nothing is read on if the client has not left: whoever stopped the stream waits for it.
+func TestReadOn_OnlyWithoutAClient(t *testing.T) {
+	endless := func(r *http.Request) (*http.Response, error) {
+		return okResponse(mediaEvents, &scriptedBody{r.Context(), []scriptedPiece{
+			{0, eventStream(textChunk(strings.Repeat("x", 1000)), stopChunk)}, {}}}), nil
+	}
+	newEndless := func(t *testing.T) *upstream.Backend {
+		return newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: roundTripper(endless), ReadOnUnfinished: true})
+	}
+	req := func() *llmhttp.ChatRequest { return &llmhttp.ChatRequest{Model: "m", Stream: true} }
+	for name, run := range map[string]func(t *testing.T){
+		"a loop that ends": func(t *testing.T) {
+			for range newEndless(t).Chat(t.Context(), req()) {
+				break
+			}
+		},
+		"a context that is canceled": func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for range newEndless(t).Chat(ctx, req()) {
+				cancel()
+			}
+		},
+		"the reply has all tokens of its limit": func(t *testing.T) {
+			keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+				return &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{MaxCompletionTokens: 1}}, nil
+			})
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), "POST", chatPath, strings.NewReader(askStream))
+			r.Header.Set("Authorization", "Bearer sk-anything")
+			llmhttp.NewHandler(newEndless(t), keys, &llmhttp.Options{Logger: noLog}).ServeHTTP(w, r)
+			assert.True(t, strings.HasSuffix(w.Body.String(), eventStream(done)), "%s", w.Body)
+		},
+		"a Backend that cancels a part of its work": func(t *testing.T) {
+			inner := newEndless(t)
+			outer := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+				return func(yield func(*llmhttp.ChatChunk, error) bool) {
+					ctx, cancel := context.WithCancel(ctx)
+					defer cancel()
+					for range inner.Chat(ctx, req) {
+						cancel()
+					}
+					llmhttp.Reply("Hello")(yield)
+				}
+			})
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), "POST", chatPath, strings.NewReader(askStream))
+			llmhttp.NewHandler(outer, llmhttp.AllowAll(""), &llmhttp.Options{Logger: noLog}).ServeHTTP(w, r)
+			assert.Contains(t, w.Body.String(), "Hello")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				run(t)
+				assert.Zero(t, time.Since(began))
+			})
+		})
+	}
+}
+
+// An agent that goes on after its client has left gets the usage from the stream, and reports
+// the sum of its calls. What the Backend reports by itself does not lower it.
+func TestReadOn_Agent(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		t.Run(fmt.Sprint("stops=", stops), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					return okResponse(mediaEvents, &scriptedBody{r.Context(), []scriptedPiece{
+						{0, eventStream(textChunk("Hello"), stopChunk)}, {2 * time.Second, eventStream(usageChunk, done)}}}), nil
+				})})
+				ctx, leave := context.WithCancel(t.Context())
+				agent := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+					return func(yield func(*llmhttp.ChatChunk, error) bool) {
+						used := llmhttp.Usage{PromptTokens: 1000, CompletionTokens: 100} // of an earlier call
+						llmhttp.ReportUsage(ctx, used)
+						for c, err := range b.Chat(ctx, req) {
+							if err != nil {
+								break
+							}
+							if u := c.Usage; u != nil {
+								llmhttp.ReportUsage(ctx, llmhttp.Usage{PromptTokens: used.PromptTokens + u.PromptTokens, CompletionTokens: used.CompletionTokens + u.CompletionTokens})
+								c.Usage = nil
+							}
+							finished := len(c.Choices) > 0 && c.Choices[0].FinishReason != ""
+							if finished {
+								leave()
+							}
+							if finished && stops {
+								break
+							}
+						}
+					}
+				})
+				var summary *llmhttp.RequestSummary
+				h := llmhttp.NewHandler(agent, llmhttp.AllowAll(""), &llmhttp.Options{
+					Logger: noLog, Usage: memory.NewUsageStore(),
+					Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+						return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = s }}
+					},
+				})
+				serveAborted(func() {
+					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(askStream)))
+				})
+				want := llmhttp.Usage{PromptTokens: 1007, CompletionTokens: 105, TotalTokens: 1112}
+				if stops {
+					want = llmhttp.Usage{PromptTokens: 1000, CompletionTokens: 100, TotalTokens: 1100}
+				}
+				assert.Equal(t, want, summary.Usage)
+				assert.False(t, summary.Estimated)
+			})
+		})
+	}
+}
