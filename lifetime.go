@@ -19,12 +19,12 @@ type lifetime struct {
 	backendCtx context.Context // ctx, or the context of Observation.Started, which derives from it; only used on the goroutine of ServeHTTP
 	cancel     context.CancelCauseFunc
 
-	mu                sync.Mutex // guards the fields below
-	hostChecked       bool       // byHost is known
-	byHost            bool       // the host cancelled clientCtx
-	over              bool       // the request is over: w must not be used
-	afterClient       context.Context
-	cancelAfterClient context.CancelCauseFunc // of afterClient; nil until ClientLeft was called
+	mu                sync.Mutex              // guards the fields below
+	hostChecked       bool                    // byHost is known
+	byHost            bool                    // the host cancelled clientCtx
+	over              bool                    // the request is over: w must not be used
+	afterClient       context.Context         // ends when end is called with another error than errClientLeft; nil until ClientLeft was called
+	cancelAfterClient context.CancelCauseFunc // of afterClient
 }
 
 // start sets the context, from which requestFrom returns q.
@@ -87,10 +87,10 @@ func (l *lifetime) end(err error) {
 
 // finish ends the request before ServeHTTP returns.
 func (l *lifetime) finish() {
-	l.end(nil)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.over = true
+	l.mu.Unlock()
+	l.end(nil)
 }
 
 // ClientLeft reports whether ctx, which a Handler passed to a Backend, has ended because the
@@ -103,28 +103,23 @@ func (l *lifetime) finish() {
 // Limits.Concurrent, and both Handler.Shutdown and [http.Server.Shutdown] wait for it.
 //
 // It reports false while the client is there, if the request has ended for another
-// reason, and if ctx does not belong to a request of a Handler: then whoever canceled ctx
+// reason or is over, and if ctx does not belong to a request of a Handler: then whoever canceled ctx
 // waits for the Backend. ClientLeft may be called concurrently.
 func ClientLeft(ctx context.Context) (context.Context, bool) {
 	q := requestFrom(ctx)
 	if q == nil || q.life.endCause() != errClientLeft {
 		return ctx, false
 	}
-	return &detachedContext{q.life.contextAfterClient(), ctx}, true
-}
-
-// contextAfterClient returns the context that ends when end is called with another error
-// than errClientLeft.
-func (l *lifetime) contextAfterClient() context.Context {
+	l := &q.life
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.over {
+		return ctx, false
+	}
 	if l.afterClient == nil {
 		l.afterClient, l.cancelAfterClient = context.WithCancelCause(context.Background())
 	}
-	if l.over {
-		l.cancelAfterClient(nil)
-	}
-	return l.afterClient
+	return &detachedContext{l.afterClient, ctx}, true
 }
 
 // endCause returns why the request has ended, or nil if it has not.

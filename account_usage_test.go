@@ -1,0 +1,390 @@
+package llmhttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// These tests check what is recorded of the usage that Backends report.
+
+func usageOf(prompt, completion int) llmhttp.Usage {
+	return llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: prompt + completion}
+}
+
+// chunkWithUsage returns a chunk that has text and usage.
+func chunkWithUsage(text string, u llmhttp.Usage) *llmhttp.ChatChunk {
+	c := llmhttp.TextChunk(text)
+	c.Usage = &u
+	return c
+}
+
+// A Backend may report usage in chunks, by ReportUsage, or both.
+func TestReportUsage_Chat(t *testing.T) {
+	type key struct{}
+	report := llmhttp.ReportUsage
+	tests := map[string]struct {
+		serve     func(ctx context.Context, yield yieldFunc)
+		want      llmhttp.Usage
+		estimated bool
+		logged    string
+	}{
+		"before a chunk": {serve: func(ctx context.Context, yield yieldFunc) {
+			report(ctx, usageOf(7, 3))
+			yield(llmhttp.TextChunk("one"), nil)
+		}, want: usageOf(7, 3)},
+		"without a chunk": {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, usageOf(7, 3)) }, want: usageOf(7, 3)},
+		"without a total": {serve: func(ctx context.Context, _ yieldFunc) {
+			report(ctx, llmhttp.Usage{PromptTokens: 7, CompletionTokens: 3})
+		}, want: usageOf(7, 3)},
+		"a zero":             {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, llmhttp.Usage{}) }, want: usageOf(0, 0)},
+		"a running total":    {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, usageOf(7, 3)); report(ctx, usageOf(20, 9)) }, want: usageOf(20, 9)},
+		"the last of equals": {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, usageOf(7, 3)); report(ctx, usageOf(6, 4)) }, want: usageOf(6, 4)},
+		"not less":           {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, usageOf(7, 3)); report(ctx, usageOf(5, 4)) }, want: usageOf(7, 3)},
+		"less by overflow":   {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, usageOf(7, 3)); report(ctx, usageOf(-5, -4)) }, want: usageOf(7, 3)},
+		"more than a chunk": {serve: func(ctx context.Context, yield yieldFunc) {
+			yield(chunkWithUsage("one", usageOf(7, 3)), nil)
+			report(ctx, usageOf(9, 9))
+		}, want: usageOf(9, 9)},
+		"less than a chunk": {serve: func(ctx context.Context, yield yieldFunc) {
+			yield(chunkWithUsage("one", usageOf(7, 3)), nil)
+			report(ctx, usageOf(1, 1))
+		}, want: usageOf(7, 3)},
+		"less in a chunk": {serve: func(ctx context.Context, yield yieldFunc) {
+			report(ctx, usageOf(9, 9))
+			yield(chunkWithUsage("one", usageOf(7, 3)), nil)
+		}, want: usageOf(7, 3)},
+		"a derived context": {serve: func(ctx context.Context, _ yieldFunc) {
+			report(context.WithoutCancel(context.WithValue(ctx, key{}, 1)), usageOf(7, 3))
+		}, want: usageOf(7, 3)},
+		"another context": {serve: func(context.Context, yieldFunc) { report(context.Background(), usageOf(7, 3)) }, want: usageOf(4, 0), estimated: true},
+		"concurrently": {serve: func(ctx context.Context, _ yieldFunc) {
+			var all sync.WaitGroup
+			for i := range 20 {
+				all.Go(func() { report(ctx, usageOf(i, 1)) })
+			}
+			all.Wait()
+		}, want: usageOf(19, 1)},
+		"before a panic": {serve: func(ctx context.Context, yield yieldFunc) {
+			yield(llmhttp.TextChunk("one"), nil)
+			report(ctx, usageOf(7, 3))
+			panic("boom")
+		}, want: usageOf(7, 3)},
+	}
+	for name, tt := range tests {
+		for mode, body := range chatModes {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				s := startServer(t, config{backend: streamBackend(tt.serve), opts: llmhttp.Options{CountTokens: countWords}})
+				s.chat(body)
+				record := s.record()
+				assert.Equal(t, tt.want, record.Usage)
+				assert.Equal(t, tt.estimated, record.Estimated)
+				assert.NotContains(t, s.log.String(), "called ReportUsage")
+			})
+		}
+	}
+}
+
+// Usage that comes when nobody reads any more is recorded: when yield has returned false,
+// and when the client has left.
+func TestReportUsage_NobodyReads(t *testing.T) {
+	for name, finish := range map[string]func(ctx context.Context, yield yieldFunc){
+		"reported": func(ctx context.Context, _ yieldFunc) { llmhttp.ReportUsage(ctx, usageOf(50000, 100000)) },
+		"yielded": func(_ context.Context, yield yieldFunc) {
+			yield(&llmhttp.ChatChunk{Usage: new(usageOf(50000, 100000))}, nil)
+		},
+	} {
+		for mode, body := range chatModes {
+			t.Run("client has left/"+name+"/"+mode, func(t *testing.T) {
+				checkNoLeaks(t)
+				ctx, leave := context.WithCancel(t.Context())
+				s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+					yield(llmhttp.TextChunk("one"), nil)
+					leave()
+					<-ctx.Done()
+					for yield(llmhttp.TextChunk(strings.Repeat("x", 1<<20)), nil) && mode == "stream" {
+					}
+					after, left := llmhttp.ClientLeft(ctx)
+					assert.True(t, left)
+					assert.NoError(t, after.Err())
+					assert.Equal(t, llmhttp.RequestIDFrom(ctx), llmhttp.RequestIDFrom(after))
+					finish(after, yield)
+				})})
+				if resp, err := s.open(ctx, "POST", chatPath, body); err == nil {
+					resp.Body.Close()
+				}
+				record := s.record()
+				assert.Equal(t, usageOf(50000, 100000), record.Usage)
+				assert.False(t, record.Estimated)
+				assert.NotContains(t, s.log.String(), "WARN")
+			})
+		}
+	}
+	t.Run("yield has returned false", func(t *testing.T) {
+		s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{MaxCompletionTokens: 1}), backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+			for yield(llmhttp.TextChunk("many words "), nil) {
+			}
+			_, left := llmhttp.ClientLeft(ctx)
+			assert.False(t, left, "the client waits for the end of the reply")
+			llmhttp.ReportUsage(ctx, usageOf(50000, 100000))
+		})})
+		assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+		assert.Equal(t, usageOf(50000, 100000), s.record().Usage)
+	})
+}
+
+func TestReportUsage_OtherEndpoints(t *testing.T) {
+	report := func(ctx context.Context) { llmhttp.ReportUsage(ctx, usageOf(70, 30)) }
+	own := usageOf(7, 3)
+	for name, tt := range map[string]struct {
+		path, body string
+		backend    *stubBackend
+		want       llmhttp.Usage
+	}{
+		"images": {imagesPath, imageBody, &stubBackend{images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			report(ctx)
+			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte(pngData)}}}, nil
+		}}, usageOf(70, 30)},
+		"images that fail": {imagesPath, imageBody, &stubBackend{images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			report(ctx)
+			return nil, errCause
+		}}, usageOf(70, 30)},
+		"images that return another": {imagesPath, imageBody, &stubBackend{images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			report(ctx)
+			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte(pngData)}}, Usage: &own}, nil
+		}}, own},
+		"embeddings": {embeddingsPath, embeddingBody, &stubBackend{embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			report(ctx)
+			return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1)}, nil
+		}}, usageOf(70, 30)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, config{backend: tt.backend})
+			s.do("POST", tt.path, tt.body)
+			assert.Equal(t, tt.want, s.record().Usage)
+		})
+	}
+}
+
+// A report after the Backend has returned is ignored, and logged.
+func TestReportUsage_AfterReturn(t *testing.T) {
+	var late context.Context
+	s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+		late = ctx
+		yield(chunkWithUsage("one", usageOf(7, 3)), nil)
+	})})
+	s.chat(chatBody)
+	s.summary()
+	llmhttp.ReportUsage(late, usageOf(70, 30))
+	assert.Contains(t, s.log.String(), "called ReportUsage after it had returned")
+	assert.Equal(t, usageOf(7, 3), s.record().Usage)
+	after, left := llmhttp.ClientLeft(late)
+	assert.Error(t, after.Err())
+	assert.False(t, left)
+}
+
+// The context after the client has left ends with the request, and when the Handler ends it.
+func TestClientLeft_End(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(h *llmhttp.Handler)
+		want time.Duration // after the client has left
+	}{
+		"Shutdown": {func(h *llmhttp.Handler) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			h.Shutdown(ctx)
+		}, time.Second},
+		"Options.Timeout": {func(*llmhttp.Handler) {}, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				usage := new(usageLog)
+				h := llmhttp.NewHandler(streamBackend(func(ctx context.Context, _ yieldFunc) {
+					<-ctx.Done()
+					after, left := llmhttp.ClientLeft(ctx)
+					assert.True(t, left)
+					<-after.Done()
+					llmhttp.ReportUsage(after, usageOf(7, 3))
+				}), keysFor(testKey()), &llmhttp.Options{Logger: noLog, Usage: usage, Timeout: time.Minute})
+				ctx, leave := context.WithCancel(t.Context())
+				r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(chatBody))
+				r.Header.Set("Authorization", "Bearer "+testSecret)
+				go h.ServeHTTP(httptest.NewRecorder(), r)
+				synctest.Wait()
+				leave()
+				left := time.Now()
+				go tt.end(h)
+				for synctest.Wait(); len(usage.records()) == 0; synctest.Wait() {
+					time.Sleep(time.Second / 2)
+				}
+				assert.Equal(t, tt.want, time.Since(left))
+				assert.Equal(t, usageOf(7, 3), usage.records()[0].Usage)
+			})
+		})
+	}
+	left, ok := llmhttp.ClientLeft(context.Background())
+	assert.False(t, ok)
+	assert.Equal(t, context.Background(), left)
+}
+
+// The numbers of a usage agree with each other, whatever the server sent: otherwise requests
+// are free, or pay a negative price.
+func TestAccount_UsageIsReconciled(t *testing.T) {
+	details := func(u llmhttp.Usage, cached, write, reasoning int) llmhttp.Usage {
+		u.PromptTokensDetails = llmhttp.PromptTokensDetails{CachedTokens: cached, CacheWriteTokens: write}
+		u.CompletionTokensDetails = llmhttp.CompletionTokensDetails{ReasoningTokens: reasoning}
+		return u
+	}
+	audio := func(u llmhttp.Usage, prompt, completion int) llmhttp.Usage {
+		u.PromptTokensDetails.AudioTokens, u.CompletionTokensDetails.AudioTokens = prompt, completion
+		return u
+	}
+	total := llmhttp.Usage{TotalTokens: 1000}
+	tests := map[string]struct {
+		path, body     string
+		reported, want llmhttp.Usage
+	}{
+		"embeddings, total only":           {embeddingsPath, embeddingBody, total, usageOf(1000, 0)},
+		"embeddings, a larger total":       {embeddingsPath, embeddingBody, llmhttp.Usage{PromptTokens: 3, TotalTokens: 1000}, usageOf(1000, 0)},
+		"images, total only":               {imagesPath, imageBody, total, usageOf(0, 1000)},
+		"chat, total only":                 {chatPath, chatBody, total, usageOf(400, 600)}, // 4 words, and a reply of 6
+		"chat, total and prompt":           {chatPath, chatBody, llmhttp.Usage{PromptTokens: 300, TotalTokens: 1000}, usageOf(300, 700)},
+		"chat, total and completion":       {chatPath, chatBody, llmhttp.Usage{CompletionTokens: 300, TotalTokens: 1000}, usageOf(700, 300)},
+		"reasoning beside the completion":  {chatPath, chatBody, details(llmhttp.Usage{PromptTokens: 32, CompletionTokens: 9, TotalTokens: 135}, 0, 0, 94), details(usageOf(32, 103), 0, 0, 94)},
+		"a smaller total":                  {chatPath, chatBody, llmhttp.Usage{PromptTokens: 300, CompletionTokens: 20, TotalTokens: 1}, usageOf(300, 20)},
+		"cached above the prompt":          {chatPath, chatBody, details(usageOf(10, 5), 1000, 0, 0), details(usageOf(10, 5), 10, 0, 0)},
+		"cached and written":               {chatPath, chatBody, details(usageOf(10, 5), 6, 7, 0), details(usageOf(10, 5), 6, 4, 0)},
+		"written above the prompt":         {chatPath, chatBody, details(usageOf(10, 5), 0, 1000, 0), details(usageOf(10, 5), 0, 10, 0)},
+		"reasoning above the completion":   {chatPath, chatBody, details(usageOf(10, 5), 0, 0, 1000), details(usageOf(10, 5), 0, 0, 5)},
+		"negative details":                 {chatPath, chatBody, details(usageOf(10, 5), -1000, -1, -1000), usageOf(10, 5)},
+		"negative audio":                   {chatPath, chatBody, audio(usageOf(10, 5), -1, -1), usageOf(10, 5)},
+		"audio above the rest":             {chatPath, chatBody, audio(usageOf(10, 5), 11, 6), audio(usageOf(10, 5), 10, 5)},
+		"a negative prompt":                {chatPath, chatBody, usageOf(-10, 5), usageOf(0, 5)},
+		"cached tokens of embeddings":      {embeddingsPath, embeddingBody, details(usageOf(10, 0), 1000, 0, 0), details(usageOf(10, 0), 10, 0, 0)},
+		"details within a total that grew": {chatPath, chatBody, details(llmhttp.Usage{PromptTokens: 10, TotalTokens: 30}, 10, 0, 20), details(usageOf(10, 20), 10, 0, 20)},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			reported := tt.reported
+			s := startServer(t, config{
+				opts: llmhttp.Options{CountTokens: countWords}, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 100_000}}),
+				backend: &stubBackend{
+					chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+						return streamOf(chunkWithUsage("a reply that has six words", reported))
+					},
+					images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+						return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte(pngData)}}, Usage: &reported}, nil
+					},
+					embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+						return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1), Usage: &reported}, nil
+					},
+				}})
+			r := s.do("POST", tt.path, tt.body)
+			require.Equal(t, 200, r.StatusCode, "%s", r.body)
+			want := tt.want
+			if tt.path == imagesPath {
+				want = usageOf(2, 998) // "a cat"
+			}
+			assert.Equal(t, want, s.record().Usage)
+			assert.False(t, s.record().Estimated)
+			assert.Contains(t, r.body, fmt.Sprintf(`"total_tokens":%d`, want.TotalTokens))
+		})
+	}
+}
+
+// A usage with only total_tokens counts toward a quota.
+func TestAccount_TotalTokensCountTowardAQuota(t *testing.T) {
+	for path, body := range map[string]string{chatPath: chatBody, embeddingsPath: embeddingBody} {
+		t.Run(path, func(t *testing.T) {
+			keys := limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 10_000}})
+			s := startServer(t, config{keys: keys, opts: llmhttp.Options{Usage: memory.NewUsageStore()}, backend: &stubBackend{
+				chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+					return streamOf(chunkWithUsage("Hello", llmhttp.Usage{TotalTokens: 10_000}))
+				},
+				embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+					return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1), Usage: &llmhttp.Usage{TotalTokens: 10_000}}, nil
+				},
+			}})
+			require.Equal(t, 200, s.do("POST", path, body).StatusCode)
+			assert.Equal(t, 429, s.do("POST", path, body).StatusCode)
+		})
+	}
+}
+
+// A running total that only grows is no mistake of the Backend: vLLM sends one in each chunk with
+// continuous_usage_stats, and an agent adds up the prompts of its calls.
+func TestAccount_RunningTotal(t *testing.T) {
+	for name, totals := range map[string][]llmhttp.Usage{
+		"vLLM":       {usageOf(10, 0), usageOf(10, 1), usageOf(10, 2)},
+		"agent":      {usageOf(10, 5), usageOf(40, 9), usageOf(90, 9)},
+		"total only": {{TotalTokens: 5}, {TotalTokens: 99}},
+		"equal":      {usageOf(10, 2), usageOf(10, 2)},
+	} {
+		for mode, body := range chatModes {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				s := startServer(t, config{backend: chunkBackend(func() (chunks []*llmhttp.ChatChunk) {
+					for _, u := range totals {
+						chunks = append(chunks, chunkWithUsage("x ", u))
+					}
+					return chunks
+				})})
+				require.Equal(t, 200, s.chat(body).StatusCode)
+				assert.Equal(t, totals[len(totals)-1].TotalTokens, s.record().Usage.TotalTokens)
+				assert.NotContains(t, s.log.String(), "contradict")
+			})
+		}
+	}
+}
+
+// If the client of an image request leaves, it pays for the images that it asked for, unless
+// nothing was sent.
+func TestAccount_ClientLeavesAnImage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fail      func(ctx context.Context) (*llmhttp.ImageResponse, error)
+		images    int
+		estimated bool
+	}{
+		"canceled": {func(ctx context.Context) (*llmhttp.ImageResponse, error) { return nil, ctx.Err() }, 3, true},
+		"nothing":  {func(context.Context) (*llmhttp.ImageResponse, error) { return nil, nil }, 3, true},
+		"not sent": {func(ctx context.Context) (*llmhttp.ImageResponse, error) {
+			return nil, fmt.Errorf("%w: %w", llmhttp.ErrNotSent, ctx.Err())
+		}, 0, false},
+		"fewer returned": {func(context.Context) (*llmhttp.ImageResponse, error) {
+			return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 2)}, nil
+		}, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, leave := context.WithCancel(t.Context())
+			s := startServer(t, config{backend: &stubBackend{
+				images: func(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+					req.N = nil // it is the Backend's
+					leave()
+					<-ctx.Done()
+					return tt.fail(ctx)
+				},
+			}})
+			_, err := s.open(ctx, "POST", imagesPath, `{"model":"m","prompt":"a cat","n":3}`)
+			require.Error(t, err)
+			record := s.record()
+			assert.Equal(t, tt.images, record.Images)
+			assert.Equal(t, tt.estimated, record.Estimated)
+		})
+	}
+	t.Run("a failure without a departure", func(t *testing.T) {
+		s := startServer(t, config{backend: &stubBackend{images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return nil, errCause }}})
+		assert.Equal(t, http.StatusInternalServerError, s.do("POST", imagesPath, imageBody).StatusCode)
+		assert.Zero(t, s.record().Images)
+	})
+}
