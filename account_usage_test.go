@@ -388,3 +388,110 @@ func TestAccount_ClientLeavesAnImage(t *testing.T) {
 		assert.Zero(t, s.record().Images)
 	})
 }
+
+// longText is 1.1 MB of text, and longData of base64.
+var (
+	longText = strings.Repeat("words ", 1_100_000/6)
+	longData = strings.Repeat("QUJD", 1_100_000/4)
+)
+
+// An estimate counts all that was sent: 1.1 MB are more than a handful of tokens, wherever
+// they are.
+func TestAccount_EstimateCountsEverythingSent(t *testing.T) {
+	const asText, asMedia = 1_100_000 / 5, 2000
+	message := func(members string) string { return `"messages":[{"role":"assistant","content":"x",` + members + `}]` }
+	part := func(p string) string { return `"messages":[{"role":"user","content":[` + p + `]}]` }
+	hello := `"messages":[{"role":"user","content":"x"}],`
+	for name, tt := range map[string]struct {
+		members string
+		want    int
+	}{
+		"content":                {`"messages":[{"role":"user","content":"TEXT"}]`, asText},
+		"refusal":                {message(`"refusal":"TEXT"`), asText},
+		"reasoning":              {message(`"reasoning_content":"TEXT"`), asText},
+		"reasoning details":      {message(`"reasoning_details":[{"type":"reasoning.text","text":"TEXT"}]`), asText},
+		"reasoning summary":      {message(`"reasoning_details":[{"type":"reasoning.summary","summary":"TEXT"}]`), asText},
+		"encrypted reasoning":    {message(`"reasoning_details":[{"type":"reasoning.encrypted","data":"DATA"}]`), asText},
+		"member of a detail":     {message(`"reasoning_details":[{"type":"reasoning.text","text":"x","a":["TEXT"]}]`), asText},
+		"member of a message":    {message(`"a":{"b":"TEXT"}`), asText},
+		"name":                   {message(`"name":"TEXT"`), asText},
+		"custom call":            {message(`"tool_calls":[{"id":"1","type":"custom","custom":{"name":"f","input":"TEXT"}}]`), asText},
+		"function call":          {message(`"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"TEXT"}}]`), asText},
+		"member of a call":       {message(`"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"","a":["TEXT"]}}]`), asText},
+		"ID of a call":           {`"messages":[{"role":"tool","content":"x","tool_call_id":"TEXT"}]`, asText},
+		"member of a text":       {part(`{"type":"text","text":"x","a":"TEXT"}`), asText},
+		"member of an image":     {part(`{"type":"image_url","image_url":{"url":"https://example.com/a.png","a":"TEXT"}}`), asText},
+		"detail of an image":     {part(`{"type":"image_url","image_url":{"url":"https://example.com/a.png","detail":"TEXT"}}`), asText},
+		"part of another type":   {part(`{"type":"thinking","thinking":"TEXT"}`), asText},
+		"type of a part":         {part(`{"type":"TEXT"}`), asText},
+		"image":                  {part(`{"type":"image_url","image_url":{"url":"data:image/png;base64,DATA"}}`), asMedia},
+		"audio":                  {part(`{"type":"input_audio","input_audio":{"format":"wav","data":"DATA"}}`), asMedia},
+		"file":                   {part(`{"type":"file","file":{"file_data":"data:application/pdf;base64,DATA"}}`), asMedia},
+		"text file":              {part(`{"type":"file","file":{"file_data":"data:text/plain;base64,DATA"}}`), 1_100_000 / 6},
+		"custom tool":            {hello + `"tools":[{"type":"custom","custom":{"name":"f","description":"TEXT"}}]`, asText},
+		"custom tool with media": {hello + `"tools":[{"type":"custom","custom":{"name":"f","description":"data:image/png;base64,DATA"}}]`, asText},
+		"member of a tool":       {hello + `"tools":[{"type":"function","function":{"name":"f"},"a":"TEXT"}]`, asText},
+		"member of a function":   {hello + `"tools":[{"type":"function","function":{"name":"f","a":"TEXT"}}]`, asText},
+		"parameters":             {hello + `"tools":[{"type":"function","function":{"name":"f","parameters":{"a":"TEXT"}}}]`, asText},
+		"response format":        {hello + `"response_format":{"type":"json_schema","json_schema":{"a":"TEXT"}}`, asText},
+		"tool choice":            {hello + `"tool_choice":{"type":"a","a":"TEXT"}`, asText},
+		"stop":                   {hello + `"stop":["a","TEXT"]`, asText},
+		"effort":                 {hello + `"reasoning_effort":"TEXT"`, asText},
+		"unknown parameter":      {hello + `"prediction":{"type":"content","content":"TEXT"}`, asText},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, config{backend: textBackend("x")})
+			body := strings.NewReplacer("TEXT", longText, "DATA", longData).Replace(`{"model":"m",` + tt.members + `}`)
+			r := s.chat(body)
+			require.Equal(t, 200, r.StatusCode, "%.300s", r.body)
+			record := s.record()
+			assert.True(t, record.Estimated)
+			assert.GreaterOrEqual(t, record.Usage.PromptTokens, tt.want)
+		})
+	}
+	t.Run("embeddings", func(t *testing.T) {
+		s := startServer(t, config{backend: &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1)}, nil
+		}}})
+		r := s.do("POST", embeddingsPath, `{"model":"m","input":"x","messages":[{"content":"`+longText+`"}]}`)
+		require.Equal(t, 200, r.StatusCode)
+		assert.GreaterOrEqual(t, s.record().Usage.PromptTokens, asText)
+	})
+}
+
+// An estimate counts all that was received.
+func TestAccount_EstimateCountsEverythingReceived(t *testing.T) {
+	const asText = 1_100_000 / 5
+	for name, tt := range map[string]struct {
+		delta string
+		want  int
+	}{
+		"content":             {`"content":"TEXT"`, asText},
+		"refusal":             {`"refusal":"TEXT"`, asText},
+		"reasoning":           {`"reasoning_content":"TEXT"`, asText},
+		"reasoning details":   {`"reasoning_details":[{"type":"reasoning.text","text":"TEXT"}]`, asText},
+		"details beside text": {`"reasoning_content":"x","reasoning_details":[{"type":"reasoning.text","text":"TEXT"}]`, asText},
+		"reasoning summary":   {`"reasoning_details":[{"type":"reasoning.summary","summary":"TEXT"}]`, asText},
+		"encrypted reasoning": {`"reasoning_details":[{"type":"reasoning.encrypted","data":"DATA"}]`, asText},
+		"signature":           {`"reasoning_details":[{"type":"reasoning.text","signature":"DATA"}]`, asText},
+		"function call":       {`"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"TEXT"}}]`, asText},
+		"custom call":         {`"tool_calls":[{"index":0,"id":"1","type":"custom","custom":{"name":"f","input":"TEXT"}}]`, asText},
+		"member":              {`"a":"TEXT"`, asText},
+		"member that nests":   {`"annotations":[{"a":{"b":"TEXT"}}]`, asText},
+		"content parts":       {`"content":[{"type":"thinking","thinking":"TEXT"}]`, asText},
+		"audio":               {`"audio":{"id":"a","data":"DATA"}`, 2000},
+		"images":              {`"images":[{"type":"image_url","image_url":{"url":"data:image/png;base64,DATA"}}]`, 2000},
+	} {
+		for mode, body := range chatModes {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				delta := strings.NewReplacer("TEXT", longText, "DATA", longData).Replace(tt.delta)
+				s := startServer(t, config{backend: jsonBackend(t, `{"choices":[{"index":0,"delta":{`+delta+`}}]}`)})
+				require.Equal(t, 200, s.chat(body).StatusCode)
+				record := s.record()
+				assert.True(t, record.Estimated)
+				assert.GreaterOrEqual(t, record.Usage.CompletionTokens, tt.want)
+				assert.Less(t, record.Usage.CompletionTokens, 400_000)
+			})
+		}
+	}
+}

@@ -331,7 +331,7 @@ func serveEmbeddings(q *request) error {
 	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
-	q.accounting.promptTokens = q.tokenCounter().input(&req.Input)
+	q.accounting.promptTokens = q.tokenCounter().input(req)
 	tokens := max(q.accounting.promptTokens, 1)
 	if err := q.accounting.reserve(estimate{tokens: tokens, minTokens: tokens}); err != nil {
 		return err

@@ -186,7 +186,7 @@ func serveImages(q *request) error {
 		return err
 	}
 	if q.key.limitsTokens() {
-		q.accounting.promptTokens = q.tokenCounter().text(req.Prompt)
+		q.accounting.promptTokens = q.tokenCounter().image(req)
 	}
 	tokens := max(q.accounting.promptTokens, 1)
 	if err := q.accounting.reserve(estimate{tokens: tokens, minTokens: tokens, images: req.Count()}); err != nil {

@@ -276,17 +276,6 @@ func (e Extra) size() int {
 	return n
 }
 
-// texts returns the strings among the members of e.
-func (e Extra) texts() string {
-	var all strings.Builder
-	for _, v := range e {
-		if len(v) > 0 && v[0] == '"' {
-			all.WriteString(textOf(v))
-		}
-	}
-	return all.String()
-}
-
 // dropInvalid removes the members of several Extras that are not JSON, and
 // reports whether there were any.
 func dropInvalid(extras ...Extra) (dropped bool) {

@@ -1,7 +1,7 @@
 package llmhttp
 
 import (
-	"encoding/json"
+	"bytes"
 	"strings"
 )
 
@@ -28,64 +28,129 @@ func estimateTokens(bytes int) int { return (bytes + 3) / 4 }
 
 // The tokens of a chat besides its texts. OpenAI counts an image in low detail
 // as 85 tokens, and a few for each message.
+//
+// What vendors count for media depends on pixels, seconds and pages, which are not known
+// here. The estimate by the length of the base64 is near that for photos of a few hundred
+// kilobytes, and for PDF files of mostly text; see Options.CountTokens.
 const (
 	tokensPerMessage = 4
-	tokensPerMedia   = 85
+	tokensPerMedia   = 85  // of an image, a recording or a file, and one more for each of the following bytes
+	bytesPerMedia    = 512 // of the base64 of images, audio and video, or of the URL of an image
+	bytesPerFile     = 16  // of the base64 of files that are neither media nor text
 )
 
-// prompt counts the tokens of a chat's messages and tools.
+// maxLabel is the length up to which types, IDs, and parameters that are not text for the
+// model count nothing. Whoever puts a longer text there may expect that the model gets it.
+const maxLabel = 64
+
+// label counts the tokens of a text that is usually a label, such as a type or an ID.
+func (c *tokenCounter) label(s string) int {
+	if len(s) <= maxLabel {
+		return 0
+	}
+	return c.text(s)
+}
+
+// prompt counts the tokens of everything in a chat that a model may get.
 func (c *tokenCounter) prompt(r *ChatRequest) int {
-	n := 0
+	n := c.label(r.Model) + c.label(r.ReasoningEffort) + c.label(string(r.ToolChoice)) + c.extra(r.Extra)
 	for i := range r.Messages {
-		m := &r.Messages[i]
-		n += tokensPerMessage + c.text(m.Name) + c.text(m.Reasoning)
-		for j := range m.Content {
-			if p := &m.Content[j]; p.Type == PartText {
-				n += c.text(p.Text)
-			} else {
-				n += tokensPerMedia
-			}
-		}
-		if len(m.Extra) > 0 {
-			n += c.text(m.Extra.texts())
-		}
-		for j := range m.ToolCalls {
-			f := &m.ToolCalls[j].Function
-			n += c.text(f.Name) + c.text(f.Arguments)
-		}
+		n += c.message(&r.Messages[i])
 	}
 	for i := range r.Tools {
-		if f := r.Tools[i].Function; f != nil {
-			n += c.text(f.Name) + c.text(f.Description) + c.text(string(f.Parameters))
-		}
+		n += c.tool(&r.Tools[i])
 	}
-	for _, v := range r.Extra {
-		n += c.structured(v)
+	for _, s := range r.Stop {
+		n += c.label(s)
 	}
-	if r.ResponseFormat != nil {
-		for _, v := range r.ResponseFormat.Extra {
-			n += c.structured(v)
-		}
+	if f := r.ResponseFormat; f != nil {
+		n += c.label(f.Type) + c.extra(f.Extra)
+	}
+	if o := r.StreamOptions; o != nil {
+		n += c.extra(o.Extra)
 	}
 	return n
 }
 
-// structured counts the tokens of JSON that may contain text for the model.
-func (c *tokenCounter) structured(v json.RawMessage) int {
-	if len(v) > 0 && strings.IndexByte(`"[{`, v[0]) >= 0 {
-		return c.text(string(v))
+func (c *tokenCounter) message(m *Message) int {
+	n := tokensPerMessage + c.text(m.Name) + c.label(string(m.Role)) + c.label(m.ToolCallID) + c.text(m.Refusal) + c.mediaExtra(m.Extra)
+	for i := range m.Content {
+		n += c.part(&m.Content[i])
 	}
-	return 0
+	for i := range m.ToolCalls {
+		call := &m.ToolCalls[i]
+		f := &call.Function
+		n += c.label(call.ID) + c.label(call.Type) + c.extra(call.Extra) + c.text(f.Name) + c.text(f.Arguments) + c.extra(f.Extra)
+	}
+	return n + c.reasoning(m)
 }
 
-// input counts the tokens of the inputs of an embedding request.
-func (c *tokenCounter) input(in *EmbeddingInput) int {
-	n := 0
-	for _, text := range in.Texts {
+// reasoning counts the tokens of the reasoning of a message. The text in the details usually
+// repeats the other, so the longer one counts.
+func (c *tokenCounter) reasoning(m *Message) int {
+	n, details := 0, 0
+	for i := range m.ReasoningDetails {
+		d := &m.ReasoningDetails[i]
+		details += c.text(d.Text) + c.text(d.Summary)
+		n += c.text(d.Data) + c.label(d.Type) + c.label(d.Signature) + c.extra(d.Extra)
+	}
+	return n + max(c.text(m.Reasoning), details)
+}
+
+func (c *tokenCounter) part(p *Part) int {
+	n := c.label(p.Type)
+	if p.Text != "" || p.Type == PartText {
+		n += c.text(p.Text)
+	}
+	if p.Type != PartText {
+		n += tokensPerMedia
+	}
+	if u := p.ImageURL; u != nil {
+		n += len(u.URL)/bytesPerMedia + c.label(u.Detail) + c.extra(u.Extra)
+	}
+	return n + c.mediaExtra(p.Extra)
+}
+
+func (c *tokenCounter) tool(t *Tool) int {
+	n := c.label(t.Type) + c.extra(t.Extra)
+	if f := t.Function; f != nil {
+		n += c.text(f.Name) + c.text(f.Description) + c.text(string(f.Parameters)) + c.extra(f.Extra)
+	}
+	return n
+}
+
+// extra counts the tokens of the members of e as text.
+func (c *tokenCounter) extra(e Extra) int { return c.members(e, false) }
+
+// mediaExtra counts the tokens of the members of e, which may contain media.
+func (c *tokenCounter) mediaExtra(e Extra) int { return c.members(e, true) }
+
+func (c *tokenCounter) members(e Extra, media bool) int {
+	if len(e) == 0 {
+		return 0
+	}
+	out := outputCounter{keepText: c.count != nil}
+	out.addExtra(e, media)
+	return c.output(&out)
+}
+
+// input counts the tokens of an embedding request.
+func (c *tokenCounter) input(r *EmbeddingRequest) int {
+	n := c.label(r.Model) + c.label(r.EncodingFormat) + c.extra(r.Extra)
+	for _, text := range r.Input.Texts {
 		n += c.text(text)
 	}
-	for _, tokens := range in.Tokens {
+	for _, tokens := range r.Input.Tokens {
 		n += len(tokens)
+	}
+	return n
+}
+
+// image counts the tokens of the prompt of an image request.
+func (c *tokenCounter) image(r *ImageRequest) int {
+	n := c.text(r.Prompt) + c.extra(r.Extra)
+	for _, s := range []string{r.Model, r.Size, r.Quality, r.ResponseFormat} {
+		n += c.label(s)
 	}
 	return n
 }
@@ -93,9 +158,9 @@ func (c *tokenCounter) input(in *EmbeddingInput) int {
 // output counts the tokens of a reply.
 func (c *tokenCounter) output(out *outputCounter) int {
 	if c.count != nil {
-		return c.text(string(out.text))
+		return c.text(string(out.text)) + out.media
 	}
-	return estimateTokens(out.bytes)
+	return estimateTokens(out.bytes) + out.media
 }
 
 // An outputCounter counts the text of a reply, from which tokenCounter.output estimates the
@@ -104,23 +169,54 @@ type outputCounter struct {
 	keepText bool // whether text is kept, for Options.CountTokens
 	bytes    int
 	text     []byte
+	media    int // tokens of media
 }
 
 func (n *outputCounter) add(d *Delta) {
-	n.addText(d.Reasoning)
+	n.addReasoning(d)
 	n.addText(d.Content)
 	n.addText(d.Refusal)
+	n.addLabel(string(d.Role))
 	for i := range d.ToolCalls {
-		n.addText(d.ToolCalls[i].Function.Name)
-		n.addText(d.ToolCalls[i].Function.Arguments)
+		t := &d.ToolCalls[i]
+		n.addText(t.Function.Name)
+		n.addText(t.Function.Arguments)
+		n.addLabel(t.ID)
+		n.addLabel(t.Type)
+		n.addExtra(t.Function.Extra, false)
+		n.addExtra(t.Extra, false)
 	}
-	if d.Reasoning == "" {
-		for i := range d.ReasoningDetails {
-			n.addText(d.ReasoningDetails[i].Text)
+	n.addExtra(d.Extra, true)
+}
+
+// addReasoning adds the longer of the two forms of reasoning, because one usually repeats the
+// other. The labels in Extra are the same in each delta.
+func (n *outputCounter) addReasoning(d *Delta) {
+	if len(d.ReasoningDetails) == 0 {
+		n.addText(d.Reasoning)
+		return
+	}
+	details := 0
+	for i := range d.ReasoningDetails {
+		details += len(d.ReasoningDetails[i].Text) + len(d.ReasoningDetails[i].Summary)
+	}
+	useDetails := details > len(d.Reasoning)
+	if !useDetails {
+		n.addText(d.Reasoning)
+	}
+	for i := range d.ReasoningDetails {
+		r := &d.ReasoningDetails[i]
+		if useDetails {
+			n.addText(r.Text)
+			n.addText(r.Summary)
 		}
-	}
-	if len(d.Extra) > 0 {
-		n.addText(d.Extra.texts())
+		n.addText(r.Data)
+		n.addLabel(r.Type)
+		n.addLabel(r.Signature)
+		for name, v := range r.Extra {
+			n.addLabel(name)
+			n.addLabel(string(v))
+		}
 	}
 }
 
@@ -129,4 +225,126 @@ func (n *outputCounter) addText(s string) {
 	if n.keepText {
 		n.text = append(n.text, s...)
 	}
+}
+
+// addLabel is like tokenCounter.label.
+func (n *outputCounter) addLabel(s string) {
+	if len(s) > maxLabel {
+		n.addText(s)
+	}
+}
+
+func (n *outputCounter) addBytes(b []byte) {
+	n.bytes += len(b)
+	if n.keepText {
+		n.text = append(n.text, b...)
+	}
+}
+
+// addExtra adds strings, and arrays and objects, which may contain text. If media is true,
+// strings that are media count as such; elsewhere a model would get them as text.
+func (n *outputCounter) addExtra(e Extra, media bool) {
+	for name, v := range e {
+		n.addLabel(name)
+		switch {
+		case len(v) == 0:
+		case v[0] == '[', v[0] == '{', v[0] == '"' && media && isBase64URL(contentOf(v)):
+			n.addJSON(v, media, name == memberAudio || name == PartAudio)
+		case v[0] == '"':
+			n.addText(textOf(v))
+		default:
+			n.addLabel(string(v))
+		}
+	}
+}
+
+// memberAudio is the member of a message in which OpenAI's models answer with audio.
+const memberAudio = "audio"
+
+// addJSON adds the JSON text v. If media is true, data: URLs in base64 count as media, and if
+// audio is true, so does the base64 in the first member "data".
+func (n *outputCounter) addJSON(v []byte, media, audio bool) {
+	if media && audio {
+		if start := audioData(v); start > 0 {
+			content := contentOf(v[start:])
+			n.addBytes(v[:start])
+			n.media += len(content) / bytesPerMedia
+			v = v[start+1+len(content):]
+		}
+	}
+	for media {
+		i := bytes.Index(v, []byte(`"data:`))
+		if i < 0 {
+			break
+		}
+		content := contentOf(v[i:])
+		n.addBytes(v[:i+1])
+		if isBase64URL(content) && (i == 0 || v[i-1] != '\\') {
+			n.media += dataTokens(content)
+		} else {
+			n.addBytes(content)
+		}
+		v = v[i+1+len(content):]
+	}
+	n.addBytes(v)
+}
+
+// audioData returns where the value of the first member "data" of v begins, or 0 if that is
+// not base64.
+func audioData(v []byte) int {
+	_, rest, _ := bytes.Cut(v, []byte(`"data"`))
+	i := bytes.IndexByte(rest, '"')
+	if i < 0 || !isBase64(contentOf(rest[i:])) {
+		return 0
+	}
+	return len(v) - len(rest) + i
+}
+
+// contentOf returns what is between the first byte of v, a quotation mark, and the next one.
+// Base64 contains no escaped ones.
+func contentOf(v []byte) []byte {
+	end := bytes.IndexByte(v[1:], '"')
+	return v[1 : 1+max(end, 0)]
+}
+
+// isBase64URL reports whether url is a data: URL of base64.
+func isBase64URL[T string | []byte](url T) bool {
+	head := string(url[:min(len(url), maxDataHead)])
+	i := strings.IndexByte(head, ',')
+	return strings.HasPrefix(head, dataScheme) && i > 0 && strings.HasSuffix(head[:i], ";base64") && isBase64(url[i+1:])
+}
+
+const (
+	dataScheme  = "data:"
+	maxDataHead = 256 // longer media types are not known
+)
+
+// isBase64 reports whether s has only the characters of base64, and escapes of the slash.
+// Otherwise text for the model would count as media.
+func isBase64[T string | []byte](s T) bool {
+	for i := range len(s) {
+		if !base64Bytes[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+var base64Bytes = func() (table [256]bool) {
+	for _, c := range []byte(`ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\`) {
+		table[c] = true
+	}
+	return table
+}()
+
+// dataTokens estimates the tokens of the data in a data: URL of base64.
+func dataTokens[T string | []byte](url T) int {
+	kind := string(url[len(dataScheme):min(len(url), maxDataHead)])
+	switch kind[:strings.IndexAny(kind, `/\;,`)] { // JSON may escape the slash
+	case "image", "audio", "video":
+		return len(url) / bytesPerMedia
+	case "text":
+		return estimateTokens(len(url) / 4 * 3)
+	}
+	return len(url) / bytesPerFile
 }
