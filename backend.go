@@ -9,8 +9,8 @@ import (
 
 // A Backend answers chat requests. It may also implement [ModelLister],
 // [ImageGenerator] and [Embedder], without which a [Handler] answers 404 on their
-// endpoints, and [ImageSizer] and [TokenCounter]. All methods must be safe for
-// concurrent use.
+// endpoints, and [ImageSizer], [TokenCounter] and [Aliaser]. All methods must be safe
+// for concurrent use.
 type Backend interface {
 	// Chat returns the reply to req. The work is done while the returned
 	// stream is iterated over, not before, and must stop when ctx is done.
@@ -21,7 +21,9 @@ type Backend interface {
 	// stream yields [ModelNotFound].
 	//
 	// A Usage that it yields is the total of the request so far, not that of a
-	// chunk: the last one counts.
+	// chunk: the last one counts. A Backend that learns it in steps, such as an agent
+	// that calls a model several times, yields it after each step or calls
+	// [ReportUsage], so that a client that leaves has paid for what was done.
 	//
 	// The Backend owns req and everything it points to.
 	Chat(ctx context.Context, req *ChatRequest) ChatStream
@@ -70,6 +72,15 @@ type TokenCounter interface {
 	CountTokens(ctx context.Context, req *ChatRequest) (int, error)
 }
 
+// An Aliaser is a [Backend] that gives models other names than the servers behind it.
+// NewHandler asks it once, to compare what the names cost: see Options.Cost.
+type Aliaser interface {
+	// Aliases returns the names that clients use for models, as far as they differ from
+	// those that servers are asked for, each with the names of the servers. A name may be
+	// a pattern, as in [Key]. Aliases contacts no server. The caller may modify the map.
+	Aliases() map[string][]string
+}
+
 // A Forwarder is a [Backend] that forwards every call, including those of the
 // optional interfaces, to another Backend. Embed it in a wrapper that changes
 // some of the calls, or use it to call an optional method of any Backend:
@@ -77,7 +88,7 @@ type TokenCounter interface {
 //	models, err := llmhttp.Forwarder{Backend: b}.ListModels(ctx)
 //
 // If the wrapped Backend does not implement an optional interface, the methods
-// of that interface return an error wrapping [errors.ErrUnsupported].
+// of that interface return an error wrapping [errors.ErrUnsupported]. Aliases returns nil.
 type Forwarder struct{ Backend }
 
 var (
@@ -86,6 +97,7 @@ var (
 	_ ImageSizer     = Forwarder{}
 	_ Embedder       = Forwarder{}
 	_ TokenCounter   = Forwarder{}
+	_ Aliaser        = Forwarder{}
 )
 
 // ListModels calls the method of the wrapped [ModelLister].
@@ -128,6 +140,14 @@ func (f Forwarder) CountTokens(ctx context.Context, req *ChatRequest) (int, erro
 	return 0, unsupported("count tokens")
 }
 
+// Aliases calls the method of the wrapped [Aliaser].
+func (f Forwarder) Aliases() map[string][]string {
+	if b, ok := f.Backend.(Aliaser); ok {
+		return b.Aliases()
+	}
+	return nil
+}
+
 func unsupported(what string) error {
 	return fmt.Errorf("llmhttp: backend does not %s: %w", what, errors.ErrUnsupported)
 }
@@ -139,7 +159,8 @@ func unsupported(what string) error {
 // A ChatStream is iterated over at most once. It runs on the goroutine of the
 // loop: yield returns when the chunk is on its way to the client, so a slow
 // client slows the stream down, and returns false when the client has left or
-// the request has ended for another reason. The Backend must then return.
+// the request has ended for another reason. The Backend must then return. What it knows
+// or can still find out of the usage it passes to [ReportUsage] before: see [ClientLeft].
 //
 // The stream's function should call yield on its own goroutine, as llmhttptest.TestBackend
 // checks, because a loop may depend on it. A Handler does not: it accepts calls on

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -54,6 +55,12 @@ type Options struct {
 	// Cost returns the cost of usage in US dollars, for the usage endpoint and
 	// for Quota.Cost. It must be additive: the costs of several requests are the
 	// cost of their sum. If nil, all costs are zero.
+	//
+	// The Model of a UsageSum is the name that clients use. Where the Backend gives
+	// models other names, as routes of package route and the Models of package
+	// upstream do, that is the alias and not the model that serves it, so Cost must
+	// know the aliases. If the Backend is an [Aliaser], NewHandler logs an error for each alias
+	// that costs nothing although a model that serves it costs something.
 	Cost func(UsageSum) float64
 
 	// ImageURL stores an image for a client that asked for a URL, and returns the
@@ -187,7 +194,27 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	for _, p := range h.opts.Protocols {
 		h.addProtocol(p)
 	}
+	h.checkAliases()
 	return h
+}
+
+// checkAliases logs the aliases of models that are free by mistake.
+func (h *Handler) checkAliases() {
+	if h.opts.Cost == nil {
+		return
+	}
+	isFree := func(model string) bool {
+		const million = 1_000_000
+		return h.opts.Cost(UsageSum{Model: model, Requests: 1, PromptTokens: million, CompletionTokens: million, Images: 1}) == 0
+	}
+	aliases := h.backend.Aliases()
+	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
+		for _, model := range aliases[alias] {
+			if model != alias && isFree(alias) && !isFree(model) {
+				h.opts.Logger.Error("an alias costs nothing, but the model that serves it does: Options.Cost gets the name of the alias", "alias", alias, "model", model)
+			}
+		}
+	}
 }
 
 // ServeHTTP serves one request. It sets the Pattern of r to that of the route, such

@@ -32,6 +32,7 @@ var (
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
+	_ llmhttp.Aliaser        = (*Backend)(nil)
 )
 
 // New returns a Backend for the server at baseURL, the URL that clients of the
@@ -113,4 +114,15 @@ func (b *Backend) modelNames(name string) modelNames {
 		return modelNames{name, server}
 	}
 	return modelNames{name, name}
+}
+
+// Aliases implements [llmhttp.Aliaser] with Options.Models.
+func (b *Backend) Aliases() map[string][]string {
+	aliases := make(map[string][]string)
+	for client, server := range b.opts.Models {
+		if client != server {
+			aliases[client] = []string{server}
+		}
+	}
+	return aliases
 }
