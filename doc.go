@@ -85,6 +85,11 @@
 //
 // There is one [UsageRecord] for each request that asked the Backend for a chat,
 // images or embeddings, with the usage that the Backend reported or an estimate.
+// The numbers agree with each other, whatever a server sends: total_tokens is the sum of the
+// others, tokens that only it counts are added to them, and cached and reasoning tokens are within
+// their total. An estimate counts everything that was sent and received: four bytes of
+// text are a token, an image, a recording or a file is 85, and for each 512 bytes of its base64
+// one more, or for each 16 bytes of a file that is neither an image, audio, video nor text.
 // GET /v1/dashboard/billing/usage returns the usage of the key's account by day
 // and model. The query parameters start_date and end_date are dates in UTC of the
 // form 2006-01-02. end_date is not part of the range, unless it is start_date, and

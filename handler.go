@@ -70,7 +70,8 @@ type Options struct {
 
 	// CountTokens returns the number of tokens of a text. The Handler uses it to
 	// reserve tokens before it calls the Backend, and to estimate the usage if
-	// the Backend reports none. If nil, four bytes count as one token.
+	// the Backend reports none. If nil, four bytes count as one token. Images, audio
+	// and files are estimated by their size in any case.
 	CountTokens func(model, text string) int
 
 	// ReserveCompletion is how many tokens are reserved from the limits of a key

@@ -24,7 +24,8 @@ type Limits struct {
 	// Backend that counts tokens should reach. Negative is like zero.
 	MaxCompletionTokens int
 
-	// Concurrent is the largest number of requests in progress at a time.
+	// Concurrent is the largest number of requests in progress at a time. A request
+	// whose client has left is in progress until its Backend has returned.
 	// A negative number admits none. Each Handler counts its own requests
 	// unless its Limiter is a [ConcurrencyLimiter].
 	Concurrent int
