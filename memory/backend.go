@@ -51,7 +51,8 @@ const (
 //
 // The usage is exact. Prompt tokens are counted in the text, the reasoning and
 // the arguments of the tool calls of each message. Completion tokens are counted in
-// the reasoning and in the text or arguments of each choice.
+// the reasoning and in the text or arguments of each choice. [Backend.CountTokens] counts a
+// prompt in the same way.
 //
 // # Images
 //
@@ -79,6 +80,7 @@ var (
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
+	_ llmhttp.TokenCounter   = (*Backend)(nil)
 )
 
 // Echo returns a new Backend with zero fields.
@@ -105,6 +107,15 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 		}
 		s.sendReply(r)
 	}
+}
+
+// CountTokens implements [llmhttp.TokenCounter]. It returns the prompt tokens of the usage
+// that Chat reports, unless a Script reports another.
+func (b *Backend) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
+	if req.Model != ModelChat && b.Script == nil {
+		return 0, llmhttp.ModelNotFound(req.Model)
+	}
+	return promptTokens(req), nil
 }
 
 // ListModels implements [llmhttp.ModelLister].
