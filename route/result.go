@@ -132,6 +132,9 @@ func (e *targetError) Error() string { return fmt.Sprintf("route: target %q: %v"
 
 func (e *targetError) Unwrap() error { return e.err }
 
+// errCannotCount is the error of a token count if no target can count.
+var errCannotCount = fmt.Errorf("route: no target counts tokens: %w", errors.ErrUnsupported)
+
 func errUnsupported(endpoint llmhttp.Endpoint) error {
 	return fmt.Errorf("route: no target supports %s: %w", endpoint, errors.ErrUnsupported)
 }

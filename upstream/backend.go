@@ -22,7 +22,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, images, embeddings, models endpoint
+	chat, images, embeddings, models, tokenize endpoint
 
 	memory replyMemory
 }
@@ -32,6 +32,7 @@ var (
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
+	_ llmhttp.TokenCounter   = (*Backend)(nil)
 	_ llmhttp.Aliaser        = (*Backend)(nil)
 )
 
@@ -73,6 +74,9 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
 	b.models = newEndpoint(http.MethodGet, "models")
 	b.models.maxReply = min(b.models.maxReply, maxModelReply)
+	tokenize := *base
+	tokenize.Path, tokenize.RawPath = b.opts.TokenizePath, ""
+	b.tokenize = endpoint{method: http.MethodPost, url: tokenize.String(), maxReply: b.opts.MaxReply}
 	b.memory.limit = b.opts.MaxReplyMemory
 	return b, nil
 }

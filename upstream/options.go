@@ -94,6 +94,12 @@ type Options struct {
 	// reasoning that the server does not show.
 	ReadOnUnfinished bool
 
+	// TokenizePath is the path of the endpoint that counts the tokens of a chat as
+	// vLLM's does, "/tokenize", on the host of the server. [Backend.CountTokens] asks it, for
+	// protocols that count tokens. If empty, the server is not asked and the Handler
+	// estimates.
+	TokenizePath string
+
 	// OmitStreamOptions leaves stream_options out of requests, for servers that
 	// refuse it. They report no usage for streams, so it is estimated.
 	OmitStreamOptions bool
@@ -146,6 +152,9 @@ func (o *Options) validate() error {
 		if !isHeaderName(name) || isReservedHeader(name) || http.CanonicalHeaderKey(name) == "Authorization" {
 			return fmt.Errorf("upstream: Options.RequestIDHeader must not be %q", name)
 		}
+	}
+	if o.TokenizePath != "" && !strings.HasPrefix(o.TokenizePath, "/") {
+		return errors.New(`upstream: Options.TokenizePath must begin with "/"`)
 	}
 	for client, server := range o.Models {
 		if client == "" || server == "" {

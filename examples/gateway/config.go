@@ -44,6 +44,7 @@ type upstreamConfig struct {
 	ImageHosts        []string `json:"image_hosts"`
 	FirstByteTimeout  duration `json:"first_byte_timeout"` // until another target is tried; if missing, 2m
 	SilenceTimeout    duration `json:"silence_timeout"`
+	TokenizePath      string   `json:"tokenize_path"` // of an endpoint that counts tokens as vLLM's "/tokenize"
 	OmitStreamOptions bool     `json:"omit_stream_options"`
 	OmitImageFormat   bool     `json:"omit_image_format"`
 }

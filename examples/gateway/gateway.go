@@ -81,6 +81,7 @@ func (u *upstreamConfig) backend(field string) (llmhttp.Backend, error) {
 		Name:              u.Name,
 		FirstByteTimeout:  u.firstByteTimeout(),
 		IdleTimeout:       time.Duration(u.SilenceTimeout),
+		TokenizePath:      u.TokenizePath,
 		OmitStreamOptions: u.OmitStreamOptions,
 		Images:            upstream.ImageOptions{Hosts: u.ImageHosts, OmitFormat: u.OmitImageFormat},
 	}

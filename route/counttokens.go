@@ -1,0 +1,40 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+var _ llmhttp.TokenCounter = (*Router)(nil)
+
+// CountTokens implements [llmhttp.TokenCounter]. It asks the targets of the model in their
+// order, except those with an open breaker, until one answers. It counts neither as a try nor
+// as a failure. If no target can count, the error wraps [errors.ErrUnsupported].
+func (r *Router) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
+	rt, err := r.routeFor(req.Model, llmhttp.EndpointChat)
+	if err != nil {
+		return 0, err
+	}
+	failure := errCannotCount
+	info, now := newRequestInfo(ctx, req.Model, llmhttp.EndpointChat), time.Now()
+	for i, t := range rt.targets {
+		if !rt.pool.ready(i, info, now) {
+			continue
+		}
+		renamed := *req
+		renamed.Model = t.backendModel(req.Model)
+		n, err := llmhttp.Forwarder{Backend: t.backend}.CountTokens(ctx, &renamed)
+		switch {
+		case err == nil:
+			return n, nil
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case !errors.Is(err, errors.ErrUnsupported):
+			failure = t.translateError(err, req.Model)
+		}
+	}
+	return 0, failure
+}

@@ -1,0 +1,47 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// CountTokens implements [llmhttp.TokenCounter] with Options.TokenizePath. Without that, or if
+// the server has no such endpoint, the error wraps [errors.ErrUnsupported].
+//
+// The request and its reply are those of vLLM
+// (https://docs.vllm.ai/en/stable/serving/openai_compatible_server/#tokenizer-api).
+func (b *Backend) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
+	if b.opts.TokenizePath == "" {
+		return 0, fmt.Errorf("upstream: there is no Options.TokenizePath: %w", errors.ErrUnsupported)
+	}
+	model := b.modelNames(req.Model)
+	prompt := llmhttp.ChatRequest{Model: model.server, Messages: req.Messages, Tools: req.Tools}
+	body, err := prompt.MarshalJSON()
+	if err != nil {
+		return 0, err
+	}
+	return fetchReply(ctx, b, b.tokenize, body, model, decodeTokenCount)
+}
+
+// decodeTokenCount decodes the reply to the request c for a number of tokens.
+func decodeTokenCount(c *call, reply []byte) (int, error) {
+	var counted struct {
+		Count *int            `json:"count"`
+		Error json.RawMessage `json:"error"`
+	}
+	malformed := json.Unmarshal(reply, &counted)
+	if err := c.reportedError(reply, counted.Error, counted.Count != nil); err != nil {
+		return 0, err
+	}
+	switch {
+	case malformed != nil:
+		return 0, c.malformedReply(malformed)
+	case counted.Count == nil || *counted.Count < 0:
+		return 0, c.invalidReply("the reply has no count")
+	}
+	return *counted.Count, nil
+}
