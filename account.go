@@ -354,8 +354,9 @@ func (a *accounting) estimateOutput() int {
 // divideTotal adds those tokens of u.TotalTokens that are neither counted in PromptTokens nor in
 // CompletionTokens to the one of these that is zero. If both are, the total of a chat is
 // divided like the estimate, and the output of images is what the estimate of the prompt
-// leaves. If neither is, they are tokens of the completion: xAI does not count reasoning in
-// completion_tokens. Embeddings have no completion.
+// leaves. If neither is, they are tokens of the completion: xAI counts reasoning only in the
+// total (https://docs.x.ai/docs/key-information/consumption-and-rate-limits). Embeddings
+// have no completion.
 func (a *accounting) divideTotal(u *Usage) {
 	rest := u.TotalTokens - u.PromptTokens - u.CompletionTokens
 	switch {

@@ -234,6 +234,23 @@ func TestClientLeft_End(t *testing.T) {
 			})
 		})
 	}
+	t.Run("Shutdown before ClientLeft is called", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := llmhttp.NewHandler(streamBackend(func(ctx context.Context, _ yieldFunc) {
+				<-ctx.Done()
+				time.Sleep(time.Second / 2) // in which Shutdown interrupts the request
+				_, left := llmhttp.ClientLeft(ctx)
+				assert.False(t, left)
+			}), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
+			ctx, leave := context.WithCancel(t.Context())
+			r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(chatBody))
+			r.Header.Set("Authorization", "Bearer "+testSecret)
+			go h.ServeHTTP(httptest.NewRecorder(), r)
+			synctest.Wait()
+			leave()
+			h.Shutdown(ctx)
+		})
+	})
 	left, ok := llmhttp.ClientLeft(context.Background())
 	assert.False(t, ok)
 	assert.Equal(t, context.Background(), left)

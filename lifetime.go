@@ -23,7 +23,8 @@ type lifetime struct {
 	hostChecked       bool                    // byHost is known
 	byHost            bool                    // the host cancelled clientCtx
 	over              bool                    // the request is over: w must not be used
-	afterClient       context.Context         // ends when end is called with another error than errClientLeft; nil until ClientLeft was called
+	ended             bool                    // end was called with another error than errClientLeft
+	afterClient       context.Context         // ends with ended; nil until ClientLeft was called
 	cancelAfterClient context.CancelCauseFunc // of afterClient
 }
 
@@ -80,6 +81,7 @@ func (l *lifetime) end(err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.ended = true
 	if l.cancelAfterClient != nil {
 		l.cancelAfterClient(err)
 	}
@@ -103,8 +105,8 @@ func (l *lifetime) finish() {
 // Limits.Concurrent, and both Handler.Shutdown and [http.Server.Shutdown] wait for it.
 //
 // It reports false while the client is there, if the request has ended for another
-// reason or is over, and if ctx does not belong to a request of a Handler: then whoever canceled ctx
-// waits for the Backend. ClientLeft may be called concurrently.
+// reason or is over, and if ctx does not belong to a request of a Handler: then the caller
+// that canceled ctx may be waiting for the Backend. ClientLeft may be called concurrently.
 func ClientLeft(ctx context.Context) (context.Context, bool) {
 	q := requestFrom(ctx)
 	if q == nil || q.life.endCause() != errClientLeft {
@@ -113,7 +115,7 @@ func ClientLeft(ctx context.Context) (context.Context, bool) {
 	l := &q.life
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	if l.ended {
 		return ctx, false
 	}
 	if l.afterClient == nil {

@@ -17,6 +17,9 @@ func (q *request) tokenCounter() *tokenCounter {
 }
 
 func (c *tokenCounter) text(s string) int {
+	if s == "" {
+		return 0
+	}
 	if c.count != nil {
 		return max(c.count(c.model, s), 0)
 	}
@@ -39,8 +42,8 @@ const (
 	bytesPerFile     = 16  // of the base64 of files that are neither media nor text
 )
 
-// maxLabel is the length up to which types, IDs, and parameters that are not text for the
-// model count nothing. Whoever puts a longer text there may expect that the model gets it.
+// maxLabel is the length in bytes up to which types, IDs, and parameters that are not text for
+// the model count nothing. A longer text may be meant for the model.
 const maxLabel = 64
 
 // label counts the tokens of a text that is usually a label, such as a type or an ID.
@@ -98,10 +101,7 @@ func (c *tokenCounter) reasoning(m *Message) int {
 }
 
 func (c *tokenCounter) part(p *Part) int {
-	n := c.label(p.Type)
-	if p.Text != "" || p.Type == PartText {
-		n += c.text(p.Text)
-	}
+	n := c.label(p.Type) + c.text(p.Text)
 	if p.Type != PartText {
 		n += tokensPerMedia
 	}
