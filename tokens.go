@@ -34,7 +34,7 @@ func estimateTokens(bytes int) int { return (bytes + 3) / 4 }
 //
 // What vendors count for media depends on pixels, seconds and pages, which are not known
 // here. The estimate by the length of the base64 is near that for photos of a few hundred
-// kilobytes, and for PDF files of mostly text; see Options.CountTokens.
+// kilobytes, and for PDF files of mostly text.
 const (
 	tokensPerMessage = 4
 	tokensPerMedia   = 85  // of an image, a recording or a file, and one more for each of the following bytes
@@ -319,11 +319,11 @@ const (
 	maxDataHead = 256 // longer media types are not known
 )
 
-// isBase64 reports whether s has only the characters of base64, and escapes of the slash.
-// Otherwise text for the model would count as media.
+// isBase64 reports whether s has only the characters of base64, of which the slash may be
+// escaped. Otherwise text for the model would count as media.
 func isBase64[T string | []byte](s T) bool {
 	for i := range len(s) {
-		if !base64Bytes[s[i]] {
+		if !base64Bytes[s[i]] && (s[i] != '\\' || i+1 == len(s) || s[i+1] != '/') {
 			return false
 		}
 	}
@@ -331,7 +331,7 @@ func isBase64[T string | []byte](s T) bool {
 }
 
 var base64Bytes = func() (table [256]bool) {
-	for _, c := range []byte(`ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\`) {
+	for _, c := range []byte(`ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=`) {
 		table[c] = true
 	}
 	return table

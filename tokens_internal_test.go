@@ -132,6 +132,8 @@ func TestTokens_Media(t *testing.T) {
 		"a string":                   {part("video", `"%s"`, url("video/mp4")), asMedia},
 		"several":                    {part("media", `["%s","%s"]`, url("video/mp4"), url("image/png")), 2 * asMedia},
 		"text in a data URL":         {part("x", `{"url":"data:image/png;base64,%s"}`, longText), asText},
+		"text in escapes":            {part("x", `{"url":"data:image/png;base64,%s"}`, strings.Repeat(`\u0057`, 1_100_000/6)), asText},
+		"base64 with escapes":        {part("x", `{"url":"data:image/png;base64,%s"}`, strings.Repeat(`QU\/D`, 220_000)), asMedia},
 		"text without base64":        {part("x", `{"url":"data:text/plain,%s"}`, longText), asText},
 		"text that quotes one":       {part("x", `"a \"data:image/png;base64,AAAA\" %s"`, longText), asText},
 		"text that quotes a payload": {part("x", `["a \"%s\" "]`, url("image/png")), asText},
