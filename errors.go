@@ -23,7 +23,7 @@ type Error struct {
 	Param      string        // the path of the parameter at fault; null if empty
 	Message    string        // for the client; http.StatusText of Status if empty
 	RetryAfter time.Duration // how long the client should wait before it tries again; not sent if zero or negative
-	NoRetry    bool          // tells clients that retry automatically not to
+	NoRetry    bool          // tells clients that retry automatically not to; replies with status 401 and 501 always do
 	Err        error         // the cause, which is logged and not sent; may be nil
 }
 
@@ -178,10 +178,12 @@ func setErrorHeaders(h http.Header, e *Error) {
 const maxSDKWait = time.Minute
 
 // retryHeader returns the value of X-Should-Retry, which overrides what the
-// official SDKs derive from the status, or "".
+// official SDKs derive from the status, or "". The SDKs do not retry a 401. Claude Code
+// does, ten times and without a message, unless the header forbids it; Anthropic's API
+// sends it too.
 func retryHeader(e *Error) string {
 	switch {
-	case e.NoRetry, e.Code == codeQuota, e.Status == http.StatusNotImplemented, e.RetryAfter > maxSDKWait:
+	case e.NoRetry, e.Code == codeQuota, e.Status == http.StatusUnauthorized, e.Status == http.StatusNotImplemented, e.RetryAfter > maxSDKWait:
 		return "false"
 	case e.Status == http.StatusTooManyRequests && e.RetryAfter > 0:
 		return "true"

@@ -53,13 +53,13 @@ func TestError_EachKindOfFailure(t *testing.T) {
 		headers headers
 	}{
 		{"no key", config{}, chat(chatBody, withoutKey), 401, errorBody(noKey, invalid, "", ""),
-			headers{"Www-Authenticate": "Bearer"}},
+			headers{"Www-Authenticate": "Bearer", "X-Should-Retry": "false"}},
 		{"wrong key", config{}, chat(chatBody, withSecret("sk-wrong")), 401,
 			errorBody("Incorrect API key provided.", invalid, "", "invalid_api_key"),
-			headers{"Www-Authenticate": `Bearer error="invalid_token"`}},
+			headers{"Www-Authenticate": `Bearer error="invalid_token"`, "X-Should-Retry": "false"}},
 		{"expired key", config{keys: keysFor(expired)}, chat(chatBody), 401,
 			errorBody("Incorrect API key provided.", invalid, "", "invalid_api_key"),
-			headers{"Www-Authenticate": `Bearer error="invalid_token"`}},
+			headers{"Www-Authenticate": `Bearer error="invalid_token"`, "X-Should-Retry": "false"}},
 		{"key without the scope", config{keys: keysFor(otherScope)}, chat(chatBody), 403,
 			errorBody("You have insufficient permissions for this operation. Missing scope: chat.", invalid, "", "missing_scope"), nil},
 		{"Backend does not know the model", fail(llmhttp.ModelNotFound("demo-chat")), chat(chatBody), 404,
