@@ -63,9 +63,10 @@
 //
 // A Backend, a KeyStore or middleware tells the client what went wrong with an
 // [*Error]. The text of any other error is only logged. Before the first chunk
-// an error is an HTTP status. After it, it is an event of the stream, and the
-// connection is cut: ServeHTTP panics with [http.ErrAbortHandler], so middleware
-// that recovers from panics must let that value pass.
+// an error is an HTTP status. After it, it is an event of the stream. In chat
+// completions, where a clean end means success, the connection is then cut:
+// ServeHTTP panics with [http.ErrAbortHandler], so middleware that recovers from
+// panics must let that value pass.
 //
 // # Keys, limits and usage
 //

@@ -224,8 +224,9 @@ func (h *Handler) checkAliases() {
 // If a stream fails after it began, ServeHTTP panics with
 // [http.ErrAbortHandler], so that net/http cuts the connection: clients take a
 // clean end for a complete reply. Middleware that recovers from panics must let
-// that value pass. ServeHTTP recovers from every panic of the Backend, the
-// stores and the Observer.
+// that value pass. In formats whose Route.FailsCleanly is set, the stream ends
+// cleanly unless its client has left. ServeHTTP recovers from every panic of the
+// Backend, the stores and the Observer.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := newRequest(h, w, r)
 	defer q.finish()
@@ -347,7 +348,7 @@ func (h *Handler) addProtocol(p Protocol) {
 			op, serve = "", func(q *request) error { return serveOther(q, rt.Serve) }
 		}
 		added := newRoute(p, rt.Pattern, rt.Endpoint, op, serve)
-		added.match, added.startsEarly = rt.Match, rt.StartsEarly
+		added.match, added.startsEarly, added.failsCleanly = rt.Match, rt.StartsEarly, rt.FailsCleanly
 		h.routes.add(added)
 	}
 }
@@ -485,15 +486,16 @@ func (t *routeTable) find(r *http.Request) (rt *route, allowed []string) {
 
 // A route is a Route of a Protocol, or an endpoint of the Handler itself.
 type route struct {
-	pattern     string
-	method      string
-	segments    []string // of the path; the first is empty
-	endpoint    Endpoint
-	operation   Operation // empty if no model is called
-	protocol    Protocol
-	match       func(r *http.Request) bool // nil if it serves every request
-	startsEarly bool                       // Route.StartsEarly
-	serve       func(q *request) error
+	pattern      string
+	method       string
+	segments     []string // of the path; the first is empty
+	endpoint     Endpoint
+	operation    Operation // empty if no model is called
+	protocol     Protocol
+	match        func(r *http.Request) bool // nil if it serves every request
+	startsEarly  bool                       // Route.StartsEarly
+	failsCleanly bool                       // Route.FailsCleanly
+	serve        func(q *request) error
 }
 
 // newRoute parses a pattern. It panics if the pattern is malformed.

@@ -69,6 +69,16 @@ type Route struct {
 	// not HTTP statuses.
 	StartsEarly bool
 
+	// FailsCleanly is for formats in which a failed stream has an end of its own, from
+	// which clients learn the error. The Handler then ends the stream after AppendFailure
+	// like a complete one, and the connection remains usable. If false, the Handler cuts
+	// the connection after AppendFailure, so that no client takes the reply for complete.
+	//
+	// net/http sends the end of a stream when the Backend has returned. If a Backend
+	// still runs after its request was interrupted, clients have the error by then, but
+	// not the end.
+	FailsCleanly bool
+
 	// Serve answers a request other than chat, such as a token count, with a
 	// value that package encoding/json encodes. It counts as a request against
 	// the limits of the key, and is not recorded as usage. The body is only valid
@@ -104,8 +114,7 @@ type ChatEncoder interface {
 	// members that the Backend yielded beside the usage, or nil.
 	AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error)
 
-	// AppendFailure ends a stream that failed. The Handler cuts the connection
-	// after it, so that no client takes the reply for complete.
+	// AppendFailure ends a stream that failed. See Route.FailsCleanly.
 	AppendFailure(b []byte, e *Error) []byte
 
 	// AppendWhole appends the body of a whole reply. r.Usage is set. It may

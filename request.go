@@ -386,8 +386,9 @@ func (f *failureHandler) replyErrorLocked(err error) {
 		q.log.print(slog.LevelError, "request failed", err)
 	}
 	if q.res.state == stateStreaming {
-		q.chat.stream.fail(e)
-		q.res.state, q.res.aborted = stateDone, true
+		written := q.chat.stream.fail(e) == nil
+		q.res.state = stateDone
+		q.res.aborted = !written || !q.route.failsCleanly || err == errGoexit // net/http closes its connection
 		return
 	}
 	now := time.Now()

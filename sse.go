@@ -175,8 +175,8 @@ func (s *eventStream) end(u *Usage, extra Extra) error {
 }
 
 // fail writes the end of a stream that failed.
-func (s *eventStream) fail(e *Error) {
+func (s *eventStream) fail(e *Error) error {
 	buf := s.pendingBuffer()
 	buf.b = s.encoder.AppendFailure(buf.b, e)
-	s.writePending(time.Now())
+	return s.writePending(time.Now())
 }

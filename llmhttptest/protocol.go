@@ -30,6 +30,10 @@ type ProtocolOptions struct {
 	// Authorize makes r present secret.
 	Authorize func(r *http.Request, secret string)
 
+	// FailsCleanly reports whether clients expect a clean end after a failure in a
+	// stream: Route.FailsCleanly of the route of Path. If false, they expect a cut.
+	FailsCleanly bool
+
 	// Choices is the largest number of choices a client can ask for. Zero means 1.
 	Choices int
 

@@ -14,7 +14,7 @@ var protocolChecks = []check[*protocolTest]{
 	{"Keys", "Protocol.Secret reads another header than clients set.", checkProtocolKeys},
 	{"MalformedBody", "Route.Chat does not validate the body, or returns an error other than an *Error with status 400.", checkProtocolMalformedBody},
 	{"ErrorBeforeReply", "AppendError loses the message, or returns another status.", checkProtocolError},
-	{"ErrorInStream", "AppendFailure does not append an event that clients read as an error.", checkProtocolFailure},
+	{"ErrorInStream", "AppendFailure does not append an event that clients read as an error, or Route.FailsCleanly is wrong.", checkProtocolFailure},
 	{"ChosenOrders", "the ChatEncoder relies on an order of chunks that ChatEncoder does not promise.", checkProtocolOrders},
 	{"RandomOrders", "an unusual order of chunks; the seed repeats it.", checkProtocolRandom},
 }
@@ -59,7 +59,10 @@ func checkProtocolFailure(t testing.TB, p *protocolTest) {
 	if r.status != http.StatusOK {
 		t.Errorf("the status of a stream that fails later is %d, want 200", r.status)
 	}
-	if !r.cut {
+	switch {
+	case r.cut && p.opts.FailsCleanly:
+		t.Error("the connection was closed early, want a clean end, so that clients report the error and not the connection")
+	case !r.cut && !p.opts.FailsCleanly:
 		t.Error("the connection was not closed early, want that, so that no client takes the reply for complete")
 	}
 	events := parseEvents(t, r.body)

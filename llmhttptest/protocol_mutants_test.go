@@ -19,6 +19,14 @@ func wrapping(wrap func(http.Handler) http.Handler) func(testing.TB) *protocolTe
 	return func(testing.TB) *protocolTest { return &protocolTest{opts: completionOptions, wrap: wrap} }
 }
 
+// expectingCleanFailure returns a constructor of a test of chat completions, which does not
+// fail cleanly, for clients that expect it.
+func expectingCleanFailure(testing.TB) *protocolTest {
+	opts := completionOptions
+	opts.FailsCleanly = true
+	return &protocolTest{opts: opts}
+}
+
 // editingRequest returns a constructor of a test whose middleware changes
 // requests.
 func editingRequest(edit func(r *http.Request)) func(testing.TB) *protocolTest {
@@ -94,6 +102,7 @@ var protocolMutants = []mutant[*protocolTest]{
 	})},
 
 	{"a stream that fails ends cleanly", "ErrorInStream", editingReply(func(r *httpReply) { r.cut = false })},
+	{"a stream that fails is cut, which clients do not expect", "ErrorInStream", expectingCleanFailure},
 	{"the error event is missing", "ErrorInStream", editingStream(func(r *httpReply) { r.body, _, _ = strings.Cut(r.body, `data: {"error"`) })},
 	{"a stream that fails ends like a complete one", "ErrorInStream", editingStream(func(r *httpReply) { r.body += "data: [DONE]\n\n" })},
 

@@ -52,6 +52,7 @@ func TestProtocol_Conformance(t *testing.T) {
 					_, text, err := readError(body)
 					return text, err
 				},
+				FailsCleanly: true,
 				ReadFailure: func(events []llmhttptest.Event) (string, error) {
 					if len(events) == 0 || events[len(events)-1].Name != "error" {
 						return "", errors.New("the stream does not end with an error event")

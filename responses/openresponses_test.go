@@ -52,14 +52,14 @@ func TestOpenResponses(t *testing.T) {
 			body := `{"model":"` + memory.ModelChat + `",` + test.body
 			var r object
 			if test.stream {
-				w, _ := serveDirectly(h, []byte(body+`,"stream":true}`))
+				w := serveDirectly(h, []byte(body+`,"stream":true}`))
 				require.Equal(t, 200, w.Code, "%s", w.Body)
 				assert.Equal(t, "text/event-stream; charset=utf-8", w.Header().Get("Content-Type"))
 				var err error
 				r, err = accumulate(readEvents(t, w.Body.String()))
 				require.NoError(t, err)
 			} else {
-				w, _ := serveDirectly(h, []byte(body+"}"))
+				w := serveDirectly(h, []byte(body+"}"))
 				require.Equal(t, 200, w.Code, "%s", w.Body)
 				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &r))
 				require.NoError(t, checkResponse(r))

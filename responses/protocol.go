@@ -56,7 +56,7 @@ func (*protocol) Name() string { return "responses" }
 func (p *protocol) Routes() []llmhttp.Route {
 	const chat = llmhttp.EndpointChat
 	return []llmhttp.Route{
-		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.decodeChat, StartsEarly: true},
+		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.decodeChat, StartsEarly: true, FailsCleanly: true},
 		{Pattern: "GET /v1/responses", Endpoint: chat, Match: isUpgrade, Serve: p.refuseUpgrade},
 		{Pattern: "POST /v1/responses/input_tokens", Endpoint: chat, Serve: p.countTokens},
 		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Serve: replyNotFound},

@@ -46,6 +46,7 @@ func TestProtocol_Conformance(t *testing.T) {
 			}
 			return e.Error.Message, err
 		},
+		FailsCleanly: true,
 		ReadFailure: func(events []llmhttptest.Event) (string, error) {
 			r, err := accumulate(events)
 			if err != nil {

@@ -1,0 +1,188 @@
+package llmhttp_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/responses"
+)
+
+// cleanFormats are the formats whose streams end cleanly when they fail.
+var cleanFormats = []struct{ path, body, end string }{
+	{"/v1/messages", `{"model":"demo-chat","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"Hi"}]}`, "event: error\ndata: "},
+	{"/v1/responses", `{"model":"demo-chat","stream":true,"input":"Hi"}`, "event: response.failed\ndata: "},
+}
+
+func withProtocols(c config) config {
+	c.opts.Protocols = []llmhttp.Protocol{messages.New(nil), responses.New(nil)}
+	return c
+}
+
+// A failed stream of Messages or Responses ends cleanly after its error event, whatever
+// the failure is, and its connection serves the next request. Observers still see a
+// failure. That of chat completions is cut.
+func TestFailsCleanly(t *testing.T) {
+	const silent = "The model did not answer in time."
+	tests := []struct {
+		name    string
+		backend func(ctx context.Context, yield yieldFunc)
+		message string
+		class   llmhttp.ErrorClass
+	}{
+		{"error", func(_ context.Context, yield yieldFunc) { yield(nil, llmhttp.Errorf(503, "", "Too busy.")) }, "Too busy.", llmhttp.ClassBackend},
+		{"panic", func(context.Context, yieldFunc) { panic("oops") }, internalMessage, llmhttp.ClassBackend},
+		{"timeout", func(ctx context.Context, _ yieldFunc) { <-ctx.Done() }, silent, llmhttp.ClassTimeout},
+		{"timeout of a Backend that ignores its context", func(context.Context, yieldFunc) { time.Sleep(time.Hour) }, silent, llmhttp.ClassTimeout},
+		{"too large", func(_ context.Context, yield yieldFunc) { yield(llmhttp.TextChunk(strings.Repeat("a", 2000)), nil) },
+			"The reply of the model is too large. The limit is 1000 bytes.", llmhttp.ClassBackend},
+	}
+	formats := append(cleanFormats[:2:2], struct{ path, body, end string }{chatPath, streamBody, "data: "})
+	for _, test := range tests {
+		for _, format := range formats {
+			for _, http2 := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/http2=%t", test.name, format.path, http2), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := startPipeServer(t, withProtocols(config{
+							http2: http2, opts: llmhttp.Options{Timeout: time.Minute, KeepAlive: -1, WriteTimeout: time.Second, MaxReply: 1000},
+							server: func(srv *http.Server) { srv.WriteTimeout = 10 * time.Second },
+							backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+								if yield(llmhttp.TextChunk("one"), nil) {
+									test.backend(ctx, yield)
+								}
+							}),
+						}))
+						r := s.do("POST", format.path, format.body)
+						assert.Equal(t, 200, r.StatusCode)
+						events := strings.Split(strings.TrimSuffix(r.body, "\n\n"), "\n\n")
+						last := events[len(events)-1]
+						assert.True(t, strings.HasPrefix(last, format.end), "%s", last)
+						assert.Contains(t, last, `"message":"`+test.message+`"`)
+						assert.NotContains(t, r.body, "[DONE]")
+						got := s.summary()
+						assert.Equal(t, 200, got.Status)
+						assert.Equal(t, test.class, got.ErrorClass)
+						assert.True(t, got.Aborted())
+						if format.path == chatPath {
+							require.Error(t, r.err)
+							return
+						}
+						require.NoError(t, r.err)
+						checkSameConnection(t, s)
+					})
+				})
+			}
+		}
+	}
+}
+
+// checkSameConnection checks that the next request uses the connection of the first.
+func checkSameConnection(t *testing.T, s *testServer) {
+	t.Helper()
+	dials := 0
+	transport := s.client.Transport.(*http.Transport)
+	dial := transport.DialContext
+	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials++
+		return dial(ctx, network, addr)
+	}
+	synctest.Wait() // until the transport has the connection back
+	assert.Equal(t, 404, s.get("/v1/nothing").StatusCode)
+	assert.Zero(t, dials, "the connection was closed")
+}
+
+// When Shutdown interrupts a stream, its client gets the error at once, and the clean end when
+// the Backend has returned, however late that is.
+func TestFailsCleanly_Shutdown(t *testing.T) {
+	for _, format := range cleanFormats {
+		for _, http2 := range []bool{false, true} {
+			for _, ignores := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/http2=%t/Backend ignores its context=%t", format.path, http2, ignores), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						release := make(chan struct{})
+						s := startPipeServer(t, withProtocols(config{
+							http2: http2, opts: llmhttp.Options{WriteTimeout: time.Second},
+							backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+								yield(llmhttp.TextChunk("one"), nil)
+								if ignores {
+									<-release
+									yield(llmhttp.TextChunk("two"), nil)
+								}
+								<-ctx.Done()
+							}),
+						}))
+						resp, err := s.open(t.Context(), "POST", format.path, format.body)
+						require.NoError(t, err)
+						in := bufio.NewReader(resp.Body)
+						head := readUntil(t, in, "one")
+						shutdown := make(chan error, 1)
+						go func() { shutdown <- s.handler.Shutdown(done(t)) }()
+						head += readUntil(t, in, strings.Split(format.end, "\n")[0]) // before the Backend returns
+						require.ErrorIs(t, <-shutdown, context.Canceled)
+						time.AfterFunc(time.Hour, func() { close(release) })
+						r := readRest(resp, head, in)
+						require.NoError(t, r.err)
+						assert.Contains(t, r.body, shutdownMessage)
+						assert.NotContains(t, r.body, "two")
+						assert.Equal(t, llmhttp.ClassShutdown, s.summary().ErrorClass)
+					})
+				})
+			}
+		}
+	}
+}
+
+// A stream whose error event cannot be written is cut, and so is one whose Backend calls
+// runtime.Goexit: net/http closes its connection.
+func TestFailsCleanly_NotIfTheConnectionIsLost(t *testing.T) {
+	for _, format := range cleanFormats {
+		send := func(w http.ResponseWriter, end func()) (p any) {
+			s := newHandler(t, withProtocols(config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+				yield(llmhttp.TextChunk("one"), nil)
+				end()
+				yield(nil, errCause)
+			})}))
+			r := newChatRequest(format.body)
+			r.URL.Path = format.path
+			ended := make(chan any)
+			go func() {
+				defer func() { ended <- recover() }()
+				s.handler.ServeHTTP(w, r)
+			}()
+			return <-ended
+		}
+		t.Run(format.path, func(t *testing.T) {
+			w := &failingWriter{ResponseRecorder: httptest.NewRecorder()}
+			assert.Equal(t, http.ErrAbortHandler, send(w, func() { w.broken = true }))
+			assert.Equal(t, http.ErrAbortHandler, send(httptest.NewRecorder(), runtime.Goexit))
+			assert.Nil(t, send(httptest.NewRecorder(), func() {}))
+		})
+	}
+}
+
+// A failingWriter is a ResponseWriter whose writes fail if broken is set.
+type failingWriter struct {
+	*httptest.ResponseRecorder
+	broken bool
+}
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.broken {
+		return 0, errors.New("i/o timeout")
+	}
+	return w.ResponseRecorder.Write(p)
+}
