@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -255,6 +256,16 @@ func ListModels(ctx context.Context) ([]Model, error) {
 func SetConversation(ctx context.Context, id string) {
 	if q := requestFrom(ctx); q != nil && q.observer.data != nil {
 		q.observer.data.info.Conversation = id
+	}
+}
+
+// Warn logs a mistake of the Backend in a reply that is sent nevertheless, at level Warn. It is
+// for a Protocol. ctx must be that of a request to a Handler; if it is not, nothing
+// happens. The message and err, which tells more about the mistake, must not quote the
+// request or the reply. Warn may be called concurrently.
+func Warn(ctx context.Context, message string, err error) {
+	if q := requestFrom(ctx); q != nil {
+		q.log.print(slog.LevelWarn, message, err)
 	}
 }
 

@@ -40,7 +40,8 @@ type ProtocolOptions struct {
 	// ReadWhole decodes a whole reply. ReadStream decodes a stream, and returns
 	// an error if it is incomplete or if a strict client would refuse it, for
 	// example because events are in the wrong order. The kit compares the text,
-	// reasoning, tool calls, FinishReason and token counts of both results.
+	// reasoning, tool calls, FinishReason and token counts of both results. Arguments of
+	// calls must be as the model wrote them, even if they were cut or are not JSON.
 	ReadWhole  func(body []byte) (*llmhttp.ChatResponse, error)
 	ReadStream func(events []Event) (*llmhttp.ChatResponse, error)
 

@@ -111,6 +111,7 @@ var protocolMutants = []mutant[*protocolTest]{
 	{"a FinishReason is replaced", "ChosenOrders", editingStream(func(r *httpReply) { r.replace(`"length"`, `"stop"`) })},
 	{"tokens are counted twice", "ChosenOrders", editingStream(func(r *httpReply) { r.replace(`"completion_tokens":4`, `"completion_tokens":5`) })},
 	{"the name of a tool call is changed", "ChosenOrders", editingStream(func(r *httpReply) { r.replace(`"name":"g"`, `"name":"f"`) })},
+	{"cut arguments are completed", "ChosenOrders", editingReply(func(r *httpReply) { r.replace(`"arguments":"{\"a\":\"b"`, `"arguments":"{\"a\":\"b\"}"`) })},
 	{"reasoning is lost", "ChosenOrders", editingReply(func(r *httpReply) { r.replace("Hmm.", "") })},
 	{"an event has no data", "ChosenOrders", editingStream(func(r *httpReply) { r.replace("\n\n", "\n\n\n") })},
 	{"an event has two lines of data", "ChosenOrders", editingStream(func(r *httpReply) { r.replace("\n\n", "\ndata: {}\n\n") })},

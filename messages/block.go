@@ -63,7 +63,9 @@ func (s *source) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return dec.SkipValue()
 }
 
-// toolCall converts a tool_use block.
+// toolCall converts a tool_use block. The input that a whole reply has for invalid arguments
+// is kept as it is: servers such as vLLM and llama.cpp refuse every request of a conversation
+// in which the arguments of a call are not JSON (vllm-project/vllm#43995).
 func (b *block) toolCall() (llmhttp.ToolCall, error) {
 	call := llmhttp.ToolCall{ID: b.ID, Type: "function", Function: llmhttp.FunctionCall{Name: b.Name, Arguments: "{}"}}
 	switch {

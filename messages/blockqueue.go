@@ -23,10 +23,10 @@ var errTooManyBlocks = &llmhttp.Error{
 // whole reply no block is open, and all of them stay in the queue.
 type blockQueue struct {
 	whole        bool          // the reply is not a stream
-	cut          bool          // the reply ended early, so the arguments of a call may be incomplete
 	index        int           // the index of the open block, or of the next one if none is open
 	queue        []outputBlock // the blocks that have not ended
 	lastUnsigned bool          // the thinking block that ended last has no signature
+	invalidCall  bool          // a call had arguments that are not a JSON object
 	err          error         // the first error
 }
 
@@ -93,7 +93,7 @@ func (q *blockQueue) endOpen(b []byte) []byte {
 	open := q.openBlock()
 	switch open.kind {
 	case callBlock:
-		b = q.completeArguments(b)
+		b = q.endArguments(b)
 	case thinkingBlock:
 		q.lastUnsigned = open.signature == ""
 	}
@@ -162,7 +162,7 @@ func (q *blockQueue) addSignature(b []byte, signature string) []byte {
 	return b
 }
 
-// addArguments adds arguments to a call in the queue.
+// addArguments adds arguments to a call in the queue, which must not have ended.
 func (q *blockQueue) addArguments(b []byte, call *outputBlock, arguments string) []byte {
 	call.text = append(call.text, arguments...)
 	call.scanner.Scan(arguments)
@@ -191,10 +191,18 @@ func (q *blockQueue) appendSignature(b []byte) []byte {
 }
 
 // appendArguments appends a delta with the arguments of the open call that were not sent
-// yet.
+// yet. It waits if they may turn out to be empty.
 func (q *blockQueue) appendArguments(b []byte) []byte {
+	if mayBecomeEmpty(q.openBlock().text) {
+		return b
+	}
+	return q.appendAllArguments(b)
+}
+
+// appendAllArguments is like appendArguments, for a call that gets no more arguments.
+func (q *blockQueue) appendAllArguments(b []byte) []byte {
 	k := q.openBlock()
-	if k.sent == len(k.text) || !startsObject(k.text) {
+	if k.sent == len(k.text) {
 		return b
 	}
 	b = q.appendDelta(b, "input_json_delta", "partial_json", string(k.text[k.sent:]))
@@ -202,18 +210,19 @@ func (q *blockQueue) appendArguments(b []byte) []byte {
 	return b
 }
 
-// completeArguments appends what the arguments of the open call lack to be an object.
-// It appends nothing if they are empty: a call without deltas has the input {}.
-func (q *blockQueue) completeArguments(b []byte) []byte {
-	k := q.openBlock()
-	rest, err := argumentsCompletion(k.text, q.cut)
-	if err != nil {
-		q.fail(err)
+// endArguments is called before the open call ends. A call whose arguments are empty or
+// null has no deltas, which means the input {}.
+func (q *blockQueue) endArguments(b []byte) []byte {
+	if _, ok := inputOf(q.openBlock().text); ok {
 		return b
 	}
-	k.text = append(k.text, rest...)
-	return q.appendArguments(b)
+	q.invalidCall = true
+	return q.appendAllArguments(b)
 }
+
+// hasEnded reports whether a block in the queue takes no more content: it is complete, and
+// another one was begun.
+func (q *blockQueue) hasEnded(k *outputBlock) bool { return k.isComplete() && k != q.last() }
 
 // appendDelta appends a delta of the open block. The member with the given name has text.
 func (q *blockQueue) appendDelta(b []byte, typ, member, text string) []byte {

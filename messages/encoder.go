@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"context"
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
@@ -8,7 +9,8 @@ import (
 
 // An encoder encodes one reply.
 type encoder struct {
-	model     string // the name that the client used, if the Backend knows another one
+	ctx       context.Context // of the request, for warnings
+	model     string          // the name that the client used, if the Backend knows another one
 	blocks    blockQueue
 	reasoning reasoningMerger
 	dropped   []int // the indices of calls that have no form in this API
@@ -37,7 +39,6 @@ func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
 	if choice.FinishReason != "" {
 		e.stop.finish, e.stop.sequence = choice.FinishReason, choice.StopSequence
-		e.blocks.cut = e.stop.isCut()
 		return b, nil // AppendEnd sends it with the usage
 	}
 	d := &choice.Delta
@@ -70,7 +71,7 @@ func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
 		e.stop.hasCalls = true
 		b, k = e.blocks.begin(b, outputBlock{kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name})
 	}
-	if k == nil { // the call has ended
+	if k == nil || e.blocks.hasEnded(k) {
 		if !isSpace(t.Function.Arguments) {
 			e.blocks.fail(errInvalidCall)
 		}
@@ -82,6 +83,9 @@ func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
 // AppendEnd ends the blocks that have not ended, and then the message.
 func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
 	b = e.blocks.endAll(b)
+	if e.blocks.invalidCall {
+		warnOfArguments(e.ctx, e.stop.isCut())
+	}
 	b = beginEvent(b, "message_delta")
 	b = append(b, `,"delta":{`...)
 	b = e.stop.appendMembers(b)
@@ -109,14 +113,17 @@ func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
 // AppendWhole appends a message.
 func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
 	b = appendMessageHead(b, r.ID, e.modelName(r.Model))
+	valid := true
 	for i := range e.blocks.queue {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		var err error
-		if b, err = e.blocks.queue[i].appendWhole(b, e.blocks.cut); err != nil {
-			return b, err
-		}
+		var ok bool
+		b, ok = e.blocks.queue[i].appendWhole(b)
+		valid = valid && ok
+	}
+	if !valid {
+		warnOfArguments(e.ctx, e.stop.isCut())
 	}
 	b = append(b, "],"...)
 	b = e.stop.appendMembers(b)

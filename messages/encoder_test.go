@@ -1,12 +1,13 @@
 package messages_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,7 +31,12 @@ func TestReplies(t *testing.T) {
 	}
 	finish := func(reason string) string { return fmt.Sprintf(`{"delta":{},"finish_reason":%q}`, reason) }
 	stop, length, signature := finish("stop"), finish("length"), detail("text", `"signature":"s"`)
-	malformed := "The model called a tool without its name, or with arguments that are not a JSON object."
+	malformed := "The model called a tool without its name, or added arguments to a call that had ended."
+	// invalid returns the input of a call whose arguments are not a JSON object.
+	invalid := func(arguments string) string {
+		quoted, _ := json.Marshal(arguments)
+		return `{"INVALID_JSON":` + string(quoted) + `}`
+	}
 	// want is what message.describe returns: a block of text as text(Hi), thinking and its
 	// signature as thinking(Hm|s), redacted thinking as redacted(data), a call with the ID c1 of
 	// the function f as c1:f{}, and then the stop_reason.
@@ -70,16 +76,33 @@ func TestReplies(t *testing.T) {
 			call1 + arguments(0, `{"a`) + strings.Repeat(text+reasoning("Hm"), 2049) + arguments(0, `":1}`),
 			"The reply of the model has too many content blocks.",
 		},
-		"braces in strings":              {call1 + arguments(0, `{"a":"}\"{"`) + text + arguments(0, `}`), `c1:f{"a":"}\"{"} text(Hi) tool_use`},
-		"cut arguments":                  {call1 + arguments(0, `{"a":"b`) + length, `c1:f{"a":"b"} max_tokens`},
-		"cut calls":                      {call1 + call2 + arguments(0, `{"a`) + arguments(1, `{"b":[1,`) + length, `c1:f{"a":null} c2:g{"b":[1,null]} max_tokens`},
-		"incomplete arguments":           {call1 + arguments(0, `{"a":"b`) + stop, malformed},
-		"arguments that are an array":    {call1 + arguments(0, `[1]`) + stop, malformed},
-		"arguments that are no JSON":     {call1 + arguments(0, `{"a" 1}`) + stop, malformed},
-		"cut arguments that are no JSON": {call1 + arguments(0, `{a`) + length, malformed},
-		"two objects":                    {call1 + arguments(0, `{}{}`) + stop, malformed},
+		"braces in strings":    {call1 + arguments(0, `{"a":"}\"{"`) + text + arguments(0, `}`), `c1:f{"a":"}\"{"} text(Hi) tool_use`},
+		"cut arguments":        {call1 + arguments(0, `{"a":"b`) + length, `c1:f` + invalid(`{"a":"b`) + ` max_tokens`},
+		"cut by a filter":      {call1 + arguments(0, `{"a":"b`) + finish("content_filter"), `c1:f` + invalid(`{"a":"b`) + ` refusal`},
+		"cut before arguments": {call1 + length, `c1:f{} max_tokens`},
+		"cut after arguments":  {call1 + arguments(0, `{"a":1}`) + length, `c1:f{"a":1} max_tokens`},
+		"cut in null":          {call1 + arguments(0, ` n`) + arguments(0, `ul`) + length, `c1:f` + invalid(` nul`) + ` max_tokens`},
+		"cut in an escape":     {call1 + arguments(0, `{"a":"b\`) + length, `c1:f` + invalid(`{"a":"b\`) + ` max_tokens`},
+		"cut in a code point":  {call1 + arguments(0, `{"a":"\ud83d\ude`) + length, `c1:f` + invalid(`{"a":"\ud83d\ude`) + ` max_tokens`},
+		"cut calls": {
+			call1 + call2 + arguments(0, `{"a`) + arguments(1, `{"b":[1,`) + length,
+			`c1:f` + invalid(`{"a`) + ` c2:g` + invalid(`{"b":[1,`) + ` max_tokens`,
+		},
+		"a call before a cut one": {
+			call1 + arguments(0, `{"a":1}`) + call2 + arguments(1, `{"b":`) + length,
+			`c1:f{"a":1} c2:g` + invalid(`{"b":`) + ` max_tokens`,
+		},
+		"incomplete arguments":           {call1 + arguments(0, `{"a":"b`) + stop, `c1:f` + invalid(`{"a":"b`) + ` tool_use`},
+		"arguments that are an array":    {call1 + arguments(0, `[1]`) + stop, `c1:f` + invalid(`[1]`) + ` tool_use`},
+		"arguments that are text":        {call1 + arguments(0, `not`) + text + arguments(0, ` JSON`) + stop, `c1:f` + invalid(`not JSON`) + ` text(Hi) tool_use`},
+		"arguments that are no JSON":     {call1 + arguments(0, `{"a" 1}`) + text + stop, `c1:f` + invalid(`{"a" 1}`) + ` text(Hi) tool_use`},
+		"cut arguments that are no JSON": {call1 + arguments(0, `{a`) + length, `c1:f` + invalid(`{a`) + ` max_tokens`},
+		"two objects":                    {call1 + arguments(0, `{}`) + arguments(0, `{}`) + stop, `c1:f` + invalid(`{}{}`) + ` tool_use`},
 		"late arguments":                 {call1 + arguments(0, `{}`) + text + arguments(0, `{}`) + stop, malformed},
-		"call without a name":            {`{"delta":{"tool_calls":[{"index":0,"id":"c1"}]}}` + stop, malformed},
+		"late arguments of a call that waits": {
+			call1 + arguments(0, `{`) + call2 + arguments(1, `{}`) + text + arguments(1, `{}`) + stop, malformed,
+		},
+		"call without a name": {`{"delta":{"tool_calls":[{"index":0,"id":"c1"}]}}` + stop, malformed},
 		"call of another tool": {
 			`{"delta":{"tool_calls":[{"index":0,"id":"x","type":"custom","custom":{"name":"x","input":"y"}}]}}` + `{"delta":{"tool_calls":[{"index":0,` +
 				`"custom":{"input":"z"}}]}}` + call2 + stop,
@@ -266,34 +289,70 @@ func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
 	return chunks
 }
 
-// The arguments of a call are completed wherever the token limit cuts them.
+// A call that was cut, or whose arguments are malformed, is logged once for a reply, without
+// its arguments.
+func TestReplies_InvalidArgumentsAreLogged(t *testing.T) {
+	for finish, want := range map[string]string{
+		"length":     "a tool call was cut",
+		"tool_calls": "the arguments of a tool call are not a JSON object",
+	} {
+		for _, stream := range []string{"", `,"stream":true`} {
+			t.Run(finish+stream, func(t *testing.T) {
+				var log strings.Builder
+				chunks := []string{
+					`{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{\"secret"}}]}}`,
+					`{"delta":{"tool_calls":[{"index":1,"id":"c2","function":{"name":"f","arguments":"{\"secret"}}]},"finish_reason":"` + finish + `"}`,
+				}
+				s := newServer(func() llmhttp.ChatStream {
+					return func(yield func(*llmhttp.ChatChunk, error) bool) {
+						for _, c := range chunks {
+							yield(chunk(t, c), nil)
+						}
+					}
+				}, func(o *llmhttp.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+				w := s.do("POST", messagesPath, requestBody(hi+stream))
+				assert.Equal(t, 200, w.Code)
+				assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), "%s", &log)
+				assert.Contains(t, log.String(), want)
+				assert.Contains(t, log.String(), w.Header().Get("Request-Id"))
+				assert.NotContains(t, log.String(), "secret")
+			})
+		}
+	}
+}
+
+// The arguments of a call reach the client as far as the model wrote them, wherever the token
+// limit cuts them, in whole replies as text. Cut characters become U+FFFD.
 func FuzzReplies_CutArguments(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":"b\"c\\d\u00e9\ud83d\ude42","e":[1,-2.5e+10,true,false,null,{}],"f":{"g":[[]],"h":""}}`,
-		` { "a" : 1 , "b" : [ 1 , 2 ] } `, `{}`, `{"é東":"🦊"}`,
+		` { "a" : 1 , "b" : [ 1 , 2 ] } `, `{}`, `{"é東":"🦊"}`, `null`, ` n`, `[1]`, `{"a" 1}`, `x`,
 	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, document string) {
-		var object map[string]any
-		if json.Unmarshal([]byte(document), &object) != nil || len(document) > 300 || bytes.ContainsRune([]byte(document), 0xfffd) {
-			t.Skip()
+		if len(document) > 300 || !utf8.ValidString(document) || strings.Contains(document, invalidJSON) {
+			return
 		}
 		for end := range len(document) + 1 {
-			c := llmhttp.TextChunk("")
-			c.Choices[0].Delta.ToolCalls = []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: document[:end]}}}
-			c.Choices[0].FinishReason = llmhttp.FinishLength
-			whole, _, failure := sendBoth(t, func() []*llmhttp.ChatChunk {
-				again := *c
-				again.Choices = append([]llmhttp.ChunkChoice(nil), c.Choices...)
-				again.Choices[0].Delta.ToolCalls = append([]llmhttp.ToolCallDelta(nil), c.Choices[0].Delta.ToolCalls...)
-				return []*llmhttp.ChatChunk{&again}
+			want := strings.ToValidUTF8(document[:end], "\uFFFD")
+			whole, streamed, failure := sendBoth(t, func() []*llmhttp.ChatChunk {
+				c := llmhttp.TextChunk("")
+				c.Choices[0].Delta.ToolCalls = []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: document[:end]}}}
+				c.Choices[0].FinishReason = llmhttp.FinishLength
+				return []*llmhttp.ChatChunk{c}
 			})
-			if strings.TrimSpace(document[:end]) == "n" || strings.HasPrefix(strings.TrimSpace(document), "n") {
-				continue // the beginning of null
+			require.Empty(t, failure, "%q", want)
+			require.Equal(t, "max_tokens", *whole.StopReason)
+			got := argumentsOf(whole.Content[0].Input)
+			require.Equal(t, got, argumentsOf(streamed.Content[0].Input))
+			if trimmed := strings.Trim(want, " \t\r\n"); trimmed == "" || trimmed == "null" {
+				require.Equal(t, "{}", got)
+			} else if json.Valid([]byte(trimmed)) && trimmed[0] == '{' {
+				require.Equal(t, trimmed, got)
+			} else {
+				require.Equal(t, want, got)
 			}
-			require.Empty(t, failure, "%q", document[:end])
-			require.Equal(t, 1, countBlocks(whole, "tool_use"))
 		}
 	})
 }

@@ -80,8 +80,7 @@ func (r *stopReason) appendMembers(b []byte) []byte {
 	return jsonwire.AppendString(b, r.sequence)
 }
 
-// isCut reports whether the reply ended before the model was done, so that the
-// arguments of a call may be incomplete.
+// isCut reports whether the reply ended before the model was done.
 func (r *stopReason) isCut() bool {
 	return r.finish == llmhttp.FinishLength || r.finish == llmhttp.FinishContentFilter
 }

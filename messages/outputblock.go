@@ -24,8 +24,11 @@ type outputBlock struct {
 	scanner   jsonwire.ObjectScanner // finds the end of the arguments
 }
 
-// isComplete reports whether the block may end.
-func (k *outputBlock) isComplete() bool { return k.kind != callBlock || k.scanner.Complete() }
+// isComplete reports whether the block may end before the reply does. Arguments that do not
+// begin as an object may have any end.
+func (k *outputBlock) isComplete() bool {
+	return k.kind != callBlock || k.scanner.Complete() && startsObject(k.text)
+}
 
 // accepts reports whether the block takes text of this kind.
 func (k *outputBlock) accepts(kind blockKind) bool { return k.kind == kind && k.signature == "" }
@@ -44,18 +47,14 @@ func (k *outputBlock) appendStart(b []byte) []byte {
 	return k.appendJSON(b, blockContent{input: "{}"})
 }
 
-// appendWhole appends the block with all of its content. cut tells whether the reply was
-// cut, so that the arguments of a call may be incomplete.
-func (k *outputBlock) appendWhole(b []byte, cut bool) ([]byte, error) {
+// appendWhole appends the block with all of its content. ok is false for a call whose
+// arguments are not a JSON object.
+func (k *outputBlock) appendWhole(b []byte) (_ []byte, ok bool) {
 	if k.kind != callBlock {
-		return k.appendJSON(b, blockContent{text: string(k.text), signature: k.signature}), nil
+		return k.appendJSON(b, blockContent{text: string(k.text), signature: k.signature}), true
 	}
-	rest, err := argumentsCompletion(k.text, cut)
-	input := "{}"
-	if startsObject(k.text) {
-		input = string(k.text) + rest
-	}
-	return k.appendJSON(b, blockContent{input: input}), err
+	input, ok := inputOf(k.text)
+	return k.appendJSON(b, blockContent{input: string(input)}), ok
 }
 
 // appendJSON appends the block with the given content.

@@ -69,12 +69,12 @@ func setLimitHeaders(h http.Header, kind string, l *llmhttp.LimitInfo) {
 	h.Set(prefix+"-Reset", reset.UTC().Format(time.RFC3339))
 }
 
-func (p *protocol) decodeChat(_ context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
 	req, err := decodeRequest(body, true)
 	if err != nil {
 		return nil, nil, err
 	}
-	return req, &encoder{model: p.useModel(req)}, nil
+	return req, &encoder{ctx: ctx, model: p.useModel(req)}, nil
 }
 
 // useModel sets req.Model to the model that serves the request. It returns the name

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 func TestRequest_Conversion(t *testing.T) {
@@ -160,6 +162,21 @@ func TestRequest_ArgumentsKeepOrderOfMembers(t *testing.T) {
 	s.do("POST", messagesPath, requestBody(`,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f",`+
 		`"input":{ "z" : 1.50, "a": [ 1 , 2 ]}}]}]`))
 	assert.Equal(t, `{"z":1.50,"a":[1,2]}`, s.last.Messages[0].ToolCalls[0].Function.Arguments)
+}
+
+// The input that a whole reply has for arguments that are not JSON comes back in the next
+// request, and is passed on as JSON.
+func TestRequest_InvalidArgumentsStayJSON(t *testing.T) {
+	whole, _, _ := sendBoth(t, func() []*llmhttp.ChatChunk {
+		return []*llmhttp.ChatChunk{chunk(t, `{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\"a\":\"b"}}]},"finish_reason":"length"}`)}
+	})
+	content, err := json.Marshal(whole.Content)
+	require.NoError(t, err)
+	s := newServer(nil, nil)
+	w := s.do("POST", messagesPath, requestBody(`,"messages":[{"role":"assistant","content":`+string(content)+`},`+
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"not run","is_error":true}]}]`))
+	require.Equal(t, 200, w.Code, w.Body)
+	assert.Equal(t, `{"INVALID_JSON":"{\"a\":\"b"}`, s.last.Messages[0].ToolCalls[0].Function.Arguments)
 }
 
 func TestRequest_Refused(t *testing.T) {

@@ -291,10 +291,32 @@ func (r *streamReader) stopBlock(e *event) error {
 	}
 	k := &r.message.Content[*e.Index]
 	if len(r.input) > 0 {
-		k.Input = r.input
+		k.Input = inputFromDeltas(r.input)
 	}
 	r.open = false
 	return k.check()
+}
+
+// inputFromDeltas returns the input that the joined deltas of a call mean. One that is not a
+// JSON object has the form that it has in a whole reply, so that the two can be compared.
+func inputFromDeltas(joined []byte) json.RawMessage {
+	if trimmed := bytes.TrimSpace(joined); json.Valid(trimmed) && trimmed[0] == '{' {
+		return trimmed
+	}
+	input, _ := json.Marshal(map[string]string{invalidJSON: string(joined)})
+	return input
+}
+
+// invalidJSON is the member of the input of a call whose arguments are not a JSON object.
+const invalidJSON = "INVALID_JSON"
+
+// argumentsOf returns the arguments of a call as the model wrote them.
+func argumentsOf(input json.RawMessage) string {
+	var members map[string]string
+	if json.Unmarshal(input, &members) == nil && len(members) == 1 && members[invalidJSON] != "" {
+		return members[invalidJSON]
+	}
+	return string(input)
 }
 
 func (r *streamReader) endMessage(e *event) error {
@@ -328,7 +350,7 @@ func (m *message) response() *llmhttp.ChatResponse {
 		case "thinking":
 			c.Message.Reasoning += *k.Thinking
 		case "tool_use":
-			call := llmhttp.ToolCall{ID: k.ID, Function: llmhttp.FunctionCall{Name: k.Name, Arguments: string(k.Input)}}
+			call := llmhttp.ToolCall{ID: k.ID, Function: llmhttp.FunctionCall{Name: k.Name, Arguments: argumentsOf(k.Input)}}
 			c.Message.ToolCalls = append(c.Message.ToolCalls, call)
 		}
 	}

@@ -298,7 +298,27 @@ func TestAnthropicShutdown(t *testing.T) {
 	}
 	require.Error(t, stream.Err())
 	assert.Contains(t, stream.Err().Error(), "overloaded_error")
+	assert.Contains(t, stream.Err().Error(), "shutting down")
 	<-stopped
+}
+
+// A call that the token limit cuts has the input {} for this client when it is streamed, and tells
+// in a whole reply that it was cut.
+func TestAnthropicCutCall(t *testing.T) {
+	t.Parallel()
+	c := newAnthropicClient(start(t))
+	p := messageParams("Hi")
+	p.MaxTokens = 1
+	p.Tools = []anthropic.ToolUnionParam{{OfTool: &anthropic.ToolParam{Name: "f", InputSchema: anthropic.ToolInputSchemaParam{
+		Properties: map[string]any{"city": map[string]any{"type": "string"}}, Required: []string{"city"},
+	}}}}
+	whole, err := c.Messages.New(testContext(t), p)
+	require.NoError(t, err)
+	assert.Contains(t, string(whole.Content[0].Input), `{"INVALID_JSON":"{`)
+	assert.Equal(t, anthropic.StopReasonMaxTokens, whole.StopReason)
+	streamed := streamMessage(t, c, p)
+	assert.Equal(t, anthropic.StopReasonMaxTokens, streamed.StopReason)
+	assert.JSONEq(t, `{}`, string(streamed.Content[0].Input))
 }
 
 // The header of the version decides between the model lists of both APIs.

@@ -178,6 +178,30 @@ func checkStatus(t *testing.T, err error, status int) *openai.Error {
 	return e
 }
 
+// A stream that fails ends without an error of the connection.
+func TestOpenAIResponsesShutdown(t *testing.T) {
+	t.Parallel()
+	s := start(t, "-delay", "50ms")
+	client := newOpenAIClient(s)
+	events := client.Responses.NewStreaming(testContext(t), responseParams(longText))
+	defer events.Close()
+	require.True(t, events.Next())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.stop(t)
+	}()
+	last := events.Current()
+	for events.Next() {
+		last = events.Current()
+	}
+	require.NoError(t, events.Err())
+	assert.Equal(t, "response.failed", last.Type)
+	assert.EqualValues(t, "failed", last.Response.Status)
+	assert.Contains(t, last.Response.Error.Message, "shutting down")
+	<-stopped
+}
+
 // A client that stops reading a stream is charged for it.
 func TestOpenAIResponsesDisconnect(t *testing.T) {
 	t.Parallel()

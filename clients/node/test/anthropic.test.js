@@ -199,9 +199,21 @@ testEach("tool_choice and parallel calls", async (t, { connect }) => {
   }
   await t.test("arguments that are cut", async () => {
     const request = params("Hi", { tools, max_tokens: 1 });
-    for (const reply of await both(client, request)) {
+    const whole = await client.messages.create(request);
+    let partial = "";
+    const stream = client.messages.stream(request).on("inputJson", (piece) => (partial += piece));
+    const streamed = await stream.finalMessage();
+    assert.throws(() => JSON.parse(partial), SyntaxError);
+    assert.deepEqual(whole.content[0].input, { INVALID_JSON: partial });
+    for (const reply of [whole, streamed]) {
       assert.equal(reply.stop_reason, "max_tokens");
       assert.equal(typeof reply.content[0].input, "object");
+      const messages = [
+        { role: "user", content: "Hi" },
+        { role: "assistant", content: reply.content },
+        { role: "user", content: [{ type: "tool_result", tool_use_id: reply.content[0].id, is_error: true, content: "not run" }] },
+      ];
+      assert.equal(textOf(await client.messages.create(params("Hi", { tools, messages }))), "The tools say: not run");
     }
   });
 });

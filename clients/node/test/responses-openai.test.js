@@ -171,6 +171,29 @@ test("errors", async (t) => {
   });
 });
 
+test("server shuts down in mid-stream", async (t) => {
+  const read = {
+    events: async (client, seen) => {
+      for await (const event of await client.responses.create(params(longText, { stream: true }))) {
+        seen();
+        if (event.type === "response.failed") return event.response;
+        assert.notEqual(event.type, "response.completed");
+      }
+    },
+    accumulated: (client, seen) => client.responses.stream(params(longText)).on("event", seen).finalResponse(),
+  };
+  for (const [name, response] of Object.entries(read)) {
+    await t.test(name, async (t) => {
+      const server = await start(t, "-delay", "50ms");
+      let stopped;
+      const { status, error } = await response(openai(server), () => (stopped ??= server.stop()));
+      assert.equal(status, "failed");
+      assert.match(error.message, /shutting down/);
+      await stopped;
+    });
+  }
+});
+
 test("a client that disconnects is charged", async (t) => {
   const server = await start(t, "-delay", "5ms");
   const stream = await openai(server).responses.create(params(longText, { stream: true }));
