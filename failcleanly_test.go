@@ -22,12 +22,6 @@ import (
 	"github.com/llmhttp/llmhttp/responses"
 )
 
-// cleanFormats are the formats whose streams end cleanly when they fail.
-var cleanFormats = []struct{ path, body, end string }{
-	{"/v1/messages", `{"model":"demo-chat","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"Hi"}]}`, "event: error\ndata: "},
-	{"/v1/responses", `{"model":"demo-chat","stream":true,"input":"Hi"}`, "event: response.failed\ndata: "},
-}
-
 func withProtocols(c config) config {
 	c.opts.Protocols = []llmhttp.Protocol{messages.New(nil), responses.New(nil)}
 	return c
@@ -37,7 +31,6 @@ func withProtocols(c config) config {
 // the failure is, and its connection serves the next request. Observers still see a
 // failure. That of chat completions is cut.
 func TestFailsCleanly(t *testing.T) {
-	const silent = "The model did not answer in time."
 	tests := []struct {
 		name    string
 		backend func(ctx context.Context, yield yieldFunc)
@@ -46,16 +39,15 @@ func TestFailsCleanly(t *testing.T) {
 	}{
 		{"error", func(_ context.Context, yield yieldFunc) { yield(nil, llmhttp.Errorf(503, "", "Too busy.")) }, "Too busy.", llmhttp.ClassBackend},
 		{"panic", func(context.Context, yieldFunc) { panic("oops") }, internalMessage, llmhttp.ClassBackend},
-		{"timeout", func(ctx context.Context, _ yieldFunc) { <-ctx.Done() }, silent, llmhttp.ClassTimeout},
-		{"timeout of a Backend that ignores its context", func(context.Context, yieldFunc) { time.Sleep(time.Hour) }, silent, llmhttp.ClassTimeout},
+		{"timeout", func(ctx context.Context, _ yieldFunc) { <-ctx.Done() }, timeoutMessage, llmhttp.ClassTimeout},
+		{"timeout of a Backend that ignores its context", func(context.Context, yieldFunc) { time.Sleep(time.Hour) }, timeoutMessage, llmhttp.ClassTimeout},
 		{"too large", func(_ context.Context, yield yieldFunc) { yield(llmhttp.TextChunk(strings.Repeat("a", 2000)), nil) },
 			"The reply of the model is too large. The limit is 1000 bytes.", llmhttp.ClassBackend},
 	}
-	formats := append(cleanFormats[:2:2], struct{ path, body, end string }{chatPath, streamBody, "data: "})
 	for _, test := range tests {
-		for _, format := range formats {
+		for _, f := range wireFormats {
 			for _, http2 := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%s/http2=%t", test.name, format.path, http2), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/http2=%t", test.name, f.name, http2), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						s := startPipeServer(t, withProtocols(config{
 							http2: http2, opts: llmhttp.Options{Timeout: time.Minute, KeepAlive: -1, WriteTimeout: time.Second, MaxReply: 1000},
@@ -66,23 +58,15 @@ func TestFailsCleanly(t *testing.T) {
 								}
 							}),
 						}))
-						r := s.do("POST", format.path, format.body)
-						assert.Equal(t, 200, r.StatusCode)
-						events := strings.Split(strings.TrimSuffix(r.body, "\n\n"), "\n\n")
-						last := events[len(events)-1]
-						assert.True(t, strings.HasPrefix(last, format.end), "%s", last)
-						assert.Contains(t, last, `"message":"`+test.message+`"`)
-						assert.NotContains(t, r.body, "[DONE]")
+						r := s.do("POST", f.path, f.stream())
+						f.checkFailed(t, r, test.message)
 						got := s.summary()
 						assert.Equal(t, 200, got.Status)
 						assert.Equal(t, test.class, got.ErrorClass)
 						assert.True(t, got.Aborted())
-						if format.path == chatPath {
-							require.Error(t, r.err)
-							return
+						if f.failsCleanly {
+							checkSameConnection(t, s)
 						}
-						require.NoError(t, r.err)
-						checkSameConnection(t, s)
 					})
 				})
 			}
@@ -108,10 +92,13 @@ func checkSameConnection(t *testing.T, s *testServer) {
 // When Shutdown interrupts a stream, its client gets the error at once, and the clean end when
 // the Backend has returned, however late that is.
 func TestFailsCleanly_Shutdown(t *testing.T) {
-	for _, format := range cleanFormats {
+	for _, f := range wireFormats {
+		if !f.failsCleanly {
+			continue
+		}
 		for _, http2 := range []bool{false, true} {
 			for _, ignores := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/http2=%t/Backend ignores its context=%t", format.path, http2, ignores), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/http2=%t/Backend ignores its context=%t", f.name, http2, ignores), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						release := make(chan struct{})
 						s := startPipeServer(t, withProtocols(config{
@@ -125,18 +112,17 @@ func TestFailsCleanly_Shutdown(t *testing.T) {
 								<-ctx.Done()
 							}),
 						}))
-						resp, err := s.open(t.Context(), "POST", format.path, format.body)
+						resp, err := s.open(t.Context(), "POST", f.path, f.stream())
 						require.NoError(t, err)
 						in := bufio.NewReader(resp.Body)
 						head := readUntil(t, in, "one")
 						shutdown := make(chan error, 1)
 						go func() { shutdown <- s.handler.Shutdown(done(t)) }()
-						head += readUntil(t, in, strings.Split(format.end, "\n")[0]) // before the Backend returns
+						head += readUntil(t, in, strings.Split(f.failure, "\n")[0]) // before the Backend returns
 						require.ErrorIs(t, <-shutdown, context.Canceled)
 						time.AfterFunc(time.Hour, func() { close(release) })
 						r := readRest(resp, head, in)
-						require.NoError(t, r.err)
-						assert.Contains(t, r.body, shutdownMessage)
+						f.checkFailed(t, r, shutdownMessage)
 						assert.NotContains(t, r.body, "two")
 						assert.Equal(t, llmhttp.ClassShutdown, s.summary().ErrorClass)
 					})
@@ -149,15 +135,18 @@ func TestFailsCleanly_Shutdown(t *testing.T) {
 // A stream whose error event cannot be written is cut, and so is one whose Backend calls
 // runtime.Goexit: net/http closes its connection.
 func TestFailsCleanly_NotIfTheConnectionIsLost(t *testing.T) {
-	for _, format := range cleanFormats {
+	for _, f := range wireFormats {
+		if !f.failsCleanly {
+			continue
+		}
 		send := func(w http.ResponseWriter, end func()) (p any) {
 			s := newHandler(t, withProtocols(config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 				yield(llmhttp.TextChunk("one"), nil)
 				end()
 				yield(nil, errCause)
 			})}))
-			r := newChatRequest(format.body)
-			r.URL.Path = format.path
+			r := newChatRequest(f.stream())
+			r.URL.Path = f.path
 			ended := make(chan any)
 			go func() {
 				defer func() { ended <- recover() }()
@@ -165,7 +154,7 @@ func TestFailsCleanly_NotIfTheConnectionIsLost(t *testing.T) {
 			}()
 			return <-ended
 		}
-		t.Run(format.path, func(t *testing.T) {
+		t.Run(f.path, func(t *testing.T) {
 			w := &failingWriter{ResponseRecorder: httptest.NewRecorder()}
 			assert.Equal(t, http.ErrAbortHandler, send(w, func() { w.broken = true }))
 			assert.Equal(t, http.ErrAbortHandler, send(httptest.NewRecorder(), runtime.Goexit))

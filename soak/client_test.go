@@ -267,24 +267,27 @@ func (p *clientPlan) checkWhole(resp *http.Response, body []byte, fail func(stri
 	}
 }
 
-// checkStream checks that a stream either ends with its last event, or with an
-// error and a connection that is cut.
+// checkStream checks that a stream either ends with its last event, or with an error event.
+// After that of chat completions the connection is cut.
 func (p *clientPlan) checkStream(body []byte, err error, fail func(string, ...any)) {
 	var text strings.Builder
-	complete := false
+	complete, failed := false, false
 	for _, e := range parseEvents(string(body)) {
-		if complete {
+		if complete || failed {
 			fail("there is more after the last event: %q", e)
 			return
 		}
 		complete = p.wire.terminal(e)
+		failed = e.kind == "error" || e.kind == "response.failed"
 		text.WriteString(p.wire.text(e))
 	}
 	switch {
-	case err == nil && !complete:
+	case err == nil && !complete && !failed:
 		fail("a stream that is not complete ended like one that is")
 	case err != nil && complete && !p.cutAllowed():
 		fail("a complete stream was cut")
+	case err != nil && failed && !p.cutAllowed():
+		fail("a stream that failed was cut after its error event")
 	case p.mustSucceed() && text.String() != p.sim.script(p.n).text():
 		fail("the text is not %q but %q", p.sim.script(p.n).text(), text.String())
 	}
