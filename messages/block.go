@@ -16,10 +16,10 @@ import (
 type block struct {
 	Type string `json:"type"`
 
-	Text string `json:"text"` // type text
+	Text *string `json:"text"` // type text
 
-	Thinking  string `json:"thinking"` // type thinking
-	Signature string `json:"signature"`
+	Thinking  *string `json:"thinking"` // type thinking
+	Signature string  `json:"signature"`
 
 	ID    string `json:"id"` // type tool_use
 	Name  string `json:"name"`
@@ -67,14 +67,14 @@ func (s *source) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // is kept as it is: servers such as vLLM and llama.cpp refuse every request of a conversation
 // in which the arguments of a call are not JSON (vllm-project/vllm#43995).
 func (b *block) toolCall() (llmhttp.ToolCall, error) {
-	call := llmhttp.ToolCall{ID: b.ID, Type: "function", Function: llmhttp.FunctionCall{Name: b.Name, Arguments: "{}"}}
+	call := llmhttp.ToolCall{ID: b.ID, Type: "function", Function: llmhttp.FunctionCall{Name: b.Name}}
 	switch {
 	case b.ID == "":
 		return call, missingField("id")
 	case b.Name == "":
 		return call, missingField("name")
 	case b.Input == nil:
-		return call, nil
+		return call, missingField("input")
 	case b.Input.Kind() != '{':
 		return call, fieldError("input", "Input should be an object")
 	}
@@ -108,7 +108,10 @@ func contentParts(encoded *raw, convert func(*block) (llmhttp.Content, error)) (
 func (b *block) parts() (llmhttp.Content, error) {
 	switch b.Type {
 	case "text":
-		return textParts(b.Text), nil
+		if b.Text == nil {
+			return nil, missingField("text")
+		}
+		return textParts(*b.Text), nil
 	case "image":
 		return b.imageParts()
 	case "document":

@@ -89,9 +89,9 @@ func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte
 	b = beginEvent(b, "message_delta")
 	b = append(b, `,"delta":{`...)
 	b = e.stop.appendMembers(b)
-	b = append(b, `},"usage":`...)
-	b = appendUsage(b, u)
-	b = append(b, "}\n\n"...)
+	b = append(b, `},"usage":{`...)
+	b = appendTokens(b, u)
+	b = append(b, "}}\n\n"...)
 	b = beginEvent(b, "message_stop")
 	return append(b, "}\n\n"...), e.blocks.err
 }

@@ -18,12 +18,8 @@ type outputFormat struct {
 	Schema *raw   `json:"schema"`
 }
 
-// convertOutput sets the effort, which takes precedence over that of convertThinking,
-// and the response format.
-func (p *outputParams) convertOutput(req *llmhttp.ChatRequest) error {
-	if p.OutputConfig.Effort != "" {
-		req.ReasoningEffort = p.OutputConfig.Effort
-	}
+// convertFormat sets the response format.
+func (p *outputParams) convertFormat(req *llmhttp.ChatRequest) error {
 	f, path := p.OutputConfig.Format, "output_config.format"
 	if f == nil {
 		f, path = p.OutputFormat, "output_format"

@@ -32,11 +32,18 @@ func appendMessageHead(b []byte, id, model string) []byte {
 	return append(b, `,"content":[`...)
 }
 
-// appendUsage appends a usage object. Its input_tokens do not include the tokens
-// that were read from or written to the cache; PromptTokens does.
+// appendUsage appends the usage of a message. That of a message_delta is the same without
+// the service_tier.
 func appendUsage(b []byte, u *llmhttp.Usage) []byte {
+	b = appendTokens(append(b, '{'), u)
+	return append(b, `,"service_tier":"standard"}`...)
+}
+
+// appendTokens appends the members of a usage object with numbers of tokens. Its input_tokens
+// do not include the tokens that were read from or written to the cache; PromptTokens does.
+func appendTokens(b []byte, u *llmhttp.Usage) []byte {
 	cached, written := u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens
-	b = append(b, `{"input_tokens":`...)
+	b = append(b, `"input_tokens":`...)
 	b = strconv.AppendInt(b, int64(max(0, u.PromptTokens-cached-written)), 10)
 	b = append(b, `,"cache_creation_input_tokens":`...)
 	b = strconv.AppendInt(b, int64(written), 10)
@@ -46,7 +53,7 @@ func appendUsage(b []byte, u *llmhttp.Usage) []byte {
 	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
 	b = append(b, `,"output_tokens_details":{"thinking_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.CompletionTokensDetails.ReasoningTokens), 10)
-	return append(b, `},"service_tier":"standard"}`...)
+	return append(b, '}')
 }
 
 // A stopReason has what determines the stop_reason of a reply.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -44,10 +45,12 @@ func (p *protocol) Routes() []llmhttp.Route {
 // send the header. Clients of OpenAI's API, which has the same paths, do not.
 func hasVersionHeader(r *http.Request) bool { return r.Header.Get("Anthropic-Version") != "" }
 
-// Secret prefers X-Api-Key. Claude Code sends both headers if it has two keys.
+// Secret prefers X-Api-Key to a bearer token. Claude Code sends both headers if it has two
+// keys. If there are several X-Api-Key the result is not a well-formed key, so that the
+// request is refused, as with llmhttp.BearerSecret.
 func (*protocol) Secret(r *http.Request) string {
-	if key := r.Header.Get("X-Api-Key"); key != "" {
-		return key
+	if keys := strings.Join(r.Header["X-Api-Key"], ", "); keys != "" {
+		return keys
 	}
 	return llmhttp.BearerSecret(r)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -128,6 +129,14 @@ func TestProtocol_KeyHeaders(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "authentication_error", typ)
 		}
+	}
+	for _, second := range []string{"sk-good", "sk-bad", ""} {
+		r := httptest.NewRequest(http.MethodPost, messagesPath, strings.NewReader(requestBody(hi)))
+		r.Header["X-Api-Key"] = []string{"sk-good", second}
+		r.Header.Set("Authorization", "Bearer sk-good")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		assert.Equal(t, 401, w.Code, "two headers")
 	}
 	w := s.do("GET", "/v1/models", "", "X-Api-Key", "sk-good")
 	assert.Equal(t, 403, w.Code, "the key has no scope for models")

@@ -80,7 +80,7 @@ func convertBody(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
 	if err := p.check(isChat); err != nil {
 		return nil, err
 	}
-	return p.convert()
+	return p.convert(isChat)
 }
 
 // check returns an error for the first parameter that is missing or out of bounds.
@@ -112,8 +112,8 @@ func (p *params) check(isChat bool) error {
 
 func isFraction(f *float64) bool { return f == nil || *f >= 0 && *f <= 1 }
 
-// convert converts the parameters, which check has accepted.
-func (p *params) convert() (*llmhttp.ChatRequest, error) {
+// convert converts the parameters, which check has accepted. See decodeRequest for isChat.
+func (p *params) convert(isChat bool) (*llmhttp.ChatRequest, error) {
 	req := &llmhttp.ChatRequest{
 		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: (*int)(p.MaxTokens),
 	}
@@ -123,13 +123,13 @@ func (p *params) convert() (*llmhttp.ChatRequest, error) {
 	if err := p.convertMessages(req); err != nil {
 		return nil, err
 	}
-	if err := p.convertTools(req); err != nil {
+	if err := p.convertTools(req, isChat); err != nil {
 		return nil, err
 	}
 	if err := p.convertThinking(req); err != nil {
 		return nil, err
 	}
-	if err := p.convertOutput(req); err != nil {
+	if err := p.convertFormat(req); err != nil {
 		return nil, err
 	}
 	p.setExtras(req)
@@ -170,15 +170,27 @@ func mustMarshal(v any) json.RawMessage {
 	return b
 }
 
-// convertThinking sets the reasoning effort. A budget of tokens is converted to an
-// approximate effort, and is also passed on in Extra.
+// convertThinking sets the reasoning effort. That of output_config takes precedence, unless
+// thinking is disabled. A budget of tokens is converted to an approximate effort, and is also
+// passed on in Extra.
 func (p *params) convertThinking(req *llmhttp.ChatRequest) error {
-	c := p.Thinking
+	if err := p.Thinking.convert(req); err != nil {
+		return err
+	}
+	if effort := p.OutputConfig.Effort; effort != "" && (p.Thinking == nil || p.Thinking.Type != thinkingDisabled) {
+		req.ReasoningEffort = effort
+	}
+	return nil
+}
+
+const thinkingDisabled = "disabled"
+
+func (c *thinkingConfig) convert(req *llmhttp.ChatRequest) error {
 	if c == nil {
 		return nil
 	}
 	switch c.Type {
-	case "disabled":
+	case thinkingDisabled:
 		req.ReasoningEffort = "none"
 	case "adaptive", "between_tools":
 	case "enabled":

@@ -68,7 +68,7 @@ func TestRequest_Conversion(t *testing.T) {
 			`"content":[{"type":"text","text":"x"}]}]}]`,
 			`"messages":[{"role":"user","content":"T https://example.com\n\nx"}]`},
 		"tool use": {`,"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":[{"type":"text","text":"Well."},` +
-			`{"type":"tool_use","id":"t1","name":"f","input":{"b": 1, "a":"<&>"}},{"type":"tool_use","id":"t2","name":"g"}]},` +
+			`{"type":"tool_use","id":"t1","name":"f","input":{"b": 1, "a":"<&>"}},{"type":"tool_use","id":"t2","name":"g","input":{}}]},` +
 			`{"role":"user","content":[{"type":"text","text":"Go on."},{"type":"tool_result","tool_use_id":"t1","content":"one"},` +
 			`{"type":"tool_result","tool_use_id":"t2","is_error":true,"content":[{"type":"text","text":"two"},` +
 			`{"type":"image","source":{"type":"url","url":"u"}},{"type":"tool_reference","tool_name":"h"}]}]}]`,
@@ -112,9 +112,14 @@ func TestRequest_Conversion(t *testing.T) {
 			wantWithTools + `,"tool_choice":"required","parallel_tool_calls":true`,
 		},
 		"choice of a server tool": {
-			hi + `,"tools":[{"type":"web_search_20260318","name":"web_search"}],"tool_choice":{"type":"tool","name":"web_search"}`,
+			hi + `,"tools":[{"type":"web_search_20260318","name":"web_search"},{"name":"f","input_schema":{}}],"tool_choice":{"type":"tool","name":"web_search"}`,
+			wantWithTools,
+		},
+		"a server tool that is not used": {
+			hi + `,"tools":[{"type":"web_search_20260318","name":"web_search"}],"tool_choice":{"type":"none"}`,
 			`"messages":[` + user + `]`,
 		},
+		"no tools":           {hi + `,"tools":[]`, `"messages":[` + user + `]`},
 		"auto without tools": {hi + `,"tool_choice":{"type":"auto"}`, `"messages":[` + user + `]`},
 		"thinking budget": {
 			hi + `,"thinking":{"type":"enabled","budget_tokens":1024}`,
@@ -132,6 +137,11 @@ func TestRequest_Conversion(t *testing.T) {
 			hi + `,"thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"max"}`,
 			`"messages":[` + user + `],"reasoning_effort":"max"`,
 		},
+		"no thinking with an effort": {
+			hi + `,"thinking":{"type":"disabled"},"output_config":{"effort":"high"}`,
+			`"messages":[` + user + `],"reasoning_effort":"none"`,
+		},
+		"effort":                 {hi + `,"output_config":{"effort":"high"}`, `"messages":[` + user + `],"reasoning_effort":"high"`},
 		"thinking between tools": {hi + `,"thinking":{"type":"between_tools"}`, `"messages":[` + user + `]`},
 		"no thinking":            {hi + `,"thinking":{"type":"disabled"}`, `"messages":[` + user + `],"reasoning_effort":"none"`},
 		"format": {hi + `,"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}`,
@@ -259,6 +269,16 @@ func TestRequest_Refused(t *testing.T) {
 		"in a tool result": {
 			turn(`[{"type":"tool_result","tool_use_id":"t","content":[{"type":"image"}]}]`),
 			"messages.1.content.0.content.0.source: Field required",
+		},
+		"text without text":         {turn(`[{"type":"text"}]`), "messages.1.content.0.text: Field required"},
+		"null text":                 {turn(`[{"type":"text","text":null}]`), "messages.1.content.0.text: Field required"},
+		"text of a tool result":     {turn(`[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text"}]}]`), "messages.1.content.0.content.0.text: Field required"},
+		"system without text":       {requestBody(hi + `,"system":[{"type":"text"}]`), "system.0.text: Field required"},
+		"no input":                  {assistant(`[{"type":"tool_use","id":"t","name":"f"}]`), "messages.0.content.0.input: Field required"},
+		"thinking without thinking": {assistant(`[{"type":"thinking","signature":"s"}]`), "messages.0.content.0.thinking: Field required"},
+		"only server tools": {
+			requestBody(hi + `,"tools":[{"type":"web_search_20260318","name":"web_search"}],"tool_choice":{"type":"tool","name":"web_search"}`),
+			"tools: This server supports only tools with an input_schema, and not those of the type 'web_search_20260318'",
 		},
 		"no call ID":   {assistant(`[{"type":"tool_use","name":"f","input":{}}]`), "messages.0.content.0.id: Field required"},
 		"no call name": {assistant(`[{"type":"tool_use","id":"t","input":{}}]`), "messages.0.content.0.name: Field required"},

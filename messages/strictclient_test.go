@@ -331,6 +331,10 @@ func (r *streamReader) endMessage(e *event) error {
 	if d.StopReason == nil {
 		return errors.New("there is no stop_reason")
 	}
+	if e.Usage == nil || e.Usage.ServiceTier != "" {
+		return errors.New("the usage of message_delta is missing, or has a service_tier")
+	}
+	e.Usage.ServiceTier = r.message.Usage.ServiceTier
 	if err := e.Usage.check(); err != nil {
 		return err
 	}

@@ -27,10 +27,15 @@ type toolChoice struct {
 	DisableParallel *bool  `json:"disable_parallel_tool_use"`
 }
 
-// convertTools sets the tools and the choice among them.
-func (p *toolParams) convertTools(req *llmhttp.ChatRequest) error {
+// convertTools sets the tools and the choice among them. A chat that would lose all of its
+// tools is refused, because the model would answer without what the client relies on.
+func (p *toolParams) convertTools(req *llmhttp.ChatRequest, isChat bool) error {
 	if err := p.setTools(req); err != nil {
 		return err
+	}
+	isUnused := p.ToolChoice != nil && p.ToolChoice.Type == "none"
+	if isChat && len(p.Tools) > 0 && len(req.Tools) == 0 && !isUnused {
+		return fieldError("tools", "This server supports only tools with an input_schema, and not those of the type '%s'", clip(p.Tools[0].Type))
 	}
 	return p.setToolChoice(req)
 }

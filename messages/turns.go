@@ -44,7 +44,10 @@ func systemText(blocks content) (string, error) {
 		if b.Type != "text" {
 			return "", prefixPath(fieldError("type", "Input should be 'text'"), i)
 		}
-		if text := b.Text; text != "" && !strings.HasPrefix(text, attributionPrefix) {
+		if b.Text == nil {
+			return "", prefixPath(missingField("text"), i)
+		}
+		if text := *b.Text; text != "" && !strings.HasPrefix(text, attributionPrefix) {
 			texts = append(texts, text)
 		}
 	}
@@ -123,9 +126,12 @@ func (c *turnConverter) addAssistant(b *block) error {
 	m := &c.assistant
 	switch b.Type {
 	case "thinking":
-		c.reasoning = append(c.reasoning, b.Thinking)
+		if b.Thinking == nil {
+			return missingField("thinking")
+		}
+		c.reasoning = append(c.reasoning, *b.Thinking)
 		if b.Signature != "" {
-			m.ReasoningDetails = append(m.ReasoningDetails, detailFromSignature(b.Thinking, b.Signature))
+			m.ReasoningDetails = append(m.ReasoningDetails, detailFromSignature(*b.Thinking, b.Signature))
 		}
 	case "redacted_thinking":
 		m.ReasoningDetails = append(m.ReasoningDetails, detailFromData(stringValue(b.Data)))
