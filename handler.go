@@ -484,6 +484,34 @@ func (t *routeTable) find(r *http.Request) (rt *route, allowed []string) {
 	return nil, allowed
 }
 
+// nearestProtocol returns the protocol in whose form a request without a route is refused:
+// that of the route whose path, up to its wildcards, is the longest beginning of the path of
+// r, or nil if there is none.
+func (t *routeTable) nearestProtocol(r *http.Request) Protocol {
+	var nearest *route
+	length := 0
+	consider := func(rt *route) {
+		prefix, _, _ := strings.Cut(strings.Join(rt.segments, "/"), "/{")
+		below := r.URL.Path == prefix || strings.HasPrefix(r.URL.Path, prefix+"/")
+		isNearer := nearest == nil || len(prefix) > length || len(prefix) == length && rt.match != nil && nearest.match == nil
+		if below && isNearer && rt.matches(r) {
+			nearest, length = rt, len(prefix)
+		}
+	}
+	for _, routes := range t.exact {
+		for _, rt := range routes {
+			consider(rt)
+		}
+	}
+	for _, rt := range t.wildcards {
+		consider(rt)
+	}
+	if nearest == nil {
+		return nil
+	}
+	return nearest.protocol
+}
+
 // A route is a Route of a Protocol, or an endpoint of the Handler itself.
 type route struct {
 	pattern      string

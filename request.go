@@ -31,7 +31,7 @@ type request struct {
 	h        *Handler
 	r        *http.Request
 	arrived  time.Time // with a monotonic clock, for durations
-	protocol Protocol  // of the route; chat completions for unknown paths
+	protocol Protocol  // of the route, or of the nearest one; chat completions if there is none
 	cred     credential
 	route    *route // nil until it was found
 	key      *Key   // nil until it was found
@@ -79,6 +79,8 @@ func (q *request) serve() error {
 	if rt != nil {
 		q.route, q.protocol = rt, rt.protocol // before any error, which has the form of the protocol
 		q.r.Pattern = rt.pattern              // for middleware around the Handler, as ServeMux sets it
+	} else if p := q.h.routes.nearestProtocol(q.r); p != nil {
+		q.protocol = p
 	}
 	q.accounting.record.Protocol = q.protocol.Name()
 	if !q.h.enter(q) {

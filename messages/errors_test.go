@@ -2,6 +2,8 @@ package messages_test
 
 import (
 	"errors"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -89,6 +91,49 @@ func TestErrors(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, test.typ, typ)
 			assert.Equal(t, test.message, message)
+		})
+	}
+}
+
+// Requests below the paths of this API that no route serves are refused in its form. Below
+// /v1/models, that depends on the header of the version.
+func TestErrors_UnknownPaths(t *testing.T) {
+	for _, test := range []struct {
+		method, path, version string
+		status                int
+		typ                   string // "" for the form of chat completions
+	}{
+		{"GET", "/v1/messages", "", 405, "invalid_request_error"},
+		{"GET", "/v1/messages/count_tokens", "", 405, "invalid_request_error"},
+		{"POST", "/v1/messages/batches", "", 404, "not_found_error"},
+		{"GET", "/v1/messages/batches/b/results", "2023-06-01", 404, "not_found_error"},
+		{"POST", "/v1/models", "2023-06-01", 405, "invalid_request_error"},
+		{"DELETE", "/v1/models/m", "2023-06-01", 405, "invalid_request_error"},
+		{"POST", "/v1/models", "", 405, ""},
+		{"POST", "/v1/messagesque", "2023-06-01", 404, ""},
+		{"POST", "/v1", "2023-06-01", 404, ""},
+		{"GET", "/v1/chat/completions", "2023-06-01", 405, ""},
+	} {
+		t.Run(test.method+" "+test.path+" "+test.version, func(t *testing.T) {
+			s := newServer(nil, nil)
+			r := httptest.NewRequest(test.method, test.path, strings.NewReader("{}"))
+			if test.version != "" {
+				r.Header.Set("Anthropic-Version", test.version)
+			}
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, r)
+			assert.Equal(t, test.status, w.Code)
+			assert.Equal(t, test.status == 405, w.Header().Get("Allow") != "")
+			if test.typ == "" {
+				assert.Contains(t, w.Body.String(), `{"error":{"message":`)
+				assert.Equal(t, "chat", s.ends[0].Protocol)
+				return
+			}
+			typ, _, err := readError(w.Body.Bytes())
+			require.NoError(t, err, "%s", w.Body)
+			assert.Equal(t, test.typ, typ)
+			assert.NotEmpty(t, w.Header().Get("Request-Id"))
+			assert.Equal(t, "messages", s.ends[0].Protocol)
 		})
 	}
 }
