@@ -64,12 +64,22 @@ func (a *accounting) admit() error {
 	if l.Requests.N == 0 {
 		return nil
 	}
-	draws := appendDraw(a.reservation.storage[:0], BucketRequests, l.Requests, 1)
+	bucket, rate := a.requestLimit()
+	draws := appendDraw(a.reservation.storage[:0], bucket, rate, 1)
 	if err := a.take(appendDraw(draws, BucketTokens, l.Tokens, 0)); err != nil {
 		return err
 	}
 	a.refundable = true
 	return nil
+}
+
+// requestLimit returns the bucket that admit takes one request from, and its rate.
+func (a *accounting) requestLimit() (bucket string, r Rate) {
+	l := &a.q.key.Limits
+	if a.q.route.countsTokens {
+		return BucketTokenCounts, l.tokenCountRate()
+	}
+	return BucketRequests, l.Requests
 }
 
 // An estimate is what a request is expected to use.
@@ -188,9 +198,9 @@ func (a *accounting) refundRequest() {
 		return
 	}
 	a.refundable = false
-	r := a.q.key.Limits.Requests
+	bucket, r := a.requestLimit()
 	a.q.log.callAndLog("limits not settled", func() error {
-		return a.q.h.opts.Limiter.Adjust(a.settleContext(), a.q.key.ID, Draw{Bucket: BucketRequests, Rate: r, Cost: -1})
+		return a.q.h.opts.Limiter.Adjust(a.settleContext(), a.q.key.ID, Draw{Bucket: bucket, Rate: r, Cost: -1})
 	})
 	a.q.res.mu.Lock()
 	defer a.q.res.mu.Unlock()
@@ -209,7 +219,8 @@ func (a *accounting) ensureLimitsKnown() {
 	if a.q.key == nil || a.limiterCalled || a.q.life.endCause() == errClientLeft {
 		return
 	}
-	draws := appendDraw(a.reservation.storage[:0], BucketRequests, a.q.key.Limits.Requests, 0)
+	bucket, rate := a.requestLimit()
+	draws := appendDraw(a.reservation.storage[:0], bucket, rate, 0)
 	if draws = appendDraw(draws, BucketTokens, a.q.key.Limits.Tokens, 0); len(draws) > 0 {
 		a.q.log.callAndLog("limits are not known", func() error { return a.take(draws) })
 	}
@@ -222,7 +233,7 @@ func (a *accounting) noteLevels(draws []Draw, levels []Level) {
 	for i, level := range levels {
 		info := LimitInfo{Limit: draws[i].Rate.WithDefaults().Burst, Remaining: level.Remaining, ResetAfter: level.ResetAfter}
 		switch draws[i].Bucket {
-		case BucketRequests:
+		case BucketRequests, BucketTokenCounts:
 			a.limits.requests = limitState{true, info}
 		case BucketTokens:
 			a.limits.tokens = limitState{true, info}

@@ -348,7 +348,7 @@ func (h *Handler) addProtocol(p Protocol) {
 			op, serve = "", func(q *request) error { return serveOther(q, rt.Serve) }
 		}
 		added := newRoute(p, rt.Pattern, rt.Endpoint, op, serve)
-		added.match, added.startsEarly, added.failsCleanly = rt.Match, rt.StartsEarly, rt.FailsCleanly
+		added.match, added.startsEarly, added.failsCleanly, added.countsTokens = rt.Match, rt.StartsEarly, rt.FailsCleanly, rt.CountsTokens
 		h.routes.add(added)
 	}
 }
@@ -523,6 +523,7 @@ type route struct {
 	match        func(r *http.Request) bool // nil if it serves every request
 	startsEarly  bool                       // Route.StartsEarly
 	failsCleanly bool                       // Route.FailsCleanly
+	countsTokens bool                       // Route.CountsTokens
 	serve        func(q *request) error
 }
 

@@ -8,7 +8,9 @@ import (
 
 // Limits bound the use of a [Key]. A zero field sets no limit.
 type Limits struct {
-	// Requests limits requests to all endpoints.
+	// Requests limits requests to all endpoints. Requests that only count tokens have a
+	// bucket of their own, with the same rate and a burst of at least 100, because agents
+	// make dozens of them at once.
 	Requests Rate
 
 	// Tokens limits the tokens of prompts and completions together.
@@ -141,10 +143,25 @@ type ConcurrencyCounter interface {
 
 // Names of the buckets in which a [Handler] counts the use of a key.
 const (
-	BucketRequests = "requests" // for Limits.Requests
-	BucketTokens   = "tokens"   // for Limits.Tokens
-	BucketQuota    = "quota"    // for Limits.Quota, if the UsageStore is not a KeyUsageStore
+	BucketRequests    = "requests"     // for Limits.Requests
+	BucketTokenCounts = "token_counts" // for Limits.Requests, of requests that only count tokens
+	BucketTokens      = "tokens"       // for Limits.Tokens
+	BucketQuota       = "quota"        // for Limits.Quota, if the UsageStore is not a KeyUsageStore
 )
+
+// minTokenCountBurst is the smallest burst of BucketTokenCounts. The command /context of Claude
+// Code counts tokens 27 times at once.
+const minTokenCountBurst = 100
+
+// tokenCountRate returns the Rate of BucketTokenCounts.
+func (l *Limits) tokenCountRate() Rate {
+	r := l.Requests
+	if r.N > 0 {
+		r = r.WithDefaults()
+		r.Burst = max(r.Burst, minTokenCountBurst)
+	}
+	return r
+}
 
 // A Draw is an amount to take from one bucket of a key.
 type Draw struct {

@@ -563,3 +563,25 @@ func TestLimits_Draws(t *testing.T) {
 		})
 	}
 }
+
+// Requests that only count tokens do not take from the bucket of requests.
+func TestLimits_TokenCounts(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/messages/count_tokens":  `{"model":"demo-chat","messages":[{"role":"user","content":"Hi"}]}`,
+		"/v1/responses/input_tokens": `{"model":"demo-chat","input":"Hi"}`,
+	} {
+		t.Run(path, func(t *testing.T) {
+			s := startServer(t, withProtocols(config{keys: limitedKeys(llmhttp.Limits{Requests: noRefill(1)})}))
+			for range 27 {
+				assert.Equal(t, 200, s.do("POST", path, body).StatusCode)
+			}
+			assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+			assert.Equal(t, 429, s.chat(chatBody).StatusCode)
+			assert.Equal(t, 200, s.do("POST", path, body).StatusCode)
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		s := startServer(t, withProtocols(config{keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.Rate{N: -1}})}))
+		assert.Equal(t, 429, s.do("POST", "/v1/messages/count_tokens", `{"model":"demo-chat","messages":[{"role":"user","content":"Hi"}]}`).StatusCode)
+	})
+}

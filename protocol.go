@@ -86,6 +86,10 @@ type Route struct {
 	// the limits of the key, and is not recorded as usage. The body is only valid
 	// during the call, and is empty for GET, HEAD and DELETE.
 	Serve func(ctx context.Context, r *http.Request, body []byte) (any, error)
+
+	// CountsTokens tells that Serve counts tokens. Its requests take from
+	// [BucketTokenCounts] and not from BucketRequests.
+	CountsTokens bool
 }
 
 // A ChatEncoder encodes the reply to one chat request. The Handler never calls

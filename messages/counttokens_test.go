@@ -2,6 +2,8 @@ package messages_test
 
 import (
 	"context"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -60,9 +62,43 @@ func TestCountTokens_ByTheBackend(t *testing.T) {
 	assert.JSONEq(t, `{"input_tokens":0}`, w.Body.String())
 	w = s.do("POST", messagesPath+"/count_tokens", `{"model":"other"`+members)
 	assert.Equal(t, 404, w.Code)
-	w = s.do("POST", messagesPath+"/count_tokens", `{"model":"m"`+members)
-	assert.Equal(t, 429, w.Code, "it counts as a request")
+}
+
+// Requests that count tokens have a bucket of their own, which holds those that Claude Code
+// makes at once.
+func TestCountTokens_Limit(t *testing.T) {
+	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+		return &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 2, Per: 1e15}}}, nil
+	})
+	h := llmhttp.NewHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("Hi") }),
+		keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})
+	s := &server{Handler: h}
+	count := func(body string) *httptest.ResponseRecorder { return s.do("POST", messagesPath+"/count_tokens", body) }
+	chat := func() int { return s.do("POST", messagesPath, requestBody(hi)).Code }
+	for i := range 100 {
+		w := count(`{"model":"m"` + hi + `}`)
+		require.Equal(t, 200, w.Code)
+		assert.Equal(t, strconv.Itoa(99-i), w.Header().Get("Anthropic-Ratelimit-Requests-Remaining"))
+	}
+	w := count(`{"model":"m"` + hi + `}`)
+	assert.Equal(t, 429, w.Code)
 	typ, _, err := readError(w.Body.Bytes())
 	require.NoError(t, err)
 	assert.Equal(t, "rate_limit_error", typ)
+	assert.Equal(t, []int{200, 200, 429}, []int{chat(), chat(), chat()})
+}
+
+// A request that is refused before tokens are counted is given back to their bucket.
+func TestCountTokens_Refund(t *testing.T) {
+	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+		return &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 200, Per: 1e15}}}, nil
+	})
+	limiter := llmhttp.NewLimiter()
+	h := llmhttp.NewHandler(counter{}, keys, &llmhttp.Options{Limiter: limiter, Protocols: []llmhttp.Protocol{messages.New(nil)}})
+	w := (&server{Handler: h}).do("POST", messagesPath+"/count_tokens", "{}", "Content-Encoding", "gzip")
+	assert.Equal(t, 415, w.Code)
+	rate := llmhttp.Rate{N: 200, Per: 1e15, Burst: 200}
+	levels, err := limiter.Take(t.Context(), "k", llmhttp.Draw{Bucket: llmhttp.BucketTokenCounts, Rate: rate}, llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: rate})
+	require.NoError(t, err)
+	assert.Equal(t, []int{200, 200}, []int{levels[0].Remaining, levels[1].Remaining})
 }

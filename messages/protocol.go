@@ -35,7 +35,7 @@ func (*protocol) Name() string { return "messages" }
 func (p *protocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{
 		{Pattern: "POST /v1/messages", Endpoint: llmhttp.EndpointChat, Chat: p.decodeChat, StartsEarly: true, FailsCleanly: true},
-		{Pattern: "POST /v1/messages/count_tokens", Endpoint: llmhttp.EndpointChat, Serve: p.countTokens},
+		{Pattern: "POST /v1/messages/count_tokens", Endpoint: llmhttp.EndpointChat, Serve: p.countTokens, CountsTokens: true},
 		{Pattern: "GET /v1/models", Endpoint: llmhttp.EndpointModels, Match: hasVersionHeader, Serve: p.listModels},
 		{Pattern: "GET /v1/models/{id...}", Endpoint: llmhttp.EndpointModels, Match: hasVersionHeader, Serve: p.getModel},
 	}

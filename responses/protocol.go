@@ -58,7 +58,7 @@ func (p *protocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{
 		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.decodeChat, StartsEarly: true, FailsCleanly: true},
 		{Pattern: "GET /v1/responses", Endpoint: chat, Match: isUpgrade, Serve: p.refuseUpgrade},
-		{Pattern: "POST /v1/responses/input_tokens", Endpoint: chat, Serve: p.countTokens},
+		{Pattern: "POST /v1/responses/input_tokens", Endpoint: chat, Serve: p.countTokens, CountsTokens: true},
 		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Serve: replyNotFound},
 		{Pattern: "GET /v1/responses/{id}", Endpoint: chat, Serve: p.retrieve},
 		{Pattern: "DELETE /v1/responses/{id}", Endpoint: chat, Serve: p.delete},
