@@ -37,6 +37,8 @@
 //
 // The blocks of a stream never overlap, even if the Backend yields their parts in
 // turns: while a tool call is incomplete, everything that belongs to other blocks is
-// held back. The arguments of a call are always a JSON object. If the token limit cuts
-// them, they are completed. If the model wrote something else, the reply fails.
+// held back. A stream has the arguments of a call as the model wrote
+// them, even if the token limit cut them or if they are not a JSON object. In a whole
+// reply, where the input must be an object, such arguments are its member
+// INVALID_JSON. Both are logged as a warning.
 package messages
