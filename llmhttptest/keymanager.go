@@ -183,7 +183,7 @@ func checkManagerBySecret(t testing.TB, s llmhttp.KeyManager) {
 	if !info.LastUsed.IsZero() {
 		t.Errorf("KeyBySecret counted as a use of the key at %v", info.LastUsed)
 	}
-	for _, hash := range append(trickyNames(), "", first, llmhttp.HashSecret(first)[1:], llmhttp.HashSecret(first)+"0", llmhttp.HashSecret(unique("secret"))) {
+	for _, hash := range append(trickyNames(), "", first, llmhttp.HashSecret(first)[1:], llmhttp.HashSecret(first)+"00", llmhttp.HashSecret(unique("secret"))) {
 		wantNoSecret(t, s, hash, "the unknown hash "+hash)
 	}
 	rotate := func(overlap time.Duration) (secret string, at time.Time) {

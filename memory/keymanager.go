@@ -34,7 +34,10 @@ func (s *KeyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) 
 // KeyBySecret implements [llmhttp.KeyManager].
 func (s *KeyStore) KeyBySecret(ctx context.Context, hash string) (info llmhttp.KeyInfo, ends time.Time, err error) {
 	var secret secretHash
-	if n, err := hex.Decode(secret[:], []byte(hash)); err != nil || n != len(secret) {
+	if len(hash) != hex.EncodedLen(len(secret)) {
+		return llmhttp.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
+	}
+	if _, err := hex.Decode(secret[:], []byte(hash)); err != nil {
 		return llmhttp.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
 	}
 	s.mu.RLock()
