@@ -266,32 +266,53 @@ const interruptGrace = time.Second
 // remain: streams end with an error event, other requests get a 503. It then
 // gives their Backends a second to return, and returns ctx's error.
 //
-// Call it before [http.Server.Shutdown], which waits for streams without
-// interrupting them. It may be called several times.
+// [Serve] calls it in the right order with what else a server must stop. A host that
+// stops its server in another way calls Shutdown itself: before
+// [http.Server.Shutdown] has returned, which waits for streams without interrupting
+// them, and before [UsageBuffer.Close], which needs another context, because ctx may be
+// done. It may be called several times.
 //
 // A host that cancels the context of its requests, such as a BaseContext from
 // [os/signal.NotifyContext], ends them at once: their Backends see the
 // cancellation, and clients that are still there get the same replies.
 func (h *Handler) Shutdown(ctx context.Context) error {
+	_, err := h.drain(ctx)
+	return err
+}
+
+// drain is Shutdown. It also returns how many requests it has interrupted.
+func (h *Handler) drain(ctx context.Context) (interrupted int, err error) {
 	drained := h.refuseRequests()
 	select {
 	case <-drained:
-		return nil
+		return 0, nil
 	default:
 	}
 	select {
 	case <-drained:
-		return nil
+		return 0, nil
 	case <-ctx.Done():
 	}
-	h.interruptActive()
+	interrupted = h.interruptActive()
 	grace := time.NewTimer(interruptGrace)
 	defer grace.Stop()
 	select {
 	case <-drained:
 	case <-grace.C:
 	}
-	return ctx.Err()
+	return interrupted, ctx.Err()
+}
+
+// awaitDrained waits until no request is active or ctx is done, and returns how many are
+// active. The Handler must be refusing requests.
+func (h *Handler) awaitDrained(ctx context.Context) int {
+	select {
+	case <-h.refuseRequests():
+	case <-ctx.Done():
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.active)
 }
 
 // refuseRequests makes the Handler refuse new requests, and returns a channel that is closed
@@ -310,8 +331,8 @@ func (h *Handler) refuseRequests() <-chan struct{} {
 }
 
 // interruptActive interrupts each active request on a goroutine of its own, as
-// one may be stuck in a write to a slow client.
-func (h *Handler) interruptActive() {
+// one may be stuck in a write to a slow client. It returns their number.
+func (h *Handler) interruptActive() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for q := range h.active {
@@ -320,6 +341,7 @@ func (h *Handler) interruptActive() {
 			q.failures.interrupt(errShutdown)
 		}()
 	}
+	return len(h.active)
 }
 
 // addEndpoints adds the endpoints that every Handler serves.
