@@ -16,7 +16,7 @@
 // joins replies, writes errors and records usage. It owns no listener, no files
 // and no global state. The host, which is the program that mounts the Handler,
 // supplies a [KeyStore] and, in [Options], a [UsageStore], a [Limiter], an
-// [Observer] and a logger.
+// [Observer] and a logger. [Serve] runs the host's [http.Server] and stops it.
 //
 // # The order of a request
 //
@@ -52,8 +52,8 @@
 //
 // The same Backend serves whole replies: the Handler joins the chunks as
 // [Collect] does. The context is done when the client leaves, when the Backend
-// is silent for longer than Options.Timeout, and when [Handler.Shutdown] stops
-// waiting. Yield must not be called concurrently.
+// is silent for longer than Options.Timeout, and when [Serve] or [Handler.Shutdown]
+// stops waiting. Yield must not be called concurrently.
 //
 // A Backend that does more than chat also implements [ModelLister],
 // [ImageGenerator], [ImageSizer], [Embedder] or [TokenCounter]. To wrap a

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
 )
 
 // hello is the body of a chat request.
@@ -88,20 +89,32 @@ func ExampleHandler_mount() {
 	// /ai/v1/chat/completions 200
 }
 
-// Shut the Handler down before the server: the Handler ends streams that are still open
-// when the context is done, and the server waits for them.
-func ExampleHandler_Shutdown() {
-	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), nil)
-	srv := &http.Server{Handler: h}
+// A program that serves until it gets a signal. Here the context ends by itself.
+func ExampleServe() {
+	ctx, stop := context.WithTimeout(context.Background(), time.Millisecond) // instead of signal.NotifyContext
+	defer stop()
+	usage := llmhttp.NewUsageBuffer(memory.NewUsageStore(), 100, time.Second)
+	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), &llmhttp.Options{Usage: usage})
 
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	fmt.Println(h.Shutdown(ctx))
-	fmt.Println(srv.Shutdown(ctx))
+	server := &http.Server{Addr: "127.0.0.1:0", Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	fmt.Println(llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{Usage: usage}))
 
 	fmt.Println(post(h, hello).Status)
 	// Output:
 	// <nil>
+	// 503 Service Unavailable
+}
+
+// A Handler can be shut down without the server that it is mounted on.
+func ExampleHandler_Shutdown() {
+	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), nil)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println(h.Shutdown(ctx))
+
+	fmt.Println(post(h, hello).Status)
+	// Output:
 	// <nil>
 	// 503 Service Unavailable
 }

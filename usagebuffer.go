@@ -289,9 +289,10 @@ func (b *UsageBuffer) tryWriteAll(ctx context.Context) error {
 	return b.writeAll(ctx)
 }
 
-// Close writes the records that are left. Call it after [Handler.Shutdown]. If
-// the store fails or ctx is done first, it returns an error that tells how many
-// records are not stored, and may be called again.
+// Close writes the records that are left. [Serve] calls it. Otherwise call it after
+// [Handler.Shutdown], with a context of its own. If the store fails or ctx is done
+// first, it returns an error that tells how many records are not stored, and may be
+// called again.
 func (b *UsageBuffer) Close(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true

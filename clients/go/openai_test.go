@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -643,7 +644,7 @@ func TestOpenAIDisconnect(t *testing.T) {
 	assert.Less(t, s.stop(t), 5*time.Second, "no request is in progress")
 }
 
-// After SIGTERM the server refuses new requests at once. A stream that takes too
+// After SIGTERM the server accepts no new connections. A stream that takes too
 // long ends with an error.
 func TestOpenAIShutdown(t *testing.T) {
 	t.Parallel()
@@ -653,14 +654,10 @@ func TestOpenAIShutdown(t *testing.T) {
 	stream := client.Chat.Completions.NewStreaming(testContext(t), chatParams(longText))
 	require.True(t, stream.Next())
 	go s.stop(t)
-	var err error
-	waitUntil(t, "the first refused request", func() bool {
-		_, err = client.Models.List(testContext(t))
-		return err != nil
+	waitUntil(t, "the first refused connection", func() bool {
+		_, err := client.Models.List(testContext(t))
+		return errors.Is(err, syscall.ECONNREFUSED)
 	})
-	refused := apiError(t, err)
-	assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
-	assert.NotEmpty(t, refused.Response.Header.Get("Retry-After"))
 
 	var finish string
 	for stream.Next() {

@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -54,22 +53,9 @@ func run(addr string, backend llmhttp.Backend) error {
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})
 	server := &http.Server{Handler: logged(h), ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
 	fmt.Printf("listening on http://%s\n", l.Addr())
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = h.Shutdown(drain) // an agent that was killed may have left a stream
-	server.Close()
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	// An agent that was killed may have left a stream.
+	return llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{DrainTimeout: time.Second}, l)
 }
 
 // logged prints a line for each request.

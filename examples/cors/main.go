@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -67,6 +66,7 @@ func denyNetworks(denied []netip.Prefix, next http.Handler) http.Handler {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	addr := flag.String("addr", "127.0.0.1:8080", "the `address` to listen on")
 	origins := flag.String("origins", "https://app.example.com", "comma-separated `origins` of the web pages that may use the API")
 	var denied []netip.Prefix
@@ -99,18 +99,8 @@ func run(ctx context.Context, addr string, origins []string, denied []netip.Pref
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(out, welcome, l.Addr(), origins[0])
-
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return errors.Join(h.Shutdown(drain), server.Shutdown(drain))
+	return llmhttp.Serve(ctx, server, h, nil, l)
 }
 
 const welcome = `listening on http://%[1]s

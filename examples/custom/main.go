@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"go/token"
@@ -113,19 +112,8 @@ func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) er
 		return err
 	}
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(out, welcome, l.Addr(), alice, bob)
-
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	// Close does not lose records, because no request is left after Shutdown.
-	return errors.Join(h.Shutdown(drain), server.Shutdown(drain), usage.Close(drain))
+	return llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{Usage: usage}, l)
 }
 
 const welcome = `listening on http://%[1]s

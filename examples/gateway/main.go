@@ -9,7 +9,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -86,28 +85,8 @@ func serve(ctx context.Context, l net.Listener, mux http.Handler, h *llmhttp.Han
 		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 		IdleTimeout:       2 * time.Minute, // of a connection between requests
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	fmt.Printf("draining ... for at most %v; Ctrl-C again ends at once\n", drain)
-	draining, cancel := context.WithTimeout(context.Background(), drain)
-	defer cancel()
-	if err := h.Shutdown(draining); err != nil {
-		slog.Warn("requests were cut", "err", err)
-	}
-	closing, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := server.Shutdown(closing); err != nil {
-		server.Close()
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	context.AfterFunc(ctx, func() { fmt.Printf("draining ... for at most %v; Ctrl-C again ends at once\n", drain) })
+	return llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{DrainTimeout: max(drain, 1)}, l) // zero would be the default
 }
 
 // welcome returns the text that says where the gateway listens and, if the

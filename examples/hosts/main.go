@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -63,18 +62,8 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	server := &http.Server{Handler: mount(h), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(out, welcome, l.Addr())
-
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return errors.Join(h.Shutdown(drain), server.Shutdown(drain))
+	return llmhttp.Serve(ctx, server, h, nil, l)
 }
 
 const welcome = `listening on http://%[1]s

@@ -9,7 +9,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -88,36 +87,13 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 		instructions += fmt.Sprintf("\nConsole: %s/console/\nName: admin\nPassword: %s\n", base, password)
 	}
 	fmt.Print(instructions)
-	return serve(ctx, l, mux, h)
+	context.AfterFunc(ctx, func() { fmt.Printf("draining ... for at most %v; Ctrl-C again ends at once\n", drainTimeout) })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
+	return llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{DrainTimeout: drainTimeout}, l)
 }
 
-// serve serves mux until ctx is done. Then it lets the requests to h finish.
-func serve(ctx context.Context, l net.Listener, mux http.Handler, h *llmhttp.Handler) error {
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	const drainTime = 7 * time.Second
-	fmt.Printf("draining ... for at most %v; Ctrl-C again ends at once\n", drainTime)
-	drain, cancel := context.WithTimeout(context.Background(), drainTime)
-	defer cancel()
-	if err := h.Shutdown(drain); err != nil {
-		fmt.Println("streams were cut:", err)
-	}
-	closing, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := server.Shutdown(closing); err != nil {
-		server.Close()
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
+// drainTimeout is how long requests may go on after a signal.
+const drainTimeout = 5 * time.Second
 
 // servedModel returns the model that serves requests for the model name. Agents
 // request models of the vendor whose protocol they use.

@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -39,6 +38,7 @@ const homePage = "The API is at /v1.\n"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	names := strings.Join(slices.Sorted(maps.Keys(routers)), ", ")
 	addr := flag.String("addr", "127.0.0.1:8080", "the `address` to listen on")
 	router := flag.String("router", "nethttp", "the `router`: one of "+names)
@@ -65,18 +65,8 @@ func run(ctx context.Context, addr, router string, out io.Writer) error {
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(out, welcome, l.Addr())
-
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return errors.Join(h.Shutdown(drain), server.Shutdown(drain))
+	return llmhttp.Serve(ctx, server, h, nil, l)
 }
 
 const welcome = `listening on http://%[1]s
