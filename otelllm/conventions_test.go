@@ -307,6 +307,23 @@ func TestUsageStoreAway(t *testing.T) {
 	assert.Equal(t, []point{{attrs: map[string]any{}, sum: 1}}, points(got["llmhttp.usage.record_failures"]))
 }
 
+// The gauges of checks need no requests, and exist before a check fails.
+func TestHealth(t *testing.T) {
+	ready := true
+	f := newFixture(t, config{telemetry: otelllm.Options{Health: func() (bool, map[string]bool) {
+		return ready, map[string]bool{"keys": true, "limits": ready}
+	}}})
+	for _, want := range []float64{1, 0, 1} {
+		ready = want == 1
+		got := f.metrics()
+		assert.Equal(t, []point{{attrs: map[string]any{}, sum: want}}, points(got["llmhttp.ready"]))
+		assert.ElementsMatch(t, []point{
+			{attrs: map[string]any{"llmhttp.check": "keys"}, sum: 1}, {attrs: map[string]any{"llmhttp.check": "limits"}, sum: want},
+		}, points(got["llmhttp.check.success"]))
+	}
+	assert.NotContains(t, newFixture(t, config{}).metrics(), "llmhttp.ready")
+}
+
 func TestLogHandler(t *testing.T) {
 	var out strings.Builder
 	log := slog.New(otelllm.LogHandler(slog.NewJSONHandler(&out, nil))).With("service", "x")

@@ -36,7 +36,7 @@ type metrics struct {
 
 // newMetrics makes the instruments. flush is called at the beginning of each collection
 // of metrics.
-func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer, flush func()) (*metrics, error) {
+func newMetrics(meter metric.Meter, o *Options, flush func()) (*metrics, error) {
 	b := builder{meter: meter}
 	m := &metrics{
 		requestDuration: b.seconds(metricRequestDuration, "Duration of requests", boundsDuration),
@@ -51,7 +51,7 @@ func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer
 		spend:           b.dollars(metricSpend, "Cost of usage in US dollars, estimated usage included"),
 		recordFailures:  b.counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
 
-		byRequest: newCache(func(l requestLabels) *requestOptions { return newRequestOptions(l, provider) }),
+		byRequest: newCache(func(l requestLabels) *requestOptions { return newRequestOptions(l, o.Provider) }),
 		byRefusal: newCache(refusalLabels.options),
 		byTry:     newCache(tryLabels.options),
 	}
@@ -61,10 +61,13 @@ func newMetrics(meter metric.Meter, provider string, buffer *llmhttp.UsageBuffer
 		flush()
 		return m.active.Load()
 	})
-	if buffer != nil {
+	if buffer := o.UsageBuffer; buffer != nil {
 		b.observeLevel(metricBufferWaiting, "{record}", "Usage records that wait to be written to the store",
 			func() int64 { return int64(buffer.Waiting()) })
 		b.observeCount(metricBufferDropped, "{record}", "Usage records that were dropped", buffer.Dropped)
+	}
+	if o.Health != nil {
+		b.observeHealth(o.Health)
 	}
 	if b.err != nil {
 		return nil, b.err
@@ -114,6 +117,30 @@ func (b *builder) observeLevel(name, unit, description string, value func() int6
 func (b *builder) observeCount(name, unit, description string, value func() int64) {
 	_, err := b.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description), observe(value))
 	b.err = errors.Join(b.err, err)
+}
+
+// observeHealth makes the instruments for the result of [Options.Health].
+func (b *builder) observeHealth(health func() (bool, map[string]bool)) {
+	ready, err := b.meter.Int64ObservableGauge(metricReady, metric.WithUnit("{process}"), metric.WithDescription("1 if the process is ready for requests, otherwise 0"))
+	b.err = errors.Join(b.err, err)
+	success, err := b.meter.Int64ObservableGauge(metricCheckSuccess, metric.WithUnit("{check}"), metric.WithDescription("1 if the last check succeeded, otherwise 0"))
+	b.err = errors.Join(b.err, err)
+	_, err = b.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		isReady, checks := health()
+		o.ObserveInt64(ready, toInt(isReady))
+		for name, ok := range checks {
+			o.ObserveInt64(success, toInt(ok), metric.WithAttributes(attrCheck.String(name)))
+		}
+		return nil
+	}, ready, success)
+	b.err = errors.Join(b.err, err)
+}
+
+func toInt(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func observe(value func() int64) metric.Int64ObservableOption {

@@ -60,6 +60,7 @@ const (
 	attrAccount         = attribute.Key("llmhttp.account")
 	attrLimit           = attribute.Key("llmhttp.limit")
 	attrTarget          = attribute.Key("llmhttp.target")
+	attrCheck           = attribute.Key("llmhttp.check")
 	attrTokenKind       = attribute.Key("llmhttp.token.kind")
 	attrReasoningEffort = attribute.Key("llmhttp.request.reasoning_effort")
 	attrEstimated       = attribute.Key("llmhttp.usage.estimated")
@@ -105,6 +106,8 @@ const (
 	metricSpend          = "llmhttp.spend"
 	metricRecordFailures = "llmhttp.usage.record_failures"
 	metricBufferWaiting  = "llmhttp.usage_buffer.waiting"
+	metricReady          = "llmhttp.ready"
+	metricCheckSuccess   = "llmhttp.check.success"
 	metricBufferDropped  = "llmhttp.usage_buffer.dropped"
 )
 

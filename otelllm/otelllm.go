@@ -48,6 +48,13 @@ type Options struct {
 	// UsageBuffer is observed by metrics of its records. It may be nil.
 	UsageBuffer *llmhttp.UsageBuffer
 
+	// Health returns whether the process is ready for requests, and for each of its
+	// checks, by name, whether the last one succeeded, for the metrics llmhttp.ready and
+	// llmhttp.check.success. It is called when metrics are collected, and must be safe
+	// for concurrent use. If nil, these metrics are not recorded. Return all names from
+	// the first call on, because an alert may miss a series that begins with a failure.
+	Health func() (ready bool, checks map[string]bool)
+
 	// CaptureContent records the messages, tools and replies of chats on spans that
 	// are sampled, as JSON.
 	CaptureContent bool
@@ -105,7 +112,7 @@ func New(opts *Options) (*Telemetry, error) {
 	t.logger = o.LoggerProvider.Logger(scopeName, log.WithSchemaURL(schemaURL))
 	t.batch.record = t.record
 	var err error
-	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o.Provider, o.UsageBuffer, t.batch.flush)
+	t.metrics, err = newMetrics(o.MeterProvider.Meter(scopeName, metric.WithSchemaURL(schemaURL)), o, t.batch.flush)
 	if err != nil {
 		return nil, err
 	}
