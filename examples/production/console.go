@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 	"os"
 	"strings"
 
@@ -33,21 +32,4 @@ func (c *config) withConsole(h http.Handler, keys llmhttp.KeyManager, backend ll
 	mux.Handle("/", h)
 	mux.Handle("/console/", pages)
 	return mux, nil
-}
-
-// parseNetworks parses addresses and networks that are separated by commas.
-func parseNetworks(s string) (networks []netip.Prefix, err error) {
-	for text := range strings.SplitSeq(s, ",") {
-		text = strings.TrimSpace(text)
-		network, err := netip.ParsePrefix(text)
-		if err != nil {
-			addr, addrErr := netip.ParseAddr(text)
-			if addrErr != nil {
-				return nil, fmt.Errorf("%q is neither an address nor a network such as 10.0.0.0/8", text)
-			}
-			network = netip.PrefixFrom(addr, addr.BitLen())
-		}
-		networks = append(networks, network)
-	}
-	return networks, nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/rand"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -87,14 +86,6 @@ func TestConsole_TrustedProxies(t *testing.T) {
 	}
 	assert.Contains(t, statuses, http.StatusTooManyRequests)
 	assert.Equal(t, http.StatusForbidden, attempt("203.0.113.2"))
-}
-
-func TestParseNetworks(t *testing.T) {
-	networks, err := parseNetworks("10.0.0.0/8, 192.0.2.1,fd00::/8")
-	require.NoError(t, err)
-	assert.Equal(t, "[10.0.0.0/8 192.0.2.1/32 fd00::/8]", fmt.Sprint(networks))
-	_, err = parseNetworks("load-balancer")
-	assert.EqualError(t, err, `"load-balancer" is neither an address nor a network such as 10.0.0.0/8`)
 }
 
 // examples/inmemory prints the password of its console.

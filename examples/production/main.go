@@ -7,9 +7,12 @@
 // Each flag can also be set in the environment: -drain-delay is
 // LLMHTTP_DRAIN_DELAY. The API key of an upstream named models is read only from
 // LLMHTTP_KEY_MODELS. The command llmhttpctl creates the keys of clients.
+//
+// SIGTERM, SIGINT and SIGHUP end the process after requests in progress.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -17,7 +20,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"regexp"
@@ -39,19 +41,25 @@ import (
 type config struct {
 	addr, metrics, console, dsn, prices string
 
-	proxies   []netip.Prefix // of -trusted-proxies
-	upstreams []string       // name=URL
+	upstreams []string // name=URL
 	demo      bool
 	breaker   route.Options
 	redis     redisConfig
+	protocols protocolConfig
+	proxies   networks
 
-	keyTTL, keyGrace, usageDelay, drainDelay, drain time.Duration
+	keyTTL, keyGrace, usageDelay, keepUsage, drainDelay, drain time.Duration
 }
+
+const (
+	day              = 24 * time.Hour
+	defaultKeepUsage = 400 * day // that of sqlstore
+)
 
 func (c *config) addFlags(f *flag.FlagSet) {
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` to listen on")
 	f.StringVar(&c.metrics, "metrics", "", "the `address` on which to serve /metrics for Prometheus; it should not be public")
-	f.StringVar(&c.dsn, "dsn", "llmhttp.db", "the `database` for keys and usage: postgres://user:password@host/database, or the path of a SQLite file")
+	f.StringVar(&c.dsn, "dsn", "llmhttp.db", "the `database` for keys, usage and responses: postgres://user:password@host/database, or the path of a SQLite file")
 	f.StringVar(&c.redis.url, "redis", "", "the `URL` of Redis for limits: redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379, or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379; without it, each process has its own limits")
 	f.BoolVar(&c.redis.fallback, "redis-fallback", false, "while Redis is unavailable, use limits per process instead of refusing requests of keys with limits")
 	f.DurationVar(&c.redis.timeout, "redis-timeout", 250*time.Millisecond, "the `time` after which Redis counts as unavailable")
@@ -62,17 +70,20 @@ func (c *config) addFlags(f *flag.FlagSet) {
 	f.BoolVar(&c.demo, "demo", false, "serve a model that repeats its input, instead of upstreams")
 	f.DurationVar(&c.keyTTL, "key-ttl", 10*time.Second, "the `time` that keys are cached; a key that is revoked elsewhere works that long")
 	f.DurationVar(&c.keyGrace, "key-grace", time.Minute, "the `time` after key-ttl for which cached keys are served while the database does not answer; a key that is revoked meanwhile works that long")
+	f.BoolVar(&c.protocols.messages, "messages", true, "serve Anthropic's Messages API")
+	f.BoolVar(&c.protocols.responses, "responses", true, "serve OpenAI's Responses API")
+	f.BoolVar(&c.protocols.storeResponses, "store-responses", true, "store responses in the database, with what was said in them, so that clients can continue them by ID")
+	f.DurationVar(&c.protocols.keepResponses, "keep-responses", 30*day, "the `time` after which a response is deleted, which counts from when it is stored; negative means never")
+	f.StringVar(&c.protocols.secretFile, "responses-secret-file", "", "a `file` with the secret that encrypts the reasoning which clients of the Responses API send back, at least 32 characters; or LLMHTTP_RESPONSES_SECRET has the secret itself; without one, each process has its own, and ignores the reasoning of others")
+	f.Var(&c.proxies, "trusted-proxies", "the `addresses` or networks of the load balancers in front of the process, such as 10.0.0.0/8,192.0.2.7; for the console, the client's address is what they append to X-Forwarded-For: without it, all clients behind them share one limit of sign-in attempts; their traceparent is continued: requests from other addresses begin a new trace, with a link")
 	f.StringVar(&c.console, "console", "", "serve the web console below /console/, with an administrator: `name:hash`, where llmhttpctl hash-password prints the hash")
-	f.Func("trusted-proxies", "the `addresses` or networks of the load balancers in front of the console, such as 10.0.0.0/8, separated by commas; the client's address is what they append to X-Forwarded-For. Without it, all clients behind them share one limit of sign-in attempts", func(s string) (err error) {
-		c.proxies, err = parseNetworks(s)
-		return err
-	})
 	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, such as {\"model\": {\"input\": 3, \"cached_input\": 0.3, \"output\": 15, \"image\": 0.04}, \"*\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image; * is for all other models")
 	f.IntVar(&c.breaker.Failures, "breaker-failures", 5, "the `number` of consecutive failures of an upstream with a model after which it is not asked for that model; negative means that it always is")
 	f.DurationVar(&c.breaker.OpenFor, "breaker-open", 10*time.Second, "the `time` until it is asked again")
 	f.DurationVar(&c.usageDelay, "usage-delay", time.Second, "the `time` that usage is buffered; a process that is killed loses that usage")
+	f.DurationVar(&c.keepUsage, "keep-usage", defaultKeepUsage, "the `time` after which the record of a request is deleted, at least 24h, by whole days in UTC; sums by day stay; negative means never")
 	f.DurationVar(&c.drainDelay, "drain-delay", 5*time.Second, "the `time` to accept requests after SIGTERM, until the load balancer has noticed that /readyz fails")
-	f.DurationVar(&c.drain, "drain", 15*time.Second, "the `time` after drain-delay in which requests in progress can finish")
+	f.DurationVar(&c.drain, "drain", 10*time.Second, "the `time` after drain-delay in which requests in progress can finish")
 }
 
 func main() {
@@ -110,14 +121,15 @@ func setFromEnvironment(flags *flag.FlagSet) (err error) {
 }
 
 // storeTimeout limits how long run waits for the last usage to be stored, and for
-// the last telemetry to be exported. With the default drain times, a process ends
-// within the 30 s that orchestrators usually allow.
+// the last telemetry to be exported. With the default drain times and the three
+// seconds that [llmhttp.Serve] adds to them, a process ends within the 30 s that
+// orchestrators usually allow.
 const storeTimeout = 5 * time.Second
 
-// run serves until SIGINT or SIGTERM. The deferred calls close what it has
+// run serves until SIGINT, SIGTERM or SIGHUP. The deferred calls close what it has
 // opened in reverse order.
 func run(c *config) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 
@@ -129,13 +141,15 @@ func run(c *config) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeyTTL: c.keyTTL, KeyGrace: c.keyGrace})
+	store, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeyTTL: c.keyTTL, KeyGrace: c.keyGrace, KeepRecords: c.keepUsage})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	health := new(healthChecker)
-	health.add("keys", c.keyTTL+c.keyGrace, func(ctx context.Context) error { return tryKey(ctx, store) })
+	health := newHealthChecker(ctx)
+	// A key that was read keyTTL before the database failed is served for keyGrace after
+	// that. So the process is ready for as long as all keys in use are served.
+	health.add("keys", max(c.keyGrace, 0), func(ctx context.Context) error { return tryKey(ctx, store) })
 
 	limiter, closeLimiter, err := c.redis.openLimiter(health)
 	if err != nil {
@@ -143,19 +157,24 @@ func run(c *config) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeLimiter()) }()
 	usage := llmhttp.NewUsageBuffer(store, 0, c.usageDelay)
-	health.add("usage", c.keyTTL+c.keyGrace, func(context.Context) error { return usage.Err() })
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-		defer cancel()
-		err = errors.Join(err, usage.Close(ctx))
-	}()
+	health.add("usage", max(c.keyGrace, 0), func(context.Context) error { return usage.Err() })
+	protocols, err := c.protocols.protocols(store)
+	if err != nil {
+		return err
+	}
+	if c.protocols.responses && c.protocols.storeResponses {
+		health.add("responses", neverUnready, func(ctx context.Context) error { return tryResponse(ctx, store) })
+	}
 
 	var background sync.WaitGroup
 	health.check(ctx)
 	background.Go(func() { health.run(ctx) })
+	background.Go(func() { c.prune(ctx, store) })
 	defer func() { stop(); background.Wait() }()
 
-	telemetry, err := newTelemetry(ctx, otelllm.Options{Cost: cost, UsageBuffer: usage, Targets: targets(c.upstreams)})
+	telemetry, err := newTelemetry(ctx, otelllm.Options{
+		Cost: cost, UsageBuffer: usage, Targets: targets(c.upstreams), Health: health.state,
+	})
 	if err != nil {
 		return err
 	}
@@ -167,16 +186,16 @@ func run(c *config) (err error) {
 	defer closeMetrics()
 	monitor := console.NewMonitor()
 	h := llmhttp.NewHandler(backend, console.KeyStore(store), &llmhttp.Options{
-		Usage: usage, Limiter: limiter, Cost: cost,
+		Usage: usage, Limiter: limiter, Cost: cost, Protocols: protocols,
 		Observe: llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe),
 	})
-	pages, err := c.withConsole(telemetry.wrap(h), store, backend, &console.Options{
+	pages, err := c.withConsole(telemetry.wrap(h, c.proxies), store, backend, &console.Options{
 		Usage: store, Limiter: limiter, Cost: cost, API: h, Monitor: monitor,
 	})
 	if err != nil {
 		return err
 	}
-	return c.serve(ctx, h, pages, health)
+	return c.serve(ctx, h, newMux(pages, health), usage)
 }
 
 var upstreamName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
@@ -214,6 +233,20 @@ func (c *config) newBackend() (llmhttp.Backend, error) {
 	return b, nil
 }
 
+// prune deletes what is older than the flags say, as the store does once an hour, for
+// processes that do not live that long.
+func (c *config) prune(ctx context.Context, store *sqlstore.Store) {
+	var errs [2]error
+	if c.keepUsage >= 0 {
+		keep := max(cmp.Or(c.keepUsage, defaultKeepUsage), day)
+		_, errs[0] = store.Prune(ctx, time.Now().Add(-keep))
+	}
+	_, errs[1] = store.PruneResponses(ctx)
+	if err := errors.Join(errs[:]...); err != nil && ctx.Err() == nil {
+		slog.Error("not pruned", "err", err)
+	}
+}
+
 // tryKey reads a key that does not exist. It returns nil if the database answers.
 func tryKey(ctx context.Context, store *sqlstore.Store) error {
 	_, err := store.Key(ctx, "key_readyz")
@@ -223,64 +256,37 @@ func tryKey(ctx context.Context, store *sqlstore.Store) error {
 	return err
 }
 
-// newMux returns the routes. /readyz fails when ctx is done.
-func newMux(ctx context.Context, h http.Handler, health *healthChecker) http.Handler {
+// newMux returns the routes.
+func newMux(h http.Handler, health *healthChecker) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // replies to unknown paths with an error in the format of the API
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if ctx.Err() != nil {
-			http.Error(w, "draining", http.StatusServiceUnavailable)
-		} else {
-			health.ServeHTTP(w, r)
-		}
-	})
+	mux.Handle("GET /readyz", health)
 	return mux
 }
 
-// serve serves traced, which wraps h, until ctx is done, and then shuts down.
-func (c *config) serve(ctx context.Context, h *llmhttp.Handler, traced http.Handler, health *healthChecker) error {
+// serve serves routes, which contain h, until ctx is done. Then requests in progress may
+// finish.
+func (c *config) serve(ctx context.Context, h *llmhttp.Handler, routes http.Handler, usage *llmhttp.UsageBuffer) error {
 	l, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		return err
 	}
 	server := &http.Server{
-		Handler:           newMux(ctx, traced, health),
+		Handler:           routes,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 		IdleTimeout:       2 * time.Minute, // longer than a load balancer's, so that the balancer closes idle connections
 		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelWarn),
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	context.AfterFunc(ctx, func() {
+		slog.Info("draining; a second signal ends the process at once", "for_at_most", c.drainDelay+c.drain)
+	})
 	fmt.Printf("listening on http://%s\n", l.Addr())
-
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	c.shutdown(h, server)
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-// shutdown keeps serving for drainDelay, lets requests finish for drain, and
-// closes the server.
-func (c *config) shutdown(h *llmhttp.Handler, server *http.Server) {
-	slog.Info("draining; a second signal ends the process at once", "for_at_most", c.drainDelay+c.drain)
-	time.Sleep(c.drainDelay)
-	ctx, cancel := context.WithTimeout(context.Background(), c.drain)
-	defer cancel()
-	if err := h.Shutdown(ctx); err != nil {
-		slog.Warn("requests were interrupted", "err", err)
-	}
-	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		server.Close()
-	}
+	return llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{
+		Usage: usage, Delay: c.drainDelay,
+		DrainTimeout: max(c.drain, 1), // zero would be the default
+		FlushTimeout: storeTimeout,
+	}, l)
 }

@@ -183,12 +183,21 @@ func TestFleet_RollingRestart(t *testing.T) {
 	assert.Equal(t, requests, storedUsage(t, f.dsn, t.Name()+"/other").Requests)
 }
 
+// A stream that takes longer than -drain is interrupted, and its usage is stored. So it is
+// after each of the signals.
 func TestFleet_DrainTimeout(t *testing.T) {
 	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) { testDrainTimeout(t, signal) })
+	}
+}
+
+func testDrainTimeout(t *testing.T, signal os.Signal) {
 	f := newFleet(t, 20*time.Millisecond, "-usage-delay", "1h", "-drain", "50ms")
 	k := createKey(t, f.dsn)
 	s := client{f.first.url, k.Secret}.startStream(t, 5000)
-	f.first.stop(t)
+	require.NoError(t, f.first.cmd.Process.Signal(signal))
+	require.NoError(t, f.first.awaitExit(t))
 	rest, err := io.ReadAll(s.body)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.Contains(t, string(rest), `data: {"error":{"message":"The server is shutting down.`)
@@ -242,8 +251,8 @@ func TestUnavailableDatabase(t *testing.T) {
 	p.awaitReply(t, "/readyz", "ok")
 	c.mustChat(t, 1)
 	postgres.Stop(t)
-	p.awaitReply(t, "/readyz", "ok\nkeys: failing")
-	withoutGrace.awaitReply(t, "/readyz", "not ready\nkeys: failing")
+	p.awaitReply(t, "/readyz", "ok\nkeys: failing\nresponses: failing")
+	withoutGrace.awaitReply(t, "/readyz", "not ready\nkeys: failing\nresponses: failing")
 	status, _ := probe(p.url + "/readyz")
 	assert.Equal(t, 200, status)
 	status, _ = probe(withoutGrace.url + "/readyz")
@@ -253,7 +262,7 @@ func TestUnavailableDatabase(t *testing.T) {
 	for range 3 {
 		c.mustChat(t, 1) // the key is cached
 	}
-	p.awaitReply(t, "/readyz", "ok\nkeys: failing\nusage: failing")
+	p.awaitReply(t, "/readyz", "ok\nkeys: failing\nusage: failing\nresponses: failing")
 	status, reply = client{p.url, unknownSecret}.chat(t)
 	assert.Equal(t, 503, status, reply)
 
@@ -284,18 +293,20 @@ func TestUnavailableRedis(t *testing.T) {
 	fallbackClient.mustChat(t, 1)
 
 	redis.Stop(t)
-	strict.awaitReply(t, "/readyz", "not ready\nlimits: failing")
+	strict.awaitReply(t, "/readyz", "ok\nlimits: failing")
+	withFallback.awaitReply(t, "/readyz", "ok\nlimits: failing")
 	status, reply := strictClient.chat(t)
 	assert.Equal(t, 503, status, reply)
+	client{strict.url, createKey(t, dsn).Secret}.mustChat(t, 1) // a key without limits
 	for range 5 {
 		fallbackClient.mustChat(t, 1)
 	}
 	status, reply = fallbackClient.chat(t)
 	assert.Equal(t, 429, status, reply)
-	withFallback.awaitReply(t, "/readyz", "ok")
 
 	redis.Start(t)
 	strict.awaitReply(t, "/readyz", "ok")
+	withFallback.awaitReply(t, "/readyz", "ok")
 	eventually(t, func(c *assert.CollectT) {
 		status, _ := strictClient.chat(t)
 		require.Equal(c, 200, status)
@@ -358,6 +369,12 @@ func TestInvalidConfig(t *testing.T) {
 		{[]string{"LLMHTTP_REDIS=redis+other://a:pass@a:1"}, []string{"-demo"}, errRedisURL.Error()},
 		{[]string{"LLMHTTP_REDIS=redis://a:1/pass@word,pass@a:1"}, []string{"-demo"}, errRedisURL.Error()},
 		{[]string{"LLMHTTP_REDIS=redis+cluster://a:1#pass@a:1"}, []string{"-demo"}, errRedisURL.Error()},
+		{nil, []string{"-demo", "-responses-secret-file", "/none"}, "-responses-secret-file: open /none: no such file or directory"},
+		{nil, []string{"-demo", "-responses-secret-file", "testdata/negative.json"}, "-responses-secret-file: the secret has less than 32 characters"},
+		{[]string{"LLMHTTP_RESPONSES_SECRET=pass@"}, []string{"-demo"}, "LLMHTTP_RESPONSES_SECRET: the secret has less than 32 characters"},
+		{[]string{"LLMHTTP_RESPONSES_SECRET=pass@"}, []string{"-demo", "-responses-secret-file", "/none"},
+			"-responses-secret-file and LLMHTTP_RESPONSES_SECRET exclude each other"},
+		{[]string{"LLMHTTP_TRUSTED_PROXIES=10.0.0.0/8 proxy"}, []string{"-demo"}, `LLMHTTP_TRUSTED_PROXIES: "proxy" is neither an address nor a network such as 10.0.0.0/8`},
 		{nil, []string{"-demo", "-prices", "/none"}, "-prices: open /none: no such file or directory"},
 		{nil, []string{"-demo", "-prices", "testdata/negative.json"}, `-prices: model "a": a price is negative`},
 		{nil, []string{"-demo", "-prices", "testdata/unknown.json"}, `-prices: json: unknown field "prompt"`},

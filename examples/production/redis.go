@@ -37,10 +37,12 @@ func (c *redisConfig) openLimiter(health *healthChecker) (llmhttp.Limiter, func(
 		opts.Fallback = llmhttp.NewLimiter()
 	}
 	limiter := redislimit.New(client, opts)
-	if !c.fallback {
-		health.add("limits", 0, func(ctx context.Context) error { return tryTake(ctx, limiter) })
+	probe := limiter
+	if c.fallback { // which would answer in place of Redis
+		probe = redislimit.New(client, &redislimit.Options{Timeout: c.timeout})
 	}
-	return limiter, func() error { return errors.Join(limiter.Close(), client.Close()) }, nil
+	health.add("limits", neverUnready, func(ctx context.Context) error { return tryTake(ctx, probe) })
+	return limiter, func() error { return errors.Join(probe.Close(), limiter.Close(), client.Close()) }, nil
 }
 
 // tryTake takes from a bucket of its own, with the script that serves requests.

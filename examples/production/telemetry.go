@@ -99,10 +99,13 @@ func exports(signal string) bool {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")) != ""
 }
 
-// wrap adds the spans of HTTP requests to h. It adds no metrics, because those have
-// the Host header of clients as an attribute.
-func (t *telemetry) wrap(h http.Handler) http.Handler {
+// wrap adds the spans of HTTP requests to h. A request that a proxy sent continues the
+// trace of its traceparent. Others begin a trace, with a link to theirs: otherwise anybody
+// could decide what is sampled, and write into the traces of others. wrap adds no metrics,
+// because those have the Host header of clients as an attribute.
+func (t *telemetry) wrap(h http.Handler, proxies networks) http.Handler {
 	return otelhttp.NewHandler(h, "llmhttp", otelhttp.WithTracerProvider(t.tracers), otelhttp.WithPropagators(propagation.TraceContext{}),
+		otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !proxies.sent(r) }),
 		otelhttp.WithMeterProvider(noop.NewMeterProvider()))
 }
 

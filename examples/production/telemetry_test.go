@@ -25,6 +25,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/otelllm"
 )
 
@@ -169,7 +170,7 @@ func (m *metricsServer) query(t require.TestingT, expr string) map[string]float6
 	values := make(map[string]float64)
 	for _, r := range reply.Data.Result {
 		var labels []string
-		for _, name := range []string{"gen_ai_request_model", "gen_ai_token_type", "llmhttp_token_kind", "llmhttp_limit", "llmhttp_target", "error_type"} {
+		for _, name := range []string{"gen_ai_request_model", "gen_ai_token_type", "llmhttp_token_kind", "llmhttp_limit", "llmhttp_target", "llmhttp_check", "error_type"} {
 			if v, ok := r.Metric[name]; ok {
 				labels = append(labels, v)
 			}
@@ -220,7 +221,7 @@ func TestTelemetry(t *testing.T) {
 	p := start(t, newCommand([]string{
 		"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=", "LLMHTTP_UPSTREAM=models=" + upstream.url + "/v1 down=http://127.0.0.1:" + freePort(t), "LLMHTTP_KEY_MODELS=" + upstreamKey,
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=" + otlp.url + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY=100",
-	}, "-metrics", "127.0.0.1:0", "-prices", prices, "-breaker-failures", "-1"))
+	}, "-metrics", "127.0.0.1:0", "-prices", prices, "-breaker-failures", "-1", "-trusted-proxies", "127.0.0.0/8"))
 	prometheus := startPrometheus(t, p)
 	full, limited := client{p.url, createKey(t, dsn).Secret}, client{p.url, createKey(t, dsn, "--requests", "1/365d").Secret}
 
@@ -286,6 +287,8 @@ func TestTelemetry(t *testing.T) {
 	}
 	checkTrace(t, p, otlp, full)
 	assert.Equal(t, "00-"+clientTrace+"-"+hex.EncodeToString(otlp.trace(clientTrace)["chat models"].SpanId)+"-01", upstream.last())
+	assert.Equal(t, map[string]float64{"": 1}, prometheus.query(t, "llmhttp_ready"))
+	assert.Equal(t, map[string]float64{"keys": 1, "usage": 1, "responses": 1}, prometheus.query(t, "llmhttp_check_success"))
 	for _, secret := range []string{full.secret, "hostile"} {
 		resp, err := http.Get("http://" + metricsPattern.FindStringSubmatch(p.output.String())[1] + "/metrics")
 		require.NoError(t, err)
@@ -337,6 +340,66 @@ func checkTrace(t *testing.T, p *process, otlp *receiver, c client) {
 	}
 	assert.Equal(t, "127.0.0.1", address)
 	p.awaitOutput(t, `"trace_id":"`+clientTrace+`"`)
+}
+
+// A client that is no trusted proxy cannot choose the trace, nor whether it is sampled. Its
+// traceparent is a link.
+func TestTelemetry_UntrustedTraceparent(t *testing.T) {
+	t.Parallel()
+	upstream := startTap(t, startUpstream(t, 0))
+	otlp := startReceiver(t)
+	dsn := filepath.Join(t.TempDir(), "llm.db")
+	p := start(t, newCommand([]string{
+		"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=", "LLMHTTP_UPSTREAM=models=" + upstream.url + "/v1", "LLMHTTP_KEY_MODELS=" + upstreamKey,
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=" + otlp.url + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY=100",
+	}, "-trusted-proxies", "192.0.2.0/24"))
+	req, err := http.NewRequestWithContext(t.Context(), "POST", p.url+chatPath, strings.NewReader(chatBody(false, 3)))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+createKey(t, dsn).Secret)
+	req.Header.Set("Traceparent", "00-"+clientTrace+"-"+clientSpan+"-00") // not sampled
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 200, resp.StatusCode)
+
+	parts := strings.Split(upstream.last(), "-")
+	require.Len(t, parts, 4)
+	assert.NotEqual(t, clientTrace, parts[1])
+	assert.Equal(t, "01", parts[3], "sampled")
+	eventually(t, func(c *assert.CollectT) {
+		server := otlp.trace(parts[1])["POST "+chatPath]
+		require.NotNil(c, server)
+		assert.Empty(c, server.ParentSpanId)
+		require.Len(c, server.Links, 1)
+		assert.Equal(c, clientTrace, hex.EncodeToString(server.Links[0].TraceId))
+		assert.Equal(c, clientSpan, hex.EncodeToString(server.Links[0].SpanId))
+	})
+	assert.Empty(t, otlp.trace(clientTrace))
+}
+
+// Without traffic, the gauges tell that Redis is away.
+func TestTelemetry_RedisAway(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	dsn := filepath.Join(t.TempDir(), "llm.db")
+	p := start(t, newCommand([]string{"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=" + redis.DSN()}, "-demo", "-metrics", "127.0.0.1:0", "-redis-timeout", "1s"))
+	metrics := func() string {
+		_, text := probe("http://" + metricsPattern.FindStringSubmatch(p.output.String())[1] + "/metrics")
+		return text
+	}
+	for _, up := range []int{1, 0, 1} {
+		eventually(t, func(c *assert.CollectT) {
+			text := metrics()
+			require.Contains(c, text, fmt.Sprintf("llmhttp_check_success{llmhttp_check=\"limits\"} %d\n", up))
+			require.Contains(c, text, "llmhttp_check_success{llmhttp_check=\"keys\"} 1\n")
+			require.Contains(c, text, "\nllmhttp_ready 1")
+		})
+		if up == 1 {
+			redis.Stop(t)
+		} else {
+			redis.Start(t)
+		}
+	}
 }
 
 func TestTargets(t *testing.T) {
