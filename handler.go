@@ -101,6 +101,8 @@ type Options struct {
 
 	// Timeout is how long the Backend may be silent: until the first chunk,
 	// between two chunks, or until a whole response of images or embeddings.
+	// The request then fails with a 504. It also limits calls of ImageURL, of the
+	// UsageStore for the usage endpoints, and of [Route].Serve, which fail with a 503.
 	// The default is 5 minutes.
 	Timeout time.Duration
 

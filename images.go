@@ -282,7 +282,7 @@ func imageURL(q *request, data []byte) (string, error) {
 		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 	}
 	u, err := callUnrecorded(q, func(ctx context.Context) (string, error) {
-		q.observer.stepClass = ClassInternal
+		q.beginStep(ClassInternal)
 		return q.h.opts.ImageURL(ctx, data, mediaType)
 	})
 	if err != nil {

@@ -131,7 +131,7 @@ func (l *lifetime) endCause() error {
 	}
 	cause := context.Cause(l.ctx)
 	switch {
-	case cause == errClientLeft, cause == errShutdown, cause == errSilent:
+	case cause == errClientLeft, cause == errShutdown, cause == errSilent, cause == errStoreSilent:
 		return cause
 	case errors.Is(l.clientCtx.Err(), context.Canceled):
 		if l.canceledByHost() {
@@ -220,6 +220,10 @@ var (
 	errClientLeft = fmt.Errorf("llmhttp: client left: %w", context.Canceled)
 )
 
+// errStoreSilent is errSilent for a call of another part of the host, such as a store.
+var errStoreSilent = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
+	Message: "The server could not get what it needs in time. Please try again.", Err: context.DeadlineExceeded}
+
 // startDelay is how long a Backend may be silent before a stream of a route that
 // starts early begins. Most errors come sooner, and have their HTTP status.
 const startDelay = time.Second
@@ -240,6 +244,7 @@ type idleTimer struct {
 	// The fields below are guarded by q.res.mu.
 	running      bool          // start was called
 	timeout      time.Duration // zero for none
+	silence      error         // ends the request after timeout
 	lastProgress time.Time     // of the Backend
 	lastWrite    time.Time     // of a comment, or of the start of a stream that starts early
 }
@@ -250,7 +255,7 @@ func (t *idleTimer) start() {
 	q := t.q
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
-	t.lastProgress = time.Now()
+	t.lastProgress, t.silence = time.Now(), errSilent
 	if t.running {
 		return
 	}
@@ -261,6 +266,16 @@ func (t *idleTimer) start() {
 	}
 	if d, ok := t.untilNext(t.lastProgress); ok {
 		t.timer = time.AfterFunc(d, t.fire)
+	}
+}
+
+// expect sets whose silence ends the request: that of the Backend, or of another part of the
+// host. q.res.mu must not be held.
+func (t *idleTimer) expect(backend bool) {
+	t.q.res.mu.Lock()
+	defer t.q.res.mu.Unlock()
+	if t.silence = errStoreSilent; backend {
+		t.silence = errSilent
 	}
 }
 
@@ -329,7 +344,7 @@ func (t *idleTimer) fire() {
 	}
 	now := time.Now()
 	if t.timeout > 0 && now.Sub(t.lastProgress) >= t.timeout {
-		q.failures.endLocked(errSilent)
+		q.failures.endLocked(t.silence)
 		return
 	}
 	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastActivity()) >= silence {

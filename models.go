@@ -73,6 +73,7 @@ func listModels(q *request) ([]Model, error) {
 // allowedModels asks the Backend for its models and returns those that the key may
 // use.
 func allowedModels(q *request) ([]Model, error) {
+	q.idle.expect(true)
 	models, err := q.h.backend.ListModels(q.life.ctx)
 	if err != nil {
 		q.observer.stepClass = ClassBackend // for ListModels, which is called by a Protocol

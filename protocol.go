@@ -236,6 +236,7 @@ func CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
 	if err := q.authorizeModel(req.Model); err != nil {
 		return 0, err
 	}
+	q.idle.expect(true)
 	n, err := q.h.backend.CountTokens(ctx, req)
 	if errors.Is(err, errors.ErrUnsupported) { // also of a wrapper that is a TokenCounter
 		return q.tokenCounter().prompt(req), nil
@@ -300,7 +301,7 @@ func serveOther(q *request, serve func(context.Context, *http.Request, []byte) (
 		defer putBuffer(body)
 	}
 	v, err := callUnrecorded(q, func(ctx context.Context) (any, error) {
-		q.observer.stepClass = ClassInternal
+		q.beginStep(ClassInternal)
 		return serve(ctx, q.r, body.b)
 	})
 	if err != nil {

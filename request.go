@@ -194,6 +194,13 @@ func (q *request) beginBackendCall() error {
 	return nil
 }
 
+// beginStep notes what is called next during a call for which the idle timer runs: the class
+// of its failures, and whose silence it is if Options.Timeout passes.
+func (q *request) beginStep(class ErrorClass) {
+	q.observer.stepClass = class
+	q.idle.expect(class == ClassBackend)
+}
+
 // callUnrecorded calls a function of the host that uses no model, such as ListModels of the
 // Backend. There is no record of the call, and the Observer is not told. Options.Timeout
 // applies to it.

@@ -355,3 +355,67 @@ func TestResponse_TimeoutExcludesSlowWrites(t *testing.T) {
 	readReply(w.Result()).checkText(t, strings.Repeat(".", 20))
 	assert.True(t, stalled)
 }
+
+// Options.Timeout also ends calls of stores, but then the reply does not blame the model.
+func TestResponse_TimeoutOfWhatIsNoModel(t *testing.T) {
+	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	const storeMessage = "The server could not get what it needs in time. Please try again."
+	for name, c := range map[string]struct {
+		config             config
+		method, path, body string
+		status             int
+		message            string
+		class              llmhttp.ErrorClass
+	}{
+		"the usage store": {
+			config{opts: llmhttp.Options{Usage: hangingQuery{}}}, "GET", usagePath, "", 503, storeMessage, llmhttp.ClassUsageStore,
+		},
+		"a store of a Protocol": {
+			config{opts: llmhttp.Options{Protocols: []llmhttp.Protocol{storeProtocol{llmhttp.ChatCompletions(), hang}}}}, "GET", "/stored", "",
+			503, storeMessage, llmhttp.ClassInternal,
+		},
+		"the image store": {
+			config{opts: llmhttp.Options{ImageURL: func(ctx context.Context, _ []byte, _ string) (string, error) { return "", hang(ctx) }}},
+			"POST", imagesPath, imageBody, 503, storeMessage, llmhttp.ClassInternal,
+		},
+		"the model list of a Protocol": {
+			config{
+				backend: &stubBackend{models: func(ctx context.Context) ([]llmhttp.Model, error) { return nil, hang(ctx) }},
+				opts: llmhttp.Options{Protocols: []llmhttp.Protocol{storeProtocol{llmhttp.ChatCompletions(), func(ctx context.Context) error {
+					_, err := llmhttp.ListModels(ctx)
+					return err
+				}}}},
+			}, "GET", "/stored", "", 504, timeoutMessage, llmhttp.ClassTimeout,
+		},
+		"the model": {
+			config{backend: streamBackend(func(ctx context.Context, _ yieldFunc) { hang(ctx) })}, "POST", chatPath, chatBody,
+			504, timeoutMessage, llmhttp.ClassTimeout,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.config.opts.Timeout = 3 * time.Second
+				s := startPipeServer(t, c.config)
+				began := time.Now()
+				r := s.do(c.method, c.path, c.body)
+				assert.Equal(t, 3*time.Second, time.Since(began))
+				assert.Equal(t, apiError{Message: c.message, Type: "server_error"}, r.checkError(t, c.status))
+				assert.Equal(t, c.class, s.summary().ErrorClass)
+			})
+		})
+	}
+}
+
+// A storeProtocol serves GET /stored by a call of ask.
+type storeProtocol struct {
+	llmhttp.Protocol
+	ask func(context.Context) error
+}
+
+func (p storeProtocol) Name() string { return "stored" }
+
+func (p storeProtocol) Routes() []llmhttp.Route {
+	return []llmhttp.Route{{Pattern: "GET /stored", Endpoint: llmhttp.EndpointChat, Serve: func(ctx context.Context, _ *http.Request, _ []byte) (any, error) {
+		return nil, p.ask(ctx)
+	}}}
+}

@@ -329,7 +329,7 @@ func askUsageStore[T any](q *request, ask func(ctx context.Context) (T, error)) 
 	return callUnrecorded(q, func(ctx context.Context) (T, error) {
 		ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 		defer cancel()
-		q.observer.stepClass = ClassUsageStore
+		q.beginStep(ClassUsageStore)
 		v, err := ask(ctx)
 		if err != nil {
 			err = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err}
