@@ -130,7 +130,9 @@ func (l *requestLog) warnLocked(set misuseSet) {
 // left out. If l is nil, slog.Default() is used.
 //
 // The lines contain no API keys, no messages, no replies, and no queries of URLs.
-// They leave out errors caused by the client, for which [ErrorClass.IsClientError]
+// Of a request that was refused they have the code and the param of the error, which
+// names a part of the request, and the model that the client asked for if its key
+// may not use it. They leave out the texts of errors caused by the client, for which [ErrorClass.IsClientError]
 // returns true, because these can quote the request. Handlers of l get the context
 // of the request, for example to add the ID of a trace.
 func LogRequests(l *slog.Logger) Observer {
@@ -173,6 +175,7 @@ func (s *RequestSummary) logAttrs(q *request, r *http.Request) []slog.Attr {
 	text("account", s.Account)
 	text("key", s.KeyID)
 	text("model", s.Model)
+	text("requested_model", s.Requested)
 	text("target", s.Target())
 	number("tries", len(s.Tries))
 	if s.Operation == OperationChat && s.Request != nil { // it is not known of others
@@ -186,6 +189,10 @@ func (s *RequestSummary) logAttrs(q *request, r *http.Request) []slog.Attr {
 	duration("duration_ms", s.Duration)
 	text("error_class", string(s.ErrorClass))
 	text("limit", s.Limit)
+	if e, ok := errors.AsType[*Error](s.Err); ok && e != nil {
+		text("code", jsonwire.Clip(e.Code, 64))
+		text("param", jsonwire.Clip(e.Param, 128))
+	}
 	if s.Err != nil && !s.ErrorClass.IsClientError() {
 		attrs = append(attrs, slog.String("error", errorText(s.Err)))
 	}

@@ -38,6 +38,33 @@ func TestLog_MistakesOfClientsAreNotLogged(t *testing.T) {
 	assert.Empty(t, s.log.String())
 }
 
+// The line of a refused request tells why, and which model was asked for.
+func TestLog_RefusedRequests(t *testing.T) {
+	for model, want := range map[string]any{
+		"big": "big", `a\nb`: "ab", testSecret: "[redacted]", strings.Repeat("x", 400): strings.Repeat("x", 128) + "...", "small": nil,
+	} {
+		var out logBuffer
+		key := testKey()
+		key.Models = []string{"small"}
+		s := startServer(t, config{keys: keysFor(key), opts: llmhttp.Options{Observe: llmhttp.LogRequests(slog.New(slog.NewJSONHandler(&out, nil)))}})
+		status := s.chat(strings.Replace(chatBody, "demo-chat", model, 1)).StatusCode
+		s.shutdown()
+		var line map[string]any
+		require.NoError(t, json.Unmarshal([]byte(out.String()), &line))
+		assert.Equal(t, want, line["requested_model"])
+		assert.NotContains(t, line, "error")
+		if want == nil {
+			assert.Equal(t, 200, status)
+			assert.Equal(t, model, line["model"])
+			assert.NotContains(t, line, "code")
+			continue
+		}
+		assert.Equal(t, 404, status)
+		assert.Equal(t, "model_not_found", line["code"])
+		assert.NotContains(t, line, "model")
+	}
+}
+
 func TestLog_Requests(t *testing.T) {
 	var out logBuffer
 	log := llmhttp.LogRequests(slog.New(slog.NewJSONHandler(&out, nil)))
@@ -76,6 +103,8 @@ func TestLog_Requests(t *testing.T) {
 	}, lines[0])
 	assert.Equal(t, 400.0, lines[1]["status"])
 	assert.Equal(t, "invalid_request", lines[1]["error_class"])
+	assert.Equal(t, "messages[0].content", lines[1]["param"])
+	assert.Equal(t, "invalid_type", lines[1]["code"])
 	assert.NotContains(t, lines[1], "error", "it may quote the request")
 	assert.NotContains(t, lines[1], "streamed", "the request was not read to its end")
 	assert.Equal(t, "/v1/models/[redacted]", lines[3]["path"])

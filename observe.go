@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // An Observer is called when a request begins. It returns the context in which
@@ -196,6 +198,7 @@ type RequestParams struct {
 type RequestSummary struct {
 	UsageRecord // fields are zero if the request failed before they were known
 	Timing
+	Requested  string       // the model that the request asks for, if it was refused for that: printable, at most 128 bytes and a mark where it is cut. Any client can choose it: do not make it a label of a metric
 	Request    *RequestInfo // nil if the Backend was not called for a chat, images or embeddings
 	Reply      ReplySummary
 	Route      string // method and pattern of the path, such as "GET /v1/models/{id...}"; empty for unknown paths
@@ -281,6 +284,8 @@ type requestObserver struct {
 	refusedBy string        // the limit that refused the request
 	recordErr error         // of UsageStore.Record
 	model     string        // as the Backend set it in the reply to a request for embeddings
+
+	requestedModel string // by the client; it may be any text
 
 	// The fields below are guarded by q.res.mu.
 	chunks int
@@ -460,6 +465,9 @@ func (ro *requestObserver) summary() *RequestSummary {
 	}
 	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.errorClass()
 	s.Limit, s.RecordErr = ro.refusedBy, ro.recordErr
+	if s.Model == "" && ro.requestedModel != "" {
+		s.Requested = jsonwire.Clip(q.cred.redactor().text(ro.requestedModel), 128)
+	}
 	s.Streamed, s.Chunks = q.chat.stream != nil, ro.chunks
 	if q.route != nil {
 		s.Route, s.Operation = q.route.pattern, q.route.operation

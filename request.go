@@ -171,6 +171,7 @@ const maxModelID = 512
 // does not exist, one that the key may not use, and an ID that must not be recorded: one
 // that contains the API key, or control characters, which some stores do not take.
 func (q *request) authorizeModel(id string) error {
+	q.observer.requestedModel = id
 	if len(id) > maxModelID || strings.ContainsFunc(id, unicode.IsControl) || !q.key.AllowsModel(id) || q.cred.isIn(id) {
 		return ModelNotFound(id)
 	}

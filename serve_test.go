@@ -164,7 +164,7 @@ func TestServe_Delay(t *testing.T) {
 		time.Sleep(5*time.Second - 1)
 		brief := s.begin("POST", chatPath, withModel(streamBody, "brief"))
 		synctest.Wait()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		_, err := s.connect()
 		require.ErrorIs(t, err, net.ErrClosed)
