@@ -431,7 +431,7 @@ until bin/llmhttpctl usage --account acme | grep 'demo-chat  *2 ' >/dev/null; do
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Equal(t, 2, strings.Count(string(out), `"content":"Hello there!"`), "%s", out)
-	assert.Equal(t, 1, strings.Count(string(out), `"code":"rate_limit_exceeded"`), "%s", out)
+	assert.Equal(t, 1, strings.Count(string(out), `"param":null,"code":"rate_limit_exceeded"`), "%s", out)
 	assert.Regexp(t, `demo-chat +2 `, string(out))
 }
 
