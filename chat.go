@@ -207,7 +207,7 @@ type ResponseFormat struct {
 var responseFormatJSON = jsonwire.NewObject(
 	jsonwire.String("type", func(f *ResponseFormat) *string { return &f.Type }).Always(),
 	jsonwire.Extra(func(f *ResponseFormat) *Extra { return &f.Extra }),
-)
+).Known("json_schema")
 
 // MarshalJSON encodes f.
 func (f ResponseFormat) MarshalJSON() ([]byte, error) { return marshal(responseFormatJSON, &f) }

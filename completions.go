@@ -24,9 +24,12 @@ func (p chatCompletions) Routes() []Route {
 	return []Route{{Pattern: "POST /v1/chat/completions", Endpoint: EndpointChat, Chat: p.decode}}
 }
 
-func (chatCompletions) decode(_ context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
+func (chatCompletions) decode(ctx context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
 	req := new(ChatRequest)
 	if err := decodeRequest(body, chatRequestJSON, req); err != nil {
+		return nil, nil, err
+	}
+	if err := checkUnknownMembers(ctx, req.Extra); err != nil {
 		return nil, nil, err
 	}
 	if err := req.check(); err != nil {

@@ -325,7 +325,7 @@ func (vectorType) Decode(d *jsonwire.Decoder, v *vector) {
 // serveEmbeddings serves POST /v1/embeddings.
 func serveEmbeddings(q *request) error {
 	req := new(EmbeddingRequest)
-	if err := readJSON(q, embeddingRequestJSON, req, req.check); err != nil {
+	if err := readJSON(q, embeddingRequestJSON, req, &req.Extra, req.check); err != nil {
 		return err
 	}
 	if err := q.authorizeModel(req.Model); err != nil {

@@ -51,7 +51,7 @@ func TestEmbeddings_Params(t *testing.T) {
 		{"encoding_format", invalidValue, members(`"encoding_format":"hex"`)},
 		{"encoding_format", invalidType, members(`"encoding_format":5`)},
 		{"", accepted, members(`"encoding_format":"float"`, `"encoding_format":"base64"`, `"encoding_format":null`)},
-		{"", accepted, members(`"user":"u","Dimensions":-1`)},
+		{"", accepted, members(`"user":"u","dimension":-1`)},
 	})
 }
 

@@ -63,6 +63,14 @@ type Options struct {
 	// that costs nothing although a model that serves it costs something.
 	Cost func(UsageSum) float64
 
+	// UnknownMembers reports whether a request may have a top-level member for which
+	// its format has no field. The Backend gets it in Extra. If the function returns
+	// false, the client gets a 400 that names the member. It is also called for
+	// parameters that are documented and have no field, such as seed. Members that
+	// differ from a field only in case never pass, at no level. The function must be
+	// safe for concurrent use. If nil, [DefaultUnknownMembers] is used.
+	UnknownMembers func(name string) bool
+
 	// ImageURL stores an image for a client that asked for a URL, and returns the
 	// URL. It must not modify data; mediaType is, for example, "image/png". If
 	// nil, clients get a data: URL.
@@ -159,6 +167,9 @@ func (o *Options) withDefaults() Options {
 		n.Limiter = NewLimiter()
 	}
 	n.Logger = cmp.Or(n.Logger, slog.Default())
+	if n.UnknownMembers == nil {
+		n.UnknownMembers = DefaultUnknownMembers
+	}
 	if n.MaxBody <= 0 {
 		n.MaxBody = defaultMaxBody
 	}

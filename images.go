@@ -179,7 +179,7 @@ var sizePattern = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
 // serveImages serves POST /v1/images/generations.
 func serveImages(q *request) error {
 	req := new(ImageRequest)
-	if err := readJSON(q, imageRequestJSON, req, req.check); err != nil {
+	if err := readJSON(q, imageRequestJSON, req, &req.Extra, req.check); err != nil {
 		return err
 	}
 	if err := q.authorizeModel(req.Model); err != nil {

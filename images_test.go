@@ -46,7 +46,7 @@ func TestImages_Params(t *testing.T) {
 		{"response_format", invalidValue, members(`"response_format":"png"`)},
 		{"response_format", invalidType, members(`"response_format":{"type":"url"}`)},
 		{"", accepted, members(`"response_format":"url"`, `"response_format":"b64_json"`, `"response_format":null`)},
-		{"", accepted, members(`"style":"vivid","user":"u","N":99`)},
+		{"", accepted, members(`"style":"vivid","user":"u","n_images":99`)},
 	})
 }
 

@@ -36,6 +36,8 @@ func paramError(e *jsonwire.Error) *Error {
 		return errOutOfRange(e)
 	case jsonwire.Duplicate:
 		return errBadRequest("duplicate_parameter", e.Path, "Duplicate parameter: '%s'.", echo(e.Path))
+	case jsonwire.WrongCase:
+		return errWrongCase(e.Path, e.Want)
 	case jsonwire.Missing:
 		return errMissing(e.Path)
 	case jsonwire.TooDeep:
@@ -157,6 +159,18 @@ func errBadRequest(code, param, format string, args ...any) *Error {
 
 func errMissing(param string) *Error {
 	return errBadRequest("missing_required_parameter", param, "Missing required parameter: '%s'.", param)
+}
+
+// errUnknown says that a parameter does not exist, or that Options.UnknownMembers refuses it.
+func errUnknown(param string) *Error {
+	return errBadRequest("unknown_parameter", param, "Unknown parameter: '%s'.", param)
+}
+
+// errWrongCase says that the name of a parameter differs from the name known only in case.
+func errWrongCase(param, known string) *Error {
+	e := errUnknown(param)
+	e.Message += " Did you mean '" + known + "'?"
+	return e
 }
 
 func errEmptyArray(param string) *Error {

@@ -82,7 +82,7 @@ func TestJSON_TypesAreComplete(t *testing.T) {
 var jsonDocuments = []struct{ typ, doc string }{
 	{"ChatRequest", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`},
 	{"ChatRequest", `{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true,"x":1},"temperature":0,"top_p":1,"presence_penalty":-2,"frequency_penalty":0.5,"max_tokens":1,"max_completion_tokens":2,"n":3,"stop":["a","b"],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}},"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true},"x":1}],"tool_choice":"auto","logit_bias":{"50256":-100},"metadata":null,"sampler":7,"user":"u"}`},
-	{"ChatRequest", `{"model":"m","messages":[],"stop":"a","tool_choice":{"type":"function","function":{"name":"f"}},"Model":"wrong case is another name"}`},
+	{"ChatRequest", `{"model":"m","messages":[],"stop":"a","tool_choice":{"type":"function","function":{"name":"f"}}}`},
 	{"Message", `{"role":"assistant","content":null,"reasoning_content":"r","name":"n","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}","x":1},"x":[2]},{"id":"d","type":"custom","custom":{"name":"g","input":"x"}}],"refusal":"no","annotations":[]}`},
 	{"Message", `{"role":"tool","content":"r","tool_call_id":"c"}`},
 	{"Message", `{"role":"oracle","content":[]}`},

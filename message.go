@@ -304,7 +304,7 @@ var partJSON = jsonwire.NewObject(
 	jsonwire.Pointer("image_url", func(p *Part) **ImageURL { return &p.ImageURL }, imageURLJSON).
 		When(func(p *Part) bool { return p.Type == PartImage }),
 	jsonwire.Extra(func(p *Part) *Extra { return &p.Extra }),
-).Discriminator("type", func(p *Part) *string { return &p.Type })
+).Discriminator("type", func(p *Part) *string { return &p.Type }).Known(PartAudio, PartFile)
 
 // MarshalJSON encodes p.
 func (p Part) MarshalJSON() ([]byte, error) { return marshal(partJSON, &p) }

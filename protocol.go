@@ -61,7 +61,8 @@ type Route struct {
 	// Chat decodes and validates a chat request, and returns the encoder of its
 	// reply. The body is only valid during the call. The request must have a
 	// model and at least one message; errors that the client is to see are of
-	// type *Error. [KeyFrom] of ctx is the key of the request.
+	// type *Error. [KeyFrom] of ctx is the key of the request. Chat and Serve refuse
+	// members that [AllowsUnknownMember] refuses.
 	Chat func(ctx context.Context, r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)
 
 	// StartsEarly is for formats whose streams begin with an event that clients

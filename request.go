@@ -119,14 +119,17 @@ func (q *request) identify() {
 }
 
 // readJSON reads the body, decodes it into v and checks it with check, which also gets the
-// body.
-func readJSON[T any](q *request, t jsonwire.Type[T], v *T, check func(body []byte) error) error {
+// body. extra has the members of v without a field.
+func readJSON[T any](q *request, t jsonwire.Type[T], v *T, extra *Extra, check func(body []byte) error) error {
 	body, err := q.readBody()
 	if err != nil {
 		return err
 	}
 	defer putBuffer(body)
 	if err := decodeRequest(body.b, t, v); err != nil {
+		return err
+	}
+	if err := checkUnknownMembers(q.life.ctx, *extra); err != nil {
 		return err
 	}
 	return check(body.b)

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"context"
 	"math"
 	"reflect"
 	"slices"
@@ -10,12 +11,20 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
 
 // decode decodes a JSON value strictly. The error is a *requestError.
 func decode(data []byte, v any) error { return decodeError(strictjson.Unmarshal(data, v)) }
+
+// decodeBody is like decode for the body of a request. It refuses members that
+// Options.UnknownMembers of the Handler refuses.
+func decodeBody(ctx context.Context, body []byte, v any) error {
+	allows := func(name string) bool { return llmhttp.AllowsUnknownMember(ctx, name) }
+	return decodeError(strictjson.UnmarshalAllowed(body, v, allows))
+}
 
 // decodeError returns the *requestError for e, or nil.
 func decodeError(e *strictjson.Error) error {
@@ -30,6 +39,10 @@ func decodeError(e *strictjson.Error) error {
 		return fieldError(path, "Input should be a number that is not as large")
 	case strictjson.Duplicate:
 		return fieldError(path, "Duplicate field")
+	case strictjson.WrongCase:
+		return fieldError(path, "Extra inputs are not permitted. Did you mean '%s'?", e.Want)
+	case strictjson.Unknown:
+		return fieldError(path, "Extra inputs are not permitted")
 	case strictjson.TooDeep:
 		return fieldError("", "The request body nests deeper than %d levels", strictjson.MaxDepth)
 	case strictjson.TooManyValues:

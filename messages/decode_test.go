@@ -112,7 +112,7 @@ func TestRequest_Nulls(t *testing.T) {
 func TestRequest_Strict(t *testing.T) {
 	const invalid = "The request body is not valid JSON: it must be one document in UTF-8"
 	for _, test := range []struct{ body, want string }{
-		{requestBody(hi + `,"Stream":"yes","MODEL":1`), ""}, // unknown members
+		{requestBody(hi + `,"streams":"yes","MODELS_":1`), ""}, // unknown members
 		{requestBody(hi + `,"x":1,"x":2`), "x: Duplicate field"},
 		{requestBody(hi + `,"metadata":{"x":1,"x":2}`), "metadata.x: Duplicate field"},
 		{requestBody(hi + `,"x":{"a":1,"a":2}`), "x.a: Duplicate field"},

@@ -73,7 +73,7 @@ func setLimitHeaders(h http.Header, kind string, l *llmhttp.LimitInfo) {
 }
 
 func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
-	req, err := decodeRequest(body, true)
+	req, err := decodeRequest(ctx, body, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,7 +99,7 @@ func (p *protocol) servedModel(name string) string {
 }
 
 func (p *protocol) countTokens(ctx context.Context, _ *http.Request, body []byte) (any, error) {
-	req, err := decodeRequest(body, false)
+	req, err := decodeRequest(ctx, body, false)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -61,20 +62,20 @@ var errNoThreads = &llmhttp.Error{
 
 // decodeRequest decodes a body and converts it. isChat is false for a request to count
 // tokens, which needs no max_tokens.
-func decodeRequest(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
-	req, err := convertBody(body, isChat)
+func decodeRequest(ctx context.Context, body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
+	req, err := convertBody(ctx, body, isChat)
 	if e, ok := err.(*requestError); ok {
 		return nil, e.forClient()
 	}
 	return req, err
 }
 
-func convertBody(body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
+func convertBody(ctx context.Context, body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
 	if err := decodeError(strictjson.CheckBounds(body)); err != nil {
 		return nil, err
 	}
 	var p *params
-	if err := decode(body, &p); err != nil {
+	if err := decodeBody(ctx, body, &p); err != nil {
 		return nil, err
 	}
 	if err := p.check(isChat); err != nil {

@@ -128,10 +128,13 @@ func (c *conversation) addUnknown(item *inputItem) error {
 	var v struct {
 		Content jsontext.Value `json:"content"`
 	}
-	if item.decode(&v) != nil || isNull(v.Content) {
-		return nil
+	if err := item.decode(&v); err != nil || isNull(v.Content) {
+		return err
 	}
 	content, _, err := readContent(v.Content, item.memberPath("content"))
+	if isUnknownParam(err) {
+		return err
+	}
 	content = slices.DeleteFunc(content, func(p llmhttp.Part) bool { return p.Type != llmhttp.PartText || p.Text == "" })
 	if err != nil || len(content) == 0 {
 		return nil

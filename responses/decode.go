@@ -1,11 +1,13 @@
 package responses
 
 import (
+	"errors"
 	"strconv"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
 
@@ -43,6 +45,10 @@ func decodeError(path string, e *strictjson.Error) error {
 		return badRequest("", "", "The JSON body of your request has more than %d values.", strictjson.MaxValues)
 	case strictjson.TooLong:
 		return badRequest("array_above_max_length", param, "Invalid '%s': array too long. Expected an array with maximum length %d.", param, maxElements)
+	case strictjson.WrongCase:
+		return badRequest(codeUnknownParam, param, "Unknown parameter: '%s'. Did you mean '%s'?", param, e.Want)
+	case strictjson.Unknown:
+		return badRequest(codeUnknownParam, param, "Unknown parameter: '%s'.", param)
 	case strictjson.Duplicate:
 		return badRequest("duplicate_parameter", param, "Duplicate parameter: '%s'.", param)
 	case strictjson.WrongType, strictjson.OutOfRange:
@@ -52,6 +58,14 @@ func decodeError(path string, e *strictjson.Error) error {
 		return invalidType(param, e.Want)
 	}
 	return badRequest("", "", "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library correctly. The API expects a JSON payload, but what was sent was not valid JSON.)")
+}
+
+const codeUnknownParam = "unknown_parameter"
+
+// isUnknownParam reports whether err refuses a member because of its name.
+func isUnknownParam(err error) bool {
+	e, ok := errors.AsType[*llmhttp.Error](err)
+	return ok && e.Code == codeUnknownParam
 }
 
 // pointerPath returns path followed by the steps of a JSON pointer, such as

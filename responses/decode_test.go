@@ -93,7 +93,7 @@ func TestCreate_Nulls(t *testing.T) {
 // What is ambiguous or not Unicode is refused.
 func TestCreate_Strict(t *testing.T) {
 	s := newServer(t, nil, chunkText)
-	s.create(`{"model":"m","input":"Hi","Stream":"yes","MODEL":1}`) // unknown members
+	s.create(`{"model":"m","input":"Hi","streams":"yes","MODELS_":1}`) // unknown members
 	s.create(`{"model":"m","input":"Hi","x":"\ud83d\ude00"}` + " \n\t\r")
 	for _, test := range []struct{ members, param, message string }{
 		{`,"x":1,"x":2`, "x", "Duplicate parameter: 'x'."},

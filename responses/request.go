@@ -109,7 +109,7 @@ const (
 
 // decodeRequest decodes the body of a request and converts it.
 func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, error) {
-	body, err := decodeBody(raw)
+	body, err := decodeBody(ctx, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -144,13 +144,15 @@ func accountOf(ctx context.Context) string {
 	return ""
 }
 
-// decodeBody decodes the body of a request.
-func decodeBody(raw []byte) (*createBody, error) {
+// decodeBody decodes the body of a request. It refuses members that
+// Options.UnknownMembers of the Handler refuses.
+func decodeBody(ctx context.Context, raw []byte) (*createBody, error) {
 	if err := decodeError("", strictjson.CheckBounds(raw)); err != nil {
 		return nil, err
 	}
 	var body *createBody
-	if err := decode(raw, "", &body); err != nil {
+	allows := func(name string) bool { return llmhttp.AllowsUnknownMember(ctx, name) }
+	if err := decodeError("", strictjson.UnmarshalAllowed(raw, &body, allows)); err != nil {
 		return nil, err
 	}
 	if body == nil { // raw is null

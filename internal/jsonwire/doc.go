@@ -21,9 +21,9 @@
 // Values other than structs are described by a [Type]. [Member] returns a field
 // with a Type.
 //
-// [Unmarshal] is strict: it refuses duplicate names, invalid UTF-8, halves of
-// surrogate pairs and values of the wrong type. [UnmarshalLenient] accepts them
-// and makes the best of the document. Both bound what a small document can cost:
+// [Unmarshal] is strict: it refuses duplicate names, names that differ from those of
+// fields only in case, invalid UTF-8, halves of surrogate pairs and values of the wrong
+// type. [UnmarshalLenient] accepts them and makes the best of the document. Both bound what a small document can cost:
 // see [MaxDepth], [MaxMembers] and [MaxValues].
 //
 // Decoded strings may share one copy of the document. A string that outlives the rest

@@ -16,6 +16,7 @@ const (
 	WrongType                       // a value of another type was expected
 	OutOfRange                      // a number is out of its bounds
 	Duplicate                       // an object has two members with the same name
+	WrongCase                       // the name of a member differs from a known one only in case
 	Missing                         // a required member is missing
 	TooDeep                         // arrays and objects are nested too deep
 	TooLong                         // an array has too many elements
@@ -29,7 +30,7 @@ type Error struct {
 	Kind ErrorKind
 	Path string // of the value, such as "messages[1].role"; empty for the document
 
-	Want string // of WrongType: the expected type, with its article
+	Want string // of WrongType: the expected type, with its article; of WrongCase: the known name
 	Got  string // of WrongType: the actual type, with its article; of OutOfRange: the number
 
 	Integer bool    // of OutOfRange: the number has to be an integer
@@ -52,6 +53,8 @@ func (e *Error) Error() string {
 		return "number out of range" + at + ": " + e.Got
 	case Duplicate:
 		return "duplicate member" + at
+	case WrongCase:
+		return "unknown member" + at + ", which is not " + strconv.Quote(e.Want)
 	case Missing:
 		return "missing member" + at
 	case TooDeep:

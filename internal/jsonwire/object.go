@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/llmhttp/llmhttp/internal/membername"
 )
 
 // An Object is the Type of structs that are objects in JSON. It has a table of their
@@ -20,6 +22,7 @@ type Object[T any] struct {
 	setExtra func(v *T, members map[string]json.RawMessage)
 
 	reserved []string // names that are not encoded from extra besides those of fields
+	known    []string // names that a strict decoder refuses in another case: see Known
 
 	discriminator   string // see Discriminator; empty if it was not called
 	discriminatorAt func(v *T) *string
@@ -40,12 +43,29 @@ func NewObject[T any](fields ...Field[T]) *Object[T] {
 			o.required |= 1 << len(o.fields)
 		}
 		o.fields = append(o.fields, f)
+		o.Known(f.name)
 	}
 	if len(o.fields) > 64 {
 		panic("jsonwire: too many fields")
 	}
 	return o
 }
+
+// Known adds names of members that a strict decoder refuses in another case. Those of
+// fields, whatever their conditions, need not be added. It panics if a name has upper-case
+// letters or characters outside of ASCII.
+func (o *Object[T]) Known(names ...string) *Object[T] {
+	for _, name := range names {
+		if !membername.Plain(name) {
+			panic("jsonwire: not a plain name: " + name)
+		}
+	}
+	o.known = append(o.known, names...)
+	return o
+}
+
+// KnownNames returns the names that a strict decoder refuses in another case.
+func (o *Object[T]) KnownNames() []string { return slices.Clone(o.known) }
 
 // Reserve names members that are not encoded from the Extra map, although they
 // have no field.
@@ -129,6 +149,12 @@ func (o *Object[T]) find(name string, expected int, v *T) int {
 // decodeUnknown reads the value of a member without a field into the Extra map, if
 // there is one.
 func (o *Object[T]) decodeUnknown(d *Decoder, v *T, name string) {
+	if !d.lenient {
+		if known := membername.Folded(name, o.known); known != "" {
+			d.failHere(&Error{Kind: WrongCase, Want: known})
+			return
+		}
+	}
 	if o.extra == nil {
 		d.Skip()
 		return

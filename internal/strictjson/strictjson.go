@@ -25,6 +25,8 @@ type Kind int
 const (
 	Syntax        Kind = iota // not JSON, or not UTF-8
 	Duplicate                 // an object has two members with the same name
+	WrongCase                 // the name of a member differs from that of a field only in case
+	Unknown                   // a member without a field is not allowed
 	WrongType                 // a value of another type was expected
 	OutOfRange                // a number is too large for its type
 	TooDeep                   // more levels than MaxDepth
@@ -38,7 +40,7 @@ const (
 type Error struct {
 	Kind Kind
 	Path jsontext.Pointer // of the value; empty for the document
-	Want string           // of WrongType and OutOfRange: the expected type, with its article
+	Want string           // of WrongType and OutOfRange: the expected type, with its article; of WrongCase: the name of the field
 }
 
 func (e *Error) Error() string { return "strictjson: invalid value at " + string(e.Path) }
@@ -90,10 +92,23 @@ func stringLen(doc []byte) int {
 }
 
 // Unmarshal decodes doc, a document that CheckBounds has checked or a value of one, into
-// *v. Members without a field are skipped.
-func Unmarshal(doc []byte, v any) *Error {
+// *v. Members without a field are skipped, except for those whose names differ from that of
+// a field only in case, which are refused.
+//
+// Every struct in the type of *v has its members in an object of the document, even if a
+// type decodes itself by a method UnmarshalJSONFrom. Names of members have no upper-case
+// letters.
+func Unmarshal(doc []byte, v any) *Error { return UnmarshalAllowed(doc, v, nil) }
+
+// UnmarshalAllowed is like [Unmarshal], and refuses members of doc itself that have no
+// field and for which allows reports false. A nil allows allows all.
+func UnmarshalAllowed(doc []byte, v any, allows func(name string) bool) *Error {
 	switch err := json.Unmarshal(doc, v).(type) {
 	case nil:
+		c := nameChecker{doc: doc}
+		if s := shapeOf(reflect.TypeOf(v)); s != nil {
+			return c.value(s, allows)
+		}
 		return nil
 	case *json.SemanticError:
 		e := &Error{Kind: WrongType, Path: err.JSONPointer, Want: typeNames[err.GoType.Kind()]}

@@ -1,0 +1,33 @@
+// Package membername compares the names of JSON members with those that a program knows.
+package membername
+
+import "strings"
+
+// Folded returns the known name that name equals under [strings.EqualFold] without being
+// identical to it, or "". Decoders that ignore case, such as encoding/json, take such a
+// member for the known one.
+//
+// All known names must be [Plain]. No two of them may be equal under strings.EqualFold.
+func Folded(name string, known []string) string {
+	if Plain(name) { // most names; saves the comparisons (BenchmarkDecodeRequest)
+		return ""
+	}
+	for _, k := range known {
+		if strings.EqualFold(k, name) {
+			return k
+		}
+	}
+	return ""
+}
+
+// Plain reports whether name has neither upper-case letters nor characters outside of
+// ASCII, of which some fold to ASCII letters: U+017F to s, and U+212A to k. Two names that
+// are plain are equal under [strings.EqualFold] only if they are identical.
+func Plain[S string | []byte](name S) bool {
+	for i := range len(name) {
+		if c := name[i]; c >= 0x80 || 'A' <= c && c <= 'Z' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,204 @@
+package llmhttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/membertest"
+)
+
+// Every member of every type that is decoded strictly is refused in another case. In the
+// types of replies, which are decoded leniently, it is an unknown member.
+func TestMembers_OtherCaseByType(t *testing.T) {
+	strict := 0
+	for name, newValue := range jsonTypes {
+		typ := reflect.TypeOf(newValue()).Elem()
+		if typ.Kind() != reflect.Struct {
+			continue
+		}
+		isStrict := json.Unmarshal([]byte(`{"x":1,"x":2}`), newValue()) != nil
+		for i := range typ.NumField() {
+			member, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if !typ.Field(i).IsExported() || member == "-" || member == "" {
+				continue
+			}
+			for _, variant := range membertest.Variants(member) {
+				err := json.Unmarshal([]byte(`{`+variant+`:null}`), newValue())
+				if !isStrict {
+					assert.NoError(t, err, "%s %s", name, variant)
+					continue
+				}
+				strict++
+				assert.ErrorContains(t, err, "Did you mean '"+member+"'?", "%s %s", name, variant)
+			}
+		}
+	}
+	assert.Greater(t, strict, 150)
+}
+
+// maximalRequests have objects of all types of a request, by path.
+var maximalRequests = map[string]string{
+	chatPath: `{"model":"m","stream":true,"stream_options":{"include_usage":true},"temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,
+		"max_tokens":9,"max_completion_tokens":9,"reasoning_effort":"low","n":2,"stop":["a"],"parallel_tool_calls":true,
+		"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}},
+		"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}}],
+		"tool_choice":{"type":"function","function":{"name":"f"}},
+		"messages":[
+			{"role":"user","name":"u","content":[{"type":"text","text":"t"},{"type":"image_url","image_url":{"url":"data:,","detail":"low"}},
+				{"type":"input_audio","input_audio":{"data":"","format":"wav"}},{"type":"file","file":{"file_id":"f"}}]},
+			{"role":"assistant","content":null,"refusal":"r","reasoning_content":"r","reasoning_details":[{"type":"reasoning.text","text":"t","summary":"s","signature":"g","data":"d"}],
+				"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},
+			{"role":"tool","tool_call_id":"c","is_error":false,"content":"x"}]}`,
+	imagesPath:     `{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"url"}`,
+	embeddingsPath: `{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`,
+}
+
+// freeObjects are the objects of maximalRequests that may have any members.
+var freeObjects = []string{"json_schema", "schema", "parameters", "logit_bias", "metadata", "input_audio", "file"}
+
+func isFree(path []string) bool {
+	for _, name := range path[max(len(path)-1, 0):] {
+		for _, free := range freeObjects {
+			if name == free {
+				return true
+			}
+		}
+	}
+	return len(path) > 1 && isFree(path[:len(path)-1])
+}
+
+// formatPath returns a path as errors have it.
+func formatPath(path []string) string {
+	var b strings.Builder
+	for _, step := range path {
+		if _, err := strconv.Atoi(step); err == nil {
+			b.WriteString("[" + step + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(step)
+	}
+	return b.String()
+}
+
+// A request with a member in another case does not reach the Backend, wherever the member is.
+func TestMembers_OtherCaseOfRequests(t *testing.T) {
+	calls := 0
+	h := llmhttp.NewHandler(countCalls(&calls), keysFor(testKey()), nil)
+	post := func(path, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("POST", path, strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+testSecret)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for path, body := range maximalRequests {
+		w := post(path, body)
+		require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
+		calls = 0
+		for _, c := range membertest.Cases(t, body, isFree) {
+			w := post(path, c.Doc)
+			want := fmt.Sprintf("Unknown parameter: '%s'. Did you mean '%s'?", formatPath(c.Path), c.Member)
+			assert.Equal(t, http.StatusBadRequest, w.Code, "%s", c.Doc)
+			var reply struct{ Error apiError }
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &reply))
+			assert.Equal(t, want, reply.Error.Message)
+			assert.Equal(t, formatPath(c.Path), reply.Error.Param)
+			assert.Equal(t, "unknown_parameter", reply.Error.Code)
+		}
+		assert.Zero(t, calls)
+	}
+}
+
+// countCalls returns a Backend that counts its calls.
+func countCalls(calls *int) llmhttp.Backend {
+	b := new(stubBackend)
+	b.chat = func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+		*calls++
+		return llmhttp.Reply("Hello!")
+	}
+	b.images = func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		*calls++
+		return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/1"}}}, nil
+	}
+	b.embed = func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+		*calls++
+		return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
+	}
+	return b
+}
+
+// Free objects may have members in any case, and so may unknown ones.
+func TestMembers_Free(t *testing.T) {
+	s := startServer(t, config{backend: new(stubBackend)})
+	for _, members := range []string{
+		`"metadata":{"Model":"a","model":"b"}`,
+		`"tools":[{"type":"function","function":{"name":"f","parameters":{"Name":1,"name":2,"properties":{"Model":{}}}}}]`,
+		`"logit_bias":{"A":1,"a":2}`,
+		`"x":{"Model":1,"model":2},"X":1`,
+	} {
+		body := strings.TrimSuffix(chatBody, "}") + "," + members + "}"
+		assert.Equal(t, 200, s.do("POST", chatPath, body).StatusCode, members)
+	}
+}
+
+func TestUnknownMembers_Default(t *testing.T) {
+	calls := 0
+	s := startServer(t, config{backend: countCalls(&calls)})
+	for path, body := range map[string]string{chatPath: chatBody, imagesPath: `{"model":"m","prompt":"p"}`, embeddingsPath: `{"model":"m","input":"x"}`} {
+		with := func(name string) string { return strings.TrimSuffix(body, "}") + `,"` + name + `":"x"}` }
+		for _, name := range []string{
+			"models", "best_of", "n_predict", "api_base", "base_url", "api_key", "provider", "plugins", "preset", "fallbacks", "user_config", "lora", "n_cmpl", "kv_transfer_params",
+			"Models", "BEST_OF", "api_\u212aey", "plugin\u017f",
+		} {
+			e := s.do("POST", path, with(name)).checkError(t, 400)
+			assert.Equal(t, apiError{Message: "Unknown parameter: '" + name + "'.", Type: "invalid_request_error", Param: name, Code: "unknown_parameter"}, e)
+		}
+		for _, name := range []string{"seed", "user", "service_tier", "x", "model_", "Seed", "modelss", "provider\u017f"} {
+			assert.Equal(t, 200, s.do("POST", path, with(name)).StatusCode, name)
+		}
+	}
+	assert.Equal(t, 3*8, calls)
+}
+
+func TestUnknownMembers_Option(t *testing.T) {
+	var got *llmhttp.ChatRequest
+	b := &stubBackend{chat: func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		got = req
+		return llmhttp.Reply("Hello!")
+	}}
+	s := startServer(t, config{backend: b, opts: llmhttp.Options{
+		UnknownMembers: func(name string) bool {
+			return name == "models" || name != "seed" && llmhttp.DefaultUnknownMembers(name)
+		},
+	}})
+	ask := func(members string) reply {
+		return s.do("POST", chatPath, strings.TrimSuffix(chatBody, "}")+","+members+"}")
+	}
+	require.Equal(t, 200, ask(`"models":["a"],"top_k":1`).StatusCode)
+	assert.JSONEq(t, `["a"]`, string(got.Extra["models"]))
+	assert.Equal(t, "seed", ask(`"seed":1`).checkError(t, 400).Param)
+	assert.Equal(t, "api_base", ask(`"x":1,"seed":1,"api_base":"b"`).checkError(t, 400).Param, "the first by name")
+	assert.Equal(t, "Model", ask(`"Model":"big"`).checkError(t, 400).Param, "no Option allows another case")
+	assert.Equal(t, "Unknown parameter: 'models'.",
+		startServer(t, config{opts: llmhttp.Options{UnknownMembers: func(string) bool { return false }}}).
+			do("POST", chatPath, strings.TrimSuffix(chatBody, "}")+`,"models":[]}`).checkError(t, 400).Message)
+}
+
+func TestAllowsUnknownMember(t *testing.T) {
+	assert.True(t, llmhttp.AllowsUnknownMember(t.Context(), "seed"))
+	assert.False(t, llmhttp.AllowsUnknownMember(t.Context(), "MODELS"))
+}
