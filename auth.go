@@ -25,7 +25,9 @@ type KeyStore interface {
 	//
 	// The secret is never empty. For a request without a well-formed secret it is
 	// [Anonymous], which no client can present. A store that does not contain
-	// Anonymous returns ErrKeyNotFound, as for any other unknown secret.
+	// Anonymous returns ErrKeyNotFound, as for any other unknown secret. The Handler
+	// also looks up Anonymous to find out whether a secret was needed: see
+	// Options.TrustedOrigins.
 	//
 	// The Handler checks expiry, scopes and limits; Lookup need not. The Handler
 	// does not modify the Key, so a store may return the same one many times. A
@@ -127,6 +129,9 @@ func NewSecret(prefix string) string {
 // AllowAll returns a KeyStore that admits every request, with or without a
 // secret, on behalf of account. Use it only where something else controls
 // access. It may be wrapped in another KeyStore.
+//
+// Web pages may use a Handler with such a KeyStore only as Options.TrustedOrigins
+// tells.
 func AllowAll(account string) KeyStore {
 	key := &Key{ID: account, Account: account}
 	return KeyFunc(func(context.Context, string) (*Key, error) { return key, nil })
@@ -330,6 +335,9 @@ func (q *request) authenticate() error {
 		return q.life.storeError(err, "We could not check your API key. Please try again.")
 	case !key.Expires.IsZero() && !q.accounting.record.Time.Before(key.Expires):
 		return errInvalidKey
+	}
+	if err := q.checkOrigin(key, secret); err != nil {
+		return err
 	}
 	if key.ID == "" || key.Account == "" {
 		key = namedKey(key, secret)

@@ -80,8 +80,10 @@ func ExampleHandler_mount() {
 	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 
 	for _, path := range []string{"/v1/chat/completions", "/ai/v1/chat/completions"} {
+		r := httptest.NewRequest("POST", path, strings.NewReader(hello))
+		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader(hello)))
+		mux.ServeHTTP(w, r)
 		fmt.Println(path, w.Code)
 	}
 	// Output:

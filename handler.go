@@ -27,6 +27,8 @@ type Handler struct {
 	concurrent     concurrencyCounter
 	quotas         quotaCache
 	settleContexts settleContexts
+	origins        originPolicy
+	anonymous      anonymousCache
 
 	mu      sync.Mutex // guards the fields below
 	active  map[*request]struct{}
@@ -70,6 +72,18 @@ type Options struct {
 	// differ from a field only in case never pass, at no level. The function must be
 	// safe for concurrent use. If nil, [DefaultUnknownMembers] is used.
 	UnknownMembers func(name string) bool
+
+	// TrustedOrigins are the origins of web pages that may use the server without a
+	// key, such as "https://app.example.com", and so the names of the server itself:
+	// "https://llm.example.com". They only matter for requests that the KeyStore
+	// admits without a secret, or with any secret, as [AllowAll] does. Of these, the
+	// Handler refuses with a 403 or 415 those that a page of another site may have sent:
+	// with another Origin, to another host (by DNS rebinding), or without
+	// Content-Type. Trusted are always pages of the host that the request is for, and
+	// on loopback those of loopback. Known are always addresses, localhost, and the name
+	// of the machine. "*" trusts every page and knows every host. A browser shows
+	// replies to pages of other origins only if middleware for CORS allows it.
+	TrustedOrigins []string
 
 	// ImageURL stores an image for a client that asked for a URL, and returns the
 	// URL. It must not modify data; mediaType is, for example, "image/png". If
@@ -188,8 +202,9 @@ func (o *Options) withDefaults() Options {
 // NewHandler returns a Handler that answers requests with b, for the keys in
 // keys. The Handler keeps a copy of opts; nil means the zero Options.
 //
-// NewHandler panics if b or keys is nil, or if two Protocols serve the same
-// path. Use [AllowAll] to serve without keys.
+// NewHandler panics if b, keys or a Protocol is nil, if one of the TrustedOrigins
+// is malformed, if a Route has not exactly one of Chat and Serve, or if two Routes
+// serve the same path. Use [AllowAll] to serve without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if b == nil {
 		panic("llmhttp: nil Backend")
@@ -203,6 +218,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		opts:    opts.withDefaults(),
 		active:  make(map[*request]struct{}),
 	}
+	h.origins = newOriginPolicy(h.opts.TrustedOrigins)
 	h.quotas = quotaCache{store: h.opts.Usage, cost: h.opts.Cost, entries: make(map[quotaID]*quotaEntry)}
 	h.addEndpoints()
 	for _, p := range h.opts.Protocols {

@@ -214,7 +214,9 @@ func TestObserver_NilErrorOfTheBackend(t *testing.T) {
 				return nil, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = s }}
 			},
 		})
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", chatPath, strings.NewReader(chatBody)))
+		r := httptest.NewRequest("POST", chatPath, strings.NewReader(chatBody))
+		r.Header.Set("Content-Type", "application/json")
+		h.ServeHTTP(httptest.NewRecorder(), r)
 		require.Error(t, summary.Err)
 		_, ok := errors.AsType[*llmhttp.Error](summary.Err)
 		assert.False(t, ok)

@@ -192,7 +192,7 @@ func TestShutdown_InterruptsALookupAndASlowBody(t *testing.T) {
 				<-found
 				return &key, nil
 			})})
-			c := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+			c := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 			receive(t, "Lookup", looking)
 			ended := make(chan error, 1)
 			go func() { ended <- s.handler.Shutdown(done(t)) }()

@@ -129,7 +129,7 @@ func startPipeServer(t testing.TB, c config) *testServer {
 	transport.Protocols.SetHTTP1(!c.http2)
 	transport.Protocols.SetUnencryptedHTTP2(c.http2)
 	t.Cleanup(transport.CloseIdleConnections)
-	s.url, s.client, s.connect = "http://pipe", &http.Client{Transport: transport}, l.dial
+	s.url, s.client, s.connect = "http://localhost", &http.Client{Transport: transport}, l.dial
 	return s
 }
 

@@ -83,8 +83,10 @@ const hi = `,"messages":[{"role":"user","content":"Hi"}]`
 
 // stream serves a request for a stream. It panics if the Handler aborts the connection.
 func (s *server) stream(body string) (reply string) {
+	r := httptest.NewRequest("POST", messagesPath, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("POST", messagesPath, strings.NewReader(body)))
+	s.ServeHTTP(w, r)
 	return w.Body.String()
 }
 

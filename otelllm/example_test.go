@@ -33,6 +33,7 @@ func Example() {
 
 	r := httptest.NewRequest("POST", "/v1/chat/completions",
 		strings.NewReader(`{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`))
+	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	traced.ServeHTTP(httptest.NewRecorder(), r)
 	for _, s := range spans.GetSpans() {

@@ -31,6 +31,7 @@ func BenchmarkStream(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r := httptest.NewRequest("POST", request[0], bytes.NewReader([]byte(request[1])))
+				r.Header.Set("Content-Type", "application/json")
 				h.ServeHTTP(&discardWriter{make(http.Header)}, r)
 			}
 		})

@@ -21,8 +21,10 @@ import (
 // serveDirectly serves a request without a network. It panics if the connection would have
 // been cut.
 func serveDirectly(h http.Handler, body []byte) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", "/v1/responses", bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/responses", bytes.NewReader(body)))
+	h.ServeHTTP(w, r)
 	return w
 }
 

@@ -181,8 +181,10 @@ func post(h http.Handler, model string) *httptest.ResponseRecorder {
 }
 
 func postJSON(h http.Handler, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader(body)))
+	h.ServeHTTP(w, r)
 	return w
 }
 

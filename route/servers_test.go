@@ -94,6 +94,7 @@ func readStream(client *http.Client, base, prompt string, started func(text stri
 	if err != nil {
 		return streamResult{}, err
 	}
+	r.Header.Set("Content-Type", "application/json")
 	resp, err := client.Do(r)
 	if err != nil {
 		return streamResult{}, err

@@ -218,7 +218,9 @@ func TestTry_ClientLeavesBetweenTries(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(500*time.Millisecond, cancel)
 				body := strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello!"}]}`)
-				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/chat/completions", body).WithContext(ctx))
+				req := httptest.NewRequest("POST", "/v1/chat/completions", body).WithContext(ctx)
+				req.Header.Set("Content-Type", "application/json")
+				h.ServeHTTP(httptest.NewRecorder(), req)
 				s := sums.all()[0]
 				assert.Equal(t, 499, s.Status)
 				assert.Len(t, s.Tries, 1)

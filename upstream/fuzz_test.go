@@ -30,7 +30,7 @@ func FuzzHandler(f *testing.F) {
 		h := llmhttp.NewHandler(memory.Scripted(scriptedReply(t, a, b, c, flags)...), llmhttp.AllowAll("fuzz"), nil)
 		var got [2]string
 		for i, stream := range []bool{false, true} {
-			backend, err := upstream.New("http://fuzz.invalid/v1", &upstream.Options{Transport: handlerTransport(h, flags&4 != 0)})
+			backend, err := upstream.New("http://localhost/v1", &upstream.Options{Transport: handlerTransport(h, flags&4 != 0)})
 			require.NoError(t, err)
 			req := &llmhttp.ChatRequest{Model: "m", Stream: stream, Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("?")}}}
 			resp, err := llmhttp.Collect(backend.Chat(t.Context(), req))
@@ -97,7 +97,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(s, false)
 	}
 	f.Fuzz(func(t *testing.T, body string, stream bool) {
-		backend, err := upstream.New("http://fuzz.invalid/v1", &upstream.Options{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+		backend, err := upstream.New("http://localhost/v1", &upstream.Options{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 			return okResponse("", iotest.HalfReader(strings.NewReader(body))), nil
 		})})
 		require.NoError(t, err)
@@ -113,7 +113,9 @@ func FuzzReply(f *testing.F) {
 					panic(p)
 				}
 			}()
-			h.ServeHTTP(w, httptest.NewRequest("POST", chatPath, strings.NewReader(ask)))
+			r := httptest.NewRequest("POST", chatPath, strings.NewReader(ask))
+			r.Header.Set("Content-Type", "application/json")
+			h.ServeHTTP(w, r)
 		}()
 		switch {
 		case w.Code == 200 && stream:

@@ -184,7 +184,9 @@ func TestRequest_BodyIsKept(t *testing.T) {
 	const n = 10
 	for i := range n {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", chatPath, strings.NewReader(ask(i))))
+		r := httptest.NewRequest("POST", chatPath, strings.NewReader(ask(i)))
+		r.Header.Set("Content-Type", "application/json")
+		h.ServeHTTP(w, r)
 		require.Equal(t, http.StatusOK, w.Code, w.Body)
 	}
 	for i, r := range requests {
