@@ -128,7 +128,7 @@ func TestAccount_UsageOfAChat(t *testing.T) {
 		}), usage(7, 4, 11), false},
 		{"negative numbers", chunkBackend(func() []*llmhttp.ChatChunk { return []*llmhttp.ChatChunk{{Usage: usage(-5, -3, -8)}} }), usage(0, 0, 0), false},
 		{"not reported", textBackend("one two ", "three"), usage(4, 3, 7), true},
-		{"not reported, no text", textBackend(), usage(4, 0, 4), true},
+		{"not reported, no text", textBackend(""), usage(4, 0, 4), true},
 	}
 	modes := map[string]struct {
 		members string

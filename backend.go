@@ -153,7 +153,7 @@ func unsupported(what string) error {
 }
 
 // A ChatStream is the reply to a chat request: its chunks in order, and then at
-// most one error. A whole reply is a stream of one chunk: the Handler joins or
+// most one error. A stream that ends without either is an error too. A whole reply is a stream of one chunk: the Handler joins or
 // streams the chunks as the client asked.
 //
 // A ChatStream is iterated over at most once. It runs on the goroutine of the
@@ -197,8 +197,12 @@ func Reply(s string) ChatStream {
 	}
 }
 
-// Fail returns a stream that fails with err.
+// Fail returns a stream that fails with err. A nil err is a mistake, and the stream fails
+// with an error that says so.
 func Fail(err error) ChatStream {
+	if err == nil {
+		err = errFailNil
+	}
 	return func(yield func(*ChatChunk, error) bool) { yield(nil, err) }
 }
 
@@ -236,7 +240,8 @@ func (c *Choice) chunk() ChunkChoice {
 
 // Collect joins the chunks of s to a reply. If s fails, Collect returns its
 // error, and what came before as a reply whose unfinished choices have no
-// FinishReason. A choice with more than 1024 tool calls is an error.
+// FinishReason. A choice with more than 1024 tool calls is an error, and so is a stream
+// without a chunk.
 //
 // The choices are in the order of their indices; those with an index of 128 or
 // more are dropped. Texts are concatenated, and so are members of a Delta's
@@ -245,15 +250,20 @@ func (c *Choice) chunk() ChunkChoice {
 func Collect(s ChatStream) (*ChatResponse, error) {
 	j := new(joiner)
 	o := orderer{sink: j, choiceLimit: maxChoices}
+	began := false
 	for chunk, err := range s {
 		if err != nil {
 			o.emitHeld()
 			return j.response(&o), err
 		}
+		began = began || chunk != nil
 		if o.add(chunk); o.err != nil {
 			return j.response(&o), o.err
 		}
 	}
 	o.emitHeld()
+	if !began {
+		return j.response(&o), errNoChunk
+	}
 	return j.response(&o), nil
 }

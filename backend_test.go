@@ -110,6 +110,31 @@ func TestBackend_Fails(t *testing.T) {
 }
 
 // If a Backend yields again after an error, the client still gets the first error.
+// A stream that ends without a chunk is a mistake of the Backend, and not an empty reply.
+func TestBackend_YieldsNoChunk(t *testing.T) {
+	for name, b := range map[string]llmhttp.Backend{
+		"nothing":     streamBackend(func(context.Context, yieldFunc) {}),
+		"a nil chunk": streamBackend(func(_ context.Context, yield yieldFunc) { yield(nil, nil) }),
+		"Fail(nil)":   failingBackend(nil),
+	} {
+		for _, members := range []string{`"stream":false`, `"stream":true`} {
+			t.Run(name+members, func(t *testing.T) {
+				s := startServer(t, config{backend: b})
+				s.chat(chatWith(members)).checkError(t, 500)
+				sum := s.summary()
+				assert.Equal(t, llmhttp.ClassBackend, sum.ErrorClass)
+				assert.ErrorContains(t, sum.Err, map[bool]string{true: "Fail was called with a nil error", false: "without a chunk"}[name == "Fail(nil)"])
+			})
+		}
+	}
+	_, err := llmhttp.Collect(streamOf())
+	assert.Error(t, err)
+	_, err = llmhttp.Collect(streamOf(nil))
+	assert.Error(t, err)
+	_, err = llmhttp.Collect(llmhttp.Fail(nil))
+	assert.ErrorContains(t, err, "nil error")
+}
+
 func TestBackend_YieldsAfterItsError(t *testing.T) {
 	checkNoLeaks(t)
 	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {

@@ -19,6 +19,7 @@ type chatCall struct {
 	order   orderer
 	stream  *eventStream // nil unless the reply is a stream
 	size    int          // approximate size of the chunks so far, in bytes
+	began   bool         // the Backend has yielded a chunk
 	err     error        // why the Backend must stop; errStreamOver if it has returned
 }
 
@@ -223,6 +224,8 @@ func (c *chatCall) endChoices() {
 
 var (
 	errNilStream     = errors.New("llmhttp: the Backend returned a nil ChatStream")
+	errNoChunk       = errors.New("llmhttp: the stream ended without a chunk or an error")
+	errFailNil       = errors.New("llmhttp: Fail was called with a nil error")
 	errStreamOver    = errors.New("llmhttp: the stream's function has returned")
 	errReplyComplete = errors.New("llmhttp: the reply has all the tokens that it may have")
 )
@@ -279,6 +282,7 @@ func (c *chatCall) receive(chunk *ChatChunk) error {
 	q.idle.noteProgress(now)
 	q.observer.addChunk(chunk, now)
 	if chunk != nil {
+		c.began = true
 		if c.size += chunk.size(); c.size > q.h.opts.MaxReply {
 			return errReplyTooLarge(q.h.opts.MaxReply)
 		}
@@ -310,6 +314,9 @@ func (c *chatCall) closeStream() error {
 	err := c.err
 	if c.err == nil || c.err == errReplyComplete {
 		c.err, err = errStreamOver, nil
+	}
+	if err == nil && !c.began {
+		return errNoChunk
 	}
 	return err
 }

@@ -222,6 +222,9 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	h.quotas = quotaCache{store: h.opts.Usage, cost: h.opts.Cost, entries: make(map[quotaID]*quotaEntry)}
 	h.addEndpoints()
 	for _, p := range h.opts.Protocols {
+		if p == nil {
+			panic("llmhttp: nil Protocol")
+		}
 		h.addProtocol(p)
 	}
 	h.checkAliases()
@@ -394,6 +397,9 @@ func (h *Handler) addEndpoints() {
 // addProtocol adds the routes of a Protocol.
 func (h *Handler) addProtocol(p Protocol) {
 	for _, rt := range p.Routes() {
+		if (rt.Chat == nil) == (rt.Serve == nil) {
+			panic("llmhttp: a route must have either Chat or Serve: " + rt.Pattern)
+		}
 		op, serve := OperationChat, func(q *request) error { return q.chat.serve(rt.Chat) }
 		if rt.Chat == nil {
 			op, serve = "", func(q *request) error { return serveOther(q, rt.Serve) }
@@ -479,23 +485,47 @@ type routeTable struct {
 	wildcards []*route
 }
 
-// add adds a route. It panics if another one serves the same requests.
+// add adds a route. It panics if another one serves the same requests. A path without
+// wildcards may be one of those that a path with wildcards stands for, and comes before it.
 func (t *routeTable) add(rt *route) {
 	path := strings.Join(rt.segments, "/")
 	if strings.Contains(path, "{") {
+		rt.checkConflict(t.wildcards)
 		t.wildcards = insertRoute(t.wildcards, rt)
 		return
 	}
-	for _, other := range t.exact[path] {
-		if other.method == rt.method && other.match == nil && rt.match == nil {
-			panic(fmt.Sprintf("llmhttp: two protocols serve %s %s", rt.method, path))
-		}
-	}
+	rt.checkConflict(t.exact[path])
 	if t.exact == nil {
 		t.exact = make(map[string][]*route)
 	}
 	t.exact[path] = insertRoute(t.exact[path], rt)
 }
+
+// checkConflict panics if one of others serves a request that rt serves too. Routes with a
+// match decide for themselves.
+func (rt *route) checkConflict(others []*route) {
+	for _, other := range others {
+		if other.method == rt.method && other.match == nil && rt.match == nil && overlap(other.segments, rt.segments) {
+			panic(fmt.Sprintf("llmhttp: two routes serve one path: %s and %s", other.pattern, rt.pattern))
+		}
+	}
+}
+
+// overlap reports whether there is a path that matches both a and b.
+func overlap(a, b []string) bool {
+	for i := range min(len(a), len(b)) {
+		switch x, y := a[i], b[i]; {
+		case strings.HasSuffix(x, "...}") || strings.HasSuffix(y, "...}"):
+			return true // each of them has a segment here
+		case isWildcard(x) && y != "" || isWildcard(y) && x != "":
+		case x != y:
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+func isWildcard(segment string) bool { return strings.HasPrefix(segment, "{") }
 
 // insertRoute adds a route. Those with a match come before the others.
 func insertRoute(routes []*route, rt *route) []*route {
@@ -609,7 +639,7 @@ func (rt *route) matchPath(path string) (values []string, ok bool) {
 				return nil, false
 			}
 		}
-		if !strings.HasPrefix(segment, "{") {
+		if !isWildcard(segment) {
 			if got != segment {
 				return nil, false
 			}

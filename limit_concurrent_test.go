@@ -27,12 +27,13 @@ func TestConcurrent_LimitOfEachKey(t *testing.T) {
 			keys: llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 				return &llmhttp.Key{ID: secret, Limits: llmhttp.Limits{Concurrent: 3}}, nil
 			}),
-			backend: streamBackend(func(context.Context, yieldFunc) {
+			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 				n := inside.Add(1)
 				defer inside.Add(-1)
 				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 				}
 				<-release
+				yield(llmhttp.TextChunk("x"), nil)
 			}),
 		})
 		var statuses statusCount

@@ -53,11 +53,18 @@ type Observation struct {
 
 // Observers returns an Observer that calls each of obs in order. Functions that
 // mark an end are called in reverse order; if one panics, the others are still
-// called. If several ask for a Transcript, all get the same, which has the
+// called. If an Observer panics, those before it still learn of the end of the
+// request, which fails. If several ask for a Transcript, all get the same, which has the
 // largest of their limits.
 func Observers(obs ...Observer) Observer {
 	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
 		var all observations
+		q, returned := requestFrom(ctx), false
+		defer func() {
+			if !returned && q != nil {
+				q.observer.keep(all)
+			}
+		}()
 		for _, o := range obs {
 			if o == nil {
 				continue
@@ -68,6 +75,7 @@ func Observers(obs ...Observer) Observer {
 			}
 			all = append(all, observation)
 		}
+		returned = true
 		return ctx, all.join()
 	}
 }
@@ -324,6 +332,15 @@ func (ro *requestObserver) start() {
 	var ctx context.Context
 	if ctx, ro.data.observation = observe(q.life.ctx, q.r); ctx != nil {
 		q.life.setContext(ctx)
+	}
+}
+
+// keep sets the Observation of a request whose Observer panics: what the Observers before
+// the one that panics have returned. Observers that call each other keep theirs in turn,
+// the innermost first.
+func (ro *requestObserver) keep(all observations) {
+	if d := ro.data; d != nil {
+		d.observation = append(all, d.observation).join()
 	}
 }
 

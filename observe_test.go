@@ -202,6 +202,34 @@ func TestObservers_CallsAllFunctions(t *testing.T) {
 	assert.Nil(t, s.summary().Tries[0].Err)
 }
 
+// If an Observer panics as a request begins, those before it learn of its end, and those
+// after it never of the request.
+func TestObservers_OnePanics(t *testing.T) {
+	for name, compose := range map[string]func(obs ...llmhttp.Observer) llmhttp.Observer{
+		"flat": llmhttp.Observers,
+		"nested": func(obs ...llmhttp.Observer) llmhttp.Observer {
+			return llmhttp.Observers(obs[0], llmhttp.Observers(llmhttp.Observers(obs[1:3]...), obs[3]), nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls []string
+			observer := func(name string) llmhttp.Observer {
+				return func(context.Context, *http.Request) (context.Context, llmhttp.Observation) {
+					calls = append(calls, "begin "+name)
+					return nil, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) {
+						calls = append(calls, fmt.Sprint("ended ", name, " ", s.Status, " ", s.ErrorClass))
+					}}
+				}
+			}
+			broken := func(context.Context, *http.Request) (context.Context, llmhttp.Observation) { panic(secretCause) }
+			s := startServer(t, config{opts: llmhttp.Options{Observe: compose(observer("a"), observer("b"), broken, observer("c"))}})
+			s.chat(chatBody).checkError(t, 500)
+			s.summary() // goes to the server's own Observer, which is the first
+			assert.Equal(t, []string{"begin a", "begin b", "ended b 500 internal", "ended a 500 internal"}, calls)
+		})
+	}
+}
+
 // If a Backend fails with a nil *Error, RequestSummary.Err has no *Error that errors.As
 // can find.
 func TestObserver_NilErrorOfTheBackend(t *testing.T) {

@@ -57,7 +57,7 @@ func (s *byteSource) extra() llmhttp.Extra {
 
 // chunks returns valid and invalid chunks for a request with n choices.
 func (s *byteSource) chunks(n int) []*llmhttp.ChatChunk {
-	var list []*llmhttp.ChatChunk
+	list := []*llmhttp.ChatChunk{{}} // a stream without chunks fails
 	for s.more() && len(list) < 60 {
 		if s.chance(20) {
 			list = append(list, nil)

@@ -41,12 +41,14 @@ type Protocol interface {
 	AppendError(b []byte, e *Error, requestID string) (body []byte, status int)
 }
 
-// A Route is a method and a path that a [Protocol] serves. Either Chat or Serve
-// is set.
+// A Route is a method and a path that a [Protocol] serves. Exactly one of Chat and
+// Serve is set.
 type Route struct {
 	// Pattern is a method and a path such as "GET /v1/responses/{id}". A
 	// wildcard matches one segment, or if it ends in "..." the rest of the
 	// path; its value is in r.PathValue. A pattern for GET also matches HEAD.
+	// A path without wildcards is preferred to one with wildcards. Two patterns with
+	// wildcards must not match the same path, unless one of the routes has a Match.
 	Pattern string
 
 	// Match reports whether the route serves r. It is for paths that several

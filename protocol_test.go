@@ -207,8 +207,72 @@ func TestProtocol_SharedPaths(t *testing.T) {
 
 func TestProtocol_DuplicateRoutesPanic(t *testing.T) {
 	protocols := []llmhttp.Protocol{plainProtocol{}, plainProtocol{}}
-	assert.PanicsWithValue(t, "llmhttp: two protocols serve POST /plain", func() {
+	assert.PanicsWithValue(t, "llmhttp: two routes serve one path: POST /plain and POST /plain", func() {
 		llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: protocols})
+	})
+}
+
+// A routedProtocol is a plainProtocol with other routes.
+type routedProtocol struct {
+	plainProtocol
+	routes []llmhttp.Route
+}
+
+func (p routedProtocol) Routes() []llmhttp.Route { return p.routes }
+
+func TestProtocol_ConflictingRoutesPanic(t *testing.T) {
+	newHandler := func(routes ...llmhttp.Route) func() {
+		var protocols []llmhttp.Protocol
+		for _, rt := range routes {
+			protocols = append(protocols, routedProtocol{routes: []llmhttp.Route{rt}})
+		}
+		return func() {
+			llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: protocols})
+		}
+	}
+	serve := func(context.Context, *http.Request, []byte) (any, error) { return nil, nil }
+	route := func(pattern string) llmhttp.Route {
+		return llmhttp.Route{Pattern: pattern, Endpoint: llmhttp.EndpointChat, Serve: serve}
+	}
+	matched := route("GET /x/{id}")
+	matched.Match = func(*http.Request) bool { return true }
+	for _, tt := range []struct {
+		a, b     string
+		conflict bool
+	}{
+		{"GET /x/{id}", "GET /x/{id}", true},
+		{"GET /x/{id}", "GET /x/{name}", true},
+		{"GET /x/{id}", "GET /x/{rest...}", true},
+		{"GET /x/{rest...}", "GET /x/{id}/items", true},
+		{"GET /{a}/items", "GET /x/{id}", true},
+		{"GET /{rest...}", "GET /x/{id}", true},
+		{"GET /v1/models/{name}", "GET /x", true}, // the Handler has /v1/models/{id...}
+		{"GET /x/{id}", "POST /x/{id}", false},
+		{"GET /x/{id}", "GET /y/{id}", false},
+		{"GET /x/{id}", "GET /x/{id}/items", false},
+		{"GET /x/{id}/a", "GET /x/{id}/b", false},
+		{"GET /x/{id}/", "GET /x/{id}/{item}", false}, // a wildcard is never empty
+		{"GET /x/{id}", "GET /x/items", false},        // the path without a wildcard is preferred
+		{"GET /x/{id}", "GET /x/{rest...}/", true},
+	} {
+		check := assert.NotPanics
+		if tt.conflict {
+			check = assert.Panics
+		}
+		check(t, newHandler(route(tt.a), route(tt.b)), "%s, %s", tt.a, tt.b)
+		check(t, newHandler(route(tt.b), route(tt.a)), "%s, %s", tt.b, tt.a)
+	}
+	assert.PanicsWithValue(t, "llmhttp: two routes serve one path: GET /x/{a} and GET /x/{b}", newHandler(route("GET /x/{a}"), route("GET /x/{b}")))
+	assert.NotPanics(t, newHandler(matched, route("GET /x/{name}")))
+	assert.NotPanics(t, newHandler(matched, matched))
+
+	chat := func(context.Context, *http.Request, []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+		return nil, nil, nil
+	}
+	assert.PanicsWithValue(t, "llmhttp: a route must have either Chat or Serve: POST /x", newHandler(llmhttp.Route{Pattern: "POST /x"}))
+	assert.PanicsWithValue(t, "llmhttp: a route must have either Chat or Serve: POST /x", newHandler(llmhttp.Route{Pattern: "POST /x", Chat: chat, Serve: serve}))
+	assert.PanicsWithValue(t, "llmhttp: nil Protocol", func() {
+		llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: []llmhttp.Protocol{nil}})
 	})
 }
 

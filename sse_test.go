@@ -150,8 +150,8 @@ func TestEventStream_FinishReasonIsNeverMissing(t *testing.T) {
 	}
 }
 
-func TestEventStream_WithoutChunksIsAnEmptyReply(t *testing.T) {
-	r := streamChat(t, textBackend(), chatParams{usage: true, n: 3})
+func TestEventStream_WithoutChoicesIsAnEmptyReply(t *testing.T) {
+	r := streamChat(t, jsonBackend(t, `{}`), chatParams{usage: true, n: 3})
 	assert.Equal(t, map[int]*chatMessage{0: {Finish: "stop"}}, r.Choices)
 }
 

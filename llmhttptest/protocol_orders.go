@@ -12,7 +12,7 @@ import (
 // chosenOrders has streams that have broken clients or servers before, or that the
 // Handler must correct.
 var chosenOrders = map[string][]*llmhttp.ChatChunk{
-	"nothing":                  nil,
+	"nothing":                  {{}},
 	"only usage":               {usageChunk(3, 0)},
 	"one chunk":                {llmhttp.TextChunk("Hello"), finishChunk(llmhttp.FinishStop)},
 	"no finish reason":         {llmhttp.TextChunk("Hel"), llmhttp.TextChunk("lo")},

@@ -44,7 +44,7 @@ func TestReplies(t *testing.T) {
 		chunks string
 		want   string
 	}{
-		"nothing":                {``, "end_turn"},
+		"nothing":                {`{"choices":[]}`, "end_turn"},
 		"text":                   {text + text, "text(HiHi) end_turn"},
 		"stop sequence":          {text + `{"delta":{},"finish_reason":"stop","stop_reason":"END"}`, "text(Hi) stop_sequence END"},
 		"length":                 {text + length, "text(Hi) max_tokens"},

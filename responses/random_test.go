@@ -38,6 +38,7 @@ func TestCreate_RandomReplies(t *testing.T) {
 // randomReply returns chunks as JSON, and the joined texts of each type.
 func randomReply(random *rand.Rand) (lines []string, texts map[string]string) {
 	texts = make(map[string]string)
+	lines = []string{`{"choices":[]}`} // a stream without chunks fails
 	calls := 0
 	for range random.IntN(20) {
 		piece := []string{"a", "é ", "\n", `"x\`, "東京", "{}"}[random.IntN(6)]
