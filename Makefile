@@ -37,7 +37,10 @@ test: setup
 setup:
 	scripts/setup.sh
 
-## lint: runs gofmt, go vet and staticcheck, and checks each module without go.work
+# The packages that hosts on other platforms import.
+LIBRARIES = . ./memory ./messages ./responses ./upstream ./route ./llmhttptest
+
+## lint: runs gofmt, go vet and staticcheck, checks each module without go.work, and builds for other platforms
 lint:
 	@files=$$(gofmt -l $(GOFILES)); \
 	if [ -n "$$files" ]; then echo "lint: run make fmt; these files are not formatted:" $$files >&2; exit 1; fi
@@ -50,6 +53,11 @@ lint:
 		GOWORK=off go build -o /dev/null ./...; \
 		GOWORK=off go vet ./...; \
 		GOWORK=off go test -count=1 -run='^$$' ./... >/dev/null; \
+	done
+	GOARCH=386 CGO_ENABLED=0 go vet ./... ./sqlstore/... ./redislimit/... ./otelllm/... ./console/...
+	@for platform in windows/amd64 darwin/arm64 js/wasm; do \
+		echo "lint: build for $$platform"; \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0 go build $(LIBRARIES); \
 	done
 	@for script in scripts/*.sh .ci/run; do bash -n "$$script"; done
 

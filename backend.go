@@ -60,7 +60,7 @@ type ImageSizer interface {
 // An Embedder is a [Backend] that computes embedding vectors.
 type Embedder interface {
 	// Embed returns one vector for each input of req, in the order of the
-	// inputs. The Embedder owns req.
+	// inputs. A nil vector is an error. The Embedder owns req.
 	Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error)
 }
 

@@ -3,6 +3,7 @@ package llmhttp_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -184,7 +185,7 @@ func TestChat_Params(t *testing.T) {
 			{name, invalidType, values(`"1"`, "true", "[1]", "{}", `""`)},
 		}
 	}
-	for name, high := range map[string]int{"max_tokens": 1<<53 - 1, "max_completion_tokens": 1<<53 - 1, "n": 128} {
+	for name, high := range map[string]int{"max_tokens": min(1<<53-1, math.MaxInt), "max_completion_tokens": min(1<<53-1, math.MaxInt), "n": 128} {
 		values := func(list ...string) []string {
 			return members(each(func(v string) string { return fmt.Sprintf("%q:%s", name, v) }, list...)...)
 		}

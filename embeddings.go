@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -348,6 +349,8 @@ func serveEmbeddings(q *request) error {
 		return err
 	case resp == nil || len(resp.Vectors) != inputs:
 		return errors.New("llmhttp: the number of vectors that the Backend returned is not the number of inputs")
+	case slices.ContainsFunc(resp.Vectors, func(v []float32) bool { return v == nil }):
+		return errors.New("llmhttp: the Backend returned a nil vector")
 	case resp.size() > q.h.opts.MaxReply:
 		return errReplyTooLarge(q.h.opts.MaxReply)
 	}

@@ -132,6 +132,19 @@ func TestEmbeddings_EncodingFormat(t *testing.T) {
 	}
 }
 
+func TestEmbeddings_VectorsMustNotBeNil(t *testing.T) {
+	for _, vectors := range [][][]float32{{nil}, {{1}, nil}, {nil, {}}} {
+		b := &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			return &llmhttp.EmbeddingResponse{Vectors: vectors}, nil
+		}}
+		s := startServer(t, config{backend: b})
+		body := `{"model":"m","input":` + repeatJSON(len(vectors), `"x"`) + `}`
+		for _, format := range []string{"float", "base64"} {
+			s.do("POST", embeddingsPath, strings.TrimSuffix(body, "}")+`,"encoding_format":"`+format+`"}`).checkError(t, 500)
+		}
+	}
+}
+
 func TestEmbeddings_VectorsMustBeFinite(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
 		s := startServer(t, config{backend: embeddingBackend([][]float32{{float32(bad)}})})

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"runtime"
 	"slices"
@@ -60,6 +61,9 @@ const (
 
 // secretCause is the text of errors that must not reach a client.
 const secretCause = "marker-of-the-cause"
+
+// hugeLimit is more than any test uses, and an int on every platform.
+const hugeLimit = min(1<<40, math.MaxInt)
 
 // errCause is an error that a client must not see.
 var errCause = errors.New(secretCause)

@@ -331,7 +331,7 @@ func TestLimits_Headers(t *testing.T) {
 			}
 			return llmhttp.Reply("Hello!")
 		}},
-		keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(500), Tokens: llmhttp.Rate{N: 200000, Per: time.Minute, Burst: 300000}, Quota: llmhttp.Quota{Tokens: 1 << 40}}),
+		keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(500), Tokens: llmhttp.Rate{N: 200000, Per: time.Minute, Burst: 300000}, Quota: llmhttp.Quota{Tokens: hugeLimit}}),
 	})
 	for name, r := range map[string]reply{
 		"whole":           s.chat(chatBody),
@@ -509,7 +509,7 @@ func TestLimits_LimiterIgnoresItsContext(t *testing.T) {
 // TestLimits_Draws checks the draws that Take gets, and those that Adjust gets when the
 // request has ended.
 func TestLimits_Draws(t *testing.T) {
-	limits := llmhttp.Limits{Requests: llmhttp.PerMinute(5), Tokens: llmhttp.Rate{N: 7000, Per: time.Second, Burst: 9000}, Quota: llmhttp.Quota{Tokens: 1 << 40}}
+	limits := llmhttp.Limits{Requests: llmhttp.PerMinute(5), Tokens: llmhttp.Rate{N: 7000, Per: time.Second, Burst: 9000}, Quota: llmhttp.Quota{Tokens: hugeLimit}}
 	requests := func(cost int) llmhttp.Draw {
 		return llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: limits.Requests, Cost: cost}
 	}
@@ -517,7 +517,7 @@ func TestLimits_Draws(t *testing.T) {
 		return llmhttp.Draw{Bucket: llmhttp.BucketTokens, Rate: limits.Tokens, Cost: cost}
 	}
 	quota := func(cost int) llmhttp.Draw {
-		return llmhttp.Draw{Bucket: llmhttp.BucketQuota, Rate: llmhttp.Rate{N: 1 << 40, Per: 30 * 24 * time.Hour}, Cost: cost}
+		return llmhttp.Draw{Bucket: llmhttp.BucketQuota, Rate: llmhttp.Rate{N: hugeLimit, Per: 30 * 24 * time.Hour}, Cost: cost}
 	}
 	reserve := func(n int) []llmhttp.Draw { return []llmhttp.Draw{requests(1), tokens(0), tokens(n), quota(n)} }
 	settle := func(n int) []llmhttp.Draw { return []llmhttp.Draw{tokens(n), quota(n)} }

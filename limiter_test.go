@@ -74,7 +74,7 @@ func TestLimiter_CostAboveBurst(t *testing.T) {
 }
 
 func TestLimiter_HugeRatesDoNotOverflow(t *testing.T) {
-	for _, n := range []int{math.MaxInt, math.MaxInt - 1, 1 << 60, 1 << 53} {
+	for _, n := range []int{math.MaxInt, math.MaxInt - 1, min(1<<60, math.MaxInt), min(1<<53, math.MaxInt)} {
 		l, r := NewLimiter(), PerMinute(n)
 		for range 3 {
 			level := take1(t, l, r, 1000)
@@ -533,7 +533,7 @@ func TestRate_WithDefaults(t *testing.T) {
 // reports the ratio as "of-AllowN". It also reports the memory of a key, and
 // the part of all memory that eviction gives back.
 func BenchmarkLimiter(b *testing.B) {
-	r := Rate{N: 1 << 40, Per: time.Second}
+	r := Rate{N: min(1<<40, math.MaxInt), Per: time.Second}
 	draws := []Draw{{BucketRequests, r, 1}, {BucketTokens, r, 300}}
 	requests, tokens := rate.NewLimiter(refillRate(r), r.N), rate.NewLimiter(refillRate(r), r.N)
 	for _, keys := range []int{1, 1_000_000} {

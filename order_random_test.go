@@ -79,7 +79,7 @@ func (s *byteSource) chunks(n int) []*llmhttp.ChatChunk {
 }
 
 func (s *byteSource) choice(n int) llmhttp.ChunkChoice {
-	c := llmhttp.ChunkChoice{Index: pick(s, 0, 0, 0, 1, n-1, n, -1, int(s.byte()), 1<<40), Extra: s.extra()}
+	c := llmhttp.ChunkChoice{Index: pick(s, 0, 0, 0, 1, n-1, n, -1, int(s.byte()), hugeLimit), Extra: s.extra()}
 	if s.chance(12) {
 		c.FinishReason = pick(s, llmhttp.FinishStop, llmhttp.FinishLength, llmhttp.FinishToolCalls, "odd\n\xff")
 	}
@@ -95,7 +95,7 @@ func (s *byteSource) choice(n int) llmhttp.ChunkChoice {
 	if s.chance(3) {
 		for range s.byte() % 4 {
 			d.ToolCalls = append(d.ToolCalls, llmhttp.ToolCallDelta{
-				Index: pick(s, 0, 0, 1, 2, -1, 7, 1<<40),
+				Index: pick(s, 0, 0, 1, 2, -1, 7, hugeLimit),
 				ID:    pick(s, "", "", "c1", "c2", "c3", "\xff"),
 				Type:  pick(s, "", "", "function", "function", "custom"),
 				Function: llmhttp.FunctionCall{

@@ -380,6 +380,7 @@ func (f *failureHandler) endWithoutReplyLocked(err error) {
 	switch res.state {
 	case stateReading, stateWaiting:
 		res.status = statusClientClosed
+		f.q.setHeadersLocked(time.Now())      // a client that has only closed its half of the connection reads them
 		res.w.WriteHeader(statusClientClosed) // for the host's access log
 	case stateStreaming:
 		res.aborted = true

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -423,4 +424,16 @@ func TestRequest_HugeOptions(t *testing.T) {
 	r.checkError(t, 503)
 	assert.Equal(t, "31622400", r.Header.Get("Retry-After"))
 	assert.Equal(t, "31622400000", r.Header.Get("Retry-After-Ms"))
+}
+
+// A client that closes only its half of the connection before the body is complete reads
+// the reply, which has the ID of the request.
+func TestRequest_HalfClosedBody(t *testing.T) {
+	s := startServer(t, config{})
+	c := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	require.NoError(t, c.(*net.TCPConn).CloseWrite())
+	r := parseReply(t, "POST", readAll(t, c))
+	assert.Equal(t, 499, r.StatusCode)
+	assert.Equal(t, s.summary().ID, r.Header.Get("X-Request-Id"))
+	assert.NotEmpty(t, r.Header.Get("Openai-Processing-Ms"))
 }

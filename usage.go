@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -311,7 +312,7 @@ func serveUsage(q *request) error {
 	if store == nil {
 		return errUnknownURL(q.r)
 	}
-	from, to, err := usageRange(q.r.URL.Query(), q.accounting.record.Time.UTC())
+	from, to, err := usageRange(q.r.URL.RawQuery, q.accounting.record.Time.UTC())
 	if err != nil {
 		return err
 	}
@@ -338,10 +339,33 @@ func askUsageStore[T any](q *request, ask func(ctx context.Context) (T, error)) 
 	})
 }
 
+// dateForm describes a date in an error.
+const dateForm = "a date of the form YYYY-MM-DD"
+
+// parseDates parses a query. The error is an *Error for a date that [url.ParseQuery] leaves
+// out because it is malformed.
+func parseDates(rawQuery string) (url.Values, error) {
+	query, err := url.ParseQuery(rawQuery)
+	if err == nil {
+		return query, nil
+	}
+	for pair := range strings.SplitSeq(rawQuery, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if name, _, _ = strings.Cut(name, ";"); name != "start_date" && name != "end_date" {
+			continue
+		}
+		if _, err := url.ParseQuery(pair); err != nil {
+			return query, errInvalidText(name, value, dateForm)
+		}
+	}
+	return query, nil
+}
+
 // usageRange reads the dates of a query. Days begin at midnight in UTC. end_date is
 // exclusive, because clients of OpenAI's API send tomorrow to see today. An end_date that
 // equals start_date selects that day.
-func usageRange(query url.Values, now time.Time) (from, to time.Time, err error) {
+func usageRange(rawQuery string, now time.Time) (from, to time.Time, err error) {
+	query, err := parseDates(rawQuery)
 	today := now.Truncate(day)
 	date := func(param string, otherwise time.Time) time.Time {
 		if err != nil || !query.Has(param) {
@@ -350,7 +374,7 @@ func usageRange(query url.Values, now time.Time) (from, to time.Time, err error)
 		s := query.Get(param)
 		t, e := time.Parse("2006-1-2", s) // also accepts leading zeros
 		if e != nil {
-			err = errInvalidText(param, s, "a date of the form YYYY-MM-DD")
+			err = errInvalidText(param, s, dateForm)
 		}
 		return t
 	}

@@ -74,6 +74,7 @@ func TestUsage_Range(t *testing.T) {
 		"": {tomorrow.AddDate(0, 0, -100), tomorrow},
 		"?start_date=2026-03-01&end_date=2026-03-08":     {day(2026, 3, 1), day(2026, 3, 8)},
 		"?start_date=2026-03-11":                         {today, tomorrow},
+		"?start_date=2026-03-11&x=%zz":                   {today, tomorrow},
 		"?end_date=2026-01-01":                           {day(2026, 1, 1).AddDate(0, 0, -100), day(2026, 1, 1)},
 		"?start_date=2026-03-11&end_date=2026-03-12&x=y": {today, tomorrow},
 		"?start_date=2024-02-29&end_date=2024-03-01":     {day(2024, 2, 29), day(2024, 3, 1)},
@@ -102,6 +103,10 @@ func TestUsage_Range(t *testing.T) {
 		"?start_date=2026-03-01T00:00:00Z":           "start_date",
 		"?start_date=1772323200":                     "start_date",
 		"?end_date=%00":                              "end_date",
+		"?start_date=%zz":                            "start_date",
+		"?end_date=2026-03-12&start_date=2026-03-%z": "start_date",
+		"?x=%zz&end_date=%":                          "end_date",
+		"?start_date=2026-03-01;end_date=2026-03-08": "start_date",
 		"?end_date=-2026-01-01":                      "end_date",
 		"?start_date=" + strings.Repeat("9", 5000):   "start_date",
 	} {

@@ -56,7 +56,7 @@ func BenchmarkRedis(b *testing.B) {
 		b.Run(tt.name, func(b *testing.B) {
 			c := newClient(b, servertest.Redis(b))
 			l := newLimiter(b, c, nil)
-			key := func(i int) string { return "key_" + strconv.Itoa(1_000_000_000_000+i) }
+			key := func(i int) string { return "key_" + strconv.FormatInt(1_000_000_000_000+int64(i), 10) }
 			draws := func(cost int) []llmhttp.Draw {
 				return []llmhttp.Draw{
 					{Bucket: llmhttp.BucketRequests, Rate: llmhttp.Rate{N: 50, Per: time.Hour}, Cost: cost},

@@ -72,7 +72,7 @@ func TestLimiter_Model(t *testing.T) {
 	t.Parallel()
 	rates := []llmhttp.Rate{
 		llmhttp.PerMinute(60), {N: 60, Per: 5 * time.Minute}, llmhttp.PerMinute(7), {N: 100, Per: time.Hour, Burst: 20}, {N: 13, Per: 17 * time.Second, Burst: 1000},
-		{N: 1_000_000, Per: 30 * 24 * time.Hour}, {N: 3, Per: time.Second, Burst: 90}, {N: 1 << 31, Per: 400 * 24 * time.Hour}, {N: -1},
+		{N: 1_000_000, Per: 30 * 24 * time.Hour}, {N: 3, Per: time.Second, Burst: 90}, {N: min(1<<31, math.MaxInt), Per: 400 * 24 * time.Hour}, {N: -1},
 	}
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

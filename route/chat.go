@@ -104,6 +104,8 @@ func (s *stream) finish(ctx context.Context) error {
 		return context.Cause(clientCtx)
 	case ctx.Err() != nil:
 		return context.Cause(ctx) // the try's timeout
+	case !s.try.started && len(s.held) == 0:
+		return errNoChunk
 	case !s.try.started:
 		s.startReply() // a reply without content is complete as well
 	}

@@ -64,6 +64,19 @@ func TestChat_NoFallbackAfterContent(t *testing.T) {
 	}
 }
 
+// A target whose stream has no chunk has failed, and another one is tried.
+func TestChat_NoChunk(t *testing.T) {
+	r := newInOrderRouter(t, nil, newFake(sequence()), newFake(say("good")))
+	text, err := ask(t.Context(), r)
+	require.NoError(t, err)
+	assert.Equal(t, "good", text)
+	assert.EqualValues(t, 1, r.Status()[0].Failures)
+
+	r = newInOrderRouter(t, nil, newFake(sequence()))
+	_, err = ask(t.Context(), r)
+	assert.ErrorContains(t, err, "without a chunk")
+}
+
 // The first target fails after a chunk that was held back, which the client must
 // not get.
 func TestChat_HeldChunks(t *testing.T) {
@@ -72,11 +85,10 @@ func TestChat_HeldChunks(t *testing.T) {
 		take int // chunks until the client leaves
 		want []string
 	}{
-		"before text":      {sequence(sayRole("1"), sayRole("2"), say("x", "y")), 9, []string{"1", "2", "", ""}},
-		"are a reply":      {sequence(sayRole("1"), sayRole("2")), 9, []string{"1", "2"}},
-		"client leaves":    {sequence(sayRole("1"), sayRole("2"), say("x")), 1, []string{"1"}},
-		"leaves at end":    {sequence(sayRole("1"), sayRole("2")), 1, []string{"1"}},
-		"no chunks at all": {sequence(), 9, nil},
+		"before text":   {sequence(sayRole("1"), sayRole("2"), say("x", "y")), 9, []string{"1", "2", "", ""}},
+		"are a reply":   {sequence(sayRole("1"), sayRole("2")), 9, []string{"1", "2"}},
+		"client leaves": {sequence(sayRole("1"), sayRole("2"), say("x")), 1, []string{"1"}},
+		"leaves at end": {sequence(sayRole("1"), sayRole("2")), 1, []string{"1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newInOrderRouter(t, nil, newFake(sequence(sayRole("0"), fail(errDial))), newFake(test.step))

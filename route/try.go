@@ -28,6 +28,7 @@ var errTryTimeout = &llmhttp.Error{Status: http.StatusGatewayTimeout, Message: "
 var (
 	errPanic    = errors.New("route: the target panicked")
 	errNilError = errors.New("route: the target returned a nil *Error as an error")
+	errNoChunk  = errors.New("route: the target's stream ended without a chunk or an error")
 )
 
 // run sends the request to the target and records the result, even if the target

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -241,7 +242,7 @@ func (s *script) corrupt(c *llmhttp.ChatChunk, n int) {
 	case 3:
 		choice.FinishReason = "odd"
 	case 4:
-		c.Usage = &llmhttp.Usage{PromptTokens: -1 << 62, CompletionTokens: 1 << 30, TotalTokens: -5}
+		c.Usage = &llmhttp.Usage{PromptTokens: max(-1<<62, math.MinInt), CompletionTokens: 1 << 30, TotalTokens: -5}
 	case 5:
 		choice.Delta.ToolCalls = []llmhttp.ToolCallDelta{{Index: s.rng.IntN(40) - 5, Function: llmhttp.FunctionCall{Name: mark(n), Arguments: "{"}}}
 	case 6:

@@ -3,6 +3,7 @@ package soak
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -79,7 +80,7 @@ func (sim *simulation) keys() llmhttp.KeyStore {
 			return nil, err
 		}
 		key := &llmhttp.Key{ID: secret, Limits: llmhttp.Limits{
-			Requests: llmhttp.Rate{N: 1_000_000_000}, Tokens: llmhttp.Rate{N: 1_000_000_000_000}, Concurrent: 100,
+			Requests: llmhttp.Rate{N: 1_000_000_000}, Tokens: llmhttp.Rate{N: min(1_000_000_000_000, math.MaxInt)}, Concurrent: 100,
 			Quota: llmhttp.Quota{Tokens: int(sim.quota.Load())}}}
 		switch secret {
 		case "sk-good":

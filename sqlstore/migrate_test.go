@@ -107,7 +107,7 @@ func TestMigrate_RollingDeployment(t *testing.T) {
 		old := openOld()
 		insert(old, "1", "key_1", 10)
 		insert(old, "2", "key_2", 5)
-		insert(old, "3", "key_1", math.MaxInt64)
+		insert(old, "3", "key_1", asInt(math.MaxInt64))
 
 		current := openStore(t, dsn, nil)
 		insert(old, "4", "key_2", 100)

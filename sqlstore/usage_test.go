@@ -132,9 +132,9 @@ func TestStore_SumsSaturate(t *testing.T) {
 			"minimum":         {[]int{math.MinInt}, math.MinInt64},
 			"below minimum":   {[]int{math.MinInt, -1, math.MinInt}, math.MinInt64},
 			"both signs":      {[]int{math.MaxInt - 5, math.MinInt + 5}, -1},
-			"negative":        {[]int{-1, -1 << 40, 1}, -1 << 40},
-			"above 32 bits":   {[]int{math.MaxInt32, math.MaxInt32, 1 << 33}, 2*math.MaxInt32 + 1<<33},
-			"exceeds float64": {[]int{1<<53 + 1, 1<<53 + 1, 1}, 1<<54 + 3},
+			"negative":        {[]int{-1, asInt(-1 << 40), 1}, -1 << 40},
+			"above 32 bits":   {[]int{math.MaxInt32, math.MaxInt32, asInt(1 << 33)}, 2*math.MaxInt32 + 1<<33},
+			"exceeds float64": {[]int{asInt(1<<53 + 1), asInt(1<<53 + 1), 1}, 1<<54 + 3},
 		} {
 			for _, oneBatch := range []bool{true, false} {
 				account := fmt.Sprint(name, oneBatch)
@@ -245,3 +245,6 @@ func TestStore_ExtremeTimes(t *testing.T) {
 		}
 	})
 }
+
+// asInt returns n as an int. It lets tests of large numbers compile where ints have 32 bits.
+func asInt(n int64) int { return int(n) }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -123,7 +124,7 @@ func BenchmarkHandler(b *testing.B) {
 	backend, err := New("http://bench.invalid/v1", &Options{Key: "sk-server", Transport: cannedTransport{mediaJSON, benchReply}})
 	require.NoError(b, err)
 	keys := memory.NewKeyStore()
-	plenty := llmhttp.PerMinute(1 << 40)
+	plenty := llmhttp.PerMinute(min(1<<40, math.MaxInt))
 	keys.Add(secret, &llmhttp.Key{ID: "key_1", Limits: llmhttp.Limits{Requests: plenty, Tokens: plenty}})
 	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: memory.NewUsageStore()})
 	for _, size := range []int{512, 1 << 20} {
