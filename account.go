@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -11,8 +12,9 @@ import (
 // An accounting takes what a request uses from the limits of its key, and records it.
 //
 // Before the body is read, admit takes a slot and one request. Before the Backend is
-// called, reserve reserves the tokens that the request is expected to use. When the request
-// ends, settle corrects the reservation to what was used and records the usage.
+// called, reserve reserves the tokens that the request is expected to use; a Protocol may
+// have reserved a part of them before: see ReserveChat. When the request ends, settle
+// corrects the reservation to what was used and records the usage.
 //
 // A slot is one of the Limits.Concurrent requests that a key may have in progress.
 type accounting struct {
@@ -31,6 +33,7 @@ type accounting struct {
 	settled       bool
 	limiterCalled bool
 	refundable    bool // admit has taken a request that refundRequest may return
+	costly        bool // ReserveChat was called: what it took from the rates is not returned
 
 	// The last known states of Limits.Requests and Limits.Tokens, guarded by q.res.mu.
 	limits struct{ requests, tokens limitState }
@@ -90,20 +93,21 @@ type estimate struct {
 }
 
 // reserve reserves what the request is expected to use, from the quota and all
-// buckets of tokens or from none.
+// buckets of tokens or from none. A second call, with a better estimate, takes from the
+// buckets what the first one has not reserved.
 func (a *accounting) reserve(e estimate) error {
-	l, tokens := &a.q.key.Limits, e.tokens
+	l, tokens := &a.q.key.Limits, max(e.tokens, a.reservation.tokens)
 	if burst := l.Tokens.WithDefaults().Burst; l.Tokens.N != 0 && tokens > burst {
 		a.q.observer.refusedBy = BucketTokens
 		return errRequestTooLarge(burst, tokens)
 	}
-	draws := appendDraw(a.reservation.storage[:0], BucketTokens, l.Tokens, tokens)
+	draws := appendDraw(a.reservation.storage[:0], BucketTokens, l.Tokens, tokens-a.reservation.tokens)
 	useBucket, err := a.reserveQuota(e)
 	if err != nil {
 		return err
 	}
 	if useBucket {
-		draws = appendDraw(draws, BucketQuota, l.Quota.rate(), tokens)
+		draws = appendDraw(draws, BucketQuota, l.Quota.rate(), tokens-a.reservation.tokens)
 	}
 	if len(draws) == 0 {
 		return nil
@@ -210,7 +214,8 @@ func (a *accounting) refundRequest() {
 	info.ResetAfter = max(info.ResetAfter-r.Per/time.Duration(max(r.N, 1)), 0)
 }
 
-// commitRequest makes what admit took final: the Backend is about to be called.
+// commitRequest makes what admit took final: the Backend is about to be called, or the
+// request is about to cost as much.
 func (a *accounting) commitRequest() { a.refundable = false }
 
 // ensureLimitsKnown asks the Limiter for the state of the limits if it was not called yet:
@@ -286,16 +291,20 @@ func (a *accounting) settleContext() context.Context {
 	return c
 }
 
-// settleTokens takes the difference between the tokens used and those reserved.
+// settleTokens takes the difference between the tokens used and those reserved. A costly
+// request that did not reach the Backend leaves the rate of tokens as it is.
 func (a *accounting) settleTokens(ctx context.Context) error {
-	difference := a.record.Usage.TotalTokens - a.reservation.tokens
-	if len(a.reservation.draws) == 0 || difference == 0 {
+	difference, draws := a.record.Usage.TotalTokens-a.reservation.tokens, a.reservation.draws
+	if a.costly && !a.recordable {
+		draws = slices.DeleteFunc(draws, func(d Draw) bool { return d.Bucket == BucketTokens })
+	}
+	if len(draws) == 0 || difference == 0 {
 		return nil
 	}
-	for i := range a.reservation.draws {
-		a.reservation.draws[i].Cost = difference
+	for i := range draws {
+		draws[i].Cost = difference
 	}
-	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, a.reservation.draws...)
+	return a.q.h.opts.Limiter.Adjust(ctx, a.q.key.ID, draws...)
 }
 
 // recordUsage records the usage of a billable request.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net/http"
 	"time"
@@ -35,13 +36,6 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 	if err != nil {
 		return q.life.endCauseOr(err)
 	}
-	if err := q.authorizeModel(req.Model); err != nil {
-		return err
-	}
-	if n := q.key.Limits.MaxCompletionTokens; n > 0 {
-		limitCompletion(req, n)
-		c.order.maxBytes = maxCompletionBytes(n)
-	}
 	if err := c.reserve(req); err != nil {
 		return err
 	}
@@ -54,9 +48,17 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 	return c.replyWhole(req)
 }
 
-// reserve reserves the estimated tokens of the prompt and of the reply. If the client sets
-// no limit, a quota that has only the tokens of the prompt left is enough.
+// reserve checks the model, and reserves the estimated tokens of the prompt and of the
+// reply. If the client sets no limit, a quota that has only the tokens of the prompt left is
+// enough.
 func (c *chatCall) reserve(req *ChatRequest) error {
+	if err := c.q.authorizeModel(req.Model); err != nil {
+		return err
+	}
+	if n := c.q.key.Limits.MaxCompletionTokens; n > 0 {
+		limitCompletion(req, n)
+		c.order.maxBytes = maxCompletionBytes(n)
+	}
 	a := &c.q.accounting
 	a.promptTokens = c.q.tokenCounter().prompt(req)
 	tokens := chatCost(a.promptTokens, c.q.h.opts.ReserveCompletion, req, &c.q.key.Limits)
@@ -158,6 +160,9 @@ func (r *collectedReply) add(c *ChatChunk) {
 	}
 }
 
+// saveTimeout bounds how long a ReplySaver may take to store a reply.
+const saveTimeout = time.Second
+
 // saveReply stores a complete reply if the encoder is a ReplySaver. The response's mu
 // must not be held, because a store takes time.
 func (c *chatCall) saveReply(extra Extra) error {
@@ -165,12 +170,32 @@ func (c *chatCall) saveReply(extra Extra) error {
 	if save == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.q.life.ctx, settleGrace)
+	ctx, cancel := context.WithTimeout(c.q.life.ctx, saveTimeout)
 	defer cancel()
 	c.q.observer.stepClass = ClassInternal
-	if err := save(ctx); err != nil {
-		return c.q.life.endCauseOr(err)
+	err := save(ctx)
+	if err == nil {
+		return nil
 	}
+	if cause := c.q.life.endCause(); cause != nil {
+		return cause
+	}
+	return c.saveFailed(err)
+}
+
+// saveFailed is called after the reply was not stored because of err. It returns nil if the
+// reply is sent nevertheless.
+func (c *chatCall) saveFailed(err error) error {
+	c.q.res.mu.Lock()
+	defer c.q.res.mu.Unlock()
+	if c.q.res.state == stateDone {
+		return c.q.res.err
+	}
+	if failure := c.encoder.(ReplySaver).SaveFailed(err); failure != nil {
+		return failure
+	}
+	c.q.observer.saveErr = err
+	c.q.log.print(slog.LevelWarn, "reply not stored", err)
 	return nil
 }
 

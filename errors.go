@@ -208,8 +208,9 @@ const (
 	ClassKeyStore       ErrorClass = "key_store"       // the KeyStore failed
 	ClassLimiter        ErrorClass = "limiter"         // the Limiter failed
 	ClassUsageStore     ErrorClass = "usage_store"     // the query of the UsageStore failed
+	ClassResponseStore  ErrorClass = "response_store"  // the ResponseStore failed: the error wraps ErrResponseStore
 	ClassBackend        ErrorClass = "backend"         // the Backend failed, or what it returned is invalid
-	ClassInternal       ErrorClass = "internal"        // any other failure of the server, such as of a ResponseStore
+	ClassInternal       ErrorClass = "internal"        // any other failure of the server
 )
 
 // IsClientError reports whether the client caused the error. The text of such an
@@ -267,6 +268,13 @@ func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 func (e *panicError) Unwrap() error {
 	err, _ := e.value.(error)
 	return err
+}
+
+// isResponseStoreError reports whether err wraps ErrResponseStore. It does not if a method of
+// err, such as Unwrap, panics.
+func isResponseStoreError(err error) bool {
+	defer func() { _ = recover() }()
+	return errors.Is(err, ErrResponseStore)
 }
 
 // isNilError reports whether err is or wraps a nil *Error. It is not if a method of

@@ -199,6 +199,9 @@ func (s *RequestSummary) logAttrs(q *request, r *http.Request) []slog.Attr {
 	if s.RecordErr != nil {
 		attrs = append(attrs, slog.String("record_error", errorText(s.RecordErr)))
 	}
+	if s.SaveErr != nil {
+		attrs = append(attrs, slog.String("save_error", errorText(s.SaveErr)))
+	}
 	return attrs
 }
 

@@ -216,6 +216,7 @@ type RequestSummary struct {
 	ErrorClass ErrorClass // of Err; empty if it is nil
 	Limit      string     // the limit that refused the request: the name of a bucket, or LimitConcurrent; empty if none did
 	RecordErr  error      // why UsageStore.Record did not store the UsageRecord; nil if it did, or was not called
+	SaveErr    error      // why a reply that was sent was not stored: see ReplySaver; otherwise nil
 	Streamed   bool       // whether the client asked for a stream; not known if Request is nil
 	Chunks     int        // number of chunks that the Backend yielded
 	Tries      []Try      // in the order of their start; the first 100 that the Backend reported with [StartTry]
@@ -291,6 +292,7 @@ type requestObserver struct {
 	stepClass ErrorClass    // the ErrorClass of the request if the current step fails with a 5xx
 	refusedBy string        // the limit that refused the request
 	recordErr error         // of UsageStore.Record
+	saveErr   error         // of a ReplySaver whose reply is sent nevertheless
 	model     string        // as the Backend set it in the reply to a request for embeddings
 
 	requestedModel string // by the client; it may be any text
@@ -481,7 +483,7 @@ func (ro *requestObserver) summary() *RequestSummary {
 		s.Request = &d.info
 	}
 	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.errorClass()
-	s.Limit, s.RecordErr = ro.refusedBy, ro.recordErr
+	s.Limit, s.RecordErr, s.SaveErr = ro.refusedBy, ro.recordErr, ro.saveErr
 	if s.Model == "" && ro.requestedModel != "" {
 		s.Requested = jsonwire.Clip(q.cred.redactor().text(ro.requestedModel), 128)
 	}
@@ -489,7 +491,7 @@ func (ro *requestObserver) summary() *RequestSummary {
 	if q.route != nil {
 		s.Route, s.Operation = q.route.pattern, q.route.operation
 	}
-	for _, err := range []*error{&s.Err, &s.RecordErr} {
+	for _, err := range []*error{&s.Err, &s.RecordErr, &s.SaveErr} {
 		if *err != nil {
 			*err = q.cred.redactor().error(*err)
 		}
@@ -518,7 +520,11 @@ func (ro *requestObserver) errorClass() ErrorClass {
 	case q.res.err == errShutdown:
 		return ClassShutdown
 	}
-	return classifyStatus(completeError(q.r, q.res.err).Status, ro.stepClass)
+	failing := ro.stepClass
+	if isResponseStoreError(q.res.err) {
+		failing = ClassResponseStore
+	}
+	return classifyStatus(completeError(q.r, q.res.err).Status, failing)
 }
 
 // replySummary describes what the Backend replied. q.res.mu is held.

@@ -148,10 +148,16 @@ type ReplySaver interface {
 
 	// SaveReply is called when a reply is complete, before AppendEnd or
 	// AppendWhole, with the usage and the extra of AppendEnd. It returns a
-	// function that stores the reply, or nil if there is nothing to store. If
-	// the function returns an error, the reply fails with it. The function must
-	// not use the encoder, which may be asked for a failure in the meantime.
+	// function that stores the reply, or nil if there is nothing to store. The
+	// function must not use the encoder, which may be asked for a failure in the
+	// meantime. Its context ends after a second: the model has replied, the usage
+	// is recorded, and the client waits.
 	SaveReply(u *Usage, extra Extra) func(ctx context.Context) error
+
+	// SaveFailed is called if that function has returned err. The reply fails
+	// with the error that SaveFailed returns. If that is nil, the reply is sent,
+	// the failure is logged at Warn, and it is the SaveErr of the [RequestSummary].
+	SaveFailed(err error) error
 }
 
 // A ReplyStart has the identity of a reply, as far as it is known when the reply begins.
@@ -182,7 +188,9 @@ type LimitInfo struct {
 // this package so that stores need not import the protocol.
 //
 // A response belongs to an account: for another account it does not exist. A
-// ResponseStore must be safe for concurrent use.
+// store should bound what an account stores, and delete the oldest responses of an
+// account that exceeds the bound, but none of other accounts. A ResponseStore must be
+// safe for concurrent use.
 type ResponseStore interface {
 	// SaveResponse stores r. When it returns nil, r survives the end of the
 	// process if the store is on disk. Saving a response of the same account and
@@ -194,19 +202,38 @@ type ResponseStore interface {
 	// [ErrResponseNotFound]. The caller must not modify the response.
 	LoadResponse(ctx context.Context, account, id string) (*StoredResponse, error)
 
+	// LoadTurn is LoadResponse without the Body, which a request that continues
+	// the response does not need. If the Bodies of the items together have more
+	// than maxBytes bytes, the error wraps [ErrItemsTooLarge]; the store must not
+	// load them to find that out.
+	LoadTurn(ctx context.Context, account, id string, maxBytes int) (*StoredResponse, error)
+
 	// LoadItems returns those items with the given IDs that are in responses of an
 	// account, at most one for each ID, in any order. If several items have
 	// the same ID, any of them is returned. Items of expired and deleted
-	// responses do not exist. The caller must not modify what it returns.
-	LoadItems(ctx context.Context, account string, ids []string) ([]StoredItem, error)
+	// responses do not exist. If the Bodies of the items together have more than
+	// maxBytes bytes, the error wraps [ErrItemsTooLarge]; the store must stop
+	// loading as soon as it knows. The caller must not modify what it returns,
+	// and may keep an item without keeping other items in memory.
+	LoadItems(ctx context.Context, account string, ids []string, maxBytes int) ([]StoredItem, error)
 
 	// DeleteResponse deletes a response of an account and its items. If the
 	// account has no response with the ID, the error wraps [ErrResponseNotFound].
 	DeleteResponse(ctx context.Context, account, id string) error
 }
 
-// ErrResponseNotFound is returned by a [ResponseStore] for an unknown response.
-var ErrResponseNotFound = errors.New("llmhttp: no such response")
+var (
+	// ErrResponseNotFound is returned by a [ResponseStore] for an unknown response.
+	ErrResponseNotFound = errors.New("llmhttp: no such response")
+
+	// ErrItemsTooLarge is returned by a [ResponseStore] for items that are larger
+	// than the caller permits.
+	ErrItemsTooLarge = errors.New("llmhttp: the items are too large")
+
+	// ErrResponseStore is wrapped by the error of a [Protocol] whose ResponseStore
+	// failed. The class of the request's error is then [ClassResponseStore].
+	ErrResponseStore = errors.New("llmhttp: the ResponseStore failed")
+)
 
 // A StoredResponse is a response in a [ResponseStore].
 type StoredResponse struct {
@@ -224,6 +251,33 @@ type StoredResponse struct {
 type StoredItem struct {
 	ID   string // not unique: a client may send an item again
 	Body []byte // JSON
+}
+
+// ReserveChat checks the model of req and takes from the limits of the key what req is
+// expected to use, as the Handler does when a [Route]'s Chat function has returned.
+// A Chat function calls it before it does work of which a small request can cause
+// much, such as loading a conversation. req is the request as far as it is known
+// then. Its token limit is lowered to that of the key. The Handler later takes the
+// rest. If ReserveChat returns an error, the Chat function must return it.
+//
+// From then on the request counts. If it fails before the Backend is called, neither
+// the request nor the tokens that ReserveChat took are given back to the rates of
+// the key. Otherwise what was taken is corrected to what is used, as always.
+//
+// ctx must be that of a Chat function; if it is not, nothing happens. ReserveChat must
+// be called by the function that got ctx.
+func ReserveChat(ctx context.Context, req *ChatRequest) error {
+	q := requestFrom(ctx)
+	if q == nil || q.route.operation != OperationChat {
+		return nil
+	}
+	if err := q.chat.reserve(req); err != nil {
+		return err
+	}
+	q.accounting.costly = true
+	q.accounting.commitRequest()
+	q.observer.stepClass = ClassInternal
+	return nil
 }
 
 // CountTokens returns the number of prompt tokens of req, for protocols with a

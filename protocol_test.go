@@ -1,18 +1,24 @@
 package llmhttp_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
 )
 
 // A plainProtocol is a minimal Protocol: a request has one text, and a reply a list of
@@ -280,7 +286,8 @@ func TestProtocol_ConflictingRoutesPanic(t *testing.T) {
 // a reply in their order, and saves them.
 type savingProtocol struct {
 	plainProtocol
-	save func(ctx context.Context, reply string) error
+	save    func(ctx context.Context, reply string) error
+	unsaved bool // replies are sent although they were not saved
 }
 
 func (p savingProtocol) Routes() []llmhttp.Route {
@@ -289,13 +296,14 @@ func (p savingProtocol) Routes() []llmhttp.Route {
 
 func (p savingProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
 	req, _, err := p.plainProtocol.decode(ctx, r, body)
-	return req, &savingEncoder{account: llmhttp.KeyFrom(ctx).Account, save: p.save}, err
+	return req, &savingEncoder{account: llmhttp.KeyFrom(ctx).Account, save: p.save, unsaved: p.unsaved}, err
 }
 
 type savingEncoder struct {
 	plainEncoder
 	account string
 	save    func(ctx context.Context, reply string) error
+	unsaved bool
 	reply   strings.Builder
 }
 
@@ -320,6 +328,18 @@ func (e *savingEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, err
 func (e *savingEncoder) SaveReply(u *llmhttp.Usage, _ llmhttp.Extra) func(context.Context) error {
 	reply := fmt.Sprintf("%s %s %d", e.account, e.reply.String(), u.TotalTokens)
 	return func(ctx context.Context) error { return e.save(ctx, reply) }
+}
+
+func (e *savingEncoder) SaveFailed(err error) error {
+	if !e.unsaved {
+		return err
+	}
+	e.reply.WriteString(" (not saved)")
+	return nil
+}
+
+func (e *savingEncoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
+	return e.plainEncoder.AppendEnd(fmt.Appendf(b, "event: reply\ndata: %q\n\n", e.reply.String()), u, extra)
 }
 
 func (e *savingEncoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
@@ -369,6 +389,129 @@ func TestProtocol_ChunkCollectorAndReplySaver(t *testing.T) {
 		assert.Equal(t, 502, r.StatusCode)
 		assert.Contains(t, r.body, "Refusals are not supported.")
 	})
+}
+
+// A reservingProtocol is a plainProtocol that reserves the tokens of the model "m" before it
+// knows the text, which it refuses if it is "refused".
+type reservingProtocol struct{ plainProtocol }
+
+func (p reservingProtocol) Routes() []llmhttp.Route {
+	count := func(ctx context.Context, _ *http.Request, _ []byte) (any, error) {
+		return map[string]bool{"reserved": true}, llmhttp.ReserveChat(ctx, &llmhttp.ChatRequest{Model: "m"})
+	}
+	return []llmhttp.Route{
+		{Pattern: "POST /plain", Endpoint: llmhttp.EndpointChat, Chat: p.decode},
+		{Pattern: "POST /plain/count", Endpoint: llmhttp.EndpointChat, Serve: count},
+	}
+}
+
+func (p reservingProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+	req, encoder, err := p.plainProtocol.decode(ctx, r, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := llmhttp.ReserveChat(ctx, &llmhttp.ChatRequest{Model: "m", MaxTokens: new(50)}); err != nil {
+		return nil, nil, err
+	}
+	req.MaxTokens = new(50)
+	if req.Messages[0].Content.Text() == "refused" {
+		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "Refused.")
+	}
+	return req, encoder, nil
+}
+
+// What a Protocol has reserved stays taken if the request is refused afterwards, and is
+// corrected to what was used if it is served.
+func TestReserveChat(t *testing.T) {
+	const served, refused, long = `{"model":"m","text":"Hi"}`, `{"model":"m","text":"refused"}`, `{"model":"m","text":"a b c d e f g h i j"}`
+	for _, test := range []struct {
+		name     string
+		limits   llmhttp.Limits
+		bodies   []string
+		statuses []int
+		usage    llmhttp.UsageStore
+	}{
+		{"served", llmhttp.Limits{Tokens: noRefill(100)}, []string{served, served, served}, []int{200, 200, 200}, nil},
+		{"tokens", llmhttp.Limits{Tokens: noRefill(100)}, []string{refused, refused, refused, served}, []int{400, 400, 429, 429}, nil},
+		{"requests", llmhttp.Limits{Requests: noRefill(2)}, []string{refused, refused, refused}, []int{400, 400, 429}, nil},
+		{"too large afterwards", llmhttp.Limits{Tokens: noRefill(60)}, []string{long, served}, []int{429, 429}, nil},
+		{"too large at once", llmhttp.Limits{Requests: noRefill(1), Tokens: noRefill(40)}, []string{served, served}, []int{429, 429}, nil},
+		{"quota", llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 65}}, []string{refused, refused, served, served, served}, []int{400, 400, 200, 200, 429}, nil},
+		{"recorded quota", llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 65}}, []string{refused, refused, served, served, served}, []int{400, 400, 200, 200, 429}, memory.NewUsageStore()},
+		{"count", llmhttp.Limits{Tokens: noRefill(60)}, []string{"count", "count", served}, []int{200, 200, 200}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := startServer(t, config{
+				keys: limitedKeys(test.limits), backend: usageBackend(4, 3),
+				opts: llmhttp.Options{Protocols: []llmhttp.Protocol{reservingProtocol{}}, CountTokens: countWords, Usage: test.usage},
+			})
+			var statuses []int
+			for _, body := range test.bodies {
+				path := "/plain"
+				if body == "count" {
+					path, body = "/plain/count", `{}`
+				}
+				statuses = append(statuses, s.do("POST", path, body, withoutKey, withPlainKey).StatusCode)
+			}
+			assert.Equal(t, test.statuses, statuses)
+		})
+	}
+	assert.NoError(t, llmhttp.ReserveChat(t.Context(), &llmhttp.ChatRequest{}), "without a request")
+}
+
+// The model has replied and the client waits, so a reply waits a second for its store. It
+// may then be sent although it is not stored.
+func TestProtocol_ReplyIsNotSaved(t *testing.T) {
+	hang := func(ctx context.Context, _ string) error {
+		<-ctx.Done()
+		return &llmhttp.Error{Status: 503, Message: "Not stored.", Err: fmt.Errorf("%w: %s: %w", llmhttp.ErrResponseStore, testSecret, ctx.Err())}
+	}
+	for _, test := range []struct {
+		body    string
+		unsaved bool
+		want    string
+	}{
+		{`{"model":"m","text":"Hi"}`, true, `{"text":"m:Hello (not saved)","choices":0}`},
+		{`{"model":"m","text":"Hi","stream":true}`, true, "event: reply\ndata: \"Hello (not saved)\""},
+		{`{"model":"m","text":"Hi"}`, false, `{"failed":"Not stored."`},
+		{`{"model":"m","text":"Hi","stream":true}`, false, "event: failed\ndata: \"Not stored.\""},
+	} {
+		t.Run(fmt.Sprintf("%s %t", test.body, test.unsaved), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				var summary *llmhttp.RequestSummary
+				h := llmhttp.NewHandler(textBackend("Hello"), keysFor(testKey()), &llmhttp.Options{
+					Protocols: []llmhttp.Protocol{savingProtocol{save: hang, unsaved: test.unsaved}},
+					Logger:    slog.New(slog.NewTextHandler(&log, nil)),
+					Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+						return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = s }}
+					},
+				})
+				start := time.Now()
+				r := httptest.NewRequest("POST", "/plain", strings.NewReader(test.body))
+				withPlainKey(r)
+				w := httptest.NewRecorder()
+				func() {
+					defer func() { _ = recover() }() // of a stream that is cut
+					h.ServeHTTP(w, r)
+				}()
+				assert.Equal(t, time.Second, time.Since(start))
+				assert.Contains(t, w.Body.String(), test.want)
+				if !test.unsaved {
+					assert.ErrorIs(t, summary.Err, llmhttp.ErrResponseStore)
+					assert.Equal(t, llmhttp.ClassResponseStore, summary.ErrorClass)
+					assert.NoError(t, summary.SaveErr)
+					return
+				}
+				assert.NoError(t, summary.Err)
+				assert.Equal(t, 200, summary.Status)
+				assert.ErrorIs(t, summary.SaveErr, llmhttp.ErrResponseStore)
+				assert.NotContains(t, summary.SaveErr.Error(), testSecret)
+				assert.Contains(t, log.String(), `level=WARN msg="reply not stored"`)
+				assert.NotContains(t, log.String(), testSecret)
+			})
+		})
+	}
 }
 
 // A wrapper may implement TokenCounter although the wrapped Backend does not. Tokens are

@@ -325,6 +325,7 @@ func (a *accounting) reserveQuota(e estimate) (useBucket bool, err error) {
 	if !quota.isSet() || e.tokens == 0 {
 		return false, nil
 	}
+	a.settleQuota(false) // replaces an earlier reservation
 	if quota.Cost != 0 && quotas.cost == nil {
 		return false, fmt.Errorf("llmhttp: the quota of key %s has a Cost, which needs Options.Cost", q.key.ID)
 	}

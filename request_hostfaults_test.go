@@ -269,6 +269,14 @@ func (e panickyEncoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, 
 
 func (e panickyEncoder) SaveReply(*llmhttp.Usage, llmhttp.Extra) func(context.Context) error {
 	e.panicIn("SaveReply")
+	if e.in == "SaveFailed" {
+		return func(context.Context) error { return errCause }
+	}
+	return nil
+}
+
+func (e panickyEncoder) SaveFailed(error) error {
+	e.panicIn("SaveFailed")
 	return nil
 }
 
@@ -290,7 +298,7 @@ func (p panickyProtocol) decode(ctx context.Context, r *http.Request, body []byt
 func TestRequest_EncoderPanics(t *testing.T) {
 	for method, streams := range map[string][]bool{
 		"AppendStart": {true}, "AppendChunk": {true}, "AppendChunk at the end": {true}, "AppendEnd": {true},
-		"SaveReply": {false, true}, "AppendWhole": {false},
+		"SaveReply": {false, true}, "SaveFailed": {false, true}, "AppendWhole": {false},
 	} {
 		for _, stream := range streams {
 			t.Run(fmt.Sprintf("%s, stream %t", method, stream), func(t *testing.T) {

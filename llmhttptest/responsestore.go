@@ -3,6 +3,7 @@ package llmhttptest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 
 // TestResponseStore tests a [llmhttp.ResponseStore]. It calls newStore once for
 // each subtest. The stores may share a database, because each subtest uses
-// accounts of its own. The store must have room for a hundred responses and for
+// accounts of its own. An account must have room for a hundred responses and for
 // one of 4 MiB.
 func TestResponseStore(t *testing.T, newStore func(t testing.TB) llmhttp.ResponseStore) {
 	t.Helper()
@@ -62,6 +63,22 @@ func (s *responseTest) wantResponse(t testing.TB, want *llmhttp.StoredResponse) 
 	if g, w := describeResponse(got), describeResponse(want); g != w {
 		t.Errorf("LoadResponse of %q returned %s, want %s", want.ID, g, w)
 	}
+	s.wantTurn(t, want, math.MaxInt)
+}
+
+// wantTurn reports an error unless LoadTurn returns want without its Body.
+func (s *responseTest) wantTurn(t testing.TB, want *llmhttp.StoredResponse, maxBytes int) {
+	t.Helper()
+	got, err := s.LoadTurn(t.Context(), want.Account, want.ID, maxBytes)
+	if err != nil {
+		t.Errorf("LoadTurn of %q returned the error %v, want nil", want.ID, err)
+		return
+	}
+	turn := *want
+	turn.Body = nil
+	if g, w := describeResponse(got), describeResponse(&turn); g != w {
+		t.Errorf("LoadTurn of %q returned %s, want %s", want.ID, g, w)
+	}
 }
 
 func describeResponse(r *llmhttp.StoredResponse) string {
@@ -95,12 +112,15 @@ func (s *responseTest) wantNoResponse(t testing.TB, account, id string) {
 	if r, err := s.LoadResponse(t.Context(), account, id); !errors.Is(err, llmhttp.ErrResponseNotFound) || r != nil {
 		t.Errorf("LoadResponse of %q returned %v and the error %v, want nil and ErrResponseNotFound", id, r, err)
 	}
+	if r, err := s.LoadTurn(t.Context(), account, id, math.MaxInt); !errors.Is(err, llmhttp.ErrResponseNotFound) || r != nil {
+		t.Errorf("LoadTurn of %q returned %v and the error %v, want nil and ErrResponseNotFound", id, r, err)
+	}
 }
 
 // wantItems reports an error unless LoadItems of ids returns want, in any order.
 func (s *responseTest) wantItems(t testing.TB, account string, ids []string, want ...llmhttp.StoredItem) {
 	t.Helper()
-	got, err := s.LoadItems(t.Context(), account, ids)
+	got, err := s.LoadItems(t.Context(), account, ids, math.MaxInt)
 	if err != nil {
 		t.Errorf("LoadItems of %d IDs returned the error %v, want nil", len(ids), err)
 		return

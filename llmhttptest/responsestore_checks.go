@@ -22,6 +22,8 @@ var responseChecks = []check[responseTest]{
 	{"Accounts", "a response or an item of another account is found or deleted.", checkResponsesAccounts},
 	{"SimilarNames", "IDs or accounts are normalised, cut, or become part of the text of a query.", checkResponsesNames},
 	{"Items", "items of the input or of the output are not found by ID, or several items of one ID are returned.", checkResponsesItems},
+	{"TurnBytes", "LoadTurn counts the Body, counts only the input or the output, or returns items beyond maxBytes.", checkResponsesTurnBytes},
+	{"ItemBytes", "LoadItems returns items beyond maxBytes, or counts other items of their responses.", checkResponsesItemBytes},
 	{"ManyItems", "a query has a limited number of parameters.", checkResponsesManyItems},
 	{"Delete", "items survive their response, or a second deletion succeeds.", checkResponsesDelete},
 	{"Expiry", "expired responses or their items are found.", checkResponsesExpiry},
@@ -109,6 +111,37 @@ func checkResponsesItems(t testing.TB, s responseTest) {
 	s.mustSave(t, r, again)
 	s.wantResponse(t, again)
 	s.wantItems(t, s.account, []string{r.Output[0].ID, "msg_unknown", again.Input[0].ID, again.Output[0].ID}, r.Output[0], again.Input[0], again.Output[0])
+}
+
+func checkResponsesTurnBytes(t testing.TB, s responseTest) {
+	r := s.newResponse()
+	r.Body = []byte(`"` + strings.Repeat("x", 10_000) + `"`)
+	s.mustSave(t, r)
+	size := len(r.Input[0].Body) + len(r.Output[0].Body)
+	s.wantTurn(t, r, size)
+	for _, tooFew := range []int{size - 1, len(r.Input[0].Body), len(r.Output[0].Body), 0, -1} {
+		if got, err := s.LoadTurn(t.Context(), s.account, r.ID, tooFew); !errors.Is(err, llmhttp.ErrItemsTooLarge) || got != nil {
+			t.Errorf("LoadTurn of %d bytes with the limit %d returned %v and the error %v, want nil and ErrItemsTooLarge", size, tooFew, got, err)
+		}
+	}
+}
+
+func checkResponsesItemBytes(t testing.TB, s responseTest) {
+	r, other := s.newResponse(), s.newResponse()
+	r.Input = append(r.Input, newItem(unique("large"), strings.Repeat("x", 10_000)))
+	s.mustSave(t, r, other)
+	ids := []string{r.Input[0].ID, other.Output[0].ID, "msg_unknown"}
+	size := len(r.Input[0].Body) + len(other.Output[0].Body)
+	found, err := s.LoadItems(t.Context(), s.account, ids, size)
+	if err != nil || len(found) != 2 {
+		t.Errorf("LoadItems of %d bytes with that limit returned %s and the error %v, want both items", size, describeItems(found), err)
+	}
+	for _, tooFew := range []int{size - 1, len(r.Input[0].Body), 0, -1} {
+		found, err := s.LoadItems(t.Context(), s.account, ids, tooFew)
+		if !errors.Is(err, llmhttp.ErrItemsTooLarge) || len(found) > 0 {
+			t.Errorf("LoadItems of %d bytes with the limit %d returned %s and the error %v, want none and ErrItemsTooLarge", size, tooFew, describeItems(found), err)
+		}
+	}
 }
 
 func checkResponsesManyItems(t testing.TB, s responseTest) {

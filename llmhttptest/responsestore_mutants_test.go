@@ -33,6 +33,10 @@ func responseFixture(edit func(m *responseMap)) func(testing.TB) responseTest {
 			expired: func(r *storedResponse) bool { return !r.Expires.IsZero() && !time.Now().Before(r.Expires) },
 			missing: llmhttp.ErrResponseNotFound,
 			match:   func(r *storedResponse, account, item, id string) bool { return r.Account == account && item == id },
+
+			itemsSize: bodyBytes,
+			turnSize:  func(r *storedResponse) int { return bodyBytes(r.Input) + bodyBytes(r.Output) },
+			turn:      func(r *storedResponse, _ int) { r.Body = nil },
 		}
 		edit(m)
 		return responseTest{m, unique("account")}
@@ -55,6 +59,10 @@ type responseMap struct {
 	once     bool // a response cannot be saved again
 	anyone   bool // DeleteResponse ignores the account
 	again    bool // a second deletion succeeds
+
+	itemsSize func(items []storedItem) int      // counts what LoadItems returns
+	turnSize  func(r *storedResponse) int       // counts what LoadTurn returns
+	turn      func(r *storedResponse, size int) // makes what LoadTurn returns of a response
 }
 
 func cloneResponse(r *storedResponse) *storedResponse {
@@ -90,7 +98,27 @@ func (m *responseMap) LoadResponse(_ context.Context, account, id string) (*stor
 	return cloneResponse(r), nil
 }
 
-func (m *responseMap) LoadItems(_ context.Context, account string, ids []string) (found []storedItem, err error) {
+func (m *responseMap) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*storedResponse, error) {
+	r, err := m.LoadResponse(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	if m.turnSize(r) > maxBytes {
+		return nil, llmhttp.ErrItemsTooLarge
+	}
+	m.turn(r, maxBytes)
+	return r, nil
+}
+
+// bodyBytes returns the number of bytes of the Bodies of items.
+func bodyBytes(items []storedItem) (n int) {
+	for _, item := range items {
+		n += len(item.Body)
+	}
+	return n
+}
+
+func (m *responseMap) LoadItems(_ context.Context, account string, ids []string, maxBytes int) (found []storedItem, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.limit > 0 && len(ids) > m.limit {
@@ -105,6 +133,9 @@ func (m *responseMap) LoadItems(_ context.Context, account string, ids []string)
 				}
 			}
 		}
+	}
+	if m.itemsSize(found) > maxBytes {
+		return nil, llmhttp.ErrItemsTooLarge
 	}
 	return found, nil
 }
@@ -182,6 +213,39 @@ var responseMutants = []mutant[responseTest]{
 		}
 	})},
 	{"items that are sent again are found twice", "Items", responseFixture(func(m *responseMap) { m.repeated = true })},
+	{"a turn has its Body", "RoundTrip", responseFixture(func(m *responseMap) { m.turn = func(*storedResponse, int) {} })},
+	{"the size of a turn is not checked", "TurnBytes", responseFixture(func(m *responseMap) { m.turnSize = func(*storedResponse) int { return -1 << 62 } })},
+	{"the Body counts", "TurnBytes", responseFixture(func(m *responseMap) {
+		m.turnSize = func(r *storedResponse) int { return len(r.Body) + bodyBytes(r.Input) + bodyBytes(r.Output) }
+	})},
+	{"the output does not count", "TurnBytes", responseFixture(func(m *responseMap) {
+		m.turnSize = func(r *storedResponse) int { return bodyBytes(r.Input) }
+	})},
+	{"a turn is cut at its limit", "TurnBytes", responseFixture(func(m *responseMap) {
+		m.turnSize = func(*storedResponse) int { return -1 << 62 }
+		m.turn = func(r *storedResponse, maxBytes int) {
+			if r.Body = nil; bodyBytes(r.Input)+bodyBytes(r.Output) > maxBytes {
+				r.Output = nil
+			}
+		}
+	})},
+	{"the size of items is not checked", "ItemBytes", responseFixture(func(m *responseMap) { m.itemsSize = func([]storedItem) int { return -1 << 62 } })},
+	{"each item is checked alone", "ItemBytes", responseFixture(func(m *responseMap) {
+		m.itemsSize = func(items []storedItem) (largest int) {
+			for _, item := range items {
+				largest = max(largest, len(item.Body))
+			}
+			return largest
+		}
+	})},
+	{"the responses of items count", "ItemBytes", responseFixture(func(m *responseMap) {
+		m.itemsSize = func([]storedItem) (n int) {
+			for _, r := range m.saved {
+				n += bodyBytes(r.Input) + bodyBytes(r.Output)
+			}
+			return n
+		}
+	})},
 	{"a call has a limited number of IDs", "ManyItems", responseFixture(func(m *responseMap) { m.limit = 999 })},
 	{"items survive their response", "Delete", responseFixture(func(m *responseMap) { m.orphans = true })},
 	{"responses do not expire", "Expiry", responseFixture(func(m *responseMap) { m.expired = func(*storedResponse) bool { return false } })},

@@ -18,18 +18,20 @@ import (
 // [NewResponseStore]. Its methods are safe for concurrent use.
 //
 // The memory is bounded: if the responses need more than MaxBytes, the oldest
-// ones are dropped before they expire.
+// responses of the account that needs most are dropped before they expire. So an
+// account never loses responses to others while it needs at most its equal share of
+// MaxBytes.
 type ResponseStore struct {
 	// MaxBytes limits the size of all responses together. If it is zero or
 	// negative, the limit is 128 MiB. It must not be changed after the first
 	// call of SaveResponse.
 	MaxBytes int
 
-	mu    sync.Mutex // guards the fields below
-	byID  map[ownedID]*list.Element
-	items map[ownedID][]*llmhttp.StoredResponse // by ID of an item: the responses that have it, oldest first
-	queue *list.List                            // of *llmhttp.StoredResponse, oldest first
-	size  int                                   // of all responses, in bytes
+	mu       sync.Mutex // guards the fields below
+	byID     map[ownedID]*list.Element
+	items    map[ownedID][]*llmhttp.StoredResponse // by ID of an item: the responses that have it, oldest first
+	accounts map[string]*accountResponses
+	size     int // of all responses, in bytes
 }
 
 var _ llmhttp.ResponseStore = (*ResponseStore)(nil)
@@ -37,15 +39,21 @@ var _ llmhttp.ResponseStore = (*ResponseStore)(nil)
 // An ownedID is the ID of a response or an item, and the account that owns it.
 type ownedID struct{ account, id string }
 
+// An accountResponses has the responses of an account.
+type accountResponses struct {
+	queue *list.List // of *llmhttp.StoredResponse, oldest first
+	size  int        // of all of them, in bytes
+}
+
 // NewResponseStore returns an empty ResponseStore.
 func NewResponseStore() *ResponseStore {
 	return &ResponseStore{
-		byID: make(map[ownedID]*list.Element), items: make(map[ownedID][]*llmhttp.StoredResponse), queue: list.New(),
+		byID: make(map[ownedID]*list.Element), items: make(map[ownedID][]*llmhttp.StoredResponse), accounts: make(map[string]*accountResponses),
 	}
 }
 
 // SaveResponse implements [llmhttp.ResponseStore]. It fails only if r is larger
-// than MaxBytes.
+// than MaxBytes, or than the share of its account while others need theirs.
 func (s *ResponseStore) SaveResponse(_ context.Context, r *llmhttp.StoredResponse) error {
 	limit := cmp.Or(max(s.MaxBytes, 0), 128<<20)
 	size := responseSize(r)
@@ -59,25 +67,53 @@ func (s *ResponseStore) SaveResponse(_ context.Context, r *llmhttp.StoredRespons
 	if old := s.byID[ownedID{c.Account, c.ID}]; old != nil {
 		s.removeResponse(old)
 	}
-	s.dropOldest(limit - size)
-	s.size += size
-	s.byID[ownedID{c.Account, c.ID}] = s.queue.PushBack(&c)
-	for _, id := range itemIDs(&c) {
-		s.items[id] = append(s.items[id], &c)
+	s.addResponse(&c, size)
+	s.accounts[c.Account].dropExpired(s)
+	if s.size > limit {
+		for _, a := range s.accounts {
+			a.dropExpired(s)
+		}
+	}
+	for s.size > limit {
+		s.removeResponse(s.largestAccount().queue.Front())
+	}
+	if s.byID[ownedID{c.Account, c.ID}] == nil && !isExpired(&c) {
+		return fmt.Errorf("memory: response of %d bytes exceeds what its account may use of %d bytes", size, limit)
 	}
 	return nil
 }
 
-// dropOldest removes the oldest responses while they are expired, or while all responses
-// together are larger than limit. The caller holds mu.
-func (s *ResponseStore) dropOldest(limit int) {
-	for {
-		oldest := s.queue.Front()
-		if oldest == nil || s.size <= limit && !isExpired(oldest.Value.(*llmhttp.StoredResponse)) {
-			return
-		}
-		s.removeResponse(oldest)
+// addResponse adds a response. The caller holds mu.
+func (s *ResponseStore) addResponse(r *llmhttp.StoredResponse, size int) {
+	a := s.accounts[r.Account]
+	if a == nil {
+		a = &accountResponses{queue: list.New()}
+		s.accounts[r.Account] = a
 	}
+	s.size += size
+	a.size += size
+	s.byID[ownedID{r.Account, r.ID}] = a.queue.PushBack(r)
+	for _, id := range itemIDs(r) {
+		s.items[id] = append(s.items[id], r)
+	}
+}
+
+// dropExpired removes the oldest responses while they are expired. The caller holds s.mu.
+func (a *accountResponses) dropExpired(s *ResponseStore) {
+	for e := a.queue.Front(); e != nil && isExpired(e.Value.(*llmhttp.StoredResponse)); e = a.queue.Front() {
+		s.removeResponse(e)
+	}
+}
+
+// largestAccount returns the account that needs most. There must be one. The caller holds mu.
+func (s *ResponseStore) largestAccount() *accountResponses {
+	var largest *accountResponses
+	for _, a := range s.accounts {
+		if largest == nil || a.size > largest.size {
+			largest = a
+		}
+	}
+	return largest
 }
 
 func cloneItems(items []llmhttp.StoredItem) []llmhttp.StoredItem {
@@ -113,8 +149,14 @@ func isExpired(r *llmhttp.StoredResponse) bool {
 
 // removeResponse removes a response. The caller holds mu.
 func (s *ResponseStore) removeResponse(e *list.Element) {
-	r := s.queue.Remove(e).(*llmhttp.StoredResponse)
-	s.size -= responseSize(r)
+	r := e.Value.(*llmhttp.StoredResponse)
+	a, size := s.accounts[r.Account], responseSize(r)
+	a.queue.Remove(e)
+	a.size -= size
+	s.size -= size
+	if a.queue.Len() == 0 {
+		delete(s.accounts, r.Account)
+	}
 	delete(s.byID, ownedID{r.Account, r.ID})
 	for _, id := range itemIDs(r) {
 		rest := slices.DeleteFunc(s.items[id], func(other *llmhttp.StoredResponse) bool { return other == r })
@@ -146,30 +188,55 @@ func (s *ResponseStore) LoadResponse(_ context.Context, account, id string) (*ll
 	return &r, nil
 }
 
+// LoadTurn implements [llmhttp.ResponseStore].
+func (s *ResponseStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*llmhttp.StoredResponse, error) {
+	r, err := s.LoadResponse(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, item := range slices.Concat(r.Input, r.Output) {
+		size += len(item.Body)
+	}
+	if size > maxBytes {
+		return nil, llmhttp.ErrItemsTooLarge
+	}
+	r.Body = nil
+	return r, nil
+}
+
 // LoadItems implements [llmhttp.ResponseStore].
-func (s *ResponseStore) LoadItems(_ context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
+func (s *ResponseStore) LoadItems(_ context.Context, account string, ids []string, maxBytes int) ([]llmhttp.StoredItem, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var found []llmhttp.StoredItem
 	for _, id := range ids {
-		for _, r := range slices.Backward(s.items[ownedID{account, id}]) {
-			if isExpired(r) {
-				continue
-			}
-			found = append(found, *findItem(r, id))
-			break
+		item := s.findItem(ownedID{account, id})
+		if item == nil {
+			continue
 		}
+		if maxBytes -= len(item.Body); maxBytes < 0 {
+			return nil, llmhttp.ErrItemsTooLarge
+		}
+		found = append(found, *item)
 	}
 	return found, nil
 }
 
-// findItem returns the item of r with the given ID, which must exist.
-func findItem(r *llmhttp.StoredResponse, id string) *llmhttp.StoredItem {
-	hasID := func(item llmhttp.StoredItem) bool { return item.ID == id }
-	if i := slices.IndexFunc(r.Input, hasID); i >= 0 {
-		return &r.Input[i]
+// findItem returns the item with the given ID in the newest response that has it and has not
+// expired, or nil. The caller holds mu.
+func (s *ResponseStore) findItem(id ownedID) *llmhttp.StoredItem {
+	for _, r := range slices.Backward(s.items[id]) {
+		if isExpired(r) {
+			continue
+		}
+		hasID := func(item llmhttp.StoredItem) bool { return item.ID == id.id }
+		if i := slices.IndexFunc(r.Input, hasID); i >= 0 {
+			return &r.Input[i]
+		}
+		return &r.Output[slices.IndexFunc(r.Output, hasID)]
 	}
-	return &r.Output[slices.IndexFunc(r.Output, hasID)]
+	return nil
 }
 
 // DeleteResponse implements [llmhttp.ResponseStore].

@@ -45,6 +45,43 @@ func TestResponseStore_DropsTheOldest(t *testing.T) {
 	assert.Len(t, s.byID, 5)
 }
 
+// An account that stores much drops its own responses, and none of others.
+func TestResponseStore_DropsThoseOfTheLargestAccount(t *testing.T) {
+	s := NewResponseStore()
+	s.MaxBytes = 20_000
+	of := func(account string, i int) *llmhttp.StoredResponse {
+		r := storedResponse(i, time.Time{})
+		r.Account = account
+		return r
+	}
+	for i := range 3 {
+		require.NoError(t, s.SaveResponse(t.Context(), of("small", i)))
+	}
+	for i := range 100 {
+		require.NoError(t, s.SaveResponse(t.Context(), of("large", i)))
+		assert.LessOrEqual(t, s.size, s.MaxBytes)
+	}
+	for i := range 3 {
+		_, err := s.LoadResponse(t.Context(), "small", fmt.Sprint("resp_", i))
+		assert.NoError(t, err)
+	}
+	for i := range 100 {
+		require.NoError(t, s.SaveResponse(t.Context(), of("another", i)))
+	}
+	for i := range 3 {
+		_, err := s.LoadResponse(t.Context(), "small", fmt.Sprint("resp_", i))
+		assert.NoError(t, err)
+	}
+	assert.Equal(t, s.accounts["large"].size, s.accounts["another"].size, "the rest is shared")
+
+	huge := of("huge", 0)
+	huge.Body = make([]byte, 15_000)
+	assert.ErrorContains(t, s.SaveResponse(t.Context(), huge), "exceeds what its account may use")
+	assert.NotContains(t, s.accounts, "huge")
+	_, err := s.LoadResponse(t.Context(), "small", "resp_0")
+	assert.NoError(t, err)
+}
+
 func TestResponseStore_DropsExpiredResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewResponseStore()

@@ -17,6 +17,8 @@ type conversation struct {
 	tools    *toolset
 	sealer   *sealer
 	account  string
+	calls    map[string]bool // the call IDs of the items so far, except of outputs
+	partial  bool            // not all items are known, so outputs need no call
 
 	open      bool     // the last message is the assistant's, and items are added to it
 	reasoning []string // of that message, in paragraphs
@@ -126,10 +128,17 @@ func (c *conversation) addContent(role llmhttp.Role, content llmhttp.Content, re
 // agents. An item without text is skipped.
 func (c *conversation) addUnknown(item *inputItem) error {
 	var v struct {
+		CallID  jsontext.Value `json:"call_id"` // of the call of a hosted tool
 		Content jsontext.Value `json:"content"`
 	}
-	if err := item.decode(&v); err != nil || isNull(v.Content) {
+	if err := item.decode(&v); err != nil {
 		return err
+	}
+	if id, err := decodeString(v.CallID, item.memberPath("call_id")); err == nil {
+		c.calls[id] = true
+	}
+	if isNull(v.Content) {
+		return nil
 	}
 	content, _, err := readContent(v.Content, item.memberPath("content"))
 	if isUnknownParam(err) {
@@ -225,19 +234,23 @@ func (c *conversation) addCall(item *inputItem) error {
 	}
 	m := c.assistantMessage()
 	m.ToolCalls = append(m.ToolCalls, call)
+	c.calls[v.CallID] = true
 	return nil
 }
 
+// addOutput adds the output of a call. Codex also sends outputs that no call asked for,
+// without a call_id. They become messages of the user, because a tool message needs an ID,
+// and servers refuse instructions in mid-conversation.
 func (c *conversation) addOutput(item *inputItem) error {
 	var v struct {
-		CallID string         `json:"call_id"`
+		CallID *string        `json:"call_id"`
 		Output jsontext.Value `json:"output"`
 	}
 	if err := item.decode(&v); err != nil {
 		return err
 	}
 	switch {
-	case v.CallID == "":
+	case v.CallID != nil && *v.CallID == "":
 		return missingParam(item.memberPath("call_id"))
 	case isNull(v.Output):
 		return missingParam(item.memberPath("output"))
@@ -246,9 +259,16 @@ func (c *conversation) addOutput(item *inputItem) error {
 	if err != nil {
 		return err
 	}
+	if v.CallID == nil {
+		c.addContent(llmhttp.RoleUser, content, "")
+		return nil
+	}
+	if !c.partial && !c.calls[*v.CallID] && item.path != historyPath {
+		return badRequest("", item.memberPath("call_id"), "No tool call found for function call output with call_id %s.", clip(*v.CallID))
+	}
 	if len(content) == 0 {
 		content = llmhttp.Text("")
 	}
-	c.appendMessage(llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: v.CallID, Content: content})
+	c.appendMessage(llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: *v.CallID, Content: content})
 	return nil
 }

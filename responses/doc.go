@@ -26,6 +26,8 @@
 //     the namespace. Calls are translated back.
 //   - Hosted tools, such as web_search, are ignored, and so are items that have no
 //     text and are not known.
+//   - The output of a call is a message of the tool. Without a call_id, as Codex sends
+//     its goal, it is a message of the user.
 //   - Parameters of the same meaning are in the fields of the ChatRequest. metadata,
 //     service_tier, user, safety_identifier, prompt_cache_key and
 //     prompt_cache_retention are in its Extra.
@@ -41,4 +43,14 @@
 // includes reasoning.encrypted_content, the item also carries the
 // [llmhttp.ReasoningDetail] values of the Backend, encrypted, and they come back
 // with the next request.
+//
+// # Stored responses
+//
+// A response is stored before its last event is sent. The store has a second for that;
+// see [Options].RequireStore for what happens if it fails. The Conversation of the
+// [llmhttp.RequestInfo] is the ID of the first response of a conversation, from its first
+// turn on. It is empty if that is not stored.
+//
+// What previous_response_id and references load is bounded, and the limits of the key are
+// checked before anything is loaded: see [llmhttp.ReserveChat].
 package responses

@@ -54,6 +54,15 @@ func newEncoder(p *protocol, req *request) (*encoder, error) {
 	return e, err
 }
 
+// conversation returns the ID of the conversation: that of its first response, or "" if the
+// response is the first one and is not stored, so that it cannot be continued.
+func (e *encoder) conversation() string {
+	if e.req.conversation == "" && e.p.stores(e.req) {
+		return e.id
+	}
+	return e.req.conversation
+}
+
 // AppendStart begins a stream. Clients wait for response.created.
 func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	e.start = *s
@@ -64,9 +73,13 @@ func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 }
 
 func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
-	e.output.events.buf = b
+	w, sequence, items := &e.output.events, e.output.events.sequence, len(e.output.items)
+	w.buf = b
 	err := e.CollectChunk(c)
-	return e.output.events.takeBuffer(), err
+	if err != nil { // the events about c are not sent
+		w.sequence, e.output.items = sequence, e.output.items[:items]
+	}
+	return w.takeBuffer(), err
 }
 
 func (e *encoder) CollectStart(s *llmhttp.ReplyStart) { e.start = *s }

@@ -123,7 +123,7 @@ func TestCreate_Response(t *testing.T) {
 		"temperature": 1.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "top_logprobs": 0.0, "max_output_tokens": nil,
 		"max_tool_calls": nil, "parallel_tool_calls": true, "truncation": "disabled", "user": nil, "safety_identifier": nil,
 		"prompt_cache_key": nil, "prompt_cache_retention": nil,
-		"usage": object{"input_tokens": 7.0, "input_tokens_details": object{"cached_tokens": 3.0}, "output_tokens": 5.0,
+		"usage": object{"input_tokens": 7.0, "input_tokens_details": object{"cached_tokens": 3.0, "cache_write_tokens": 2.0}, "output_tokens": 5.0,
 			"output_tokens_details": object{"reasoning_tokens": 2.0}, "total_tokens": 12.0},
 	}, r)
 	assert.Regexp(t, "^resp_[0-9a-f]{32}$", r["id"])

@@ -28,6 +28,8 @@ type server struct {
 	err     error                // error that the Backend yields after the chunks
 	request *llmhttp.ChatRequest // the last request that the Backend got
 	info    *llmhttp.RequestInfo // what the Observer got about it
+	limits  llmhttp.Limits       // of the keys
+	ended   chan *llmhttp.RequestSummary
 }
 
 // observe is the Observer of the Handler.
@@ -35,18 +37,23 @@ func (s *server) observe(ctx context.Context, _ *http.Request) (context.Context,
 	return ctx, llmhttp.Observation{Started: func(ctx context.Context, info *llmhttp.RequestInfo) context.Context {
 		s.info = info
 		return ctx
+	}, Ended: func(summary *llmhttp.RequestSummary) {
+		select {
+		case s.ended <- summary:
+		default: // the test does not read them
+		}
 	}}
 }
 
 // newServer starts a server. The key sk-NAME belongs to the account NAME.
 func newServer(t testing.TB, opts *responses.Options, chunks ...string) *server {
-	s := &server{t: t, chunks: chunks}
+	s := &server{t: t, chunks: chunks, ended: make(chan *llmhttp.RequestSummary, 1)}
 	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		name, ok := strings.CutPrefix(secret, "sk-")
 		if !ok {
 			return nil, llmhttp.ErrKeyNotFound
 		}
-		return &llmhttp.Key{ID: "key of " + name, Account: name}, nil
+		return &llmhttp.Key{ID: "key of " + name, Account: name, Limits: s.limits}, nil
 	})
 	h := llmhttp.NewHandler(llmhttp.BackendFunc(s.chat), keys, &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{responses.New(opts)},
@@ -160,7 +167,7 @@ func (s *server) requireRefused(status int, method, path, body string) (e struct
 // Chunks that the Backend of a server yields.
 const (
 	chunkText  = `{"choices":[{"delta":{"content":"Hello"}}]}`
-	chunkUsage = `{"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":3},` +
+	chunkUsage = `{"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":3,"cache_write_tokens":2},` +
 		`"completion_tokens_details":{"reasoning_tokens":2}}}`
 )
 

@@ -11,58 +11,78 @@ import (
 // Bounds on what a request can load from the store with a few bytes.
 const (
 	maxHistory      = 4096     // responses that previous_response_id continues
-	maxHistoryBytes = 64 << 20 // size of their items, and of the items that references name
+	maxHistoryItems = 65_536   // items of these
+	maxHistoryBytes = 64 << 20 // size of these items, and of the items that references name
 )
 
-// addHistory adds the items of the response id and of the responses before it. The ID
-// of the first response becomes the ID of the conversation.
-func (p *protocol) addHistory(ctx context.Context, c *conversation, id string) error {
+// loadsItems reports whether the request continues a response or refers to items.
+func (r *request) loadsItems() bool {
+	isReference := func(item inputItem) bool { return item.Type == itemReference }
+	return r.body.PreviousResponseID != nil || slices.ContainsFunc(r.items, isReference)
+}
+
+// loadHistory returns the items of the response id and of the responses before it, and the
+// ID of the first response, which is the ID of the conversation. It loads no response
+// beyond the bounds.
+func (p *protocol) loadHistory(ctx context.Context, account, id string) (items []inputItem, first string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	var chain []*llmhttp.StoredResponse
-	size := 0
+	var turns []*llmhttp.StoredResponse
+	count, left := 0, maxHistoryBytes
 	for id != "" {
-		r, err := p.opts.Store.LoadResponse(ctx, c.account, id)
-		if errors.Is(err, llmhttp.ErrResponseNotFound) {
-			return badRequest("previous_response_not_found", "previous_response_id", "Previous response with id '%s' not found.", clip(id))
-		}
+		r, err := p.opts.Store.LoadTurn(ctx, account, id, left)
 		if err != nil {
-			return storeError(err)
+			return nil, "", historyError(id, err)
 		}
+		turns, first, id = append(turns, r), r.ID, r.Previous
+		count += len(r.Input) + len(r.Output)
 		for _, item := range slices.Concat(r.Input, r.Output) {
-			size += len(item.Body)
+			left -= len(item.Body)
 		}
-		if chain = append(chain, r); len(chain) > maxHistory || size > maxHistoryBytes {
-			return badRequest("context_length_exceeded", "previous_response_id", "The conversation is too long to be continued.")
+		if len(turns) > maxHistory || count > maxHistoryItems || left < 0 {
+			return nil, "", historyError(id, llmhttp.ErrItemsTooLarge)
 		}
-		id = r.Previous
 	}
-	if len(chain) > 0 {
-		llmhttp.SetConversation(ctx, chain[len(chain)-1].ID)
-	}
-	for _, r := range slices.Backward(chain) {
+	items = make([]inputItem, 0, count)
+	for _, r := range slices.Backward(turns) {
 		for _, stored := range slices.Concat(r.Input, r.Output) {
-			item, err := newInputItem(stored.Body, "previous_response_id")
+			item, err := newInputItem(stored.Body, historyPath)
 			if err != nil {
-				return err
+				return nil, "", err
 			}
-			if err := c.addItem(&item); err != nil {
-				return err
-			}
+			items = append(items, item)
 		}
 	}
-	return nil
+	return items, first, nil
+}
+
+// historyPath is the path of items of the responses that a request continues.
+const historyPath = "previous_response_id"
+
+// historyError returns the error for the client after the store has failed with err to load
+// the response with the given ID, which a request continues.
+func historyError(id string, err error) error {
+	switch {
+	case errors.Is(err, llmhttp.ErrResponseNotFound):
+		return badRequest("previous_response_not_found", historyPath, "Previous response with id '%s' not found.", clip(id))
+	case errors.Is(err, llmhttp.ErrItemsTooLarge):
+		return badRequest("context_length_exceeded", historyPath, "The conversation is too long to be continued.")
+	}
+	return storeError(err)
 }
 
 // resolveReferences replaces references to items by the items that they refer to.
 func (p *protocol) resolveReferences(ctx context.Context, account string, items []inputItem) error {
-	ids, err := p.referencedIDs(items)
-	if err != nil || ids == nil {
-		return err
+	ids := referencedIDs(items)
+	if ids == nil {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	found, err := p.opts.Store.LoadItems(ctx, account, ids)
+	found, err := p.opts.Store.LoadItems(ctx, account, ids, maxHistoryBytes)
+	if errors.Is(err, llmhttp.ErrItemsTooLarge) {
+		return errReferencesTooLong()
+	}
 	if err != nil {
 		return storeError(err)
 	}
@@ -80,7 +100,7 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 			return badRequest("item_not_found", item.memberPath("id"), "Item with id '%s' not found.", clip(item.ID))
 		}
 		if size += len(body); size > maxHistoryBytes { // several references may name the same item
-			return badRequest("context_length_exceeded", "input", "The items that 'input' refers to are too long.")
+			return errReferencesTooLong()
 		}
 		if items[i], err = newInputItem(body, item.path); err != nil {
 			return err
@@ -89,22 +109,34 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 	return nil
 }
 
-// referencedIDs returns the distinct IDs of the items that are references. Without
-// references it returns nil.
-func (p *protocol) referencedIDs(items []inputItem) ([]string, error) {
-	var ids []string
+func errReferencesTooLong() error {
+	return badRequest("context_length_exceeded", "input", "The items that 'input' refers to are too long.")
+}
+
+// checkReferences checks the items that are references. stored tells whether there is a store.
+func checkReferences(items []inputItem, stored bool) error {
 	for _, item := range items {
 		switch {
 		case item.Type != itemReference:
-			continue
 		case item.ID == "":
-			return nil, missingParam(item.memberPath("id"))
-		case p.opts.Store == nil:
-			return nil, badRequest("item_not_found", item.memberPath("id"),
+			return missingParam(item.memberPath("id"))
+		case !stored:
+			return badRequest("item_not_found", item.memberPath("id"),
 				"Item '%s' is not stored, because this server stores no responses. Use 'store': false and send the item itself.", clip(item.ID))
 		}
-		ids = append(ids, item.ID)
+	}
+	return nil
+}
+
+// referencedIDs returns the distinct IDs of the items that are references. Without
+// references it returns nil.
+func referencedIDs(items []inputItem) []string {
+	var ids []string
+	for _, item := range items {
+		if item.Type == itemReference {
+			ids = append(ids, item.ID)
+		}
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	return slices.Compact(ids)
 }

@@ -31,35 +31,48 @@ type inputItem struct {
 	raw  jsontext.Value // the whole item
 }
 
-// readInput sets the messages of the chat request: the instructions, the
-// conversation that is continued, and the input.
-func (p *protocol) readInput(ctx context.Context, r *request) error {
-	c := &conversation{tools: r.tools, sealer: p.sealer, account: r.account}
+// readInput sets the items of the request.
+func (p *protocol) readInput(r *request) (err error) {
+	if r.items, err = r.inputItems(); err != nil {
+		return err
+	}
+	return checkReferences(r.items, p.opts.Store != nil)
+}
+
+// loadInput loads what the request continues and refers to.
+func (p *protocol) loadInput(ctx context.Context, r *request) (err error) {
+	if id := r.body.PreviousResponseID; id != nil {
+		if r.history, r.conversation, err = p.loadHistory(ctx, r.account, *id); err != nil {
+			return err
+		}
+	}
+	return p.resolveReferences(ctx, r.account, r.items)
+}
+
+// convert sets the messages and the tools of the chat request: the instructions, the
+// conversation that is continued, and the input. Before these are loaded, they are left
+// out, and so are checks that need them.
+func (p *protocol) convert(r *request, loaded bool) error {
+	r.tools = newToolset()
+	if err := r.tools.addAll(r.body.Tools, "tools", ""); err != nil {
+		return err
+	}
+	c := &conversation{tools: r.tools, sealer: p.sealer, account: r.account, calls: make(map[string]bool), partial: !loaded}
 	if text := r.body.Instructions; text != nil && *text != "" {
 		c.appendMessage(llmhttp.Message{Role: llmhttp.RoleSystem, Content: llmhttp.Text(*text)})
 	}
-	if id := r.body.PreviousResponseID; id != nil {
-		if err := p.addHistory(ctx, c, *id); err != nil {
-			return err
+	for _, items := range [][]inputItem{r.history, r.items} {
+		for i := range items {
+			if err := c.addItem(&items[i]); err != nil {
+				return err
+			}
 		}
 	}
-	items, err := r.inputItems()
-	if err != nil {
-		return err
+	r.chat.Messages, r.chat.Tools = c.finish(), r.tools.functions
+	if !loaded {
+		return nil
 	}
-	if err := p.resolveReferences(ctx, r.account, items); err != nil {
-		return err
-	}
-	for i := range items {
-		if err := c.addItem(&items[i]); err != nil {
-			return err
-		}
-	}
-	r.chat.Messages = c.finish()
-	if p.stores(r) {
-		r.items, err = storedInput(items)
-	}
-	return err
+	return r.setTools()
 }
 
 // inputItems returns the items of the input. A string is a message of the user.
@@ -113,7 +126,8 @@ func (item *inputItem) decode(v any) error { return decode(item.raw, item.path, 
 func (item *inputItem) memberPath(name string) string { return memberPath(item.path, name) }
 
 // storedInput returns the items of a request in the form in which they are stored.
-// Each item has an ID and a type, and the content of messages is a list of parts.
+// Each item has an ID and a type, those of known types have a status, and the content of
+// messages is a list of parts.
 func storedInput(items []inputItem) ([]llmhttp.StoredItem, error) {
 	stored := make([]llmhttp.StoredItem, len(items))
 	for i := range items {
@@ -130,6 +144,9 @@ func storedInput(items []inputItem) ([]llmhttp.StoredItem, error) {
 			return nil, err
 		}
 		members["id"], members["type"] = appendString(nil, item.ID), appendString(nil, item.Type)
+		if idPrefixes[item.Type] != "" && isNull(members["status"]) {
+			members["status"] = jsontext.Value(`"` + statusCompleted + `"`)
+		}
 		if content := members["content"]; item.Type == itemMessage && content.Kind() == '"' {
 			members["content"] = textContent(item.Role, content)
 		}

@@ -2,6 +2,7 @@ package responses
 
 import (
 	"encoding/json"
+	"net/http"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -47,25 +48,34 @@ func (o *outputBuilder) addDelta(d *llmhttp.Delta, logprobs []byte) error {
 	return nil
 }
 
+// maxItems is the maximum number of items of an output. An item needs about a kilobyte,
+// and a Backend may alternate between reasoning and text with every character.
+const maxItems = 4096
+
 // openItem adds an item to the output.
-func (o *outputBuilder) openItem(it *item) *item {
+func (o *outputBuilder) openItem(it *item) (*item, error) {
+	if len(o.items) >= maxItems {
+		e := llmhttp.Errorf(http.StatusBadGateway, "", "The reply of the model has more than %d items.", maxItems)
+		e.NoRetry = true
+		return nil, e
+	}
 	it.id, it.index, it.status = newID(idPrefixes[it.typ]), len(o.items), statusInProgress
 	o.items = append(o.items, it)
 	o.events.itemEvent("response.output_item.added", it)
-	return it
+	return it, nil
 }
 
 // openTextItem returns the open text item if it has the given type. Otherwise it closes
 // that item and opens a new one.
-func (o *outputBuilder) openTextItem(typ string) (*item, error) {
+func (o *outputBuilder) openTextItem(typ string) (it *item, err error) {
 	if o.textItem != nil && o.textItem.typ == typ {
 		return o.textItem, nil
 	}
 	if err := o.closeTextItem(statusCompleted); err != nil {
 		return nil, err
 	}
-	o.textItem = o.openItem(&item{typ: typ})
-	return o.textItem, nil
+	o.textItem, err = o.openItem(&item{typ: typ})
+	return o.textItem, err
 }
 
 func (o *outputBuilder) closeTextItem(status string) error {
@@ -150,7 +160,11 @@ func (o *outputBuilder) addCall(t *llmhttp.ToolCallDelta) error {
 		if err := o.closeTextItem(statusCompleted); err != nil {
 			return err
 		}
-		o.calls = append(o.calls, o.openItem(o.newCall(t)))
+		it, err := o.openItem(o.newCall(t))
+		if err != nil {
+			return err
+		}
+		o.calls = append(o.calls, it)
 	}
 	it := o.calls[t.Index]
 	it.arguments = append(it.arguments, t.Function.Arguments...)

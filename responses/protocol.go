@@ -19,6 +19,13 @@ type Options struct {
 	// conversation whose first response has expired cannot be continued by ID.
 	KeepFor time.Duration
 
+	// RequireStore makes a request fail with a 503 if its reply cannot be stored
+	// within a second, although the model has replied and the usage is recorded. If
+	// false, the client gets the reply with "store": false in its last event: it
+	// cannot be continued by ID. The Handler logs that at Warn, and the
+	// RequestSummary has it as SaveErr.
+	RequireStore bool
+
 	// Secret is the key with which encrypted_content is encrypted, of any length
 	// from 16 bytes. Processes that serve the same clients need the same one. If
 	// nil, each process has its own, and ignores what others have encrypted.
@@ -59,7 +66,7 @@ func (p *protocol) Routes() []llmhttp.Route {
 		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.decodeChat, StartsEarly: true, FailsCleanly: true},
 		{Pattern: "GET /v1/responses", Endpoint: chat, Match: isUpgrade, Serve: p.refuseUpgrade},
 		{Pattern: "POST /v1/responses/input_tokens", Endpoint: chat, Serve: p.countTokens, CountsTokens: true},
-		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Serve: replyNotFound},
+		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Match: matchAny, Serve: replyNotFound},
 		{Pattern: "GET /v1/responses/{id}", Endpoint: chat, Serve: p.retrieve},
 		{Pattern: "DELETE /v1/responses/{id}", Endpoint: chat, Serve: p.delete},
 		{Pattern: "GET /v1/responses/{id}/input_items", Endpoint: chat, Serve: p.listInput},
@@ -69,7 +76,12 @@ func (p *protocol) Routes() []llmhttp.Route {
 
 // decodeChat decodes a request for a response.
 func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
-	req, err := p.decodeRequest(ctx, body)
+	req, err := p.decodeRequest(ctx, body, func(known *llmhttp.ChatRequest) error {
+		if known.Model == "" {
+			return missingParam("model")
+		}
+		return llmhttp.ReserveChat(ctx, known)
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,19 +91,31 @@ func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte)
 	if len(req.chat.Messages) == 0 {
 		return nil, nil, missingParam("input")
 	}
-	r, err := newEncoder(p, req)
-	return req.chat, r, err
+	e, err := newEncoder(p, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if id := e.conversation(); id != "" {
+		llmhttp.SetConversation(ctx, id)
+	}
+	return req.chat, e, nil
 }
 
 // countTokens serves POST /v1/responses/input_tokens, whose request has the
 // members of a request for a response, all of them optional.
 func (p *protocol) countTokens(ctx context.Context, _ *http.Request, body []byte) (any, error) {
-	req, err := p.decodeRequest(ctx, body)
+	checkModel := func(c *llmhttp.ChatRequest) error {
+		if key := llmhttp.KeyFrom(ctx); key != nil && !key.AllowsModel(c.Model) {
+			return llmhttp.ModelNotFound(c.Model)
+		}
+		return nil
+	}
+	req, err := p.decodeRequest(ctx, body, checkModel)
 	if err != nil {
 		return nil, err
 	}
-	if key := llmhttp.KeyFrom(ctx); key != nil && !key.AllowsModel(req.body.Model) {
-		return nil, llmhttp.ModelNotFound(req.body.Model)
+	if err := checkModel(req.chat); err != nil {
+		return nil, err
 	}
 	n, err := llmhttp.CountTokens(ctx, req.chat)
 	return &tokenCount{Object: "response.input_tokens", InputTokens: n}, err
@@ -110,6 +134,10 @@ func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 func (*protocol) refuseUpgrade(_ context.Context, r *http.Request, _ []byte) (any, error) {
 	return nil, llmhttp.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", r.URL.Path)
 }
+
+// matchAny is the Match of a route that is no endpoint. The error for an unknown address does
+// not list routes that have a Match.
+func matchAny(*http.Request) bool { return true }
 
 // replyNotFound serves the paths of the API that this package does not support.
 func replyNotFound(_ context.Context, r *http.Request, _ []byte) (any, error) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -98,25 +100,60 @@ type request struct {
 	tools          *toolset
 	wantsLogprobs  bool
 	wantsEncrypted bool                 // the client wants encrypted_content
-	items          []llmhttp.StoredItem // the input, to be stored; nil if it is not
+	history        []inputItem          // the conversation that previous_response_id continues
+	conversation   string               // its ID; "" for a new conversation
+	items          []inputItem          // the input
+	stored         []llmhttp.StoredItem // the input, to be stored; nil if it is not
 }
 
-// The values of include that are supported. Others are ignored.
+// The values of include that are supported.
 const (
 	includeLogprobs  = "message.output_text.logprobs"
 	includeEncrypted = "reasoning.encrypted_content"
 )
 
-// decodeRequest decodes the body of a request and converts it.
-func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, error) {
+// includes has all values of include. Those that are not supported are about hosted tools
+// and files, and are ignored.
+var includes = []string{
+	includeLogprobs, includeEncrypted, "code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results",
+	"message.input_image.image_url", "web_search_call.action.sources", "web_search_call.results",
+}
+
+// decodeRequest decodes the body of a request and converts it. It calls reserve with
+// what is known of the chat request before it loads anything from the store.
+func (p *protocol) decodeRequest(ctx context.Context, raw []byte, reserve func(*llmhttp.ChatRequest) error) (*request, error) {
+	r, err := p.readRequest(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	if r.loadsItems() {
+		if err := p.convert(r, false); err != nil {
+			return nil, err
+		}
+		if err := reserve(r.chat); err != nil {
+			return nil, err
+		}
+		if err := p.loadInput(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.convert(r, true); err != nil {
+		return nil, err
+	}
+	if p.stores(r) {
+		r.stored, err = storedInput(r.items)
+	}
+	r.history, r.items, r.body.Input = nil, nil, nil // so that they are not in memory until the reply has ended
+	return r, err
+}
+
+// readRequest decodes the body of a request.
+func (p *protocol) readRequest(ctx context.Context, raw []byte) (*request, error) {
 	body, err := decodeBody(ctx, raw)
 	if err != nil {
 		return nil, err
 	}
-	r := &request{
-		body: body, account: accountOf(ctx), tools: newToolset(),
-		chat: &llmhttp.ChatRequest{Model: body.Model, Stream: body.Stream},
-	}
+	r := &request{body: body, account: accountOf(ctx), chat: &llmhttp.ChatRequest{Model: body.Model, Stream: body.Stream}}
 	if err := r.checkState(p.opts.Store != nil); err != nil {
 		return nil, err
 	}
@@ -126,13 +163,7 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte) (*request, err
 	if err := r.setParams(); err != nil {
 		return nil, err
 	}
-	if err := r.tools.addAll(body.Tools, "tools", ""); err != nil {
-		return nil, err
-	}
-	if err := p.readInput(ctx, r); err != nil {
-		return nil, err
-	}
-	return r, r.setTools()
+	return r, p.readInput(r)
 }
 
 // accountOf returns the account of the request with the given context, or "" if it has no
@@ -188,6 +219,9 @@ func (r *request) readIncludes() error {
 		if err != nil {
 			return err
 		}
+		if err := checkValue(elementPath("include", i), value, includes); err != nil {
+			return err
+		}
 		switch value {
 		case includeLogprobs:
 			r.wantsLogprobs = true
@@ -209,9 +243,14 @@ func (r *request) setParams() error {
 	}
 	c.Temperature, c.TopP = b.Temperature, b.TopP
 	c.PresencePenalty, c.FrequencyPenalty = b.PresencePenalty, b.FrequencyPenalty
-	c.MaxCompletionTokens = b.MaxOutputTokens
+	if n := b.MaxOutputTokens; n != nil {
+		c.MaxCompletionTokens = new(*n) // the Handler may lower it, and the response repeats the parameter
+	}
 	if b.Reasoning != nil && b.Reasoning.Effort != nil {
 		c.ReasoningEffort = *b.Reasoning.Effort
+		if err := checkValue("reasoning.effort", c.ReasoningEffort, efforts); err != nil {
+			return err
+		}
 	}
 	c.Extra = make(llmhttp.Extra)
 	if !isNull(b.Metadata) {
@@ -287,8 +326,27 @@ func (f *jsonSchema) check() error {
 	return nil
 }
 
-// check checks the bounds of numbers.
+// The values of reasoning.effort and of truncation. The last two efforts are Codex's.
+var (
+	efforts     = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"}
+	truncations = []string{"auto", "disabled"}
+)
+
+// checkValue returns an error if value is not in list.
+func checkValue(param, value string, list []string) error {
+	if slices.Contains(list, value) {
+		return nil
+	}
+	return badRequest("invalid_value", param, "Invalid value: '%s'. Supported values are: '%s'.", clip(value), strings.Join(list, "', '"))
+}
+
+// check checks the bounds of numbers, and truncation.
 func (s *samplingParams) check() error {
+	if s.Truncation != nil {
+		if err := checkValue("truncation", *s.Truncation, truncations); err != nil {
+			return err
+		}
+	}
 	for _, f := range []struct {
 		param       string
 		value       *float64

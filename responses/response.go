@@ -103,6 +103,8 @@ func (o *outcome) appendUsage(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
 	b = append(b, `,"input_tokens_details":{"cached_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.PromptTokensDetails.CachedTokens), 10)
+	b = append(b, `,"cache_write_tokens":`...)
+	b = strconv.AppendInt(b, int64(u.PromptTokensDetails.CacheWriteTokens), 10)
 	b = append(b, `},"output_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
 	b = append(b, `,"output_tokens_details":{"reasoning_tokens":`...)

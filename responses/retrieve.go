@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,7 +22,7 @@ func (p *protocol) retrieve(ctx context.Context, r *http.Request, _ []byte) (any
 	if query.Get("stream") == "true" {
 		return nil, unsupportedParam("stream", "Stored responses cannot be streamed.")
 	}
-	stored, err := p.loadResponse(ctx, r)
+	stored, err := p.loadResponse(ctx, r, true)
 	if err != nil {
 		return nil, err
 	}
@@ -33,15 +34,20 @@ func (p *protocol) retrieve(ctx context.Context, r *http.Request, _ []byte) (any
 	return json.RawMessage(body), nil
 }
 
-// loadResponse returns the stored response whose ID is in the path of r.
-func (p *protocol) loadResponse(ctx context.Context, r *http.Request) (*llmhttp.StoredResponse, error) {
+// loadResponse returns the stored response whose ID is in the path of r, with or without
+// its Body.
+func (p *protocol) loadResponse(ctx context.Context, r *http.Request, withBody bool) (stored *llmhttp.StoredResponse, err error) {
 	id := r.PathValue("id")
 	if p.opts.Store == nil {
 		return nil, responseError(id, llmhttp.ErrResponseNotFound)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	stored, err := p.opts.Store.LoadResponse(ctx, accountOf(ctx), id)
+	if withBody {
+		stored, err = p.opts.Store.LoadResponse(ctx, accountOf(ctx), id)
+	} else {
+		stored, err = p.opts.Store.LoadTurn(ctx, accountOf(ctx), id, math.MaxInt)
+	}
 	if err != nil {
 		return nil, responseError(id, err)
 	}
@@ -118,7 +124,7 @@ type deletedResponse struct {
 // cancel serves POST /v1/responses/{id}/cancel. It always fails, because no response
 // runs in the background.
 func (p *protocol) cancel(ctx context.Context, r *http.Request, _ []byte) (any, error) {
-	if _, err := p.loadResponse(ctx, r); err != nil && p.opts.Store != nil {
+	if _, err := p.loadResponse(ctx, r, false); err != nil && p.opts.Store != nil {
 		return nil, err
 	}
 	return nil, llmhttp.Errorf(http.StatusBadRequest, "", "Only responses in the background can be cancelled, and this server has none.")
@@ -151,7 +157,7 @@ func (p *protocol) listInput(ctx context.Context, r *http.Request, _ []byte) (an
 	if order != "" && order != "asc" && order != "desc" {
 		return nil, badRequest("invalid_value", "order", "Invalid value for 'order'. Supported values are: 'asc' and 'desc'.")
 	}
-	stored, err := p.loadResponse(ctx, r)
+	stored, err := p.loadResponse(ctx, r, false)
 	if err != nil {
 		return nil, err
 	}

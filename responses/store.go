@@ -3,6 +3,7 @@ package responses
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -23,7 +24,7 @@ func (e *encoder) SaveReply(u *llmhttp.Usage, extra llmhttp.Extra) func(context.
 	e.finish(u, extra)
 	stored := &llmhttp.StoredResponse{
 		ID: e.id, Account: e.req.account, Created: time.Now(),
-		Body: append(e.appendHead(nil), '}'), Input: e.req.items,
+		Body: append(e.appendHead(nil), '}'), Input: e.req.stored,
 	}
 	if previous := e.req.body.PreviousResponseID; previous != nil {
 		stored.Previous = *previous
@@ -37,11 +38,20 @@ func (e *encoder) SaveReply(u *llmhttp.Usage, extra llmhttp.Extra) func(context.
 	store := e.p.opts.Store
 	return func(ctx context.Context) error {
 		if err := store.SaveResponse(ctx, stored); err != nil {
-			return &llmhttp.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
-				Message: "We could not store the response. Please try again.", Err: err}
+			return unavailable("We could not store the response. Please try again.", err, true)
 		}
 		return nil
 	}
+}
+
+// SaveFailed makes the reply say that it is not stored, unless it must be.
+func (e *encoder) SaveFailed(err error) error {
+	if e.p.opts.RequireStore {
+		return err
+	}
+	var encodeErr error
+	e.echo, encodeErr = encodeEcho(e.req, false)
+	return encodeErr
 }
 
 // storeTimeout is how long the store may take to load what a request needs, or to
@@ -50,9 +60,20 @@ const storeTimeout = 10 * time.Second
 
 // storeError returns the error for the client after the store has failed with err.
 func storeError(err error) error {
+	return unavailable("We could not reach the stored responses. Please try again.", err, false)
+}
+
+// unavailable returns the error for the client after the store has failed with err: the
+// *llmhttp.Error in err, or else a 503 with message. charged tells that SDKs must not repeat
+// the request, because its reply was charged.
+func unavailable(message string, err error, charged bool) error {
+	cause := fmt.Errorf("%w: %w", llmhttp.ErrResponseStore, err)
 	if e := (*llmhttp.Error)(nil); errors.As(err, &e) {
-		return err
+		return cause
 	}
-	return &llmhttp.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
-		Message: "We could not reach the stored responses. Please try again.", Err: err}
+	e := &llmhttp.Error{Status: http.StatusServiceUnavailable, Message: message, NoRetry: charged, Err: cause}
+	if !charged {
+		e.RetryAfter = time.Second
+	}
+	return e
 }

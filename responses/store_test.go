@@ -38,13 +38,17 @@ func TestStored_Conversation(t *testing.T) {
 	s := newStoringServer(t, chunkText)
 	first := s.create(`{"model":"m","instructions":"Be kind.","input":"one"}`)
 	assert.Equal(t, true, first["store"])
-	assert.Empty(t, s.info.Conversation)
+	assert.Equal(t, first["id"], s.info.Conversation, "before the Backend is called")
 	second := must(accumulate(s.stream(`{"model":"m","instructions":"Be brief.","input":"two","previous_response_id":"` + first["id"].(string) + `"}`)))
 	assert.Equal(t, first["id"], second["previous_response_id"])
 	assert.Equal(t, "system: Be brief., user: one, assistant: Hello, user: two", s.messageTexts())
 	s.create(`{"model":"m","input":"three","previous_response_id":"` + second["id"].(string) + `"}`)
 	assert.Equal(t, "user: one, assistant: Hello, user: two, assistant: Hello, user: three", s.messageTexts(), "instructions are not inherited")
 	assert.Equal(t, first["id"], s.info.Conversation)
+	s.create(`{"model":"m","input":"three","store":false,"previous_response_id":"` + second["id"].(string) + `"}`)
+	assert.Equal(t, first["id"], s.info.Conversation)
+	s.create(`{"model":"m","input":"one","store":false}`)
+	assert.Empty(t, s.info.Conversation, "no other request can belong to it")
 
 	message := second["output"].([]any)[0].(object)["id"].(string)
 	s.create(`{"model":"m","input":[{"role":"user","content":"two"},{"type":"item_reference","id":"` + message + `"},{"id":"` + message + `"},{"role":"user","content":"four"}]}`)
@@ -149,6 +153,7 @@ func TestStored_InputItems(t *testing.T) {
 			it := it.(object)
 			ids = append(ids, it["id"].(string))
 			assert.Equal(t, "message", it["type"])
+			assert.Equal(t, "completed", it["status"])
 			assert.Equal(t, []any{object{"type": "input_text", "text": strings.TrimPrefix(it["id"].(string), "msg_")}}, it["content"])
 		}
 		if len(ids) > 0 {
@@ -189,9 +194,16 @@ func (s *failingStore) LoadResponse(ctx context.Context, account, id string) (*l
 	return s.ResponseStore.LoadResponse(ctx, account, id)
 }
 
+func (s *failingStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*llmhttp.StoredResponse, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.ResponseStore.LoadTurn(ctx, account, id, maxBytes)
+}
+
 func TestStored_StoreFails(t *testing.T) {
 	store := &failingStore{ResponseStore: memory.NewResponseStore()}
-	s := newServer(t, &responses.Options{Store: store}, chunkText)
+	s := newServer(t, &responses.Options{Store: store, RequireStore: true}, chunkText)
 	r := s.create(`{"model":"m","input":"Hi"}`)
 	store.err = errors.New("secret cause")
 	failed := must(accumulate(s.stream(`{"model":"m","input":"Hi"}`)))
@@ -206,6 +218,49 @@ func TestStored_StoreFails(t *testing.T) {
 	}
 	whole := s.create(`{"model":"m","input":"Hi","store":false}`)
 	assert.Equal(t, "completed", whole["status"])
+}
+
+// The client gets a reply that cannot be stored, unless the host wants all stored.
+func TestStored_ReplyIsNotStored(t *testing.T) {
+	store := &failingStore{ResponseStore: memory.NewResponseStore(), err: errors.New("secret cause")}
+	s := newServer(t, &responses.Options{Store: store}, chunkText)
+	whole := s.create(`{"model":"m","input":"Hi"}`)
+	stream := s.stream(`{"model":"m","input":"Hi"}`)
+	streamed := must(accumulate(stream))
+	for _, r := range []object{whole, streamed} {
+		assert.Equal(t, "completed", r["status"])
+		assert.Equal(t, false, r["store"])
+		assert.Equal(t, "Hello", r["output"].([]any)[0].(object)["content"].([]any)[0].(object)["text"])
+		assert.NotContains(t, fmt.Sprint(r), "secret cause")
+		store.err = nil
+		e := s.requireRefused(400, "POST", "/v1/responses", `{"model":"m","input":"x","previous_response_id":"`+r["id"].(string)+`"}`)
+		assert.Equal(t, "previous_response_not_found", e.Code)
+	}
+	assert.Contains(t, stream[0].Data, `"store":true`, "it was not known when the stream began")
+	assert.Contains(t, stream[len(stream)-1].Data, `"store":false`)
+}
+
+// Errors that the store caused have its class.
+func TestStored_ErrorClass(t *testing.T) {
+	store := &failingStore{ResponseStore: memory.NewResponseStore(), err: errors.New("down")}
+	for _, test := range []struct {
+		method, path, body string
+		require            bool
+		want               llmhttp.ErrorClass
+	}{
+		{"POST", "/v1/responses", `{"model":"m","input":"Hi"}`, false, ""},
+		{"POST", "/v1/responses", `{"model":"m","input":"Hi"}`, true, llmhttp.ClassResponseStore},
+		{"POST", "/v1/responses", `{"model":"m","input":"Hi","stream":true}`, true, llmhttp.ClassResponseStore},
+		{"POST", "/v1/responses", `{"model":"m","input":"Hi","previous_response_id":"resp_1"}`, false, llmhttp.ClassResponseStore},
+		{"GET", "/v1/responses/resp_1", "", false, llmhttp.ClassResponseStore},
+		{"GET", "/v1/responses/resp_1/input_items", "", false, llmhttp.ClassResponseStore},
+	} {
+		s := newServer(t, &responses.Options{Store: store, RequireStore: test.require}, chunkText)
+		s.send("acme", test.method, test.path, test.body)
+		summary := <-s.ended
+		assert.Equal(t, test.want, summary.ErrorClass, "%v: %v", test, summary.Err)
+		assert.Equal(t, test.want == "", summary.SaveErr != nil)
+	}
 }
 
 // A client that has seen the end of a response can load it at once.
@@ -236,32 +291,50 @@ func (hangingStore) LoadResponse(ctx context.Context, _, _ string) (*llmhttp.Sto
 	return nil, ctx.Err()
 }
 
+func (hangingStore) LoadTurn(ctx context.Context, _, _ string, _ int) (*llmhttp.StoredResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 func (hangingStore) DeleteResponse(ctx context.Context, _, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 func TestStored_StoreHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("acme"), &llmhttp.Options{
-			Protocols: []llmhttp.Protocol{responses.New(&responses.Options{Store: hangingStore{}})},
+	newHandler := func(require bool) *llmhttp.Handler {
+		return llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("acme"), &llmhttp.Options{
+			Protocols: []llmhttp.Protocol{responses.New(&responses.Options{Store: hangingStore{}, RequireStore: require})},
 			Logger:    slog.New(slog.DiscardHandler),
-			KeepAlive: 3 * time.Second,
+			KeepAlive: 500 * time.Millisecond,
 		})
+	}
+	const body = `{"model":"demo-chat","input":"Hi","stream":true}`
+	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		w := serveDirectly(h, []byte(`{"model":"demo-chat","input":"Hi","stream":true}`))
+		w := serveDirectly(newHandler(true), []byte(body))
 		r, err := accumulate(readEvents(t, w.Body.String()))
 		assert.NoError(t, err)
 		assert.Equal(t, "failed", r["status"])
 		assert.Nil(t, r["completed_at"])
 		assert.Equal(t, "We could not store the response. Please try again.", r["error"].(object)["message"])
 		assert.Contains(t, w.Body.String(), ": keep-alive\n")
-		assert.Equal(t, 10*time.Second, time.Since(start))
+		assert.Equal(t, time.Second, time.Since(start))
 
+		start = time.Now()
+		h := newHandler(false)
+		w = serveDirectly(h, []byte(body))
+		r, err = accumulate(readEvents(t, w.Body.String()))
+		assert.NoError(t, err)
+		assert.Equal(t, "completed", r["status"])
+		assert.Equal(t, false, r["store"])
+		assert.Equal(t, time.Second, time.Since(start))
+
+		start = time.Now()
 		w = serveDirectly(h, []byte(`{"model":"demo-chat","input":"Hi","previous_response_id":"resp_1"}`))
 		assert.Equal(t, 503, w.Code)
 		assert.Contains(t, w.Body.String(), "We could not reach the stored responses.")
-		assert.Equal(t, 20*time.Second, time.Since(start))
+		assert.Equal(t, 10*time.Second, time.Since(start))
 
 		for _, request := range [][2]string{
 			{"GET", "/v1/responses/resp_1"}, {"GET", "/v1/responses/resp_1/input_items"}, {"DELETE", "/v1/responses/resp_1"},

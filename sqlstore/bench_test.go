@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -216,7 +217,7 @@ func BenchmarkResponses(b *testing.B) {
 					for turn := range 10 {
 						ids = append(ids, benchResponse(first + turn).Output[0].ID)
 					}
-					found, err := s.LoadItems(b.Context(), benchResponse(first).Account, ids)
+					found, err := s.LoadItems(b.Context(), benchResponse(first).Account, ids, math.MaxInt)
 					require.NoError(b, err)
 					require.Len(b, found, 10)
 				}
@@ -262,24 +263,9 @@ func fillSQLite(ctx context.Context, s *Store, rows []*responseRow) error {
 		return err
 	}
 	err := inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
-		response, err := tx.PrepareContext(ctx, "INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5)")
-		if err != nil {
-			return err
-		}
-		defer response.Close()
-		item, err := tx.PrepareContext(ctx, "INSERT INTO llmhttp_response_items (account, id, response) VALUES ($1, $2, $3)")
-		if err != nil {
-			return err
-		}
-		defer item.Close()
 		for _, row := range rows {
-			if _, err := response.ExecContext(ctx, row.account, row.id, row.created, row.expires, row.data); err != nil {
+			if _, err := s.db.insertResponseTx(ctx, tx, row); err != nil {
 				return err
-			}
-			for _, id := range row.items {
-				if _, err := item.ExecContext(ctx, row.account, id, row.id); err != nil {
-					return err
-				}
 			}
 		}
 		return nil
@@ -291,9 +277,9 @@ func fillSQLite(ctx context.Context, s *Store, rows []*responseRow) error {
 func fillPostgres(ctx context.Context, s *Store, rows []*responseRow) error {
 	var responses, items [][]any
 	for _, row := range rows {
-		responses = append(responses, []any{row.account, row.id, row.created, row.expires, row.data})
-		for _, id := range row.items {
-			items = append(items, []any{row.account, id, row.id})
+		responses = append(responses, []any{row.account, row.id, row.created, row.expires, row.previous, row.itemBytes, row.data})
+		for i, item := range row.items {
+			items = append(items, []any{row.account, row.id, i, item.id, item.name, item.output, item.repeated, item.data})
 		}
 	}
 	conn, err := s.db.write.Conn(ctx)
@@ -303,11 +289,11 @@ func fillPostgres(ctx context.Context, s *Store, rows []*responseRow) error {
 	defer conn.Close()
 	return conn.Raw(func(driverConn any) error {
 		pg := driverConn.(*stdlib.Conn).Conn()
-		_, err := pg.CopyFrom(ctx, pgx.Identifier{"llmhttp_responses"}, []string{"account", "id", "created", "expires", "data"}, pgx.CopyFromRows(responses))
+		_, err := pg.CopyFrom(ctx, pgx.Identifier{"llmhttp_responses"}, []string{"account", "id", "created", "expires", "previous", "item_bytes", "data"}, pgx.CopyFromRows(responses))
 		if err != nil {
 			return err
 		}
-		_, err = pg.CopyFrom(ctx, pgx.Identifier{"llmhttp_response_items"}, []string{"account", "id", "response"}, pgx.CopyFromRows(items))
+		_, err = pg.CopyFrom(ctx, pgx.Identifier{"llmhttp_stored_items"}, []string{"account", "response", "position", "id", "name", "output", "repeated", "data"}, pgx.CopyFromRows(items))
 		return err
 	})
 }

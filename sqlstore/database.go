@@ -51,9 +51,11 @@ type dialect interface {
 	// addUsage stores records and adds the new ones to the sums of their
 	// days. The records must be sorted by ID, and the IDs must be unique.
 	addUsage(ctx context.Context, db *sql.DB, records []record) error
-	// insertResponse inserts a response and the IDs of its items. It reports
-	// false, and does nothing, if there is a response of that ID.
+	// insertResponse inserts a response and its items. It reports false, and does
+	// nothing, if there is a response of that ID.
 	insertResponse(ctx context.Context, db *sql.DB, row *responseRow) (inserted bool, err error)
+	// insertResponseTx is insertResponse as a part of a transaction.
+	insertResponseTx(ctx context.Context, tx *sql.Tx, row *responseRow) (inserted bool, err error)
 	// setLastUsed stores when keys were last used, except for keys whose
 	// stored time is less than lastUsedInterval older. Unknown keys are ignored.
 	setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error

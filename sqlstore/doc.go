@@ -54,7 +54,8 @@
 //
 // # Responses
 //
-// [Store.SaveResponse] stores a response and its items in one row, and the IDs of
-// the items in a table of their own. Responses that have expired are not found,
-// and a Store deletes them once an hour; see [Store.PruneResponses].
+// [Store.SaveResponse] stores a response in one row, and each of its items in a row of
+// another table, so that a request reads only what it needs. Responses that have
+// expired are not found, and a Store deletes them once an hour; see
+// [Store.PruneResponses]. Options.MaxResponseBytes limits what an account stores.
 package sqlstore

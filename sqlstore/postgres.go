@@ -147,17 +147,32 @@ func column[R, V any](rows []R, value func(*R) V) []V {
 const dayOfTime = "time - ((time % 86400000000) + 86400000000) % 86400000000"
 
 // insertResponse uses a single statement, which takes one round trip.
-func (postgresDialect) insertResponse(ctx context.Context, db *sql.DB, row *responseRow) (inserted bool, err error) {
-	err = db.QueryRowContext(ctx, `
+func (d postgresDialect) insertResponse(ctx context.Context, db *sql.DB, row *responseRow) (inserted bool, err error) {
+	return d.insertRows(ctx, db, row)
+}
+
+func (d postgresDialect) insertResponseTx(ctx context.Context, tx *sql.Tx, row *responseRow) (inserted bool, err error) {
+	return d.insertRows(ctx, tx, row)
+}
+
+func (postgresDialect) insertRows(ctx context.Context, q querier, row *responseRow) (inserted bool, err error) {
+	err = q.QueryRowContext(ctx, `
 		WITH added AS (
-			INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5)
+			INSERT INTO llmhttp_responses (account, id, created, expires, previous, item_bytes, data) VALUES ($1, $2, $3, $4, $5, $6, $7)
 			ON CONFLICT DO NOTHING RETURNING account, id
 		), items AS (
-			INSERT INTO llmhttp_response_items (account, id, response)
-			SELECT added.account, item, added.id FROM added, unnest($6::text[]) AS item
+			INSERT INTO llmhttp_stored_items (account, response, position, id, name, output, repeated, data)
+			SELECT added.account, added.id, i.number - 1, i.id, i.name, i.output, i.repeated, i.data
+			FROM added, unnest($8::text[], $9::bytea[], $10::boolean[], $11::boolean[], $12::bytea[])
+				WITH ORDINALITY AS i (id, name, output, repeated, data, number)
 		)
 		SELECT EXISTS (SELECT 1 FROM added)`,
-		row.account, row.id, row.created, row.expires, row.data, row.items).Scan(&inserted)
+		row.account, row.id, row.created, row.expires, row.previous, row.itemBytes, row.data,
+		column(row.items, func(i *itemRow) string { return i.id }),
+		column(row.items, func(i *itemRow) []byte { return i.name }),
+		column(row.items, func(i *itemRow) bool { return i.output }),
+		column(row.items, func(i *itemRow) bool { return i.repeated }),
+		column(row.items, func(i *itemRow) []byte { return i.data })).Scan(&inserted)
 	return inserted, err
 }
 

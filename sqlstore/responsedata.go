@@ -4,76 +4,111 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
-	"slices"
-	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-// A responseRow is a row of llmhttp_responses, and the IDs of its items. Names
-// are in their stored forms.
+// A responseRow is a row of llmhttp_responses, and those of its items. Names are in
+// their stored forms.
 type responseRow struct {
 	account, id string
 	created     int64
 	expires     sql.NullInt64
+	previous    []byte
+	itemBytes   int64
 	data        []byte
-	items       []string // sorted, without duplicates
+	items       []itemRow
+}
+
+// An itemRow is a row of llmhttp_stored_items.
+type itemRow struct {
+	id       string
+	name     []byte // nil if originalName(id) is the ID
+	output   bool
+	repeated bool
+	data     []byte
 }
 
 func newResponseRow(r *llmhttp.StoredResponse) *responseRow {
-	return &responseRow{
-		account: storedName(r.Account),
-		id:      storedName(r.ID),
-		created: micros(r.Created),
-		expires: encodeTime(r.Expires),
-		data:    encodeResponse(r),
-		items:   itemNames(r),
+	row := &responseRow{
+		account:  storedName(r.Account),
+		id:       storedName(r.ID),
+		created:  micros(r.Created),
+		expires:  encodeTime(r.Expires),
+		previous: []byte(r.Previous),
+		data:     append([]byte{responseFormat}, r.Body...),
 	}
+	seen := make(map[string]bool)
+	row.addItems(r.Input, false, seen)
+	row.addItems(r.Output, true, seen)
+	return row
 }
 
-func (r *responseRow) hasExpired(now time.Time) bool {
-	return r.expires.Valid && r.expires.Int64 <= micros(now)
-}
-
-// itemNames returns the stored forms of the IDs of the items of r, without duplicates.
-func itemNames(r *llmhttp.StoredResponse) []string {
-	names := make([]string, 0, len(r.Input)+len(r.Output))
-	for _, item := range slices.Concat(r.Input, r.Output) {
-		names = append(names, storedName(item.ID))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// responseFormat is the first byte of the column data.
-const responseFormat = 1
-
-// encodeResponse returns the column data of r: strings, each after its length.
-func encodeResponse(r *llmhttp.StoredResponse) []byte {
-	b := []byte{responseFormat}
-	b = appendBytes(b, []byte(r.Previous))
-	b = appendBytes(b, r.Body)
-	for _, items := range [][]llmhttp.StoredItem{r.Input, r.Output} {
-		b = binary.AppendUvarint(b, uint64(len(items)))
-		for i := range items {
-			b = appendBytes(b, []byte(items[i].ID))
-			b = appendBytes(b, items[i].Body)
+// addItems adds items whose IDs are then in the set seen.
+func (r *responseRow) addItems(items []llmhttp.StoredItem, output bool, seen map[string]bool) {
+	for i := range items {
+		row := itemRow{id: storedName(items[i].ID), output: output, data: items[i].Body}
+		if row.data == nil {
+			row.data = []byte{} // nil would be stored as null
 		}
+		if originalName(row.id) != items[i].ID {
+			row.name = []byte(items[i].ID)
+		}
+		row.repeated, seen[row.id] = seen[row.id], true
+		r.itemBytes += int64(len(row.data))
+		r.items = append(r.items, row)
 	}
-	return b
 }
 
-func appendBytes(b, s []byte) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+// size returns what the response counts toward Options.MaxResponseBytes.
+func (r *responseRow) size() int64 { return int64(len(r.data)) + r.itemBytes }
+
+// itemID returns the ID of an item from its columns id and name.
+func itemID(id string, name []byte) string {
+	if name != nil {
+		return string(name)
+	}
+	return originalName(id)
 }
 
-// A responseReader reads what encodeResponse has written.
-type responseReader struct {
+// The first byte of the column data.
+const (
+	wholeFormat    = 1 // of older programs: see decodeWhole
+	responseFormat = 2 // followed by the Body
+)
+
+var errResponseFormat = errors.New("a stored response is damaged or of a newer version of this package")
+
+// decodeBody returns the Body in the column data.
+func decodeBody(data []byte) ([]byte, error) {
+	if len(data) == 0 || data[0] != responseFormat {
+		return nil, errResponseFormat
+	}
+	return data[1:], nil
+}
+
+// decodeWhole sets the fields of r that older programs have written to the column data:
+// strings, each after its length.
+func decodeWhole(data []byte, r *llmhttp.StoredResponse) error {
+	if len(data) == 0 || data[0] != wholeFormat {
+		return errResponseFormat
+	}
+	reader := wholeReader{data: data[1:]}
+	r.Previous, r.Body = string(reader.bytes()), reader.bytes()
+	r.Input, r.Output = reader.items(), reader.items()
+	if reader.bad || len(reader.data) > 0 {
+		return errResponseFormat
+	}
+	return nil
+}
+
+// A wholeReader reads the parts of data of the wholeFormat.
+type wholeReader struct {
 	data []byte // what was not read yet
 	bad  bool   // the data is damaged
 }
 
-func (r *responseReader) number() int {
+func (r *wholeReader) number() int {
 	n, size := binary.Uvarint(r.data)
 	if size <= 0 || n > uint64(len(r.data)) {
 		r.bad, r.data = true, nil
@@ -83,37 +118,22 @@ func (r *responseReader) number() int {
 	return int(n)
 }
 
-func (r *responseReader) bytes() []byte {
+// bytes returns a copy, so that who keeps an item does not keep the whole response.
+func (r *wholeReader) bytes() []byte {
 	n := r.number()
 	if n > len(r.data) {
 		r.bad, r.data = true, nil
 		return nil
 	}
-	s := r.data[:n:n]
+	s := append([]byte{}, r.data[:n]...)
 	r.data = r.data[n:]
 	return s
 }
 
-func (r *responseReader) items() []llmhttp.StoredItem {
+func (r *wholeReader) items() []llmhttp.StoredItem {
 	var items []llmhttp.StoredItem
 	for range r.number() {
 		items = append(items, llmhttp.StoredItem{ID: string(r.bytes()), Body: r.bytes()})
 	}
 	return items
-}
-
-var errResponseFormat = errors.New("a stored response is damaged or of a newer version of this package")
-
-// decodeResponse sets the fields of r that are encoded in the column data.
-func decodeResponse(data []byte, r *llmhttp.StoredResponse) error {
-	if len(data) == 0 || data[0] != responseFormat {
-		return errResponseFormat
-	}
-	reader := responseReader{data: data[1:]}
-	r.Previous, r.Body = string(reader.bytes()), reader.bytes()
-	r.Input, r.Output = reader.items(), reader.items()
-	if reader.bad || len(reader.data) > 0 {
-		return errResponseFormat
-	}
-	return nil
 }

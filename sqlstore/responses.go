@@ -4,21 +4,28 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
-	"strings"
 
 	"github.com/llmhttp/llmhttp"
 )
 
 // A responseStore implements [llmhttp.ResponseStore].
-type responseStore struct{ db *database }
+type responseStore struct {
+	db       *database
+	maxBytes int64 // Options.MaxResponseBytes
+}
 
 // SaveResponse implements [llmhttp.ResponseStore]. When it returns nil, the
-// response is committed.
+// response is committed. It fails if r alone exceeds Options.MaxResponseBytes.
 func (s *responseStore) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
 	row := newResponseRow(r)
 	err := s.db.retry(ctx, s.db.isTransient, func() error {
+		if err := s.makeRoom(ctx, row.account, row.size()); err != nil {
+			return err
+		}
 		saved, err := s.db.insertResponse(ctx, s.db.write, row)
 		if err != nil || saved {
 			return err
@@ -32,156 +39,271 @@ func (s *responseStore) SaveResponse(ctx context.Context, r *llmhttp.StoredRespo
 // the meantime, the new one is not saved, as if it had been deleted afterwards.
 func (s *responseStore) replaceResponse(ctx context.Context, row *responseRow) error {
 	return inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
-		old, err := s.lockResponse(ctx, tx, row.account, row.id)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		}
+		result, err := tx.ExecContext(ctx, "DELETE FROM llmhttp_responses WHERE account = $1 AND id = $2", row.account, row.id)
 		if err != nil {
 			return err
 		}
-		if err := deleteItems(ctx, tx, old); err != nil {
+		if n, err := result.RowsAffected(); err != nil || n == 0 {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE llmhttp_responses SET created = $3, expires = $4, data = $5 WHERE account = $1 AND id = $2",
-			row.account, row.id, row.created, row.expires, row.data)
-		if err != nil {
-			return err
-		}
-		return insertItems(ctx, tx, row)
+		_, err = s.db.insertResponseTx(ctx, tx, row)
+		return err
 	})
 }
 
-// lockResponse reads a response, which is locked until the end of tx.
-func (s *responseStore) lockResponse(ctx context.Context, tx *sql.Tx, account, id string) (*responseRow, error) {
-	row := &responseRow{account: account, id: id}
-	err := tx.QueryRowContext(ctx, "SELECT expires, data FROM llmhttp_responses WHERE account = $1 AND id = $2"+s.db.forUpdate(), account, id).
-		Scan(&row.expires, &row.data)
-	return row, err
-}
-
-// maxParams is the maximum number of values in the lists of one statement.
-const maxParams = 900
-
-// insertItems inserts the IDs of the items of a response.
-func insertItems(ctx context.Context, tx *sql.Tx, row *responseRow) error {
-	for names := range slices.Chunk(row.items, maxParams) {
-		args := sqlArgs{row.account, row.id}
-		var values []string
-		for _, name := range names {
-			values = append(values, "($1, "+args.add(name)+", $2)")
+// makeRoom deletes the oldest responses of an account until it may save one of the given
+// size. Responses that are saved at the same time may together exceed the limit.
+func (s *responseStore) makeRoom(ctx context.Context, account string, size int64) error {
+	if s.maxBytes < 0 {
+		return nil
+	}
+	if size > s.maxBytes {
+		return fmt.Errorf("the response has %d bytes; the maximum is %d", size, s.maxBytes)
+	}
+	for {
+		var used int64
+		err := s.db.read.QueryRowContext(ctx, "SELECT CAST(coalesce(sum(bytes), 0) AS bigint) FROM llmhttp_response_bytes WHERE account = $1", account).Scan(&used)
+		if err != nil || used <= s.maxBytes-size {
+			return err
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_response_items (account, id, response) VALUES "+strings.Join(values, ", "), args...)
-		if err != nil {
+		deleted, err := s.deleteOldest(ctx, account, used-(s.maxBytes-size))
+		if err != nil || !deleted {
 			return err
 		}
 	}
-	return nil
 }
 
-// deleteItems deletes the IDs of the items in the data of row.
-func deleteItems(ctx context.Context, tx *sql.Tx, row *responseRow) error {
-	var r llmhttp.StoredResponse
-	if err := decodeResponse(row.data, &r); err != nil {
-		return err
-	}
-	for names := range slices.Chunk(itemNames(&r), maxParams) {
-		args := sqlArgs{row.account, row.id}
-		query := "DELETE FROM llmhttp_response_items WHERE account = $1 AND response = $2 AND id IN " + args.addList(names)
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+// pruneResponsesBatch is the maximum number of responses that one statement deletes.
+const pruneResponsesBatch = 200
+
+// deleteOldest deletes up to pruneResponsesBatch responses of an account, the oldest
+// first, until they have at least the given size. It reports false if there are none.
+func (s *responseStore) deleteOldest(ctx context.Context, account string, size int64) (bool, error) {
+	var oldest []string
+	err := forEachRow(ctx, s.db.write, func(rows *sql.Rows) error {
+		var id string
+		var n int64
+		if err := rows.Scan(&id, &n); err != nil {
 			return err
 		}
+		if size > 0 {
+			oldest = append(oldest, id)
+		}
+		size -= n
+		return nil
+	}, "SELECT id, length(data) + coalesce(item_bytes, 0) FROM llmhttp_responses WHERE account = $1 ORDER BY created, id LIMIT $2", account, pruneResponsesBatch)
+	if err != nil || len(oldest) == 0 {
+		return false, err
 	}
-	return nil
+	args := sqlArgs{account}
+	_, err = s.deleteResponses(ctx, "account = $1 AND id IN "+args.addList(oldest), args...)
+	return true, err
 }
 
 // LoadResponse implements [llmhttp.ResponseStore].
 func (s *responseStore) LoadResponse(ctx context.Context, account, id string) (*llmhttp.StoredResponse, error) {
-	row, err := retryRead(ctx, s.db, func() (row responseRow, err error) {
-		err = s.db.read.QueryRowContext(ctx, "SELECT created, expires, data FROM llmhttp_responses WHERE account = $1 AND id = $2 AND "+notExpired("$3"),
-			storedName(account), storedName(id), micros(s.db.now())).Scan(&row.created, &row.expires, &row.data)
-		return row, err
+	return s.load(ctx, account, id, true, math.MaxInt64)
+}
+
+// LoadTurn implements [llmhttp.ResponseStore]. The size of a response that an older version
+// of this package has saved includes its Body.
+func (s *responseStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*llmhttp.StoredResponse, error) {
+	return s.load(ctx, account, id, false, int64(maxBytes))
+}
+
+func (s *responseStore) load(ctx context.Context, account, id string, withBody bool, maxBytes int64) (*llmhttp.StoredResponse, error) {
+	r, err := retryRead(ctx, s.db, func() (*llmhttp.StoredResponse, error) {
+		l := responseLoader{withBody: withBody, maxBytes: maxBytes, r: &llmhttp.StoredResponse{ID: id, Account: account}}
+		return l.load(ctx, s.db, storedName(account), storedName(id))
 	})
-	if errors.Is(err, sql.ErrNoRows) {
-		err = llmhttp.ErrResponseNotFound
-	}
-	r := &llmhttp.StoredResponse{ID: id, Account: account, Created: fromMicros(row.created), Expires: decodeTime(row.expires)}
-	if err == nil {
-		err = decodeResponse(row.data, r)
-	}
 	if err != nil {
 		return nil, s.db.wrapError("loading a response", err)
 	}
 	return r, nil
 }
 
+// A responseLoader loads one response.
+type responseLoader struct {
+	withBody bool
+	maxBytes int64
+	found    bool
+	r        *llmhttp.StoredResponse
+}
+
+// load reads a response and its items in one query, so that they belong together. The
+// rows have an item each, and the first one has the data of the response. Items that are
+// too large are not read.
+func (l *responseLoader) load(ctx context.Context, db *database, account, id string) (*llmhttp.StoredResponse, error) {
+	err := forEachRow(ctx, db.read, l.scan, `
+		SELECT r.created, r.expires, r.previous, r.item_bytes IS NULL, coalesce(r.item_bytes, length(r.data)),
+			CASE WHEN coalesce(i.position, 0) = 0 AND ($4 OR r.item_bytes IS NULL AND length(r.data) <= $3) THEN r.data END,
+			i.id, i.name, i.output, i.data
+		FROM llmhttp_responses r LEFT JOIN llmhttp_stored_items i ON i.account = r.account AND i.response = r.id AND r.item_bytes <= $3
+		WHERE r.account = $1 AND r.id = $2 AND `+notExpired("$5")+` ORDER BY i.position`,
+		account, id, l.maxBytes, l.withBody, micros(db.now()))
+	if err == nil && !l.found {
+		err = llmhttp.ErrResponseNotFound
+	}
+	return l.r, err
+}
+
 // notExpired returns an SQL condition that a response has not expired. now is the
 // placeholder of the current time.
 func notExpired(now string) string { return "(expires IS NULL OR expires > " + now + ")" }
 
+// scan reads a row.
+func (l *responseLoader) scan(rows *sql.Rows) error {
+	var (
+		created, size        int64
+		whole                bool // an older program has saved the response
+		expires              sql.NullInt64
+		previous, data, name []byte
+		item                 sql.NullString
+		output               sql.NullBool
+		body                 []byte
+	)
+	if err := rows.Scan(&created, &expires, &previous, &whole, &size, &data, &item, &name, &output, &body); err != nil {
+		return err
+	}
+	if size > l.maxBytes {
+		return llmhttp.ErrItemsTooLarge
+	}
+	if !l.found {
+		l.found = true
+		l.r.Created, l.r.Expires, l.r.Previous = fromMicros(created), decodeTime(expires), string(previous)
+		if err := l.decodeData(data, whole); err != nil {
+			return err
+		}
+	}
+	switch stored := (llmhttp.StoredItem{ID: itemID(item.String, name), Body: body}); {
+	case !item.Valid: // a response without items
+	case output.Bool:
+		l.r.Output = append(l.r.Output, stored)
+	default:
+		l.r.Input = append(l.r.Input, stored)
+	}
+	return nil
+}
+
+// decodeData reads the column data. whole tells that an older program has written it.
+func (l *responseLoader) decodeData(data []byte, whole bool) (err error) {
+	switch {
+	case whole:
+		if err = decodeWhole(data, l.r); !l.withBody {
+			l.r.Body = nil
+		}
+	case l.withBody:
+		l.r.Body, err = decodeBody(data)
+	}
+	return err
+}
+
+// maxParams is the maximum number of values in the lists of one statement.
+const maxParams = 900
+
 // LoadItems implements [llmhttp.ResponseStore].
-func (s *responseStore) LoadItems(ctx context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
+func (s *responseStore) LoadItems(ctx context.Context, account string, ids []string, maxBytes int) ([]llmhttp.StoredItem, error) {
 	var found []llmhttp.StoredItem
+	left := int64(maxBytes)
 	for chunk := range slices.Chunk(ids, maxParams) {
-		items, err := retryRead(ctx, s.db, func() ([]llmhttp.StoredItem, error) { return s.loadItems(ctx, storedName(account), chunk) })
+		items, err := retryRead(ctx, s.db, func() ([]llmhttp.StoredItem, error) { return s.loadItems(ctx, storedName(account), chunk, left) })
 		if err != nil {
 			return nil, s.db.wrapError("loading items", err)
+		}
+		for i := range items {
+			left -= int64(len(items[i].Body))
 		}
 		found = append(found, items...)
 	}
 	return found, nil
 }
 
-// loadItems finds a response for each item, and then reads each response once.
-func (s *responseStore) loadItems(ctx context.Context, account string, ids []string) ([]llmhttp.StoredItem, error) {
-	wanted, err := s.findItems(ctx, account, ids)
-	if err != nil || len(wanted) == 0 {
+// loadItems loads the items if they have at most maxBytes bytes.
+func (s *responseStore) loadItems(ctx context.Context, account string, ids []string, maxBytes int64) ([]llmhttp.StoredItem, error) {
+	missing := make(itemSet)
+	for _, id := range ids {
+		missing[storedName(id)] = true
+	}
+	args := sqlArgs{account, micros(s.db.now())}
+	from := " FROM (" + newestItems("llmhttp_stored_items", "NOT i.repeated AND i.id IN "+args.addList(slices.Collect(maps.Keys(missing)))) +
+		") newest JOIN llmhttp_stored_items i ON i.account = $1 AND i.id = newest.id AND i.response = newest.response AND NOT i.repeated"
+	var size int64
+	if err := s.db.read.QueryRowContext(ctx, "SELECT CAST(coalesce(sum(length(i.data)), 0) AS bigint)"+from, args...).Scan(&size); err != nil {
 		return nil, err
 	}
+	if size > maxBytes {
+		return nil, llmhttp.ErrItemsTooLarge
+	}
 	var found []llmhttp.StoredItem
-	args := sqlArgs{account}
-	query := "SELECT id, data FROM llmhttp_responses WHERE account = $1 AND id IN " + args.addList(slices.Collect(maps.Keys(wanted)))
-	err = forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
+	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		var id string
-		var data []byte
-		var r llmhttp.StoredResponse
-		if err := rows.Scan(&id, &data); err != nil {
+		var name, data []byte
+		if err := rows.Scan(&id, &name, &data); err != nil {
 			return err
 		}
-		if err := decodeResponse(data, &r); err != nil {
-			return err
+		if maxBytes -= int64(len(data)); maxBytes < 0 { // some were saved in the meantime
+			return llmhttp.ErrItemsTooLarge
 		}
-		found = append(found, selectItems(&r, wanted[id])...)
+		found = append(found, llmhttp.StoredItem{ID: itemID(id, name), Body: data})
+		delete(missing, id)
 		return nil
-	}, query, args...)
-	return found, err
+	}, "SELECT i.id, i.name, i.data"+from, args...)
+	if err != nil || len(missing) == 0 {
+		return found, err
+	}
+	old, err := s.loadOldItems(ctx, account, missing, maxBytes)
+	return append(found, old...), err
+}
+
+// newestItems returns a query for the items in a table that satisfy a condition, and for
+// each the response with the greatest ID of those that have the item. $1 is the account, and
+// $2 the current time.
+func newestItems(table, condition string) string {
+	return "SELECT i.id, max(i.response) AS response FROM " + table + " i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response" +
+		" WHERE i.account = $1 AND " + notExpired("$2") + " AND " + condition + " GROUP BY i.id"
 }
 
 // An itemSet is a set of the IDs of items, in their stored form.
 type itemSet map[string]bool
 
-// findItems returns the items that are stored, by the stored ID of a response that
-// has them.
-func (s *responseStore) findItems(ctx context.Context, account string, ids []string) (map[string]itemSet, error) {
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = storedName(id)
-	}
+// loadOldItems loads items of responses that older programs have saved. It reads one such
+// response at a time.
+func (s *responseStore) loadOldItems(ctx context.Context, account string, ids itemSet, maxBytes int64) ([]llmhttp.StoredItem, error) {
+	responses := make(map[string]itemSet)
 	args := sqlArgs{account, micros(s.db.now())}
-	query := "SELECT i.id, max(i.response) FROM llmhttp_response_items i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response" +
-		" WHERE i.account = $1 AND " + notExpired("$2") + " AND i.id IN " + args.addList(names) + " GROUP BY i.id"
-	found := make(map[string]itemSet)
+	condition := "r.item_bytes IS NULL AND i.id IN " + args.addList(slices.Collect(maps.Keys(ids)))
 	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		var item, response string
 		if err := rows.Scan(&item, &response); err != nil {
 			return err
 		}
-		if found[response] == nil {
-			found[response] = make(itemSet)
+		if responses[response] == nil {
+			responses[response] = make(itemSet)
 		}
-		found[response][item] = true
+		responses[response][item] = true
 		return nil
-	}, query, args...)
-	return found, err
+	}, newestItems("llmhttp_response_items", condition), args...)
+	if err != nil {
+		return nil, err
+	}
+	var found []llmhttp.StoredItem
+	for response, wanted := range responses {
+		l := responseLoader{maxBytes: math.MaxInt64, r: new(llmhttp.StoredResponse)}
+		r, err := l.load(ctx, s.db, account, response)
+		if errors.Is(err, llmhttp.ErrResponseNotFound) {
+			continue // deleted in the meantime
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range selectItems(r, wanted) {
+			if maxBytes -= int64(len(item.Body)); maxBytes < 0 {
+				return nil, llmhttp.ErrItemsTooLarge
+			}
+			found = append(found, item)
+		}
+	}
+	return found, nil
 }
 
 // selectItems returns the items of r that are in the set wanted, one for each ID.
@@ -198,72 +320,41 @@ func selectItems(r *llmhttp.StoredResponse, wanted itemSet) []llmhttp.StoredItem
 
 // DeleteResponse implements [llmhttp.ResponseStore].
 func (s *responseStore) DeleteResponse(ctx context.Context, account, id string) error {
-	err := s.db.retry(ctx, s.db.isTransient, func() error {
-		return inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
-			row, err := s.lockResponse(ctx, tx, storedName(account), storedName(id))
-			if errors.Is(err, sql.ErrNoRows) || err == nil && row.hasExpired(s.db.now()) {
-				return llmhttp.ErrResponseNotFound
-			}
-			if err != nil {
-				return err
-			}
-			return deleteResponse(ctx, tx, row)
-		})
+	var deleted int64
+	err := s.db.retry(ctx, s.db.isTransient, func() (err error) {
+		deleted, err = s.deleteResponses(ctx, "account = $1 AND id = $2 AND "+notExpired("$3"), storedName(account), storedName(id), micros(s.db.now()))
+		return err
 	})
+	if err == nil && deleted == 0 {
+		err = llmhttp.ErrResponseNotFound
+	}
 	return s.db.wrapError("deleting a response", err)
 }
 
-// deleteResponse deletes a response and the IDs of its items.
-func deleteResponse(ctx context.Context, tx *sql.Tx, row *responseRow) error {
-	if err := deleteItems(ctx, tx, row); err != nil {
-		return err
+// deleteResponses deletes the responses that satisfy a condition, and returns how many. A
+// trigger deletes their items.
+func (s *responseStore) deleteResponses(ctx context.Context, condition string, args ...any) (int64, error) {
+	result, err := s.db.write.ExecContext(ctx, "DELETE FROM llmhttp_responses WHERE "+condition, args...)
+	if err != nil {
+		return 0, err
 	}
-	_, err := tx.ExecContext(ctx, "DELETE FROM llmhttp_responses WHERE account = $1 AND id = $2", row.account, row.id)
-	return err
+	return result.RowsAffected()
 }
-
-// pruneResponsesBatch is the maximum number of responses that one transaction
-// deletes.
-const pruneResponsesBatch = 200
 
 // PruneResponses deletes the responses that have expired and returns how many it
 // deleted. A Store does so once an hour.
 func (s *responseStore) PruneResponses(ctx context.Context) (deleted int64, err error) {
 	now := micros(s.db.now())
+	condition := "(account, id) IN (SELECT account, id FROM llmhttp_responses WHERE expires <= $1 ORDER BY expires LIMIT $2" + s.db.skipLocked() + ")"
 	for {
-		var n int
+		var n int64
 		err := s.db.retry(ctx, s.db.isTransient, func() (err error) {
-			n, err = s.deleteExpired(ctx, now)
+			n, err = s.deleteResponses(ctx, condition, now, pruneResponsesBatch)
 			return err
 		})
 		if err != nil || n == 0 {
 			return deleted, s.db.wrapError("pruning responses", err)
 		}
-		deleted += int64(n)
+		deleted += n
 	}
-}
-
-// deleteExpired deletes up to pruneResponsesBatch responses and returns how many
-// it deleted.
-func (s *responseStore) deleteExpired(ctx context.Context, now int64) (n int, err error) {
-	err = inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
-		var expired []responseRow
-		err := forEachRow(ctx, tx, func(rows *sql.Rows) error {
-			var r responseRow
-			err := rows.Scan(&r.account, &r.id, &r.data)
-			expired = append(expired, r)
-			return err
-		}, "SELECT account, id, data FROM llmhttp_responses WHERE expires <= $1 ORDER BY expires LIMIT $2"+s.db.skipLocked(), now, pruneResponsesBatch)
-		if err != nil {
-			return err
-		}
-		for i := range expired {
-			if err := deleteResponse(ctx, tx, &expired[i]); err != nil {
-				return err
-			}
-		}
-		n = len(expired)
-		return nil
-	})
-	return n, err
 }

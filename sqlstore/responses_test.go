@@ -2,11 +2,15 @@ package sqlstore
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -47,8 +51,8 @@ func TestStore_PruneResponses(t *testing.T) {
 		mustSave(t, s, storedResponse("later", noon.Add(time.Microsecond), "item_later", "shared"), storedResponse("never", time.Time{}, "item_never"))
 		s.pruneExpiredResponses()
 		assert.EqualValues(t, 2, queryInt(t, s, "SELECT count(*) FROM llmhttp_responses"))
-		assert.EqualValues(t, 3, queryInt(t, s, "SELECT count(*) FROM llmhttp_response_items"))
-		found, err := s.LoadItems(t.Context(), "acme", []string{"item_1", "item_later", "item_never", "shared"})
+		assert.EqualValues(t, 3, queryInt(t, s, "SELECT count(*) FROM llmhttp_stored_items"))
+		found, err := s.LoadItems(t.Context(), "acme", []string{"item_1", "item_later", "item_never", "shared"}, math.MaxInt)
 		require.NoError(t, err)
 		assert.Len(t, found, 3)
 		deleted, err := s.PruneResponses(t.Context())
@@ -75,32 +79,234 @@ func TestStore_ConcurrentPrunes(t *testing.T) {
 		_, err := stores[0].PruneResponses(t.Context()) // deletes the rows that both skipped because the other had locked them
 		require.NoError(t, err)
 		assert.Zero(t, queryInt(t, stores[0], "SELECT count(*) FROM llmhttp_responses"))
-		assert.Zero(t, queryInt(t, stores[0], "SELECT count(*) FROM llmhttp_response_items"))
+		assert.Zero(t, queryInt(t, stores[0], "SELECT count(*) FROM llmhttp_stored_items"))
 	})
 }
 
-func TestDecodeResponse_Damaged(t *testing.T) {
-	data := encodeResponse(storedResponse("resp", time.Time{}, "a", "b"))
-	require.NoError(t, decodeResponse(data, new(llmhttp.StoredResponse)))
-	for n := range data {
-		assert.ErrorIs(t, decodeResponse(data[:n], new(llmhttp.StoredResponse)), errResponseFormat, n)
+// encodeWhole returns the column data as older programs have written it.
+func encodeWhole(r *llmhttp.StoredResponse) []byte {
+	appendBytes := func(b, s []byte) []byte { return append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	b := appendBytes(appendBytes([]byte{wholeFormat}, []byte(r.Previous)), r.Body)
+	for _, items := range [][]llmhttp.StoredItem{r.Input, r.Output} {
+		b = binary.AppendUvarint(b, uint64(len(items)))
+		for i := range items {
+			b = appendBytes(appendBytes(b, []byte(items[i].ID)), items[i].Body)
+		}
 	}
-	assert.ErrorIs(t, decodeResponse(append(data, 0), new(llmhttp.StoredResponse)), errResponseFormat)
+	return b
+}
+
+// saveOld saves a response as older programs do.
+func saveOld(t testing.TB, s *Store, r *llmhttp.StoredResponse) {
+	t.Helper()
+	_, err := s.db.write.Exec("INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5)",
+		r.Account, r.ID, micros(r.Created), encodeTime(r.Expires), encodeWhole(r))
+	require.NoError(t, err)
+	for _, item := range slices.Concat(r.Input, r.Output) {
+		_, err := s.db.write.Exec("INSERT INTO llmhttp_response_items (account, id, response) VALUES ($1, $2, $3)", r.Account, item.ID, r.ID)
+		require.NoError(t, err)
+	}
+}
+
+func TestDecodeWhole_Damaged(t *testing.T) {
+	data := encodeWhole(storedResponse("resp", time.Time{}, "a", "b"))
+	require.NoError(t, decodeWhole(data, new(llmhttp.StoredResponse)))
+	for n := range data {
+		assert.ErrorIs(t, decodeWhole(data[:n], new(llmhttp.StoredResponse)), errResponseFormat, n)
+	}
+	assert.ErrorIs(t, decodeWhole(append(data, 0), new(llmhttp.StoredResponse)), errResponseFormat)
 	data[0]++
-	assert.ErrorIs(t, decodeResponse(data, new(llmhttp.StoredResponse)), errResponseFormat)
-	huge := []byte{responseFormat, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}
-	assert.ErrorIs(t, decodeResponse(huge, new(llmhttp.StoredResponse)), errResponseFormat)
+	assert.ErrorIs(t, decodeWhole(data, new(llmhttp.StoredResponse)), errResponseFormat)
+	huge := []byte{wholeFormat, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}
+	assert.ErrorIs(t, decodeWhole(huge, new(llmhttp.StoredResponse)), errResponseFormat)
 }
 
 func TestStore_DamagedResponse(t *testing.T) {
 	s := openStore(t, ":memory:", nil)
 	mustSave(t, s, storedResponse("resp", time.Time{}, "a"))
-	_, err := s.db.write.Exec("UPDATE llmhttp_responses SET data = x'02'")
+	saveOld(t, s, storedResponse("old", time.Time{}, "b"))
+	_, err := s.db.write.Exec("UPDATE llmhttp_responses SET data = x'03'")
 	require.NoError(t, err)
-	_, err = s.LoadResponse(t.Context(), "acme", "resp")
+	for _, id := range []string{"resp", "old"} {
+		_, err = s.LoadResponse(t.Context(), "acme", id)
+		assert.ErrorIs(t, err, errResponseFormat)
+	}
+	_, err = s.LoadItems(t.Context(), "acme", []string{"b"}, math.MaxInt)
 	assert.ErrorIs(t, err, errResponseFormat)
-	_, err = s.LoadItems(t.Context(), "acme", []string{"a"})
-	assert.ErrorIs(t, err, errResponseFormat)
+}
+
+// Responses that older programs have saved before or after the migration can be read,
+// continued, deleted and pruned.
+func TestStore_ResponsesOfOlderPrograms(t *testing.T) {
+	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, nil)
+		old := storedResponse("old", time.Time{}, "item_1", "item_2")
+		old.Previous = "older"
+		saveOld(t, s, old)
+		saveOld(t, s, storedResponse("expired", noon, "item_3"))
+
+		got, err := s.LoadResponse(t.Context(), "acme", "old")
+		require.NoError(t, err)
+		assert.Equal(t, old, got)
+		size := len(encodeWhole(old))
+		turn, err := s.LoadTurn(t.Context(), "acme", "old", size)
+		require.NoError(t, err)
+		want := *old
+		want.Body = nil
+		assert.Equal(t, &want, turn)
+		_, err = s.LoadTurn(t.Context(), "acme", "old", size-1)
+		assert.ErrorIs(t, err, llmhttp.ErrItemsTooLarge)
+
+		ids := []string{"item_1", "item_2", "item_3", "item_4"}
+		mustSave(t, s, storedResponse("new", time.Time{}, "item_4"))
+		found, err := s.LoadItems(t.Context(), "acme", ids, math.MaxInt)
+		require.NoError(t, err)
+		assert.Len(t, found, 3)
+		_, err = s.LoadItems(t.Context(), "acme", ids, len(found[0].Body)*3-1)
+		assert.ErrorIs(t, err, llmhttp.ErrItemsTooLarge)
+
+		n, err := s.PruneResponses(t.Context())
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, n)
+		require.NoError(t, s.DeleteResponse(t.Context(), "acme", "old"))
+		require.NoError(t, s.DeleteResponse(t.Context(), "acme", "new"))
+		assert.Zero(t, queryInt(t, s, "SELECT count(*) FROM llmhttp_response_items"))
+		assert.Zero(t, queryInt(t, s, "SELECT sum(bytes) FROM llmhttp_response_bytes"))
+	})
+}
+
+// The migration counts the responses that are there.
+func TestMigrate_CountsResponses(t *testing.T) {
+	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
+		dialect := "sqlite"
+		if strings.HasPrefix(dsn, "postgres") {
+			dialect = "postgres"
+		}
+		released, err := readMigrations(migrationFiles, dialect)
+		require.NoError(t, err)
+		old, err := open(t.Context(), dsn, nil, released[:5])
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, old.Close()) })
+		r := storedResponse("before", time.Time{}, "item_1")
+		saveOld(t, old, r)
+		s := openStore(t, dsn, nil)
+		saveOld(t, old, storedResponse("after!", time.Time{}, "item_1"))
+		size := int64(len(encodeWhole(r)))
+		assert.Equal(t, 2*size, queryInt(t, s, "SELECT sum(bytes) FROM llmhttp_response_bytes WHERE account = 'acme'"))
+		found, err := s.LoadItems(t.Context(), "acme", []string{"item_1"}, math.MaxInt)
+		require.NoError(t, err)
+		assert.Len(t, found, 1)
+	})
+}
+
+// An account that stores more than it may loses its oldest responses, and no others do.
+func TestStore_MaxResponseBytes(t *testing.T) {
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, &Options{MaxResponseBytes: 10_000, Logger: discardLogger})
+		save := func(account string, i, size int) error {
+			r := storedResponse(fmt.Sprint("resp_", i), time.Time{}, fmt.Sprint("item_", i))
+			r.Account, r.Created = account, noon.Add(time.Duration(i)*time.Second)
+			r.Output[0].Body = append(r.Output[0].Body, make([]byte, size)...)
+			return s.SaveResponse(t.Context(), r)
+		}
+		require.NoError(t, save("other", 0, 9000))
+		for i := range 100 {
+			require.NoError(t, save("acme", i, 1000-i%100))
+			assert.LessOrEqual(t, queryInt(t, s, "SELECT sum(bytes) FROM llmhttp_response_bytes WHERE account = 'acme'"), int64(10_000))
+		}
+		has := func(account string, i int) bool {
+			_, err := s.LoadResponse(t.Context(), account, fmt.Sprint("resp_", i))
+			return err == nil
+		}
+		assert.True(t, has("acme", 99))
+		assert.True(t, has("acme", 91))
+		assert.False(t, has("acme", 80))
+		assert.True(t, has("other", 0))
+		count := queryInt(t, s, "SELECT count(*) FROM llmhttp_responses WHERE account = 'acme'")
+		assert.Equal(t, count, queryInt(t, s, "SELECT count(*) FROM llmhttp_stored_items WHERE account = 'acme'"))
+
+		assert.ErrorContains(t, save("acme", 100, 10_000), "the maximum is 10000")
+		assert.True(t, has("acme", 99), "one that is refused takes no place")
+		for i := range 500 { // more than one statement deletes
+			require.NoError(t, save("small", i, 0))
+		}
+		require.NoError(t, save("small", 500, 9960))
+		assert.EqualValues(t, 1, queryInt(t, s, "SELECT count(*) FROM llmhttp_responses WHERE account = 'small'"))
+		unlimited := openStore(t, ":memory:", &Options{MaxResponseBytes: -1, Logger: discardLogger})
+		mustSave(t, unlimited, storedResponse("resp", time.Time{}, "item"))
+	})
+}
+
+// Items are loaded without the response that they are in, which may be large.
+func TestStore_LoadsItemsAlone(t *testing.T) {
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, &Options{Logger: discardLogger})
+		var ids []string
+		for i := range 20 {
+			r := storedResponse(fmt.Sprint("resp_", i), time.Time{}, fmt.Sprint("small_", i), fmt.Sprint("large_", i))
+			r.Body = bytes.Repeat([]byte("b"), 1<<20)
+			r.Output[1].Body = bytes.Repeat([]byte("l"), 4<<20)
+			mustSave(t, s, r)
+			ids = append(ids, r.Output[0].ID)
+		}
+		var found []llmhttp.StoredItem
+		allocated := allocatedBytes(func() {
+			var err error
+			found, err = s.LoadItems(t.Context(), "acme", ids, 1<<20)
+			require.NoError(t, err)
+		})
+		assert.Len(t, found, 20)
+		assert.Less(t, allocated, uint64(4<<20))
+		allocated = allocatedBytes(func() {
+			_, err := s.LoadItems(t.Context(), "acme", append(ids, "large_1", "large_2"), 1<<20)
+			assert.ErrorIs(t, err, llmhttp.ErrItemsTooLarge)
+			_, err = s.LoadTurn(t.Context(), "acme", "resp_1", 1<<20)
+			assert.ErrorIs(t, err, llmhttp.ErrItemsTooLarge)
+		})
+		assert.Less(t, allocated, uint64(4<<20), "what is too large is not loaded")
+		_, err := s.db.write.Exec("UPDATE llmhttp_responses SET expires = 1")
+		require.NoError(t, err)
+		allocated = allocatedBytes(func() {
+			n, err := s.PruneResponses(t.Context())
+			require.NoError(t, err)
+			assert.EqualValues(t, 20, n)
+		})
+		assert.Less(t, allocated, uint64(4<<20), "what is deleted is not loaded")
+	})
+}
+
+// allocatedBytes returns how many bytes f allocates.
+func allocatedBytes(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// IDs that the database cannot store as they are come back unchanged.
+func TestStore_UnusualItemIDs(t *testing.T) {
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, &Options{Logger: discardLogger})
+		ids := []string{"", strings.Repeat("long", 1000), "\xff\x00", `\x41`, "plain", "plain"}
+		r := storedResponse("resp", time.Time{}, ids...)
+		r.Previous = "\xff" + strings.Repeat("p", 1000)
+		r.Output[0].Body = []byte{}
+		mustSave(t, s, r)
+		got, err := s.LoadResponse(t.Context(), "acme", "resp")
+		require.NoError(t, err)
+		assert.Equal(t, r.Previous, got.Previous)
+		for i := range ids {
+			assert.Equal(t, r.Output[i].ID, got.Output[i].ID)
+			assert.Equal(t, string(r.Output[i].Body), string(got.Output[i].Body))
+		}
+		found, err := s.LoadItems(t.Context(), "acme", ids[:5], math.MaxInt)
+		require.NoError(t, err)
+		assert.Len(t, found, 5)
+		for _, item := range found {
+			assert.Contains(t, ids, item.ID)
+		}
+	})
 }
 
 // serveResponses serves the Responses API until the process is killed.
@@ -151,7 +357,7 @@ func TestStore_KilledServerLosesNoResponse(t *testing.T) {
 		for _, id := range seen {
 			r, err := s.LoadResponse(t.Context(), "acme", id)
 			if assert.NoError(t, err, id) {
-				found, err := s.LoadItems(t.Context(), "acme", []string{r.Output[0].ID})
+				found, err := s.LoadItems(t.Context(), "acme", []string{r.Output[0].ID}, math.MaxInt)
 				assert.NoError(t, err)
 				assert.Len(t, found, 1)
 			}
@@ -203,12 +409,12 @@ func TestStore_SharedItem(t *testing.T) {
 			mustSave(t, s, storedResponse(ids[i], time.Time{}, "shared", fmt.Sprint("own_", i)))
 		}
 		for _, id := range slices.Backward(ids) {
-			found, err := s.LoadItems(t.Context(), "acme", []string{"shared"})
+			found, err := s.LoadItems(t.Context(), "acme", []string{"shared"}, math.MaxInt)
 			require.NoError(t, err)
 			assert.Len(t, found, 1)
 			require.NoError(t, s.DeleteResponse(t.Context(), "acme", id))
 		}
-		found, err := s.LoadItems(t.Context(), "acme", []string{"shared"})
+		found, err := s.LoadItems(t.Context(), "acme", []string{"shared"}, math.MaxInt)
 		require.NoError(t, err)
 		assert.Empty(t, found)
 	})

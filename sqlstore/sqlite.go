@@ -220,21 +220,38 @@ func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]
 	return nil
 }
 
-func (sqliteDialect) insertResponse(ctx context.Context, db *sql.DB, row *responseRow) (inserted bool, err error) {
+func (d sqliteDialect) insertResponse(ctx context.Context, db *sql.DB, row *responseRow) (inserted bool, err error) {
 	err = inTx(ctx, db, nil, func(tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
-			row.account, row.id, row.created, row.expires, row.data)
-		if err != nil {
-			return err
-		}
-		n, err := result.RowsAffected()
-		inserted = n > 0
-		if err != nil || !inserted {
-			return err
-		}
-		return insertItems(ctx, tx, row)
+		inserted, err = d.insertResponseTx(ctx, tx, row)
+		return err
 	})
 	return inserted, err
+}
+
+func (sqliteDialect) insertResponseTx(ctx context.Context, tx *sql.Tx, row *responseRow) (inserted bool, err error) {
+	result, err := tx.ExecContext(ctx, `
+		INSERT INTO llmhttp_responses (account, id, created, expires, previous, item_bytes, data) VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT DO NOTHING`, row.account, row.id, row.created, row.expires, row.previous, row.itemBytes, row.data)
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
+	if err != nil || n == 0 || len(row.items) == 0 {
+		return n > 0, err
+	}
+	insert, err := tx.PrepareContext(ctx, `
+		INSERT INTO llmhttp_stored_items (account, response, position, id, name, output, repeated, data)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
+	if err != nil {
+		return false, err
+	}
+	defer insert.Close()
+	for i, item := range row.items {
+		if _, err := insert.ExecContext(ctx, row.account, row.id, i, item.id, item.name, item.output, item.repeated, item.data); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 func (sqliteDialect) setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error {

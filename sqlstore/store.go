@@ -33,6 +33,12 @@ type Options struct {
 	// means 400 days. If negative, records are kept forever.
 	KeepRecords time.Duration
 
+	// MaxResponseBytes limits what the stored responses of an account may need, in
+	// bytes of their JSON. A response beyond it takes the place of the oldest ones of
+	// the account, which are deleted before they expire. Zero means 1 GiB. If
+	// negative, there is no limit.
+	MaxResponseBytes int64
+
 	// SecretPrefix begins each new secret. It has up to 32 printable ASCII
 	// characters. Empty means "sk-".
 	SecretPrefix string
@@ -128,7 +134,7 @@ func open(ctx context.Context, dsn string, opts *Options, migrations []migration
 	}
 	s.keyStore = keyStore{s.db, &s.opts, newKeyCache(s.db, &s.opts, &s.background)}
 	s.usageStore = usageStore{s.db}
-	s.responseStore = responseStore{s.db}
+	s.responseStore = responseStore{s.db, s.opts.MaxResponseBytes}
 	s.background.Go(s.runBackground)
 	return s, nil
 }
@@ -156,6 +162,7 @@ func (o *Options) setDefaults() error {
 	o.KeyTTL = cmp.Or(o.KeyTTL, 10*time.Second)
 	o.KeyCache = cmp.Or(max(o.KeyCache, 0), 10_000)
 	o.KeepRecords = cmp.Or(o.KeepRecords, 400*day)
+	o.MaxResponseBytes = cmp.Or(o.MaxResponseBytes, 1<<30)
 	o.SecretPrefix = cmp.Or(o.SecretPrefix, "sk-")
 	if len(o.SecretPrefix) > maxSecretPrefix || !isPrintableASCII(o.SecretPrefix) {
 		return fmt.Errorf("sqlstore: SecretPrefix must have at most %d printable ASCII characters", maxSecretPrefix)
