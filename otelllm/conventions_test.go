@@ -324,6 +324,16 @@ func TestHealth(t *testing.T) {
 	assert.NotContains(t, newFixture(t, config{}).metrics(), "llmhttp.ready")
 }
 
+// The replies that a response store does not take are counted.
+func TestResponseStoreAway(t *testing.T) {
+	failed := func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { s.SaveErr = errCause }} // called before that of the Telemetry
+	}
+	f := newFixture(t, config{opts: llmhttp.Options{Observe: failed}})
+	f.chat(chatBody)
+	assert.Equal(t, []point{{attrs: map[string]any{}, sum: 1}}, points(f.metrics()["llmhttp.replies.not_stored"]))
+}
+
 func TestLogHandler(t *testing.T) {
 	var out strings.Builder
 	log := slog.New(otelllm.LogHandler(slog.NewJSONHandler(&out, nil))).With("service", "x")

@@ -25,6 +25,7 @@ type metrics struct {
 	tokenDetails   metric.Int64Counter
 	spend          metric.Float64Counter
 	recordFailures metric.Int64Counter
+	notStored      metric.Int64Counter
 
 	active atomic.Int64 // requests in progress
 
@@ -50,6 +51,7 @@ func newMetrics(meter metric.Meter, o *Options, flush func()) (*metrics, error) 
 		tokenDetails:    b.counter(metricTokenDetails, "{token}", "Tokens that were read from or written to a prompt cache, or used for reasoning"),
 		spend:           b.dollars(metricSpend, "Cost of usage in US dollars, estimated usage included"),
 		recordFailures:  b.counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
+		notStored:       b.counter(metricNotStored, "{reply}", "Replies that were sent although the response store did not take them"),
 
 		byRequest: newCache(func(l requestLabels) *requestOptions { return newRequestOptions(l, o.Provider) }),
 		byRefusal: newCache(refusalLabels.options),
@@ -74,6 +76,7 @@ func newMetrics(meter metric.Meter, o *Options, flush func()) (*metrics, error) 
 	}
 	// A counter that appears with its first increment does not look like an increase.
 	m.recordFailures.Add(context.Background(), 0)
+	m.notStored.Add(context.Background(), 0)
 	return m, nil
 }
 
@@ -158,6 +161,9 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	}
 	if s.RecordErr != nil {
 		m.recordFailures.Add(ctx, 1)
+	}
+	if s.SaveErr != nil {
+		m.notStored.Add(ctx, 1)
 	}
 	if s.Operation == "" {
 		return

@@ -105,6 +105,7 @@ const (
 	metricTokenDetails   = "llmhttp.token.details"
 	metricSpend          = "llmhttp.spend"
 	metricRecordFailures = "llmhttp.usage.record_failures"
+	metricNotStored      = "llmhttp.replies.not_stored"
 	metricBufferWaiting  = "llmhttp.usage_buffer.waiting"
 	metricReady          = "llmhttp.ready"
 	metricCheckSuccess   = "llmhttp.check.success"

@@ -294,8 +294,9 @@ func TestOtherEndpoints(t *testing.T) {
 		<-f.ended
 	}
 	got := f.metrics()
-	require.Len(t, got, 2)
+	require.Len(t, got, 3)
 	assert.Contains(t, got, "llmhttp.requests.active")
+	assert.Contains(t, got, "llmhttp.replies.not_stored")
 	assert.Contains(t, got, "llmhttp.usage.record_failures")
 	_, own := f.spansOf()
 	assert.Empty(t, own)
