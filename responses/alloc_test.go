@@ -17,6 +17,14 @@ import (
 	"github.com/llmhttp/llmhttp/internal/largebody"
 )
 
+// A large image is copied a few times at most, each of which also reads it.
+func TestAllocs_Image(t *testing.T) {
+	body := []byte(`{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"data:,` + strings.Repeat("a", 8<<20) + `"}]}]}`)
+	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("x") }))
+	megabytes := largebody.Allocated(func() { serveDirectly(h, body) })
+	assert.LessOrEqual(t, megabytes, uint64(52))
+}
+
 // The memory that a body of 16 MiB takes is bounded, whatever the body contains.
 func TestAllocs_LargeBodies(t *testing.T) {
 	repeat := largebody.Repeat

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
@@ -35,6 +36,17 @@ func BenchmarkStream(b *testing.B) {
 				h.ServeHTTP(&discardWriter{make(http.Header)}, r)
 			}
 		})
+	}
+}
+
+// BenchmarkRequest_Image serves a request with an image of 8 MB.
+func BenchmarkRequest_Image(b *testing.B) {
+	body := []byte(`{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,` + strings.Repeat("iVBORw0KGgoAAAAN", 8<<20/16) + `"}]}]}`)
+	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("x") }))
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(&discardWriter{make(http.Header)}, httptest.NewRequest("POST", "/v1/responses", bytes.NewReader(body)))
 	}
 }
 

@@ -20,13 +20,13 @@ func readContent(raw jsontext.Value, path string) (content llmhttp.Content, refu
 	default:
 		return nil, "", invalidType(path, "a string or an array of parts")
 	}
-	var parts rawList
+	var parts partList
 	if err := decode(raw, path, &parts); err != nil {
 		return nil, "", err
 	}
 	var refusals []string
-	for i, raw := range parts {
-		part, text, err := readPart(raw, elementPath(path, i))
+	for i := range parts {
+		part, text, err := parts[i].convert(elementPath(path, i))
 		if err != nil {
 			return nil, "", err
 		}
@@ -54,13 +54,15 @@ type contentPart struct {
 	Audio    jsontext.Value `json:"input_audio"`
 }
 
-// readPart decodes a part. It returns nil for a refusal, and for a part of an unknown
-// type without text.
-func readPart(raw jsontext.Value, path string) (part *llmhttp.Part, refusal string, err error) {
-	var p contentPart
-	if err := decode(raw, path, &p); err != nil {
-		return nil, "", err
-	}
+// A partList is an array of parts.
+type partList []contentPart
+
+func (l *partList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return unmarshalList(dec, (*[]contentPart)(l))
+}
+
+// convert returns nil for a refusal, and for a part of an unknown type without text.
+func (p *contentPart) convert(path string) (part *llmhttp.Part, refusal string, err error) {
 	switch p.Type {
 	case "":
 		return nil, "", missingParam(memberPath(path, "type"))

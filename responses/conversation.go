@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
 )
 
@@ -85,12 +83,6 @@ func (c *conversation) addItem(item *inputItem) error {
 }
 
 func (c *conversation) addMessageItem(item *inputItem) error {
-	var v struct {
-		Content jsontext.Value `json:"content"`
-	}
-	if err := item.decode(&v); err != nil {
-		return err
-	}
 	role := llmhttp.Role(item.Role)
 	switch role {
 	case llmhttp.RoleUser, llmhttp.RoleSystem, llmhttp.RoleDeveloper, llmhttp.RoleAssistant:
@@ -100,10 +92,10 @@ func (c *conversation) addMessageItem(item *inputItem) error {
 		return badRequest("invalid_value", item.memberPath("role"),
 			"Invalid value for '%s'. Supported values are: 'user', 'assistant', 'system' and 'developer'.", item.memberPath("role"))
 	}
-	if isNull(v.Content) {
+	if isNull(item.Content) {
 		return missingParam(item.memberPath("content"))
 	}
-	content, refusal, err := readContent(v.Content, item.memberPath("content"))
+	content, refusal, err := readContent(item.Content, item.memberPath("content"))
 	if err != nil {
 		return err
 	}
@@ -127,20 +119,13 @@ func (c *conversation) addContent(role llmhttp.Role, content llmhttp.Content, re
 // addUnknown adds the text of an item of an unknown type, such as a message between
 // agents. An item without text is skipped.
 func (c *conversation) addUnknown(item *inputItem) error {
-	var v struct {
-		CallID  jsontext.Value `json:"call_id"` // of the call of a hosted tool
-		Content jsontext.Value `json:"content"`
+	if id, err := decodeString(item.CallID, item.memberPath("call_id")); err == nil {
+		c.calls[id] = true // of a hosted tool
 	}
-	if err := item.decode(&v); err != nil {
-		return err
-	}
-	if id, err := decodeString(v.CallID, item.memberPath("call_id")); err == nil {
-		c.calls[id] = true
-	}
-	if isNull(v.Content) {
+	if isNull(item.Content) {
 		return nil
 	}
-	content, _, err := readContent(v.Content, item.memberPath("content"))
+	content, _, err := readContent(item.Content, item.memberPath("content"))
 	if isUnknownParam(err) {
 		return err
 	}
@@ -242,33 +227,39 @@ func (c *conversation) addCall(item *inputItem) error {
 // without a call_id. They become messages of the user, because a tool message needs an ID,
 // and servers refuse instructions in mid-conversation.
 func (c *conversation) addOutput(item *inputItem) error {
-	var v struct {
-		CallID *string        `json:"call_id"`
-		Output jsontext.Value `json:"output"`
-	}
-	if err := item.decode(&v); err != nil {
-		return err
-	}
-	switch {
-	case v.CallID != nil && *v.CallID == "":
-		return missingParam(item.memberPath("call_id"))
-	case isNull(v.Output):
-		return missingParam(item.memberPath("output"))
-	}
-	content, _, err := readContent(v.Output, item.memberPath("output"))
+	id, err := item.callID()
 	if err != nil {
 		return err
 	}
-	if v.CallID == nil {
+	if isNull(item.Output) {
+		return missingParam(item.memberPath("output"))
+	}
+	content, _, err := readContent(item.Output, item.memberPath("output"))
+	if err != nil {
+		return err
+	}
+	if id == "" {
 		c.addContent(llmhttp.RoleUser, content, "")
 		return nil
 	}
-	if !c.partial && !c.calls[*v.CallID] && item.path != historyPath {
-		return badRequest("", item.memberPath("call_id"), "No tool call found for function call output with call_id %s.", clip(*v.CallID))
+	if !c.partial && !c.calls[id] && item.path != historyPath {
+		return badRequest("", item.memberPath("call_id"), "No tool call found for function call output with call_id %s.", clip(id))
 	}
 	if len(content) == 0 {
 		content = llmhttp.Text("")
 	}
-	c.appendMessage(llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: *v.CallID, Content: content})
+	c.appendMessage(llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: id, Content: content})
 	return nil
+}
+
+// callID returns the call_id of an output, or "" if it has none.
+func (item *inputItem) callID() (string, error) {
+	if isNull(item.CallID) {
+		return "", nil
+	}
+	id, err := decodeString(item.CallID, item.memberPath("call_id"))
+	if err == nil && id == "" {
+		err = missingParam(item.memberPath("call_id"))
+	}
+	return id, err
 }

@@ -18,7 +18,12 @@ const maxElements = 16384
 type rawList []jsontext.Value
 
 func (l *rawList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	err := jsonv2.UnmarshalDecode(dec, (*[]jsontext.Value)(l))
+	return unmarshalList(dec, (*[]jsontext.Value)(l))
+}
+
+// unmarshalList decodes an array with a bounded number of elements.
+func unmarshalList[T any](dec *jsontext.Decoder, l *[]T) error {
+	err := jsonv2.UnmarshalDecode(dec, l)
 	if err == nil && len(*l) > maxElements {
 		err = &strictjson.Error{Kind: strictjson.TooLong}
 	}

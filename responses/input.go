@@ -1,12 +1,15 @@
 package responses
 
 import (
+	"bytes"
 	"context"
 	"slices"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
 
 // The types of items that are converted. Only the text of other items is used.
@@ -21,14 +24,20 @@ const (
 	itemAdditionalTools = "additional_tools"
 )
 
-// An inputItem has the members that all types of input items have in common.
+// An inputItem has the members that types of input items have in common, and those that
+// may contain large images, which are not to be read several times
+// (BenchmarkRequest_Image).
 type inputItem struct {
-	Type string `json:"type"`
-	ID   string `json:"id"`
-	Role string `json:"role"`
+	Type    string         `json:"type"`
+	ID      string         `json:"id"`
+	Role    string         `json:"role"`
+	CallID  jsontext.Value `json:"call_id"`
+	Content jsontext.Value `json:"content"`
+	Output  jsontext.Value `json:"output"`
 
-	path string         // path in the request, for errors
-	raw  jsontext.Value // the whole item
+	path     string         // path in the request, for errors
+	raw      jsontext.Value // the whole item
+	noObject bool           // raw is no object
 }
 
 // readInput sets the items of the request.
@@ -83,40 +92,88 @@ func (r *request) inputItems() ([]inputItem, error) {
 	}
 	if raw.Kind() == '"' {
 		message := append(append([]byte(`{"type":"message","role":"user","content":`), raw...), '}')
-		return []inputItem{{Type: itemMessage, Role: "user", path: "input", raw: message}}, nil
+		return []inputItem{{Type: itemMessage, Role: "user", Content: raw, path: "input", raw: message}}, nil
 	}
 	if raw.Kind() != '[' {
 		return nil, invalidType("input", "a string or an array of items")
 	}
-	var values rawList
-	if err := decode(raw, "input", &values); err != nil {
+	list := itemList{doc: raw}
+	if err := decode(raw, "input", &list); err != nil {
 		return nil, err
 	}
-	items := make([]inputItem, len(values))
-	for i, v := range values {
-		var err error
-		if items[i], err = newInputItem(v, elementPath("input", i)); err != nil {
+	for i := range list.items {
+		if err := list.items[i].complete(elementPath("input", i)); err != nil {
 			return nil, err
 		}
 	}
-	return items, nil
+	return list.items, nil
 }
 
+// An itemList is an array of items, whose raw is a part of doc.
+type itemList struct {
+	doc   jsontext.Value
+	items []inputItem
+}
+
+func (l *itemList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != ']' {
+		if len(l.items) > maxElements {
+			if err := dec.SkipValue(); err != nil {
+				return err
+			}
+			continue
+		}
+		var item inputItem
+		start := dec.InputOffset()
+		if err := item.unmarshal(dec); err != nil {
+			return err
+		}
+		item.raw = bytes.TrimLeft(l.doc[start:dec.InputOffset()], ", \t\r\n")
+		l.items = append(l.items, item)
+	}
+	_, err := dec.ReadToken()
+	if err == nil && len(l.items) > maxElements {
+		err = &strictjson.Error{Kind: strictjson.TooLong}
+	}
+	return err
+}
+
+// unmarshal decodes the next value. If that is no object, complete returns an error.
+func (item *inputItem) unmarshal(dec *jsontext.Decoder) error {
+	if kind := dec.PeekKind(); kind != '{' && kind != 'n' {
+		item.noObject = true
+		return dec.SkipValue()
+	}
+	return jsonv2.UnmarshalDecode(dec, item)
+}
+
+// newInputItem decodes an item.
 func newInputItem(raw jsontext.Value, path string) (inputItem, error) {
-	item := inputItem{path: path, raw: raw}
+	item := inputItem{raw: raw}
 	if err := decode(raw, path, &item); err != nil {
 		return item, err
 	}
+	return item, item.complete(path)
+}
+
+// complete sets the path and a missing type.
+func (item *inputItem) complete(path string) error {
+	item.path = path
 	switch {
+	case item.noObject:
+		return invalidType(path, "an object")
 	case item.Type != "":
 	case item.Role != "":
 		item.Type = itemMessage
 	case item.ID != "":
 		item.Type = itemReference
 	default:
-		return item, missingParam(memberPath(path, "type"))
+		return missingParam(memberPath(path, "type"))
 	}
-	return item, nil
+	return nil
 }
 
 // decode decodes the members of the item that v has.
