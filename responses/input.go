@@ -38,6 +38,8 @@ type inputItem struct {
 	path     string         // path in the request, for errors
 	raw      jsontext.Value // the whole item
 	noObject bool           // raw is no object
+
+	start, end int64 // offsets of raw in the array from which the item was decoded
 }
 
 // readInput sets the items of the request.
@@ -97,45 +99,43 @@ func (r *request) inputItems() ([]inputItem, error) {
 	if raw.Kind() != '[' {
 		return nil, invalidType("input", "a string or an array of items")
 	}
-	list := itemList{doc: raw}
-	if err := decode(raw, "input", &list); err != nil {
+	var items itemList
+	if err := decode(raw, "input", &items); err != nil {
 		return nil, err
 	}
-	for i := range list.items {
-		if err := list.items[i].complete(elementPath("input", i)); err != nil {
+	for i := range items {
+		item := &items[i]
+		item.raw = bytes.TrimLeft(raw[item.start:item.end], ", \t\r\n")
+		if err := item.complete(elementPath("input", i)); err != nil {
 			return nil, err
 		}
 	}
-	return list.items, nil
+	return items, nil
 }
 
-// An itemList is an array of items, whose raw is a part of doc.
-type itemList struct {
-	doc   jsontext.Value
-	items []inputItem
-}
+// An itemList is an array of items. Decoding sets the start and the end of each item.
+type itemList []inputItem
 
 func (l *itemList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
 	for dec.PeekKind() != ']' {
-		if len(l.items) > maxElements {
+		if len(*l) > maxElements {
 			if err := dec.SkipValue(); err != nil {
 				return err
 			}
 			continue
 		}
-		var item inputItem
-		start := dec.InputOffset()
+		item := inputItem{start: dec.InputOffset()}
 		if err := item.unmarshal(dec); err != nil {
 			return err
 		}
-		item.raw = bytes.TrimLeft(l.doc[start:dec.InputOffset()], ", \t\r\n")
-		l.items = append(l.items, item)
+		item.end = dec.InputOffset()
+		*l = append(*l, item)
 	}
 	_, err := dec.ReadToken()
-	if err == nil && len(l.items) > maxElements {
+	if err == nil && len(*l) > maxElements {
 		err = &strictjson.Error{Kind: strictjson.TooLong}
 	}
 	return err
