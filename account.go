@@ -183,15 +183,21 @@ func (a *accounting) acquireSlot(limit int) error {
 	return nil
 }
 
-// releaseSlot releases the slot of the request, if it has one. It stops Options.Timeout, which
-// is the Backend's and not that of the Limiter.
+// slotRelease returns releaseSlot, or nil if the request has no slot.
+func (a *accounting) slotRelease() func() {
+	if a.release == nil {
+		return nil
+	}
+	return a.releaseSlot
+}
+
+// releaseSlot releases the slot of the request, if it has one.
 func (a *accounting) releaseSlot() {
 	release := a.release
 	if release == nil {
 		return
 	}
 	a.release = nil
-	a.q.idle.stopTimeout()
 	a.q.log.callAndLog("concurrent request not released", func() error { release(); return nil })
 }
 
@@ -256,8 +262,7 @@ func (a *accounting) reportLimits(info *ReplyInfo) {
 	}
 }
 
-// settle finds out what was used, corrects the reservation to it, records it and releases
-// the slot. A request that succeeds is settled before its reply ends, because the client may
+// settle finds out what was used, corrects the reservation to it and records it. A request that succeeds is settled before its reply ends, because the client may
 // ask for its usage next. Others are settled by request.finish. Calls after the first only
 // give back a reservation of the quota that is left, and so does a call for a request that
 // has neither reserved nor used anything.
@@ -276,7 +281,6 @@ func (a *accounting) settle() {
 		func() { q.log.callAndLog("limits not settled", func() error { return a.settleTokens(ctx) }) },
 		func() { q.log.callAndLog("usage not recorded", func() error { return a.recordUsage(ctx, billable) }) },
 		func() { q.log.callAndLog("quota not settled", func() error { a.settleQuota(billable); return nil }) },
-		a.releaseSlot,
 	)
 }
 

@@ -138,7 +138,10 @@ func (c *chatCall) replyWhole(req *ChatRequest) error {
 	if err := c.saveReply(r.Extra); err != nil {
 		return err
 	}
-	return c.q.reply(func(b []byte) ([]byte, error) { return c.encoder.AppendWhole(b, r) })
+	return c.q.reply(func(b []byte) ([]byte, error) {
+		defer c.dropReply()
+		return c.encoder.AppendWhole(b, r)
+	})
 }
 
 // A collectedReply is a chunkSink that passes the chunks of a whole reply to a
@@ -231,11 +234,16 @@ func (c *chatCall) replyStream(req *ChatRequest) error {
 	if res.state == stateDone {
 		return res.err
 	}
-	if err := c.stream.end(&c.q.accounting.record.Usage, extra); err != nil {
-		return err
+	return c.stream.end(&c.q.accounting.record.Usage, extra, c.q.accounting.slotRelease())
+}
+
+// dropReply lets the reply be garbage-collected. It is called when the end of the reply is
+// encoded.
+func (c *chatCall) dropReply() {
+	c.order.sink, c.encoder = nil, nil
+	if c.stream != nil {
+		c.stream.encoder = nil
 	}
-	res.state = stateDone
-	return nil
 }
 
 // endChoices ends the choices of a stream, unless it has failed.

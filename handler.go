@@ -142,8 +142,14 @@ type Options struct {
 
 	// WriteTimeout is the timeout of each write to a client; a large reply is
 	// written in pieces of 32 KiB. The actual timeout is between one and one and
-	// a half times this value. The default is 30 seconds. It overrides
+	// a half times this value. A whole reply, and the end of a stream, has this
+	// time in all, and in addition the time that it takes at 64 KiB a second. The
+	// default is 30 seconds. If it is negative, there is no timeout. It overrides
 	// http.Server.WriteTimeout, which is not needed.
+	//
+	// On HTTP/2, net/http can end a stream only while its connection accepts
+	// data. For clients that do not read from their connections, set
+	// http.HTTP2Config.WriteByteTimeout of the server as well.
 	WriteTimeout time.Duration
 
 	// RequestID returns the ID of a request, which must be unique for all time:

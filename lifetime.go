@@ -344,7 +344,7 @@ func (t *idleTimer) fire() {
 	}
 	now := time.Now()
 	if t.timeout > 0 && now.Sub(t.lastProgress) >= t.timeout {
-		q.failures.endLocked(t.silence)
+		q.failures.endLocked(t.silence, nil) // the Backend still runs
 		return
 	}
 	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastActivity()) >= silence {

@@ -26,7 +26,9 @@ type Limits struct {
 	// Backend that counts tokens should reach. Negative is like zero.
 	MaxCompletionTokens int
 
-	// Concurrent is the largest number of requests in progress at a time. A request
+	// Concurrent is the largest number of requests in progress at a time. A
+	// request is in progress until its reply is written, except for the last
+	// 32 KiB, so that a client may send the next one when it has the reply. One
 	// whose client has left is in progress until its Backend has returned.
 	// A negative number admits none. Each Handler counts its own requests
 	// unless its Limiter is a [ConcurrencyLimiter].
@@ -123,7 +125,8 @@ type ConcurrencyLimiter interface {
 	// Acquire and release do not change the buckets of key. Take and Adjust do not
 	// change how many requests it has in progress.
 	//
-	// The Handler calls release when the request has ended. release must work after
+	// The Handler calls release when the reply is written, except for its last
+	// piece: the client gets that piece when release has returned. release must work after
 	// ctx is done and from any goroutine. Calls after the first must have no effect.
 	//
 	// If a process dies, it does not release its requests. A Limiter on a shared

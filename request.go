@@ -251,10 +251,8 @@ func replyTyped[T any](q *request, t jsonwire.Type[T], v *T) error {
 	return q.reply(func(b []byte) ([]byte, error) { return t.Append(b, v) })
 }
 
-// reply writes what encode appends as the whole reply. It releases the slot of the request
-// before the client can know that the request has ended.
+// reply writes what encode appends as the whole reply.
 func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
-	q.accounting.releaseSlot()
 	buf := getBuffer(1 << 10)
 	defer putBuffer(buf)
 	b, err := encode(buf.b)
@@ -262,6 +260,9 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 		return err
 	}
 	buf.b = b
+	if len(b) <= maxWrite { // there is nothing to write before it
+		q.accounting.releaseSlot()
+	}
 	if err := q.life.endCause(); err == errClientLeft {
 		return err
 	}
@@ -272,7 +273,7 @@ func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
 	}
 	now := time.Now()
 	q.setHeadersLocked(now)
-	return q.res.writeReplyLocked(http.StatusOK, buf.b, now)
+	return q.res.writeReplyLocked(http.StatusOK, buf, now, q.accounting.slotRelease())
 }
 
 // setHeadersLocked sets the headers that do not depend on what the reply is. q.res.mu is held.
@@ -317,15 +318,21 @@ type failureHandler struct{ q *request }
 func (f *failureHandler) handle(err error) {
 	q := f.q
 	runAll(
-		q.accounting.releaseSlot, // before the client can know
+		q.idle.stopTimeout, // which is the Backend's and not that of the Limiter
+		func() {
+			if !q.res.isStreaming() { // an error reply is short, but the end of a stream may repeat the reply
+				q.accounting.releaseSlot()
+			}
+		},
 		q.accounting.refundRequest,
 		q.accounting.ensureLimitsKnown,
 		func() {
 			q.res.mu.Lock()
 			defer q.res.mu.Unlock()
 			q.res.backendRuns = err == errGoexit // after runtime.Goexit, net/http closes the connection
-			f.endLocked(err)
+			f.endLocked(err, q.accounting.slotRelease())
 		},
+		q.accounting.releaseSlot,
 	)
 }
 
@@ -340,13 +347,14 @@ func (f *failureHandler) interrupt(err error) {
 		q.life.cancel(err)
 		q.res.stopReadingLocked()
 	case stateWaiting, stateStreaming:
-		f.endLocked(err)
+		f.endLocked(err, nil) // the Backend still runs
 	}
 }
 
 // endLocked ends the request with err, unless it has ended already. It writes what the
-// client gets, and leaves the limits alone. q.res.mu is held.
-func (f *failureHandler) endLocked(err error) {
+// client gets, and leaves the limits alone, except that it calls release as writeEndLocked
+// does. q.res.mu is held.
+func (f *failureHandler) endLocked(err error, release func()) {
 	q := f.q
 	res := &q.res
 	if res.err != nil {
@@ -364,7 +372,7 @@ func (f *failureHandler) endLocked(err error) {
 	case res.state == stateDone:
 		q.log.print(slog.LevelError, "failed after the reply", err)
 	default:
-		f.replyErrorLocked(err)
+		f.replyErrorLocked(err, release)
 	}
 	res.err = err
 }
@@ -390,7 +398,7 @@ func (f *failureHandler) endWithoutReplyLocked(err error) {
 }
 
 // replyErrorLocked writes an error reply, or the end of a stream that has begun. q.res.mu is held.
-func (f *failureHandler) replyErrorLocked(err error) {
+func (f *failureHandler) replyErrorLocked(err error, release func()) {
 	q := f.q
 	e := f.clientError(err)
 	switch {
@@ -400,7 +408,7 @@ func (f *failureHandler) replyErrorLocked(err error) {
 		q.log.print(slog.LevelError, "request failed", err)
 	}
 	if q.res.state == stateStreaming {
-		written := q.chat.stream.fail(e) == nil
+		written := q.chat.stream.fail(e, release) == nil
 		q.res.state = stateDone
 		q.res.aborted = !written || !q.route.failsCleanly || err == errGoexit // net/http closes its connection
 		return
@@ -409,7 +417,7 @@ func (f *failureHandler) replyErrorLocked(err error) {
 	q.setHeadersLocked(now)
 	setErrorHeaders(q.res.w.Header(), e)
 	body, status := q.protocol.AppendError(nil, e, q.accounting.record.ID)
-	q.res.writeReplyLocked(status, body, now)
+	q.res.writeReplyLocked(status, &buffer{body}, now, release)
 }
 
 // clientError returns the Error that the client gets for err. Its Status, Type and Message

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"os"
@@ -170,6 +171,13 @@ func (res *response) backendReturned() {
 	res.backendRuns = false
 }
 
+// isStreaming reports whether an event stream was started and not ended.
+func (res *response) isStreaming() bool {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	return res.state == stateStreaming
+}
+
 // Values of headers, which replies share.
 var (
 	contentTypeJSON   = []string{"application/json"}
@@ -178,13 +186,13 @@ var (
 	noBuffering       = []string{"no"}
 )
 
-// writeReplyLocked writes a reply of JSON whose other headers are set, and sends it. now is
-// the current time.
-func (res *response) writeReplyLocked(status int, body []byte, now time.Time) error {
+// writeReplyLocked writes a reply of JSON whose other headers are set, as writeEndLocked
+// does. now is the current time.
+func (res *response) writeReplyLocked(status int, body *buffer, now time.Time, release func()) error {
 	res.state, res.status, res.firstWrite = stateDone, status, now
 	h := res.w.Header()
 	h["Content-Type"] = contentTypeJSON
-	res.contentLength[0] = strconv.Itoa(len(body))
+	res.contentLength[0] = strconv.Itoa(len(body.b))
 	h["Content-Length"] = res.contentLength[:]
 	if res.isHTTP1() && (!res.bodyRead || res.backendRuns) {
 		// Otherwise net/http would read the rest of the body before it sends
@@ -193,7 +201,7 @@ func (res *response) writeReplyLocked(status int, body []byte, now time.Time) er
 		h.Set("Connection", "close")
 	}
 	res.w.WriteHeader(status)
-	return res.writeLocked(body, now)
+	return res.writeEndLocked(body, now, release)
 }
 
 // startStreamLocked sets the header of an event stream, which is sent with the first
@@ -207,22 +215,71 @@ func (res *response) startStreamLocked(now time.Time) {
 	h["X-Accel-Buffering"] = noBuffering
 }
 
-// maxWrite is how many bytes are written at once. Each piece of a large reply
-// has the whole WriteTimeout, so a client may be slow but must not stall.
-const maxWrite = 32 << 10
+const (
+	// maxWrite is how many bytes are written at once. Each piece of a large reply
+	// has the whole WriteTimeout, so a client must not stall.
+	maxWrite = 32 << 10
+
+	// minWriteRate is how many bytes a second a client must read of a large reply.
+	minWriteRate = 64 << 10
+)
+
+// writeEndLocked writes and flushes the end of the reply, which is in buf. now is the
+// current time.
+//
+// Before the last piece, without which the client cannot know that the request has
+// ended, it calls release without mu, unless release is nil. By then buf has only that
+// piece, so that a client that does not read it does not keep a large reply in memory. The
+// time that release takes does not count toward the deadline.
+func (res *response) writeEndLocked(buf *buffer, now time.Time, release func()) (err error) {
+	state, complete := res.state, false
+	res.state = stateDone // no other goroutine writes while mu is unlocked
+	defer func() {
+		if !complete { // also if a write panics
+			res.state = state
+		}
+	}()
+	res.conn.boundWrites(now, len(buf.b))
+	if n := len(buf.b) - maxWrite; n > 0 {
+		whole := &buffer{buf.b}
+		buf.b = bytes.Clone(whole.b[n:])
+		err := res.writePiecesLocked(whole.b[:n], now)
+		putBuffer(whole)
+		if err != nil {
+			return err
+		}
+		now = time.Now()
+	}
+	defer func() { // also if release calls runtime.Goexit
+		err = res.writeLocked(buf.b, now)
+		complete = err == nil
+	}()
+	if release != nil {
+		now = res.callUnlocked(release, now)
+	}
+	return nil
+}
+
+// callUnlocked calls f without mu, and without a deadline, which on HTTP/2 would end
+// the stream although nothing is being written. It returns the current time; now is the time
+// of the call.
+func (res *response) callUnlocked(f func(), now time.Time) time.Time {
+	if !res.conn.writeDeadline.IsZero() {
+		res.conn.setWriteDeadline(time.Time{})
+	}
+	res.mu.Unlock()
+	defer res.mu.Lock()
+	f()
+	end := time.Now()
+	res.conn.postponeBound(end.Sub(now))
+	return end
+}
 
 // writeLocked writes and flushes p. It returns errClientLeft if that fails. now is the
 // current time.
 func (res *response) writeLocked(p []byte, now time.Time) error {
-	for len(p) > 0 {
-		res.conn.extendWrite(now)
-		n := min(len(p), maxWrite)
-		if _, err := res.w.Write(p[:n]); err != nil {
-			return errClientLeft
-		}
-		if p = p[n:]; len(p) > 0 {
-			now = time.Now()
-		}
+	if err := res.writePiecesLocked(p, now); err != nil {
+		return err
 	}
 	// net/http reports a write that missed its deadline only when it flushes.
 	err := res.conn.ctl.Flush()
@@ -234,6 +291,22 @@ func (res *response) writeLocked(p []byte, now time.Time) error {
 	}
 	if !res.isHTTP1() {
 		res.conn.setWriteDeadline(time.Time{})
+	}
+	return nil
+}
+
+// writePiecesLocked writes p in pieces. It returns errClientLeft if that fails. now is the
+// current time.
+func (res *response) writePiecesLocked(p []byte, now time.Time) error {
+	for len(p) > 0 {
+		res.conn.extendWrite(now)
+		n := min(len(p), maxWrite)
+		if _, err := res.w.Write(p[:n]); err != nil {
+			return errClientLeft
+		}
+		if p = p[n:]; len(p) > 0 {
+			now = time.Now()
+		}
 	}
 	return nil
 }
@@ -276,6 +349,8 @@ type connection struct {
 
 	// The deadlines as last set; zero if not set.
 	readDeadline, writeDeadline time.Time
+
+	lastWrite time.Time // writeDeadline is not later than that, unless it is zero
 }
 
 // extendRead gives the client at least readTimeout from now to send more of the body.
@@ -285,10 +360,31 @@ func (c *connection) extendRead(now time.Time) {
 	}
 }
 
-// extendWrite gives the next write at least writeTimeout from now.
+// extendWrite gives the next write at least writeTimeout from now, as far as boundWrites
+// permits.
 func (c *connection) extendWrite(now time.Time) {
-	if next, due := extend(c.writeDeadline, now, c.writeTimeout); due {
+	next, due := extend(c.writeDeadline, now, c.writeTimeout)
+	if due && !c.lastWrite.IsZero() && next.After(c.lastWrite) {
+		next, due = c.lastWrite, !c.writeDeadline.Equal(c.lastWrite)
+	}
+	if due {
 		c.setWriteDeadline(next)
+	}
+}
+
+// boundWrites bounds the time of all further writes, of size bytes, to writeTimeout and
+// the time that they take at minWriteRate. now is the current time.
+func (c *connection) boundWrites(now time.Time, size int) {
+	if c.writeTimeout > 0 {
+		atMinRate := time.Duration(size) * time.Second / minWriteRate
+		c.lastWrite = now.Add(min(c.writeTimeout, maxDuration-atMinRate) + atMinRate)
+	}
+}
+
+// postponeBound moves the bound by d, if there is one.
+func (c *connection) postponeBound(d time.Duration) {
+	if !c.lastWrite.IsZero() {
+		c.lastWrite = c.lastWrite.Add(d)
 	}
 }
 

@@ -192,11 +192,38 @@ func http2Frame(kind, flags byte, stream uint32, payload string) string {
 	return string(binary.BigEndian.AppendUint32(head, stream)) + payload
 }
 
+// http2Preface returns the first bytes of a client whose initial windows have a size.
+func http2Preface(window uint32) string {
+	const settings = 4
+	return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2Frame(settings, 0, 0, string(binary.BigEndian.AppendUint32([]byte("\x00\x04"), window)))
+}
+
+// http2Request returns the frames of a chat request, on stream 1.
+func http2Request(body string) string {
+	const headers, data = 1, 0
+	const endStream, endHeaders = 1, 4
+	var block strings.Builder
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "x"}, {":path", chatPath}, {"authorization", "Bearer " + testSecret}} {
+		fmt.Fprintf(&block, "\x00%c%s%c%s", len(h[0]), h[0], len(h[1]), h[1])
+	}
+	return http2Frame(headers, endHeaders, 1, block.String()) + http2Frame(data, endStream, 1, body)
+}
+
+// readHTTP2Frame reads a frame and discards its payload, of which it returns the size.
+func readHTTP2Frame(t *testing.T, in io.Reader) (kind, flags byte, size int) {
+	var head [9]byte
+	_, err := io.ReadFull(in, head[:])
+	require.NoError(t, err)
+	size = int(head[0])<<16 | int(head[1])<<8 | int(head[2])
+	_, err = io.CopyN(io.Discard, in, int64(size))
+	require.NoError(t, err)
+	return head[3], head[4], size
+}
+
 // An HTTP/2 client whose flow-control window is zero receives no data. Its stream is
 // reset even if the reply is short.
 func TestResponse_HTTP2ClientWithoutAWindow(t *testing.T) {
-	const headers, settings, resetStream = 1, 4, 3
-	const endStream, endHeaders = 1, 4
+	const resetStream = 3
 	for _, size := range []int{10, 20 << 10, 200 << 10} {
 		for name, body := range map[string]string{"whole": chatBody, "stream": streamBody, "error": "{"} {
 			t.Run(fmt.Sprintf("%s/%d", name, size), func(t *testing.T) {
@@ -206,25 +233,12 @@ func TestResponse_HTTP2ClientWithoutAWindow(t *testing.T) {
 						backend: textBackend(strings.Repeat("x", size)),
 						server:  func(srv *http.Server) { srv.WriteTimeout = 20 * time.Second },
 					})
-					var block strings.Builder
-					for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "x"}, {":path", chatPath}, {"authorization", "Bearer " + testSecret}} {
-						fmt.Fprintf(&block, "\x00%c%s%c%s", len(h[0]), h[0], len(h[1]), h[1])
-					}
 					c := s.dial()
-					go io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+
-						http2Frame(settings, 0, 0, "\x00\x04\x00\x00\x00\x00")+ // the initial window is 0
-						http2Frame(headers, endHeaders, 1, block.String())+
-						http2Frame(0, endStream, 1, body))
+					go io.WriteString(c, http2Preface(0)+http2Request(body))
 					start := time.Now()
 					in := bufio.NewReader(c)
 					for kind := byte(0); kind != resetStream; {
-						var head [9]byte
-						_, err := io.ReadFull(in, head[:])
-						require.NoError(t, err, "the stream was not reset")
-						kind = head[3]
-						size := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
-						_, err = io.CopyN(io.Discard, in, size)
-						require.NoError(t, err)
+						kind, _, _ = readHTTP2Frame(t, in)
 					}
 					assert.LessOrEqual(t, time.Since(start), 20*time.Second)
 					s.summary()

@@ -122,6 +122,18 @@ func (s *eventStream) writeBurst() {
 // writePending writes the pending events. If that fails, the client has left. now is the
 // current time.
 func (s *eventStream) writePending(now time.Time) error {
+	return s.write(now, func(buf *buffer) error { return s.q.res.writeLocked(buf.b, now) })
+}
+
+// writeEnd writes the pending events, which are the last, as writeEndLocked does.
+func (s *eventStream) writeEnd(release func()) error {
+	now := time.Now()
+	return s.write(now, func(buf *buffer) error { return s.q.res.writeEndLocked(buf, now, release) })
+}
+
+// write calls a function that writes the pending events. Before the first events, it sets
+// the header.
+func (s *eventStream) write(now time.Time, write func(*buffer) error) error {
 	if s.writeErr != nil {
 		return s.writeErr
 	}
@@ -132,11 +144,11 @@ func (s *eventStream) writePending(now time.Time) error {
 	}
 	buf := s.pendingBuffer()
 	s.pending = nil
-	err := q.res.writeLocked(buf.b, now)
+	err := write(buf)
+	putBuffer(buf)
 	if q.res.cannotFlush {
 		q.log.warnLocked(misuseNoFlush)
 	}
-	putBuffer(buf)
 	if err != nil {
 		s.writeErr = err
 		q.life.cancel(err)
@@ -159,8 +171,8 @@ func (s *eventStream) writeKeepAlive() error {
 	return s.writePending(time.Now())
 }
 
-// end writes the end of a complete stream.
-func (s *eventStream) end(u *Usage, extra Extra) error {
+// end writes the end of a complete stream, as writeEndLocked does.
+func (s *eventStream) end(u *Usage, extra Extra, release func()) error {
 	if s.encoderErr != nil {
 		return s.encoderErr
 	}
@@ -171,12 +183,13 @@ func (s *eventStream) end(u *Usage, extra Extra) error {
 		return err
 	}
 	buf.b = b
-	return s.writePending(time.Now())
+	s.q.chat.dropReply()
+	return s.writeEnd(release)
 }
 
-// fail writes the end of a stream that failed.
-func (s *eventStream) fail(e *Error) error {
+// fail writes the end of a stream that failed, as writeEndLocked does.
+func (s *eventStream) fail(e *Error, release func()) error {
 	buf := s.pendingBuffer()
 	buf.b = s.encoder.AppendFailure(buf.b, e)
-	return s.writePending(time.Now())
+	return s.writeEnd(release)
 }

@@ -277,3 +277,34 @@ func expireUntil(t *testing.T, l *Limiter, key string, last float64) (n int) {
 	}
 	return n
 }
+
+// A reply that its client does not read is a request in progress for all Handlers.
+func TestFleet_UnreadReply(t *testing.T) {
+	s := servertest.Redis(t)
+	limits, key := llmhttp.Limits{Concurrent: 1}, uniqueKey()
+	keys := memory.NewKeyStore()
+	keys.Add("sk-fleet", &llmhttp.Key{ID: key, Limits: limits})
+	large := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			yield(llmhttp.TextChunk(strings.Repeat("x", 24<<20)), nil) // more than the system buffers
+		}
+	})
+	l := newLimiter(t, newClient(t, s), nil)
+	srv := httptest.NewServer(llmhttp.NewHandler(large, keys, &llmhttp.Options{Limiter: l, Logger: slog.New(slog.DiscardHandler)}))
+	defer srv.Close()
+	r, err := http.NewRequest("POST", srv.URL+"/v1/chat/completions", strings.NewReader(`{"model": "m", "messages": [{"role": "user", "content": "Hello"}]}`))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer sk-fleet")
+	resp, err := srv.Client().Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, 200, resp.StatusCode)
+
+	other := newHandler(newLimiter(t, newClient(t, s), nil), key, limits, nil)
+	assert.Equal(t, 1, leaseCount(t, l, key))
+	assert.Equal(t, 429, chat(other).Code)
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, 200, chat(other).Code, "as soon as the client has the reply")
+	assert.Zero(t, leaseCount(t, l, key))
+}
