@@ -224,7 +224,7 @@ func (c *Choice) chunk() ChunkChoice {
 	out := ChunkChoice{
 		Index: c.Index,
 		Delta: Delta{
-			Role: m.Role, Content: m.Content.Text(), Reasoning: m.Reasoning, ReasoningDetails: m.ReasoningDetails,
+			Role: m.Role, Content: m.Content.Text(), Reasoning: m.Reasoning, ReasoningAlias: m.ReasoningAlias, ReasoningDetails: m.ReasoningDetails,
 			Refusal: m.Refusal, Extra: m.Extra,
 		},
 		FinishReason: c.FinishReason,

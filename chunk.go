@@ -29,6 +29,7 @@ import (
 //   - Where an object or an array is expected, another value is skipped.
 //   - The content of a Delta may be an array of parts. Its texts are joined; the
 //     other parts are in Extra as "content_parts".
+//   - Reasoning may have the name "reasoning": see Message.ReasoningAlias.
 //   - A choice or a tool call without an index has that of its position.
 //   - A choice may have a "message" instead of a "delta", so that a whole reply
 //     can be decoded as a chunk. Its tool calls have the indices of their positions.
@@ -213,7 +214,7 @@ var choiceJSON = jsonwire.NewObject(
 
 // replyMessageJSON is the JSON of the message of a whole reply.
 var replyMessageJSON = jsonwire.NewObject(append(slices.Clip(messageFields),
-	jsonwire.StringOr("refusal", func(m *Message) *string { return &m.Refusal }, "null"))...)
+	jsonwire.StringOr("refusal", func(m *Message) *string { return &m.Refusal }, "null"))...).AfterDecode((*Message).takeReasoning)
 
 // MarshalJSON encodes c.
 func (c Choice) MarshalJSON() ([]byte, error) { return marshal(choiceJSON, &c) }
@@ -237,6 +238,7 @@ const (
 type Delta struct {
 	Role             Role              `json:"role,omitzero"` // always sent as assistant; a Backend need not set it
 	Reasoning        string            `json:"reasoning_content,omitzero"`
+	ReasoningAlias   bool              `json:"-"`                           // see [Message]; false in a chunk that follows one with Reasoning where it was false
 	ReasoningDetails []ReasoningDetail `json:"reasoning_details,omitempty"` // see [Message]; appended to those before
 	Content          string            `json:"content,omitzero"`
 	Refusal          string            `json:"refusal,omitzero"`
@@ -246,13 +248,21 @@ type Delta struct {
 
 var deltaJSON = jsonwire.NewObject(
 	jsonwire.String("role", func(d *Delta) *Role { return &d.Role }),
-	jsonwire.String("reasoning_content", func(d *Delta) *string { return &d.Reasoning }),
+	deltaReasoning[0], deltaReasoning[1],
 	jsonwire.List("reasoning_details", func(d *Delta) *[]ReasoningDetail { return &d.ReasoningDetails }, reasoningDetailJSON, maxParts),
 	jsonwire.String("content", func(d *Delta) *string { return &d.Content }).DecodeWith((*Delta).decodeContent),
 	jsonwire.String("refusal", func(d *Delta) *string { return &d.Refusal }),
 	jsonwire.List("tool_calls", func(d *Delta) *[]ToolCallDelta { return &d.ToolCalls }, toolCallDeltaJSON, 0),
 	jsonwire.Extra(func(d *Delta) *Extra { return &d.Extra }),
-)
+).AfterDecode(func(d *Delta) { takeReasoning(&d.Reasoning, &d.ReasoningAlias, &d.Extra) })
+
+var deltaReasoning = reasoningFields(func(d *Delta) *string { return &d.Reasoning }, func(d *Delta) *bool { return &d.ReasoningAlias })
+
+// moveReasoning moves the reasoning to Extra, as the member reasoningAlias.
+func (d *Delta) moveReasoning() {
+	d.Extra = mergeExtra(d.Extra, Extra{reasoningAlias: appendString(nil, d.Reasoning)})
+	d.Reasoning, d.ReasoningAlias = "", false
+}
 
 // memberParts is the member of Extra for parts of content that are not texts.
 const memberParts = "content_parts"
@@ -324,6 +334,7 @@ func (d *Delta) truncate(room int) {
 // from room.
 func (d *Delta) splitTexts(room *int) (rest Delta) {
 	d.Reasoning, rest.Reasoning = splitText(d.Reasoning, room)
+	rest.ReasoningAlias = d.ReasoningAlias
 	d.Content, rest.Content = splitText(d.Content, room)
 	d.Refusal, rest.Refusal = splitText(d.Refusal, room)
 	return rest

@@ -144,6 +144,8 @@ func (e *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 			b = appendString(b, choice.StopSequence)
 		}
 	default:
+		d := &choice.Delta
+		withBothNames(d.Reasoning, &d.ReasoningAlias, &d.Extra)
 		b = append(b, `,"delta":`...)
 		b, err = appendDelta(b, &choice.Delta)
 		b = append(b, `,"finish_reason":null`...)
@@ -199,6 +201,10 @@ func (e *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, erro
 	r.ID = completionID(r.ID)
 	if len(r.Choices) == 1 && len(r.Extra) == 0 && r.Choices[0].isText() {
 		return appendTextReply(b, r)
+	}
+	for i := range r.Choices {
+		m := &r.Choices[i].Message
+		withBothNames(m.Reasoning, &m.ReasoningAlias, &m.Extra)
 	}
 	return chatResponseJSON.Append(b, r)
 }

@@ -25,6 +25,7 @@ type joiner struct {
 type joinedChoice struct {
 	index                       int
 	content, reasoning, refusal joinedText
+	reasoningAlias              bool
 	details                     []joinedDetail
 	calls                       []joinedCall
 	messageExtra, choiceExtra   joinedExtra
@@ -62,6 +63,7 @@ func (j *joiner) add(c *ChatChunk) {
 	d := &from.Delta
 	to.content.add(d.Content)
 	to.reasoning.add(d.Reasoning)
+	to.reasoningAlias = to.reasoningAlias || d.ReasoningAlias
 	to.refusal.add(d.Refusal)
 	to.messageExtra.add(d.Extra)
 	to.addDetails(d.ReasoningDetails)
@@ -131,7 +133,7 @@ func (j *joiner) response(o *orderer) *ChatResponse {
 
 // joinMessage returns the message. content is the storage of its content, one part.
 func (c *joinedChoice) joinMessage(content Content) Message {
-	m := Message{Role: RoleAssistant, Reasoning: c.reasoning.String(), Refusal: c.refusal.String(), Extra: c.messageExtra.join(true)}
+	m := Message{Role: RoleAssistant, Reasoning: c.reasoning.String(), ReasoningAlias: c.reasoningAlias, Refusal: c.refusal.String(), Extra: c.messageExtra.join(true)}
 	for i := range c.details {
 		d := c.details[i].first
 		d.Text = c.details[i].text.String()

@@ -26,6 +26,12 @@ type Message struct {
 	Content   Content `json:"content"` // always encoded, as null if it is nil
 	Reasoning string  `json:"reasoning_content,omitzero"`
 
+	// ReasoningAlias reports that the member of Reasoning is "reasoning" in place of
+	// "reasoning_content". vLLM, Ollama and OpenRouter use that name
+	// (https://docs.vllm.ai/en/latest/features/reasoning_outputs/). If a message has both
+	// members, "reasoning" is in Extra.
+	ReasoningAlias bool `json:"-"`
+
 	// ReasoningDetails is the reasoning in the form that the model accepts in the
 	// next request: with signatures, or encrypted.
 	ReasoningDetails []ReasoningDetail `json:"reasoning_details,omitempty"`
@@ -39,19 +45,67 @@ type Message struct {
 }
 
 var messageJSON = jsonwire.NewObject(append(slices.Clip(messageFields),
-	jsonwire.String("refusal", func(m *Message) *string { return &m.Refusal }))...)
+	jsonwire.String("refusal", func(m *Message) *string { return &m.Refusal }))...).AfterDecode((*Message).takeReasoning)
+
+var messageReasoning = reasoningFields(func(m *Message) *string { return &m.Reasoning }, func(m *Message) *bool { return &m.ReasoningAlias })
 
 // messageFields are the fields of a Message, except for the refusal.
 var messageFields = []jsonwire.Field[Message]{
 	jsonwire.String("role", func(m *Message) *Role { return &m.Role }).Always(),
 	jsonwire.Member("content", func(m *Message) *Content { return &m.Content }, contentJSON).Always(),
-	jsonwire.String("reasoning_content", func(m *Message) *string { return &m.Reasoning }),
+	messageReasoning[0], messageReasoning[1],
 	jsonwire.List("reasoning_details", func(m *Message) *[]ReasoningDetail { return &m.ReasoningDetails }, reasoningDetailJSON, maxParts),
 	jsonwire.String("name", func(m *Message) *string { return &m.Name }),
 	jsonwire.List("tool_calls", func(m *Message) *[]ToolCall { return &m.ToolCalls }, toolCallJSON, maxToolCalls),
 	jsonwire.String("tool_call_id", func(m *Message) *string { return &m.ToolCallID }),
 	jsonwire.Bool("is_error", func(m *Message) *bool { return &m.IsError }),
 	jsonwire.Extra(func(m *Message) *Extra { return &m.Extra }),
+}
+
+// reasoningAlias is the other name of the member "reasoning_content".
+const reasoningAlias = "reasoning"
+
+// reasoningFields returns the members that are Reasoning: reasoning_content and
+// reasoningAlias.
+func reasoningFields[T any](text func(*T) *string, alias func(*T) *bool) [2]jsonwire.Field[T] {
+	isAlias := func(v *T) bool { return *alias(v) }
+	return [2]jsonwire.Field[T]{
+		jsonwire.String("reasoning_content", text).When(func(v *T) bool { return !isAlias(v) }),
+		jsonwire.String(reasoningAlias, text).When(isAlias), // in Extra until it is decoded
+	}
+}
+
+// takeReasoning moves the member reasoningAlias of extra to text, if it is a text and there
+// is no other. If there is, the member gets the form that it has in a stream, where
+// Delta.moveReasoning encodes it.
+func takeReasoning(text *string, alias *bool, extra *Extra) {
+	raw := (*extra)[reasoningAlias]
+	if len(raw) == 0 || raw[0] != '"' {
+		return
+	}
+	s := textOf(raw)
+	switch {
+	case *text != "":
+		(*extra)[reasoningAlias] = appendString(nil, s)
+		return
+	case s == "":
+		return
+	}
+	*text, *alias = s, true
+	if delete(*extra, reasoningAlias); len(*extra) == 0 {
+		*extra = nil
+	}
+}
+
+func (m *Message) takeReasoning() { takeReasoning(&m.Reasoning, &m.ReasoningAlias, &m.Extra) }
+
+// withBothNames makes reasoning under reasoningAlias have both names: clients know one or
+// the other.
+func withBothNames(text string, alias *bool, extra *Extra) {
+	if *alias && text != "" {
+		*extra = mergeExtra(*extra, Extra{reasoningAlias: appendString(nil, text)})
+	}
+	*alias = false
 }
 
 // MarshalJSON encodes m.

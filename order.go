@@ -50,6 +50,8 @@ type choiceState struct {
 	bytes                       int          // of texts
 	reason                      FinishReason // if it has ended
 	content, reasoning, refusal utf8Buffer
+	hasReasoning                bool
+	reasoningAlias              bool         // of the first Delta with Reasoning
 	calls                       *callOrderer // nil until the choice has a tool call
 }
 
@@ -124,6 +126,7 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 func (s *choiceState) normalize(d *Delta) (err error) {
 	d.Role = ""
 	d.Content = s.content.add(d.Content)
+	s.nameReasoning(d)
 	d.Reasoning = s.reasoning.add(d.Reasoning)
 	d.Refusal = s.refusal.add(d.Refusal)
 	if len(d.ToolCalls) > 0 {
@@ -133,6 +136,20 @@ func (s *choiceState) normalize(d *Delta) (err error) {
 		d.ToolCalls, err = s.calls.order(d.ToolCalls)
 	}
 	return err
+}
+
+// nameReasoning separates the reasoning of d from that of the deltas before it if it has
+// another name: it may be the same text once more.
+func (s *choiceState) nameReasoning(d *Delta) {
+	if d.Reasoning == "" {
+		return
+	}
+	if !s.hasReasoning {
+		s.hasReasoning, s.reasoningAlias = true, d.ReasoningAlias
+	}
+	if d.ReasoningAlias && !s.reasoningAlias {
+		d.moveReasoning()
+	}
 }
 
 // isTruncated reports whether nothing can follow, because a choice was cut and the
@@ -205,6 +222,7 @@ func (o *orderer) emit(list []ChunkChoice) {
 func (s *choiceState) appendHeld(d *Delta) {
 	d.Content += s.content.flush()
 	d.Reasoning += s.reasoning.flush()
+	d.ReasoningAlias = s.reasoningAlias
 	d.Refusal += s.refusal.flush()
 	if s.calls != nil {
 		d.ToolCalls = s.calls.flush(d.ToolCalls)

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 
@@ -25,6 +26,7 @@ type blockQueue struct {
 	whole        bool          // the reply is not a stream
 	index        int           // the index of the open block, or of the next one if none is open
 	queue        []outputBlock // the blocks that have not ended
+	noSignature  string        // the signature of thinking that has none; "" or aliasSignature
 	lastUnsigned bool          // the thinking block that ended last has no signature
 	invalidCall  bool          // a call had arguments that are not a JSON object
 	err          error         // the first error
@@ -80,6 +82,11 @@ func (q *blockQueue) endComplete(b []byte) []byte {
 	return b
 }
 
+// signatureOf returns the signature of thinking, or what takes its place.
+func (q *blockQueue) signatureOf(k *outputBlock) string {
+	return cmp.Or(k.signature, k.substitute, q.noSignature)
+}
+
 // endAll opens and ends all blocks.
 func (q *blockQueue) endAll(b []byte) []byte {
 	for len(q.queue) > 0 {
@@ -95,7 +102,10 @@ func (q *blockQueue) endOpen(b []byte) []byte {
 	case callBlock:
 		b = q.endArguments(b)
 	case thinkingBlock:
-		q.lastUnsigned = open.signature == ""
+		if q.lastUnsigned = open.signature == ""; q.lastUnsigned {
+			open.signature = q.signatureOf(open)
+			b = q.appendSignature(b)
+		}
 	}
 	b = q.beginEvent(b, "content_block_stop")
 	b = append(b, "}\n\n"...)

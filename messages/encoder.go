@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/reasoning"
 )
 
 // An encoder encodes one reply.
@@ -12,7 +13,7 @@ type encoder struct {
 	ctx       context.Context // of the request, for warnings
 	model     string          // the name that the client used, if the Backend knows another one
 	blocks    blockQueue
-	reasoning reasoningMerger
+	reasoning reasoning.Merger
 	dropped   []int // the indices of calls that have no form in this API
 	stop      stopReason
 }
@@ -118,8 +119,10 @@ func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error)
 		if i > 0 {
 			b = append(b, ',')
 		}
+		k := &e.blocks.queue[i]
+		k.signature = e.blocks.signatureOf(k)
 		var ok bool
-		b, ok = e.blocks.queue[i].appendWhole(b)
+		b, ok = k.appendWhole(b)
 		valid = valid && ok
 	}
 	if !valid {

@@ -14,14 +14,15 @@ const (
 
 // An outputBlock is a content block of a reply.
 type outputBlock struct {
-	kind      blockKind
-	text      []byte                 // the text that was added before the block was opened; for a call, all of its arguments
-	sent      int                    // how many bytes of the arguments were sent
-	signature string                 // the signature of thinking
-	data      string                 // the data of redacted thinking
-	call      int                    // the index of the call
-	id, name  string                 // the ID and the function of the call
-	scanner   jsonwire.ObjectScanner // finds the end of the arguments
+	kind       blockKind
+	text       []byte                 // the text that was added before the block was opened; for a call, all of its arguments
+	sent       int                    // how many bytes of the arguments were sent
+	signature  string                 // the signature of thinking
+	substitute string                 // for a signature, if thinking has none; it contains a detail
+	data       string                 // the data of redacted thinking
+	call       int                    // the index of the call
+	id, name   string                 // the ID and the function of the call
+	scanner    jsonwire.ObjectScanner // finds the end of the arguments
 }
 
 // isComplete reports whether the block may end before the reply does. Arguments that do not

@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"slices"
@@ -15,6 +14,10 @@ import (
 // which this API has no field, such as its ID and its format. Clients return
 // signatures and redacted data unchanged.
 const detailPrefix = "llmhttp."
+
+// aliasSignature is the signature of thinking without one that has the name "reasoning":
+// see llmhttp.Message.ReasoningAlias. It is not sent to the Backend.
+const aliasSignature = detailPrefix + "reasoning"
 
 // encodeDetail returns the signature or the data to send for d: plain, or the whole
 // detail if it has members in Extra.
@@ -53,8 +56,11 @@ func detailFromSignature(thinking, signature string) llmhttp.ReasoningDetail {
 	if !ok {
 		d = llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signature}
 	}
-	if d.Type == llmhttp.ReasoningText {
+	switch {
+	case d.Type == llmhttp.ReasoningText:
 		d.Text = thinking
+	case d.Type == llmhttp.ReasoningSummary && d.Summary == "":
+		d.Summary = thinking
 	}
 	return d
 }
@@ -67,61 +73,36 @@ func detailFromData(data string) llmhttp.ReasoningDetail {
 	return llmhttp.ReasoningDetail{Type: llmhttp.ReasoningEncrypted, Data: data}
 }
 
-// A reasoningMerger drops the reasoning of a reply that a Backend yields twice.
-//
-// A Backend may yield the same reasoning as text and in details, together or one after
-// the other, split at different places. Text that has come from only one of these two
-// sources is kept until the other source repeats it.
-type reasoningMerger struct {
-	text, details []byte // from this source, and not yet from the other
-	index         []byte // the index of the last detail that had text
-}
-
-// fromText returns the part of text that is new.
-func (m *reasoningMerger) fromText(text string) string {
-	return withoutRepetition(text, &m.text, &m.details)
-}
-
-// fromDetails returns the part of the text of a detail that is new.
-func (m *reasoningMerger) fromDetails(text string) string {
-	return withoutRepetition(text, &m.details, &m.text)
-}
-
-// withoutRepetition returns text without what it repeats of the other source.
-func withoutRepetition(text string, own, other *[]byte) string {
-	n := min(len(text), len(*other))
-	if text[:n] != string((*other)[:n]) {
-		n = 0
-	}
-	*other = (*other)[n:]
-	*own = append(*own, text[n:]...)
-	return text[n:]
-}
-
-// setIndex sets index. It reports whether that changes the index of an earlier detail,
-// so that another text begins: all parts of one text have the same index.
-func (m *reasoningMerger) setIndex(index []byte) (changed bool) {
-	changed = m.index != nil && !bytes.Equal(m.index, index)
-	m.index = append(m.index[:0], index...)
-	return changed
-}
-
 // appendReasoning adds the reasoning of a delta: thinking, signatures and redacted
 // thinking. Details with text are added before the reasoning text, because they divide
 // it into blocks. Details without text are added after it: their signatures belong to
 // that text.
 func (e *encoder) appendReasoning(b []byte, d *llmhttp.Delta) []byte {
+	if d.ReasoningAlias {
+		e.blocks.noSignature = aliasSignature
+	}
 	detailsFirst := slices.ContainsFunc(d.ReasoningDetails, func(d llmhttp.ReasoningDetail) bool { return d.Text != "" || d.Summary != "" })
 	if !detailsFirst && d.Reasoning != "" {
-		b = e.blocks.appendText(b, thinkingBlock, e.reasoning.fromText(d.Reasoning))
+		b = e.blocks.appendText(b, thinkingBlock, e.reasoning.FromText(d.Reasoning))
 	}
 	for i := range d.ReasoningDetails {
 		b = e.appendDetail(b, &d.ReasoningDetails[i])
 	}
 	if detailsFirst && d.Reasoning != "" {
-		b = e.blocks.appendText(b, thinkingBlock, e.reasoning.fromText(d.Reasoning))
+		b = e.blocks.appendText(b, thinkingBlock, e.reasoning.FromText(d.Reasoning))
 	}
 	return b
+}
+
+// hasIdentity reports whether d has a member, such as an ID or a format, without which the
+// server may not accept its text.
+func hasIdentity(d *llmhttp.ReasoningDetail) bool {
+	for name := range d.Extra {
+		if name != "index" {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *encoder) appendDetail(b []byte, d *llmhttp.ReasoningDetail) []byte {
@@ -129,16 +110,21 @@ func (e *encoder) appendDetail(b []byte, d *llmhttp.ReasoningDetail) []byte {
 		b, _ = e.blocks.begin(b, outputBlock{kind: redactedBlock, data: encodeDetail(d, d.Data)})
 		return b
 	}
-	text := e.reasoning.fromDetails(d.Text + d.Summary)
+	text := e.reasoning.FromDetails(d.Text + d.Summary)
 	if text != "" {
-		changed := e.reasoning.setIndex(d.Extra["index"])
+		changed := e.reasoning.SetIndex(d.Extra["index"])
 		if changed {
 			b, _ = e.blocks.begin(b, outputBlock{kind: thinkingBlock})
 		}
 		b = e.blocks.appendText(b, thinkingBlock, text)
 	}
-	if d.Signature != "" {
+	switch {
+	case d.Signature != "":
 		b = e.blocks.addSignature(b, encodeDetail(d, d.Signature))
+	case text != "" && hasIdentity(d):
+		unsigned := *d
+		unsigned.Summary = "" // of which this is a piece
+		e.blocks.last().substitute = encodeDetail(&unsigned, "")
 	}
 	return b
 }

@@ -130,7 +130,11 @@ func (c *turnConverter) addAssistant(b *block) error {
 			return missingField("thinking")
 		}
 		c.reasoning = append(c.reasoning, *b.Thinking)
-		if b.Signature != "" {
+		switch b.Signature {
+		case "":
+		case aliasSignature:
+			m.ReasoningAlias = true
+		default:
 			m.ReasoningDetails = append(m.ReasoningDetails, detailFromSignature(*b.Thinking, b.Signature))
 		}
 	case "redacted_thinking":

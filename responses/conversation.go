@@ -168,6 +168,7 @@ func (c *conversation) addReasoning(item *inputItem) error {
 	m := c.assistantMessage()
 	if r.Text != "" {
 		c.reasoning = append(c.reasoning, r.Text)
+		m.ReasoningAlias = m.ReasoningAlias || r.Alias
 	}
 	m.ReasoningDetails = append(m.ReasoningDetails, r.Details...)
 	return nil

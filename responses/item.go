@@ -16,6 +16,9 @@ type item struct {
 	status    string
 	parts     []part                    // for a message or reasoning; the last may be open
 	details   []llmhttp.ReasoningDetail // for reasoning
+	reasoning []byte                    // for encrypted_content: the Backend's text, which the parts may take from details
+	held      string                    // of a summary: the beginning of a character
+	alias     bool                      // of reasoning: see llmhttp.Message.ReasoningAlias
 	encrypted string                    // encrypted_content, for reasoning
 	callID    string
 	name      toolName

@@ -3,8 +3,11 @@ package responses
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/reasoning"
 )
 
 // An outputBuilder builds the output of a response from chunks, and appends the events
@@ -19,7 +22,8 @@ type outputBuilder struct {
 	sealer   *sealer // nil if neither the client nor the store gets encrypted_content
 	events   eventWriter
 	items    []*item
-	textItem *item   // the open text item, or nil
+	textItem *item // the open text item, or nil
+	merger   reasoning.Merger
 	calls    []*item // by the index of the call
 }
 
@@ -93,14 +97,75 @@ func (o *outputBuilder) addReasoning(d *llmhttp.Delta) error {
 		return err
 	}
 	it.details = append(it.details, d.ReasoningDetails...)
-	if d.Reasoning == "" {
+	if o.sealer != nil {
+		it.reasoning = append(it.reasoning, d.Reasoning...)
+		it.alias = it.alias || d.ReasoningAlias
+	}
+	if repeatsText(d) {
+		o.addSummary(it, d.Reasoning, false)
 		return nil
+	}
+	o.addSummary(it, o.merger.FromText(d.Reasoning), false)
+	for i := range d.ReasoningDetails {
+		r := &d.ReasoningDetails[i]
+		if text := o.merger.FromDetails(r.Text + r.Summary); text != "" {
+			o.addSummary(it, text, o.merger.SetIndex(r.Extra["index"]))
+		}
+	}
+	return nil
+}
+
+// repeatsText reports whether the details of d have the text of its reasoning once more.
+func repeatsText(d *llmhttp.Delta) bool {
+	rest, ok := d.Reasoning, true
+	for i := range d.ReasoningDetails {
+		r := &d.ReasoningDetails[i]
+		if rest, ok = strings.CutPrefix(rest, r.Text+r.Summary); !ok {
+			return false
+		}
+	}
+	return rest == ""
+}
+
+// addSummary adds text to the summary of an item, to another part of it if another text
+// begins. It holds back a character that is not complete: those of details may be split.
+func (o *outputBuilder) addSummary(it *item, text string, begins bool) {
+	if begins {
+		o.flushSummary(it)
+		o.events.partDone(it)
+		o.openPart(it, partSummary)
+	}
+	text, it.held = splitIncomplete(it.held + text)
+	o.appendSummary(it, text)
+}
+
+// flushSummary adds what addSummary has held back.
+func (o *outputBuilder) flushSummary(it *item) {
+	o.appendSummary(it, it.held)
+	it.held = ""
+}
+
+func (o *outputBuilder) appendSummary(it *item, text string) {
+	if text == "" {
+		return
 	}
 	if len(it.parts) == 0 {
 		o.openPart(it, partSummary)
 	}
-	o.appendText(it, d.Reasoning, nil)
-	return nil
+	o.appendText(it, text, nil)
+}
+
+// splitIncomplete splits off the character at the end of s if it is not complete.
+func splitIncomplete(s string) (complete, rest string) {
+	for i := len(s) - 1; i >= 0 && i > len(s)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(s[i]) {
+			if !utf8.FullRuneInString(s[i:]) {
+				return s[:i], s[i:]
+			}
+			break
+		}
+	}
+	return s, ""
 }
 
 // takeLogprobs returns the logprobs of a choice if the client wants them. Tokens that
@@ -250,6 +315,7 @@ func (o *outputBuilder) closeItem(it *item, status string) error {
 		o.events.argumentsDelta(it, input)
 		o.events.argumentsDone(it)
 	default:
+		o.flushSummary(it)
 		if len(it.parts) > 0 {
 			o.events.partDone(it)
 		}
@@ -268,10 +334,7 @@ func (o *outputBuilder) sealReasoning(it *item) error {
 	if o.sealer == nil {
 		return nil
 	}
-	sealed := &plainReasoning{Details: joinDetails(it.details)}
-	if len(it.parts) > 0 {
-		sealed.Text = string(it.parts[0].text)
-	}
+	sealed := &plainReasoning{Text: string(it.reasoning), Alias: it.alias, Details: joinDetails(it.details)}
 	var err error
 	it.encrypted, err = o.sealer.seal(o.req.account, sealed)
 	return err

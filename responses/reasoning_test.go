@@ -87,3 +87,27 @@ var reasoningChunks = []string{
 	`{"choices":[{"delta":{"reasoning_content":"B","reasoning_details":[{"type":"reasoning.text","text":"B","index":0,"signature":"sig"}]}}]}`,
 	chunkText,
 }
+
+// Reasoning that comes only in details is shown. The texts of different indices are parts
+// of the summary, and the details go back to the Backend without a text of its own.
+func TestReasoning_OnlyDetails(t *testing.T) {
+	s := newServer(t, nil,
+		`{"choices":[{"delta":{"reasoning_details":[{"type":"reasoning.summary","summary":"A\ud83d\ude42","index":0}]}}]}`,
+		`{"choices":[{"delta":{"reasoning_details":[{"type":"reasoning.text","text":"B","index":1},{"type":"reasoning.encrypted","data":"blob"}]}}]}`,
+		`{"choices":[{"delta":{"reasoning_details":[{"type":"reasoning.text","text":"C","index":1}]}}]}`, chunkText)
+	const params = `"model":"m","store":false,"include":["reasoning.encrypted_content"]`
+	for name, r := range map[string]object{
+		"whole":    s.create(`{"input":"Hi",` + params + `}`),
+		"streamed": must(accumulate(s.stream(`{"input":"Hi",` + params + `}`))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			item := r["output"].([]any)[0].(object)
+			assert.Equal(t, []any{object{"type": "summary_text", "text": "A🙂"}, object{"type": "summary_text", "text": "BC"}}, item["summary"])
+			items, err := json.Marshal(r["output"])
+			require.NoError(t, err)
+			s.create(`{"input":[{"role":"user","content":"Hi"},` + strings.Trim(string(items), "[]") + `,{"role":"user","content":"Go on"}],` + params + `}`)
+			assert.NotContains(t, assistantMessage(t, s.request), "reasoning_content")
+			assert.Contains(t, assistantMessage(t, s.request), `"summary":"A🙂"`)
+		})
+	}
+}

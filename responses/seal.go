@@ -16,6 +16,7 @@ import (
 // which the Backend gets again with the next request.
 type plainReasoning struct {
 	Text    string                    `json:"text,omitempty"`
+	Alias   bool                      `json:"alias,omitempty"` // see llmhttp.Message.ReasoningAlias
 	Details []llmhttp.ReasoningDetail `json:"details,omitempty"`
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
@@ -24,7 +25,8 @@ type Backend struct {
 
 	chat, images, embeddings, models, tokenize endpoint
 
-	memory replyMemory
+	memory    replyMemory
+	reasoning reasoningMemory
 }
 
 var (
@@ -37,7 +39,8 @@ var (
 )
 
 // New returns a Backend for the server at baseURL, the URL that clients of the
-// server are configured with, such as "https://example.com/v1". If baseURL has a
+// server are configured with, such as "https://example.com/v1", and not that of
+// an endpoint, such as "https://example.com/v1/chat/completions". If baseURL has a
 // query, it is sent with every request. New copies opts; nil means the zero
 // Options.
 //
@@ -96,6 +99,8 @@ func parseBaseURL(s string) (*url.URL, error) {
 		return nil, errors.New("upstream: the base URL has no host")
 	case u.User != nil:
 		return nil, errors.New("upstream: the base URL must not have a user or password; use Options.Key or Options.Header")
+	case strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/chat/completions"):
+		return nil, errors.New(`upstream: the base URL must not end in "/chat/completions", which the Backend appends: use the part before it, such as "https://example.com/v1"`)
 	case u.Fragment != "":
 		return nil, errors.New("upstream: the base URL must not have a fragment")
 	}

@@ -53,6 +53,7 @@ func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) ([]byte, er
 			r.StreamOptions.Extra = req.StreamOptions.Extra
 		}
 	}
+	r.Messages = b.nameReasoning(r.Messages, model)
 	return r.MarshalJSON()
 }
 
@@ -66,6 +67,8 @@ type chatReply struct {
 	choices    choices
 	pattern    textPattern // learned from the last event that the JSON decoder decoded
 	surrogates surrogateJoiner
+
+	hasReasoning bool // a chunk had reasoning
 }
 
 // read reads the reply as a stream or as a whole reply, depending on its first byte.
@@ -207,6 +210,7 @@ func (r *chatReply) decode(data []byte) (*llmhttp.ChatChunk, error) {
 			return nil, r.c.invalidReply(`a choice ended with the finish_reason "error"`)
 		}
 	}
+	r.noteReasoning(chunk)
 	if r.c.model.client != r.c.model.server {
 		chunk.Model = r.c.model.client
 	}

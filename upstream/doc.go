@@ -22,6 +22,10 @@
 // nothing. The model has the name that the client used, except in members that
 // llmhttp does not know.
 //
+// Reasoning may have the name "reasoning_content" or "reasoning", and details. The
+// reasoning of earlier turns is sent back under the name that the server uses: see
+// Options.ReasoningName.
+//
 // These are errors: a stream that ends with neither a finish_reason nor [DONE],
 // an error with the status 200, a redirect, and a reply that is incomplete, too
 // large or not valid JSON.

@@ -104,6 +104,17 @@ type Options struct {
 	// refuse it. They report no usage for streams, so it is estimated.
 	OmitStreamOptions bool
 
+	// ReasoningName is the name of the member of messages in which the server
+	// takes the reasoning of earlier turns: ReasoningContent, Reasoning or
+	// ReasoningBoth. With ReasoningNone it is not sent, nor are its details. If
+	// empty, it is the name under which the last reply of the model had reasoning.
+	// Until a reply had some, it is the name that the message has. Reasoning under
+	// the name "reasoning" alone is sent under both, because another server may
+	// have sent it: most servers ignore the name that they do not know. Set the name
+	// for a server that refuses it, and if there are several processes whose
+	// clients know only "reasoning_content".
+	ReasoningName string
+
 	// Images configures the handling of generated images.
 	Images ImageOptions
 }
@@ -155,6 +166,11 @@ func (o *Options) validate() error {
 	}
 	if o.TokenizePath != "" && !strings.HasPrefix(o.TokenizePath, "/") {
 		return errors.New(`upstream: Options.TokenizePath must begin with "/"`)
+	}
+	switch o.ReasoningName {
+	case "", ReasoningContent, Reasoning, ReasoningBoth, ReasoningNone:
+	default:
+		return fmt.Errorf("upstream: Options.ReasoningName must not be %q", o.ReasoningName)
 	}
 	for client, server := range o.Models {
 		if client == "" || server == "" {

@@ -32,6 +32,7 @@ const maxHeld = 1024
 type rawDelta struct {
 	Content   json.RawMessage `json:"content"`
 	Reasoning json.RawMessage `json:"reasoning_content"`
+	Alias     json.RawMessage `json:"reasoning"`
 	ToolCalls []struct {
 		Function struct {
 			Arguments json.RawMessage `json:"arguments"`
@@ -54,7 +55,13 @@ func (j *surrogateJoiner) join(chunk *llmhttp.ChatChunk, data []byte) {
 		c, d := &chunk.Choices[i], &raw.Choices[i].Delta
 		last := c.FinishReason != ""
 		j.joinPiece(&c.Delta.Content, d.Content, textID{c.Index, "content", 0}, last)
+		if c.Delta.ReasoningAlias {
+			d.Reasoning = d.Alias
+		}
 		j.joinPiece(&c.Delta.Reasoning, d.Reasoning, textID{c.Index, "reasoning", 0}, last)
+		if len(d.Alias) > 0 && c.Delta.Extra[Reasoning] != nil && bytes.Equal(d.Alias, d.Reasoning) {
+			c.Delta.Extra[Reasoning], _ = json.Marshal(c.Delta.Reasoning) // the same text once more
+		}
 		for k := range min(len(c.Delta.ToolCalls), len(d.ToolCalls)) {
 			t := &c.Delta.ToolCalls[k]
 			j.joinPiece(&t.Function.Arguments, d.ToolCalls[k].Function.Arguments, textID{c.Index, "arguments", t.Index}, last)

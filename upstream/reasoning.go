@@ -1,0 +1,135 @@
+package upstream
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// Values of Options.ReasoningName.
+const (
+	ReasoningContent = "reasoning_content" // DeepSeek, llama.cpp, SGLang, and vLLM before January 2026
+	Reasoning        = "reasoning"         // vLLM since then, Ollama, Groq and OpenRouter
+	ReasoningBoth    = "both"              // servers that know one of the names and ignore the other
+	ReasoningNone    = "-"                 // servers that refuse reasoning
+)
+
+// A reasoningMemory has the name under which the server sends the reasoning of each model.
+// Its methods may be called concurrently.
+type reasoningMemory struct {
+	mu    sync.RWMutex
+	names map[string]string // values of Options.ReasoningName by the server's name of the model
+}
+
+// maxReasoningNames bounds the models of a reasoningMemory, because clients choose the
+// names of models.
+const maxReasoningNames = 1 << 10
+
+// of returns the name for a model, or "" if it is not known.
+func (m *reasoningMemory) of(model string) string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.names[model]
+}
+
+func (m *reasoningMemory) set(model, name string) {
+	if m.of(model) == name {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.names == nil || len(m.names) >= maxReasoningNames {
+		m.names = make(map[string]string)
+	}
+	m.names[model] = name
+}
+
+// noteReasoning notes the name of the first reasoning of a reply.
+func (r *chatReply) noteReasoning(chunk *llmhttp.ChatChunk) {
+	for i := range chunk.Choices {
+		d := &chunk.Choices[i].Delta
+		if r.hasReasoning || d.Reasoning == "" {
+			continue
+		}
+		r.hasReasoning = true
+		name := ReasoningContent
+		switch {
+		case d.ReasoningAlias:
+			name = Reasoning
+		case isText(d.Extra[Reasoning]):
+			name = ReasoningBoth
+		}
+		r.c.b.reasoning.set(r.c.model.server, name)
+	}
+}
+
+// isText reports whether raw is a string in JSON.
+func isText(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '"' }
+
+// nameReasoning returns messages with their reasoning under the name that the server uses
+// for the model. It does not change messages.
+func (b *Backend) nameReasoning(messages []llmhttp.Message, model string) []llmhttp.Message {
+	name := b.opts.ReasoningName
+	if name == "" {
+		name = b.reasoning.of(model)
+	}
+	copied := false
+	for i := range messages {
+		m := &messages[i]
+		if m.Reasoning == "" && (name != ReasoningNone || m.ReasoningDetails == nil) {
+			continue
+		}
+		if !copied {
+			messages, copied = slices.Clone(messages), true
+			m = &messages[i]
+		}
+		renameReasoning(m, name)
+	}
+	return messages
+}
+
+// renameReasoning changes the name of the reasoning of m. If name is empty, the server has
+// not sent any yet: what it or another server has sent under the alias, perhaps to another
+// process, gets both names. A member "reasoning" with another text than m.Reasoning is the
+// client's choice.
+func renameReasoning(m *llmhttp.Message, name string) {
+	if name == "" {
+		if !m.ReasoningAlias {
+			return
+		}
+		name = ReasoningBoth
+	}
+	m.ReasoningAlias = false
+	var other string
+	if raw := m.Extra[Reasoning]; isText(raw) && json.Unmarshal(raw, &other) == nil {
+		if name == ReasoningBoth {
+			return // the message has both
+		}
+		if other == m.Reasoning || name == ReasoningNone {
+			m.Extra = maps.Clone(m.Extra)
+			delete(m.Extra, Reasoning)
+		} else if name == Reasoning {
+			m.Reasoning = ""
+			return
+		}
+	}
+	switch name {
+	case Reasoning:
+		m.ReasoningAlias = true
+	case ReasoningBoth:
+		text, err := json.Marshal(m.Reasoning)
+		if err != nil {
+			return // a string has no error
+		}
+		m.Extra = maps.Clone(m.Extra)
+		if m.Extra == nil {
+			m.Extra = make(llmhttp.Extra, 1)
+		}
+		m.Extra[Reasoning] = text
+	case ReasoningNone:
+		m.Reasoning, m.ReasoningDetails = "", nil
+	}
+}
