@@ -19,7 +19,7 @@ func (b *Backend) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (in
 		return 0, fmt.Errorf("upstream: there is no Options.TokenizePath: %w", errors.ErrUnsupported)
 	}
 	model := b.modelNames(req.Model)
-	prompt := llmhttp.ChatRequest{Model: model.server, Messages: req.Messages, Tools: req.Tools}
+	prompt := llmhttp.ChatRequest{Model: model.server, Messages: b.nameReasoning(req.Messages, model.server), Tools: req.Tools}
 	body, err := prompt.MarshalJSON()
 	if err != nil {
 		return 0, err
