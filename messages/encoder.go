@@ -120,7 +120,9 @@ func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error)
 			b = append(b, ',')
 		}
 		k := &e.blocks.queue[i]
-		k.signature = e.blocks.signatureOf(k)
+		if k.kind == thinkingBlock {
+			k.signature = e.blocks.signatureOf(k)
+		}
 		var ok bool
 		b, ok = k.appendWhole(b)
 		valid = valid && ok
