@@ -377,7 +377,7 @@ func TestAccount_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 				embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 					cancel()
 					<-ctx.Done()
-					return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1), Usage: &want}, nil
+					return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}, Usage: &want}, nil
 				},
 			}})
 			_, err := s.open(ctx, "POST", path, `{"model":"m","prompt":"a","n":3,"input":"a"}`)

@@ -69,7 +69,10 @@ func TestReportUsage_Chat(t *testing.T) {
 		"a derived context": {serve: func(ctx context.Context, _ yieldFunc) {
 			report(context.WithoutCancel(context.WithValue(ctx, key{}, 1)), usageOf(7, 3))
 		}, want: usageOf(7, 3)},
-		"another context": {serve: func(context.Context, yieldFunc) { report(context.Background(), usageOf(7, 3)) }, want: usageOf(4, 0), estimated: true},
+		"another context": {serve: func(_ context.Context, yield yieldFunc) {
+			report(context.Background(), usageOf(7, 3))
+			yield(llmhttp.TextChunk(""), nil)
+		}, want: usageOf(4, 0), estimated: true},
 		"concurrently": {serve: func(ctx context.Context, _ yieldFunc) {
 			var all sync.WaitGroup
 			for i := range 20 {
@@ -167,7 +170,7 @@ func TestReportUsage_OtherEndpoints(t *testing.T) {
 		}}, own},
 		"embeddings": {embeddingsPath, embeddingBody, &stubBackend{embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 			report(ctx)
-			return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1)}, nil
+			return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
 		}}, usageOf(70, 30)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -305,7 +308,7 @@ func TestAccount_UsageIsReconciled(t *testing.T) {
 						return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte(pngData)}}, Usage: &reported}, nil
 					},
 					embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-						return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1), Usage: &reported}, nil
+						return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}, Usage: &reported}, nil
 					},
 				}})
 			r := s.do("POST", tt.path, tt.body)
@@ -331,7 +334,7 @@ func TestAccount_TotalTokensCountTowardAQuota(t *testing.T) {
 					return streamOf(chunkWithUsage("Hello", llmhttp.Usage{TotalTokens: 10_000}))
 				},
 				embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-					return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1), Usage: &llmhttp.Usage{TotalTokens: 10_000}}, nil
+					return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}, Usage: &llmhttp.Usage{TotalTokens: 10_000}}, nil
 				},
 			}})
 			require.Equal(t, 200, s.do("POST", path, body).StatusCode)
@@ -468,7 +471,7 @@ func TestAccount_EstimateCountsEverythingSent(t *testing.T) {
 	}
 	t.Run("embeddings", func(t *testing.T) {
 		s := startServer(t, config{backend: &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-			return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, 1)}, nil
+			return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
 		}}})
 		r := s.do("POST", embeddingsPath, `{"model":"m","input":"x","messages":[{"content":"`+longText+`"}]}`)
 		require.Equal(t, 200, r.StatusCode)

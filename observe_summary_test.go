@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -143,7 +144,7 @@ func TestObservation_Started(t *testing.T) {
 			}
 			b.embed = func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 				see(ctx)
-				return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, r.Input.Len()), Model: "m-1"}, nil
+				return &llmhttp.EmbeddingResponse{Vectors: slices.Repeat([][]float32{{1}}, r.Input.Len()), Model: "m-1"}, nil
 			}
 			usage := &usageLog{before: func(ctx context.Context) error { see(ctx); return nil }}
 			s := startServer(t, config{backend: b, usage: usage, opts: llmhttp.Options{Observe: started(&got)}})

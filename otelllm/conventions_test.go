@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,7 +144,7 @@ func TestConventions_OtherOperations(t *testing.T) {
 type other struct{ llmhttp.Backend }
 
 func (other) Embed(_ context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-	return &llmhttp.EmbeddingResponse{Vectors: make([][]float32, r.Input.Len())}, nil
+	return &llmhttp.EmbeddingResponse{Vectors: slices.Repeat([][]float32{{1}}, r.Input.Len())}, nil
 }
 
 func (other) GenerateImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {

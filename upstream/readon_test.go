@@ -242,6 +242,7 @@ func TestReadOn_Time(t *testing.T) {
 						body = askWhole
 					}
 					r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(body))
+					r.Header.Set("Content-Type", "application/json")
 					h.ServeHTTP(w, r)
 				}
 				began := time.Now()
@@ -323,6 +324,7 @@ func TestReadOn_OnlyWithoutAClient(t *testing.T) {
 			})
 			w := httptest.NewRecorder()
 			r := httptest.NewRequestWithContext(t.Context(), "POST", chatPath, strings.NewReader(askStream))
+			r.Header.Set("Content-Type", "application/json")
 			llmhttp.NewHandler(outer, llmhttp.AllowAll(""), &llmhttp.Options{Logger: noLog}).ServeHTTP(w, r)
 			assert.Contains(t, w.Body.String(), "Hello")
 		},
@@ -378,7 +380,9 @@ func TestReadOn_Agent(t *testing.T) {
 					},
 				})
 				serveAborted(func() {
-					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(askStream)))
+					r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(askStream))
+					r.Header.Set("Content-Type", "application/json")
+					h.ServeHTTP(httptest.NewRecorder(), r)
 				})
 				want := llmhttp.Usage{PromptTokens: 1007, CompletionTokens: 105, TotalTokens: 1112}
 				if stops {
