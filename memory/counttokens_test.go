@@ -19,7 +19,8 @@ func TestBackend_CountTokens(t *testing.T) {
 	h := llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll(""), &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)}})
 	post := func(path, body string) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(t.Context(), "POST", path, strings.NewReader(body))
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost"+path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Anthropic-Version", "2023-06-01")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

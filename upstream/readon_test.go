@@ -241,7 +241,8 @@ func TestReadOn_Time(t *testing.T) {
 					if test.whole {
 						body = askWhole
 					}
-					r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(body))
+					r := httptest.NewRequestWithContext(ctx, "POST", "http://localhost"+chatPath, strings.NewReader(body))
+					r.Header.Set("Content-Type", "application/json")
 					r.Header.Set("Content-Type", "application/json")
 					h.ServeHTTP(w, r)
 				}
@@ -305,7 +306,8 @@ func TestReadOn_OnlyWithoutAClient(t *testing.T) {
 				return &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{MaxCompletionTokens: 1}}, nil
 			})
 			w := httptest.NewRecorder()
-			r := httptest.NewRequestWithContext(t.Context(), "POST", chatPath, strings.NewReader(askStream))
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost"+chatPath, strings.NewReader(askStream))
+			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Authorization", "Bearer sk-anything")
 			llmhttp.NewHandler(newEndless(t), keys, &llmhttp.Options{Logger: noLog}).ServeHTTP(w, r)
 			assert.True(t, strings.HasSuffix(w.Body.String(), eventStream(done)), "%s", w.Body)
@@ -323,7 +325,8 @@ func TestReadOn_OnlyWithoutAClient(t *testing.T) {
 				}
 			})
 			w := httptest.NewRecorder()
-			r := httptest.NewRequestWithContext(t.Context(), "POST", chatPath, strings.NewReader(askStream))
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost"+chatPath, strings.NewReader(askStream))
+			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Content-Type", "application/json")
 			llmhttp.NewHandler(outer, llmhttp.AllowAll(""), &llmhttp.Options{Logger: noLog}).ServeHTTP(w, r)
 			assert.Contains(t, w.Body.String(), "Hello")
@@ -380,7 +383,8 @@ func TestReadOn_Agent(t *testing.T) {
 					},
 				})
 				serveAborted(func() {
-					r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(askStream))
+					r := httptest.NewRequestWithContext(ctx, "POST", "http://localhost"+chatPath, strings.NewReader(askStream))
+					r.Header.Set("Content-Type", "application/json")
 					r.Header.Set("Content-Type", "application/json")
 					h.ServeHTTP(httptest.NewRecorder(), r)
 				})
