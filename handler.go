@@ -148,8 +148,9 @@ type Options struct {
 	// http.Server.WriteTimeout, which is not needed.
 	//
 	// On HTTP/2, net/http can end a stream only while its connection accepts
-	// data. For clients that do not read from their connections, set
-	// http.HTTP2Config.WriteByteTimeout of the server as well.
+	// data. For clients that do not read from their connections,
+	// http.HTTP2Config.WriteByteTimeout of the server must be set as well, as [Serve]
+	// does.
 	WriteTimeout time.Duration
 
 	// RequestID returns the ID of a request, which must be unique for all time:

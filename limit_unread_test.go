@@ -157,12 +157,16 @@ func readHTTP2Slowly(t *testing.T, s *testServer, pause time.Duration) (n int) {
 }
 
 // Without a limit on the time for a byte, net/http does not end a stream of an HTTP/2
-// client whose windows are large and who does not read from its connection.
+// client whose windows are large and who does not read from its connection. Serve sets one.
 func TestConcurrent_UnreadHTTP2Connection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t, config{backend: textBackend(strings.Repeat("x", 8<<20)), keys: limitedKeys(llmhttp.Limits{Concurrent: 1}),
-			opts:   llmhttp.Options{WriteTimeout: 10 * time.Second},
-			server: func(srv *http.Server) { srv.HTTP2 = &http.HTTP2Config{WriteByteTimeout: 10 * time.Second} }})
+		s := startPipeServing(t, config{backend: textBackend(strings.Repeat("x", 8<<20)), keys: limitedKeys(llmhttp.Limits{Concurrent: 1}),
+			opts: llmhttp.Options{WriteTimeout: 10 * time.Second},
+			server: func(srv *http.Server) {
+				srv.Protocols = new(http.Protocols)
+				srv.Protocols.SetHTTP1(true)
+				srv.Protocols.SetUnencryptedHTTP2(true)
+			}}, llmhttp.ServeOptions{})
 		c := s.dial()
 		go io.WriteString(c, http2Preface(1<<30)+http2Frame(8, 0, 0, "\x3f\xff\xff\xff")+http2Request(chatBody))
 		in := bufio.NewReader(c)
@@ -173,6 +177,8 @@ func TestConcurrent_UnreadHTTP2Connection(t *testing.T) {
 		s.chat(chatBody).checkError(t, 429)
 		time.Sleep(11 * time.Second)
 		s.chat("{").checkError(t, 400)
+		s.stop()
+		require.NoError(t, <-s.ended)
 	})
 }
 

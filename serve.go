@@ -45,7 +45,8 @@ const (
 // on ":http" if that is empty. h is the Handler that server.Handler is or contains; other
 // parts of server.Handler may go on as long as requests to h. For TLS, pass listeners of
 // [crypto/tls.NewListener]. Nil opts mean the zero ServeOptions. Serve panics if server or h
-// is nil.
+// is nil. Unless the WriteByteTimeout of server.HTTP2 is set, Serve sets it to
+// Options.WriteTimeout of h.
 //
 // When ctx is done, Serve takes these steps:
 //
@@ -76,6 +77,7 @@ func Serve(ctx context.Context, server *http.Server, h *Handler, opts *ServeOpti
 	if server == nil || h == nil {
 		panic("llmhttp: Serve needs an http.Server and a Handler")
 	}
+	boundHTTP2Writes(server, h.opts.WriteTimeout)
 	d := drainer{server: server, handler: h}
 	if opts != nil {
 		d.opts = *opts
@@ -101,6 +103,21 @@ func Serve(ctx context.Context, server *http.Server, h *Handler, opts *ServeOpti
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// boundHTTP2Writes makes the server close connections of HTTP/2 that accept no data for that
+// time, unless it is negative or the host has set another time. On such a connection,
+// the deadlines of a Handler cannot end a stream.
+func boundHTTP2Writes(server *http.Server, timeout time.Duration) {
+	var config http.HTTP2Config
+	if server.HTTP2 != nil {
+		config = *server.HTTP2
+	}
+	if timeout <= 0 || config.WriteByteTimeout != 0 {
+		return
+	}
+	config.WriteByteTimeout = timeout
+	server.HTTP2 = &config
 }
 
 // A drainer stops a server.
