@@ -135,15 +135,6 @@ type ConcurrencyLimiter interface {
 	Acquire(ctx context.Context, key string, limit int) (release func(), err error)
 }
 
-// A ConcurrencyCounter is a [ConcurrencyLimiter] that can tell how many requests
-// are in progress. A [Handler] does not need one; programs that show limits do.
-type ConcurrencyCounter interface {
-	ConcurrencyLimiter
-
-	// Concurrent returns the number of requests in progress of a key.
-	Concurrent(ctx context.Context, key string) (int, error)
-}
-
 // Names of the buckets in which a [Handler] counts the use of a key.
 const (
 	BucketRequests    = "requests"     // for Limits.Requests

@@ -183,75 +183,9 @@ type LimitInfo struct {
 	ResetAfter time.Duration // until Remaining is Limit again
 }
 
-// A ResponseStore stores the responses of the protocol in package responses, so
-// that clients can continue a conversation from the ID of a response. It is in
-// this package so that stores need not import the protocol.
-//
-// A response belongs to an account: for another account it does not exist. A
-// store should bound what an account stores, and delete the oldest responses of an
-// account that exceeds the bound, but none of other accounts. A ResponseStore must be
-// safe for concurrent use.
-type ResponseStore interface {
-	// SaveResponse stores r. When it returns nil, r survives the end of the
-	// process if the store is on disk. Saving a response of the same account and
-	// ID again replaces it. SaveResponse must not retain or modify r.
-	SaveResponse(ctx context.Context, r *StoredResponse) error
-
-	// LoadResponse returns a response of an account. If the account has no
-	// response with the ID, or if it has expired, the error wraps
-	// [ErrResponseNotFound]. The caller must not modify the response.
-	LoadResponse(ctx context.Context, account, id string) (*StoredResponse, error)
-
-	// LoadTurn is LoadResponse without the Body, which a request that continues
-	// the response does not need. If the Bodies of the items together have more
-	// than maxBytes bytes, the error wraps [ErrItemsTooLarge]; the store must not
-	// load them to find that out.
-	LoadTurn(ctx context.Context, account, id string, maxBytes int) (*StoredResponse, error)
-
-	// LoadItems returns those items with the given IDs that are in responses of an
-	// account, at most one for each ID, in any order. If several items have
-	// the same ID, any of them is returned. Items of expired and deleted
-	// responses do not exist. If the Bodies of the items together have more than
-	// maxBytes bytes, the error wraps [ErrItemsTooLarge]; the store must stop
-	// loading as soon as it knows. The caller must not modify what it returns,
-	// and may keep an item without keeping other items in memory.
-	LoadItems(ctx context.Context, account string, ids []string, maxBytes int) ([]StoredItem, error)
-
-	// DeleteResponse deletes a response of an account and its items. If the
-	// account has no response with the ID, the error wraps [ErrResponseNotFound].
-	DeleteResponse(ctx context.Context, account, id string) error
-}
-
-var (
-	// ErrResponseNotFound is returned by a [ResponseStore] for an unknown response.
-	ErrResponseNotFound = errors.New("llmhttp: no such response")
-
-	// ErrItemsTooLarge is returned by a [ResponseStore] for items that are larger
-	// than the caller permits.
-	ErrItemsTooLarge = errors.New("llmhttp: the items are too large")
-
-	// ErrResponseStore is wrapped by the error of a [Protocol] whose ResponseStore
-	// failed. The class of the request's error is then [ClassResponseStore].
-	ErrResponseStore = errors.New("llmhttp: the ResponseStore failed")
-)
-
-// A StoredResponse is a response in a [ResponseStore].
-type StoredResponse struct {
-	ID       string
-	Account  string
-	Previous string       // the ID of the response that this one continues; "" if none
-	Created  time.Time    // stores may round times down to microseconds
-	Expires  time.Time    // when the store may delete the response; zero means never
-	Body     []byte       // JSON of the response without its items
-	Input    []StoredItem // the items of the request, in order, without those of earlier responses
-	Output   []StoredItem // the items of the reply, in order
-}
-
-// A StoredItem is an item of a response.
-type StoredItem struct {
-	ID   string // not unique: a client may send an item again
-	Body []byte // JSON
-}
+// ErrResponseStore is wrapped by the error of a [Protocol] whose store of responses
+// failed. The class of the request's error is then [ClassResponseStore].
+var ErrResponseStore = errors.New("llmhttp: the ResponseStore failed")
 
 // ReserveChat checks the model of req and takes from the limits of the key what req is
 // expected to use, as the Handler does when a [Route]'s Chat function has returned.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
@@ -100,10 +101,10 @@ func benchAccount(i int) string {
 	return fmt.Sprint("account number ", i/2%999)
 }
 
-func insertKeys(b *testing.B, s *sqlstore.Store) (keys []llmhttp.KeyInfo) {
+func insertKeys(b *testing.B, s *sqlstore.Store) (keys []manage.KeyInfo) {
 	start := time.Now()
 	for i := range *benchKeys {
-		p := llmhttp.KeyParams{Account: benchAccount(i), Name: fmt.Sprint("key number ", i), Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(60), Quota: llmhttp.Quota{Tokens: 1_000_000}}}
+		p := manage.KeyParams{Account: benchAccount(i), Name: fmt.Sprint("key number ", i), Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(60), Quota: llmhttp.Quota{Tokens: 1_000_000}}}
 		info, _, err := s.CreateKey(b.Context(), p)
 		require.NoError(b, err)
 		keys = append(keys, info)
@@ -114,7 +115,7 @@ func insertKeys(b *testing.B, s *sqlstore.Store) (keys []llmhttp.KeyInfo) {
 
 // insertRecords stores the records of 100 days. The number of records of a key
 // falls with its number, as that of a few applications among many people does.
-func insertRecords(b *testing.B, s *sqlstore.Store, keys []llmhttp.KeyInfo) {
+func insertRecords(b *testing.B, s *sqlstore.Store, keys []manage.KeyInfo) {
 	start := time.Now()
 	rng := rand.New(rand.NewPCG(1, 2))
 	begin := today().Add(-99 * 24 * time.Hour)

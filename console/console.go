@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A Handler serves the console. Its methods may be called concurrently.
@@ -24,7 +24,7 @@ type Handler struct {
 
 // New returns a Handler for keys. It copies opts. It returns an error if opts do
 // not have exactly one of User and SignIn, or if a field is not valid.
-func New(keys llmhttp.KeyManager, opts *Options) (*Handler, error) {
+func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
 	if keys == nil {
 		return nil, errors.New("console: nil KeyManager")
 	}
@@ -48,7 +48,7 @@ func New(keys llmhttp.KeyManager, opts *Options) (*Handler, error) {
 }
 
 // newHandler returns a Handler without a sign-in and without routes, which New adds.
-func newHandler(keys llmhttp.KeyManager, o *Options) *Handler {
+func newHandler(keys manage.KeyManager, o *Options) *Handler {
 	audit := newAuditLog(o)
 	reports := newUsageReports(o.Usage, o.Cost)
 	limits := &limitReader{limiter: o.Limiter, usage: o.Usage, cost: o.Cost, monitor: o.Monitor, logger: o.Logger}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -17,7 +17,7 @@ func TestNew_Errors(t *testing.T) {
 	user := func(*http.Request) (console.User, error) { return console.User{}, console.ErrNoUser }
 	keys := memory.NewKeyStore()
 	for name, test := range map[string]struct {
-		keys llmhttp.KeyManager
+		keys manage.KeyManager
 		opts *console.Options
 		want string
 	}{
@@ -57,7 +57,7 @@ func TestHandler_UserFunc(t *testing.T) {
 				o.SignIn = nil
 				o.User = func(*http.Request) (console.User, error) { return test.user, test.err }
 			})
-			key, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "secret account"})
+			key, _ := h.mustCreate(t, manage.KeyParams{Account: "secret account"})
 			v := h.newVisitor(t)
 			for _, path := range pagesOf(key.ID) {
 				r := v.get(path)

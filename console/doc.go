@@ -2,7 +2,7 @@
 // It is an http.Handler that a host mounts beside its API, over the stores that
 // it already has.
 //
-//	keys := ... // a llmhttp.KeyManager, such as a sqlstore.Store
+//	keys := ... // a manage.KeyManager, such as a sqlstore.Store
 //	monitor := console.NewMonitor()
 //	api := llmhttp.NewHandler(backend, console.KeyStore(keys), &llmhttp.Options{Usage: usage, Observe: monitor.Observe})
 //	c, err := console.New(keys, &console.Options{
@@ -27,7 +27,7 @@
 // playground works without JavaScript.
 //
 // Options that are nil leave out what needs them. The console shows usage only if
-// the store is a [llmhttp.UsageReporter], as those of memory and sqlstore are.
+// the store is a [manage.UsageReporter], as those of memory and sqlstore are.
 //
 // # People
 //

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A pageError is an error whose text people see on the error page.
@@ -32,7 +33,7 @@ func (rd *renderer) showError(w http.ResponseWriter, r *http.Request, user *User
 	case ok:
 	case errors.Is(err, llmhttp.ErrKeyNotFound):
 		shown = errNoKey
-	case errors.Is(err, llmhttp.ErrKeyRevoked):
+	case errors.Is(err, manage.ErrKeyRevoked):
 		shown = &pageError{http.StatusConflict, "The key is revoked."}
 	case r.Context().Err() != nil: // the client has left
 		return

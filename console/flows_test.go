@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -100,8 +101,8 @@ func TestBrowser_Keys(t *testing.T) {
 // TestBrowser_Owner lets a person sign in with a key.
 func TestBrowser_Owner(t *testing.T) {
 	h := newHost(t, nil)
-	_, secret := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Name: "mine"})
-	h.mustCreate(t, llmhttp.KeyParams{Account: "other", Name: "theirs"})
+	_, secret := h.mustCreate(t, manage.KeyParams{Account: "acme", Name: "mine"})
+	h.mustCreate(t, manage.KeyParams{Account: "other", Name: "theirs"})
 	b := newTab(t, h)
 	b.open("keys")
 	b.fill("#key", "sk-wrong")
@@ -158,8 +159,8 @@ func TestBrowser_Usage(t *testing.T) {
 func TestBrowser_Playground(t *testing.T) {
 	h := newHost(t, nil)
 	h.backend.Delay = 10 * time.Millisecond
-	info, secret := h.mustCreate(t, llmhttp.KeyParams{Name: "mine"})
-	h.mustCreate(t, llmhttp.KeyParams{Name: "newer"})
+	info, secret := h.mustCreate(t, manage.KeyParams{Name: "mine"})
+	h.mustCreate(t, manage.KeyParams{Name: "newer"})
 	b := newTab(t, h)
 	b.signIn()
 	b.open("playground?key=" + info.ID)
@@ -228,7 +229,7 @@ func (brokenStreams) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp
 // TestBrowser_Errors sees the error of a stream, and the focus in fields with mistakes.
 func TestBrowser_Errors(t *testing.T) {
 	h := newHostWithBackend(t, memory.NewKeyStore(), memory.NewUsageStore(), brokenStreams{memory.Echo()}, nil)
-	info, _ := h.mustCreate(t, llmhttp.KeyParams{})
+	info, _ := h.mustCreate(t, manage.KeyParams{})
 	b := newTab(t, h)
 	b.signIn()
 	b.open("playground?key=" + info.ID)
@@ -258,7 +259,7 @@ func TestBrowser_Errors(t *testing.T) {
 func TestBrowser_Stop(t *testing.T) {
 	h := newHost(t, nil)
 	h.backend.Delay = 50 * time.Millisecond
-	info, _ := h.mustCreate(t, llmhttp.KeyParams{})
+	info, _ := h.mustCreate(t, manage.KeyParams{})
 	b := newTab(t, h)
 	b.signIn()
 	b.open("playground?key=" + info.ID)
@@ -301,7 +302,7 @@ func TestBrowser_Keyboard(t *testing.T) {
 	b.focusByTab("form button.primary")
 	b.run(chromedp.KeyEvent(kb.Enter))
 	b.waitFor("h1", "API key created")
-	keys, err := h.keys.ListKeys(t.Context(), llmhttp.KeyQuery{})
+	keys, err := h.keys.ListKeys(t.Context(), manage.KeyQuery{})
 	require.NoError(t, err)
 	require.Len(t, keys, 1)
 	assert.Equal(t, "typed", keys[0].Name)
@@ -364,7 +365,7 @@ func TestBrowser_Narrow(t *testing.T) {
 // Content-Security-Policy.
 func TestBrowser_HostileTexts(t *testing.T) {
 	h, key := newHostileHost(t)
-	_, err := h.keys.UpdateKey(t.Context(), key.ID, func(p *llmhttp.KeyParams) error { p.Scopes, p.Models = nil, nil; return nil })
+	_, err := h.keys.UpdateKey(t.Context(), key.ID, func(p *manage.KeyParams) error { p.Scopes, p.Models = nil, nil; return nil })
 	require.NoError(t, err)
 	b := newTab(t, h)
 	b.signIn()
@@ -452,7 +453,7 @@ func TestBrowser_Accessibility(t *testing.T) {
 		b.waitFor("#state", "Complete")
 		check("playground with a reply")
 	}
-	_, secret := h.mustCreate(t, llmhttp.KeyParams{Account: key.Account, Scopes: []llmhttp.Endpoint{"chat", "models"}})
+	_, secret := h.mustCreate(t, manage.KeyParams{Account: key.Account, Scopes: []llmhttp.Endpoint{"chat", "models"}})
 	b = newTab(t, h)
 	b.open("sign-in")
 	b.fill("#key", secret)

@@ -19,7 +19,7 @@ func formatTime(t time.Time) string {
 func formatDate(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // formatUsed returns when a key was last used, relative to now. A use becomes known
-// within about two minutes: see [llmhttp.KeyInfo].
+// within about two minutes: see [manage.KeyInfo].
 func formatUsed(t time.Time) string {
 	if t.IsZero() {
 		return "never or just now"

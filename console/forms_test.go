@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // tagOf returns the tag of the element with an ID.
@@ -26,7 +26,7 @@ func tagOf(t *testing.T, body, id string) string {
 // A field with a mistake is marked, refers to its error, and the first one gets the focus.
 func TestForms_Errors(t *testing.T) {
 	h := newHost(t, nil)
-	info, _ := h.mustCreate(t, llmhttp.KeyParams{Name: "mine"})
+	info, _ := h.mustCreate(t, manage.KeyParams{Name: "mine"})
 	v := h.newAdmin(t)
 	check := func(body string, invalid ...string) {
 		t.Helper()
@@ -61,7 +61,7 @@ func TestForms_Errors(t *testing.T) {
 // Times have a zone, and a use that is not known yet is not denied.
 func TestKeys_Times(t *testing.T) {
 	h := newHost(t, nil)
-	info, secret := h.mustCreate(t, llmhttp.KeyParams{Expires: time.Date(2099, 1, 31, 12, 0, 0, 0, time.UTC)})
+	info, secret := h.mustCreate(t, manage.KeyParams{Expires: time.Date(2099, 1, 31, 12, 0, 0, 0, time.UTC)})
 	v := h.newAdmin(t)
 	for _, path := range []string{"keys", "key?id=" + info.ID} {
 		assert.Contains(t, v.get(path).body, "2099-01-31 12:00:00 UTC", path)
@@ -88,13 +88,13 @@ func TestPages_OfOneProcess(t *testing.T) {
 func TestUsage_NamesInCSV(t *testing.T) {
 	for _, keys := range []int{2, 40} {
 		h := newHost(t, nil)
-		_, secret := h.mustCreate(t, llmhttp.KeyParams{Account: "acme"})
-		moved, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "other", Name: "not of acme"})
+		_, secret := h.mustCreate(t, manage.KeyParams{Account: "acme"})
+		moved, _ := h.mustCreate(t, manage.KeyParams{Account: "other", Name: "not of acme"})
 		h.mustRecord(t, record("moved", time.Now(), "acme", moved.ID, "m", 10))
 		h.mustRecord(t, record("deleted", time.Now(), "acme", "key_deleted", "m", 10))
 		lines := []string{moved.ID + ",,1,", "key_deleted,,1,"}
 		for i := range keys {
-			info, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Name: fmt.Sprintf("=app, %d", i)})
+			info, _ := h.mustCreate(t, manage.KeyParams{Account: "acme", Name: fmt.Sprintf("=app, %d", i)})
 			h.mustRecord(t, record(info.ID, time.Now(), "acme", info.ID, "m", 10))
 			lines = append(lines, fmt.Sprintf(`%s,"'=app, %d",1,`, info.ID, i))
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -41,7 +42,7 @@ var adminHash = sync.OnceValue(func() string {
 // A host is a server with the API and the console.
 type host struct {
 	URL     string // of the server
-	keys    llmhttp.KeyManager
+	keys    manage.KeyManager
 	usage   llmhttp.UsageStore
 	backend *memory.Backend // nil if newHostWithBackend was called with another
 	monitor *console.Monitor
@@ -77,7 +78,7 @@ func newHost(t testing.TB, configure func(*host, *console.Options)) *host {
 }
 
 // newHostWithStores is newHost with other stores.
-func newHostWithStores(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, configure func(*host, *console.Options)) *host {
+func newHostWithStores(t testing.TB, keys manage.KeyManager, usage llmhttp.UsageStore, configure func(*host, *console.Options)) *host {
 	t.Helper()
 	echo := memory.Echo()
 	h := newHostWithBackend(t, keys, usage, echo, configure)
@@ -86,7 +87,7 @@ func newHostWithStores(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.Usag
 }
 
 // newHostWithBackend starts a host with a Backend other than memory.Echo.
-func newHostWithBackend(t testing.TB, keys llmhttp.KeyManager, usage llmhttp.UsageStore, backend llmhttp.Backend, configure func(*host, *console.Options)) *host {
+func newHostWithBackend(t testing.TB, keys manage.KeyManager, usage llmhttp.UsageStore, backend llmhttp.Backend, configure func(*host, *console.Options)) *host {
 	t.Helper()
 	h := &host{keys: keys, usage: usage, monitor: console.NewMonitor(), log: &logBuffer{}}
 	logger := slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -132,7 +133,7 @@ func testCost(u llmhttp.UsageSum) float64 {
 }
 
 // mustCreate creates a key and returns its secret too.
-func (h *host) mustCreate(t testing.TB, p llmhttp.KeyParams) (llmhttp.KeyInfo, string) {
+func (h *host) mustCreate(t testing.TB, p manage.KeyParams) (manage.KeyInfo, string) {
 	t.Helper()
 	info, secret, err := h.keys.CreateKey(t.Context(), p)
 	require.NoError(t, err)

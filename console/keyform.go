@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // keyFieldNames are the names of the fields of a keyForm. Their values have the
@@ -67,7 +68,7 @@ type scopeBox struct {
 }
 
 // keyFields returns the texts of the settings in p.
-func keyFields(p *llmhttp.KeyParams) map[string]string {
+func keyFields(p *manage.KeyParams) map[string]string {
 	fields := map[string]string{
 		"name": p.Name, "account": p.Account, "expires": keytext.FormatTime(p.Expires),
 		"scopes": keytext.FormatList(p.Scopes), "models": keytext.FormatList(p.Models),
@@ -79,7 +80,7 @@ func keyFields(p *llmhttp.KeyParams) map[string]string {
 }
 
 // newKeyForm returns a form with the settings of a key.
-func newKeyForm(k *llmhttp.KeyInfo, admin bool) *keyForm {
+func newKeyForm(k *manage.KeyInfo, admin bool) *keyForm {
 	params := k.Params()
 	fields := keyFields(&params)
 	f := &keyForm{Values: fields, Original: fields, Errors: make(map[string]string), admin: admin}
@@ -127,7 +128,7 @@ func (f *keyForm) setScopes() {
 
 // apply sets the settings in p whose fields were changed and that the person may
 // change. If a field is not valid, it sets Errors and returns errInvalidForm.
-func (f *keyForm) apply(p *llmhttp.KeyParams, now time.Time) error {
+func (f *keyForm) apply(p *manage.KeyParams, now time.Time) error {
 	clear(f.Errors)
 	for _, name := range keyFieldNames {
 		permitted := f.admin || name == "name" || name == "expires"
@@ -146,7 +147,7 @@ func (f *keyForm) apply(p *llmhttp.KeyParams, now time.Time) error {
 }
 
 // applyField sets one setting in p.
-func (f *keyForm) applyField(p *llmhttp.KeyParams, name, value string, now time.Time) (err error) {
+func (f *keyForm) applyField(p *manage.KeyParams, name, value string, now time.Time) (err error) {
 	switch name {
 	case "name":
 		p.Name, err = value, checkText(value)
@@ -169,7 +170,7 @@ func (f *keyForm) applyField(p *llmhttp.KeyParams, name, value string, now time.
 }
 
 // applyExpiry sets the expiry. Only administrators may set a later one.
-func (f *keyForm) applyExpiry(p *llmhttp.KeyParams, value string, now time.Time) error {
+func (f *keyForm) applyExpiry(p *manage.KeyParams, value string, now time.Time) error {
 	t, err := keytext.ParseExpiry(cmp.Or(value, "never"), now)
 	if err != nil {
 		return err
@@ -209,7 +210,7 @@ func (f *keyForm) status() int {
 }
 
 // describeChange lists the settings that differ, for the audit log.
-func describeChange(before, after *llmhttp.KeyParams) string {
+func describeChange(before, after *manage.KeyParams) string {
 	var changes []string
 	from, to := keyFields(before), keyFields(after)
 	for _, name := range keyFieldNames {

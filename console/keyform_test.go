@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // Two people change different settings of a key with forms that they opened at the
 // same time.
 func TestKeyForm_ConcurrentEdits(t *testing.T) {
 	now := time.Now()
-	params := llmhttp.KeyParams{Name: "a", Models: []string{"one, two"}, Expires: now.Add(-time.Hour)}
+	params := manage.KeyParams{Name: "a", Models: []string{"one, two"}, Expires: now.Add(-time.Hour)}
 	shown := keyFields(&params)
 	send := func(field, value string) {
 		form := make(map[string][]string)
@@ -28,5 +29,5 @@ func TestKeyForm_ConcurrentEdits(t *testing.T) {
 	assert.Equal(t, "b", params.Name)
 	assert.Equal(t, llmhttp.PerMinute(60), params.Limits.Requests)
 	assert.Equal(t, []string{"one, two"}, params.Models, "a setting that was not changed stays, even if no form can express it")
-	assert.Equal(t, `name: "a" to "b"`, describeChange(&llmhttp.KeyParams{Name: "a"}, &llmhttp.KeyParams{Name: "b"}))
+	assert.Equal(t, `name: "a" to "b"`, describeChange(&manage.KeyParams{Name: "a"}, &manage.KeyParams{Name: "b"}))
 }

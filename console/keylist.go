@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // keysPerPage is the number of keys on a page of the list.
@@ -13,10 +13,10 @@ const keysPerPage = 50
 
 // keyListData is the data of keys.html.
 type keyListData struct {
-	Keys            []llmhttp.KeyInfo
+	Keys            []manage.KeyInfo
 	Search, Account string
-	Status          llmhttp.KeyStatus
-	Statuses        []llmhttp.KeyStatus
+	Status          manage.KeyStatus
+	Statuses        []manage.KeyStatus
 	Newer, Older    string // queries of the neighboring pages; empty on the first and the last page
 	Admin           bool
 	MayCreate       bool
@@ -25,8 +25,8 @@ type keyListData struct {
 // newKeyListData returns the data for a query without the keys.
 func newKeyListData(user *User, query url.Values) *keyListData {
 	d := &keyListData{
-		Search: strings.TrimSpace(query.Get("search")), Account: query.Get("account"), Status: llmhttp.KeyStatus(query.Get("status")),
-		Statuses: []llmhttp.KeyStatus{llmhttp.KeyActive, llmhttp.KeySuspended, llmhttp.KeyExpired, llmhttp.KeyRevoked},
+		Search: strings.TrimSpace(query.Get("search")), Account: query.Get("account"), Status: manage.KeyStatus(query.Get("status")),
+		Statuses: []manage.KeyStatus{manage.KeyActive, manage.KeySuspended, manage.KeyExpired, manage.KeyRevoked},
 		Admin:    user.Admin, MayCreate: user.mayCreate(),
 	}
 	if !user.Admin {
@@ -43,7 +43,7 @@ func newKeyListData(user *User, query url.Values) *keyListData {
 func (k *keyPages) serveList(q *request) error {
 	query := q.r.URL.Query()
 	data := newKeyListData(&q.user, query)
-	page := llmhttp.KeyQuery{
+	page := manage.KeyQuery{
 		Account: data.Account, Status: data.Status, Search: data.Search,
 		After: query.Get("after"), Newest: true, Limit: keysPerPage + 1, // one more tells whether there is another page
 	}

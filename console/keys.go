@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // keyData is the data of the pages of one key.
 type keyData struct {
-	Key    llmhttp.KeyInfo
+	Key    manage.KeyInfo
 	Form   *keyForm
 	Nonce  string
 	Secret string // only in the reply that shows it
@@ -35,20 +35,20 @@ func (d *keyData) OverlapField() formField {
 }
 
 // newKeyData returns the data for a key that user sees.
-func newKeyData(user *User, info *llmhttp.KeyInfo) *keyData {
+func newKeyData(user *User, info *manage.KeyInfo) *keyData {
 	return &keyData{
 		Key: *info, Nonce: newNonce(), Admin: user.Admin, MayManage: user.mayManage(info), MayCall: user.mayCall(info),
-		Active: info.Status(time.Now()) == llmhttp.KeyActive, Replaced: user.isReplaced(info),
+		Active: info.Status(time.Now()) == manage.KeyActive, Replaced: user.isReplaced(info),
 	}
 }
 
 // keyTitle returns the name of a key, or its ID if it has no name.
-func keyTitle(info *llmhttp.KeyInfo) string { return cmp.Or(info.Name, info.ID) }
+func keyTitle(info *manage.KeyInfo) string { return cmp.Or(info.Name, info.ID) }
 
 // keyPages serve the list of keys and the pages that show, change, suspend and
 // revoke a key.
 type keyPages struct {
-	keys       llmhttp.KeyManager
+	keys       manage.KeyManager
 	limits     *limitReader
 	reports    *usageReports
 	audit      *auditLog
@@ -64,7 +64,7 @@ func (k *keyPages) serve(q *request) error {
 }
 
 // show shows a key with a form for its settings.
-func (k *keyPages) show(q *request, info *llmhttp.KeyInfo, form *keyForm) error {
+func (k *keyPages) show(q *request, info *manage.KeyInfo, form *keyForm) error {
 	totals, err := k.reports.keyTotals(q.r.Context(), info)
 	if err != nil {
 		return err
@@ -83,8 +83,8 @@ func (k *keyPages) update(q *request) error {
 		return err
 	}
 	form := readKeyForm(q.r.PostForm, q.user.Admin)
-	var before, after llmhttp.KeyParams
-	_, err = k.keys.UpdateKey(q.r.Context(), info.ID, func(params *llmhttp.KeyParams) error {
+	var before, after manage.KeyParams
+	_, err = k.keys.UpdateKey(q.r.Context(), info.ID, func(params *manage.KeyParams) error {
 		before = *params
 		err := form.apply(params, time.Now())
 		after = *params
@@ -134,7 +134,7 @@ func (k *keyPages) setSuspended(q *request, suspended bool, action AuditAction) 
 	if err != nil {
 		return err
 	}
-	_, err = k.keys.UpdateKey(q.r.Context(), info.ID, func(params *llmhttp.KeyParams) error {
+	_, err = k.keys.UpdateKey(q.r.Context(), info.ID, func(params *manage.KeyParams) error {
 		params.Suspended = suspended
 		return nil
 	})

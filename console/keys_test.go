@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // The pages of the list have each key once, in both directions, and keep the
@@ -21,9 +22,9 @@ func TestKeys_Pages(t *testing.T) {
 	h := newHost(t, nil)
 	var ids []string
 	for i := range 120 {
-		info, _ := h.mustCreate(t, llmhttp.KeyParams{Name: fmt.Sprint("app ", i), Account: "acme"})
+		info, _ := h.mustCreate(t, manage.KeyParams{Name: fmt.Sprint("app ", i), Account: "acme"})
 		ids = append(ids, info.ID)
-		h.mustCreate(t, llmhttp.KeyParams{Name: "not found"})
+		h.mustCreate(t, manage.KeyParams{Name: "not found"})
 	}
 	slices.Reverse(ids)
 	v := h.newAdmin(t)
@@ -60,7 +61,7 @@ func TestKeys_Pages(t *testing.T) {
 // An administrator can edit every setting of a key.
 func TestKeys_Edit(t *testing.T) {
 	h := newHost(t, nil)
-	info, _ := h.mustCreate(t, llmhttp.KeyParams{Name: "before"})
+	info, _ := h.mustCreate(t, manage.KeyParams{Name: "before"})
 	v := h.newAdmin(t)
 	form := url.Values{
 		"name": {"after"}, "account": {"acme"}, "expires": {"2099-01-31"}, "scopes": {"chat", "models"}, "models": {"demo-*, other"},
@@ -70,7 +71,7 @@ func TestKeys_Edit(t *testing.T) {
 	require.Equal(t, http.StatusOK, v.post("key?id="+info.ID, form).status)
 	after, err := h.keys.Key(t.Context(), info.ID)
 	require.NoError(t, err)
-	assert.Equal(t, llmhttp.KeyParams{
+	assert.Equal(t, manage.KeyParams{
 		Name: "after", Account: "acme", Expires: time.Date(2099, 1, 31, 0, 0, 0, 0, time.UTC), Scopes: []llmhttp.Endpoint{"chat", "models"}, Models: []string{"demo-*", "other"},
 		Limits: llmhttp.Limits{
 			Requests: llmhttp.Rate{N: 60, Per: time.Minute, Burst: 10}, Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Tokens: 1_000_000},

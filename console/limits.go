@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A limitUse says how much of a limit of a key is used.
@@ -37,7 +38,7 @@ type limitReader struct {
 
 // read returns the limits of a key and how much of each is used. If the Limiter or
 // the store fails, it logs the error and returns the limit without its use.
-func (l *limitReader) read(ctx context.Context, info *llmhttp.KeyInfo) []limitUse {
+func (l *limitReader) read(ctx context.Context, info *manage.KeyInfo) []limitUse {
 	var uses []limitUse
 	for _, name := range keytext.LimitNames {
 		text := keytext.FormatLimit(&info.Limits, name)
@@ -83,7 +84,7 @@ func (l *limitReader) readLevel(ctx context.Context, keyID, bucket string, rate 
 
 // readQuota sets how much of the quota is used: of its tokens, or of its cost if
 // more of that is used.
-func (l *limitReader) readQuota(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
+func (l *limitReader) readQuota(ctx context.Context, info *manage.KeyInfo, use *limitUse) error {
 	if l.usage == nil {
 		return nil
 	}
@@ -115,9 +116,9 @@ func (l *limitReader) readQuota(ctx context.Context, info *llmhttp.KeyInfo, use 
 
 // readConcurrent sets how many requests are in progress. If the Limiter does not
 // count them, it sets those that the Monitor of this process counts.
-func (l *limitReader) readConcurrent(ctx context.Context, info *llmhttp.KeyInfo, use *limitUse) error {
+func (l *limitReader) readConcurrent(ctx context.Context, info *manage.KeyInfo, use *limitUse) error {
 	use.Max = float64(max(info.Limits.Concurrent, 0))
-	if counter, ok := l.limiter.(llmhttp.ConcurrencyCounter); ok {
+	if counter, ok := l.limiter.(manage.ConcurrencyCounter); ok {
 		n, err := counter.Concurrent(ctx, info.ID)
 		use.Known, use.Used = err == nil, float64(n)
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // limitOf returns what the page of a key says about the use of a limit.
@@ -24,7 +25,7 @@ func limitOf(t *testing.T, v *visitor, id, name string) string {
 
 func TestLimits_Used(t *testing.T) {
 	h := newHost(t, nil)
-	info, secret := h.mustCreate(t, llmhttp.KeyParams{Limits: llmhttp.Limits{
+	info, secret := h.mustCreate(t, manage.KeyParams{Limits: llmhttp.Limits{
 		Requests: llmhttp.Rate{N: 100, Per: 24 * time.Hour}, Tokens: llmhttp.Rate{N: 1000, Per: 24 * time.Hour}, Quota: llmhttp.Quota{Cost: 2},
 	}})
 	require.Equal(t, http.StatusOK, h.chat(t, secret))
@@ -40,8 +41,8 @@ func TestLimits_Concurrent(t *testing.T) {
 	h := newHost(t, nil)
 	h.backend.Delay = 10 * time.Millisecond
 	limits := llmhttp.Limits{Concurrent: 8}
-	info, secret := h.mustCreate(t, llmhttp.KeyParams{Limits: limits})
-	other, _ := h.mustCreate(t, llmhttp.KeyParams{Limits: limits})
+	info, secret := h.mustCreate(t, manage.KeyParams{Limits: limits})
+	other, _ := h.mustCreate(t, manage.KeyParams{Limits: limits})
 	v := h.newAdmin(t)
 	assert.Equal(t, "0 of 8 used, by this process", limitOf(t, v, info.ID, "concurrent"))
 
@@ -73,6 +74,6 @@ func (fleetLimiter) Take(_ context.Context, _ string, draws ...llmhttp.Draw) ([]
 
 func TestLimits_ConcurrencyCounter(t *testing.T) {
 	h := newHost(t, func(_ *host, o *console.Options) { o.Limiter = fleetLimiter{} })
-	info, _ := h.mustCreate(t, llmhttp.KeyParams{Limits: llmhttp.Limits{Concurrent: 50}})
+	info, _ := h.mustCreate(t, manage.KeyParams{Limits: llmhttp.Limits{Concurrent: 50}})
 	assert.Equal(t, "24 of 50 used", limitOf(t, h.newAdmin(t), info.ID, "concurrent"), "the length of the ID")
 }

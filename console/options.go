@@ -36,13 +36,13 @@ type Options struct {
 	// ends with a slash. Empty means "/console/".
 	Path string
 
-	// Usage is the UsageStore of the API. If it is not a [llmhttp.UsageReporter], the
+	// Usage is the UsageStore of the API. If it is not a [manage.UsageReporter], the
 	// console shows no usage.
 	Usage llmhttp.UsageStore
 
 	// Limiter is the Limiter of the API. With it the console shows how much of
 	// each limit is used. It may be nil. If it is not a
-	// [llmhttp.ConcurrencyCounter], concurrent requests are those that Monitor sees.
+	// [manage.ConcurrencyCounter], concurrent requests are those that Monitor sees.
 	Limiter llmhttp.Limiter
 
 	// Cost returns the cost of usage in US dollars. If nil, costs are not shown.

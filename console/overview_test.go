@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
 )
@@ -37,8 +38,8 @@ func TestOverview_Router(t *testing.T) {
 	}
 	assert.Contains(t, row("rack-1"), `<span class="badge closed">closed</span>`)
 
-	_, first := h.mustCreate(t, llmhttp.KeyParams{})
-	_, second := h.mustCreate(t, llmhttp.KeyParams{})
+	_, first := h.mustCreate(t, manage.KeyParams{})
+	_, second := h.mustCreate(t, manage.KeyParams{})
 	for range 2 {
 		require.Equal(t, http.StatusOK, h.chat(t, first))
 		require.Equal(t, http.StatusOK, h.chat(t, second))

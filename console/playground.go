@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // KeyStore returns the KeyStore for the Handler of the API. It finds keys by their
@@ -18,9 +19,9 @@ import (
 // context, which requests from outside cannot set. So the browser needs no secret,
 // and limits, models and usage are those of the key. Only the list of models, which the
 // page of the playground reads by itself, takes nothing from the limits.
-func KeyStore(keys llmhttp.KeyManager) llmhttp.KeyStore { return playgroundKeyStore{keys} }
+func KeyStore(keys manage.KeyManager) llmhttp.KeyStore { return playgroundKeyStore{keys} }
 
-type playgroundKeyStore struct{ llmhttp.KeyManager }
+type playgroundKeyStore struct{ manage.KeyManager }
 
 // A playgroundCall is the value of the context of a request of the playground.
 type playgroundCall struct {
@@ -41,7 +42,7 @@ func (s playgroundKeyStore) Lookup(ctx context.Context, secret string) (*llmhttp
 	if err != nil {
 		return nil, err
 	}
-	if info.Status(time.Now()) != llmhttp.KeyActive {
+	if info.Status(time.Now()) != manage.KeyActive {
 		return nil, llmhttp.ErrKeyNotFound
 	}
 	if call.unlimited {
@@ -69,7 +70,7 @@ func modeIndex(name string) int {
 type playgroundData struct {
 	Mode    string
 	Modes   []link // to the page in each mode
-	Keys    []llmhttp.KeyInfo
+	Keys    []manage.KeyInfo
 	KeyID   string
 	Search  string
 	More    bool   // whether there are further keys, or can be
@@ -78,7 +79,7 @@ type playgroundData struct {
 
 // A playground serves the page of the playground and passes its requests to the API.
 type playground struct {
-	keys   llmhttp.KeyManager
+	keys   manage.KeyManager
 	api    http.Handler // nil if there is no playground
 	apiURL string       // Options.APIURL
 }
@@ -116,8 +117,8 @@ const maxScannedKeys = 1000
 // keysToCall returns at most keysPerPage keys that the user may use: the newest of those
 // that match search. Without a search, the key with the given ID and the key with which
 // the user has signed in come first. It reports whether there may be more keys.
-func (p *playground) keysToCall(q *request, id, search string) (keys []llmhttp.KeyInfo, more bool, err error) {
-	query := llmhttp.KeyQuery{Status: llmhttp.KeyActive, Search: search, Newest: true, Limit: keysPerPage + 1}
+func (p *playground) keysToCall(q *request, id, search string) (keys []manage.KeyInfo, more bool, err error) {
+	query := manage.KeyQuery{Status: manage.KeyActive, Search: search, Newest: true, Limit: keysPerPage + 1}
 	if !q.user.Admin {
 		query.Account = q.user.Account
 	}
@@ -138,7 +139,7 @@ func (p *playground) keysToCall(q *request, id, search string) (keys []llmhttp.K
 	}
 	for i := range found {
 		k := &found[i]
-		if !q.user.mayCall(k) || slices.ContainsFunc(keys, func(added llmhttp.KeyInfo) bool { return added.ID == k.ID }) {
+		if !q.user.mayCall(k) || slices.ContainsFunc(keys, func(added manage.KeyInfo) bool { return added.ID == k.ID }) {
 			continue
 		}
 		if len(keys) == keysPerPage {
@@ -151,7 +152,7 @@ func (p *playground) keysToCall(q *request, id, search string) (keys []llmhttp.K
 
 // firstKeys returns the key with the given ID and the key with which the user has signed
 // in, if they are active and the user sees them.
-func (p *playground) firstKeys(q *request, id string) (keys []llmhttp.KeyInfo, err error) {
+func (p *playground) firstKeys(q *request, id string) (keys []manage.KeyInfo, err error) {
 	ids := []string{id}
 	if q.user.key != nil {
 		ids = append(ids, q.user.key.ID)
@@ -164,7 +165,7 @@ func (p *playground) firstKeys(q *request, id string) (keys []llmhttp.KeyInfo, e
 		if err != nil {
 			return nil, err
 		}
-		if info.Status(time.Now()) == llmhttp.KeyActive {
+		if info.Status(time.Now()) == manage.KeyActive {
 			keys = append(keys, info)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 //go:embed templates static
@@ -51,7 +52,7 @@ func parseTemplates() map[string]*template.Template {
 		"count": formatCount, "money": formatMoney, "percent": formatPercent,
 		"scopes": keytext.FormatList[llmhttp.Endpoint],
 		"models": keytext.FormatList[string],
-		"status": func(k llmhttp.KeyInfo) llmhttp.KeyStatus { return k.Status(time.Now()) },
+		"status": func(k manage.KeyInfo) manage.KeyStatus { return k.Status(time.Now()) },
 		"static": staticPath,
 		"chart":  func(src, alt string) chartView { return chartView{src, alt} },
 	})
@@ -119,7 +120,7 @@ func newMenu(o *Options) []menuEntry {
 		menu = append(menu, menuEntry{"overview", "Overview", true})
 	}
 	menu = append(menu, menuEntry{"keys", "API keys", false})
-	if _, ok := o.Usage.(llmhttp.UsageReporter); ok {
+	if _, ok := o.Usage.(manage.UsageReporter); ok {
 		menu = append(menu, menuEntry{"usage", "Usage", false})
 	}
 	if o.API != nil {

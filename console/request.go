@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A request is an HTTP request of a person who is signed in, and its reply.
@@ -45,7 +45,7 @@ func (q *request) keyID() string { return q.r.URL.Query().Get("id") }
 
 // findKey returns the key with the given ID. The error is the same for a key that the
 // user may not see and for one that does not exist.
-func (q *request) findKey(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
+func (q *request) findKey(keys manage.KeyManager, id string) (manage.KeyInfo, error) {
 	info, err := keys.Key(q.r.Context(), id)
 	if err == nil && !q.user.sees(&info) {
 		err = errNoKey
@@ -54,7 +54,7 @@ func (q *request) findKey(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, 
 }
 
 // findKeyToManage is findKey for a key that the user may also manage; see User.mayManage.
-func (q *request) findKeyToManage(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
+func (q *request) findKeyToManage(keys manage.KeyManager, id string) (manage.KeyInfo, error) {
 	info, err := q.findKey(keys, id)
 	if err == nil && !q.user.mayManage(&info) {
 		err = q.user.refusal(&info)
@@ -63,7 +63,7 @@ func (q *request) findKeyToManage(keys llmhttp.KeyManager, id string) (llmhttp.K
 }
 
 // findKeyToCall is findKey for a key that the user may call the API with; see User.mayCall.
-func (q *request) findKeyToCall(keys llmhttp.KeyManager, id string) (llmhttp.KeyInfo, error) {
+func (q *request) findKeyToCall(keys manage.KeyManager, id string) (manage.KeyInfo, error) {
 	info, err := q.findKey(keys, id)
 	if err == nil && !q.user.mayCall(&info) {
 		err = errForbidden

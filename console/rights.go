@@ -5,20 +5,21 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // sees reports whether u may know that the key exists.
-func (u *User) sees(k *llmhttp.KeyInfo) bool { return u.Admin || k.Account == u.Account }
+func (u *User) sees(k *manage.KeyInfo) bool { return u.Admin || k.Account == u.Account }
 
 // mayManage reports whether u may obtain a secret of a key that u sees, change it or
 // revoke it. People who have signed in with a key may do so only for keys that are
 // within theirs, so that a restricted key does not open the others of its account. Their
 // own key is within itself, unless a rotation has set an end to their secret: then they
 // cannot obtain another one that works longer.
-func (u *User) mayManage(k *llmhttp.KeyInfo) bool { return u.key == nil || isWithin(&k.Key, u.key) }
+func (u *User) mayManage(k *manage.KeyInfo) bool { return u.key == nil || isWithin(&k.Key, u.key) }
 
 // refusal returns the reason why u may not manage a key that u sees.
-func (u *User) refusal(k *llmhttp.KeyInfo) error {
+func (u *User) refusal(k *manage.KeyInfo) error {
 	if u.isReplaced(k) {
 		return errReplacedSecret
 	}
@@ -27,13 +28,13 @@ func (u *User) refusal(k *llmhttp.KeyInfo) error {
 
 // isReplaced reports whether u has signed in with a secret of k that works only until the
 // overlap of a rotation ends.
-func (u *User) isReplaced(k *llmhttp.KeyInfo) bool {
+func (u *User) isReplaced(k *manage.KeyInfo) bool {
 	return u.key != nil && k.ID == u.key.ID && !expiryWithin(k.Expires, u.key.Expires)
 }
 
 // mayCall reports whether u may call the API with a key that u sees. Everybody may
 // do so with the own key.
-func (u *User) mayCall(k *llmhttp.KeyInfo) bool {
+func (u *User) mayCall(k *manage.KeyInfo) bool {
 	return u.mayManage(k) || u.key != nil && k.ID == u.key.ID
 }
 

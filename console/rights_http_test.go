@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -85,7 +86,7 @@ func (v *visitor) call(id string) int {
 func TestRights_RotationEndsSessions(t *testing.T) {
 	for _, by := range []string{"the owner", "an administrator"} {
 		h := newHost(t, nil)
-		info, leaked := h.mustCreate(t, llmhttp.KeyParams{})
+		info, leaked := h.mustCreate(t, manage.KeyParams{})
 		thief, rotating := h.newOwner(t, leaked), h.newOwner(t, leaked)
 		if by == "an administrator" {
 			rotating = h.newAdmin(t)
@@ -110,7 +111,7 @@ func TestRights_RotationEndsSessions(t *testing.T) {
 // A session ends when the overlap of its secret ends.
 func TestRights_SessionEndsWithOverlap(t *testing.T) {
 	h := newHost(t, nil)
-	info, secret := h.mustCreate(t, llmhttp.KeyParams{})
+	info, secret := h.mustCreate(t, manage.KeyParams{})
 	v := h.newOwner(t, secret)
 	_, _, err := h.keys.RotateKey(t.Context(), info.ID, time.Hour)
 	require.NoError(t, err)
@@ -124,15 +125,15 @@ func TestRights_SessionEndsWithOverlap(t *testing.T) {
 // A secret in its overlap makes nothing that works longer than itself.
 func TestRights_SecretInOverlap(t *testing.T) {
 	h := newHost(t, nil)
-	own, secret := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Name: "own"})
+	own, secret := h.mustCreate(t, manage.KeyParams{Account: "acme", Name: "own"})
 	early := h.newOwner(t, secret) // signed in before the rotation
 	admin := h.newAdmin(t)
 	newest := secretIn(t, admin.rotate(own.ID, "2h").body)
 	late := h.newOwner(t, secret)
-	longer, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Expires: time.Now().Add(3 * time.Hour)})
-	endless, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "acme"})
+	longer, _ := h.mustCreate(t, manage.KeyParams{Account: "acme", Expires: time.Now().Add(3 * time.Hour)})
+	endless, _ := h.mustCreate(t, manage.KeyParams{Account: "acme"})
 	for _, v := range []*visitor{early, late} {
-		shorter, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Expires: time.Now().Add(time.Hour)})
+		shorter, _ := h.mustCreate(t, manage.KeyParams{Account: "acme", Expires: time.Now().Add(time.Hour)})
 		for _, id := range []string{own.ID, longer.ID, endless.ID} {
 			v.requireRefused(id, http.StatusForbidden)
 		}
@@ -156,7 +157,7 @@ func TestRights_SecretInOverlap(t *testing.T) {
 // manage and use those that are within theirs.
 func TestRights_KeysWithinOwn(t *testing.T) {
 	soon := time.Now().Add(time.Hour)
-	trial := llmhttp.KeyParams{
+	trial := manage.KeyParams{
 		Account: "acme", Name: "trial", Scopes: []llmhttp.Endpoint{"chat", "models"}, Models: []string{"demo-*"}, Expires: soon,
 		Limits: llmhttp.Limits{
 			Requests: llmhttp.PerMinute(100), Tokens: llmhttp.PerMinute(10_000), Quota: llmhttp.Quota{Tokens: 100_000, Cost: 5},
@@ -166,19 +167,19 @@ func TestRights_KeysWithinOwn(t *testing.T) {
 	h := newHost(t, nil)
 	own, secret := h.mustCreate(t, trial)
 	v := h.newOwner(t, secret)
-	for name, change := range map[string]func(*llmhttp.KeyParams){
-		"scopes":                func(p *llmhttp.KeyParams) { p.Scopes = nil },
-		"models":                func(p *llmhttp.KeyParams) { p.Models = nil },
-		"expiry":                func(p *llmhttp.KeyParams) { p.Expires = time.Time{} },
-		"later expiry":          func(p *llmhttp.KeyParams) { p.Expires = soon.Add(time.Second) },
-		"requests":              func(p *llmhttp.KeyParams) { p.Limits.Requests.N = 0 },
-		"more requests":         func(p *llmhttp.KeyParams) { p.Limits.Requests.N++ },
-		"burst":                 func(p *llmhttp.KeyParams) { p.Limits.Requests.Burst = 101 },
-		"tokens":                func(p *llmhttp.KeyParams) { p.Limits.Tokens = llmhttp.Rate{} },
-		"quota":                 func(p *llmhttp.KeyParams) { p.Limits.Quota = llmhttp.Quota{} },
-		"quota of costs":        func(p *llmhttp.KeyParams) { p.Limits.Quota.Cost = 0 },
-		"max completion tokens": func(p *llmhttp.KeyParams) { p.Limits.MaxCompletionTokens = 0 },
-		"concurrent":            func(p *llmhttp.KeyParams) { p.Limits.Concurrent = 3 },
+	for name, change := range map[string]func(*manage.KeyParams){
+		"scopes":                func(p *manage.KeyParams) { p.Scopes = nil },
+		"models":                func(p *manage.KeyParams) { p.Models = nil },
+		"expiry":                func(p *manage.KeyParams) { p.Expires = time.Time{} },
+		"later expiry":          func(p *manage.KeyParams) { p.Expires = soon.Add(time.Second) },
+		"requests":              func(p *manage.KeyParams) { p.Limits.Requests.N = 0 },
+		"more requests":         func(p *manage.KeyParams) { p.Limits.Requests.N++ },
+		"burst":                 func(p *manage.KeyParams) { p.Limits.Requests.Burst = 101 },
+		"tokens":                func(p *manage.KeyParams) { p.Limits.Tokens = llmhttp.Rate{} },
+		"quota":                 func(p *manage.KeyParams) { p.Limits.Quota = llmhttp.Quota{} },
+		"quota of costs":        func(p *manage.KeyParams) { p.Limits.Quota.Cost = 0 },
+		"max completion tokens": func(p *manage.KeyParams) { p.Limits.MaxCompletionTokens = 0 },
+		"concurrent":            func(p *manage.KeyParams) { p.Limits.Concurrent = 3 },
 	} {
 		p := trial
 		p.Name = "production"
@@ -208,7 +209,7 @@ func TestRights_KeysWithinOwn(t *testing.T) {
 // A client that sends a form slowly does not keep the rights that it had when it began.
 func TestRights_SlowForm(t *testing.T) {
 	h := newHost(t, nil)
-	info, leaked := h.mustCreate(t, llmhttp.KeyParams{})
+	info, leaked := h.mustCreate(t, manage.KeyParams{})
 	thief := h.newOwner(t, leaked)
 	base, err := url.Parse(h.URL + "/console/")
 	require.NoError(t, err)
@@ -242,10 +243,10 @@ func TestRights_NoAccount(t *testing.T) {
 	h := newHost(t, func(_ *host, o *console.Options) {
 		o.SignIn = nil
 		o.User = func(*http.Request) (console.User, error) {
-			return console.User{Name: "eve", Grant: &llmhttp.KeyParams{}}, nil
+			return console.User{Name: "eve", Grant: &manage.KeyParams{}}, nil
 		}
 	})
-	info, _ := h.mustCreate(t, llmhttp.KeyParams{Name: "marker-key", Account: "marker"})
+	info, _ := h.mustCreate(t, manage.KeyParams{Name: "marker-key", Account: "marker"})
 	h.mustRecord(t, record("1", time.Now(), "marker", info.ID, "marker-model", 100))
 	v := h.newVisitor(t)
 	for _, path := range append(pagesOf(info.ID), "usage?by=account", "usage/table.csv?by=account", "usage?by=model") {
@@ -258,9 +259,9 @@ func TestRights_NoAccount(t *testing.T) {
 			assert.Equal(t, http.StatusForbidden, v.post(path, url.Values{"nonce": {unusedNonce}}).status, path)
 		}
 	}
-	after, err := h.keys.ListKeys(t.Context(), llmhttp.KeyQuery{})
+	after, err := h.keys.ListKeys(t.Context(), manage.KeyQuery{})
 	require.NoError(t, err)
-	assert.Equal(t, []llmhttp.KeyInfo{info}, after)
+	assert.Equal(t, []manage.KeyInfo{info}, after)
 }
 
 // The own key is offered in the playground however old it is, and a search finds all
@@ -268,10 +269,10 @@ func TestRights_NoAccount(t *testing.T) {
 func TestPlayground_Keys(t *testing.T) {
 	h := newHost(t, nil)
 	limits := llmhttp.Limits{Concurrent: 5}
-	usable, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Name: "old and usable", Limits: limits})
-	own, secret := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Name: "own", Limits: limits})
+	usable, _ := h.mustCreate(t, manage.KeyParams{Account: "acme", Name: "old and usable", Limits: limits})
+	own, secret := h.mustCreate(t, manage.KeyParams{Account: "acme", Name: "own", Limits: limits})
 	for i := range 60 {
-		h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Name: fmt.Sprint("newer ", i)})
+		h.mustCreate(t, manage.KeyParams{Account: "acme", Name: fmt.Sprint("newer ", i)})
 	}
 	v, admin := h.newOwner(t, secret), h.newAdmin(t)
 	page := v.get("playground").body
@@ -298,7 +299,7 @@ func TestPlayground_Keys(t *testing.T) {
 // The list of models takes nothing from the limits of the key.
 func TestPlayground_ModelsAreFree(t *testing.T) {
 	h := newHost(t, nil)
-	info, secret := h.mustCreate(t, llmhttp.KeyParams{
+	info, secret := h.mustCreate(t, manage.KeyParams{
 		Models: []string{"demo-chat"}, Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 2, Per: 24 * time.Hour}, Concurrent: 1},
 	})
 	v := h.newOwner(t, secret)
@@ -325,7 +326,7 @@ var failingBackend = llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequ
 // A stream that fails ends with its error, and not with a broken connection.
 func TestPlayground_StreamError(t *testing.T) {
 	h := newHostWithBackend(t, memory.NewKeyStore(), memory.NewUsageStore(), failingBackend, nil)
-	info, secret := h.mustCreate(t, llmhttp.KeyParams{})
+	info, secret := h.mustCreate(t, manage.KeyParams{})
 	v := h.newOwner(t, secret)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/console/playground/chat?key="+info.ID, strings.NewReader(strings.Replace(chatBody, "{", `{"stream": true, `, 1)))
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // samples has a command for the code in each language of the playground. Its
@@ -64,7 +64,7 @@ func mustJSON(t testing.TB, v any) string {
 func TestBrowser_CodeSamples(t *testing.T) {
 	const prompt = "It's \"quoted\" `tick` $HOME ${x} $(x) \\n \\ ''' \"\"\" %s <b>&amp;</b>\nnext\tline \u00e9 \u6f22 \U0001f600 \u2028 \ufeff \u0085 end"
 	h := newHost(t, nil)
-	info, secret := h.mustCreate(t, llmhttp.KeyParams{})
+	info, secret := h.mustCreate(t, manage.KeyParams{})
 	b := newTab(t, h)
 	b.signIn()
 	b.open("playground?key=" + info.ID)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -21,7 +22,7 @@ var screenshots = flag.String("screenshots", "", "the `directory` to which TestS
 
 // newDemo returns a host with keys and usage that look like those of a small
 // company.
-func newDemo(t testing.TB) (h *host, key llmhttp.KeyInfo) {
+func newDemo(t testing.TB) (h *host, key manage.KeyInfo) {
 	now := time.Now()
 	h = newHost(t, func(_ *host, o *console.Options) {
 		o.Router = func() []route.TargetStatus {
@@ -36,7 +37,7 @@ func newDemo(t testing.TB) (h *host, key llmhttp.KeyInfo) {
 			}
 		}
 	})
-	for i, p := range []llmhttp.KeyParams{
+	for i, p := range []manage.KeyParams{
 		{Name: "Nightly evaluation", Account: "research", Models: []string{"small-*"}, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(50_000)}},
 		{Name: "Support bot", Account: "support", Scopes: []llmhttp.Endpoint{"chat", "models"}, Expires: now.Add(80 * 24 * time.Hour)},
 		{Name: "Contractor", Account: "design", Suspended: true},
@@ -60,7 +61,7 @@ func newDemo(t testing.TB) (h *host, key llmhttp.KeyInfo) {
 		}
 		key = info
 	}
-	old, _ := h.mustCreate(t, llmhttp.KeyParams{Name: "Old laptop", Account: "web"})
+	old, _ := h.mustCreate(t, manage.KeyParams{Name: "Old laptop", Account: "web"})
 	require.NoError(t, h.keys.RevokeKey(t.Context(), old.ID))
 	fillMonitor(h.monitor)
 	return h, key
@@ -93,7 +94,7 @@ func fillMonitor(m *console.Monitor) {
 
 // demoPages are the pages that are shown in the documentation and checked for
 // accessibility.
-func demoPages(key llmhttp.KeyInfo) map[string]string {
+func demoPages(key manage.KeyInfo) map[string]string {
 	return map[string]string{
 		"overview": "overview", "keys": "keys", "key": "key?id=" + key.ID, "new-key": "keys/new", "rotate": "key/rotate?id=" + key.ID,
 		"revoke": "key/revoke?id=" + key.ID, "usage": "usage", "usage-by-key": "usage?by=key", "playground": "playground?key=" + key.ID,

@@ -8,12 +8,13 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // secretPages serve the forms that make a new secret, of a new key or by rotation,
 // and show the secret in the reply.
 type secretPages struct {
-	keys  llmhttp.KeyManager
+	keys  manage.KeyManager
 	audit *auditLog
 	used  nonces // of forms that have made a secret
 }
@@ -22,7 +23,7 @@ func (s *secretPages) serveCreate(q *request) error {
 	if !q.user.mayCreate() {
 		return errForbidden
 	}
-	return s.showCreate(q, newKeyForm(&llmhttp.KeyInfo{}, q.user.Admin))
+	return s.showCreate(q, newKeyForm(&manage.KeyInfo{}, q.user.Admin))
 }
 
 func (s *secretPages) showCreate(q *request, form *keyForm) error {
@@ -40,7 +41,7 @@ func (s *secretPages) create(q *request) error {
 		return errForbidden
 	}
 	form := readKeyForm(q.r.PostForm, q.user.Admin)
-	var params llmhttp.KeyParams
+	var params manage.KeyParams
 	if !q.user.Admin {
 		params = *q.user.Grant
 		params.Account, params.Name, params.Suspended = q.user.Account, "", false
@@ -55,7 +56,7 @@ func (s *secretPages) create(q *request) error {
 	if err != nil {
 		return err
 	}
-	s.audit.add(q.r, &q.user, ActionCreate, info.ID, describeChange(&llmhttp.KeyParams{}, &params))
+	s.audit.add(q.r, &q.user, ActionCreate, info.ID, describeChange(&manage.KeyParams{}, &params))
 	return s.showSecret(q, &info, secret, "API key created")
 }
 
@@ -67,7 +68,7 @@ func (s *secretPages) serveRotate(q *request) error {
 	return s.showRotate(q, &info, "24h", "")
 }
 
-func (s *secretPages) showRotate(q *request, info *llmhttp.KeyInfo, overlap, problem string) error {
+func (s *secretPages) showRotate(q *request, info *manage.KeyInfo, overlap, problem string) error {
 	data := newKeyData(&q.user, info)
 	data.Overlap, data.Error = overlap, problem
 	status := http.StatusOK
@@ -122,7 +123,7 @@ func (s *secretPages) takeNonce(q *request) error {
 
 // showSecret shows a new secret. Only the reply to the form that made the secret
 // has it, and the header Cache-Control keeps browsers from storing that reply.
-func (s *secretPages) showSecret(q *request, info *llmhttp.KeyInfo, secret, heading string) error {
+func (s *secretPages) showSecret(q *request, info *manage.KeyInfo, secret, heading string) error {
 	data := newKeyData(&q.user, info)
 	data.Secret, data.SignInAgain = secret, q.user.key != nil && q.user.key.ID == info.ID
 	return q.render("secret.html", heading, data)

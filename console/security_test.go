@@ -19,6 +19,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -39,7 +40,7 @@ func postsOf(id string) []string {
 
 func TestSecurity_WithoutSignIn(t *testing.T) {
 	h := newHost(t, nil)
-	info, _ := h.mustCreate(t, llmhttp.KeyParams{Name: "marker"})
+	info, _ := h.mustCreate(t, manage.KeyParams{Name: "marker"})
 	v := h.newVisitor(t)
 	for _, path := range pagesOf(info.ID) {
 		r := v.get(path)
@@ -56,7 +57,7 @@ func TestSecurity_WithoutSignIn(t *testing.T) {
 
 func TestSecurity_CrossOrigin(t *testing.T) {
 	h := newHost(t, nil)
-	info, secret := h.mustCreate(t, llmhttp.KeyParams{})
+	info, secret := h.mustCreate(t, manage.KeyParams{})
 	v := h.newAdmin(t)
 	for _, header := range []http.Header{
 		{"Sec-Fetch-Site": {"cross-site"}},
@@ -83,7 +84,7 @@ func TestSecurity_CrossOrigin(t *testing.T) {
 
 func TestSecurity_Headers(t *testing.T) {
 	h := newHost(t, nil)
-	info, _ := h.mustCreate(t, llmhttp.KeyParams{})
+	info, _ := h.mustCreate(t, manage.KeyParams{})
 	admin, stranger := h.newAdmin(t), h.newVisitor(t)
 	for _, path := range append(pagesOf(info.ID), "sign-in", "nothing", "key?id=nothing") {
 		for _, v := range []*visitor{admin, stranger} {
@@ -156,7 +157,7 @@ func TestSecurity_SessionsOfOthers(t *testing.T) {
 	}
 	const secret = "0123456789abcdef0123456789abcdef"
 	first := start("", secret)
-	_, key := first.mustCreate(t, llmhttp.KeyParams{Account: "acme"})
+	_, key := first.mustCreate(t, manage.KeyParams{Account: "acme"})
 	v, owner := first.newAdmin(t), first.newOwner(t, key)
 	for _, test := range []struct {
 		what         string
@@ -185,7 +186,7 @@ func TestSecurity_SignInAttempts(t *testing.T) {
 			assert.Equal(t, address, e.Addr, "the audit log has the same address")
 		}
 	})
-	_, secret := h.mustCreate(t, llmhttp.KeyParams{})
+	_, secret := h.mustCreate(t, manage.KeyParams{})
 	v := h.newVisitor(t)
 	for i := range 10 {
 		form := url.Values{"name": {adminName}, "password": {"wrong"}}
@@ -210,8 +211,8 @@ func TestSecurity_SignInAttempts(t *testing.T) {
 
 func TestSecurity_WrongCredentials(t *testing.T) {
 	h := newHost(t, nil)
-	_, expired := h.mustCreate(t, llmhttp.KeyParams{Expires: time.Now().Add(-time.Hour)})
-	_, suspended := h.mustCreate(t, llmhttp.KeyParams{Suspended: true})
+	_, expired := h.mustCreate(t, manage.KeyParams{Expires: time.Now().Add(-time.Hour)})
+	_, suspended := h.mustCreate(t, manage.KeyParams{Suspended: true})
 	h.keys.(*memory.KeyStore).Add(llmhttp.Anonymous, &llmhttp.Key{ID: "of requests without a key"})
 	v := h.newVisitor(t)
 	var texts []string
@@ -261,7 +262,7 @@ func TestSecurity_Secrets(t *testing.T) {
 	assert.NotContains(t, created.url.String(), secret)
 	assert.Equal(t, http.StatusConflict, v.post("keys/new", form).status, "reloading makes no second key")
 
-	keys, err := h.keys.ListKeys(t.Context(), llmhttp.KeyQuery{})
+	keys, err := h.keys.ListKeys(t.Context(), manage.KeyQuery{})
 	require.NoError(t, err)
 	require.Len(t, keys, 1)
 	id := keys[0].ID
@@ -288,8 +289,8 @@ func TestSecurity_Secrets(t *testing.T) {
 // look like those that do not exist.
 func TestSecurity_OthersAreInvisible(t *testing.T) {
 	h := newHost(t, nil)
-	mine, secret := h.mustCreate(t, llmhttp.KeyParams{Account: "mine", Name: "my key"})
-	other, otherSecret := h.mustCreate(t, llmhttp.KeyParams{Account: "other", Name: "their key"})
+	mine, secret := h.mustCreate(t, manage.KeyParams{Account: "mine", Name: "my key"})
+	other, otherSecret := h.mustCreate(t, manage.KeyParams{Account: "other", Name: "their key"})
 	h.mustRecord(t, record("1", time.Now(), "mine", mine.ID, "my-model", 100), record("2", time.Now(), "other", other.ID, "their-model", 100))
 	v := h.newOwner(t, secret)
 
@@ -328,11 +329,11 @@ func TestSecurity_OthersAreInvisible(t *testing.T) {
 func TestSecurity_Owner(t *testing.T) {
 	h := newHost(t, nil)
 	expires := time.Now().Add(100 * time.Hour)
-	own, secret := h.mustCreate(t, llmhttp.KeyParams{
+	own, secret := h.mustCreate(t, manage.KeyParams{
 		Account: "acme", Models: []string{"demo-*"}, Expires: expires, Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(1000)},
 	})
-	strong, _ := h.mustCreate(t, llmhttp.KeyParams{Account: "acme", Name: "strong"})
-	weak, _ := h.mustCreate(t, llmhttp.KeyParams{
+	strong, _ := h.mustCreate(t, manage.KeyParams{Account: "acme", Name: "strong"})
+	weak, _ := h.mustCreate(t, manage.KeyParams{
 		Account: "acme", Scopes: []llmhttp.Endpoint{"chat"}, Models: []string{"demo-chat"},
 		Expires: time.Now().Add(time.Hour), Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(10)},
 	})
@@ -367,7 +368,7 @@ func TestSecurity_Owner(t *testing.T) {
 
 func TestSecurity_Grant(t *testing.T) {
 	expires := time.Now().Add(100 * time.Hour).UTC().Truncate(time.Second)
-	grant := &llmhttp.KeyParams{
+	grant := &manage.KeyParams{
 		Account: "ignored", Models: []string{"demo-*"}, Expires: expires, Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(5)}, Suspended: true,
 	}
 	h := newHost(t, func(_ *host, o *console.Options) {
@@ -381,7 +382,7 @@ func TestSecurity_Grant(t *testing.T) {
 		form := url.Values{"nonce": {v.nonce("keys/new")}, "name": {"n" + expiry}, "models": {"all"}, "requests": {"9/s"}, "account": {"other"}, "expires": {expiry}}
 		assert.Equal(t, status, v.post("keys/new", form).status, expiry)
 	}
-	keys, err := h.keys.ListKeys(t.Context(), llmhttp.KeyQuery{})
+	keys, err := h.keys.ListKeys(t.Context(), manage.KeyQuery{})
 	require.NoError(t, err)
 	require.Len(t, keys, 2)
 	for _, k := range keys {
@@ -397,9 +398,9 @@ func TestSecurity_Grant(t *testing.T) {
 const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}${alert(3)}`
 
 // newHostileHost returns a host whose stores have markup in every text.
-func newHostileHost(t testing.TB) (h *host, key llmhttp.KeyInfo) {
+func newHostileHost(t testing.TB) (h *host, key manage.KeyInfo) {
 	h = newHost(t, nil)
-	key, _ = h.mustCreate(t, llmhttp.KeyParams{
+	key, _ = h.mustCreate(t, manage.KeyParams{
 		Name: hostile, Account: hostile, Models: []string{hostile}, Scopes: []llmhttp.Endpoint{llmhttp.Endpoint(hostile), "chat"},
 	})
 	require.NoError(t, h.usage.Record(t.Context(),
@@ -451,7 +452,7 @@ func TestSecurity_AuditLog(t *testing.T) {
 	h := newHost(t, func(_ *host, o *console.Options) { o.Audit = nil })
 	v := h.newAdmin(t)
 	secret := secretIn(t, v.post("keys/new", url.Values{"nonce": {v.nonce("keys/new")}, "name": {"one"}, "requests": {"60/min"}}).body)
-	keys, err := h.keys.ListKeys(t.Context(), llmhttp.KeyQuery{})
+	keys, err := h.keys.ListKeys(t.Context(), manage.KeyQuery{})
 	require.NoError(t, err)
 	q := "?id=" + keys[0].ID
 	v.post("key"+q, url.Values{"name": {"two"}, "was.name": {"one"}})
@@ -496,9 +497,9 @@ func TestSecurity_ErrorsAreNotShown(t *testing.T) {
 }
 
 // failingKeys fails to list keys.
-type failingKeys struct{ llmhttp.KeyManager }
+type failingKeys struct{ manage.KeyManager }
 
-func (failingKeys) ListKeys(context.Context, llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
+func (failingKeys) ListKeys(context.Context, manage.KeyQuery) ([]manage.KeyInfo, error) {
 	return nil, errors.New("marker")
 }
 
@@ -508,7 +509,7 @@ func TestSecurity_LongForm(t *testing.T) {
 	v := h.newAdmin(t)
 	r := v.post("keys/new", url.Values{"nonce": {v.nonce("keys/new")}, "name": {strings.Repeat("x", 100_000)}})
 	assert.Equal(t, http.StatusBadRequest, r.status)
-	keys, err := h.keys.ListKeys(t.Context(), llmhttp.KeyQuery{})
+	keys, err := h.keys.ListKeys(t.Context(), manage.KeyQuery{})
 	require.NoError(t, err)
 	assert.Empty(t, keys)
 }
@@ -516,7 +517,7 @@ func TestSecurity_LongForm(t *testing.T) {
 // Requests from outside cannot name the key of the playground.
 func TestSecurity_PlaygroundKeys(t *testing.T) {
 	keys := memory.NewKeyStore()
-	info, _, err := keys.CreateKey(t.Context(), llmhttp.KeyParams{})
+	info, _, err := keys.CreateKey(t.Context(), manage.KeyParams{})
 	require.NoError(t, err)
 	api := llmhttp.NewHandler(memory.Echo(), console.KeyStore(keys), nil)
 	for _, header := range []http.Header{{"Authorization": {"Bearer " + info.ID}}, {"Authorization": {"Bearer " + llmhttp.Anonymous}}, {}} {

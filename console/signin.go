@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/passwordhash"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // SignIn configures the console's own sign-in, for hosts that have none.
@@ -76,7 +77,7 @@ func HashPassword(password string) (string, error) {
 // signIn checks credentials and keeps sessions.
 type signIn struct {
 	config   SignIn
-	keys     llmhttp.KeyManager
+	keys     manage.KeyManager
 	admins   map[string]*passwordhash.Hash
 	decoy    *passwordhash.Hash // the hash for unknown names, so that checking them takes as long; nil without Admins
 	attempts llmhttp.Limiter
@@ -102,7 +103,7 @@ const (
 	minSessionSecret       = 32 // bytes
 )
 
-func newSignIn(config SignIn, keys llmhttp.KeyManager) (*signIn, error) {
+func newSignIn(config SignIn, keys manage.KeyManager) (*signIn, error) {
 	s := &signIn{
 		config:   config,
 		keys:     keys,
@@ -171,7 +172,7 @@ func (s *signIn) keyUser(ctx context.Context, hash string) (User, error) {
 		return User{}, err
 	}
 	now := time.Now()
-	if info.Status(now) != llmhttp.KeyActive || !ends.IsZero() && !now.Before(ends) {
+	if info.Status(now) != manage.KeyActive || !ends.IsZero() && !now.Before(ends) {
 		return User{}, ErrNoUser
 	}
 	if !expiryWithin(info.Expires, ends) {

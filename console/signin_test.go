@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -143,7 +143,7 @@ func TestAudit_Flood(t *testing.T) {
 	admin := h.newAdmin(t)
 	created := admin.post("keys/new", url.Values{"nonce": {admin.nonce("keys/new")}, "name": {"first of all"}})
 	owner := h.newOwner(t, secretIn(t, created.body))
-	keys, err := h.keys.ListKeys(t.Context(), llmhttp.KeyQuery{})
+	keys, err := h.keys.ListKeys(t.Context(), manage.KeyQuery{})
 	require.NoError(t, err)
 	path := "key?id=" + keys[0].ID
 	require.Equal(t, http.StatusOK, owner.post(path, url.Values{"name": {"entry of the owner"}, "was.name": {"first of all"}}).status)

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // maxGroups is the maximum number of keys or accounts in a table.
@@ -32,7 +32,7 @@ type link struct {
 
 // usagePages serve the page of usage, its chart and its CSV file.
 type usagePages struct {
-	keys    llmhttp.KeyManager
+	keys    manage.KeyManager
 	reports *usageReports
 }
 
@@ -79,7 +79,7 @@ func (u *usagePages) addListedNames(q *request, rows []usageRow) error {
 		rowOf[rows[i].Name] = &rows[i]
 	}
 	const pageSize = 1000
-	page := llmhttp.KeyQuery{Limit: pageSize}
+	page := manage.KeyQuery{Limit: pageSize}
 	if !q.user.Admin {
 		page.Account = q.user.Account
 	}

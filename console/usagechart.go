@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // serveChart draws the usage of each day by model.
@@ -13,7 +13,7 @@ func (u *usagePages) serveChart(q *request) error {
 	if err != nil {
 		return err
 	}
-	sums, err := u.reports.read(q.r.Context(), &f, llmhttp.ByDay, 0)
+	sums, err := u.reports.read(q.r.Context(), &f, manage.ByDay, 0)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (u *usagePages) serveChart(q *request) error {
 
 // chart returns a chart of sums by day. Each model has a series, but if there are
 // more than maxSeries models, those with the least usage share the last series.
-func (u *usageReports) chart(f *usageFilter, sums []llmhttp.ReportSum) *chart {
+func (u *usageReports) chart(f *usageFilter, sums []manage.ReportSum) *chart {
 	c := &chart{Format: shortNumber}
 	if f.Measure == "cost" {
 		c.Format = shortMoney
@@ -30,7 +30,7 @@ func (u *usageReports) chart(f *usageFilter, sums []llmhttp.ReportSum) *chart {
 	for t := f.From; !t.After(f.To); t = t.Add(day) {
 		c.Labels = append(c.Labels, t.Format("Jan 2"))
 	}
-	models := u.group(sums, func(s *llmhttp.ReportSum) string { return s.Model })
+	models := u.group(sums, func(s *manage.ReportSum) string { return s.Model })
 	slices.SortStableFunc(models, func(a, b usageRow) int { return cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)) })
 	seriesOf := make(map[string]int) // the index of a model's series
 	for i := range models {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // maxDays is the length of the longest period.
@@ -24,7 +24,7 @@ type usageFilter struct {
 	By       string // the table: day, model, key or account
 	Measure  string // the chart: tokens, requests, images or cost
 
-	Key *llmhttp.KeyInfo // the key KeyID; nil if it does not exist or the user does not see it
+	Key *manage.KeyInfo // the key KeyID; nil if it does not exist or the user does not see it
 }
 
 // readFilter reads the query of a usage page. The result selects only what the

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // defaultDays is the length of the period in days if the query names none.
@@ -46,24 +47,24 @@ type usageRow struct {
 
 // usageReports read and add up usage.
 type usageReports struct {
-	store llmhttp.UsageReporter          // nil if the host has none
+	store manage.UsageReporter           // nil if the host has none
 	cost  func(llmhttp.UsageSum) float64 // nil if costs are not shown
 }
 
 // newUsageReports returns reports of the usage in store, which may be nil.
 func newUsageReports(store llmhttp.UsageStore, cost func(llmhttp.UsageSum) float64) *usageReports {
-	reporter, _ := store.(llmhttp.UsageReporter)
+	reporter, _ := store.(manage.UsageReporter)
 	return &usageReports{store: reporter, cost: cost}
 }
 
 // read reads the sums that f selects. If f selects a key, it reads only what was used
 // for the current account of the key, because stores find that faster.
-func (u *usageReports) read(ctx context.Context, f *usageFilter, by llmhttp.ReportGroup, limit int) ([]llmhttp.ReportSum, error) {
+func (u *usageReports) read(ctx context.Context, f *usageFilter, by manage.ReportGroup, limit int) ([]manage.ReportSum, error) {
 	account := f.Account
 	if account == "" && f.Key != nil {
 		account = f.Key.Account
 	}
-	return u.store.ReportUsage(ctx, llmhttp.ReportQuery{
+	return u.store.Report(ctx, manage.ReportQuery{
 		Account: account, KeyID: f.KeyID, From: f.From, To: f.To.Add(day), By: by, Limit: limit,
 	})
 }
@@ -71,16 +72,16 @@ func (u *usageReports) read(ctx context.Context, f *usageFilter, by llmhttp.Repo
 // table returns the table that f selects. A table of keys or accounts has at most
 // limit rows; zero means no limit.
 func (u *usageReports) table(ctx context.Context, f *usageFilter, limit int) (*usageTable, error) {
-	sums, err := u.read(ctx, f, llmhttp.ByDay, 0)
+	sums, err := u.read(ctx, f, manage.ByDay, 0)
 	if err != nil {
 		return nil, err
 	}
 	t := &usageTable{Totals: u.sum(sums)}
 	switch f.By {
 	case "key":
-		sums, err = u.read(ctx, f, llmhttp.ByKey, limit)
+		sums, err = u.read(ctx, f, manage.ByKey, limit)
 	case "account":
-		sums, err = u.read(ctx, f, llmhttp.ByAccount, limit)
+		sums, err = u.read(ctx, f, manage.ByAccount, limit)
 	default:
 		limit = 0
 	}
@@ -94,7 +95,7 @@ func (u *usageReports) table(ctx context.Context, f *usageFilter, limit int) (*u
 }
 
 // rowName returns the name of the row to which s belongs.
-func (f *usageFilter) rowName(s *llmhttp.ReportSum) string {
+func (f *usageFilter) rowName(s *manage.ReportSum) string {
 	switch f.By {
 	case "model":
 		return s.Model
@@ -118,7 +119,7 @@ func (t *usageTable) sort(by string) {
 }
 
 // group adds up the sums for which nameOf returns the same name.
-func (u *usageReports) group(sums []llmhttp.ReportSum, nameOf func(*llmhttp.ReportSum) string) []usageRow {
+func (u *usageReports) group(sums []manage.ReportSum, nameOf func(*manage.ReportSum) string) []usageRow {
 	var rows []usageRow
 	rowOf := make(map[string]int) // the index of a name's row
 	for i := range sums {
@@ -135,7 +136,7 @@ func (u *usageReports) group(sums []llmhttp.ReportSum, nameOf func(*llmhttp.Repo
 }
 
 // sum adds up all sums.
-func (u *usageReports) sum(sums []llmhttp.ReportSum) (t usageTotals) {
+func (u *usageReports) sum(sums []manage.ReportSum) (t usageTotals) {
 	for i := range sums {
 		t.add(&sums[i].UsageSum, u.cost)
 	}
@@ -144,13 +145,13 @@ func (u *usageReports) sum(sums []llmhttp.ReportSum) (t usageTotals) {
 
 // keyTotals returns what a key has used in the last defaultDays days, or nil if
 // the host has no UsageReporter.
-func (u *usageReports) keyTotals(ctx context.Context, info *llmhttp.KeyInfo) (*usageTotals, error) {
+func (u *usageReports) keyTotals(ctx context.Context, info *manage.KeyInfo) (*usageTotals, error) {
 	if u.store == nil {
 		return nil, nil
 	}
 	today := time.Now().UTC().Truncate(day)
 	f := &usageFilter{From: today.Add(-(defaultDays - 1) * day), To: today, KeyID: info.ID, Account: info.Account}
-	sums, err := u.read(ctx, f, llmhttp.ByTotal, 0)
+	sums, err := u.read(ctx, f, manage.ByTotal, 0)
 	if err != nil {
 		return nil, err
 	}

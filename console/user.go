@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A User is a person who uses the console.
@@ -26,7 +27,7 @@ type User struct {
 	// a person without Admin creates. Nil means that the person cannot create
 	// keys. As limits are per key, each new key adds to what the account can
 	// use.
-	Grant *llmhttp.KeyParams
+	Grant *manage.KeyParams
 
 	// key is the key with which the person has signed in, or nil. It expires with
 	// the secret that the person has entered.

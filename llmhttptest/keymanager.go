@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
-// TestKeyManager tests a [llmhttp.KeyManager]. It calls newStore once for each
+// TestKeyManager tests a [manage.KeyManager]. It calls newStore once for each
 // subtest. Test the methods of [llmhttp.KeyStore] with [TestKeyStore] too.
-func TestKeyManager(t *testing.T, newStore func(t testing.TB) llmhttp.KeyManager) {
+func TestKeyManager(t *testing.T, newStore func(t testing.TB) manage.KeyManager) {
 	t.Helper()
 	runChecks(t, managerChecks, newStore)
 }
 
-var managerChecks = []check[llmhttp.KeyManager]{
+var managerChecks = []check[manage.KeyManager]{
 	{"CreatedKey", "a setting is dropped, or the secret is not stored.", checkManagerCreate},
 	{"UpdatedKey", "a setting is dropped, or a refused change is stored.", checkManagerUpdate},
 	{"SuspendedKey", "Lookup ignores Suspended, or uses an outdated cache.", checkManagerSuspend},
@@ -30,11 +31,11 @@ var managerChecks = []check[llmhttp.KeyManager]{
 	{"Search", "the search compares a part of a name only, or takes special characters for patterns.", checkManagerSearch},
 }
 
-func newParams(k *llmhttp.Key) llmhttp.KeyParams {
-	return llmhttp.KeyParams{Account: k.Account, Name: unique("name"), Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
+func newParams(k *llmhttp.Key) manage.KeyParams {
+	return manage.KeyParams{Account: k.Account, Name: unique("name"), Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
 }
 
-func mustCreate(t testing.TB, s llmhttp.KeyManager, p llmhttp.KeyParams) (llmhttp.KeyInfo, string) {
+func mustCreate(t testing.TB, s manage.KeyManager, p manage.KeyParams) (manage.KeyInfo, string) {
 	t.Helper()
 	info, secret, err := s.CreateKey(t.Context(), p)
 	if err != nil {
@@ -45,7 +46,7 @@ func mustCreate(t testing.TB, s llmhttp.KeyManager, p llmhttp.KeyParams) (llmhtt
 
 // wantSettings reports an error unless the store returns want as the settings of
 // a key.
-func wantSettings(t testing.TB, s llmhttp.KeyManager, id string, want llmhttp.KeyParams) {
+func wantSettings(t testing.TB, s manage.KeyManager, id string, want manage.KeyParams) {
 	t.Helper()
 	info, err := s.Key(t.Context(), id)
 	if got := info.Params(); err != nil || !reflect.DeepEqual(normalParams(got), normalParams(want)) {
@@ -54,14 +55,14 @@ func wantSettings(t testing.TB, s llmhttp.KeyManager, id string, want llmhttp.Ke
 }
 
 // normalParams makes settings comparable with reflect.DeepEqual.
-func normalParams(p llmhttp.KeyParams) llmhttp.KeyParams {
+func normalParams(p manage.KeyParams) manage.KeyParams {
 	p.Expires = p.Expires.UTC().Round(0)
 	return p
 }
 
 // wantLookup reports an error unless Lookup of the secret finds a key that works or, if
 // works is false, finds none.
-func wantLookup(t testing.TB, s llmhttp.KeyManager, secret, what string, works bool) {
+func wantLookup(t testing.TB, s manage.KeyManager, secret, what string, works bool) {
 	t.Helper()
 	key, err := s.Lookup(t.Context(), secret)
 	if err == nil && !key.Expires.IsZero() && !time.Now().Before(key.Expires) {
@@ -75,7 +76,7 @@ func wantLookup(t testing.TB, s llmhttp.KeyManager, secret, what string, works b
 	}
 }
 
-func checkManagerCreate(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerCreate(t testing.TB, s manage.KeyManager) {
 	for _, key := range []*llmhttp.Key{fullKey(), newKey()} {
 		p := newParams(key)
 		info, secret := mustCreate(t, s, p)
@@ -84,25 +85,25 @@ func checkManagerCreate(t testing.TB, s llmhttp.KeyManager) {
 		if len(info.Prefix) >= len(secret) || !strings.HasPrefix(secret, info.Prefix) {
 			t.Errorf("CreateKey returned the prefix %q, want a part of the secret", info.Prefix)
 		}
-		if got := info.Status(time.Now()); got != llmhttp.KeyActive || info.Created.IsZero() {
+		if got := info.Status(time.Now()); got != manage.KeyActive || info.Created.IsZero() {
 			t.Errorf("CreateKey returned a key that is %s and was created at %v, want an active key", got, info.Created)
 		}
 	}
-	info, _ := mustCreate(t, s, llmhttp.KeyParams{})
+	info, _ := mustCreate(t, s, manage.KeyParams{})
 	if info.Account != info.ID || info.ID == "" {
 		t.Errorf("a key without an account has the account %q, want its ID %q", info.Account, info.ID)
 	}
 }
 
-func checkManagerUpdate(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerUpdate(t testing.TB, s manage.KeyManager) {
 	p, want := newParams(fullKey()), newParams(newKey())
 	info, secret := mustCreate(t, s, p)
 	refused := errors.New("refused")
-	if _, err := s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { *p = want; return refused }); !errors.Is(err, refused) {
+	if _, err := s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { *p = want; return refused }); !errors.Is(err, refused) {
 		t.Errorf("UpdateKey returned the error %v, want that of change", err)
 	}
 	wantSettings(t, s, info.ID, p)
-	change := func(p *llmhttp.KeyParams) error { *p = want; return nil }
+	change := func(p *manage.KeyParams) error { *p = want; return nil }
 	if _, err := s.UpdateKey(t.Context(), info.ID, change); err != nil {
 		t.Fatalf("UpdateKey returned the error %v, want nil", err)
 	}
@@ -112,11 +113,11 @@ func checkManagerUpdate(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkManagerSuspend(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerSuspend(t testing.TB, s manage.KeyManager) {
 	info, secret := mustCreate(t, s, newParams(newKey()))
 	for _, suspended := range []bool{true, false} {
 		wantLookup(t, s, secret, "a key before a change", suspended)
-		info, err := s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { p.Suspended = suspended; return nil })
+		info, err := s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { p.Suspended = suspended; return nil })
 		if err != nil || info.Suspended != suspended {
 			t.Errorf("UpdateKey returned a key with Suspended %v and the error %v, want %v", info.Suspended, err, suspended)
 		}
@@ -124,7 +125,7 @@ func checkManagerSuspend(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkManagerRotate(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerRotate(t testing.TB, s manage.KeyManager) {
 	p := newParams(newKey())
 	info, first := mustCreate(t, s, p)
 	rotate := func(overlap time.Duration) string {
@@ -149,7 +150,7 @@ func checkManagerRotate(t testing.TB, s llmhttp.KeyManager) {
 
 // wantBySecret reports an error unless KeyBySecret finds the key want with a secret that
 // ends overlap after a time between from and now, or never if overlap is zero.
-func wantBySecret(t testing.TB, s llmhttp.KeyManager, secret, what, want string, overlap time.Duration, from time.Time) llmhttp.KeyInfo {
+func wantBySecret(t testing.TB, s manage.KeyManager, secret, what, want string, overlap time.Duration, from time.Time) manage.KeyInfo {
 	t.Helper()
 	const rounding = time.Millisecond
 	info, ends, err := s.KeyBySecret(t.Context(), llmhttp.HashSecret(secret))
@@ -165,14 +166,14 @@ func wantBySecret(t testing.TB, s llmhttp.KeyManager, secret, what, want string,
 }
 
 // wantNoSecret reports an error unless KeyBySecret finds no key.
-func wantNoSecret(t testing.TB, s llmhttp.KeyManager, hash, what string) {
+func wantNoSecret(t testing.TB, s manage.KeyManager, hash, what string) {
 	t.Helper()
 	if info, ends, err := s.KeyBySecret(t.Context(), hash); !errors.Is(err, llmhttp.ErrKeyNotFound) {
 		t.Errorf("KeyBySecret of %s returned the key %q, the end %v and the error %v, want ErrKeyNotFound", what, info.ID, ends, err)
 	}
 }
 
-func checkManagerBySecret(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerBySecret(t testing.TB, s manage.KeyManager) {
 	p := newParams(fullKey())
 	created, first := mustCreate(t, s, p)
 	other, otherSecret := mustCreate(t, s, newParams(newKey()))
@@ -211,7 +212,7 @@ func checkManagerBySecret(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkManagerRevoke(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerRevoke(t testing.TB, s manage.KeyManager) {
 	info, secret := mustCreate(t, s, newParams(newKey()))
 	for range 2 {
 		if err := s.RevokeKey(t.Context(), info.ID); err != nil {
@@ -219,25 +220,25 @@ func checkManagerRevoke(t testing.TB, s llmhttp.KeyManager) {
 		}
 	}
 	wantLookup(t, s, secret, "a revoked key", false)
-	_, err := s.UpdateKey(t.Context(), info.ID, func(*llmhttp.KeyParams) error { return nil })
+	_, err := s.UpdateKey(t.Context(), info.ID, func(*manage.KeyParams) error { return nil })
 	_, _, rotateErr := s.RotateKey(t.Context(), info.ID, 0)
-	if !errors.Is(err, llmhttp.ErrKeyRevoked) || !errors.Is(rotateErr, llmhttp.ErrKeyRevoked) {
+	if !errors.Is(err, manage.ErrKeyRevoked) || !errors.Is(rotateErr, manage.ErrKeyRevoked) {
 		t.Errorf("UpdateKey and RotateKey of a revoked key returned the errors %v and %v, want ErrKeyRevoked", err, rotateErr)
 	}
-	if info, err = s.Key(t.Context(), info.ID); err != nil || info.Status(time.Now()) != llmhttp.KeyRevoked {
+	if info, err = s.Key(t.Context(), info.ID); err != nil || info.Status(time.Now()) != manage.KeyRevoked {
 		t.Errorf("Key returned a key that is %s and the error %v, want a revoked key", info.Status(time.Now()), err)
 	}
 }
 
-func checkManagerUnknown(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerUnknown(t testing.TB, s manage.KeyManager) {
 	_, _ = mustCreate(t, s, newParams(newKey()))
 	for _, id := range append(trickyNames(), "", unique("key")) {
 		_, err := s.Key(t.Context(), id)
-		_, updateErr := s.UpdateKey(t.Context(), id, func(*llmhttp.KeyParams) error { return nil })
+		_, updateErr := s.UpdateKey(t.Context(), id, func(*manage.KeyParams) error { return nil })
 		_, _, rotateErr := s.RotateKey(t.Context(), id, 0)
 		errs := []error{err, updateErr, rotateErr, s.RevokeKey(t.Context(), id)}
 		if id != "" {
-			_, err := s.ListKeys(t.Context(), llmhttp.KeyQuery{After: id})
+			_, err := s.ListKeys(t.Context(), manage.KeyQuery{After: id})
 			errs = append(errs, err)
 		}
 		for i, err := range errs {
@@ -249,7 +250,7 @@ func checkManagerUnknown(t testing.TB, s llmhttp.KeyManager) {
 }
 
 // listIDs reads all pages of q.
-func listIDs(t testing.TB, s llmhttp.KeyManager, q llmhttp.KeyQuery) (ids []string) {
+func listIDs(t testing.TB, s manage.KeyManager, q manage.KeyQuery) (ids []string) {
 	t.Helper()
 	for {
 		page, err := s.ListKeys(t.Context(), q)
@@ -269,18 +270,18 @@ func listIDs(t testing.TB, s llmhttp.KeyManager, q llmhttp.KeyQuery) (ids []stri
 	}
 }
 
-func checkManagerPages(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerPages(t testing.TB, s manage.KeyManager) {
 	account := unique("account")
 	var created []string
 	for range 7 {
-		info, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account})
+		info, _ := mustCreate(t, s, manage.KeyParams{Account: account})
 		created = append(created, info.ID)
 		time.Sleep(time.Microsecond) // so that no two have the same time
 	}
 	_, _ = mustCreate(t, s, newParams(newKey()))
 	for _, limit := range []int{0, 1, 3, 7, 8} {
 		for _, newest := range []bool{false, true} {
-			got := listIDs(t, s, llmhttp.KeyQuery{Account: account, Limit: limit, Newest: newest})
+			got := listIDs(t, s, manage.KeyQuery{Account: account, Limit: limit, Newest: newest})
 			if newest {
 				slices.Reverse(got)
 			}
@@ -291,32 +292,32 @@ func checkManagerPages(t testing.TB, s llmhttp.KeyManager) {
 	}
 }
 
-func checkManagerSearch(t testing.TB, s llmhttp.KeyManager) {
+func checkManagerSearch(t testing.TB, s manage.KeyManager) {
 	account := unique("Account")
 	// The word is long, so that no random ID contains it.
-	special, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: `50%_\ Discount`})
-	other, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Name: "50 xx discount", Expires: time.Now().Add(-time.Hour)})
-	suspended, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Suspended: true})
-	revoked, _ := mustCreate(t, s, llmhttp.KeyParams{Account: account, Suspended: true})
+	special, _ := mustCreate(t, s, manage.KeyParams{Account: account, Name: `50%_\ Discount`})
+	other, _ := mustCreate(t, s, manage.KeyParams{Account: account, Name: "50 xx discount", Expires: time.Now().Add(-time.Hour)})
+	suspended, _ := mustCreate(t, s, manage.KeyParams{Account: account, Suspended: true})
+	revoked, _ := mustCreate(t, s, manage.KeyParams{Account: account, Suspended: true})
 	if err := s.RevokeKey(t.Context(), revoked.ID); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		q    llmhttp.KeyQuery
+		q    manage.KeyQuery
 		want []string
 	}{
-		{llmhttp.KeyQuery{Search: "dISCOUNT"}, []string{special.ID, other.ID}},
-		{llmhttp.KeyQuery{Search: "%"}, []string{special.ID}},
-		{llmhttp.KeyQuery{Search: "0%_"}, []string{special.ID}},
-		{llmhttp.KeyQuery{Search: `_\ `}, []string{special.ID}},
-		{llmhttp.KeyQuery{Search: "50_"}, nil},
-		{llmhttp.KeyQuery{Search: strings.ToUpper(account[2:])}, []string{special.ID, other.ID, suspended.ID, revoked.ID}},
-		{llmhttp.KeyQuery{Search: other.ID}, []string{other.ID}},
-		{llmhttp.KeyQuery{Search: revoked.Prefix[1:]}, []string{revoked.ID}},
-		{llmhttp.KeyQuery{Status: llmhttp.KeyActive}, []string{special.ID}},
-		{llmhttp.KeyQuery{Status: llmhttp.KeyExpired, Search: "discount"}, []string{other.ID}},
-		{llmhttp.KeyQuery{Status: llmhttp.KeySuspended}, []string{suspended.ID}},
-		{llmhttp.KeyQuery{Status: llmhttp.KeyRevoked}, []string{revoked.ID}},
+		{manage.KeyQuery{Search: "dISCOUNT"}, []string{special.ID, other.ID}},
+		{manage.KeyQuery{Search: "%"}, []string{special.ID}},
+		{manage.KeyQuery{Search: "0%_"}, []string{special.ID}},
+		{manage.KeyQuery{Search: `_\ `}, []string{special.ID}},
+		{manage.KeyQuery{Search: "50_"}, nil},
+		{manage.KeyQuery{Search: strings.ToUpper(account[2:])}, []string{special.ID, other.ID, suspended.ID, revoked.ID}},
+		{manage.KeyQuery{Search: other.ID}, []string{other.ID}},
+		{manage.KeyQuery{Search: revoked.Prefix[1:]}, []string{revoked.ID}},
+		{manage.KeyQuery{Status: manage.KeyActive}, []string{special.ID}},
+		{manage.KeyQuery{Status: manage.KeyExpired, Search: "discount"}, []string{other.ID}},
+		{manage.KeyQuery{Status: manage.KeySuspended}, []string{suspended.ID}},
+		{manage.KeyQuery{Status: manage.KeyRevoked}, []string{revoked.ID}},
 	} {
 		c.q.Account = account
 		got := listIDs(t, s, c.q)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -19,14 +20,14 @@ func TestKeyManagerMutants(t *testing.T) {
 }
 
 type (
-	keyInfo   = llmhttp.KeyInfo
-	keyParams = llmhttp.KeyParams
-	keyQuery  = llmhttp.KeyQuery
+	keyInfo   = manage.KeyInfo
+	keyParams = manage.KeyParams
+	keyQuery  = manage.KeyQuery
 )
 
 // managerHooks is a correct KeyManager. Mutants replace its functions.
 type managerHooks struct {
-	llmhttp.KeyManager
+	manage.KeyManager
 
 	lookup   func(ctx context.Context, secret string) (*llmhttp.Key, error)
 	key      func(ctx context.Context, id string) (keyInfo, error)
@@ -67,8 +68,8 @@ func (m *managerHooks) RotateKey(ctx context.Context, id string, overlap time.Du
 func (m *managerHooks) RevokeKey(ctx context.Context, id string) error { return m.revoke(ctx, id) }
 
 // managerFixture returns a constructor of a KeyManager with a fault.
-func managerFixture(fault func(*managerHooks)) func(testing.TB) llmhttp.KeyManager {
-	return func(testing.TB) llmhttp.KeyManager {
+func managerFixture(fault func(*managerHooks)) func(testing.TB) manage.KeyManager {
+	return func(testing.TB) manage.KeyManager {
 		s := memory.NewKeyStore()
 		m := &managerHooks{
 			KeyManager: s, lookup: s.Lookup, key: s.Key, bySecret: s.KeyBySecret, list: s.ListKeys, create: s.CreateKey, update: s.UpdateKey, rotate: s.RotateKey, revoke: s.RevokeKey,
@@ -79,7 +80,7 @@ func managerFixture(fault func(*managerHooks)) func(testing.TB) llmhttp.KeyManag
 }
 
 // foundBySecret returns a constructor of a store that changes what KeyBySecret returns.
-func foundBySecret(change func(info *keyInfo, ends *time.Time, err *error)) func(testing.TB) llmhttp.KeyManager {
+func foundBySecret(change func(info *keyInfo, ends *time.Time, err *error)) func(testing.TB) manage.KeyManager {
 	return managerFixture(func(m *managerHooks) {
 		m.bySecret = func(ctx context.Context, hash string) (keyInfo, time.Time, error) {
 			info, ends, err := m.KeyManager.KeyBySecret(ctx, hash)
@@ -90,7 +91,7 @@ func foundBySecret(change func(info *keyInfo, ends *time.Time, err *error)) func
 }
 
 // creating returns a constructor of a store that changes the settings of new keys.
-func creating(change func(p *keyParams)) func(testing.TB) llmhttp.KeyManager {
+func creating(change func(p *keyParams)) func(testing.TB) manage.KeyManager {
 	return managerFixture(func(m *managerHooks) {
 		m.create = func(ctx context.Context, p keyParams) (keyInfo, string, error) {
 			change(&p)
@@ -100,7 +101,7 @@ func creating(change func(p *keyParams)) func(testing.TB) llmhttp.KeyManager {
 }
 
 // created returns a constructor of a store that changes what CreateKey returns.
-func created(change func(info *keyInfo, secret *string)) func(testing.TB) llmhttp.KeyManager {
+func created(change func(info *keyInfo, secret *string)) func(testing.TB) manage.KeyManager {
 	return managerFixture(func(m *managerHooks) {
 		m.create = func(ctx context.Context, p keyParams) (keyInfo, string, error) {
 			info, secret, err := m.KeyManager.CreateKey(ctx, p)
@@ -111,7 +112,7 @@ func created(change func(info *keyInfo, secret *string)) func(testing.TB) llmhtt
 }
 
 // updating returns a constructor of a store that calls wrap instead of change.
-func updating(wrap func(p *keyParams, change func(*keyParams) error) error) func(testing.TB) llmhttp.KeyManager {
+func updating(wrap func(p *keyParams, change func(*keyParams) error) error) func(testing.TB) manage.KeyManager {
 	return managerFixture(func(m *managerHooks) {
 		m.update = func(ctx context.Context, id string, change func(*keyParams) error) (keyInfo, error) {
 			return m.KeyManager.UpdateKey(ctx, id, func(p *keyParams) error { return wrap(p, change) })
@@ -120,7 +121,7 @@ func updating(wrap func(p *keyParams, change func(*keyParams) error) error) func
 }
 
 // rotating returns a constructor of a store with another overlap.
-func rotating(overlap func(time.Duration) time.Duration) func(testing.TB) llmhttp.KeyManager {
+func rotating(overlap func(time.Duration) time.Duration) func(testing.TB) manage.KeyManager {
 	return managerFixture(func(m *managerHooks) {
 		m.rotate = func(ctx context.Context, id string, d time.Duration) (keyInfo, string, error) {
 			return m.KeyManager.RotateKey(ctx, id, overlap(d))
@@ -129,7 +130,7 @@ func rotating(overlap func(time.Duration) time.Duration) func(testing.TB) llmhtt
 }
 
 // listingKeys returns a constructor of a store that changes queries.
-func listingKeys(change func(q *keyQuery)) func(testing.TB) llmhttp.KeyManager {
+func listingKeys(change func(q *keyQuery)) func(testing.TB) manage.KeyManager {
 	return managerFixture(func(m *managerHooks) {
 		m.list = func(ctx context.Context, q keyQuery) ([]keyInfo, error) {
 			change(&q)
@@ -140,7 +141,7 @@ func listingKeys(change func(q *keyQuery)) func(testing.TB) llmhttp.KeyManager {
 
 // searchingKeys returns a constructor of a store that compares keys with the text of a
 // search in another way.
-func searchingKeys(match func(k *keyInfo, search string) bool) func(testing.TB) llmhttp.KeyManager {
+func searchingKeys(match func(k *keyInfo, search string) bool) func(testing.TB) manage.KeyManager {
 	return managerFixture(func(m *managerHooks) {
 		m.list = func(ctx context.Context, q keyQuery) ([]keyInfo, error) {
 			search := q.Search
@@ -157,7 +158,7 @@ func keyTexts(k *keyInfo) string {
 }
 
 // keyChangeMutants have faults in methods that change keys, or in Lookup.
-var keyChangeMutants = []mutant[llmhttp.KeyManager]{
+var keyChangeMutants = []mutant[manage.KeyManager]{
 	{"models are dropped", "CreatedKey", creating(func(p *keyParams) { p.Models = nil })},
 	{"scopes are dropped", "CreatedKey", creating(func(p *keyParams) { p.Scopes = nil })},
 	{"the name is dropped", "CreatedKey", creating(func(p *keyParams) { p.Name = "" })},
@@ -275,7 +276,7 @@ var keyChangeMutants = []mutant[llmhttp.KeyManager]{
 	{"revoking again is an error", "RevokedKey", managerFixture(func(m *managerHooks) {
 		m.revoke = func(ctx context.Context, id string) error {
 			if info, err := m.KeyManager.Key(ctx, id); err == nil && !info.Revoked.IsZero() {
-				return llmhttp.ErrKeyRevoked
+				return manage.ErrKeyRevoked
 			}
 			return m.KeyManager.RevokeKey(ctx, id)
 		}
@@ -283,7 +284,7 @@ var keyChangeMutants = []mutant[llmhttp.KeyManager]{
 	{"changing a revoked key succeeds", "RevokedKey", managerFixture(func(m *managerHooks) {
 		m.update = func(ctx context.Context, id string, change func(*keyParams) error) (keyInfo, error) {
 			info, err := m.KeyManager.UpdateKey(ctx, id, change)
-			if errors.Is(err, llmhttp.ErrKeyRevoked) {
+			if errors.Is(err, manage.ErrKeyRevoked) {
 				err = nil
 			}
 			return info, err
@@ -325,7 +326,7 @@ var keyChangeMutants = []mutant[llmhttp.KeyManager]{
 }
 
 // keyListMutants have faults in ListKeys.
-var keyListMutants = []mutant[llmhttp.KeyManager]{
+var keyListMutants = []mutant[manage.KeyManager]{
 	{"Newest is ignored", "Pages", listingKeys(func(q *keyQuery) { q.Newest = false })},
 	{"After is ignored", "Pages", managerFixture(func(m *managerHooks) {
 		calls := 0
@@ -367,8 +368,8 @@ var keyListMutants = []mutant[llmhttp.KeyManager]{
 	})},
 	{"the status is ignored", "Search", listingKeys(func(q *keyQuery) { q.Status = "" })},
 	{"expired keys are active", "Search", listingKeys(func(q *keyQuery) {
-		if q.Status == llmhttp.KeyExpired {
-			q.Status = llmhttp.KeyActive
+		if q.Status == manage.KeyExpired {
+			q.Status = manage.KeyActive
 		}
 	})},
 	{"the search is ignored", "Search", listingKeys(func(q *keyQuery) { q.Search = "" })},

@@ -1,6 +1,5 @@
 // Package llmhttptest tests and benchmarks implementations of the interfaces of
-// [github.com/llmhttp/llmhttp]: Backend, KeyStore, KeyManager, UsageStore, Limiter,
-// ResponseStore and Protocol.
+// [github.com/llmhttp/llmhttp], of its package manage and of its package responsestore.
 //
 // Each kit is a function to call from a test. The kits for stores and Limiters
 // take a function that returns what to test, which the benchmarks share:

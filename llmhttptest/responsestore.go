@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
-// TestResponseStore tests a [llmhttp.ResponseStore]. It calls newStore once for
+// TestResponseStore tests a [responsestore.Store]. It calls newStore once for
 // each subtest. The stores may share a database, because each subtest uses
 // accounts of its own. An account must have room for a hundred responses and for
 // one of 4 MiB.
-func TestResponseStore(t *testing.T, newStore func(t testing.TB) llmhttp.ResponseStore) {
+func TestResponseStore(t *testing.T, newStore func(t testing.TB) responsestore.Store) {
 	t.Helper()
 	runChecks(t, responseChecks, func(t testing.TB) responseTest { return responseTest{newStore(t), unique("account")} })
 }
@@ -24,26 +25,26 @@ func TestResponseStore(t *testing.T, newStore func(t testing.TB) llmhttp.Respons
 // A responseTest is the ResponseStore that a check tests, with an account that
 // is unused.
 type responseTest struct {
-	llmhttp.ResponseStore
+	responsestore.Store
 	account string
 }
 
 // newResponse returns a response of the test's account with an input item and an output
 // item.
-func (s *responseTest) newResponse() *llmhttp.StoredResponse {
+func (s *responseTest) newResponse() *responsestore.Response {
 	id := unique("resp")
-	return &llmhttp.StoredResponse{
+	return &responsestore.Response{
 		ID: id, Account: s.account, Created: time.Now().Truncate(time.Microsecond), Body: []byte(`{"id":"` + id + `"}`),
-		Input:  []llmhttp.StoredItem{newItem(unique("msg"), "Hi")},
-		Output: []llmhttp.StoredItem{newItem(unique("msg"), "Hello")},
+		Input:  []responsestore.Item{newItem(unique("msg"), "Hi")},
+		Output: []responsestore.Item{newItem(unique("msg"), "Hello")},
 	}
 }
 
-func newItem(id, text string) llmhttp.StoredItem {
-	return llmhttp.StoredItem{ID: id, Body: fmt.Appendf(nil, `{"id":%q,"text":%q}`, id, text)}
+func newItem(id, text string) responsestore.Item {
+	return responsestore.Item{ID: id, Body: fmt.Appendf(nil, `{"id":%q,"text":%q}`, id, text)}
 }
 
-func (s *responseTest) mustSave(t testing.TB, responses ...*llmhttp.StoredResponse) {
+func (s *responseTest) mustSave(t testing.TB, responses ...*responsestore.Response) {
 	t.Helper()
 	for _, r := range responses {
 		if err := s.SaveResponse(t.Context(), r); err != nil {
@@ -53,7 +54,7 @@ func (s *responseTest) mustSave(t testing.TB, responses ...*llmhttp.StoredRespon
 }
 
 // wantResponse reports an error unless the store returns want, and its items.
-func (s *responseTest) wantResponse(t testing.TB, want *llmhttp.StoredResponse) {
+func (s *responseTest) wantResponse(t testing.TB, want *responsestore.Response) {
 	t.Helper()
 	got, err := s.LoadResponse(t.Context(), want.Account, want.ID)
 	if err != nil {
@@ -67,7 +68,7 @@ func (s *responseTest) wantResponse(t testing.TB, want *llmhttp.StoredResponse) 
 }
 
 // wantTurn reports an error unless LoadTurn returns want without its Body.
-func (s *responseTest) wantTurn(t testing.TB, want *llmhttp.StoredResponse, maxBytes int) {
+func (s *responseTest) wantTurn(t testing.TB, want *responsestore.Response, maxBytes int) {
 	t.Helper()
 	got, err := s.LoadTurn(t.Context(), want.Account, want.ID, maxBytes)
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *responseTest) wantTurn(t testing.TB, want *llmhttp.StoredResponse, maxB
 	}
 }
 
-func describeResponse(r *llmhttp.StoredResponse) string {
+func describeResponse(r *responsestore.Response) string {
 	expires := "never"
 	if !r.Expires.IsZero() {
 		expires = r.Expires.UTC().Format(time.RFC3339Nano)
@@ -90,7 +91,7 @@ func describeResponse(r *llmhttp.StoredResponse) string {
 		r.Created.UTC().Format(time.RFC3339Nano), expires, r.Body, describeItems(r.Input), describeItems(r.Output)))
 }
 
-func describeItems(items []llmhttp.StoredItem) string {
+func describeItems(items []responsestore.Item) string {
 	var b strings.Builder
 	for _, i := range items {
 		fmt.Fprintf(&b, "[%q %s]", i.ID, i.Body)
@@ -109,25 +110,25 @@ func clipText(s string) string {
 
 func (s *responseTest) wantNoResponse(t testing.TB, account, id string) {
 	t.Helper()
-	if r, err := s.LoadResponse(t.Context(), account, id); !errors.Is(err, llmhttp.ErrResponseNotFound) || r != nil {
+	if r, err := s.LoadResponse(t.Context(), account, id); !errors.Is(err, responsestore.ErrNotFound) || r != nil {
 		t.Errorf("LoadResponse of %q returned %v and the error %v, want nil and ErrResponseNotFound", id, r, err)
 	}
-	if r, err := s.LoadTurn(t.Context(), account, id, math.MaxInt); !errors.Is(err, llmhttp.ErrResponseNotFound) || r != nil {
+	if r, err := s.LoadTurn(t.Context(), account, id, math.MaxInt); !errors.Is(err, responsestore.ErrNotFound) || r != nil {
 		t.Errorf("LoadTurn of %q returned %v and the error %v, want nil and ErrResponseNotFound", id, r, err)
 	}
 }
 
 // wantItems reports an error unless LoadItems of ids returns want, in any order.
-func (s *responseTest) wantItems(t testing.TB, account string, ids []string, want ...llmhttp.StoredItem) {
+func (s *responseTest) wantItems(t testing.TB, account string, ids []string, want ...responsestore.Item) {
 	t.Helper()
 	got, err := s.LoadItems(t.Context(), account, ids, math.MaxInt)
 	if err != nil {
 		t.Errorf("LoadItems of %d IDs returned the error %v, want nil", len(ids), err)
 		return
 	}
-	sorted := func(items []llmhttp.StoredItem) string {
+	sorted := func(items []responsestore.Item) string {
 		items = slices.Clone(items)
-		slices.SortFunc(items, func(a, b llmhttp.StoredItem) int { return strings.Compare(a.ID, b.ID) })
+		slices.SortFunc(items, func(a, b responsestore.Item) int { return strings.Compare(a.ID, b.ID) })
 		return describeItems(items)
 	}
 	if g, w := sorted(got), sorted(want); g != w {

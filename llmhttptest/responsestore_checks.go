@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 var responseChecks = []check[responseTest]{
@@ -38,7 +38,7 @@ func checkResponsesUnknown(t testing.TB, s responseTest) {
 	s.wantNoResponse(t, s.account, "resp_unknown")
 	s.wantItems(t, s.account, []string{"msg_unknown"})
 	s.wantItems(t, s.account, nil)
-	if err := s.DeleteResponse(t.Context(), s.account, "resp_unknown"); !errors.Is(err, llmhttp.ErrResponseNotFound) {
+	if err := s.DeleteResponse(t.Context(), s.account, "resp_unknown"); !errors.Is(err, responsestore.ErrNotFound) {
 		t.Errorf("DeleteResponse of an unknown response returned the error %v, want ErrResponseNotFound", err)
 	}
 }
@@ -57,7 +57,7 @@ func checkResponsesRoundTrip(t testing.TB, s responseTest) {
 }
 
 func checkResponsesEmpty(t testing.TB, s responseTest) {
-	r := &llmhttp.StoredResponse{ID: unique("resp"), Account: s.account, Created: time.Unix(0, 0), Body: []byte("{}")}
+	r := &responsestore.Response{ID: unique("resp"), Account: s.account, Created: time.Unix(0, 0), Body: []byte("{}")}
 	s.mustSave(t, r)
 	s.wantResponse(t, r)
 	got, err := s.LoadResponse(t.Context(), s.account, r.ID)
@@ -77,7 +77,7 @@ func checkResponsesAccounts(t testing.TB, s responseTest) {
 	s.wantResponse(t, same)
 	s.wantNoResponse(t, s.account, theirs.ID)
 	s.wantItems(t, s.account, []string{theirs.Input[0].ID, theirs.Output[0].ID, mine.Output[0].ID}, mine.Output[0])
-	if err := s.DeleteResponse(t.Context(), s.account, theirs.ID); !errors.Is(err, llmhttp.ErrResponseNotFound) {
+	if err := s.DeleteResponse(t.Context(), s.account, theirs.ID); !errors.Is(err, responsestore.ErrNotFound) {
 		t.Errorf("DeleteResponse of another account's response returned the error %v, want ErrResponseNotFound", err)
 	}
 	s.wantResponse(t, theirs)
@@ -88,7 +88,7 @@ func checkResponsesAccounts(t testing.TB, s responseTest) {
 }
 
 func checkResponsesNames(t testing.TB, s responseTest) {
-	var saved []*llmhttp.StoredResponse
+	var saved []*responsestore.Response
 	for _, name := range trickyNames() {
 		r := s.newResponse()
 		r.ID = name
@@ -120,7 +120,7 @@ func checkResponsesTurnBytes(t testing.TB, s responseTest) {
 	size := len(r.Input[0].Body) + len(r.Output[0].Body)
 	s.wantTurn(t, r, size)
 	for _, tooFew := range []int{size - 1, len(r.Input[0].Body), len(r.Output[0].Body), 0, -1} {
-		if got, err := s.LoadTurn(t.Context(), s.account, r.ID, tooFew); !errors.Is(err, llmhttp.ErrItemsTooLarge) || got != nil {
+		if got, err := s.LoadTurn(t.Context(), s.account, r.ID, tooFew); !errors.Is(err, responsestore.ErrItemsTooLarge) || got != nil {
 			t.Errorf("LoadTurn of %d bytes with the limit %d returned %v and the error %v, want nil and ErrItemsTooLarge", size, tooFew, got, err)
 		}
 	}
@@ -138,7 +138,7 @@ func checkResponsesItemBytes(t testing.TB, s responseTest) {
 	}
 	for _, tooFew := range []int{size - 1, len(r.Input[0].Body), 0, -1} {
 		found, err := s.LoadItems(t.Context(), s.account, ids, tooFew)
-		if !errors.Is(err, llmhttp.ErrItemsTooLarge) || len(found) > 0 {
+		if !errors.Is(err, responsestore.ErrItemsTooLarge) || len(found) > 0 {
 			t.Errorf("LoadItems of %d bytes with the limit %d returned %s and the error %v, want none and ErrItemsTooLarge", size, tooFew, describeItems(found), err)
 		}
 	}
@@ -167,7 +167,7 @@ func checkResponsesDelete(t testing.TB, s responseTest) {
 	s.wantNoResponse(t, s.account, r.ID)
 	s.wantItems(t, s.account, []string{r.Input[0].ID, r.Output[0].ID}, r.Input[0])
 	s.wantResponse(t, other)
-	if err := s.DeleteResponse(t.Context(), s.account, r.ID); !errors.Is(err, llmhttp.ErrResponseNotFound) {
+	if err := s.DeleteResponse(t.Context(), s.account, r.ID); !errors.Is(err, responsestore.ErrNotFound) {
 		t.Errorf("the second DeleteResponse returned the error %v, want ErrResponseNotFound", err)
 	}
 }
@@ -197,14 +197,14 @@ func checkResponsesMemory(t testing.TB, s responseTest) {
 	r := s.newResponse()
 	passed := *r
 	passed.Body = bytes.Clone(r.Body)
-	passed.Input = []llmhttp.StoredItem{{ID: r.Input[0].ID, Body: bytes.Clone(r.Input[0].Body)}}
+	passed.Input = []responsestore.Item{{ID: r.Input[0].ID, Body: bytes.Clone(r.Input[0].Body)}}
 	s.mustSave(t, &passed)
 	if !reflect.DeepEqual(&passed, r) {
 		t.Error("SaveResponse changed the response that it was passed, want it as it was")
 	}
 	clear(passed.Body)
 	clear(passed.Input[0].Body)
-	passed.Input[0] = llmhttp.StoredItem{}
+	passed.Input[0] = responsestore.Item{}
 	s.wantResponse(t, r)
 }
 
@@ -218,7 +218,7 @@ func checkResponsesLarge(t testing.TB, s responseTest) {
 // checkResponsesRandom compares the store with a map.
 func checkResponsesRandom(t testing.TB, s responseTest) {
 	rng := newRand(t)
-	saved := make(map[string]*llmhttp.StoredResponse)
+	saved := make(map[string]*responsestore.Response)
 	ownItems := make(map[string]string) // by response, the ID of an item that no other response has
 	var ids []string
 	for range 150 {
@@ -254,14 +254,14 @@ func checkResponsesRandom(t testing.TB, s responseTest) {
 
 // wantState reports an error unless the store agrees with saved about a response
 // and the items of some others.
-func (s *responseTest) wantState(t testing.TB, rng *rand.Rand, saved map[string]*llmhttp.StoredResponse, id string) {
+func (s *responseTest) wantState(t testing.TB, rng *rand.Rand, saved map[string]*responsestore.Response, id string) {
 	t.Helper()
 	if r := saved[id]; r != nil {
 		s.wantResponse(t, r)
 	} else {
 		s.wantNoResponse(t, s.account, id)
 	}
-	items := make(map[string]llmhttp.StoredItem) // by ID
+	items := make(map[string]responsestore.Item) // by ID
 	for _, r := range saved {
 		for _, i := range slices.Concat(r.Input, r.Output) {
 			if rng.IntN(4) == 0 {

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 type (
-	storedResponse = llmhttp.StoredResponse
-	storedItem     = llmhttp.StoredItem
+	storedResponse = responsestore.Response
+	storedItem     = responsestore.Item
 )
 
 func TestResponseStoreMutants(t *testing.T) {
@@ -31,7 +31,7 @@ func responseFixture(edit func(m *responseMap)) func(testing.TB) responseTest {
 			key:     func(account, id string) [2]string { return [2]string{account, id} },
 			keep:    cloneResponse,
 			expired: func(r *storedResponse) bool { return !r.Expires.IsZero() && !time.Now().Before(r.Expires) },
-			missing: llmhttp.ErrResponseNotFound,
+			missing: responsestore.ErrNotFound,
 			match:   func(r *storedResponse, account, item, id string) bool { return r.Account == account && item == id },
 
 			itemsSize: bodyBytes,
@@ -104,7 +104,7 @@ func (m *responseMap) LoadTurn(ctx context.Context, account, id string, maxBytes
 		return nil, err
 	}
 	if m.turnSize(r) > maxBytes {
-		return nil, llmhttp.ErrItemsTooLarge
+		return nil, responsestore.ErrItemsTooLarge
 	}
 	m.turn(r, maxBytes)
 	return r, nil
@@ -135,7 +135,7 @@ func (m *responseMap) LoadItems(_ context.Context, account string, ids []string,
 		}
 	}
 	if m.itemsSize(found) > maxBytes {
-		return nil, llmhttp.ErrItemsTooLarge
+		return nil, responsestore.ErrItemsTooLarge
 	}
 	return found, nil
 }
@@ -157,7 +157,7 @@ func (m *responseMap) DeleteResponse(_ context.Context, account, id string) erro
 	if m.again {
 		return nil
 	}
-	return llmhttp.ErrResponseNotFound
+	return responsestore.ErrNotFound
 }
 
 // keeping returns a constructor of a test whose store changes what it keeps.

@@ -11,18 +11,19 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
-// TestUsageReporter tests a [llmhttp.UsageReporter]. It calls newStore once for
+// TestUsageReporter tests a [manage.UsageReporter]. It calls newStore once for
 // each subtest. Unlike other kits it needs a store without content, because it
 // asks for the usage of all accounts. Test the methods of [llmhttp.UsageStore]
 // with [TestUsageStore] too.
-func TestUsageReporter(t *testing.T, newStore func(t testing.TB) llmhttp.UsageReporter) {
+func TestUsageReporter(t *testing.T, newStore func(t testing.TB) manage.UsageReporter) {
 	t.Helper()
 	runChecks(t, reporterChecks, newStore)
 }
 
-var reporterChecks = []check[llmhttp.UsageReporter]{
+var reporterChecks = []check[manage.UsageReporter]{
 	{"Groups", "sums are grouped or filtered in another way than the query asks for, or a number is dropped.", checkReportGroups},
 	{"EmptyRange", "an empty range is not empty, or includes its end.", checkReportRange},
 }
@@ -31,7 +32,7 @@ var reporterChecks = []check[llmhttp.UsageReporter]{
 var reportStart = time.Date(2026, 2, 26, 0, 0, 0, 0, time.UTC)
 
 // checkReportGroups compares reports about random records with expectedReport.
-func checkReportGroups(t testing.TB, s llmhttp.UsageReporter) {
+func checkReportGroups(t testing.TB, s manage.UsageReporter) {
 	rng := newRand(t)
 	var records []llmhttp.UsageRecord
 	for range 300 {
@@ -40,11 +41,11 @@ func checkReportGroups(t testing.TB, s llmhttp.UsageReporter) {
 	if err := s.Record(t.Context(), records...); err != nil {
 		t.Fatalf("Record returned the error %v, want nil", err)
 	}
-	for _, by := range []llmhttp.ReportGroup{llmhttp.ByTotal, llmhttp.ByDay, llmhttp.ByKey, llmhttp.ByAccount} {
+	for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByKey, manage.ByAccount} {
 		for _, account := range []string{"", "account 1", "it's", "nobody"} {
 			for _, key := range []string{"", "key 2", "nobody"} {
 				for _, limit := range []int{0, 1, 3, 1000} {
-					q := llmhttp.ReportQuery{Account: account, KeyID: key, From: reportStart.Add(day), To: reportStart.Add(6 * day), By: by, Limit: limit}
+					q := manage.ReportQuery{Account: account, KeyID: key, From: reportStart.Add(day), To: reportStart.Add(6 * day), By: by, Limit: limit}
 					wantReport(t, s, q, records)
 				}
 			}
@@ -52,13 +53,13 @@ func checkReportGroups(t testing.TB, s llmhttp.UsageReporter) {
 	}
 }
 
-func checkReportRange(t testing.TB, s llmhttp.UsageReporter) {
+func checkReportRange(t testing.TB, s manage.UsageReporter) {
 	r := randomReportRecord(newRand(t))
 	r.Time = reportStart
 	if err := s.Record(t.Context(), r); err != nil {
 		t.Fatalf("Record returned the error %v, want nil", err)
 	}
-	for _, q := range []llmhttp.ReportQuery{
+	for _, q := range []manage.ReportQuery{
 		{From: reportStart, To: reportStart}, {From: reportStart.Add(day), To: reportStart}, {From: reportStart.Add(-day), To: reportStart},
 		{From: reportStart.Add(day), To: reportStart.Add(2 * day)}, {From: reportStart, To: reportStart.Add(day)},
 	} {
@@ -83,23 +84,23 @@ func randomReportRecord(rng *rand.Rand) llmhttp.UsageRecord {
 }
 
 // wantReport reports an error unless the report for q is that about records.
-func wantReport(t testing.TB, s llmhttp.UsageReporter, q llmhttp.ReportQuery, records []llmhttp.UsageRecord) {
+func wantReport(t testing.TB, s manage.UsageReporter, q manage.ReportQuery, records []llmhttp.UsageRecord) {
 	t.Helper()
-	got, err := s.ReportUsage(t.Context(), q)
+	got, err := s.Report(t.Context(), q)
 	if err != nil {
-		t.Fatalf("ReportUsage(%+v) returned the error %v, want nil", q, err)
+		t.Fatalf("Report(%+v) returned the error %v, want nil", q, err)
 	}
 	for i := range got {
 		got[i].Start = got[i].Start.UTC()
 	}
 	if want := expectedReport(q, records); !slices.Equal(got, want) {
-		t.Errorf("ReportUsage(%+v) returned\n%+v, want\n%+v", q, got, want)
+		t.Errorf("Report(%+v) returned\n%+v, want\n%+v", q, got, want)
 	}
 }
 
 // expectedReport returns the report for q about records.
-func expectedReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmhttp.ReportSum {
-	groups := make(map[reportGroup]map[string]*llmhttp.ReportSum) // the sums by model
+func expectedReport(q manage.ReportQuery, records []llmhttp.UsageRecord) []manage.ReportSum {
+	groups := make(map[reportGroup]map[string]*manage.ReportSum) // the sums by model
 	tokens := make(map[reportGroup]int64)
 	for _, r := range records {
 		if r.Time.Before(q.From) || !r.Time.Before(q.To) || q.Account != "" && r.Account != q.Account || q.KeyID != "" && r.KeyID != q.KeyID {
@@ -107,10 +108,10 @@ func expectedReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmh
 		}
 		g := groupOf(q, &r)
 		if groups[g] == nil {
-			groups[g] = make(map[string]*llmhttp.ReportSum)
+			groups[g] = make(map[string]*manage.ReportSum)
 		}
 		if groups[g][r.Model] == nil {
-			groups[g][r.Model] = &llmhttp.ReportSum{KeyID: g.key, Account: g.account, UsageSum: llmhttp.UsageSum{Start: g.start, Model: r.Model}}
+			groups[g][r.Model] = &manage.ReportSum{KeyID: g.key, Account: g.account, UsageSum: llmhttp.UsageSum{Start: g.start, Model: r.Model}}
 		}
 		groups[g][r.Model].Add(r.Sum())
 		tokens[g] += int64(r.Usage.PromptTokens + r.Usage.CompletionTokens)
@@ -119,13 +120,13 @@ func expectedReport(q llmhttp.ReportQuery, records []llmhttp.UsageRecord) []llmh
 	if q.Limit > 0 {
 		largest = largest[:min(len(largest), q.Limit)]
 	}
-	var list []llmhttp.ReportSum
+	var list []manage.ReportSum
 	for _, g := range largest {
 		for _, sum := range groups[g] {
 			list = append(list, *sum)
 		}
 	}
-	slices.SortFunc(list, func(a, b llmhttp.ReportSum) int {
+	slices.SortFunc(list, func(a, b manage.ReportSum) int {
 		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Account, b.Account), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Model, b.Model))
 	})
 	return list
@@ -137,13 +138,13 @@ type reportGroup struct {
 	key, account string
 }
 
-func groupOf(q llmhttp.ReportQuery, r *llmhttp.UsageRecord) reportGroup {
+func groupOf(q manage.ReportQuery, r *llmhttp.UsageRecord) reportGroup {
 	switch q.By {
-	case llmhttp.ByDay:
+	case manage.ByDay:
 		return reportGroup{start: r.Time.Truncate(day)}
-	case llmhttp.ByKey:
+	case manage.ByKey:
 		return reportGroup{start: q.From, key: r.KeyID, account: r.Account}
-	case llmhttp.ByAccount:
+	case manage.ByAccount:
 		return reportGroup{start: q.From, account: r.Account}
 	}
 	return reportGroup{start: q.From}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -15,8 +15,8 @@ func TestUsageReporterMutants(t *testing.T) {
 }
 
 type (
-	reportQuery = llmhttp.ReportQuery
-	reportSum   = llmhttp.ReportSum
+	reportQuery = manage.ReportQuery
+	reportSum   = manage.ReportSum
 )
 
 // reporterHooks is a correct UsageReporter. Mutants replace its functions.
@@ -27,16 +27,16 @@ type reporterHooks struct {
 	answer func(q reportQuery, sums []reportSum) []reportSum
 }
 
-func (r *reporterHooks) ReportUsage(ctx context.Context, q reportQuery) ([]reportSum, error) {
+func (r *reporterHooks) Report(ctx context.Context, q reportQuery) ([]reportSum, error) {
 	asked := q
 	r.ask(&q)
-	sums, err := r.UsageStore.ReportUsage(ctx, q)
+	sums, err := r.UsageStore.Report(ctx, q)
 	return r.answer(asked, sums), err
 }
 
 // reporterFixture returns a constructor of a UsageReporter with a fault.
-func reporterFixture(fault func(*reporterHooks)) func(testing.TB) llmhttp.UsageReporter {
-	return func(testing.TB) llmhttp.UsageReporter {
+func reporterFixture(fault func(*reporterHooks)) func(testing.TB) manage.UsageReporter {
+	return func(testing.TB) manage.UsageReporter {
 		r := &reporterHooks{
 			UsageStore: memory.NewUsageStore(), ask: func(*reportQuery) {}, answer: func(_ reportQuery, sums []reportSum) []reportSum { return sums },
 		}
@@ -46,17 +46,17 @@ func reporterFixture(fault func(*reporterHooks)) func(testing.TB) llmhttp.UsageR
 }
 
 // reportingOn returns a constructor of a store that changes queries.
-func reportingOn(change func(q *reportQuery)) func(testing.TB) llmhttp.UsageReporter {
+func reportingOn(change func(q *reportQuery)) func(testing.TB) manage.UsageReporter {
 	return reporterFixture(func(r *reporterHooks) { r.ask = change })
 }
 
 // answeringReports returns a constructor of a store that changes reports.
-func answeringReports(change func(q reportQuery, sums []reportSum) []reportSum) func(testing.TB) llmhttp.UsageReporter {
+func answeringReports(change func(q reportQuery, sums []reportSum) []reportSum) func(testing.TB) manage.UsageReporter {
 	return reporterFixture(func(r *reporterHooks) { r.answer = change })
 }
 
 // reportingEach returns a constructor of a store that changes each sum.
-func reportingEach(change func(q reportQuery, s *reportSum)) func(testing.TB) llmhttp.UsageReporter {
+func reportingEach(change func(q reportQuery, s *reportSum)) func(testing.TB) manage.UsageReporter {
 	return answeringReports(func(q reportQuery, sums []reportSum) []reportSum {
 		for i := range sums {
 			change(q, &sums[i])
@@ -65,26 +65,26 @@ func reportingEach(change func(q reportQuery, s *reportSum)) func(testing.TB) ll
 	})
 }
 
-var reporterMutants = []mutant[llmhttp.UsageReporter]{
+var reporterMutants = []mutant[manage.UsageReporter]{
 	{"the account is ignored", "Groups", reportingOn(func(q *reportQuery) { q.Account = "" })},
 	{"the key is ignored", "Groups", reportingOn(func(q *reportQuery) { q.KeyID = "" })},
 	{"days are added up", "Groups", reportingOn(func(q *reportQuery) {
-		if q.By == llmhttp.ByDay {
-			q.By = llmhttp.ByTotal
+		if q.By == manage.ByDay {
+			q.By = manage.ByTotal
 		}
 	})},
 	{"keys are grouped by account", "Groups", reportingOn(func(q *reportQuery) {
-		if q.By == llmhttp.ByKey {
-			q.By = llmhttp.ByAccount
+		if q.By == manage.ByKey {
+			q.By = manage.ByAccount
 		}
 	})},
 	{"keys have no account", "Groups", reportingEach(func(q reportQuery, s *reportSum) {
-		if q.By == llmhttp.ByKey {
+		if q.By == manage.ByKey {
 			s.Account = ""
 		}
 	})},
 	{"a total has no start", "Groups", reportingEach(func(q reportQuery, s *reportSum) {
-		if q.By == llmhttp.ByTotal {
+		if q.By == manage.ByTotal {
 			s.Start = time.Time{}
 		}
 	})},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ascii"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 const (
@@ -20,42 +21,42 @@ const (
 	defaultPage, maxPage = 100, 1000 // keys in the reply of ListKeys
 )
 
-// Key implements [llmhttp.KeyManager].
-func (s *KeyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) {
+// Key implements [manage.KeyManager].
+func (s *KeyStore) Key(ctx context.Context, id string) (manage.KeyInfo, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	k := s.keys[id]
 	if k == nil {
-		return llmhttp.KeyInfo{}, llmhttp.ErrKeyNotFound
+		return manage.KeyInfo{}, llmhttp.ErrKeyNotFound
 	}
 	return k.copyInfo(), nil
 }
 
-// KeyBySecret implements [llmhttp.KeyManager].
-func (s *KeyStore) KeyBySecret(ctx context.Context, hash string) (info llmhttp.KeyInfo, ends time.Time, err error) {
+// KeyBySecret implements [manage.KeyManager].
+func (s *KeyStore) KeyBySecret(ctx context.Context, hash string) (info manage.KeyInfo, ends time.Time, err error) {
 	var secret secretHash
 	if len(hash) != hex.EncodedLen(len(secret)) {
-		return llmhttp.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
+		return manage.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
 	}
 	if _, err := hex.Decode(secret[:], []byte(hash)); err != nil {
-		return llmhttp.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
+		return manage.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	found := s.secrets[secret]
 	if found == nil {
-		return llmhttp.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
+		return manage.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
 	}
 	ends = found.of.secrets[secret]
 	if !ends.IsZero() && !time.Now().Before(ends) {
-		return llmhttp.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
+		return manage.KeyInfo{}, time.Time{}, llmhttp.ErrKeyNotFound
 	}
 	return found.of.copyInfo(), ends, nil
 }
 
-// ListKeys implements [llmhttp.KeyManager]. Its cost grows with the number of
+// ListKeys implements [manage.KeyManager]. Its cost grows with the number of
 // keys in the store.
-func (s *KeyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
+func (s *KeyStore) ListKeys(ctx context.Context, q manage.KeyQuery) ([]manage.KeyInfo, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	keys := slices.Clone(s.order)
@@ -75,7 +76,7 @@ func (s *KeyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.
 	}
 	q.Search = ascii.ToLower(q.Search)
 	now := time.Now()
-	var page []llmhttp.KeyInfo
+	var page []manage.KeyInfo
 	for _, k := range keys {
 		if len(page) == limit {
 			break
@@ -88,7 +89,7 @@ func (s *KeyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.
 }
 
 // matches reports whether q selects k. The search of q is in lower case.
-func (k *managedKey) matches(q *llmhttp.KeyQuery, now time.Time) bool {
+func (k *managedKey) matches(q *manage.KeyQuery, now time.Time) bool {
 	i := &k.info
 	text := ascii.ToLower(strings.Join([]string{i.ID, i.Account, i.Name, i.Prefix}, "\n"))
 	return (q.Account == "" || i.Account == q.Account) &&
@@ -96,10 +97,10 @@ func (k *managedKey) matches(q *llmhttp.KeyQuery, now time.Time) bool {
 		strings.Contains(text, q.Search)
 }
 
-// CreateKey implements [llmhttp.KeyManager]. Secrets begin with "sk-".
-func (s *KeyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (llmhttp.KeyInfo, string, error) {
+// CreateKey implements [manage.KeyManager]. Secrets begin with "sk-".
+func (s *KeyStore) CreateKey(ctx context.Context, params manage.KeyParams) (manage.KeyInfo, string, error) {
 	secret := llmhttp.NewSecret(secretPrefix)
-	info := llmhttp.KeyInfo{Prefix: secret[:infoPrefixLength], Created: time.Now()}
+	info := manage.KeyInfo{Prefix: secret[:infoPrefixLength], Created: time.Now()}
 	info.ID = "key_" + strings.ToLower(rand.Text()[:20])
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +109,8 @@ func (s *KeyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (llm
 	return k.copyInfo(), secret, nil
 }
 
-// UpdateKey implements [llmhttp.KeyManager].
-func (s *KeyStore) UpdateKey(ctx context.Context, id string, change func(*llmhttp.KeyParams) error) (llmhttp.KeyInfo, error) {
+// UpdateKey implements [manage.KeyManager].
+func (s *KeyStore) UpdateKey(ctx context.Context, id string, change func(*manage.KeyParams) error) (manage.KeyInfo, error) {
 	return s.changeKey(id, func(k *managedKey) error {
 		info := k.copyInfo()
 		params := info.Params()
@@ -121,8 +122,8 @@ func (s *KeyStore) UpdateKey(ctx context.Context, id string, change func(*llmhtt
 	})
 }
 
-// RotateKey implements [llmhttp.KeyManager].
-func (s *KeyStore) RotateKey(ctx context.Context, id string, overlap time.Duration) (info llmhttp.KeyInfo, secret string, err error) {
+// RotateKey implements [manage.KeyManager].
+func (s *KeyStore) RotateKey(ctx context.Context, id string, overlap time.Duration) (info manage.KeyInfo, secret string, err error) {
 	if overlap < 0 {
 		return info, "", errors.New("memory: rotating a key: the overlap is negative")
 	}
@@ -145,19 +146,19 @@ func (s *KeyStore) RotateKey(ctx context.Context, id string, overlap time.Durati
 		return nil
 	})
 	if err != nil {
-		return llmhttp.KeyInfo{}, "", err
+		return manage.KeyInfo{}, "", err
 	}
 	return info, secret, nil
 }
 
-// RevokeKey implements [llmhttp.KeyManager].
+// RevokeKey implements [manage.KeyManager].
 func (s *KeyStore) RevokeKey(ctx context.Context, id string) error {
 	_, err := s.changeKey(id, func(k *managedKey) error {
 		k.info.Revoked = time.Now()
 		s.applyParams(k, k.info.Params())
 		return nil
 	})
-	if errors.Is(err, llmhttp.ErrKeyRevoked) {
+	if errors.Is(err, manage.ErrKeyRevoked) {
 		err = nil
 	}
 	return err
@@ -165,18 +166,18 @@ func (s *KeyStore) RevokeKey(ctx context.Context, id string) error {
 
 // changeKey calls change with the key of the given ID, unless it is revoked, and
 // returns the result.
-func (s *KeyStore) changeKey(id string, change func(*managedKey) error) (llmhttp.KeyInfo, error) {
+func (s *KeyStore) changeKey(id string, change func(*managedKey) error) (manage.KeyInfo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.keys[id]
 	if k == nil {
-		return llmhttp.KeyInfo{}, llmhttp.ErrKeyNotFound
+		return manage.KeyInfo{}, llmhttp.ErrKeyNotFound
 	}
 	if !k.info.Revoked.IsZero() {
-		return llmhttp.KeyInfo{}, llmhttp.ErrKeyRevoked
+		return manage.KeyInfo{}, manage.ErrKeyRevoked
 	}
 	if err := change(k); err != nil {
-		return llmhttp.KeyInfo{}, err
+		return manage.KeyInfo{}, err
 	}
 	return k.copyInfo(), nil
 }

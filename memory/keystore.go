@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
-// A KeyStore is a [llmhttp.KeyManager] in memory. It keeps hashes of the secrets
+// A KeyStore is a [manage.KeyManager] in memory. It keeps hashes of the secrets
 // instead of the secrets. The zero value is an empty store. Its methods are safe
 // for concurrent use.
 type KeyStore struct {
@@ -33,12 +34,12 @@ type lookupResult struct {
 
 // A managedKey is a key with its secrets.
 type managedKey struct {
-	info    llmhttp.KeyInfo          // without LastUsed
+	info    manage.KeyInfo           // without LastUsed
 	secrets map[secretHash]time.Time // expiry of each secret; zero means that it expires with the key
 	usedAt  atomic.Int64             // Unix time in nanoseconds; zero means never
 }
 
-var _ llmhttp.KeyManager = (*KeyStore)(nil)
+var _ manage.KeyManager = (*KeyStore)(nil)
 
 // NewKeyStore returns a KeyStore with one key for each secret. Each key has an account
 // of its own, all scopes and no limits. NewKeyStore panics if a secret is empty.
@@ -62,7 +63,7 @@ func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
 	if secret == "" {
 		panic("memory: empty secret")
 	}
-	info := llmhttp.KeyInfo{Prefix: secret[:min(len(secret)/4, infoPrefixLength)], Created: time.Now()}
+	info := manage.KeyInfo{Prefix: secret[:min(len(secret)/4, infoPrefixLength)], Created: time.Now()}
 	if key != nil {
 		info.Key = *key
 	}
@@ -106,7 +107,7 @@ func hashSecret(secret string) secretHash {
 
 // addKey adds a secret to the key with the ID of info. It creates the key if it
 // does not exist. The caller holds mu.
-func (s *KeyStore) addKey(info llmhttp.KeyInfo, hash secretHash) *managedKey {
+func (s *KeyStore) addKey(info manage.KeyInfo, hash secretHash) *managedKey {
 	k := s.keys[info.ID]
 	if k == nil {
 		if s.keys == nil {
@@ -124,7 +125,7 @@ func (s *KeyStore) addKey(info llmhttp.KeyInfo, hash secretHash) *managedKey {
 
 // applyParams replaces the settings of k and what Lookup returns for its secrets. The
 // caller holds mu.
-func (s *KeyStore) applyParams(k *managedKey, p llmhttp.KeyParams) {
+func (s *KeyStore) applyParams(k *managedKey, p manage.KeyParams) {
 	k.info.Key = llmhttp.Key{
 		ID: k.info.ID, Account: cmp.Or(p.Account, k.info.ID), Scopes: slices.Clone(p.Scopes), Models: slices.Clone(p.Models), Expires: p.Expires, Limits: p.Limits,
 	}
@@ -160,7 +161,7 @@ func (s *KeyStore) removeSecret(hash secretHash) {
 }
 
 // copyInfo returns a KeyInfo that shares no memory with k.
-func (k *managedKey) copyInfo() llmhttp.KeyInfo {
+func (k *managedKey) copyInfo() manage.KeyInfo {
 	info := k.info
 	info.Scopes, info.Models = slices.Clone(info.Scopes), slices.Clone(info.Models)
 	if used := k.usedAt.Load(); used != 0 {

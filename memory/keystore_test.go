@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -63,7 +64,7 @@ func BenchmarkKeyStore_Lookup(b *testing.B) {
 }
 
 func TestKeyStore_Conformance(t *testing.T) {
-	llmhttptest.TestKeyManager(t, func(testing.TB) llmhttp.KeyManager { return memory.NewKeyStore() })
+	llmhttptest.TestKeyManager(t, func(testing.TB) manage.KeyManager { return memory.NewKeyStore() })
 }
 
 func TestKeyStore_AddAgain(t *testing.T) {

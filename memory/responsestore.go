@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
-// A ResponseStore is a [llmhttp.ResponseStore] in memory. Create one with
+// A ResponseStore is a [responsestore.Store] in memory. Create one with
 // [NewResponseStore]. Its methods are safe for concurrent use.
 //
 // The memory is bounded: if the responses need more than MaxBytes, the oldest
@@ -29,32 +29,32 @@ type ResponseStore struct {
 
 	mu       sync.Mutex // guards the fields below
 	byID     map[ownedID]*list.Element
-	items    map[ownedID][]*llmhttp.StoredResponse // by ID of an item: the responses that have it, oldest first
+	items    map[ownedID][]*responsestore.Response // by ID of an item: the responses that have it, oldest first
 	accounts map[string]*accountResponses
 	size     int // of all responses, in bytes
 }
 
-var _ llmhttp.ResponseStore = (*ResponseStore)(nil)
+var _ responsestore.Store = (*ResponseStore)(nil)
 
 // An ownedID is the ID of a response or an item, and the account that owns it.
 type ownedID struct{ account, id string }
 
 // An accountResponses has the responses of an account.
 type accountResponses struct {
-	queue *list.List // of *llmhttp.StoredResponse, oldest first
+	queue *list.List // of *responsestore.Response, oldest first
 	size  int        // of all of them, in bytes
 }
 
 // NewResponseStore returns an empty ResponseStore.
 func NewResponseStore() *ResponseStore {
 	return &ResponseStore{
-		byID: make(map[ownedID]*list.Element), items: make(map[ownedID][]*llmhttp.StoredResponse), accounts: make(map[string]*accountResponses),
+		byID: make(map[ownedID]*list.Element), items: make(map[ownedID][]*responsestore.Response), accounts: make(map[string]*accountResponses),
 	}
 }
 
-// SaveResponse implements [llmhttp.ResponseStore]. It fails only if r is larger
+// SaveResponse implements [responsestore.Store]. It fails only if r is larger
 // than MaxBytes, or than the share of its account while others need theirs.
-func (s *ResponseStore) SaveResponse(_ context.Context, r *llmhttp.StoredResponse) error {
+func (s *ResponseStore) SaveResponse(_ context.Context, r *responsestore.Response) error {
 	limit := cmp.Or(max(s.MaxBytes, 0), 128<<20)
 	size := responseSize(r)
 	if size > limit {
@@ -84,7 +84,7 @@ func (s *ResponseStore) SaveResponse(_ context.Context, r *llmhttp.StoredRespons
 }
 
 // addResponse adds a response. The caller holds mu.
-func (s *ResponseStore) addResponse(r *llmhttp.StoredResponse, size int) {
+func (s *ResponseStore) addResponse(r *responsestore.Response, size int) {
 	a := s.accounts[r.Account]
 	if a == nil {
 		a = &accountResponses{queue: list.New()}
@@ -100,7 +100,7 @@ func (s *ResponseStore) addResponse(r *llmhttp.StoredResponse, size int) {
 
 // dropExpired removes the oldest responses while they are expired. The caller holds s.mu.
 func (a *accountResponses) dropExpired(s *ResponseStore) {
-	for e := a.queue.Front(); e != nil && isExpired(e.Value.(*llmhttp.StoredResponse)); e = a.queue.Front() {
+	for e := a.queue.Front(); e != nil && isExpired(e.Value.(*responsestore.Response)); e = a.queue.Front() {
 		s.removeResponse(e)
 	}
 }
@@ -116,7 +116,7 @@ func (s *ResponseStore) largestAccount() *accountResponses {
 	return largest
 }
 
-func cloneItems(items []llmhttp.StoredItem) []llmhttp.StoredItem {
+func cloneItems(items []responsestore.Item) []responsestore.Item {
 	c := slices.Clone(items)
 	for i := range c {
 		c[i].Body = bytes.Clone(c[i].Body)
@@ -125,7 +125,7 @@ func cloneItems(items []llmhttp.StoredItem) []llmhttp.StoredItem {
 }
 
 // responseSize returns about how many bytes of memory r needs.
-func responseSize(r *llmhttp.StoredResponse) int {
+func responseSize(r *responsestore.Response) int {
 	n := 512 + len(r.Body)
 	for _, item := range slices.Concat(r.Input, r.Output) {
 		n += 256 + len(item.ID) + len(item.Body)
@@ -134,7 +134,7 @@ func responseSize(r *llmhttp.StoredResponse) int {
 }
 
 // itemIDs returns the IDs of the items of r without duplicates.
-func itemIDs(r *llmhttp.StoredResponse) []ownedID {
+func itemIDs(r *responsestore.Response) []ownedID {
 	var ids []ownedID
 	for _, item := range slices.Concat(r.Input, r.Output) {
 		ids = append(ids, ownedID{r.Account, item.ID})
@@ -143,13 +143,13 @@ func itemIDs(r *llmhttp.StoredResponse) []ownedID {
 	return slices.Compact(ids)
 }
 
-func isExpired(r *llmhttp.StoredResponse) bool {
+func isExpired(r *responsestore.Response) bool {
 	return !r.Expires.IsZero() && !time.Now().Before(r.Expires)
 }
 
 // removeResponse removes a response. The caller holds mu.
 func (s *ResponseStore) removeResponse(e *list.Element) {
-	r := e.Value.(*llmhttp.StoredResponse)
+	r := e.Value.(*responsestore.Response)
 	a, size := s.accounts[r.Account], responseSize(r)
 	a.queue.Remove(e)
 	a.size -= size
@@ -159,7 +159,7 @@ func (s *ResponseStore) removeResponse(e *list.Element) {
 	}
 	delete(s.byID, ownedID{r.Account, r.ID})
 	for _, id := range itemIDs(r) {
-		rest := slices.DeleteFunc(s.items[id], func(other *llmhttp.StoredResponse) bool { return other == r })
+		rest := slices.DeleteFunc(s.items[id], func(other *responsestore.Response) bool { return other == r })
 		if s.items[id] = rest; len(rest) == 0 {
 			delete(s.items, id)
 		}
@@ -170,26 +170,26 @@ func (s *ResponseStore) removeResponse(e *list.Element) {
 // caller holds mu.
 func (s *ResponseStore) findResponse(account, id string) *list.Element {
 	e := s.byID[ownedID{account, id}]
-	if e == nil || isExpired(e.Value.(*llmhttp.StoredResponse)) {
+	if e == nil || isExpired(e.Value.(*responsestore.Response)) {
 		return nil
 	}
 	return e
 }
 
-// LoadResponse implements [llmhttp.ResponseStore].
-func (s *ResponseStore) LoadResponse(_ context.Context, account, id string) (*llmhttp.StoredResponse, error) {
+// LoadResponse implements [responsestore.Store].
+func (s *ResponseStore) LoadResponse(_ context.Context, account, id string) (*responsestore.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.findResponse(account, id)
 	if e == nil {
-		return nil, llmhttp.ErrResponseNotFound
+		return nil, responsestore.ErrNotFound
 	}
-	r := *e.Value.(*llmhttp.StoredResponse)
+	r := *e.Value.(*responsestore.Response)
 	return &r, nil
 }
 
-// LoadTurn implements [llmhttp.ResponseStore].
-func (s *ResponseStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*llmhttp.StoredResponse, error) {
+// LoadTurn implements [responsestore.Store].
+func (s *ResponseStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*responsestore.Response, error) {
 	r, err := s.LoadResponse(ctx, account, id)
 	if err != nil {
 		return nil, err
@@ -199,24 +199,24 @@ func (s *ResponseStore) LoadTurn(ctx context.Context, account, id string, maxByt
 		size += len(item.Body)
 	}
 	if size > maxBytes {
-		return nil, llmhttp.ErrItemsTooLarge
+		return nil, responsestore.ErrItemsTooLarge
 	}
 	r.Body = nil
 	return r, nil
 }
 
-// LoadItems implements [llmhttp.ResponseStore].
-func (s *ResponseStore) LoadItems(_ context.Context, account string, ids []string, maxBytes int) ([]llmhttp.StoredItem, error) {
+// LoadItems implements [responsestore.Store].
+func (s *ResponseStore) LoadItems(_ context.Context, account string, ids []string, maxBytes int) ([]responsestore.Item, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var found []llmhttp.StoredItem
+	var found []responsestore.Item
 	for _, id := range ids {
 		item := s.findItem(ownedID{account, id})
 		if item == nil {
 			continue
 		}
 		if maxBytes -= len(item.Body); maxBytes < 0 {
-			return nil, llmhttp.ErrItemsTooLarge
+			return nil, responsestore.ErrItemsTooLarge
 		}
 		found = append(found, *item)
 	}
@@ -225,12 +225,12 @@ func (s *ResponseStore) LoadItems(_ context.Context, account string, ids []strin
 
 // findItem returns the item with the given ID in the newest response that has it and has not
 // expired, or nil. The caller holds mu.
-func (s *ResponseStore) findItem(id ownedID) *llmhttp.StoredItem {
+func (s *ResponseStore) findItem(id ownedID) *responsestore.Item {
 	for _, r := range slices.Backward(s.items[id]) {
 		if isExpired(r) {
 			continue
 		}
-		hasID := func(item llmhttp.StoredItem) bool { return item.ID == id.id }
+		hasID := func(item responsestore.Item) bool { return item.ID == id.id }
 		if i := slices.IndexFunc(r.Input, hasID); i >= 0 {
 			return &r.Input[i]
 		}
@@ -239,13 +239,13 @@ func (s *ResponseStore) findItem(id ownedID) *llmhttp.StoredItem {
 	return nil
 }
 
-// DeleteResponse implements [llmhttp.ResponseStore].
+// DeleteResponse implements [responsestore.Store].
 func (s *ResponseStore) DeleteResponse(_ context.Context, account, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.findResponse(account, id)
 	if e == nil {
-		return llmhttp.ErrResponseNotFound
+		return responsestore.ErrNotFound
 	}
 	s.removeResponse(e)
 	return nil

@@ -10,19 +10,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 func TestResponseStore_Conformance(t *testing.T) {
-	llmhttptest.TestResponseStore(t, func(testing.TB) llmhttp.ResponseStore { return NewResponseStore() })
+	llmhttptest.TestResponseStore(t, func(testing.TB) responsestore.Store { return NewResponseStore() })
 }
 
 // storedResponse returns a response with one item of about 1000 bytes.
-func storedResponse(i int, expires time.Time) *llmhttp.StoredResponse {
-	return &llmhttp.StoredResponse{
+func storedResponse(i int, expires time.Time) *responsestore.Response {
+	return &responsestore.Response{
 		ID: fmt.Sprint("resp_", i), Account: "acme", Expires: expires, Body: []byte("{}"),
-		Output: []llmhttp.StoredItem{{ID: fmt.Sprint("msg_", i), Body: []byte(`"` + strings.Repeat("x", 1000) + `"`)}},
+		Output: []responsestore.Item{{ID: fmt.Sprint("msg_", i), Body: []byte(`"` + strings.Repeat("x", 1000) + `"`)}},
 	}
 }
 
@@ -38,7 +38,7 @@ func TestResponseStore_DropsTheOldest(t *testing.T) {
 	_, err := s.LoadResponse(t.Context(), "acme", "resp_99")
 	assert.NoError(t, err)
 	_, err = s.LoadResponse(t.Context(), "acme", "resp_94")
-	assert.ErrorIs(t, err, llmhttp.ErrResponseNotFound)
+	assert.ErrorIs(t, err, responsestore.ErrNotFound)
 	large := storedResponse(100, time.Time{})
 	large.Body = make([]byte, s.MaxBytes)
 	assert.ErrorContains(t, s.SaveResponse(t.Context(), large), "exceeds the limit of 10000 bytes")
@@ -49,7 +49,7 @@ func TestResponseStore_DropsTheOldest(t *testing.T) {
 func TestResponseStore_DropsThoseOfTheLargestAccount(t *testing.T) {
 	s := NewResponseStore()
 	s.MaxBytes = 20_000
-	of := func(account string, i int) *llmhttp.StoredResponse {
+	of := func(account string, i int) *responsestore.Response {
 		r := storedResponse(i, time.Time{})
 		r.Account = account
 		return r
@@ -93,13 +93,13 @@ func TestResponseStore_DropsExpiredResponses(t *testing.T) {
 		assert.NoError(t, err)
 		time.Sleep(time.Nanosecond)
 		_, err = s.LoadResponse(t.Context(), "acme", "resp_0")
-		assert.ErrorIs(t, err, llmhttp.ErrResponseNotFound)
+		assert.ErrorIs(t, err, responsestore.ErrNotFound)
 		require.NoError(t, s.SaveResponse(t.Context(), storedResponse(3, time.Time{})))
 		assert.Len(t, s.byID, 1)
 		assert.Len(t, s.items, 1)
 		for i := range 4 {
 			if err := s.DeleteResponse(t.Context(), "acme", fmt.Sprint("resp_", i)); i < 3 {
-				assert.ErrorIs(t, err, llmhttp.ErrResponseNotFound)
+				assert.ErrorIs(t, err, responsestore.ErrNotFound)
 			} else {
 				assert.NoError(t, err)
 			}

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
-// ReportUsage implements [llmhttp.UsageReporter]. An entry that adds up an hour
+// ReportUsage implements [manage.UsageReporter]. An entry that adds up an hour
 // counts at the beginning of that hour.
-func (u *UsageStore) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
+func (u *UsageStore) Report(ctx context.Context, q manage.ReportQuery) ([]manage.ReportSum, error) {
 	sums := u.reportSums(&q)
 	if q.Limit > 0 {
 		sums = largestGroups(sums, q.Limit)
@@ -22,12 +23,12 @@ func (u *UsageStore) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]
 	return sums, nil
 }
 
-func compareReportSums(a, b llmhttp.ReportSum) int {
+func compareReportSums(a, b manage.ReportSum) int {
 	return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Account, b.Account), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Model, b.Model))
 }
 
 // reportSums adds up the entries that q selects.
-func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
+func (u *UsageStore) reportSums(q *manage.ReportQuery) []manage.ReportSum {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	groups := make(map[reportGroup]*usageAdder)
@@ -38,13 +39,13 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 			}
 			g := reportGroup{start: q.From}
 			switch q.By {
-			case llmhttp.ByKey:
+			case manage.ByKey:
 				g.keyID, g.account = source.keyID, account
-			case llmhttp.ByAccount:
+			case manage.ByAccount:
 				g.account = account
 			}
 			for e := range sumsBetween(*entries, q.From, q.To) {
-				if q.By == llmhttp.ByDay {
+				if q.By == manage.ByDay {
 					g.start = e.Start.Truncate(24 * time.Hour)
 				}
 				if groups[g] == nil {
@@ -54,10 +55,10 @@ func (u *UsageStore) reportSums(q *llmhttp.ReportQuery) []llmhttp.ReportSum {
 			}
 		}
 	}
-	var sums []llmhttp.ReportSum
+	var sums []manage.ReportSum
 	for g, a := range groups {
 		for _, sum := range a.sums {
-			sums = append(sums, llmhttp.ReportSum{KeyID: g.keyID, Account: g.account, UsageSum: sum})
+			sums = append(sums, manage.ReportSum{KeyID: g.keyID, Account: g.account, UsageSum: sum})
 		}
 	}
 	return sums
@@ -71,8 +72,8 @@ type reportGroup struct {
 }
 
 // largestGroups returns the sums of the n groups with the most tokens.
-func largestGroups(sums []llmhttp.ReportSum, n int) []llmhttp.ReportSum {
-	groupOf := func(s *llmhttp.ReportSum) reportGroup {
+func largestGroups(sums []manage.ReportSum, n int) []manage.ReportSum {
+	groupOf := func(s *manage.ReportSum) reportGroup {
 		return reportGroup{s.Start, s.KeyID, s.Account}
 	}
 	totals := make(map[reportGroup]llmhttp.UsageSum)
@@ -95,7 +96,7 @@ func largestGroups(sums []llmhttp.ReportSum, n int) []llmhttp.ReportSum {
 	for _, g := range groups[n:] {
 		delete(totals, g)
 	}
-	return slices.DeleteFunc(sums, func(s llmhttp.ReportSum) bool {
+	return slices.DeleteFunc(sums, func(s manage.ReportSum) bool {
 		_, kept := totals[groupOf(&s)]
 		return !kept
 	})

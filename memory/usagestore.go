@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
-// A UsageStore is a [llmhttp.KeyUsageStore] and a [llmhttp.UsageReporter] in
+// A UsageStore is a [llmhttp.KeyUsageStore] and a [manage.UsageReporter] in
 // memory. The zero value is an empty store. Its methods are safe for concurrent
 // use and never fail.
 //
@@ -63,7 +64,7 @@ func (e *entry) sum() llmhttp.UsageSum {
 
 var (
 	_ llmhttp.KeyUsageStore = (*UsageStore)(nil)
-	_ llmhttp.UsageReporter = (*UsageStore)(nil)
+	_ manage.UsageReporter  = (*UsageStore)(nil)
 )
 
 // NewUsageStore returns an empty UsageStore.

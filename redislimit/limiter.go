@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // Options configure a [Limiter], which keeps a copy. The zero value is ready
@@ -69,7 +70,7 @@ func (o *Options) setDefaults() {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 }
 
-// A Limiter is a [llmhttp.ConcurrencyCounter] on Redis. Its methods may be
+// A Limiter is a [manage.ConcurrencyCounter] on Redis. Its methods may be
 // called concurrently.
 //
 // When a call fails because Redis did not answer in time, Redis may have
@@ -83,7 +84,7 @@ type Limiter struct {
 	now func() int64 // the clock of the buckets, in microseconds; only tests set it, and Redis uses its own if it is nil
 }
 
-var _ llmhttp.ConcurrencyCounter = (*Limiter)(nil)
+var _ manage.ConcurrencyCounter = (*Limiter)(nil)
 
 // New returns a Limiter on the Redis of c, which may be a [redis.Client] (of a
 // Sentinel, too), a [redis.ClusterClient] or a [redis.Ring]. If opts is nil, the
@@ -206,7 +207,7 @@ func (l *Limiter) releaseFunc(acquired lease) func() {
 	return sync.OnceFunc(func() { l.leases.release(acquired) })
 }
 
-// Concurrent implements [llmhttp.ConcurrencyCounter]. It counts the leases of all
+// Concurrent implements [manage.ConcurrencyCounter]. It counts the leases of all
 // processes in Redis.
 func (l *Limiter) Concurrent(ctx context.Context, key string) (int, error) {
 	n, err := call(ctx, &l.client, func(ctx context.Context) (int64, error) {

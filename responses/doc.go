@@ -9,7 +9,7 @@
 //
 //   - POST /v1/responses, whole and streamed
 //   - POST /v1/responses/input_tokens
-//   - with a [llmhttp.ResponseStore]: GET and DELETE /v1/responses/{id}, and GET
+//   - with a [responsestore.Store]: GET and DELETE /v1/responses/{id}, and GET
 //     /v1/responses/{id}/input_items
 //
 // With a store, clients can also continue from previous_response_id and refer to

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 // Bounds on what a request can load from the store with a few bytes.
@@ -27,7 +27,7 @@ func (r *request) loadsItems() bool {
 func (p *protocol) loadHistory(ctx context.Context, account, id string) (items []inputItem, first string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	var turns []*llmhttp.StoredResponse
+	var turns []*responsestore.Response
 	count, left := 0, maxHistoryBytes
 	for id != "" {
 		r, err := p.opts.Store.LoadTurn(ctx, account, id, left)
@@ -40,7 +40,7 @@ func (p *protocol) loadHistory(ctx context.Context, account, id string) (items [
 			left -= len(item.Body)
 		}
 		if len(turns) > maxHistory || count > maxHistoryItems || left < 0 {
-			return nil, "", historyError(id, llmhttp.ErrItemsTooLarge)
+			return nil, "", historyError(id, responsestore.ErrItemsTooLarge)
 		}
 	}
 	items = make([]inputItem, 0, count)
@@ -63,9 +63,9 @@ const historyPath = "previous_response_id"
 // the response with the given ID, which a request continues.
 func historyError(id string, err error) error {
 	switch {
-	case errors.Is(err, llmhttp.ErrResponseNotFound):
+	case errors.Is(err, responsestore.ErrNotFound):
 		return badRequest("previous_response_not_found", historyPath, "Previous response with id '%s' not found.", clip(id))
-	case errors.Is(err, llmhttp.ErrItemsTooLarge):
+	case errors.Is(err, responsestore.ErrItemsTooLarge):
 		return badRequest("context_length_exceeded", historyPath, "The conversation is too long to be continued.")
 	}
 	return storeError(err)
@@ -80,7 +80,7 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	found, err := p.opts.Store.LoadItems(ctx, account, ids, maxHistoryBytes)
-	if errors.Is(err, llmhttp.ErrItemsTooLarge) {
+	if errors.Is(err, responsestore.ErrItemsTooLarge) {
 		return errReferencesTooLong()
 	}
 	if err != nil {

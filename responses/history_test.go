@@ -15,38 +15,39 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 // A countingStore counts what is loaded.
 type countingStore struct {
-	llmhttp.ResponseStore
+	responsestore.Store
 	turns, responses, items int
 	bytes                   int // of the items that were loaded
 }
 
-func (s *countingStore) add(items ...llmhttp.StoredItem) {
+func (s *countingStore) add(items ...responsestore.Item) {
 	for i := range items {
 		s.bytes += len(items[i].Body)
 	}
 }
 
-func (s *countingStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*llmhttp.StoredResponse, error) {
+func (s *countingStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*responsestore.Response, error) {
 	s.turns++
-	r, err := s.ResponseStore.LoadTurn(ctx, account, id, maxBytes)
+	r, err := s.Store.LoadTurn(ctx, account, id, maxBytes)
 	if err == nil {
 		s.add(slices.Concat(r.Input, r.Output)...)
 	}
 	return r, err
 }
 
-func (s *countingStore) LoadResponse(ctx context.Context, account, id string) (*llmhttp.StoredResponse, error) {
+func (s *countingStore) LoadResponse(ctx context.Context, account, id string) (*responsestore.Response, error) {
 	s.responses++
-	return s.ResponseStore.LoadResponse(ctx, account, id)
+	return s.Store.LoadResponse(ctx, account, id)
 }
 
-func (s *countingStore) LoadItems(ctx context.Context, account string, ids []string, maxBytes int) ([]llmhttp.StoredItem, error) {
+func (s *countingStore) LoadItems(ctx context.Context, account string, ids []string, maxBytes int) ([]responsestore.Item, error) {
 	s.items++
-	items, err := s.ResponseStore.LoadItems(ctx, account, ids, maxBytes)
+	items, err := s.Store.LoadItems(ctx, account, ids, maxBytes)
 	s.add(items...)
 	return items, err
 }
@@ -54,7 +55,7 @@ func (s *countingStore) LoadItems(ctx context.Context, account string, ids []str
 func newCountingServer(t *testing.T) (*server, *countingStore) {
 	store := memory.NewResponseStore()
 	store.MaxBytes = 1 << 30
-	counting := &countingStore{ResponseStore: store}
+	counting := &countingStore{Store: store}
 	return newServer(t, &responses.Options{Store: counting}, chunkText), counting
 }
 
@@ -62,8 +63,8 @@ func newCountingServer(t *testing.T) (*server, *countingStore) {
 // sizes. It returns the ID of the last one.
 func (s *countingStore) save(t *testing.T, n, bodySize, itemSize int) (id string) {
 	for i := range n {
-		r := &llmhttp.StoredResponse{ID: fmt.Sprint("resp_", i), Account: "acme", Previous: id, Body: bytes.Repeat([]byte("b"), bodySize)}
-		r.Input = []llmhttp.StoredItem{
+		r := &responsestore.Response{ID: fmt.Sprint("resp_", i), Account: "acme", Previous: id, Body: bytes.Repeat([]byte("b"), bodySize)}
+		r.Input = []responsestore.Item{
 			{ID: fmt.Sprint("small_", i), Body: []byte(`{"role":"user","content":"x"}`)},
 			{ID: fmt.Sprint("large_", i), Body: []byte(`{"role":"user","content":"` + strings.Repeat("a", itemSize) + `"}`)},
 		}
@@ -101,9 +102,9 @@ func TestHistory_TooManyItems(t *testing.T) {
 	s, store := newCountingServer(t)
 	previous := ""
 	for i := range 6 {
-		r := &llmhttp.StoredResponse{ID: fmt.Sprint("resp_", i), Account: "acme", Previous: previous}
+		r := &responsestore.Response{ID: fmt.Sprint("resp_", i), Account: "acme", Previous: previous}
 		for n := range 14_000 {
-			r.Input = append(r.Input, llmhttp.StoredItem{ID: fmt.Sprint("msg_", i, "_", n), Body: []byte(`{"role":"user","content":"x"}`)})
+			r.Input = append(r.Input, responsestore.Item{ID: fmt.Sprint("msg_", i, "_", n), Body: []byte(`{"role":"user","content":"x"}`)})
 		}
 		require.NoError(t, store.SaveResponse(t.Context(), r))
 		previous = r.ID

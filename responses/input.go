@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/strictjson"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 // The types of items that are converted. Only the text of other items is used.
@@ -185,8 +186,8 @@ func (item *inputItem) memberPath(name string) string { return memberPath(item.p
 // storedInput returns the items of a request in the form in which they are stored.
 // Each item has an ID and a type, those of known types have a status, and the content of
 // messages is a list of parts.
-func storedInput(items []inputItem) ([]llmhttp.StoredItem, error) {
-	stored := make([]llmhttp.StoredItem, len(items))
+func storedInput(items []inputItem) ([]responsestore.Item, error) {
+	stored := make([]responsestore.Item, len(items))
 	for i := range items {
 		item := &items[i]
 		if item.ID == "" {
@@ -211,7 +212,7 @@ func storedInput(items []inputItem) ([]llmhttp.StoredItem, error) {
 		if err != nil {
 			return nil, err
 		}
-		stored[i] = llmhttp.StoredItem{ID: item.ID, Body: body}
+		stored[i] = responsestore.Item{ID: item.ID, Body: body}
 	}
 	return stored, nil
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 // Options configure the protocol. The zero value is ready to use.
 type Options struct {
 	// Store stores responses. If nil, nothing is stored: replies have
 	// "store": false, and a previous_response_id is refused.
-	Store llmhttp.ResponseStore
+	Store responsestore.Store
 
 	// KeepFor is how long responses are stored. Zero means 30 days. If negative,
 	// they do not expire. Continuing an old response does not make it younger: a

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/strictjson"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 // A createBody is the body of POST /v1/responses. Other members, such as
@@ -103,7 +104,7 @@ type request struct {
 	history        []inputItem          // the conversation that previous_response_id continues
 	conversation   string               // its ID; "" for a new conversation
 	items          []inputItem          // the input
-	stored         []llmhttp.StoredItem // the input, to be stored; nil if it is not
+	stored         []responsestore.Item // the input, to be stored; nil if it is not
 }
 
 // The values of include that are supported.

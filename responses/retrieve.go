@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 // retrieve serves GET /v1/responses/{id}.
@@ -36,10 +37,10 @@ func (p *protocol) retrieve(ctx context.Context, r *http.Request, _ []byte) (any
 
 // loadResponse returns the stored response whose ID is in the path of r, with or without
 // its Body.
-func (p *protocol) loadResponse(ctx context.Context, r *http.Request, withBody bool) (stored *llmhttp.StoredResponse, err error) {
+func (p *protocol) loadResponse(ctx context.Context, r *http.Request, withBody bool) (stored *responsestore.Response, err error) {
 	id := r.PathValue("id")
 	if p.opts.Store == nil {
-		return nil, responseError(id, llmhttp.ErrResponseNotFound)
+		return nil, responseError(id, responsestore.ErrNotFound)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -57,7 +58,7 @@ func (p *protocol) loadResponse(ctx context.Context, r *http.Request, withBody b
 // responseError returns the error for the client after the store has failed with err to
 // find the response with the given ID.
 func responseError(id string, err error) error {
-	if errors.Is(err, llmhttp.ErrResponseNotFound) {
+	if errors.Is(err, responsestore.ErrNotFound) {
 		return llmhttp.Errorf(http.StatusNotFound, "", "Response with id '%s' not found.", clip(id))
 	}
 	return storeError(err)
@@ -70,7 +71,7 @@ func queryIncludes(query url.Values, what string) bool {
 
 // encodeItems returns stored items as a JSON array. encrypted tells whether to include
 // encrypted_content.
-func encodeItems(items []llmhttp.StoredItem, encrypted bool) ([]byte, error) {
+func encodeItems(items []responsestore.Item, encrypted bool) ([]byte, error) {
 	b := []byte("[")
 	for i := range items {
 		body := items[i].Body
@@ -105,7 +106,7 @@ func withoutEncrypted(body []byte) ([]byte, error) {
 func (p *protocol) delete(ctx context.Context, r *http.Request, _ []byte) (any, error) {
 	id := r.PathValue("id")
 	if p.opts.Store == nil {
-		return nil, responseError(id, llmhttp.ErrResponseNotFound)
+		return nil, responseError(id, responsestore.ErrNotFound)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -166,7 +167,7 @@ func (p *protocol) listInput(ctx context.Context, r *http.Request, _ []byte) (an
 		slices.Reverse(items)
 	}
 	if after := query.Get("after"); after != "" {
-		i := slices.IndexFunc(items, func(item llmhttp.StoredItem) bool { return item.ID == after })
+		i := slices.IndexFunc(items, func(item responsestore.Item) bool { return item.ID == after })
 		if i < 0 {
 			return nil, badRequest("invalid_value", "after", "Item with id '%s' not found.", clip(after))
 		}
@@ -190,7 +191,7 @@ func pageLimit(query url.Values) (int, error) {
 
 // newItemPage returns the page with the first items. encrypted tells whether to include
 // encrypted_content.
-func newItemPage(items []llmhttp.StoredItem, limit int, encrypted bool) (*itemPage, error) {
+func newItemPage(items []responsestore.Item, limit int, encrypted bool) (*itemPage, error) {
 	page := &itemPage{Object: "list", HasMore: len(items) > limit}
 	items = items[:min(len(items), limit)]
 	if len(items) > 0 {

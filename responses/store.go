@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 // stores reports whether the response to r is stored. The default is true, as in
@@ -22,7 +23,7 @@ func (e *encoder) SaveReply(u *llmhttp.Usage, extra llmhttp.Extra) func(context.
 		return nil
 	}
 	e.finish(u, extra)
-	stored := &llmhttp.StoredResponse{
+	stored := &responsestore.Response{
 		ID: e.id, Account: e.req.account, Created: time.Now(),
 		Body: append(e.appendHead(nil), '}'), Input: e.req.stored,
 	}
@@ -33,7 +34,7 @@ func (e *encoder) SaveReply(u *llmhttp.Usage, extra llmhttp.Extra) func(context.
 		stored.Expires = stored.Created.Add(e.p.opts.KeepFor)
 	}
 	for _, it := range e.output.items {
-		stored.Output = append(stored.Output, llmhttp.StoredItem{ID: it.id, Body: it.appendJSON(nil, true)})
+		stored.Output = append(stored.Output, responsestore.Item{ID: it.id, Body: it.appendJSON(nil, true)})
 	}
 	store := e.p.opts.Store
 	return func(ctx context.Context) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 func newStoringServer(t *testing.T, chunks ...string) *server {
@@ -176,33 +177,33 @@ func TestStored_InputItems(t *testing.T) {
 
 // A failingStore fails with err if that is not nil.
 type failingStore struct {
-	llmhttp.ResponseStore
+	responsestore.Store
 	err error
 }
 
-func (s *failingStore) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
+func (s *failingStore) SaveResponse(ctx context.Context, r *responsestore.Response) error {
 	if s.err != nil {
 		return s.err
 	}
-	return s.ResponseStore.SaveResponse(ctx, r)
+	return s.Store.SaveResponse(ctx, r)
 }
 
-func (s *failingStore) LoadResponse(ctx context.Context, account, id string) (*llmhttp.StoredResponse, error) {
+func (s *failingStore) LoadResponse(ctx context.Context, account, id string) (*responsestore.Response, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	return s.ResponseStore.LoadResponse(ctx, account, id)
+	return s.Store.LoadResponse(ctx, account, id)
 }
 
-func (s *failingStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*llmhttp.StoredResponse, error) {
+func (s *failingStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*responsestore.Response, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	return s.ResponseStore.LoadTurn(ctx, account, id, maxBytes)
+	return s.Store.LoadTurn(ctx, account, id, maxBytes)
 }
 
 func TestStored_StoreFails(t *testing.T) {
-	store := &failingStore{ResponseStore: memory.NewResponseStore()}
+	store := &failingStore{Store: memory.NewResponseStore()}
 	s := newServer(t, &responses.Options{Store: store, RequireStore: true}, chunkText)
 	r := s.create(`{"model":"m","input":"Hi"}`)
 	store.err = errors.New("secret cause")
@@ -222,7 +223,7 @@ func TestStored_StoreFails(t *testing.T) {
 
 // The client gets a reply that cannot be stored, unless the host wants all stored.
 func TestStored_ReplyIsNotStored(t *testing.T) {
-	store := &failingStore{ResponseStore: memory.NewResponseStore(), err: errors.New("secret cause")}
+	store := &failingStore{Store: memory.NewResponseStore(), err: errors.New("secret cause")}
 	s := newServer(t, &responses.Options{Store: store}, chunkText)
 	whole := s.create(`{"model":"m","input":"Hi"}`)
 	stream := s.stream(`{"model":"m","input":"Hi"}`)
@@ -242,7 +243,7 @@ func TestStored_ReplyIsNotStored(t *testing.T) {
 
 // Errors that the store caused have its class.
 func TestStored_ErrorClass(t *testing.T) {
-	store := &failingStore{ResponseStore: memory.NewResponseStore(), err: errors.New("down")}
+	store := &failingStore{Store: memory.NewResponseStore(), err: errors.New("down")}
 	for _, test := range []struct {
 		method, path, body string
 		require            bool
@@ -279,19 +280,19 @@ func TestStored_BeforeStreamEnds(t *testing.T) {
 }
 
 // A hangingStore returns only when the context ends.
-type hangingStore struct{ llmhttp.ResponseStore }
+type hangingStore struct{ responsestore.Store }
 
-func (hangingStore) SaveResponse(ctx context.Context, _ *llmhttp.StoredResponse) error {
+func (hangingStore) SaveResponse(ctx context.Context, _ *responsestore.Response) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (hangingStore) LoadResponse(ctx context.Context, _, _ string) (*llmhttp.StoredResponse, error) {
+func (hangingStore) LoadResponse(ctx context.Context, _, _ string) (*responsestore.Response, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func (hangingStore) LoadTurn(ctx context.Context, _, _ string, _ int) (*llmhttp.StoredResponse, error) {
+func (hangingStore) LoadTurn(ctx context.Context, _, _ string, _ int) (*responsestore.Response, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 var errFault = errors.New("a fault of the soak test")
@@ -293,14 +294,14 @@ func (sim *simulation) observerFails(n int) bool {
 // A responseStore fails at times.
 type responseStore struct {
 	sim *simulation
-	llmhttp.ResponseStore
+	responsestore.Store
 }
 
-func (s *responseStore) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
+func (s *responseStore) SaveResponse(ctx context.Context, r *responsestore.Response) error {
 	if err := s.sim.fault(number(ctx), forResponses).inject(ctx); err != nil {
 		return err
 	}
-	return s.ResponseStore.SaveResponse(ctx, r)
+	return s.Store.SaveResponse(ctx, r)
 }
 
 func (sim *simulation) responsesFail(n int) bool {

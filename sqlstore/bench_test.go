@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 var (
@@ -138,16 +140,16 @@ func benchmarkUsage(b *testing.B, s *Store) {
 }
 
 func benchmarkReports(b *testing.B, s *Store) {
-	for name, q := range map[string]llmhttp.ReportQuery{
-		"Report100DaysByDay":     {From: benchStart, To: benchStart.Add(100 * day), By: llmhttp.ByDay},
-		"Report100DaysByAccount": {From: benchStart, To: benchStart.Add(100 * day), By: llmhttp.ByAccount, Limit: 25},
-		"Report100DaysByKey":     {From: benchStart, To: benchStart.Add(100 * day), By: llmhttp.ByKey, Limit: 25},
-		"Report30DaysByKey":      {From: benchStart.Add(70 * day), To: benchStart.Add(100 * day), By: llmhttp.ByKey, Limit: 25},
-		"Report1DayByKey":        {From: benchStart.Add(99 * day), To: benchStart.Add(100 * day), By: llmhttp.ByKey, Limit: 25},
+	for name, q := range map[string]manage.ReportQuery{
+		"Report100DaysByDay":     {From: benchStart, To: benchStart.Add(100 * day), By: manage.ByDay},
+		"Report100DaysByAccount": {From: benchStart, To: benchStart.Add(100 * day), By: manage.ByAccount, Limit: 25},
+		"Report100DaysByKey":     {From: benchStart, To: benchStart.Add(100 * day), By: manage.ByKey, Limit: 25},
+		"Report30DaysByKey":      {From: benchStart.Add(70 * day), To: benchStart.Add(100 * day), By: manage.ByKey, Limit: 25},
+		"Report1DayByKey":        {From: benchStart.Add(99 * day), To: benchStart.Add(100 * day), By: manage.ByKey, Limit: 25},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				sums, err := s.ReportUsage(b.Context(), q)
+				sums, err := s.Report(b.Context(), q)
 				require.NoError(b, err)
 				require.NotEmpty(b, sums)
 			}
@@ -174,12 +176,12 @@ func benchmarkKeys(b *testing.B, cached, uncached *Store, secrets []string) {
 	})
 	b.Run("CreateKey", func(b *testing.B) {
 		for b.Loop() {
-			createKey(b, cached, llmhttp.KeyParams{Account: "new"})
+			createKey(b, cached, manage.KeyParams{Account: "new"})
 		}
 	})
 	b.Run("ListKeys100", func(b *testing.B) {
 		for b.Loop() {
-			_, err := cached.ListKeys(b.Context(), llmhttp.KeyQuery{Account: busyAccount})
+			_, err := cached.ListKeys(b.Context(), manage.KeyQuery{Account: busyAccount})
 			require.NoError(b, err)
 		}
 	})
@@ -225,7 +227,7 @@ func BenchmarkResponses(b *testing.B) {
 			b.Run("LoadUnknown", func(b *testing.B) {
 				for b.Loop() {
 					_, err := s.LoadResponse(b.Context(), busyAccount, "resp_unknown")
-					require.ErrorIs(b, err, llmhttp.ErrResponseNotFound)
+					require.ErrorIs(b, err, responsestore.ErrNotFound)
 				}
 			})
 		})
@@ -300,7 +302,7 @@ func fillPostgres(ctx context.Context, s *Store, rows []*responseRow) error {
 
 // benchResponse returns response number i: a response object of 1100 bytes, a
 // question of 200 bytes and an answer of 200 to 1000. Their texts are random.
-func benchResponse(i int) *llmhttp.StoredResponse {
+func benchResponse(i int) *responsestore.Response {
 	id := func(prefix string) string {
 		return fmt.Sprintf("%s%s", prefix, llmhttp.HashSecret(fmt.Sprint(prefix, i))[:32])
 	}
@@ -308,13 +310,13 @@ func benchResponse(i int) *llmhttp.StoredResponse {
 	for text.Len() < 1100 {
 		text.WriteString(llmhttp.HashSecret(fmt.Sprint(i, text.Len())))
 	}
-	item := func(prefix string, size int) llmhttp.StoredItem {
-		return llmhttp.StoredItem{ID: id(prefix), Body: fmt.Appendf(nil, `{"id":%q,"type":"message","text":%q}`, id(prefix), text.String()[:size])}
+	item := func(prefix string, size int) responsestore.Item {
+		return responsestore.Item{ID: id(prefix), Body: fmt.Appendf(nil, `{"id":%q,"type":"message","text":%q}`, id(prefix), text.String()[:size])}
 	}
-	r := &llmhttp.StoredResponse{
+	r := &responsestore.Response{
 		ID: id("resp_"), Account: benchAccount(i / 10), Created: benchStart, Expires: benchStart.AddDate(10, 0, 0),
 		Body:  fmt.Appendf(nil, `{"id":%q,"text":%q}`, id("resp_"), text.String()[:1050]),
-		Input: []llmhttp.StoredItem{item("in_", 130)}, Output: []llmhttp.StoredItem{item("msg_", 130+i*37%800)},
+		Input: []responsestore.Item{item("in_", 130)}, Output: []responsestore.Item{item("msg_", 130+i*37%800)},
 	}
 	if i%10 > 0 {
 		r.Previous = fmt.Sprintf("resp_%s", llmhttp.HashSecret(fmt.Sprint("resp_", i-1))[:32])

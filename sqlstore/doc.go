@@ -10,7 +10,7 @@
 //	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage})
 //
 // A [Store] implements [llmhttp.KeyStore], [llmhttp.UsageStore] and
-// [llmhttp.ResponseStore]. Any number of Stores, in any number of processes, can
+// [responsestore.Store]. Any number of Stores, in any number of processes, can
 // share a database. The command llmhttpctl in this module manages keys and prints
 // usage.
 //
@@ -31,7 +31,7 @@
 // [Store.Record] stores records and, in the same transaction, adds them to sums
 // by account, day and model. It skips records whose ID is already stored.
 // [Store.Query] reads the sums, so the cost of a query by whole days does not
-// depend on the number of requests. [Store.ReportUsage] sums them up over accounts
+// depend on the number of requests. [Store.Report] sums them up over accounts
 // and keys. Single records are deleted after
 // Options.KeepRecords; see [Store.Prune].
 //

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
@@ -23,7 +24,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	_, secret, err := store.CreateKey(ctx, llmhttp.KeyParams{Account: "acme"})
+	_, secret, err := store.CreateKey(ctx, manage.KeyParams{Account: "acme"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func ExampleStore_UpdateKey() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	key, _, err := store.CreateKey(ctx, llmhttp.KeyParams{
+	key, _, err := store.CreateKey(ctx, manage.KeyParams{
 		Account: "acme",
 		Limits:  llmhttp.Limits{Requests: llmhttp.PerMinute(60), Concurrent: 4},
 	})
@@ -77,7 +78,7 @@ func ExampleStore_UpdateKey() {
 		log.Fatal(err)
 	}
 
-	key, err = store.UpdateKey(ctx, key.ID, func(p *llmhttp.KeyParams) error {
+	key, err = store.UpdateKey(ctx, key.ID, func(p *manage.KeyParams) error {
 		p.Limits.Requests.N *= 2
 		return nil
 	})
@@ -95,7 +96,7 @@ func ExampleStore_RotateKey() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	key, oldSecret, err := store.CreateKey(ctx, llmhttp.KeyParams{Account: "acme"})
+	key, oldSecret, err := store.CreateKey(ctx, manage.KeyParams{Account: "acme"})
 	if err != nil {
 		log.Fatal(err)
 	}

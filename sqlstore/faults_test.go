@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 func TestStore_KilledPostgresLosesNoRecord(t *testing.T) {
@@ -99,7 +100,7 @@ func TestStore_LookupWhilePostgresIsUnavailable(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	withGrace := openStore(t, server.DSN(), &Options{KeyTTL: -1, KeyGrace: time.Hour, Logger: logger})
 	withoutGrace := openStore(t, server.DSN(), &Options{KeyTTL: -1, Logger: logger})
-	info, secret := createKey(t, withGrace, llmhttp.KeyParams{Account: "acme"})
+	info, secret := createKey(t, withGrace, manage.KeyParams{Account: "acme"})
 	lookup(t, withGrace, secret)
 	lookup(t, withoutGrace, secret)
 
@@ -123,7 +124,7 @@ func TestStore_LookupWhilePostgresIsUnavailable(t *testing.T) {
 	}, "the revoked key is refused")
 
 	// A server that hangs delays only the first of many lookups.
-	_, secret = createKey(t, withGrace, llmhttp.KeyParams{})
+	_, secret = createKey(t, withGrace, manage.KeyParams{})
 	lookup(t, withGrace, secret)
 	server.Pause(t)
 	defer server.Resume(t)
@@ -141,7 +142,7 @@ func TestStore_LostIdleConnections(t *testing.T) {
 	admin := openStore(t, server.DSN()+"&application_name=admin", nil)
 	for name, call := range map[string]func() error{
 		"Lookup":        func() error { _, err := s.Lookup(t.Context(), "sk-unknown"); return err },
-		"ListKeys":      func() error { _, err := s.ListKeys(t.Context(), llmhttp.KeyQuery{}); return err },
+		"ListKeys":      func() error { _, err := s.ListKeys(t.Context(), manage.KeyQuery{}); return err },
 		"Key":           func() error { _, err := s.Key(t.Context(), "key_x"); return err },
 		"Query of days": func() error { _, err := s.Query(t.Context(), allTime("acme")); return err },
 		"Query of an hour": func() error {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 func TestMain(m *testing.M) {
@@ -93,14 +94,14 @@ func openStore(t testing.TB, dsn string, opts *Options) *Store {
 	return s
 }
 
-func createKey(t testing.TB, s *Store, params llmhttp.KeyParams) (llmhttp.KeyInfo, string) {
+func createKey(t testing.TB, s *Store, params manage.KeyParams) (manage.KeyInfo, string) {
 	t.Helper()
 	info, secret, err := s.CreateKey(t.Context(), params)
 	require.NoError(t, err)
 	return info, secret
 }
 
-func getKey(t testing.TB, s *Store, id string) llmhttp.KeyInfo {
+func getKey(t testing.TB, s *Store, id string) manage.KeyInfo {
 	t.Helper()
 	info, err := s.Key(t.Context(), id)
 	require.NoError(t, err)

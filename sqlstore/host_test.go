@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -33,7 +34,7 @@ func TestHandlers_ShareKeysAndUsage(t *testing.T) {
 			t.Cleanup(server.Close)
 			stores, urls = append(stores, s), append(urls, server.URL)
 		}
-		info, secret := createKey(t, stores[0], llmhttp.KeyParams{Account: "acme"})
+		info, secret := createKey(t, stores[0], manage.KeyParams{Account: "acme"})
 		send := func(method, url, body string) (status int, reply string) {
 			req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 			require.NoError(t, err)
@@ -117,8 +118,8 @@ func TestHandler_PostgresHangs(t *testing.T) {
 	buffer := llmhttp.NewUsageBuffer(s, 0, 0)
 	buffer.Logger = discardLogger
 	h := llmhttp.NewHandler(memory.Echo(), s, &llmhttp.Options{Usage: buffer, Logger: discardLogger})
-	_, plain := createKey(t, s, llmhttp.KeyParams{})
-	_, limited := createKey(t, s, llmhttp.KeyParams{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}})
+	_, plain := createKey(t, s, manage.KeyParams{})
+	_, limited := createKey(t, s, manage.KeyParams{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}})
 	send := func(method, path, secret, body string) int {
 		r := httptest.NewRequest(method, path, strings.NewReader(body)).WithContext(t.Context())
 		r.Header.Set("Authorization", "Bearer "+secret)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A keyCache caches which secrets belong to which keys, and which secrets are
@@ -217,7 +218,7 @@ func (c *keyCache) forget(hashes ...string) {
 }
 
 // addUses sets the LastUsed of keys that were used since the last takeLastUsed.
-func (c *keyCache) addUses(keys []llmhttp.KeyInfo) {
+func (c *keyCache) addUses(keys []manage.KeyInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range keys {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A keyRow is a row of llmhttp_keys.
@@ -38,9 +39,9 @@ func (k *keyRow) pointers() []any {
 
 // readKey reads the key with the given ID. The suffix ends the query. If there
 // is no such key, the error is ErrKeyNotFound.
-func readKey(ctx context.Context, q querier, id, suffix string) (llmhttp.KeyInfo, error) {
+func readKey(ctx context.Context, q querier, id, suffix string) (manage.KeyInfo, error) {
 	if checkName("ID", id) != nil {
-		return llmhttp.KeyInfo{}, llmhttp.ErrKeyNotFound
+		return manage.KeyInfo{}, llmhttp.ErrKeyNotFound
 	}
 	info, err := scanKey(q.QueryRowContext(ctx, selectKey+" WHERE id = $1"+suffix, id))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -50,17 +51,17 @@ func readKey(ctx context.Context, q querier, id, suffix string) (llmhttp.KeyInfo
 }
 
 // scanKey reads a row of a query that begins with selectKey.
-func scanKey(row interface{ Scan(...any) error }) (llmhttp.KeyInfo, error) {
+func scanKey(row interface{ Scan(...any) error }) (manage.KeyInfo, error) {
 	var k keyRow
 	if err := row.Scan(k.pointers()...); err != nil {
-		return llmhttp.KeyInfo{}, err
+		return manage.KeyInfo{}, err
 	}
 	return k.info()
 }
 
 // readKeyBySecret reads the key whose secret has the given hash, and when the secret
 // expires. If there is no such secret, the error is ErrKeyNotFound.
-func readKeyBySecret(ctx context.Context, q querier, hash string) (info llmhttp.KeyInfo, expires time.Time, err error) {
+func readKeyBySecret(ctx context.Context, q querier, hash string) (info manage.KeyInfo, expires time.Time, err error) {
 	if checkName("hash", hash) != nil {
 		return info, expires, llmhttp.ErrKeyNotFound
 	}
@@ -109,7 +110,7 @@ func readKeyByHash(ctx context.Context, db *database, hash string) (*llmhttp.Key
 
 // newKeyRow returns the row of the key k with other params. It returns an error
 // if a name in params cannot be stored.
-func newKeyRow(k *llmhttp.KeyInfo, params llmhttp.KeyParams) (keyRow, error) {
+func newKeyRow(k *manage.KeyInfo, params manage.KeyParams) (keyRow, error) {
 	params.Account = cmp.Or(params.Account, k.ID)
 	err := cmp.Or(checkName("Account", params.Account), checkName("Name", params.Name))
 	for i, scope := range params.Scopes {
@@ -137,8 +138,8 @@ func newKeyRow(k *llmhttp.KeyInfo, params llmhttp.KeyParams) (keyRow, error) {
 	}, nil
 }
 
-func (k *keyRow) info() (llmhttp.KeyInfo, error) {
-	info := llmhttp.KeyInfo{
+func (k *keyRow) info() (manage.KeyInfo, error) {
+	info := manage.KeyInfo{
 		Key:       llmhttp.Key{ID: k.id, Account: k.account, Expires: decodeTime(k.expires)},
 		Name:      k.name,
 		Prefix:    k.prefix,
@@ -150,7 +151,7 @@ func (k *keyRow) info() (llmhttp.KeyInfo, error) {
 	var limits limitsJSON
 	err := cmp.Or(decodeList(k.scopes, &info.Scopes), decodeList(k.models, &info.Models), json.Unmarshal([]byte(k.limits), &limits))
 	if err != nil {
-		return llmhttp.KeyInfo{}, fmt.Errorf("key %s: %w", k.id, err)
+		return manage.KeyInfo{}, fmt.Errorf("key %s: %w", k.id, err)
 	}
 	info.Limits = limits.decode()
 	return info, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ascii"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 	shownSecret = 8
 )
 
-// A keyStore keeps API keys. It implements [llmhttp.KeyManager].
+// A keyStore keeps API keys. It implements [manage.KeyManager].
 type keyStore struct {
 	db    *database
 	opts  *Options
@@ -41,12 +42,12 @@ func (s *keyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, err
 	return key, err
 }
 
-// CreateKey implements [llmhttp.KeyManager].
-func (s *keyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (info llmhttp.KeyInfo, secret string, err error) {
+// CreateKey implements [manage.KeyManager].
+func (s *keyStore) CreateKey(ctx context.Context, params manage.KeyParams) (info manage.KeyInfo, secret string, err error) {
 	secret, prefix := s.newSecret()
 	info, err = s.insertKey(ctx, secret, prefix, params)
 	if err != nil {
-		return llmhttp.KeyInfo{}, "", s.db.wrapError("creating a key", err)
+		return manage.KeyInfo{}, "", s.db.wrapError("creating a key", err)
 	}
 	return info, secret, nil
 }
@@ -54,24 +55,24 @@ func (s *keyStore) CreateKey(ctx context.Context, params llmhttp.KeyParams) (inf
 // ImportKey creates a key with an existing secret of 16 to 4096 printable ASCII
 // characters. The secret should be random, because a copy of the database allows offline
 // guessing. ImportKey fails if another key has the secret.
-func (s *keyStore) ImportKey(ctx context.Context, secret string, params llmhttp.KeyParams) (llmhttp.KeyInfo, error) {
+func (s *keyStore) ImportKey(ctx context.Context, secret string, params manage.KeyParams) (manage.KeyInfo, error) {
 	if len(secret) < minImportedSecret || len(secret) > maxImportedSecret || !isPrintableASCII(secret) {
-		return llmhttp.KeyInfo{}, fmt.Errorf("sqlstore: importing a key: the secret must have %d to %d printable ASCII characters", minImportedSecret, maxImportedSecret)
+		return manage.KeyInfo{}, fmt.Errorf("sqlstore: importing a key: the secret must have %d to %d printable ASCII characters", minImportedSecret, maxImportedSecret)
 	}
 	info, err := s.insertKey(ctx, secret, secret[:min(len(secret)/4, 12)], params)
 	return info, s.db.wrapError("importing a key", err)
 }
 
 // insertKey stores a new key. The prefix is the displayed part of the secret.
-func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params llmhttp.KeyParams) (llmhttp.KeyInfo, error) {
-	info := llmhttp.KeyInfo{
+func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params manage.KeyParams) (manage.KeyInfo, error) {
+	info := manage.KeyInfo{
 		Key:     llmhttp.Key{ID: "key_" + strings.ToLower(rand.Text()[:20])},
 		Prefix:  prefix,
 		Created: s.db.now(),
 	}
 	row, err := newKeyRow(&info, params)
 	if err != nil {
-		return llmhttp.KeyInfo{}, err
+		return manage.KeyInfo{}, err
 	}
 	err = s.db.retry(ctx, s.db.isConflict, func() error {
 		return inTx(ctx, s.db.write, nil, func(tx *sql.Tx) error {
@@ -86,7 +87,7 @@ func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params 
 		})
 	})
 	if err != nil {
-		return llmhttp.KeyInfo{}, err
+		return manage.KeyInfo{}, err
 	}
 	s.cache.forget(llmhttp.HashSecret(secret)) // an imported secret may be cached as unknown
 	return row.info()
@@ -112,26 +113,26 @@ func insertSecret(ctx context.Context, tx *sql.Tx, secret, keyID string) error {
 	return err
 }
 
-// Key implements [llmhttp.KeyManager]. LastUsed includes the latest use in this process;
+// Key implements [manage.KeyManager]. LastUsed includes the latest use in this process;
 // uses in other processes are missing for up to two minutes.
-func (s *keyStore) Key(ctx context.Context, id string) (llmhttp.KeyInfo, error) {
-	info, err := retryRead(ctx, s.db, func() (llmhttp.KeyInfo, error) { return readKey(ctx, s.db.read, id, "") })
+func (s *keyStore) Key(ctx context.Context, id string) (manage.KeyInfo, error) {
+	info, err := retryRead(ctx, s.db, func() (manage.KeyInfo, error) { return readKey(ctx, s.db.read, id, "") })
 	if err != nil {
-		return llmhttp.KeyInfo{}, s.db.wrapError("reading a key", err)
+		return manage.KeyInfo{}, s.db.wrapError("reading a key", err)
 	}
 	return s.withUse(info), nil
 }
 
 // withUse returns info with the latest use in this process.
-func (s *keyStore) withUse(info llmhttp.KeyInfo) llmhttp.KeyInfo {
-	keys := []llmhttp.KeyInfo{info}
+func (s *keyStore) withUse(info manage.KeyInfo) manage.KeyInfo {
+	keys := []manage.KeyInfo{info}
 	s.cache.addUses(keys)
 	return keys[0]
 }
 
-// KeyBySecret implements [llmhttp.KeyManager]. It does not use the cache of Lookup.
-func (s *keyStore) KeyBySecret(ctx context.Context, hash string) (info llmhttp.KeyInfo, ends time.Time, err error) {
-	info, err = retryRead(ctx, s.db, func() (info llmhttp.KeyInfo, err error) {
+// KeyBySecret implements [manage.KeyManager]. It does not use the cache of Lookup.
+func (s *keyStore) KeyBySecret(ctx context.Context, hash string) (info manage.KeyInfo, ends time.Time, err error) {
+	info, err = retryRead(ctx, s.db, func() (info manage.KeyInfo, err error) {
 		info, ends, err = readKeyBySecret(ctx, s.db.read, hash)
 		return info, err
 	})
@@ -139,19 +140,19 @@ func (s *keyStore) KeyBySecret(ctx context.Context, hash string) (info llmhttp.K
 		err = llmhttp.ErrKeyNotFound
 	}
 	if err != nil {
-		return llmhttp.KeyInfo{}, time.Time{}, s.db.wrapError("reading a key", err)
+		return manage.KeyInfo{}, time.Time{}, s.db.wrapError("reading a key", err)
 	}
 	return s.withUse(info), ends, nil
 }
 
-// ListKeys implements [llmhttp.KeyManager]. LastUsed is as in Key.
-func (s *keyStore) ListKeys(ctx context.Context, q llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
-	page, err := retryRead(ctx, s.db, func() ([]llmhttp.KeyInfo, error) { return s.listKeys(ctx, &q) })
+// ListKeys implements [manage.KeyManager]. LastUsed is as in Key.
+func (s *keyStore) ListKeys(ctx context.Context, q manage.KeyQuery) ([]manage.KeyInfo, error) {
+	page, err := retryRead(ctx, s.db, func() ([]manage.KeyInfo, error) { return s.listKeys(ctx, &q) })
 	s.cache.addUses(page)
 	return page, s.db.wrapError("listing keys", err)
 }
 
-func (s *keyStore) listKeys(ctx context.Context, q *llmhttp.KeyQuery) ([]llmhttp.KeyInfo, error) {
+func (s *keyStore) listKeys(ctx context.Context, q *manage.KeyQuery) ([]manage.KeyInfo, error) {
 	if checkName("Account", q.Account) != nil || checkName("Search", q.Search) != nil {
 		return nil, nil // no key can have such a name
 	}
@@ -174,7 +175,7 @@ func (s *keyStore) listKeys(ctx context.Context, q *llmhttp.KeyQuery) ([]llmhttp
 	}
 	// SQLite reads only an index in the subquery.
 	subquery := "SELECT id FROM llmhttp_keys WHERE " + strings.Join(where, " AND ") + order + " LIMIT " + args.add(limit)
-	var page []llmhttp.KeyInfo
+	var page []manage.KeyInfo
 	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		info, err := scanKey(rows)
 		page = append(page, info)
@@ -185,7 +186,7 @@ func (s *keyStore) listKeys(ctx context.Context, q *llmhttp.KeyQuery) ([]llmhttp
 
 // keyConditions returns the conditions of q on the properties of a key. It adds
 // their parameters to args.
-func (s *keyStore) keyConditions(q *llmhttp.KeyQuery, args *sqlArgs) []string {
+func (s *keyStore) keyConditions(q *manage.KeyQuery, args *sqlArgs) []string {
 	where := []string{"true"}
 	if q.Account != "" {
 		where = append(where, "account = "+args.add(q.Account))
@@ -199,19 +200,19 @@ func (s *keyStore) keyConditions(q *llmhttp.KeyQuery, args *sqlArgs) []string {
 	return where
 }
 
-// keyStatus returns an SQL expression for [llmhttp.KeyInfo.Status]. now is the
+// keyStatus returns an SQL expression for [manage.KeyInfo.Status]. now is the
 // placeholder of the current time.
 func keyStatus(now string) string {
 	return "CASE WHEN revoked IS NOT NULL THEN 'revoked' WHEN suspended THEN 'suspended' WHEN expires <= " + now + " THEN 'expired' ELSE 'active' END"
 }
 
-// UpdateKey implements [llmhttp.KeyManager]. It calls change again if the transaction
+// UpdateKey implements [manage.KeyManager]. It calls change again if the transaction
 // is retried.
-func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*llmhttp.KeyParams) error) (llmhttp.KeyInfo, error) {
-	var updated llmhttp.KeyInfo
-	err := s.changeKey(ctx, id, func(tx *sql.Tx, info llmhttp.KeyInfo) error {
+func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*manage.KeyParams) error) (manage.KeyInfo, error) {
+	var updated manage.KeyInfo
+	err := s.changeKey(ctx, id, func(tx *sql.Tx, info manage.KeyInfo) error {
 		if !info.Revoked.IsZero() {
-			return llmhttp.ErrKeyRevoked
+			return manage.ErrKeyRevoked
 		}
 		params := info.Params()
 		if err := change(&params); err != nil {
@@ -229,30 +230,30 @@ func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*llmhtt
 		return err
 	})
 	if err != nil {
-		return llmhttp.KeyInfo{}, s.db.wrapError("updating a key", err)
+		return manage.KeyInfo{}, s.db.wrapError("updating a key", err)
 	}
 	return updated, nil
 }
 
-// RevokeKey implements [llmhttp.KeyManager]. When it returns, the key no longer works
+// RevokeKey implements [manage.KeyManager]. When it returns, the key no longer works
 // with this Store. Other Stores refuse it within their Options.KeyTTL.
 func (s *keyStore) RevokeKey(ctx context.Context, id string) error {
-	err := s.changeKey(ctx, id, func(tx *sql.Tx, info llmhttp.KeyInfo) error {
+	err := s.changeKey(ctx, id, func(tx *sql.Tx, info manage.KeyInfo) error {
 		_, err := tx.ExecContext(ctx, "UPDATE llmhttp_keys SET revoked = $2 WHERE id = $1 AND revoked IS NULL", id, micros(s.db.now()))
 		return err
 	})
 	return s.db.wrapError("revoking a key", err)
 }
 
-// RotateKey implements [llmhttp.KeyManager].
-func (s *keyStore) RotateKey(ctx context.Context, id string, overlap time.Duration) (info llmhttp.KeyInfo, secret string, err error) {
+// RotateKey implements [manage.KeyManager].
+func (s *keyStore) RotateKey(ctx context.Context, id string, overlap time.Duration) (info manage.KeyInfo, secret string, err error) {
 	if overlap < 0 {
-		return llmhttp.KeyInfo{}, "", errors.New("sqlstore: rotating a key: the overlap is negative")
+		return manage.KeyInfo{}, "", errors.New("sqlstore: rotating a key: the overlap is negative")
 	}
 	secret, prefix := s.newSecret()
-	err = s.changeKey(ctx, id, func(tx *sql.Tx, before llmhttp.KeyInfo) error {
+	err = s.changeKey(ctx, id, func(tx *sql.Tx, before manage.KeyInfo) error {
 		if !before.Revoked.IsZero() {
-			return llmhttp.ErrKeyRevoked
+			return manage.ErrKeyRevoked
 		}
 		info = before
 		info.Prefix = prefix
@@ -265,7 +266,7 @@ func (s *keyStore) RotateKey(ctx context.Context, id string, overlap time.Durati
 		return insertSecret(ctx, tx, secret, id)
 	})
 	if err != nil {
-		return llmhttp.KeyInfo{}, "", s.db.wrapError("rotating a key", err)
+		return manage.KeyInfo{}, "", s.db.wrapError("rotating a key", err)
 	}
 	return info, secret, nil
 }
@@ -283,7 +284,7 @@ func expireSecrets(ctx context.Context, tx *sql.Tx, keyID string, now time.Time,
 
 // changeKey calls change with the key in a transaction that holds a lock on it, and
 // then removes the key's secrets from the cache.
-func (s *keyStore) changeKey(ctx context.Context, id string, change func(tx *sql.Tx, info llmhttp.KeyInfo) error) error {
+func (s *keyStore) changeKey(ctx context.Context, id string, change func(tx *sql.Tx, info manage.KeyInfo) error) error {
 	var hashes []string
 	err := s.db.retry(ctx, s.db.isConflict, func() error {
 		hashes = nil

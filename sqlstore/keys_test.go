@@ -14,11 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // Package llmhttptest tests what every KeyStore must do.
 
-var fullParams = llmhttp.KeyParams{
+var fullParams = manage.KeyParams{
 	Account: "acme",
 	Name:    "the key of “Zoë”",
 	Scopes:  []llmhttp.Endpoint{llmhttp.EndpointChat, "new"},
@@ -51,15 +52,15 @@ func TestStore_CreateKey(t *testing.T) {
 		require.NoError(t, s.db.read.QueryRow("SELECT hash FROM llmhttp_secrets").Scan(&hash))
 		assert.Equal(t, llmhttp.HashSecret(secret), hash)
 
-		info, secret = createKey(t, s, llmhttp.KeyParams{})
-		assert.Equal(t, llmhttp.KeyParams{Account: info.ID}, info.Params())
+		info, secret = createKey(t, s, manage.KeyParams{})
+		assert.Equal(t, manage.KeyParams{Account: info.ID}, info.Params())
 		assert.Equal(t, &llmhttp.Key{ID: info.ID, Account: info.ID}, lookup(t, s, secret))
 	})
 }
 
 func TestStore_PrefixContainsRandomCharacters(t *testing.T) {
 	s := openStore(t, ":memory:", &Options{SecretPrefix: strings.Repeat("p", maxSecretPrefix)})
-	created, secret := createKey(t, s, llmhttp.KeyParams{})
+	created, secret := createKey(t, s, manage.KeyParams{})
 	assert.Equal(t, secret[:maxSecretPrefix+8], created.Prefix)
 	rotated, _, err := s.RotateKey(t.Context(), created.ID, 0)
 	require.NoError(t, err)
@@ -72,17 +73,17 @@ func TestStore_ImportKey(t *testing.T) {
 		const secret = "sk-0123456789abcdef"
 		_, err := s.Lookup(t.Context(), secret)
 		require.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
-		info, err := s.ImportKey(t.Context(), secret, llmhttp.KeyParams{Account: "acme"})
+		info, err := s.ImportKey(t.Context(), secret, manage.KeyParams{Account: "acme"})
 		require.NoError(t, err)
 		assert.Equal(t, secret[:4], info.Prefix)
 		assert.Equal(t, "acme", lookup(t, s, secret).Account, "the cache forgets that the secret was unknown")
 
-		_, err = s.ImportKey(t.Context(), secret, llmhttp.KeyParams{Account: "other"})
+		_, err = s.ImportKey(t.Context(), secret, manage.KeyParams{Account: "other"})
 		require.ErrorContains(t, err, "another key has this secret")
 		assert.NotContains(t, err.Error(), secret)
 		assert.EqualValues(t, 1, queryInt(t, s, "SELECT count(*) FROM llmhttp_keys"), "a failed import stores nothing")
 		for _, invalid := range []string{"", "sk-demo", "sk-0123456789abcdef\n", "sk-0123456789 abcdef", "sk-0123456789abcdé", strings.Repeat("x", 4097)} {
-			_, err := s.ImportKey(t.Context(), invalid, llmhttp.KeyParams{})
+			_, err := s.ImportKey(t.Context(), invalid, manage.KeyParams{})
 			assert.ErrorContains(t, err, "16 to 4096 printable ASCII characters")
 		}
 	})
@@ -90,9 +91,9 @@ func TestStore_ImportKey(t *testing.T) {
 
 func TestStore_InvalidParams(t *testing.T) {
 	s := openStore(t, ":memory:", nil)
-	info, _ := createKey(t, s, llmhttp.KeyParams{Account: "acme"})
+	info, _ := createKey(t, s, manage.KeyParams{Account: "acme"})
 	long := strings.Repeat("x", 1<<20)
-	for want, params := range map[string]llmhttp.KeyParams{
+	for want, params := range map[string]manage.KeyParams{
 		"Account is not valid UTF-8":   {Account: "\xff"},
 		"Account has 1048576 bytes":    {Account: long},
 		"Name is not valid UTF-8":      {Name: "a\x00"},
@@ -104,7 +105,7 @@ func TestStore_InvalidParams(t *testing.T) {
 	} {
 		_, _, err := s.CreateKey(t.Context(), params)
 		assert.ErrorContains(t, err, "sqlstore: creating a key: "+want)
-		_, err = s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { *p = params; return nil })
+		_, err = s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { *p = params; return nil })
 		assert.ErrorContains(t, err, "sqlstore: updating a key: "+want)
 	}
 	assert.Equal(t, info, getKey(t, s, info.ID))
@@ -115,21 +116,21 @@ func TestStore_InvalidParams(t *testing.T) {
 func TestStore_UnknownKey(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
-		createKey(t, s, llmhttp.KeyParams{Account: "acme"})
+		createKey(t, s, manage.KeyParams{Account: "acme"})
 		for _, id := range []string{"", "key_x", "' OR '1'='1", "%", "\x00", "\xff", strings.Repeat("x", 1<<20)} {
 			_, err := s.Key(t.Context(), id)
 			assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
-			_, err = s.UpdateKey(t.Context(), id, func(*llmhttp.KeyParams) error { t.Error("called"); return nil })
+			_, err = s.UpdateKey(t.Context(), id, func(*manage.KeyParams) error { t.Error("called"); return nil })
 			assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
 			assert.ErrorIs(t, s.RevokeKey(t.Context(), id), llmhttp.ErrKeyNotFound)
 			_, _, err = s.RotateKey(t.Context(), id, 0)
 			assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
 			if id == "" {
-				continue // in a llmhttp.KeyQuery, the empty string means all
+				continue // in a manage.KeyQuery, the empty string means all
 			}
-			_, err = s.ListKeys(t.Context(), llmhttp.KeyQuery{After: id})
+			_, err = s.ListKeys(t.Context(), manage.KeyQuery{After: id})
 			assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
-			list, err := s.ListKeys(t.Context(), llmhttp.KeyQuery{Account: id})
+			list, err := s.ListKeys(t.Context(), manage.KeyQuery{Account: id})
 			assert.NoError(t, err)
 			assert.Empty(t, list)
 		}
@@ -144,15 +145,15 @@ func TestStore_ListKeys(t *testing.T) {
 		for i := range 25 {
 			s.db.now = func() time.Time { return now.Add(time.Duration(i/3) * time.Second) } // three keys per second
 			account := []string{"acme", "it's", "acme "}[i%3]
-			info, _ := createKey(t, s, llmhttp.KeyParams{Account: account})
+			info, _ := createKey(t, s, manage.KeyParams{Account: account})
 			all = append(all, info.ID)
 			if account == "acme" {
 				acme = append(acme, info.ID)
 			}
 		}
 		// list reads all pages and checks that they are sorted by time.
-		list := func(q llmhttp.KeyQuery) (ids []string) {
-			var last llmhttp.KeyInfo
+		list := func(q manage.KeyQuery) (ids []string) {
+			var last manage.KeyInfo
 			for {
 				page, err := s.ListKeys(t.Context(), q)
 				require.NoError(t, err)
@@ -167,12 +168,12 @@ func TestStore_ListKeys(t *testing.T) {
 			}
 		}
 		for _, limit := range []int{1, 2, 5, 7, 25, 26} {
-			assert.ElementsMatch(t, all, list(llmhttp.KeyQuery{Limit: limit}))
-			assert.Equal(t, acme, list(llmhttp.KeyQuery{Account: "acme", Limit: limit}))
+			assert.ElementsMatch(t, all, list(manage.KeyQuery{Limit: limit}))
+			assert.Equal(t, acme, list(manage.KeyQuery{Account: "acme", Limit: limit}))
 		}
-		assert.Len(t, list(llmhttp.KeyQuery{Account: "it's"}), 8)
-		assert.Empty(t, list(llmhttp.KeyQuery{Account: "ACME"}))
-		page, err := s.ListKeys(t.Context(), llmhttp.KeyQuery{Limit: math.MaxInt})
+		assert.Len(t, list(manage.KeyQuery{Account: "it's"}), 8)
+		assert.Empty(t, list(manage.KeyQuery{Account: "ACME"}))
+		page, err := s.ListKeys(t.Context(), manage.KeyQuery{Limit: math.MaxInt})
 		require.NoError(t, err)
 		assert.Len(t, page, 25)
 	})
@@ -184,15 +185,15 @@ func TestStore_UpdateKey(t *testing.T) {
 		info, secret := createKey(t, s, fullParams)
 		assert.Equal(t, &info.Key, lookup(t, s, secret))
 
-		want := llmhttp.KeyParams{Account: "other", Name: "n", Scopes: []llmhttp.Endpoint{}, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(5)}}
-		updated, err := s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { *p = want; return nil })
+		want := manage.KeyParams{Account: "other", Name: "n", Scopes: []llmhttp.Endpoint{}, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(5)}}
+		updated, err := s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { *p = want; return nil })
 		require.NoError(t, err)
 		assert.Equal(t, want, updated.Params())
 		assert.Equal(t, updated, getKey(t, s, info.ID))
 		assert.Equal(t, &updated.Key, lookup(t, s, secret), "the cache forgets the key")
 
 		refused := errors.New("refused")
-		_, err = s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { p.Name = "changed"; return refused })
+		_, err = s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { p.Name = "changed"; return refused })
 		assert.ErrorIs(t, err, refused)
 		after := getKey(t, s, info.ID)
 		assert.True(t, after.LastUsed.After(updated.LastUsed), "the key was used after the update")
@@ -206,7 +207,7 @@ func TestStore_UpdateKey(t *testing.T) {
 func TestStore_ConcurrentChanges(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		stores := []*Store{openStore(t, dsn, nil), openStore(t, dsn, nil)}
-		info, first := createKey(t, stores[0], llmhttp.KeyParams{})
+		info, first := createKey(t, stores[0], manage.KeyParams{})
 		const workers, times = 4, 10
 		var mu sync.Mutex
 		secrets := map[string]bool{first: true}
@@ -214,7 +215,7 @@ func TestStore_ConcurrentChanges(t *testing.T) {
 		for w := range workers {
 			running.Go(func() {
 				for i := range times {
-					_, err := stores[w%2].UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error {
+					_, err := stores[w%2].UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error {
 						p.Limits.Concurrent++
 						p.Models = append(p.Models, fmt.Sprint(w, "-", i))
 						return nil
@@ -254,7 +255,7 @@ func TestStore_RevokeKey(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, &Options{KeyTTL: time.Hour})
 		other := openStore(t, dsn, &Options{KeyTTL: 100 * time.Millisecond})
-		info, secret := createKey(t, s, llmhttp.KeyParams{Account: "acme"})
+		info, secret := createKey(t, s, manage.KeyParams{Account: "acme"})
 		lookup(t, s, secret)
 		lookup(t, other, secret)
 
@@ -270,10 +271,10 @@ func TestStore_RevokeKey(t *testing.T) {
 
 		require.NoError(t, other.RevokeKey(t.Context(), info.ID))
 		assert.Equal(t, revoked, getKey(t, s, info.ID), "the second call changes nothing")
-		_, err = s.UpdateKey(t.Context(), info.ID, func(*llmhttp.KeyParams) error { return nil })
-		assert.ErrorIs(t, err, llmhttp.ErrKeyRevoked)
+		_, err = s.UpdateKey(t.Context(), info.ID, func(*manage.KeyParams) error { return nil })
+		assert.ErrorIs(t, err, manage.ErrKeyRevoked)
 		_, _, err = s.RotateKey(t.Context(), info.ID, time.Hour)
-		assert.ErrorIs(t, err, llmhttp.ErrKeyRevoked)
+		assert.ErrorIs(t, err, manage.ErrKeyRevoked)
 	})
 }
 
@@ -298,7 +299,7 @@ func TestStore_LookupAfterChange(t *testing.T) {
 }
 
 func testLookupAfterChange(t *testing.T, s *Store, name string, change func(s *Store, id string) error) {
-	info, secret := createKey(t, s, llmhttp.KeyParams{})
+	info, secret := createKey(t, s, manage.KeyParams{})
 	var changed atomic.Bool
 	var before, after atomic.Int64 // lookups that succeeded before, and that began after, the change
 	var callers sync.WaitGroup
@@ -334,7 +335,7 @@ func TestStore_RotateKey(t *testing.T) {
 		now := time.Now().Truncate(time.Microsecond).UTC()
 		s.db.now = func() time.Time { return now }
 		info, first := createKey(t, s, fullParams)
-		rotate := func(overlap time.Duration) (llmhttp.KeyInfo, string) {
+		rotate := func(overlap time.Duration) (manage.KeyInfo, string) {
 			info, secret, err := s.RotateKey(t.Context(), info.ID, overlap)
 			require.NoError(t, err)
 			return info, secret
@@ -364,7 +365,7 @@ func TestStore_RotateKey(t *testing.T) {
 		assert.Equal(t, now.Add(time.Hour), expires(first), "an overlap is never extended")
 		assert.Equal(t, now.Add(2*time.Hour), expires(second))
 
-		_, err := s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { p.Expires = now.Add(90 * time.Minute); return nil })
+		_, err := s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { p.Expires = now.Add(90 * time.Minute); return nil })
 		require.NoError(t, err)
 		assert.Equal(t, now.Add(time.Hour), expires(first))
 		assert.Equal(t, now.Add(90*time.Minute), expires(second), "an overlap ends with the key")

@@ -8,13 +8,15 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 func newKeyStoreFixture(newDatabase func(testing.TB) string, opts Options) func(testing.TB) llmhttptest.KeyStoreFixture {
 	return func(t testing.TB) llmhttptest.KeyStoreFixture {
 		s := openStore(t, newDatabase(t), &opts)
-		params := func(k *llmhttp.Key) llmhttp.KeyParams {
-			return llmhttp.KeyParams{Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
+		params := func(k *llmhttp.Key) manage.KeyParams {
+			return manage.KeyParams{Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
 		}
 		return llmhttptest.KeyStoreFixture{
 			Store: s,
@@ -81,13 +83,13 @@ func BenchmarkUsageStore(b *testing.B) {
 
 func TestKeyManager(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
-		llmhttptest.TestKeyManager(t, func(t testing.TB) llmhttp.KeyManager { return openStore(t, dsn, nil) })
+		llmhttptest.TestKeyManager(t, func(t testing.TB) manage.KeyManager { return openStore(t, dsn, nil) })
 	})
 }
 
 func TestUsageReporter(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
-		llmhttptest.TestUsageReporter(t, func(t testing.TB) llmhttp.UsageReporter {
+		llmhttptest.TestUsageReporter(t, func(t testing.TB) manage.UsageReporter {
 			s := openStore(t, dsn, nil)
 			for _, table := range []string{"records", "days", "key_days", "totals"} { // the kit needs an empty store
 				_, err := s.db.write.Exec("DELETE FROM llmhttp_usage_" + table)
@@ -98,8 +100,8 @@ func TestUsageReporter(t *testing.T) {
 	})
 }
 
-func newResponseStore(newDatabase func(testing.TB) string) func(testing.TB) llmhttp.ResponseStore {
-	return func(t testing.TB) llmhttp.ResponseStore { return openStore(t, newDatabase(t), nil) }
+func newResponseStore(newDatabase func(testing.TB) string) func(testing.TB) responsestore.Store {
+	return func(t testing.TB) responsestore.Store { return openStore(t, newDatabase(t), nil) }
 }
 
 func TestResponseStore(t *testing.T) {

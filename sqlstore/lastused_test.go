@@ -7,15 +7,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 func TestStore_LastUsed(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
-		used, secret := createKey(t, s, llmhttp.KeyParams{})
-		idle, _ := createKey(t, s, llmhttp.KeyParams{})
-		lastUsed := func(k llmhttp.KeyInfo) time.Time { // as stored
+		used, secret := createKey(t, s, manage.KeyParams{})
+		idle, _ := createKey(t, s, manage.KeyParams{})
+		lastUsed := func(k manage.KeyInfo) time.Time { // as stored
 			info, err := readKey(t.Context(), s.db.read, k.ID, "")
 			require.NoError(t, err)
 			return info.LastUsed
@@ -46,11 +46,11 @@ func TestStore_LastUsedIsKnownAtOnce(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
 		start := time.Now().Truncate(time.Microsecond)
-		info, secret := createKey(t, s, llmhttp.KeyParams{Account: "just-used"})
+		info, secret := createKey(t, s, manage.KeyParams{Account: "just-used"})
 		assert.Zero(t, getKey(t, s, info.ID).LastUsed)
 		lookup(t, s, secret)
 		assert.WithinRange(t, getKey(t, s, info.ID).LastUsed, start, time.Now())
-		page, err := s.ListKeys(t.Context(), llmhttp.KeyQuery{Account: "just-used"})
+		page, err := s.ListKeys(t.Context(), manage.KeyQuery{Account: "just-used"})
 		require.NoError(t, err)
 		require.Len(t, page, 1)
 		assert.WithinRange(t, page[0].LastUsed, start, time.Now())
@@ -63,7 +63,7 @@ func TestStore_CloseStoresLastUsed(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		s, err := Open(t.Context(), dsn, nil)
 		require.NoError(t, err)
-		info, secret := createKey(t, s, llmhttp.KeyParams{})
+		info, secret := createKey(t, s, manage.KeyParams{})
 		lookup(t, s, secret)
 		require.NoError(t, s.Close())
 		assert.NotZero(t, getKey(t, openStore(t, dsn, nil), info.ID).LastUsed)

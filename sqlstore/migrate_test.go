@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 func TestReadMigrations(t *testing.T) {
@@ -36,7 +37,7 @@ func TestReadMigrations(t *testing.T) {
 func TestMigrate(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
-		_, secret := createKey(t, s, llmhttp.KeyParams{Account: "acme"})
+		_, secret := createKey(t, s, manage.KeyParams{Account: "acme"})
 		released, err := readMigrations(migrationFiles, s.db.name())
 		require.NoError(t, err)
 		// with returns the released migrations and one more.
@@ -76,7 +77,7 @@ func TestMigrate(t *testing.T) {
 
 func TestOpen_ReadOnlyDatabase(t *testing.T) {
 	dsn := newPostgres(t)
-	_, secret := createKey(t, openStore(t, dsn, nil), llmhttp.KeyParams{Account: "acme"})
+	_, secret := createKey(t, openStore(t, dsn, nil), manage.KeyParams{Account: "acme"})
 	readOnly := openStore(t, dsn+"&default_transaction_read_only=on", &Options{Logger: discardLogger})
 	assert.Equal(t, "acme", lookup(t, readOnly, secret).Account)
 }

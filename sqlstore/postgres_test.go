@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A Store works behind a PgBouncer that assigns connections to transactions: it
@@ -20,7 +20,7 @@ func TestOpen_PgBouncer(t *testing.T) {
 	postgres := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
 	bouncer := servertest.PgBouncer(t, postgres)
 	s := openStore(t, bouncer.DSN(), &Options{KeyTTL: -1})
-	info, secret := createKey(t, s, llmhttp.KeyParams{Account: "acme"})
+	info, secret := createKey(t, s, manage.KeyParams{Account: "acme"})
 	var running sync.WaitGroup
 	for worker := range 8 {
 		running.Go(func() {
@@ -30,7 +30,7 @@ func TestOpen_PgBouncer(t *testing.T) {
 				assert.NoError(t, s.Record(t.Context(), usageRecord(fmt.Sprint(worker, "-", i), "acme", "m", noon, 1)))
 				_, err = s.QueryKey(t.Context(), info.ID, allTime("acme"))
 				assert.NoError(t, err)
-				_, err = s.UpdateKey(t.Context(), info.ID, func(p *llmhttp.KeyParams) error { p.Name = fmt.Sprint(worker, i); return nil })
+				_, err = s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { p.Name = fmt.Sprint(worker, i); return nil })
 				assert.NoError(t, err)
 			}
 		})

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 // A responseRow is a row of llmhttp_responses, and those of its items. Names are in
@@ -29,7 +29,7 @@ type itemRow struct {
 	data     []byte
 }
 
-func newResponseRow(r *llmhttp.StoredResponse) *responseRow {
+func newResponseRow(r *responsestore.Response) *responseRow {
 	row := &responseRow{
 		account:  storedName(r.Account),
 		id:       storedName(r.ID),
@@ -45,7 +45,7 @@ func newResponseRow(r *llmhttp.StoredResponse) *responseRow {
 }
 
 // addItems adds items whose IDs are then in the set seen.
-func (r *responseRow) addItems(items []llmhttp.StoredItem, output bool, seen map[string]bool) {
+func (r *responseRow) addItems(items []responsestore.Item, output bool, seen map[string]bool) {
 	for i := range items {
 		row := itemRow{id: storedName(items[i].ID), output: output, data: items[i].Body}
 		if row.data == nil {
@@ -89,7 +89,7 @@ func decodeBody(data []byte) ([]byte, error) {
 
 // decodeWhole sets the fields of r that older programs have written to the column data:
 // strings, each after its length.
-func decodeWhole(data []byte, r *llmhttp.StoredResponse) error {
+func decodeWhole(data []byte, r *responsestore.Response) error {
 	if len(data) == 0 || data[0] != wholeFormat {
 		return errResponseFormat
 	}
@@ -130,10 +130,10 @@ func (r *wholeReader) bytes() []byte {
 	return s
 }
 
-func (r *wholeReader) items() []llmhttp.StoredItem {
-	var items []llmhttp.StoredItem
+func (r *wholeReader) items() []responsestore.Item {
+	var items []responsestore.Item
 	for range r.number() {
-		items = append(items, llmhttp.StoredItem{ID: string(r.bytes()), Body: r.bytes()})
+		items = append(items, responsestore.Item{ID: string(r.bytes()), Body: r.bytes()})
 	}
 	return items
 }

@@ -9,18 +9,18 @@ import (
 	"math"
 	"slices"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
-// A responseStore implements [llmhttp.ResponseStore].
+// A responseStore implements [responsestore.Store].
 type responseStore struct {
 	db       *database
 	maxBytes int64 // Options.MaxResponseBytes
 }
 
-// SaveResponse implements [llmhttp.ResponseStore]. When it returns nil, the
+// SaveResponse implements [responsestore.Store]. When it returns nil, the
 // response is committed. It fails if r alone exceeds Options.MaxResponseBytes.
-func (s *responseStore) SaveResponse(ctx context.Context, r *llmhttp.StoredResponse) error {
+func (s *responseStore) SaveResponse(ctx context.Context, r *responsestore.Response) error {
 	row := newResponseRow(r)
 	err := s.db.retry(ctx, s.db.isTransient, func() error {
 		if err := s.makeRoom(ctx, row.account, row.size()); err != nil {
@@ -100,20 +100,20 @@ func (s *responseStore) deleteOldest(ctx context.Context, account string, size i
 	return true, err
 }
 
-// LoadResponse implements [llmhttp.ResponseStore].
-func (s *responseStore) LoadResponse(ctx context.Context, account, id string) (*llmhttp.StoredResponse, error) {
+// LoadResponse implements [responsestore.Store].
+func (s *responseStore) LoadResponse(ctx context.Context, account, id string) (*responsestore.Response, error) {
 	return s.load(ctx, account, id, true, math.MaxInt64)
 }
 
-// LoadTurn implements [llmhttp.ResponseStore]. The size of a response that an older version
+// LoadTurn implements [responsestore.Store]. The size of a response that an older version
 // of this package has saved includes its Body.
-func (s *responseStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*llmhttp.StoredResponse, error) {
+func (s *responseStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*responsestore.Response, error) {
 	return s.load(ctx, account, id, false, int64(maxBytes))
 }
 
-func (s *responseStore) load(ctx context.Context, account, id string, withBody bool, maxBytes int64) (*llmhttp.StoredResponse, error) {
-	r, err := retryRead(ctx, s.db, func() (*llmhttp.StoredResponse, error) {
-		l := responseLoader{withBody: withBody, maxBytes: maxBytes, r: &llmhttp.StoredResponse{ID: id, Account: account}}
+func (s *responseStore) load(ctx context.Context, account, id string, withBody bool, maxBytes int64) (*responsestore.Response, error) {
+	r, err := retryRead(ctx, s.db, func() (*responsestore.Response, error) {
+		l := responseLoader{withBody: withBody, maxBytes: maxBytes, r: &responsestore.Response{ID: id, Account: account}}
 		return l.load(ctx, s.db, storedName(account), storedName(id))
 	})
 	if err != nil {
@@ -127,13 +127,13 @@ type responseLoader struct {
 	withBody bool
 	maxBytes int64
 	found    bool
-	r        *llmhttp.StoredResponse
+	r        *responsestore.Response
 }
 
 // load reads a response and its items in one query, so that they belong together. The
 // rows have an item each, and the first one has the data of the response. Items that are
 // too large are not read.
-func (l *responseLoader) load(ctx context.Context, db *database, account, id string) (*llmhttp.StoredResponse, error) {
+func (l *responseLoader) load(ctx context.Context, db *database, account, id string) (*responsestore.Response, error) {
 	err := forEachRow(ctx, db.read, l.scan, `
 		SELECT r.created, r.expires, r.previous, r.item_bytes IS NULL, coalesce(r.item_bytes, length(r.data)),
 			CASE WHEN coalesce(i.position, 0) = 0 AND ($4 OR r.item_bytes IS NULL AND length(r.data) <= $3) THEN r.data END,
@@ -142,7 +142,7 @@ func (l *responseLoader) load(ctx context.Context, db *database, account, id str
 		WHERE r.account = $1 AND r.id = $2 AND `+notExpired("$5")+` ORDER BY i.position`,
 		account, id, l.maxBytes, l.withBody, micros(db.now()))
 	if err == nil && !l.found {
-		err = llmhttp.ErrResponseNotFound
+		err = responsestore.ErrNotFound
 	}
 	return l.r, err
 }
@@ -166,7 +166,7 @@ func (l *responseLoader) scan(rows *sql.Rows) error {
 		return err
 	}
 	if size > l.maxBytes {
-		return llmhttp.ErrItemsTooLarge
+		return responsestore.ErrItemsTooLarge
 	}
 	if !l.found {
 		l.found = true
@@ -175,7 +175,7 @@ func (l *responseLoader) scan(rows *sql.Rows) error {
 			return err
 		}
 	}
-	switch stored := (llmhttp.StoredItem{ID: itemID(item.String, name), Body: body}); {
+	switch stored := (responsestore.Item{ID: itemID(item.String, name), Body: body}); {
 	case !item.Valid: // a response without items
 	case output.Bool:
 		l.r.Output = append(l.r.Output, stored)
@@ -201,12 +201,12 @@ func (l *responseLoader) decodeData(data []byte, whole bool) (err error) {
 // maxParams is the maximum number of values in the lists of one statement.
 const maxParams = 900
 
-// LoadItems implements [llmhttp.ResponseStore].
-func (s *responseStore) LoadItems(ctx context.Context, account string, ids []string, maxBytes int) ([]llmhttp.StoredItem, error) {
-	var found []llmhttp.StoredItem
+// LoadItems implements [responsestore.Store].
+func (s *responseStore) LoadItems(ctx context.Context, account string, ids []string, maxBytes int) ([]responsestore.Item, error) {
+	var found []responsestore.Item
 	left := int64(maxBytes)
 	for chunk := range slices.Chunk(ids, maxParams) {
-		items, err := retryRead(ctx, s.db, func() ([]llmhttp.StoredItem, error) { return s.loadItems(ctx, storedName(account), chunk, left) })
+		items, err := retryRead(ctx, s.db, func() ([]responsestore.Item, error) { return s.loadItems(ctx, storedName(account), chunk, left) })
 		if err != nil {
 			return nil, s.db.wrapError("loading items", err)
 		}
@@ -219,7 +219,7 @@ func (s *responseStore) LoadItems(ctx context.Context, account string, ids []str
 }
 
 // loadItems loads the items if they have at most maxBytes bytes.
-func (s *responseStore) loadItems(ctx context.Context, account string, ids []string, maxBytes int64) ([]llmhttp.StoredItem, error) {
+func (s *responseStore) loadItems(ctx context.Context, account string, ids []string, maxBytes int64) ([]responsestore.Item, error) {
 	missing := make(itemSet)
 	for _, id := range ids {
 		missing[storedName(id)] = true
@@ -232,9 +232,9 @@ func (s *responseStore) loadItems(ctx context.Context, account string, ids []str
 		return nil, err
 	}
 	if size > maxBytes {
-		return nil, llmhttp.ErrItemsTooLarge
+		return nil, responsestore.ErrItemsTooLarge
 	}
-	var found []llmhttp.StoredItem
+	var found []responsestore.Item
 	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
 		var id string
 		var name, data []byte
@@ -242,9 +242,9 @@ func (s *responseStore) loadItems(ctx context.Context, account string, ids []str
 			return err
 		}
 		if maxBytes -= int64(len(data)); maxBytes < 0 { // some were saved in the meantime
-			return llmhttp.ErrItemsTooLarge
+			return responsestore.ErrItemsTooLarge
 		}
-		found = append(found, llmhttp.StoredItem{ID: itemID(id, name), Body: data})
+		found = append(found, responsestore.Item{ID: itemID(id, name), Body: data})
 		delete(missing, id)
 		return nil
 	}, "SELECT i.id, i.name, i.data"+from, args...)
@@ -268,7 +268,7 @@ type itemSet map[string]bool
 
 // loadOldItems loads items of responses that older programs have saved. It reads one such
 // response at a time.
-func (s *responseStore) loadOldItems(ctx context.Context, account string, ids itemSet, maxBytes int64) ([]llmhttp.StoredItem, error) {
+func (s *responseStore) loadOldItems(ctx context.Context, account string, ids itemSet, maxBytes int64) ([]responsestore.Item, error) {
 	responses := make(map[string]itemSet)
 	args := sqlArgs{account, micros(s.db.now())}
 	condition := "r.item_bytes IS NULL AND i.id IN " + args.addList(slices.Collect(maps.Keys(ids)))
@@ -286,11 +286,11 @@ func (s *responseStore) loadOldItems(ctx context.Context, account string, ids it
 	if err != nil {
 		return nil, err
 	}
-	var found []llmhttp.StoredItem
+	var found []responsestore.Item
 	for response, wanted := range responses {
-		l := responseLoader{maxBytes: math.MaxInt64, r: new(llmhttp.StoredResponse)}
+		l := responseLoader{maxBytes: math.MaxInt64, r: new(responsestore.Response)}
 		r, err := l.load(ctx, s.db, account, response)
-		if errors.Is(err, llmhttp.ErrResponseNotFound) {
+		if errors.Is(err, responsestore.ErrNotFound) {
 			continue // deleted in the meantime
 		}
 		if err != nil {
@@ -298,7 +298,7 @@ func (s *responseStore) loadOldItems(ctx context.Context, account string, ids it
 		}
 		for _, item := range selectItems(r, wanted) {
 			if maxBytes -= int64(len(item.Body)); maxBytes < 0 {
-				return nil, llmhttp.ErrItemsTooLarge
+				return nil, responsestore.ErrItemsTooLarge
 			}
 			found = append(found, item)
 		}
@@ -307,8 +307,8 @@ func (s *responseStore) loadOldItems(ctx context.Context, account string, ids it
 }
 
 // selectItems returns the items of r that are in the set wanted, one for each ID.
-func selectItems(r *llmhttp.StoredResponse, wanted itemSet) []llmhttp.StoredItem {
-	var selected []llmhttp.StoredItem
+func selectItems(r *responsestore.Response, wanted itemSet) []responsestore.Item {
+	var selected []responsestore.Item
 	for _, item := range slices.Concat(r.Input, r.Output) {
 		if name := storedName(item.ID); wanted[name] {
 			delete(wanted, name)
@@ -318,7 +318,7 @@ func selectItems(r *llmhttp.StoredResponse, wanted itemSet) []llmhttp.StoredItem
 	return selected
 }
 
-// DeleteResponse implements [llmhttp.ResponseStore].
+// DeleteResponse implements [responsestore.Store].
 func (s *responseStore) DeleteResponse(ctx context.Context, account, id string) error {
 	var deleted int64
 	err := s.db.retry(ctx, s.db.isTransient, func() (err error) {
@@ -326,7 +326,7 @@ func (s *responseStore) DeleteResponse(ctx context.Context, account, id string) 
 		return err
 	})
 	if err == nil && deleted == 0 {
-		err = llmhttp.ErrResponseNotFound
+		err = responsestore.ErrNotFound
 	}
 	return s.db.wrapError("deleting a response", err)
 }

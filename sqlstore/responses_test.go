@@ -23,17 +23,18 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
-func storedResponse(id string, expires time.Time, items ...string) *llmhttp.StoredResponse {
-	r := &llmhttp.StoredResponse{ID: id, Account: "acme", Created: noon, Expires: expires, Body: []byte(`{"id":"` + id + `"}`)}
+func storedResponse(id string, expires time.Time, items ...string) *responsestore.Response {
+	r := &responsestore.Response{ID: id, Account: "acme", Created: noon, Expires: expires, Body: []byte(`{"id":"` + id + `"}`)}
 	for _, item := range items {
-		r.Output = append(r.Output, llmhttp.StoredItem{ID: item, Body: []byte(`{"id":"` + item + `"}`)})
+		r.Output = append(r.Output, responsestore.Item{ID: item, Body: []byte(`{"id":"` + item + `"}`)})
 	}
 	return r
 }
 
-func mustSave(t testing.TB, s *Store, responses ...*llmhttp.StoredResponse) {
+func mustSave(t testing.TB, s *Store, responses ...*responsestore.Response) {
 	t.Helper()
 	for _, r := range responses {
 		require.NoError(t, s.SaveResponse(t.Context(), r))
@@ -84,10 +85,10 @@ func TestStore_ConcurrentPrunes(t *testing.T) {
 }
 
 // encodeWhole returns the column data as older programs have written it.
-func encodeWhole(r *llmhttp.StoredResponse) []byte {
+func encodeWhole(r *responsestore.Response) []byte {
 	appendBytes := func(b, s []byte) []byte { return append(binary.AppendUvarint(b, uint64(len(s))), s...) }
 	b := appendBytes(appendBytes([]byte{wholeFormat}, []byte(r.Previous)), r.Body)
-	for _, items := range [][]llmhttp.StoredItem{r.Input, r.Output} {
+	for _, items := range [][]responsestore.Item{r.Input, r.Output} {
 		b = binary.AppendUvarint(b, uint64(len(items)))
 		for i := range items {
 			b = appendBytes(appendBytes(b, []byte(items[i].ID)), items[i].Body)
@@ -97,7 +98,7 @@ func encodeWhole(r *llmhttp.StoredResponse) []byte {
 }
 
 // saveOld saves a response as older programs do.
-func saveOld(t testing.TB, s *Store, r *llmhttp.StoredResponse) {
+func saveOld(t testing.TB, s *Store, r *responsestore.Response) {
 	t.Helper()
 	_, err := s.db.write.Exec("INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5)",
 		r.Account, r.ID, micros(r.Created), encodeTime(r.Expires), encodeWhole(r))
@@ -110,15 +111,15 @@ func saveOld(t testing.TB, s *Store, r *llmhttp.StoredResponse) {
 
 func TestDecodeWhole_Damaged(t *testing.T) {
 	data := encodeWhole(storedResponse("resp", time.Time{}, "a", "b"))
-	require.NoError(t, decodeWhole(data, new(llmhttp.StoredResponse)))
+	require.NoError(t, decodeWhole(data, new(responsestore.Response)))
 	for n := range data {
-		assert.ErrorIs(t, decodeWhole(data[:n], new(llmhttp.StoredResponse)), errResponseFormat, n)
+		assert.ErrorIs(t, decodeWhole(data[:n], new(responsestore.Response)), errResponseFormat, n)
 	}
-	assert.ErrorIs(t, decodeWhole(append(data, 0), new(llmhttp.StoredResponse)), errResponseFormat)
+	assert.ErrorIs(t, decodeWhole(append(data, 0), new(responsestore.Response)), errResponseFormat)
 	data[0]++
-	assert.ErrorIs(t, decodeWhole(data, new(llmhttp.StoredResponse)), errResponseFormat)
+	assert.ErrorIs(t, decodeWhole(data, new(responsestore.Response)), errResponseFormat)
 	huge := []byte{wholeFormat, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}
-	assert.ErrorIs(t, decodeWhole(huge, new(llmhttp.StoredResponse)), errResponseFormat)
+	assert.ErrorIs(t, decodeWhole(huge, new(responsestore.Response)), errResponseFormat)
 }
 
 func TestStore_DamagedResponse(t *testing.T) {
@@ -155,7 +156,7 @@ func TestStore_ResponsesOfOlderPrograms(t *testing.T) {
 		want.Body = nil
 		assert.Equal(t, &want, turn)
 		_, err = s.LoadTurn(t.Context(), "acme", "old", size-1)
-		assert.ErrorIs(t, err, llmhttp.ErrItemsTooLarge)
+		assert.ErrorIs(t, err, responsestore.ErrItemsTooLarge)
 
 		ids := []string{"item_1", "item_2", "item_3", "item_4"}
 		mustSave(t, s, storedResponse("new", time.Time{}, "item_4"))
@@ -163,7 +164,7 @@ func TestStore_ResponsesOfOlderPrograms(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, found, 3)
 		_, err = s.LoadItems(t.Context(), "acme", ids, len(found[0].Body)*3-1)
-		assert.ErrorIs(t, err, llmhttp.ErrItemsTooLarge)
+		assert.ErrorIs(t, err, responsestore.ErrItemsTooLarge)
 
 		n, err := s.PruneResponses(t.Context())
 		require.NoError(t, err)
@@ -249,7 +250,7 @@ func TestStore_LoadsItemsAlone(t *testing.T) {
 			mustSave(t, s, r)
 			ids = append(ids, r.Output[0].ID)
 		}
-		var found []llmhttp.StoredItem
+		var found []responsestore.Item
 		allocated := allocatedBytes(func() {
 			var err error
 			found, err = s.LoadItems(t.Context(), "acme", ids, 1<<20)
@@ -259,9 +260,9 @@ func TestStore_LoadsItemsAlone(t *testing.T) {
 		assert.Less(t, allocated, uint64(4<<20))
 		allocated = allocatedBytes(func() {
 			_, err := s.LoadItems(t.Context(), "acme", append(ids, "large_1", "large_2"), 1<<20)
-			assert.ErrorIs(t, err, llmhttp.ErrItemsTooLarge)
+			assert.ErrorIs(t, err, responsestore.ErrItemsTooLarge)
 			_, err = s.LoadTurn(t.Context(), "acme", "resp_1", 1<<20)
-			assert.ErrorIs(t, err, llmhttp.ErrItemsTooLarge)
+			assert.ErrorIs(t, err, responsestore.ErrItemsTooLarge)
 		})
 		assert.Less(t, allocated, uint64(4<<20), "what is too large is not loaded")
 		_, err := s.db.write.Exec("UPDATE llmhttp_responses SET expires = 1")

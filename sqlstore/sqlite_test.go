@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // Only the owner of a SQLite file can read it and the files beside it. The mode of an
@@ -31,7 +31,7 @@ func TestOpen_FileMode(t *testing.T) {
 	} {
 		dsn = strings.Replace(dsn, "DIR", dir, 1)
 		s := openStore(t, dsn, nil)
-		createKey(t, s, llmhttp.KeyParams{})
+		createKey(t, s, manage.KeyParams{})
 		assert.Equal(t, []string{"-rw-------", "-rw-------", "-rw-------"}, modes(base), "%s", dsn)
 	}
 	name := filepath.Join(dir, "x.db")

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 // Options configure a [Store]. The zero value is ready to use.
@@ -77,10 +79,10 @@ type Store struct {
 }
 
 var (
-	_ llmhttp.KeyManager    = (*Store)(nil)
+	_ manage.KeyManager     = (*Store)(nil)
 	_ llmhttp.KeyUsageStore = (*Store)(nil)
-	_ llmhttp.ResponseStore = (*Store)(nil)
-	_ llmhttp.UsageReporter = (*Store)(nil)
+	_ responsestore.Store   = (*Store)(nil)
+	_ manage.UsageReporter  = (*Store)(nil)
 )
 
 // Open opens the database that dsn names. It creates or migrates the tables,

@@ -9,19 +9,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 func TestStore_Close(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s, err := Open(t.Context(), dsn, nil)
 		require.NoError(t, err)
-		info, secret := createKey(t, s, llmhttp.KeyParams{})
+		info, secret := createKey(t, s, manage.KeyParams{})
 		require.NoError(t, s.Ping(t.Context()))
 		require.NoError(t, s.Close())
 		require.NoError(t, s.Close())
 		_, lookup := s.Lookup(t.Context(), secret)
 		_, key := s.Key(t.Context(), info.ID)
-		_, _, create := s.CreateKey(t.Context(), llmhttp.KeyParams{})
+		_, _, create := s.CreateKey(t.Context(), manage.KeyParams{})
 		_, query := s.Query(t.Context(), llmhttp.UsageQuery{Account: "a", To: time.Now()})
 		record := s.Record(t.Context(), llmhttp.UsageRecord{ID: "r"})
 		for _, err := range []error{lookup, key, create, query, record, s.RevokeKey(t.Context(), info.ID), s.Ping(t.Context())} {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A conflictCounter is a dialect that counts conflicts.
@@ -157,7 +158,7 @@ func TestStore_SQLiteFull(t *testing.T) {
 func TestStore_InterruptedCalls(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, &Options{KeyTTL: -1, KeepRecords: -1})
-		info, secret := createKey(t, s, llmhttp.KeyParams{Account: "acme"})
+		info, secret := createKey(t, s, manage.KeyParams{Account: "acme"})
 		const batchSize = 20
 		calls := []func(ctx context.Context, id string) error{
 			func(ctx context.Context, id string) error {
@@ -172,7 +173,7 @@ func TestStore_InterruptedCalls(t *testing.T) {
 				return err
 			},
 			func(ctx context.Context, _ string) error {
-				_, err := s.UpdateKey(ctx, info.ID, func(p *llmhttp.KeyParams) error { p.Limits.Concurrent++; return nil })
+				_, err := s.UpdateKey(ctx, info.ID, func(p *manage.KeyParams) error { p.Limits.Concurrent++; return nil })
 				return err
 			},
 			func(ctx context.Context, _ string) error {
@@ -180,7 +181,7 @@ func TestStore_InterruptedCalls(t *testing.T) {
 				return err
 			},
 			func(ctx context.Context, _ string) error { _, err := s.Lookup(ctx, secret); return err },
-			func(ctx context.Context, _ string) error { _, err := s.ListKeys(ctx, llmhttp.KeyQuery{}); return err },
+			func(ctx context.Context, _ string) error { _, err := s.ListKeys(ctx, manage.KeyQuery{}); return err },
 			func(ctx context.Context, _ string) error {
 				_, err := s.Prune(ctx, noon.Add(-100*day))
 				return err

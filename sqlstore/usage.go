@@ -84,7 +84,7 @@ func saturatingAdd(a, b int64) int64 {
 }
 
 // A usageStore keeps usage. It implements [llmhttp.KeyUsageStore] and
-// [llmhttp.UsageReporter].
+// [manage.UsageReporter].
 type usageStore struct{ db *database }
 
 // maxBatch is the maximum number of records, or of uses of keys, that one

@@ -8,23 +8,23 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
-// ReportUsage implements [llmhttp.UsageReporter]. It reads sums by day, so its
+// ReportUsage implements [manage.UsageReporter]. It reads sums by day, so its
 // cost does not depend on the number of requests. A report on all accounts together
 // reads one sum for each day and model. The cost of other reports depends on the
 // number of accounts, or keys, that were used on each of the days. In SQLite, sums of
 // more than 2^53 are rounded.
-func (s *usageStore) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]llmhttp.ReportSum, error) {
+func (s *usageStore) Report(ctx context.Context, q manage.ReportQuery) ([]manage.ReportSum, error) {
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
-	sums, err := retryRead(ctx, s.db, func() ([]llmhttp.ReportSum, error) { return newReport(s.db, &q).sums(ctx) })
+	sums, err := retryRead(ctx, s.db, func() ([]manage.ReportSum, error) { return newReport(s.db, &q).sums(ctx) })
 	if err != nil {
 		return nil, s.db.wrapError("reporting usage", err)
 	}
-	slices.SortFunc(sums, func(a, b llmhttp.ReportSum) int {
+	slices.SortFunc(sums, func(a, b manage.ReportSum) int {
 		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Account, b.Account), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Model, b.Model))
 	})
 	return sums, nil
@@ -33,20 +33,20 @@ func (s *usageStore) ReportUsage(ctx context.Context, q llmhttp.ReportQuery) ([]
 // A report is a ReportQuery in SQL.
 type report struct {
 	db     *database
-	query  *llmhttp.ReportQuery
+	query  *manage.ReportQuery
 	from   string   // the table, which is named d
 	groups []string // the columns by which it groups
 	where  []string // conditions on the rows of d
 	args   sqlArgs  // of where
 }
 
-func newReport(db *database, q *llmhttp.ReportQuery) *report {
+func newReport(db *database, q *manage.ReportQuery) *report {
 	r := &report{db: db, query: q, from: "llmhttp_usage_days AS d"}
-	r.groups = map[llmhttp.ReportGroup][]string{llmhttp.ByDay: {"d.day"}, llmhttp.ByKey: {"d.account", "d.key_id"}, llmhttp.ByAccount: {"d.account"}}[q.By]
+	r.groups = map[manage.ReportGroup][]string{manage.ByDay: {"d.day"}, manage.ByKey: {"d.account", "d.key_id"}, manage.ByAccount: {"d.account"}}[q.By]
 	switch {
-	case q.KeyID != "" || q.By == llmhttp.ByKey:
+	case q.KeyID != "" || q.By == manage.ByKey:
 		r.from = "llmhttp_usage_key_days AS d"
-	case q.Account == "" && q.By != llmhttp.ByAccount:
+	case q.Account == "" && q.By != manage.ByAccount:
 		// These sums of all accounts save more than a second in
 		// BenchmarkStore/SQLite/Report100DaysByDay, with 1000 accounts and a million records.
 		r.from = "llmhttp_usage_totals AS d"
@@ -67,7 +67,7 @@ func newReport(db *database, q *llmhttp.ReportQuery) *report {
 // largest returns a condition for the rows of the Limit groups with the most tokens.
 func (r *report) largest() string {
 	where := strings.Join(r.where, " AND ")
-	if r.query.By != llmhttp.ByDay && r.query.To.Sub(r.query.From) > longPeriod {
+	if r.query.By != manage.ByDay && r.query.To.Sub(r.query.From) > longPeriod {
 		where = strings.ReplaceAll(where, "d.day", r.db.unindexed("d.day"))
 	}
 	// Sums of floating-point numbers do not overflow.
@@ -83,7 +83,7 @@ func (r *report) largest() string {
 const longPeriod = 60 * day
 
 // sums reads the sums of each group and model.
-func (r *report) sums(ctx context.Context) (sums []llmhttp.ReportSum, err error) {
+func (r *report) sums(ctx context.Context) (sums []manage.ReportSum, err error) {
 	// Each query has the same columns, so a column that is not grouped by is a constant.
 	columns := []string{"0", "''", "''", "d.model"}
 	for i, column := range []string{"d.day", "d.account", "d.key_id"} {
@@ -105,14 +105,14 @@ func (r *report) sums(ctx context.Context) (sums []llmhttp.ReportSum, err error)
 }
 
 // scan reads a row of the query in sums.
-func (r *report) scan(rows *sql.Rows) (llmhttp.ReportSum, error) {
-	var sum llmhttp.ReportSum
+func (r *report) scan(rows *sql.Rows) (manage.ReportSum, error) {
+	var sum manage.ReportSum
 	var day int64
 	var account, key, model string
 	err := rows.Scan(append([]any{&day, &account, &key, &model}, sumNumbers(&sum.UsageSum)...)...)
 	sum.Model, sum.Account, sum.KeyID = originalName(model), originalName(account), originalName(key)
 	sum.Start = r.query.From
-	if r.query.By == llmhttp.ByDay {
+	if r.query.By == manage.ByDay {
 		sum.Start = fromMicros(day)
 	}
 	return sum, err

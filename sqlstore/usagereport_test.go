@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -29,15 +30,15 @@ func TestReportUsage_Limit(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
 		mustRecord(t, s, records...)
-		for _, by := range []llmhttp.ReportGroup{llmhttp.ByDay, llmhttp.ByKey, llmhttp.ByAccount} {
+		for _, by := range []manage.ReportGroup{manage.ByDay, manage.ByKey, manage.ByAccount} {
 			for _, account := range []string{"", "account 1"} {
 				for _, period := range []time.Duration{30 * day, longPeriod + day} {
 					from := noon.Truncate(day).Add(10 * day)
-					q := llmhttp.ReportQuery{Account: account, From: from, To: from.Add(period), By: by, Limit: 3}
-					expected, err := want.ReportUsage(t.Context(), q)
+					q := manage.ReportQuery{Account: account, From: from, To: from.Add(period), By: by, Limit: 3}
+					expected, err := want.Report(t.Context(), q)
 					require.NoError(t, err)
 					require.NotEmpty(t, expected)
-					got, err := s.ReportUsage(t.Context(), q)
+					got, err := s.Report(t.Context(), q)
 					require.NoError(t, err)
 					assert.Equal(t, expected, got, "%+v", q)
 				}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/route"
 )
 
 // withConsole returns a handler for the paths of the console, if the flag asks for
 // it, and of h. The administrator of the flag can sign in, and people with a key.
 // Copies with the same LLMHTTP_CONSOLE_SECRET accept each other's sessions.
-func (c *config) withConsole(h http.Handler, keys llmhttp.KeyManager, backend llmhttp.Backend, opts *console.Options) (http.Handler, error) {
+func (c *config) withConsole(h http.Handler, keys manage.KeyManager, backend llmhttp.Backend, opts *console.Options) (http.Handler, error) {
 	if c.console == "" {
 		return h, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/responsestore"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
@@ -68,9 +69,9 @@ func (c *protocolConfig) readSecret() ([]byte, error) {
 }
 
 // tryResponse reads a response that does not exist. It returns nil if the table answers.
-func tryResponse(ctx context.Context, store llmhttp.ResponseStore) error {
+func tryResponse(ctx context.Context, store responsestore.Store) error {
 	_, err := store.LoadResponse(ctx, "", "resp_readyz")
-	if errors.Is(err, llmhttp.ErrResponseNotFound) {
+	if errors.Is(err, responsestore.ErrNotFound) {
 		return nil
 	}
 	return err

@@ -10,42 +10,43 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
 // keySettings are the settings of a key that flags name. Each function sets one.
-type keySettings []func(p *llmhttp.KeyParams) error
+type keySettings []func(p *manage.KeyParams) error
 
 // addFlags adds a flag for each setting of a key to f.
 func (k *keySettings) addFlags(f *flag.FlagSet) {
-	add := func(name, usage string, set func(p *llmhttp.KeyParams, s string) error) {
+	add := func(name, usage string, set func(p *manage.KeyParams, s string) error) {
 		f.Func(name, usage, func(s string) error {
-			*k = append(*k, func(p *llmhttp.KeyParams) error { return set(p, s) })
-			return set(new(llmhttp.KeyParams), s)
+			*k = append(*k, func(p *manage.KeyParams) error { return set(p, s) })
+			return set(new(manage.KeyParams), s)
 		})
 	}
-	add("account", "the `account` that pays; the default is the ID of the key", func(p *llmhttp.KeyParams, s string) error {
+	add("account", "the `account` that pays; the default is the ID of the key", func(p *manage.KeyParams, s string) error {
 		p.Account = s
 		return nil
 	})
-	add("name", "a `name` for display", func(p *llmhttp.KeyParams, s string) error {
+	add("name", "a `name` for display", func(p *manage.KeyParams, s string) error {
 		p.Name = s
 		return nil
 	})
-	add("scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(p *llmhttp.KeyParams, s string) (err error) {
+	add("scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(p *manage.KeyParams, s string) (err error) {
 		p.Scopes, err = keytext.ParseList(s, llmhttp.Endpoints()...)
 		return err
 	})
-	add("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(p *llmhttp.KeyParams, s string) (err error) {
+	add("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(p *manage.KeyParams, s string) (err error) {
 		p.Models, err = keytext.ParseList[string](s)
 		return err
 	})
-	add("expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never", func(p *llmhttp.KeyParams, s string) (err error) {
+	add("expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never", func(p *manage.KeyParams, s string) (err error) {
 		p.Expires, err = keytext.ParseExpiry(s, time.Now())
 		return err
 	})
 	limit := func(name, usage string) {
-		add(name, usage, func(p *llmhttp.KeyParams, s string) error { return keytext.SetLimit(&p.Limits, name, s) })
+		add(name, usage, func(p *manage.KeyParams, s string) error { return keytext.SetLimit(&p.Limits, name, s) })
 	}
 	limit("requests", "the `limit` of requests, such as 60/min, 60/min,burst=10 or 1000/7d, or none")
 	limit("tokens", "the `limit` of tokens, such as 20k/min, or none")
@@ -55,7 +56,7 @@ func (k *keySettings) addFlags(f *flag.FlagSet) {
 }
 
 // apply sets the settings in p. Other settings stay.
-func (k keySettings) apply(p *llmhttp.KeyParams) error {
+func (k keySettings) apply(p *manage.KeyParams) error {
 	for _, set := range k {
 		if err := set(p); err != nil {
 			return err
@@ -81,7 +82,7 @@ func (c *command) createKey(ctx context.Context, args []string) error {
 	if _, err := c.parse(f, "", args); err != nil {
 		return err
 	}
-	var params llmhttp.KeyParams
+	var params manage.KeyParams
 	if err := settings.apply(&params); err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ type keyChange func(ctx context.Context, s *sqlstore.Store, id string) error
 // setSuspended returns the change that suspends or resumes a key.
 func setSuspended(suspended bool) keyChange {
 	return func(ctx context.Context, s *sqlstore.Store, id string) error {
-		_, err := s.UpdateKey(ctx, id, func(p *llmhttp.KeyParams) error { p.Suspended = suspended; return nil })
+		_, err := s.UpdateKey(ctx, id, func(p *manage.KeyParams) error { p.Suspended = suspended; return nil })
 		return err
 	}
 }
@@ -228,7 +229,7 @@ const listPage = 500
 
 func (c *command) listKeys(ctx context.Context, args []string) error {
 	f := c.newFlags()
-	var q llmhttp.KeyQuery
+	var q manage.KeyQuery
 	f.StringVar(&q.Account, "account", "", "list only keys of this `account`")
 	f.StringVar(&q.Search, "search", "", "list only keys that contain this `text` in the ID, account, name or prefix")
 	f.StringVar(&q.After, "after", "", "list only keys after the key with this `ID`")
@@ -259,7 +260,7 @@ func (c *command) listKeys(ctx context.Context, args []string) error {
 
 // readKeys reads up to limit keys, or all keys if limit is 0. It reports
 // whether there may be more.
-func readKeys(ctx context.Context, s *sqlstore.Store, q llmhttp.KeyQuery, limit int) (keys []llmhttp.KeyInfo, more bool, err error) {
+func readKeys(ctx context.Context, s *sqlstore.Store, q manage.KeyQuery, limit int) (keys []manage.KeyInfo, more bool, err error) {
 	for {
 		q.Limit = listPage
 		if limit > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/passwordhash"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
@@ -332,7 +333,7 @@ func TestLostSecret(t *testing.T) {
 	dsn := filepath.Join(t.TempDir(), "llm.db")
 	s, err := sqlstore.Open(t.Context(), dsn, nil)
 	require.NoError(t, err)
-	info, _, err := s.CreateKey(t.Context(), llmhttp.KeyParams{})
+	info, _, err := s.CreateKey(t.Context(), manage.KeyParams{})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	for _, args := range [][]string{

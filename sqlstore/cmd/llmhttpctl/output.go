@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A printer writes what commands print: a line of JSON for each value, or a table.
@@ -88,7 +89,7 @@ type limitsJSON struct {
 }
 
 // newKeyJSON returns the JSON form of k. The secret is empty unless it is new.
-func newKeyJSON(k llmhttp.KeyInfo, secret string) keyJSON {
+func newKeyJSON(k manage.KeyInfo, secret string) keyJSON {
 	return keyJSON{
 		ID:      k.ID,
 		Account: k.Account,
@@ -113,7 +114,7 @@ func newKeyJSON(k llmhttp.KeyInfo, secret string) keyJSON {
 }
 
 // printKeys prints a line for each key.
-func (p *printer) printKeys(keys []llmhttp.KeyInfo) error {
+func (p *printer) printKeys(keys []manage.KeyInfo) error {
 	rows := [][]string{{"ID", "ACCOUNT", "NAME", "PREFIX", "STATUS", "LIMITS", "CREATED", "USED", "EXPIRES"}}
 	for _, info := range keys {
 		k := newKeyJSON(info, "")
@@ -142,7 +143,7 @@ func limitsText(l *llmhttp.Limits) string {
 }
 
 // printKey prints all fields of a key. The secret is empty unless it is new.
-func (p *printer) printKey(info llmhttp.KeyInfo, secret string) error {
+func (p *printer) printKey(info manage.KeyInfo, secret string) error {
 	k := newKeyJSON(info, secret)
 	if p.json {
 		return p.writeJSON(k)
@@ -167,7 +168,7 @@ func (p *printer) printKey(info llmhttp.KeyInfo, secret string) error {
 }
 
 // printSecret prints a key that has a new secret.
-func (p *printer) printSecret(k llmhttp.KeyInfo, secret string) error {
+func (p *printer) printSecret(k manage.KeyInfo, secret string) error {
 	// SIGPIPE would end the process before it can report that the secret is lost.
 	signal.Ignore(syscall.SIGPIPE)
 	if err := p.printKey(k, secret); err != nil {

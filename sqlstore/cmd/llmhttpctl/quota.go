@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
@@ -45,7 +46,7 @@ func (c *command) showQuota(ctx context.Context, args []string) error {
 
 // resetQuota makes the quota of a key count from now on.
 func resetQuota(ctx context.Context, s *sqlstore.Store, id string) error {
-	_, err := s.UpdateKey(ctx, id, func(p *llmhttp.KeyParams) error {
+	_, err := s.UpdateKey(ctx, id, func(p *manage.KeyParams) error {
 		if p.Limits.Quota.Tokens == 0 && p.Limits.Quota.Cost == 0 {
 			return errors.New("the key has no quota")
 		}

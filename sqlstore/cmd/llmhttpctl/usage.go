@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
@@ -16,7 +17,7 @@ const day = 24 * time.Hour
 
 // usageFlags are the flags of the command usage.
 type usageFlags struct {
-	llmhttp.ReportQuery
+	manage.ReportQuery
 	by     string
 	totals bool // whether the sums of all models are added up
 	csv    bool
@@ -54,7 +55,7 @@ func (c *command) usage(ctx context.Context, args []string) error {
 				return err
 			}
 		}
-		sums, err := s.ReportUsage(ctx, u.ReportQuery)
+		sums, err := s.Report(ctx, u.ReportQuery)
 		if err != nil {
 			return err
 		}
@@ -75,16 +76,16 @@ func (u *usageFlags) check() error {
 	}
 	switch {
 	case u.by == "model":
-		u.By = llmhttp.ByTotal
+		u.By = manage.ByTotal
 	case u.by == "day", u.by == "key", u.by == "account":
-		u.By = llmhttp.ReportGroup(u.by)
+		u.By = manage.ReportGroup(u.by)
 	default:
 		return usageErrorf("--by %s is not day, model, key or account", quote(u.by))
 	}
-	if u.Account == "" && u.By == llmhttp.ByDay {
+	if u.Account == "" && u.By == manage.ByDay {
 		return usageErrorf("--account is missing")
 	}
-	if u.totals && u.By == llmhttp.ByTotal {
+	if u.totals && u.By == manage.ByTotal {
 		return usageErrorf("--totals adds up the models; it cannot be used with --by model")
 	}
 	if u.Limit < 0 {
@@ -96,7 +97,7 @@ func (u *usageFlags) check() error {
 // checkAccount returns an error if nothing in the store has the account, which is
 // probably misspelled.
 func checkAccount(ctx context.Context, s *sqlstore.Store, account string) error {
-	keys, err := s.ListKeys(ctx, llmhttp.KeyQuery{Account: account, Limit: 1})
+	keys, err := s.ListKeys(ctx, manage.KeyQuery{Account: account, Limit: 1})
 	if err != nil || len(keys) > 0 {
 		return err
 	}
@@ -108,7 +109,7 @@ func checkAccount(ctx context.Context, s *sqlstore.Store, account string) error 
 }
 
 // addModels adds up the sums of each group, which are adjacent. The results have no Model.
-func addModels(sums []llmhttp.ReportSum) (totals []llmhttp.ReportSum) {
+func addModels(sums []manage.ReportSum) (totals []manage.ReportSum) {
 	for i := range sums {
 		s := &sums[i]
 		last := len(totals) - 1
@@ -138,7 +139,7 @@ type usageJSON struct {
 }
 
 // printUsage prints a line for each sum, and in a table their total.
-func (p *printer) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
+func (p *printer) printUsage(u *usageFlags, sums []manage.ReportSum) error {
 	switch {
 	case p.json:
 		return p.printUsageJSON(u, sums)
@@ -170,7 +171,7 @@ func (p *printer) printUsage(u *usageFlags, sums []llmhttp.ReportSum) error {
 	return p.writeTable(rows)
 }
 
-func (p *printer) printUsageJSON(u *usageFlags, sums []llmhttp.ReportSum) error {
+func (p *printer) printUsageJSON(u *usageFlags, sums []manage.ReportSum) error {
 	for i := range sums {
 		s := &sums[i]
 		var model *string
@@ -193,9 +194,9 @@ func (p *printer) printUsageJSON(u *usageFlags, sums []llmhttp.ReportSum) error 
 func (u *usageFlags) columns() []string {
 	columns := []string{"from"}
 	switch u.By {
-	case llmhttp.ByKey:
+	case manage.ByKey:
 		columns = []string{"account", "key"}
-	case llmhttp.ByAccount:
+	case manage.ByAccount:
 		columns = []string{"account"}
 	}
 	if u.totals {
@@ -205,12 +206,12 @@ func (u *usageFlags) columns() []string {
 }
 
 // values returns the values of columns for s.
-func (u *usageFlags) values(s *llmhttp.ReportSum) []string {
+func (u *usageFlags) values(s *manage.ReportSum) []string {
 	values := []string{s.Start.Format(time.DateOnly)}
 	switch u.By {
-	case llmhttp.ByKey:
+	case manage.ByKey:
 		values = []string{s.Account, s.KeyID}
-	case llmhttp.ByAccount:
+	case manage.ByAccount:
 		values = []string{s.Account}
 	}
 	if u.totals {
