@@ -252,7 +252,8 @@ func TestBrowser_Errors(t *testing.T) {
 	b.click("Save")
 	b.waitFor(".error", `"much" has no period`)
 	b.expectProblem("422")
-	assert.Equal(t, "quota", evaluate[string](b, "document.activeElement.id"))
+	// A browser sets the focus when it draws the page.
+	eventually(t, func() bool { return evaluate[string](b, "document.activeElement.id") == "quota" }, "the field with the mistake has the focus")
 }
 
 // TestBrowser_Stop stops a stream and sees the Backend stop.
