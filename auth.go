@@ -130,8 +130,9 @@ func NewSecret(prefix string) string {
 // secret, on behalf of account. Use it only where something else controls
 // access. It may be wrapped in another KeyStore.
 //
-// Web pages may use a Handler with such a KeyStore only as Options.TrustedOrigins
-// tells.
+// A Handler with such a KeyStore, or with one that knows its clients by something else
+// than a secret, refuses requests of web pages, and to names of the server, that are not in
+// Options.TrustedOrigins.
 func AllowAll(account string) KeyStore {
 	key := &Key{ID: account, Account: account}
 	return KeyFunc(func(context.Context, string) (*Key, error) { return key, nil })

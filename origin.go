@@ -165,22 +165,24 @@ func (q *request) checkOrigin(key *Key, secret string) error {
 // anonymousLifetime is how long an anonymousKey is used.
 const anonymousLifetime = time.Minute
 
-// An anonymousCache caches the Key of requests without a secret, so that only one request a
-// minute looks it up: on a server whose name is not known, every request with a secret
-// asks for it.
+// An anonymousCache caches what requests without the right secret get, so that only one
+// request a minute looks it up: on a server whose name is not known, every request with a
+// secret asks for it.
 type anonymousCache struct {
 	current    atomic.Pointer[anonymousKey]
 	refreshing atomic.Bool
 }
 
+// An anonymousKey is what requests without the right secret get.
 type anonymousKey struct {
-	exists bool
-	id     string
-	until  time.Time
+	ids   []string // the IDs of the Keys of requests without a secret, and with an unknown one
+	any   bool     // each secret has a Key of its own
+	until time.Time
 }
 
-// needsSecret reports whether a request without a secret would not have got key. If the
-// store fails, it assumes what the store said before, or that a secret was needed.
+// needsSecret reports whether a request needed the right secret to get key: without one, or
+// with any other, it would not have got it. If the store fails, it assumes what the store
+// said before, or that a secret was needed.
 func (c *anonymousCache) needsSecret(ctx context.Context, keys KeyStore, key *Key) bool {
 	a := c.current.Load()
 	if a == nil || time.Now().After(a.until) && c.refreshing.CompareAndSwap(false, true) {
@@ -188,23 +190,28 @@ func (c *anonymousCache) needsSecret(ctx context.Context, keys KeyStore, key *Ke
 		a = lookUpAnonymous(ctx, keys, a)
 		c.current.Store(a)
 	}
-	return a == nil || !a.exists || a.id != key.ID
+	return a == nil || !a.any && !slices.Contains(a.ids, key.ID)
 }
 
-// lookUpAnonymous returns the Key of requests without a secret. If the store fails, it
+// lookUpAnonymous returns what requests without the right secret get. If the store fails, it
 // returns previous, which may be nil, with a new lifetime.
 func lookUpAnonymous(ctx context.Context, keys KeyStore, previous *anonymousKey) *anonymousKey {
 	a := anonymousKey{until: time.Now().Add(anonymousLifetime)}
-	found, err := keys.Lookup(ctx, Anonymous)
-	_, refused := errors.AsType[*Error](err)
-	switch {
-	case err == nil && found != nil:
-		a.exists, a.id = true, found.ID
-	case refused || errors.Is(err, ErrKeyNotFound):
-	case previous == nil:
-		return nil
-	default:
-		a.exists, a.id = previous.exists, previous.id
+	for _, secret := range []string{Anonymous, NewSecret("sk-"), NewSecret("sk-")} {
+		found, err := keys.Lookup(ctx, secret)
+		_, refused := errors.AsType[*Error](err)
+		switch {
+		case err == nil && found != nil:
+			a.ids = append(a.ids, found.ID)
+		case refused || errors.Is(err, ErrKeyNotFound):
+		case previous == nil:
+			return nil
+		default:
+			a.ids, a.any = previous.ids, previous.any
+			return &a
+		}
 	}
+	n := len(a.ids)
+	a.any = n > 1 && a.ids[n-1] != a.ids[n-2] // of the two unknown secrets
 	return &a
 }

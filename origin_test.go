@@ -212,6 +212,35 @@ func TestOrigin_Trusted(t *testing.T) {
 	}
 }
 
+// A server that admits every secret needs none, whatever the IDs of the keys are.
+func TestOrigin_AnySecret(t *testing.T) {
+	for name, lookup := range map[string]llmhttp.KeyFunc{
+		"a key for each secret": func(_ context.Context, secret string) (*llmhttp.Key, error) {
+			return &llmhttp.Key{ID: llmhttp.HashSecret(secret)[:8]}, nil
+		},
+		"some secret is needed": func(_ context.Context, secret string) (*llmhttp.Key, error) {
+			if secret == llmhttp.Anonymous {
+				return nil, llmhttp.ErrKeyNotFound
+			}
+			return &llmhttp.Key{ID: "k"}, nil
+		},
+		"each secret has a key, guests too": func(_ context.Context, secret string) (*llmhttp.Key, error) {
+			if secret == llmhttp.Anonymous {
+				return &llmhttp.Key{ID: "guest"}, nil
+			}
+			return &llmhttp.Key{ID: llmhttp.HashSecret(secret)[:8]}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := llmhttp.NewHandler(new(stubBackend), lookup, nil)
+			r := requestTo("evil.test", "Authorization", "Bearer x", "Content-Type", "application/json", "Origin", "http://evil.test")
+			status, code, _ := respond(t, h, r)
+			assert.Equal(t, 403, status)
+			assert.Equal(t, "host_not_allowed", code)
+		})
+	}
+}
+
 // What the KeyStore says about requests without a secret is asked once a minute, and kept
 // when the store fails.
 func TestOrigin_LookupIsCached(t *testing.T) {
@@ -220,14 +249,17 @@ func TestOrigin_LookupIsCached(t *testing.T) {
 		var anonymous *llmhttp.Key
 		anonymousErr := error(llmhttp.ErrKeyNotFound)
 		h := llmhttp.NewHandler(new(stubBackend), llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
-			if secret == llmhttp.Anonymous {
+			switch secret {
+			case llmhttp.Anonymous:
 				lookups++
 				return anonymous, anonymousErr
+			case testSecret:
+				return &llmhttp.Key{ID: "k"}, nil
 			}
-			return &llmhttp.Key{ID: "k"}, nil
+			return nil, llmhttp.ErrKeyNotFound
 		}), nil)
 		ask := func() int {
-			status, _, _ := respond(t, h, requestTo("llm.acme.test", "Authorization", "Bearer x"))
+			status, _, _ := respond(t, h, requestTo("llm.acme.test", "Authorization", "Bearer "+testSecret))
 			return status
 		}
 		for range 5 {

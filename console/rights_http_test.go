@@ -314,6 +314,24 @@ func TestPlayground_ModelsAreFree(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, v.call(info.ID), "the limit of the key holds for other requests")
 }
 
+// The playground works whatever the name of the server is, although its requests have no
+// secret.
+func TestPlayground_NamedHost(t *testing.T) {
+	h := newHost(t, func(_ *host, o *console.Options) {
+		o.SignIn = nil
+		o.User = func(*http.Request) (console.User, error) { return console.User{Name: "ada", Admin: true}, nil }
+	})
+	info, _ := h.mustCreate(t, manage.KeyParams{})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/console/playground/chat?key="+info.ID, strings.NewReader(chatBody))
+	require.NoError(t, err)
+	r.Host = "llm.acme.test"
+	r.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	assert.Equal(t, http.StatusOK, response.StatusCode)
+}
+
 // failingBackend fails in the middle of each stream.
 var failingBackend = llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {

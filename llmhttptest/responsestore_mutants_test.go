@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -214,7 +215,7 @@ var responseMutants = []mutant[responseTest]{
 	})},
 	{"items that are sent again are found twice", "Items", responseFixture(func(m *responseMap) { m.repeated = true })},
 	{"a turn has its Body", "RoundTrip", responseFixture(func(m *responseMap) { m.turn = func(*storedResponse, int) {} })},
-	{"the size of a turn is not checked", "TurnBytes", responseFixture(func(m *responseMap) { m.turnSize = func(*storedResponse) int { return -1 << 62 } })},
+	{"the size of a turn is not checked", "TurnBytes", responseFixture(func(m *responseMap) { m.turnSize = func(*storedResponse) int { return math.MinInt } })},
 	{"the Body counts", "TurnBytes", responseFixture(func(m *responseMap) {
 		m.turnSize = func(r *storedResponse) int { return len(r.Body) + bodyBytes(r.Input) + bodyBytes(r.Output) }
 	})},
@@ -222,14 +223,14 @@ var responseMutants = []mutant[responseTest]{
 		m.turnSize = func(r *storedResponse) int { return bodyBytes(r.Input) }
 	})},
 	{"a turn is cut at its limit", "TurnBytes", responseFixture(func(m *responseMap) {
-		m.turnSize = func(*storedResponse) int { return -1 << 62 }
+		m.turnSize = func(*storedResponse) int { return math.MinInt }
 		m.turn = func(r *storedResponse, maxBytes int) {
 			if r.Body = nil; bodyBytes(r.Input)+bodyBytes(r.Output) > maxBytes {
 				r.Output = nil
 			}
 		}
 	})},
-	{"the size of items is not checked", "ItemBytes", responseFixture(func(m *responseMap) { m.itemsSize = func([]storedItem) int { return -1 << 62 } })},
+	{"the size of items is not checked", "ItemBytes", responseFixture(func(m *responseMap) { m.itemsSize = func([]storedItem) int { return math.MinInt } })},
 	{"each item is checked alone", "ItemBytes", responseFixture(func(m *responseMap) {
 		m.itemsSize = func(items []storedItem) (largest int) {
 			for _, item := range items {
