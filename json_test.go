@@ -107,6 +107,7 @@ var jsonDocuments = []struct{ typ, doc string }{
 	{"ImageRequest", `{"model":"m","prompt":"p","n":2,"size":"256x256","quality":"hd","response_format":"url","style":"vivid"}`},
 	{"ImageResponse", `{"created":7,"data":[{"url":"u","revised_prompt":"r","x":1},{"b64_json":"AAE="}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3,"input_tokens_details":{}},"background":"opaque"}`},
 	{"Model", `{"id":"m","object":"model","created":7,"owned_by":"o","meta":{"a":1},"parent":null}`},
+	{"Model", `{"id":"m","object":"model","created":7,"owned_by":"o","name":"n","context_length":9,"max_output_tokens":8,"capabilities":[],"x":1}`},
 	{"EmbeddingRequest", `{"model":"m","input":["a",""],"dimensions":3,"encoding_format":"base64","user":"u"}`},
 	{"EmbeddingRequest", `{"model":"m","input":[[1,2],[3]]}`},
 	{"EmbeddingResponse", `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1},"x":1}`},

@@ -77,3 +77,15 @@ func TestModels_IDHasNoControlCharacters(t *testing.T) {
 	}
 	assert.Empty(t, s.usage.records())
 }
+
+// Every ID that is listed can be requested.
+func TestModels_ListsNoIDsThatRequestsCannotName(t *testing.T) {
+	ids := []string{"", "a\nb", strings.Repeat("m", 513), "ok"}
+	b := &stubBackend{models: func(context.Context) (list []llmhttp.Model, err error) {
+		for _, id := range ids {
+			list = append(list, llmhttp.Model{ID: id})
+		}
+		return list, nil
+	}}
+	assert.Equal(t, `{"object":"list","data":[{"id":"ok","object":"model","created":0,"owned_by":""}]}`, startServer(t, config{backend: b}).get(modelsPath).body)
+}

@@ -175,11 +175,16 @@ const maxModelID = 512
 // that contains the API key, or control characters, which some stores do not take.
 func (q *request) authorizeModel(id string) error {
 	q.observer.requestedModel = id
-	if len(id) > maxModelID || strings.ContainsFunc(id, unicode.IsControl) || !q.key.AllowsModel(id) || q.cred.isIn(id) {
+	if !q.allowsModel(id) {
 		return ModelNotFound(id)
 	}
 	q.accounting.record.Model = id
 	return nil
+}
+
+// allowsModel reports whether authorizeModel accepts a model.
+func (q *request) allowsModel(id string) bool {
+	return len(id) <= maxModelID && !strings.ContainsFunc(id, unicode.IsControl) && q.key.AllowsModel(id) && !q.cred.isIn(id)
 }
 
 // beginBackendCall must be called before each call to the Backend, or to anything

@@ -85,7 +85,7 @@ var backendChecks = []check[backendTest]{
 	{"ChatCancelledBefore", "the context of Chat is not passed on.", checkChatCancelledBefore},
 	{"ChatConcurrent", "the state of one chat is visible to others.", checkChatConcurrent},
 	{"ChatLeavesNoGoroutines", "a goroutine is blocked in a send to a channel that is not received from after the stream has ended.", checkChatLeavesNoGoroutines},
-	{"Models", "the list contains empty or duplicate models, lacks one of BackendOptions, or comes from a map.", checkModels},
+	{"Models", "the list contains empty or duplicate models, lacks one of BackendOptions, comes from a map, or has a negative number of tokens.", checkModels},
 	{"Images", "the Backend ignores N or Size, or does not refuse what it does not support with a 4xx.", checkImages},
 	{"ImageSizes", "sizes are not of the form 1024x1024, or the model is not looked up.", checkImageSizes},
 	{"ImageUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkImageUnknownModel},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 func checkModels(t testing.TB, b backendTest) {
@@ -25,6 +27,7 @@ func checkModels(t testing.TB, b backendTest) {
 			if m.Created < 0 {
 				t.Errorf("ListModels: model %q has Created %d, want a Unix time or 0", m.ID, m.Created)
 			}
+			checkModelDetails(t, &m)
 			lists[i] = append(lists[i], m.ID)
 		}
 	}
@@ -34,6 +37,20 @@ func checkModels(t testing.TB, b backendTest) {
 	for _, id := range []string{b.opts.ChatModel, b.opts.ImageModel, b.opts.EmbeddingModel} {
 		if id != "" && !b.opts.AnyModel && !slices.Contains(lists[0], id) {
 			t.Errorf("ListModels returned %q, want it to include %q of BackendOptions", lists[0], id)
+		}
+	}
+}
+
+// checkModelDetails checks what clients read of a model besides its ID.
+func checkModelDetails(t testing.TB, m *llmhttp.Model) {
+	t.Helper()
+	if m.ContextWindow < 0 || m.OutputLimit < 0 {
+		t.Errorf("ListModels: model %q has ContextWindow %d and OutputLimit %d, want numbers of tokens, or 0 for unknown ones", m.ID, m.ContextWindow, m.OutputLimit)
+	}
+	for i, c := range m.Capabilities {
+		if c == "" || slices.Contains(m.Capabilities[:i], c) {
+			t.Errorf("ListModels: model %q has Capabilities %q, want different ones that are not empty", m.ID, m.Capabilities)
+			return
 		}
 	}
 }

@@ -118,12 +118,21 @@ func (b *Backend) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (in
 	return promptTokens(req), nil
 }
 
-// ListModels implements [llmhttp.ModelLister].
+// ListModels implements [llmhttp.ModelLister]. The context window and the output limit of the
+// chat model are for clients that ask for them. Chat does not enforce them.
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
-	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
-	var models []llmhttp.Model
-	for _, id := range []string{ModelChat, ModelEmbed, ModelImageLarge, ModelImageSmall} {
-		models = append(models, llmhttp.Model{ID: id, Created: created, OwnedBy: "llmhttp"})
+	models := []llmhttp.Model{
+		{
+			ID: ModelChat, DisplayName: "Demo chat", ContextWindow: 128_000, OutputLimit: 32_000,
+			Capabilities: []llmhttp.Capability{llmhttp.CapabilityTools, llmhttp.CapabilityThinking},
+		},
+		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llmhttp.Capability{llmhttp.CapabilityEmbedding}},
+		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llmhttp.Capability{}},
+		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llmhttp.Capability{}},
+	}
+	for i := range models {
+		models[i].Created = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
+		models[i].OwnedBy = "llmhttp"
 	}
 	return models, nil
 }

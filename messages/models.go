@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -11,12 +12,41 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A model is an entry of the model list.
+// A model is an entry of the model list: ModelInfo of anthropic-sdk-go 1.84. What is not
+// known is left out.
 type model struct {
-	Type        string `json:"type"`
-	ID          string `json:"id"`
-	DisplayName string `json:"display_name"`
-	CreatedAt   string `json:"created_at"` // RFC 3339
+	Type           string             `json:"type"`
+	ID             string             `json:"id"`
+	DisplayName    string             `json:"display_name"`
+	CreatedAt      string             `json:"created_at"` // RFC 3339
+	MaxInputTokens int                `json:"max_input_tokens,omitempty"`
+	MaxTokens      int                `json:"max_tokens,omitempty"`
+	Capabilities   *modelCapabilities `json:"capabilities,omitempty"`
+}
+
+// The API has more capabilities, of which an [llmhttp.Model] does not tell. There is none
+// for tools.
+type modelCapabilities struct {
+	ImageInput support         `json:"image_input"`
+	Thinking   thinkingSupport `json:"thinking"`
+}
+
+type support struct {
+	Supported bool `json:"supported"`
+}
+
+type thinkingSupport struct {
+	Supported bool          `json:"supported"`
+	Types     thinkingTypes `json:"types"`
+}
+
+// thinkingTypes are the values of thinking.type that requests may have: see
+// thinkingConfig.convert.
+type thinkingTypes struct {
+	Adaptive     support `json:"adaptive"`
+	BetweenTools support `json:"between_tools"`
+	Disabled     support `json:"disabled"`
+	Enabled      support `json:"enabled"`
 }
 
 // A modelPage is a page of the model list.
@@ -34,7 +64,24 @@ const (
 
 func newModel(m *llmhttp.Model) model {
 	created := time.Unix(m.Created, 0).UTC().Format(time.RFC3339)
-	return model{Type: "model", ID: m.ID, DisplayName: m.ID, CreatedAt: created}
+	return model{
+		Type: "model", ID: m.ID, DisplayName: cmp.Or(m.DisplayName, m.ID), CreatedAt: created,
+		MaxInputTokens: max(m.ContextWindow, 0), MaxTokens: max(m.OutputLimit, 0), Capabilities: newCapabilities(m.Capabilities),
+	}
+}
+
+func newCapabilities(list []llmhttp.Capability) *modelCapabilities {
+	if list == nil {
+		return nil
+	}
+	thinking := support{slices.Contains(list, llmhttp.CapabilityThinking)}
+	return &modelCapabilities{
+		ImageInput: support{slices.Contains(list, llmhttp.CapabilityVision)},
+		Thinking: thinkingSupport{
+			Supported: thinking.Supported,
+			Types:     thinkingTypes{Adaptive: thinking, BetweenTools: thinking, Disabled: support{true}, Enabled: thinking},
+		},
+	}
 }
 
 // listModels serves GET /v1/models.
@@ -44,7 +91,7 @@ func (p *protocol) listModels(ctx context.Context, r *http.Request, _ []byte) (a
 	if err != nil {
 		return nil, err
 	}
-	models, err := llmhttp.ListModels(ctx)
+	models, err := p.models(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +104,13 @@ func (p *protocol) listModels(ctx context.Context, r *http.Request, _ []byte) (a
 		page.FirstID, page.LastID = &page.Data[0].ID, &page.Data[n-1].ID
 	}
 	return page, nil
+}
+
+// models returns the models that requests reach under their IDs. Others, whose IDs
+// Options.Model takes for other models, are left out.
+func (p *protocol) models(ctx context.Context) ([]llmhttp.Model, error) {
+	models, err := llmhttp.ListModels(ctx)
+	return slices.DeleteFunc(models, func(m llmhttp.Model) bool { return p.servedModel(m.ID) != m.ID }), err
 }
 
 // pageLimit returns the limit parameter of a query.
@@ -100,7 +154,7 @@ func indexModel(models []llmhttp.Model, id string) int {
 // getModel serves GET /v1/models/{id}.
 func (p *protocol) getModel(ctx context.Context, r *http.Request, _ []byte) (any, error) {
 	id := p.servedModel(r.PathValue("id"))
-	models, err := llmhttp.ListModels(ctx)
+	models, err := p.models(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -71,3 +71,52 @@ func TestModels(t *testing.T) {
 	assert.Contains(t, string(body), `{"object":"list","data":[{"id":"a","object":"model","created":1767225600`)
 	assert.Empty(t, w.Header().Get("Request-Id"))
 }
+
+// What is known of a model has the members of Anthropic's API, and the rest is left out.
+func TestModels_Details(t *testing.T) {
+	support := func(yes string) string { return `{"supported":` + yes + `}` }
+	capabilities := func(vision, thinking string) string {
+		return `{"image_input":` + support(vision) + `,"thinking":{"supported":` + thinking + `,"types":{"adaptive":` + support(thinking) +
+			`,"between_tools":` + support(thinking) + `,"disabled":{"supported":true},"enabled":` + support(thinking) + `}}}`
+	}
+	for _, test := range []struct {
+		model llmhttp.Model
+		want  string
+	}{
+		{llmhttp.Model{ID: "m", ContextWindow: -1, OutputLimit: -1}, `"display_name":"m","created_at":"1970-01-01T00:00:00Z"`},
+		{llmhttp.Model{ID: "m", DisplayName: "Model M", ContextWindow: 200_000, OutputLimit: 64_000},
+			`"display_name":"Model M","created_at":"1970-01-01T00:00:00Z","max_input_tokens":200000,"max_tokens":64000`},
+		{llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{}},
+			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","capabilities":` + capabilities("false", "false")},
+		{llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{"tools", "thinking"}},
+			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","capabilities":` + capabilities("false", "true")},
+		{llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{"vision"}},
+			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","capabilities":` + capabilities("true", "false")},
+	} {
+		h := llmhttp.NewHandler(lister{models: []llmhttp.Model{test.model}}, llmhttp.AllowAll("a"), &llmhttp.Options{
+			Protocols: []llmhttp.Protocol{messages.New(nil)},
+		})
+		w := (&server{Handler: h}).do("GET", "/v1/models/m", "")
+		assert.Equal(t, `{"type":"model","id":"m",`+test.want+`}`, w.Body.String())
+	}
+}
+
+// An ID that Options.Model takes for another model is not listed, because requests for it
+// would not reach the model with the ID.
+func TestModels_RenamedIDsAreNotListed(t *testing.T) {
+	models := []llmhttp.Model{{ID: "claude-3"}, {ID: "demo"}, {ID: "demo-2"}}
+	alias := func(name string) string {
+		if strings.HasPrefix(name, "claude-") {
+			return "demo"
+		}
+		return name
+	}
+	h := llmhttp.NewHandler(lister{models: models}, llmhttp.AllowAll("a"), &llmhttp.Options{
+		Protocols: []llmhttp.Protocol{messages.New(&messages.Options{Model: alias})},
+	})
+	s := &server{Handler: h}
+	body := s.do("GET", "/v1/models", "").Body.String()
+	assert.Contains(t, body, `"first_id":"demo","last_id":"demo-2"`)
+	assert.NotContains(t, body, "claude")
+	assert.Contains(t, s.do("GET", "/v1/models/claude-3", "").Body.String(), `"id":"demo"`)
+}

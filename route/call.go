@@ -44,10 +44,10 @@ func (r *Router) newCall(ctx context.Context, model string, endpoint llmhttp.End
 	if err != nil {
 		return nil, err
 	}
-	c := &call{router: r, route: rt, ctx: ctx, info: newRequestInfo(ctx, model, endpoint)}
+	c := &call{router: r, route: rt, ctx: ctx, info: rt.newRequestInfo(ctx, model, endpoint)}
 	c.round, c.eligibleFrom = 1, make([]int, len(rt.targets))
 	for i, t := range rt.targets {
-		if !t.supports(endpoint) {
+		if !t.serves(c.info) {
 			c.eligibleFrom[i] = excluded
 		}
 	}

@@ -19,9 +19,9 @@ func (r *Router) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int
 		return 0, err
 	}
 	failure := errCannotCount
-	info, now := newRequestInfo(ctx, req.Model, llmhttp.EndpointChat), time.Now()
+	info, now := rt.newRequestInfo(ctx, req.Model, llmhttp.EndpointChat), time.Now()
 	for i, t := range rt.targets {
-		if !rt.pool.ready(i, info, now) {
+		if !t.serves(info) || !rt.pool.ready(i, info, now) {
 			continue
 		}
 		renamed := *req

@@ -31,9 +31,9 @@ func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error)
 	}
 	var common, first []string
 	known := false // a target might know the model
-	info, now := newRequestInfo(ctx, model, llmhttp.EndpointImages), time.Now()
+	info, now := rt.newRequestInfo(ctx, model, llmhttp.EndpointImages), time.Now()
 	for i, t := range rt.targets {
-		if !t.supports(llmhttp.EndpointImages) {
+		if !t.serves(info) {
 			continue
 		}
 		if !rt.pool.ready(i, info, now) {

@@ -22,7 +22,9 @@ type modelList struct {
 
 	mu         sync.Mutex      // guards the fields below
 	models     []llmhttp.Model // never modified
+	byID       map[string]int  // indices in models; never modified; nil until the Backend has returned a list
 	known      bool            // the Backend has returned a list, or does not support lists
+	fetched    time.Time       // the end of the last fetch
 	expires    time.Time
 	refreshing bool
 }
@@ -37,6 +39,17 @@ func (l *modelList) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.refreshing && !time.Now().Before(l.expires) {
+		l.refreshing = true
+		go l.fetch()
+	}
+}
+
+// refreshForRequest is like refresh, but waits for [listRetry] at least after a fetch, even
+// if lists are not kept.
+func (l *modelList) refreshForRequest() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); !l.refreshing && !now.Before(l.expires) && now.Sub(l.fetched) >= listRetry {
 		l.refreshing = true
 		go l.fetch()
 	}
@@ -57,10 +70,24 @@ func (l *modelList) fetch() {
 	l.known = l.known || err == nil || errors.Is(err, errors.ErrUnsupported)
 	if err == nil {
 		l.models = slices.DeleteFunc(slices.Clone(models), func(m llmhttp.Model) bool { return m.ID == "" })
+		l.byID = indexModels(l.models)
 	} else {
 		ttl = min(ttl, listRetry)
 	}
-	l.expires = time.Now().Add(ttl)
+	l.fetched = time.Now()
+	l.expires = l.fetched.Add(ttl)
+}
+
+// indexModels returns the index of each model by its ID. Of several with the same ID it
+// is that of the first.
+func indexModels(models []llmhttp.Model) map[string]int {
+	byID := make(map[string]int, len(models))
+	for i := range models {
+		if _, ok := byID[models[i].ID]; !ok {
+			byID[models[i].ID] = i
+		}
+	}
+	return byID
 }
 
 // listModels calls the Backend. It returns a panic as an error, because it does
@@ -89,4 +116,30 @@ func (l *modelList) cachedModels() []llmhttp.Model {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.models
+}
+
+// A listing tells whether a Backend lists a model.
+type listing int
+
+const (
+	notKnown listing = iota // there is no list
+	listed
+	notListed
+)
+
+// find returns the model with an ID from the list that was fetched last. The model is zero
+// unless it is listed. l may be nil.
+func (l *modelList) find(id string) (llmhttp.Model, listing) {
+	if l == nil {
+		return llmhttp.Model{}, notKnown
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byID == nil {
+		return llmhttp.Model{}, notKnown
+	}
+	if i, ok := l.byID[id]; ok {
+		return l.models[i], listed
+	}
+	return llmhttp.Model{}, notListed
 }

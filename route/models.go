@@ -1,8 +1,11 @@
 package route
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,7 +17,7 @@ import (
 
 const (
 	listTimeout = 10 * time.Second // limits a call of a Backend's ListModels
-	listRetry   = 5 * time.Second  // maximum delay after a ListModels that failed
+	listRetry   = 5 * time.Second  // maximum delay after a ListModels that failed, minimum delay between those for requests
 )
 
 // ListModels implements [llmhttp.ModelLister]. It lists the models of the
@@ -22,6 +25,18 @@ const (
 // listed. A route with a pattern contributes those models of its targets whose
 // names match it; a target with a Model without a * contributes nothing,
 // because its names are not known. All models have the clients' names.
+//
+// The other members of a model are those that the targets list for it. If several
+// targets list it, Created and OwnedBy are those of the first, ContextWindow and
+// OutputLimit the smallest, Capabilities the common ones, and DisplayName and the members
+// of Extra those that are equal. What a target does not tell does not count. A name
+// that is not the target's has no DisplayName unless it contains the target's, because that
+// would reveal the model behind it.
+//
+// If a target of a route with a pattern lists a model, requests for it are not sent to
+// targets whose lists are without it, because servers of a single model answer for
+// every name. Such requests refresh the lists too; until a target has listed its
+// models for the first time it gets requests for all of them.
 //
 // The lists of the targets are cached for Options.ModelsTTL and refreshed in the
 // background, all at the same time, with a timeout of 10 seconds. Until a new
@@ -41,17 +56,17 @@ func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	seen := make(map[string]bool)
 	for _, rt := range r.routes {
 		if r.byName[rt.model] == rt {
-			list = append(list, rt.listedModel())
+			list = append(list, rt.listedModel(rt.model))
 			continue
 		}
 		for _, t := range rt.targets {
 			for _, m := range t.list.cachedModels() {
 				name, ok := t.clientModel(m.ID)
-				if !ok || seen[name] || r.findRoute(name) != rt {
+				if !ok || name == "" || seen[name] || r.findRoute(name) != rt {
 					continue
 				}
 				seen[name] = true
-				list = append(list, renameModel(m, name))
+				list = append(list, rt.listedModel(name))
 			}
 		}
 	}
@@ -70,32 +85,83 @@ func (r *Router) canListModels() bool {
 	needed := false
 	for _, rt := range r.patterns {
 		for _, t := range rt.targets {
-			needed = needed || t.list != nil && (t.model == "" || strings.Contains(t.model, "*"))
+			needed = needed || t.list != nil && t.takesNames()
 		}
 	}
 	return !needed || slices.ContainsFunc(r.lists, (*modelList).isKnown)
 }
 
-// listedModel returns the model of a route with an exact name. The members are
-// those of the first target that lists the model.
-func (rt *route) listedModel() llmhttp.Model {
+// isListed reports whether a target of a route with a pattern lists the model. It
+// refreshes the lists in the background, because clients may have the list from another
+// process. The targets of an exact name serve it whatever they list.
+func (rt *route) isListed(model string) bool {
+	if len(rt.targets) < 2 || !strings.Contains(rt.model, "*") {
+		return false
+	}
+	found := false
 	for _, t := range rt.targets {
-		id := t.backendModel(rt.model)
-		for _, m := range t.list.cachedModels() {
-			if m.ID == id {
-				return renameModel(m, rt.model)
-			}
+		if t.list != nil && t.takesNames() {
+			t.list.refreshForRequest()
+			_, state := t.list.find(t.backendModel(model))
+			found = found || state == listed
 		}
 	}
-	return llmhttp.Model{ID: rt.model}
+	return found
 }
 
-// renameModel returns m with the given ID, without members that would reveal the
+// listedModel returns the model that clients call name, with what the targets list for it.
+func (rt *route) listedModel(name string) llmhttp.Model {
+	var merged *llmhttp.Model
+	for _, t := range rt.targets {
+		m, state := t.list.find(t.backendModel(name))
+		if state != listed {
+			continue
+		}
+		m = renameModel(m, name)
+		if merged == nil {
+			merged = &m
+		} else {
+			mergeModel(merged, &m)
+		}
+	}
+	if merged == nil {
+		return llmhttp.Model{ID: name}
+	}
+	return *merged
+}
+
+// renameModel returns a copy of m with the given ID, without members that would reveal the
 // old one.
 func renameModel(m llmhttp.Model, id string) llmhttp.Model {
+	m.DisplayName = modelname.RenameTitle(m.DisplayName, m.ID, id)
+	m.Capabilities = slices.Clone(m.Capabilities)
 	m.Extra = modelname.RenameMembers(m.Extra, m.ID, id)
 	m.ID = id
 	return m
+}
+
+// mergeModel leaves in m what is true of other too, a model with the same ID at another
+// target.
+func mergeModel(m, other *llmhttp.Model) {
+	if m.DisplayName != other.DisplayName {
+		m.DisplayName = ""
+	}
+	m.ContextWindow = smaller(m.ContextWindow, other.ContextWindow)
+	m.OutputLimit = smaller(m.OutputLimit, other.OutputLimit)
+	if m.Capabilities == nil {
+		m.Capabilities = other.Capabilities
+	} else if other.Capabilities != nil {
+		m.Capabilities = slices.DeleteFunc(m.Capabilities, func(c llmhttp.Capability) bool { return !slices.Contains(other.Capabilities, c) })
+	}
+	maps.DeleteFunc(m.Extra, func(name string, v json.RawMessage) bool { return !bytes.Equal(v, other.Extra[name]) })
+}
+
+// smaller returns the smaller one of two limits, of which each may be unknown.
+func smaller(a, b int) int {
+	if a <= 0 || b <= 0 {
+		return max(a, b, 0)
+	}
+	return min(a, b)
 }
 
 // awaitLists refreshes the lists that have expired and waits for those that have

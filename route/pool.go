@@ -40,10 +40,12 @@ type requestInfo struct {
 	model    string // the client's name
 	account  string // the account of the key; empty if it is not known
 	endpoint llmhttp.Endpoint
+	listed   bool // a target lists the model: see route.isListed
 }
 
-func newRequestInfo(ctx context.Context, model string, endpoint llmhttp.Endpoint) *requestInfo {
-	info := &requestInfo{model: model, endpoint: endpoint}
+// newRequestInfo returns the requestInfo of a request to rt.
+func (rt *route) newRequestInfo(ctx context.Context, model string, endpoint llmhttp.Endpoint) *requestInfo {
+	info := &requestInfo{model: model, endpoint: endpoint, listed: rt.isListed(model)}
 	if key := llmhttp.KeyFrom(ctx); key != nil {
 		info.account = key.Account
 	}
@@ -181,7 +183,7 @@ func (p *pool) updateBreaker(m *modelState, a *admission, out outcome, now time.
 // request.
 func (p *pool) hasOther(i int, info *requestInfo) bool {
 	for j, t := range p.targets {
-		if j == i || !t.supports(info.endpoint) {
+		if j == i || !t.serves(info) {
 			continue
 		}
 		if m := p.findModel(j, info); m == nil || m.breaker.closedFor(info.account) {

@@ -31,6 +31,23 @@ func (t *target) supports(endpoint llmhttp.Endpoint) bool {
 	return ok
 }
 
+// serves reports whether a request may be sent to the target. If another target lists the
+// model, that depends on the list of this one too.
+func (t *target) serves(info *requestInfo) bool {
+	if !t.supports(info.endpoint) {
+		return false
+	}
+	if !info.listed || !t.takesNames() {
+		return true
+	}
+	_, state := t.list.find(t.backendModel(info.model))
+	return state != notListed
+}
+
+// takesNames reports whether a target of a route with a pattern serves the models that its
+// Backend lists. Otherwise it serves one model under any name.
+func (t *target) takesNames() bool { return t.model == "" || strings.Contains(t.model, "*") }
+
 // backendModel returns the Backend's name of the model that clients call name.
 func (t *target) backendModel(name string) string {
 	if t.model == "" {
@@ -47,7 +64,7 @@ func (t *target) clientModel(name string) (string, bool) {
 	switch {
 	case t.model == "":
 		return name, modelname.Match(t.routeModel, name)
-	case !strings.Contains(t.model, "*"):
+	case !t.takesNames():
 		return "", false
 	}
 	text, ok := modelname.Wildcard(t.model, name)

@@ -13,7 +13,9 @@ import (
 
 // ListModels implements [llmhttp.ModelLister]. It returns the models that the
 // server lists, with the names that clients use, and then those of
-// Options.Models that the server does not list.
+// Options.Models that the server does not list. Windows, limits and capabilities are those
+// that vLLM, llama.cpp, OpenRouter, LiteLLM and this package's Handler list. A model with
+// another name than the server's has no DisplayName unless its ID contains the server's.
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	list, err := fetchReply(ctx, b, b.models, nil, modelNames{}, decodeModels)
 	if err != nil {
@@ -75,7 +77,7 @@ func decodeModelEntries(entries []json.RawMessage) (list []llmhttp.Model, err er
 }
 
 // renameModels returns the models of the server with the names that clients use.
-// A model with several names is listed with each.
+// A model with several names is listed with each, and shares no memory with the others.
 func (b *Backend) renameModels(list []llmhttp.Model) []llmhttp.Model {
 	clientNames := slices.Sorted(maps.Keys(b.opts.Models))
 	byServerName := make(map[string][]string) // the client names of a model
@@ -94,6 +96,8 @@ func (b *Backend) renameModels(list []llmhttp.Model) []llmhttp.Model {
 			return
 		}
 		listed[name] = true
+		m.DisplayName = modelname.RenameTitle(m.DisplayName, m.ID, name, hidden...)
+		m.Capabilities = slices.Clone(m.Capabilities)
 		m.Extra = modelname.RenameMembers(m.Extra, m.ID, name, hidden...)
 		m.ID = name
 		out = append(out, m)

@@ -49,6 +49,61 @@ func TestListModels(t *testing.T) {
 	}
 }
 
+// The lists of several servers, as they send them: vLLM (entrypoints/openai/protocol.py:
+// ModelCard), llama.cpp (tools/server/server-context.cpp), OpenRouter (docs/models), LiteLLM
+// (proxy/utils.py: create_model_info_response), Ollama (openai/openai.go: Model).
+func TestListModels_Servers(t *testing.T) {
+	for name, test := range map[string]struct {
+		body string
+		want llmhttp.Model // without Extra
+	}{
+		"vLLM": {`{"object":"list","data":[{"id":"org/m","object":"model","created":1700000000,"owned_by":"vllm","root":"org/m","parent":null,"max_model_len":32768,` +
+			`"permission":[{"id":"modelperm-1","object":"model_permission","created":1700000000,"allow_sampling":true,"organization":"*","group":null,"is_blocking":false}]}]}`,
+			llmhttp.Model{ID: "org/m", Created: 1700000000, OwnedBy: "vllm", ContextWindow: 32768}},
+		"llama.cpp": {`{"models":[{"name":"m","model":"m","modified_at":"","size":"","digest":"","type":"model","description":"","tags":[""],"capabilities":["completion","multimodal"],"parameters":"","details":{"format":"gguf"}}],` +
+			`"object":"list","data":[{"id":"m","aliases":["m"],"tags":[],"object":"model","created":1700000000,"owned_by":"llamacpp","meta":{"vocab_type":2,"n_vocab":151936,"n_ctx":65536,"n_ctx_train":262144,"n_embd":2048,"n_params":34660610688,"size":22127960064,"ftype":"Q4_K"}}]}`,
+			llmhttp.Model{ID: "m", Created: 1700000000, OwnedBy: "llamacpp", ContextWindow: 65536}},
+		"OpenRouter": {`{"data":[{"id":"org/m","canonical_slug":"org/m-2026","hugging_face_id":"","name":"Org: M","created":1700000000,"description":"A model","context_length":200000,` +
+			`"architecture":{"modality":"text+image->text","input_modalities":["text","image"],"output_modalities":["text"],"tokenizer":"GPT","instruct_type":null},"pricing":{"prompt":"0.000003","completion":"0.000015"},` +
+			`"top_provider":{"context_length":200000,"max_completion_tokens":64000,"is_moderated":true},"per_request_limits":null,"supported_parameters":["include_reasoning","max_tokens","reasoning","temperature","tool_choice","tools"]}]}`,
+			llmhttp.Model{ID: "org/m", Created: 1700000000, DisplayName: "Org: M", ContextWindow: 200000, OutputLimit: 64000,
+				Capabilities: []llmhttp.Capability{llmhttp.CapabilityTools, llmhttp.CapabilityVision, llmhttp.CapabilityThinking}}},
+		"LiteLLM": {`{"data":[{"id":"m","object":"model","created":1677610602,"owned_by":"openai","max_input_tokens":128000,"max_output_tokens":16384}],"object":"list"}`,
+			llmhttp.Model{ID: "m", Created: 1677610602, OwnedBy: "openai", ContextWindow: 128000, OutputLimit: 16384}},
+		"Ollama": {`{"object":"list","data":[{"id":"m:latest","object":"model","created":1700000000,"owned_by":"library"}]}`,
+			llmhttp.Model{ID: "m:latest", Created: 1700000000, OwnedBy: "library"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, test.body) })
+			list, err := newBackend(t, s.url(), nil).ListModels(t.Context())
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			list[0].Extra = nil
+			assert.Equal(t, test.want, list[0])
+		})
+	}
+}
+
+// Names that people see reveal the server's model as well as its ID does.
+func TestListModels_DisplayName(t *testing.T) {
+	checkLeaks(t)
+	const body = `{"data":[{"id":"llama-70b","name":"Llama 70B","display_name":"Llama","max_model_len":8,"capabilities":["tools"]},{"id":"b-1","name":"like llama-70b"},{"id":"c-1","name":"C"}]}`
+	s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, body) })
+	models := map[string]string{"chat": "llama-70b", "meta/llama-70b": "llama-70b"}
+	list, err := newBackend(t, s.url(), &upstream.Options{Models: models}).ListModels(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 4)
+	tools := []llmhttp.Capability{llmhttp.CapabilityTools}
+	window := llmhttp.Extra{"max_model_len": []byte("8")}
+	assert.Equal(t, llmhttp.Model{ID: "chat", ContextWindow: 8, Capabilities: tools, Extra: window}, list[0])
+	assert.Equal(t, "Llama 70B", list[1].DisplayName, "the client's name contains the server's")
+	assert.Empty(t, list[2].DisplayName, "it contains the name of a model that is hidden")
+	assert.Equal(t, "C", list[3].DisplayName)
+	list[0].Capabilities[0] = "changed"
+	assert.Equal(t, tools, list[1].Capabilities, "models share no memory")
+}
+
 func TestListModels_InvalidReply(t *testing.T) {
 	for _, body := range []string{``, `{}x`, `"a"`, `{"data":5}`, `{"data":["a"]}`, `{"data":[{"id":1},{"id":2}]}`, `[5]`, `{"error":"no"}`, `{"object":"error","message":"no"}`, `<html>`} {
 		t.Run(body, func(t *testing.T) {

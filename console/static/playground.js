@@ -325,6 +325,7 @@ async function loadModels() {
   field("models").replaceChildren(...data.map((model) => {
     const option = document.createElement("option");
     option.value = model.id;
+    if (model.name) option.label = model.name;
     return option;
   }));
   if (field("model").value === "" && data.length) field("model").value = preferredModel(data);

@@ -35,10 +35,27 @@ func Rename(text, old, name string) string {
 	}
 }
 
+const memberName = "name"
+
+// RenameTitle returns the name that people see of a model whose name changes from old to
+// name: what [RenameMembers] makes of the member name, or "" if it removes that.
+func RenameTitle(title, old, name string, hidden ...string) (renamed string) {
+	value, err := json.Marshal(title)
+	if err != nil || title == "" {
+		return ""
+	}
+	members := RenameMembers(map[string]json.RawMessage{memberName: value}, old, name, hidden...)
+	if value, ok := members[memberName]; ok {
+		_ = json.Unmarshal(value, &renamed) // a string, as title was
+	}
+	return renamed
+}
+
 // RenameMembers returns a copy of the members of a model's JSON object, for a
 // model whose name changes from old to name. Members that are strings have the new
 // name. Members that would still reveal old, or a name in hidden, are removed. So
-// are root and parent, which name the model's origin, if the name changes.
+// are root and parent, which name the model's origin, if the name changes, and name and
+// display_name, which do so in other words, unless the new name contains old.
 //
 // Names that consist of letters only are neither replaced nor hidden, because in a
 // text they may be ordinary words.
@@ -49,6 +66,10 @@ func RenameMembers(members map[string]json.RawMessage, old, name string, hidden 
 	if old != name && old != "" {
 		delete(members, "root")
 		delete(members, "parent")
+		if !strings.Contains(name, old) {
+			delete(members, memberName)
+			delete(members, "display_name")
+		}
 		replace = !isWord(old)
 	}
 	if !replace && len(hidden) == 0 {
