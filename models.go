@@ -25,13 +25,12 @@ type Model struct {
 	// that it is not known.
 	OutputLimit int `json:"max_output_tokens,omitempty"`
 
-	// Capabilities are what the model can do besides chat. Nil means that this is not
-	// known, and empty means nothing. The order has no meaning.
+	// Capabilities are what the model can do besides replying to a chat with text. Nil
+	// means that this is not known, and empty means nothing. The order has no meaning.
 	Capabilities []Capability `json:"capabilities,omitempty"`
 
-	// Extra has the other members. Those in which other servers tell the same as
-	// a field, such as max_model_len, are kept: who changes the field should delete
-	// them.
+	// Extra has the other members, among them those in which servers tell the same as a
+	// field, such as max_model_len. Delete those when you change the field.
 	Extra Extra `json:"-"`
 }
 

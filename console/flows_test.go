@@ -165,6 +165,7 @@ func TestBrowser_Playground(t *testing.T) {
 	b.signIn()
 	b.open("playground?key=" + info.ID)
 	b.waitFor("#code", "demo-chat")
+	assert.Equal(t, "Demo chat", evaluate[string](b, "document.querySelector('#models option').label"))
 	b.fill("#prompt", "One two three, <b>four</b>!")
 	b.click("Send")
 	b.waitFor("#state", "Complete")

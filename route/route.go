@@ -108,7 +108,8 @@ type Options struct {
 
 	// ModelsTTL is how long the model list of a target is valid. Zero means a
 	// minute; negative means no time: each call of [Router.ListModels] requests
-	// new lists.
+	// new lists. Requests to a route with a pattern and several targets refresh
+	// lists too, at most every 5 seconds.
 	ModelsTTL time.Duration
 
 	// Logger receives a message for each failed try and for each breaker that
