@@ -222,14 +222,16 @@ func (r *ChatResponse) Stream() ChatStream {
 func (c *Choice) chunk() ChunkChoice {
 	m := &c.Message
 	out := ChunkChoice{
-		Index: c.Index,
-		Delta: Delta{
-			Role: m.Role, Content: m.Content.Text(), Reasoning: m.Reasoning, ReasoningAlias: m.ReasoningAlias, ReasoningDetails: m.ReasoningDetails,
-			Refusal: m.Refusal, Extra: m.Extra,
-		},
+		Index:        c.Index,
+		Delta:        Delta{Role: m.Role, ReasoningAlias: m.ReasoningAlias, ReasoningDetails: m.ReasoningDetails, Extra: m.Extra},
 		FinishReason: c.FinishReason,
 		StopSequence: c.StopSequence,
 		Extra:        c.Extra,
+	}
+	content := m.Content.Text()
+	from := m.texts(&content)
+	for i, s := range out.Delta.texts() {
+		*s = *from[i]
 	}
 	for i, call := range m.ToolCalls {
 		out.Delta.ToolCalls = append(out.Delta.ToolCalls,

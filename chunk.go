@@ -85,15 +85,8 @@ func (c *ChatChunk) size() int {
 	for i := range c.Choices {
 		choice := &c.Choices[i]
 		d := &choice.Delta
-		n += d.textLen() + d.Extra.size() + choice.Extra.size()
-		for j := range d.ToolCalls {
-			t := &d.ToolCalls[j]
-			n += elementSize + len(t.ID) + len(t.Function.Name) + t.Extra.size() + t.Function.Extra.size()
-		}
-		for j := range d.ReasoningDetails {
-			r := &d.ReasoningDetails[j]
-			n += elementSize + len(r.Text) + len(r.Summary) + len(r.Signature) + len(r.Data) + r.Extra.size()
-		}
+		n += choice.Extra.size() + elementSize*(len(d.ToolCalls)+len(d.ReasoningDetails))
+		d.walk(func(_ textKind, s *string) { n += len(*s) }, func(_ textKind, e Extra) { n += e.size() })
 	}
 	return n
 }
@@ -101,8 +94,24 @@ func (c *ChatChunk) size() int {
 // hasToken reports whether c has anything that a model generated.
 func (c *ChatChunk) hasToken() bool {
 	for i := range c.Choices {
-		d := &c.Choices[i].Delta
-		if d.Content != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 {
+		if c.Choices[i].Delta.hasToken() {
+			return true
+		}
+	}
+	return false
+}
+
+// HasContent reports whether c has more than the announcement of roles: something that a
+// model generated, a FinishReason, a Usage, or a member of the Extra of a choice or a Delta
+// that is not null. A Backend that falls back to another one, as a route.Router does, can do
+// so until it has passed on a chunk with content.
+func (c *ChatChunk) HasContent() bool {
+	if c.Usage != nil {
+		return true
+	}
+	for i := range c.Choices {
+		choice := &c.Choices[i]
+		if choice.FinishReason != "" || !choice.Delta.isEmpty() || hasValue(choice.Extra) {
 			return true
 		}
 	}
@@ -299,17 +308,29 @@ func (d Delta) MarshalJSON() ([]byte, error) { return marshal(deltaJSON, &d) }
 // UnmarshalJSON decodes a delta leniently.
 func (d *Delta) UnmarshalJSON(data []byte) error { return unmarshalReply(data, deltaJSON, d) }
 
-// isEmpty reports whether d adds nothing.
-func (d *Delta) isEmpty() bool {
-	return d.Content == "" && d.Reasoning == "" && d.Refusal == "" && len(d.ToolCalls) == 0 &&
-		len(d.ReasoningDetails) == 0 && !hasValue(d.Extra)
+// hasToken reports whether d has anything that a model generated.
+func (d *Delta) hasToken() bool {
+	for _, s := range d.texts() {
+		if *s != "" {
+			return true
+		}
+	}
+	return len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0
 }
+
+// isEmpty reports whether d adds nothing.
+func (d *Delta) isEmpty() bool { return !d.hasToken() && !hasValue(d.Extra) }
 
 // textLen returns the number of bytes of text in d.
 func (d *Delta) textLen() int {
-	n := len(d.Reasoning) + len(d.Content) + len(d.Refusal)
+	n := 0
+	for _, s := range d.texts() {
+		n += len(*s)
+	}
 	for i := range d.ToolCalls {
-		n += len(d.ToolCalls[i].Function.Arguments)
+		for _, s := range d.ToolCalls[i].Function.texts() {
+			n += len(*s)
+		}
 	}
 	return n
 }
@@ -325,38 +346,59 @@ func (d *Delta) split(room int) (rest Delta) {
 func (d *Delta) truncate(room int) {
 	d.splitTexts(&room)
 	for i := range d.ToolCalls {
-		f := &d.ToolCalls[i].Function
-		f.Arguments, _ = splitText(f.Arguments, &room)
+		for _, s := range d.ToolCalls[i].Function.texts() {
+			*s, _ = splitText(*s, &room)
+		}
 	}
 }
 
-// splitTexts is like split for the texts that are not arguments. It takes what they use
+// splitTexts is like split for the texts that are not those of calls. It takes what they use
 // from room.
 func (d *Delta) splitTexts(room *int) (rest Delta) {
-	d.Reasoning, rest.Reasoning = splitText(d.Reasoning, room)
+	to := rest.texts()
+	for i, s := range d.texts() {
+		*s, *to[i] = splitText(*s, room)
+	}
 	rest.ReasoningAlias = d.ReasoningAlias
-	d.Content, rest.Content = splitText(d.Content, room)
-	d.Refusal, rest.Refusal = splitText(d.Refusal, room)
 	return rest
 }
 
-// splitCalls splits calls where their arguments have room bytes. It may change calls.
+// splitCalls splits calls where their texts have room bytes. It may change calls.
 func splitCalls(calls []ToolCallDelta, room int) (head, rest []ToolCallDelta) {
 	for i := range calls {
-		t := &calls[i]
-		first, more := splitText(t.Function.Arguments, &room)
+		first := calls[i]
+		more := first.Function.splitTexts(&room)
 		switch {
-		case more == "":
+		case !more.hasText():
 			continue
-		case first == "":
+		case !first.Function.hasText():
 			return calls[:i], calls[i:]
 		}
 		head = slices.Clone(calls[:i+1])
-		head[i].Function.Arguments = first
-		*t = ToolCallDelta{Index: t.Index, Function: FunctionCall{Arguments: more}}
+		head[i] = first
+		calls[i] = ToolCallDelta{Index: first.Index, Function: more}
 		return head, calls[i:]
 	}
 	return calls, nil
+}
+
+// splitTexts is like split for the texts of a call. It takes what they use from room.
+func (f *FunctionCall) splitTexts(room *int) (rest FunctionCall) {
+	to := rest.texts()
+	for i, s := range f.texts() {
+		*s, *to[i] = splitText(*s, room)
+	}
+	return rest
+}
+
+// hasText reports whether f has any of its texts that come in pieces.
+func (f *FunctionCall) hasText() bool {
+	for _, s := range f.texts() {
+		if *s != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // splitText splits s after the last character that fits in room bytes, and

@@ -163,12 +163,21 @@ func (e *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 // appendDelta is like deltaJSON.Append, and faster for a delta that has only content
 // (budget: stream, a flush per chunk; BenchmarkAppendDelta).
 func appendDelta(b []byte, d *Delta) ([]byte, error) {
-	if d.Content == "" || d.Role != "" || d.Reasoning != "" || d.Refusal != "" ||
-		len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || len(d.Extra) > 0 {
+	if !d.isContent() {
 		return deltaJSON.Append(b, d)
 	}
 	b = appendString(append(b, `{"content":`...), d.Content)
 	return append(b, '}'), nil
+}
+
+// isContent reports whether d has content and nothing else.
+func (d *Delta) isContent() bool {
+	for i, s := range d.texts() {
+		if (*s != "") != (i == contentText) {
+			return false
+		}
+	}
+	return d.Role == "" && len(d.ToolCalls) == 0 && len(d.ReasoningDetails) == 0 && len(d.Extra) == 0
 }
 
 // AppendEnd appends the usage, if the client asked for it, and [DONE]. Other
@@ -212,7 +221,12 @@ func (e *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, erro
 // isText reports whether c has a text and nothing else.
 func (c *Choice) isText() bool {
 	m := &c.Message
-	return m.Content.isText() && m.Reasoning == "" && m.Refusal == "" && m.Name == "" && m.ToolCallID == "" && !m.IsError &&
+	for i, s := range m.texts(nil) {
+		if i != contentText && *s != "" {
+			return false
+		}
+	}
+	return m.Content.isText() && m.Name == "" && m.ToolCallID == "" && !m.IsError &&
 		len(m.ReasoningDetails) == 0 && len(m.ToolCalls) == 0 && len(m.Extra) == 0 && c.StopSequence == "" && len(c.Extra) == 0
 }
 

@@ -23,20 +23,20 @@ type joiner struct {
 // A joinedChoice is what has been joined of a choice. All of its texts are
 // collected first and joined once, so that the time is linear in their length.
 type joinedChoice struct {
-	index                       int
-	content, reasoning, refusal joinedText
-	reasoningAlias              bool
-	details                     []joinedDetail
-	calls                       []joinedCall
-	messageExtra, choiceExtra   joinedExtra
-	reason                      FinishReason
-	stop                        string
+	index                     int
+	texts                     [replyTexts]joinedText
+	reasoningAlias            bool
+	details                   []joinedDetail
+	calls                     []joinedCall
+	messageExtra, choiceExtra joinedExtra
+	reason                    FinishReason
+	stop                      string
 }
 
 // A joinedCall is a tool call. Its first delta has everything but the texts.
 type joinedCall struct {
 	first                    ToolCallDelta
-	arguments                joinedText
+	texts                    [callTexts]joinedText
 	callExtra, functionExtra joinedExtra
 }
 
@@ -61,10 +61,10 @@ func (j *joiner) add(c *ChatChunk) {
 		return
 	}
 	d := &from.Delta
-	to.content.add(d.Content)
-	to.reasoning.add(d.Reasoning)
+	for i, s := range d.texts() {
+		to.texts[i].add(*s)
+	}
 	to.reasoningAlias = to.reasoningAlias || d.ReasoningAlias
-	to.refusal.add(d.Refusal)
 	to.messageExtra.add(d.Extra)
 	to.addDetails(d.ReasoningDetails)
 	to.addCalls(d.ToolCalls)
@@ -86,7 +86,9 @@ func (c *joinedChoice) addCalls(deltas []ToolCallDelta) {
 			c.calls = append(c.calls, joinedCall{first: *t})
 		}
 		call := &c.calls[t.Index]
-		call.arguments.add(t.Function.Arguments)
+		for i, s := range t.Function.texts() {
+			call.texts[i].add(*s)
+		}
 		call.callExtra.add(t.Extra)
 		call.functionExtra.add(t.Function.Extra)
 	}
@@ -133,7 +135,11 @@ func (j *joiner) response(o *orderer) *ChatResponse {
 
 // joinMessage returns the message. content is the storage of its content, one part.
 func (c *joinedChoice) joinMessage(content Content) Message {
-	m := Message{Role: RoleAssistant, Reasoning: c.reasoning.String(), ReasoningAlias: c.reasoningAlias, Refusal: c.refusal.String(), Extra: c.messageExtra.join(true)}
+	m := Message{Role: RoleAssistant, ReasoningAlias: c.reasoningAlias, Extra: c.messageExtra.join(true)}
+	var text string // of the content
+	for i, s := range m.texts(&text) {
+		*s = c.texts[i].String()
+	}
 	for i := range c.details {
 		d := c.details[i].first
 		d.Text = c.details[i].text.String()
@@ -141,14 +147,16 @@ func (c *joinedChoice) joinMessage(content Content) Message {
 	}
 	for i := range c.calls {
 		call := &c.calls[i]
-		m.ToolCalls = append(m.ToolCalls, ToolCall{
-			ID: call.first.ID, Type: call.first.Type, Extra: call.callExtra.join(true),
-			Function: FunctionCall{Name: call.first.Function.Name, Arguments: call.arguments.String(), Extra: call.functionExtra.join(false)},
-		})
+		f := call.first.Function
+		f.Extra = call.functionExtra.join(false)
+		for i, s := range f.texts() {
+			*s = call.texts[i].String()
+		}
+		m.ToolCalls = append(m.ToolCalls, ToolCall{ID: call.first.ID, Type: call.first.Type, Function: f, Extra: call.callExtra.join(true)})
 	}
 	// The content of a message that only calls tools or refuses is null.
-	if s := c.content.String(); s != "" || len(m.ToolCalls) == 0 && m.Refusal == "" && !hasValue(m.Extra) {
-		content[0] = Part{Type: PartText, Text: s}
+	if text != "" || len(m.ToolCalls) == 0 && m.Refusal == "" && !hasValue(m.Extra) {
+		content[0] = Part{Type: PartText, Text: text}
 		m.Content = content
 	}
 	return m

@@ -46,13 +46,13 @@ type scratchChunk struct {
 
 // A choiceState has the progress of a choice and the text that is held back.
 type choiceState struct {
-	opened, ended, truncated    bool         // truncated: it has ended because of maxBytes
-	bytes                       int          // of texts
-	reason                      FinishReason // if it has ended
-	content, reasoning, refusal utf8Buffer
-	hasReasoning                bool
-	reasoningAlias              bool         // of the first Delta with Reasoning
-	calls                       *callOrderer // nil until the choice has a tool call
+	opened, ended, truncated bool         // truncated: it has ended because of maxBytes
+	bytes                    int          // of texts
+	reason                   FinishReason // if it has ended
+	texts                    [replyTexts]utf8Buffer
+	hasReasoning             bool
+	reasoningAlias           bool         // of the first Delta with Reasoning
+	calls                    *callOrderer // nil until the choice has a tool call
 }
 
 // add emits what c adds to the reply. It may change c.
@@ -125,10 +125,10 @@ func (o *orderer) addChoice(list []ChunkChoice) {
 // not complete.
 func (s *choiceState) normalize(d *Delta) (err error) {
 	d.Role = ""
-	d.Content = s.content.add(d.Content)
 	s.nameReasoning(d)
-	d.Reasoning = s.reasoning.add(d.Reasoning)
-	d.Refusal = s.refusal.add(d.Refusal)
+	for i, text := range d.texts() {
+		*text = s.texts[i].add(*text)
+	}
 	if len(d.ToolCalls) > 0 {
 		if s.calls == nil {
 			s.calls = new(callOrderer)
@@ -220,10 +220,10 @@ func (o *orderer) emit(list []ChunkChoice) {
 
 // appendHeld adds to d what is held back of a choice that ends.
 func (s *choiceState) appendHeld(d *Delta) {
-	d.Content += s.content.flush()
-	d.Reasoning += s.reasoning.flush()
+	for i, text := range d.texts() {
+		*text += s.texts[i].flush()
+	}
 	d.ReasoningAlias = s.reasoningAlias
-	d.Refusal += s.refusal.flush()
 	if s.calls != nil {
 		d.ToolCalls = s.calls.flush(d.ToolCalls)
 	}
@@ -236,11 +236,12 @@ func (o *orderer) emitHeld() {
 		if !s.opened || s.ended {
 			continue
 		}
-		var d Delta
-		s.appendHeld(&d)
-		if !d.isEmpty() {
-			o.output.add(&d)
-			o.emitNew(ChunkChoice{Index: i, Delta: d})
+		held := &o.scratch.choice[0]
+		*held = ChunkChoice{Index: i}
+		s.appendHeld(&held.Delta)
+		if !held.Delta.isEmpty() {
+			o.output.add(&held.Delta)
+			o.emit(o.scratch.choice[:])
 		}
 	}
 }
@@ -322,13 +323,13 @@ type callOrderer struct {
 
 // A callState has the identity of a tool call and what is held back of it.
 type callState struct {
-	id, name  string
-	index     int // for the client; -1 until it was emitted
-	arguments utf8Buffer
+	id, name string
+	index    int // for the client; -1 until it was emitted
+	texts    [callTexts]utf8Buffer
 
 	// What came before the call was emitted.
-	held          ToolCallDelta // without its arguments
-	heldArguments []byte
+	held      ToolCallDelta // without its texts
+	heldTexts [callTexts][]byte
 
 	object jsonwire.ObjectScanner // of the arguments, if there is no ID
 }
@@ -347,11 +348,13 @@ func (o *callOrderer) order(deltas []ToolCallDelta) ([]ToolCallDelta, error) {
 		if c.id == "" {
 			c.object.Scan(t.Function.Arguments)
 		}
-		t.Function.Arguments = c.arguments.add(t.Function.Arguments)
+		for i, text := range t.Function.texts() {
+			*text = c.texts[i].add(*text)
+		}
 		if c.index >= 0 {
-			if t.Function.Arguments != "" || hasValue(t.Extra) || hasValue(t.Function.Extra) {
-				out = append(out, ToolCallDelta{Index: c.index, Extra: t.Extra,
-					Function: FunctionCall{Arguments: t.Function.Arguments, Extra: t.Function.Extra}})
+			if t.Function.hasText() || hasValue(t.Extra) || hasValue(t.Function.Extra) {
+				t.Index, t.ID, t.Type, t.Function.Name = c.index, "", "", "" // they were told
+				out = append(out, t)
 			}
 			continue
 		}
@@ -367,13 +370,16 @@ func (o *callOrderer) order(deltas []ToolCallDelta) ([]ToolCallDelta, error) {
 func (o *callOrderer) flush(deltas []ToolCallDelta) []ToolCallDelta {
 	for i := range o.calls {
 		c := &o.calls[i]
-		rest := c.arguments.flush()
+		rest := ToolCallDelta{Index: c.index}
+		for i, text := range rest.Function.texts() {
+			*text = c.texts[i].flush()
+		}
 		switch {
 		case c.index < 0:
-			c.heldArguments = append(c.heldArguments, rest...)
+			c.hold(&rest)
 			deltas = append(deltas, o.emit(c))
-		case rest != "":
-			deltas = append(deltas, ToolCallDelta{Index: c.index, Function: FunctionCall{Arguments: rest}})
+		case rest.Function.hasText():
+			deltas = append(deltas, rest)
 		}
 	}
 	return deltas
@@ -432,7 +438,9 @@ func (c *callState) hold(t *ToolCallDelta) {
 	h := &c.held
 	h.Type = cmp.Or(h.Type, t.Type)
 	h.Function.Name = cmp.Or(h.Function.Name, t.Function.Name)
-	c.heldArguments = append(c.heldArguments, t.Function.Arguments...)
+	for i, text := range t.Function.texts() {
+		c.heldTexts[i] = append(c.heldTexts[i], *text...)
+	}
 	h.Extra = mergeExtra(h.Extra, t.Extra)
 	h.Function.Extra = mergeExtra(h.Function.Extra, t.Function.Extra)
 }
@@ -442,8 +450,10 @@ func (o *callOrderer) emit(c *callState) ToolCallDelta {
 	c.index = o.emitted
 	o.emitted++
 	t := c.held
-	t.Function.Arguments = string(c.heldArguments)
-	c.held, c.heldArguments = ToolCallDelta{}, nil
+	for i, text := range t.Function.texts() {
+		*text = string(c.heldTexts[i])
+	}
+	c.held, c.heldTexts = ToolCallDelta{}, [callTexts][]byte{}
 	t.Index, t.ID = c.index, c.id
 	if t.ID == "" {
 		t.ID = newID("call_")

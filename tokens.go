@@ -75,62 +75,57 @@ func (c *tokenCounter) prompt(r *ChatRequest) int {
 	return n
 }
 
+// message counts the tokens of a message. The text in the details of reasoning usually repeats
+// the other, so the longer one counts.
 func (c *tokenCounter) message(m *Message) int {
-	n := tokensPerMessage + c.text(m.Name) + c.label(string(m.Role)) + c.label(m.ToolCallID) + c.text(m.Refusal) + c.mediaExtra(m.Extra)
+	n, reasoning, details := tokensPerMessage, 0, 0
+	m.walk(func(kind textKind, s *string) {
+		switch kind {
+		case textReasoning:
+			reasoning += c.text(*s)
+		case textDetail:
+			details += c.text(*s)
+		default:
+			n += c.ofKind(kind, *s)
+		}
+	}, func(kind textKind, e Extra) { n += c.members(kind, e) })
 	for i := range m.Content {
-		n += c.part(&m.Content[i])
+		if m.Content[i].Type != PartText {
+			n += tokensPerMedia
+		}
 	}
-	for i := range m.ToolCalls {
-		call := &m.ToolCalls[i]
-		f := &call.Function
-		n += c.label(call.ID) + c.label(call.Type) + c.extra(call.Extra) + c.text(f.Name) + c.text(f.Arguments) + c.extra(f.Extra)
-	}
-	return n + c.reasoning(m)
+	return n + max(reasoning, details)
 }
 
-// reasoning counts the tokens of the reasoning of a message. The text in the details usually
-// repeats the other, so the longer one counts.
-func (c *tokenCounter) reasoning(m *Message) int {
-	n, details := 0, 0
-	for i := range m.ReasoningDetails {
-		d := &m.ReasoningDetails[i]
-		details += c.text(d.Text) + c.text(d.Summary)
-		n += c.text(d.Data) + c.label(d.Type) + c.label(d.Signature) + c.extra(d.Extra)
+// ofKind counts the tokens of a text of a kind.
+func (c *tokenCounter) ofKind(kind textKind, s string) int {
+	switch kind {
+	case textLabel, textRole:
+		return c.label(s)
+	case textMedia:
+		return len(s) / bytesPerMedia
 	}
-	return n + max(c.text(m.Reasoning), details)
+	return c.text(s)
 }
 
-func (c *tokenCounter) part(p *Part) int {
-	n := c.label(p.Type) + c.text(p.Text)
-	if p.Type != PartText {
-		n += tokensPerMedia
-	}
-	if u := p.ImageURL; u != nil {
-		n += len(u.URL)/bytesPerMedia + c.label(u.Detail) + c.extra(u.Extra)
-	}
-	return n + c.mediaExtra(p.Extra)
-}
-
-func (c *tokenCounter) tool(t *Tool) int {
-	n := c.label(t.Type) + c.extra(t.Extra)
-	if f := t.Function; f != nil {
-		n += c.text(f.Name) + c.text(f.Description) + c.text(string(f.Parameters)) + c.extra(f.Extra)
+func (c *tokenCounter) tool(t *Tool) (n int) {
+	t.walk(func(kind textKind, s *string) { n += c.ofKind(kind, *s) }, func(kind textKind, e Extra) { n += c.members(kind, e) })
+	if t.Function != nil {
+		n += c.text(string(t.Function.Parameters))
 	}
 	return n
 }
 
 // extra counts the tokens of the members of e as text.
-func (c *tokenCounter) extra(e Extra) int { return c.members(e, false) }
+func (c *tokenCounter) extra(e Extra) int { return c.members(textPlain, e) }
 
-// mediaExtra counts the tokens of the members of e, which may contain media.
-func (c *tokenCounter) mediaExtra(e Extra) int { return c.members(e, true) }
-
-func (c *tokenCounter) members(e Extra, media bool) int {
+// members counts the tokens of the members of an Extra of a kind.
+func (c *tokenCounter) members(kind textKind, e Extra) int {
 	if len(e) == 0 {
 		return 0
 	}
 	out := outputCounter{keepText: c.count != nil}
-	out.addExtra(e, media)
+	out.addExtra(e, kind == textMedia)
 	return c.output(&out)
 }
 
@@ -172,51 +167,45 @@ type outputCounter struct {
 	media    int // tokens of media
 }
 
+// add adds the texts of d. Of the two forms of reasoning it adds the longer one, because one
+// usually repeats the other.
 func (n *outputCounter) add(d *Delta) {
-	n.addReasoning(d)
-	n.addText(d.Content)
-	n.addText(d.Refusal)
-	n.addLabel(string(d.Role))
-	for i := range d.ToolCalls {
-		t := &d.ToolCalls[i]
-		n.addText(t.Function.Name)
-		n.addText(t.Function.Arguments)
-		n.addLabel(t.ID)
-		n.addLabel(t.Type)
-		n.addExtra(t.Function.Extra, false)
-		n.addExtra(t.Extra, false)
-	}
-	n.addExtra(d.Extra, true)
+	repeated := d.repeatedReasoning()
+	d.walk(func(kind textKind, s *string) {
+		switch kind {
+		case repeated:
+		case textLabel, textRole:
+			n.addLabel(*s)
+		default:
+			n.addText(*s)
+		}
+	}, n.addExtraOfKind)
 }
 
-// addReasoning adds the longer of the two forms of reasoning, because one usually repeats the
-// other. The labels in Extra are the same in each delta.
-func (n *outputCounter) addReasoning(d *Delta) {
+// repeatedReasoning returns the kind of the texts that the longer form of reasoning repeats:
+// textReasoning or textDetail.
+func (d *Delta) repeatedReasoning() textKind {
 	if len(d.ReasoningDetails) == 0 {
-		n.addText(d.Reasoning)
+		return textDetail
+	}
+	var bytes [textMedia + 1]int
+	d.walk(func(kind textKind, s *string) { bytes[kind] += len(*s) }, ignoreExtra)
+	if bytes[textDetail] > bytes[textReasoning] {
+		return textReasoning
+	}
+	return textDetail
+}
+
+// addExtraOfKind adds the members of an Extra. Those of details are usually labels, which are
+// the same in each delta.
+func (n *outputCounter) addExtraOfKind(kind textKind, e Extra) {
+	if kind != textDetail {
+		n.addExtra(e, kind == textMedia)
 		return
 	}
-	details := 0
-	for i := range d.ReasoningDetails {
-		details += len(d.ReasoningDetails[i].Text) + len(d.ReasoningDetails[i].Summary)
-	}
-	useDetails := details > len(d.Reasoning)
-	if !useDetails {
-		n.addText(d.Reasoning)
-	}
-	for i := range d.ReasoningDetails {
-		r := &d.ReasoningDetails[i]
-		if useDetails {
-			n.addText(r.Text)
-			n.addText(r.Summary)
-		}
-		n.addText(r.Data)
-		n.addLabel(r.Type)
-		n.addLabel(r.Signature)
-		for name, v := range r.Extra {
-			n.addLabel(name)
-			n.addLabel(string(v))
-		}
+	for name, v := range e {
+		n.addLabel(name)
+		n.addLabel(string(v))
 	}
 }
 

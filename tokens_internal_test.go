@@ -142,8 +142,8 @@ func TestTokens_Media(t *testing.T) {
 		"not JSON either":            {part(PartAudio, `"`), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := c.part(&tt.part)
-			assert.InDelta(t, tokensPerMedia+tt.want, got, 30+float64(tt.want)/100)
+			got := c.message(&Message{Content: Content{tt.part}})
+			assert.InDelta(t, tokensPerMessage+tokensPerMedia+tt.want, got, 30+float64(tt.want)/100)
 		})
 	}
 	t.Run("a tool is text", func(t *testing.T) {

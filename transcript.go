@@ -71,20 +71,27 @@ func (t *transcript) addRequest(r *ChatRequest) {
 }
 
 func (t *transcript) copyMessage(m *Message) Message {
-	out := Message{Role: m.Role, Name: t.clip(m.Name), ToolCallID: t.clip(m.ToolCallID), IsError: m.IsError,
-		Reasoning: t.clip(m.Reasoning), Refusal: t.clip(m.Refusal)}
+	out := *m
+	out.Content, out.ToolCalls, out.ReasoningDetails, out.Extra = nil, nil, nil, nil
+	out.ReasoningAlias = false
+	out.walk(t.clipInPlace, ignoreExtra)
 	for i := range m.Content {
 		if !t.takeRoom() {
 			return out
 		}
-		out.Content = append(out.Content, Part{Type: t.clip(m.Content[i].Type), Text: t.clip(m.Content[i].Text)})
+		part := m.Content[i]
+		part.ImageURL, part.Extra = nil, nil
+		part.walk(t.clipInPlace, ignoreExtra)
+		out.Content = append(out.Content, part)
 	}
 	for i := range m.ToolCalls {
 		if !t.takeRoom() {
 			return out
 		}
-		c := &m.ToolCalls[i]
-		out.ToolCalls = append(out.ToolCalls, ToolCall{ID: t.clip(c.ID), Type: t.clip(c.Type), Function: t.copyCall(&c.Function)})
+		call := m.ToolCalls[i]
+		call.Extra, call.Function.Extra = nil, nil
+		call.walk(t.clipInPlace, ignoreExtra)
+		out.ToolCalls = append(out.ToolCalls, call)
 	}
 	return out
 }
@@ -92,20 +99,20 @@ func (t *transcript) copyMessage(m *Message) Message {
 // copyTool returns a copy of a tool. The schema of its parameters is kept whole or
 // left out.
 func (t *transcript) copyTool(from *Tool) Tool {
-	out := Tool{Type: t.clip(from.Type)}
-	if f := from.Function; f != nil {
-		out.Function = &Function{Name: t.clip(f.Name), Description: t.clip(f.Description)}
-		if len(f.Parameters) > t.bytesLeft {
-			t.bytesLeft, t.out.Truncated = 0, true
-		} else if f.Parameters != nil {
-			out.Function.Parameters = []byte(t.clip(string(f.Parameters)))
-		}
+	out := Tool{Type: from.Type}
+	f := from.Function
+	if f != nil {
+		out.Function = &Function{Name: f.Name, Description: f.Description}
+	}
+	out.walk(t.clipInPlace, ignoreExtra)
+	switch {
+	case f == nil || f.Parameters == nil:
+	case len(f.Parameters) > t.bytesLeft:
+		t.bytesLeft, t.out.Truncated = 0, true
+	default:
+		out.Function.Parameters = []byte(t.clip(string(f.Parameters)))
 	}
 	return out
-}
-
-func (t *transcript) copyCall(f *FunctionCall) FunctionCall {
-	return FunctionCall{Name: t.clip(f.Name), Arguments: t.clip(f.Arguments)}
 }
 
 // add is called by the orderer.
@@ -125,16 +132,28 @@ func (t *transcript) addReplyPart(c *ChunkChoice) {
 		t.out.Truncated = t.out.Truncated || !d.isEmpty()
 		return
 	}
-	part := Delta{Role: d.Role, Content: t.clip(d.Content), Reasoning: t.clip(d.Reasoning), Refusal: t.clip(d.Refusal)}
+	part := *d
+	part.ToolCalls, part.ReasoningDetails, part.Extra = nil, nil, nil
+	part.ReasoningAlias = false
+	part.walk(t.clipInPlace, ignoreExtra)
 	for i := range d.ToolCalls {
-		call := &d.ToolCalls[i]
+		call := d.ToolCalls[i]
 		if t.bytesLeft <= 0 || call.ID != "" && !t.takeRoom() {
 			t.out.Truncated = true
 			break
 		}
-		part.ToolCalls = append(part.ToolCalls, ToolCallDelta{Index: call.Index, ID: t.clip(call.ID), Type: t.clip(call.Type), Function: t.copyCall(&call.Function)})
+		call.Extra, call.Function.Extra = nil, nil
+		call.walk(t.clipInPlace, ignoreExtra)
+		part.ToolCalls = append(part.ToolCalls, call)
 	}
 	t.reply.add(&ChatChunk{Choices: []ChunkChoice{{Index: c.Index, Delta: part}}})
+}
+
+// clipInPlace clips a text, but for a role, which is bounded.
+func (t *transcript) clipInPlace(kind textKind, s *string) {
+	if kind != textRole {
+		*s = t.clip(*s)
+	}
 }
 
 // takeRoom counts a message, a part, a tool or a call toward the limit. It reports false
@@ -180,23 +199,15 @@ func (t *transcript) finish(o *orderer, r redactor) *Transcript {
 
 // message redacts the texts of m in place.
 func (r redactor) message(m *Message) {
-	r.texts(&m.Name, &m.ToolCallID, &m.Reasoning, &m.Refusal)
-	for i := range m.Content {
-		r.texts(&m.Content[i].Type, &m.Content[i].Text)
-	}
-	for i := range m.ToolCalls {
-		c := &m.ToolCalls[i]
-		r.texts(&c.ID, &c.Type, &c.Function.Name, &c.Function.Arguments)
-	}
+	m.walk(r.inPlace, ignoreExtra)
 }
 
 // tool redacts the texts of t in place.
 func (r redactor) tool(t *Tool) {
-	r.texts(&t.Type)
-	if f := t.Function; f != nil {
-		r.texts(&f.Name, &f.Description)
-		if f.Parameters != nil {
-			f.Parameters = []byte(r.text(string(f.Parameters)))
-		}
+	t.walk(r.inPlace, ignoreExtra)
+	if f := t.Function; f != nil && f.Parameters != nil {
+		f.Parameters = []byte(r.text(string(f.Parameters)))
 	}
 }
+
+func (r redactor) inPlace(_ textKind, s *string) { *s = r.text(*s) }

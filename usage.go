@@ -205,9 +205,42 @@ func (c *CompletionTokensDetails) UnmarshalJSON(data []byte) error {
 	return unmarshalReply(data, completionTokensDetailsJSON, c)
 }
 
+// Add adds the numbers of other to those of u, for a Backend that serves a request with
+// several calls of other Backends and reports the sum with [ReportUsage]. A negative number
+// counts as zero, and a sum that does not fit into an int is [math.MaxInt]. A TotalTokens of
+// zero counts as the sum of the other two. The members of Extra are not added, because what
+// they mean is not known: those of u and of its details stay as they are. A nil other adds
+// nothing.
+func (u *Usage) Add(other *Usage) {
+	if other == nil {
+		return
+	}
+	total, hasTotal := addTokens(u.total(), other.total()), u.TotalTokens != 0 || other.TotalTokens != 0
+	from := other.counts()
+	for i, n := range u.counts() {
+		*n = addTokens(*n, *from[i])
+	}
+	if hasTotal {
+		u.TotalTokens = total
+	}
+}
+
+// addTokens returns the sum of two numbers of tokens, as Usage.Add does.
+func addTokens(a, b int) int {
+	a, b = max(a, 0), max(b, 0)
+	return a + min(b, math.MaxInt-a)
+}
+
+// counts returns all numbers of u.
+func (u *Usage) counts() [8]*int {
+	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
+	return [...]*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens,
+		&p.CachedTokens, &p.CacheWriteTokens, &p.AudioTokens, &c.ReasoningTokens, &c.AudioTokens}
+}
+
 // total returns TotalTokens, or the sum of the other two if that is zero.
 func (u *Usage) total() int {
-	return cmp.Or(u.TotalTokens, u.PromptTokens+u.CompletionTokens)
+	return cmp.Or(u.TotalTokens, addTokens(u.PromptTokens, u.CompletionTokens))
 }
 
 // nilIfZero returns u, or nil if no number in it is above zero. Some servers send
@@ -232,9 +265,7 @@ func (u *Usage) canGrowTo(next *Usage) bool {
 
 // bound makes negative numbers zero, and the others small enough to be added.
 func (u *Usage) bound() {
-	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
-	for _, n := range [...]*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens,
-		&p.CachedTokens, &p.CacheWriteTokens, &p.AudioTokens, &c.ReasoningTokens, &c.AudioTokens} {
+	for _, n := range u.counts() {
 		*n = min(max(*n, 0), math.MaxInt/4)
 	}
 }

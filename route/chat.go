@@ -83,7 +83,7 @@ func (s *stream) receive(chunk *llmhttp.ChatChunk, err error) bool {
 		chunk.Model = s.model
 	}
 	if !s.try.started {
-		if len(s.held) < maxHeld && !hasContent(chunk) {
+		if len(s.held) < maxHeld && !chunk.HasContent() {
 			s.held = append(s.held, chunk)
 			return true
 		}
@@ -146,30 +146,4 @@ func (s *stream) forward(chunk *llmhttp.ChatChunk) bool {
 	more := s.forwarder.yield(chunk, nil)
 	s.try.inClient = false
 	return more || s.fail(errClientLeft)
-}
-
-// hasContent reports whether a chunk has more than the announcement of a role.
-func hasContent(c *llmhttp.ChatChunk) bool {
-	if c.Usage != nil {
-		return true
-	}
-	for i := range c.Choices {
-		choice := &c.Choices[i]
-		d := &choice.Delta
-		if d.Content != "" || d.Reasoning != "" || d.Refusal != "" || len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0 || choice.FinishReason != "" ||
-			hasValue(choice.Extra) || hasValue(d.Extra) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasValue reports whether e has a member that is not null.
-func hasValue(e llmhttp.Extra) bool {
-	for _, v := range e {
-		if string(v) != "null" {
-			return true
-		}
-	}
-	return false
 }
