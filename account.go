@@ -413,7 +413,8 @@ func (a *accounting) divideTotal(u *Usage) {
 // other two if that is zero, is less: a report never lowers what a request
 // pays. A Usage that is yielded or returned later takes the place of a report, even if it
 // is less. A Backend that calls models several times, such as an agent, reports the sum
-// of all calls after each of them, so that a client that leaves has paid for them.
+// of all calls, which [Usage.Add] makes, after each of them, so that a client that leaves has
+// paid for them.
 //
 // If ctx does not belong to a request of a Handler, ReportUsage does nothing. If the Backend has
 // returned, it logs a warning. It may be called concurrently. The caller must not modify

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
@@ -71,6 +72,11 @@ var chatRequestJSON = jsonwire.NewObject(
 	jsonwire.OptionalBool("parallel_tool_calls", func(r *ChatRequest) **bool { return &r.ParallelToolCalls }),
 	jsonwire.Extra(func(r *ChatRequest) *Extra { return &r.Extra }),
 )
+
+// Clone returns a copy of r that shares nothing with it that can change: no list, no pointer,
+// no Extra and no raw JSON. A Backend may change the request that it gets; one that passes it
+// on more than once passes a Clone each time. The Clone of nil is nil.
+func (r *ChatRequest) Clone() *ChatRequest { return deepcopy.Of(r) }
 
 // Choices returns the number of choices that the client asked for.
 func (r *ChatRequest) Choices() int {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
@@ -66,6 +67,11 @@ var chatChunkJSON = jsonwire.NewObject(
 	c.Usage = nilIfZero(c.Usage)
 	wrapErrorMembers(&c.Extra)
 })
+
+// Clone returns a copy of c that shares nothing with it that can change. Who receives a chunk
+// may change it, so a Backend that keeps chunks or yields one again yields a Clone. The Clone
+// of nil is nil.
+func (c *ChatChunk) Clone() *ChatChunk { return deepcopy.Of(c) }
 
 // MarshalJSON encodes c as it is, without what a Handler would complete.
 func (c ChatChunk) MarshalJSON() ([]byte, error) { return marshal(chatChunkJSON, &c) }

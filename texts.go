@@ -23,7 +23,7 @@ func (m *Message) texts(content *string) [replyTexts]*string {
 	return [...]*string{reasoningText: &m.Reasoning, contentText: content, refusalText: &m.Refusal}
 }
 
-// replyTextKinds has the kinds that are not textPlain.
+// replyTextKinds has the kinds of these texts that are not textPieces.
 var replyTextKinds = [replyTexts]textKind{reasoningText: textReasoning}
 
 // callTexts is the number of texts of a call that come in pieces.
@@ -32,16 +32,17 @@ const callTexts = 1
 // texts returns the texts of a call that are appended to those of earlier deltas.
 func (f *FunctionCall) texts() [callTexts]*string { return [...]*string{&f.Arguments} }
 
-// A textKind says what a text, or the members of an Extra, are to a model.
+// A textKind says how a text, or the members of an Extra, are treated.
 type textKind uint8
 
 const (
-	textPlain     textKind = iota
-	textLabel              // a type, an ID or a signature, which usually means nothing to the model
-	textRole               // a label that is one of a few
-	textReasoning          // reasoning, which may be in the details too
-	textDetail             // the same in the details
-	textMedia              // may contain media
+	textPieces    textKind = iota // comes in pieces, which are appended, cut and split: what texts returns
+	textReasoning                 // the same, for reasoning, which may be in the details too
+	textWhole                     // comes whole, such as a name
+	textLabel                     // a type, an ID or a signature, which usually means nothing to the model
+	textRole                      // a label that is one of a few
+	textDetail                    // in details of reasoning
+	textMedia                     // may contain media
 )
 
 // The methods named walk call text for each string of a value, at every depth, and extra for
@@ -51,10 +52,15 @@ const (
 // ignoreExtra is for walks that need only the strings.
 func ignoreExtra(textKind, Extra) {}
 
+// walk leaves out what is empty, as most of a delta is (budget: stream, chunks ready at once).
 func (d *Delta) walk(text func(textKind, *string), extra func(textKind, Extra)) {
-	text(textRole, (*string)(&d.Role))
+	if d.Role != "" {
+		text(textRole, (*string)(&d.Role))
+	}
 	for i, s := range d.texts() {
-		text(replyTextKinds[i], s)
+		if *s != "" {
+			text(replyTextKinds[i], s)
+		}
 	}
 	for i := range d.ToolCalls {
 		d.ToolCalls[i].walk(text, extra)
@@ -62,12 +68,14 @@ func (d *Delta) walk(text func(textKind, *string), extra func(textKind, Extra)) 
 	for i := range d.ReasoningDetails {
 		d.ReasoningDetails[i].walk(text, extra)
 	}
-	extra(textMedia, d.Extra)
+	if len(d.Extra) > 0 {
+		extra(textMedia, d.Extra)
+	}
 }
 
 func (m *Message) walk(text func(textKind, *string), extra func(textKind, Extra)) {
 	text(textRole, (*string)(&m.Role))
-	text(textPlain, &m.Name)
+	text(textWhole, &m.Name)
 	text(textLabel, &m.ToolCallID)
 	for i, s := range m.texts(nil) {
 		if s != nil {
@@ -88,11 +96,11 @@ func (m *Message) walk(text func(textKind, *string), extra func(textKind, Extra)
 
 func (p *Part) walk(text func(textKind, *string), extra func(textKind, Extra)) {
 	text(textLabel, &p.Type)
-	text(textPlain, &p.Text)
+	text(textPieces, &p.Text)
 	if u := p.ImageURL; u != nil {
 		text(textMedia, &u.URL)
 		text(textLabel, &u.Detail)
-		extra(textPlain, u.Extra)
+		extra(textWhole, u.Extra)
 	}
 	extra(textMedia, p.Extra)
 }
@@ -101,22 +109,22 @@ func (t *ToolCallDelta) walk(text func(textKind, *string), extra func(textKind, 
 	text(textLabel, &t.ID)
 	text(textLabel, &t.Type)
 	t.Function.walk(text, extra)
-	extra(textPlain, t.Extra)
+	extra(textWhole, t.Extra)
 }
 
 func (c *ToolCall) walk(text func(textKind, *string), extra func(textKind, Extra)) {
 	text(textLabel, &c.ID)
 	text(textLabel, &c.Type)
 	c.Function.walk(text, extra)
-	extra(textPlain, c.Extra)
+	extra(textWhole, c.Extra)
 }
 
 func (f *FunctionCall) walk(text func(textKind, *string), extra func(textKind, Extra)) {
-	text(textPlain, &f.Name)
+	text(textWhole, &f.Name)
 	for _, s := range f.texts() {
-		text(textPlain, s)
+		text(textPieces, s)
 	}
-	extra(textPlain, f.Extra)
+	extra(textWhole, f.Extra)
 }
 
 func (r *ReasoningDetail) walk(text func(textKind, *string), extra func(textKind, Extra)) {
@@ -124,16 +132,16 @@ func (r *ReasoningDetail) walk(text func(textKind, *string), extra func(textKind
 	text(textDetail, &r.Text)
 	text(textDetail, &r.Summary)
 	text(textLabel, &r.Signature)
-	text(textPlain, &r.Data)
+	text(textWhole, &r.Data)
 	extra(textDetail, r.Extra)
 }
 
 func (t *Tool) walk(text func(textKind, *string), extra func(textKind, Extra)) {
 	text(textLabel, &t.Type)
 	if f := t.Function; f != nil {
-		text(textPlain, &f.Name)
-		text(textPlain, &f.Description)
-		extra(textPlain, f.Extra)
+		text(textWhole, &f.Name)
+		text(textWhole, &f.Description)
+		extra(textWhole, f.Extra)
 	}
-	extra(textPlain, t.Extra)
+	extra(textWhole, t.Extra)
 }

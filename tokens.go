@@ -117,7 +117,7 @@ func (c *tokenCounter) tool(t *Tool) (n int) {
 }
 
 // extra counts the tokens of the members of e as text.
-func (c *tokenCounter) extra(e Extra) int { return c.members(textPlain, e) }
+func (c *tokenCounter) extra(e Extra) int { return c.members(textWhole, e) }
 
 // members counts the tokens of the members of an Extra of a kind.
 func (c *tokenCounter) members(kind textKind, e Extra) int {

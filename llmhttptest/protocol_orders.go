@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
 
 // chosenOrders has streams that have broken clients or servers before, or that the
@@ -99,10 +98,7 @@ func randomChunks(rng *rand.Rand, choices int) []*llmhttp.ChatChunk {
 func streamOf(chunks []*llmhttp.ChatChunk) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
 		for _, c := range chunks {
-			if c != nil {
-				c = deepcopy.Of(c)
-			}
-			if !yield(c, nil) {
+			if !yield(c.Clone(), nil) {
 				return
 			}
 		}

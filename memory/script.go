@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
 
 // A Step is a part of a scripted reply. It passes its chunks to yield and
@@ -62,9 +61,9 @@ func Call(id, name, arguments string) Step {
 // Chunk returns a Step that yields a copy of c. It is for what the other steps
 // do not yield, such as usage, further choices and members of vendors.
 func Chunk(c *llmhttp.ChatChunk) Step {
-	c = deepcopy.Of(c)
+	c = c.Clone()
 	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		return yield(deepcopy.Of(c), nil)
+		return yield(c.Clone(), nil)
 	}
 }
 

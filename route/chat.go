@@ -5,13 +5,11 @@ import (
 	"sync"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
 
 // Chat implements [llmhttp.Backend].
 //
-// Each try gets a copy of the request, which the target may change. The copies
-// share strings and raw JSON, which must not be written to.
+// Each try gets a copy of the request, which the target may change.
 func (r *Router) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
 		c, err := r.newCall(ctx, req.Model, llmhttp.EndpointChat)
@@ -36,7 +34,7 @@ type chatForwarder struct {
 func (f *chatForwarder) send(ctx context.Context, t *try) error {
 	s := &stream{forwarder: f, try: t}
 	defer s.ignoreRest()
-	req, model := deepcopy.Of(f.req), t.call.info.model
+	req, model := f.req.Clone(), t.call.info.model
 	req.Model = t.target.backendModel(model)
 	if req.Model != model {
 		s.model = model

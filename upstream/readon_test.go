@@ -361,8 +361,10 @@ func TestReadOn_Agent(t *testing.T) {
 							if err != nil {
 								break
 							}
-							if u := c.Usage; u != nil {
-								llmhttp.ReportUsage(ctx, llmhttp.Usage{PromptTokens: used.PromptTokens + u.PromptTokens, CompletionTokens: used.CompletionTokens + u.CompletionTokens})
+							if c.Usage != nil {
+								sum := used
+								sum.Add(c.Usage)
+								llmhttp.ReportUsage(ctx, sum)
 								c.Usage = nil
 							}
 							finished := len(c.Choices) > 0 && c.Choices[0].FinishReason != ""

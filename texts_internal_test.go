@@ -1,0 +1,352 @@
+package llmhttp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// eachString calls f for each string in v, at every depth, with its path.
+func eachString(v reflect.Value, at string, f func(path string, s reflect.Value)) {
+	switch v.Kind() {
+	case reflect.String:
+		f(at, v)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			eachString(v.Field(i), at+"."+v.Type().Field(i).Name, f)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			eachString(v.Index(i), fmt.Sprintf("%s[%d]", at, i), f)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			eachString(v.Elem(), at, f)
+		}
+	}
+}
+
+// makeElements gives each list in v that is on the way to path one element, and each pointer a
+// value. If path is empty, it does so for all of them.
+func makeElements(v reflect.Value, at, path string) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			makeElements(v.Field(i), at+"."+v.Type().Field(i).Name, path)
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Uint8 && (path == "" || strings.HasPrefix(path, at+"[0]")) {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			makeElements(v.Index(0), at+"[0]", path)
+		}
+	case reflect.Pointer:
+		if path == "" || strings.HasPrefix(path, at+".") {
+			v.Set(reflect.New(v.Type().Elem()))
+			makeElements(v.Elem(), at, path)
+		}
+	}
+}
+
+// stringsOf returns the paths of all strings that a T can have.
+func stringsOf[T any]() (paths []string) {
+	v := reflect.ValueOf(new(T)).Elem()
+	makeElements(v, "", "")
+	eachString(v, "", func(path string, _ reflect.Value) { paths = append(paths, path) })
+	return paths
+}
+
+// withText returns a T that has the string s at path. If it is in an element of a list, the other
+// strings of the element have a value too, so that the element is not dropped.
+func withText[T any](path, s string) *T {
+	value := new(T)
+	v := reflect.ValueOf(value).Elem()
+	makeElements(v, "", path)
+	eachString(v, "", func(at string, other reflect.Value) {
+		switch {
+		case at == path:
+			other.SetString(s)
+		case strings.Contains(at, "["):
+			other.SetString("p")
+		}
+	})
+	return value
+}
+
+// textAt returns the string at path in what v points to, or "".
+func textAt(v any, path string) (text string) {
+	eachString(reflect.ValueOf(v).Elem(), "", func(at string, s reflect.Value) {
+		if at == path {
+			text = s.String()
+		}
+	})
+	return text
+}
+
+// A walker has a method walk.
+type walker interface {
+	walk(text func(textKind, *string), extra func(textKind, Extra))
+}
+
+// kindAt returns the kind of the string at path, with which walk visits it.
+func kindAt(t *testing.T, w walker, path string) textKind {
+	t.Helper()
+	var kinds []textKind
+	eachString(reflect.ValueOf(w).Elem(), "", func(at string, s reflect.Value) {
+		if at == path {
+			w.walk(func(kind textKind, visited *string) {
+				if reflect.ValueOf(visited).Pointer() == s.Addr().Pointer() {
+					kinds = append(kinds, kind)
+				}
+			}, ignoreExtra)
+		}
+	})
+	require.Len(t, kinds, 1, "walk visits %s once", path)
+	return kinds[0]
+}
+
+// A new text is reached by the walks, or this test fails. A text in an Extra is reached with it.
+func TestTexts_WalksAreComplete(t *testing.T) {
+	for name, w := range map[string]walker{"delta": new(Delta), "message": new(Message)} {
+		eachText(t, reflect.ValueOf(w).Elem(), name, func(path string) {
+			visits := 0
+			w.walk(func(_ textKind, s *string) {
+				if *s == longText {
+					visits++
+				}
+			}, func(_ textKind, e Extra) { visits += len(e) })
+			assert.Equal(t, 1, visits, "%s", path)
+		})
+	}
+}
+
+// isInPieces reports whether texts of a kind come in pieces.
+func (k textKind) isInPieces() bool { return k == textPieces || k == textReasoning }
+
+// A delta's texts that come in pieces are those that the methods texts return.
+func TestTexts_InPieces(t *testing.T) {
+	for _, path := range stringsOf[Delta]() {
+		d := withText[Delta](path, "x")
+		d.truncate(0)
+		assert.Equal(t, kindAt(t, withText[Delta](path, "x"), path).isInPieces(), textAt(d, path) == "", "%s", path)
+	}
+}
+
+// A usageKeeper is a UsageStore that keeps the last record.
+type usageKeeper struct {
+	UsageStore
+	record UsageRecord
+}
+
+func (u *usageKeeper) Record(_ context.Context, records ...UsageRecord) error {
+	u.record = records[len(records)-1]
+	return nil
+}
+
+const textsSecret = "sk-fixture-4b2a76b9719d915d41402abc"
+
+// A textsReply is what became of the chunks of a Backend.
+type textsReply struct {
+	body       string
+	usage      Usage
+	summary    *RequestSummary
+	transcript *Transcript
+}
+
+// serveTexts serves a chat with a Backend that yields one chunk with each delta, one second after
+// another.
+func serveTexts(t *testing.T, mode string, limits Limits, deltas ...*Delta) (reply textsReply) {
+	synctest.Test(t, func(t *testing.T) {
+		b := BackendFunc(func(context.Context, *ChatRequest) ChatStream {
+			return func(yield func(*ChatChunk, error) bool) {
+				for _, d := range deltas {
+					time.Sleep(time.Second)
+					yield((&ChatChunk{Choices: []ChunkChoice{{Delta: *d}}}).Clone(), nil)
+				}
+			}
+		})
+		store := new(usageKeeper)
+		keys := KeyFunc(func(context.Context, string) (*Key, error) { return &Key{ID: "k", Limits: limits}, nil })
+		h := NewHandler(b, keys, &Options{Usage: store, Observe: func(ctx context.Context, _ *http.Request) (context.Context, Observation) {
+			return ctx, Observation{
+				Ended:      func(s *RequestSummary) { reply.summary = s },
+				Transcript: func(tr *Transcript) { reply.transcript = tr }, TranscriptLimit: 1 << 20,
+			}
+		}})
+		r := httptest.NewRequest("POST", "/v1/chat/completions",
+			strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"x"}]`+mode+`}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+textsSecret)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, 200, w.Code, "%s", w.Body)
+		reply.body, reply.usage = w.Body.String(), store.record.Usage
+	})
+	return reply
+}
+
+// The two modes of serveTexts.
+const textsWhole, textsStream = "", `,"stream":true`
+
+// events returns the deltas of a stream, and its last FinishReason.
+func (r *textsReply) events(t *testing.T) (deltas []*Delta, reason FinishReason) {
+	for lines := bufio.NewScanner(strings.NewReader(r.body)); lines.Scan(); {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok || data == "[DONE]" {
+			continue
+		}
+		var c ChatChunk
+		require.NoError(t, json.Unmarshal([]byte(data), &c))
+		deltas = append(deltas, &c.Choices[0].Delta)
+		reason = c.Choices[0].FinishReason
+	}
+	return deltas, reason
+}
+
+// joined returns the text at path of all events.
+func joined(deltas []*Delta, path string) (text string) {
+	for _, d := range deltas {
+		text += textAt(d, path)
+	}
+	return text
+}
+
+// Every text of a Delta is treated as its kind demands, from the Backend to the client. Each
+// subtest is for one string that a Delta can have; a new one fails until it is handled.
+func TestTexts_OfDeltas(t *testing.T) {
+	for _, path := range stringsOf[Delta]() {
+		newDelta := func(s string) *Delta { return withText[Delta](path, s) }
+		kind := kindAt(t, newDelta("x"), path)
+		if kind == textRole {
+			continue // a Handler sends its own
+		}
+		long := strings.Repeat("word ", 4000)
+		t.Run(path, func(t *testing.T) {
+			t.Run("content, token and size", func(t *testing.T) {
+				c := &ChatChunk{Choices: []ChunkChoice{{Delta: *newDelta(long)}}}
+				assert.True(t, c.HasContent())
+				assert.GreaterOrEqual(t, c.size(), len(long))
+				assert.Equal(t, time.Second, serveTexts(t, textsStream, Limits{}, newDelta("x")).summary.FirstToken)
+			})
+			t.Run("usage", func(t *testing.T) {
+				u := serveTexts(t, textsStream, Limits{}, newDelta(long)).usage
+				assert.InDelta(t, len(long)/4, u.CompletionTokens, 10)
+			})
+			t.Run("split", func(t *testing.T) {
+				got := serveTexts(t, textsStream, Limits{}, newDelta(long))
+				deltas, _ := got.events(t)
+				assert.Equal(t, long, joined(deltas, path))
+				most := 0
+				for _, d := range deltas {
+					most = max(most, len(textAt(d, path)))
+				}
+				assert.Equal(t, kind.isInPieces(), most <= maxDeltaText)
+			})
+			t.Run("cut", func(t *testing.T) {
+				got := serveTexts(t, textsStream, Limits{MaxCompletionTokens: 1}, newDelta(long))
+				deltas, reason := got.events(t)
+				assert.Equal(t, kind.isInPieces(), len(joined(deltas, path)) == maxCompletionBytes(1))
+				assert.Equal(t, kind.isInPieces(), reason == FinishLength)
+			})
+			t.Run("UTF-8", func(t *testing.T) { testTextInPieces(t, path, kind) })
+			t.Run("transcript", func(t *testing.T) { testReplyTranscript(t, path) })
+		})
+	}
+}
+
+// testTextInPieces tests what becomes of a text that comes in two deltas, which divide a character.
+func testTextInPieces(t *testing.T, path string, kind textKind) {
+	deltas := []*Delta{withText[Delta](path, "caf\xc3"), withText[Delta](path, "\xa9 \xff")}
+	collected, err := Collect(func(yield func(*ChatChunk, error) bool) {
+		for _, d := range deltas {
+			yield((&ChatChunk{Choices: []ChunkChoice{{Delta: *d}}}).Clone(), nil)
+		}
+	})
+	require.NoError(t, err)
+	again, err := Collect(collected.Stream())
+	require.NoError(t, err)
+	assert.Equal(t, collected, again, "of a stream of the reply")
+
+	stream, whole := serveTexts(t, textsStream, Limits{}, deltas...), serveTexts(t, textsWhole, Limits{}, deltas...)
+	for _, body := range []string{stream.body, whole.body} {
+		assert.True(t, utf8.ValidString(body))
+	}
+	if !kind.isInPieces() {
+		assert.Contains(t, whole.body, "caf")
+		return
+	}
+	const want = "café \uFFFD"
+	var r ChatResponse
+	require.NoError(t, json.Unmarshal([]byte(whole.body), &r))
+	for name, m := range map[string]*Message{"Collect": &collected.Choices[0].Message, "reply": &r.Choices[0].Message} {
+		m.Extra = nil
+		b, err := json.Marshal(m)
+		require.NoError(t, err)
+		assert.Contains(t, string(b), want, name)
+	}
+	events, _ := stream.events(t)
+	assert.Equal(t, want, joined(events, path))
+}
+
+// testReplyTranscript tests that a text of a reply is in the Transcript, without the API key.
+// A Transcript has no details of reasoning.
+func testReplyTranscript(t *testing.T, path string) {
+	got := serveTexts(t, textsStream, Limits{}, withText[Delta](path, "my key "+textsSecret))
+	b, err := json.Marshal(got.transcript.Choices)
+	require.NoError(t, err)
+	assert.Equal(t, !strings.HasPrefix(path, ".ReasoningDetails"), strings.Contains(string(b), "my key [redacted]"), "%s", b)
+	assert.NotContains(t, string(b), textsSecret)
+}
+
+// Every text of a request is in the Transcript, without the API key, except for images and
+// details of reasoning. The request does not change.
+func TestTexts_OfRequestsInTranscript(t *testing.T) {
+	transcribe := func(t *testing.T, req *ChatRequest, want bool) {
+		original := req.Clone()
+		tr := &transcript{bytesLeft: 1 << 20}
+		tr.addRequest(req)
+		got := tr.finish(new(orderer), newRedactor(textsSecret))
+		assert.Equal(t, original, req)
+		b, err := json.Marshal(got)
+		require.NoError(t, err)
+		assert.Equal(t, want, strings.Contains(string(b), "my key [redacted]"), "%s", b)
+		assert.NotContains(t, string(b), textsSecret)
+	}
+	const text = "my key " + textsSecret
+	for _, path := range stringsOf[Message]() {
+		t.Run("message"+path, func(t *testing.T) {
+			excluded := strings.HasPrefix(path, ".ReasoningDetails") || strings.Contains(path, ".ImageURL.")
+			m := withText[Message](path, text)
+			m.Extra = Extra{"x": json.RawMessage(`"` + textsSecret + `"`)}
+			if strings.HasPrefix(path, ".Content[0].") && path != ".Content[0].Type" {
+				m.Content[0].Type = PartText // other parts have no text in JSON
+			}
+			transcribe(t, &ChatRequest{Messages: []Message{*m}}, !excluded)
+		})
+	}
+	for _, path := range stringsOf[Tool]() {
+		t.Run("tool"+path, func(t *testing.T) {
+			transcribe(t, &ChatRequest{Tools: []Tool{*withText[Tool](path, text)}}, true)
+		})
+	}
+}
+
+// The tests above see every string that a Delta and a Message have.
+func TestTexts_ReflectionFinds(t *testing.T) {
+	for _, path := range []string{".Content", ".Role", ".ToolCalls[0].Function.Arguments", ".ReasoningDetails[0].Data"} {
+		assert.True(t, slices.Contains(stringsOf[Delta](), path), path)
+	}
+	assert.Contains(t, stringsOf[Message](), ".Content[0].ImageURL.URL")
+}
