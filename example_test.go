@@ -155,6 +155,100 @@ func ExampleBackend_streaming() {
 	// {"content":null},"finish_reason":"stop"
 }
 
+// A fallback is a Backend that asks its second Backend if the first one fails before it has
+// said anything. The first one may change its request, so it gets a clone.
+type fallback struct{ first, second llmhttp.Backend }
+
+func (f fallback) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		begun := false
+		for chunk, err := range f.first.Chat(ctx, req.Clone()) {
+			if err != nil && !begun {
+				f.second.Chat(ctx, req)(yield)
+				return
+			}
+			begun = true
+			if !yield(chunk, err) {
+				return
+			}
+		}
+	}
+}
+
+func ExampleChatRequest_Clone() {
+	broken := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		req.Messages[0].Content = nil
+		return llmhttp.Fail(errors.New("out of memory"))
+	})
+	req := &llmhttp.ChatRequest{Model: "demo", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!")}}}
+	reply, err := llmhttp.Collect(fallback{broken, shout}.Chat(context.Background(), req))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(reply.Choices[0].Message.Content.Text())
+	// Output: HELLO!
+}
+
+// A Backend that yields the same chunk again yields a clone, because a Handler may change what it
+// gets.
+func ExampleChatChunk_Clone() {
+	chunk := llmhttp.TextChunk("ha")
+	laugh := func(yield func(*llmhttp.ChatChunk, error) bool) {
+		for range 3 {
+			if !yield(chunk.Clone(), nil) {
+				return
+			}
+		}
+	}
+	reply, err := llmhttp.Collect(laugh)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(reply.Choices[0].Message.Content.Text())
+	// Output: hahaha
+}
+
+// An agent is a Backend that calls a model twice. Its usage is that of both calls, and it
+// reports it after each of them, so that a client that leaves pays for what was done.
+type agent struct{ model llmhttp.Backend }
+
+func (a agent) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		var sum llmhttp.Usage
+		draft, err := llmhttp.Collect(a.model.Chat(ctx, req.Clone()))
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		sum.Add(draft.Usage) // adds nothing if the usage is not known
+		llmhttp.ReportUsage(ctx, sum)
+
+		req.Messages = append(req.Messages, draft.Choices[0].Message,
+			llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text("Check that.")})
+		for chunk, err := range a.model.Chat(ctx, req) {
+			if err == nil && chunk.Usage != nil {
+				total := sum // a chunk has the usage of its call so far, and not that since the last chunk
+				total.Add(chunk.Usage)
+				chunk.Usage = &total
+			}
+			if !yield(chunk, err) {
+				return
+			}
+		}
+	}
+}
+
+func ExampleUsage_Add() {
+	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
+		return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) {
+			fmt.Println(s.Usage.PromptTokens, "and", s.Usage.CompletionTokens, "tokens")
+		}}
+	}
+	h := llmhttp.NewHandler(agent{counter{}}, llmhttp.AllowAll("acme"), &llmhttp.Options{Observe: log})
+	post(h, hello)
+	// Output: 4 and 6 tokens
+}
+
 // A polite Backend changes each chat request, and forwards requests for images,
 // embeddings and models unchanged.
 type polite struct{ llmhttp.Forwarder }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -17,83 +16,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp/internal/texttest"
 )
-
-// eachString calls f for each string in v, at every depth, with its path.
-func eachString(v reflect.Value, at string, f func(path string, s reflect.Value)) {
-	switch v.Kind() {
-	case reflect.String:
-		f(at, v)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			eachString(v.Field(i), at+"."+v.Type().Field(i).Name, f)
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			eachString(v.Index(i), fmt.Sprintf("%s[%d]", at, i), f)
-		}
-	case reflect.Pointer:
-		if !v.IsNil() {
-			eachString(v.Elem(), at, f)
-		}
-	}
-}
-
-// makeElements gives each list in v that is on the way to path one element, and each pointer a
-// value. If path is empty, it does so for all of them.
-func makeElements(v reflect.Value, at, path string) {
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			makeElements(v.Field(i), at+"."+v.Type().Field(i).Name, path)
-		}
-	case reflect.Slice:
-		if v.Type().Elem().Kind() != reflect.Uint8 && (path == "" || strings.HasPrefix(path, at+"[0]")) {
-			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-			makeElements(v.Index(0), at+"[0]", path)
-		}
-	case reflect.Pointer:
-		if path == "" || strings.HasPrefix(path, at+".") {
-			v.Set(reflect.New(v.Type().Elem()))
-			makeElements(v.Elem(), at, path)
-		}
-	}
-}
-
-// stringsOf returns the paths of all strings that a T can have.
-func stringsOf[T any]() (paths []string) {
-	v := reflect.ValueOf(new(T)).Elem()
-	makeElements(v, "", "")
-	eachString(v, "", func(path string, _ reflect.Value) { paths = append(paths, path) })
-	return paths
-}
-
-// withText returns a T that has the string s at path. If it is in an element of a list, the other
-// strings of the element have a value too, so that the element is not dropped.
-func withText[T any](path, s string) *T {
-	value := new(T)
-	v := reflect.ValueOf(value).Elem()
-	makeElements(v, "", path)
-	eachString(v, "", func(at string, other reflect.Value) {
-		switch {
-		case at == path:
-			other.SetString(s)
-		case strings.Contains(at, "["):
-			other.SetString("p")
-		}
-	})
-	return value
-}
-
-// textAt returns the string at path in what v points to, or "".
-func textAt(v any, path string) (text string) {
-	eachString(reflect.ValueOf(v).Elem(), "", func(at string, s reflect.Value) {
-		if at == path {
-			text = s.String()
-		}
-	})
-	return text
-}
 
 // A walker has a method walk.
 type walker interface {
@@ -104,7 +29,7 @@ type walker interface {
 func kindAt(t *testing.T, w walker, path string) textKind {
 	t.Helper()
 	var kinds []textKind
-	eachString(reflect.ValueOf(w).Elem(), "", func(at string, s reflect.Value) {
+	texttest.Each(reflect.ValueOf(w).Elem(), "", func(at string, s reflect.Value) {
 		if at == path {
 			w.walk(func(kind textKind, visited *string) {
 				if reflect.ValueOf(visited).Pointer() == s.Addr().Pointer() {
@@ -137,10 +62,10 @@ func (k textKind) isInPieces() bool { return k == textPieces || k == textReasoni
 
 // A delta's texts that come in pieces are those that the methods texts return.
 func TestTexts_InPieces(t *testing.T) {
-	for _, path := range stringsOf[Delta]() {
-		d := withText[Delta](path, "x")
+	for _, path := range texttest.Paths[Delta]() {
+		d := texttest.With[Delta](path, "x")
 		d.truncate(0)
-		assert.Equal(t, kindAt(t, withText[Delta](path, "x"), path).isInPieces(), textAt(d, path) == "", "%s", path)
+		assert.Equal(t, kindAt(t, texttest.With[Delta](path, "x"), path).isInPieces(), texttest.At(d, path) == "", "%s", path)
 	}
 }
 
@@ -218,7 +143,7 @@ func (r *textsReply) events(t *testing.T) (deltas []*Delta, reason FinishReason)
 // joined returns the text at path of all events.
 func joined(deltas []*Delta, path string) (text string) {
 	for _, d := range deltas {
-		text += textAt(d, path)
+		text += texttest.At(d, path)
 	}
 	return text
 }
@@ -226,8 +151,8 @@ func joined(deltas []*Delta, path string) (text string) {
 // Every text of a Delta is treated as its kind demands, from the Backend to the client. Each
 // subtest is for one string that a Delta can have; a new one fails until it is handled.
 func TestTexts_OfDeltas(t *testing.T) {
-	for _, path := range stringsOf[Delta]() {
-		newDelta := func(s string) *Delta { return withText[Delta](path, s) }
+	for _, path := range texttest.Paths[Delta]() {
+		newDelta := func(s string) *Delta { return texttest.With[Delta](path, s) }
 		kind := kindAt(t, newDelta("x"), path)
 		if kind == textRole {
 			continue // a Handler sends its own
@@ -250,7 +175,7 @@ func TestTexts_OfDeltas(t *testing.T) {
 				assert.Equal(t, long, joined(deltas, path))
 				most := 0
 				for _, d := range deltas {
-					most = max(most, len(textAt(d, path)))
+					most = max(most, len(texttest.At(d, path)))
 				}
 				assert.Equal(t, kind.isInPieces(), most <= maxDeltaText)
 			})
@@ -268,7 +193,7 @@ func TestTexts_OfDeltas(t *testing.T) {
 
 // testTextInPieces tests what becomes of a text that comes in two deltas, which divide a character.
 func testTextInPieces(t *testing.T, path string, kind textKind) {
-	deltas := []*Delta{withText[Delta](path, "caf\xc3"), withText[Delta](path, "\xa9 \xff")}
+	deltas := []*Delta{texttest.With[Delta](path, "caf\xc3"), texttest.With[Delta](path, "\xa9 \xff")}
 	collected, err := Collect(func(yield func(*ChatChunk, error) bool) {
 		for _, d := range deltas {
 			yield((&ChatChunk{Choices: []ChunkChoice{{Delta: *d}}}).Clone(), nil)
@@ -303,7 +228,7 @@ func testTextInPieces(t *testing.T, path string, kind textKind) {
 // testReplyTranscript tests that a text of a reply is in the Transcript, without the API key.
 // A Transcript has no details of reasoning.
 func testReplyTranscript(t *testing.T, path string) {
-	got := serveTexts(t, textsStream, Limits{}, withText[Delta](path, "my key "+textsSecret))
+	got := serveTexts(t, textsStream, Limits{}, texttest.With[Delta](path, "my key "+textsSecret))
 	b, err := json.Marshal(got.transcript.Choices)
 	require.NoError(t, err)
 	assert.Equal(t, !strings.HasPrefix(path, ".ReasoningDetails"), strings.Contains(string(b), "my key [redacted]"), "%s", b)
@@ -325,10 +250,10 @@ func TestTexts_OfRequestsInTranscript(t *testing.T) {
 		assert.NotContains(t, string(b), textsSecret)
 	}
 	const text = "my key " + textsSecret
-	for _, path := range stringsOf[Message]() {
+	for _, path := range texttest.Paths[Message]() {
 		t.Run("message"+path, func(t *testing.T) {
 			excluded := strings.HasPrefix(path, ".ReasoningDetails") || strings.Contains(path, ".ImageURL.")
-			m := withText[Message](path, text)
+			m := texttest.With[Message](path, text)
 			m.Extra = Extra{"x": json.RawMessage(`"` + textsSecret + `"`)}
 			if strings.HasPrefix(path, ".Content[0].") && path != ".Content[0].Type" {
 				m.Content[0].Type = PartText // other parts have no text in JSON
@@ -336,9 +261,9 @@ func TestTexts_OfRequestsInTranscript(t *testing.T) {
 			transcribe(t, &ChatRequest{Messages: []Message{*m}}, !excluded)
 		})
 	}
-	for _, path := range stringsOf[Tool]() {
+	for _, path := range texttest.Paths[Tool]() {
 		t.Run("tool"+path, func(t *testing.T) {
-			transcribe(t, &ChatRequest{Tools: []Tool{*withText[Tool](path, text)}}, true)
+			transcribe(t, &ChatRequest{Tools: []Tool{*texttest.With[Tool](path, text)}}, true)
 		})
 	}
 }
@@ -346,7 +271,7 @@ func TestTexts_OfRequestsInTranscript(t *testing.T) {
 // The tests above see every string that a Delta and a Message have.
 func TestTexts_ReflectionFinds(t *testing.T) {
 	for _, path := range []string{".Content", ".Role", ".ToolCalls[0].Function.Arguments", ".ReasoningDetails[0].Data"} {
-		assert.True(t, slices.Contains(stringsOf[Delta](), path), path)
+		assert.True(t, slices.Contains(texttest.Paths[Delta](), path), path)
 	}
-	assert.Contains(t, stringsOf[Message](), ".Content[0].ImageURL.URL")
+	assert.Contains(t, texttest.Paths[Message](), ".Content[0].ImageURL.URL")
 }

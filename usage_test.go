@@ -40,6 +40,61 @@ func TestUsageSum_Add(t *testing.T) {
 	assert.Equal(t, want, sum)
 }
 
+// eachCount calls f for each number in a Usage, at every depth.
+func eachCount(v reflect.Value, path string, f func(path string, n reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Int, reflect.Int64, reflect.Float64:
+		f(path, v)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			eachCount(v.Field(i), path+"."+v.Type().Field(i).Name, f)
+		}
+	}
+}
+
+// Add adds each number, also a new one, and none twice.
+func TestUsage_AddEachCount(t *testing.T) {
+	next := 0
+	newUsage := func() (u llmhttp.Usage) {
+		eachCount(reflect.ValueOf(&u).Elem(), "", func(_ string, n reflect.Value) { next++; n.SetInt(int64(next * next)) })
+		return u
+	}
+	sum, other := newUsage(), newUsage()
+	before, added := map[string]int64{}, other
+	eachCount(reflect.ValueOf(sum), "", func(path string, n reflect.Value) { before[path] += n.Int() })
+	eachCount(reflect.ValueOf(other), "", func(path string, n reflect.Value) { before[path] += n.Int() })
+	sum.Add(&other)
+	eachCount(reflect.ValueOf(sum), "", func(path string, n reflect.Value) { assert.Equal(t, before[path], n.Int(), path) })
+	assert.Equal(t, added, other)
+	assert.GreaterOrEqual(t, len(before), 8)
+}
+
+func TestUsage_Add(t *testing.T) {
+	cost := llmhttp.Extra{"cost": json.RawMessage("1")}
+	for name, test := range map[string]struct{ u, other, want llmhttp.Usage }{
+		"no totals":        {llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2}, llmhttp.Usage{PromptTokens: 3}, llmhttp.Usage{PromptTokens: 4, CompletionTokens: 2}},
+		"one total":        {llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 10}, llmhttp.Usage{PromptTokens: 3}, llmhttp.Usage{PromptTokens: 4, CompletionTokens: 2, TotalTokens: 13}},
+		"the other total":  {llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2}, llmhttp.Usage{TotalTokens: 10}, llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 13}},
+		"too much":         {llmhttp.Usage{PromptTokens: math.MaxInt - 1}, llmhttp.Usage{PromptTokens: 2, CompletionTokens: 1}, llmhttp.Usage{PromptTokens: math.MaxInt, CompletionTokens: 1}},
+		"too large totals": {llmhttp.Usage{TotalTokens: math.MaxInt}, llmhttp.Usage{TotalTokens: math.MaxInt}, llmhttp.Usage{TotalTokens: math.MaxInt}},
+		"negative":         {llmhttp.Usage{PromptTokens: -5, CompletionTokens: 1}, llmhttp.Usage{PromptTokens: 2, CompletionTokens: -7}, llmhttp.Usage{PromptTokens: 2, CompletionTokens: 1}},
+		"Extra":            {llmhttp.Usage{Extra: cost}, llmhttp.Usage{PromptTokens: 1, Extra: llmhttp.Extra{"cost": json.RawMessage("2"), "x": nil}}, llmhttp.Usage{PromptTokens: 1, Extra: cost}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := test.u
+			got.Add(&test.other)
+			assert.Equal(t, test.want, got)
+		})
+	}
+	u := llmhttp.Usage{PromptTokens: 1, TotalTokens: 3}
+	u.Add(nil)
+	assert.Equal(t, llmhttp.Usage{PromptTokens: 1, TotalTokens: 3}, u, "nil adds nothing")
+	u.Add(&u)
+	assert.Equal(t, llmhttp.Usage{PromptTokens: 2, TotalTokens: 6}, u, "a usage can be added to itself")
+	huge := llmhttp.Usage{PromptTokens: math.MaxInt, CompletionTokens: math.MaxInt}
+	assert.Contains(t, encode(t, huge), fmt.Sprintf(`"total_tokens":%d`, math.MaxInt))
+}
+
 func TestUsageRecord_Sum(t *testing.T) {
 	record := llmhttp.UsageRecord{
 		Time: day(2026, 3, 1), Model: "m", Images: 2,

@@ -29,6 +29,8 @@ func TestChat_NoFallbackAfterContent(t *testing.T) {
 	}{
 		"text":            {say("x"), true},
 		"reasoning":       {delta(llmhttp.Delta{Reasoning: "x"}), true},
+		"refusal":         {delta(llmhttp.Delta{Refusal: "x"}), true},
+		"details":         {delta(llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{{Data: "x"}}}), true},
 		"tool call":       {delta(llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{ID: "1"}}}), true},
 		"finish reason":   {sayChunk(llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{FinishReason: llmhttp.FinishStop}}}), true},
 		"usage":           {sayChunk(llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 1}}), true},
