@@ -1,0 +1,38 @@
+package responses_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/texttest"
+)
+
+// Every text that a Delta can have reaches the client, or is of the kind that the API has no
+// member for. A new one fails until the encoder knows it.
+func TestCreate_EveryTextOfADelta(t *testing.T) {
+	const marker = "marker-of-a-text"
+	for _, path := range texttest.Paths[llmhttp.Delta]() {
+		switch path[strings.LastIndex(path, ".")+1:] {
+		case "Role", "Type": // constants in this API
+			continue
+		case "Signature", "Data": // in encrypted_content
+			continue
+		}
+		d := texttest.With[llmhttp.Delta](path, marker)
+		for i := range d.ToolCalls {
+			d.ToolCalls[i].Type = "function"
+		}
+		chunk, err := json.Marshal(llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: *d}}})
+		require.NoError(t, err)
+		s := newServer(t, nil, string(chunk))
+		const body = `{"model":"m","input":"Hi"}`
+		assert.Contains(t, fmt.Sprint(s.create(body)), marker, "%s, whole", path)
+		assert.Contains(t, fmt.Sprint(s.stream(body)), marker, "%s, stream", path)
+	}
+}
