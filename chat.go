@@ -47,7 +47,7 @@ type ChatRequest struct {
 	Stop              StringList      `json:"stop,omitzero"` // at most 4 sequences that end a choice; an empty string ends none
 	ResponseFormat    *ResponseFormat `json:"response_format,omitzero"`
 	Tools             []Tool          `json:"tools,omitempty"`
-	ToolChoice        json.RawMessage `json:"tool_choice,omitzero"`         // "none", "auto", "required" or an object; nil if not set
+	ToolChoice        *ToolChoice     `json:"tool_choice,omitzero"`
 	ParallelToolCalls *bool           `json:"parallel_tool_calls,omitzero"` // whether a reply may call several tools; the format's default is true
 	Extra             Extra           `json:"-"`
 }
@@ -68,7 +68,7 @@ var chatRequestJSON = jsonwire.NewObject(
 	jsonwire.Member("stop", func(r *ChatRequest) *StringList { return &r.Stop }, stringListJSON),
 	jsonwire.Pointer("response_format", func(r *ChatRequest) **ResponseFormat { return &r.ResponseFormat }, responseFormatJSON),
 	jsonwire.List("tools", func(r *ChatRequest) *[]Tool { return &r.Tools }, toolJSON, maxTools),
-	jsonwire.Raw("tool_choice", func(r *ChatRequest) *json.RawMessage { return &r.ToolChoice }),
+	jsonwire.Pointer("tool_choice", func(r *ChatRequest) **ToolChoice { return &r.ToolChoice }, toolChoiceJSON),
 	jsonwire.OptionalBool("parallel_tool_calls", func(r *ChatRequest) **bool { return &r.ParallelToolCalls }),
 	jsonwire.Extra(func(r *ChatRequest) *Extra { return &r.Extra }),
 )
@@ -138,50 +138,10 @@ func (r *ChatRequest) check() error {
 			return err
 		}
 	}
-	return r.checkToolChoice()
-}
-
-func (r *ChatRequest) checkToolChoice() error {
-	if r.ToolChoice == nil {
-		return nil
+	if r.ToolChoice != nil {
+		return r.ToolChoice.check(r.Tools)
 	}
-	if r.ToolChoice[0] == '"' {
-		return r.checkToolMode(textOf(r.ToolChoice))
-	}
-	if r.ToolChoice[0] != '{' {
-		return errInvalidType("tool_choice", "one of a string or object", jsonwire.Describe(string(r.ToolChoice)))
-	}
-	var choice Tool
-	if err := decodeRequest(r.ToolChoice, toolJSON, &choice); err != nil {
-		return inParameter("tool_choice", err)
-	}
-	switch {
-	case choice.Type == "":
-		return errMissing("tool_choice.type")
-	case choice.Type != toolFunction:
-		return nil
-	case choice.Function == nil || choice.Function.Name == "":
-		return errMissing("tool_choice.function.name")
-	}
-	for i := range r.Tools {
-		if f := r.Tools[i].Function; f != nil && f.Name == choice.Function.Name {
-			return nil
-		}
-	}
-	return errBadRequest("invalid_value", "tool_choice", "Tool choice 'function' not found in 'tools' parameter: '%s'.", echo(choice.Function.Name))
-}
-
-func (r *ChatRequest) checkToolMode(mode string) error {
-	switch mode {
-	case "none", "auto":
-		return nil
-	case "required":
-		if len(r.Tools) == 0 {
-			return errBadRequest("invalid_value", "tool_choice", "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.")
-		}
-		return nil
-	}
-	return errInvalidValue("tool_choice", mode, "none", "auto", "required")
+	return nil
 }
 
 // StreamOptions are a client's options for a stream.
@@ -204,16 +164,18 @@ func (o *StreamOptions) UnmarshalJSON(data []byte) error {
 }
 
 // A ResponseFormat is the form that a client wants the reply to have. Type is
-// text, json_object or json_schema; the schema is in Extra["json_schema"].
+// text, json_object or json_schema.
 type ResponseFormat struct {
-	Type  string `json:"type"`
-	Extra Extra  `json:"-"`
+	Type       string      `json:"type"`
+	JSONSchema *JSONSchema `json:"json_schema,omitzero"` // set if Type is json_schema
+	Extra      Extra       `json:"-"`
 }
 
 var responseFormatJSON = jsonwire.NewObject(
 	jsonwire.String("type", func(f *ResponseFormat) *string { return &f.Type }).Always(),
+	jsonwire.Pointer("json_schema", func(f *ResponseFormat) **JSONSchema { return &f.JSONSchema }, jsonSchemaJSON),
 	jsonwire.Extra(func(f *ResponseFormat) *Extra { return &f.Extra }),
-).Known("json_schema")
+)
 
 // MarshalJSON encodes f.
 func (f ResponseFormat) MarshalJSON() ([]byte, error) { return marshal(responseFormatJSON, &f) }
@@ -229,15 +191,38 @@ func (f *ResponseFormat) check() error {
 		return errMissing("response_format.type")
 	case "text", "json_object":
 	case "json_schema":
-		if schema := f.Extra["json_schema"]; schema == nil || string(schema) == "null" {
+		if f.JSONSchema == nil {
 			return errMissing("response_format.json_schema")
-		} else if schema[0] != '{' {
-			return errBadRequest("invalid_type", "response_format.json_schema", "Invalid type for 'response_format.json_schema': expected an object.")
 		}
 	default:
 		return errInvalidValue("response_format.type", f.Type, "json_object", "json_schema", "text")
 	}
 	return nil
+}
+
+// A JSONSchema describes a reply in JSON.
+type JSONSchema struct {
+	Name        string          `json:"name,omitzero"` // for the model; empty if the client sent none
+	Description string          `json:"description,omitzero"`
+	Schema      json.RawMessage `json:"schema,omitzero"` // the JSON schema; nil if the client sent none
+	Strict      *bool           `json:"strict,omitzero"` // whether the reply must follow the schema; nil for the Backend's default
+	Extra       Extra           `json:"-"`
+}
+
+var jsonSchemaJSON = jsonwire.NewObject(
+	jsonwire.String("name", func(s *JSONSchema) *string { return &s.Name }),
+	jsonwire.String("description", func(s *JSONSchema) *string { return &s.Description }),
+	jsonwire.Raw("schema", func(s *JSONSchema) *json.RawMessage { return &s.Schema }),
+	jsonwire.OptionalBool("strict", func(s *JSONSchema) **bool { return &s.Strict }),
+	jsonwire.Extra(func(s *JSONSchema) *Extra { return &s.Extra }),
+)
+
+// MarshalJSON encodes s.
+func (s JSONSchema) MarshalJSON() ([]byte, error) { return marshal(jsonSchemaJSON, &s) }
+
+// UnmarshalJSON decodes the description of a reply.
+func (s *JSONSchema) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, jsonSchemaJSON, s)
 }
 
 // A Tool is something the model may call. The description of a tool of another

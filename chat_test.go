@@ -145,8 +145,11 @@ func TestChat_Params(t *testing.T) {
 			{"response_format.type", invalidType, members(`"response_format":{"type":5}`)},
 			{"response_format.json_schema", missing, members(`"response_format":{"type":"json_schema"}`, `"response_format":{"type":"json_schema","json_schema":null}`)},
 			{"response_format.json_schema", invalidType, members(`"response_format":{"type":"json_schema","json_schema":"x"}`)},
+			{"response_format.json_schema.name", invalidType, members(`"response_format":{"type":"json_schema","json_schema":{"name":7}}`)},
+			{"response_format.json_schema.description", invalidType, members(`"response_format":{"type":"json_schema","json_schema":{"description":{}}}`)},
+			{"response_format.json_schema.strict", invalidType, members(`"response_format":{"type":"json_schema","json_schema":{"strict":"yes"}}`)},
 			{"", accepted, members(`"response_format":null`, `"response_format":{"type":"text"}`, `"response_format":{"type":"json_object"}`,
-				`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}}`)},
+				`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}}`, `"response_format":{"type":"json_schema","json_schema":{"strict":null,"x":1}}`)},
 		},
 		"tools": {
 			{"tools", invalidType, members(`"tools":{}`)},
@@ -167,7 +170,19 @@ func TestChat_Params(t *testing.T) {
 				`"tools":[`+tool+`],"tool_choice":{"type":"function","function":{"name":"g"}}`)},
 			{"tool_choice.type", missing, members(`"tool_choice":{}`, `"tool_choice":{"type":null}`)},
 			{"tool_choice.type", invalidType, members(`"tool_choice":{"type":5}`)},
-			{"tool_choice.function.name", missing, members(`"tool_choice":{"type":"function"}`)},
+			{"tool_choice.function", invalidType, members(`"tool_choice":{"type":"function","function":"f"}`)},
+			{"tool_choice.function.name", missing, members(`"tool_choice":{"type":"function"}`, `"tool_choice":{"type":"function","function":{}}`)},
+			{"tool_choice.custom.name", missing, members(`"tool_choice":{"type":"custom"}`, `"tool_choice":{"custom":{"name":""},"type":"custom"}`)},
+			{"tool_choice.allowed_tools", missing, members(`"tool_choice":{"type":"allowed_tools"}`)},
+			{"tool_choice.allowed_tools", invalidType, members(`"tool_choice":{"type":"allowed_tools","allowed_tools":[]}`)},
+			{"tool_choice.allowed_tools.mode", invalidValue, members(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"any"}}`,
+				`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required"}}`)},
+			{"tool_choice.allowed_tools.tools[0].type", missing, members(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"tools":[{}]}}`)},
+			{"tool_choice.allowed_tools.tools[1].function.name", missing,
+				members(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"tools":[{"type":"x"},{"type":"function"}]}}`)},
+			{"tool_choice.allowed_tools.tools[0].custom.name", missing, members(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"tools":[{"type":"custom"}]}}`)},
+			{"", accepted, members(`"tool_choice":{"type":"x","function":"f","custom":1,"allowed_tools":[]}`, `"tool_choice":{"type":"custom","custom":{"name":"x","y":1}}`,
+				`"tools":[`+tool+`],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"f"}},{"type":"x","y":1}]}}`)},
 			{"", accepted, members(`"tool_choice":null`, `"tool_choice":"none"`, `"tool_choice":"auto"`, `"tools":[`+tool+`],"tool_choice":"required"`,
 				`"tools":[`+tool+`],"tool_choice":{"type":"function","function":{"name":"f"}}`, `"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}`)},
 		},
@@ -224,9 +239,20 @@ func TestChat_ParamsReachTheBackend(t *testing.T) {
 		want.MaxTokens, want.MaxCompletionTokens, want.N = new(5), new(7), new(1)
 		want.Stop = llmhttp.StringList{"a", ""}
 		want.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_object", Extra: llmhttp.Extra{"x": json.RawMessage("1")}}
-		want.ToolChoice = json.RawMessage(`"none"`)
+		want.ToolChoice = &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}
 		want.Extra = llmhttp.Extra{"temperature_last": json.RawMessage("3"), "sampler": json.RawMessage("18446744073709551615"), "x": json.RawMessage(`{"b":1, "a":[1.50]}`)}
 		assert.Equal(t, &want, send(chatWith(`"temperature":0,"top_p":1,"max_tokens":5.0,"max_completion_tokens":7,"stop":["a",""],"presence_penalty":-2,"frequency_penalty":2.0,"n":1e0,"response_format":{"type":"json_object","x":1},"tool_choice":"none","temperature_last":3,"sampler":18446744073709551615,"x":{"b":1, "a":[1.50]}`)))
+	})
+	t.Run("tool choice and schema", func(t *testing.T) {
+		req := send(chatWith(`"tool_choice":{"y":[1.50],"allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f","z":1}},{"type":"mcp","server_label":"s"}],"x":2},"type":"allowed_tools"},` +
+			`"response_format":{"type":"json_schema","json_schema":{"name":"n","description":"d","schema":{"a": 1},"strict":false,"x":1}}`))
+		assert.Equal(t, &llmhttp.ToolChoice{Type: "allowed_tools", Extra: llmhttp.Extra{"y": json.RawMessage("[1.50]")}, AllowedTools: &llmhttp.AllowedTools{
+			Mode: llmhttp.ToolChoiceAuto, Extra: llmhttp.Extra{"x": json.RawMessage("2")},
+			Tools: []llmhttp.AllowedTool{{Type: "function", Function: &llmhttp.NamedTool{Name: "f", Extra: llmhttp.Extra{"z": json.RawMessage("1")}}},
+				{Type: "mcp", Extra: llmhttp.Extra{"server_label": json.RawMessage(`"s"`)}}},
+		}}, req.ToolChoice)
+		assert.Equal(t, &llmhttp.JSONSchema{Name: "n", Description: "d", Schema: json.RawMessage(`{"a": 1}`), Strict: new(false), Extra: llmhttp.Extra{"x": json.RawMessage("1")}},
+			req.ResponseFormat.JSONSchema)
 	})
 	t.Run("stop is a string", func(t *testing.T) {
 		assert.Equal(t, llmhttp.StringList{"x"}, send(chatWith(`"stop":"x"`)).Stop)
@@ -292,6 +318,8 @@ func TestChat_ParamsAreBounded(t *testing.T) {
 		{"100000 objects deep", objects(100_000), "", ""},
 		{"deep without end", strings.Repeat("[", 1_000_000), "", anyCode},
 		{"deep member without end", `{"x":` + strings.Repeat("[", 1_000_000), "", ""},
+		{"most allowed tools", chatWith(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"tools":` + repeatJSON(2048, `{"type":"x"}`) + `}}`), "", accepted},
+		{"too many allowed tools", chatWith(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"tools":` + repeatJSON(2049, `{"type":"x"}`) + `}}`), "tool_choice.allowed_tools.tools", arrayTooLong},
 		{"deep tool_choice", chatWith(`"tool_choice":` + strings.Repeat(`{"a":`, 100_000)), "", ""},
 		{"deep part", `{"model":"m","messages":[{"role":"user","content":[{"type":"x","y":` + strings.Repeat("[", 100_000), "", ""},
 		{"deep schema", chatWith(`"tools":[{"type":"function","function":{"name":"f","parameters":` + strings.Repeat(`{"a":`, 100_000)), "", ""},

@@ -223,21 +223,6 @@ func errOutOfRange(e *jsonwire.Error) *Error {
 		e.Path, noun, side, sign, jsonwire.FormatNumber(e.Limit), e.Got)
 }
 
-// inParameter returns err, an error of decoding the value of a parameter by itself, with the
-// name of the parameter in front of its Param: "name" becomes "tool_choice.name".
-func inParameter(param string, err error) error {
-	var e *Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	whole := *e
-	if whole.Param = param; e.Param != "" {
-		whole.Param += "." + e.Param
-		whole.Message = strings.Replace(e.Message, "'"+e.Param+"'", "'"+whole.Param+"'", 1)
-	}
-	return &whole
-}
-
 // quoteList lists values, of which there is at least one, as in "'a', 'b', and 'c'".
 func quoteList(values []string) string {
 	last := len(values) - 1

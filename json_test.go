@@ -34,6 +34,11 @@ var jsonTypes = map[string]func() any{
 	"FunctionCall":      func() any { return new(llmhttp.FunctionCall) },
 	"StreamOptions":     func() any { return new(llmhttp.StreamOptions) },
 	"ResponseFormat":    func() any { return new(llmhttp.ResponseFormat) },
+	"JSONSchema":        func() any { return new(llmhttp.JSONSchema) },
+	"ToolChoice":        func() any { return new(llmhttp.ToolChoice) },
+	"NamedTool":         func() any { return new(llmhttp.NamedTool) },
+	"AllowedTools":      func() any { return new(llmhttp.AllowedTools) },
+	"AllowedTool":       func() any { return new(llmhttp.AllowedTool) },
 	"StringList":        func() any { return new(llmhttp.StringList) },
 	"ChatResponse":      func() any { return new(llmhttp.ChatResponse) },
 	"Choice":            func() any { return new(llmhttp.Choice) },
@@ -99,6 +104,15 @@ var jsonDocuments = []struct{ typ, doc string }{
 	{"Function", `{"name":"f","x":1}`},
 	{"ToolCall", `{"id":"c","type":"custom","custom":{"name":"f","input":"x"}}`},
 	{"ResponseFormat", `{"type":"grammar","grammar":"x"}`},
+	{"ResponseFormat", `{"type":"json_object","schema":{"type":"object"}}`},
+	{"JSONSchema", `{"name":"n","description":"d","schema":{"type":"object"},"strict":false,"x":1}`},
+	{"JSONSchema", `{"schema":true}`},
+	{"ToolChoice", `"none"`}, {"ToolChoice", `"required"`}, {"ToolChoice", `"some"`},
+	{"ToolChoice", `{"type":"function","function":{"name":"f","x":1},"y":2}`},
+	{"ToolChoice", `{"type":"custom","custom":{"name":"g","x":1},"y":2}`},
+	{"ToolChoice", `{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"g"}},{"type":"mcp","server_label":"s"}],"x":1},"y":2}`},
+	{"ToolChoice", `{"type":"mcp","allowed_tools":["a"],"custom":1,"function":"f","name":"n","server_label":"s"}`},
+	{"AllowedTool", `{"type":"image_generation","custom":1,"function":"f"}`},
 	{"StreamOptions", `{"include_usage":false,"include_obfuscation":true}`},
 	{"StringList", `null`}, {"StringList", `[]`}, {"StringList", `"a"`}, {"StringList", `["a","b"]`}, {"StringList", `""`},
 	{"ChatResponse", `{"id":"i","object":"chat.completion","created":7,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a","refusal":null,"x":1},"finish_reason":"stop","logprobs":{"content":[]},"y":1}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":1}},"service_tier":"default","system_fingerprint":null}`},
@@ -133,8 +147,8 @@ func TestJSON_TagsAgreeWithTables(t *testing.T) {
 			always[member] = options == ""
 			v := newValue()
 			fillValue(reflect.ValueOf(v).Elem().Field(i), rand.New(rand.NewPCG(1, 2)), 0)
-			if p, ok := v.(*llmhttp.Part); ok && p.Type == "" {
-				p.Type = member // image_url or text
+			if typ := reflect.ValueOf(v).Elem().FieldByName("Type"); typ.IsValid() && typ.String() == "" {
+				typ.SetString(member) // which has the member, as image_url and allowed_tools do
 			}
 			assert.Contains(t, encodedMembers(t, v), member, "%s.%s", name, field.Name)
 		}
@@ -266,7 +280,12 @@ func TestJSON_ExplicitNulls(t *testing.T) {
 		"ToolCall":         "id type function",
 		"FunctionCall":     "name arguments",
 		"StreamOptions":    "include_usage",
-		"ResponseFormat":   "type",
+		"ResponseFormat":   "type json_schema",
+		"JSONSchema":       "name description schema strict",
+		"ToolChoice":       "type",
+		"NamedTool":        "name",
+		"AllowedTools":     "mode tools",
+		"AllowedTool":      "type",
 		"ChatChunk":        "id created model choices usage",
 		"ChunkChoice":      "index delta finish_reason",
 		"Delta":            "role content reasoning_content tool_calls",
@@ -475,6 +494,16 @@ func makeConsistent(v any) {
 		for i := range v.Messages {
 			makeConsistent(&v.Messages[i])
 		}
+		makeConsistent(v.ToolChoice)
+	case *llmhttp.ToolChoice:
+		v.Mode, v.Type, v.Function, v.Custom = "", "allowed_tools", nil, nil
+		makeConsistent(v.AllowedTools)
+	case *llmhttp.AllowedTools:
+		for i := range v.Tools {
+			makeConsistent(&v.Tools[i])
+		}
+	case *llmhttp.AllowedTool:
+		v.Type, v.Function = "custom", nil
 	case *llmhttp.Message:
 		makeConsistent(&v.Content)
 	case *llmhttp.Content:

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,9 +52,9 @@ func TestMembers_OtherCaseByType(t *testing.T) {
 var maximalRequests = map[string]string{
 	chatPath: `{"model":"m","stream":true,"stream_options":{"include_usage":true},"temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,
 		"max_tokens":9,"max_completion_tokens":9,"reasoning_effort":"low","n":2,"stop":["a"],"parallel_tool_calls":true,
-		"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}},
+		"response_format":{"type":"json_schema","json_schema":{"name":"n","description":"d","schema":{},"strict":true}},
 		"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}}],
-		"tool_choice":{"type":"function","function":{"name":"f"}},
+		"tool_choice":` + plainToolChoice + `,
 		"messages":[
 			{"role":"user","name":"u","content":[{"type":"text","text":"t"},{"type":"image_url","image_url":{"url":"data:,","detail":"low"}},
 				{"type":"input_audio","input_audio":{"data":"","format":"wav"}},{"type":"file","file":{"file_id":"f"}}]},
@@ -64,8 +65,16 @@ var maximalRequests = map[string]string{
 	embeddingsPath: `{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`,
 }
 
+// toolChoices take the place of plainToolChoice in a maximal request.
+const plainToolChoice = `{"type":"function","function":{"name":"f"}}`
+
+var toolChoices = []string{
+	`{"type":"custom","custom":{"name":"g"}}`,
+	`{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"g"}}]}}`,
+}
+
 // freeObjects are the objects of maximalRequests that may have any members.
-var freeObjects = []string{"json_schema", "schema", "parameters", "logit_bias", "metadata", "input_audio", "file"}
+var freeObjects = []string{"schema", "parameters", "logit_bias", "metadata", "input_audio", "file"}
 
 func isFree(path []string) bool {
 	for _, name := range path[max(len(path)-1, 0):] {
@@ -106,10 +115,18 @@ func TestMembers_OtherCaseOfRequests(t *testing.T) {
 		return w
 	}
 	for path, body := range maximalRequests {
+		cases := membertest.Cases(t, body, isFree)
+		if path == chatPath {
+			for _, choice := range toolChoices {
+				with := strings.Replace(body, plainToolChoice, choice, 1)
+				cases = append(cases, slices.DeleteFunc(membertest.Cases(t, with, isFree), func(c membertest.Case) bool { return c.Path[0] != "tool_choice" })...)
+				require.Equal(t, http.StatusOK, post(path, with).Code)
+			}
+		}
 		w := post(path, body)
 		require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
 		calls = 0
-		for _, c := range membertest.Cases(t, body, isFree) {
+		for _, c := range cases {
 			w := post(path, c.Doc)
 			want := fmt.Sprintf("Unknown parameter: '%s'. Did you mean '%s'?", formatPath(c.Path), c.Member)
 			assert.Equal(t, http.StatusBadRequest, w.Code, "%s", c.Doc)

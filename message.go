@@ -221,9 +221,6 @@ func (f *FunctionCall) UnmarshalJSON(data []byte) error {
 	return unmarshalRequest(data, functionCallJSON, f)
 }
 
-// toolFunction is the Type of tools and calls that are functions.
-const toolFunction = "function"
-
 // isFunction reports whether a call of type typ is one of a function.
 func isFunction(typ string) bool { return typ == "" || typ == toolFunction }
 

@@ -56,7 +56,7 @@ func (c *tokenCounter) label(s string) int {
 
 // prompt counts the tokens of everything in a chat that a model may get.
 func (c *tokenCounter) prompt(r *ChatRequest) int {
-	n := c.label(r.Model) + c.label(r.ReasoningEffort) + c.label(string(r.ToolChoice)) + c.extra(r.Extra)
+	n := c.label(r.Model) + c.label(r.ReasoningEffort) + c.toolChoice(r.ToolChoice) + c.extra(r.Extra)
 	for i := range r.Messages {
 		n += c.message(&r.Messages[i])
 	}
@@ -66,9 +66,7 @@ func (c *tokenCounter) prompt(r *ChatRequest) int {
 	for _, s := range r.Stop {
 		n += c.label(s)
 	}
-	if f := r.ResponseFormat; f != nil {
-		n += c.label(f.Type) + c.extra(f.Extra)
-	}
+	n += c.responseFormat(r.ResponseFormat)
 	if o := r.StreamOptions; o != nil {
 		n += c.extra(o.Extra)
 	}
@@ -112,6 +110,38 @@ func (c *tokenCounter) tool(t *Tool) (n int) {
 	t.walk(func(kind textKind, s *string) { n += c.ofKind(kind, *s) }, func(kind textKind, e Extra) { n += c.members(kind, e) })
 	if t.Function != nil {
 		n += c.text(string(t.Function.Parameters))
+	}
+	return n
+}
+
+func (c *tokenCounter) toolChoice(t *ToolChoice) int {
+	if t == nil {
+		return 0
+	}
+	n := c.label(t.Mode) + c.label(t.Type) + c.namedTool(t.Function) + c.namedTool(t.Custom) + c.extra(t.Extra)
+	if a := t.AllowedTools; a != nil {
+		n += c.label(a.Mode) + c.extra(a.Extra)
+		for _, t := range a.Tools {
+			n += c.label(t.Type) + c.namedTool(t.Function) + c.namedTool(t.Custom) + c.extra(t.Extra)
+		}
+	}
+	return n
+}
+
+func (c *tokenCounter) namedTool(t *NamedTool) int {
+	if t == nil {
+		return 0
+	}
+	return c.text(t.Name) + c.extra(t.Extra)
+}
+
+func (c *tokenCounter) responseFormat(f *ResponseFormat) int {
+	if f == nil {
+		return 0
+	}
+	n := c.label(f.Type) + c.extra(f.Extra)
+	if s := f.JSONSchema; s != nil {
+		n += c.text(s.Name) + c.text(s.Description) + c.text(string(s.Schema)) + c.extra(s.Extra)
 	}
 	return n
 }

@@ -115,7 +115,7 @@ var unusualRequests = map[string]func(r *llmhttp.ChatRequest){
 		r.Messages[0].Content = llmhttp.Text("What is the weather in Paris?")
 	},
 	"a required tool": func(r *llmhttp.ChatRequest) {
-		r.Tools, r.ToolChoice = []llmhttp.Tool{weatherTool}, json.RawMessage(`"required"`)
+		r.Tools, r.ToolChoice = []llmhttp.Tool{weatherTool}, &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceRequired}
 	},
 	"a tool of an unknown type": func(r *llmhttp.ChatRequest) {
 		r.Tools = []llmhttp.Tool{{Type: "x_unknown", Extra: llmhttp.Extra{"x": json.RawMessage(`1`)}}}

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -17,26 +16,21 @@ func formatReply(f *llmhttp.ResponseFormat, text string) (string, error) {
 	if f == nil || f.Type != "json_object" && f.Type != "json_schema" {
 		return text, nil
 	}
-	var format struct {
-		Name   string
-		Schema json.RawMessage
-	}
-	param := "response_format.json_schema.schema"
+	var schema json.RawMessage
+	name, param := "", "response_format.json_schema.schema"
 	switch {
 	case f.Type == "json_object" && f.Extra["schema"] != nil: // an extension of llama.cpp
-		format.Schema, param = f.Extra["schema"], "response_format.schema"
-	case f.Extra["json_schema"] != nil:
-		if err := json.Unmarshal(f.Extra["json_schema"], &format); err != nil {
-			return "", invalidSchema("invalid_json_schema", "response_format.json_schema", "response_format", errors.New("it is not an object with a name and a schema"))
-		}
+		schema, param = f.Extra["schema"], "response_format.schema"
+	case f.JSONSchema != nil:
+		schema, name = f.JSONSchema.Schema, f.JSONSchema.Name
 	}
-	if format.Schema == nil || string(format.Schema) == "null" {
+	if schema == nil || string(schema) == "null" {
 		b := jsonwire.AppendString([]byte(`{"reply":`), text)
 		return string(append(b, '}')), nil
 	}
-	value, err := instance.Make(format.Schema, text, false)
+	value, err := instance.Make(schema, text, false)
 	if err != nil {
-		return "", invalidSchema("invalid_json_schema", param, fmt.Sprintf("response_format '%.64s'", format.Name), err)
+		return "", invalidSchema("invalid_json_schema", param, fmt.Sprintf("response_format '%.64s'", name), err)
 	}
 	return string(value), nil
 }

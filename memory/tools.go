@@ -17,7 +17,7 @@ import (
 
 // allowedTools are the functions that a request allows, and whether they must be called.
 type allowedTools struct {
-	mode      string // none, auto or required
+	mode      string // see llmhttp.ToolChoice
 	functions []function
 }
 
@@ -30,38 +30,37 @@ type function struct {
 
 // toolsOf returns the functions that the tool_choice of req allows.
 func toolsOf(req *llmhttp.ChatRequest) allowedTools {
-	t := allowedTools{mode: "auto"}
+	t := allowedTools{mode: llmhttp.ToolChoiceAuto}
 	for i, tool := range req.Tools {
 		if f := tool.Function; f != nil && f.Name != "" && tool.Type == "function" {
 			t.functions = append(t.functions, function{f.Name, fmt.Sprintf("tools[%d].function.parameters", i), f.Parameters})
 		}
 	}
-	if json.Unmarshal(req.ToolChoice, &t.mode) == nil {
-		return t
+	if c := req.ToolChoice; c != nil {
+		t.choose(c)
 	}
-	type named struct{ Function struct{ Name string } }
-	var choice struct {
-		named
-		Type    string
-		Allowed struct {
-			Mode  string
-			Tools []named
-		} `json:"allowed_tools"`
-	}
-	if json.Unmarshal(req.ToolChoice, &choice) != nil {
-		return t
-	}
-	var allowed []named
-	switch choice.Type {
-	case "function":
-		t.mode, allowed = "required", []named{choice.named}
-	case "allowed_tools":
-		t.mode, allowed = choice.Allowed.Mode, choice.Allowed.Tools
-	}
-	t.functions = slices.DeleteFunc(t.functions, func(f function) bool {
-		return !slices.ContainsFunc(allowed, func(n named) bool { return n.Function.Name == f.name })
-	})
 	return t
+}
+
+// choose applies the tool_choice of a request.
+func (t *allowedTools) choose(c *llmhttp.ToolChoice) {
+	if c.Mode != "" {
+		t.mode = c.Mode
+		return
+	}
+	var names []string
+	switch {
+	case c.Function != nil:
+		t.mode, names = llmhttp.ToolChoiceRequired, []string{c.Function.Name}
+	case c.AllowedTools != nil:
+		t.mode = cmp.Or(c.AllowedTools.Mode, llmhttp.ToolChoiceAuto)
+		for _, tool := range c.AllowedTools.Tools {
+			if tool.Function != nil {
+				names = append(names, tool.Function.Name)
+			}
+		}
+	}
+	t.functions = slices.DeleteFunc(t.functions, func(f function) bool { return !slices.Contains(names, f.name) })
 }
 
 // functionsToCall returns the functions that the reply calls: none, the first one, or
@@ -79,9 +78,9 @@ func (t *allowedTools) functionsToCall(req *llmhttp.ChatRequest) []function {
 // mustCall reports whether the reply to messages is a call.
 func (t *allowedTools) mustCall(messages []llmhttp.Message) bool {
 	switch {
-	case t.mode == "required":
+	case t.mode == llmhttp.ToolChoiceRequired:
 		return true
-	case t.mode == "none", len(messages) == 0:
+	case t.mode == llmhttp.ToolChoiceNone, len(messages) == 0:
 		return false
 	}
 	return messages[len(messages)-1].Role == llmhttp.RoleUser && toolResults(messages) == nil
@@ -90,7 +89,7 @@ func (t *allowedTools) mustCall(messages []llmhttp.Message) bool {
 // replyText returns the text of a reply to messages: the results of tools, or else
 // the text of the user.
 func (t *allowedTools) replyText(messages []llmhttp.Message) string {
-	if t.mode != "none" && len(t.functions) > 0 {
+	if t.mode != llmhttp.ToolChoiceNone && len(t.functions) > 0 {
 		if results := toolResults(messages); results != nil {
 			return "The tools say: " + strings.Join(results, "\n")
 		}

@@ -1,6 +1,10 @@
 package messages
 
-import "github.com/llmhttp/llmhttp"
+import (
+	"encoding/json"
+
+	"github.com/llmhttp/llmhttp"
+)
 
 // outputParams are the parameters about the output: its format, and the effort to make it.
 type outputParams struct {
@@ -37,7 +41,8 @@ func (p *outputParams) convertFormat(req *llmhttp.ChatRequest) error {
 	case f.Schema.Kind() != '{':
 		return prefixPath(fieldError("schema", "Input should be an object"), path)
 	}
-	schema := mustMarshal(map[string]any{"name": "output", "schema": f.Schema, "strict": true})
-	req.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema", Extra: llmhttp.Extra{"json_schema": schema}}
+	req.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema", JSONSchema: &llmhttp.JSONSchema{
+		Name: "output", Schema: json.RawMessage(*f.Schema), Strict: new(true),
+	}}
 	return nil
 }

@@ -70,17 +70,19 @@ func (p *toolParams) setToolChoice(req *llmhttp.ChatRequest) error {
 	if c.Type != "none" && c.Type != "auto" && len(p.Tools) == 0 {
 		return fieldError("tool_choice", "may only be specified while providing tools")
 	}
-	var choice any
+	var choice llmhttp.ToolChoice
 	switch c.Type {
-	case "auto", "none":
-		choice = c.Type
+	case "auto":
+		choice.Mode = llmhttp.ToolChoiceAuto
+	case "none":
+		choice.Mode = llmhttp.ToolChoiceNone
 	case "any":
-		choice = "required"
+		choice.Mode = llmhttp.ToolChoiceRequired
 	case "tool":
 		if !slices.ContainsFunc(p.Tools, func(t *tool) bool { return t.Name == c.Name }) {
 			return fieldError("tool_choice.name", "Tool '%s' not found in provided tools", clip(c.Name))
 		}
-		choice = map[string]any{"type": "function", "function": map[string]string{"name": c.Name}}
+		choice.Type, choice.Function = "function", &llmhttp.NamedTool{Name: c.Name}
 	case "":
 		return missingField("tool_choice.type")
 	default:
@@ -90,7 +92,7 @@ func (p *toolParams) setToolChoice(req *llmhttp.ChatRequest) error {
 	if len(req.Tools) == 0 || c.Type == "tool" && !slices.ContainsFunc(req.Tools, isPassedOn) {
 		return nil // the choice is about tools that are not passed on
 	}
-	req.ToolChoice = mustMarshal(choice)
+	req.ToolChoice = &choice
 	if c.DisableParallel != nil {
 		parallel := !*c.DisableParallel
 		req.ParallelToolCalls = &parallel

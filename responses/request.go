@@ -304,11 +304,7 @@ func (r *request) setText() error {
 		if err := f.jsonSchema.check(); err != nil {
 			return err
 		}
-		schema, err := marshal(&f.jsonSchema)
-		if err != nil {
-			return err
-		}
-		r.chat.ResponseFormat = &llmhttp.ResponseFormat{Type: f.Type, Extra: llmhttp.Extra{"json_schema": schema}}
+		r.chat.ResponseFormat = &llmhttp.ResponseFormat{Type: f.Type, JSONSchema: f.jsonSchema.convert()}
 	default:
 		return badRequest("invalid_value", "text.format.type", "Invalid value for 'text.format.type'. Supported values are: 'text', 'json_object' and 'json_schema'.")
 	}
@@ -325,6 +321,14 @@ func (f *jsonSchema) check() error {
 		return invalidType("text.format.schema", "an object")
 	}
 	return nil
+}
+
+func (f *jsonSchema) convert() *llmhttp.JSONSchema {
+	s := &llmhttp.JSONSchema{Name: f.Name, Schema: json.RawMessage(f.Schema), Strict: f.Strict}
+	if f.Description != nil {
+		s.Description = *f.Description
+	}
+	return s
 }
 
 // The values of reasoning.effort and of truncation. The last two efforts are Codex's.

@@ -1,7 +1,6 @@
 package responses
 
 import (
-	"encoding/json"
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
@@ -29,7 +28,7 @@ func (r *request) setTools() error {
 }
 
 // convertToolChoice returns the tool_choice of chat completions. It may drop tools.
-func (r *request) convertToolChoice() (json.RawMessage, error) {
+func (r *request) convertToolChoice() (*llmhttp.ToolChoice, error) {
 	raw := r.body.ToolChoice
 	if isNull(raw) {
 		return nil, nil
@@ -53,7 +52,7 @@ func (r *request) convertToolChoice() (json.RawMessage, error) {
 		if function == "" {
 			return nil, badRequest("invalid_value", "tool_choice", "Tool choice '%s' not found in 'tools' parameter.", clip(choice.Name))
 		}
-		return marshal(map[string]any{"type": toolFunction, "function": map[string]string{"name": function}})
+		return &llmhttp.ToolChoice{Type: toolFunction, Function: &llmhttp.NamedTool{Name: function}}, nil
 	case "allowed_tools":
 		return r.allowTools(&choice)
 	}
@@ -77,7 +76,7 @@ func (s *toolset) findFunction(c *toolChoice) string {
 
 // allowTools drops the tools that are not in the list of the choice. Like findFunction, it
 // finds tools by their names in the request and by the names of their functions.
-func (r *request) allowTools(choice *toolChoice) (json.RawMessage, error) {
+func (r *request) allowTools(choice *toolChoice) (*llmhttp.ToolChoice, error) {
 	functions := make(map[string]bool) // allowed, by their names
 	tools := make(map[string]bool)     // allowed in every namespace, by their names
 	for i, raw := range choice.Tools {
@@ -99,21 +98,21 @@ func (r *request) allowTools(choice *toolChoice) (json.RawMessage, error) {
 		return !functions[f] && !tools[r.tools.toolNames[f].name]
 	})
 	if choice.Mode == "" {
-		choice.Mode = "auto"
+		choice.Mode = llmhttp.ToolChoiceAuto
 	}
 	return r.checkToolMode(choice.Mode, "tool_choice.mode")
 }
 
-// checkToolMode returns mode as JSON, or an error if it is not valid.
-func (r *request) checkToolMode(mode, param string) (json.RawMessage, error) {
+// checkToolMode returns the choice with a mode, or an error if the mode is not valid.
+func (r *request) checkToolMode(mode, param string) (*llmhttp.ToolChoice, error) {
 	switch mode {
-	case "required":
+	case llmhttp.ToolChoiceRequired:
 		if len(r.chat.Tools) == 0 {
 			return nil, badRequest("invalid_value", param, "Invalid value for '%s': 'required' needs a function in 'tools'. Hosted tools are not supported.", param)
 		}
-	case "none", "auto":
+	case llmhttp.ToolChoiceNone, llmhttp.ToolChoiceAuto:
 	default:
 		return nil, badRequest("invalid_value", param, "Invalid value for '%s'. Supported values are: 'none', 'auto' and 'required'.", param)
 	}
-	return appendString(nil, mode), nil
+	return &llmhttp.ToolChoice{Mode: mode}, nil
 }

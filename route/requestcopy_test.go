@@ -20,9 +20,11 @@ func TestChat_EachTryGetsACopy(t *testing.T) {
 			Model: "m", Temperature: &number, TopP: &number, PresencePenalty: &number, FrequencyPenalty: &number,
 			MaxTokens: &n, MaxCompletionTokens: &n, N: &n, Stop: llmhttp.StringList{"a"},
 			StreamOptions:  &llmhttp.StreamOptions{Extra: extra()},
-			ResponseFormat: &llmhttp.ResponseFormat{Type: "text", Extra: extra()},
-			ToolChoice:     json.RawMessage(`"auto"`),
-			Tools:          []llmhttp.Tool{{Type: "function", Function: &llmhttp.Function{Name: "f", Extra: extra()}, Extra: extra()}, {Type: "x"}},
+			ResponseFormat: &llmhttp.ResponseFormat{Type: "text", JSONSchema: &llmhttp.JSONSchema{Name: "n", Extra: extra()}, Extra: extra()},
+			ToolChoice: &llmhttp.ToolChoice{Mode: "auto", AllowedTools: &llmhttp.AllowedTools{
+				Tools: []llmhttp.AllowedTool{{Type: "function", Function: &llmhttp.NamedTool{Name: "f", Extra: extra()}}},
+			}},
+			Tools: []llmhttp.Tool{{Type: "function", Function: &llmhttp.Function{Name: "f", Extra: extra()}, Extra: extra()}, {Type: "x"}},
 			Messages: []llmhttp.Message{{
 				Role: llmhttp.RoleUser, Extra: extra(),
 				Content: llmhttp.Content{{Type: llmhttp.PartText, Text: "a", Extra: extra()},
@@ -46,8 +48,10 @@ func TestChat_EachTryGetsACopy(t *testing.T) {
 		m := &r.Messages[0]
 		r.Stop[0], r.StreamOptions.IncludeUsage, r.ResponseFormat.Type = "", true, ""
 		r.Tools[0].Function.Name, r.Tools[1].Type = "", ""
+		r.ResponseFormat.JSONSchema.Name, r.ToolChoice.Mode, r.ToolChoice.AllowedTools.Tools[0].Type = "", "", ""
 		m.Role, m.Content[0].Text, m.Content[1].ImageURL.URL, m.ToolCalls[0].ID = "", "", "", ""
-		for _, e := range []llmhttp.Extra{r.Extra, r.StreamOptions.Extra, r.ResponseFormat.Extra, r.Tools[0].Extra, r.Tools[0].Function.Extra,
+		for _, e := range []llmhttp.Extra{r.Extra, r.StreamOptions.Extra, r.ResponseFormat.Extra, r.ResponseFormat.JSONSchema.Extra,
+			r.ToolChoice.AllowedTools.Tools[0].Function.Extra, r.Tools[0].Extra, r.Tools[0].Function.Extra,
 			m.Extra, m.Content[0].Extra, m.Content[1].ImageURL.Extra, m.ToolCalls[0].Extra, m.ToolCalls[0].Function.Extra} {
 			delete(e, "x")
 		}

@@ -158,9 +158,9 @@ func Struct[T, V any](name string, at func(v *T) *V, o *Object[V]) Field[T] {
 	return Member(name, at, Type[V](o))
 }
 
-// Pointer returns a field that is an object or nil.
-func Pointer[T, V any](name string, at func(v *T) **V, o *Object[V]) Field[T] {
-	return Member(name, at, Type[*V](pointerType[V]{o}))
+// Pointer returns a field with a Type of its own, usually an [Object], or nil.
+func Pointer[T, V any](name string, at func(v *T) **V, t Type[V]) Field[T] {
+	return Member(name, at, Type[*V](pointerType[V]{t}))
 }
 
 // List returns a field that is an array of objects: see [ListOf].
