@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 
@@ -8,8 +9,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// Bounds on the elements of a request. Options.MaxBody bounds its bytes; these
-// keep a small body from becoming much memory.
+// Bounds on the elements of a request of any protocol. Options.MaxBody bounds its bytes;
+// these keep a small body from becoming much memory.
 const (
 	maxMessages  = 16384
 	maxParts     = 4096 // of a message
@@ -19,9 +20,10 @@ const (
 	maxStops     = 4
 )
 
-// A ChatRequest is the body of POST /v1/chat/completions. There it is checked before a
-// Backend gets it: there is at least one message, and parameters are within their
-// bounds. Other protocols check their own requests and convert them.
+// A ChatRequest is the body of POST /v1/chat/completions, to which other protocols convert
+// their requests. A Backend gets only requests that [ChatRequest.Validate] accepts: there is
+// at least one message, and parameters are within their bounds. The exception is Stop, of
+// which other protocols may have more.
 //
 // A nil pointer means that the client left the choice to the Backend.
 type ChatRequest struct {
@@ -44,7 +46,7 @@ type ChatRequest struct {
 	ReasoningEffort string `json:"reasoning_effort,omitzero"`
 
 	N                 *int            `json:"n,omitzero"`    // number of choices, 1 to 128; the format's default is 1
-	Stop              StringList      `json:"stop,omitzero"` // at most 4 sequences that end a choice; an empty string ends none
+	Stop              StringList      `json:"stop,omitzero"` // sequences that end a choice, at most 4 in chat completions; an empty string ends none
 	ResponseFormat    *ResponseFormat `json:"response_format,omitzero"`
 	Tools             []Tool          `json:"tools,omitempty"`
 	ToolChoice        *ToolChoice     `json:"tool_choice,omitzero"`
@@ -106,21 +108,20 @@ func (r *ChatRequest) UnmarshalJSON(data []byte) error {
 	return unmarshalRequest(data, chatRequestJSON, r)
 }
 
-// check returns an *Error for the first parameter that the format does not allow.
-func (r *ChatRequest) check() error {
+// Validate returns an *Error for the first parameter that is missing, has a value that the
+// format does not have, or is out of its bounds. Its Param is the path of the parameter in
+// chat completions, such as "messages[1].role". It returns nil if there is none. Parameters
+// in Extra are not checked, and neither is whether the model exists.
+//
+// Requests of clients are checked before a Backend gets them: every [Protocol] calls Validate,
+// or checks more. Programs that build requests themselves, such as agents, can call it to get
+// the answer of a Handler before they send one. Validate does not change r.
+func (r *ChatRequest) Validate() error {
 	if r.Model == "" {
 		return errMissing("model")
 	}
-	if r.Messages == nil {
-		return errMissing("messages")
-	}
-	if len(r.Messages) == 0 {
-		return errEmptyArray("messages")
-	}
-	for i := range r.Messages {
-		if err := r.Messages[i].check(i); err != nil {
-			return err
-		}
+	if err := r.checkMessages(); err != nil {
+		return err
 	}
 	if err := chatRequestJSON.Check(r); err != nil {
 		return paramError(err)
@@ -133,6 +134,9 @@ func (r *ChatRequest) check() error {
 			return err
 		}
 	}
+	if len(r.Tools) > maxTools {
+		return errLongArray("tools", maxTools, len(r.Tools))
+	}
 	for i := range r.Tools {
 		if err := r.Tools[i].check(i); err != nil {
 			return err
@@ -140,6 +144,23 @@ func (r *ChatRequest) check() error {
 	}
 	if r.ToolChoice != nil {
 		return r.ToolChoice.check(r.Tools)
+	}
+	return nil
+}
+
+func (r *ChatRequest) checkMessages() error {
+	switch {
+	case r.Messages == nil:
+		return errMissing("messages")
+	case len(r.Messages) == 0:
+		return errEmptyArray("messages")
+	case len(r.Messages) > maxMessages:
+		return errLongArray("messages", maxMessages, len(r.Messages))
+	}
+	for i := range r.Messages {
+		if err := r.Messages[i].check(i); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -194,6 +215,7 @@ func (f *ResponseFormat) check() error {
 		if f.JSONSchema == nil {
 			return errMissing("response_format.json_schema")
 		}
+		return checkObject("response_format.json_schema.schema", f.JSONSchema.Schema)
 	default:
 		return errInvalidValue("response_format.type", f.Type, "json_object", "json_schema", "text")
 	}
@@ -277,11 +299,18 @@ func (t *Tool) check(i int) error {
 		return errMissing(elementPath("tools", i, "function"))
 	case t.Function.Name == "":
 		return errMissing(elementPath("tools", i, "function.name"))
-	case t.Function.Parameters != nil && t.Function.Parameters[0] != '{':
-		return errBadRequest("invalid_type", elementPath("tools", i, "function.parameters"),
-			"Invalid type for '%s': expected an object.", elementPath("tools", i, "function.parameters"))
+	case t.Function.Parameters != nil:
+		return checkObject(elementPath("tools", i, "function.parameters"), t.Function.Parameters)
 	}
 	return nil
+}
+
+// checkObject returns an error if raw is neither an object nor nil.
+func checkObject(path string, raw json.RawMessage) error {
+	if raw == nil || bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) {
+		return nil
+	}
+	return errBadRequest("invalid_type", path, "Invalid type for '%s': expected an object.", path)
 }
 
 // A StringList is one string or several. In JSON it is a string if it has one

@@ -32,7 +32,7 @@ func (chatCompletions) decode(ctx context.Context, _ *http.Request, body []byte)
 	if err := checkUnknownMembers(ctx, req.Extra); err != nil {
 		return nil, nil, err
 	}
-	if err := req.check(); err != nil {
+	if err := req.Validate(); err != nil {
 		return nil, nil, err
 	}
 	if !req.Stream {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -47,6 +48,18 @@ func Errorf(status int, code, format string, args ...any) *Error {
 // key may not use.
 func ModelNotFound(model string) *Error {
 	return Errorf(http.StatusNotFound, "model_not_found", "The model `%s` does not exist or you do not have access to it.", echo(model))
+}
+
+// WithParam returns a copy of e with another name for the parameter at fault, also where
+// Message quotes it. It is for a [Protocol] whose parameters have other names than those of
+// a [ChatRequest]: see [ChatRequest.Validate].
+func (e *Error) WithParam(param string) *Error {
+	renamed := *e
+	renamed.Param = param
+	if e.Param != "" {
+		renamed.Message = strings.ReplaceAll(e.Message, "'"+e.Param+"'", "'"+param+"'")
+	}
+	return &renamed
 }
 
 // Error returns the status, code, message and cause of e, for logs.

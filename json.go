@@ -212,15 +212,8 @@ func errInvalidText(param, got, want string) *Error {
 
 // errOutOfRange says that a number is above or below its limit.
 func errOutOfRange(e *jsonwire.Error) *Error {
-	noun, relation, side, sign := "decimal", "below_min", "below minimum", ">="
-	if e.Integer {
-		noun = "integer"
-	}
-	if e.Above {
-		relation, side, sign = "above_max", "above maximum", "<="
-	}
-	return errBadRequest(noun+"_"+relation+"_value", e.Path, "Invalid '%s': %s %s value. Expected a value %s %s, but got %s instead.",
-		e.Path, noun, side, sign, jsonwire.FormatNumber(e.Limit), e.Got)
+	code, message := e.RangeText()
+	return &Error{Status: http.StatusBadRequest, Code: code, Param: e.Path, Message: message}
 }
 
 // quoteList lists values, of which there is at least one, as in "'a', 'b', and 'c'".

@@ -134,6 +134,9 @@ func (m *Message) check(i int) error {
 	if err := m.checkContent(i); err != nil {
 		return err
 	}
+	if len(m.ReasoningDetails) > maxParts {
+		return errLongArray(elementPath("messages", i, "reasoning_details"), maxParts, len(m.ReasoningDetails))
+	}
 	if m.Role == RoleTool && m.ToolCallID == "" {
 		return errMissing(elementPath("messages", i, "tool_call_id"))
 	}
@@ -142,6 +145,9 @@ func (m *Message) check(i int) error {
 
 // checkContent checks the parts of the content. i is the index of m in messages.
 func (m *Message) checkContent(i int) error {
+	if len(m.Content) > maxParts {
+		return errLongArray(elementPath("messages", i, "content"), maxParts, len(m.Content))
+	}
 	for j := range m.Content {
 		p := &m.Content[j]
 		at := func(member string) string { return elementPath(elementPath("messages", i, "content"), j, member) }
@@ -163,6 +169,9 @@ func (m *Message) checkContent(i int) error {
 
 // checkToolCalls checks the tool calls. i is the index of m in messages.
 func (m *Message) checkToolCalls(i int) error {
+	if len(m.ToolCalls) > maxToolCalls {
+		return errLongArray(elementPath("messages", i, "tool_calls"), maxToolCalls, len(m.ToolCalls))
+	}
 	for j := range m.ToolCalls {
 		c := &m.ToolCalls[j]
 		at := func(member string) string { return elementPath(elementPath("messages", i, "tool_calls"), j, member) }

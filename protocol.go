@@ -60,11 +60,11 @@ type Route struct {
 	// Endpoint is the scope that a Key needs.
 	Endpoint Endpoint
 
-	// Chat decodes and validates a chat request, and returns the encoder of its
-	// reply. The body is only valid during the call. The request must have a
-	// model and at least one message; errors that the client is to see are of
-	// type *Error. [KeyFrom] of ctx is the key of the request. Chat and Serve refuse
-	// members that [AllowsUnknownMember] refuses.
+	// Chat decodes a chat request, checks it by [ChatRequest.Validate], and returns the
+	// encoder of its reply. The body is only valid during the call. Errors that the client
+	// is to see are of type *Error; those of Validate have the names of chat completions,
+	// which [Error.WithParam] changes. [KeyFrom] of ctx is the key of the request. Chat
+	// and Serve refuse members that [AllowsUnknownMember] refuses.
 	Chat func(ctx context.Context, r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)
 
 	// StartsEarly is for formats whose streams begin with an event that clients

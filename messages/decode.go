@@ -2,7 +2,6 @@ package messages
 
 import (
 	"context"
-	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -34,15 +33,16 @@ func decodeError(e *strictjson.Error) error {
 	path := formatPath(e.Path)
 	switch e.Kind {
 	case strictjson.WrongType:
-		return fieldError(path, "Input should be %s", e.Want)
+		return fieldError(path, "Input should be %s", e.Want).withCode("invalid_type")
 	case strictjson.OutOfRange:
-		return fieldError(path, "Input should be a number that is not as large")
+		code, _ := e.RangeError(path).RangeText()
+		return fieldError(path, "Input should be a number that is not as large").withCode(code)
 	case strictjson.Duplicate:
-		return fieldError(path, "Duplicate field")
+		return fieldError(path, "Duplicate field").withCode("duplicate_parameter")
 	case strictjson.WrongCase:
-		return fieldError(path, "Extra inputs are not permitted. Did you mean '%s'?", e.Want)
+		return fieldError(path, "Extra inputs are not permitted. Did you mean '%s'?", e.Want).withCode(codeUnknown)
 	case strictjson.Unknown:
-		return fieldError(path, "Extra inputs are not permitted")
+		return fieldError(path, "Extra inputs are not permitted").withCode(codeUnknown)
 	case strictjson.TooDeep:
 		return fieldError("", "The request body nests deeper than %d levels", strictjson.MaxDepth)
 	case strictjson.TooManyValues:
@@ -50,6 +50,8 @@ func decodeError(e *strictjson.Error) error {
 	}
 	return fieldError("", "The request body is not valid JSON: it must be one document in UTF-8")
 }
+
+const codeUnknown = "unknown_parameter"
 
 // formatPath returns a path in the form of this API's messages, such as
 // "messages.2.content". Long names and paths are shortened.
@@ -75,23 +77,7 @@ func (l *list[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-// An integer may be written with an exponent or with a fraction of zero.
-type integer int
-
-func (n *integer) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	v, err := dec.ReadValue()
-	f, _ := strconv.ParseFloat(string(v), 64) // infinite if it is too large
-	switch {
-	case err != nil:
-		return err
-	case v.Kind() != '0' || f != math.Trunc(f):
-		return strconv.ErrSyntax
-	case math.Abs(f) > jsonwire.MaxInteger:
-		return strconv.ErrRange
-	}
-	*n = integer(f)
-	return nil
-}
+type integer = strictjson.Integer
 
 // content is a string or an array of blocks. A string is a block of text.
 type content list[block]

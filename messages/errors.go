@@ -109,13 +109,21 @@ func parseContextLength(message string) (n, most int, ok bool) {
 type requestError struct {
 	path    string // path of the wrong value, such as "messages.2.content.0.type"; empty for the whole body
 	message string
+	code    string // for logs: that of chat completions for this mistake; may be empty
 }
 
 func fieldError(path, format string, args ...any) *requestError {
-	return &requestError{path, fmt.Sprintf(format, args...)}
+	return &requestError{path: path, message: fmt.Sprintf(format, args...)}
 }
 
-func missingField(path string) *requestError { return fieldError(path, "Field required") }
+func missingField(path string) *requestError {
+	return fieldError(path, "Field required").withCode("missing_required_parameter")
+}
+
+func (e *requestError) withCode(code string) *requestError {
+	e.code = code
+	return e
+}
 
 func (e *requestError) Error() string {
 	if e.path == "" {
@@ -125,7 +133,20 @@ func (e *requestError) Error() string {
 }
 
 func (e *requestError) forClient() *llmhttp.Error {
-	return &llmhttp.Error{Status: http.StatusBadRequest, Param: e.path, Message: e.Error()}
+	return &llmhttp.Error{Status: http.StatusBadRequest, Code: e.code, Param: e.path, Message: e.Error()}
+}
+
+// chatError returns the requestError for an error of ChatRequest.Validate. What only Validate
+// checks has the same name in this API. Indices are left out, because a message of chat
+// completions is not a turn of this API.
+func chatError(err error) error {
+	e, ok := errors.AsType[*llmhttp.Error](err)
+	if !ok {
+		return err
+	}
+	param, _, _ := strings.Cut(e.Param, "[")
+	message := strings.TrimPrefix(e.WithParam(param).Message, "Invalid '"+param+"': ")
+	return &requestError{path: param, message: message, code: e.Code}
 }
 
 // prefixPath returns err, which is about a part of a value, with the path of that value
@@ -143,5 +164,5 @@ func prefixPath(err error, path ...any) error {
 	if e.path != "" {
 		steps = append(steps, e.path)
 	}
-	return &requestError{strings.Join(steps, "."), e.message}
+	return &requestError{strings.Join(steps, "."), e.message, e.code}
 }

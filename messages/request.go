@@ -84,7 +84,8 @@ func convertBody(ctx context.Context, body []byte, isChat bool) (*llmhttp.ChatRe
 	return p.convert(isChat)
 }
 
-// check returns an error for the first parameter that is missing or out of bounds.
+// check returns an error for the first parameter that is missing or out of bounds that chat
+// completions do not have.
 func (p *params) check(isChat bool) error {
 	switch {
 	case p == nil: // the body is null
@@ -96,30 +97,21 @@ func (p *params) check(isChat bool) error {
 	case p.Messages == nil:
 		return missingField("messages")
 	case len(p.Messages) == 0:
-		return fieldError("messages", "at least one message is required")
+		return fieldError("messages", "at least one message is required").withCode("empty_array")
 	case isChat && p.MaxTokens == nil:
 		return missingField("max_tokens")
-	case p.MaxTokens != nil && *p.MaxTokens < 1:
-		return fieldError("max_tokens", "Input should be greater than or equal to 1")
 	case p.TopK != nil && *p.TopK < 0:
 		return fieldError("top_k", "Input should be greater than or equal to 0")
-	case !isFraction(p.Temperature):
-		return fieldError("temperature", "Input should be from 0 to 1")
-	case !isFraction(p.TopP):
-		return fieldError("top_p", "Input should be from 0 to 1")
+	case p.Temperature != nil && *p.Temperature > 1: // chat completions allow 2
+		return fieldError("temperature", "Input should be from 0 to 1").withCode("decimal_above_max_value")
 	}
 	return nil
 }
-
-func isFraction(f *float64) bool { return f == nil || *f >= 0 && *f <= 1 }
 
 // convert converts the parameters, which check has accepted. See decodeRequest for isChat.
 func (p *params) convert(isChat bool) (*llmhttp.ChatRequest, error) {
 	req := &llmhttp.ChatRequest{
 		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: (*int)(p.MaxTokens),
-	}
-	for _, s := range p.StopSequences {
-		req.Stop = append(req.Stop, *s)
 	}
 	if err := p.convertMessages(req); err != nil {
 		return nil, err
@@ -134,6 +126,12 @@ func (p *params) convert(isChat bool) (*llmhttp.ChatRequest, error) {
 		return nil, err
 	}
 	p.setExtras(req)
+	if err := req.Validate(); err != nil {
+		return nil, chatError(err)
+	}
+	for _, s := range p.StopSequences { // after Validate, because this API allows more of them
+		req.Stop = append(req.Stop, *s)
+	}
 	return req, nil
 }
 

@@ -25,7 +25,7 @@ func (l *rawList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 func unmarshalList[T any](dec *jsontext.Decoder, l *[]T) error {
 	err := jsonv2.UnmarshalDecode(dec, l)
 	if err == nil && len(*l) > maxElements {
-		err = &strictjson.Error{Kind: strictjson.TooLong}
+		err = &strictjson.Error{Kind: strictjson.TooLong, Length: len(*l), Most: maxElements}
 	}
 	return err
 }
@@ -49,14 +49,17 @@ func decodeError(path string, e *strictjson.Error) error {
 	case strictjson.TooManyValues:
 		return badRequest("", "", "The JSON body of your request has more than %d values.", strictjson.MaxValues)
 	case strictjson.TooLong:
-		return badRequest("array_above_max_length", param, "Invalid '%s': array too long. Expected an array with maximum length %d.", param, maxElements)
+		return badRequest("array_above_max_length", param, "Invalid '%s': array too long. Expected an array with maximum length %d, but got an array with length %d instead.",
+			param, e.Most, e.Length)
 	case strictjson.WrongCase:
 		return badRequest(codeUnknownParam, param, "Unknown parameter: '%s'. Did you mean '%s'?", param, e.Want)
 	case strictjson.Unknown:
 		return badRequest(codeUnknownParam, param, "Unknown parameter: '%s'.", param)
 	case strictjson.Duplicate:
 		return badRequest("duplicate_parameter", param, "Duplicate parameter: '%s'.", param)
-	case strictjson.WrongType, strictjson.OutOfRange:
+	case strictjson.OutOfRange:
+		return outOfRange(e.RangeError(param))
+	case strictjson.WrongType:
 		if param == "" {
 			return badRequest("invalid_type", "", "Invalid type for the request body: expected %s.", e.Want)
 		}

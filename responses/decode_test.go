@@ -9,51 +9,57 @@ import (
 const notJSON = "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library correctly. The API expects a JSON payload, but what was sent was not valid JSON.)"
 
 func TestCreate_Numbers(t *testing.T) {
-	const integer, number = "an integer", "a number"
+	const (
+		integer, number = "expected an integer.", "expected a number."
+		low, high       = "integer below minimum value. Expected a value >= ", "integer above maximum value. Expected a value <= "
+		lowFloat        = "decimal below minimum value. Expected a value >= "
+		highFloat       = "decimal above maximum value. Expected a value <= "
+		most            = "9007199254740991"
+	)
+	codes := map[string]string{
+		integer: "invalid_type", number: "invalid_type", low: "integer_below_min_value", high: "integer_above_max_value",
+		lowFloat: "decimal_below_min_value", highFloat: "decimal_above_max_value",
+	}
 	s := newServer(t, nil, chunkText)
-	for _, test := range []struct{ member, value, wantType, outOfBounds string }{
+	for _, test := range []struct{ member, value, want, bound string }{
 		{"max_output_tokens", `1`, "", ""},
-		{"max_output_tokens", `2147483647`, "", ""},
-		{"max_output_tokens", `2147483648`, "", "expected a value from 1 to 2147483647, but got 2147483648 instead."},
-		{"max_output_tokens", `9223372036854775807`, "", "expected a value from 1 to 2147483647, but got 9223372036854776000 instead."},
-		{"max_output_tokens", `-0`, "", "expected a value from 1 to 2147483647, but got 0 instead."},
-		{"max_output_tokens", `9223372036854775808`, integer, ""},
-		{"max_output_tokens", `99999999999999999999`, integer, ""},
-		{"max_output_tokens", `-9223372036854775809`, integer, ""},
-		{"max_output_tokens", `1.0`, integer, ""},
-		{"max_output_tokens", `1e2`, integer, ""},
+		{"max_output_tokens", `1.0`, "", ""},
+		{"max_output_tokens", `1e2`, "", ""},
+		{"max_output_tokens", `2147483648`, "", ""},
+		{"max_output_tokens", most, "", ""},
+		{"max_output_tokens", `9007199254740992`, high, most + ", but got 9007199254740992 instead."},
+		{"max_output_tokens", `9223372036854775808`, high, most + ", but got 9223372036854775808 instead."},
+		{"max_output_tokens", `1e400`, high, most + ", but got 1e400 instead."},
+		{"max_output_tokens", `-9223372036854775809`, low, "-" + most + ", but got -9223372036854775809 instead."},
+		{"max_output_tokens", `-0`, low, "1, but got 0 instead."},
 		{"max_output_tokens", `1.5`, integer, ""},
-		{"max_output_tokens", `1e400`, integer, ""},
 		{"max_output_tokens", `"1"`, integer, ""},
 		{"max_output_tokens", `true`, integer, ""},
 		{"max_output_tokens", `[1]`, integer, ""},
 		{"top_logprobs", `20`, "", ""},
-		{"top_logprobs", `2e1`, integer, ""},
+		{"top_logprobs", `2e1`, "", ""},
+		{"top_logprobs", `21`, high, "20, but got 21 instead."},
+		{"top_logprobs", `-1`, low, "0, but got -1 instead."},
+		{"max_tool_calls", `0`, low, "1, but got 0 instead."},
 		{"temperature", `1`, "", ""},
 		{"temperature", `1e-400`, "", ""},
 		{"temperature", `2e0`, "", ""},
-		{"temperature", `1e300`, "", "expected a value from 0 to 2, but got 1e+300 instead."},
-		{"temperature", `1e400`, number, ""},
-		{"temperature", `-1e400`, number, ""},
+		{"temperature", `1e300`, highFloat, "2, but got 1.00e+300 instead."},
+		{"temperature", `1e400`, highFloat, "1.80e+308, but got 1e400 instead."},
+		{"temperature", `-1e400`, lowFloat, "-1.80e+308, but got -1e400 instead."},
 		{"temperature", `"1"`, number, ""},
 		{"temperature", `{}`, number, ""},
 	} {
 		t.Run(test.member+" "+test.value, func(t *testing.T) {
 			body := `{"model":"m","input":"Hi","` + test.member + `":` + test.value + `}`
-			switch {
-			case test.wantType != "":
-				e := s.requireRefused(400, "POST", "/v1/responses", body)
-				assert.Equal(t, "invalid_type", e.Code)
-				assert.Equal(t, test.member, e.Param)
-				assert.Equal(t, "Invalid type for '"+test.member+"': expected "+test.wantType+".", e.Message)
-			case test.outOfBounds != "":
-				e := s.requireRefused(400, "POST", "/v1/responses", body)
-				assert.Equal(t, "invalid_value", e.Code)
-				assert.Equal(t, test.member, e.Param)
-				assert.Equal(t, "Invalid '"+test.member+"': "+test.outOfBounds, e.Message)
-			default:
+			if test.want == "" {
 				s.create(body)
+				return
 			}
+			e := s.requireRefused(400, "POST", "/v1/responses", body)
+			assert.Equal(t, codes[test.want], e.Code)
+			assert.Equal(t, test.member, e.Param)
+			assert.Contains(t, e.Message, "'"+test.member+"': "+test.want+test.bound)
 		})
 	}
 }

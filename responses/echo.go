@@ -1,6 +1,10 @@
 package responses
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmhttp/llmhttp/internal/strictjson"
+)
 
 // echoedParams has the members of a response that repeat parameters of the request, or
 // their default values. Each of them is required by some client. Numbers and lists must
@@ -20,15 +24,15 @@ type echoedParams struct {
 }
 
 type echoedNumbers struct {
-	Temperature       float64 `json:"temperature"`
-	TopP              float64 `json:"top_p"`
-	PresencePenalty   float64 `json:"presence_penalty"`
-	FrequencyPenalty  float64 `json:"frequency_penalty"`
-	TopLogprobs       int     `json:"top_logprobs"`
-	MaxOutputTokens   *int    `json:"max_output_tokens"`
-	MaxToolCalls      *int    `json:"max_tool_calls"`
-	ParallelToolCalls bool    `json:"parallel_tool_calls"`
-	Truncation        string  `json:"truncation"`
+	Temperature       float64             `json:"temperature"`
+	TopP              float64             `json:"top_p"`
+	PresencePenalty   float64             `json:"presence_penalty"`
+	FrequencyPenalty  float64             `json:"frequency_penalty"`
+	TopLogprobs       strictjson.Integer  `json:"top_logprobs"`
+	MaxOutputTokens   *strictjson.Integer `json:"max_output_tokens"`
+	MaxToolCalls      *strictjson.Integer `json:"max_tool_calls"`
+	ParallelToolCalls bool                `json:"parallel_tool_calls"`
+	Truncation        string              `json:"truncation"`
 }
 
 // encodeEcho returns the JSON members of echoedParams, without braces.

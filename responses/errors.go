@@ -1,10 +1,13 @@
 package responses
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 func badRequest(code, param, format string, args ...any) *llmhttp.Error {
@@ -23,6 +26,32 @@ func invalidType(param, want string) *llmhttp.Error {
 
 func unsupportedParam(param, format string, args ...any) *llmhttp.Error {
 	return badRequest("unsupported_parameter", param, format, args...)
+}
+
+// outOfRange returns the error for a number that is OutOfRange.
+func outOfRange(e *jsonwire.Error) *llmhttp.Error {
+	code, message := e.RangeText()
+	return &llmhttp.Error{Status: http.StatusBadRequest, Code: code, Param: e.Path, Message: message}
+}
+
+// paramNames changes the names of parameters of chat completions to those of this API.
+var paramNames = strings.NewReplacer(
+	"max_completion_tokens", "max_output_tokens",
+	"response_format.json_schema", "text.format",
+	"response_format", "text.format",
+)
+
+// chatError returns err, an error of ChatRequest.Validate, with the name that the parameter
+// has in this API. Messages have other indices than the items from which they are made.
+func chatError(err error) error {
+	e, ok := errors.AsType[*llmhttp.Error](err)
+	switch {
+	case !ok:
+		return err
+	case strings.HasPrefix(e.Param, "messages"):
+		return e.WithParam("input")
+	}
+	return e.WithParam(paramNames.Replace(e.Param))
 }
 
 // memberPath returns the path of the member name of the object at path.

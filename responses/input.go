@@ -81,8 +81,11 @@ func (p *protocol) convert(r *request, loaded bool) error {
 		}
 	}
 	r.chat.Messages, r.chat.Tools = c.finish(), r.tools.functions
+	if len(r.chat.Messages) == 0 && len(r.items) == 0 && !isNull(r.body.Input) {
+		r.chat.Messages = []llmhttp.Message{} // the input is empty, not missing
+	}
 	if !loaded {
-		return nil
+		return r.checkParams()
 	}
 	return r.setTools()
 }
@@ -121,8 +124,9 @@ func (l *itemList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
-	for dec.PeekKind() != ']' {
-		if len(*l) > maxElements {
+	length := 0
+	for ; dec.PeekKind() != ']'; length++ {
+		if length >= maxElements {
 			if err := dec.SkipValue(); err != nil {
 				return err
 			}
@@ -136,8 +140,8 @@ func (l *itemList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		*l = append(*l, item)
 	}
 	_, err := dec.ReadToken()
-	if err == nil && len(*l) > maxElements {
-		err = &strictjson.Error{Kind: strictjson.TooLong}
+	if err == nil && length > maxElements {
+		err = &strictjson.Error{Kind: strictjson.TooLong, Length: length, Most: maxElements}
 	}
 	return err
 }

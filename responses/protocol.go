@@ -86,11 +86,8 @@ func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte)
 	if err != nil {
 		return nil, nil, err
 	}
-	if req.body.Model == "" {
-		return nil, nil, missingParam("model")
-	}
-	if len(req.chat.Messages) == 0 {
-		return nil, nil, missingParam("input")
+	if err := req.chat.Validate(); err != nil {
+		return nil, nil, chatError(err)
 	}
 	e, err := newEncoder(p, req)
 	if err != nil {
@@ -113,6 +110,9 @@ func (p *protocol) countTokens(ctx context.Context, _ *http.Request, body []byte
 	}
 	req, err := p.decodeRequest(ctx, body, checkModel)
 	if err != nil {
+		return nil, err
+	}
+	if err := req.checkParams(); err != nil {
 		return nil, err
 	}
 	if err := checkModel(req.chat); err != nil {

@@ -1,9 +1,9 @@
 package responses
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/strictjson"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
@@ -34,15 +35,15 @@ type createBody struct {
 
 // samplingParams has the parameters of the model's output.
 type samplingParams struct {
-	Temperature       *float64 `json:"temperature"`
-	TopP              *float64 `json:"top_p"`
-	PresencePenalty   *float64 `json:"presence_penalty"`
-	FrequencyPenalty  *float64 `json:"frequency_penalty"`
-	TopLogprobs       *int     `json:"top_logprobs"`
-	MaxOutputTokens   *int     `json:"max_output_tokens"`
-	MaxToolCalls      *int     `json:"max_tool_calls"`
-	ParallelToolCalls *bool    `json:"parallel_tool_calls"`
-	Truncation        *string  `json:"truncation"`
+	Temperature       *float64            `json:"temperature"`
+	TopP              *float64            `json:"top_p"`
+	PresencePenalty   *float64            `json:"presence_penalty"`
+	FrequencyPenalty  *float64            `json:"frequency_penalty"`
+	TopLogprobs       *strictjson.Integer `json:"top_logprobs"`
+	MaxOutputTokens   *strictjson.Integer `json:"max_output_tokens"`
+	MaxToolCalls      *strictjson.Integer `json:"max_tool_calls"`
+	ParallelToolCalls *bool               `json:"parallel_tool_calls"`
+	Truncation        *string             `json:"truncation"`
 }
 
 // passedParams has the parameters that are passed on under the same names.
@@ -245,7 +246,7 @@ func (r *request) setParams() error {
 	c.Temperature, c.TopP = b.Temperature, b.TopP
 	c.PresencePenalty, c.FrequencyPenalty = b.PresencePenalty, b.FrequencyPenalty
 	if n := b.MaxOutputTokens; n != nil {
-		c.MaxCompletionTokens = new(*n) // the Handler may lower it, and the response repeats the parameter
+		c.MaxCompletionTokens = new(int(*n)) // the Handler may lower it, and the response repeats the parameter
 	}
 	if b.Reasoning != nil && b.Reasoning.Effort != nil {
 		c.ReasoningEffort = *b.Reasoning.Effort
@@ -298,27 +299,35 @@ func (r *request) setText() error {
 	}
 	switch f.Type {
 	case "", "text":
-	case "json_object":
-		r.chat.ResponseFormat = &llmhttp.ResponseFormat{Type: f.Type}
 	case "json_schema":
 		if err := f.jsonSchema.check(); err != nil {
 			return err
 		}
 		r.chat.ResponseFormat = &llmhttp.ResponseFormat{Type: f.Type, JSONSchema: f.jsonSchema.convert()}
 	default:
-		return badRequest("invalid_value", "text.format.type", "Invalid value for 'text.format.type'. Supported values are: 'text', 'json_object' and 'json_schema'.")
+		r.chat.ResponseFormat = &llmhttp.ResponseFormat{Type: f.Type}
 	}
 	return nil
 }
 
+// checkParams checks the parameters of the chat request besides the model and the messages. A
+// request to count tokens need not have these, and others may get messages from the store.
+func (r *request) checkParams() error {
+	c := *r.chat
+	c.Model = cmp.Or(c.Model, "any")
+	if len(c.Messages) == 0 {
+		c.Messages = []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("")}}
+	}
+	return chatError(c.Validate())
+}
+
+// check returns an error if a member is missing that chat completions do not require.
 func (f *jsonSchema) check() error {
 	switch {
 	case f.Name == "":
 		return missingParam("text.format.name")
 	case isNull(f.Schema):
 		return missingParam("text.format.schema")
-	case f.Schema.Kind() != '{':
-		return invalidType("text.format.schema", "an object")
 	}
 	return nil
 }
@@ -345,42 +354,27 @@ func checkValue(param, value string, list []string) error {
 	return badRequest("invalid_value", param, "Invalid value: '%s'. Supported values are: '%s'.", clip(value), strings.Join(list, "', '"))
 }
 
-// check checks the bounds of numbers, and truncation.
+// check checks truncation, and the numbers that a chat request has no fields for.
 func (s *samplingParams) check() error {
 	if s.Truncation != nil {
 		if err := checkValue("truncation", *s.Truncation, truncations); err != nil {
 			return err
 		}
 	}
-	for _, f := range []struct {
-		param       string
-		value       *float64
-		least, most float64
-	}{
-		{"temperature", s.Temperature, 0, 2},
-		{"top_p", s.TopP, 0, 1},
-		{"presence_penalty", s.PresencePenalty, -2, 2},
-		{"frequency_penalty", s.FrequencyPenalty, -2, 2},
-		{"top_logprobs", asFloat(s.TopLogprobs), 0, 20},
-		{"max_output_tokens", asFloat(s.MaxOutputTokens), 1, math.MaxInt32},
-		{"max_tool_calls", asFloat(s.MaxToolCalls), 1, math.MaxInt32},
-	} {
-		if f.value != nil && !(*f.value >= f.least && *f.value <= f.most) {
-			return badRequest("invalid_value", f.param, "Invalid '%s': expected a value from %s to %s, but got %s instead.",
-				f.param, formatNumber(f.least), formatNumber(f.most), formatNumber(*f.value))
-		}
+	if err := checkInteger("top_logprobs", s.TopLogprobs, 0, 20); err != nil {
+		return err
 	}
-	return nil
+	return checkInteger("max_tool_calls", s.MaxToolCalls, 1, jsonwire.MaxInteger)
 }
 
-// formatNumber formats a number as JSON, without an exponent unless it is very large or
-// small.
-func formatNumber(f float64) string { return jsontext.Float(f).String() }
-
-func asFloat(n *int) *float64 {
-	if n == nil {
+// checkInteger returns an error if *n is out of its bounds. A nil n is not checked.
+func checkInteger(param string, n *strictjson.Integer, least, most strictjson.Integer) error {
+	if n == nil || *n >= least && *n <= most {
 		return nil
 	}
-	f := float64(*n)
-	return &f
+	e := &jsonwire.Error{Kind: jsonwire.OutOfRange, Path: param, Integer: true, Above: *n > most, Limit: float64(least), Got: strconv.Itoa(int(*n))}
+	if e.Above {
+		e.Limit = float64(most)
+	}
+	return outOfRange(e)
 }

@@ -212,8 +212,8 @@ func TestCreate_Refused(t *testing.T) {
 		{"background", `{"model":"m","input":"Hi","background":true}`, "background", "unsupported_parameter", ""},
 		{"conversation", `{"model":"m","input":"Hi","conversation":"conv_1"}`, "conversation", "unsupported_parameter", ""},
 		{"prompt", `{"model":"m","input":"Hi","prompt":{"id":"p"}}`, "prompt", "unsupported_parameter", ""},
-		{"temperature", `{"model":"m","input":"Hi","temperature":3}`, "temperature", "invalid_value", "from 0 to 2"},
-		{"max_output_tokens", `{"model":"m","input":"Hi","max_output_tokens":0}`, "max_output_tokens", "invalid_value", ""},
+		{"temperature", `{"model":"m","input":"Hi","temperature":3}`, "temperature", "decimal_above_max_value", "Expected a value <= 2, but got 3 instead."},
+		{"max_output_tokens", `{"model":"m","input":"Hi","max_output_tokens":0}`, "max_output_tokens", "integer_below_min_value", "Invalid 'max_output_tokens': integer below minimum value."},
 		{"fraction", `{"model":"m","input":"Hi","max_output_tokens":1.5}`, "max_output_tokens", "invalid_type", "an integer"},
 		{"format", `{"model":"m","input":"Hi","text":{"format":{"type":"xml"}}}`, "text.format.type", "invalid_value", ""},
 		{"schema", `{"model":"m","input":"Hi","text":{"format":{"type":"json_schema","name":"n"}}}`, "text.format.schema", "missing_required_parameter", ""},
@@ -245,7 +245,12 @@ func TestCreate_Refused(t *testing.T) {
 		{"include", `{"model":"m","input":"Hi","include":[1]}`, "include[0]", "invalid_type", ""},
 		{"deep", `{"model":"m","input":"Hi","metadata":` + strings.Repeat(`{"a":`, 600) + "1" + strings.Repeat("}", 601), "", "", "nests deeper than 512 levels"},
 		{"many values", `{"model":"m","input":[{"role":"user","content":[` + strings.Repeat(`{},`, 100_000) + `{}]}]}`, "", "", "more than 131072 values"},
-		{"too many items", `{"model":"m","input":[` + strings.Repeat("1,", 20000) + `1]}`, "input", "array_above_max_length", "maximum length 16384"},
+		{"too many items", `{"model":"m","input":[` + strings.Repeat("1,", 20000) + `1]}`, "input", "array_above_max_length", "maximum length 16384, but got an array with length 20001 instead."},
+		{"empty input", `{"model":"m","input":[]}`, "input", "empty_array", "Invalid 'input': empty array."},
+		{"many parts", `{"model":"m","input":[{"role":"user","content":[` + strings.Repeat(`{"type":"input_text","text":"a"},`, 16384) + `{}]}]}`, "input[0].content", "array_above_max_length", "maximum length 16384, but got an array with length 16385 instead."},
+		{"many parts of a message", `{"model":"m","input":[{"role":"user","content":[` + strings.Repeat(`{"type":"input_text","text":"a"},`, 4096) + `{"type":"input_text","text":"a"}]}]}`,
+			"input", "array_above_max_length", "Invalid 'input': array too long. Expected an array with maximum length 4096, but got an array with length 4097 instead."},
+		{"schema is a string", `{"model":"m","input":"Hi","text":{"format":{"type":"json_schema","name":"n","schema":"x"}}}`, "text.format.schema", "invalid_type", "Invalid type for 'text.format.schema': expected an object."},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

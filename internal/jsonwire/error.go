@@ -1,6 +1,7 @@
 package jsonwire
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -72,6 +73,20 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// RangeText returns the code and the message with which OpenAI's API was recorded to refuse a
+// number that is OutOfRange.
+func (e *Error) RangeText() (code, message string) {
+	noun, relation, side, sign := "decimal", "below_min", "below minimum", ">="
+	if e.Integer {
+		noun = "integer"
+	}
+	if e.Above {
+		relation, side, sign = "above_max", "above maximum", "<="
+	}
+	return noun + "_" + relation + "_value", fmt.Sprintf("Invalid '%s': %s %s value. Expected a value %s %s, but got %s instead.",
+		e.Path, noun, side, sign, FormatNumber(e.Limit), e.Got)
+}
 
 // A step is a part of the path to a value: the name of a member, or the index of
 // an element if it is not negative.

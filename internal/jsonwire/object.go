@@ -265,7 +265,7 @@ func (o *Object[T]) Check(v *T) *Error {
 			continue
 		}
 		number, ok := f.number(v)
-		if ok && (number < f.least || number > f.most) {
+		if ok && !(number >= f.least && number <= f.most) { // also if it is NaN
 			e := &Error{Kind: OutOfRange, Path: f.name, Integer: f.integer, Limit: f.least, Got: FormatNumber(number)}
 			if e.Above = number > f.most; e.Above {
 				e.Limit = f.most

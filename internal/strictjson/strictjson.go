@@ -4,11 +4,15 @@ package strictjson
 
 import (
 	"bytes"
+	"math"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // Bounds on a document besides its size in bytes. Without them, decoding a small
@@ -41,9 +45,27 @@ type Error struct {
 	Kind Kind
 	Path jsontext.Pointer // of the value; empty for the document
 	Want string           // of WrongType and OutOfRange: the expected type, with its article; of WrongCase: the name of the field
+	Got  string           // of OutOfRange: the number
+
+	Length, Most int // of TooLong: the number of elements, and how many there may be
 }
 
 func (e *Error) Error() string { return "strictjson: invalid value at " + string(e.Path) }
+
+// RangeError describes an OutOfRange as jsonwire does for chat completions. param is the path
+// of the number in the form of an error message.
+func (e *Error) RangeError(param string) *jsonwire.Error {
+	limit := math.MaxFloat64
+	integer := e.Want == typeNames[reflect.Int]
+	if integer {
+		limit = jsonwire.MaxInteger
+	}
+	above := !strings.HasPrefix(e.Got, "-")
+	if !above {
+		limit = -limit
+	}
+	return &jsonwire.Error{Kind: jsonwire.OutOfRange, Path: param, Integer: integer, Above: above, Limit: limit, Got: jsonwire.Clip(e.Got, 24)}
+}
 
 // CheckBounds returns an error if doc has too many values or levels. It does not check
 // that doc is valid JSON; Unmarshal does.
@@ -113,9 +135,10 @@ func UnmarshalAllowed(doc []byte, v any, allows func(name string) bool) *Error {
 	case *json.SemanticError:
 		e := &Error{Kind: WrongType, Path: err.JSONPointer, Want: typeNames[err.GoType.Kind()]}
 		if own, ok := err.Err.(*Error); ok {
-			e.Kind, e.Want = own.Kind, own.Want
+			*e = *own
+			e.Path = err.JSONPointer
 		} else if err.Err == strconv.ErrRange {
-			e.Kind = OutOfRange
+			e.Kind, e.Got = OutOfRange, string(err.JSONValue)
 		}
 		return e
 	case *jsontext.SyntacticError:
