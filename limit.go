@@ -1,7 +1,10 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 )
@@ -23,7 +26,8 @@ type Limits struct {
 	// may have. A request that asks for more, or sets no limit, gets this one
 	// before the Backend sees it. The text of a Backend that ignores it is cut,
 	// with [FinishLength], at 8 bytes for each token and 64 more, which no
-	// Backend that counts tokens should reach. Negative is like zero.
+	// Backend that counts tokens should reach. Negative is like zero, but
+	// Limits.Validate refuses it.
 	MaxCompletionTokens int
 
 	// Concurrent is the largest number of requests in progress at a time. A
@@ -35,17 +39,54 @@ type Limits struct {
 	Concurrent int
 }
 
+// Validate returns an error that names the first field of l whose value is a mistake: a
+// [Rate] whose N is zero although its Per or Burst is set, a [Quota] without an amount
+// although its Per is set, a negative Per or Burst of a Rate, a negative
+// MaxCompletionTokens, or a Cost that is not a finite number.
+//
+// Programs and stores call it when a key is made or when its limits change. A [Handler] does
+// not, and treats the negative values as the fields tell.
+func (l *Limits) Validate() error {
+	switch {
+	case l.MaxCompletionTokens < 0:
+		return errors.New("Limits.MaxCompletionTokens: must not be negative")
+	case l.Quota.Cost-l.Quota.Cost != 0: // NaN, or infinite
+		return errors.New("Limits.Quota.Cost: must be a finite number")
+	case !l.Quota.isSet() && l.Quota.Per != 0: // Since may remain of a quota that was removed
+		return errors.New("Limits.Quota.Per: is set, but neither Tokens nor Cost")
+	}
+	return cmp.Or(l.Requests.validate("Limits.Requests"), l.Tokens.validate("Limits.Tokens"))
+}
+
 // A Rate describes a token bucket: it holds at most Burst tokens and gains N
 // tokens every Per, evenly spread over that time. The zero Rate means no limit.
 type Rate struct {
 	N     int           // zero means no limit; negative permits nothing
-	Per   time.Duration // zero or negative means a minute
-	Burst int           // zero or negative means N
+	Per   time.Duration // zero means a minute, and so does a negative value, which Limits.Validate refuses
+	Burst int           // zero means N, and so does a negative value, which Limits.Validate refuses
 }
 
-// PerMinute returns a Rate of n per minute with a burst of n. If n is zero, the
-// Rate means no limit.
-func PerMinute(n int) Rate { return Rate{N: n, Per: time.Minute} }
+// PerMinute returns a Rate of n per minute with a burst of n. If n is zero or negative, the
+// Rate permits nothing.
+func PerMinute(n int) Rate {
+	if n <= 0 {
+		n = -1
+	}
+	return Rate{N: n, Per: time.Minute}
+}
+
+// validate returns an error that begins with the name of the field that is a mistake.
+func (r Rate) validate(name string) error {
+	switch {
+	case r.Per < 0:
+		return fmt.Errorf("%s.Per: must not be negative", name)
+	case r.Burst < 0:
+		return fmt.Errorf("%s.Burst: must not be negative", name)
+	case r.N == 0 && r != Rate{}:
+		return fmt.Errorf("%s.N: is zero, but Per or Burst is set", name)
+	}
+	return nil
+}
 
 // WithDefaults returns r with its defaults filled in: Per is positive, and N
 // and Burst are not negative. A Rate that permits nothing has an N and a Burst

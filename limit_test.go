@@ -585,3 +585,49 @@ func TestLimits_TokenCounts(t *testing.T) {
 		assert.Equal(t, 429, s.do("POST", "/v1/messages/count_tokens", `{"model":"demo-chat","messages":[{"role":"user","content":"Hi"}]}`).StatusCode)
 	})
 }
+
+func TestPerMinute(t *testing.T) {
+	assert.Equal(t, llmhttp.Rate{N: 5, Per: time.Minute}, llmhttp.PerMinute(5))
+	for _, n := range []int{0, -1, math.MinInt} {
+		assert.Equal(t, llmhttp.Rate{N: -1, Per: time.Minute}, llmhttp.PerMinute(n), "%d permits nothing", n)
+	}
+}
+
+func TestLimits_PerMinuteOfZeroPermitsNothing(t *testing.T) {
+	key := testKey()
+	key.Limits.Requests = llmhttp.PerMinute(0)
+	startServer(t, config{keys: keysFor(key)}).chat(chatBody).checkError(t, 429)
+}
+
+func TestLimits_Validate(t *testing.T) {
+	valid := []llmhttp.Limits{
+		{},
+		{Requests: llmhttp.Rate{N: 1}, Tokens: llmhttp.Rate{N: 1, Per: 1, Burst: 1}},
+		{Requests: llmhttp.Rate{N: -1}, Tokens: llmhttp.Rate{N: -5, Per: time.Hour, Burst: 2}, Concurrent: -1},
+		{Requests: llmhttp.PerMinute(0)},
+		{Quota: llmhttp.Quota{Tokens: -1, Cost: -1, Per: -1}, MaxCompletionTokens: 1},
+		{Quota: llmhttp.Quota{Since: time.Unix(1, 0)}},
+	}
+	for _, l := range valid {
+		assert.NoError(t, l.Validate(), "%+v", l)
+	}
+	const isZero, negative, noAmount = ".N: is zero, but Per or Burst is set", ": must not be negative", "Limits.Quota.Per: is set, but neither Tokens nor Cost"
+	for _, test := range []struct {
+		limits llmhttp.Limits
+		want   string
+	}{
+		{llmhttp.Limits{Requests: llmhttp.Rate{Burst: 5}}, "Limits.Requests" + isZero},
+		{llmhttp.Limits{Requests: llmhttp.Rate{Per: time.Hour}}, "Limits.Requests" + isZero},
+		{llmhttp.Limits{Tokens: llmhttp.Rate{Per: time.Hour, Burst: 5}}, "Limits.Tokens" + isZero},
+		{llmhttp.Limits{Requests: llmhttp.Rate{N: 1, Per: -1}}, "Limits.Requests.Per" + negative},
+		{llmhttp.Limits{Tokens: llmhttp.Rate{Per: -1}}, "Limits.Tokens.Per" + negative},
+		{llmhttp.Limits{Tokens: llmhttp.Rate{N: -1, Burst: -1}}, "Limits.Tokens.Burst" + negative},
+		{llmhttp.Limits{MaxCompletionTokens: -1}, "Limits.MaxCompletionTokens" + negative},
+		{llmhttp.Limits{Quota: llmhttp.Quota{Per: time.Hour}}, noAmount},
+		{llmhttp.Limits{Quota: llmhttp.Quota{Per: -1}}, noAmount},
+		{llmhttp.Limits{Quota: llmhttp.Quota{Cost: math.NaN()}}, "Limits.Quota.Cost: must be a finite number"},
+		{llmhttp.Limits{Quota: llmhttp.Quota{Cost: math.Inf(1)}}, "Limits.Quota.Cost: must be a finite number"},
+	} {
+		assert.EqualError(t, test.limits.Validate(), test.want)
+	}
+}

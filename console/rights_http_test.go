@@ -172,7 +172,7 @@ func TestRights_KeysWithinOwn(t *testing.T) {
 		"models":                func(p *manage.KeyParams) { p.Models = nil },
 		"expiry":                func(p *manage.KeyParams) { p.Expires = time.Time{} },
 		"later expiry":          func(p *manage.KeyParams) { p.Expires = soon.Add(time.Second) },
-		"requests":              func(p *manage.KeyParams) { p.Limits.Requests.N = 0 },
+		"requests":              func(p *manage.KeyParams) { p.Limits.Requests = llmhttp.Rate{} },
 		"more requests":         func(p *manage.KeyParams) { p.Limits.Requests.N++ },
 		"burst":                 func(p *manage.KeyParams) { p.Limits.Requests.Burst = 101 },
 		"tokens":                func(p *manage.KeyParams) { p.Limits.Tokens = llmhttp.Rate{} },

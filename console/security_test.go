@@ -395,6 +395,22 @@ func TestSecurity_Grant(t *testing.T) {
 	}
 }
 
+// A mistake in the limits of a Grant makes no key. The log tells what it is.
+func TestSecurity_GrantWithInvalidLimits(t *testing.T) {
+	h := newHost(t, func(_ *host, o *console.Options) {
+		o.SignIn = nil
+		o.User = func(*http.Request) (console.User, error) {
+			return console.User{Name: "grace", Account: "acme", Grant: &manage.KeyParams{Limits: llmhttp.Limits{Tokens: llmhttp.Rate{Burst: 5}}}}, nil
+		}
+	})
+	v := h.newVisitor(t)
+	assert.Equal(t, http.StatusInternalServerError, v.post("keys/new", url.Values{"nonce": {v.nonce("keys/new")}}).status)
+	keys, err := h.keys.ListKeys(t.Context(), manage.KeyQuery{})
+	require.NoError(t, err)
+	assert.Empty(t, keys)
+	assert.Contains(t, h.log.String(), "Limits.Tokens.N: is zero")
+}
+
 const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}${alert(3)}`
 
 // newHostileHost returns a host whose stores have markup in every text.

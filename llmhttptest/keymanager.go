@@ -22,6 +22,7 @@ func TestKeyManager(t *testing.T, newStore func(t testing.TB) manage.KeyManager)
 var managerChecks = []check[manage.KeyManager]{
 	{"CreatedKey", "a setting is dropped, or the secret is not stored.", checkManagerCreate},
 	{"UpdatedKey", "a setting is dropped, or a refused change is stored.", checkManagerUpdate},
+	{"InvalidLimits", "Limits.Validate is not called for a new key or for a change.", checkManagerLimits},
 	{"SuspendedKey", "Lookup ignores Suspended, or uses an outdated cache.", checkManagerSuspend},
 	{"RotatedKey", "the previous secret works too long or too short.", checkManagerRotate},
 	{"KeyBySecret", "the hash is not that of HashSecret, the answer is cached, or the time is not that of the rotation.", checkManagerBySecret},
@@ -110,6 +111,20 @@ func checkManagerUpdate(t testing.TB, s manage.KeyManager) {
 	wantSettings(t, s, info.ID, want)
 	if key, err := s.Lookup(t.Context(), secret); err != nil || key.Account != want.Account {
 		t.Errorf("Lookup returned %v and the error %v after an update, want the account %q", key, err, want.Account)
+	}
+}
+
+func checkManagerLimits(t testing.TB, s manage.KeyManager) {
+	invalid := llmhttp.Limits{Requests: llmhttp.Rate{Burst: 1}}
+	p := newParams(newKey())
+	info, _ := mustCreate(t, s, p)
+	if _, err := s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { p.Limits = invalid; return nil }); err == nil {
+		t.Errorf("UpdateKey with the limits %+v returned no error", invalid)
+	}
+	wantSettings(t, s, info.ID, p)
+	p.Limits = invalid
+	if _, _, err := s.CreateKey(t.Context(), p); err == nil {
+		t.Errorf("CreateKey with the limits %+v returned no error", invalid)
 	}
 }
 

@@ -185,6 +185,19 @@ var keyChangeMutants = []mutant[manage.KeyManager]{
 		}
 		return nil
 	})},
+	{"new limits are not validated", "InvalidLimits", creating(func(p *keyParams) {
+		if p.Limits.Validate() != nil {
+			p.Limits = llmhttp.Limits{}
+		}
+	})},
+	{"changed limits are not validated", "InvalidLimits", updating(func(p *keyParams, change func(*keyParams) error) error {
+		limits := p.Limits
+		err := change(p)
+		if p.Limits.Validate() != nil {
+			p.Limits = limits
+		}
+		return err
+	})},
 	{"limits are not updated", "UpdatedKey", updating(func(p *keyParams, change func(*keyParams) error) error {
 		limits := p.Limits
 		err := change(p)

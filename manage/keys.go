@@ -37,14 +37,16 @@ type KeyManager interface {
 	ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error)
 
 	// CreateKey creates a key and returns its secret. The store does not keep
-	// the secret, which therefore cannot be recovered later.
+	// the secret, which therefore cannot be recovered later. If Limits.Validate
+	// returns an error for params.Limits, CreateKey returns it.
 	CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, secret string, err error)
 
 	// UpdateKey calls change with the settings of a key and stores the result.
 	// Other changes of the key wait meanwhile, so that no change is lost. If
 	// change returns an error, UpdateKey returns it and changes nothing.
-	// change must not use the store, and may be called several times. If the
-	// key is revoked, the error wraps [ErrKeyRevoked].
+	// change must not use the store, and may be called several times. If it changes
+	// the Limits so that Limits.Validate returns an error, that is an error of
+	// change. If the key is revoked, the error wraps [ErrKeyRevoked].
 	UpdateKey(ctx context.Context, id string, change func(*KeyParams) error) (KeyInfo, error)
 
 	// RotateKey adds a new secret to a key and returns it. The previous

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -99,6 +100,9 @@ func (k *managedKey) matches(q *manage.KeyQuery, now time.Time) bool {
 
 // CreateKey implements [manage.KeyManager]. Secrets begin with "sk-".
 func (s *KeyStore) CreateKey(ctx context.Context, params manage.KeyParams) (manage.KeyInfo, string, error) {
+	if err := params.Limits.Validate(); err != nil {
+		return manage.KeyInfo{}, "", fmt.Errorf("memory: creating a key: %w", err)
+	}
 	secret := llmhttp.NewSecret(secretPrefix)
 	info := manage.KeyInfo{Prefix: secret[:infoPrefixLength], Created: time.Now()}
 	info.ID = "key_" + strings.ToLower(rand.Text()[:20])
@@ -116,6 +120,9 @@ func (s *KeyStore) UpdateKey(ctx context.Context, id string, change func(*manage
 		params := info.Params()
 		if err := change(&params); err != nil {
 			return err
+		}
+		if err := params.Limits.Validate(); err != nil {
+			return fmt.Errorf("memory: updating a key: %w", err)
 		}
 		s.applyParams(k, params)
 		return nil

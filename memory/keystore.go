@@ -57,11 +57,17 @@ func NewKeyStore(secrets ...string) *KeyStore {
 // the SHA-256 of secret. An empty Account becomes the ID. A nil key stands for
 // the zero Key.
 //
-// Add panics if secret is empty. No request can present an empty secret, so it
-// is a mistake such as an environment variable that is not set.
+// Add panics if secret is empty or if Limits.Validate returns an error. No request can
+// present an empty secret, so it is a mistake such as an environment variable that is
+// not set.
 func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
 	if secret == "" {
 		panic("memory: empty secret")
+	}
+	if key != nil {
+		if err := key.Limits.Validate(); err != nil {
+			panic("memory: adding a key: " + err.Error())
+		}
 	}
 	info := manage.KeyInfo{Prefix: secret[:min(len(secret)/4, infoPrefixLength)], Created: time.Now()}
 	if key != nil {

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,11 @@ func BenchmarkKeyStore_Lookup(b *testing.B) {
 			}
 		}
 	})
+}
+
+func TestKeyStore_AddPanicsIfLimitsAreInvalid(t *testing.T) {
+	key := &llmhttp.Key{Limits: llmhttp.Limits{Tokens: llmhttp.Rate{Per: time.Hour}}}
+	assert.PanicsWithValue(t, "memory: adding a key: Limits.Tokens.N: is zero, but Per or Burst is set", func() { new(memory.KeyStore).Add("secret", key) })
 }
 
 func TestKeyStore_Conformance(t *testing.T) {

@@ -70,6 +70,9 @@ func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params 
 		Prefix:  prefix,
 		Created: s.db.now(),
 	}
+	if err := params.Limits.Validate(); err != nil {
+		return manage.KeyInfo{}, err
+	}
 	row, err := newKeyRow(&info, params)
 	if err != nil {
 		return manage.KeyInfo{}, err
@@ -217,6 +220,11 @@ func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*manage
 		params := info.Params()
 		if err := change(&params); err != nil {
 			return err
+		}
+		if params.Limits != info.Limits { // a key whose stored limits are not valid can be suspended
+			if err := params.Limits.Validate(); err != nil {
+				return err
+			}
 		}
 		row, err := newKeyRow(&info, params)
 		if err != nil {

@@ -129,6 +129,7 @@ func TestConfig_Errors(t *testing.T) {
 		{`["chat", "models"]`, `["chat", "model"]`, `: keys[1].scopes[1]: "model" is not one of ["chat" "images" "embeddings" "models" "usage"]`},
 		{`{"n": 60}`, `{"per": "1h"}`, `: keys[1].limits.requests.n: must be positive`},
 		{`"burst": 40000`, `"burst": -1`, `: keys[1].limits.tokens.burst: must not be negative`},
+		{`"concurrent": 4`, `"max_completion_tokens": -4`, `: keys[1].limits: Limits.MaxCompletionTokens: must not be negative`},
 		{`"concurrent": 4`, `"concurrent": -4`, `: keys[1].limits.concurrent: must not be negative`},
 	} {
 		t.Run(test.want, func(t *testing.T) {

@@ -86,9 +86,6 @@ func (l *limitsConfig) limits(field string) (limits llmhttp.Limits, err error) {
 	if l.Concurrent < 0 {
 		return limits, fmt.Errorf("%s.concurrent: must not be negative", field)
 	}
-	if l.Completion < 0 {
-		return limits, fmt.Errorf("%s.max_completion_tokens: must not be negative", field)
-	}
 	limits.Concurrent, limits.MaxCompletionTokens = l.Concurrent, l.Completion
 	if limits.Requests, err = l.Requests.rate(field + ".requests"); err != nil {
 		return limits, err
@@ -101,6 +98,9 @@ func (l *limitsConfig) limits(field string) (limits llmhttp.Limits, err error) {
 			return limits, fmt.Errorf("%s.quota.tokens: must be positive", field)
 		}
 		limits.Quota = llmhttp.Quota{Tokens: q.Tokens, Per: time.Duration(q.Per)}
+	}
+	if err := limits.Validate(); err != nil {
+		return limits, fmt.Errorf("%s: %w", field, err)
 	}
 	return limits, nil
 }

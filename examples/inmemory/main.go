@@ -40,6 +40,14 @@ func main() {
 	}
 }
 
+// perMinute returns the Rate of a flag, whose zero means no limit.
+func perMinute(n int) llmhttp.Rate {
+	if n == 0 {
+		return llmhttp.Rate{}
+	}
+	return llmhttp.PerMinute(n)
+}
+
 func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -54,7 +62,7 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 	keys := memory.NewKeyStore()
 	keys.Add(key, &llmhttp.Key{
 		ID:     "demo",
-		Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(rpm), Tokens: llmhttp.PerMinute(tpm)},
+		Limits: llmhttp.Limits{Requests: perMinute(rpm), Tokens: perMinute(tpm)},
 	})
 	images := memory.NewImageStore(base + "/images/")
 	backend := memory.Echo()
