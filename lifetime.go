@@ -20,8 +20,7 @@ type lifetime struct {
 	cancel     context.CancelCauseFunc
 
 	mu                sync.Mutex              // guards the fields below
-	hostChecked       bool                    // byHost is known
-	byHost            bool                    // the host cancelled clientCtx
+	departure         *departureCheck         // nil until canceledByHost was called
 	over              bool                    // the request is over: w must not be used
 	ended             bool                    // end was called with another error than errClientLeft
 	afterClient       context.Context         // ends with ended; nil until ClientLeft was called
@@ -91,6 +90,9 @@ func (l *lifetime) end(err error) {
 func (l *lifetime) finish() {
 	l.mu.Lock()
 	l.over = true
+	if l.departure != nil {
+		close(l.departure.over)
+	}
 	l.mu.Unlock()
 	l.end(nil)
 }
@@ -124,7 +126,8 @@ func ClientLeft(ctx context.Context) (context.Context, bool) {
 	return &detachedContext{l.afterClient, ctx}, true
 }
 
-// endCause returns why the request has ended, or nil if it has not.
+// endCause returns why the request has ended, or nil if it has not. It may wait for
+// departureGrace, so no lock may be held.
 func (l *lifetime) endCause() error {
 	if l.ctx.Err() == nil {
 		return nil
@@ -154,26 +157,64 @@ const departureGrace = 200 * time.Millisecond
 // A departed client cancels the context without a cause, as the host may do too.
 // Only CloseNotify tells one from the other: it does not depend on the context.
 func (l *lifetime) canceledByHost() bool {
+	c, departed := l.checkDeparture()
+	if departed != nil {
+		c.run(departed)
+	}
+	return c.await()
+}
+
+// checkDeparture returns the departureCheck of the request, or nil if there was none before
+// ServeHTTP returned. If departed is not nil, the caller must call run.
+func (l *lifetime) checkDeparture() (c *departureCheck, departed <-chan bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hostChecked || l.over {
-		return l.byHost
+	if l.departure != nil || l.over {
+		return l.departure, nil
 	}
-	l.hostChecked = true
+	c = &departureCheck{done: make(chan struct{}), over: make(chan struct{})}
+	l.departure = c
+	defer func() { // also if CloseNotify panics
+		if departed == nil {
+			close(c.done)
+		}
+	}()
 	if context.Cause(&l.clientCtx) != context.Canceled {
-		l.byHost = true
-		return true
+		c.byHost = true
+		return c, nil
 	}
-	departed := closeNotify(l.w)
-	if departed == nil {
-		return false
-	}
+	return c, closeNotify(l.w)
+}
+
+// A departureCheck finds out whether the client of a cancelled request is still connected.
+// It waits without a lock.
+type departureCheck struct {
+	byHost bool          // the host cancelled the context; does not change after done
+	done   chan struct{} // closed when byHost is known
+	over   chan struct{} // closed when ServeHTTP is about to return
+}
+
+// run waits for departed, on which a value arrives when the client has left.
+func (c *departureCheck) run(departed <-chan bool) {
+	defer close(c.done)
+	grace := time.NewTimer(departureGrace)
+	defer grace.Stop()
 	select {
 	case <-departed:
-	case <-time.After(departureGrace):
-		l.byHost = true
+	case <-c.over:
+	case <-grace.C:
+		c.byHost = true
 	}
-	return l.byHost
+}
+
+// await returns the result, which another goroutine may still wait for. That of a nil check
+// is false.
+func (c *departureCheck) await() bool {
+	if c == nil {
+		return false
+	}
+	<-c.done
+	return c.byHost
 }
 
 // closeNotify returns a channel on which a value arrives when the client has
@@ -337,6 +378,7 @@ func (t *idleTimer) fire() {
 			q.life.cancel(errClientLeft) // the timer no longer ends the request
 		}
 	}()
+	cause := q.life.endCause()
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	if q.res.state != stateWaiting && q.res.state != stateStreaming {
@@ -344,7 +386,7 @@ func (t *idleTimer) fire() {
 	}
 	now := time.Now()
 	if t.timeout > 0 && now.Sub(t.lastProgress) >= t.timeout {
-		q.failures.endLocked(t.silence, nil) // the Backend still runs
+		q.failures.endLocked(t.silence, cause, nil) // the Backend still runs
 		return
 	}
 	if silence := t.maxSilence(); silence > 0 && now.Sub(t.lastActivity()) >= silence {

@@ -332,10 +332,11 @@ func (f *failureHandler) handle(err error) {
 		q.accounting.refundRequest,
 		q.accounting.ensureLimitsKnown,
 		func() {
+			cause := q.life.endCause()
 			q.res.mu.Lock()
 			defer q.res.mu.Unlock()
 			q.res.backendRuns = err == errGoexit // after runtime.Goexit, net/http closes the connection
-			f.endLocked(err, q.accounting.slotRelease())
+			f.endLocked(err, cause, q.accounting.slotRelease())
 		},
 		q.accounting.releaseSlot,
 	)
@@ -344,6 +345,7 @@ func (f *failureHandler) handle(err error) {
 // interrupt ends the request with err, on another goroutine than that of ServeHTTP.
 func (f *failureHandler) interrupt(err error) {
 	q := f.q
+	cause := q.life.endCause()
 	q.res.mu.Lock()
 	defer q.res.mu.Unlock()
 	switch q.res.state {
@@ -352,14 +354,15 @@ func (f *failureHandler) interrupt(err error) {
 		q.life.cancel(err)
 		q.res.stopReadingLocked()
 	case stateWaiting, stateStreaming:
-		f.endLocked(err, nil) // the Backend still runs
+		f.endLocked(err, cause, nil) // the Backend still runs
 	}
 }
 
 // endLocked ends the request with err, unless it has ended already. It writes what the
 // client gets, and leaves the limits alone, except that it calls release as writeEndLocked
-// does. q.res.mu is held.
-func (f *failureHandler) endLocked(err error, release func()) {
+// does. q.res.mu is held. cause is what lifetime.endCause returned before it was locked,
+// because endCause may wait.
+func (f *failureHandler) endLocked(err, cause error, release func()) {
 	q := f.q
 	res := &q.res
 	if res.err != nil {
@@ -368,7 +371,6 @@ func (f *failureHandler) endLocked(err error, release func()) {
 	if isNilError(err) {
 		err = errNilError // an Observer that finds the Error may use it
 	}
-	cause := q.life.endCause() // before end, whose error would be the cause from then on
 	q.life.end(err)
 	switch {
 	case err == errClientLeft || cause == errClientLeft && !isReadTimeout(err):
