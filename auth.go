@@ -81,6 +81,13 @@ type Key struct {
 
 	// Limits are the limits on the use of the key. The zero Limits set none.
 	Limits Limits
+
+	// Data is the host's own data about the holder of the key, such as a tenant. A
+	// Backend gets it by [KeyFrom]. The Handler does not read, compare, log or copy what it
+	// refers to. Requests of the key use it concurrently, so it must not change, or must
+	// be safe for concurrent use. A [KeyManager] does not keep it: a KeyStore that
+	// wraps one sets it in a copy of the Key that Lookup returns.
+	Data any
 }
 
 // An Endpoint is a scope of a [Key].

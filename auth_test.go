@@ -305,6 +305,30 @@ func TestKey_DefaultIDAndAccount(t *testing.T) {
 	assert.Equal(t, "k", s.record().Account)
 }
 
+// A Backend gets the Data of the key itself, also if the Handler names the key. Nobody else
+// looks at it: values that cannot be compared or encoded do no harm.
+func TestKey_Data(t *testing.T) {
+	type data struct {
+		f     func()
+		cycle any
+	}
+	d := &data{f: func() {}}
+	d.cycle = d
+	for _, id := range []string{"", "key_1"} {
+		var got any
+		s := startServer(t, config{
+			keys: keysFor(llmhttp.Key{ID: id, Data: d, Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(5)}}),
+			backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
+				got = llmhttp.KeyFrom(ctx).Data
+				yield(llmhttp.TextChunk("x"), nil)
+			}),
+			opts: llmhttp.Options{Observe: llmhttp.LogRequests(nil)},
+		})
+		assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+		assert.Same(t, d, got)
+	}
+}
+
 func TestKeyFrom_OutsideOfARequest(t *testing.T) {
 	assert.Nil(t, llmhttp.KeyFrom(t.Context()))
 	assert.Empty(t, llmhttp.RequestIDFrom(t.Context()))

@@ -55,7 +55,7 @@ func NewKeyStore(secrets ...string) *KeyStore {
 // there is another key with the same ID, Add replaces its settings and adds the
 // secret to it. An empty ID becomes "key_" and the first 12 hexadecimal digits of
 // the SHA-256 of secret. An empty Account becomes the ID. A nil key stands for
-// the zero Key.
+// the zero Key. The Data of key is not kept.
 //
 // Add panics if secret is empty or if Limits.Validate returns an error. No request can
 // present an empty secret, so it is a mistake such as an environment variable that is

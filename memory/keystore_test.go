@@ -69,6 +69,17 @@ func TestKeyStore_AddPanicsIfLimitsAreInvalid(t *testing.T) {
 	assert.PanicsWithValue(t, "memory: adding a key: Limits.Tokens.N: is zero, but Per or Burst is set", func() { new(memory.KeyStore).Add("secret", key) })
 }
 
+func TestKeyStore_DoesNotKeepData(t *testing.T) {
+	var s memory.KeyStore
+	s.Add("secret", &llmhttp.Key{ID: "a", Data: "data"})
+	key, err := s.Lookup(t.Context(), "secret")
+	require.NoError(t, err)
+	assert.Nil(t, key.Data)
+	info, err := s.Key(t.Context(), "a")
+	require.NoError(t, err)
+	assert.Nil(t, info.Data)
+}
+
 func TestKeyStore_Conformance(t *testing.T) {
 	llmhttptest.TestKeyManager(t, func(testing.TB) manage.KeyManager { return memory.NewKeyStore() })
 }
