@@ -3,7 +3,6 @@ package llmhttp
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -354,37 +353,17 @@ func (stringListType) Append(b []byte, l *StringList) ([]byte, error) {
 
 func (stringListType) IsZero(l *StringList) bool { return *l == nil }
 
-func (r *ChatRequest) describe(info *RequestInfo) {
-	info.Stream = r.Stream
+func (r *ChatRequest) describe(d *description) {
+	d.info.Stream = r.Stream
 	limit, _ := r.TokenLimit()
-	info.Params = RequestParams{
+	d.topK, d.seed = r.Extra["top_k"], r.Extra["seed"]
+	d.info.Params = RequestParams{
 		MaxTokens: limit, Choices: r.Choices(), Messages: len(r.Messages), Tools: len(r.Tools),
-		Temperature: clone(r.Temperature), TopP: clone(r.TopP), TopK: extraNumber[float64](r.Extra, "top_k"),
-		PresencePenalty: clone(r.PresencePenalty), FrequencyPenalty: clone(r.FrequencyPenalty), Seed: extraNumber[int](r.Extra, "seed"),
-		Stop: slices.Clone(r.Stop), ReasoningEffort: r.ReasoningEffort,
+		Temperature: d.float(r.Temperature), TopP: d.float(r.TopP),
+		PresencePenalty: d.float(r.PresencePenalty), FrequencyPenalty: d.float(r.FrequencyPenalty),
+		Stop: d.list(r.Stop), ReasoningEffort: r.ReasoningEffort,
 	}
 	if r.ResponseFormat != nil {
-		info.Params.ResponseFormat = r.ResponseFormat.Type
+		d.info.Params.ResponseFormat = r.ResponseFormat.Type
 	}
-}
-
-// clone returns a copy, because the Backend may modify its request.
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	return new(*p)
-}
-
-// extraNumber returns a member of e that is a number, or nil.
-func extraNumber[T int | float64](e Extra, name string) *T {
-	raw := e[name]
-	if raw == nil {
-		return nil
-	}
-	var n *T
-	if json.Unmarshal(raw, &n) != nil {
-		return nil
-	}
-	return n
 }

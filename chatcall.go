@@ -270,7 +270,7 @@ func (c *chatCall) callBackend(req *ChatRequest) error {
 		return err
 	}
 	q.observer.startTranscript(req, &c.order)
-	q.observer.notifyStarted(req)
+	q.notifyStarted(req)
 	q.accounting.recordable = true
 	stream := q.h.backend.Chat(q.life.backendCtx, req)
 	if stream == nil {

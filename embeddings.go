@@ -370,8 +370,8 @@ func (r *EmbeddingResponse) size() int {
 	return n
 }
 
-func (r *EmbeddingRequest) describe(info *RequestInfo) {
-	p := &info.Params
+func (r *EmbeddingRequest) describe(d *description) {
+	p := &d.info.Params
 	p.Messages, p.EncodingFormat = r.Input.Len(), r.EncodingFormat
 	if r.Dimensions != nil {
 		p.Dimensions = *r.Dimensions

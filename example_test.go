@@ -350,6 +350,40 @@ func ExampleUsageBuffer() {
 	// <nil>
 }
 
+// A tenant is the host's own data about a customer.
+type tenant struct{ greeting string }
+
+// A KeyStore gives the host's own data to the Backend.
+func ExampleKeyFrom() {
+	tenants := map[string]*tenant{"sk-demo": {greeting: "Bonjour!"}}
+	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		t := tenants[secret]
+		if t == nil {
+			return nil, llmhttp.ErrKeyNotFound
+		}
+		return &llmhttp.Key{ID: "acme", Data: t}, nil
+	})
+	greet := llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+		t := llmhttp.KeyFrom(ctx).Data.(*tenant)
+		fmt.Println(t.greeting)
+		return llmhttp.Reply(t.greeting)
+	})
+	post(llmhttp.NewHandler(greet, keys, nil), hello)
+	// Output: Bonjour!
+}
+
+// A Backend that passes the ID of the request and the name of the account on.
+func ExampleRequestInfoFrom() {
+	b := llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+		info := llmhttp.RequestInfoFrom(ctx)
+		fmt.Println(info.ID, info.Account, info.Operation, info.Model, info.Params.Messages)
+		return llmhttp.Reply("Hello!")
+	})
+	h := llmhttp.NewHandler(b, llmhttp.AllowAll("acme"), &llmhttp.Options{RequestID: func(*http.Request) string { return "req_1" }})
+	post(h, hello)
+	// Output: req_1 acme chat demo 1
+}
+
 // An Observer that prints a line for each request.
 func ExampleObserver() {
 	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {

@@ -314,6 +314,6 @@ func (r *ImageResponse) size() int {
 	return n
 }
 
-func (r *ImageRequest) describe(info *RequestInfo) {
-	info.Params.Choices, info.Params.Messages = r.Count(), 1
+func (r *ImageRequest) describe(d *description) {
+	d.info.Params.Choices, d.info.Params.Messages = r.Count(), 1
 }

@@ -28,7 +28,7 @@ type Observation struct {
 	// embeddings, when the request has been decoded, checked and admitted. It
 	// returns the context for the Backend and for the stores that settle the
 	// request. That must derive from ctx; nil means ctx itself. Started must not
-	// modify info, but may keep it.
+	// modify info, but may keep it. [RequestInfoFrom] returns the same.
 	Started func(ctx context.Context, info *RequestInfo) context.Context
 
 	// Try is called when a Backend begins to call one of several targets: see
@@ -304,15 +304,14 @@ type requestObserver struct {
 
 // An observerData has what is collected only if there is an Observer.
 type observerData struct {
-	observation  Observation
-	infoComplete bool        // the Backend is about to be called or was called
-	transcript   *transcript // nil unless one was asked for
+	observation Observation
+	transcript  *transcript // nil unless one was asked for
 
 	// tries is guarded by the response's mu.
 	tries []Try
 
 	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm; BenchmarkObserve).
-	info          RequestInfo
+	description   description
 	summary       RequestSummary
 	finishReasons [1]FinishReason
 }
@@ -346,27 +345,13 @@ func (ro *requestObserver) keep(all observations) {
 	}
 }
 
-// A describer is a decoded request for a chat, images or embeddings.
-type describer interface {
-	// describe sets the fields of info that the request knows.
-	describe(info *RequestInfo)
-}
-
-// notifyStarted is called before the Backend is called with req. It completes the RequestInfo
-// and calls Observation.Started, whose context the Backend gets.
-func (ro *requestObserver) notifyStarted(req describer) {
+// notifyStarted calls Observation.Started, whose context the Backend gets.
+func (ro *requestObserver) notifyStarted(info *RequestInfo) {
 	d := ro.data
 	if d == nil {
 		return
 	}
 	q := ro.q
-	record := q.accounting.record
-	info := &d.info
-	info.ID, info.Account, info.KeyID, info.Model = record.ID, record.Account, record.KeyID, record.Model
-	info.Protocol, info.Operation, info.Arrived = record.Protocol, q.route.operation, q.arrived.Round(0)
-	info.Params.Choices = 1
-	req.describe(info)
-	d.infoComplete = true
 	q.res.mu.Lock()
 	ro.timing.Admitted = q.idle.lastProgress.Sub(q.arrived) // beginBackendCall has just set it
 	q.res.mu.Unlock()
@@ -479,9 +464,7 @@ func (ro *requestObserver) summary() *RequestSummary {
 	s := &d.summary
 	s.UsageRecord, s.Timing = *q.accounting.record, ro.timing
 	s.Reply, s.Tries = ro.replySummary(), slices.Clone(d.tries)
-	if d.infoComplete {
-		s.Request = &d.info
-	}
+	s.Request = q.info.load()
 	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.errorClass()
 	s.Limit, s.RecordErr, s.SaveErr = ro.refusedBy, ro.recordErr, ro.saveErr
 	if s.Model == "" && ro.requestedModel != "" {

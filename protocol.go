@@ -251,8 +251,8 @@ func ListModels(ctx context.Context) ([]Model, error) {
 // if it is not, nothing happens. SetConversation must be called before the Backend
 // is called, and by the function that got ctx.
 func SetConversation(ctx context.Context, id string) {
-	if q := requestFrom(ctx); q != nil && q.observer.data != nil {
-		q.observer.data.info.Conversation = id
+	if q := requestFrom(ctx); q != nil {
+		q.info.conversation = id
 	}
 }
 

@@ -44,6 +44,7 @@ type request struct {
 	chat       chatCall // used if the request is a chat
 	failures   failureHandler
 	observer   requestObserver
+	info       requestInfo
 }
 
 func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
@@ -232,7 +233,7 @@ func callRecorded[T any](q *request, req describer, call func(ctx context.Contex
 	if err := q.beginBackendCall(); err != nil {
 		return nil, err
 	}
-	q.observer.notifyStarted(req)
+	q.notifyStarted(req)
 	q.accounting.recordable = true
 	reply, err := call(q.life.backendCtx)
 	q.res.backendReturned()
@@ -244,6 +245,17 @@ func callRecorded[T any](q *request, req describer, call func(ctx context.Contex
 		count(reply)
 	}
 	return reply, q.life.endCause()
+}
+
+// notifyStarted is called before the Backend is called with req. It sets the RequestInfo and
+// tells the Observer.
+func (q *request) notifyStarted(req describer) {
+	d := &q.info.own
+	if q.observer.data != nil {
+		d = &q.observer.data.description
+	}
+	q.info.set(q, req, d)
+	q.observer.notifyStarted(&d.info)
 }
 
 // replyJSON writes v, which may be of any type, as the whole reply.
