@@ -205,7 +205,7 @@ func (c *credential) redactor() redactor {
 // that are unknown, malformed and expired.
 func (q *request) authenticate() error {
 	refused := errInvalidKey
-	q.cred.secret = q.protocol.Secret(q.r)
+	q.cred.secret = q.protocol.Secret(q.routed)
 	secret := q.cred.secret
 	if secret == "" {
 		refused = errNoKey

@@ -31,7 +31,7 @@ func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*C
 	if err != nil {
 		return err
 	}
-	req, encoder, err := decode(q.life.ctx, q.r, body.b)
+	req, encoder, err := decode(q.life.ctx, q.routed, body.b)
 	putBuffer(body)
 	if err != nil {
 		return q.life.endCauseOr(err)

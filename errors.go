@@ -146,24 +146,6 @@ func errorText(err error) (text string) {
 	return err.Error()
 }
 
-// WriteError replies to r as the Handler does if it fails with err, in the
-// format of chat completions, so that middleware in front of a Handler can
-// refuse requests. The err must not be nil, and nothing may have been written
-// to w.
-func WriteError(w http.ResponseWriter, r *http.Request, err error) {
-	h := w.Header()
-	id := cmp.Or(h.Get(headerRequestID), RequestIDFrom(r.Context()), newID("req_"))
-	h.Set(headerRequestID, id)
-	h.Set(headerProcessing, cmp.Or(h.Get(headerProcessing), "0"))
-	e := newRedactor(BearerSecret(r)).errorInPlace(completeError(r, err))
-	setErrorHeaders(h, e)
-	body, status := chatCompletions{}.AppendError(nil, e, id)
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	w.Write(body) // a client that has left needs no reply
-}
-
 // setErrorHeaders sets the headers that an error reply has in every protocol.
 func setErrorHeaders(h http.Header, e *Error) {
 	if allow, ok := errors.AsType[allowedMethods](e.Err); ok {
@@ -265,6 +247,7 @@ func errReplyTooLarge(limit int) *Error {
 
 var (
 	errGoexit   = errors.New("llmhttp: runtime.Goexit was called")
+	errNoError  = errors.New("llmhttp: WriteError was called without an error")
 	errNilError = errors.New("llmhttp: a nil *Error was returned as an error")
 )
 

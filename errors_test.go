@@ -1,6 +1,7 @@
 package llmhttp_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/messages"
 )
 
 // TestError_EachKindOfFailure compares error replies byte for byte. Other servers send
@@ -163,8 +166,16 @@ func TestError_EachKindOfFailure(t *testing.T) {
 	}
 }
 
-// WriteError writes the same reply as a Handler whose Backend returns the error.
-func TestWriteError(t *testing.T) {
+// refuseAll is middleware that refuses every request with err.
+func refuseAll(err error) func(http.Handler) http.Handler {
+	return func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.(*llmhttp.Handler).WriteError(w, r, err) })
+	}
+}
+
+// WriteError writes the same reply as a Handler whose Backend returns the error, in the format
+// of the protocol.
+func TestHandler_WriteError(t *testing.T) {
 	for name, err := range map[string]error{
 		"opaque error":      errCause,
 		"all fields":        &llmhttp.Error{Status: 429, Code: "rate_limit_exceeded", Message: "Slow \"down\".", RetryAfter: 90 * time.Second, Err: errCause},
@@ -178,34 +189,77 @@ func TestWriteError(t *testing.T) {
 		"501":               &llmhttp.Error{Status: 501},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want := startServer(t, config{backend: failingBackend(err)}).chat(chatBody)
-			got := startServer(t, config{wrap: func(http.Handler) http.Handler {
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { llmhttp.WriteError(w, r, err) })
-			}}).chat(chatBody)
-			assert.Equal(t, want.StatusCode, got.StatusCode)
-			assert.Equal(t, want.body, got.body)
-			assert.NotContains(t, got.body, secretCause)
-			for _, name := range []string{"Content-Type", "Content-Length", "Retry-After", "Retry-After-Ms", "X-Should-Retry", "Www-Authenticate", "Allow", "Location"} {
-				assert.Equal(t, want.Header.Values(name), got.Header.Values(name), name)
+			for path, body := range map[string]string{chatPath: chatBody, "/v1/messages": `{"model":"demo-chat","max_tokens":5,"messages":[{"role":"user","content":"Hi"}]}`} {
+				c := config{backend: failingBackend(err), opts: llmhttp.Options{
+					Protocols: []llmhttp.Protocol{messages.New(nil)}, RequestID: func(*http.Request) string { return "req_1" },
+				}}
+				want := startServer(t, c).do("POST", path, body)
+				c.wrap = refuseAll(err)
+				s := startServer(t, c)
+				got := s.do("POST", path, body)
+				assert.Equal(t, want.StatusCode, got.StatusCode)
+				assert.Equal(t, want.body, got.body)
+				assert.NotContains(t, got.body, secretCause)
+				assert.Equal(t, want.StatusCode >= 500, strings.Contains(s.log.String(), `"request failed"`), "the cause is logged")
+				for _, h := range []http.Header{want.Header, got.Header} {
+					h.Del("Date")
+					h.Del("Openai-Processing-Ms")
+				}
+				assert.Equal(t, want.Header, got.Header)
+				assert.Zero(t, s.observer.begun)
 			}
-			got.checkHeaders(t)
 		})
 	}
 	t.Run("headers of middleware are kept", func(t *testing.T) {
 		w := httptest.NewRecorder()
 		w.Header().Set("X-Request-Id", "mine")
 		w.Header().Set("Www-Authenticate", "DPoP")
-		llmhttp.WriteError(w, httptest.NewRequest("GET", "/", nil), llmhttp.Errorf(401, "", "No."))
+		newHandler(t, config{}).handler.WriteError(w, httptest.NewRequest("GET", "/", nil), llmhttp.Errorf(401, "", "No."))
 		assert.Equal(t, "mine", w.Header().Get("X-Request-Id"))
 		assert.Equal(t, "DPoP", w.Header().Get("Www-Authenticate"))
 		assert.Equal(t, 401, w.Code)
 	})
 	t.Run("nil *Error is an opaque error", func(t *testing.T) {
-		var e *llmhttp.Error
+		for _, err := range []error{(*llmhttp.Error)(nil), nil} {
+			w := httptest.NewRecorder()
+			require.NotPanics(t, func() { newHandler(t, config{}).handler.WriteError(w, httptest.NewRequest("GET", "/", nil), err) })
+			assert.Equal(t, 500, w.Code)
+			assert.Equal(t, errorBody(internalMessage, "server_error", "", ""), w.Body.String())
+		}
+	})
+	t.Run("the nearest protocol refuses an unknown path", func(t *testing.T) {
+		for path, want := range map[string]string{"/v1/messages/batches": `{"type":"error","error":{"type":"permission_error"`, "/x": `{"error":{"message":"No."`} {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest("POST", "/api"+path, nil)
+			h := newHandler(t, config{opts: llmhttp.Options{Prefix: "/api", Protocols: []llmhttp.Protocol{messages.New(nil)}}}).handler
+			h.WriteError(w, r, llmhttp.Errorf(403, "", "No."))
+			assert.Equal(t, 403, w.Code)
+			assert.Contains(t, w.Body.String(), want)
+			assert.Equal(t, "/api"+path, r.URL.Path)
+		}
+	})
+	t.Run("a RequestID that panics", func(t *testing.T) {
 		w := httptest.NewRecorder()
-		require.NotPanics(t, func() { llmhttp.WriteError(w, httptest.NewRequest("GET", "/", nil), e) })
+		h := newHandler(t, config{opts: llmhttp.Options{RequestID: func(*http.Request) string { panic("x") }}}).handler
+		require.NotPanics(t, func() { h.WriteError(w, httptest.NewRequest("GET", "/", nil), llmhttp.Errorf(403, "", "No.")) })
 		assert.Equal(t, 500, w.Code)
-		assert.Equal(t, errorBody(internalMessage, "server_error", "", ""), w.Body.String())
+	})
+	t.Run("keys are removed", func(t *testing.T) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "/v1/messages", nil)
+		r.Header.Set("X-Api-Key", testSecret)
+		h := newHandler(t, config{opts: llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}}}).handler
+		h.WriteError(w, r, llmhttp.Errorf(403, "", "The key %s is blocked.", testSecret))
+		assert.NotContains(t, w.Body.String(), testSecret)
+	})
+	t.Run("a body that does not arrive is not awaited", func(t *testing.T) {
+		s := startServer(t, config{wrap: refuseAll(llmhttp.Errorf(403, "", "No."))})
+		conn := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		assert.Equal(t, 403, r.StatusCode)
+		assert.True(t, r.Close)
+		conn.Close()
 	})
 }
 

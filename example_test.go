@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -72,23 +73,25 @@ func ExampleNewHandler() {
 // host, or under a prefix.
 func ExampleHandler_mount() {
 	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), nil)
+	below := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), &llmhttp.Options{Prefix: "/ai"})
 
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", h)
 	mux.Handle("api.example.com/v1/", h)
-	mux.Handle("/ai/", http.StripPrefix("/ai", h))
+	mux.Handle("/ai/", below)
 	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 
-	for _, path := range []string{"/v1/chat/completions", "/ai/v1/chat/completions"} {
+	for _, path := range []string{"/v1/chat/completions", "/ai/v1/chat/completions", "/ai/v1/nothing"} {
 		r := httptest.NewRequest("POST", path, strings.NewReader(hello))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)
-		fmt.Println(path, w.Code)
+		fmt.Println(path, w.Code, r.Pattern)
 	}
 	// Output:
-	// /v1/chat/completions 200
-	// /ai/v1/chat/completions 200
+	// /v1/chat/completions 200 POST /v1/chat/completions
+	// /ai/v1/chat/completions 200 POST /ai/v1/chat/completions
+	// /ai/v1/nothing 404 /ai/
 }
 
 // A program that serves until it gets a signal. Here the context ends by itself.
@@ -396,12 +399,14 @@ func ExampleObserver() {
 	// Output: POST /v1/chat/completions 200 acme demo 3 <nil>
 }
 
-// WriteError lets middleware send errors in the format of the API.
-func ExampleWriteError() {
+// WriteError lets middleware in front of a Handler send errors in the format of the API that
+// the client uses.
+func ExampleHandler_WriteError() {
+	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)})
 	closed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := llmhttp.Errorf(http.StatusServiceUnavailable, "closed", "We are closed until %s.", "Monday")
 		e.NoRetry = true
-		llmhttp.WriteError(w, r, e)
+		h.WriteError(w, r, e)
 	})
 
 	resp := post(closed, hello)

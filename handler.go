@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A Handler serves the API. Its paths begin with /v1; use [http.StripPrefix] to
-// serve it below another path. Its methods may be called concurrently.
+// A Handler serves the API. Its paths begin with /v1; Options.Prefix puts them below
+// another path. Its methods may be called concurrently.
 //
 // A Handler answers every request itself, in the format of the API, and never
 // redirects: unknown paths get a 404 in JSON.
@@ -23,6 +23,7 @@ type Handler struct {
 	backend        Forwarder
 	keys           KeyStore
 	opts           Options
+	prefix         pathPrefix
 	routes         routeTable
 	concurrent     concurrencyCounter
 	quotas         quotaCache
@@ -41,6 +42,15 @@ type Handler struct {
 // For durations, zero means the default and a negative value means none: no
 // timeout, or no keep-alive.
 type Options struct {
+	// Prefix is the path below which the host mounts the Handler, such as "/llm" or
+	// "/api/llm": clients then use a base URL that ends in /llm/v1. It begins with a
+	// slash and does not end with one. Paths outside of it get a 404. If empty, the paths
+	// of the Handler begin with /v1.
+	//
+	// The Pattern of requests, [RequestSummary].Route, log lines and the texts of errors have
+	// the Prefix. The requests that a [Protocol] gets have URLs without it.
+	Prefix string
+
 	// Usage records what requests used, and answers the usage endpoint within
 	// 10 seconds. If nil, usage is not recorded and the endpoint answers 404. A
 	// [KeyUsageStore] also answers how much of its [Quota] a key has used. A
@@ -209,8 +219,8 @@ func (o *Options) withDefaults() Options {
 // NewHandler returns a Handler that answers requests with b, for the keys in
 // keys. The Handler keeps a copy of opts; nil means the zero Options.
 //
-// NewHandler panics if b, keys or a Protocol is nil, if one of the TrustedOrigins
-// is malformed, if a Route has not exactly one of Chat and Serve, or if two Routes
+// NewHandler panics if b, keys or a Protocol is nil, if the Prefix or one of the
+// TrustedOrigins is malformed, if a Route has not exactly one of Chat and Serve, or if two Routes
 // serve the same path. Use [AllowAll] to serve without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if b == nil {
@@ -225,6 +235,8 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		opts:    opts.withDefaults(),
 		active:  make(map[*request]struct{}),
 	}
+	h.prefix = pathPrefix(h.opts.Prefix)
+	h.prefix.check()
 	h.origins = newOriginPolicy(h.opts.TrustedOrigins)
 	h.quotas = quotaCache{store: h.opts.Usage, cost: h.opts.Cost, entries: make(map[quotaID]*quotaEntry)}
 	h.addEndpoints()
@@ -257,8 +269,8 @@ func (h *Handler) checkAliases() {
 	}
 }
 
-// ServeHTTP serves one request. It sets the Pattern of r to that of the route, such
-// as "POST /v1/chat/completions".
+// ServeHTTP serves one request. It sets the Pattern of r to that of the route, with
+// Options.Prefix, such as "POST /v1/chat/completions".
 //
 // If a stream fails after it began, ServeHTTP panics with
 // [http.ErrAbortHandler], so that net/http cuts the connection: clients take a
@@ -269,7 +281,28 @@ func (h *Handler) checkAliases() {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := newRequest(h, w, r)
 	defer q.finish()
-	q.run()
+	q.run(q.serve)
+}
+
+// WriteError replies to r with err, as ServeHTTP does if a request fails before its body is
+// read: in the format of the protocol that serves the path of r, or of the nearest one, with
+// an ID of Options.RequestID and with the headers of the protocol. It is for middleware in
+// front of the Handler that refuses requests. Nothing may have been written to w. A header
+// X-Request-Id that w has is the ID if Options.RequestID is nil.
+//
+// As with the errors of a [Backend], the client sees the text of an [*Error] only, and
+// Options.Logger gets the cause of a 5xx. A nil err is a 500. Observers are not called.
+// Like ServeHTTP, WriteError sets the Pattern of r, and closes an HTTP/1 connection if r has a
+// body, because it may not have been read.
+func (h *Handler) WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	q := newRequest(h, w, r)
+	defer q.finish()
+	q.run(func() error {
+		q.identify(cmp.Or(w.Header().Get(headerRequestID), newID("req_")))
+		q.findRoute() // only for the protocol
+		q.cred.secret = q.protocol.Secret(q.routed)
+		return cmp.Or(err, errNoError)
+	})
 }
 
 // enter adds q to the active requests. It reports false and adds nothing if the Handler
@@ -388,14 +421,14 @@ func (h *Handler) addEndpoints() {
 	chat := chatCompletions{}
 	h.addProtocol(chat)
 	for _, rt := range []*route{
-		newRoute(chat, "POST /v1/images/generations", EndpointImages, OperationImages, serveImages),
-		newRoute(chat, "POST /v1/embeddings", EndpointEmbeddings, OperationEmbeddings, serveEmbeddings),
-		newRoute(chat, "GET /v1/models", EndpointModels, "", serveModels),
-		newRoute(chat, "GET /v1/models/{id...}", EndpointModels, "", serveModel),
-		newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, "", serveUsage),
-		newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, "", serveUsage),
-		newRoute(chat, "GET /v1/dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
-		newRoute(chat, "GET /dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
+		h.newRoute(chat, "POST /v1/images/generations", EndpointImages, OperationImages, serveImages),
+		h.newRoute(chat, "POST /v1/embeddings", EndpointEmbeddings, OperationEmbeddings, serveEmbeddings),
+		h.newRoute(chat, "GET /v1/models", EndpointModels, "", serveModels),
+		h.newRoute(chat, "GET /v1/models/{id...}", EndpointModels, "", serveModel),
+		h.newRoute(chat, "GET /v1/dashboard/billing/usage", EndpointUsage, "", serveUsage),
+		h.newRoute(chat, "GET /dashboard/billing/usage", EndpointUsage, "", serveUsage),
+		h.newRoute(chat, "GET /v1/dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
+		h.newRoute(chat, "GET /dashboard/billing/subscription", EndpointUsage, "", serveSubscription),
 	} {
 		h.routes.add(rt)
 	}
@@ -411,30 +444,35 @@ func (h *Handler) addProtocol(p Protocol) {
 		if rt.Chat == nil {
 			op, serve = "", func(q *request) error { return serveOther(q, rt.Serve) }
 		}
-		added := newRoute(p, rt.Pattern, rt.Endpoint, op, serve)
+		added := h.newRoute(p, rt.Pattern, rt.Endpoint, op, serve)
 		added.match, added.startsEarly, added.failsCleanly, added.countsTokens = rt.Match, rt.StartsEarly, rt.FailsCleanly, rt.CountsTokens
 		h.routes.add(added)
 	}
 }
 
-// findRoute returns the route that serves r. If no route does, the error is the one that
-// the client gets: 405 for a path that has other methods, and otherwise 404.
-func (h *Handler) findRoute(r *http.Request) (*route, error) {
-	rt, allowed := h.routes.find(r)
+// findRoute returns the route that serves r, and r as the route sees it. If no route does, the
+// error is the one that the client gets: 405 for a path that has other methods, and otherwise
+// 404.
+func (h *Handler) findRoute(r *http.Request) (rt *route, routed *http.Request, err error) {
+	routed, inside := h.prefix.strip(r)
+	var allowed []string
+	if inside {
+		rt, allowed = h.routes.find(routed)
+	}
 	switch {
 	case rt != nil:
-		return rt, nil
+		return rt, routed, nil
 	case allowed != nil:
 		e := Errorf(http.StatusMethodNotAllowed, "", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)",
 			echo(r.Method), echo(r.URL.Path))
 		e.Err = allowedMethods(allowed)
-		return nil, e
+		return nil, routed, e
 	}
 	e := errUnknownURL(r)
-	if isKnownPath(r.URL.Path) {
+	if isKnownPath(routed.URL.Path) || !inside && strings.HasPrefix(r.URL.Path, "/v1/") {
 		e.Message += ". This server does not serve it. It serves " + strings.Join(h.servedPatterns(), ", ") + "."
 	}
-	return nil, e
+	return nil, routed, e
 }
 
 func errUnknownURL(r *http.Request) *Error {
@@ -602,9 +640,9 @@ func (t *routeTable) nearestProtocol(r *http.Request) Protocol {
 
 // A route is a Route of a Protocol, or an endpoint of the Handler itself.
 type route struct {
-	pattern      string
+	pattern      string // with Options.Prefix
 	method       string
-	segments     []string // of the path; the first is empty
+	segments     []string // of the path without Options.Prefix; the first is empty
 	endpoint     Endpoint
 	operation    Operation // empty if no model is called
 	protocol     Protocol
@@ -616,11 +654,12 @@ type route struct {
 }
 
 // newRoute parses a pattern. It panics if the pattern is malformed.
-func newRoute(p Protocol, pattern string, e Endpoint, op Operation, serve func(q *request) error) *route {
+func (h *Handler) newRoute(p Protocol, pattern string, e Endpoint, op Operation, serve func(q *request) error) *route {
 	method, path, ok := strings.Cut(pattern, " ")
 	if !ok || !strings.HasPrefix(path, "/") {
 		panic("llmhttp: the pattern of a route must be a method and a path: " + pattern)
 	}
+	pattern = method + " " + h.opts.Prefix + path
 	return &route{pattern: pattern, method: method, segments: strings.Split(path, "/"), endpoint: e, operation: op, protocol: p, serve: serve}
 }
 

@@ -24,7 +24,7 @@ func TestNewHandler_NilOptionsAreTheDefaults(t *testing.T) {
 	assert.Equal(t, 200, w.Code)
 }
 
-func TestHandler_MayBeMountedUnderAPrefix(t *testing.T) {
+func TestHandler_MayBeMountedBehindStripPrefix(t *testing.T) {
 	s := startServer(t, config{wrap: func(h http.Handler) http.Handler {
 		mux := http.NewServeMux()
 		mux.Handle("/v1/", h)

@@ -117,7 +117,7 @@ func serveModels(q *request) error {
 
 // serveModel serves GET /v1/models/{id}.
 func serveModel(q *request) error {
-	id := q.r.PathValue("id")
+	id := q.routed.PathValue("id")
 	models, err := listModels(q)
 	if err != nil {
 		return err

@@ -209,7 +209,7 @@ type RequestSummary struct {
 	Requested  string       // the model that the request asks for, if it was refused for that: printable, at most 128 bytes and a mark where it is cut. Any client can choose it: do not make it a label of a metric
 	Request    *RequestInfo // nil if the Backend was not called for a chat, images or embeddings
 	Reply      ReplySummary
-	Route      string // method and pattern of the path, such as "GET /v1/models/{id...}"; empty for unknown paths
+	Route      string // method and pattern of the path, with Options.Prefix, such as "GET /v1/models/{id...}"; empty for unknown paths
 	Operation  Operation
 	Status     int        // HTTP status; 499 if the client disconnected before one was sent
 	Err        error      // why the request failed; nil if it succeeded. If a stream fails, Status is still 200

@@ -47,14 +47,15 @@ type Route struct {
 	// Pattern is a method and a path such as "GET /v1/responses/{id}". A
 	// wildcard matches one segment, or if it ends in "..." the rest of the
 	// path; its value is in r.PathValue. A pattern for GET also matches HEAD.
-	// A path without wildcards is preferred to one with wildcards. Two patterns with
-	// wildcards must not match the same path, unless one of the routes has a Match.
+	// A path without wildcards is preferred to one with wildcards. Options.Prefix is no
+	// part of it, but of r.Pattern. Two patterns with wildcards must not match the same path, unless one of the routes has a Match.
 	Pattern string
 
 	// Match reports whether the route serves r. It is for paths that several
 	// protocols serve: a route with a Match that reports true is preferred, and
 	// one whose Match reports false does not exist for r. Nil matches every
-	// request.
+	// request. The URL of r is without Options.Prefix, as it is for Chat, Serve and
+	// Protocol.Secret.
 	Match func(r *http.Request) bool
 
 	// Endpoint is the scope that a Key needs.
@@ -293,7 +294,7 @@ func serveOther(q *request, serve func(context.Context, *http.Request, []byte) (
 	}
 	v, err := callUnrecorded(q, func(ctx context.Context) (any, error) {
 		q.beginStep(ClassInternal)
-		return serve(ctx, q.r, body.b)
+		return serve(ctx, q.routed, body.b)
 	})
 	if err != nil {
 		return err

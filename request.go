@@ -30,8 +30,9 @@ import (
 type request struct {
 	h        *Handler
 	r        *http.Request
-	arrived  time.Time // with a monotonic clock, for durations
-	protocol Protocol  // of the route, or of the nearest one; chat completions if there is none
+	routed   *http.Request // r without Options.Prefix in its URL, for the functions of routes and protocols
+	arrived  time.Time     // with a monotonic clock, for durations
+	protocol Protocol      // of the route, or of the nearest one; chat completions if there is none
 	cred     credential
 	route    *route // nil until it was found
 	key      *Key   // nil until it was found
@@ -48,7 +49,7 @@ type request struct {
 }
 
 func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
-	q := &request{h: h, r: r, arrived: time.Now(), protocol: chatCompletions{}}
+	q := &request{h: h, r: r, routed: r, arrived: time.Now(), protocol: chatCompletions{}}
 	q.log.q, q.accounting.q, q.idle.q, q.chat.q, q.failures.q, q.observer.q = q, q, q, q, q, q
 	q.cred.r = r
 	q.accounting.record = &q.accounting.records[0]
@@ -58,9 +59,9 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	return q
 }
 
-// run serves the request. The client gets a reply even if serve ends by a panic or
-// by runtime.Goexit.
-func (q *request) run() {
+// run calls serve, and replies with its error. The client gets a reply even if serve ends by a
+// panic or by runtime.Goexit.
+func (q *request) run(serve func() error) {
 	err := errGoexit
 	defer func() {
 		if p := recover(); p != nil {
@@ -70,19 +71,13 @@ func (q *request) run() {
 			q.failures.handle(err)
 		}
 	}()
-	err = q.serve()
+	err = serve()
 }
 
 func (q *request) serve() error {
-	q.identify()
+	q.identify(newID("req_"))
 	q.observer.start()
-	rt, err := q.h.findRoute(q.r)
-	if rt != nil {
-		q.route, q.protocol = rt, rt.protocol // before any error, which has the form of the protocol
-		q.r.Pattern = rt.pattern              // for middleware around the Handler, as ServeMux sets it
-	} else if p := q.h.routes.nearestProtocol(q.r); p != nil {
-		q.protocol = p
-	}
+	err := q.findRoute()
 	q.accounting.record.Protocol = q.protocol.Name()
 	if !q.h.enter(q) {
 		return errShutdown
@@ -93,6 +88,7 @@ func (q *request) serve() error {
 	if err := q.authenticate(); err != nil {
 		return err
 	}
+	rt := q.route
 	q.accounting.record.Endpoint = rt.endpoint
 	if !q.key.AllowsEndpoint(rt.endpoint) {
 		return Errorf(http.StatusForbidden, "missing_scope",
@@ -106,17 +102,31 @@ func (q *request) serve() error {
 	return rt.serve(q)
 }
 
-// identify sets the ID and the time of the request.
-func (q *request) identify() {
+// identify sets the ID and the time of the request. The ID is id unless Options.RequestID
+// returns one.
+func (q *request) identify(id string) {
 	rec := q.accounting.record
 	rec.Time = q.arrived.Round(0) // without the monotonic clock
-	rec.ID = newID("req_")        // remains if RequestID panics
+	rec.ID = id                   // remains if RequestID panics
 	if f := q.h.opts.RequestID; f != nil {
 		rec.ID = cmp.Or(f(q.r), rec.ID)
 	}
 	if f := q.h.opts.Now; f != nil {
 		rec.Time = f()
 	}
+}
+
+// findRoute sets the route and the protocol of the request. If no route serves it, the error
+// is in the form of the nearest protocol.
+func (q *request) findRoute() (err error) {
+	q.route, q.routed, err = q.h.findRoute(q.r)
+	if rt := q.route; rt != nil {
+		q.protocol = rt.protocol
+		q.r.Pattern, q.routed.Pattern = rt.pattern, rt.pattern // for middleware around the Handler, as ServeMux sets it
+	} else if p := q.h.routes.nearestProtocol(q.routed); p != nil {
+		q.protocol = p
+	}
+	return err
 }
 
 // readJSON reads the body, decodes it into v and checks it with check, which also gets the

@@ -2,7 +2,9 @@ package responses
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -133,14 +135,16 @@ func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 // refuseUpgrade answers clients that try a WebSocket first. Codex falls back to
 // HTTP at once when it gets a 426, and tries again after any other status.
 func (*protocol) refuseUpgrade(_ context.Context, r *http.Request, _ []byte) (any, error) {
-	return nil, llmhttp.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", r.URL.Path)
+	_, path, _ := strings.Cut(r.Pattern, " ") // with the prefix of the Handler
+	return nil, llmhttp.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", path)
 }
 
 // matchAny is the Match of a route that is no endpoint. The error for an unknown address does
 // not list routes that have a Match.
 func matchAny(*http.Request) bool { return true }
 
-// replyNotFound serves the paths of the API that this package does not support.
-func replyNotFound(_ context.Context, r *http.Request, _ []byte) (any, error) {
-	return nil, llmhttp.Errorf(http.StatusNotFound, "", "Invalid URL (%s %s)", r.Method, r.URL.Path)
+// replyNotFound serves the paths of the API that this package does not support. The Handler
+// replies as for an unknown path.
+func replyNotFound(context.Context, *http.Request, []byte) (any, error) {
+	return nil, errors.ErrUnsupported
 }

@@ -46,20 +46,20 @@ func allowOrigins(origins []string) *cors.Cors {
 
 // denyNetworks refuses requests from the given networks. Behind a proxy, the
 // remote address is that of the proxy.
-func denyNetworks(denied []netip.Prefix, next http.Handler) http.Handler {
+func denyNetworks(denied []netip.Prefix, api *llmhttp.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		remote, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil {
-			llmhttp.WriteError(w, r, err) // status 500; the client does not see err
+			api.WriteError(w, r, err) // status 500; the client does not see err
 			return
 		}
 		for _, p := range denied {
 			if p.Contains(remote.Addr().Unmap()) {
-				llmhttp.WriteError(w, r, llmhttp.Errorf(http.StatusForbidden, "address_denied", "Requests from %s are not allowed.", remote.Addr()))
+				api.WriteError(w, r, llmhttp.Errorf(http.StatusForbidden, "address_denied", "Requests from %s are not allowed.", remote.Addr()))
 				return
 			}
 		}
-		next.ServeHTTP(w, r)
+		api.ServeHTTP(w, r)
 	})
 }
 

@@ -35,7 +35,9 @@ func mount(h http.Handler) http.Handler {
 		fmt.Fprintln(w, "Welcome to example.com.")
 	})
 
-	// All other hosts, under a prefix: the base URL of clients ends in /llm/v1.
+	// All other hosts, under a prefix: the base URL of clients ends in /llm/v1. A
+	// Handler that is only there sets Options.Prefix instead, so that logs and errors
+	// have the prefix too.
 	mux.Handle("/llm/v1/", http.StripPrefix("/llm", h))
 
 	// Old clients request their usage without /v1.
