@@ -9,10 +9,10 @@ import (
 
 // withEcho mounts the API behind echo's usual middleware. Recover does not
 // recover from http.ErrAbortHandler, with which the API ends a failed stream.
-func withEcho(api http.Handler) http.Handler {
+func withEcho(api http.Handler, prefix string) http.Handler {
 	e := echo.New()
 	e.Use(middleware.RequestLogger(), middleware.Recover())
 	e.GET("/", func(c *echo.Context) error { return c.String(http.StatusOK, homePage) })
-	e.Any("/v1/*", echo.WrapHandler(api))
+	e.Any(prefix+"/v1/*", echo.WrapHandler(api))
 	return e
 }

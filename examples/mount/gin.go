@@ -10,10 +10,10 @@ import (
 // http.ErrAbortHandler. With that panic the API ends a failed stream, so that the
 // client sees a broken connection after the error event and not a regular end.
 // The API recovers from other panics itself.
-func withGin(api http.Handler) http.Handler {
+func withGin(api http.Handler, prefix string) http.Handler {
 	e := gin.New()
 	e.Use(gin.Logger())
-	e.Any("/v1/*path", gin.WrapH(api))
+	e.Any(prefix+"/v1/*path", gin.WrapH(api))
 	e.Use(gin.Recovery()) // applies only to the routes below
 	e.GET("/", func(c *gin.Context) { c.String(http.StatusOK, homePage) })
 	return e

@@ -2,6 +2,7 @@
 // for each of net/http, chi, gin and echo.
 //
 //	go run ./examples/mount -router chi
+//	go run ./examples/mount -prefix /llm
 package main
 
 import (
@@ -24,8 +25,9 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// routers return the routes of the program with the API among them.
-var routers = map[string]func(api http.Handler) http.Handler{
+// routers return the routes of the program with the API, whose Options.Prefix is prefix,
+// among them.
+var routers = map[string]func(api http.Handler, prefix string) http.Handler{
 	"nethttp": withNetHTTP,
 	"chi":     withChi,
 	"gin":     withGin,
@@ -33,7 +35,7 @@ var routers = map[string]func(api http.Handler) http.Handler{
 }
 
 // homePage is what each router serves at /.
-const homePage = "The API is at /v1.\n"
+const homePage = "This is not the API.\n"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,37 +44,38 @@ func main() {
 	names := strings.Join(slices.Sorted(maps.Keys(routers)), ", ")
 	addr := flag.String("addr", "127.0.0.1:8080", "the `address` to listen on")
 	router := flag.String("router", "nethttp", "the `router`: one of "+names)
+	prefix := flag.String("prefix", "", "the `path` below which the API is, such as /llm; the default is none")
 	flag.Parse()
-	if err := run(ctx, *addr, *router, os.Stdout); err != nil {
+	if err := run(ctx, *addr, *router, *prefix, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // run serves until ctx is done.
-func run(ctx context.Context, addr, router string, out io.Writer) error {
+func run(ctx context.Context, addr, router, prefix string, out io.Writer) error {
 	routes := routers[router]
 	if routes == nil {
 		return fmt.Errorf("unknown router %q", router)
 	}
-	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
+	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{Prefix: prefix, Usage: memory.NewUsageStore()})
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
 	server := &http.Server{
-		Handler:           routes(h),
+		Handler:           routes(h, prefix),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 	}
-	fmt.Fprintf(out, welcome, l.Addr())
+	fmt.Fprintf(out, welcome, l.Addr(), prefix)
 	return llmhttp.Serve(ctx, server, h, nil, l)
 }
 
 const welcome = `listening on http://%[1]s
 
 Try:
-  curl -N http://%[1]s/v1/chat/completions -H 'Authorization: Bearer sk-demo' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "stream": true, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
-  curl http://%[1]s/v1/models -H 'Authorization: Bearer sk-demo'
+  curl -N http://%[1]s%[2]s/v1/chat/completions -H 'Authorization: Bearer sk-demo' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "stream": true, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
+  curl http://%[1]s%[2]s/v1/models -H 'Authorization: Bearer sk-demo'
   curl http://%[1]s/
 `

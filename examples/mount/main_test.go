@@ -63,11 +63,19 @@ const (
 	stream   = `{"model": "demo-chat", "stream": true, "messages": [{"role": "user", "content": "Hello!"}]}`
 )
 
+type routesFunc = func(api http.Handler, prefix string) http.Handler
+
 // serve starts a server and returns its URL.
-func serve(t *testing.T, b llmhttp.Backend, routes func(http.Handler) http.Handler) string {
+func serve(t *testing.T, b llmhttp.Backend, routes routesFunc) string {
 	t.Helper()
-	h := llmhttp.NewHandler(b, memory.NewKeyStore("sk-demo"), &llmhttp.Options{Usage: memory.NewUsageStore()})
-	s := httptest.NewServer(routes(h))
+	return serveBelow(t, "", b, routes)
+}
+
+// serveBelow starts a server with a prefix and returns its URL.
+func serveBelow(t *testing.T, prefix string, b llmhttp.Backend, routes routesFunc) string {
+	t.Helper()
+	h := llmhttp.NewHandler(b, memory.NewKeyStore("sk-demo"), &llmhttp.Options{Prefix: prefix, Usage: memory.NewUsageStore()})
+	s := httptest.NewServer(routes(h, prefix))
 	t.Cleanup(s.Close)
 	return s.URL
 }
@@ -91,7 +99,7 @@ func readAll(t *testing.T, resp *http.Response) string {
 }
 
 // startStream starts a stream and reads its first step.
-func startStream(ctx context.Context, t *testing.T, b *stepBackend, routes func(http.Handler) http.Handler) (*http.Response, *bufio.Reader) {
+func startStream(ctx context.Context, t *testing.T, b *stepBackend, routes routesFunc) (*http.Response, *bufio.Reader) {
 	t.Helper()
 	url := serve(t, b, routes) + chatPath
 	b.steps <- nil // the server replies after the first step
@@ -114,7 +122,7 @@ func readStep(t *testing.T, events *bufio.Reader) {
 
 // readFailedStream returns what a client receives after the first step of a
 // stream that fails, and how the stream ends.
-func readFailedStream(t *testing.T, routes func(http.Handler) http.Handler) (string, error) {
+func readFailedStream(t *testing.T, routes routesFunc) (string, error) {
 	t.Helper()
 	b := newStepBackend()
 	_, events := startStream(t.Context(), t, b, routes)
@@ -179,18 +187,21 @@ func TestRouters(t *testing.T) {
 				<-b.canceled
 			})
 
-			t.Run("errors", func(t *testing.T) {
-				url := serve(t, memory.Echo(), routes)
-				for _, test := range errorReplies {
-					resp := send(t.Context(), t, test.method, url+test.path, "")
-					body := readAll(t, resp)
-					assert.Equal(t, test.status, resp.StatusCode, test.path)
-					assert.Equal(t, "application/json", resp.Header.Get("Content-Type"), test.path)
-					var reply struct{ Error struct{ Message string } }
-					require.NoError(t, json.Unmarshal([]byte(body), &reply), "%s: %s", test.path, body)
-					assert.Equal(t, test.message, reply.Error.Message)
-				}
-			})
+			for _, prefix := range []string{"", "/api/llm"} {
+				t.Run("errors "+prefix, func(t *testing.T) {
+					url := serveBelow(t, prefix, memory.Echo(), routes) + prefix
+					for _, test := range errorReplies {
+						resp := send(t.Context(), t, test.method, url+test.path, "")
+						body := readAll(t, resp)
+						assert.Equal(t, test.status, resp.StatusCode, test.path)
+						assert.Equal(t, "application/json", resp.Header.Get("Content-Type"), test.path)
+						var reply struct{ Error struct{ Message string } }
+						require.NoError(t, json.Unmarshal([]byte(body), &reply), "%s: %s", test.path, body)
+						assert.Equal(t, strings.ReplaceAll(test.message, "/v1", prefix+"/v1"), reply.Error.Message)
+					}
+					assert.Equal(t, http.StatusOK, send(t.Context(), t, "POST", url+chatPath, chat).StatusCode)
+				})
+			}
 		})
 	}
 }
@@ -212,7 +223,7 @@ var errorReplies = []struct {
 // TestGinRecovery shows why withGin does not use gin.Recovery for the API: a
 // failed stream has an error event and no [DONE], but it ends like a complete one.
 func TestGinRecovery(t *testing.T) {
-	rest, err := readFailedStream(t, func(api http.Handler) http.Handler {
+	rest, err := readFailedStream(t, func(api http.Handler, _ string) http.Handler {
 		e := gin.New()
 		e.Use(gin.RecoveryWithWriter(io.Discard))
 		e.Any("/v1/*path", gin.WrapH(api))
@@ -229,7 +240,7 @@ func TestRun(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			r, w := io.Pipe()
 			result := make(chan error, 1)
-			go func() { result <- run(ctx, "127.0.0.1:0", name, w) }()
+			go func() { result <- run(ctx, "127.0.0.1:0", name, "", w) }()
 			line, err := bufio.NewReader(r).ReadString('\n')
 			require.NoError(t, err)
 			go io.Copy(io.Discard, r)
@@ -240,6 +251,6 @@ func TestRun(t *testing.T) {
 		})
 	}
 	t.Run("unknown router", func(t *testing.T) {
-		assert.ErrorContains(t, run(t.Context(), "127.0.0.1:0", "none", io.Discard), `unknown router "none"`)
+		assert.ErrorContains(t, run(t.Context(), "127.0.0.1:0", "none", "", io.Discard), `unknown router "none"`)
 	})
 }

@@ -8,9 +8,9 @@ import (
 )
 
 // withNetHTTP mounts the API with a pattern that ends in a slash.
-func withNetHTTP(api http.Handler) http.Handler {
+func withNetHTTP(api http.Handler, prefix string) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", api)
+	mux.Handle(prefix+"/v1/", api)
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, homePage) })
 	return logAccess(mux)
 }
