@@ -59,7 +59,7 @@ func newHandler(keys manage.KeyManager, o *Options) *Handler {
 		keys:       &keyPages{keys: keys, limits: limits, reports: reports, audit: audit, playground: o.API != nil},
 		secrets:    &secretPages{keys: keys, audit: audit},
 		usage:      &usagePages{keys: keys, reports: reports},
-		playground: &playground{keys: keys, api: o.API, apiURL: o.APIURL},
+		playground: &playground{keys: keys, api: o.API, prefix: o.APIPrefix, apiURL: o.APIURL},
 		audit:      audit,
 	}
 }

@@ -52,9 +52,12 @@ type Options struct {
 	// must be one that [KeyStore] returned. If nil, there is no playground.
 	API http.Handler
 
+	// APIPrefix is the Options.Prefix of API. Empty means that it has none.
+	APIPrefix string
+
 	// APIURL is the address of the API in the examples of the playground, such
-	// as "https://llm.example.com/v1". Empty means /v1 on the server of the
-	// console.
+	// as "https://llm.example.com/v1". Empty means /v1 below APIPrefix on the server of
+	// the console.
 	APIURL string
 
 	// Monitor collects what the overview shows. Nil means that the console has

@@ -81,6 +81,7 @@ type playgroundData struct {
 type playground struct {
 	keys   manage.KeyManager
 	api    http.Handler // nil if there is no playground
+	prefix string       // Options.APIPrefix
 	apiURL string       // Options.APIURL
 }
 
@@ -181,7 +182,7 @@ func (p *playground) baseURL(r *http.Request) string {
 	if r.TLS != nil {
 		scheme = "https"
 	}
-	return scheme + "://" + r.Host + "/v1"
+	return scheme + "://" + r.Host + p.prefix + "/v1"
 }
 
 // callAPI passes a request of the playground to the API, on behalf of the key
@@ -205,7 +206,7 @@ func (p *playground) callAPI(q *request) error {
 	}
 	call.keyID = info.ID
 	defer endStream(q.w)
-	p.api.ServeHTTP(q.w, q.apiRequest(path, call))
+	p.api.ServeHTTP(q.w, q.apiRequest(p.prefix+path, call))
 	return nil
 }
 

@@ -341,6 +341,19 @@ var failingBackend = llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequ
 	}
 })
 
+// The playground reaches an API that is below a prefix.
+func TestPlayground_Prefix(t *testing.T) {
+	h := newHost(t, func(h *host, o *console.Options) {
+		o.APIPrefix = "/llm"
+		o.API = llmhttp.NewHandler(memory.Echo(), console.KeyStore(h.keys), &llmhttp.Options{Prefix: "/llm"})
+	})
+	key, secret := h.mustCreate(t, llmhttp.KeyParams{})
+	v := h.newOwner(t, secret)
+	assert.Equal(t, http.StatusOK, v.get("playground/models?key="+key.ID).status)
+	assert.Equal(t, http.StatusOK, v.call(key.ID))
+	assert.Contains(t, v.get("playground").body, h.URL+"/llm/v1")
+}
+
 // A stream that fails ends with its error, and not with a broken connection.
 func TestPlayground_StreamError(t *testing.T) {
 	h := newHostWithBackend(t, memory.NewKeyStore(), memory.NewUsageStore(), failingBackend, nil)
