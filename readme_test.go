@@ -47,7 +47,8 @@ func goCommand(t *testing.T, command string, args ...string) {
 // docImports are the packages that code in documentation may use without an import.
 var docImports = []string{
 	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "os", "os/signal", "strings", "syscall", "time",
-	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/responses",
+	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/manage",
+	"github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/responses", "github.com/llmhttp/llmhttp/responsestore",
 	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream",
 }
 
