@@ -191,9 +191,10 @@ func TestTexts_OfDeltas(t *testing.T) {
 	}
 }
 
-// testTextInPieces tests what becomes of a text that comes in two deltas, which divide a character.
+// testTextInPieces tests what becomes of a text that comes in deltas that divide its characters,
+// and that ends within one.
 func testTextInPieces(t *testing.T, path string, kind textKind) {
-	deltas := []*Delta{texttest.With[Delta](path, "caf\xc3"), texttest.With[Delta](path, "\xa9 \xff")}
+	deltas := []*Delta{texttest.With[Delta](path, "caf\xc3"), texttest.With[Delta](path, "\xa9 \xff \xc3")}
 	collected, err := Collect(func(yield func(*ChatChunk, error) bool) {
 		for _, d := range deltas {
 			yield((&ChatChunk{Choices: []ChunkChoice{{Delta: *d}}}).Clone(), nil)
@@ -212,7 +213,7 @@ func testTextInPieces(t *testing.T, path string, kind textKind) {
 		assert.Contains(t, whole.body, "caf")
 		return
 	}
-	const want = "café \uFFFD"
+	const want = "café \uFFFD \uFFFD"
 	var r ChatResponse
 	require.NoError(t, json.Unmarshal([]byte(whole.body), &r))
 	for name, m := range map[string]*Message{"Collect": &collected.Choices[0].Message, "reply": &r.Choices[0].Message} {
