@@ -23,12 +23,14 @@ type accounting struct {
 	records      [1]UsageRecord // the argument of UsageStore.Record (budget: allocations of a whole request)
 	promptTokens int            // an estimate
 	images       int            // the number of images that the client asked for
+	loaded       int            // bytes: see CountLoaded
+	unsent       int            // bytes: see CountUnsent
 	reported     *Usage         // by the Backend; guarded by q.res.mu
 	reservation  tokenReservation
 	quota        quotaReservation
 	settleCtx    detachedContext // for the Limiter and the store after the request; see settleContext
 
-	recordable    bool // there is a record of the request, because it reached the call of the Backend for a chat, images or embeddings
+	recordable    bool // the request reached the call of the Backend for a chat, images or embeddings, so there is a record of it
 	notSent       bool // the error of the Backend wraps ErrNotSent
 	settled       bool
 	limiterCalled bool
@@ -165,6 +167,23 @@ func refusal(draws []Draw, levels []Level) (bucket string, err error) {
 	return bucket, err
 }
 
+// takeLoad takes one request from BucketRequests for a count of tokens that is about to load
+// something.
+func (a *accounting) takeLoad() error {
+	draws := appendDraw(a.reservation.storage[:0], BucketRequests, a.q.key.Limits.Requests, 1)
+	if len(draws) == 0 {
+		return nil
+	}
+	a.q.beginStep(ClassLimiter)
+	defer a.q.beginStep(ClassInternal)
+	return a.take(draws)
+}
+
+// countPrompt estimates the tokens of the prompt of a chat.
+func (a *accounting) countPrompt(req *ChatRequest) int {
+	return a.q.tokenCounter().prompt(req) + estimateTokens(a.unsent)
+}
+
 // acquireSlot takes a slot, or returns an error if limit requests are in progress.
 func (a *accounting) acquireSlot(limit int) error {
 	acquire := a.q.h.concurrent.Acquire
@@ -267,14 +286,15 @@ func (a *accounting) reportLimits(info *ReplyInfo) {
 // give back a reservation of the quota that is left, and so does a call for a request that
 // has neither reserved nor used anything.
 func (a *accounting) settle() {
-	if a.settled || !a.recordable && len(a.reservation.draws) == 0 {
+	refused := !a.recordable
+	if a.settled || refused && a.loaded == 0 && len(a.reservation.draws) == 0 {
 		a.settleQuota(false)
 		return
 	}
 	a.settled = true
 	q := a.q
 	q.idle.stopTimeout()
-	billable := a.recordable && !a.failedAsNotFound()
+	billable := a.recordable && !a.failedAsNotFound() || refused && a.loaded > 0
 	ctx := a.settleContext()
 	runAll(
 		func() { q.log.callAndLog("usage not counted", func() error { a.setUsage(billable); return nil }) },
@@ -296,10 +316,10 @@ func (a *accounting) settleContext() context.Context {
 }
 
 // settleTokens takes the difference between the tokens used and those reserved. A costly
-// request that did not reach the Backend leaves the rate of tokens as it is.
+// request that did not reach the Backend gets nothing back from the rate of tokens.
 func (a *accounting) settleTokens(ctx context.Context) error {
 	difference, draws := a.record.Usage.TotalTokens-a.reservation.tokens, a.reservation.draws
-	if a.costly && !a.recordable {
+	if a.costly && !a.recordable && difference < 0 {
 		draws = slices.DeleteFunc(draws, func(d Draw) bool { return d.Bucket == BucketTokens })
 	}
 	if len(draws) == 0 || difference == 0 {
@@ -336,7 +356,7 @@ func (a *accounting) failedAsNotFound() bool {
 
 // setUsage sets the usage to what the Backend reported, or to an estimate. A
 // request that failed before its reply began used nothing, unless its client
-// has left, which may be why.
+// has left, which may be why. One that was refused after it had loaded something used that.
 func (a *accounting) setUsage(billable bool) {
 	q := a.q
 	q.res.mu.Lock()
@@ -352,6 +372,10 @@ func (a *accounting) setUsage(billable bool) {
 	}
 	switch {
 	case !billable: // nothing was used
+	case !a.recordable:
+		a.record.Estimated = true
+		u.PromptTokens = max(a.promptTokens, estimateTokens(a.loaded))
+		u.bound()
 	case reported != nil:
 		*u = *reported
 		u.bound()

@@ -60,7 +60,7 @@ func (c *chatCall) reserve(req *ChatRequest) error {
 		c.order.maxBytes = maxCompletionBytes(n)
 	}
 	a := &c.q.accounting
-	a.promptTokens = c.q.tokenCounter().prompt(req)
+	a.promptTokens = a.countPrompt(req)
 	tokens := chatCost(a.promptTokens, c.q.h.opts.ReserveCompletion, req, &c.q.key.Limits)
 	minTokens := tokens
 	if _, ok := req.TokenLimit(); !ok {

@@ -13,7 +13,7 @@ import (
 type Limits struct {
 	// Requests limits requests to all endpoints. Requests that only count tokens have a
 	// bucket of their own, with the same rate and a burst of at least 100, because agents
-	// make dozens of them at once.
+	// make dozens of them at once. Those that load stored items take from both.
 	Requests Rate
 
 	// Tokens limits the tokens of prompts and completions together.
@@ -179,7 +179,7 @@ type ConcurrencyLimiter interface {
 // Names of the buckets in which a [Handler] counts the use of a key.
 const (
 	BucketRequests    = "requests"     // for Limits.Requests
-	BucketTokenCounts = "token_counts" // for Limits.Requests, of requests that only count tokens
+	BucketTokenCounts = "token_counts" // for Limits.Requests, of requests that only count tokens: see Route.CountsTokens
 	BucketTokens      = "tokens"       // for Limits.Tokens
 	BucketQuota       = "quota"        // for Limits.Quota, if the UsageStore is not a KeyUsageStore
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -92,7 +93,8 @@ type Route struct {
 	Serve func(ctx context.Context, r *http.Request, body []byte) (any, error)
 
 	// CountsTokens tells that Serve counts tokens. Its requests take from
-	// [BucketTokenCounts] and not from BucketRequests.
+	// [BucketTokenCounts] and not from BucketRequests, except for those for which
+	// Serve calls [ReserveChat], which take from both.
 	CountsTokens bool
 }
 
@@ -197,13 +199,23 @@ var ErrResponseStore = errors.New("llmhttp: the ResponseStore failed")
 //
 // From then on the request counts. If it fails before the Backend is called, neither
 // the request nor the tokens that ReserveChat took are given back to the rates of
-// the key. Otherwise what was taken is corrected to what is used, as always.
+// the key. Otherwise what was taken is corrected to what is used, as always. See
+// [CountLoaded] for what the work itself costs.
 //
-// ctx must be that of a Chat function; if it is not, nothing happens. ReserveChat must
-// be called by the function that got ctx.
+// The Serve function of a Route with CountsTokens calls ReserveChat too before such work.
+// It then takes one request from [BucketRequests], because the bucket of counts permits
+// many at once, and no tokens.
+//
+// ctx must be that of one of these functions; if it is not, nothing happens. ReserveChat
+// must be called by the function that got ctx.
 func ReserveChat(ctx context.Context, req *ChatRequest) error {
 	q := requestFrom(ctx)
-	if q == nil || q.route.operation != OperationChat {
+	switch {
+	case q == nil:
+		return nil
+	case q.route.countsTokens:
+		return q.reserveCount(req)
+	case q.route.operation != OperationChat:
 		return nil
 	}
 	if err := q.chat.reserve(req); err != nil {
@@ -213,6 +225,42 @@ func ReserveChat(ctx context.Context, req *ChatRequest) error {
 	q.accounting.commitRequest()
 	q.observer.stepClass = ClassInternal
 	return nil
+}
+
+// reserveCount is ReserveChat for a request that only counts tokens.
+func (q *request) reserveCount(req *ChatRequest) error {
+	if err := q.authorizeModel(req.Model); err != nil {
+		return err
+	}
+	return q.accounting.takeLoad()
+}
+
+// CountLoaded tells the Handler that a Chat function has loaded that many bytes for its
+// request, in addition to those of earlier calls. A request that is refused before the
+// Backend is called uses them as text: at least a prompt token for each 4 bytes counts
+// toward the limits of the key, and is recorded. Otherwise the usage does not depend on
+// them. A Chat function calls ReserveChat before it loads, and CountLoaded at once when it has,
+// also if it then returns an error. Negative numbers count nothing.
+//
+// ctx must be that of a Chat function; if it is not, nothing happens. CountLoaded must be
+// called by the function that got ctx.
+func CountLoaded(ctx context.Context, bytes int) {
+	if q := requestFrom(ctx); q != nil && q.route.operation == OperationChat {
+		q.accounting.loaded = min(q.accounting.loaded+max(bytes, 0), math.MaxInt32)
+	}
+}
+
+// CountUnsent tells the Handler that a request loads or stores that many bytes that are not
+// in its ChatRequest, such as items that chat completions cannot express. The estimate of
+// its prompt, by ReserveChat, CountTokens and the Handler itself, has them as text. The number
+// takes the place of that of an earlier call. A negative number is like zero.
+//
+// ctx must be that of a request to a Handler; if it is not, nothing happens. CountUnsent must
+// be called by the function that got ctx.
+func CountUnsent(ctx context.Context, bytes int) {
+	if q := requestFrom(ctx); q != nil {
+		q.accounting.unsent = min(max(bytes, 0), math.MaxInt32)
+	}
 }
 
 // CountTokens returns the number of prompt tokens of req, for protocols with a
@@ -231,7 +279,7 @@ func CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
 	q.idle.expect(true)
 	n, err := q.h.backend.CountTokens(ctx, req)
 	if errors.Is(err, errors.ErrUnsupported) { // also of a wrapper that is a TokenCounter
-		return q.tokenCounter().prompt(req), nil
+		return q.accounting.countPrompt(req), nil
 	}
 	return max(n, 0), err
 }

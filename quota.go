@@ -169,28 +169,30 @@ func (e *quotaEntry) isFresh() bool {
 }
 
 // reserve reserves want for a request of k that has arrived at a time, or minimum if want exceeds
-// what is left of the quota. It returns what it reserved. If the UsageStore is not a
+// what is left of the quota. It returns what it reserved, in place of old, which the request
+// has reserved before. After an error, old is still reserved. If the UsageStore is not a
 // KeyUsageStore, the error wraps errors.ErrUnsupported.
-func (c *quotaCache) reserve(ctx context.Context, k *Key, want, minimum amount, arrived time.Time) (quotaReservation, error) {
-	var none quotaReservation
+func (c *quotaCache) reserve(ctx context.Context, k *Key, old quotaReservation, want, minimum amount, arrived time.Time) (quotaReservation, error) {
 	e, err := c.read(ctx, k, arrived)
 	if err != nil {
-		return none, err
+		return old, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q, used := k.Limits.Quota, e.stored.plus(e.recent)
-	if used.plus(e.reserved).plus(want).exceeds(q) {
+	q, used, reserved := k.Limits.Quota, e.stored.plus(e.recent), e.reserved.minus(old.amount)
+	if used.plus(reserved).plus(want).exceeds(q) {
 		want = minimum
 	}
 	switch {
 	case used.reaches(q), used.plus(want).exceeds(q):
-		return none, errQuota()
-	case used.plus(e.reserved).plus(want).exceeds(q):
-		return none, errQuotaReserved()
+		return old, errQuota()
+	case used.plus(reserved).plus(want).exceeds(q):
+		return old, errQuotaReserved()
 	}
-	e.reserved = e.reserved.plus(want)
-	e.requests++
+	e.reserved = reserved.plus(want)
+	if old.entry == nil {
+		e.requests++
+	}
 	return quotaReservation{e, want}, nil
 }
 
@@ -325,7 +327,6 @@ func (a *accounting) reserveQuota(e estimate) (useBucket bool, err error) {
 	if !quota.isSet() || e.tokens == 0 {
 		return false, nil
 	}
-	a.settleQuota(false) // replaces an earlier reservation
 	if quota.Cost != 0 && quotas.cost == nil {
 		return false, fmt.Errorf("llmhttp: the quota of key %s has a Cost, which needs Options.Cost", q.key.ID)
 	}
@@ -336,7 +337,7 @@ func (a *accounting) reserveQuota(e estimate) (useBucket bool, err error) {
 		})
 	}
 	q.observer.stepClass = ClassUsageStore
-	reserved, err := quotas.reserve(q.life.ctx, q.key, expected(e.tokens), expected(e.minTokens), a.record.Time)
+	reserved, err := quotas.reserve(q.life.ctx, q.key, a.quota, expected(e.tokens), expected(e.minTokens), a.record.Time)
 	switch refusal, refused := errors.AsType[*Error](err); {
 	case err == nil:
 		a.quota = reserved

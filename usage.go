@@ -56,6 +56,10 @@ func QueryKey(ctx context.Context, s UsageStore, keyID string, q UsageQuery) ([]
 // failed or was abandoned by its client. The exception is a request for which the
 // Backend has no such model or no such method, and says so with a 404 before it has
 // returned any part of a reply.
+//
+// There is also one for each chat that was refused before that, but after it had loaded
+// something: see [CountLoaded]. Its PromptTokens are then an estimate of what was loaded and
+// sent, and it has no completion.
 type UsageRecord struct {
 	ID        string    // the ID of the request, unique for all time
 	Time      time.Time // when the request arrived

@@ -52,5 +52,6 @@
 // turn on. It is empty if that is not stored.
 //
 // What previous_response_id and references load is bounded, and the limits of the key are
-// checked before anything is loaded: see [llmhttp.ReserveChat].
+// checked before anything is loaded, and what was loaded counts if the request is then
+// refused: see [llmhttp.ReserveChat] and [llmhttp.CountLoaded].
 package responses

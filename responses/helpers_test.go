@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responses"
 )
 
@@ -29,6 +30,7 @@ type server struct {
 	request *llmhttp.ChatRequest // the last request that the Backend got
 	info    *llmhttp.RequestInfo // what the Observer got about it
 	limits  llmhttp.Limits       // of the keys
+	usage   *memory.UsageStore
 	ended   chan *llmhttp.RequestSummary
 }
 
@@ -47,7 +49,7 @@ func (s *server) observe(ctx context.Context, _ *http.Request) (context.Context,
 
 // newServer starts a server. The key sk-NAME belongs to the account NAME.
 func newServer(t testing.TB, opts *responses.Options, chunks ...string) *server {
-	s := &server{t: t, chunks: chunks, ended: make(chan *llmhttp.RequestSummary, 1)}
+	s := &server{t: t, chunks: chunks, usage: memory.NewUsageStore(), ended: make(chan *llmhttp.RequestSummary, 1)}
 	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		name, ok := strings.CutPrefix(secret, "sk-")
 		if !ok {
@@ -59,6 +61,7 @@ func newServer(t testing.TB, opts *responses.Options, chunks ...string) *server 
 		Protocols: []llmhttp.Protocol{responses.New(opts)},
 		Logger:    slog.New(slog.DiscardHandler),
 		Observe:   s.observe,
+		Usage:     s.usage,
 	})
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -36,9 +37,9 @@ func (p *protocol) loadHistory(ctx context.Context, account, id string) (items [
 		}
 		turns, first, id = append(turns, r), r.ID, r.Previous
 		count += len(r.Input) + len(r.Output)
-		for _, item := range slices.Concat(r.Input, r.Output) {
-			left -= len(item.Body)
-		}
+		size := itemBytes(r.Input) + itemBytes(r.Output)
+		left -= size
+		llmhttp.CountLoaded(ctx, size)
 		if len(turns) > maxHistory || count > maxHistoryItems || left < 0 {
 			return nil, "", historyError(id, responsestore.ErrItemsTooLarge)
 		}
@@ -81,11 +82,13 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 	defer cancel()
 	found, err := p.opts.Store.LoadItems(ctx, account, ids, maxHistoryBytes)
 	if errors.Is(err, responsestore.ErrItemsTooLarge) {
+		llmhttp.CountLoaded(ctx, maxHistoryBytes) // what the store may have loaded to find that out
 		return errReferencesTooLong()
 	}
 	if err != nil {
 		return storeError(err)
 	}
+	llmhttp.CountLoaded(ctx, itemBytes(found))
 	bodies := make(map[string][]byte, len(found))
 	for _, item := range found {
 		bodies[item.ID] = item.Body
@@ -107,6 +110,15 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 		}
 	}
 	return nil
+}
+
+// itemBytes returns the size of items.
+func itemBytes(items []responsestore.Item) int {
+	n := 0
+	for i := range items {
+		n += len(items[i].Body)
+	}
+	return n
 }
 
 func errReferencesTooLong() error {

@@ -145,17 +145,22 @@ func TestHistory_LimitsBeforeLoading(t *testing.T) {
 		loads   int // of 50 requests
 	}{
 		{"requests", llmhttp.Limits{Requests: never(2)}, `,"tool_choice":"required"`, 2},
-		{"too large after loading", llmhttp.Limits{Requests: never(3), Tokens: never(2000)}, "", 3},
-		{"tokens", llmhttp.Limits{Tokens: never(2000)}, `,"max_output_tokens":494`, 4}, // 500 with the prompt
+		{"too large after loading", llmhttp.Limits{Requests: never(3), Tokens: never(2000)}, "", 1},
+		{"tokens", llmhttp.Limits{Tokens: never(2000)}, `,"max_output_tokens":494`, 1},
 		{"tokens before loading", llmhttp.Limits{Requests: never(2), Tokens: never(2000)}, `,"max_output_tokens":5000`, 0},
-		{"lowered by the key", llmhttp.Limits{Requests: never(2), Tokens: never(2000), MaxCompletionTokens: 10}, `,"max_output_tokens":5000`, 2},
+		{"lowered by the key", llmhttp.Limits{Requests: never(2), Tokens: never(2000), MaxCompletionTokens: 10}, `,"max_output_tokens":5000`, 1},
 		{"quota", llmhttp.Limits{Quota: llmhttp.Quota{Tokens: -1}}, "", 0},
+		{"quota, refused afterwards", llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 20_000}}, `,"tool_choice":"bogus","max_output_tokens":1`, 2},
+		{"quota, too large after loading", llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}, `,"max_output_tokens":1`, 1},
+		{"tokens, too large after loading", llmhttp.Limits{Tokens: never(2000)}, `,"max_output_tokens":1`, 1},
+		{"tokens, refused afterwards", llmhttp.Limits{Tokens: never(20_000)}, `,"tool_choice":"bogus","max_output_tokens":1`, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, store := newCountingServer(t)
 			id := s.create(`{"model":"m","input":"` + strings.Repeat("long ", 10_000) + `"}`)["id"].(string)
 			store.turns, s.request = 0, nil
 			s.limits = test.limits
+			s.limits.Quota.Since = time.Now()
 			for range 50 {
 				status, body := s.send("acme", "POST", "/v1/responses", `{"model":"m","input":"x"`+continued(id)+test.request+`}`)
 				assert.Contains(t, []int{400, 429}, status, "%s", body)
@@ -172,7 +177,7 @@ func TestHistory_LimitsBeforeLoading(t *testing.T) {
 		for range 50 {
 			s.requireRefused(429, "POST", "/v1/responses", `{"model":"m","input":[{"id":"long"},{"role":"user","content":"x"}]}`)
 		}
-		assert.Equal(t, 2, store.items)
+		assert.Equal(t, 1, store.items)
 	})
 	t.Run("other model", func(t *testing.T) {
 		s, store := newCountingServer(t)
@@ -180,6 +185,78 @@ func TestHistory_LimitsBeforeLoading(t *testing.T) {
 		store.turns = 0
 		s.requireRefused(404, "POST", "/v1/responses", `{"model":"`+strings.Repeat("m", 600)+`","input":"x"`+continued(id)+`}`)
 		assert.Zero(t, store.turns)
+	})
+}
+
+// What a refused request has loaded is recorded, because it counts toward the quota.
+func TestHistory_RefusedIsRecorded(t *testing.T) {
+	s, store := newCountingServer(t)
+	id := store.save(t, 2, 10, 1<<20)
+	for _, request := range []string{`"input":"x","tool_choice":"bogus"` + continued(id), `"input":[{"id":"large_0"},{"id":"none"}]`, `"input":"x","tool_choice":"bogus"`} {
+		status, _ := s.send("acme", "POST", "/v1/responses", `{"model":"m",`+request+`}`)
+		require.Equal(t, 400, status)
+	}
+	now := time.Now()
+	sums, err := s.usage.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", From: now.Add(-time.Hour), To: now.Add(time.Hour)})
+	require.NoError(t, err)
+	require.Len(t, sums, 1)
+	assert.Equal(t, int64(2), sums[0].Requests)
+	assert.InDelta(t, 3<<20/4, sums[0].PromptTokens, 100)
+	assert.Zero(t, sums[0].CompletionTokens)
+}
+
+// Agents count tokens many times at once, but each count that loads something is a request.
+func TestHistory_CountsThatLoad(t *testing.T) {
+	s, store := newCountingServer(t)
+	id := store.save(t, 1, 10, 1<<20)
+	s.limits = llmhttp.Limits{Requests: llmhttp.Rate{N: 2, Per: 365 * 24 * time.Hour}}
+	statuses := map[int]int{}
+	for range 10 {
+		status, _ := s.send("acme", "POST", "/v1/responses/input_tokens", `{"model":"m","input":"x"`+continued(id)+`}`)
+		statuses[status]++
+	}
+	assert.Equal(t, map[int]int{200: 2, 429: 8}, statuses)
+	assert.Equal(t, 2, store.turns)
+	for range 50 {
+		s.ask("acme", "POST", "/v1/responses/input_tokens", `{"model":"m","input":"x"}`)
+	}
+}
+
+// What is stored without a model getting it counts as text of the prompt.
+func TestHistory_UnsentItemsCount(t *testing.T) {
+	junk := strings.Repeat("x", 1<<20)
+	const asText = 1 << 20 / 4
+	count := func(s *server, request string) int {
+		return int(s.ask("acme", "POST", "/v1/responses/input_tokens", `{"model":"m",`+request+`}`)["input_tokens"].(float64))
+	}
+	for name, item := range map[string]string{
+		"type":      `{"type":"web_search_call","id":"i","blob":"` + junk + `"}`,
+		"member":    `{"role":"user","id":"i","content":"x","blob":"` + junk + `"}`,
+		"part":      `{"role":"user","id":"i","content":[{"type":"input_text","text":"x"},{"type":"new","blob":"` + junk + `"}]}`,
+		"call":      `{"type":"function_call","id":"i","call_id":"c","name":"f","arguments":"{}","blob":"` + junk + `"}`,
+		"reasoning": `{"type":"reasoning","id":"i","summary":[],"encrypted_content":"` + junk + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newCountingServer(t)
+			input := `"input":[` + item + `,{"role":"user","content":"x"}]`
+			assert.InDelta(t, asText, count(s, input), 1000, "would be stored")
+			assert.Less(t, count(s, input+`,"store":false`), 20)
+			id := s.create(`{"model":"m",` + input + `}`)["id"].(string)
+			assert.InDelta(t, asText, count(s, `"input":"x"`+continued(id)), 1000, "loaded")
+			assert.InDelta(t, asText, count(s, `"store":false,"input":[{"id":"i"},{"role":"user","content":"x"}]`), 1000, "referenced")
+
+			s.limits = llmhttp.Limits{Tokens: llmhttp.Rate{N: 2000, Per: time.Hour}}
+			s.requireRefused(429, "POST", "/v1/responses", `{"model":"m",`+input+`}`)
+		})
+	}
+	t.Run("what is sent does not count twice", func(t *testing.T) {
+		s, _ := newCountingServer(t)
+		for _, text := range []string{strings.Repeat("word ", 10_000), strings.Repeat(`\u0061`, 10_000), strings.Repeat(`\\\"`, 10_000)} {
+			stored := count(s, `"input":"`+text+`"`)
+			assert.Equal(t, count(s, `"store":false,"input":"`+text+`"`), stored)
+		}
+		const image = `"input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,%s"}]}]`
+		assert.Less(t, count(s, fmt.Sprintf(image, strings.Repeat("QUJD", 100_000))), 1000)
 	})
 }
 

@@ -39,6 +39,7 @@ type inputItem struct {
 	path     string         // path in the request, for errors
 	raw      jsontext.Value // the whole item
 	noObject bool           // raw is no object
+	loaded   bool           // from the store
 
 	start, end int64 // offsets of raw in the array from which the item was decoded
 }
@@ -64,7 +65,7 @@ func (p *protocol) loadInput(ctx context.Context, r *request) (err error) {
 // convert sets the messages and the tools of the chat request: the instructions, the
 // conversation that is continued, and the input. Before these are loaded, they are left
 // out, and so are checks that need them.
-func (p *protocol) convert(r *request, loaded bool) error {
+func (p *protocol) convert(ctx context.Context, r *request, loaded bool) error {
 	r.tools = newToolset()
 	if err := r.tools.addAll(r.body.Tools, "tools", ""); err != nil {
 		return err
@@ -84,6 +85,7 @@ func (p *protocol) convert(r *request, loaded bool) error {
 	if len(r.chat.Messages) == 0 && len(r.items) == 0 && !isNull(r.body.Input) {
 		r.chat.Messages = []llmhttp.Message{} // the input is empty, not missing
 	}
+	llmhttp.CountUnsent(ctx, r.unsentBytes(p.stores(r)))
 	if !loaded {
 		return r.checkParams()
 	}
@@ -155,9 +157,9 @@ func (item *inputItem) unmarshal(dec *jsontext.Decoder) error {
 	return jsonv2.UnmarshalDecode(dec, item)
 }
 
-// newInputItem decodes an item.
+// newInputItem decodes an item that was loaded from the store.
 func newInputItem(raw jsontext.Value, path string) (inputItem, error) {
-	item := inputItem{raw: raw}
+	item := inputItem{raw: raw, loaded: true}
 	if err := decode(raw, path, &item); err != nil {
 		return item, err
 	}

@@ -104,20 +104,12 @@ func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte)
 // countTokens serves POST /v1/responses/input_tokens, whose request has the
 // members of a request for a response, all of them optional.
 func (p *protocol) countTokens(ctx context.Context, _ *http.Request, body []byte) (any, error) {
-	checkModel := func(c *llmhttp.ChatRequest) error {
-		if key := llmhttp.KeyFrom(ctx); key != nil && !key.AllowsModel(c.Model) {
-			return llmhttp.ModelNotFound(c.Model)
-		}
-		return nil
-	}
-	req, err := p.decodeRequest(ctx, body, checkModel)
+	reserve := func(known *llmhttp.ChatRequest) error { return llmhttp.ReserveChat(ctx, known) }
+	req, err := p.decodeRequest(ctx, body, reserve)
 	if err != nil {
 		return nil, err
 	}
 	if err := req.checkParams(); err != nil {
-		return nil, err
-	}
-	if err := checkModel(req.chat); err != nil {
 		return nil, err
 	}
 	n, err := llmhttp.CountTokens(ctx, req.chat)

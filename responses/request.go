@@ -129,7 +129,7 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte, reserve func(*
 		return nil, err
 	}
 	if r.loadsItems() {
-		if err := p.convert(r, false); err != nil {
+		if err := p.convert(ctx, r, false); err != nil {
 			return nil, err
 		}
 		if err := reserve(r.chat); err != nil {
@@ -139,7 +139,7 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte, reserve func(*
 			return nil, err
 		}
 	}
-	if err := p.convert(r, true); err != nil {
+	if err := p.convert(ctx, r, true); err != nil {
 		return nil, err
 	}
 	if p.stores(r) {
