@@ -267,8 +267,8 @@ func (n *outputCounter) addExtra(e Extra, media bool) {
 		n.addLabel(name)
 		switch {
 		case len(v) == 0:
-		case v[0] == '[', v[0] == '{', v[0] == '"' && media && isBase64URL(contentOf(v)):
-			n.addJSON(v, media, name == memberAudio || name == PartAudio)
+		case v[0] == '[', v[0] == '{', v[0] == '"' && media && mediaMembers[name]:
+			n.addJSON(name, v, media)
 		case v[0] == '"':
 			n.addText(textOf(v))
 		default:
@@ -280,10 +280,18 @@ func (n *outputCounter) addExtra(e Extra, media bool) {
 // memberAudio is the member of a message in which OpenAI's models answer with audio.
 const memberAudio = "audio"
 
-// addJSON adds the JSON text v. If media is true, data: URLs in base64 count as media, and if
-// audio is true, so does the base64 in the first member "data".
-func (n *outputCounter) addJSON(v []byte, media, audio bool) {
-	if media && audio {
+// mediaMembers has the names of members in which servers read data: URLs as media, or an
+// array of them. Models get the texts in other members, whatever they look like.
+var mediaMembers = map[string]bool{
+	"url": true, "data": true, "file_data": true, "image_url": true, "video_url": true, "audio_url": true,
+	"image": true, "images": true, "video": true, memberAudio: true, "media": true,
+}
+
+// addJSON adds the JSON text v, which is the value of the member name. If media is true,
+// data: URLs in base64 in mediaMembers count as media, and so does the base64 in the first
+// member "data" of audio.
+func (n *outputCounter) addJSON(name string, v []byte, media bool) {
+	if media && (name == memberAudio || name == PartAudio) {
 		if start := audioData(v); start > 0 {
 			content := contentOf(v[start:])
 			n.addBytes(v[:start])
@@ -291,6 +299,7 @@ func (n *outputCounter) addJSON(v []byte, media, audio bool) {
 			v = v[start+1+len(content):]
 		}
 	}
+	afterMedia := false // v begins with the end of media
 	for media {
 		i := bytes.Index(v, []byte(`"data:`))
 		if i < 0 {
@@ -298,15 +307,41 @@ func (n *outputCounter) addJSON(v []byte, media, audio bool) {
 		}
 		content := contentOf(v[i:])
 		n.addBytes(v[:i+1])
-		if isBase64URL(content) && (i == 0 || v[i-1] != '\\') {
+		afterMedia = afterMedia && isNextElement(v[:i]) || isMediaMember(name, v[:i])
+		if afterMedia = afterMedia && isBase64URL(content); afterMedia {
 			n.media += dataTokens(content)
 		} else {
 			n.addBytes(content)
 		}
 		v = v[i+1+len(content):]
+		name = "" // of what v begins with
 	}
 	n.addBytes(v)
 }
+
+// isMediaMember reports whether the string that follows head, the beginning of the value of the
+// member name, is the value of one of mediaMembers, or the first element of it.
+func isMediaMember(name string, head []byte) bool {
+	head = bytes.TrimRight(head, jsonSpace)
+	head = bytes.TrimRight(bytes.TrimSuffix(head, []byte("[")), jsonSpace)
+	if len(head) == 0 {
+		return mediaMembers[name]
+	}
+	head, isValue := bytes.CutSuffix(head, []byte(":"))
+	head, isNamed := bytes.CutSuffix(bytes.TrimRight(head, jsonSpace), []byte(`"`))
+	start := bytes.LastIndexByte(head, '"')
+	isEscaped := start > 0 && head[start-1] == '\\'
+	return isValue && isNamed && !isEscaped && mediaMembers[string(head[start+1:])]
+}
+
+// isNextElement reports whether head, which is between two strings, is what separates elements:
+// the end of the first string and a comma.
+func isNextElement(head []byte) bool {
+	head, isEnd := bytes.CutPrefix(head, []byte(`"`))
+	return isEnd && string(bytes.Trim(head, jsonSpace)) == ","
+}
+
+const jsonSpace = " \t\r\n"
 
 // audioData returns where the value of the first member "data" of v begins, or 0 if that is
 // not base64.

@@ -138,6 +138,15 @@ func TestTokens_Media(t *testing.T) {
 		"text that quotes one":       {part("x", `"a \"data:image/png;base64,AAAA\" %s"`, longText), asText},
 		"text that quotes a payload": {part("x", `["a \"%s\" "]`, url("image/png")), asText},
 		"text that begins with data": {part("x", `{"a":"data: %s"}`, longText), asText},
+		"elements with spaces":       {part("x", `{ "images" : [ "%s" , "%s" ] }`, url("image/png"), url("image/png")), 2 * asMedia},
+		"after another string":       {part("x", `{"url":["%s",{"text":"x"},"%s"]}`, url("image/png"), url("image/png")), asMedia + asText},
+		"text of a part":             {part("thinking", `"%s"`, url("image/png")), asText},
+		"text in a member":           {part(PartFile, `{"filename":"%s"}`, url("image/png")), asText},
+		"texts":                      {part("x", `{"texts":["%s","%s"]}`, url("image/png"), url("image/png")), 2 * asText},
+		"text after an image":        {part("x", `{"url":"%s","text":"%s"}`, url("image/png"), url("image/png")), asMedia + asText},
+		"a name":                     {part("x", `{"url":"","%s":1}`, url("image/png")), asText},
+		"an escaped name":            {part("x", `{"\"url":"%s"}`, url("image/png")), asText},
+		"not JSON, joined":           {part("x", `{"url":"%s"data:image/png;base64,"`, url("image/png")), asMedia},
 		"not JSON":                   {part(PartAudio, `{"data"`), 0},
 		"not JSON either":            {part(PartAudio, `"`), 0},
 	} {
@@ -149,6 +158,12 @@ func TestTokens_Media(t *testing.T) {
 	t.Run("a tool is text", func(t *testing.T) {
 		tool := Tool{Type: "custom", Extra: Extra{"custom": fmt.Appendf(nil, `{"description":"%s"}`, url("image/png"))}}
 		assert.GreaterOrEqual(t, c.tool(&tool), asText)
+	})
+	t.Run("text of a message", func(t *testing.T) {
+		for name, value := range map[string]string{"reasoning": `"%s"`, "reasoning_content": `"%s"`, "thinking": `["%s"]`, "x": `{"text":"%s"}`} {
+			m := Message{Extra: Extra{name: fmt.Appendf(nil, value, url("image/png"))}}
+			assert.GreaterOrEqual(t, c.message(&m), asText, name)
+		}
 	})
 	t.Run("reply", func(t *testing.T) {
 		var out outputCounter
