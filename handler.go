@@ -78,9 +78,12 @@ type Options struct {
 	// UnknownMembers reports whether a request may have a top-level member for which
 	// its format has no field. The Backend gets it in Extra. If the function returns
 	// false, the client gets a 400 that names the member. It is also called for
-	// parameters that are documented and have no field, such as seed. Members that
-	// differ from a field only in case never pass, at no level. The function must be
-	// safe for concurrent use. If nil, [DefaultUnknownMembers] is used.
+	// parameters that are documented and have no field, such as seed.
+	//
+	// The function gets names in lower case, because servers may ignore case: Models as models,
+	// and topK as topk. U+212A counts as k and U+017F as s. Members that differ from a
+	// field only in case never pass, at no level. The function must be safe for
+	// concurrent use. If nil, [DefaultUnknownMembers] is used.
 	UnknownMembers func(name string) bool
 
 	// TrustedOrigins are the origins of web pages that may use the server without a

@@ -3,7 +3,8 @@ package llmhttp
 import (
 	"context"
 	"slices"
-	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/membername"
 )
 
 // refusedMembers are the members that [DefaultUnknownMembers] refuses. The name of each
@@ -32,9 +33,8 @@ var refusedMembers = []string{
 }
 
 // DefaultUnknownMembers is what a Handler uses if Options.UnknownMembers is nil. It
-// reports whether a member is none of those that change the model, the price or the
-// address of a request at a server of another program, according to the documents of that
-// program:
+// returns false for members that change the model, the price or the address of a request
+// at a server of another program, according to the documents of that program:
 //
 //	api_base, api_key, base_url, best_of, fallbacks, kv_transfer_params, lora, models,
 //	n_cmpl, n_predict, plugins, preset, provider, user_config
@@ -42,16 +42,17 @@ var refusedMembers = []string{
 // The case of name does not matter. Parameters of OpenAI's API pass, even if they change
 // the price, as service_tier does.
 func DefaultUnknownMembers(name string) bool {
-	return !slices.ContainsFunc(refusedMembers, func(refused string) bool { return strings.EqualFold(refused, name) })
+	return !slices.Contains(refusedMembers, membername.Lower(name))
 }
 
 // AllowsUnknownMember reports whether a request may have a top-level member with the
 // given name, for which the format has no field. It is for Protocols, which refuse the
 // request if it reports false. The Options.UnknownMembers of the Handler whose request ctx
-// belongs to decides; if ctx belongs to none, [DefaultUnknownMembers] does.
+// belongs to decides, by the name in lower case; if ctx belongs to none,
+// [DefaultUnknownMembers] does.
 func AllowsUnknownMember(ctx context.Context, name string) bool {
 	if q := requestFrom(ctx); q != nil {
-		return q.h.opts.UnknownMembers(name)
+		return q.h.opts.UnknownMembers(membername.Lower(name))
 	}
 	return DefaultUnknownMembers(name)
 }

@@ -215,6 +215,21 @@ func TestUnknownMembers_Option(t *testing.T) {
 			do("POST", chatPath, strings.TrimSuffix(chatBody, "}")+`,"models":[]}`).checkError(t, 400).Message)
 }
 
+// A denylist of a host holds for a name in any case, and the error quotes the name.
+func TestUnknownMembers_IgnoresCase(t *testing.T) {
+	s := startServer(t, config{backend: new(stubBackend), opts: llmhttp.Options{
+		UnknownMembers: func(name string) bool { return name != "tasks" && name != "topk" },
+	}})
+	for path, body := range map[string]string{
+		chatPath: chatBody, imagesPath: `{"model":"m","prompt":"p"}`, embeddingsPath: `{"model":"m","input":"x"}`,
+	} {
+		for _, name := range []string{"tasks", "Tasks", "TASKS", "ta\u017f\u212as", "topK"} {
+			with := strings.TrimSuffix(body, "}") + `,"` + name + `":["big"]}`
+			assert.Equal(t, name, s.do("POST", path, with).checkError(t, 400).Param, path)
+		}
+	}
+}
+
 func TestAllowsUnknownMember(t *testing.T) {
 	assert.True(t, llmhttp.AllowsUnknownMember(t.Context(), "seed"))
 	assert.False(t, llmhttp.AllowsUnknownMember(t.Context(), "MODELS"))

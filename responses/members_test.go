@@ -117,9 +117,11 @@ func TestMembers_Unknown(t *testing.T) {
 	}
 	h := llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("acme"), &llmhttp.Options{
 		Protocols:      []llmhttp.Protocol{responses.New(nil)},
-		UnknownMembers: func(name string) bool { return name == "models" },
+		UnknownMembers: func(name string) bool { return name == "models" || name == "x" },
 	})
-	for name, want := range map[string]int{"models": http.StatusOK, "client_metadata": http.StatusBadRequest} {
+	for name, want := range map[string]int{
+		"models": http.StatusOK, "MODELS": http.StatusOK, "X": http.StatusOK, "client_metadata": http.StatusBadRequest, "task\u017f": http.StatusBadRequest,
+	} {
 		r := httptest.NewRequest("POST", "http://localhost/v1/responses", strings.NewReader(strings.Replace(body(name), `"m"`, `"demo-chat"`, 1)))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()

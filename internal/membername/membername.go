@@ -1,7 +1,10 @@
 // Package membername compares the names of JSON members with those that a program knows.
 package membername
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // Folded returns the known name that name equals under [strings.EqualFold] without being
 // identical to it, or "". Decoders that ignore case, such as encoding/json, take such a
@@ -30,4 +33,27 @@ func Plain[S string | []byte](name S) bool {
 		}
 	}
 	return true
+}
+
+// Lower returns the form of name in lower case that all names have in common that are
+// equal under [strings.EqualFold]. It is [Plain] if one of them is.
+func Lower(name string) string {
+	if Plain(name) {
+		return name
+	}
+	return strings.Map(lowerRune, name)
+}
+
+// lowerRune returns the letter in lower case of the letters that differ from r only in
+// case. Unlike unicode.ToLower it turns U+017F into s, and leaves U+0130, which equals no
+// other letter.
+func lowerRune(r rune) rune {
+	if unicode.SimpleFold(r) == r {
+		return r
+	}
+	first := r
+	for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+		first = min(first, other)
+	}
+	return unicode.ToLower(first)
 }

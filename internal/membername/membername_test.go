@@ -42,3 +42,18 @@ func TestPlain(t *testing.T) {
 	assert.True(t, Plain("b64_json"))
 	assert.True(t, Plain([]byte("")))
 }
+
+// Two names have the same lower-case form exactly if they are equal under
+// strings.EqualFold.
+func TestLower(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		name, other := string(r), string(unicode.SimpleFold(r))
+		assert.True(t, strings.EqualFold(name, Lower(name)), "%q", name)
+		assert.Equal(t, Lower(name), Lower(other), "%q", name)
+	}
+	for name, want := range map[string]string{
+		"MODELS": "models", "api_\u212aey": "api_key", "plugin\u017f": "plugins", "topK": "topk", "\u03a3\u03c2": "\u03c3\u03c3", "\u0130": "\u0130", "": "",
+	} {
+		assert.Equal(t, want, Lower(name), "%q", name)
+	}
+}
