@@ -71,8 +71,10 @@ type Options struct {
 	// The Model of a UsageSum is the name that clients use. Where the Backend gives
 	// models other names, as routes of package route and the Models of package
 	// upstream do, that is the alias and not the model that serves it, so Cost must
-	// know the aliases. If the Backend is an [Aliaser], NewHandler logs an error for each alias
-	// that costs nothing although a model that serves it costs something.
+	// know the aliases. If the Backend is an [Aliaser], NewHandler logs an error for
+	// each alias that seems to have no price: it costs nothing, or what a made-up name
+	// costs, and a model that serves it costs something else. Aliases with a "*" are
+	// not compared, because Cost gets the names that they stand for.
 	Cost func(UsageSum) float64
 
 	// UnknownMembers reports whether a request may have a top-level member for which
@@ -253,22 +255,38 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	return h
 }
 
-// checkAliases logs the aliases of models that are free by mistake.
+// checkAliases logs the aliases of models that Options.Cost seems not to know. It skips
+// patterns.
 func (h *Handler) checkAliases() {
 	if h.opts.Cost == nil {
 		return
 	}
-	isFree := func(model string) bool {
-		const million = 1_000_000
-		return h.opts.Cost(UsageSum{Model: model, Requests: 1, PromptTokens: million, CompletionTokens: million, Images: 1}) == 0
-	}
+	free, unknown := prices{}, h.prices("a model that does not exist")
 	aliases := h.backend.Aliases()
 	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
+		p := h.prices(alias)
+		if strings.Contains(alias, "*") || p != free && p != unknown {
+			continue
+		}
 		for _, model := range aliases[alias] {
-			if model != alias && isFree(alias) && !isFree(model) {
-				h.opts.Logger.Error("an alias costs nothing, but the model that serves it does: Options.Cost gets the name of the alias", "alias", alias, "model", model)
+			if h.prices(model) != p {
+				h.opts.Logger.Error("an alias costs nothing or a default price, and not what the model that serves it costs: Options.Cost gets the name of the alias", "alias", alias, "model", model)
 			}
 		}
+	}
+}
+
+// prices are what a million tokens of a prompt, a million of a completion, and an image
+// cost, each with a request.
+type prices [3]float64
+
+// prices returns the prices of a model by Options.Cost.
+func (h *Handler) prices(model string) prices {
+	const million = 1_000_000
+	return prices{
+		h.opts.Cost(UsageSum{Model: model, Requests: 1, PromptTokens: million}),
+		h.opts.Cost(UsageSum{Model: model, Requests: 1, CompletionTokens: million}),
+		h.opts.Cost(UsageSum{Model: model, Requests: 1, Images: 1}),
 	}
 }
 

@@ -50,13 +50,21 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// NewHandler tells of an alias that Options.Cost does not know, so that it is free.
+// NewHandler tells of an alias that Options.Cost does not know, so that it is free or has
+// the price of all other models.
 func TestAliases_Cost(t *testing.T) {
 	prices := map[string]float64{"gpt-5": 10, "claude": 20, "known": 5}
 	cost := func(s llmhttp.UsageSum) float64 { return float64(s.PromptTokens) / 1e6 * prices[s.Model] }
+	withDefault := func(s llmhttp.UsageSum) float64 {
+		if p, ok := prices[s.Model]; ok {
+			return float64(s.PromptTokens) / 1e6 * p
+		}
+		return float64(s.PromptTokens) / 1e6 * 0.1
+	}
 	r, err := route.New([]route.Route{
 		{Model: "fast", Targets: []route.Target{{Name: "a", Model: "gpt-5", Backend: newAliasedServer(t, nil)}, {Name: "b", Model: "own", Backend: newAliasedServer(t, nil)}}},
 		{Model: "known", Targets: []route.Target{{Name: "a", Model: "claude", Backend: newAliasedServer(t, nil)}}},
+		{Model: "claude-*", Targets: []route.Target{{Name: "a", Model: "claude", Backend: newAliasedServer(t, nil)}}},
 		{Model: "free", Targets: []route.Target{{Name: "a", Model: "own", Backend: newAliasedServer(t, nil)}}},
 		{Model: "*", Targets: []route.Target{{Name: "a", Backend: newAliasedServer(t, map[string]string{"sonnet": "claude"})}}},
 	}, nil)
@@ -67,6 +75,7 @@ func TestAliases_Cost(t *testing.T) {
 		want []string
 	}{
 		"prices":    {cost, []string{"alias=fast model=gpt-5", "alias=sonnet model=claude"}},
+		"a default": {withDefault, []string{"alias=fast model=gpt-5", "alias=sonnet model=claude"}},
 		"no prices": {nil, nil},
 		"all paid":  {func(s llmhttp.UsageSum) float64 { return float64(s.Requests) }, nil},
 	} {
