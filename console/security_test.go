@@ -117,13 +117,17 @@ func TestSecurity_Cookie(t *testing.T) {
 		response, err := http.DefaultTransport.RoundTrip(r)
 		require.NoError(t, err)
 		require.NoError(t, response.Body.Close())
-		require.Len(t, response.Cookies(), 1, host)
-		c := response.Cookies()[0]
-		assert.True(t, c.HttpOnly)
-		assert.Equal(t, http.SameSiteStrictMode, c.SameSite)
-		assert.Equal(t, "/console/", c.Path)
-		assert.Equal(t, secure, c.Secure, host)
-		assert.Equal(t, 12*60*60, c.MaxAge)
+		require.Len(t, response.Cookies(), 2, host)
+		for _, c := range response.Cookies() {
+			assert.True(t, c.HttpOnly)
+			assert.Equal(t, http.SameSiteStrictMode, c.SameSite)
+			assert.Equal(t, secure, c.Secure, host)
+		}
+		session, browser := response.Cookies()[0], response.Cookies()[1]
+		assert.Equal(t, "/console/", session.Path)
+		assert.Equal(t, 12*60*60, session.MaxAge)
+		assert.Equal(t, "/console/sign-in", browser.Path)
+		assert.Equal(t, 30*24*60*60, browser.MaxAge)
 	}
 }
 

@@ -34,12 +34,13 @@ type sessions struct {
 	ended map[string]int64 // the Ends of sessions by ID
 }
 
-// newSessions returns sessions for a secret. If the secret is empty, it is random.
-func newSessions(secret []byte) (*sessions, error) {
+// newSessions returns sessions for a secret. If the secret is empty, it is random. Cookies
+// of one purpose are no cookies of another.
+func newSessions(secret []byte, purpose string) (*sessions, error) {
 	if len(secret) == 0 {
 		secret = []byte(rand.Text() + rand.Text())
 	}
-	key, err := hkdf.Key(sha256.New, secret, nil, "llmhttp console session", 32)
+	key, err := hkdf.Key(sha256.New, secret, nil, "llmhttp console "+purpose, 32)
 	if err != nil {
 		return nil, err
 	}

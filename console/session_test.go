@@ -15,7 +15,7 @@ import (
 
 // newTestSessions returns the sessions of a process.
 func newTestSessions(t *testing.T, secret string) *sessions {
-	s, err := newSessions([]byte(secret))
+	s, err := newSessions([]byte(secret), "session")
 	require.NoError(t, err)
 	return s
 }

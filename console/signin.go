@@ -18,9 +18,12 @@ import (
 // SignIn configures the console's own sign-in, for hosts that have none.
 //
 // Each process limits the attempts to sign in that it sees: for each address, and for
-// each name, whether that exists or not. The limit of a name does not hold for addresses
-// from which the person has used the console in the last 30 days, as far as the process
-// knows, so that attempts of others do not lock administrators out.
+// each name, whether that exists or not. Two exceptions keep attempts of others from
+// locking administrators out. A browser in which the person has signed in with the present
+// password in the last 30 days has a limit of its own in place of both; a cookie tells, at
+// every process with the same SessionSecret. And the limit of a name does not hold for
+// addresses from which the person has used the console in the last 30 days, as far as the
+// process knows.
 type SignIn struct {
 	// Admins maps the names of administrators to the hashes of their
 	// passwords, which [HashPassword] returns.
@@ -41,15 +44,17 @@ type SignIn struct {
 	// negative means 12 hours.
 	Duration time.Duration
 
-	// SessionSecret encrypts sessions, which are in cookies. Processes that have
-	// the same SessionSecret accept each other's sessions. It must be random, have
-	// at least 32 bytes, and be kept as safe as a password. If it is empty, each
-	// process has its own: sessions end with the process.
+	// SessionSecret encrypts sessions, which are in cookies, and the cookies by which
+	// browsers of administrators are known. Processes that have the same SessionSecret
+	// accept each other's cookies. It must be random, have at least 32 bytes, and be
+	// kept as safe as a password. If it is empty, each process has its own: sessions
+	// end with the process, which also forgets the browsers.
 	//
-	// A session ends when the person signs out, after Duration, when the password
-	// of the administrator changes, or when the secret of the API key stops working. Signing out
-	// removes the cookie from the browser. Only the process that serves the sign-out
-	// remembers that the session has ended: others would accept a copy of the cookie.
+	// A session ends when the person signs out, after Duration, when the password of
+	// the administrator changes, or when the secret of the API key stops working.
+	// Signing out removes the session's cookie from the browser. Only the process that
+	// serves the sign-out remembers that the session has ended: others would accept a
+	// copy of the cookie.
 	SessionSecret []byte
 
 	// PlainHTTP lets browsers send session cookies without TLS to addresses
@@ -85,12 +90,13 @@ type signIn struct {
 	sessions *sessions
 
 	known        knownAddrs
-	knownHashing chan struct{} // like hashing, for known addresses, which do not wait for strangers
+	browsers     *sessions     // the cookies of known browsers
+	knownHashing chan struct{} // like hashing, for known people, who do not wait for strangers
 }
 
 // The limits of sign-in attempts. Hashing a password takes about 100 ms of CPU time.
 var (
-	attemptsPerAddress = llmhttp.Rate{N: 10, Per: time.Minute}
+	attemptsPerAddress = llmhttp.Rate{N: 10, Per: time.Minute} // and per known browser
 	attemptsPerName    = llmhttp.Rate{N: 20, Per: time.Minute}
 )
 
@@ -131,7 +137,10 @@ func newSignIn(config SignIn, keys manage.KeyManager) (*signIn, error) {
 		return nil, fmt.Errorf("console: SignIn.SessionSecret has %d bytes; it must have at least %d", n, minSessionSecret)
 	}
 	var err error
-	s.sessions, err = newSessions(config.SessionSecret)
+	if s.sessions, err = newSessions(config.SessionSecret, "session"); err != nil {
+		return nil, err
+	}
+	s.browsers, err = newSessions(config.SessionSecret, "browser")
 	return s, err
 }
 
@@ -151,7 +160,7 @@ func (s *signIn) user(r *http.Request) (User, error) {
 		u.session = cookie.Value
 		return u, err
 	}
-	if s.admins[sess.Admin] == nil || sess.Password != s.passwordID(sess.Admin) {
+	if !s.hasPassword(sess) {
 		return User{}, ErrNoUser
 	}
 	s.known.add(sess.Admin, s.config.ClientAddr(r), time.Now())
@@ -187,6 +196,12 @@ func (s *signIn) passwordID(name string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// hasPassword reports whether the administrator of a session exists and has the same
+// password as when it began.
+func (s *signIn) hasPassword(sess session) bool {
+	return s.admins[sess.Admin] != nil && sess.Password == s.passwordID(sess.Admin)
+}
+
 // newSession returns the value of the session cookie of a person who has signed in. The
 // session does not last longer than the secret of a key.
 func (s *signIn) newSession(u *User) string {
@@ -210,17 +225,12 @@ var (
 // checkPassword returns the administrator with the given name and password.
 func (s *signIn) checkPassword(r *http.Request, name, password string) (User, error) {
 	addr, slots := s.config.ClientAddr(r), s.hashing
-	err := s.takeAttempt(r.Context(), "address "+addr, attemptsPerAddress)
-	switch {
-	case err != nil:
-	case s.known.has(name, addr, time.Now()):
-		slots = s.knownHashing
-	default:
-		// A name of any length has a short hash.
-		err = s.takeAttempt(r.Context(), "name "+llmhttp.HashSecret(name), attemptsPerName)
-	}
+	known, err := s.takePasswordAttempt(r, name, addr)
 	if err != nil {
 		return User{}, err
+	}
+	if known {
+		slots = s.knownHashing
 	}
 	hash, exists := s.admins[name]
 	if !exists {
@@ -241,6 +251,23 @@ func (s *signIn) checkPassword(r *http.Request, name, password string) (User, er
 	}
 	s.known.add(name, addr, time.Now())
 	return User{Name: name, Admin: true}, nil
+}
+
+// takePasswordAttempt takes an attempt for a name from an address. It reports whether the
+// browser or the address is known to be the administrator's. Each known browser has a
+// limit of its own, so that its cookie does not help to guess a password.
+func (s *signIn) takePasswordAttempt(r *http.Request, name, addr string) (known bool, err error) {
+	if browser := s.knownBrowser(r, name); browser != "" {
+		return true, s.takeAttempt(r.Context(), "browser "+browser, attemptsPerAddress)
+	}
+	if err := s.takeAttempt(r.Context(), "address "+addr, attemptsPerAddress); err != nil {
+		return false, err
+	}
+	if s.known.has(name, addr, time.Now()) {
+		return true, nil
+	}
+	// A name of any length has a short hash.
+	return false, s.takeAttempt(r.Context(), "name "+llmhttp.HashSecret(name), attemptsPerName)
 }
 
 // checkKey returns the person who signs in with an API key.
@@ -280,15 +307,18 @@ func (s *signIn) takeAttempt(ctx context.Context, key string, rate llmhttp.Rate)
 // sessionCookie is the name of the cookie that has the session.
 const sessionCookie = "llmhttp_console"
 
-// setCookie stores a session in the browser. An empty value removes it.
-func (s *signIn) setCookie(w http.ResponseWriter, r *http.Request, path, value string) {
-	cookie := &http.Cookie{
-		Name: sessionCookie, Value: value, Path: path, MaxAge: int(s.config.Duration.Seconds()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: r.TLS != nil || !s.config.PlainHTTP && !isLoopback(r.Host),
-	}
+// setSession stores a session in the browser. An empty value removes it.
+func (s *signIn) setSession(w http.ResponseWriter, r *http.Request, path, value string) {
+	cookie := &http.Cookie{Name: sessionCookie, Value: value, Path: path, MaxAge: int(s.config.Duration.Seconds())}
 	if value == "" {
 		cookie.MaxAge = -1
 	}
+	s.setCookie(w, r, cookie)
+}
+
+// setCookie sends a cookie that neither scripts nor other sites can use.
+func (s *signIn) setCookie(w http.ResponseWriter, r *http.Request, cookie *http.Cookie) {
+	cookie.HttpOnly, cookie.SameSite = true, http.SameSiteStrictMode
+	cookie.Secure = r.TLS != nil || !s.config.PlainHTTP && !isLoopback(r.Host)
 	http.SetCookie(w, cookie)
 }

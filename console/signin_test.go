@@ -90,6 +90,87 @@ func TestSignIn_KnownAddresses(t *testing.T) {
 	}
 }
 
+// A browser in which an administrator has signed in keeps its way in during an attack on
+// the name, at processes that have never seen it.
+func TestSignIn_KnownBrowser(t *testing.T) {
+	console.FewAttempts(t)
+	const secret, otherPassword = "0123456789abcdef0123456789abcdef", "another password"
+	other, err := console.HashPassword(otherPassword)
+	require.NoError(t, err)
+	var address atomic.Value
+	start := func(secret, hash string) *host {
+		return newHost(t, func(_ *host, o *console.Options) {
+			o.SignIn.SessionSecret = []byte(secret)
+			o.SignIn.ClientAddr = func(*http.Request) string { return address.Load().(string) }
+			o.SignIn.Admins = map[string]string{adminName: hash, "grace": other}
+		})
+	}
+	signIn := func(v *visitor, name, password string) int {
+		return v.post("sign-in", url.Values{"name": {name}, "password": {password}}).status
+	}
+	attack := func(h *host) { // on both names, and from the last address that the visitor has
+		for i := range console.AttemptsPerName {
+			address.Store(fmt.Sprint("203.0.113.", i))
+			for _, name := range []string{adminName, "grace"} {
+				signIn(h.newVisitor(t), name, "wrong")
+			}
+		}
+		address.Store("198.51.100.1")
+		for range 10 {
+			h.newVisitor(t).post("sign-in", url.Values{"key": {"sk-wrong"}})
+		}
+	}
+	address.Store("192.0.2.1")
+	v := start(secret, adminHash()).newAdmin(t)
+	require.Equal(t, http.StatusOK, v.post("sign-out", nil).status)
+
+	v.h = start(secret, adminHash()) // after a restart, and at another address
+	attack(v.h)
+	assert.Equal(t, http.StatusTooManyRequests, signIn(v.h.newVisitor(t), adminName, adminPassword), "a browser that is not known")
+	address.Store("198.51.100.2")
+	assert.Equal(t, http.StatusTooManyRequests, signIn(v, "grace", otherPassword), "a cookie of another name")
+	address.Store("198.51.100.1")
+	assert.Equal(t, http.StatusOK, signIn(v, adminName, adminPassword))
+	for i := range 10 {
+		address.Store(fmt.Sprint("198.51.100.", 10+i))
+		assert.Equal(t, http.StatusForbidden, signIn(v, adminName, "wrong"))
+	}
+	assert.Equal(t, http.StatusTooManyRequests, signIn(v, adminName, adminPassword), "a stolen cookie does not help to guess the password")
+
+	for what, h := range map[string]*host{
+		"another password": start(secret, other),
+		"another secret":   start(strings.ToUpper(secret), adminHash()),
+	} {
+		attack(h)
+		address.Store("198.51.100.3")
+		v.h = h
+		password := adminPassword
+		if what == "another password" {
+			password = otherPassword
+		}
+		assert.Equal(t, http.StatusTooManyRequests, signIn(v, adminName, password), what)
+	}
+}
+
+// The cookie of a known browser is not that of a session.
+func TestSignIn_BrowserIsNoSession(t *testing.T) {
+	console.FewAttempts(t)
+	h := newHost(t, nil)
+	v := h.newAdmin(t)
+	page, err := url.Parse(h.URL + "/console/sign-in")
+	require.NoError(t, err)
+	values := make(map[string]string)
+	for _, c := range v.client.Jar.Cookies(page) {
+		values[c.Name] = c.Value
+	}
+	require.Len(t, values, 2)
+	for name, want := range map[string]bool{"llmhttp_console": true, "llmhttp_console_browser": false} {
+		visitor := h.newVisitor(t)
+		visitor.client.Jar.SetCookies(page, []*http.Cookie{{Name: "llmhttp_console", Value: values[name], Path: "/"}})
+		assert.Equal(t, want, visitor.isSignedIn(), name)
+	}
+}
+
 // Behind a proxy that is trusted, each client has its own limit. Clients cannot choose
 // their address.
 func TestSignIn_TrustedProxies(t *testing.T) {

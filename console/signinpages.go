@@ -67,7 +67,10 @@ func (s *signInPages) post(w http.ResponseWriter, r *http.Request) {
 	if old, err := r.Cookie(sessionCookie); err == nil {
 		s.signIn.sessions.end(old.Value, time.Now())
 	}
-	s.signIn.setCookie(w, r, s.renderer.path, s.signIn.newSession(&user))
+	s.signIn.setSession(w, r, s.renderer.path, s.signIn.newSession(&user))
+	if user.Admin {
+		s.signIn.rememberBrowser(w, r, s.renderer.path, &user)
+	}
 	s.audit.add(r, &user, ActionSignIn, "", "")
 	http.Redirect(w, r, s.renderer.path+localPath(r.PostForm.Get("next")), http.StatusSeeOther)
 }
@@ -97,7 +100,7 @@ func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *pag
 // signOut ends the session and removes the cookie.
 func (s *signInPages) signOut(q *request) error {
 	s.signIn.sessions.end(q.user.session, time.Now())
-	s.signIn.setCookie(q.w, q.r, s.renderer.path, "")
+	s.signIn.setSession(q.w, q.r, s.renderer.path, "")
 	s.audit.add(q.r, &q.user, ActionSignOut, "", "")
 	return q.redirect("sign-in")
 }
