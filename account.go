@@ -281,10 +281,11 @@ func (a *accounting) reportLimits(info *ReplyInfo) {
 	}
 }
 
-// settle finds out what was used, corrects the reservation to it and records it. A request that succeeds is settled before its reply ends, because the client may
-// ask for its usage next. Others are settled by request.finish. Calls after the first only
-// give back a reservation of the quota that is left, and so does a call for a request that
-// has neither reserved nor used anything.
+// settle finds out what was used, corrects the reservation to it and records it. A request
+// that succeeds is settled before its reply ends, because the client may ask for its usage
+// next. Others are settled by request.finish. Calls after the first only give back a
+// reservation of the quota that is left, and so does a call for a request that has neither
+// reserved nor used anything.
 func (a *accounting) settle() {
 	refused := !a.recordable
 	if a.settled || refused && a.loaded == 0 && len(a.reservation.draws) == 0 {

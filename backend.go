@@ -153,8 +153,9 @@ func unsupported(what string) error {
 }
 
 // A ChatStream is the reply to a chat request: its chunks in order, and then at
-// most one error. A stream that ends without either is an error too. A whole reply is a stream of one chunk: the Handler joins or
-// streams the chunks as the client asked.
+// most one error. A stream that ends without either is an error too. A whole reply
+// is a stream of one chunk: the Handler joins or streams the chunks as the client
+// asked.
 //
 // A ChatStream is iterated over at most once. It runs on the goroutine of the
 // loop: yield returns when the chunk is on its way to the client, so a slow

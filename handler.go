@@ -82,9 +82,9 @@ type Options struct {
 	// false, the client gets a 400 that names the member. It is also called for
 	// parameters that are documented and have no field, such as seed.
 	//
-	// The function gets names in lower case, because servers may ignore case: Models as models,
-	// and topK as topk. U+212A counts as k and U+017F as s. Members that differ from a
-	// field only in case never pass, at no level. The function must be safe for
+	// The function gets names in lower case, because servers may ignore case: Models as
+	// models, and topK as topk. U+212A counts as k and U+017F as s. Members that differ
+	// from a field only in case never pass, at no level. The function must be safe for
 	// concurrent use. If nil, [DefaultUnknownMembers] is used.
 	UnknownMembers func(name string) bool
 
@@ -94,10 +94,10 @@ type Options struct {
 	// admits without a secret, or with any secret, as [AllowAll] does. Of these, the
 	// Handler refuses with a 403 or 415 those that a page of another site may have sent:
 	// with another Origin, to another host (by DNS rebinding), or without
-	// Content-Type. Trusted are always pages of the host that the request is for, and
-	// on loopback those of loopback. Known are always addresses, localhost, and the name
-	// of the machine. "*" trusts every page and knows every host. A browser shows
-	// replies to pages of other origins only if middleware for CORS allows it.
+	// Content-Type. Pages of the host that the request is for are always trusted, and
+	// on loopback those of loopback. Addresses, localhost, and the name of the machine
+	// are always known hosts. "*" trusts every page and knows every host. A browser
+	// shows replies to pages of other origins only if middleware for CORS allows it.
 	TrustedOrigins []string
 
 	// ImageURL stores an image for a client that asked for a URL, and returns the

@@ -23,8 +23,8 @@
 //
 // [Unmarshal] is strict: it refuses duplicate names, names that differ from those of
 // fields only in case, invalid UTF-8, halves of surrogate pairs and values of the wrong
-// type. [UnmarshalLenient] accepts them and makes the best of the document. Both bound what a small document can cost:
-// see [MaxDepth], [MaxMembers] and [MaxValues].
+// type. [UnmarshalLenient] accepts them and makes the best of the document. Both bound
+// what a small document can cost: see [MaxDepth], [MaxMembers] and [MaxValues].
 //
 // Decoded strings may share one copy of the document. A string that outlives the rest
 // keeps at most 4 KB of it in memory, or four times its own length if that is more.
