@@ -261,8 +261,11 @@ func (h *Handler) checkAliases() {
 	if h.opts.Cost == nil {
 		return
 	}
-	free, unknown := prices{}, h.prices("a model that does not exist")
 	aliases := h.backend.Aliases()
+	if len(aliases) == 0 {
+		return
+	}
+	free, unknown := prices{}, h.prices("a model that does not exist")
 	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
 		p := h.prices(alias)
 		if strings.Contains(alias, "*") || p != free && p != unknown {
