@@ -347,7 +347,7 @@ func TestPlayground_Prefix(t *testing.T) {
 		o.APIPrefix = "/llm"
 		o.API = llmhttp.NewHandler(memory.Echo(), console.KeyStore(h.keys), &llmhttp.Options{Prefix: "/llm"})
 	})
-	key, secret := h.mustCreate(t, llmhttp.KeyParams{})
+	key, secret := h.mustCreate(t, manage.KeyParams{})
 	v := h.newOwner(t, secret)
 	assert.Equal(t, http.StatusOK, v.get("playground/models?key="+key.ID).status)
 	assert.Equal(t, http.StatusOK, v.call(key.ID))
