@@ -81,8 +81,8 @@ func (v *visitor) call(id string) int {
 	return response.StatusCode
 }
 
-// A rotation without overlap ends all sessions of the previous secret, whoever rotates
-// the key. So a leaked key can be rotated away.
+// A rotation without overlap ends all sessions of the previous secret, so that a
+// leaked key can be rotated away by its owner and by an administrator.
 func TestRights_RotationEndsSessions(t *testing.T) {
 	for _, by := range []string{"the owner", "an administrator"} {
 		h := newHost(t, nil)

@@ -131,7 +131,7 @@ func (*protocol) refuseUpgrade(_ context.Context, r *http.Request, _ []byte) (an
 	return nil, llmhttp.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", path)
 }
 
-// matchAny is the Match of a route that is no endpoint. The error for an unknown address does
+// matchAny is the Match of a route that is not an endpoint. The error for an unknown address does
 // not list routes that have a Match.
 func matchAny(*http.Request) bool { return true }
 

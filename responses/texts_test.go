@@ -13,8 +13,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/texttest"
 )
 
-// Every text that a Delta can have reaches the client, or is of the kind that the API has no
-// member for. A new one fails until the encoder knows it.
+// Every text that a Delta can have reaches the client, unless the API has no member for it. A
+// new text fails until the encoder knows it.
 func TestCreate_EveryTextOfADelta(t *testing.T) {
 	const marker = "marker-of-a-text"
 	for _, path := range texttest.Paths[llmhttp.Delta]() {

@@ -278,7 +278,8 @@ func serveAborted(serve func()) {
 	serve()
 }
 
-// Nothing is read on if the client has not left: whoever stopped the stream waits for it.
+// Nothing is read on if the client has not left, because the caller that stopped the stream
+// waits for it.
 func TestReadOn_OnlyWithoutAClient(t *testing.T) {
 	endless := func(r *http.Request) (*http.Response, error) {
 		return okResponse(mediaEvents, &scriptedBody{r.Context(), []scriptedPiece{

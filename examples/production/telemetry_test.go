@@ -342,7 +342,7 @@ func checkTrace(t *testing.T, p *process, otlp *receiver, c client) {
 	p.awaitOutput(t, `"trace_id":"`+clientTrace+`"`)
 }
 
-// A client that is no trusted proxy cannot choose the trace, nor whether it is sampled. Its
+// A client that is not a trusted proxy chooses neither the trace nor whether it is sampled. Its
 // traceparent is a link.
 func TestTelemetry_UntrustedTraceparent(t *testing.T) {
 	t.Parallel()
