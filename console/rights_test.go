@@ -28,9 +28,9 @@ func limitedKey() llmhttp.Key {
 }
 
 // wider has, for each field of a Key by its path, changes after which a key is not
-// within limitedKey. Fields without rights have none.
+// within limitedKey. Fields without rights have none, and stores do not keep Data.
 var wider = map[string][]func(*llmhttp.Key){
-	"ID": {}, "Account": {},
+	"ID": {}, "Account": {}, "Data": {},
 	"Scopes": {
 		func(k *llmhttp.Key) { k.Scopes = nil },
 		func(k *llmhttp.Key) { k.Scopes = []llmhttp.Endpoint{"chat", "images"} },
