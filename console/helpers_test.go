@@ -2,6 +2,9 @@ package console_test
 
 import (
 	"context"
+	"crypto/pbkdf2"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,14 +33,20 @@ const (
 	adminPassword = "correct horse battery staple"
 )
 
-// adminHash is the hash of adminPassword. Hashing takes time, so it is done once.
-var adminHash = sync.OnceValue(func() string {
-	hash, err := console.HashPassword(adminPassword)
+// adminHash is a hash of adminPassword with few iterations, so that tests with many attempts
+// to sign in do not take minutes.
+var adminHash = sync.OnceValue(func() string { return quickHash(adminPassword) })
+
+func quickHash(password string) string {
+	const iterations = 10_000 // the fewest that the console accepts
+	salt := make([]byte, 16)
+	sum, err := pbkdf2.Key(sha256.New, password, salt, iterations, sha256.Size)
 	if err != nil {
 		panic(err)
 	}
-	return hash
-})
+	encode := base64.RawStdEncoding.EncodeToString
+	return fmt.Sprintf("$pbkdf2-sha256$i=%d$%s$%s", iterations, encode(salt), encode(sum))
+}
 
 // A host is a server with the API and the console.
 type host struct {
