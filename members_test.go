@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -87,22 +86,6 @@ func isFree(path []string) bool {
 	return len(path) > 1 && isFree(path[:len(path)-1])
 }
 
-// formatPath returns a path as errors have it.
-func formatPath(path []string) string {
-	var b strings.Builder
-	for _, step := range path {
-		if _, err := strconv.Atoi(step); err == nil {
-			b.WriteString("[" + step + "]")
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(step)
-	}
-	return b.String()
-}
-
 // A request with a member in another case does not reach the Backend, wherever the member is.
 func TestMembers_OtherCaseOfRequests(t *testing.T) {
 	calls := 0
@@ -128,12 +111,12 @@ func TestMembers_OtherCaseOfRequests(t *testing.T) {
 		calls = 0
 		for _, c := range cases {
 			w := post(path, c.Doc)
-			want := fmt.Sprintf("Unknown parameter: '%s'. Did you mean '%s'?", formatPath(c.Path), c.Member)
+			want := fmt.Sprintf("Unknown parameter: '%s'. Did you mean '%s'?", membertest.Param(c.Path), c.Member)
 			assert.Equal(t, http.StatusBadRequest, w.Code, "%s", c.Doc)
 			var reply struct{ Error apiError }
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &reply))
 			assert.Equal(t, want, reply.Error.Message)
-			assert.Equal(t, formatPath(c.Path), reply.Error.Param)
+			assert.Equal(t, membertest.Param(c.Path), reply.Error.Param)
 			assert.Equal(t, "unknown_parameter", reply.Error.Code)
 		}
 		assert.Zero(t, calls)

@@ -148,7 +148,7 @@ func (l *itemList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-// unmarshal decodes the next value. If that is no object, complete returns an error.
+// unmarshal decodes the next value. If that is not an object, complete returns an error.
 func (item *inputItem) unmarshal(dec *jsontext.Decoder) error {
 	if kind := dec.PeekKind(); kind != '{' && kind != 'n' {
 		item.noObject = true

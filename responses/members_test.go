@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -56,22 +55,6 @@ func isRead(path []string, member string) bool {
 	return !inReasoning || member == "text"
 }
 
-// formatPath returns a path as errors have it.
-func formatPath(path []string) string {
-	var b strings.Builder
-	for _, step := range path {
-		if _, err := strconv.Atoi(step); err == nil {
-			b.WriteString("[" + step + "]")
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(step)
-	}
-	return b.String()
-}
-
 // No member that the package decodes may have a name in another case, in a request for a
 // reply and for a count of tokens.
 func TestMembers_OtherCase(t *testing.T) {
@@ -89,8 +72,8 @@ func TestMembers_OtherCase(t *testing.T) {
 				tested[c.Member] = true
 				e := s.requireRefused(400, "POST", path, c.Doc)
 				assert.Equal(t, "unknown_parameter", e.Code)
-				assert.Equal(t, formatPath(c.Path), e.Param, "%s", c.Doc)
-				assert.Equal(t, "Unknown parameter: '"+formatPath(c.Path)+"'. Did you mean '"+c.Member+"'?", e.Message)
+				assert.Equal(t, membertest.Param(c.Path), e.Param, "%s", c.Doc)
+				assert.Equal(t, "Unknown parameter: '"+membertest.Param(c.Path)+"'. Did you mean '"+c.Member+"'?", e.Message)
 			}
 			assert.Nil(t, s.request, "the Backend got a request")
 		}

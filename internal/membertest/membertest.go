@@ -205,3 +205,19 @@ func declName(decl ast.Decl) string {
 	}
 	return ""
 }
+
+// Param returns a path as the errors of OpenAI's formats name it.
+func Param(path []string) string {
+	var b strings.Builder
+	for _, step := range path {
+		if _, err := strconv.Atoi(step); err == nil {
+			b.WriteString("[" + step + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(step)
+	}
+	return b.String()
+}
