@@ -55,7 +55,7 @@ func TestAccount_ReservationIsSettled(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := startServer(t, config{
 				backend: tt.backend,
-				opts:    llmhttp.Options{CountTokens: countWords},
+				opts:    llmhttp.Options{TextTokens: countWords},
 				keys:    limitedKeys(llmhttp.Limits{Requests: noRefill(100), Tokens: noRefill(limit), Quota: llmhttp.Quota{Tokens: 100000}}),
 			})
 			r := s.chat(chatWith(tt.members))
@@ -76,7 +76,7 @@ func TestAccount_ClientLeavesAStream(t *testing.T) {
 	yielded := make(chan struct{})
 	s := startServer(t, config{
 		keys: keysWithThousandTokens,
-		opts: llmhttp.Options{CountTokens: countWords, Limiter: l},
+		opts: llmhttp.Options{TextTokens: countWords, Limiter: l},
 		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 			yield(llmhttp.TextChunk("three words here"), nil)
 			close(yielded)
@@ -92,9 +92,9 @@ func TestAccount_ClientLeavesAStream(t *testing.T) {
 	s.summary()
 	_, adjusted := l.calls()
 	require.Len(t, adjusted, 1)
-	assert.Equal(t, 4+3-104, adjusted[0][0].Cost)
+	assert.EqualValues(t, 4+3-104, adjusted[0][0].Amount)
 	record := s.record()
-	assert.Equal(t, llmhttp.Usage{PromptTokens: 4, CompletionTokens: 3, TotalTokens: 7}, record.Usage)
+	assert.Equal(t, llmhttp.Units{PromptTokens: 4, CompletionTokens: 3}, record.Units)
 	assert.True(t, record.Estimated)
 }
 
@@ -141,11 +141,11 @@ func TestAccount_UsageOfAChat(t *testing.T) {
 	for _, tt := range tests {
 		for mode, m := range modes {
 			t.Run(tt.name+"/"+mode, func(t *testing.T) {
-				s := startServer(t, config{backend: tt.backend, opts: llmhttp.Options{CountTokens: countWords}})
+				s := startServer(t, config{backend: tt.backend, opts: llmhttp.Options{TextTokens: countWords}})
 				r := s.chat(chatWith(m.members))
 				require.NoError(t, r.err)
 				record := s.record()
-				assert.Equal(t, *tt.want, record.Usage)
+				assert.Equal(t, tt.want.Units(), record.Units)
 				assert.Equal(t, tt.estimated, record.Estimated)
 				if !m.shown {
 					assert.NotContains(t, r.body, `"usage"`)
@@ -171,7 +171,7 @@ func TestAccount_FailureAfterANilChunk(t *testing.T) {
 		_ = yield(nil, nil) && yield(nil, errCause)
 	})})
 	require.Equal(t, 500, s.chat(chatBody).StatusCode)
-	assert.Zero(t, s.record().Usage)
+	assert.Zero(t, s.record().Units)
 }
 
 func TestAccount_UsageIsRecordedBeforeTheReplyEnds(t *testing.T) {
@@ -287,7 +287,7 @@ func TestAccount_AdjustFails(t *testing.T) {
 }
 
 func TestAccount_CountTokensPanics(t *testing.T) {
-	s := startServer(t, config{opts: llmhttp.Options{CountTokens: func(_, text string) int {
+	s := startServer(t, config{opts: llmhttp.Options{TextTokens: func(_, text string) int {
 		if text == "Hello!" {
 			panic("boom")
 		}
@@ -304,8 +304,8 @@ func TestAccount_CountTokensPanics(t *testing.T) {
 func TestAccount_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
 	for name, limiter := range map[string]llmhttp.Limiter{
 		"slow UsageStore": nil,
-		"and slow release": &stubConcurrencyLimiter{acquire: func(context.Context, string, int) (func(), error) {
-			return func() { time.Sleep(40 * time.Second) }, nil
+		"and slow release": &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) {
+			return func() { time.Sleep(40 * time.Second) }, 0, nil
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -356,8 +356,8 @@ func TestAccount_ClientLeavesBeforeTheBackend(t *testing.T) {
 			assert.Empty(t, s.usage.records())
 			taken, adjusted := l.calls()
 			require.Len(t, adjusted, 1)
-			assert.Positive(t, taken[0][0].Cost)
-			assert.Equal(t, -taken[0][0].Cost, adjusted[0][0].Cost)
+			assert.Positive(t, taken[0][0].Amount)
+			assert.Equal(t, -taken[0][0].Amount, adjusted[0][0].Amount)
 		})
 	}
 }
@@ -383,9 +383,11 @@ func TestAccount_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 			_, err := s.open(ctx, "POST", path, `{"model":"m","prompt":"a","n":3,"input":"a"}`)
 			require.Error(t, err)
 			record := s.record()
-			assert.Equal(t, want, record.Usage)
+			wantUnits := want.Units()
+			wantUnits.Images = record.Units.Images
+			assert.Equal(t, wantUnits, record.Units)
 			assert.False(t, record.Estimated)
-			assert.Equal(t, images, record.Images)
+			assert.EqualValues(t, images, record.Units.Images)
 		})
 	}
 }
@@ -396,23 +398,23 @@ func TestAccount_ImageURLFails(t *testing.T) {
 		return "", fmt.Errorf("link: %w", errors.ErrUnsupported)
 	}}})
 	s.do("POST", imagesPath, `{"model":"m","prompt":"a","n":3}`)
-	assert.Equal(t, 3, s.record().Images)
+	assert.EqualValues(t, 3, s.record().Units.Images)
 }
 
 func TestAccount_HugeUsageDoesNotOverflow(t *testing.T) {
 	l := new(stubLimiter)
 	s := startServer(t, config{backend: usageBackend(math.MaxInt, math.MaxInt), keys: keysWithThousandTokens, opts: llmhttp.Options{Limiter: l}})
 	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
-	assert.Positive(t, s.record().Usage.TotalTokens)
+	assert.Positive(t, s.record().Units.Tokens())
 	_, adjusted := l.calls()
-	assert.Positive(t, adjusted[0][0].Cost)
+	assert.Positive(t, adjusted[0][0].Amount)
 }
 
 // If one step of settling fails, the others still run: the Limiter takes as many tokens
 // as are recorded, and the request is no longer in progress.
 func TestAccount_EveryStepOfSettlingRuns(t *testing.T) {
 	const reply = "one two three"
-	for _, step := range []string{"CountTokens", "Adjust", "Record", "Cost", "release"} {
+	for _, step := range []string{"CountTokens", "Adjust", "Record", "Price", "release"} {
 		for name, fault := range hostFaults {
 			t.Run(step+"/"+name, func(t *testing.T) {
 				at := func(current string) error {
@@ -426,29 +428,30 @@ func TestAccount_EveryStepOfSettlingRuns(t *testing.T) {
 						panic(err)
 					}
 				}
+				estimates := 0 // of the price: the reservation, and the least that is enough
 				released := make(chan struct{})
-				l := &stubConcurrencyLimiter{acquire: func(context.Context, string, int) (func(), error) {
-					return func() { close(released); mustNotFail("release") }, nil
+				l := &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) {
+					return func() { close(released); mustNotFail("release") }, 0, nil
 				}}
 				l.adjust = func(context.Context) error { return at("Adjust") }
 				var recorded []llmhttp.UsageRecord
 				store := recordFunc(func(r llmhttp.UsageRecord) error { recorded = append(recorded, r); return at("Record") })
 				s := startServer(t, config{
 					backend: textBackend(reply),
-					keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1, Quota: llmhttp.Quota{Cost: 1000}}),
+					keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1, Quota: llmhttp.Quota{Cost: 1000 * llmhttp.MoneyUnit}}),
 					opts: llmhttp.Options{
 						Limiter: l, Usage: store,
-						CountTokens: func(model, text string) int {
+						TextTokens: func(model, text string) int {
 							if text == reply {
 								mustNotFail("CountTokens")
 							}
 							return countWords(model, text)
 						},
-						Cost: func(u llmhttp.UsageSum) float64 {
-							if u.Start != (time.Time{}) { // of a record, not of a reservation
-								mustNotFail("Cost")
+						Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+							if estimates++; estimates > 2 { // not for a reservation
+								return llmhttp.Cost{}, at("Price")
 							}
-							return 1
+							return llmhttp.Cost{Other: llmhttp.MoneyUnit}, nil
 						},
 					},
 				})
@@ -460,17 +463,17 @@ func TestAccount_EveryStepOfSettlingRuns(t *testing.T) {
 				books := 0
 				for _, call := range append(taken, adjusted...) {
 					for _, draw := range call {
-						books += draw.Cost
+						books += int(draw.Amount)
 					}
 				}
-				assert.Equal(t, recorded[0].Usage.TotalTokens, books)
+				assert.EqualValues(t, recorded[0].Units.Tokens(), books)
 				assert.Contains(t, s.log.String(), `"level":"ERROR"`)
 			})
 		}
 	}
 }
 
-// A recordFunc is a KeyUsageStore that passes records to itself and reports no usage.
+// A recordFunc is a UsageStore that passes records to itself and reports no usage.
 type recordFunc func(llmhttp.UsageRecord) error
 
 func (f recordFunc) Record(_ context.Context, records ...llmhttp.UsageRecord) error {
@@ -482,8 +485,8 @@ func (f recordFunc) Record(_ context.Context, records ...llmhttp.UsageRecord) er
 func TestAccount_ClientLeavesBeforeA404(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var l stubConcurrencyLimiter
-	l.acquire = func(requestCtx context.Context, _ string, _ int) (func(), error) {
-		return func() { leave(); <-requestCtx.Done() }, nil
+	l.acquire = func(requestCtx context.Context, _ ...llmhttp.Slot) (func(), int, error) {
+		return func() { leave(); <-requestCtx.Done() }, 0, nil
 	}
 	s := startServer(t, config{
 		backend: failingBackend(llmhttp.ModelNotFound("demo-chat")),
@@ -496,7 +499,7 @@ func TestAccount_ClientLeavesBeforeA404(t *testing.T) {
 	assert.Empty(t, s.usage.records())
 	taken, adjusted := l.calls()
 	require.Len(t, adjusted, 1)
-	assert.Equal(t, -taken[0][0].Cost, adjusted[0][0].Cost)
+	assert.Equal(t, -taken[0][0].Amount, adjusted[0][0].Amount)
 }
 
 // An error reply is sent before its usage is recorded.
@@ -536,7 +539,7 @@ func TestAccount_NotSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			started := make(chan struct{})
 			s := startServer(t, config{
-				opts: llmhttp.Options{CountTokens: countWords},
+				opts: llmhttp.Options{TextTokens: countWords},
 				backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 					close(started)
 					<-ctx.Done()
@@ -547,8 +550,8 @@ func TestAccount_NotSent(t *testing.T) {
 			go func() { <-started; leave() }()
 			_, err := s.open(ctx, "POST", chatPath, chatBody)
 			require.Error(t, err)
-			assert.Equal(t, tt.prompt, s.summary().Usage.PromptTokens)
-			assert.Equal(t, tt.prompt, s.record().Usage.PromptTokens)
+			assert.EqualValues(t, tt.prompt, s.summary().Record.Units.PromptTokens)
+			assert.EqualValues(t, tt.prompt, s.record().Units.PromptTokens)
 		})
 	}
 }
@@ -560,7 +563,7 @@ func TestTokens_EstimateCountsExtra(t *testing.T) {
 		return []*llmhttp.ChatChunk{{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Extra: llmhttp.Extra{"thinking": long}}}}}}
 	})})
 	require.Equal(t, 200, s.chat(chatBody).StatusCode)
-	assert.InDelta(t, 1000, s.record().Usage.CompletionTokens, 100)
+	assert.InDelta(t, 1000, s.record().Units.CompletionTokens, 100)
 	for _, body := range []string{
 		chatWith(`"documents":["` + strings.Repeat("word", 1000) + `"]`),
 		chatWith(`"response_format":{"type":"json_schema","json_schema":{"name":"x","description":"` + strings.Repeat("word", 1000) + `"}}`),
@@ -568,6 +571,6 @@ func TestTokens_EstimateCountsExtra(t *testing.T) {
 	} {
 		s := startServer(t, config{})
 		require.Equal(t, 200, s.chat(body).StatusCode, body)
-		assert.InDelta(t, 1000, s.record().Usage.PromptTokens, 100)
+		assert.InDelta(t, 1000, s.record().Units.PromptTokens, 100)
 	}
 }

@@ -70,7 +70,7 @@ func TestAllocs_PerRequest(t *testing.T) {
 	assert.InDelta(t, 510, len(body), 30)
 	key := testKey()
 	key.Limits = llmhttp.Limits{Requests: llmhttp.PerMinute(1e9), Tokens: llmhttp.PerMinute(hugeLimit)}
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
+	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
 	chunk := llmhttp.TextChunk(strings.Repeat("answer ", 10))
 	usage := &llmhttp.Usage{PromptTokens: 90, CompletionTokens: 10}
 	stream := func(yield func(*llmhttp.ChatChunk, error) bool) {

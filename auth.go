@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -45,11 +46,11 @@ type KeyStore interface {
 	Lookup(ctx context.Context, secret string) (*Key, error)
 }
 
-// The KeyFunc type is an adapter to use an ordinary function as a [KeyStore].
-type KeyFunc func(ctx context.Context, secret string) (*Key, error)
+// The KeyStoreFunc type is an adapter to use an ordinary function as a [KeyStore].
+type KeyStoreFunc func(ctx context.Context, secret string) (*Key, error)
 
 // Lookup returns f(ctx, secret).
-func (f KeyFunc) Lookup(ctx context.Context, secret string) (*Key, error) { return f(ctx, secret) }
+func (f KeyStoreFunc) Lookup(ctx context.Context, secret string) (*Key, error) { return f(ctx, secret) }
 
 // ErrKeyNotFound is returned by a [KeyStore] for an unknown secret.
 var ErrKeyNotFound = errors.New("llmhttp: no such key")
@@ -69,11 +70,13 @@ type Key struct {
 	// the ID is used.
 	Account string
 
-	// Scopes are the endpoints that the key may call. Nil means all, empty none.
-	Scopes []Endpoint
+	// Scopes are the kinds of requests that the key may make. Nil means all, empty none, so
+	// that a program that removes the last scope of a key does not allow all. A store must
+	// keep the difference, which omitempty of encoding/json loses.
+	Scopes []Scope
 
 	// Models are the models that the key may use; a * stands for any text. Nil
-	// means all, empty none.
+	// means all, empty none, as for Scopes.
 	Models []string
 
 	// Expires is when the key stops working. Zero means never.
@@ -81,6 +84,11 @@ type Key struct {
 
 	// Limits are the limits on the use of the key. The zero Limits set none.
 	Limits Limits
+
+	// Labels are recorded with each request of the key: see [ValidateLabels]. A
+	// [KeyManager] does not keep them: a KeyStore that wraps one sets them in a copy of the
+	// Key, as for Data.
+	Labels []Label
 
 	// Data is the host's own data about the holder of the key, such as a tenant. A
 	// Backend gets it by [KeyFrom]. The Handler does not read, compare, log or copy what it
@@ -90,31 +98,36 @@ type Key struct {
 	Data any
 }
 
-// An Endpoint is a scope of a [Key].
-type Endpoint string
+// A Scope is a kind of requests that a [Key] may be allowed to make.
+type Scope string
 
-// The endpoints of the API.
+// The scopes. A scope holds for every format in which a request can be made.
 const (
-	EndpointChat       Endpoint = "chat"       // POST /v1/chat/completions
-	EndpointImages     Endpoint = "images"     // POST /v1/images/generations
-	EndpointEmbeddings Endpoint = "embeddings" // POST /v1/embeddings
-	EndpointModels     Endpoint = "models"     // GET /v1/models and /v1/models/{id}
-	EndpointUsage      Endpoint = "usage"      // GET /v1/dashboard/billing/usage and subscription
+	ScopeChat       Scope = "chat"       // chats, counts of their tokens, and what else belongs to chats, such as stored responses
+	ScopeImages     Scope = "images"     // images
+	ScopeEmbeddings Scope = "embeddings" // vectors
+	ScopeModels     Scope = "models"     // lists of models
+	ScopeUsage      Scope = "usage"      // what the account used, and the quota of the key
 )
-
-// Endpoints returns all endpoints, for programs that check the scopes of keys.
-func Endpoints() []Endpoint {
-	return []Endpoint{EndpointChat, EndpointImages, EndpointEmbeddings, EndpointModels, EndpointUsage}
-}
 
 // AllowsModel reports whether k may use the model of the given ID.
 func (k *Key) AllowsModel(id string) bool {
 	return k.Models == nil || slices.ContainsFunc(k.Models, func(pattern string) bool { return modelname.Match(pattern, id) })
 }
 
-// AllowsEndpoint reports whether k may call e.
-func (k *Key) AllowsEndpoint(e Endpoint) bool {
-	return k.Scopes == nil || slices.Contains(k.Scopes, e)
+// Validate returns an error that names the first field of k whose value is a mistake: those of
+// its Limits, or Labels out of bounds: see [ValidateLabels]. Programs and stores call it when a
+// key is made; a [Handler] does not.
+func (k *Key) Validate() error {
+	if err := ValidateLabels(k.Labels); err != nil {
+		return fmt.Errorf("Key.Labels: %w", err)
+	}
+	return k.Limits.Validate()
+}
+
+// AllowsScope reports whether k may make requests of a scope.
+func (k *Key) AllowsScope(s Scope) bool {
+	return k.Scopes == nil || slices.Contains(k.Scopes, s)
 }
 
 // HashSecret returns the SHA-256 hash of secret in hexadecimal. It cannot be
@@ -142,7 +155,7 @@ func NewSecret(prefix string) string {
 // Options.TrustedOrigins.
 func AllowAll(account string) KeyStore {
 	key := &Key{ID: account, Account: account}
-	return KeyFunc(func(context.Context, string) (*Key, error) { return key, nil })
+	return KeyStoreFunc(func(context.Context, string) (*Key, error) { return key, nil })
 }
 
 // KeyFrom returns the Key of the request that ctx belongs to. It returns nil if ctx
@@ -150,7 +163,7 @@ func AllowAll(account string) KeyStore {
 // yet. The Key must not be modified.
 func KeyFrom(ctx context.Context) *Key {
 	if q := requestFrom(ctx); q != nil {
-		return q.key
+		return q.log.key.Load()
 	}
 	return nil
 }
@@ -159,7 +172,7 @@ func KeyFrom(ctx context.Context) *Key {
 // ctx does not belong to a request of a Handler.
 func RequestIDFrom(ctx context.Context) string {
 	if q := requestFrom(ctx); q != nil {
-		return q.accounting.record.ID
+		return q.record.RequestID
 	}
 	return ""
 }
@@ -201,11 +214,17 @@ func (c *credential) redactor() redactor {
 	return newRedactor(c.secret)
 }
 
+// clientError returns the Error that the client gets for err. Its Status, Type and Message
+// are set, and the API key is redacted.
+func (c *credential) clientError(err error) *Error {
+	return c.redactor().errorInPlace(completeError(c.r, err))
+}
+
 // authenticate finds the Key of the request. The reply is the same for keys
 // that are unknown, malformed and expired.
 func (q *request) authenticate() error {
 	refused := errInvalidKey
-	q.cred.secret = q.protocol.Secret(q.routed)
+	q.cred.secret = q.protocol().Secret(q.routed)
 	secret := q.cred.secret
 	if secret == "" {
 		refused = errNoKey
@@ -213,8 +232,11 @@ func (q *request) authenticate() error {
 	if secret == "" || !isWellFormed(secret) {
 		secret = Anonymous
 	}
-	q.observer.stepClass = ClassKeyStore
-	key, err := q.h.keys.Lookup(q.life.ctx, secret)
+	var key *Key
+	err := q.inCall(ClassKeyStore, func() (err error) {
+		key, err = q.h.keys.Lookup(q.client.Context(), secret)
+		return err
+	})
 	switch {
 	case errors.Is(err, ErrKeyNotFound):
 		return refused
@@ -222,18 +244,20 @@ func (q *request) authenticate() error {
 		err = errors.New("llmhttp: the KeyStore returned neither a Key nor an error")
 		fallthrough
 	case err != nil:
-		return q.life.storeError(err, "We could not check your API key. Please try again.")
-	case !key.Expires.IsZero() && !q.accounting.record.Time.Before(key.Expires):
+		return q.client.CauseOr(storeError(ClassKeyStore, err, "We could not check your API key. Please try again."))
+	case !key.Expires.IsZero() && !q.record.Time.Before(key.Expires):
 		return errInvalidKey
 	}
-	if err := q.checkOrigin(key, secret); err != nil {
+	if err := q.inCall(ClassKeyStore, func() error { return q.checkOrigin(key, secret) }); err != nil {
 		return err
 	}
 	if key.ID == "" || key.Account == "" {
 		key = namedKey(key, secret)
 	}
-	q.key, q.observer.stepClass = key, ClassInternal
-	q.accounting.record.KeyID, q.accounting.record.Account = key.ID, key.Account
+	q.key = key
+	q.record.KeyID, q.record.Account = key.ID, key.Account
+	q.log.setKey(key, q.route.binding.scope)
+	q.ledger.open(key, q.route.binding.op)
 	return nil
 }
 

@@ -6,16 +6,15 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestEndpoints_HasTheScopeOfEveryRoute(t *testing.T) {
+func TestScopes_HasTheScopeOfEveryRoute(t *testing.T) {
+	used := make(map[Scope]bool)
 	h := NewHandler(BackendFunc(nil), AllowAll("a"), nil)
-	routes := h.routes.wildcards
-	for _, list := range h.routes.exact {
-		routes = append(routes, list...)
-	}
-	used := make(map[Endpoint]bool)
-	for _, rt := range routes {
-		assert.Contains(t, Endpoints(), rt.endpoint)
-		used[rt.endpoint] = true
-	}
-	assert.Len(t, Endpoints(), len(used))
+	h.routes.contains(func(rt *boundRoute) bool {
+		assert.Contains(t, Scopes(), rt.binding.scope)
+		used[rt.binding.scope] = true
+		return false
+	})
+	assert.Len(t, Scopes(), len(used))
+	assert.Equal(t, []Scope{ScopeChat, ScopeImages, ScopeEmbeddings, ScopeModels, ScopeUsage}, Scopes())
+	assert.Equal(t, []Operation{OperationChat, OperationImages, OperationEmbeddings}, Operations())
 }

@@ -65,7 +65,7 @@ func TestAuth_Bearer(t *testing.T) {
 		{"huge", []string{"Authorization: Bearer " + strings.Repeat("x", 500<<10)}, "", wrong},
 	}
 	var lookups atomic.Int64
-	s := startServer(t, config{keys: llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	s := startServer(t, config{keys: llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret == llmhttp.Anonymous {
 			return nil, llmhttp.ErrKeyNotFound
 		}
@@ -154,7 +154,7 @@ func TestAuth_KeyStoreFails(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := startServer(t, config{keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+			s := startServer(t, config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 				if tt.name == "panic" {
 					panic(secretCause)
 				}
@@ -177,17 +177,17 @@ func TestAuth_KeyStoreFails(t *testing.T) {
 // A key with scopes may call only the endpoints that they name. Nil scopes permit all
 // endpoints, empty ones none.
 func TestAuth_Scopes(t *testing.T) {
-	calls := map[llmhttp.Endpoint][][3]string{
-		llmhttp.EndpointChat:       {{"POST", chatPath, chatBody}, {"POST", chatPath, streamBody}},
-		llmhttp.EndpointImages:     {{"POST", imagesPath, imageBody}},
-		llmhttp.EndpointEmbeddings: {{"POST", embeddingsPath, embeddingBody}},
-		llmhttp.EndpointModels:     {{"GET", modelsPath, ""}, {"GET", modelsPath + "/demo-chat", ""}, {"HEAD", modelsPath, ""}},
-		llmhttp.EndpointUsage:      {{"GET", usagePath, ""}, {"GET", "/dashboard/billing/usage", ""}},
+	calls := map[llmhttp.Scope][][3]string{
+		llmhttp.ScopeChat:       {{"POST", chatPath, chatBody}, {"POST", chatPath, streamBody}},
+		llmhttp.ScopeImages:     {{"POST", imagesPath, imageBody}},
+		llmhttp.ScopeEmbeddings: {{"POST", embeddingsPath, embeddingBody}},
+		llmhttp.ScopeModels:     {{"GET", modelsPath, ""}, {"GET", modelsPath + "/demo-chat", ""}, {"HEAD", modelsPath, ""}},
+		llmhttp.ScopeUsage:      {{"GET", usagePath, ""}, {"GET", "/dashboard/billing/usage", ""}},
 	}
 	all := slices.Sorted(maps.Keys(calls))
-	keys := [][]llmhttp.Endpoint{nil, {}, all, {"nonsense"}}
+	keys := [][]llmhttp.Scope{nil, {}, all, {"nonsense"}}
 	for _, e := range all {
-		keys = append(keys, []llmhttp.Endpoint{e})
+		keys = append(keys, []llmhttp.Scope{e})
 	}
 	for _, scopes := range keys {
 		key := testKey()
@@ -195,7 +195,7 @@ func TestAuth_Scopes(t *testing.T) {
 		s := startServer(t, config{keys: keysFor(key)})
 		for endpoint, requests := range calls {
 			allowed := scopes == nil || slices.Contains(scopes, endpoint)
-			assert.Equal(t, allowed, key.AllowsEndpoint(endpoint))
+			assert.Equal(t, allowed, key.AllowsScope(endpoint))
 			for _, request := range requests {
 				t.Run(fmt.Sprintf("%#v/%s %s", scopes, request[0], request[1]), func(t *testing.T) {
 					r := s.do(request[0], request[1], request[2])
@@ -286,7 +286,7 @@ func TestAllowAll(t *testing.T) {
 
 // A KeyStore that wraps AllowAll admits every request.
 func TestAllowAll_Wrapped(t *testing.T) {
-	s := startServer(t, config{keys: llmhttp.KeyFunc(llmhttp.AllowAll("everybody").Lookup)})
+	s := startServer(t, config{keys: llmhttp.KeyStoreFunc(llmhttp.AllowAll("everybody").Lookup)})
 	assert.Equal(t, 200, s.chat(chatBody, withoutKey).StatusCode)
 	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
 }
@@ -415,7 +415,7 @@ func leakConfigs(secret string) map[string]config {
 	opaque := errors.New("it was " + secret + ", and " + secret)
 	shown := &llmhttp.Error{Status: 500, Type: "type_" + secret, Code: "code_" + secret, Param: "param_" + secret, Message: "message " + secret, Err: opaque}
 	keys := func(f func() error) config {
-		return config{keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, f() })}
+		return config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, f() })}
 	}
 	take := func(f func() error) config {
 		return config{opts: llmhttp.Options{Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, f() }}}}
@@ -459,7 +459,7 @@ func leakConfigs(secret string) map[string]config {
 		"Backend *Error after text":   {backend: failAfter(shown, "hi")},
 		"Backend panic after text":    panics(secret, "hi"),
 		"ImageURL error":              {opts: llmhttp.Options{ImageURL: func(context.Context, []byte, string) (string, error) { return "", opaque }}},
-		"CountTokens panic":           {opts: llmhttp.Options{CountTokens: func(string, string) int { panic(secret) }}},
+		"CountTokens panic":           {opts: llmhttp.Options{TextTokens: func(string, string) int { panic(secret) }}},
 		"Observer panic": {opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 			return ctx, llmhttp.Observation{Ended: func(*llmhttp.RequestSummary) { panic(secret) }}
 		}}},
@@ -472,7 +472,7 @@ func leakConfigs(secret string) map[string]config {
 func TestRedactor_NothingLeaks(t *testing.T) {
 	key := testKey()
 	key.Limits = llmhttp.Limits{Requests: noRefill(1000), Tokens: noRefill(1 << 30)}
-	anySecret := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
+	anySecret := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
 	for kind, secret := range map[string]string{
 		"usual":     testSecret,
 		"no prefix": "llm_no-usual-prefix_0123456789abcdefgh",
@@ -499,7 +499,7 @@ func TestRedactor_NothingLeaks(t *testing.T) {
 			assert.NotContains(t, unescaped(s.log.String()), secret, "%s: in the log", name)
 			assert.NotContains(t, s.log.String(), promptMarker, "%s: in the log", name)
 			for _, e := range s.summaries() {
-				record, err := json.Marshal(e.UsageRecord)
+				record, err := json.Marshal(e.Record)
 				require.NoError(t, err)
 				text := fmt.Sprintf("%v %+v %#v %s", e, e, e, record)
 				for err := e.Err; err != nil; err = errors.Unwrap(err) {
@@ -525,7 +525,7 @@ func unescaped(s string) string {
 
 // A secret of one letter is too short to redact: other texts keep that letter.
 func TestRedactor_ShortSecret(t *testing.T) {
-	s := startServer(t, config{keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return &llmhttp.Key{ID: "k"}, nil })})
+	s := startServer(t, config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &llmhttp.Key{ID: "k"}, nil })})
 	r := s.chat("{", withSecret("e"))
 	assert.Equal(t, "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)", r.checkError(t, 400).Message)
 }

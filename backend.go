@@ -9,7 +9,7 @@ import (
 
 // A Backend answers chat requests. It may also implement [ModelLister],
 // [ImageGenerator] and [Embedder], without which a [Handler] answers 404 on their
-// endpoints, and [ImageSizer], [TokenCounter] and [Aliaser]. All methods must be safe
+// endpoints, and [ImageSizer] and [TokenCounter]. All methods must be safe
 // for concurrent use.
 type Backend interface {
 	// Chat returns the reply to req. The work is done while the returned
@@ -72,15 +72,6 @@ type TokenCounter interface {
 	CountTokens(ctx context.Context, req *ChatRequest) (int, error)
 }
 
-// An Aliaser is a [Backend] that gives models other names than the servers behind it.
-// NewHandler asks it once, to compare what the names cost: see Options.Cost.
-type Aliaser interface {
-	// Aliases returns the names that clients use for models, as far as they differ from
-	// those that servers are asked for, each with the names of the servers. A name may be
-	// a pattern, as in [Key]. Aliases contacts no server. The caller may modify the map.
-	Aliases() map[string][]string
-}
-
 // A Forwarder is a [Backend] that forwards every call, including those of the
 // optional interfaces, to another Backend. Embed it in a wrapper that changes
 // some of the calls, or use it to call an optional method of any Backend:
@@ -88,7 +79,7 @@ type Aliaser interface {
 //	models, err := llmhttp.Forwarder{Backend: b}.ListModels(ctx)
 //
 // If the wrapped Backend does not implement an optional interface, the methods
-// of that interface return an error wrapping [errors.ErrUnsupported]. Aliases returns nil.
+// of that interface return an error wrapping [errors.ErrUnsupported].
 type Forwarder struct{ Backend }
 
 var (
@@ -97,7 +88,6 @@ var (
 	_ ImageSizer     = Forwarder{}
 	_ Embedder       = Forwarder{}
 	_ TokenCounter   = Forwarder{}
-	_ Aliaser        = Forwarder{}
 )
 
 // ListModels calls the method of the wrapped [ModelLister].
@@ -140,14 +130,6 @@ func (f Forwarder) CountTokens(ctx context.Context, req *ChatRequest) (int, erro
 	return 0, unsupported("count tokens")
 }
 
-// Aliases calls the method of the wrapped [Aliaser].
-func (f Forwarder) Aliases() map[string][]string {
-	if b, ok := f.Backend.(Aliaser); ok {
-		return b.Aliases()
-	}
-	return nil
-}
-
 func unsupported(what string) error {
 	return fmt.Errorf("llmhttp: backend does not %s: %w", what, errors.ErrUnsupported)
 }
@@ -171,7 +153,7 @@ func unsupported(what string) error {
 // An error ends the stream; a chunk that is yielded together with an error is
 // dropped. Before the first chunk an error becomes the HTTP status of the reply,
 // unless the Backend was silent for so long that the stream has begun: see
-// Options.KeepAlive and Route.StartsEarly. Later it is an error event.
+// Options.KeepAlive and Framing.StartsEarly. Later it is an error event.
 //
 // The Backend must not use a chunk that it has yielded: the loop may change it and
 // keep it.
@@ -251,22 +233,30 @@ func (c *Choice) chunk() ChunkChoice {
 // Extra that are strings. Arrays in Extra are concatenated and objects merged;
 // of other values the last one is kept.
 func Collect(s ChatStream) (*ChatResponse, error) {
-	j := new(joiner)
+	j := new(Joiner)
 	o := orderer{sink: j, choiceLimit: maxChoices}
 	began := false
 	for chunk, err := range s {
 		if err != nil {
 			o.emitHeld()
-			return j.response(&o), err
+			return o.response(j), err
 		}
 		began = began || chunk != nil
 		if o.add(chunk); o.err != nil {
-			return j.response(&o), o.err
+			return o.response(j), o.err
 		}
 	}
 	o.emitHeld()
 	if !began {
-		return j.response(&o), errNoChunk
+		return o.response(j), errNoChunk
 	}
-	return j.response(&o), nil
+	return o.response(j), nil
+}
+
+// response returns what j has joined, as the reply that the chunks have identified.
+func (o *orderer) response(j *Joiner) *ChatResponse {
+	r := j.Response()
+	r.ID, r.Created, r.Model = o.start.ID, o.start.Created, o.start.Model
+	r.Usage, r.Extra = o.usage, mergeExtra(r.Extra, o.endExtra())
+	return r
 }

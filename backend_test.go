@@ -380,10 +380,10 @@ func TestBackend_DeadlineOfTheHost(t *testing.T) {
 
 // A Backend may modify the request that it gets.
 func TestBackend_OwnsItsRequest(t *testing.T) {
-	var counted []llmhttp.Usage
+	var counted []llmhttp.Units
 	for _, change := range []bool{false, true} {
 		s := startServer(t, config{
-			opts: llmhttp.Options{CountTokens: func(_, text string) int { return len(text) }},
+			opts: llmhttp.Options{TextTokens: func(_, text string) int { return len(text) }},
 			backend: llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 				if change {
 					req.Messages = nil
@@ -392,7 +392,7 @@ func TestBackend_OwnsItsRequest(t *testing.T) {
 			}),
 		})
 		s.chat(chatBody)
-		counted = append(counted, s.record().Usage)
+		counted = append(counted, s.record().Units)
 	}
 	assert.Equal(t, counted[0], counted[1])
 	assert.Positive(t, counted[0].PromptTokens)

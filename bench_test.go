@@ -75,7 +75,7 @@ func BenchmarkHandler(b *testing.B) {
 		b.Run(bm.name, func(b *testing.B) {
 			key := testKey()
 			key.Limits = llmhttp.Limits{Requests: llmhttp.PerMinute(hugeLimit), Tokens: llmhttp.PerMinute(hugeLimit)}
-			keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
+			keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
 			backend := streamBackend(func(_ context.Context, yield yieldFunc) {
 				chunk := llmhttp.TextChunk("")
 				usage := &llmhttp.Usage{PromptTokens: 80, CompletionTokens: bm.chunks}

@@ -364,6 +364,6 @@ func (r *ChatRequest) describe(d *description) {
 		Stop: d.list(r.Stop), ReasoningEffort: r.ReasoningEffort,
 	}
 	if r.ResponseFormat != nil {
-		d.info.Params.ResponseFormat = r.ResponseFormat.Type
+		d.info.Params.ResponseFormatType = r.ResponseFormat.Type
 	}
 }

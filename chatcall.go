@@ -1,72 +1,98 @@
 package llmhttp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"math"
 	"net/http"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/exchange"
 )
 
-// A chatCall is the call of Backend.Chat for a request of any protocol, and its
-// reply. Its fields are guarded by the response's mu while the Backend runs: a Backend
-// that wrongly calls yield from several goroutines at once must not corrupt buffers
-// that other requests get later.
-type chatCall struct {
-	q       *request
-	encoder ChatEncoder
-	order   orderer
-	stream  *eventStream // nil unless the reply is a stream
-	size    int          // approximate size of the chunks so far, in bytes
-	began   bool         // the Backend has yielded a chunk
-	err     error        // why the Backend must stop; errStreamOver if it has returned
-}
+var chatOperation = operation{name: OperationChat, scope: ScopeChat}
 
-// serve decodes the request and replies.
-func (c *chatCall) serve(decode func(context.Context, *http.Request, []byte) (*ChatRequest, ChatEncoder, error)) error {
-	q := c.q
-	body, err := q.readBody()
+// serveChat serves a chat of any protocol, whose request decode decodes.
+func (q *request) serveChat(decode func(context.Context, *http.Request, []byte) (*ChatRequest, ChatEncoder, error)) error {
+	var req *ChatRequest
+	var encoder ChatEncoder
+	err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+		req, encoder, err = decode(ctx, r, body)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	req, encoder, err := decode(q.life.ctx, q.routed, body.b)
-	putBuffer(body)
-	if err != nil {
-		return q.life.endCauseOr(err)
+	if encoder == nil {
+		return errNoEncoder
 	}
-	if err := c.reserve(req); err != nil {
-		return err
+	framing := encoder.Framing()
+	if framing.ContentType == "" {
+		return errNoContentType
 	}
-	c.encoder = encoder
-	c.order.choiceLimit = req.Choices()
-	c.order.output.keepText = q.h.opts.CountTokens != nil
-	if req.Stream {
-		return c.replyStream(req)
+	if req != nil {
+		if err := q.reserveChat(req); err != nil {
+			return err
+		}
 	}
-	return c.replyWhole(req)
+	q.beginReply(req, encoder, framing)
+	if req == nil {
+		return q.endReply(nil)
+	}
+	return q.inCall(ClassBackend, func() error { return q.replyChat(req) })
 }
 
-// reserve checks the model, and reserves the estimated tokens of the prompt and of the
+var (
+	errNoEncoder     = errors.New("llmhttp: the decode function of BindChat returned neither an encoder nor an error")
+	errNoContentType = errors.New("llmhttp: the Framing of a ChatEncoder has no ContentType")
+)
+
+// reserveChat checks the model, and reserves the estimated tokens of the prompt and of the
 // reply. If the client sets no limit, a quota that has only the tokens of the prompt left is
 // enough.
-func (c *chatCall) reserve(req *ChatRequest) error {
-	if err := c.q.authorizeModel(req.Model); err != nil {
+func (q *request) reserveChat(req *ChatRequest) error {
+	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
-	if n := c.q.key.Limits.MaxCompletionTokens; n > 0 {
+	if n := q.key.Limits.MaxCompletionTokens; n < 0 {
+		return errNoCompletions()
+	} else if n > 0 {
 		limitCompletion(req, n)
-		c.order.maxBytes = maxCompletionBytes(n)
 	}
-	a := &c.q.accounting
-	a.promptTokens = a.countPrompt(req)
-	tokens := chatCost(a.promptTokens, c.q.h.opts.ReserveCompletion, req, &c.q.key.Limits)
-	minTokens := tokens
+	prompt := q.countPrompt(req)
+	e := estimate{prompt: prompt, tokens: chatCost(prompt, q.h.opts.ReserveCompletion, req, &q.key.Limits)}
+	e.minTokens = e.tokens
 	if _, ok := req.TokenLimit(); !ok {
-		minTokens = a.promptTokens
+		e.minTokens = prompt
 	}
-	return a.reserve(estimate{tokens: tokens, minTokens: minTokens})
+	return q.reserve(e)
+}
+
+// countPrompt estimates the tokens of the prompt of a chat.
+func (q *request) countPrompt(req *ChatRequest) int {
+	return q.tokenEstimator().prompt(req) + estimateTokens(q.unsent)
+}
+
+// beginReply prepares the reply to req. A nil req gets an empty reply.
+func (q *request) beginReply(req *ChatRequest, encoder ChatEncoder, f Framing) {
+	p, record := &q.chat, q.record
+	p.encoder, p.whole, p.order.sink = encoder, f.Whole, p
+	q.contentType = f.ContentType
+	p.cred, p.maxReply = &q.cred, q.h.opts.MaxReply
+	p.order.output.keepText = q.h.opts.TextTokens != nil
+	p.defaults = ReplyStart{Created: record.Time.Unix(), Model: record.Model, PromptTokens: q.ledger.expected.prompt}
+	if req != nil {
+		p.order.choiceLimit = req.Choices()
+	}
+	if n := q.key.Limits.MaxCompletionTokens; n > 0 {
+		p.order.maxBytes = maxCompletionBytes(n)
+	}
+	if q.streamed = !f.Whole; q.streamed {
+		q.client.BeginStream(exchange.StreamFormat{
+			ContentType: f.ContentType, KeepAlive: f.KeepAlive, StartsEarly: f.StartsEarly, EndsCleanly: f.EndsCleanly,
+		}, p)
+	}
 }
 
 // chatCost returns the number of tokens to reserve for a chat: its prompt, and
@@ -94,6 +120,11 @@ func chatCost(prompt, reserve int, r *ChatRequest, l *Limits) int {
 	return max(cost, prompt)
 }
 
+// errNoCompletions returns the error for a key whose Limits.MaxCompletionTokens permits none.
+func errNoCompletions() *Error {
+	return Errorf(http.StatusForbidden, "completions_not_permitted", "Your API key does not permit completions.")
+}
+
 // limitCompletion sets the limits on the tokens of a choice to at most limit, which is
 // Limits.MaxCompletionTokens.
 func limitCompletion(r *ChatRequest, limit int) {
@@ -114,252 +145,136 @@ func maxCompletionBytes(tokens int) int {
 	return min(tokens, math.MaxInt32)*perToken + slack
 }
 
-// replyWhole answers with a whole reply.
-func (c *chatCall) replyWhole(req *ChatRequest) error {
-	joined := new(joiner)
-	c.order.sink = joined
-	var collected *collectedReply
-	if collector, ok := c.encoder.(ChunkCollector); ok {
-		collected = &collectedReply{call: c, collector: collector}
-		c.order.sink = collected
-	}
-	if err := c.callBackend(req); err != nil {
+// replyChat answers with the reply of the Backend. Its usage is recorded before its end is
+// sent, so that a client that has all of it finds its usage reported.
+func (q *request) replyChat(req *ChatRequest) error {
+	p := &q.chat
+	if err := q.callChat(req); err != nil {
 		return err
 	}
-	c.order.complete()
-	c.q.accounting.settle()
-	if collected != nil && collected.err != nil {
-		return collected.err
-	}
-	c.completeStart()
-	r := joined.response(&c.order)
-	r.Usage = &c.q.accounting.record.Usage
-	c.q.log.warn(c.order.misuses)
-	if err := c.saveReply(r.Extra); err != nil {
+	err := q.client.Produce(func(_ time.Time, out *exchange.Buffer) error { return p.complete(out) })
+	q.settle()
+	if err != nil {
 		return err
 	}
-	return c.q.reply(func(b []byte) ([]byte, error) {
-		defer c.dropReply()
-		return c.encoder.AppendWhole(b, r)
-	})
+	extra := p.order.endExtra()
+	q.log.warn(p.order.misuses)
+	return q.endReply(extra)
 }
 
-// A collectedReply is a chunkSink that passes the chunks of a whole reply to a
-// ChunkCollector.
-type collectedReply struct {
-	call      *chatCall
-	collector ChunkCollector
-	started   bool
-	err       error
+// endReply stores the reply, if the encoder is a ReplySaver, and ends it.
+func (q *request) endReply(extra Extra) error {
+	if err := q.saveReply(extra); err != nil {
+		return err
+	}
+	p, usage := &q.chat, &q.ledger.usage
+	if !q.streamed {
+		return q.replyAs(http.StatusOK, q.contentType, func(b []byte) ([]byte, error) { return p.appendEnd(b, usage, extra) })
+	}
+	return q.client.EndStream(func(out *exchange.Buffer) (err error) {
+		out.B, err = p.appendEnd(out.B, usage, extra)
+		return err
+	}, q.ledger.slots.releaser())
 }
 
-func (r *collectedReply) add(c *ChatChunk) {
-	if !r.started {
-		r.started = true
-		r.collector.CollectStart(r.call.completeStart())
+// callChat calls the Backend, which yields the chunks of the reply.
+func (q *request) callChat(req *ChatRequest) error {
+	began, err := q.beginCall(ClassBackend)
+	if err != nil {
+		return err
 	}
-	if r.err == nil {
-		r.err = r.collector.CollectChunk(c)
+	q.observer.startTranscript(req, &q.chat.order)
+	q.notifyStarted(req, began)
+	defer q.callReturned() // also if the Backend panics
+	defer q.chunks.close()
+	stream := q.h.backend.Chat(q.backendCtx, req)
+	if stream == nil {
+		stream = Fail(errNilStream)
 	}
+	stream(q.yield)
+	err = q.chunks.close()
+	if err == nil && q.chat.stats.count == 0 {
+		err = errNoChunk
+	}
+	q.backend.notSent = errors.Is(err, ErrNotSent)
+	// A Backend may return without an error when its context is done. That is
+	// not the end of a reply.
+	return q.client.CauseOr(err)
+}
+
+// yield is the yield function of the Backend's stream. When it returns, the chunk was
+// written, or is queued for a write with the next chunks or for the whole reply.
+func (q *request) yield(chunk *ChatChunk, err error) bool {
+	g := &q.chunks
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == errStreamOver {
+		q.log.warn(misuseYieldAfterReturn)
+		return false
+	}
+	if err == nil && chunk != nil {
+		q.usage.set(chunk.Usage) // also if nobody reads the reply any more
+	}
+	if g.err != nil {
+		return false
+	}
+	if g.err = err; err == nil {
+		g.err = q.receive(chunk)
+	}
+	return g.err == nil
+}
+
+// receive adds a chunk to the reply. If it returns an error, the Backend must stop.
+func (q *request) receive(chunk *ChatChunk) error {
+	p, arrived := &q.chat, q.arrived
+	err := q.client.Receive(func(now time.Time, out *exchange.Buffer) error { return p.receive(chunk, now.Sub(arrived), out) })
+	q.log.warn(p.order.misuses)
+	if err == nil && p.order.isTruncated() {
+		err = errReplyComplete
+	}
+	return err
 }
 
 // saveTimeout bounds how long a ReplySaver may take to store a reply.
 const saveTimeout = time.Second
 
-// saveReply stores a complete reply if the encoder is a ReplySaver. The response's mu
-// must not be held, because a store takes time.
-func (c *chatCall) saveReply(extra Extra) error {
-	save := c.saveFunc(extra)
-	if save == nil {
-		return nil
+// saveReply stores a complete reply if the encoder is a ReplySaver.
+func (q *request) saveReply(extra Extra) error {
+	save, err := q.saveFunc(extra)
+	if save == nil || err != nil {
+		return err
 	}
-	ctx, cancel := context.WithTimeout(c.q.life.ctx, saveTimeout)
+	ctx, cancel := context.WithTimeout(q.client.Context(), saveTimeout)
 	defer cancel()
-	c.q.observer.stepClass = ClassInternal
-	err := save(ctx)
+	err = q.inCall(ClassInternal, func() error { return save(ctx) })
 	if err == nil {
 		return nil
 	}
-	if cause := c.q.life.endCause(); cause != nil {
+	if cause := q.client.Cause(); cause != nil {
 		return cause
 	}
-	return c.saveFailed(err)
+	return classify(ClassInternal, q.saveFailed(unclassified(err)))
+}
+
+// saveFunc returns the function that stores the reply, or nil if there is nothing to store.
+func (q *request) saveFunc(extra Extra) (save func(context.Context) error, err error) {
+	p, usage := &q.chat, &q.ledger.usage
+	err = q.client.Produce(func(time.Time, *exchange.Buffer) error {
+		save = p.saveFunc(usage, extra)
+		return nil
+	})
+	return save, err
 }
 
 // saveFailed is called after the reply was not stored because of err. It returns nil if the
 // reply is sent nevertheless.
-func (c *chatCall) saveFailed(err error) error {
-	c.q.res.mu.Lock()
-	defer c.q.res.mu.Unlock()
-	if c.q.res.state == stateDone {
-		return c.q.res.err
-	}
-	if failure := c.encoder.(ReplySaver).SaveFailed(err); failure != nil {
+func (q *request) saveFailed(err error) error {
+	p := &q.chat
+	failure := q.client.Produce(func(time.Time, *exchange.Buffer) error { return p.encoder.(ReplySaver).SaveFailed(err) })
+	if failure != nil {
 		return failure
 	}
-	c.q.observer.saveErr = err
-	c.q.log.print(slog.LevelWarn, "reply not stored", err)
+	q.saveErr = err
+	q.log.print(slog.LevelWarn, "reply not stored", err)
 	return nil
-}
-
-// saveFunc returns the function that stores the reply, or nil if there is nothing to store.
-func (c *chatCall) saveFunc(extra Extra) func(context.Context) error {
-	c.q.res.mu.Lock()
-	defer c.q.res.mu.Unlock()
-	saver, ok := c.encoder.(ReplySaver)
-	if !ok || c.q.res.state == stateDone {
-		return nil
-	}
-	return saver.SaveReply(&c.q.accounting.record.Usage, extra)
-}
-
-// replyStream answers with a stream. Its usage is recorded before its end is
-// sent, so that a client that has all of it finds its usage reported.
-func (c *chatCall) replyStream(req *ChatRequest) error {
-	c.stream = &eventStream{q: c.q, encoder: c.encoder}
-	c.order.sink = c.stream
-	if err := c.callBackend(req); err != nil {
-		return err
-	}
-	c.endChoices()
-	c.q.accounting.settle()
-	extra := c.order.endExtra()
-	c.q.log.warn(c.order.misuses)
-	if err := c.saveReply(extra); err != nil {
-		return err
-	}
-	res := &c.q.res
-	res.mu.Lock()
-	defer res.mu.Unlock()
-	if res.state == stateDone {
-		return res.err
-	}
-	return c.stream.end(&c.q.accounting.record.Usage, extra, c.q.accounting.slotRelease())
-}
-
-// dropReply lets the reply be garbage-collected. It is called when the end of the reply is
-// encoded.
-func (c *chatCall) dropReply() {
-	c.order.sink, c.encoder = nil, nil
-	if c.stream != nil {
-		c.stream.encoder = nil
-	}
-}
-
-// endChoices ends the choices of a stream, unless it has failed.
-func (c *chatCall) endChoices() {
-	c.q.res.mu.Lock()
-	defer c.q.res.mu.Unlock()
-	if c.q.res.state != stateDone {
-		c.order.complete()
-	}
-}
-
-var (
-	errNilStream     = errors.New("llmhttp: the Backend returned a nil ChatStream")
-	errNoChunk       = errors.New("llmhttp: the stream ended without a chunk or an error")
-	errFailNil       = errors.New("llmhttp: Fail was called with a nil error")
-	errStreamOver    = errors.New("llmhttp: the stream's function has returned")
-	errReplyComplete = errors.New("llmhttp: the reply has all the tokens that it may have")
-)
-
-// callBackend calls the Backend and passes its chunks on.
-func (c *chatCall) callBackend(req *ChatRequest) error {
-	q := c.q
-	if err := q.beginBackendCall(); err != nil {
-		return err
-	}
-	q.observer.startTranscript(req, &c.order)
-	q.notifyStarted(req)
-	q.accounting.recordable = true
-	stream := q.h.backend.Chat(q.life.backendCtx, req)
-	if stream == nil {
-		stream = Fail(errNilStream)
-	}
-	stream(c.yield)
-	err := c.closeStream()
-	q.accounting.notSent = errors.Is(err, ErrNotSent)
-	// A Backend may return without an error when its context is done. That is
-	// not the end of a reply.
-	return q.life.endCauseOr(err)
-}
-
-// yield is the yield function of the Backend's stream. When it returns, the chunk was
-// written, or is queued for a write with the next chunks or for the whole reply.
-func (c *chatCall) yield(chunk *ChatChunk, err error) bool {
-	c.q.res.mu.Lock()
-	defer c.q.res.mu.Unlock()
-	if chunk != nil && chunk.Usage != nil && err == nil && c.err != errStreamOver {
-		c.q.accounting.reported = chunk.Usage // also if nobody reads the reply any more
-	}
-	switch {
-	case c.err == errStreamOver:
-		c.q.log.warnLocked(misuseYieldAfterReturn)
-	case c.err == nil && err == nil:
-		err = c.receive(chunk)
-	}
-	if c.err == nil {
-		c.err = err
-	}
-	return c.err == nil
-}
-
-// receive passes a chunk of the Backend on. If it returns an error, the Backend must stop.
-func (c *chatCall) receive(chunk *ChatChunk) error {
-	q := c.q
-	if q.res.state == stateDone {
-		return q.res.err
-	}
-	now := time.Now()
-	waited := now.Sub(q.idle.lastProgress)
-	q.idle.noteProgress(now)
-	q.observer.addChunk(chunk, now)
-	if chunk != nil {
-		c.began = true
-		if c.size += chunk.size(); c.size > q.h.opts.MaxReply {
-			return errReplyTooLarge(q.h.opts.MaxReply)
-		}
-	}
-	c.order.add(chunk)
-	if c.order.misuses != 0 {
-		q.log.warnLocked(c.order.misuses)
-	}
-	if c.order.err != nil {
-		return c.order.err
-	}
-	if c.stream != nil {
-		if err := c.stream.push(now, waited); err != nil {
-			return err
-		}
-	}
-	if c.order.isTruncated() {
-		return errReplyComplete
-	}
-	return nil
-}
-
-// closeStream refuses further chunks, and returns the error that ended the stream.
-func (c *chatCall) closeStream() error {
-	res := &c.q.res
-	res.mu.Lock()
-	defer res.mu.Unlock()
-	res.backendRuns = false
-	err := c.err
-	if c.err == nil || c.err == errReplyComplete {
-		c.err, err = errStreamOver, nil
-	}
-	if err == nil && !c.began {
-		return errNoChunk
-	}
-	return err
-}
-
-// completeStart sets what the Backend has left out of the identity of the reply, and
-// returns it.
-func (c *chatCall) completeStart() *ReplyStart {
-	s, a := &c.order.start, &c.q.accounting
-	s.PromptTokens = a.promptTokens
-	s.Created = cmp.Or(s.Created, a.record.Time.Unix())
-	s.Model = cmp.Or(s.Model, a.record.Model)
-	return s
 }

@@ -8,23 +8,36 @@ import (
 	"strings"
 )
 
-// ChatCompletions returns the [Protocol] of POST /v1/chat/completions, which a
-// Handler always serves. A Protocol for another API of OpenAI can embed it for
-// its Secret, SetHeaders and AppendError.
+// ChatCompletions returns the [Protocol] of POST /v1/chat/completions and the other paths
+// that a Handler always serves. A Protocol for another API of OpenAI can embed it for
+// its Secret, SetHeaders and AppendError. See "Protocols" in the package documentation.
 func ChatCompletions() Protocol { return chatCompletions{} }
 
-// chatCompletions is the [Protocol] of POST /v1/chat/completions.
+// chatCompletions is the [Protocol] of the paths that a Handler always serves.
 type chatCompletions struct{}
 
 func (chatCompletions) Name() string { return "chat" }
 
 func (chatCompletions) Secret(r *http.Request) string { return BearerSecret(r) }
 
-func (p chatCompletions) Routes() []Route {
-	return []Route{{Pattern: "POST /v1/chat/completions", Endpoint: EndpointChat, Chat: p.decode}}
+// Routes returns the routes of all operations of OpenAI's API.
+func (chatCompletions) Routes() []Route {
+	usage, subscription := usageOperation.bind(serveUsage), usageOperation.bind(serveSubscription)
+	return []Route{
+		{Pattern: "POST /v1/chat/completions", Bind: BindChat(decodeCompletion)},
+		{Pattern: "POST /v1/images/generations", Bind: BindImages(decodeImages)},
+		{Pattern: "POST /v1/embeddings", Bind: BindEmbeddings(decodeEmbeddings)},
+		{Pattern: "GET /v1/models", Bind: BindModels(decodeListModels)},
+		{Pattern: "GET /v1/models/{id...}", Bind: BindModels(decodeGetModel)},
+		{Pattern: "GET /v1/dashboard/billing/usage", Bind: usage},
+		{Pattern: "GET /dashboard/billing/usage", Bind: usage},
+		{Pattern: "GET /v1/dashboard/billing/subscription", Bind: subscription},
+		{Pattern: "GET /dashboard/billing/subscription", Bind: subscription},
+	}
 }
 
-func (chatCompletions) decode(ctx context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
+// decodeCompletion decodes POST /v1/chat/completions.
+func decodeCompletion(ctx context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
 	req := new(ChatRequest)
 	if err := decodeRequest(body, chatRequestJSON, req); err != nil {
 		return nil, nil, err
@@ -36,7 +49,7 @@ func (chatCompletions) decode(ctx context.Context, _ *http.Request, body []byte)
 		return nil, nil, err
 	}
 	if !req.Stream {
-		return req, wholeCompletion, nil
+		return req, new(wholeCompletion), nil
 	}
 	// The encoder must not refer to req, so that req can be garbage-collected while the
 	// stream runs.
@@ -72,8 +85,8 @@ func (chatCompletions) SetHeaders(h http.Header, info ReplyInfo) {
 
 // appendFields appends the values of the headers of one limit, with a space before each.
 func (l *LimitInfo) appendFields(b []byte) []byte {
-	b = strconv.AppendInt(append(b, ' '), int64(l.Limit), 10)
-	b = strconv.AppendInt(append(b, ' '), int64(l.Remaining), 10)
+	b = strconv.AppendInt(append(b, ' '), l.Limit, 10)
+	b = strconv.AppendInt(append(b, ' '), l.Remaining, 10)
 	return append(append(b, ' '), formatReset(l.ResetAfter)...)
 }
 
@@ -100,10 +113,7 @@ func appendNullable(b []byte, s string) []byte {
 	return appendString(b, s)
 }
 
-// wholeCompletion encodes whole replies, which need no state.
-var wholeCompletion = &completionEncoder{}
-
-// A completionEncoder encodes one reply of chat completions.
+// A completionEncoder encodes one stream of chat completions.
 type completionEncoder struct {
 	showUsage bool   // the client asked for a chunk with the usage
 	head      []byte // "data: {" and the members with which each chunk begins
@@ -116,6 +126,8 @@ func completionID(id string) string {
 	}
 	return id
 }
+
+func (*completionEncoder) Framing() Framing { return EventStream() }
 
 func (e *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
 	h := append(make([]byte, 0, 160), `data: {"id":`...)
@@ -205,9 +217,38 @@ func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
 	return append(b, "\n\n"...)
 }
 
-// AppendWhole appends a chat.completion object.
-func (e *completionEncoder) AppendWhole(b []byte, r *ChatResponse) ([]byte, error) {
-	r.ID = completionID(r.ID)
+// A wholeCompletion encodes one whole reply of chat completions.
+type wholeCompletion struct {
+	start  ReplyStart
+	joined Joiner
+}
+
+func (*wholeCompletion) Framing() Framing {
+	return Framing{Whole: true, ContentType: contentTypeJSON}
+}
+
+func (e *wholeCompletion) AppendStart(b []byte, s *ReplyStart) []byte {
+	e.start = *s
+	return b
+}
+
+func (e *wholeCompletion) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
+	e.joined.Add(c)
+	return b, nil
+}
+
+func (e *wholeCompletion) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+	r := e.joined.Response()
+	r.ID, r.Created, r.Model = completionID(e.start.ID), e.start.Created, e.start.Model
+	r.Usage, r.Extra = u, mergeExtra(r.Extra, extra)
+	return appendCompletion(b, r)
+}
+
+// AppendFailure is not called for a whole reply.
+func (*wholeCompletion) AppendFailure(b []byte, _ *Error) []byte { return b }
+
+// appendCompletion appends a chat.completion object. It may change r.
+func appendCompletion(b []byte, r *ChatResponse) ([]byte, error) {
 	if len(r.Choices) == 1 && len(r.Extra) == 0 && r.Choices[0].isText() {
 		return appendTextReply(b, r)
 	}
@@ -231,7 +272,7 @@ func (c *Choice) isText() bool {
 }
 
 // appendTextReply is like chatResponseJSON.Append, and faster. It is for a reply with
-// one choice that is a text (budget: whole 0.5 KB; BenchmarkAppendWhole).
+// one choice that is a text (budget: whole 0.5 KB; BenchmarkAppendCompletion).
 func appendTextReply(b []byte, r *ChatResponse) ([]byte, error) {
 	c := &r.Choices[0]
 	b = appendString(append(b, `{"id":`...), r.ID)
@@ -250,10 +291,10 @@ func appendTextReply(b []byte, r *ChatResponse) ([]byte, error) {
 }
 
 // appendUsage is like usageJSON.Append, and faster for a usage without details (budget:
-// whole 0.5 KB; BenchmarkAppendWhole).
+// whole 0.5 KB; BenchmarkAppendCompletion).
 func appendUsage(b []byte, u *Usage) ([]byte, error) {
 	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
-	if p.CachedTokens|p.CacheWriteTokens|p.AudioTokens|c.ReasoningTokens|c.AudioTokens != 0 || p.Extra != nil || c.Extra != nil || len(u.Extra) > 0 {
+	if p.CachedTokens|p.CacheWriteTokens|p.CacheWrite1hTokens|p.AudioTokens|p.ImageTokens|c.ReasoningTokens|c.AudioTokens != 0 || p.Extra != nil || c.Extra != nil || len(u.Extra) > 0 {
 		return usageJSON.Append(b, u)
 	}
 	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), int64(u.PromptTokens), 10)

@@ -32,7 +32,7 @@ func TestAppendDelta_IsLikeTheTable(t *testing.T) {
 	}
 }
 
-func TestAppendWhole_IsLikeTheTable(t *testing.T) {
+func TestAppendCompletion_IsLikeTheTable(t *testing.T) {
 	texts := []string{"", "token ", "\n\"", "é\u2028", "\xff"}
 	text := func() string { return texts[rand.IntN(len(texts))] }
 	rarely := func() bool { return rand.IntN(10) == 0 }
@@ -73,7 +73,7 @@ func TestAppendWhole_IsLikeTheTable(t *testing.T) {
 		}
 		c.Message = m
 		r.Choices = slices.Repeat([]Choice{c}, 1+rand.IntN(10)/9)
-		got, err := wholeCompletion.AppendWhole(nil, &r)
+		got, err := appendCompletion(nil, &r)
 		require.NoError(t, err)
 		want, err := chatResponseJSON.Append(nil, &r)
 		require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestAppend_EncodesEveryField(t *testing.T) {
 	r := ChatResponse{ID: "1", Usage: &Usage{}, Choices: []Choice{{Message: Message{Role: RoleAssistant, Content: Text("x")}}}}
 	for _, v := range []any{&r, &r.Choices[0], r.Usage} {
 		setEachField(t, reflect.ValueOf(v).Elem(), func(field string) {
-			got, err := wholeCompletion.AppendWhole(nil, &r)
+			got, err := appendCompletion(nil, &r)
 			require.NoError(t, err)
 			want, err := chatResponseJSON.Append(nil, &r)
 			require.NoError(t, err)
@@ -143,7 +143,7 @@ func BenchmarkAppendDelta(b *testing.B) {
 	}
 }
 
-func BenchmarkAppendWhole(b *testing.B) {
+func BenchmarkAppendCompletion(b *testing.B) {
 	r := &ChatResponse{
 		ID: "chatcmpl-1", Created: 1700000000, Model: "demo", Usage: &Usage{PromptTokens: 10, CompletionTokens: 20},
 		Choices: []Choice{{Message: Message{Role: RoleAssistant, Content: Text(strings.Repeat("token ", 50))}, FinishReason: FinishStop}},
@@ -151,6 +151,6 @@ func BenchmarkAppendWhole(b *testing.B) {
 	b.ReportAllocs()
 	var buf []byte
 	for b.Loop() {
-		buf, _ = new(completionEncoder).AppendWhole(buf[:0], r)
+		buf, _ = appendCompletion(buf[:0], r)
 	}
 }

@@ -1,6 +1,7 @@
 package llmhttp_test
 
 import (
+	"encoding/json"
 	"os/exec"
 	"strings"
 	"testing"
@@ -16,4 +17,24 @@ func TestDependenciesOfTheRootPackage(t *testing.T) {
 	require.NoError(t, err)
 	allowed := []string{"github.com/llmhttp/llmhttp", "golang.org/x/time"}
 	assert.Subset(t, allowed, strings.Fields(string(out)))
+}
+
+// The modules that every user of this module gets are few.
+func TestDependenciesOfTheModule(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json").Output()
+	require.NoError(t, err)
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	require.NoError(t, json.Unmarshal(out, &mod))
+	var direct []string
+	for _, r := range mod.Require {
+		if !r.Indirect {
+			direct = append(direct, r.Path)
+		}
+	}
+	assert.ElementsMatch(t, []string{"github.com/go-json-experiment/json", "github.com/stretchr/testify", "golang.org/x/time"}, direct)
 }

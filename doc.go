@@ -24,7 +24,7 @@
 //
 //  1. It gets an ID, which the client sees as x-request-id. The Observer is called.
 //  2. The route is found by method and path, and the key by the secret that the
-//     request presents. The key must have the scope of the endpoint.
+//     request presents. The key must have the scope of the operation.
 //  3. The request is counted as one in progress, and one request is taken from
 //     the limits of the key. If they do not allow it, the reply is 429.
 //  4. The body is read, decoded and validated. The key must allow the model.
@@ -81,13 +81,13 @@
 // then refill before it admits a request.
 //
 // Limits on tokens are therefore inexact in these cases: the prompt is estimated,
-// unless Options.CountTokens counts exactly; a reply without a maximum may be
+// unless Options.TextTokens counts exactly; a reply without a maximum may be
 // longer than what was reserved; the tokens of images are known only afterwards.
 // Each request in progress can overrun a limit by that difference.
 // Limits.MaxCompletionTokens and Limits.Concurrent bound it.
 //
-// There is one [UsageRecord] for each request that asked the Backend for a chat,
-// images or embeddings, with the usage that the Backend reported or an estimate.
+// There is one [UsageRecord] for each request that asked the Backend for an
+// [Operation], with the usage that the Backend reported or an estimate.
 // The numbers agree with each other, whatever a server sends: total_tokens is the sum of the
 // others, tokens that only it counts are added to them, and cached and reasoning tokens are within
 // their total. An estimate counts everything that was sent and received: four bytes of
@@ -98,9 +98,9 @@
 // form 2006-01-02. end_date is not part of the range, unless it is start_date, and
 // is tomorrow by default. start_date is 100 days before end_date by default. The
 // range has at most 366 days. The reply has OpenAI's legacy members daily_costs
-// (timestamp and line_items with name and cost) and total_usage, in US cents from
-// Options.Cost, and besides prompt_tokens, completion_tokens, total_tokens, requests
-// and images.
+// (timestamp and line_items with name and cost) and total_usage, in cents of what
+// Options.Price returned, and besides prompt_tokens, completion_tokens, total_tokens,
+// requests and images.
 //
 // GET /v1/dashboard/billing/subscription returns the limits of the key's Quota in
 // the legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, and
@@ -119,4 +119,25 @@
 // interrupts at Info, and disconnected clients at Debug. It logs no contents of
 // requests, but the text of an error or a panic of the host's code can quote them.
 // The API key of the request is removed from such a text, if it has at least 8 bytes.
+//
+// # Protocols
+//
+// A [Protocol] is a wire format besides OpenAI's API. Packages messages and responses have
+// one each; hosts only put them in Options.Protocols. What authors of others need is
+// unstable until version 1: it may change more than the rest of this package. These are the
+// names:
+//
+//   - [Protocol], [Route] and [Binding]: the paths of a format, and the operation behind each,
+//     by [BindChat], [BindEmbeddings], [BindImages], [BindModels], [BindCountTokens] or
+//     [BindQuery], which returns a [QueryReply]
+//   - [ChatEncoder], [Framing], [EventStream], [Joiner], [ReplySaver], [ReplyStart]: how the
+//     reply to a chat is encoded and sent
+//   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell
+//   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [Warn]: what a Protocol
+//     tells the Handler about a request
+//   - [ChatCompletions], [BearerSecret], [AllowsUnknownMember], [AppendJSON],
+//     [ErrResponseStore]: helpers
+//
+// A Protocol only translates; the Handler does what all formats have in common. So every
+// call of a model is authorized, limited and recorded in the same way, in every format.
 package llmhttp

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 
@@ -156,9 +157,9 @@ func (t *tokenDecoder) decode(list *[]int) {
 	*list = append(*list, int(n))
 }
 
-// check returns an *Error for the first parameter that the format does not allow. It does
-// not need the body.
-func (r *EmbeddingRequest) check([]byte) error {
+// Validate returns an *Error for the first parameter that the format does not allow.
+// Functions that decode requests call it: see [BindEmbeddings].
+func (r *EmbeddingRequest) Validate() error {
 	switch {
 	case r.Model == "":
 		return errMissing("model")
@@ -323,43 +324,49 @@ func (vectorType) Decode(d *jsonwire.Decoder, v *vector) {
 	}
 }
 
-// serveEmbeddings serves POST /v1/embeddings.
-func serveEmbeddings(q *request) error {
+var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
+	operation: operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: implements[Embedder], output: outputNone},
+	model:     func(r *EmbeddingRequest) string { return r.Model },
+	describe:  (*EmbeddingRequest).describe,
+	prompt:    func(c *tokenEstimator, _ *Key, r *EmbeddingRequest) int { return c.input(r) },
+	call: func(ctx context.Context, b Forwarder, r *EmbeddingRequest) (*EmbeddingResponse, error) {
+		return b.Embed(ctx, r)
+	},
+	report: func(r *EmbeddingResponse) report { return report{usage: r.Usage, model: r.Model} },
+	check:  checkVectors,
+	size:   (*EmbeddingResponse).size,
+	settled: func(r *EmbeddingResponse, record *UsageRecord, usage *Usage) {
+		r.Usage, r.Model = usage, cmp.Or(r.Model, record.Model)
+	},
+}
+
+// decodeEmbeddings decodes POST /v1/embeddings.
+func decodeEmbeddings(ctx context.Context, _ *http.Request, body []byte) (*EmbeddingRequest, func(b []byte, r *EmbeddingResponse) ([]byte, error), error) {
 	req := new(EmbeddingRequest)
-	if err := readJSON(q, embeddingRequestJSON, req, &req.Extra, req.check); err != nil {
-		return err
+	if err := decodeRequest(body, embeddingRequestJSON, req); err != nil {
+		return nil, nil, err
 	}
-	if err := q.authorizeModel(req.Model); err != nil {
-		return err
+	if err := checkUnknownMembers(ctx, req.Extra); err != nil {
+		return nil, nil, err
 	}
-	q.accounting.promptTokens = q.tokenCounter().input(req)
-	tokens := max(q.accounting.promptTokens, 1)
-	if err := q.accounting.reserve(estimate{tokens: tokens, minTokens: tokens}); err != nil {
-		return err
+	if err := req.Validate(); err != nil {
+		return nil, nil, err
 	}
-	format, inputs := req.EncodingFormat, req.Input.Len()
-	resp, err := callRecorded(q, req,
-		func(ctx context.Context) (*EmbeddingResponse, error) { return q.h.backend.Embed(ctx, req) },
-		func(resp *EmbeddingResponse) {
-			q.accounting.setReported(resp.Usage)
-			q.observer.model = resp.Model
-		})
+	inBase64 := req.EncodingFormat == "base64"
+	return req, func(b []byte, r *EmbeddingResponse) ([]byte, error) {
+		r.base64 = inBase64
+		return embeddingResponseJSON.Append(b, r)
+	}, nil
+}
+
+func checkVectors(asked *EmbeddingRequest, r *EmbeddingResponse) error {
 	switch {
-	case err != nil:
-		return err
-	case resp == nil || len(resp.Vectors) != inputs:
+	case r == nil || len(r.Vectors) != asked.Input.Len():
 		return errors.New("llmhttp: the number of vectors that the Backend returned is not the number of inputs")
-	case slices.ContainsFunc(resp.Vectors, func(v []float32) bool { return v == nil }):
+	case slices.ContainsFunc(r.Vectors, func(v []float32) bool { return v == nil }):
 		return errors.New("llmhttp: the Backend returned a nil vector")
-	case resp.size() > q.h.opts.MaxReply:
-		return errReplyTooLarge(q.h.opts.MaxReply)
 	}
-	q.accounting.settle()
-	answer := *resp
-	answer.base64 = format == "base64"
-	answer.Usage = &q.accounting.record.Usage
-	answer.Model = cmp.Or(answer.Model, q.accounting.record.Model)
-	return replyTyped(q, embeddingResponseJSON, &answer)
+	return nil
 }
 
 func (r *EmbeddingResponse) size() int {

@@ -203,7 +203,7 @@ const (
 	ClassKeyStore       ErrorClass = "key_store"       // the KeyStore failed
 	ClassLimiter        ErrorClass = "limiter"         // the Limiter failed
 	ClassUsageStore     ErrorClass = "usage_store"     // the query of the UsageStore failed
-	ClassResponseStore  ErrorClass = "response_store"  // the ResponseStore failed: the error wraps ErrResponseStore
+	ClassResponseStore  ErrorClass = "response_store"  // the store of responses failed: the error wraps ErrResponseStore
 	ClassBackend        ErrorClass = "backend"         // the Backend failed, or what it returned is invalid
 	ClassInternal       ErrorClass = "internal"        // any other failure of the server
 )
@@ -239,11 +239,23 @@ func classifyStatus(status int, failing ErrorClass) ErrorClass {
 	return failing
 }
 
-func errReplyTooLarge(limit int) *Error {
+func errReplyTooLarge(limit int64) *Error {
 	e := Errorf(http.StatusBadGateway, "", "The reply of the model is too large. The limit is %d bytes.", limit)
 	e.NoRetry = true
 	return e
 }
+
+// Errors that end a request before its Backend does. As causes of the context
+// they tell the Backend why.
+var (
+	errShutdown = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "The server is shutting down. Please try again."}
+	errSilent   = &Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: context.DeadlineExceeded}
+)
+
+// errStoreSilent is errSilent for a call of another part of the host, such as a store: see
+// silenceOf.
+var errStoreSilent = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
+	Message: "The server could not get what it needs in time. Please try again.", Err: context.DeadlineExceeded}
 
 var (
 	errGoexit   = errors.New("llmhttp: runtime.Goexit was called")

@@ -31,7 +31,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 		quota    = "You exceeded your current quota, please check your plan and billing details."
 	)
 	otherScope, otherModels, expired := testKey(), testKey(), testKey()
-	otherScope.Scopes = []llmhttp.Endpoint{llmhttp.EndpointModels}
+	otherScope.Scopes = []llmhttp.Scope{llmhttp.ScopeModels}
 	otherModels.Models = []string{"other-*"}
 	expired.Expires = time.Unix(1, 0)
 	type headers map[string]string // "" means absent
@@ -44,9 +44,9 @@ func TestError_EachKindOfFailure(t *testing.T) {
 	}
 	fail := func(e *llmhttp.Error) config { return config{backend: failingBackend(e)} }
 	limited := func(limits llmhttp.Limits, levels ...llmhttp.Level) config {
-		return config{keys: limitedKeys(limits), opts: llmhttp.Options{CountTokens: countWords, Limiter: fixedLevels(levels...)}}
+		return config{keys: limitedKeys(limits), opts: llmhttp.Options{TextTokens: countWords, Limiter: fixedLevels(levels...)}}
 	}
-	perMonth := llmhttp.Quota{Tokens: 10}
+	usedUp := llmhttp.Quota{Tokens: -1}
 	tests := []struct {
 		name    string
 		config  config
@@ -113,14 +113,14 @@ func TestError_EachKindOfFailure(t *testing.T) {
 			errorBody("Rate limit reached on tokens per min (TPM): Limit 50000, Used 47949, Requested 3006. Please try again in 1.146s.", "tokens", "", "rate_limit_exceeded"),
 			headers{"Retry-After": "2", "Retry-After-Ms": "1146", "X-Should-Retry": "true", "X-Ratelimit-Limit-Requests": "",
 				"X-Ratelimit-Limit-Tokens": "50000", "X-Ratelimit-Remaining-Tokens": "2051", "X-Ratelimit-Reset-Tokens": "57.539s"}},
-		{"more tokens than the limit", config{keys: limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(30000)}), opts: llmhttp.Options{CountTokens: countWords}}, chat(chatWith(`"max_tokens":34303`)), 429,
+		{"more tokens than the limit", config{keys: limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(30000)}), opts: llmhttp.Options{TextTokens: countWords}}, chat(chatWith(`"max_tokens":34303`)), 429,
 			errorBody("Request too large: Limit 30000 tokens, Requested 34307. Ask for fewer tokens, or shorten the messages.", "tokens", "", "rate_limit_exceeded"),
 			headers{"Retry-After": "", "Retry-After-Ms": "", "X-Should-Retry": "false",
 				"X-Ratelimit-Limit-Tokens": "30000", "X-Ratelimit-Remaining-Tokens": "30000", "X-Ratelimit-Reset-Tokens": "0s"}},
-		{"quota is used up", limited(llmhttp.Limits{Quota: perMonth}, llmhttp.Level{RetryAfter: time.Hour}), chat(chatBody), 429,
+		{"quota is used up", limited(llmhttp.Limits{Quota: usedUp}), chat(chatBody), 429,
 			errorBody(quota, "insufficient_quota", "", "insufficient_quota"),
 			headers{"Retry-After": "", "Retry-After-Ms": "", "X-Should-Retry": "false"}},
-		{"quota and limit of tokens", limited(llmhttp.Limits{Tokens: llmhttp.PerMinute(100), Quota: perMonth}, llmhttp.Level{RetryAfter: time.Minute}, llmhttp.Level{RetryAfter: time.Hour}), chat(chatBody), 429,
+		{"quota and limit of tokens", limited(llmhttp.Limits{Tokens: llmhttp.PerMinute(100), Quota: usedUp}, llmhttp.Level{}), chat(chatBody), 429,
 			errorBody(quota, "insufficient_quota", "", "insufficient_quota"),
 			headers{"X-Should-Retry": "false"}},
 		{"limit of requests in progress", config{keys: limitedKeys(llmhttp.Limits{Concurrent: -1})}, chat(chatBody), 429,

@@ -98,7 +98,7 @@ func ExampleHandler_mount() {
 func ExampleServe() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Millisecond) // instead of signal.NotifyContext
 	defer stop()
-	usage := llmhttp.NewUsageBuffer(memory.NewUsageStore(), 100, time.Second)
+	usage := llmhttp.NewUsageBuffer(memory.NewUsageStore(), nil)
 	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), &llmhttp.Options{Usage: usage})
 
 	server := &http.Server{Addr: "127.0.0.1:0", Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
@@ -244,7 +244,7 @@ func (a agent) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatS
 func ExampleUsage_Add() {
 	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
 		return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) {
-			fmt.Println(s.Usage.PromptTokens, "and", s.Usage.CompletionTokens, "tokens")
+			fmt.Println(s.Record.Units.PromptTokens, "and", s.Record.Units.CompletionTokens, "tokens")
 		}}
 	}
 	h := llmhttp.NewHandler(agent{counter{}}, llmhttp.AllowAll("acme"), &llmhttp.Options{Observe: log})
@@ -292,11 +292,11 @@ func ExampleCollect() {
 }
 
 // A KeyStore that is backed by a map of hashes, so that it does not store secrets.
-func ExampleKeyFunc() {
+func ExampleKeyStoreFunc() {
 	stored := map[string]*llmhttp.Key{
 		llmhttp.HashSecret("sk-demo"): {ID: "key_1", Account: "acme", Models: []string{"demo*"}},
 	}
-	keys := llmhttp.KeyFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
 		if key := stored[llmhttp.HashSecret(secret)]; key != nil {
 			return key, nil
 		}
@@ -318,8 +318,8 @@ func ExampleLimits() {
 		Tokens:   llmhttp.Rate{N: 100_000, Per: time.Minute, Burst: 200_000},
 		Quota:    llmhttp.Quota{Tokens: 10_000_000},
 	}}
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return key, nil })
-	h := llmhttp.NewHandler(shout, keys, nil)
+	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return key, nil })
+	h := llmhttp.NewHandler(shout, keys, &llmhttp.Options{Usage: memory.NewUsageStore()}) // a Quota needs a UsageStore
 
 	for range 3 {
 		resp := post(h, hello)
@@ -342,7 +342,7 @@ func (printStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) er
 
 // A UsageBuffer stores many records at a time. Close it after Handler.Shutdown.
 func ExampleUsageBuffer() {
-	usage := llmhttp.NewUsageBuffer(printStore{}, 100, time.Minute)
+	usage := llmhttp.NewUsageBuffer(printStore{}, &llmhttp.UsageBufferOptions{Delay: time.Minute})
 	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("acme"), &llmhttp.Options{Usage: usage})
 	for range 3 {
 		post(h, hello)
@@ -359,7 +359,7 @@ type tenant struct{ greeting string }
 // A KeyStore gives the host's own data to the Backend.
 func ExampleKeyFrom() {
 	tenants := map[string]*tenant{"sk-demo": {greeting: "Bonjour!"}}
-	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		t := tenants[secret]
 		if t == nil {
 			return nil, llmhttp.ErrKeyNotFound
@@ -391,7 +391,7 @@ func ExampleRequestInfoFrom() {
 func ExampleObserver() {
 	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
 		return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) {
-			fmt.Println(r.Method, r.URL.Path, s.Status, s.Account, s.Model, s.Usage.CompletionTokens, s.Err)
+			fmt.Println(r.Method, r.URL.Path, s.Status, s.Record.Account, s.Record.Model, s.Record.Units.CompletionTokens, s.Err)
 		}}
 	}
 	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("acme"), &llmhttp.Options{Observe: log})

@@ -81,11 +81,11 @@ func (f wireFormat) checkFailed(t *testing.T, r reply, message string) {
 func (f wireFormat) checkSummary(t *testing.T, s *testServer, status int) *llmhttp.RequestSummary {
 	t.Helper()
 	end := s.summary()
-	assert.Equal(t, f.name, end.Protocol)
+	assert.Equal(t, f.name, end.Record.Protocol)
 	assert.Equal(t, status, end.Status)
-	assert.Equal(t, llmhttp.EndpointChat, end.Endpoint)
-	assert.Equal(t, "demo-chat", end.Model)
-	assert.Equal(t, "acme", end.Account)
+	assert.Equal(t, llmhttp.ScopeChat, end.Scope)
+	assert.Equal(t, "demo-chat", end.Record.Model)
+	assert.Equal(t, "acme", end.Record.Account)
 	return end
 }
 
@@ -241,11 +241,11 @@ func TestFaults_ClientLeaves(t *testing.T) {
 		resp.Body.Close()
 		s.waitForSummaries(2)
 		gone := s.summaries()[1]
-		assert.Equal(t, f.name, gone.Protocol)
+		assert.Equal(t, f.name, gone.Record.Protocol)
 		assert.ErrorIs(t, gone.Err, context.Canceled)
 		require.Len(t, s.usage.records(), 1, "what was generated is recorded")
 		assert.True(t, s.usage.records()[0].Estimated)
-		assert.Positive(t, s.usage.records()[0].Usage.CompletionTokens)
+		assert.Positive(t, s.usage.records()[0].Units.CompletionTokens)
 	})
 }
 

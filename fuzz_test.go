@@ -272,7 +272,7 @@ func FuzzBearer(f *testing.F) {
 		f.Add(s, s, true)
 	}
 	var lookups []string
-	h := llmhttp.NewHandler(new(stubBackend), llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	h := llmhttp.NewHandler(new(stubBackend), llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret != llmhttp.Anonymous {
 			lookups = append(lookups, secret)
 		}

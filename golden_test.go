@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -132,7 +133,7 @@ func newConversation(t *testing.T, options string, http2 bool) *conversation {
 			opts.Protocols = append(opts.Protocols, responses.New(&responses.Options{Store: memory.NewResponseStore()}))
 		case "scopes":
 			for _, s := range strings.Fields(value) {
-				key.Scopes = append(key.Scopes, llmhttp.Endpoint(s))
+				key.Scopes = append(key.Scopes, llmhttp.Scope(s))
 			}
 		case "keepalive":
 			opts.KeepAlive = d
@@ -141,12 +142,15 @@ func newConversation(t *testing.T, options string, http2 bool) *conversation {
 		case "price": // of a thousand tokens, in US dollars
 			price, err := strconv.ParseFloat(value, 64)
 			require.NoError(t, err)
-			opts.Cost = func(s llmhttp.UsageSum) float64 { return price * float64(s.PromptTokens+s.CompletionTokens) / 1000 }
+			thousand := llmhttp.Money(math.Round(price * float64(llmhttp.MoneyUnit)))
+			opts.Price = func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+				return llmhttp.Cost{Output: thousand.Scale(r.Units.Tokens(), 1000)}, nil
+			}
 		default:
 			require.Fail(t, "unknown option", "%q", line)
 		}
 	}
-	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret != "sk-demo" {
 			return nil, llmhttp.ErrKeyNotFound
 		}

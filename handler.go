@@ -3,10 +3,14 @@ package llmhttp
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // A Handler serves the API. Its paths begin with /v1; Options.Prefix puts them below
@@ -15,16 +19,15 @@ import (
 // A Handler answers every request itself, in the format of the API, and never
 // redirects: unknown paths get a 404 in JSON.
 type Handler struct {
-	backend        Forwarder
-	keys           KeyStore
-	opts           Options
-	prefix         pathPrefix
-	routes         routeTable
-	concurrent     concurrencyCounter
-	quotas         quotaCache
-	settleContexts settleContexts
-	origins        originPolicy
-	anonymous      anonymousCache
+	backend   Forwarder
+	keys      KeyStore
+	opts      Options
+	prefix    pathPrefix
+	routes    routeTable
+	exchange  exchange.Options
+	books     books
+	origins   originPolicy
+	anonymous anonymousCache
 
 	mu      sync.Mutex // guards the fields below
 	active  map[*request]struct{}
@@ -33,9 +36,6 @@ type Handler struct {
 }
 
 // Options configures a [Handler]. The zero value is ready to use.
-//
-// For durations, zero means the default and a negative value means none: no
-// timeout, or no keep-alive.
 type Options struct {
 	// Prefix is the path below which the host mounts the Handler, such as "/llm" or
 	// "/api/llm": clients then use a base URL that ends in /llm/v1. It begins with a
@@ -47,8 +47,8 @@ type Options struct {
 	Prefix string
 
 	// Usage records what requests used, and answers the usage endpoint within
-	// 10 seconds. If nil, usage is not recorded and the endpoint answers 404. A
-	// [KeyUsageStore] also answers how much of its [Quota] a key has used. A
+	// 10 seconds. If nil, usage is not recorded, the endpoint answers 404, and keys
+	// cannot have a [Quota]. A
 	// successful reply is sent only after Record has returned; wrap a slow store
 	// with [NewUsageBuffer].
 	Usage UsageStore
@@ -59,18 +59,23 @@ type Options struct {
 	// Protocols are wire formats for chat to serve besides chat completions.
 	Protocols []Protocol
 
-	// Cost returns the cost of usage in US dollars, for the usage endpoint and
-	// for Quota.Cost. It must be additive: the costs of several requests are the
-	// cost of their sum. If nil, all costs are zero.
+	// Price returns what a request costs, in one currency for all requests. What it
+	// returns is stored with the usage, and everything that shows or limits costs uses
+	// that: a later change of prices does not change what was recorded. Price must not
+	// modify the record or keep it, must return soon, and must be safe for concurrent
+	// use.
 	//
-	// The Model of a UsageSum is the name that clients use. Where the Backend gives
-	// models other names, as routes of package route and the Models of package
-	// upstream do, that is the alias and not the model that serves it, so Cost must
-	// know the aliases. If the Backend is an [Aliaser], NewHandler logs an error for
-	// each alias that seems to have no price: it costs nothing, or what a made-up name
-	// costs, and a model that serves it costs something else. Aliases with a "*" are
-	// not compared, because Cost gets the names that they stand for.
-	Cost func(UsageSum) float64
+	// It is called when a request has ended, before its usage is recorded. If it
+	// returns an error or panics, the usage is recorded as Unpriced, and the error
+	// is logged and told to the Observer. If the key has a [Quota] in money, Price is
+	// also called before the Backend is, with an estimate: the record is Estimated and
+	// has what is known of the request, and not who serves it. An error then refuses
+	// the request: the client gets an [*Error], and for other errors a 500.
+	//
+	// The Model is the name that the client used, which may be an alias; ServedModel
+	// and Target tell more when the request has ended. If Price is nil, all costs are
+	// zero, and keys cannot have a Quota in money.
+	Price func(*UsageRecord) (Cost, error)
 
 	// UnknownMembers reports whether a request may have a top-level member for which
 	// its format has no field. The Backend gets it in Extra. If the function returns
@@ -100,17 +105,17 @@ type Options struct {
 	// nil, clients get a data: URL.
 	ImageURL func(ctx context.Context, data []byte, mediaType string) (string, error)
 
-	// CountTokens returns the number of tokens of a text. The Handler uses it to
+	// TextTokens returns the number of tokens of a text. The Handler uses it to
 	// reserve tokens before it calls the Backend, and to estimate the usage if
 	// the Backend reports none. If nil, four bytes count as one token. Images, audio
 	// and files are estimated by their size in any case.
-	CountTokens func(model, text string) int
+	TextTokens func(model, text string) int
 
 	// ReserveCompletion is how many tokens are reserved from the limits of a key
 	// for each choice of a chat whose client sets no max_tokens, and at most what
 	// the bucket can hold. What a reply uses beyond it is taken when it has ended,
-	// so concurrent requests can together overrun a limit by that much. The default
-	// is 512; negative reserves the prompt only.
+	// so concurrent requests can together overrun a limit by that much. Zero
+	// means 512; negative means none: only the prompt is reserved.
 	ReserveCompletion int
 
 	// Observe is called for every request. Use [Observers] to set several.
@@ -122,39 +127,39 @@ type Options struct {
 	// requests, but not their API keys. If nil, slog.Default() is used.
 	Logger *slog.Logger
 
-	// MaxBody is the maximum size of a request body in bytes. Zero or negative
-	// means 16 MiB.
+	// MaxBody is the maximum size of a request body in bytes. Zero means 16 MiB;
+	// negative means no limit, which is not for clients that are not trusted.
 	MaxBody int64
 
 	// MaxReply is the maximum size of a reply of the Backend in bytes: of the texts
 	// of a chat, of images or of vectors, all together. A larger one fails with a
-	// 502, a stream with an error event. Zero or negative means 64 MiB.
-	MaxReply int
+	// 502, a stream with an error event. Zero means 64 MiB; negative means no limit.
+	MaxReply int64
 
 	// Timeout is how long the Backend may be silent: until the first chunk,
-	// between two chunks, or until a whole response of images or embeddings.
+	// between two chunks, or until a response that comes whole.
 	// The request then fails with a 504. It also limits calls of ImageURL, of the
-	// UsageStore for the usage endpoints, and of [Route].Serve, which fail with a 503.
-	// The default is 5 minutes.
+	// UsageStore for the usage endpoints, and of queries of a Protocol, which fail with a 503.
+	// Zero means 5 minutes; negative means no timeout.
 	Timeout time.Duration
 
-	// KeepAlive is how long a stream may be silent before a comment is written
-	// to it, so that proxies do not close it. The default is 15 seconds. If it is
-	// negative, nothing is written before the first chunk, so that every error
-	// before it has its HTTP status: see Route.StartsEarly.
+	// KeepAlive is how long a stream may be silent before something that clients ignore,
+	// such as a comment, is written to it, so that proxies do not close it. Zero means 15
+	// seconds; negative means never. Then nothing is written before the first chunk, so that
+	// every error before it has its HTTP status: see [Framing].
 	KeepAlive time.Duration
 
 	// ReadTimeout is how long a client may pause while it sends a request
 	// body. The actual timeout is between one and one and a half times this
-	// value. The default is 1 minute. It takes the place of
+	// value. Zero means 1 minute; negative means no timeout. It takes the place of
 	// http.Server.ReadTimeout, which limits the duration of the whole upload.
 	ReadTimeout time.Duration
 
 	// WriteTimeout is the timeout of each write to a client; a large reply is
 	// written in pieces of 32 KiB. The actual timeout is between one and one and
 	// a half times this value. A whole reply, and the end of a stream, has this
-	// time in all, and in addition the time that it takes at 64 KiB a second. The
-	// default is 30 seconds. If it is negative, there is no timeout. It overrides
+	// time in all, and in addition the time that it takes at 64 KiB a second. Zero
+	// means 30 seconds; negative means no timeout. It overrides
 	// http.Server.WriteTimeout, which is not needed.
 	//
 	// On HTTP/2, net/http can end a stream only while its connection accepts
@@ -201,13 +206,8 @@ func (o *Options) withDefaults() Options {
 	if n.UnknownMembers == nil {
 		n.UnknownMembers = DefaultUnknownMembers
 	}
-	if n.MaxBody <= 0 {
-		n.MaxBody = defaultMaxBody
-	}
-	n.MaxBody = min(n.MaxBody, 1<<40)
-	if n.MaxReply <= 0 {
-		n.MaxReply = defaultMaxReply
-	}
+	n.MaxBody = option.Bound(n.MaxBody, defaultMaxBody)
+	n.MaxReply = option.Bound(n.MaxReply, defaultMaxReply)
 	n.ReserveCompletion = max(cmp.Or(n.ReserveCompletion, defaultReserveCompletion), 0)
 	n.Timeout = min(cmp.Or(n.Timeout, defaultTimeout), maxDuration)
 	n.KeepAlive = min(cmp.Or(n.KeepAlive, defaultKeepAlive), maxDuration)
@@ -220,8 +220,7 @@ func (o *Options) withDefaults() Options {
 // keys. The Handler keeps a copy of opts; nil means the zero Options.
 //
 // NewHandler panics if b, keys or a Protocol is nil, if the Prefix or one of the
-// TrustedOrigins is malformed, if a Route has not exactly one of Chat and Serve, or if two Routes
-// serve the same path. Use [AllowAll] to serve without keys.
+// TrustedOrigins is malformed, if a Route has no Binding, or if two Routes serve the same path. Use [AllowAll] to serve without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if b == nil {
 		panic("llmhttp: nil Backend")
@@ -235,18 +234,24 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		opts:    opts.withDefaults(),
 		active:  make(map[*request]struct{}),
 	}
+	h.exchange = exchange.Options{
+		ReadTimeout: max(h.opts.ReadTimeout, 0), WriteTimeout: max(h.opts.WriteTimeout, 0),
+		KeepAlive: max(h.opts.KeepAlive, 0), Timeout: max(h.opts.Timeout, 0), Shutdown: errShutdown,
+	}
 	h.prefix = pathPrefix(h.opts.Prefix)
 	h.prefix.check()
 	h.origins = newOriginPolicy(h.opts.TrustedOrigins)
-	h.quotas = quotaCache{store: h.opts.Usage, cost: h.opts.Cost, entries: make(map[quotaID]*quotaEntry)}
-	h.addEndpoints()
-	for _, p := range h.opts.Protocols {
+	h.books = books{
+		limiter: h.opts.Limiter, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.TextTokens,
+		quotas: quotaCache{store: h.opts.Usage, entries: make(map[quotaID]*quotaEntry)},
+	}
+	h.addProtocol(chatCompletions{})
+	for i, p := range h.opts.Protocols {
 		if p == nil {
-			panic("llmhttp: nil Protocol")
+			panic(fmt.Sprintf("llmhttp: Options.Protocols[%d] is nil", i))
 		}
 		h.addProtocol(p)
 	}
-	h.checkAliases()
 	return h
 }
 
@@ -256,7 +261,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 // If a stream fails after it began, ServeHTTP panics with
 // [http.ErrAbortHandler], so that net/http cuts the connection: clients take a
 // clean end for a complete reply. Middleware that recovers from panics must let
-// that value pass. In formats whose Route.FailsCleanly is set, the stream ends
+// that value pass. In formats whose Framing.EndsCleanly is set, the stream ends
 // cleanly unless its client has left. ServeHTTP recovers from every panic of the
 // Backend, the stores and the Observer.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -281,7 +286,7 @@ func (h *Handler) WriteError(w http.ResponseWriter, r *http.Request, err error) 
 	q.run(func() error {
 		q.identify(cmp.Or(w.Header().Get(headerRequestID), newID("req_")))
 		q.findRoute() // only for the protocol
-		q.cred.secret = q.protocol.Secret(q.routed)
+		q.cred.secret = q.protocol().Secret(q.routed)
 		return cmp.Or(err, errNoError)
 	})
 }
@@ -391,7 +396,7 @@ func (h *Handler) interruptActive() int {
 	for q := range h.active {
 		go func() {
 			defer q.log.recoverAndLog("interrupting a request failed")
-			q.failures.interrupt(errShutdown)
+			q.client.Interrupt()
 		}()
 	}
 	return len(h.active)

@@ -68,7 +68,7 @@ func TestHandler_RequestID(t *testing.T) {
 		s.waitForSummaries(3)
 		var ids []string
 		for _, e := range s.summaries() {
-			ids = append(ids, e.ID)
+			ids = append(ids, e.Record.ID)
 		}
 		assert.ElementsMatch(t, []string{"host-POST-1", "host-POST-2", "host-GET-3"}, ids)
 	})

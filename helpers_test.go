@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -73,7 +74,7 @@ func testKey() llmhttp.Key { return llmhttp.Key{ID: "key_1", Account: "acme"} }
 
 // keysFor returns a KeyStore whose only key is k, with the secret testSecret.
 func keysFor(k llmhttp.Key) llmhttp.KeyStore {
-	return llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	return llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret != testSecret {
 			return nil, llmhttp.ErrKeyNotFound
 		}
@@ -262,10 +263,11 @@ func (l *summaryLog) observe(ctx context.Context, _ *http.Request) (context.Cont
 	}}
 }
 
-// A usageLog is a UsageStore that keeps every record, including those with the same ID.
+// A usageLog is a UsageStore that keeps every record, including those with the same ID. It sums
+// for subjects of all kinds.
 type usageLog struct {
 	before func(ctx context.Context) error // called by Record first; its error is Record's
-	sums   []llmhttp.UsageSum              // the result of Query
+	sums   []llmhttp.UsageSum              // the result of Query without a Subject
 
 	mu      sync.Mutex
 	calls   int // of Record
@@ -294,8 +296,31 @@ func (u *usageLog) Record(ctx context.Context, records ...llmhttp.UsageRecord) e
 func (u *usageLog) Query(_ context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if q.Subject != (llmhttp.SubjectID{}) {
+		return u.sumsOf(q), nil
+	}
 	u.queries = append(u.queries, q)
 	return u.sums, nil
+}
+
+// sumsOf returns a sum for each record that q selects.
+func (u *usageLog) sumsOf(q llmhttp.UsageQuery) (sums []llmhttp.UsageSum) {
+	for i := range u.kept {
+		if q.Includes(&u.kept[i]) {
+			sums = append(sums, u.kept[i].Sum())
+		}
+	}
+	return sums
+}
+
+// An accountLog is a usageLog that cannot sum for subjects.
+type accountLog struct{ usageLog }
+
+func (u *accountLog) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	if q.Subject != (llmhttp.SubjectID{}) {
+		return nil, fmt.Errorf("no sums for %s: %w", q.Subject.Kind, errors.ErrUnsupported)
+	}
+	return u.usageLog.Query(ctx, q)
 }
 
 // records returns what was recorded.
@@ -312,13 +337,11 @@ type stubLimiter struct {
 	adjust func(context.Context) error
 
 	mu              sync.Mutex
-	keys            []string         // the key of each call
 	taken, adjusted [][]llmhttp.Draw // the draws of each call
 }
 
-func (l *stubLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *stubLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	l.mu.Lock()
-	l.keys = append(l.keys, key)
 	l.taken = append(l.taken, slices.Clone(draws))
 	l.mu.Unlock()
 	if l.take != nil {
@@ -326,14 +349,13 @@ func (l *stubLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Dra
 	}
 	levels := make([]llmhttp.Level, len(draws))
 	for i, d := range draws {
-		levels[i].Remaining = d.Rate.WithDefaults().Burst - d.Cost
+		levels[i].Remaining = int64(d.Rate.WithDefaults().Burst) - d.Amount
 	}
 	return levels, nil
 }
 
-func (l *stubLimiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
+func (l *stubLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
 	l.mu.Lock()
-	l.keys = append(l.keys, key)
 	l.adjusted = append(l.adjusted, slices.Clone(draws))
 	l.mu.Unlock()
 	if l.adjust != nil {
@@ -359,11 +381,11 @@ func fixedLevels(levels ...llmhttp.Level) *stubLimiter {
 // A stubConcurrencyLimiter is a stubLimiter that also counts requests in progress.
 type stubConcurrencyLimiter struct {
 	stubLimiter
-	acquire func(ctx context.Context, key string, limit int) (func(), error)
+	acquire func(ctx context.Context, slots ...llmhttp.Slot) (release func(), full int, err error)
 }
 
-func (l *stubConcurrencyLimiter) Acquire(ctx context.Context, key string, limit int) (func(), error) {
-	return l.acquire(ctx, key, limit)
+func (l *stubConcurrencyLimiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (release func(), full int, err error) {
+	return l.acquire(ctx, slots...)
 }
 
 // noRefill returns a rate that permits n and refills nothing while a test runs.

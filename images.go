@@ -118,12 +118,10 @@ func (r *ImageResponse) UnmarshalJSON(data []byte) error {
 	return unmarshalReply(data, imageResponseJSON, r)
 }
 
-// check returns an *Error for the first parameter that the format does not allow, and sets
-// what has a default. r was decoded from body.
-func (r *ImageRequest) check(body []byte) error {
-	if err := r.checkEmpty(body); err != nil {
-		return err
-	}
+// Validate returns an *Error for the first parameter that the format does not allow, and sets
+// Size and ResponseFormat if they are empty. Functions that decode requests call it: see
+// [BindImages].
+func (r *ImageRequest) Validate() error {
 	switch n := utf8.RuneCountInString(r.Prompt); {
 	case r.Model == "":
 		return errMissing("model")
@@ -176,75 +174,82 @@ const sizeForm = "a width and a height in pixels, such as '1024x1024'"
 
 var sizePattern = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
 
-// serveImages serves POST /v1/images/generations.
-func serveImages(q *request) error {
+var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
+	operation: operation{name: OperationImages, scope: ScopeImages, supportedBy: implements[ImageGenerator], output: outputUncounted},
+	model:     func(r *ImageRequest) string { return r.Model },
+	describe:  (*ImageRequest).describe,
+	prompt:    countImagePrompt,
+	images:    (*ImageRequest).Count,
+	prepare:   checkImageSize,
+	call: func(ctx context.Context, b Forwarder, r *ImageRequest) (*ImageResponse, error) {
+		return b.GenerateImages(ctx, r)
+	},
+	report: func(r *ImageResponse) report { return report{usage: r.Usage, images: len(r.Data)} },
+	check:  checkImages,
+	size:   (*ImageResponse).size,
+	finish: convertImages,
+	record: func(r *ImageRequest, record *UsageRecord) {
+		record.ImageSize, record.ImageQuality = recordedName(r.Size), recordedName(r.Quality)
+	},
+	settled: func(r *ImageResponse, record *UsageRecord, _ *Usage) {
+		r.Created = cmp.Or(r.Created, record.Time.Unix())
+	},
+}
+
+// decodeImages decodes POST /v1/images/generations.
+func decodeImages(ctx context.Context, _ *http.Request, body []byte) (*ImageRequest, func(b []byte, r *ImageResponse) ([]byte, error), error) {
 	req := new(ImageRequest)
-	if err := readJSON(q, imageRequestJSON, req, &req.Extra, req.check); err != nil {
-		return err
+	if err := decodeRequest(body, imageRequestJSON, req); err != nil {
+		return nil, nil, err
 	}
-	if err := q.authorizeModel(req.Model); err != nil {
-		return err
+	if err := checkUnknownMembers(ctx, req.Extra); err != nil {
+		return nil, nil, err
 	}
-	if q.key.limitsTokens() {
-		q.accounting.promptTokens = q.tokenCounter().image(req)
+	if err := req.checkEmpty(body); err != nil {
+		return nil, nil, err
 	}
-	tokens := max(q.accounting.promptTokens, 1)
-	if err := q.accounting.reserve(estimate{tokens: tokens, minTokens: tokens, images: req.Count()}); err != nil {
-		return err
+	return req, imageResponseJSON.Append, req.Validate()
+}
+
+// countImagePrompt counts the tokens of a prompt, which only limits need: there is no
+// estimate of the usage of images.
+func countImagePrompt(c *tokenEstimator, k *Key, r *ImageRequest) int {
+	if !k.limitsTokens() {
+		return 0
 	}
-	if err := checkImageSize(q, req); err != nil {
-		return err
-	}
-	format := req.ResponseFormat
-	resp, err := generateImages(q, req)
-	if err != nil {
-		return err
-	}
-	answer := *resp
-	answer.Data = slices.Clone(resp.Data)
-	answer.Created = cmp.Or(answer.Created, q.accounting.record.Time.Unix())
-	for i := range answer.Data {
-		if err := convertImage(q, &answer.Data[i], format); err != nil {
-			return q.life.endCauseOr(err)
-		}
-	}
-	q.accounting.settle()
-	return replyTyped(q, imageResponseJSON, &answer)
+	return c.image(r)
 }
 
 // checkImageSize refuses a size that the model does not allow.
-func checkImageSize(q *request, req *ImageRequest) error {
-	sizes, err := callUnrecorded(q, func(ctx context.Context) ([]string, error) {
-		return q.h.backend.ImageSizes(ctx, req.Model)
-	})
+func checkImageSize(ctx context.Context, b Forwarder, r *ImageRequest) error {
+	sizes, err := b.ImageSizes(ctx, r.Model)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
+		return nil
 	case err != nil:
 		return err
-	case len(sizes) > 0 && !slices.Contains(sizes, req.Size):
-		return errInvalidValue("size", req.Size, sizes...)
+	case len(sizes) > 0 && !slices.Contains(sizes, r.Size):
+		return errInvalidValue("size", r.Size, sizes...)
 	}
 	return nil
 }
 
-// generateImages calls the Backend.
-func generateImages(q *request, req *ImageRequest) (*ImageResponse, error) {
-	q.accounting.images = req.Count()
-	resp, err := callRecorded(q, req,
-		func(ctx context.Context) (*ImageResponse, error) { return q.h.backend.GenerateImages(ctx, req) },
-		func(resp *ImageResponse) {
-			q.accounting.setReported(resp.Usage)
-			q.accounting.record.Images = len(resp.Data)
-		})
-	switch {
-	case err != nil:
-		return nil, err
-	case resp == nil || len(resp.Data) == 0:
-		return nil, errors.New("llmhttp: the Backend returned no image")
-	case resp.size() > q.h.opts.MaxReply:
-		return nil, errReplyTooLarge(q.h.opts.MaxReply)
+func checkImages(_ *ImageRequest, r *ImageResponse) error {
+	if r == nil || len(r.Data) == 0 {
+		return errors.New("llmhttp: the Backend returned no image")
 	}
-	return resp, nil
+	return nil
+}
+
+// convertImages gives the images of a reply the form that the client asked for.
+func convertImages(q *request, asked *ImageRequest, r *ImageResponse) error {
+	r.Data = slices.Clone(r.Data)
+	for i := range r.Data {
+		if err := convertImage(q, &r.Data[i], asked.ResponseFormat); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // convertImage gives m the form that the client asked for.
@@ -281,8 +286,7 @@ func imageURL(q *request, data []byte) (string, error) {
 	if q.h.opts.ImageURL == nil {
 		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 	}
-	u, err := callUnrecorded(q, func(ctx context.Context) (string, error) {
-		q.beginStep(ClassInternal)
+	u, err := callUnrecorded(q, ClassInternal, func(ctx context.Context) (string, error) {
 		return q.h.opts.ImageURL(ctx, data, mediaType)
 	})
 	if err != nil {

@@ -156,7 +156,7 @@ func TestImages_ResponseFormat(t *testing.T) {
 				return
 			}
 			assert.Equal(t, `{"created":1760092079,"data":[`+tt.want+`]}`, r.body)
-			assert.Equal(t, 1, s.record().Images)
+			assert.EqualValues(t, 1, s.record().Units.Images)
 		})
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// A joiner is a chunkSink that joins chunks to a whole reply.
-type joiner struct {
+// A Joiner joins the chunks that a [ChatEncoder] gets to a whole reply. Its zero value has no
+// chunks. See "Protocols" in the package documentation.
+type Joiner struct {
 	choices []joinedChoice // in the order in which they opened
 	extra   Extra
 
@@ -45,7 +46,9 @@ type joinedDetail struct {
 	text  joinedText
 }
 
-func (j *joiner) add(c *ChatChunk) {
+// Add adds a chunk, which is only valid during the call. Chunks must be in the order in which
+// a ChatEncoder gets them.
+func (j *Joiner) Add(c *ChatChunk) {
 	j.extra = mergeExtra(j.extra, c.Extra)
 	from := &c.Choices[0]
 	if from.Delta.Role != "" {
@@ -70,7 +73,7 @@ func (j *joiner) add(c *ChatChunk) {
 	to.addCalls(d.ToolCalls)
 }
 
-func (j *joiner) find(index int) *joinedChoice {
+func (j *Joiner) find(index int) *joinedChoice {
 	for i := range j.choices {
 		if j.choices[i].index == index {
 			return &j.choices[i]
@@ -117,13 +120,12 @@ func (j *joinedDetail) isContinuedBy(d *ReasoningDetail) bool {
 		bytes.Equal(d.Extra["index"], j.first.Extra["index"])
 }
 
-// response returns the reply as far as it was joined.
-func (j *joiner) response(o *orderer) *ChatResponse {
+// Response returns the reply as far as it was joined: its Choices, in the order of their
+// indices, and its Extra. The caller sets the other fields. What Response returns is valid
+// until its next call.
+func (j *Joiner) Response() *ChatResponse {
 	r := &j.reply
-	*r = ChatResponse{
-		ID: o.start.ID, Created: o.start.Created, Model: o.start.Model,
-		Usage: o.usage, Extra: mergeExtra(j.extra, o.endExtra()), Choices: slices.Grow(j.choiceStorage[:0], len(j.choices))[:len(j.choices)],
-	}
+	*r = ChatResponse{Extra: j.extra, Choices: slices.Grow(j.choiceStorage[:0], len(j.choices))[:len(j.choices)]}
 	parts := slices.Grow(j.partStorage[:0], len(j.choices))[:len(j.choices)]
 	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	for i := range j.choices {

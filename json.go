@@ -106,18 +106,6 @@ func marshal[T any](t jsonwire.Type[T], v *T) ([]byte, error) {
 	return b, nil
 }
 
-// appendJSON appends the JSON of v, which may be of any type that package
-// encoding/json can encode, without needless space.
-func appendJSON(b []byte, v any) ([]byte, error) {
-	var doc bytes.Buffer
-	enc := json.NewEncoder(&doc)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return b, fmt.Errorf("llmhttp: encoding %T: %w", v, err)
-	}
-	return jsonwire.AppendRaw(b, doc.Bytes())
-}
-
 // appendString appends s as a JSON string.
 func appendString(b []byte, s string) []byte { return jsonwire.AppendString(b, s) }
 
@@ -202,7 +190,7 @@ func errInvalidType(param, want, got string) *Error {
 }
 
 func errInvalidValue(param, got string, supported ...string) *Error {
-	return errBadRequest("invalid_value", param, "Invalid value: '%s'. Supported values are: %s.", echo(got), quoteList(supported))
+	return errBadRequest("invalid_value", param, "%s", jsonwire.ValueText(echo(got), supported))
 }
 
 // errInvalidText is like errInvalidValue, for parameters whose values cannot be listed.
@@ -214,18 +202,6 @@ func errInvalidText(param, got, want string) *Error {
 func errOutOfRange(e *jsonwire.Error) *Error {
 	code, message := e.RangeText()
 	return &Error{Status: http.StatusBadRequest, Code: code, Param: e.Path, Message: message}
-}
-
-// quoteList lists values, of which there is at least one, as in "'a', 'b', and 'c'".
-func quoteList(values []string) string {
-	last := len(values) - 1
-	switch last {
-	case 0:
-		return "'" + values[0] + "'"
-	case 1:
-		return "'" + values[0] + "' and '" + values[1] + "'"
-	}
-	return "'" + strings.Join(values[:last], "', '") + "', and '" + values[last] + "'"
 }
 
 // echo returns text of a client for use in an error message: shortened, printable, and

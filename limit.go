@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Limits bound the use of a [Key]. A zero field sets no limit.
+// Limits bound the use of a [Key]. A zero field sets no limit, and a negative one permits
+// nothing.
 type Limits struct {
 	// Requests limits requests to all endpoints. Requests that only count tokens have a
 	// bucket of their own, with the same rate and a burst of at least 100, because agents
@@ -26,32 +27,27 @@ type Limits struct {
 	// may have. A request that asks for more, or sets no limit, gets this one
 	// before the Backend sees it. The text of a Backend that ignores it is cut,
 	// with [FinishLength], at 8 bytes for each token and 64 more, which no
-	// Backend that counts tokens should reach. Negative is like zero, but
-	// Limits.Validate refuses it.
+	// Backend that counts tokens should reach. Zero means no limit; negative
+	// permits none: chats get a 403.
 	MaxCompletionTokens int
 
 	// Concurrent is the largest number of requests in progress at a time. A
 	// request is in progress until its reply is written, except for the last
 	// 32 KiB, so that a client may send the next one when it has the reply. One
 	// whose client has left is in progress until its Backend has returned.
-	// A negative number admits none. Each Handler counts its own requests
-	// unless its Limiter is a [ConcurrencyLimiter].
+	// Zero means no limit; negative permits none. Each Handler counts its own
+	// requests unless its Limiter is a [ConcurrencyLimiter].
 	Concurrent int
 }
 
 // Validate returns an error that names the first field of l whose value is a mistake: a
 // [Rate] whose N is zero although its Per or Burst is set, a [Quota] without an amount
-// although its Per is set, a negative Per or Burst of a Rate, a negative
-// MaxCompletionTokens, or a Cost that is not a finite number.
+// although its Per is set, or a negative Per or Burst of a Rate.
 //
 // Programs and stores call it when a key is made or when its limits change. A [Handler] does
-// not, and treats the negative values as the fields tell.
+// not, and treats such values as the fields tell.
 func (l *Limits) Validate() error {
 	switch {
-	case l.MaxCompletionTokens < 0:
-		return errors.New("Limits.MaxCompletionTokens: must not be negative")
-	case l.Quota.Cost-l.Quota.Cost != 0: // NaN, or infinite
-		return errors.New("Limits.Quota.Cost: must be a finite number")
 	case !l.Quota.isSet() && l.Quota.Per != 0: // Since may remain of a quota that was removed
 		return errors.New("Limits.Quota.Per: is set, but neither Tokens nor Cost")
 	}
@@ -90,7 +86,8 @@ func (r Rate) validate(name string) error {
 
 // WithDefaults returns r with its defaults filled in: Per is positive, and N
 // and Burst are not negative. A Rate that permits nothing has an N and a Burst
-// of zero. Limiters use it to read the Rate of a [Draw].
+// of zero, so the result is not for a Key, where a zero N means no limit. Limiters use it to
+// read the Rate of a [Draw].
 func (r Rate) WithDefaults() Rate {
 	if r.Per <= 0 {
 		r.Per = time.Minute
@@ -104,53 +101,63 @@ func (r Rate) WithDefaults() Rate {
 	return r
 }
 
-// A Limiter enforces rates with token buckets. Each key has its own buckets,
-// told apart by their names. A bucket is full when it is first used and refills
-// at the [Rate] of the latest Draw on it.
+// A Limiter enforces rates with token buckets. Each subject has its own buckets, told apart
+// by their names. A bucket is full when it is first used and refills at the [Rate] of the
+// latest Draw on it.
 //
 // A [Handler] uses it in three steps. Before it reads the body of a request, it
 // takes one request with Take. Before it calls the Backend, it reserves with
 // Take the tokens of the prompt and of the reply; if that or the request is
 // refused, it gives back the one request with Adjust. After the reply, it
 // settles with Adjust the difference between the tokens that were reserved and
-// those that were used.
+// those that were used. Each step is one call for all subjects of the request.
 //
-// An implementation on a shared store limits several processes together. All
-// draws of a call are on buckets of one key, so that a sharded store can keep
-// them in one place.
+// An implementation on a shared store limits several processes together. If it keeps
+// subjects in different places, it takes from one subject after the other, in the order of
+// the draws, stops at the first that refuses or fails, and gives back what it has taken from
+// those before. Meanwhile other calls may be refused because of it.
 //
 // When Take returns an error, the Handler refuses the request: with that error
 // if it is an [Error], and otherwise with 503. A Limiter that prefers to admit
 // requests while its store is down should log the failure and report success.
-// After an error of either method, it is unknown whether the draws took effect.
 // The Handler sets no timeout for Take; a Limiter on a store that may hang must
 // limit how long it waits.
 //
 // Methods may be called concurrently. They must not modify draws or retain it.
+//
+// In a call, the draws of a subject are adjacent, and no two draws are on the same bucket.
 type Limiter interface {
-	// Take takes the Cost of each draw from its bucket if every bucket holds
-	// enough. Otherwise it takes nothing from any of them.
+	// Take takes the Amount of each draw from its bucket if every bucket of every subject
+	// holds enough. Otherwise it takes nothing from any of them.
 	//
 	// It returns one Level for each draw, in the same order. The tokens were
 	// taken if RetryAfter is zero in all of them. If not, RetryAfter is
-	// positive for the buckets that hold too little.
+	// positive for the buckets that hold too little, at least those of the first subject
+	// that refuses. A Limiter need not ask the subjects after that one: the levels of their
+	// draws may then be Unknown.
 	//
-	// Costs must not be negative, and no two draws may be on the same bucket.
-	// A Cost of zero is always available, even from a bucket in debt; a Take
-	// with only such draws reads the levels. A Cost above the burst is never
+	// The caller gives nothing back after a refusal, nor after an error. A Take that is
+	// refused has no effect that lasts after it has returned. After an error it is unknown
+	// whether the draws took effect; the Limiter has tried to give back what it knows to be
+	// taken.
+	//
+	// Amounts must not be negative. An Amount of zero is always available, even from a bucket in
+	// debt; a Take with only such draws reads the levels. An Amount above the burst is never
 	// available. A Take without draws returns no levels.
 	//
 	// If ctx is canceled after the store was asked, because the client has left,
 	// Take should still wait for the answer for a short time. The Handler can only
 	// give back what it knows to be taken.
-	Take(ctx context.Context, key string, draws ...Draw) ([]Level, error)
+	Take(ctx context.Context, draws ...Draw) ([]Level, error)
 
-	// Adjust takes the Cost of each draw from its bucket, no matter how much
+	// Adjust takes the Amount of each draw from its bucket, no matter how much
 	// the bucket holds. A bucket that held less is then in debt: it must
-	// refill to zero before it gains tokens. A negative Cost returns tokens to
-	// the bucket; those beyond its burst are lost. No two draws may be on the
-	// same bucket.
-	Adjust(ctx context.Context, key string, draws ...Draw) error
+	// refill to zero before it gains tokens. A negative Amount returns tokens to
+	// the bucket; those beyond its burst are lost.
+	//
+	// The subjects are independent: if one fails, the others are adjusted nevertheless.
+	// After an error it is unknown which draws took effect.
+	Adjust(ctx context.Context, draws ...Draw) error
 }
 
 // A ConcurrencyLimiter is a [Limiter] that also counts requests in progress.
@@ -159,29 +166,53 @@ type Limiter interface {
 type ConcurrencyLimiter interface {
 	Limiter
 
-	// Acquire adds a request in progress to key if there are fewer than limit.
-	// It returns a function that ends the request. If there are limit requests
-	// already, or if limit is zero or negative, both release and err are nil.
+	// Acquire takes the Amount of every slot, and returns a function that gives them back.
+	// If one of the slots has less than its Amount left, Acquire takes nothing from any of
+	// them: release and err are then nil, and full is the index of a slot that refused.
+	// In other cases full has no meaning. There is at least one slot, and no two have the
+	// same Subject and Name; the slots of a subject are adjacent.
 	//
-	// Acquire and release do not change the buckets of key. Take and Adjust do not
-	// change how many requests it has in progress.
+	// A Limiter that keeps subjects in different places acquires the slots of one subject
+	// after the other, as Take does. After an error the caller has acquired nothing.
+	//
+	// Slots and buckets are independent, whatever their names: Acquire and release do not
+	// change buckets, and Take and Adjust do not change slots.
 	//
 	// The Handler calls release when the reply is written, except for its last
 	// piece: the client gets that piece when release has returned. release must work after
 	// ctx is done and from any goroutine. Calls after the first must have no effect.
+	// Acquire must not modify slots or retain it.
 	//
-	// If a process dies, it does not release its requests. A Limiter on a shared
-	// store must therefore let requests expire, and renew those of the processes
+	// If a process dies, it does not release its slots. A Limiter on a shared
+	// store must therefore let them expire, and renew those of the processes
 	// that are running.
-	Acquire(ctx context.Context, key string, limit int) (release func(), err error)
+	Acquire(ctx context.Context, slots ...Slot) (release func(), full int, err error)
 }
 
-// Names of the buckets in which a [Handler] counts the use of a key.
+// A Slot is an amount to acquire of what a subject may have in use at a time.
+type Slot struct {
+	Subject SubjectID
+
+	// Name tells what is limited, such as [SlotConcurrent]. Names are compared byte for
+	// byte, and a slot is independent of those of other names and other subjects.
+	Name string
+
+	// Amount is how much to acquire: 1 for a request in progress. It must be positive.
+	Amount int64
+
+	// Limit is the most that the subject may have in use, Amount included. It holds for
+	// this call and is not kept. If it is less than Amount, the slot is always full.
+	Limit int64
+}
+
+// SlotConcurrent is the name of the slots that a [Handler] acquires, for Limits.Concurrent.
+const SlotConcurrent = "concurrent"
+
+// Names of the buckets in which a [Handler] counts the use of a subject.
 const (
 	BucketRequests    = "requests"     // for Limits.Requests
-	BucketTokenCounts = "token_counts" // for Limits.Requests, of requests that only count tokens: see Route.CountsTokens
+	BucketTokenCounts = "token_counts" // for Limits.Requests, of requests that only count tokens: see BindCountTokens
 	BucketTokens      = "tokens"       // for Limits.Tokens
-	BucketQuota       = "quota"        // for Limits.Quota, if the UsageStore is not a KeyUsageStore
 )
 
 // minTokenCountBurst is the smallest burst of BucketTokenCounts. The command /context of Claude
@@ -198,8 +229,10 @@ func (l *Limits) tokenCountRate() Rate {
 	return r
 }
 
-// A Draw is an amount to take from one bucket of a key.
+// A Draw is an amount to take from one bucket of a subject.
 type Draw struct {
+	Subject SubjectID
+
 	// Bucket is the name of the bucket. Two names are the same only if they
 	// are equal byte for byte.
 	Bucket string
@@ -211,16 +244,16 @@ type Draw struct {
 	// Limiter may evict a full bucket, which is then full at its new burst.
 	Rate Rate
 
-	// Cost is the number of tokens to take. Only Adjust accepts a negative
-	// Cost, which returns tokens.
-	Cost int
+	// Amount is the number of tokens to take. Only Adjust accepts a negative
+	// Amount, which returns tokens.
+	Amount int64
 }
 
 // A Level is the state of a bucket after a Take.
 type Level struct {
 	// Remaining is the number of tokens in the bucket, rounded down. It is zero
 	// for a bucket in debt.
-	Remaining int
+	Remaining int64
 
 	// RetryAfter is zero if the bucket held enough. Otherwise it is the time
 	// until it does, provided that nothing else is taken. A caller that waits
@@ -230,6 +263,10 @@ type Level struct {
 
 	// ResetAfter is the time until the bucket is full, and zero if it is.
 	ResetAfter time.Duration
+
+	// Unknown tells that the Limiter did not ask for the bucket, because another subject
+	// has refused. The other fields are then zero.
+	Unknown bool
 }
 
 // limitsTokens reports whether the key has a limit that counts tokens.
@@ -249,6 +286,15 @@ const maxRetryAfter = 366 * 24 * time.Hour
 
 // The functions below return the replies with status 429.
 
+// forSubject returns the words that tell whose limit was reached: none for the key of the
+// request, which clients take for granted.
+func forSubject(s SubjectID) string {
+	if s.Kind == KindKey {
+		return ""
+	}
+	return " for your " + s.Kind
+}
+
 // errRateLimit tells which limit was reached, in OpenAI's words.
 func errRateLimit(d Draw, l Level) *Error {
 	rate := d.Rate.WithDefaults()
@@ -260,30 +306,31 @@ func errRateLimit(d Draw, l Level) *Error {
 	if rate.Per != time.Minute {
 		period = rate.Per.String()
 	}
+	whose := forSubject(d.Subject)
 	if l.RetryAfter > maxRetryAfter {
-		e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached on %s per %s: Limit %d.", typ, period, rate.Burst)
+		e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached%s on %s per %s: Limit %d.", whose, typ, period, rate.Burst)
 		e.Type, e.NoRetry = typ, true
 		return e
 	}
-	e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
-		typ, period, rate.Burst, max(rate.Burst-l.Remaining, 0), d.Cost, formatReset(l.RetryAfter))
+	e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached%s on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
+		whose, typ, period, rate.Burst, max(int64(rate.Burst)-l.Remaining, 0), d.Amount, formatReset(l.RetryAfter))
 	e.Type, e.RetryAfter = typ, l.RetryAfter
 	return e
 }
 
 // errRequestTooLarge is the error for a request that needs more tokens than the
-// bucket of tokens can hold.
-func errRequestTooLarge(burst, tokens int) *Error {
+// bucket of tokens of a subject can hold.
+func errRequestTooLarge(s SubjectID, burst, tokens int) *Error {
 	e := Errorf(http.StatusTooManyRequests, codeRateLimit,
-		"Request too large: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", burst, tokens)
+		"Request too large%s: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", forSubject(s), burst, tokens)
 	e.Type, e.NoRetry = "tokens", true
 	return e
 }
 
 // errConcurrent is the error for a request beyond Limits.Concurrent.
-func errConcurrent(limit int) *Error {
+func errConcurrent(s *Slot) *Error {
 	e := Errorf(http.StatusTooManyRequests, codeRateLimit,
-		"Too many requests in progress: Limit %d. Please try again when one has ended.", max(limit, 0))
+		"Too many requests in progress%s: Limit %d. Please try again when one has ended.", forSubject(s.Subject), max(s.Limit, 0))
 	e.RetryAfter = time.Second
 	return e
 }

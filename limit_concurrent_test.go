@@ -24,7 +24,7 @@ func TestConcurrent_LimitOfEachKey(t *testing.T) {
 		var inside, most atomic.Int64
 		release := make(chan struct{})
 		s := startPipeServer(t, config{
-			keys: llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+			keys: llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 				return &llmhttp.Key{ID: secret, Limits: llmhttp.Limits{Concurrent: 3}}, nil
 			}),
 			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
@@ -109,18 +109,20 @@ func TestConcurrent_IsReleased(t *testing.T) {
 func TestConcurrent_LimiterOfSeveralHandlers(t *testing.T) {
 	var mu sync.Mutex
 	var inside []string
-	l := &stubConcurrencyLimiter{acquire: func(_ context.Context, key string, limit int) (func(), error) {
+	l := &stubConcurrencyLimiter{acquire: func(_ context.Context, slots ...llmhttp.Slot) (func(), int, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if len(inside) >= limit {
-			return nil, nil
+		assert.Len(t, slots, 1)
+		assert.Equal(t, llmhttp.Slot{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_1"}, Name: llmhttp.SlotConcurrent, Amount: 1, Limit: slots[0].Limit}, slots[0])
+		if int64(len(inside)) >= slots[0].Limit {
+			return nil, 0, nil
 		}
-		inside = append(inside, key)
+		inside = append(inside, slots[0].Subject.ID)
 		return func() {
 			mu.Lock()
 			defer mu.Unlock()
 			inside = inside[1:]
-		}, nil
+		}, 0, nil
 	}}
 	keys := func() []string {
 		mu.Lock()
@@ -154,13 +156,16 @@ func TestConcurrent_LimiterOfSeveralHandlers(t *testing.T) {
 
 func TestConcurrent_LimiterFails(t *testing.T) {
 	for name, tt := range map[string]struct {
-		acquire func(context.Context, string, int) (func(), error)
+		acquire func(context.Context, ...llmhttp.Slot) (func(), int, error)
 		status  int
 	}{
-		"error":           {func(context.Context, string, int) (func(), error) { return nil, errCause }, 503},
-		"*Error is shown": {func(context.Context, string, int) (func(), error) { return nil, llmhttp.Errorf(418, "", "Tea.") }, 418},
-		"panic":           {func(context.Context, string, int) (func(), error) { panic(errCause) }, 500},
-		"release panics":  {func(context.Context, string, int) (func(), error) { return func() { panic(errCause) }, nil }, 200},
+		"error": {func(context.Context, ...llmhttp.Slot) (func(), int, error) { return nil, 0, errCause }, 503},
+		"*Error is shown": {func(context.Context, ...llmhttp.Slot) (func(), int, error) {
+			return nil, 0, llmhttp.Errorf(418, "", "Tea.")
+		}, 418},
+		"panic":          {func(context.Context, ...llmhttp.Slot) (func(), int, error) { panic(errCause) }, 500},
+		"no such slot":   {func(context.Context, ...llmhttp.Slot) (func(), int, error) { return nil, 1, nil }, 503},
+		"release panics": {func(context.Context, ...llmhttp.Slot) (func(), int, error) { return func() { panic(errCause) }, 0, nil }, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{Limiter: &stubConcurrencyLimiter{acquire: tt.acquire}}})
@@ -181,12 +186,12 @@ func TestConcurrent_LimiterFails(t *testing.T) {
 // to release it.
 func slowRelease() llmhttp.Limiter {
 	var inside atomic.Int64
-	return &stubConcurrencyLimiter{acquire: func(context.Context, string, int) (func(), error) {
+	return &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) {
 		if inside.Add(1) > 1 {
 			inside.Add(-1)
-			return nil, nil
+			return nil, 0, nil
 		}
-		return func() { time.Sleep(time.Second); inside.Add(-1) }, nil
+		return func() { time.Sleep(time.Second); inside.Add(-1) }, 0, nil
 	}}
 }
 

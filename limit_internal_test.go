@@ -16,11 +16,11 @@ func TestErrRateLimit_Messages(t *testing.T) {
 		wantMessage string
 		wantNoRetry bool
 	}{
-		{"a wait", Draw{Bucket: BucketRequests, Rate: PerMinute(3), Cost: 1}, Level{RetryAfter: 20 * time.Second},
+		{"a wait", Draw{Subject: SubjectID{Kind: KindKey}, Bucket: BucketRequests, Rate: PerMinute(3), Amount: 1}, Level{RetryAfter: 20 * time.Second},
 			"Rate limit reached on requests per min (RPM): Limit 3, Used 3, Requested 1. Please try again in 20s.", false},
-		{"tokens by the hour", Draw{Bucket: BucketTokens, Rate: hourly, Cost: 2}, Level{Remaining: 1, RetryAfter: time.Minute},
+		{"tokens by the hour", Draw{Subject: SubjectID{Kind: KindKey}, Bucket: BucketTokens, Rate: hourly, Amount: 2}, Level{Remaining: 1, RetryAfter: time.Minute},
 			"Rate limit reached on tokens per 1h0m0s: Limit 3, Used 2, Requested 2. Please try again in 1m0s.", false},
-		{"never", Draw{Bucket: BucketTokens, Rate: PerMinute(3), Cost: 9}, Level{RetryAfter: never},
+		{"never", Draw{Subject: SubjectID{Kind: KindKey}, Bucket: BucketTokens, Rate: PerMinute(3), Amount: 9}, Level{RetryAfter: never},
 			"Rate limit reached on tokens per min (TPM): Limit 3.", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

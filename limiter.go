@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 // NewLimiter returns a Limiter that keeps its buckets in memory, for a single
-// process. It evicts the buckets of a key within minutes of all of them being
+// process. It evicts the buckets of a subject within minutes of all of them being
 // full. Its methods return no errors.
 func NewLimiter() Limiter { return &memoryLimiter{seed: maphash.MakeSeed()} }
 
@@ -27,55 +28,55 @@ const (
 	never = time.Duration(math.MaxInt64)
 )
 
-// A memoryLimiter spreads keys over shards, so that requests of different keys seldom
-// wait for the same lock. All buckets of a key are in one shard: its lock makes
-// a Take of several buckets atomic.
+// A memoryLimiter spreads subjects over shards, so that requests of different subjects seldom
+// wait for the same lock. All buckets of a subject are in one shard. A Take of several
+// subjects holds the locks of all their shards, which it acquires in the order of the array.
 type memoryLimiter struct {
 	seed   maphash.Seed
 	shards [limiterShards]limiterShard
 }
 
 type limiterShard struct {
-	mu    sync.Mutex // guards the fields below and the buckets
-	keys  map[string]keyBuckets
-	peak  int         // the largest len(keys) since the map was allocated
-	timer *time.Timer // calls evict; it runs while there are keys
+	mu       sync.Mutex // guards the fields below and the buckets
+	subjects map[SubjectID]subjectBuckets
+	peak     int         // the largest len(subjects) since the map was allocated
+	timer    *time.Timer // calls evict; it runs while there are subjects
 }
 
-// keyBuckets are the buckets of a key. A key has few, so a list is searched fastest;
-// one with many also has an index.
-type keyBuckets struct {
+// subjectBuckets are the buckets of a subject. A subject has few, so a list is searched
+// fastest; one with many also has an index.
+type subjectBuckets struct {
 	list  []bucket
 	index map[string]int // in list, by name; nil up to maxUnindexed buckets
 }
 
 const maxUnindexed = 16
 
-func (k *keyBuckets) find(name string) *bucket {
-	if k.index != nil {
-		if i, ok := k.index[name]; ok {
-			return &k.list[i]
+func (sb *subjectBuckets) find(name string) *bucket {
+	if sb.index != nil {
+		if i, ok := sb.index[name]; ok {
+			return &sb.list[i]
 		}
 		return nil
 	}
-	for i := range k.list {
-		if k.list[i].name == name {
-			return &k.list[i]
+	for i := range sb.list {
+		if sb.list[i].name == name {
+			return &sb.list[i]
 		}
 	}
 	return nil
 }
 
-func (k *keyBuckets) add(b bucket) {
-	k.list = append(k.list, b)
-	if k.index == nil && len(k.list) > maxUnindexed {
-		k.index = make(map[string]int)
-		for i := range k.list {
-			k.index[k.list[i].name] = i
+func (sb *subjectBuckets) add(b bucket) {
+	sb.list = append(sb.list, b)
+	if sb.index == nil && len(sb.list) > maxUnindexed {
+		sb.index = make(map[string]int)
+		for i := range sb.list {
+			sb.index[sb.list[i].name] = i
 		}
 	}
-	if k.index != nil {
-		k.index[b.name] = len(k.list) - 1
+	if sb.index != nil {
+		sb.index[b.name] = len(sb.list) - 1
 	}
 }
 
@@ -86,29 +87,34 @@ type bucket struct {
 	tokens *rate.Limiter
 }
 
-func (l *memoryLimiter) Take(_ context.Context, key string, draws ...Draw) ([]Level, error) {
+func (l *memoryLimiter) Take(_ context.Context, draws ...Draw) ([]Level, error) {
 	if len(draws) == 0 {
 		return nil, nil
 	}
-	s := l.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	locked := l.lock(draws)
+	defer l.unlock(locked)
 	// The time is read under the lock. A rate.Limiter that sees time run
 	// backwards counts what it gained in between twice.
 	now := time.Now()
 	buckets := make([]bucket, 0, 3) // on the stack for the draws of a Handler
 	levels := make([]Level, len(draws))
 	granted := true
+	var s *limiterShard
+	var ofSubject subjectBuckets
 	for i := range draws {
-		b := s.getBucket(key, &draws[i], now)
+		if i == 0 || draws[i].Subject != draws[i-1].Subject {
+			s = l.shard(locked, draws[i].Subject)
+			ofSubject = s.subjects[draws[i].Subject]
+		}
+		b := s.getBucket(&ofSubject, &draws[i], now)
 		buckets = append(buckets, b)
-		levels[i].RetryAfter = b.retryAfter(b.tokens.TokensAt(now), draws[i].Cost)
+		levels[i].RetryAfter = b.retryAfter(b.tokens.TokensAt(now), draws[i].Amount)
 		granted = granted && levels[i].RetryAfter == 0
 	}
 	for i := range buckets {
 		b := &buckets[i]
 		if granted {
-			b.take(draws[i].Cost, now)
+			b.take(draws[i].Amount, now)
 		}
 		tokens := b.tokens.TokensAt(now)
 		levels[i].Remaining = b.remaining(tokens)
@@ -117,30 +123,68 @@ func (l *memoryLimiter) Take(_ context.Context, key string, draws ...Draw) ([]Le
 	return levels, nil
 }
 
-func (l *memoryLimiter) Adjust(_ context.Context, key string, draws ...Draw) error {
+func (l *memoryLimiter) Adjust(_ context.Context, draws ...Draw) error {
 	if len(draws) == 0 {
 		return nil
 	}
-	s := l.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	locked := l.lock(draws)
+	defer l.unlock(locked)
 	now := time.Now() // under the lock, as in Take
+	var s *limiterShard
+	var ofSubject subjectBuckets
 	for i := range draws {
-		b := s.getBucket(key, &draws[i], now)
-		b.take(draws[i].Cost, now)
+		if i == 0 || draws[i].Subject != draws[i-1].Subject {
+			s = l.shard(locked, draws[i].Subject)
+			ofSubject = s.subjects[draws[i].Subject]
+		}
+		b := s.getBucket(&ofSubject, &draws[i], now)
+		b.take(draws[i].Amount, now)
 	}
 	return nil
 }
 
-func (l *memoryLimiter) shard(key string) *limiterShard {
-	return &l.shards[maphash.String(l.seed, key)%limiterShards]
+// A shardSet has a bit for each shard.
+type shardSet uint64
+
+const _ = uint(64 - limiterShards) // does not compile if there are more
+
+// lock locks the shards of draws, in the order of their indices, and returns which they are.
+func (l *memoryLimiter) lock(draws []Draw) (locked shardSet) {
+	for i := range draws {
+		if i == 0 || draws[i].Subject != draws[i-1].Subject {
+			locked |= 1 << l.shardIndex(draws[i].Subject)
+		}
+	}
+	for rest := locked; rest != 0; rest &= rest - 1 {
+		l.shards[bits.TrailingZeros64(uint64(rest))].mu.Lock()
+	}
+	return locked
+}
+
+func (l *memoryLimiter) unlock(locked shardSet) {
+	for ; locked != 0; locked &= locked - 1 {
+		l.shards[bits.TrailingZeros64(uint64(locked))].mu.Unlock()
+	}
+}
+
+// shardIndex returns the index of the shard of s, which depends only on its ID.
+func (l *memoryLimiter) shardIndex(s SubjectID) uint64 {
+	return maphash.String(l.seed, s.ID) % limiterShards
+}
+
+// shard returns the shard of s, which is one of locked.
+func (l *memoryLimiter) shard(locked shardSet, s SubjectID) *limiterShard {
+	if locked&(locked-1) == 0 { // it is the only one
+		return &l.shards[bits.TrailingZeros64(uint64(locked))]
+	}
+	return &l.shards[l.shardIndex(s)]
 }
 
 // getBucket returns the bucket of a draw, with the Rate of the draw. It creates
-// the bucket if there is none. It is called with mu held.
-func (s *limiterShard) getBucket(key string, d *Draw, now time.Time) bucket {
+// the bucket if there is none. buckets are those in s.subjects of the subject. It is called
+// with mu held.
+func (s *limiterShard) getBucket(buckets *subjectBuckets, d *Draw, now time.Time) bucket {
 	r := d.Rate.WithDefaults()
-	buckets := s.keys[key]
 	if b := buckets.find(d.Bucket); b != nil {
 		if b.rate != r {
 			b.rate = r
@@ -149,34 +193,34 @@ func (s *limiterShard) getBucket(key string, d *Draw, now time.Time) bucket {
 		}
 		return *b
 	}
-	if s.keys == nil {
-		s.keys = make(map[string]keyBuckets)
+	if s.subjects == nil {
+		s.subjects = make(map[SubjectID]subjectBuckets)
 		s.timer = time.AfterFunc(evictEvery, s.evict)
 	}
 	b := bucket{d.Bucket, r, rate.NewLimiter(refillRate(r), r.Burst)}
 	buckets.add(b)
-	s.keys[key] = buckets
-	s.peak = max(s.peak, len(s.keys))
+	s.subjects[d.Subject] = *buckets
+	s.peak = max(s.peak, len(s.subjects))
 	return b
 }
 
-// evict removes the keys whose buckets are all full, because new buckets are
+// evict removes the subjects whose buckets are all full, because new buckets are
 // the same.
 func (s *limiterShard) evict() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(s.keys, func(_ string, buckets keyBuckets) bool {
+	maps.DeleteFunc(s.subjects, func(_ SubjectID, buckets subjectBuckets) bool {
 		return !slices.ContainsFunc(buckets.list, func(b bucket) bool {
 			return b.tokens.TokensAt(now) < float64(b.rate.Burst)
 		})
 	})
-	if len(s.keys) == 0 {
-		s.keys, s.peak, s.timer = nil, 0, nil
+	if len(s.subjects) == 0 {
+		s.subjects, s.peak, s.timer = nil, 0, nil
 		return
 	}
-	if len(s.keys) < s.peak/2 { // a map keeps the memory of deleted entries
-		s.keys, s.peak = maps.Collect(maps.All(s.keys)), len(s.keys)
+	if len(s.subjects) < s.peak/2 { // a map keeps the memory of deleted entries
+		s.subjects, s.peak = maps.Collect(maps.All(s.subjects)), len(s.subjects)
 	}
 	s.timer.Reset(evictEvery)
 }
@@ -185,20 +229,20 @@ func refillRate(r Rate) rate.Limit { return rate.Limit(float64(r.N) / r.Per.Seco
 
 // take takes cost, which may leave b in debt. A negative cost returns tokens;
 // the rate.Limiter discards those beyond its burst when it is next read.
-func (b *bucket) take(cost int, now time.Time) {
-	if cost > b.rate.Burst { // which ReserveN refuses
+func (b *bucket) take(cost int64, now time.Time) {
+	if cost > int64(b.rate.Burst) { // which ReserveN refuses
 		b.tokens.SetBurstAt(now, math.MaxInt)
 		defer b.tokens.SetBurstAt(now, b.rate.Burst)
 	}
-	b.tokens.ReserveN(now, cost)
+	b.tokens.ReserveN(now, int(max(min(cost, math.MaxInt), math.MinInt))) // an int may have 32 bits
 }
 
 // retryAfter returns the time until b, which holds tokens, holds cost.
-func (b *bucket) retryAfter(tokens float64, cost int) time.Duration {
+func (b *bucket) retryAfter(tokens float64, cost int64) time.Duration {
 	switch {
 	case cost == 0:
 		return 0
-	case cost > b.rate.Burst:
+	case cost > int64(b.rate.Burst):
 		return never
 	}
 	return b.timeToReach(float64(cost), tokens)
@@ -218,44 +262,59 @@ func (b *bucket) timeToReach(want, tokens float64) time.Duration {
 }
 
 // remaining returns tokens as a whole number that is not negative.
-func (b *bucket) remaining(tokens float64) int {
+func (b *bucket) remaining(tokens float64) int64 {
 	tokens += b.epsilon()
-	if tokens >= math.MaxInt {
-		return math.MaxInt
+	if tokens >= math.MaxInt64 {
+		return math.MaxInt64
 	}
-	return int(max(tokens, 0))
+	return int64(max(tokens, 0))
 }
 
 // epsilon returns the number of tokens that may be missing because of rounding.
 // Ignoring them makes a wait of RetryAfter always suffice.
 func (b *bucket) epsilon() float64 { return max(1e-6, 1e-12*float64(b.rate.Burst)) }
 
-// A concurrencyCounter counts the requests in progress of each key, where the Limiter is no
+// A localSlots counts what the requests of a Handler have in use, where the Limiter is no
 // [ConcurrencyLimiter].
-type concurrencyCounter struct {
-	mu sync.Mutex // guards n
-	n  map[string]int
+type localSlots struct {
+	mu    sync.Mutex // guards inUse
+	inUse map[slotID]int64
 }
 
-// Acquire is like that of a [ConcurrencyLimiter], but release must be called only
-// once.
-func (c *concurrencyCounter) Acquire(_ context.Context, key string, limit int) (release func(), err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n[key] >= limit {
-		return nil, nil
-	}
-	if c.n == nil {
-		c.n = make(map[string]int)
-	}
-	c.n[key]++
-	return func() { c.release(key) }, nil
+// A slotID tells slots apart.
+type slotID struct {
+	subject SubjectID
+	name    string
 }
 
-func (c *concurrencyCounter) release(key string) {
+func (s *Slot) id() slotID { return slotID{s.Subject, s.Name} }
+
+// Acquire is like that of a [ConcurrencyLimiter], but it retains slots, and release must be
+// called only once.
+func (c *localSlots) Acquire(_ context.Context, slots ...Slot) (release func(), full int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n[key]--; c.n[key] <= 0 {
-		delete(c.n, key)
+	for i := range slots {
+		if s := &slots[i]; s.Limit < s.Amount || c.inUse[s.id()] > s.Limit-s.Amount {
+			return nil, i, nil
+		}
+	}
+	if c.inUse == nil {
+		c.inUse = make(map[slotID]int64)
+	}
+	for i := range slots {
+		c.inUse[slots[i].id()] += slots[i].Amount
+	}
+	return func() { c.release(slots) }, 0, nil
+}
+
+func (c *localSlots) release(slots []Slot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range slots {
+		id := slots[i].id()
+		if c.inUse[id] -= slots[i].Amount; c.inUse[id] <= 0 {
+			delete(c.inUse, id)
+		}
 	}
 }

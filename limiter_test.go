@@ -17,19 +17,22 @@ import (
 	"golang.org/x/time/rate"
 )
 
+// key returns the subject of a key.
+func key(id string) SubjectID { return SubjectID{KindKey, id} }
+
 // take1 takes cost from one bucket and returns its level.
-func take1(t testing.TB, l Limiter, r Rate, cost int) Level {
+func take1(t testing.TB, l Limiter, r Rate, cost int64) Level {
 	t.Helper()
-	levels, err := l.Take(t.Context(), "key", Draw{"bucket", r, cost})
+	levels, err := l.Take(t.Context(), Draw{key("key"), "bucket", r, cost})
 	require.NoError(t, err)
 	require.Len(t, levels, 1)
 	return levels[0]
 }
 
 // adjust1 adjusts the bucket of take1.
-func adjust1(t testing.TB, l Limiter, r Rate, cost int) {
+func adjust1(t testing.TB, l Limiter, r Rate, cost int64) {
 	t.Helper()
-	require.NoError(t, l.Adjust(t.Context(), "key", Draw{"bucket", r, cost}))
+	require.NoError(t, l.Adjust(t.Context(), Draw{key("key"), "bucket", r, cost}))
 }
 
 // assertNear allows for rounding of durations.
@@ -44,7 +47,7 @@ func TestLimiter_Refill(t *testing.T) {
 		level := take1(t, l, r, 0)
 		assert.Equal(t, Level{Remaining: 10}, level, "a new bucket is full")
 		level = take1(t, l, r, 10)
-		assert.Equal(t, 0, level.Remaining)
+		assert.EqualValues(t, 0, level.Remaining)
 		assert.Zero(t, level.RetryAfter)
 		assertNear(t, 10*time.Second, level.ResetAfter, "ResetAfter")
 
@@ -54,11 +57,11 @@ func TestLimiter_Refill(t *testing.T) {
 		time.Sleep(2500 * time.Millisecond)
 		level = take1(t, l, r, 3)
 		assertNear(t, 500*time.Millisecond, level.RetryAfter, "RetryAfter")
-		assert.Equal(t, 2, level.Remaining)
+		assert.EqualValues(t, 2, level.Remaining)
 		time.Sleep(level.RetryAfter)
 		level = take1(t, l, r, 3)
 		assert.Zero(t, level.RetryAfter)
-		assert.Equal(t, 0, level.Remaining)
+		assert.EqualValues(t, 0, level.Remaining)
 
 		time.Sleep(time.Hour)
 		level = take1(t, l, r, 0)
@@ -74,15 +77,15 @@ func TestLimiter_CostAboveBurst(t *testing.T) {
 }
 
 func TestLimiter_HugeRatesDoNotOverflow(t *testing.T) {
-	for _, n := range []int{math.MaxInt, math.MaxInt - 1, min(1<<60, math.MaxInt), min(1<<53, math.MaxInt)} {
-		l, r := NewLimiter(), PerMinute(n)
+	for _, n := range []int64{math.MaxInt, math.MaxInt - 1, min(1<<60, math.MaxInt), min(1<<53, math.MaxInt)} {
+		l, r := NewLimiter(), PerMinute(int(n))
 		for range 3 {
 			level := take1(t, l, r, 1000)
 			assert.Zero(t, level.RetryAfter)
 			assert.Greater(t, level.Remaining, n/2)
 			assert.Less(t, level.ResetAfter, time.Minute)
 		}
-		for _, cost := range []int{math.MaxInt32, math.MaxInt} {
+		for _, cost := range []int64{math.MaxInt32, math.MaxInt64} {
 			adjust1(t, l, r, cost)
 			adjust1(t, l, r, -cost)
 			assert.Greater(t, take1(t, l, r, 0).Remaining, n/2)
@@ -96,7 +99,7 @@ func TestLimiter_Debt(t *testing.T) {
 		take1(t, l, r, 4)
 		adjust1(t, l, r, 30) // more than the burst: 24 in debt
 		level := take1(t, l, r, 1)
-		assert.Equal(t, 0, level.Remaining, "a debt is not shown")
+		assert.EqualValues(t, 0, level.Remaining, "a debt is not shown")
 		assertNear(t, 25*time.Second, level.RetryAfter, "RetryAfter")
 		assertNear(t, 34*time.Second, level.ResetAfter, "ResetAfter")
 		time.Sleep(25*time.Second + time.Millisecond)
@@ -113,19 +116,19 @@ func TestLimiter_NegativeAdjustReturnsTokens(t *testing.T) {
 		l, r := NewLimiter(), Rate{N: 60, Per: time.Minute, Burst: 10}
 		take1(t, l, r, 8)
 		adjust1(t, l, r, -5)
-		assert.Equal(t, 7, take1(t, l, r, 0).Remaining)
+		assert.EqualValues(t, 7, take1(t, l, r, 0).Remaining)
 		adjust1(t, l, r, -5)
 		adjust1(t, l, r, -1000)
 		assert.Equal(t, Level{Remaining: 10}, take1(t, l, r, 0), "tokens beyond the burst are lost")
 		take1(t, l, r, 10)
 		assert.Positive(t, take1(t, l, r, 1).RetryAfter)
 		adjust1(t, l, r, 0)
-		assert.Equal(t, 0, take1(t, l, r, 0).Remaining)
+		assert.EqualValues(t, 0, take1(t, l, r, 0).Remaining)
 
 		adjust1(t, l, r, 100)
 		adjust1(t, l, r, -95)
 		level := take1(t, l, r, 0)
-		assert.Equal(t, 0, level.Remaining)
+		assert.EqualValues(t, 0, level.Remaining)
 		assertNear(t, 15*time.Second, level.ResetAfter, "ResetAfter of a bucket with 5 in debt")
 	})
 }
@@ -160,10 +163,10 @@ func TestLimiter_RateChange(t *testing.T) {
 		slow, fast := Rate{N: 10, Per: 10 * time.Second}, Rate{N: 100, Per: 10 * time.Second}
 		take1(t, l, slow, 10)
 		time.Sleep(2 * time.Second)
-		assert.Equal(t, 2, take1(t, l, fast, 0).Remaining, "time before the change counts at the old rate")
+		assert.EqualValues(t, 2, take1(t, l, fast, 0).Remaining, "time before the change counts at the old rate")
 		time.Sleep(time.Second)
-		assert.Equal(t, 12, take1(t, l, fast, 0).Remaining)
-		assert.Equal(t, 10, take1(t, l, slow, 0).Remaining, "the new burst is smaller")
+		assert.EqualValues(t, 12, take1(t, l, fast, 0).Remaining)
+		assert.EqualValues(t, 10, take1(t, l, slow, 0).Remaining, "the new burst is smaller")
 		adjust1(t, l, slow, 25)
 		assertNear(t, 1600*time.Millisecond, take1(t, l, fast, 1).RetryAfter, "RetryAfter with the debt of the old rate")
 	})
@@ -173,7 +176,7 @@ func TestLimiter_RateChangeAfterHoursIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter()
 		before := Rate{N: 2_000_000_011, Per: 7 * time.Hour}
-		take1(t, l, before, before.N)
+		take1(t, l, before, int64(before.N))
 		time.Sleep(6 * time.Hour)
 		after := Rate{N: 2_000_000_000, Per: 2_000_000_000 * time.Second}
 		missing := float64(after.N) - float64(before.N)*6/7
@@ -184,12 +187,12 @@ func TestLimiter_RateChangeAfterHoursIsExact(t *testing.T) {
 func TestLimiter_TakeIsAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter()
-		draws := []Draw{{"a", PerMinute(10), 1}, {"b", PerMinute(5), 5}, {"c", PerMinute(7), 2}}
+		draws := []Draw{{key("key"), "a", PerMinute(10), 1}, {key("key"), "b", PerMinute(5), 5}, {key("key"), "c", PerMinute(7), 2}}
 		take := func() []Level {
-			levels, err := l.Take(t.Context(), "key", draws...)
+			levels, err := l.Take(t.Context(), draws...)
 			require.NoError(t, err)
 			require.Len(t, levels, 3)
-			assert.Equal(t, []int{9, 0, 5}, []int{levels[0].Remaining, levels[1].Remaining, levels[2].Remaining})
+			assert.Equal(t, []int64{9, 0, 5}, []int64{levels[0].Remaining, levels[1].Remaining, levels[2].Remaining})
 			return levels
 		}
 		take()
@@ -204,10 +207,10 @@ func TestLimiter_TakeIsAllOrNothing(t *testing.T) {
 
 func TestLimiter_NoDraws(t *testing.T) {
 	l := NewLimiter()
-	levels, err := l.Take(t.Context(), "key")
+	levels, err := l.Take(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, levels)
-	require.NoError(t, l.Adjust(t.Context(), "key"))
+	require.NoError(t, l.Adjust(t.Context()))
 }
 
 // Pairs of a key and a bucket name are different buckets even if their concatenations are
@@ -215,28 +218,28 @@ func TestLimiter_NoDraws(t *testing.T) {
 func TestLimiter_DifferentNamesAreDifferentBuckets(t *testing.T) {
 	l := NewLimiter()
 	parts := []string{"", "a", "b", "ab", ":", "a:", ":a", "a:b", "A", " a", "\x00", "a\x00"}
-	for i, key := range parts {
+	for i, id := range parts {
 		for j, name := range parts {
-			d := Draw{name, Rate{N: 1000, Per: 1000 * time.Hour}, i*len(parts) + j}
-			_, err := l.Take(t.Context(), key, d)
+			d := Draw{key(id), name, Rate{N: 1000, Per: 1000 * time.Hour}, int64(i*len(parts) + j)}
+			_, err := l.Take(t.Context(), d)
 			require.NoError(t, err)
 		}
 	}
-	for i, key := range parts {
+	for i, id := range parts {
 		for j, name := range parts {
-			levels, err := l.Take(t.Context(), key, Draw{name, Rate{N: 1000, Per: 1000 * time.Hour}, 0})
+			levels, err := l.Take(t.Context(), Draw{key(id), name, Rate{N: 1000, Per: 1000 * time.Hour}, 0})
 			require.NoError(t, err)
-			assert.Equal(t, 1000-i*len(parts)-j, levels[0].Remaining, "bucket %q of key %q", name, key)
+			assert.EqualValues(t, 1000-i*len(parts)-j, levels[0].Remaining, "bucket %q of key %q", name, id)
 		}
 	}
 }
 
-// keys returns the number of keys in memory.
-func (l *memoryLimiter) keys() (n int) {
+// subjects returns the number of subjects in memory.
+func (l *memoryLimiter) subjects() (n int) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		n += len(s.keys)
+		n += len(s.subjects)
 		s.mu.Unlock()
 	}
 	return n
@@ -269,23 +272,23 @@ func TestLimiter_EvictsFullBuckets(t *testing.T) {
 		l := NewLimiter().(*memoryLimiter)
 		before := heapInUse()
 		for i := range keys {
-			_, err := l.Take(t.Context(), strconv.Itoa(i), Draw{"bucket", Rate{N: 60, Per: time.Second}, 1})
+			_, err := l.Take(t.Context(), Draw{key(strconv.Itoa(i)), "bucket", Rate{N: 60, Per: time.Second}, 1})
 			require.NoError(t, err)
 		}
-		require.Equal(t, keys, l.keys())
+		require.Equal(t, keys, l.subjects())
 		used := heapInUse() - before
 		time.Sleep(2 * evictEvery)
 		synctest.Wait()
-		require.Zero(t, l.keys())
+		require.Zero(t, l.subjects())
 		require.Zero(t, l.timers(), "no timer runs without keys")
 		assert.Less(t, heapInUse()-before, used/10, "memory in use after eviction")
 
 		take1(t, l, PerMinute(1), 1)
-		assert.Equal(t, 1, l.keys())
+		assert.Equal(t, 1, l.subjects())
 		assert.Equal(t, 1, l.timers(), "the timer runs again")
 		time.Sleep(3 * evictEvery)
 		synctest.Wait()
-		assert.Zero(t, l.keys())
+		assert.Zero(t, l.subjects())
 		assert.Zero(t, l.timers())
 		runtime.KeepAlive(l)
 	})
@@ -299,12 +302,13 @@ func TestLimiter_KeepsBucketsThatAreNotFull(t *testing.T) {
 		l := NewLimiter().(*memoryLimiter)
 		slow := func(n int) Rate { return Rate{N: n, Per: 1000 * time.Hour} }
 		granted := make([]int, keys)
-		take := func(key int) {
-			levels, err := l.Take(t.Context(), strconv.Itoa(key),
-				Draw{BucketRequests, slow(burst), 1}, Draw{BucketTokens, slow(100), 10}, Draw{BucketQuota, slow(100), 10})
+		take := func(i int) {
+			id := key(strconv.Itoa(i))
+			levels, err := l.Take(t.Context(),
+				Draw{id, BucketRequests, slow(burst), 1}, Draw{id, BucketTokens, slow(100), 10}, Draw{id, BucketTokenCounts, slow(100), 10})
 			require.NoError(t, err)
 			if levels[0].RetryAfter == 0 {
-				granted[key]++
+				granted[i]++
 			}
 		}
 		for round := range 3 {
@@ -313,12 +317,12 @@ func TestLimiter_KeepsBucketsThatAreNotFull(t *testing.T) {
 				take(key)
 			}
 			for n := range 10 * keys >> round {
-				_, err := l.Take(t.Context(), fmt.Sprintf("evicted-%d", n), Draw{BucketRequests, PerMinute(600), 1})
+				_, err := l.Take(t.Context(), Draw{key(fmt.Sprintf("evicted-%d", n)), BucketRequests, PerMinute(600), 1})
 				require.NoError(t, err)
 			}
 			time.Sleep(3 * evictEvery)
 			synctest.Wait()
-			require.Equal(t, keys, l.keys())
+			require.Equal(t, keys, l.subjects())
 		}
 		for key, n := range granted {
 			require.Equal(t, burst, n, "key %d", key)
@@ -336,10 +340,10 @@ func TestBucket_WaitOfRetryAfterSuffices(t *testing.T) {
 		b := bucket{"bucket", r, rate.NewLimiter(refillRate(r), r.Burst)}
 		now := time.Now()
 		for range 3 {
-			b.take(rnd.IntN(2*r.Burst), now)
+			b.take(rnd.Int64N(int64(2*r.Burst)), now)
 			now = now.Add(time.Duration(rnd.Int64N(int64(r.Per))))
 		}
-		cost := 1 + rnd.IntN(r.Burst)
+		cost := 1 + rnd.Int64N(int64(r.Burst))
 		wait := b.retryAfter(b.tokens.TokensAt(now), cost)
 		if wait == 0 {
 			continue
@@ -367,14 +371,14 @@ func (b *modelBucket) refill() {
 
 func (b *modelBucket) full() bool { return b.tokens >= float64(b.rate.Burst)-1e-6 }
 
-func (b *modelBucket) take(cost int) { b.tokens = min(b.tokens-float64(cost), float64(b.rate.Burst)) }
+func (b *modelBucket) take(cost int64) { b.tokens = min(b.tokens-float64(cost), float64(b.rate.Burst)) }
 
 // checkLevel checks the level that a Take of cost returned. lacked is the number of
 // tokens that b lacked, or zero or less if the tokens were available.
-func (b *modelBucket) checkLevel(t *testing.T, level Level, cost int, lacked float64) {
+func (b *modelBucket) checkLevel(t *testing.T, level Level, cost int64, lacked float64) {
 	t.Helper()
 	require.InDelta(t, max(math.Floor(b.tokens), 0), level.Remaining, 1.0001)
-	if cost > b.rate.Burst {
+	if cost > int64(b.rate.Burst) {
 		require.Equal(t, never, level.RetryAfter)
 	}
 	if b.rate.N == 0 {
@@ -382,7 +386,7 @@ func (b *modelBucket) checkLevel(t *testing.T, level Level, cost int, lacked flo
 	}
 	perToken := b.rate.Per.Seconds() / float64(b.rate.N)
 	require.InDelta(t, (float64(b.rate.Burst)-b.tokens)*perToken, level.ResetAfter.Seconds(), 1e-4)
-	if cost <= b.rate.Burst {
+	if cost <= int64(b.rate.Burst) {
 		require.InDelta(t, max(lacked, 0)*perToken, level.RetryAfter.Seconds(), 1e-4)
 	}
 }
@@ -391,14 +395,19 @@ func (b *modelBucket) checkLevel(t *testing.T, level Level, cost int, lacked flo
 // with several draws, adjustments, costs of zero and changes of rates.
 func TestLimiter_Model(t *testing.T) {
 	rates := []Rate{PerMinute(60), {N: 7, Per: time.Second}, {N: 100, Per: time.Hour, Burst: 20}, {N: 3, Per: 10 * time.Millisecond, Burst: 50}, {N: -1}}
-	keys, names := []string{"a", "b"}, []string{"requests", "tokens", "quota"}
+	names := []string{"requests", "tokens", "quota"}
+	subjects := []SubjectID{key("a"), key("b"), {KindAccount, "a"}}
 	run := func(t *testing.T, rnd *rand.Rand) {
 		l := NewLimiter()
-		model := map[[2]string]*modelBucket{}
+		type bucketID struct {
+			subject SubjectID
+			name    string
+		}
+		model := map[bucketID]*modelBucket{}
 		// lookup returns the bucket of d. It changes the rate of a bucket at
 		// times, but not of a full one, which may have been evicted.
-		lookup := func(key string, d *Draw) *modelBucket {
-			id := [2]string{key, d.Bucket}
+		lookup := func(d *Draw) *modelBucket {
+			id := bucketID{d.Subject, d.Bucket}
 			b := model[id]
 			if b == nil {
 				r := rates[rnd.IntN(len(rates))].WithDefaults()
@@ -420,29 +429,30 @@ func TestLimiter_Model(t *testing.T) {
 			if rnd.IntN(4) == 0 {
 				time.Sleep(time.Duration(rnd.Int64N(int64(20 * time.Second))))
 			}
-			key := keys[rnd.IntN(len(keys))]
 			adjust := rnd.IntN(4) == 0
 			var draws []Draw
 			var buckets []*modelBucket
 			granted, close := true, false
-			for _, i := range rnd.Perm(len(names))[:1+rnd.IntN(3)] {
-				d := Draw{Bucket: names[i], Cost: rnd.IntN(12)}
-				if adjust {
-					d.Cost = rnd.IntN(200) - 100
+			for _, s := range rnd.Perm(len(subjects))[:1+rnd.IntN(3)] {
+				for _, i := range rnd.Perm(len(names))[:1+rnd.IntN(3)] {
+					d := Draw{Subject: subjects[s], Bucket: names[i], Amount: rnd.Int64N(12)}
+					if adjust {
+						d.Amount = rnd.Int64N(200) - 100
+					}
+					b := lookup(&d)
+					draws, buckets = append(draws, d), append(buckets, b)
+					granted = granted && (d.Amount == 0 || b.tokens >= float64(d.Amount))
+					close = close || math.Abs(b.tokens-float64(d.Amount)) < 1e-5
 				}
-				b := lookup(key, &d)
-				draws, buckets = append(draws, d), append(buckets, b)
-				granted = granted && (d.Cost == 0 || b.tokens >= float64(d.Cost))
-				close = close || math.Abs(b.tokens-float64(d.Cost)) < 1e-5
 			}
 			if adjust {
-				require.NoError(t, l.Adjust(t.Context(), key, draws...))
+				require.NoError(t, l.Adjust(t.Context(), draws...))
 				for i, b := range buckets {
-					b.take(draws[i].Cost)
+					b.take(draws[i].Amount)
 				}
 				continue
 			}
-			levels, err := l.Take(t.Context(), key, draws...)
+			levels, err := l.Take(t.Context(), draws...)
 			require.NoError(t, err)
 			got := true
 			for _, level := range levels {
@@ -452,14 +462,14 @@ func TestLimiter_Model(t *testing.T) {
 				require.Equal(t, granted, got, "step %d: %+v", step, draws)
 			}
 			for i, b := range buckets {
-				lacked := float64(draws[i].Cost) - b.tokens
+				lacked := float64(draws[i].Amount) - b.tokens
 				if got {
-					b.take(draws[i].Cost)
+					b.take(draws[i].Amount)
 				}
-				if got || draws[i].Cost == 0 {
+				if got || draws[i].Amount == 0 {
 					lacked = 0
 				}
-				b.checkLevel(t, levels[i], draws[i].Cost, lacked)
+				b.checkLevel(t, levels[i], draws[i].Amount, lacked)
 			}
 		}
 	}
@@ -479,7 +489,7 @@ func TestLimiter_ConcurrentTakesAreBounded(t *testing.T) {
 	for range 200 {
 		wg.Go(func() {
 			for range 500 {
-				levels, err := l.Take(t.Context(), "key", Draw{"bucket", r, 1})
+				levels, err := l.Take(t.Context(), Draw{key("key"), "bucket", r, 1})
 				if err == nil && levels[0].RetryAfter == 0 {
 					granted.Add(1)
 				}
@@ -491,8 +501,8 @@ func TestLimiter_ConcurrentTakesAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, float64(granted.Load()), most*1.01)
 }
 
-// Several goroutines that draw on the same buckets in different orders do not
-// deadlock.
+// Several goroutines that draw on the same buckets of the same subjects in different orders do
+// not deadlock.
 func TestLimiter_ConcurrentUse(t *testing.T) {
 	l := NewLimiter()
 	var wg sync.WaitGroup
@@ -501,13 +511,14 @@ func TestLimiter_ConcurrentUse(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(uint64(g), 2))
 			for range 2000 {
 				var draws []Draw
-				for _, i := range rnd.Perm(3)[:1+rnd.IntN(3)] {
-					draws = append(draws, Draw{strconv.Itoa(i), PerMinute(1 + i), rnd.IntN(3)})
+				for _, s := range rnd.Perm(3)[:1+rnd.IntN(3)] {
+					for _, i := range rnd.Perm(3)[:1+rnd.IntN(3)] {
+						draws = append(draws, Draw{key(strconv.Itoa(s)), strconv.Itoa(i), PerMinute(1 + i), rnd.Int64N(3)})
+					}
 				}
-				key := strconv.Itoa(rnd.IntN(3))
-				_, err := l.Take(t.Context(), key, draws...)
+				_, err := l.Take(t.Context(), draws...)
 				assert.NoError(t, err)
-				assert.NoError(t, l.Adjust(t.Context(), key, draws...))
+				assert.NoError(t, l.Adjust(t.Context(), draws...))
 			}
 		})
 	}
@@ -534,22 +545,26 @@ func TestRate_WithDefaults(t *testing.T) {
 // the part of all memory that eviction gives back.
 func BenchmarkLimiter(b *testing.B) {
 	r := Rate{N: min(1<<40, math.MaxInt), Per: time.Second}
-	draws := []Draw{{BucketRequests, r, 1}, {BucketTokens, r, 300}}
+	var draws [2]Draw
+	ofKey := func(s SubjectID) []Draw {
+		draws = [2]Draw{{s, BucketRequests, r, 1}, {s, BucketTokens, r, 300}}
+		return draws[:]
+	}
 	requests, tokens := rate.NewLimiter(refillRate(r), r.N), rate.NewLimiter(refillRate(r), r.N)
 	for _, keys := range []int{1, 1_000_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			b.ReportAllocs()
-			key := func(i int) string { return "key_" + strconv.Itoa(i) }
+			key := func(i int) SubjectID { return SubjectID{KindKey, "key_" + strconv.Itoa(i)} }
 			ctx := b.Context()
 			before := heapInUse()
 			l := NewLimiter().(*memoryLimiter)
 			for i := range keys {
-				_, _ = l.Take(ctx, key(i), draws...)
+				_, _ = l.Take(ctx, ofKey(key(i))...)
 			}
 			used := heapInUse() - before
 
 			// Rounds of both alternate, so that they meet the same conditions.
-			var round [1000]string
+			var round [1000]SubjectID
 			var taken, allowed time.Duration
 			rnd := rand.New(rand.NewPCG(1, 2))
 			for b.Loop() {
@@ -558,7 +573,7 @@ func BenchmarkLimiter(b *testing.B) {
 				}
 				start := time.Now()
 				for _, key := range round {
-					if _, err := l.Take(ctx, key, draws...); err != nil {
+					if _, err := l.Take(ctx, ofKey(key)...); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -594,7 +609,7 @@ func TestLimiter_ManyBucketsOfAKey(t *testing.T) {
 	l := NewLimiter().(*memoryLimiter)
 	const n = 50_000
 	take := func(i int) Level {
-		levels, err := l.Take(t.Context(), "key", Draw{Bucket: fmt.Sprint("a bucket of which the name begins like others/", i), Rate: Rate{N: 3, Per: time.Hour}, Cost: 1})
+		levels, err := l.Take(t.Context(), Draw{Subject: key("key"), Bucket: fmt.Sprint("a bucket of which the name begins like others/", i), Rate: Rate{N: 3, Per: time.Hour}, Amount: 1})
 		require.NoError(t, err)
 		return levels[0]
 	}
@@ -607,5 +622,5 @@ func TestLimiter_ManyBucketsOfAKey(t *testing.T) {
 		require.Zero(t, take(i).Remaining)
 	}
 	require.Positive(t, take(n-1).RetryAfter)
-	require.Len(t, l.shard("key").keys["key"].index, n)
+	require.Len(t, l.shards[l.shardIndex(key("key"))].subjects[key("key")].index, n)
 }

@@ -49,7 +49,7 @@ func DefaultUnknownMembers(name string) bool {
 // given name, for which the format has no field. It is for Protocols, which refuse the
 // request if it reports false. The Options.UnknownMembers of the Handler whose request ctx
 // belongs to decides, by the name in lower case; if ctx belongs to none,
-// [DefaultUnknownMembers] does.
+// [DefaultUnknownMembers] does. See "Protocols" in the package documentation.
 func AllowsUnknownMember(ctx context.Context, name string) bool {
 	if q := requestFrom(ctx); q != nil {
 		return q.h.opts.UnknownMembers(membername.Lower(name))

@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"context"
+	"net/http"
 	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -106,45 +107,30 @@ var modelListJSON = jsonwire.NewObject(
 	jsonwire.List("data", func(l *modelList) *[]Model { return &l.data }, modelJSON, 0).Always(),
 )
 
-// serveModels serves GET /v1/models: those that the key may use.
-func serveModels(q *request) error {
-	models, err := listModels(q)
-	if err != nil {
-		return err
-	}
-	return replyTyped(q, modelListJSON, &modelList{models})
+var modelsOperation = operation{scope: ScopeModels, supportedBy: implements[ModelLister]}
+
+// decodeListModels decodes GET /v1/models.
+func decodeListModels(context.Context, *http.Request, []byte) (func(b []byte, models []Model) ([]byte, error), error) {
+	return func(b []byte, models []Model) ([]byte, error) { return modelListJSON.Append(b, &modelList{models}) }, nil
 }
 
-// serveModel serves GET /v1/models/{id}.
-func serveModel(q *request) error {
-	id := q.routed.PathValue("id")
-	models, err := listModels(q)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(models, func(m Model) bool { return m.ID == id })
-	if i < 0 {
-		return ModelNotFound(id)
-	}
-	return replyTyped(q, modelJSON, &models[i])
+// decodeGetModel decodes GET /v1/models/{id}.
+func decodeGetModel(_ context.Context, r *http.Request, _ []byte) (func(b []byte, models []Model) ([]byte, error), error) {
+	id := r.PathValue("id")
+	return func(b []byte, models []Model) ([]byte, error) {
+		i := slices.IndexFunc(models, func(m Model) bool { return m.ID == id })
+		if i < 0 {
+			return nil, ModelNotFound(id)
+		}
+		return modelJSON.Append(b, &models[i])
+	}, nil
 }
 
-// listModels returns the models that the key may use.
-func listModels(q *request) ([]Model, error) {
-	models, err := callUnrecorded(q, func(context.Context) ([]Model, error) { return allowedModels(q) })
-	if err != nil {
-		return nil, err
-	}
-	return models, q.life.endCause()
-}
-
-// allowedModels asks the Backend for its models and returns those that a request with the
+// listModels asks the Backend for its models and returns those that a request with the
 // key may name.
-func allowedModels(q *request) ([]Model, error) {
-	q.idle.expect(true)
-	models, err := q.h.backend.ListModels(q.life.ctx)
+func (q *request) listModels(ctx context.Context) ([]Model, error) {
+	models, err := q.h.backend.ListModels(ctx)
 	if err != nil {
-		q.observer.stepClass = ClassBackend // for ListModels, which is called by a Protocol
 		return nil, err
 	}
 	allowed := make([]Model, 0, len(models))

@@ -1,15 +1,9 @@
 package llmhttp
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // An Observer is called when a request begins. It returns the context in which
@@ -24,8 +18,8 @@ type Observer func(ctx context.Context, r *http.Request) (context.Context, Obser
 // An Observation is what an [Observer] does for one request. Each function may
 // be nil. A function must return soon: the request waits for it.
 type Observation struct {
-	// Started is called before the Backend is called for a chat, images or
-	// embeddings, when the request has been decoded, checked and admitted. It
+	// Started is called before the Backend is called for an operation that calls
+	// a model, when the request has been decoded, checked and admitted. It
 	// returns the context for the Backend and for the stores that settle the
 	// request. That must derive from ctx; nil means ctx itself. Started must not
 	// modify info, but may keep it. [RequestInfoFrom] returns the same.
@@ -42,9 +36,9 @@ type Observation struct {
 	Transcript func(*Transcript)
 
 	// TranscriptLimit is the maximum number of bytes of the texts of the request,
-	// and of those of the reply. Zero or negative means 16 KiB. Of a single text at
-	// most 64 KiB are kept.
-	TranscriptLimit int
+	// and of those of the reply. Zero means 16 KiB; negative means no limit. Of a
+	// single text at most 64 KiB are kept.
+	TranscriptLimit int64
 
 	// Ended is called once when the request has ended, whether it succeeded,
 	// failed, panicked or was abandoned by its client. It may keep its argument.
@@ -59,10 +53,10 @@ type Observation struct {
 func Observers(obs ...Observer) Observer {
 	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
 		var all observations
-		q, returned := requestFrom(ctx), false
+		request, returned := ctx, false
 		defer func() {
-			if !returned && q != nil {
-				q.observer.keep(all)
+			if !returned {
+				keepObservation(request, all)
 			}
 		}()
 		for _, o := range obs {
@@ -151,7 +145,8 @@ func (all observations) ended(s *RequestSummary) {
 	}
 }
 
-// An Operation is what a request asks a model to do. Unlike an [Endpoint], it is the name for
+// An Operation is what a request asks a model to do: an operation that calls a model, as this
+// package names them in its comments, is one of these. Unlike a [Scope], it is the name for
 // Observers, and has nothing to do with the scopes of keys.
 type Operation string
 
@@ -183,38 +178,39 @@ type RequestInfo struct {
 // that the client did not set the parameter, or that the operation has no such
 // parameter.
 type RequestParams struct {
-	MaxTokens        int // of each choice
-	Choices          int // the number of choices or images that the client gets, at least 1
-	Messages         int // the number of messages, or of inputs of an embedding
-	Tools            int // the number of tools
-	Temperature      *float64
-	TopP             *float64
-	TopK             *float64
-	PresencePenalty  *float64
-	FrequencyPenalty *float64
-	Seed             *int
-	Stop             []string
-	ReasoningEffort  string // for example "low"; not checked
-	ResponseFormat   string // "text", "json_object" or "json_schema"
-	EncodingFormat   string // of embeddings
-	Dimensions       int    // of embeddings
+	MaxTokens          int // of each choice
+	Choices            int // the number of choices or images that the client gets, at least 1
+	Messages           int // the number of messages, or of inputs of an embedding
+	Tools              int // the number of tools
+	Temperature        *float64
+	TopP               *float64
+	TopK               *float64
+	PresencePenalty    *float64
+	FrequencyPenalty   *float64
+	Seed               *int
+	Stop               []string
+	ReasoningEffort    string // for example "low"; not checked
+	ResponseFormatType string // "text", "json_object" or "json_schema"
+	EncodingFormat     string // of embeddings
+	Dimensions         int    // of embeddings
 }
 
 // A RequestSummary describes a request that has ended. It contains no API keys. It
 // contains the model and the parameters, but not the rest of the body. The text of Err
 // can quote the body: errors of invalid requests do, and errors of a Backend may.
 type RequestSummary struct {
-	UsageRecord // fields are zero if the request failed before they were known
 	Timing
+	Record     UsageRecord  // what the request used; fields are zero if it failed before they were known. The UsageStore has it only if the Backend was called, or something was loaded before
 	Requested  string       // the model that the request asks for, if it was refused for that: printable, at most 128 bytes and a mark where it is cut. Any client can choose it: do not make it a label of a metric
-	Request    *RequestInfo // nil if the Backend was not called for a chat, images or embeddings
+	Request    *RequestInfo // nil if the Backend was not called for an operation that calls a model
 	Reply      ReplySummary
-	Route      string // method and pattern of the path, with Options.Prefix, such as "GET /v1/models/{id...}"; empty for unknown paths
-	Operation  Operation
+	Route      string     // method and pattern of the path, with Options.Prefix, such as "GET /v1/models/{id...}"; empty for unknown paths
+	Scope      Scope      // of the route; empty if the key was not found
 	Status     int        // HTTP status; 499 if the client disconnected before one was sent
 	Err        error      // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
 	ErrorClass ErrorClass // of Err; empty if it is nil
-	Limit      string     // the limit that refused the request: the name of a bucket, or LimitConcurrent; empty if none did
+	Refused    Refusal    // the limit that refused the request; zero if none did
+	PriceErr   error      // why Options.Price did not return what the request costs, so that its Record is Unpriced; nil if it did, or was not called then
 	RecordErr  error      // why UsageStore.Record did not store the UsageRecord; nil if it did, or was not called
 	SaveErr    error      // why a reply that was sent was not stored: see ReplySaver; otherwise nil
 	Streamed   bool       // whether the client asked for a stream; not known if Request is nil
@@ -222,16 +218,14 @@ type RequestSummary struct {
 	Tries      []Try      // in the order of their start; the first 100 that the Backend reported with [StartTry]
 }
 
-// LimitConcurrent is the Limit of a [RequestSummary] that Limits.Concurrent
-// refused.
-const LimitConcurrent = "concurrent"
+// LimitQuota is the Limit of a [Refusal] by Limits.Quota.
+const LimitQuota = "quota"
 
-// Target returns the target of the last try, or "" if there was none.
-func (s *RequestSummary) Target() string {
-	if len(s.Tries) == 0 {
-		return ""
-	}
-	return s.Tries[len(s.Tries)-1].Target
+// A Refusal tells which limit has refused a request. If several have, it is the one that has
+// to be waited for longest.
+type Refusal struct {
+	Subject SubjectID // whose limit it is
+	Limit   string    // the name of a bucket, such as BucketTokens; SlotConcurrent; or LimitQuota
 }
 
 // Aborted reports whether the reply was a stream that failed after it began.
@@ -242,11 +236,11 @@ func (s *RequestSummary) Aborted() bool {
 // Timing has the times of parts of a request, as durations since its arrival.
 // A part that did not happen is zero.
 type Timing struct {
-	Admitted   time.Duration // the Backend was called for a chat, images or embeddings
+	Admitted   time.Duration // the Backend was called for an operation that calls a model
 	FirstChunk time.Duration // the Backend yielded a chunk
 	FirstToken time.Duration // the Backend yielded a chunk with text, reasoning, a refusal or a tool call
 	LastToken  time.Duration // the last of those
-	FirstWrite time.Duration // the reply began to be written; a comment that keeps a stream alive counts
+	FirstWrite time.Duration // the reply began to be written; what keeps a silent stream alive counts
 	Duration   time.Duration // the request ended
 }
 
@@ -264,261 +258,4 @@ type Try struct {
 	Duration   time.Duration // until the try ended, or if it did not, until the request did
 	Err        error         // nil if the try succeeded; may quote the request
 	ErrorClass ErrorClass    // of Err; empty if it is nil
-}
-
-// StartTry tells the Observer of a request that the Backend is about to call one of several
-// targets. ctx is the context that the Backend got for the request. The Backend must use the context that StartTry returns for the call, and must call
-// end when the call has ended, with the error or nil. Calls of end after the first
-// do nothing.
-//
-// Use a name that the host has configured and not an address, because summaries
-// are logged and counted by target. If ctx does not belong to a request of a
-// Handler that has an Observer, StartTry returns ctx, and an end that does nothing. It
-// may be called concurrently.
-func StartTry(ctx context.Context, target string) (_ context.Context, end func(error)) {
-	q := requestFrom(ctx)
-	if q == nil || q.observer.data == nil {
-		return ctx, func(error) {}
-	}
-	return q.observer.startTry(ctx, target)
-}
-
-// A requestObserver collects what the Observer of a request gets, and calls its
-// functions. Goroutines of the Backend may call addChunk, startTry and the function
-// that startTry returns. Its other methods are called by the goroutine of ServeHTTP.
-type requestObserver struct {
-	q         *request
-	data      *observerData // nil if there is no Observer
-	stepClass ErrorClass    // the ErrorClass of the request if the current step fails with a 5xx
-	refusedBy string        // the limit that refused the request
-	recordErr error         // of UsageStore.Record
-	saveErr   error         // of a ReplySaver whose reply is sent nevertheless
-	model     string        // as the Backend set it in the reply to a request for embeddings
-
-	requestedModel string // by the client; it may be any text
-
-	// The fields below are guarded by q.res.mu.
-	chunks int
-	timing Timing
-}
-
-// An observerData has what is collected only if there is an Observer.
-type observerData struct {
-	observation Observation
-	transcript  *transcript // nil unless one was asked for
-
-	// tries is guarded by the response's mu.
-	tries []Try
-
-	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm; BenchmarkObserve).
-	description   description
-	summary       RequestSummary
-	finishReasons [1]FinishReason
-}
-
-var errNotRecorded = errors.New("llmhttp: UsageStore.Record did not return")
-
-// maxTries is how many tries a RequestSummary has.
-const maxTries = 100
-
-// start calls the Observer. The context that it returns is the one that the
-// stores and the Backend get.
-func (ro *requestObserver) start() {
-	q := ro.q
-	observe := q.h.opts.Observe
-	if observe == nil {
-		return
-	}
-	ro.data = new(observerData)
-	var ctx context.Context
-	if ctx, ro.data.observation = observe(q.life.ctx, q.r); ctx != nil {
-		q.life.setContext(ctx)
-	}
-}
-
-// keep sets the Observation of a request whose Observer panics: what the Observers before
-// the one that panics have returned. Observers that call each other keep theirs in turn,
-// the innermost first.
-func (ro *requestObserver) keep(all observations) {
-	if d := ro.data; d != nil {
-		d.observation = append(all, d.observation).join()
-	}
-}
-
-// notifyStarted calls Observation.Started, whose context the Backend gets.
-func (ro *requestObserver) notifyStarted(info *RequestInfo) {
-	d := ro.data
-	if d == nil {
-		return
-	}
-	q := ro.q
-	q.res.mu.Lock()
-	ro.timing.Admitted = q.idle.lastProgress.Sub(q.arrived) // beginBackendCall has just set it
-	q.res.mu.Unlock()
-	if d.observation.Started == nil {
-		return
-	}
-	if ctx := d.observation.Started(q.life.ctx, info); ctx != nil {
-		q.life.backendCtx = ctx
-	}
-}
-
-// addChunk notes that the Backend yielded c. q.res.mu is held.
-func (ro *requestObserver) addChunk(c *ChatChunk, now time.Time) {
-	if c == nil {
-		return
-	}
-	t := &ro.timing
-	since := now.Sub(ro.q.arrived)
-	if ro.chunks++; ro.chunks == 1 {
-		t.FirstChunk = since
-	}
-	if c.hasToken() {
-		t.LastToken = since
-		if t.FirstToken == 0 {
-			t.FirstToken = since
-		}
-	}
-}
-
-// startTry implements StartTry for this request.
-func (ro *requestObserver) startTry(ctx context.Context, target string) (context.Context, func(error)) {
-	q, d := ro.q, ro.data
-	start := time.Now()
-	try := Try{Target: target, Start: start.Sub(q.arrived)}
-	q.res.mu.Lock()
-	n := len(d.tries)
-	if n < maxTries {
-		d.tries = append(d.tries, try)
-	}
-	q.res.mu.Unlock()
-	var ended func(Try)
-	if d.observation.Try != nil {
-		next, end := d.observation.Try(ctx, target)
-		if next != nil {
-			ctx = next
-		}
-		ended = end
-	}
-	var once sync.Once
-	return ctx, func(err error) {
-		once.Do(func() {
-			try.Duration = max(time.Since(start), 1)
-			if err != nil {
-				try.Err, try.ErrorClass = q.cred.redactor().error(err), ro.classifyTry(err)
-			}
-			q.res.mu.Lock()
-			if n < maxTries {
-				d.tries[n] = try
-			}
-			q.res.mu.Unlock()
-			if ended != nil {
-				ended(try)
-			}
-		})
-	}
-}
-
-// classifyTry returns the class of the error of a try, which may end after the
-// request, on a goroutine of the Backend.
-func (ro *requestObserver) classifyTry(err error) (class ErrorClass) {
-	defer func() {
-		if recover() != nil { // a method of err, such as Unwrap, panicked
-			class = ClassBackend
-		}
-	}()
-	if ctx := ro.q.life.ctx; ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	switch {
-	case err == errShutdown:
-		return ClassShutdown
-	case errors.Is(err, context.Canceled):
-		return ClassCanceled
-	}
-	return classifyStatus(completeError(ro.q.r, err).Status, ClassBackend)
-}
-
-// notifyEnded calls the functions for the end of the request.
-func (ro *requestObserver) notifyEnded() {
-	d := ro.data
-	if d == nil || d.observation.Ended == nil && d.observation.Transcript == nil {
-		return
-	}
-	s := ro.summary()
-	if d.transcript != nil {
-		ro.q.log.callAndLog("observer panicked", func() error {
-			d.observation.Transcript(d.transcript.finish(&ro.q.chat.order, ro.q.cred.redactor()))
-			return nil
-		})
-	}
-	if d.observation.Ended != nil {
-		ro.q.log.callAndLog("observer panicked", func() error { d.observation.Ended(s); return nil })
-	}
-}
-
-func (ro *requestObserver) summary() *RequestSummary {
-	q, d := ro.q, ro.data
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	s := &d.summary
-	s.UsageRecord, s.Timing = *q.accounting.record, ro.timing
-	s.Reply, s.Tries = ro.replySummary(), slices.Clone(d.tries)
-	s.Request = q.info.load()
-	s.Status, s.Err, s.ErrorClass = q.res.status, q.res.err, ro.errorClass()
-	s.Limit, s.RecordErr, s.SaveErr = ro.refusedBy, ro.recordErr, ro.saveErr
-	if s.Model == "" && ro.requestedModel != "" {
-		s.Requested = jsonwire.Clip(q.cred.redactor().text(ro.requestedModel), 128)
-	}
-	s.Streamed, s.Chunks = q.chat.stream != nil, ro.chunks
-	if q.route != nil {
-		s.Route, s.Operation = q.route.pattern, q.route.operation
-	}
-	for _, err := range []*error{&s.Err, &s.RecordErr, &s.SaveErr} {
-		if *err != nil {
-			*err = q.cred.redactor().error(*err)
-		}
-	}
-	if !q.res.firstWrite.IsZero() {
-		s.FirstWrite = q.res.firstWrite.Sub(q.arrived)
-	}
-	s.Duration = time.Since(q.arrived)
-	for i := range s.Tries {
-		if t := &s.Tries[i]; t.Duration == 0 {
-			t.Duration = s.Duration - t.Start
-		}
-	}
-	return s
-}
-
-// errorClass returns the class of the error that the request failed with. q.res.mu is
-// held.
-func (ro *requestObserver) errorClass() ErrorClass {
-	q := ro.q
-	switch {
-	case q.res.err == nil:
-		return ""
-	case q.res.clientLeft:
-		return ClassCanceled
-	case q.res.err == errShutdown:
-		return ClassShutdown
-	}
-	failing := ro.stepClass
-	if isResponseStoreError(q.res.err) {
-		failing = ClassResponseStore
-	}
-	return classifyStatus(completeError(q.r, q.res.err).Status, failing)
-}
-
-// replySummary describes what the Backend replied. q.res.mu is held.
-func (ro *requestObserver) replySummary() ReplySummary {
-	o := &ro.q.chat.order
-	s := ReplySummary{ID: o.start.ID, Model: cmp.Or(ro.model, o.model)}
-	if len(o.choices) == 1 {
-		s.FinishReasons = ro.data.finishReasons[:0]
-	}
-	for i := range o.choices {
-		s.FinishReasons = append(s.FinishReasons, o.choices[i].reason)
-	}
-	return s
 }

@@ -116,7 +116,7 @@ func TestObservation_Started(t *testing.T) {
 			Params: llmhttp.RequestParams{
 				MaxTokens: 7, Choices: 2, Messages: 1, Tools: 1, Temperature: new(0.5), TopP: new(0.25), TopK: new(40.0),
 				PresencePenalty: new(1.0), FrequencyPenalty: new(-1.0), Seed: new(9), Stop: []string{"x", "y"},
-				ReasoningEffort: "low", ResponseFormat: "json_object",
+				ReasoningEffort: "low", ResponseFormatType: "json_object",
 			}}},
 		{"members of another type", chatPath, chatWith(`"top_k":"x"`), llmhttp.RequestInfo{Operation: llmhttp.OperationChat,
 			Model: "demo-chat", Params: llmhttp.RequestParams{Choices: 1, Messages: 1}}},
@@ -154,10 +154,10 @@ func TestObservation_Started(t *testing.T) {
 			assert.Equal(t, []any{1, 1}, seen, "the Backend and the UsageStore get the context")
 			assert.Same(t, got[0], e.Request)
 			assert.WithinDuration(t, time.Now(), got[0].Arrived, testTimeout)
-			test.want.ID, test.want.Account, test.want.KeyID, test.want.Protocol = e.ID, "acme", "key_1", "chat"
+			test.want.ID, test.want.Account, test.want.KeyID, test.want.Protocol = e.Record.ID, "acme", "key_1", "chat"
 			test.want.Arrived = got[0].Arrived
 			assert.Equal(t, test.want, *got[0])
-			assert.Equal(t, test.want.Operation, e.Operation)
+			assert.Equal(t, test.want.Operation, e.Record.Operation)
 			assert.Equal(t, "POST "+test.path, e.Route)
 			assert.Positive(t, e.Admitted)
 		})
@@ -224,8 +224,8 @@ func TestRequestSummary_Reply(t *testing.T) {
 func TestRequestSummary_ErrorClass(t *testing.T) {
 	withBackend := func(err error) config { return config{backend: failingBackend(err)} }
 	scoped := testKey()
-	scoped.Scopes = []llmhttp.Endpoint{}
-	keyStore := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, errCause })
+	scoped.Scopes = []llmhttp.Scope{}
+	keyStore := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, errCause })
 	limiter := &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, errCause }}
 	panics := streamBackend(func(context.Context, yieldFunc) { panic(secretCause) })
 	ownError := &llmhttp.Error{Status: 599, Code: "code-of-an-upstream-server", Err: errCause}
@@ -238,7 +238,7 @@ func TestRequestSummary_ErrorClass(t *testing.T) {
 		{"success", config{}, "POST", chatPath, chatBody, ""},
 		{"bad request", config{}, "POST", chatPath, "{", llmhttp.ClassInvalidRequest},
 		{"too large", config{opts: llmhttp.Options{MaxBody: 1}}, "POST", chatPath, chatBody, llmhttp.ClassInvalidRequest},
-		{"unknown key", config{keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, llmhttp.ErrKeyNotFound })},
+		{"unknown key", config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, llmhttp.ErrKeyNotFound })},
 			"POST", chatPath, chatBody, llmhttp.ClassAuthentication},
 		{"scope", config{keys: keysFor(scoped)}, "POST", chatPath, chatBody, llmhttp.ClassPermission},
 		{"unknown path", config{}, "GET", "/v1/none", "", llmhttp.ClassNotFound},
@@ -285,11 +285,13 @@ func (brokenQuery) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSu
 type storingProtocol struct{ savingProtocol }
 
 func (p storingProtocol) Routes() []llmhttp.Route {
-	load := func(context.Context, *http.Request, []byte) (any, error) { return nil, errCause }
-	list := func(ctx context.Context, _ *http.Request, _ []byte) (any, error) { return llmhttp.ListModels(ctx) }
+	load := func(context.Context, *http.Request, []byte) (*llmhttp.QueryReply, error) { return nil, errCause }
+	list := func(context.Context, *http.Request, []byte) (func([]byte, []llmhttp.Model) ([]byte, error), error) {
+		return func(b []byte, _ []llmhttp.Model) ([]byte, error) { return b, nil }, nil
+	}
 	return append(p.savingProtocol.Routes(),
-		llmhttp.Route{Pattern: "GET /stored", Endpoint: llmhttp.EndpointModels, Serve: load},
-		llmhttp.Route{Pattern: "GET /list", Endpoint: llmhttp.EndpointModels, Serve: list})
+		llmhttp.Route{Pattern: "GET /stored", Bind: llmhttp.BindQuery(llmhttp.ScopeModels, load)},
+		llmhttp.Route{Pattern: "GET /list", Bind: llmhttp.BindModels(list)})
 }
 
 // The Backend is not blamed for failures of a Protocol, its store and Options.ImageURL.
@@ -367,20 +369,26 @@ func TestRequestSummary_ErrorClassOfInterruptedRequests(t *testing.T) {
 	}
 }
 
-func TestRequestSummary_Limit(t *testing.T) {
+func TestRequestSummary_Refused(t *testing.T) {
 	none := llmhttp.Rate{N: -1}
 	for want, limits := range map[string]llmhttp.Limits{
-		"":                      {Requests: noRefill(1), Tokens: noRefill(1000), Quota: llmhttp.Quota{Tokens: 1000}, Concurrent: 1},
-		llmhttp.BucketRequests:  {Requests: none, Tokens: noRefill(1000), Quota: llmhttp.Quota{Tokens: 1000}},
-		llmhttp.BucketTokens:    {Requests: noRefill(1), Tokens: noRefill(1)},
-		llmhttp.BucketQuota:     {Requests: noRefill(1), Quota: llmhttp.Quota{Tokens: -1}},
-		llmhttp.LimitConcurrent: {Requests: noRefill(1), Concurrent: -1},
+		"":                     {Requests: noRefill(1), Tokens: noRefill(1000), Quota: llmhttp.Quota{Tokens: 1000}, Concurrent: 1},
+		llmhttp.BucketRequests: {Requests: none, Tokens: noRefill(1000), Quota: llmhttp.Quota{Tokens: 1000}},
+		llmhttp.BucketTokens:   {Requests: noRefill(1), Tokens: noRefill(1)},
+		llmhttp.LimitQuota:     {Requests: noRefill(1), Quota: llmhttp.Quota{Tokens: -1}},
+		llmhttp.SlotConcurrent: {Requests: noRefill(1), Concurrent: -1},
 	} {
 		t.Run(want, func(t *testing.T) {
 			s := startServer(t, config{keys: limitedKeys(limits)})
 			r := s.chat(chatBody)
 			assert.Equal(t, want != "", r.StatusCode == 429)
-			assert.Equal(t, want, s.summary().Limit)
+			refused := s.summary().Refused
+			assert.Equal(t, want, refused.Limit)
+			if want != "" {
+				assert.Equal(t, llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_1"}, refused.Subject)
+			} else {
+				assert.Zero(t, refused)
+			}
 		})
 	}
 }

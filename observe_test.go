@@ -25,7 +25,7 @@ func TestObserver_SeesEachRequestOnce(t *testing.T) {
 		failed   bool
 		streamed bool
 		chunks   int
-		endpoint llmhttp.Endpoint
+		endpoint llmhttp.Scope
 		key      string
 		model    string
 	}
@@ -59,21 +59,21 @@ func TestObserver_SeesEachRequestOnce(t *testing.T) {
 			s := startServer(t, config{backend: tt.backend, opts: llmhttp.Options{Now: func() time.Time { return now }}})
 			r := s.do(tt.method, tt.path, tt.body, tt.options...)
 			e := s.summary()
-			assert.Equal(t, tt.want, summary{e.Status, e.Err != nil, e.Streamed, e.Chunks, e.Endpoint, e.KeyID, e.Model})
-			assert.Equal(t, r.Header.Get("X-Request-Id"), e.ID)
-			assert.Equal(t, now, e.Time)
+			assert.Equal(t, tt.want, summary{e.Status, e.Err != nil, e.Streamed, e.Chunks, e.Scope, e.Record.KeyID, e.Record.Model})
+			assert.Equal(t, r.Header.Get("X-Request-Id"), e.Record.ID)
+			assert.Equal(t, now, e.Record.Time)
 			assert.Positive(t, e.Duration)
 			assert.Equal(t, e.Chunks > 0, e.FirstChunk > 0)
 			assert.LessOrEqual(t, e.FirstChunk, e.Duration)
-			switch e.Endpoint {
-			case llmhttp.EndpointImages:
-				assert.Equal(t, 2, e.Images)
-			case llmhttp.EndpointModels, llmhttp.EndpointUsage:
-				assert.False(t, e.Estimated, "nothing was used, so nothing is estimated")
-			case llmhttp.EndpointChat:
+			switch e.Scope {
+			case llmhttp.ScopeImages:
+				assert.EqualValues(t, 2, e.Record.Units.Images)
+			case llmhttp.ScopeModels, llmhttp.ScopeUsage:
+				assert.False(t, e.Record.Estimated, "nothing was used, so nothing is estimated")
+			case llmhttp.ScopeChat:
 				if e.Chunks > 0 {
-					assert.True(t, e.Estimated)
-					assert.Equal(t, s.record(), e.UsageRecord)
+					assert.True(t, e.Record.Estimated)
+					assert.Equal(t, s.record(), e.Record)
 				}
 			}
 			assert.Equal(t, 1, s.observer.begun)
@@ -112,14 +112,14 @@ type contextLimiter struct {
 	see func(context.Context)
 }
 
-func (l *contextLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *contextLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	l.see(ctx)
-	return l.stubLimiter.Take(ctx, key, draws...)
+	return l.stubLimiter.Take(ctx, draws...)
 }
 
-func (l *contextLimiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
+func (l *contextLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
 	l.see(ctx)
-	return l.stubLimiter.Adjust(ctx, key, draws...)
+	return l.stubLimiter.Adjust(ctx, draws...)
 }
 
 // What an Observer puts into the context reaches the KeyStore, the Limiter, the Backend
@@ -132,7 +132,7 @@ func TestObserver_ContextReachesAllParts(t *testing.T) {
 	key.Limits.Tokens = llmhttp.PerMinute(100)
 	s := startServer(t, config{
 		usage: &usageLog{before: func(ctx context.Context) error { see(ctx); return nil }},
-		keys: llmhttp.KeyFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
+		keys: llmhttp.KeyStoreFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
 			see(ctx)
 			assert.Nil(t, llmhttp.KeyFrom(ctx))
 			return &key, nil
@@ -287,7 +287,7 @@ func TestStartTry(t *testing.T) {
 						assert.Equal(t, time.Duration(i*3+1)*time.Second, got.Start)
 					}
 				}
-				assert.Equal(t, "does not end", e.Target())
+				assert.Equal(t, "does not end", e.Record.Target)
 			})
 		})
 	}

@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"unicode/utf8"
 
@@ -11,7 +12,7 @@ import (
 // A chunkSink takes chunks in valid order: see [ChatEncoder]. The chunk is only
 // valid during the call.
 type chunkSink interface {
-	add(c *ChatChunk)
+	Add(c *ChatChunk)
 }
 
 // An orderer turns the chunks that a Backend yields into chunks of valid order:
@@ -27,14 +28,15 @@ type orderer struct {
 	choiceStorage [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
 	scratch       scratchChunk
 
-	start      ReplyStart // from the first chunk; chatCall.completeStart completes it
-	model      string     // from the first chunk; may be empty
-	usage      *Usage     // the last one reported
-	extra      Extra      // members of chunks that have not been emitted
-	usageExtra Extra      // members of chunks that had nothing but usage
-	output     outputCounter
-	misuses    misuseSet // of the Backend so far
-	err        error     // the reply cannot be continued
+	start       ReplyStart      // from the first chunk; chatPipeline.completeStart completes it
+	model       string          // from the first chunk; may be empty
+	serviceTier json.RawMessage // the last member service_tier; nil if there was none
+	usage       *Usage          // the last one reported
+	extra       Extra           // members of chunks that have not been emitted
+	usageExtra  Extra           // members of chunks that had nothing but usage
+	output      outputCounter
+	misuses     misuseSet // of the Backend so far
+	err         error     // the reply cannot be continued
 }
 
 // A scratchChunk is reused for each chunk that is passed to the sink, which saves an
@@ -74,6 +76,9 @@ func (o *orderer) add(c *ChatChunk) {
 		if len(c.Choices) == 0 {
 			o.usageExtra, extra = mergeExtra(o.usageExtra, extra), nil
 		}
+	}
+	if tier := c.Extra["service_tier"]; tier != nil {
+		o.serviceTier = tier
 	}
 	o.extra = mergeExtra(o.extra, extra)
 	for i := range c.Choices {
@@ -214,7 +219,7 @@ func (o *orderer) emit(list []ChunkChoice) {
 	if list[0].Delta.Role == "" {
 		out.Extra, o.extra = o.extra, nil
 	}
-	o.sink.add(out)
+	o.sink.Add(out)
 	out.Choices = nil // so that the Backend's chunk can be garbage-collected while it is silent
 }
 

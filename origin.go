@@ -46,7 +46,7 @@ func newOriginPolicy(trusted []string) originPolicy {
 		}
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != strings.ToLower(u.Scheme)+origin[len(u.Scheme):] {
-			panic("llmhttp: a trusted origin must be a scheme and a host, such as https://app.example.com: " + origin)
+			panic("llmhttp: Options.TrustedOrigins must have schemes and hosts, such as https://app.example.com: " + origin)
 		}
 		p.trusted = append(p.trusted, strings.ToLower(origin))
 		p.hosts = append(p.hosts, strings.ToLower(u.Hostname()))
@@ -156,7 +156,7 @@ func isLoopback(name string) bool {
 // it has presented a secret that was needed to get key.
 func (q *request) checkOrigin(key *Key, secret string) error {
 	problem := q.h.origins.check(q.r, q.cred.secret != "")
-	if problem == originAllowed || secret != Anonymous && q.h.anonymous.needsSecret(q.life.ctx, q.h.keys, key) {
+	if problem == originAllowed || secret != Anonymous && q.h.anonymous.needsSecret(q.client.Context(), q.h.keys, key) {
 		return nil
 	}
 	return problem.refuse(q.r)

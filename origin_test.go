@@ -95,8 +95,8 @@ func TestOrigin_WithoutKeys(t *testing.T) {
 	} {
 		for name, keys := range map[string]llmhttp.KeyStore{
 			"AllowAll": llmhttp.AllowAll("a"),
-			"wrapped":  llmhttp.KeyFunc(llmhttp.AllowAll("a").Lookup),
-			"any key":  llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return new(llmhttp.Key), nil }),
+			"wrapped":  llmhttp.KeyStoreFunc(llmhttp.AllowAll("a").Lookup),
+			"any key":  llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return new(llmhttp.Key), nil }),
 		} {
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				calls := 0
@@ -156,7 +156,7 @@ func TestOrigin_Errors(t *testing.T) {
 func TestOrigin_WithKeys(t *testing.T) {
 	guest := &llmhttp.Key{ID: "guest"}
 	member := &llmhttp.Key{ID: "member"}
-	mixed := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	mixed := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret == testSecret {
 			return member, nil
 		}
@@ -214,7 +214,7 @@ func TestOrigin_Trusted(t *testing.T) {
 
 // A server that admits every secret needs none, whatever the IDs of the keys are.
 func TestOrigin_AnySecret(t *testing.T) {
-	for name, lookup := range map[string]llmhttp.KeyFunc{
+	for name, lookup := range map[string]llmhttp.KeyStoreFunc{
 		"a key for each secret": func(_ context.Context, secret string) (*llmhttp.Key, error) {
 			return &llmhttp.Key{ID: llmhttp.HashSecret(secret)[:8]}, nil
 		},
@@ -248,7 +248,7 @@ func TestOrigin_LookupIsCached(t *testing.T) {
 		lookups := 0
 		var anonymous *llmhttp.Key
 		anonymousErr := error(llmhttp.ErrKeyNotFound)
-		h := llmhttp.NewHandler(new(stubBackend), llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		h := llmhttp.NewHandler(new(stubBackend), llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 			switch secret {
 			case llmhttp.Anonymous:
 				lookups++
@@ -284,7 +284,7 @@ func TestOrigin_LookupIsCached(t *testing.T) {
 // A store that fails at first is asked again.
 func TestOrigin_LookupFails(t *testing.T) {
 	anonymousErr := errors.New("the store is down")
-	h := llmhttp.NewHandler(new(stubBackend), llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	h := llmhttp.NewHandler(new(stubBackend), llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret == llmhttp.Anonymous && anonymousErr != nil {
 			return nil, anonymousErr
 		}

@@ -152,18 +152,16 @@ func (p pathProtocol) Secret(r *http.Request) string {
 
 func (p pathProtocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{{
-		Pattern:  "GET /own/{id}",
-		Endpoint: llmhttp.EndpointChat,
-		Match:    func(r *http.Request) bool { return strings.HasPrefix(r.URL.EscapedPath(), "/own/") },
-		Serve: func(_ context.Context, r *http.Request, _ []byte) (any, error) {
-			return []string{r.Pattern, r.PathValue("id"), r.URL.String(), r.RequestURI}, nil
-		},
+		Pattern: "GET /own/{id}",
+		Match:   func(r *http.Request) bool { return strings.HasPrefix(r.URL.EscapedPath(), "/own/") },
+		Bind: llmhttp.BindQuery(llmhttp.ScopeChat, func(_ context.Context, r *http.Request, _ []byte) (*llmhttp.QueryReply, error) {
+			return jsonReply([]string{r.Pattern, r.PathValue("id"), r.URL.String(), r.RequestURI})
+		}),
 	}, {
-		Pattern:  "POST /own/chat",
-		Endpoint: llmhttp.EndpointChat,
-		Chat: func(_ context.Context, r *http.Request, _ []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+		Pattern: "POST /own/chat",
+		Bind: llmhttp.BindChat(func(_ context.Context, r *http.Request, _ []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
 			return nil, nil, llmhttp.Errorf(400, "", "%s", r.URL.Path)
-		},
+		}),
 	}}
 }
 

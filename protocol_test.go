@@ -29,10 +29,10 @@ func (plainProtocol) Name() string { return "plain" }
 
 func (p plainProtocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{
-		{Pattern: "POST /plain", Endpoint: llmhttp.EndpointChat, Chat: p.decode},
-		{Pattern: "GET /plain/{id}", Endpoint: llmhttp.EndpointModels, Serve: p.get},
-		{Pattern: "DELETE /plain/{id}/{rest...}", Endpoint: llmhttp.EndpointModels, Serve: p.get},
-		{Pattern: "POST /plain/count", Endpoint: llmhttp.EndpointChat, Serve: p.count},
+		{Pattern: "POST /plain", Bind: llmhttp.BindChat(p.decode)},
+		{Pattern: "GET /plain/{id}", Bind: llmhttp.BindQuery(llmhttp.ScopeModels, p.get)},
+		{Pattern: "DELETE /plain/{id}/{rest...}", Bind: llmhttp.BindQuery(llmhttp.ScopeModels, p.get)},
+		{Pattern: "POST /plain/count", Bind: llmhttp.BindCountTokens(p.decodeCount)},
 	}
 }
 
@@ -41,7 +41,7 @@ func (plainProtocol) Secret(r *http.Request) string { return r.Header.Get("X-Key
 func (plainProtocol) SetHeaders(h http.Header, info llmhttp.ReplyInfo) {
 	h.Set("Request-Id", info.RequestID)
 	if info.Requests != nil {
-		h.Set("Requests-Left", strconv.Itoa(info.Requests.Remaining))
+		h.Set("Requests-Left", strconv.FormatInt(info.Requests.Remaining, 10))
 	}
 }
 
@@ -62,48 +62,70 @@ func (plainProtocol) decode(_ context.Context, _ *http.Request, body []byte) (*l
 		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "Not a request.")
 	}
 	message := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text(req.Text)}
-	return &llmhttp.ChatRequest{Model: req.Model, Messages: []llmhttp.Message{message}, Stream: req.Stream}, plainEncoder{}, nil
+	return &llmhttp.ChatRequest{Model: req.Model, Messages: []llmhttp.Message{message}, Stream: req.Stream}, &plainEncoder{whole: !req.Stream}, nil
 }
 
-func (plainProtocol) get(_ context.Context, r *http.Request, _ []byte) (any, error) {
+func (plainProtocol) get(_ context.Context, r *http.Request, _ []byte) (*llmhttp.QueryReply, error) {
 	if r.PathValue("id") == "missing" {
 		return nil, llmhttp.Errorf(http.StatusNotFound, "", "Nothing there.")
 	}
-	return map[string]string{"id": r.PathValue("id"), "rest": r.PathValue("rest")}, nil
+	return jsonReply(map[string]string{"id": r.PathValue("id"), "rest": r.PathValue("rest")})
 }
 
-func (p plainProtocol) count(ctx context.Context, r *http.Request, body []byte) (any, error) {
+// jsonReply returns a reply with the JSON of v.
+func jsonReply(v any) (*llmhttp.QueryReply, error) {
+	body, err := llmhttp.AppendJSON(nil, v)
+	return &llmhttp.QueryReply{Body: body}, err
+}
+
+func (p plainProtocol) decodeCount(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
 	req, _, err := p.decode(ctx, r, body)
-	if err != nil {
-		return nil, err
-	}
-	n, err := llmhttp.CountTokens(ctx, req)
-	return map[string]int{"tokens": n}, err
+	return req, appendCount, err
 }
 
-type plainEncoder struct{}
+func appendCount(b []byte, tokens int) ([]byte, error) {
+	return fmt.Appendf(b, `{"tokens":%d}`, tokens), nil
+}
 
-func (plainEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
+type plainEncoder struct {
+	whole bool
+	text  string // of a whole reply
+}
+
+func (e *plainEncoder) Framing() llmhttp.Framing {
+	if e.whole {
+		return llmhttp.Framing{Whole: true, ContentType: "application/json"}
+	}
+	return llmhttp.EventStream()
+}
+
+func (e *plainEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
+	if e.whole {
+		return b
+	}
 	return fmt.Appendf(b, "event: start\ndata: {\"model\":%q}\n\n", s.Model)
 }
 
-func (plainEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
-	if text := c.Choices[0].Delta.Content; text != "" {
+func (e *plainEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+	text := c.Choices[0].Delta.Content
+	switch {
+	case e.whole:
+		e.text += text
+	case text != "":
 		b = fmt.Appendf(b, "event: text\ndata: %q\n\n", text)
 	}
 	return b, nil
 }
 
-func (plainEncoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+func (e *plainEncoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+	if e.whole {
+		return fmt.Appendf(b, `{"text":%q,"tokens":%d}`, e.text, u.TotalTokens), nil
+	}
 	return fmt.Appendf(b, "event: end\ndata: %d\n\n", u.TotalTokens), nil
 }
 
-func (plainEncoder) AppendFailure(b []byte, e *llmhttp.Error) []byte {
+func (*plainEncoder) AppendFailure(b []byte, e *llmhttp.Error) []byte {
 	return fmt.Appendf(b, "event: failed\ndata: %q\n\n", e.Message)
-}
-
-func (plainEncoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
-	return fmt.Appendf(b, `{"text":%q,"tokens":%d}`, r.Choices[0].Message.Content.Text(), r.Usage.TotalTokens), nil
 }
 
 func plainServer(t testing.TB, c config) *testServer {
@@ -121,7 +143,7 @@ func TestProtocol_Chat(t *testing.T) {
 		assert.JSONEq(t, `{"text":"Hello","tokens":7}`, r.body)
 		assert.Equal(t, r.Header.Get("Request-Id"), s.record().ID)
 		assert.Empty(t, r.Header.Get("X-Request-Id"), "headers of another protocol")
-		assert.Equal(t, "plain", s.summary().Protocol)
+		assert.Equal(t, "plain", s.summary().Record.Protocol)
 	})
 	t.Run("stream", func(t *testing.T) {
 		r := s.do("POST", "/plain", `{"model":"demo-chat","text":"Hi","stream":true}`, withoutKey, withPlainKey)
@@ -188,11 +210,13 @@ type sharedProtocol struct{ plainProtocol }
 
 func (sharedProtocol) Routes() []llmhttp.Route {
 	match := func(r *http.Request) bool { return r.Header.Get("X-Shared") != "" }
-	list := func(ctx context.Context, _ *http.Request, _ []byte) (any, error) { return llmhttp.ListModels(ctx) }
+	list := llmhttp.BindModels(func(context.Context, *http.Request, []byte) (func([]byte, []llmhttp.Model) ([]byte, error), error) {
+		return func(b []byte, models []llmhttp.Model) ([]byte, error) { return llmhttp.AppendJSON(b, models) }, nil
+	})
 	return []llmhttp.Route{
-		{Pattern: "GET /v1/models", Endpoint: llmhttp.EndpointModels, Match: match, Serve: list},
-		{Pattern: "POST /v1/models", Endpoint: llmhttp.EndpointModels, Match: match, Serve: list},
-		{Pattern: "GET /v1/models/{id...}", Endpoint: llmhttp.EndpointModels, Match: match, Serve: plainProtocol{}.get},
+		{Pattern: "GET /v1/models", Match: match, Bind: list},
+		{Pattern: "POST /v1/models", Match: match, Bind: list},
+		{Pattern: "GET /v1/models/{id...}", Match: match, Bind: llmhttp.BindQuery(llmhttp.ScopeModels, plainProtocol{}.get)},
 	}
 }
 
@@ -236,9 +260,9 @@ func TestProtocol_ConflictingRoutesPanic(t *testing.T) {
 			llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: protocols})
 		}
 	}
-	serve := func(context.Context, *http.Request, []byte) (any, error) { return nil, nil }
+	serve := func(context.Context, *http.Request, []byte) (*llmhttp.QueryReply, error) { return nil, nil }
 	route := func(pattern string) llmhttp.Route {
-		return llmhttp.Route{Pattern: pattern, Endpoint: llmhttp.EndpointChat, Serve: serve}
+		return llmhttp.Route{Pattern: pattern, Bind: llmhttp.BindQuery(llmhttp.ScopeChat, serve)}
 	}
 	matched := route("GET /x/{id}")
 	matched.Match = func(*http.Request) bool { return true }
@@ -272,12 +296,9 @@ func TestProtocol_ConflictingRoutesPanic(t *testing.T) {
 	assert.NotPanics(t, newHandler(matched, route("GET /x/{name}")))
 	assert.NotPanics(t, newHandler(matched, matched))
 
-	chat := func(context.Context, *http.Request, []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
-		return nil, nil, nil
-	}
-	assert.PanicsWithValue(t, "llmhttp: a route must have either Chat or Serve: POST /x", newHandler(llmhttp.Route{Pattern: "POST /x"}))
-	assert.PanicsWithValue(t, "llmhttp: a route must have either Chat or Serve: POST /x", newHandler(llmhttp.Route{Pattern: "POST /x", Chat: chat, Serve: serve}))
-	assert.PanicsWithValue(t, "llmhttp: nil Protocol", func() {
+	assert.PanicsWithValue(t, "llmhttp: a route must have a Binding: POST /x", newHandler(llmhttp.Route{Pattern: "POST /x"}))
+	assert.PanicsWithValue(t, "llmhttp: the pattern of a route must be a method and a path: /x", newHandler(route("/x")))
+	assert.PanicsWithValue(t, "llmhttp: Options.Protocols[0] is nil", func() {
 		llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: []llmhttp.Protocol{nil}})
 	})
 }
@@ -291,12 +312,15 @@ type savingProtocol struct {
 }
 
 func (p savingProtocol) Routes() []llmhttp.Route {
-	return []llmhttp.Route{{Pattern: "POST /plain", Endpoint: llmhttp.EndpointChat, Chat: p.decode}}
+	return []llmhttp.Route{{Pattern: "POST /plain", Bind: llmhttp.BindChat(p.decode)}}
 }
 
 func (p savingProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
 	req, _, err := p.plainProtocol.decode(ctx, r, body)
-	return req, &savingEncoder{account: llmhttp.KeyFrom(ctx).Account, save: p.save, unsaved: p.unsaved}, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return req, &savingEncoder{plainEncoder: plainEncoder{whole: !req.Stream}, account: llmhttp.KeyFrom(ctx).Account, save: p.save, unsaved: p.unsaved}, nil
 }
 
 type savingEncoder struct {
@@ -307,22 +331,23 @@ type savingEncoder struct {
 	reply   strings.Builder
 }
 
-func (e *savingEncoder) CollectStart(s *llmhttp.ReplyStart) { fmt.Fprintf(&e.reply, "%s:", s.Model) }
+func (e *savingEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
+	if e.whole {
+		fmt.Fprintf(&e.reply, "%s:", s.Model)
+	}
+	return e.plainEncoder.AppendStart(b, s)
+}
 
-func (e *savingEncoder) CollectChunk(c *llmhttp.ChatChunk) error {
+func (e *savingEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 	d := &c.Choices[0].Delta
 	e.reply.WriteString(d.Content)
 	for _, call := range d.ToolCalls {
 		e.reply.WriteString("<" + call.Function.Name + ">")
 	}
 	if d.Refusal != "" {
-		return llmhttp.Errorf(http.StatusBadGateway, "", "Refusals are not supported.")
+		return b, llmhttp.Errorf(http.StatusBadGateway, "", "Refusals are not supported.")
 	}
-	return nil
-}
-
-func (e *savingEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
-	return b, e.CollectChunk(c)
+	return b, nil
 }
 
 func (e *savingEncoder) SaveReply(u *llmhttp.Usage, _ llmhttp.Extra) func(context.Context) error {
@@ -339,14 +364,13 @@ func (e *savingEncoder) SaveFailed(err error) error {
 }
 
 func (e *savingEncoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
+	if e.whole {
+		return fmt.Appendf(b, `{"text":%q}`, e.reply.String()), nil
+	}
 	return e.plainEncoder.AppendEnd(fmt.Appendf(b, "event: reply\ndata: %q\n\n", e.reply.String()), u, extra)
 }
 
-func (e *savingEncoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
-	return fmt.Appendf(b, `{"text":%q,"choices":%d}`, e.reply.String(), len(r.Choices)), nil
-}
-
-func TestProtocol_ChunkCollectorAndReplySaver(t *testing.T) {
+func TestProtocol_ReplySaver(t *testing.T) {
 	call := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{
 		ToolCalls: []llmhttp.ToolCallDelta{{ID: "call_1", Function: llmhttp.FunctionCall{Name: "f"}}}}}}}
 	usage := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 3, CompletionTokens: 4}}
@@ -363,7 +387,7 @@ func TestProtocol_ChunkCollectorAndReplySaver(t *testing.T) {
 	keep := func(_ context.Context, reply string) error { saved = reply; return nil }
 	t.Run("whole", func(t *testing.T) {
 		r := ask(t, whole, keep, llmhttp.TextChunk("a"), call, llmhttp.TextChunk("b"), usage)
-		assert.JSONEq(t, `{"text":"m:a<f>b","choices":0}`, r.body)
+		assert.JSONEq(t, `{"text":"m:a<f>b"}`, r.body)
 		assert.Equal(t, "acme m:a<f>b 7", saved)
 	})
 	t.Run("stream", func(t *testing.T) {
@@ -396,12 +420,13 @@ func TestProtocol_ChunkCollectorAndReplySaver(t *testing.T) {
 type reservingProtocol struct{ plainProtocol }
 
 func (p reservingProtocol) Routes() []llmhttp.Route {
-	count := func(ctx context.Context, _ *http.Request, _ []byte) (any, error) {
-		return map[string]bool{"reserved": true}, llmhttp.ReserveChat(ctx, &llmhttp.ChatRequest{Model: "m"})
+	count := func(ctx context.Context, _ *http.Request, _ []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
+		req := &llmhttp.ChatRequest{Model: "m"}
+		return req, appendCount, llmhttp.ReserveChat(ctx, req)
 	}
 	return []llmhttp.Route{
-		{Pattern: "POST /plain", Endpoint: llmhttp.EndpointChat, Chat: p.decode},
-		{Pattern: "POST /plain/count", Endpoint: llmhttp.EndpointChat, Serve: count},
+		{Pattern: "POST /plain", Bind: llmhttp.BindChat(p.decode)},
+		{Pattern: "POST /plain/count", Bind: llmhttp.BindCountTokens(count)},
 	}
 }
 
@@ -443,7 +468,7 @@ func TestReserveChat(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := startServer(t, config{
 				keys: limitedKeys(test.limits), backend: usageBackend(4, 3),
-				opts: llmhttp.Options{Protocols: []llmhttp.Protocol{reservingProtocol{}}, CountTokens: countWords, Usage: test.usage},
+				opts: llmhttp.Options{Protocols: []llmhttp.Protocol{reservingProtocol{}}, TextTokens: countWords, Usage: test.usage},
 			})
 			var statuses []int
 			for _, body := range test.bodies {
@@ -471,7 +496,7 @@ func TestProtocol_ReplyIsNotSaved(t *testing.T) {
 		unsaved bool
 		want    string
 	}{
-		{`{"model":"m","text":"Hi"}`, true, `{"text":"m:Hello (not saved)","choices":0}`},
+		{`{"model":"m","text":"Hi"}`, true, `{"text":"m:Hello (not saved)"}`},
 		{`{"model":"m","text":"Hi","stream":true}`, true, "event: reply\ndata: \"Hello (not saved)\""},
 		{`{"model":"m","text":"Hi"}`, false, `{"failed":"Not stored."`},
 		{`{"model":"m","text":"Hi","stream":true}`, false, "event: failed\ndata: \"Not stored.\""},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -14,10 +13,12 @@ import (
 // Quota sets no limit. A request beyond it fails with the code
 // insufficient_quota, which clients do not retry.
 //
-// A Handler whose UsageStore is a [KeyUsageStore] compares a Quota with the usage
-// that the store has recorded for the key and with what the requests in progress
-// have reserved. So a Quota survives restarts, and the data of a
-// Limiter can be lost. The sums of a key are read at most every 5 seconds while
+// A Handler compares a Quota with the usage that its UsageStore has recorded for the key, and
+// with what the requests in progress have reserved. So a Quota survives restarts, and the data
+// of a Limiter can be lost. Without Options.Usage, or with a store that cannot sum for the
+// subjects of [KindKey], requests of a key with a Quota get a 500, and the cause is logged.
+//
+// The sums of a key are read at most every 5 seconds while
 // it is used. Meanwhile a Handler counts its own requests and does not see those
 // of other Handlers on the same store: together they can exceed a Quota by what
 // the others serve in that time, or have in progress or in a [UsageBuffer]. A
@@ -27,20 +28,15 @@ import (
 // If the store does not answer within 2 seconds, the last sums are used, with
 // what the Handler itself has served since. If there are none, because the key
 // was not used for minutes or its period has just begun, requests get a 503.
-//
-// If the store is not a KeyUsageStore, the bucket [BucketQuota] of the Limiter
-// counts the Tokens. It is full at first, refills evenly during the period, for
-// which a month has 30 days, and ignores Since. A Cost is then an error: requests
-// get a 500, and the cause is logged.
 type Quota struct {
 	// Tokens is the number of tokens of prompts and completions together. Zero
 	// means no limit. A negative number permits nothing.
 	Tokens int
 
-	// Cost is an amount in US dollars, as Options.Cost returns it. Zero means
-	// no limit. A negative amount permits nothing. Without Options.Cost, it is
-	// an error as described above.
-	Cost float64
+	// Cost is an amount of money, in the currency of Options.Price. Zero means
+	// no limit. A negative amount permits nothing. Without Options.Price, it is
+	// a mistake: requests get a 500, and the cause is logged.
+	Cost Money
 
 	// Per is the length of a sliding period, which ends at the time of the
 	// request. Zero means the calendar month in UTC. If negative, all usage
@@ -72,17 +68,6 @@ func (q Quota) Start(now time.Time) time.Time {
 // isSet reports whether q sets a limit.
 func (q Quota) isSet() bool { return q.Tokens != 0 || q.Cost != 0 }
 
-// rate returns the Rate of the bucket that replaces q.
-func (q Quota) rate() Rate {
-	switch {
-	case q.Per == 0:
-		return Rate{N: q.Tokens, Per: 30 * day}
-	case q.Per < 0:
-		return Rate{N: q.Tokens, Per: maxDuration}
-	}
-	return Rate{N: q.Tokens, Per: q.Per}
-}
-
 const day = 24 * time.Hour
 
 const (
@@ -98,34 +83,30 @@ const (
 
 // An amount is a number of tokens and their cost, which count toward a Quota.
 type amount struct {
-	tokens  int64
-	dollars float64
+	tokens int64
+	cost   Money
 }
 
 func (a amount) plus(b amount) amount {
-	if b.tokens > 0 && a.tokens > math.MaxInt64-b.tokens {
-		return amount{math.MaxInt64, a.dollars + b.dollars}
-	}
-	return amount{a.tokens + b.tokens, a.dollars + b.dollars}
+	return amount{addSaturating(a.tokens, b.tokens), a.cost.Add(b.cost)}
 }
 
-func (a amount) minus(b amount) amount { return amount{a.tokens - b.tokens, a.dollars - b.dollars} }
+func (a amount) minus(b amount) amount { return amount{a.tokens - b.tokens, a.cost.Sub(b.cost)} }
 
 // exceeds reports whether a is more than q permits.
 func (a amount) exceeds(q Quota) bool {
-	return q.Tokens != 0 && a.tokens > int64(max(q.Tokens, 0)) || q.Cost != 0 && !(a.dollars <= max(q.Cost, 0))
+	return q.Tokens != 0 && a.tokens > int64(max(q.Tokens, 0)) || q.Cost != 0 && a.cost > max(q.Cost, 0)
 }
 
 // reaches reports whether q permits nothing beyond a.
 func (a amount) reaches(q Quota) bool {
-	return q.Tokens != 0 && a.tokens >= int64(max(q.Tokens, 0)) || q.Cost != 0 && !(a.dollars < max(q.Cost, 0))
+	return q.Tokens != 0 && a.tokens >= int64(max(q.Tokens, 0)) || q.Cost != 0 && a.cost >= max(q.Cost, 0)
 }
 
 // A quotaCache has what keys have used of their quotas: the sums of the UsageStore,
 // and what this Handler has served or reserved since they were read.
 type quotaCache struct {
 	store UsageStore
-	cost  func(UsageSum) float64 // nil if costs are not known
 
 	mu      sync.Mutex // guards the fields below, and those of the entries
 	entries map[quotaID]*quotaEntry
@@ -170,8 +151,8 @@ func (e *quotaEntry) isFresh() bool {
 
 // reserve reserves want for a request of k that has arrived at a time, or minimum if want exceeds
 // what is left of the quota. It returns what it reserved, in place of old, which the request
-// has reserved before. After an error, old is still reserved. If the UsageStore is not a
-// KeyUsageStore, the error wraps errors.ErrUnsupported.
+// has reserved before. After an error, old is still reserved. If the UsageStore cannot sum for
+// keys, the error wraps errors.ErrUnsupported.
 func (c *quotaCache) reserve(ctx context.Context, k *Key, old quotaReservation, want, minimum amount, arrived time.Time) (quotaReservation, error) {
 	e, err := c.read(ctx, k, arrived)
 	if err != nil {
@@ -202,9 +183,7 @@ func (c *quotaCache) settle(r quotaReservation, used amount) {
 	defer c.mu.Unlock()
 	e := r.entry
 	e.reserved = e.reserved.minus(r.amount)
-	if e.requests--; e.requests == 0 {
-		e.reserved = amount{} // without rounding errors
-	}
+	e.requests--
 	e.recent = e.recent.plus(used)
 }
 
@@ -288,28 +267,19 @@ func (c *quotaCache) query(ctx context.Context, k *Key, e *quotaEntry, recent am
 	defer cancel()
 	// The range ends with a day, of which a store may keep sums. It includes the
 	// records of copies whose clocks are ahead.
-	sums, queryErr := QueryKey(ctx, c.store, k.ID, UsageQuery{
-		Account: k.Account, From: k.Limits.Quota.Start(arrived), To: arrived.UTC().Truncate(day).Add(2 * day),
+	sums, queryErr := c.store.Query(ctx, UsageQuery{
+		Account: k.Account, Subject: SubjectID{KindKey, k.ID}, From: k.Limits.Quota.Start(arrived), To: arrived.UTC().Truncate(day).Add(2 * day),
 	})
-	stored = c.sum(sums)
+	stored = sumAmounts(sums)
 	err = queryErr
 }
 
-// sum returns what sums count toward a quota.
-func (c *quotaCache) sum(sums []UsageSum) (total amount) {
-	for _, s := range sums {
-		total = total.plus(c.amount(s))
+// sumAmounts returns what sums count toward a quota.
+func sumAmounts(sums []UsageSum) (total amount) {
+	for i := range sums {
+		total = total.plus(amount{sums[i].Units.Tokens(), sums[i].Cost.Total()})
 	}
 	return total
-}
-
-// amount returns what s counts toward a quota.
-func (c *quotaCache) amount(s UsageSum) amount {
-	a := amount{tokens: s.PromptTokens}.plus(amount{tokens: s.CompletionTokens})
-	if c.cost != nil {
-		a.dollars = c.cost(s)
-	}
-	return a
 }
 
 // A quotaReservation is what a request has reserved of the quota of its key.
@@ -318,54 +288,85 @@ type quotaReservation struct {
 	amount amount
 }
 
-// reserveQuota reserves from the quota what the request is expected to use, or e.minTokens
-// if less is left. useBucket reports that the UsageStore is not a KeyUsageStore, so that
-// the caller must reserve from a bucket of the Limiter instead.
-func (a *accounting) reserveQuota(e estimate) (useBucket bool, err error) {
-	q, quotas := a.q, &a.q.h.quotas
-	quota := q.key.Limits.Quota
+// reserveQuota reserves from the quota of the key what the request is expected to use, or
+// minTokens if less is left.
+func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
+	e, quota := &l.expected, l.key.Limits.Quota
 	if !quota.isSet() || e.tokens == 0 {
-		return false, nil
+		return nil
 	}
-	if quota.Cost != 0 && quotas.cost == nil {
-		return false, fmt.Errorf("llmhttp: the quota of key %s has a Cost, which needs Options.Cost", q.key.ID)
+	switch {
+	case l.store == nil:
+		return classify(ClassInternal, fmt.Errorf("llmhttp: the quota of key %s needs Options.Usage", l.key.ID))
+	case quota.Cost != 0 && l.price == nil:
+		return classify(ClassInternal, fmt.Errorf("llmhttp: the quota of key %s has a Cost, which needs Options.Price", l.key.ID))
 	}
-	expected := func(tokens int) amount {
-		return quotas.amount(UsageSum{
-			Model: a.record.Model, Requests: 1, Images: int64(e.images),
-			PromptTokens: int64(min(a.promptTokens, tokens)), CompletionTokens: int64(max(tokens-a.promptTokens, 0)),
-		})
+	want, err := l.expect(r, e.tokens)
+	if err != nil {
+		return classify(ClassInternal, err)
 	}
-	q.observer.stepClass = ClassUsageStore
-	reserved, err := quotas.reserve(q.life.ctx, q.key, a.quota, expected(e.tokens), expected(e.minTokens), a.record.Time)
-	switch refusal, refused := errors.AsType[*Error](err); {
-	case err == nil:
-		a.quota = reserved
-		return false, nil
-	case refused:
-		if refusal != nil && refusal.Status == http.StatusTooManyRequests {
-			q.observer.refusedBy = BucketQuota
+	minimum := want
+	if e.minTokens != e.tokens {
+		if minimum, err = l.expect(r, e.minTokens); err != nil {
+			return classify(ClassInternal, err)
 		}
-		return false, err
-	case !errors.Is(err, errors.ErrUnsupported):
-		return false, q.life.storeError(err, messageLimits)
-	case quota.Cost != 0:
-		return false, fmt.Errorf("llmhttp: the quota of key %s has a Cost, which needs a KeyUsageStore: %v", q.key.ID, err)
 	}
-	return true, nil
+	reserved, err := l.quotas.reserve(ctx, l.key, l.quota, want, minimum, r.Time)
+	switch refusal, told := errors.AsType[*Error](err); {
+	case err == nil:
+		l.quota = reserved
+		return nil
+	case told && refusal != nil && refusal.Status == http.StatusTooManyRequests:
+		l.refused = Refusal{SubjectID{KindKey, l.key.ID}, LimitQuota}
+		return err
+	case told:
+		return classify(ClassUsageStore, err)
+	case errors.Is(err, errors.ErrUnsupported):
+		return classify(ClassUsageStore, fmt.Errorf("llmhttp: the quota of key %s needs a UsageStore that can sum for keys: %v", l.key.ID, err))
+	}
+	return storeError(ClassUsageStore, err, messageLimits)
 }
 
-// settleQuota ends the reservation. If the request is billable, its usage counts toward the
-// quota, even if the store did not record it.
-func (a *accounting) settleQuota(billable bool) {
-	r := a.quota
-	if r.entry == nil {
-		return
+// expect returns what the request is expected to use if it uses a number of tokens.
+func (l *ledger) expect(r *UsageRecord, tokens int) (amount, error) {
+	prompt := min(l.expected.prompt, tokens)
+	units := Units{PromptTokens: int64(prompt), CompletionTokens: int64(tokens - prompt), Images: int64(l.expected.images)}
+	if l.key.Limits.Quota.Cost == 0 {
+		return amount{tokens: units.Tokens()}, nil
 	}
-	a.quota = quotaReservation{}
+	estimated := *r
+	estimated.Units, estimated.Estimated = units, true
+	cost, err := callPrice(l.price, &estimated)
+	if _, told := errors.AsType[*Error](err); err != nil && !told {
+		err = fmt.Errorf("llmhttp: Options.Price: %w", err)
+	}
+	return amount{units.Tokens(), cost.Total()}, err
+}
+
+// callPrice returns what price returns. If it panics, that is the error.
+func callPrice(price func(*UsageRecord) (Cost, error), r *UsageRecord) (cost Cost, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = newPanicError(p)
+		}
+	}()
+	return price(r)
+}
+
+// spendQuota ends the reservation. If the request is billable, its usage counts toward the
+// quota, even if the store did not record it.
+func (l *ledger) spendQuota(r *UsageRecord, billable bool) {
 	var spent amount
-	defer func() { a.q.h.quotas.settle(r, spent) }() // even if Options.Cost panics
 	if billable {
-		spent = a.q.h.quotas.amount(a.record.Sum())
+		spent = amount{r.Units.Tokens(), r.Cost.Total()}
+	}
+	l.settleQuota(spent)
+}
+
+// settleQuota replaces the reservation by what was spent, if there is one.
+func (l *ledger) settleQuota(spent amount) {
+	if r := l.quota; r.entry != nil {
+		l.quota = quotaReservation{}
+		l.quotas.settle(r, spent)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // An unusedStore is a UsageStore that reports no usage.
 type unusedStore struct{ UsageStore }
 
-func (unusedStore) QueryKey(context.Context, string, UsageQuery) ([]UsageSum, error) { return nil, nil }
+func (unusedStore) Query(context.Context, UsageQuery) ([]UsageSum, error) { return nil, nil }
 
 // A quotaCache evicts idle keys, except those with requests in progress.
 func TestQuotaCache_EvictsIdleKeys(t *testing.T) {

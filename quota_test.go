@@ -3,7 +3,10 @@ package llmhttp_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,17 +44,17 @@ type quotaTest struct {
 	store llmhttp.UsageStore
 	quota llmhttp.Quota
 	now   time.Time
-	cost  func(llmhttp.UsageSum) float64
+	price func(*llmhttp.UsageRecord) (llmhttp.Cost, error)
 }
 
 // start starts a Handler in a bubble. Each request uses 10 tokens and reserves 4 and max_tokens.
 func (q *quotaTest) start(t *testing.T) *testServer {
 	return startPipeServer(t, config{
 		backend: usageBackend(4, 6),
-		keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+		keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 			return &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Quota: q.quota}}, nil
 		}),
-		opts: llmhttp.Options{Usage: q.store, CountTokens: countWords, Cost: q.cost, Now: func() time.Time { return q.now }},
+		opts: llmhttp.Options{Usage: q.store, TextTokens: countWords, Price: q.price, Now: func() time.Time { return q.now }},
 	})
 }
 
@@ -114,17 +117,22 @@ func TestQuota_Periods(t *testing.T) {
 }
 
 func TestQuota_Cost(t *testing.T) {
-	perToken := func(s llmhttp.UsageSum) float64 { return 0.01 * float64(s.PromptTokens+s.CompletionTokens) }
+	perToken := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+		return llmhttp.Cost{Output: (llmhttp.MoneyUnit / 100).Scale(r.Units.Tokens(), 1)}, nil
+	}
 	synctest.Test(t, func(t *testing.T) {
-		q := &quotaTest{store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 0.505, Tokens: 1000}, now: day(2026, 3, 10), cost: perToken}
+		q := &quotaTest{store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 505 * llmhttp.MoneyUnit / 1000, Tokens: 1000}, now: day(2026, 3, 10), price: perToken}
 		requireLeft(t, q.start(t), 5)
 		requireLeft(t, q.start(t), 0)
 	})
 	for name, q := range map[string]*quotaTest{
-		"no Options.Cost":    {store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 1}},
-		"no KeyUsageStore":   {store: new(usageLog), quota: llmhttp.Quota{Cost: 1}, cost: perToken},
-		"no store by key":    {store: llmhttp.NewUsageBuffer(new(usageLog), 0, 0), quota: llmhttp.Quota{Cost: 1}, cost: perToken},
-		"Options.Cost fails": {store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 1}, cost: func(llmhttp.UsageSum) float64 { panic("boom") }},
+		"no Options.Price":    {store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 1}},
+		"no sums for keys":    {store: new(accountLog), quota: llmhttp.Quota{Cost: 1}, price: perToken},
+		"no store by key":     {store: llmhttp.NewUsageBuffer(new(accountLog), nil), quota: llmhttp.Quota{Cost: 1}, price: perToken},
+		"Options.Price fails": {store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 1}, price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { panic("boom") }},
+		"Options.Price has no price": {store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 1}, price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
+			return llmhttp.Cost{}, errCause
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -137,25 +145,43 @@ func TestQuota_Cost(t *testing.T) {
 }
 
 func TestQuota_PermitsNothing(t *testing.T) {
-	for _, quota := range []llmhttp.Quota{{Tokens: -1}, {Cost: -1}, {Tokens: math.MinInt, Per: -1}, {Tokens: 100, Cost: -0.1}} {
+	for _, quota := range []llmhttp.Quota{{Tokens: -1}, {Cost: -1}, {Tokens: math.MinInt, Per: -1}, {Tokens: 100, Cost: -llmhttp.MoneyUnit / 10}} {
 		synctest.Test(t, func(t *testing.T) {
-			q := &quotaTest{store: memory.NewUsageStore(), quota: quota, cost: func(llmhttp.UsageSum) float64 { return 0 }}
+			q := &quotaTest{store: memory.NewUsageStore(), quota: quota, price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{}, nil }}
 			requireLeft(t, q.start(t), 0)
 		})
 	}
 }
 
-// The Limiter enforces quotas if the UsageStore is not a KeyUsageStore.
-func TestQuota_WithoutKeyUsageStore(t *testing.T) {
-	for name, store := range map[string]llmhttp.UsageStore{"store": new(usageLog), "buffer": llmhttp.NewUsageBuffer(new(usageLog), 0, 0)} {
+// A Quota that nothing can enforce is told to the host, and requests fail.
+func TestQuota_WithoutSumsForKeys(t *testing.T) {
+	for name, tt := range map[string]struct {
+		store llmhttp.UsageStore
+		cause string
+	}{
+		"a store of accounts":  {new(accountLog), "the quota of key key_1 needs a UsageStore that can sum for keys: no sums for key: "},
+		"a buffer of that one": {llmhttp.NewUsageBuffer(new(accountLog), nil), "the quota of key key_1 needs a UsageStore that can sum for keys: no sums for key: "},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &quotaTest{store: store, quota: llmhttp.Quota{Tokens: 30}, now: day(2026, 3, 10)}
-				requireLeft(t, q.start(t), 3)
-				requireLeft(t, q.start(t), 3) // each has a Limiter of its own
+				s := (&quotaTest{store: tt.store, quota: llmhttp.Quota{Tokens: 30}, now: day(2026, 3, 10)}).start(t)
+				s.chat(chatWith(tenTokens)).checkError(t, 500)
+				assert.Contains(t, s.log.String(), tt.cause)
 			})
 		})
 	}
+}
+
+func TestQuota_WithoutAStore(t *testing.T) {
+	log := new(logBuffer)
+	h := llmhttp.NewHandler(usageBackend(4, 6), limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 30}}), &llmhttp.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	r := httptest.NewRequest("POST", chatPath, strings.NewReader(chatBody))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+testSecret)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	assert.Equal(t, 500, w.Code)
+	assert.Contains(t, log.String(), "the quota of key key_1 needs Options.Usage")
 }
 
 // Of two Handlers with one store, each counts the usage of the other when it reads the
@@ -179,7 +205,7 @@ func TestQuota_Reservations(t *testing.T) {
 	started, release := make(chan struct{}, 9), make(chan struct{})
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 54}}),
-		opts: llmhttp.Options{Usage: store, CountTokens: countWords},
+		opts: llmhttp.Options{Usage: store, TextTokens: countWords},
 		backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			started <- struct{}{}
 			<-release
@@ -202,12 +228,14 @@ func TestQuota_Reservations(t *testing.T) {
 	assert.Equal(t, "insufficient_quota", s.chat(chatWith(`"max_tokens":60`)).checkError(t, 429).Code)
 }
 
-// Requests in progress reserve their images, at the price of Options.Cost.
+// Requests in progress reserve their images, at the price of Options.Price.
 func TestQuota_ReservesImages(t *testing.T) {
 	started, release := make(chan struct{}, 1), make(chan struct{})
 	s := startServer(t, config{
-		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 5}}),
-		opts: llmhttp.Options{Usage: memory.NewUsageStore(), Cost: func(u llmhttp.UsageSum) float64 { return float64(u.Images) }},
+		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 5 * llmhttp.MoneyUnit}}),
+		opts: llmhttp.Options{Usage: memory.NewUsageStore(), Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+			return llmhttp.Cost{Output: llmhttp.MoneyUnit.Scale(r.Units.Images, 1)}, nil
+		}},
 		backend: &stubBackend{images: func(_ context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 			started <- struct{}{}
 			<-release
@@ -231,7 +259,7 @@ func TestQuota_FailuresReserveNothing(t *testing.T) {
 	store := memory.NewUsageStore()
 	s := startServer(t, config{
 		keys:    limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 20}, Tokens: noRefill(15)}),
-		opts:    llmhttp.Options{Usage: store, CountTokens: countWords},
+		opts:    llmhttp.Options{Usage: store, TextTokens: countWords},
 		backend: failingBackend(errCause),
 	})
 	for range 9 {
@@ -244,16 +272,16 @@ func TestQuota_FailuresReserveNothing(t *testing.T) {
 type hangingStore struct {
 	*memory.UsageStore
 	hangs, fails atomic.Bool
-	calls        atomic.Int64 // of QueryKey
+	calls        atomic.Int64 // of Query
 }
 
-func (s *hangingStore) QueryKey(ctx context.Context, keyID string, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+func (s *hangingStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	s.calls.Add(1)
 	if s.hangs.Load() {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return s.UsageStore.QueryKey(ctx, keyID, q)
+	return s.UsageStore.Query(ctx, q)
 }
 
 func (s *hangingStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
@@ -307,8 +335,7 @@ func TestQuota_StoreHangs(t *testing.T) {
 func TestQuota_UsageBuffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{UsageStore: memory.NewUsageStore()}
-		buffer := llmhttp.NewUsageBuffer(store, 100, time.Hour)
-		buffer.Logger = noLog
+		buffer := llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{BatchSize: 100, Delay: time.Hour, Logger: noLog})
 		t.Cleanup(func() { buffer.Close(context.Background()) })
 		q := &quotaTest{store: buffer, quota: llmhttp.Quota{Tokens: 60}, now: day(2026, 3, 10)}
 		s := q.start(t)
@@ -319,10 +346,10 @@ func TestQuota_UsageBuffer(t *testing.T) {
 		}
 		requireLeft(t, s, 0)
 		requireLeft(t, q.start(t), 0)
-		sums, err := buffer.QueryKey(t.Context(), "key_1", llmhttp.UsageQuery{Account: "acme", From: q.now, To: q.now.Add(1), Step: time.Hour})
+		sums, err := buffer.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_1"}, From: q.now, To: q.now.Add(1), Step: time.Hour})
 		require.NoError(t, err)
-		assert.Equal(t, []llmhttp.UsageSum{{Start: q.now, Model: "demo-chat", Requests: 6, PromptTokens: 24, CompletionTokens: 36}}, sums)
-		other, err := buffer.QueryKey(t.Context(), "key_2", llmhttp.UsageQuery{Account: "acme", From: q.now, To: q.now.Add(1)})
+		assert.Equal(t, []llmhttp.UsageSum{{Start: q.now, Model: "demo-chat", Requests: 6, Units: llmhttp.Units{PromptTokens: 24, CompletionTokens: 36}}}, sums)
+		other, err := buffer.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_2"}, From: q.now, To: q.now.Add(1)})
 		require.NoError(t, err)
 		assert.Empty(t, other)
 	})

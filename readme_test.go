@@ -46,10 +46,10 @@ func goCommand(t *testing.T, command string, args ...string) {
 
 // docImports are the packages that code in documentation may use without an import.
 var docImports = []string{
-	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "os", "os/signal", "strings", "syscall", "time",
-	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/manage",
+	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "os", "os/signal", "strings", "syscall", "testing", "time",
+	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/llmfake", "github.com/llmhttp/llmhttp/manage",
 	"github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/responses", "github.com/llmhttp/llmhttp/responsestore",
-	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream",
+	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream", "github.com/stretchr/testify/require",
 }
 
 // docFile makes a Go file of code in documentation: of declarations, or of statements,
@@ -87,7 +87,8 @@ func vetDoc(t *testing.T, prelude string, pieces []string) {
 
 func TestReadme_CodeCompiles(t *testing.T) {
 	t.Parallel()
-	vetDoc(t, "", slices.DeleteFunc(readmeBlocks(t, "go"), func(code string) bool { return strings.HasPrefix(code, "package ") }))
+	const prelude = "func greet(ctx context.Context, name string) (string, error) { return name, nil }\n"
+	vetDoc(t, prelude, slices.DeleteFunc(readmeBlocks(t, "go"), func(code string) bool { return strings.HasPrefix(code, "package ") }))
 }
 
 func TestDoc_CodeCompiles(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"mime"
 	"net/http"
@@ -14,50 +13,76 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/exchange"
 )
 
 // A request serves one HTTP request. Variables of this type are named q, because r is an
 // *http.Request and req a decoded body. Its methods are in the order in which they are
 // first called: run calls serve, which authenticates and calls the function
 // of the route; that reads and decodes the body, reserves tokens, calls the
-// Backend, settles the usage and replies. If anything fails, the failureHandler
-// replies. finish settles the usage, calls the Observer and ends the use of the
-// ResponseWriter.
+// Backend, settles the usage and replies. If anything fails, fail replies. finish
+// settles the usage, calls the Observer and ends the use of the ResponseWriter.
 //
-// All of it happens on the goroutine of ServeHTTP, except for what others do
-// through res: see response.
+// All of it happens on the goroutine of ServeHTTP, except for yield and for what the
+// functions of context.go do, which a Backend may call on others.
 type request struct {
-	h        *Handler
-	r        *http.Request
-	routed   *http.Request // r without Options.Prefix in its URL, for the functions of routes and protocols
-	arrived  time.Time     // with a monotonic clock, for durations
-	protocol Protocol      // of the route, or of the nearest one; chat completions if there is none
-	cred     credential
-	route    *route // nil until it was found
-	key      *Key   // nil until it was found
+	h       *Handler
+	r       *http.Request
+	routed  *http.Request // r without Options.Prefix in its URL, for the functions of routes and protocols
+	arrived time.Time     // with a monotonic clock, for durations
+	cred    credential
+	route   *boundRoute // nil until it was found
+	key     *Key        // nil until it was found
 
-	life       lifetime
-	log        requestLog
-	accounting accounting
-	res        response
-	idle       idleTimer
-	chat       chatCall // used if the request is a chat
-	failures   failureHandler
-	observer   requestObserver
-	info       requestInfo
+	ctx         requestContext
+	backendCtx  context.Context // for the Backend: that of client, or of Observation.Started, which derives from it
+	client      exchange.Exchange
+	format      replyFormat
+	log         requestLog
+	ledger      ledger
+	record      *UsageRecord // the element of stored
+	stored      storedRecord
+	loaded      int // bytes: see CountLoaded
+	unsent      int // bytes: see CountUnsent
+	usage       usageReport
+	chunks      chunkGate    // used if the request is a chat
+	chat        chatPipeline // used if the request is a chat
+	streamed    bool         // the reply is a stream
+	contentType string       // of the reply to a chat
+	backend     backendCall
+	requested   string // the model that the client asked for; any text
+	notes       requestNotes
+	saveErr     error      // of a ReplySaver whose reply is sent nevertheless
+	leftIn      ErrorClass // of the call that a panic or runtime.Goexit has left; empty if none
+	observer    requestObserver
+	info        requestInfo
 }
 
 func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
-	q := &request{h: h, r: r, routed: r, arrived: time.Now(), protocol: chatCompletions{}}
-	q.log.q, q.accounting.q, q.idle.q, q.chat.q, q.failures.q, q.observer.q = q, q, q, q, q, q
+	q := &request{h: h, r: r, routed: r, arrived: time.Now()}
 	q.cred.r = r
-	q.accounting.record = &q.accounting.records[0]
-	q.observer.stepClass = ClassInternal
-	q.res.init(w, r, &h.opts)
-	q.life.start(w, r.Context(), q)
+	q.record = q.stored.get()
+	q.ledger.books, q.ledger.log = &h.books, &q.log
+	q.format.arrived, q.format.cred, q.format.log = q.arrived, &q.cred, &q.log
+	q.log.logger, q.log.cred = h.opts.Logger, &q.cred
+	q.format.protocol = chatCompletions{}
+	q.ctx = requestContext{r.Context(), q}
+	q.client.Init(&q.ctx, w, r, &h.exchange, &q.format)
+	q.setContext(q.client.Context())
 	return q
 }
+
+// setContext replaces the context of the request by ctx, which derives from it.
+func (q *request) setContext(ctx context.Context) {
+	q.client.SetContext(ctx)
+	q.backendCtx = q.client.Context()
+	q.log.ctx = q.backendCtx
+}
+
+// protocol returns the protocol of the route, or of the nearest one; chat completions if there is
+// none.
+func (q *request) protocol() Protocol { return q.format.protocol }
 
 // run calls serve, and replies with its error. The client gets a reply even if serve ends by a
 // panic or by runtime.Goexit.
@@ -68,7 +93,7 @@ func (q *request) run(serve func() error) {
 			err = newPanicError(p)
 		}
 		if err != nil {
-			q.failures.handle(err)
+			q.fail(err)
 		}
 	}()
 	err = serve()
@@ -76,9 +101,9 @@ func (q *request) run(serve func() error) {
 
 func (q *request) serve() error {
 	q.identify(newID("req_"))
-	q.observer.start()
+	q.setContext(q.observer.start(q.client.Context(), q.h.opts.Observe, observedRequest{q.arrived, &q.cred, &q.log}))
 	err := q.findRoute()
-	q.accounting.record.Protocol = q.protocol.Name()
+	q.record.Protocol = q.protocol().Name()
 	if !q.h.enter(q) {
 		return errShutdown
 	}
@@ -88,32 +113,34 @@ func (q *request) serve() error {
 	if err := q.authenticate(); err != nil {
 		return err
 	}
-	rt := q.route
-	q.accounting.record.Endpoint = rt.endpoint
-	if !q.key.AllowsEndpoint(rt.endpoint) {
+	scope := q.route.binding.scope
+	if !q.key.AllowsScope(scope) {
 		return Errorf(http.StatusForbidden, "missing_scope",
-			"You have insufficient permissions for this operation. Missing scope: %s.", rt.endpoint)
+			"You have insufficient permissions for this operation. Missing scope: %s.", scope)
 	}
-	q.observer.stepClass = ClassLimiter
-	if err := q.accounting.admit(); err != nil {
+	if err := q.askLedger(func() error { return q.ledger.admit(q.client.Context()) }); err != nil {
 		return err
 	}
-	q.observer.stepClass = ClassInternal
-	return rt.serve(q)
+	return q.route.binding.serve(q)
 }
 
 // identify sets the ID and the time of the request. The ID is id unless Options.RequestID
 // returns one.
 func (q *request) identify(id string) {
-	rec := q.accounting.record
+	rec := q.record
 	rec.Time = q.arrived.Round(0) // without the monotonic clock
-	rec.ID = id                   // remains if RequestID panics
+	q.setID(id)                   // remains if RequestID panics
 	if f := q.h.opts.RequestID; f != nil {
-		rec.ID = cmp.Or(f(q.r), rec.ID)
+		q.setID(cmp.Or(f(q.r), id))
 	}
 	if f := q.h.opts.Now; f != nil {
 		rec.Time = f()
 	}
+}
+
+func (q *request) setID(id string) {
+	rec := q.record
+	rec.ID, rec.RequestID, q.format.requestID, q.log.requestID = id, id, id, id
 }
 
 // findRoute sets the route and the protocol of the request. If no route serves it, the error
@@ -121,46 +148,72 @@ func (q *request) identify(id string) {
 func (q *request) findRoute() (err error) {
 	q.route, q.routed, err = q.h.findRoute(q.r)
 	if rt := q.route; rt != nil {
-		q.protocol = rt.protocol
+		q.format.protocol = rt.protocol
+		q.record.Operation = rt.binding.op.name
 		q.r.Pattern, q.routed.Pattern = rt.pattern, rt.pattern // for middleware around the Handler, as ServeMux sets it
 	} else if p := q.h.routes.nearestProtocol(q.routed); p != nil {
-		q.protocol = p
+		q.format.protocol = p
 	}
 	return err
 }
 
-// readJSON reads the body, decodes it into v and checks it with check, which also gets the
-// body. extra has the members of v without a field.
-func readJSON[T any](q *request, t jsonwire.Type[T], v *T, extra *Extra, check func(body []byte) error) error {
-	body, err := q.readBody()
-	if err != nil {
-		return err
+// withBody calls decode with the body of the request, which is empty if the route has none.
+// The body is only valid during the call.
+func (q *request) withBody(decode func(ctx context.Context, r *http.Request, body []byte) error) error {
+	var body []byte
+	if q.route.binding.body == bodyJSON {
+		buf, err := q.readBody()
+		if err != nil {
+			return err
+		}
+		defer exchange.PutBuffer(buf)
+		body = buf.B
 	}
-	defer putBuffer(body)
-	if err := decodeRequest(body.b, t, v); err != nil {
-		return err
+	if err := decode(q.client.Context(), q.routed, body); err != nil {
+		return q.client.CauseOr(err)
 	}
-	if err := checkUnknownMembers(q.life.ctx, *extra); err != nil {
-		return err
-	}
-	return check(body.b)
+	return nil
 }
 
-// readBody reads the body. The caller returns the buffer with putBuffer.
-func (q *request) readBody() (*buffer, error) {
+// readBody reads the body. The caller returns the buffer with exchange.PutBuffer.
+func (q *request) readBody() (*exchange.Buffer, error) {
 	if err := checkMediaType(q.r); err != nil {
 		return nil, err
 	}
-	buf := getBuffer(0)
+	buf := exchange.GetBuffer(0)
 	var err error
-	if buf.b, err = q.res.readBody(buf.b, q.h.opts.MaxBody); err != nil {
-		putBuffer(buf)
-		if isReadTimeout(err) && q.life.endCause() == errClientLeft {
-			return nil, err // net/http cancels the context when a read fails
-		}
-		return nil, q.life.endCauseOr(err)
+	if buf.B, err = q.client.ReadBody(buf.B, q.h.opts.MaxBody); err != nil {
+		exchange.PutBuffer(buf)
+		return nil, bodyError(err, q.h.opts.MaxBody)
 	}
 	return buf, nil
+}
+
+// bodyError returns the error of a request whose body was not read because of err.
+func bodyError(err error, limit int64) error {
+	failed, ok := err.(*exchange.BodyError)
+	if !ok {
+		return err // why the request has ended
+	}
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return errTooLarge(large.Limit)
+	}
+	switch {
+	case failed.Err == bounded.ErrTooLarge:
+		return errTooLarge(limit)
+	case failed.TimedOut:
+		e := Errorf(http.StatusRequestTimeout, "request_timeout", "The body of your request did not arrive in time.")
+		e.Err = failed.Err
+		return e
+	}
+	e := Errorf(http.StatusBadRequest, "", "We could not read the body of your request.")
+	e.Err = failed.Err
+	return e
+}
+
+func errTooLarge(limit int64) error {
+	return Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
+		"The request body is too large. The limit is %d bytes.", limit)
 }
 
 func checkMediaType(r *http.Request) error {
@@ -185,11 +238,11 @@ const maxModelID = 512
 // does not exist, one that the key may not use, and an ID that must not be recorded: one
 // that contains the API key, or control characters, which some stores do not take.
 func (q *request) authorizeModel(id string) error {
-	q.observer.requestedModel = id
+	q.requested = id
 	if !q.allowsModel(id) {
 		return ModelNotFound(id)
 	}
-	q.accounting.record.Model = id
+	q.record.Model = id
 	return nil
 }
 
@@ -198,134 +251,252 @@ func (q *request) allowsModel(id string) bool {
 	return len(id) <= maxModelID && !strings.ContainsFunc(id, unicode.IsControl) && q.key.AllowsModel(id) && !q.cred.isIn(id)
 }
 
-// beginBackendCall must be called before each call to the Backend, or to anything
-// else to which Options.Timeout applies. From then on other goroutines may end the request, the
-// request that admit took is not refunded, and the idle timer runs.
-func (q *request) beginBackendCall() error {
-	if err := q.life.endCause(); err != nil {
-		return err
-	}
-	if !q.res.beginWaiting() { // another goroutine has ended the request, or stopped the reading of it
-		return q.life.endCauseOr(errShutdown)
-	}
-	q.accounting.commitRequest()
-	q.idle.start()
-	q.observer.stepClass = ClassBackend
-	return nil
+// inCall calls a part of the host, or what uses it. Errors of it that have no class get the
+// given one, and so does the error of the request if a panic or runtime.Goexit leaves the call.
+func (q *request) inCall(class ErrorClass, call func() error) error {
+	returned := false
+	defer func() {
+		if !returned {
+			q.leftIn = cmp.Or(q.leftIn, class)
+		}
+	}()
+	err := call()
+	returned = true
+	return classify(class, err)
 }
 
-// beginStep notes what is called next during a call for which the idle timer runs: the class
-// of its failures, and whose silence it is if Options.Timeout passes.
-func (q *request) beginStep(class ErrorClass) {
-	q.observer.stepClass = class
-	q.idle.expect(class == ClassBackend)
+// storeError returns the error of a request that needs a store, such as a KeyStore or a
+// Limiter, that failed with err: the *Error in err, or else a 503 with message. Its class is
+// that of failures of the store.
+func storeError(class ErrorClass, err error, message string) error {
+	if e, ok := errors.AsType[*Error](err); !ok || e == nil {
+		err = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: message, Err: err}
+	}
+	return classify(class, err)
+}
+
+// reserve takes what the request is expected to use from the limits of its key.
+func (q *request) reserve(e estimate) error {
+	return q.askLedger(func() error { return q.ledger.reserve(q.client.Context(), q.record, e) })
+}
+
+// askLedger calls a function of the ledger, and makes what it has learned of the limits known.
+// That a store fails may be a consequence of the end of the request.
+func (q *request) askLedger(call func() error) error {
+	return q.inCall(ClassLimiter, func() error {
+		defer q.tellLimits()
+		err := call()
+		if classOf(err) != "" {
+			return q.client.CauseOr(err)
+		}
+		return err
+	})
+}
+
+// tellLimits makes every reply tell the last known states of the limits.
+func (q *request) tellLimits() { q.format.setLimits(q.ledger.limits()) }
+
+// beginCall must be called before each call to the Backend, or to anything else to which
+// Options.Timeout applies. class is that of its failures. From then on other goroutines may end
+// the request, the request that admit took is not refunded, and the idle timer runs. It
+// returns the time.
+func (q *request) beginCall(class ErrorClass) (time.Time, error) {
+	now, err := q.client.BeginCall(silenceOf(class))
+	if err != nil {
+		return now, err
+	}
+	q.usage.setOpen(true)
+	q.ledger.commit()
+	return now, nil
+}
+
+// callReturned is called when what beginCall was called for has returned.
+func (q *request) callReturned() {
+	q.usage.setOpen(false)
+	q.client.CallReturned()
 }
 
 // callUnrecorded calls a function of the host that uses no model, such as ListModels of the
 // Backend. There is no record of the call, and the Observer is not told. Options.Timeout
-// applies to it.
-func callUnrecorded[T any](q *request, call func(ctx context.Context) (T, error)) (v T, err error) {
-	if err := q.beginBackendCall(); err != nil {
-		return v, err
-	}
-	v, err = call(q.life.ctx)
-	q.res.backendReturned()
-	if err != nil {
-		return v, q.life.endCauseOr(err)
-	}
-	return v, nil
+// applies to it, and class is that of its failures.
+func callUnrecorded[T any](q *request, class ErrorClass, call func(ctx context.Context) (T, error)) (v T, err error) {
+	err = q.inCall(class, func() error {
+		if _, err := q.beginCall(class); err != nil {
+			return err
+		}
+		defer q.callReturned() // also if call panics
+		if v, err = call(q.client.Context()); err != nil {
+			return q.client.CauseOr(err)
+		}
+		return nil
+	})
+	return v, err
 }
 
-// callRecorded calls the Backend for images or embeddings. From here on the
+// callRecorded calls the Backend for a oneShot. From here on the
 // request is recorded, even if the client leaves. count notes what was used; it is not
 // called if the Backend returns nil, which is not an error of callRecorded.
 func callRecorded[T any](q *request, req describer, call func(ctx context.Context) (*T, error), count func(*T)) (*T, error) {
-	if err := q.beginBackendCall(); err != nil {
+	began, err := q.beginCall(ClassBackend)
+	if err != nil {
 		return nil, err
 	}
-	q.notifyStarted(req)
-	q.accounting.recordable = true
-	reply, err := call(q.life.backendCtx)
-	q.res.backendReturned()
-	q.accounting.notSent = errors.Is(err, ErrNotSent)
+	q.notifyStarted(req, began)
+	defer q.callReturned() // also if call panics
+	reply, err := call(q.backendCtx)
+	q.backend.notSent = errors.Is(err, ErrNotSent)
 	if err != nil {
-		return nil, q.life.endCauseOr(err)
+		return nil, q.client.CauseOr(err)
 	}
 	if reply != nil {
 		count(reply)
 	}
-	return reply, q.life.endCause()
+	return reply, q.client.Cause()
 }
 
-// notifyStarted is called before the Backend is called with req. It sets the RequestInfo and
-// tells the Observer.
-func (q *request) notifyStarted(req describer) {
-	d := &q.info.own
-	if q.observer.data != nil {
-		d = &q.observer.data.description
-	}
-	q.info.set(q, req, d)
-	q.observer.notifyStarted(&d.info)
+// A backendCall is what a call of the Backend for an operation that calls a model has told
+// besides the chunks of a chat.
+type backendCall struct {
+	began   time.Time // zero if it was not called
+	notSent bool      // its error wraps ErrNotSent
+	images  int       // in the reply
+	model   string    // of the reply to a request for embeddings; may be empty
+}
+
+// notifyStarted is called before the Backend is called with req, after beginCall at a time. It
+// sets the RequestInfo and tells the Observer. From then on the request is recorded.
+func (q *request) notifyStarted(req describer, began time.Time) {
+	d := q.observer.storage(&q.info.own)
+	q.info.set(q.record, q.arrived, req, d)
+	q.backendCtx = q.observer.notifyStarted(q.client.Context(), &d.info)
+	q.backend.began = began
 }
 
 // replyJSON writes v, which may be of any type, as the whole reply.
 func (q *request) replyJSON(v any) error {
-	return q.reply(func(b []byte) ([]byte, error) { return appendJSON(b, v) })
+	return q.reply(func(b []byte) ([]byte, error) { return AppendJSON(b, v) })
 }
 
-// replyTyped writes v as the whole reply.
-func replyTyped[T any](q *request, t jsonwire.Type[T], v *T) error {
-	return q.reply(func(b []byte) ([]byte, error) { return t.Append(b, v) })
-}
+// contentTypeJSON is the Content-Type of replies that are not streams, and of error replies.
+const contentTypeJSON = "application/json"
 
-// reply writes what encode appends as the whole reply.
+// reply writes what encode appends, which is JSON, as the whole reply.
 func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
-	buf := getBuffer(1 << 10)
-	defer putBuffer(buf)
-	b, err := encode(buf.b)
+	return q.replyAs(http.StatusOK, contentTypeJSON, encode)
+}
+
+// replyAs writes what encode appends as the whole reply, with the given status and
+// Content-Type.
+func (q *request) replyAs(status int, contentType string, encode func(b []byte) ([]byte, error)) error {
+	buf := exchange.GetBuffer(1 << 10)
+	defer exchange.PutBuffer(buf)
+	b, err := encode(buf.B)
 	if err != nil {
 		return err
 	}
-	buf.b = b
-	if len(b) <= maxWrite { // there is nothing to write before it
-		q.accounting.releaseSlot()
-	}
-	if err := q.life.endCause(); err == errClientLeft {
-		return err
-	}
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	if q.res.state == stateDone {
-		return nil
-	}
-	now := time.Now()
-	q.setHeadersLocked(now)
-	return q.res.writeReplyLocked(http.StatusOK, buf, now, q.accounting.slotRelease())
+	buf.B = b
+	return q.client.Reply(status, contentType, buf, q.ledger.slots.releaser())
 }
 
-// setHeadersLocked sets the headers that do not depend on what the reply is. q.res.mu is held.
-func (q *request) setHeadersLocked(now time.Time) {
-	info := ReplyInfo{RequestID: q.accounting.record.ID, Processing: now.Sub(q.arrived)}
-	q.accounting.reportLimits(&info)
-	q.protocol.SetHeaders(q.res.w.Header(), info)
+// fail ends a request that failed with err, after the Backend has returned: by an error reply,
+// or by the end of the stream if it has begun. If the request has ended already, only the
+// limits are updated.
+func (q *request) fail(err error) {
+	end := q.client.Fail
+	if err == errGoexit {
+		end = q.client.FailExiting
+	}
+	if isNilError(err) {
+		err = classify(classOf(err), errNilError) // an Observer that finds the Error may use it
+	}
+	err = classify(q.leftIn, err)
+	runAll(
+		q.client.StopTimeout, // which is the Backend's and not that of the Limiter
+		func() {
+			if !q.client.IsStreaming() { // an error reply is short, but the end of a stream may repeat the reply
+				q.ledger.slots.release()
+			}
+		},
+		func() { q.ledger.refund(q.backendCtx) },
+		q.readLimits,
+		q.tellLimits,
+		func() { end(err, q.ledger.slots.releaser()) },
+		q.ledger.slots.release,
+	)
+}
+
+// readLimits finds out the states of the limits for the headers of a reply, unless nobody reads
+// them.
+func (q *request) readLimits() {
+	if q.client.Cause() != exchange.ErrClientLeft {
+		q.ledger.readLevels(q.client.Context())
+	}
 }
 
 // finish ends the request, whether it succeeded or not.
 func (q *request) finish() {
+	aborted := false
 	runAll(
-		q.idle.stop,
-		q.accounting.settle,
-		q.accounting.releaseSlot,
-		q.life.finish,
-		q.observer.notifyEnded,
-		q.res.finish,
+		q.client.StopTimer,
+		q.settle,
+		q.ledger.slots.release,
+		q.client.EndContext,
+		q.notifyEnded,
+		func() { aborted = q.client.Close() },
 		func() { q.h.leave(q) },
 		func() {
-			if q.res.aborted { // does not change after res.finish
+			if aborted {
 				panic(http.ErrAbortHandler)
 			}
 		},
 	)
+}
+
+// settle corrects what the request has reserved to what it has used, and records that. A
+// request that succeeds is settled before its reply ends.
+func (q *request) settle() {
+	if q.ledger.settled { // as that of a request that succeeded is when it ends
+		q.ledger.settleQuota(amount{})
+		return
+	}
+	o := q.outcome()
+	q.client.StopTimeout()
+	q.ledger.settle(q.backendCtx, &q.stored, &o)
+}
+
+// outcome returns what has happened so far.
+func (q *request) outcome() outcome {
+	result, order := q.client.Result(), &q.chat.order
+	target, labels := q.notes.get()
+	return outcome{
+		loaded: q.loaded, errStatus: q.cred.errorStatus(result.Err),
+		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.model), serviceTier: order.serviceTier,
+		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
+		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, images: q.backend.images, reported: q.usage.get(),
+		chunks: q.chat.stats, output: &order.output,
+	}
+}
+
+// notifyEnded tells the Observer that the request has ended.
+func (q *request) notifyEnded() {
+	if !q.observer.wantsEnd() {
+		return
+	}
+	o, result := q.outcome(), q.client.Result()
+	e := endedRequest{
+		outcome: &o, record: q.record, info: q.info.load(),
+		requested: q.requested, refused: q.ledger.refused, status: result.Status,
+		admitted: q.backend.began, firstWrite: result.FirstWrite, streamed: q.streamed,
+		priceErr: q.ledger.priceErr, recordErr: q.ledger.recordErr, saveErr: q.saveErr,
+		reply: ReplySummary{ID: q.chat.order.start.ID, Model: o.servedModel, FinishReasons: q.chat.finishReasons()},
+	}
+	if q.route != nil {
+		e.route = q.route.pattern
+		if q.key != nil {
+			e.scope = q.route.binding.scope
+		}
+	}
+	q.observer.notifyEnded(&e)
 }
 
 // runAll calls each step, even if a step before it panics or calls runtime.Goexit.
@@ -334,125 +505,6 @@ func runAll(steps ...func()) {
 		defer runAll(steps[1:]...)
 		steps[0]()
 	}
-}
-
-// A failureHandler ends a request that failed: by an error reply, or by the end
-// of the stream if it has begun.
-type failureHandler struct{ q *request }
-
-// handle ends the request with err, on the goroutine of ServeHTTP, after the Backend has
-// returned. If the request has ended already, only the limits are updated.
-func (f *failureHandler) handle(err error) {
-	q := f.q
-	runAll(
-		q.idle.stopTimeout, // which is the Backend's and not that of the Limiter
-		func() {
-			if !q.res.isStreaming() { // an error reply is short, but the end of a stream may repeat the reply
-				q.accounting.releaseSlot()
-			}
-		},
-		q.accounting.refundRequest,
-		q.accounting.ensureLimitsKnown,
-		func() {
-			cause := q.life.endCause()
-			q.res.mu.Lock()
-			defer q.res.mu.Unlock()
-			q.res.backendRuns = err == errGoexit // after runtime.Goexit, net/http closes the connection
-			f.endLocked(err, cause, q.accounting.slotRelease())
-		},
-		q.accounting.releaseSlot,
-	)
-}
-
-// interrupt ends the request with err, on another goroutine than that of ServeHTTP.
-func (f *failureHandler) interrupt(err error) {
-	q := f.q
-	cause := q.life.endCause()
-	q.res.mu.Lock()
-	defer q.res.mu.Unlock()
-	switch q.res.state {
-	case stateReading:
-		// The goroutine of ServeHTTP replies when it notices.
-		q.life.cancel(err)
-		q.res.stopReadingLocked()
-	case stateWaiting, stateStreaming:
-		f.endLocked(err, cause, nil) // the Backend still runs
-	}
-}
-
-// endLocked ends the request with err, unless it has ended already. It writes what the
-// client gets, and leaves the limits alone, except that it calls release as writeEndLocked
-// does. q.res.mu is held. cause is what lifetime.endCause returned before it was locked,
-// because endCause may wait.
-func (f *failureHandler) endLocked(err, cause error, release func()) {
-	q := f.q
-	res := &q.res
-	if res.err != nil {
-		return
-	}
-	if isNilError(err) {
-		err = errNilError // an Observer that finds the Error may use it
-	}
-	q.life.end(err)
-	switch {
-	case err == errClientLeft || cause == errClientLeft && !isReadTimeout(err):
-		// err is a consequence of the client's departure.
-		f.endWithoutReplyLocked(err)
-	case res.state == stateDone:
-		q.log.print(slog.LevelError, "failed after the reply", err)
-	default:
-		f.replyErrorLocked(err, release)
-	}
-	res.err = err
-}
-
-// statusClientClosed is the status of a request whose client left before it was sent
-// one. nginx has the same.
-const statusClientClosed = 499
-
-// endWithoutReplyLocked ends a request whose client has left. q.res.mu is held.
-func (f *failureHandler) endWithoutReplyLocked(err error) {
-	res := &f.q.res
-	res.clientLeft = true
-	switch res.state {
-	case stateReading, stateWaiting:
-		res.status = statusClientClosed
-		f.q.setHeadersLocked(time.Now())      // a client that has only closed its half of the connection reads them
-		res.w.WriteHeader(statusClientClosed) // for the host's access log
-	case stateStreaming:
-		res.aborted = true
-	}
-	res.state = stateDone
-	f.q.log.print(slog.LevelDebug, "client left", err)
-}
-
-// replyErrorLocked writes an error reply, or the end of a stream that has begun. q.res.mu is held.
-func (f *failureHandler) replyErrorLocked(err error, release func()) {
-	q := f.q
-	e := f.clientError(err)
-	switch {
-	case err == errShutdown:
-		q.log.print(slog.LevelInfo, "shutting down", err)
-	case e.Status >= 500:
-		q.log.print(slog.LevelError, "request failed", err)
-	}
-	if q.res.state == stateStreaming {
-		written := q.chat.stream.fail(e, release) == nil
-		q.res.state = stateDone
-		q.res.aborted = !written || !q.route.failsCleanly || err == errGoexit // net/http closes its connection
-		return
-	}
-	now := time.Now()
-	q.setHeadersLocked(now)
-	setErrorHeaders(q.res.w.Header(), e)
-	body, status := q.protocol.AppendError(nil, e, q.accounting.record.ID)
-	q.res.writeReplyLocked(status, &buffer{body}, now, release)
-}
-
-// clientError returns the Error that the client gets for err. Its Status, Type and Message
-// are set, and the API key of the request is redacted.
-func (f *failureHandler) clientError(err error) *Error {
-	return f.q.cred.redactor().errorInPlace(completeError(f.q.r, err))
 }
 
 // newID returns prefix and 128 random bits in hexadecimal.

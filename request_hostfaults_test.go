@@ -38,10 +38,10 @@ var hostFaults = map[string]func() error{
 // end of the request, the request is no longer in progress, and Shutdown returns.
 func TestRequest_HostFunctionFails(t *testing.T) {
 	limits := limitedKeys(llmhttp.Limits{Requests: noRefill(100), Tokens: noRefill(1 << 20), Concurrent: 1})
-	acquire := func(context.Context, string, int) (func(), error) { return func() {}, nil }
+	acquire := func(context.Context, ...llmhttp.Slot) (func(), int, error) { return func() {}, 0, nil }
 	steps := map[string]func(fault func() error) config{
 		"Lookup": func(fault func() error) config {
-			return config{keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, fault() })}
+			return config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, fault() })}
 		},
 		"Take": func(fault func() error) config {
 			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, fault() }}}}
@@ -51,16 +51,16 @@ func TestRequest_HostFunctionFails(t *testing.T) {
 		},
 		"Acquire": func(fault func() error) config {
 			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubConcurrencyLimiter{
-				acquire: func(context.Context, string, int) (func(), error) { return nil, fault() }}}}
+				acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) { return nil, 0, fault() }}}}
 		},
 		"release": func(fault func() error) config {
 			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubConcurrencyLimiter{
-				acquire: func(context.Context, string, int) (func(), error) {
+				acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) {
 					return func() {
 						if err := fault(); err != nil {
 							panic(err) // release has no result
 						}
-					}, nil
+					}, 0, nil
 				}}}}
 		},
 		"Record": func(fault func() error) config {
@@ -70,7 +70,7 @@ func TestRequest_HostFunctionFails(t *testing.T) {
 			return config{keys: limits, backend: streamBackend(func(_ context.Context, yield yieldFunc) { yield(nil, fault()) })}
 		},
 		"CountTokens": func(fault func() error) config {
-			return config{keys: limits, opts: llmhttp.Options{CountTokens: func(string, string) int {
+			return config{keys: limits, opts: llmhttp.Options{TextTokens: func(string, string) int {
 				if err := fault(); err != nil {
 					panic(err)
 				}
@@ -201,7 +201,7 @@ func TestRequest_OptionPanics(t *testing.T) {
 func TestRequest_HostCallsGoexit(t *testing.T) {
 	goexit := func() { runtime.Goexit() }
 	for name, c := range map[string]config{
-		"KeyStore": {keys: llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { goexit(); return nil, nil })},
+		"KeyStore": {keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { goexit(); return nil, nil })},
 		"Backend":  {backend: streamBackend(func(context.Context, yieldFunc) { goexit() })},
 		"Limiter": {keys: limitedKeys(llmhttp.Limits{Requests: noRefill(9), Concurrent: 1}), opts: llmhttp.Options{
 			Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { goexit(); return nil, nil }}}},
@@ -234,7 +234,7 @@ type panickingHandler struct{ slog.Handler }
 
 // A panickyEncoder panics in one of its methods.
 type panickyEncoder struct {
-	plainEncoder
+	*plainEncoder
 	in string
 }
 
@@ -242,6 +242,11 @@ func (e panickyEncoder) panicIn(method string) {
 	if e.in == method {
 		panic(secretCause)
 	}
+}
+
+func (e panickyEncoder) Framing() llmhttp.Framing {
+	e.panicIn("Framing")
+	return e.plainEncoder.Framing()
 }
 
 func (e panickyEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
@@ -260,11 +265,6 @@ func (e panickyEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, err
 func (e panickyEncoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
 	e.panicIn("AppendEnd")
 	return e.plainEncoder.AppendEnd(b, u, extra)
-}
-
-func (e panickyEncoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
-	e.panicIn("AppendWhole")
-	return e.plainEncoder.AppendWhole(b, r)
 }
 
 func (e panickyEncoder) SaveReply(*llmhttp.Usage, llmhttp.Extra) func(context.Context) error {
@@ -286,19 +286,22 @@ type panickyProtocol struct {
 }
 
 func (p panickyProtocol) Routes() []llmhttp.Route {
-	return []llmhttp.Route{{Pattern: "POST /plain", Endpoint: llmhttp.EndpointChat, Chat: p.decode}}
+	return []llmhttp.Route{{Pattern: "POST /plain", Bind: llmhttp.BindChat(p.decode)}}
 }
 
 func (p panickyProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
-	req, _, err := p.plainProtocol.decode(ctx, r, body)
-	return req, panickyEncoder{in: p.in}, err
+	req, encoder, err := p.plainProtocol.decode(ctx, r, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	return req, panickyEncoder{encoder.(*plainEncoder), p.in}, nil
 }
 
 // An encoder that panics fails its request, and does not keep its locks.
 func TestRequest_EncoderPanics(t *testing.T) {
 	for method, streams := range map[string][]bool{
-		"AppendStart": {true}, "AppendChunk": {true}, "AppendChunk at the end": {true}, "AppendEnd": {true},
-		"SaveReply": {false, true}, "SaveFailed": {false, true}, "AppendWhole": {false},
+		"Framing": {false, true}, "AppendStart": {false, true}, "AppendChunk": {false, true}, "AppendChunk at the end": {false, true},
+		"AppendEnd": {false, true}, "SaveReply": {false, true}, "SaveFailed": {false, true},
 	} {
 		for _, stream := range streams {
 			t.Run(fmt.Sprintf("%s, stream %t", method, stream), func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,7 +28,7 @@ import (
 // the headers of the body were checked.
 func TestRequest_BodyIsReadAfterTheChecks(t *testing.T) {
 	noScope := testKey()
-	noScope.Scopes = []llmhttp.Endpoint{}
+	noScope.Scopes = []llmhttp.Scope{}
 	const key, length, media = "Authorization: Bearer " + testSecret, "Content-Length: 99", "Content-Type: application/json"
 	head := func(lines ...string) string {
 		return "POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
@@ -41,7 +42,7 @@ func TestRequest_BodyIsReadAfterTheChecks(t *testing.T) {
 		{"no key", nil, head(length, media), 401},
 		{"wrong key", nil, head("Authorization: Bearer sk-wrong", length, media), 401},
 		{"no scope", keysFor(noScope), head(key, length, media), 403},
-		{"KeyStore fails", llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, errCause }), head(key, length, media), 503},
+		{"KeyStore fails", llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, errCause }), head(key, length, media), 503},
 		{"media type", nil, head(key, length, "Content-Type: text/plain"), 415},
 		{"compressed", nil, head(key, length, media, "Content-Encoding: gzip"), 415},
 		{"too large", nil, head(key, "Content-Length: 99999999", media), 413},
@@ -79,6 +80,24 @@ func TestRequest_WithoutABodyIsRefused(t *testing.T) {
 }
 
 // A body that is too large is refused, whether its length is declared or not.
+// Zero sizes are the defaults, and negative ones are no limits.
+func TestOptions_MaxBodyAndMaxReply(t *testing.T) {
+	mebibyte := strings.Repeat("x", 1<<20)
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(mebibyte, 17) + `"}]}`
+	for limit, status := range map[int64]int{0: 413, -1: 200} {
+		s := startServer(t, config{opts: llmhttp.Options{MaxBody: limit}})
+		assert.Equal(t, status, s.chat(body).StatusCode, limit)
+	}
+	const mebibytes = 65
+	pieces := slices.Repeat([]string{mebibyte}, mebibytes)
+	for limit, status := range map[int64]int{0: 502, -1: 200} {
+		s := startServer(t, config{backend: textBackend(pieces...), opts: llmhttp.Options{MaxReply: limit}})
+		r := s.chat(chatBody)
+		assert.Equal(t, status, r.StatusCode, limit)
+		assert.Equal(t, limit < 0, len(r.body) > mebibytes<<20, limit)
+	}
+}
+
 func TestRequest_MaxBody(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		s := startServer(t, config{http2: http2, opts: llmhttp.Options{MaxBody: int64(len(chatBody))}})
@@ -219,7 +238,13 @@ func TestRequest_ClientLeaves(t *testing.T) {
 						}
 						left <- err
 					}()
-					receive(t, "the Backend to be called", reached)
+					select {
+					case <-reached:
+					case err := <-left: // the stub does not wait in the method that the path calls
+						require.FailNow(t, "the reply ended before the Backend waited", "the client's error is %v", err)
+					case <-time.After(testTimeout):
+						require.FailNow(t, "waited too long for the Backend to be called")
+					}
 					cancel()
 					require.ErrorIs(t, receive(t, "the client to leave", left), context.Canceled)
 					require.ErrorIs(t, receive(t, "the Backend to be stopped", stopped), context.Canceled)
@@ -235,14 +260,14 @@ func TestRequest_ClientLeaves(t *testing.T) {
 						assert.Equal(t, 499, e.Status)
 					}
 					r := s.record()
-					assert.Equal(t, e.ID, r.ID)
+					assert.Equal(t, e.Record.ID, r.ID)
 					assert.Equal(t, "acme", r.Account)
 					if tt.path != imagesPath {
 						assert.True(t, r.Estimated)
-						assert.Positive(t, r.Usage.PromptTokens)
+						assert.Positive(t, r.Units.PromptTokens)
 					}
 					if tt.path == chatPath {
-						assert.Positive(t, r.Usage.CompletionTokens)
+						assert.Positive(t, r.Units.CompletionTokens)
 					}
 					assert.NotContains(t, s.log.String(), text)
 				})
@@ -369,7 +394,7 @@ func TestRequest_LeaksNoMemory(t *testing.T) {
 			}
 		}
 	})
-	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: secret, Limits: llmhttp.Limits{Concurrent: 5}}, nil
 	})
 	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -434,6 +459,6 @@ func TestRequest_HalfClosedBody(t *testing.T) {
 	require.NoError(t, c.(*net.TCPConn).CloseWrite())
 	r := parseReply(t, "POST", readAll(t, c))
 	assert.Equal(t, 499, r.StatusCode)
-	assert.Equal(t, s.summary().ID, r.Header.Get("X-Request-Id"))
+	assert.Equal(t, s.summary().Record.ID, r.Header.Get("X-Request-Id"))
 	assert.NotEmpty(t, r.Header.Get("Openai-Processing-Ms"))
 }

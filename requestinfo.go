@@ -1,33 +1,23 @@
 package llmhttp
 
 import (
-	"context"
 	"encoding/json"
 	"slices"
 	"sync/atomic"
+	"time"
 )
 
-// RequestInfoFrom returns the RequestInfo of the request that ctx belongs to: the one that
-// Observation.Started gets, also if there is no [Observer]. It must not be modified, and
-// may be kept.
-//
-// It returns nil until a request for a chat, images or embeddings has been decoded and
-// admitted, and the Backend is about to be called. So it is nil for a KeyStore, and when the
-// Limiter reserves tokens. For other requests, and if ctx does not belong to a request of a
-// Handler, it is always nil. RequestInfoFrom may be called concurrently.
-func RequestInfoFrom(ctx context.Context) *RequestInfo {
-	if q := requestFrom(ctx); q != nil {
-		return q.info.load()
-	}
-	return nil
-}
-
-// A describer is a decoded request for a chat, images or embeddings.
+// A describer is a decoded request for an operation that calls a model.
 type describer interface {
 	// describe sets the fields of d.info that the request knows. The Backend may change
 	// the request afterwards, so d must not refer to its parameters.
 	describe(d *description)
 }
+
+// A describeFunc is a describer.
+type describeFunc func(d *description)
+
+func (f describeFunc) describe(d *description) { f(d) }
 
 // A requestInfo has the RequestInfo of a request. If no Observer needs it, it is allocated
 // when RequestInfoFrom is first called (TestAllocs_PerRequest).
@@ -40,12 +30,13 @@ type requestInfo struct {
 	own    description
 }
 
-// set sets the RequestInfo of q, which is about to call the Backend with req. d is its
-// storage: own, or that of an Observer, which gets it at once.
-func (i *requestInfo) set(q *request, req describer, d *description) {
-	info, record := &d.info, q.accounting.record
-	info.ID, info.Account, info.KeyID, info.Model = record.ID, record.Account, record.KeyID, record.Model
-	info.Protocol, info.Operation, info.Arrived = record.Protocol, q.route.operation, q.arrived.Round(0)
+// set sets the RequestInfo of a request with the given record that has arrived at a time, and
+// for which the Backend is about to be called with req. d is its storage: own, or that of an
+// Observer, which gets it at once.
+func (i *requestInfo) set(record *UsageRecord, arrived time.Time, req describer, d *description) {
+	info := &d.info
+	info.ID, info.Account, info.KeyID, info.Model = record.RequestID, record.Account, record.KeyID, record.Model
+	info.Protocol, info.Operation, info.Arrived = record.Protocol, record.Operation, arrived.Round(0)
 	info.Conversation, info.Params.Choices = i.conversation, 1
 	req.describe(d)
 	if d != &i.own {

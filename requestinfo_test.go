@@ -60,7 +60,7 @@ func TestRequestInfoFrom(t *testing.T) {
 				callers.Wait()
 				return llmhttp.Reply("Hello!")
 			}}
-			keys := llmhttp.KeyFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
+			keys := llmhttp.KeyStoreFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
 				llmhttp.SetConversation(ctx, "conv_1")
 				assert.Nil(t, llmhttp.RequestInfoFrom(ctx))
 				key := testKey()
@@ -87,14 +87,14 @@ type infoLimiter struct {
 	taken, adjusted []*llmhttp.RequestInfo
 }
 
-func (l *infoLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *infoLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	l.taken = append(l.taken, llmhttp.RequestInfoFrom(ctx))
-	return l.Limiter.Take(ctx, key, draws...)
+	return l.Limiter.Take(ctx, draws...)
 }
 
-func (l *infoLimiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
+func (l *infoLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
 	l.adjusted = append(l.adjusted, llmhttp.RequestInfoFrom(ctx))
-	return l.Limiter.Adjust(ctx, key, draws...)
+	return l.Limiter.Adjust(ctx, draws...)
 }
 
 // The stores that settle a request see what it is. The Limiter that admits it does not.

@@ -395,11 +395,8 @@ func TestResponse_TimeoutOfWhatIsNoModel(t *testing.T) {
 		"the model list of a Protocol": {
 			config{
 				backend: &stubBackend{models: func(ctx context.Context) ([]llmhttp.Model, error) { return nil, hang(ctx) }},
-				opts: llmhttp.Options{Protocols: []llmhttp.Protocol{storeProtocol{llmhttp.ChatCompletions(), func(ctx context.Context) error {
-					_, err := llmhttp.ListModels(ctx)
-					return err
-				}}}},
-			}, "GET", "/stored", "", 504, timeoutMessage, llmhttp.ClassTimeout,
+				opts:    llmhttp.Options{Protocols: []llmhttp.Protocol{storeProtocol{llmhttp.ChatCompletions(), nil}}},
+			}, "GET", "/list", "", 504, timeoutMessage, llmhttp.ClassTimeout,
 		},
 		"the model": {
 			config{backend: streamBackend(func(ctx context.Context, _ yieldFunc) { hang(ctx) })}, "POST", chatPath, chatBody,
@@ -420,7 +417,7 @@ func TestResponse_TimeoutOfWhatIsNoModel(t *testing.T) {
 	}
 }
 
-// A storeProtocol serves GET /stored by a call of ask.
+// A storeProtocol serves GET /stored by a call of ask, and GET /list.
 type storeProtocol struct {
 	llmhttp.Protocol
 	ask func(context.Context) error
@@ -429,7 +426,14 @@ type storeProtocol struct {
 func (p storeProtocol) Name() string { return "stored" }
 
 func (p storeProtocol) Routes() []llmhttp.Route {
-	return []llmhttp.Route{{Pattern: "GET /stored", Endpoint: llmhttp.EndpointChat, Serve: func(ctx context.Context, _ *http.Request, _ []byte) (any, error) {
+	stored := func(ctx context.Context, _ *http.Request, _ []byte) (*llmhttp.QueryReply, error) {
 		return nil, p.ask(ctx)
-	}}}
+	}
+	list := func(context.Context, *http.Request, []byte) (func([]byte, []llmhttp.Model) ([]byte, error), error) {
+		return func(b []byte, _ []llmhttp.Model) ([]byte, error) { return b, nil }, nil
+	}
+	return []llmhttp.Route{
+		{Pattern: "GET /stored", Bind: llmhttp.BindQuery(llmhttp.ScopeChat, stored)},
+		{Pattern: "GET /list", Bind: llmhttp.BindModels(list)},
+	}
 }

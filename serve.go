@@ -19,15 +19,15 @@ type ServeOptions struct {
 
 	// Delay is how long the server still accepts connections and requests after the
 	// context of Serve is done. Set it to the time in which a load balancer notices that
-	// a readiness check fails. Zero or negative means no delay.
+	// a readiness check fails. Zero and negative mean no delay.
 	Delay time.Duration
 
 	// DrainTimeout is how long requests in progress may go on after Delay before they are
-	// interrupted. Zero means 10 seconds. If negative, they are never interrupted.
+	// interrupted. Zero means 10 seconds; negative means no limit.
 	DrainTimeout time.Duration
 
 	// FlushTimeout is how long Usage.Close may take after the last request. Zero means 5
-	// seconds. If negative, there is no limit.
+	// seconds; negative means no limit.
 	FlushTimeout time.Duration
 }
 

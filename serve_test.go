@@ -62,7 +62,7 @@ func startServing(t *testing.T, c config, opts llmhttp.ServeOptions, listeners .
 	if c.usage == nil {
 		c.usage = new(usageLog)
 	}
-	opts.Usage = llmhttp.NewUsageBuffer(c.usage, 1000, time.Hour)
+	opts.Usage = llmhttp.NewUsageBuffer(c.usage, &llmhttp.UsageBufferOptions{BatchSize: 1000, Delay: time.Hour})
 	c.opts.Usage = opts.Usage
 	s := &serving{testServer: newHandler(t, c), ended: make(chan error, 1)}
 	s.client = &http.Client{Transport: &http.Transport{}}

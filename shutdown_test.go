@@ -142,7 +142,7 @@ func TestShutdown_ContextIsDone(t *testing.T) {
 // Requests that have not reached the Backend get an error reply too.
 func TestShutdown_BeforeTheBackend(t *testing.T) {
 	for name, c := range map[string]config{
-		"in the KeyStore": {keys: llmhttp.KeyFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
+		"in the KeyStore": {keys: llmhttp.KeyStoreFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})},
@@ -183,7 +183,7 @@ func TestShutdown_InterruptsALookupAndASlowBody(t *testing.T) {
 		t.Run(fmt.Sprintf("KeyStore respects its context=%t", respects), func(t *testing.T) {
 			looking, found := make(chan struct{}), make(chan struct{})
 			key := testKey()
-			s := startServer(t, config{keys: llmhttp.KeyFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
+			s := startServer(t, config{keys: llmhttp.KeyStoreFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
 				close(looking)
 				if respects {
 					<-ctx.Done()

@@ -129,7 +129,7 @@ func TestEventStream_UsageIsTheLastReported(t *testing.T) {
 			assert.Equal(t, `{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":2}}`, r.Usage)
 		}
 		require.Len(t, usage.records(), 1)
-		assert.Equal(t, 7, usage.records()[0].Usage.TotalTokens, "recorded whether it is asked for or not")
+		assert.EqualValues(t, 7, usage.records()[0].Units.Tokens(), "recorded whether it is asked for or not")
 		assert.False(t, usage.records()[0].Estimated)
 	}
 }

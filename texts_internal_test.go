@@ -85,7 +85,7 @@ const textsSecret = "sk-fixture-4b2a76b9719d915d41402abc"
 // A textsReply is what became of the chunks of a Backend.
 type textsReply struct {
 	body       string
-	usage      Usage
+	usage      Units
 	summary    *RequestSummary
 	transcript *Transcript
 }
@@ -103,7 +103,7 @@ func serveTexts(t *testing.T, mode string, limits Limits, deltas ...*Delta) (rep
 			}
 		})
 		store := new(usageKeeper)
-		keys := KeyFunc(func(context.Context, string) (*Key, error) { return &Key{ID: "k", Limits: limits}, nil })
+		keys := KeyStoreFunc(func(context.Context, string) (*Key, error) { return &Key{ID: "k", Limits: limits}, nil })
 		h := NewHandler(b, keys, &Options{Usage: store, Observe: func(ctx context.Context, _ *http.Request) (context.Context, Observation) {
 			return ctx, Observation{
 				Ended:      func(s *RequestSummary) { reply.summary = s },
@@ -117,7 +117,7 @@ func serveTexts(t *testing.T, mode string, limits Limits, deltas ...*Delta) (rep
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		require.Equal(t, 200, w.Code, "%s", w.Body)
-		reply.body, reply.usage = w.Body.String(), store.record.Usage
+		reply.body, reply.usage = w.Body.String(), store.record.Units
 	})
 	return reply
 }
@@ -243,7 +243,7 @@ func TestTexts_OfRequestsInTranscript(t *testing.T) {
 		original := req.Clone()
 		tr := &transcript{bytesLeft: 1 << 20}
 		tr.addRequest(req)
-		got := tr.finish(new(orderer), newRedactor(textsSecret))
+		got := tr.finish(nil, newRedactor(textsSecret))
 		assert.Equal(t, original, req)
 		b, err := json.Marshal(got)
 		require.NoError(t, err)

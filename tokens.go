@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// A tokenCounter counts tokens of text.
-type tokenCounter struct {
+// A tokenEstimator counts tokens of text.
+type tokenEstimator struct {
 	model string
 	count func(model, text string) int // nil for an estimate by length
 }
 
-// tokenCounter returns the tokenCounter for the request's model.
-func (q *request) tokenCounter() *tokenCounter {
-	return &tokenCounter{q.accounting.record.Model, q.h.opts.CountTokens}
+// tokenEstimator returns the tokenEstimator for the request's model.
+func (q *request) tokenEstimator() *tokenEstimator {
+	return &tokenEstimator{q.record.Model, q.h.opts.TextTokens}
 }
 
-func (c *tokenCounter) text(s string) int {
+func (c *tokenEstimator) text(s string) int {
 	if s == "" {
 		return 0
 	}
@@ -47,7 +47,7 @@ const (
 const maxLabel = 64
 
 // label counts the tokens of a text that is usually a label, such as a type or an ID.
-func (c *tokenCounter) label(s string) int {
+func (c *tokenEstimator) label(s string) int {
 	if len(s) <= maxLabel {
 		return 0
 	}
@@ -55,7 +55,7 @@ func (c *tokenCounter) label(s string) int {
 }
 
 // prompt counts the tokens of everything in a chat that a model may get.
-func (c *tokenCounter) prompt(r *ChatRequest) int {
+func (c *tokenEstimator) prompt(r *ChatRequest) int {
 	n := c.label(r.Model) + c.label(r.ReasoningEffort) + c.toolChoice(r.ToolChoice) + c.extra(r.Extra)
 	for i := range r.Messages {
 		n += c.message(&r.Messages[i])
@@ -75,7 +75,7 @@ func (c *tokenCounter) prompt(r *ChatRequest) int {
 
 // message counts the tokens of a message. The text in the details of reasoning usually repeats
 // the other, so the longer one counts.
-func (c *tokenCounter) message(m *Message) int {
+func (c *tokenEstimator) message(m *Message) int {
 	n, reasoning, details := tokensPerMessage, 0, 0
 	m.walk(func(kind textKind, s *string) {
 		switch kind {
@@ -96,7 +96,7 @@ func (c *tokenCounter) message(m *Message) int {
 }
 
 // ofKind counts the tokens of a text of a kind.
-func (c *tokenCounter) ofKind(kind textKind, s string) int {
+func (c *tokenEstimator) ofKind(kind textKind, s string) int {
 	switch kind {
 	case textLabel, textRole:
 		return c.label(s)
@@ -106,7 +106,7 @@ func (c *tokenCounter) ofKind(kind textKind, s string) int {
 	return c.text(s)
 }
 
-func (c *tokenCounter) tool(t *Tool) (n int) {
+func (c *tokenEstimator) tool(t *Tool) (n int) {
 	t.walk(func(kind textKind, s *string) { n += c.ofKind(kind, *s) }, func(kind textKind, e Extra) { n += c.members(kind, e) })
 	if t.Function != nil {
 		n += c.text(string(t.Function.Parameters))
@@ -114,7 +114,7 @@ func (c *tokenCounter) tool(t *Tool) (n int) {
 	return n
 }
 
-func (c *tokenCounter) toolChoice(t *ToolChoice) int {
+func (c *tokenEstimator) toolChoice(t *ToolChoice) int {
 	if t == nil {
 		return 0
 	}
@@ -128,14 +128,14 @@ func (c *tokenCounter) toolChoice(t *ToolChoice) int {
 	return n
 }
 
-func (c *tokenCounter) namedTool(t *NamedTool) int {
+func (c *tokenEstimator) namedTool(t *NamedTool) int {
 	if t == nil {
 		return 0
 	}
 	return c.text(t.Name) + c.extra(t.Extra)
 }
 
-func (c *tokenCounter) responseFormat(f *ResponseFormat) int {
+func (c *tokenEstimator) responseFormat(f *ResponseFormat) int {
 	if f == nil {
 		return 0
 	}
@@ -147,10 +147,10 @@ func (c *tokenCounter) responseFormat(f *ResponseFormat) int {
 }
 
 // extra counts the tokens of the members of e as text.
-func (c *tokenCounter) extra(e Extra) int { return c.members(textWhole, e) }
+func (c *tokenEstimator) extra(e Extra) int { return c.members(textWhole, e) }
 
 // members counts the tokens of the members of an Extra of a kind.
-func (c *tokenCounter) members(kind textKind, e Extra) int {
+func (c *tokenEstimator) members(kind textKind, e Extra) int {
 	if len(e) == 0 {
 		return 0
 	}
@@ -160,7 +160,7 @@ func (c *tokenCounter) members(kind textKind, e Extra) int {
 }
 
 // input counts the tokens of an embedding request.
-func (c *tokenCounter) input(r *EmbeddingRequest) int {
+func (c *tokenEstimator) input(r *EmbeddingRequest) int {
 	n := c.label(r.Model) + c.label(r.EncodingFormat) + c.extra(r.Extra)
 	for _, text := range r.Input.Texts {
 		n += c.text(text)
@@ -172,7 +172,7 @@ func (c *tokenCounter) input(r *EmbeddingRequest) int {
 }
 
 // image counts the tokens of the prompt of an image request.
-func (c *tokenCounter) image(r *ImageRequest) int {
+func (c *tokenEstimator) image(r *ImageRequest) int {
 	n := c.text(r.Prompt) + c.extra(r.Extra)
 	for _, s := range []string{r.Model, r.Size, r.Quality, r.ResponseFormat} {
 		n += c.label(s)
@@ -181,17 +181,17 @@ func (c *tokenCounter) image(r *ImageRequest) int {
 }
 
 // output counts the tokens of a reply.
-func (c *tokenCounter) output(out *outputCounter) int {
+func (c *tokenEstimator) output(out *outputCounter) int {
 	if c.count != nil {
 		return c.text(string(out.text)) + out.media
 	}
 	return estimateTokens(out.bytes) + out.media
 }
 
-// An outputCounter counts the text of a reply, from which tokenCounter.output estimates the
+// An outputCounter counts the text of a reply, from which tokenEstimator.output estimates the
 // tokens.
 type outputCounter struct {
-	keepText bool // whether text is kept, for Options.CountTokens
+	keepText bool // whether text is kept, for Options.TextTokens
 	bytes    int
 	text     []byte
 	media    int // tokens of media
@@ -246,7 +246,7 @@ func (n *outputCounter) addText(s string) {
 	}
 }
 
-// addLabel is like tokenCounter.label.
+// addLabel is like tokenEstimator.label.
 func (n *outputCounter) addLabel(s string) {
 	if len(s) > maxLabel {
 		n.addText(s)

@@ -71,7 +71,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		"by length":   nil,
 		"CountTokens": func(_, text string) int { return len(text) / 4 },
 	} {
-		c := &tokenCounter{count: count}
+		c := &tokenEstimator{count: count}
 		var chat ChatRequest
 		var embedding EmbeddingRequest
 		var image ImageRequest
@@ -105,7 +105,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 
 // Media count by their size. Text that only looks like media counts as text.
 func TestTokens_Media(t *testing.T) {
-	c := new(tokenCounter)
+	c := new(tokenEstimator)
 	base64 := strings.Repeat("QUJD", 275_000) // 1.1 MB
 	url := func(mediaType string) string { return "data:" + mediaType + ";base64," + base64 }
 	part := func(typ, format string, a ...any) Part {
@@ -178,7 +178,7 @@ func TestTokens_Media(t *testing.T) {
 // Reasoning that comes in two forms counts once, and labels that each delta repeats do not count.
 func TestTokens_Reasoning(t *testing.T) {
 	detail := []ReasoningDetail{{Type: ReasoningText, Text: "four", Extra: Extra{"format": json.RawMessage(`"anthropic-claude-v1"`), "index": json.RawMessage("0")}}}
-	c := new(tokenCounter)
+	c := new(tokenEstimator)
 	for name, d := range map[string]Delta{
 		"text":             {Reasoning: "four"},
 		"details":          {ReasoningDetails: detail},

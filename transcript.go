@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
@@ -26,33 +27,25 @@ const (
 	transcriptOverhead = 16
 )
 
-func (o *Observation) transcriptLimit() int {
-	if o.TranscriptLimit <= 0 {
-		return defaultTranscriptLimit
-	}
-	return o.TranscriptLimit
+func (o *Observation) transcriptLimit() int64 {
+	return option.Bound(o.TranscriptLimit, defaultTranscriptLimit)
 }
 
-// startTranscript collects the texts of req, and makes order pass the reply through the
-// transcript, if the Observer asked for one.
-func (ro *requestObserver) startTranscript(req *ChatRequest, order *orderer) {
-	if ro.data == nil || ro.data.observation.Transcript == nil {
-		return
-	}
-	limit := ro.data.observation.transcriptLimit()
-	t := &transcript{bytesLeft: limit, next: order.sink}
-	t.addRequest(req)
-	t.bytesLeft = limit
-	ro.data.transcript, order.sink = t, t
-}
-
-// A transcript collects a Transcript. After addRequest it is a chunkSink that
-// passes chunks on to next, and it is guarded by the response's mu.
+// A transcript collects a Transcript. It is a chunkSink that passes chunks on to next.
 type transcript struct {
 	out       Transcript
 	bytesLeft int // that may still be added
-	reply     joiner
+	reply     Joiner
 	next      chunkSink
+}
+
+// newTranscript returns a transcript with the texts of req. It has room for limit bytes of them,
+// and for as many of the reply.
+func newTranscript(req *ChatRequest, limit int, next chunkSink) *transcript {
+	t := &transcript{bytesLeft: limit, next: next}
+	t.addRequest(req)
+	t.bytesLeft = limit
+	return t
 }
 
 func (t *transcript) addRequest(r *ChatRequest) {
@@ -116,9 +109,9 @@ func (t *transcript) copyTool(from *Tool) Tool {
 }
 
 // add is called by the orderer.
-func (t *transcript) add(c *ChatChunk) {
+func (t *transcript) Add(c *ChatChunk) {
 	t.addReplyPart(&c.Choices[0])
-	t.next.add(c)
+	t.next.Add(c)
 }
 
 // addReplyPart joins a part of the reply. When there is no room left, nothing more is
@@ -146,7 +139,7 @@ func (t *transcript) addReplyPart(c *ChunkChoice) {
 		call.walk(t.clipInPlace, ignoreExtra)
 		part.ToolCalls = append(part.ToolCalls, call)
 	}
-	t.reply.add(&ChatChunk{Choices: []ChunkChoice{{Index: c.Index, Delta: part}}})
+	t.reply.Add(&ChatChunk{Choices: []ChunkChoice{{Index: c.Index, Delta: part}}})
 }
 
 // clipInPlace clips a text, but for a role, which is bounded.
@@ -179,14 +172,15 @@ func (t *transcript) clip(s string) string {
 	return s[:room-incompleteSuffixLen(s[:room])] + jsonwire.ClipMark
 }
 
-// finish returns what was collected, without the API key of the request.
-func (t *transcript) finish(o *orderer, r redactor) *Transcript {
+// finish returns what was collected, without the API key of the request. reasons are those of
+// the choices of the reply.
+func (t *transcript) finish(reasons []FinishReason, r redactor) *Transcript {
 	slices.SortFunc(t.reply.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	for i := range t.reply.choices {
 		c := &t.reply.choices[i]
 		m := c.joinMessage(make(Content, 1))
 		r.message(&m)
-		t.out.Choices = append(t.out.Choices, Choice{Index: c.index, Message: m, FinishReason: o.choices[c.index].reason})
+		t.out.Choices = append(t.out.Choices, Choice{Index: c.index, Message: m, FinishReason: reasons[c.index]})
 	}
 	for i := range t.out.Messages {
 		r.message(&t.out.Messages[i])

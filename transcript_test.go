@@ -14,7 +14,7 @@ import (
 )
 
 // transcribe sends a chat to a Backend and returns the Transcript.
-func transcribe(t *testing.T, limit int, b llmhttp.Backend, body string) *llmhttp.Transcript {
+func transcribe(t *testing.T, limit int64, b llmhttp.Backend, body string) *llmhttp.Transcript {
 	t.Helper()
 	var got *llmhttp.Transcript
 	s := startServer(t, config{backend: b, opts: llmhttp.Options{
@@ -96,6 +96,21 @@ func TestTranscript_Limit(t *testing.T) {
 	}
 	exact := transcribe(t, limit, textBackend("hello"), chatBody)
 	assert.False(t, exact.Truncated)
+}
+
+func TestTranscript_ZeroAndNegative(t *testing.T) {
+	const messages, size = 4, 20_000
+	text := strings.Repeat("x", size)
+	body := `{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":"`+text+`"},`, messages-1) + `{"role":"user","content":"` + text + `"}]}`
+	for limit, want := range map[int64]int{0: 1, -1: messages, size + 1: 1, messages * (size + 100): messages} {
+		got := transcribe(t, limit, textBackend(text), body)
+		assert.Len(t, got.Messages, want, limit)
+		assert.Equal(t, limit >= 0 && want < messages, got.Truncated, limit)
+		if limit < 0 {
+			assert.Equal(t, text, got.Messages[messages-1].Content.Text())
+			assert.Equal(t, text, got.Choices[0].Message.Content.Text())
+		}
+	}
 }
 
 // A request has a Transcript only if the Backend was called, even if that call failed.

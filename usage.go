@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -15,118 +14,6 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
-
-// A UsageStore stores what accounts used. It must be safe for concurrent use.
-type UsageStore interface {
-	// Record stores records. It skips records whose ID is already stored, so
-	// that a call that failed can be repeated. It must not retain the slice. A
-	// store may round times down to microseconds.
-	Record(ctx context.Context, records ...UsageRecord) error
-
-	// Query returns the sums for q, sorted by Start and then by Model, which is
-	// compared as Go compares strings. They include all records of the calls of
-	// Record that have returned without an error; [UsageBuffer] documents an exception.
-	// There are no sums for periods without usage. For an empty range and for an unknown
-	// account, Query returns no sums and no error.
-	Query(ctx context.Context, q UsageQuery) ([]UsageSum, error)
-}
-
-// A KeyUsageStore is a [UsageStore] that knows which key used what. Without
-// one, a [Handler] enforces the tokens of Limits.Quota with its Limiter, and cannot
-// enforce a Quota with a Cost.
-type KeyUsageStore interface {
-	UsageStore
-
-	// QueryKey is like Query, but returns the sums only of the records of
-	// q.Account that have the given KeyID.
-	QueryKey(ctx context.Context, keyID string, q UsageQuery) ([]UsageSum, error)
-}
-
-// QueryKey returns what a key used. If s is not a [KeyUsageStore], or is a wrapper
-// of a store that is not, the error wraps [errors.ErrUnsupported].
-func QueryKey(ctx context.Context, s UsageStore, keyID string, q UsageQuery) ([]UsageSum, error) {
-	if k, ok := s.(KeyUsageStore); ok {
-		return k.QueryKey(ctx, keyID, q)
-	}
-	return nil, fmt.Errorf("llmhttp: the usage of a key is not known: %w", errors.ErrUnsupported)
-}
-
-// A UsageRecord is what one request used. There is one for each request for which
-// the Backend was asked for a chat, images or embeddings, whether it succeeded,
-// failed or was abandoned by its client. The exception is a request for which the
-// Backend has no such model or no such method, and says so with a 404 before it has
-// returned any part of a reply.
-//
-// There is also one for each chat that was refused before that, but after it had loaded
-// something: see [CountLoaded]. Its PromptTokens are then an estimate of what was loaded and
-// sent, and it has no completion.
-type UsageRecord struct {
-	ID        string    // the ID of the request, unique for all time
-	Time      time.Time // when the request arrived
-	Account   string
-	KeyID     string
-	Model     string // the name that the client used; at most 512 bytes, without control characters
-	Endpoint  Endpoint
-	Protocol  string // the name of the wire format; "chat" for the endpoints of OpenAI's API
-	Usage     Usage
-	Images    int  // number of images that were generated, or asked for if the client left before the Backend returned them
-	Estimated bool // Usage or Images is an estimate of the Handler, because the Backend reported none
-}
-
-// A UsageQuery selects the usage of Account at times from From, inclusive, to To,
-// exclusive, and divides it into periods of Step. The first period begins at From;
-// the last may be shorter. If Step is zero or negative, there is one period.
-type UsageQuery struct {
-	Account  string
-	From, To time.Time
-	Step     time.Duration
-}
-
-// PeriodStart returns the start of the period that contains t, in the location
-// of From.
-func (q UsageQuery) PeriodStart(t time.Time) time.Time {
-	if q.Step <= 0 {
-		return q.From
-	}
-	// Times can be further apart than a Duration, so this compares the offsets
-	// of both times from a multiple of Step since the zero Time.
-	offset := t.Sub(t.Truncate(q.Step)) - q.From.Sub(q.From.Truncate(q.Step))
-	if offset < 0 {
-		offset += q.Step
-	}
-	return t.Add(-offset).In(q.From.Location())
-}
-
-// A UsageSum is the usage of one model in the period that begins at Start.
-type UsageSum struct {
-	Start                          time.Time
-	Model                          string
-	Requests                       int64
-	PromptTokens, CompletionTokens int64
-	CachedTokens                   int64 // the PromptTokens that were read from a prompt cache
-	ReasoningTokens                int64 // the CompletionTokens that were used for reasoning
-	Images                         int64
-}
-
-// Add adds the numbers of other to s. It does not change Start and Model.
-func (s *UsageSum) Add(other UsageSum) {
-	s.Requests += other.Requests
-	s.PromptTokens += other.PromptTokens
-	s.CompletionTokens += other.CompletionTokens
-	s.CachedTokens += other.CachedTokens
-	s.ReasoningTokens += other.ReasoningTokens
-	s.Images += other.Images
-}
-
-// Sum returns r as the sum of a single request, whose Start is the time of r.
-func (r *UsageRecord) Sum() UsageSum {
-	u := &r.Usage
-	return UsageSum{
-		Start: r.Time, Model: r.Model, Requests: 1, Images: int64(r.Images),
-		PromptTokens: int64(u.PromptTokens), CompletionTokens: int64(u.CompletionTokens), CachedTokens: int64(u.PromptTokensDetails.CachedTokens),
-		ReasoningTokens: int64(u.CompletionTokensDetails.ReasoningTokens),
-	}
-}
 
 // Usage is the number of tokens that a request used. It is decoded leniently: see
 // [ChatChunk].
@@ -142,12 +29,15 @@ type Usage struct {
 
 // PromptTokensDetails counts some of the PromptTokens of a [Usage] by their kind.
 // The name of CacheWriteTokens is OpenRouter's
-// (https://openrouter.ai/docs/use-cases/usage-accounting).
+// (https://openrouter.ai/docs/use-cases/usage-accounting); that of CacheWrite1hTokens is
+// like it.
 type PromptTokensDetails struct {
-	CachedTokens     int   `json:"cached_tokens,omitzero"`      // read from the prompt cache
-	CacheWriteTokens int   `json:"cache_write_tokens,omitzero"` // written to the prompt cache
-	AudioTokens      int   `json:"audio_tokens,omitzero"`
-	Extra            Extra `json:"-"`
+	CachedTokens       int   `json:"cached_tokens,omitzero"`         // read from the prompt cache
+	CacheWriteTokens   int   `json:"cache_write_tokens,omitzero"`    // written to the prompt cache
+	CacheWrite1hTokens int   `json:"cache_write_1h_tokens,omitzero"` // the CacheWriteTokens that the cache keeps for an hour
+	AudioTokens        int   `json:"audio_tokens,omitzero"`
+	ImageTokens        int   `json:"image_tokens,omitzero"`
+	Extra              Extra `json:"-"`
 }
 
 // CompletionTokensDetails counts some of the CompletionTokens of a [Usage] by
@@ -173,7 +63,9 @@ var totalTokensField = jsonwire.Int("total_tokens", func(u *Usage) *int { return
 var promptTokensDetailsJSON = jsonwire.NewObject(
 	jsonwire.Int("cached_tokens", func(p *PromptTokensDetails) *int { return &p.CachedTokens }),
 	jsonwire.Int("cache_write_tokens", func(p *PromptTokensDetails) *int { return &p.CacheWriteTokens }),
+	jsonwire.Int("cache_write_1h_tokens", func(p *PromptTokensDetails) *int { return &p.CacheWrite1hTokens }),
 	jsonwire.Int("audio_tokens", func(p *PromptTokensDetails) *int { return &p.AudioTokens }),
+	jsonwire.Int("image_tokens", func(p *PromptTokensDetails) *int { return &p.ImageTokens }),
 	jsonwire.Extra(func(p *PromptTokensDetails) *Extra { return &p.Extra }),
 )
 
@@ -236,10 +128,10 @@ func addTokens(a, b int) int {
 }
 
 // counts returns all numbers of u.
-func (u *Usage) counts() [8]*int {
+func (u *Usage) counts() [10]*int {
 	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
 	return [...]*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens,
-		&p.CachedTokens, &p.CacheWriteTokens, &p.AudioTokens, &c.ReasoningTokens, &c.AudioTokens}
+		&p.CachedTokens, &p.CacheWriteTokens, &p.CacheWrite1hTokens, &p.AudioTokens, &p.ImageTokens, &c.ReasoningTokens, &c.AudioTokens}
 }
 
 // total returns TotalTokens, or the sum of the other two if that is zero.
@@ -282,7 +174,9 @@ func (u *Usage) reconcile() {
 	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
 	p.CachedTokens = min(p.CachedTokens, u.PromptTokens)
 	p.CacheWriteTokens = min(p.CacheWriteTokens, u.PromptTokens-p.CachedTokens)
+	p.CacheWrite1hTokens = min(p.CacheWrite1hTokens, p.CacheWriteTokens)
 	p.AudioTokens = min(p.AudioTokens, u.PromptTokens)
+	p.ImageTokens = min(p.ImageTokens, u.PromptTokens)
 	c.ReasoningTokens = min(c.ReasoningTokens, u.CompletionTokens)
 	c.AudioTokens = min(c.AudioTokens, u.CompletionTokens)
 }
@@ -296,6 +190,8 @@ const (
 	usageTimeout = 10 * time.Second
 )
 
+var usageOperation = operation{scope: ScopeUsage}
+
 // serveUsage serves GET /v1/dashboard/billing/usage. The reply has the members of
 // OpenAI's legacy format, with costs in US cents, and others for tokens, requests
 // and images.
@@ -304,7 +200,7 @@ func serveUsage(q *request) error {
 	if store == nil {
 		return errUnknownURL(q.r)
 	}
-	from, to, err := usageRange(q.r.URL.RawQuery, q.accounting.record.Time.UTC())
+	from, to, err := usageRange(q.r.URL.RawQuery, q.record.Time.UTC())
 	if err != nil {
 		return err
 	}
@@ -314,15 +210,14 @@ func serveUsage(q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.replyJSON(newBillingReply(sums, q.h.opts.Cost))
+	return q.replyJSON(newBillingReply(sums))
 }
 
 // askUsageStore calls ask, which asks the usage store.
 func askUsageStore[T any](q *request, ask func(ctx context.Context) (T, error)) (T, error) {
-	return callUnrecorded(q, func(ctx context.Context) (T, error) {
+	return callUnrecorded(q, ClassUsageStore, func(ctx context.Context) (T, error) {
 		ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 		defer cancel()
-		q.beginStep(ClassUsageStore)
 		v, err := ask(ctx)
 		if err != nil {
 			err = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err}
@@ -411,17 +306,17 @@ type subscriptionReply struct {
 // serveSubscription serves GET /v1/dashboard/billing/subscription: the quota and the
 // expiry of the key.
 func serveSubscription(q *request) error {
-	q.accounting.commitRequest()
+	q.ledger.commit()
 	quota := q.key.Limits.Quota
 	limit := amount{int64(max(quota.Tokens, 0)), max(quota.Cost, 0)}
-	if _, ok := q.h.opts.Usage.(KeyUsageStore); ok && quota.isSet() {
+	if q.h.opts.Usage != nil && quota.isSet() {
 		other, err := otherUsage(q)
 		if err != nil {
 			return err
 		}
 		limit = limit.plus(other)
 	}
-	dollars := cents(limit.dollars) / 100
+	dollars := limit.cost.Float64()
 	if quota.Cost == 0 {
 		dollars = unlimitedDollars
 	}
@@ -439,24 +334,24 @@ func serveSubscription(q *request) error {
 // about, without what counts toward the quota of the key. The difference is that of
 // periods, and the usage of other keys of the account.
 func otherUsage(q *request) (amount, error) {
-	now := q.accounting.record.Time.UTC()
+	now := q.record.Time.UTC()
 	tomorrow := now.Truncate(day).Add(day)
 	reported := UsageQuery{Account: q.key.Account, From: tomorrow.Add(-defaultDays * day), To: tomorrow}
 	if q.key.Limits.Quota.Per == 0 {
 		reported.From = time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
 	}
-	counted := UsageQuery{Account: q.key.Account, From: q.key.Limits.Quota.Start(now), To: tomorrow}
-	store, quotas := q.h.opts.Usage, &q.h.quotas
+	counted := UsageQuery{Account: q.key.Account, Subject: SubjectID{KindKey, q.key.ID}, From: q.key.Limits.Quota.Start(now), To: tomorrow}
+	store := q.h.opts.Usage
 	return askUsageStore(q, func(ctx context.Context) (other amount, err error) {
 		all, err := store.Query(ctx, reported)
 		if err != nil {
 			return other, err
 		}
-		own, err := QueryKey(ctx, store, q.key.ID, counted)
+		own, err := store.Query(ctx, counted)
 		if errors.Is(err, errors.ErrUnsupported) {
-			return other, nil // the Limiter keeps the quota
+			return other, nil // requests that count toward the quota fail with an error that tells why
 		}
-		return quotas.sum(all).minus(quotas.sum(own)), err
+		return sumAmounts(all).minus(sumAmounts(own)), err
 	})
 }
 
@@ -489,30 +384,25 @@ type billedUsage struct {
 }
 
 func newBilledUsage(s *UsageSum) *billedUsage {
-	return &billedUsage{s.PromptTokens, s.CompletionTokens, s.PromptTokens + s.CompletionTokens, s.Requests, s.Images}
+	u := &s.Units
+	return &billedUsage{u.PromptTokens, u.CompletionTokens, u.Tokens(), s.Requests, u.Images}
 }
 
 // newBillingReply returns the reply for sums, which are in the order of their days.
-func newBillingReply(sums []UsageSum, price func(UsageSum) float64) *billingReply {
+func newBillingReply(sums []UsageSum) *billingReply {
 	reply := &billingReply{Object: objectList, DailyCosts: []dailyBill{}}
 	var all UsageSum
-	var dollars float64
 	for i, s := range sums {
 		if i == 0 || !s.Start.Equal(sums[i-1].Start) {
 			reply.DailyCosts = append(reply.DailyCosts, dailyBill{Timestamp: json.RawMessage(strconv.FormatInt(s.Start.Unix(), 10) + ".0")})
 		}
-		cost := 0.0
-		if price != nil {
-			cost = price(s)
-		}
-		dollars += cost
 		all.Add(s)
 		bill := &reply.DailyCosts[len(reply.DailyCosts)-1]
-		bill.LineItems = append(bill.LineItems, lineItem{s.Model, cents(cost), newBilledUsage(&s)})
+		bill.LineItems = append(bill.LineItems, lineItem{s.Model, cents(s.Cost.Total()), newBilledUsage(&s)})
 	}
-	reply.TotalUsage, reply.billedUsage = cents(dollars), newBilledUsage(&all)
+	reply.TotalUsage, reply.billedUsage = cents(all.Cost.Total()), newBilledUsage(&all)
 	return reply
 }
 
-// cents rounds away what floating point adds to sums of dollars.
-func cents(dollars float64) float64 { return math.Round(dollars*100*1e6) / 1e6 }
+// cents returns an amount in hundredths of the currency's unit.
+func cents(m Money) float64 { return float64(m) / float64(MoneyUnit/100) }

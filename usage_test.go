@@ -3,7 +3,6 @@ package llmhttp_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -95,27 +94,6 @@ func TestUsage_Add(t *testing.T) {
 	assert.Contains(t, encode(t, huge), fmt.Sprintf(`"total_tokens":%d`, math.MaxInt))
 }
 
-func TestUsageRecord_Sum(t *testing.T) {
-	record := llmhttp.UsageRecord{
-		Time: day(2026, 3, 1), Model: "m", Images: 2,
-		Usage: llmhttp.Usage{
-			PromptTokens: 3, CompletionTokens: 4,
-			PromptTokensDetails:     llmhttp.PromptTokensDetails{CachedTokens: 5},
-			CompletionTokensDetails: llmhttp.CompletionTokensDetails{ReasoningTokens: 6},
-		},
-	}
-	assert.Equal(t, llmhttp.UsageSum{
-		Start: record.Time, Model: "m", Requests: 1, Images: 2, PromptTokens: 3, CompletionTokens: 4, CachedTokens: 5, ReasoningTokens: 6,
-	}, record.Sum())
-}
-
-func TestQueryKey_Unsupported(t *testing.T) {
-	for _, s := range []llmhttp.UsageStore{nil, new(usageLog), llmhttp.NewUsageBuffer(new(usageLog), 0, 0)} {
-		_, err := llmhttp.QueryKey(t.Context(), s, "key_1", llmhttp.UsageQuery{})
-		assert.True(t, errors.Is(err, errors.ErrUnsupported), "%T: %v", s, err)
-	}
-}
-
 func day(year int, month time.Month, day int) time.Time {
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }
@@ -178,32 +156,17 @@ func TestUsage_Range(t *testing.T) {
 
 func TestUsage_Report(t *testing.T) {
 	usage := &usageLog{sums: []llmhttp.UsageSum{
-		{Start: day(2026, 3, 11), Model: "a", Requests: 2, PromptTokens: 10, CompletionTokens: 5},
-		{Start: day(2026, 3, 11), Model: "b\"", Requests: 1, Images: 3},
-		{Start: day(2026, 3, 12), Model: "a", Requests: 1, PromptTokens: 1, CompletionTokens: 1},
+		{Start: day(2026, 3, 11), Model: "a", Requests: 2, Units: llmhttp.Units{PromptTokens: 10, CompletionTokens: 5}, Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit / 2, Output: llmhttp.MoneyUnit / 2}},
+		{Start: day(2026, 3, 11), Model: "b\"", Requests: 1, Units: llmhttp.Units{Images: 3}, Cost: llmhttp.Cost{Other: llmhttp.MoneyUnit * 6 / 100}},
+		{Start: day(2026, 3, 12), Model: "a", Requests: 1, Units: llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}, Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit / 10}},
 	}}
-	s := startServer(t, config{usage: usage, opts: llmhttp.Options{Cost: func(u llmhttp.UsageSum) float64 {
-		return 0.1*float64(u.PromptTokens) + 0.02*float64(u.Images)
-	}}})
+	s := startServer(t, config{usage: usage})
 	assert.Equal(t, `{"object":"list","daily_costs":[`+
 		`{"timestamp":1773187200.0,"line_items":[{"name":"a","cost":100,"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,"requests":2,"images":0},`+
 		`{"name":"b\"","cost":6,"prompt_tokens":0,"completion_tokens":0,"total_tokens":0,"requests":1,"images":3}]},`+
 		`{"timestamp":1773273600.0,"line_items":[{"name":"a","cost":10,"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,"requests":1,"images":0}]}],`+
 		`"total_usage":116,"prompt_tokens":11,"completion_tokens":6,"total_tokens":17,"requests":4,"images":3}`,
 		s.get(usagePath).body)
-}
-
-func TestUsage_CostPanicsOrIsNotFinite(t *testing.T) {
-	for name, cost := range map[string]func(llmhttp.UsageSum) float64{
-		"panic":    func(llmhttp.UsageSum) float64 { panic("boom") },
-		"NaN":      func(llmhttp.UsageSum) float64 { return math.NaN() },
-		"infinite": func(llmhttp.UsageSum) float64 { return math.Inf(1) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			usage := &usageLog{sums: []llmhttp.UsageSum{{Start: day(2026, 3, 11), Model: "a"}}}
-			startServer(t, config{usage: usage, opts: llmhttp.Options{Cost: cost}}).get(usagePath).checkError(t, 500)
-		})
-	}
 }
 
 func TestUsage_WithoutAStoreIsNotFound(t *testing.T) {
@@ -240,10 +203,10 @@ func TestUsage_Subscription(t *testing.T) {
 	}{
 		"no limit":      {llmhttp.Key{}, reply("100000000", 0, "")},
 		"expiry":        {llmhttp.Key{Expires: expires}, reply("100000000", expires.Unix(), "")},
-		"cost":          {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 12.5}}}, reply("12.5", 0, "")},
+		"cost":          {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 25 * llmhttp.MoneyUnit / 2}}}, reply("12.5", 0, "")},
 		"nothing":       {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: -1, Tokens: -1}}}, reply("0", 0, `,"hard_limit_tokens":0`)},
 		"tokens":        {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 5000}}}, reply("100000000", 0, `,"hard_limit_tokens":5000`)},
-		"another scope": {llmhttp.Key{Scopes: []llmhttp.Endpoint{llmhttp.EndpointChat}}, ""},
+		"another scope": {llmhttp.Key{Scopes: []llmhttp.Scope{llmhttp.ScopeChat}}, ""},
 	} {
 		for _, path := range []string{"/v1/dashboard/billing/subscription", "/dashboard/billing/subscription"} {
 			t.Run(name+path, func(t *testing.T) {
@@ -280,7 +243,7 @@ func TestUsage_SubscriptionAndRemainingCredit(t *testing.T) {
 		{"key_2", day(2026, 3, 6), 8}, // of the same account
 	} {
 		require.NoError(t, store.Record(t.Context(), llmhttp.UsageRecord{
-			ID: fmt.Sprint(i), Time: r.at, Account: "acme", KeyID: r.key, Model: "m", Usage: llmhttp.Usage{PromptTokens: r.used}}))
+			ID: fmt.Sprint(i), Time: r.at, Account: "acme", KeyID: r.key, Model: "m", Units: llmhttp.Units{PromptTokens: int64(r.used)}, Cost: llmhttp.Cost{Input: llmhttp.Money(r.used) * llmhttp.MoneyUnit}}))
 	}
 	for name, tt := range map[string]struct {
 		quota llmhttp.Quota
@@ -295,10 +258,10 @@ func TestUsage_SubscriptionAndRemainingCredit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			quota := tt.quota
-			quota.Cost, quota.Tokens = 100, 100
+			quota.Cost, quota.Tokens = 100*llmhttp.MoneyUnit, 100
 			s := startServer(t, config{
 				keys: keysFor(llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Quota: quota}}),
-				opts: llmhttp.Options{Usage: store, Now: func() time.Time { return now }, Cost: func(u llmhttp.UsageSum) float64 { return float64(u.PromptTokens) }},
+				opts: llmhttp.Options{Usage: store, Now: func() time.Time { return now }},
 			})
 			var subscription struct {
 				HasPaymentMethod bool    `json:"has_payment_method"`
@@ -331,7 +294,7 @@ func TestUsage_SubscriptionWithoutItsStore(t *testing.T) {
 		startPipeServer(t, config{keys: keys, opts: llmhttp.Options{Usage: store}}).get(path).checkError(t, 503)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		store := llmhttp.NewUsageBuffer(new(usageLog), 0, 0) // which knows no keys
+		store := llmhttp.NewUsageBuffer(new(accountLog), nil) // which knows no keys
 		assert.Contains(t, startPipeServer(t, config{keys: keys, opts: llmhttp.Options{Usage: store}}).get(path).body, `"hard_limit_tokens":100`)
 	})
 }

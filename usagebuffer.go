@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -17,6 +18,9 @@ import (
 var ErrUsageDropped = errors.New("llmhttp: usage dropped")
 
 const (
+	defaultBatchSize  = 100
+	defaultBatchDelay = time.Second
+
 	// maxBatches is how many batches a UsageBuffer holds while its store fails.
 	// It holds at least minRecords records.
 	maxBatches = 100
@@ -40,13 +44,10 @@ const (
 // Record returns an error. If the process ends without Close, the records in the
 // buffer are lost.
 type UsageBuffer struct {
-	// Logger receives the errors of the store. If nil, slog.Default() is used.
-	// It must be set before the first Record.
-	Logger *slog.Logger
-
 	store    UsageStore
 	size     int           // of a batch
 	delay    time.Duration // after which an incomplete batch is written
+	logger   *slog.Logger
 	capacity int
 
 	// writing is a semaphore that guards the fields below it: it holds a value while
@@ -65,20 +66,39 @@ type UsageBuffer struct {
 	closed  bool
 }
 
-// NewUsageBuffer returns a UsageBuffer that writes to s as soon as size records
-// are collected, or when the oldest is as old as delay. A size of zero or less
-// means 100. A delay of zero means a second; a negative one means that each
-// record is written at once, still in the background.
-func NewUsageBuffer(s UsageStore, size int, delay time.Duration) *UsageBuffer {
+// UsageBufferOptions configure a [UsageBuffer]. The zero value is ready to use.
+type UsageBufferOptions struct {
+	// BatchSize is the number of records that are written together. A batch is
+	// written as soon as it is complete. Zero means 100; negative means no batches:
+	// records are written one by one.
+	BatchSize int
+
+	// Delay is the age of the oldest record at which an incomplete batch is written.
+	// Zero means a second; negative means no delay: records are written at once, still
+	// in the background.
+	Delay time.Duration
+
+	// Logger receives the errors of the store. If nil, slog.Default() is used.
+	Logger *slog.Logger
+}
+
+// NewUsageBuffer returns a UsageBuffer that writes to s. Nil opts mean the zero
+// UsageBufferOptions. NewUsageBuffer panics if s is nil.
+func NewUsageBuffer(s UsageStore, opts *UsageBufferOptions) *UsageBuffer {
 	if s == nil {
 		panic("llmhttp: nil UsageStore")
 	}
-	if size <= 0 {
-		size = 100
+	var o UsageBufferOptions
+	if opts != nil {
+		o = *opts
 	}
+	size := max(cmp.Or(o.BatchSize, defaultBatchSize), 1)
 	return &UsageBuffer{
-		store: s, size: size, delay: max(cmp.Or(delay, time.Second), 0),
-		capacity: max(maxBatches*size, minRecords),
+		store:    s,
+		size:     size,
+		delay:    max(cmp.Or(o.Delay, defaultBatchDelay), 0),
+		logger:   cmp.Or(o.Logger, slog.Default()),
+		capacity: max(maxBatches*min(size, math.MaxInt/maxBatches), minRecords),
 		writing:  make(chan struct{}, 1),
 	}
 }
@@ -136,11 +156,9 @@ func (b *UsageBuffer) run() {
 	b.schedule()
 	b.mu.Unlock()
 	if err != nil {
-		b.logger().Error("usage not stored yet", "error", err, "waiting", waiting, "retry_after", backoff)
+		b.logger.Error("usage not stored yet", "error", err, "waiting", waiting, "retry_after", backoff)
 	}
 }
-
-func (b *UsageBuffer) logger() *slog.Logger { return cmp.Or(b.Logger, slog.Default()) }
 
 // writeAll writes the records that are in the buffer when it is called, up to the
 // first failure.
@@ -227,25 +245,15 @@ func (b *UsageBuffer) Err() error {
 }
 
 // Query writes the collected records and queries the store. If they cannot be
-// written within half of the time that ctx allows, the sums do not include them.
+// written within half of the time that ctx allows, the sums of an account do not include
+// them. Those of a Subject, which limits are compared with, do: a record that the store has
+// stored although it reported a failure then counts twice until it is written again.
 func (b *UsageBuffer) Query(ctx context.Context, q UsageQuery) ([]UsageSum, error) {
-	b.tryWriteAll(ctx)
-	return b.store.Query(ctx, q)
-}
-
-// QueryKey is like Query for the usage of a key, but the sums also include the
-// records that cannot be written. A record that the store has stored although it
-// reported a failure counts twice until it is written again. If the store is not
-// a [KeyUsageStore], the error wraps [errors.ErrUnsupported].
-func (b *UsageBuffer) QueryKey(ctx context.Context, keyID string, q UsageQuery) ([]UsageSum, error) {
-	if _, ok := b.store.(KeyUsageStore); !ok {
-		return QueryKey(ctx, b.store, keyID, q)
-	}
 	var unwritten []UsageSum
-	if b.tryWriteAll(ctx) != nil {
-		unwritten = b.sums(keyID, q)
+	if b.tryWriteAll(ctx) != nil && q.Subject != (SubjectID{}) {
+		unwritten = b.sums(q)
 	}
-	sums, err := QueryKey(ctx, b.store, keyID, q)
+	sums, err := b.store.Query(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -259,14 +267,13 @@ func (b *UsageBuffer) QueryKey(ctx context.Context, keyID string, q UsageQuery) 
 	return sums, nil
 }
 
-// sums returns a sum for each of the collected records of a key.
-func (b *UsageBuffer) sums(keyID string, q UsageQuery) []UsageSum {
+// sums returns a sum for each of the collected records that q selects.
+func (b *UsageBuffer) sums(q UsageQuery) []UsageSum {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var sums []UsageSum
 	for i := range b.records {
-		r := &b.records[i]
-		if r.KeyID == keyID && r.Account == q.Account && !r.Time.Before(q.From) && r.Time.Before(q.To) {
+		if r := &b.records[i]; q.Includes(r) {
 			s := r.Sum()
 			s.Start = q.PeriodStart(r.Time)
 			sums = append(sums, s)
@@ -420,6 +427,6 @@ func (w *batchWriter) refuse(r *UsageRecord) {
 	b.mu.Lock()
 	b.dropped++
 	b.mu.Unlock()
-	b.logger().Error("usage record dropped: the store does not take it",
-		"request_id", r.ID, "account", r.Account, "key_id", r.KeyID, "endpoint", string(r.Endpoint), "error", errorText(w.err))
+	b.logger.Error("usage record dropped: the store does not take it",
+		"id", r.ID, "request_id", r.RequestID, "account", r.Account, "key_id", r.KeyID, "operation", string(r.Operation), "error", errorText(w.err))
 }

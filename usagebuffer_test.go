@@ -73,16 +73,14 @@ func (s *batchStore) log() string {
 }
 
 func newUsageBuffer(s llmhttp.UsageStore, size int, delay time.Duration) *llmhttp.UsageBuffer {
-	b := llmhttp.NewUsageBuffer(s, size, delay)
-	b.Logger = noLog
-	return b
+	return llmhttp.NewUsageBuffer(s, &llmhttp.UsageBufferOptions{BatchSize: size, Delay: delay, Logger: noLog})
 }
 
 // usageRecords returns n records, whose IDs begin at first.
 func usageRecords(first, n int) []llmhttp.UsageRecord {
 	var records []llmhttp.UsageRecord
 	for i := range n {
-		records = append(records, llmhttp.UsageRecord{ID: fmt.Sprint("r", first+i), Account: "acme", Model: "m", Time: time.Now()})
+		records = append(records, llmhttp.UsageRecord{ID: fmt.Sprint("r", first+i), RequestID: fmt.Sprint("r", first+i), Account: "acme", Model: "m", Time: time.Now()})
 	}
 	return records
 }
@@ -148,7 +146,7 @@ func TestUsageBuffer_DefaultSizeAndDelay(t *testing.T) {
 }
 
 func TestNewUsageBuffer_PanicsWithoutAStore(t *testing.T) {
-	assert.Panics(t, func() { llmhttp.NewUsageBuffer(nil, 1, 1) })
+	assert.Panics(t, func() { llmhttp.NewUsageBuffer(nil, nil) })
 }
 
 // Batches that the store did not accept are sent again with growing pauses. No record is
@@ -210,8 +208,10 @@ func TestUsageBuffer_DropsOnlyRejectedRecords(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newBatchStore()
 					log := new(logBuffer)
-					b := llmhttp.NewUsageBuffer(pickyStore{s, func(model string) bool { return strings.Contains(model, "\x00") }}, size, time.Second)
-					b.Logger = slog.New(slog.NewTextHandler(log, nil))
+					picky := pickyStore{s, func(model string) bool { return strings.Contains(model, "\x00") }}
+					b := llmhttp.NewUsageBuffer(picky, &llmhttp.UsageBufferOptions{
+						BatchSize: size, Delay: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil)),
+					})
 					records := usageRecords(0, 200)
 					for _, i := range bad {
 						records[i].Model = "a\x00b"

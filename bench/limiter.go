@@ -15,9 +15,10 @@ import (
 
 // take takes from two buckets of a key, as a Handler does for a request.
 func take(l llmhttp.Limiter, key string, r llmhttp.Rate) error {
-	_, err := l.Take(context.Background(), key,
-		llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: r, Cost: 1},
-		llmhttp.Draw{Bucket: llmhttp.BucketTokens, Rate: r, Cost: 300})
+	subject := llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: key}
+	_, err := l.Take(context.Background(),
+		llmhttp.Draw{Subject: subject, Bucket: llmhttp.BucketRequests, Rate: r, Amount: 1},
+		llmhttp.Draw{Subject: subject, Bucket: llmhttp.BucketTokens, Rate: r, Amount: 300})
 	return err
 }
 

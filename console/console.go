@@ -50,12 +50,12 @@ func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
 // newHandler returns a Handler without a sign-in and without routes, which New adds.
 func newHandler(keys manage.KeyManager, o *Options) *Handler {
 	audit := newAuditLog(o)
-	reports := newUsageReports(o.Usage, o.Cost)
-	limits := &limitReader{limiter: o.Limiter, usage: o.Usage, cost: o.Cost, monitor: o.Monitor, logger: o.Logger}
+	reports := newUsageReports(o.Usage)
+	limits := &limitReader{limiter: o.Limiter, usage: o.Usage, monitor: o.Monitor, logger: o.Logger}
 	return &Handler{
 		user:       o.User,
 		renderer:   &renderer{path: o.Path, menu: newMenu(o), logger: o.Logger},
-		overview:   &overviewPages{monitor: o.Monitor, targets: o.Router},
+		overview:   &overviewPages{monitor: o.Monitor, targets: o.Targets},
 		keys:       &keyPages{keys: keys, limits: limits, reports: reports, audit: audit, playground: o.API != nil},
 		secrets:    &secretPages{keys: keys, audit: audit},
 		usage:      &usagePages{keys: keys, reports: reports},

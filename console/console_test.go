@@ -3,6 +3,7 @@ package console_test
 import (
 	"errors"
 	"net/http"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,14 +22,18 @@ func TestNew_Errors(t *testing.T) {
 		opts *console.Options
 		want string
 	}{
-		"no keys":             {nil, &console.Options{User: user}, "nil KeyManager"},
-		"no options":          {keys, nil, "either User or SignIn"},
-		"User and SignIn":     {keys, &console.Options{User: user, SignIn: &console.SignIn{Keys: true}}, "either User or SignIn"},
-		"relative path":       {keys, &console.Options{User: user, Path: "console/"}, "Options.Path"},
-		"path without end":    {keys, &console.Options{User: user, Path: "/console"}, "Options.Path"},
-		"path with braces":    {keys, &console.Options{User: user, Path: "/{x}/"}, "Options.Path"},
-		"nobody can sign in":  {keys, &console.Options{SignIn: &console.SignIn{}}, "nobody can sign in"},
-		"not a password hash": {keys, &console.Options{SignIn: &console.SignIn{Admins: map[string]string{"ada": "x"}}}, "ada"},
+		"no keys":              {nil, &console.Options{User: user}, "nil KeyManager"},
+		"no options":           {keys, nil, "either User or SignIn"},
+		"User and SignIn":      {keys, &console.Options{User: user, SignIn: &console.SignIn{Keys: true}}, "either User or SignIn"},
+		"relative path":        {keys, &console.Options{User: user, Path: "console/"}, "Options.Path"},
+		"path without end":     {keys, &console.Options{User: user, Path: "/console"}, "Options.Path"},
+		"path with braces":     {keys, &console.Options{User: user, Path: "/{x}/"}, "Options.Path"},
+		"prefix without slash": {keys, &console.Options{User: user, APIPrefix: "llm"}, "Options.APIPrefix"},
+		"prefix with an end":   {keys, &console.Options{User: user, APIPrefix: "/llm/"}, "Options.APIPrefix"},
+		"URL without scheme":   {keys, &console.Options{User: user, APIURL: "llm.example.com/v1"}, "Options.APIURL"},
+		"zero proxy":           {keys, &console.Options{User: user, TrustedProxies: make([]netip.Prefix, 1)}, "Options.TrustedProxies[0]"},
+		"nobody can sign in":   {keys, &console.Options{SignIn: &console.SignIn{}}, "nobody can sign in"},
+		"not a password hash":  {keys, &console.Options{SignIn: &console.SignIn{Admins: map[string]string{"ada": "x"}}}, "ada"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := console.New(test.keys, test.opts)

@@ -4,7 +4,7 @@
 //
 //	keys := ... // a manage.KeyManager, such as a sqlstore.Store
 //	monitor := console.NewMonitor()
-//	api := llmhttp.NewHandler(backend, console.KeyStore(keys), &llmhttp.Options{Usage: usage, Observe: monitor.Observe})
+//	api := llmhttp.NewHandler(backend, console.NewKeyStore(keys), &llmhttp.Options{Usage: usage, Observe: monitor.Observe})
 //	c, err := console.New(keys, &console.Options{
 //		SignIn:  &console.SignIn{Admins: map[string]string{"ada": hash}},
 //		Usage:   usage,
@@ -43,7 +43,7 @@
 //
 // A new secret is in the reply to the form that makes it, and nowhere else: not in
 // other pages, logs or URLs. The playground needs no secrets, because the console
-// calls the API in the same process on behalf of a key; see [KeyStore].
+// calls the API in the same process on behalf of a key; see [NewKeyStore].
 //
 // Session cookies are encrypted, HttpOnly and SameSite=Strict, and need TLS except
 // on the same machine. Requests from other sites are refused. The

@@ -14,7 +14,7 @@ import (
 // header. The console asks it who sent a request.
 func Example() {
 	keys, usage, monitor := memory.NewKeyStore(), memory.NewUsageStore(), console.NewMonitor()
-	api := llmhttp.NewHandler(memory.Echo(), console.KeyStore(keys), &llmhttp.Options{Usage: usage, Observe: monitor.Observe})
+	api := llmhttp.NewHandler(memory.Echo(), console.NewKeyStore(keys), &llmhttp.Options{Usage: usage, Observe: monitor.Observe})
 
 	c, err := console.New(keys, &console.Options{
 		User: func(r *http.Request) (console.User, error) {

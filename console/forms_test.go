@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -106,4 +107,23 @@ func TestUsage_NamesInCSV(t *testing.T) {
 		assert.Contains(t, h.newAdmin(t).get("usage/table.csv?by=key").body, "\n"+moved.ID+",not of acme,1,")
 		assert.True(t, strings.HasPrefix(h.newAdmin(t).get("usage/table.csv?by=model").body, "model,requests,"))
 	}
+}
+
+// Units that most hosts do not use have a column if there are some, and costs as well.
+func TestUsage_Columns(t *testing.T) {
+	h := newHost(t, nil)
+	r := record("one", time.Now(), "acme", "key_1", "m", 10)
+	r.Cost = llmhttp.Cost{}
+	h.mustRecord(t, r)
+	v := h.newAdmin(t)
+	const search, cost = `<th scope="col">Search units</th>`, `<th scope="col">Cost</th>`
+	assert.NotContains(t, v.get("usage?by=model").body, search)
+	assert.NotContains(t, v.get("usage?by=model").body, cost)
+	r.ID, r.Units.SearchUnits, r.Unpriced = "two", 77, true
+	h.mustRecord(t, r)
+	body := v.get("usage?by=model").body
+	assert.Contains(t, body, search)
+	assert.Contains(t, body, "<td>77</td>")
+	assert.Contains(t, body, cost)
+	assert.Contains(t, body, "1 without a price")
 }

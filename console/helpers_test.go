@@ -24,6 +24,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -53,7 +54,7 @@ type host struct {
 	URL     string // of the server
 	keys    manage.KeyManager
 	usage   llmhttp.UsageStore
-	backend *memory.Backend // nil if newHostWithBackend was called with another
+	backend *modeltest.Backend // nil if newHostWithBackend was called with another
 	monitor *console.Monitor
 	log     *logBuffer
 
@@ -89,24 +90,24 @@ func newHost(t testing.TB, configure func(*host, *console.Options)) *host {
 // newHostWithStores is newHost with other stores.
 func newHostWithStores(t testing.TB, keys manage.KeyManager, usage llmhttp.UsageStore, configure func(*host, *console.Options)) *host {
 	t.Helper()
-	echo := memory.Echo()
+	echo := modeltest.New()
 	h := newHostWithBackend(t, keys, usage, echo, configure)
 	h.backend = echo
 	return h
 }
 
-// newHostWithBackend starts a host with a Backend other than memory.Echo.
+// newHostWithBackend starts a host with a Backend other than that of package modeltest.
 func newHostWithBackend(t testing.TB, keys manage.KeyManager, usage llmhttp.UsageStore, backend llmhttp.Backend, configure func(*host, *console.Options)) *host {
 	t.Helper()
 	h := &host{keys: keys, usage: usage, monitor: console.NewMonitor(), log: &logBuffer{}}
 	logger := slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	limiter := llmhttp.NewLimiter()
-	api := llmhttp.NewHandler(backend, console.KeyStore(keys), &llmhttp.Options{
-		Usage: usage, Limiter: limiter, Cost: testCost, Observe: h.monitor.Observe, Logger: logger, CountTokens: memory.CountTokens,
+	api := llmhttp.NewHandler(backend, console.NewKeyStore(keys), &llmhttp.Options{
+		Usage: usage, Limiter: limiter, Price: testPrice, Observe: h.monitor.Observe, Logger: logger, TextTokens: modeltest.CountTokens,
 	})
 	opts := &console.Options{
 		SignIn: &console.SignIn{Admins: map[string]string{adminName: adminHash()}, Keys: true},
-		Usage:  usage, Limiter: limiter, Cost: testCost, API: api, Monitor: h.monitor, Logger: logger,
+		Usage:  usage, Limiter: limiter, API: api, Monitor: h.monitor, Logger: logger,
 		Audit: func(_ context.Context, e console.AuditEntry) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -137,8 +138,13 @@ func (h *host) auditLog() (entries []string) {
 	return entries
 }
 
-func testCost(u llmhttp.UsageSum) float64 {
-	return float64(u.PromptTokens)/1e6 + float64(u.CompletionTokens)*4/1e6 + float64(u.Images)*0.04
+// testPrice costs 1 for a million tokens of a prompt, 4 for a million of a completion, and 0.04
+// for an image.
+func testPrice(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+	return llmhttp.Cost{
+		Input:  llmhttp.MoneyUnit.Scale(r.Units.PromptTokens, 1_000_000),
+		Output: llmhttp.MoneyUnit.Scale(4*r.Units.CompletionTokens, 1_000_000) + llmhttp.MoneyUnit.Scale(4*r.Units.Images, 100),
+	}, nil
 }
 
 // mustCreate creates a key and returns its secret too.
@@ -278,14 +284,16 @@ var nodePath, _ = filepath.Abs(filepath.Join("..", "clients", "node", "node_modu
 // record returns a record of a chat with a prompt of the given number of tokens, and a
 // reply of a fourth of it.
 func record(id string, at time.Time, account, key, model string, tokens int) llmhttp.UsageRecord {
-	return llmhttp.UsageRecord{
-		ID: id, Time: at, Account: account, KeyID: key, Model: model, Endpoint: llmhttp.EndpointChat,
-		Usage: llmhttp.Usage{
-			PromptTokens: tokens, CompletionTokens: tokens / 4, TotalTokens: tokens + tokens/4,
+	r := llmhttp.UsageRecord{
+		ID: id, Time: at, Account: account, KeyID: key, Model: model, Operation: llmhttp.OperationChat,
+		Units: llmhttp.Usage{
+			PromptTokens: tokens, CompletionTokens: tokens / 4,
 			PromptTokensDetails:     llmhttp.PromptTokensDetails{CachedTokens: tokens / 2},
 			CompletionTokensDetails: llmhttp.CompletionTokensDetails{ReasoningTokens: tokens / 10},
-		},
+		}.Units(),
 	}
+	r.Cost, _ = testPrice(&r)
+	return r
 }
 
 // today returns the beginning of the day in UTC.

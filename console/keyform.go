@@ -113,7 +113,7 @@ func readKeyForm(values url.Values, admin bool) *keyForm {
 func (f *keyForm) setScopes() {
 	checked := strings.Split(f.Values["scopes"], ",")
 	names := []string{"all"}
-	for _, e := range llmhttp.Endpoints() {
+	for _, e := range llmhttp.Scopes() {
 		names = append(names, string(e))
 	}
 	for _, name := range strings.Split(f.Original["scopes"], ",") {
@@ -182,10 +182,10 @@ func (f *keyForm) applyExpiry(p *manage.KeyParams, value string, now time.Time) 
 	return nil
 }
 
-func (f *keyForm) parseScopes(value string) ([]llmhttp.Endpoint, error) {
-	known := llmhttp.Endpoints()
+func (f *keyForm) parseScopes(value string) ([]llmhttp.Scope, error) {
+	known := llmhttp.Scopes()
 	for _, box := range f.Scopes {
-		known = append(known, llmhttp.Endpoint(box.Scope))
+		known = append(known, llmhttp.Scope(box.Scope))
 	}
 	return keytext.ParseList(value, known...)
 }

@@ -72,7 +72,7 @@ func TestKeys_Edit(t *testing.T) {
 	after, err := h.keys.Key(t.Context(), info.ID)
 	require.NoError(t, err)
 	assert.Equal(t, manage.KeyParams{
-		Name: "after", Account: "acme", Expires: time.Date(2099, 1, 31, 0, 0, 0, 0, time.UTC), Scopes: []llmhttp.Endpoint{"chat", "models"}, Models: []string{"demo-*", "other"},
+		Name: "after", Account: "acme", Expires: time.Date(2099, 1, 31, 0, 0, 0, 0, time.UTC), Scopes: []llmhttp.Scope{"chat", "models"}, Models: []string{"demo-*", "other"},
 		Limits: llmhttp.Limits{
 			Requests: llmhttp.Rate{N: 60, Per: time.Minute, Burst: 10}, Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Tokens: 1_000_000},
 			MaxCompletionTokens: 4000, Concurrent: 4,

@@ -31,7 +31,6 @@ type limitUse struct {
 type limitReader struct {
 	limiter llmhttp.Limiter
 	usage   llmhttp.UsageStore
-	cost    func(llmhttp.UsageSum) float64
 	monitor *Monitor
 	logger  *slog.Logger
 }
@@ -49,9 +48,9 @@ func (l *limitReader) read(ctx context.Context, info *manage.KeyInfo) []limitUse
 		var err error
 		switch name {
 		case "requests":
-			err = l.readLevel(ctx, info.ID, llmhttp.BucketRequests, info.Limits.Requests, &use)
+			err = l.readLevel(ctx, keySubject(info), llmhttp.BucketRequests, info.Limits.Requests, &use)
 		case "tokens":
-			err = l.readLevel(ctx, info.ID, llmhttp.BucketTokens, info.Limits.Tokens, &use)
+			err = l.readLevel(ctx, keySubject(info), llmhttp.BucketTokens, info.Limits.Tokens, &use)
 		case "quota":
 			err = l.readQuota(ctx, info, &use)
 		case "concurrent":
@@ -65,12 +64,16 @@ func (l *limitReader) read(ctx context.Context, info *manage.KeyInfo) []limitUse
 	return uses
 }
 
+func keySubject(info *manage.KeyInfo) llmhttp.SubjectID {
+	return llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: info.ID}
+}
+
 // readLevel sets how much of a token bucket is used. It takes no tokens.
-func (l *limitReader) readLevel(ctx context.Context, keyID, bucket string, rate llmhttp.Rate, use *limitUse) error {
+func (l *limitReader) readLevel(ctx context.Context, key llmhttp.SubjectID, bucket string, rate llmhttp.Rate, use *limitUse) error {
 	if l.limiter == nil {
 		return nil
 	}
-	levels, err := l.limiter.Take(ctx, keyID, llmhttp.Draw{Bucket: bucket, Rate: rate})
+	levels, err := l.limiter.Take(ctx, llmhttp.Draw{Subject: key, Bucket: bucket, Rate: rate})
 	if err != nil {
 		return err
 	}
@@ -90,8 +93,8 @@ func (l *limitReader) readQuota(ctx context.Context, info *manage.KeyInfo, use *
 	}
 	quota, now := info.Limits.Quota, time.Now()
 	since := quota.Start(now)
-	sums, err := llmhttp.QueryKey(ctx, l.usage, info.ID, llmhttp.UsageQuery{
-		Account: info.Account, From: since, To: now.UTC().Truncate(day).Add(2 * day), // as the Handler does
+	sums, err := l.usage.Query(ctx, llmhttp.UsageQuery{
+		Account: info.Account, Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: info.ID}, From: since, To: now.UTC().Truncate(day).Add(2 * day), // as the Handler does
 	})
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
@@ -101,15 +104,16 @@ func (l *limitReader) readQuota(ctx context.Context, info *manage.KeyInfo, use *
 	}
 	var totals usageTotals
 	for i := range sums {
-		totals.add(&sums[i], l.cost)
+		totals.Add(sums[i])
 	}
-	used, maxTokens, maxCost := float64(totals.Tokens()), float64(max(quota.Tokens, 0)), max(quota.Cost, 0)
+	used, maxTokens, maxCost := float64(totals.Tokens()), float64(max(quota.Tokens, 0)), max(quota.Cost, 0).Float64()
 	use.Known, use.Since, use.Used, use.Max = true, since, used, maxTokens
-	if quota.Cost == 0 || l.cost == nil {
+	if quota.Cost == 0 {
 		return nil
 	}
-	if quota.Tokens == 0 || totals.Cost*maxTokens > used*maxCost { // the share of the cost is larger
-		use.InDollars, use.Used, use.Max = true, totals.Cost, maxCost
+	cost := totals.Cost.Total().Float64()
+	if quota.Tokens == 0 || cost*maxTokens > used*maxCost { // the share of the cost is larger
+		use.InDollars, use.Used, use.Max = true, cost, maxCost
 	}
 	return nil
 }
@@ -119,7 +123,7 @@ func (l *limitReader) readQuota(ctx context.Context, info *manage.KeyInfo, use *
 func (l *limitReader) readConcurrent(ctx context.Context, info *manage.KeyInfo, use *limitUse) error {
 	use.Max = float64(max(info.Limits.Concurrent, 0))
 	if counter, ok := l.limiter.(manage.ConcurrencyCounter); ok {
-		n, err := counter.Concurrent(ctx, info.ID)
+		n, err := counter.Concurrent(ctx, keySubject(info))
 		use.Known, use.Used = err == nil, float64(n)
 		return err
 	}

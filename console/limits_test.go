@@ -26,7 +26,7 @@ func limitOf(t *testing.T, v *visitor, id, name string) string {
 func TestLimits_Used(t *testing.T) {
 	h := newHost(t, nil)
 	info, secret := h.mustCreate(t, manage.KeyParams{Limits: llmhttp.Limits{
-		Requests: llmhttp.Rate{N: 100, Per: 24 * time.Hour}, Tokens: llmhttp.Rate{N: 1000, Per: 24 * time.Hour}, Quota: llmhttp.Quota{Cost: 2},
+		Requests: llmhttp.Rate{N: 100, Per: 24 * time.Hour}, Tokens: llmhttp.Rate{N: 1000, Per: 24 * time.Hour}, Quota: llmhttp.Quota{Cost: 2 * llmhttp.MoneyUnit},
 	}})
 	require.Equal(t, http.StatusOK, h.chat(t, secret))
 	h.mustRecord(t, record("1", time.Now(), info.Account, info.ID, "m", 1_000_000))
@@ -66,9 +66,11 @@ func TestLimits_Concurrent(t *testing.T) {
 // A fleetLimiter counts the requests of several processes.
 type fleetLimiter struct{ llmhttp.ConcurrencyLimiter }
 
-func (fleetLimiter) Concurrent(_ context.Context, key string) (int, error) { return len(key), nil }
+func (fleetLimiter) Concurrent(_ context.Context, s llmhttp.SubjectID) (int64, error) {
+	return int64(len(s.ID)), nil
+}
 
-func (fleetLimiter) Take(_ context.Context, _ string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (fleetLimiter) Take(_ context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	return make([]llmhttp.Level, len(draws)), nil
 }
 

@@ -113,8 +113,12 @@ func errorClass(s *llmhttp.RequestSummary) string {
 		return ""
 	}
 	class := string(s.ErrorClass)
-	if s.Limit != "" {
-		class += ", " + s.Limit
+	if s.Refused.Limit != "" {
+		class += ", "
+		if kind := s.Refused.Subject.Kind; kind != llmhttp.KindKey {
+			class += kind + " "
+		}
+		class += s.Refused.Limit
 	}
 	if s.Aborted() {
 		class += ", in the middle of a stream"

@@ -25,15 +25,18 @@ func TestMonitor(t *testing.T) {
 		}})
 	}
 	failed := errors.New("marker")
-	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Limit: llmhttp.BucketTokens})
-	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Limit: llmhttp.BucketTokens})
+	refused := llmhttp.Refusal{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_1"}, Limit: llmhttp.BucketTokens}
+	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Refused: refused})
+	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Refused: refused})
+	refused.Subject = llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}
+	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Refused: refused})
 	serve(&llmhttp.RequestSummary{Status: 200, Err: failed, ErrorClass: llmhttp.ClassBackend, Streamed: true})
 
 	s := m.snapshot()
 	assert.Zero(t, s.InFlight)
-	assert.EqualValues(t, 103, s.Requests)
-	assert.EqualValues(t, 3, s.Failed)
-	assert.Equal(t, []errorCount{{"rate limit, tokens", 2}, {"backend, in the middle of a stream", 1}}, s.Errors)
+	assert.EqualValues(t, 104, s.Requests)
+	assert.EqualValues(t, 4, s.Failed)
+	assert.Equal(t, []errorCount{{"rate limit, tokens", 2}, {"backend, in the middle of a stream", 1}, {"rate limit, account tokens", 1}}, s.Errors)
 	assert.EqualValues(t, 100, s.Duration.Count)
 	for want, got := range map[time.Duration]time.Duration{
 		50 * time.Second: s.Duration.P50, 95 * time.Second: s.Duration.P95, 99 * time.Second: s.Duration.P99,
@@ -43,7 +46,7 @@ func TestMonitor(t *testing.T) {
 	}
 
 	SetTime(m, now.Add(59*time.Minute))
-	assert.EqualValues(t, 103, m.snapshot().Requests)
+	assert.EqualValues(t, 104, m.snapshot().Requests)
 	SetTime(m, now.Add(60*time.Minute))
 	s = m.snapshot()
 	assert.Zero(t, s.Requests, "an hour later nothing is left")

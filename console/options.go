@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -37,7 +39,7 @@ type Options struct {
 	Path string
 
 	// Usage is the UsageStore of the API. If it is not a [manage.UsageReporter], the
-	// console shows no usage.
+	// console shows no usage. Costs are those that it has stored, shown as US dollars.
 	Usage llmhttp.UsageStore
 
 	// Limiter is the Limiter of the API. With it the console shows how much of
@@ -45,11 +47,8 @@ type Options struct {
 	// [manage.ConcurrencyCounter], concurrent requests are those that Monitor sees.
 	Limiter llmhttp.Limiter
 
-	// Cost returns the cost of usage in US dollars. If nil, costs are not shown.
-	Cost func(llmhttp.UsageSum) float64
-
 	// API is the Handler of the API, which the playground calls. Its KeyStore
-	// must be one that [KeyStore] returned. If nil, there is no playground.
+	// must be one that [NewKeyStore] returned. If nil, there is no playground.
 	API http.Handler
 
 	// APIPrefix is the Options.Prefix of API. Empty means that it has none.
@@ -64,9 +63,9 @@ type Options struct {
 	// no overview.
 	Monitor *Monitor
 
-	// Router returns the targets to show in the overview, such as the method
+	// Targets returns the targets to show in the overview, such as the method
 	// Status of a [route.Router]. It may be nil.
-	Router func() []route.TargetStatus
+	Targets func() []route.TargetStatus
 
 	// Audit is called for each change of a key, sign-in, failed sign-in and
 	// sign-out. If nil, Logger gets the entries, at level Info. The console
@@ -82,7 +81,7 @@ type Options struct {
 
 // withDefaults returns a copy of opts, which may be nil, with the defaults of empty
 // fields. It returns an error if opts do not have exactly one of User and SignIn, or if
-// Path is not valid.
+// a field is not valid.
 func (opts *Options) withDefaults() (*Options, error) {
 	var o Options
 	if opts != nil {
@@ -97,5 +96,25 @@ func (opts *Options) withDefaults() (*Options, error) {
 	if (o.User == nil) == (o.SignIn == nil) {
 		return nil, errors.New("console: Options must have either User or SignIn")
 	}
-	return &o, nil
+	return &o, cmp.Or(o.checkAPI(), o.checkProxies())
+}
+
+// checkAPI checks the addresses of the API.
+func (o *Options) checkAPI() error {
+	if p := o.APIPrefix; p != "" && (!strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/")) {
+		return errors.New("console: Options.APIPrefix must begin with a slash and must not end with one")
+	}
+	if u, err := url.Parse(o.APIURL); o.APIURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return errors.New("console: Options.APIURL must be a URL of http or https")
+	}
+	return nil
+}
+
+func (o *Options) checkProxies() error {
+	for i, p := range o.TrustedProxies {
+		if !p.IsValid() {
+			return fmt.Errorf("console: Options.TrustedProxies[%d] is not valid", i)
+		}
+	}
+	return nil
 }

@@ -12,7 +12,7 @@ type overviewData struct {
 // overviewPages serve the overview and its chart to administrators.
 type overviewPages struct {
 	monitor *Monitor                    // nil if the host has none
-	targets func() []route.TargetStatus // nil if the host has no Router
+	targets func() []route.TargetStatus // Options.Targets; may be nil
 }
 
 func (o *overviewPages) serve(q *request) error {

@@ -31,7 +31,7 @@ func TestOverview_Router(t *testing.T) {
 		{Name: "rack-1", Backend: brokenBackend{}}, {Name: "rack-2", Backend: memory.Echo()},
 	}}}, &route.Options{Failures: 2})
 	require.NoError(t, err)
-	h := newHostWithBackend(t, memory.NewKeyStore(), memory.NewUsageStore(), router, func(_ *host, o *console.Options) { o.Router = router.Status })
+	h := newHostWithBackend(t, memory.NewKeyStore(), memory.NewUsageStore(), router, func(_ *host, o *console.Options) { o.Targets = router.Status })
 	v := h.newAdmin(t)
 	row := func(target string) string {
 		return findPart(t, v.get("overview").body, `<th scope="row">`+target+"</th>", "</tr>")

@@ -13,13 +13,13 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// KeyStore returns the KeyStore for the Handler of the API. It finds keys by their
+// NewKeyStore returns the KeyStore for the Handler of the API. It finds keys by their
 // secrets, as the KeyManager does. Requests of the console's playground have no secret: the
 // console calls the Handler in the same process, with the ID of the key in the
 // context, which requests from outside cannot set. So the browser needs no secret,
 // and limits, models and usage are those of the key. Only the list of models, which the
 // page of the playground reads by itself, takes nothing from the limits.
-func KeyStore(keys manage.KeyManager) llmhttp.KeyStore { return playgroundKeyStore{keys} }
+func NewKeyStore(keys manage.KeyManager) llmhttp.KeyStore { return playgroundKeyStore{keys} }
 
 type playgroundKeyStore struct{ manage.KeyManager }
 

@@ -50,7 +50,7 @@ func parseTemplates() map[string]*template.Template {
 	layout := template.New("layout.html").Funcs(template.FuncMap{
 		"time": formatTime, "ago": formatAgo, "used": formatUsed, "date": formatDate, "duration": formatDuration,
 		"count": formatCount, "money": formatMoney, "percent": formatPercent,
-		"scopes": keytext.FormatList[llmhttp.Endpoint],
+		"scopes": keytext.FormatList[llmhttp.Scope],
 		"models": keytext.FormatList[string],
 		"status": func(k manage.KeyInfo) manage.KeyStatus { return k.Status(time.Now()) },
 		"static": staticPath,
@@ -116,7 +116,7 @@ type menuEntry struct {
 // newMenu returns the entries of the pages that a console with the options o has.
 func newMenu(o *Options) []menuEntry {
 	var menu []menuEntry
-	if o.Monitor != nil || o.Router != nil {
+	if o.Monitor != nil || o.Targets != nil {
 		menu = append(menu, menuEntry{"overview", "Overview", true})
 	}
 	menu = append(menu, menuEntry{"keys", "API keys", false})

@@ -53,7 +53,7 @@ func scopesWithin(k, limit *llmhttp.Key) bool {
 		return false
 	}
 	for _, scope := range k.Scopes {
-		if !limit.AllowsEndpoint(scope) {
+		if !limit.AllowsScope(scope) {
 			return false
 		}
 	}
@@ -81,13 +81,13 @@ func limitsWithin(l, limit *llmhttp.Limits) bool {
 	return rateWithin(l.Requests, limit.Requests) &&
 		rateWithin(l.Tokens, limit.Tokens) &&
 		quotaWithin(&l.Quota, &limit.Quota) &&
-		amountWithin(max(l.MaxCompletionTokens, 0), max(limit.MaxCompletionTokens, 0)) && // negative means no limit
+		amountWithin(l.MaxCompletionTokens, limit.MaxCompletionTokens) &&
 		amountWithin(l.Concurrent, limit.Concurrent)
 }
 
 // amountWithin reports whether n is not more than limit. Zero means no limit, and a
 // negative number permits nothing.
-func amountWithin[T int | float64](n, limit T) bool {
+func amountWithin[T int | llmhttp.Money](n, limit T) bool {
 	return limit == 0 || n != 0 && max(n, 0) <= max(limit, 0)
 }
 

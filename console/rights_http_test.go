@@ -158,9 +158,9 @@ func TestRights_SecretInOverlap(t *testing.T) {
 func TestRights_KeysWithinOwn(t *testing.T) {
 	soon := time.Now().Add(time.Hour)
 	trial := manage.KeyParams{
-		Account: "acme", Name: "trial", Scopes: []llmhttp.Endpoint{"chat", "models"}, Models: []string{"demo-*"}, Expires: soon,
+		Account: "acme", Name: "trial", Scopes: []llmhttp.Scope{"chat", "models"}, Models: []string{"demo-*"}, Expires: soon,
 		Limits: llmhttp.Limits{
-			Requests: llmhttp.PerMinute(100), Tokens: llmhttp.PerMinute(10_000), Quota: llmhttp.Quota{Tokens: 100_000, Cost: 5},
+			Requests: llmhttp.PerMinute(100), Tokens: llmhttp.PerMinute(10_000), Quota: llmhttp.Quota{Tokens: 100_000, Cost: 5 * llmhttp.MoneyUnit},
 			MaxCompletionTokens: 100, Concurrent: 2,
 		},
 	}
@@ -345,7 +345,7 @@ var failingBackend = llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequ
 func TestPlayground_Prefix(t *testing.T) {
 	h := newHost(t, func(h *host, o *console.Options) {
 		o.APIPrefix = "/llm"
-		o.API = llmhttp.NewHandler(memory.Echo(), console.KeyStore(h.keys), &llmhttp.Options{Prefix: "/llm"})
+		o.API = llmhttp.NewHandler(memory.Echo(), console.NewKeyStore(h.keys), &llmhttp.Options{Prefix: "/llm"})
 	})
 	key, secret := h.mustCreate(t, manage.KeyParams{})
 	v := h.newOwner(t, secret)

@@ -25,7 +25,7 @@ var screenshots = flag.String("screenshots", "", "the `directory` to which TestS
 func newDemo(t testing.TB) (h *host, key manage.KeyInfo) {
 	now := time.Now()
 	h = newHost(t, func(_ *host, o *console.Options) {
-		o.Router = func() []route.TargetStatus {
+		o.Targets = func() []route.TargetStatus {
 			return []route.TargetStatus{
 				{Route: "chat", Target: "rack-1", State: route.StateClosed, InFlight: 3, Tries: 18_204, Failures: 12},
 				{Route: "chat", Target: "rack-2", State: route.StateOpen, Tries: 17_322, Failures: 97, LastError: "502 connection refused", Breakers: []route.BreakerStatus{
@@ -39,9 +39,9 @@ func newDemo(t testing.TB) (h *host, key manage.KeyInfo) {
 	})
 	for i, p := range []manage.KeyParams{
 		{Name: "Nightly evaluation", Account: "research", Models: []string{"small-*"}, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(50_000)}},
-		{Name: "Support bot", Account: "support", Scopes: []llmhttp.Endpoint{"chat", "models"}, Expires: now.Add(80 * 24 * time.Hour)},
+		{Name: "Support bot", Account: "support", Scopes: []llmhttp.Scope{"chat", "models"}, Expires: now.Add(80 * 24 * time.Hour)},
 		{Name: "Contractor", Account: "design", Suspended: true},
-		{Name: "Search index", Account: "search", Scopes: []llmhttp.Endpoint{"embeddings"}},
+		{Name: "Search index", Account: "search", Scopes: []llmhttp.Scope{"embeddings"}},
 		{Name: "Production web app", Account: "web", Limits: llmhttp.Limits{
 			Requests: llmhttp.PerMinute(60), Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Tokens: 8_000_000}, Concurrent: 8,
 		}},
@@ -78,9 +78,10 @@ func fillMonitor(m *console.Monitor) {
 				FirstToken: time.Duration(120+(n*i)%200) * time.Millisecond, Duration: time.Duration(900+(n*i*31)%4000) * time.Millisecond,
 			}}
 			if n%17 == i%5 {
-				s.Status, s.Err, s.ErrorClass, s.Limit = 429, &llmhttp.Error{Status: 429}, llmhttp.ClassRateLimit, llmhttp.BucketRequests
+				s.Status, s.Err, s.ErrorClass = 429, &llmhttp.Error{Status: 429}, llmhttp.ClassRateLimit
+				s.Refused = llmhttp.Refusal{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: s.Record.KeyID}, Limit: llmhttp.BucketRequests}
 				if i%4 == 0 {
-					s.Status, s.Err, s.ErrorClass, s.Limit = 502, &llmhttp.Error{Status: 502}, llmhttp.ClassBackend, ""
+					s.Status, s.Err, s.ErrorClass, s.Refused = 502, &llmhttp.Error{Status: 502}, llmhttp.ClassBackend, llmhttp.Refusal{}
 				}
 			}
 			o.Ended(s)

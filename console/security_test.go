@@ -338,7 +338,7 @@ func TestSecurity_Owner(t *testing.T) {
 	})
 	strong, _ := h.mustCreate(t, manage.KeyParams{Account: "acme", Name: "strong"})
 	weak, _ := h.mustCreate(t, manage.KeyParams{
-		Account: "acme", Scopes: []llmhttp.Endpoint{"chat"}, Models: []string{"demo-chat"},
+		Account: "acme", Scopes: []llmhttp.Scope{"chat"}, Models: []string{"demo-chat"},
 		Expires: time.Now().Add(time.Hour), Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(10)},
 	})
 	v := h.newOwner(t, secret)
@@ -421,7 +421,7 @@ const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}${
 func newHostileHost(t testing.TB) (h *host, key manage.KeyInfo) {
 	h = newHost(t, nil)
 	key, _ = h.mustCreate(t, manage.KeyParams{
-		Name: hostile, Account: hostile, Models: []string{hostile}, Scopes: []llmhttp.Endpoint{llmhttp.Endpoint(hostile), "chat"},
+		Name: hostile, Account: hostile, Models: []string{hostile}, Scopes: []llmhttp.Scope{llmhttp.Scope(hostile), "chat"},
 	})
 	require.NoError(t, h.usage.Record(t.Context(),
 		record("1", time.Now(), hostile, key.ID, hostile, 1000), record("2", time.Now(), hostile, hostile, "=1+1", 1000), record("3", time.Now(), "-a", "@b", "+c", 1)))
@@ -539,7 +539,7 @@ func TestSecurity_PlaygroundKeys(t *testing.T) {
 	keys := memory.NewKeyStore()
 	info, _, err := keys.CreateKey(t.Context(), manage.KeyParams{})
 	require.NoError(t, err)
-	api := llmhttp.NewHandler(memory.Echo(), console.KeyStore(keys), nil)
+	api := llmhttp.NewHandler(memory.Echo(), console.NewKeyStore(keys), nil)
 	for _, header := range []http.Header{{"Authorization": {"Bearer " + info.ID}}, {"Authorization": {"Bearer " + llmhttp.Anonymous}}, {}} {
 		r := httptest.NewRequest(http.MethodGet, "/v1/models?key="+info.ID, bytes.NewReader(nil))
 		r.Header = header

@@ -1,6 +1,9 @@
 package console
 
 import (
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,6 +84,23 @@ func TestSignIn_SessionEndsWithSecret(t *testing.T) {
 		require.True(t, ok)
 		assert.Equal(t, "hash", sess.Secret)
 		assert.WithinRange(t, time.Unix(sess.Ends, 0), want.Add(-time.Second), want.Add(time.Minute/2))
+	}
+}
+
+func TestSignIn_Duration(t *testing.T) {
+	for duration, want := range map[time.Duration]time.Duration{0: 12 * time.Hour, -1: forever, time.Minute: time.Minute, math.MaxInt64: forever} {
+		s, err := newSignIn(SignIn{Keys: true, Duration: duration}, memory.NewKeyStore())
+		require.NoError(t, err)
+		now := time.Now()
+		cookie := s.newSession(&User{key: &llmhttp.Key{}, secret: "hash"})
+		_, ok := s.sessions.decode(cookie, now.Add(want-time.Minute))
+		assert.True(t, ok, duration)
+		_, ok = s.sessions.decode(cookie, now.Add(want+time.Minute))
+		assert.False(t, ok, duration)
+
+		w := httptest.NewRecorder()
+		s.setSession(w, httptest.NewRequest(http.MethodGet, "/", nil), "/", cookie)
+		assert.Equal(t, int(min(want/time.Second, math.MaxInt32)), w.Result().Cookies()[0].MaxAge, duration)
 	}
 }
 

@@ -1,16 +1,17 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/passwordhash"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -40,8 +41,8 @@ type SignIn struct {
 	// that nothing they make works longer than the secret.
 	Keys bool
 
-	// Duration is how long a session lasts, however much it is used. Zero or
-	// negative means 12 hours.
+	// Duration is how long a session lasts, however much it is used. Zero means
+	// 12 hours; negative means no limit.
 	Duration time.Duration
 
 	// SessionSecret encrypts sessions, which are in cookies, and the cookies by which
@@ -106,7 +107,8 @@ var refusalsPerAddress = llmhttp.Rate{N: 1, Per: time.Minute}
 const (
 	maxHashing             = 2
 	defaultSessionDuration = 12 * time.Hour
-	minSessionSecret       = 32 // bytes
+	forever                = 100 * 365 * 24 * time.Hour // can be added to any time
+	minSessionSecret       = 32                         // bytes
 )
 
 func newSignIn(config SignIn, keys manage.KeyManager) (*signIn, error) {
@@ -132,7 +134,7 @@ func newSignIn(config SignIn, keys manage.KeyManager) (*signIn, error) {
 	if s.decoy == nil && !config.Keys {
 		return nil, errors.New("console: SignIn: nobody can sign in without Admins or Keys")
 	}
-	s.config.Duration = cmp.Or(max(config.Duration, 0), defaultSessionDuration)
+	s.config.Duration = min(option.Bound(config.Duration, defaultSessionDuration), forever)
 	if n := len(config.SessionSecret); n > 0 && n < minSessionSecret {
 		return nil, fmt.Errorf("console: SignIn.SessionSecret has %d bytes; it must have at least %d", n, minSessionSecret)
 	}
@@ -297,7 +299,7 @@ func (s *signIn) isFirstRefusal(r *http.Request) bool {
 // takeAttempt takes one of the attempts that rate gives to key. It returns
 // errTooManyAttempts if there is none left.
 func (s *signIn) takeAttempt(ctx context.Context, key string, rate llmhttp.Rate) error {
-	levels, err := s.attempts.Take(ctx, key, llmhttp.Draw{Bucket: "sign-in", Rate: rate, Cost: 1})
+	levels, err := s.attempts.Take(ctx, llmhttp.Draw{Subject: llmhttp.SubjectID{Kind: "sign-in", ID: key}, Bucket: "attempts", Rate: rate, Amount: 1})
 	if err == nil && levels[0].RetryAfter > 0 {
 		return errTooManyAttempts
 	}
@@ -309,7 +311,7 @@ const sessionCookie = "llmhttp_console"
 
 // setSession stores a session in the browser. An empty value removes it.
 func (s *signIn) setSession(w http.ResponseWriter, r *http.Request, path, value string) {
-	cookie := &http.Cookie{Name: sessionCookie, Value: value, Path: path, MaxAge: int(s.config.Duration.Seconds())}
+	cookie := &http.Cookie{Name: sessionCookie, Value: value, Path: path, MaxAge: int(min(s.config.Duration.Seconds(), math.MaxInt32))}
 	if value == "" {
 		cookie.MaxAge = -1
 	}

@@ -20,7 +20,8 @@ type usageData struct {
 	Measures []link
 	Periods  []link
 	Query    string // of the chart and the CSV file
-	Costs    bool   // whether costs are known
+	Costs    bool   // whether there are costs to show
+	Units    []unitColumn
 	Admin    bool
 }
 
@@ -52,7 +53,7 @@ func (u *usagePages) serve(q *request) error {
 		}
 	}
 	data := &usageData{
-		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Costs: u.reports.cost != nil, Admin: q.user.Admin,
+		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Costs: table.Totals.HasCost(), Admin: q.user.Admin, Units: table.Totals.unitColumns(),
 	}
 	data.addLinks()
 	return q.render("usage.html", "Usage", data)
@@ -117,7 +118,7 @@ func (d *usageData) addLinks() {
 		d.Tables = append(d.Tables, link{f.query(d.Admin), "By " + by, by == d.By})
 	}
 	for _, measure := range usageMeasures {
-		if measure == "cost" && !d.Costs {
+		if measure == "cost" && !d.Costs && d.Measure != "cost" {
 			continue
 		}
 		f := d.usageFilter
@@ -154,14 +155,10 @@ func (u *usagePages) serveCSV(q *request) error {
 	q.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	name := "usage-by-" + f.By + "-" + formatDate(f.From) + "-" + formatDate(f.To) + ".csv"
 	q.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	w := keytext.NewUsageCSV(q.w, columns, "cost_usd")
+	w := keytext.NewUsageCSV(q.w, columns)
 	for i := range table.Rows {
 		row := &table.Rows[i]
-		cost := ""
-		if u.reports.cost != nil {
-			cost = strconv.FormatFloat(row.Cost, 'f', -1, 64)
-		}
-		w.Write([]string{row.Name, row.Note}[:len(columns)], &row.UsageSum, cost)
+		w.Write([]string{row.Name, row.Note}[:len(columns)], &row.UsageSum)
 	}
 	_ = w.Flush() // fails if the client has left
 	return nil

@@ -43,8 +43,7 @@ func (u *usageReports) chart(f *usageFilter, sums []manage.ReportSum) *chart {
 		}
 	}
 	for i := range sums {
-		var totals usageTotals
-		totals.add(&sums[i].UsageSum, u.cost)
+		totals := usageTotals{sums[i].UsageSum}
 		dayIndex := int(sums[i].Start.Sub(f.From) / day)
 		c.Series[seriesOf[sums[i].Model]].Values[dayIndex] += totals.measure(f.Measure)
 	}
@@ -57,9 +56,9 @@ func (t *usageTotals) measure(name string) float64 {
 	case "requests":
 		return float64(t.Requests)
 	case "images":
-		return float64(t.Images)
+		return float64(t.Units.Images)
 	case "cost":
-		return t.Cost
+		return t.Cost.Total().Float64()
 	}
 	return float64(t.Tokens())
 }

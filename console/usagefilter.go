@@ -41,8 +41,7 @@ func (u *usagePages) readFilter(q *request) (f usageFilter, err error) {
 	if by := query.Get("by"); slices.Contains([]string{"model", "key", "account"}, by) {
 		f.By = by
 	}
-	measure, hasCosts := query.Get("measure"), u.reports.cost != nil
-	if slices.Contains(usageMeasures, measure) && (hasCosts || measure != "cost") {
+	if measure := query.Get("measure"); slices.Contains(usageMeasures, measure) {
 		f.Measure = measure
 	}
 	f.Account, f.KeyID = strings.TrimSpace(query.Get("account")), strings.TrimSpace(query.Get("key"))

@@ -14,22 +14,44 @@ import (
 // defaultDays is the length of the period in days if the query names none.
 const defaultDays = 30
 
-// usageTotals are sums of usage with their cost.
-type usageTotals struct {
-	llmhttp.UsageSum
-	Cost float64 // in US dollars
-}
+// usageTotals are sums of usage.
+type usageTotals struct{ llmhttp.UsageSum }
 
-// add adds s and its cost to t. If cost is nil, costs are not known.
-func (t *usageTotals) add(s *llmhttp.UsageSum, cost func(llmhttp.UsageSum) float64) {
-	t.Add(*s)
-	if cost != nil {
-		t.Cost += cost(*s)
-	}
-}
+// HasCost reports whether there is a cost to show.
+func (t *usageTotals) HasCost() bool { return t.Cost != llmhttp.Cost{} || t.Unpriced > 0 }
 
 // Tokens returns the tokens of prompts and completions.
-func (t *usageTotals) Tokens() int64 { return t.PromptTokens + t.CompletionTokens }
+func (t *usageTotals) Tokens() int64 { return t.Units.Tokens() }
+
+// Unit returns the number of a unit, which has a name of Units.All.
+func (t *usageTotals) Unit(name string) int64 {
+	for other, n := range t.Units.All() {
+		if other == name {
+			return *n
+		}
+	}
+	return 0
+}
+
+// A unitColumn is a column of a table of usage.
+type unitColumn struct{ Name, Title string }
+
+// unitColumns returns the columns for the units of t: those that most hosts use, and others
+// that are not zero.
+func (t *usageTotals) unitColumns() (columns []unitColumn) {
+	for name, n := range t.Units.All() {
+		switch name {
+		case "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "images":
+		default:
+			if *n == 0 {
+				continue
+			}
+		}
+		title := strings.ReplaceAll(strings.TrimSuffix(name, "_tokens"), "_", " ")
+		columns = append(columns, unitColumn{name, capitalized(title)})
+	}
+	return columns
+}
 
 // A usageTable has a row for each day, model, key or account.
 type usageTable struct {
@@ -47,14 +69,13 @@ type usageRow struct {
 
 // usageReports read and add up usage.
 type usageReports struct {
-	store manage.UsageReporter           // nil if the host has none
-	cost  func(llmhttp.UsageSum) float64 // nil if costs are not shown
+	store manage.UsageReporter // nil if the host has none
 }
 
 // newUsageReports returns reports of the usage in store, which may be nil.
-func newUsageReports(store llmhttp.UsageStore, cost func(llmhttp.UsageSum) float64) *usageReports {
+func newUsageReports(store llmhttp.UsageStore) *usageReports {
 	reporter, _ := store.(manage.UsageReporter)
-	return &usageReports{store: reporter, cost: cost}
+	return &usageReports{store: reporter}
 }
 
 // read reads the sums that f selects. If f selects a key, it reads only what was used
@@ -130,7 +151,7 @@ func (u *usageReports) group(sums []manage.ReportSum, nameOf func(*manage.Report
 			rowOf[name] = row
 			rows = append(rows, usageRow{Name: name})
 		}
-		rows[row].add(&sums[i].UsageSum, u.cost)
+		rows[row].Add(sums[i].UsageSum)
 	}
 	return rows
 }
@@ -138,7 +159,7 @@ func (u *usageReports) group(sums []manage.ReportSum, nameOf func(*manage.Report
 // sum adds up all sums.
 func (u *usageReports) sum(sums []manage.ReportSum) (t usageTotals) {
 	for i := range sums {
-		t.add(&sums[i].UsageSum, u.cost)
+		t.Add(sums[i].UsageSum)
 	}
 	return t
 }

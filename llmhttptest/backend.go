@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // BackendOptions describe a Backend to [TestBackend]. The kit skips the tests of
@@ -27,11 +28,13 @@ type BackendOptions struct {
 	// chunks. If empty, it asks to repeat a text of a hundred words.
 	Prompt string
 
-	// Timeout is how long a call may take. Zero means one minute.
+	// Timeout is how long a call may take. Zero means one minute; negative means no
+	// timeout.
 	Timeout time.Duration
 
 	// Grace is how long a call may take to return after its context is done,
-	// and how long goroutines may take to end. Zero means 5 seconds.
+	// and how long goroutines may take to end. Zero means 5 seconds; negative means
+	// no timeout.
 	Grace time.Duration
 }
 
@@ -61,11 +64,14 @@ type backendTest struct {
 }
 
 func newBackendTest(b llmhttp.Backend, opts BackendOptions) backendTest {
-	opts.Timeout = cmp.Or(opts.Timeout, time.Minute)
-	opts.Grace = cmp.Or(opts.Grace, 5*time.Second)
+	opts.Timeout = min(option.Bound(opts.Timeout, time.Minute), forever)
+	opts.Grace = min(option.Bound(opts.Grace, 5*time.Second), forever)
 	opts.Prompt = cmp.Or(opts.Prompt, defaultPrompt)
 	return backendTest{llmhttp.Forwarder{Backend: b}, opts}
 }
+
+// forever is longer than any test. It can be added to a time.
+const forever = 100 * 365 * 24 * time.Hour
 
 const defaultPrompt = `Repeat the following text word for word. The brown fox jumps over the lazy dog; the dog, who has seen
 many foxes jump, yawns and turns over. In the afternoon it rains. Nobody jumps in the rain, except for the frogs by the pond, who

@@ -276,7 +276,7 @@ func checkAbandonedStreams(t testing.TB, b backendTest, how string, n int, aband
 			t.Errorf("%d streams %s left %d goroutines behind after %v, want none", manyStreams, how, left, b.opts.Grace)
 			return
 		}
-		time.Sleep(b.opts.Grace / 100)
+		time.Sleep(min(b.opts.Grace/100, time.Second))
 	}
 }
 

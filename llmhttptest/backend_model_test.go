@@ -312,3 +312,15 @@ func delayed[Req, Resp any](f func(Req) (Resp, error)) func(Req) (Resp, error) {
 		return f(req)
 	}
 }
+
+func TestBackend_ZeroAndNegative(t *testing.T) {
+	for _, test := range []struct{ give, timeout, grace time.Duration }{{0, time.Minute, 5 * time.Second}, {-1, forever, forever}, {1, 1, 1}} {
+		got := newBackendTest(newEcho(), BackendOptions{Timeout: test.give, Grace: test.give}).opts
+		if got.Timeout != test.timeout || got.Grace != test.grace {
+			t.Errorf("%v means the Timeout %v and the Grace %v, want %v and %v", test.give, got.Timeout, got.Grace, test.timeout, test.grace)
+		}
+	}
+	opts := echoOptions
+	opts.Timeout, opts.Grace = -1, -1
+	TestBackend(t, newEcho(), opts)
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -131,37 +132,44 @@ func (s *usageBench) batch(i uint64) []llmhttp.UsageRecord {
 }
 
 // BenchmarkLimiter measures a [llmhttp.Limiter]: a Take of one bucket, a Take of
-// the three buckets that a Handler uses, an Adjust, a Take that is refused, and
+// three buckets of a key, a Take of two buckets of each of two keys, an Adjust, a Take that is refused, and
 // concurrent Takes for one key and for many.
 func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limiter) {
 	b.Helper()
 	l := newLimiter(b)
 	plenty := llmhttp.PerMinute(math.MaxInt32)
 	draws := []llmhttp.Draw{
-		{Bucket: llmhttp.BucketRequests, Rate: plenty, Cost: 1},
-		{Bucket: llmhttp.BucketTokens, Rate: plenty, Cost: 1},
-		{Bucket: llmhttp.BucketQuota, Rate: llmhttp.Rate{N: math.MaxInt32, Per: day}, Cost: 1},
+		{Bucket: llmhttp.BucketRequests, Rate: plenty, Amount: 1},
+		{Bucket: llmhttp.BucketTokens, Rate: plenty, Amount: 1},
+		{Bucket: llmhttp.BucketTokenCounts, Rate: llmhttp.Rate{N: math.MaxInt32, Per: day}, Amount: 1},
 	}
-	take := func(want bool, key string, draws ...llmhttp.Draw) error {
-		levels, err := l.Take(b.Context(), key, draws...)
+	take := func(want bool, draws ...llmhttp.Draw) error {
+		levels, err := l.Take(b.Context(), draws...)
 		if err == nil && (len(levels) != len(draws) || isGranted(levels) != want) {
 			err = fmt.Errorf("the levels of Take%s are %+v; want granted to be %t", describeDraws(draws), levels, want)
 		}
 		return err
 	}
-	var keys [1000]string
-	for i := range keys {
-		keys[i] = unique("key")
+	var ofKeys [1000][]llmhttp.Draw // draws for different keys
+	for i := range ofKeys {
+		ofKeys[i] = slices.Clone(draws)
+		key := newSubject()
+		for k := range ofKeys[i] {
+			ofKeys[i][k].Subject = key
+		}
 	}
-	bench(b, "Take", func(uint64) error { return take(true, keys[0], draws[0]) })
-	bench(b, "TakeThree", func(uint64) error { return take(true, keys[0], draws...) })
-	bench(b, "Adjust", func(uint64) error { return l.Adjust(b.Context(), keys[0], draws...) })
+	draws = ofKeys[0]
+	bench(b, "Take", func(uint64) error { return take(true, draws[0]) })
+	bench(b, "TakeThree", func(uint64) error { return take(true, draws...) })
+	twoSubjects := slices.Concat(ofKeys[0][:2], ofKeys[1][:2])
+	bench(b, "TakeTwoSubjects", func(uint64) error { return take(true, twoSubjects...) })
+	bench(b, "Adjust", func(uint64) error { return l.Adjust(b.Context(), draws...) })
 
-	empty := llmhttp.Draw{Bucket: "bucket", Rate: slowRate(1), Cost: 1}
-	if err := take(true, keys[0], empty); err != nil {
+	empty := llmhttp.Draw{Subject: draws[0].Subject, Bucket: "bucket", Rate: slowRate(1), Amount: 1}
+	if err := take(true, empty); err != nil {
 		b.Fatal(err)
 	}
-	bench(b, "Refused", func(uint64) error { return take(false, keys[0], empty) })
-	benchParallel(b, "ParallelOneKey", func(uint64) error { return take(true, keys[0], draws...) })
-	benchParallel(b, "ParallelManyKeys", func(i uint64) error { return take(true, keys[i%uint64(len(keys))], draws...) })
+	bench(b, "Refused", func(uint64) error { return take(false, empty) })
+	benchParallel(b, "ParallelOneKey", func(uint64) error { return take(true, draws...) })
+	benchParallel(b, "ParallelManyKeys", func(i uint64) error { return take(true, ofKeys[i%uint64(len(ofKeys))]...) })
 }

@@ -72,9 +72,7 @@ func ExampleTestBackend() {
 	// func TestEcho(t *testing.T)
 	_ = func(t *testing.T) {
 		llmhttptest.TestBackend(t, memory.Echo(), llmhttptest.BackendOptions{
-			ChatModel:      memory.ModelChat,
-			ImageModel:     memory.ModelImageSmall,
-			EmbeddingModel: memory.ModelEmbed,
+			ChatModel: memory.ModelChat,
 		})
 	}
 }

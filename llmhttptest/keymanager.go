@@ -22,6 +22,7 @@ func TestKeyManager(t *testing.T, newStore func(t testing.TB) manage.KeyManager)
 var managerChecks = []check[manage.KeyManager]{
 	{"CreatedKey", "a setting is dropped, or the secret is not stored.", checkManagerCreate},
 	{"UpdatedKey", "a setting is dropped, or a refused change is stored.", checkManagerUpdate},
+	{"NilAndEmptyLists", "a change does not tell nil Scopes or Models, which allow everything, from empty ones, which allow nothing.", checkManagerNilLists},
 	{"InvalidLimits", "Limits.Validate is not called for a new key or for a change.", checkManagerLimits},
 	{"SuspendedKey", "Lookup ignores Suspended, or uses an outdated cache.", checkManagerSuspend},
 	{"RotatedKey", "the previous secret works too long or too short.", checkManagerRotate},
@@ -111,6 +112,31 @@ func checkManagerUpdate(t testing.TB, s manage.KeyManager) {
 	wantSettings(t, s, info.ID, want)
 	if key, err := s.Lookup(t.Context(), secret); err != nil || key.Account != want.Account {
 		t.Errorf("Lookup returned %v and the error %v after an update, want the account %q", key, err, want.Account)
+	}
+}
+
+func checkManagerNilLists(t testing.TB, s manage.KeyManager) {
+	for _, scopes := range [][]llmhttp.Scope{nil, {}} {
+		for _, models := range [][]string{nil, {}} {
+			p := manage.KeyParams{Account: unique("account"), Scopes: scopes, Models: models}
+			info, secret := mustCreate(t, s, p)
+			wantSettings(t, s, info.ID, p)
+			p.Name = unique("name")
+			if _, err := s.UpdateKey(t.Context(), info.ID, func(stored *manage.KeyParams) error { stored.Name = p.Name; return nil }); err != nil {
+				t.Fatalf("UpdateKey returned the error %v, want nil", err)
+			}
+			if _, _, err := s.RotateKey(t.Context(), info.ID, time.Hour); err != nil {
+				t.Fatalf("RotateKey returned the error %v, want nil", err)
+			}
+			wantSettings(t, s, info.ID, p)
+			key, err := s.Lookup(t.Context(), secret)
+			switch {
+			case err != nil:
+				t.Errorf("Lookup returned the error %v, want a key", err)
+			case (key.Scopes == nil) != (scopes == nil), (key.Models == nil) != (models == nil):
+				t.Errorf("Lookup returned the Scopes %#v and the Models %#v, want %#v and %#v", key.Scopes, key.Models, scopes, models)
+			}
+		}
 	}
 }
 
@@ -294,7 +320,7 @@ func checkManagerPages(t testing.TB, s manage.KeyManager) {
 		time.Sleep(time.Microsecond) // so that no two have the same time
 	}
 	_, _ = mustCreate(t, s, newParams(newKey()))
-	for _, limit := range []int{0, 1, 3, 7, 8} {
+	for _, limit := range []int{-1, 0, 1, 3, 7, 8} {
 		for _, newest := range []bool{false, true} {
 			got := listIDs(t, s, manage.KeyQuery{Account: account, Limit: limit, Newest: newest})
 			if newest {

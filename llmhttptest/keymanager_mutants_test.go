@@ -172,6 +172,17 @@ var keyChangeMutants = []mutant[manage.KeyManager]{
 		}
 	})},
 
+	{"a change makes empty scopes nil", "NilAndEmptyLists", updating(func(p *keyParams, change func(*keyParams) error) error {
+		p.Scopes = slices.Concat(p.Scopes)
+		return change(p)
+	})},
+	{"a change makes nil models empty", "NilAndEmptyLists", updating(func(p *keyParams, change func(*keyParams) error) error {
+		if p.Models == nil {
+			p.Models = []string{}
+		}
+		return change(p)
+	})},
+
 	{"a refused change is stored", "UpdatedKey", managerFixture(func(m *managerHooks) {
 		m.update = func(ctx context.Context, id string, change func(*keyParams) error) (keyInfo, error) {
 			var refused error
@@ -346,6 +357,14 @@ var keyListMutants = []mutant[manage.KeyManager]{
 		m.list = func(ctx context.Context, q keyQuery) ([]keyInfo, error) {
 			if calls++; calls < 100 { // or the list would never end
 				q.After = ""
+			}
+			return m.KeyManager.ListKeys(ctx, q)
+		}
+	})},
+	{"a negative Limit lists nothing", "Pages", managerFixture(func(m *managerHooks) {
+		m.list = func(ctx context.Context, q keyQuery) ([]keyInfo, error) {
+			if q.Limit < 0 {
+				return nil, nil
 			}
 			return m.KeyManager.ListKeys(ctx, q)
 		}

@@ -130,13 +130,13 @@ func newKey() *llmhttp.Key {
 // fullKey returns a key that has every field set.
 func fullKey() *llmhttp.Key {
 	k := newKey()
-	k.Scopes = []llmhttp.Endpoint{llmhttp.EndpointChat, llmhttp.EndpointUsage}
+	k.Scopes = []llmhttp.Scope{llmhttp.ScopeChat, llmhttp.ScopeUsage}
 	k.Models = []string{"demo-*", "vendor/model:free", "*", `it's "one"`, "\u6a21\u578b", "a,b", ""}
 	k.Expires = time.Now().Add(1000 * time.Hour).Truncate(time.Microsecond)
 	k.Limits = llmhttp.Limits{
 		Requests:   llmhttp.Rate{N: 60, Per: time.Minute, Burst: 7},
 		Tokens:     llmhttp.Rate{N: math.MaxInt32, Per: 1500 * time.Millisecond, Burst: math.MaxInt32 - 1},
-		Quota:      llmhttp.Quota{Tokens: 1000, Cost: 0.1, Per: 31 * day, Since: time.Date(2025, 3, 14, 12, 0, 0, 1000, time.UTC)},
+		Quota:      llmhttp.Quota{Tokens: 1000, Cost: llmhttp.MoneyUnit / 10, Per: 31 * day, Since: time.Date(2025, 3, 14, 12, 0, 0, 1000, time.UTC)},
 		Concurrent: 3,
 	}
 	return k

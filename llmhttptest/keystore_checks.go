@@ -43,7 +43,7 @@ func checkKeyRoundTrip(t testing.TB, f KeyStoreFixture) {
 }
 
 func checkKeyNilLists(t testing.TB, f KeyStoreFixture) {
-	for _, scopes := range [][]llmhttp.Endpoint{nil, {}} {
+	for _, scopes := range [][]llmhttp.Scope{nil, {}} {
 		for _, models := range [][]string{nil, {}} {
 			key := newKey()
 			key.Scopes, key.Models = scopes, models

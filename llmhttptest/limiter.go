@@ -12,7 +12,7 @@ import (
 )
 
 // TestLimiter tests a [llmhttp.Limiter]. It calls newLimiter once for each
-// subtest. The Limiters may share a store, because each subtest uses keys of
+// subtest. The Limiters may share a store, because each subtest uses subjects of
 // its own.
 //
 // Most subtests use buckets that refill so slowly that the duration of the
@@ -78,11 +78,11 @@ func isGranted(levels []llmhttp.Level) bool {
 	return !slices.ContainsFunc(levels, func(l llmhttp.Level) bool { return l.RetryAfter != 0 })
 }
 
-// describeDraws formats draws as in (3 from "a", 10 per 1m0s).
+// describeDraws formats draws as in (3 from "a" of key "k", 10 per 1m0s).
 func describeDraws(draws []llmhttp.Draw) string {
 	var list []string
 	for _, d := range draws {
-		s := fmt.Sprintf("%d from %.40q, %d per %v", d.Cost, d.Bucket, d.Rate.N, d.Rate.Per)
+		s := fmt.Sprintf("%d from %.40q of %s %.40q, %d per %v", d.Amount, d.Bucket, d.Subject.Kind, d.Subject.ID, d.Rate.N, d.Rate.Per)
 		if d.Rate.Burst != 0 {
 			s += fmt.Sprintf(" with a burst of %d", d.Rate.Burst)
 		}
@@ -90,6 +90,11 @@ func describeDraws(draws []llmhttp.Draw) string {
 	}
 	return "(" + strings.Join(list, "; ") + ")"
 }
+
+// newSubject returns a key that has never been used.
+func newSubject() llmhttp.SubjectID { return keySubject(unique("key")) }
+
+func keySubject(id string) llmhttp.SubjectID { return llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: id} }
 
 // slowRate returns a Rate of n that gains less than a token while a test runs.
 func slowRate(n int) llmhttp.Rate {

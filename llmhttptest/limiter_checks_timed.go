@@ -21,7 +21,7 @@ func checkLimiterRefill(t testing.TB, s limiterTest) {
 		{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 360_000, Per: time.Hour, Burst: 2}},
 	}
 	for _, d := range draws {
-		d.Cost = d.Rate.WithDefaults().Burst
+		d.Amount = int64(d.Rate.WithDefaults().Burst)
 		l.mustTake(d)
 	}
 	for i := range 12 {
@@ -29,7 +29,7 @@ func checkLimiterRefill(t testing.TB, s limiterTest) {
 		l.checkTake(draws...)
 		if i%4 == 3 {
 			for _, d := range draws {
-				d.Cost = 2
+				d.Amount = 2
 				l.checkTake(d)
 			}
 		}
@@ -44,11 +44,11 @@ func checkLimiterFrequentCalls(t testing.TB, s limiterTest) {
 	if s.inBubble {
 		unit = time.Second
 	}
-	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 10, Per: 200 * unit}, Cost: 10}
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 10, Per: 200 * unit}, Amount: 10}
 	l.mustTake(d)
 	began := time.Now()
 	for i := 0; time.Since(began) < 150*unit; i++ {
-		d.Cost = i % 2 * 10
+		d.Amount = int64(i % 2 * 10)
 		l.checkTake(d)
 		time.Sleep(unit / 10)
 	}
@@ -67,12 +67,12 @@ func checkLimiterRetryAfter(t testing.TB, s limiterTest) {
 	}
 	l := s.track(t)
 	for _, rate := range rates {
-		burst := rate.WithDefaults().Burst
-		for _, cost := range slices.Compact([]int{1, max(1, burst/3), burst}) {
-			d := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate, Cost: burst}
+		burst := int64(rate.WithDefaults().Burst)
+		for _, cost := range slices.Compact([]int64{1, max(1, burst/3), burst}) {
+			d := llmhttp.Draw{Bucket: l.newBucket(), Rate: rate, Amount: burst}
 			l.mustTake(d)
-			l.checkAdjust(llmhttp.Draw{Bucket: d.Bucket, Rate: rate, Cost: burst / 7})
-			d.Cost = cost
+			l.checkAdjust(llmhttp.Draw{Bucket: d.Bucket, Rate: rate, Amount: burst / 7})
+			d.Amount = cost
 			level := l.checkTakeOne(d)
 			if s.inBubble && level.RetryAfter > clockError && !t.Failed() {
 				time.Sleep(level.RetryAfter - clockError) // too early, except at fast rates
@@ -82,10 +82,10 @@ func checkLimiterRetryAfter(t testing.TB, s limiterTest) {
 				time.Sleep(wait + tolerance)
 				l.mustTake(d)
 			}
-			d.Cost = 0
+			d.Amount = 0
 			if wait := l.checkTakeOne(d).ResetAfter; !t.Failed() {
 				time.Sleep(wait + tolerance)
-				d.Cost = burst
+				d.Amount = burst
 				l.mustTake(d)
 			}
 			if t.Failed() {
@@ -108,13 +108,13 @@ func checkLimiterIdleBucket(t testing.TB, s limiterTest) {
 		t.Skip("only TestLimiterInBubble can run this check, which takes days")
 	}
 	l := s.track(t)
-	empty := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 10, Per: 100 * time.Hour}, Cost: 10}
+	empty := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 10, Per: 100 * time.Hour}, Amount: 10}
 	l.mustTake(empty)
-	debt := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.PerMinute(10), Cost: 20_000}
+	debt := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.PerMinute(10), Amount: 20_000}
 	l.checkAdjust(debt)
 	for range 20 {
 		time.Sleep(50 * time.Minute)
-		l.checkTake(llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.PerMinute(10), Cost: 1})
+		l.checkTake(llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.PerMinute(10), Amount: 1})
 	}
 	l.wantRemaining(1, empty)
 	l.wantRemaining(0, debt)
@@ -125,35 +125,35 @@ func checkLimiterIdleBucket(t testing.TB, s limiterTest) {
 
 func checkLimiterRateChange(t testing.TB, s limiterTest) {
 	l := s.track(t)
-	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Cost: 10}
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Amount: 10}
 	l.mustTake(d)
 	for _, rate := range []llmhttp.Rate{slowRate(20), slowRate(5), {N: 10, Per: 300 * time.Hour}, {N: 30, Per: 100 * time.Hour, Burst: 90}, slowRate(1)} {
 		d.Rate = rate
 		l.wantRemaining(0, d) // an empty bucket stays empty
 	}
 
-	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Cost: 3}
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Amount: 3}
 	l.mustTake(d)
 	d.Rate = slowRate(20)
 	l.wantRemaining(7, d)
 	d.Rate = slowRate(4)
 	l.wantRemaining(4, d) // the new burst
-	d.Cost = 5
+	d.Amount = 5
 	l.mustRefuse(d)
-	d.Cost = 4
+	d.Amount = 4
 	l.mustTake(d)
-	d.Rate, d.Cost = slowRate(10), 15
+	d.Rate, d.Amount = slowRate(10), 15
 	l.checkAdjust(d)
-	d.Rate, d.Cost = slowRate(40), 1
+	d.Rate, d.Amount = slowRate(40), 1
 	l.mustRefuse(d) // a debt stays
-	d.Rate, d.Cost = slowRate(10), -16
+	d.Rate, d.Amount = slowRate(10), -16
 	l.checkAdjust(d)
 	l.wantRemaining(1, d)
 
 	// A bucket refills at the Rate of the latest draw.
-	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 1000, Per: time.Second}, Cost: 1000}
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: 1000, Per: time.Second}, Amount: 1000}
 	l.mustTake(d)
-	d.Cost = 0
+	d.Amount = 0
 	for _, rate := range []llmhttp.Rate{slowRate(1000), {N: 1000, Per: time.Second}, {N: 100, Per: time.Second}, {N: 2000, Per: time.Second, Burst: 300}} {
 		d.Rate = rate
 		l.checkTake(d)
@@ -165,20 +165,20 @@ func checkLimiterRateChange(t testing.TB, s limiterTest) {
 
 func checkLimiterLargeNumbers(t testing.TB, s limiterTest) {
 	l := s.track(t)
-	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: 1_000_000 * time.Hour}, Cost: math.MaxInt32}
+	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: 1_000_000 * time.Hour}, Amount: math.MaxInt32}
 	l.checkTake(d)
 	l.checkTake(d)
 
 	// A wait longer than the longest Duration must not become negative.
-	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(1), Cost: math.MaxInt32}
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(1), Amount: math.MaxInt32}
 	for range 2 {
-		d.Cost = math.MaxInt32
+		d.Amount = math.MaxInt32
 		l.checkAdjust(d)
-		d.Cost = 1
+		d.Amount = 1
 		l.mustRefuse(d)
 	}
 
-	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: time.Millisecond}, Cost: math.MaxInt32}
+	d = llmhttp.Draw{Bucket: l.newBucket(), Rate: llmhttp.Rate{N: math.MaxInt32, Per: time.Millisecond}, Amount: math.MaxInt32}
 	for range 5 {
 		l.checkTake(d)
 		time.Sleep(100 * time.Microsecond)
@@ -226,28 +226,29 @@ func (l *tracker) randomCall(rng *rand.Rand, buckets []llmhttp.Draw, rates []llm
 		if changed := pick(rng, rates...); rng.IntN(50) == 0 && b.Rate.N > 0 && changed.N > 0 {
 			b.Rate = changed
 		}
-		draws = append(draws, llmhttp.Draw{Bucket: b.Bucket, Rate: b.Rate, Cost: randomCost(rng, b.Rate.WithDefaults().Burst)})
+		draws = append(draws, llmhttp.Draw{Bucket: b.Bucket, Rate: b.Rate, Amount: randomCost(rng, b.Rate.WithDefaults().Burst)})
 	}
 	if rng.IntN(3) > 0 {
 		l.checkTake(draws...)
 		return
 	}
 	for i := range draws {
-		draws[i].Cost *= pick(rng, 1, -1)
+		draws[i].Amount *= pick[int64](rng, 1, -1)
 	}
 	l.checkAdjust(draws...)
 }
 
-func randomCost(rng *rand.Rand, burst int) int {
+func randomCost(rng *rand.Rand, burst int) int64 {
+	n := int64(burst)
 	switch rng.IntN(8) {
 	case 0:
 		return 0
 	case 1:
-		return burst
+		return n
 	case 2:
-		return min(burst, math.MaxInt32-1) + 1
+		return min(n, math.MaxInt32-1) + 1
 	case 3, 4:
-		return int(rng.Int64N(int64(burst) + 1))
+		return rng.Int64N(n + 1)
 	}
-	return rng.IntN(burst/5 + 1)
+	return rng.Int64N(n/5 + 1)
 }

@@ -49,6 +49,10 @@ func TestLimiter_AcceptsCorrectLimiter(t *testing.T) {
 	correct := func(testing.TB) llmhttp.Limiter { return newTokenMap() }
 	t.Run("TestLimiter", func(t *testing.T) { TestLimiter(t, correct) })
 	t.Run("TestLimiterInBubble", func(t *testing.T) { TestLimiterInBubble(t, correct) })
+	t.Run("subject by subject", func(t *testing.T) {
+		newLimiter := withSubjects(giveBackAll)
+		TestLimiterInBubble(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t).limiter })
+	})
 }
 
 // countMutants count tokens wrongly.
@@ -61,25 +65,25 @@ var countMutants = []mutant[limiterTest]{
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate { r.Burst = 0; return r.WithDefaults() }
 	})},
 	{"the last token cannot be taken", "NewBucketIsFull", limiterFixture(func(m *tokenMap) {
-		m.holds = func(b *tokens, cost int) bool { return cost == 0 || b.held > float64(cost)+0.5 }
+		m.holds = func(b *tokens, cost int64) bool { return cost == 0 || b.held > float64(cost)+0.5 }
 	})},
 	{"one token more than there is can be taken", "NewBucketIsFull", limiterFixture(func(m *tokenMap) {
-		m.holds = func(b *tokens, cost int) bool { return cost <= b.rate.Burst && b.held > float64(cost)-1.5 }
+		m.holds = func(b *tokens, cost int64) bool { return cost <= int64(b.rate.Burst) && b.held > float64(cost)-1.5 }
 	})},
 	{"Remaining is the state before the call", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if enough {
-			l.Remaining += d.Cost
+			l.Remaining += d.Amount
 		}
 	})},
 	{"Remaining is one too small", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = max(0, l.Remaining-1) })},
 	{"ResetAfter is always zero", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = 0 })},
 	{"ResetAfter is Per", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.rate.Per })},
 	{"ResetAfter is the time until the next token", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.until(b.held + 1) })},
-	{"Take returns an error", "NewBucketIsFull", withTake(func(*tokenMap, context.Context, string, []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take returns an error", "NewBucketIsFull", withTake(func(*tokenMap, context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) {
 		return nil, errors.New("down")
 	})},
-	{"Take returns no levels", "NewBucketIsFull", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		m.takeAll(key, draws)
+	{"Take returns no levels", "NewBucketIsFull", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		m.takeAll(draws)
 		return nil, nil
 	})},
 	{"RetryAfter is always zero", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.RetryAfter = 0 })},
@@ -113,30 +117,30 @@ var countMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"Take takes from each bucket on its own", "AllOrNothing", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take takes from each bucket on its own", "AllOrNothing", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		var levels []llmhttp.Level
 		for _, d := range draws {
-			levels = append(levels, m.takeAll(key, []llmhttp.Draw{d})...)
+			levels = append(levels, m.takeAll([]llmhttp.Draw{d})...)
 		}
 		return levels, nil
 	})},
-	{"Take takes from the buckets before one that lacks", "AllOrNothing", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take takes from the buckets before one that lacks", "AllOrNothing", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		for i, d := range draws {
-			if !m.holds(m.bucket(key, d), d.Cost) {
+			if !m.holds(m.bucket(d), d.Amount) {
 				break
 			}
 			if i == len(draws)-1 {
-				return m.takeAll(key, draws), nil
+				return m.takeAll(draws), nil
 			}
-			m.spend(m.bucket(key, d), d.Cost)
+			m.spend(m.bucket(d), d.Amount)
 			draws = slices.Clone(draws)
-			draws[i].Cost = 0
+			draws[i].Amount = 0
 		}
-		return m.takeAll(key, draws), nil
+		return m.takeAll(draws), nil
 	})},
 	{"a refused draw takes a token", "AllOrNothing", limiterFixture(func(m *tokenMap) {
 		holds := m.holds
-		m.holds = func(b *tokens, cost int) bool {
+		m.holds = func(b *tokens, cost int64) bool {
 			if !holds(b, cost) {
 				b.held--
 				return false
@@ -144,39 +148,92 @@ var countMutants = []mutant[limiterTest]{
 			return true
 		}
 	})},
-	{"only the first draw is checked", "AllOrNothing", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"only the first draw is checked", "AllOrNothing", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		enough := make([]bool, len(draws))
 		for i := range draws {
-			enough[i] = m.holds(m.bucket(key, draws[0]), draws[0].Cost)
+			enough[i] = m.holds(m.bucket(draws[0]), draws[0].Amount)
 		}
-		return m.finish(key, draws, enough), nil
+		return m.finish(draws, enough), nil
 	})},
 
-	{"levels are in reverse order", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		levels := m.takeAll(key, draws)
+	{"all draws are on the first subject", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		draws = slices.Clone(draws)
+		for i := range draws {
+			draws[i].Subject = draws[0].Subject
+		}
+		return m.takeAll(draws), nil
+	})},
+	{"each subject decides on its own", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		var levels []llmhttp.Level
+		for _, group := range bySubject(draws) {
+			levels = append(levels, m.takeAll(group)...)
+		}
+		return levels, nil
+	})},
+	{"nothing is given back when a later subject refuses", "SeveralSubjects", withSubjects(func(*tokenMap, []llmhttp.Draw) {})},
+	{"one token is given back when a later subject refuses", "SeveralSubjects", withSubjects(func(m *tokenMap, draws []llmhttp.Draw) {
+		for _, d := range draws {
+			m.spend(m.bucket(d), -1)
+		}
+	})},
+	{"later subjects are not checked", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		first := bySubject(draws)[0]
+		levels := m.takeAll(first)
+		if isGranted(levels) {
+			m.adjustAll(draws[len(first):])
+		}
+		for _, d := range draws[len(first):] {
+			levels = append(levels, m.level(m.bucket(d), d, true))
+		}
+		return levels, nil
+	})},
+	{"levels before a refusal are Unknown", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeAll(draws)
+		for i := range levels {
+			if !isGranted(levels) && levels[i].RetryAfter == 0 {
+				levels[i] = llmhttp.Level{Unknown: true}
+			}
+		}
+		return levels, nil
+	})},
+	{"levels of a read are Unknown", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeAll(draws)
+		for i, d := range draws {
+			if d.Amount == 0 && d.Subject != draws[0].Subject {
+				levels[i] = llmhttp.Level{Unknown: true}
+			}
+		}
+		return levels, nil
+	})},
+	{"Adjust skips later subjects", "SeveralSubjects", limiterFixture(func(m *tokenMap) {
+		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) { m.adjustAll(bySubject(draws)[0]) }
+	})},
+
+	{"levels are in reverse order", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeAll(draws)
 		slices.Reverse(levels)
 		return levels, nil
 	})},
-	{"levels are sorted by bucket", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"levels are sorted by bucket", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		draws = slices.Clone(draws)
 		slices.SortFunc(draws, func(a, b llmhttp.Draw) int { return strings.Compare(a.Bucket, b.Bucket) })
-		return m.takeAll(key, draws), nil
+		return m.takeAll(draws), nil
 	})},
-	{"Take sorts its argument", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		levels := m.takeAll(key, draws)
+	{"Take sorts its argument", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeAll(draws)
 		slices.SortFunc(draws, func(a, b llmhttp.Draw) int { return strings.Compare(a.Bucket, b.Bucket) })
 		return levels, nil
 	})},
-	{"RetryAfter is the longest of all draws", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		levels := m.takeAll(key, draws)
+	{"RetryAfter is the longest of all draws", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeAll(draws)
 		longest := slices.MaxFunc(levels, func(a, b llmhttp.Level) int { return int(a.RetryAfter - b.RetryAfter) }).RetryAfter
 		for i := range levels {
 			levels[i].RetryAfter = longest
 		}
 		return levels, nil
 	})},
-	{"RetryAfter is set only for the first bucket that lacks", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		levels := m.takeAll(key, draws)
+	{"RetryAfter is set only for the first bucket that lacks", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeAll(draws)
 		reported := false
 		for i := range levels {
 			if reported {
@@ -186,12 +243,12 @@ var countMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"Remaining of a refused Take is that of a granted one", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		levels := m.takeAll(key, draws)
+	{"Remaining of a refused Take is that of a granted one", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeAll(draws)
 		if !isGranted(levels) {
 			for i, d := range draws {
 				if levels[i].RetryAfter == 0 {
-					levels[i].Remaining -= d.Cost
+					levels[i].Remaining -= d.Amount
 				}
 			}
 		}
@@ -199,40 +256,42 @@ var countMutants = []mutant[limiterTest]{
 	})},
 
 	{"an empty bucket refuses a cost of zero", "ZeroCost", limiterFixture(func(m *tokenMap) {
-		m.holds = func(b *tokens, cost int) bool { return b.held >= float64(max(1, cost)) }
+		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(max(1, cost)) }
 	})},
 	{"a bucket in debt refuses a cost of zero", "ZeroCost", limiterFixture(func(m *tokenMap) {
-		m.holds = func(b *tokens, cost int) bool { return b.held >= float64(cost) }
+		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(cost) }
 	})},
 	{"a cost of zero takes a token", "ZeroCost", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
-		m.spend = func(b *tokens, cost int) {
+		m.spend = func(b *tokens, cost int64) {
 			if spend(b, cost); cost == 0 && b.held >= 1 {
 				b.held--
 			}
 		}
 	})},
-	{"Remaining is negative in debt", "ZeroCost", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = int(math.Floor(b.held)) })},
+	{"Remaining is negative in debt", "ZeroCost", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = int64(math.Floor(b.held)) })},
 
 	{"a cost above the burst leaves a debt", "CostAboveBurst", limiterFixture(func(m *tokenMap) {
-		m.holds = func(b *tokens, cost int) bool { return b.held >= float64(min(cost, b.rate.Burst)) }
+		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(min(cost, int64(b.rate.Burst))) }
 	})},
 	{"the cost is compared with N", "CostAboveBurst", limiterFixture(func(m *tokenMap) {
 		holds := m.holds
-		m.holds = func(b *tokens, cost int) bool { return cost > b.rate.Burst && cost <= b.rate.N || holds(b, cost) }
+		m.holds = func(b *tokens, cost int64) bool {
+			return cost > int64(b.rate.Burst) && cost <= int64(b.rate.N) || holds(b, cost)
+		}
 	})},
 	{"RetryAfter is zero for a cost above the burst", "CostAboveBurst", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, _ bool) {
-		if d.Cost > b.rate.Burst {
+		if d.Amount > int64(b.rate.Burst) {
 			l.RetryAfter = 0
 		}
 	})},
-	{"a cost above the burst is an error", "CostAboveBurst", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a cost above the burst is an error", "CostAboveBurst", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		for _, d := range draws {
-			if d.Cost > m.bucket(key, d).rate.Burst {
+			if d.Amount > int64(m.bucket(d).rate.Burst) {
 				return nil, errors.New("cost exceeds burst")
 			}
 		}
-		return m.takeAll(key, draws), nil
+		return m.takeAll(draws), nil
 	})},
 
 	{"a negative N means no limit", "NegativeRate", limiterFixture(func(m *tokenMap) {
@@ -261,48 +320,48 @@ var countMutants = []mutant[limiterTest]{
 		}
 	})},
 	{"a burst of zero does not bound returned tokens", "NegativeRate", limiterFixture(func(m *tokenMap) {
-		m.spend = func(b *tokens, cost int) { b.held -= float64(cost) }
-		m.holds = func(b *tokens, cost int) bool { return b.held >= float64(cost) }
+		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
+		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(cost) }
 	})},
 
-	{"Take panics without draws", "NoDraws", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take panics without draws", "NoDraws", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		_ = draws[0]
-		return m.takeAll(key, draws), nil
+		return m.takeAll(draws), nil
 	})},
-	{"Take returns a level without draws", "NoDraws", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take returns a level without draws", "NoDraws", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		if len(draws) == 0 {
 			return make([]llmhttp.Level, 1), nil
 		}
-		return m.takeAll(key, draws), nil
+		return m.takeAll(draws), nil
 	})},
 
-	{"Adjust does nothing", "Adjust", limiterFixture(func(m *tokenMap) { m.adjust = func(*tokenMap, string, []llmhttp.Draw) {} })},
+	{"Adjust does nothing", "Adjust", limiterFixture(func(m *tokenMap) { m.adjust = func(*tokenMap, []llmhttp.Draw) {} })},
 	{"Adjust ignores negative costs", "Adjust", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
-		m.spend = func(b *tokens, cost int) { spend(b, max(0, cost)) }
+		m.spend = func(b *tokens, cost int64) { spend(b, max(0, cost)) }
 	})},
 	{"Adjust returns tokens beyond the burst", "Adjust", limiterFixture(func(m *tokenMap) {
-		m.spend = func(b *tokens, cost int) { b.held -= float64(cost) }
+		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
 		m.refill = func(*tokens, time.Time) {}
 	})},
 	{"Adjust refuses like Take", "Adjust", limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, key string, draws []llmhttp.Draw) { m.takeAll(key, draws) }
+		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) { m.takeAll(draws) }
 	})},
 	{"Adjust handles only the first draw", "Adjust", limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, key string, draws []llmhttp.Draw) { m.adjustAll(key, draws[:min(1, len(draws))]) }
+		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) { m.adjustAll(draws[:min(1, len(draws))]) }
 	})},
 	{"Adjust skips new buckets", "Adjust", limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, key string, draws []llmhttp.Draw) {
+		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) {
 			for _, d := range draws {
-				if m.buckets[m.join(key, d.Bucket)] != nil {
-					m.adjustAll(key, []llmhttp.Draw{d})
+				if m.buckets[m.join(d.Subject, d.Bucket)] != nil {
+					m.adjustAll([]llmhttp.Draw{d})
 				}
 			}
 		}
 	})},
 	{"Adjust reorders its argument", "Adjust", limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, key string, draws []llmhttp.Draw) {
-			m.adjustAll(key, draws)
+		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) {
+			m.adjustAll(draws)
 			slices.Reverse(draws)
 		}
 	})},

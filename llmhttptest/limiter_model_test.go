@@ -24,17 +24,17 @@ type tokenMap struct {
 	mu      sync.Mutex
 	buckets map[string]*tokens // guarded by mu
 
-	name     func(name string) string        // normalises a key or a bucket name
-	join     func(key, bucket string) string // makes a key of buckets
+	name     func(name string) string                        // normalises the ID of a subject or a bucket name
+	join     func(s llmhttp.SubjectID, bucket string) string // makes a key of buckets
 	defaults func(r llmhttp.Rate) llmhttp.Rate
 	initial  func(r llmhttp.Rate) float64                               // the tokens of a new bucket
 	refill   func(b *tokens, now time.Time)                             // adds what was gained
 	setRate  func(b *tokens, r llmhttp.Rate)                            // changes the Rate of a bucket
-	holds    func(b *tokens, cost int) bool                             // reports whether b holds cost
-	spend    func(b *tokens, cost int)                                  // takes cost, perhaps leaving a debt
+	holds    func(b *tokens, cost int64) bool                           // reports whether b holds cost
+	spend    func(b *tokens, cost int64)                                // takes cost, perhaps leaving a debt
 	level    func(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level // the Level after the call
-	take     func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error)
-	adjust   func(m *tokenMap, key string, draws []llmhttp.Draw)
+	take     func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error)
+	adjust   func(m *tokenMap, draws []llmhttp.Draw)
 }
 
 // tokens is a bucket of a tokenMap.
@@ -48,7 +48,7 @@ func newTokenMap() *tokenMap {
 	m := &tokenMap{
 		buckets:  map[string]*tokens{},
 		name:     func(name string) string { return name },
-		join:     func(key, bucket string) string { return fmt.Sprintf("%q %q", key, bucket) },
+		join:     func(s llmhttp.SubjectID, bucket string) string { return fmt.Sprintf("%q %q %q", s.Kind, s.ID, bucket) },
 		defaults: llmhttp.Rate.WithDefaults,
 		initial:  func(r llmhttp.Rate) float64 { return float64(r.Burst) },
 		refill: func(b *tokens, now time.Time) {
@@ -56,14 +56,14 @@ func newTokenMap() *tokenMap {
 			b.at = now
 		},
 		setRate: func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, min(b.held, float64(r.Burst)) },
-		holds: func(b *tokens, cost int) bool {
-			return cost == 0 || cost <= b.rate.Burst && b.held+1e-6 >= float64(cost)
+		holds: func(b *tokens, cost int64) bool {
+			return cost == 0 || cost <= int64(b.rate.Burst) && b.held+1e-6 >= float64(cost)
 		},
-		spend: func(b *tokens, cost int) { b.held = min(float64(b.rate.Burst), b.held-float64(cost)) },
+		spend: func(b *tokens, cost int64) { b.held = min(float64(b.rate.Burst), b.held-float64(cost)) },
 		level: correctLevel,
 	}
-	m.take = func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		return m.takeAll(key, draws), nil
+	m.take = func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		return m.takeAll(draws), nil
 	}
 	m.adjust = (*tokenMap).adjustAll
 	return m
@@ -80,29 +80,30 @@ func (b *tokens) until(n float64) time.Duration {
 }
 
 func correctLevel(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level {
-	l := llmhttp.Level{Remaining: max(0, int(b.held+1e-6)), ResetAfter: b.until(float64(b.rate.Burst))}
+	l := llmhttp.Level{Remaining: max(0, int64(b.held+1e-6)), ResetAfter: b.until(float64(b.rate.Burst))}
 	if !enough {
-		l.RetryAfter = max(1, b.until(float64(d.Cost)))
+		l.RetryAfter = max(1, b.until(float64(d.Amount)))
 	}
 	return l
 }
 
-func (m *tokenMap) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (m *tokenMap) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.take(m, ctx, key, draws)
+	return m.take(m, ctx, draws)
 }
 
-func (m *tokenMap) Adjust(_ context.Context, key string, draws ...llmhttp.Draw) error {
+func (m *tokenMap) Adjust(_ context.Context, draws ...llmhttp.Draw) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.adjust(m, key, draws)
+	m.adjust(m, draws)
 	return nil
 }
 
 // bucket returns the bucket of d, refilled and with the Rate of d.
-func (m *tokenMap) bucket(key string, d llmhttp.Draw) *tokens {
-	now, rate, name := time.Now(), m.defaults(d.Rate), m.join(m.name(key), m.name(d.Bucket))
+func (m *tokenMap) bucket(d llmhttp.Draw) *tokens {
+	now, rate := time.Now(), m.defaults(d.Rate)
+	name := m.join(llmhttp.SubjectID{Kind: d.Subject.Kind, ID: m.name(d.Subject.ID)}, m.name(d.Bucket))
 	b := m.buckets[name]
 	if b == nil {
 		b = &tokens{m.initial(rate), rate, now}
@@ -115,30 +116,30 @@ func (m *tokenMap) bucket(key string, d llmhttp.Draw) *tokens {
 	return b
 }
 
-func (m *tokenMap) takeAll(key string, draws []llmhttp.Draw) []llmhttp.Level {
+func (m *tokenMap) takeAll(draws []llmhttp.Draw) []llmhttp.Level {
 	enough := make([]bool, len(draws))
 	for i, d := range draws {
-		enough[i] = m.holds(m.bucket(key, d), d.Cost)
+		enough[i] = m.holds(m.bucket(d), d.Amount)
 	}
-	return m.finish(key, draws, enough)
+	return m.finish(draws, enough)
 }
 
 // finish takes from all buckets if each holds enough, and returns the levels.
-func (m *tokenMap) finish(key string, draws []llmhttp.Draw, enough []bool) []llmhttp.Level {
+func (m *tokenMap) finish(draws []llmhttp.Draw, enough []bool) []llmhttp.Level {
 	levels := make([]llmhttp.Level, len(draws))
 	for i, d := range draws {
-		b := m.bucket(key, d)
+		b := m.bucket(d)
 		if !slices.Contains(enough, false) {
-			m.spend(b, d.Cost)
+			m.spend(b, d.Amount)
 		}
 		levels[i] = m.level(b, d, enough[i])
 	}
 	return levels
 }
 
-func (m *tokenMap) adjustAll(key string, draws []llmhttp.Draw) {
+func (m *tokenMap) adjustAll(draws []llmhttp.Draw) {
 	for _, d := range draws {
-		m.spend(m.bucket(key, d), d.Cost)
+		m.spend(m.bucket(d), d.Amount)
 	}
 }
 
@@ -163,8 +164,60 @@ func withLevel(change func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough b
 }
 
 // withTake returns a constructor of a Limiter with another Take.
-func withTake(take func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error)) func(testing.TB) limiterTest {
+func withTake(take func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error)) func(testing.TB) limiterTest {
 	return limiterFixture(func(m *tokenMap) { m.take = take })
+}
+
+// bySubject returns the draws of each subject.
+func bySubject(draws []llmhttp.Draw) (groups [][]llmhttp.Draw) {
+	for len(draws) > 0 {
+		n := 1
+		for n < len(draws) && draws[n].Subject == draws[0].Subject {
+			n++
+		}
+		groups, draws = append(groups, draws[:n]), draws[n:]
+	}
+	return groups
+}
+
+// takeEach takes from one subject after the other, and stops at the first that refuses. It
+// gives nothing back.
+func (m *tokenMap) takeEach(draws []llmhttp.Draw) []llmhttp.Level {
+	levels := make([]llmhttp.Level, 0, len(draws))
+	for _, group := range bySubject(draws) {
+		levels = append(levels, m.takeAll(group)...)
+		if !isGranted(levels) {
+			break
+		}
+	}
+	for len(levels) < len(draws) {
+		levels = append(levels, llmhttp.Level{Unknown: true})
+	}
+	return levels
+}
+
+// withSubjects returns a constructor of a Limiter that takes from one subject after the
+// other, and calls giveBack with the draws of those before one that refuses. It is correct if
+// giveBack is adjustAll of the negative costs.
+func withSubjects(giveBack func(m *tokenMap, draws []llmhttp.Draw)) func(testing.TB) limiterTest {
+	return withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeEach(draws)
+		if refused := slices.IndexFunc(levels, func(l llmhttp.Level) bool { return l.RetryAfter > 0 }); refused >= 0 {
+			n := slices.IndexFunc(draws, func(d llmhttp.Draw) bool { return d.Subject == draws[refused].Subject })
+			giveBack(m, draws[:n])
+			for i, d := range draws[:n] {
+				levels[i] = m.level(m.bucket(d), d, true)
+			}
+		}
+		return levels, nil
+	})
+}
+
+// giveBackAll gives back what draws took.
+func giveBackAll(m *tokenMap, draws []llmhttp.Draw) {
+	for _, d := range draws {
+		m.spend(m.bucket(d), -d.Amount)
+	}
 }
 
 // withSetRate returns a constructor of a Limiter that changes Rates in another
@@ -186,11 +239,11 @@ type busyLimiter struct {
 	busy sync.Mutex // held during a Take
 }
 
-func (l *busyLimiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *busyLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	if !l.busy.TryLock() {
 		return nil, errors.New("busy")
 	}
 	defer l.busy.Unlock()
 	time.Sleep(time.Microsecond)
-	return l.Limiter.Take(ctx, key, draws...)
+	return l.Limiter.Take(ctx, draws...)
 }

@@ -2,6 +2,7 @@ package llmhttptest
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -15,18 +16,18 @@ import (
 var timeMutants = []mutant[limiterTest]{
 	{"a bucket never holds less than zero", "Debt", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
-		m.spend = func(b *tokens, cost int) { spend(b, cost); b.held = max(0, b.held) }
+		m.spend = func(b *tokens, cost int64) { spend(b, cost); b.held = max(0, b.held) }
 	})},
 	{"a debt is at most the burst", "Debt", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
-		m.spend = func(b *tokens, cost int) { spend(b, cost); b.held = max(-float64(b.rate.Burst), b.held) }
+		m.spend = func(b *tokens, cost int64) { spend(b, cost); b.held = max(-float64(b.rate.Burst), b.held) }
 	})},
 	{"costs have 16 bits", "Debt", limiterFixture(func(m *tokenMap) {
-		m.spend = func(b *tokens, cost int) { b.held = min(float64(b.rate.Burst), b.held-float64(int16(cost))) }
+		m.spend = func(b *tokens, cost int64) { b.held = min(float64(b.rate.Burst), b.held-float64(int16(cost))) }
 	})},
 	{"RetryAfter ignores the debt", "Debt", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if b.held < 0 {
-			l.RetryAfter = min(l.RetryAfter, seconds(float64(d.Cost)/b.perSecond()))
+			l.RetryAfter = min(l.RetryAfter, seconds(float64(d.Amount)/b.perSecond()))
 		}
 	})},
 	{"refilling forgives the debt", "Debt", limiterFixture(func(m *tokenMap) {
@@ -49,14 +50,14 @@ var timeMutants = []mutant[limiterTest]{
 	})},
 	{"buckets refill beyond the burst", "Refill", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) { b.held += now.Sub(b.at).Seconds() * b.perSecond(); b.at = now }
-		m.spend = func(b *tokens, cost int) { b.held -= float64(cost) }
+		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
 	})},
 	{"buckets refill up to N instead of the burst", "Refill", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			b.held = min(float64(max(b.rate.N, b.rate.Burst)), b.held+now.Sub(b.at).Seconds()*b.perSecond())
 			b.at = now
 		}
-		m.spend = func(b *tokens, cost int) { b.held -= float64(cost) }
+		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
 	})},
 	{"buckets refill twice as fast", "Refill", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
@@ -104,7 +105,7 @@ var timeMutants = []mutant[limiterTest]{
 	})},
 	{"RetryAfter ignores what the bucket holds", "RetryAfterSuffices", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if !enough {
-			l.RetryAfter = seconds(float64(d.Cost) / b.perSecond())
+			l.RetryAfter = seconds(float64(d.Amount) / b.perSecond())
 		}
 	})},
 	{"tokens are counted in millionths", "RetryAfterSuffices", limiterFixture(func(m *tokenMap) { // which a slow Rate does not reach
@@ -145,7 +146,7 @@ var timeMutants = []mutant[limiterTest]{
 	{"a bucket holds more than its new burst", "RateChange", limiterFixture(func(m *tokenMap) {
 		m.setRate = func(b *tokens, r llmhttp.Rate) { b.rate = r }
 		m.refill = func(b *tokens, now time.Time) { b.held += now.Sub(b.at).Seconds() * b.perSecond(); b.at = now }
-		m.spend = func(b *tokens, cost int) { b.held -= float64(cost) }
+		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
 	})},
 	{"a new Rate keeps the used tokens, not the remaining ones", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) {
 		b.held += float64(r.Burst - b.rate.Burst)
@@ -164,21 +165,21 @@ var timeMutants = []mutant[limiterTest]{
 		refill := m.refill
 		m.refill = func(*tokens, time.Time) {}
 		m.setRate = func(b *tokens, r llmhttp.Rate) { b.rate = r }
-		m.take = func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		m.take = func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 			for _, d := range draws {
-				refill(m.bucket(key, d), time.Now())
+				refill(m.bucket(d), time.Now())
 			}
-			return m.takeAll(key, draws), nil
+			return m.takeAll(draws), nil
 		}
 	})},
 
 	{"RetryAfter overflows", "LargeNumbers", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if !enough {
-			l.RetryAfter = time.Duration(int64(d.Cost)-int64(b.held)) * b.rate.Per / time.Duration(b.rate.N)
+			l.RetryAfter = time.Duration(int64(d.Amount)-int64(b.held)) * b.rate.Per / time.Duration(b.rate.N)
 		}
 	})},
 	{"costs have 31 bits", "LargeNumbers", limiterFixture(func(m *tokenMap) {
-		m.spend = func(b *tokens, cost int) { b.held = min(float64(b.rate.Burst), b.held-float64(min(cost, 1<<30))) }
+		m.spend = func(b *tokens, cost int64) { b.held = min(float64(b.rate.Burst), b.held-float64(min(cost, 1<<30))) }
 	})},
 	{"a bucket gains at most a token per nanosecond", "LargeNumbers", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
@@ -196,97 +197,118 @@ var timeMutants = []mutant[limiterTest]{
 	{"braces are removed", "Names", limiterFixture(func(m *tokenMap) {
 		m.name = func(s string) string { return strings.NewReplacer("{", "", "}", "").Replace(s) }
 	})},
-	{"keys are ignored", "Names", limiterFixture(func(m *tokenMap) { m.join = func(_, bucket string) string { return bucket } })},
-	{"keys and buckets are joined by a colon", "Names", limiterFixture(func(m *tokenMap) {
-		m.join = func(key, bucket string) string { return key + ":" + bucket }
+	{"kinds are ignored", "Names", limiterFixture(func(m *tokenMap) {
+		m.join = func(s llmhttp.SubjectID, bucket string) string { return fmt.Sprintf("%q %q", s.ID, bucket) }
 	})},
-	{"keys and buckets are joined by nothing", "Names", limiterFixture(func(m *tokenMap) {
-		m.join = func(key, bucket string) string { return key + bucket }
+	{"kinds and IDs are joined by nothing", "Names", limiterFixture(func(m *tokenMap) {
+		m.join = func(s llmhttp.SubjectID, bucket string) string { return fmt.Sprintf("%q %q", s.Kind+s.ID, bucket) }
+	})},
+	{"subjects are ignored", "Names", limiterFixture(func(m *tokenMap) { m.join = func(_ llmhttp.SubjectID, bucket string) string { return bucket } })},
+	{"subjects and buckets are joined by a colon", "Names", limiterFixture(func(m *tokenMap) {
+		m.join = func(s llmhttp.SubjectID, bucket string) string { return s.Kind + ":" + s.ID + ":" + bucket }
+	})},
+	{"subjects and buckets are joined by nothing", "Names", limiterFixture(func(m *tokenMap) {
+		m.join = func(s llmhttp.SubjectID, bucket string) string { return s.Kind + s.ID + bucket }
 	})},
 	{"names are cut at 255 bytes", "Names", limiterFixture(func(m *tokenMap) { m.name = func(s string) string { return s[:min(len(s), 255)] } })},
 
-	{"a Take that fails takes from one bucket", "CancelledContext", withTake(func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a Take that fails takes from one bucket", "CancelledContext", withTake(func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		if ctx.Err() != nil {
-			m.spend(m.bucket(key, draws[0]), 1)
+			m.spend(m.bucket(draws[0]), 1)
 			return nil, ctx.Err()
 		}
-		return m.takeAll(key, draws), nil
+		return m.takeAll(draws), nil
 	})},
-	{"a Take with a cancelled context is granted and takes nothing", "CancelledContext", withTake(func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		levels := m.takeAll(key, draws)
+	{"a Take with a cancelled context is granted and takes nothing", "CancelledContext", withTake(func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		levels := m.takeAll(draws)
 		if ctx.Err() != nil {
-			m.spend(m.bucket(key, draws[0]), -draws[0].Cost)
+			m.spend(m.bucket(draws[0]), -draws[0].Amount)
 		}
 		return levels, nil
 	})},
-	{"a Take with a cancelled context returns nothing", "CancelledContext", withTake(func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a Take with a cancelled context returns nothing", "CancelledContext", withTake(func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		if ctx.Err() != nil {
 			return nil, nil
 		}
-		return m.takeAll(key, draws), nil
+		return m.takeAll(draws), nil
 	})},
 
 	{"taking drops the fraction of a token", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
-		m.spend = func(b *tokens, cost int) { spend(b, cost); b.held = math.Floor(b.held) }
+		m.spend = func(b *tokens, cost int64) { spend(b, cost); b.held = math.Floor(b.held) }
 	})},
 	{"a Take forgives the debt", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		take := m.take
-		m.take = func(m *tokenMap, ctx context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-			levels, err := take(m, ctx, key, draws)
+		m.take = func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+			levels, err := take(m, ctx, draws)
 			for _, d := range draws {
-				b := m.bucket(key, d)
+				b := m.bucket(d)
 				b.held = max(b.held, 0)
 			}
 			return levels, err
 		}
 	})},
-	{"the third draw takes nothing", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"the third draw takes nothing", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		if len(draws) == 3 {
 			draws = slices.Clone(draws)
-			draws[2].Cost = 0
+			draws[2].Amount = 0
 		}
-		return m.takeAll(key, draws), nil
+		return m.takeAll(draws), nil
 	})},
 
-	{"Take checks and takes in two steps", "ConcurrentTakes", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take checks and takes in two steps", "ConcurrentTakes", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		enough := make([]bool, len(draws))
 		for i, d := range draws {
-			enough[i] = m.holds(m.bucket(key, d), d.Cost)
+			enough[i] = m.holds(m.bucket(d), d.Amount)
 		}
 		m.pause()
-		return m.finish(key, draws, enough), nil
+		return m.finish(draws, enough), nil
 	})},
 	{"concurrent calls are an error", "ConcurrentTakes", func(testing.TB) limiterTest {
 		return limiterTest{limiter: &busyLimiter{Limiter: newTokenMap()}, inBubble: true}
 	}},
-	{"Take takes bucket by bucket and returns the tokens", "ConcurrentTakesOfSeveral", withTake(func(m *tokenMap, _ context.Context, key string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take takes bucket by bucket and returns the tokens", "ConcurrentTakesOfSeveral", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		enough := make([]bool, len(draws))
 		for i, d := range draws {
-			b := m.bucket(key, d)
-			if enough[i] = m.holds(b, d.Cost); enough[i] {
-				m.spend(b, d.Cost)
+			b := m.bucket(d)
+			if enough[i] = m.holds(b, d.Amount); enough[i] {
+				m.spend(b, d.Amount)
 			}
 			m.pause()
 		}
 		granted := !slices.Contains(enough, false)
 		levels := make([]llmhttp.Level, len(draws))
 		for i, d := range draws {
-			b := m.bucket(key, d)
+			b := m.bucket(d)
 			if enough[i] && !granted {
-				m.spend(b, -d.Cost)
+				m.spend(b, -d.Amount)
 			}
 			levels[i] = m.level(b, d, enough[i])
 		}
 		return levels, nil
 	})},
+	{"giving back overwrites what others took", "ConcurrentSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		held := make([]float64, len(draws))
+		for i, d := range draws {
+			held[i] = m.bucket(d).held
+		}
+		levels := m.takeEach(draws)
+		m.pause()
+		if !isGranted(levels) {
+			for i, d := range draws {
+				b := m.bucket(d)
+				b.held = held[i]
+			}
+		}
+		return levels, nil
+	})},
 	{"concurrent adjustments are lost", "ConcurrentAdjusts", limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, key string, draws []llmhttp.Draw) {
+		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) {
 			for _, d := range draws {
-				b := m.bucket(key, d)
+				b := m.bucket(d)
 				held := b.held
 				m.pause()
-				b.held = min(float64(b.rate.Burst), held-float64(d.Cost))
+				b.held = min(float64(b.rate.Burst), held-float64(d.Amount))
 			}
 		}
 	})},

@@ -10,22 +10,38 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A tracker calls a Limiter for one key and reports results that cannot be
-// right. It must see all calls for the key. It is not safe for concurrent use.
+// A tracker calls a Limiter and reports results that cannot be right. It must see all calls
+// for the subjects that it is used with. It is not safe for concurrent use.
 type tracker struct {
 	limiter  llmhttp.Limiter
 	inBubble bool // see limiterTest
 	t        testing.TB
-	key      string
-	buckets  map[string]*bucketState
+	subject  llmhttp.SubjectID // of draws without one
+	buckets  map[bucketID]*bucketState
 	created  int // names returned by newBucket
 }
 
-// track returns a tracker for a new key.
-func (l limiterTest) track(t testing.TB) *tracker { return l.trackKey(t, unique("key")) }
+type bucketID struct {
+	subject llmhttp.SubjectID
+	name    string
+}
 
-func (l limiterTest) trackKey(t testing.TB, key string) *tracker {
-	return &tracker{limiter: l.limiter, inBubble: l.inBubble, t: t, key: key, buckets: map[string]*bucketState{}}
+// track returns a tracker for a new key.
+func (l limiterTest) track(t testing.TB) *tracker { return l.trackSubject(t, newSubject()) }
+
+func (l limiterTest) trackSubject(t testing.TB, s llmhttp.SubjectID) *tracker {
+	return &tracker{limiter: l.limiter, inBubble: l.inBubble, t: t, subject: s, buckets: map[bucketID]*bucketState{}}
+}
+
+// withSubject returns a copy of draws in which those without a subject have that of l.
+func (l *tracker) withSubject(draws []llmhttp.Draw) []llmhttp.Draw {
+	draws = slices.Clone(draws)
+	for i := range draws {
+		if draws[i].Subject == (llmhttp.SubjectID{}) {
+			draws[i].Subject = l.subject
+		}
+	}
+	return draws
 }
 
 // newBucket returns the name of a bucket that has not been used.
@@ -50,12 +66,12 @@ func (b *bucketState) slack(n float64) float64 {
 
 // holds reports whether b must have held enough for cost, and whether it must
 // have held less. Both are false if either may be true.
-func (b *bucketState) holds(cost int) (mustHold, mustLack bool) {
+func (b *bucketState) holds(cost int64) (mustHold, mustLack bool) {
 	c := float64(cost)
 	switch {
 	case cost == 0:
 		return true, false
-	case cost > b.rate.Burst:
+	case cost > int64(b.rate.Burst):
 		return false, true
 	}
 	return b.least >= c+b.slack(c), b.most < c-b.slack(c)
@@ -74,10 +90,11 @@ func (b *bucketState) String() string {
 func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
 	rate := d.Rate.WithDefaults()
 	burst := float64(rate.Burst)
-	b := l.buckets[d.Bucket]
+	id := bucketID{d.Subject, d.Bucket}
+	b := l.buckets[id]
 	if b == nil {
 		b = &bucketState{rate: rate, least: burst, most: burst}
-		l.buckets[d.Bucket] = b
+		l.buckets[id] = b
 	} else {
 		drift := driftError
 		if l.inBubble {
@@ -102,9 +119,10 @@ func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
 // taken.
 func (l *tracker) checkTake(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 	l.t.Helper()
+	draws = l.withSubject(draws)
 	passed := slices.Clone(draws)
 	begin := time.Now()
-	levels, err := l.limiter.Take(l.t.Context(), l.key, passed...)
+	levels, err := l.limiter.Take(l.t.Context(), passed...)
 	end := time.Now()
 	call := "Take" + describeDraws(draws)
 	switch {
@@ -116,24 +134,44 @@ func (l *tracker) checkTake(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describeDraws(passed))
 	}
 	granted := isGranted(levels)
+	var refused bool              // a draw before has been
+	var refuser llmhttp.SubjectID // of the last draw that was refused
 	for i, d := range draws {
 		b := l.refill(d, begin, end)
-		l.wantRetryAfter(fmt.Sprintf("%s: RetryAfter of draw %d", call, i), levels[i].RetryAfter, b, d.Cost)
+		if levels[i].Unknown {
+			l.wantUnknown(fmt.Sprintf("%s: level %d", call, i), levels[i], refused && refuser != d.Subject)
+			continue
+		}
+		if levels[i].RetryAfter > 0 {
+			refused, refuser = true, d.Subject
+		}
+		l.wantRetryAfter(fmt.Sprintf("%s: RetryAfter of draw %d", call, i), levels[i].RetryAfter, b, d.Amount)
 		if granted {
-			b.least -= float64(d.Cost)
-			b.most -= float64(d.Cost)
+			b.least -= float64(d.Amount)
+			b.most -= float64(d.Amount)
 		}
 		what := fmt.Sprintf("%s: level %d", call, i)
 		l.wantLevel(what, levels[i], b)
-		if levels[i].RetryAfter > 0 && b.rate.N > 0 && d.Cost <= b.rate.Burst {
-			l.wantWait(what+": RetryAfter", levels[i].RetryAfter, b, float64(d.Cost))
+		if levels[i].RetryAfter > 0 && b.rate.N > 0 && d.Amount <= int64(b.rate.Burst) {
+			l.wantWait(what+": RetryAfter", levels[i].RetryAfter, b, float64(d.Amount))
 		}
 	}
 	return levels, granted
 }
 
+// wantUnknown reports an error unless level may be Unknown and has no other field.
+func (l *tracker) wantUnknown(what string, level llmhttp.Level, permitted bool) {
+	l.t.Helper()
+	if !permitted {
+		l.t.Errorf("%s is Unknown, want it known unless another subject before it has refused", what)
+	}
+	if level != (llmhttp.Level{Unknown: true}) {
+		l.t.Errorf("%s is %+v, want no other field of a level that is Unknown", what, level)
+	}
+}
+
 // wantRetryAfter reports an error if wait says wrongly whether b held enough for cost.
-func (l *tracker) wantRetryAfter(what string, wait time.Duration, b *bucketState, cost int) {
+func (l *tracker) wantRetryAfter(what string, wait time.Duration, b *bucketState, cost int64) {
 	l.t.Helper()
 	mustHold, mustLack := b.holds(cost)
 	if wait > 0 && mustHold {
@@ -209,10 +247,10 @@ func (l *tracker) mustRefuse(draws ...llmhttp.Draw) []llmhttp.Level {
 }
 
 // wantRemaining reports an error unless remaining tokens are in the bucket of
-// d, whose Cost does not matter.
-func (l *tracker) wantRemaining(remaining int, d llmhttp.Draw) {
+// d, whose Amount does not matter.
+func (l *tracker) wantRemaining(remaining int64, d llmhttp.Draw) {
 	l.t.Helper()
-	d.Cost = 0
+	d.Amount = 0
 	if levels := l.mustTake(d); levels[0].Remaining != remaining {
 		l.t.Errorf("%d tokens remain in the bucket %.40q, want %d", levels[0].Remaining, d.Bucket, remaining)
 	}
@@ -221,9 +259,10 @@ func (l *tracker) wantRemaining(remaining int, d llmhttp.Draw) {
 // checkAdjust calls Adjust and checks that it returns no error.
 func (l *tracker) checkAdjust(draws ...llmhttp.Draw) {
 	l.t.Helper()
+	draws = l.withSubject(draws)
 	passed := slices.Clone(draws)
 	begin := time.Now()
-	err := l.limiter.Adjust(l.t.Context(), l.key, passed...)
+	err := l.limiter.Adjust(l.t.Context(), passed...)
 	end := time.Now()
 	call := "Adjust" + describeDraws(draws)
 	if err != nil {
@@ -234,7 +273,7 @@ func (l *tracker) checkAdjust(draws ...llmhttp.Draw) {
 	}
 	for _, d := range draws {
 		b := l.refill(d, begin, end)
-		b.least = min(float64(b.rate.Burst), b.least-float64(d.Cost))
-		b.most = min(float64(b.rate.Burst), b.most-float64(d.Cost))
+		b.least = min(float64(b.rate.Burst), b.least-float64(d.Amount))
+		b.most = min(float64(b.rate.Burst), b.most-float64(d.Amount))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -39,29 +40,29 @@ func BenchmarkLimiter_InProcess(b *testing.B) { llmhttptest.BenchmarkLimiter(b, 
 
 func TestUsageStore_Buffer(t *testing.T) {
 	llmhttptest.TestUsageStore(t, func(t testing.TB) llmhttp.UsageStore {
-		b := llmhttp.NewUsageBuffer(memory.NewUsageStore(), 7, time.Millisecond)
+		b := llmhttp.NewUsageBuffer(memory.NewUsageStore(), &llmhttp.UsageBufferOptions{BatchSize: 7, Delay: time.Millisecond})
 		t.Cleanup(func() { assert.NoError(t, b.Close(context.Background())) })
 		return b
 	})
 }
 
 var echoModels = llmhttptest.BackendOptions{
-	ChatModel:      memory.ModelChat,
-	ImageModel:     memory.ModelImageSmall,
-	EmbeddingModel: memory.ModelEmbed,
+	ChatModel:      modeltest.Chat,
+	ImageModel:     modeltest.Image,
+	EmbeddingModel: modeltest.Embed,
 }
 
 func TestBackend_Echo(t *testing.T) {
-	llmhttptest.TestBackend(t, memory.Echo(), echoModels)
+	llmhttptest.TestBackend(t, modeltest.New(), echoModels)
 }
 
 func TestBackend_SlowEcho(t *testing.T) {
 	slow := &memory.Backend{Delay: time.Millisecond}
-	llmhttptest.TestBackend(t, slow, llmhttptest.BackendOptions{ChatModel: memory.ModelChat, Prompt: "One and two make three."})
+	llmhttptest.TestBackend(t, slow, llmhttptest.BackendOptions{ChatModel: modeltest.Chat, Prompt: "One and two make three."})
 }
 
 func TestBackend_Forwarder(t *testing.T) {
-	llmhttptest.TestBackend(t, llmhttp.Forwarder{Backend: memory.Echo()}, echoModels)
+	llmhttptest.TestBackend(t, llmhttp.Forwarder{Backend: modeltest.New()}, echoModels)
 }
 
 func TestBackend_Scripted(t *testing.T) {

@@ -13,8 +13,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // ProtocolOptions describe the clients of a [llmhttp.Protocol] to
@@ -30,11 +32,24 @@ type ProtocolOptions struct {
 	// Authorize makes r present secret.
 	Authorize func(r *http.Request, secret string)
 
-	// FailsCleanly reports whether clients expect a clean end after a failure in a
-	// stream: Route.FailsCleanly of the route of Path. If false, they expect a cut.
-	FailsCleanly bool
+	// WholeType and StreamType are the Content-Types of whole replies and of streams, without
+	// parameters. Empty means application/json and text/event-stream.
+	WholeType, StreamType string
 
-	// Choices is the largest number of choices a client can ask for. Zero means 1.
+	// Split divides a stream into events as strict clients do. cut tells whether the
+	// connection was cut before the end of the stream. Nil means [SplitEvents].
+	Split func(stream []byte, cut bool) ([]Event, error)
+
+	// EndsCleanly reports whether clients expect a clean end after a failure in a
+	// stream, as Framing.EndsCleanly promises. If false, they expect a cut.
+	EndsCleanly bool
+
+	// TextOnly is for formats whose replies have the text of the first choice and nothing
+	// else.
+	TextOnly bool
+
+	// Choices is the largest number of choices a client can ask for. Zero means 1;
+	// negative means no limit.
 	Choices int
 
 	// ReadWhole decodes a whole reply. ReadStream decodes a stream, and returns
@@ -46,14 +61,15 @@ type ProtocolOptions struct {
 	ReadStream func(events []Event) (*llmhttp.ChatResponse, error)
 
 	// ReadError returns the message of an error reply. ReadFailure returns the
-	// message of the error at the end of a stream, which may have no events.
+	// message of the error at the end of a stream, which may have no events. It is nil if
+	// only the cut tells that a stream has failed.
 	ReadError   func(body []byte) (message string, err error)
 	ReadFailure func(events []Event) (message string, err error)
 }
 
-// An Event is a server-sent event.
+// An Event is a part of a stream, such as a server-sent event.
 type Event struct {
-	Name string // "" if the event has no name
+	Name string // of a server-sent event; "" if it has none
 	Data string
 }
 
@@ -61,13 +77,23 @@ type Event struct {
 // streamed. The Backend yields chunks in many orders, including ones that the
 // Handler must correct. If p is nil, the kit tests chat completions.
 //
-// The kit checks that keys are found, that each frame of a stream is a
-// well-formed event, that whole and streamed replies agree with what the Backend
-// yielded, and that clients receive errors before a reply and during a stream.
+// The kit checks that keys are found, that malformed bodies and members that the Handler does
+// not allow are refused, that streams are well-formed, also when the Backend is
+// silent, that whole and streamed replies agree with what the Backend yielded, and that
+// clients receive errors before a reply and during a stream. Streams may be server-sent
+// events or have another Framing: see ProtocolOptions.Split.
 func TestProtocol(t *testing.T, p llmhttp.Protocol, opts ProtocolOptions) {
 	t.Helper()
-	opts.Choices = cmp.Or(opts.Choices, 1)
-	runChecks(t, protocolChecks, func(testing.TB) *protocolTest { return &protocolTest{protocol: p, opts: opts} })
+	runChecks(t, protocolChecks, func(testing.TB) *protocolTest { return newProtocolTest(p, opts) })
+}
+
+func newProtocolTest(p llmhttp.Protocol, opts ProtocolOptions) *protocolTest {
+	opts.Choices = option.Bound(opts.Choices, 1)
+	opts.WholeType, opts.StreamType = cmp.Or(opts.WholeType, "application/json"), cmp.Or(opts.StreamType, "text/event-stream")
+	if opts.Split == nil {
+		opts.Split = SplitEvents
+	}
+	return &protocolTest{protocol: p, opts: opts}
 }
 
 // A protocolTest is the Protocol that a check tests.
@@ -76,6 +102,10 @@ type protocolTest struct {
 	opts     ProtocolOptions
 	wrap     func(http.Handler) http.Handler // for mutants; may be nil
 }
+
+// refusedMember is a member that the Handler of a check refuses, besides those that Handlers
+// refuse by default.
+const refusedMember = "x_refused"
 
 const protocolSecret = "sk-protocol-0123456789abcdef"
 
@@ -87,16 +117,21 @@ type protocolReply struct {
 	cut    bool // the connection was closed before the reply was complete
 }
 
-// newHandler returns a Handler whose Backend replies with stream.
-func (p *protocolTest) newHandler(stream llmhttp.ChatStream) http.Handler {
+// newHandler returns a Handler whose Backend replies with stream, and whose streams may be
+// silent for keepAlive.
+func (p *protocolTest) newHandler(stream llmhttp.ChatStream, keepAlive time.Duration) http.Handler {
 	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
-	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret != protocolSecret {
 			return nil, llmhttp.ErrKeyNotFound
 		}
 		return &llmhttp.Key{ID: "key"}, nil
 	})
-	options := &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)} // the checks provoke errors
+	options := &llmhttp.Options{
+		Logger:         slog.New(slog.DiscardHandler), // the checks provoke errors
+		KeepAlive:      keepAlive,
+		UnknownMembers: func(name string) bool { return name != refusedMember && llmhttp.DefaultUnknownMembers(name) },
+	}
 	if p.protocol != nil {
 		options.Protocols = []llmhttp.Protocol{p.protocol}
 	}
@@ -110,13 +145,9 @@ func (p *protocolTest) newHandler(stream llmhttp.ChatStream) http.Handler {
 // post sends a request to a Handler whose Backend replies with stream.
 func (p *protocolTest) post(t testing.TB, stream llmhttp.ChatStream, body []byte, authorize func(*http.Request)) protocolReply {
 	t.Helper()
-	server := httptest.NewServer(p.newHandler(stream))
+	server := httptest.NewServer(p.newHandler(stream, 0))
 	defer server.Close()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+p.opts.Path, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
+	r := p.newRequest(t, server.URL, body)
 	authorize(r)
 	resp, err := server.Client().Do(r)
 	if err != nil {
@@ -129,6 +160,35 @@ func (p *protocolTest) post(t testing.TB, stream llmhttp.ChatStream, body []byte
 	}
 	return protocolReply{resp.StatusCode, resp.Header, got, err != nil}
 }
+
+func (p *protocolTest) newRequest(t testing.TB, server string, body []byte) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+p.opts.Path, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+// serveSilent requests a stream from a Handler whose Backend replies with stream, and keeps
+// the client's connection alive very often. There is no network, so that the check can run in
+// a bubble of testing/synctest, where stream may sleep without a loss of time.
+func (p *protocolTest) serveSilent(t testing.TB, stream llmhttp.ChatStream) protocolReply {
+	t.Helper()
+	r := p.newRequest(t, "http://localhost", p.opts.Request(true, 1))
+	p.authorize(r)
+	w := httptest.NewRecorder()
+	cut := func() (cut bool) {
+		defer func() { cut = recover() == http.ErrAbortHandler }()
+		p.newHandler(stream, silence/4).ServeHTTP(w, r)
+		return false
+	}()
+	return protocolReply{w.Code, w.Header(), w.Body.Bytes(), cut}
+}
+
+// silence is how long a Backend is silent for serveSilent.
+const silence = 20 * time.Millisecond
 
 func (p *protocolTest) authorize(r *http.Request) { p.opts.Authorize(r, protocolSecret) }
 
@@ -156,7 +216,7 @@ func (p *protocolTest) wantSameReplies(t testing.TB, name string, chunks []*llmh
 		return p.post(t, streamOf(chunks), p.opts.Request(stream, choices), p.authorize)
 	}
 	whole, streamed := post(false), post(true)
-	if !whole.wantComplete(t, name, "the whole reply", "application/json") || !streamed.wantComplete(t, name, "the stream", "text/event-stream") {
+	if !whole.wantComplete(t, name, "the whole reply", p.opts.WholeType) || !streamed.wantComplete(t, name, "the stream", p.opts.StreamType) {
 		return
 	}
 	fromWhole, err := p.opts.ReadWhole(whole.body)
@@ -164,16 +224,16 @@ func (p *protocolTest) wantSameReplies(t testing.TB, name string, chunks []*llmh
 		t.Errorf("%s: ReadWhole returned the error %v, want nil; the body is %s", name, err, whole.body)
 		return
 	}
-	fromStream, err := p.opts.ReadStream(parseEvents(t, streamed.body))
+	fromStream, err := p.opts.ReadStream(p.split(t, name, streamed))
 	if err != nil {
 		t.Errorf("%s: ReadStream returned the error %v, want nil; the stream is %s", name, err, streamed.body)
 		return
 	}
-	if a, b := describeReply(fromWhole, fromWhole), describeReply(fromStream, fromWhole); a != b {
+	if a, b := p.describeReply(fromWhole, fromWhole), p.describeReply(fromStream, fromWhole); a != b {
 		t.Errorf("%s: the whole reply is %s, and the stream %s; want them to be equal", name, a, b)
 	}
 	yielded, _ := llmhttp.Collect(streamOf(chunks))
-	if got, want := describeReply(fromWhole, yielded), describeReply(yielded, yielded); got != want {
+	if got, want := p.describeReply(fromWhole, yielded), p.describeReply(yielded, yielded); got != want {
 		t.Errorf("%s: the whole reply is %s, want %s as yielded", name, got, want)
 	}
 }
@@ -196,7 +256,10 @@ func (r protocolReply) wantComplete(t testing.TB, name, what, contentType string
 // describeReply describes the parts of r that the kit compares with reference. It leaves
 // out what a Handler adds and reference lacks: an empty choice if there is none, the
 // FinishReason of an unfinished choice, and an estimated Usage.
-func describeReply(r, reference *llmhttp.ChatResponse) string {
+func (p *protocolTest) describeReply(r, reference *llmhttp.ChatResponse) string {
+	if p.opts.TextOnly {
+		return fmt.Sprintf("%q", textOf(r))
+	}
 	var b strings.Builder
 	for i := range r.Choices {
 		if len(reference.Choices) == 0 {
@@ -218,6 +281,14 @@ func describeReply(r, reference *llmhttp.ChatResponse) string {
 	return b.String()
 }
 
+// textOf returns the text of the first choice of r, if there is one.
+func textOf(r *llmhttp.ChatResponse) string {
+	if len(r.Choices) == 0 {
+		return ""
+	}
+	return r.Choices[0].Message.Content.Text()
+}
+
 // compactArguments returns JSON arguments without spaces. No arguments are
 // equivalent to an empty object.
 func compactArguments(s string) string {
@@ -231,43 +302,12 @@ func compactArguments(s string) string {
 	return b.String()
 }
 
-// parseEvents parses a stream and reports faults in it. Each event must have at
-// most one name, then exactly one line of data, and end with an empty line.
-// Comments are allowed between lines.
-func parseEvents(t testing.TB, body []byte) []Event {
+// split divides a stream into events and reports faults in it.
+func (p *protocolTest) split(t testing.TB, name string, r protocolReply) []Event {
 	t.Helper()
-	var events []Event
-	var e Event
-	hasData := false
-	for len(body) > 0 {
-		line, rest, ok := bytes.Cut(body, []byte("\n"))
-		if !ok {
-			t.Errorf("the stream ends with %q, want a line break at its end", line)
-		}
-		body = rest
-		name, value, _ := strings.Cut(string(line), ":")
-		value = strings.TrimPrefix(value, " ")
-		switch {
-		case len(line) == 0:
-			if !hasData {
-				t.Error("an event has no data, want some; openai-python and openai-node fail otherwise")
-			}
-			events = append(events, e)
-			e, hasData = Event{}, false
-		case name == "":
-		case name == "event" && e.Name == "" && !hasData:
-			e.Name = value
-		case name == "data" && !hasData:
-			e.Data, hasData = value, true
-			if value != "[DONE]" && !json.Valid([]byte(value)) {
-				t.Errorf("the data of an event is %s, want valid JSON or [DONE]", value)
-			}
-		default:
-			t.Errorf("an event has the line %q, want only one name and then one line of data", line)
-		}
-	}
-	if hasData {
-		t.Errorf("the last event %q has no empty line after it, want one", e.Data)
+	events, err := p.opts.Split(r.body, r.cut)
+	if err != nil {
+		t.Errorf("%s: the stream is not well-formed: %v; it is %s", name, err, r.body)
 	}
 	return events
 }

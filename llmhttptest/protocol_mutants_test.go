@@ -1,30 +1,37 @@
 package llmhttptest
 
 import (
+	"encoding/json"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
 
 func TestProtocolMutants(t *testing.T) {
-	testMutants(t, protocolChecks, wrapping(func(h http.Handler) http.Handler { return h }), protocolMutants)
+	unchanged := wrapping(func(h http.Handler) http.Handler { return h })
+	testMutants(t, protocolChecks, unchanged, slices.Concat(protocolMutants, framingMutants))
 }
 
 // wrapping returns a constructor of a test of chat completions whose Handler is
 // in a middleware.
 func wrapping(wrap func(http.Handler) http.Handler) func(testing.TB) *protocolTest {
-	return func(testing.TB) *protocolTest { return &protocolTest{opts: completionOptions, wrap: wrap} }
+	return func(testing.TB) *protocolTest {
+		p := newProtocolTest(nil, completionOptions)
+		p.wrap = wrap
+		return p
+	}
 }
 
 // expectingCleanFailure returns a constructor of a test of chat completions, which does not
 // fail cleanly, for clients that expect it.
 func expectingCleanFailure(testing.TB) *protocolTest {
 	opts := completionOptions
-	opts.FailsCleanly = true
-	return &protocolTest{opts: opts}
+	opts.EndsCleanly = true
+	return newProtocolTest(nil, opts)
 }
 
 // editingRequest returns a constructor of a test whose middleware changes
@@ -32,6 +39,15 @@ func expectingCleanFailure(testing.TB) *protocolTest {
 func editingRequest(edit func(r *http.Request)) func(testing.TB) *protocolTest {
 	return wrapping(func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edit(r); h.ServeHTTP(w, r) })
+	})
+}
+
+// editingBody returns a constructor of a test whose middleware changes the bodies of requests.
+func editingBody(edit func(body string) string) func(testing.TB) *protocolTest {
+	return editingRequest(func(r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		edited := edit(string(body))
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(edited)), int64(len(edited))
 	})
 }
 
@@ -87,11 +103,24 @@ var protocolMutants = []mutant[*protocolTest]{
 		}
 	})},
 
-	{"every body is valid", "MalformedBody", editingRequest(func(r *http.Request) {
-		body := string(completionOptions.Request(false, 1))
-		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
-	})},
+	{"every body is valid", "MalformedBody", editingBody(func(string) string { return string(completionOptions.Request(false, 1)) })},
 	{"a malformed body has status 422", "MalformedBody", editingReply(func(r *httpReply) { r.Code = http.StatusUnprocessableEntity })},
+
+	{"the last of duplicate members is used", "MalformedBody", editingBody(func(body string) string {
+		var members map[string]json.RawMessage
+		if json.Unmarshal([]byte(body), &members) != nil || members == nil {
+			return body
+		}
+		b, _ := json.Marshal(members)
+		return string(b)
+	})},
+
+	{"a member that is refused by default is ignored", "RefusedMembers", editingBody(func(body string) string {
+		return strings.Replace(body, `"api_key":"x",`, "", 1)
+	})},
+	{"a member that only this Handler refuses is ignored", "RefusedMembers", editingBody(func(body string) string {
+		return strings.Replace(body, `"x_refused":"x",`, "", 1)
+	})},
 
 	{"the message is dropped", "ErrorBeforeReply", editingReply(func(r *httpReply) { r.replace("The dog ate the model.", "Error") })},
 	{"the status is always 200", "ErrorBeforeReply", editingReply(func(r *httpReply) { r.Code = http.StatusOK })},
@@ -105,6 +134,9 @@ var protocolMutants = []mutant[*protocolTest]{
 	{"a stream that fails is cut, which clients do not expect", "ErrorInStream", expectingCleanFailure},
 	{"the error event is missing", "ErrorInStream", editingStream(func(r *httpReply) { r.body, _, _ = strings.Cut(r.body, `data: {"error"`) })},
 	{"a stream that fails ends like a complete one", "ErrorInStream", editingStream(func(r *httpReply) { r.body += "data: [DONE]\n\n" })},
+
+	{"a comment ends an event", "Silence", editingStream(func(r *httpReply) { r.replace(": keep-alive\n", ": keep-alive\n\n") })},
+	{"what keeps a stream alive is no comment", "Silence", editingStream(func(r *httpReply) { r.replace(": keep-alive", "keep-alive") })},
 
 	{"text is lost in a stream", "ChosenOrders", editingStream(func(r *httpReply) { r.replace("Hello", "Hell") })},
 	{"text is lost in both replies", "ChosenOrders", editingReply(func(r *httpReply) { r.replace("Wait.", "") })},

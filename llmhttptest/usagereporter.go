@@ -70,16 +70,15 @@ func checkReportRange(t testing.TB, s manage.UsageReporter) {
 func randomReportRecord(rng *rand.Rand) llmhttp.UsageRecord {
 	account := rng.IntN(4)
 	r := llmhttp.UsageRecord{
-		ID: unique("request"), Time: reportStart.Add(time.Duration(rng.Int64N(int64(7 * day)))), Endpoint: llmhttp.EndpointChat,
+		ID: unique("request"), Time: reportStart.Add(time.Duration(rng.Int64N(int64(7 * day)))), Operation: llmhttp.OperationChat,
 		Account: []string{"account 1", "account 2", "it's", "\u6a21\u578b\x00"}[account], KeyID: fmt.Sprint("key ", account, rng.IntN(3)),
-		Model: pick(rng, "large", "small", "\\x00"), Images: rng.IntN(3),
+		Model: pick(rng, "large", "small", "\\x00"),
 	}
 	if rng.IntN(2) == 0 {
 		r.KeyID = "key 2" // keys of several accounts may have the same ID
 	}
-	r.Usage = llmhttp.Usage{PromptTokens: rng.IntN(1_000_000), CompletionTokens: rng.IntN(1000)}
-	r.Usage.PromptTokensDetails.CachedTokens = rng.IntN(1000)
-	r.Usage.CompletionTokensDetails.ReasoningTokens = rng.IntN(1000)
+	randomNumbers(rng, &r)
+	r.Units.PromptTokens = rng.Int64N(1_000_000)
 	return r
 }
 
@@ -114,7 +113,7 @@ func expectedReport(q manage.ReportQuery, records []llmhttp.UsageRecord) []manag
 			groups[g][r.Model] = &manage.ReportSum{KeyID: g.key, Account: g.account, UsageSum: llmhttp.UsageSum{Start: g.start, Model: r.Model}}
 		}
 		groups[g][r.Model].Add(r.Sum())
-		tokens[g] += int64(r.Usage.PromptTokens + r.Usage.CompletionTokens)
+		tokens[g] += r.Units.PromptTokens + r.Units.CompletionTokens
 	}
 	largest := slices.SortedFunc(maps.Keys(groups), func(a, b reportGroup) int { return cmp.Compare(tokens[b], tokens[a]) }) // random tokens are not equal
 	if q.Limit > 0 {

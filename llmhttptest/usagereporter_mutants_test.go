@@ -88,9 +88,12 @@ var reporterMutants = []mutant[manage.UsageReporter]{
 			s.Start = time.Time{}
 		}
 	})},
-	{"cached tokens are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.CachedTokens = 0 })},
-	{"reasoning tokens are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.ReasoningTokens = 0 })},
-	{"images are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Images = 0 })},
+	{"cached tokens are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Units.CachedTokens = 0 })},
+	{"reasoning tokens are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Units.ReasoningTokens = 0 })},
+	{"images are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Units.Images = 0 })},
+	{"search units are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Units.SearchUnits = 0 })},
+	{"a part of the cost is dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Cost.CacheWrite = 0 })},
+	{"unpriced records are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Unpriced = 0 })},
 	{"the model is dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Model = "" })},
 	{"sums are in reverse order", "Groups", answeringReports(func(_ reportQuery, sums []reportSum) []reportSum {
 		slices.Reverse(sums)

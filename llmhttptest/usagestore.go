@@ -21,7 +21,8 @@ import (
 // their bytes, as Go compares strings. If a store records in the background, test
 // a wrapper whose Query waits for that. Recorded times are whole microseconds
 // of the year 2025. The bounds of a query may be much earlier, such as the zero
-// Time, or later. QueryKey is tested if the store is a [llmhttp.KeyUsageStore].
+// Time, or later. For a subject whose kind the store cannot sum for, Query must return an error that
+// wraps [errors.ErrUnsupported].
 func TestUsageStore(t *testing.T, newStore func(t testing.TB) llmhttp.UsageStore) {
 	t.Helper()
 	runChecks(t, usageChecks, func(t testing.TB) usageTest {
@@ -43,15 +44,17 @@ const day = 24 * time.Hour
 
 // newRecord returns a record of the test's account with a unique ID.
 func (s *usageTest) newRecord(at time.Time, model string, prompt, completion int) llmhttp.UsageRecord {
+	id := unique("request")
 	return llmhttp.UsageRecord{
-		ID:       unique("request"),
-		Time:     at,
-		Account:  s.account,
-		KeyID:    "key of " + s.account,
-		Model:    model,
-		Endpoint: llmhttp.EndpointChat,
-		Protocol: "chat",
-		Usage:    llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: prompt + completion},
+		ID:        id,
+		RequestID: id,
+		Time:      at,
+		Account:   s.account,
+		KeyID:     "key of " + s.account,
+		Model:     model,
+		Operation: llmhttp.OperationChat,
+		Protocol:  "chat",
+		Units:     llmhttp.Units{PromptTokens: int64(prompt), CompletionTokens: int64(completion)},
 	}
 }
 
@@ -63,7 +66,7 @@ func (s *usageTest) mustRecord(t testing.TB, records ...llmhttp.UsageRecord) {
 	if err := s.Record(t.Context(), passed...); err != nil {
 		t.Fatalf("Record of %d records returned the error %v, want nil", len(records), err)
 	}
-	if !reflect.DeepEqual(passed, records) {
+	if !slices.EqualFunc(passed, records, func(a, b llmhttp.UsageRecord) bool { return reflect.DeepEqual(a, b) }) {
 		t.Error("Record changed the records that it was passed, want them as they were")
 	}
 }
@@ -95,7 +98,7 @@ func (s *usageTest) wantSumsOf(t testing.TB, q llmhttp.UsageQuery, records []llm
 func sumRecords(q llmhttp.UsageQuery, records []llmhttp.UsageRecord) []llmhttp.UsageSum {
 	var sums []llmhttp.UsageSum
 	for _, r := range records {
-		if r.Account != q.Account || r.Time.Before(q.From) || !r.Time.Before(q.To) {
+		if r.Account != q.Account || r.Time.Before(q.From) || !r.Time.Before(q.To) || q.Subject.Kind != "" && !isOfSubject(&r, q.Subject) {
 			continue
 		}
 		start := q.From
@@ -115,6 +118,15 @@ func sumRecords(q llmhttp.UsageQuery, records []llmhttp.UsageRecord) []llmhttp.U
 	return sums
 }
 
+// isOfSubject reports whether r counts toward the usage of s.
+func isOfSubject(r *llmhttp.UsageRecord, s llmhttp.SubjectID) bool {
+	subjects := append([]llmhttp.SubjectID{{Kind: llmhttp.KindAccount, ID: r.Account}, {Kind: llmhttp.KindKey, ID: r.KeyID}}, r.Subjects...)
+	if r.User != "" {
+		subjects = append(subjects, llmhttp.SubjectID{Kind: llmhttp.KindUser, ID: r.User})
+	}
+	return slices.Contains(subjects, s)
+}
+
 // timeInPeriod returns how long after the start of its period t is, if periods
 // of the given length begin at from. A Duration cannot hold the time since the
 // zero Time, which may be from.
@@ -126,7 +138,30 @@ func timeInPeriod(t, from time.Time, length time.Duration) time.Duration {
 }
 
 func describeQuery(q llmhttp.UsageQuery) string {
-	return fmt.Sprintf("[%s, %s) in steps of %v", q.From.Format(time.RFC3339Nano), q.To.Format(time.RFC3339Nano), q.Step)
+	subject := ""
+	if q.Subject.Kind != "" {
+		subject = fmt.Sprintf(" of the %s %q", q.Subject.Kind, q.Subject.ID)
+	}
+	return fmt.Sprintf("[%s, %s) in steps of %v%s", q.From.Format(time.RFC3339Nano), q.To.Format(time.RFC3339Nano), q.Step, subject)
+}
+
+// describeNumbers describes the numbers of s that are not zero.
+func describeNumbers(s *llmhttp.UsageSum) string {
+	b := fmt.Appendf(nil, "%d requests", s.Requests)
+	if s.Unpriced != 0 {
+		b = fmt.Appendf(b, ", %d unpriced", s.Unpriced)
+	}
+	for name, n := range s.Units.All() {
+		if *n != 0 {
+			b = fmt.Appendf(b, ", %d %s", *n, name)
+		}
+	}
+	for name, m := range s.Cost.All() {
+		if *m != 0 {
+			b = fmt.Appendf(b, ", a cost of %s for %s", *m, name)
+		}
+	}
+	return string(b)
 }
 
 // diffSums describes the first difference between got and want, or returns "".
@@ -136,8 +171,7 @@ func diffSums(got, want []llmhttp.UsageSum) string {
 			return "missing"
 		}
 		s := sums[i]
-		return fmt.Sprintf("%s %q with %d requests, %d prompt tokens (%d cached), %d completion tokens and %d images",
-			s.Start.UTC().Format(time.RFC3339Nano), s.Model, s.Requests, s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.Images)
+		return fmt.Sprintf("%s %q with %s", s.Start.UTC().Format(time.RFC3339Nano), s.Model, describeNumbers(&s))
 	}
 	for i := range max(len(got), len(want)) {
 		if g, w := describe(got, i), describe(want, i); g != w {

@@ -3,6 +3,7 @@ package llmhttptest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -29,7 +30,10 @@ var usageChecks = []check[usageTest]{
 	{"LargeBatch", "a batch exceeds the number of parameters that a query may have.", checkUsageLargeBatch},
 	{"LargeSums", "sums are stored as 32-bit integers or as floats.", checkUsageLargeSums},
 	{"CancelledContext", "a cancelled call returns no error although it was not completed, or a repeated call is skipped.", checkUsageCancelled},
-	{"UsageOfKeys", "QueryKey does not select by the key and the account, or differs from Query in something else.", checkUsageOfKeys},
+	{"UnitsAndCosts", "a unit, a part of the cost or the number of unpriced records is dropped, or read from another field.", checkUsageNumbers},
+	{"Parts", "a further part of a request counts as a request, or is skipped because of the ID of its request.", checkUsageParts},
+	{"UsageOfKeys", "a Query with a Subject does not select by the key and the account, or differs from others in something else.", checkUsageOfKeys},
+	{"OtherSubjects", "a Query with the account as Subject selects something else than the account, or one with a kind that the store does not know ignores the Subject.", checkUsageOfSubjects},
 	{"RandomQueries", "an unusual combination of records and query; the seed repeats it.", checkUsageRandomQueries},
 	{"RandomBatches", "duplicates within a batch, or of an earlier batch, are counted.", checkUsageRandomBatches},
 	{"ConcurrentCalls", "looking for an ID and storing it is not one atomic step, or Query does not see what Record accepted.", checkUsageConcurrent},
@@ -53,28 +57,27 @@ func checkUsageNone(t testing.TB, s usageTest) {
 func checkUsageSums(t testing.TB, s usageTest) {
 	chat := s.newRecord(noon, "chat", 10, 5)
 	chat.Protocol = "messages"
-	chat.Usage.PromptTokensDetails.CachedTokens = 4
+	chat.Units.CachedTokens = 4
 	estimated := s.newRecord(noon.Add(time.Minute), "chat", 1, 2)
-	estimated.Usage.TotalTokens = 0 // the total is optional
 	estimated.Estimated = true
 	unused := s.newRecord(noon.Add(2*time.Minute), "chat", 0, 0)
 	images := s.newRecord(noon.Add(3*time.Minute), "draw", 7, 0)
-	images.Endpoint, images.Images = llmhttp.EndpointImages, 4
+	images.Operation, images.Units.Images = llmhttp.OperationImages, 4
 	more := images
-	more.ID, more.Images, more.KeyID = unique("request"), 6, "another key"
+	more.ID, more.Units.Images, more.KeyID = unique("request"), 6, "another key"
 	embedding := s.newRecord(noon.Add(4*time.Minute), "embed", 100, 0)
-	embedding.Endpoint = llmhttp.EndpointEmbeddings
+	embedding.Operation = llmhttp.OperationEmbeddings
 	s.mustRecord(t, chat, estimated, unused, images, more, embedding)
 
 	q := llmhttp.UsageQuery{From: noon, To: noon.Add(time.Hour)}
 	want := []llmhttp.UsageSum{
-		{Start: noon, Model: "chat", Requests: 3, PromptTokens: 11, CachedTokens: 4, CompletionTokens: 7},
-		{Start: noon, Model: "draw", Requests: 2, PromptTokens: 14, Images: 10},
-		{Start: noon, Model: "embed", Requests: 1, PromptTokens: 100},
+		{Start: noon, Model: "chat", Requests: 3, Units: llmhttp.Units{PromptTokens: 11, CachedTokens: 4, CompletionTokens: 7}},
+		{Start: noon, Model: "draw", Requests: 2, Units: llmhttp.Units{PromptTokens: 14, Images: 10}},
+		{Start: noon, Model: "embed", Requests: 1, Units: llmhttp.Units{PromptTokens: 100}},
 	}
 	s.wantSums(t, q, want...)
 	s.mustRecord(t, s.newRecord(noon.Add(5*time.Minute), "embed", 11, 0))
-	want[2].Requests, want[2].PromptTokens = 2, 111
+	want[2].Requests, want[2].Units.PromptTokens = 2, 111
 	s.wantSums(t, q, want...)
 }
 
@@ -173,14 +176,14 @@ func checkUsageOnePeriod(t testing.TB, s usageTest) {
 	from, to := noon.Add(-90*time.Minute), noon.Add(41*day)
 	for _, step := range []time.Duration{0, -1, -day, math.MinInt64, to.Sub(from), to.Sub(from) + 1, 1000 * day, math.MaxInt64} {
 		s.wantSums(t, llmhttp.UsageQuery{From: from, To: to, Step: step},
-			llmhttp.UsageSum{Start: from, Model: "m", Requests: 3, PromptTokens: 9, CompletionTokens: 12})
+			llmhttp.UsageSum{Start: from, Model: "m", Requests: 3, Units: llmhttp.Units{PromptTokens: 9, CompletionTokens: 12}})
 	}
 	for _, from := range earlyTimes {
 		s.wantSums(t, llmhttp.UsageQuery{From: from, To: noon.Add(day)},
-			llmhttp.UsageSum{Start: from, Model: "m", Requests: 1, PromptTokens: 1, CompletionTokens: 2})
+			llmhttp.UsageSum{Start: from, Model: "m", Requests: 1, Units: llmhttp.Units{PromptTokens: 1, CompletionTokens: 2}})
 	}
 	s.wantSums(t, llmhttp.UsageQuery{From: noon.Add(time.Microsecond), To: time.Date(2250, 1, 1, 0, 0, 0, 0, time.UTC)},
-		llmhttp.UsageSum{Start: noon.Add(time.Microsecond), Model: "m", Requests: 2, PromptTokens: 8, CompletionTokens: 10})
+		llmhttp.UsageSum{Start: noon.Add(time.Microsecond), Model: "m", Requests: 2, Units: llmhttp.Units{PromptTokens: 8, CompletionTokens: 10}})
 }
 
 // checkUsageTimeZones uses times in several time zones. In Berlin and New York,
@@ -216,7 +219,7 @@ func checkUsageEmptyRange(t testing.TB, s usageTest) {
 
 func checkUsageDuplicates(t testing.TB, s usageTest) {
 	first := s.newRecord(noon, "m", 10, 1)
-	want := llmhttp.UsageSum{Start: s.queryAll().From, Model: "m", Requests: 1, PromptTokens: 10, CompletionTokens: 1}
+	want := llmhttp.UsageSum{Start: s.queryAll().From, Model: "m", Requests: 1, Units: llmhttp.Units{PromptTokens: 10, CompletionTokens: 1}}
 	s.mustRecord(t, first, first)
 	s.wantSums(t, s.queryAll(), want)
 	s.mustRecord(t, first)
@@ -225,7 +228,7 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 
 	// The ID alone makes a duplicate, whatever the other fields are.
 	changed := s.newRecord(noon.Add(time.Hour), "other", 99, 99)
-	changed.ID, changed.Images, changed.KeyID, changed.Endpoint, changed.Protocol = first.ID, 9, "another key", llmhttp.EndpointImages, "messages"
+	changed.ID, changed.Units.Images, changed.KeyID, changed.Operation, changed.Protocol = first.ID, 9, "another key", llmhttp.OperationImages, "messages"
 	s.mustRecord(t, changed)
 	other := first
 	other.Account = unique("account")
@@ -238,7 +241,7 @@ func checkUsageDuplicates(t testing.TB, s usageTest) {
 	// The rest of a batch is stored.
 	next, last := s.newRecord(noon, "m", 100, 0), s.newRecord(noon, "m", 1000, 0)
 	s.mustRecord(t, first, next, changed, next, last, first)
-	want.Requests, want.PromptTokens = 3, 1110
+	want.Requests, want.Units.PromptTokens = 3, 1110
 	s.wantSums(t, s.queryAll(), want)
 }
 
@@ -327,17 +330,81 @@ func checkUsageLargeSums(t testing.TB, s usageTest) {
 	var records []llmhttp.UsageRecord
 	for range 5 {
 		r := s.newRecord(noon, "m", math.MaxInt32, math.MaxInt32-1)
-		r.Usage.PromptTokensDetails.CachedTokens = math.MaxInt32 - 3
-		r.Images = math.MaxInt32 - 2
+		r.Units.CachedTokens = math.MaxInt32 - 3
+		r.Units.Images = math.MaxInt32 - 2
+		r.Cost.Output = 123_456_789_012_345_679 // more than a float64 can tell
 		records = append(records, r)
 	}
 	s.mustRecord(t, records...)
 	s.wantSumsOf(t, s.queryAll(), records)
 }
 
-// checkUsageOfKeys does nothing if the store is not a KeyUsageStore.
+// checkUsageNumbers records each number alone and all of them together.
+func checkUsageNumbers(t testing.TB, s usageTest) {
+	var records []llmhttp.UsageRecord
+	add := func(set func(r *llmhttp.UsageRecord)) {
+		for range 2 {
+			r := s.newRecord(noon, fmt.Sprint("m", len(records)/2), 0, 0)
+			set(&r)
+			records = append(records, r)
+		}
+	}
+	add(func(r *llmhttp.UsageRecord) { r.Unpriced = true })
+	all := func(r *llmhttp.UsageRecord) (numbers []func(n int64)) {
+		for _, unit := range r.Units.All() {
+			numbers = append(numbers, func(n int64) { *unit = n })
+		}
+		for _, part := range r.Cost.All() {
+			numbers = append(numbers, func(n int64) { *part = llmhttp.Money(n) })
+		}
+		return numbers
+	}
+	for i := range all(new(llmhttp.UsageRecord)) {
+		add(func(r *llmhttp.UsageRecord) { all(r)[i](int64(1000 + i)) })
+	}
+	add(func(r *llmhttp.UsageRecord) {
+		for i, set := range all(r) {
+			set(int64(1 + i*i))
+		}
+	})
+	add(func(r *llmhttp.UsageRecord) { r.Cost = llmhttp.Cost{Other: -5} }) // a credit
+	s.mustRecord(t, records...)
+	q := s.queryAll()
+	s.wantSumsOf(t, q, records)
+	q.Step = time.Hour // other sums than those of days
+	s.wantSumsOf(t, q, records)
+}
+
+func checkUsageParts(t testing.TB, s usageTest) {
+	first := s.newRecord(noon, "m", 10, 1)
+	second, third := first, first
+	second.ID, second.Part, second.Target, second.Units.PromptTokens = unique("request"), 1, "another target", 20
+	third.ID, third.Part, third.Model = unique("request"), 2, "n"
+	s.mustRecord(t, second)
+	s.mustRecord(t, first, third, second)
+	s.wantSums(t, llmhttp.UsageQuery{From: noon, To: noon.Add(day)},
+		llmhttp.UsageSum{Start: noon, Model: "m", Requests: 1, Units: llmhttp.Units{PromptTokens: 30, CompletionTokens: 2}},
+		llmhttp.UsageSum{Start: noon, Model: "n", Units: llmhttp.Units{PromptTokens: 10, CompletionTokens: 1}})
+}
+
+// supportsSubjects reports whether the store can sum for subjects of a kind.
+func (s *usageTest) supportsSubjects(t testing.TB, kind string) bool {
+	t.Helper()
+	q := s.queryAll()
+	q.Subject = llmhttp.SubjectID{Kind: kind, ID: "unknown"}
+	sums, err := s.Query(t.Context(), q)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		t.Fatalf("Query of %s returned the error %v, want nil or one that wraps errors.ErrUnsupported", describeQuery(q), err)
+	}
+	if len(sums) > 0 {
+		t.Errorf("Query of %s returned %d sums, want none", describeQuery(q), len(sums))
+	}
+	return err == nil
+}
+
+// checkUsageOfKeys does nothing if the store cannot sum for keys.
 func checkUsageOfKeys(t testing.TB, s usageTest) {
-	if _, err := llmhttp.QueryKey(t.Context(), s.UsageStore, "key", llmhttp.UsageQuery{}); errors.Is(err, errors.ErrUnsupported) {
+	if !s.supportsSubjects(t, llmhttp.KindKey) {
 		return
 	}
 	rng := fixedRand(0)
@@ -352,15 +419,35 @@ func checkUsageOfKeys(t testing.TB, s usageTest) {
 		q := s.randomQuery(rng, records)
 		q.Account = pick(rng, accounts...)
 		for _, key := range append(keys, unique("key")) {
-			got, err := llmhttp.QueryKey(t.Context(), s.UsageStore, key, q)
-			if err != nil {
-				t.Fatalf("QueryKey of %s returned the error %v, want nil", describeQuery(q), err)
-			}
-			want := sumRecords(q, slices.DeleteFunc(slices.Clone(records), func(r llmhttp.UsageRecord) bool { return r.KeyID != key }))
-			if diff := diffSums(got, want); diff != "" {
-				t.Fatalf("QueryKey of %s: %s", describeQuery(q), diff)
+			q.Subject = llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: key}
+			s.wantSumsOf(t, q, records)
+			if t.Failed() {
+				return
 			}
 		}
+	}
+}
+
+// checkUsageOfSubjects uses the same text as the ID of subjects of all kinds.
+func checkUsageOfSubjects(t testing.TB, s usageTest) {
+	id := s.account
+	own, ofKey, ofUser, ofTeam := s.newRecord(noon, "m", 1, 0), s.newRecord(noon, "m", 10, 0), s.newRecord(noon, "m", 100, 0), s.newRecord(noon, "m", 1000, 0)
+	ofKey.KeyID, ofUser.User, ofTeam.Subjects = id, id, []llmhttp.SubjectID{{Kind: "team", ID: "another"}, {Kind: "team", ID: id}}
+	another := s.newRecord(noon, "m", 10_000, 0)
+	another.Account = unique("account")
+	records := []llmhttp.UsageRecord{own, ofKey, ofUser, ofTeam, another}
+	s.mustRecord(t, own, ofKey, ofUser, ofTeam)
+	for _, kind := range []string{llmhttp.KindAccount, llmhttp.KindKey, llmhttp.KindUser, "team", "kind of " + id} {
+		if !s.supportsSubjects(t, kind) {
+			continue
+		}
+		q := s.queryAll()
+		for _, q.Subject = range []llmhttp.SubjectID{{Kind: kind, ID: id}, {Kind: kind, ID: another.Account}, {Kind: kind}} {
+			s.wantSumsOf(t, q, records)
+		}
+		q.Account = another.Account
+		q.Subject.ID = id
+		s.wantSumsOf(t, q, records[:4])
 	}
 }
 

@@ -17,14 +17,29 @@ func (s *usageTest) randomRecords(rng *rand.Rand, n int) []llmhttp.UsageRecord {
 	for i := range records {
 		at := noon.Add(time.Duration(rng.Int64N(int64(3 * day)))).Truncate(randomUnit(rng))
 		r := s.newRecord(at.In(pick(rng, zones...)), pick(rng, "a", "B", "a-b", "ab", "demo-chat", "\u00e9"), rng.IntN(1000), rng.IntN(1000))
-		r.Usage.PromptTokensDetails.CachedTokens = rng.IntN(r.Usage.PromptTokens + 1)
+		randomNumbers(rng, &r)
 		r.Protocol = pick(rng, "chat", "messages", "responses")
 		if rng.IntN(4) == 0 {
-			r.Endpoint, r.Images, r.Estimated = llmhttp.EndpointImages, rng.IntN(10), true
+			r.Operation, r.Estimated = llmhttp.OperationImages, true
 		}
 		records[i] = r
 	}
 	return records
+}
+
+// randomNumbers sets the units and the cost of r to random numbers, and sometimes Part and
+// Unpriced.
+func randomNumbers(rng *rand.Rand, r *llmhttp.UsageRecord) {
+	for _, n := range r.Units.All() {
+		*n = rng.Int64N(1000)
+	}
+	for _, m := range r.Cost.All() {
+		*m = llmhttp.Money(rng.Int64N(int64(llmhttp.MoneyUnit)))
+	}
+	if rng.IntN(10) == 0 {
+		r.Part = 1 + rng.IntN(3)
+	}
+	r.Unpriced = rng.IntN(10) == 0
 }
 
 // randomQuery returns a query whose bounds are often times of records.
@@ -100,6 +115,9 @@ func checkUsageRandomBatches(t testing.TB, s usageTest) {
 func checkUsageConcurrent(t testing.TB, s usageTest) {
 	const workers, size = 8, 60
 	records := s.randomRecords(fixedRand(0), size)
+	for i := range records {
+		records[i].Part = 0 // so that the number of requests is that of records
+	}
 	q := s.queryAll()
 	runConcurrently(t, workers, func(worker int) {
 		rng := fixedRand(uint64(worker))

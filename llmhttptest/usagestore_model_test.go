@@ -29,7 +29,6 @@ type usageList struct {
 	answer func(q usageQuery, sums []usageSum) []usageSum // changes the result
 	record recordFunc                                     // replaces store
 	query  queryFunc                                      // replaces find
-	isOf   func(r *usageRecord, account, key string) bool // whether QueryKey selects r
 }
 
 type (
@@ -43,19 +42,6 @@ func (l *usageList) Record(ctx context.Context, records ...usageRecord) error {
 
 func (l *usageList) Query(ctx context.Context, q usageQuery) ([]usageSum, error) {
 	return l.query(l, ctx, q)
-}
-
-func (l *usageList) QueryKey(_ context.Context, keyID string, q usageQuery) ([]usageSum, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var own []usageRecord
-	for _, r := range l.records {
-		if l.isOf(&r, q.Account, keyID) {
-			r.Account = q.Account
-			own = append(own, r)
-		}
-	}
-	return sumRecords(q, own), nil
 }
 
 func (l *usageList) store(_ context.Context, records []usageRecord) error {
@@ -117,7 +103,6 @@ func usageFixture(fault func(*usageList)) func(testing.TB) usageTest {
 			answer: func(_ usageQuery, sums []usageSum) []usageSum { return sums },
 			record: (*usageList).store,
 			query:  (*usageList).find,
-			isOf:   func(r *usageRecord, account, key string) bool { return r.Account == account && r.KeyID == key },
 		}
 		fault(l)
 		return usageTest{l, unique("account")}

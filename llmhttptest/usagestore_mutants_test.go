@@ -10,10 +10,38 @@ import (
 	"testing"
 	"time"
 	_ "time/tzdata" // for time zones with daylight saving time
+
+	"github.com/llmhttp/llmhttp"
 )
 
 func TestUsageStoreMutants(t *testing.T) {
-	testMutants(t, usageChecks, usageFixture(func(*usageList) {}), slices.Concat(recordMutants, queryMutants))
+	testMutants(t, usageChecks, usageFixture(func(*usageList) {}), slices.Concat(recordMutants, queryMutants, droppingMutants()))
+}
+
+// droppingMutants returns a store for each number of a record that drops it.
+func droppingMutants() (mutants []mutant[usageTest]) {
+	add := func(name string, clear func(r *usageRecord, name string)) {
+		mutants = append(mutants, mutant[usageTest]{name + " are dropped", "UnitsAndCosts", storing(func(r *usageRecord) { clear(r, name) })})
+	}
+	for name := range new(llmhttp.Units).All() {
+		add(name, func(r *usageRecord, name string) {
+			for other, n := range r.Units.All() {
+				if other == name {
+					*n = 0
+				}
+			}
+		})
+	}
+	for name := range new(llmhttp.Cost).All() {
+		add(name, func(r *usageRecord, name string) {
+			for other, m := range r.Cost.All() {
+				if other == name {
+					*m = 0
+				}
+			}
+		})
+	}
+	return mutants
 }
 
 var errNoRows = errors.New("no rows in result set")
@@ -44,11 +72,42 @@ var queryMutants = []mutant[usageTest]{
 		}
 	})},
 
-	{"QueryKey ignores the key", "UsageOfKeys", usageFixture(func(l *usageList) {
-		l.isOf = func(r *usageRecord, account, _ string) bool { return r.Account == account }
+	{"the key is ignored", "UsageOfKeys", asking(func(q *usageQuery) {
+		if q.Subject.Kind == llmhttp.KindKey && q.Subject.ID != "unknown" {
+			q.Subject = llmhttp.SubjectID{}
+		}
 	})},
-	{"QueryKey ignores the account", "UsageOfKeys", usageFixture(func(l *usageList) {
-		l.isOf = func(r *usageRecord, _, key string) bool { return r.KeyID == key }
+	{"the account of a key is ignored", "UsageOfKeys", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+		records := slices.Clone(l.records)
+		if q.Subject.Kind == llmhttp.KindKey {
+			for i := range records {
+				records[i].Account = q.Account
+			}
+		}
+		return sumRecords(q, records), nil
+	})},
+	{"an unknown key is an error", "UsageOfKeys", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+		sums, _ := l.find(ctx, q)
+		if q.Subject.Kind == llmhttp.KindKey && len(sums) == 0 {
+			return nil, errNoRows
+		}
+		return sums, nil
+	})},
+	{"the Subject is ignored", "OtherSubjects", asking(func(q *usageQuery) { q.Subject = llmhttp.SubjectID{} })},
+	{"the kind of the Subject is ignored", "OtherSubjects", asking(func(q *usageQuery) {
+		if q.Subject.Kind != "" {
+			q.Subject.Kind = llmhttp.KindKey
+		}
+	})},
+	{"subjects of unknown kinds have used what the account has", "OtherSubjects", asking(func(q *usageQuery) {
+		if q.Subject.Kind != llmhttp.KindKey && q.Subject.Kind != llmhttp.KindAccount {
+			q.Subject = llmhttp.SubjectID{}
+		}
+	})},
+	{"the account as Subject takes the place of Account", "OtherSubjects", asking(func(q *usageQuery) {
+		if q.Subject.Kind == llmhttp.KindAccount {
+			q.Account, q.Subject = q.Subject.ID, llmhttp.SubjectID{}
+		}
 	})},
 
 	{"sums are in reverse order", "OrderOfSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
@@ -207,13 +266,13 @@ var queryMutants = []mutant[usageTest]{
 
 	{"sums have 32 bits", "LargeSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		for i := range sums {
-			sums[i].PromptTokens = int64(int32(sums[i].PromptTokens))
+			sums[i].Units.PromptTokens = int64(int32(sums[i].Units.PromptTokens))
 		}
 		return sums
 	})},
 	{"sums are float32", "LargeSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		for i := range sums {
-			sums[i].Images = int64(float32(sums[i].Images))
+			sums[i].Units.Images = int64(float32(sums[i].Units.Images))
 		}
 		return sums
 	})},
@@ -252,12 +311,23 @@ var recordMutants = []mutant[usageTest]{
 		return l.store(ctx, rs)
 	})},
 
-	{"images are dropped", "Sums", storing(func(r *usageRecord) { r.Images = 0 })},
-	{"prompt tokens are all tokens", "Sums", storing(func(r *usageRecord) { r.Usage.PromptTokens += r.Usage.CompletionTokens })},
-	{"completion tokens are the total minus prompt tokens", "Sums", storing(func(r *usageRecord) {
-		r.Usage.CompletionTokens = r.Usage.TotalTokens - r.Usage.PromptTokens
+	{"parts are requests", "Parts", storing(func(r *usageRecord) { r.Part = 0 })},
+	{"parts are dropped", "Parts", skipping(func(r usageRecord) bool { return r.Part > 0 })},
+	{"records of the same request are duplicates", "Parts", identifying(func(r *usageRecord) string { return r.RequestID })},
+
+	{"unpriced records are not counted", "UnitsAndCosts", storing(func(r *usageRecord) { r.Unpriced = false })},
+	{"costs are positive", "UnitsAndCosts", storing(func(r *usageRecord) { r.Cost.Other = max(r.Cost.Other, 0) })},
+	{"costs are added up", "UnitsAndCosts", storing(func(r *usageRecord) { r.Cost = llmhttp.Cost{Other: r.Cost.Total()} })},
+	{"costs are float64", "LargeSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
+		for i := range sums {
+			sums[i].Cost.Output = llmhttp.Money(float64(sums[i].Cost.Output))
+		}
+		return sums
 	})},
-	{"requests without tokens are dropped", "Sums", skipping(func(r usageRecord) bool { return r.Usage.TotalTokens == 0 })},
+
+	{"images are dropped", "Sums", storing(func(r *usageRecord) { r.Units.Images = 0 })},
+	{"prompt tokens are all tokens", "Sums", storing(func(r *usageRecord) { r.Units.PromptTokens += r.Units.CompletionTokens })},
+	{"requests without tokens are dropped", "Sums", skipping(func(r usageRecord) bool { return r.Units == llmhttp.Units{} })},
 	{"estimates are dropped", "Sums", skipping(func(r usageRecord) bool { return r.Estimated })},
 	{"each key has a sum", "Sums", storing(func(r *usageRecord) {
 		if strings.HasPrefix(r.KeyID, "another") {

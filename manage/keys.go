@@ -64,13 +64,14 @@ type KeyManager interface {
 var ErrKeyRevoked = errors.New("manage: the key is revoked")
 
 // KeyParams are the settings of a key in a [KeyManager]. A store may round times
-// down to microseconds.
+// down to microseconds. It must keep the difference between nil and empty lists: see
+// [llmhttp.Key].
 type KeyParams struct {
-	Account   string             // the account that pays; empty means the key's ID
-	Name      string             // for display; may be empty and need not be unique
-	Scopes    []llmhttp.Endpoint // the allowed endpoints; nil means all, empty none
-	Models    []string           // the allowed models; nil means all, empty none; * matches any text
-	Expires   time.Time          // zero means never
+	Account   string          // the account that pays; empty means the key's ID
+	Name      string          // for display; may be empty and need not be unique
+	Scopes    []llmhttp.Scope // nil means all, empty none
+	Models    []string        // the allowed models; nil means all, empty none; * matches any text
+	Expires   time.Time       // zero means never
 	Limits    llmhttp.Limits
 	Suspended bool // Lookup does not find the key until this is false again
 }
@@ -125,5 +126,5 @@ type KeyQuery struct {
 	Search  string    // a part of the ID, account, name or prefix in any case of ASCII letters; empty means every key
 	After   string    // the ID of the last key of the previous page; empty means the first page
 	Newest  bool      // newest first instead of oldest first
-	Limit   int       // the maximum number of keys, at most 1000; zero or negative means 100
+	Limit   int       // the maximum number of keys; zero means 100; negative, or more than 1000, means 1000
 }

@@ -11,6 +11,7 @@ import (
 type ConcurrencyCounter interface {
 	llmhttp.ConcurrencyLimiter
 
-	// Concurrent returns the number of requests in progress of a key.
-	Concurrent(ctx context.Context, key string) (int, error)
+	// Concurrent returns the number of requests in progress of a subject: what is in use of its
+	// [llmhttp.SlotConcurrent]. It is zero for a subject that is not known.
+	Concurrent(ctx context.Context, subject llmhttp.SubjectID) (int64, error)
 }

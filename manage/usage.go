@@ -27,7 +27,7 @@ type ReportQuery struct {
 
 	// Limit is the maximum number of groups. If there are more, those with the
 	// most tokens are returned, and of groups with equally many those with the
-	// most requests. Zero or negative means no limit.
+	// most requests. Zero and negative mean no limit.
 	Limit int
 }
 

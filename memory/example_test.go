@@ -1,10 +1,13 @@
 package memory_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,7 +55,7 @@ func ExampleNewKeyStore() {
 	keys.Add("sk-guest", &llmhttp.Key{
 		ID:      "guest",
 		Account: "guests",
-		Scopes:  []llmhttp.Endpoint{llmhttp.EndpointChat},
+		Scopes:  []llmhttp.Scope{llmhttp.ScopeChat},
 		Limits:  llmhttp.Limits{Requests: llmhttp.PerMinute(20)},
 	})
 	for _, secret := range []string{"sk-admin", "sk-guest", "sk-wrong"} {
@@ -61,12 +64,23 @@ func ExampleNewKeyStore() {
 			fmt.Println(err)
 			continue
 		}
-		fmt.Println(key.ID, key.AllowsEndpoint(llmhttp.EndpointImages))
+		fmt.Println(key.ID, key.AllowsScope(llmhttp.ScopeImages))
 	}
 	// Output:
 	// key_46db358cf478 true
 	// guest false
 	// llmhttp: no such key
+}
+
+// painter is a Backend that generates images of one pixel.
+type painter struct{ *memory.Backend }
+
+func (painter) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 1, 1))); err != nil {
+		return nil, err
+	}
+	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: b.Bytes()}}}, nil
 }
 
 // Clients get the addresses of images and fetch them from the same server.
@@ -77,10 +91,10 @@ func ExampleImageStore() {
 
 	images := memory.NewImageStore(server.URL + "/images/")
 	mux.Handle("/images/", images)
-	mux.Handle("/v1/", llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{ImageURL: images.Put}))
+	mux.Handle("/v1/", llmhttp.NewHandler(painter{memory.Echo()}, memory.NewKeyStore("sk-demo"), &llmhttp.Options{ImageURL: images.Put}))
 
 	r, _ := http.NewRequest("POST", server.URL+"/v1/images/generations", strings.NewReader(
-		`{"model": "demo-image-small", "prompt": "a lighthouse", "size": "256x256"}`))
+		`{"model": "painter", "prompt": "a lighthouse", "size": "256x256"}`))
 	r.Header.Set("Authorization", "Bearer sk-demo")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -92,20 +106,14 @@ func ExampleImageStore() {
 		panic(err)
 	}
 	address := answer.Data[0].URL
-	image, err := http.Get(address)
+	picture, err := http.Get(address)
 	if err != nil {
 		panic(err)
 	}
-	defer image.Body.Close()
+	defer picture.Body.Close()
 	fmt.Println(strings.HasPrefix(address, server.URL+"/images/"))
-	fmt.Println(image.Status, image.Header.Get("Content-Type"))
+	fmt.Println(picture.Status, picture.Header.Get("Content-Type"))
 	// Output:
 	// true
 	// 200 OK image/png
-}
-
-// A Handler can count tokens in the same way as the Backend.
-func ExampleCountTokens() {
-	fmt.Println(memory.CountTokens("demo-chat", "Words, 日本語 and 👩‍👩‍👧‍👦."))
-	// Output: 7
 }

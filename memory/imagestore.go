@@ -2,7 +2,6 @@ package memory
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // An ImageStore is a store of images and the [http.Handler] that serves them. Each
@@ -22,17 +23,17 @@ import (
 // The memory is bounded: if the images need more than MaxBytes, the oldest ones
 // are dropped before their hour is over.
 type ImageStore struct {
-	// MaxBytes limits the size of all images together. If it is zero or
-	// negative, the limit is 128 MiB. It must not be changed after the first
-	// call of Put.
-	MaxBytes int
+	// MaxBytes limits the size of all images together, in bytes. Zero means
+	// 128 MiB; negative means no limit. It must not be changed after the first call
+	// of Put.
+	MaxBytes int64
 
 	base string
 
 	mu     sync.Mutex // guards the fields below
 	byName map[string]*storedImage
 	queue  []*storedImage // in the order of their creation
-	size   int            // of all images, in bytes
+	size   int64          // of all images, in bytes
 }
 
 var _ http.Handler = (*ImageStore)(nil)
@@ -44,11 +45,14 @@ type storedImage struct {
 }
 
 // size returns about how many bytes of memory the image needs.
-func (m *storedImage) size() int { return len(m.data) + 512 }
+func (m *storedImage) size() int64 { return int64(len(m.data)) + 512 }
 
 func (m *storedImage) age() time.Duration { return time.Since(m.created) }
 
-const imageLifetime = time.Hour
+const (
+	imageLifetime   = time.Hour
+	defaultMaxBytes = 128 << 20 // of an ImageStore, and of a ResponseStore
+)
 
 // NewImageStore returns an empty store whose addresses begin with base, the URL at
 // which clients reach the handler, such as "https://example.com/images/". A slash
@@ -68,8 +72,8 @@ func NewImageStore(base string) *ImageStore {
 // served as application/octet-stream, which browsers do not display. Put fails
 // only if data is larger than MaxBytes.
 func (s *ImageStore) Put(ctx context.Context, data []byte, mediaType string) (string, error) {
-	limit := cmp.Or(max(s.MaxBytes, 0), 128<<20)
-	if len(data) > limit {
+	limit := option.Bound(s.MaxBytes, defaultMaxBytes)
+	if int64(len(data)) > limit {
 		return "", fmt.Errorf("memory: image of %d bytes exceeds the limit of %d bytes", len(data), limit)
 	}
 	served, _, err := mime.ParseMediaType(mediaType)

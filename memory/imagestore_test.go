@@ -155,8 +155,13 @@ func TestImages_DropOldest(t *testing.T) {
 	assert.Equal(t, 200, getImage(s, whole).StatusCode)
 	assert.Equal(t, 404, getImage(s, addresses[4]).StatusCode)
 
-	_, err = memory.NewImageStore("http://localhost/").Put(t.Context(), make([]byte, 128<<20+1), "image/png")
+	large := make([]byte, 128<<20+1)
+	_, err = memory.NewImageStore("http://localhost/").Put(t.Context(), large, "image/png")
 	assert.Error(t, err)
+	unlimited := memory.NewImageStore("http://localhost/")
+	unlimited.MaxBytes = -1
+	_, err = unlimited.Put(t.Context(), large, "image/png")
+	assert.NoError(t, err)
 }
 
 func TestImages_ConcurrentUse(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ascii"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -71,10 +72,7 @@ func (s *KeyStore) ListKeys(ctx context.Context, q manage.KeyQuery) ([]manage.Ke
 		}
 		keys = keys[i+1:]
 	}
-	limit := min(q.Limit, maxPage)
-	if limit <= 0 {
-		limit = defaultPage
-	}
+	limit := min(option.Bound(q.Limit, defaultPage), maxPage)
 	q.Search = ascii.ToLower(q.Search)
 	now := time.Now()
 	var page []manage.KeyInfo

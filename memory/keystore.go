@@ -57,7 +57,7 @@ func NewKeyStore(secrets ...string) *KeyStore {
 // the SHA-256 of secret. An empty Account becomes the ID. A nil key stands for
 // the zero Key. The Data of key is not kept.
 //
-// Add panics if secret is empty or if Limits.Validate returns an error. No request can
+// Add panics if secret is empty or if Key.Validate returns an error. No request can
 // present an empty secret, so it is a mistake such as an environment variable that is
 // not set.
 func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
@@ -65,7 +65,7 @@ func (s *KeyStore) Add(secret string, key *llmhttp.Key) {
 		panic("memory: empty secret")
 	}
 	if key != nil {
-		if err := key.Limits.Validate(); err != nil {
+		if err := key.Validate(); err != nil {
 			panic("memory: adding a key: " + err.Error())
 		}
 	}

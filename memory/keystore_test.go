@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -82,6 +83,18 @@ func TestKeyStore_DoesNotKeepData(t *testing.T) {
 
 func TestKeyStore_Conformance(t *testing.T) {
 	llmhttptest.TestKeyManager(t, func(testing.TB) manage.KeyManager { return memory.NewKeyStore() })
+}
+
+func TestKeyStore_ListKeysLimit(t *testing.T) {
+	s := memory.NewKeyStore()
+	for i := range 1001 {
+		s.Add(fmt.Sprint("secret-", i), nil)
+	}
+	for limit, want := range map[int]int{-1: 1000, 0: 100, 1: 1, 1000: 1000, 1001: 1000} {
+		keys, err := s.ListKeys(t.Context(), manage.KeyQuery{Limit: limit})
+		require.NoError(t, err)
+		assert.Len(t, keys, want, limit)
+	}
 }
 
 func TestKeyStore_AddAgain(t *testing.T) {

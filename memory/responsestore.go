@@ -2,7 +2,6 @@ package memory
 
 import (
 	"bytes"
-	"cmp"
 	"container/list"
 	"context"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -22,16 +22,16 @@ import (
 // account never loses responses to others while it needs at most its equal share of
 // MaxBytes.
 type ResponseStore struct {
-	// MaxBytes limits the size of all responses together. If it is zero or
-	// negative, the limit is 128 MiB. It must not be changed after the first
-	// call of SaveResponse.
-	MaxBytes int
+	// MaxBytes limits the size of all responses together, in bytes. Zero means
+	// 128 MiB; negative means no limit. It must not be changed after the first call
+	// of SaveResponse.
+	MaxBytes int64
 
 	mu       sync.Mutex // guards the fields below
 	byID     map[ownedID]*list.Element
 	items    map[ownedID][]*responsestore.Response // by ID of an item: the responses that have it, oldest first
 	accounts map[string]*accountResponses
-	size     int // of all responses, in bytes
+	size     int64 // of all responses, in bytes
 }
 
 var _ responsestore.Store = (*ResponseStore)(nil)
@@ -42,7 +42,7 @@ type ownedID struct{ account, id string }
 // An accountResponses has the responses of an account.
 type accountResponses struct {
 	queue *list.List // of *responsestore.Response, oldest first
-	size  int        // of all of them, in bytes
+	size  int64      // of all of them, in bytes
 }
 
 // NewResponseStore returns an empty ResponseStore.
@@ -55,7 +55,7 @@ func NewResponseStore() *ResponseStore {
 // SaveResponse implements [responsestore.Store]. It fails only if r is larger
 // than MaxBytes, or than the share of its account while others need theirs.
 func (s *ResponseStore) SaveResponse(_ context.Context, r *responsestore.Response) error {
-	limit := cmp.Or(max(s.MaxBytes, 0), 128<<20)
+	limit := option.Bound(s.MaxBytes, defaultMaxBytes)
 	size := responseSize(r)
 	if size > limit {
 		return fmt.Errorf("memory: response of %d bytes exceeds the limit of %d bytes", size, limit)
@@ -84,7 +84,7 @@ func (s *ResponseStore) SaveResponse(_ context.Context, r *responsestore.Respons
 }
 
 // addResponse adds a response. The caller holds mu.
-func (s *ResponseStore) addResponse(r *responsestore.Response, size int) {
+func (s *ResponseStore) addResponse(r *responsestore.Response, size int64) {
 	a := s.accounts[r.Account]
 	if a == nil {
 		a = &accountResponses{queue: list.New()}
@@ -125,12 +125,12 @@ func cloneItems(items []responsestore.Item) []responsestore.Item {
 }
 
 // responseSize returns about how many bytes of memory r needs.
-func responseSize(r *responsestore.Response) int {
+func responseSize(r *responsestore.Response) int64 {
 	n := 512 + len(r.Body)
 	for _, item := range slices.Concat(r.Input, r.Output) {
 		n += 256 + len(item.ID) + len(item.Body)
 	}
-	return n
+	return int64(n)
 }
 
 // itemIDs returns the IDs of the items of r without duplicates.

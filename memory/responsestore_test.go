@@ -45,6 +45,29 @@ func TestResponseStore_DropsTheOldest(t *testing.T) {
 	assert.Len(t, s.byID, 5)
 }
 
+func TestResponseStore_MaxBytes(t *testing.T) {
+	for name, test := range map[string]struct {
+		maxBytes int64
+		kept     int
+	}{
+		"zero":     {0, 127},
+		"negative": {-1, 130},
+		"set":      {10 << 20, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewResponseStore()
+			s.MaxBytes = test.maxBytes
+			body := make([]byte, 1<<20)
+			for i := range 130 {
+				r := storedResponse(i, time.Time{})
+				r.Body = body
+				require.NoError(t, s.SaveResponse(t.Context(), r))
+			}
+			assert.Len(t, s.byID, test.kept)
+		})
+	}
+}
+
 // An account that stores much drops its own responses, and none of others.
 func TestResponseStore_DropsThoseOfTheLargestAccount(t *testing.T) {
 	s := NewResponseStore()

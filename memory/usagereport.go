@@ -12,7 +12,7 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// ReportUsage implements [manage.UsageReporter]. An entry that adds up an hour
+// Report implements [manage.UsageReporter]. An entry that adds up an hour
 // counts at the beginning of that hour.
 func (u *UsageStore) Report(ctx context.Context, q manage.ReportQuery) ([]manage.ReportSum, error) {
 	sums := u.reportSums(&q)
@@ -89,7 +89,7 @@ func largestGroups(sums []manage.ReportSum, n int) []manage.ReportSum {
 	groups := slices.SortedFunc(maps.Keys(totals), func(a, b reportGroup) int {
 		ta, tb := totals[a], totals[b]
 		return cmp.Or(
-			cmp.Compare(tb.PromptTokens+tb.CompletionTokens, ta.PromptTokens+ta.CompletionTokens), cmp.Compare(tb.Requests, ta.Requests),
+			cmp.Compare(tb.Units.Tokens(), ta.Units.Tokens()), cmp.Compare(tb.Requests, ta.Requests),
 			a.start.Compare(b.start), strings.Compare(a.keyID, b.keyID), strings.Compare(a.account, b.account),
 		)
 	})

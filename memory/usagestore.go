@@ -3,6 +3,8 @@ package memory
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"hash/maphash"
 	"iter"
 	"maps"
@@ -15,9 +17,10 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// A UsageStore is a [llmhttp.KeyUsageStore] and a [manage.UsageReporter] in
-// memory. The zero value is an empty store. Its methods are safe for concurrent
-// use and never fail.
+// A UsageStore is a [manage.UsageReporter] in memory. The zero value is an empty store. Its
+// methods are safe for concurrent use, and fail only for queries that it does not support. It
+// can sum for subjects of [llmhttp.KindKey] and [llmhttp.KindAccount], and of what records
+// have beside their units and cost it keeps the account, key, model and time.
 //
 // The store is bounded. It keeps at most 65536 entries. A record is an entry at first.
 // When the store is full, it adds up the older half by account, key, model and hour;
@@ -42,30 +45,23 @@ type usageSource struct{ keyID, model string }
 // does not look at the entries; see the budget "whole 0.5 KB: CPU, of bare" in
 // docs/performance.md.
 type entry struct {
-	seconds, nanoseconds                                                            int64 // of Start, since 1970
-	requests, promptTokens, completionTokens, cachedTokens, reasoningTokens, images int64
+	seconds, nanoseconds int64 // of Start, since 1970
+	requests, unpriced   int64
+	units                llmhttp.Units
+	cost                 llmhttp.Cost
 }
 
 func newEntry(s llmhttp.UsageSum) entry {
-	return entry{
-		s.Start.Unix(), int64(s.Start.Nanosecond()),
-		s.Requests, s.PromptTokens, s.CompletionTokens, s.CachedTokens, s.ReasoningTokens, s.Images,
-	}
+	return entry{s.Start.Unix(), int64(s.Start.Nanosecond()), s.Requests, s.Unpriced, s.Units, s.Cost}
 }
 
 func (e *entry) start() time.Time { return time.Unix(e.seconds, e.nanoseconds).UTC() }
 
 func (e *entry) sum() llmhttp.UsageSum {
-	return llmhttp.UsageSum{
-		Start: e.start(), Requests: e.requests, PromptTokens: e.promptTokens, CompletionTokens: e.completionTokens,
-		CachedTokens: e.cachedTokens, ReasoningTokens: e.reasoningTokens, Images: e.images,
-	}
+	return llmhttp.UsageSum{Start: e.start(), Requests: e.requests, Unpriced: e.unpriced, Units: e.units, Cost: e.cost}
 }
 
-var (
-	_ llmhttp.KeyUsageStore = (*UsageStore)(nil)
-	_ manage.UsageReporter  = (*UsageStore)(nil)
-)
+var _ manage.UsageReporter = (*UsageStore)(nil)
 
 // NewUsageStore returns an empty UsageStore.
 func NewUsageStore() *UsageStore { return &UsageStore{} }
@@ -131,27 +127,26 @@ func (u *UsageStore) addID(id string) bool {
 
 // Query implements [llmhttp.UsageStore].
 func (u *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return u.query(q, func(string) bool { return true }), nil
-}
-
-// QueryKey implements [llmhttp.KeyUsageStore].
-func (u *UsageStore) QueryKey(ctx context.Context, keyID string, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return u.query(q, func(id string) bool { return id == keyID }), nil
-}
-
-func (u *UsageStore) query(q llmhttp.UsageQuery, includes func(keyID string) bool) []llmhttp.UsageSum {
+	subject := q.Subject
+	switch {
+	case subject == llmhttp.SubjectID{}, subject.Kind == llmhttp.KindKey:
+	case subject.Kind != llmhttp.KindAccount:
+		return nil, fmt.Errorf("memory: cannot sum the usage of a %q: %w", subject.Kind, errors.ErrUnsupported)
+	case subject.ID != q.Account:
+		return nil, nil
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var periods usageAdder
 	for source, entries := range u.accounts[q.Account] {
-		if !includes(source.keyID) {
+		if subject.Kind == llmhttp.KindKey && source.keyID != subject.ID {
 			continue
 		}
 		for e := range sumsBetween(*entries, q.From, q.To) {
 			periods.add(q.PeriodStart(e.Start), source.model, e)
 		}
 	}
-	return periods.sorted()
+	return periods.sorted(), nil
 }
 
 // sumsBetween returns the entries whose start is not before from, and before to. The

@@ -22,8 +22,8 @@ func recordUsage(t testing.TB, u *UsageStore, n int, request func(i int) (model 
 	t.Helper()
 	recordBatches(t, u, n, func(i int) llmhttp.UsageRecord {
 		model, at := request(i)
-		usage := llmhttp.Usage{PromptTokens: i, CompletionTokens: 1}
-		return llmhttp.UsageRecord{ID: fmt.Sprint(i), Time: at, Account: "a", Model: model, Usage: usage, Images: 2}
+		units := llmhttp.Units{PromptTokens: int64(i), CompletionTokens: 1, Images: 2}
+		return llmhttp.UsageRecord{ID: fmt.Sprint(i), Time: at, Account: "a", Model: model, Units: units}
 	})
 }
 
@@ -67,17 +67,17 @@ func TestUsageStore_AddsUpOldEntriesByHour(t *testing.T) {
 	for step, want := range map[time.Duration]map[string]int64{time.Hour: byHour, 24 * time.Hour: byDay} {
 		got := map[string]int64{}
 		for _, s := range queryUsage(t, u, midnight, midnight.AddDate(0, 1, 0), step) {
-			got[fmt.Sprint(s.Start, s.Model)] += s.PromptTokens
+			got[fmt.Sprint(s.Start, s.Model)] += s.Units.PromptTokens
 		}
 		assert.Equal(t, want, got)
 	}
 	total := llmhttp.UsageSum{}
 	for _, s := range queryUsage(t, u, time.Time{}, noon.AddDate(9, 0, 0), 0) {
 		total.Requests += s.Requests
-		total.CompletionTokens += s.CompletionTokens
-		total.Images += s.Images
+		total.Units.CompletionTokens += s.Units.CompletionTokens
+		total.Units.Images += s.Units.Images
 	}
-	assert.Equal(t, llmhttp.UsageSum{Requests: n, CompletionTokens: n, Images: 2 * n}, total)
+	assert.Equal(t, llmhttp.UsageSum{Requests: n, Units: llmhttp.Units{CompletionTokens: n, Images: 2 * n}}, total)
 
 	last := noon.Add((n - 100) * 10 * time.Second)
 	recent := queryUsage(t, u, last, last.Add(time.Second), 0)

@@ -16,7 +16,7 @@ import (
 
 func TestCountTokens(t *testing.T) {
 	s := newServer(nil, func(o *llmhttp.Options) {
-		o.CountTokens = func(_, text string) int { return 100 * len(strings.Fields(text)) }
+		o.TextTokens = func(_, text string) int { return 100 * len(strings.Fields(text)) }
 	})
 	w := s.do("POST", messagesPath+"/count_tokens", `{"model":"m","system":"Be brief."`+hi+`}`)
 	require.Equal(t, 200, w.Code, w.Body)
@@ -28,8 +28,8 @@ func TestCountTokens(t *testing.T) {
 	assert.Empty(t, s.usage, "it is not billed")
 	assert.Nil(t, s.last)
 	require.Len(t, s.ends, 1)
-	assert.Equal(t, "messages", s.ends[0].Protocol)
-	assert.Equal(t, "m", s.ends[0].Model)
+	assert.Equal(t, "messages", s.ends[0].Record.Protocol)
+	assert.Equal(t, "m", s.ends[0].Record.Model)
 
 	w = s.do("POST", messagesPath+"/count_tokens", `{"model":"m"}`)
 	assert.Equal(t, 400, w.Code)
@@ -49,7 +49,7 @@ func (counter) CountTokens(_ context.Context, req *llmhttp.ChatRequest) (int, er
 }
 
 func TestCountTokens_ByTheBackend(t *testing.T) {
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "k", Models: []string{"m", "negative"}, Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 3, Per: 1e15}}}, nil
 	})
 	h := llmhttp.NewHandler(counter{}, keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})
@@ -67,7 +67,7 @@ func TestCountTokens_ByTheBackend(t *testing.T) {
 // Requests that count tokens have a bucket of their own, which holds those that Claude Code
 // makes at once.
 func TestCountTokens_Limit(t *testing.T) {
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 2, Per: 1e15}}}, nil
 	})
 	h := llmhttp.NewHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("Hi") }),
@@ -90,7 +90,7 @@ func TestCountTokens_Limit(t *testing.T) {
 
 // A request that is refused before tokens are counted is given back to their bucket.
 func TestCountTokens_Refund(t *testing.T) {
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 200, Per: 1e15}}}, nil
 	})
 	limiter := llmhttp.NewLimiter()
@@ -98,7 +98,8 @@ func TestCountTokens_Refund(t *testing.T) {
 	w := (&server{Handler: h}).do("POST", messagesPath+"/count_tokens", "{}", "Content-Encoding", "gzip")
 	assert.Equal(t, 415, w.Code)
 	rate := llmhttp.Rate{N: 200, Per: 1e15, Burst: 200}
-	levels, err := limiter.Take(t.Context(), "k", llmhttp.Draw{Bucket: llmhttp.BucketTokenCounts, Rate: rate}, llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: rate})
+	key := llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "k"}
+	levels, err := limiter.Take(t.Context(), llmhttp.Draw{Subject: key, Bucket: llmhttp.BucketTokenCounts, Rate: rate}, llmhttp.Draw{Subject: key, Bucket: llmhttp.BucketRequests, Rate: rate})
 	require.NoError(t, err)
-	assert.Equal(t, []int{200, 200}, []int{levels[0].Remaining, levels[1].Remaining})
+	assert.Equal(t, []int64{200, 200}, []int64{levels[0].Remaining, levels[1].Remaining})
 }

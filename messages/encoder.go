@@ -12,15 +12,29 @@ import (
 type encoder struct {
 	ctx       context.Context // of the request, for warnings
 	model     string          // the name that the client used, if the Backend knows another one
-	blocks    blockQueue
+	start     llmhttp.ReplyStart
+	blocks    blockQueue // also tells whether the reply is whole
 	reasoning reasoning.Merger
 	dropped   []int // the indices of calls that have no form in this API
 	stop      stopReason
 }
 
-var _ llmhttp.ChunkCollector = (*encoder)(nil)
+func (e *encoder) Framing() llmhttp.Framing {
+	if e.blocks.whole {
+		return llmhttp.Framing{Whole: true, ContentType: "application/json"}
+	}
+	f := llmhttp.EventStream()
+	f.StartsEarly, f.EndsCleanly = true, true
+	return f
+}
 
+// AppendStart appends nothing to a whole reply, and neither does AppendChunk: all blocks wait
+// for AppendEnd.
 func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
+	e.start = *s
+	if e.blocks.whole {
+		return b
+	}
 	b = beginEvent(b, "message_start")
 	b = append(b, `,"message":`...)
 	b = appendMessageHead(b, s.ID, e.modelName(s.Model))
@@ -83,6 +97,9 @@ func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
 
 // AppendEnd ends the blocks that have not ended, and then the message.
 func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+	if e.blocks.whole {
+		return e.appendWhole(b, u), nil
+	}
 	b = e.blocks.endAll(b)
 	if e.blocks.invalidCall {
 		warnOfArguments(e.ctx, e.stop.isCut())
@@ -103,17 +120,9 @@ func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// CollectStart makes the encoder queue all blocks for AppendWhole.
-func (e *encoder) CollectStart(*llmhttp.ReplyStart) { e.blocks.whole = true }
-
-func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
-	_, err := e.AppendChunk(nil, c)
-	return err
-}
-
-// AppendWhole appends a message.
-func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error) {
-	b = appendMessageHead(b, r.ID, e.modelName(r.Model))
+// appendWhole appends a message.
+func (e *encoder) appendWhole(b []byte, u *llmhttp.Usage) []byte {
+	b = appendMessageHead(b, e.start.ID, e.modelName(e.start.Model))
 	valid := true
 	for i := range e.blocks.queue {
 		if i > 0 {
@@ -133,8 +142,8 @@ func (e *encoder) AppendWhole(b []byte, r *llmhttp.ChatResponse) ([]byte, error)
 	b = append(b, "],"...)
 	b = e.stop.appendMembers(b)
 	b = append(b, `,"usage":`...)
-	b = appendUsage(b, r.Usage)
-	return append(b, '}'), nil
+	b = appendUsage(b, u)
+	return append(b, '}')
 }
 
 // beginEvent appends an event up to its type. The SDKs need the type in both places.

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/messages"
 )
 
 func TestReplies(t *testing.T) {
@@ -355,15 +354,4 @@ func FuzzReplies_CutArguments(f *testing.F) {
 			}
 		}
 	})
-}
-
-// A text delta is encoded without allocating memory.
-func TestAppendChunk_Allocs(t *testing.T) {
-	_, encoder, err := messages.New(nil).Routes()[0].Chat(t.Context(), nil, []byte(requestBody(hi+`,"stream":true`)))
-	require.NoError(t, err)
-	b := encoder.AppendStart(make([]byte, 0, 64<<10), &llmhttp.ReplyStart{Model: "m"})
-	c := llmhttp.TextChunk("some text")
-	_, err = encoder.AppendChunk(b, c)
-	require.NoError(t, err)
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { encoder.AppendChunk(b, c) }), "per text delta")
 }

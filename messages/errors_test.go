@@ -126,14 +126,14 @@ func TestErrors_UnknownPaths(t *testing.T) {
 			assert.Equal(t, test.status == 405, w.Header().Get("Allow") != "")
 			if test.typ == "" {
 				assert.Contains(t, w.Body.String(), `{"error":{"message":`)
-				assert.Equal(t, "chat", s.ends[0].Protocol)
+				assert.Equal(t, "chat", s.ends[0].Record.Protocol)
 				return
 			}
 			typ, _, err := readError(w.Body.Bytes())
 			require.NoError(t, err, "%s", w.Body)
 			assert.Equal(t, test.typ, typ)
 			assert.NotEmpty(t, w.Header().Get("Request-Id"))
-			assert.Equal(t, "messages", s.ends[0].Protocol)
+			assert.Equal(t, "messages", s.ends[0].Record.Protocol)
 		})
 	}
 }

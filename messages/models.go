@@ -84,33 +84,33 @@ func newCapabilities(list []llmhttp.Capability) *modelCapabilities {
 	}
 }
 
-// listModels serves GET /v1/models.
-func (p *protocol) listModels(ctx context.Context, r *http.Request, _ []byte) (any, error) {
+// A modelEncoder appends the reply to a request for models.
+type modelEncoder = func(b []byte, models []llmhttp.Model) ([]byte, error)
+
+// decodeListModels decodes GET /v1/models.
+func (p *protocol) decodeListModels(_ context.Context, r *http.Request, _ []byte) (modelEncoder, error) {
 	query := r.URL.Query()
 	limit, err := pageLimit(query)
 	if err != nil {
 		return nil, err
 	}
-	models, err := p.models(ctx)
-	if err != nil {
-		return nil, err
-	}
-	models, more := selectPage(models, query.Get("after_id"), query.Get("before_id"), limit)
-	page := &modelPage{Data: make([]model, len(models)), HasMore: more}
-	for i := range models {
-		page.Data[i] = newModel(&models[i])
-	}
-	if n := len(page.Data); n > 0 {
-		page.FirstID, page.LastID = &page.Data[0].ID, &page.Data[n-1].ID
-	}
-	return page, nil
+	return func(b []byte, models []llmhttp.Model) ([]byte, error) {
+		models, more := selectPage(p.reachable(models), query.Get("after_id"), query.Get("before_id"), limit)
+		page := &modelPage{Data: make([]model, len(models)), HasMore: more}
+		for i := range models {
+			page.Data[i] = newModel(&models[i])
+		}
+		if n := len(page.Data); n > 0 {
+			page.FirstID, page.LastID = &page.Data[0].ID, &page.Data[n-1].ID
+		}
+		return llmhttp.AppendJSON(b, page)
+	}, nil
 }
 
-// models returns the models that requests reach under their IDs. Others, whose IDs
+// reachable returns the models that requests reach under their IDs. Others, whose IDs
 // Options.Model takes for other models, are left out.
-func (p *protocol) models(ctx context.Context) ([]llmhttp.Model, error) {
-	models, err := llmhttp.ListModels(ctx)
-	return slices.DeleteFunc(models, func(m llmhttp.Model) bool { return p.servedModel(m.ID) != m.ID }), err
+func (p *protocol) reachable(models []llmhttp.Model) []llmhttp.Model {
+	return slices.DeleteFunc(models, func(m llmhttp.Model) bool { return p.servedModel(m.ID) != m.ID })
 }
 
 // pageLimit returns the limit parameter of a query.
@@ -151,15 +151,15 @@ func indexModel(models []llmhttp.Model, id string) int {
 	return slices.IndexFunc(models, func(m llmhttp.Model) bool { return m.ID == id })
 }
 
-// getModel serves GET /v1/models/{id}.
-func (p *protocol) getModel(ctx context.Context, r *http.Request, _ []byte) (any, error) {
+// decodeGetModel decodes GET /v1/models/{id}.
+func (p *protocol) decodeGetModel(_ context.Context, r *http.Request, _ []byte) (modelEncoder, error) {
 	id := p.servedModel(r.PathValue("id"))
-	models, err := p.models(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if i := indexModel(models, id); i >= 0 {
-		return newModel(&models[i]), nil
-	}
-	return nil, llmhttp.ModelNotFound(id)
+	return func(b []byte, models []llmhttp.Model) ([]byte, error) {
+		models = p.reachable(models)
+		i := indexModel(models, id)
+		if i < 0 {
+			return nil, llmhttp.ModelNotFound(id)
+		}
+		return llmhttp.AppendJSON(b, newModel(&models[i]))
+	}, nil
 }

@@ -27,7 +27,7 @@ func TestModels(t *testing.T) {
 	for _, id := range []string{"a", "b/c", "hidden", "d", "e"} {
 		models = append(models, llmhttp.Model{ID: id, Created: 1767225600, OwnedBy: "x"})
 	}
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "k", Models: []string{"?", "a", "b/c", "d", "e"}}, nil
 	})
 	alias := func(name string) string { return strings.Replace(name, "claude", "d", 1) }

@@ -34,10 +34,10 @@ func (*protocol) Name() string { return "messages" }
 
 func (p *protocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{
-		{Pattern: "POST /v1/messages", Endpoint: llmhttp.EndpointChat, Chat: p.decodeChat, StartsEarly: true, FailsCleanly: true},
-		{Pattern: "POST /v1/messages/count_tokens", Endpoint: llmhttp.EndpointChat, Serve: p.countTokens, CountsTokens: true},
-		{Pattern: "GET /v1/models", Endpoint: llmhttp.EndpointModels, Match: hasVersionHeader, Serve: p.listModels},
-		{Pattern: "GET /v1/models/{id...}", Endpoint: llmhttp.EndpointModels, Match: hasVersionHeader, Serve: p.getModel},
+		{Pattern: "POST /v1/messages", Bind: llmhttp.BindChat(p.decodeChat)},
+		{Pattern: "POST /v1/messages/count_tokens", Bind: llmhttp.BindCountTokens(p.decodeCountTokens)},
+		{Pattern: "GET /v1/models", Match: hasVersionHeader, Bind: llmhttp.BindModels(p.decodeListModels)},
+		{Pattern: "GET /v1/models/{id...}", Match: hasVersionHeader, Bind: llmhttp.BindModels(p.decodeGetModel)},
 	}
 }
 
@@ -67,8 +67,8 @@ func setLimitHeaders(h http.Header, kind string, l *llmhttp.LimitInfo) {
 	}
 	reset := time.Now().Add(l.ResetAfter + time.Second - 1).Truncate(time.Second)
 	prefix := "Anthropic-Ratelimit-" + kind
-	h.Set(prefix+"-Limit", strconv.Itoa(l.Limit))
-	h.Set(prefix+"-Remaining", strconv.Itoa(l.Remaining))
+	h.Set(prefix+"-Limit", strconv.FormatInt(l.Limit, 10))
+	h.Set(prefix+"-Remaining", strconv.FormatInt(l.Remaining, 10))
 	h.Set(prefix+"-Reset", reset.UTC().Format(time.RFC3339))
 }
 
@@ -77,7 +77,9 @@ func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte)
 	if err != nil {
 		return nil, nil, err
 	}
-	return req, &encoder{ctx: ctx, model: p.useModel(req)}, nil
+	e := &encoder{ctx: ctx, model: p.useModel(req)}
+	e.blocks.whole = !req.Stream
+	return req, e, nil
 }
 
 // useModel sets req.Model to the model that serves the request. It returns the name
@@ -98,12 +100,17 @@ func (p *protocol) servedModel(name string) string {
 	return p.opts.Model(name)
 }
 
-func (p *protocol) countTokens(ctx context.Context, _ *http.Request, body []byte) (any, error) {
+// decodeCountTokens decodes POST /v1/messages/count_tokens.
+func (p *protocol) decodeCountTokens(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
 	req, err := decodeRequest(ctx, body, false)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p.useModel(req)
-	n, err := llmhttp.CountTokens(ctx, req)
-	return map[string]int{"input_tokens": n}, err
+	return req, appendTokenCount, nil
+}
+
+func appendTokenCount(b []byte, tokens int) ([]byte, error) {
+	b = strconv.AppendInt(append(b, `{"input_tokens":`...), int64(tokens), 10)
+	return append(b, '}'), nil
 }

@@ -53,7 +53,7 @@ func TestProtocol_Conformance(t *testing.T) {
 					_, text, err := readError(body)
 					return text, err
 				},
-				FailsCleanly: true,
+				EndsCleanly: true,
 				ReadFailure: func(events []llmhttptest.Event) (string, error) {
 					if len(events) == 0 || events[len(events)-1].Name != "error" {
 						return "", errors.New("the stream does not end with an error event")
@@ -69,7 +69,7 @@ func TestProtocol_Conformance(t *testing.T) {
 func TestProtocol_RateLimitHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // at midnight UTC, 2000-01-01
 		key := &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(2), Tokens: llmhttp.PerMinute(600)}}
-		keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return key, nil })
+		keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return key, nil })
 		backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
 			time.Sleep(100 * time.Millisecond)
 			return (&llmhttp.ChatResponse{Usage: &llmhttp.Usage{PromptTokens: 50, CompletionTokens: 10}}).Stream()
@@ -100,11 +100,11 @@ func TestProtocol_RateLimitHeaders(t *testing.T) {
 // A key in X-Api-Key is accepted only on the paths of this protocol. Errors about keys
 // have the form of this protocol.
 func TestProtocol_KeyHeaders(t *testing.T) {
-	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret != "sk-good" {
 			return nil, llmhttp.ErrKeyNotFound
 		}
-		return &llmhttp.Key{ID: "k", Scopes: []llmhttp.Endpoint{llmhttp.EndpointChat}}, nil
+		return &llmhttp.Key{ID: "k", Scopes: []llmhttp.Scope{llmhttp.ScopeChat}}, nil
 	})
 	h := llmhttp.NewHandler(lister{Backend: llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("Hi") })},
 		keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})
@@ -164,10 +164,10 @@ func TestProtocol_UsageRecordsAndObservations(t *testing.T) {
 	require.Len(t, s.usage, 2)
 	require.Len(t, s.ends, 2)
 	for i, end := range s.ends {
-		assert.Equal(t, "messages", end.Protocol)
+		assert.Equal(t, "messages", end.Record.Protocol)
 		assert.Equal(t, i == 1, end.Streamed)
 		assert.Equal(t, "m", s.usage[i].Model)
-		assert.Equal(t, llmhttp.EndpointChat, s.usage[i].Endpoint)
+		assert.Equal(t, llmhttp.OperationChat, s.usage[i].Operation)
 	}
 }
 
@@ -189,5 +189,5 @@ func TestOptions_Model(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 200, s.do("POST", messagesPath+"/count_tokens", `{"model":"claude-x"`+hi+`}`).Code)
-	assert.Equal(t, "served", s.ends[len(s.ends)-1].Model)
+	assert.Equal(t, "served", s.ends[len(s.ends)-1].Record.Model)
 }

@@ -34,7 +34,7 @@ func TestContent(t *testing.T) {
 	for _, test := range []struct {
 		name                 string
 		capture, hook, keeps bool
-		limit                int
+		limit                int64
 	}{
 		{"off", false, false, true, 0},
 		{"on the span", true, false, true, 0},
@@ -42,6 +42,7 @@ func TestContent(t *testing.T) {
 		{"both", true, true, true, 0},
 		{"not sampled", true, true, false, 0},
 		{"limit", true, false, true, 20},
+		{"no limit", true, false, true, -1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := otelllm.Options{CaptureContent: test.capture, ContentLimit: test.limit}
@@ -91,10 +92,12 @@ func TestContent(t *testing.T) {
 
 // A hook that panics costs only the content.
 func TestContentHook_Panics(t *testing.T) {
-	f := newFixture(t, config{telemetry: otelllm.Options{
-		ContentHook: func(context.Context, trace.Span, *otelllm.Content) { panic("hook") },
-		Cost:        func(llmhttp.UsageSum) float64 { return 3 },
-	}})
+	f := newFixture(t, config{
+		telemetry: otelllm.Options{ContentHook: func(context.Context, trace.Span, *otelllm.Content) { panic("hook") }},
+		opts: llmhttp.Options{Price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
+			return llmhttp.Cost{Output: 3 * llmhttp.MoneyUnit}, nil
+		}},
+	})
 	f.chat(chatBody)
 	got := f.metrics()
 	for name, want := range map[string]float64{"llmhttp.requests.active": 0, "llmhttp.spend": 3} {
@@ -164,7 +167,7 @@ func TestContent_Events(t *testing.T) {
 				"gen_ai.response.id": "reply-1", "gen_ai.response.model": "m-2026", "gen_ai.response.finish_reasons": []string{"stop"},
 				"gen_ai.usage.input_tokens": int64(10), "gen_ai.usage.output_tokens": int64(2), "gen_ai.usage.cache_read.input_tokens": int64(4),
 				"gen_ai.usage.cache_creation.input_tokens": int64(3), "gen_ai.usage.reasoning.output_tokens": int64(1),
-				"llmhttp.request.id": s.ID, "llmhttp.key": "key_1", "llmhttp.account": "acme", "llmhttp.protocol": "chat",
+				"llmhttp.request.id": s.Record.ID, "llmhttp.key": "key_1", "llmhttp.account": "acme", "llmhttp.protocol": "chat",
 				"gen_ai.input.messages": input,
 				"gen_ai.output.messages": []any{map[string]any{"role": "assistant", "finish_reason": "stop",
 					"parts": []any{map[string]any{"type": "text", "content": "reply-marker"}}}},

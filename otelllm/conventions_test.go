@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -102,7 +103,7 @@ func TestConventions_Span(t *testing.T) {
 		"gen_ai.response.id": "reply-1", "gen_ai.response.model": "m-2026", "gen_ai.response.finish_reasons": []string{"stop"},
 		"gen_ai.usage.input_tokens": int64(10), "gen_ai.usage.output_tokens": int64(2), "gen_ai.usage.cache_read.input_tokens": int64(4),
 		"gen_ai.usage.cache_creation.input_tokens": int64(3), "gen_ai.usage.reasoning.output_tokens": int64(1),
-		"llmhttp.request.id": s.ID, "llmhttp.key": "key_1", "llmhttp.account": "acme", "llmhttp.protocol": "chat", "llmhttp.request.reasoning_effort": "low",
+		"llmhttp.request.id": s.Record.ID, "llmhttp.key": "key_1", "llmhttp.account": "acme", "llmhttp.protocol": "chat", "llmhttp.request.reasoning_effort": "low",
 	}, got)
 }
 
@@ -262,12 +263,15 @@ func TestTimeToFirstToken(t *testing.T) {
 }
 
 func TestAccountsAndSpend(t *testing.T) {
-	f := newFixture(t, config{telemetry: otelllm.Options{
-		Provider: "acme-models", Accounts: true,
-		Cost: func(s llmhttp.UsageSum) float64 {
-			return float64(s.PromptTokens) + 10*float64(s.CompletionTokens) + 0.5*float64(s.CachedTokens)
-		},
-	}})
+	f := newFixture(t, config{
+		telemetry: otelllm.Options{ProviderName: "acme-models", Accounts: true},
+		opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+			return llmhttp.Cost{
+				Input: llmhttp.MoneyUnit.Scale(r.Units.PromptTokens, 1), Output: llmhttp.MoneyUnit.Scale(10*r.Units.CompletionTokens, 1),
+				CacheRead: llmhttp.MoneyUnit.Scale(r.Units.CachedTokens, 2),
+			}, nil
+		}},
+	})
 	f.chat(chatBody)
 	f.chat(streamBody)
 	spend := points(f.metrics()["llmhttp.spend"])
@@ -275,11 +279,22 @@ func TestAccountsAndSpend(t *testing.T) {
 		"gen_ai.response.model": "m-2026", "llmhttp.protocol": "chat", "llmhttp.account": "acme"}, sum: 2 * (10 + 20 + 2)}}, spend)
 }
 
+// Records without a price are counted, from zero on.
+func TestUnpriced(t *testing.T) {
+	f := newFixture(t, config{opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+		return llmhttp.Cost{Output: llmhttp.MoneyUnit}, errors.New("no price")
+	}}})
+	assert.Equal(t, []point{{attrs: map[string]any{}}}, points(f.metrics()["llmhttp.usage.unpriced"]))
+	f.chat(chatBody)
+	assert.Equal(t, []point{{attrs: map[string]any{}, sum: 1}}, points(f.metrics()["llmhttp.usage.unpriced"]))
+	assert.NotContains(t, f.metrics(), "llmhttp.spend")
+}
+
 // A usage that the Backend did not report is not counted as tokens.
 func TestEstimatedUsage(t *testing.T) {
 	f := newFixture(t, config{backend: chunks([]*llmhttp.ChatChunk{llmhttp.TextChunk("a"), llmhttp.TextChunk("b")})})
 	s := f.chat(chatBody)
-	require.True(t, s.Estimated)
+	require.True(t, s.Record.Estimated)
 	assert.NotContains(t, f.metrics(), "gen_ai.client.token.usage")
 	_, own := f.spansOf()
 	assert.Equal(t, true, attributes(own["chat m"].Attributes)["llmhttp.usage.estimated"])
@@ -295,8 +310,7 @@ func (failingStore) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageS
 }
 
 func TestUsageStoreAway(t *testing.T) {
-	buffer := llmhttp.NewUsageBuffer(failingStore{}, 100, math.MaxInt32)
-	buffer.Logger = slog.New(slog.DiscardHandler)
+	buffer := llmhttp.NewUsageBuffer(failingStore{}, &llmhttp.UsageBufferOptions{BatchSize: 100, Delay: math.MaxInt32, Logger: slog.New(slog.DiscardHandler)})
 	f := newFixture(t, config{opts: llmhttp.Options{Usage: buffer}, telemetry: otelllm.Options{UsageBuffer: buffer}})
 	f.chat(chatBody)
 	require.NoError(t, buffer.Record(t.Context(), make([]llmhttp.UsageRecord, 9_999)...))

@@ -36,9 +36,10 @@ func sampled(t testing.TB) *otelllm.Telemetry {
 func BenchmarkObserve(b *testing.B) {
 	observe := sampled(b).Observe
 	info := &llmhttp.RequestInfo{ID: "req_1", Model: "m", Protocol: "chat", Operation: llmhttp.OperationChat, Arrived: time.Now()}
-	summary := &llmhttp.RequestSummary{Request: info, Operation: info.Operation}
-	summary.Model, summary.Protocol, summary.Reply.Model, summary.Duration = info.Model, info.Protocol, "m-2026", time.Second
-	summary.Usage = llmhttp.Usage{PromptTokens: 90, CompletionTokens: 15}
+	summary := &llmhttp.RequestSummary{Request: info}
+	summary.Record.Operation = info.Operation
+	summary.Record.Model, summary.Record.Protocol, summary.Reply.Model, summary.Duration = info.Model, info.Protocol, "m-2026", time.Second
+	summary.Record.Units = llmhttp.Units{PromptTokens: 90, CompletionTokens: 15}
 	b.ReportAllocs()
 	for b.Loop() {
 		ctx, o := observe(b.Context(), nil)
@@ -48,7 +49,7 @@ func BenchmarkObserve(b *testing.B) {
 }
 
 func newHandler(b llmhttp.Backend, observe llmhttp.Observer) *llmhttp.Handler {
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) { return &llmhttp.Key{ID: "key_1"}, nil })
+	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &llmhttp.Key{ID: "key_1"}, nil })
 	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Observe: observe, Logger: slog.New(slog.DiscardHandler)})
 }
 

@@ -4,7 +4,7 @@
 // It depends only on the API of OpenTelemetry. The host chooses an SDK and
 // exporters:
 //
-//	telemetry, err := otelllm.New(&otelllm.Options{Provider: "acme"})
+//	telemetry, err := otelllm.New(&otelllm.Options{ProviderName: "acme"})
 //	...
 //	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Observe: telemetry.Observe})
 //	server.Handler = otelhttp.NewHandler(h, "llmhttp",
@@ -27,7 +27,8 @@
 // kind CLIENT; its context reaches the target, so that an instrumented
 // [net/http.Transport] sends the try's traceparent. A request that is refused
 // before the Backend is called has no span of its own: the span of the HTTP request
-// gets error.type and llmhttp.limit. otelhttp gives the span of a stream that is cut
+// gets error.type, llmhttp.limit and llmhttp.limit.subject, which is the kind of the subject
+// whose limit it is. otelhttp gives the span of a stream that is cut
 // the name "POST", without a status. Stop sequences and the reasoning effort, which
 // clients choose, are cut to 256 bytes.
 //

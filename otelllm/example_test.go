@@ -20,7 +20,7 @@ import (
 func Example() {
 	spans := tracetest.NewInMemoryExporter() // a host has another exporter, and gives it to sdktrace.WithBatcher
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	telemetry, err := otelllm.New(&otelllm.Options{Provider: "acme", TracerProvider: tracers})
+	telemetry, err := otelllm.New(&otelllm.Options{ProviderName: "acme", TracerProvider: tracers})
 	if err != nil {
 		log.Fatal(err)
 	}

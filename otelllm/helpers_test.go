@@ -75,7 +75,7 @@ func newFixture(t *testing.T, c config) *fixture {
 	if c.key.ID == "" {
 		c.key.ID, c.key.Account = "key_1", "acme"
 	}
-	keys := llmhttp.KeyFunc(func(_ context.Context, s string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, s string) (*llmhttp.Key, error) {
 		if s != secret {
 			return nil, llmhttp.ErrKeyNotFound
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// An attributeList is a list of attributes. addString, addInt and addFloat append an
+// An attributeList is a list of attributes. addString, addInt, addCount and addFloat append an
 // attribute unless its value is empty, zero or nil.
 type attributeList []attribute.KeyValue
 
@@ -19,9 +19,11 @@ func (l *attributeList) addString(key attribute.Key, value string) {
 	}
 }
 
-func (l *attributeList) addInt(key attribute.Key, n int) {
+func (l *attributeList) addInt(key attribute.Key, n int) { l.addCount(key, int64(n)) }
+
+func (l *attributeList) addCount(key attribute.Key, n int64) {
 	if n != 0 {
-		*l = append(*l, key.Int(n))
+		*l = append(*l, key.Int64(n))
 	}
 }
 
@@ -95,11 +97,12 @@ func newRequestOptions(l requestLabels, provider string) *requestOptions {
 }
 
 // refusalLabels are the values in the attributes of a refusal.
-type refusalLabels struct{ limit, account string }
+type refusalLabels struct{ limit, subjectKind, account string }
 
 func (r refusalLabels) options() []metric.AddOption {
 	var l attributeList
 	l.addString(attrLimit, r.limit)
+	l.addString(attrLimitSubject, r.subjectKind)
 	l.addString(attrAccount, r.account)
 	return l.counterOptions()
 }

@@ -24,6 +24,7 @@ type metrics struct {
 	streamsCut     metric.Int64Counter
 	tokenDetails   metric.Int64Counter
 	spend          metric.Float64Counter
+	unpriced       metric.Int64Counter
 	recordFailures metric.Int64Counter
 	notStored      metric.Int64Counter
 
@@ -49,11 +50,12 @@ func newMetrics(meter metric.Meter, o *Options, flush func()) (*metrics, error) 
 		fallbacks:       b.counter(metricFallbacks, "{try}", "Tries at a target after another target had failed"),
 		streamsCut:      b.counter(metricStreamsCut, "{request}", "Streams that failed after they had begun"),
 		tokenDetails:    b.counter(metricTokenDetails, "{token}", "Tokens that were read from or written to a prompt cache, or used for reasoning"),
-		spend:           b.dollars(metricSpend, "Cost of usage in US dollars, estimated usage included"),
+		spend:           b.money(metricSpend, "Cost of usage in the currency of Options.Price, estimated usage included"),
+		unpriced:        b.counter(metricUnpriced, "{record}", "Usage records whose price is not known"),
 		recordFailures:  b.counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
 		notStored:       b.counter(metricNotStored, "{reply}", "Replies that were sent although the response store did not take them"),
 
-		byRequest: newCache(func(l requestLabels) *requestOptions { return newRequestOptions(l, o.Provider) }),
+		byRequest: newCache(func(l requestLabels) *requestOptions { return newRequestOptions(l, o.ProviderName) }),
 		byRefusal: newCache(refusalLabels.options),
 		byTry:     newCache(tryLabels.options),
 	}
@@ -75,6 +77,7 @@ func newMetrics(meter metric.Meter, o *Options, flush func()) (*metrics, error) 
 		return nil, b.err
 	}
 	// A counter that appears with its first increment does not look like an increase.
+	m.unpriced.Add(context.Background(), 0)
 	m.recordFailures.Add(context.Background(), 0)
 	m.notStored.Add(context.Background(), 0)
 	return m, nil
@@ -104,8 +107,8 @@ func (b *builder) counter(name, unit, description string) metric.Int64Counter {
 	return c
 }
 
-func (b *builder) dollars(name, description string) metric.Float64Counter {
-	c, err := b.meter.Float64Counter(name, metric.WithUnit("{USD}"), metric.WithDescription(description))
+func (b *builder) money(name, description string) metric.Float64Counter {
+	c, err := b.meter.Float64Counter(name, metric.WithUnit("{currency}"), metric.WithDescription(description))
 	b.err = errors.Join(b.err, err)
 	return c
 }
@@ -153,11 +156,14 @@ func observe(value func() int64) metric.Int64ObservableOption {
 	})
 }
 
-// record records the metrics of a request that has ended, except for its cost.
+// record records the metrics of a request that has ended.
 func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	m := t.metrics
-	if s.Limit != "" {
-		m.refusals.Add(ctx, 1, m.byRefusal.get(refusalLabels{s.Limit, t.account(s)})...)
+	if r := s.Refused; r.Limit != "" {
+		m.refusals.Add(ctx, 1, m.byRefusal.get(refusalLabels{r.Limit, r.Subject.Kind, t.account(s)})...)
+	}
+	if s.Record.Unpriced {
+		m.unpriced.Add(ctx, 1)
 	}
 	if s.RecordErr != nil {
 		m.recordFailures.Add(ctx, 1)
@@ -165,7 +171,7 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	if s.SaveErr != nil {
 		m.notStored.Add(ctx, 1)
 	}
-	if s.Operation == "" {
+	if s.Record.Operation == "" {
 		return
 	}
 	opts := t.optionsFor(s)
@@ -178,14 +184,17 @@ func (t *Telemetry) record(ctx context.Context, s *llmhttp.RequestSummary) {
 	if s.Request != nil {
 		m.recordUsage(ctx, s, opts)
 	}
+	if cost := s.Record.Cost.Total(); cost > 0 { // also of what a refused request has loaded
+		m.spend.Add(ctx, cost.Float64(), opts.spend...)
+	}
 }
 
 // optionsFor returns the attributes of the metrics of a request.
 func (t *Telemetry) optionsFor(s *llmhttp.RequestSummary) *requestOptions {
 	success := s.Err == nil && s.Request != nil
 	return t.metrics.byRequest.get(requestLabels{
-		operation: s.Operation, protocol: s.Protocol,
-		requestModel: t.models.label(s.Model, success), responseModel: t.models.label(s.Reply.Model, success),
+		operation: s.Record.Operation, protocol: s.Record.Protocol,
+		requestModel: t.models.label(s.Record.Model, success), responseModel: t.models.label(s.Reply.Model, success),
 		errorType: s.ErrorClass, account: t.account(s),
 	})
 }
@@ -195,7 +204,7 @@ func (t *Telemetry) account(s *llmhttp.RequestSummary) string {
 	if !t.opts.Accounts {
 		return ""
 	}
-	return s.Account
+	return s.Record.Account
 }
 
 // recordTokenTimes records when tokens were generated. If the Backend yields the
@@ -205,42 +214,32 @@ func (m *metrics) recordTokenTimes(ctx context.Context, s *llmhttp.RequestSummar
 	if hasTimes || s.Streamed && s.FirstToken > 0 {
 		m.firstToken.Record(ctx, s.FirstToken.Seconds(), opts.times...)
 	}
-	if n := s.Usage.CompletionTokens; hasTimes && n > 1 && !s.Estimated {
+	if n := s.Record.Units.CompletionTokens; hasTimes && n > 1 && !s.Record.Estimated {
 		m.perToken.Record(ctx, (s.LastToken-s.FirstToken).Seconds()/float64(n-1), opts.times...)
 	}
 }
 
 // recordUsage records the tokens of a request, whether it succeeded or not.
 func (m *metrics) recordUsage(ctx context.Context, s *llmhttp.RequestSummary, opts *requestOptions) {
-	u := &s.Usage
-	if !s.Estimated {
+	u := &s.Record.Units
+	if !s.Record.Estimated {
 		recordTokens(ctx, m.tokenUsage, u.PromptTokens, opts.input)
 		recordTokens(ctx, m.tokenUsage, u.CompletionTokens, opts.output)
 	}
-	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CachedTokens, opts.cacheRead)
-	addTokens(ctx, m.tokenDetails, u.PromptTokensDetails.CacheWriteTokens, opts.cacheWrite)
-	addTokens(ctx, m.tokenDetails, u.CompletionTokensDetails.ReasoningTokens, opts.reasoning)
+	addTokens(ctx, m.tokenDetails, u.CachedTokens, opts.cacheRead)
+	addTokens(ctx, m.tokenDetails, u.CacheWriteTokens, opts.cacheWrite)
+	addTokens(ctx, m.tokenDetails, u.ReasoningTokens, opts.reasoning)
 }
 
-// recordSpend records the cost of a request, whether it succeeded or not.
-func (t *Telemetry) recordSpend(ctx context.Context, s *llmhttp.RequestSummary) {
-	if t.opts.Cost == nil || s.Request == nil {
-		return
-	}
-	if cost := t.opts.Cost(s.Sum()); cost > 0 {
-		t.metrics.spend.Add(ctx, cost, t.optionsFor(s).spend...)
-	}
-}
-
-func recordTokens(ctx context.Context, h metric.Int64Histogram, n int, opts []metric.RecordOption) {
+func recordTokens(ctx context.Context, h metric.Int64Histogram, n int64, opts []metric.RecordOption) {
 	if n > 0 {
-		h.Record(ctx, int64(n), opts...)
+		h.Record(ctx, n, opts...)
 	}
 }
 
-func addTokens(ctx context.Context, c metric.Int64Counter, n int, opts []metric.AddOption) {
+func addTokens(ctx context.Context, c metric.Int64Counter, n int64, opts []metric.AddOption) {
 	if n > 0 {
-		c.Add(ctx, int64(n), opts...)
+		c.Add(ctx, n, opts...)
 	}
 }
 

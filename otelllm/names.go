@@ -59,6 +59,7 @@ const (
 	attrKey             = attribute.Key("llmhttp.key")
 	attrAccount         = attribute.Key("llmhttp.account")
 	attrLimit           = attribute.Key("llmhttp.limit")
+	attrLimitSubject    = attribute.Key("llmhttp.limit.subject") // the kind
 	attrTarget          = attribute.Key("llmhttp.target")
 	attrCheck           = attribute.Key("llmhttp.check")
 	attrTokenKind       = attribute.Key("llmhttp.token.kind")
@@ -104,6 +105,7 @@ const (
 	metricStreamsCut     = "llmhttp.streams.cut"
 	metricTokenDetails   = "llmhttp.token.details"
 	metricSpend          = "llmhttp.spend"
+	metricUnpriced       = "llmhttp.usage.unpriced"
 	metricRecordFailures = "llmhttp.usage.record_failures"
 	metricNotStored      = "llmhttp.replies.not_stored"
 	metricBufferWaiting  = "llmhttp.usage_buffer.waiting"

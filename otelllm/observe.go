@@ -53,7 +53,6 @@ func (r *request) ended(s *llmhttp.RequestSummary) {
 	} else {
 		r.t.batch.add(s)
 	}
-	defer r.t.recordSpend(r.ctx, s) // at once, because it calls a function of the host
 	if r.span == nil {
 		r.describeRefusal(s)
 	} else {
@@ -75,8 +74,9 @@ func (r *request) describeRefusal(s *llmhttp.RequestSummary) {
 		return
 	}
 	if parent := trace.SpanFromContext(r.ctx); parent.IsRecording() {
-		l := attributeList{attrErrorType.String(string(s.ErrorClass)), attrRequestID.String(s.ID)}
-		l.addString(attrLimit, s.Limit)
+		l := attributeList{attrErrorType.String(string(s.ErrorClass)), attrRequestID.String(s.Record.RequestID)}
+		l.addString(attrLimit, s.Refused.Limit)
+		l.addString(attrLimitSubject, s.Refused.Subject.Kind)
 		parent.SetAttributes(l...)
 	}
 }
@@ -88,7 +88,7 @@ func (r *request) endSpan(s *llmhttp.RequestSummary) {
 		return
 	}
 	if s.Err == nil {
-		r.span.SetName(operationName(s.Operation) + " " + s.Model) // the Backend knows the model
+		r.span.SetName(operationName(s.Record.Operation) + " " + s.Record.Model) // the Backend knows the model
 	} else {
 		r.span.SetAttributes(attrErrorType.String(string(s.ErrorClass)))
 		if isServerError(s) {
@@ -110,9 +110,9 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 	}
 	t := r.t
 	server := t.opts.Targets[target]
-	server.Provider = cmp.Or(server.Provider, t.opts.Provider)
+	server.ProviderName = cmp.Or(server.ProviderName, t.opts.ProviderName)
 	op := operationName(r.info.Operation)
-	l := attributeList{attrOperation.String(op), attrProvider.String(server.Provider), attrRequestModel.String(r.info.Model), attrTarget.String(target)}
+	l := attributeList{attrOperation.String(op), attrProvider.String(server.ProviderName), attrRequestModel.String(r.info.Model), attrTarget.String(target)}
 	l.addString(attrServerAddress, server.Address)
 	l.addInt(attrServerPort, server.Port)
 	ctx, span := t.tracer.Start(ctx, op+" "+target, spanKindClient, trace.WithAttributes(l...))
@@ -127,7 +127,7 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 			span.SetStatus(codes.Error, class) // every error of a CLIENT span sets the status Error
 		}
 		span.End()
-		t.metrics.recordTry(ctx, try.Duration, tryLabels{r.info.Operation, server.Provider, target, try.ErrorClass})
+		t.metrics.recordTry(ctx, try.Duration, tryLabels{r.info.Operation, server.ProviderName, target, try.ErrorClass})
 	}
 }
 

@@ -3,6 +3,8 @@ package otelllm
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"math"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/log"
@@ -23,9 +25,9 @@ type Options struct {
 	// LoggerProvider emits events. Nil means the global one.
 	LoggerProvider log.LoggerProvider
 
-	// Provider is the value of gen_ai.provider.name: the host's own name, or a
+	// ProviderName is the value of gen_ai.provider.name: the host's own name, or a
 	// name of the conventions such as "openai". If empty, it is "llmhttp".
-	Provider string
+	ProviderName string
 
 	// Targets describes targets by the names that a Backend passes to
 	// [llmhttp.StartTry]. A target need not be in it.
@@ -33,17 +35,13 @@ type Options struct {
 
 	// Models are the names of models, in requests and in replies, that may become an
 	// attribute of a metric. Other names become "_OTHER". If nil, the first 100
-	// names of requests that succeeded and of their replies may. Set it if the
-	// Backend accepts names that clients make up.
+	// names of requests that succeeded and of their replies may; if empty, none. Set
+	// it if the Backend accepts names that clients make up.
 	Models []string
 
 	// Accounts adds the account to the metrics of tokens, spend and refusals as
 	// llmhttp.account. Each account then has its own series.
 	Accounts bool
-
-	// Cost returns the cost of usage in US dollars, as that of
-	// [llmhttp.Options] does. If nil, llmhttp.spend is not recorded.
-	Cost func(llmhttp.UsageSum) float64
 
 	// UsageBuffer is observed by metrics of its records. It may be nil.
 	UsageBuffer *llmhttp.UsageBuffer
@@ -72,15 +70,16 @@ type Options struct {
 	ContentHook func(ctx context.Context, span trace.Span, c *Content)
 
 	// ContentLimit is the maximum number of bytes of the texts of a request, and of
-	// those of a reply. Zero or negative means 16 KiB.
-	ContentLimit int
+	// those of a reply. Zero means 16 KiB; negative means no limit. Of a single text at
+	// most 64 KiB are kept.
+	ContentLimit int64
 }
 
 // A Target is a server that a Backend calls.
 type Target struct {
-	Provider string // the value of gen_ai.provider.name; if empty, Options.Provider
-	Address  string // the value of server.address; not set if empty
-	Port     int    // the value of server.port; not set if zero
+	ProviderName string // the value of gen_ai.provider.name; if empty, Options.ProviderName
+	Address      string // the value of server.address; not set if empty
+	Port         int    // the value of server.port; zero means that it is not set; negative is an error of New
 }
 
 // A Telemetry makes spans and metrics of the requests of Handlers. It may be used
@@ -96,17 +95,23 @@ type Telemetry struct {
 }
 
 // New returns a Telemetry, which keeps a copy of opts. Nil means the zero Options.
-// The error is that of a MeterProvider that refuses an instrument.
+// The error names the Target whose Port is not valid, or is that of a MeterProvider that
+// refuses an instrument.
 func New(opts *Options) (*Telemetry, error) {
 	t := new(Telemetry)
 	if opts != nil {
 		t.opts = *opts
 	}
 	o := &t.opts
+	for name, target := range o.Targets {
+		if target.Port < 0 || target.Port > math.MaxUint16 {
+			return nil, fmt.Errorf("otelllm: Options.Targets[%q].Port is %d", name, target.Port)
+		}
+	}
 	o.TracerProvider = cmp.Or(o.TracerProvider, otel.GetTracerProvider())
 	o.MeterProvider = cmp.Or(o.MeterProvider, otel.GetMeterProvider())
 	o.LoggerProvider = cmp.Or(o.LoggerProvider, otel.GetLoggerProvider())
-	o.Provider = cmp.Or(o.Provider, "llmhttp")
+	o.ProviderName = cmp.Or(o.ProviderName, "llmhttp")
 	t.models, t.spanStarts = newModelNames(o.Models), newCache(t.newSpanStart)
 	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(schemaURL))
 	t.logger = o.LoggerProvider.Logger(scopeName, log.WithSchemaURL(schemaURL))

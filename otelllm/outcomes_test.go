@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/route"
 )
@@ -49,7 +50,7 @@ func waits(reached chan<- struct{}, yields bool) llmhttp.Backend {
 }
 
 func limited(l llmhttp.Limits) config {
-	return config{key: llmhttp.Key{ID: "key_1", Account: "acme", Limits: l}}
+	return config{key: llmhttp.Key{ID: "key_1", Account: "acme", Limits: l}, opts: llmhttp.Options{Usage: memory.NewUsageStore()}}
 }
 
 func fails(err error, text ...string) config {
@@ -121,10 +122,10 @@ func outcomes() map[string]outcome {
 // A brokenLimiter is a Limiter whose store is unavailable.
 type brokenLimiter struct{}
 
-func (brokenLimiter) Take(context.Context, string, ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (brokenLimiter) Take(context.Context, ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	return nil, errCause
 }
-func (brokenLimiter) Adjust(context.Context, string, ...llmhttp.Draw) error { return errCause }
+func (brokenLimiter) Adjust(context.Context, ...llmhttp.Draw) error { return errCause }
 
 func TestOutcomes(t *testing.T) {
 	for name, o := range outcomes() {
@@ -173,7 +174,7 @@ func (o *outcome) checkMetrics(t *testing.T, got map[string]metricdata.Metrics) 
 	assert.Equal(t, o.class == "", len(points(got["gen_ai.server.time_per_output_token"])) == 1)
 	assert.Equal(t, o.cut, len(points(got["llmhttp.streams.cut"])) == 1)
 	if o.limit != "" {
-		assert.Equal(t, []point{{attrs: map[string]any{"llmhttp.limit": o.limit}, sum: 1}}, points(got["llmhttp.refusals"]))
+		assert.Equal(t, []point{{attrs: map[string]any{"llmhttp.limit": o.limit, "llmhttp.limit.subject": "key"}, sum: 1}}, points(got["llmhttp.refusals"]))
 	} else {
 		assert.Empty(t, points(got["llmhttp.refusals"]))
 	}
@@ -211,6 +212,7 @@ func (o *outcome) checkSpans(t *testing.T, f *fixture) {
 		assert.Equal(t, o.class, attrs["error.type"])
 		if o.limit != "" {
 			assert.Equal(t, o.limit, attrs["llmhttp.limit"])
+			assert.Equal(t, "key", attrs["llmhttp.limit.subject"])
 		}
 		return
 	}
@@ -249,7 +251,7 @@ func TestFallback(t *testing.T) {
 	}}}, nil)
 	require.NoError(t, err)
 	f := newFixture(t, config{backend: router, telemetry: otelllm.Options{
-		Targets: map[string]otelllm.Target{"up": {Provider: "anthropic", Address: "up.test", Port: 443}},
+		Targets: map[string]otelllm.Target{"up": {ProviderName: "anthropic", Address: "up.test", Port: 443}},
 	}})
 	s := f.chat(chatBody)
 	require.NoError(t, s.Err)
@@ -294,7 +296,8 @@ func TestOtherEndpoints(t *testing.T) {
 		<-f.ended
 	}
 	got := f.metrics()
-	require.Len(t, got, 3)
+	require.Len(t, got, 4)
+	assert.Contains(t, got, "llmhttp.usage.unpriced")
 	assert.Contains(t, got, "llmhttp.requests.active")
 	assert.Contains(t, got, "llmhttp.replies.not_stored")
 	assert.Contains(t, got, "llmhttp.usage.record_failures")

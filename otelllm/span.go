@@ -43,7 +43,7 @@ func (t *Telemetry) newSpanStart(l requestLabels) *spanStart {
 	if t.models.has(l.requestModel) {
 		name += " " + l.requestModel
 	}
-	return &spanStart{name, trace.WithAttributes(l.attributes(t.opts.Provider)...)}
+	return &spanStart{name, trace.WithAttributes(l.attributes(t.opts.ProviderName)...)}
 }
 
 // requestAttributes returns the attributes of a request that need not be known
@@ -97,9 +97,9 @@ func outputType(info *llmhttp.RequestInfo) string {
 	switch {
 	case info.Operation == llmhttp.OperationImages:
 		return outputImage
-	case info.Params.ResponseFormat == "text":
+	case info.Params.ResponseFormatType == "text":
 		return outputText
-	case info.Params.ResponseFormat != "":
+	case info.Params.ResponseFormatType != "":
 		return outputJSON
 	}
 	return ""
@@ -120,14 +120,14 @@ func replyAttributes(s *llmhttp.RequestSummary) attributeList {
 	if s.Streamed && s.FirstChunk > 0 {
 		l = append(l, attrFirstChunk.Float64(s.FirstChunk.Seconds()))
 	}
-	if s.Estimated {
+	if s.Record.Estimated {
 		l = append(l, attrEstimated.Bool(true))
 	}
-	u := &s.Usage
-	l.addInt(attrInputTokens, u.PromptTokens)
-	l.addInt(attrOutputTokens, u.CompletionTokens)
-	l.addInt(attrCacheRead, u.PromptTokensDetails.CachedTokens)
-	l.addInt(attrCacheCreation, u.PromptTokensDetails.CacheWriteTokens)
-	l.addInt(attrReasoning, u.CompletionTokensDetails.ReasoningTokens)
+	u := &s.Record.Units
+	l.addCount(attrInputTokens, u.PromptTokens)
+	l.addCount(attrOutputTokens, u.CompletionTokens)
+	l.addCount(attrCacheRead, u.CachedTokens)
+	l.addCount(attrCacheCreation, u.CacheWriteTokens)
+	l.addCount(attrReasoning, u.ReasoningTokens)
 	return l
 }

@@ -51,27 +51,27 @@ func info(b *testing.B, c *redis.Client, section, pattern string) float64 {
 func BenchmarkRedis(b *testing.B) {
 	for _, tt := range []struct {
 		name string
-		cost int
+		cost int64
 	}{{"admitted", 1}, {"refused", 100}} {
 		b.Run(tt.name, func(b *testing.B) {
 			c := newClient(b, servertest.Redis(b))
 			l := newLimiter(b, c, nil)
 			key := func(i int) string { return "key_" + strconv.FormatInt(1_000_000_000_000+int64(i), 10) }
-			draws := func(cost int) []llmhttp.Draw {
+			draws := func(key string, cost int64) []llmhttp.Draw {
 				return []llmhttp.Draw{
-					{Bucket: llmhttp.BucketRequests, Rate: llmhttp.Rate{N: 50, Per: time.Hour}, Cost: cost},
-					{Bucket: llmhttp.BucketTokens, Rate: llmhttp.Rate{N: 60_000, Per: time.Hour}, Cost: 1000},
-					{Bucket: llmhttp.BucketQuota, Rate: llmhttp.Rate{N: 10_000_000, Per: 30 * 24 * time.Hour}, Cost: 1000},
+					{Bucket: llmhttp.BucketRequests, Rate: llmhttp.Rate{N: 50, Per: time.Hour}, Amount: cost},
+					{Bucket: llmhttp.BucketTokens, Rate: llmhttp.Rate{N: 60_000, Per: time.Hour}, Amount: 1000},
+					{Bucket: llmhttp.BucketTokenCounts, Rate: llmhttp.Rate{N: 10_000_000, Per: 30 * 24 * time.Hour}, Amount: 1000},
 				}
 			}
-			take(b, l, key(-1), draws(1)...) // sends the script
+			take(b, l, draws(key(-1), 1)...) // sends the script
 			if err := c.ConfigResetStat(b.Context()).Err(); err != nil {
 				b.Fatal(err)
 			}
 			memory := info(b, c, "memory", `used_memory:(\d+)`)
 			n := 0
 			for b.Loop() {
-				if levels := take(b, l, key(n), draws(tt.cost)...); granted(levels) != (tt.cost == 1) {
+				if levels := take(b, l, draws(key(n), tt.cost)...); granted(levels) != (tt.cost == 1) {
 					b.Fatalf("%+v", levels)
 				}
 				n++

@@ -2,7 +2,10 @@
 // use the same Redis share their limits.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
-//	limiter := redislimit.New(client, nil)
+//	limiter, err := redislimit.New(client, nil)
+//	if err != nil {
+//		return err
+//	}
 //	defer limiter.Close()
 //	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Limiter: limiter})
 //
@@ -15,16 +18,25 @@
 //
 // # Requests in progress
 //
-// Each request in progress is a lease. Its process renews it until the request
+// Each request in progress is a lease of a slot. Its process renews it until the request
 // ends. The leases of a process that died expire after [Options.Lease].
+//
+// # Several subjects
+//
+// On a Redis Cluster and on a Ring, subjects are on different nodes, unless the Prefix has a hash
+// tag. A call then takes one round trip for each subject. If a subject refuses or a node fails,
+// the Limiter gives back what it has taken from the subjects before, before the call returns.
+// Until then, other calls may be refused because of it. Tokens that cannot be given back, because
+// their node fails just then, are missing until their bucket has refilled; leases expire.
 //
 // # Data in Redis
 //
-// The names in Redis begin with [Options.Prefix] and the ID of the key as a
-// hash tag, so that a Redis Cluster keeps all data of a key on one node:
+// The names in Redis begin with [Options.Prefix] and the kind and the ID of the subject as a
+// hash tag, so that a Redis Cluster keeps all data of a subject on one node. All characters of
+// both that are special in a URL are escaped as in a URL:
 //
-//	llmhttp:{key_1}:requests    a bucket
-//	llmhttp:{key_1}/leases      the leases of the key
+//	llmhttp:{key/key_1}:requests      a bucket
+//	llmhttp:{key/key_1}/concurrent    the leases of a slot
 //
 // Buckets survive a restart if Redis persists its data. With any setting but
 // appendfsync always, what was taken in the last seconds may be lost. A bucket

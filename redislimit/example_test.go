@@ -20,7 +20,10 @@ import (
 func ExampleNew() {
 	client := redis.NewClient(&redis.Options{Addr: "redis:6379", ContextTimeoutEnabled: true})
 	defer client.Close()
-	limiter := redislimit.New(client, &redislimit.Options{Prefix: "api:"})
+	limiter, err := redislimit.New(client, &redislimit.Options{Prefix: "api:"})
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer limiter.Close()
 
 	keys := memory.NewKeyStore()
@@ -33,11 +36,14 @@ func ExampleNew() {
 func ExampleOptions_fallback() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true}) // no server
 	defer client.Close()
-	limiter := redislimit.New(client, &redislimit.Options{
+	limiter, err := redislimit.New(client, &redislimit.Options{
 		Fallback: llmhttp.NewLimiter(),
 		Timeout:  50 * time.Millisecond,
 		Logger:   slog.New(slog.DiscardHandler),
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer limiter.Close()
 
 	keys := memory.NewKeyStore()

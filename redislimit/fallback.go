@@ -9,31 +9,31 @@ import (
 )
 
 // FailOpen returns a Limiter for [Options.Fallback] that admits every request
-// that full buckets would admit. It refuses only a Cost above the burst, and so
-// every Cost at a Rate that permits nothing.
+// that full buckets would admit. It refuses only an Amount above the burst, and so
+// every Amount at a Rate that permits nothing.
 func FailOpen() llmhttp.Limiter { return failOpen{} }
 
 type failOpen struct{}
 
-func (failOpen) Take(_ context.Context, _ string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (failOpen) Take(_ context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	levels := make([]llmhttp.Level, len(draws))
 	granted := true
 	for i, d := range draws {
-		levels[i].Remaining = d.Rate.WithDefaults().Burst
-		if d.Cost > levels[i].Remaining {
+		levels[i].Remaining = int64(d.Rate.WithDefaults().Burst)
+		if d.Amount > levels[i].Remaining {
 			levels[i].RetryAfter = math.MaxInt64
 			granted = false
 		}
 	}
 	if granted {
 		for i, d := range draws {
-			levels[i].Remaining -= d.Cost
+			levels[i].Remaining -= d.Amount
 		}
 	}
 	return levels, nil
 }
 
-func (failOpen) Adjust(context.Context, string, ...llmhttp.Draw) error { return nil }
+func (failOpen) Adjust(context.Context, ...llmhttp.Draw) error { return nil }
 
 // fallsBack reports whether the Fallback decides after a call that returned err.
 func (l *Limiter) fallsBack(ctx context.Context, err error) bool {

@@ -50,8 +50,8 @@ func TestFallback_DecidesWhileRedisIsUnavailable(t *testing.T) {
 
 			s.Start(t)
 			eventually(t, func() bool {
-				d := llmhttp.Draw{Bucket: llmhttp.BucketRequests, Rate: limits.Requests}
-				levels, err := l.Take(t.Context(), key, d)
+				d := llmhttp.Draw{Subject: keySubject(key), Bucket: llmhttp.BucketRequests, Rate: limits.Requests}
+				levels, err := l.Take(t.Context(), d)
 				return err == nil && levels[0].Remaining == 3
 			}, "Redis decides again")
 			assert.Contains(t, log.String(), "Redis answers again")
@@ -96,7 +96,7 @@ func TestFallback_ConcurrentAcquires(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			release, err := l.Acquire(t.Context(), key, 5)
+			release, _, err := l.Acquire(t.Context(), requests(key, 5))
 			assert.NoError(t, err)
 			if release != nil {
 				acquired.Add(1)
@@ -110,15 +110,16 @@ func TestFallback_ConcurrentAcquires(t *testing.T) {
 
 func TestFailOpen(t *testing.T) {
 	l := FailOpen()
-	nothing := llmhttp.Draw{Bucket: "bucket", Rate: llmhttp.Rate{N: -1}, Cost: 1}
-	assert.Equal(t, []llmhttp.Level{{Remaining: 7}, {Remaining: 5}}, take(t, l, "key", one(10, 3), one(5, 0)))
-	for _, d := range []llmhttp.Draw{nothing, one(10, 11)} {
-		levels := take(t, l, "key", d, one(5, 1))
-		assert.Equal(t, []llmhttp.Level{{Remaining: d.Rate.WithDefaults().Burst, RetryAfter: duration(-1)}, {Remaining: 5}}, levels)
+	const key = "key"
+	nothing := llmhttp.Draw{Subject: keySubject(key), Bucket: "bucket", Rate: llmhttp.Rate{N: -1}, Amount: 1}
+	assert.Equal(t, []llmhttp.Level{{Remaining: 7}, {Remaining: 5}}, take(t, l, one(key, 10, 3), one(key, 5, 0)))
+	for _, d := range []llmhttp.Draw{nothing, one(key, 10, 11)} {
+		levels := take(t, l, d, one(key, 5, 1))
+		assert.Equal(t, []llmhttp.Level{{Remaining: int64(d.Rate.WithDefaults().Burst), RetryAfter: duration(-1)}, {Remaining: 5}}, levels)
 	}
-	nothing.Cost = 0
-	assert.True(t, granted(take(t, l, "key", nothing)))
-	assert.NoError(t, l.Adjust(t.Context(), "key", one(1, 5)))
+	nothing.Amount = 0
+	assert.True(t, granted(take(t, l, nothing)))
+	assert.NoError(t, l.Adjust(t.Context(), one(key, 1, 5)))
 }
 
 func TestOutageLog_SkipsFrequentFailures(t *testing.T) {

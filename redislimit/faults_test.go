@@ -134,7 +134,7 @@ func TestFaults_ErrorsWithoutAddresses(t *testing.T) {
 		s.Kill(t)
 		var texts []string
 		for range 10 {
-			_, err := l.Take(t.Context(), uniqueKey(), one(1, 1))
+			_, err := l.Take(t.Context(), one(uniqueKey(), 1, 1))
 			require.Error(t, err)
 			assert.NotContains(t, err.Error(), "127.0.0.1")
 			texts = append(texts, err.Error())
@@ -159,11 +159,11 @@ func TestFaults_SingleFailures(t *testing.T) {
 	for range 5 {
 		for range failureThreshold - 1 {
 			fail.Store(true)
-			_, err := l.Take(t.Context(), key, one(100, 1))
+			_, err := l.Take(t.Context(), one(key, 100, 1))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		}
 		fail.Store(false)
-		take(t, l, key, one(100, 1))
+		take(t, l, one(key, 100, 1))
 	}
 }
 
@@ -173,17 +173,17 @@ func TestFaults_CallerGivesUp(t *testing.T) {
 	withClients(t, func(t *testing.T, newClient func(*servertest.Server) *redis.Client) {
 		s := servertest.Redis(t)
 		l, key := newLimiter(t, newClient(s), nil), uniqueKey()
-		take(t, l, key, one(100, 1))
+		take(t, l, one(key, 100, 1))
 		s.Pause(t)
 		for range 2 * failureThreshold {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err := l.Take(ctx, key, one(100, 1))
+			_, err := l.Take(ctx, one(key, 100, 1))
 			cancel()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.False(t, errors.As(err, new(*callError)))
 		}
 		s.Resume(t)
-		take(t, l, key, one(100, 1))
+		take(t, l, one(key, 100, 1))
 	})
 }
 
@@ -197,16 +197,16 @@ func TestFaults_CanceledDuringTake(t *testing.T) {
 		return next()
 	}})
 	l := newLimiter(t, c, &Options{Timeout: 10 * time.Second})
-	levels, err := l.Take(ctx, key, one(10, 4))
+	levels, err := l.Take(ctx, one(key, 10, 4))
 	require.NoError(t, err)
 	assert.True(t, granted(levels))
-	assert.Equal(t, 6, remaining(t, l, key, one(10, 4)))
+	assert.EqualValues(t, 6, remaining(t, l, one(key, 10, 4)))
 }
 
 func TestFaults_HookPanics(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	c.AddHook(hooks{command: func(context.Context, redis.Cmder, func() error) error { panic("boom") }})
-	_, err := newLimiter(t, c, nil).Take(t.Context(), uniqueKey(), one(1, 1))
+	_, err := newLimiter(t, c, nil).Take(t.Context(), one(uniqueKey(), 1, 1))
 	assert.ErrorContains(t, err, "panic: boom")
 }
 
@@ -271,19 +271,19 @@ func TestFaults_AnswerIsLost(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: p.Addr().String(), ContextTimeoutEnabled: true, MaxRetries: 5})
 	t.Cleanup(func() { _ = c.Close() })
 	l, direct, key := newLimiter(t, c, nil), newLimiter(t, nil, nil), uniqueKey()
-	take(t, l, key, one(100, 10))
+	take(t, l, one(key, 100, 10))
 
 	p.cut.Store(true)
-	_, err := l.Take(t.Context(), key, one(100, 10))
+	_, err := l.Take(t.Context(), one(key, 100, 10))
 	require.ErrorIs(t, err, io.EOF)
 	p.cut.Store(false)
 	require.EqualValues(t, 1, p.lost.Load())
-	assert.Equal(t, 80, remaining(t, direct, key, one(100, 0)))
+	assert.EqualValues(t, 80, remaining(t, direct, one(key, 100, 0)))
 
-	take(t, l, key, one(100, 10)) // on a new connection
+	take(t, l, one(key, 100, 10)) // on a new connection
 	p.cut.Store(true)
-	require.Error(t, l.Adjust(t.Context(), key, one(100, -10)))
+	require.Error(t, l.Adjust(t.Context(), one(key, 100, -10)))
 	p.cut.Store(false)
 	require.EqualValues(t, 2, p.lost.Load())
-	assert.Equal(t, 80, remaining(t, direct, key, one(100, 0)))
+	assert.EqualValues(t, 80, remaining(t, direct, one(key, 100, 0)))
 }

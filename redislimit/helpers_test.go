@@ -47,7 +47,8 @@ func newLimiter(t testing.TB, client redis.UniversalClient, opts *Options) *Limi
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := New(client, &o)
+	l, err := New(client, &o)
+	require.NoError(t, err)
 	l.client.retryInterval = 100 * time.Millisecond
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -59,24 +60,29 @@ func uniqueKey() string { return rand.Text() }
 // slow returns a Rate of n, up to a million, that gains nothing during a test.
 func slow(n int) llmhttp.Rate { return llmhttp.Rate{N: n, Per: 250 * 365 * 24 * time.Hour} }
 
+func keySubject(id string) llmhttp.SubjectID { return llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: id} }
+
 // one returns a draw of cost on a bucket of n tokens.
-func one(n, cost int) llmhttp.Draw {
-	return llmhttp.Draw{Bucket: "bucket", Rate: slow(n), Cost: cost}
+func one(key string, n int, cost int64) llmhttp.Draw { return bucketOf(key, "bucket", n, cost) }
+
+// bucketOf returns a draw of cost on a bucket of n tokens with a name.
+func bucketOf(key, name string, n int, cost int64) llmhttp.Draw {
+	return llmhttp.Draw{Subject: keySubject(key), Bucket: name, Rate: slow(n), Amount: cost}
 }
 
-func take(t testing.TB, l llmhttp.Limiter, key string, draws ...llmhttp.Draw) []llmhttp.Level {
+func take(t testing.TB, l llmhttp.Limiter, draws ...llmhttp.Draw) []llmhttp.Level {
 	t.Helper()
-	levels, err := l.Take(t.Context(), key, draws...)
+	levels, err := l.Take(t.Context(), draws...)
 	require.NoError(t, err)
 	require.Len(t, levels, len(draws))
 	return levels
 }
 
 // remaining returns the tokens in the bucket of d.
-func remaining(t testing.TB, l llmhttp.Limiter, key string, d llmhttp.Draw) int {
+func remaining(t testing.TB, l llmhttp.Limiter, d llmhttp.Draw) int64 {
 	t.Helper()
-	d.Cost = 0
-	return take(t, l, key, d)[0].Remaining
+	d.Amount = 0
+	return take(t, l, d)[0].Remaining
 }
 
 func granted(levels []llmhttp.Level) bool {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 //go:embed leases.lua
@@ -32,91 +35,159 @@ type leases struct {
 	interval time.Duration  // between renewals
 	renewals sync.WaitGroup // renewals in progress, for close
 
-	mu       sync.Mutex                     // guards the fields below
-	serial   int                            // of the last lease
-	held     map[string]map[string]struct{} // names of leases by their key in Redis
-	toRemove []lease                        // may be in Redis, because release failed or a renewal restored them
-	timer    *time.Timer                    // calls renew
-	next     time.Time                      // when the timer fires; zero if it is stopped
+	mu       sync.Mutex                  // guards the fields below
+	serial   int                         // of the last lease
+	held     map[string]map[string]int64 // amounts of leases by their slot in Redis and their name
+	toRemove []lease                     // may be in Redis, because release failed or a renewal restored them
+	timer    *time.Timer                 // calls renew
+	next     time.Time                   // when the timer fires; zero if it is stopped
 	closed   bool
 
 	renewing        bool // a renewal is in progress
 	lastMayStillRun bool // the last renewal failed, but Redis may still execute it
 }
 
-// A lease counts a request in progress. Its name is unique.
+// A lease is an amount in use of a slot, such as a request in progress. Its name is unique.
 type lease struct {
-	redisKey, name string
+	redisKey, name string // of the slot, and of the lease in it
+	amount         int64
 	expires        time.Time // when Redis has dropped it at the latest; only set in toRemove
 }
 
 func newLeases(l *Limiter) *leases {
 	return &leases{
 		client: &l.client, opts: &l.opts, log: &l.log,
-		id: rand.Text()[:16], interval: l.opts.Lease / 3, held: make(map[string]map[string]struct{}),
+		id: rand.Text()[:16], interval: l.opts.Lease / 3, held: make(map[string]map[string]int64),
 	}
 }
 
-// newLease returns a lease with a new name. It is not in Redis yet.
-func (s *leases) newLease(redisKey string) (lease, error) {
+// newLeases returns a lease with a new name for each slot. They are not in Redis yet.
+func (s *leases) newLeases(prefix string, slots []llmhttp.Slot) ([]lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return lease{}, errClosed
+		return nil, errClosed
 	}
-	s.serial++
-	return lease{redisKey: redisKey, name: s.id + "." + strconv.Itoa(s.serial)}, nil
+	list := make([]lease, len(slots))
+	for i, slot := range slots {
+		s.serial++
+		name := s.id + "." + strconv.Itoa(s.serial) + ":" + strconv.FormatInt(slot.Amount, 10)
+		list[i] = lease{redisKey: slotKey(prefix, slot.Subject, slot.Name), name: name, amount: slot.Amount}
+	}
+	return list, nil
 }
 
-// hold starts to renew l, unless this process holds limit leases of its key.
-func (s *leases) hold(l lease, limit int) bool {
+// acquire acquires leases of slots in Redis, all or none. It returns the index of a slot that
+// is full, or -1. All slots must be on one node of Redis.
+func (s *leases) acquire(ctx context.Context, list []lease, slots []llmhttp.Slot) (full int, err error) {
+	keys := make([]string, 0, len(list))
+	args := make([]any, 0, 2+2*len(list))
+	args = append(args, "acquire", s.opts.Lease.Milliseconds())
+	for i, l := range list {
+		keys = append(keys, l.redisKey)
+		args = append(args, slots[i].Limit, l.name)
+	}
+	reply, err := s.client.run(ctx, leasesScript, keys, args...)
+	if err != nil {
+		return 0, err
+	}
+	index, err := reply.Int()
+	if err == nil && index > len(list) {
+		err = fmt.Errorf("slot %d of %d is full", index, len(list))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("redislimit: unexpected reply: %w", err)
+	}
+	return index - 1, nil
+}
+
+// hold starts to renew leases.
+func (s *leases) hold(list []lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.held[l.redisKey]) >= limit {
-		return false
+	s.holdLocked(list)
+}
+
+// holdLocked is hold for a caller that holds mu.
+func (s *leases) holdLocked(list []lease) {
+	for _, l := range list {
+		if s.held[l.redisKey] == nil {
+			s.held[l.redisKey] = make(map[string]int64)
+		}
+		s.held[l.redisKey][l.name] = l.amount
 	}
-	if s.held[l.redisKey] == nil {
-		s.held[l.redisKey] = make(map[string]struct{})
-	}
-	s.held[l.redisKey][l.name] = struct{}{}
 	s.scheduleRenewal(s.interval)
-	return true
 }
 
-// drop stops renewing l. It reports whether l was held, and whether a renewal
-// may restore l after it was removed from Redis.
-func (s *leases) drop(l lease) (held, mayBeRestored bool) {
+// holdWithin is hold if what this process holds does not exceed the limits of slots. Otherwise
+// it returns the index of a slot that is full. It returns -1 if it holds the leases.
+func (s *leases) holdWithin(list []lease, slots []llmhttp.Slot) (full int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := s.held[l.redisKey]
-	_, held = names[l.name]
-	delete(names, l.name)
-	if len(names) == 0 {
-		delete(s.held, l.redisKey)
+	for i, l := range list {
+		left := slots[i].Limit - l.amount
+		for _, amount := range s.held[l.redisKey] {
+			left -= amount
+		}
+		if left < 0 {
+			return i
+		}
+	}
+	s.holdLocked(list)
+	return -1
+}
+
+// drop stops renewing leases. It returns those that were held, and whether a renewal
+// may restore them after they were removed from Redis.
+func (s *leases) drop(list []lease) (held []lease, mayBeRestored bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range list {
+		names := s.held[l.redisKey]
+		if _, ok := names[l.name]; ok {
+			held = append(held, l)
+		}
+		delete(names, l.name)
+		if len(names) == 0 {
+			delete(s.held, l.redisKey)
+		}
 	}
 	return held, s.renewing || s.lastMayStillRun
 }
 
-func (s *leases) release(l lease) {
-	held, mayBeRestored := s.drop(l)
-	if !held {
-		return // removed by close
+// release removes leases, except those that close has removed.
+func (s *leases) release(list []lease) { s.remove(s.drop(list)) }
+
+// remove removes leases that are not held from Redis. It does so once more in the background if
+// that fails, or if a renewal may restore them.
+func (s *leases) remove(list []lease, mayBeRestored bool) {
+	if len(list) == 0 {
+		return
 	}
-	_, err := call(context.Background(), s.client, func(ctx context.Context) (int64, error) {
-		return s.client.redis.ZRem(ctx, l.redisKey, l.name).Result()
-	})
+	ctx := context.Background()
+	var err error
+	if len(list) == 1 {
+		_, err = s.client.run(ctx, leasesScript, []string{list[0].redisKey}, "release", 0, list[0].name)
+	} else {
+		err = s.send(ctx, nil, list)
+	}
 	if err != nil || mayBeRestored {
-		s.removeLater(l)
+		s.removeLater(list)
 	}
 }
 
-// removeLater removes l from Redis in the background. It stops trying when l has expired.
-func (s *leases) removeLater(l lease) {
+// removeLater removes leases from Redis in the background. It stops trying when they have
+// expired.
+func (s *leases) removeLater(list []lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.expires = time.Now().Add(s.opts.Timeout + s.opts.Lease)
-	s.toRemove = append(s.toRemove, l)
-	s.scheduleRenewal(s.retryDelay())
+	for _, l := range list {
+		l.expires = time.Now().Add(s.opts.Timeout + s.opts.Lease)
+		s.toRemove = append(s.toRemove, l)
+	}
+	if len(list) > 0 {
+		s.scheduleRenewal(s.retryDelay())
+	}
 }
 
 // retryDelay returns the time until the next renewal after a call to Redis has failed.
@@ -158,7 +229,7 @@ func (s *leases) renew() {
 	s.endRenewal(toRemove, err)
 }
 
-// startRenewal returns the names in held, by their key in Redis, and the leases in
+// startRenewal returns the names in held, by their slot in Redis, and the leases in
 // toRemove, which is empty then. It returns false if a renewal is in progress or the
 // Limiter is closed.
 func (s *leases) startRenewal() (held map[string][]string, toRemove []lease, ok bool) {
@@ -199,31 +270,33 @@ func (s *leases) endRenewal(toRemove []lease, err error) {
 	}
 }
 
-const (
-	// batchSize is the largest number of commands that are sent together, and of
-	// leases in one command.
-	batchSize = 500
+// batchSize is the largest number of commands that are sent together, and of
+// leases in one command.
+const batchSize = 500
 
-	// limitOfRenewal is what leases.lua gets in place of a limit to renew leases.
-	limitOfRenewal = 0
-)
-
-// send renews the leases in held, which are names by their key in Redis, and removes
+// send renews the leases in held, which are names by their slot in Redis, and removes
 // those in toRemove. It sends all commands, and returns the first error.
 func (s *leases) send(ctx context.Context, held map[string][]string, toRemove []lease) error {
 	var commands []func(redis.Pipeliner)
-	for key, names := range held {
+	add := func(operation, key string, names []string) {
 		for batch := range slices.Chunk(names, batchSize) {
 			args := make([]any, 0, 2+len(batch))
-			args = append(args, limitOfRenewal, s.opts.Lease.Milliseconds())
+			args = append(args, operation, s.opts.Lease.Milliseconds())
 			for _, name := range batch {
 				args = append(args, name)
 			}
 			commands = append(commands, func(p redis.Pipeliner) { p.Eval(ctx, leasesSource, []string{key}, args...) })
 		}
 	}
+	for key, names := range held {
+		add("renew", key, names)
+	}
+	released := make(map[string][]string)
 	for _, l := range toRemove {
-		commands = append(commands, func(p redis.Pipeliner) { p.ZRem(ctx, l.redisKey, l.name) })
+		released[l.redisKey] = append(released[l.redisKey], l.name)
+	}
+	for key, names := range released {
+		add("release", key, names)
 	}
 	var first error
 	for batch := range slices.Chunk(commands, batchSize) {
@@ -262,7 +335,7 @@ func (s *leases) close() error {
 			toRemove = append(toRemove, lease{redisKey: key, name: name})
 		}
 	}
-	s.held, s.toRemove = make(map[string]map[string]struct{}), nil
+	s.held, s.toRemove = make(map[string]map[string]int64), nil
 	s.mu.Unlock()
 	return s.send(context.Background(), nil, toRemove)
 }

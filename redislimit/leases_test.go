@@ -10,28 +10,39 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
-func mustAcquire(t testing.TB, l *Limiter, key string, limit int) (release func()) {
+// requests returns the slot of a request in progress.
+func requests(key string, limit int64) llmhttp.Slot {
+	return llmhttp.Slot{Subject: keySubject(key), Name: llmhttp.SlotConcurrent, Amount: 1, Limit: limit}
+}
+
+func mustAcquire(t testing.TB, l *Limiter, key string, limit int64) (release func()) {
 	t.Helper()
-	release, err := l.Acquire(t.Context(), key, limit)
+	release, _, err := l.Acquire(t.Context(), requests(key, limit))
 	require.NoError(t, err)
 	require.NotNil(t, release)
 	return release
 }
 
-func mustNotAcquire(t testing.TB, l *Limiter, key string, limit int) {
+func mustNotAcquire(t testing.TB, l *Limiter, key string, limit int64) {
 	t.Helper()
-	release, err := l.Acquire(t.Context(), key, limit)
+	release, _, err := l.Acquire(t.Context(), requests(key, limit))
 	require.NoError(t, err)
 	require.Nil(t, release)
+}
+
+// leasesKey returns the name in Redis of the leases of a key.
+func (l *Limiter) leasesKey(key string) string {
+	return slotKey(l.opts.Prefix, keySubject(key), llmhttp.SlotConcurrent)
 }
 
 // leaseCount returns the number of leases of key in Redis, expired or not.
 func leaseCount(t testing.TB, l *Limiter, key string) int {
 	t.Helper()
-	n, err := l.client.redis.ZCard(context.WithoutCancel(t.Context()), l.leasesKey(key)).Result()
+	n, err := l.client.redis.ZCount(context.WithoutCancel(t.Context()), l.leasesKey(key), "(0", "+inf").Result()
 	require.NoError(t, err)
 	return int(n)
 }
@@ -42,9 +53,9 @@ func TestLeases_Concurrent(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	key := uniqueKey()
 	one, two := newLimiter(t, c, nil), newLimiter(t, c, nil)
-	assertCount := func(want int) {
+	assertCount := func(want int64) {
 		t.Helper()
-		n, err := one.Concurrent(t.Context(), key)
+		n, err := one.Concurrent(t.Context(), keySubject(key))
 		require.NoError(t, err)
 		assert.Equal(t, want, n)
 	}
@@ -54,14 +65,16 @@ func TestLeases_Concurrent(t *testing.T) {
 	assertCount(2)
 	release()
 	assertCount(1)
-	require.NoError(t, c.ZAdd(t.Context(), one.leasesKey(key), redis.Z{Score: 1, Member: "expired"}).Err())
+	mustAcquire(t, two, key, 5)
+	expired := c.ZRange(t.Context(), one.leasesKey(key), -1, -1).Val()
+	require.NoError(t, c.ZAddXX(t.Context(), one.leasesKey(key), redis.Z{Score: 1, Member: expired[0]}).Err())
 	assertCount(1)
 }
 
 // expiries returns when the leases of key expire, in milliseconds.
 func expiries(t testing.TB, l *Limiter, key string) (list []float64) {
 	t.Helper()
-	leases, err := l.client.redis.ZRangeWithScores(t.Context(), l.leasesKey(key), 0, -1).Result()
+	leases, err := l.client.redis.ZRangeByScoreWithScores(t.Context(), l.leasesKey(key), &redis.ZRangeBy{Min: "(0", Max: "+inf"}).Result()
 	require.NoError(t, err)
 	for _, e := range leases {
 		list = append(list, e.Score)
@@ -112,14 +125,14 @@ func TestLeases_Expire(t *testing.T) {
 	l, key := newLimiter(t, nil, nil), uniqueKey()
 	// acquire acquires like a process that dies afterwards.
 	acquire := func(milliseconds int) {
-		_, err := l.client.run(t.Context(), leasesScript, []string{l.leasesKey(key)}, 0, milliseconds, "lease")
+		_, err := l.client.run(t.Context(), leasesScript, []string{l.leasesKey(key)}, "renew", milliseconds, "lease:1")
 		require.NoError(t, err)
 	}
 	acquire(600_000)
 	mustNotAcquire(t, l, key, 1)
 	acquire(1)
 	eventually(t, func() bool {
-		release, err := l.Acquire(t.Context(), key, 1)
+		release, _, err := l.Acquire(t.Context(), requests(key, 1))
 		require.NoError(t, err)
 		if release != nil {
 			release()
@@ -193,7 +206,7 @@ func TestLeases_ReleaseWhileRedisIsUnavailable(t *testing.T) {
 	release := mustAcquire(t, l, key, 1)
 	s.Kill(t)
 	release()
-	_, err := l.Acquire(t.Context(), key, 1)
+	_, _, err := l.Acquire(t.Context(), requests(key, 1))
 	require.Error(t, err)
 	eventually(t, func() bool { return log.String() != "" }, "a warning is logged")
 	assert.Contains(t, log.String(), "leases are not renewed")
@@ -215,7 +228,7 @@ func TestLeases_AcquireTimesOut(t *testing.T) {
 	hasty := newLimiter(t, c, &Options{Timeout: 50 * time.Millisecond, Lease: time.Hour})
 	mustAcquire(t, l, key, 1)()
 	s.Pause(t)
-	_, err := hasty.Acquire(t.Context(), key, 1)
+	_, _, err := hasty.Acquire(t.Context(), requests(key, 1))
 	require.ErrorContains(t, err, "Redis does not answer")
 	s.Resume(t)
 	eventually(t, func() bool { return hasty.leases.idle() && leaseCount(t, l, key) == 0 }, "the lease is removed")
@@ -238,7 +251,7 @@ func TestLeases_CloseRemovesThem(t *testing.T) {
 	for _, release := range releases {
 		release()
 	}
-	_, err := l.Acquire(t.Context(), keys[0], 1)
+	_, _, err := l.Acquire(t.Context(), requests(keys[0], 1))
 	assert.ErrorIs(t, err, errClosed)
 	assert.NoError(t, l.Close())
 }

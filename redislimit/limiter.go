@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,11 +23,11 @@ type Options struct {
 	// Prefix begins all names in Redis. If empty, it is "llmhttp:". Limiters
 	// share their limits if they have the same Redis and Prefix. A hash tag in
 	// the Prefix, as in "{limits}:", makes a Redis Cluster keep all data on one
-	// node.
+	// node. A redis.Client that is connected to a proxy in front of a cluster needs one.
 	Prefix string
 
 	// Timeout bounds each call to Redis. A request waits that long for a Redis
-	// that hangs. Zero means 250 ms, negative no timeout.
+	// that hangs. Zero means 250 ms; negative means no timeout.
 	Timeout time.Duration
 
 	// Fallback decides while Redis does not answer or refuses. If nil, calls
@@ -43,7 +42,7 @@ type Options struct {
 
 	// Lease is how long a request in progress counts after its process last
 	// renewed its lease. Processes renew their leases three times in that time.
-	// Zero means 30 s. Negative means that leases do not expire. The minimum
+	// Zero means 30 s; negative means no limit: leases do not expire. The minimum
 	// is a second.
 	Lease time.Duration
 
@@ -76,10 +75,11 @@ func (o *Options) setDefaults() {
 // When a call fails because Redis did not answer in time, Redis may have
 // executed it. A call is never executed twice.
 type Limiter struct {
-	client client
-	opts   Options
-	leases *leases
-	log    outageLog
+	client  client
+	opts    Options
+	oneNode bool // all names are on one node of Redis
+	leases  *leases
+	log     outageLog
 
 	now func() int64 // the clock of the buckets, in microseconds; only tests set it, and Redis uses its own if it is nil
 }
@@ -95,10 +95,10 @@ var _ manage.ConcurrencyCounter = (*Limiter)(nil)
 // the ReadTimeout of c. The redis package logs on its own, addresses included;
 // [redis.SetLogger] changes that.
 //
-// New panics if c is nil, and if the Prefix has an empty hash tag.
-func New(c redis.UniversalClient, opts *Options) *Limiter {
+// New returns an error if c is nil, or if the Prefix has an empty hash tag.
+func New(c redis.UniversalClient, opts *Options) (*Limiter, error) {
 	if c == nil {
-		panic("redislimit: nil client")
+		return nil, errors.New("redislimit: nil client")
 	}
 	l := &Limiter{}
 	if opts != nil {
@@ -107,27 +107,28 @@ func New(c redis.UniversalClient, opts *Options) *Limiter {
 	l.opts.setDefaults()
 	// Redis hashes the whole name if the first hash tag is empty.
 	if _, tag, ok := strings.Cut(l.opts.Prefix, "{"); ok && strings.HasPrefix(tag, "}") {
-		panic("redislimit: the Prefix has an empty hash tag")
+		return nil, errors.New("redislimit: Options.Prefix has an empty hash tag")
 	}
+	l.oneNode = isOnOneNode(c, l.opts.Prefix)
 	l.client = client{redis: c, timeout: l.opts.Timeout, retryInterval: min(l.opts.Timeout, time.Second)}
 	l.log.logger = l.opts.Logger
 	l.leases = newLeases(l)
-	return l
+	return l, nil
 }
 
 // Take implements [llmhttp.Limiter]. If ctx is canceled, for example because the client
 // leaves, Take still waits for the answer of Redis, until the Timeout or the deadline of
 // ctx. Otherwise the caller could not return tokens that were taken.
-func (l *Limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *Limiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	if err := ctx.Err(); err != nil || len(draws) == 0 {
 		return nil, err
 	}
 	callCtx, cancel := l.withoutCancel(ctx)
 	defer cancel()
-	levels, err := l.runBuckets(callCtx, "take", key, draws)
+	levels, err := l.takeAll(callCtx, draws)
 	if l.fallsBack(ctx, err) {
 		l.logFallback(ctx, err)
-		return l.opts.Fallback.Take(ctx, key, draws...)
+		return l.opts.Fallback.Take(ctx, draws...)
 	}
 	return levels, err
 }
@@ -145,79 +146,87 @@ func (l *Limiter) withoutCancel(ctx context.Context) (context.Context, context.C
 	return callCtx, func() {}
 }
 
-// Adjust implements [llmhttp.Limiter].
-func (l *Limiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
-	if len(draws) == 0 {
-		return nil
+// Adjust implements [llmhttp.Limiter]. The Fallback adjusts the subjects for which Redis fails.
+func (l *Limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) (first error) {
+	for _, group := range groups(l, draws, subjectOfDraw) {
+		_, err := l.runBuckets(ctx, "adjust", group)
+		if l.fallsBack(ctx, err) {
+			l.logFallback(ctx, err)
+			err = l.opts.Fallback.Adjust(ctx, group...)
+		}
+		first = cmp.Or(first, err)
 	}
-	_, err := l.runBuckets(ctx, "adjust", key, draws)
-	if l.fallsBack(ctx, err) {
-		l.logFallback(ctx, err)
-		return l.opts.Fallback.Adjust(ctx, key, draws...)
-	}
-	return err
+	return first
 }
 
-// Acquire implements [llmhttp.ConcurrencyLimiter]. It acquires a lease, which
+// Acquire implements [llmhttp.ConcurrencyLimiter]. It acquires a lease of each slot, which
 // is renewed until it is released or the Limiter is closed.
 //
 // release calls Redis. If that fails, it is repeated in the background. If
 // Redis loses its data, the next renewal restores the leases.
-func (l *Limiter) Acquire(ctx context.Context, key string, limit int) (release func(), err error) {
-	if err := ctx.Err(); err != nil || limit <= 0 {
-		return nil, err
+func (l *Limiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (release func(), full int, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
 	}
-	requested, err := l.leases.newLease(l.leasesKey(key))
-	if err != nil {
-		return nil, err
+	if full := slices.IndexFunc(slots, func(s llmhttp.Slot) bool { return s.Limit < s.Amount }); full >= 0 {
+		return nil, full, nil
 	}
-	reply, err := l.client.run(ctx, leasesScript, []string{requested.redisKey}, limit, l.opts.Lease.Milliseconds(), requested.name)
+	requested, err := l.leases.newLeases(l.opts.Prefix, slots)
 	if err != nil {
-		return l.acquireLocally(ctx, requested, limit, err)
+		return nil, 0, err
+	}
+	acquired := 0
+	for _, group := range groups(l, slots, subjectOfSlot) {
+		leases := requested[acquired : acquired+len(group)]
+		full, err := l.leases.acquire(ctx, leases, group)
+		if err != nil {
+			return l.acquireLocally(ctx, requested, slots, acquired, acquired+len(group), err)
+		}
+		if full >= 0 {
+			l.leases.remove(requested[:acquired], false)
+			return nil, acquired + full, nil
+		}
+		acquired += len(group)
 	}
 	l.log.answered(ctx)
-	if acquired, err := reply.Bool(); err != nil || !acquired {
-		return nil, err
-	}
-	l.leases.hold(requested, math.MaxInt)
-	return l.releaseFunc(requested), nil
+	l.leases.hold(requested)
+	return l.releaseFunc(requested), 0, nil
 }
 
-// acquireLocally decides about a lease whose script failed with err. With a
-// Fallback it counts the leases of this process, and otherwise returns err.
-func (l *Limiter) acquireLocally(ctx context.Context, requested lease, limit int, err error) (release func(), _ error) {
+// acquireLocally decides about leases of which a script failed with err. Redis has those before
+// acquired, and perhaps those from there up to asked. With a Fallback it counts the leases of
+// this process, and otherwise returns err.
+func (l *Limiter) acquireLocally(ctx context.Context, requested []lease, slots []llmhttp.Slot, acquired, asked int, err error) (release func(), full int, _ error) {
 	fallsBack := l.fallsBack(ctx, err)
 	if fallsBack {
 		l.logFallback(ctx, err)
-		if l.leases.hold(requested, limit) {
-			return l.releaseFunc(requested), nil
+		if full = l.leases.holdWithin(requested, slots); full < 0 {
+			return l.releaseFunc(requested), 0, nil
 		}
 	}
 	if f, ok := errors.AsType[*callError](err); !ok || !f.notSent {
-		l.leases.removeLater(requested) // Redis may have executed the script
+		l.leases.removeLater(requested[acquired:asked]) // Redis may have executed the script
 	}
+	l.leases.remove(requested[:acquired], false)
 	if fallsBack {
-		return nil, nil
+		return nil, full, nil
 	}
-	return nil, err
+	return nil, 0, err
 }
 
-// releaseFunc returns a function that releases a lease. It may be called several times.
-func (l *Limiter) releaseFunc(acquired lease) func() {
+// releaseFunc returns a function that releases leases. It may be called several times.
+func (l *Limiter) releaseFunc(acquired []lease) func() {
 	return sync.OnceFunc(func() { l.leases.release(acquired) })
 }
 
 // Concurrent implements [manage.ConcurrencyCounter]. It counts the leases of all
 // processes in Redis.
-func (l *Limiter) Concurrent(ctx context.Context, key string) (int, error) {
-	n, err := call(ctx, &l.client, func(ctx context.Context) (int64, error) {
-		now, err := l.client.redis.Time(ctx).Result()
-		if err != nil {
-			return 0, err
-		}
-		return l.client.redis.ZCount(ctx, l.leasesKey(key), fmt.Sprintf("(%d", now.UnixMilli()), "+inf").Result()
-	})
-	return int(n), err
+func (l *Limiter) Concurrent(ctx context.Context, subject llmhttp.SubjectID) (int64, error) {
+	reply, err := l.client.run(ctx, leasesScript, []string{slotKey(l.opts.Prefix, subject, llmhttp.SlotConcurrent)}, "count", 0)
+	if err != nil {
+		return 0, err
+	}
+	return reply.Int64()
 }
 
 // Close removes the leases that are still held, after which their release
@@ -226,17 +235,40 @@ func (l *Limiter) Concurrent(ctx context.Context, key string) (int, error) {
 // the redis client. If it returns an error, the leases expire.
 func (l *Limiter) Close() error { return l.leases.close() }
 
-// hashTag returns key as a hash tag: the part of a name in braces by which a
-// Redis Cluster finds its node. Different keys have different tags, and no tag
-// is empty or has another brace in it.
-func hashTag(key string) string {
-	escaped := url.PathEscape(key)
-	if key == "" {
-		escaped = "%" // no other key has this form
+// groups returns the parts of a call of which Redis can execute each in one step: the whole
+// call if all names are on one node, and otherwise the part of each subject. list is a list of
+// draws or of slots.
+func groups[T any](l *Limiter, list []T, subject func(*T) *llmhttp.SubjectID) (parts [][]T) {
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && (l.oneNode || *subject(&list[n]) == *subject(&list[0])) {
+			n++
+		}
+		parts, list = append(parts, list[:n]), list[n:]
 	}
-	return "{" + escaped + "}"
+	return parts
 }
 
-// leasesKey returns the name in Redis of the leases of a key. After the hash
-// tag of a bucket there is a colon instead of a slash.
-func (l *Limiter) leasesKey(key string) string { return l.opts.Prefix + hashTag(key) + "/leases" }
+func subjectOfDraw(d *llmhttp.Draw) *llmhttp.SubjectID { return &d.Subject }
+
+func subjectOfSlot(s *llmhttp.Slot) *llmhttp.SubjectID { return &s.Subject }
+
+// isOnOneNode reports whether all names with a prefix are on the same node.
+func isOnOneNode(c redis.UniversalClient, prefix string) bool {
+	_, isClient := c.(*redis.Client)
+	_, tag, hasTag := strings.Cut(prefix, "{")
+	return isClient || hasTag && strings.Contains(tag, "}")
+}
+
+// hashTag returns a subject as a hash tag: the part of a name in braces by which a
+// Redis Cluster finds its node. Different subjects have different tags, and no tag
+// is empty or has another brace or slash in it.
+func hashTag(s llmhttp.SubjectID) string {
+	return "{" + url.PathEscape(s.Kind) + "/" + url.PathEscape(s.ID) + "}"
+}
+
+// slotKey returns the name in Redis of a slot. In that of a bucket, there is a colon after the
+// hash tag instead of a slash.
+func slotKey(prefix string, s llmhttp.SubjectID, name string) string {
+	return prefix + hashTag(s) + "/" + name
+}

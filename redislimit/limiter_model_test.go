@@ -44,8 +44,8 @@ func (b *modelBucket) refill(now int64, r llmhttp.Rate) {
 	b.level = least(b.level, b.burst())
 }
 
-func (b *modelBucket) spend(cost int) {
-	b.level = least(new(big.Rat).Sub(b.level, ratio(int64(cost), 1)), b.burst())
+func (b *modelBucket) spend(cost int64) {
+	b.level = least(new(big.Rat).Sub(b.level, ratio(cost, 1)), b.burst())
 }
 
 // lacks returns how many of tokens b lacks. It is not negative.
@@ -113,8 +113,8 @@ func TestLimiter_Model(t *testing.T) {
 							current[i] = r
 						}
 					}
-					burst := current[i].WithDefaults().Burst
-					cost := rnd.IntN(burst/3 + 2)
+					burst := int64(current[i].WithDefaults().Burst)
+					cost := rnd.Int64N(burst/3 + 2)
 					switch rnd.IntN(8) {
 					case 0:
 						cost = 0
@@ -123,7 +123,7 @@ func TestLimiter_Model(t *testing.T) {
 					case 2:
 						cost = min(burst, 1<<30) + 1
 					}
-					draws = append(draws, llmhttp.Draw{Bucket: strconv.Itoa(i), Rate: current[i], Cost: cost})
+					draws = append(draws, llmhttp.Draw{Subject: keySubject(key), Bucket: strconv.Itoa(i), Rate: current[i], Amount: cost})
 				}
 				var buckets []*modelBucket
 				for _, d := range draws {
@@ -139,29 +139,29 @@ func TestLimiter_Model(t *testing.T) {
 				call := fmt.Sprintf("step %d: %+v", step, draws)
 				if rnd.IntN(3) == 0 {
 					for i, b := range buckets {
-						draws[i].Cost *= 1 - 2*rnd.IntN(2)
-						b.spend(draws[i].Cost)
+						draws[i].Amount *= 1 - 2*rnd.Int64N(2)
+						b.spend(draws[i].Amount)
 					}
-					require.NoError(t, l.Adjust(t.Context(), key, draws...), call)
+					require.NoError(t, l.Adjust(t.Context(), draws...), call)
 					continue
 				}
-				levels, err := l.Take(t.Context(), key, draws...)
+				levels, err := l.Take(t.Context(), draws...)
 				require.NoError(t, err, call)
 				granted := true
 				for _, level := range levels {
 					granted = granted && level.RetryAfter == 0
 				}
 				for i, b := range buckets {
-					cost := ratio(int64(draws[i].Cost), 1)
+					cost := ratio(draws[i].Amount, 1)
 					// Within the slack, rounding decides.
 					slack := 1e-9 * (1 + float64(b.rate.Burst))
 					lacks, _ := b.lacks(cost).Float64()
 					over, _ := new(big.Rat).Sub(b.level, cost).Float64()
 					retry := levels[i].RetryAfter
 					switch {
-					case draws[i].Cost == 0:
+					case draws[i].Amount == 0:
 						require.Zero(t, retry, call)
-					case draws[i].Cost > b.rate.Burst:
+					case draws[i].Amount > int64(b.rate.Burst):
 						require.Equal(t, duration(-1), retry, call)
 					case lacks > slack:
 						require.Positive(t, retry, call)
@@ -174,7 +174,7 @@ func TestLimiter_Model(t *testing.T) {
 						wait = max(wait, retry.Microseconds())
 					}
 					if granted {
-						b.spend(draws[i].Cost)
+						b.spend(draws[i].Amount)
 					}
 					held, _ := b.level.Float64()
 					require.GreaterOrEqual(t, float64(levels[i].Remaining), max(held-1-slack, 0), call)
@@ -205,19 +205,19 @@ func TestLimiter_RetryAfterIsExact(t *testing.T) {
 		if i%2 == 0 { // the time of a token is round, so that rounding errors matter
 			r.Per = time.Duration(r.N) * time.Duration(10+rnd.IntN(90)) * time.Second
 		}
-		d := llmhttp.Draw{Bucket: strconv.Itoa(i), Rate: r, Cost: r.N}
+		d := llmhttp.Draw{Subject: keySubject(key), Bucket: strconv.Itoa(i), Rate: r, Amount: int64(r.N)}
 		take := func() time.Duration {
-			levels, err := l.Take(t.Context(), key, d)
+			levels, err := l.Take(t.Context(), d)
 			require.NoError(t, err)
 			return levels[0].RetryAfter
 		}
 		require.Zero(t, take())
 		for range 1 + rnd.IntN(3) { // so that its tokens are not a whole number
 			now += int64(time.Minute/time.Microsecond) + rnd.Int64N(1e9)
-			d.Cost = 1
+			d.Amount = 1
 			take()
 		}
-		d.Cost = 1 + rnd.IntN(r.N)
+		d.Amount = 1 + rnd.Int64N(int64(r.N))
 		wait := take()
 		if wait == 0 {
 			continue
@@ -244,9 +244,9 @@ func TestLimiter_RetryAfterWithRoundingError(t *testing.T) {
 	for _, f := range []float64{level, float64(now), float64(r.N), float64(r.Per.Microseconds()), float64(r.N)} {
 		stored = binary.LittleEndian.AppendUint64(stored, math.Float64bits(f))
 	}
-	require.NoError(t, l.client.redis.Set(t.Context(), "llmhttp:{"+key+"}:bucket", stored, time.Hour).Err())
+	require.NoError(t, l.client.redis.Set(t.Context(), "llmhttp:{key/"+key+"}:bucket", stored, time.Hour).Err())
 	for _, wait := range []time.Duration{elapsed + 1, 0} {
-		levels, err := l.Take(t.Context(), key, llmhttp.Draw{Bucket: "bucket", Rate: r, Cost: cost})
+		levels, err := l.Take(t.Context(), llmhttp.Draw{Subject: keySubject(key), Bucket: "bucket", Rate: r, Amount: cost})
 		require.NoError(t, err)
 		require.Equal(t, wait*time.Microsecond, levels[0].RetryAfter)
 		now += elapsed + 1

@@ -60,7 +60,7 @@ func TestLimiter_OnClusterWhoseNodeRestarts(t *testing.T) {
 	nodes := servertest.RedisCluster(t, 3)
 	l := newLimiter(t, newClusterClient(t, nodes[0]), &Options{Timeout: 10 * time.Second})
 	take := func(key string) (err error) {
-		_, err = l.Take(t.Context(), key, one(10, 1))
+		_, err = l.Take(t.Context(), one(key, 10, 1))
 		return err
 	}
 	for i := range 30 {
@@ -89,12 +89,15 @@ func TestLimiter_OnRing(t *testing.T) {
 	})
 }
 
-func TestNew_Panics(t *testing.T) {
-	assert.PanicsWithValue(t, "redislimit: nil client", func() { New(nil, nil) })
+func TestNew_Invalid(t *testing.T) {
+	_, err := New(nil, nil)
+	assert.EqualError(t, err, "redislimit: nil client")
 	c := redis.NewClient(&redis.Options{})
 	defer c.Close()
-	assert.Panics(t, func() { New(c, &Options{Prefix: "a{}b:"}) })
-	assert.NotPanics(t, func() { New(c, &Options{Prefix: "{a}b:"}) })
+	_, err = New(c, &Options{Prefix: "a{}b:"})
+	assert.EqualError(t, err, "redislimit: Options.Prefix has an empty hash tag")
+	_, err = New(c, &Options{Prefix: "{a}b:"})
+	assert.NoError(t, err)
 }
 
 func TestOptions_Defaults(t *testing.T) {
@@ -115,7 +118,7 @@ func TestLimiter_WithoutTimeoutAndExpiry(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	l := newLimiter(t, c, &Options{Timeout: -1, Lease: -1})
 	key := uniqueKey()
-	assert.True(t, granted(take(t, l, key, one(1, 1))))
+	assert.True(t, granted(take(t, l, one(key, 1, 1))))
 	release := mustAcquire(t, l, key, 1)
 	assert.Greater(t, c.PTTL(t.Context(), l.leasesKey(key)).Val(), 10*365*24*time.Hour)
 	release()
@@ -133,11 +136,11 @@ func TestLimiter_BucketsOfAKeyShareASlot(t *testing.T) {
 		for _, key := range keys {
 			var draws []llmhttp.Draw
 			for i, bucket := range []string{"", "requests", "to}kens", "{quota}"} {
-				draws = append(draws, llmhttp.Draw{Bucket: bucket, Rate: slow(10), Cost: i + 1})
+				draws = append(draws, llmhttp.Draw{Subject: keySubject(key), Bucket: bucket, Rate: slow(10), Amount: int64(i + 1)})
 			}
-			require.True(t, granted(take(t, l, key, draws...)), "key %q", key)
+			require.True(t, granted(take(t, l, draws...)), "key %q", key)
 			for i, d := range draws {
-				assert.Equal(t, 9-i, remaining(t, l, key, d), "bucket %q of key %q", d.Bucket, key)
+				assert.EqualValues(t, 9-i, remaining(t, l, d), "bucket %q of key %q", d.Bucket, key)
 			}
 			defer mustAcquire(t, l, key, 1)()
 		}
@@ -154,52 +157,56 @@ func clusterTag(name string) string {
 	return name
 }
 
-// FuzzNames checks that different buckets have different names in Redis, and
-// that all names of a key have the same hash tag.
+// FuzzNames checks that different buckets and slots have different names in Redis, and
+// that all names of a subject have the same hash tag.
 func FuzzNames(f *testing.F) {
-	seeds := []string{"k", "", ":", ":a", "}:a", "}", "{}", "{", "a}b", "a}:b", "a}/leases", "a", "b}:c", "%", "%25", "/leases", "leases"}
+	seeds := []string{"k", "", ":", ":a", "}:a", "}", "{}", "{", "a}b", "a}:b", "a}/concurrent", "a", "b}:c", "%", "%25", "%2F", "/concurrent", "concurrent", "/a", "k/a", "\x00", " "}
 	for _, a := range seeds {
 		for _, b := range seeds {
-			f.Add(a, b, b, a)
-			f.Add(a, b, a, a)
-			f.Add(a, b, a, b)
+			f.Add("key", a, b, "key", b, a)
+			f.Add("key", a, b, "key", a, a)
+			f.Add("key", a, b, "account", a, b)
+			f.Add(a, b, "tokens", b, a, "tokens")
+			f.Add(a, b, "tokens", a+b, "", "tokens")
 		}
 	}
-	f.Fuzz(func(t *testing.T, keyA, bucketA, keyB, bucketB string) {
+	f.Fuzz(func(t *testing.T, kindA, idA, nameA, kindB, idB, nameB string) {
+		a, b := llmhttp.SubjectID{Kind: kindA, ID: idA}, llmhttp.SubjectID{Kind: kindB, ID: idB}
 		names := []string{
-			hashTag(keyA) + ":" + bucketA, hashTag(keyA) + "/leases",
-			hashTag(keyB) + ":" + bucketB, hashTag(keyB) + "/leases",
+			hashTag(a) + ":" + nameA, slotKey("", a, nameA),
+			hashTag(b) + ":" + nameB, slotKey("", b, nameB),
 		}
-		assert.Equal(t, keyA == keyB && bucketA == bucketB, names[0] == names[2])
-		assert.Equal(t, keyA == keyB, names[1] == names[3])
+		same := a == b && nameA == nameB
+		assert.Equal(t, same, names[0] == names[2])
+		assert.Equal(t, same, names[1] == names[3])
 		for _, bucket := range []string{names[0], names[2]} {
-			for _, leases := range []string{names[1], names[3]} {
-				assert.NotEqual(t, bucket, leases)
+			for _, slot := range []string{names[1], names[3]} {
+				assert.NotEqual(t, bucket, slot)
 			}
 		}
 		for i, name := range names {
 			assert.NotEqual(t, name, clusterTag(name), "no hash tag")
 			assert.Equal(t, clusterTag(names[i|1]), clusterTag(name))
-			assert.Equal(t, keyA == keyB, clusterTag(names[0]) == clusterTag(names[2]))
 		}
+		assert.Equal(t, a == b, clusterTag(names[0]) == clusterTag(names[2]))
 	})
 }
 
 func TestLimiter_HugeRatesDoNotOverflow(t *testing.T) {
 	for _, n := range []int{math.MaxInt, math.MaxInt - 1, min(1<<60, math.MaxInt), min(1<<53, math.MaxInt)} {
 		l, key := newLimiter(t, nil, nil), uniqueKey()
-		d := llmhttp.Draw{Bucket: "bucket", Rate: llmhttp.PerMinute(n), Cost: 1000}
+		d := llmhttp.Draw{Subject: keySubject(key), Bucket: "bucket", Rate: llmhttp.PerMinute(n), Amount: 1000}
 		for range 3 {
-			level := take(t, l, key, d)[0]
+			level := take(t, l, d)[0]
 			assert.Zero(t, level.RetryAfter)
-			assert.Greater(t, level.Remaining, n/2)
+			assert.Greater(t, level.Remaining, int64(n/2))
 			assert.Less(t, level.ResetAfter, time.Minute)
 		}
-		for _, cost := range []int{math.MaxInt, -math.MaxInt} {
-			d.Cost = cost
-			require.NoError(t, l.Adjust(t.Context(), key, d))
+		for _, cost := range []int64{math.MaxInt64, -math.MaxInt64} {
+			d.Amount = cost
+			require.NoError(t, l.Adjust(t.Context(), d))
 		}
-		assert.Greater(t, remaining(t, l, key, d), n/2)
+		assert.Greater(t, remaining(t, l, d), int64(n/2))
 	}
 }
 
@@ -208,69 +215,69 @@ func TestLimiter_ClockSetBack(t *testing.T) {
 	l, key := newLimiter(t, nil, nil), uniqueKey()
 	now := time.Now().UnixMicro()
 	l.now = func() int64 { return now }
-	d := llmhttp.Draw{Bucket: "bucket", Rate: llmhttp.Rate{N: 60, Per: time.Hour}, Cost: 60}
-	require.True(t, granted(take(t, l, key, d)))
+	d := llmhttp.Draw{Subject: keySubject(key), Bucket: "bucket", Rate: llmhttp.Rate{N: 60, Per: time.Hour}, Amount: 60}
+	require.True(t, granted(take(t, l, d)))
 	now -= (10 * time.Hour).Microseconds()
-	assert.Equal(t, 0, remaining(t, l, key, d))
+	assert.EqualValues(t, 0, remaining(t, l, d))
 	now += (5 * time.Minute).Microseconds()
-	assert.Equal(t, 5, remaining(t, l, key, d))
+	assert.EqualValues(t, 5, remaining(t, l, d))
 }
 
 // A bucket expires in Redis when it is full.
 func TestLimiter_BucketExpiry(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	l, key := newLimiter(t, c, &Options{Prefix: "expiry:"}), uniqueKey()
-	name := func(bucket string) string { return "expiry:{" + key + "}:" + bucket }
+	name := func(bucket string) string { return "expiry:{key/" + key + "}:" + bucket }
 	expiry := func(bucket string) time.Duration { return c.PTTL(t.Context(), name(bucket)).Val() }
 	exists := func(bucket string) bool { return c.Exists(t.Context(), name(bucket)).Val() == 1 }
 
-	d := llmhttp.Draw{Bucket: "slow", Rate: llmhttp.Rate{N: 10, Per: time.Hour}}
-	take(t, l, key, d)
+	d := llmhttp.Draw{Subject: keySubject(key), Bucket: "slow", Rate: llmhttp.Rate{N: 10, Per: time.Hour}}
+	take(t, l, d)
 	assert.False(t, exists("slow"), "a peek stores nothing")
-	d.Cost = 5
-	take(t, l, key, d)
+	d.Amount = 5
+	take(t, l, d)
 	assert.InDelta(t, 30*time.Minute, expiry("slow"), float64(3*time.Minute))
-	d.Cost = 15
-	require.NoError(t, l.Adjust(t.Context(), key, d))
+	d.Amount = 15
+	require.NoError(t, l.Adjust(t.Context(), d))
 	assert.InDelta(t, 2*time.Hour, expiry("slow"), float64(3*time.Minute), "a bucket in debt")
-	d.Rate, d.Cost = llmhttp.Rate{N: 10, Per: 10 * time.Hour}, 0
-	take(t, l, key, d)
+	d.Rate, d.Amount = llmhttp.Rate{N: 10, Per: 10 * time.Hour}, 0
+	take(t, l, d)
 	assert.InDelta(t, 20*time.Hour, expiry("slow"), float64(30*time.Minute), "a bucket with a new rate")
-	d.Cost = -20
-	require.NoError(t, l.Adjust(t.Context(), key, d))
+	d.Amount = -20
+	require.NoError(t, l.Adjust(t.Context(), d))
 	assert.False(t, exists("slow"), "a full bucket is not stored")
 
-	d = llmhttp.Draw{Bucket: "never", Rate: llmhttp.Rate{N: -1}, Cost: 1}
-	require.NoError(t, l.Adjust(t.Context(), key, d))
+	d = llmhttp.Draw{Subject: keySubject(key), Bucket: "never", Rate: llmhttp.Rate{N: -1}, Amount: 1}
+	require.NoError(t, l.Adjust(t.Context(), d))
 	assert.Greater(t, expiry("never"), 300*24*time.Hour, "a bucket that is never full")
 
-	d = llmhttp.Draw{Bucket: "fast", Rate: llmhttp.Rate{N: 10, Per: 300 * time.Millisecond}, Cost: 10}
-	require.True(t, granted(take(t, l, key, d)))
+	d = llmhttp.Draw{Subject: keySubject(key), Bucket: "fast", Rate: llmhttp.Rate{N: 10, Per: 300 * time.Millisecond}, Amount: 10}
+	require.True(t, granted(take(t, l, d)))
 	eventually(t, func() bool { return !exists("fast") }, "the bucket expires")
-	assert.True(t, granted(take(t, l, key, d)), "a bucket that expired is full")
+	assert.True(t, granted(take(t, l, d)), "a bucket that expired is full")
 }
 
 func TestLimiter_OneRoundTripPerCall(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	l, key := newLimiter(t, c, nil), uniqueKey()
 	draws := []llmhttp.Draw{
-		{Bucket: "requests", Rate: slow(10), Cost: 1}, {Bucket: "tokens", Rate: slow(10), Cost: 1}, {Bucket: "quota", Rate: slow(10), Cost: 1},
+		one(key, 10, 1), bucketOf(key, "tokens", 10, 1), bucketOf(key, "quota", 10, 1),
 	}
-	take(t, l, key, draws...) // sends the script if Redis does not have it
+	take(t, l, draws...) // sends the script if Redis does not have it
 	scripts := countScripts(c)
 	for range 3 {
-		require.True(t, granted(take(t, l, key, draws...)))
-		require.NoError(t, l.Adjust(t.Context(), key, draws...))
+		require.True(t, granted(take(t, l, draws...)))
+		require.NoError(t, l.Adjust(t.Context(), draws...))
 	}
 	assert.EqualValues(t, 6, scripts.Load())
-	draws[1].Cost = 10
-	require.False(t, granted(take(t, l, key, draws...)))
+	draws[1].Amount = 10
+	require.False(t, granted(take(t, l, draws...)))
 	assert.EqualValues(t, 7, scripts.Load())
 
 	require.NoError(t, c.ScriptFlush(t.Context()).Err())
 	scripts.Store(0)
 	for range 3 {
-		take(t, l, key, draws...)
+		take(t, l, draws...)
 	}
 	assert.EqualValues(t, 4, scripts.Load(), "one more call sends the script again")
 }
@@ -281,10 +288,10 @@ func TestLimiter_CancelledContextSendsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	scripts := countScripts(c)
-	_, err := l.Take(ctx, key, one(10, 1))
+	_, err := l.Take(ctx, one(key, 10, 1))
 	assert.ErrorIs(t, err, context.Canceled)
-	assert.ErrorIs(t, l.Adjust(ctx, key, one(10, 1)), context.Canceled)
-	_, err = l.Acquire(ctx, key, 1)
+	assert.ErrorIs(t, l.Adjust(ctx, one(key, 10, 1)), context.Canceled)
+	_, _, err = l.Acquire(ctx, requests(key, 1))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Zero(t, scripts.Load())
 }
@@ -293,16 +300,16 @@ func TestLimiter_CancelledContextSendsNothing(t *testing.T) {
 func TestLimiter_RefusedByRedis(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	l, key := newLimiter(t, c, nil), uniqueKey()
-	name := "llmhttp:{" + key + "}:bucket"
+	name := "llmhttp:{key/" + key + "}:bucket"
 	require.NoError(t, c.Set(t.Context(), name, "not a bucket", 0).Err())
 	scripts := countScripts(c)
 	for range 10 {
-		_, err := l.Take(t.Context(), key, one(10, 1))
+		_, err := l.Take(t.Context(), one(key, 10, 1))
 		require.ErrorContains(t, err, "redislimit: Redis refuses: ")
 	}
 	assert.EqualValues(t, 10, scripts.Load())
 	require.NoError(t, c.Del(t.Context(), name).Err())
-	assert.True(t, granted(take(t, l, key, one(10, 1))))
+	assert.True(t, granted(take(t, l, one(key, 10, 1))))
 }
 
 // If Redis does not write, because it is a replica or out of memory, calls fail only as
@@ -311,9 +318,9 @@ func TestLimiter_RedisDoesNotWrite(t *testing.T) {
 	s := servertest.Redis(t)
 	c := newClient(t, s)
 	l, key := newLimiter(t, c, nil), uniqueKey()
-	d := one(10, 1)
-	other := llmhttp.Draw{Bucket: "other", Rate: slow(10), Cost: 1}
-	take(t, l, key, d)
+	d := one(key, 10, 1)
+	other := llmhttp.Draw{Subject: keySubject(key), Bucket: "other", Rate: slow(10), Amount: 1}
+	take(t, l, d)
 	require.NoError(t, c.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	left := 9
 	for want, change := range map[string][2]func() error{
@@ -328,15 +335,15 @@ func TestLimiter_RedisDoesNotWrite(t *testing.T) {
 	} {
 		require.NoError(t, change[0]())
 		for range 2 * failureThreshold {
-			_, err := l.Take(t.Context(), key, d, other)
+			_, err := l.Take(t.Context(), d, other)
 			require.ErrorContains(t, err, "redislimit: Redis refuses: "+want)
-			require.ErrorContains(t, l.Adjust(t.Context(), key, d), "redislimit: Redis refuses: "+want)
+			require.ErrorContains(t, l.Adjust(t.Context(), d), "redislimit: Redis refuses: "+want)
 		}
 		require.NoError(t, change[1]())
-		take(t, l, key, d, other)
+		take(t, l, d, other)
 		left--
-		assert.Equal(t, left, remaining(t, l, key, d))
-		assert.Equal(t, left+1, remaining(t, l, key, other))
+		assert.EqualValues(t, left, remaining(t, l, d))
+		assert.EqualValues(t, left+1, remaining(t, l, other))
 	}
 }
 
@@ -362,7 +369,7 @@ func TestLimiter_ScriptsLostUnderLoad(t *testing.T) {
 	for range 8 {
 		taking.Go(func() {
 			for range holds / 4 {
-				levels, err := l.Take(t.Context(), key, one(holds, 1))
+				levels, err := l.Take(t.Context(), one(key, holds, 1))
 				if assert.NoError(t, err) && granted(levels) {
 					admitted.Add(1)
 				}
@@ -381,9 +388,9 @@ func TestLimiter_UnusualNames(t *testing.T) {
 	prefix := uniqueKey()
 	for _, name := range []string{"\x00", "a\x00b", "\xff\xfe", "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "'", "\"", "]]", strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "y"} {
 		key := prefix + name
-		d := llmhttp.Draw{Bucket: name, Rate: slow(10), Cost: 4}
-		assert.Equal(t, 6, take(t, l, key, d)[0].Remaining, "%.20q", name)
-		assert.Equal(t, 6, remaining(t, l, key, d))
+		d := llmhttp.Draw{Subject: keySubject(key), Bucket: name, Rate: slow(10), Amount: 4}
+		assert.EqualValues(t, 6, take(t, l, d)[0].Remaining, "%.20q", name)
+		assert.EqualValues(t, 6, remaining(t, l, d))
 		release := mustAcquire(t, l, key, 1)
 		mustNotAcquire(t, l, key, 1)
 		release()

@@ -38,14 +38,11 @@ type outcome struct {
 	usage       *llmhttp.Usage
 }
 
-var (
-	_ llmhttp.ChunkCollector = (*encoder)(nil)
-	_ llmhttp.ReplySaver     = (*encoder)(nil)
-)
+var _ llmhttp.ReplySaver = (*encoder)(nil)
 
 func newEncoder(p *protocol, req *request) (*encoder, error) {
 	e := &encoder{p: p, req: req, id: newID("resp_"), outcome: outcome{status: statusInProgress}}
-	e.output = outputBuilder{req: req, events: eventWriter{encrypted: req.wantsEncrypted}}
+	e.output = outputBuilder{req: req, events: eventWriter{enabled: req.body.Stream, encrypted: req.wantsEncrypted}}
 	if req.wantsEncrypted || p.stores(req) {
 		e.output.sealer = p.sealer
 	}
@@ -63,29 +60,39 @@ func (e *encoder) conversation() string {
 	return e.req.conversation
 }
 
+func (e *encoder) Framing() llmhttp.Framing {
+	if !e.output.events.enabled {
+		return llmhttp.Framing{Whole: true, ContentType: "application/json"}
+	}
+	f := llmhttp.EventStream()
+	f.StartsEarly, f.EndsCleanly = true, true
+	return f
+}
+
 // AppendStart begins a stream. Clients wait for response.created.
 func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	e.start = *s
-	e.output.events.buf, e.output.events.enabled = b, true
+	if !e.output.events.enabled {
+		return b
+	}
+	e.output.events.buf = b
 	e.responseEvent("response.created")
 	e.responseEvent("response.in_progress")
 	return e.output.events.takeBuffer()
 }
 
+// AppendChunk adds a chunk to the items.
 func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 	w, sequence, items := &e.output.events, e.output.events.sequence, len(e.output.items)
 	w.buf = b
-	err := e.CollectChunk(c)
+	err := e.addChunk(c)
 	if err != nil { // the events about c are not sent
 		w.sequence, e.output.items = sequence, e.output.items[:items]
 	}
 	return w.takeBuffer(), err
 }
 
-func (e *encoder) CollectStart(s *llmhttp.ReplyStart) { e.start = *s }
-
-// CollectChunk adds a chunk to the items.
-func (e *encoder) CollectChunk(c *llmhttp.ChatChunk) error {
+func (e *encoder) addChunk(c *llmhttp.ChatChunk) error {
 	e.readExtra(c.Extra)
 	choice := &c.Choices[0]
 	logprobs, err := e.output.takeLogprobs(choice)
@@ -110,16 +117,19 @@ func (e *encoder) endChoice(reason llmhttp.FinishReason) error {
 	return e.output.closeAll(e.outcome.status)
 }
 
-// AppendEnd ends a stream with the whole response.
+// AppendEnd ends a stream with the whole response. A whole reply is only that.
 func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
 	e.finish(u, extra)
+	if !e.output.events.enabled {
+		return e.appendResponse(b), nil
+	}
 	e.output.events.buf = b
 	e.responseEvent("response." + e.outcome.status)
 	return e.output.events.takeBuffer(), nil
 }
 
 // AppendFailure ends a stream that failed. The response has begun, because the
-// route starts early.
+// stream starts early.
 func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
 	e.outcome.err = failure
 	e.outcome.status, e.outcome.reason, e.outcome.completedAt = statusFailed, "", 0
@@ -129,14 +139,8 @@ func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
 	return e.output.events.takeBuffer()
 }
 
-// AppendWhole appends the response.
-func (e *encoder) AppendWhole(b []byte, c *llmhttp.ChatResponse) ([]byte, error) {
-	e.finish(c.Usage, c.Extra)
-	return e.appendResponse(b), nil
-}
-
-// finish completes the response. SaveReply calls it before AppendEnd or AppendWhole
-// do, so that the stored response equals the one that is sent. Later calls do nothing.
+// finish completes the response. SaveReply calls it before AppendEnd does, so that the
+// stored response equals the one that is sent. Later calls do nothing.
 func (e *encoder) finish(u *llmhttp.Usage, extra llmhttp.Extra) {
 	if e.finished {
 		return

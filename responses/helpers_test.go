@@ -50,7 +50,7 @@ func (s *server) observe(ctx context.Context, _ *http.Request) (context.Context,
 // newServer starts a server. The key sk-NAME belongs to the account NAME.
 func newServer(t testing.TB, opts *responses.Options, chunks ...string) *server {
 	s := &server{t: t, chunks: chunks, usage: memory.NewUsageStore(), ended: make(chan *llmhttp.RequestSummary, 1)}
-	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		name, ok := strings.CutPrefix(secret, "sk-")
 		if !ok {
 			return nil, llmhttp.ErrKeyNotFound

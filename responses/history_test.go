@@ -201,8 +201,8 @@ func TestHistory_RefusedIsRecorded(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, sums, 1)
 	assert.Equal(t, int64(2), sums[0].Requests)
-	assert.InDelta(t, 3<<20/4, sums[0].PromptTokens, 100)
-	assert.Zero(t, sums[0].CompletionTokens)
+	assert.InDelta(t, 3<<20/4, sums[0].Units.PromptTokens, 100)
+	assert.Zero(t, sums[0].Units.CompletionTokens)
 }
 
 // Agents count tokens many times at once, but each count that loads something is a request.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -46,7 +47,12 @@ func TestOpenResponses(t *testing.T) {
 			[]string{"message"},
 		},
 	}
-	h := newHandler(memory.Echo())
+	h := newHandler(&memory.Backend{Script: func(r *llmhttp.ChatRequest) []memory.Step {
+		if len(r.Tools) == 0 {
+			return nil // the text of the user
+		}
+		return []memory.Step{memory.Call("call_1", r.Tools[0].Function.Name, `{"location":"Rome"}`)}
+	}})
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			body := `{"model":"` + memory.ModelChat + `",` + test.body

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,8 +18,8 @@ type Options struct {
 	// "store": false, and a previous_response_id is refused.
 	Store responsestore.Store
 
-	// KeepFor is how long responses are stored. Zero means 30 days. If negative,
-	// they do not expire. Continuing an old response does not make it younger: a
+	// KeepFor is how long responses are stored. Zero means 30 days; negative means
+	// no limit. Continuing an old response does not make it younger: a
 	// conversation whose first response has expired cannot be continued by ID.
 	KeepFor time.Duration
 
@@ -64,17 +65,28 @@ type protocol struct {
 func (*protocol) Name() string { return "responses" }
 
 func (p *protocol) Routes() []llmhttp.Route {
-	const chat = llmhttp.EndpointChat
 	return []llmhttp.Route{
-		{Pattern: "POST /v1/responses", Endpoint: chat, Chat: p.decodeChat, StartsEarly: true, FailsCleanly: true},
-		{Pattern: "GET /v1/responses", Endpoint: chat, Match: isUpgrade, Serve: p.refuseUpgrade},
-		{Pattern: "POST /v1/responses/input_tokens", Endpoint: chat, Serve: p.countTokens, CountsTokens: true},
-		{Pattern: "POST /v1/responses/compact", Endpoint: chat, Match: matchAny, Serve: replyNotFound},
-		{Pattern: "GET /v1/responses/{id}", Endpoint: chat, Serve: p.retrieve},
-		{Pattern: "DELETE /v1/responses/{id}", Endpoint: chat, Serve: p.delete},
-		{Pattern: "GET /v1/responses/{id}/input_items", Endpoint: chat, Serve: p.listInput},
-		{Pattern: "POST /v1/responses/{id}/cancel", Endpoint: chat, Serve: p.cancel},
+		{Pattern: "POST /v1/responses", Bind: llmhttp.BindChat(p.decodeChat)},
+		{Pattern: "GET /v1/responses", Match: isUpgrade, Bind: bindQuery(p.refuseUpgrade)},
+		{Pattern: "POST /v1/responses/input_tokens", Bind: llmhttp.BindCountTokens(p.decodeCountTokens)},
+		{Pattern: "POST /v1/responses/compact", Match: matchAny, Bind: bindQuery(replyNotFound)},
+		{Pattern: "GET /v1/responses/{id}", Bind: bindQuery(p.retrieve)},
+		{Pattern: "DELETE /v1/responses/{id}", Bind: bindQuery(p.delete)},
+		{Pattern: "GET /v1/responses/{id}/input_items", Bind: bindQuery(p.listInput)},
+		{Pattern: "POST /v1/responses/{id}/cancel", Bind: bindQuery(p.cancel)},
 	}
+}
+
+// bindQuery binds a route to a function that returns a reply to be encoded as JSON.
+func bindQuery(serve func(ctx context.Context, r *http.Request) (any, error)) llmhttp.Binding {
+	return llmhttp.BindQuery(llmhttp.ScopeChat, func(ctx context.Context, r *http.Request, _ []byte) (*llmhttp.QueryReply, error) {
+		v, err := serve(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		body, err := llmhttp.AppendJSON(nil, v)
+		return &llmhttp.QueryReply{Body: body}, err
+	})
 }
 
 // decodeChat decodes a request for a response.
@@ -101,24 +113,23 @@ func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte)
 	return req.chat, e, nil
 }
 
-// countTokens serves POST /v1/responses/input_tokens, whose request has the
+// decodeCountTokens decodes POST /v1/responses/input_tokens, whose request has the
 // members of a request for a response, all of them optional.
-func (p *protocol) countTokens(ctx context.Context, _ *http.Request, body []byte) (any, error) {
+func (p *protocol) decodeCountTokens(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
 	reserve := func(known *llmhttp.ChatRequest) error { return llmhttp.ReserveChat(ctx, known) }
 	req, err := p.decodeRequest(ctx, body, reserve)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := req.checkParams(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	n, err := llmhttp.CountTokens(ctx, req.chat)
-	return &tokenCount{Object: "response.input_tokens", InputTokens: n}, err
+	return req.chat, appendTokenCount, nil
 }
 
-type tokenCount struct {
-	Object      string `json:"object"`
-	InputTokens int    `json:"input_tokens"`
+func appendTokenCount(b []byte, tokens int) ([]byte, error) {
+	b = append(b, `{"object":"response.input_tokens","input_tokens":`...)
+	return append(strconv.AppendInt(b, int64(tokens), 10), '}'), nil
 }
 
 // isUpgrade reports whether r asks for another protocol, such as WebSocket.
@@ -126,7 +137,7 @@ func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 
 // refuseUpgrade answers clients that try a WebSocket first. Codex falls back to
 // HTTP at once when it gets a 426, and tries again after any other status.
-func (*protocol) refuseUpgrade(_ context.Context, r *http.Request, _ []byte) (any, error) {
+func (*protocol) refuseUpgrade(_ context.Context, r *http.Request) (any, error) {
 	_, path, _ := strings.Cut(r.Pattern, " ") // with the prefix of the Handler
 	return nil, llmhttp.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", path)
 }
@@ -137,6 +148,6 @@ func matchAny(*http.Request) bool { return true }
 
 // replyNotFound serves the paths of the API that this package does not support. The Handler
 // replies as for an unknown path.
-func replyNotFound(context.Context, *http.Request, []byte) (any, error) {
+func replyNotFound(context.Context, *http.Request) (any, error) {
 	return nil, errors.ErrUnsupported
 }

@@ -46,7 +46,7 @@ func TestProtocol_Conformance(t *testing.T) {
 			}
 			return e.Error.Message, err
 		},
-		FailsCleanly: true,
+		EndsCleanly: true,
 		ReadFailure: func(events []llmhttptest.Event) (string, error) {
 			r, err := accumulate(events)
 			if err != nil {

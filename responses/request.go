@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -351,7 +350,7 @@ func checkValue(param, value string, list []string) error {
 	if slices.Contains(list, value) {
 		return nil
 	}
-	return badRequest("invalid_value", param, "Invalid value: '%s'. Supported values are: '%s'.", clip(value), strings.Join(list, "', '"))
+	return badRequest("invalid_value", param, "%s", jsonwire.ValueText(clip(value), list))
 }
 
 // check checks truncation, and the numbers that a chat request has no fields for.

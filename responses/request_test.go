@@ -197,7 +197,7 @@ func TestCreate_Refused(t *testing.T) {
 			"",
 			"call_id d.",
 		},
-		{"truncation", `{"model":"m","input":"Hi","truncation":"maybe"}`, "truncation", "invalid_value", "Invalid value: 'maybe'. Supported values are: 'auto', 'disabled'."},
+		{"truncation", `{"model":"m","input":"Hi","truncation":"maybe"}`, "truncation", "invalid_value", "Invalid value: 'maybe'. Supported values are: 'auto' and 'disabled'."},
 		{"effort", `{"model":"m","input":"Hi","reasoning":{"effort":"extreme"}}`, "reasoning.effort", "invalid_value", "'extreme'"},
 		{"unknown include", `{"model":"m","input":"Hi","include":["reasoning.encrypted_content","reasoning.text"]}`, "include[1]", "invalid_value", "'reasoning.text'"},
 		{"output", `{"model":"m","input":[{"type":"function_call_output","call_id":"c","output":{}}]}`, "input[0].output", "invalid_type", ""},

@@ -18,7 +18,7 @@ import (
 )
 
 // retrieve serves GET /v1/responses/{id}.
-func (p *protocol) retrieve(ctx context.Context, r *http.Request, _ []byte) (any, error) {
+func (p *protocol) retrieve(ctx context.Context, r *http.Request) (any, error) {
 	query := r.URL.Query()
 	if query.Get("stream") == "true" {
 		return nil, unsupportedParam("stream", "Stored responses cannot be streamed.")
@@ -103,7 +103,7 @@ func withoutEncrypted(body []byte) ([]byte, error) {
 }
 
 // delete serves DELETE /v1/responses/{id}.
-func (p *protocol) delete(ctx context.Context, r *http.Request, _ []byte) (any, error) {
+func (p *protocol) delete(ctx context.Context, r *http.Request) (any, error) {
 	id := r.PathValue("id")
 	if p.opts.Store == nil {
 		return nil, responseError(id, responsestore.ErrNotFound)
@@ -124,7 +124,7 @@ type deletedResponse struct {
 
 // cancel serves POST /v1/responses/{id}/cancel. It always fails, because no response
 // runs in the background.
-func (p *protocol) cancel(ctx context.Context, r *http.Request, _ []byte) (any, error) {
+func (p *protocol) cancel(ctx context.Context, r *http.Request) (any, error) {
 	if _, err := p.loadResponse(ctx, r, false); err != nil && p.opts.Store != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ type itemPage struct {
 
 // listInput serves GET /v1/responses/{id}/input_items. The newest item is first,
 // unless the query has order=asc.
-func (p *protocol) listInput(ctx context.Context, r *http.Request, _ []byte) (any, error) {
+func (p *protocol) listInput(ctx context.Context, r *http.Request) (any, error) {
 	query := r.URL.Query()
 	limit, err := pageLimit(query)
 	if err != nil {

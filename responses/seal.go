@@ -36,7 +36,7 @@ func newSealer(secret []byte) *sealer {
 	case secret == nil:
 		rand.Read(key) // never fails
 	case len(secret) < minSecret:
-		panic("responses: the Secret must have at least 16 bytes")
+		panic("responses: Options.Secret must have at least 16 bytes")
 	default:
 		sum := sha256.Sum256(append([]byte("llmhttp reasoning\x00"), secret...))
 		copy(key, sum[:])

@@ -149,7 +149,7 @@ func TestBreaker_PerAccount(t *testing.T) {
 	provoke := newFake(failStatus(500))
 	provoked := provoke.steps
 	r := newInOrderRouter(t, &route.Options{Failures: 3, Rounds: 1}, provoke, newFake(say("b")))
-	h := llmhttp.NewHandler(r, llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	h := llmhttp.NewHandler(r, llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: secret, Account: secret[:1]}, nil
 	}), nil)
 	post := func(secret string) {

@@ -39,12 +39,12 @@ type sendFunc func(ctx context.Context, t *try) error
 var errClientLeft = errors.New("route: the client left")
 
 // newCall returns the call for a request, or an error if no route serves it.
-func (r *Router) newCall(ctx context.Context, model string, endpoint llmhttp.Endpoint) (*call, error) {
-	rt, err := r.routeFor(model, endpoint)
+func (r *Router) newCall(ctx context.Context, model string, op llmhttp.Operation) (*call, error) {
+	rt, err := r.routeFor(model, op)
 	if err != nil {
 		return nil, err
 	}
-	c := &call{router: r, route: rt, ctx: ctx, info: rt.newRequestInfo(ctx, model, endpoint)}
+	c := &call{router: r, route: rt, ctx: ctx, info: rt.newRequestInfo(ctx, model, op)}
 	c.round, c.eligibleFrom = 1, make([]int, len(rt.targets))
 	for i, t := range rt.targets {
 		if !t.serves(c.info) {
@@ -138,8 +138,9 @@ func (c *call) awaitRound() bool {
 // backoff returns the delay after a round: Options.Backoff, doubled with each
 // round up to Options.MaxWait, less up to half of it at random.
 func backoff(o *Options, round int) time.Duration {
+	const maxDoublings = 62 // of which a nanosecond becomes longer than every MaxWait
 	delay := min(o.Backoff, o.MaxWait)
-	for range round - 1 {
+	for range min(round-1, maxDoublings) {
 		delay = min(2*delay, o.MaxWait)
 	}
 	return delay - time.Duration(rand.Float64()*float64(delay/2))
@@ -181,7 +182,7 @@ func (c *call) finalError() error {
 	case c.bestFailure.rank == rankUnsupported:
 		return c.bestFailure.err
 	}
-	return c.notFound(errUnsupported(c.info.endpoint))
+	return c.notFound(errUnsupported(c.info.operation))
 }
 
 // contextError returns the error of a call whose context has ended.
@@ -203,9 +204,9 @@ func (c *call) notFound(cause error) error {
 
 // tryTargets runs a call whose reply is a single value. ask sends the request to a
 // target and returns its reply.
-func tryTargets[T any](ctx context.Context, r *Router, model string, endpoint llmhttp.Endpoint,
+func tryTargets[T any](ctx context.Context, r *Router, model string, op llmhttp.Operation,
 	ask func(context.Context, *target) (*T, error)) (*T, error) {
-	c, err := r.newCall(ctx, model, endpoint)
+	c, err := r.newCall(ctx, model, op)
 	if err != nil {
 		return nil, err
 	}

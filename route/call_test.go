@@ -135,6 +135,8 @@ func TestCall_TriesAndRounds(t *testing.T) {
 		"default MaxWait":  {route.Options{Backoff: time.Hour}, 1, 2, 2500 * ms, 5000 * ms},
 		"negative MaxWait": {route.Options{Backoff: time.Hour, Rounds: 3, MaxWait: -1}, 1, 3, 90 * time.Minute, 3 * time.Hour},
 		"negative Backoff": {route.Options{Backoff: -1, Rounds: 9, Tries: 9}, 1, 9, 0, 0},
+		"negative Tries":   {route.Options{Tries: -1, Rounds: 1}, 9, 9, 0, 0},
+		"negative Rounds":  {route.Options{Rounds: -1, Tries: 200, Backoff: -1}, 1, 200, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,6 +155,18 @@ func TestCall_TriesAndRounds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Without limits, the tries end with the request.
+func TestCall_NoLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		bad := newFake(failStatus(500))
+		_, err := ask(ctx, newInOrderRouter(t, &route.Options{Tries: -1, Rounds: -1, Failures: -1, Backoff: time.Second, MaxWait: time.Second}, bad))
+		assert.Error(t, err)
+		assert.Greater(t, bad.calls.Load(), int64(time.Hour/time.Second))
+	})
 }
 
 func TestCall_RetryAfter(t *testing.T) {

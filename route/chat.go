@@ -12,7 +12,7 @@ import (
 // Each try gets a copy of the request, which the target may change.
 func (r *Router) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		c, err := r.newCall(ctx, req.Model, llmhttp.EndpointChat)
+		c, err := r.newCall(ctx, req.Model, llmhttp.OperationChat)
 		if err != nil {
 			yield(nil, err)
 			return

@@ -54,9 +54,6 @@ func Example() {
 	// hosted/* hosted closed 0 0 ""
 	// large
 	// hosted/demo-chat
-	// hosted/demo-embed
-	// hosted/demo-image-large
-	// hosted/demo-image-small
 }
 
 // An Observer of the Handler sees which target answered each request.
@@ -71,7 +68,7 @@ func ExampleRouter() {
 	h := llmhttp.NewHandler(router, llmhttp.AllowAll("acme"), &llmhttp.Options{
 		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 			return ctx, llmhttp.Observation{Ended: func(e *llmhttp.RequestSummary) {
-				fmt.Println(e.Model, e.Status, "from", e.Target(), "at try", len(e.Tries))
+				fmt.Println(e.Record.Model, e.Status, "from", e.Record.Target, "at try", len(e.Tries))
 			}}
 		},
 	})

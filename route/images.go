@@ -12,7 +12,7 @@ import (
 // GenerateImages implements [llmhttp.ImageGenerator]. Each try gets a copy of
 // req.
 func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	return tryTargets(ctx, r, req.Model, llmhttp.EndpointImages, func(ctx context.Context, t *target) (*llmhttp.ImageResponse, error) {
+	return tryTargets(ctx, r, req.Model, llmhttp.OperationImages, func(ctx context.Context, t *target) (*llmhttp.ImageResponse, error) {
 		copied := deepcopy.Of(req)
 		copied.Model = t.backendModel(req.Model)
 		return llmhttp.Forwarder{Backend: t.backend}.GenerateImages(ctx, copied)
@@ -25,13 +25,13 @@ func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) 
 // targets that do not know the model, return an error, or have an open breaker.
 // It counts neither as a try nor as a failure.
 func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error) {
-	rt, err := r.routeFor(model, llmhttp.EndpointImages)
+	rt, err := r.routeFor(model, llmhttp.OperationImages)
 	if err != nil {
 		return nil, err
 	}
 	var common, first []string
 	known := false // a target might know the model
-	info, now := rt.newRequestInfo(ctx, model, llmhttp.EndpointImages), time.Now()
+	info, now := rt.newRequestInfo(ctx, model, llmhttp.OperationImages), time.Now()
 	for i, t := range rt.targets {
 		if !t.serves(info) {
 			continue

@@ -37,15 +37,15 @@ type targetState struct {
 // A requestInfo has the properties of a request that decide which targets can serve
 // it and which breakers apply to it.
 type requestInfo struct {
-	model    string // the client's name
-	account  string // the account of the key; empty if it is not known
-	endpoint llmhttp.Endpoint
-	listed   bool // a target lists the model: see route.isListed
+	model     string // the client's name
+	account   string // the account of the key; empty if it is not known
+	operation llmhttp.Operation
+	listed    bool // a target lists the model: see route.isListed
 }
 
 // newRequestInfo returns the requestInfo of a request to rt.
-func (rt *route) newRequestInfo(ctx context.Context, model string, endpoint llmhttp.Endpoint) *requestInfo {
-	info := &requestInfo{model: model, endpoint: endpoint, listed: rt.isListed(model)}
+func (rt *route) newRequestInfo(ctx context.Context, model string, op llmhttp.Operation) *requestInfo {
+	info := &requestInfo{model: model, operation: op, listed: rt.isListed(model)}
 	if key := llmhttp.KeyFrom(ctx); key != nil {
 		info.account = key.Account
 	}

@@ -135,6 +135,6 @@ func (e *targetError) Unwrap() error { return e.err }
 // errCannotCount is the error of a token count if no target can count.
 var errCannotCount = fmt.Errorf("route: no target counts tokens: %w", errors.ErrUnsupported)
 
-func errUnsupported(endpoint llmhttp.Endpoint) error {
-	return fmt.Errorf("route: no target supports %s: %w", endpoint, errors.ErrUnsupported)
+func errUnsupported(op llmhttp.Operation) error {
+	return fmt.Errorf("route: no target supports %s: %w", op, errors.ErrUnsupported)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // A Route lists the targets that serve requests for a model.
@@ -45,8 +46,8 @@ type Target struct {
 	Model string
 
 	// Weight is the target's share of the requests, relative to the weights of
-	// the other targets. Zero means 1; the maximum is 1,000,000. InOrder
-	// ignores it.
+	// the other targets. Zero means 1; the maximum is 1,000,000. A negative
+	// Weight is an error of [New]. InOrder ignores it.
 	Weight int
 }
 
@@ -69,12 +70,14 @@ const (
 
 // Options configure a [Router]. The zero value uses the defaults.
 type Options struct {
-	// Tries is the maximum number of tries for one request. Zero or negative
-	// means 6.
+	// Tries is the maximum number of tries for one request. Zero means 6;
+	// negative means no limit.
 	Tries int
 
 	// Rounds is the maximum number of tries of the same target for one
-	// request. Zero or negative means 2.
+	// request. Zero means 2; negative means no limit. Without this limit and that
+	// of Tries, targets are tried until one answers, all breakers are open, or the
+	// request ends.
 	Rounds int
 
 	// TryTimeout is the maximum time until the first chunk of a try, or until
@@ -95,8 +98,8 @@ type Options struct {
 	MaxWait time.Duration
 
 	// Failures is the number of consecutive failures with a model that opens the
-	// circuit breaker of a target. Zero means 5; negative means that it never
-	// opens.
+	// circuit breaker of a target. Zero means 5; negative means no limit: it
+	// never opens.
 	Failures int
 
 	// OpenFor is the minimum time for which a breaker stays open; the maximum
@@ -128,8 +131,8 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		d = *o
 	}
-	d.Tries = cmp.Or(max(d.Tries, 0), 6)
-	d.Rounds = cmp.Or(max(d.Rounds, 0), 2)
+	d.Tries = option.Bound(d.Tries, 6)
+	d.Rounds = option.Bound(d.Rounds, 2)
 	d.TryTimeout = cmp.Or(d.TryTimeout, 2*time.Minute)
 	d.Backoff = max(cmp.Or(d.Backoff, 250*time.Millisecond), 0)
 	d.MaxWait = cmp.Or(d.MaxWait, 5*time.Second)

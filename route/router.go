@@ -157,12 +157,12 @@ func (r *Router) findRoute(model string) *route {
 	return nil
 }
 
-// routeFor returns the route for a request to endpoint. If there is no such
+// routeFor returns the route for a request for op. If there is no such
 // model, it returns [llmhttp.ModelNotFound]; if no target of any route supports
-// the endpoint, an error that wraps [errors.ErrUnsupported].
-func (r *Router) routeFor(model string, endpoint llmhttp.Endpoint) (*route, error) {
-	if !r.supports(endpoint) {
-		return nil, errUnsupported(endpoint)
+// op, an error that wraps [errors.ErrUnsupported].
+func (r *Router) routeFor(model string, op llmhttp.Operation) (*route, error) {
+	if !r.supports(op) {
+		return nil, errUnsupported(op)
 	}
 	rt := r.findRoute(model)
 	if rt == nil {
@@ -171,10 +171,10 @@ func (r *Router) routeFor(model string, endpoint llmhttp.Endpoint) (*route, erro
 	return rt, nil
 }
 
-func (r *Router) supports(endpoint llmhttp.Endpoint) bool {
+func (r *Router) supports(op llmhttp.Operation) bool {
 	for _, rt := range r.routes {
 		for _, t := range rt.targets {
-			if t.supports(endpoint) {
+			if t.supports(op) {
 				return true
 			}
 		}

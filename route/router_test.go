@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/llmhttptest"
-	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
 )
 
 func TestRouter_Conformance(t *testing.T) {
-	models := []string{memory.ModelChat, memory.ModelEmbed, memory.ModelImageSmall}
+	models := []string{modeltest.Chat, modeltest.Embed, modeltest.Image}
 	echo := func(model string) []route.Target {
-		return []route.Target{{Name: "a", Backend: memory.Echo(), Model: model}, {Name: "b", Backend: memory.Echo(), Model: model}}
+		return []route.Target{{Name: "a", Backend: modeltest.New(), Model: model}, {Name: "b", Backend: modeltest.New(), Model: model}}
 	}
 	var exact, aliases []route.Route
 	for i, m := range models {
@@ -46,8 +46,8 @@ func TestRouter_Conformance(t *testing.T) {
 func TestNew_Errors(t *testing.T) {
 	valid := func() []route.Route {
 		return []route.Route{
-			{Model: "a", Targets: targets(memory.Echo(), memory.Echo())},
-			{Model: "b/*", Targets: targets(memory.Echo())},
+			{Model: "a", Targets: targets(modeltest.New(), modeltest.New())},
+			{Model: "b/*", Targets: targets(modeltest.New())},
 		}
 	}
 	_, err := route.New(valid(), nil)
@@ -197,8 +197,8 @@ func TestRouter_ErrorsHaveTheClientsModelName(t *testing.T) {
 
 func TestRouter_UnknownModel(t *testing.T) {
 	r := newRouter(t, nil,
-		route.Route{Model: "gone", Targets: singleTarget(memory.Echo(), "internal-name")},
-		route.Route{Model: "p/*", Targets: targets(memory.Echo(), memory.Echo())})
+		route.Route{Model: "gone", Targets: singleTarget(modeltest.New(), "internal-name")},
+		route.Route{Model: "p/*", Targets: targets(modeltest.New(), modeltest.New())})
 	for _, model := range []string{"", "none", "gone", "p/x"} {
 		_, err := llmhttp.Collect(r.Chat(t.Context(), newRequest(model)))
 		assert.Equal(t, llmhttp.ModelNotFound(model).Message, requireStatus(t, err, 404).Message)
@@ -212,7 +212,7 @@ func TestRouter_UnknownModel(t *testing.T) {
 func TestRouter_SupportsEveryEndpoint(t *testing.T) {
 	var got summaries
 	r := newRouter(t, &route.Options{Failures: -1}, route.Route{Model: "*", Strategy: route.InOrder,
-		Targets: []route.Target{{Name: "down", Backend: newMultimodal("", errDial)}, {Name: "up", Backend: memory.Echo()}}})
+		Targets: []route.Target{{Name: "down", Backend: newMultimodal("", errDial)}, {Name: "up", Backend: modeltest.New()}}})
 	h := llmhttp.NewHandler(r, llmhttp.AllowAll("acme"), &llmhttp.Options{Observe: got.observe})
 	for _, test := range []struct{ path, body string }{
 		{"chat/completions", `{"model":"demo-chat","messages":[{"role":"user","content":"x"}]}`},
@@ -227,10 +227,10 @@ func TestRouter_SupportsEveryEndpoint(t *testing.T) {
 	all := got.all()
 	require.Len(t, all, 5)
 	for _, e := range all[:4] {
-		assert.Equal(t, "up", e.Target())
+		assert.Equal(t, "up", e.Record.Target)
 		assert.Len(t, e.Tries, 2)
 	}
 	assert.Equal(t, 500, all[4].Status, "the failure of one target takes precedence over the 404 of the other")
-	assert.Equal(t, "down", all[4].Target())
+	assert.Equal(t, "down", all[4].Record.Target)
 	assert.Len(t, all[4].Tries, 3)
 }

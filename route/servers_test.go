@@ -306,16 +306,16 @@ func checkSummaries(t *testing.T, list []*llmhttp.RequestSummary) (again int) {
 	t.Helper()
 	for _, e := range list {
 		if e.Err != nil {
-			assert.Equal(t, "victim", e.Target())
+			assert.Equal(t, "victim", e.Record.Target)
 			assert.Len(t, e.Tries, 1)
 			assert.Equal(t, 2, e.Chunks, "the role and a text")
 		} else {
-			assert.Equal(t, "survivor", e.Target())
+			assert.Equal(t, "survivor", e.Record.Target)
 			assert.LessOrEqual(t, len(e.Tries), 2)
 			again += len(e.Tries) - 1
 		}
-		assert.Equal(t, e.Err != nil, e.Estimated, "the survivor reports its usage")
-		assert.Positive(t, e.Usage.CompletionTokens)
+		assert.Equal(t, e.Err != nil, e.Record.Estimated, "the survivor reports its usage")
+		assert.Positive(t, e.Record.Units.CompletionTokens)
 	}
 	return again
 }

@@ -18,14 +18,14 @@ type target struct {
 	list       *modelList // nil if the Backend does not list models
 }
 
-// supports reports whether the Backend implements the interface that endpoint
+// supports reports whether the Backend implements the interface that op
 // needs.
-func (t *target) supports(endpoint llmhttp.Endpoint) bool {
+func (t *target) supports(op llmhttp.Operation) bool {
 	ok := true // every Backend serves chats
-	switch endpoint {
-	case llmhttp.EndpointImages:
+	switch op {
+	case llmhttp.OperationImages:
 		_, ok = t.backend.(llmhttp.ImageGenerator)
-	case llmhttp.EndpointEmbeddings:
+	case llmhttp.OperationEmbeddings:
 		_, ok = t.backend.(llmhttp.Embedder)
 	}
 	return ok
@@ -34,7 +34,7 @@ func (t *target) supports(endpoint llmhttp.Endpoint) bool {
 // serves reports whether a request may be sent to the target. If another target lists the
 // model, that depends on the list of this one too.
 func (t *target) serves(info *requestInfo) bool {
-	if !t.supports(info.endpoint) {
+	if !t.supports(info.operation) {
 		return false
 	}
 	if !info.listed || !t.takesNames() {

@@ -224,7 +224,7 @@ func TestTry_ClientLeavesBetweenTries(t *testing.T) {
 				s := sums.all()[0]
 				assert.Equal(t, 499, s.Status)
 				assert.Len(t, s.Tries, 1)
-				assert.Equal(t, test.charged, s.Usage.PromptTokens > 0)
+				assert.Equal(t, test.charged, s.Record.Units.PromptTokens > 0)
 			})
 		})
 	}

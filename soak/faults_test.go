@@ -76,7 +76,7 @@ func (f fault) inject(ctx context.Context) error {
 // keys returns a KeyStore whose keys have limits that are never reached, except
 // for that of concurrent requests.
 func (sim *simulation) keys() llmhttp.KeyStore {
-	return llmhttp.KeyFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
+	return llmhttp.KeyStoreFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
 		if err := sim.fault(number(ctx), forKeys).inject(ctx); err != nil {
 			return nil, err
 		}
@@ -114,22 +114,21 @@ func (sim *simulation) record(records []llmhttp.UsageRecord) {
 	}
 }
 
-func (s *usageStore) Query(ctx context.Context, _ llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return nil, s.sim.fault(number(ctx), forUsage).inject(ctx)
-}
-
-func (s *usageStore) QueryKey(ctx context.Context, keyID string, _ llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return []llmhttp.UsageSum{{Model: "m", PromptTokens: int64(s.sim.recorded(keyID))}}, s.sim.fault(number(ctx), forQuota).inject(ctx)
+func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	if q.Subject.Kind != llmhttp.KindKey {
+		return nil, s.sim.fault(number(ctx), forUsage).inject(ctx)
+	}
+	return []llmhttp.UsageSum{{Model: "m", Units: llmhttp.Units{PromptTokens: s.sim.recorded(q.Subject.ID)}}}, s.sim.fault(number(ctx), forQuota).inject(ctx)
 }
 
 // recorded returns the tokens that are recorded of a key.
-func (sim *simulation) recorded(keyID string) (tokens int) {
+func (sim *simulation) recorded(keyID string) (tokens int64) {
 	sim.mu.Lock()
 	defer sim.mu.Unlock()
 	for _, a := range sim.accounts {
 		for _, r := range a.records {
 			if r.KeyID == keyID {
-				tokens += r.Usage.TotalTokens
+				tokens += r.Units.Tokens()
 			}
 		}
 	}
@@ -176,11 +175,11 @@ type limiter struct {
 	base llmhttp.Limiter
 }
 
-func (l *limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *limiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
 	if err := l.sim.fault(number(ctx), forLimiter).inject(ctx); err != nil {
 		return nil, err
 	}
-	levels, err := l.base.Take(ctx, key, draws...)
+	levels, err := l.base.Take(ctx, draws...)
 	for _, level := range levels {
 		if level.RetryAfter > 0 {
 			l.sim.fail("a limit was reached: %+v", levels)
@@ -190,8 +189,8 @@ func (l *limiter) Take(ctx context.Context, key string, draws ...llmhttp.Draw) (
 	return levels, err
 }
 
-func (l *limiter) Adjust(ctx context.Context, key string, draws ...llmhttp.Draw) error {
-	err := l.base.Adjust(ctx, key, draws...)
+func (l *limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+	err := l.base.Adjust(ctx, draws...)
 	l.count(ctx, draws)
 	if fault := l.sim.fault(number(ctx), forAdjust).inject(ctx); fault != nil {
 		return fault
@@ -204,29 +203,29 @@ func (l *limiter) count(ctx context.Context, draws []llmhttp.Draw) {
 		for _, d := range draws {
 			switch d.Bucket {
 			case llmhttp.BucketRequests:
-				a.requests += d.Cost
+				a.requests += int(d.Amount)
 			case llmhttp.BucketTokens:
-				a.tokens += d.Cost
+				a.tokens += int(d.Amount)
 			}
 		}
 	})
 }
 
 // Acquire implements [llmhttp.ConcurrencyLimiter].
-func (l *limiter) Acquire(ctx context.Context, key string, limit int) (func(), error) {
+func (l *limiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (func(), int, error) {
 	if err := l.sim.fault(number(ctx), forAcquire).inject(ctx); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	c, ok := l.base.(llmhttp.ConcurrencyLimiter)
 	if !ok {
-		return func() {}, nil
+		return func() {}, 0, nil
 	}
-	release, err := c.Acquire(ctx, key, limit)
+	release, full, err := c.Acquire(ctx, slots...)
 	if release == nil {
-		return nil, err
+		return nil, full, err
 	}
 	l.sim.count(1)
-	return sync.OnceFunc(func() { l.sim.count(-1); release() }), err
+	return sync.OnceFunc(func() { l.sim.count(-1); release() }), 0, err
 }
 
 func (sim *simulation) count(n int) {
@@ -267,8 +266,8 @@ func (sim *simulation) observe(ctx context.Context, r *http.Request) (context.Co
 		Transcript: func(*llmhttp.Transcript) { ended.panics() },
 		Ended: func(s *llmhttp.RequestSummary) {
 			sim.account(id, func(a *requestAccount) { a.ended = append(a.ended, s) })
-			if s.ID != id {
-				sim.fail("request %s: the Observer got the summary of %s", id, s.ID)
+			if s.Record.ID != id {
+				sim.fail("request %s: the Observer got the summary of %s", id, s.Record.ID)
 			}
 			ended.panics()
 		},

@@ -226,8 +226,9 @@ func (sim *simulation) newUsageStore() llmhttp.UsageStore {
 	outage := sim.rng.IntN(20)
 	store := &bufferedStore{usageStore: usageStore{sim}, rng: rand.New(rand.NewPCG(sim.seed, 2)), outage: outage, end: outage + sim.rng.IntN(20),
 		stored: make(map[string]bool)}
-	sim.buffer = llmhttp.NewUsageBuffer(store, 1+sim.rng.IntN(10), time.Duration(1+sim.rng.IntN(10))*time.Millisecond)
-	sim.buffer.Logger = slog.New(slog.DiscardHandler)
+	sim.buffer = llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{
+		BatchSize: 1 + sim.rng.IntN(10), Delay: time.Duration(1+sim.rng.IntN(10)) * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
 	return sim.buffer
 }
 
@@ -347,7 +348,7 @@ func (sim *simulation) checkQuota() {
 		n++
 	}
 	prompt := 4 + (len(mark(n))+3)/4 // tokens, the least that a chat reserves
-	sim.quota.Store(int64(sim.recorded("sk-good") + prompt - 1))
+	sim.quota.Store(sim.recorded("sk-good") + int64(prompt) - 1)
 	if status := sim.probe(n); status != http.StatusTooManyRequests && time.Since(sim.started) < secondRead {
 		sim.fail("request %d got status %d beyond the quota", n, status)
 	}
@@ -425,21 +426,21 @@ func (a *requestAccount) check(fail func(format string, args ...any)) {
 	if want := min(a.backend, 1); len(a.records) != want && !(notFound && len(a.records) == 0) {
 		fail("%d records, want %d: %+v", len(a.records), want, a.records)
 	}
-	used := 0
+	used := int64(0)
 	for _, r := range a.records {
-		used += r.Usage.TotalTokens
-		if r.Usage.PromptTokens < 0 || r.Usage.CompletionTokens < 0 || r.Images < 0 {
+		used += r.Units.Tokens()
+		if r.Units.PromptTokens < 0 || r.Units.CompletionTokens < 0 || r.Units.Images < 0 {
 			fail("negative usage: %+v", r)
 		}
 	}
-	if a.tokens != used {
+	if int64(a.tokens) != used {
 		fail("%d tokens were taken from the limits, and %d recorded", a.tokens, used)
 	}
 	if a.requests < min(a.backend, 1) || a.requests > 1 {
 		fail("%d requests were taken from the limits, and %d calls of the Backend", a.requests, a.backend)
 	}
-	if len(a.ended) == 1 && len(a.records) == 1 && a.ended[0].Usage.TotalTokens != used {
-		fail("the Observer got %d tokens, and %d were recorded", a.ended[0].Usage.TotalTokens, used)
+	if len(a.ended) == 1 && len(a.records) == 1 && a.ended[0].Record.Units.Tokens() != used {
+		fail("the Observer got %d tokens, and %d were recorded", a.ended[0].Record.Units.Tokens(), used)
 	}
 }
 

@@ -295,7 +295,7 @@ func fillPostgres(ctx context.Context, s *Store, rows []*responseRow) error {
 		if err != nil {
 			return err
 		}
-		_, err = pg.CopyFrom(ctx, pgx.Identifier{"llmhttp_stored_items"}, []string{"account", "response", "position", "id", "name", "output", "repeated", "data"}, pgx.CopyFromRows(items))
+		_, err = pg.CopyFrom(ctx, pgx.Identifier{"llmhttp_response_items"}, []string{"account", "response", "position", "id", "name", "output", "repeated", "data"}, pgx.CopyFromRows(items))
 		return err
 	})
 }

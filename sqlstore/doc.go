@@ -6,7 +6,7 @@
 //		return err
 //	}
 //	defer store.Close()
-//	usage := llmhttp.NewUsageBuffer(store, 0, 0)
+//	usage := llmhttp.NewUsageBuffer(store, nil)
 //	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage})
 //
 // A [Store] implements [llmhttp.KeyStore], [llmhttp.UsageStore] and

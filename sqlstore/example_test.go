@@ -29,7 +29,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	usage := llmhttp.NewUsageBuffer(store, 100, time.Second)
+	usage := llmhttp.NewUsageBuffer(store, nil)
 	h := llmhttp.NewHandler(memory.Echo(), store, &llmhttp.Options{Usage: usage})
 	server := httptest.NewServer(h)
 	defer server.Close()

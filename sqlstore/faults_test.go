@@ -68,8 +68,7 @@ func TestUsageBuffer_UnavailablePostgres(t *testing.T) {
 	var log logBuffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	s := openStore(t, server.DSN(), &Options{KeepRecords: -1, Logger: logger})
-	b := llmhttp.NewUsageBuffer(s, 100, 10*time.Millisecond)
-	b.Logger = logger
+	b := llmhttp.NewUsageBuffer(s, &llmhttp.UsageBufferOptions{BatchSize: 100, Delay: 10 * time.Millisecond, Logger: logger})
 	const capacity = 10_000 // of a buffer with batches of 100
 	next := 0
 	record := func(n int) error {

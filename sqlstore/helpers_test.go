@@ -134,8 +134,8 @@ var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
 func usageRecord(id, account, model string, at time.Time, prompt int) llmhttp.UsageRecord {
 	return llmhttp.UsageRecord{
-		ID: id, Account: account, Model: model, Time: at, KeyID: "key_1", Endpoint: llmhttp.EndpointChat, Protocol: "chat",
-		Usage: llmhttp.Usage{PromptTokens: prompt, CompletionTokens: 1}, Images: 2,
+		ID: id, RequestID: id, Account: account, Model: model, Time: at, KeyID: "key_1", Operation: llmhttp.OperationChat, Protocol: "chat",
+		Units: llmhttp.Units{PromptTokens: int64(prompt), CompletionTokens: 1, Images: 2},
 	}
 }
 
@@ -168,7 +168,7 @@ func countRequests(sums []llmhttp.UsageSum) (n int64) {
 func storedIDs(t testing.TB, s *Store) map[string]bool {
 	t.Helper()
 	ctx := t.Context()
-	var sum, total int64
+	var ofKeys, sum, total int64
 	ids, err := retryRead(ctx, s.db, func() (map[string]bool, error) {
 		ids := make(map[string]bool)
 		snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
@@ -182,13 +182,14 @@ func storedIDs(t testing.TB, s *Store) map[string]bool {
 			if err != nil {
 				return err
 			}
-			return tx.QueryRowContext(ctx, `SELECT (SELECT CAST(coalesce(sum(requests), 0) AS bigint) FROM llmhttp_usage_days),
-				(SELECT CAST(coalesce(sum(requests), 0) AS bigint) FROM llmhttp_usage_totals)`).Scan(&sum, &total)
+			const requests = "(SELECT CAST(coalesce(sum(requests), 0) AS bigint) FROM llmhttp_usage_sums WHERE kind = "
+			return tx.QueryRowContext(ctx, "SELECT "+requests+"'key'), "+requests+"'account'), "+requests+"'')").Scan(&ofKeys, &sum, &total)
 		})
 		return ids, err
 	})
 	require.NoError(t, err)
-	assert.EqualValues(t, len(ids), sum, "requests in the sums by day")
+	assert.EqualValues(t, len(ids), ofKeys, "requests in the sums of keys")
+	assert.EqualValues(t, len(ids), sum, "requests in the sums of accounts")
 	assert.EqualValues(t, len(ids), total, "requests in the sums of all accounts")
 	return ids
 }

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -16,7 +17,8 @@ import (
 // cache also remembers when each key was last used.
 type keyCache struct {
 	ttl, grace time.Duration
-	limit      int // of the entries in each of known and unknown
+	limit      int // of the entries in each of known and unknown; zero if nothing is cached
+	maxUses    int // the largest size of lastUsed
 	read       func(ctx context.Context, hash string) (*llmhttp.Key, error)
 	warn       func(err error) // called at most once in warnInterval while stale keys are served
 
@@ -59,8 +61,11 @@ func newKeyCache(db *database, opts *Options, running *sync.WaitGroup) *keyCache
 	return &keyCache{
 		ttl:   max(opts.KeyTTL, 0),
 		grace: max(opts.KeyGrace, 0),
-		limit: opts.KeyCache,
-		read:  func(ctx context.Context, hash string) (*llmhttp.Key, error) { return readKeyByHash(ctx, db, hash) },
+		limit: max(opts.KeyCache, 0),
+
+		maxUses: 2 * cmp.Or(max(opts.KeyCache, 0), defaultKeyCache),
+
+		read: func(ctx context.Context, hash string) (*llmhttp.Key, error) { return readKeyByHash(ctx, db, hash) },
 		warn: func(err error) {
 			opts.logger().Error("the database does not answer; serving cached keys", "error", err)
 		},
@@ -123,7 +128,7 @@ func (c *keyCache) freshEntry(hash string, now time.Time) *cacheEntry {
 // of lastUsed: uses of further keys are not recorded. The caller holds mu.
 func (c *keyCache) noteUse(id string, at time.Time) {
 	last, ok := c.lastUsed[id]
-	if at.After(last) && (ok || len(c.lastUsed) < 2*c.limit) {
+	if at.After(last) && (ok || len(c.lastUsed) < c.maxUses) {
 		c.lastUsed[id] = at
 	}
 }
@@ -188,6 +193,9 @@ func (c *keyCache) listFor(e *cacheEntry) *list.List {
 // add adds e in place of an entry with the same hash. If the list of e is full
 // it evicts the least recently used entry. The caller holds mu.
 func (c *keyCache) add(e *cacheEntry) {
+	if c.limit == 0 {
+		return
+	}
 	c.remove(c.entries[e.hash])
 	l := c.listFor(e)
 	if l.Len() >= c.limit {

@@ -119,6 +119,16 @@ func TestKeyCache_NegativeTTLDisablesCache(t *testing.T) {
 	assert.Equal(t, []string{"none"}, c.get("a"))
 }
 
+func TestKeyCache_NegativeSizeDisablesCache(t *testing.T) {
+	c := newTestCache(t, Options{KeyTTL: time.Hour, KeyGrace: time.Hour, KeyCache: -1})
+	c.set("a", "A")
+	assert.Equal(t, []string{"A"}, c.get("a"))
+	assert.Contains(t, c.takeLastUsed(), "A", "uses are recorded nevertheless")
+	c.set("a", "")
+	assert.Equal(t, []string{"none"}, c.get("a"))
+	assert.Empty(t, c.entries)
+}
+
 func TestKeyCache_ConcurrentLookupsShareOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t, Options{KeyTTL: time.Second, KeyCache: 10})

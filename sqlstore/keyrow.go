@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -199,52 +198,26 @@ type rateJSON struct {
 	Burst int           `json:"burst,omitzero"`
 }
 
-// quotaJSON is the stored form of llmhttp.Quota. Programs from before schema
-// version 2 read its N and Per as a rateJSON.
+// quotaJSON is the stored form of llmhttp.Quota.
 type quotaJSON struct {
-	N      int           `json:"n,omitzero"` // tokens
-	Per    time.Duration `json:"per,omitzero"`
-	Period string        `json:"period,omitzero"` // month or all; empty means that Per is the length of a sliding period
-	Cost   float64       `json:"cost,omitzero"`
+	Tokens int           `json:"tokens,omitzero"`
+	Cost   llmhttp.Money `json:"cost,omitzero"`  // a decimal number in a string
+	Per    time.Duration `json:"per,omitzero"`   // in nanoseconds
 	Since  int64         `json:"since,omitzero"` // in microseconds; zero means no time
 }
 
-const (
-	periodMonth, monthLength = "month", 30 * day
-	periodAll, allLength     = "all", math.MaxInt64
-)
-
 func encodeQuota(q llmhttp.Quota) quotaJSON {
-	stored := quotaJSON{N: q.Tokens, Cost: q.Cost}
-	if q == (llmhttp.Quota{}) {
-		return stored
-	}
+	stored := quotaJSON{Tokens: q.Tokens, Cost: q.Cost, Per: q.Per}
 	if !q.Since.IsZero() {
 		stored.Since = micros(q.Since)
-	}
-	switch {
-	case q.Per == 0:
-		stored.Per, stored.Period = monthLength, periodMonth
-	case q.Per < 0:
-		stored.Per, stored.Period = allLength, periodAll
-	default:
-		stored.Per = q.Per
 	}
 	return stored
 }
 
 func (q quotaJSON) decode() llmhttp.Quota {
-	decoded := llmhttp.Quota{Tokens: q.N, Cost: q.Cost, Per: q.Per}
+	decoded := llmhttp.Quota{Tokens: q.Tokens, Cost: q.Cost, Per: q.Per}
 	if q.Since != 0 {
 		decoded.Since = fromMicros(q.Since)
-	}
-	switch {
-	case q.Period == periodMonth:
-		decoded.Per = 0
-	case q.Period == periodAll:
-		decoded.Per = -1
-	case q.Per <= 0 && q.N != 0: // a rate of an older program
-		decoded.Per = time.Minute
 	}
 	return decoded
 }

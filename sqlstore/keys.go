@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ascii"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -172,10 +173,7 @@ func (s *keyStore) listKeys(ctx context.Context, q *manage.KeyQuery) ([]manage.K
 		}
 		where = append(where, "(created, id) "+comparison+" ("+args.add(micros(last.Created))+", "+args.add(last.ID)+")")
 	}
-	limit := min(q.Limit, maxPage)
-	if limit <= 0 {
-		limit = defaultPage
-	}
+	limit := min(option.Bound(q.Limit, defaultPage), maxPage)
 	// SQLite reads only an index in the subquery.
 	subquery := "SELECT id FROM llmhttp_keys WHERE " + strings.Join(where, " AND ") + order + " LIMIT " + args.add(limit)
 	var page []manage.KeyInfo

@@ -22,7 +22,7 @@ import (
 var fullParams = manage.KeyParams{
 	Account: "acme",
 	Name:    "the key of “Zoë”",
-	Scopes:  []llmhttp.Endpoint{llmhttp.EndpointChat, "new"},
+	Scopes:  []llmhttp.Scope{llmhttp.ScopeChat, "new"},
 	Models:  []string{"small-*", ""},
 	Expires: time.Date(2999, 1, 2, 3, 4, 5, 6000, time.UTC),
 	Limits: llmhttp.Limits{
@@ -98,8 +98,8 @@ func TestStore_InvalidParams(t *testing.T) {
 		"Account has 1048576 bytes":    {Account: long},
 		"Name is not valid UTF-8":      {Name: "a\x00"},
 		"Name has 1048576 bytes":       {Name: long},
-		"Scopes[1] is not valid UTF-8": {Scopes: []llmhttp.Endpoint{"chat", "\xff"}},
-		"Scopes[0] has":                {Scopes: []llmhttp.Endpoint{llmhttp.Endpoint(long)}},
+		"Scopes[1] is not valid UTF-8": {Scopes: []llmhttp.Scope{"chat", "\xff"}},
+		"Scopes[0] has":                {Scopes: []llmhttp.Scope{llmhttp.Scope(long)}},
 		"Models[1] is not valid UTF-8": {Models: []string{"m", "\x00"}},
 		"Models[0] has":                {Models: []string{long}},
 	} {
@@ -185,7 +185,7 @@ func TestStore_UpdateKey(t *testing.T) {
 		info, secret := createKey(t, s, fullParams)
 		assert.Equal(t, &info.Key, lookup(t, s, secret))
 
-		want := manage.KeyParams{Account: "other", Name: "n", Scopes: []llmhttp.Endpoint{}, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(5)}}
+		want := manage.KeyParams{Account: "other", Name: "n", Scopes: []llmhttp.Scope{}, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(5)}}
 		updated, err := s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { *p = want; return nil })
 		require.NoError(t, err)
 		assert.Equal(t, want, updated.Params())

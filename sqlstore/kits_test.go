@@ -38,7 +38,8 @@ func newKeyStoreFixture(newDatabase func(testing.TB) string, opts Options) func(
 func TestKeyStore(t *testing.T) {
 	options := map[string]Options{
 		"default":     {},
-		"no cache":    {KeyTTL: -1},
+		"no TTL":      {KeyTTL: -1},
+		"no cache":    {KeyCache: -1},
 		"small cache": {KeyCache: 2, KeyTTL: time.Hour, KeyGrace: time.Hour},
 	}
 	for name, newDatabase := range databases {
@@ -91,7 +92,7 @@ func TestUsageReporter(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		llmhttptest.TestUsageReporter(t, func(t testing.TB) manage.UsageReporter {
 			s := openStore(t, dsn, nil)
-			for _, table := range []string{"records", "days", "key_days", "totals"} { // the kit needs an empty store
+			for _, table := range []string{"records", "sums"} { // the kit needs an empty store
 				_, err := s.db.write.Exec("DELETE FROM llmhttp_usage_" + table)
 				require.NoError(t, err)
 			}

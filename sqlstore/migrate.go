@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 // ErrSchemaTooNew is wrapped by the error of [Open] if a newer version of this
@@ -20,6 +23,10 @@ var ErrSchemaTooNew = errors.New("sqlstore: the database schema is too new")
 // ErrSchemaTooOld is wrapped by the error of [Open] with Options.NoMigrate if the
 // database has no tables, or if those are of an older version of this package.
 var ErrSchemaTooOld = errors.New("sqlstore: the database schema is missing or too old; migrate it with llmhttpctl migrate")
+
+// ErrSchemaUnknown is wrapped by the error of [Open] if the tables are not those of any release
+// of this package, for example because a development version has created them.
+var ErrSchemaUnknown = errors.New("sqlstore: the tables are not those of a release: use another database, or export what is needed and drop the tables and functions whose names begin with llmhttp_")
 
 // migrationFiles has a directory for each dialect. The name of a file begins with
 // the schema version that the file creates. A program has the version of its last
@@ -36,6 +43,9 @@ type migration struct {
 	oldest  int // the version of the oldest program that can use the schema
 	sql     string
 }
+
+// fingerprint identifies the text of m. A schema has that of each migration that made it.
+func (m *migration) fingerprint() string { return llmhttp.HashSecret(m.sql) }
 
 // readMigrations reads the migrations of a dialect in order. Their versions
 // must be 1, 2, 3 and so on.
@@ -81,7 +91,7 @@ func (db *database) migrate(ctx context.Context, migrations []migration) error {
 			return err
 		}
 		if len(missing) == len(migrations) {
-			if _, err := tx.ExecContext(ctx, "CREATE TABLE llmhttp_schema (version integer PRIMARY KEY, applied bigint NOT NULL)"); err != nil {
+			if _, err := tx.ExecContext(ctx, createSchemaTable); err != nil {
 				return err
 			}
 		}
@@ -89,26 +99,29 @@ func (db *database) migrate(ctx context.Context, migrations []migration) error {
 	})
 }
 
-// applyMigrations applies migrations in order. There must be at least one.
+// createSchemaTable creates the table with a row for each migration that was applied.
+const createSchemaTable = `
+	CREATE TABLE llmhttp_schema (
+		version     integer PRIMARY KEY,
+		applied     bigint NOT NULL,
+		oldest      integer NOT NULL, -- the version of the oldest program that can use the schema
+		fingerprint text NOT NULL     -- of the migration
+	)`
+
+// applyMigrations applies migrations in order.
 func applyMigrations(ctx context.Context, tx *sql.Tx, migrations []migration) error {
 	for _, m := range migrations {
 		if _, err := tx.ExecContext(ctx, m.sql); err != nil {
 			return fmt.Errorf("migration %d: %w", m.version, err)
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_schema (version, applied) VALUES ($1, $2)", m.version, micros(time.Now())); err != nil {
+		_, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_schema (version, applied, oldest, fingerprint) VALUES ($1, $2, $3, $4)",
+			m.version, micros(time.Now()), m.oldest, m.fingerprint())
+		if err != nil {
 			return err
 		}
 	}
-	last := migrations[len(migrations)-1]
-	if last.version < oldestColumn {
-		return nil
-	}
-	_, err := tx.ExecContext(ctx, "UPDATE llmhttp_schema SET oldest = $1 WHERE version = $2", last.oldest, last.version)
-	return err
+	return nil
 }
-
-// oldestColumn is the version that added the column oldest.
-const oldestColumn = 2
 
 // requireSchema returns an error if a migration is missing.
 func (db *database) requireSchema(ctx context.Context, migrations []migration) error {
@@ -121,29 +134,57 @@ func (db *database) requireSchema(ctx context.Context, migrations []migration) e
 
 // missingMigrations returns the migrations that the schema lacks.
 func (db *database) missingMigrations(ctx context.Context, q querier, migrations []migration) ([]migration, error) {
-	version, err := db.schemaVersion(ctx, q)
+	applied, err := db.appliedMigrations(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	if version <= len(migrations) {
-		return migrations[version:], nil
+	for i := range min(len(applied), len(migrations)) {
+		if applied[i].fingerprint != migrations[i].fingerprint() {
+			return nil, fmt.Errorf("%w (migration %d differs)", ErrSchemaUnknown, migrations[i].version)
+		}
 	}
-	var oldest int
-	if err := q.QueryRowContext(ctx, "SELECT oldest FROM llmhttp_schema WHERE version = $1", version).Scan(&oldest); err != nil {
-		return nil, err
+	if len(applied) <= len(migrations) {
+		return migrations[len(applied):], nil
 	}
-	if oldest > len(migrations) {
-		return nil, fmt.Errorf("%w: its version %d can be used by programs of version %d and later, and this program has version %d", ErrSchemaTooNew, version, oldest, len(migrations))
+	if last := applied[len(applied)-1]; last.oldest > len(migrations) {
+		return nil, fmt.Errorf("%w: its version %d can be used by programs of version %d and later, and this program has version %d", ErrSchemaTooNew, len(applied), last.oldest, len(migrations))
 	}
 	return nil, nil
 }
 
-// schemaVersion returns the version of the schema, or 0 if there is no schema.
-func (db *database) schemaVersion(ctx context.Context, q querier) (version int, err error) {
+// An appliedMigration is a row of llmhttp_schema.
+type appliedMigration struct {
+	oldest      int
+	fingerprint string
+}
+
+// appliedMigrations returns the migrations that made the schema, in order; none if there is no
+// schema. If the table llmhttp_schema is another one than createSchemaTable creates, the error
+// wraps ErrSchemaUnknown.
+func (db *database) appliedMigrations(ctx context.Context, q querier) ([]appliedMigration, error) {
 	var exists bool
 	if err := q.QueryRowContext(ctx, db.hasSchema()).Scan(&exists); err != nil || !exists {
-		return 0, err
+		return nil, err
 	}
-	err = q.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM llmhttp_schema").Scan(&version)
-	return version, err
+	var applied []appliedMigration
+	// A query that names a column which does not exist would end a transaction of PostgreSQL.
+	err := forEachRow(ctx, q, func(rows *sql.Rows) error {
+		columns, err := rows.Columns()
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(columns, []string{"version", "applied", "oldest", "fingerprint"}) {
+			return fmt.Errorf("%w (it has no fingerprints)", ErrSchemaUnknown)
+		}
+		var m appliedMigration
+		var version, at int64
+		if err := rows.Scan(&version, &at, &m.oldest, &m.fingerprint); err != nil {
+			return err
+		}
+		if applied = append(applied, m); version != int64(len(applied)) {
+			return fmt.Errorf("%w (version %d is missing)", ErrSchemaUnknown, len(applied))
+		}
+		return nil
+	}, "SELECT * FROM llmhttp_schema ORDER BY version")
+	return applied, err
 }

@@ -2,17 +2,13 @@ package sqlstore
 
 import (
 	"fmt"
-	"math"
-	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -34,44 +30,115 @@ func TestReadMigrations(t *testing.T) {
 	}
 }
 
+// fakeMigrations returns migrations that do not depend on the schema of this package: each
+// creates a table with a row. They can be applied to every database.
+func fakeMigrations(n int) []migration {
+	migrations := make([]migration, n)
+	for i := range migrations {
+		version := i + 1
+		migrations[i] = migration{version, 1, fmt.Sprintf("CREATE TABLE llmhttp_fake_%[1]d (a integer); INSERT INTO llmhttp_fake_%[1]d VALUES (%[1]d)", version)}
+	}
+	return migrations
+}
+
 func TestMigrate(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		s := openStore(t, dsn, nil)
-		_, secret := createKey(t, s, manage.KeyParams{Account: "acme"})
-		released, err := readMigrations(migrationFiles, s.db.name())
+		db, err := openDatabase(t.Context(), dsn, true)
 		require.NoError(t, err)
-		// with returns the released migrations and one more.
-		with := func(sql string) []migration {
-			next := len(released) + 1
-			return append(released[:len(released):len(released)], migration{next, next, sql})
+		t.Cleanup(func() { db.stop(); assert.NoError(t, db.close()) })
+		applied := func() int {
+			versions, err := db.appliedMigrations(t.Context(), db.read)
+			require.NoError(t, err)
+			return len(versions)
 		}
+		count := func(table string) (n int) {
+			require.NoError(t, db.read.QueryRow("SELECT count(*) FROM "+table).Scan(&n))
+			return n
+		}
+		assert.Zero(t, applied())
+		migrations := fakeMigrations(5)
 
-		_, err = open(t.Context(), dsn, nil, with("CREATE TABLE llmhttp_new (a integer); nonsense"))
-		require.ErrorContains(t, err, fmt.Sprintf("migration %d: ", len(released)+1))
-		version, err := s.db.schemaVersion(t.Context(), s.db.read)
-		require.NoError(t, err)
-		assert.Equal(t, len(released), version)
-		assert.Error(t, s.db.read.QueryRow("SELECT a FROM llmhttp_new").Scan(new(int)), "a failed migration changes nothing")
+		// A failure in the middle changes nothing, in an empty database and in another.
+		broken := fakeMigrations(3)
+		broken[1].sql += "; nonsense"
+		require.ErrorContains(t, db.migrate(t.Context(), broken), "migration 2: ")
+		assert.Zero(t, applied())
+		require.NoError(t, db.migrate(t.Context(), migrations[:2]))
+		broken = append(migrations[:3:3], broken[1])
+		broken[3].version = 4
+		require.ErrorContains(t, db.migrate(t.Context(), broken), "migration 4: ")
+		assert.Equal(t, 2, applied())
+		assert.Error(t, db.read.QueryRow("SELECT a FROM llmhttp_fake_3").Scan(new(int)))
 
-		migrated := with("CREATE TABLE llmhttp_new (a integer); INSERT INTO llmhttp_new VALUES (1)")
+		// Concurrent calls migrate once.
 		var running sync.WaitGroup
 		for range 8 {
 			running.Go(func() {
-				s, err := open(t.Context(), dsn, nil, migrated)
+				other, err := openDatabase(t.Context(), dsn, true)
 				if assert.NoError(t, err) {
-					assert.NoError(t, s.Close())
+					assert.NoError(t, other.retry(t.Context(), other.isConflict, func() error { return other.migrate(t.Context(), migrations[:4]) }))
+					other.stop()
+					assert.NoError(t, other.close())
 				}
 			})
 		}
 		running.Wait()
-		assert.EqualValues(t, 1, queryInt(t, s, "SELECT count(*) FROM llmhttp_new"), "concurrent calls migrate once")
-		assert.EqualValues(t, len(migrated), queryInt(t, s, "SELECT count(*) FROM llmhttp_schema"))
-		assert.Equal(t, "acme", lookup(t, s, secret).Account)
+		assert.Equal(t, 4, applied())
+		for version := range 4 {
+			assert.Equal(t, 1, count(fmt.Sprint("llmhttp_fake_", version+1)))
+		}
+		require.NoError(t, db.migrate(t.Context(), migrations[:4]), "nothing is missing")
+		require.NoError(t, db.migrate(t.Context(), migrations[:3]), "an older program can use the schema")
 
-		_, err = Open(t.Context(), dsn, nil)
+		require.ErrorIs(t, db.requireSchema(t.Context(), migrations), ErrSchemaTooOld)
+		require.NoError(t, db.requireSchema(t.Context(), migrations[:4]))
+		migrations[4].oldest = 4
+		require.NoError(t, db.migrate(t.Context(), migrations))
+		require.NoError(t, db.migrate(t.Context(), migrations[:4]))
+		err = db.migrate(t.Context(), migrations[:3])
 		require.ErrorIs(t, err, ErrSchemaTooNew)
-		assert.EqualError(t, err, fmt.Sprintf("sqlstore: the database schema is too new: its version %[1]d can be used by programs of version %[1]d and later, and this program has version %[2]d",
-			len(migrated), len(released)))
+		require.EqualError(t, err, "sqlstore: the database schema is too new: its version 5 can be used by programs of version 4 and later, and this program has version 3")
+	})
+}
+
+// A database whose tables another program has made in another way is refused and not changed.
+func TestMigrate_Fingerprints(t *testing.T) {
+	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
+		db, err := openDatabase(t.Context(), dsn, true)
+		require.NoError(t, err)
+		t.Cleanup(func() { db.stop(); assert.NoError(t, db.close()) })
+		require.NoError(t, db.migrate(t.Context(), fakeMigrations(2)))
+		for name, change := range map[string]func(m []migration){
+			"the last":            func(m []migration) { m[1].sql += " " },
+			"the first":           func(m []migration) { m[0].sql = "-- " + m[0].sql },
+			"before one to apply": func(m []migration) { m[1].sql += ";" },
+		} {
+			for _, n := range []int{2, 3} {
+				changed := fakeMigrations(n)
+				change(changed)
+				err := db.migrate(t.Context(), changed)
+				require.ErrorIs(t, err, ErrSchemaUnknown, name)
+				require.ErrorIs(t, db.requireSchema(t.Context(), changed), ErrSchemaUnknown, name)
+			}
+		}
+		assert.Error(t, db.read.QueryRow("SELECT a FROM llmhttp_fake_3").Scan(new(int)))
+
+		// Open tells what to do.
+		for _, opts := range []*Options{nil, {NoMigrate: true}} {
+			_, err = Open(t.Context(), dsn, opts)
+			require.ErrorIs(t, err, ErrSchemaUnknown)
+			require.EqualError(t, err, "sqlstore: the tables are not those of a release: use another database, or export what is needed and drop the tables and functions whose names begin with llmhttp_ (migration 1 differs)")
+		}
+		// Development versions kept no fingerprints.
+		_, err = db.write.Exec("ALTER TABLE llmhttp_schema DROP COLUMN fingerprint")
+		require.NoError(t, err)
+		_, err = Open(t.Context(), dsn, nil)
+		require.ErrorIs(t, err, ErrSchemaUnknown)
+		_, err = db.write.Exec("DELETE FROM llmhttp_schema WHERE version = 1; ALTER TABLE llmhttp_schema ADD COLUMN fingerprint text")
+		require.NoError(t, err)
+		_, err = Open(t.Context(), dsn, nil)
+		require.Error(t, err, "a version is missing")
+		assert.NoError(t, db.read.QueryRow("SELECT a FROM llmhttp_fake_2").Scan(new(int)), "nothing has changed")
 	})
 }
 
@@ -82,71 +149,13 @@ func TestOpen_ReadOnlyDatabase(t *testing.T) {
 	assert.Equal(t, "acme", lookup(t, readOnly, secret).Account)
 }
 
-// During a rolling deployment, programs of version 1 run beside newer ones, and can be
-// restarted. The usage that they record counts toward quotas.
-func TestMigrate_RollingDeployment(t *testing.T) {
-	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		dialect := "sqlite"
-		if strings.HasPrefix(dsn, "postgres") {
-			dialect = "postgres"
-		}
-		released, err := readMigrations(migrationFiles, dialect)
-		require.NoError(t, err)
-		openOld := func() *Store {
-			s, err := open(t.Context(), dsn, nil, released[:1])
-			require.NoError(t, err)
-			t.Cleanup(func() { s.Close() })
-			return s
-		}
-		// insert records as version 1 does.
-		insert := func(s *Store, id, key string, tokens int) {
-			_, err := s.db.write.Exec(`
-				INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, prompt_tokens, completion_tokens, images, estimated)
-				VALUES ($1, $2, 'acme', $3, 'm', 'chat', $4, 1, 0, $5) ON CONFLICT DO NOTHING`, id, micros(noon), key, tokens, false)
-			require.NoError(t, err)
-		}
-		old := openOld()
-		insert(old, "1", "key_1", 10)
-		insert(old, "2", "key_2", 5)
-		insert(old, "3", "key_1", asInt(math.MaxInt64))
-
-		current := openStore(t, dsn, nil)
-		insert(old, "4", "key_2", 100)
-		insert(old, "4", "key_2", 100)
-		mustRecord(t, current, usageRecord("5", "acme", "m", noon, 1000))
-		mustRecord(t, current, usageRecord("6", "acme", "m", noon.Add(time.Hour), 2000))
-		again := openOld()
-		insert(again, "7", "key_2", 10_000)
-
-		q := allTime("acme")
-		sums, err := current.QueryKey(t.Context(), "key_2", q)
-		require.NoError(t, err)
-		assert.Equal(t, []llmhttp.UsageSum{{Start: q.From, Model: "m", Requests: 3, PromptTokens: 10_105, CompletionTokens: 3}}, sums)
-		assert.EqualValues(t, 5, queryInt(t, current, "SELECT count(*) FROM llmhttp_usage_records WHERE protocol = ''"), "of version 1")
-		assert.EqualValues(t, 2, queryInt(t, current, "SELECT count(*) FROM llmhttp_usage_records WHERE protocol = 'chat'"))
-		sums, err = current.QueryKey(t.Context(), "key_1", q)
-		require.NoError(t, err)
-		assert.Equal(t, []llmhttp.UsageSum{{Start: q.From, Model: "m", Requests: 4, PromptTokens: math.MaxInt64, CompletionTokens: 4, Images: 4}}, sums)
-		assert.EqualValues(t, 4, queryInt(t, current, "SELECT requests FROM llmhttp_usage_totals"), "those since the migration, as insert adds to no sums by day")
-	})
-}
-
 func TestOpen_NoMigrate(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		released, err := readMigrations(migrationFiles, "sqlite")
-		if strings.HasPrefix(dsn, "postgres") {
-			released, err = readMigrations(migrationFiles, "postgres")
-		}
-		require.NoError(t, err)
 		opts := &Options{NoMigrate: true, Logger: discardLogger}
-		_, err = Open(t.Context(), dsn, opts)
+		_, err := Open(t.Context(), dsn, opts)
 		require.ErrorIs(t, err, ErrSchemaTooOld)
+		require.ErrorContains(t, err, "sqlstore: the database schema is missing or too old; migrate it with llmhttpctl migrate")
 		require.NoFileExists(t, dsn)
-		old, err := open(t.Context(), dsn, nil, released[:1])
-		require.NoError(t, err)
-		require.NoError(t, old.Close())
-		_, err = Open(t.Context(), dsn, opts)
-		require.EqualError(t, err, "sqlstore: the database schema is missing or too old; migrate it with llmhttpctl migrate")
 		openStore(t, dsn, nil)
 		openStore(t, dsn, opts)
 	})

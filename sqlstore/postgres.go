@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 // postgresDialect is the dialect of PostgreSQL.
@@ -103,35 +105,66 @@ func (postgresDialect) sum(column string) string { return "llmhttp_bigint(sum(" 
 
 func (postgresDialect) unindexed(column string) string { return column }
 
-// addUsage uses a single statement, which is a transaction of its own, to hold
-// the locks on the sums as briefly as possible. All processes lock rows in the
-// same order, records before sums, which prevents deadlocks.
+// addUsage uses a single statement, which is a transaction of its own, to hold the locks on the
+// sums as briefly as possible. All processes lock rows in the same order, which prevents
+// deadlocks: records, and then sums, of which those of all accounts, which everybody needs, come
+// last.
+//
+// The statement adds to the sums what it has inserted, so that a record whose ID is stored does
+// not count again. A trigger would do the same in PL/pgSQL, with a second copy of the columns.
 func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []record) error {
-	_, err := db.ExecContext(ctx, `
-		WITH added AS (
-			INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, protocol, estimated, `+strings.Join(recordColumns, ", ")+`)
-			SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
-			ON CONFLICT DO NOTHING
-			RETURNING account, time, model, `+strings.Join(recordColumns, ", ")+`
-		)
-		INSERT INTO llmhttp_usage_days AS d (account, day, model, `+strings.Join(sumColumns, ", ")+`)
-		SELECT account, `+dayOfTime+` AS day, model, count(*), `+columnList(recordColumns, "llmhttp_bigint(sum(%s))")+`
-		FROM added GROUP BY account, day, model ORDER BY account, day, model
-		ON CONFLICT (account, day, model) DO UPDATE SET `+columnList(sumColumns, "%[1]s = llmhttp_bigint(d.%[1]s::numeric + excluded.%[1]s)"),
-		column(records, func(r *record) string { return r.id }),
-		column(records, func(r *record) int64 { return r.time }),
-		column(records, func(r *record) string { return r.account }),
-		column(records, func(r *record) string { return r.keyID }),
-		column(records, func(r *record) string { return r.model }),
-		column(records, func(r *record) string { return r.endpoint }),
-		column(records, func(r *record) string { return r.protocol }),
-		column(records, func(r *record) bool { return r.estimated }),
-		column(records, func(r *record) int64 { return r.sum.PromptTokens }),
-		column(records, func(r *record) int64 { return r.sum.CompletionTokens }),
-		column(records, func(r *record) int64 { return r.sum.CachedTokens }),
-		column(records, func(r *record) int64 { return r.sum.ReasoningTokens }),
-		column(records, func(r *record) int64 { return r.sum.Images }))
+	_, err := db.ExecContext(ctx, addUsageInPostgres, recordArrays(records)...)
 	return err
+}
+
+var addUsageInPostgres = `
+	WITH added AS (
+		INSERT INTO llmhttp_usage_records (` + strings.Join(recordColumns, ", ") + `)
+		SELECT * FROM unnest(` + recordArrayTypes() + `)
+		ON CONFLICT DO NOTHING
+		RETURNING account, key_id, ` + dayOfTime + ` AS day, model, part, unpriced, ` + strings.Join(numberColumns, ", ") + `
+	)
+	INSERT INTO llmhttp_usage_sums AS s (` + sumKeyColumns + `, ` + strings.Join(sumColumns, ", ") + `)
+	SELECT u.kind, u.account, u.subject, day, model, count(*) FILTER (WHERE part = 0), count(*) FILTER (WHERE unpriced), ` + columnList(numberColumns, "llmhttp_bigint(sum(%s))") + `
+	FROM added, LATERAL (VALUES ('` + sumOfKey + `', added.account, key_id), ('` + sumOfAccount + `', added.account, ''), ('` + sumOfAll + `', '', '')) AS u (kind, account, subject)
+	GROUP BY u.kind, u.account, u.subject, day, model ORDER BY u.kind DESC, u.account, u.subject, day, model
+	ON CONFLICT (` + sumKeyColumns + `) DO UPDATE SET ` + columnList(sumColumns, "%[1]s = llmhttp_bigint(s.%[1]s::numeric + excluded.%[1]s)")
+
+// recordArrayTypes returns the arguments of unnest: an array for each of recordColumns.
+func recordArrayTypes() string {
+	types := make([]string, len(recordColumns))
+	sample := newRecord(new(llmhttp.UsageRecord))
+	for i, value := range sample.values() {
+		switch value.(type) {
+		case string:
+			types[i] = fmt.Sprintf("$%d::text[]", i+1)
+		case bool:
+			types[i] = fmt.Sprintf("$%d::boolean[]", i+1)
+		default:
+			types[i] = fmt.Sprintf("$%d::bigint[]", i+1)
+		}
+	}
+	return strings.Join(types, ", ")
+}
+
+// recordArrays returns an array with the values of each of recordColumns.
+func recordArrays(records []record) []any {
+	rows := make([][]any, len(records))
+	for i := range records {
+		rows[i] = records[i].values()
+	}
+	arrays := make([]any, len(recordColumns))
+	for i := range arrays {
+		switch rows[0][i].(type) {
+		case string:
+			arrays[i] = column(rows, func(row *[]any) string { return (*row)[i].(string) })
+		case bool:
+			arrays[i] = column(rows, func(row *[]any) bool { return (*row)[i].(bool) })
+		default:
+			arrays[i] = column(rows, func(row *[]any) int64 { return (*row)[i].(int64) })
+		}
+	}
+	return arrays
 }
 
 // column returns one value of each row: an argument for unnest.
@@ -161,7 +194,7 @@ func (postgresDialect) insertRows(ctx context.Context, q querier, row *responseR
 			INSERT INTO llmhttp_responses (account, id, created, expires, previous, item_bytes, data) VALUES ($1, $2, $3, $4, $5, $6, $7)
 			ON CONFLICT DO NOTHING RETURNING account, id
 		), items AS (
-			INSERT INTO llmhttp_stored_items (account, response, position, id, name, output, repeated, data)
+			INSERT INTO llmhttp_response_items (account, response, position, id, name, output, repeated, data)
 			SELECT added.account, added.id, i.number - 1, i.id, i.name, i.output, i.repeated, i.data
 			FROM added, unnest($8::text[], $9::bytea[], $10::boolean[], $11::boolean[], $12::bytea[])
 				WITH ORDINALITY AS i (id, name, output, repeated, data, number)

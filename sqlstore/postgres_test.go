@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -28,7 +29,9 @@ func TestOpen_PgBouncer(t *testing.T) {
 				_, err := s.Lookup(t.Context(), secret)
 				assert.NoError(t, err)
 				assert.NoError(t, s.Record(t.Context(), usageRecord(fmt.Sprint(worker, "-", i), "acme", "m", noon, 1)))
-				_, err = s.QueryKey(t.Context(), info.ID, allTime("acme"))
+				q := allTime("acme")
+				q.Subject = llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: info.ID}
+				_, err = s.Query(t.Context(), q)
 				assert.NoError(t, err)
 				_, err = s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { p.Name = fmt.Sprint(worker, i); return nil })
 				assert.NoError(t, err)

@@ -57,7 +57,7 @@ func runChild(role string) int {
 	case roleServe:
 		return serveResponses(s)
 	case roleBuffer:
-		recordForever(llmhttp.NewUsageBuffer(printingStore{s}, 50, 100*time.Millisecond), 0, time.Millisecond)
+		recordForever(llmhttp.NewUsageBuffer(printingStore{s}, &llmhttp.UsageBufferOptions{BatchSize: 50, Delay: 100 * time.Millisecond}), 0, time.Millisecond)
 	}
 	return 0
 }

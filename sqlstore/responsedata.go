@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"database/sql"
-	"encoding/binary"
 	"errors"
 
 	"github.com/llmhttp/llmhttp/responsestore"
@@ -20,7 +19,7 @@ type responseRow struct {
 	items       []itemRow
 }
 
-// An itemRow is a row of llmhttp_stored_items.
+// An itemRow is a row of llmhttp_response_items.
 type itemRow struct {
 	id       string
 	name     []byte // nil if originalName(id) is the ID
@@ -71,11 +70,8 @@ func itemID(id string, name []byte) string {
 	return originalName(id)
 }
 
-// The first byte of the column data.
-const (
-	wholeFormat    = 1 // of older programs: see decodeWhole
-	responseFormat = 2 // followed by the Body
-)
+// responseFormat is the first byte of the column data. The Body follows.
+const responseFormat = 1
 
 var errResponseFormat = errors.New("a stored response is damaged or of a newer version of this package")
 
@@ -85,55 +81,4 @@ func decodeBody(data []byte) ([]byte, error) {
 		return nil, errResponseFormat
 	}
 	return data[1:], nil
-}
-
-// decodeWhole sets the fields of r that older programs have written to the column data:
-// strings, each after its length.
-func decodeWhole(data []byte, r *responsestore.Response) error {
-	if len(data) == 0 || data[0] != wholeFormat {
-		return errResponseFormat
-	}
-	reader := wholeReader{data: data[1:]}
-	r.Previous, r.Body = string(reader.bytes()), reader.bytes()
-	r.Input, r.Output = reader.items(), reader.items()
-	if reader.bad || len(reader.data) > 0 {
-		return errResponseFormat
-	}
-	return nil
-}
-
-// A wholeReader reads the parts of data of the wholeFormat.
-type wholeReader struct {
-	data []byte // what was not read yet
-	bad  bool   // the data is damaged
-}
-
-func (r *wholeReader) number() int {
-	n, size := binary.Uvarint(r.data)
-	if size <= 0 || n > uint64(len(r.data)) {
-		r.bad, r.data = true, nil
-		return 0
-	}
-	r.data = r.data[size:]
-	return int(n)
-}
-
-// bytes returns a copy, so that who keeps an item does not keep the whole response.
-func (r *wholeReader) bytes() []byte {
-	n := r.number()
-	if n > len(r.data) {
-		r.bad, r.data = true, nil
-		return nil
-	}
-	s := append([]byte{}, r.data[:n]...)
-	r.data = r.data[n:]
-	return s
-}
-
-func (r *wholeReader) items() []responsestore.Item {
-	var items []responsestore.Item
-	for range r.number() {
-		items = append(items, responsestore.Item{ID: string(r.bytes()), Body: r.bytes()})
-	}
-	return items
 }

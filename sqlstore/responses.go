@@ -3,9 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -91,7 +89,7 @@ func (s *responseStore) deleteOldest(ctx context.Context, account string, size i
 		}
 		size -= n
 		return nil
-	}, "SELECT id, length(data) + coalesce(item_bytes, 0) FROM llmhttp_responses WHERE account = $1 ORDER BY created, id LIMIT $2", account, pruneResponsesBatch)
+	}, "SELECT id, length(data) + item_bytes FROM llmhttp_responses WHERE account = $1 ORDER BY created, id LIMIT $2", account, pruneResponsesBatch)
 	if err != nil || len(oldest) == 0 {
 		return false, err
 	}
@@ -105,8 +103,7 @@ func (s *responseStore) LoadResponse(ctx context.Context, account, id string) (*
 	return s.load(ctx, account, id, true, math.MaxInt64)
 }
 
-// LoadTurn implements [responsestore.Store]. The size of a response that an older version
-// of this package has saved includes its Body.
+// LoadTurn implements [responsestore.Store].
 func (s *responseStore) LoadTurn(ctx context.Context, account, id string, maxBytes int) (*responsestore.Response, error) {
 	return s.load(ctx, account, id, false, int64(maxBytes))
 }
@@ -135,10 +132,9 @@ type responseLoader struct {
 // too large are not read.
 func (l *responseLoader) load(ctx context.Context, db *database, account, id string) (*responsestore.Response, error) {
 	err := forEachRow(ctx, db.read, l.scan, `
-		SELECT r.created, r.expires, r.previous, r.item_bytes IS NULL, coalesce(r.item_bytes, length(r.data)),
-			CASE WHEN coalesce(i.position, 0) = 0 AND ($4 OR r.item_bytes IS NULL AND length(r.data) <= $3) THEN r.data END,
+		SELECT r.created, r.expires, r.previous, r.item_bytes, CASE WHEN coalesce(i.position, 0) = 0 AND $4 THEN r.data END,
 			i.id, i.name, i.output, i.data
-		FROM llmhttp_responses r LEFT JOIN llmhttp_stored_items i ON i.account = r.account AND i.response = r.id AND r.item_bytes <= $3
+		FROM llmhttp_responses r LEFT JOIN llmhttp_response_items i ON i.account = r.account AND i.response = r.id AND r.item_bytes <= $3
 		WHERE r.account = $1 AND r.id = $2 AND `+notExpired("$5")+` ORDER BY i.position`,
 		account, id, l.maxBytes, l.withBody, micros(db.now()))
 	if err == nil && !l.found {
@@ -155,14 +151,13 @@ func notExpired(now string) string { return "(expires IS NULL OR expires > " + n
 func (l *responseLoader) scan(rows *sql.Rows) error {
 	var (
 		created, size        int64
-		whole                bool // an older program has saved the response
 		expires              sql.NullInt64
 		previous, data, name []byte
 		item                 sql.NullString
 		output               sql.NullBool
 		body                 []byte
 	)
-	if err := rows.Scan(&created, &expires, &previous, &whole, &size, &data, &item, &name, &output, &body); err != nil {
+	if err := rows.Scan(&created, &expires, &previous, &size, &data, &item, &name, &output, &body); err != nil {
 		return err
 	}
 	if size > l.maxBytes {
@@ -171,8 +166,11 @@ func (l *responseLoader) scan(rows *sql.Rows) error {
 	if !l.found {
 		l.found = true
 		l.r.Created, l.r.Expires, l.r.Previous = fromMicros(created), decodeTime(expires), string(previous)
-		if err := l.decodeData(data, whole); err != nil {
-			return err
+		if l.withBody {
+			var err error
+			if l.r.Body, err = decodeBody(data); err != nil {
+				return err
+			}
 		}
 	}
 	switch stored := (responsestore.Item{ID: itemID(item.String, name), Body: body}); {
@@ -183,19 +181,6 @@ func (l *responseLoader) scan(rows *sql.Rows) error {
 		l.r.Input = append(l.r.Input, stored)
 	}
 	return nil
-}
-
-// decodeData reads the column data. whole tells that an older program has written it.
-func (l *responseLoader) decodeData(data []byte, whole bool) (err error) {
-	switch {
-	case whole:
-		if err = decodeWhole(data, l.r); !l.withBody {
-			l.r.Body = nil
-		}
-	case l.withBody:
-		l.r.Body, err = decodeBody(data)
-	}
-	return err
 }
 
 // maxParams is the maximum number of values in the lists of one statement.
@@ -220,13 +205,15 @@ func (s *responseStore) LoadItems(ctx context.Context, account string, ids []str
 
 // loadItems loads the items if they have at most maxBytes bytes.
 func (s *responseStore) loadItems(ctx context.Context, account string, ids []string, maxBytes int64) ([]responsestore.Item, error) {
-	missing := make(itemSet)
-	for _, id := range ids {
-		missing[storedName(id)] = true
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = storedName(id)
 	}
 	args := sqlArgs{account, micros(s.db.now())}
-	from := " FROM (" + newestItems("llmhttp_stored_items", "NOT i.repeated AND i.id IN "+args.addList(slices.Collect(maps.Keys(missing)))) +
-		") newest JOIN llmhttp_stored_items i ON i.account = $1 AND i.id = newest.id AND i.response = newest.response AND NOT i.repeated"
+	// Of several responses that have an item, the one with the greatest ID provides it.
+	from := " FROM (SELECT i.id, max(i.response) AS response FROM llmhttp_response_items i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response" +
+		" WHERE i.account = $1 AND " + notExpired("$2") + " AND NOT i.repeated AND i.id IN " + args.addList(names) + " GROUP BY i.id" +
+		") newest JOIN llmhttp_response_items i ON i.account = $1 AND i.id = newest.id AND i.response = newest.response AND NOT i.repeated"
 	var size int64
 	if err := s.db.read.QueryRowContext(ctx, "SELECT CAST(coalesce(sum(length(i.data)), 0) AS bigint)"+from, args...).Scan(&size); err != nil {
 		return nil, err
@@ -245,77 +232,9 @@ func (s *responseStore) loadItems(ctx context.Context, account string, ids []str
 			return responsestore.ErrItemsTooLarge
 		}
 		found = append(found, responsestore.Item{ID: itemID(id, name), Body: data})
-		delete(missing, id)
 		return nil
 	}, "SELECT i.id, i.name, i.data"+from, args...)
-	if err != nil || len(missing) == 0 {
-		return found, err
-	}
-	old, err := s.loadOldItems(ctx, account, missing, maxBytes)
-	return append(found, old...), err
-}
-
-// newestItems returns a query for the items in a table that satisfy a condition, and for
-// each the response with the greatest ID of those that have the item. $1 is the account, and
-// $2 the current time.
-func newestItems(table, condition string) string {
-	return "SELECT i.id, max(i.response) AS response FROM " + table + " i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response" +
-		" WHERE i.account = $1 AND " + notExpired("$2") + " AND " + condition + " GROUP BY i.id"
-}
-
-// An itemSet is a set of the IDs of items, in their stored form.
-type itemSet map[string]bool
-
-// loadOldItems loads items of responses that older programs have saved. It reads one such
-// response at a time.
-func (s *responseStore) loadOldItems(ctx context.Context, account string, ids itemSet, maxBytes int64) ([]responsestore.Item, error) {
-	responses := make(map[string]itemSet)
-	args := sqlArgs{account, micros(s.db.now())}
-	condition := "r.item_bytes IS NULL AND i.id IN " + args.addList(slices.Collect(maps.Keys(ids)))
-	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
-		var item, response string
-		if err := rows.Scan(&item, &response); err != nil {
-			return err
-		}
-		if responses[response] == nil {
-			responses[response] = make(itemSet)
-		}
-		responses[response][item] = true
-		return nil
-	}, newestItems("llmhttp_response_items", condition), args...)
-	if err != nil {
-		return nil, err
-	}
-	var found []responsestore.Item
-	for response, wanted := range responses {
-		l := responseLoader{maxBytes: math.MaxInt64, r: new(responsestore.Response)}
-		r, err := l.load(ctx, s.db, account, response)
-		if errors.Is(err, responsestore.ErrNotFound) {
-			continue // deleted in the meantime
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, item := range selectItems(r, wanted) {
-			if maxBytes -= int64(len(item.Body)); maxBytes < 0 {
-				return nil, responsestore.ErrItemsTooLarge
-			}
-			found = append(found, item)
-		}
-	}
-	return found, nil
-}
-
-// selectItems returns the items of r that are in the set wanted, one for each ID.
-func selectItems(r *responsestore.Response, wanted itemSet) []responsestore.Item {
-	var selected []responsestore.Item
-	for _, item := range slices.Concat(r.Input, r.Output) {
-		if name := storedName(item.ID); wanted[name] {
-			delete(wanted, name)
-			selected = append(selected, item)
-		}
-	}
-	return selected
+	return found, err
 }
 
 // DeleteResponse implements [responsestore.Store].

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -52,7 +51,7 @@ func TestStore_PruneResponses(t *testing.T) {
 		mustSave(t, s, storedResponse("later", noon.Add(time.Microsecond), "item_later", "shared"), storedResponse("never", time.Time{}, "item_never"))
 		s.pruneExpiredResponses()
 		assert.EqualValues(t, 2, queryInt(t, s, "SELECT count(*) FROM llmhttp_responses"))
-		assert.EqualValues(t, 3, queryInt(t, s, "SELECT count(*) FROM llmhttp_stored_items"))
+		assert.EqualValues(t, 3, queryInt(t, s, "SELECT count(*) FROM llmhttp_response_items"))
 		found, err := s.LoadItems(t.Context(), "acme", []string{"item_1", "item_later", "item_never", "shared"}, math.MaxInt)
 		require.NoError(t, err)
 		assert.Len(t, found, 3)
@@ -80,124 +79,17 @@ func TestStore_ConcurrentPrunes(t *testing.T) {
 		_, err := stores[0].PruneResponses(t.Context()) // deletes the rows that both skipped because the other had locked them
 		require.NoError(t, err)
 		assert.Zero(t, queryInt(t, stores[0], "SELECT count(*) FROM llmhttp_responses"))
-		assert.Zero(t, queryInt(t, stores[0], "SELECT count(*) FROM llmhttp_stored_items"))
+		assert.Zero(t, queryInt(t, stores[0], "SELECT count(*) FROM llmhttp_response_items"))
 	})
-}
-
-// encodeWhole returns the column data as older programs have written it.
-func encodeWhole(r *responsestore.Response) []byte {
-	appendBytes := func(b, s []byte) []byte { return append(binary.AppendUvarint(b, uint64(len(s))), s...) }
-	b := appendBytes(appendBytes([]byte{wholeFormat}, []byte(r.Previous)), r.Body)
-	for _, items := range [][]responsestore.Item{r.Input, r.Output} {
-		b = binary.AppendUvarint(b, uint64(len(items)))
-		for i := range items {
-			b = appendBytes(appendBytes(b, []byte(items[i].ID)), items[i].Body)
-		}
-	}
-	return b
-}
-
-// saveOld saves a response as older programs do.
-func saveOld(t testing.TB, s *Store, r *responsestore.Response) {
-	t.Helper()
-	_, err := s.db.write.Exec("INSERT INTO llmhttp_responses (account, id, created, expires, data) VALUES ($1, $2, $3, $4, $5)",
-		r.Account, r.ID, micros(r.Created), encodeTime(r.Expires), encodeWhole(r))
-	require.NoError(t, err)
-	for _, item := range slices.Concat(r.Input, r.Output) {
-		_, err := s.db.write.Exec("INSERT INTO llmhttp_response_items (account, id, response) VALUES ($1, $2, $3)", r.Account, item.ID, r.ID)
-		require.NoError(t, err)
-	}
-}
-
-func TestDecodeWhole_Damaged(t *testing.T) {
-	data := encodeWhole(storedResponse("resp", time.Time{}, "a", "b"))
-	require.NoError(t, decodeWhole(data, new(responsestore.Response)))
-	for n := range data {
-		assert.ErrorIs(t, decodeWhole(data[:n], new(responsestore.Response)), errResponseFormat, n)
-	}
-	assert.ErrorIs(t, decodeWhole(append(data, 0), new(responsestore.Response)), errResponseFormat)
-	data[0]++
-	assert.ErrorIs(t, decodeWhole(data, new(responsestore.Response)), errResponseFormat)
-	huge := []byte{wholeFormat, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}
-	assert.ErrorIs(t, decodeWhole(huge, new(responsestore.Response)), errResponseFormat)
 }
 
 func TestStore_DamagedResponse(t *testing.T) {
 	s := openStore(t, ":memory:", nil)
 	mustSave(t, s, storedResponse("resp", time.Time{}, "a"))
-	saveOld(t, s, storedResponse("old", time.Time{}, "b"))
 	_, err := s.db.write.Exec("UPDATE llmhttp_responses SET data = x'03'")
 	require.NoError(t, err)
-	for _, id := range []string{"resp", "old"} {
-		_, err = s.LoadResponse(t.Context(), "acme", id)
-		assert.ErrorIs(t, err, errResponseFormat)
-	}
-	_, err = s.LoadItems(t.Context(), "acme", []string{"b"}, math.MaxInt)
+	_, err = s.LoadResponse(t.Context(), "acme", "resp")
 	assert.ErrorIs(t, err, errResponseFormat)
-}
-
-// Responses that older programs have saved before or after the migration can be read,
-// continued, deleted and pruned.
-func TestStore_ResponsesOfOlderPrograms(t *testing.T) {
-	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		s := openStore(t, dsn, nil)
-		old := storedResponse("old", time.Time{}, "item_1", "item_2")
-		old.Previous = "older"
-		saveOld(t, s, old)
-		saveOld(t, s, storedResponse("expired", noon, "item_3"))
-
-		got, err := s.LoadResponse(t.Context(), "acme", "old")
-		require.NoError(t, err)
-		assert.Equal(t, old, got)
-		size := len(encodeWhole(old))
-		turn, err := s.LoadTurn(t.Context(), "acme", "old", size)
-		require.NoError(t, err)
-		want := *old
-		want.Body = nil
-		assert.Equal(t, &want, turn)
-		_, err = s.LoadTurn(t.Context(), "acme", "old", size-1)
-		assert.ErrorIs(t, err, responsestore.ErrItemsTooLarge)
-
-		ids := []string{"item_1", "item_2", "item_3", "item_4"}
-		mustSave(t, s, storedResponse("new", time.Time{}, "item_4"))
-		found, err := s.LoadItems(t.Context(), "acme", ids, math.MaxInt)
-		require.NoError(t, err)
-		assert.Len(t, found, 3)
-		_, err = s.LoadItems(t.Context(), "acme", ids, len(found[0].Body)*3-1)
-		assert.ErrorIs(t, err, responsestore.ErrItemsTooLarge)
-
-		n, err := s.PruneResponses(t.Context())
-		require.NoError(t, err)
-		assert.EqualValues(t, 1, n)
-		require.NoError(t, s.DeleteResponse(t.Context(), "acme", "old"))
-		require.NoError(t, s.DeleteResponse(t.Context(), "acme", "new"))
-		assert.Zero(t, queryInt(t, s, "SELECT count(*) FROM llmhttp_response_items"))
-		assert.Zero(t, queryInt(t, s, "SELECT sum(bytes) FROM llmhttp_response_bytes"))
-	})
-}
-
-// The migration counts the responses that are there.
-func TestMigrate_CountsResponses(t *testing.T) {
-	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		dialect := "sqlite"
-		if strings.HasPrefix(dsn, "postgres") {
-			dialect = "postgres"
-		}
-		released, err := readMigrations(migrationFiles, dialect)
-		require.NoError(t, err)
-		old, err := open(t.Context(), dsn, nil, released[:5])
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, old.Close()) })
-		r := storedResponse("before", time.Time{}, "item_1")
-		saveOld(t, old, r)
-		s := openStore(t, dsn, nil)
-		saveOld(t, old, storedResponse("after!", time.Time{}, "item_1"))
-		size := int64(len(encodeWhole(r)))
-		assert.Equal(t, 2*size, queryInt(t, s, "SELECT sum(bytes) FROM llmhttp_response_bytes WHERE account = 'acme'"))
-		found, err := s.LoadItems(t.Context(), "acme", []string{"item_1"}, math.MaxInt)
-		require.NoError(t, err)
-		assert.Len(t, found, 1)
-	})
 }
 
 // An account that stores more than it may loses its oldest responses, and no others do.
@@ -224,7 +116,7 @@ func TestStore_MaxResponseBytes(t *testing.T) {
 		assert.False(t, has("acme", 80))
 		assert.True(t, has("other", 0))
 		count := queryInt(t, s, "SELECT count(*) FROM llmhttp_responses WHERE account = 'acme'")
-		assert.Equal(t, count, queryInt(t, s, "SELECT count(*) FROM llmhttp_stored_items WHERE account = 'acme'"))
+		assert.Equal(t, count, queryInt(t, s, "SELECT count(*) FROM llmhttp_response_items WHERE account = 'acme'"))
 
 		assert.ErrorContains(t, save("acme", 100, 10_000), "the maximum is 10000")
 		assert.True(t, has("acme", 99), "one that is refused takes no place")

@@ -152,39 +152,45 @@ func (sqliteDialect) sum(column string) string { return "CAST(total(" + column +
 
 func (sqliteDialect) unindexed(column string) string { return "+" + column }
 
+// addUsage adds to the sums what it has inserted, in one transaction. A trigger would do so for
+// each record and not for each sum.
 func (d sqliteDialect) addUsage(ctx context.Context, db *sql.DB, records []record) error {
 	return inTx(ctx, db, nil, func(tx *sql.Tx) error {
-		days, err := d.insertRecords(ctx, tx, records)
-		if err != nil || len(days) == 0 {
+		sums, err := d.insertRecords(ctx, tx, records)
+		if err != nil || len(sums) == 0 {
 			return err
 		}
-		return d.addToDays(ctx, tx, days)
+		return d.addToSums(ctx, tx, sums)
 	})
 }
 
-// A dayKey identifies a row of llmhttp_usage_days.
-type dayKey struct {
-	account string
-	day     int64
-	model   string
+// A sumRow identifies a row of llmhttp_usage_sums.
+type sumRow struct {
+	kind, account, subject string
+	day                    int64
+	model                  string
 }
 
-func (k dayKey) compare(o dayKey) int {
-	return cmp.Or(strings.Compare(k.account, o.account), cmp.Compare(k.day, o.day), strings.Compare(k.model, o.model))
+func (k sumRow) compare(o sumRow) int {
+	return cmp.Or(strings.Compare(k.kind, o.kind), strings.Compare(k.account, o.account), strings.Compare(k.subject, o.subject),
+		cmp.Compare(k.day, o.day), strings.Compare(k.model, o.model))
 }
+
+var insertRecordInSQLite = `
+	INSERT INTO llmhttp_usage_records (` + strings.Join(recordColumns, ", ") + `)
+	VALUES (` + placeholders(len(recordColumns)) + `) ON CONFLICT DO NOTHING`
 
 // insertRecords inserts the records whose IDs are new, and returns their sums.
-func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[dayKey]llmhttp.UsageSum, error) {
-	insert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_records (id, time, account, key_id, model, endpoint, protocol, estimated, `+strings.Join(recordColumns, ", ")+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO NOTHING`)
+func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []record) (map[sumRow]*llmhttp.UsageSum, error) {
+	insert, err := tx.PrepareContext(ctx, insertRecordInSQLite)
 	if err != nil {
 		return nil, err
 	}
 	defer insert.Close()
-	days := make(map[dayKey]llmhttp.UsageSum)
-	for _, r := range records {
-		result, err := insert.ExecContext(ctx, append([]any{r.id, r.time, r.account, r.keyID, r.model, r.endpoint, r.protocol, r.estimated}, recordNumbers(&r.sum)...)...)
+	sums := make(map[sumRow]*llmhttp.UsageSum)
+	for i := range records {
+		r := &records[i]
+		result, err := insert.ExecContext(ctx, r.values()...)
 		if err != nil {
 			return nil, err
 		}
@@ -192,28 +198,39 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 		if err != nil {
 			return nil, err
 		}
-		if inserted > 0 {
-			key := dayKey{r.account, dayOf(r.time), r.model}
-			days[key] = addSums(days[key], r.sum)
+		if inserted == 0 {
+			continue
+		}
+		day := dayOf(r.time)
+		for _, key := range []sumRow{{sumOfKey, r.account, r.keyID, day, r.model}, {sumOfAccount, r.account, "", day, r.model}, {sumOfAll, "", "", day, r.model}} {
+			if sums[key] == nil {
+				sums[key] = new(llmhttp.UsageSum)
+			}
+			sums[key].Add(r.sum)
 		}
 	}
-	return days, nil
+	return sums, nil
 }
 
-// addToDays adds to the sums by day. A sum that overflows an INTEGER becomes a
-// REAL, which the cast converts to the nearest INTEGER.
-func (sqliteDialect) addToDays(ctx context.Context, tx *sql.Tx, days map[dayKey]llmhttp.UsageSum) error {
-	upsert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_usage_days (account, day, model, `+strings.Join(sumColumns, ", ")+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		ON CONFLICT DO UPDATE SET `+columnList(sumColumns, "%[1]s = CAST(%[1]s + excluded.%[1]s AS INTEGER)"))
+// A sum that overflows an INTEGER becomes a REAL, which the cast converts to the nearest INTEGER.
+var addToSumsInSQLite = `
+	INSERT INTO llmhttp_usage_sums (` + sumKeyColumns + `, ` + strings.Join(sumColumns, ", ") + `)
+	VALUES (` + placeholders(5+len(sumColumns)) + `)
+	ON CONFLICT DO UPDATE SET ` + columnList(sumColumns, "%[1]s = CAST(%[1]s + excluded.%[1]s AS INTEGER)")
+
+// addToSums adds to the sums by day.
+func (sqliteDialect) addToSums(ctx context.Context, tx *sql.Tx, sums map[sumRow]*llmhttp.UsageSum) error {
+	upsert, err := tx.PrepareContext(ctx, addToSumsInSQLite)
 	if err != nil {
 		return err
 	}
 	defer upsert.Close()
-	for _, key := range slices.SortedFunc(maps.Keys(days), dayKey.compare) {
-		sum := days[key]
-		if _, err := upsert.ExecContext(ctx, append([]any{key.account, key.day, key.model}, sumNumbers(&sum)...)...); err != nil {
+	for _, key := range slices.SortedFunc(maps.Keys(sums), sumRow.compare) {
+		values := []any{key.kind, key.account, key.subject, key.day, key.model}
+		for _, n := range sumNumbers(sums[key]) {
+			values = append(values, *n.(*int64))
+		}
+		if _, err := upsert.ExecContext(ctx, values...); err != nil {
 			return err
 		}
 	}
@@ -240,7 +257,7 @@ func (sqliteDialect) insertResponseTx(ctx context.Context, tx *sql.Tx, row *resp
 		return n > 0, err
 	}
 	insert, err := tx.PrepareContext(ctx, `
-		INSERT INTO llmhttp_stored_items (account, response, position, id, name, output, repeated, data)
+		INSERT INTO llmhttp_response_items (account, response, position, id, name, output, repeated, data)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
 	if err != nil {
 		return false, err

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
@@ -18,27 +17,28 @@ import (
 type Options struct {
 	// KeyTTL is how long Lookup caches a key, or the fact that a secret is
 	// unknown. Changes by other processes take effect within KeyTTL. Zero
-	// means 10 seconds. If negative, Lookup does not cache.
+	// means 10 seconds; negative means no time.
 	KeyTTL time.Duration
 
 	// KeyGrace is how long after KeyTTL Lookup still serves a cached key
 	// while the database does not answer. During that time keys that another
-	// process has revoked still work. Zero or negative means no grace.
+	// process has revoked still work. Zero and negative mean no grace.
 	KeyGrace time.Duration
 
 	// KeyCache is the maximum number of cached secrets of keys, and of cached
-	// unknown secrets. Zero or negative means 10,000.
+	// unknown secrets. Zero means 10,000; negative means no cache, and so no
+	// KeyGrace.
 	KeyCache int
 
 	// KeepRecords is how long the records of single requests are kept, at
 	// least a day; see [Store.Prune]. Sums by day are kept forever. Zero
-	// means 400 days. If negative, records are kept forever.
+	// means 400 days; negative means no limit.
 	KeepRecords time.Duration
 
 	// MaxResponseBytes limits what the stored responses of an account may need, in
 	// bytes of their JSON. A response beyond it takes the place of the oldest ones of
-	// the account, which are deleted before they expire. Zero means 1 GiB. If
-	// negative, there is no limit.
+	// the account, which are deleted before they expire. Zero means 1 GiB;
+	// negative means no limit.
 	MaxResponseBytes int64
 
 	// SecretPrefix begins each new secret. It has up to 32 printable ASCII
@@ -57,6 +57,7 @@ type Options struct {
 const (
 	day = 24 * time.Hour
 
+	defaultKeyCache = 10_000
 	maxSecretPrefix = 32
 )
 
@@ -79,17 +80,17 @@ type Store struct {
 }
 
 var (
-	_ manage.KeyManager     = (*Store)(nil)
-	_ llmhttp.KeyUsageStore = (*Store)(nil)
-	_ responsestore.Store   = (*Store)(nil)
-	_ manage.UsageReporter  = (*Store)(nil)
+	_ manage.KeyManager    = (*Store)(nil)
+	_ responsestore.Store  = (*Store)(nil)
+	_ manage.UsageReporter = (*Store)(nil)
 )
 
 // Open opens the database that dsn names. It creates or migrates the tables,
 // whose names begin with llmhttp_, unless Options.NoMigrate is set. Any number of
 // processes may do so concurrently. Programs with an older version of this
 // package continue to work, and can be started again, unless the new tables need
-// a newer one. Then Open returns an error there that wraps [ErrSchemaTooNew].
+// a newer one. Then Open returns an error there that wraps [ErrSchemaTooNew]. It changes nothing
+// in a database whose tables are not those of a release: see [ErrSchemaUnknown].
 //
 // The DSN has one of these forms:
 //
@@ -154,7 +155,7 @@ func (s *Store) prepareSchema(ctx context.Context, migrations []migration) (err 
 		prepare = s.db.requireSchema
 	}
 	err = s.db.retry(ctx, s.db.isConflict, func() error { return prepare(ctx, migrations) })
-	if err == nil || errors.Is(err, ErrSchemaTooNew) || errors.Is(err, ErrSchemaTooOld) {
+	if err == nil || errors.Is(err, ErrSchemaTooNew) || errors.Is(err, ErrSchemaTooOld) || errors.Is(err, ErrSchemaUnknown) {
 		return err
 	}
 	return fmt.Errorf("sqlstore: opening the database: %w", err)
@@ -162,12 +163,12 @@ func (s *Store) prepareSchema(ctx context.Context, migrations []migration) (err 
 
 func (o *Options) setDefaults() error {
 	o.KeyTTL = cmp.Or(o.KeyTTL, 10*time.Second)
-	o.KeyCache = cmp.Or(max(o.KeyCache, 0), 10_000)
+	o.KeyCache = cmp.Or(o.KeyCache, defaultKeyCache)
 	o.KeepRecords = cmp.Or(o.KeepRecords, 400*day)
 	o.MaxResponseBytes = cmp.Or(o.MaxResponseBytes, 1<<30)
 	o.SecretPrefix = cmp.Or(o.SecretPrefix, "sk-")
 	if len(o.SecretPrefix) > maxSecretPrefix || !isPrintableASCII(o.SecretPrefix) {
-		return fmt.Errorf("sqlstore: SecretPrefix must have at most %d printable ASCII characters", maxSecretPrefix)
+		return fmt.Errorf("sqlstore: Options.SecretPrefix must have at most %d printable ASCII characters", maxSecretPrefix)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func TestStore_RetriesDeadlocks(t *testing.T) {
 	counter := countConflicts(s)
 	other := openStore(t, dsn, nil)
 	lock := func(tx *sql.Tx, model string) error {
-		_, err := tx.Exec("UPDATE llmhttp_usage_days SET images = images WHERE model = $1", model)
+		_, err := tx.Exec("UPDATE llmhttp_usage_sums SET images = images WHERE model = $1", model)
 		return err
 	}
 	record := func(round int) error {
@@ -85,7 +85,7 @@ func TestStore_RetriesDeadlocks(t *testing.T) {
 		recorded := make(chan error)
 		go func() { recorded <- record(rounds) }() // locks m1 and waits for m2
 		eventually(t, func() bool {
-			return queryInt(t, other, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%llmhttp_usage_days%'") > 0
+			return queryInt(t, other, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO llmhttp_usage_records%'") > 0
 		}, "Record waits for the lock")
 		// PostgreSQL makes one of the two transactions fail.
 		if err := lock(tx, "m1"); err != nil {

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -12,44 +11,148 @@ import (
 
 // A record is a row of llmhttp_usage_records.
 type record struct {
-	id, account, keyID, model string
-	endpoint, protocol        string
-	time                      int64
-	estimated                 bool
-	sum                       llmhttp.UsageSum // its numbers only
+	texts               []string // in the order of recordTexts
+	part, time          int64
+	estimated, unpriced bool
+	sum                 llmhttp.UsageSum // its numbers only
+	account, keyID      string           // in their stored forms
+	model               string
 }
 
-// newRecord returns the stored form of r. It keeps only the numbers of r.Usage that
-// a UsageSum has.
+// recordTexts are the columns of a record that are texts. Those that are names are stored by
+// storedName.
+var recordTexts = []struct {
+	column string
+	isName bool
+	value  func(r *llmhttp.UsageRecord) string
+}{
+	{"id", true, func(r *llmhttp.UsageRecord) string { return r.ID }},
+	{"request_id", true, func(r *llmhttp.UsageRecord) string { return r.RequestID }},
+	{"account", true, func(r *llmhttp.UsageRecord) string { return r.Account }},
+	{"key_id", true, func(r *llmhttp.UsageRecord) string { return r.KeyID }},
+	{"end_user", true, func(r *llmhttp.UsageRecord) string { return r.User }},
+	{"subjects", false, func(r *llmhttp.UsageRecord) string { return encodeSubjects(r.Subjects) }},
+	{"labels", false, func(r *llmhttp.UsageRecord) string { return encodeLabels(r.Labels) }},
+	{"protocol", true, func(r *llmhttp.UsageRecord) string { return r.Protocol }},
+	{"operation", true, func(r *llmhttp.UsageRecord) string { return string(r.Operation) }},
+	{"model", true, func(r *llmhttp.UsageRecord) string { return r.Model }},
+	{"served_model", true, func(r *llmhttp.UsageRecord) string { return r.ServedModel }},
+	{"target", true, func(r *llmhttp.UsageRecord) string { return r.Target }},
+	{"service_tier", true, func(r *llmhttp.UsageRecord) string { return r.ServiceTier }},
+	{"image_size", true, func(r *llmhttp.UsageRecord) string { return r.ImageSize }},
+	{"image_quality", true, func(r *llmhttp.UsageRecord) string { return r.ImageQuality }},
+}
+
+// newRecord returns the stored form of r.
 func newRecord(r *llmhttp.UsageRecord) record {
-	return record{
-		id:        storedName(r.ID),
-		account:   storedName(r.Account),
-		keyID:     storedName(r.KeyID),
-		model:     storedName(r.Model),
-		endpoint:  storedName(string(r.Endpoint)),
-		protocol:  storedName(r.Protocol),
-		time:      micros(r.Time),
-		estimated: r.Estimated,
-		sum:       r.Sum(),
+	row := record{
+		texts: make([]string, len(recordTexts)), part: int64(r.Part), time: micros(r.Time), estimated: r.Estimated, unpriced: r.Unpriced, sum: r.Sum(),
+		account: storedName(r.Account), keyID: storedName(r.KeyID), model: storedName(r.Model),
 	}
+	for i, text := range recordTexts {
+		if row.texts[i] = text.value(r); text.isName {
+			row.texts[i] = storedName(row.texts[i])
+		}
+	}
+	return row
 }
 
-// recordColumns are the columns of the numbers of a record.
-var recordColumns = []string{"prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "images"}
+// id returns the ID of the record in its stored form.
+func (r *record) id() string { return r.texts[0] }
 
-// recordNumbers returns pointers to the numbers of s in the order of recordColumns.
-func recordNumbers(s *llmhttp.UsageSum) []any {
-	return []any{&s.PromptTokens, &s.CompletionTokens, &s.CachedTokens, &s.ReasoningTokens, &s.Images}
+// encodeSubjects encodes subjects as a JSON array, and none as "".
+func encodeSubjects(subjects []llmhttp.SubjectID) string {
+	if len(subjects) == 0 {
+		return ""
+	}
+	type subject struct {
+		Kind string `json:"kind"`
+		ID   string `json:"id"`
+	}
+	list := make([]subject, len(subjects))
+	for i, s := range subjects {
+		list[i] = subject(s)
+	}
+	return encodeJSON(list)
+}
+
+// encodeLabels encodes labels as a JSON object, and none as "".
+func encodeLabels(labels []llmhttp.Label) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	values := make(map[string]string, len(labels))
+	for _, l := range labels {
+		values[l.Name] = l.Value
+	}
+	return encodeJSON(values)
+}
+
+// numberColumns are the columns of the units and costs of a record and of a sum.
+var numberColumns = func() (columns []string) {
+	for name := range new(llmhttp.Units).All() {
+		columns = append(columns, name)
+	}
+	for name := range new(llmhttp.Cost).All() {
+		columns = append(columns, "cost_"+name)
+	}
+	return columns
+}()
+
+// numbers returns pointers to the numbers of s in the order of numberColumns.
+func numbers(s *llmhttp.UsageSum) []*int64 {
+	list := make([]*int64, 0, len(numberColumns))
+	for _, n := range s.Units.All() {
+		list = append(list, n)
+	}
+	for _, m := range s.Cost.All() {
+		list = append(list, (*int64)(m))
+	}
+	return list
+}
+
+// recordColumns are the columns of a record in the order of record.values.
+var recordColumns = func() (columns []string) {
+	for _, text := range recordTexts {
+		columns = append(columns, text.column)
+	}
+	return append(append(columns, "part", "time", "estimated", "unpriced"), numberColumns...)
+}()
+
+// values returns the values of recordColumns.
+func (r *record) values() []any {
+	list := make([]any, 0, len(recordColumns))
+	for _, text := range r.texts {
+		list = append(list, text)
+	}
+	list = append(list, r.part, r.time, r.estimated, r.unpriced)
+	for _, n := range numbers(&r.sum) {
+		list = append(list, *n)
+	}
+	return list
 }
 
 // sumColumns are the columns of the numbers of a sum.
-var sumColumns = append([]string{"requests"}, recordColumns...)
+var sumColumns = append([]string{"requests", "unpriced"}, numberColumns...)
 
 // sumNumbers returns pointers to the numbers of s in the order of sumColumns.
 func sumNumbers(s *llmhttp.UsageSum) []any {
-	return append([]any{&s.Requests}, recordNumbers(s)...)
+	list := append(make([]any, 0, len(sumColumns)), &s.Requests, &s.Unpriced)
+	for _, n := range numbers(s) {
+		list = append(list, n)
+	}
+	return list
 }
+
+// The kinds of the rows of llmhttp_usage_sums: what has used the sum.
+const (
+	sumOfAll     = ""        // all accounts together
+	sumOfAccount = "account" // llmhttp.KindAccount
+	sumOfKey     = "key"     // llmhttp.KindKey
+)
+
+// sumKeyColumns are the columns that identify a row of llmhttp_usage_sums.
+const sumKeyColumns = "kind, account, subject, day, model"
 
 // columnList formats each of columns and joins the results with commas.
 func columnList(columns []string, format string) string {
@@ -60,31 +163,16 @@ func columnList(columns []string, format string) string {
 	return strings.Join(list, ", ")
 }
 
-// addSums adds the numbers of a and b. They saturate at the bounds of int64, so that an
-// upstream that reports absurd numbers cannot make a record fail.
-func addSums(a, b llmhttp.UsageSum) llmhttp.UsageSum {
-	return llmhttp.UsageSum{
-		Requests:         saturatingAdd(a.Requests, b.Requests),
-		PromptTokens:     saturatingAdd(a.PromptTokens, b.PromptTokens),
-		CompletionTokens: saturatingAdd(a.CompletionTokens, b.CompletionTokens),
-		CachedTokens:     saturatingAdd(a.CachedTokens, b.CachedTokens),
-		ReasoningTokens:  saturatingAdd(a.ReasoningTokens, b.ReasoningTokens),
-		Images:           saturatingAdd(a.Images, b.Images),
+// placeholders returns the placeholders of n values, separated by commas.
+func placeholders(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprint("$", i+1)
 	}
+	return strings.Join(list, ", ")
 }
 
-func saturatingAdd(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < math.MinInt64-b:
-		return math.MinInt64
-	}
-	return a + b
-}
-
-// A usageStore keeps usage. It implements [llmhttp.KeyUsageStore] and
-// [manage.UsageReporter].
+// A usageStore keeps usage. It implements [llmhttp.UsageStore] and [manage.UsageReporter].
 type usageStore struct{ db *database }
 
 // maxBatch is the maximum number of records, or of uses of keys, that one
@@ -95,10 +183,8 @@ const maxBatch = 5000
 // committed. When it returns an error, some of them may be committed, and the
 // caller may repeat the call.
 //
-// IDs, accounts, key IDs, models, endpoints and protocols can be any strings.
-// Record stores only the beginning and a hash of a string of more than 512 bytes.
-// It stores only these numbers of the Usage: prompt, completion, cached and
-// reasoning tokens.
+// The texts of records can be any strings. Record stores only the beginning and a hash of one
+// of more than 512 bytes, except for subjects and labels.
 //
 // Record skips a record whose ID is already stored. IDs of deleted records are
 // unknown; see [Store.Prune].
@@ -108,8 +194,8 @@ func (s *usageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 		rows[i] = newRecord(&records[i])
 	}
 	// The stable sort keeps the first record of each ID.
-	slices.SortStableFunc(rows, func(a, b record) int { return strings.Compare(a.id, b.id) })
-	rows = slices.CompactFunc(rows, func(a, b record) bool { return a.id == b.id })
+	slices.SortStableFunc(rows, func(a, b record) int { return strings.Compare(a.id(), b.id()) })
+	rows = slices.CompactFunc(rows, func(a, b record) bool { return a.id() == b.id() })
 	for batch := range slices.Chunk(rows, maxBatch) {
 		err := s.db.retry(ctx, s.db.isTransient, func() error { return s.db.addUsage(ctx, s.db.write, batch) })
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -99,7 +102,7 @@ func TestStore_QueryReadsSumsOfDays(t *testing.T) {
 			mustRecord(t, s, r)
 			mustRecord(t, &want, r)
 		}
-		assert.Less(t, queryInt(t, s, "SELECT count(*) FROM llmhttp_usage_days"), int64(3*150))
+		assert.Less(t, queryInt(t, s, "SELECT count(*) FROM llmhttp_usage_sums WHERE kind = 'account'"), int64(3*150))
 
 		// Without the records, only the sums can answer the queries.
 		_, err := s.db.write.Exec("DELETE FROM llmhttp_usage_records")
@@ -141,7 +144,7 @@ func TestStore_SumsSaturate(t *testing.T) {
 				var records []llmhttp.UsageRecord
 				for i, n := range test.numbers {
 					r := usageRecord(fmt.Sprint(account, i), account, "m", noon, n)
-					r.Usage.CompletionTokens, r.Images = n, n
+					r.Units.CompletionTokens, r.Units.Images = int64(n), int64(n)
 					records = append(records, r)
 				}
 				if oneBatch {
@@ -154,11 +157,105 @@ func TestStore_SumsSaturate(t *testing.T) {
 				for _, q := range []llmhttp.UsageQuery{allTime(account), {Account: account, From: noon, To: noon.Add(1)}} {
 					sums := mustQuery(t, s, q)
 					require.Len(t, sums, 1)
-					assert.Equal(t, []int64{test.want, test.want, test.want}, []int64{sums[0].PromptTokens, sums[0].CompletionTokens, sums[0].Images}, account)
+					assert.Equal(t, []int64{test.want, test.want, test.want}, []int64{sums[0].Units.PromptTokens, sums[0].Units.CompletionTokens, sums[0].Units.Images}, account)
 				}
 			}
 		}
 	})
+}
+
+// Every field of a record is stored, in a column that has its name.
+func TestStore_EveryFieldIsStored(t *testing.T) {
+	record := llmhttp.UsageRecord{Time: noon, Part: 3, Estimated: true, Unpriced: true, Operation: "images"}
+	columns := map[string]any{"time": micros(noon), "part": int64(3), "estimated": true, "unpriced": true, "operation": "images"}
+	number := int64(1000)
+	fillNumbers := func(v reflect.Value, prefix string) {
+		for i := range v.NumField() {
+			number++
+			v.Field(i).SetInt(number)
+			columns[prefix+columnName(v.Type().Field(i).Name)] = number
+		}
+	}
+	v := reflect.ValueOf(&record).Elem()
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		switch value := v.Field(i).Addr().Interface().(type) {
+		case *llmhttp.Units:
+			fillNumbers(v.Field(i), "")
+		case *llmhttp.Cost:
+			fillNumbers(v.Field(i), "cost_")
+		case *[]llmhttp.Label:
+			*value = []llmhttp.Label{{Name: "project", Value: "x\x00"}, {Name: "a", Value: ""}}
+			columns["labels"] = `{"a":"","project":"x\u0000"}`
+		case *[]llmhttp.SubjectID:
+			*value = []llmhttp.SubjectID{{Kind: "team", ID: "<b>"}, {Kind: "team", ID: "a"}}
+			columns["subjects"] = `[{"kind":"team","id":"\u003cb\u003e"},{"kind":"team","id":"a"}]`
+		case *string:
+			*value = "the " + name
+			columns[columnName(name)] = *value
+		default:
+			require.False(t, v.Field(i).IsZero(), "the test sets every field: %s", name)
+		}
+	}
+	columns["end_user"] = columns["user"] // which is a word of SQL
+	delete(columns, "user")
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, nil)
+		mustRecord(t, s, record)
+		assert.Equal(t, columns, readRow(t, s, "SELECT * FROM llmhttp_usage_records"))
+		want := record.Sum()
+		for _, q := range []llmhttp.UsageQuery{
+			{Account: record.Account, From: noon.Truncate(day), To: noon.Truncate(day).Add(day)},
+			{Account: record.Account, From: noon, To: noon.Add(time.Hour), Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: record.KeyID}},
+		} {
+			want.Start = q.From
+			assert.Equal(t, []llmhttp.UsageSum{want}, mustQuery(t, s, q))
+		}
+		for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByAccount, manage.ByKey} {
+			sums, err := s.Report(t.Context(), manage.ReportQuery{From: noon.Truncate(day), To: noon.Truncate(day).Add(day), By: by})
+			require.NoError(t, err)
+			require.Len(t, sums, 1)
+			want.Start = noon.Truncate(day)
+			assert.Equal(t, want, sums[0].UsageSum)
+		}
+		sum := readRow(t, s, "SELECT * FROM llmhttp_usage_sums WHERE kind = 'key'")
+		for column, value := range columns {
+			if n, isNumber := value.(int64); isNumber && n >= 1000 && column != "time" {
+				assert.Equal(t, n, sum[column], column)
+			}
+		}
+	})
+}
+
+// columnName returns the name of the column for a field: CacheWrite1hTokens is in
+// cache_write_1h_tokens.
+func columnName(field string) string {
+	name := regexp.MustCompile("[A-Z]+[a-z]*|[0-9]+[a-z]*").ReplaceAllString(field, "_$0")
+	return strings.ToLower(strings.TrimPrefix(name, "_"))
+}
+
+// readRow reads the only row of a query by column.
+func readRow(t testing.TB, s *Store, query string) map[string]any {
+	t.Helper()
+	rows, err := s.db.read.Query(query)
+	require.NoError(t, err)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	require.NoError(t, err)
+	require.True(t, rows.Next())
+	values, pointers := make([]any, len(columns)), make([]any, len(columns))
+	for i := range values {
+		pointers[i] = &values[i]
+	}
+	require.NoError(t, rows.Scan(pointers...))
+	row := make(map[string]any)
+	for i, column := range columns {
+		if row[column] = values[i]; column == "estimated" || column == "unpriced" {
+			row[column] = values[i] == true || values[i] == int64(1)
+		}
+	}
+	require.False(t, rows.Next(), "there is one row")
+	return row
 }
 
 // TestStore_UnusualNames checks that no name makes Record fail. A record that
@@ -166,7 +263,7 @@ func TestStore_SumsSaturate(t *testing.T) {
 func TestStore_UnusualNames(t *testing.T) {
 	names := []string{
 		"", "'", `"`, `\`, `\x`, `\x00`, ";", "--", "$1", "%s", "\x00", "a\x00b", "\xff\xfe", "\xed\xa0\x80", "\U0010ffff", "é", "e\u0301",
-		"'); DROP TABLE llmhttp_usage_days; --", "x' OR '1'='1", "{1,2}", "NULL", strings.Repeat("\x00", 512), strings.Repeat("é", 256),
+		"'); DROP TABLE llmhttp_usage_sums; --", "x' OR '1'='1", "{1,2}", "NULL", strings.Repeat("\x00", 512), strings.Repeat("é", 256),
 		strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "y", strings.Repeat("\xff", 1<<20), strings.Repeat("'", 1<<20),
 	}
 	forEachDatabase(t, func(t *testing.T, dsn string) {
@@ -174,7 +271,9 @@ func TestStore_UnusualNames(t *testing.T) {
 		var records []llmhttp.UsageRecord
 		for _, name := range names {
 			r := usageRecord("r"+name, name, name, noon, 1)
-			r.KeyID, r.Endpoint, r.Protocol = name, llmhttp.Endpoint(name), name
+			r.KeyID, r.Operation, r.Protocol, r.User = name, llmhttp.Operation(name), name, name
+			r.RequestID, r.ServedModel, r.Target, r.ServiceTier, r.ImageSize, r.ImageQuality = name, name, name, name, name, name
+			r.Labels, r.Subjects = []llmhttp.Label{{Name: name, Value: name}}, []llmhttp.SubjectID{{Kind: name, ID: name}}
 			records = append(records, r)
 		}
 		mustRecord(t, s, records...)

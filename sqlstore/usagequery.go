@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -20,25 +22,17 @@ import (
 //
 // If the records of a day that several periods share have been pruned, the
 // whole day counts as used at its beginning.
+//
+// It can sum for subjects of [llmhttp.KindKey] and [llmhttp.KindAccount].
 func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return s.query(ctx, &selection{q, "llmhttp_usage_days", "account = $3", []any{storedName(q.Account)}})
-}
-
-// QueryKey implements [llmhttp.KeyUsageStore]. Like Query, it reads sums by day and
-// single records.
-func (s *usageStore) QueryKey(ctx context.Context, keyID string, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return s.query(ctx, &selection{q, "llmhttp_usage_key_days", "account = $3 AND key_id = $4", []any{storedName(q.Account), storedName(keyID)}})
-}
-
-// A selection is a query for the rows of an account or of one of its keys.
-type selection struct {
-	llmhttp.UsageQuery
-	days      string // the table of sums by day
-	condition string // on a row, in SQL; its parameters begin with $3
-	args      []any
-}
-
-func (s *usageStore) query(ctx context.Context, q *selection) ([]llmhttp.UsageSum, error) {
+	subject := q.Subject
+	switch {
+	case subject == llmhttp.SubjectID{}, subject.Kind == llmhttp.KindKey:
+	case subject.Kind != llmhttp.KindAccount:
+		return nil, fmt.Errorf("sqlstore: cannot sum the usage of a %q: %w", subject.Kind, errors.ErrUnsupported)
+	case subject.ID != q.Account:
+		return nil, nil
+	}
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
@@ -46,7 +40,7 @@ func (s *usageStore) query(ctx context.Context, q *selection) ([]llmhttp.UsageSu
 		// Sums and records must be read from the same snapshot.
 		opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 		err = inTx(ctx, s.db.read, opts, func(tx *sql.Tx) (err error) {
-			sums, err = q.read(ctx, tx)
+			sums, err = newSelection(q).read(ctx, tx)
 			return err
 		})
 		return sums, err
@@ -57,17 +51,37 @@ func (s *usageStore) query(ctx context.Context, q *selection) ([]llmhttp.UsageSu
 	return sums.list(q.From.Location()), nil
 }
 
+// A selection is a query for the rows of an account or of one of its keys.
+type selection struct {
+	llmhttp.UsageQuery
+	ofSums, ofRecords string // conditions on rows of llmhttp_usage_sums and llmhttp_usage_records
+	args              []any  // of both; the first is $3
+}
+
+func newSelection(q llmhttp.UsageQuery) *selection {
+	if q.Subject.Kind != llmhttp.KindKey {
+		return &selection{q, "kind = '" + sumOfAccount + "' AND account = $3 AND subject = ''", "account = $3", []any{storedName(q.Account)}}
+	}
+	return &selection{
+		q, "kind = '" + sumOfKey + "' AND account = $3 AND subject = $4", "account = $3 AND key_id = $4",
+		[]any{storedName(q.Account), storedName(q.Subject.ID)},
+	}
+}
+
 // usageSums are the results of a query.
-type usageSums map[sumKey]llmhttp.UsageSum
+type usageSums map[sumKey]*llmhttp.UsageSum
 
 type sumKey struct {
 	start time.Time // of a period, in UTC and without a monotonic clock reading, so that == works
 	model string
 }
 
-func (s usageSums) add(start time.Time, storedModel string, numbers llmhttp.UsageSum) {
+func (s usageSums) add(start time.Time, storedModel string, numbers *llmhttp.UsageSum) {
 	key := sumKey{start.UTC(), originalName(storedModel)}
-	s[key] = addSums(s[key], numbers)
+	if s[key] == nil {
+		s[key] = new(llmhttp.UsageSum)
+	}
+	s[key].Add(*numbers)
 }
 
 func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
@@ -76,7 +90,7 @@ func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
 	}
 	var list []llmhttp.UsageSum
 	for _, key := range slices.SortedFunc(maps.Keys(s), byStartAndModel) {
-		sum := s[key]
+		sum := *s[key]
 		sum.Start, sum.Model = key.start.In(loc), key.model
 		list = append(list, sum)
 	}
@@ -121,7 +135,7 @@ func (q *selection) addDays(ctx context.Context, tx *sql.Tx, pruned int64, sums 
 		switch {
 		case day < pruned && day < from: // counts at its beginning, which is not in the query
 		case day < pruned, isWithinPeriod(q.UsageQuery, day):
-			sums.add(q.PeriodStart(fromMicros(day)), model, sum)
+			sums.add(q.PeriodStart(fromMicros(day)), model, &sum)
 		case len(rest) > 0 && rest[len(rest)-1].to >= r.from:
 			rest[len(rest)-1].to = r.to
 		default:
@@ -130,7 +144,7 @@ func (q *selection) addDays(ctx context.Context, tx *sql.Tx, pruned int64, sums 
 		return nil
 	}, `
 		SELECT day, model, `+strings.Join(sumColumns, ", ")+`
-		FROM `+q.days+` WHERE day >= $1 AND day < $2 AND `+q.condition+` ORDER BY day`, append([]any{dayOf(from), to}, q.args...)...)
+		FROM llmhttp_usage_sums WHERE day >= $1 AND day < $2 AND `+q.ofSums+` ORDER BY day`, append([]any{dayOf(from), to}, q.args...)...)
 	return rest, err
 }
 
@@ -140,15 +154,15 @@ func (q *selection) addRecords(ctx context.Context, tx *sql.Tx, r timeRange, sum
 	return forEachRow(ctx, tx, func(rows *sql.Rows) error {
 		var at int64
 		var model string
-		sum := llmhttp.UsageSum{Requests: 1}
-		if err := rows.Scan(append([]any{&at, &model}, recordNumbers(&sum)...)...); err != nil {
+		var sum llmhttp.UsageSum
+		if err := rows.Scan(append([]any{&at, &model}, sumNumbers(&sum)...)...); err != nil {
 			return err
 		}
-		sums.add(q.PeriodStart(fromMicros(at)), model, sum)
+		sums.add(q.PeriodStart(fromMicros(at)), model, &sum)
 		return nil
 	}, `
-		SELECT time, model, `+strings.Join(recordColumns, ", ")+`
-		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND `+q.condition, append([]any{r.from, r.to}, q.args...)...)
+		SELECT time, model, CASE WHEN part = 0 THEN 1 ELSE 0 END, CASE WHEN unpriced THEN 1 ELSE 0 END, `+strings.Join(numberColumns, ", ")+`
+		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND `+q.ofRecords, append([]any{r.from, r.to}, q.args...)...)
 }
 
 // isWithinPeriod reports whether the day that begins at m lies within one

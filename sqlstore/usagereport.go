@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// ReportUsage implements [manage.UsageReporter]. It reads sums by day, so its
+// Report implements [manage.UsageReporter]. It reads sums by day, so its
 // cost does not depend on the number of requests. A report on all accounts together
 // reads one sum for each day and model. The cost of other reports depends on the
 // number of accounts, or keys, that were used on each of the days. In SQLite, sums of
@@ -34,29 +34,30 @@ func (s *usageStore) Report(ctx context.Context, q manage.ReportQuery) ([]manage
 type report struct {
 	db     *database
 	query  *manage.ReportQuery
-	from   string   // the table, which is named d
 	groups []string // the columns by which it groups
-	where  []string // conditions on the rows of d
+	where  []string // conditions on the rows of llmhttp_usage_sums, which is named d
 	args   sqlArgs  // of where
 }
 
 func newReport(db *database, q *manage.ReportQuery) *report {
-	r := &report{db: db, query: q, from: "llmhttp_usage_days AS d"}
-	r.groups = map[manage.ReportGroup][]string{manage.ByDay: {"d.day"}, manage.ByKey: {"d.account", "d.key_id"}, manage.ByAccount: {"d.account"}}[q.By]
+	r := &report{db: db, query: q}
+	r.groups = map[manage.ReportGroup][]string{manage.ByDay: {"d.day"}, manage.ByKey: {"d.account", "d.subject"}, manage.ByAccount: {"d.account"}}[q.By]
 	switch {
 	case q.KeyID != "" || q.By == manage.ByKey:
-		r.from = "llmhttp_usage_key_days AS d"
+		r.where = []string{"d.kind = '" + sumOfKey + "'"}
 	case q.Account == "" && q.By != manage.ByAccount:
 		// These sums of all accounts save more than a second in
 		// BenchmarkStore/SQLite/Report100DaysByDay, with 1000 accounts and a million records.
-		r.from = "llmhttp_usage_totals AS d"
+		r.where = []string{"d.kind = '" + sumOfAll + "' AND d.account = '' AND d.subject = ''"}
+	default:
+		r.where = []string{"d.kind = '" + sumOfAccount + "' AND d.subject = ''"}
 	}
-	r.where = []string{"d.day >= " + r.args.add(dayOf(micros(q.From))), "d.day < " + r.args.add(ceilMicros(q.To))}
+	r.where = append(r.where, "d.day >= "+r.args.add(dayOf(micros(q.From))), "d.day < "+r.args.add(ceilMicros(q.To)))
 	if q.Account != "" {
 		r.where = append(r.where, "d.account = "+r.args.add(storedName(q.Account)))
 	}
 	if q.KeyID != "" {
-		r.where = append(r.where, "d.key_id = "+r.args.add(storedName(q.KeyID)))
+		r.where = append(r.where, "d.subject = "+r.args.add(storedName(q.KeyID)))
 	}
 	if q.Limit > 0 && len(r.groups) > 0 {
 		r.where = append(r.where, r.largest())
@@ -72,9 +73,9 @@ func (r *report) largest() string {
 	}
 	// Sums of floating-point numbers do not overflow.
 	return fmt.Sprintf(`(%[1]s) IN (
-		SELECT %[1]s FROM %[2]s WHERE %[3]s GROUP BY %[1]s
-		ORDER BY sum(CAST(d.prompt_tokens AS double precision) + d.completion_tokens) DESC, sum(CAST(d.requests AS double precision)) DESC, %[1]s LIMIT %[4]d)`,
-		strings.Join(r.groups, ", "), r.from, where, r.query.Limit)
+		SELECT %[1]s FROM llmhttp_usage_sums AS d WHERE %[2]s GROUP BY %[1]s
+		ORDER BY sum(CAST(d.prompt_tokens AS double precision) + d.completion_tokens) DESC, sum(CAST(d.requests AS double precision)) DESC, %[1]s LIMIT %[3]d)`,
+		strings.Join(r.groups, ", "), where, r.query.Limit)
 }
 
 // longPeriod is the period above which SQLite finds the largest accounts and keys
@@ -86,7 +87,7 @@ const longPeriod = 60 * day
 func (r *report) sums(ctx context.Context) (sums []manage.ReportSum, err error) {
 	// Each query has the same columns, so a column that is not grouped by is a constant.
 	columns := []string{"0", "''", "''", "d.model"}
-	for i, column := range []string{"d.day", "d.account", "d.key_id"} {
+	for i, column := range []string{"d.day", "d.account", "d.subject"} {
 		if slices.Contains(r.groups, column) {
 			columns[i] = column
 		}
@@ -94,7 +95,7 @@ func (r *report) sums(ctx context.Context) (sums []manage.ReportSum, err error) 
 	for _, column := range sumColumns {
 		columns = append(columns, r.db.sum("d."+column))
 	}
-	query := "SELECT " + strings.Join(columns, ", ") + " FROM " + r.from + " WHERE " + strings.Join(r.where, " AND ") +
+	query := "SELECT " + strings.Join(columns, ", ") + " FROM llmhttp_usage_sums AS d WHERE " + strings.Join(r.where, " AND ") +
 		" GROUP BY " + strings.Join(append(r.groups, "d.model"), ", ")
 	err = forEachRow(ctx, r.db.read, func(rows *sql.Rows) error {
 		sum, err := r.scan(rows)

@@ -35,7 +35,6 @@ var (
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
-	_ llmhttp.Aliaser        = (*Backend)(nil)
 )
 
 // New returns a Backend for the server at baseURL, the URL that clients of the
@@ -123,15 +122,4 @@ func (b *Backend) modelNames(name string) modelNames {
 		return modelNames{name, server}
 	}
 	return modelNames{name, name}
-}
-
-// Aliases implements [llmhttp.Aliaser] with Options.Models.
-func (b *Backend) Aliases() map[string][]string {
-	aliases := make(map[string][]string)
-	for client, server := range b.opts.Models {
-		if client != server {
-			aliases[client] = []string{server}
-		}
-	}
-	return aliases
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/upstream"
@@ -21,21 +22,21 @@ import (
 // TestBackend_Conformance tests a Backend whose server is a Handler.
 func TestBackend_Conformance(t *testing.T) {
 	checkLeaks(t)
-	srv := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore(serverKey), nil))
+	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), nil))
 	defer srv.Close()
 	b := newBackend(t, srv.URL+"/v1", &upstream.Options{Key: serverKey})
 	llmhttptest.TestBackend(t, b, llmhttptest.BackendOptions{
-		ChatModel: memory.ModelChat, ImageModel: memory.ModelImageSmall, EmbeddingModel: memory.ModelEmbed,
+		ChatModel: modeltest.Chat, ImageModel: modeltest.Image, EmbeddingModel: modeltest.Embed,
 	})
 }
 
 func TestBackend_GatewayRepliesAsTheServer(t *testing.T) {
 	checkLeaks(t)
-	srv := httptest.NewServer(llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore(serverKey), nil))
+	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), nil))
 	defer srv.Close()
 	g := newGateway(t, srv.URL+"/v1", nil)
 	direct := newGateway(t, "http://unused.invalid/v1", nil)
-	direct.Config.Handler = llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore(clientKey), nil)
+	direct.Config.Handler = llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(clientKey), nil)
 	variable := regexp.MustCompile(`"(id|created)":("[^"]*"|\d+)`)
 	normalize := func(s string) string { return variable.ReplaceAllString(s, `"$1":0`) }
 	chat := func(members string) string {
@@ -71,7 +72,7 @@ func TestBackend_GatewayRepliesAsTheServer(t *testing.T) {
 			assert.Equal(t, want.Header.Get("Content-Type"), got.Header.Get("Content-Type"))
 		})
 	}
-	assert.Positive(t, g.recordedUsage(20).PromptTokens)
+	assert.Positive(t, g.recordedUsage(20).Units.PromptTokens)
 }
 
 func TestNew_RefusesInvalidOptions(t *testing.T) {

@@ -83,8 +83,8 @@ func TestChat_Replies(t *testing.T) {
 				list := eventData(t, got.body)
 				assert.Equal(t, usageChunk, list[len(list)-2])
 				sum := g.recordedUsage(2)
-				assert.EqualValues(t, 2*7, sum.PromptTokens)
-				assert.EqualValues(t, 2*5, sum.CompletionTokens)
+				assert.EqualValues(t, 2*7, sum.Units.PromptTokens)
+				assert.EqualValues(t, 2*5, sum.Units.CompletionTokens)
 			})
 		}
 	}
@@ -103,11 +103,11 @@ func TestChat_Usage(t *testing.T) {
 	g := newGateway(t, s.url(), nil)
 	assert.NotContains(t, g.chat(askStream).body, "usage")
 	assert.Contains(t, g.chat(askUsage).body, `"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12}`)
-	assert.EqualValues(t, 2*7, g.recordedUsage(2).PromptTokens)
+	assert.EqualValues(t, 2*7, g.recordedUsage(2).Units.PromptTokens)
 
 	g = newGateway(t, s.url(), &upstream.Options{OmitStreamOptions: true})
 	g.chat(askStream)
-	assert.True(t, g.summary().Estimated)
+	assert.True(t, g.summary().Record.Estimated)
 }
 
 // Members that llmhttp does not know are passed on to the client.

@@ -70,7 +70,7 @@ func TestClientLeaves(t *testing.T) {
 			sum := g.recordedUsage(1)
 			assert.EqualValues(t, 1, sum.Requests)
 			if test.path != "/v1/images/generations" && test.name != "within an error" {
-				assert.Positive(t, sum.PromptTokens, "the server has seen the prompt")
+				assert.Positive(t, sum.Units.PromptTokens, "the server has seen the prompt")
 			}
 			assert.NotContains(t, g.log.String(), `"level":"ERROR"`, "a client that leaves is not a failure")
 		})
@@ -108,7 +108,7 @@ func testLeavesWhileConnecting(t *testing.T, path, body string) {
 	assert.ErrorIs(t, g.summary().Err, context.Canceled)
 	sum := g.recordedUsage(1)
 	assert.EqualValues(t, 1, sum.Requests)
-	assert.Zero(t, sum.PromptTokens)
+	assert.Zero(t, sum.Units.PromptTokens)
 }
 
 // The Backend does not read much further than the consumer of a stream.

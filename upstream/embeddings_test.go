@@ -36,7 +36,7 @@ func TestEmbed(t *testing.T) {
 			require.Equal(t, test.status, got.StatusCode, "%s", got.body)
 			if test.want != "" {
 				assert.Equal(t, test.want, got.body)
-				assert.EqualValues(t, 3, g.recordedUsage(1).PromptTokens)
+				assert.EqualValues(t, 3, g.recordedUsage(1).Units.PromptTokens)
 			}
 		})
 	}

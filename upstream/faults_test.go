@@ -60,7 +60,7 @@ func TestFaults(t *testing.T) {
 		for name, ask := range map[string]string{"whole/": askWhole, "stream/": askStream} {
 			t.Run(name+f.name, func(t *testing.T) {
 				sum := testFault(t, f, ask)
-				assert.Zero(t, sum.PromptTokens+sum.CompletionTokens, "no chunk came, so it costs nothing")
+				assert.Zero(t, sum.Units.PromptTokens+sum.Units.CompletionTokens, "no chunk came, so it costs nothing")
 			})
 		}
 	}
@@ -102,9 +102,9 @@ func testFault(t *testing.T, f fault, ask string) llmhttp.UsageSum {
 	text, reason := streamText(t, got.body)
 	assert.Equal(t, "Hello there", text)
 	assert.Empty(t, reason)
-	assert.True(t, summary.Estimated)
-	assert.EqualValues(t, 3, sum.CompletionTokens, "the chunks that came are paid for, by estimate")
-	assert.Positive(t, sum.PromptTokens)
+	assert.True(t, summary.Record.Estimated)
+	assert.EqualValues(t, 3, sum.Units.CompletionTokens, "the chunks that came are paid for, by estimate")
+	assert.Positive(t, sum.Units.PromptTokens)
 	return sum
 }
 
@@ -256,7 +256,7 @@ func TestFaults_NoServer(t *testing.T) {
 	assert.Contains(t, g.log.String(), "upstream: no reply: dial: connection refused")
 	sum := g.recordedUsage(2)
 	assert.EqualValues(t, 2, sum.Requests)
-	assert.Zero(t, sum.PromptTokens)
+	assert.Zero(t, sum.Units.PromptTokens)
 }
 
 func TestFaults_UnknownHost(t *testing.T) {
@@ -313,7 +313,7 @@ func TestFaults_ServerIsKilled(t *testing.T) {
 	assert.Equal(t, bodyUnavailable, g.chat(askStream).body, "the server is gone")
 	sum := g.recordedUsage(n + 1)
 	assert.EqualValues(t, n+1, sum.Requests)
-	assert.EqualValues(t, 3*n, sum.CompletionTokens)
+	assert.EqualValues(t, 3*n, sum.Units.CompletionTokens)
 }
 
 func TestFaults_ServerRestarts(t *testing.T) {
@@ -333,7 +333,7 @@ func TestFaults_ServerRestarts(t *testing.T) {
 	}
 	sum := g.recordedUsage(n)
 	assert.EqualValues(t, n, sum.Requests)
-	assert.EqualValues(t, n/2*5, sum.CompletionTokens)
+	assert.EqualValues(t, n/2*5, sum.Units.CompletionTokens)
 }
 
 // Failures do not affect requests that succeed at the same time.
@@ -369,8 +369,8 @@ func TestFaults_ConcurrentFailuresAndSuccesses(t *testing.T) {
 	assert.EqualValues(t, n/2, failed.Load())
 	sum := g.recordedUsage(n)
 	assert.EqualValues(t, n, sum.Requests)
-	assert.EqualValues(t, n/2*7, sum.PromptTokens)
-	assert.EqualValues(t, n/2*5, sum.CompletionTokens)
+	assert.EqualValues(t, n/2*7, sum.Units.PromptTokens)
+	assert.EqualValues(t, n/2*5, sum.Units.CompletionTokens)
 
 	// Not while requests are concurrent: http.Transport may dial for a request
 	// that then gets a connection which has become idle.

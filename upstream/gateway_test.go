@@ -76,7 +76,7 @@ func newGateway(t testing.TB, base string, opts *upstream.Options, change ...fun
 	for _, f := range change {
 		f(hopts)
 	}
-	keys := llmhttp.KeyFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret != clientKey {
 			return nil, llmhttp.ErrKeyNotFound
 		}

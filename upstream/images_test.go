@@ -128,13 +128,13 @@ func TestGenerateImages(t *testing.T) {
 			if test.status != 200 {
 				g.checkNoSecrets("reply", got.body, host)
 				assert.Contains(t, g.log.String(), test.log)
-				assert.Zero(t, sum.Images)
+				assert.Zero(t, sum.Units.Images)
 				return
 			}
 			assert.Equal(t, `{"created":5,"data":[`+test.want+`],"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7},"background":"opaque"}`, got.body)
-			assert.EqualValues(t, 1, sum.Images)
-			assert.EqualValues(t, 3, sum.PromptTokens)
-			assert.EqualValues(t, 4, sum.CompletionTokens)
+			assert.EqualValues(t, 1, sum.Units.Images)
+			assert.EqualValues(t, 3, sum.Units.PromptTokens)
+			assert.EqualValues(t, 4, sum.Units.CompletionTokens)
 		})
 	}
 }

@@ -62,7 +62,7 @@ func TestRequest_MembersInAnotherCase(t *testing.T) {
 	s := &foldingServer{t: t}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "k", Models: []string{"small"}, Limits: llmhttp.Limits{MaxCompletionTokens: 9}}, nil
 	})
 	h := llmhttp.NewHandler(newBackend(t, server.URL+"/v1", &upstream.Options{}), keys, &llmhttp.Options{

@@ -12,10 +12,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
-// Options configure a [Backend]. The zero value is ready to use. The timeouts
-// mean "no timeout" if they are negative.
+// Options configure a [Backend]. The zero value is ready to use.
 type Options struct {
 	// Name is the name of the server in errors, which are logged. Clients do
 	// not see it. If empty, it is "upstream".
@@ -48,34 +49,36 @@ type Options struct {
 	// may contain another name are removed.
 	Models map[string]string
 
-	// ConnectTimeout is the timeout for connecting, and again for the TLS
-	// handshake. It has no effect if Transport is set. Zero means 10 seconds.
+	// ConnectTimeout is that of the [TransportOptions] of the transport that the Backend
+	// creates. It has no effect if Transport is set. Zero means 10 seconds; negative means
+	// no timeout.
 	ConnectTimeout time.Duration
 
 	// FirstByteTimeout is the timeout for the first byte of the reply's body,
 	// including the time to connect. A server sends a whole reply only when it
-	// is complete. Zero means 5 minutes.
+	// is complete. Zero means 5 minutes; negative means no timeout.
 	FirstByteTimeout time.Duration
 
 	// IdleTimeout is how long the server may send nothing, not even a comment,
-	// after the first byte of a reply. It is also the time after which an
-	// HTTP/2 connection is closed on which nothing arrives, not even the reply
-	// to a ping, unless Transport is set. Zero means one minute.
+	// after the first byte of a reply. It is also the IdleTimeout of the
+	// [TransportOptions], unless Transport is set. Zero means one minute; negative means
+	// no timeout.
 	IdleTimeout time.Duration
 
 	// MaxReply is the largest reply that is not a stream, in bytes, together
-	// with the images that are fetched for it. Zero or negative means 64 MiB.
+	// with the images that are fetched for it. Zero means 64 MiB; negative means no
+	// limit.
 	MaxReply int64
 
 	// MaxReplyMemory bounds the replies that are not streams and are being read and
 	// decoded at the same time, in bytes of all of them. A reply for which there
 	// is no room waits, except that one at a time may exceed the bound. To decode
-	// a reply takes several times as much memory as the reply itself. Zero or
-	// negative means 64 MiB.
+	// a reply takes several times as much memory as the reply itself. Zero
+	// means 64 MiB; negative means no bound.
 	MaxReplyMemory int64
 
-	// MaxEvent is the largest event of a stream, in bytes. Zero or negative
-	// means 16 MiB.
+	// MaxEvent is the largest event of a stream, in bytes. Zero means 16 MiB;
+	// negative means no limit.
 	MaxEvent int64
 
 	// ReadOn is how long the reply to a chat is read on when the client has left and
@@ -84,7 +87,7 @@ type Options struct {
 	// to [llmhttp.ReportUsage]; then the request to the server ends. The client's
 	// connection is closed meanwhile, but the request still counts toward
 	// Limits.Concurrent, and Shutdown waits for it until its context is done. Zero
-	// means 5 seconds; negative means that nothing is read on.
+	// means 5 seconds; negative means no time: nothing is read on.
 	ReadOn time.Duration
 
 	// ReadOnUnfinished makes ReadOn apply as soon as the request was sent, to whole
@@ -136,11 +139,11 @@ type ImageOptions struct {
 	Transport http.RoundTripper
 
 	// Timeout is the timeout for fetching all images of a request. Zero means
-	// 30 seconds, negative no timeout.
+	// 30 seconds; negative means no timeout.
 	Timeout time.Duration
 
-	// MaxSize is the largest image that is fetched, in bytes. Zero or negative
-	// means 32 MiB.
+	// MaxSize is the largest image that is fetched, in bytes. Zero means 32 MiB;
+	// negative means no limit but MaxReply.
 	MaxSize int64
 
 	// OmitFormat leaves response_format out of requests, for models that refuse
@@ -211,16 +214,15 @@ func (o *Options) setDefaults() {
 	o.Name = cmp.Or(o.Name, "upstream")
 	o.RequestIDHeader = http.CanonicalHeaderKey(cmp.Or(o.RequestIDHeader, "X-Request-Id"))
 	o.Models = maps.Clone(o.Models)
-	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 10*time.Second)
 	o.FirstByteTimeout = cmp.Or(o.FirstByteTimeout, 5*time.Minute)
-	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, defaultIdleTimeout)
 	o.ReadOn = cmp.Or(o.ReadOn, 5*time.Second)
-	o.MaxReply = cmp.Or(max(o.MaxReply, 0), 64<<20)
-	o.MaxReplyMemory = cmp.Or(max(o.MaxReplyMemory, 0), 64<<20)
-	o.MaxEvent = min(cmp.Or(max(o.MaxEvent, 0), 16<<20), math.MaxInt)
+	o.MaxReply = option.Bound(o.MaxReply, 64<<20)
+	o.MaxReplyMemory = option.Bound(o.MaxReplyMemory, 64<<20)
+	o.MaxEvent = min(option.Bound(o.MaxEvent, 16<<20), math.MaxInt)
 	o.Images.Hosts = slices.Clone(o.Images.Hosts)
 	o.Images.Timeout = cmp.Or(o.Images.Timeout, 30*time.Second)
-	o.Images.MaxSize = cmp.Or(max(o.Images.MaxSize, 0), 32<<20)
+	o.Images.MaxSize = option.Bound(o.Images.MaxSize, 32<<20)
 }
 
 // requestHeader returns the header that all requests have in common.

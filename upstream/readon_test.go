@@ -127,8 +127,8 @@ func testWholeAnswers(t *testing.T, kind, path, body string) {
 		cancel()
 		s := <-ended
 		assert.ErrorIs(t, s.Err, context.Canceled)
-		assert.False(t, s.Estimated)
-		assert.Equal(t, llmhttp.Usage{PromptTokens: 50000, CompletionTokens: 100000, TotalTokens: 150000}, s.Usage)
+		assert.False(t, s.Record.Estimated)
+		assert.Equal(t, llmhttp.Units{PromptTokens: 50000, CompletionTokens: 100000}, s.Record.Units)
 	}
 	for range 10 {
 		leave("sk-unlimited")
@@ -136,7 +136,7 @@ func testWholeAnswers(t *testing.T, kind, path, body string) {
 	sums, err := usage.Query(t.Context(), llmhttp.UsageQuery{Account: "unlimited", From: time.Unix(0, 0), To: time.Now().Add(time.Hour)})
 	require.NoError(t, err)
 	require.Len(t, sums, 1)
-	assert.EqualValues(t, 1_500_000, sums[0].PromptTokens+sums[0].CompletionTokens)
+	assert.EqualValues(t, 1_500_000, sums[0].Units.PromptTokens+sums[0].Units.CompletionTokens)
 
 	leave("sk-limited")
 	leave("sk-limited")
@@ -251,9 +251,9 @@ func TestReadOn_Time(t *testing.T) {
 				synctest.Wait()
 				assert.Equal(t, test.want, time.Since(began)-leaves)
 				require.NotNil(t, summary)
-				assert.Equal(t, !test.reported, summary.Estimated)
+				assert.Equal(t, !test.reported, summary.Record.Estimated)
 				if test.reported {
-					assert.Equal(t, 12, summary.Usage.TotalTokens)
+					assert.EqualValues(t, 12, summary.Record.Units.Tokens())
 				}
 			})
 		})
@@ -303,7 +303,7 @@ func TestReadOn_OnlyWithoutAClient(t *testing.T) {
 			}
 		},
 		"the reply has all tokens of its limit": func(t *testing.T) {
-			keys := llmhttp.KeyFunc(func(context.Context, string) (*llmhttp.Key, error) {
+			keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 				return &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{MaxCompletionTokens: 1}}, nil
 			})
 			w := httptest.NewRecorder()
@@ -391,12 +391,12 @@ func TestReadOn_Agent(t *testing.T) {
 					r.Header.Set("Content-Type", "application/json")
 					h.ServeHTTP(httptest.NewRecorder(), r)
 				})
-				want := llmhttp.Usage{PromptTokens: 1007, CompletionTokens: 105, TotalTokens: 1112}
+				want := llmhttp.Units{PromptTokens: 1007, CompletionTokens: 105}
 				if stops {
-					want = llmhttp.Usage{PromptTokens: 1000, CompletionTokens: 100, TotalTokens: 1100}
+					want = llmhttp.Units{PromptTokens: 1000, CompletionTokens: 100}
 				}
-				assert.Equal(t, want, summary.Usage)
-				assert.False(t, summary.Estimated)
+				assert.Equal(t, want, summary.Record.Units)
+				assert.False(t, summary.Record.Estimated)
 			})
 		})
 	}

@@ -32,6 +32,7 @@ const maxHeld = 1024
 type rawDelta struct {
 	Content   json.RawMessage `json:"content"`
 	Reasoning json.RawMessage `json:"reasoning_content"`
+	Refusal   json.RawMessage `json:"refusal"`
 	Alias     json.RawMessage `json:"reasoning"`
 	ToolCalls []struct {
 		Function struct {
@@ -58,6 +59,7 @@ func (j *surrogateJoiner) join(chunk *llmhttp.ChatChunk, data []byte) {
 		if c.Delta.ReasoningAlias {
 			d.Reasoning = d.Alias
 		}
+		j.joinPiece(&c.Delta.Refusal, d.Refusal, textID{c.Index, "refusal", 0}, last)
 		j.joinPiece(&c.Delta.Reasoning, d.Reasoning, textID{c.Index, "reasoning", 0}, last)
 		if len(d.Alias) > 0 && c.Delta.Extra[Reasoning] != nil && bytes.Equal(d.Alias, d.Reasoning) {
 			c.Delta.Extra[Reasoning], _ = json.Marshal(c.Delta.Reasoning) // the same text once more

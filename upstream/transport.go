@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"time"
@@ -11,17 +12,32 @@ import (
 // most requests.
 const maxIdleConns = 1024
 
+// TransportOptions configure [NewTransport]. The zero value is ready to use.
+type TransportOptions struct {
+	// ConnectTimeout is the timeout for connecting, and again for the TLS handshake. Zero
+	// means 10 seconds; negative means no timeout.
+	ConnectTimeout time.Duration
+
+	// IdleTimeout is the time after which an HTTP/2 connection with a request is closed if
+	// nothing arrives on it, not even the reply to a ping. Zero means one minute; negative
+	// means no timeout.
+	IdleTimeout time.Duration
+}
+
+const (
+	defaultConnectTimeout = 10 * time.Second
+	defaultIdleTimeout    = time.Minute
+)
+
 // NewTransport returns a transport that keeps connections alive and uses the
-// proxies of the environment. Of opts it uses ConnectTimeout and IdleTimeout; nil
-// means the zero Options. A Backend has such a transport unless Options.Transport
-// is set, for example to a wrapper of it.
-func NewTransport(opts *Options) *http.Transport {
-	var o Options
+// proxies of the environment. Nil opts mean the zero TransportOptions. A Backend has such a
+// transport unless Options.Transport is set, for example to a wrapper of it.
+func NewTransport(opts *TransportOptions) *http.Transport {
+	var o TransportOptions
 	if opts != nil {
 		o = *opts
 	}
-	o.setDefaults()
-	connectTimeout := max(o.ConnectTimeout, 0) // a net.Dialer has no timeout if it is zero
+	connectTimeout := max(cmp.Or(o.ConnectTimeout, defaultConnectTimeout), 0) // a net.Dialer has no timeout if it is zero
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: connectTimeout}).DialContext,
@@ -32,7 +48,7 @@ func NewTransport(opts *Options) *http.Transport {
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
-	if d := o.IdleTimeout; d > 0 {
+	if d := cmp.Or(o.IdleTimeout, defaultIdleTimeout); d > 0 {
 		// A server answers pings also while its model computes a reply.
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: d / 2, PingTimeout: d / 2}
 	}
@@ -41,7 +57,7 @@ func NewTransport(opts *Options) *http.Transport {
 
 // ownTransport returns a transport that CloseIdleConnections closes.
 func (b *Backend) ownTransport() *http.Transport {
-	t := NewTransport(&b.opts)
+	t := NewTransport(&TransportOptions{ConnectTimeout: b.opts.ConnectTimeout, IdleTimeout: b.opts.IdleTimeout})
 	b.owned = append(b.owned, t)
 	return t
 }

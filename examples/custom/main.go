@@ -104,7 +104,7 @@ func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) er
 		llmhttp.HashSecret(bob):   {ID: "bob", Account: "school", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(3)}},
 	}
 	// A production host would use a database here.
-	usage := llmhttp.NewUsageBuffer(memory.NewUsageStore(), 100, time.Second)
+	usage := llmhttp.NewUsageBuffer(memory.NewUsageStore(), nil)
 	h := llmhttp.NewHandler(calculator{pace}, keys, &llmhttp.Options{Usage: usage})
 
 	l, err := net.Listen("tcp", addr)

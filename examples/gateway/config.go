@@ -67,14 +67,14 @@ type targetConfig struct {
 // A keyConfig is an [llmhttp.Key] and its secret, which is given by SecretEnv or
 // by SecretHash.
 type keyConfig struct {
-	ID         string             `json:"id"`
-	Account    string             `json:"account"`
-	SecretEnv  string             `json:"secret_env"`  // the environment variable with the secret
-	SecretHash string             `json:"secret_hash"` // the SHA-256 hash of the secret, in hexadecimal
-	Scopes     []llmhttp.Endpoint `json:"scopes"`      // if missing, all; if empty, none
-	Models     []string           `json:"models"`      // if missing, all; if empty, none
-	Expires    time.Time          `json:"expires"`     // if missing, never
-	Limits     limitsConfig       `json:"limits"`
+	ID         string          `json:"id"`
+	Account    string          `json:"account"`
+	SecretEnv  string          `json:"secret_env"`  // the environment variable with the secret
+	SecretHash string          `json:"secret_hash"` // the SHA-256 hash of the secret, in hexadecimal
+	Scopes     []llmhttp.Scope `json:"scopes"`      // if missing, all; if empty, none
+	Models     []string        `json:"models"`      // if missing, all; if empty, none
+	Expires    time.Time       `json:"expires"`     // if missing, never
+	Limits     limitsConfig    `json:"limits"`
 }
 
 // A limitsConfig has the [llmhttp.Limits] of a key.

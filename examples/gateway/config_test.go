@@ -39,7 +39,7 @@ func TestNewGateway(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, &llmhttp.Key{
 		ID: "trial", Account: "acme",
-		Scopes:  []llmhttp.Endpoint{llmhttp.EndpointChat, llmhttp.EndpointModels},
+		Scopes:  []llmhttp.Scope{llmhttp.ScopeChat, llmhttp.ScopeModels},
 		Models:  []string{"parrot"},
 		Expires: time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC),
 		Limits: llmhttp.Limits{
@@ -129,7 +129,7 @@ func TestConfig_Errors(t *testing.T) {
 		{`["chat", "models"]`, `["chat", "model"]`, `: keys[1].scopes[1]: "model" is not one of ["chat" "images" "embeddings" "models" "usage"]`},
 		{`{"n": 60}`, `{"per": "1h"}`, `: keys[1].limits.requests.n: must be positive`},
 		{`"burst": 40000`, `"burst": -1`, `: keys[1].limits.tokens.burst: must not be negative`},
-		{`"concurrent": 4`, `"max_completion_tokens": -4`, `: keys[1].limits: Limits.MaxCompletionTokens: must not be negative`},
+		{`"concurrent": 4`, `"max_completion_tokens": -4`, `: keys[1].limits.max_completion_tokens: must not be negative`},
 		{`"concurrent": 4`, `"concurrent": -4`, `: keys[1].limits.concurrent: must not be negative`},
 	} {
 		t.Run(test.want, func(t *testing.T) {

@@ -71,7 +71,7 @@ func (k *keyConfig) hash(field string) (string, error) {
 // key returns the key without its secret. Its errors name the field that is not valid.
 func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 	for i, scope := range k.Scopes {
-		if endpoints := llmhttp.Endpoints(); !slices.Contains(endpoints, scope) {
+		if endpoints := llmhttp.Scopes(); !slices.Contains(endpoints, scope) {
 			return nil, fmt.Errorf("%s.scopes[%d]: %q is not one of %q", field, i, scope, endpoints)
 		}
 	}
@@ -85,6 +85,9 @@ func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 func (l *limitsConfig) limits(field string) (limits llmhttp.Limits, err error) {
 	if l.Concurrent < 0 {
 		return limits, fmt.Errorf("%s.concurrent: must not be negative", field)
+	}
+	if l.Completion < 0 {
+		return limits, fmt.Errorf("%s.max_completion_tokens: must not be negative", field)
 	}
 	limits.Concurrent, limits.MaxCompletionTokens = l.Concurrent, l.Completion
 	if limits.Requests, err = l.Requests.rate(field + ".requests"); err != nil {

@@ -22,15 +22,18 @@ func newConsole(keys *memory.KeyStore, h *llmhttp.Handler, monitor *console.Moni
 		SignIn:  &console.SignIn{Admins: map[string]string{"admin": hash}, Keys: true},
 		Usage:   opts.Usage,
 		Limiter: opts.Limiter,
-		Cost:    opts.Cost,
 		API:     h,
 		Monitor: monitor,
 	})
 	return c, password, err
 }
 
-// cost is what an imaginary vendor charges.
-func cost(u llmhttp.UsageSum) float64 {
-	const million = 1e6
-	return float64(u.PromptTokens)*0.5/million + float64(u.CompletionTokens)*2/million + float64(u.Images)*0.04
+// price is what an imaginary vendor charges: 0.50 for a million tokens of prompts, 2 for a
+// million of completions, and 0.04 for an image.
+func price(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+	const million, unit = 1_000_000, llmhttp.MoneyUnit
+	return llmhttp.Cost{
+		Input:  (unit / 2).Scale(r.Units.PromptTokens, million),
+		Output: (2 * unit).Scale(r.Units.CompletionTokens, million).Add((4 * unit).Scale(r.Units.Images, 100)),
+	}, nil
 }

@@ -6,12 +6,14 @@ go 1.26.0
 replace (
 	github.com/llmhttp/llmhttp => ../..
 	github.com/llmhttp/llmhttp/console => ../../console
+	github.com/llmhttp/llmhttp/llmfake => ../../llmfake
 	github.com/llmhttp/llmhttp/sqlstore => ../../sqlstore
 )
 
 require (
 	github.com/llmhttp/llmhttp v0.0.0
 	github.com/llmhttp/llmhttp/console v0.0.0
+	github.com/llmhttp/llmhttp/llmfake v0.0.0
 )
 
 require (

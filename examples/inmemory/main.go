@@ -1,5 +1,5 @@
 // Inmemory serves the whole API without a model, and Anthropic's Messages API
-// too: a Backend that echoes, one key, and stores in memory. It is the shortest
+// too: a simulated model, one key, and stores in memory. It is the shortest
 // complete host, and a server for the tests of clients.
 //
 //	go run ./examples/inmemory
@@ -22,6 +22,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -65,22 +66,22 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 		Limits: llmhttp.Limits{Requests: perMinute(rpm), Tokens: perMinute(tpm)},
 	})
 	images := memory.NewImageStore(base + "/images/")
-	backend := memory.Echo()
+	backend := simulator.New()
 	backend.Delay = delay
 	monitor := console.NewMonitor()
 	opts := &llmhttp.Options{
-		Usage:       memory.NewUsageStore(),
-		Limiter:     llmhttp.NewLimiter(),
-		Cost:        cost,
-		ImageURL:    images.Put,
-		CountTokens: memory.CountTokens,
-		Observe:     monitor.Observe,
+		Usage:      memory.NewUsageStore(),
+		Limiter:    llmhttp.NewLimiter(),
+		Price:      price,
+		ImageURL:   images.Put,
+		TextTokens: simulator.CountTokens,
+		Observe:    monitor.Observe,
 		Protocols: []llmhttp.Protocol{
 			messages.New(&messages.Options{Model: servedModel}),
 			responses.New(&responses.Options{Store: memory.NewResponseStore()}),
 		},
 	}
-	h := llmhttp.NewHandler(backend, console.KeyStore(keys), opts)
+	h := llmhttp.NewHandler(backend, console.NewKeyStore(keys), opts)
 
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // also replies to unknown paths
@@ -107,7 +108,7 @@ const drainTimeout = 5 * time.Second
 // request models of the vendor whose protocol they use.
 func servedModel(name string) string {
 	if strings.HasPrefix(name, "claude-") {
-		return memory.ModelChat
+		return simulator.ModelChat
 	}
 	return name
 }

@@ -23,7 +23,7 @@ func (c *config) withConsole(h http.Handler, keys manage.KeyManager, backend llm
 	opts.TrustedProxies = c.proxies
 	opts.SignIn = &console.SignIn{Admins: map[string]string{name: hash}, Keys: true, SessionSecret: []byte(os.Getenv("LLMHTTP_CONSOLE_SECRET"))}
 	if r, ok := backend.(*route.Router); ok {
-		opts.Router = r.Status
+		opts.Targets = r.Status
 	}
 	pages, err := console.New(keys, opts)
 	if err != nil {

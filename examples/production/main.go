@@ -137,7 +137,7 @@ func run(c *config) (err error) {
 	if err != nil {
 		return err
 	}
-	cost, err := c.newCost()
+	price, err := c.newPrice()
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func run(c *config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLimiter()) }()
-	usage := llmhttp.NewUsageBuffer(store, 0, c.usageDelay)
+	usage := llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{Delay: c.usageDelay})
 	health.add("usage", max(c.keyGrace, 0), func(context.Context) error { return usage.Err() })
 	protocols, err := c.protocols.protocols(store)
 	if err != nil {
@@ -173,7 +173,7 @@ func run(c *config) (err error) {
 	defer func() { stop(); background.Wait() }()
 
 	telemetry, err := newTelemetry(ctx, otelllm.Options{
-		Cost: cost, UsageBuffer: usage, Targets: targets(c.upstreams), Health: health.state,
+		UsageBuffer: usage, Targets: targets(c.upstreams), Health: health.state,
 	})
 	if err != nil {
 		return err
@@ -185,12 +185,12 @@ func run(c *config) (err error) {
 	}
 	defer closeMetrics()
 	monitor := console.NewMonitor()
-	h := llmhttp.NewHandler(backend, console.KeyStore(store), &llmhttp.Options{
-		Usage: usage, Limiter: limiter, Cost: cost, Protocols: protocols,
+	h := llmhttp.NewHandler(backend, console.NewKeyStore(store), &llmhttp.Options{
+		Usage: usage, Limiter: limiter, Price: price, Protocols: protocols,
 		Observe: llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe),
 	})
 	pages, err := c.withConsole(telemetry.wrap(h, c.proxies), store, backend, &console.Options{
-		Usage: store, Limiter: limiter, Cost: cost, API: h, Monitor: monitor,
+		Usage: store, Limiter: limiter, API: h, Monitor: monitor,
 	})
 	if err != nil {
 		return err

@@ -4,24 +4,35 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/llmhttp/llmhttp"
 )
 
 // A price is what a model costs, in US dollars per million tokens.
 type price struct {
-	Input       float64  `json:"input"`
-	CachedInput *float64 `json:"cached_input"` // for input that was read from a prompt cache; if missing, as Input
-	Output      float64  `json:"output"`
-	Image       float64  `json:"image"` // of each image
+	Input       amount  `json:"input"`
+	CachedInput *amount `json:"cached_input"` // for input that was read from a prompt cache; if missing, as Input
+	Output      amount  `json:"output"`
+	Image       amount  `json:"image"` // of each image
 }
 
-// prices are the prices of models by ID. Those of * are for all other models,
-// which cost nothing without it.
+// An amount is a number of US dollars in JSON, which may have an exponent.
+type amount llmhttp.Money
+
+func (a *amount) UnmarshalJSON(b []byte) error {
+	var dollars float64
+	if err := json.Unmarshal(b, &dollars); err != nil {
+		return err
+	}
+	return (*llmhttp.Money)(a).UnmarshalText(strconv.AppendFloat(nil, dollars, 'f', 9, 64))
+}
+
+// prices are the prices of models by ID. Those of * are for all other models.
 type prices map[string]price
 
-// newCost returns the Cost of [llmhttp.Options]. It is nil without the flag -prices.
-func (c *config) newCost() (func(llmhttp.UsageSum) float64, error) {
+// newPrice returns the Price of [llmhttp.Options]. It is nil without the flag -prices.
+func (c *config) newPrice() (func(*llmhttp.UsageRecord) (llmhttp.Cost, error), error) {
 	if c.prices == "" {
 		return nil, nil
 	}
@@ -29,7 +40,7 @@ func (c *config) newCost() (func(llmhttp.UsageSum) float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list.cost, nil
+	return list.price, nil
 }
 
 func readPrices(file string) (prices, error) {
@@ -52,15 +63,27 @@ func readPrices(file string) (prices, error) {
 	return list, nil
 }
 
-func (list prices) cost(s llmhttp.UsageSum) float64 {
-	p, ok := list[s.Model]
+// price returns what a request costs. The price is that of the name which the client used, or
+// of the model that served the request.
+func (list prices) price(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+	p, ok := list[r.Model]
 	if !ok {
-		p = list["*"]
+		p, ok = list[r.ServedModel]
+	}
+	if !ok {
+		p, ok = list["*"]
+	}
+	if !ok {
+		return llmhttp.Cost{}, fmt.Errorf("the model %q has no price", r.Model)
 	}
 	cached := p.Input
 	if p.CachedInput != nil {
 		cached = *p.CachedInput
 	}
-	const million = 1e6
-	return (float64(s.PromptTokens-s.CachedTokens)*p.Input+float64(s.CachedTokens)*cached+float64(s.CompletionTokens)*p.Output)/million + float64(s.Images)*p.Image
+	tokens := func(price amount, n int64) llmhttp.Money { return llmhttp.Money(price).Scale(n, 1_000_000) }
+	return llmhttp.Cost{
+		Input:     tokens(p.Input, r.Units.PromptTokens-r.Units.CachedTokens),
+		CacheRead: tokens(cached, r.Units.CachedTokens),
+		Output:    tokens(p.Output, r.Units.CompletionTokens).Add(llmhttp.Money(p.Image).Scale(r.Units.Images, 1)),
+	}, nil
 }

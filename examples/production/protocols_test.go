@@ -161,7 +161,7 @@ func TestRetention(t *testing.T) {
 	store := openStore(t, dsn)
 	k := createKey(t, dsn)
 	require.NoError(t, store.Record(t.Context(), llmhttp.UsageRecord{
-		ID: "old", Account: t.Name(), KeyID: k.ID, Model: "demo-chat", Endpoint: llmhttp.EndpointChat, Time: time.Now().Add(-72 * time.Hour),
+		ID: "old", Account: t.Name(), KeyID: k.ID, Model: "demo-chat", Operation: llmhttp.OperationChat, Time: time.Now().Add(-72 * time.Hour),
 	}))
 	rows := func(t require.TestingT) (records, responses int) {
 		conn, err := pgx.Connect(context.Background(), dsn)

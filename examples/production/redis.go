@@ -36,10 +36,15 @@ func (c *redisConfig) openLimiter(health *healthChecker) (llmhttp.Limiter, func(
 	if c.fallback {
 		opts.Fallback = llmhttp.NewLimiter()
 	}
-	limiter := redislimit.New(client, opts)
+	limiter, err := redislimit.New(client, opts)
+	if err != nil {
+		return nil, nil, errors.Join(err, client.Close())
+	}
 	probe := limiter
 	if c.fallback { // which would answer in place of Redis
-		probe = redislimit.New(client, &redislimit.Options{Timeout: c.timeout})
+		if probe, err = redislimit.New(client, &redislimit.Options{Timeout: c.timeout}); err != nil {
+			return nil, nil, errors.Join(err, limiter.Close(), client.Close())
+		}
 	}
 	health.add("limits", neverUnready, func(ctx context.Context) error { return tryTake(ctx, probe) })
 	return limiter, func() error { return errors.Join(probe.Close(), limiter.Close(), client.Close()) }, nil
@@ -47,7 +52,7 @@ func (c *redisConfig) openLimiter(health *healthChecker) (llmhttp.Limiter, func(
 
 // tryTake takes from a bucket of its own, with the script that serves requests.
 func tryTake(ctx context.Context, l llmhttp.Limiter) error {
-	_, err := l.Take(ctx, "readyz", llmhttp.Draw{Bucket: "readyz", Rate: llmhttp.Rate{N: 1000, Per: time.Second}, Cost: 1})
+	_, err := l.Take(ctx, llmhttp.Draw{Subject: llmhttp.SubjectID{Kind: "probe", ID: "readyz"}, Bucket: "readyz", Rate: llmhttp.Rate{N: 1000, Per: time.Second}, Amount: 1})
 	return err
 }
 

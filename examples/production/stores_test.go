@@ -88,19 +88,27 @@ func TestPrices(t *testing.T) {
 	assert.Contains(t, reply, "insufficient_quota")
 }
 
-func TestPrices_Cost(t *testing.T) {
+func TestPrices_Price(t *testing.T) {
 	list, err := readPrices(filepath.Join("testdata", "prices.json"))
 	require.NoError(t, err)
+	const unit = llmhttp.MoneyUnit
 	for _, tt := range []struct {
-		sum  llmhttp.UsageSum
-		want float64
+		model string
+		units llmhttp.Units
+		want  llmhttp.Cost
 	}{
-		{llmhttp.UsageSum{Model: "demo-chat", PromptTokens: 1_000_000, CachedTokens: 400_000, CompletionTokens: 10}, 1200 + 80 + 0.1},
-		{llmhttp.UsageSum{Model: "other", PromptTokens: 1_000_000, CachedTokens: 400_000, CompletionTokens: 2_000_000, Images: 2}, 1 + 10 + 0.08},
+		{"demo-chat", llmhttp.Units{PromptTokens: 1_000_000, CachedTokens: 400_000, CompletionTokens: 10}, llmhttp.Cost{Input: 1200 * unit, CacheRead: 80 * unit, Output: unit / 10}},
+		{"other", llmhttp.Units{PromptTokens: 1_000_000, CachedTokens: 400_000, CompletionTokens: 2_000_000, Images: 2}, llmhttp.Cost{Input: 6 * unit / 10, CacheRead: 4 * unit / 10, Output: 10*unit + 8*unit/100}},
 	} {
-		assert.InDelta(t, tt.want, list.cost(tt.sum), 1e-9)
+		got, err := list.price(&llmhttp.UsageRecord{Model: tt.model, Units: tt.units})
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, got)
 	}
-	assert.Zero(t, prices(nil).cost(llmhttp.UsageSum{Model: "other", PromptTokens: 1}))
+	_, err = prices(nil).price(&llmhttp.UsageRecord{Model: "other"})
+	assert.ErrorContains(t, err, `"other" has no price`)
+	served, err := prices{"large": {Output: amount(unit)}}.price(&llmhttp.UsageRecord{Model: "alias", ServedModel: "large", Units: llmhttp.Units{CompletionTokens: 1_000_000}})
+	require.NoError(t, err)
+	assert.Equal(t, llmhttp.Cost{Output: unit}, served)
 }
 
 // A copy is not ready if Redis answers, but refuses the script.
@@ -124,11 +132,11 @@ func TestReadyz_UsageFails(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), "ALTER TABLE llmhttp_usage_days RENAME TO hidden")
+	_, err = conn.Exec(t.Context(), "ALTER TABLE llmhttp_usage_sums RENAME TO hidden")
 	require.NoError(t, err)
 	client{p.url, k.Secret}.mustChat(t, 1)
 	p.awaitReply(t, "/readyz", "not ready\nusage: failing")
-	_, err = conn.Exec(t.Context(), "ALTER TABLE hidden RENAME TO llmhttp_usage_days")
+	_, err = conn.Exec(t.Context(), "ALTER TABLE hidden RENAME TO llmhttp_usage_sums")
 	require.NoError(t, err)
 	p.awaitReply(t, "/readyz", "ok")
 	eventually(t, func(c *assert.CollectT) { require.Equal(c, 1, storedUsage(t, dsn, t.Name()).Requests) })

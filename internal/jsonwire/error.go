@@ -139,3 +139,21 @@ func Clip(s string, n int) string {
 	}
 	return string(b)
 }
+
+// ValueText returns the message for a text that is none of the supported values, of which there
+// is at least one. got is the text, in the form in which it may be shown.
+func ValueText(got string, supported []string) string {
+	return "Invalid value: '" + got + "'. Supported values are: " + quoteList(supported) + "."
+}
+
+// quoteList lists values, of which there is at least one, as in "'a', 'b', and 'c'".
+func quoteList(values []string) string {
+	last := len(values) - 1
+	switch last {
+	case 0:
+		return "'" + values[0] + "'"
+	case 1:
+		return "'" + values[0] + "' and '" + values[1] + "'"
+	}
+	return "'" + strings.Join(values[:last], "', '") + "', and '" + values[last] + "'"
+}

@@ -49,8 +49,8 @@ func TestParseQuota(t *testing.T) {
 		"1000000/month":       {Tokens: 1_000_000},
 		"1000000/30d":         {Tokens: 1_000_000, Per: 30 * day},
 		"5/all":               {Tokens: 5, Per: -1},
-		"20usd/month":         {Cost: 20},
-		"1000000,0.5usd/week": {Tokens: 1_000_000, Cost: 0.5, Per: 7 * day},
+		"20usd/month":         {Cost: 20 * llmhttp.MoneyUnit},
+		"1000000,0.5usd/week": {Tokens: 1_000_000, Cost: llmhttp.MoneyUnit / 2, Per: 7 * day},
 		"-1/d":                {Tokens: -1, Per: day},
 	} {
 		q, err := ParseQuota(text)
@@ -90,7 +90,7 @@ func TestParseList(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, text, FormatList(list))
 	}
-	_, err := ParseList("chat,chats", llmhttp.Endpoints()...)
+	_, err := ParseList("chat,chats", llmhttp.Scopes()...)
 	assert.ErrorContains(t, err, `"chats" is not one of`)
 	_, err = ParseList[string]("a,,b")
 	assert.Error(t, err)
@@ -108,19 +108,28 @@ func TestSetLimit(t *testing.T) {
 		require.NoError(t, SetLimit(&l, name, ""))
 		assert.Empty(t, FormatLimit(&l, name))
 	}
-	assert.Error(t, SetLimit(&l, "max-completion-tokens", "-1"))
+	for _, name := range []string{"max-completion-tokens", "concurrent"} {
+		assert.ErrorIs(t, SetLimit(&l, name, "0"), errZero, name)
+		require.NoError(t, SetLimit(&l, name, "-1"))
+		assert.Equal(t, "-1", FormatLimit(&l, name))
+	}
 	assert.Error(t, SetLimit(&l, "speed", "1"))
 }
 
 func TestUsageCSV(t *testing.T) {
 	var b strings.Builder
-	w := NewUsageCSV(&b, []string{"key", "model"}, "cost_usd")
-	sum := &llmhttp.UsageSum{Requests: 1, PromptTokens: 2, CachedTokens: 3, CompletionTokens: 4, ReasoningTokens: 5, Images: -6}
+	w := NewUsageCSV(&b, []string{"key", "model"})
+	sum := &llmhttp.UsageSum{
+		Requests: 1, Unpriced: 7, Units: llmhttp.Units{PromptTokens: 2, CachedTokens: 3, CompletionTokens: 4, ReasoningTokens: 5, Images: -6},
+		Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit / 4, Output: -llmhttp.MoneyUnit},
+	}
 	for _, text := range []string{"plain", "=1+1", "+1", "-1", "@a", "\ta", "", `a "b", c`} {
-		w.Write([]string{text, "m"}, sum, "0.5")
+		w.Write([]string{text, "m"}, sum)
 	}
 	require.NoError(t, w.Flush())
-	const numbers = ",m,1,2,3,4,5,-6,0.5\n"
-	assert.Equal(t, "key,model,requests,prompt_tokens,cached_tokens,completion_tokens,reasoning_tokens,images,cost_usd\n"+
+	const numbers = ",m,1,2,3,0,0,0,0,4,5,0,-6,0,0,0,0.25,0,0,-1,0,-0.75,7\n"
+	assert.Equal(t, "key,model,requests,prompt_tokens,cached_tokens,cache_write_tokens,cache_write_1h_tokens,prompt_audio_tokens,prompt_image_tokens,"+
+		"completion_tokens,reasoning_tokens,completion_audio_tokens,images,audio_millis,characters,search_units,"+
+		"cost_input,cost_cache_read,cost_cache_write,cost_output,cost_other,cost,unpriced\n"+
 		"plain"+numbers+"'=1+1"+numbers+"'+1"+numbers+"'-1"+numbers+"'@a"+numbers+"'\ta"+numbers+numbers+`"a ""b"", c"`+numbers, b.String())
 }

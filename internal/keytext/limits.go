@@ -29,9 +29,7 @@ func SetLimit(l *llmhttp.Limits, name, s string) (err error) {
 		l.Quota, err = ParseQuota(s)
 		l.Quota.Since = since
 	case "max-completion-tokens":
-		if err = setCount(&l.MaxCompletionTokens, s); err == nil && l.MaxCompletionTokens < 0 {
-			err = errors.New("the number must not be negative")
-		}
+		err = setCount(&l.MaxCompletionTokens, s)
 	case "concurrent":
 		err = setCount(&l.Concurrent, s)
 	default:
@@ -42,8 +40,11 @@ func SetLimit(l *llmhttp.Limits, name, s string) (err error) {
 
 func setCount(n *int, s string) (err error) {
 	*n = 0
-	if s != "none" {
-		*n, err = ParseCount(s)
+	if s == "none" {
+		return nil
+	}
+	if *n, err = ParseCount(s); err == nil && *n == 0 {
+		err = errZero
 	}
 	return err
 }
@@ -58,7 +59,7 @@ func FormatLimit(l *llmhttp.Limits, name string) string {
 	case "quota":
 		return FormatQuota(l.Quota)
 	case "max-completion-tokens":
-		return formatCount(max(l.MaxCompletionTokens, 0))
+		return formatCount(l.MaxCompletionTokens)
 	}
 	return formatCount(l.Concurrent)
 }
@@ -137,7 +138,7 @@ func ParseQuota(s string) (q llmhttp.Quota, err error) {
 	}
 	for amount := range strings.SplitSeq(amounts, ",") {
 		if dollars, ok := strings.CutSuffix(amount, "usd"); ok && q.Cost == 0 {
-			if q.Cost, err = strconv.ParseFloat(dollars, 64); err != nil || q.Cost == 0 || q.Cost-q.Cost != 0 {
+			if err = q.Cost.UnmarshalText([]byte(dollars)); err != nil || q.Cost == 0 {
 				return q, fmt.Errorf("%q is not an amount other than 0", amount)
 			}
 		} else if q.Tokens != 0 {
@@ -167,7 +168,7 @@ func FormatQuota(q llmhttp.Quota) string {
 		amounts = append(amounts, strconv.Itoa(q.Tokens))
 	}
 	if q.Cost != 0 {
-		amounts = append(amounts, strconv.FormatFloat(q.Cost, 'f', -1, 64)+"usd")
+		amounts = append(amounts, q.Cost.String()+"usd")
 	}
 	period := "month"
 	switch {

@@ -10,37 +10,51 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// usageColumns are the names of the numbers of a sum in CSV files, as in JSON.
-var usageColumns = []string{"requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "images"}
+// A UsageNumber is a number of a sum.
+type UsageNumber struct {
+	Name string // as in JSON, CSV files and databases
+	Text string
+}
 
-// UsageNumbers returns the numbers of a sum as texts: requests, prompt tokens, cached
-// tokens, completion tokens, reasoning tokens and images.
-func UsageNumbers(s *llmhttp.UsageSum) (texts []string) {
-	for _, n := range []int64{s.Requests, s.PromptTokens, s.CachedTokens, s.CompletionTokens, s.ReasoningTokens, s.Images} {
-		texts = append(texts, strconv.FormatInt(n, 10))
+// UsageNumbers returns the numbers of s: requests, all units, the parts of the cost, the cost,
+// and unpriced records.
+func UsageNumbers(s *llmhttp.UsageSum) []UsageNumber {
+	numbers := []UsageNumber{{"requests", strconv.FormatInt(s.Requests, 10)}}
+	for name, n := range s.Units.All() {
+		numbers = append(numbers, UsageNumber{name, strconv.FormatInt(*n, 10)})
 	}
-	return texts
+	for name, m := range s.Cost.All() {
+		numbers = append(numbers, UsageNumber{"cost_" + name, m.String()})
+	}
+	return append(numbers, UsageNumber{"cost", s.Cost.Total().String()}, UsageNumber{"unpriced", strconv.FormatInt(s.Unpriced, 10)})
 }
 
 // A UsageCSV writes sums of usage as comma-separated values.
 type UsageCSV struct{ w *csv.Writer }
 
 // NewUsageCSV returns a UsageCSV that begins with the names of the columns: group,
-// the numbers of a sum, and more.
-func NewUsageCSV(w io.Writer, group []string, more ...string) *UsageCSV {
+// and the numbers of a sum.
+func NewUsageCSV(w io.Writer, group []string) *UsageCSV {
 	c := &UsageCSV{csv.NewWriter(w)}
-	_ = c.w.Write(slices.Concat(group, usageColumns, more)) // Flush returns the error
+	header := slices.Clone(group)
+	for _, n := range UsageNumbers(new(llmhttp.UsageSum)) {
+		header = append(header, n.Name)
+	}
+	_ = c.w.Write(header) // Flush returns the error
 	return c
 }
 
 // Write writes a line. The texts of group are those of the host and of clients:
 // spreadsheets do not take them for formulas.
-func (c *UsageCSV) Write(group []string, s *llmhttp.UsageSum, more ...string) {
+func (c *UsageCSV) Write(group []string, s *llmhttp.UsageSum) {
 	texts := make([]string, len(group))
 	for i, text := range group {
 		texts[i] = spreadsheetText(text)
 	}
-	_ = c.w.Write(slices.Concat(texts, UsageNumbers(s), more))
+	for _, n := range UsageNumbers(s) {
+		texts = append(texts, n.Text)
+	}
+	_ = c.w.Write(texts)
 }
 
 // Flush writes what is buffered, and returns the first error.

@@ -34,7 +34,7 @@ func (k *keySettings) addFlags(f *flag.FlagSet) {
 		return nil
 	})
 	add("scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(p *manage.KeyParams, s string) (err error) {
-		p.Scopes, err = keytext.ParseList(s, llmhttp.Endpoints()...)
+		p.Scopes, err = keytext.ParseList(s, llmhttp.Scopes()...)
 		return err
 	})
 	add("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(p *manage.KeyParams, s string) (err error) {
@@ -51,8 +51,8 @@ func (k *keySettings) addFlags(f *flag.FlagSet) {
 	limit("requests", "the `limit` of requests, such as 60/min, 60/min,burst=10 or 1000/7d, or none")
 	limit("tokens", "the `limit` of tokens, such as 20k/min, or none")
 	limit("quota", "the `limit` of what is used in a long period: tokens, dollars or both, such as 1M/month (a calendar month in UTC), 1M/30d (the last 30 days), 1M/all (prepaid), 20usd/month or 1M,20usd/month, or none")
-	limit("max-completion-tokens", "the maximum `number` of tokens of a completion, or none")
-	limit("concurrent", "the maximum `number` of concurrent requests, or none; a negative number admits no requests")
+	limit("max-completion-tokens", "the maximum `number` of tokens of a completion, or none; a negative number permits no completions")
+	limit("concurrent", "the maximum `number` of concurrent requests, or none; a negative number permits no requests")
 }
 
 // apply sets the settings in p. Other settings stay.
@@ -68,7 +68,7 @@ func (k keySettings) apply(p *manage.KeyParams) error {
 // endpointNames returns the names of all endpoints, as in "chat, images and usage".
 func endpointNames() string {
 	var names []string
-	for _, e := range llmhttp.Endpoints() {
+	for _, e := range llmhttp.Scopes() {
 		names = append(names, string(e))
 	}
 	last := len(names) - 1

@@ -185,12 +185,12 @@ func recordUsage(t *testing.T, dsn string) {
 	require.NoError(t, err)
 	start := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
-		ID: "globex", Account: "globex", KeyID: "key_g", Model: "large", Time: start, Usage: llmhttp.Usage{PromptTokens: 5, CompletionTokens: 7},
+		ID: "globex", Account: "globex", KeyID: "key_g", Model: "large", Time: start, Units: llmhttp.Units{PromptTokens: 5, CompletionTokens: 7},
 	}))
 	for i := range 50 {
 		require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
 			ID: fmt.Sprint(i), Account: "acme", KeyID: fmt.Sprint("key_", i%3), Model: []string{"large", "small\t"}[i%2], Time: start.Add(time.Duration(i) * time.Hour),
-			Usage: llmhttp.Usage{PromptTokens: 10 * i, CompletionTokens: i}, Images: i % 3,
+			Units: llmhttp.Units{PromptTokens: int64(10 * i), CompletionTokens: int64(i), Images: int64(i % 3)},
 		}))
 	}
 	require.NoError(t, s.Close())
@@ -201,7 +201,7 @@ func recordNow(t *testing.T, dsn, key string, tokens int) {
 	t.Helper()
 	s, err := sqlstore.Open(t.Context(), dsn, &sqlstore.Options{KeepRecords: -1})
 	require.NoError(t, err)
-	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: key, Account: "acme", KeyID: key, Time: time.Now(), Usage: llmhttp.Usage{PromptTokens: tokens}}))
+	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: key, Account: "acme", KeyID: key, Time: time.Now(), Units: llmhttp.Units{PromptTokens: int64(tokens)}}))
 	require.NoError(t, s.Close())
 }
 
@@ -227,44 +227,45 @@ func TestMigrate_IsTheOnlyCommandThatCreates(t *testing.T) {
 
 func TestUsageErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		`a command is missing`:                                {},
-		`a command is missing after keys`:                     {"keys"},
-		`unknown command "keys drop"`:                         {"keys", "drop"},
-		`unknown command "nonsense"`:                          {"nonsense", "--json"},
-		`flag provided but not defined: -nonsense`:            {"usage", "--nonsense"},
-		`unexpected argument "x"`:                             {"keys", "list", "x"},
-		`unexpected argument "y"`:                             {"keys", "create", "--json", "y"},
-		`unexpected argument "--json"`:                        {"usage", "--account", "a", "--", "--json"},
-		`the limit is negative`:                               {"keys", "list", "--limit", "-1"},
-		`expected the ID of one key`:                          {"keys", "rotate"},
-		`the ID of a key begins with key_: "llmhttpctl keys`:  {"keys", "revoke", "key_x", ""},
-		`flags must follow the command`:                       {"--json", "keys", "list"},
-		`expected the ID of a key`:                            {"keys", "revoke"},
-		`no flag names a setting to change`:                   {"keys", "update", "key_x"},
-		`"chats" is not one of [chat`:                         {"keys", "create", "--scopes", "chat,chats"},
-		`the list has an empty item`:                          {"keys", "create", "--models", "a,,b"},
-		`"60" has no period`:                                  {"keys", "create", "--requests", "60"},
-		`the number must not be 0`:                            {"keys", "create", "--requests", "0/m"},
-		`"x" is not a number such as 60`:                      {"keys", "create", "--tokens", "x/m"},
-		`"fortnight" is not a period`:                         {"keys", "create", "--quota", "5/fortnight"},
-		`the period must be longer than 0`:                    {"keys", "create", "--quota", "5/0s"},
-		`"9999999d" is not a period`:                          {"keys", "create", "--quota", "5/9999999d"},
-		`"60" has no period, unlike 1M/month`:                 {"keys", "create", "--quota", "60"},
-		`"0usd" is not an amount other than 0`:                {"keys", "create", "--quota", "5,0usd/month"},
-		`"NaNusd" is not an amount other than 0`:              {"keys", "create", "--quota", "NaNusd/month"},
-		`"1,2" is more than a number of tokens and an amount`: {"keys", "create", "--quota", "1,2/month"},
-		`"0" is not a burst`:                                  {"keys", "create", "--requests", "60/m,burst=0"},
-		`--by "week" is not day, model, key or account`:       {"usage", "--by", "week"},
-		`the number must not be negative`:                     {"keys", "create", "--max-completion-tokens", "-1"},
-		`hash-password has no arguments`:                      {"hash-password", "secret"},
-		`"tomorrow" is not a time`:                            {"keys", "create", "--expires", "tomorrow"},
-		`1999-01-01T00:00:00Z is not in the future`:           {"keys", "create", "--expires", "1999-01-01"},
-		`--account is missing`:                                {"usage"},
-		`--totals adds up the models`:                         {"usage", "--by", "model", "--totals"},
-		`"yesterday" is not a date`:                           {"usage", "--account", "a", "--from", "yesterday"},
-		`--from 2026-01-02 is not before --to 2026-01-02`:     {"usage", "--account", "a", "--from", "2026-01-02", "--to", "2026-01-02"},
-		`no database: set LLMHTTP_DSN or --dsn`:               {"keys", "list", "--dsn", ""},
-		`"many" is not a number`:                              {"keys", "create", "--concurrent", "many"},
+		`a command is missing`:                                                 {},
+		`a command is missing after keys`:                                      {"keys"},
+		`unknown command "keys drop"`:                                          {"keys", "drop"},
+		`unknown command "nonsense"`:                                           {"nonsense", "--json"},
+		`flag provided but not defined: -nonsense`:                             {"usage", "--nonsense"},
+		`unexpected argument "x"`:                                              {"keys", "list", "x"},
+		`unexpected argument "y"`:                                              {"keys", "create", "--json", "y"},
+		`unexpected argument "--json"`:                                         {"usage", "--account", "a", "--", "--json"},
+		`the limit is negative`:                                                {"keys", "list", "--limit", "-1"},
+		`expected the ID of one key`:                                           {"keys", "rotate"},
+		`the ID of a key begins with key_: "llmhttpctl keys`:                   {"keys", "revoke", "key_x", ""},
+		`flags must follow the command`:                                        {"--json", "keys", "list"},
+		`expected the ID of a key`:                                             {"keys", "revoke"},
+		`no flag names a setting to change`:                                    {"keys", "update", "key_x"},
+		`"chats" is not one of [chat`:                                          {"keys", "create", "--scopes", "chat,chats"},
+		`the list has an empty item`:                                           {"keys", "create", "--models", "a,,b"},
+		`"60" has no period`:                                                   {"keys", "create", "--requests", "60"},
+		`the number must not be 0`:                                             {"keys", "create", "--requests", "0/m"},
+		`"x" is not a number such as 60`:                                       {"keys", "create", "--tokens", "x/m"},
+		`"fortnight" is not a period`:                                          {"keys", "create", "--quota", "5/fortnight"},
+		`the period must be longer than 0`:                                     {"keys", "create", "--quota", "5/0s"},
+		`"9999999d" is not a period`:                                           {"keys", "create", "--quota", "5/9999999d"},
+		`"60" has no period, unlike 1M/month`:                                  {"keys", "create", "--quota", "60"},
+		`"0usd" is not an amount other than 0`:                                 {"keys", "create", "--quota", "5,0usd/month"},
+		`"NaNusd" is not an amount other than 0`:                               {"keys", "create", "--quota", "NaNusd/month"},
+		`"1,2" is more than a number of tokens and an amount`:                  {"keys", "create", "--quota", "1,2/month"},
+		`"0" is not a burst`:                                                   {"keys", "create", "--requests", "60/m,burst=0"},
+		`--by "week" is not day, model, key or account`:                        {"usage", "--by", "week"},
+		`max-completion-tokens: the number must not be 0; none means no limit`: {"keys", "create", "--max-completion-tokens", "0"},
+		`concurrent: the number must not be 0; none means no limit`:            {"keys", "create", "--concurrent", "0"},
+		`hash-password has no arguments`:                                       {"hash-password", "secret"},
+		`"tomorrow" is not a time`:                                             {"keys", "create", "--expires", "tomorrow"},
+		`1999-01-01T00:00:00Z is not in the future`:                            {"keys", "create", "--expires", "1999-01-01"},
+		`--account is missing`:                                                 {"usage"},
+		`--totals adds up the models`:                                          {"usage", "--by", "model", "--totals"},
+		`"yesterday" is not a date`:                                            {"usage", "--account", "a", "--from", "yesterday"},
+		`--from 2026-01-02 is not before --to 2026-01-02`:                      {"usage", "--account", "a", "--from", "2026-01-02", "--to", "2026-01-02"},
+		`no database: set LLMHTTP_DSN or --dsn`:                                {"keys", "list", "--dsn", ""},
+		`"many" is not a number`:                                               {"keys", "create", "--concurrent", "many"},
 	} {
 		stdout, stderr, status := runProcess(t, "/nonexistent/db", args...)
 		assert.Equal(t, exitUsage, status, args)
@@ -378,4 +379,22 @@ func TestVersion(t *testing.T) {
 	assert.Regexp(t, `^llmhttpctl \S+\n$`, stdout)
 	assert.Empty(t, stderr)
 	assert.Zero(t, status)
+}
+
+// The cost of what a key has used is that which was recorded.
+func TestQuota_Cost(t *testing.T) {
+	s, err := sqlstore.Open(t.Context(), ":memory:", nil)
+	require.NoError(t, err)
+	defer s.Close()
+	quota := llmhttp.Quota{Cost: 2 * llmhttp.MoneyUnit, Per: -1}
+	info, _, err := s.CreateKey(t.Context(), manage.KeyParams{Account: "acme", Limits: llmhttp.Limits{Quota: quota}})
+	require.NoError(t, err)
+	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
+		ID: "1", Account: "acme", KeyID: info.ID, Time: time.Now(), Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit / 2, Other: llmhttp.MoneyUnit / 4},
+	}))
+	use, err := readQuotaUse(t.Context(), s, info.ID)
+	require.NoError(t, err)
+	assert.Equal(t, "0.75", use.UsedCost.String())
+	assert.Equal(t, "1.25", use.LeftCost.String())
+	assert.Equal(t, "2usd/all", use.Quota)
 }

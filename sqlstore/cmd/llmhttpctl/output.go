@@ -65,19 +65,19 @@ func (p *printer) printHelp(name string, f *flag.FlagSet, operandSyntax string) 
 
 // keyJSON is the JSON form of a key. Limits have the syntax of the flags.
 type keyJSON struct {
-	ID        string             `json:"id"`
-	Account   string             `json:"account"`
-	Name      string             `json:"name"`
-	Prefix    string             `json:"prefix"`
-	Status    string             `json:"status"`
-	Scopes    []llmhttp.Endpoint `json:"scopes"` // null means all
-	Models    []string           `json:"models"` // null means all
-	Limits    limitsJSON         `json:"limits"`
-	CreatedAt string             `json:"created_at"`
-	UsedAt    string             `json:"last_used_at,omitempty"`
-	ExpiresAt string             `json:"expires_at,omitempty"`
-	RevokedAt string             `json:"revoked_at,omitempty"`
-	Secret    string             `json:"secret,omitempty"`
+	ID        string          `json:"id"`
+	Account   string          `json:"account"`
+	Name      string          `json:"name"`
+	Prefix    string          `json:"prefix"`
+	Status    string          `json:"status"`
+	Scopes    []llmhttp.Scope `json:"scopes"` // null means all
+	Models    []string        `json:"models"` // null means all
+	Limits    limitsJSON      `json:"limits"`
+	CreatedAt string          `json:"created_at"`
+	UsedAt    string          `json:"last_used_at,omitempty"`
+	ExpiresAt string          `json:"expires_at,omitempty"`
+	RevokedAt string          `json:"revoked_at,omitempty"`
+	Secret    string          `json:"secret,omitempty"`
 }
 
 type limitsJSON struct {

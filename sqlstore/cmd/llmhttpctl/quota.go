@@ -19,10 +19,12 @@ type quotaUseJSON struct {
 	Since string `json:"since"` // the start of the period, or the reset if that was later
 	Used  int64  `json:"used_tokens"`
 	Left  *int64 `json:"left_tokens,omitempty"` // nil without a limit of tokens
+
+	UsedCost llmhttp.Money  `json:"used_cost,omitzero"`
+	LeftCost *llmhttp.Money `json:"left_cost,omitempty"` // nil without a limit of money
 }
 
-// showQuota prints how many tokens of its quota a key has used. The servers know
-// the prices, so it prints no cost.
+// showQuota prints how much of its quota a key has used.
 func (c *command) showQuota(ctx context.Context, args []string) error {
 	f := c.newFlags()
 	reset := f.Bool("reset", false, "count from now on")
@@ -63,18 +65,23 @@ func readQuotaUse(ctx context.Context, s *sqlstore.Store, id string) (*quotaUseJ
 		return nil, err
 	}
 	now, quota := time.Now(), info.Limits.Quota
-	q := llmhttp.UsageQuery{Account: info.Account, From: quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day)}
-	sums, err := s.QueryKey(ctx, id, q)
+	q := llmhttp.UsageQuery{Account: info.Account, Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: id}, From: quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day)}
+	sums, err := s.Query(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	used := &quotaUseJSON{ID: id, Quota: keytext.FormatQuota(quota), Since: keytext.FormatTime(q.From)}
 	for _, u := range sums {
-		used.Used += u.PromptTokens + u.CompletionTokens
+		used.Used += u.Units.Tokens()
+		used.UsedCost = used.UsedCost.Add(u.Cost.Total())
 	}
 	if quota.Tokens != 0 {
 		left := max(int64(quota.Tokens)-used.Used, 0)
 		used.Left = &left
+	}
+	if quota.Cost != 0 {
+		left := max(max(quota.Cost, 0).Sub(used.UsedCost), 0)
+		used.LeftCost = &left
 	}
 	return used, nil
 }
@@ -86,6 +93,12 @@ func (p *printer) printQuotaUse(q *quotaUseJSON) error {
 	rows := [][]string{{"id", q.ID}, {"quota", q.Quota}, {"since", q.Since}, {"used", fmt.Sprint(q.Used)}}
 	if q.Left != nil {
 		rows = append(rows, []string{"left", fmt.Sprint(*q.Left)})
+	}
+	if q.UsedCost != 0 || q.LeftCost != nil {
+		rows = append(rows, []string{"cost", q.UsedCost.String()})
+	}
+	if q.LeftCost != nil {
+		rows = append(rows, []string{"cost left", q.LeftCost.String()})
 	}
 	return p.writeTable(rows)
 }

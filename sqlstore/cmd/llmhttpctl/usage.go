@@ -126,16 +126,15 @@ func addModels(sums []manage.ReportSum) (totals []manage.ReportSum) {
 
 // usageJSON is the JSON form of a sum. Only sums of all models have no model.
 type usageJSON struct {
-	Start            string  `json:"start"`
-	Account          string  `json:"account,omitempty"`
-	Key              string  `json:"key,omitempty"`
-	Model            *string `json:"model,omitempty"`
-	Requests         int64   `json:"requests"`
-	PromptTokens     int64   `json:"prompt_tokens"`
-	CachedTokens     int64   `json:"cached_tokens"`
-	CompletionTokens int64   `json:"completion_tokens"`
-	ReasoningTokens  int64   `json:"reasoning_tokens"`
-	Images           int64   `json:"images"`
+	Start    string  `json:"start"`
+	Account  string  `json:"account,omitempty"`
+	Key      string  `json:"key,omitempty"`
+	Model    *string `json:"model,omitempty"`
+	Requests int64   `json:"requests"`
+	Unpriced int64   `json:"unpriced"`
+	llmhttp.Units
+	Cost      llmhttp.Money `json:"cost"`
+	CostParts llmhttp.Cost  `json:"cost_parts"`
 }
 
 // printUsage prints a line for each sum, and in a table their total.
@@ -150,25 +149,51 @@ func (p *printer) printUsage(u *usageFlags, sums []manage.ReportSum) error {
 		}
 		return w.Flush()
 	}
-	header := append(u.columns(), "requests", "prompt", "cached", "completion", "reasoning", "images")
+	return p.writeTable(usageTable(u, sums))
+}
+
+// usageTable returns a table with a header, a row for each sum, and a row for their total. It
+// has the numbers that most hosts use, and others that are not zero in the total.
+func usageTable(u *usageFlags, sums []manage.ReportSum) [][]string {
+	var total llmhttp.UsageSum
+	for i := range sums {
+		total.Add(sums[i].UsageSum)
+	}
+	var shown []int // indices in UsageNumbers
+	header := u.columns()
+	for i, n := range keytext.UsageNumbers(&total) {
+		switch n.Name {
+		case "requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "images":
+		default:
+			if n.Text == "0" || strings.HasPrefix(n.Name, "cost_") {
+				continue
+			}
+		}
+		shown = append(shown, i)
+		header = append(header, strings.TrimSuffix(n.Name, "_tokens"))
+	}
 	for i := range header {
 		header[i] = strings.ToUpper(header[i])
 	}
+	row := func(values []string, s *llmhttp.UsageSum) []string {
+		numbers := keytext.UsageNumbers(s)
+		for _, i := range shown {
+			values = append(values, numbers[i].Text)
+		}
+		return values
+	}
 	rows := [][]string{header}
-	var total llmhttp.UsageSum
 	for i := range sums {
-		s := &sums[i]
-		rows = append(rows, append(u.values(s), keytext.UsageNumbers(&s.UsageSum)...))
-		total.Add(s.UsageSum)
+		rows = append(rows, row(u.values(&sums[i]), &sums[i].UsageSum))
 	}
 	if len(sums) > 0 {
-		row := []string{"TOTAL"}
-		for range len(header) - 7 {
-			row = append(row, " ")
+		values := []string{"TOTAL"}
+		for range len(u.columns()) - 1 {
+			values = append(values, " ")
 		}
-		rows = append(rows, append(row, keytext.UsageNumbers(&total)...))
+		rows = append(rows, row(values, &total))
 	}
-	return p.writeTable(rows)
+	return rows
 }
 
 func (p *printer) printUsageJSON(u *usageFlags, sums []manage.ReportSum) error {
@@ -179,9 +204,8 @@ func (p *printer) printUsageJSON(u *usageFlags, sums []manage.ReportSum) error {
 			model = &s.Model
 		}
 		err := p.writeJSON(usageJSON{
-			Start: keytext.FormatTime(s.Start), Account: s.Account, Key: s.KeyID, Model: model, Requests: s.Requests,
-			PromptTokens: s.PromptTokens, CachedTokens: s.CachedTokens,
-			CompletionTokens: s.CompletionTokens, ReasoningTokens: s.ReasoningTokens, Images: s.Images,
+			Start: keytext.FormatTime(s.Start), Account: s.Account, Key: s.KeyID, Model: model, Requests: s.Requests, Unpriced: s.Unpriced,
+			Units: s.Units, Cost: s.Cost.Total(), CostParts: s.Cost,
 		})
 		if err != nil {
 			return err

@@ -1,0 +1,213 @@
+package llmhttp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
+
+// A Binding tells what the Handler does for the requests of a [Route]: an operation, such as
+// a chat, and how its request and its reply look in the wire format. The functions whose
+// names begin with Bind make Bindings, and panic if their function or scope is missing; the zero
+// Binding is invalid. See "Protocols" in the
+// package documentation.
+//
+// The Handler checks the key and its scope, which follows from the operation, and the limits
+// of the key; it then reads the body and calls decode. Of r, decode may use the URL, which is
+// without Options.Prefix, the path values and the header. The body is empty for GET, HEAD and
+// DELETE, and is only valid during the call. [KeyFrom] of ctx is the key of the request.
+// Errors that the client is to see are of type [*Error]. A decode function refuses members
+// that [AllowsUnknownMember] refuses.
+//
+// Except by BindChat, decode also returns a function that appends the body of the reply to b,
+// which is sent as JSON with the status 200. An error of it fails the request.
+type Binding struct {
+	op    *operation
+	scope Scope
+	body  bodyKind
+	serve func(q *request) error
+}
+
+// A bodyKind is the form in which a Binding gets the body of a request. Forms that are read
+// piece by piece, such as multipart/form-data, would be further values, with a function
+// beside request.withBody for each.
+type bodyKind uint8
+
+const (
+	bodyNone bodyKind = iota // not read
+	bodyJSON                 // read whole: JSON of at most Options.MaxBody bytes
+)
+
+// forMethod returns the kind of the body of a request with the given method.
+func (k bodyKind) forMethod(method string) bodyKind {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodDelete:
+		return bodyNone
+	}
+	return k
+}
+
+// bind returns a Binding to op that reads JSON.
+func (op *operation) bind(serve func(q *request) error) Binding {
+	return Binding{op: op, scope: op.scope, body: bodyJSON, serve: serve}
+}
+
+// BindChat binds a route to chats, with [ScopeChat]. decode checks the request by
+// [ChatRequest.Validate] and returns the encoder of its reply. The errors of Validate have
+// the names of chat completions, which [Error.WithParam] changes. See "Protocols" in the
+// package documentation.
+//
+// If decode returns an encoder and no request, the reply is empty. The Handler then does not
+// call the Backend, and records nothing: for formats in which clients can ask for nothing, as
+// to load a model. Such a request counts against the limits on requests.
+func BindChat(decode func(ctx context.Context, r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)) Binding {
+	mustBeSet(decode != nil)
+	return chatOperation.bind(func(q *request) error { return q.serveChat(decode) })
+}
+
+// BindEmbeddings binds a route to embeddings, with [ScopeEmbeddings]. decode checks the
+// request by [EmbeddingRequest.Validate]. The reply that encode gets has a vector for each
+// input, a Model, and the usage that is recorded. If the Backend is no [Embedder], the
+// client gets a 404. See "Protocols" in the package documentation.
+func BindEmbeddings(decode func(ctx context.Context, r *http.Request, body []byte) (
+	req *EmbeddingRequest, encode func(b []byte, reply *EmbeddingResponse) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	return bindOneShot(embeddingsOperation, decode)
+}
+
+// BindImages binds a route to images, with [ScopeImages]. decode checks the request by
+// [ImageRequest.Validate]. The images that encode gets have either a URL or Data, as the
+// ResponseFormat of the request asks. If the Backend is no [ImageGenerator], the client
+// gets a 404. See "Protocols" in the package documentation.
+func BindImages(decode func(ctx context.Context, r *http.Request, body []byte) (
+	req *ImageRequest, encode func(b []byte, reply *ImageResponse) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	return bindOneShot(imagesOperation, decode)
+}
+
+// BindModels binds a route to the list of models, with [ScopeModels]. encode gets the models
+// that the key may use, in the order of the Backend, and owns the slice. The request counts
+// against the limits on requests, and is not recorded as usage. If the Backend is no
+// [ModelLister], the client gets a 404. See "Protocols" in the package documentation.
+func BindModels(decode func(ctx context.Context, r *http.Request, body []byte) (
+	encode func(b []byte, models []Model) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	return modelsOperation.bind(func(q *request) error {
+		var encode func(b []byte, models []Model) ([]byte, error)
+		err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+			if encode, err = decode(ctx, r, body); err == nil && encode == nil {
+				err = errNothingDecoded
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return serveLookup(q, q.listModels, encode)
+	})
+}
+
+// BindCountTokens binds a route to the count of the tokens of a prompt, with [ScopeChat].
+// The Backend counts if it is a [TokenCounter]; if not, the count is the estimate that
+// limits use, with Options.TextTokens if that is set. decode need not call
+// [ChatRequest.Validate], as a prompt may be counted that is not complete.
+//
+// The request is not recorded as usage. It takes from [BucketTokenCounts] and not from
+// BucketRequests, except if decode calls [ReserveChat]: then it takes from both. See
+// "Protocols" in the package documentation.
+func BindCountTokens(decode func(ctx context.Context, r *http.Request, body []byte) (
+	req *ChatRequest, encode func(b []byte, tokens int) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	return countOperation.bind(func(q *request) error {
+		var req *ChatRequest
+		var encode func(b []byte, tokens int) ([]byte, error)
+		err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+			if req, encode, err = decode(ctx, r, body); err == nil && (req == nil || encode == nil) {
+				err = errNothingDecoded
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := q.authorizeModel(req.Model); err != nil {
+			return err
+		}
+		return serveLookup(q, func(ctx context.Context) (int, error) { return q.countTokens(ctx, req) }, encode)
+	})
+}
+
+// BindQuery binds a route to a function that answers requests by itself and calls no model,
+// such as one that returns stored responses. The key needs the scope. The request counts
+// against the limits on requests, and is not recorded as usage. serve gets what decode gets:
+// see [Binding]. Options.Timeout applies to it. See "Protocols" in the package documentation.
+func BindQuery(scope Scope, serve func(ctx context.Context, r *http.Request, body []byte) (*QueryReply, error)) Binding {
+	mustBeSet(serve != nil && scope != "")
+	b := queryOperation.bind(func(q *request) error {
+		var reply *QueryReply
+		err := q.withBody(func(_ context.Context, r *http.Request, body []byte) (err error) {
+			reply, err = callUnrecorded(q, ClassInternal, func(ctx context.Context) (*QueryReply, error) {
+				return serve(ctx, r, body)
+			})
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case reply == nil:
+			return errNoQueryReply
+		}
+		return reply.write(q)
+	})
+	b.scope = scope
+	return b
+}
+
+// mustBeSet panics if an argument of a Binding is missing.
+func mustBeSet(set bool) {
+	if !set {
+		panic("llmhttp: a Binding needs a function, and that of a query a scope")
+	}
+}
+
+var errNothingDecoded = errors.New("llmhttp: a decode function returned neither a request with its encode function nor an error")
+
+var errNoQueryReply = errors.New("llmhttp: a query returned neither a reply nor an error")
+
+// A QueryReply is the reply to a request that [BindQuery] has bound. See "Protocols" in the
+// package documentation.
+type QueryReply struct {
+	Status      int    // from 200 to 599; zero means 200
+	ContentType string // if empty, application/json
+	Body        []byte // must be empty if the Status is 204 or 304
+}
+
+// AppendJSON appends v as package encoding/json encodes it, without white space and without
+// escapes for HTML. See "Protocols" in the package documentation.
+func AppendJSON(b []byte, v any) ([]byte, error) {
+	var doc bytes.Buffer
+	enc := json.NewEncoder(&doc)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return b, fmt.Errorf("llmhttp: encoding %T: %w", v, err)
+	}
+	return jsonwire.AppendRaw(b, doc.Bytes())
+}
+
+// write writes the reply to q.
+func (r *QueryReply) write(q *request) error {
+	status, contentType := cmp.Or(r.Status, http.StatusOK), cmp.Or(r.ContentType, contentTypeJSON)
+	switch {
+	case status < 200 || status > 599:
+		return fmt.Errorf("llmhttp: the Status of a QueryReply is %d, which is none of a reply", status)
+	case (status == http.StatusNoContent || status == http.StatusNotModified) && len(r.Body) > 0:
+		return fmt.Errorf("llmhttp: a QueryReply with the Status %d has a Body", status)
+	}
+	return q.replyAs(status, contentType, func(b []byte) ([]byte, error) { return append(b, r.Body...), nil })
+}

@@ -1,0 +1,127 @@
+package llmhttp
+
+import "context"
+
+// A requestContext is a context that has the request as a value. It is part of a request,
+// where context.WithValue would allocate (budget: allocations of a whole request).
+type requestContext struct {
+	context.Context
+	q *request
+}
+
+type requestKey struct{}
+
+func (c *requestContext) Value(key any) any {
+	if key == (requestKey{}) {
+		return c.q
+	}
+	return c.Context.Value(key)
+}
+
+// requestFrom returns the request that ctx belongs to, or nil.
+func requestFrom(ctx context.Context) *request {
+	q, _ := ctx.Value(requestKey{}).(*request)
+	return q
+}
+
+// ClientLeft reports whether ctx, which a Handler passed to a Backend, has ended because the
+// client of the request left. If so, it returns a context for what the Backend still has to
+// do, such as finding out what the request has used for [ReportUsage]. That context has the
+// values of ctx. It ends with the request, and when the Handler ends the request for another
+// reason: Options.Timeout, or Shutdown with a context that is done. A host that cancels the
+// context of its requests ends it only if it does so before the client leaves. A
+// Backend should set a deadline of its own: while it runs, the request holds its place in
+// Limits.Concurrent, and both Handler.Shutdown and [http.Server.Shutdown] wait for it.
+//
+// It reports false while the client is there, if the request has ended for another
+// reason or is over, and if ctx does not belong to a request of a Handler: then the caller
+// that canceled ctx may be waiting for the Backend. ClientLeft may be called concurrently.
+func ClientLeft(ctx context.Context) (context.Context, bool) {
+	q := requestFrom(ctx)
+	if q == nil {
+		return ctx, false
+	}
+	after, ok := q.client.AfterClient()
+	if !ok {
+		return ctx, false
+	}
+	return &detachedContext{after, ctx}, true
+}
+
+// StartTry tells the Handler and the Observer of a request that the Backend is about to call one
+// of several targets. ctx is the context that the Backend got for the request. The Backend must
+// use the context that StartTry returns for the call, and must call end when the call has ended,
+// with the error or nil. Calls of end after the first do nothing.
+//
+// The [UsageRecord] has the target of the last try. Use a name that the host has configured and
+// not an address, because requests are recorded, logged and counted by target. If the Handler
+// has no Observer, or if ctx does not belong to a request of a Handler, StartTry returns ctx, and
+// an end that does nothing. It may be called concurrently.
+func StartTry(ctx context.Context, target string) (_ context.Context, end func(error)) {
+	q := requestFrom(ctx)
+	if q == nil {
+		return ctx, func(error) {}
+	}
+	q.notes.setTarget(target)
+	return q.observer.startTry(ctx, target)
+}
+
+// keepObservation sets the Observation of the request that ctx belongs to, whose Observer
+// panics.
+func keepObservation(ctx context.Context, all observations) {
+	if q := requestFrom(ctx); q != nil {
+		q.observer.keep(all)
+	}
+}
+
+// ReportUsage tells the Handler what a request has used so far. A Backend calls it with the
+// context that it got, or one that derives from it, as wrappers pass it on. It works for each
+// [Operation], from the call of the Backend's method until that method, or for Chat the
+// function of the stream, has returned: also when yield has returned false, and when the
+// client has left. See [ClientLeft] for how to find out the usage then.
+//
+// u is the total of the request and not that of one call of a model. It takes the place of the
+// usage that was yielded or reported before, unless its TotalTokens, or the sum of the
+// other two if that is zero, is less: a report never lowers what a request
+// pays. A Usage that is yielded or returned later takes the place of a report, even if it
+// is less. A Backend that calls models several times, such as an agent, reports the sum
+// of all calls, which [Usage.Add] makes, after each of them, so that a client that leaves has
+// paid for them.
+//
+// If ctx does not belong to a request of a Handler, ReportUsage does nothing. If the Backend has
+// returned, it logs a warning. It may be called concurrently. The caller must not modify
+// u.Extra afterwards.
+func ReportUsage(ctx context.Context, u Usage) {
+	if q := requestFrom(ctx); q != nil && !q.usage.report(u) {
+		q.log.warn(misuseLateUsage)
+	}
+}
+
+// RequestInfoFrom returns the RequestInfo of the request that ctx belongs to: the one that
+// Observation.Started gets, also if there is no [Observer]. It must not be modified, and
+// may be kept.
+//
+// It returns nil until a request for an operation that calls a model has been decoded and
+// admitted, and the Backend is about to be called. So it is nil for a KeyStore, and when the
+// Limiter reserves tokens. For other requests, and if ctx does not belong to a request of a
+// Handler, it is always nil. RequestInfoFrom may be called concurrently.
+func RequestInfoFrom(ctx context.Context) *RequestInfo {
+	if q := requestFrom(ctx); q != nil {
+		return q.info.load()
+	}
+	return nil
+}
+
+// A detachedContext is cancelled with its Context and has the values of another context.
+type detachedContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c *detachedContext) Value(key any) any {
+	// Package context asks with a key of its own for what cancels the Context.
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
+}

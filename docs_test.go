@@ -1,0 +1,142 @@
+package llmhttp_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A sourceTree is what the documents for maintainers can name: the Go files of all modules, and
+// their types, methods, fields, functions and constants.
+type sourceTree struct {
+	files      []string
+	names      map[string]bool // such as "orderer", "orderer.add" and "llmhttp.Errorf"
+	testGroups map[string]bool // the names of tests until the underscore
+}
+
+func readSourceTree(t *testing.T) *sourceTree {
+	t.Helper()
+	tree := &sourceTree{names: make(map[string]bool), testGroups: make(map[string]bool)}
+	require.NoError(t, filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && file != "." && (name == "node_modules" || name == "testdata" || name[0] == '.') {
+			return filepath.SkipDir
+		}
+		if path.Ext(file) != ".go" {
+			return nil
+		}
+		tree.files = append(tree.files, filepath.ToSlash(file))
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err == nil {
+			tree.add(f)
+		}
+		return err
+	}))
+	return tree
+}
+
+func (s *sourceTree) add(f *ast.File) {
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			owner := f.Name.Name
+			if d.Recv != nil {
+				owner = typeName(d.Recv.List[0].Type)
+			}
+			s.addName(owner, d.Name)
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						s.addName(f.Name.Name, name)
+					}
+				case *ast.TypeSpec:
+					s.addName(f.Name.Name, spec.Name)
+					var members *ast.FieldList
+					switch t := spec.Type.(type) {
+					case *ast.StructType:
+						members = t.Fields
+					case *ast.InterfaceType:
+						members = t.Methods
+					default:
+						continue
+					}
+					for _, m := range members.List {
+						for _, name := range m.Names {
+							s.addName(spec.Name.Name, name)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func (s *sourceTree) addName(owner string, name *ast.Ident) {
+	s.names[name.Name] = true
+	if group, _, ok := strings.Cut(name.Name, "_"); ok && strings.HasPrefix(group, "Test") {
+		s.testGroups[group] = true
+	}
+	s.names[owner+"."+name.Name] = true
+}
+
+// typeName returns the name of the type of a receiver.
+func typeName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(e.X)
+	case *ast.IndexExpr:
+		return typeName(e.X)
+	case *ast.IndexListExpr:
+		return typeName(e.X)
+	}
+	return e.(*ast.Ident).Name
+}
+
+// notInTree are names in the documents for maintainers that are not in the tree: what a recipe
+// adds, and names that only look like those of Go.
+var notInTree = []string{
+	"moderations.go", "Moderator", "ScopeModerations", "OperationModerations", "BindModerations", "moderationsOperation", "decodeModerations",
+	"Makefile", "go.mod", "go.work", "response.completed",
+}
+
+// The documents for maintainers name files and identifiers that exist. A name of a test may end
+// before an underscore.
+func TestDocs_NamesExist(t *testing.T) {
+	t.Parallel()
+	tree := readSourceTree(t)
+	file := regexp.MustCompile(`[*\w./]*\w\.go\b`)
+	identifier := regexp.MustCompile("`(\\w+\\.\\w+|Test\\w+|[A-Z]\\w*[a-z]\\w*|[a-z]+[A-Z]\\w*)`")
+	for _, doc := range []string{"CONTRIBUTING.md", "docs/architecture.md"} {
+		text, err := os.ReadFile(doc)
+		require.NoError(t, err)
+		for _, name := range file.FindAllString(string(text), -1) {
+			exists := func(f string) bool { return f == name || strings.HasSuffix(f, "/"+name) }
+			if strings.Contains(name, "*") || slices.Contains(notInTree, name) {
+				continue
+			}
+			assert.True(t, slices.ContainsFunc(tree.files, exists), "%s names the file %s", doc, name)
+		}
+		for _, m := range identifier.FindAllStringSubmatch(string(text), -1) {
+			name := m[1]
+			if file.MatchString(name) || slices.Contains(notInTree, name) {
+				continue
+			}
+			assert.True(t, tree.names[name] || tree.testGroups[name], "%s names %s", doc, name)
+		}
+	}
+}

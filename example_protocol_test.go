@@ -1,0 +1,115 @@
+package llmhttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// lines is a Protocol that replies with lines of JSON: {"text":...} for each piece of the
+// text, and at the end {"done":true,...} or {"error":...}.
+type lines struct{}
+
+func (lines) Name() string { return "lines" }
+
+func (p lines) Routes() []llmhttp.Route {
+	return []llmhttp.Route{{Pattern: "POST /lines", Bind: llmhttp.BindChat(p.decode)}}
+}
+
+func (lines) Secret(r *http.Request) string { return llmhttp.BearerSecret(r) }
+
+func (lines) SetHeaders(h http.Header, info llmhttp.ReplyInfo) { h.Set("X-Request-Id", info.RequestID) }
+
+func (lines) AppendError(b []byte, e *llmhttp.Error, _ string) ([]byte, int) {
+	b, _ = llmhttp.AppendJSON(b, map[string]string{"error": e.Message})
+	return b, e.Status
+}
+
+func (lines) decode(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+	var in struct {
+		Model   string                    `json:"model"`
+		Prompt  string                    `json:"prompt"`
+		Unknown map[string]jsontext.Value `json:",embed"`
+	}
+	if err := jsonv2.Unmarshal(body, &in); err != nil { // refuses duplicate members, unlike encoding/json
+		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "The body is not JSON of this format.")
+	}
+	for name := range in.Unknown {
+		if !llmhttp.AllowsUnknownMember(ctx, name) {
+			return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "The member %q is not allowed.", name)
+		}
+	}
+	if in.Prompt == "" { // Validate cannot tell a prompt that is missing from an empty message
+		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "There is no prompt.")
+	}
+	prompt := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text(in.Prompt)}
+	req := &llmhttp.ChatRequest{Model: in.Model, Stream: true, Messages: []llmhttp.Message{prompt}}
+	return req, lineEncoder{}, req.Validate()
+}
+
+type lineEncoder struct{}
+
+// Framing has no KeepAlive: clients take each line for JSON.
+func (lineEncoder) Framing() llmhttp.Framing {
+	return llmhttp.Framing{ContentType: "application/x-ndjson"}
+}
+
+func (lineEncoder) AppendStart(b []byte, _ *llmhttp.ReplyStart) []byte { return b }
+
+func (lineEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+	if text := c.Choices[0].Delta.Content; text != "" {
+		return appendLine(b, map[string]any{"text": text})
+	}
+	return b, nil
+}
+
+func (lineEncoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+	return appendLine(b, map[string]any{"done": true, "tokens": u.TotalTokens})
+}
+
+func (lineEncoder) AppendFailure(b []byte, e *llmhttp.Error) []byte {
+	b, _ = appendLine(b, map[string]any{"error": e.Message})
+	return b
+}
+
+func appendLine(b []byte, v any) ([]byte, error) {
+	b, err := llmhttp.AppendJSON(b, v)
+	return append(b, '\n'), err
+}
+
+// A wire format that streams lines of JSON. TestProtocol_ExampleIsCorrect tests it with llmhttptest.TestProtocol.
+func ExampleProtocol() {
+	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			_ = yield(llmhttp.TextChunk("Hello, "), nil) && yield(llmhttp.TextChunk("world."), nil) &&
+				yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 2, CompletionTokens: 4}}, nil)
+		}
+	})
+	opts := &llmhttp.Options{Protocols: []llmhttp.Protocol{lines{}}}
+	h := llmhttp.NewHandler(backend, memory.NewKeyStore("sk-demo"), opts)
+
+	for _, body := range []string{`{"model":"m","prompt":"Hi"}`, `Hi`} {
+		r := httptest.NewRequest("POST", "/lines", strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer sk-demo")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header().Get("Content-Type"))
+		fmt.Println(strings.TrimSpace(w.Body.String()))
+	}
+
+	// Output:
+	// 200 application/x-ndjson
+	// {"text":"Hello, "}
+	// {"text":"world."}
+	// {"done":true,"tokens":6}
+	// 400 application/json
+	// {"error":"The body is not JSON of this format."}
+}

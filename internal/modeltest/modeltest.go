@@ -1,0 +1,149 @@
+// Package modeltest has a Backend for tests that chats, generates images and computes embeddings.
+package modeltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"image"
+	"image/png"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// The models of a [Backend].
+const (
+	Chat  = memory.ModelChat
+	Embed = "demo-embed"
+	Image = "demo-image-small" // 256x256, 512x512, 1024x1024
+)
+
+// A Backend chats as a [memory.Backend], but calls the first function that a request offers, with
+// empty arguments. It generates empty images, and computes vectors that depend on nothing but the
+// input. The zero value is ready to use.
+type Backend struct{ memory.Backend }
+
+// New returns a new Backend with zero fields.
+func New() *Backend { return &Backend{} }
+
+// CountTokens returns the number of words of text. It can be used as [llmhttp.Options.TextTokens].
+func CountTokens(model, text string) int { return len(strings.Fields(text)) }
+
+var (
+	_ llmhttp.ModelLister    = (*Backend)(nil)
+	_ llmhttp.ImageGenerator = (*Backend)(nil)
+	_ llmhttp.ImageSizer     = (*Backend)(nil)
+	_ llmhttp.Embedder       = (*Backend)(nil)
+)
+
+// Chat implements [llmhttp.Backend].
+func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	isUsers := len(req.Messages) > 0 && req.Messages[len(req.Messages)-1].Role == llmhttp.RoleUser
+	isForbidden := req.ToolChoice != nil && req.ToolChoice.Mode == llmhttp.ToolChoiceNone
+	if req.Model != Chat || b.Script != nil || len(req.Tools) == 0 || req.Tools[0].Function == nil || !isUsers || isForbidden {
+		return b.Backend.Chat(ctx, req)
+	}
+	calling := memory.Scripted(memory.Call("call_1", req.Tools[0].Function.Name, "{}"))
+	calling.Delay = b.Delay
+	return calling.Chat(ctx, req)
+}
+
+// ListModels implements [llmhttp.ModelLister].
+func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+	models, err := b.Backend.ListModels(ctx)
+	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
+	for _, id := range []string{Embed, Image} {
+		models = append(models, llmhttp.Model{ID: id, Created: created, OwnedBy: "llmhttp"})
+	}
+	return models, err
+}
+
+var sizes = []string{"256x256", "512x512", "1024x1024"}
+
+// ImageSizes implements [llmhttp.ImageSizer].
+func (b *Backend) ImageSizes(ctx context.Context, model string) ([]string, error) {
+	if model != Image {
+		return nil, llmhttp.ModelNotFound(model)
+	}
+	return slices.Clone(sizes), nil
+}
+
+// GenerateImages implements [llmhttp.ImageGenerator].
+func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	if req.Model != Image {
+		return nil, llmhttp.ModelNotFound(req.Model)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	size := req.Size
+	if size == "" {
+		size = "1024x1024"
+	}
+	var width, height int
+	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || !slices.Contains(sizes, size) {
+		return nil, llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'.", size).WithParam("size")
+	}
+	var buf bytes.Buffer
+	if err := png.Encode(&buf, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
+		return nil, err
+	}
+	resp := &llmhttp.ImageResponse{}
+	for range req.Count() {
+		resp.Data = append(resp.Data, llmhttp.Image{Data: bytes.Clone(buf.Bytes())})
+	}
+	return resp, nil
+}
+
+// Embed implements [llmhttp.Embedder].
+func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+	if req.Model != Embed {
+		return nil, llmhttp.ModelNotFound(req.Model)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	dimensions := 8
+	if req.Dimensions != nil {
+		dimensions = *req.Dimensions
+	}
+	if dimensions < 1 || dimensions > 3072 {
+		return nil, llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%d'.", dimensions).WithParam("dimensions")
+	}
+	resp := &llmhttp.EmbeddingResponse{Model: req.Model, Usage: &llmhttp.Usage{PromptTokens: req.Input.Len(), TotalTokens: req.Input.Len()}}
+	for _, text := range req.Input.Texts {
+		resp.Vectors = append(resp.Vectors, vector(text, dimensions))
+	}
+	for _, tokens := range req.Input.Tokens {
+		resp.Vectors = append(resp.Vectors, vector(fmt.Sprint(tokens), dimensions))
+	}
+	if len(resp.Vectors) == 0 {
+		return nil, errors.New("modeltest: there is no input")
+	}
+	return resp, nil
+}
+
+// vector returns a vector of length 1.
+func vector(text string, dimensions int) []float32 {
+	v := make([]float32, dimensions)
+	square := 0.0
+	for i := range v {
+		h := fnv.New32a()
+		fmt.Fprint(h, i, text)
+		x := float64(h.Sum32()%1000) - 499.5
+		v[i] = float32(x)
+		square += x * x
+	}
+	for i := range v {
+		v[i] /= float32(math.Sqrt(square))
+	}
+	return v
+}

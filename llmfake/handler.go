@@ -1,0 +1,160 @@
+package llmfake
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// maxBody is the size of the largest request.
+const maxBody = 64 << 20
+
+// An exchange is a request to a Server and its reply.
+type exchange struct {
+	request *Request // the lock of the Server guards what it points to
+	http    *http.Request
+	out     *output
+	probe   bool // the request is only decoded
+}
+
+type exchangeKey struct{}
+
+// exchangeFrom returns the exchange that ctx belongs to. It may be nil.
+func exchangeFrom(ctx context.Context) *exchange {
+	ex, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return ex
+}
+
+func (ex *exchange) isProbe() bool { return ex != nil && ex.probe }
+
+// origin returns the scheme and the host by which the client knows the server.
+func (ex *exchange) origin() string {
+	if ex == nil {
+		return ""
+	}
+	return "http://" + ex.http.Host
+}
+
+// ServeHTTP serves a request. It makes a Server an [http.Handler], for a test that has an HTTP
+// server of its own.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
+		http.Error(w, errClosed.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer s.running.Done()
+	if strings.HasPrefix(r.URL.Path, s.imagePath) {
+		s.images.ServeHTTP(w, r)
+		return
+	}
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		http.Error(w, "llmfake: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	ex := &exchange{request: s.addRequest(r, body), http: r}
+	defer s.endRequest(ex.request)
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), exchangeKey{}, ex))
+	defer cancel()
+	ex.out = &output{w: w, stop: cancel, onStatus: func(status int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		ex.request.Status = status
+	}, onError: func(body []byte) { s.noteError(ex.request, body) }}
+	r = withBody(r.WithContext(ctx), body)
+	if s.replay != nil {
+		s.replay.serve(s, ex, r, body)
+		return
+	}
+	s.serve(ex, r)
+}
+
+// withBody returns a copy of r with another body.
+func withBody(r *http.Request, body []byte) *http.Request {
+	r = r.WithContext(r.Context())
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(string(body))), int64(len(body))
+	return r
+}
+
+// serve gives a request to the Handler.
+func (s *Server) serve(ex *exchange, r *http.Request) {
+	defer func() {
+		panicked := recover()
+		s.mu.Lock()
+		wantsStream := ex.request.Stream
+		s.mu.Unlock()
+		ex.out.finish(panicked, wantsStream)
+	}()
+	if err := s.applyChaos(ex, r); err != nil {
+		s.handler.WriteError(ex.out, r, err)
+		return
+	}
+	s.handler.ServeHTTP(ex.out, r)
+}
+
+// enter counts a request in progress. It reports false if the server is closed.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.running.Add(1)
+	return true
+}
+
+// addRequest adds a request to the journal.
+func (s *Server) addRequest(r *http.Request, body []byte) *Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	req := &Request{
+		Number: len(s.journal) + 1, Time: time.Now(), Method: r.Method, Path: r.URL.RequestURI(),
+		Header: r.Header.Clone(), Body: body, Protocol: protocolOf(r.URL.Path), server: s,
+	}
+	s.journal = append(s.journal, req)
+	s.signalLocked()
+	return req
+}
+
+// noteError describes the error that a request got from the Handler, if it got no reply of the
+// test.
+func (s *Server) noteError(r *Request, body []byte) {
+	var reply struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	json.Unmarshal(body, &reply) // a body that is not JSON has no message
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.Reply == "" {
+		r.Reply = "an error: " + quote(reply.Error.Message)
+	}
+}
+
+func (s *Server) endRequest(r *Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Ended = true
+	s.signalLocked()
+}
+
+// protocolOf returns the format of the requests for a path, as far as it can be told from that.
+func protocolOf(path string) string {
+	below := func(prefix string) bool { return path == prefix || strings.HasPrefix(path, prefix+"/") }
+	switch {
+	case below("/v1/messages"):
+		return Messages
+	case below("/v1/responses"):
+		return Responses
+	case below("/v1"):
+		return ChatCompletions
+	}
+	return ""
+}

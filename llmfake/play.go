@@ -1,0 +1,424 @@
+package llmfake
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llmfake/simulator"
+)
+
+// backend is the [llmhttp.Backend] of a Server.
+type backend struct{ s *Server }
+
+// Chat implements [llmhttp.Backend].
+func (b backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		ex := exchangeFrom(ctx)
+		request := b.s.describe(ctx, func(r *Request) { r.Chat, r.Model, r.Stream = req.Clone(), req.Model, req.Stream })
+		if ex.isProbe() {
+			yield(nil, errMarker)
+			return
+		}
+		p := &player{server: b.s, ctx: ctx, exchange: ex, request: request, chat: req, pace: b.s.paceNow()}
+		p.yield = func(c *llmhttp.ChatChunk, err error) bool { return yield(c, err) }
+		reply, err := b.s.choose(request)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		b.s.setReply(ctx, reply.String())
+		if p.play(reply) {
+			p.sendFinish()
+		}
+	}
+}
+
+// Embed implements [llmhttp.Embedder].
+func (b backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+	request := b.s.describe(ctx, func(r *Request) { r.Embedding, r.Model = new(*req), req.Model })
+	p, err := b.s.playOther(ctx, request)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.simulated:
+		asked := *req
+		asked.Model = simulator.ModelEmbed
+		resp, err := b.s.model.Embed(ctx, &asked)
+		if err == nil {
+			resp.Model = ""
+		}
+		return resp, err
+	case p.vectors == nil:
+		b.s.errorf("%s got %s, which is no reply to a request for embeddings", request, request.Reply)
+		return nil, errUnexpectedReply()
+	case len(p.vectors) != req.Input.Len():
+		b.s.errorf("%s has %s, and its reply has %s", request, plural(req.Input.Len(), "input"), plural(len(p.vectors), "vector"))
+		return nil, errUnexpectedReply()
+	}
+	return &llmhttp.EmbeddingResponse{Vectors: p.vectors, Usage: p.usage}, nil
+}
+
+// GenerateImages implements [llmhttp.ImageGenerator].
+func (b backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	request := b.s.describe(ctx, func(r *Request) { r.Image, r.Model = new(*req), req.Model })
+	p, err := b.s.playOther(ctx, request)
+	switch {
+	case err != nil:
+		return nil, err
+	case !p.simulated:
+		b.s.errorf("%s got %s, which is no reply to a request for images", request, request.Reply)
+		return nil, errUnexpectedReply()
+	}
+	asked := *req
+	for _, asked.Model = range []string{simulator.ModelImageLarge, simulator.ModelImageSmall} {
+		sizes, err := b.s.model.ImageSizes(ctx, asked.Model)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(sizes, req.Size) {
+			break
+		}
+	}
+	return b.s.model.GenerateImages(ctx, &asked)
+}
+
+// CountTokens implements [llmhttp.TokenCounter].
+func (b backend) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
+	asked := *req
+	asked.Model = simulator.ModelChat
+	return b.s.model.CountTokens(ctx, &asked)
+}
+
+// ListModels implements [llmhttp.ModelLister].
+func (b backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+	models, err := b.s.model.ListModels(ctx)
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	return append(models, b.s.models...), err
+}
+
+// describe completes the Request that ctx belongs to, now that it is decoded. It returns a copy,
+// which does not change.
+func (s *Server) describe(ctx context.Context, set func(r *Request)) *Request {
+	r := exchangeFrom(ctx).request
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if info := llmhttp.RequestInfoFrom(ctx); info != nil {
+		r.Protocol, r.Operation = info.Protocol, info.Operation
+	}
+	set(r)
+	return new(*r)
+}
+
+// setReply notes which reply the request of ctx gets.
+func (s *Server) setReply(ctx context.Context, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	exchangeFrom(ctx).request.Reply = text
+}
+
+// playOther plays the reply to a request that is not for a chat. The error is for the client.
+func (s *Server) playOther(ctx context.Context, request *Request) (*player, error) {
+	p := &player{server: s, ctx: ctx, exchange: exchangeFrom(ctx), request: request}
+	if p.exchange.isProbe() {
+		return nil, errMarker
+	}
+	reply, err := s.choose(request)
+	if err != nil {
+		return nil, err
+	}
+	request.Reply = reply.String()
+	s.setReply(ctx, request.Reply)
+	p.play(reply)
+	return p, p.err
+}
+
+// errMarker is the error of a backend whose reply the [output] replaces. The output recognises
+// what a Handler has made of it by its text.
+var errMarker = llmhttp.Errorf(http.StatusBadRequest, "llmfake_marker", "%s", markerText)
+
+const markerText = "llmfake-marker-2f1d8e50: no client gets this text"
+
+// A player gives a Reply to one request.
+type player struct {
+	server   *Server
+	ctx      context.Context
+	exchange *exchange
+	request  *Request
+	chat     *llmhttp.ChatRequest                 // nil if the request is not for a chat
+	yield    func(*llmhttp.ChatChunk, error) bool // nil if the request is not for a chat
+	pace     *paceState
+
+	choices  []int // those that deltas are for; nil before the first delta
+	inChoice bool  // playChoices is running
+	calls    int   // of each of the choices
+	ends     map[int]*choiceEnd
+	finish   llmhttp.FinishReason
+	usage    *llmhttp.Usage
+	text     strings.Builder // what counts as the completion
+	sent     bool            // a chunk was sent
+	finished bool            // sendFinish was called
+	err      error           // why the reply failed
+
+	simulated bool        // of a request that is not for a chat
+	vectors   [][]float32 // of a request for embeddings
+}
+
+// A choiceEnd is how a choice ends.
+type choiceEnd struct {
+	reason llmhttp.FinishReason
+	stop   string
+}
+
+// play plays r. It reports whether more may follow.
+func (p *player) play(r Reply) bool {
+	if r.rewrite != nil {
+		p.exchange.out.setRewrite(r.rewrite, p.request.Protocol)
+	}
+	if r.usage != nil {
+		p.usage = new(*r.usage)
+	}
+	if r.finish != "" {
+		p.finish = r.finish
+	}
+	for _, s := range r.steps {
+		if !s(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// fail ends the reply with err.
+func (p *player) fail(err error) bool {
+	p.err = err
+	if p.yield != nil {
+		p.yield(nil, err)
+	}
+	return false
+}
+
+// wait waits for d.
+func (p *player) wait(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.ctx.Done():
+		return p.fail(context.Cause(p.ctx))
+	}
+}
+
+// indices returns the choices that deltas are for: all that the client asked for, or that of
+// playChoices.
+func (p *player) indices() []int {
+	if p.choices == nil {
+		for i := range max(p.chat.Choices(), 1) {
+			p.choices = append(p.choices, i)
+		}
+	}
+	return p.choices
+}
+
+// end returns how a choice ends.
+func (p *player) endOf(choice int) *choiceEnd {
+	if p.ends == nil {
+		p.ends = make(map[int]*choiceEnd)
+	}
+	if p.ends[choice] == nil {
+		p.ends[choice] = &choiceEnd{reason: llmhttp.FinishStop}
+	}
+	return p.ends[choice]
+}
+
+// send sends a delta for each of the choices.
+func (p *player) send(d llmhttp.Delta) bool {
+	if p.chat == nil {
+		p.server.errorf("%s got %s, which is a reply to a chat", p.request, p.request.Reply)
+		return p.fail(errUnexpectedReply())
+	}
+	for _, i := range p.indices() {
+		p.endOf(i)
+		c := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: i, Delta: d}}}
+		if !p.sendChunk(c.Clone()) {
+			return false
+		}
+	}
+	return true
+}
+
+// sendChunk sends a chunk at the pace of the Server.
+func (p *player) sendChunk(c *llmhttp.ChatChunk) bool {
+	if p.chat == nil {
+		return p.send(llmhttp.Delta{})
+	}
+	if !p.wait(p.pace.next()) {
+		return false
+	}
+	for i := range c.Choices {
+		choice := &c.Choices[i]
+		d := &choice.Delta
+		p.text.WriteString(d.Reasoning + d.Content + d.Refusal)
+		for _, call := range d.ToolCalls {
+			p.text.WriteString(call.Function.Arguments)
+			p.endOf(choice.Index).reason = llmhttp.FinishToolCalls
+		}
+		if choice.FinishReason != "" {
+			*p.endOf(choice.Index) = choiceEnd{choice.FinishReason, choice.StopSequence}
+			choice.FinishReason, choice.StopSequence = "", ""
+		}
+	}
+	if c.Usage != nil {
+		if p.usage == nil {
+			p.usage = c.Usage
+		}
+		c.Usage = nil
+	}
+	p.sent = true
+	return p.yield(c, nil)
+}
+
+// sendCall sends a call of a tool, in pieces.
+func (p *player) sendCall(tool, arguments string) bool {
+	if p.chat == nil {
+		return p.send(llmhttp.Delta{})
+	}
+	index := p.calls
+	p.calls++
+	for _, i := range p.indices() {
+		call := llmhttp.ToolCallDelta{Index: index, ID: p.server.newCallID(), Type: "function", Function: llmhttp.FunctionCall{Name: tool}}
+		for _, piece := range splitArguments(arguments) {
+			call.Function.Arguments = piece
+			c := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: i, Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}}}}
+			if !p.sendChunk(c) {
+				return false
+			}
+			call = llmhttp.ToolCallDelta{Index: index}
+		}
+	}
+	return true
+}
+
+// newCallID returns the ID of the next tool call.
+func (s *Server) newCallID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	return fmt.Sprintf("call_llmfake_%d", s.calls)
+}
+
+// playChoices plays a reply for each choice that the client asked for.
+func (p *player) playChoices(choices []Reply) bool {
+	if p.chat == nil {
+		return p.send(llmhttp.Delta{})
+	}
+	finish := p.finish
+	for i, r := range choices[:min(len(choices), max(p.chat.Choices(), 1))] {
+		p.choices, p.inChoice, p.calls, p.finish = []int{i}, true, 0, ""
+		p.endOf(i)
+		if !p.play(r) {
+			return false
+		}
+		if p.finish != "" {
+			p.endOf(i).reason = p.finish
+		}
+	}
+	p.inChoice, p.finish = false, finish
+	return true
+}
+
+// simulate plays the reply of the simulated model, without its end.
+func (p *player) simulate() bool {
+	if p.chat == nil {
+		p.simulated = true
+		return true
+	}
+	req := p.chat.Clone()
+	req.Model = simulator.ModelChat
+	for c, err := range p.server.model.Chat(p.ctx, req) {
+		if err != nil {
+			return p.fail(err)
+		}
+		if p.inChoice && len(c.Choices) > 0 {
+			if c.Choices[0].Index != 0 {
+				continue
+			}
+			c.Choices[0].Index = p.choices[0]
+		}
+		if !p.sendChunk(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// sendFinish sends the end of the reply, once.
+func (p *player) sendFinish() {
+	if p.chat == nil || p.finished {
+		return
+	}
+	p.finished = true
+	if len(p.ends) == 0 {
+		for _, i := range p.indices() {
+			p.endOf(i)
+		}
+	}
+	c := &llmhttp.ChatChunk{Usage: p.finalUsage()}
+	for _, i := range slices.Sorted(maps.Keys(p.ends)) {
+		end := p.ends[i]
+		if p.finish != "" {
+			end.reason = p.finish
+		}
+		c.Choices = append(c.Choices, llmhttp.ChunkChoice{Index: i, FinishReason: end.reason, StopSequence: end.stop})
+	}
+	p.yield(c, nil)
+}
+
+// finalUsage returns the usage that the reply reports.
+func (p *player) finalUsage() *llmhttp.Usage {
+	if p.usage != nil {
+		return p.usage
+	}
+	u := &llmhttp.Usage{CompletionTokens: simulator.CountTokens(p.chat.Model, p.text.String())}
+	if n, err := (backend{p.server}).CountTokens(p.ctx, p.chat); err == nil {
+		u.PromptTokens = n
+	}
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	return u
+}
+
+// end ends the reply as kind says.
+func (p *player) end(kind endKind) bool {
+	p.exchange.out.setEnd(kind)
+	isCutAtOnce := kind == endCut && !p.sent
+	if p.chat == nil && kind != endCut {
+		p.simulated = true // and the output damages the reply
+		return false
+	}
+	if p.chat == nil || p.request.Stream || isCutAtOnce {
+		return p.fail(errMarker)
+	}
+	p.sendFinish()
+	return false
+}
+
+// signature returns a signature for reasoning that a Server has sent.
+func signature(reasoning string) string {
+	sum := sha256.Sum256([]byte(reasoning))
+	return "llmfake." + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+var errClosed = errors.New("llmfake: the server is closed")

@@ -1,0 +1,165 @@
+// Package simulator simulates a model. It is what a server of package llmfake replies with until a
+// test sets another reply, and a Backend for demonstrations.
+package simulator
+
+import (
+	"context"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// The models of a [Backend].
+const (
+	ModelChat       = "demo-chat"
+	ModelEmbed      = "demo-embed"
+	ModelImageLarge = "demo-image-large" // 1024x1024, 1024x1792, 1792x1024
+	ModelImageSmall = "demo-image-small" // 256x256, 512x512, 1024x1024
+)
+
+// A Backend is a [llmhttp.Backend] that simulates a model. It is
+// deterministic: the same request gets the same reply, except for the IDs of
+// tool calls. The zero value is ready to use. The fields must not be changed
+// while the Backend is in use. Its methods are safe for concurrent use.
+//
+// # Chat
+//
+// The reply is the text of the last user message, unchanged, or a greeting if
+// there is none. Each chunk has one token; see [CountTokens] for what a token
+// is. All choices have the same reply, and their chunks alternate. The
+// parameters of the request apply in this order:
+//
+//   - Reasoning. If reasoning_effort is set and not none, the reply begins with
+//     reasoning and its signature. If the client returns reasoning that does not
+//     match its signature by a Backend, the reply is a 400.
+//   - Tools. If tool_choice requires a call, or if it allows one and the last
+//     message is the user's, the reply is a call. It calls the function that
+//     tool_choice names, or else the first one, with arguments that satisfy
+//     its schema. If parallel_tool_calls is true, it calls all functions, and
+//     their arguments alternate. If there are results of tools since the
+//     assistant's last message, the reply is a text with them, unless a call is
+//     required. Tools other than functions are ignored.
+//   - Response format. For json_object, the reply is an object with the text
+//     as "reply". For json_schema, and for json_object with a member schema, it
+//     is a value that satisfies the schema and has the text in its strings where
+//     the schema allows that.
+//   - Stop sequences. The reply ends before the first stop sequence, in JSON
+//     too. They do not apply to tool calls.
+//   - Token limit. Texts, JSON and the arguments of tool calls are cut after
+//     that many tokens, as a model would cut them. Reasoning is not cut.
+//
+// The reply to a schema that Backend cannot satisfy is an error with status 400
+// that names the keyword. The text of all choices together is cut at 32 MiB.
+//
+// The usage is exact. Prompt tokens are counted in the text, the reasoning and
+// the arguments of the tool calls of each message. Completion tokens are counted in
+// the reasoning and in the text or arguments of each choice. [Backend.CountTokens] counts a
+// prompt in the same way.
+//
+// # Images
+//
+// An image is a PNG of discs over a gradient that depend on the prompt and on
+// the index of the image. The quality hd has more discs. There is no usage.
+//
+// # Embeddings
+//
+// A vector depends on the words of the input and on their parts, so that texts
+// with common words have similar vectors. Token numbers count as words. Vectors
+// have length 1 and 256 dimensions; a request may ask for up to 3072.
+type Backend struct {
+	// Delay is the time that Chat waits before each chunk. Zero and negative mean
+	// no delay.
+	Delay time.Duration
+}
+
+var (
+	_ llmhttp.Backend        = (*Backend)(nil)
+	_ llmhttp.ModelLister    = (*Backend)(nil)
+	_ llmhttp.ImageGenerator = (*Backend)(nil)
+	_ llmhttp.ImageSizer     = (*Backend)(nil)
+	_ llmhttp.Embedder       = (*Backend)(nil)
+	_ llmhttp.TokenCounter   = (*Backend)(nil)
+)
+
+// New returns a new Backend with zero fields.
+func New() *Backend { return &Backend{} }
+
+// Chat implements [llmhttp.Backend].
+func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		s := &sender{ctx: ctx, delay: b.Delay, yield: yield}
+		if req.Model != ModelChat {
+			yield(nil, llmhttp.ModelNotFound(req.Model))
+			return
+		}
+		r, err := newReply(req)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		s.sendReply(r)
+	}
+}
+
+// CountTokens implements [llmhttp.TokenCounter]. It returns the prompt tokens of the usage
+// that Chat reports.
+func (b *Backend) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
+	if req.Model != ModelChat {
+		return 0, llmhttp.ModelNotFound(req.Model)
+	}
+	return promptTokens(req), nil
+}
+
+// ListModels implements [llmhttp.ModelLister]. The context window and the output limit of the
+// chat model are for clients that ask for them. Chat does not enforce them.
+func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+	models := []llmhttp.Model{
+		{
+			ID: ModelChat, DisplayName: "Demo chat", ContextWindow: 128_000, OutputLimit: 32_000,
+			Capabilities: []llmhttp.Capability{llmhttp.CapabilityTools, llmhttp.CapabilityThinking},
+		},
+		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llmhttp.Capability{llmhttp.CapabilityEmbedding}},
+		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llmhttp.Capability{}},
+		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llmhttp.Capability{}},
+	}
+	for i := range models {
+		models[i].Created = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
+		models[i].OwnedBy = "llmhttp"
+	}
+	return models, nil
+}
+
+// A sender yields the chunks of one reply.
+type sender struct {
+	ctx   context.Context
+	delay time.Duration
+	yield func(*llmhttp.ChatChunk, error) bool
+}
+
+// send yields c after the delay. It reports whether the reply continues.
+func (s *sender) send(c *llmhttp.ChatChunk) bool {
+	return s.wait(s.delay) && s.yield(c, nil)
+}
+
+// wait waits for d and returns true. If the context is done first, it yields the
+// cause and returns false.
+func (s *sender) wait(d time.Duration) bool {
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-s.ctx.Done():
+		}
+	}
+	if s.ctx.Err() == nil {
+		return true
+	}
+	s.yield(nil, context.Cause(s.ctx))
+	return false
+}
+
+// newChunk returns a chunk with one choice.
+func newChunk(choice llmhttp.ChunkChoice) *llmhttp.ChatChunk {
+	return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{choice}}
+}

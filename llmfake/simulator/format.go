@@ -1,0 +1,59 @@
+package simulator
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llmfake/simulator/internal/instance"
+)
+
+// formatReply returns text in the format f. A nil f means text.
+func formatReply(f *llmhttp.ResponseFormat, text string) (string, error) {
+	if f == nil || f.Type != "json_object" && f.Type != "json_schema" {
+		return text, nil
+	}
+	var schema json.RawMessage
+	name, param := "", "response_format.json_schema.schema"
+	switch {
+	case f.Type == "json_object" && f.Extra["schema"] != nil: // an extension of llama.cpp
+		schema, param = f.Extra["schema"], "response_format.schema"
+	case f.JSONSchema != nil:
+		schema, name = f.JSONSchema.Schema, f.JSONSchema.Name
+	}
+	if schema == nil || string(schema) == "null" {
+		b := jsonwire.AppendString([]byte(`{"reply":`), text)
+		return string(append(b, '}')), nil
+	}
+	value, err := instance.Make(schema, text, false)
+	if err != nil {
+		return "", invalidSchema("invalid_json_schema", param, fmt.Sprintf("response_format '%.64s'", name), err)
+	}
+	return string(value), nil
+}
+
+// invalidSchema returns an error for the client. place describes the part of the
+// request that contains the schema.
+func invalidSchema(code, param, place string, err error) error {
+	e := llmhttp.Errorf(http.StatusBadRequest, code, "Invalid schema for %s: %v.", place, err)
+	e.Param = param
+	return e
+}
+
+// cutAtStop returns the part of text before the first stop sequence, and that
+// sequence. If there is none it returns text and "".
+func cutAtStop(text string, sequences []string) (head, stop string) {
+	end := len(text)
+	for _, s := range sequences {
+		if s == "" {
+			continue
+		}
+		if i := strings.Index(text[:end], s); i >= 0 {
+			end, stop = i, s
+		}
+	}
+	return text[:end], stop
+}

@@ -1,0 +1,161 @@
+package simulator
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// sizesOf returns the sizes of an image model, or nil if model is not one.
+func sizesOf(model string) []string {
+	switch model {
+	case ModelImageLarge:
+		return []string{"1024x1024", "1024x1792", "1792x1024"}
+	case ModelImageSmall:
+		return []string{"256x256", "512x512", "1024x1024"}
+	}
+	return nil
+}
+
+// ImageSizes implements [llmhttp.ImageSizer].
+func (b *Backend) ImageSizes(ctx context.Context, model string) ([]string, error) {
+	sizes := sizesOf(model)
+	if sizes == nil {
+		return nil, llmhttp.ModelNotFound(model)
+	}
+	return sizes, nil
+}
+
+// GenerateImages implements [llmhttp.ImageGenerator].
+func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	sizes := sizesOf(req.Model)
+	if sizes == nil {
+		return nil, llmhttp.ModelNotFound(req.Model)
+	}
+	size := cmp.Or(req.Size, "1024x1024")
+	var width, height int
+	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || !slices.Contains(sizes, size) {
+		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'. Supported values are: %s.", size, strings.Join(sizes, ", "))
+		e.Param = "size"
+		return nil, e
+	}
+	discs := 8
+	if req.Quality == "hd" {
+		discs = 16
+	}
+	resp := &llmhttp.ImageResponse{Data: make([]llmhttp.Image, max(req.Count(), 0))}
+	for i := range resp.Data {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		data, err := drawPNG(req.Prompt, i, width, height, discs)
+		if err != nil {
+			return nil, err
+		}
+		resp.Data[i] = llmhttp.Image{Data: data, RevisedPrompt: "Discs over a gradient: " + req.Prompt}
+	}
+	return resp, nil
+}
+
+// The palette of an image has several layers with the same number of shades. The
+// gradient uses the first layer, and each disc moves its pixels to the next layer.
+const (
+	shades = 64
+	layers = 4
+)
+
+// drawPNG returns a PNG image. The same arguments give the same image.
+func drawPNG(prompt string, index, width, height, discs int) ([]byte, error) {
+	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", index, prompt))
+	rng := rand.New(rand.NewChaCha8(seed))
+	img := image.NewPaletted(image.Rect(0, 0, width, height), palette(rng))
+	drawGradient(img, rng)
+	for range discs {
+		drawDisc(img, rng)
+	}
+	var b bytes.Buffer
+	e := png.Encoder{CompressionLevel: png.BestSpeed}
+	if err := e.Encode(&b, img); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// palette returns the layers of shades between two random hues. Each layer is
+// lighter than the one before.
+func palette(rng *rand.Rand) color.Palette {
+	from := 360 * rng.Float64()
+	to := from + 60 + 120*rng.Float64()
+	p := make(color.Palette, 0, shades*layers)
+	for layer := range layers {
+		for shade := range shades {
+			t := float64(shade) / (shades - 1)
+			light := 0.25 + 0.35*t + 0.12*float64(layer)*(1-t/2)
+			p = append(p, hsl(from+(to-from)*t, 0.65, light))
+		}
+	}
+	return p
+}
+
+// hsl returns the color with the given hue in degrees, and saturation and
+// lightness from 0 to 1.
+func hsl(hue, saturation, lightness float64) color.RGBA {
+	channel := func(n float64) uint8 {
+		k := math.Mod(n+hue/30, 12)
+		a := saturation * min(lightness, 1-lightness)
+		return uint8(math.Round(255 * (lightness - a*max(-1, min(k-3, 9-k, 1)))))
+	}
+	return color.RGBA{channel(0), channel(8), channel(4), 255}
+}
+
+// drawGradient fills img with the shades of the first layer, from one corner to
+// the opposite one.
+func drawGradient(img *image.Paletted, rng *rand.Rand) {
+	width, height := img.Rect.Dx(), img.Rect.Dy()
+	across, down := 1+rng.IntN(255), 1+rng.IntN(255)
+	flip := rng.IntN(2) == 0
+	total := across*(width-1) + down*(height-1) + 1
+	for y := range height {
+		row := img.Pix[y*img.Stride:][:width]
+		// The shade is a fixed-point number that grows by step per pixel.
+		at := uint64(y*down) * shades << 24 / uint64(total)
+		step := uint64(across) * shades << 24 / uint64(total)
+		for x := range row {
+			row[x] = uint8(at >> 24)
+			at += step
+		}
+		if flip {
+			slices.Reverse(row)
+		}
+	}
+}
+
+// drawDisc moves the pixels of a random disc to the next layer. Those in the last
+// layer are not changed.
+func drawDisc(img *image.Paletted, rng *rand.Rand) {
+	width, height := img.Rect.Dx(), img.Rect.Dy()
+	radius := float64(min(width, height)) * (0.05 + 0.25*rng.Float64())
+	cx, cy := rng.Float64()*float64(width), rng.Float64()*float64(height)
+	for y := max(0, int(cy-radius)); y < min(height, int(cy+radius)+1); y++ {
+		dy := float64(y) + 0.5 - cy
+		half := math.Sqrt(max(0, radius*radius-dy*dy))
+		left, right := max(0, int(cx-half)), min(width, int(cx+half)+1)
+		for x := left; x < right; x++ {
+			if p := &img.Pix[y*img.Stride+x]; *p < shades*(layers-1) {
+				*p += shades
+			}
+		}
+	}
+}

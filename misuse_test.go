@@ -1,0 +1,136 @@
+package llmhttp_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// What is meant for the functions of a Protocol does nothing before a request is admitted.
+func TestReserveChat_BeforeTheRequestIsAdmitted(t *testing.T) {
+	var errs []error
+	early := func(ctx context.Context) {
+		errs = append(errs, llmhttp.ReserveChat(ctx, &llmhttp.ChatRequest{Model: "m"}))
+		llmhttp.CountLoaded(ctx, 1000)
+	}
+	keys := llmhttp.KeyStoreFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
+		early(ctx)
+		return &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{Tokens: llmhttp.Rate{N: -1}}}, nil
+	})
+	s := startServer(t, config{keys: keys, opts: llmhttp.Options{
+		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			early(ctx)
+			return nil, llmhttp.Observation{}
+		},
+	}})
+	assert.Equal(t, 200, s.get("/v1/models").StatusCode)
+	assert.Equal(t, []error{nil, nil}, errs)
+}
+
+// A Backend that has used models before it finds that one is missing is paid for them.
+func TestReportUsage_BeforeA404(t *testing.T) {
+	s := startServer(t, config{backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			llmhttp.ReportUsage(ctx, llmhttp.Usage{PromptTokens: 900, CompletionTokens: 100})
+			yield(nil, llmhttp.ModelNotFound("second"))
+		}
+	})})
+	s.chat(chatBody).checkError(t, 404)
+	assert.EqualValues(t, 1000, s.record().Units.Tokens())
+}
+
+// A target may be any text, and records and metrics have it.
+func TestStartTry_TargetOfARecordIsBounded(t *testing.T) {
+	target := "a\x00b"
+	s := startServer(t, config{backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+		_, end := llmhttp.StartTry(ctx, target)
+		end(nil)
+		return llmhttp.Reply("hello")
+	})})
+	require.Equal(t, 200, s.chat(chatBody).StatusCode)
+	assert.Empty(t, s.record().Target)
+}
+
+func TestBind_PanicsWithoutAFunction(t *testing.T) {
+	for name, bind := range map[string]func(){
+		"chat":       func() { llmhttp.BindChat(nil) },
+		"embeddings": func() { llmhttp.BindEmbeddings(nil) },
+		"images":     func() { llmhttp.BindImages(nil) },
+		"models":     func() { llmhttp.BindModels(nil) },
+		"count":      func() { llmhttp.BindCountTokens(nil) },
+		"query":      func() { llmhttp.BindQuery(llmhttp.ScopeUsage, nil) },
+		"scope": func() {
+			llmhttp.BindQuery("", func(context.Context, *http.Request, []byte) (*llmhttp.QueryReply, error) { return nil, nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Panics(t, bind) })
+	}
+}
+
+// A queryProtocol replies to GET /query with reply, and decodes nothing for POST /chat.
+type queryProtocol struct {
+	llmhttp.Protocol
+	reply       llmhttp.QueryReply
+	errorStatus int
+}
+
+func (p queryProtocol) Routes() []llmhttp.Route {
+	return []llmhttp.Route{
+		{Pattern: "GET /query", Bind: llmhttp.BindQuery(llmhttp.ScopeUsage, func(context.Context, *http.Request, []byte) (*llmhttp.QueryReply, error) { return &p.reply, nil })},
+		{Pattern: "POST /chat", Bind: llmhttp.BindChat(func(context.Context, *http.Request, []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+			return nil, nil, nil
+		})},
+		{Pattern: "POST /count", Bind: llmhttp.BindCountTokens(func(context.Context, *http.Request, []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
+			return nil, nil, nil
+		})},
+	}
+}
+
+func (p queryProtocol) AppendError(b []byte, e *llmhttp.Error, id string) ([]byte, int) {
+	body, status := p.Protocol.AppendError(b, e, id)
+	if p.errorStatus != 0 {
+		status = p.errorStatus
+	}
+	return body, status
+}
+
+func TestBind_MistakesOfAProtocol(t *testing.T) {
+	for name, tt := range map[string]struct {
+		protocol     queryProtocol
+		method, path string
+		cause        string
+	}{
+		"status too small":   {queryProtocol{reply: llmhttp.QueryReply{Status: 42}}, "GET", "/query", "the Status of a QueryReply is 42"},
+		"status too large":   {queryProtocol{reply: llmhttp.QueryReply{Status: 1000}}, "GET", "/query", "the Status of a QueryReply is 1000"},
+		"body with 204":      {queryProtocol{reply: llmhttp.QueryReply{Status: 204, Body: []byte("x")}}, "GET", "/query", "with the Status 204 has a Body"},
+		"nothing decoded":    {queryProtocol{}, "POST", "/chat", "returned neither an encoder nor an error"},
+		"nothing to count":   {queryProtocol{}, "POST", "/count", "returned neither a request"},
+		"status of an error": {queryProtocol{errorStatus: 42, reply: llmhttp.QueryReply{Status: 42}}, "GET", "/query", "the Status of a QueryReply is 42"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.protocol.Protocol = llmhttp.ChatCompletions()
+			s := startServer(t, config{opts: llmhttp.Options{Protocols: []llmhttp.Protocol{tt.protocol}}})
+			assert.Equal(t, 500, s.do(tt.method, tt.path, "{}").StatusCode)
+			assert.Contains(t, s.log.String(), tt.cause)
+		})
+	}
+}
+
+func TestKey_Validate(t *testing.T) {
+	for want, key := range map[string]llmhttp.Key{
+		"": {Scopes: []llmhttp.Scope{llmhttp.ScopeChat}, Models: []string{"*"}, Labels: []llmhttp.Label{{Name: "team", Value: "a"}}},
+		"Key.Labels: llmhttp: the name of label 0 must be text of 1 to 64 bytes without control characters": {Labels: []llmhttp.Label{{}}},
+		"Limits.Requests.N: is zero, but Per or Burst is set":                                               {Limits: llmhttp.Limits{Requests: llmhttp.Rate{Burst: 1}}},
+	} {
+		if err := key.Validate(); want == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.EqualError(t, err, want)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package llmhttp
+
+import (
+	"slices"
+	"sync"
+)
+
+// requestNotes are what the Backend and the host tell about a request for its record.
+type requestNotes struct {
+	mu     sync.Mutex // guards the fields below
+	target string     // of the last StartTry
+	labels []Label    // of AddLabel
+}
+
+// setTarget notes the target of a try. The last one is recorded.
+func (n *requestNotes) setTarget(target string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.target = target
+}
+
+// addLabel implements AddLabel.
+func (n *requestNotes) addLabel(l Label) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	others := slices.DeleteFunc(slices.Clone(n.labels), func(other Label) bool { return other.Name == l.Name })
+	if err := checkLabel(others, l); err != nil {
+		return err
+	}
+	n.labels = append(others, l)
+	return nil
+}
+
+func (n *requestNotes) get() (target string, labels []Label) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.target, n.labels
+}
+
+// A usageReport is what a Backend has reported of the usage of its request. Its methods may
+// be called concurrently.
+type usageReport struct {
+	mu    sync.Mutex // guards the fields below
+	open  bool       // the Backend runs
+	usage *Usage     // nil if nothing was reported
+}
+
+// setOpen sets whether the Backend runs.
+func (r *usageReport) setOpen(open bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = open
+}
+
+// report implements ReportUsage. It reports false if the Backend has returned.
+func (r *usageReport) report(u Usage) bool {
+	u.bound()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open && (r.usage == nil || r.usage.total() <= u.total()) {
+		r.usage = &u
+	}
+	return r.open
+}
+
+// set sets the usage that the Backend has yielded or returned, unless it is nil.
+func (r *usageReport) set(u *Usage) {
+	if u == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.usage = u
+}
+
+// get returns what was reported last, or nil.
+func (r *usageReport) get() *Usage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.usage
+}

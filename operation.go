@@ -1,0 +1,198 @@
+package llmhttp
+
+import (
+	"context"
+	"net/http"
+	"slices"
+)
+
+// An operation describes something that a Handler can do for clients, such as a chat, in any
+// wire format. Each has one descriptor, in its own file, and is in operations.
+type operation struct {
+	name         Operation            // for telemetry; empty if no model is called
+	scope        Scope                // empty for queries, whose Binding has it
+	supportedBy  func(b Backend) bool // nil if every Backend supports it
+	countsTokens bool                 // requests take from BucketTokenCounts
+	output       outputKind
+}
+
+// An outputKind says how the tokens of the output are counted if the Backend does not tell.
+type outputKind uint8
+
+const (
+	outputText      outputKind = iota // they are estimated
+	outputNone                        // there are none
+	outputUncounted                   // they cannot be estimated
+)
+
+func (op *operation) isSupported(b Backend) bool { return op.supportedBy == nil || op.supportedBy(b) }
+
+// implements is the supportedBy of operations that need the interface I.
+func implements[I any](b Backend) bool {
+	_, ok := b.(I)
+	return ok
+}
+
+// queryOperation is the operation of [BindQuery].
+var queryOperation operation
+
+// operations returns the descriptors of all operations with a scope of their own.
+func operations() []*operation {
+	return []*operation{
+		&chatOperation, &countOperation, &imagesOperation.operation, &embeddingsOperation.operation, &modelsOperation, &usageOperation,
+	}
+}
+
+// Scopes returns all scopes, for programs that check the scopes of keys.
+func Scopes() []Scope {
+	var scopes []Scope
+	for _, op := range operations() {
+		if !slices.Contains(scopes, op.scope) {
+			scopes = append(scopes, op.scope)
+		}
+	}
+	return scopes
+}
+
+// Operations returns all operations that call a model, for programs that treat each of them
+// in a way of its own, such as exporters of metrics.
+func Operations() []Operation {
+	var names []Operation
+	for _, op := range operations() {
+		if op.name != "" {
+			names = append(names, op.name)
+		}
+	}
+	return names
+}
+
+// A oneShot is an operation that calls a model, which replies at once. Req and Resp are
+// structs. The functions that get asked get a copy of the request as it was before the call,
+// because the Backend may change the request.
+type oneShot[Req, Resp any] struct {
+	operation
+
+	model    func(req *Req) string
+	describe func(req *Req, d *description) // as describer
+	prompt   func(c *tokenEstimator, k *Key, req *Req) (tokens int)
+	images   func(req *Req) int                  // how many the client asks for; nil if none
+	record   func(req *Req, record *UsageRecord) // sets what the record has of the request, besides its model; nil if nothing
+
+	// prepare is called when the request is admitted and before call. Nil does nothing.
+	prepare func(ctx context.Context, b Forwarder, req *Req) error
+	call    func(ctx context.Context, b Forwarder, req *Req) (*Resp, error)
+
+	report func(resp *Resp) report                        // what was used
+	check  func(asked *Req, resp *Resp) error             // finds mistakes of the Backend; resp may be nil
+	size   func(resp *Resp) int                           // in bytes, about
+	finish func(q *request, asked *Req, resp *Resp) error // changes a copy of the reply, before the request is settled; may be nil
+
+	// settled sets what is known when the request was settled.
+	settled func(resp *Resp, record *UsageRecord, usage *Usage)
+}
+
+// A report is what the reply to a oneShot tells about itself.
+type report struct {
+	usage  *Usage // nil if it is not known
+	images int
+	model  string // as the Backend set it
+}
+
+// bindOneShot returns a Binding to op.
+func bindOneShot[Req, Resp any](op *oneShot[Req, Resp], decode func(ctx context.Context, r *http.Request, body []byte) (
+	*Req, func(b []byte, reply *Resp) ([]byte, error), error)) Binding {
+	return op.bind(func(q *request) error {
+		var req *Req
+		var encode func(b []byte, reply *Resp) ([]byte, error)
+		err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+			if req, encode, err = decode(ctx, r, body); err == nil && (req == nil || encode == nil) {
+				err = errNothingDecoded
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return op.serve(q, req, encode)
+	})
+}
+
+// serve reserves what the request needs, calls the Backend, settles and replies.
+func (op *oneShot[Req, Resp]) serve(q *request, req *Req, encode func(b []byte, reply *Resp) ([]byte, error)) error {
+	if err := op.reserve(q, req); err != nil {
+		return err
+	}
+	return q.inCall(ClassBackend, func() error { return op.serveAdmitted(q, req, encode) })
+}
+
+// serveAdmitted serves a request for which reserve was called.
+func (op *oneShot[Req, Resp]) serveAdmitted(q *request, req *Req, encode func(b []byte, reply *Resp) ([]byte, error)) error {
+	if op.prepare != nil {
+		prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, op.prepare(ctx, q.h.backend, req) }
+		if _, err := callUnrecorded(q, ClassBackend, prepare); err != nil {
+			return err
+		}
+	}
+	asked := *req
+	resp, err := op.callBackend(q, req)
+	if err != nil {
+		return err
+	}
+	if err := op.check(&asked, resp); err != nil {
+		return err
+	}
+	if most := q.h.opts.MaxReply; int64(op.size(resp)) > most {
+		return errReplyTooLarge(most)
+	}
+	reply := *resp // which belongs to the Backend
+	if op.finish != nil {
+		if err := op.finish(q, &asked, &reply); err != nil {
+			return q.client.CauseOr(err)
+		}
+	}
+	q.settle()
+	op.settled(&reply, q.record, &q.ledger.usage)
+	return q.reply(func(b []byte) ([]byte, error) { return encode(b, &reply) })
+}
+
+// reserve checks the model, and reserves the tokens of the prompt, and the images.
+func (op *oneShot[Req, Resp]) reserve(q *request, req *Req) error {
+	if err := q.authorizeModel(op.model(req)); err != nil {
+		return err
+	}
+	prompt := op.prompt(q.tokenEstimator(), q.key, req)
+	e := estimate{prompt: prompt, tokens: max(prompt, 1), minTokens: max(prompt, 1)}
+	if op.images != nil {
+		e.images = op.images(req)
+	}
+	if op.record != nil {
+		op.record(req, q.record)
+	}
+	return q.reserve(e)
+}
+
+func (op *oneShot[Req, Resp]) callBackend(q *request, req *Req) (*Resp, error) {
+	describe := describeFunc(func(d *description) { op.describe(req, d) })
+	return callRecorded(q, describe,
+		func(ctx context.Context) (*Resp, error) { return op.call(ctx, q.h.backend, req) },
+		func(resp *Resp) {
+			r := op.report(resp)
+			q.usage.set(r.usage)
+			q.backend.images, q.backend.model = r.images, r.model
+		})
+}
+
+// serveLookup serves an operation that calls no model: there is no record of it. encode
+// appends the reply to what call returns.
+func serveLookup[T any](q *request, call func(ctx context.Context) (T, error), encode func(b []byte, v T) ([]byte, error)) error {
+	return q.inCall(ClassBackend, func() error {
+		v, err := callUnrecorded(q, ClassBackend, call)
+		if err != nil {
+			return err
+		}
+		if err := q.client.Cause(); err != nil {
+			return err
+		}
+		return q.reply(func(b []byte) ([]byte, error) { return encode(b, v) })
+	})
+}

@@ -1,0 +1,45 @@
+package llmhttp
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestOptions_ZeroAndNegative(t *testing.T) {
+	type numbers struct {
+		maxBody, maxReply                           int64
+		reserve                                     int
+		timeout, keepAlive, readTimeout, writeLimit time.Duration
+	}
+	of := func(o *Options) numbers {
+		n := o.withDefaults()
+		return numbers{n.MaxBody, n.MaxReply, n.ReserveCompletion, n.Timeout, n.KeepAlive, n.ReadTimeout, n.WriteTimeout}
+	}
+	defaults := numbers{16 << 20, 64 << 20, 512, 5 * time.Minute, 15 * time.Second, time.Minute, 30 * time.Second}
+	assert.Equal(t, defaults, of(nil))
+	assert.Equal(t, defaults, of(&Options{}))
+	negative := &Options{MaxBody: -1, MaxReply: -1, ReserveCompletion: -1, Timeout: -1, KeepAlive: -1, ReadTimeout: -1, WriteTimeout: -1}
+	assert.Equal(t, numbers{math.MaxInt64, math.MaxInt64, 0, -1, -1, -1, -1}, of(negative))
+}
+
+func TestUsageBufferOptions_ZeroAndNegative(t *testing.T) {
+	for _, test := range []struct {
+		opts           *UsageBufferOptions
+		size, capacity int
+		delay          time.Duration
+	}{
+		{nil, 100, 10_000, time.Second},
+		{&UsageBufferOptions{}, 100, 10_000, time.Second},
+		{&UsageBufferOptions{BatchSize: -1, Delay: -1}, 1, 10_000, 0},
+		{&UsageBufferOptions{BatchSize: 1000, Delay: time.Hour}, 1000, 100_000, time.Hour},
+		{&UsageBufferOptions{BatchSize: math.MaxInt}, math.MaxInt, math.MaxInt / 100 * 100, time.Second},
+	} {
+		b := NewUsageBuffer(struct{ UsageStore }{}, test.opts)
+		assert.Equal(t, test.size, b.size)
+		assert.Equal(t, test.capacity, b.capacity)
+		assert.Equal(t, test.delay, b.delay)
+	}
+}

@@ -1,0 +1,166 @@
+package llmhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp/internal/exchange"
+)
+
+// A wordEncoder is a ChatEncoder that appends a word for each call. It fails at the text "fail".
+type wordEncoder struct{ framing Framing }
+
+func (e *wordEncoder) Framing() Framing { return e.framing }
+
+func (e *wordEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
+	return fmt.Appendf(b, "start(%s,%s,%d,%d)", s.ID, s.Model, s.Created, s.PromptTokens)
+}
+
+func (e *wordEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
+	choice := &c.Choices[0]
+	switch {
+	case choice.Delta.Content == "fail":
+		return append(b, "half a chunk"...), errors.New("encoder")
+	case len(choice.Delta.Content) > 100:
+		return fmt.Appendf(b, " %d bytes", len(choice.Delta.Content)), nil
+	}
+	return fmt.Appendf(b, " %s%s%s", choice.Delta.Role, choice.Delta.Content, choice.FinishReason), nil
+}
+
+func (e *wordEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+	return fmt.Appendf(b, " end(%d,%d)", u.TotalTokens, len(extra)), nil
+}
+
+func (e *wordEncoder) AppendFailure(b []byte, err *Error) []byte {
+	return fmt.Appendf(b, " failure(%s)", err.Message)
+}
+
+// newPipeline returns the pipeline of a request for one choice.
+func newPipeline(f Framing) *chatPipeline {
+	p := &chatPipeline{
+		encoder: &wordEncoder{f}, whole: f.Whole, maxReply: 1 << 20,
+		cred:     &credential{r: httptest.NewRequest("POST", "/", nil), secret: "sk-secret-key-1234"},
+		defaults: ReplyStart{Model: "asked", Created: 7, PromptTokens: 3},
+	}
+	p.order.choiceLimit, p.order.sink = 1, p
+	return p
+}
+
+// Chunks become the bytes of a stream as they arrive, and those of a whole reply at its end.
+func TestChatPipeline(t *testing.T) {
+	chunk := func(text string) *ChatChunk {
+		c := TextChunk(text)
+		c.ID, c.Model = "id", "served"
+		return c
+	}
+	const start = "start(id,served,7,3) assistant"
+	for name, test := range map[string]struct {
+		framing Framing
+		chunks  []*ChatChunk
+		want    []string // what each chunk and then the end appends
+		wantErr string   // of the last chunk
+	}{
+		"stream":                     {Framing{}, []*ChatChunk{chunk("a"), chunk("b")}, []string{start + " a", " b", " stop end(9,0)"}, ""},
+		"whole":                      {Framing{Whole: true}, []*ChatChunk{chunk("a"), chunk("b")}, []string{"", "", start + " a b stop end(9,0)"}, ""},
+		"without chunks":             {Framing{}, nil, []string{"start(,asked,7,3) assistant stop end(9,0)"}, ""},
+		"a character in two pieces":  {Framing{}, []*ChatChunk{chunk("\xc3"), chunk("\xa4")}, []string{start, " ä", " stop end(9,0)"}, ""},
+		"a long text of a stream":    {Framing{}, []*ChatChunk{chunk(strings.Repeat("x", maxDeltaText+101))}, []string{start + " 8192 bytes 101 bytes", " stop end(9,0)"}, ""},
+		"a long text of a reply":     {Framing{Whole: true}, []*ChatChunk{chunk(strings.Repeat("x", maxDeltaText+101))}, []string{"", start + " 8293 bytes stop end(9,0)"}, ""},
+		"the encoder fails":          {Framing{}, []*ChatChunk{chunk("a"), chunk("fail")}, []string{start + " a", ""}, "encoder"},
+		"too large":                  {Framing{}, []*ChatChunk{chunk(strings.Repeat("x", 1<<20+1))}, []string{""}, "The reply of the model is too large"},
+		"a nil chunk, which is none": {Framing{}, []*ChatChunk{nil, chunk("a")}, []string{"", start + " a", " stop end(9,0)"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPipeline(test.framing)
+			var got []string
+			step := func(f func(out *exchange.Buffer) error) (err error) {
+				out := new(exchange.Buffer)
+				if test.framing.Whole {
+					err = f(nil)
+				} else {
+					err = f(out)
+				}
+				got = append(got, string(out.B))
+				return err
+			}
+			var err error
+			for _, c := range test.chunks {
+				require.NoError(t, err)
+				err = step(func(out *exchange.Buffer) error { return p.receive(c, 0, out) })
+			}
+			if test.wantErr != "" {
+				assert.ErrorContains(t, err, test.wantErr)
+				assert.Equal(t, test.want, got)
+				return
+			}
+			require.NoError(t, err)
+			end := new(exchange.Buffer)
+			if test.framing.Whole {
+				require.NoError(t, p.complete(nil))
+			} else {
+				require.NoError(t, p.complete(end))
+			}
+			b, err := p.appendEnd(end.B, &Usage{TotalTokens: 9}, p.order.endExtra())
+			require.NoError(t, err)
+			assert.Equal(t, test.want, append(got, string(b)))
+			assert.Equal(t, []FinishReason{FinishStop}, p.finishReasons())
+			assert.Nil(t, p.encoder, "the reply can be garbage-collected")
+			assert.Empty(t, p.AppendFailure(nil, errors.New("late")))
+		})
+	}
+}
+
+// The exchange starts a stream early, ends it with a failure, and never starts it twice.
+func TestChatPipeline_Source(t *testing.T) {
+	p := newPipeline(Framing{StartsEarly: true})
+	assert.False(t, p.HasStarted())
+	assert.Equal(t, "start(,asked,7,3)", string(p.AppendStart(nil)))
+	assert.True(t, p.HasStarted())
+	out := new(exchange.Buffer)
+	require.NoError(t, p.receive(TextChunk("a"), 0, out))
+	assert.Equal(t, " assistant a", string(out.B))
+	assert.Equal(t, " failure(my [redacted])", string(p.AppendFailure(nil, Errorf(500, "", "my sk-secret-key-1234"))))
+}
+
+// The statistics of chunks tell the first and the last one with a token.
+func TestChatPipeline_Stats(t *testing.T) {
+	p := newPipeline(Framing{})
+	for i, c := range []*ChatChunk{new(ChatChunk), TextChunk("a"), TextChunk("b"), new(ChatChunk)} {
+		require.NoError(t, p.receive(c, time.Duration(i+1), new(exchange.Buffer)))
+	}
+	assert.Equal(t, chunkStats{count: 4, first: 1, firstToken: 2, lastToken: 3}, p.stats)
+}
+
+// A gate that was closed admits nothing more, and tells why the stream ended.
+func TestChunkGate(t *testing.T) {
+	failed := errors.New("failed")
+	for err, want := range map[error]error{nil: nil, errReplyComplete: nil, failed: failed} {
+		g := chunkGate{err: err}
+		assert.Equal(t, want, g.close())
+		assert.Equal(t, want, g.close())
+		assert.Error(t, g.err)
+	}
+}
+
+// A savingEncoder stores replies.
+type savingEncoder struct{ wordEncoder }
+
+func (savingEncoder) SaveReply(*Usage, Extra) func(context.Context) error {
+	return func(context.Context) error { return nil }
+}
+func (savingEncoder) SaveFailed(err error) error { return err }
+
+func TestChatPipeline_SaveFunc(t *testing.T) {
+	p := newPipeline(Framing{})
+	assert.Nil(t, p.saveFunc(nil, nil))
+	p.encoder = &savingEncoder{}
+	assert.NotNil(t, p.saveFunc(nil, nil))
+}

@@ -1,0 +1,122 @@
+package llmhttp_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// A pricer is an Options.Price that keeps what it gets.
+type pricer struct {
+	price func(*llmhttp.UsageRecord) (llmhttp.Cost, error)
+
+	mu  sync.Mutex // guards got
+	got []llmhttp.UsageRecord
+}
+
+func (p *pricer) Price(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.got = append(p.got, *r)
+	return p.price(r)
+}
+
+var aPrice = llmhttp.Cost{Input: 1, CacheRead: 2, CacheWrite: 3, Output: 4, Other: 5}
+
+// Price gets what is recorded, and what it returns is recorded.
+func TestPrice_OfARecord(t *testing.T) {
+	for name, body := range map[string]string{chatPath: chatBody, imagesPath: imageBody, embeddingsPath: embeddingBody} {
+		t.Run(name, func(t *testing.T) {
+			p := &pricer{price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return aPrice, nil }}
+			s := startServer(t, config{opts: llmhttp.Options{Price: p.Price}})
+			require.Equal(t, 200, s.do("POST", name, body).StatusCode)
+			want := s.record()
+			assert.Equal(t, aPrice, want.Cost)
+			assert.False(t, want.Unpriced)
+			want.Cost = llmhttp.Cost{}
+			assert.Equal(t, []llmhttp.UsageRecord{want}, p.got, "there is no estimate without a quota in money")
+			assert.NoError(t, s.summary().PriceErr)
+			assert.Equal(t, aPrice, s.summary().Record.Cost)
+		})
+	}
+}
+
+// Price is not called for requests that are not recorded.
+func TestPrice_NotCalled(t *testing.T) {
+	p := &pricer{price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return aPrice, nil }}
+	s := startServer(t, config{opts: llmhttp.Options{Price: p.Price}, backend: failingBackend(llmhttp.ModelNotFound("m"))})
+	s.chat(chatBody).checkError(t, 404)
+	s.chat("{").checkError(t, 400)
+	s.get(modelsPath)
+	s.shutdown()
+	assert.Empty(t, p.got)
+}
+
+// An error of the final price does not fail the request. It is recorded as unpriced.
+func TestPrice_Fails(t *testing.T) {
+	for name, price := range map[string]func(*llmhttp.UsageRecord) (llmhttp.Cost, error){
+		"error":     func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return aPrice, errCause },
+		"an *Error": func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return aPrice, llmhttp.ModelNotFound("m") },
+		"panic":     func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { panic(secretCause) },
+		"changes":   func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) { r.Units.PromptTokens = 99; return aPrice, errCause },
+	} {
+		for mode, body := range chatModes {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				s := startServer(t, config{backend: usageBackend(4, 6), opts: llmhttp.Options{Price: price}})
+				require.Equal(t, 200, s.chat(body).StatusCode)
+				record := s.record()
+				assert.True(t, record.Unpriced)
+				assert.Zero(t, record.Cost)
+				assert.Equal(t, llmhttp.Units{PromptTokens: 4, CompletionTokens: 6}, record.Units)
+				assert.Error(t, s.summary().PriceErr)
+				assert.Contains(t, s.log.String(), `"level":"ERROR","msg":"usage not priced"`)
+			})
+		}
+	}
+}
+
+// With a quota in money, Price is called with an estimate first. Its error refuses the request.
+func TestPrice_Estimate(t *testing.T) {
+	limits := llmhttp.Limits{Quota: llmhttp.Quota{Cost: llmhttp.MoneyUnit}}
+	serve := func(price func(*llmhttp.UsageRecord) (llmhttp.Cost, error)) (*testServer, *pricer) {
+		p := &pricer{price: price}
+		return startServer(t, config{backend: usageBackend(4, 6), keys: limitedKeys(limits), opts: llmhttp.Options{Price: p.Price, TextTokens: countWords, Usage: memory.NewUsageStore()}}), p
+	}
+	s, p := serve(func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{}, nil })
+	require.Equal(t, 200, s.chat(chatWith(`"max_tokens":10`)).StatusCode)
+	s.shutdown()
+	require.Len(t, p.got, 2)
+	assert.Equal(t, llmhttp.Units{PromptTokens: 4, CompletionTokens: 10}, p.got[0].Units)
+	assert.True(t, p.got[0].Estimated)
+	assert.Equal(t, "demo-chat", p.got[0].Model)
+	assert.Equal(t, llmhttp.OperationChat, p.got[0].Operation)
+	assert.False(t, p.got[1].Estimated)
+
+	s, p = serve(func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
+		return llmhttp.Cost{}, llmhttp.Errorf(http.StatusBadRequest, "no_price", "This model has no price.")
+	})
+	assert.Equal(t, "no_price", s.chat(chatBody).checkError(t, 400).Code)
+	s.shutdown()
+	assert.Len(t, p.got, 1, "the Backend was not called")
+
+	s, _ = serve(func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{}, errCause })
+	s.chat(chatBody).checkError(t, 500)
+	assert.Contains(t, s.log.String(), "llmhttp: Options.Price: ")
+	assert.Equal(t, llmhttp.ClassInternal, s.summary().ErrorClass)
+
+	// The images of a request and their parameters are known.
+	p = &pricer{price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{}, nil }}
+	s = startServer(t, config{keys: limitedKeys(limits), opts: llmhttp.Options{Price: p.Price, Usage: memory.NewUsageStore()}})
+	s.do("POST", imagesPath, `{"model":"m","prompt":"x","n":2,"quality":"hd"}`)
+	s.shutdown()
+	require.NotEmpty(t, p.got)
+	assert.EqualValues(t, 2, p.got[0].Units.Images)
+	assert.Equal(t, "hd", p.got[0].ImageQuality)
+	assert.Equal(t, "1024x1024", p.got[0].ImageSize)
+}

@@ -1,0 +1,102 @@
+package llmhttp
+
+import (
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/llmhttp/llmhttp/internal/exchange"
+)
+
+// A replyFormat makes what an exchange sends besides the reply, and logs what happens to it:
+// it is the [exchange.Host] of a request.
+type replyFormat struct {
+	protocol  Protocol
+	requestID string
+	arrived   time.Time
+	cred      *credential
+	log       *requestLog
+
+	// mu guards the field below, because other goroutines than that of ServeHTTP may reply.
+	mu     sync.Mutex
+	limits limitStates
+}
+
+// limitStates are the last known states of the rate limits of a subject, or of a request.
+type limitStates struct{ requests, tokens limitState }
+
+// A limitState is the state of a limit, if it is known.
+type limitState struct {
+	known bool
+	info  LimitInfo
+}
+
+// get returns the state, or nil if it is not known.
+func (s *limitState) get() *LimitInfo {
+	if !s.known {
+		return nil
+	}
+	return &s.info
+}
+
+// setLimits sets the states that every reply tells about.
+func (f *replyFormat) setLimits(l limitStates) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.limits = l
+}
+
+// SetHeaders implements [exchange.Host].
+func (f *replyFormat) SetHeaders(h http.Header, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.protocol.SetHeaders(h, ReplyInfo{
+		RequestID: f.requestID, Processing: now.Sub(f.arrived),
+		Requests: f.limits.requests.get(), Tokens: f.limits.tokens.get(),
+	})
+}
+
+// ErrorReply implements [exchange.Host].
+func (f *replyFormat) ErrorReply(h http.Header, err error) (status int, body []byte) {
+	e := f.cred.clientError(err)
+	setErrorHeaders(h, e)
+	body, status = f.protocol.AppendError(nil, e, f.requestID)
+	if status < 200 || status > 599 { // a mistake of the Protocol, which net/http would answer by a panic
+		status = e.Status
+	}
+	return status, body
+}
+
+// Log implements [exchange.Host].
+func (f *replyFormat) Log(e exchange.Event, err error) {
+	switch e {
+	case exchange.Failed:
+		f.logFailure(err)
+	case exchange.FailedLate:
+		f.log.print(slog.LevelError, "failed after the reply", err)
+	case exchange.Left:
+		f.log.print(slog.LevelDebug, "client left", err)
+	case exchange.CannotFlush:
+		f.log.warn(misuseNoFlush)
+	}
+}
+
+// logFailure logs why a request failed whose client does not see that.
+func (f *replyFormat) logFailure(err error) {
+	switch {
+	case err == errShutdown:
+		f.log.print(slog.LevelInfo, "shutting down", err)
+	case f.cred.clientError(err).Status >= 500:
+		f.log.print(slog.LevelError, "request failed", err)
+	}
+}
+
+// Recovered implements [exchange.Host].
+func (f *replyFormat) Recovered(e exchange.Event, p any) {
+	message := "idle timer panicked"
+	if e == exchange.WriterPanicked {
+		message = "writing a stream failed"
+	}
+	f.log.print(slog.LevelError, message, newPanicError(p))
+}

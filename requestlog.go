@@ -1,0 +1,131 @@
+package llmhttp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+)
+
+// A requestLog logs errors of a request whose details are not sent to its client. Its methods
+// may be called concurrently; its fields are set before other goroutines know of it, but for
+// those of setKey.
+type requestLog struct {
+	logger    *slog.Logger
+	ctx       context.Context // of the request
+	cred      *credential     // is removed from what is logged
+	requestID string
+	endpoint  Scope               // valid if key is set
+	key       atomic.Pointer[Key] // nil until it was found, which a KeyStore may not wait for
+	warned    atomic.Uint32
+}
+
+// setKey sets what is known when the key was found. Other goroutines may know of l already.
+func (l *requestLog) setKey(k *Key, endpoint Scope) {
+	l.endpoint = endpoint
+	l.key.Store(k)
+}
+
+// callAndLog calls a function of the host. If that returns an error or panics, callAndLog
+// logs it with the message failure.
+func (l *requestLog) callAndLog(failure string, call func() error) {
+	defer l.recoverAndLog(failure)
+	if err := call(); err != nil {
+		l.print(slog.LevelError, failure, err)
+	}
+}
+
+// recoverAndLog recovers from a panic and logs it. It must be deferred.
+func (l *requestLog) recoverAndLog(failure string) {
+	if p := recover(); p != nil {
+		l.print(slog.LevelError, failure, newPanicError(p))
+	}
+}
+
+// print logs err without the secrets in it. A log handler that panics affects nothing
+// else.
+func (l *requestLog) print(level slog.Level, msg string, err error) {
+	defer func() { _ = recover() }()
+	if !l.logger.Enabled(l.ctx, level) {
+		return
+	}
+	redact := l.cred.redactor()
+	var endpoint, keyID string
+	if k := l.key.Load(); k != nil {
+		endpoint, keyID = string(l.endpoint), k.ID
+	}
+	attrs := []slog.Attr{
+		slog.String("request_id", l.requestID),
+		slog.String("endpoint", endpoint),
+		slog.String("key_id", keyID),
+		slog.String("error", redact.text(errorText(err))),
+	}
+	if stack := stackOf(err); stack != "" {
+		attrs = append(attrs, slog.String("stack", redact.text(stack)))
+	}
+	l.logger.LogAttrs(l.ctx, level, msg, attrs...)
+}
+
+// stackOf returns the stack of a panic that err is or wraps, or "".
+func stackOf(err error) string {
+	defer func() { _ = recover() }() // a method of err, such as Unwrap, panicked
+	if p, ok := errors.AsType[*panicError](err); ok {
+		return string(p.stack)
+	}
+	return ""
+}
+
+// A misuseSet is a set of mistakes of the host that no reply reports. Each is logged once
+// for a request.
+type misuseSet uint32
+
+const (
+	misuseUnknownChoice misuseSet = 1 << iota
+	misuseNilChunk
+	misuseContentAfterFinish
+	misuseConflictingUsage
+	misuseYieldAfterReturn
+	misuseInvalidExtra
+	misuseTooLong
+	misuseNoFlush
+	misuseLateUsage
+)
+
+// misuseWarnings has the log message of each misuse, and what to do about it.
+var misuseWarnings = []struct {
+	misuse  misuseSet
+	message string
+	advice  error
+}{
+	{misuseUnknownChoice, "the Backend yielded choices that were not asked for",
+		errors.New("llmhttp: they are dropped: choice indices must be less than ChatRequest.Choices")},
+	{misuseNilChunk, "the Backend yielded a nil chunk",
+		errors.New("llmhttp: it is ignored: yield a chunk or an error")},
+	{misuseContentAfterFinish, "the Backend yielded content of a choice after its FinishReason",
+		errors.New("llmhttp: it is dropped: set FinishReason in the last chunk of the choice only")},
+	{misuseConflictingUsage, "the Backend reported usages that contradict each other",
+		errors.New("llmhttp: the last one counts: Usage is the total of the request so far and not that of a chunk or of one call of a model")},
+	{misuseYieldAfterReturn, "the Backend called yield after its stream had returned",
+		errors.New("llmhttp: the chunk is dropped: wait for goroutines that yield before the function of the stream returns")},
+	{misuseInvalidExtra, "the Backend set members of Extra beside the usage that are not JSON",
+		errors.New("llmhttp: they are dropped: set valid JSON, such as null instead of NaN")},
+	{misuseTooLong, "the Backend exceeded the token limit of the request",
+		errors.New("llmhttp: the text is cut: pass ChatRequest.TokenLimit on to the model")},
+	{misuseNoFlush, "a stream is buffered",
+		errors.New("llmhttp: the ResponseWriter of a middleware cannot be flushed: it needs a method Flush or Unwrap")},
+	{misuseLateUsage, "the Backend called ReportUsage after it had returned",
+		errors.New("llmhttp: it is ignored: the usage is recorded when the Backend returns")},
+}
+
+// warn logs the misuses in set that were not logged yet.
+func (l *requestLog) warn(set misuseSet) {
+	if set == 0 {
+		return
+	}
+	set &^= misuseSet(l.warned.Or(uint32(set)))
+	for _, m := range misuseWarnings {
+		if set&m.misuse != 0 {
+			l.print(slog.LevelWarn, m.message, m.advice)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package llmhttp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// settle finds out what was used, corrects the reservation to it, completes the record of the
+// request and stores it. A request that succeeds is settled before its reply ends, because
+// the client may ask for its usage next. Others are settled at their end. Calls after the first
+// only give back a reservation of the quota that is left, and so does a call for a request that
+// has neither reserved nor used anything. ctx has the values for the Limiter and the store.
+func (l *ledger) settle(ctx context.Context, record *storedRecord, o *outcome) {
+	r, refused := record.get(), !o.called
+	if l.settled || refused && o.loaded == 0 && len(l.reservation.draws) == 0 {
+		l.settleQuota(amount{})
+		return
+	}
+	l.settled = true
+	billable := o.called && !failedAsNotFound(o) || refused && o.loaded > 0
+	l.describe(r, o)
+	until := l.settleContext(ctx)
+	runAll(
+		func() { l.log.callAndLog("usage not counted", func() error { l.setUsage(r, o, billable); return nil }) },
+		func() { l.log.callAndLog("usage not priced", func() error { return l.setCost(r, billable) }) },
+		func() {
+			l.log.callAndLog("limits not settled", func() error { return l.settleTokens(until, o.called) })
+		},
+		func() {
+			l.log.callAndLog("usage not recorded", func() error { return l.recordUsage(ctx, until, record, billable) })
+		},
+		func() { l.log.callAndLog("quota not settled", func() error { l.spendQuota(r, billable); return nil }) },
+	)
+}
+
+// A storedRecord is the record of a request, as an argument of UsageStore.Record (budget:
+// allocations of a whole request).
+type storedRecord [1]UsageRecord
+
+func (r *storedRecord) get() *UsageRecord { return &r[0] }
+
+// describe sets the fields of the record that tell who served the request, and its labels.
+func (l *ledger) describe(r *UsageRecord, o *outcome) {
+	r.Target = recordedName(o.target)
+	r.ServedModel = recordedName(o.servedModel)
+	if o.serviceTier != nil {
+		r.ServiceTier = decodeName(o.serviceTier)
+	}
+	var err error
+	if r.Labels, err = joinLabels(l.key.Labels, o.labels); err != nil {
+		l.log.print(slog.LevelError, "labels of the key not recorded", err)
+	}
+}
+
+// decodeName returns the recordedName that raw is as JSON, or "" if it is no string.
+func decodeName(raw json.RawMessage) string {
+	var name string
+	if json.Unmarshal(raw, &name) != nil {
+		return ""
+	}
+	return recordedName(name)
+}
+
+// recordedName returns a name that the Backend has set, or "" if it is too long for a record
+// or has control characters, which some stores do not take.
+func recordedName(s string) string {
+	if len(s) > maxModelID || !isPlainText(s) {
+		return ""
+	}
+	return s
+}
+
+// joinLabels returns own, the labels of a key, and added. The error tells which of own are left
+// out.
+func joinLabels(own, added []Label) (labels []Label, dropped error) {
+	if len(added) == 0 && ValidateLabels(own) == nil {
+		return own, nil
+	}
+	for _, l := range own {
+		if slices.ContainsFunc(added, func(other Label) bool { return other.Name == l.Name }) {
+			continue
+		}
+		err := checkLabel(labels, l)
+		if err == nil && len(labels)+len(added) >= maxLabels {
+			err = fmt.Errorf("llmhttp: there are more than %d labels with those of AddLabel", maxLabels)
+		}
+		if err != nil {
+			dropped = err
+			continue
+		}
+		labels = append(labels, l)
+	}
+	return append(labels, added...), dropped
+}
+
+// settleContext returns a context with the values of ctx. It is not cancelled when the client
+// leaves, but ends after settleGrace.
+func (l *ledger) settleContext(ctx context.Context) context.Context {
+	c := &l.settleCtx
+	if c.Context != nil { // a Limiter or a store that hangs may still use it
+		c = new(detachedContext)
+	}
+	*c = detachedContext{l.settleContexts.next(), ctx}
+	return c
+}
+
+// settleTokens takes the difference between the tokens used and those reserved. A costly
+// request that did not reach the Backend gets nothing back from the rates of tokens.
+func (l *ledger) settleTokens(ctx context.Context, called bool) error {
+	difference, draws := l.usage.TotalTokens-l.reservation.tokens, l.reservation.draws
+	if len(draws) == 0 || difference == 0 || l.costly && !called && difference < 0 {
+		return nil
+	}
+	for i := range draws {
+		draws[i].Amount = int64(difference)
+	}
+	return l.limiter.Adjust(ctx, draws...)
+}
+
+// recordUsage records the usage of a billable request. until is the context for that, unless it
+// has ended.
+func (l *ledger) recordUsage(ctx, until context.Context, record *storedRecord, billable bool) error {
+	if l.store == nil || !billable {
+		return nil
+	}
+	if until.Err() != nil { // a Limiter that hangs does not take the store's time
+		until = l.settleContext(ctx)
+	}
+	l.recordErr = errNotRecorded // unless Record returns
+	l.recordErr = l.store.Record(until, record[:]...)
+	return l.recordErr
+}
+
+// setCost sets what a billable request costs.
+func (l *ledger) setCost(r *UsageRecord, billable bool) error {
+	if l.price == nil || !billable {
+		return nil
+	}
+	r.Unpriced, l.priceErr = true, errNotPriced // unless Price returns
+	priced := *r
+	priced.Unpriced = false
+	cost, err := l.price(&priced)
+	l.priceErr = err
+	if err != nil {
+		return err
+	}
+	r.Cost, r.Unpriced = cost, false
+	return nil
+}
+
+var (
+	errNotRecorded = errors.New("llmhttp: UsageStore.Record did not return")
+	errNotPriced   = errors.New("llmhttp: Options.Price did not return")
+)
+
+// failedAsNotFound reports whether the Backend knows no such model or has no such
+// method, so that nothing was used. An agent may have used other models before: it has reported
+// that.
+func failedAsNotFound(o *outcome) bool {
+	return o.err != nil && o.errStatus == http.StatusNotFound && o.chunks.count == 0 && o.images == 0 && o.reported == nil
+}
+
+// setUsage sets the usage to what the Backend reported, or to an estimate. A
+// request that failed before its reply began used nothing, unless its client
+// has left, which may be why. One that was refused after it had loaded something used that.
+func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
+	failed := o.err != nil && o.chunks.count == 0 && !o.clientLeft
+	u := &l.usage
+	if o.reported != nil && o.reported.dropInvalid() {
+		l.log.warn(misuseInvalidExtra)
+	}
+	images := int64(o.images)
+	if billable && o.clientLeft && !o.notSent && images == 0 && l.expected.images > 0 {
+		images, r.Estimated = int64(l.expected.images), true // nobody waited for the images to be counted
+	}
+	switch {
+	case !billable: // nothing was used
+	case !o.called:
+		r.Estimated = true
+		u.PromptTokens = max(l.expected.prompt, estimateTokens(o.loaded))
+		u.bound()
+	case o.reported != nil:
+		*u = *o.reported
+		u.bound()
+		if u.TotalTokens > u.PromptTokens+u.CompletionTokens {
+			l.divideTotal(r, o)
+		}
+	case failed, o.notSent, l.op.output == outputUncounted: // there is no estimate
+	default:
+		r.Estimated = true
+		u.PromptTokens, u.CompletionTokens = l.expected.prompt, l.estimateOutput(r, o)
+		u.bound()
+	}
+	u.reconcile()
+	r.Units = u.Units()
+	r.Units.Images = images
+}
+
+// estimateOutput estimates the tokens of the reply to a chat, as far as it was received.
+func (l *ledger) estimateOutput(r *UsageRecord, o *outcome) int {
+	if o.output == nil {
+		return 0
+	}
+	output := *o.output
+	return (&tokenEstimator{r.Model, l.countTokens}).output(&output)
+}
+
+// divideTotal adds those tokens of the total that are neither counted in PromptTokens nor in
+// CompletionTokens to the one of these that is zero. If both are, the total of a chat is
+// divided like the estimate, and the output of images is what the estimate of the prompt
+// leaves. If neither is, they are tokens of the completion: xAI counts reasoning only in the
+// total (https://docs.x.ai/docs/key-information/consumption-and-rate-limits). Embeddings
+// have no completion.
+func (l *ledger) divideTotal(r *UsageRecord, o *outcome) {
+	u, prompt := &l.usage, l.expected.prompt
+	rest := u.TotalTokens - u.PromptTokens - u.CompletionTokens
+	switch {
+	case l.op.output == outputNone:
+		u.PromptTokens += rest
+	case u.PromptTokens > 0:
+		u.CompletionTokens += rest
+	case u.CompletionTokens > 0:
+		u.PromptTokens = rest
+	case l.op.output == outputUncounted:
+		u.PromptTokens = min(prompt, rest)
+		u.CompletionTokens = rest - u.PromptTokens
+	default:
+		u.PromptTokens = rest // unless counting the output panics
+		if output := float64(l.estimateOutput(r, o)); output > 0 {
+			u.PromptTokens = int(float64(rest) * float64(prompt) / (float64(prompt) + output))
+		}
+		u.CompletionTokens = rest - u.PromptTokens
+	}
+}
+
+// settleGrace bounds how long the Limiter and the usage store may take to settle a
+// request that is over. They have at least half of it.
+const settleGrace = 10 * time.Second
+
+// settleContexts provides a context that ends after settleGrace and is replaced when
+// half of that has passed. Requests share it, which saves each a timer and its
+// context (TestAllocs_PerRequest).
+type settleContexts struct {
+	mu        sync.Mutex // guards the fields below
+	ctx       context.Context
+	cancel    context.CancelFunc // not called, because requests may still use ctx
+	replaceAt time.Time          // when ctx is to be replaced
+}
+
+func (s *settleContexts) next() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); !now.Before(s.replaceAt) {
+		s.ctx, s.cancel = context.WithDeadline(context.Background(), now.Add(settleGrace))
+		s.replaceAt = now.Add(settleGrace / 2)
+	}
+	return s.ctx
+}
