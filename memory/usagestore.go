@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,8 +33,7 @@ type UsageStore struct {
 	accounts map[string]map[usageSource]*[]entry // entries by account, in any order
 	count    int                                 // number of all entries
 	seed     maphash.Seed
-	ids      map[uint64]bool // hashes of the IDs of stored records; true for the newer ones
-	newer    int             // number of the newer ones
+	ids      [2]map[uint64]struct{} // hashes of the IDs of stored records: the newer ones, and those before
 }
 
 // A usageSource is the key and the model of entries.
@@ -68,7 +66,7 @@ func NewUsageStore() *UsageStore { return &UsageStore{} }
 
 const (
 	maxEntries = 1 << 16
-	maxIDs     = 1 << 15 // newer ones in UsageStore.ids; there are as many older ones
+	maxIDs     = 1 << 15 // in each of UsageStore.ids
 )
 
 // Record implements [llmhttp.UsageStore].
@@ -78,7 +76,7 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 	if u.accounts == nil {
 		u.accounts = make(map[string]map[usageSource]*[]entry)
 		u.seed = maphash.MakeSeed()
-		u.ids = make(map[uint64]bool)
+		u.ids = [2]map[uint64]struct{}{make(map[uint64]struct{}), make(map[uint64]struct{})}
 	}
 	for i := range records {
 		if u.addID(records[i].ID) {
@@ -110,18 +108,18 @@ func (u *UsageStore) addEntry(r *llmhttp.UsageRecord) {
 // addID adds id to ids. It reports whether id is new. The caller holds mu.
 func (u *UsageStore) addID(id string) bool {
 	hash := maphash.String(u.seed, id) // an ID may have any length
-	if _, ok := u.ids[hash]; ok {
+	newer, older := u.ids[0], u.ids[1]
+	if _, ok := older[hash]; ok {
 		return false
 	}
-	if u.newer == maxIDs {
-		maps.DeleteFunc(u.ids, func(_ uint64, newer bool) bool { return !newer })
-		for id := range u.ids {
-			u.ids[id] = false
-		}
-		u.newer = 0
+	count := len(newer)
+	if newer[hash] = struct{}{}; len(newer) == count {
+		return false
 	}
-	u.ids[hash] = true
-	u.newer++
+	if len(newer) == maxIDs {
+		clear(older)
+		u.ids = [2]map[uint64]struct{}{older, newer}
+	}
 	return true
 }
 
@@ -169,7 +167,7 @@ func sumsBetween(entries []entry, from, to time.Time) iter.Seq[*llmhttp.UsageSum
 // compact reduces the entries to at most three quarters of maxEntries. The caller
 // holds mu.
 func (u *UsageStore) compact() {
-	var times []time.Time
+	times := make([]time.Time, 0, u.count)
 	for _, sources := range u.accounts {
 		for _, entries := range sources {
 			for i := range *entries {
