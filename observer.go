@@ -225,7 +225,6 @@ func (ro *requestObserver) notifyEnded(e *endedRequest) {
 
 func (ro *requestObserver) summary(e *endedRequest) *RequestSummary {
 	d, o := ro.data, e.outcome
-	redact := d.cred.redactor()
 	s := &d.summary
 	s.Record, s.Request, s.Reply = *e.record, e.info, e.reply
 	s.Timing = Timing{
@@ -237,7 +236,7 @@ func (ro *requestObserver) summary(e *endedRequest) *RequestSummary {
 	s.Status, s.Err, s.ErrorClass, s.Refused = e.status, o.err, o.class, e.refused
 	s.PriceErr, s.RecordErr, s.SaveErr = e.priceErr, e.recordErr, e.saveErr
 	if s.Record.Model == "" && e.requested != "" {
-		s.Requested = jsonwire.Clip(redact.text(e.requested), 128)
+		s.Requested = jsonwire.Clip(d.cred.redactor().text(e.requested), 128)
 	}
 	if reasons := e.reply.FinishReasons; len(reasons) == 1 {
 		d.finishReasons[0] = reasons[0]
@@ -245,7 +244,7 @@ func (ro *requestObserver) summary(e *endedRequest) *RequestSummary {
 	}
 	for _, err := range []*error{&s.Err, &s.PriceErr, &s.RecordErr, &s.SaveErr} {
 		if *err != nil {
-			*err = redact.error(*err)
+			*err = d.cred.redactor().error(*err)
 		}
 	}
 	return s
