@@ -15,6 +15,20 @@ var chatOperation = operation{name: OperationChat, scope: ScopeChat}
 
 // serveChat serves a chat of any protocol, whose request decode decodes.
 func (q *request) serveChat(decode func(context.Context, *http.Request, []byte) (*ChatRequest, ChatEncoder, error)) error {
+	req, err := q.beginChat(decode)
+	if err != nil {
+		return err
+	}
+	if req == nil {
+		return q.endReply(nil)
+	}
+	return q.inCall(ClassBackend, func() error { return q.replyChat(req) })
+}
+
+// beginChat decodes the request, reserves what it is expected to use, and prepares its reply.
+// The request is nil if decode has returned none. It is not a part of serveChat, for the
+// reason of begin.
+func (q *request) beginChat(decode func(context.Context, *http.Request, []byte) (*ChatRequest, ChatEncoder, error)) (*ChatRequest, error) {
 	var req *ChatRequest
 	var encoder ChatEncoder
 	err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
@@ -22,25 +36,22 @@ func (q *request) serveChat(decode func(context.Context, *http.Request, []byte) 
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if encoder == nil {
-		return errNoEncoder
+		return nil, errNoEncoder
 	}
 	framing := encoder.Framing()
 	if framing.ContentType == "" {
-		return errNoContentType
+		return nil, errNoContentType
 	}
 	if req != nil {
 		if err := q.reserveChat(req); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	q.beginReply(req, encoder, framing)
-	if req == nil {
-		return q.endReply(nil)
-	}
-	return q.inCall(ClassBackend, func() error { return q.replyChat(req) })
+	return req, nil
 }
 
 var (

@@ -100,6 +100,15 @@ func (q *request) run(serve func() error) {
 }
 
 func (q *request) serve() error {
+	if err := q.begin(); err != nil {
+		return err
+	}
+	return q.route.binding.serve(q)
+}
+
+// begin does what comes before the function of the route. It is not a part of serve, whose
+// frame is on the stack as long as the Backend runs.
+func (q *request) begin() error {
 	q.identify(newID("req_"))
 	q.setContext(q.observer.start(q.client.Context(), q.h.opts.Observe, observedRequest{q.arrived, &q.cred, &q.log}))
 	err := q.findRoute()
@@ -113,15 +122,11 @@ func (q *request) serve() error {
 	if err := q.authenticate(); err != nil {
 		return err
 	}
-	scope := q.route.binding.scope
-	if !q.key.AllowsScope(scope) {
+	if scope := q.route.binding.scope; !q.key.AllowsScope(scope) {
 		return Errorf(http.StatusForbidden, "missing_scope",
 			"You have insufficient permissions for this operation. Missing scope: %s.", scope)
 	}
-	if err := q.askLedger(func() error { return q.ledger.admit(q.client.Context()) }); err != nil {
-		return err
-	}
-	return q.route.binding.serve(q)
+	return q.askLedger(func() error { return q.ledger.admit(q.client.Context()) })
 }
 
 // identify sets the ID and the time of the request. The ID is id unless Options.RequestID
