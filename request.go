@@ -464,16 +464,17 @@ func (q *request) settle() {
 		q.ledger.settleQuota(amount{})
 		return
 	}
-	o := q.outcome()
+	var o outcome
+	q.setOutcome(&o)
 	q.client.StopTimeout()
 	q.ledger.settle(q.backendCtx, &q.stored, &o)
 }
 
-// outcome returns what has happened so far.
-func (q *request) outcome() outcome {
+// setOutcome sets o to what has happened so far.
+func (q *request) setOutcome(o *outcome) {
 	result, order := q.client.Result(), &q.chat.order
 	target, labels := q.notes.get()
-	return outcome{
+	*o = outcome{
 		loaded: q.loaded, errStatus: q.cred.errorStatus(result.Err),
 		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.model), serviceTier: order.serviceTier,
 		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
@@ -487,7 +488,9 @@ func (q *request) notifyEnded() {
 	if !q.observer.wantsEnd() {
 		return
 	}
-	o, result := q.outcome(), q.client.Result()
+	var o outcome
+	q.setOutcome(&o)
+	result := q.client.Result()
 	e := endedRequest{
 		outcome: &o, record: q.record, info: q.info.load(),
 		requested: q.requested, refused: q.ledger.refused, status: result.Status,
