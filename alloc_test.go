@@ -20,7 +20,12 @@ import (
 
 // allocsPerRequest returns the average number of allocations of a request with body.
 func allocsPerRequest(b llmhttp.Backend, keys llmhttp.KeyStore, body string, runs int) float64 {
-	h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: discardStore{}})
+	return allocsObserved(b, keys, nil, body, runs)
+}
+
+// allocsObserved is allocsPerRequest with an Observer.
+func allocsObserved(b llmhttp.Backend, keys llmhttp.KeyStore, observe llmhttp.Observer, body string, runs int) float64 {
+	h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: discardStore{}, Observe: observe})
 	r := newRepeatableRequest(body)
 	return testing.AllocsPerRun(runs, func() { r.serve(h) })
 }
@@ -82,6 +87,14 @@ func TestAllocs_PerRequest(t *testing.T) {
 	got := allocsPerRequest(b, keys, body, 100)
 	t.Logf("%v allocations", got)
 	assert.LessOrEqual(t, got, 25.0) // the budget in docs/performance.md
+
+	// An Observer gets a copy of the numbers, and the state of its request.
+	observe := func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		return ctx, llmhttp.Observation{Ended: func(*llmhttp.RequestSummary) {}}
+	}
+	observed := allocsObserved(b, keys, observe, body, 100)
+	t.Logf("%v allocations with an Observer", observed)
+	assert.LessOrEqual(t, observed-got, 3.0)
 }
 
 // The memory that the Handler allocates for a body of 16 MiB is bounded, whatever the

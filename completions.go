@@ -113,108 +113,12 @@ func appendNullable(b []byte, s string) []byte {
 	return appendString(b, s)
 }
 
-// A completionEncoder encodes one stream of chat completions.
-type completionEncoder struct {
-	showUsage bool   // the client asked for a chunk with the usage
-	head      []byte // "data: {" and the members with which each chunk begins
-}
-
 // completionID returns the ID of a reply. id is that which the Backend has set, or "".
 func completionID(id string) string {
 	if id == "" {
 		return newID(idPrefix)
 	}
 	return id
-}
-
-func (*completionEncoder) Framing() Framing { return EventStream() }
-
-func (e *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
-	h := append(make([]byte, 0, 160), `data: {"id":`...)
-	h = appendString(h, completionID(s.ID))
-	h = append(h, `,"object":"`+objectChunk+`","created":`...)
-	h = strconv.AppendInt(h, s.Created, 10)
-	h = append(h, `,"model":`...)
-	e.head = appendString(h, s.Model)
-	return b
-}
-
-func (e *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
-	choice := &c.Choices[0]
-	b = append(b, e.head...)
-	b = append(b, `,"choices":[{"index":`...)
-	b = strconv.AppendInt(b, int64(choice.Index), 10)
-	var err error
-	switch {
-	case choice.Delta.Role != "":
-		b = append(b, `,"delta":{"role":"assistant","content":""},"finish_reason":null`...)
-	case choice.FinishReason != "":
-		b = append(b, `,"delta":{"content":null},"finish_reason":`...)
-		b = appendString(b, string(choice.FinishReason))
-		if choice.StopSequence != "" {
-			b = append(b, `,"stop_reason":`...)
-			b = appendString(b, choice.StopSequence)
-		}
-	default:
-		d := &choice.Delta
-		withBothNames(d.Reasoning, &d.ReasoningAlias, &d.Extra)
-		b = append(b, `,"delta":`...)
-		b, err = appendDelta(b, &choice.Delta)
-		b = append(b, `,"finish_reason":null`...)
-	}
-	if err == nil && len(choice.Extra) > 0 {
-		b, err = chunkChoiceJSON.AppendExtra(b, choice)
-	}
-	b = append(b, "}]"...)
-	if err == nil && len(c.Extra) > 0 {
-		b, err = chatChunkJSON.AppendExtra(b, c)
-	}
-	return append(b, "}\n\n"...), err
-}
-
-// appendDelta is like deltaJSON.Append, and faster for a delta that has only content
-// (budget: stream, a flush per chunk; BenchmarkAppendDelta).
-func appendDelta(b []byte, d *Delta) ([]byte, error) {
-	if !d.isContent() {
-		return deltaJSON.Append(b, d)
-	}
-	b = appendString(append(b, `{"content":`...), d.Content)
-	return append(b, '}'), nil
-}
-
-// isContent reports whether d has content and nothing else.
-func (d *Delta) isContent() bool {
-	for i, s := range d.texts() {
-		if (*s != "") != (i == contentText) {
-			return false
-		}
-	}
-	return d.Role == "" && len(d.ToolCalls) == 0 && len(d.ReasoningDetails) == 0 && len(d.Extra) == 0
-}
-
-// AppendEnd appends the usage, if the client asked for it, and [DONE]. Other
-// clients get no chunk without choices: many look at the first choice of every
-// chunk.
-func (e *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
-	if e.showUsage {
-		b = append(b, e.head...)
-		b = append(b, `,"choices":[],"usage":`...)
-		var err error
-		if b, err = usageJSON.Append(b, u); err != nil {
-			return b, err
-		}
-		if b, err = chatChunkJSON.AppendExtra(b, &ChatChunk{Extra: extra}); err != nil {
-			return b, err
-		}
-		b = append(b, "}\n\n"...)
-	}
-	return append(b, "data: [DONE]\n\n"...), nil
-}
-
-func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
-	b = append(b, "data: "...)
-	b, _ = chatCompletions{}.AppendError(b, e, "")
-	return append(b, "\n\n"...)
 }
 
 // A wholeCompletion encodes one whole reply of chat completions.

@@ -326,3 +326,20 @@ func TestStartTry(t *testing.T) {
 		assert.False(t, serve(h, httptest.NewRecorder(), chatBody))
 	})
 }
+
+// An Observer may start goroutines that use its context while the request goes on: the race
+// detector finds no access that is not guarded.
+func TestObserver_MayStartGoroutines(t *testing.T) {
+	var wg sync.WaitGroup
+	observe := func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		wg.Go(func() { llmhttp.ReportUsage(ctx, llmhttp.Usage{}) }) // logs that it is misused
+		return context.WithValue(ctx, "key", "value"), llmhttp.Observation{} //lint:ignore SA1029 no other package has the key
+	}
+	h := llmhttp.NewHandler(textBackend("a"), keysFor(testKey()), &llmhttp.Options{
+		Observe: observe, Logger: slog.New(slog.DiscardHandler),
+	})
+	for range 20 {
+		serve(h, httptest.NewRecorder(), chatBody)
+	}
+	wg.Wait()
+}

@@ -141,14 +141,6 @@ type Framing struct {
 	EndsCleanly bool
 }
 
-// EventStream returns the Framing of server-sent events, with comments that keep a silent
-// stream alive. See "Protocols" in the package documentation.
-func EventStream() Framing {
-	// The comment has no empty line, which would end an event. Old releases of openai-go and
-	// openai-python fail on an empty event.
-	return Framing{ContentType: "text/event-stream; charset=utf-8", KeepAlive: ": keep-alive\n"}
-}
-
 // A ReplySaver is a [ChatEncoder] that stores replies before their end is sent. See "Protocols"
 // in the package documentation.
 type ReplySaver interface {

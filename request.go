@@ -77,7 +77,7 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 func (q *request) setContext(ctx context.Context) {
 	q.client.SetContext(ctx)
 	q.backendCtx = q.client.Context()
-	q.log.ctx = q.backendCtx
+	q.log.setContext(q.backendCtx)
 }
 
 // protocol returns the protocol of the route, or of the nearest one; chat completions if there is

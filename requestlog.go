@@ -4,20 +4,37 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 )
 
 // A requestLog logs errors of a request whose details are not sent to its client. Its methods
 // may be called concurrently; its fields are set before other goroutines know of it, but for
-// those of setKey.
+// those that setKey and setContext set.
 type requestLog struct {
 	logger    *slog.Logger
-	ctx       context.Context // of the request
-	cred      *credential     // is removed from what is logged
+	cred      *credential // is removed from what is logged
 	requestID string
 	endpoint  Scope               // valid if key is set
 	key       atomic.Pointer[Key] // nil until it was found, which a KeyStore may not wait for
 	warned    atomic.Uint32
+
+	mu  sync.Mutex      // guards the field below
+	ctx context.Context // of the request
+}
+
+// setContext sets the context of what is logged. An Observer that knew the one before may have
+// started goroutines that log.
+func (l *requestLog) setContext(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ctx = ctx
+}
+
+func (l *requestLog) context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ctx
 }
 
 // setKey sets what is known when the key was found. Other goroutines may know of l already.
@@ -46,7 +63,8 @@ func (l *requestLog) recoverAndLog(failure string) {
 // else.
 func (l *requestLog) print(level slog.Level, msg string, err error) {
 	defer func() { _ = recover() }()
-	if !l.logger.Enabled(l.ctx, level) {
+	ctx := l.context()
+	if !l.logger.Enabled(ctx, level) {
 		return
 	}
 	redact := l.cred.redactor()
@@ -63,7 +81,7 @@ func (l *requestLog) print(level slog.Level, msg string, err error) {
 	if stack := stackOf(err); stack != "" {
 		attrs = append(attrs, slog.String("stack", redact.text(stack)))
 	}
-	l.logger.LogAttrs(l.ctx, level, msg, attrs...)
+	l.logger.LogAttrs(ctx, level, msg, attrs...)
 }
 
 // stackOf returns the stack of a panic that err is or wraps, or "".
