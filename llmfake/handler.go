@@ -2,11 +2,9 @@ package llmfake
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
-	"time"
 )
 
 // maxBody is the size of the largest request.
@@ -107,42 +105,6 @@ func (s *Server) enter() bool {
 	}
 	s.running.Add(1)
 	return true
-}
-
-// addRequest adds a request to the journal.
-func (s *Server) addRequest(r *http.Request, body []byte) *Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	req := &Request{
-		Number: len(s.journal) + 1, Time: time.Now(), Method: r.Method, Path: r.URL.RequestURI(),
-		Header: r.Header.Clone(), Body: body, Protocol: protocolOf(r.URL.Path), server: s,
-	}
-	s.journal = append(s.journal, req)
-	s.signalLocked()
-	return req
-}
-
-// noteError describes the error that a request got from the Handler, if it got no reply of the
-// test.
-func (s *Server) noteError(r *Request, body []byte) {
-	var reply struct {
-		Error struct {
-			Message string `json:"message"`
-		} `json:"error"`
-	}
-	json.Unmarshal(body, &reply) // a body that is not JSON has no message
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r.Reply == "" {
-		r.Reply = "an error: " + quote(reply.Error.Message)
-	}
-}
-
-func (s *Server) endRequest(r *Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.Ended = true
-	s.signalLocked()
 }
 
 // protocolOf returns the format of the requests for a path, as far as it can be told from that.
