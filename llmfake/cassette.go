@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -279,53 +278,8 @@ func keepHeaders(h http.Header, names []string, prefixes ...string) http.Header 
 	for name, values := range h {
 		hasPrefix := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
 		if slices.Contains(names, name) || slices.ContainsFunc(prefixes, hasPrefix) {
-			kept[name] = values
+			kept[name] = slices.Clone(values)
 		}
 	}
 	return kept
-}
-
-// A scrubber removes secrets from texts.
-type scrubber struct {
-	texts map[string]string // what replaces what
-	more  func(text []byte) []byte
-}
-
-// secretPatterns match keys and the names of accounts, also where error messages show a part
-// of them.
-var secretPatterns = []struct {
-	re *regexp.Regexp
-	to string
-}{
-	{regexp.MustCompile(`\b(sk|pk|rk|gsk|xai)-[A-Za-z0-9_*-]{6,}`), "$1-REDACTED"},
-	{regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{20,}`), "REDACTED"},
-	{regexp.MustCompile(`\b(org-|proj_)[A-Za-z0-9]{8,}`), "${1}REDACTED"},
-}
-
-func (s *scrubber) scrub(text []byte) []byte {
-	for secret, to := range s.texts {
-		text = bytes.ReplaceAll(text, []byte(secret), []byte(to))
-	}
-	for _, p := range secretPatterns {
-		text = p.re.ReplaceAll(text, []byte(p.to))
-	}
-	if s.more != nil {
-		text = s.more(text)
-	}
-	return text
-}
-
-// scrubPath removes the parameters of a query that are keys.
-func (s *scrubber) scrubPath(path string) string {
-	path, query, ok := strings.Cut(path, "?")
-	if ok {
-		values, _ := url.ParseQuery(query)
-		for _, name := range []string{"key", "api_key", "api-key", "apikey", "token", "access_token", "sig", "code"} {
-			values.Del(name)
-		}
-		if len(values) > 0 {
-			path += "?" + values.Encode()
-		}
-	}
-	return string(s.scrub([]byte(path)))
 }

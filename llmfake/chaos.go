@@ -1,8 +1,10 @@
 package llmfake
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -29,30 +31,85 @@ type Chaos struct {
 	Malformed   float64 // the same place has JSON that is incomplete
 	Slow        float64 // the reply begins after Delay
 
-	Delay time.Duration // zero means 10 seconds
+	Delay time.Duration // of Slow. Zero means 10 seconds; negative means none
+}
+
+// check returns an error with the name of the field that is wrong, or nil.
+func (c *Chaos) check() error {
+	sum := 0.
+	for _, p := range []struct {
+		name  string
+		value float64
+	}{
+		{"RateLimit", c.RateLimit}, {"ServerError", c.ServerError}, {"Overloaded", c.Overloaded}, {"HTML", c.HTML}, {"Cut", c.Cut},
+		{"CutStream", c.CutStream}, {"Malformed", c.Malformed}, {"Slow", c.Slow},
+	} {
+		if !(p.value >= 0 && p.value <= 1) {
+			return at(p.name, fmt.Errorf("a probability is from 0 to 1, and not %v", p.value))
+		}
+		sum += p.value
+	}
+	if sum > 1+1e-9 { // sums such as .1 + .2 + .7 are not exact
+		return fmt.Errorf("the probabilities must not be more than 1 together, as %v is", sum)
+	}
+	return nil
 }
 
 // A chaosState is the Chaos of a Server. The lock of the Server guards it.
 type chaosState struct {
 	Chaos
-	seen map[[32]byte]uint64 // how often each request has come
+	draws draws
 }
 
-// Chaos makes requests fail at random from now on. The zero Chaos ends that.
+// Chaos makes requests fail at random from now on. The zero Chaos ends that. A probability that is
+// none ends the test.
 //
 // A request that fails before there is a reply takes none from [Server.Reply], so that the
 // client's second try gets it. One whose reply breaks off has taken it: use [Server.Always]
 // with CutStream and Malformed.
 func (s *Server) Chaos(c Chaos) {
-	if c.Seed == 0 {
-		c.Seed = rand.Uint64() | 1
-	}
-	if c.Delay == 0 {
-		c.Delay = 10 * time.Second
+	s.t.Helper()
+	if err := c.check(); err != nil {
+		s.t.Fatalf("llmfake: %v", at("Chaos", err))
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.chaos = &chaosState{Chaos: c, seen: make(map[[32]byte]uint64)}
+	s.chaos = newChaosState(c)
+}
+
+func newChaosState(c Chaos) *chaosState {
+	if c == (Chaos{Seed: c.Seed, Delay: c.Delay}) {
+		return nil
+	}
+	c.Seed = seedOrRandom(c.Seed)
+	c.Delay = cmp.Or(c.Delay, 10*time.Second)
+	return &chaosState{Chaos: c, draws: draws{seed: c.Seed}}
+}
+
+// A draws gives random numbers to requests. They depend on the seed, the request, and how often it
+// has come. The lock of the Server guards it.
+type draws struct {
+	seed uint64
+	seen map[[32]byte]uint64 // how often each request has come
+}
+
+// next returns the random numbers for a request.
+func (d *draws) next(r *Request) *rand.Rand {
+	if d.seen == nil {
+		d.seen = make(map[[32]byte]uint64)
+	}
+	sum := sha256.Sum256(append([]byte(r.Path+"\n"), r.Body...))
+	d.seen[sum]++
+	return rand.New(rand.NewPCG(d.seed, binary.LittleEndian.Uint64(sum[:])+d.seen[sum]))
+}
+
+// seedOrRandom returns seed, or a random one if that is 0.
+func seedOrRandom(seed uint64) uint64 {
+	if seed == 0 {
+		return rand.Uint64() | 1
+	}
+	return seed
 }
 
 // drawChaos returns the random numbers for a request, and the Chaos, or nil if there is none.
@@ -62,9 +119,7 @@ func (s *Server) drawChaos(r *Request) (*Chaos, *rand.Rand) {
 	if s.chaos == nil || r.Method != http.MethodPost {
 		return nil, nil
 	}
-	sum := sha256.Sum256(append([]byte(r.Path+"\n"), r.Body...))
-	s.chaos.seen[sum]++
-	return new(s.chaos.Chaos), rand.New(rand.NewPCG(s.chaos.Seed, binary.LittleEndian.Uint64(sum[:])+s.chaos.seen[sum]))
+	return new(s.chaos.Chaos), s.chaos.draws.next(r)
 }
 
 // applyChaos decides what becomes of a request. An error is its reply.
@@ -107,12 +162,7 @@ func (s *Server) applyChaos(ex *exchange, r *http.Request) error {
 			return nil
 		}},
 		{c.Slow, "Slow", func() error {
-			timer := time.NewTimer(c.Delay)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-			case <-r.Context().Done():
-			}
+			sleep(r.Context(), c.Delay)
 			return nil
 		}},
 	}
@@ -124,51 +174,4 @@ func (s *Server) applyChaos(ex *exchange, r *http.Request) error {
 		}
 	}
 	return nil
-}
-
-// A Pace is how fast replies to chats arrive, for tests of agents and gateways under load. The
-// zero Pace has no delays.
-type Pace struct {
-	FirstToken      time.Duration // until the first piece of a reply
-	TokensPerSecond float64       // pieces of a reply after the first. Zero or negative means no limit
-	Jitter          float64       // the part, from 0 to 1, by which each delay differs at random, up or down
-}
-
-// Pace sets how fast replies to chats arrive from now on.
-func (s *Server) Pace(p Pace) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pace = p
-}
-
-// A paceState is the pace of one reply.
-type paceState struct {
-	Pace
-	begun bool
-}
-
-// paceNow returns the pace for a reply, or nil if there is none.
-func (s *Server) paceNow() *paceState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pace == (Pace{}) {
-		return nil
-	}
-	return &paceState{Pace: s.pace}
-}
-
-// next returns how long to wait before the next piece.
-func (p *paceState) next() time.Duration {
-	if p == nil {
-		return 0
-	}
-	d := p.FirstToken
-	if p.begun {
-		d = 0
-		if p.TokensPerSecond > 0 {
-			d = time.Duration(float64(time.Second) / p.TokensPerSecond)
-		}
-	}
-	p.begun = true
-	return time.Duration(float64(d) * (1 + p.Jitter*(2*rand.Float64()-1)))
 }

@@ -17,8 +17,25 @@ import (
 //
 // 429 is a rate limit, 503 and 529 mean that the server is overloaded. Official SDKs repeat
 // requests after 408, 409, 429 and 5xx, so one Fail for one request needs a Reply for the next.
+// Fail panics if the status is another one.
 func Fail(status int) Reply {
+	mustBeStatus("Fail", status, 400)
 	return FailWith(errorFor(status)).named(fmt.Sprintf("Fail(%d)", status))
+}
+
+// checkStatus returns an error unless status is from low to high.
+func checkStatus(status, low, high int) error {
+	if status < low || status > high {
+		return fmt.Errorf("the status must be %d to %d, and not %d", low, high, status)
+	}
+	return nil
+}
+
+// mustBeStatus panics if a test has passed a status to a function that is not from low to 599.
+func mustBeStatus(function string, status, low int) {
+	if err := checkStatus(status, low, 599); err != nil {
+		panic(fmt.Sprintf("llmfake: %s: %v", function, err))
+	}
 }
 
 // errorFor returns the error of a server with the given status.
@@ -45,8 +62,13 @@ func errorFor(status int) *llmhttp.Error {
 	return e
 }
 
-// FailWith returns a Reply that is the error e, in the format of the request.
+// FailWith returns a Reply that is the error e, in the format of the request. It panics if e is nil
+// or its Status is not 400 to 599.
 func FailWith(e *llmhttp.Error) Reply {
+	if e == nil {
+		panic("llmfake: FailWith: the error is nil")
+	}
+	mustBeStatus("FailWith", e.Status, 400)
 	return Reply{}.Break(e).named(fmt.Sprintf("FailWith(%d %s)", e.Status, quote(e.Message)))
 }
 
@@ -72,8 +94,15 @@ func Overloaded() Reply { return Fail(http.StatusServiceUnavailable).named("Over
 func ContextLengthExceeded(limit, tokens int) Reply {
 	e := llmhttp.Errorf(http.StatusBadRequest, "context_length_exceeded",
 		"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.", limit, tokens)
-	e.Param = "messages"
-	return FailWith(e).named(fmt.Sprintf("ContextLengthExceeded(%d, %d)", limit, tokens))
+	r := Reply{}.with("", func(p *player) bool {
+		e := new(*e)
+		e.Param = "messages"
+		if p.request.Protocol == Responses {
+			e.Param = "input"
+		}
+		return p.fail(e)
+	})
+	return r.named(fmt.Sprintf("ContextLengthExceeded(%d, %d)", limit, tokens))
 }
 
 // Break adds a failure. A stream that has begun gets the error event of its format, and in chat
@@ -146,15 +175,18 @@ func zeroIndices(protocol string, event []byte) []byte {
 
 // Rewrite sets a function through which the encoded reply passes: each event of a stream, with
 // the empty line at its end, or the body of a whole reply. What it returns is sent; nil sends
-// nothing. It may modify its argument. It may make replies that no Handler sends.
+// nothing. It may modify its argument. It may make replies that no Handler sends. If f panics, the
+// test fails and the connection is cut.
 func (r Reply) Rewrite(f func(event []byte) []byte) Reply {
+	mustNotBeNil("Rewrite", f == nil)
 	r.rewrite = func(_ string, event []byte) []byte { return f(event) }
 	return r.describe("Rewrite(...)")
 }
 
 // HTML returns a Reply that a proxy sends in place of the server: a page with the given status,
-// such as 502.
+// such as 502. It panics if the status is not 200 to 599.
 func HTML(status int) Reply {
+	mustBeStatus("HTML", status, 200)
 	page := htmlPage(status)
 	return Raw(page.status, page.header, page.body).named(fmt.Sprintf("HTML(%d)", status))
 }
@@ -167,8 +199,10 @@ func htmlPage(status int) *rawResponse {
 }
 
 // Raw returns a Reply that is an HTTP response with the given status, headers and body. Nothing
-// is added to it but Content-Length and Date. [Reply.Then] puts a wait before it.
+// is added to it but Content-Length and Date. [Reply.Then] puts a wait before it. Raw panics if the
+// status is not 200 to 599.
 func Raw(status int, header http.Header, body []byte) Reply {
+	mustBeStatus("Raw", status, 200)
 	header, body = header.Clone(), bytes.Clone(body)
 	return Reply{}.with(fmt.Sprintf("Raw(%d)", status), func(p *player) bool {
 		p.exchange.out.setRaw(&rawResponse{status: status, header: header, body: body})

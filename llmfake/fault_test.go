@@ -311,3 +311,17 @@ func TestServer_Pace(t *testing.T) {
 		assert.Equal(t, time.Minute+3*time.Second, time.Since(began))
 	})
 }
+
+// The error about the context window names the member of the format that is too long.
+func TestFault_ContextLengthExceeded(t *testing.T) {
+	t.Parallel()
+	srv := llmfake.NewServer(t)
+	srv.Always(llmfake.ContextLengthExceeded(10, 20))
+	for i, want := range []string{`"param":"messages"`, `"prompt is too long: 20 tokens \u003e 10 maximum"`, `"param":"input"`} {
+		res := post(t, srv.Client(), formats[i].path, fmt.Sprintf(formats[i].body, false, "Hi"))
+		assert.Equal(t, 400, res.StatusCode)
+		assert.Contains(t, strings.ReplaceAll(read(t, res), ">", `\u003e`), want)
+	}
+	srv.AwaitRequests(3)
+	assert.Contains(t, srv.Request(0).Reply, "ContextLengthExceeded(10, 20)")
+}

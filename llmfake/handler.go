@@ -1,10 +1,12 @@
 package llmfake
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // maxBody is the size of the largest request.
@@ -51,21 +53,31 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		http.Error(w, "llmfake: "+err.Error(), http.StatusBadRequest)
-		return
-	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	// A Server may be served by a server of the test, which does not end with it.
+	stop := context.AfterFunc(s.ctx, func() {
+		cancel()
+		controller := http.NewResponseController(w)
+		controller.SetReadDeadline(time.Now()) // what has no deadlines, such as a recorder, does not block
+		controller.SetWriteDeadline(time.Now())
+	})
+	defer stop()
+	body, rest := readBody(r)
 	ex := &exchange{request: s.addRequest(r, body), http: r}
 	defer s.endRequest(ex.request)
-	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), exchangeKey{}, ex))
-	defer cancel()
+	ctx = context.WithValue(ctx, exchangeKey{}, ex)
 	ex.out = &output{w: w, stop: cancel, onStatus: func(status int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		ex.request.Status = status
 	}, onError: func(body []byte) { s.noteError(ex.request, body) }}
 	r = withBody(r.WithContext(ctx), body)
+	if rest != nil { // the Handler refuses it
+		r.Body, r.ContentLength = rest, ex.http.ContentLength
+		s.serve(ex, r)
+		return
+	}
 	if s.replay != nil {
 		s.replay.serve(s, ex, r, body)
 		return
@@ -73,10 +85,32 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serve(ex, r)
 }
 
+// readBody reads the body of a request. If it is too long or cannot be read, it returns what it has
+// read, and also the whole body, whose Read returns the error.
+func readBody(r *http.Request) (body []byte, whole io.ReadCloser) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err == nil && len(body) <= maxBody {
+		return body, nil
+	}
+	rest := io.Reader(r.Body)
+	if err != nil {
+		rest = failedReader{err}
+	}
+	return body, struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), rest), r.Body}
+}
+
+// A failedReader is a reader that returns an error.
+type failedReader struct{ err error }
+
+func (r failedReader) Read([]byte) (int, error) { return 0, r.err }
+
 // withBody returns a copy of r with another body.
 func withBody(r *http.Request, body []byte) *http.Request {
 	r = r.WithContext(r.Context())
-	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(string(body))), int64(len(body))
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return r
 }
 

@@ -19,8 +19,10 @@ type Matcher struct {
 }
 
 // Match returns a Matcher that calls f. The text describes in messages what it selects. f must
-// not modify the request. It may be called concurrently, and several times for a request.
+// not modify the request. It may be called concurrently, and several times for a request, on
+// goroutines of the server: see [Func].
 func Match(text string, f func(r *Request) bool) Matcher {
+	mustNotBeNil("Match", f == nil)
 	return Matcher{text: fmt.Sprintf("Match(%q)", text), match: f}
 }
 

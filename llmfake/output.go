@@ -37,7 +37,7 @@ type output struct {
 	end       endKind
 	stopAfter int // after how many events end applies, if a Handler does not say it; 0 if it does
 	stop      func()
-	rewrite   func(protocol string, event []byte) []byte
+	rewrite   func(protocol string, event []byte) (_ []byte, ok bool) // false cuts the connection
 	protocol  string
 	raw       *rawResponse
 
@@ -63,7 +63,7 @@ func (o *output) setRaw(r *rawResponse) {
 	o.raw = r
 }
 
-func (o *output) setRewrite(f func(protocol string, event []byte) []byte, protocol string) {
+func (o *output) setRewrite(f func(protocol string, event []byte) (_ []byte, ok bool), protocol string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.rewrite, o.protocol = f, protocol
@@ -161,7 +161,11 @@ func (o *output) passEventsLocked(p []byte) error {
 func (o *output) passEventLocked(event []byte) error {
 	o.events++
 	if o.rewrite != nil {
-		event = o.rewrite(o.protocol, event)
+		var ok bool
+		if event, ok = o.rewrite(o.protocol, event); !ok {
+			o.end = endCut
+			return o.stopLocked()
+		}
 	}
 	if len(event) == 0 {
 		return nil
@@ -262,7 +266,10 @@ func (o *output) finishWholeLocked(wantsStream bool) {
 		o.end = endComplete
 	}
 	if o.rewrite != nil {
-		body = o.rewrite(o.protocol, body)
+		var ok bool
+		if body, ok = o.rewrite(o.protocol, body); !ok {
+			panic(http.ErrAbortHandler)
+		}
 	}
 	if o.status == 0 {
 		panic(http.ErrAbortHandler)

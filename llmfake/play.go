@@ -28,7 +28,7 @@ func (b backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Cha
 			yield(nil, errMarker)
 			return
 		}
-		p := &player{server: b.s, ctx: ctx, exchange: ex, request: request, chat: req, pace: b.s.paceNow()}
+		p := &player{server: b.s, ctx: ctx, exchange: ex, request: request, chat: req, pace: b.s.paceOf(request)}
 		p.yield = func(c *llmhttp.ChatChunk, err error) bool { return yield(c, err) }
 		reply, err := b.s.choose(request)
 		if err != nil {
@@ -156,7 +156,7 @@ type player struct {
 	request  *Request
 	chat     *llmhttp.ChatRequest                 // nil if the request is not for a chat
 	yield    func(*llmhttp.ChatChunk, error) bool // nil if the request is not for a chat
-	pace     *paceState
+	pace     *replyPace
 
 	choices  []int // those that deltas are for; nil before the first delta
 	inChoice bool  // playChoices is running
@@ -182,7 +182,10 @@ type choiceEnd struct {
 // play plays r. It reports whether more may follow.
 func (p *player) play(r Reply) bool {
 	if r.rewrite != nil {
-		p.exchange.out.setRewrite(r.rewrite, p.request.Protocol)
+		p.exchange.out.setRewrite(func(protocol string, event []byte) (result []byte, ok bool) {
+			ok = p.server.try("the function of Rewrite", func() { result = r.rewrite(protocol, event) })
+			return result, ok
+		}, p.request.Protocol)
 	}
 	if r.usage != nil {
 		p.usage = new(*r.usage)
@@ -212,13 +215,21 @@ func (p *player) wait(d time.Duration) bool {
 	if d <= 0 {
 		return true
 	}
+	if sleep(p.ctx, d) {
+		return true
+	}
+	return p.fail(context.Cause(p.ctx))
+}
+
+// sleep waits for d. It reports false if ctx is done before that.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-p.ctx.Done():
-		return p.fail(context.Cause(p.ctx))
+	case <-ctx.Done():
+		return false
 	}
 }
 

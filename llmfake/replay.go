@@ -49,8 +49,8 @@ type ReplayOptions struct {
 	Ignore []string
 
 	// Scrub removes secrets from a text before it is compared or written: a body, an event of a
-	// stream, or a path. API keys and the names of the servers have been removed before. Nil
-	// removes nothing more.
+	// stream, a path, the value of a parameter or of a header. API keys of at least 8 characters and
+	// the names of the servers have been removed before. Nil removes nothing more.
 	Scrub func(text []byte) []byte
 
 	// Speed is how fast a stream is replayed: 1 is the speed of the recording, and 2 is twice as
@@ -81,8 +81,11 @@ func NewReplay(t TB, opts *ReplayOptions) *Server {
 		o = *opts
 	}
 	o.File = cmp.Or(o.File, filepath.Join("testdata", "llmfake", fileName(t.Name())+".txtar"))
-	r := &replay{opts: o, recording: o.Record || isUpdate(), scrubber: scrubber{texts: map[string]string{}, more: o.Scrub}}
+	r := &replay{opts: o, recording: o.Record || isUpdate(), scrubber: scrubber{more: o.Scrub}}
 	r.findServers(t)
+	r.openAIKey, r.anthropicKey = os.Getenv("OPENAI_API_KEY"), os.Getenv("ANTHROPIC_API_KEY")
+	r.scrubber.addKey(r.openAIKey)
+	r.scrubber.addKey(r.anthropicKey)
 	if r.recording {
 		r.prepareRecording()
 	} else if !r.load(t) {
@@ -91,10 +94,7 @@ func NewReplay(t TB, opts *ReplayOptions) *Server {
 	r.used = make([]bool, len(r.cassette.exchanges))
 	s := newServer(t)
 	s.replay = r
-	t.Cleanup(func() {
-		t.Helper()
-		s.Close()
-	})
+	s.closeAtEnd()
 	return s
 }
 
@@ -123,14 +123,13 @@ func isUpdate() bool {
 type replay struct {
 	opts      ReplayOptions
 	recording bool
-	scrubber  scrubber
 
-	openAI, anthropic *url.URL
-	// Of a recording:
-	openAIKey, anthropicKey string
-	transport               http.RoundTripper
+	openAI, anthropic       *url.URL
+	openAIKey, anthropicKey string            // "" if the environment has none
+	transport               http.RoundTripper // of a recording
 
 	mu       sync.Mutex // guards the fields below
+	scrubber scrubber
 	cassette *cassette
 	used     []bool // which exchanges of the cassette were replayed
 }
@@ -164,8 +163,7 @@ func (r *replay) findServers(t TB) {
 			t.Fatalf("llmfake: %q is not the base URL of a server", base)
 			return &url.URL{Scheme: "http", Host: "invalid"}
 		}
-		r.scrubber.texts[u.Host] = "server.invalid"
-		r.scrubber.texts[u.Hostname()] = "server.invalid"
+		r.scrubber.addHost(u)
 		return u
 	}
 	r.openAI = parse(cmp.Or(r.opts.OpenAI, os.Getenv("OPENAI_BASE_URL"), "https://api.openai.com/v1"))
@@ -175,22 +173,17 @@ func (r *replay) findServers(t TB) {
 // prepareRecording gets what a recording needs.
 func (r *replay) prepareRecording() {
 	r.cassette = &cassette{}
-	r.openAIKey, r.anthropicKey = os.Getenv("OPENAI_API_KEY"), os.Getenv("ANTHROPIC_API_KEY")
 	if r.transport = r.opts.Transport; r.transport == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.DisableCompression = true
 		r.transport = transport
 	}
-	for _, key := range []string{r.openAIKey, r.anthropicKey} {
-		r.addSecret(key)
-	}
 }
 
-// addSecret makes the scrubber remove a key.
-func (r *replay) addSecret(key string) {
-	if len(key) >= 8 {
-		r.scrubber.texts[key] = "REDACTED"
-	}
+// addKeysLocked makes the scrubber remove the API keys of a request.
+func (r *replay) addKeysLocked(req *http.Request) {
+	r.scrubber.addKey(strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
+	r.scrubber.addKey(req.Header.Get("X-Api-Key"))
 }
 
 // serve replies to a request.
@@ -232,9 +225,10 @@ func (s *Server) snapshot(ex *exchange) *Request {
 // find returns the first exchange for the request that was not replayed yet, and its number, or
 // how the request differs from the next one.
 func (r *replay) find(req *http.Request, body []byte) (number int, found *recorded, difference string) {
-	path, body := r.scrubber.scrubPath(req.URL.RequestURI()), r.comparable(r.scrubber.scrub(body))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.addKeysLocked(req)
+	path, body := r.scrubber.scrubURL(req.URL), r.comparable(r.scrubber.scrub(body))
 	var next *recorded
 	for i, e := range r.cassette.exchanges {
 		if r.used[i] || e.method != req.Method || e.path != path {
@@ -305,7 +299,7 @@ func (r *replay) play(ex *exchange, req *http.Request, e *recorded) {
 		}
 	}
 	for _, p := range e.pieces {
-		if p.wait > 0 && r.opts.Speed > 0 && !sleep(req, time.Duration(float64(p.wait)/r.opts.Speed)) {
+		if p.wait > 0 && r.opts.Speed > 0 && !sleep(req.Context(), time.Duration(float64(p.wait)/r.opts.Speed)) {
 			panic(http.ErrAbortHandler)
 		}
 		begin()
@@ -321,25 +315,13 @@ func (r *replay) play(ex *exchange, req *http.Request, e *recorded) {
 	}
 }
 
-// sleep waits for d. It reports false if the client leaves.
-func sleep(r *http.Request, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-r.Context().Done():
-		return false
-	}
-}
-
 // record forwards a request and keeps the reply.
 func (r *replay) record(s *Server, ex *exchange, w http.ResponseWriter, req *http.Request, body []byte) {
 	e := &recorded{method: req.Method, requestHeader: keepHeaders(req.Header, requestHeaders)}
 	r.mu.Lock()
-	r.addSecret(strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
-	r.addSecret(req.Header.Get("X-Api-Key"))
-	e.path, e.requestBody = r.scrubber.scrubPath(req.URL.RequestURI()), r.scrubber.scrub(bytes.Clone(body))
+	r.addKeysLocked(req)
+	r.scrubber.scrubHeader(e.requestHeader)
+	e.path, e.requestBody = r.scrubber.scrubURL(req.URL), r.scrubber.scrub(bytes.Clone(body))
 	r.cassette.exchanges = append(r.cassette.exchanges, e)
 	r.mu.Unlock()
 	s.setReply(req.Context(), "recorded")
@@ -352,7 +334,7 @@ func (r *replay) record(s *Server, ex *exchange, w http.ResponseWriter, req *htt
 	}
 	defer res.Body.Close()
 	r.mu.Lock()
-	e.status, e.header = res.StatusCode, keepHeaders(res.Header, replyHeaders, replyPrefixes...)
+	e.status, e.header = res.StatusCode, r.scrubber.scrubHeader(keepHeaders(res.Header, replyHeaders, replyPrefixes...))
 	r.mu.Unlock()
 	for name, values := range res.Header {
 		w.Header()[name] = values

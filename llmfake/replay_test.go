@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -233,4 +234,39 @@ func TestReplay_Setenv(t *testing.T) {
 	assert.Equal(t, "sk-ant-real-key", real.Request(1).Header.Get("X-Api-Key"))
 	assert.Empty(t, real.Request(1).Header.Get("Authorization"))
 	assert.Empty(t, tb.end())
+}
+
+// Keys, also those that are escaped in a query, and host names with their ports are not in a
+// cassette. A replay removes what the recording has removed, so that requests are equal.
+func TestReplay_Secrets(t *testing.T) {
+	t.Parallel()
+	real := llmfake.NewServer(t)
+	host := strings.TrimPrefix(real.URL(), "http://")
+	real.Always(llmfake.Func(func(r *llmfake.Request) llmfake.Reply { return llmfake.Text(r.UserText()) }))
+	file := filepath.Join(t.TempDir(), "cassette.txtar")
+	run := func(record bool, key string) {
+		tb := newFakeTB(t)
+		srv := llmfake.NewReplay(tb, &llmfake.ReplayOptions{File: file, Record: record, OpenAI: real.OpenAIURL(), Anthropic: real.URL()})
+		text := fmt.Sprintf("%s, %s, %s, https://%s/v1, %s", key, strings.ToUpper(host), host, host, "sk-another-key")
+		path := formats[0].path + "?key=x&account=" + url.QueryEscape("a "+key+" "+host)
+		r, err := http.NewRequest("POST", "http://localhost"+path, strings.NewReader(fmt.Sprintf(formats[0].body, false, text)))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Openai-Beta", key)
+		r.Header.Set("Authorization", "Bearer "+key)
+		res, err := srv.Client().Do(r)
+		require.NoError(t, err)
+		assert.Equal(t, 200, res.StatusCode, read(t, res))
+		res.Body.Close()
+		assert.Empty(t, tb.end())
+	}
+	run(true, "a+secret/key=")
+	run(false, "test+key/of=tests")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, secret := range []string{"secret", host, host[strings.Index(host, ":"):], "127.0.0.1", "sk-another"} {
+		assert.NotContains(t, string(text), secret)
+	}
+	assert.Contains(t, string(text), `"REDACTED, server.invalid, server.invalid, https://server.invalid/v1, sk-REDACTED"`)
+	assert.Contains(t, string(text), "POST /v1/chat/completions?account=a+REDACTED+server.invalid --")
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +31,7 @@ type Reply struct {
 	texts   []string // descriptions of the steps
 	usage   *llmhttp.Usage
 	finish  llmhttp.FinishReason
-	rewrite func(protocol string, event []byte) []byte
+	rewrite func(protocol string, event []byte) []byte // nil if there is none
 }
 
 // A step does a part of a reply. It reports whether the reply goes on.
@@ -172,6 +174,7 @@ func (r Reply) Cite(url, title string, start, end int) Reply {
 // Chunk adds a chunk, for what the other methods do not express, such as log probabilities or
 // members of vendors. The reply has a copy. The index of the choice is as in the chunk.
 func (r Reply) Chunk(c *llmhttp.ChatChunk) Reply {
+	mustNotBeNil("Chunk", c == nil)
 	c = c.Clone()
 	return r.with("Chunk(...)", func(p *player) bool { return p.sendChunk(c.Clone()) })
 }
@@ -201,11 +204,56 @@ func Simulate() Reply {
 }
 
 // Func returns a Reply that f computes from the request. f must not modify the request and may
-// be called concurrently.
+// be called concurrently, on goroutines of the server: it may call t.Errorf, but not t.FailNow,
+// and so no function of package require. If f panics, the test fails and the client gets a 500.
 func Func(f func(r *Request) Reply) Reply {
+	mustNotBeNil("Func", f == nil)
 	return Reply{}.with("Func(...)", func(p *player) bool {
-		return p.play(f(p.request))
+		var r Reply
+		if !p.server.try("the function of Func", func() { r = f(p.request) }) {
+			return p.fail(errFunctionPanicked)
+		}
+		return p.play(r)
 	})
+}
+
+// errFunctionPanicked is what a client gets if a function of the test panicked.
+var errFunctionPanicked = llmhttp.Errorf(http.StatusInternalServerError, "llmfake_panic", "llmfake: a function of the test panicked. See its log.")
+
+// mustNotBeNil panics if a test has passed nil to a function.
+func mustNotBeNil(function string, isNil bool) {
+	if isNil {
+		panic(fmt.Sprintf("llmfake: %s: the argument is nil", function))
+	}
+}
+
+// try calls a function of the test. It fails the test and returns false if that panics.
+func (s *Server) try(name string, f func()) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			ok = false
+			s.errorf("%s panicked at %s: %v", name, panicPlace(), p)
+		}
+	}()
+	f()
+	return true
+}
+
+// panicPlace returns the place that panicked. A deferred function calls it.
+func panicPlace() string {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
+	panics := false
+	for {
+		f, more := frames.Next()
+		inRuntime := strings.HasPrefix(f.Function, "runtime.")
+		if panics && !inRuntime {
+			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+		}
+		if panics = panics || inRuntime; !more {
+			return "an unknown place"
+		}
+	}
 }
 
 // Usage sets the number of tokens that the reply reports.

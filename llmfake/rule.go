@@ -81,6 +81,10 @@ func (r *Rule) Always(reply Reply) {
 func (s *Server) add(r *Rule, replies []Reply, place string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.addLocked(r, replies, place)
+}
+
+func (s *Server) addLocked(r *Rule, replies []Reply, place string) {
 	if !r.isForOther() {
 		s.scripted = true
 	}
@@ -152,7 +156,11 @@ func (s *Server) choose(req *Request) (Reply, error) {
 	rules := s.rules
 	s.mu.Unlock()
 	for _, rule := range rules {
-		if !rule.selects(req) {
+		selected := false
+		if !s.try(rule.String(), func() { selected = rule.selects(req) }) {
+			return Reply{}, errFunctionPanicked
+		}
+		if !selected {
 			continue
 		}
 		s.mu.Lock()

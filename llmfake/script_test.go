@@ -72,7 +72,7 @@ func TestScript_Settings(t *testing.T) {
 		assert.Equal(t, 200, status)
 		assert.Equal(t, "one two", text)
 		assert.Equal(t, time.Hour+3*time.Second, time.Since(began))
-		srv.Reset()
+		srv.Reset(nil)
 		srv.WantRequests(0)
 		_, text = ask(t, srv, "Simulated")
 		assert.Equal(t, "Simulated", text)
@@ -83,25 +83,51 @@ func TestScript_Settings(t *testing.T) {
 func TestScript_Errors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`{"replies": [{"text": "a", "reason": "b"}]}`:                               "a step of a reply is an object with one member",
-		`{"replies": ["a"]}`:                                                        "a step of a reply is an object with one member",
-		`{"replies": [[{"wait": 3}]]}`:                                              `wait: a duration is a string such as "300ms", and not 3`,
-		`{"replies": [{"cut": false}]}`:                                             "cut: the value must be true, and not false",
-		`{"replies": [{"fail": 200}]}`:                                              "fail: the status must be 400 to 599, and not 200",
-		`{"replies": [{"fail": {"status": 1}}]}`:                                    "fail: the status must be 400 to 599, and not 1",
-		`{"replies": [{"fail": {"state": 1}}]}`:                                     `unknown field "state"`,
-		`{"replies": [{"call": {"name": "f"}}]}`:                                    `unknown field "name"`,
-		`{"rules": [{"when": {"model": "a"}}]}`:                                     "rules[0]: a rule needs replies or always",
-		`{"rules": [{"when": {"user_matches": "("}, "always": {"text": "a"}}]}`:     "rules[0]: when: user_matches",
-		`{"rules": [{"when": {"operation": "x"}, "always": {"text": "a"}}]}`:        "is none of chat, embeddings and images",
-		`{"rules": [{"when": {"protocol": "anthropic"}, "always": {"text": "a"}}]}`: "is none of chat, messages and responses",
-		`{"rules": [{"when": {"usr": "x"}, "always": {"text": "a"}}]}`:              `unknown field "usr"`,
-		`{} {}`: "there is something after the object",
+		`{"replies": [{"text": "a", "reason": "b"}]}`:                           "replies[0]: a step of a reply is an object with one member",
+		`{"replies": ["a"]}`:                                                    "replies[0]: a step of a reply is an object with one member",
+		`{"replies": {"text": "a"}}`:                                            "replies: the value must be a list, and not object",
+		`{"replies": [[]]}`:                                                     "replies[0]: the list of steps is empty",
+		`{"replies": [{"text": 5}]}`:                                            "replies[0].text: the value must be a string, and not number",
+		`{"replies": [{"text": null}]}`:                                         "replies[0].text: there is no value",
+		`{"replies": [{"text": "a"}, [{"text": "b"}, {"txt": "c"}]]}`:           `replies[1][1]: there is no step "txt"`,
+		`{"replies": [[{"wait": 3}]]}`:                                          `replies[0][0].wait: a duration is a string such as "300ms", and not 3`,
+		`{"replies": [{"wait": "soon"}]}`:                                       `replies[0].wait: a duration is a string such as "300ms", and not "soon"`,
+		`{"replies": [{"cut": false}]}`:                                         "replies[0].cut: the value must be true, and not false",
+		`{"replies": [{"fail": 200}]}`:                                          "replies[0].fail: the status must be 400 to 599, and not 200",
+		`{"replies": [{"fail": {"status": 1}}]}`:                                "replies[0].fail.status: the status must be 400 to 599, and not 1",
+		`{"replies": [{"fail": {"state": 1}}]}`:                                 `replies[0].fail: there is no member "state"`,
+		`{"replies": [{"html": 101}]}`:                                          "replies[0].html: the status must be 200 to 599, and not 101",
+		`{"replies": [{"raw": {"body": "a"}}]}`:                                 "replies[0].raw.status: the status must be 200 to 599, and not 0",
+		`{"replies": [{"call": {"name": "f"}}]}`:                                `replies[0].call: there is no member "name"`,
+		`{"replies": [{"call": {"arguments": {}}}]}`:                            "replies[0].call: there is no member tool with a name",
+		`{"always": {"choices": [{"text": "a"}, {"txt": "b"}]}}`:                `always.choices[1]: there is no step "txt"`,
+		`{"always": null}`:                                                      "always: there is no value",
+		`{"models": [1]}`:                                                       "models: the value must be a string, and not number",
+		`{"limits": {"concurrent": -1}}`:                                        "limits.concurrent: a limit must not be negative, as -1 is",
+		`{"limits": {"tokens_per_minute": 1.5}}`:                                "limits.tokens_per_minute: the value must be an integer, and not number 1.5",
+		`{"chaos": {"rate_limit": 7}}`:                                          "chaos.rate_limit: a probability is from 0 to 1, and not 7",
+		`{"chaos": {"html": -1}}`:                                               "chaos.html: a probability is from 0 to 1, and not -1",
+		`{"chaos": {"cut_stream": 0.7, "slow": 0.5}}`:                           "chaos: the probabilities must not be more than 1 together, as 1.2 is",
+		`{"pace": {"jitter": 9}}`:                                               "pace.jitter: it is a part from 0 to 1, and not 9",
+		`{"rules": [{"when": {"model": "a"}}]}`:                                 "rules[0]: a rule needs replies or always",
+		`{"rules": [{"always": {"text": "a"}}, {"always": {"txt": "a"}}]}`:      `rules[1].always: there is no step "txt"`,
+		`{"rules": [{"when": {"user_matches": "("}, "always": {"cut": true}}]}`: "rules[0].when.user_matches: error parsing regexp",
+		`{"rules": [{"when": {"operation": "x"}, "always": {"cut": true}}]}`:    `rules[0].when.operation: "x" is none of chat, embeddings and images`,
+		`{"rules": [{"when": {"protocol": "x"}, "always": {"cut": true}}]}`:     `rules[0].when.protocol: "x" is none of chat, messages and responses`,
+		`{"rules": [{"when": {"turn": 0}, "always": {"cut": true}}]}`:           "rules[0].when.turn: the first turn is 1, and not 0",
+		`{"rules": [{"when": {"usr": "x"}, "always": {"cut": true}}]}`:          `rules[0].when: there is no member "usr"`,
+		`{"reply": 1}`: `there is no member "reply"`,
+		`[]`:           "the value must be an object, and not array",
+		`{} {}`:        "there is something after the value",
 	} {
 		_, err := llmfake.ParseScript([]byte(text), true)
 		assert.ErrorContains(t, err, want, text)
 	}
-	_, err := llmfake.ParseScript([]byte("a: b: c"), false)
+	_, err := llmfake.ParseScript([]byte("1: a"), false)
+	assert.ErrorContains(t, err, `there is no member "1"`)
+	_, err = llmfake.ParseScript([]byte("pace: {jitter: .nan}"), false)
+	assert.ErrorContains(t, err, "the YAML has no form in JSON")
+	_, err = llmfake.ParseScript([]byte("a: b: c"), false)
 	assert.ErrorContains(t, err, "yaml")
 	_, err = llmfake.ParseScript(nil, false)
 	assert.NoError(t, err)
@@ -111,6 +137,6 @@ func TestScript_Errors(t *testing.T) {
 	tb := newFakeTB(t)
 	llmfake.NewServer(tb).Load(file)
 	require.Len(t, tb.errors, 1)
-	assert.Contains(t, tb.errors[0], `x.json: json: unknown field "reply"`)
+	assert.Contains(t, tb.errors[0], `x.json: there is no member "reply"`)
 	tb.end()
 }

@@ -3,7 +3,6 @@ package llmfake
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -63,8 +62,8 @@ type Server struct {
 	limits   llmhttp.Limits
 	models   []llmhttp.Model // besides those of the simulator
 	chaos    *chaosState
-	pace     Pace
-	calls    int // tool calls that have got an ID
+	pace     *paceState // nil if there is none
+	calls    int        // tool calls that have got an ID
 	closed   bool
 	loopback *network
 	inMemory *network
@@ -83,11 +82,34 @@ type Server struct {
 // needs no network and works in a bubble of [testing/synctest] if NewServer is called in it.
 func NewServer(t TB) *Server {
 	s := newServer(t)
-	t.Cleanup(func() {
-		t.Helper()
-		s.Close()
-	})
+	s.closeAtEnd()
 	return s
+}
+
+// closeAtEnd makes the test close s when it ends.
+func (s *Server) closeAtEnd() {
+	s.t.Cleanup(func() {
+		s.t.Helper()
+		s.Close()
+		s.logSeeds()
+	})
+}
+
+// logSeeds logs the seeds of random numbers if the test has failed.
+func (s *Server) logSeeds() {
+	s.t.Helper()
+	s.mu.Lock()
+	chaos, pace := s.chaos, s.pace
+	s.mu.Unlock()
+	if !s.t.Failed() {
+		return
+	}
+	if chaos != nil {
+		s.t.Logf("llmfake: the seed of the chaos was %d: set Chaos.Seed to it to repeat the faults", chaos.Seed)
+	}
+	if pace != nil && pace.Jitter > 0 {
+		s.t.Logf("llmfake: the seed of the pace was %d: set Pace.Seed to it to repeat the delays", pace.Seed)
+	}
 }
 
 func newServer(t TB) *Server {
@@ -173,6 +195,10 @@ func (s *Server) Limit(l llmhttp.Limits) {
 func (s *Server) AddModels(ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.addModelsLocked(ids)
+}
+
+func (s *Server) addModelsLocked(ids []string) {
 	for _, id := range ids {
 		s.models = append(s.models, llmhttp.Model{ID: id, Created: 1767225600, OwnedBy: "llmfake"})
 	}
@@ -230,9 +256,6 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if s.chaos != nil && s.t.Failed() {
-		s.t.Logf("llmfake: the seed of the chaos was %d: set Chaos.Seed to it to repeat the faults", s.chaos.Seed)
-	}
 }
 
 // URL returns the address of the server on the loopback interface, such as
@@ -350,105 +373,3 @@ func (s *Server) Problems() []string {
 	defer s.mu.Unlock()
 	return append([]string(nil), s.problems...)
 }
-
-// A network serves a Server on one listener.
-type network struct {
-	listener  net.Listener
-	server    *http.Server
-	transport *anyHost // nil on the loopback interface
-	done      chan struct{}
-}
-
-func startNetwork(s *Server, l net.Listener) *network {
-	n := &network{
-		listener: l,
-		server: &http.Server{
-			Handler:           s,
-			ReadHeaderTimeout: time.Minute,
-			ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-			BaseContext:       func(net.Listener) context.Context { return s.ctx },
-		},
-		done: make(chan struct{}),
-	}
-	if l, ok := l.(*pipeListener); ok {
-		n.transport = &anyHost{&http.Transport{
-			DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx) },
-			DialTLSContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx) },
-			DisableCompression: true,
-		}}
-	}
-	go func() {
-		defer close(n.done)
-		if err := n.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("the server failed", "error", err)
-		}
-	}()
-	return n
-}
-
-func (n *network) close() {
-	n.server.Close()
-	<-n.done
-	if n.transport != nil {
-		n.transport.base.CloseIdleConnections()
-	}
-}
-
-// anyHost is a transport that ignores the part of a URL before /v1/.
-type anyHost struct{ base *http.Transport }
-
-func (t *anyHost) RoundTrip(r *http.Request) (*http.Response, error) {
-	if i := strings.Index(r.URL.Path, "/v1/"); i > 0 && r.URL.RawPath == "" {
-		r = r.Clone(r.Context())
-		r.URL.Path = r.URL.Path[i:]
-	}
-	return t.base.RoundTrip(r)
-}
-
-func (t *anyHost) CloseIdleConnections() { t.base.CloseIdleConnections() }
-
-// closedTransport is the transport of a Server that was closed.
-type closedTransport struct{}
-
-func (closedTransport) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, errors.New("llmfake: the server is closed")
-}
-
-// A pipeListener accepts the connections that dial makes, which are in memory.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "llmfake", Net: "pipe"} }

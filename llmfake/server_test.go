@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -271,4 +274,153 @@ func BenchmarkServer(b *testing.B) {
 			srv.Close()
 		}
 	})
+}
+
+// A Server that an HTTP server of the test serves ends, whatever that does with its requests.
+func TestServer_EndsRequestsOfOtherServers(t *testing.T) {
+	t.Parallel()
+	tb := newFakeTB(t)
+	srv := llmfake.NewServer(tb)
+	srv.Always(llmfake.Text("Hello").Hang())
+	other := httptest.NewServer(srv)
+	defer other.Close()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, length := range []int64{0, 1 << 20} { // a body that is complete, and one that never is
+		body := fmt.Sprintf(formats[0].body, true, "Hi")
+		r, err := http.NewRequest("POST", other.URL+formats[0].path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer any")
+		r.Header.Set("Content-Type", "application/json")
+		if length > 0 {
+			reader, writer := io.Pipe()
+			defer writer.Close()
+			r.Body, r.ContentLength = reader, length
+		}
+		wg.Go(func() {
+			res, err := http.DefaultClient.Do(r)
+			if err == nil {
+				io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+			}
+		})
+	}
+	for len(srv.Requests()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	assert.Empty(t, tb.end())
+}
+
+// A body that is too long gets the error of its format, and is in the journal.
+func TestServer_LongBody(t *testing.T) {
+	t.Parallel()
+	srv := llmfake.NewServer(t)
+	body := fmt.Sprintf(formats[1].body, false, strings.Repeat("a", 64<<20))
+	res := post(t, srv.Client(), formats[1].path, body)
+	assert.Equal(t, 413, res.StatusCode)
+	assert.Contains(t, read(t, res), `"type":"request_too_large"`)
+	srv.AwaitRequests(1)
+	assert.Equal(t, 413, srv.Request(0).WantProtocol(llmfake.Messages).Status)
+}
+
+// A function of the test that panics fails the test. The client gets an error.
+func TestServer_FunctionsPanic(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(srv *llmfake.Server){
+		"the function of Func": func(srv *llmfake.Server) {
+			srv.Always(llmfake.Func(func(*llmfake.Request) llmfake.Reply { panic("a mistake") }))
+		},
+		`When(Match("x"))`: func(srv *llmfake.Server) {
+			srv.When(llmfake.Match("x", func(*llmfake.Request) bool { panic("a mistake") })).Always(llmfake.Text("x"))
+		},
+		"the function of Rewrite": func(srv *llmfake.Server) {
+			srv.Always(llmfake.Text("Hello").Rewrite(func([]byte) []byte { panic("a mistake") }))
+		},
+	} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%t", name, stream), func(t *testing.T) {
+				t.Parallel()
+				tb := newFakeTB(t)
+				srv := llmfake.NewServer(tb)
+				set(srv)
+				res, err := tryPost(srv.Client(), formats[0].path, fmt.Sprintf(formats[0].body, stream, "Hi"))
+				if err == nil {
+					assert.Equal(t, 500, res.StatusCode)
+					res.Body.Close()
+				}
+				errors := tb.end()
+				require.Len(t, errors, 1)
+				assert.Regexp(t, "^llmfake: "+regexp.QuoteMeta(name)+` panicked at server_test\.go:\d+: a mistake$`, errors[0])
+			})
+		}
+	}
+}
+
+// The seed is named also if the test closes the Server before it fails.
+func TestServer_Seeds(t *testing.T) {
+	t.Parallel()
+	tb := newFakeTB(t)
+	srv := llmfake.NewServer(tb)
+	srv.Chaos(llmfake.Chaos{Cut: .1})
+	srv.Pace(llmfake.Pace{FirstToken: time.Second, Jitter: .5})
+	srv.Close()
+	srv.Close()
+	tb.Errorf("the reply is wrong")
+	tb.end()
+	require.Len(t, tb.logs, 2)
+	assert.Regexp(t, `the seed of the chaos was [1-9]\d*: set Chaos.Seed to it`, tb.logs[0])
+	assert.Regexp(t, `the seed of the pace was [1-9]\d*: set Pace.Seed to it`, tb.logs[1])
+}
+
+// With the same seed, the same requests take the same time.
+func TestServer_PaceIsRepeatable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		take := func(seed uint64) (times []time.Duration) {
+			srv := llmfake.NewServer(t)
+			srv.Pace(llmfake.Pace{Seed: seed, FirstToken: time.Second, TokensPerSecond: 10, Jitter: .5})
+			for range 3 {
+				began := time.Now()
+				ask(t, srv, "one two three")
+				took := time.Since(began)
+				assert.Greater(t, took, 600*time.Millisecond)
+				assert.Less(t, took, 1800*time.Millisecond)
+				times = append(times, took)
+			}
+			return times
+		}
+		first := take(7)
+		assert.Equal(t, first, take(7))
+		assert.NotEqual(t, first, take(8))
+		assert.NotEqual(t, first[0], first[1])
+	})
+}
+
+// What is configured wrongly ends the test, or panics where there is no test, and names the field.
+func TestServer_Mistakes(t *testing.T) {
+	t.Parallel()
+	for want, set := range map[string]func(srv *llmfake.Server){
+		"llmfake: Chaos.RateLimit: a probability is from 0 to 1, and not 2":  func(s *llmfake.Server) { s.Chaos(llmfake.Chaos{RateLimit: 2}) },
+		"llmfake: Chaos.Slow: a probability is from 0 to 1, and not NaN":     func(s *llmfake.Server) { s.Chaos(llmfake.Chaos{Slow: math.NaN()}) },
+		"llmfake: Chaos: the probabilities must not be more than 1 together": func(s *llmfake.Server) { s.Chaos(llmfake.Chaos{Cut: .6, HTML: .6}) },
+		"llmfake: Pace.Jitter: it is a part from 0 to 1, and not -1":         func(s *llmfake.Server) { s.Pace(llmfake.Pace{Jitter: -1}) },
+	} {
+		tb := newFakeTB(t)
+		set(llmfake.NewServer(tb))
+		assert.True(t, tb.fatal, want)
+		assert.Contains(t, tb.end()[0], want)
+	}
+	for want, f := range map[string]func(){
+		"llmfake: Fail: the status must be 400 to 599, and not 200":   func() { llmfake.Fail(200) },
+		"llmfake: FailWith: the status must be 400 to 599, and not 0": func() { llmfake.FailWith(&llmhttp.Error{}) },
+		"llmfake: FailWith: the error is nil":                         func() { llmfake.FailWith(nil) },
+		"llmfake: HTML: the status must be 200 to 599, and not 101":   func() { llmfake.HTML(101) },
+		"llmfake: Raw: the status must be 200 to 599, and not 0":      func() { llmfake.Raw(0, nil, nil) },
+		"llmfake: Func: the argument is nil":                          func() { llmfake.Func(nil) },
+		"llmfake: Match: the argument is nil":                         func() { llmfake.Match("x", nil) },
+		"llmfake: Rewrite: the argument is nil":                       func() { llmfake.Text("x").Rewrite(nil) },
+		"llmfake: Chunk: the argument is nil":                         func() { llmfake.Text("x").Chunk(nil) },
+	} {
+		assert.PanicsWithValue(t, want, f)
+	}
 }

@@ -38,6 +38,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -62,12 +63,19 @@ type command struct {
 	out, errors *syncWriter
 	verbose     bool
 	server      *llmfake.Server
-	script      string    // the file; "" if there is none
-	changed     time.Time // when the file was changed, as far as it was read
-	failed      bool
+	recording   bool
+	script      string // the file; "" if there is none
 
-	mu       sync.Mutex // guards changed, failed and cleanups
+	mu       sync.Mutex  // guards the fields below
+	version  fileVersion // of the script that was read last
+	failed   bool
 	cleanups []func()
+}
+
+// A fileVersion tells whether a file has changed.
+type fileVersion struct {
+	modified time.Time
+	size     int64
 }
 
 // run runs the program and returns its exit status.
@@ -94,7 +102,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	c.script = flags.Arg(0)
-	isReplay := *record != "" || *replay != ""
+	c.recording = *record != ""
+	isReplay := c.recording || *replay != ""
 	switch {
 	case flags.NArg() > 1:
 		return c.usage("there is more than one script")
@@ -105,7 +114,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if isReplay {
 		c.server = llmfake.NewReplay(c, &llmfake.ReplayOptions{
-			File: *record + *replay, Record: *record != "", OpenAI: *openAI, Anthropic: *anthropic, Speed: *speed,
+			File: *record + *replay, Record: c.recording, OpenAI: *openAI, Anthropic: *anthropic, Speed: *speed,
 		})
 	} else {
 		c.server = llmfake.NewServer(c)
@@ -114,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	if c.script != "" {
-		if err := c.readScript(); err != nil {
+		if _, err := c.readScript(); err != nil {
 			c.errors.printf("llmfake: %v\n", err)
 			return 1
 		}
@@ -165,6 +174,9 @@ func (c *command) serve(ctx context.Context, addr string, child []string) int {
 		}
 	} else {
 		status = c.runChild(ctx, l.Addr().String(), child)
+	}
+	if status != 0 && c.recording {
+		c.Errorf("llmfake: the command has failed")
 	}
 	c.end()
 	server.Close()
@@ -229,50 +241,48 @@ func (c *command) putScript(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	c.server.Reset()
+	c.server.Reset(script)
 	c.mu.Lock()
 	c.failed = false
 	c.mu.Unlock()
-	c.server.Use(script)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// readScript reads the file of the script.
-func (c *command) readScript() error {
+// readScript reads the file of the script if it has changed. If it cannot be read, the rules that
+// were read before remain.
+func (c *command) readScript() (changed bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock() // so that several requests read it once
 	info, err := os.Stat(c.script)
 	if err != nil {
-		return err
+		return false, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changed = info.ModTime()
+	version := fileVersion{info.ModTime(), info.Size()}
+	if version == c.version {
+		return false, nil
+	}
+	c.version = version
 	script, err := llmfake.ReadScript(c.script)
 	if err != nil {
-		return err
+		return false, err
 	}
-	c.server.Reset()
-	c.server.Use(script)
-	return nil
+	c.server.Reset(script)
+	return true, nil
 }
 
-// reread reads the script again if it has changed. If it cannot be read, the rules that were read
-// before remain.
+// reread reads the script again if it has changed.
 func (c *command) reread() {
 	if c.script == "" {
 		return
 	}
-	info, err := os.Stat(c.script)
-	c.mu.Lock()
-	isSame := err != nil || info.ModTime().Equal(c.changed)
-	c.mu.Unlock()
-	if isSame {
-		return
-	}
-	if err := c.readScript(); err != nil {
+	changed, err := c.readScript()
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // as between the two steps with which editors replace a file
+	case err != nil:
 		c.errors.printf("llmfake: the script was not read again: %v\n", err)
-		return
+	case changed:
+		c.errors.printf("llmfake: read %s again\n", c.script)
 	}
-	c.errors.printf("llmfake: read %s again\n", c.script)
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

@@ -152,7 +152,7 @@ func TestRun_Usage(t *testing.T) {
 		{[]string{"-replay", "b", "script"}, 2, "a script has no effect"},
 		{[]string{"-replay", "missing.txtar"}, 1, "there is no cassette missing.txtar"},
 		{[]string{"missing.yaml"}, 1, "no such file"},
-		{[]string{broken}, 1, `broken.yaml: json: unknown field "replys"`},
+		{[]string{broken}, 1, `broken.yaml: there is no member "replys"`},
 		{[]string{"-addr", "nowhere:x"}, 1, "llmfake: listen"},
 		{[]string{"--"}, 2, "there is no command after --"},
 		{[]string{"--", "/no/such/program"}, 1, "/no/such/program"},
@@ -260,4 +260,61 @@ func TestPythonExample(t *testing.T) {
 	status := run(t.Context(), []string{"testdata/python/replies.yaml", "--", python, "-m", "unittest", "discover", "-s", "testdata/python"}, &out, &errs)
 	assert.Equal(t, 0, status, "%s%s", &out, &errs)
 	assert.Contains(t, errs.String(), "OK")
+}
+
+// Requests that come at the same time read a script that has changed once, so that each reply is
+// given once.
+func TestRun_ReloadOnce(t *testing.T) {
+	t.Parallel()
+	const requests = 20
+	script := write(t, "replies.json", `{"always": {"text": "old"}}`)
+	url, errs, stop := start(t, script)
+	var list []string
+	for i := range requests {
+		list = append(list, fmt.Sprintf(`{"text": "new %d"}`, i))
+	}
+	require.NoError(t, os.WriteFile(script, []byte(`{"replies": [`+strings.Join(list, ",")+`]}`), 0o644))
+	replies := make(chan string, requests)
+	for range requests {
+		go func() {
+			_, text, err := chat(url+"/v1", "Hi")
+			replies <- fmt.Sprint(text, err)
+		}()
+	}
+	seen := map[string]bool{}
+	for range requests {
+		seen[<-replies] = true
+	}
+	assert.Len(t, seen, requests, "%v", seen)
+	assert.Equal(t, 1, strings.Count(errs.String(), "read "+script+" again"), errs)
+	assert.Equal(t, 0, stop(), errs)
+}
+
+// A program that is interrupted ends, also if a reply hangs. A recording of a command that has failed is not written.
+func TestRun_Ends(t *testing.T) {
+	url, _, stop := start(t, write(t, "replies.yaml", "always: {hang: true}\n"))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		chat(url+"/v1", "Hi")
+	}()
+	require.Eventually(t, func() bool {
+		res, err := http.Get(url + "/llmfake/requests")
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		return err == nil && strings.Contains(string(b), `"user":"Hi"`)
+	}, 10*time.Second, time.Millisecond)
+	assert.Equal(t, 0, stop())
+	<-done
+
+	real := llmfake.NewServer(t)
+	file := filepath.Join(t.TempDir(), "cassette.txtar")
+	t.Setenv("CHILD_FAILS", "1")
+	status, _, errs := runChild(t, "Rain?", "-record", file, "-openai", real.OpenAIURL())
+	assert.Equal(t, 7, status)
+	assert.Contains(t, errs, "cassette.txtar was not written")
+	assert.NoFileExists(t, file)
 }
