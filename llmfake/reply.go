@@ -159,8 +159,9 @@ func (r Reply) Refuse(s string) Reply {
 	})
 }
 
-// Cite adds an annotation: a citation of a web page for the bytes from start to end of the
-// text. Only chat completions have it.
+// Cite adds an annotation: a citation of a web page for the characters from start to end, which is
+// excluded, of the text so far. The Messages API has citations of whole blocks of text, so there the
+// citation is for all of the text since the citations before it, and start and end do not matter.
 func (r Reply) Cite(url, title string, start, end int) Reply {
 	annotation := map[string]any{"type": "url_citation", "url_citation": map[string]any{
 		"url": url, "title": title, "start_index": start, "end_index": end,

@@ -287,3 +287,28 @@ func TestAwaitRequests(t *testing.T) {
 }
 
 var _ http.Handler = (*llmfake.Server)(nil)
+
+// Citations come in the form of each format.
+func TestReply_Cite(t *testing.T) {
+	t.Parallel()
+	srv := llmfake.NewServer(t)
+	srv.Always(llmfake.Text("It rains.").Cite("https://example.com", "Weather", 3, 8))
+	for i, want := range []struct{ whole, streamed string }{
+		{
+			`"content":"It rains.","refusal":null,"annotations":[{"type":"url_citation","url_citation":{"end_index":8,"start_index":3,"title":"Weather","url":"https://example.com"}}]`,
+			`"delta":{"annotations":[{"type":"url_citation","url_citation":{"end_index":8,`,
+		},
+		{
+			`"text":"It rains.","citations":[{"type":"web_search_result_location","cited_text":"","encrypted_index":"","title":"Weather","url":"https://example.com"}]`,
+			`"delta":{"type":"citations_delta","citation":{"type":"web_search_result_location",`,
+		},
+		{
+			`"annotations":[{"type":"url_citation","start_index":3,"end_index":8,"url":"https://example.com","title":"Weather"}]`,
+			`"annotation_index":0,"annotation":{"type":"url_citation","start_index":3,"end_index":8,`,
+		},
+	} {
+		f := formats[i]
+		assert.Contains(t, read(t, post(t, srv.Client(), f.path, fmt.Sprintf(f.body, false, "Hi"))), want.whole)
+		assert.Contains(t, read(t, post(t, srv.Client(), f.path, fmt.Sprintf(f.body, true, "Hi"))), want.streamed)
+	}
+}

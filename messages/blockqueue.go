@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/citation"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
@@ -131,6 +132,9 @@ func (q *blockQueue) appendOpen(b []byte) []byte {
 	if len(open.text) > 0 {
 		b = q.appendTextDelta(b, open.kind, string(open.text))
 	}
+	for _, c := range open.citations {
+		b = q.appendCitationDelta(b, c)
+	}
 	return q.appendSignature(b)
 }
 
@@ -148,6 +152,22 @@ func (q *blockQueue) appendText(b []byte, kind blockKind, text string) []byte {
 		return q.appendTextDelta(b, kind, text)
 	}
 	k.text = append(k.text, text...)
+	return b
+}
+
+// addCitation adds a citation to the last block if that is a text. Otherwise it is dropped, because
+// the text that it is for has ended.
+func (q *blockQueue) addCitation(b []byte, c *citation.Citation) []byte {
+	k := q.last()
+	if k == nil || k.kind != textBlock {
+		return b
+	}
+	k.cited = true
+	encoded := appendCitation(nil, c)
+	if k == q.openBlock() {
+		return q.appendCitationDelta(b, encoded)
+	}
+	k.citations = append(k.citations, encoded)
 	return b
 }
 
@@ -189,6 +209,14 @@ func (q *blockQueue) appendTextDelta(b []byte, kind blockKind, text string) []by
 		return q.appendDelta(b, "thinking_delta", "thinking", text)
 	}
 	return q.appendDelta(b, "text_delta", "text", text)
+}
+
+// appendCitationDelta appends a delta with a citation of the open block.
+func (q *blockQueue) appendCitationDelta(b, c []byte) []byte {
+	b = q.beginEvent(b, "content_block_delta")
+	b = append(b, `,"delta":{"type":"citations_delta","citation":`...)
+	b = append(b, c...)
+	return append(b, "}}\n\n"...)
 }
 
 // appendSignature appends a delta with the signature of the open block, if it has one.

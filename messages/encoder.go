@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/citation"
 	"github.com/llmhttp/llmhttp/internal/reasoning"
 )
 
@@ -59,6 +60,9 @@ func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 	d := &choice.Delta
 	b = e.appendReasoning(b, d)
 	b = e.blocks.appendText(b, textBlock, d.Content)
+	for _, c := range citation.Decode(d.Extra["annotations"]) {
+		b = e.blocks.addCitation(b, &c)
+	}
 	if d.Refusal != "" {
 		e.stop.refused = true
 		b = e.blocks.appendText(b, textBlock, d.Refusal)

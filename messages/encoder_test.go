@@ -25,6 +25,9 @@ func TestReplies(t *testing.T) {
 		return fmt.Sprintf(`{"delta":{"tool_calls":[{"index":%d,"function":{"arguments":%q}}]}}`, index, text)
 	}
 	reasoning := func(text string) string { return fmt.Sprintf(`{"delta":{"reasoning_content":%q}}`, text) }
+	cite := func(host string) string {
+		return fmt.Sprintf(`{"delta":{"annotations":[{"type":"url_citation","url_citation":{"url":"https://%s","title":"Title","content":"From the page.","start_index":0,"end_index":2}}]}}`, host)
+	}
 	detail := func(typ, members string) string {
 		return fmt.Sprintf(`{"delta":{"reasoning_details":[{"type":"reasoning.%s",%s}]}}`, typ, members)
 	}
@@ -107,6 +110,16 @@ func TestReplies(t *testing.T) {
 				`"custom":{"input":"z"}}]}}` + call2 + stop,
 			`c2:g{} tool_use`,
 		},
+
+		"citations": {
+			text + cite("a") + cite("b") + text, "text(Hi|https://a Title From the page.|https://b Title From the page.) text(Hi) end_turn",
+		},
+		"citation with its text":        {`{"delta":{"content":"Hi","annotations":[{"type":"url_citation","url":"https://a"}]}}`, "text(Hi|https://a  ) end_turn"},
+		"citation within a call":        {call1 + arguments(0, `{"a"`) + text + cite("a") + arguments(0, `:1}`) + text, `c1:f{"a":1} text(Hi|https://a Title From the page.) text(Hi) tool_use`},
+		"citation of what has ended":    {text + call1 + cite("a") + stop, "text(Hi) c1:f{} tool_use"},
+		"citation of nothing":           {cite("a") + text, "text(Hi) end_turn"},
+		"citation of a refusal":         {`{"delta":{"refusal":"No."}}` + cite("a") + stop, "text(No.|https://a Title From the page.) refusal"},
+		"annotations that are no pages": {`{"delta":{"content":"Hi","annotations":[{"type":"file_citation","file_id":"f"}]}}`, "text(Hi) end_turn"},
 
 		"thinking":  {reasoning("Hm") + reasoning(".") + text, "thinking(Hm.|) text(Hi) end_turn"},
 		"signature": {reasoning("Hm") + signature + text, "thinking(Hm|s) text(Hi) end_turn"},

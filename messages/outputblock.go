@@ -1,6 +1,11 @@
 package messages
 
-import "github.com/llmhttp/llmhttp/internal/jsonwire"
+import (
+	"bytes"
+
+	"github.com/llmhttp/llmhttp/internal/citation"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
 
 // A blockKind is the type of a content block of a reply.
 type blockKind uint8
@@ -20,6 +25,8 @@ type outputBlock struct {
 	signature  string                 // the signature of thinking
 	substitute string                 // for a signature, if thinking has none; it contains a detail
 	data       string                 // the data of redacted thinking
+	citations  [][]byte               // of a text, as JSON; in a stream, those that were added before it was opened
+	cited      bool                   // the text has citations
 	call       int                    // the index of the call
 	id, name   string                 // the ID and the function of the call
 	scanner    jsonwire.ObjectScanner // finds the end of the arguments
@@ -31,15 +38,19 @@ func (k *outputBlock) isComplete() bool {
 	return k.kind != callBlock || k.scanner.Complete() && startsObject(k.text)
 }
 
-// accepts reports whether the block takes text of this kind.
-func (k *outputBlock) accepts(kind blockKind) bool { return k.kind == kind && k.signature == "" }
+// accepts reports whether the block takes text of this kind. Citations are for all of the text of a
+// block, so what follows them begins another one.
+func (k *outputBlock) accepts(kind blockKind) bool {
+	return k.kind == kind && k.signature == "" && !k.cited
+}
 
 // A blockContent has the content of a block that a stream sends in deltas. The kind of
 // the block determines which fields are used.
 type blockContent struct {
-	text      string // of a text or thinking
-	signature string // of thinking
-	input     string // of a call, as JSON
+	text      string   // of a text or thinking
+	citations [][]byte // of a text
+	signature string   // of thinking
+	input     string   // of a call, as JSON
 }
 
 // appendStart appends the block as a stream begins it, without the content that comes in
@@ -52,7 +63,7 @@ func (k *outputBlock) appendStart(b []byte) []byte {
 // arguments are not a JSON object.
 func (k *outputBlock) appendWhole(b []byte) (_ []byte, ok bool) {
 	if k.kind != callBlock {
-		return k.appendJSON(b, blockContent{text: string(k.text), signature: k.signature}), true
+		return k.appendJSON(b, blockContent{text: string(k.text), citations: k.citations, signature: k.signature}), true
 	}
 	input, ok := inputOf(k.text)
 	return k.appendJSON(b, blockContent{input: string(input)}), ok
@@ -64,6 +75,11 @@ func (k *outputBlock) appendJSON(b []byte, c blockContent) []byte {
 	case textBlock:
 		b = append(b, `{"type":"text","text":`...)
 		b = jsonwire.AppendString(b, c.text)
+		if len(c.citations) > 0 {
+			b = append(b, `,"citations":[`...)
+			b = append(b, bytes.Join(c.citations, []byte(","))...)
+			b = append(b, ']')
+		}
 	case thinkingBlock:
 		b = append(b, `{"type":"thinking","thinking":`...)
 		b = jsonwire.AppendString(b, c.text)
@@ -80,5 +96,17 @@ func (k *outputBlock) appendJSON(b []byte, c blockContent) []byte {
 		b = append(b, `,"input":`...)
 		b = append(b, c.input...)
 	}
+	return append(b, '}')
+}
+
+// appendCitation appends a citation of a text. The API has citations of web pages only for its own
+// search, whose encrypted_index is a reference into results that a Backend does not have.
+func appendCitation(b []byte, c *citation.Citation) []byte {
+	b = append(b, `{"type":"web_search_result_location","cited_text":`...)
+	b = jsonwire.AppendString(b, c.Content)
+	b = append(b, `,"encrypted_index":"","title":`...)
+	b = jsonwire.AppendString(b, c.Title)
+	b = append(b, `,"url":`...)
+	b = jsonwire.AppendString(b, c.URL)
 	return append(b, '}')
 }

@@ -33,6 +33,23 @@ type block struct {
 	ID        string          `json:"id,omitempty"`
 	Name      string          `json:"name,omitempty"`
 	Input     json.RawMessage `json:"input,omitempty"`
+	Citations []cited         `json:"citations,omitempty"`
+}
+
+// A cited is a citation of a web page.
+type cited struct {
+	Type           string  `json:"type"`
+	CitedText      *string `json:"cited_text"`
+	EncryptedIndex *string `json:"encrypted_index"`
+	Title          *string `json:"title"`
+	URL            string  `json:"url"`
+}
+
+func (c *cited) check() error {
+	if c.Type != "web_search_result_location" || c.CitedText == nil || c.EncryptedIndex == nil || c.Title == nil || c.URL == "" {
+		return fmt.Errorf("a citation %+v", *c)
+	}
+	return nil
 }
 
 type usage struct {
@@ -140,6 +157,14 @@ func (k *block) check() error {
 			return fmt.Errorf("%s has %s", k.Type, name)
 		}
 	}
+	if k.Citations != nil && (k.Type != "text" || len(k.Citations) == 0) {
+		return fmt.Errorf("%s has citations %v", k.Type, k.Citations)
+	}
+	for i := range k.Citations {
+		if err := k.Citations[i].check(); err != nil {
+			return err
+		}
+	}
 	if k.Type == "tool_use" && (!json.Valid(k.Input) || bytes.TrimSpace(k.Input)[0] != '{') {
 		return fmt.Errorf("the input is %s", k.Input)
 	}
@@ -173,6 +198,7 @@ type delta struct {
 	Thinking     *string `json:"thinking"`
 	Signature    *string `json:"signature"`
 	PartialJSON  *string `json:"partial_json"`
+	Citation     *cited  `json:"citation"`
 	StopReason   *string `json:"stop_reason"`
 	StopSequence *string `json:"stop_sequence"`
 }
@@ -273,6 +299,8 @@ func (r *streamReader) addDelta(e *event) error {
 	switch {
 	case d.Type == "text_delta" && k.Type == "text" && d.Text != nil:
 		*k.Text += *d.Text
+	case d.Type == "citations_delta" && k.Type == "text" && d.Citation != nil:
+		k.Citations = append(k.Citations, *d.Citation)
 	case d.Type == "thinking_delta" && k.Type == "thinking" && d.Thinking != nil && !r.signed:
 		*k.Thinking += *d.Thinking
 	case d.Type == "signature_delta" && k.Type == "thinking" && d.Signature != nil && !r.signed:
@@ -394,7 +422,11 @@ func (m *message) describe() string {
 	for _, k := range m.Content {
 		switch k.Type {
 		case "text":
-			fmt.Fprintf(&b, "text(%s) ", *k.Text)
+			fmt.Fprintf(&b, "text(%s", *k.Text)
+			for _, c := range k.Citations {
+				fmt.Fprintf(&b, "|%s %s %s", c.URL, *c.Title, *c.CitedText)
+			}
+			b.WriteString(") ")
 		case "thinking":
 			fmt.Fprintf(&b, "thinking(%s|%s) ", *k.Thinking, *k.Signature)
 		case "redacted_thinking":

@@ -248,6 +248,8 @@ func (a *accumulator) itemEvent(typ string, data object) error {
 		return a.finishPart(index, data)
 	case "output_text.delta", "refusal.delta", "reasoning_summary_text.delta":
 		return a.addText(index, strings.TrimSuffix(kind, ".delta"), data)
+	case "output_text.annotation.added":
+		return a.addAnnotation(index, data)
 	case "output_text.done", "refusal.done", "reasoning_summary_text.done":
 		name := partMember(kind)
 		if p := lastPart(it, partList(it)); data[name] != p[name] {
@@ -266,6 +268,24 @@ func (a *accumulator) itemEvent(typ string, data object) error {
 		return requireEqual(data, it, "input")
 	}
 	return errors.New("unknown type")
+}
+
+// addAnnotation adds an annotation to the open part of an item.
+func (a *accumulator) addAnnotation(index int, data object) error {
+	if err := a.checkPart(index, "output_text"); err != nil {
+		return err
+	}
+	p := lastPart(a.items[index], partList(a.items[index]))
+	list := p["annotations"].([]any)
+	if data["annotation_index"] != float64(len(list)) || data["content_index"] != float64(len(a.items[index]["content"].([]any))-1) {
+		return fmt.Errorf("the annotation %v is not the next", data)
+	}
+	annotation, _ := data["annotation"].(object)
+	if annotation["type"] != "url_citation" {
+		return fmt.Errorf("the annotation is %v", annotation)
+	}
+	p["annotations"] = append(list, annotation)
+	return requireStrings(annotation, "url", "title")
 }
 
 // requireEqual compares members of an event with those that its item has by the deltas.

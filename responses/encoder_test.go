@@ -41,6 +41,19 @@ func TestCreate_Output(t *testing.T) {
 		{"refusal", "", []string{`{"choices":[{"delta":{"content":"So: ","refusal":"No"}}]}`, `{"choices":[{"delta":{"refusal":"!"}}]}`}, "completed",
 			`[{"type":"message","id":"msg_","role":"assistant","status":"completed","content":[{"type":"output_text","text":"So: ","annotations":[],` +
 				`"logprobs":[]},{"type":"refusal","refusal":"No!"}]}]`},
+		{"citations", "", []string{
+			`{"choices":[{"delta":{"annotations":[{"type":"url_citation","url_citation":{"url":"https://early"}}]}}]}`,
+			`{"choices":[{"delta":{"content":"Ål. ","reasoning_content":"Hm"}}]}`, `{"choices":[{"delta":{"refusal":"No."}}]}`,
+			`{"choices":[{"delta":{"annotations":[{"type":"url_citation","url_citation":{"url":"https://refused"}}]}}]}`,
+			`{"choices":[{"delta":{"content":"Cod.","annotations":[{"type":"url_citation","url_citation":{"url":"https://a","title":"A","start_index":4,"end_index":8}},` +
+				`{"type":"file_citation","file_id":"f"},{"type":"url_citation","url_citation":{"url":"https://ended","start_index":0,"end_index":4}},` +
+				`{"type":"url_citation","url_citation":{"url":"https://b","title":"B","start_index":2,"end_index":7}}]}}]}`},
+			"completed",
+			`[{"type":"reasoning","id":"rs_","summary":[{"type":"summary_text","text":"Hm"}]},
+			{"type":"message","id":"msg_","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Ål. ","annotations":[],"logprobs":[]},
+				{"type":"refusal","refusal":"No."},{"type":"output_text","text":"Cod.","annotations":[
+				{"type":"url_citation","start_index":0,"end_index":4,"url":"https://a","title":"A"},
+				{"type":"url_citation","start_index":0,"end_index":3,"url":"https://b","title":"B"}],"logprobs":[]}]}]`},
 		{"custom tool and namespace", tools, []string{
 			`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"patch","arguments":"{\"input\":\"a"}},` +
 				`{"index":1,"id":"c2","function":{"name":"ns__f","arguments":"{}"}}]}}]}`,

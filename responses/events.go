@@ -69,6 +69,18 @@ func (e *eventWriter) textDelta(it *item, text string, logprobs []byte) {
 	}
 }
 
+// annotationAdded appends an event with an annotation that was added to the last part.
+func (e *eventWriter) annotationAdded(it *item, annotation []byte) {
+	if !e.enabled {
+		return
+	}
+	e.beginPart("response.output_text.annotation.added", it)
+	b := appendIndex(e.buf, "annotation_index", it.lastPart().annotated-1)
+	b = append(b, `,"annotation":`...)
+	e.buf = append(b, annotation...)
+	e.endEvent()
+}
+
 // partDone appends the events with the whole text of the last part and with the part.
 func (e *eventWriter) partDone(it *item) {
 	if !e.enabled {

@@ -47,9 +47,12 @@ const (
 
 // A part is a part of a message or of the summary of reasoning.
 type part struct {
-	typ      partType
-	text     []byte
-	logprobs []byte // JSON values joined by commas
+	typ         partType
+	text        []byte
+	logprobs    []byte // JSON values joined by commas
+	annotations []byte // the same
+	annotated   int    // the number of annotations
+	before      int    // the characters of the message before the part, if it has annotations
 }
 
 // appendJSON appends the item in its current state as JSON. encrypted tells whether to
@@ -125,7 +128,9 @@ func (p *part) appendJSON(b []byte) []byte {
 	b = append(b, `","text":`...)
 	b = appendString(b, string(p.text))
 	if p.typ == partText {
-		b = append(b, `,"annotations":[],"logprobs":[`...)
+		b = append(b, `,"annotations":[`...)
+		b = append(b, p.annotations...)
+		b = append(b, `],"logprobs":[`...)
 		b = append(b, p.logprobs...)
 		b = append(b, ']')
 	}

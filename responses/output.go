@@ -3,10 +3,12 @@ package responses
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/citation"
 	"github.com/llmhttp/llmhttp/internal/reasoning"
 )
 
@@ -38,6 +40,9 @@ func (o *outputBuilder) addDelta(d *llmhttp.Delta, logprobs []byte) error {
 		if err := o.addText(partText, d.Content, logprobs); err != nil {
 			return err
 		}
+	}
+	for _, c := range citation.Decode(d.Extra["annotations"]) {
+		o.addCitation(&c)
 	}
 	if d.Refusal != "" {
 		if err := o.addText(partRefusal, d.Refusal, nil); err != nil {
@@ -200,6 +205,48 @@ func (o *outputBuilder) addText(typ partType, text string, logprobs []byte) erro
 	}
 	o.appendText(it, text, logprobs)
 	return nil
+}
+
+// addCitation adds a citation to the text of the open message. It is dropped if no text is open,
+// because the events about its text have been sent.
+func (o *outputBuilder) addCitation(c *citation.Citation) {
+	it := o.textItem
+	if it == nil || it.typ != itemMessage || it.lastPart().typ != partText {
+		return
+	}
+	p := it.lastPart()
+	if p.annotated == 0 {
+		p.before = o.textBefore(p)
+	}
+	if p.before > 0 && c.End <= p.before {
+		return // it is for a part that has ended
+	}
+	b := append([]byte(nil), `{"type":"url_citation","start_index":`...)
+	b = strconv.AppendInt(b, int64(max(0, c.Start-p.before)), 10)
+	b = append(b, `,"end_index":`...)
+	b = strconv.AppendInt(b, int64(max(0, c.End-p.before)), 10)
+	b = append(b, `,"url":`...)
+	b = appendString(b, c.URL)
+	b = append(b, `,"title":`...)
+	b = append(appendString(b, c.Title), '}')
+	if p.annotated++; p.annotated > 1 {
+		p.annotations = append(p.annotations, ',')
+	}
+	p.annotations = append(p.annotations, b...)
+	o.events.annotationAdded(it, b)
+}
+
+// textBefore returns the length of the texts of all other parts than last, in characters.
+func (o *outputBuilder) textBefore(last *part) int {
+	n := 0
+	for _, it := range o.items {
+		for i := range it.parts {
+			if p := &it.parts[i]; p.typ == partText && p != last {
+				n += utf8.RuneCount(p.text)
+			}
+		}
+	}
+	return n
 }
 
 func (o *outputBuilder) openPart(it *item, typ partType) {
