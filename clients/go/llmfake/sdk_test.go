@@ -165,6 +165,33 @@ func TestOpenAI_Responses(t *testing.T) {
 		require.NoError(t, stream.Err())
 		assert.Equal(t, "It rains.", text)
 	})
+	inBubble(t, "annotations", func(t *testing.T, srv *llmfake.Server) {
+		srv.Always(llmfake.Text("See there.").Cite("https://example.com", "Example", 4, 9))
+		client := newOpenAI(srv)
+		r, err := client.Responses.New(t.Context(), input("Where?"))
+		require.NoError(t, err)
+		whole := r.Output[0].AsMessage().Content[0].AsOutputText().Annotations[0].AsURLCitation()
+		assert.Equal(t, "https://example.com", whole.URL)
+		assert.EqualValues(t, 4, whole.StartIndex)
+		stream := client.Responses.NewStreaming(t.Context(), input("Where?"))
+		var events []responses.ResponseOutputTextAnnotationAddedEvent
+		for stream.Next() {
+			if e, ok := stream.Current().AsAny().(responses.ResponseOutputTextAnnotationAddedEvent); ok {
+				events = append(events, e)
+			}
+		}
+		require.NoError(t, stream.Err())
+		require.Len(t, events, 1)
+		// The text with its annotations goes back to the server.
+		p := input("")
+		p.Input = responses.ResponseNewParamsInputUnion{OfInputItemList: responses.ResponseInputParam{
+			responses.ResponseInputItemParamOfMessage("Where?", "user"), {OfOutputMessage: new(r.Output[0].AsMessage().ToParam())},
+			responses.ResponseInputItemParamOfMessage("Thanks", "user"),
+		}}
+		_, err = client.Responses.New(t.Context(), p)
+		require.NoError(t, err)
+		srv.Request(-1).WantMessages("user: Where?", "assistant: See there.", "user: Thanks")
+	})
 	inBubble(t, "a conversation on the server", func(t *testing.T, srv *llmfake.Server) {
 		srv.Reply(llmfake.Call("forecast", bergen), llmfake.Text("Rain."))
 		client := newOpenAI(srv)
@@ -220,6 +247,28 @@ func TestAnthropic(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "Rain.", m.Content[0].Text)
 		srv.Request(1).WantToolResult("forecast", "rain")
+	})
+	inBubble(t, "citations", func(t *testing.T, srv *llmfake.Server) {
+		srv.Always(llmfake.Text("See there.").Cite("https://example.com", "Example", 4, 9).Text(" Or not."))
+		client := newAnthropic(srv)
+		p := messageParams("claude-sonnet-4-5", "Where?")
+		whole, err := client.Messages.New(t.Context(), p)
+		require.NoError(t, err)
+		stream := client.Messages.NewStreaming(t.Context(), p)
+		var streamed anthropic.Message
+		for stream.Next() {
+			require.NoError(t, streamed.Accumulate(stream.Current()))
+		}
+		require.NoError(t, stream.Err())
+		for _, m := range []*anthropic.Message{whole, &streamed} {
+			assert.Equal(t, "https://example.com", m.Content[0].Citations[0].AsWebSearchResultLocation().URL)
+			assert.Equal(t, " Or not.", m.Content[1].Text)
+			assert.Empty(t, m.Content[1].Citations)
+		}
+		p.Messages = append(p.Messages, whole.ToParam(), anthropic.NewUserMessage(anthropic.NewTextBlock("Thanks")))
+		_, err = client.Messages.New(t.Context(), p)
+		require.NoError(t, err)
+		srv.Request(-1).WantUserText("Thanks")
 	})
 	inBubble(t, "structured output", func(t *testing.T, srv *llmfake.Server) {
 		srv.Reply(llmfake.JSON(bergen))

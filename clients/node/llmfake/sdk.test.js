@@ -116,6 +116,25 @@ for (const [name, provider] of Object.entries({
   });
 }
 
+test("citations", async (t) => {
+  const server = await start(t, { always: [{ text: "It rains." }, { cite: { url: "https://example.com", title: "Weather", start: 3, end: 8 } }] });
+  const citation = { type: "url_citation", url: "https://example.com", title: "Weather", start_index: 3, end_index: 8 };
+  const openai = new OpenAI(server.openai);
+  const params = { model: "gpt-4o", input: "Rain?" };
+  for (const response of [await openai.responses.create(params), await openai.responses.stream(params).finalResponse()])
+    assert.deepEqual(response.output[0].content[0].annotations, [citation]);
+  const anthropic = new Anthropic(server.anthropic);
+  const asked = { model: "claude-sonnet-4-5", max_tokens: 100, messages };
+  for (const message of [await anthropic.messages.create(asked), await anthropic.messages.stream(asked).finalMessage()])
+    assert.deepEqual(message.content[0].citations.map(({ url, title }) => [url, title]), [["https://example.com", "Weather"]]);
+  const models = [createOpenAI(server.openai)("gpt-4o"), createAnthropic({ baseURL: `${server.url}/v1`, apiKey: "test" })("claude-sonnet-4-5")];
+  for (const model of models) {
+    assert.equal((await generateText({ model, prompt: "Rain?" })).text, "It rains.");
+    assert.equal(await streamText({ model, prompt: "Rain?" }).text, "It rains.");
+  }
+  assert.deepEqual((await generateText({ model: models[0], prompt: "Rain?" })).sources.map(({ url }) => url), ["https://example.com"]);
+});
+
 // The command of README.
 test("llmfake runs a test", async () => {
   assert.match(readFileSync(join(import.meta.dirname, "../../../README.md"), "utf8"), /^llmfake replies\.yaml -- node --test greet\.js$/m);
